@@ -1,0 +1,40 @@
+#include "base/buf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+struct buf *buf_new(size_t len)
+{
+    if (len > SIZE_MAX / 2)
+        return NULL;
+    size_t cap = len ? GR_ALIGN_UP(len, (size_t)BUF_ALIGN) : BUF_ALIGN;
+    struct buf *b = malloc(sizeof *b);
+    if (!b)
+        return NULL;
+    b->data = aligned_alloc(BUF_ALIGN, cap);
+    if (!b->data) {
+        free(b);
+        return NULL;
+    }
+    memset(b->data + len, 0, cap - len);
+    b->len = len;
+    b->cap = cap;
+    atomic_init(&b->refs, 1);
+    return b;
+}
+
+struct buf *buf_ref(struct buf *b)
+{
+    atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+    return b;
+}
+
+void buf_unref(struct buf *b)
+{
+    if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free(b->data);
+    free(b);
+}

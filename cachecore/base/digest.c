@@ -1,0 +1,97 @@
+#include "base/digest.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct hasher {
+    EVP_MD_CTX *context;
+};
+
+struct digest digest_of(const void *data, size_t len)
+{
+    struct digest d;
+    if (!EVP_Digest(data, len, d.b, NULL, EVP_sha256(), NULL))
+        abort(); /* OpenSSL without SHA-256: nothing here can work */
+    return d;
+}
+
+bool digest_equal(const struct digest *a, const struct digest *b)
+{
+    return !memcmp(a->b, b->b, DIGEST_SIZE);
+}
+
+bool digest_is_zero(const struct digest *d)
+{
+    static const struct digest zero;
+    return digest_equal(d, &zero);
+}
+
+char *digest_hex(const struct digest *d, char out[DIGEST_HEX_SIZE])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < DIGEST_SIZE; i++) {
+        out[2 * i] = digits[d->b[i] >> 4];
+        out[2 * i + 1] = digits[d->b[i] & 15];
+    }
+    out[2 * DIGEST_SIZE] = 0;
+    return out;
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return -1;
+}
+
+int digest_parse(const char *text, size_t len, struct digest *out)
+{
+    if (len != 2 * DIGEST_SIZE)
+        return -EINVAL;
+    for (int i = 0; i < DIGEST_SIZE; i++) {
+        int high = hex_value(text[2 * i]), low = hex_value(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return -EINVAL;
+        out->b[i] = (uint8_t)(high << 4 | low);
+    }
+    return 0;
+}
+
+struct hasher *hasher_new(void)
+{
+    struct hasher *h = malloc(sizeof *h);
+    if (!h)
+        return NULL;
+    h->context = EVP_MD_CTX_new();
+    if (!h->context || !EVP_DigestInit_ex(h->context, EVP_sha256(), NULL)) {
+        hasher_free(h);
+        return NULL;
+    }
+    return h;
+}
+
+void hasher_free(struct hasher *h)
+{
+    if (!h)
+        return;
+    EVP_MD_CTX_free(h->context);
+    free(h);
+}
+
+void hasher_update(struct hasher *h, const void *data, size_t len)
+{
+    if (!EVP_DigestUpdate(h->context, data, len))
+        abort();
+}
+
+struct digest hasher_finish(struct hasher *h)
+{
+    struct digest d;
+    if (!EVP_DigestFinal_ex(h->context, d.b, NULL) || !EVP_DigestInit_ex(h->context, EVP_sha256(), NULL))
+        abort();
+    return d;
+}

@@ -1,0 +1,34 @@
+/* SHA-256 digests: the names of objects, chunks and images. Computed by OpenSSL. */
+#ifndef GRANARY_BASE_DIGEST_H
+#define GRANARY_BASE_DIGEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+enum { DIGEST_SIZE = 32, DIGEST_HEX_SIZE = 65 /* with the final NUL */ };
+
+struct digest {
+    uint8_t b[DIGEST_SIZE];
+};
+
+struct digest digest_of(const void *data, size_t len);
+bool digest_equal(const struct digest *a, const struct digest *b);
+/* All bytes zero: in the index it stands for a hole. */
+bool digest_is_zero(const struct digest *d);
+/* Lower-case hex with a final NUL; returns out. */
+char *digest_hex(const struct digest *d, char out[DIGEST_HEX_SIZE]);
+/* Exactly 64 lower-case hex digits of text (len bytes); -EINVAL otherwise, without a sentence. */
+GR_MUST_CHECK int digest_parse(const char *text, size_t len, struct digest *out);
+
+/* A running SHA-256. new: NULL when out of memory. */
+struct hasher;
+struct hasher *hasher_new(void);
+void hasher_free(struct hasher *h);
+void hasher_update(struct hasher *h, const void *data, size_t len);
+/* The digest of what was given since new or the last finish; the hasher starts afresh. */
+struct digest hasher_finish(struct hasher *h);
+
+#endif

@@ -1,0 +1,42 @@
+/* Errors: a function that can fail returns 0 or a negative errno, and whoever first knows of the
+ * failure writes one sentence that names the thing and the remedy. Everybody else passes the code
+ * up untouched; only front doors print.
+ *
+ * Meanings are fixed: -ENOENT absent, -EBADMSG corrupt, -EAGAIN and -ETIMEDOUT worth a retry,
+ * -ESTALE another version than the one asked for, -EEXIST a condition (if-absent, if-match) did not
+ * hold, -EINVAL wrong input from the user, -EACCES refused by the other side, -ENOMEM, -ENOSPC,
+ * -EIO everything else.
+ */
+#ifndef GRANARY_BASE_ERROR_H
+#define GRANARY_BASE_ERROR_H
+
+#include "base/compiler.h"
+
+enum { ERROR_TEXT_MAX = 512 };
+
+/* An error that travels between threads: a worker takes it, the waiter restores it. */
+struct error {
+    int code; /* 0 or negative errno */
+    char text[ERROR_TEXT_MAX];
+};
+
+/* Set the calling thread's sentence and return code (a negative errno), for `return
+ * error_set(-EBADMSG, ...)`. The text is cut to ERROR_TEXT_MAX and control bytes are shown as '?',
+ * so that hostile names cannot break a log line. errno is left alone.
+ */
+int error_set(int code, const char *fmt, ...) GR_PRINTF(2, 3);
+
+/* Put "prefix: " before the calling thread's sentence; returns code. For a caller that knows what
+ * the work was for. */
+int error_prefix(int code, const char *fmt, ...) GR_PRINTF(2, 3);
+
+/* The calling thread's sentence; never NULL. Valid until the thread's next error_set. */
+const char *error_text(void);
+
+/* Copy code and the calling thread's sentence into *out. */
+void error_take(struct error *out, int code);
+
+/* Make *e the calling thread's error; returns e->code. */
+int error_restore(const struct error *e);
+
+#endif

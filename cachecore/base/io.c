@@ -1,0 +1,148 @@
+#include "base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+ssize_t io_pread_full(int fd, void *out, size_t len, uint64_t off)
+{
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = pread(fd, (char *)out + done, len - done, (off_t)(off + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+ssize_t io_read_full(int fd, void *out, size_t len)
+{
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = read(fd, (char *)out + done, len - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+int io_pwrite_full(int fd, const void *data, size_t len, uint64_t off)
+{
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = pwrite(fd, (const char *)data + done, len - done, (off_t)(off + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n ? -errno : -EIO;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+int io_write_full(int fd, const void *data, size_t len)
+{
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = write(fd, (const char *)data + done, len - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n ? -errno : -EIO;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+int io_read_file(const char *path, struct bytes *out)
+{
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+    char block[65536];
+    for (;;) {
+        ssize_t n = io_read_full(fd, block, sizeof block);
+        if (n < 0)
+            return error_set((int)n, "cannot read %s: %s", path, strerror((int)-n));
+        int rc = bytes_append(out, block, (size_t)n);
+        if (rc)
+            return error_set(rc, "%s is larger than the %zu bytes allowed", path, out->max);
+        if ((size_t)n < sizeof block)
+            return 0;
+    }
+}
+
+static int sync_parent(const char *path)
+{
+    CLEANUP_FREE char *copy = strdup(path);
+    if (!copy)
+        return -ENOMEM;
+    CLEANUP_FD int dir = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return dir < 0 || fsync(dir) ? -errno : 0;
+}
+
+static int write_temporary(int fd, const void *data, size_t len, bool sync)
+{
+    int rc = io_write_full(fd, data, len);
+    if (rc)
+        return rc;
+    if (fchmod(fd, 0644))
+        return -errno;
+    return sync && fsync(fd) ? -errno : 0;
+}
+
+int io_write_file_atomic(const char *path, const void *data, size_t len, bool sync)
+{
+    CLEANUP_FREE char *temporary = NULL;
+    if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
+        temporary = NULL;
+        return error_set(-ENOMEM, "out of memory while writing %s", path);
+    }
+    CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot create %s: %s", temporary, strerror(errno));
+    int rc = write_temporary(fd, data, len, sync);
+    if (!rc && rename(temporary, path))
+        rc = -errno;
+    if (rc) {
+        unlink(temporary);
+        return error_set(rc, "cannot write %s: %s", path, strerror(-rc));
+    }
+    rc = sync ? sync_parent(path) : 0;
+    return rc ? error_set(rc, "cannot sync the directory of %s: %s", path, strerror(-rc)) : 0;
+}
+
+int io_mkdirs(const char *path)
+{
+    CLEANUP_FREE char *copy = strdup(path);
+    if (!copy)
+        return error_set(-ENOMEM, "out of memory while making %s", path);
+    for (char *p = copy + 1;; p++) {
+        if (*p && *p != '/')
+            continue;
+        char c = *p;
+        *p = 0;
+        if (*copy && mkdir(copy, 0755) && errno != EEXIST)
+            return error_set(-errno, "cannot make the directory %s: %s", copy, strerror(errno));
+        *p = c;
+        if (!c)
+            return 0;
+    }
+}

@@ -1,0 +1,35 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+
+static void to_stderr(enum log_level level, const char *line)
+{
+    fprintf(stderr, "granary: %s: %s\n", level_names[level], line);
+}
+
+static log_sink *current_sink = to_stderr;
+static enum log_level current_max = LOG_LEVEL_INFO;
+
+void log_to(log_sink *sink, enum log_level max)
+{
+    current_sink = sink ? sink : to_stderr;
+    current_max = max;
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+    if (level > current_max)
+        return;
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    for (char *p = line; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+    current_sink(level, line);
+}

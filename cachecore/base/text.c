@@ -1,0 +1,76 @@
+#include "base/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/error.h"
+
+int text_parse_size(const char *what, const char *text, uint64_t *out)
+{
+    static const char units[] = "BKMGTP";
+    char *end;
+    double number = strtod(text, &end);
+    int bad = end == text || !(number >= 0) || *text == '-' || *text == '+' || strpbrk(text, "xXnN");
+    double factor = 1;
+    if (!bad && *end) {
+        const char *unit = strchr(units, *end >= 'a' ? *end - 32 : *end);
+        bad = !unit;
+        if (unit)
+            factor = ldexp(1, 10 * (int)(unit - units));
+        end++;
+        bad |= *end && strcasecmp(end, "iB") && (factor == 1 || strcasecmp(end, "B"));
+    }
+    if (bad || number * factor >= ldexp(1, 63))
+        return error_set(-EINVAL, "%s: '%s' is not a size; write for example 4096, 128K or 10G", what, text);
+    *out = (uint64_t)(number * factor);
+    return 0;
+}
+
+int text_parse_uint(const char *what, const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (errno || end == text || *end || *text < '0' || *text > '9' || v < min || v > max)
+        return error_set(-EINVAL, "%s: '%s' is not a number from %llu to %llu", what, text, (unsigned long long)min,
+                         (unsigned long long)max);
+    *out = v;
+    return 0;
+}
+
+char *text_format_size(uint64_t bytes, char out[TEXT_SIZE_MAX])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double v = (double)bytes;
+    size_t u = 0;
+    while (v >= 1024 && u + 1 < GR_ARRAY_SIZE(units)) {
+        v /= 1024;
+        u++;
+    }
+    snprintf(out, TEXT_SIZE_MAX, u ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return out;
+}
+
+char *text_format_time(int64_t seconds, char out[TEXT_TIME_MAX])
+{
+    struct tm tm;
+    time_t t = (time_t)seconds;
+    if (!gmtime_r(&t, &tm) || !strftime(out, TEXT_TIME_MAX, "%Y-%m-%dT%H:%M:%SZ", &tm))
+        snprintf(out, TEXT_TIME_MAX, "@%lld", (long long)seconds);
+    return out;
+}
+
+int text_parse_time(const char *text, int64_t *out)
+{
+    struct tm tm = {0};
+    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    if (!end || *end)
+        return -EINVAL;
+    *out = timegm(&tm);
+    return 0;
+}

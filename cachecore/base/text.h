@@ -1,0 +1,25 @@
+/* Numbers, sizes and names between people and the program. */
+#ifndef GRANARY_BASE_TEXT_H
+#define GRANARY_BASE_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+/* "4096", "128K", "128KiB", "10G", "1.5T": binary multiples in either spelling. -EINVAL with a
+ * sentence naming what. */
+GR_MUST_CHECK int text_parse_size(const char *what, const char *text, uint64_t *out);
+
+/* A decimal number within [min, max]. -EINVAL with a sentence naming what and the range. */
+GR_MUST_CHECK int text_parse_uint(const char *what, const char *text, uint64_t min, uint64_t max, uint64_t *out);
+
+enum { TEXT_SIZE_MAX = 32, TEXT_TIME_MAX = 32 };
+/* "1.9 GiB"; returns out. */
+char *text_format_size(uint64_t bytes, char out[TEXT_SIZE_MAX]);
+/* A time in seconds since the epoch as "2026-11-20T23:01:02Z"; returns out. */
+char *text_format_time(int64_t seconds, char out[TEXT_TIME_MAX]);
+/* The opposite. -EINVAL without a sentence. */
+GR_MUST_CHECK int text_parse_time(const char *text, int64_t *out);
+
+#endif

@@ -1,0 +1,51 @@
+/* A typed growable array. VEC(int) v = {0}; vec_push(&v, 3); v.items[0]; vec_release(&v). */
+#ifndef GRANARY_BASE_VEC_H
+#define GRANARY_BASE_VEC_H
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+#define VEC(type)                                                                                                      \
+    struct {                                                                                                           \
+        type *items;                                                                                                   \
+        size_t len;                                                                                                    \
+        size_t cap;                                                                                                    \
+    }
+
+/* Make room for n more items; 0 or -ENOMEM. */
+#define vec_reserve(v, n) vec_reserve_((void **)&(v)->items, &(v)->cap, (v)->len + (n), sizeof *(v)->items)
+
+/* Append one item; 0 or -ENOMEM. */
+#define vec_push(v, item)                                                                                              \
+    ({                                                                                                                 \
+        int rc_ = vec_reserve((v), 1);                                                                                 \
+        if (!rc_)                                                                                                      \
+            (v)->items[(v)->len++] = (item);                                                                           \
+        rc_;                                                                                                           \
+    })
+
+#define vec_release(v)                                                                                                 \
+    do {                                                                                                               \
+        free((v)->items);                                                                                              \
+        memset((v), 0, sizeof *(v));                                                                                   \
+    } while (0)
+
+GR_MUST_CHECK static inline int vec_reserve_(void **items, size_t *cap, size_t need, size_t size)
+{
+    if (need <= *cap)
+        return 0;
+    size_t fresh_cap = *cap ? *cap + *cap / 2 + 1 : 16;
+    if (fresh_cap < need)
+        fresh_cap = need;
+    void *fresh = reallocarray(*items, fresh_cap, size);
+    if (!fresh)
+        return -ENOMEM;
+    *items = fresh;
+    *cap = fresh_cap;
+    return 0;
+}
+
+#endif

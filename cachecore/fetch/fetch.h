@@ -1,0 +1,57 @@
+/* The fetch scheduler: chunks come in by ranged gets over neighbours, each chunk at most once at a
+ * time.
+ *
+ * A *flight* is one chunk's fetch in the air: whoever asks for a chunk joins its flight or starts
+ * one (single-flight). Chunks started together are grouped into runs (same store, same object, gap
+ * <= gap_max, at most run_max bytes) and queued on a lane; `workers` threads take runs, demand
+ * before readahead before warm.
+ *
+ * States of a flight: queued -> landed (bytes or error; waiters wake) -> retired (out of the
+ * table). Between landed and retired, late comers get the bytes from the flight: the cache fills in
+ * that time (on_landed), so that no chunk is fetched twice while it is being written.
+ */
+#ifndef GRANARY_FETCH_FETCH_H
+#define GRANARY_FETCH_FETCH_H
+
+#include "base/counter.h"
+#include "fetch/flight.h"
+#include "format/chunk.h"
+#include "store/store.h"
+
+enum fetch_lane { LANE_DEMAND, LANE_READAHEAD, LANE_WARM, LANES };
+
+struct fetch;
+
+struct fetch_config {
+    unsigned workers; /* concurrent gets; 0: 16 */
+    uint32_t gap_max; /* skipped bytes allowed inside a run; 0: 64 KiB */
+    uint32_t run_max; /* stored bytes of a run; 0: 4 MiB */
+    size_t queue_max; /* chunks waiting on readahead and warm lanes; beyond it such starts are
+                         dropped; 0: 4096 */
+    /* Called on a worker for every flight that landed with bytes, after its waiters woke. The
+     * callee must call fetch_retire(f, flight) exactly once, now or later, from any thread. NULL:
+     * retired at once. */
+    void (*on_landed)(void *arg, struct flight *flight, enum fetch_lane lane);
+    void *arg;
+};
+
+/* Makes no thread: fetch_start_threads does, after a fork (nbdkit forks between .get_ready and
+ * .after_fork). */
+GR_MUST_CHECK int fetch_new(const struct fetch_config *config, struct fetch **out);
+GR_MUST_CHECK int fetch_start_threads(struct fetch *f);
+/* Ends running gets as they come, fails what is queued with -ECANCELED, joins the threads. */
+void fetch_free(struct fetch *f);
+
+/* Join or start a flight for each ref (not holes); out_flights[i] gets a reference, flight_unref.
+ * With out_flights NULL nobody waits (readahead): chunks that do not fit the queue are dropped and
+ * counted. A flight that is queued on a lower lane is raised to `lane`. refs and what they point at
+ * are copied. -ENOMEM; then nothing was started. */
+GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
+                              enum fetch_lane lane, struct flight **out_flights);
+
+/* Take a landed flight out of the table. */
+void fetch_retire(struct fetch *f, struct flight *flight);
+
+void fetch_counters(struct fetch *f, counter_visit *visit, void *arg);
+
+#endif

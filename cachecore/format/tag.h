@@ -1,0 +1,42 @@
+/* The two small JSON documents of a store that are not content-addressed: tags and leases, and
+ * granary.json. */
+#ifndef GRANARY_FORMAT_TAG_H
+#define GRANARY_FORMAT_TAG_H
+
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/digest.h"
+
+enum { TAG_DOC_MAX = 64 << 10, TAG_NONCE_MAX = 64 };
+
+/* images/<name>/<tag> */
+struct tag {
+    struct digest digest;       /* the image */
+    struct digest content_root; /* what a reconnecting client compares */
+    int64_t created;            /* seconds since the epoch */
+    struct digest parent;       /* zero: none */
+    char nonce[TAG_NONCE_MAX];  /* tells our own put from another's after a lost answer */
+};
+
+GR_MUST_CHECK int tag_encode(const struct tag *t, struct bytes *out);
+GR_MUST_CHECK int tag_decode(const void *data, size_t len, struct tag *out); /* -EBADMSG */
+
+/* builds/<uuid>: a running build's lease. */
+struct lease {
+    int64_t started, renewed; /* seconds since the epoch */
+    char host[256];
+    uint64_t pid;
+    char image[512]; /* the reference being built, for people */
+};
+
+GR_MUST_CHECK int lease_encode(const struct lease *l, struct bytes *out);
+GR_MUST_CHECK int lease_decode(const void *data, size_t len, struct lease *out); /* -EBADMSG */
+
+/* granary.json: {"format":"granary-store","version":1} */
+enum { STORE_FORMAT_VERSION = 1 };
+GR_MUST_CHECK int store_doc_encode(struct bytes *out);
+/* -EBADMSG: not a Granary store or a newer one, with the remedy. */
+GR_MUST_CHECK int store_doc_decode(const void *data, size_t len);
+
+#endif

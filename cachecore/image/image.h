@@ -1,0 +1,37 @@
+/* An image open for reading: offsets to chunks through the index tree, chunks through the cache. */
+#ifndef GRANARY_IMAGE_IMAGE_H
+#define GRANARY_IMAGE_IMAGE_H
+
+#include "cache/cache.h"
+#include "format/manifest.h"
+#include "store/store.h"
+
+struct image;
+
+struct image_config {
+    struct cache *cache; /* not owned; outlives the image */
+    struct store *store; /* not owned */
+    size_t index_memory; /* bytes of decoded index nodes held; 0: 64 MiB */
+    uint32_t readahead;  /* bytes of neighbours (in image address) fetched with a miss; 0: none */
+};
+
+/* Loads and verifies the manifest of `digest`. */
+GR_MUST_CHECK int image_open(const struct image_config *config, const struct digest *digest, struct image **out);
+void image_close(struct image *img);
+const struct manifest *image_manifest(const struct image *img);
+const struct digest *image_digest(const struct image *img);
+
+/* Read [off, off+len) (within the image: -EINVAL otherwise). Any thread, blocking. */
+GR_MUST_CHECK int image_read(struct image *img, void *dst, uint64_t off, size_t len);
+
+/* Have [off, off+len) in the cache before returning (NBD_CMD_CACHE): warm lane. */
+GR_MUST_CHECK int image_prefetch(struct image *img, uint64_t off, uint64_t len);
+
+/* Visit runs of data and holes that cover [off, off+len), ascending, neighbours of one kind merged;
+ * chunk-granular. visit's non-zero result ends the walk with 0. */
+typedef int image_extent_visit(void *arg, uint64_t off, uint64_t len, bool hole);
+GR_MUST_CHECK int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_visit *visit, void *arg);
+
+void image_counters(struct image *img, counter_visit *visit, void *arg);
+
+#endif

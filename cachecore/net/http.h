@@ -1,0 +1,72 @@
+/* HTTP(S) requests over kept-alive connections (libcurl), blocking, from any thread. */
+#ifndef GRANARY_NET_HTTP_H
+#define GRANARY_NET_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/compiler.h"
+
+struct http; /* a pool of easy handles; at most `connections` requests run at once, others wait */
+
+struct http_config {
+    unsigned connections;        /* 0: 64 */
+    unsigned connect_timeout_ms; /* 0: 10,000 */
+    unsigned stall_timeout_s;    /* a transfer under 1 KiB/s for so long fails with -ETIMEDOUT; 0: 30 */
+    const char *ca_bundle;       /* NULL: AWS_CA_BUNDLE, then the system's */
+    const char *user_agent;      /* NULL: granary/VERSION */
+};
+
+/* Signing key of AWS Signature 4; NULL members: unsigned. Never logged. */
+struct http_signer {
+    const char *access_key, *secret_key, *session_token; /* session_token may be NULL */
+    const char *region, *service;                        /* "us-east-1", "s3" */
+};
+
+/* Receives body bytes of a successful (2xx) answer as they arrive; non-zero stops the transfer with
+ * that -errno. */
+typedef int http_sink(void *arg, const void *data, size_t len);
+
+enum { HTTP_HEADERS_MAX = 16, HTTP_ETAG_MAX = 256, HTTP_ERROR_BODY_MAX = 64 << 10 };
+
+struct http_request {
+    const char *method;                    /* "GET", "PUT", "HEAD", "DELETE", "POST" */
+    const char *url;                       /* path and query already in strict percent-encoded form, query sorted */
+    const char *headers[HTTP_HEADERS_MAX]; /* "Name: value", NULL ends */
+    const void *body;
+    size_t body_len;
+    const struct http_signer *signer; /* NULL: unsigned */
+    http_sink *sink;                  /* NULL: the body goes to http_response.body */
+    void *sink_arg;
+    uint64_t deadline_ms; /* on clock_now_ms; 0: none but the stall timeout */
+};
+
+struct http_response {
+    int status;               /* e.g. 206 */
+    char etag[HTTP_ETAG_MAX]; /* with its quotes, as sent; empty when absent or too long */
+    int64_t content_length;   /* -1 unknown */
+    int64_t range_total;      /* the total of Content-Range, -1 without one */
+    int64_t last_modified;    /* seconds since the epoch, -1 unknown */
+    int retry_after_s;        /* -1 without one */
+    struct bytes body;        /* of a non-2xx answer (cut at HTTP_ERROR_BODY_MAX), or all when there is no sink */
+};
+
+GR_MUST_CHECK int http_new(const struct http_config *config, struct http **out);
+void http_free(struct http *h); /* no request may be running */
+
+/* One request. 0 when an HTTP answer arrived whole, whatever its status. Otherwise -EAGAIN
+ * (connect, DNS, reset, cut short), -ETIMEDOUT, -EACCES (TLS refused) or the sink's error, with a
+ * sentence naming host and cause. resp->body.max is set by the caller before the call when it wants
+ * a body (default HTTP_ERROR_BODY_MAX); http_response_release frees. */
+GR_MUST_CHECK int http_do(struct http *h, const struct http_request *req, struct http_response *resp);
+void http_response_release(struct http_response *resp);
+
+/* Strict percent-encoding: all but A-Z a-z 0-9 - . _ ~ (and '/' when keep_slash). Appends to out.
+ */
+GR_MUST_CHECK int http_percent_encode(struct bytes *out, const char *text, size_t len, bool keep_slash);
+/* The opposite, in place ('+' stays '+'); the new length, or -EBADMSG for a bad escape. */
+long http_percent_decode(char *text, size_t len);
+
+#endif

@@ -1,0 +1,70 @@
+/* A client for one bucket of an S3-compatible server. Blocking, any thread. Keys are bytes (not
+ * NUL) and are escaped here. No retries here: store_retry and the source reader decide. -ENOENT
+ * absent (404), -EACCES (403; the sentence says whether key, signature or permission), -EEXIST (412
+ * on put), -ESTALE (412 on get), -EAGAIN (5xx, 429, transport), -ETIMEDOUT, -EIO for the rest; the
+ * sentence names bucket and key and the server's code.
+ */
+#ifndef GRANARY_NET_S3_H
+#define GRANARY_NET_S3_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "net/http.h"
+
+struct s3;
+
+struct s3_config {
+    const char *bucket;
+    const char *endpoint; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then
+                             https://s3.REGION.amazonaws.com */
+    const char *region;   /* NULL: AWS_REGION, AWS_DEFAULT_REGION, then us-east-1 */
+    struct http_config http;
+};
+
+/* Path-style addresses when an endpoint is given, virtual-host style for AWS itself.
+ * AWS_NO_SIGN_REQUEST=1 (or "no credentials found" plus it) reads anonymously. -ENOENT: no
+ * credentials. */
+GR_MUST_CHECK int s3_new(const struct s3_config *config, struct s3 **out);
+void s3_free(struct s3 *s);
+const char *s3_bucket(const struct s3 *s);
+
+struct s3_object {
+    const char *key; /* valid during the callback */
+    size_t key_len;
+    uint64_t size;
+    int64_t mtime; /* seconds */
+    uint32_t mtime_nsec;
+    const char *etag; /* with its quotes */
+};
+
+/* List keys under prefix in the server's order, page by page (1,000). start_after (NULL: none):
+ * resume behind this key. visit's non-zero result ends the listing and is returned. Each page is
+ * retried by the caller through start_after; *out_last (may be NULL) holds the last key visited
+ * (caller frees with bytes_release). */
+typedef int s3_visit(void *arg, const struct s3_object *object);
+GR_MUST_CHECK int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg);
+
+struct s3_meta {
+    uint64_t size; /* of the whole object */
+    char etag[HTTP_ETAG_MAX];
+    int64_t mtime;
+};
+
+/* Bytes [off, off+len) of an object into sink; len 0: the whole object without a Range. if_match:
+ * an ETag or NULL
+ * (-ESTALE when it differs). meta may be NULL. A shorter answer than asked is -EAGAIN. A range
+ * behind the end: -ESTALE when if_match was given, else -EBADMSG. */
+GR_MUST_CHECK int s3_get(struct s3 *s, const char *key, size_t key_len, uint64_t off, uint64_t len,
+                         const char *if_match, http_sink *sink, void *arg, struct s3_meta *meta);
+GR_MUST_CHECK int s3_head(struct s3 *s, const char *key, size_t key_len, struct s3_meta *out);
+
+/* sha256: of data, when known (else computed here). condition: NULL, "If-None-Match: *" or
+ * "If-Match: \"etag\"". */
+GR_MUST_CHECK int s3_put(struct s3 *s, const char *key, const void *data, size_t len, const struct digest *sha256,
+                         const char *condition, char out_etag[HTTP_ETAG_MAX]);
+GR_MUST_CHECK int s3_delete(struct s3 *s, const char *key);
+
+#endif

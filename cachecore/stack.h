@@ -1,0 +1,40 @@
+/* The read side assembled: stores + retry, cache with its fetch, images. One function builds it
+ * from a const config and one tears it down in reverse: read stack.c to learn the order. Used by
+ * the plugin and by tests and tools directly.
+ */
+#ifndef GRANARY_STACK_H
+#define GRANARY_STACK_H
+
+#include "cache/cache.h"
+#include "image/image.h"
+
+struct stack;
+
+struct stack_image {
+    const char *ref;         /* image reference */
+    const char *export_name; /* NULL: the image's name */
+};
+
+struct stack_config {
+    const struct stack_image *images;
+    size_t image_count;
+    struct store_options store;
+    struct cache_config cache;
+    size_t index_memory; /* shared evenly by the images; 0: 64 MiB */
+    uint32_t readahead;  /* bytes; see image_config */
+};
+
+/* Resolves tags once, loads manifests, locks and loads the cache directories. No thread is made. */
+GR_MUST_CHECK int stack_open(const struct stack_config *config, struct stack **out);
+GR_MUST_CHECK int stack_start_threads(struct stack *s);
+void stack_close(struct stack *s);
+
+size_t stack_image_count(const struct stack *s);
+struct image *stack_image_at(const struct stack *s, size_t i);
+const char *stack_export_name(const struct stack *s, size_t i);
+/* By export name; the empty name is the only image when there is one. NULL: none. */
+struct image *stack_find(const struct stack *s, const char *export_name);
+
+void stack_counters(struct stack *s, counter_visit *visit, void *arg);
+
+#endif

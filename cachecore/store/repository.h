@@ -1,0 +1,46 @@
+/* What a store holds, as images: manifests, tags, the store's own document. Sits on store.h; no
+ * caching. */
+#ifndef GRANARY_STORE_REPOSITORY_H
+#define GRANARY_STORE_REPOSITORY_H
+
+#include "format/image_ref.h"
+#include "format/manifest.h"
+#include "format/object.h"
+#include "format/tag.h"
+#include "store/store.h"
+
+/* Check granary.json. init: write it where it is absent (a build's first step). -EBADMSG: another
+ * format or version; -ENOENT: not a Granary store (and !init). */
+GR_MUST_CHECK int repository_check(struct store *s, bool init);
+
+/* The digest a reference names: its own, or its tag's (out_tag may be NULL; zeroed for a digest
+ * reference). -ENOENT: a sentence that names image and tag and says how to list them. */
+GR_MUST_CHECK int repository_resolve(struct store *s, const struct image_ref *ref, struct digest *out,
+                                     struct tag *out_tag);
+
+/* Fetch, verify (SHA-256 == digest) and decode a manifest. */
+GR_MUST_CHECK int repository_manifest(struct store *s, const struct digest *image, struct manifest *out);
+
+/* Publish: point images/<name>/<tag> at t. Where the store honours conditions this is a
+ * compare-and-swap against what is there now, repeated until it holds; an -EEXIST whose document
+ * carries our nonce is success. Where it does not: last writer wins with one warning, or -ENOTSUP
+ * when strict. t->nonce and t->created are filled in here when empty. */
+GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict);
+
+/* Visit every tag (name NULL: of every image) in byte order of name, tag. */
+typedef int repository_tag_visit(void *arg, const char *name, const char *tag, const struct tag *t);
+GR_MUST_CHECK int repository_tags(struct store *s, const char *name, repository_tag_visit *visit, void *arg);
+
+GR_MUST_CHECK int repository_remove_tag(struct store *s, const char *name, const char *tag);
+
+/* Put an immutable object unless it is there already (*out_existed says so). The key is made from
+ * kind and the SHA-256, computed here when name is NULL; out_name may be NULL. */
+GR_MUST_CHECK int repository_put_object(struct store *s, enum object_kind kind, const void *data, size_t len,
+                                        const struct digest *name, struct digest *out_name, bool *out_existed);
+
+/* Fetch a whole object of len bytes and verify name and CRC (crc 0 with len 0: unknown, up to max
+ * bytes). */
+GR_MUST_CHECK int repository_get_object(struct store *s, enum object_kind kind, const struct digest *name, size_t max,
+                                        struct bytes *out);
+
+#endif

@@ -1,0 +1,103 @@
+/* An object store: keys under one prefix (docs/format-store.md). One vtable, blocking, any thread;
+ * the fakes of the tests implement it too. Objects are immutable except tags, leases and trash
+ * marks.
+ *
+ * Every operation returns 0 or -errno with a sentence naming the store and the key: -ENOENT absent,
+ * -EACCES refused, -EAGAIN / -ETIMEDOUT worth a retry (store_retry does), -EEXIST a put's condition
+ * did not hold, -ENOTSUP the store cannot do it (read-only http), -EIO.
+ */
+#ifndef GRANARY_STORE_STORE_H
+#define GRANARY_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/counter.h"
+#include "base/digest.h"
+
+struct store;
+
+/* Receives bytes in order as they arrive; non-zero stops the get with that -errno. */
+typedef int store_sink(void *arg, const void *data, size_t len);
+/* Visits one key (relative to the store); non-zero ends the listing with that value. */
+struct store_item {
+    const char *key;
+    uint64_t size;
+    int64_t mtime; /* seconds since the epoch */
+};
+typedef int store_visit(void *arg, const struct store_item *item);
+
+enum store_put_mode {
+    STORE_PUT_ALWAYS,    /* replace */
+    STORE_PUT_IF_ABSENT, /* -EEXIST when the key exists */
+    STORE_PUT_IF_MATCH,  /* -EEXIST when its version is not `version` */
+};
+
+enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 };
+
+struct store_put {
+    const char *key;
+    const void *data;
+    size_t len;
+    const struct digest *sha256; /* of data when known, else NULL */
+    enum store_put_mode mode;
+    const char *version; /* STORE_PUT_IF_MATCH: what store_get_small gave */
+};
+
+struct store_ops {
+    /* Bytes [off, off+len) of key, exactly that many; fewer in the object is -EBADMSG. */
+    int (*get)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
+    /* A whole object of at most out->max bytes (appended to out; -EMSGSIZE beyond) and its version
+     * for a later STORE_PUT_IF_MATCH (version may be NULL). Never answered from a cache. */
+    int (*get_small)(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX]);
+    int (*put)(struct store *s, const struct store_put *put);
+    /* Size of an object; -ENOENT absent. */
+    int (*stat)(struct store *s, const char *key, struct store_item *out);
+    /* All keys that begin with prefix, in any order. */
+    int (*list)(struct store *s, const char *prefix, store_visit *visit, void *arg);
+    /* Absent already: 0. */
+    int (*remove)(struct store *s, const char *key);
+    /* True when STORE_PUT_IF_ABSENT and IF_MATCH are honoured (found out once, by two puts, where
+     * unknown). */
+    int (*probe_conditional)(struct store *s, bool *out);
+    void (*close)(struct store *s);
+};
+
+/* First member of every implementation. */
+struct store {
+    const struct store_ops *ops;
+    const char *url; /* for messages; holds no secret */
+};
+
+struct store_options {
+    const char *endpoint; /* s3: --endpoint; NULL: environment */
+    unsigned connections; /* 0: 64 */
+    uint64_t timeout_ms;  /* retries go on for so long; 0: 5 minutes */
+};
+
+/* Open the store of a URL (file:///p, s3://b/p, http(s)://h/p), wrapped in store_retry. Touches the
+ * network only for what credentials need. -EINVAL: unknown scheme, listing the known ones. *out:
+ * store_close. */
+GR_MUST_CHECK int store_open(const char *url, const struct store_options *options, struct store **out);
+
+static inline void store_close(struct store *s)
+{
+    if (s)
+        s->ops->close(s);
+}
+DEFINE_CLEANUP(store, struct store *, store_close)
+
+/* The implementations, unwrapped. */
+GR_MUST_CHECK int store_file_open(const char *url, struct store **out);
+GR_MUST_CHECK int store_s3_open(const char *url, const struct store_options *options, struct store **out);
+GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *options, struct store **out);
+
+/* A store that repeats what failed with -EAGAIN or -ETIMEDOUT, with exponential backoff and full
+ * jitter, until timeout_ms after the first try. A get goes on behind the bytes already handed on. A
+ * repeated conditional put that finds its own bytes there counts as done. Takes ownership of inner
+ * (also on failure). */
+GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, struct store **out);
+
+#endif

@@ -1,0 +1,17 @@
+# One interface target carries the flags of every translation unit of Granary.
+add_library(granary_flags INTERFACE)
+target_compile_definitions(granary_flags INTERFACE _GNU_SOURCE GRANARY_VERSION="${PROJECT_VERSION}")
+target_compile_options(granary_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
+  -Wno-unused-parameter -fno-strict-aliasing)
+target_include_directories(granary_flags INTERFACE ${PROJECT_SOURCE_DIR}/cachecore ${PROJECT_SOURCE_DIR})
+if(GRANARY_WERROR)
+  target_compile_options(granary_flags INTERFACE -Werror)
+endif()
+if(GRANARY_SANITIZE)
+  target_compile_options(granary_flags INTERFACE -fsanitize=${GRANARY_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(granary_flags INTERFACE -fsanitize=${GRANARY_SANITIZE})
+  if(GRANARY_SANITIZE MATCHES undefined)
+    target_compile_options(granary_flags INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+endif()
