@@ -39,10 +39,14 @@ struct fetch_config {
  * .after_fork). */
 GR_MUST_CHECK int fetch_new(const struct fetch_config *config, struct fetch **out);
 GR_MUST_CHECK int fetch_start_threads(struct fetch *f);
-/* Ends running gets as they come, fails what is queued with -ECANCELED, joins the threads. */
+/* Waits for running gets, fails what is queued with -ECANCELED, joins the threads. Nobody may be in
+ * fetch_start; every landed flight was retired or will be within on_landed (the owner drains what
+ * it keeps first and from then on retires at once). */
 void fetch_free(struct fetch *f);
 
 /* Join or start a flight for each ref (not holes); out_flights[i] gets a reference, flight_unref.
+ * A flight is joined by chunk digest and store. One that failed is out of the table when its
+ * waiters wake: asking again fetches again.
  * With out_flights NULL nobody waits (readahead): chunks that do not fit the queue are dropped and
  * counted. A flight that is queued on a lower lane is raised to `lane`. refs and what they point at
  * are copied. -ENOMEM; then nothing was started. */

@@ -1,0 +1,505 @@
+/* The scheduler: a table of the flights in the air, a queue a lane, and workers.
+ *
+ * Table: a fixed number of chains, keyed by chunk digest and store (the same chunk asked of two
+ * stores is two flights, so that a dead store delays nobody who reads from a living one). The table
+ * holds one reference to each flight from its start until it is retired; queues and workers borrow
+ * that one.
+ *
+ * Runs are formed when a worker takes work, not when flights are queued: it takes the first flight
+ * of the best lane and goes on with its successors while they lie behind it in the same object.
+ * Flights that start together are queued sorted by object and offset, so they come out together;
+ * one that is raised to a better lane leaves a gap in its queue and nothing else to mend.
+ *
+ * Readahead and warm together never occupy more than three quarters of the workers: a demand read
+ * finds one that is free, or waits for another demand read.
+ *
+ * One mutex for table and queues, never held across I/O, waiting, or the callback. Lock order: it
+ * comes before a flight's own lock.
+ */
+#include "fetch/fetch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/le.h"
+#include "base/log.h"
+#include "fetch/flight_internal.h"
+#include "store/chunk_read.h"
+
+enum {
+    WORKERS_DEFAULT = 16,
+    GAP_DEFAULT = 64 << 10,
+    RUN_DEFAULT = 4 << 20,
+    QUEUE_DEFAULT = 4096,
+    RUN_CHUNKS_MAX = 128, /* bounds a run of tiny chunks */
+    BUCKETS = 8192,
+};
+
+struct counters {
+    counter chunks[LANES], joins, raised, dropped;
+    counter requests, chunk_bytes, bytes, refetches, verify_failures, errors;
+};
+
+struct lane_queue {
+    struct flight *first, *last;
+};
+
+struct fetch {
+    struct fetch_config config; /* defaults filled in */
+    unsigned background_max;    /* workers on readahead and warm at most */
+    struct counters counters;
+    pthread_t *threads;
+    unsigned thread_count;
+
+    pthread_mutex_t lock; /* everything below */
+    pthread_cond_t work;
+    bool stopping;
+    struct lane_queue lanes[LANES];
+    size_t queued, queued_waiterless, flights;
+    unsigned busy, busy_background;
+    struct flight *buckets[BUCKETS];
+};
+
+/* What a worker carries out by one ranged get. */
+struct run {
+    struct fetch *f;
+    enum fetch_lane lane;
+    size_t n;
+    struct flight *flights[RUN_CHUNKS_MAX];  /* each valid until it landed */
+    struct chunk_ref chunks[RUN_CHUNKS_MAX]; /* copies: theirs go with them */
+    const struct chunk_ref *refs[RUN_CHUNKS_MAX];
+    bool again[RUN_CHUNKS_MAX]; /* failed in a way that one get of its own may heal */
+};
+
+/* ---- table ---- */
+
+static struct flight **bucket_of(struct fetch *f, const struct chunk_ref *chunk)
+{
+    return &f->buckets[le64_get(chunk->digest.b) % BUCKETS];
+}
+
+static struct flight *find_locked(struct fetch *f, const struct store *store, const struct chunk_ref *chunk)
+{
+    struct flight *at = *bucket_of(f, chunk);
+    while (at && (at->store != store || !digest_equal(&at->chunk.digest, &chunk->digest)))
+        at = at->bucket_next;
+    return at;
+}
+
+static void insert_locked(struct fetch *f, struct flight *flight)
+{
+    struct flight **bucket = bucket_of(f, &flight->chunk);
+    flight->bucket_next = *bucket;
+    *bucket = flight;
+    f->flights++;
+}
+
+void fetch_retire(struct fetch *f, struct flight *flight)
+{
+    {
+        SCOPED_LOCK(&f->lock);
+        struct flight **at = bucket_of(f, &flight->chunk);
+        while (*at != flight) {
+            assert(*at); /* retired twice */
+            at = &(*at)->bucket_next;
+        }
+        *at = flight->bucket_next;
+        f->flights--;
+    }
+    flight_unref(flight);
+}
+
+/* ---- queues ---- */
+
+static void enqueue_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane)
+{
+    struct lane_queue *q = &f->lanes[lane];
+    flight->lane = lane;
+    flight->queued = true;
+    flight->next = NULL;
+    flight->prev = q->last;
+    if (q->last)
+        q->last->next = flight;
+    else
+        q->first = flight;
+    q->last = flight;
+    f->queued++;
+    f->queued_waiterless += flight->waiterless;
+}
+
+static void dequeue_locked(struct fetch *f, struct flight *flight)
+{
+    struct lane_queue *q = &f->lanes[flight->lane];
+    if (flight->prev)
+        flight->prev->next = flight->next;
+    else
+        q->first = flight->next;
+    if (flight->next)
+        flight->next->prev = flight->prev;
+    else
+        q->last = flight->prev;
+    flight->prev = flight->next = NULL;
+    flight->queued = false;
+    f->queued--;
+    f->queued_waiterless -= flight->waiterless;
+}
+
+/* ---- start ---- */
+
+static int by_place(const void *a, const void *b)
+{
+    const struct flight *x = *(struct flight *const *)a, *y = *(struct flight *const *)b;
+    int order = memcmp(&x->chunk.object, &y->chunk.object, sizeof x->chunk.object);
+    if (order)
+        return order;
+    return x->chunk.offset < y->chunk.offset ? -1 : x->chunk.offset > y->chunk.offset;
+}
+
+/* Join the flight that is in the air. True when it must be queued anew, on a better lane. */
+static bool join_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane, bool waiting)
+{
+    counter_add(&f->counters.joins, 1);
+    bool raise = flight->queued && lane < flight->lane;
+    if (raise) {
+        dequeue_locked(f, flight);
+        counter_add(&f->counters.raised, 1);
+    }
+    if (waiting && flight->waiterless) {
+        f->queued_waiterless -= flight->queued;
+        flight->waiterless = false;
+    }
+    return raise;
+}
+
+/* Join or insert flights[0..n), made but not yet known to the table. Flights to be queued are moved
+ * to the front; returns their number. What is not used (joined, dropped) is put into spare. */
+static size_t place_locked(struct fetch *f, struct flight **flights, size_t n, enum fetch_lane lane,
+                           struct flight **out_flights, struct flight **spare)
+{
+    size_t fresh = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct flight *mine = flights[i], *there = find_locked(f, mine->store, &mine->chunk);
+        spare[i] = there ? mine : NULL;
+        if (there) {
+            if (join_locked(f, there, lane, out_flights != NULL))
+                flights[fresh++] = there;
+        } else if (!out_flights && f->queued_waiterless + fresh >= f->config.queue_max) {
+            counter_add(&f->counters.dropped, 1);
+            spare[i] = mine;
+            continue;
+        } else {
+            mine->waiterless = !out_flights;
+            insert_locked(f, mine);
+            flights[fresh++] = there = mine;
+            counter_add(&f->counters.chunks[lane], 1);
+        }
+        if (out_flights)
+            out_flights[i] = flight_ref(there);
+    }
+    return fresh;
+}
+
+static void start_locked(struct fetch *f, struct flight **flights, size_t n, enum fetch_lane lane,
+                         struct flight **out_flights, struct flight **spare)
+{
+    size_t fresh = place_locked(f, flights, n, lane, out_flights, spare);
+    qsort(flights, fresh, sizeof(struct flight *), by_place);
+    for (size_t i = 0; i < fresh; i++)
+        enqueue_locked(f, flights[i], lane);
+    if (fresh == 1)
+        pthread_cond_signal(&f->work);
+    else if (fresh)
+        pthread_cond_broadcast(&f->work);
+}
+
+static void unref_all(struct flight **flights, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        flight_unref(flights[i]);
+}
+
+int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
+                enum fetch_lane lane, struct flight **out_flights)
+{
+    /* All memory first, so that a failure starts nothing. */
+    CLEANUP_FREE struct flight **flights = calloc(2 * n + 1, sizeof *flights);
+    if (!flights)
+        return error_set(-ENOMEM, "fetch: out of memory");
+    struct flight **spare = flights + n;
+    for (size_t i = 0; i < n; i++) {
+        assert(!chunk_is_hole(refs[i]));
+        flights[i] = flight_new(store, refs[i]);
+        if (!flights[i]) {
+            unref_all(flights, i);
+            return error_set(-ENOMEM, "fetch: out of memory");
+        }
+    }
+    {
+        SCOPED_LOCK(&f->lock);
+        start_locked(f, flights, n, lane, out_flights, spare);
+    }
+    unref_all(spare, n);
+    return 0;
+}
+
+/* ---- workers ---- */
+
+/* May next be read by the same get as the run that ends at `end` and began at `begin`? */
+static bool follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
+{
+    const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
+    return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
+           b->offset >= end && b->offset - end <= f->config.gap_max &&
+           (uint64_t)b->offset + b->stored_len - a->offset <= f->config.run_max;
+}
+
+static bool take_run_locked(struct fetch *f, struct run *run)
+{
+    enum fetch_lane lane = LANE_DEMAND;
+    while (lane < LANES && !f->lanes[lane].first)
+        lane++;
+    if (lane == LANES || (lane != LANE_DEMAND && f->busy_background >= f->background_max))
+        return false;
+    run->lane = lane;
+    run->n = 0;
+    uint64_t end = 0;
+    for (;;) {
+        struct flight *flight = f->lanes[lane].first;
+        if (!flight || run->n == RUN_CHUNKS_MAX || (run->n && !follows(f, run->flights[0], flight, end)))
+            break;
+        dequeue_locked(f, flight);
+        end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
+        run->flights[run->n] = flight;
+        run->chunks[run->n] = flight->chunk;
+        run->refs[run->n] = &run->chunks[run->n];
+        run->again[run->n] = false;
+        run->n++;
+    }
+    f->busy++;
+    f->busy_background += lane != LANE_DEMAND;
+    return true;
+}
+
+/* Errors that a get of this chunk alone may heal: wrong bytes, or a run that broke. A store that is
+ * down or refuses has been tried until its deadline already. */
+static bool worth_again(int rc)
+{
+    return rc == -EBADMSG || rc == -EIO;
+}
+
+/* Out of the table first: who asks after the failure has been seen starts afresh. */
+static void fail(struct fetch *f, struct flight *flight, int rc)
+{
+    counter_add(&f->counters.errors, 1);
+    flight_ref(flight);
+    fetch_retire(f, flight);
+    flight_land(flight, rc, NULL);
+    flight_unref(flight);
+}
+
+static void land(struct run *run, size_t i, int rc, struct buf *plain)
+{
+    struct fetch *f = run->f;
+    struct flight *flight = run->flights[i];
+    if (rc) {
+        fail(f, flight, rc);
+        return;
+    }
+    flight_land(flight, 0, plain);
+    if (f->config.on_landed)
+        f->config.on_landed(f->config.arg, flight, run->lane);
+    else
+        fetch_retire(f, flight);
+}
+
+static void chunk_done(void *arg, size_t i, int rc, struct buf *plain)
+{
+    struct run *run = arg;
+    if (rc == -EBADMSG)
+        counter_add(&run->f->counters.verify_failures, 1);
+    run->again[i] = worth_again(rc);
+    if (run->again[i])
+        log_warning("%s; asking for this chunk once more", error_text());
+    else
+        land(run, i, rc, plain);
+}
+
+static void count_request(struct fetch *f, const struct chunk_ref *const *refs, size_t n)
+{
+    uint64_t wanted = 0;
+    for (size_t i = 0; i < n; i++)
+        wanted += refs[i]->stored_len;
+    counter_add(&f->counters.requests, 1);
+    counter_add(&f->counters.chunk_bytes, wanted);
+    counter_add(&f->counters.bytes, (uint64_t)refs[n - 1]->offset + refs[n - 1]->stored_len - refs[0]->offset);
+}
+
+static void fetch_again(struct run *run, size_t i)
+{
+    struct fetch *f = run->f;
+    counter_add(&f->counters.refetches, 1);
+    count_request(f, &run->refs[i], 1);
+    struct buf *plain = NULL;
+    int rc = chunk_read_one(run->flights[i]->store, run->refs[i], &plain);
+    if (rc == -EBADMSG)
+        counter_add(&f->counters.verify_failures, 1);
+    land(run, i, rc, plain);
+}
+
+static void carry_out(struct run *run)
+{
+    count_request(run->f, run->refs, run->n);
+    /* Each chunk's own result went to chunk_done: the get's adds nothing. */
+    (void)chunk_read_run(run->flights[0]->store, run->refs, run->n, chunk_done, run);
+    for (size_t i = 0; i < run->n; i++)
+        if (run->again[i])
+            fetch_again(run, i);
+}
+
+static void run_ended_locked(struct fetch *f, const struct run *run)
+{
+    f->busy--;
+    f->busy_background -= run->lane != LANE_DEMAND;
+}
+
+static void *worker(void *arg)
+{
+    struct fetch *f = arg;
+    struct run run = {.f = f};
+    pthread_setname_np(pthread_self(), "granary-fetch");
+    pthread_mutex_lock(&f->lock);
+    while (!f->stopping) {
+        if (!take_run_locked(f, &run)) {
+            pthread_cond_wait(&f->work, &f->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&f->lock);
+        carry_out(&run);
+        pthread_mutex_lock(&f->lock);
+        run_ended_locked(f, &run);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+int fetch_new(const struct fetch_config *config, struct fetch **out)
+{
+    struct fetch *f = calloc(1, sizeof *f);
+    if (!f)
+        return error_set(-ENOMEM, "fetch: out of memory");
+    f->config = *config;
+    struct fetch_config *c = &f->config;
+    c->workers = c->workers ? c->workers : WORKERS_DEFAULT;
+    c->gap_max = c->gap_max ? c->gap_max : GAP_DEFAULT;
+    c->run_max = c->run_max ? c->run_max : RUN_DEFAULT;
+    c->queue_max = c->queue_max ? c->queue_max : QUEUE_DEFAULT;
+    f->background_max = c->workers > 1 ? c->workers - (c->workers + 3) / 4 : 1;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->work, NULL);
+    *out = f;
+    return 0;
+}
+
+int fetch_start_threads(struct fetch *f)
+{
+    f->threads = calloc(f->config.workers, sizeof *f->threads);
+    if (!f->threads)
+        return error_set(-ENOMEM, "fetch: out of memory");
+    /* Signals belong to the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = 0;
+    while (!rc && f->thread_count < f->config.workers) {
+        rc = pthread_create(&f->threads[f->thread_count], NULL, worker, f);
+        f->thread_count += !rc;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return error_set(-rc, "fetch: cannot start thread %u of %u: %s; raise the limit of processes (ulimit -u)",
+                         f->thread_count + 1, f->config.workers, strerror(rc));
+    return 0;
+}
+
+/* Flights that no worker has taken fail; those of running gets land by themselves. */
+static void cancel_queued(struct fetch *f)
+{
+    for (;;) {
+        struct flight *flight = NULL;
+        {
+            SCOPED_LOCK(&f->lock);
+            for (int lane = 0; lane < LANES && !flight; lane++)
+                flight = f->lanes[lane].first;
+            if (flight)
+                dequeue_locked(f, flight);
+        }
+        if (!flight)
+            return;
+        fail(f, flight, error_set(-ECANCELED, "fetch: the server is shutting down"));
+    }
+}
+
+void fetch_free(struct fetch *f)
+{
+    if (!f)
+        return;
+    {
+        SCOPED_LOCK(&f->lock);
+        f->stopping = true;
+        pthread_cond_broadcast(&f->work);
+    }
+    cancel_queued(f);
+    for (unsigned i = 0; i < f->thread_count; i++)
+        pthread_join(f->threads[i], NULL);
+    cancel_queued(f);    /* what came in meanwhile */
+    assert(!f->flights); /* landed, and whoever was told has not retired it */
+    pthread_cond_destroy(&f->work);
+    pthread_mutex_destroy(&f->lock);
+    free(f->threads);
+    free(f);
+}
+
+void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
+{
+    uint64_t flights, queued, busy;
+    {
+        SCOPED_LOCK(&f->lock);
+        flights = f->flights;
+        queued = f->queued;
+        busy = f->busy;
+    }
+    struct counters *c = &f->counters;
+    const struct counter_row rows[] = {
+        {"granary_fetch_demand_chunks_total", "Chunks whose fetch a reader started",
+         counter_get(&c->chunks[LANE_DEMAND])},
+        {"granary_fetch_readahead_chunks_total", "Chunks whose fetch readahead started",
+         counter_get(&c->chunks[LANE_READAHEAD])},
+        {"granary_fetch_warm_chunks_total", "Chunks whose fetch a warm request started",
+         counter_get(&c->chunks[LANE_WARM])},
+        {"granary_fetch_joins_total", "Times a chunk was asked for while its fetch was in the air",
+         counter_get(&c->joins)},
+        {"granary_fetch_raised_total", "Queued chunks moved to a better lane", counter_get(&c->raised)},
+        {"granary_fetch_dropped_total", "Readahead chunks dropped because the queue was full",
+         counter_get(&c->dropped)},
+        {"granary_fetch_requests_total", "Ranged gets sent to stores, their retries not counted",
+         counter_get(&c->requests)},
+        {"granary_fetch_chunk_bytes_total", "Stored bytes of the chunks asked of stores", counter_get(&c->chunk_bytes)},
+        {"granary_fetch_bytes_total", "Bytes asked of stores, gaps between chunks included", counter_get(&c->bytes)},
+        {"granary_fetch_refetches_total", "Chunks asked for once more after wrong bytes or a broken get",
+         counter_get(&c->refetches)},
+        {"granary_fetch_verify_failures_total", "Times a chunk arrived short or did not match its checksums",
+         counter_get(&c->verify_failures)},
+        {"granary_fetch_errors_total", "Chunks whose fetch failed for good", counter_get(&c->errors)},
+        {"granary_fetch_in_flight", "Chunks in the air now, or landed and being written to the cache", flights},
+        {"granary_fetch_queued", "Chunks waiting for a worker now", queued},
+        {"granary_fetch_busy_workers", "Workers in a get now", busy},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
+        visit(arg, &rows[i]);
+}

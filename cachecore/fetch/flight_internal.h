@@ -1,0 +1,38 @@
+/* What fetch.c and flight.c share of a flight. Nobody else includes this. */
+#ifndef GRANARY_FETCH_FLIGHT_INTERNAL_H
+#define GRANARY_FETCH_FLIGHT_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "fetch/fetch.h"
+
+struct flight {
+    _Atomic unsigned refs;
+    struct chunk_ref chunk; /* constant */
+    struct store *store;    /* constant, not owned */
+
+    /* Under the fetch's lock. */
+    struct flight *bucket_next; /* the table's chain */
+    struct flight *prev, *next; /* the lane's queue, while queued */
+    enum fetch_lane lane;
+    bool queued;
+    bool waiterless; /* nobody has asked for its bytes yet */
+
+    /* Under lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t landing;
+    bool landed;
+    struct buf *plain; /* NULL when the fetch failed: then error says why */
+    struct error error;
+};
+
+/* One reference; NULL when out of memory. */
+struct flight *flight_new(struct store *store, const struct chunk_ref *chunk);
+
+/* Wake the waiters with plain (the reference is taken), or, when it is NULL, with rc and the
+ * thread's sentence. Once a flight. */
+void flight_land(struct flight *flight, int rc, struct buf *plain);
+
+#endif
