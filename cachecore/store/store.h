@@ -63,6 +63,11 @@ struct store_ops {
      * unknown). */
     int (*probe_conditional)(struct store *s, bool *out);
     void (*close)(struct store *s);
+    /* Optional (NULL): the keys under prefix that stand behind `after` in byte order, ascending;
+     * list is ascending too then. Lets store_retry go on with a listing that broke. */
+    int (*list_after)(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
+    /* Optional (NULL: it counts nothing). */
+    void (*counters)(struct store *s, counter_visit *visit, void *arg);
 };
 
 /* First member of every implementation. */
@@ -77,7 +82,7 @@ struct store_options {
     uint64_t timeout_ms;  /* retries go on for so long; 0: 5 minutes */
 };
 
-/* Open the store of a URL (file:///p, s3://b/p, http(s)://h/p), wrapped in store_retry. Touches the
+/* Open the store of a URL (file:///p or just /p, s3://b/p, http(s)://h/p), wrapped in store_retry. Touches the
  * network only for what credentials need. -EINVAL: unknown scheme, listing the known ones. *out:
  * store_close. */
 GR_MUST_CHECK int store_open(const char *url, const struct store_options *options, struct store **out);
@@ -88,6 +93,9 @@ static inline void store_close(struct store *s)
         s->ops->close(s);
 }
 DEFINE_CLEANUP(store, struct store *, store_close)
+
+/* Retries and whatever else the store counts. */
+void store_counters(struct store *s, counter_visit *visit, void *arg);
 
 /* The implementations, unwrapped. */
 GR_MUST_CHECK int store_file_open(const char *url, struct store **out);

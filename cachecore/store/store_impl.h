@@ -1,0 +1,14 @@
+/* What the store implementations share; nobody else includes it. */
+#ifndef GRANARY_STORE_STORE_IMPL_H
+#define GRANARY_STORE_STORE_IMPL_H
+
+#include "store/store.h"
+
+/* A key is 1 to STORE_KEY_MAX bytes of components divided by single slashes; no component is empty,
+ * "." or "..": so that no key, wherever it came from, leads out of the store. -EINVAL. */
+GR_MUST_CHECK int store_key_check(const struct store *s, const char *key);
+
+/* The same for a listing's prefix, which may be empty and whose last component may be cut anywhere. */
+GR_MUST_CHECK int store_prefix_check(const struct store *s, const char *prefix);
+
+#endif

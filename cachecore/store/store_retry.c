@@ -1,0 +1,266 @@
+/* A store that repeats what failed with -EAGAIN or -ETIMEDOUT.
+ *
+ * Every operation runs in one `struct attempt`: try, and while the failure is of the retryable kind
+ * and the deadline is ahead, sleep a random time between 0 and a bound that doubles (full jitter:
+ * many clients that failed together do not come back together) and try again. What the caller's own
+ * sink or visitor returns is never taken for a failure of the store.
+ *
+ * Operations with side effects towards the caller go on where they stopped: a get behind the bytes
+ * already handed on, a listing behind the last key visited. No state is shared between operations
+ * but the counters.
+ */
+#include "store/store_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+enum { BACKOFF_FIRST_MS = 50, BACKOFF_MOST_MS = 10000 };
+
+struct store_retry {
+    struct store base;
+    struct store *inner;
+    uint64_t timeout_ms;
+    counter retries;   /* tries behind the first one */
+    counter exhausted; /* operations given up at the deadline */
+};
+
+struct attempt {
+    struct store_retry *r;
+    uint64_t begin_ms;
+    unsigned tries; /* that failed */
+};
+
+static struct attempt attempt_begin(struct store *s)
+{
+    return (struct attempt){.r = (struct store_retry *)s, .begin_ms = clock_now_ms()};
+}
+
+static void sleep_ms(uint64_t ms)
+{
+    struct timespec t = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&t, NULL); /* a signal cuts the wait short: an early try does no harm */
+}
+
+static uint64_t jittered(unsigned tries)
+{
+    uint64_t bound = BACKOFF_MOST_MS;
+    if (tries < 8)
+        bound = GR_MIN(bound, (uint64_t)BACKOFF_FIRST_MS << tries);
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+        random = (uint32_t)clock_now_ms() * 2654435761u;
+    return random % (bound + 1);
+}
+
+/* Whether to try once more after rc; sleeps before it says yes. When it says no for the deadline's
+ * sake, the sentence gets the length of the trying. */
+static bool attempt_again(struct attempt *a, int rc)
+{
+    if (rc != -EAGAIN && rc != -ETIMEDOUT)
+        return false;
+    uint64_t now = clock_now_ms(), deadline = a->begin_ms + a->r->timeout_ms;
+    a->tries++;
+    if (now >= deadline) {
+        counter_add(&a->r->exhausted, 1);
+        (void)error_set(rc, "%.400s (gave up after %u tries in %.1f s)", error_text(), a->tries,
+                        (double)(now - a->begin_ms) / 1000);
+        return false;
+    }
+    sleep_ms(GR_MIN(jittered(a->tries - 1), deadline - now));
+    counter_add(&a->r->retries, 1);
+    return true;
+}
+
+/* The caller's sink with what it has got so far. */
+struct resuming_sink {
+    store_sink *sink;
+    void *arg;
+    uint64_t done;
+    int stopped; /* what the caller's sink returned */
+};
+
+static int pass_on(void *arg, const void *data, size_t len)
+{
+    struct resuming_sink *rs = arg;
+    rs->stopped = rs->sink(rs->arg, data, len);
+    if (!rs->stopped)
+        rs->done += len;
+    return rs->stopped;
+}
+
+static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    struct attempt a = attempt_begin(s);
+    struct resuming_sink rs = {.sink = sink, .arg = arg};
+    int rc;
+    do {
+        rc = a.r->inner->ops->get(a.r->inner, key, off + rs.done, len - rs.done, pass_on, &rs);
+        if (rc && rs.done == len && !rs.stopped && len)
+            return 0; /* all bytes came; what broke afterwards is nobody's loss */
+    } while (rc && !rs.stopped && attempt_again(&a, rc));
+    return rc;
+}
+
+static int retry_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
+{
+    struct attempt a = attempt_begin(s);
+    size_t before = out->len;
+    int rc;
+    do {
+        out->len = before;
+        rc = a.r->inner->ops->get_small(a.r->inner, key, out, version);
+    } while (rc && attempt_again(&a, rc));
+    return rc;
+}
+
+struct comparison {
+    const uint8_t *expected;
+    bool differs;
+};
+
+static int compare(void *arg, const void *data, size_t len)
+{
+    struct comparison *c = arg;
+    c->differs = memcmp(c->expected, data, len) != 0;
+    c->expected += len;
+    return c->differs ? -ECANCELED : 0;
+}
+
+/* A condition failed on a later try: perhaps the first try's put arrived and only its answer was
+ * lost. 0: these bytes stand there. */
+static int settle_existing(struct store *inner, const struct store_put *put)
+{
+    struct store_item item;
+    struct error refused;
+    error_take(&refused, -EEXIST);
+    int rc = inner->ops->stat(inner, put->key, &item);
+    if (rc == -ENOENT || (!rc && item.size != put->len))
+        return error_restore(&refused);
+    struct comparison c = {.expected = put->data};
+    if (!rc && put->len)
+        rc = inner->ops->get(inner, put->key, 0, put->len, compare, &c);
+    if (c.differs || rc == -ENOENT || rc == -EBADMSG)
+        return error_restore(&refused);
+    return rc;
+}
+
+static int retry_put(struct store *s, const struct store_put *put)
+{
+    struct attempt a = attempt_begin(s);
+    int rc;
+    do {
+        rc = a.r->inner->ops->put(a.r->inner, put);
+        if (rc == -EEXIST && a.tries)
+            rc = settle_existing(a.r->inner, put);
+    } while (rc && attempt_again(&a, rc));
+    return rc;
+}
+
+static int retry_stat(struct store *s, const char *key, struct store_item *out)
+{
+    struct attempt a = attempt_begin(s);
+    int rc;
+    do
+        rc = a.r->inner->ops->stat(a.r->inner, key, out);
+    while (rc && attempt_again(&a, rc));
+    return rc;
+}
+
+struct resuming_visit {
+    store_visit *visit;
+    void *arg;
+    char last[STORE_KEY_MAX + 1]; /* visited; empty: none yet */
+    bool stopped;
+};
+
+static int visit_on(void *arg, const struct store_item *item)
+{
+    struct resuming_visit *rv = arg;
+    int rc = rv->visit(rv->arg, item);
+    rv->stopped = rc != 0;
+    snprintf(rv->last, sizeof rv->last, "%s", item->key);
+    return rc;
+}
+
+static int retry_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
+{
+    struct attempt a = attempt_begin(s);
+    struct resuming_visit rv = {.visit = visit, .arg = arg};
+    const struct store_ops *ops = a.r->inner->ops;
+    int rc;
+    do
+        rc = rv.last[0] ? ops->list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
+                        : ops->list(a.r->inner, prefix, visit_on, &rv);
+    while (rc && !rv.stopped && (!rv.last[0] || ops->list_after) && attempt_again(&a, rc));
+    return rc;
+}
+
+static int retry_remove(struct store *s, const char *key)
+{
+    struct attempt a = attempt_begin(s);
+    int rc;
+    do
+        rc = a.r->inner->ops->remove(a.r->inner, key);
+    while (rc && attempt_again(&a, rc));
+    return rc;
+}
+
+static int retry_probe(struct store *s, bool *out)
+{
+    struct attempt a = attempt_begin(s);
+    int rc;
+    do
+        rc = a.r->inner->ops->probe_conditional(a.r->inner, out);
+    while (rc && attempt_again(&a, rc));
+    return rc;
+}
+
+static void retry_close(struct store *s)
+{
+    struct store_retry *r = (struct store_retry *)s;
+    store_close(r->inner);
+    free(r);
+}
+
+static void retry_counters(struct store *s, counter_visit *visit, void *arg)
+{
+    struct store_retry *r = (struct store_retry *)s;
+    visit(arg, &(struct counter_row){"store_retries_total", "Store operations tried again after a passing failure",
+                                     counter_get(&r->retries)});
+    visit(arg, &(struct counter_row){"store_retries_exhausted_total", "Store operations given up at their deadline",
+                                     counter_get(&r->exhausted)});
+    store_counters(r->inner, visit, arg);
+}
+
+int store_retry_open(struct store *inner, uint64_t timeout_ms, struct store **out)
+{
+    static const struct store_ops ops = {
+        .get = retry_get,
+        .get_small = retry_get_small,
+        .put = retry_put,
+        .stat = retry_stat,
+        .list = retry_list,
+        .remove = retry_remove,
+        .probe_conditional = retry_probe,
+        .close = retry_close,
+        .counters = retry_counters,
+    };
+    struct store_retry *r = calloc(1, sizeof *r);
+    if (!r) {
+        store_close(inner);
+        return error_set(-ENOMEM, "out of memory while opening a store");
+    }
+    r->base = (struct store){.ops = &ops, .url = inner->url};
+    r->inner = inner;
+    r->timeout_ms = timeout_ms;
+    *out = &r->base;
+    return 0;
+}
