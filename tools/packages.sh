@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# Debian packages by purpose, in one place: ./test, ./quickstart, .ci/run and bench/ source this file.
+#
+#   packages_ensure GROUP...     installs what is missing of the named groups (build run style test vm bench)
+#   packages_missing GROUP...    prints the missing ones, one a line
+
+declare -A PACKAGES=(
+    [build]="gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libssl-dev liburing-dev libzstd-dev
+        libjansson-dev libexpat1-dev libnl-genl-3-dev nbdkit-plugin-dev libnbd-dev"
+    [run]="nbdkit libnbd-bin nbd-client fuse3 mount kmod ca-certificates"
+    [style]="shellcheck clang-format git bash-completion man-db"
+    [test]="libcmocka-dev clang libclang-rt-14-dev llvm erofs-utils qemu-utils nbdkit libnbd-bin fuse3 curl jq
+        python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light libnginx-mod-http-echo"
+    [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun"
+    [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 e2fsprogs time"
+)
+
+packages_missing() {
+    local group package
+    for group in "$@"; do
+        for package in ${PACKAGES[$group]}; do
+            [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+        done
+    done | sort -u
+}
+
+packages_ensure() {
+    local missing log
+    missing=$(packages_missing "$@")
+    [ -n "$missing" ] || return 0
+    # shellcheck disable=SC2086
+    set -- $missing
+    echo "installing with apt: $*"
+    if [ "$(id -u)" != 0 ]; then
+        echo "not root; install them yourself and run again: apt-get install --no-install-recommends $*" >&2
+        return 1
+    fi
+    log=$(mktemp)
+    if ! { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"; } \
+        >"$log" 2>&1 </dev/null; then
+        tail -20 "$log" >&2
+        echo "apt could not install: $* (whole output: $log)" >&2
+        return 1
+    fi
+    rm -f "$log"
+}
