@@ -1,9 +1,9 @@
 /* The scheduler: a table of the flights in the air, a queue a lane, and workers.
  *
  * Table: a fixed number of chains, keyed by chunk digest and store (the same chunk asked of two
- * stores is two flights, so that a dead store delays nobody who reads from a living one). The table
- * holds one reference to each flight from its start until it is retired; queues and workers borrow
- * that one.
+ * stores is two flights, so that a dead store delays nobody who reads from a living one; the plain
+ * length is compared too, since a hostile index may lie about it). The table holds one reference to each flight from
+ * its start until it is retired; queues and workers borrow that one.
  *
  * Runs are formed when a worker takes work, not when flights are queued: it takes the first flight
  * of the best lane and goes on with its successors while they lie behind it in the same object.
@@ -85,7 +85,8 @@ static struct flight **bucket_of(struct fetch *f, const struct chunk_ref *chunk)
 static struct flight *find_locked(struct fetch *f, const struct store *store, const struct chunk_ref *chunk)
 {
     struct flight *at = *bucket_of(f, chunk);
-    while (at && (at->store != store || !digest_equal(&at->chunk.digest, &chunk->digest)))
+    while (at && (at->store != store || at->chunk.plain_len != chunk->plain_len ||
+                  !digest_equal(&at->chunk.digest, &chunk->digest)))
         at = at->bucket_next;
     return at;
 }

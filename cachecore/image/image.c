@@ -1,0 +1,324 @@
+/* Offsets to bytes: every operation is one walk over the chunks of a range.
+ *
+ * The walk goes leaf by leaf. locate() descends from the manifest's root to the leaf of a chunk; a
+ * zero digest on the way is a subtree of holes, and the walk steps over all of it at once. Whatever
+ * a walk needs of a leaf it copies (chunk_ref) before it lets the leaf go, so nothing is pinned
+ * while chunks are fetched.
+ *
+ * Reads and prefetches collect pieces into a batch of fixed size on the stack and hand it to the
+ * cache when it is full: a request of any length uses the same memory.
+ *
+ * An image has no lock of its own: the manifest is constant, the nodes are node_cache's.
+ */
+#include "image/image.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "image/node_cache.h"
+#include "store/repository.h"
+
+enum { BATCH = 64, INDEX_MEMORY_DEFAULT = 64 << 20 };
+
+struct image {
+    struct image_config config;
+    struct digest digest;
+    struct manifest manifest;
+    struct node_cache *nodes;
+    counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
+};
+
+int image_open(const struct image_config *config, const struct digest *digest, struct image **out)
+{
+    CLEANUP_FREE struct image *img = calloc(1, sizeof *img);
+    if (!img)
+        return error_set(-ENOMEM, "image: out of memory");
+    img->config = *config;
+    img->digest = *digest;
+    int rc = repository_manifest(config->store, digest, &img->manifest);
+    if (rc)
+        return rc;
+    const struct node_cache_config nodes = {
+        .cache = config->cache,
+        .store = config->store,
+        .manifest = &img->manifest,
+        .memory = config->index_memory ? config->index_memory : INDEX_MEMORY_DEFAULT,
+    };
+    rc = node_cache_new(&nodes, &img->nodes);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&img);
+    return 0;
+}
+
+void image_close(struct image *img)
+{
+    if (!img)
+        return;
+    node_cache_free(img->nodes);
+    free(img);
+}
+
+const struct manifest *image_manifest(const struct image *img)
+{
+    return &img->manifest;
+}
+
+const struct digest *image_digest(const struct image *img)
+{
+    return &img->digest;
+}
+
+/* ---- walking ---- */
+
+/* Chunks [first, end) that one step of a walk covers. */
+struct span {
+    struct node *leaf; /* NULL: all holes */
+    uint64_t first, end;
+};
+
+/* Chunks below one entry of a node at `level`. */
+static uint64_t chunks_below(unsigned level)
+{
+    uint64_t n = 1;
+    while (level--)
+        n *= INDEX_FANOUT;
+    return n;
+}
+
+/* The leaf of a chunk, or the largest subtree of holes around it. span->leaf: node_unref. */
+static int locate(struct image *img, uint64_t chunk, struct span *span)
+{
+    struct index_child child = img->manifest.index_root;
+    uint64_t total = manifest_chunk_count(&img->manifest);
+    for (unsigned level = img->manifest.index_levels; level-- > 0;) {
+        uint64_t below = chunks_below(level + 1);
+        struct node_place place = {.level = level, .number = chunk / below};
+        span->first = place.number * below;
+        span->end = GR_MIN(span->first + below, total);
+        span->leaf = NULL;
+        if (digest_is_zero(&child.digest))
+            return 0;
+        int rc = node_cache_get(img->nodes, &child, place, &span->leaf);
+        if (rc)
+            return rc;
+        if (level) {
+            child = node_index(span->leaf)->children[chunk / chunks_below(level) % INDEX_FANOUT];
+            node_unref(steal_ptr(&span->leaf));
+        }
+    }
+    return 0;
+}
+
+/* NULL: a hole. */
+static const struct chunk_ref *span_chunk(const struct span *span, uint64_t chunk)
+{
+    if (!span->leaf)
+        return NULL;
+    const struct chunk_ref *ref = &node_index(span->leaf)->chunks[chunk - span->first];
+    return chunk_is_hole(ref) ? NULL : ref;
+}
+
+static int check_range(const struct image *img, uint64_t off, uint64_t len)
+{
+    if (off <= img->manifest.size && len <= img->manifest.size - off)
+        return 0;
+    return error_set(-EINVAL, "image: bytes [%llu, +%llu) reach behind the image's end at %llu",
+                     (unsigned long long)off, (unsigned long long)len, (unsigned long long)img->manifest.size);
+}
+
+/* ---- read and prefetch ---- */
+
+struct batch {
+    struct image *img;
+    bool prefetch;
+    size_t count, ahead_count;
+    struct cache_piece pieces[BATCH], ahead[BATCH];
+};
+
+static int flush(struct batch *b)
+{
+    if (!b->count)
+        return 0;
+    struct cache *cache = b->img->config.cache;
+    int rc = b->prefetch ? cache_ensure(cache, b->pieces, b->count, LANE_WARM)
+                         : cache_read(cache, b->pieces, b->count, b->ahead, b->ahead_count, LANE_DEMAND);
+    b->count = b->ahead_count = 0;
+    return rc;
+}
+
+static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offset, uint32_t len, uint8_t *dst)
+{
+    int rc = b->count == BATCH ? flush(b) : 0;
+    if (!rc)
+        b->pieces[b->count++] =
+            (struct cache_piece){.ref = *ref, .store = b->img->config.store, .offset = offset, .len = len, .dst = dst};
+    return rc;
+}
+
+/* The chunks behind the last one wanted: as far as readahead goes, while they lie in its pack. They
+ * end at the leaf: its successor may have to be fetched, and nobody asked for it. */
+static void add_ahead(struct batch *b, const struct span *span, uint64_t chunk)
+{
+    if (!b->count || b->prefetch)
+        return;
+    const struct digest *pack = &b->pieces[b->count - 1].ref.object;
+    uint64_t most = GR_MIN(b->img->config.readahead / b->img->manifest.chunk_size, (uint64_t)BATCH);
+    for (uint64_t end = GR_MIN(chunk + most, span->end); chunk < end; chunk++) {
+        const struct chunk_ref *ref = span_chunk(span, chunk);
+        if (ref && digest_equal(&ref->object, pack))
+            b->ahead[b->ahead_count++] = (struct cache_piece){.ref = *ref, .store = b->img->config.store};
+    }
+}
+
+/* What [*off, end) has in one span; advances *off. dst: where *off's byte goes; NULL: prefetch. */
+static int read_span(struct batch *b, const struct span *span, uint64_t *off, uint64_t end, uint8_t *dst)
+{
+    const struct manifest *m = &b->img->manifest;
+    uint64_t stop = GR_MIN(end, span->end * m->chunk_size), start = *off;
+    while (*off < stop) {
+        uint64_t chunk = *off / m->chunk_size;
+        uint32_t within = *off % m->chunk_size;
+        uint32_t len = GR_MIN(stop - *off, (uint64_t)m->chunk_size - within);
+        uint8_t *to = dst ? dst + (*off - start) : NULL;
+        const struct chunk_ref *ref = span_chunk(span, chunk);
+        if (ref) {
+            int rc = add_piece(b, ref, within, len, to);
+            if (rc)
+                return rc;
+        } else if (to) {
+            memset(to, 0, len);
+            counter_add(&b->img->hole_bytes, len);
+        }
+        *off += len;
+    }
+    if (*off == end)
+        add_ahead(b, span, (end + m->chunk_size - 1) / m->chunk_size);
+    return 0;
+}
+
+static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
+{
+    struct batch b;
+    b.img = img;
+    b.prefetch = !dst;
+    b.count = b.ahead_count = 0;
+    uint64_t start = off, end = off + len;
+    while (off < end) {
+        struct span span;
+        int rc = locate(img, off / img->manifest.chunk_size, &span);
+        if (rc)
+            return rc;
+        if (!span.leaf && !dst) {
+            off = GR_MIN(end, span.end * img->manifest.chunk_size);
+            continue;
+        }
+        rc = read_span(&b, &span, &off, end, dst ? dst + (off - start) : NULL);
+        node_unref(span.leaf);
+        if (rc)
+            return rc;
+    }
+    return flush(&b);
+}
+
+int image_read(struct image *img, void *dst, uint64_t off, size_t len)
+{
+    int rc = check_range(img, off, len);
+    if (rc)
+        return rc;
+    counter_add(&img->reads, 1);
+    counter_add(&img->read_bytes, len);
+    return walk_batched(img, dst, off, len);
+}
+
+int image_prefetch(struct image *img, uint64_t off, uint64_t len)
+{
+    int rc = check_range(img, off, len);
+    if (rc)
+        return rc;
+    counter_add(&img->prefetches, 1);
+    counter_add(&img->prefetch_bytes, len);
+    return walk_batched(img, NULL, off, len);
+}
+
+/* ---- extents ---- */
+
+/* The run that is being put together. */
+struct extent {
+    image_extent_visit *visit;
+    void *arg;
+    uint64_t off, len;
+    bool hole;
+};
+
+/* Non-zero: the visitor wants no more. */
+static int extent_add(struct extent *e, uint64_t len, bool hole)
+{
+    if (e->len && e->hole != hole) {
+        int stop = e->visit(e->arg, e->off, e->len, e->hole);
+        if (stop)
+            return stop;
+        e->off += e->len;
+        e->len = 0;
+    }
+    e->hole = hole;
+    e->len += len;
+    return 0;
+}
+
+static int extent_add_span(struct extent *e, const struct span *span, uint32_t chunk_size, uint64_t *off, uint64_t end)
+{
+    uint64_t stop = GR_MIN(end, span->end * chunk_size);
+    while (*off < stop) {
+        uint64_t chunk = *off / chunk_size;
+        uint64_t next = span->leaf ? GR_MIN(stop, (chunk + 1) * chunk_size) : stop;
+        int rc = extent_add(e, next - *off, !span_chunk(span, chunk));
+        if (rc)
+            return rc;
+        *off = next;
+    }
+    return 0;
+}
+
+int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_visit *visit, void *arg)
+{
+    int rc = check_range(img, off, len);
+    if (rc)
+        return rc;
+    struct extent e = {.visit = visit, .arg = arg, .off = off};
+    uint64_t end = off + len;
+    while (off < end) {
+        struct span span;
+        rc = locate(img, off / img->manifest.chunk_size, &span);
+        if (rc)
+            return rc;
+        int stop = extent_add_span(&e, &span, img->manifest.chunk_size, &off, end);
+        node_unref(span.leaf);
+        if (stop)
+            return 0;
+    }
+    if (e.len)
+        visit(arg, e.off, e.len, e.hole);
+    return 0;
+}
+
+void image_counters(struct image *img, counter_visit *visit, void *arg)
+{
+    struct node_cache_stats nodes;
+    node_cache_stats(img->nodes, &nodes);
+    const struct counter_row rows[] = {
+        {"granary_image_reads_total", "Reads", counter_get(&img->reads)},
+        {"granary_image_read_bytes_total", "Bytes read", counter_get(&img->read_bytes)},
+        {"granary_image_hole_bytes_total", "Bytes read that were holes", counter_get(&img->hole_bytes)},
+        {"granary_image_prefetches_total", "Ranges asked to be cached", counter_get(&img->prefetches)},
+        {"granary_image_prefetch_bytes_total", "Bytes asked to be cached", counter_get(&img->prefetch_bytes)},
+        {"granary_image_node_hits_total", "Index nodes found in memory", nodes.hits},
+        {"granary_image_node_misses_total", "Index nodes asked of the cache", nodes.misses},
+        {"granary_image_node_evictions_total", "Index nodes dropped for others", nodes.evictions},
+        {"granary_image_node_bytes", "Memory held by decoded index nodes now", nodes.bytes},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
+        visit(arg, &rows[i]);
+}

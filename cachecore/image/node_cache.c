@@ -1,0 +1,245 @@
+/* Index nodes by digest, least recently used first out.
+ *
+ * A node is reached by one reference of the table and one of each reader. Eviction takes the
+ * table's: a reader that still holds the node goes on reading it, and its memory goes with the last
+ * reference. Two readers that miss the same node both ask the chunk cache, where single-flight
+ * makes one fetch of it; the second to come back finds the first one's node and drops its own. The
+ * lock is not held meanwhile.
+ *
+ * A digest proves what a node is, not that it stands in the right place. Its level, its number of
+ * entries and its chunks' lengths are compared with the image's geometry once, when it is decoded,
+ * so that a reader may index into it without looking.
+ */
+#include "image/node_cache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/le.h"
+
+enum { BUCKETS = 1024 };
+
+struct node {
+    _Atomic unsigned refs;
+    struct digest digest;     /* constant */
+    struct node_place place;  /* constant: where it was checked */
+    struct index_node *index; /* constant, owned */
+    size_t bytes;
+    struct node *bucket_next;   /* under the lock, like the next */
+    struct node *newer, *older; /* the order of use */
+};
+
+struct node_cache {
+    struct node_cache_config config;
+    pthread_mutex_t lock; /* everything below */
+    struct node *newest, *oldest;
+    struct node_cache_stats stats;
+    struct node *buckets[BUCKETS];
+};
+
+int node_cache_new(const struct node_cache_config *config, struct node_cache **out)
+{
+    struct node_cache *nc = calloc(1, sizeof *nc);
+    if (!nc)
+        return error_set(-ENOMEM, "image: out of memory");
+    nc->config = *config;
+    pthread_mutex_init(&nc->lock, NULL);
+    *out = nc;
+    return 0;
+}
+
+void node_unref(struct node *node)
+{
+    if (!node || atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    index_node_free(node->index);
+    free(node);
+}
+
+const struct index_node *node_index(const struct node *node)
+{
+    return node->index;
+}
+
+/* ---- table and order of use ---- */
+
+static struct node **bucket_of(struct node_cache *nc, const struct digest *digest)
+{
+    return &nc->buckets[le64_get(digest->b) % BUCKETS];
+}
+
+static void unlink_locked(struct node_cache *nc, struct node *node)
+{
+    *(node->newer ? &node->newer->older : &nc->newest) = node->older;
+    *(node->older ? &node->older->newer : &nc->oldest) = node->newer;
+    node->newer = node->older = NULL;
+}
+
+static void link_newest_locked(struct node_cache *nc, struct node *node)
+{
+    node->older = nc->newest;
+    *(nc->newest ? &nc->newest->newer : &nc->oldest) = node;
+    nc->newest = node;
+}
+
+/* The node with a new reference, now the newest; NULL: not here. */
+static struct node *find_locked(struct node_cache *nc, const struct digest *digest)
+{
+    struct node *node = *bucket_of(nc, digest);
+    while (node && !digest_equal(&node->digest, digest))
+        node = node->bucket_next;
+    if (!node)
+        return NULL;
+    if (node != nc->newest) {
+        unlink_locked(nc, node);
+        link_newest_locked(nc, node);
+    }
+    atomic_fetch_add_explicit(&node->refs, 1, memory_order_relaxed);
+    return node;
+}
+
+static void evict_oldest_locked(struct node_cache *nc)
+{
+    struct node *node = nc->oldest, **at = bucket_of(nc, &node->digest);
+    unlink_locked(nc, node);
+    while (*at != node)
+        at = &(*at)->bucket_next;
+    *at = node->bucket_next;
+    nc->stats.bytes -= node->bytes;
+    node_unref(node);
+}
+
+void node_cache_free(struct node_cache *nc)
+{
+    if (!nc)
+        return;
+    while (nc->oldest)
+        evict_oldest_locked(nc);
+    pthread_mutex_destroy(&nc->lock);
+    free(nc);
+}
+
+/* Takes node, whose one reference becomes the caller's; returns the one that is in the table. The
+ * newest is always kept: it is in use. */
+static struct node *insert(struct node_cache *nc, struct node *node)
+{
+    SCOPED_LOCK(&nc->lock);
+    struct node *there = find_locked(nc, &node->digest);
+    if (there) {
+        node_unref(node);
+        return there;
+    }
+    struct node **bucket = bucket_of(nc, &node->digest);
+    node->bucket_next = *bucket;
+    *bucket = node;
+    link_newest_locked(nc, node);
+    atomic_fetch_add_explicit(&node->refs, 1, memory_order_relaxed);
+    nc->stats.bytes += node->bytes;
+    while (nc->stats.bytes > nc->config.memory && nc->oldest != node) {
+        evict_oldest_locked(nc);
+        nc->stats.evictions++;
+    }
+    return node;
+}
+
+/* ---- geometry ---- */
+
+/* Entries that the node at `place` has: chunks of a leaf, children of an inner node. */
+static uint64_t entries_at(const struct manifest *m, struct node_place place)
+{
+    uint64_t total = manifest_chunk_count(m);
+    for (unsigned level = 0; level < place.level; level++)
+        total = (total + INDEX_FANOUT - 1) / INDEX_FANOUT;
+    uint64_t before = place.number * INDEX_FANOUT;
+    return before < total ? GR_MIN(total - before, (uint64_t)INDEX_FANOUT) : 0;
+}
+
+static bool lengths_fit(const struct manifest *m, struct node_place place, const struct index_node *leaf)
+{
+    uint64_t offset = place.number * INDEX_FANOUT * m->chunk_size;
+    for (uint32_t i = 0; i < leaf->count; i++, offset += m->chunk_size)
+        if (!chunk_is_hole(&leaf->chunks[i]) && leaf->chunks[i].plain_len != GR_MIN(m->size - offset, m->chunk_size))
+            return false;
+    return true;
+}
+
+static int check_place(const struct manifest *m, struct node_place place, const struct digest *digest,
+                       const struct index_node *index)
+{
+    if (index->level == place.level && index->count == entries_at(m, place) &&
+        (index->level || lengths_fit(m, place, index)))
+        return 0;
+    char hex[DIGEST_HEX_SIZE];
+    return error_set(-EBADMSG,
+                     "image: index node %s does not fit its place (level %u, number %llu): the image was built "
+                     "wrong; build it again",
+                     digest_hex(digest, hex), place.level, (unsigned long long)place.number);
+}
+
+/* ---- fetch ---- */
+
+static size_t decoded_bytes(const struct index_node *index)
+{
+    size_t entry = index->level ? sizeof *index->children : sizeof *index->chunks;
+    return sizeof(struct node) + sizeof *index + entry * index->count;
+}
+
+static int fetch_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                      struct node **out)
+{
+    if (child->len > INDEX_NODE_MAX)
+        return error_set(-EBADMSG, "image: an index node of %u bytes is longer than any node may be", child->len);
+    CLEANUP_FREE uint8_t *data = malloc(child->len);
+    CLEANUP_FREE struct node *node = calloc(1, sizeof *node);
+    if (!data || !node)
+        return error_set(-ENOMEM, "image: out of memory");
+    const struct cache_piece piece = {
+        .ref = index_child_ref(child), .store = nc->config.store, .len = child->len, .dst = data};
+    int rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, LANE_DEMAND);
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_index_node) struct index_node *index = NULL;
+    rc = index_decode(data, child->len, &index);
+    if (!rc)
+        rc = check_place(nc->config.manifest, place, &child->digest, index);
+    if (rc)
+        return rc;
+    atomic_init(&node->refs, 1);
+    node->digest = child->digest;
+    node->place = place;
+    node->bytes = decoded_bytes(index);
+    node->index = steal_ptr(&index);
+    *out = steal_ptr(&node);
+    return 0;
+}
+
+int node_cache_get(struct node_cache *nc, const struct index_child *child, struct node_place place, struct node **out)
+{
+    {
+        SCOPED_LOCK(&nc->lock);
+        *out = find_locked(nc, &child->digest);
+        *(*out ? &nc->stats.hits : &nc->stats.misses) += 1;
+    }
+    /* Equal subtrees share a node: what fits one place need not fit the other. */
+    if (*out && ((*out)->place.number != place.number || (*out)->place.level != place.level)) {
+        int rc = check_place(nc->config.manifest, place, &child->digest, (*out)->index);
+        if (rc)
+            node_unref(steal_ptr(out));
+        return rc;
+    }
+    if (*out)
+        return 0;
+    struct node *fresh = NULL;
+    int rc = fetch_node(nc, child, place, &fresh);
+    if (!rc)
+        *out = insert(nc, fresh);
+    return rc;
+}
+
+void node_cache_stats(struct node_cache *nc, struct node_cache_stats *out)
+{
+    SCOPED_LOCK(&nc->lock);
+    *out = nc->stats;
+}
