@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cleanup.h"
 #include "base/compiler.h"
 
 enum { DIGEST_SIZE = 32, DIGEST_HEX_SIZE = 65 /* with the final NUL */ };
@@ -30,5 +31,7 @@ void hasher_free(struct hasher *h);
 void hasher_update(struct hasher *h, const void *data, size_t len);
 /* The digest of what was given since new or the last finish; the hasher starts afresh. */
 struct digest hasher_finish(struct hasher *h);
+
+DEFINE_CLEANUP(hasher, struct hasher *, hasher_free)
 
 #endif

@@ -17,7 +17,10 @@
 enum {
     CATALOG_PAGE_ENTRIES = 1024,     /* mean entries a page: one path in so many ends its page */
     CATALOG_PAGE_ENTRIES_MAX = 8192, /* a page ends here whatever the hash says */
-    CATALOG_PAGE_MAX = 4 << 20,      /* plain bytes; a page also ends before it would pass this */
+    CATALOG_PAGE_MAX = 4 << 20,      /* plain bytes, also counted with every path in full; a page ends before it
+                                        would pass this */
+    CATALOG_OBJECT_MAX = CATALOG_PAGE_MAX + (64 << 10), /* bytes of a page's object */
+    CATALOG_EXTENTS_MAX = 4096,                         /* of one entry */
     CATALOG_PATH_MAX = 65535,
     CATALOG_VALIDATOR_MAX = 255,
     CATALOG_LEVELS_MAX = 8,
@@ -60,15 +63,16 @@ struct catalog_child {
 
 /* Writing: add entries in order, take the page when it is due. */
 struct catalog_page_writer;
-struct catalog_page_writer *catalog_page_writer_new(unsigned level);
+struct catalog_page_writer *catalog_page_writer_new(unsigned level); /* NULL: out of memory */
 void catalog_page_writer_free(struct catalog_page_writer *w);
+DEFINE_CLEANUP(catalog_page_writer, struct catalog_page_writer *, catalog_page_writer_free)
 /* *out_full: the page must be finished before the next add. -EINVAL: out of order or over a limit,
  * with a sentence. */
 GR_MUST_CHECK int catalog_page_add(struct catalog_page_writer *w, const struct catalog_entry *e, bool *out_full);
 GR_MUST_CHECK int catalog_page_add_child(struct catalog_page_writer *w, const struct catalog_child *c, bool *out_full);
 /* Append the page's object to *out, describe it as a child of the next level (first: valid until
- * the next finish) and start the next page. *out_child->entries counts what was added. Must not be
- * empty. */
+ * the next finish) and start the next page. *out_child->entries counts the level-0 entries at or
+ * below this page. Must not be empty. */
 GR_MUST_CHECK int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out,
                                       struct catalog_child *out_child);
 

@@ -48,7 +48,10 @@ struct index_node {
 unsigned index_levels(uint64_t chunk_count);
 
 /* Append the encoding of a leaf (chunks[0..count)) or inner node to *out and set *content to its
- * content hash. All chunks must have the plain length chunk_size but the image's last one. */
+ * content hash. All chunks must have the plain length chunk_size but the image's last one; of a hole
+ * only the zero digest counts (decoding gives zero in every field but kind). When all entries are
+ * holes nothing is appended and *content is zero: such a node is not stored, its parent's entry is
+ * all zero. -EINVAL with a sentence: an entry no node can hold. */
 GR_MUST_CHECK int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct bytes *out,
                                     struct digest *content);
 GR_MUST_CHECK int index_encode_inner(unsigned level, const struct index_child *children, uint32_t count,

@@ -1,0 +1,272 @@
+/* Reading catalog pages. The header says how much memory the page needs (plain bytes, all paths in
+ * full, entries, extents), each within a stated limit; everything is allocated once, and a page
+ * that needs more or less than it said is refused. Validators and targets point into the plain
+ * bytes, paths into an arena of their own where they stand in full.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/le.h"
+#include "format/catalog_form.h"
+#include "format/zstd_frame.h"
+
+struct catalog_page {
+    struct catalog_header header;
+    uint8_t *plain;
+    char *paths;
+    struct catalog_extent *extents;
+    struct catalog_entry *entries;  /* level 0 */
+    struct catalog_child *children; /* level > 0 */
+};
+
+/* Reads records; the first failure makes all further reads give zero. */
+struct cursor {
+    const uint8_t *p, *end;
+    bool failed;
+    uint32_t paths_used, extents_used;
+    const char *path; /* of the record before */
+    size_t path_len;
+};
+
+static int bad(const char *what)
+{
+    return error_set(-EBADMSG, "catalog page: %s", what);
+}
+
+void catalog_page_free(struct catalog_page *p)
+{
+    if (!p)
+        return;
+    free(p->plain);
+    free(p->paths);
+    free(p->extents);
+    free(p->entries);
+    free(p->children);
+    free(p);
+}
+
+unsigned catalog_page_level(const struct catalog_page *p)
+{
+    return p->header.level;
+}
+
+uint32_t catalog_page_count(const struct catalog_page *p)
+{
+    return p->header.count;
+}
+
+const struct catalog_entry *catalog_page_entry(const struct catalog_page *p, uint32_t i)
+{
+    assert(p->header.level == 0 && i < p->header.count);
+    return &p->entries[i];
+}
+
+const struct catalog_child *catalog_page_child(const struct catalog_page *p, uint32_t i)
+{
+    assert(p->header.level > 0 && i < p->header.count);
+    return &p->children[i];
+}
+
+static const uint8_t *take(struct cursor *c, size_t n)
+{
+    if (c->failed || n > (size_t)(c->end - c->p)) {
+        c->failed = true;
+        return NULL;
+    }
+    const uint8_t *at = c->p;
+    c->p += n;
+    return at;
+}
+
+/* A number of at most max, in its shortest form. */
+static uint64_t take_number(struct cursor *c, uint64_t max)
+{
+    uint64_t v = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        const uint8_t *b = take(c, 1);
+        if (!b)
+            return 0;
+        uint64_t part = *b & 0x7f;
+        if (part << shift >> shift != part || (*b == 0 && shift > 0))
+            break;
+        v |= part << shift;
+        if (*b & 0x80)
+            continue;
+        if (v > max)
+            break;
+        return v;
+    }
+    c->failed = true;
+    return 0;
+}
+
+static const char *take_string(struct cursor *c, size_t max, size_t *out_len)
+{
+    *out_len = take_number(c, max);
+    return (const char *)take(c, *out_len);
+}
+
+static void take_digest(struct cursor *c, struct digest *out)
+{
+    const uint8_t *b = take(c, DIGEST_SIZE);
+    if (b)
+        memcpy(out->b, b, DIGEST_SIZE);
+}
+
+/* The next path, in full, in the arena; it must come behind the one before. */
+static const char *take_path(struct cursor *c, struct catalog_page *page, size_t *out_len)
+{
+    size_t suffix_len, shared = take_number(c, c->path_len);
+    const char *suffix = take_string(c, CATALOG_PATH_MAX - shared, &suffix_len);
+    size_t len = shared + suffix_len;
+    if (c->failed || len > page->header.paths_len - c->paths_used) {
+        c->failed = true;
+        *out_len = 0;
+        return NULL;
+    }
+    char *path = page->paths + c->paths_used;
+    if (shared)
+        memcpy(path, c->path, shared);
+    if (suffix_len)
+        memcpy(path + shared, suffix, suffix_len);
+    if (c->path && catalog_path_compare(c->path, c->path_len, path, len) >= 0)
+        c->failed = true;
+    c->paths_used += (uint32_t)len;
+    c->path = path;
+    c->path_len = len;
+    *out_len = len;
+    return path;
+}
+
+static void take_extents(struct cursor *c, struct catalog_page *page, struct catalog_entry *e)
+{
+    e->extent_count = (uint32_t)take_number(c, CATALOG_EXTENTS_MAX);
+    if (e->extent_count == 0 || e->extent_count > page->header.extents - c->extents_used) {
+        c->failed = true;
+        e->extent_count = 0;
+        return;
+    }
+    struct catalog_extent *extents = page->extents + c->extents_used;
+    for (uint32_t i = 0; i < e->extent_count; i++) {
+        extents[i].offset = take_number(c, UINT64_MAX);
+        extents[i].len = take_number(c, UINT64_MAX);
+    }
+    c->extents_used += e->extent_count;
+    e->extents = extents;
+}
+
+static void take_entry(struct cursor *c, struct catalog_page *page, struct catalog_entry *e)
+{
+    e->path = take_path(c, page, &e->path_len);
+    uint64_t flags = take_number(c, CATALOG_FLAGS);
+    e->mode = (uint32_t)take_number(c, UINT32_MAX);
+    e->uid = (uint32_t)take_number(c, UINT32_MAX);
+    e->gid = (uint32_t)take_number(c, UINT32_MAX);
+    e->size = take_number(c, UINT64_MAX);
+    uint64_t mtime = take_number(c, UINT64_MAX);
+    e->mtime = (int64_t)(mtime >> 1 ^ -(mtime & 1));
+    e->mtime_nsec = (uint32_t)take_number(c, 999999999);
+    e->validator = take_string(c, CATALOG_VALIDATOR_MAX, &e->validator_len);
+    if (flags & CATALOG_HAS_CONTENT) {
+        take_digest(c, &e->content);
+        c->failed |= digest_is_zero(&e->content);
+    }
+    if (flags & CATALOG_HAS_TARGET) {
+        e->target = take_string(c, CATALOG_PATH_MAX, &e->target_len);
+        c->failed |= e->target_len == 0;
+    }
+    e->hard_link = flags & CATALOG_HARD_LINK;
+    if (flags & CATALOG_HAS_EXTENTS)
+        take_extents(c, page, e);
+    if (!c->failed && catalog_entry_problem(e))
+        c->failed = true;
+}
+
+static void take_child(struct cursor *c, struct catalog_page *page, struct catalog_child *child)
+{
+    child->first = take_path(c, page, &child->first_len);
+    take_digest(c, &child->digest);
+    child->len = (uint32_t)take_number(c, UINT32_MAX);
+    const uint8_t *crc = take(c, 4);
+    child->crc = crc ? le32_get(crc) : 0;
+    child->entries = take_number(c, UINT64_MAX);
+    if (!c->failed && catalog_child_problem(page->header.level, child))
+        c->failed = true;
+}
+
+static int decode_header(const uint8_t *p, size_t len, struct catalog_header *h)
+{
+    if (len < CATALOG_HEADER || memcmp(p, CATALOG_MAGIC, 4))
+        return bad("not a catalog page");
+    if (p[4] != CATALOG_VERSION)
+        return error_set(-EBADMSG,
+                         "catalog page: version %u is newer than this program reads (%d): use a newer granary", p[4],
+                         CATALOG_VERSION);
+    h->level = p[5];
+    h->count = le32_get(p + 8);
+    h->plain_len = le32_get(p + 12);
+    h->paths_len = le32_get(p + 16);
+    h->extents = le32_get(p + 20);
+    if (h->level >= CATALOG_LEVELS_MAX || le16_get(p + 6) || le64_get(p + 24))
+        return bad("level out of bounds or bytes set that must be zero");
+    if (h->count == 0 || h->count > CATALOG_PAGE_ENTRIES_MAX || h->plain_len > CATALOG_PAGE_MAX)
+        return bad("count or length out of bounds");
+    if (h->paths_len > CATALOG_PAGE_MAX || h->extents > h->plain_len / 2 || (h->level && h->extents))
+        return bad("paths or extents out of bounds");
+    return len <= CATALOG_OBJECT_MAX ? 0 : bad("longer than a page can be");
+}
+
+/* calloc that does not return NULL for nothing. */
+static void *room(size_t n, size_t size)
+{
+    return calloc(n ? n : 1, size);
+}
+
+static int allocate(struct catalog_page *page)
+{
+    const struct catalog_header *h = &page->header;
+    page->plain = room(h->plain_len, 1);
+    page->paths = room(h->paths_len, 1);
+    page->extents = room(h->extents, sizeof *page->extents);
+    if (h->level)
+        page->children = room(h->count, sizeof *page->children);
+    else
+        page->entries = room(h->count, sizeof *page->entries);
+    if (!page->plain || !page->paths || !page->extents || !(h->level ? (void *)page->children : (void *)page->entries))
+        return error_set(-ENOMEM, "catalog page: out of memory");
+    return 0;
+}
+
+int catalog_page_decode(const void *data, size_t len, struct catalog_page **out)
+{
+    CLEANUP(cleanup_catalog_page) struct catalog_page *page = calloc(1, sizeof *page);
+    if (!page)
+        return error_set(-ENOMEM, "catalog page: out of memory");
+    struct catalog_header *h = &page->header;
+    int rc = decode_header(data, len, h);
+    if (!rc)
+        rc = allocate(page);
+    if (rc)
+        return rc;
+    const char *why;
+    rc = zstd_frame_decode((const uint8_t *)data + CATALOG_HEADER, len - CATALOG_HEADER, page->plain, h->plain_len,
+                           &why);
+    if (rc)
+        return rc == -EBADMSG ? bad(why) : rc;
+
+    struct cursor c = {.p = page->plain, .end = page->plain + h->plain_len};
+    for (uint32_t i = 0; i < h->count && !c.failed; i++) {
+        if (h->level)
+            take_child(&c, page, &page->children[i]);
+        else
+            take_entry(&c, page, &page->entries[i]);
+    }
+    if (c.failed)
+        return bad("a record is cut short, out of bounds or out of order");
+    if (c.p != c.end || c.paths_used != h->paths_len || c.extents_used != h->extents)
+        return bad("more or less in it than its header says");
+    *out = steal_ptr(&page);
+    return 0;
+}

@@ -1,0 +1,291 @@
+/* Writing catalog pages. A record names its path by how many bytes it shares with the one before,
+ * numbers are varints, and the whole page goes through zstd.
+ *
+ * Borders: a page ends behind an entry whose path's hash says so, one in CATALOG_PAGE_ENTRIES, at
+ * every level by the same rule (children go by their first path). So the borders of an unchanged
+ * stretch of paths are where they were, whatever changed elsewhere. The size limits end a page too,
+ * but at those means they are far away.
+ *
+ * Sizes are counted with every path in full: that is what a reader must hold.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/le.h"
+#include "format/catalog_form.h"
+#include "format/zstd_frame.h"
+
+enum { CATALOG_ZSTD_LEVEL = 3 };
+
+struct catalog_page_writer {
+    unsigned level;
+    struct bytes plain;
+    struct bytes last;  /* path of the entry before */
+    struct bytes first; /* of the page being written */
+    struct bytes done;  /* first of the page finished last: what out_child points at */
+    uint32_t count, paths_len, extents;
+    uint64_t entries; /* level-0 entries at or below this page */
+    bool any;         /* something was added, in whatever page: last holds */
+};
+
+int catalog_path_compare(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    size_t common = GR_MIN(a_len, b_len);
+    int order = common ? memcmp(a, b, common) : 0;
+    return order ? order : (a_len > b_len) - (a_len < b_len);
+}
+
+const char *catalog_entry_problem(const struct catalog_entry *e)
+{
+    if (e->path_len > CATALOG_PATH_MAX || e->target_len > CATALOG_PATH_MAX || e->validator_len > CATALOG_VALIDATOR_MAX)
+        return "a path, target or validator is too long";
+    if (e->mtime_nsec >= 1000000000)
+        return "nanoseconds of a second or more";
+    if (e->hard_link && e->target_len == 0)
+        return "a hard link without the name it stands for";
+    if (e->extent_count > CATALOG_EXTENTS_MAX)
+        return "too many extents";
+    for (uint32_t i = 0; i < e->extent_count; i++)
+        if (e->extents[i].len == 0 || e->extents[i].offset > UINT64_MAX - e->extents[i].len)
+            return "an empty or wrapping extent";
+    return NULL;
+}
+
+const char *catalog_child_problem(unsigned level, const struct catalog_child *c)
+{
+    if (level == 0 || level >= CATALOG_LEVELS_MAX)
+        return "level out of bounds";
+    if (c->first_len > CATALOG_PATH_MAX)
+        return "a path is too long";
+    if (digest_is_zero(&c->digest) || c->len == 0 || c->len > CATALOG_OBJECT_MAX || c->entries == 0)
+        return "a child without name, length or entries";
+    return NULL;
+}
+
+struct catalog_page_writer *catalog_page_writer_new(unsigned level)
+{
+    assert(level < CATALOG_LEVELS_MAX);
+    struct catalog_page_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    w->level = level;
+    w->plain.max = CATALOG_PAGE_MAX;
+    w->last.max = w->first.max = w->done.max = CATALOG_PATH_MAX;
+    return w;
+}
+
+void catalog_page_writer_free(struct catalog_page_writer *w)
+{
+    if (!w)
+        return;
+    bytes_release(&w->plain);
+    bytes_release(&w->last);
+    bytes_release(&w->first);
+    bytes_release(&w->done);
+    free(w);
+}
+
+static int put_varint(struct bytes *out, uint64_t v)
+{
+    uint8_t text[10];
+    size_t n = 0;
+    for (; v >= 0x80; v >>= 7)
+        text[n++] = (uint8_t)(v | 0x80);
+    text[n++] = (uint8_t)v;
+    return bytes_append(out, text, n);
+}
+
+static int put_string(struct bytes *out, const char *text, size_t len)
+{
+    int rc = put_varint(out, len);
+    return rc || !len ? rc : bytes_append(out, text, len);
+}
+
+static int replace(struct bytes *b, const char *text, size_t len)
+{
+    bytes_clear(b);
+    return len ? bytes_append(b, text, len) : 0;
+}
+
+/* True when the page ends behind the entry of this path. Multiplying spreads the CRC, which is
+ * linear and would treat numbered names alike. */
+static bool path_is_border(const char *path, size_t len)
+{
+    uint32_t spread = crc32c(path, len) * UINT32_C(2654435761);
+    return spread / (UINT32_MAX / CATALOG_PAGE_ENTRIES + 1) == CATALOG_PAGE_ENTRIES - 1;
+}
+
+/* The path of the next record, as far as it differs from the one before. */
+static int put_path(struct catalog_page_writer *w, const char *path, size_t len)
+{
+    size_t shared = 0, limit = w->count ? GR_MIN(len, w->last.len) : 0;
+    while (shared < limit && (uint8_t)path[shared] == w->last.data[shared])
+        shared++;
+    int rc = put_varint(&w->plain, shared);
+    if (!rc)
+        rc = put_string(&w->plain, path + shared, len - shared);
+    return rc;
+}
+
+static int put_entry(struct bytes *out, const struct catalog_entry *e)
+{
+    bool has_content = !digest_is_zero(&e->content);
+    unsigned flags = (has_content ? CATALOG_HAS_CONTENT : 0) | (e->target_len ? CATALOG_HAS_TARGET : 0) |
+                     (e->hard_link ? CATALOG_HARD_LINK : 0) | (e->extent_count ? CATALOG_HAS_EXTENTS : 0);
+    /* zigzag: times before 1970 stay short */
+    uint64_t mtime = (uint64_t)e->mtime << 1 ^ (uint64_t)(e->mtime >> 63);
+    const uint64_t numbers[] = {flags, e->mode, e->uid, e->gid, e->size, mtime, e->mtime_nsec};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(numbers); i++)
+        rc = put_varint(out, numbers[i]);
+    if (!rc)
+        rc = put_string(out, e->validator, e->validator_len);
+    if (!rc && has_content)
+        rc = bytes_append(out, e->content.b, DIGEST_SIZE);
+    if (!rc && e->target_len)
+        rc = put_string(out, e->target, e->target_len);
+    if (!rc && e->extent_count)
+        rc = put_varint(out, e->extent_count);
+    for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
+        rc = put_varint(out, e->extents[i].offset);
+        if (!rc)
+            rc = put_varint(out, e->extents[i].len);
+    }
+    return rc;
+}
+
+static int put_child(struct bytes *out, const struct catalog_child *c)
+{
+    int rc = bytes_append(out, c->digest.b, DIGEST_SIZE);
+    uint8_t crc[4];
+    le32_put(crc, c->crc);
+    if (!rc)
+        rc = put_varint(out, c->len);
+    if (!rc)
+        rc = bytes_append(out, crc, sizeof crc);
+    if (!rc)
+        rc = put_varint(out, c->entries);
+    return rc;
+}
+
+/* Before a record: its path must follow the last one and the page must have room. */
+static int begin_record(struct catalog_page_writer *w, const char *path, size_t len)
+{
+    if (w->any && catalog_path_compare((char *)w->last.data, w->last.len, path, len) >= 0)
+        return error_set(-EINVAL, "catalog: \"%.*s\" does not come behind \"%.*s\"", (int)GR_MIN(len, 200), path,
+                         (int)GR_MIN(w->last.len, 200), (char *)w->last.data);
+    if (w->count == CATALOG_PAGE_ENTRIES_MAX || w->plain.len + w->paths_len + CATALOG_RECORD_MAX > CATALOG_PAGE_MAX)
+        return error_set(-EINVAL, "catalog: a full page was not finished");
+    int rc = put_path(w, path, len);
+    return rc ? error_set(rc, "catalog: out of memory") : 0;
+}
+
+/* Behind a record. */
+static int end_record(struct catalog_page_writer *w, const char *path, size_t len, bool *out_full)
+{
+    int rc = replace(&w->last, path, len);
+    if (!rc && w->count == 0)
+        rc = replace(&w->first, path, len);
+    if (rc)
+        return error_set(rc, "catalog: out of memory");
+    w->any = true;
+    w->count++;
+    w->paths_len += (uint32_t)len;
+    *out_full = path_is_border(path, len) || w->count == CATALOG_PAGE_ENTRIES_MAX ||
+                w->plain.len + w->paths_len + CATALOG_RECORD_MAX > CATALOG_PAGE_MAX;
+    return 0;
+}
+
+int catalog_page_add(struct catalog_page_writer *w, const struct catalog_entry *e, bool *out_full)
+{
+    assert(w->level == 0);
+    const char *problem = catalog_entry_problem(e);
+    if (problem)
+        return error_set(-EINVAL, "catalog: \"%.*s\": %s", (int)GR_MIN(e->path_len, 200), e->path, problem);
+    size_t before = w->plain.len;
+    int rc = begin_record(w, e->path, e->path_len);
+    if (!rc && put_entry(&w->plain, e))
+        rc = error_set(-ENOMEM, "catalog: out of memory");
+    if (!rc)
+        rc = end_record(w, e->path, e->path_len, out_full);
+    if (rc) {
+        w->plain.len = before;
+        return rc;
+    }
+    w->extents += e->extent_count;
+    w->entries++;
+    return 0;
+}
+
+int catalog_page_add_child(struct catalog_page_writer *w, const struct catalog_child *c, bool *out_full)
+{
+    assert(w->level > 0);
+    const char *problem = catalog_child_problem(w->level, c);
+    if (problem)
+        return error_set(-EINVAL, "catalog: \"%.*s\": %s", (int)GR_MIN(c->first_len, 200), c->first, problem);
+    size_t before = w->plain.len;
+    int rc = begin_record(w, c->first, c->first_len);
+    if (!rc && put_child(&w->plain, c))
+        rc = error_set(-ENOMEM, "catalog: out of memory");
+    if (!rc)
+        rc = end_record(w, c->first, c->first_len, out_full);
+    if (rc) {
+        w->plain.len = before;
+        return rc;
+    }
+    w->entries += c->entries;
+    return 0;
+}
+
+/* Header and frame of the page, appended to out. */
+static int put_page(const struct catalog_page_writer *w, struct bytes *out)
+{
+    uint8_t *p;
+    int rc = bytes_extend(out, CATALOG_HEADER, &p);
+    if (rc)
+        return error_set(rc, "catalog: no room for a page");
+    memcpy(p, CATALOG_MAGIC, 4);
+    p[4] = CATALOG_VERSION;
+    p[5] = (uint8_t)w->level;
+    le32_put(p + 8, w->count);
+    le32_put(p + 12, (uint32_t)w->plain.len);
+    le32_put(p + 16, w->paths_len);
+    le32_put(p + 20, w->extents);
+    /* zstd adds at most len / 256 and a little to what it cannot compress */
+    rc = zstd_frame_encode(w->plain.data, w->plain.len, CATALOG_ZSTD_LEVEL, w->plain.len + w->plain.len / 128 + 1024,
+                           out);
+    return rc == -EMSGSIZE ? error_set(rc, "catalog: no room for a page") : rc;
+}
+
+int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out, struct catalog_child *out_child)
+{
+    if (w->count == 0)
+        return error_set(-EINVAL, "catalog: a page without entries");
+    size_t before = out->len;
+    int rc = put_page(w, out);
+    if (rc) {
+        out->len = before;
+        return rc;
+    }
+    struct bytes swap = w->done;
+    w->done = w->first;
+    w->first = swap;
+    const uint8_t *object = out->data + before;
+    size_t len = out->len - before;
+    *out_child = (struct catalog_child){
+        .first = (const char *)w->done.data,
+        .first_len = w->done.len,
+        .digest = digest_of(object, len),
+        .len = (uint32_t)len,
+        .crc = crc32c(object, len),
+        .entries = w->entries,
+    };
+    bytes_clear(&w->plain);
+    w->count = w->paths_len = w->extents = 0;
+    w->entries = 0;
+    return 0;
+}

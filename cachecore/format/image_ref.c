@@ -1,0 +1,140 @@
+/* Image references. The name is the last path component, so a store's URL may itself have any
+ * depth. User names and passwords in URLs are refused: a store's URL stands in messages.
+ */
+#include "format/image_ref.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static const char *const schemes[] = {"file", "s3", "http", "https", "hdfs"};
+static const char *const form = "write STORE/NAME[:TAG] or STORE/NAME@sha256:DIGEST, for instance "
+                                "s3://bucket/prefix/faces:latest or /srv/images/faces";
+
+static bool is_alnum(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+static bool name_valid(const char *text, size_t len)
+{
+    if (len == 0 || len > IMAGE_NAME_MAX || !is_alnum(text[0]))
+        return false;
+    for (size_t i = 1; i < len; i++)
+        if (!is_alnum(text[i]) && !strchr("._-", text[i]))
+            return false;
+    return true;
+}
+
+int image_ref_check_name(const char *what, const char *text)
+{
+    if (name_valid(text, strlen(text)))
+        return 0;
+    return error_set(-EINVAL,
+                     "%s \"%s\" is not valid: at most %d letters, digits, '.', '_' and '-', beginning with a letter or "
+                     "digit",
+                     what, text, IMAGE_NAME_MAX);
+}
+
+static bool scheme_known(const char *text, size_t len)
+{
+    for (size_t i = 0; i < GR_ARRAY_SIZE(schemes); i++)
+        if (strlen(schemes[i]) == len && !memcmp(schemes[i], text, len))
+            return true;
+    return false;
+}
+
+/* Checked before any sentence shows the text. */
+static int refuse_password(const char *text)
+{
+    const char *colon = strstr(text, "://");
+    if (!colon || !memchr(colon + 3, '@', strcspn(colon + 3, "/")) || !strncmp(text, "file:", 5))
+        return 0;
+    return error_set(-EINVAL, "reference: a user or password in a store's URL is not allowed: credentials come from "
+                              "the environment or the shared files");
+}
+
+/* Copy the store part text[0..len) into out: file:// put before a plain path, final slashes
+ * taken off, every part that a URL of its scheme needs present. */
+static int set_store(const char *whole, const char *text, size_t len, char out[IMAGE_STORE_MAX])
+{
+    const char *prefix = text[0] == '/' ? "file://" : "";
+    while (len > 0 && text[len - 1] == '/')
+        len--;
+    if (strlen(prefix) + len >= IMAGE_STORE_MAX)
+        return error_set(-EINVAL, "reference: the store's URL is longer than %d bytes", IMAGE_STORE_MAX - 1);
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            return error_set(-EINVAL, "reference \"%s\": control characters are not allowed", whole);
+    snprintf(out, IMAGE_STORE_MAX, "%s%.*s", prefix, (int)len, text);
+
+    const char *colon = strstr(out, "://");
+    if (!colon || !scheme_known(out, (size_t)(colon - out)))
+        return error_set(-EINVAL,
+                         "reference \"%s\": the store is an absolute path or a URL that begins with file://, s3://, "
+                         "http://, https:// or hdfs://; %s",
+                         whole, form);
+    const char *rest = colon + 3;
+    bool local = !strncmp(out, "file://", 7);
+    size_t host = strcspn(rest, "/");
+    if (rest[0] == '\0' || local != (host == 0))
+        return error_set(-EINVAL, "reference \"%s\": the store has no %s; %s", whole,
+                         local ? "absolute path of a directory" : "host or bucket", form);
+    if (!strncmp(out, "http", 4) && strpbrk(rest, "?#"))
+        return error_set(-EINVAL, "reference \"%s\": '?' and '#' are not allowed in a store's URL", whole);
+    return 0;
+}
+
+/* The part behind the last slash: NAME, NAME:TAG or NAME@sha256:DIGEST. */
+static int set_name(const char *whole, const char *last, struct image_ref *out)
+{
+    const char *at = strchr(last, '@');
+    size_t name_len = strcspn(last, at ? "@" : ":");
+    if (!name_valid(last, name_len))
+        return error_set(-EINVAL, "reference \"%s\": no valid image name behind the last '/'; %s", whole, form);
+    memcpy(out->name, last, name_len);
+    if (at) {
+        static const char algorithm[] = "@sha256:";
+        size_t skip = sizeof algorithm - 1;
+        if (strncmp(at, algorithm, skip) || digest_parse(at + skip, strlen(at + skip), &out->digest))
+            return error_set(-EINVAL, "reference \"%s\": behind '@' stands sha256: and 64 lower-case hex digits",
+                             whole);
+        out->by_digest = true;
+        return 0;
+    }
+    const char *tag = last[name_len] ? last + name_len + 1 : "latest";
+    if (!name_valid(tag, strlen(tag)))
+        return error_set(-EINVAL, "reference \"%s\": the tag \"%s\" is not valid; %s", whole, tag, form);
+    snprintf(out->tag, sizeof out->tag, "%s", tag);
+    return 0;
+}
+
+int image_ref_parse(const char *text, struct image_ref *out)
+{
+    struct image_ref ref = {.by_digest = false};
+    int rc = refuse_password(text);
+    if (rc)
+        return rc;
+    const char *slash = strrchr(text, '/');
+    if (!slash)
+        return error_set(-EINVAL, "reference \"%s\" names no store; %s", text, form);
+    rc = set_name(text, slash + 1, &ref);
+    if (!rc)
+        rc = set_store(text, text, (size_t)(slash - text), ref.store);
+    if (!rc)
+        *out = ref;
+    return rc;
+}
+
+int image_ref_parse_store(const char *text, struct image_ref *out)
+{
+    struct image_ref ref = {.by_digest = false};
+    int rc = refuse_password(text);
+    if (!rc)
+        rc = set_store(text, text, strlen(text), ref.store);
+    if (!rc)
+        *out = ref;
+    return rc;
+}

@@ -1,0 +1,355 @@
+/* Index nodes. Picture of a node (all little-endian; docs/format-store.md, "Index"):
+ *
+ *   header (24 bytes) | bitmap of the entries that are not holes | [leaf: pack table] | entries
+ *
+ * A hole costs one bit. A leaf names each pack once, in the order of first use, so that equal
+ * contents have equal names; the decoder refuses a table in another order or with unused packs.
+ */
+#include "format/index.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/le.h"
+
+enum {
+    HEADER = 24,
+    LEAF_ENTRY = 47,  /* pack 2, offset 4, stored_len 4, crc 4, flags 1, digest 32 */
+    INNER_ENTRY = 72, /* digest 32, content 32, len 4, crc 4 */
+    VERSION = 1,
+};
+static const char magic[4] = {'G', 'R', 'I', 'X'};
+
+static_assert(HEADER + INDEX_FANOUT / 8 + INDEX_FANOUT * (LEAF_ENTRY + DIGEST_SIZE) <= INDEX_NODE_MAX, "leaf");
+static_assert(HEADER + INDEX_FANOUT / 8 + INDEX_FANOUT * INNER_ENTRY <= INDEX_NODE_MAX, "inner node");
+
+struct header {
+    unsigned level;
+    uint32_t count, present, packs;
+    uint32_t chunk_size, last_len; /* leaf: plain length of every chunk but the last, and of the last */
+};
+
+static size_t bitmap_size(uint32_t count)
+{
+    return (count + 7) / 8;
+}
+
+static size_t node_size(const struct header *h)
+{
+    size_t entry = h->level ? INNER_ENTRY : LEAF_ENTRY;
+    return HEADER + bitmap_size(h->count) + (size_t)h->packs * DIGEST_SIZE + (size_t)h->present * entry;
+}
+
+static void header_put(uint8_t *p, const struct header *h)
+{
+    memcpy(p, magic, sizeof magic);
+    p[4] = VERSION;
+    p[5] = (uint8_t)h->level;
+    le16_put(p + 6, (uint16_t)h->count);
+    le32_put(p + 8, h->chunk_size);
+    le32_put(p + 12, h->last_len);
+    le16_put(p + 16, (uint16_t)h->packs);
+    le16_put(p + 18, (uint16_t)h->present);
+    le32_put(p + 20, 0);
+}
+
+unsigned index_levels(uint64_t chunk_count)
+{
+    uint64_t holds = INDEX_FANOUT;
+    for (unsigned levels = 1; levels <= INDEX_LEVELS_MAX; levels++, holds *= INDEX_FANOUT)
+        if (chunk_count <= holds)
+            return levels;
+    return 0;
+}
+
+struct chunk_ref index_child_ref(const struct index_child *child)
+{
+    return (struct chunk_ref){
+        .digest = child->digest,
+        .object = child->digest,
+        .kind = OBJECT_INDEX,
+        .stored_len = child->len,
+        .stored_crc = child->crc,
+        .plain_len = child->len,
+    };
+}
+
+struct digest index_content_root(uint64_t image_size, uint32_t chunk_size, const struct digest *root_content)
+{
+    static const char label[] = "granary content 1\n";
+    uint8_t text[sizeof label - 1 + 12 + DIGEST_SIZE], *p = text;
+    memcpy(p, label, sizeof label - 1);
+    p += sizeof label - 1;
+    le64_put(p, image_size);
+    le32_put(p + 8, chunk_size);
+    memcpy(p + 12, root_content->b, DIGEST_SIZE);
+    return digest_of(text, sizeof text);
+}
+
+/* What may stand in a leaf as a stored chunk; used on both ways. last: it is the leaf's last entry. */
+static bool leaf_entry_valid(const struct chunk_ref *ref)
+{
+    if (ref->flags & ~CHUNK_ZSTD || digest_is_zero(&ref->object))
+        return false;
+    if (ref->plain_len == 0 || ref->plain_len > CHUNK_SIZE_MAX || ref->offset > UINT32_MAX - ref->stored_len)
+        return false;
+    if (ref->flags & CHUNK_ZSTD)
+        return ref->stored_len > 0 && ref->stored_len < ref->plain_len;
+    return ref->stored_len == ref->plain_len;
+}
+
+/* Fill in h from the chunks, the pack table and each chunk's place in it. -EINVAL: a chunk no leaf can hold. */
+static int leaf_survey(const struct chunk_ref *chunks, uint32_t count, struct header *h, struct digest *packs,
+                       uint16_t *pack_of)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct chunk_ref *ref = &chunks[i];
+        if (chunk_is_hole(ref))
+            continue;
+        if (!leaf_entry_valid(ref) || ref->kind != OBJECT_PACK)
+            return error_set(-EINVAL, "index: entry %u of a leaf is out of bounds", i);
+        h->present++;
+        if (i + 1 == count)
+            h->last_len = ref->plain_len;
+        if (i + 1 < count && h->chunk_size && ref->plain_len != h->chunk_size)
+            return error_set(-EINVAL, "index: entry %u of a leaf has a length of its own", i);
+        if (i + 1 < count || !h->chunk_size)
+            h->chunk_size = ref->plain_len;
+        /* Chunks of one pack stand together: look from the newest pack back. */
+        uint32_t k = h->packs;
+        while (k > 0 && !digest_equal(&packs[k - 1], &ref->object))
+            k--;
+        if (k == 0) {
+            packs[h->packs] = ref->object;
+            k = ++h->packs;
+        }
+        pack_of[i] = (uint16_t)(k - 1);
+    }
+    if (!h->last_len)
+        h->last_len = h->chunk_size;
+    if (h->last_len > h->chunk_size)
+        return error_set(-EINVAL, "index: the last chunk of a leaf is longer than the others");
+    return 0;
+}
+
+static void leaf_entry_put(uint8_t *p, const struct chunk_ref *ref, uint16_t pack)
+{
+    le16_put(p, pack);
+    le32_put(p + 2, ref->offset);
+    le32_put(p + 6, ref->stored_len);
+    le32_put(p + 10, ref->stored_crc);
+    p[14] = ref->flags;
+    memcpy(p + 15, ref->digest.b, DIGEST_SIZE);
+}
+
+int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct bytes *out, struct digest *content)
+{
+    if (count == 0 || count > INDEX_FANOUT)
+        return error_set(-EINVAL, "index: a leaf of %u entries", count);
+    CLEANUP_FREE struct digest *packs = calloc(INDEX_FANOUT, sizeof *packs);
+    CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
+    uint16_t pack_of[INDEX_FANOUT];
+    if (!packs || !hash)
+        return error_set(-ENOMEM, "index: out of memory");
+    struct header h = {.count = count};
+    int rc = leaf_survey(chunks, count, &h, packs, pack_of);
+    if (rc)
+        return rc;
+    if (h.present == 0) {
+        memset(content, 0, sizeof *content);
+        return 0;
+    }
+    uint8_t *p;
+    rc = bytes_extend(out, node_size(&h), &p);
+    if (rc)
+        return error_set(rc, "index: no room for a leaf of %zu bytes", node_size(&h));
+    header_put(p, &h);
+    uint8_t *bitmap = p + HEADER;
+    p = bitmap + bitmap_size(count);
+    memcpy(p, packs, h.packs * sizeof *packs);
+    p += h.packs * sizeof *packs;
+    for (uint32_t i = 0; i < count; i++) {
+        hasher_update(hash, chunks[i].digest.b, DIGEST_SIZE);
+        if (chunk_is_hole(&chunks[i]))
+            continue;
+        bitmap[i / 8] |= (uint8_t)(1u << i % 8);
+        leaf_entry_put(p, &chunks[i], pack_of[i]);
+        p += LEAF_ENTRY;
+    }
+    *content = hasher_finish(hash);
+    return 0;
+}
+
+/* Zero in every part or in none. */
+static bool inner_entry_valid(const struct index_child *c)
+{
+    if (digest_is_zero(&c->digest))
+        return digest_is_zero(&c->content) && c->len == 0 && c->crc == 0;
+    return !digest_is_zero(&c->content) && c->len > 0 && c->len <= INDEX_NODE_MAX;
+}
+
+static void inner_entry_put(uint8_t *p, const struct index_child *c)
+{
+    memcpy(p, c->digest.b, DIGEST_SIZE);
+    memcpy(p + 32, c->content.b, DIGEST_SIZE);
+    le32_put(p + 64, c->len);
+    le32_put(p + 68, c->crc);
+}
+
+int index_encode_inner(unsigned level, const struct index_child *children, uint32_t count, struct bytes *out,
+                       struct digest *content)
+{
+    if (count == 0 || count > INDEX_FANOUT || level == 0 || level >= INDEX_LEVELS_MAX)
+        return error_set(-EINVAL, "index: a node of level %u with %u entries", level, count);
+    struct header h = {.level = level, .count = count};
+    for (uint32_t i = 0; i < count; i++) {
+        if (!inner_entry_valid(&children[i]))
+            return error_set(-EINVAL, "index: entry %u of a node of level %u is out of bounds", i, level);
+        h.present += !digest_is_zero(&children[i].digest);
+    }
+    if (h.present == 0) {
+        memset(content, 0, sizeof *content);
+        return 0;
+    }
+    CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
+    if (!hash)
+        return error_set(-ENOMEM, "index: out of memory");
+    uint8_t *p;
+    int rc = bytes_extend(out, node_size(&h), &p);
+    if (rc)
+        return error_set(rc, "index: no room for a node of %zu bytes", node_size(&h));
+    header_put(p, &h);
+    uint8_t *bitmap = p + HEADER;
+    p = bitmap + bitmap_size(count);
+    for (uint32_t i = 0; i < count; i++) {
+        hasher_update(hash, children[i].content.b, DIGEST_SIZE);
+        if (digest_is_zero(&children[i].digest))
+            continue;
+        bitmap[i / 8] |= (uint8_t)(1u << i % 8);
+        inner_entry_put(p, &children[i]);
+        p += INNER_ENTRY;
+    }
+    *content = hasher_finish(hash);
+    return 0;
+}
+
+static int bad(const char *what)
+{
+    return error_set(-EBADMSG, "index node: %s", what);
+}
+
+/* Header, exact length, bitmap. */
+static int decode_header(const uint8_t *p, size_t len, struct header *h)
+{
+    if (len < HEADER || memcmp(p, magic, sizeof magic))
+        return bad("not an index node");
+    if (p[4] != VERSION)
+        return error_set(-EBADMSG, "index node: version %u is newer than this program reads (%d): use a newer granary",
+                         p[4], VERSION);
+    h->level = p[5];
+    h->count = le16_get(p + 6);
+    h->chunk_size = le32_get(p + 8);
+    h->last_len = le32_get(p + 12);
+    h->packs = le16_get(p + 16);
+    h->present = le16_get(p + 18);
+    if (h->level >= INDEX_LEVELS_MAX || h->count == 0 || h->count > INDEX_FANOUT || le32_get(p + 20))
+        return bad("level or count out of bounds");
+    if (h->present == 0 || h->present > h->count || h->packs > h->present)
+        return bad("more entries than it has room for, or none");
+    if (h->level ? h->packs || h->chunk_size || h->last_len
+                 : !h->packs || h->chunk_size > CHUNK_SIZE_MAX || !h->last_len || h->last_len > h->chunk_size)
+        return bad("packs or lengths out of bounds");
+    if (len != node_size(h))
+        return bad("length differs from what its header says");
+    uint32_t set = 0;
+    for (uint32_t i = 0; i < bitmap_size(h->count) * 8; i++)
+        if (p[HEADER + i / 8] >> i % 8 & 1) {
+            if (i >= h->count)
+                return bad("an entry behind the last");
+            set++;
+        }
+    return set == h->present ? 0 : bad("bitmap and count of entries differ");
+}
+
+static int decode_leaf(const struct header *h, const uint8_t *bitmap, struct chunk_ref *chunks)
+{
+    const uint8_t *packs = bitmap + bitmap_size(h->count);
+    const uint8_t *p = packs + (size_t)h->packs * DIGEST_SIZE;
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < h->count; i++) {
+        struct chunk_ref *ref = &chunks[i];
+        ref->kind = OBJECT_PACK;
+        if (!(bitmap[i / 8] >> i % 8 & 1))
+            continue;
+        uint32_t pack = le16_get(p);
+        if (pack > used || pack >= h->packs)
+            return bad("an entry's pack is not in the table, or not in its order");
+        used += pack == used;
+        memcpy(ref->object.b, packs + (size_t)pack * DIGEST_SIZE, DIGEST_SIZE);
+        ref->offset = le32_get(p + 2);
+        ref->stored_len = le32_get(p + 6);
+        ref->stored_crc = le32_get(p + 10);
+        ref->flags = p[14];
+        memcpy(ref->digest.b, p + 15, DIGEST_SIZE);
+        ref->plain_len = i + 1 == h->count ? h->last_len : h->chunk_size;
+        if (chunk_is_hole(ref) || !leaf_entry_valid(ref))
+            return bad("an entry is out of bounds");
+        p += LEAF_ENTRY;
+    }
+    return used == h->packs ? 0 : bad("a pack of the table is not used");
+}
+
+static int decode_inner(const struct header *h, const uint8_t *bitmap, struct index_child *children)
+{
+    const uint8_t *p = bitmap + bitmap_size(h->count);
+    for (uint32_t i = 0; i < h->count; i++) {
+        struct index_child *c = &children[i];
+        if (!(bitmap[i / 8] >> i % 8 & 1))
+            continue;
+        memcpy(c->digest.b, p, DIGEST_SIZE);
+        memcpy(c->content.b, p + 32, DIGEST_SIZE);
+        c->len = le32_get(p + 64);
+        c->crc = le32_get(p + 68);
+        if (digest_is_zero(&c->digest) || !inner_entry_valid(c))
+            return bad("an entry is out of bounds");
+        p += INNER_ENTRY;
+    }
+    return 0;
+}
+
+int index_decode(const void *data, size_t len, struct index_node **out)
+{
+    struct header h = {.level = 0};
+    int rc = decode_header(data, len, &h);
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_index_node) struct index_node *node = calloc(1, sizeof *node);
+    if (!node)
+        return error_set(-ENOMEM, "index: out of memory");
+    node->level = h.level;
+    node->count = h.count;
+    const uint8_t *bitmap = (const uint8_t *)data + HEADER;
+    if (h.level == 0) {
+        node->chunks = calloc(h.count, sizeof *node->chunks);
+        rc = node->chunks ? decode_leaf(&h, bitmap, node->chunks) : error_set(-ENOMEM, "index: out of memory");
+    } else {
+        node->children = calloc(h.count, sizeof *node->children);
+        rc = node->children ? decode_inner(&h, bitmap, node->children) : error_set(-ENOMEM, "index: out of memory");
+    }
+    if (!rc)
+        *out = steal_ptr(&node);
+    return rc;
+}
+
+void index_node_free(struct index_node *node)
+{
+    if (!node)
+        return;
+    if (node->level == 0)
+        free(node->chunks);
+    else
+        free(node->children);
+    free(node);
+}

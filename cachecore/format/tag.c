@@ -1,0 +1,84 @@
+/* Tags, leases and the store's own document: small JSON, replaced as a whole. */
+#include "format/tag.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "format/json_doc.h"
+
+int tag_encode(const struct tag *t, struct bytes *out)
+{
+    CLEANUP_JSON json_t *root =
+        json_pack("{s:s, s:i, s:o, s:o, s:I, s:s}", "format", "granary-tag", "version", 1, "digest",
+                  json_doc_from_digest(&t->digest), "content_root", json_doc_from_digest(&t->content_root), "created",
+                  (json_int_t)t->created, "nonce", t->nonce);
+    if (root && !digest_is_zero(&t->parent) && json_object_set_new(root, "parent", json_doc_from_digest(&t->parent)))
+        return json_doc_dump("tag", NULL, out);
+    return json_doc_dump("tag", root, out);
+}
+
+int tag_decode(const void *data, size_t len, struct tag *out)
+{
+    struct json_doc doc = {.what = "tag"};
+    CLEANUP_JSON json_t *root = NULL;
+    if (json_doc_parse(&doc, data, len, TAG_DOC_MAX, &root))
+        return doc.rc;
+    struct tag t = {.created = 0};
+    json_doc_check_format(&doc, root, "granary-tag", 1);
+    t.digest = json_doc_digest(&doc, root, "digest");
+    t.content_root = json_doc_digest(&doc, root, "content_root");
+    t.created = json_doc_int(&doc, root, "created", INT64_MIN, INT64_MAX);
+    if (json_object_get(root, "parent"))
+        t.parent = json_doc_digest(&doc, root, "parent");
+    json_doc_string(&doc, root, "nonce", t.nonce, sizeof t.nonce);
+    if (digest_is_zero(&t.digest))
+        json_doc_fail(&doc, "\"digest\" is all zero");
+    if (doc.rc)
+        return doc.rc;
+    *out = t;
+    return 0;
+}
+
+int lease_encode(const struct lease *l, struct bytes *out)
+{
+    CLEANUP_JSON json_t *root =
+        json_pack("{s:s, s:i, s:I, s:I, s:o, s:I, s:o}", "format", "granary-lease", "version", 1, "started",
+                  (json_int_t)l->started, "renewed", (json_int_t)l->renewed, "host", json_doc_from_text(l->host), "pid",
+                  (json_int_t)l->pid, "image", json_doc_from_text(l->image));
+    return json_doc_dump("lease", root, out);
+}
+
+int lease_decode(const void *data, size_t len, struct lease *out)
+{
+    struct json_doc doc = {.what = "lease"};
+    CLEANUP_JSON json_t *root = NULL;
+    if (json_doc_parse(&doc, data, len, TAG_DOC_MAX, &root))
+        return doc.rc;
+    struct lease l = {.started = 0};
+    json_doc_check_format(&doc, root, "granary-lease", 1);
+    l.started = json_doc_int(&doc, root, "started", INT64_MIN, INT64_MAX);
+    l.renewed = json_doc_int(&doc, root, "renewed", INT64_MIN, INT64_MAX);
+    l.pid = (uint64_t)json_doc_int(&doc, root, "pid", 0, INT64_MAX);
+    json_doc_string(&doc, root, "host", l.host, sizeof l.host);
+    json_doc_string(&doc, root, "image", l.image, sizeof l.image);
+    if (doc.rc)
+        return doc.rc;
+    *out = l;
+    return 0;
+}
+
+int store_doc_encode(struct bytes *out)
+{
+    CLEANUP_JSON json_t *root = json_pack("{s:s, s:i}", "format", "granary-store", "version", STORE_FORMAT_VERSION);
+    return json_doc_dump("granary.json", root, out);
+}
+
+int store_doc_decode(const void *data, size_t len)
+{
+    struct json_doc doc = {.what = "granary.json"};
+    CLEANUP_JSON json_t *root = NULL;
+    if (json_doc_parse(&doc, data, len, TAG_DOC_MAX, &root))
+        return doc.rc;
+    json_doc_check_format(&doc, root, "granary-store", STORE_FORMAT_VERSION);
+    return doc.rc;
+}

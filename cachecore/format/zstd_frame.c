@@ -1,0 +1,101 @@
+/* Contexts cost about a megabyte to set up and are not shared between threads, so each thread keeps
+ * one of each; a pthread key frees them with the thread. The key is the only thing this file has
+ * for the whole process.
+ *
+ * Decoding is single-pass into a buffer of the announced size: no window is allocated, and a frame
+ * that lies about its size fails instead of writing further.
+ */
+#include "format/zstd_frame.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include "base/error.h"
+
+struct contexts {
+    ZSTD_CCtx *compress;
+    ZSTD_DCtx *decompress;
+};
+
+static pthread_once_t contexts_once = PTHREAD_ONCE_INIT;
+static pthread_key_t contexts_key;
+static int contexts_key_error;
+
+static void contexts_free(void *p)
+{
+    struct contexts *c = p;
+    ZSTD_freeCCtx(c->compress);
+    ZSTD_freeDCtx(c->decompress);
+    free(c);
+}
+
+static void contexts_make_key(void)
+{
+    contexts_key_error = pthread_key_create(&contexts_key, contexts_free);
+}
+
+/* The calling thread's contexts, made at the first call; NULL when out of memory. */
+static struct contexts *contexts_mine(void)
+{
+    pthread_once(&contexts_once, contexts_make_key);
+    if (contexts_key_error)
+        return NULL;
+    struct contexts *c = pthread_getspecific(contexts_key);
+    if (c)
+        return c;
+    c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    if (pthread_setspecific(contexts_key, c)) {
+        free(c);
+        return NULL;
+    }
+    return c;
+}
+
+int zstd_frame_encode(const void *plain, size_t len, int level, size_t limit, struct bytes *out)
+{
+    struct contexts *c = contexts_mine();
+    if (c && !c->compress)
+        c->compress = ZSTD_createCCtx();
+    if (!c || !c->compress)
+        return error_set(-ENOMEM, "zstd: out of memory");
+
+    size_t before = out->len;
+    uint8_t *dst;
+    int rc = bytes_extend(out, limit, &dst);
+    if (rc)
+        return error_set(rc, "zstd: no room for %zu bytes", limit);
+    size_t n = ZSTD_compressCCtx(c->compress, dst, limit, plain, len, level);
+    if (!ZSTD_isError(n)) {
+        out->len = before + n;
+        return 0;
+    }
+    out->len = before;
+    if (ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall)
+        return -EMSGSIZE;
+    return error_set(-ENOMEM, "zstd: %s", ZSTD_getErrorName(n));
+}
+
+int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t plain_len, const char **why)
+{
+    struct contexts *c = contexts_mine();
+    if (c && !c->decompress)
+        c->decompress = ZSTD_createDCtx();
+    if (!c || !c->decompress)
+        return error_set(-ENOMEM, "zstd: out of memory");
+
+    unsigned long long announced = ZSTD_getFrameContentSize(stored, stored_len);
+    *why = "not a zstd frame of the length expected";
+    if (announced == ZSTD_CONTENTSIZE_UNKNOWN || announced == ZSTD_CONTENTSIZE_ERROR || announced != plain_len)
+        return -EBADMSG;
+    *why = "bytes missing from or left over behind the zstd frame";
+    size_t frame_len = ZSTD_findFrameCompressedSize(stored, stored_len);
+    if (ZSTD_isError(frame_len) || frame_len != stored_len)
+        return -EBADMSG;
+    size_t n = ZSTD_decompressDCtx(c->decompress, dst, plain_len, stored, stored_len);
+    *why = ZSTD_isError(n) ? ZSTD_getErrorName(n) : "zstd frame shorter than it says";
+    return n == plain_len ? 0 : -EBADMSG;
+}
