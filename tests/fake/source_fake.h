@@ -1,6 +1,7 @@
-/* A source in memory, with faults. Files are made with source_fake_file; a file may have several
- * versions, and what it does is described by rules: a rule of a file fires at the nth read of that
- * file (counted from 1 over all its parts, 0: every read) at or above an offset.
+/* A source in memory, with faults. A file may have several versions; what happens to it is described
+ * by rules that fire once, at the first read that covers their offset. So that what a reader sees
+ * does not depend on who reads first, reads that end by that offset go on seeing what was there
+ * before.
  */
 #ifndef GRANARY_TESTS_FAKE_SOURCE_FAKE_H
 #define GRANARY_TESTS_FAKE_SOURCE_FAKE_H
@@ -27,7 +28,7 @@ void source_fake_file(struct source *s, const char *path, uint64_t size, unsigne
 void source_fake_version(struct source *s, const char *path, uint64_t size, unsigned seed);
 /* Any other entry; strings are copied. */
 void source_fake_entry(struct source *s, const struct source_entry *e);
-/* The rule fires once, at a read of `path` that covers `offset`. */
+/* rc: of FAKE_FAIL, or milliseconds of FAKE_SLOW. Rules of one file fire one a read, in order. */
 void source_fake_rule(struct source *s, const char *path, uint64_t offset, enum fake_action action, int rc);
 /* The file changes (to the next version) or vanishes right now. */
 void source_fake_change(struct source *s, const char *path);
