@@ -43,6 +43,24 @@ int text_parse_uint(const char *what, const char *text, uint64_t min, uint64_t m
     return 0;
 }
 
+int text_parse_duration(const char *what, const char *text, uint64_t *out_s)
+{
+    static const struct {
+        char unit;
+        uint64_t seconds;
+    } units[] = {{0, 1}, {'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(units); i++)
+        if (!errno && *text >= '0' && *text <= '9' && *end == units[i].unit && (!*end || !end[1]) &&
+            number <= INT64_MAX / units[i].seconds) {
+            *out_s = number * units[i].seconds;
+            return 0;
+        }
+    return error_set(-EINVAL, "%s: '%s' is not a length of time; write for example 90s, 30m, 12h or 14d", what, text);
+}
+
 char *text_format_size(uint64_t bytes, char out[TEXT_SIZE_MAX])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

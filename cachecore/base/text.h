@@ -14,6 +14,10 @@ GR_MUST_CHECK int text_parse_size(const char *what, const char *text, uint64_t *
 /* A decimal number within [min, max]. -EINVAL with a sentence naming what and the range. */
 GR_MUST_CHECK int text_parse_uint(const char *what, const char *text, uint64_t min, uint64_t max, uint64_t *out);
 
+/* A length of time in whole seconds: "90", "90s", "30m", "12h", "14d". -EINVAL with a sentence
+ * naming what. */
+GR_MUST_CHECK int text_parse_duration(const char *what, const char *text, uint64_t *out_s);
+
 enum { TEXT_SIZE_MAX = 32, TEXT_TIME_MAX = 32 };
 /* "1.9 GiB"; returns out. */
 char *text_format_size(uint64_t bytes, char out[TEXT_SIZE_MAX]);
