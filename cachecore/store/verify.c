@@ -1,0 +1,240 @@
+/* Three passes: the catalog (its files are collected when deep), the index (its packs are looked
+ * up, or all chunks read), and where files were found bad the catalog again to name them. A problem
+ * of the image is reported and counted; only what keeps the check from going on is returned.
+ */
+#include "store/verify.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "store/catalog_read.h"
+#include "store/chunk_stream.h"
+#include "store/index_read.h"
+#include "store/pack_set.h"
+#include "store/verify_files.h"
+
+struct verifying {
+    struct store *store;
+    const struct manifest *m;
+    const struct verify_options *options;
+    struct verify_result *result;
+    struct verify_files *files; /* deep */
+    struct manifest_counts counts;
+    struct pack_set packs;
+    uint64_t entry;
+};
+
+/* Report the calling thread's sentence as a problem of the image. */
+static void found(struct verifying *v)
+{
+    v->result->problems++;
+    if (v->options->problem)
+        v->options->problem(v->options->arg, error_text());
+}
+
+/* Corrupt or absent bytes are the image's problem (0), anything else the check's own (rc). */
+static int found_if_image(struct verifying *v, int rc)
+{
+    if (rc != -EBADMSG && rc != -ENOENT && rc != -EMSGSIZE)
+        return rc;
+    found(v);
+    return 0;
+}
+
+static bool cancelled(const struct verifying *v)
+{
+    return v->options->cancel && *v->options->cancel;
+}
+
+static int count_entry(void *arg, const struct catalog_entry *e)
+{
+    struct verifying *v = arg;
+    v->result->entries++;
+    if (e->hard_link)
+        v->counts.hard_links++;
+    else if (S_ISREG(e->mode))
+        v->counts.files++;
+    else if (S_ISDIR(e->mode))
+        v->counts.directories++;
+    else if (S_ISLNK(e->mode))
+        v->counts.symlinks++;
+    else
+        v->counts.others++;
+    if (S_ISREG(e->mode) && !e->hard_link)
+        v->counts.bytes += e->size;
+    if (cancelled(v))
+        return error_set(-ECANCELED, "interrupted");
+    return v->files ? verify_files_add(v->files, e) : 0;
+}
+
+static int check_catalog(struct verifying *v)
+{
+    int rc = catalog_walk(v->store, v->m, "", 0, count_entry, v);
+    if (rc)
+        return found_if_image(v, rc);
+    const struct manifest_counts *want = &v->m->counts;
+    if (v->result->entries != v->m->catalog_entries || v->counts.files != want->files ||
+        v->counts.directories != want->directories || v->counts.symlinks != want->symlinks ||
+        v->counts.hard_links != want->hard_links || v->counts.others != want->others ||
+        v->counts.bytes != want->bytes) {
+        (void)error_set(-EBADMSG, "catalog: its %llu entries are not what the manifest counts",
+                        (unsigned long long)v->result->entries);
+        found(v);
+    }
+    return 0;
+}
+
+static int collect_packs(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    struct verifying *v = arg;
+    v->result->chunks += count;
+    v->result->holes += chunks ? 0 : count;
+    for (uint64_t i = 0; chunks && i < count; i++) {
+        int rc = 0;
+        if (chunk_is_hole(&chunks[i]))
+            v->result->holes++;
+        else
+            rc = pack_set_add(&v->packs, &chunks[i]);
+        if (rc)
+            return rc;
+    }
+    return cancelled(v) ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+static int check_pack(struct verifying *v, const struct pack_need *need)
+{
+    char key[OBJECT_KEY_MAX];
+    struct store_item item;
+    int rc = v->store->ops->stat(v->store, object_key(OBJECT_PACK, &need->pack, key), &item);
+    if (!rc && item.size < need->len)
+        rc = error_set(-EBADMSG, "%s: %s has %llu bytes, the image needs %llu: it was cut short", v->store->url, key,
+                       (unsigned long long)item.size, (unsigned long long)need->len);
+    return rc;
+}
+
+/* Threads take the packs' numbers one by one. */
+struct pack_work {
+    struct verifying *v;
+    _Atomic size_t next;
+    pthread_mutex_t lock; /* around reporting and `rc` */
+    struct error failed;  /* what ended the check */
+};
+
+static void *check_packs_thread(void *arg)
+{
+    struct pack_work *w = arg;
+    struct verifying *v = w->v;
+    for (size_t i; (i = atomic_fetch_add(&w->next, 1)) < v->packs.needs.len;) {
+        int rc = cancelled(v) ? error_set(-ECANCELED, "interrupted") : check_pack(v, &v->packs.needs.items[i]);
+        if (!rc)
+            continue;
+        SCOPED_LOCK(&w->lock);
+        v->result->packs_bad++;
+        rc = found_if_image(v, rc);
+        if (!rc)
+            continue;
+        error_take(&w->failed, rc);
+        atomic_store(&w->next, v->packs.needs.len);
+    }
+    return NULL;
+}
+
+static int check_packs(struct verifying *v)
+{
+    pthread_t threads[CHUNK_STREAM_THREADS_MAX];
+    size_t started = 0;
+    unsigned want = GR_MIN(v->options->threads ? v->options->threads : CHUNK_STREAM_THREADS, CHUNK_STREAM_THREADS_MAX);
+    struct pack_work work = {.v = v, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pack_set_finish(&v->packs);
+    v->result->packs = v->packs.needs.len;
+    while (started < want && started < v->packs.needs.len &&
+           !pthread_create(&threads[started], NULL, check_packs_thread, &work))
+        started++;
+    check_packs_thread(&work); /* this thread helps, and does it alone where none could be started */
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    pthread_mutex_destroy(&work.lock);
+    return work.failed.code ? error_restore(&work.failed) : 0;
+}
+
+static int check_chunk(void *arg, const struct chunk_item *item)
+{
+    struct verifying *v = arg;
+    uint64_t begin = item->number * v->m->chunk_size;
+    uint64_t end = GR_MIN(v->m->size, begin + item->count * v->m->chunk_size);
+    int rc = 0;
+    if (item->rc) {
+        v->result->chunks_bad++;
+        rc = found_if_image(v, item->rc);
+        if (!rc && v->files)
+            rc = verify_files_skip(v->files, begin, end - begin);
+    } else {
+        v->result->bytes += item->data ? end - begin : 0;
+        if (v->files)
+            rc = verify_files_feed(v->files, begin, end - begin, item->data);
+    }
+    if (!rc && v->options->progress)
+        v->options->progress(v->options->arg, end, v->m->size);
+    return rc;
+}
+
+static int name_bad_file(void *arg, const struct catalog_entry *e)
+{
+    struct verifying *v = arg;
+    if (verify_files_is_bad(v->files, v->entry++)) {
+        (void)error_set(-EBADMSG, "file '%.*s': its bytes are not those that were built", (int)e->path_len, e->path);
+        found(v);
+    }
+    return 0;
+}
+
+static int check_chunks(struct verifying *v)
+{
+    struct chunk_stream_options options = {.threads = v->options->threads, .cancel = v->options->cancel};
+    if (v->files)
+        verify_files_begin(v->files);
+    int rc = chunk_stream(v->store, v->m, &options, check_chunk, v);
+    if (rc)
+        return found_if_image(v, rc);
+    if (!v->files)
+        return 0;
+    v->result->files = verify_files_compared(v->files);
+    v->result->files_bad = verify_files_bad(v->files);
+    return v->result->files_bad ? catalog_walk(v->store, v->m, "", 0, name_bad_file, v) : 0;
+}
+
+static int check_all(struct verifying *v)
+{
+    const struct index_walk_ops ops = {.chunks = collect_packs};
+    uint64_t before = v->result->problems;
+    int rc = check_catalog(v);
+    if (!rc && v->result->problems != before) { /* a broken catalog says nothing of the files */
+        verify_files_free(v->files);
+        v->files = NULL;
+    }
+    if (rc)
+        return rc;
+    rc = index_walk(v->store, v->m, &ops, v);
+    if (rc)
+        return found_if_image(v, rc); /* without the index there are no chunks to look for */
+    rc = check_packs(v);
+    return rc || !v->options->deep ? rc : check_chunks(v);
+}
+
+int verify_image(struct store *s, const struct manifest *m, const struct verify_options *options,
+                 struct verify_result *out)
+{
+    *out = (struct verify_result){0};
+    struct verifying v = {.store = s, .m = m, .options = options, .result = out};
+    if (options->deep && !(v.files = verify_files_new()))
+        return error_set(-ENOMEM, "out of memory while verifying");
+    int rc = check_all(&v);
+    verify_files_free(v.files);
+    pack_set_release(&v.packs);
+    return rc;
+}
