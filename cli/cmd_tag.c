@@ -1,0 +1,58 @@
+/* granary tag IMAGE TAG */
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/print.h"
+#include "cli/verbs.h"
+#include "store/repository.h"
+
+struct tag_values {
+    const char *endpoint;
+    bool strict_tags, json;
+};
+
+#define AT(field) offsetof(struct tag_values, field), 0, 0
+
+static const struct option_row rows[] = {
+    ENDPOINT_ROW(struct tag_values),
+    {OPTION_FLAG, 0, "strict-tags", NULL, AT(strict_tags), "refuse a store that cannot replace a tag safely"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
+    {0},
+};
+
+static int run(const struct invocation *inv)
+{
+    const struct tag_values *v = inv->values;
+    const char *tag = inv->operands[1];
+    if (image_ref_check_name("tag", tag))
+        return CLI_USAGE;
+    CLEANUP_OPEN_IMAGE image;
+    int rc = open_image(inv->operands[0], v->endpoint, &image);
+    if (rc)
+        return rc;
+    struct tag fresh = {.digest = image.digest, .content_root = image.manifest.content_root};
+    fresh.parent = image.tag.parent;
+    rc = repository_publish(image.store, image.ref.name, tag, &fresh, v->strict_tags);
+    if (rc)
+        return rc;
+    if (v->json)
+        return print_json(json_pack("{s:s,s:s,s:s,s:o}", "store", image.ref.store, "name", image.ref.name, "tag", tag,
+                                    "digest", print_json_digest(&image.digest)));
+    char digest[PRINT_DIGEST_MAX];
+    printf("%s/%s:%s is now %s\n", image.ref.store, image.ref.name, tag, print_digest(&image.digest, digest));
+    return 0;
+}
+
+const struct verb verb_tag = {
+    .name = "tag",
+    .operands = "IMAGE TAG",
+    .min_operands = 2,
+    .max_operands = 2,
+    .summary = "Point a tag of the same image at IMAGE",
+    .details = "The way to roll back: 'granary tag STORE/NAME:OLD latest'.",
+    .options = rows,
+    .values_size = sizeof(struct tag_values),
+    .run = run,
+};

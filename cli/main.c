@@ -1,0 +1,79 @@
+/* granary: one binary, a verb a file. Finds the verb, parses its options by its table, runs it and
+ * turns the result into an exit code: the only place that prints errors.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/verbs.h"
+
+const struct verb *const verbs[] = {&verb_build,  &verb_images, &verb_inspect, &verb_ls,   &verb_verify,
+                                    &verb_export, &verb_tag,    &verb_rm,      &verb_gc,   &verb_serve,
+                                    &verb_mount,  &verb_umount, &verb_status,  &verb_help, NULL};
+
+const struct verb *verb_find(const char *name)
+{
+    for (size_t i = 0; verbs[i]; i++)
+        if (!strcmp(verbs[i]->name, name))
+            return verbs[i];
+    return NULL;
+}
+
+static int unknown_verb(const char *name)
+{
+    (void)error_set(0, "%s", name);
+    fprintf(stderr, "granary: unknown verb '%s'; there are", error_text());
+    for (size_t i = 0; verbs[i]; i++)
+        fprintf(stderr, "%s %s", i ? "," : "", verbs[i]->name);
+    fprintf(stderr, "\n");
+    return CLI_USAGE;
+}
+
+/* Output that did not reach its file is a failure; a reader that went away is no news to anybody. */
+static int flush_output(const struct verb *verb)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout))
+        return CLI_DONE;
+    if (errno != EPIPE)
+        fprintf(stderr, "granary: %s: cannot write the output: %s\n", verb->name,
+                errno ? strerror(errno) : "an earlier write failed");
+    return CLI_FAILED;
+}
+
+static int run_verb(const struct verb *verb, const struct invocation *inv)
+{
+    if (inv->help) {
+        options_help(verb, stdout);
+        return flush_output(verb);
+    }
+    int rc = verb->run(inv);
+    int flushed = flush_output(verb);
+    if (rc)
+        fprintf(stderr, "granary: %s: %s\n", verb->name, error_text());
+    return rc == CLI_USAGE ? CLI_USAGE : rc ? CLI_FAILED : flushed;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* sockets and stdout report EPIPE instead */
+    const char *name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+        printf("granary %s\n", GRANARY_VERSION);
+        return flush_output(&verb_help);
+    }
+    if (!*name || !strcmp(name, "--help") || !strcmp(name, "-h"))
+        name = "help";
+    const struct verb *verb = verb_find(name);
+    if (!verb)
+        return unknown_verb(name);
+    struct invocation inv;
+    int skip = argc > 1 && verb_find(argv[1]) ? 2 : argc;
+    int rc = options_parse(verb, argc - skip, argv + skip, &inv);
+    if (rc)
+        fprintf(stderr, "granary: %s: %s\n", verb->name, error_text());
+    rc = rc ? CLI_USAGE : run_verb(verb, &inv);
+    options_release(&inv);
+    return argc < 2 ? CLI_USAGE : rc;
+}

@@ -1,0 +1,254 @@
+/* Parsing by table. Values are written straight into the verb's struct, at the row's offset; the
+ * words of argv are never copied. -h/--help is known to every verb and stands in no table.
+ */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+static const struct option_row *find_long(const struct verb *verb, const char *name, size_t len)
+{
+    for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++)
+        if (row->name && strlen(row->name) == len && !memcmp(row->name, name, len))
+            return row;
+    return NULL;
+}
+
+static const struct option_row *find_letter(const struct verb *verb, char letter)
+{
+    for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++)
+        if (row->letter == letter)
+            return row;
+    return NULL;
+}
+
+/* How messages call an option. */
+static const char *row_label(const struct option_row *row, char out[64])
+{
+    if (row->name)
+        snprintf(out, 64, "--%s", row->name);
+    else
+        snprintf(out, 64, "-%c", row->letter);
+    return out;
+}
+
+static int set_choice(const struct option_row *row, const char *label, const char *text, unsigned *out)
+{
+    const char *word = row->value;
+    for (unsigned i = 0;; i++) {
+        size_t len = strcspn(word, "|");
+        if (strlen(text) == len && !memcmp(text, word, len)) {
+            *out = i;
+            return 0;
+        }
+        if (!word[len])
+            return error_set(-EINVAL, "%s: '%s' is not one of %s", label, text, row->value);
+        word += len + 1;
+    }
+}
+
+static int set_list(struct option_list *list, const char *text)
+{
+    const char **fresh = reallocarray(list->items, list->count + 1, sizeof *fresh);
+    if (!fresh)
+        return error_set(-ENOMEM, "out of memory while reading the options");
+    list->items = fresh;
+    list->items[list->count++] = text;
+    return 0;
+}
+
+static int set_size(const struct option_row *row, const char *label, const char *text, uint64_t *out)
+{
+    int rc = text_parse_size(label, text, out);
+    if (!rc && (*out < row->min || (row->max && *out > row->max))) {
+        char low[TEXT_SIZE_MAX], high[TEXT_SIZE_MAX];
+        text_format_size(row->min, low);
+        text_format_size(row->max ? row->max : INT64_MAX, high);
+        return error_set(-EINVAL, "%s: '%s' is not between %s and %s", label, text, low, high);
+    }
+    return rc;
+}
+
+/* text: NULL for flags, otherwise the option's value. */
+static int set_value(const struct option_row *row, const char *text, void *values)
+{
+    char label[64];
+    void *at = (char *)values + row->offset;
+    row_label(row, label);
+    switch (row->kind) {
+    case OPTION_FLAG:
+        *(bool *)at = true;
+        return 0;
+    case OPTION_TEXT:
+        if (!*text)
+            return error_set(-EINVAL, "%s: needs a value, not an empty word", label);
+        *(const char **)at = text;
+        return 0;
+    case OPTION_LIST:
+        return set_list(at, text);
+    case OPTION_SIZE:
+        return set_size(row, label, text, at);
+    case OPTION_NUMBER:
+        return text_parse_uint(label, text, row->min, row->max ? row->max : INT64_MAX, at);
+    case OPTION_DURATION:
+        return text_parse_duration(label, text, at);
+    case OPTION_CHOICE:
+        return set_choice(row, label, text, at);
+    case OPTION_END:
+        break;
+    }
+    return error_set(-EINVAL, "%s: unknown option", label);
+}
+
+/* The words still to be read. */
+struct words {
+    int next, count;
+    char **argv;
+};
+
+static int take_value(const struct option_row *row, struct words *words, const char **out)
+{
+    char label[64];
+    if (words->next >= words->count)
+        return error_set(-EINVAL, "%s: needs a value: %s %s", row_label(row, label), label, row->value);
+    *out = words->argv[words->next++];
+    return 0;
+}
+
+static int parse_long(struct invocation *inv, const char *word, struct words *words)
+{
+    size_t len = strcspn(word, "=");
+    const struct option_row *row = find_long(inv->verb, word, len);
+    const char *value = word[len] ? word + len + 1 : NULL;
+    if (!row && len == 4 && !memcmp(word, "help", 4) && !value) {
+        inv->help = true;
+        return 0;
+    }
+    if (!row)
+        return error_set(-EINVAL, "unknown option --%.*s; 'granary help %s' lists the options", (int)len, word,
+                         inv->verb->name);
+    if (row->kind == OPTION_FLAG && value)
+        return error_set(-EINVAL, "--%s: takes no value", row->name);
+    if (row->kind != OPTION_FLAG && !value) {
+        int rc = take_value(row, words, &value);
+        if (rc)
+            return rc;
+    }
+    return set_value(row, value, inv->values);
+}
+
+/* "-lR", "-lvalue", "-l value". */
+static int parse_letters(struct invocation *inv, const char *letters, struct words *words)
+{
+    for (; *letters; letters++) {
+        const struct option_row *row = find_letter(inv->verb, *letters);
+        if (!row && *letters == 'h') {
+            inv->help = true;
+            return 0;
+        }
+        if (!row)
+            return error_set(-EINVAL, "unknown option -%c; 'granary help %s' lists the options", *letters,
+                             inv->verb->name);
+        const char *value = NULL;
+        if (row->kind != OPTION_FLAG) {
+            int rc = 0;
+            value = letters + 1;
+            if (!*value)
+                rc = take_value(row, words, &value);
+            return rc ? rc : set_value(row, value, inv->values);
+        }
+        int rc = set_value(row, value, inv->values);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int check_operands(const struct invocation *inv)
+{
+    const struct verb *verb = inv->verb;
+    if (inv->operand_count < verb->min_operands)
+        return error_set(-EINVAL, "missing operand; usage: granary %s [options] %s", verb->name, verb->operands);
+    if (inv->operand_count > verb->max_operands)
+        return error_set(-EINVAL, "unexpected operand '%s'; usage: granary %s [options] %s",
+                         inv->operands[verb->max_operands], verb->name, verb->operands);
+    return 0;
+}
+
+int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out)
+{
+    *out = (struct invocation){.verb = verb};
+    out->values = calloc(1, verb->values_size + 1);
+    out->operands = calloc((size_t)argc + 1, sizeof *out->operands);
+    if (!out->values || !out->operands)
+        return error_set(-ENOMEM, "out of memory while reading the options");
+    if (verb->defaults)
+        memcpy(out->values, verb->defaults, verb->values_size);
+    struct words words = {.count = argc, .argv = argv};
+    bool only_operands = false;
+    while (words.next < words.count && !out->help) {
+        const char *word = words.argv[words.next++];
+        int rc = 0;
+        if (only_operands || *word != '-' || !word[1])
+            out->operands[out->operand_count++] = word;
+        else if (!strcmp(word, "--"))
+            only_operands = true;
+        else if (word[1] == '-')
+            rc = parse_long(out, word + 2, &words);
+        else
+            rc = parse_letters(out, word + 1, &words);
+        if (rc)
+            return rc;
+    }
+    return out->help ? 0 : check_operands(out);
+}
+
+void options_release(struct invocation *inv)
+{
+    if (inv->values)
+        for (const struct option_row *row = inv->verb->options; row->kind != OPTION_END; row++)
+            if (row->kind == OPTION_LIST)
+                free(((struct option_list *)((char *)inv->values + row->offset))->items);
+    free(inv->values);
+    free(inv->operands);
+    *inv = (struct invocation){0};
+}
+
+/* "-l, --long", "--jobs N": the left column of help. */
+static void row_usage(const struct option_row *row, char *out, size_t size)
+{
+    char letter[8] = "";
+    if (row->letter)
+        snprintf(letter, sizeof letter, "-%c%s", row->letter, row->name ? ", " : "");
+    snprintf(out, size, "%s%s%s%s%s", letter, row->name ? "--" : "", row->name ? row->name : "", row->value ? " " : "",
+             row->value ? row->value : "");
+}
+
+void options_help(const struct verb *verb, FILE *to)
+{
+    char left[96];
+    fprintf(to, "usage: granary %s%s%s%s\n\n%s.\n", verb->name, verb->options->kind ? " [options]" : "",
+            *verb->operands ? " " : "", verb->operands, verb->summary);
+    if (verb->details)
+        fprintf(to, "\n%s\n", verb->details);
+    fprintf(to, "\noptions:\n");
+    for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++) {
+        row_usage(row, left, sizeof left);
+        fprintf(to, "  %-26s %s\n", left, row->help);
+    }
+    fprintf(to, "  %-26s %s\n", "-h, --help", "show this text");
+}
+
+void options_list(const struct verb *verb, FILE *to)
+{
+    for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++) {
+        if (row->name)
+            fprintf(to, "%s --%s%s%s\n", verb->name, row->name, row->value ? " " : "", row->value ? row->value : "");
+        if (row->letter)
+            fprintf(to, "%s -%c%s%s\n", verb->name, row->letter, row->value ? " " : "", row->value ? row->value : "");
+    }
+}
