@@ -1,0 +1,93 @@
+# shellcheck shell=bash
+# Sourced by the tests in tests/flow and tests/vm: where the programs are, a directory of one's own, a server to talk to.
+#
+#   GRANARY, PLUGIN, TREECMP   the programs under test, and the comparer of trees
+#   W                 a scratch directory, gone at the end; every process started by `background` is gone by then too
+
+set -euo pipefail
+: "${GRANARY_BUILD:?run by ctest, or with GRANARY_BUILD=build-debug}"
+GRANARY_BUILD=$(readlink -f "$GRANARY_BUILD")
+export GRANARY_SOURCE=${GRANARY_SOURCE:-$(readlink -f "$(dirname "${BASH_SOURCE[0]}")/..")}
+export GRANARY=$GRANARY_BUILD/cli/granary
+export PLUGIN=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
+export TREECMP=$GRANARY_BUILD/tests/tools/treecmp
+export LC_ALL=C
+
+W=$(mktemp -d)
+PIDS=()
+MOUNTS=()
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# skip REASON: the last line says why, ./test repeats it. Never in CI for something apt can install.
+skip() { echo "$*"; exit 77; }
+
+# background COMMAND...: started in the background, killed at the end; its process id is in BACKGROUND_PID
+background() {
+    "$@" &
+    BACKGROUND_PID=$!
+    PIDS+=("$BACKGROUND_PID")
+}
+
+cleanup() {
+    local status=$? i pid
+    set +e
+    for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do umount "${MOUNTS[$i]}" 2>/dev/null || umount -l "${MOUNTS[$i]}" 2>/dev/null; done
+    [ -z "${LOOP:-}" ] || losetup -d "$LOOP" 2>/dev/null
+    for ((i = ${#PIDS[@]} - 1; i >= 0; i--)); do
+        pid=${PIDS[$i]}
+        kill "$pid" 2>/dev/null && { timeout 10 tail --pid="$pid" -f /dev/null || kill -9 "$pid"; }
+    done
+    declare -F extra_cleanup >/dev/null && extra_cleanup
+    rm -rf "$W"
+    exit $status
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+# wait_for SECONDS COMMAND...: until the command succeeds
+wait_for() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" 2>/dev/null; do
+        [ $SECONDS -lt $end ] || fail "waited in vain for: $*"
+        sleep 0.1
+    done
+}
+
+# serve_unix SOCKET ARG...: nbdkit with the plugin on a unix socket; its process id is in SERVER_PID
+serve_unix() {
+    local socket=$1
+    shift
+    background nbdkit -f -t 64 --unix "$socket" "$PLUGIN" "$@"
+    SERVER_PID=$BACKGROUND_PID
+    wait_for 20 test -S "$socket"
+}
+
+# serve_tcp ARG...: nbdkit with the plugin on a free TCP port of 127.0.0.1, left in PORT
+serve_tcp() {
+    local try
+    for try in 1 2 3 4 5 6 7 8; do
+        PORT=$((20000 + (RANDOM + try) % 20000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null && continue
+        background nbdkit -f -t 256 -i 127.0.0.1 -p "$PORT" "$PLUGIN" "$@"
+        wait_for 20 bash -c "exec 3<>/dev/tcp/127.0.0.1/$PORT || ! kill -0 $BACKGROUND_PID"
+        ! kill -0 "$BACKGROUND_PID" 2>/dev/null || return 0
+    done
+    fail "no server came up on a TCP port"
+}
+
+# digest_of IMAGE: the image digest by `granary inspect --json`
+digest_of() { "$GRANARY" inspect --json "$1" | jq -r .digest; }
+
+# manifest_of_tree DIR: a line for every path: its type, mode, owner, mtime, size or target, and the digests of files.
+# The same text from GNU and busybox tools.
+manifest_of_tree() {
+    (
+        cd "$1"
+        find . ! -type d -print0 | xargs -0 stat -c '%n|%F|%a|%u|%g|%Y|%s' | sed 's/regular empty file/regular file/' | sort
+        find . -type d -print0 | xargs -0 stat -c '%n|%F|%a|%u|%g|%Y' | sort
+        find . -type f -print0 | xargs -0 sha256sum | sort
+        find . -type l -exec sh -c 'for l; do echo "$l -> $(readlink "$l")"; done' sh {} + | sort
+    )
+}
