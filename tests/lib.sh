@@ -60,7 +60,7 @@ serve_unix() {
     local socket=$1
     shift
     background nbdkit -f -t 64 --unix "$socket" "$PLUGIN" "$@"
-    SERVER_PID=$BACKGROUND_PID
+    export SERVER_PID=$BACKGROUND_PID
     wait_for 20 test -S "$socket"
 }
 
