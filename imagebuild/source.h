@@ -12,6 +12,8 @@
 #include "base/bytes.h"
 #include "base/compiler.h"
 
+enum { SOURCE_VALIDATOR_MAX = 255 }; /* = CATALOG_VALIDATOR_MAX */
+
 /* What a listing says of one path. Strings belong to the source and live during the callback only.
  */
 struct source_entry {
@@ -23,7 +25,7 @@ struct source_entry {
     uint64_t size;
     int64_t mtime;
     uint32_t mtime_nsec;
-    const char *validator; /* identifies this version of the body: at most CATALOG_VALIDATOR_MAX bytes */
+    const char *validator; /* identifies this version of the body: at most SOURCE_VALIDATOR_MAX bytes; no NUL */
     size_t validator_len;
     const char *target; /* symlink text */
     size_t target_len;
@@ -44,6 +46,17 @@ struct source_read {
     uint8_t *dst; /* len bytes */
 };
 
+/* The version of a regular file that is there now. */
+struct source_version {
+    uint64_t size;
+    int64_t mtime;
+    uint32_t mtime_nsec;
+    bool have_owner; /* mode, uid and gid are known */
+    uint32_t mode, uid, gid;
+    char validator[SOURCE_VALIDATOR_MAX + 1]; /* with a final NUL */
+    size_t validator_len;
+};
+
 struct source;
 struct source_ops {
     /* Every path once, in any order; a file's parents need not be listed (they are made 0755). A
@@ -52,9 +65,11 @@ struct source_ops {
     /* Exactly len bytes of that version. -ESTALE: another version is there now, or the end came
      * early; -ENOENT: gone; -EAGAIN/-ETIMEDOUT after the source's own retries. Any thread. */
     int (*read)(struct source *s, const struct source_read *read);
-    /* The version that is there now: size, mtime, validator (and for local sources mode and owner)
-     * of a file; strings live until the thread's next call. -ENOENT: gone. Any thread. */
-    int (*stat)(struct source *s, const char *path, size_t path_len, struct source_entry *out);
+    /* The version that is there now. -ENOENT: gone, or no regular file any more. Any thread. */
+    int (*stat)(struct source *s, const char *path, size_t path_len, struct source_version *out);
+    /* The build is over: waits between retries end, reads running and to come may fail with
+     * -ECANCELED. NULL: nothing here waits. Any thread. */
+    void (*cancel)(struct source *s);
     void (*close)(struct source *s);
 };
 

@@ -50,9 +50,16 @@ GR_MUST_CHECK int tree_new(const struct tree_options *options, struct tree **out
 void tree_free(struct tree *t);
 DEFINE_CLEANUP(tree, struct tree *, tree_free)
 
+/* A node keeps so many bytes of extended attributes (in the sequence of source_entry), sorted by
+ * name; what is beyond, and what neither filesystem can hold, is counted as skipped. */
+enum { TREE_XATTRS_MAX = 64 << 10 };
+
 /* Take one listed path. Refused (or skipped): empty component, ".", "..", NUL, a component over 255
- * bytes, a path over CATALOG_PATH_MAX, a file beside or below a file ("a" and "a/b"), a path listed
- * twice. */
+ * bytes, a path over CATALOG_PATH_MAX, a file of the name of a directory ("a" beside "a/b"), a file
+ * listed twice, a symbolic link's text that is empty or over 4,095 bytes. When such paths are
+ * skipped, the outcome is the same in whatever order they come: the directory wins over the file,
+ * the newer of two files over the older. A directory may be listed twice ("a/" and "a_$folder$"):
+ * the newer entry counts. */
 GR_MUST_CHECK int tree_add(struct tree *t, const struct source_entry *e);
 
 /* No more paths: order children by bytes, resolve hard links, count. */
@@ -69,9 +76,9 @@ const char *tree_target(const struct tree *t, const struct node *n, size_t *out_
 const char *tree_validator(const struct tree *t, const struct node *n, size_t *out_len);
 const void *tree_xattrs(const struct tree *t, const struct node *n, size_t *out_len);
 
-/* A regular file turned out to be another version: its size, mtime, validator (and mode/owner when
- * have_owner). */
-GR_MUST_CHECK int tree_set_version(struct tree *t, node_id id, const struct source_entry *e);
+/* A regular file turned out to be another version: its size, mtime, validator (and mode and owner
+ * when have_owner); its extended attributes stay the listing's. */
+GR_MUST_CHECK int tree_set_version(struct tree *t, node_id id, const struct source_version *v);
 /* It vanished: leave it out (of its hard link's other names too). Not a directory. */
 void tree_drop(struct tree *t, node_id id);
 bool tree_dropped(const struct tree *t, const struct node *n);

@@ -88,6 +88,21 @@ struct digest index_content_root(uint64_t image_size, uint32_t chunk_size, const
     return digest_of(text, sizeof text);
 }
 
+int index_node_content(const struct index_node *node, struct digest *out)
+{
+    CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
+    if (!hash)
+        return error_set(-ENOMEM, "index: out of memory");
+    bool holes = true;
+    for (uint32_t i = 0; i < node->count; i++) {
+        const struct digest *d = node->level ? &node->children[i].content : &node->chunks[i].digest;
+        hasher_update(hash, d->b, DIGEST_SIZE);
+        holes = holes && digest_is_zero(d);
+    }
+    *out = holes ? (struct digest){{0}} : hasher_finish(hash);
+    return 0;
+}
+
 /* What may stand in a leaf as a stored chunk; used on both ways. last: it is the leaf's last entry. */
 static bool leaf_entry_valid(const struct chunk_ref *ref)
 {
@@ -149,18 +164,17 @@ int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct byt
     if (count == 0 || count > INDEX_FANOUT)
         return error_set(-EINVAL, "index: a leaf of %u entries", count);
     CLEANUP_FREE struct digest *packs = calloc(INDEX_FANOUT, sizeof *packs);
-    CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
     uint16_t pack_of[INDEX_FANOUT];
-    if (!packs || !hash)
+    if (!packs)
         return error_set(-ENOMEM, "index: out of memory");
     struct header h = {.count = count};
     int rc = leaf_survey(chunks, count, &h, packs, pack_of);
     if (rc)
         return rc;
-    if (h.present == 0) {
-        memset(content, 0, sizeof *content);
-        return 0;
-    }
+    struct index_node node = {.level = 0, .count = count, .chunks = (struct chunk_ref *)chunks};
+    rc = index_node_content(&node, content);
+    if (rc || h.present == 0)
+        return rc;
     uint8_t *p;
     rc = bytes_extend(out, node_size(&h), &p);
     if (rc)
@@ -171,14 +185,12 @@ int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct byt
     memcpy(p, packs, h.packs * sizeof *packs);
     p += h.packs * sizeof *packs;
     for (uint32_t i = 0; i < count; i++) {
-        hasher_update(hash, chunks[i].digest.b, DIGEST_SIZE);
         if (chunk_is_hole(&chunks[i]))
             continue;
         bitmap[i / 8] |= (uint8_t)(1u << i % 8);
         leaf_entry_put(p, &chunks[i], pack_of[i]);
         p += LEAF_ENTRY;
     }
-    *content = hasher_finish(hash);
     return 0;
 }
 
@@ -209,29 +221,24 @@ int index_encode_inner(unsigned level, const struct index_child *children, uint3
             return error_set(-EINVAL, "index: entry %u of a node of level %u is out of bounds", i, level);
         h.present += !digest_is_zero(&children[i].digest);
     }
-    if (h.present == 0) {
-        memset(content, 0, sizeof *content);
-        return 0;
-    }
-    CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
-    if (!hash)
-        return error_set(-ENOMEM, "index: out of memory");
+    struct index_node node = {.level = level, .count = count, .children = (struct index_child *)children};
+    int rc = index_node_content(&node, content);
+    if (rc || h.present == 0)
+        return rc;
     uint8_t *p;
-    int rc = bytes_extend(out, node_size(&h), &p);
+    rc = bytes_extend(out, node_size(&h), &p);
     if (rc)
         return error_set(rc, "index: no room for a node of %zu bytes", node_size(&h));
     header_put(p, &h);
     uint8_t *bitmap = p + HEADER;
     p = bitmap + bitmap_size(count);
     for (uint32_t i = 0; i < count; i++) {
-        hasher_update(hash, children[i].content.b, DIGEST_SIZE);
         if (digest_is_zero(&children[i].digest))
             continue;
         bitmap[i / 8] |= (uint8_t)(1u << i % 8);
         inner_entry_put(p, &children[i]);
         p += INNER_ENTRY;
     }
-    *content = hasher_finish(hash);
     return 0;
 }
 
@@ -341,6 +348,26 @@ int index_decode(const void *data, size_t len, struct index_node **out)
     if (!rc)
         *out = steal_ptr(&node);
     return rc;
+}
+
+int index_node_check(const struct index_node *node, unsigned level, uint64_t number, uint64_t image_size,
+                     uint32_t chunk_size)
+{
+    uint64_t entries = (image_size + chunk_size - 1) / chunk_size;
+    for (unsigned l = 0; l < level; l++)
+        entries = (entries + INDEX_FANOUT - 1) / INDEX_FANOUT;
+    if (number > entries / INDEX_FANOUT || node->level != level ||
+        node->count != GR_MIN(entries - number * INDEX_FANOUT, (uint64_t)INDEX_FANOUT))
+        return bad("its level or count is not what the image's size asks for");
+    if (level > 0)
+        return 0;
+    for (uint32_t i = 0; i < node->count; i++) {
+        uint64_t offset = (number * INDEX_FANOUT + i) * chunk_size;
+        if (!chunk_is_hole(&node->chunks[i]) &&
+            node->chunks[i].plain_len != GR_MIN((uint64_t)chunk_size, image_size - offset))
+            return bad("a chunk's length is not what the image's size asks for");
+    }
+    return 0;
 }
 
 void index_node_free(struct index_node *node)

@@ -63,6 +63,15 @@ GR_MUST_CHECK int index_decode(const void *data, size_t len, struct index_node *
 void index_node_free(struct index_node *node);
 DEFINE_CLEANUP(index_node, struct index_node *, index_node_free)
 
+/* The content hash of a decoded node, as defined above. -ENOMEM. */
+GR_MUST_CHECK int index_node_content(const struct index_node *node, struct digest *out);
+
+/* Is this node the one that belongs at `level`, the `number`th of its level (both from 0), in an
+ * image of this geometry: its level, how many entries it has, and each chunk's plain length?
+ * -EBADMSG with a sentence. A reader calls it once for each node it fetched. */
+GR_MUST_CHECK int index_node_check(const struct index_node *node, unsigned level, uint64_t number, uint64_t image_size,
+                                   uint32_t chunk_size);
+
 /* The reference by which the object of a child is fetched. */
 struct chunk_ref index_child_ref(const struct index_child *child);
 

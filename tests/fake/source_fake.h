@@ -1,0 +1,45 @@
+/* A source in memory, with faults. A file may have several versions; what happens to it is described
+ * by rules that fire once, at the first read that covers their offset. So that what a reader sees
+ * does not depend on who reads first, reads that end by that offset go on seeing what was there
+ * before.
+ */
+#ifndef GRANARY_TESTS_FAKE_SOURCE_FAKE_H
+#define GRANARY_TESTS_FAKE_SOURCE_FAKE_H
+
+#include "imagebuild/source.h"
+
+enum fake_action {
+    FAKE_CHANGE, /* to the next version, before the read */
+    FAKE_VANISH,
+    FAKE_FAIL, /* with `rc` */
+    FAKE_SLOW, /* `rc` milliseconds */
+};
+
+struct source_fake_stats {
+    uint64_t reads, stats, bytes, cancels;
+    uint64_t bytes_in_reads_max; /* most bytes asked for at once */
+};
+
+struct source *source_fake_new(void);
+
+/* A file; contents are a function of seed and offset (see source_fake_byte). */
+void source_fake_file(struct source *s, const char *path, uint64_t size, unsigned seed);
+/* A further version of it, taken when FAKE_CHANGE fires. */
+void source_fake_version(struct source *s, const char *path, uint64_t size, unsigned seed);
+/* Any other entry; strings are copied. */
+void source_fake_entry(struct source *s, const struct source_entry *e);
+/* rc: of FAKE_FAIL, or milliseconds of FAKE_SLOW. Rules of one file fire one a read, in order. */
+void source_fake_rule(struct source *s, const char *path, uint64_t offset, enum fake_action action, int rc);
+/* The file changes (to the next version) or vanishes right now. */
+void source_fake_change(struct source *s, const char *path);
+void source_fake_vanish(struct source *s, const char *path);
+/* List in another order: 0 as made, 1 backwards, else shuffled by that seed. */
+void source_fake_order(struct source *s, unsigned order);
+/* Reads block until source_fake_release or cancel. */
+void source_fake_hold(struct source *s);
+void source_fake_release(struct source *s);
+
+uint8_t source_fake_byte(unsigned seed, uint64_t offset);
+struct source_fake_stats source_fake_stats(struct source *s);
+
+#endif
