@@ -1,4 +1,5 @@
-/* HTTP(S) requests over kept-alive connections (libcurl), blocking, from any thread. */
+/* HTTP(S) requests over kept-alive connections (libcurl), blocking, from any thread. No thread is
+ * made here; after a fork only one of the two processes may go on using a struct http. */
 #ifndef GRANARY_NET_HTTP_H
 #define GRANARY_NET_HTTP_H
 
@@ -41,6 +42,10 @@ struct http_request {
     http_sink *sink;                  /* NULL: the body goes to http_response.body */
     void *sink_arg;
     uint64_t deadline_ms; /* on clock_now_ms; 0: none but the stall timeout */
+    /* range_len > 0: ask for bytes [range_off, range_off + range_len). The sink gets exactly these
+     * or the request fails: an object that ends inside the range comes back as status 416, a server
+     * that ignores or misreads Range as -ENOTSUP or -EIO. */
+    uint64_t range_off, range_len;
 };
 
 struct http_response {
@@ -50,6 +55,8 @@ struct http_response {
     int64_t range_total;      /* the total of Content-Range, -1 without one */
     int64_t last_modified;    /* seconds since the epoch, -1 unknown */
     int retry_after_s;        /* -1 without one */
+    char location[512];       /* of a redirect (never followed), else empty */
+    char bucket_region[64];   /* x-amz-bucket-region, else empty */
     struct bytes body;        /* of a non-2xx answer (cut at HTTP_ERROR_BODY_MAX), or all when there is no sink */
 };
 

@@ -24,9 +24,9 @@ struct s3_config {
     struct http_config http;
 };
 
-/* Path-style addresses when an endpoint is given, virtual-host style for AWS itself.
- * AWS_NO_SIGN_REQUEST=1 (or "no credentials found" plus it) reads anonymously. -ENOENT: no
- * credentials. */
+/* Path-style addresses when an endpoint is given (and for bucket names with dots, which no TLS
+ * wildcard covers), virtual-host style for AWS itself. AWS_NO_SIGN_REQUEST=1 reads anonymously.
+ * -ENOENT: no credentials. -EINVAL: a bucket, region or endpoint that cannot be one. */
 GR_MUST_CHECK int s3_new(const struct s3_config *config, struct s3 **out);
 void s3_free(struct s3 *s);
 const char *s3_bucket(const struct s3 *s);
@@ -41,9 +41,9 @@ struct s3_object {
 };
 
 /* List keys under prefix in the server's order, page by page (1,000). start_after (NULL: none):
- * resume behind this key. visit's non-zero result ends the listing and is returned. Each page is
- * retried by the caller through start_after; *out_last (may be NULL) holds the last key visited
- * (caller frees with bytes_release). */
+ * resume behind this key. visit's non-zero result ends the listing and is returned. A page that
+ * failed fails the listing: the caller goes on with start_after, the last key it saw. Servers list
+ * in byte order of the keys. */
 typedef int s3_visit(void *arg, const struct s3_object *object);
 GR_MUST_CHECK int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg);
 

@@ -59,8 +59,8 @@ struct store_ops {
     int (*list)(struct store *s, const char *prefix, store_visit *visit, void *arg);
     /* Absent already: 0. */
     int (*remove)(struct store *s, const char *key);
-    /* True when STORE_PUT_IF_ABSENT and IF_MATCH are honoured (found out once, by two puts, where
-     * unknown). */
+    /* True when STORE_PUT_IF_ABSENT and IF_MATCH are honoured (found out once, by a few puts to a
+     * key below probe/, where unknown). */
     int (*probe_conditional)(struct store *s, bool *out);
     void (*close)(struct store *s);
     /* Optional (NULL): the keys under prefix that stand behind `after` in byte order, ascending;

@@ -1,11 +1,188 @@
-/* Placeholder until the network is in. */
+/* A store behind plain HTTP(S), read-only: any web server or cache that knows Range. No
+ * credentials: what stands in front of it guards it. Redirects are not followed, so that a store's
+ * address says where its bytes come from.
+ */
 #include "store/store_impl.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
+#include "net/http.h"
+
+struct store_http {
+    struct store base; /* url: without a final slash */
+    struct http *http;
+};
+
+static int read_only(struct store *s, const char *doing)
+{
+    return error_set(-ENOTSUP,
+                     "store %s: %s is not possible over plain HTTP; use the s3:// or file:// address of the "
+                     "same store",
+                     s->url, doing);
+}
+
+static int refusal(struct store *s, const char *key, const struct http_response *resp)
+{
+    int status = resp->status;
+    if (status == 404 || status == 410)
+        return error_set(-ENOENT, "store %s: %s is not there", s->url, key);
+    if (status == 401 || status == 403)
+        return error_set(-EACCES, "store %s: the server refuses to show %s (status %d); check its access rules", s->url,
+                         key, status);
+    if (status == 416)
+        return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
+    if (status >= 500 || status == 408 || status == 425 || status == 429)
+        return error_set(-EAGAIN, "store %s: the server failed on %s (status %d)", s->url, key, status);
+    if (status >= 300 && status < 400)
+        return error_set(-EIO,
+                         "store %s: the server redirects %s to %.200s (status %d), which is not followed; give "
+                         "the address it leads to",
+                         s->url, key, resp->location, status);
+    return error_set(-EIO, "store %s: the server answered %s with status %d", s->url, key, status);
+}
+
+/* One request on a key; req's method, range and sink are the caller's. Answers outside 2xx become
+ * errors. */
+static int run(struct store *s, const char *key, struct http_request *req, struct http_response *resp)
+{
+    CLEANUP_BYTES url = BYTES_INIT(16 << 10);
+    int rc = store_key_check(s, key);
+    if (!rc)
+        rc = bytes_printf(&url, "%s/", s->url);
+    if (!rc)
+        rc = http_percent_encode(&url, key, strlen(key), true);
+    req->url = rc ? NULL : bytes_string(&url);
+    if (!req->url)
+        return rc ? rc : -EMSGSIZE;
+    rc = http_do(((struct store_http *)s)->http, req, resp);
+    if (rc)
+        return error_prefix(rc, "store %s: %s", s->url, key);
+    return resp->status >= 200 && resp->status < 300 ? 0 : refusal(s, key, resp);
+}
+
+static int http_stat(struct store *s, const char *key, struct store_item *out)
+{
+    CLEANUP(http_response_release) struct http_response resp = {0};
+    struct http_request req = {.method = "HEAD"};
+    int rc = run(s, key, &req, &resp);
+    if (rc)
+        return rc;
+    if (resp.content_length < 0)
+        return error_set(-EIO, "store %s: the server does not say how long %s is", s->url, key);
+    *out =
+        (struct store_item){.key = key, .size = (uint64_t)resp.content_length, .mtime = GR_MAX(resp.last_modified, 0)};
+    return 0;
+}
+
+static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    struct store_item item;
+    if (!len) {
+        int rc = http_stat(s, key, &item);
+        return rc || off <= item.size ? rc
+                                      : error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
+    }
+    CLEANUP(http_response_release) struct http_response resp = {0};
+    struct http_request req = {.method = "GET", .range_off = off, .range_len = len, .sink = sink, .sink_arg = arg};
+    return run(s, key, &req, &resp);
+}
+
+static int append(void *arg, const void *data, size_t len)
+{
+    return bytes_append(arg, data, len);
+}
+
+static int http_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
+{
+    CLEANUP(http_response_release) struct http_response resp = {0};
+    /* caches on the way must ask the origin */
+    struct http_request req = {
+        .method = "GET", .headers = {"Cache-Control: no-cache"}, .sink = append, .sink_arg = out};
+    size_t before = out->len;
+    int rc = run(s, key, &req, &resp);
+    if (rc)
+        out->len = before;
+    if (!rc && version)
+        snprintf(version, STORE_VERSION_MAX, "%s", resp.etag);
+    return rc == -EMSGSIZE
+               ? error_set(rc, "store %s: %s is larger than the %zu bytes it may have", s->url, key, out->max)
+               : rc;
+}
+
+static int http_put(struct store *s, const struct store_put *put)
+{
+    return read_only(s, "writing");
+}
+
+static int http_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
+{
+    return read_only(s, "listing");
+}
+
+static int http_remove(struct store *s, const char *key)
+{
+    return read_only(s, "removing");
+}
+
+static int http_probe_conditional(struct store *s, bool *out)
+{
+    *out = false;
+    return 0;
+}
+
+static void http_close(struct store *s)
+{
+    http_free(((struct store_http *)s)->http);
+    free((char *)s->url);
+    free(s);
+}
+
+/* -EINVAL: no host, or what a plain base address cannot hold. The text is not shown where it may
+ * hold a password. */
+static int check_url(const char *url)
+{
+    const char *host = strstr(url, "://") + 3;
+    size_t len = strcspn(host, "/");
+    if (memchr(host, '@', len))
+        return error_set(-EINVAL, "http store: credentials do not belong into the address; restrict access by network");
+    if (!len || host[strcspn(host, "?# ")])
+        return error_set(-EINVAL, "store %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
+                         url);
+    return 0;
+}
 
 int store_http_open(const char *url, const struct store_options *options, struct store **out)
 {
-    return error_set(-ENOTSUP, "store %s: http stores are not supported by this version", url);
+    static const struct store_ops ops = {
+        .get = http_get,
+        .get_small = http_get_small,
+        .put = http_put,
+        .stat = http_stat,
+        .list = http_list,
+        .remove = http_remove,
+        .probe_conditional = http_probe_conditional,
+        .close = http_close,
+    };
+    int rc = check_url(url);
+    if (rc)
+        return rc;
+    size_t len = strlen(url);
+    while (url[len - 1] == '/')
+        len--;
+    CLEANUP_FREE struct store_http *t = calloc(1, sizeof *t);
+    CLEANUP_FREE char *copy = strndup(url, len);
+    if (!t || !copy)
+        return error_set(-ENOMEM, "out of memory while opening store %s", url);
+    struct http_config config = {.connections = options ? options->connections : 0};
+    rc = http_new(&config, &t->http);
+    if (rc)
+        return rc;
+    t->base = (struct store){.ops = &ops, .url = steal_ptr(&copy)};
+    *out = &steal_ptr(&t)->base;
+    return 0;
 }

@@ -21,15 +21,17 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 
-enum { BACKOFF_FIRST_MS = 50, BACKOFF_MOST_MS = 10000 };
+enum { BACKOFF_FIRST_MS = 50, BACKOFF_MOST_MS = 10000, WARN_AFTER_MS = 3000, WARN_EVERY_MS = 30000 };
 
 struct store_retry {
     struct store base;
     struct store *inner;
     uint64_t timeout_ms;
-    counter retries;   /* tries behind the first one */
-    counter exhausted; /* operations given up at the deadline */
+    counter retries;            /* tries behind the first one */
+    counter exhausted;          /* operations given up at the deadline */
+    _Atomic uint64_t warned_ms; /* when the log last heard of trouble; 0: never */
 };
 
 struct attempt {
@@ -60,6 +62,16 @@ static uint64_t jittered(unsigned tries)
     return random % (bound + 1);
 }
 
+/* Somebody who waits for long is told why, at most one line for all operations in WARN_EVERY_MS. */
+static void warn_of_trouble(struct attempt *a, uint64_t now)
+{
+    uint64_t last = atomic_load(&a->r->warned_ms);
+    if (now - a->begin_ms < WARN_AFTER_MS || (last && now - last < WARN_EVERY_MS))
+        return;
+    if (atomic_compare_exchange_strong(&a->r->warned_ms, &last, now))
+        log_warning("%.400s; trying again for up to %llu s", error_text(), (unsigned long long)a->r->timeout_ms / 1000);
+}
+
 /* Whether to try once more after rc; sleeps before it says yes. When it says no for the deadline's
  * sake, the sentence gets the length of the trying. */
 static bool attempt_again(struct attempt *a, int rc)
@@ -74,6 +86,7 @@ static bool attempt_again(struct attempt *a, int rc)
                         (double)(now - a->begin_ms) / 1000);
         return false;
     }
+    warn_of_trouble(a, now);
     sleep_ms(GR_MIN(jittered(a->tries - 1), deadline - now));
     counter_add(&a->r->retries, 1);
     return true;

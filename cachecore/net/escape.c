@@ -1,0 +1,52 @@
+/* Percent-encoding, the strict way of AWS Signature 4 (declared in http.h). */
+#include "net/http.h"
+
+#include <errno.h>
+
+static bool unreserved(unsigned char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+           c == '_' || c == '~';
+}
+
+int http_percent_encode(struct bytes *out, const char *text, size_t len, bool keep_slash)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    size_t before = out->len;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        char escaped[3] = {'%', digits[c >> 4], digits[c & 15]};
+        bool plain = unreserved(c) || (c == '/' && keep_slash);
+        int rc = plain ? bytes_append(out, &c, 1) : bytes_append(out, escaped, 3);
+        if (rc) {
+            out->len = before;
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+long http_percent_decode(char *text, size_t len)
+{
+    size_t w = 0;
+    for (size_t r = 0; r < len; r++) {
+        if (text[r] != '%') {
+            text[w++] = text[r];
+            continue;
+        }
+        int high = r + 2 < len ? hex_value(text[r + 1]) : -1, low = high >= 0 ? hex_value(text[r + 2]) : -1;
+        if (low < 0)
+            return -EBADMSG;
+        text[w++] = (char)(high << 4 | low);
+        r += 2;
+    }
+    return (long)w;
+}

@@ -1,0 +1,487 @@
+/* One request is one easy handle's transfer, run to its end in the caller's thread.
+ *
+ * Handles wait in a stack while idle: the one used last, whose connection is the likeliest to be
+ * alive, goes out first. At most `connections` are out; further callers wait for one. The mutex
+ * guards the stack and the count, and is never held across a transfer.
+ *
+ * What is deliberately left out: redirects (a signed request must not follow a stranger's
+ * Location), cookies, compression (it would make lengths and ranges meaningless), HTTP/2 (one
+ * request a connection is what the pool counts).
+ */
+#include "net/http.h"
+
+#include <assert.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/vec.h"
+
+enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
+enum { ERROR_BODY_READ_MAX = 1 << 20, SIGV4_MAX = 128 };
+
+struct http {
+    pthread_mutex_t mutex;
+    pthread_cond_t returned;
+    VEC(CURL *) idle;
+    unsigned out, connections;
+    unsigned connect_timeout_ms, stall_timeout_s;
+    char *ca_bundle, *user_agent;
+};
+
+/* A request under way: where the callbacks keep what they saw. */
+struct transfer {
+    const struct http_request *req;
+    struct http_response *resp;
+    size_t body_max;                  /* of a 2xx answer without sink */
+    uint64_t received;                /* body bytes of the final answer */
+    uint64_t range_first, range_last; /* of Content-Range */
+    bool has_range;
+    bool judged; /* judge_range has run for this answer */
+    bool enough; /* the rest of the body is not wanted: hang up */
+    int failed;  /* -errno of a callback, sentence set; 0: none */
+    struct curl_slist *headers;
+    char host[128], text[CURL_ERROR_SIZE], sigv4[SIGV4_MAX];
+};
+
+static char *copy_or(const char *set, const char *otherwise)
+{
+    return set ? strdup(set) : otherwise ? strdup(otherwise) : NULL;
+}
+
+int http_new(const struct http_config *config, struct http **out)
+{
+    static const struct http_config defaults = {0};
+    if (!config)
+        config = &defaults;
+    if (curl_global_init(CURL_GLOBAL_DEFAULT)) /* counts its calls; no thread, no socket */
+        return error_set(-ENOMEM, "libcurl cannot be initialised");
+    struct http *h = calloc(1, sizeof *h);
+    if (!h) {
+        curl_global_cleanup();
+        return error_set(-ENOMEM, "out of memory for HTTP");
+    }
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->returned, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&h->mutex, NULL);
+    h->connections = config->connections ? config->connections : CONNECTIONS;
+    h->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : CONNECT_TIMEOUT_MS;
+    h->stall_timeout_s = config->stall_timeout_s ? config->stall_timeout_s : STALL_TIMEOUT_S;
+    h->ca_bundle = copy_or(config->ca_bundle, getenv("AWS_CA_BUNDLE"));
+    h->user_agent = copy_or(config->user_agent, "granary/" GRANARY_VERSION);
+    *out = h;
+    return 0;
+}
+
+void http_free(struct http *h)
+{
+    if (!h)
+        return;
+    assert(h->out == 0);
+    for (size_t i = 0; i < h->idle.len; i++)
+        curl_easy_cleanup(h->idle.items[i]);
+    vec_release(&h->idle);
+    free(h->ca_bundle);
+    free(h->user_agent);
+    pthread_cond_destroy(&h->returned);
+    pthread_mutex_destroy(&h->mutex);
+    free(h);
+    curl_global_cleanup();
+}
+
+static int out_of_time(const struct transfer *t)
+{
+    return error_set(-ETIMEDOUT, "%s: no time is left for the request", t->host);
+}
+
+/* Wait for a place among the `connections`; false: the deadline passed. */
+static bool wait_for_place_locked(struct http *h, uint64_t deadline_ms)
+{
+    struct timespec until = {.tv_sec = (time_t)(deadline_ms / 1000), .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
+    while (h->out >= h->connections)
+        if (!deadline_ms)
+            pthread_cond_wait(&h->returned, &h->mutex);
+        else if (pthread_cond_timedwait(&h->returned, &h->mutex, &until) == ETIMEDOUT)
+            return false;
+    return true;
+}
+
+static int take_handle(struct http *h, const struct transfer *t, CURL **out)
+{
+    CURL *curl = NULL;
+    {
+        SCOPED_LOCK(&h->mutex);
+        if (!wait_for_place_locked(h, t->req->deadline_ms))
+            return out_of_time(t);
+        h->out++;
+        if (h->idle.len)
+            curl = h->idle.items[--h->idle.len];
+    }
+    if (!curl)
+        curl = curl_easy_init();
+    *out = curl;
+    return 0;
+}
+
+static void return_handle(struct http *h, CURL *curl)
+{
+    if (curl)
+        curl_easy_reset(curl); /* keeps the connection; forgets keys and pointers */
+    {
+        SCOPED_LOCK(&h->mutex);
+        h->out--;
+        if (curl && vec_push(&h->idle, curl) == 0)
+            curl = NULL;
+        pthread_cond_signal(&h->returned);
+    }
+    if (curl)
+        curl_easy_cleanup(curl);
+}
+
+static void copy_value(char *out, size_t size, const char *value, size_t len)
+{
+    out[0] = 0;
+    if (len >= size)
+        return;
+    memcpy(out, value, len);
+    out[len] = 0;
+}
+
+static void take_content_range(struct transfer *t, const char *value)
+{
+    unsigned long long first, last, total;
+    int n = sscanf(value, "bytes %llu-%llu/%llu", &first, &last, &total);
+    if (n == 3 && total <= INT64_MAX)
+        t->resp->range_total = (int64_t)total;
+    if (n >= 2 && first <= last && last < UINT64_MAX) {
+        t->range_first = first;
+        t->range_last = last;
+        t->has_range = true;
+    } else if (sscanf(value, "bytes */%llu", &total) == 1 && total <= INT64_MAX) {
+        t->resp->range_total = (int64_t)total;
+    }
+}
+
+static int64_t number(const char *value)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(value, &end, 10);
+    return end == value || errno || n < 0 ? -1 : n;
+}
+
+static void begin_answer(struct transfer *t, const char *line)
+{
+    struct http_response *r = t->resp;
+    const char *space = strchr(line, ' ');
+    r->status = space ? (int)number(space + 1) : 0;
+    r->etag[0] = r->location[0] = r->bucket_region[0] = 0;
+    r->content_length = r->range_total = r->last_modified = -1;
+    r->retry_after_s = -1;
+    t->has_range = t->judged = false;
+}
+
+static void take_header(struct transfer *t, const char *name, const char *value)
+{
+    struct http_response *r = t->resp;
+    if (!strcasecmp(name, "etag"))
+        copy_value(r->etag, sizeof r->etag, value, strlen(value));
+    else if (!strcasecmp(name, "content-length"))
+        r->content_length = number(value);
+    else if (!strcasecmp(name, "content-range"))
+        take_content_range(t, value);
+    else if (!strcasecmp(name, "last-modified"))
+        r->last_modified = curl_getdate(value, NULL);
+    else if (!strcasecmp(name, "retry-after"))
+        r->retry_after_s = (int)GR_MIN(number(value), (int64_t)INT_MAX);
+    else if (!strcasecmp(name, "location"))
+        copy_value(r->location, sizeof r->location, value, strlen(value));
+    else if (!strcasecmp(name, "x-amz-bucket-region"))
+        copy_value(r->bucket_region, sizeof r->bucket_region, value, strlen(value));
+}
+
+/* One header line, not ended by a NUL. Overlong ones say nothing we want. */
+static size_t on_header(char *data, size_t one, size_t len, void *arg)
+{
+    struct transfer *t = arg;
+    char line[1024];
+    size_t n = len;
+    while (n && (data[n - 1] == '\n' || data[n - 1] == '\r' || data[n - 1] == ' '))
+        n--;
+    if (n >= sizeof line)
+        return len;
+    memcpy(line, data, n);
+    line[n] = 0;
+    if (strncmp(line, "HTTP/", 5) == 0) {
+        begin_answer(t, line);
+        return len;
+    }
+    char *colon = strchr(line, ':');
+    if (colon) {
+        *colon = 0;
+        take_header(t, line, colon + 1 + strspn(colon + 1, " \t"));
+    }
+    return len;
+}
+
+static bool successful(const struct transfer *t)
+{
+    return t->resp->status >= 200 && t->resp->status < 300;
+}
+
+/* Before the first body byte of an answer to a ranged request: are these the bytes asked for? Sets
+ * t->failed, or turns the answer into a 416. */
+static void judge_range(struct transfer *t)
+{
+    const struct http_request *q = t->req;
+    if (t->judged || !q->range_len || !successful(t))
+        return;
+    t->judged = true;
+    uint64_t last = q->range_off + q->range_len - 1;
+    if (t->resp->status != 206) {
+        if (q->range_off || t->resp->content_length != (int64_t)q->range_len)
+            t->failed = error_set(-ENOTSUP,
+                                  "%s: the server ignores Range requests (it answered %d); use one that "
+                                  "supports them",
+                                  t->host, t->resp->status);
+    } else if (t->has_range && t->range_first == q->range_off && t->range_last < last &&
+               t->resp->range_total == (int64_t)t->range_last + 1) {
+        t->resp->status = 416;
+        t->enough = true;
+    } else if (!t->has_range || t->range_first != q->range_off || t->range_last != last) {
+        t->failed = error_set(-EIO, "%s: the server sent another range than the one asked for", t->host);
+    }
+}
+
+static int keep_error_body(struct transfer *t, const void *data, size_t len)
+{
+    struct bytes *body = &t->resp->body;
+    size_t room = body->len < HTTP_ERROR_BODY_MAX ? HTTP_ERROR_BODY_MAX - body->len : 0;
+    body->max = HTTP_ERROR_BODY_MAX;
+    t->enough |= t->received > ERROR_BODY_READ_MAX;
+    return bytes_append(body, data, GR_MIN(len, room));
+}
+
+static int take_body(struct transfer *t, const void *data, size_t len)
+{
+    judge_range(t);
+    if (t->failed || t->enough)
+        return t->failed;
+    t->received += len;
+    if (!successful(t))
+        return keep_error_body(t, data, len);
+    if (t->req->range_len && t->received > t->req->range_len)
+        return error_set(-EIO, "%s: the server sent more bytes than were asked for", t->host);
+    if (t->req->sink)
+        return t->req->sink(t->req->sink_arg, data, len);
+    t->resp->body.max = t->body_max;
+    int rc = bytes_append(&t->resp->body, data, len);
+    return rc == -EMSGSIZE ? error_set(rc, "%s: the answer is larger than the %zu bytes allowed", t->host, t->body_max)
+                           : rc;
+}
+
+static size_t on_body(char *data, size_t one, size_t len, void *arg)
+{
+    struct transfer *t = arg;
+    t->failed = take_body(t, data, len);
+    return t->failed || t->enough ? 0 : len;
+}
+
+static int add_header(struct transfer *t, const char *line)
+{
+    struct curl_slist *longer = curl_slist_append(t->headers, line);
+    if (!longer)
+        return error_set(-ENOMEM, "out of memory for an HTTP request");
+    t->headers = longer;
+    return 0;
+}
+
+static int set_headers(struct transfer *t)
+{
+    const struct http_request *q = t->req;
+    char line[128];
+    int rc = 0;
+    for (size_t i = 0; !rc && i < HTTP_HEADERS_MAX && q->headers[i]; i++)
+        rc = add_header(t, q->headers[i]);
+    if (!rc && q->range_len) {
+        snprintf(line, sizeof line, "Range: bytes=%llu-%llu", (unsigned long long)q->range_off,
+                 (unsigned long long)(q->range_off + q->range_len - 1));
+        rc = add_header(t, line);
+    }
+    if (!rc && q->signer && q->signer->session_token) {
+        CLEANUP_FREE char *token = NULL;
+        if (asprintf(&token, "x-amz-security-token: %s", q->signer->session_token) < 0)
+            token = NULL;
+        rc = token ? add_header(t, token) : error_set(-ENOMEM, "out of memory for an HTTP request");
+        if (token)
+            explicit_bzero(token, strlen(token));
+    }
+    return rc;
+}
+
+static void set_method(CURL *curl, const struct http_request *q)
+{
+    if (strcmp(q->method, "HEAD") == 0) {
+        curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    } else if (q->body || strcmp(q->method, "PUT") == 0 || strcmp(q->method, "POST") == 0) {
+        /* POSTFIELDS is not copied, and curl can send it again when a kept connection proves dead */
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, q->body ? q->body : "");
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_len);
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, q->method);
+    } else if (strcmp(q->method, "GET") != 0) {
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, q->method);
+    }
+}
+
+static void set_signer(CURL *curl, struct transfer *t)
+{
+    const struct http_signer *s = t->req->signer;
+    if (!s || !s->access_key)
+        return;
+    snprintf(t->sigv4, sizeof t->sigv4, "aws:amz:%s:%s", s->region, s->service);
+    curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, t->sigv4);
+    curl_easy_setopt(curl, CURLOPT_USERNAME, s->access_key);
+    curl_easy_setopt(curl, CURLOPT_PASSWORD, s->secret_key);
+}
+
+static int set_options(struct http *h, CURL *curl, struct transfer *t)
+{
+    int rc = set_headers(t);
+    if (rc)
+        return rc;
+    if (t->req->deadline_ms) {
+        uint64_t now = clock_now_ms();
+        if (now >= t->req->deadline_ms)
+            return out_of_time(t);
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)GR_MIN(t->req->deadline_ms - now, (uint64_t)INT_MAX));
+    }
+    curl_easy_setopt(curl, CURLOPT_URL, t->req->url);
+    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* keys may hold "." components and "//" */
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)h->connect_timeout_ms);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES_PER_S);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)h->stall_timeout_s);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 256L << 10);
+    curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, h->user_agent);
+    if (h->ca_bundle && *h->ca_bundle)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, h->ca_bundle);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, t->text);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, t);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
+    set_method(curl, t->req);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, t->headers);
+    set_signer(curl, t);
+    return 0;
+}
+
+/* -errno and remedy of a transfer that brought no whole answer. */
+static int transport_errno(CURLcode code, long os_errno, const char **remedy)
+{
+    *remedy = "";
+    switch (code) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        *remedy = "; check the address and the name service";
+        return -EAGAIN;
+    case CURLE_COULDNT_CONNECT:
+        *remedy = "; check the address, and that the server runs";
+        return -EAGAIN;
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+        return -EAGAIN;
+    case CURLE_OPERATION_TIMEDOUT:
+        return -ETIMEDOUT;
+    case CURLE_SSL_CONNECT_ERROR:
+        if (os_errno == ECONNRESET || os_errno == EPIPE || os_errno == ETIMEDOUT)
+            return -EAGAIN;
+        *remedy = "; check that the server speaks TLS on this port";
+        return -EACCES;
+    case CURLE_PEER_FAILED_VERIFICATION:
+        *remedy = "; trust the server's authority with AWS_CA_BUNDLE, or check the address";
+        return -EACCES;
+    case CURLE_SSL_CACERT_BADFILE:
+        *remedy = "; check the file named by AWS_CA_BUNDLE";
+        return -EACCES;
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CIPHER:
+        return -EACCES;
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+        *remedy = "; check the address";
+        return -EINVAL;
+    case CURLE_OUT_OF_MEMORY:
+        return -ENOMEM;
+    default:
+        return -EIO;
+    }
+}
+
+/* What the transfer's end means. */
+static int conclude(CURL *curl, struct transfer *t, CURLcode code)
+{
+    if (t->failed)
+        return t->failed;
+    if (code && !t->enough) {
+        long os_errno = 0;
+        const char *remedy;
+        curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &os_errno);
+        int rc = transport_errno(code, os_errno, &remedy);
+        return error_set(rc, "%s: %s%s", t->host, t->text[0] ? t->text : curl_easy_strerror(code), remedy);
+    }
+    judge_range(t); /* of an answer without a body */
+    if (!t->failed && t->req->range_len && successful(t) && t->received < t->req->range_len)
+        t->failed = error_set(-EAGAIN, "%s: the answer ended after %llu of %llu bytes", t->host,
+                              (unsigned long long)t->received, (unsigned long long)t->req->range_len);
+    return t->failed;
+}
+
+/* "https://host:port" of the URL, for sentences. */
+static void name_host(struct transfer *t)
+{
+    const char *begin = strstr(t->req->url, "://");
+    size_t len = begin ? (size_t)(begin + 3 - t->req->url) + strcspn(begin + 3, "/?#") : 0;
+    snprintf(t->host, sizeof t->host, "%.*s", (int)GR_MIN(len, sizeof t->host - 1), t->req->url);
+}
+
+int http_do(struct http *h, const struct http_request *req, struct http_response *resp)
+{
+    struct transfer t = {.req = req, .resp = resp, .body_max = resp->body.max ? resp->body.max : HTTP_ERROR_BODY_MAX};
+    bytes_clear(&resp->body);
+    begin_answer(&t, "");
+    name_host(&t);
+    CURL *curl = NULL;
+    int rc = take_handle(h, &t, &curl);
+    if (rc)
+        return rc;
+    rc = curl ? set_options(h, curl, &t) : error_set(-ENOMEM, "out of memory for an HTTP request");
+    if (!rc)
+        rc = conclude(curl, &t, curl_easy_perform(curl));
+    return_handle(h, curl);
+    curl_slist_free_all(t.headers);
+    resp->body.max = t.body_max;
+    return rc;
+}
+
+void http_response_release(struct http_response *resp)
+{
+    bytes_release(&resp->body);
+}
