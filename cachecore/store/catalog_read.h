@@ -14,7 +14,11 @@ typedef int catalog_visit(void *arg, const struct catalog_entry *entry);
 GR_MUST_CHECK int catalog_walk(struct store *s, const struct manifest *m, const char *prefix, size_t prefix_len,
                                catalog_visit *visit, void *arg);
 
-/* Visit the object name of every page (gc's mark). */
+enum { CATALOG_WALK_SKIP = 1 };
+
+/* Visit the object name of every page, parents first, before it is fetched; pages of entries are
+ * not fetched at all (gc's mark). CATALOG_WALK_SKIP: leave out what is below; any other non-zero
+ * result ends the walk and is returned. */
 typedef int catalog_page_visit(void *arg, const struct digest *object);
 GR_MUST_CHECK int catalog_walk_pages(struct store *s, const struct manifest *m, catalog_page_visit *visit, void *arg);
 

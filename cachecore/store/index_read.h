@@ -6,8 +6,12 @@
 #include "format/manifest.h"
 #include "store/store.h"
 
+enum { INDEX_WALK_SKIP = 1 };
+
+/* Any other non-zero result than INDEX_WALK_SKIP ends the walk and is returned. */
 struct index_walk_ops {
-    /* Every stored node, parents first; may be NULL. */
+    /* Every stored node, parents first, before it is fetched; may be NULL. INDEX_WALK_SKIP: leave
+     * its subtree out. */
     int (*node)(void *arg, const struct index_child *node, unsigned level);
     /* Every leaf's chunks, ascending: chunk numbers first .. first + count - 1, holes included
      * (whole-hole subtrees are reported with chunks NULL); may be NULL. */

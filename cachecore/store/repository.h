@@ -23,23 +23,27 @@ GR_MUST_CHECK int repository_manifest(struct store *s, const struct digest *imag
 
 /* Publish: point images/<name>/<tag> at t. Where the store honours conditions this is a
  * compare-and-swap against what is there now, repeated until it holds; an -EEXIST whose document
- * carries our nonce is success. Where it does not: last writer wins with one warning, or -ENOTSUP
- * when strict. t->nonce and t->created are filled in here when empty. */
+ * carries our nonce is success, and so is any failed put that did arrive. Where it does not: last
+ * writer wins, with a warning when a tag is replaced, or -ENOTSUP when strict. t->nonce and t->created are filled in
+ * here when empty. */
 GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict);
 
-/* Visit every tag (name NULL: of every image) in byte order of name, tag. */
+/* Visit every tag (name NULL: of every image) in byte order of name, tag. A tag that cannot be
+ * decoded ends the walk with -EBADMSG, visit's non-zero result too. */
 typedef int repository_tag_visit(void *arg, const char *name, const char *tag, const struct tag *t);
 GR_MUST_CHECK int repository_tags(struct store *s, const char *name, repository_tag_visit *visit, void *arg);
 
+/* -ENOENT: no such tag. */
 GR_MUST_CHECK int repository_remove_tag(struct store *s, const char *name, const char *tag);
 
 /* Put an immutable object unless it is there already (*out_existed says so). The key is made from
- * kind and the SHA-256, computed here when name is NULL; out_name may be NULL. */
+ * kind and the SHA-256, computed here when name is NULL; out_name may be NULL. One that is there with
+ * another length is put again. */
 GR_MUST_CHECK int repository_put_object(struct store *s, enum object_kind kind, const void *data, size_t len,
                                         const struct digest *name, struct digest *out_name, bool *out_existed);
 
-/* Fetch a whole object of len bytes and verify name and CRC (crc 0 with len 0: unknown, up to max
- * bytes). */
+/* Replace *out's contents (and its maximum, by max) with a whole object, its SHA-256 checked
+ * against its name. -EBADMSG: damaged, or longer than max. */
 GR_MUST_CHECK int repository_get_object(struct store *s, enum object_kind kind, const struct digest *name, size_t max,
                                         struct bytes *out);
 

@@ -1,0 +1,322 @@
+/* Images in a store: the store's own document, objects by name, manifests, tags.
+ *
+ * Publishing is a compare-and-swap loop. A put whose answer was lost, or which was repeated by
+ * store_retry, may have been carried out: whatever a put answers, the document that is there now
+ * decides, and our nonce in it is success.
+ */
+#include "store/repository.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/vec.h"
+
+static const char store_doc_key[] = "granary.json";
+
+enum { PUBLISH_TRIES = 1000, TAG_KEY_MAX = IMAGE_NAME_MAX + IMAGE_TAG_MAX + 16 };
+
+/* A decoder's sentence gets the store and the key in front. */
+static int at_key(int rc, struct store *s, const char *key)
+{
+    return rc ? error_prefix(rc, "%s: %s", s->url, key) : 0;
+}
+
+static int read_store_doc(struct store *s)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    int rc = s->ops->get_small(s, store_doc_key, &doc, NULL);
+    return rc ? rc : at_key(store_doc_decode(doc.data, doc.len), s, store_doc_key);
+}
+
+int repository_check(struct store *s, bool init)
+{
+    int rc = read_store_doc(s);
+    if (rc != -ENOENT)
+        return rc;
+    if (!init)
+        return error_set(-ENOENT,
+                         "%s is not a Granary store: %s is not there; check the URL, or build an image into it", s->url,
+                         store_doc_key);
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    rc = store_doc_encode(&doc);
+    if (rc)
+        return rc;
+    const struct store_put put = {.key = store_doc_key, .data = doc.data, .len = doc.len, .mode = STORE_PUT_IF_ABSENT};
+    rc = s->ops->put(s, &put);
+    /* Another build was first: what it wrote decides. */
+    return rc == -EEXIST ? read_store_doc(s) : rc;
+}
+
+static const char *tag_key(const char *name, const char *tag, char out[TAG_KEY_MAX])
+{
+    snprintf(out, TAG_KEY_MAX, "images/%s/%s", name, tag);
+    return out;
+}
+
+static int check_names(const char *name, const char *tag)
+{
+    int rc = image_ref_check_name("image name", name);
+    return rc ? rc : image_ref_check_name("tag", tag);
+}
+
+static int no_such_tag(struct store *s, const char *name, const char *tag)
+{
+    return error_set(-ENOENT, "there is no image %s:%s in %s; `granary images %s` lists what is there", name, tag,
+                     s->url, s->url);
+}
+
+/* Read and decode a tag; version may be NULL. */
+static int read_tag(struct store *s, const char *key, struct tag *out, char version[STORE_VERSION_MAX])
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    int rc = s->ops->get_small(s, key, &doc, version);
+    return rc ? rc : at_key(tag_decode(doc.data, doc.len, out), s, key);
+}
+
+int repository_resolve(struct store *s, const struct image_ref *ref, struct digest *out, struct tag *out_tag)
+{
+    struct tag found = {.created = 0};
+    if (!ref->by_digest) {
+        char key[TAG_KEY_MAX];
+        int rc = check_names(ref->name, ref->tag);
+        if (!rc)
+            rc = read_tag(s, tag_key(ref->name, ref->tag, key), &found, NULL);
+        if (rc)
+            return rc == -ENOENT ? no_such_tag(s, ref->name, ref->tag) : rc;
+    }
+    *out = ref->by_digest ? ref->digest : found.digest;
+    if (out_tag)
+        *out_tag = found;
+    return 0;
+}
+
+int repository_get_object(struct store *s, enum object_kind kind, const struct digest *name, size_t max,
+                          struct bytes *out)
+{
+    char key[OBJECT_KEY_MAX];
+    object_key(kind, name, key);
+    bytes_clear(out);
+    out->max = max;
+    int rc = s->ops->get_small(s, key, out, NULL);
+    if (rc == -EMSGSIZE)
+        return error_set(-EBADMSG, "%s: %s is longer than the %zu bytes it may have", s->url, key, max);
+    if (rc)
+        return rc;
+    struct digest found = digest_of(out->data, out->len);
+    if (!digest_equal(&found, name))
+        return error_set(-EBADMSG, "%s: %s: digest differs: the object is damaged", s->url, key);
+    return 0;
+}
+
+int repository_manifest(struct store *s, const struct digest *image, struct manifest *out)
+{
+    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
+    char key[OBJECT_KEY_MAX];
+    object_key(OBJECT_MANIFEST, image, key);
+    int rc = repository_get_object(s, OBJECT_MANIFEST, image, MANIFEST_MAX, &text);
+    if (rc == -ENOENT)
+        return error_set(-ENOENT, "%s: the image sha256:%s is not there (any more): %s is missing", s->url,
+                         strchr(key, '/') + 1, key);
+    return rc ? rc : at_key(manifest_decode(text.data, text.len, out), s, key);
+}
+
+int repository_put_object(struct store *s, enum object_kind kind, const void *data, size_t len,
+                          const struct digest *name, struct digest *out_name, bool *out_existed)
+{
+    struct digest computed;
+    if (!name) {
+        computed = digest_of(data, len);
+        name = &computed;
+    }
+    if (out_name)
+        *out_name = *name;
+    char key[OBJECT_KEY_MAX];
+    object_key(kind, name, key);
+    struct store_item item;
+    int rc = s->ops->stat(s, key, &item);
+    /* One of another length was cut short by whatever put it: put it again. */
+    *out_existed = rc == 0 && item.size == len;
+    if (*out_existed || (rc && rc != -ENOENT))
+        return rc;
+    const struct store_put put = {.key = key, .data = data, .len = len, .sha256 = name, .mode = STORE_PUT_ALWAYS};
+    return s->ops->put(s, &put);
+}
+
+static int fill_in(struct tag *t)
+{
+    if (t->created == 0)
+        t->created = time(NULL);
+    if (t->nonce[0])
+        return 0;
+    uint8_t random[16];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return error_set(-EIO, "no random bytes for a tag");
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(t->nonce + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+/* One attempt: 1 when the tag is ours, 0 when another was faster, -errno. */
+static int publish_once(struct store *s, const char *key, const struct tag *t, const struct bytes *doc)
+{
+    char version[STORE_VERSION_MAX] = "";
+    CLEANUP_BYTES before = BYTES_INIT(TAG_DOC_MAX);
+    int rc = s->ops->get_small(s, key, &before, version);
+    if (rc && rc != -ENOENT)
+        return rc;
+    const struct store_put put = {
+        .key = key,
+        .data = doc->data,
+        .len = doc->len,
+        .mode = rc ? STORE_PUT_IF_ABSENT : STORE_PUT_IF_MATCH,
+        .version = version,
+    };
+    rc = s->ops->put(s, &put);
+    if (rc == 0)
+        return 1;
+    struct error failed;
+    error_take(&failed, rc);
+    struct tag now;
+    rc = read_tag(s, key, &now, NULL);
+    if (rc == 0 && !strcmp(now.nonce, t->nonce))
+        return 1;
+    return failed.code == -EEXIST ? 0 : error_restore(&failed);
+}
+
+/* The store ignores conditions. */
+static int publish_anyway(struct store *s, const char *key, const struct bytes *doc, bool strict)
+{
+    if (strict)
+        return error_set(-ENOTSUP,
+                         "%s does not honour conditional puts, so two builds could overwrite each other's %s: leave "
+                         "out --strict-tags to let the last writer win",
+                         s->url, key);
+    struct store_item there;
+    if (s->ops->stat(s, key, &there) == 0)
+        log_warning("%s does not honour conditional puts: the last writer of %s wins", s->url, key);
+    const struct store_put put = {.key = key, .data = doc->data, .len = doc->len, .mode = STORE_PUT_ALWAYS};
+    return s->ops->put(s, &put);
+}
+
+int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict)
+{
+    char key[TAG_KEY_MAX];
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    bool conditional;
+    int rc = check_names(name, tag);
+    if (!rc)
+        rc = fill_in(t);
+    if (!rc)
+        rc = tag_encode(t, &doc);
+    if (!rc)
+        rc = s->ops->probe_conditional(s, &conditional);
+    if (rc)
+        return rc;
+    tag_key(name, tag, key);
+    if (!conditional)
+        return publish_anyway(s, key, &doc, strict);
+    for (int i = 0; i < PUBLISH_TRIES; i++) {
+        rc = publish_once(s, key, t, &doc);
+        if (rc)
+            return rc > 0 ? 0 : rc;
+    }
+    return error_set(-EAGAIN, "%s: others keep replacing %s; try again", s->url, key);
+}
+
+int repository_remove_tag(struct store *s, const char *name, const char *tag)
+{
+    char key[TAG_KEY_MAX];
+    struct store_item item;
+    int rc = check_names(name, tag);
+    if (!rc)
+        rc = s->ops->stat(s, tag_key(name, tag, key), &item);
+    if (rc)
+        return rc == -ENOENT ? no_such_tag(s, name, tag) : rc;
+    return s->ops->remove(s, key);
+}
+
+typedef VEC(char *) key_list;
+
+static void key_list_release(key_list *keys)
+{
+    for (size_t i = 0; i < keys->len; i++)
+        free(keys->items[i]);
+    vec_release(keys);
+}
+
+/* Split "images/NAME/TAG" in place into name and tag; false: not a tag's key (another program's file). */
+static bool split_tag_key(char *key, const char **name, const char **tag)
+{
+    char *first = strchr(key, '/');
+    char *second = first ? strchr(first + 1, '/') : NULL;
+    if (!second)
+        return false;
+    *second = '\0';
+    *name = first + 1;
+    *tag = second + 1;
+    return check_names(*name, *tag) == 0;
+}
+
+static int collect_key(void *arg, const struct store_item *item)
+{
+    key_list *keys = arg;
+    CLEANUP_FREE char *key = strdup(item->key);
+    if (!key || vec_push(keys, key))
+        return error_set(-ENOMEM, "tags: out of memory");
+    (void)steal_ptr(&key);
+    return 0;
+}
+
+/* By name, then tag: '/' counts as lower than everything a name may hold. */
+static int compare_keys(const void *a, const void *b)
+{
+    const unsigned char *x = *(const unsigned char *const *)a, *y = *(const unsigned char *const *)b;
+    while (*x && *x == *y) {
+        x++;
+        y++;
+    }
+    int cx = *x == '/' ? 0 : *x + 1, cy = *y == '/' ? 0 : *y + 1;
+    if (*x == '\0')
+        cx = -1;
+    if (*y == '\0')
+        cy = -1;
+    return cx - cy;
+}
+
+static int visit_tag(struct store *s, char *key, repository_tag_visit *visit, void *arg)
+{
+    struct tag t;
+    const char *name, *tag;
+    CLEANUP_FREE char *parts = strdup(key);
+    if (!parts)
+        return error_set(-ENOMEM, "tags: out of memory");
+    if (!split_tag_key(parts, &name, &tag))
+        return 0;
+    int rc = read_tag(s, key, &t, NULL);
+    if (rc == -ENOENT)
+        return 0; /* removed since it was listed */
+    return rc ? rc : visit(arg, name, tag, &t);
+}
+
+int repository_tags(struct store *s, const char *name, repository_tag_visit *visit, void *arg)
+{
+    CLEANUP(key_list_release) key_list keys = {0};
+    char prefix[TAG_KEY_MAX];
+    int rc = name ? image_ref_check_name("image name", name) : 0;
+    if (rc)
+        return rc;
+    snprintf(prefix, sizeof prefix, name ? "images/%s/" : "images/", name);
+    rc = s->ops->list(s, prefix, collect_key, &keys);
+    if (rc)
+        return rc;
+    if (keys.len)
+        qsort(keys.items, keys.len, sizeof *keys.items, compare_keys);
+    for (size_t i = 0; i < keys.len && !rc; i++)
+        rc = visit_tag(s, keys.items[i], visit, arg);
+    return rc;
+}
