@@ -7,10 +7,10 @@
 #   env     prints the exports a client needs (AWS_*, GRANARY_TEST_ENDPOINT)
 #   bucket  creates a bucket
 #   stop    ends the daemons that `start` of this DIR started, and removes DIR
-# Also: SIZE_GB=2 (of the store in memory), ACCESS=..., SECRET=...
+# Also: BIND=127.0.0.1, SIZE_GB=2 (of the store in memory), ACCESS=..., SECRET=...
 set -u
 : "${DIR:?DIR= must name a directory of the server\'s own}"
-BIND=127.0.0.1
+BIND=${BIND:-127.0.0.1}
 SIZE_GB=${SIZE_GB:-2}
 ACCESS=${ACCESS:-granarytest0access}
 SECRET=${SECRET:-granarytest0secret0granarytest0secret0000}
