@@ -1,0 +1,167 @@
+/* Chunks are encoded one by one into packs; then the index, level by level; then the manifest. */
+#include "fake/image_fake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/le.h"
+#include "base/vec.h"
+#include "format/index.h"
+#include "format/object.h"
+#include "store/repository.h"
+
+enum { PACK_MAX = 64 << 20 };
+
+static void must(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+/* Half of the bytes repeat, so that chunks are compressed. */
+static uint64_t word_at(const struct image_fake *img, uint64_t off)
+{
+    uint64_t x = (off / 16 + 1) * UINT64_C(0x9E3779B97F4A7C15) + img->seed;
+    x ^= x >> 29;
+    return off & 8 ? img->seed : x * UINT64_C(0xBF58476D1CE4E5B9);
+}
+
+void image_fake_bytes(const struct image_fake *img, uint64_t off, void *out, size_t len)
+{
+    uint8_t *p = out;
+    for (uint64_t end = off + len; off < end;) {
+        uint8_t word[8];
+        uint64_t chunk = off / img->chunk_size;
+        le64_put(word, img->hole && img->hole(chunk) ? 0 : word_at(img, off & ~UINT64_C(7)));
+        size_t from = off & 7, n = GR_MIN(8 - from, end - off);
+        memcpy(p, word + from, n);
+        p += n;
+        off += n;
+    }
+}
+
+static void put_object(struct store_fake *store, enum object_kind kind, const void *data, size_t len,
+                       struct digest *name)
+{
+    char key[OBJECT_KEY_MAX];
+    *name = digest_of(data, len);
+    store_fake_put(store, object_key(kind, name, key), data, len);
+}
+
+/* Chunks [first, first+n) as one pack. */
+static void put_pack(struct image_fake *img, struct store_fake *store, uint64_t first, uint64_t n)
+{
+    CLEANUP_BYTES pack = BYTES_INIT(PACK_MAX);
+    CLEANUP_BYTES stored = BYTES_INIT(CHUNK_SIZE_MAX);
+    CLEANUP_FREE uint8_t *plain = malloc(img->chunk_size);
+    must(plain);
+    for (uint64_t i = first; i < first + n; i++) {
+        struct chunk_ref *ref = &img->refs[i];
+        uint64_t off = i * img->chunk_size;
+        uint32_t len = GR_MIN(img->size - off, (uint64_t)img->chunk_size);
+        if (img->hole && img->hole(i))
+            continue;
+        image_fake_bytes(img, off, plain, len);
+        must(!chunk_encode(plain, len, 1, &stored, ref));
+        ref->kind = OBJECT_PACK;
+        ref->offset = pack.len;
+        must(!bytes_append(&pack, stored.data, stored.len));
+        img->manifest.stored_bytes += stored.len;
+    }
+    if (!pack.len)
+        return;
+    struct digest name;
+    put_object(store, OBJECT_PACK, pack.data, pack.len, &name);
+    for (uint64_t i = first; i < first + n; i++)
+        if (!chunk_is_hole(&img->refs[i]))
+            img->refs[i].object = name;
+}
+
+typedef VEC(struct index_child) children;
+
+static void put_node(struct store_fake *store, const struct bytes *node, const struct digest *content, children *out)
+{
+    struct index_child child = {0};
+    if (!digest_is_zero(content)) {
+        put_object(store, OBJECT_INDEX, node->data, node->len, &child.digest);
+        child.content = *content;
+        child.len = node->len;
+        child.crc = crc32c(node->data, node->len);
+    }
+    must(!vec_push(out, child));
+}
+
+static void put_leaves(struct image_fake *img, struct store_fake *store, uint64_t chunks, children *out)
+{
+    for (uint64_t i = 0; i < chunks; i += INDEX_FANOUT) {
+        CLEANUP_BYTES node = BYTES_INIT(INDEX_NODE_MAX);
+        struct digest content = {0};
+        uint32_t n = GR_MIN(chunks - i, (uint64_t)INDEX_FANOUT);
+        bool any = false;
+        for (uint32_t k = 0; k < n; k++)
+            any |= !chunk_is_hole(&img->refs[i + k]);
+        must(!any || !index_encode_leaf(&img->refs[i], n, &node, &content));
+        put_node(store, &node, &content, out);
+    }
+}
+
+static void put_index(struct image_fake *img, struct store_fake *store, uint64_t chunks)
+{
+    children below = {0};
+    put_leaves(img, store, chunks, &below);
+    for (unsigned level = 1; level < img->manifest.index_levels; level++) {
+        children above = {0};
+        for (size_t i = 0; i < below.len; i += INDEX_FANOUT) {
+            CLEANUP_BYTES node = BYTES_INIT(INDEX_NODE_MAX);
+            struct digest content;
+            must(!index_encode_inner(level, &below.items[i], GR_MIN(below.len - i, (size_t)INDEX_FANOUT), &node,
+                                     &content));
+            put_node(store, &node, &content, &above);
+        }
+        vec_release(&below);
+        below = above;
+    }
+    must(below.len == 1);
+    img->manifest.index_root = below.items[0];
+    vec_release(&below);
+}
+
+static void put_manifest(struct image_fake *img, struct store_fake *store)
+{
+    struct manifest *m = &img->manifest;
+    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
+    m->content_root = index_content_root(m->size, m->chunk_size, &m->index_root.content);
+    /* No reader of chunks looks at the catalog. */
+    m->catalog_levels = 1;
+    m->catalog_root = digest_of("catalog", 7);
+    m->catalog_len = 1;
+    m->catalog_entries = 1;
+    must(!manifest_encode(m, &text));
+    put_object(store, OBJECT_MANIFEST, text.data, text.len, &img->digest);
+}
+
+void image_fake_put(struct image_fake *img, struct store_fake *store, const char *name)
+{
+    uint64_t chunks = (img->size + img->chunk_size - 1) / img->chunk_size;
+    uint64_t pack_chunks = img->pack_chunks ? img->pack_chunks : 16;
+    img->refs = calloc(chunks, sizeof *img->refs);
+    must(img->refs);
+    img->manifest =
+        (struct manifest){.size = img->size, .chunk_size = img->chunk_size, .index_levels = index_levels(chunks)};
+    for (uint64_t i = 0; i < chunks; i += pack_chunks)
+        put_pack(img, store, i, GR_MIN(chunks - i, pack_chunks));
+    put_index(img, store, chunks);
+    put_manifest(img, store);
+    if (name) {
+        struct tag tag = {.digest = img->digest, .content_root = img->manifest.content_root};
+        must(!repository_check(store_fake_store(store), true));
+        must(!repository_publish(store_fake_store(store), name, "latest", &tag, false));
+    }
+}
+
+void image_fake_release(struct image_fake *img)
+{
+    free(img->refs);
+    img->refs = NULL;
+}

@@ -1,0 +1,31 @@
+/* A small image written into a fake store by the format's own encoders: what readers are tested on
+ * where a build would only be in the way. Every byte is a function of its offset.
+ */
+#ifndef GRANARY_TESTS_FAKE_IMAGE_FAKE_H
+#define GRANARY_TESTS_FAKE_IMAGE_FAKE_H
+
+#include "fake/store_fake.h"
+#include "format/manifest.h"
+
+struct image_fake {
+    uint64_t seed; /* other seeds, other bytes */
+    uint64_t size; /* a multiple of 4096 */
+    uint32_t chunk_size;
+    uint64_t pack_chunks;         /* chunks a pack; 0: 16 */
+    bool (*hole)(uint64_t chunk); /* NULL: no holes */
+
+    /* Results. */
+    struct digest digest;
+    struct manifest manifest;
+    struct chunk_ref *refs; /* of every chunk */
+};
+
+/* Write packs, index, manifest, granary.json and the tag images/<name>/latest (name NULL: no tag).
+ * Aborts when something fails: it is a test's own fault. image_fake_release frees refs. */
+void image_fake_put(struct image_fake *img, struct store_fake *store, const char *name);
+void image_fake_release(struct image_fake *img);
+
+/* The image's bytes [off, off+len). */
+void image_fake_bytes(const struct image_fake *img, uint64_t off, void *out, size_t len);
+
+#endif

@@ -1,0 +1,39 @@
+/* Reading one counter by name; waiting until it has a value, for tests that need a thread to have come so far. */
+#ifndef GRANARY_TESTS_UNIT_COUNTERS_H
+#define GRANARY_TESTS_UNIT_COUNTERS_H
+
+#include <string.h>
+#include <time.h>
+
+#include "base/counter.h"
+#include "unit/cmocka_all.h"
+
+struct counter_wanted {
+    const char *name;
+    uint64_t value;
+    bool found;
+};
+
+static inline void counter_pick(void *arg, const struct counter_row *row)
+{
+    struct counter_wanted *w = arg;
+    if (!strcmp(row->name, w->name)) {
+        w->value = row->value;
+        w->found = true;
+    }
+}
+
+/* counters: fetch_counters, cache_counters, ...; of: what they take. */
+#define counter_value(counters, of, counter_name)                                                                      \
+    ({                                                                                                                 \
+        struct counter_wanted w_ = {.name = (counter_name)};                                                           \
+        counters(of, counter_pick, &w_);                                                                               \
+        assert_true(w_.found);                                                                                         \
+        w_.value;                                                                                                      \
+    })
+
+#define counter_wait(counters, of, counter_name, least)                                                                \
+    while (counter_value(counters, of, counter_name) < (uint64_t)(least))                                              \
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)
+
+#endif

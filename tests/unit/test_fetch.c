@@ -1,0 +1,505 @@
+/* The fetch scheduler over the fake store: how many gets there are, who waits for what, and what
+ * each fault does. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/vec.h"
+#include "fake/image_fake.h"
+#include "fetch/fetch.h"
+#include "unit/counters.h"
+
+enum { CHUNK = 64 << 10, CHUNKS = 32 };
+
+struct world {
+    struct store_fake *fake;
+    struct store *store;
+    struct image_fake img;
+    struct fetch *fetch;
+};
+
+#define count_of(w, name) counter_value(fetch_counters, (w)->fetch, "granary_fetch_" name)
+#define wait_for(w, name, least) counter_wait(fetch_counters, (w)->fetch, "granary_fetch_" name, least)
+
+static void world_init(struct world *w, const struct fetch_config *config, uint64_t pack_chunks)
+{
+    w->fake = store_fake_new();
+    w->store = store_fake_store(w->fake);
+    w->img = (struct image_fake){
+        .seed = 7, .size = (uint64_t)CHUNKS * CHUNK, .chunk_size = CHUNK, .pack_chunks = pack_chunks};
+    image_fake_put(&w->img, w->fake, NULL);
+    assert_int_equal(fetch_new(config, &w->fetch), 0);
+    assert_int_equal(fetch_start_threads(w->fetch), 0);
+}
+
+static void world_release(struct world *w)
+{
+    fetch_free(w->fetch);
+    image_fake_release(&w->img);
+    store_fake_free(w->fake);
+}
+
+/* Start chunks[0..n); flights NULL: nobody waits. */
+static void start(struct world *w, const unsigned *chunks, size_t n, enum fetch_lane lane, struct flight **flights)
+{
+    const struct chunk_ref *refs[CHUNKS];
+    for (size_t i = 0; i < n; i++)
+        refs[i] = &w->img.refs[chunks[i]];
+    assert_int_equal(fetch_start(w->fetch, w->store, refs, n, lane, flights), 0);
+}
+
+static struct flight *start_one(struct world *w, unsigned chunk, enum fetch_lane lane)
+{
+    struct flight *flight = NULL;
+    start(w, &chunk, 1, lane, &flight);
+    return flight;
+}
+
+/* Wait, compare with what the image has there, let go. */
+static void expect_bytes(struct world *w, struct flight *flight, unsigned chunk)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    CLEANUP_FREE uint8_t *expected = malloc(CHUNK);
+    assert_int_equal(flight_wait(flight, &plain), 0);
+    image_fake_bytes(&w->img, (uint64_t)chunk * CHUNK, expected, CHUNK);
+    assert_int_equal(plain->len, CHUNK);
+    assert_memory_equal(plain->data, expected, CHUNK);
+    flight_unref(flight);
+}
+
+static void expect_error(struct flight *flight, int code, const char *part)
+{
+    struct buf *plain = NULL;
+    assert_int_equal(flight_wait(flight, &plain), code);
+    assert_non_null(strstr(error_text(), part));
+    flight_unref(flight);
+}
+
+static void *reader(void *arg)
+{
+    struct world *w = arg;
+    expect_bytes(w, start_one(w, 5, LANE_DEMAND), 5);
+    return NULL;
+}
+
+static void test_fetch__many_readers_of_one_chunk_make_one_get(void **state)
+{
+    enum { READERS = 32 };
+    struct world w;
+    pthread_t threads[READERS];
+    world_init(&w, &(struct fetch_config){.workers = 4}, 16);
+    store_fake_hold(w.fake, FAKE_GET);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, reader, &w), 0);
+    wait_for(&w, "joins_total", READERS - 1);
+    store_fake_release(w.fake);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
+    assert_int_equal(count_of(&w, "joins_total"), READERS - 1);
+    assert_int_equal(count_of(&w, "in_flight"), 0);
+    world_release(&w);
+}
+
+static void test_fetch__neighbours_come_by_one_get_whatever_their_order(void **state)
+{
+    struct world w;
+    const unsigned chunks[] = {3, 0, 2, 1};
+    struct flight *flights[4];
+    world_init(&w, &(struct fetch_config){.workers = 4}, 16);
+    start(&w, chunks, 4, LANE_DEMAND, flights);
+    for (int i = 0; i < 4; i++)
+        expect_bytes(&w, flights[i], chunks[i]);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
+    assert_int_equal(count_of(&w, "bytes_total"), count_of(&w, "chunk_bytes_total"));
+    world_release(&w);
+}
+
+static void test_fetch__a_gap_is_read_through_up_to_gap_max(void **state)
+{
+    for (int wide = 0; wide <= 1; wide++) {
+        struct world w;
+        struct flight *flights[2];
+        const unsigned chunks[] = {0, 2};
+        world_init(&w, &(struct fetch_config){.workers = 1, .gap_max = wide ? CHUNK : 1024}, 16);
+        start(&w, chunks, 2, LANE_DEMAND, flights);
+        expect_bytes(&w, flights[0], 0);
+        expect_bytes(&w, flights[1], 2);
+        assert_int_equal(store_fake_calls(w.fake, FAKE_GET), wide ? 1 : 2);
+        assert_int_equal(count_of(&w, "bytes_total") - count_of(&w, "chunk_bytes_total"),
+                         wide ? w.img.refs[1].stored_len : 0);
+        world_release(&w);
+    }
+}
+
+static void test_fetch__a_run_ends_at_run_max_and_at_its_pack(void **state)
+{
+    struct world w;
+    unsigned chunks[CHUNKS];
+    struct flight *flights[CHUNKS];
+    for (unsigned i = 0; i < CHUNKS; i++)
+        chunks[i] = i;
+    /* Two packs of 16 chunks; a run has at most four of up to CHUNK stored bytes, and at least four
+     * because they are compressed. */
+    world_init(&w, &(struct fetch_config){.workers = 1, .run_max = 4 * CHUNK}, 16);
+    start(&w, chunks, CHUNKS, LANE_DEMAND, flights);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        expect_bytes(&w, flights[i], i);
+    uint64_t runs = 2 * ((16 * (uint64_t)w.img.refs[0].stored_len + 4 * CHUNK - 1) / (4 * CHUNK));
+    assert_true(store_fake_calls(w.fake, FAKE_GET) >= runs && store_fake_calls(w.fake, FAKE_GET) <= 8);
+    world_release(&w);
+}
+
+static void test_fetch__wrong_bytes_once_are_healed(void **state)
+{
+    struct world w;
+    const unsigned chunks[] = {0, 1, 2};
+    struct flight *flights[3];
+    world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+    store_fake_add_fault(w.fake, &(struct store_fake_fault){
+                                     .op = FAKE_GET, .kind = FAKE_FLIP, .count = 1, .bytes = w.img.refs[1].offset + 9});
+    start(&w, chunks, 3, LANE_DEMAND, flights);
+    for (int i = 0; i < 3; i++)
+        expect_bytes(&w, flights[i], chunks[i]);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2);
+    assert_int_equal(count_of(&w, "refetches_total"), 1);
+    assert_int_equal(count_of(&w, "verify_failures_total"), 1);
+    assert_int_equal(count_of(&w, "errors_total"), 0);
+    world_release(&w);
+}
+
+static void test_fetch__wrong_bytes_for_good_are_an_error_that_names_the_object(void **state)
+{
+    struct world w;
+    const unsigned chunks[] = {0, 1, 2};
+    struct flight *flights[3];
+    char key[OBJECT_KEY_MAX];
+    world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+    object_key(OBJECT_PACK, &w.img.refs[1].object, key);
+    assert_true(store_fake_flip(w.fake, key, w.img.refs[1].offset + 9));
+    start(&w, chunks, 3, LANE_DEMAND, flights);
+    expect_bytes(&w, flights[0], 0);
+    expect_error(flights[1], -EBADMSG, key);
+    expect_bytes(&w, flights[2], 2);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2);
+    assert_int_equal(count_of(&w, "verify_failures_total"), 2);
+    assert_int_equal(count_of(&w, "errors_total"), 1);
+    assert_int_equal(count_of(&w, "in_flight"), 0);
+    world_release(&w);
+}
+
+static void test_fetch__a_run_that_broke_is_finished_chunk_by_chunk(void **state)
+{
+    static const int codes[] = {-EIO, -EBADMSG};
+    for (size_t k = 0; k < 2; k++) {
+        struct world w;
+        const unsigned chunks[] = {0, 1, 2, 3};
+        struct flight *flights[4];
+        world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+        store_fake_add_fault(
+            w.fake,
+            &(struct store_fake_fault){
+                .op = FAKE_GET, .kind = FAKE_CUT, .count = 1, .code = codes[k], .bytes = w.img.refs[2].offset + 9});
+        start(&w, chunks, 4, LANE_DEMAND, flights);
+        for (int i = 0; i < 4; i++)
+            expect_bytes(&w, flights[i], chunks[i]);
+        assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 3);
+        assert_int_equal(count_of(&w, "refetches_total"), 2);
+        world_release(&w);
+    }
+}
+
+static void test_fetch__a_pack_cut_short_fails_what_it_lacks_alone(void **state)
+{
+    struct world w;
+    const unsigned chunks[] = {0, 1, 2};
+    struct flight *flights[3];
+    char key[OBJECT_KEY_MAX];
+    world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+    object_key(OBJECT_PACK, &w.img.refs[0].object, key);
+    assert_true(store_fake_truncate(w.fake, key, w.img.refs[2].offset + 9));
+    start(&w, chunks, 3, LANE_DEMAND, flights);
+    expect_bytes(&w, flights[0], 0);
+    expect_bytes(&w, flights[1], 1);
+    expect_error(flights[2], -EBADMSG, key);
+    world_release(&w);
+}
+
+static void test_fetch__a_dead_store_fails_every_waiter_once_and_is_asked_again(void **state)
+{
+    struct world w;
+    struct flight *flights[3];
+    const unsigned chunks[] = {0, 1, 2};
+    world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    start(&w, chunks, 3, LANE_DEMAND, flights);
+    for (int i = 0; i < 3; i++)
+        expect_error(flights[i], -ETIMEDOUT, "injected fault");
+    /* Its deadline was spent in one get: it is not spent again for each chunk. */
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
+    assert_int_equal(count_of(&w, "refetches_total"), 0);
+    store_fake_set_dead(w.fake, 0);
+    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    world_release(&w);
+}
+
+static void test_fetch__a_missing_pack_is_absent(void **state)
+{
+    struct world w;
+    char key[OBJECT_KEY_MAX];
+    world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+    assert_true(store_fake_remove(w.fake, object_key(OBJECT_PACK, &w.img.refs[0].object, key)));
+    expect_error(start_one(&w, 0, LANE_DEMAND), -ENOENT, key);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
+    world_release(&w);
+}
+
+static void test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_another(void **state)
+{
+    struct world w, other;
+    world_init(&w, &(struct fetch_config){.workers = 2}, 16);
+    world_init(&other, &(struct fetch_config){.workers = 1}, 16);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *stuck = start_one(&w, 0, LANE_DEMAND), *flight = NULL;
+    const struct chunk_ref *ref = &other.img.refs[0];
+    assert_int_equal(fetch_start(w.fetch, other.store, &ref, 1, LANE_DEMAND, &flight), 0);
+    expect_bytes(&w, flight, 0);
+    store_fake_release(w.fake);
+    expect_bytes(&w, stuck, 0);
+    world_release(&other);
+    world_release(&w);
+}
+
+static void test_fetch__background_leaves_a_quarter_of_the_workers(void **state)
+{
+    struct world w;
+    unsigned chunks[10];
+    struct flight *flights[10], *demand;
+    for (unsigned i = 0; i < 10; i++)
+        chunks[i] = i;
+    world_init(&w, &(struct fetch_config){.workers = 5}, 1); /* a pack a chunk: no runs */
+    store_fake_hold(w.fake, FAKE_GET);
+    start(&w, chunks, 6, LANE_WARM, flights);
+    start(&w, chunks + 6, 4, LANE_READAHEAD, flights + 6);
+    store_fake_wait_held(w.fake, 3);
+    demand = start_one(&w, 20, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 4); /* it got a worker though ten were before it */
+    struct flight *second = start_one(&w, 21, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 5);
+    assert_int_equal(count_of(&w, "busy_workers"), 5);
+    assert_int_equal(count_of(&w, "queued"), 7);
+    store_fake_release(w.fake);
+    expect_bytes(&w, demand, 20);
+    expect_bytes(&w, second, 21);
+    for (unsigned i = 0; i < 10; i++)
+        expect_bytes(&w, flights[i], i);
+    assert_true(store_fake_peak(w.fake) <= 5);
+    world_release(&w);
+}
+
+static void test_fetch__one_worker_serves_background_too(void **state)
+{
+    struct world w;
+    world_init(&w, &(struct fetch_config){.workers = 1}, 1);
+    expect_bytes(&w, start_one(&w, 3, LANE_WARM), 3);
+    world_release(&w);
+}
+
+struct order {
+    pthread_mutex_t lock;
+    VEC(char *) keys;
+};
+
+static void note_key(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+{
+    struct order *order = arg;
+    SCOPED_LOCK(&order->lock);
+    assert_int_equal(vec_push(&order->keys, strdup(key)), 0);
+}
+
+static void test_fetch__demand_raises_what_waits_on_a_lower_lane(void **state)
+{
+    static const unsigned expected[] = {0, 3, 4, 1, 2};
+    struct world w;
+    struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const unsigned warm[] = {1, 2, 3};
+    struct flight *flights[5];
+    world_init(&w, &(struct fetch_config){.workers = 1}, 1);
+    store_fake_set_hook(w.fake, note_key, &order);
+    store_fake_hold(w.fake, FAKE_GET);
+    flights[0] = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    start(&w, warm, 3, LANE_WARM, NULL);
+    struct flight *ahead = start_one(&w, 4, LANE_READAHEAD);
+    flights[3] = start_one(&w, 3, LANE_DEMAND);
+    assert_int_equal(count_of(&w, "raised_total"), 1);
+    store_fake_release(w.fake);
+    expect_bytes(&w, flights[0], 0);
+    expect_bytes(&w, flights[3], 3);
+    expect_bytes(&w, ahead, 4);
+    wait_for(&w, "requests_total", 5);
+    fetch_free(w.fetch);
+    assert_int_equal(order.keys.len, 5);
+    for (size_t i = 0; i < 5; i++) {
+        char key[OBJECT_KEY_MAX];
+        assert_string_equal(order.keys.items[i], object_key(OBJECT_PACK, &w.img.refs[expected[i]].object, key));
+        free(order.keys.items[i]);
+    }
+    vec_release(&order.keys);
+    assert_int_equal(fetch_new(&(struct fetch_config){0}, &w.fetch), 0);
+    world_release(&w);
+}
+
+static void test_fetch__readahead_beyond_the_queue_is_dropped_and_counted(void **state)
+{
+    struct world w;
+    const unsigned chunks[] = {1, 2, 3, 4, 5};
+    world_init(&w, &(struct fetch_config){.workers = 1, .queue_max = 2}, 1);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    start(&w, chunks, 5, LANE_READAHEAD, NULL);
+    assert_int_equal(count_of(&w, "dropped_total"), 3);
+    assert_int_equal(count_of(&w, "queued"), 2);
+    /* One that is asked for has a waiter now and makes room for another. */
+    struct flight *wanted = start_one(&w, 1, LANE_DEMAND);
+    start(&w, chunks + 2, 3, LANE_READAHEAD, NULL);
+    assert_int_equal(count_of(&w, "dropped_total"), 5);
+    assert_int_equal(count_of(&w, "queued"), 3);
+    /* Who waits is never dropped. */
+    struct flight *flights[5];
+    start(&w, chunks, 5, LANE_WARM, flights);
+    store_fake_release(w.fake);
+    expect_bytes(&w, busy, 0);
+    expect_bytes(&w, wanted, 1);
+    for (unsigned i = 0; i < 5; i++)
+        expect_bytes(&w, flights[i], chunks[i]);
+    world_release(&w);
+}
+
+struct keeper {
+    pthread_mutex_t lock;
+    struct flight *kept;
+    enum fetch_lane lane;
+};
+
+static void keep_flight(void *arg, struct flight *flight, enum fetch_lane lane)
+{
+    struct keeper *keeper = arg;
+    SCOPED_LOCK(&keeper->lock);
+    keeper->kept = flight;
+    keeper->lane = lane;
+}
+
+static void test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired(void **state)
+{
+    struct world w;
+    struct keeper keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = keep_flight, .arg = &keeper}, 16);
+    expect_bytes(&w, start_one(&w, 4, LANE_WARM), 4);
+    expect_bytes(&w, start_one(&w, 4, LANE_DEMAND), 4);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
+    counter_wait(fetch_counters, w.fetch, "granary_fetch_in_flight", 1);
+    for (bool told = false; !told;) {
+        SCOPED_LOCK(&keeper.lock);
+        told = keeper.kept != NULL;
+    }
+    assert_int_equal(keeper.lane, LANE_WARM);
+    assert_true(digest_equal(&flight_chunk(keeper.kept)->digest, &w.img.refs[4].digest));
+    fetch_retire(w.fetch, keeper.kept);
+    keeper.kept = NULL;
+    expect_bytes(&w, start_one(&w, 4, LANE_DEMAND), 4);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2);
+    for (bool told = false; !told;) {
+        SCOPED_LOCK(&keeper.lock);
+        told = keeper.kept != NULL;
+    }
+    fetch_retire(w.fetch, keeper.kept);
+    world_release(&w);
+}
+
+static void *free_fetch(void *arg)
+{
+    fetch_free(arg);
+    return NULL;
+}
+
+static void test_fetch__free_ends_running_gets_and_cancels_what_is_queued(void **state)
+{
+    struct world w;
+    pthread_t thread;
+    world_init(&w, &(struct fetch_config){.workers = 1}, 1);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *running = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    struct flight *queued = start_one(&w, 1, LANE_DEMAND);
+    assert_int_equal(pthread_create(&thread, NULL, free_fetch, w.fetch), 0);
+    expect_error(queued, -ECANCELED, "shutting down");
+    store_fake_release(w.fake);
+    expect_bytes(&w, running, 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
+    assert_int_equal(fetch_new(&(struct fetch_config){0}, &w.fetch), 0);
+    world_release(&w);
+}
+
+static void *random_reader(void *arg)
+{
+    struct world *w = arg;
+    unsigned seed = (unsigned)(uintptr_t)&seed >> 4;
+    for (int i = 0; i < 60; i++) {
+        unsigned first = (unsigned)rand_r(&seed) % (CHUNKS - 3), chunks[3] = {first, first + 1, first + 2};
+        struct flight *flights[3];
+        start(w, chunks, 3, (enum fetch_lane)((unsigned)rand_r(&seed) % LANES), flights);
+        start(w, chunks, 1, LANE_READAHEAD, NULL);
+        for (int k = 0; k < 3; k++)
+            expect_bytes(w, flights[k], chunks[k]);
+    }
+    return NULL;
+}
+
+static void test_fetch__random_readers_under_random_faults_get_right_bytes(void **state)
+{
+    enum { READERS = 8 };
+    struct world w;
+    pthread_t threads[READERS];
+    world_init(&w, &(struct fetch_config){.workers = 4, .queue_max = 3}, 4);
+    store_fake_add_fault(
+        w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .skip = 1, .count = 1, .bytes = 100});
+    store_fake_set_piece(w.fake, 5000);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, random_reader, &w), 0);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(count_of(&w, "errors_total"), 0);
+    assert_int_equal(count_of(&w, "refetches_total"), 1);
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fetch__many_readers_of_one_chunk_make_one_get),
+        cmocka_unit_test(test_fetch__neighbours_come_by_one_get_whatever_their_order),
+        cmocka_unit_test(test_fetch__a_gap_is_read_through_up_to_gap_max),
+        cmocka_unit_test(test_fetch__a_run_ends_at_run_max_and_at_its_pack),
+        cmocka_unit_test(test_fetch__wrong_bytes_once_are_healed),
+        cmocka_unit_test(test_fetch__wrong_bytes_for_good_are_an_error_that_names_the_object),
+        cmocka_unit_test(test_fetch__a_run_that_broke_is_finished_chunk_by_chunk),
+        cmocka_unit_test(test_fetch__a_pack_cut_short_fails_what_it_lacks_alone),
+        cmocka_unit_test(test_fetch__a_dead_store_fails_every_waiter_once_and_is_asked_again),
+        cmocka_unit_test(test_fetch__a_missing_pack_is_absent),
+        cmocka_unit_test(test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_another),
+        cmocka_unit_test(test_fetch__background_leaves_a_quarter_of_the_workers),
+        cmocka_unit_test(test_fetch__one_worker_serves_background_too),
+        cmocka_unit_test(test_fetch__demand_raises_what_waits_on_a_lower_lane),
+        cmocka_unit_test(test_fetch__readahead_beyond_the_queue_is_dropped_and_counted),
+        cmocka_unit_test(test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired),
+        cmocka_unit_test(test_fetch__free_ends_running_gets_and_cancels_what_is_queued),
+        cmocka_unit_test(test_fetch__random_readers_under_random_faults_get_right_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
