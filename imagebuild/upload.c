@@ -1,0 +1,244 @@
+/* A list of jobs, `threads` threads that take the oldest, and a byte budget that upload_put waits for.
+ *
+ * A job is a put (it carries the object's bytes) or a check of an object that was found present. `pending` counts jobs
+ * in the list and in the threads' hands; a flush waits for it to become 0. After the first error jobs are taken and
+ * dropped without touching the store, so that flush and free end soon.
+ *
+ * One lock guards all of struct upload; it is not held while the store works.
+ */
+#include "imagebuild/upload.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/vec.h"
+#include "store/repository.h"
+
+/* Bounds the memory of jobs that carry no bytes. */
+enum { JOBS_MAX = 1024 };
+
+struct object_name {
+    struct digest digest;
+    enum object_kind kind;
+};
+
+struct job {
+    struct job *next;
+    struct object_name name;
+    bool check;
+    struct bytes body;
+};
+
+struct upload {
+    struct store *store;
+    size_t memory;
+    pthread_mutex_t lock;
+    pthread_cond_t work;  /* a job was added, or stop */
+    pthread_cond_t ended; /* a job ended */
+    struct job *head, **tail;
+    size_t pending, pending_bytes;
+    bool stop;
+    struct error error; /* the first */
+    struct upload_counts counts;
+    VEC(struct object_name) reused;
+    unsigned thread_count;
+    pthread_t threads[];
+};
+
+static void job_free(struct job *job)
+{
+    bytes_release(&job->body);
+    free(job);
+}
+
+static int check_object(struct upload *u, const struct object_name *name)
+{
+    char key[OBJECT_KEY_MAX];
+    struct store_item item;
+    object_key(name->kind, &name->digest, key);
+    int rc = u->store->ops->stat(u->store, key, &item);
+    if (rc == -ENOENT)
+        return error_set(-EAGAIN,
+                         "build: %s/%s was there when the build began and is gone now (garbage collection with a "
+                         "grace period shorter than the build?); nothing was published, run the build again",
+                         u->store->url, key);
+    return rc;
+}
+
+static int put_object(struct upload *u, const struct job *job, bool *out_existed)
+{
+    return repository_put_object(u->store, job->name.kind, job->body.data, job->body.len, &job->name.digest, NULL,
+                                 out_existed);
+}
+
+static int count_put_locked(struct upload *u, const struct job *job, bool existed)
+{
+    bool pack = job->name.kind == OBJECT_PACK;
+    if (existed) {
+        u->counts.packs_reused += pack;
+        return vec_push(&u->reused, job->name);
+    }
+    u->counts.packs_new += pack;
+    u->counts.objects_new++;
+    u->counts.bytes += job->body.len;
+    return 0;
+}
+
+static void fail_locked(struct upload *u, int rc)
+{
+    if (rc && !u->error.code)
+        error_take(&u->error, rc);
+}
+
+static struct job *take_job(struct upload *u, bool *out_skip)
+{
+    SCOPED_LOCK(&u->lock);
+    while (!u->head && !u->stop)
+        pthread_cond_wait(&u->work, &u->lock);
+    struct job *job = u->head;
+    if (job) {
+        u->head = job->next;
+        if (!u->head)
+            u->tail = &u->head;
+    }
+    *out_skip = u->error.code || u->stop;
+    return job;
+}
+
+static void end_job(struct upload *u, struct job *job, int rc, bool skipped, bool existed)
+{
+    SCOPED_LOCK(&u->lock);
+    if (!rc && !skipped && !job->check && count_put_locked(u, job, existed))
+        rc = error_set(-ENOMEM, "build: out of memory");
+    fail_locked(u, rc);
+    u->pending--;
+    u->pending_bytes -= job->body.len;
+    pthread_cond_broadcast(&u->ended);
+}
+
+static void *upload_main(void *arg)
+{
+    struct upload *u = arg;
+    struct job *job;
+    bool skip;
+    while ((job = take_job(u, &skip))) {
+        bool existed = false;
+        int rc = 0;
+        if (!skip)
+            rc = job->check ? check_object(u, &job->name) : put_object(u, job, &existed);
+        end_job(u, job, rc, skip, existed);
+        job_free(job);
+    }
+    return NULL;
+}
+
+int upload_new(const struct upload_config *config, struct upload **out)
+{
+    struct upload *u = calloc(1, sizeof *u + config->threads * sizeof *u->threads);
+    if (!u)
+        return error_set(-ENOMEM, "build: out of memory");
+    u->store = config->store;
+    u->memory = config->memory;
+    u->tail = &u->head;
+    pthread_mutex_init(&u->lock, NULL);
+    pthread_cond_init(&u->work, NULL);
+    pthread_cond_init(&u->ended, NULL);
+    for (; u->thread_count < config->threads; u->thread_count++) {
+        int rc = pthread_create(&u->threads[u->thread_count], NULL, upload_main, u);
+        if (rc) {
+            upload_free(u);
+            return error_set(-rc, "build: cannot start %u upload threads", config->threads);
+        }
+    }
+    *out = u;
+    return 0;
+}
+
+void upload_free(struct upload *u)
+{
+    if (!u)
+        return;
+    pthread_mutex_lock(&u->lock);
+    u->stop = true;
+    pthread_cond_broadcast(&u->work);
+    pthread_mutex_unlock(&u->lock);
+    for (unsigned i = 0; i < u->thread_count; i++)
+        pthread_join(u->threads[i], NULL);
+    assert(!u->head);
+    pthread_cond_destroy(&u->ended);
+    pthread_cond_destroy(&u->work);
+    pthread_mutex_destroy(&u->lock);
+    vec_release(&u->reused);
+    free(u);
+}
+
+static bool has_room_locked(const struct upload *u, const struct job *job)
+{
+    return !u->pending || (u->pending < JOBS_MAX && u->pending_bytes + job->body.len <= u->memory);
+}
+
+/* Append job when there is room for it; on failure it stays the caller's. */
+static int add_job(struct upload *u, struct job *job)
+{
+    SCOPED_LOCK(&u->lock);
+    while (!u->error.code && !has_room_locked(u, job))
+        pthread_cond_wait(&u->ended, &u->lock);
+    if (u->error.code)
+        return error_restore(&u->error);
+    *u->tail = job;
+    u->tail = &job->next;
+    u->pending++;
+    u->pending_bytes += job->body.len;
+    pthread_cond_signal(&u->work);
+    return 0;
+}
+
+int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, const struct digest *name)
+{
+    struct job *job = malloc(sizeof *job);
+    if (!job)
+        return error_set(-ENOMEM, "build: out of memory");
+    *job = (struct job){.name = {.digest = *name, .kind = kind}, .body = *body};
+    int rc = add_job(u, job);
+    if (rc) {
+        free(job); /* the bytes are still the caller's */
+        return rc;
+    }
+    *body = (struct bytes)BYTES_INIT(body->max);
+    return 0;
+}
+
+int upload_flush(struct upload *u)
+{
+    SCOPED_LOCK(&u->lock);
+    while (u->pending)
+        pthread_cond_wait(&u->ended, &u->lock);
+    return u->error.code ? error_restore(&u->error) : 0;
+}
+
+int upload_check_reused(struct upload *u)
+{
+    /* No puts are in the air any more, so nothing else touches the list. */
+    for (size_t i = 0; i < u->reused.len; i++) {
+        struct job *job = malloc(sizeof *job);
+        if (!job)
+            return error_set(-ENOMEM, "build: out of memory");
+        *job = (struct job){.name = u->reused.items[i], .check = true};
+        int rc = add_job(u, job);
+        if (rc) {
+            free(job);
+            return rc;
+        }
+    }
+    return upload_flush(u);
+}
+
+struct upload_counts upload_counts(struct upload *u)
+{
+    SCOPED_LOCK(&u->lock);
+    return u->counts;
+}

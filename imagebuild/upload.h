@@ -1,0 +1,47 @@
+/* Putting immutable objects into a store with a bounded number of puts in the air.
+ *
+ * Objects are handed over whole and named by their SHA-256. What the store has already is not sent again but
+ * remembered, so that all of it can be checked once more before an image that relies on it is published. The first
+ * error stops everything: every later call returns it.
+ */
+#ifndef GRANARY_IMAGEBUILD_UPLOAD_H
+#define GRANARY_IMAGEBUILD_UPLOAD_H
+
+#include "base/bytes.h"
+#include "base/digest.h"
+#include "format/object.h"
+#include "store/store.h"
+
+struct upload;
+
+struct upload_config {
+    struct store *store; /* the caller's */
+    unsigned threads;    /* concurrent puts, at least 1 */
+    size_t memory;       /* bytes of objects handed over and not yet stored; one object may exceed it by itself */
+};
+
+struct upload_counts {
+    uint64_t packs_new, packs_reused;
+    uint64_t objects_new; /* of any kind */
+    uint64_t bytes;       /* sent */
+};
+
+GR_MUST_CHECK int upload_new(const struct upload_config *config, struct upload **out);
+/* Drops what has not begun, waits for the puts in the air. NULL is allowed. */
+void upload_free(struct upload *u);
+
+/* Store body under kind and its SHA-256 name, some time. Waits for room. Takes body's bytes (left empty) unless it
+ * fails. One thread. */
+GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, const struct digest *name);
+
+/* Wait until everything handed over is in the store. */
+GR_MUST_CHECK int upload_flush(struct upload *u);
+
+/* After a flush: look again at every object that was there already. -EAGAIN naming the first that is gone by now (a
+ * garbage collection took it): the build can simply be run again. */
+GR_MUST_CHECK int upload_check_reused(struct upload *u);
+
+/* Any thread. */
+struct upload_counts upload_counts(struct upload *u);
+
+#endif
