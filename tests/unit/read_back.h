@@ -1,0 +1,87 @@
+/* Reading an image back from a fake store, every node and chunk verified, to compare it with what was written. */
+#ifndef GRANARY_TESTS_UNIT_READ_BACK_H
+#define GRANARY_TESTS_UNIT_READ_BACK_H
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/crc32c.h"
+#include "fake/store_fake.h"
+#include "format/index.h"
+#include "unit/cmocka_all.h"
+
+/* Called for each stored chunk, ascending. */
+typedef void read_back_visit(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain);
+
+static inline void read_back_object(struct store_fake *f, enum object_kind kind, const struct digest *name,
+                                    struct bytes *out)
+{
+    char key[OBJECT_KEY_MAX];
+    object_key(kind, name, key);
+    assert_true(store_fake_get(f, key, out));
+    struct digest found = digest_of(out->data, out->len);
+    assert_true(digest_equal(&found, name));
+}
+
+static inline void read_back_chunk(struct store_fake *f, uint64_t number, const struct chunk_ref *ref,
+                                   read_back_visit *visit, void *arg)
+{
+    CLEANUP_BYTES pack = BYTES_INIT(64 << 20);
+    CLEANUP_BUF struct buf *plain = NULL;
+    read_back_object(f, OBJECT_PACK, &ref->object, &pack);
+    assert_true((uint64_t)ref->offset + ref->stored_len <= pack.len);
+    assert_int_equal(chunk_decode(ref, pack.data + ref->offset, &plain), 0);
+    visit(arg, number, ref, plain);
+}
+
+/* The nodes below `child`, which stands at level + 1 and begins at chunk `first`. */
+static inline void read_back_node(struct store_fake *f, const struct index_child *child, unsigned level, uint64_t first,
+                                  read_back_visit *visit, void *arg)
+{
+    if (digest_is_zero(&child->digest))
+        return;
+    CLEANUP_BYTES object = BYTES_INIT(INDEX_NODE_MAX);
+    CLEANUP(cleanup_index_node) struct index_node *node = NULL;
+    uint64_t span = 1;
+    read_back_object(f, OBJECT_INDEX, &child->digest, &object);
+    assert_int_equal(object.len, child->len);
+    assert_int_equal(crc32c(object.data, object.len), child->crc);
+    assert_int_equal(index_decode(object.data, object.len, &node), 0);
+    assert_int_equal(node->level, level);
+    for (unsigned l = 0; l < level; l++)
+        span *= INDEX_FANOUT;
+    for (uint32_t i = 0; i < node->count; i++) {
+        if (level)
+            read_back_node(f, &node->children[i], level - 1, first + i * span, visit, arg);
+        else if (!chunk_is_hole(&node->chunks[i]))
+            read_back_chunk(f, first + i, &node->chunks[i], visit, arg);
+    }
+}
+
+struct read_back_image {
+    uint8_t *data;
+    uint64_t size;
+    uint32_t chunk_size;
+};
+
+static inline void read_back_into_image(void *arg, uint64_t number, const struct chunk_ref *ref,
+                                        const struct buf *plain)
+{
+    struct read_back_image *image = arg;
+    uint64_t at = number * image->chunk_size;
+    assert_true(at + plain->len <= image->size);
+    assert_true(plain->len == image->chunk_size || at + plain->len == image->size);
+    memcpy(image->data + at, plain->data, plain->len);
+}
+
+/* The whole image, in memory of the caller's to free. */
+static inline uint8_t *read_back(struct store_fake *f, const struct index_child *root, unsigned levels, uint64_t size,
+                                 uint32_t chunk_size)
+{
+    struct read_back_image image = {.data = calloc(1, size), .size = size, .chunk_size = chunk_size};
+    assert_non_null(image.data);
+    read_back_node(f, root, levels - 1, 0, read_back_into_image, &image);
+    return image.data;
+}
+
+#endif

@@ -1,0 +1,376 @@
+/* The write side below the filesystem: chunker, packer, index writer, upload. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "fake/store_fake.h"
+#include "imagebuild/packer.h"
+#include "imagebuild/sink.h"
+#include "unit/read_back.h"
+
+enum { CHUNK = CHUNK_SIZE_MIN, PACK = 300 << 10 };
+
+/* One way into a fake store. */
+struct way {
+    struct store_fake *store;
+    struct upload *upload;
+    struct sink *sink;
+};
+
+static struct way open_way(struct store_fake *store, unsigned workers, unsigned uploads, size_t pack_size)
+{
+    struct way w = {.store = store};
+    struct upload_config upload = {.store = store_fake_store(store), .threads = uploads, .memory = uploads * pack_size};
+    assert_int_equal(upload_new(&upload, &w.upload), 0);
+    struct sink_config sink = {
+        .upload = w.upload, .chunk_size = CHUNK, .zstd_level = 3, .workers = workers, .pack_size = pack_size};
+    assert_int_equal(sink_new(&sink, &w.sink), 0);
+    return w;
+}
+
+static void close_way(struct way *w)
+{
+    sink_free(w->sink);
+    upload_free(w->upload);
+}
+
+/* Bytes that compress to about half, different at every address. */
+static void fill(uint8_t *p, uint64_t address, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        uint64_t x = (address + i) * UINT64_C(0x9E3779B97F4A7C15);
+        x = (x ^ x >> 29) * UINT64_C(0xBF58476D1CE4E5B9);
+        p[i] = (uint8_t)((x >> 40 & 15) + 1);
+    }
+}
+
+/* Spans written into the image and into a model of it. */
+struct model {
+    uint8_t *data;
+    uint64_t size;
+};
+
+static void write_span(struct way *w, struct model *m, uint64_t at, size_t len, size_t piece)
+{
+    fill(m->data + at, at, len);
+    for (size_t done = 0; done < len; done += piece)
+        assert_int_equal(sink_write(w->sink, at + done, m->data + at + done, GR_MIN(piece, len - done)), 0);
+}
+
+static struct sink_result write_model(struct way *w, struct model *m, size_t piece)
+{
+    struct sink_result result;
+    m->size = 40 * CHUNK + 8192;
+    m->data = calloc(1, m->size);
+    assert_non_null(m->data);
+    write_span(w, m, CHUNK, 10, piece);                       /* the first byte after the front */
+    write_span(w, m, CHUNK + 4096, 3 * CHUNK, piece);         /* over borders */
+    write_span(w, m, 10 * CHUNK - 1, 1, piece);               /* the last byte of a chunk */
+    write_span(w, m, 10 * CHUNK, CHUNK, piece);               /* exactly one */
+    write_span(w, m, 20 * CHUNK + 5, 17 * CHUNK + 77, piece); /* many packs */
+    write_span(w, m, 40 * CHUNK + 100, 300, piece);           /* in the short last chunk */
+    fill(m->data, 0, 4096);
+    assert_int_equal(sink_write_front(w->sink, m->data, 4096), 0);
+    assert_int_equal(sink_finish(w->sink, m->size, &result), 0);
+    assert_int_equal(upload_flush(w->upload), 0);
+    return result;
+}
+
+static void test_sink__what_was_written_is_read_back(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 2, 2, PACK);
+    struct model m;
+    struct sink_result r = write_model(&w, &m, 5000);
+    assert_int_equal(r.index_levels, 1);
+    uint8_t *image = read_back(store, &r.index_root, r.index_levels, m.size, CHUNK);
+    assert_memory_equal(image, m.data, m.size);
+    struct digest content = index_content_root(m.size, CHUNK, &r.index_root.content);
+    assert_true(digest_equal(&content, &r.content_root));
+    free(image);
+    free(m.data);
+    close_way(&w);
+}
+
+static void test_sink__result_does_not_depend_on_threads_or_pieces(void **state)
+{
+    static const struct {
+        unsigned workers, uploads;
+        size_t piece;
+    } ways[] = {{1, 1, 1 << 20}, {16, 4, 777}, {3, 16, CHUNK}};
+    struct sink_result first = {0};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(ways); i++) {
+        CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+        struct way w = open_way(store, ways[i].workers, ways[i].uploads, PACK);
+        struct model m;
+        struct sink_result r = write_model(&w, &m, ways[i].piece);
+        if (!i)
+            first = r;
+        assert_true(digest_equal(&r.index_root.digest, &first.index_root.digest));
+        assert_int_equal(r.stored_bytes, first.stored_bytes);
+        free(m.data);
+        close_way(&w);
+    }
+}
+
+static void count_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain)
+{
+    ++*(unsigned *)arg;
+}
+
+static void test_sink__zeros_are_holes(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 2, 2, PACK);
+    uint8_t *zeros = calloc(1, 3 * CHUNK);
+    struct sink_result r;
+    unsigned chunks = 0;
+    assert_int_equal(sink_write(w.sink, CHUNK, zeros, 3 * CHUNK), 0);
+    assert_int_equal(sink_write(w.sink, 8 * CHUNK, zeros, 1000), 0);
+    assert_int_equal(sink_write_front(w.sink, "front", 5), 0);
+    assert_int_equal(sink_finish(w.sink, 9 * CHUNK, &r), 0);
+    assert_int_equal(upload_flush(w.upload), 0);
+    read_back_node(store, &r.index_root, 0, 0, count_chunk, &chunks);
+    assert_int_equal(chunks, 1);
+    assert_int_equal(store_fake_count(store, "packs/"), 1);
+    free(zeros);
+    close_way(&w);
+}
+
+static void test_sink__packs_keep_to_their_size(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 2, 2, PACK);
+    struct model m;
+    struct sink_result r = write_model(&w, &m, 1 << 20);
+    struct upload_counts counts = upload_counts(w.upload);
+    assert_true(counts.packs_new > 1);
+    assert_int_equal(counts.packs_new, store_fake_count(store, "packs/"));
+    assert_true(r.stored_bytes <= counts.packs_new * PACK);
+    assert_true(r.stored_bytes > (counts.packs_new - 1) * (PACK - CHUNK));
+    free(m.data);
+    close_way(&w);
+}
+
+/* Chunks seen by number, in order. */
+struct seen {
+    uint64_t numbers[16];
+    size_t count;
+};
+
+static void remember_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain)
+{
+    struct seen *s = arg;
+    assert_true(s->count < 16);
+    s->numbers[s->count++] = number;
+    if (number)
+        assert_int_equal(plain->data[0], number % 251 + 1);
+}
+
+static void check_sparse(const uint64_t *numbers, size_t count, uint64_t chunk_count, unsigned levels)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 2, 2, PACK);
+    struct sink_result r;
+    struct seen seen = {0};
+    for (size_t i = 0; i < count; i++) {
+        uint8_t mark = (uint8_t)(numbers[i] % 251 + 1);
+        if (numbers[i])
+            assert_int_equal(sink_write(w.sink, numbers[i] * CHUNK, &mark, 1), 0);
+    }
+    assert_int_equal(sink_write_front(w.sink, "front", 5), 0);
+    assert_int_equal(sink_finish(w.sink, chunk_count * CHUNK - 4096, &r), 0);
+    assert_int_equal(upload_flush(w.upload), 0);
+    assert_int_equal(r.index_levels, levels);
+    read_back_node(store, &r.index_root, levels - 1, 0, remember_chunk, &seen);
+    assert_int_equal(seen.count, count);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(seen.numbers[i], numbers[i]);
+    close_way(&w);
+}
+
+static void test_index_writer__leaf_borders(void **state)
+{
+    static const uint64_t numbers[] = {0, 1, 1023, 1024, 2047, 2048, 9999};
+    check_sparse(numbers, 1, 1, 1);
+    check_sparse(numbers, 2, 2, 1);
+    check_sparse(numbers, 3, 1024, 1);
+    check_sparse(numbers, 4, 1025, 2);
+    check_sparse(numbers, 5, 2048, 2);
+    check_sparse(numbers, 6, 2049, 2);
+    check_sparse(numbers, 7, 10000, 2);
+    check_sparse(numbers, 3, 5000, 2); /* a tail of holes */
+}
+
+static void test_index_writer__node_borders(void **state)
+{
+    static const uint64_t numbers[] = {0, 1, (1 << 20) - 1, 1 << 20, 3 << 20, (4 << 20) - 1};
+    check_sparse(numbers, 3, 1 << 20, 2);
+    check_sparse(numbers, 4, (1 << 20) + 1, 3);
+    check_sparse(numbers, 6, 4 << 20, 3);
+    check_sparse(numbers, 4, 4 << 20, 3);                          /* a tail of holes */
+    static const uint64_t far[] = {0, 5, (UINT64_C(1) << 28) - 1}; /* 16 TiB at this chunk size */
+    check_sparse(far, 3, UINT64_C(1) << 28, 3);
+}
+
+static void test_packer__bounds_the_chunks_of_a_pack(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 2, 2, 64 << 20);
+    struct sink_result r;
+    for (uint64_t i = 1; i <= PACK_CHUNKS + 1; i++)
+        assert_int_equal(sink_write(w.sink, i * CHUNK, &i, sizeof i), 0);
+    assert_int_equal(sink_write_front(w.sink, "front", 5), 0);
+    assert_int_equal(sink_finish(w.sink, (PACK_CHUNKS + 2) * (uint64_t)CHUNK, &r), 0);
+    assert_int_equal(upload_flush(w.upload), 0);
+    assert_int_equal(store_fake_count(store, "packs/"), 2);
+    close_way(&w);
+}
+
+static void test_upload__what_is_there_is_not_sent_again(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct model m;
+    struct way w = open_way(store, 2, 2, PACK);
+    write_model(&w, &m, 1 << 20);
+    struct upload_counts once = upload_counts(w.upload);
+    assert_int_equal(once.packs_reused, 0);
+    free(m.data);
+    close_way(&w);
+    store_fake_reset_counters(store);
+    w = open_way(store, 2, 2, PACK);
+    write_model(&w, &m, 1 << 20);
+    struct upload_counts again = upload_counts(w.upload);
+    assert_int_equal(again.packs_reused, once.packs_new);
+    assert_int_equal(again.objects_new, 0);
+    assert_int_equal(again.bytes, 0);
+    assert_int_equal(upload_check_reused(w.upload), 0);
+    free(m.data);
+    close_way(&w);
+}
+
+static void test_upload__reused_objects_that_vanish_are_noticed(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    static const char data[] = "an object";
+    struct digest name = digest_of(data, sizeof data);
+    char key[OBJECT_KEY_MAX];
+    store_fake_put(store, object_key(OBJECT_PACK, &name, key), data, sizeof data);
+    struct way w = open_way(store, 1, 1, PACK);
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    assert_int_equal(bytes_append(&body, data, sizeof data), 0);
+    assert_int_equal(upload_put(w.upload, OBJECT_PACK, &body, &name), 0);
+    assert_int_equal(upload_flush(w.upload), 0);
+    assert_int_equal(upload_counts(w.upload).packs_reused, 1);
+    assert_int_equal(upload_check_reused(w.upload), 0);
+    assert_true(store_fake_remove(store, key));
+    assert_int_equal(upload_check_reused(w.upload), -EAGAIN);
+    assert_non_null(strstr(error_text(), key));
+    close_way(&w);
+}
+
+static void put_numbered(struct upload *u, unsigned i, int expected)
+{
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    assert_int_equal(bytes_append(&body, &i, sizeof i), 0);
+    struct digest name = digest_of(body.data, body.len);
+    int rc = upload_put(u, OBJECT_PACK, &body, &name);
+    assert_true(rc == expected || (expected && !rc));
+}
+
+static void test_upload__the_first_error_stays(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 1, 3, PACK);
+    store_fake_add_fault(store, &(struct store_fake_fault){.op = FAKE_PUT, .skip = 4, .code = -EACCES});
+    for (unsigned i = 0; i < 50; i++)
+        put_numbered(w.upload, i, -EACCES);
+    assert_int_equal(upload_flush(w.upload), -EACCES);
+    store_fake_clear_faults(store);
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    assert_int_equal(bytes_append(&body, "x", 1), 0);
+    struct digest name = digest_of("x", 1);
+    assert_int_equal(upload_put(w.upload, OBJECT_PACK, &body, &name), -EACCES);
+    assert_int_equal(body.len, 1); /* still the caller's */
+    assert_int_equal(store_fake_count(store, "packs/"), 4);
+    close_way(&w);
+}
+
+static void test_sink__a_failing_store_ends_the_writing(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 2, 2, PACK);
+    uint8_t *data = malloc(CHUNK);
+    int rc = 0;
+    store_fake_add_fault(store, &(struct store_fake_fault){.op = FAKE_PUT, .skip = 1, .code = -ENOSPC});
+    for (uint64_t i = 1; i < 1000 && !rc; i++) {
+        fill(data, i * CHUNK, CHUNK);
+        rc = sink_write(w.sink, i * CHUNK, data, CHUNK);
+    }
+    assert_int_equal(rc, -ENOSPC);
+    free(data);
+    close_way(&w);
+}
+
+struct feeder {
+    struct upload *upload;
+    _Atomic unsigned done;
+};
+
+static void *feed(void *arg)
+{
+    struct feeder *f = arg;
+    for (unsigned i = 0; i < 20; i++) {
+        CLEANUP_BYTES body = BYTES_INIT(PACK);
+        uint8_t *p;
+        if (bytes_extend(&body, PACK / 2, &p))
+            abort();
+        memcpy(p, &i, sizeof i);
+        struct digest name = digest_of(body.data, body.len);
+        if (upload_put(f->upload, OBJECT_PACK, &body, &name))
+            abort();
+        f->done++;
+    }
+    return NULL;
+}
+
+static void test_upload__bytes_in_the_air_are_bounded(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 1, 2, PACK); /* room for two packs: four of these objects */
+    struct feeder f = {.upload = w.upload};
+    pthread_t t;
+    store_fake_hold(store, FAKE_ANY);
+    assert_int_equal(pthread_create(&t, NULL, feed, &f), 0);
+    store_fake_wait_held(store, 2);
+    assert_true(f.done <= 4);
+    store_fake_release(store);
+    pthread_join(t, NULL);
+    assert_int_equal(upload_flush(w.upload), 0);
+    assert_true(store_fake_peak(store) <= 2);
+    assert_int_equal(store_fake_count(store, "packs/"), 20);
+    close_way(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sink__what_was_written_is_read_back),
+        cmocka_unit_test(test_sink__result_does_not_depend_on_threads_or_pieces),
+        cmocka_unit_test(test_sink__zeros_are_holes),
+        cmocka_unit_test(test_sink__packs_keep_to_their_size),
+        cmocka_unit_test(test_sink__a_failing_store_ends_the_writing),
+        cmocka_unit_test(test_index_writer__leaf_borders),
+        cmocka_unit_test(test_index_writer__node_borders),
+        cmocka_unit_test(test_packer__bounds_the_chunks_of_a_pack),
+        cmocka_unit_test(test_upload__what_is_there_is_not_sent_again),
+        cmocka_unit_test(test_upload__reused_objects_that_vanish_are_noticed),
+        cmocka_unit_test(test_upload__the_first_error_stays),
+        cmocka_unit_test(test_upload__bytes_in_the_air_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
