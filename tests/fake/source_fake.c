@@ -165,6 +165,7 @@ static int read_locked(struct source_fake *f, const struct source_read *r, unsig
     SCOPED_LOCK(&f->lock);
     f->stats.reads++;
     f->in_reads += r->len;
+    f->stats.bytes_asked += r->len;
     f->stats.bytes_in_reads_max = GR_MAX(f->stats.bytes_in_reads_max, f->in_reads);
     struct fake_file *file = find(f, r->path, r->path_len);
     int rc = file ? apply_rules(file, r, slow_ms) : -ENOENT;

@@ -16,7 +16,8 @@ enum fake_action {
 };
 
 struct source_fake_stats {
-    uint64_t reads, stats, bytes, cancels;
+    uint64_t reads, stats, cancels;
+    uint64_t bytes_asked, bytes; /* of all reads, of those that succeeded */
     uint64_t bytes_in_reads_max; /* most bytes asked for at once */
 };
 

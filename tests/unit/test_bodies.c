@@ -2,6 +2,7 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,10 +153,260 @@ static void test_bodies__the_sequence_does_not_depend_on_jobs(void **state)
     assert_memory_equal(one.data, many.data, one.len);
 }
 
+static void test_bodies__any_budget_gives_the_same_bytes(void **state)
+{
+    CLEANUP_BYTES all = BYTES_INIT(1 << 20);
+    static const size_t budgets[] = {0, 1, 5000, PART, 3u * PART + 1, 64u << 20};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(budgets); i++) {
+        CLEANUP_BYTES one = BYTES_INIT(1 << 20);
+        struct setup s = {.source = mixture()};
+        load(&s);
+        start_with(&s, 8, budgets[i], false);
+        record(&s, &one);
+        /* one part more while a file is read again */
+        assert_true(source_fake_stats(s.source).bytes_in_reads_max <= GR_MAX(budgets[i], (size_t)PART) + PART);
+        end(&s);
+        if (!i)
+            assert_int_equal(bytes_append(&all, one.data, one.len), 0);
+        assert_int_equal(one.len, all.len);
+        assert_memory_equal(one.data, all.data, all.len);
+    }
+}
+
+/* Readers run ahead until the budget is full and no further: what was asked for of the source minus
+ * what was handed on is what is held. */
+static void test_bodies__readers_stay_within_the_budget(void **state)
+{
+    enum { BUDGET = 3 * PART, FILES = 60, SIZE = 1 << 20 };
+    struct setup s = {.source = source_fake_new()};
+    char path[16];
+    for (int i = 0; i < FILES; i++) {
+        snprintf(path, sizeof path, "f%02d", i);
+        source_fake_file(s.source, path, SIZE, (unsigned)i);
+    }
+    load(&s);
+    start_with(&s, 16, BUDGET, false);
+    struct body_part p;
+    uint64_t handed = 0;
+    for (int i = 0; i < FILES; i++) {
+        assert_int_equal(bodies_next(s.bodies, &p), 1);
+        for (int spin = 0; spin < 100; spin++) {
+            uint64_t asked = source_fake_stats(s.source).bytes_asked;
+            assert_true(asked - handed <= BUDGET);
+            sched_yield();
+        }
+        handed += p.len;
+        assert_int_equal(p.data[17], source_fake_byte((unsigned)i, 17));
+    }
+    assert_int_equal(bodies_next(s.bodies, &p), 0);
+    assert_int_equal(bodies_next(s.bodies, &p), 0);
+    assert_int_equal(bodies_read_bytes(s.bodies), (uint64_t)FILES * SIZE);
+    end(&s);
+}
+
+static void test_bodies__slow_files_do_not_change_the_order(void **state)
+{
+    struct setup s = {.source = source_fake_new()};
+    char path[16];
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(path, sizeof path, "f%02u", i);
+        source_fake_file(s.source, path, 100, i);
+        if (i % 8 == 0)
+            source_fake_rule(s.source, path, 0, FAKE_SLOW, 20);
+    }
+    source_fake_order(s.source, 99);
+    load(&s);
+    start_with(&s, 8, MEMORY, false);
+    struct body_part p;
+    for (unsigned i = 0; i < 40; i++) {
+        assert_int_equal(bodies_next(s.bodies, &p), 1);
+        assert_int_equal(p.data[50], source_fake_byte(i, 50));
+    }
+    assert_int_equal(bodies_next(s.bodies, &p), 0);
+    end(&s);
+}
+
+/* Read until the end or an error, which is returned. */
+static int drain(struct setup *s, unsigned *out_parts)
+{
+    struct body_part p;
+    int rc;
+    *out_parts = 0;
+    while ((rc = bodies_next(s->bodies, &p)) == 1)
+        ++*out_parts;
+    return rc;
+}
+
+static void test_bodies__the_first_error_in_order_is_told_with_its_sentence(void **state)
+{
+    for (unsigned jobs = 1; jobs <= 16; jobs += 15) {
+        struct setup s = {.source = source_fake_new()};
+        source_fake_file(s.source, "a", 10, 1);
+        source_fake_file(s.source, "b", 2u * PART, 2);
+        source_fake_rule(s.source, "b", PART, FAKE_FAIL, -EACCES);
+        source_fake_file(s.source, "c", 10, 3);
+        source_fake_rule(s.source, "c", 0, FAKE_FAIL, -EIO);
+        load(&s);
+        start_with(&s, jobs, MEMORY, false);
+        unsigned parts;
+        assert_int_equal(drain(&s, &parts), -EACCES);
+        assert_int_equal(parts, 2);
+        assert_string_equal(error_text(), "fake: read of 'b' fails");
+        (void)error_set(-EIO, "something else");
+        assert_int_equal(drain(&s, &parts), -EACCES); /* and again */
+        assert_string_equal(error_text(), "fake: read of 'b' fails");
+        end(&s);
+    }
+}
+
+static void test_bodies__strict_refuses_what_changes_or_vanishes(void **state)
+{
+    static const enum fake_action actions[] = {FAKE_CHANGE, FAKE_VANISH};
+    for (int i = 0; i < 2; i++) {
+        struct setup s = {.source = source_fake_new()};
+        source_fake_file(s.source, "dir/a", 3u * PART, 1);
+        source_fake_version(s.source, "dir/a", 10, 2);
+        source_fake_rule(s.source, "dir/a", PART, actions[i], 0);
+        load(&s);
+        start_with(&s, 4, MEMORY, true);
+        unsigned parts;
+        assert_int_equal(drain(&s, &parts), i ? -ENOENT : -ESTALE);
+        assert_non_null(strstr(error_text(), i ? "'dir/a' vanished" : "'dir/a' changed"));
+        end(&s);
+    }
+}
+
+static void test_bodies__a_file_that_never_rests_fails_the_build(void **state)
+{
+    struct setup s = {.source = source_fake_new()};
+    source_fake_file(s.source, "log", 100, 0);
+    for (unsigned i = 1; i <= BODY_TRIES; i++) {
+        source_fake_version(s.source, "log", 100 + i, i);
+        source_fake_rule(s.source, "log", 0, FAKE_CHANGE, 0);
+    }
+    load(&s);
+    start_with(&s, 2, MEMORY, false);
+    unsigned parts;
+    assert_int_equal(drain(&s, &parts), -ESTALE);
+    assert_non_null(strstr(error_text(), "'log' changed 5 times"));
+    end(&s);
+    /* one change less is no trouble */
+    s.source = source_fake_new();
+    source_fake_file(s.source, "log", 100, 0);
+    for (unsigned i = 1; i < BODY_TRIES; i++) {
+        source_fake_version(s.source, "log", 100 + i, i);
+        source_fake_rule(s.source, "log", 0, FAKE_CHANGE, 0);
+    }
+    load(&s);
+    start_with(&s, 2, MEMORY, false);
+    assert_int_equal(drain(&s, &parts), 0);
+    assert_int_equal(bodies_changed(s.bodies), 1);
+    assert_content(&s, "log", BODY_TRIES - 1, 100 + BODY_TRIES - 1);
+    end(&s);
+}
+
+/* The version read again may grow to many parts, shrink, or change and vanish half way. */
+static void test_bodies__what_is_read_again_may_do_anything(void **state)
+{
+    struct setup s = {.source = source_fake_new()};
+    source_fake_file(s.source, "grows", 100, 1);
+    source_fake_version(s.source, "grows", 3u * PART + 1, 2);
+    source_fake_rule(s.source, "grows", 0, FAKE_CHANGE, 0);
+    source_fake_file(s.source, "leaves", 100, 3);
+    source_fake_version(s.source, "leaves", 3u * PART, 4);
+    source_fake_rule(s.source, "leaves", 0, FAKE_CHANGE, 0);
+    source_fake_rule(s.source, "leaves", 2u * PART, FAKE_VANISH, 0);
+    source_fake_file(s.source, "turns", 100, 5);
+    source_fake_version(s.source, "turns", 3u * PART, 6);
+    source_fake_version(s.source, "turns", PART + 1, 7);
+    source_fake_rule(s.source, "turns", 0, FAKE_CHANGE, 0);
+    source_fake_rule(s.source, "turns", 2u * PART, FAKE_CHANGE, 0);
+    source_fake_file(s.source, "zz", 5, 8);
+    load(&s);
+    start_with(&s, 4, MEMORY, false);
+    unsigned parts;
+    assert_int_equal(drain(&s, &parts), 0);
+    assert_int_equal(parts, 4 + 2 + (2 + 2) + 1);
+    assert_content(&s, "grows", 2, 3u * PART + 1);
+    assert_content(&s, "turns", 7, PART + 1);
+    assert_content(&s, "zz", 8, 5);
+    assert_true(tree_dropped(s.tree, node_of(&s, "leaves")));
+    end(&s);
+}
+
+static void test_bodies__hard_links_are_read_once_and_leave_together(void **state)
+{
+    struct setup s = {.source = source_fake_new()};
+    static const char *const names[] = {"b", "a/first", "c/last"};
+    for (int i = 0; i < 3; i++) {
+        struct source_entry e = {.path = names[i],
+                                 .path_len = strlen(names[i]),
+                                 .mode = S_IFREG | 0644,
+                                 .size = 50,
+                                 .link_dev = 1,
+                                 .link_ino = 2};
+        source_fake_entry(s.source, &e);
+    }
+    source_fake_file(s.source, "d", 10, 0);
+    load(&s);
+    start_with(&s, 4, MEMORY, false);
+    unsigned parts;
+    assert_int_equal(drain(&s, &parts), 0);
+    assert_int_equal(parts, 2);
+    assert_int_equal(source_fake_stats(s.source).reads, 2);
+    bodies_free(steal_ptr(&s.bodies));
+    source_fake_vanish(s.source, "a/first");
+    start_with(&s, 4, MEMORY, false);
+    assert_int_equal(drain(&s, &parts), 0);
+    assert_int_equal(bodies_vanished(s.bodies), 1);
+    for (int i = 0; i < 3; i++)
+        assert_true(tree_dropped(s.tree, node_of(&s, names[i])));
+    assert_false(tree_dropped(s.tree, node_of(&s, "d")));
+    end(&s);
+}
+
+static void test_bodies__free_stops_readers_at_any_moment(void **state)
+{
+    for (unsigned parts = 0; parts < 12; parts++) {
+        struct setup s = {.source = mixture()};
+        load(&s);
+        start_with(&s, 8, MEMORY, false);
+        struct body_part p;
+        for (unsigned i = 0; i < parts; i++)
+            assert_int_equal(bodies_next(s.bodies, &p), 1);
+        if (parts % 2)
+            source_fake_hold(s.source); /* readers hang in the source */
+        end(&s);
+    }
+}
+
+static void test_bodies__nothing_to_read(void **state)
+{
+    struct setup s = {.source = source_fake_new()};
+    source_fake_file(s.source, "empty", 0, 0);
+    load(&s);
+    start_with(&s, 3, MEMORY, true);
+    unsigned parts;
+    assert_int_equal(drain(&s, &parts), 0);
+    assert_int_equal(parts, 0);
+    assert_int_equal(source_fake_stats(s.source).reads, 0);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bodies__the_sequence_does_not_depend_on_jobs),
+        cmocka_unit_test(test_bodies__any_budget_gives_the_same_bytes),
+        cmocka_unit_test(test_bodies__readers_stay_within_the_budget),
+        cmocka_unit_test(test_bodies__slow_files_do_not_change_the_order),
+        cmocka_unit_test(test_bodies__the_first_error_in_order_is_told_with_its_sentence),
+        cmocka_unit_test(test_bodies__strict_refuses_what_changes_or_vanishes),
+        cmocka_unit_test(test_bodies__a_file_that_never_rests_fails_the_build),
+        cmocka_unit_test(test_bodies__what_is_read_again_may_do_anything),
+        cmocka_unit_test(test_bodies__hard_links_are_read_once_and_leave_together),
+        cmocka_unit_test(test_bodies__free_stops_readers_at_any_moment),
+        cmocka_unit_test(test_bodies__nothing_to_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
