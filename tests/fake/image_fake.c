@@ -1,10 +1,12 @@
 /* Chunks are encoded one by one into packs; then the index, level by level; then the manifest. */
 #include "fake/image_fake.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/io.h"
 #include "base/le.h"
 #include "base/vec.h"
 #include "format/index.h"
@@ -158,6 +160,33 @@ void image_fake_put(struct image_fake *img, struct store_fake *store, const char
         must(!repository_check(store_fake_store(store), true));
         must(!repository_publish(store_fake_store(store), name, "latest", &tag, false));
     }
+}
+
+struct saving {
+    struct store_fake *store;
+    const char *dir;
+};
+
+static int save_one(void *arg, const struct store_item *item)
+{
+    const struct saving *saving = arg;
+    CLEANUP_BYTES data = BYTES_INIT(PACK_MAX);
+    char path[4096];
+    must(store_fake_get(saving->store, item->key, &data));
+    snprintf(path, sizeof path, "%s/%s", saving->dir, item->key);
+    char *slash = strrchr(path, '/');
+    *slash = 0;
+    must(!io_mkdirs(path));
+    *slash = '/';
+    must(!io_write_file_atomic(path, data.data, data.len, false));
+    return 0;
+}
+
+void image_fake_save(struct store_fake *store, const char *dir)
+{
+    struct store *s = store_fake_store(store);
+    struct saving saving = {.store = store, .dir = dir};
+    must(!s->ops->list(s, "", save_one, &saving));
 }
 
 void image_fake_release(struct image_fake *img)

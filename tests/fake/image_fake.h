@@ -25,6 +25,9 @@ struct image_fake {
 void image_fake_put(struct image_fake *img, struct store_fake *store, const char *name);
 void image_fake_release(struct image_fake *img);
 
+/* Write everything the fake store holds under a directory, as a file:// store. Aborts likewise. */
+void image_fake_save(struct store_fake *store, const char *dir);
+
 /* The image's bytes [off, off+len). */
 void image_fake_bytes(const struct image_fake *img, uint64_t off, void *out, size_t len);
 

@@ -1,0 +1,201 @@
+/* The whole read side on a file store: names, lifetimes and what goes wrong at the start. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "fake/image_fake.h"
+#include "stack.h"
+#include "unit/counters.h"
+#include "unit/scratch.h"
+
+enum { CHUNK = 64 << 10 };
+
+/* A directory with two stores, and the images faces and cars in the first, faces in the second. */
+struct world {
+    char dir[SCRATCH_MAX], cache[SCRATCH_MAX + 16];
+    struct image_fake faces, cars, other;
+    char faces_ref[256], cars_ref[256], other_ref[256];
+};
+
+static void save(struct world *w, const char *store, struct image_fake *img, const char *name, char ref[256])
+{
+    char path[SCRATCH_MAX + 16];
+    struct store_fake *fake = store_fake_new();
+    *img = (struct image_fake){.seed = (uint64_t)(uintptr_t)ref & 0xffff, .size = 40 * CHUNK, .chunk_size = CHUNK};
+    image_fake_put(img, fake, name);
+    snprintf(path, sizeof path, "%s/%s", w->dir, store);
+    image_fake_save(fake, path);
+    store_fake_free(fake);
+    snprintf(ref, 256, "%s/%s", path, name);
+}
+
+static void world_init(struct world *w)
+{
+    scratch_make(w->dir);
+    snprintf(w->cache, sizeof w->cache, "%s/cache", w->dir);
+    save(w, "a", &w->faces, "faces", w->faces_ref);
+    save(w, "a", &w->cars, "cars", w->cars_ref);
+    save(w, "b", &w->other, "faces", w->other_ref);
+}
+
+static void world_release(struct world *w)
+{
+    image_fake_release(&w->faces);
+    image_fake_release(&w->cars);
+    image_fake_release(&w->other);
+    scratch_remove(w->dir);
+}
+
+static int open_stack(struct world *w, const struct stack_image *images, size_t n, bool keep, struct stack **out)
+{
+    struct stack_config config = {.images = images, .image_count = n, .store = {.timeout_ms = 1}};
+    if (keep) {
+        config.cache.dirs[0].path = w->cache;
+        config.cache.dirs[0].size = 64 << 20;
+        config.cache.dir_count = 1;
+    }
+    return stack_open(&config, out);
+}
+
+static struct stack *start(struct world *w, const struct stack_image *images, size_t n, bool keep)
+{
+    struct stack *s = NULL;
+    assert_int_equal(open_stack(w, images, n, keep, &s), 0);
+    assert_int_equal(stack_start_threads(s), 0);
+    return s;
+}
+
+static void expect_image(struct image *img, const struct image_fake *expected)
+{
+    CLEANUP_FREE uint8_t *got = malloc(expected->size), *want = malloc(expected->size);
+    assert_non_null(img);
+    assert_int_equal(image_read(img, got, 0, expected->size), 0);
+    image_fake_bytes(expected, 0, want, expected->size);
+    assert_memory_equal(got, want, expected->size);
+}
+
+static void test_stack__images_of_two_stores_are_found_by_export_name(void **state)
+{
+    struct world w;
+    world_init(&w);
+    const struct stack_image images[] = {
+        {.ref = w.faces_ref}, {.ref = w.other_ref, .export_name = "other faces"}, {.ref = w.cars_ref}};
+    struct stack *s = start(&w, images, 3, true);
+    assert_int_equal(stack_image_count(s), 3);
+    assert_string_equal(stack_export_name(s, 0), "faces");
+    assert_string_equal(stack_export_name(s, 1), "other faces");
+    assert_ptr_equal(stack_image_at(s, 2), stack_find(s, "cars"));
+    expect_image(stack_find(s, "faces"), &w.faces);
+    expect_image(stack_find(s, "other faces"), &w.other);
+    expect_image(stack_find(s, "cars"), &w.cars);
+    assert_null(stack_find(s, ""));
+    assert_null(stack_find(s, "face"));
+    /* Each image's counters are added up under one name. */
+    assert_int_equal(counter_value(stack_counters, s, "granary_image_reads_total"), 3);
+    assert_int_equal(counter_value(stack_counters, s, "granary_image_read_bytes_total"), 3 * 40 * CHUNK);
+    stack_close(s);
+    world_release(&w);
+}
+
+static void test_stack__the_only_image_is_the_default_export(void **state)
+{
+    struct world w;
+    world_init(&w);
+    const struct stack_image images[] = {{.ref = w.cars_ref}};
+    struct stack *s = start(&w, images, 1, false);
+    assert_ptr_equal(stack_find(s, ""), stack_image_at(s, 0));
+    expect_image(stack_find(s, ""), &w.cars);
+    expect_image(stack_find(s, ""), &w.cars); /* nothing is kept, and it works all the same */
+    stack_close(s);
+    world_release(&w);
+}
+
+static void test_stack__a_restart_finds_what_was_cached(void **state)
+{
+    struct world w;
+    world_init(&w);
+    const struct stack_image images[] = {{.ref = w.cars_ref}};
+    struct stack *s = start(&w, images, 1, true);
+    assert_int_equal(image_prefetch(stack_find(s, ""), 0, w.cars.size), 0);
+    stack_close(s);
+    s = start(&w, images, 1, true);
+    expect_image(stack_find(s, ""), &w.cars);
+    assert_int_equal(counter_value(stack_counters, s, "granary_fetch_requests_total"), 0);
+    assert_int_equal(counter_value(stack_counters, s, "granary_cache_misses_total"), 0);
+    assert_true(counter_value(stack_counters, s, "granary_cache_hits_total") >= 40);
+    stack_close(s);
+    world_release(&w);
+}
+
+static void test_stack__two_owners_of_a_cache_directory_are_refused(void **state)
+{
+    struct world w;
+    struct stack *second = NULL;
+    char pid[32];
+    world_init(&w);
+    const struct stack_image images[] = {{.ref = w.cars_ref}};
+    struct stack *s = start(&w, images, 1, true);
+    assert_int_equal(open_stack(&w, images, 1, true, &second), -EBUSY);
+    snprintf(pid, sizeof pid, "%d", getpid());
+    assert_non_null(strstr(error_text(), pid));
+    stack_close(s);
+    assert_int_equal(open_stack(&w, images, 1, true, &second), 0);
+    stack_close(second); /* its threads were never started */
+    world_release(&w);
+}
+
+static void expect_refused(struct world *w, const struct stack_image *images, size_t n, int code, const char *part)
+{
+    struct stack *s = NULL;
+    assert_int_equal(open_stack(w, images, n, false, &s), code);
+    assert_null(s);
+    if (!strstr(error_text(), part))
+        fail_msg("'%s' does not say '%s'", error_text(), part);
+}
+
+static void test_stack__what_cannot_be_opened_is_said_with_its_name(void **state)
+{
+    struct world w;
+    char missing_image[300], missing_tag[300], missing_store[300];
+    world_init(&w);
+    snprintf(missing_image, sizeof missing_image, "%s/a/boats", w.dir);
+    snprintf(missing_tag, sizeof missing_tag, "%s:old", w.cars_ref);
+    snprintf(missing_store, sizeof missing_store, "%s/nowhere/cars", w.dir);
+    expect_refused(&w, &(struct stack_image){.ref = missing_image}, 1, -ENOENT, "boats");
+    expect_refused(&w, &(struct stack_image){.ref = missing_tag}, 1, -ENOENT, "old");
+    expect_refused(&w, &(struct stack_image){.ref = missing_store}, 1, -ENOENT, "nowhere");
+    expect_refused(&w, &(struct stack_image){.ref = "cars"}, 1, -EINVAL, "cars");
+    expect_refused(&w, &(struct stack_image){.ref = w.cars_ref, .export_name = ""}, 1, -EINVAL, "empty");
+    const struct stack_image twice[] = {{.ref = w.faces_ref}, {.ref = w.other_ref}};
+    expect_refused(&w, twice, 2, -EINVAL, "two images would be exported as 'faces'");
+    world_release(&w);
+}
+
+static void test_stack__a_damaged_manifest_is_refused(void **state)
+{
+    struct world w;
+    char path[300], key[OBJECT_KEY_MAX];
+    world_init(&w);
+    snprintf(path, sizeof path, "%s/a/%s", w.dir, object_key(OBJECT_MANIFEST, &w.cars.digest, key));
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    fputc('[', f);
+    fclose(f);
+    expect_refused(&w, &(struct stack_image){.ref = w.cars_ref}, 1, -EBADMSG, "cars");
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stack__images_of_two_stores_are_found_by_export_name),
+        cmocka_unit_test(test_stack__the_only_image_is_the_default_export),
+        cmocka_unit_test(test_stack__a_restart_finds_what_was_cached),
+        cmocka_unit_test(test_stack__two_owners_of_a_cache_directory_are_refused),
+        cmocka_unit_test(test_stack__what_cannot_be_opened_is_said_with_its_name),
+        cmocka_unit_test(test_stack__a_damaged_manifest_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
