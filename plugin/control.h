@@ -1,0 +1,30 @@
+/* The control socket: HTTP over a unix socket, answered by a thread of its own.
+ *
+ *   GET /metrics   every counter, as Prometheus reads them
+ *   GET /status    one JSON object: version, pid, exports, counters, hit ratio
+ */
+#ifndef GRANARY_PLUGIN_CONTROL_H
+#define GRANARY_PLUGIN_CONTROL_H
+
+#include "base/compiler.h"
+#include "stack.h"
+
+struct control;
+
+/* Bind and listen at path (mode 0600). A socket that nobody listens on any more is replaced;
+ * -EADDRINUSE: somebody does; -EEXIST: something else is there. Makes no thread. The stack is not
+ * owned and outlives the control. */
+GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct control **out);
+/* Answer requests, after a fork. */
+GR_MUST_CHECK int control_start(struct control *c);
+/* Stops answering and removes the socket, unless another server has put its own there. */
+void control_close(struct control *c);
+
+/* The two documents, by themselves. Appended to *out. */
+GR_MUST_CHECK int control_metrics(struct stack *stack, struct bytes *out);
+GR_MUST_CHECK int control_status(struct stack *stack, struct bytes *out);
+
+/* Hits as a share of hits and misses; 0 before the first read. */
+double control_hit_ratio(struct stack *stack);
+
+#endif

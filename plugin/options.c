@@ -1,0 +1,193 @@
+/* A table of keys, each with its parser; every parser takes one value and says what was wrong with
+ * it. */
+#include "plugin/options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/text.h"
+
+enum { READAHEAD_MAX = 32 << 20, INDEX_MEMORY_MIN = 1 << 20, CONNECTIONS_MAX = 256, TIMEOUT_MAX_S = 7 * 24 * 3600 };
+
+const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
+                            "                    (required, repeatable) An image to export, e.g.\n"
+                            "                    s3://bucket/prefix/faces:latest or /srv/store/faces.\n"
+                            "                    The export's name is NAME, else the image's own.\n"
+                            "                    \"image=\" may be left out.\n"
+                            "cache=DIR:SIZE      (repeatable) Keep chunks in DIR, SIZE bytes at most, e.g.\n"
+                            "                    /var/cache/granary:200G. Without it nothing is kept.\n"
+                            "endpoint=URL        The S3 server, where it is not AWS or AWS_ENDPOINT_URL.\n"
+                            "index-memory=SIZE   Memory for index nodes of all images (default 64M).\n"
+                            "readahead=SIZE      Neighbours fetched along with a miss (default 1M; 0: none).\n"
+                            "connections=N       Requests to stores at a time (default 16).\n"
+                            "timeout=TIME        Repeat failing requests for so long, e.g. 90s, 5m, 1h\n"
+                            "                    (default 5m); then the read fails with EIO.\n"
+                            "control=PATH        A unix socket that answers GET /metrics and GET /status.\n"
+                            "\n"
+                            "Start nbdkit with -t 256: a read that waits for a store holds a thread.\n";
+
+void options_init(struct options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->stack.index_memory = OPTIONS_INDEX_MEMORY_DEFAULT;
+    o->stack.readahead = OPTIONS_READAHEAD_DEFAULT;
+    o->stack.store.timeout_ms = OPTIONS_TIMEOUT_DEFAULT_S * 1000ull;
+    o->stack.cache.fetch.workers = OPTIONS_CONNECTIONS_DEFAULT;
+}
+
+void options_release(struct options *o)
+{
+    for (size_t i = 0; i < o->strings.len; i++)
+        free(o->strings.items[i]);
+    vec_release(&o->strings);
+    vec_release(&o->images);
+}
+
+static int no_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory");
+}
+
+/* A copy of text[0..len) that lives as long as o; NULL: out of memory. */
+static char *keep(struct options *o, const char *text, size_t len)
+{
+    CLEANUP_FREE char *copy = strndup(text, len);
+    if (!copy || vec_push(&o->strings, copy))
+        return NULL;
+    return steal_ptr(&copy);
+}
+
+static char *keep_absolute(struct options *o, const char *path, size_t len)
+{
+    if (*path == '/')
+        return keep(o, path, len);
+    char dir[PATH_MAX], whole[2 * PATH_MAX];
+    if (!getcwd(dir, sizeof dir) || len >= PATH_MAX)
+        return NULL;
+    snprintf(whole, sizeof whole, "%s/%.*s", dir, (int)len, path);
+    return keep(o, whole, strlen(whole));
+}
+
+/* A reference has no '=' before its first '/', so NAME=REF is told from REF. */
+static int set_image(struct options *o, const char *value)
+{
+    struct stack_image image = {0};
+    size_t name_len = strcspn(value, "=/");
+    if (value[name_len] == '=') {
+        image.export_name = keep(o, value, name_len);
+        if (!image.export_name)
+            return no_memory();
+        value += name_len + 1;
+    }
+    image.ref = keep(o, value, strlen(value));
+    if (!image.ref || vec_push(&o->images, image))
+        return no_memory();
+    return 0;
+}
+
+static int set_cache(struct options *o, const char *value)
+{
+    struct cache_config *c = &o->stack.cache;
+    const char *colon = strrchr(value, ':');
+    if (!colon || colon == value || !colon[1])
+        return error_set(-EINVAL, "cache=%s: write cache=DIR:SIZE, e.g. cache=/var/cache/granary:200G", value);
+    if (c->dir_count == CACHE_DIRS_MAX)
+        return error_set(-EINVAL, "cache=%s: more than %d directories", value, CACHE_DIRS_MAX);
+    int rc = text_parse_size("cache size", colon + 1, &c->dirs[c->dir_count].size);
+    if (rc)
+        return rc;
+    c->dirs[c->dir_count].path = keep_absolute(o, value, colon - value);
+    if (!c->dirs[c->dir_count].path)
+        return error_set(-EINVAL, "cache=%s: the directory's path is too long", value);
+    c->dir_count++;
+    return 0;
+}
+
+static int set_endpoint(struct options *o, const char *value)
+{
+    o->endpoint = keep(o, value, strlen(value));
+    return o->endpoint ? 0 : no_memory();
+}
+
+static int set_control(struct options *o, const char *value)
+{
+    o->control = keep_absolute(o, value, strlen(value));
+    return o->control ? 0 : error_set(-EINVAL, "control=%s: the path is too long", value);
+}
+
+static int set_index_memory(struct options *o, const char *value)
+{
+    uint64_t size;
+    int rc = text_parse_size("index-memory", value, &size);
+    if (!rc && size < INDEX_MEMORY_MIN)
+        rc = error_set(-EINVAL, "index-memory=%s: at least 1M", value);
+    if (!rc)
+        o->stack.index_memory = size;
+    return rc;
+}
+
+static int set_readahead(struct options *o, const char *value)
+{
+    uint64_t size;
+    int rc = text_parse_size("readahead", value, &size);
+    if (!rc && size > READAHEAD_MAX)
+        rc = error_set(-EINVAL, "readahead=%s: at most 32M", value);
+    if (!rc)
+        o->stack.readahead = size;
+    return rc;
+}
+
+static int set_connections(struct options *o, const char *value)
+{
+    uint64_t n;
+    int rc = text_parse_uint("connections", value, 1, CONNECTIONS_MAX, &n);
+    if (!rc)
+        o->stack.cache.fetch.workers = n;
+    return rc;
+}
+
+static int set_timeout(struct options *o, const char *value)
+{
+    uint64_t seconds;
+    int rc = text_parse_duration("timeout", value, &seconds);
+    if (!rc && (!seconds || seconds > TIMEOUT_MAX_S))
+        rc = error_set(-EINVAL, "timeout=%s: write a time from 1s to 7d, e.g. 90s or 5m", value);
+    if (!rc)
+        o->stack.store.timeout_ms = seconds * 1000;
+    return rc;
+}
+
+static const struct {
+    const char *key;
+    int (*set)(struct options *o, const char *value);
+} table[] = {
+    {"image", set_image},         {"cache", set_cache},
+    {"endpoint", set_endpoint},   {"index-memory", set_index_memory},
+    {"readahead", set_readahead}, {"connections", set_connections},
+    {"timeout", set_timeout},     {"control", set_control},
+};
+
+int options_set(struct options *o, const char *key, const char *value)
+{
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
+        if (!strcmp(key, table[i].key))
+            return table[i].set(o, value);
+    return error_set(-EINVAL, "unknown parameter '%s'; 'nbdkit granary --help' lists the known ones", key);
+}
+
+int options_complete(struct options *o)
+{
+    if (!o->images.len)
+        return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
+    o->stack.images = o->images.items;
+    o->stack.image_count = o->images.len;
+    o->stack.store.endpoint = o->endpoint;
+    /* Workers must not wait for each other's connections. */
+    o->stack.store.connections = GR_MAX(o->stack.cache.fetch.workers, 64u);
+    return 0;
+}

@@ -1,0 +1,78 @@
+/* nbdkit tells a plugin nothing of its -t, so its command line is read as getopt would read it. */
+#include "plugin/server_threads.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/io.h"
+
+/* Short options of nbdkit that take a value: it may follow in the same argument and contain a 't'.
+ */
+static const char with_value[] = "DegiIpPtuU";
+
+static unsigned number(const char *text)
+{
+    char *end;
+    unsigned long n = strtoul(text, &end, 10);
+    return end == text || *end || n == 0 || n > 1u << 20 ? SERVER_THREADS_DEFAULT : n;
+}
+
+/* The value of an option that `rest` of its argument may hold, else the next argument. */
+static const char *value_of(const char *rest, const char *next)
+{
+    return *rest ? rest : next ? next : "";
+}
+
+/* A cluster of short options: "-ft256", "-f", "-Upath". *skip: the next argument is its value. */
+static bool in_cluster(const char *arg, const char *next, unsigned *out, bool *skip)
+{
+    for (const char *p = arg + 1; *p; p++) {
+        if (!strchr(with_value, *p))
+            continue;
+        *skip = !p[1];
+        if (*p != 't')
+            return false;
+        *out = number(value_of(p + 1, next));
+        return true;
+    }
+    return false;
+}
+
+static const char *next_arg(const char *arg, const char *end)
+{
+    const char *next = arg + strlen(arg) + 1;
+    return next < end ? next : NULL;
+}
+
+unsigned server_threads_parse(const char *cmdline, size_t len)
+{
+    unsigned threads = SERVER_THREADS_DEFAULT;
+    if (!len || cmdline[len - 1])
+        return threads;
+    const char *end = cmdline + len;
+    for (const char *arg = next_arg(cmdline, end); arg; arg = next_arg(arg, end)) {
+        const char *next = next_arg(arg, end);
+        bool skip = false;
+        if (!strcmp(arg, "--"))
+            break;
+        if (!strncmp(arg, "--threads=", 10))
+            threads = number(arg + 10);
+        else if (!strcmp(arg, "--threads"))
+            threads = number(value_of("", next));
+        else if (arg[0] == '-' && arg[1] && arg[1] != '-')
+            in_cluster(arg, next, &threads, &skip);
+        if (skip && next)
+            arg = next;
+    }
+    return threads;
+}
+
+unsigned server_threads(void)
+{
+    CLEANUP_BYTES cmdline = BYTES_INIT(1 << 20);
+    if (io_read_file("/proc/self/cmdline", &cmdline))
+        return SERVER_THREADS_DEFAULT;
+    return server_threads_parse((const char *)cmdline.data, cmdline.len);
+}

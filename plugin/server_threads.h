@@ -1,0 +1,16 @@
+/* How many requests the nbdkit around us works on at once. */
+#ifndef GRANARY_PLUGIN_SERVER_THREADS_H
+#define GRANARY_PLUGIN_SERVER_THREADS_H
+
+#include <stddef.h>
+
+enum { SERVER_THREADS_DEFAULT = 16, SERVER_THREADS_FEW = 64 };
+
+/* The value of -t or --threads in a command line as /proc/PID/cmdline holds it (arguments ended by
+ * NUL), or nbdkit's default. */
+unsigned server_threads_parse(const char *cmdline, size_t len);
+
+/* Of this process. */
+unsigned server_threads(void);
+
+#endif
