@@ -1,0 +1,123 @@
+/* Images share most of their trees; a node or page that is in the set has been walked with all that
+ * is below it, so each stored node is read once however many images name it. That rests on an order:
+ * a name enters the set before its subtree is walked, and any failure on the way ends the run and
+ * throws the set away.
+ */
+#include "store/gc_live.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/catalog_read.h"
+#include "store/index_read.h"
+#include "store/repository.h"
+
+void gc_tags_release(struct gc_tags *tags)
+{
+    vec_release(&tags->list);
+}
+
+/* "20261121T013000Z-0123456789ab" */
+static bool is_build_tag(const char *tag, const struct digest *image)
+{
+    char hex[DIGEST_HEX_SIZE], ending[16];
+    snprintf(ending, sizeof ending, "-%.12s", digest_hex(image, hex));
+    size_t len = strlen(tag), ending_len = strlen(ending);
+    return len > ending_len && !strcmp(tag + len - ending_len, ending);
+}
+
+static int collect_tag(void *arg, const char *name, const char *tag, const struct tag *t)
+{
+    struct gc_tags *tags = arg;
+    struct gc_tag fresh = {.image = t->digest, .created = t->created, .build_tag = is_build_tag(tag, &t->digest)};
+    snprintf(fresh.name, sizeof fresh.name, "%s", name);
+    snprintf(fresh.tag, sizeof fresh.tag, "%s", tag);
+    return vec_push(&tags->list, fresh) ? error_set(-ENOMEM, "gc: out of memory") : 0;
+}
+
+/* True when build tag a is kept in preference to b: newer, or of the same second and later in order. */
+static bool newer(const struct gc_tag *a, const struct gc_tag *b)
+{
+    return a->created != b->created ? a->created > b->created : strcmp(a->tag, b->tag) > 0;
+}
+
+/* tags[0..n): all of one image. A build tag goes when keep_last others are newer. */
+static void doom(struct gc_tag *tags, size_t n, unsigned keep_last)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned ahead = 0;
+        for (size_t j = 0; j < n && ahead < keep_last; j++)
+            ahead += tags[j].build_tag && newer(&tags[j], &tags[i]);
+        tags[i].doomed = tags[i].build_tag && ahead >= keep_last;
+    }
+}
+
+int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out)
+{
+    int rc = repository_tags(s, NULL, collect_tag, out);
+    if (rc || keep_last == 0)
+        return rc;
+    size_t n = out->list.len;
+    for (size_t begin = 0, end; begin < n; begin = end) {
+        for (end = begin + 1; end < n && !strcmp(out->list.items[end].name, out->list.items[begin].name); end++)
+            ;
+        doom(out->list.items + begin, end - begin, keep_last);
+    }
+    return 0;
+}
+
+static int live_node(void *arg, const struct index_child *node, unsigned level)
+{
+    int rc = digest_map_add(arg, &node->digest, 0);
+    return rc < 0 ? rc : rc ? 0 : INDEX_WALK_SKIP;
+}
+
+static int live_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    int rc = 0;
+    for (uint64_t i = 0; chunks && i < count && rc >= 0; i++)
+        if (!chunk_is_hole(&chunks[i]))
+            rc = digest_map_add(arg, &chunks[i].object, 0);
+    return GR_MIN(rc, 0);
+}
+
+static int live_page(void *arg, const struct digest *object)
+{
+    int rc = digest_map_add(arg, object, 0);
+    return rc < 0 ? rc : rc ? 0 : CATALOG_WALK_SKIP;
+}
+
+static int live_image(struct store *s, const struct gc_tag *t, struct digest_map *live, uint64_t *images)
+{
+    struct manifest m;
+    int rc = digest_map_add(live, &t->image, 0);
+    if (rc <= 0)
+        return rc;
+    if (images)
+        ++*images;
+    rc = repository_manifest(s, &t->image, &m);
+    const struct index_walk_ops ops = {.node = live_node, .chunks = live_chunks};
+    if (!rc)
+        rc = index_walk(s, &m, &ops, live);
+    if (!rc)
+        rc = catalog_walk_pages(s, &m, live_page, live);
+    return rc;
+}
+
+int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *live, uint64_t *images)
+{
+    for (size_t i = 0; i < tags->list.len; i++) {
+        const struct gc_tag *t = &tags->list.items[i];
+        if (t->doomed)
+            continue;
+        int rc = live_image(s, t, live, images);
+        if (rc)
+            return error_prefix(rc == -ENOENT ? -EBADMSG : rc,
+                                "gc: nothing was removed, since what image %s:%s needs is not known; repair or remove "
+                                "that tag",
+                                t->name, t->tag);
+    }
+    return 0;
+}

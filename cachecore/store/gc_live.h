@@ -1,0 +1,32 @@
+/* What the tags of a store need: gc's first step. */
+#ifndef GRANARY_STORE_GC_LIVE_H
+#define GRANARY_STORE_GC_LIVE_H
+
+#include "base/vec.h"
+#include "format/image_ref.h"
+#include "store/digest_map.h"
+#include "store/store.h"
+
+struct gc_tag {
+    char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1];
+    struct digest image;
+    int64_t created;
+    bool build_tag; /* the unique one that a build writes: it ends in "-" and 12 digits of the digest */
+    bool doomed;    /* keep_last removes it */
+};
+
+struct gc_tags {
+    VEC(struct gc_tag) list; /* in byte order of name, tag */
+};
+
+void gc_tags_release(struct gc_tags *tags);
+#define CLEANUP_GC_TAGS CLEANUP(gc_tags_release) struct gc_tags
+
+/* Read every tag; with keep_last above 0 mark all but each image's newest build tags as doomed. */
+GR_MUST_CHECK int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out);
+
+/* Add the name of every object that the tags (doomed ones aside) need to live. What is in it
+ * already is taken as walked. *images (may be NULL): how many images were added. */
+GR_MUST_CHECK int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *live, uint64_t *images);
+
+#endif

@@ -1,0 +1,196 @@
+/* Leases are documents that only their owner writes and anybody may list; what makes one dead is
+ * time alone, so a killed build needs no cleaning up.
+ */
+#include "store/lease.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "format/tag.h"
+
+static const char sweep_key[] = "trash/sweeping";
+
+enum { SWEEP_POLL_MS = 200, LEASE_KEY_MAX = 64 };
+
+struct lease_handle {
+    struct store *store;
+    struct lease lease;
+    uint64_t written_ms; /* clock_now_ms of the last write */
+    char key[LEASE_KEY_MAX];
+};
+
+static int lease_write(struct lease_handle *l, uint64_t now_ms)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    l->lease.renewed = time(NULL);
+    int rc = lease_encode(&l->lease, &doc);
+    const struct store_put put = {.key = l->key, .data = doc.data, .len = doc.len, .mode = STORE_PUT_ALWAYS};
+    if (!rc)
+        rc = l->store->ops->put(l->store, &put);
+    if (!rc)
+        l->written_ms = now_ms;
+    return rc;
+}
+
+/* builds/<uuid, version 4> */
+static int random_key(char out[LEASE_KEY_MAX])
+{
+    uint8_t r[16];
+    if (getrandom(r, sizeof r, 0) != (ssize_t)sizeof r)
+        return error_set(-EIO, "no random bytes for a lease");
+    r[6] = (uint8_t)((r[6] & 0x0f) | 0x40);
+    r[8] = (uint8_t)((r[8] & 0x3f) | 0x80);
+    snprintf(out, LEASE_KEY_MAX, "builds/%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0],
+             r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], r[15]);
+    return 0;
+}
+
+static int begin(struct store *s, const char *key, const char *image, struct lease_handle **out)
+{
+    CLEANUP_FREE struct lease_handle *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_set(-ENOMEM, "lease: out of memory");
+    l->store = s;
+    l->lease.started = time(NULL);
+    l->lease.pid = (uint64_t)getpid();
+    snprintf(l->lease.image, sizeof l->lease.image, "%s", image);
+    if (gethostname(l->lease.host, sizeof l->lease.host - 1))
+        snprintf(l->lease.host, sizeof l->lease.host, "unknown");
+    int rc = 0;
+    if (key)
+        snprintf(l->key, sizeof l->key, "%s", key);
+    else
+        rc = random_key(l->key);
+    if (!rc)
+        rc = lease_write(l, clock_now_ms());
+    if (!rc)
+        *out = steal_ptr(&l);
+    return rc;
+}
+
+/* Is anybody sweeping? *out: false also when the sweep has died. */
+static int sweep_runs(struct store *s, bool *out)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct lease sweep;
+    *out = false;
+    int rc = s->ops->get_small(s, sweep_key, &doc, NULL);
+    if (rc == -ENOENT)
+        return 0;
+    if (!rc)
+        rc = lease_decode(doc.data, doc.len, &sweep);
+    if (rc)
+        return error_prefix(rc, "%s: %s", s->url, sweep_key);
+    *out = time(NULL) - sweep.renewed < LEASE_SWEEP_DEAD_S;
+    return 0;
+}
+
+int lease_begin(struct store *s, const char *image, struct lease_handle **out)
+{
+    CLEANUP(cleanup_lease_handle) struct lease_handle *l = NULL;
+    int rc = begin(s, NULL, image, &l);
+    bool runs = false;
+    for (uint64_t begun = clock_now_ms(); !rc;) {
+        rc = sweep_runs(s, &runs);
+        if (rc || !runs)
+            break;
+        if (clock_now_ms() - begun > LEASE_SWEEP_DEAD_S * 1000)
+            return error_set(-ETIMEDOUT,
+                             "%s: a gc has been sweeping for too long; if none is running, remove the object %s",
+                             s->url, sweep_key);
+        nanosleep(&(struct timespec){.tv_nsec = SWEEP_POLL_MS * 1000000L}, NULL);
+        rc = lease_renew(l);
+    }
+    if (!rc)
+        *out = steal_ptr(&l);
+    return rc;
+}
+
+int lease_begin_sweep(struct store *s, struct lease_handle **out)
+{
+    return begin(s, sweep_key, "", out);
+}
+
+int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
+{
+    return now_ms - l->written_ms > LEASE_RENEW_MS ? lease_write(l, now_ms) : 0;
+}
+
+int lease_renew(struct lease_handle *l)
+{
+    return lease_renew_at(l, clock_now_ms());
+}
+
+void lease_end(struct lease_handle *l)
+{
+    if (!l)
+        return;
+    if (l->store->ops->remove(l->store, l->key))
+        log_warning("the lease %s stays until gc forgets it: %s", l->key, error_text());
+    free(l);
+}
+
+struct found {
+    char key[LEASE_KEY_MAX + 64];
+    int64_t mtime;
+};
+
+typedef VEC(struct found) found_list;
+
+static void found_list_release(found_list *l)
+{
+    vec_release(l);
+}
+
+static int collect(void *arg, const struct store_item *item)
+{
+    found_list *list = arg;
+    struct found f = {.mtime = item->mtime};
+    if (strlen(item->key) >= sizeof f.key)
+        return 0; /* no build writes such a key */
+    snprintf(f.key, sizeof f.key, "%s", item->key);
+    return vec_push(list, f) ? error_set(-ENOMEM, "leases: out of memory") : 0;
+}
+
+/* The last sign of life of a lease. -ENOENT: it ended meanwhile. */
+static int last_sign(struct store *s, const struct found *f, int64_t *out)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct lease lease;
+    int rc = s->ops->get_small(s, f->key, &doc, NULL);
+    if (rc && rc != -EMSGSIZE)
+        return rc;
+    *out = f->mtime;
+    if (!rc && !lease_decode(doc.data, doc.len, &lease))
+        *out = GR_MAX(f->mtime, lease.renewed);
+    return 0;
+}
+
+int lease_count_live(struct store *s, int64_t now, int64_t grace_s, bool forget_dead, uint64_t *out)
+{
+    CLEANUP(found_list_release) found_list list = {0};
+    *out = 0;
+    int rc = s->ops->list(s, "builds/", collect, &list);
+    for (size_t i = 0; i < list.len && !rc; i++) {
+        int64_t seen;
+        rc = last_sign(s, &list.items[i], &seen);
+        if (rc == -ENOENT) {
+            rc = 0;
+            continue;
+        }
+        if (rc)
+            break;
+        if (now - seen < GR_MAX(grace_s, (int64_t)LEASE_LIFE_MIN_S))
+            ++*out;
+        else if (forget_dead)
+            rc = s->ops->remove(s, list.items[i].key);
+    }
+    return rc;
+}
