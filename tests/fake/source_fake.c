@@ -142,7 +142,7 @@ static int apply_rules(struct fake_file *file, const struct source_read *r, unsi
             file->version++;
         else if (rule->action == FAKE_VANISH)
             file->gone = true;
-        else if (rule->action == FAKE_FAIL)
+        else if (rule->action == FAKE_READ_FAIL)
             rc = rule->rc;
         else
             *out_slow_ms = (unsigned)rule->rc;

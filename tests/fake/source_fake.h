@@ -11,8 +11,8 @@
 enum fake_action {
     FAKE_CHANGE, /* to the next version, before the read */
     FAKE_VANISH,
-    FAKE_FAIL, /* with `rc` */
-    FAKE_SLOW, /* `rc` milliseconds */
+    FAKE_READ_FAIL, /* with `rc` */
+    FAKE_SLOW,      /* `rc` milliseconds */
 };
 
 struct source_fake_stats {
@@ -29,7 +29,7 @@ void source_fake_file(struct source *s, const char *path, uint64_t size, unsigne
 void source_fake_version(struct source *s, const char *path, uint64_t size, unsigned seed);
 /* Any other entry; strings are copied. */
 void source_fake_entry(struct source *s, const struct source_entry *e);
-/* rc: of FAKE_FAIL, or milliseconds of FAKE_SLOW. Rules of one file fire one a read, in order. */
+/* rc: of FAKE_READ_FAIL, or milliseconds of FAKE_SLOW. Rules of one file fire one a read, in order. */
 void source_fake_rule(struct source *s, const char *path, uint64_t offset, enum fake_action action, int rc);
 /* The file changes (to the next version) or vanishes right now. */
 void source_fake_change(struct source *s, const char *path);

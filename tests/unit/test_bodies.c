@@ -243,9 +243,9 @@ static void test_bodies__the_first_error_in_order_is_told_with_its_sentence(void
         struct setup s = {.source = source_fake_new()};
         source_fake_file(s.source, "a", 10, 1);
         source_fake_file(s.source, "b", 2u * PART, 2);
-        source_fake_rule(s.source, "b", PART, FAKE_FAIL, -EACCES);
+        source_fake_rule(s.source, "b", PART, FAKE_READ_FAIL, -EACCES);
         source_fake_file(s.source, "c", 10, 3);
-        source_fake_rule(s.source, "c", 0, FAKE_FAIL, -EIO);
+        source_fake_rule(s.source, "c", 0, FAKE_READ_FAIL, -EIO);
         load(&s);
         start_with(&s, jobs, MEMORY, false);
         unsigned parts;
