@@ -1,0 +1,41 @@
+/* Block devices under a mount: kernel nbd by nbd-client, and nbdfuse with a direct-I/O loop device
+ * where the kernel has no nbd. */
+#ifndef GRANARY_ATTACH_DEVICE_H
+#define GRANARY_ATTACH_DEVICE_H
+
+#include "attach/process.h"
+
+enum { DEVICE_NAME_MAX = 32 };
+
+/* Load the module where it is missing. -ENODEV with the remedy. */
+GR_MUST_CHECK int device_nbd_available(void);
+
+/* Attach a free /dev/nbdN to an export; never one in use. out: its path. A device that could not be
+ * attached right is detached again. */
+GR_MUST_CHECK int device_nbd_attach(const char *socket, const char *export_name, unsigned connections, uint64_t size,
+                                    char out[DEVICE_NAME_MAX]);
+/* Detached already: 0. -EBUSY: something is still mounted from it. */
+GR_MUST_CHECK int device_nbd_detach(const char *device);
+
+/* nbdfuse shows the export as `file` (in a directory made here, with its own mount); output: where
+ * it writes what it has to say. Returns once the file is there. Cleans up on failure. */
+GR_MUST_CHECK int device_fuse_start(const char *socket, const char *export_name, unsigned connections, const char *file,
+                                    int output, const volatile int *cancel, struct process *out);
+/* Unmount and end nbdfuse, whatever state it is in; the directory is removed. */
+GR_MUST_CHECK int device_fuse_stop(const char *file, const struct process *nbdfuse);
+
+/* A read-only direct-I/O loop device over file. It goes by itself at the last close. *out_fd: keep
+ * it open until the device is mounted. */
+GR_MUST_CHECK int device_loop_attach(const char *file, char out[DEVICE_NAME_MAX], int *out_fd);
+/* Not standing on file (any more): 0. */
+GR_MUST_CHECK int device_loop_detach(const char *device, const char *file);
+
+/* Larger requests and readahead than a block device starts with; what the kernel refuses is left. */
+void device_tune(const char *device);
+
+/* Read [off, off+len) through the device's page cache, at most a quarter of the memory available:
+ * erofs reads its metadata in serial 4 KiB pieces otherwise. fd: of the device, which must stay open
+ * until it is mounted. */
+GR_MUST_CHECK int device_warm(int fd, const char *device, uint64_t off, uint64_t len, const volatile int *cancel);
+
+#endif

@@ -1,0 +1,89 @@
+/* One NBD connection by libnbd, in small steps, so that a dead server or an interrupt ends the wait. */
+#include "attach/export_check.h"
+
+#include <errno.h>
+#include <libnbd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/listen.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+
+enum { STEP_MS = 100 };
+
+DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
+
+static int still_wanted(const struct export_check *check)
+{
+    if (check->cancel && *check->cancel)
+        return error_set(-ECANCELED, "interrupted");
+    if (check->server && !process_alive(check->server))
+        return error_set(-EIO, "the server ended before it answered");
+    return 0;
+}
+
+static int wait_for_socket(const struct export_check *check)
+{
+    for (;;) {
+        int rc = listen_answered(check->socket);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        if (!check->server)
+            return error_set(-ECONNREFUSED, "no server listens on %s", check->socket);
+        rc = still_wanted(check);
+        if (rc)
+            return rc;
+        usleep(STEP_MS * 1000 / 4);
+    }
+}
+
+static int connected(const struct export_check *check, struct nbd_handle *h)
+{
+    if (nbd_set_export_name(h, check->name) || nbd_set_full_info(h, true) || nbd_aio_connect_unix(h, check->socket))
+        return error_set(-EIO, "cannot connect to the server: %s", nbd_get_error());
+    while (nbd_aio_is_connecting(h)) {
+        int rc = still_wanted(check);
+        if (rc)
+            return rc;
+        if (nbd_poll(h, STEP_MS) < 0)
+            break;
+    }
+    if (!nbd_aio_is_ready(h))
+        return error_set(-EIO, "the server refuses the export '%s': %s", check->name,
+                         nbd_get_error() ? nbd_get_error() : "the connection was closed");
+    return 0;
+}
+
+/* "… content-root sha256:<hex> …" */
+static int described(const char *description, struct digest *out)
+{
+    static const char key[] = "content-root sha256:";
+    const char *at = description ? strstr(description, key) : NULL;
+    if (!at || strnlen(at + sizeof key - 1, DIGEST_HEX_SIZE - 1) < DIGEST_HEX_SIZE - 1)
+        return -EINVAL;
+    return digest_parse(at + sizeof key - 1, DIGEST_HEX_SIZE - 1, out);
+}
+
+int export_check(const struct export_check *check)
+{
+    CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
+    if (!h)
+        return error_set(-ENOMEM, "out of memory");
+    int rc = wait_for_socket(check);
+    if (!rc)
+        rc = connected(check, h);
+    if (rc)
+        return rc;
+    struct digest content_root;
+    CLEANUP_FREE char *description = nbd_get_export_description(h);
+    if (described(description, &content_root))
+        return error_set(-ESTALE, "the server on %s is not one of Granary's: its export '%s' carries no content root",
+                         check->socket, check->name);
+    if (nbd_get_size(h) != (int64_t)check->size || !digest_equal(&content_root, &check->content_root))
+        return error_set(-ESTALE, "the export '%s' of the server on %s is another image than the one to be mounted",
+                         check->name, check->socket);
+    nbd_shutdown(h, 0);
+    return 0;
+}

@@ -1,0 +1,143 @@
+#include "attach/listen.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+enum { BACKLOG = 128 };
+
+static int unix_address(const char *path, struct sockaddr_un *out)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof out->sun_path)
+        return error_set(-EINVAL, "socket path %s is longer than the %zu bytes a socket's may be; choose a shorter one",
+                         path, sizeof out->sun_path - 1);
+    strcpy(out->sun_path, path);
+    return 0;
+}
+
+/* 1: yes, 0: no, -errno. */
+static int answered(const struct sockaddr_un *address)
+{
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return error_set(-errno, "cannot make a socket: %s", strerror(errno));
+    return !connect(fd, (const struct sockaddr *)address, sizeof *address);
+}
+
+int listen_answered(const char *path)
+{
+    struct sockaddr_un address;
+    int rc = unix_address(path, &address);
+    return rc ? rc : answered(&address);
+}
+
+/* Remove what a server that is gone has left at the path. */
+static int clear_path(const struct sockaddr_un *address)
+{
+    struct stat st;
+    const char *path = address->sun_path;
+    if (lstat(path, &st))
+        return errno == ENOENT ? 0 : error_set(-errno, "cannot look at %s: %s", path, strerror(errno));
+    if (!S_ISSOCK(st.st_mode))
+        return error_set(-EEXIST, "%s exists and is no socket; remove it or choose another path", path);
+    int rc = answered(address);
+    if (rc > 0)
+        return error_set(-EADDRINUSE, "another server listens on %s; stop it or choose another path", path);
+    if (!rc && unlink(path) && errno != ENOENT)
+        return error_set(-errno, "cannot remove the stale socket %s: %s", path, strerror(errno));
+    return rc;
+}
+
+int listen_unix(const char *path, int *out)
+{
+    struct sockaddr_un address;
+    int rc = unix_address(path, &address);
+    if (!rc)
+        rc = clear_path(&address);
+    if (rc)
+        return rc;
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return error_set(-errno, "cannot make a socket: %s", strerror(errno));
+    mode_t before = umask(0177);
+    bool bound = !bind(fd, (struct sockaddr *)&address, sizeof address);
+    int code = errno;
+    umask(before);
+    if (!bound)
+        return error_set(-code, "cannot bind %s: %s", path, strerror(code));
+    if (listen(fd, BACKLOG)) {
+        code = errno;
+        unlink(path);
+        return error_set(-code, "cannot listen on %s: %s", path, strerror(code));
+    }
+    *out = steal_fd(&fd);
+    return 0;
+}
+
+/* Split HOST:PORT or [HOST]:PORT. */
+static int split(const char *address, char **out_host, const char **out_port)
+{
+    const char *colon = strrchr(address, ':');
+    size_t len = colon ? (size_t)(colon - address) : 0;
+    if (!colon || !colon[1] || !len)
+        return error_set(-EINVAL, "'%s' is not HOST:PORT; write for example 127.0.0.1:10809", address);
+    bool bracketed = *address == '[' && address[len - 1] == ']';
+    *out_host = bracketed ? strndup(address + 1, len - 2) : strndup(address, len);
+    *out_port = colon + 1;
+    return *out_host ? 0 : error_set(-ENOMEM, "out of memory");
+}
+
+static int listen_info(const struct addrinfo *info, int *out)
+{
+    CLEANUP_FD int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC, info->ai_protocol);
+    int on = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+        bind(fd, info->ai_addr, info->ai_addrlen) || listen(fd, BACKLOG))
+        return -errno;
+    *out = steal_fd(&fd);
+    return 0;
+}
+
+static unsigned bound_port(int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t len = sizeof a;
+    if (getsockname(fd, (struct sockaddr *)&a, &len))
+        return 0;
+    if (a.ss_family == AF_INET6)
+        return ntohs(((struct sockaddr_in6 *)&a)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&a)->sin_port);
+}
+
+int listen_tcp(const char *address, int *out, unsigned *out_port)
+{
+    CLEANUP_FREE char *host = NULL;
+    const char *port;
+    int rc = split(address, &host, &port);
+    if (rc)
+        return rc;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
+    int gai = getaddrinfo(host, port, &hints, &list);
+    if (gai)
+        return error_set(-EINVAL, "cannot resolve %s: %s", address, gai_strerror(gai));
+    rc = -EADDRNOTAVAIL;
+    for (struct addrinfo *info = list; info && rc; info = info->ai_next)
+        rc = listen_info(info, out);
+    freeaddrinfo(list);
+    if (rc)
+        return error_set(rc, "cannot listen on %s: %s", address, strerror(-rc));
+    *out_port = bound_port(*out);
+    return 0;
+}

@@ -1,0 +1,17 @@
+/* The socket that a server listens on, held by its supervisor so that a restart loses no client. */
+#ifndef GRANARY_ATTACH_LISTEN_H
+#define GRANARY_ATTACH_LISTEN_H
+
+#include "base/compiler.h"
+
+/* Bind and listen at a unix path (mode 0600). A socket that nobody listens on any more is replaced;
+ * -EADDRINUSE: somebody does; -EEXIST: something else is there. *out: close. */
+GR_MUST_CHECK int listen_unix(const char *path, int *out);
+
+/* Bind and listen at HOST:PORT ([v6]:PORT); port 0 takes a free one. *out_port: the port. */
+GR_MUST_CHECK int listen_tcp(const char *address, int *out, unsigned *out_port);
+
+/* Whether somebody accepts connections at a unix path. */
+int listen_answered(const char *path);
+
+#endif

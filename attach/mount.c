@@ -1,0 +1,387 @@
+/* Every step records itself in the state, and the state in its file, before the next begins: undoing
+ * a failure half-way, umount, and cleaning up after a crash are one function that takes down what the
+ * state names, in reverse.
+ *
+ *   server -> export checked -> device (nbd, or nbdfuse + loop) -> tuned, warmed -> mounted
+ */
+#include "attach/mount.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach/device.h"
+#include "attach/export_check.h"
+#include "attach/listen.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/vec.h"
+
+enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 8, SERVER_END_MS = 15000, LOG_TAIL_MAX = 4 << 20 };
+
+/* ---- the mount point ---- */
+
+/* *out: absolute, without symlinks; free. */
+static int resolve_dir(const char *dir, char **out)
+{
+    *out = realpath(dir, NULL);
+    return *out ? 0 : error_set(-errno, "%s: %s", dir, strerror(errno));
+}
+
+/* 1: something is mounted there. */
+static int is_mount_point(const char *dir)
+{
+    struct statx st;
+    if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, &st))
+        return error_set(-errno, "%s: %s", dir, strerror(errno));
+    return !!(st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
+static int check_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return error_set(-errno, "%s: %s", dir, strerror(errno));
+    bool empty = true;
+    for (struct dirent *e; (e = readdir(d));)
+        empty = empty && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, "lost+found"));
+    closedir(d);
+    return empty
+               ? 0
+               : error_set(-ENOTEMPTY, "%s is not empty; what is in it would be hidden: give an empty directory", dir);
+}
+
+static int check_dir(const char *dir)
+{
+    int mounted = is_mount_point(dir);
+    if (mounted)
+        return mounted < 0 ? mounted : error_set(-EBUSY, "%s is a mount point already; umount it first", dir);
+    return check_empty(dir);
+}
+
+/* ---- the server ---- */
+
+static int own_program(char out[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    if (n < 0)
+        return error_set(-errno, "cannot find this program's own path: %s", strerror(errno));
+    out[n] = 0;
+    return 0;
+}
+
+static int open_log(const struct mount_state *s, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", s->run_dir, name);
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    return fd < 0 ? error_set(-errno, "cannot create %s: %s", path, strerror(errno)) : fd;
+}
+
+/* The last line of a log, for the sentence of a failure. */
+static void last_line(const struct mount_state *s, const char *name, char *out, size_t size)
+{
+    char path[128];
+    CLEANUP_BYTES text = BYTES_INIT(LOG_TAIL_MAX);
+    *out = 0;
+    snprintf(path, sizeof path, "%s/%s", s->run_dir, name);
+    if (io_read_file(path, &text))
+        return;
+    while (text.len && text.data[text.len - 1] == '\n')
+        text.len--;
+    size_t from = text.len;
+    while (from && text.data[from - 1] != '\n')
+        from--;
+    snprintf(out, size, "%.*s", (int)(text.len - from), (char *)text.data + from);
+}
+
+static int start_server(const struct mount_config *c, struct mount_state *s)
+{
+    char program[PATH_MAX];
+    pid_t pid;
+    int rc = own_program(program);
+    CLEANUP_FD int log = rc ? -1 : open_log(s, "serve.log");
+    if (rc || log < 0)
+        return rc ? rc : log;
+    VEC(const char *) argv = {0};
+    const char *const fixed[] = {program, "serve", c->pinned, "--socket", s->socket, "--control", s->control};
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
+        rc = vec_push(&argv, fixed[i]);
+    for (size_t i = 0; !rc && i < c->cache_count; i++)
+        if (!(rc = vec_push(&argv, "--cache")))
+            rc = vec_push(&argv, c->caches[i]);
+    if (!rc && c->endpoint && !(rc = vec_push(&argv, "--endpoint")))
+        rc = vec_push(&argv, c->endpoint);
+    if (!rc)
+        rc = vec_push(&argv, NULL);
+    struct process_spec spec = {.argv = argv.items, .output = log, .listen_fd = -1, .session = true};
+    rc = rc ? error_set(rc, "out of memory") : process_spawn(&spec, &pid);
+    vec_release(&argv);
+    if (!rc)
+        s->server = process_identify(pid);
+    return rc;
+}
+
+static int have_server(const struct mount_config *c, struct mount_state *s)
+{
+    int rc = 0;
+    if (c->socket) {
+        snprintf(s->socket, sizeof s->socket, "%s", c->socket);
+        snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, c->socket);
+        if (listen_answered(s->control) <= 0)
+            *s->control = 0;
+    } else {
+        snprintf(s->socket, sizeof s->socket, "%s/nbd.sock", s->run_dir);
+        snprintf(s->control, sizeof s->control, "%s/control.sock", s->run_dir);
+        rc = start_server(c, s);
+    }
+    if (!rc)
+        rc = state_save(s);
+    const struct export_check check = {.socket = s->socket,
+                                       .name = c->export_name,
+                                       .size = c->size,
+                                       .content_root = c->content_root,
+                                       .server = c->socket ? NULL : &s->server,
+                                       .cancel = c->cancel};
+    if (!rc)
+        rc = export_check(&check);
+    char last[256];
+    last_line(s, "serve.log", last, sizeof last);
+    if (rc == -EIO && *last)
+        return error_set(rc, "the server cannot serve %s: %s", c->image, last);
+    return rc;
+}
+
+/* ---- the device ---- */
+
+static int make_device(const struct mount_config *c, struct mount_state *s, int *out_fd)
+{
+    int rc = 0;
+    if (!c->fuse) {
+        rc = device_nbd_attach(s->socket, c->export_name, c->connections ? c->connections : NBD_CONNECTIONS, c->size,
+                               s->device);
+        if (rc)
+            *s->device = 0;
+        return rc ? rc : state_save(s);
+    }
+    CLEANUP_FD int log = open_log(s, "nbdfuse.log");
+    if (log < 0)
+        return log;
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%s/fuse/nbd", s->run_dir);
+    rc = device_fuse_start(s->socket, c->export_name, c->connections ? c->connections : FUSE_CONNECTIONS, file, log,
+                           c->cancel, &s->nbdfuse);
+    if (rc) {
+        char last[256];
+        last_line(s, "nbdfuse.log", last, sizeof last);
+        return rc == -EIO && *last ? error_set(rc, "nbdfuse: %s", last) : rc;
+    }
+    snprintf(s->fuse_file, sizeof s->fuse_file, "%s", file);
+    rc = state_save(s);
+    if (!rc)
+        rc = device_loop_attach(file, s->device, out_fd);
+    if (rc)
+        *s->device = 0;
+    return rc ? rc : state_save(s);
+}
+
+static int mount_device(const struct mount_config *c, struct mount_state *s)
+{
+    if (mount(s->device, s->dir, c->fs, MS_RDONLY | MS_NODEV | MS_NOSUID, NULL)) {
+        if (errno == ENODEV)
+            return error_set(-ENODEV, "this kernel cannot mount %s; load its module (modprobe %s)", c->fs, c->fs);
+        return error_set(-errno, "cannot mount %s on %s: %s", s->device, s->dir, strerror(errno));
+    }
+    s->mounted = true;
+    return state_save(s);
+}
+
+static int cancelled(const struct mount_config *c)
+{
+    return c->cancel && *c->cancel ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+static int build_up(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_FD int fd = -1;
+    int rc = have_server(c, s);
+    if (!rc)
+        rc = make_device(c, s, &fd);
+    if (rc)
+        return rc;
+    device_tune(s->device);
+    if (fd < 0)
+        fd = open(s->device, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", s->device, strerror(errno));
+    rc = device_warm(fd, s->device, c->metadata_offset, c->metadata_len, c->cancel);
+    if (!rc)
+        rc = cancelled(c);
+    return rc ? rc : mount_device(c, s);
+}
+
+/* ---- taking down ---- */
+
+/* Whether anything can still answer reads of the mount. */
+static bool server_answers(const struct mount_state *s)
+{
+    bool alive = s->server.pid ? process_alive(&s->server) : listen_answered(s->socket) > 0;
+    return alive && (!s->nbdfuse.pid || process_alive(&s->nbdfuse));
+}
+
+/* With nothing left behind the device its readers are stuck: end them, then the mount. */
+static int unmount_dead(struct mount_state *s)
+{
+    int rc = 0;
+    if (*s->fuse_file)
+        rc = process_end(&s->nbdfuse, 0); /* FUSE aborts: stuck reads end in EIO */
+    else if (*s->device) {
+        const char *const argv[] = {"nbd-client", "-d", s->device, NULL};
+        rc = process_run(argv, SERVER_END_MS); /* the same */
+    }
+    if (rc)
+        log_warning("%s", error_text());
+    if (umount2(s->dir, UMOUNT_NOFOLLOW) && umount2(s->dir, UMOUNT_NOFOLLOW | MNT_DETACH))
+        return error_set(-errno, "cannot umount %s: %s", s->dir, strerror(errno));
+    return 0;
+}
+
+static int unmount(struct mount_state *s)
+{
+    int rc = 0;
+    if (umount2(s->dir, UMOUNT_NOFOLLOW) && errno != EINVAL && errno != ENOENT) { /* those: not mounted any more */
+        if (errno != EBUSY)
+            return error_set(-errno, "cannot umount %s: %s", s->dir, strerror(errno));
+        if (server_answers(s))
+            return error_set(-EBUSY, "%s is in use; end what uses it ('fuser -vm %s' shows it) and try again", s->dir,
+                             s->dir);
+        rc = unmount_dead(s);
+    }
+    if (!rc)
+        s->mounted = false;
+    return rc;
+}
+
+/* Remember the first failure, go on with the rest. */
+static void keep_first(struct error *first, int rc)
+{
+    if (rc && !first->code)
+        error_take(first, rc);
+}
+
+static void remove_run_dir(const struct mount_state *s)
+{
+    static const char *const names[] = {"state.json", "serve.log", "nbdfuse.log", "nbd.sock", "control.sock", "fuse"};
+    char path[128];
+    for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", s->run_dir, names[i]);
+        (void)remove(path); /* what was never made is absent */
+    }
+    if (rmdir(s->run_dir) && errno != ENOENT)
+        log_warning("cannot remove %s: %s", s->run_dir, strerror(errno));
+}
+
+/* Everything but the mount itself. */
+static int take_down(struct mount_state *s)
+{
+    struct error first = {0};
+    if (*s->device && *s->fuse_file)
+        keep_first(&first, device_loop_detach(s->device, s->fuse_file));
+    else if (*s->device)
+        keep_first(&first, device_nbd_detach(s->device));
+    if (*s->fuse_file)
+        keep_first(&first, device_fuse_stop(s->fuse_file, &s->nbdfuse));
+    keep_first(&first, process_end(&s->server, SERVER_END_MS));
+    if (!first.code)
+        remove_run_dir(s);
+    return first.code ? error_restore(&first) : 0;
+}
+
+/* ---- front ---- */
+
+/* The directory of the state is the claim on the mount point: mkdir decides between two mounts. */
+static int claim(struct mount_state *s)
+{
+    int rc = io_mkdirs(STATE_ROOT);
+    if (rc)
+        return rc;
+    if (!mkdir(s->run_dir, 0700))
+        return 0;
+    if (errno != EEXIST)
+        return error_set(-errno, "cannot make %s: %s", s->run_dir, strerror(errno));
+    return error_set(-EBUSY,
+                     "%s is being mounted, or was left over by a mount that was killed; "
+                     "'granary umount %s' cleans up",
+                     s->dir, s->dir);
+}
+
+int mount_image(const struct mount_config *c, struct mount_state *out)
+{
+    CLEANUP_FREE char *dir = NULL;
+    *out = (struct mount_state){.digest = c->digest, .content_root = c->content_root};
+    int rc = resolve_dir(c->dir, &dir);
+    if (!rc)
+        rc = check_dir(dir);
+    if (!rc && !c->fuse)
+        rc = device_nbd_available();
+    if (rc)
+        return rc;
+    state_name(dir, out);
+    snprintf(out->image, sizeof out->image, "%s", c->image);
+    snprintf(out->method, sizeof out->method, c->fuse ? "fuse" : "nbd");
+    rc = claim(out);
+    if (rc)
+        return rc;
+    rc = state_save(out);
+    if (!rc)
+        rc = build_up(c, out);
+    if (!rc)
+        return 0;
+    struct error first;
+    error_take(&first, rc);
+    if (out->mounted)
+        rc = unmount(out);
+    rc = take_down(out);
+    if (rc)
+        log_warning("while undoing the mount: %s", error_text());
+    return error_restore(&first);
+}
+
+/* The mount point of a dead mount may not resolve any more: its name then counts as it is. */
+static int load(const char *dir, struct mount_state *out)
+{
+    CLEANUP_FREE char *resolved = realpath(dir, NULL);
+    int rc = state_load(resolved ? resolved : dir, out);
+    if (rc != -ENOENT)
+        return rc;
+    if (!resolved)
+        return error_set(-ENOENT, "%s: no such directory", dir);
+    if (is_mount_point(resolved) > 0)
+        return error_set(-ENOENT, "%s was not mounted by granary; use umount %s", dir, dir);
+    return error_set(-ENOENT, "nothing is mounted on %s", dir);
+}
+
+int mount_find(const char *dir, struct mount_state *out)
+{
+    return load(dir, out);
+}
+
+int mount_remove(const char *dir)
+{
+    struct mount_state s;
+    int rc = load(dir, &s);
+    if (!rc)
+        rc = unmount(&s);
+    if (!rc)
+        rc = state_save(&s);
+    return rc ? rc : take_down(&s);
+}

@@ -1,0 +1,36 @@
+/* An image as a directory: server, block device and mount, made together and taken down together. */
+#ifndef GRANARY_ATTACH_MOUNT_H
+#define GRANARY_ATTACH_MOUNT_H
+
+#include "attach/state.h"
+
+struct mount_config {
+    const char *dir;    /* an empty directory */
+    const char *image;  /* the reference as given, for people */
+    const char *pinned; /* the same image by digest: what the server is started with */
+    const char *export_name;
+    const char *fs; /* "erofs" */
+    struct digest digest, content_root;
+    uint64_t size, metadata_offset, metadata_len;
+
+    const char *socket;        /* of a running server to join; NULL: start one */
+    const char *const *caches; /* DIR:SIZE, for the server started; may be none */
+    size_t cache_count;
+    const char *endpoint;       /* the same; may be NULL */
+    bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
+    unsigned connections;       /* 0: 4, with fuse 8 */
+    const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */
+};
+
+/* Mount read-only, nodev, nosuid. On failure everything made is undone. *out: what was made. */
+GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
+
+/* Take down what mount_image made: mount, device, nbdfuse, the server it started, the state. What is
+ * gone already is passed over; a dead server does not make it hang. -ENOENT: not mounted by
+ * mount_image; -EBUSY: in use, nothing was touched. */
+GR_MUST_CHECK int mount_remove(const char *dir);
+
+/* The state of a mount point. -ENOENT as above. */
+GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);
+
+#endif

@@ -1,0 +1,215 @@
+#include "attach/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+
+enum { FIRST_PASSED_FD = 3, KILL_WAIT_MS = 5000, EXEC_FAILED = 127 };
+
+/* ---- in the child, between fork and exec ---- */
+
+static void reset_signals(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    for (int i = 1; i < NSIG; i++)
+        signal(i, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Everything the caller has open is close-on-exec but what is placed here. */
+static void place_descriptors(const struct process_spec *spec)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup2(null, STDIN_FILENO);
+    dup2(spec->output >= 0 ? spec->output : null, STDOUT_FILENO);
+    dup2(spec->output >= 0 ? spec->output : null, STDERR_FILENO);
+    if (spec->listen_fd == FIRST_PASSED_FD)
+        fcntl(FIRST_PASSED_FD, F_SETFD, 0);
+    else if (spec->listen_fd >= 0)
+        dup2(spec->listen_fd, FIRST_PASSED_FD);
+}
+
+static void announce_socket(void)
+{
+    char pid[32];
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    setenv("LISTEN_PID", pid, 1);
+    setenv("LISTEN_FDS", "1", 1);
+}
+
+/* report: close-on-exec pipe; carries errno when exec fails. */
+static void child(const struct process_spec *spec, pid_t parent, int report)
+{
+    if (spec->session)
+        setsid();
+    if (spec->dies_with_parent) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) /* it died before prctl */
+            _exit(EXEC_FAILED);
+    }
+    reset_signals();
+    unsetenv("LISTEN_PID");
+    unsetenv("LISTEN_FDS");
+    unsetenv("NOTIFY_SOCKET"); /* READY is ours to say */
+    /* the pipe must not lie where a descriptor is placed */
+    int moved = fcntl(report, F_DUPFD_CLOEXEC, FIRST_PASSED_FD + 1);
+    place_descriptors(spec);
+    if (spec->listen_fd >= 0)
+        announce_socket();
+    execvp(spec->argv[0], (char *const *)spec->argv);
+    int code = errno;
+    if (write(moved, &code, sizeof code) < 0)
+        _exit(EXEC_FAILED);
+    _exit(EXEC_FAILED);
+}
+
+int process_spawn(const struct process_spec *spec, pid_t *out)
+{
+    int ends[2], code = 0;
+    if (pipe2(ends, O_CLOEXEC))
+        return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
+    pid_t parent = getpid(), pid = fork();
+    if (!pid)
+        child(spec, parent, ends[1]);
+    close(ends[1]);
+    CLEANUP_FD int report = ends[0];
+    if (pid < 0)
+        return error_set(-errno, "cannot start %s: %s", spec->argv[0], strerror(errno));
+    if (io_read_full(report, &code, sizeof code) == sizeof code) {
+        waitpid(pid, NULL, 0);
+        if (code == ENOENT)
+            return error_set(-ENOENT, "%s is not installed (not found in PATH)", spec->argv[0]);
+        return error_set(-code, "cannot run %s: %s", spec->argv[0], strerror(code));
+    }
+    *out = pid;
+    return 0;
+}
+
+/* Read what the program says until it closes its output; keep the last line. */
+static int drain(int fd, uint64_t deadline_ms, char *last, size_t size)
+{
+    size_t len = 0;
+    bool ended = false; /* a whole line stands in last: the next byte begins a new one */
+    for (;;) {
+        uint64_t now = clock_now_ms();
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (now >= deadline_ms || poll(&p, 1, (int)(deadline_ms - now)) == 0)
+            return -ETIMEDOUT;
+        char block[512];
+        ssize_t n = read(fd, block, sizeof block);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return 0;
+        for (ssize_t i = 0; i < n; i++) {
+            if (block[i] == '\n' || block[i] == '\r') {
+                ended = true;
+                continue;
+            }
+            if (ended)
+                len = 0;
+            ended = false;
+            if (len + 1 < size)
+                last[len++] = block[i];
+            last[len] = 0;
+        }
+    }
+}
+
+int process_run(const char *const *argv, uint64_t timeout_ms)
+{
+    int ends[2], status = 0;
+    char last[256] = "";
+    pid_t pid;
+    if (pipe2(ends, O_CLOEXEC))
+        return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
+    CLEANUP_FD int from = ends[0];
+    struct process_spec spec = {.argv = argv, .output = ends[1], .listen_fd = -1};
+    int rc = process_spawn(&spec, &pid);
+    close(ends[1]);
+    if (rc)
+        return rc;
+    rc = drain(from, clock_now_ms() + timeout_ms, last, sizeof last);
+    if (rc)
+        kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (rc)
+        return error_set(rc, "%s did not end within %llu s", argv[0], (unsigned long long)timeout_ms / 1000);
+    if (!WIFEXITED(status) || WEXITSTATUS(status))
+        return error_set(-EIO, "%s failed: %s", argv[0], *last ? last : "it says nothing");
+    return 0;
+}
+
+struct process process_identify(pid_t pid)
+{
+    struct process p = {0};
+    char path[64], state = 0;
+    uint64_t started = 0;
+    CLEANUP_BYTES text = BYTES_INIT(4096);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (pid <= 0 || io_read_file(path, &text) || !bytes_string(&text))
+        return p;
+    /* the name in parentheses may hold anything: fields count from its end */
+    const char *after = strrchr((char *)text.data, ')');
+    if (after &&
+        sscanf(after + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu", &state,
+               &started) == 2 &&
+        state != 'Z' && state != 'X')
+        p = (struct process){.pid = pid, .started = started};
+    return p;
+}
+
+bool process_alive(const struct process *p)
+{
+    struct process now = process_identify(p->pid);
+    return p->pid > 0 && now.pid == p->pid && now.started == p->started;
+}
+
+/* Wait for the end of what pidfd names. */
+static bool ended_within(int pidfd, uint64_t ms)
+{
+    uint64_t deadline = clock_now_ms() + ms;
+    for (;;) {
+        uint64_t now = clock_now_ms();
+        struct pollfd p = {.fd = pidfd, .events = POLLIN};
+        int n = poll(&p, 1, now < deadline ? (int)(deadline - now) : 0);
+        if (n > 0)
+            return true;
+        if (!n || errno != EINTR)
+            return false;
+    }
+}
+
+int process_end(const struct process *p, uint64_t grace_ms)
+{
+    if (!p->pid)
+        return 0;
+    CLEANUP_FD int pidfd = pidfd_open(p->pid, 0);
+    if (pidfd < 0 || !process_alive(p)) {
+        waitpid(p->pid, NULL, WNOHANG);
+        return 0;
+    }
+    pidfd_send_signal(pidfd, SIGTERM, NULL, 0);
+    if (!ended_within(pidfd, grace_ms)) {
+        pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+        if (!ended_within(pidfd, KILL_WAIT_MS))
+            return error_set(-ETIMEDOUT, "process %d does not end, not even by SIGKILL", (int)p->pid);
+    }
+    waitpid(p->pid, NULL, WNOHANG); /* when it is our child */
+    return 0;
+}

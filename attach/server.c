@@ -1,0 +1,352 @@
+/* One loop over a signalfd, nbdkit's output and a clock.
+ *
+ *   down --(start)--> starting --(control socket answers)--> up
+ *   starting, up --(it dies)--> down, to start again after a pause that doubles
+ *   any --(SIGTERM, SIGINT)--> ending --(it dies)--> done; a second signal, or END_MS, kills it
+ *
+ * The listening socket is opened once and passed on by systemd's protocol at every start: clients
+ * that connect while nbdkit is down wait in the backlog. nbdkit dies with the supervisor (SIGKILL: an
+ * orderly end would wait for idle connections, while the next supervisor wants the cache's lock).
+ */
+#include "attach/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attach/listen.h"
+#include "attach/notify.h"
+#include "attach/process.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/vec.h"
+
+enum {
+    GIVE_UP_AFTER = 5,     /* deaths in a row, each */
+    AT_ONCE_MS = 5000,     /* within this of the start */
+    PAUSE_MIN_MS = 100,    /* before a new start, doubling */
+    PAUSE_MAX_MS = 5000,   /* up to this */
+    READY_EVERY_MS = 50,   /* how often the control socket is tried */
+    END_MS = 10000,        /* an orderly end may take so long */
+    LOG_FILE_MAX = 1 << 20 /* a log file that reached this starts afresh */
+};
+
+struct server {
+    const struct server_config *config;
+    char *plugin;
+    VEC(char *) argv;
+    int listen_fd, signal_fd, output; /* output: nbdkit's, read end; -1: none */
+    char where[PATH_MAX];
+    pid_t child; /* 0: down */
+    uint64_t started_ms, start_at_ms, kill_at_ms;
+    unsigned deaths;
+    bool ready, announced, ending;
+    char line[512]; /* of nbdkit's output, the one being received */
+    size_t line_len;
+    char last[512]; /* the one before */
+};
+
+/* ---- the plugin ---- */
+
+static int beside_program(const char *relative, char **out)
+{
+    char program[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n < 0)
+        return error_set(-errno, "cannot find this program's own path: %s", strerror(errno));
+    program[n] = 0;
+    char *slash = strrchr(program, '/');
+    if (slash)
+        *slash = 0;
+    if (asprintf(out, "%s/%s", program, relative) >= 0)
+        return 0;
+    *out = NULL;
+    return error_set(-ENOMEM, "out of memory");
+}
+
+int server_find_plugin(char **out)
+{
+    static const char *const places[] = {
+        "../plugin/nbdkit-granary-plugin.so", /* a build tree */
+        GRANARY_PLUGIN_FROM_BIN "/nbdkit-granary-plugin.so",
+    };
+    const char *chosen = getenv("GRANARY_PLUGIN");
+    for (size_t i = 0; (!chosen || !*chosen) && i < GR_ARRAY_SIZE(places); i++) {
+        CLEANUP_FREE char *path = NULL;
+        int rc = beside_program(places[i], &path);
+        if (rc)
+            return rc;
+        if (!access(path, R_OK)) {
+            *out = steal_ptr(&path);
+            return 0;
+        }
+    }
+    *out = strdup(chosen && *chosen ? chosen : "granary");
+    return *out ? 0 : error_set(-ENOMEM, "out of memory");
+}
+
+/* ---- nbdkit's command line ---- */
+
+static int add_word(struct server *s, const char *format, const char *word)
+{
+    char *text = NULL;
+    if (asprintf(&text, format, word) < 0)
+        return error_set(-ENOMEM, "out of memory");
+    int rc = vec_push(&s->argv, text);
+    if (rc)
+        free(text);
+    return rc ? error_set(rc, "out of memory") : 0;
+}
+
+static int build_argv(struct server *s)
+{
+    const struct server_config *c = s->config;
+    char threads[32];
+    snprintf(threads, sizeof threads, "%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
+    const char *const fixed[] = {"nbdkit", "-f", "-r", "-t", threads, s->plugin};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
+        rc = add_word(s, "%s", fixed[i]);
+    for (size_t i = 0; !rc && i < c->image_count; i++)
+        rc = add_word(s, "image=%s", c->images[i]);
+    for (size_t i = 0; !rc && i < c->cache_count; i++)
+        rc = add_word(s, "cache=%s", c->caches[i]);
+    if (!rc)
+        rc = add_word(s, "control=%s", c->control);
+    if (!rc && c->endpoint)
+        rc = add_word(s, "endpoint=%s", c->endpoint);
+    if (!rc && vec_push(&s->argv, NULL))
+        rc = error_set(-ENOMEM, "out of memory");
+    return rc;
+}
+
+/* ---- nbdkit's output: passed on, its last line remembered ---- */
+
+static void end_line(struct server *s)
+{
+    struct stat st;
+    s->line[s->line_len] = 0;
+    if (s->line_len)
+        memcpy(s->last, s->line, s->line_len + 1);
+    if (!fstat(STDERR_FILENO, &st) && S_ISREG(st.st_mode) && st.st_size > LOG_FILE_MAX && ftruncate(STDERR_FILENO, 0))
+        log_warning("cannot shorten the log: %s", strerror(errno));
+    fprintf(stderr, "%s\n", s->line);
+    s->line_len = 0;
+}
+
+/* 1: took some, 0: nothing is there now, -1: the output has ended. */
+static int take_output(struct server *s)
+{
+    char block[4096];
+    ssize_t n = read(s->output, block, sizeof block);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
+    for (ssize_t i = 0; i < n; i++) {
+        if (block[i] == '\n' || s->line_len + 1 == sizeof s->line)
+            end_line(s);
+        if (block[i] != '\n')
+            s->line[s->line_len++] = block[i];
+    }
+    return n > 0 ? 1 : -1;
+}
+
+static void drain_output(struct server *s)
+{
+    while (s->output >= 0 && take_output(s) > 0)
+        ;
+    if (s->line_len)
+        end_line(s);
+    if (s->output >= 0)
+        close(steal_fd(&s->output));
+}
+
+/* ---- states ---- */
+
+static int start(struct server *s)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC))
+        return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    struct process_spec spec = {.argv = (const char *const *)s->argv.items,
+                                .output = ends[1],
+                                .listen_fd = s->listen_fd,
+                                .dies_with_parent = true};
+    int rc = process_spawn(&spec, &s->child);
+    close(ends[1]);
+    s->output = ends[0];
+    s->started_ms = clock_now_ms();
+    s->ready = false;
+    *s->last = 0;
+    return rc;
+}
+
+static void check_ready(struct server *s)
+{
+    if (s->ready || s->ending || listen_answered(s->config->control) <= 0)
+        return;
+    s->ready = true;
+    if (s->announced)
+        log_info("the server is up again");
+    else if (s->config->ready)
+        s->config->ready(s->config->arg, s->where);
+    s->announced = true;
+    notify("READY=1");
+}
+
+/* nbdkit is gone: 0 to go on, else what ends the supervisor. */
+static int died(struct server *s, int status)
+{
+    uint64_t lived = clock_now_ms() - s->started_ms;
+    char how[64];
+    drain_output(s);
+    s->child = 0;
+    if (s->ending)
+        return 0;
+    s->deaths = lived < AT_ONCE_MS ? s->deaths + 1 : 1;
+    if (WIFSIGNALED(status))
+        snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
+    else
+        snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
+    if (lived < AT_ONCE_MS && s->deaths >= GIVE_UP_AFTER)
+        return error_set(-EIO, "nbdkit %s at once, %u times in a row; its last words: %s", how, s->deaths,
+                         *s->last ? s->last : "none");
+    uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << (s->deaths - 1), (uint64_t)PAUSE_MAX_MS);
+    s->start_at_ms = clock_now_ms() + pause;
+    log_warning("nbdkit %s; starting it again in %llu ms", how, (unsigned long long)pause);
+    return 0;
+}
+
+static void begin_end(struct server *s)
+{
+    if (s->child)
+        kill(s->child, s->ending ? SIGKILL : SIGTERM);
+    if (!s->ending)
+        notify("STOPPING=1");
+    s->ending = true;
+    s->kill_at_ms = clock_now_ms() + END_MS;
+}
+
+static int take_signals(struct server *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->signal_fd, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            begin_end(s);
+    int status;
+    if (!s->child || waitpid(s->child, &status, WNOHANG) != s->child)
+        return 0;
+    return died(s, status);
+}
+
+/* Milliseconds until something is due; -1: nothing is. */
+static int next_due(const struct server *s)
+{
+    uint64_t now = clock_now_ms(), due;
+    if (s->ending)
+        due = s->kill_at_ms;
+    else if (!s->child)
+        due = s->start_at_ms;
+    else if (!s->ready)
+        due = now + READY_EVERY_MS;
+    else
+        return -1;
+    return due > now ? (int)(due - now) : 0;
+}
+
+static int step(struct server *s)
+{
+    if (!s->child && clock_now_ms() >= s->start_at_ms) {
+        int rc = start(s);
+        if (rc)
+            return rc;
+    }
+    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN}, {.fd = s->output, .events = POLLIN}};
+    if (poll(fds, GR_ARRAY_SIZE(fds), next_due(s)) < 0 && errno != EINTR)
+        return error_set(-errno, "poll: %s", strerror(errno));
+    if (fds[1].revents && take_output(s) < 0)
+        close(steal_fd(&s->output)); /* its exit follows by SIGCHLD */
+    int rc = take_signals(s);
+    if (s->child && s->ending && clock_now_ms() >= s->kill_at_ms)
+        kill(s->child, SIGKILL);
+    if (!rc && s->child)
+        check_ready(s);
+    return rc;
+}
+
+static int open_socket(struct server *s)
+{
+    const struct server_config *c = s->config;
+    if (c->socket) {
+        snprintf(s->where, sizeof s->where, "%s", c->socket);
+        return listen_unix(c->socket, &s->listen_fd);
+    }
+    unsigned port = 0;
+    int rc = listen_tcp(c->listen, &s->listen_fd, &port);
+    if (!rc)
+        snprintf(s->where, sizeof s->where, "%.*s:%u", (int)(strrchr(c->listen, ':') - c->listen), c->listen, port);
+    return rc;
+}
+
+static int prepare(struct server *s)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->signal_fd < 0)
+        return error_set(-errno, "signalfd: %s", strerror(errno));
+    int rc = server_find_plugin(&s->plugin);
+    if (!rc)
+        rc = build_argv(s);
+    if (!rc && listen_answered(s->config->control) > 0)
+        rc = error_set(-EADDRINUSE, "another server's control socket is %s; stop it or give --control",
+                       s->config->control);
+    return rc ? rc : open_socket(s);
+}
+
+static void release(struct server *s)
+{
+    if (s->child) {
+        kill(s->child, SIGKILL);
+        waitpid(s->child, NULL, 0);
+    }
+    drain_output(s);
+    if (s->listen_fd >= 0) {
+        close(s->listen_fd);
+        if (s->config->socket)
+            unlink(s->config->socket);
+        unlink(s->config->control); /* nbdkit's own, where it was killed */
+    }
+    if (s->signal_fd >= 0)
+        close(s->signal_fd);
+    for (size_t i = 0; i < s->argv.len; i++)
+        free(s->argv.items[i]);
+    vec_release(&s->argv);
+    free(s->plugin);
+}
+
+int server_run(const struct server_config *config)
+{
+    struct server s = {.config = config, .listen_fd = -1, .signal_fd = -1, .output = -1};
+    int rc = prepare(&s);
+    while (!rc && (!s.ending || s.child))
+        rc = step(&s);
+    release(&s);
+    return rc;
+}

@@ -1,0 +1,36 @@
+/* A supervised server: nbdkit with the granary plugin, on a socket that the supervisor holds. */
+#ifndef GRANARY_ATTACH_SERVER_H
+#define GRANARY_ATTACH_SERVER_H
+
+#include <stddef.h>
+
+#include "base/compiler.h"
+
+enum { SERVER_THREADS = 256 }; /* a read that waits for a store holds one thread of nbdkit */
+
+struct server_config {
+    const char *const *images; /* by digest: a restart must not resolve a tag again */
+    size_t image_count;
+    const char *const *caches; /* DIR:SIZE */
+    size_t cache_count;
+    const char *socket;  /* unix path, or NULL: */
+    const char *listen;  /* HOST:PORT */
+    const char *control; /* unix path of the control socket */
+    const char *endpoint;
+    unsigned threads; /* 0: SERVER_THREADS */
+    /* Called when the server answers for the first time; where: the unix path or HOST:PORT it
+     * listens on. */
+    void (*ready)(void *arg, const char *where);
+    void *arg;
+};
+
+/* Serve until SIGTERM or SIGINT (0), restarting nbdkit when it dies. Gives up when it dies at once
+ * five times in a row (-EIO, with its last words). Removes its sockets. Blocks those signals and
+ * SIGCHLD in the calling thread; call it from a process's only thread. */
+GR_MUST_CHECK int server_run(const struct server_config *config);
+
+/* The plugin nbdkit is to load: GRANARY_PLUGIN, else beside this program in a build or install
+ * tree, else "granary" by name. *out: free. */
+GR_MUST_CHECK int server_find_plugin(char **out);
+
+#endif

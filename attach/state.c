@@ -1,0 +1,133 @@
+#include "attach/state.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+
+enum { STATE_FILE_MAX = 64 << 10 };
+
+DEFINE_CLEANUP(json, json_t *, json_decref)
+
+/* The fields that are text, by table: saved and loaded alike. */
+#define TEXT(field) #field, offsetof(struct mount_state, field), sizeof(((struct mount_state *)NULL)->field)
+static const struct {
+    const char *name;
+    size_t offset, size;
+} texts[] = {{TEXT(dir)},     {TEXT(image)},  {TEXT(method)},   {TEXT(socket)},
+             {TEXT(control)}, {TEXT(device)}, {TEXT(fuse_file)}};
+
+void state_name(const char *dir, struct mount_state *out)
+{
+    char hex[DIGEST_HEX_SIZE];
+    struct digest d = digest_of(dir, strlen(dir));
+    snprintf(out->id, sizeof out->id, "%.16s", digest_hex(&d, hex));
+    snprintf(out->run_dir, sizeof out->run_dir, "%s/%s", STATE_ROOT, out->id);
+    snprintf(out->dir, sizeof out->dir, "%s", dir);
+}
+
+/* A path is bytes, JSON is UTF-8: each byte travels as the character of its number. */
+static json_t *text_to_json(const char *text)
+{
+    CLEANUP_BYTES out = BYTES_INIT(2 * PATH_MAX);
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        char pair[2] = {(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))};
+        if (c < 0x80 ? bytes_append(&out, &c, 1) : bytes_append(&out, pair, 2))
+            return NULL;
+    }
+    return json_stringn((const char *)out.data, out.len);
+}
+
+static bool text_from_json(const json_t *value, char *out, size_t size)
+{
+    const unsigned char *p = (const unsigned char *)json_string_value(value);
+    size_t len = 0;
+    if (!p)
+        return false;
+    for (; *p && len + 1 < size; p++)
+        if (*p < 0x80)
+            out[len++] = (char)*p;
+        else if ((*p & 0xfc) == 0xc0 && p[1])
+            out[len++] = (char)((*p & 3) << 6 | (p[1] & 0x3f)), p++;
+        else
+            return false;
+    out[len] = 0;
+    return !*p;
+}
+
+static json_t *process_to_json(const struct process *p)
+{
+    return json_pack("{s:I,s:I}", "pid", (json_int_t)p->pid, "started", (json_int_t)p->started);
+}
+
+static bool process_from_json(const json_t *value, struct process *out)
+{
+    json_int_t pid, started;
+    if (json_unpack((json_t *)value, "{s:I,s:I}", "pid", &pid, "started", &started) || pid < 0 || started < 0)
+        return false;
+    *out = (struct process){.pid = (pid_t)pid, .started = (uint64_t)started};
+    return true;
+}
+
+static void path_of(const struct mount_state *s, char out[96])
+{
+    snprintf(out, 96, "%s/state.json", s->run_dir);
+}
+
+int state_save(const struct mount_state *s)
+{
+    char digest[DIGEST_HEX_SIZE], content_root[DIGEST_HEX_SIZE], path[96];
+    CLEANUP(cleanup_json)
+    json_t *root =
+        json_pack("{s:i,s:s,s:s,s:o,s:o,s:b}", "version", 1, "digest", digest_hex(&s->digest, digest), "content_root",
+                  digest_hex(&s->content_root, content_root), "server", process_to_json(&s->server), "nbdfuse",
+                  process_to_json(&s->nbdfuse), "mounted", s->mounted);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(texts); i++)
+        json_object_set_new(root, texts[i].name, text_to_json((const char *)s + texts[i].offset));
+    CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    if (!text)
+        return error_set(-ENOMEM, "out of memory while saving the mount's state");
+    path_of(s, path);
+    return io_write_file_atomic(path, text, strlen(text), false);
+}
+
+static bool decode(const json_t *root, struct mount_state *out)
+{
+    const char *digest, *content_root;
+    const json_t *server, *nbdfuse;
+    int version, mounted;
+    if (json_unpack((json_t *)root, "{s:i,s:s,s:s,s:o,s:o,s:b}", "version", &version, "digest", &digest, "content_root",
+                    &content_root, "server", &server, "nbdfuse", &nbdfuse, "mounted", &mounted) ||
+        version != 1 || digest_parse(digest, strlen(digest), &out->digest) ||
+        digest_parse(content_root, strlen(content_root), &out->content_root) ||
+        !process_from_json(server, &out->server) || !process_from_json(nbdfuse, &out->nbdfuse))
+        return false;
+    out->mounted = mounted;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(texts); i++)
+        if (!text_from_json(json_object_get(root, texts[i].name), (char *)out + texts[i].offset, texts[i].size))
+            return false;
+    return true;
+}
+
+int state_load(const char *dir, struct mount_state *out)
+{
+    char path[96];
+    CLEANUP_BYTES text = BYTES_INIT(STATE_FILE_MAX);
+    *out = (struct mount_state){.id = ""};
+    state_name(dir, out);
+    path_of(out, path);
+    int rc = io_read_file(path, &text);
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
+    if (!root || !decode(root, out) || strcmp(out->dir, dir))
+        return error_set(-EBADMSG, "%s is damaged; unmount %s by hand and remove the directory %s", path, dir,
+                         out->run_dir);
+    return 0;
+}

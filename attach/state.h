@@ -1,0 +1,39 @@
+/* What a mount consists of, kept in /run/granary/<id>/state.json so that umount, status and a later
+ * repair know it. The id is made from the mount point, so that one path has one state.
+ */
+#ifndef GRANARY_ATTACH_STATE_H
+#define GRANARY_ATTACH_STATE_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "attach/process.h"
+#include "base/digest.h"
+
+#define STATE_ROOT "/run/granary"
+enum { STATE_ID_MAX = 17, STATE_REF_MAX = 1400 };
+
+struct mount_state {
+    char id[STATE_ID_MAX];
+    char run_dir[64];          /* STATE_ROOT/<id> */
+    char dir[PATH_MAX];        /* mount point */
+    char image[STATE_REF_MAX]; /* the reference as it was given */
+    struct digest digest, content_root;
+    char method[8];           /* "nbd" or "fuse" */
+    char socket[PATH_MAX];    /* of the server */
+    char control[PATH_MAX];   /* its control socket; empty: unknown */
+    char device[32];          /* "/dev/nbd0", "/dev/loop0"; empty: none yet */
+    char fuse_file[PATH_MAX]; /* what the loop device stands on; empty: none */
+    struct process server;    /* the supervisor; pid 0: not ours */
+    struct process nbdfuse;   /* pid 0: none */
+    bool mounted;
+};
+
+/* The id and run_dir of a mount point (absolute, without symlinks). */
+void state_name(const char *dir, struct mount_state *out);
+/* Write s->run_dir/state.json; the directory exists. */
+GR_MUST_CHECK int state_save(const struct mount_state *s);
+/* By mount point. -ENOENT: none; -EBADMSG: the file is damaged. */
+GR_MUST_CHECK int state_load(const char *dir, struct mount_state *out);
+
+#endif
