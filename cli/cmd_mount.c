@@ -1,0 +1,129 @@
+/* granary mount IMAGE DIR, granary umount DIR */
+#include <string.h>
+
+#include "attach/mount.h"
+#include "base/error.h"
+#include "cli/interrupt.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/pin.h"
+#include "cli/print.h"
+#include "cli/verbs.h"
+
+struct mount_values {
+    struct option_list caches;
+    const char *socket, *endpoint;
+    uint64_t connections;
+    bool fuse, json;
+};
+
+#define AT(field) offsetof(struct mount_values, field), 0, 0
+
+static const struct option_row rows[] = {
+    {OPTION_LIST, 0, "cache", "DIR:SIZE", AT(caches),
+     "keep chunks in DIR, at most SIZE bytes; may be repeated (default: nothing is kept)"},
+    {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "nbdfuse and a loop device, for kernels without nbd"},
+    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
+    {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
+     "connections to the server (default 4; with --fuse 8)"},
+    ENDPOINT_ROW(struct mount_values),
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
+    {0},
+};
+
+static json_t *state_json(const struct mount_state *s)
+{
+    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:I}", "dir", print_json_name(s->dir, strlen(s->dir)),
+                     "image", print_json_name(s->image, strlen(s->image)), "digest", print_json_digest(&s->digest),
+                     "content_root", print_json_digest(&s->content_root), "method", s->method, "device", s->device,
+                     "socket", print_json_name(s->socket, strlen(s->socket)), "control",
+                     print_json_name(s->control, strlen(s->control)), "server_pid", (json_int_t)s->server.pid,
+                     "nbdfuse_pid", (json_int_t)s->nbdfuse.pid);
+}
+
+static int attach(const struct mount_values *v, const struct invocation *inv, const struct open_image *image)
+{
+    struct pin pin;
+    struct mount_state state;
+    const struct manifest *m = &image->manifest;
+    pin_set(inv->operands[0], &image->ref, &image->digest, &pin);
+    const struct mount_config config = {.dir = inv->operands[1],
+                                        .image = inv->operands[0],
+                                        .pinned = pin.text,
+                                        .export_name = image->ref.name,
+                                        .fs = manifest_fs_name(m->fs),
+                                        .digest = image->digest,
+                                        .content_root = m->content_root,
+                                        .size = m->size,
+                                        .metadata_offset = m->metadata_offset,
+                                        .metadata_len = m->metadata_len,
+                                        .socket = v->socket,
+                                        .caches = v->caches.items,
+                                        .cache_count = v->caches.count,
+                                        .endpoint = v->endpoint,
+                                        .fuse = v->fuse,
+                                        .connections = (unsigned)v->connections,
+                                        .cancel = interrupt_watch()};
+    int rc = mount_image(&config, &state);
+    if (rc)
+        return rc;
+    if (v->json)
+        return print_json(state_json(&state));
+    printf("%s is mounted on %s (%s)\n", inv->operands[0], state.dir, state.device);
+    return 0;
+}
+
+static int run_mount(const struct invocation *inv)
+{
+    const struct mount_values *v = inv->values;
+    if (v->socket && v->caches.count) {
+        (void)error_set(0, "--cache is the server's: with --socket the running server has its own");
+        return CLI_USAGE;
+    }
+    CLEANUP_OPEN_IMAGE image;
+    int rc = open_image(inv->operands[0], v->endpoint, &image);
+    return rc ? rc : attach(v, inv, &image);
+}
+
+const struct verb verb_mount = {
+    .name = "mount",
+    .operands = "IMAGE DIR",
+    .min_operands = 2,
+    .max_operands = 2,
+    .summary = "Serve an image and mount it on a directory, read-only",
+    .details = "Starts a server of its own (or joins one by --socket), attaches a block device to it and mounts that\n"
+               "ro,nodev,nosuid. 'granary umount DIR' takes everything down again.",
+    .options = rows,
+    .values_size = sizeof(struct mount_values),
+    .run = run_mount,
+};
+
+struct umount_values {
+    bool json;
+};
+
+static const struct option_row umount_rows[] = {
+    {OPTION_FLAG, 0, "json", NULL, offsetof(struct umount_values, json), 0, 0, "print one JSON object"},
+    {0},
+};
+
+static int run_umount(const struct invocation *inv)
+{
+    const struct umount_values *v = inv->values;
+    const char *dir = inv->operands[0];
+    int rc = mount_remove(dir);
+    if (rc || !v->json)
+        return rc;
+    return print_json(json_pack("{s:o,s:b}", "dir", print_json_name(dir, strlen(dir)), "unmounted", 1));
+}
+
+const struct verb verb_umount = {
+    .name = "umount",
+    .operands = "DIR",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "Take down what 'granary mount' made: mount, device, server",
+    .options = umount_rows,
+    .values_size = sizeof(struct umount_values),
+    .run = run_umount,
+};

@@ -1,0 +1,114 @@
+/* granary serve IMAGE...: resolves the tags once, then supervises a server of the digests. */
+#include <errno.h>
+#include <string.h>
+
+#include "attach/server.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/vec.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/pin.h"
+#include "cli/verbs.h"
+
+struct serve_values {
+    struct option_list caches;
+    const char *socket, *listen, *control, *endpoint;
+    uint64_t threads;
+};
+
+#define AT(field) offsetof(struct serve_values, field), 0, 0
+
+static const struct serve_values defaults = {.threads = SERVER_THREADS};
+
+static const struct option_row rows[] = {
+    {OPTION_LIST, 0, "cache", "DIR:SIZE", AT(caches), "keep chunks in DIR, at most SIZE bytes; may be repeated"},
+    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
+    {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
+    {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
+    {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
+     "threads a connection; a read that waits for the store holds one (default 256)"},
+    ENDPOINT_ROW(struct serve_values),
+    {0},
+};
+
+struct serving {
+    struct pin *pins;
+    size_t count;
+    bool tcp;
+};
+
+static void on_ready(void *arg, const char *where)
+{
+    const struct serving *s = arg;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->tcp)
+            printf("serving %s at nbd://%s/%s\n", s->pins[i].given, where, s->pins[i].ref.name);
+        else
+            printf("serving %s at nbd+unix:///%s?socket=%s\n", s->pins[i].given, s->pins[i].ref.name, where);
+    fflush(stdout);
+}
+
+/* Sockets without a path of the user's live in PIN_RUN_DIR. */
+static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[PIN_PATH_MAX])
+{
+    c->socket = v->socket ? v->socket : v->listen ? NULL : PIN_SOCKET;
+    c->listen = v->listen;
+    snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : PIN_SOCKET);
+    c->control = v->control ? v->control : control;
+    return v->socket ? 0 : io_mkdirs(PIN_RUN_DIR);
+}
+
+static int serve(const struct serve_values *v, struct pin *pins, size_t count)
+{
+    char control[PIN_PATH_MAX];
+    struct serving serving = {.pins = pins, .count = count, .tcp = v->listen};
+    struct server_config config = {.caches = v->caches.items,
+                                   .cache_count = v->caches.count,
+                                   .endpoint = v->endpoint,
+                                   .threads = (unsigned)v->threads,
+                                   .ready = on_ready,
+                                   .arg = &serving};
+    VEC(const char *) images = {0};
+    int rc = choose_sockets(v, &config, control);
+    for (size_t i = 0; !rc && i < count; i++)
+        if (vec_push(&images, pins[i].text))
+            rc = error_set(-ENOMEM, "out of memory");
+    config.images = images.items;
+    config.image_count = images.len;
+    if (!rc)
+        rc = server_run(&config);
+    vec_release(&images);
+    return rc;
+}
+
+static int run(const struct invocation *inv)
+{
+    const struct serve_values *v = inv->values;
+    if (v->socket && v->listen) {
+        (void)error_set(0, "--socket and --listen exclude each other");
+        return CLI_USAGE;
+    }
+    struct pin *pins = calloc(inv->operand_count, sizeof *pins);
+    int rc = pins ? 0 : error_set(-ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        rc = pin_resolve(inv->operands[i], v->endpoint, &pins[i]);
+    if (!rc)
+        rc = serve(v, pins, inv->operand_count);
+    free(pins);
+    return rc;
+}
+
+const struct verb verb_serve = {
+    .name = "serve",
+    .operands = "IMAGE...",
+    .min_operands = 1,
+    .max_operands = 1024,
+    .summary = "Serve images over NBD until a signal ends it",
+    .details = "Supervises nbdkit with the granary plugin: holds the listening socket and starts nbdkit again when it\n"
+               "dies. Each image is an export of its own name. Tags are resolved once, here.",
+    .options = rows,
+    .values_size = sizeof(struct serve_values),
+    .defaults = &defaults,
+    .run = run,
+};
