@@ -145,7 +145,8 @@ static int emit(struct listing *l, int dir, const char *name, const struct stat 
         return rc == -ENOENT ? 0 : failed(l, "read the attributes of", rc);
     e.xattrs = l->xattrs.data;
     e.xattrs_len = l->xattrs.len;
-    return l->visit(l->arg, &e);
+    rc = l->visit(l->arg, &e);
+    return rc == -EINVAL ? error_prefix(rc, "source: %s", l->s->base.url) : rc;
 }
 
 static int list_entry(struct listing *l, int dir, size_t dir_len, const char *name)

@@ -124,6 +124,8 @@ static int list_visit(void *arg, const struct s3_object *o)
         e.validator_len = strlen(o->etag);
     }
     int rc = l->visit(l->arg, &e);
+    if (rc == -EINVAL)
+        (void)error_prefix(rc, "source: %s", l->s->url);
     l->visit_failed = rc != 0;
     l->progress = true;
     l->seen++;

@@ -21,7 +21,7 @@ enum { COMPONENT_MAX = 255, TARGET_MAX = 4095, WARNINGS_MAX = 20 };
 GR_MUST_CHECK static int skip(struct tree *t, const char *path, size_t len, const char *why)
 {
     if (!t->options.skip_bad_names)
-        return error_set(-EINVAL, "source: %s: '%.*s'; rename it, or leave such names out with --skip-bad-names", why,
+        return error_set(-EINVAL, "%s: '%.*s'; rename it, or leave such names out with --skip-bad-names", why,
                          (int)GR_MIN(len, 300u), path);
     t->stats.names_skipped++;
     if (t->warnings++ < WARNINGS_MAX)
@@ -103,7 +103,7 @@ static int filter_xattrs(struct tree *t, const struct source_entry *e, struct by
         struct xattr x = {.start = p, .name = (const char *)p + 6, .name_len = room < 6 ? 0 : le16_get(p)};
         x.len = room < 6 ? 0 : 6 + x.name_len + le32_get(p + 2);
         if (room < 6 || x.len > room)
-            return error_set(-EINVAL, "source: the attributes of '%.*s' are malformed", (int)e->path_len, e->path);
+            return error_set(-EINVAL, "the attributes of '%.*s' are malformed", (int)e->path_len, e->path);
         p += x.len;
         if (vec_push(&list, x))
             return tree_out_of_memory();
