@@ -158,27 +158,41 @@ static void copy_value(char *out, size_t size, const char *value, size_t len)
     out[len] = 0;
 }
 
+/* Take a number and, unless it is 0, the byte behind it; NULL: they are not there. */
+static const char *scan_number(const char *p, char behind, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(p, &end, 10);
+    if (*p < '0' || *p > '9' || errno || *out > INT64_MAX || (behind && *end != behind))
+        return NULL;
+    return end + (behind != 0);
+}
+
+/* A range and a total, or * for either */
 static void take_content_range(struct transfer *t, const char *value)
 {
-    unsigned long long first, last, total;
-    int n = sscanf(value, "bytes %llu-%llu/%llu", &first, &last, &total);
-    if (n == 3 && total <= INT64_MAX)
-        t->resp->range_total = (int64_t)total;
-    if (n >= 2 && first <= last && last < UINT64_MAX) {
-        t->range_first = first;
-        t->range_last = last;
-        t->has_range = true;
-    } else if (sscanf(value, "bytes */%llu", &total) == 1 && total <= INT64_MAX) {
-        t->resp->range_total = (int64_t)total;
+    uint64_t first, last, total;
+    if (strncmp(value, "bytes ", 6))
+        return;
+    const char *p = value + 6;
+    if (*p == '*') {
+        p += p[1] == '/' ? 2 : 1;
+    } else {
+        p = scan_number(p, '-', &first);
+        p = p ? scan_number(p, '/', &last) : NULL;
+        t->has_range = p && first <= last;
+        t->range_first = p ? first : 0;
+        t->range_last = p ? last : 0;
     }
+    if (p && scan_number(p, 0, &total))
+        t->resp->range_total = (int64_t)total;
 }
 
 static int64_t number(const char *value)
 {
-    char *end;
-    errno = 0;
-    long long n = strtoll(value, &end, 10);
-    return end == value || errno || n < 0 ? -1 : n;
+    uint64_t n;
+    return scan_number(value, 0, &n) ? (int64_t)n : -1;
 }
 
 static void begin_answer(struct transfer *t, const char *line)
