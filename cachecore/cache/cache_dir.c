@@ -21,6 +21,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -81,10 +82,22 @@ static int lock_dir(struct cache_dir *d)
 
 /* ---- opening ---- */
 
+/* Asked before reserving: fallocate would take all there is before it fails. */
+static bool fits(int fd, uint64_t size)
+{
+    struct stat file;
+    struct statvfs fs;
+    if (fstat(fd, &file) || fstatvfs(fd, &fs))
+        return true; /* fallocate will tell */
+    uint64_t held = (uint64_t)file.st_blocks * 512;
+    return held >= size || size - held <= (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
 /* Reserve exactly size bytes. Blocks that hold data already keep it. */
 static int reserve(const struct cache_dir *d, int fd, const char *name, uint64_t size)
 {
-    if (ftruncate(fd, (off_t)size) == 0 && fallocate(fd, 0, 0, (off_t)size) == 0)
+    errno = ENOSPC;
+    if (fits(fd, size) && ftruncate(fd, (off_t)size) == 0 && fallocate(fd, 0, 0, (off_t)size) == 0)
         return 0;
     int rc = -errno;
     if (ftruncate(fd, 0))

@@ -1,0 +1,526 @@
+/* The cache when all goes well: hits, fills, restarts, eviction, its budget, its bounds. Faults: test_cache_faults.c.
+ */
+#include "unit/cache_world.h"
+
+#include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#define K 1024u
+static const uint32_t mixed_lens[] = {128 * K, 64 * K, 300 * K, 5000, 1, 32 * K, 4096, 100 * K + 7, 1024 * K};
+#define MIXED mixed_lens, GR_ARRAY_SIZE(mixed_lens)
+static const uint32_t even_lens[] = {128 * K};
+#define EVEN even_lens, 1
+
+static void test_cache__what_was_read_once_is_a_hit(void **state)
+{
+    struct world w;
+    world_init(&w, 45, MIXED, 64 << 20);
+    world_open(&w);
+    world_expect_all(&w);
+    assert_int_equal(count_of(&w, "misses_total"), 45);
+    wait_for(&w, "fills_total", 45);
+    store_fake_set_dead(w.fake, -EIO);
+    world_expect_all(&w);
+    assert_int_equal(count_of(&w, "hits_total"), 45);
+    assert_int_equal(count_of(&w, "entries"), 45);
+    assert_int_equal(count_of(&w, "fills_dropped_total"), 0);
+    assert_true(count_of(&w, "uring_reads_total") + count_of(&w, "pread_reads_total") >= 45);
+    world_check(&w);
+    world_release(&w);
+}
+
+static void test_cache__any_part_at_any_alignment_is_right(void **state)
+{
+    struct world w;
+    uint64_t seed = 5;
+    CLEANUP_FREE uint8_t *dst = aligned_alloc(4096, 4 << 20);
+    world_init(&w, 27, MIXED, 64 << 20);
+    world_open(&w);
+    world_warm(&w);
+    for (int i = 0; i < 3000; i++) {
+        unsigned chunk = world_random(&seed) % w.count;
+        uint32_t whole = w.refs[chunk].plain_len, off = world_random(&seed) % whole;
+        if (i % 3 == 0)
+            off &= ~(32 * K - 1);
+        uint32_t len = 1 + world_random(&seed) % (whole - off);
+        if (i % 5 == 0)
+            len = whole - off;
+        uint8_t *at = dst + (i % 2 ? world_random(&seed) % 4096 : 0);
+        at[len] = 0xAB; /* nothing is written behind it */
+        struct cache_piece p = world_piece(&w, chunk, off, len, at);
+        assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), 0);
+        assert_true(memcmp(at, w.plain[chunk] + off, len) == 0);
+        assert_int_equal(at[len], 0xAB);
+    }
+    assert_int_equal(count_of(&w, "hits_total"), 3000);
+    world_release(&w);
+}
+
+static void test_cache__one_call_mixes_hits_and_misses_over_many_chunks(void **state)
+{
+    enum { N = 150 }; /* more than a window */
+    struct world w;
+    struct cache_piece pieces[N];
+    CLEANUP_FREE uint8_t *dst = malloc(N * 128 * K);
+    world_init(&w, N, EVEN, 64 << 20);
+    world_open(&w);
+    for (unsigned i = 0; i < N; i += 3)
+        world_expect(&w, i);
+    wait_for(&w, "fills_total", N / 3);
+    for (unsigned i = 0; i < N; i++)
+        pieces[i] = world_piece(&w, i, 100, 100 * K, dst + (size_t)i * 128 * K);
+    assert_int_equal(cache_read(w.cache, pieces, N, NULL, 0, LANE_DEMAND), 0);
+    for (unsigned i = 0; i < N; i++)
+        assert_true(memcmp(pieces[i].dst, w.plain[i] + 100, 100 * K) == 0);
+    assert_int_equal(count_of(&w, "hits_total"), N / 3);
+    world_release(&w);
+}
+
+static void test_cache__neighbours_of_a_miss_come_in_the_same_get(void **state)
+{
+    struct world w;
+    CLEANUP_FREE uint8_t *dst = malloc(128 * K);
+    world_init(&w, 8, EVEN, 64 << 20);
+    world_open(&w);
+    struct cache_piece p = world_piece(&w, 0, 0, 128 * K, dst), ahead[7];
+    for (unsigned i = 1; i < 8; i++)
+        ahead[i - 1] = world_piece(&w, i, 0, 0, NULL);
+    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, LANE_DEMAND), 0);
+    wait_for(&w, "fills_total", 8);
+    assert_int_equal(gets(&w), 1);
+    world_expect_all(&w);
+    assert_int_equal(gets(&w), 1);
+    assert_true(cache_has(w.cache, &w.refs[7].digest));
+    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, LANE_DEMAND), 0); /* a hit asks for no neighbour */
+    assert_int_equal(gets(&w), 1);
+    world_release(&w);
+}
+
+static void *read_chunk_zero(void *arg)
+{
+    world_expect(arg, 0);
+    return NULL;
+}
+
+static void test_cache__many_readers_of_one_cold_chunk_make_one_get(void **state)
+{
+    enum { READERS = 32 };
+    struct world w;
+    pthread_t threads[READERS];
+    world_init(&w, 1, EVEN, 32 << 20);
+    world_open(&w);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_chunk_zero, &w), 0);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(gets(&w), 1);
+    world_release(&w);
+}
+
+static void test_cache__survives_close_and_open(void **state)
+{
+    struct world w;
+    world_init(&w, 45, MIXED, 64 << 20);
+    world_open(&w);
+    world_warm(&w);
+    world_close(&w);
+    store_fake_set_dead(w.fake, -EIO);
+    world_open(&w);
+    assert_int_equal(count_of(&w, "entries"), 45);
+    world_expect_all(&w);
+    world_check(&w);
+    world_release(&w);
+}
+
+static void test_cache__survives_a_process_that_ends_without_farewell(void **state)
+{
+    struct world w;
+    world_init(&w, 45, MIXED, 64 << 20);
+    world_in_child(world_open(&w); world_warm(&w));
+    store_fake_set_dead(w.fake, -EIO);
+    world_open(&w);
+    assert_int_equal(count_of(&w, "entries"), 45);
+    world_expect_all(&w);
+    world_release(&w);
+}
+
+static void test_cache__many_lives_with_eviction_stay_right(void **state)
+{
+    struct world w;
+    world_init(&w, 300, MIXED, 24 << 20); /* does not fit */
+    for (int life = 0; life < 4; life++) {
+        world_in_child({
+            world_open(&w);
+            uint64_t seed = 77 + life;
+            for (int i = 0; i < 300; i++)
+                world_expect(&w, world_random(&seed) % w.count);
+        });
+        world_open(&w);
+        world_check(&w);
+        assert_true(count_of(&w, "entries") > 0);
+        world_expect_all(&w);
+        assert_int_equal(count_of(&w, "crc_errors_total"), 0);
+        world_close(&w);
+    }
+    world_release(&w);
+}
+
+static void test_cache__another_size_starts_empty(void **state)
+{
+    struct world w;
+    world_init(&w, 10, EVEN, 64 << 20);
+    world_open(&w);
+    world_warm(&w);
+    world_close(&w);
+    w.config.dirs[0].size = 48 << 20;
+    world_open(&w);
+    assert_int_equal(count_of(&w, "entries"), 0);
+    world_expect_all(&w);
+    world_release(&w);
+}
+
+static void test_cache__too_small_or_too_large_is_refused(void **state)
+{
+    struct world w;
+    world_init(&w, 1, EVEN, 1 << 20);
+    assert_int_equal(cache_open(&w.config, &w.cache), -EINVAL);
+    assert_non_null(strstr(error_text(), "at least 16 MiB"));
+    w.config.dirs[0].size = UINT64_C(100) << 40;
+    assert_int_equal(cache_open(&w.config, &w.cache), -ENOSPC);
+    assert_non_null(strstr(error_text(), w.dir));
+    w.config.dirs[0].size = 16 << 20;
+    world_open(&w);
+    world_warm(&w);
+    world_expect(&w, 0);
+    world_release(&w);
+}
+
+static void test_cache__second_opener_is_told_the_pid_of_the_first(void **state)
+{
+    struct world w;
+    char pid[32];
+    world_init(&w, 1, EVEN, 32 << 20);
+    world_open(&w);
+    struct cache *second = NULL;
+    assert_int_equal(cache_open(&w.config, &second), -EBUSY);
+    snprintf(pid, sizeof pid, "process %ld;", (long)getpid());
+    assert_non_null(strstr(error_text(), pid));
+    world_close(&w);
+    world_in_child(world_open(&w)); /* the dead do not hold it */
+    world_open(&w);
+    world_release(&w);
+}
+
+static void test_cache__without_directories_everything_is_fetched(void **state)
+{
+    struct world w;
+    world_init(&w, 9, MIXED, 0);
+    world_open(&w);
+    world_expect_all(&w);
+    world_expect_all(&w);
+    assert_true(gets(&w) >= 9);
+    assert_int_equal(count_of(&w, "hits_total"), 0);
+    struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);
+    assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EIO);
+    assert_non_null(strstr(error_text(), "no cache directory"));
+    assert_false(cache_has(w.cache, &w.refs[0].digest));
+    world_release(&w);
+}
+
+static void test_cache__fills_beyond_their_memory_are_dropped_but_never_when_warming(void **state)
+{
+    struct world w;
+    world_init(&w, 20, EVEN, 64 << 20);
+    w.config.fill_memory = 256 * K;
+    world_open(&w);
+    pthread_mutex_lock(&w.cache->fill.lock);
+    w.cache->fill.queued_bytes = 256 * K; /* as if the disk were behind */
+    pthread_mutex_unlock(&w.cache->fill.lock);
+    world_expect_all(&w);
+    wait_for(&w, "fills_dropped_total", 20);
+    assert_int_equal(count_of(&w, "entries"), 0);
+    world_warm(&w);
+    assert_int_equal(count_of(&w, "entries"), 20);
+    assert_int_equal(count_of(&w, "fills_dropped_total"), 20);
+    pthread_mutex_lock(&w.cache->fill.lock);
+    w.cache->fill.queued_bytes = 0;
+    pthread_mutex_unlock(&w.cache->fill.lock);
+    world_release(&w);
+}
+
+static void *warm_all(void *arg)
+{
+    world_warm(arg);
+    return NULL;
+}
+
+static void test_cache__many_warm_callers_at_once_keep_everything(void **state)
+{
+    enum { CALLERS = 12 };
+    struct world w;
+    pthread_t threads[CALLERS];
+    world_init(&w, 90, MIXED, 64 << 20);
+    w.config.fill_memory = 1024 * K;
+    world_open(&w);
+    for (int i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, warm_all, &w), 0);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(count_of(&w, "entries"), 90);
+    assert_int_equal(count_of(&w, "fills_total"), 90); /* each written once */
+    store_fake_set_dead(w.fake, -EIO);
+    world_expect_all(&w);
+    world_release(&w);
+}
+
+static void read_at_random(struct world *w, int rounds)
+{
+    uint64_t seed = 0x9E3779B97F4A7C15u * (1 + atomic_fetch_add(&w->readers, 1));
+    CLEANUP_FREE uint8_t *dst = malloc(8 * 1024 * K);
+    for (int i = 0; i < rounds; i++) {
+        struct cache_piece pieces[8];
+        unsigned n = 1 + world_random(&seed) % 8;
+        for (unsigned k = 0; k < n; k++) {
+            unsigned chunk = world_random(&seed) % w->count;
+            uint32_t off = world_random(&seed) % w->refs[chunk].plain_len;
+            uint32_t len = 1 + world_random(&seed) % (w->refs[chunk].plain_len - off);
+            pieces[k] = world_piece(w, chunk, off, len, dst + (size_t)k * 1024 * K);
+        }
+        assert_int_equal(cache_read(w->cache, pieces, n, NULL, 0, LANE_DEMAND), 0);
+        for (unsigned k = 0; k < n; k++) {
+            const struct digest *d = &pieces[k].ref.digest;
+            unsigned chunk = 0;
+            while (!digest_equal(&w->refs[chunk].digest, d))
+                chunk++;
+            assert_true(memcmp(pieces[k].dst, w->plain[chunk] + pieces[k].offset, pieces[k].len) == 0);
+        }
+    }
+}
+
+static void *read_much(void *arg)
+{
+    read_at_random(arg, 60);
+    return NULL;
+}
+
+static void run_readers(struct world *w, int readers, void *(*body)(void *))
+{
+    pthread_t threads[128];
+    for (int i = 0; i < readers; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, body, w), 0);
+    for (int i = 0; i < readers; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void test_cache__sixteen_readers_of_more_than_fits_read_right(void **state)
+{
+    struct world w;
+    world_init(&w, 270, MIXED, 20 << 20);
+    world_open(&w);
+    run_readers(&w, 16, read_much);
+    assert_true(count_of(&w, "evictions_total") > 10);
+    assert_true(count_of(&w, "hits_total") > 10);
+    assert_int_equal(count_of(&w, "crc_errors_total"), 0);
+    assert_int_equal(count_of(&w, "read_errors_total"), 0);
+    world_check(&w);
+    world_release(&w);
+}
+
+static uint64_t disk_usage(const char *path)
+{
+    struct stat s;
+    assert_int_equal(stat(path, &s), 0);
+    uint64_t sum = (uint64_t)s.st_blocks * 512;
+    DIR *d = opendir(path);
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_name[0] != '.') {
+            assert_int_equal(fstatat(dirfd(d), e->d_name, &s, 0), 0);
+            sum += (uint64_t)s.st_blocks * 512;
+        }
+    closedir(d);
+    return sum;
+}
+
+static void *sample_usage(void *arg)
+{
+    struct world *w = arg;
+    uint64_t peak = 0;
+    while (count_of(w, "misses_total") < 900) {
+        uint64_t now = disk_usage(w->dir);
+        peak = GR_MAX(peak, now);
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    }
+    assert_true(peak <= w->config.dirs[0].size);
+    assert_true(peak > w->config.dirs[0].size * 9 / 10); /* it did look, and space is reserved, not sparse */
+    return NULL;
+}
+
+static void *read_on(void *arg)
+{
+    struct world *w = arg;
+    while (count_of(w, "misses_total") < 900)
+        read_at_random(w, 4);
+    return NULL;
+}
+
+static void test_cache__its_budget_holds_at_every_moment(void **state)
+{
+    struct world w;
+    pthread_t sampler;
+    world_init(&w, 270, MIXED, 40 << 20);
+    world_open(&w);
+    assert_int_equal(pthread_create(&sampler, NULL, sample_usage, &w), 0);
+    run_readers(&w, 4, read_on);
+    pthread_join(sampler, NULL);
+    world_release(&w);
+}
+
+static void test_cache__two_directories_share_the_load(void **state)
+{
+    struct world w;
+    char second[80];
+    world_init(&w, 200, EVEN, 24 << 20);
+    snprintf(second, sizeof second, "%s/second", w.dir);
+    w.config.dirs[w.config.dir_count].path = second;
+    w.config.dirs[w.config.dir_count++].size = 24 << 20;
+    world_open(&w);
+    world_warm(&w);
+    world_close(&w);
+    store_fake_set_dead(w.fake, -EIO);
+    world_open(&w);
+    world_expect_all(&w);
+    uint64_t used = 0;
+    for (unsigned i = 0; i < 2; i++)
+        assert_true(w.cache->space.dirs[i].unbound.len <= w.cache->space.dirs[i].geometry.slab_count / 2);
+    used = count_of(&w, "used_bytes");
+    assert_int_equal(used, 200 * 128 * K);
+    world_close(&w);
+    for (int i = 0; i < 3; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", second, (const char *[]){"lock", "data", "records"}[i]);
+        unlink(path);
+    }
+    rmdir(second);
+    world_release(&w);
+}
+
+static void *read_once_and_meet(void *arg)
+{
+    struct world *w = arg;
+    for (unsigned i = 0; i < 4; i++)
+        world_expect(w, i);
+    return NULL;
+}
+
+struct meeting {
+    struct world *w;
+    pthread_barrier_t all_here, go_home;
+};
+
+static void *read_and_stay(void *arg)
+{
+    struct meeting *m = arg;
+    read_once_and_meet(m->w);
+    pthread_barrier_wait(&m->all_here);
+    pthread_barrier_wait(&m->go_home);
+    return NULL;
+}
+
+static void test_cache__rings_are_bounded_and_end_with_their_threads(void **state)
+{
+    enum { READERS = 80 };
+    struct world w;
+    struct meeting m = {.w = &w};
+    pthread_t threads[READERS];
+    world_init(&w, 4, EVEN, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    pthread_barrier_init(&m.all_here, NULL, READERS + 1);
+    pthread_barrier_init(&m.go_home, NULL, READERS + 1);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_and_stay, &m), 0);
+    pthread_barrier_wait(&m.all_here);
+    uint64_t rings = count_of(&w, "rings"), preads = count_of(&w, "pread_reads_total");
+    assert_true(rings <= RINGS_MAX);
+    assert_true(preads >= READERS - RINGS_MAX);
+    pthread_barrier_wait(&m.go_home);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(count_of(&w, "rings"), 0);
+    pthread_barrier_destroy(&m.all_here);
+    pthread_barrier_destroy(&m.go_home);
+    world_release(&w);
+}
+
+static void test_cache__reads_by_pread_where_there_is_no_ring(void **state)
+{
+    struct world w;
+    world_init(&w, 45, MIXED, 64 << 20);
+    world_open_with(&w, true);
+    world_warm(&w);
+    store_fake_set_dead(w.fake, -EIO);
+    world_expect_all(&w);
+    run_readers(&w, 4, read_much);
+    assert_int_equal(count_of(&w, "uring_reads_total"), 0);
+    assert_true(count_of(&w, "pread_reads_total") >= 45);
+    world_release(&w);
+}
+
+static void refuse_io_uring(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = GR_ARRAY_SIZE(rules), .filter = rules};
+    assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+static void test_cache__reads_by_pread_where_the_container_forbids_io_uring(void **state)
+{
+    struct world w;
+    world_init(&w, 45, MIXED, 64 << 20);
+    world_in_child({
+        refuse_io_uring();
+        world_open(&w);
+        world_warm(&w);
+        store_fake_set_dead(w.fake, -EIO);
+        world_expect_all(&w);
+        assert_int_equal(count_of(&w, "rings"), 0);
+        assert_int_equal(count_of(&w, "uring_reads_total"), 0);
+    });
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cache__what_was_read_once_is_a_hit),
+        cmocka_unit_test(test_cache__any_part_at_any_alignment_is_right),
+        cmocka_unit_test(test_cache__one_call_mixes_hits_and_misses_over_many_chunks),
+        cmocka_unit_test(test_cache__neighbours_of_a_miss_come_in_the_same_get),
+        cmocka_unit_test(test_cache__many_readers_of_one_cold_chunk_make_one_get),
+        cmocka_unit_test(test_cache__survives_close_and_open),
+        cmocka_unit_test(test_cache__survives_a_process_that_ends_without_farewell),
+        cmocka_unit_test(test_cache__many_lives_with_eviction_stay_right),
+        cmocka_unit_test(test_cache__another_size_starts_empty),
+        cmocka_unit_test(test_cache__too_small_or_too_large_is_refused),
+        cmocka_unit_test(test_cache__second_opener_is_told_the_pid_of_the_first),
+        cmocka_unit_test(test_cache__without_directories_everything_is_fetched),
+        cmocka_unit_test(test_cache__fills_beyond_their_memory_are_dropped_but_never_when_warming),
+        cmocka_unit_test(test_cache__many_warm_callers_at_once_keep_everything),
+        cmocka_unit_test(test_cache__sixteen_readers_of_more_than_fits_read_right),
+        cmocka_unit_test(test_cache__its_budget_holds_at_every_moment),
+        cmocka_unit_test(test_cache__two_directories_share_the_load),
+        cmocka_unit_test(test_cache__rings_are_bounded_and_end_with_their_threads),
+        cmocka_unit_test(test_cache__reads_by_pread_where_there_is_no_ring),
+        cmocka_unit_test(test_cache__reads_by_pread_where_the_container_forbids_io_uring),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
