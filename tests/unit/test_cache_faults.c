@@ -1,0 +1,343 @@
+/* The cache when its disk lies, refuses or is damaged: every read is right, and what happened is counted. */
+#include "unit/cache_world.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/io.h"
+
+#define K 1024u
+static const uint32_t mixed_lens[] = {128 * K, 64 * K, 300 * K, 5000, 1, 32 * K, 4096, 100 * K + 7};
+#define MIXED mixed_lens, GR_ARRAY_SIZE(mixed_lens)
+static const uint32_t even_lens[] = {128 * K};
+#define EVEN even_lens, 1
+
+/* Where a chunk lies in the data file. */
+static uint64_t data_offset(struct world *w, unsigned chunk)
+{
+    struct space_slot slot;
+    SCOPED_LOCK(&w->cache->lock);
+    uint32_t id = space_find(&w->cache->space, &w->refs[chunk].digest);
+    assert_int_not_equal(id, SPACE_NONE);
+    space_pin(&w->cache->space, id, &slot);
+    space_unpin(slot.pins);
+    return cache_place_data_offset(&w->cache->dirs[0]->geometry, &slot.place);
+}
+
+static void flip(int fd, uint64_t off, uint8_t bits)
+{
+    uint8_t byte;
+    assert_int_equal(io_pread_full(fd, &byte, 1, off), 1);
+    byte ^= bits;
+    assert_int_equal(io_pwrite_full(fd, &byte, 1, off), 0);
+    assert_int_equal(fdatasync(fd), 0); /* the cache reads past the page cache */
+}
+
+static void test_cache_faults__any_flipped_byte_is_fetched_again_and_healed(void **state)
+{
+    struct world w;
+    uint64_t seed = 3;
+    const uint32_t len = 100 * K + 7;
+    world_init(&w, 1, &len, 1, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    int fd = world_open_file(&w, "data");
+    for (unsigned i = 0; i < 60; i++) {
+        uint32_t at = i == 0 ? 0 : i == 1 ? len - 1 : world_random(&seed) % len;
+        flip(fd, data_offset(&w, 0) + at, (uint8_t)(1 << i % 8));
+        world_expect(&w, 0);
+        assert_int_equal(count_of(&w, "crc_errors_total"), i + 1);
+        wait_for(&w, "entries", 1);
+        world_expect(&w, 0); /* healed: a hit */
+        assert_int_equal(gets(&w), 2 + i);
+    }
+    assert_int_equal(count_of(&w, "hits_total"), 60);
+    close(fd);
+    world_check(&w);
+    world_release(&w);
+}
+
+static void test_cache_faults__only_the_blocks_a_read_needs_must_hold(void **state)
+{
+    struct world w;
+    uint8_t dst[4096];
+    world_init(&w, 1, EVEN, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    int fd = world_open_file(&w, "data");
+    flip(fd, data_offset(&w, 0) + CACHE_BLOCK + 5, 1);
+    struct cache_piece good = world_piece(&w, 0, CACHE_BLOCK - 4096, 4096, dst);
+    struct cache_piece bad = world_piece(&w, 0, 2 * CACHE_BLOCK - 4096, 4096, dst);
+    assert_int_equal(cache_read(w.cache, &good, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(count_of(&w, "crc_errors_total"), 0);
+    assert_int_equal(cache_read(w.cache, &bad, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(count_of(&w, "crc_errors_total"), 1);
+    assert_memory_equal(dst, w.plain[0] + 2 * CACHE_BLOCK - 4096, 4096);
+    close(fd);
+    world_release(&w);
+}
+
+static void test_cache_faults__a_bad_hit_with_the_store_down_is_the_stores_error(void **state)
+{
+    struct world w;
+    uint8_t dst[4096];
+    world_init(&w, 1, EVEN, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    int fd = world_open_file(&w, "data");
+    flip(fd, data_offset(&w, 0), 1);
+    store_fake_set_dead(w.fake, -EACCES);
+    struct cache_piece p = world_piece(&w, 0, 0, 4096, dst);
+    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), -EACCES);
+    assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EACCES);
+    store_fake_set_dead(w.fake, 0);
+    world_expect(&w, 0);
+    close(fd);
+    world_release(&w);
+}
+
+static void test_cache_faults__slots_swapped_behind_its_back_are_seen(void **state)
+{
+    struct world w;
+    world_init(&w, 2, EVEN, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    int fd = world_open_file(&w, "data");
+    assert_int_equal(io_pwrite_full(fd, w.plain[1], 128 * K, data_offset(&w, 0)), 0);
+    assert_int_equal(io_pwrite_full(fd, w.plain[0], 128 * K, data_offset(&w, 1)), 0);
+    assert_int_equal(fdatasync(fd), 0);
+    world_expect_all(&w);
+    assert_int_equal(count_of(&w, "crc_errors_total"), 2);
+    close(fd);
+    world_release(&w);
+}
+
+static void test_cache_faults__a_data_file_cut_under_the_server_is_misses(void **state)
+{
+    struct world w;
+    world_init(&w, 24, MIXED, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    int fd = world_open_file(&w, "data");
+    assert_int_equal(ftruncate(fd, 0), 0);
+    world_expect_all(&w);
+    /* What is filled meanwhile makes the file longer, with holes where other chunks were. */
+    assert_int_equal(count_of(&w, "read_errors_total") + count_of(&w, "crc_errors_total"), 24);
+    assert_true(count_of(&w, "read_errors_total") > 0);
+    world_check(&w);
+    close(fd);
+    world_close(&w);
+    world_open(&w); /* found cut at the next start: whatever was written since stays claimed, whatever not is not */
+    world_expect_all(&w);
+    world_release(&w);
+}
+
+enum damage { CUT, ZEROED, GARBAGE, LONGER, SPRINKLED, GONE, DAMAGES };
+
+static void damage_file(struct world *w, const char *name, enum damage damage, uint64_t seed)
+{
+    struct stat s;
+    uint8_t junk[4096];
+    int fd = world_open_file(w, name);
+    assert_int_equal(fstat(fd, &s), 0);
+    uint64_t size = (uint64_t)s.st_size;
+    for (size_t i = 0; i < sizeof junk; i++)
+        junk[i] = damage == ZEROED ? 0 : (uint8_t)world_random(&seed);
+    if (damage == CUT || damage == LONGER)
+        assert_int_equal(ftruncate(fd, (off_t)(damage == CUT ? size / 2 + 100 : size + 1)), 0);
+    for (uint64_t off = 0; (damage == ZEROED || damage == GARBAGE) && off + 4096 <= size; off += 4096)
+        assert_int_equal(io_pwrite_full(fd, junk, 4096, off), 0);
+    for (int i = 0; damage == SPRINKLED && i < 2000; i++)
+        assert_int_equal(io_pwrite_full(fd, junk, 1 + i % 40, 4096 + world_random(&seed) % (size - 8192)), 0);
+    if (damage == GONE) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", w->dir, name);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(fdatasync(fd), 0);
+    close(fd);
+}
+
+static void try_damage(const char *name, enum damage damage)
+{
+    struct world w;
+    world_init(&w, 64, MIXED, 20 << 20);
+    world_open(&w);
+    world_warm(&w);
+    world_close(&w);
+    damage_file(&w, name, damage, 11 + damage);
+    world_open(&w);
+    world_check(&w);
+    world_expect_all(&w);
+    world_warm(&w);
+    world_expect_all(&w);
+    world_check(&w);
+    world_release(&w);
+}
+
+static void test_cache_faults__any_damage_to_the_records_is_misses(void **state)
+{
+    for (enum damage d = 0; d < DAMAGES; d++)
+        try_damage("records", d);
+}
+
+static void test_cache_faults__any_damage_to_the_data_is_misses(void **state)
+{
+    for (enum damage d = 0; d < DAMAGES; d++)
+        try_damage("data", d);
+}
+
+static void test_cache_faults__a_record_older_than_its_data_is_a_miss(void **state)
+{
+    struct world w;
+    world_init(&w, 120, EVEN, 16 << 20); /* 96 slots */
+    world_open(&w);
+    for (unsigned i = 0; i < 90; i++)
+        world_expect(&w, i);
+    wait_for(&w, "fills_total", 90);
+    struct stat s;
+    int fd = world_open_file(&w, "records");
+    assert_int_equal(fstat(fd, &s), 0);
+    CLEANUP_FREE uint8_t *before = malloc((size_t)s.st_size);
+    assert_int_equal(io_pread_full(fd, before, (size_t)s.st_size, 0), s.st_size);
+    for (unsigned i = 0; i < 120; i++)
+        world_expect(&w, i);
+    world_warm(&w);
+    assert_true(count_of(&w, "evictions_total") >= 24);
+    world_close(&w);
+    /* Power was lost: the records' writes never reached the disk, the data's did. */
+    assert_int_equal(io_pwrite_full(fd, before, (size_t)s.st_size, 0), 0);
+    close(fd);
+    world_open(&w);
+    world_expect_all(&w);
+    assert_true(count_of(&w, "crc_errors_total") > 0);
+    world_release(&w);
+}
+
+/* Writes beyond `bytes` of a file fail from now on (EFBIG), as a full or broken disk's would. */
+static void limit_writes(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void test_cache_faults__a_disk_that_takes_no_writes_costs_only_hits(void **state)
+{
+    struct world w;
+    world_init(&w, 24, MIXED, 32 << 20);
+    world_in_child({
+        world_open(&w);
+        limit_writes(4096);
+        world_expect_all(&w);
+        wait_for(&w, "fill_errors_total", 24);
+        world_expect_all(&w);
+        assert_int_equal(count_of(&w, "entries"), 0);
+        struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);
+        assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EIO);
+        assert_non_null(strstr(error_text(), "could not be kept"));
+        world_check(&w);
+        limit_writes(RLIM_INFINITY);
+        world_warm(&w);
+        store_fake_set_dead(w.fake, -EIO);
+        world_expect_all(&w);
+        world_check(&w);
+    });
+    store_fake_set_dead(w.fake, -EIO);
+    world_open(&w); /* and all of it is believed by the next one */
+    world_expect_all(&w);
+    world_release(&w);
+}
+
+static void test_cache_faults__a_failed_fetch_fails_its_reader_alone(void **state)
+{
+    struct world w;
+    uint8_t dst[2][4096];
+    world_init(&w, 2, EVEN, 32 << 20);
+    world_open(&w);
+    world_expect(&w, 0);
+    wait_for(&w, "fills_total", 1);
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    struct cache_piece p[2] = {world_piece(&w, 0, 0, 4096, dst[0]), world_piece(&w, 1, 0, 4096, dst[1])};
+    assert_int_equal(cache_read(w.cache, p, 2, NULL, 0, LANE_DEMAND), -ETIMEDOUT);
+    assert_int_equal(cache_read(w.cache, p, 1, NULL, 0, LANE_DEMAND), 0);
+    store_fake_set_dead(w.fake, 0);
+    assert_int_equal(cache_read(w.cache, p, 2, NULL, 0, LANE_DEMAND), 0);
+    world_check(&w);
+    world_release(&w);
+}
+
+static void test_cache_faults__a_reference_that_lies_about_length_is_refused(void **state)
+{
+    struct world w;
+    CLEANUP_FREE uint8_t *dst = calloc(1, 512 * K);
+    world_init(&w, 1, EVEN, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    struct cache_piece p = world_piece(&w, 0, 0, 256 * K, dst);
+    p.ref.plain_len = 256 * K;
+    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), -EBADMSG);
+    world_expect(&w, 0);
+    assert_int_equal(count_of(&w, "hits_total"), 1);
+    world_release(&w);
+}
+
+struct storm {
+    struct world *w;
+    _Atomic unsigned running;
+};
+
+static void *read_in_storm(void *arg)
+{
+    struct storm *s = arg;
+    uint64_t seed = 0x9E3779B97F4A7C15u * (1 + atomic_fetch_add(&s->w->readers, 1));
+    for (int i = 0; i < 150 || count_of(s->w, "crc_errors_total") < 5; i++)
+        world_expect(s->w, world_random(&seed) % s->w->count);
+    atomic_fetch_sub(&s->running, 1);
+    return NULL;
+}
+
+static void test_cache_faults__readers_in_a_storm_of_damage_read_right(void **state)
+{
+    enum { READERS = 8 };
+    struct world w;
+    struct storm storm = {.w = &w, .running = READERS};
+    pthread_t threads[READERS];
+    uint64_t seed = 99;
+    world_init(&w, 160, MIXED, 20 << 20);
+    world_open(&w);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_in_storm, &storm), 0);
+    int fd = world_open_file(&w, "data");
+    while (atomic_load(&storm.running)) {
+        uint64_t junk = world_random(&seed);
+        assert_int_equal(io_pwrite_full(fd, &junk, sizeof junk, world_random(&seed) % (12 << 20)), 0);
+        assert_int_equal(fdatasync(fd), 0);
+    }
+    close(fd);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    world_check(&w);
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cache_faults__any_flipped_byte_is_fetched_again_and_healed),
+        cmocka_unit_test(test_cache_faults__only_the_blocks_a_read_needs_must_hold),
+        cmocka_unit_test(test_cache_faults__a_bad_hit_with_the_store_down_is_the_stores_error),
+        cmocka_unit_test(test_cache_faults__slots_swapped_behind_its_back_are_seen),
+        cmocka_unit_test(test_cache_faults__a_data_file_cut_under_the_server_is_misses),
+        cmocka_unit_test(test_cache_faults__any_damage_to_the_records_is_misses),
+        cmocka_unit_test(test_cache_faults__any_damage_to_the_data_is_misses),
+        cmocka_unit_test(test_cache_faults__a_record_older_than_its_data_is_a_miss),
+        cmocka_unit_test(test_cache_faults__a_disk_that_takes_no_writes_costs_only_hits),
+        cmocka_unit_test(test_cache_faults__a_failed_fetch_fails_its_reader_alone),
+        cmocka_unit_test(test_cache_faults__a_reference_that_lies_about_length_is_refused),
+        cmocka_unit_test(test_cache_faults__readers_in_a_storm_of_damage_read_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
