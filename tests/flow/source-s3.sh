@@ -49,7 +49,7 @@ put key lake 'bad/good' "$W/tree/many/2"
 grep -q "s3://lake/bad: .*'a'" "$W/refused" || fail "refused without naming the key: $(cat "$W/refused")"
 "$GRANARY" build --skip-bad-names s3://lake/bad "$W/store/bad" --json >"$W/bad.json" 2>"$W/left-out"
 [ "$(jq .names_skipped "$W/bad.json")" = 3 ] || fail "counted: $(cat "$W/bad.json")"
-[ "$("$GRANARY" ls "$W/store/bad" | xargs) $("$GRANARY" ls "$W/store/bad" a)" = "a good b" ] || fail "what is left is wrong"
+[ "$("$GRANARY" ls -R "$W/store/bad" | xargs)" = "a a/b good" ] || fail "what is left: $("$GRANARY" ls -R "$W/store/bad")"
 
 ! "$GRANARY" build s3://lake/nothing/here "$W/store/none" 2>"$W/refused" || fail "an empty prefix made an image"
 grep -q 'nothing under s3://lake/nothing/here' "$W/refused" || fail "$(cat "$W/refused")"
