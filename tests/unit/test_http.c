@@ -1,0 +1,565 @@
+/* HTTP and S3 against a server that misbehaves. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "fake/http_fake.h"
+#include "net/http.h"
+#include "net/s3.h"
+
+/* One answer for every request, and what the last request said. */
+struct script {
+    const char *answer;
+    enum http_fake_next next;
+    pthread_mutex_t mutex;
+    char last[4096];
+};
+
+static enum http_fake_next answer_script(void *arg, const struct http_fake_request *r, int fd)
+{
+    struct script *s = arg;
+    pthread_mutex_lock(&s->mutex);
+    snprintf(s->last, sizeof s->last, "%.4000s", r->head);
+    pthread_mutex_unlock(&s->mutex);
+    http_fake_send(fd, s->answer, strlen(s->answer));
+    return s->next;
+}
+
+struct fixture {
+    struct script script;
+    struct http_fake *server;
+    struct http *http;
+    char url[128];
+};
+
+static struct http *new_http(unsigned connections)
+{
+    struct http *h = NULL;
+    assert_int_equal(http_new(&(struct http_config){.connections = connections, .stall_timeout_s = 1}, &h), 0);
+    return h;
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    pthread_mutex_init(&f->script.mutex, NULL);
+    f->server = http_fake_start(answer_script, &f->script);
+    f->http = new_http(4);
+    snprintf(f->url, sizeof f->url, "%s/x", http_fake_url(f->server));
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    http_free(f->http);
+    http_fake_stop(f->server);
+    pthread_mutex_destroy(&f->script.mutex);
+    free(f);
+    return 0;
+}
+
+static int collect(void *arg, const void *data, size_t len)
+{
+    return bytes_append(arg, data, len);
+}
+
+#define RESPONSE CLEANUP(http_response_release) struct http_response
+
+static int get(struct fixture *f, const char *answer, enum http_fake_next next, uint64_t off, uint64_t len,
+               struct bytes *body, struct http_response *resp)
+{
+    f->script.answer = answer;
+    f->script.next = next;
+    struct http_request q = {
+        .method = "GET", .url = f->url, .range_off = off, .range_len = len, .sink = collect, .sink_arg = body};
+    return http_do(f->http, &q, resp);
+}
+
+static void test_http__headers_and_body_arrive(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    RESPONSE r = {0};
+    assert_int_equal(get(f,
+                         "HTTP/1.1 206 Partial Content\r\nETag: \"abc\"\r\nContent-Length: 4\r\n"
+                         "Content-Range: bytes 2-5/10\r\nLast-Modified: Fri, 20 Nov 2026 23:01:02 GMT\r\n"
+                         "x-amz-bucket-region: eu-west-1\r\n\r\nbody",
+                         HTTP_FAKE_KEEP, 2, 4, &body, &r),
+                     0);
+    assert_int_equal(r.status, 206);
+    assert_string_equal(r.etag, "\"abc\"");
+    assert_int_equal(r.range_total, 10);
+    assert_int_equal(r.last_modified, 1795215662);
+    assert_int_equal(r.retry_after_s, -1);
+    assert_string_equal(r.bucket_region, "eu-west-1");
+    assert_int_equal(body.len, 4);
+    assert_memory_equal(body.data, "body", 4);
+    assert_non_null(strstr(f->script.last, "\r\nRange: bytes=2-5\r\n"));
+    assert_non_null(strstr(f->script.last, "User-Agent: granary/"));
+}
+
+static void test_http__connections_are_kept(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 5; i++) {
+        RESPONSE r = {0};
+        assert_int_equal(get(f, "HTTP/1.1 204 No Content\r\n\r\n", HTTP_FAKE_KEEP, 0, 0, NULL, &r), 0);
+    }
+    assert_int_equal(http_fake_requests(f->server), 5);
+    assert_int_equal(http_fake_connections(f->server), 1);
+}
+
+static void test_http__a_kept_connection_that_died_is_replaced(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 3; i++) {
+        RESPONSE r = {0};
+        assert_int_equal(get(f, "HTTP/1.1 204 No Content\r\n\r\n", HTTP_FAKE_CLOSE, 0, 0, NULL, &r), 0);
+    }
+    assert_int_equal(http_fake_connections(f->server), 3);
+}
+
+/* What goes wrong on the way, and what it is called. */
+static void test_http__transport_failures_are_worth_a_retry(void **state)
+{
+    static const struct {
+        const char *answer;
+        enum http_fake_next next;
+        uint64_t len;
+    } cases[] = {
+        {"", HTTP_FAKE_CLOSE, 0},
+        {"", HTTP_FAKE_RESET, 0},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", HTTP_FAKE_CLOSE, 0},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", HTTP_FAKE_RESET, 0},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n", HTTP_FAKE_CLOSE, 0},
+        {"HTTP/1.1 206 X\r\nContent-Range: bytes 0-9/20\r\n\r\nshort", HTTP_FAKE_CLOSE, 10},
+        {"HTTP/1.1 206 X\r\nContent-Range: bytes 0-9/20\r\nContent-Length: 10\r\n\r\nshort", HTTP_FAKE_CLOSE, 10},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
+        CLEANUP_BYTES body = BYTES_INIT(100);
+        RESPONSE r = {0};
+        int rc = get(f, cases[i].answer, cases[i].next, 0, cases[i].len, &body, &r);
+        if (rc != -EAGAIN)
+            fail_msg("case %zu: %d %s", i, rc, rc ? error_text() : "");
+        assert_non_null(strstr(error_text(), http_fake_url(f->server)));
+    }
+}
+
+static void test_http__nobody_listens(void **state)
+{
+    struct fixture *f = *state;
+    RESPONSE r = {0};
+    http_fake_stop(f->server);
+    struct http_request q = {.method = "GET", .url = f->url};
+    assert_int_equal(http_do(f->http, &q, &r), -EAGAIN);
+    assert_non_null(strstr(error_text(), "check the address, and that the server runs"));
+    f->server = http_fake_start(answer_script, &f->script);
+}
+
+static void test_http__wrong_ranges_never_reach_the_sink(void **state)
+{
+    static const struct {
+        const char *answer;
+        int rc, status;
+    } cases[] = {
+        {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789", -ENOTSUP, 0},
+        {"HTTP/1.1 206 X\r\nContent-Range: bytes 3-6/10\r\nContent-Length: 4\r\n\r\n0123", -EIO, 0},
+        {"HTTP/1.1 206 X\r\nContent-Range: bytes 2-6/10\r\nContent-Length: 5\r\n\r\n01234", -EIO, 0},
+        {"HTTP/1.1 206 X\r\nContent-Range: bytes 2-4/10\r\nContent-Length: 3\r\n\r\n012", -EIO, 0},
+        {"HTTP/1.1 206 X\r\nContent-Range: bits 2-5/10\r\nContent-Length: 4\r\n\r\n0123", -EIO, 0},
+        {"HTTP/1.1 206 X\r\nContent-Range: bytes 2-18446744073709551615/10\r\nContent-Length: 4\r\n\r\n0123", -EIO, 0},
+        {"HTTP/1.1 206 X\r\nContent-Length: 4\r\n\r\n0123", -EIO, 0},
+        /* the object ends inside the range: both spellings */
+        {"HTTP/1.1 206 X\r\nContent-Range: bytes 2-4/5\r\nContent-Length: 3\r\n\r\n012", 0, 416},
+        {"HTTP/1.1 416 X\r\nContent-Range: bytes */2\r\nContent-Length: 0\r\n\r\n", 0, 416},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
+        CLEANUP_BYTES body = BYTES_INIT(100);
+        RESPONSE r = {0};
+        int rc = get(f, cases[i].answer, HTTP_FAKE_CLOSE, 2, 4, &body, &r);
+        if (rc != cases[i].rc)
+            fail_msg("case %zu: %d %s", i, rc, error_text());
+        assert_int_equal(body.len, 0);
+        if (!rc)
+            assert_int_equal(r.status, cases[i].status);
+    }
+}
+
+static void test_http__a_whole_object_may_answer_a_whole_range(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    RESPONSE r = {0};
+    assert_int_equal(get(f, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n0123", HTTP_FAKE_KEEP, 0, 4, &body, &r), 0);
+    assert_int_equal(body.len, 4);
+}
+
+static void test_http__more_bytes_than_asked_for_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    RESPONSE r = {0};
+    assert_int_equal(
+        get(f, "HTTP/1.1 206 X\r\nContent-Range: bytes 0-3/10\r\n\r\n0123456789", HTTP_FAKE_CLOSE, 0, 4, &body, &r),
+        -EIO);
+    assert_int_equal(body.len, 0);
+}
+
+static void test_http__redirects_are_not_followed(void **state)
+{
+    struct fixture *f = *state;
+    RESPONSE r = {0};
+    assert_int_equal(get(f, "HTTP/1.1 302 Found\r\nLocation: http://evil.example/\r\nContent-Length: 0\r\n\r\n",
+                         HTTP_FAKE_KEEP, 0, 0, NULL, &r),
+                     0);
+    assert_int_equal(r.status, 302);
+    assert_string_equal(r.location, "http://evil.example/");
+    assert_int_equal(http_fake_requests(f->server), 1);
+}
+
+static void test_http__error_bodies_are_kept_apart_and_bounded(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    RESPONSE r = {0};
+    assert_int_equal(get(f, "HTTP/1.1 503 Slow Down\r\nRetry-After: 7\r\nContent-Length: 4\r\n\r\nbusy", HTTP_FAKE_KEEP,
+                         0, 4, &body, &r),
+                     0);
+    assert_int_equal(r.status, 503);
+    assert_int_equal(r.retry_after_s, 7);
+    assert_memory_equal(r.body.data, "busy", 4);
+    assert_int_equal(body.len, 0);
+}
+
+static enum http_fake_next answer_endlessly(void *arg, const struct http_fake_request *r, int fd)
+{
+    static char block[100000];
+    http_fake_text(fd, "HTTP/1.1 %s X\r\n\r\n", strstr(r->target, "ok") ? "200" : "500");
+    for (int i = 0; i < 40; i++)
+        http_fake_send(fd, block, sizeof block);
+    return HTTP_FAKE_CLOSE;
+}
+
+static void test_http__endless_bodies_are_cut(void **state)
+{
+    struct http_fake *server = http_fake_start(answer_endlessly, NULL);
+    struct http *h = new_http(1);
+    char url[128];
+    RESPONSE r = {0}, r2 = {.body.max = 1000};
+    struct http_request q = {.method = "GET", .url = url};
+    snprintf(url, sizeof url, "%s/fail", http_fake_url(server));
+    assert_int_equal(http_do(h, &q, &r), 0);
+    assert_int_equal(r.status, 500);
+    assert_int_equal(r.body.len, HTTP_ERROR_BODY_MAX);
+    snprintf(url, sizeof url, "%s/ok", http_fake_url(server));
+    assert_int_equal(http_do(h, &q, &r2), -EMSGSIZE);
+    assert_true(r2.body.len <= 1000);
+    http_free(h);
+    http_fake_stop(server);
+}
+
+static int refuse(void *arg, const void *data, size_t len)
+{
+    return error_set(-ECANCELED, "enough");
+}
+
+static void test_http__the_sinks_refusal_is_the_result(void **state)
+{
+    struct fixture *f = *state;
+    RESPONSE r = {0};
+    f->script.answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n0123";
+    struct http_request q = {.method = "GET", .url = f->url, .sink = refuse};
+    assert_int_equal(http_do(f->http, &q, &r), -ECANCELED);
+    assert_string_equal(error_text(), "enough");
+}
+
+static void test_http__puts_send_their_body_and_headers(void **state)
+{
+    struct fixture *f = *state;
+    RESPONSE r = {0};
+    f->script.answer = "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n";
+    struct http_request q = {.method = "PUT", .url = f->url, .headers = {"X-One: 1"}, .body = "data", .body_len = 4};
+    assert_int_equal(http_do(f->http, &q, &r), 0);
+    assert_non_null(strstr(f->script.last, "PUT /x HTTP/1.1\r\n"));
+    assert_non_null(strstr(f->script.last, "\r\nX-One: 1\r\n"));
+    assert_non_null(strstr(f->script.last, "\r\nContent-Length: 4\r\n"));
+    q = (struct http_request){.method = "HEAD", .url = f->url};
+    f->script.answer = "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n";
+    assert_int_equal(http_do(f->http, &q, &r), 0);
+    assert_int_equal(r.content_length, 12345);
+    assert_string_equal(r.etag, "");
+}
+
+/* A byte now and then for ever, until the test lets go. */
+static enum http_fake_next trickle(void *arg, const struct http_fake_request *r, int fd)
+{
+    atomic_bool *done = arg;
+    http_fake_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+    while (!atomic_load(done)) {
+        http_fake_send(fd, "x", 1);
+        usleep(20000);
+    }
+    return HTTP_FAKE_CLOSE;
+}
+
+static void test_http__a_trickle_times_out(void **state)
+{
+    atomic_bool done = false;
+    struct http_fake *server = http_fake_start(trickle, &done);
+    struct http *h = new_http(1);
+    CLEANUP_BYTES body = BYTES_INIT(2000000);
+    RESPONSE r = {0};
+    struct http_request q = {.method = "GET", .url = http_fake_url(server), .sink = collect, .sink_arg = &body};
+    assert_int_equal(http_do(h, &q, &r), -ETIMEDOUT); /* by stall_timeout_s */
+    q.deadline_ms = clock_now_ms() + 100;
+    assert_int_equal(http_do(h, &q, &r), -ETIMEDOUT); /* by the deadline */
+    q.deadline_ms = clock_now_ms();
+    assert_int_equal(http_do(h, &q, &r), -ETIMEDOUT); /* before it began */
+    atomic_store(&done, true);
+    http_free(h);
+    http_fake_stop(server);
+}
+
+/* Counts who is inside at once. */
+struct gauge {
+    atomic_int inside, peak;
+};
+
+static enum http_fake_next gauge_answer(void *arg, const struct http_fake_request *r, int fd)
+{
+    struct gauge *g = arg;
+    int inside = atomic_fetch_add(&g->inside, 1) + 1, peak = atomic_load(&g->peak);
+    while (inside > peak && !atomic_compare_exchange_weak(&g->peak, &peak, inside))
+        ;
+    usleep(2000);
+    atomic_fetch_sub(&g->inside, 1);
+    http_fake_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    return HTTP_FAKE_KEEP;
+}
+
+struct crowd {
+    struct http *http;
+    const char *url;
+};
+
+static void *one_of_many(void *arg)
+{
+    struct crowd *c = arg;
+    for (int i = 0; i < 10; i++) {
+        RESPONSE r = {0};
+        struct http_request q = {.method = "GET", .url = c->url};
+        if (http_do(c->http, &q, &r) || r.status != 200 || r.body.len != 2)
+            return c;
+    }
+    return NULL;
+}
+
+static void test_http__no_more_connections_than_allowed(void **state)
+{
+    enum { THREADS = 12, CONNECTIONS = 3 };
+    struct gauge g = {0};
+    struct http_fake *server = http_fake_start(gauge_answer, &g);
+    struct crowd c = {.http = new_http(CONNECTIONS), .url = http_fake_url(server)};
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, one_of_many, &c), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    assert_true(g.peak <= CONNECTIONS);
+    assert_true(http_fake_connections(server) <= CONNECTIONS);
+    assert_int_equal(http_fake_requests(server), THREADS * 10);
+    http_free(c.http);
+    http_fake_stop(server);
+}
+
+/* S3 on top: what each refusal becomes, with no secret in any sentence. */
+static struct s3 *new_s3(struct fixture *f)
+{
+    struct s3 *s = NULL;
+    setenv("AWS_ACCESS_KEY_ID", "AKTEST", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "hiddensecret", 1);
+    setenv("AWS_SESSION_TOKEN", "hiddentoken", 1);
+    unsetenv("AWS_REGION");
+    unsetenv("AWS_DEFAULT_REGION");
+    unsetenv("AWS_NO_SIGN_REQUEST");
+    struct s3_config config = {.bucket = "bucket", .endpoint = http_fake_url(f->server)};
+    assert_int_equal(s3_new(&config, &s), 0);
+    return s;
+}
+
+static void test_s3__refusals_become_sentences(void **state)
+{
+#define ERR(status, code)                                                                                              \
+    "HTTP/1.1 " status " X\r\n\r\n<?xml version=\"1.0\"?><Error><Code>" code "</Code><Message>m</Message>"
+    static const struct {
+        const char *answer;
+        int rc;
+        const char *sentence;
+    } cases[] = {
+        {ERR("403", "SignatureDoesNotMatch") "</Error>", -EACCES, "check AWS_SECRET_ACCESS_KEY"},
+        {ERR("403", "InvalidAccessKeyId") "</Error>", -EACCES, "check AWS_ACCESS_KEY_ID"},
+        {ERR("403", "RequestTimeTooSkewed") "</Error>", -EACCES, "set the clock"},
+        {ERR("400", "ExpiredToken") "</Error>", -EACCES, "get new credentials"},
+        {ERR("403", "AccessDenied") "</Error>", -EACCES, "refuses these credentials to read"},
+        {ERR("403", "InvalidObjectState") "</Error>", -EACCES, "restore it"},
+        {ERR("404", "NoSuchBucket") "</Error>", -ENOENT, "the bucket does not exist"},
+        {ERR("404", "NoSuchKey") "</Error>", -ENOENT, "it is not there"},
+        {"HTTP/1.1 404 X\r\n\r\n<html>nginx</html>", -ENOENT, "check that the endpoint is an S3 server"},
+        {"HTTP/1.1 405 X\r\n\r\n", -EIO, "check that the endpoint is an S3 server"},
+        {ERR("301", "PermanentRedirect") "<Region>eu-west-1</Region></Error>", -EINVAL, "set AWS_REGION=eu-west-1"},
+        {"HTTP/1.1 301 X\r\nx-amz-bucket-region: eu-west-2\r\n\r\n", -EINVAL, "set AWS_REGION=eu-west-2"},
+        {"HTTP/1.1 307 X\r\nLocation: http://evil.example/\r\n\r\n", -EINVAL, "redirects elsewhere"},
+        {ERR("400", "AuthorizationHeaderMalformed") "<Region>eu-west-1</Region></Error>", -EINVAL,
+         "AWS_REGION=eu-west-1"},
+        {ERR("503", "SlowDown") "</Error>", -EAGAIN, "slow down"},
+        {"HTTP/1.1 500 X\r\n\r\n", -EAGAIN, "status 500"},
+        {"HTTP/1.1 429 X\r\n\r\n", -EAGAIN, "busy"},
+        {ERR("400", "RequestTimeout") "</Error>", -EAGAIN, "waited too long"},
+        {ERR("501", "NotImplemented") "</Error>", -ENOTSUP, "does not support"},
+        {ERR("412", "PreconditionFailed") "</Error>", -ESTALE, "another version"},
+        {ERR("403", "QuotaExceeded") "</Error>", -ENOSPC, "quota"},
+        {ERR("403", "<script>") "</Error>", -EACCES, "(status 403)"},
+        {"HTTP/1.1 416 X\r\n\r\n", -EBADMSG, "shorter"},
+    };
+    struct fixture *f = *state;
+    struct s3 *s = new_s3(f);
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    f->script.next = HTTP_FAKE_CLOSE;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
+        f->script.answer = cases[i].answer;
+        int rc = s3_get(s, "k", 1, 0, 0, NULL, collect, &body, NULL);
+        if (rc != cases[i].rc || !strstr(error_text(), cases[i].sentence))
+            fail_msg("case %zu: %d %s", i, rc, error_text());
+        assert_int_equal(strncmp(error_text(), "s3://bucket/k: ", 15), 0);
+        assert_null(strstr(error_text(), "hidden"));
+    }
+    f->script.answer = ERR("412", "PreconditionFailed") "</Error>";
+    assert_int_equal(s3_put(s, "k", "x", 1, NULL, "If-None-Match: *", NULL), -EEXIST);
+    f->script.answer = "HTTP/1.1 416 X\r\n\r\n";
+    assert_int_equal(s3_get(s, "k", 1, 5, 5, "\"e\"", collect, &body, NULL), -ESTALE);
+    s3_free(s);
+}
+
+static void test_s3__requests_are_strictly_escaped_and_signed(void **state)
+{
+    struct fixture *f = *state;
+    struct s3 *s = new_s3(f);
+    f->script.next = HTTP_FAKE_CLOSE;
+    f->script.answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    assert_int_equal(s3_put(s, "/a b//../+%é!", "x", 1, NULL, NULL, NULL), 0);
+    assert_non_null(strstr(f->script.last, "PUT /bucket//a%20b//../%2B%25%C3%A9%21 HTTP/1.1\r\n"));
+    assert_non_null(strstr(f->script.last, "Authorization: AWS4-HMAC-SHA256 Credential=AKTEST/"));
+    assert_non_null(strstr(f->script.last, "x-amz-security-token: hiddentoken"));
+    assert_non_null(strstr(f->script.last,
+                           "x-amz-content-sha256: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"));
+    assert_null(strstr(f->script.last, "hiddensecret"));
+    assert_int_equal(s3_put(s, "", "x", 1, NULL, NULL, NULL), -EINVAL);
+    s3_free(s);
+    setenv("AWS_NO_SIGN_REQUEST", "1", 1);
+    assert_int_equal(s3_new(&(struct s3_config){.bucket = "b", .endpoint = http_fake_url(f->server)}, &s), 0);
+    assert_int_equal(s3_delete(s, "k"), 0);
+    assert_null(strstr(f->script.last, "Authorization"));
+    f->script.answer = "HTTP/1.1 403 X\r\n\r\n";
+    assert_int_equal(s3_delete(s, "k"), -EACCES);
+    assert_non_null(strstr(error_text(), "unset AWS_NO_SIGN_REQUEST"));
+    unsetenv("AWS_NO_SIGN_REQUEST");
+    s3_free(s);
+}
+
+static int never(void *arg, const struct s3_object *object)
+{
+    return 0;
+}
+
+static void test_s3__listings_that_do_not_end_are_refused(void **state)
+{
+#define LIST(inner) "HTTP/1.1 200 OK\r\n\r\n<ListBucketResult>" inner "</ListBucketResult>"
+    struct fixture *f = *state;
+    struct s3 *s = new_s3(f);
+    f->script.next = HTTP_FAKE_CLOSE;
+    f->script.answer = LIST("<IsTruncated>true</IsTruncated><NextContinuationToken>t/=</NextContinuationToken>"
+                            "<Contents><Key>a</Key><Size>1</Size></Contents>");
+    assert_int_equal(s3_list(s, "p/", "after", never, NULL), -EIO);
+    assert_non_null(strstr(error_text(), "does not end"));
+    assert_non_null(strstr(f->script.last, "GET /bucket/?continuation-token=t%2F%3D&encoding-type=url&list-type=2"
+                                           "&max-keys=1000&prefix=p%2F HTTP/1.1"));
+    f->script.answer = LIST("");
+    assert_int_equal(s3_list(s, NULL, "after/1", never, NULL), 0);
+    assert_non_null(
+        strstr(f->script.last, "?encoding-type=url&list-type=2&max-keys=1000&prefix=&start-after=after%2F1 "));
+    f->script.answer = "HTTP/1.1 200 OK\r\n\r\n<html>";
+    assert_int_equal(s3_list(s, NULL, NULL, never, NULL), -EBADMSG);
+    assert_int_equal(strncmp(error_text(), "s3://bucket at http://127.0.0.1:", 32), 0);
+    s3_free(s);
+}
+
+static void test_s3__bad_configuration_is_refused(void **state)
+{
+    static const struct {
+        const char *bucket, *endpoint, *region, *sentence;
+    } cases[] = {
+        {"", NULL, NULL, "bucket name"},
+        {"a/b", NULL, NULL, "bucket name"},
+        {"..", NULL, NULL, "bucket name"},
+        {"b", "host:80", NULL, "must look like"},
+        {"b", "ftp://host", NULL, "must look like"},
+        {"b", "http://", NULL, "must look like"},
+        {"b", "http://ak:hidden@host", NULL, "neither credentials"},
+        {"b", "ak:hidden@host", NULL, "must look like"},
+        {"b", "http://host/?x", NULL, "neither"},
+        {"b", NULL, "eu west", "no region"},
+        {"b", NULL, "eu:x", "no region"},
+    };
+    struct s3 *s = NULL;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
+        struct s3_config c = {.bucket = cases[i].bucket, .endpoint = cases[i].endpoint, .region = cases[i].region};
+        if (s3_new(&c, &s) != -EINVAL || !strstr(error_text(), cases[i].sentence) || strstr(error_text(), "hidden"))
+            fail_msg("case %zu: %s", i, error_text());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, set_up, tear_down)
+        TEST(http__headers_and_body_arrive),
+        TEST(http__connections_are_kept),
+        TEST(http__a_kept_connection_that_died_is_replaced),
+        TEST(http__transport_failures_are_worth_a_retry),
+        TEST(http__nobody_listens),
+        TEST(http__wrong_ranges_never_reach_the_sink),
+        TEST(http__a_whole_object_may_answer_a_whole_range),
+        TEST(http__more_bytes_than_asked_for_are_refused),
+        TEST(http__redirects_are_not_followed),
+        TEST(http__error_bodies_are_kept_apart_and_bounded),
+        TEST(http__the_sinks_refusal_is_the_result),
+        TEST(http__puts_send_their_body_and_headers),
+        TEST(s3__refusals_become_sentences),
+        TEST(s3__requests_are_strictly_escaped_and_signed),
+        TEST(s3__listings_that_do_not_end_are_refused),
+        cmocka_unit_test(test_http__endless_bodies_are_cut),
+        cmocka_unit_test(test_http__a_trickle_times_out),
+        cmocka_unit_test(test_http__no_more_connections_than_allowed),
+        cmocka_unit_test(test_s3__bad_configuration_is_refused),
+    };
+    static const char *const proxies[] = {"http_proxy", "all_proxy", "ALL_PROXY"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(proxies); i++)
+        unsetenv(proxies[i]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
