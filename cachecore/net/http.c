@@ -203,6 +203,7 @@ static void begin_answer(struct transfer *t, const char *line)
     r->etag[0] = r->location[0] = r->bucket_region[0] = 0;
     r->content_length = r->range_total = r->last_modified = -1;
     r->retry_after_s = -1;
+    r->sink_stopped = false;
     t->has_range = t->judged = false;
 }
 
@@ -297,8 +298,11 @@ static int take_body(struct transfer *t, const void *data, size_t len)
         return keep_error_body(t, data, len);
     if (t->req->range_len && t->received > t->req->range_len)
         return error_set(-EIO, "%s: the server sent more bytes than were asked for", t->host);
-    if (t->req->sink)
-        return t->req->sink(t->req->sink_arg, data, len);
+    if (t->req->sink) {
+        int stop = t->req->sink(t->req->sink_arg, data, len);
+        t->resp->sink_stopped = stop != 0;
+        return stop;
+    }
     t->resp->body.max = t->body_max;
     int rc = bytes_append(&t->resp->body, data, len);
     return rc == -EMSGSIZE ? error_set(rc, "%s: the answer is larger than the %zu bytes allowed", t->host, t->body_max)

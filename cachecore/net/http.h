@@ -55,6 +55,7 @@ struct http_response {
     int64_t range_total;      /* the total of Content-Range, -1 without one */
     int64_t last_modified;    /* seconds since the epoch, -1 unknown */
     int retry_after_s;        /* -1 without one */
+    bool sink_stopped;        /* http_do's result and sentence are the sink's own */
     char location[512];       /* of a redirect (never followed), else empty */
     char bucket_region[64];   /* x-amz-bucket-region, else empty */
     struct bytes body;        /* of a non-2xx answer (cut at HTTP_ERROR_BODY_MAX), or all when there is no sink */

@@ -220,7 +220,7 @@ static int call_run(struct call *c)
     snprintf(what, sizeof what, "s3://%s/%.*s", c->s->bucket, (int)c->key_len, c->key ? c->key : "");
     int rc = http_do(c->s->http, &c->request, &c->response);
     if (rc)
-        return error_prefix(rc, "%s", what);
+        return c->response.sink_stopped ? rc : error_prefix(rc, "%s", what);
     if (c->response.status >= 200 && c->response.status < 300)
         return 0;
     const char *method = c->request.method;

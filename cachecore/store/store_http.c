@@ -61,7 +61,7 @@ static int run(struct store *s, const char *key, struct http_request *req, struc
         return rc ? rc : -EMSGSIZE;
     rc = http_do(((struct store_http *)s)->http, req, resp);
     if (rc)
-        return error_prefix(rc, "store %s: %s", s->url, key);
+        return resp->sink_stopped ? rc : error_prefix(rc, "store %s: %s", s->url, key);
     return resp->status >= 200 && resp->status < 300 ? 0 : refusal(s, key, resp);
 }
 

@@ -123,9 +123,9 @@ static void *accept_all(void *arg)
         unsigned i = atomic_load(&f->count);
         assert(i < CONNECTIONS_MAX);
         f->connections[i] = (struct connection){.server = f, .fd = fd, .number = i};
+        atomic_store(&f->count, i + 1); /* before an answer lets a test ask for it */
         int rc = pthread_create(&f->connections[i].thread, NULL, serve, &f->connections[i]);
         assert(rc == 0);
-        atomic_store(&f->count, i + 1);
     }
     return NULL;
 }
