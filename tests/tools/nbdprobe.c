@@ -1,0 +1,82 @@
+/* nbdprobe URI compare FILE    random reads of every kind of length are FILE's bytes
+ * nbdprobe URI cache OFF LEN   NBD_CMD_CACHE; LEN 0: to the end
+ * nbdprobe URI scan LEN        the whole export by reads of LEN: "N of M failed"
+ * Exits 0 when the server did it, 1 when not. */
+#include <errno.h>
+#include <libnbd.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { READS = 300, READ_MAX = 1000003 };
+
+static int failed(void)
+{
+    fprintf(stderr, "nbdprobe: %s\n", nbd_get_error());
+    return 1;
+}
+
+static int compare(struct nbd_handle *nbd, const char *path)
+{
+    static const size_t lengths[] = {1, 511, 512, 4096, 131072, READ_MAX};
+    static char got[READ_MAX], want[READ_MAX];
+    FILE *f = fopen(path, "r");
+    int64_t size = nbd_get_size(nbd);
+    if (!f || size <= 0)
+        return failed();
+    srand(1);
+    for (int i = 0; i < READS; i++) {
+        int64_t off = rand() % size;
+        size_t len = lengths[(size_t)rand() % 6];
+        if ((int64_t)len > size - off)
+            len = (size_t)(size - off);
+        if (nbd_pread(nbd, got, len, (uint64_t)off, 0) < 0)
+            return failed();
+        if (fseek(f, (long)off, SEEK_SET) || fread(want, 1, len, f) != len || memcmp(got, want, len) != 0) {
+            fprintf(stderr, "nbdprobe: %zu bytes at %lld differ\n", len, (long long)off);
+            return 1;
+        }
+    }
+    fclose(f);
+    return 0;
+}
+
+static int scan(struct nbd_handle *nbd, uint64_t len)
+{
+    uint64_t size = (uint64_t)nbd_get_size(nbd), reads = 0, bad = 0;
+    char *data = malloc(len);
+    for (uint64_t off = 0; data && len && off < size; off += len, reads++)
+        bad += nbd_pread(nbd, data, size - off < len ? size - off : len, off, 0) < 0;
+    free(data);
+    printf("%llu of %llu failed\n", (unsigned long long)bad, (unsigned long long)reads);
+    return 0;
+}
+
+static int cache(struct nbd_handle *nbd, uint64_t off, uint64_t len)
+{
+    if (!len)
+        len = (uint64_t)nbd_get_size(nbd) - off;
+    return nbd_cache(nbd, len, off, 0) < 0 ? failed() : 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4) {
+        fprintf(stderr, "usage: nbdprobe URI compare FILE | cache OFF LEN | scan LEN\n");
+        return 2;
+    }
+    struct nbd_handle *nbd = nbd_create();
+    if (!nbd || nbd_connect_uri(nbd, argv[1]) < 0)
+        return failed();
+    int rc = 2;
+    if (!strcmp(argv[2], "compare"))
+        rc = compare(nbd, argv[3]);
+    else if (argc == 5 && !strcmp(argv[2], "cache"))
+        rc = cache(nbd, strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+    else if (!strcmp(argv[2], "scan"))
+        rc = scan(nbd, strtoull(argv[3], NULL, 10));
+    nbd_shutdown(nbd, 0);
+    nbd_close(nbd);
+    return rc;
+}
