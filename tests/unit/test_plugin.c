@@ -1,0 +1,268 @@
+/* What of the plugin needs no nbdkit: its parameters, nbdkit's command line, the control socket. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "base/error.h"
+#include "fake/image_fake.h"
+#include "plugin/control.h"
+#include "plugin/options.h"
+#include "plugin/server_threads.h"
+#include "unit/scratch.h"
+
+enum { CHUNK = 64 << 10 };
+
+/* ---- parameters ---- */
+
+static void test_plugin__an_export_name_is_told_from_a_reference(void **state)
+{
+    struct options o;
+    options_init(&o);
+    assert_int_equal(options_set(&o, "image", "s3://lake/images/faces:v1"), 0);
+    assert_int_equal(options_set(&o, "image", "old faces=/srv/a=b/faces"), 0);
+    assert_int_equal(options_set(&o, "image", "/srv/a=b/faces"), 0);
+    assert_int_equal(options_complete(&o), 0);
+    assert_int_equal(o.stack.image_count, 3);
+    assert_null(o.stack.images[0].export_name);
+    assert_string_equal(o.stack.images[0].ref, "s3://lake/images/faces:v1");
+    assert_string_equal(o.stack.images[1].export_name, "old faces");
+    assert_string_equal(o.stack.images[1].ref, "/srv/a=b/faces");
+    assert_null(o.stack.images[2].export_name);
+    assert_string_equal(o.stack.images[2].ref, "/srv/a=b/faces");
+    options_release(&o);
+}
+
+static void test_plugin__every_parameter_reaches_the_stack(void **state)
+{
+    struct options o;
+    char here[PATH_MAX], expected[PATH_MAX + 16];
+    options_init(&o);
+    static const char *const given[][2] = {
+        {"image", "/s/i"},          {"cache", "/ssd:1/c:2G"}, {"cache", "rel:64M"},
+        {"endpoint", "http://h:1"}, {"index-memory", "128M"}, {"readahead", "0"},
+        {"timeout", "2m"},          {"connections", "100"},   {"control", "ctl.socket"},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(given); i++)
+        assert_int_equal(options_set(&o, given[i][0], given[i][1]), 0);
+    assert_int_equal(options_complete(&o), 0);
+    assert_int_equal(o.stack.cache.dir_count, 2);
+    assert_string_equal(o.stack.cache.dirs[0].path, "/ssd:1/c");
+    assert_int_equal(o.stack.cache.dirs[0].size, 2ull << 30);
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(expected, sizeof expected, "%s/rel", here);
+    assert_string_equal(o.stack.cache.dirs[1].path, expected);
+    snprintf(expected, sizeof expected, "%s/ctl.socket", here);
+    assert_string_equal(o.control, expected);
+    assert_string_equal(o.stack.store.endpoint, "http://h:1");
+    assert_int_equal(o.stack.index_memory, 128 << 20);
+    assert_int_equal(o.stack.readahead, 0);
+    assert_int_equal(o.stack.store.timeout_ms, 120000);
+    assert_int_equal(o.stack.cache.fetch.workers, 100);
+    assert_int_equal(o.stack.store.connections, 100);
+    options_release(&o);
+}
+
+static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"cache", "/dir"},    {"cache", ":1G"},    {"cache", "/dir:"},   {"cache", "/dir:big"},  {"index-memory", "1K"},
+        {"readahead", "33M"}, {"readahead", "x"},  {"connections", "0"}, {"connections", "257"}, {"timeout", "0"},
+        {"timeout", "8d"},    {"timeout", "soon"}, {"colour", "red"},
+    };
+    struct options o;
+    options_init(&o);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++) {
+        assert_int_equal(options_set(&o, wrong[i][0], wrong[i][1]), -EINVAL);
+        if (!strstr(error_text(), wrong[i][0]))
+            fail_msg("'%s' does not name %s", error_text(), wrong[i][0]);
+    }
+    assert_int_equal(options_complete(&o), -EINVAL);
+    assert_non_null(strstr(error_text(), "no image"));
+    for (int i = 0; i < CACHE_DIRS_MAX; i++)
+        assert_int_equal(options_set(&o, "cache", "/d:1G"), 0);
+    assert_int_equal(options_set(&o, "cache", "/d:1G"), -EINVAL);
+    options_release(&o);
+}
+
+#define THREADS(line) server_threads_parse(line, sizeof(line))
+
+static void test_plugin__threads_are_read_as_nbdkit_reads_them(void **state)
+{
+    assert_int_equal(THREADS("nbdkit\0-t\0"
+                             "256\0granary"),
+                     256);
+    assert_int_equal(THREADS("nbdkit\0-t256\0granary"), 256);
+    assert_int_equal(THREADS("nbdkit\0-fvt\0"
+                             "32\0granary"),
+                     32);
+    assert_int_equal(THREADS("nbdkit\0-fvt32\0granary"), 32);
+    assert_int_equal(THREADS("nbdkit\0--threads=99\0granary"), 99);
+    assert_int_equal(THREADS("nbdkit\0--threads\0"
+                             "98\0granary"),
+                     98);
+    assert_int_equal(THREADS("nbdkit\0-t\0"
+                             "1\0-t\0"
+                             "2\0granary"),
+                     2);
+    assert_int_equal(THREADS("nbdkit\0granary"), SERVER_THREADS_DEFAULT);
+    /* Not every t is a -t. */
+    assert_int_equal(THREADS("nbdkit\0-U/tmp/t5\0granary"), SERVER_THREADS_DEFAULT);
+    assert_int_equal(THREADS("nbdkit\0-U\0-t7\0granary"), SERVER_THREADS_DEFAULT);
+    assert_int_equal(THREADS("nbdkit\0--tls=off\0-t\0"
+                             "77\0granary"),
+                     77);
+    assert_int_equal(THREADS("nbdkit\0--\0-t\0"
+                             "77"),
+                     SERVER_THREADS_DEFAULT);
+    /* What nbdkit would refuse, and what cannot be. */
+    assert_int_equal(THREADS("nbdkit\0-t\0many\0granary"), SERVER_THREADS_DEFAULT);
+    assert_int_equal(THREADS("nbdkit\0-t"), SERVER_THREADS_DEFAULT);
+    assert_int_equal(server_threads_parse("nbdkit\0-t9", 10), SERVER_THREADS_DEFAULT);
+    assert_int_equal(server_threads_parse("", 0), SERVER_THREADS_DEFAULT);
+    assert_int_equal(server_threads(), SERVER_THREADS_DEFAULT); /* of this test */
+}
+
+/* ---- control socket ---- */
+
+struct world {
+    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 16];
+    struct image_fake img;
+    struct stack *stack;
+};
+
+static void world_init(struct world *w)
+{
+    char ref[SCRATCH_MAX + 16];
+    scratch_make(w->dir);
+    snprintf(w->path, sizeof w->path, "%s/control", w->dir);
+    snprintf(ref, sizeof ref, "%s/faces", w->dir);
+    struct store_fake *fake = store_fake_new();
+    w->img = (struct image_fake){.seed = 1, .size = 4 * CHUNK, .chunk_size = CHUNK};
+    image_fake_put(&w->img, fake, "faces");
+    image_fake_save(fake, w->dir);
+    store_fake_free(fake);
+    const struct stack_image image = {.ref = ref};
+    const struct stack_config config = {.images = &image, .image_count = 1};
+    assert_int_equal(stack_open(&config, &w->stack), 0);
+    assert_int_equal(stack_start_threads(w->stack), 0);
+}
+
+static void world_release(struct world *w)
+{
+    stack_close(w->stack);
+    image_fake_release(&w->img);
+    scratch_remove(w->dir);
+}
+
+/* The server's whole answer to one request. */
+static void ask(const char *path, const char *request, char answer[1 << 16])
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(write(fd, request, strlen(request)), strlen(request));
+    size_t len = 0;
+    ssize_t n;
+    while (len < (1 << 16) - 1 && (n = read(fd, answer + len, (1 << 16) - 1 - len)) > 0)
+        len += (size_t)n;
+    answer[len] = 0;
+    close(fd);
+}
+
+static void test_plugin__control_answers_metrics_and_status(void **state)
+{
+    struct world w;
+    struct control *c = NULL;
+    static char answer[1 << 16];
+    world_init(&w);
+    assert_int_equal(control_open(w.path, w.stack, &c), 0);
+    struct stat st;
+    assert_int_equal(stat(w.path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(control_start(c), 0);
+
+    ask(w.path, "GET /metrics HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, "200 OK"));
+    assert_non_null(strstr(answer, "# TYPE granary_fetch_requests_total counter\ngranary_fetch_requests_total 0\n"));
+    assert_non_null(strstr(answer, "# TYPE granary_fetch_in_flight gauge\n"));
+
+    ask(w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
+    json_t *status = json_loads(strstr(answer, "\r\n\r\n") + 4, 0, NULL);
+    assert_non_null(status);
+    json_t *export = json_array_get(json_object_get(status, "exports"), 0);
+    assert_string_equal(json_string_value(json_object_get(export, "name")), "faces");
+    assert_int_equal(json_integer_value(json_object_get(export, "size")), w.img.size);
+    char expected[80] = "sha256:";
+    digest_hex(&w.img.digest, expected + 7);
+    assert_string_equal(json_string_value(json_object_get(export, "digest")), expected);
+    assert_int_equal(json_integer_value(json_object_get(status, "pid")), getpid());
+    json_decref(status);
+
+    ask(w.path, "GET /nothing HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, " 404 "));
+    ask(w.path, "PUT /status HTTP/1.0\r\nContent-Length: 0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, " 405 "));
+    ask(w.path, "\x01\x02 nonsense\r\n\r\n", answer);
+    ask(w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, "200 OK"));
+    control_close(c);
+    assert_int_equal(access(w.path, F_OK), -1);
+    world_release(&w);
+}
+
+static void test_plugin__control_replaces_a_stale_socket_and_nothing_else(void **state)
+{
+    struct world w;
+    struct control *first = NULL, *second = NULL;
+    world_init(&w);
+    assert_int_equal(control_open(w.path, w.stack, &first), 0);
+    assert_int_equal(control_open(w.path, w.stack, &second), -EADDRINUSE);
+    assert_int_equal(access(w.path, F_OK), 0);
+    control_close(first);
+
+    /* A socket whose server died. */
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", w.path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    close(fd);
+    assert_int_equal(control_open(w.path, w.stack, &first), 0);
+
+    /* Who takes the path over keeps it when the old server ends. */
+    assert_int_equal(unlink(w.path), 0);
+    assert_int_equal(control_open(w.path, w.stack, &second), 0);
+    control_close(first);
+    assert_int_equal(access(w.path, F_OK), 0);
+    control_close(second);
+
+    FILE *f = fopen(w.path, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(control_open(w.path, w.stack, &first), -EEXIST);
+    assert_int_equal(access(w.path, F_OK), 0);
+    char missing[SCRATCH_MAX + 32];
+    snprintf(missing, sizeof missing, "%s/no/control", w.dir);
+    assert_int_equal(control_open(missing, w.stack, &first), -ENOENT);
+    assert_non_null(strstr(error_text(), missing));
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plugin__an_export_name_is_told_from_a_reference),
+        cmocka_unit_test(test_plugin__every_parameter_reaches_the_stack),
+        cmocka_unit_test(test_plugin__wrong_parameters_are_refused_by_name),
+        cmocka_unit_test(test_plugin__threads_are_read_as_nbdkit_reads_them),
+        cmocka_unit_test(test_plugin__control_answers_metrics_and_status),
+        cmocka_unit_test(test_plugin__control_replaces_a_stale_socket_and_nothing_else),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
