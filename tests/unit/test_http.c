@@ -29,9 +29,11 @@ static enum http_fake_next answer_script(void *arg, const struct http_fake_reque
     struct script *s = arg;
     pthread_mutex_lock(&s->mutex);
     snprintf(s->last, sizeof s->last, "%.4000s", r->head);
+    const char *answer = s->answer;
+    enum http_fake_next next = s->next;
     pthread_mutex_unlock(&s->mutex);
-    http_fake_send(fd, s->answer, strlen(s->answer));
-    return s->next;
+    http_fake_send(fd, answer, strlen(answer));
+    return next;
 }
 
 struct fixture {
@@ -40,6 +42,25 @@ struct fixture {
     struct http *http;
     char url[128];
 };
+
+static void set_answer(struct fixture *f, const char *answer)
+{
+    SCOPED_LOCK(&f->script.mutex);
+    f->script.answer = answer;
+}
+
+static void set_next(struct fixture *f, enum http_fake_next next)
+{
+    SCOPED_LOCK(&f->script.mutex);
+    f->script.next = next;
+}
+
+/* The head of the last request; no request is under way. */
+static const char *last_request(struct fixture *f)
+{
+    SCOPED_LOCK(&f->script.mutex);
+    return f->script.last;
+}
 
 static struct http *new_http(unsigned connections)
 {
@@ -79,8 +100,8 @@ static int collect(void *arg, const void *data, size_t len)
 static int get(struct fixture *f, const char *answer, enum http_fake_next next, uint64_t off, uint64_t len,
                struct bytes *body, struct http_response *resp)
 {
-    f->script.answer = answer;
-    f->script.next = next;
+    set_answer(f, answer);
+    set_next(f, next);
     struct http_request q = {
         .method = "GET", .url = f->url, .range_off = off, .range_len = len, .sink = collect, .sink_arg = body};
     return http_do(f->http, &q, resp);
@@ -105,8 +126,8 @@ static void test_http__headers_and_body_arrive(void **state)
     assert_string_equal(r.bucket_region, "eu-west-1");
     assert_int_equal(body.len, 4);
     assert_memory_equal(body.data, "body", 4);
-    assert_non_null(strstr(f->script.last, "\r\nRange: bytes=2-5\r\n"));
-    assert_non_null(strstr(f->script.last, "User-Agent: granary/"));
+    assert_non_null(strstr(last_request(f), "\r\nRange: bytes=2-5\r\n"));
+    assert_non_null(strstr(last_request(f), "User-Agent: granary/"));
 }
 
 static void test_http__connections_are_kept(void **state)
@@ -280,7 +301,7 @@ static void test_http__the_sinks_refusal_is_the_result(void **state)
 {
     struct fixture *f = *state;
     RESPONSE r = {0};
-    f->script.answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n0123";
+    set_answer(f, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n0123");
     struct http_request q = {.method = "GET", .url = f->url, .sink = refuse};
     assert_int_equal(http_do(f->http, &q, &r), -ECANCELED);
     assert_string_equal(error_text(), "enough");
@@ -290,14 +311,14 @@ static void test_http__puts_send_their_body_and_headers(void **state)
 {
     struct fixture *f = *state;
     RESPONSE r = {0};
-    f->script.answer = "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n";
+    set_answer(f, "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n");
     struct http_request q = {.method = "PUT", .url = f->url, .headers = {"X-One: 1"}, .body = "data", .body_len = 4};
     assert_int_equal(http_do(f->http, &q, &r), 0);
-    assert_non_null(strstr(f->script.last, "PUT /x HTTP/1.1\r\n"));
-    assert_non_null(strstr(f->script.last, "\r\nX-One: 1\r\n"));
-    assert_non_null(strstr(f->script.last, "\r\nContent-Length: 4\r\n"));
+    assert_non_null(strstr(last_request(f), "PUT /x HTTP/1.1\r\n"));
+    assert_non_null(strstr(last_request(f), "\r\nX-One: 1\r\n"));
+    assert_non_null(strstr(last_request(f), "\r\nContent-Length: 4\r\n"));
     q = (struct http_request){.method = "HEAD", .url = f->url};
-    f->script.answer = "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n";
+    set_answer(f, "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n");
     assert_int_equal(http_do(f->http, &q, &r), 0);
     assert_int_equal(r.content_length, 12345);
     assert_string_equal(r.etag, "");
@@ -440,18 +461,18 @@ static void test_s3__refusals_become_sentences(void **state)
     struct fixture *f = *state;
     struct s3 *s = new_s3(f);
     CLEANUP_BYTES body = BYTES_INIT(100);
-    f->script.next = HTTP_FAKE_CLOSE;
+    set_next(f, HTTP_FAKE_CLOSE);
     for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
-        f->script.answer = cases[i].answer;
+        set_answer(f, cases[i].answer);
         int rc = s3_get(s, "k", 1, 0, 0, NULL, collect, &body, NULL);
         if (rc != cases[i].rc || !strstr(error_text(), cases[i].sentence))
             fail_msg("case %zu: %d %s", i, rc, error_text());
         assert_int_equal(strncmp(error_text(), "s3://bucket/k: ", 15), 0);
         assert_null(strstr(error_text(), "hidden"));
     }
-    f->script.answer = ERR("412", "PreconditionFailed") "</Error>";
+    set_answer(f, ERR("412", "PreconditionFailed") "</Error>");
     assert_int_equal(s3_put(s, "k", "x", 1, NULL, "If-None-Match: *", NULL), -EEXIST);
-    f->script.answer = "HTTP/1.1 416 X\r\n\r\n";
+    set_answer(f, "HTTP/1.1 416 X\r\n\r\n");
     assert_int_equal(s3_get(s, "k", 1, 5, 5, "\"e\"", collect, &body, NULL), -ESTALE);
     s3_free(s);
 }
@@ -460,22 +481,22 @@ static void test_s3__requests_are_strictly_escaped_and_signed(void **state)
 {
     struct fixture *f = *state;
     struct s3 *s = new_s3(f);
-    f->script.next = HTTP_FAKE_CLOSE;
-    f->script.answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    set_next(f, HTTP_FAKE_CLOSE);
+    set_answer(f, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     assert_int_equal(s3_put(s, "/a b//../+%é!", "x", 1, NULL, NULL, NULL), 0);
-    assert_non_null(strstr(f->script.last, "PUT /bucket//a%20b//../%2B%25%C3%A9%21 HTTP/1.1\r\n"));
-    assert_non_null(strstr(f->script.last, "Authorization: AWS4-HMAC-SHA256 Credential=AKTEST/"));
-    assert_non_null(strstr(f->script.last, "x-amz-security-token: hiddentoken"));
-    assert_non_null(strstr(f->script.last,
+    assert_non_null(strstr(last_request(f), "PUT /bucket//a%20b//../%2B%25%C3%A9%21 HTTP/1.1\r\n"));
+    assert_non_null(strstr(last_request(f), "Authorization: AWS4-HMAC-SHA256 Credential=AKTEST/"));
+    assert_non_null(strstr(last_request(f), "x-amz-security-token: hiddentoken"));
+    assert_non_null(strstr(last_request(f),
                            "x-amz-content-sha256: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"));
-    assert_null(strstr(f->script.last, "hiddensecret"));
+    assert_null(strstr(last_request(f), "hiddensecret"));
     assert_int_equal(s3_put(s, "", "x", 1, NULL, NULL, NULL), -EINVAL);
     s3_free(s);
     setenv("AWS_NO_SIGN_REQUEST", "1", 1);
     assert_int_equal(s3_new(&(struct s3_config){.bucket = "b", .endpoint = http_fake_url(f->server)}, &s), 0);
     assert_int_equal(s3_delete(s, "k"), 0);
-    assert_null(strstr(f->script.last, "Authorization"));
-    f->script.answer = "HTTP/1.1 403 X\r\n\r\n";
+    assert_null(strstr(last_request(f), "Authorization"));
+    set_answer(f, "HTTP/1.1 403 X\r\n\r\n");
     assert_int_equal(s3_delete(s, "k"), -EACCES);
     assert_non_null(strstr(error_text(), "unset AWS_NO_SIGN_REQUEST"));
     unsetenv("AWS_NO_SIGN_REQUEST");
@@ -492,18 +513,18 @@ static void test_s3__listings_that_do_not_end_are_refused(void **state)
 #define LIST(inner) "HTTP/1.1 200 OK\r\n\r\n<ListBucketResult>" inner "</ListBucketResult>"
     struct fixture *f = *state;
     struct s3 *s = new_s3(f);
-    f->script.next = HTTP_FAKE_CLOSE;
-    f->script.answer = LIST("<IsTruncated>true</IsTruncated><NextContinuationToken>t/=</NextContinuationToken>"
-                            "<Contents><Key>a</Key><Size>1</Size></Contents>");
+    set_next(f, HTTP_FAKE_CLOSE);
+    set_answer(f, LIST("<IsTruncated>true</IsTruncated><NextContinuationToken>t/=</NextContinuationToken>"
+                       "<Contents><Key>a</Key><Size>1</Size></Contents>"));
     assert_int_equal(s3_list(s, "p/", "after", never, NULL), -EIO);
     assert_non_null(strstr(error_text(), "does not end"));
-    assert_non_null(strstr(f->script.last, "GET /bucket/?continuation-token=t%2F%3D&encoding-type=url&list-type=2"
-                                           "&max-keys=1000&prefix=p%2F HTTP/1.1"));
-    f->script.answer = LIST("");
+    assert_non_null(strstr(last_request(f), "GET /bucket/?continuation-token=t%2F%3D&encoding-type=url&list-type=2"
+                                            "&max-keys=1000&prefix=p%2F HTTP/1.1"));
+    set_answer(f, LIST(""));
     assert_int_equal(s3_list(s, NULL, "after/1", never, NULL), 0);
     assert_non_null(
-        strstr(f->script.last, "?encoding-type=url&list-type=2&max-keys=1000&prefix=&start-after=after%2F1 "));
-    f->script.answer = "HTTP/1.1 200 OK\r\n\r\n<html>";
+        strstr(last_request(f), "?encoding-type=url&list-type=2&max-keys=1000&prefix=&start-after=after%2F1 "));
+    set_answer(f, "HTTP/1.1 200 OK\r\n\r\n<html>");
     assert_int_equal(s3_list(s, NULL, NULL, never, NULL), -EBADMSG);
     assert_int_equal(strncmp(error_text(), "s3://bucket at http://127.0.0.1:", 32), 0);
     s3_free(s);
