@@ -16,6 +16,8 @@
 #include "base/error.h"
 #include "base/le.h"
 
+_Static_assert(sizeof(struct slot) == 56, "docs/cache.md states the memory of a chunk");
+
 enum { REBIND_PERIOD = 32, SLOT_MASK = (1 << SPACE_SLOT_BITS) - 1, BUCKETS_MIN = 1024 };
 
 struct slot *space_slot_at(const struct space *s, uint32_t id)
