@@ -41,7 +41,7 @@ static json_t *text_to_json(const char *text)
         if (c < 0x80 ? bytes_append(&out, &c, 1) : bytes_append(&out, pair, 2))
             return NULL;
     }
-    return json_stringn((const char *)out.data, out.len);
+    return json_stringn(out.len ? (const char *)out.data : "", out.len);
 }
 
 static bool text_from_json(const json_t *value, char *out, size_t size)
