@@ -1,0 +1,90 @@
+#!/bin/bash
+# Ceph's S3, end to end: thousands of small objects with hard keys -> an S3 store -> served from it -> the same tree.
+# Parallelism does not change the digest; a wrong secret is one clear sentence without the secret; keys that no
+# filesystem can hold are refused by name, or skipped and counted.
+# ctest: lock=loop
+. "$GRANARY_SOURCE/tests/lib.sh"
+
+export DIR=$W/ceph
+ceph=$GRANARY_SOURCE/tests/servers/ceph-s3.sh
+s3put=$GRANARY_SOURCE/tests/servers/s3put.py
+extra_cleanup() { "$ceph" stop; }
+"$ceph" start
+eval "$("$ceph" env)"
+for bucket in data images bad; do "$ceph" bucket $bucket; done
+
+echo "== 3,000 objects, and keys that need care"
+mkdir -p "$W/tree/set"
+for i in $(seq 3000); do
+    mkdir -p "$W/tree/set/dir-$((i % 30))"
+    echo "object $i" >"$W/tree/set/dir-$((i % 30))/part-$i"
+done
+head -c 5000000 /dev/urandom >"$W/tree/large"
+: >"$W/tree/empty"
+for key in 'with space' 'plus+sign' 'per%cent' 'per%2Fcent' 'ünïcode-ß-漢字' "quote'and\"double" 'a&b=c?d#e' 'star*(paren)!' \
+    'semi;colon,at@' '~tilde' $'new\nline' 'back\slash' '<xml>&amp;' 'dir/ünder/deep er' 'dir/.hidden' 'dir...' ' lead'; do
+    mkdir -p "$W/tree/$(dirname "$key")"
+    printf '%s' "$key" >"$W/tree/$key"
+done
+"$s3put" tree data in "$W/tree"
+"$s3put" key data in/marker/
+mkdir "$W/tree/marker"
+"$s3put" key data "outside" "$W/tree/large"
+
+echo "== build from S3 into S3, whatever the parallelism"
+"$GRANARY" build s3://data/in s3://images/a/set:v1 --json >"$W/build.json"
+digest=$(digest_of s3://images/a/set:v1)
+for jobs in 1 16; do
+    "$GRANARY" build s3://data/in "s3://images/jobs-$jobs/set" --jobs $jobs
+    [ "$(digest_of "s3://images/jobs-$jobs/set")" = "$digest" ] || fail "--jobs $jobs gives another digest"
+done
+"$GRANARY" build s3://data/in s3://images/a/set:again --json >"$W/again.json"
+jq -e '.packs_new == 0 and .packs_reused > 0' "$W/again.json" >"$W/jq.out" || { cat "$W/again.json"; fail "packs were written twice"; }
+"$GRANARY" verify s3://images/a/set:v1 --deep
+
+echo "== served from S3 and mounted: the same tree (owners are root's, modes and times the object store's)"
+serve_unix "$W/sock" image=s3://images/a/set:v1 "cache=$W/cache:256M"
+"$GRANARY" export s3://images/a/set:v1 "$W/image"
+qemu-img compare -f raw -F raw "$W/image" "nbd+unix:///?socket=$W/sock"
+[ -e /dev/fuse ] || skip "no /dev/fuse here: the mount is not tested"
+mkdir "$W/nbd" "$W/mnt"
+: >"$W/nbd/file"
+background nbdfuse -r "$W/nbd/file" --unix "$W/sock"
+wait_for 20 test -s "$W/nbd/file"
+LOOP=$(losetup -r --direct-io=on -f --show "$W/nbd/file") || skip "no loop device to be had here: the mount is not tested"
+mount -t erofs -o ro,nodev,nosuid "$LOOP" "$W/mnt" || skip "this kernel does not mount erofs: the mount is not tested"
+MOUNTS+=("$W/mnt")
+"$TREECMP" --ignore mode,owner,mtime,xattr "$W/tree" "$W/mnt"
+[ "$(stat -c '%a %u %g' "$W/mnt/empty")" = "644 0 0" ] || fail "a file's mode or owner"
+[ "$(stat -c '%a %u %g' "$W/mnt/set")" = "755 0 0" ] || fail "a directory's mode or owner"
+age=$(($(date +%s) - $(stat -c %Y "$W/mnt/large")))
+[ $age -ge 0 ] && [ $age -lt 600 ] || fail "the object's time is not the file's"
+
+echo "== a wrong secret"
+secret=wrongsecretwrongsecretwrongsecretwrongsec
+status=0
+AWS_SECRET_ACCESS_KEY=$secret "$GRANARY" build s3://data/in s3://images/b/set >"$W/out" 2>&1 || status=$?
+cat "$W/out"
+[ $status = 1 ] || fail "exit status $status, not 1"
+! grep -q "$secret" "$W/out" || fail "the secret is in the output"
+grep -qiE 'secret|credential|denied|signature|refused' "$W/out" || fail "the sentence does not say what is wrong"
+[ "$(grep -c . "$W/out")" -le 3 ] || fail "more than a sentence"
+
+echo "== keys that no filesystem can hold"
+n=0
+for key in 'a/../b' 'x//y' './dot' "$(head -c 256 /dev/zero | tr '\0' n)" 'up/..'; do
+    n=$((n + 1))
+    "$s3put" key bad "k$n/good" "$W/tree/large"
+    "$s3put" key bad "k$n/$key" "$W/tree/large"
+    status=0
+    "$GRANARY" build "s3://bad/k$n" s3://images/bad/set >"$W/out" 2>&1 || status=$?
+    [ $status = 1 ] || { cat "$W/out"; fail "$key: exit status $status, not 1"; }
+    grep -qF -- "${key:0:60}" "$W/out" || { cat "$W/out"; fail "the sentence does not name the key $key"; }
+    "$GRANARY" build "s3://bad/k$n" "s3://images/bad/set:k$n" --skip-bad-names --json >"$W/out"
+    jq -e '.names_skipped == 1 and .counts.files == 1' "$W/out" >"$W/jq.out" || { cat "$W/out"; fail "$key: skipped and counted"; }
+done
+"$s3put" key bad both/a "$W/tree/large"
+"$s3put" key bad both/a/b "$W/tree/large"
+! "$GRANARY" build s3://bad/both s3://images/bad/both >"$W/out" 2>&1 || fail "a beside a/b was built"
+grep -qF 'a' "$W/out" || fail "no sentence"
+[ -z "$("$GRANARY" images s3://images/bad --json | jq -r '.. | .name? // empty' | grep -x both)" ] || fail "a refused build published"

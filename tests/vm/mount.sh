@@ -1,0 +1,66 @@
+#!/bin/bash
+# `granary mount` with kernel nbd, inside the guest, from the installed programs and a file store copied in: the whole
+# tree is the same; the second mount reads from the cache; after `granary umount` nothing is left: no mount, device,
+# process, nor state in /run.
+# ctest: serial
+. "$GRANARY_SOURCE/tests/lib.sh"
+vm=$GRANARY_SOURCE/tests/vm/kit/vm.sh
+
+tree=/usr/share/perl
+[ -d $tree ] || tree=/usr/share/doc
+"$vm" prepare "$GRANARY_BUILD/vm"
+"$GRANARY" build "$tree" "file://$W/store/perl"
+manifest_of_tree "$tree" >"$W/want"
+DESTDIR=$W/root cmake --install "$GRANARY_BUILD" >"$W/install.log"
+plugin=$(cd "$W/root" && find . -name nbdkit-granary-plugin.so)
+granary=$(cd "$W/root" && find . -path '*/bin/granary')
+[ -n "$plugin" ] && [ -n "$granary" ] || fail "cmake --install did not install the programs"
+
+{
+    declare -f manifest_of_tree
+    cat <<'GUEST'
+set -e
+mkdir -p /mnt/data /etc/granary
+ls /run >/before
+granary mount file:///store/perl /mnt/data --cache /cache:64M
+grep ' /mnt/data ' /proc/mounts
+grep -q '^/dev/nbd[0-9]* /mnt/data erofs ro' /proc/mounts
+manifest_of_tree /mnt/data >/got
+cmp /got /want || { diff /got /want | head -20; exit 1; }
+echo "$(wc -l </got) lines of the tree agree"
+touch /mnt/data/x 2>/err && { echo "the mount is writable"; exit 1; }
+granary status /mnt/data
+
+echo "== in use: refused, and nothing is touched"
+sleep 1000 </mnt/data &
+user=$!
+(cd /mnt/data && exec sleep 1000) &
+user2=$!
+if granary umount /mnt/data; then echo "umount of a mount in use"; exit 1; fi
+kill $user $user2
+wait $user $user2 || true
+cat /mnt/data/$(cd /mnt/data && find . -type f | head -n 1) >/dev/null
+
+echo "== umount leaves nothing"
+granary umount /mnt/data
+for i in 1 2 3 4 5 6 7 8 9 10; do pidof nbdkit granary >/dev/null || break; sleep 0.5; done
+ps | grep -E 'nbdkit|granary|nbd-client' | grep -v grep && { echo "processes are left"; exit 1; }
+grep -E 'mnt/data' /proc/mounts && { echo "the mount is left"; exit 1; }
+for d in /sys/block/nbd*; do [ "$(cat $d/size)" = 0 ] || { echo "$d is left attached"; exit 1; }; done
+ls /run | grep -vx granary >/after || true
+grep -vx granary /before >/before2 || true
+cmp /before2 /after || { ls -lR /run; exit 1; }
+[ -z "$(find /run/granary ! -type d ! -name nbd.lock 2>/dev/null)" ] || { ls -lR /run/granary; exit 1; }
+
+echo "== a second mount, the store gone: everything comes from the cache"
+rm -r /store/packs
+granary mount file:///store/perl /mnt/data --cache /cache:64M
+manifest_of_tree /mnt/data >/got
+cmp /got /want || { diff /got /want | head -20; exit 1; }
+granary umount /mnt/data
+GUEST
+} >"$W/guest.sh"
+nbdkit=$(command -v nbdkit)
+"$vm" run --timeout 500 --mem 1536 --bin "$nbdkit" --bin "$GRANARY" --bin "$PLUGIN" \
+    --file "$W/root/$granary:/usr/bin/granary" --file "$W/root/$plugin:/${plugin#./}" \
+    --file "$W/store:/store" --file "$W/want:/want" "$GRANARY_BUILD/vm" "$W/guest.sh"
