@@ -23,7 +23,7 @@ static int unix_address(const char *path, struct sockaddr_un *out)
     if (strlen(path) >= sizeof out->sun_path)
         return error_set(-EINVAL, "socket path %s is longer than the %zu bytes a socket's may be; choose a shorter one",
                          path, sizeof out->sun_path - 1);
-    strcpy(out->sun_path, path);
+    memcpy(out->sun_path, path, strlen(path) + 1);
     return 0;
 }
 

@@ -16,7 +16,7 @@ void notify(const char *state)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof address.sun_path)
         return;
-    strcpy(address.sun_path, path);
+    memcpy(address.sun_path, path, strlen(path) + 1);
     if (*path == '@') /* the abstract namespace */
         address.sun_path[0] = 0;
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));

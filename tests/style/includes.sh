@@ -3,47 +3,42 @@
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
-# part: the parts it may include
-declare -A SEES=(
-    [base]="base"
-    [format]="base format"
-    [net]="base net"
-    [store]="base format net store"
-    [fetch]="base format net store fetch"
-    [cache]="base format net store fetch cache"
-    [image]="base format net store fetch cache image"
-    [stack]="base format net store fetch cache image stack"
-    [plugin]="base format net store fetch cache image stack plugin"
-    [attach]="base format net attach"
-    [imagebuild]="base format net store imagebuild"
-    [cli]="base format net store fetch cache image stack imagebuild attach cli"
-)
-
-# part_of PATH: which part a file, or an included name, belongs to; empty for none
-part_of() {
-    case ${1#./} in
-        cachecore/stack.* | stack.h) echo stack;;
-        cachecore/*/*) local rest=${1#*cachecore/}; echo "${rest%%/*}";;
-        */*) local rest=${1#./}; echo "${rest%%/*}";;
-    esac
-}
-
 check_includes() {
-    local file line include from to bad=0
-    while IFS=: read -r file line include; do
-        from=$(part_of "$file")
-        include=${include#*\"}; include=${include%%\"*}
-        case $include in
-            */* | stack.h) to=$(part_of "$include");;
-            *) to=$from;; # a neighbour in the same directory
-        esac
-        [ -n "${SEES[$from]:-}" ] || { echo "$file: no part '$from' in tests/style/includes.sh"; bad=1; continue; }
-        case " ${SEES[$from]} " in
-            *" $to "*) ;;
-            *) echo "$file:$line: $from must not include $include: it sees ${SEES[$from]}"; bad=1;;
-        esac
-    done < <(find cachecore imagebuild attach plugin cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null)
-    return $bad
+    find cachecore imagebuild attach plugin cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null | awk '
+        # which part a file, or an included name, belongs to
+        function part_of(path, names) {
+            sub(/^cachecore\//, "", path)
+            if (path ~ /^stack\./) return "stack"
+            split(path, names, "/")
+            return names[1]
+        }
+        BEGIN {
+            below = "base"
+            sees["base"] = below
+            sees["format"] = below " format"
+            sees["net"] = below " net"
+            sees["attach"] = below " format net attach"
+            below = below " format net store"
+            sees["store"] = below
+            sees["imagebuild"] = below " imagebuild"
+            sees["fetch"] = below = below " fetch"
+            sees["cache"] = below = below " cache"
+            sees["image"] = below = below " image"
+            sees["stack"] = below = below " stack"
+            sees["plugin"] = below " plugin"
+            sees["cli"] = below " imagebuild attach cli"
+        }
+        {
+            split($0, where, ":")
+            split($0, quoted, "\"")
+            from = part_of(where[1])
+            to = quoted[2] ~ /\// || quoted[2] == "stack.h" ? part_of(quoted[2]) : from
+            if (!(from in sees)) { print where[1] ": no part " from " in tests/style/includes.sh"; bad = 1; next }
+            if (index(" " sees[from] " ", " " to " ")) next
+            print where[1] ":" where[2] ": " from " must not include " quoted[2] ": it sees " sees[from]
+            bad = 1
+        }
+        END { exit bad }'
 }
 
 can_fail check_includes cachecore/base/x.h '#include "store/store.h"' "base must not include store/store.h"
