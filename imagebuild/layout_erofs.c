@@ -13,6 +13,7 @@
  */
 #include "imagebuild/layout.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,9 @@ struct erofs {
     struct hasher *hash;
     struct bytes xattrs;
 };
+
+/* The inode counts them in units of 4 bytes, in 16 bits. */
+static_assert(TREE_XATTRS_MAX / 4 < UINT16_MAX, "extended attributes that an inode cannot state");
 
 static struct erofs *erofs_of(struct layout *l)
 {
