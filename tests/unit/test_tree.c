@@ -79,8 +79,10 @@ static void test_tree__walks_in_the_byte_order_of_full_paths(void **state)
     assert_int_equal(add_file(t, "a!"), 0);
     assert_int_equal(add_file(t, "\xff"), 0);
     assert_int_equal(add_file(t, "B"), 0);
+    assert_int_equal(add_file(t, "c\xff"), 0);
+    assert_int_equal(add_file(t, "c/x"), 0);
     assert_int_equal(tree_seal(t), 0);
-    assert_walk(t, "/\nB\na/\na!\na-/\na-/y\na-b\na.c\na/-/\na/-/z\na/x\na0\n\xff\n");
+    assert_walk(t, "/\nB\na/\na!\na-/\na-/y\na-b\na.c\na/-/\na/-/z\na/x\na0\nc/\nc/x\nc\xff\n\xff\n");
 }
 
 /* Random names over an alphabet around '/': the walk must be qsort's order of the paths. */
@@ -326,6 +328,27 @@ static void test_tree__hard_links_belong_to_the_first_name(void **state)
     assert_int_equal(tree_stats(t).bytes, 10);
 }
 
+static void test_tree__a_replaced_file_is_no_name_of_its_former_inode(void **state)
+{
+    CLEANUP(cleanup_tree) struct tree *t = make(true, false);
+    static const struct {
+        const char *path;
+        uint64_t ino;
+    } files[] = {{"f", 7}, {"f", 8}, {"g", 7}, {"h", 8}};
+    log_to(NULL, LOG_LEVEL_ERROR);
+    for (int i = 0; i < 4; i++) {
+        struct source_entry e = entry(files[i].path, S_IFREG | 0644);
+        e.mtime = i;
+        e.link_dev = 1;
+        e.link_ino = files[i].ino;
+        assert_int_equal(tree_add(t, &e), 0);
+    }
+    log_to(NULL, LOG_LEVEL_INFO);
+    assert_int_equal(tree_seal(t), 0);
+    assert_int_equal(tree_node(t, find(t, "g"))->link, find(t, "g"));
+    assert_int_equal(tree_node(t, find(t, "h"))->link, find(t, "f"));
+}
+
 static void test_tree__a_cursor_survives_drops_behind_and_before_it(void **state)
 {
     CLEANUP(cleanup_tree) struct tree *t = make(false, false);
@@ -501,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_tree__a_file_listed_twice),
         cmocka_unit_test(test_tree__implicit_directories_are_as_old_as_the_newest_below),
         cmocka_unit_test(test_tree__hard_links_belong_to_the_first_name),
+        cmocka_unit_test(test_tree__a_replaced_file_is_no_name_of_its_former_inode),
         cmocka_unit_test(test_tree__a_cursor_survives_drops_behind_and_before_it),
         cmocka_unit_test(test_tree__special_files_and_bits),
         cmocka_unit_test(test_tree__xattrs_are_sorted_and_the_unknown_counted),
