@@ -156,7 +156,8 @@ static int run(const struct invocation *inv)
     if (rc)
         return rc;
     struct source *source = NULL;
-    struct source_options options = {.endpoint = v->endpoint, .connections = (unsigned)v->jobs};
+    struct source_options options = {
+        .endpoint = v->endpoint, .connections = (unsigned)v->jobs, .cancel = interrupt_watch()};
     rc = source_open(inv->operands[0], &options, &source);
     if (!rc)
         rc = build(v, source, &ref);

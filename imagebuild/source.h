@@ -82,6 +82,8 @@ struct source_options {
     const char *endpoint; /* s3 */
     unsigned connections; /* at least the build's jobs */
     uint64_t timeout_ms;  /* retries of one operation go on for so long; 0: 5 minutes */
+    /* Set asynchronously (a signal) to end waits between retries with -ECANCELED; may be NULL. */
+    const volatile int *cancel;
 };
 
 /* /dir, file:///dir, s3://bucket/prefix. -EINVAL: unknown scheme, listing the known ones; -ENOENT.

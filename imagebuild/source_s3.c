@@ -16,7 +16,7 @@
 #include "imagebuild/source_kinds.h"
 #include "net/s3.h"
 
-enum { KEY_MAX = 1024 + 1, PAUSE_FIRST_MS = 100, PAUSE_MAX_MS = 5000, TIMEOUT_DEFAULT_MS = 300000 };
+enum { PAUSE_FIRST_MS = 100, PAUSE_MAX_MS = 5000, LOOK_MS = 200, TIMEOUT_DEFAULT_MS = 300000 };
 
 struct source_s3 {
     struct source base;
@@ -28,6 +28,7 @@ struct source_s3 {
     pthread_mutex_t lock; /* guards cancelled; never held across a request */
     pthread_cond_t cancelling;
     bool cancelled;
+    const volatile int *interrupted;
 };
 
 static struct source_s3 *s3_of(struct source *s)
@@ -41,6 +42,25 @@ struct retry {
     uint64_t until_ms; /* 0: no failure yet */
     unsigned pause_ms;
 };
+
+/* 0 after so many milliseconds, or -ECANCELED as soon as the build is to end. */
+static int pause_for(struct source_s3 *s, unsigned ms)
+{
+    uint64_t until = clock_now_ms() + ms, now;
+    SCOPED_LOCK(&s->lock);
+    while (!s->cancelled && !(s->interrupted && *s->interrupted) && (now = clock_now_ms()) < until) {
+        uint64_t slice = GR_MIN(until - now, (uint64_t)LOOK_MS);
+        struct timespec at;
+        clock_gettime(CLOCK_MONOTONIC, &at);
+        uint64_t nsec = (uint64_t)at.tv_nsec + slice * 1000000;
+        at.tv_sec += (time_t)(nsec / 1000000000);
+        at.tv_nsec = (long)(nsec % 1000000000);
+        pthread_cond_timedwait(&s->cancelling, &s->lock, &at);
+    }
+    if (s->cancelled || (s->interrupted && *s->interrupted))
+        return error_set(-ECANCELED, "source: %s: the build was stopped while it waited for the server", s->url);
+    return 0;
+}
 
 /* Wait before the next try. 0, or rc when it is of no use or it has taken too long, or -ECANCELED. */
 static int retry_wait(struct source_s3 *s, struct retry *r, int rc)
@@ -57,16 +77,7 @@ static int retry_wait(struct source_s3 *s, struct retry *r, int rc)
     /* Readers that failed together must not come back together. */
     unsigned pause = r->pause_ms / 2 + (unsigned)((uintptr_t)r >> 4 ^ now) % (r->pause_ms / 2 + 1);
     r->pause_ms = GR_MIN(r->pause_ms * 2, (unsigned)PAUSE_MAX_MS);
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    uint64_t nsec = (uint64_t)at.tv_nsec + (uint64_t)pause * 1000000;
-    at.tv_sec += (time_t)(nsec / 1000000000);
-    at.tv_nsec = (long)(nsec % 1000000000);
-    SCOPED_LOCK(&s->lock);
-    while (!s->cancelled)
-        if (pthread_cond_timedwait(&s->cancelling, &s->lock, &at) == ETIMEDOUT)
-            break;
-    return s->cancelled ? error_set(-ECANCELED, "source: the build was stopped") : 0;
+    return pause_for(s, pause);
 }
 
 static void s3_source_cancel(struct source *base)
@@ -300,6 +311,7 @@ int source_s3_open(const char *url, const char *bucket_and_prefix, const struct 
         return error_set(-ENOMEM, "source: out of memory");
     s->prefix_len = strlen(s->prefix);
     s->timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_DEFAULT_MS;
+    s->interrupted = options->cancel;
     struct s3_config config = {
         .bucket = bucket, .endpoint = options->endpoint, .http = {.connections = options->connections}};
     int rc = s3_new(&config, &s->s3);

@@ -357,6 +357,24 @@ static void test_source_s3__cancel_ends_the_waiting(void **state)
     source_close(s);
 }
 
+static void test_source_s3__a_signal_ends_the_waiting(void **state)
+{
+    volatile int interrupted = 1;
+    serve(keys, GR_ARRAY_SIZE(keys));
+    server.fail_list_after = 3;
+    struct source_options options = {.cancel = &interrupted};
+    struct tree_options tree_options = {.skip_bad_names = true};
+    CLEANUP(cleanup_tree) struct tree *t = NULL;
+    struct source *s;
+    assert_int_equal(tree_new(&tree_options, &t), 0);
+    assert_int_equal(source_open("s3://bucket/data", &options, &s), 0);
+    log_to(NULL, LOG_LEVEL_ERROR);
+    assert_int_equal(s->ops->list(s, add, t), -ECANCELED);
+    log_to(NULL, LOG_LEVEL_INFO);
+    assert_int_equal(server.list_calls, 1);
+    source_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_source_s3__reads_are_conditional_and_repeated),
         cmocka_unit_test(test_source_s3__retries_end),
         cmocka_unit_test(test_source_s3__cancel_ends_the_waiting),
+        cmocka_unit_test(test_source_s3__a_signal_ends_the_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
