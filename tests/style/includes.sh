@@ -1,5 +1,5 @@
 #!/bin/bash
-# Includes point one way (DESIGN of the layers: CONTRIBUTING.md). Also a step of every build: a wrong include fails it.
+# Includes point one way (the layers: CONTRIBUTING.md). Also a step of every build: a wrong include fails it.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
