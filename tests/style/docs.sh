@@ -1,0 +1,61 @@
+#!/bin/bash
+# Every option in the tables of the command line and of the plugin stands in the man pages, in --help and in the bash
+# completion, and the man pages name no option that is not there. Every verb has a section; README.md's commands exist.
+set -euo pipefail
+. "$GRANARY_SOURCE/tests/style/lib.sh"
+granary=$GRANARY_BUILD/cli/granary
+plugin=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
+man=docs/man/granary.1
+plugin_man=docs/man/nbdkit-granary-plugin.1
+completion=$(find cli docs deploy -name 'granary.bash' -o -name 'granary.bash-completion' -o -path '*completion*/granary' 2>/dev/null | head -1)
+bad=0
+object() { echo "$*"; bad=1; }
+
+# words_of_man FILE: its text with roff's escapes undone, so that \-\-jobs reads --jobs
+words_of_man() { sed 's/\\-/-/g; s/\\f[A-Z]//g; s/\\&//g; s/\\(aq/'"'"'/g' "$1"; }
+
+# "VERB --name VALUE" a line
+options=$(mktemp)
+trap 'rm -f "$options"' EXIT
+"$granary" help --all >"$options"
+[ "$(wc -l <"$options")" -ge 20 ] || object "granary help --all lists hardly anything"
+verbs=$("$granary" help | sed -n 's/^  \([a-z]*\)  *[A-Z].*/\1/p')
+[ "$(wc -w <<<"$verbs")" -ge 10 ] || object "granary help lists hardly any verbs: $verbs"
+
+# section_of VERB: the part of the man page about it: from its .SS line to the next
+section_of() { words_of_man $man | awk -v verb="$1" '/^\.S[SH]/ { on = ($2 == verb || $3 == verb) } on'; }
+
+for verb in $verbs; do
+    section=$(section_of "$verb")
+    [ -n "$section" ] || { object "$man: no section (.SS) for the verb $verb"; continue; }
+    help=$("$granary" "$verb" --help)
+    grep -qw -- "$verb" "$completion" || object "$completion: verb $verb is missing"
+    while read -r _ option _; do
+        grep -qE -- "(^|[^a-z-])$option([^a-z-]|$)" <<<"$section" || object "$man: $verb: $option is missing"
+        grep -qE -- "(^|[^a-z-])$option([^a-z-]|$)" <<<"$help" || object "granary $verb --help: $option is missing"
+        case $option in --*) grep -qE -- "$option([^a-z-]|$)" "$completion" || object "$completion: $option is missing";; esac
+    done < <(grep "^$verb " "$options")
+    for option in $(grep -oE -- '(^|[^a-z-])--[a-z][a-z0-9-]+' <<<"$section" | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u); do
+        case $option in --help | --version) continue;; esac
+        grep -q -- " $option\( \|$\)" "$options" || object "$man: $verb: $option does not exist"
+    done
+done
+
+# the plugin: `nbdkit PLUGIN --help` lists `name=VALUE` parameters
+parameters=$(nbdkit "$plugin" --help | grep -oE '^[a-z0-9-]+=' | tr -d = | sort -u)
+[ "$(wc -w <<<"$parameters")" -ge 2 ] || object "nbdkit granary --help lists hardly any parameters"
+for parameter in $parameters; do
+    words_of_man $plugin_man | grep -qE -- "(^|[^a-z-])$parameter *=" || object "$plugin_man: $parameter= is missing"
+done
+for parameter in $(words_of_man $plugin_man | grep -oE '^\.(B|BI|TP)[^=]* "?[a-z][a-z0-9-]*=' | grep -oE '[a-z][a-z0-9-]*=' | tr -d = | sort -u); do
+    grep -qx -- "$parameter" <<<"$parameters" || object "$plugin_man: $parameter= does not exist"
+done
+
+# README.md: every `granary VERB` there is a verb, every option an option of it
+while read -r verb words; do
+    grep -qx -- "$verb" <<<"$verbs" || { object "README.md: granary $verb: no such verb"; continue; }
+    for option in $(grep -oE -- '--[a-z][a-z-]+' <<<"$words"); do
+        grep -qE -- "^$verb $option( |$)" "$options" || object "README.md: granary $verb $option: no such option"
+    done
+done < <(sed -n 's/^\( \{4\}\|[$#] *\|\)granary \([a-z]*.*\)/\2/p' README.md)
+exit $bad
