@@ -15,3 +15,7 @@ if(GRANARY_SANITIZE)
     target_compile_options(granary_flags INTERFACE -fno-sanitize-recover=undefined)
   endif()
 endif()
+if(GRANARY_FUZZ)
+  # Coverage for the fuzzer in every object; the engine itself is linked into the fuzz targets only.
+  target_compile_options(granary_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()

@@ -127,7 +127,7 @@ static int put_path(struct catalog_page_writer *w, const char *path, size_t len)
         shared++;
     int rc = put_varint(&w->plain, shared);
     if (!rc)
-        rc = put_string(&w->plain, path + shared, len - shared);
+        rc = put_string(&w->plain, shared ? path + shared : path, len - shared);
     return rc;
 }
 
@@ -277,7 +277,7 @@ int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out, struct
     const uint8_t *object = out->data + before;
     size_t len = out->len - before;
     *out_child = (struct catalog_child){
-        .first = (const char *)w->done.data,
+        .first = w->done.len ? (const char *)w->done.data : "",
         .first_len = w->done.len,
         .digest = digest_of(object, len),
         .len = (uint32_t)len,

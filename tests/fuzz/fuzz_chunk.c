@@ -1,0 +1,38 @@
+/* Bytes of a pack under a reference that may say anything: the first bytes are the reference. The
+ * CRC is made to fit, so that the frame is reached. */
+#include "fuzz/fuzz.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/le.h"
+#include "format/chunk.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    if (len < 8)
+        return 0;
+    struct chunk_ref ref = {
+        .digest = digest_of("nothing has this digest", 23),
+        .kind = (enum object_kind)(data[4] % OBJECT_KINDS),
+        .flags = data[5] & 3,
+        .offset = le16_get(data + 6),
+        .plain_len = le32_get(data) % (CHUNK_SIZE_MAX + 2),
+        .stored_len = (uint32_t)len - 8,
+    };
+    uint8_t *stored = malloc(len - 8 ? len - 8 : 1);
+    FUZZ_CHECK(stored);
+    memcpy(stored, data + 8, len - 8);
+    ref.stored_crc = crc32c(stored, ref.stored_len);
+    struct buf *plain = NULL;
+    FUZZ_CHECK(chunk_decode(&ref, stored, &plain) == -EBADMSG);
+    free(stored);
+
+    /* and back: what is encoded decodes */
+    CLEANUP_BYTES out = BYTES_INIT(CHUNK_SIZE_MAX);
+    FUZZ_CHECK(chunk_encode(data, (uint32_t)GR_MIN(len, (size_t)CHUNK_SIZE_MAX), data[0] % 4, &out, &ref) == 0);
+    FUZZ_CHECK(chunk_decode(&ref, out.data, &plain) == 0 && !memcmp(plain->data, data, ref.plain_len));
+    buf_unref(plain);
+    return 0;
+}

@@ -1,0 +1,201 @@
+/* Writes the seed corpora of the format's fuzz targets: fuzz_seeds DIR, DIR being tests/fuzz/corpus. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zstd.h>
+
+#include "base/error.h"
+#include "base/io.h"
+#include "base/le.h"
+#include "format/catalog.h"
+#include "format/chunk.h"
+#include "format/index.h"
+#include "format/manifest.h"
+#include "format/tag.h"
+
+#define HEX "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+static void must(int rc)
+{
+    if (rc) {
+        fprintf(stderr, "fuzz_seeds: %s\n", error_text());
+        exit(1);
+    }
+}
+
+static void save(const char *dir, const char *target, const char *name, const void *data, size_t len)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, target);
+    must(io_mkdirs(path));
+    snprintf(path, sizeof path, "%s/%s/%s", dir, target, name);
+    must(io_write_file_atomic(path, data, len, false));
+}
+
+static struct chunk_ref chunk(uint32_t n)
+{
+    return (struct chunk_ref){.digest = digest_of(&n, sizeof n),
+                              .object = digest_of(&n, n % 2),
+                              .kind = OBJECT_PACK,
+                              .flags = CHUNK_ZSTD,
+                              .offset = n * 100,
+                              .stored_len = 100,
+                              .plain_len = 64 << 10};
+}
+
+static void index_seeds(const char *dir)
+{
+    CLEANUP_BYTES node = BYTES_INIT(INDEX_NODE_MAX);
+    struct chunk_ref chunks[12] = {0};
+    struct index_child children[5] = {0};
+    struct digest content;
+    for (uint32_t i = 0; i < 12; i++)
+        if (i % 5)
+            chunks[i] = chunk(i);
+    must(index_encode_leaf(chunks, 12, &node, &content));
+    save(dir, "index", "leaf", node.data, node.len);
+    bytes_clear(&node);
+    must(index_encode_leaf(chunks + 1, 1, &node, &content));
+    save(dir, "index", "leaf-one", node.data, node.len);
+    for (uint32_t i = 0; i < 5; i += 2)
+        children[i] = (struct index_child){.digest = content, .content = content, .len = 100 + i, .crc = i};
+    for (unsigned level = 1; level < INDEX_LEVELS_MAX; level += 2) {
+        char name[32];
+        snprintf(name, sizeof name, "inner-%u", level);
+        bytes_clear(&node);
+        must(index_encode_inner(level, children, 5, &node, &content));
+        save(dir, "index", name, node.data, node.len);
+    }
+}
+
+static void manifest_seeds(const char *dir)
+{
+    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
+    struct manifest m = {
+        .size = 1 << 20,
+        .chunk_size = 64 << 10,
+        .metadata_offset = 1 << 19,
+        .metadata_len = 4096,
+        .index_levels = 1,
+        .index_root = {.digest = digest_of("a", 1), .content = digest_of("b", 1), .len = 99, .crc = 1},
+        .catalog_levels = 1,
+        .catalog_root = digest_of("c", 1),
+        .catalog_len = 77,
+        .catalog_entries = 3,
+    };
+    m.content_root = index_content_root(m.size, m.chunk_size, &m.index_root.content);
+    must(manifest_encode(&m, &text));
+    save(dir, "manifest", "small", text.data, text.len);
+    memset(&m.index_root, 0, sizeof m.index_root);
+    m.fs = MANIFEST_EXT4;
+    m.content_root = index_content_root(m.size, m.chunk_size, &m.index_root.content);
+    bytes_clear(&text);
+    must(manifest_encode(&m, &text));
+    save(dir, "manifest", "holes", text.data, text.len);
+}
+
+/* The page itself, and its records behind the 24 bytes that fuzz_catalog makes a header of. */
+static void save_page(const char *dir, const char *name, const struct bytes *page)
+{
+    uint8_t raw[24 + 4096] = {0};
+    char raw_name[64];
+    save(dir, "catalog", name, page->data, page->len);
+    size_t n = ZSTD_decompress(raw + 24, sizeof raw - 24, page->data + 32, page->len - 32);
+    must(ZSTD_isError(n) ? error_set(-1, "seed too large") : 0);
+    raw[0] = page->data[5];
+    raw[1] = page->data[8];
+    memcpy(raw + 2, page->data + 16, 2);
+    raw[4] = page->data[20];
+    snprintf(raw_name, sizeof raw_name, "records-%s", name);
+    save(dir, "catalog", raw_name, raw, 24 + n);
+}
+
+static void catalog_seeds(const char *dir)
+{
+    CLEANUP(cleanup_catalog_page_writer) struct catalog_page_writer *w = catalog_page_writer_new(0);
+    CLEANUP(cleanup_catalog_page_writer) struct catalog_page_writer *above = catalog_page_writer_new(1);
+    CLEANUP_BYTES page = BYTES_INIT(CATALOG_OBJECT_MAX);
+    const struct catalog_extent extent = {.offset = 1 << 20, .len = 12345};
+    struct catalog_child child;
+    bool full;
+    const struct catalog_entry entries[] = {
+        {.path = "", .mode = S_IFDIR | 0755, .mtime = -5, .mtime_nsec = 7},
+        {.path = "a",
+         .path_len = 1,
+         .mode = S_IFREG | 0644,
+         .size = 12345,
+         .uid = 70000,
+         .content = digest_of("a", 1),
+         .validator = "\"etag\"",
+         .validator_len = 6,
+         .extents = &extent,
+         .extent_count = 1},
+        {.path = "a-link", .path_len = 6, .mode = S_IFLNK | 0777, .size = 1, .target = "a", .target_len = 1},
+        {.path = "aa", .path_len = 2, .mode = S_IFREG, .target = "a", .target_len = 1, .hard_link = true},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(entries); i++)
+        must(catalog_page_add(w, &entries[i], &full));
+    must(catalog_page_finish(w, &page, &child));
+    save_page(dir, "entries", &page);
+    must(catalog_page_add_child(above, &child, &full));
+    child.first = "b/c";
+    child.first_len = 3;
+    must(catalog_page_add_child(above, &child, &full));
+    bytes_clear(&page);
+    must(catalog_page_finish(above, &page, &child));
+    save_page(dir, "children", &page);
+}
+
+static void chunk_seeds(const char *dir)
+{
+    CLEANUP_BYTES stored = BYTES_INIT(CHUNK_SIZE_MAX);
+    uint8_t plain[4096], seed[8 + 4096] = {0};
+    struct chunk_ref ref;
+    for (size_t i = 0; i < sizeof plain; i++)
+        plain[i] = (uint8_t)(i / 64 * 7);
+    for (int level = 0; level <= 3; level += 3) {
+        must(chunk_encode(plain, sizeof plain, level, &stored, &ref));
+        le32_put(seed, ref.plain_len);
+        seed[5] = ref.flags;
+        memcpy(seed + 8, stored.data, stored.len);
+        save(dir, "chunk", level ? "zstd" : "plain", seed, 8 + stored.len);
+    }
+}
+
+static void document_seeds(const char *dir)
+{
+    CLEANUP_BYTES text = BYTES_INIT(TAG_DOC_MAX);
+    struct tag t = {.digest = digest_of("a", 1), .created = 1, .parent = digest_of("b", 1), .nonce = "n"};
+    struct lease l = {.started = 1, .renewed = 2, .host = "h", .pid = 3, .image = "s3://b/i:t"};
+    must(tag_encode(&t, &text));
+    save(dir, "tag", "tag", text.data, text.len);
+    bytes_clear(&text);
+    must(lease_encode(&l, &text));
+    save(dir, "tag", "lease", text.data, text.len);
+    bytes_clear(&text);
+    must(store_doc_encode(&text));
+    save(dir, "tag", "store", text.data, text.len);
+    static const char by_digest[] = "file:///srv/faces@sha256:" HEX, key[] = "packs/ba/" HEX;
+    const char *const refs[] = {"s3://lake/images/faces:2026-11-20", "/srv/images/faces", "https://host:1/p/faces",
+                                by_digest, key};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(refs); i++) {
+        char name[16];
+        snprintf(name, sizeof name, "ref-%zu", i);
+        save(dir, "image_ref", name, refs[i], strlen(refs[i]));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: fuzz_seeds DIR\n");
+        return 2;
+    }
+    index_seeds(argv[1]);
+    manifest_seeds(argv[1]);
+    catalog_seeds(argv[1]);
+    chunk_seeds(argv[1]);
+    document_seeds(argv[1]);
+    return 0;
+}

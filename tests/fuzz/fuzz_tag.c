@@ -1,0 +1,40 @@
+/* The small documents: tag, lease, granary.json. */
+#include "fuzz/fuzz.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "format/tag.h"
+
+static void try_tag(const uint8_t *data, size_t len)
+{
+    struct tag t, again;
+    int rc = tag_decode(data, len, &t);
+    FUZZ_CHECK(rc == 0 || rc == -EBADMSG);
+    if (rc)
+        return;
+    CLEANUP_BYTES text = BYTES_INIT(TAG_DOC_MAX);
+    FUZZ_CHECK(tag_encode(&t, &text) == 0 && tag_decode(text.data, text.len, &again) == 0);
+    FUZZ_CHECK(!strcmp(t.nonce, again.nonce) && t.created == again.created && digest_equal(&t.digest, &again.digest));
+}
+
+static void try_lease(const uint8_t *data, size_t len)
+{
+    struct lease l, again;
+    int rc = lease_decode(data, len, &l);
+    FUZZ_CHECK(rc == 0 || rc == -EBADMSG);
+    if (rc)
+        return;
+    CLEANUP_BYTES text = BYTES_INIT(TAG_DOC_MAX);
+    FUZZ_CHECK(lease_encode(&l, &text) == 0 && lease_decode(text.data, text.len, &again) == 0);
+    FUZZ_CHECK(!strcmp(l.image, again.image) && l.renewed == again.renewed && l.pid == again.pid);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    try_tag(data, len);
+    try_lease(data, len);
+    int rc = store_doc_decode(data, len);
+    FUZZ_CHECK(rc == 0 || rc == -EBADMSG);
+    return 0;
+}
