@@ -60,7 +60,8 @@ struct store_ops {
     /* Absent already: 0. */
     int (*remove)(struct store *s, const char *key);
     /* True when STORE_PUT_IF_ABSENT and IF_MATCH are honoured (found out once, by a few puts to a
-     * key below probe/, where unknown). */
+     * key below probe/, where unknown). Where they are not, IF_ABSENT may overwrite what a rival
+     * put at the same moment, or at all, and IF_MATCH overwrites or is -ENOTSUP: ask first. */
     int (*probe_conditional)(struct store *s, bool *out);
     void (*close)(struct store *s);
     /* Optional (NULL): the keys under prefix that stand behind `after` in byte order, ascending;

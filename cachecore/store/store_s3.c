@@ -178,6 +178,18 @@ static int put_if_match(struct store *s, const char *full, const struct store_pu
     return rc == -ENOENT ? error_set(-EEXIST, "store %s: %s was removed by somebody else", s->url, put->key) : rc;
 }
 
+static int put_if_absent(struct store *s, const char *full, const struct store_put *put)
+{
+    int rc = put_full(s, full, put, "If-None-Match: *", NULL);
+    if (rc != -ENOTSUP)
+        return rc;
+    struct s3_meta there; /* a server without conditions: look first, the best there is */
+    rc = s3_head(s3_of(s)->s3, full, strlen(full), &there);
+    if (rc == 0)
+        return error_set(-EEXIST, "store %s: %s exists already", s->url, put->key);
+    return rc == -ENOENT ? put_full(s, full, put, NULL, NULL) : rc;
+}
+
 static int s3_store_put(struct store *s, const struct store_put *put)
 {
     char full[FULL_KEY_MAX];
@@ -186,7 +198,9 @@ static int s3_store_put(struct store *s, const struct store_put *put)
         return rc;
     if (put->mode == STORE_PUT_IF_MATCH)
         return put_if_match(s, full, put);
-    return put_full(s, full, put, put->mode == STORE_PUT_IF_ABSENT ? "If-None-Match: *" : NULL, NULL);
+    if (put->mode == STORE_PUT_IF_ABSENT)
+        return put_if_absent(s, full, put);
+    return put_full(s, full, put, NULL, NULL);
 }
 
 static int s3_store_stat(struct store *s, const char *key, struct store_item *out)
