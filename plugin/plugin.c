@@ -317,4 +317,5 @@ static struct nbdkit_plugin registration = {
     .extents = granary_extents,
 };
 
+struct nbdkit_plugin *plugin_init(void); /* nbdkit's macro defines it undeclared, which clang minds */
 NBDKIT_REGISTER_PLUGIN(registration)
