@@ -67,8 +67,11 @@ static void build_release(struct build *b)
 
 static void report(struct build *b, const char *phase)
 {
+    if (!b->options.progress)
+        return;
     uint64_t now = clock_now_ms();
-    if (!b->options.progress || (phase == b->progress.phase && now - b->reported_ms < PROGRESS_MS))
+    bool same = b->progress.phase && !strcmp(phase, b->progress.phase);
+    if (same && now - b->reported_ms < PROGRESS_MS)
         return;
     b->reported_ms = now;
     b->progress.phase = phase;

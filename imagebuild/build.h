@@ -42,9 +42,9 @@ struct build_result {
     double seconds;
 };
 
-/* Build and publish ref->name under ref->tag and a unique tag. The source and the stores are the
- * caller's. Nothing is published unless 0 is returned; everything already uploaded is re-used by
- * the next run. */
+/* Build and publish ref->name under ref->tag and a unique tag. The source and the store are the
+ * caller's; a build that fails may have cancelled the source: open it anew for another one. Nothing is published unless
+ * 0 is returned; everything already uploaded is re-used by the next run. */
 GR_MUST_CHECK int build_run(struct source *source, struct store *store, const struct image_ref *ref,
                             const struct build_options *options, struct build_result *out);
 

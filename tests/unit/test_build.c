@@ -185,14 +185,18 @@ static void test_build__what_changed_is_taken_as_it_is_now(void **state)
     struct build_result r;
     source_fake_version(source, "big", 12345, 8);
     source_fake_rule(source, "big", 1000, FAKE_CHANGE, 0);
+    source_fake_version(source, "d2/f9", 0, 0); /* to nothing */
+    source_fake_rule(source, "d2/f9", 0, FAKE_CHANGE, 0);
+    source_fake_version(source, "d3/f10", (4 << 20) + 1, 11); /* to more than a part */
+    source_fake_rule(source, "d3/f10", 0, FAKE_CHANGE, 0);
     source_fake_vanish(source, "same1");
     assert_int_equal(run(source, store, &o, &r), 0);
-    assert_int_equal(r.files_changed, 1);
+    assert_int_equal(r.files_changed, 3);
     assert_int_equal(r.files_vanished, 1);
     struct check c = check_image(store, &r);
     assert_null(strstr(c.seen, "same1;"));
     assert_non_null(strstr(c.seen, "same2;"));
-    assert_int_equal(c.files, 61);
+    assert_int_equal(c.files, 60);
     source_close(source);
 }
 

@@ -229,17 +229,23 @@ static uint64_t lookup(const struct image *i, const char *path)
     return at;
 }
 
+static void fsck_file(const char *path)
+{
+    char command[128];
+    snprintf(command, sizeof command, "fsck.erofs %s >&2", path);
+    int rc = system(command);
+    assert_true(WIFEXITED(rc) && (WEXITSTATUS(rc) == 0 || WEXITSTATUS(rc) == 127)); /* 127: not installed */
+}
+
 static void check_by_fsck(const struct image *i)
 {
-    char path[] = "/tmp/granary-erofs-XXXXXX", command[64];
+    char path[] = "/tmp/granary-erofs-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(io_write_full(fd, i->data, i->result.image_size), 0);
     close(fd);
-    snprintf(command, sizeof command, "fsck.erofs %s >&2", path);
-    int rc = system(command);
+    fsck_file(path);
     unlink(path);
-    assert_true(WIFEXITED(rc) && (WEXITSTATUS(rc) == 0 || WEXITSTATUS(rc) == 127)); /* 127: not installed */
 }
 
 /* ------------------------------------------------------------------ tests */
@@ -479,6 +485,42 @@ static void test_layout_erofs__a_file_that_begins_again_gets_a_new_address(void 
     image_free(&i);
 }
 
+static void write_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain)
+{
+    assert_int_equal(io_pwrite_full(*(int *)arg, plain->data, plain->len, number * CHUNK), 0);
+}
+
+/* Metadata behind 9 TiB: block numbers over 2^31, an index of three levels, in a sparse file for fsck. */
+static void test_layout_erofs__metadata_far_up(void **state)
+{
+    const uint64_t size = UINT64_C(9) << 40;
+    struct tree *t = new_tree();
+    add_file(t, "f", size);
+    struct image i = image_begin(t);
+    struct sink_result sink;
+    struct body_part part = {
+        .node = node_of(t, "f"), .data = (const uint8_t *)"begin", .len = 5, .size = size, .first = true};
+    assert_int_equal(i.layout->ops->body(i.layout, &part), 0);
+    part = (struct body_part){
+        .node = part.node, .data = (const uint8_t *)"end", .len = 3, .offset = size - 3, .size = size, .last = true};
+    assert_int_equal(i.layout->ops->body(i.layout, &part), 0);
+    assert_int_equal(i.layout->ops->finish(i.layout, &i.result), 0);
+    assert_int_equal(sink_finish(i.sink, i.result.image_size, &sink), 0);
+    assert_int_equal(upload_flush(i.upload), 0);
+    assert_int_equal(i.result.metadata_offset, CHUNK + size);
+    assert_int_equal(sink.index_levels, 3);
+    char path[] = "/tmp/granary-erofs-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    if (!ftruncate(fd, (off_t)i.result.image_size)) { /* some filesystems have no files of that size */
+        read_back_node(i.store, &sink.index_root, sink.index_levels - 1, 0, write_chunk, &fd);
+        fsck_file(path);
+    }
+    close(fd);
+    unlink(path);
+    image_free(&i);
+}
+
 static void test_layout_erofs__sixteen_tebibytes_are_the_limit(void **state)
 {
     struct tree *t = new_tree();
@@ -547,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_layout_erofs__symlinks_inline_up_to_a_block),
         cmocka_unit_test(test_layout_erofs__xattrs_of_any_length_never_split_an_inode),
         cmocka_unit_test(test_layout_erofs__a_file_that_begins_again_gets_a_new_address),
+        cmocka_unit_test(test_layout_erofs__metadata_far_up),
         cmocka_unit_test(test_layout_erofs__sixteen_tebibytes_are_the_limit),
         cmocka_unit_test(test_layout_erofs__a_body_without_an_address_is_noticed),
         cmocka_unit_test(test_layout_erofs__golden_image),
