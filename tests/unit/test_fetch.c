@@ -273,41 +273,6 @@ static void test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_anot
     world_release(&w);
 }
 
-static void test_fetch__background_leaves_a_quarter_of_the_workers(void **state)
-{
-    struct world w;
-    unsigned chunks[10];
-    struct flight *flights[10], *demand;
-    for (unsigned i = 0; i < 10; i++)
-        chunks[i] = i;
-    world_init(&w, &(struct fetch_config){.workers = 5}, 1); /* a pack a chunk: no runs */
-    store_fake_hold(w.fake, FAKE_GET);
-    start(&w, chunks, 6, LANE_WARM, flights);
-    start(&w, chunks + 6, 4, LANE_READAHEAD, flights + 6);
-    store_fake_wait_held(w.fake, 3);
-    demand = start_one(&w, 20, LANE_DEMAND);
-    store_fake_wait_held(w.fake, 4); /* it got a worker though ten were before it */
-    struct flight *second = start_one(&w, 21, LANE_DEMAND);
-    store_fake_wait_held(w.fake, 5);
-    assert_int_equal(count_of(&w, "busy_workers"), 5);
-    assert_int_equal(count_of(&w, "queued"), 7);
-    store_fake_release(w.fake);
-    expect_bytes(&w, demand, 20);
-    expect_bytes(&w, second, 21);
-    for (unsigned i = 0; i < 10; i++)
-        expect_bytes(&w, flights[i], i);
-    assert_true(store_fake_peak(w.fake) <= 5);
-    world_release(&w);
-}
-
-static void test_fetch__one_worker_serves_background_too(void **state)
-{
-    struct world w;
-    world_init(&w, &(struct fetch_config){.workers = 1}, 1);
-    expect_bytes(&w, start_one(&w, 3, LANE_WARM), 3);
-    world_release(&w);
-}
-
 struct order {
     pthread_mutex_t lock;
     VEC(char *) keys;
@@ -318,6 +283,63 @@ static void note_key(void *arg, struct store_fake *f, enum store_fake_op op, con
     struct order *order = arg;
     SCOPED_LOCK(&order->lock);
     assert_int_equal(vec_push(&order->keys, strdup(key)), 0);
+}
+
+static bool was_asked(struct order *order, const struct chunk_ref *ref)
+{
+    char key[OBJECT_KEY_MAX];
+    bool found = false;
+    object_key(OBJECT_PACK, &ref->object, key);
+    SCOPED_LOCK(&order->lock);
+    for (size_t i = 0; i < order->keys.len; i++)
+        found |= !strcmp(order->keys.items[i], key);
+    return found;
+}
+
+static void order_release(struct order *order)
+{
+    for (size_t i = 0; i < order->keys.len; i++)
+        free(order->keys.items[i]);
+    vec_release(&order->keys);
+}
+
+static void test_fetch__background_leaves_a_quarter_of_the_workers(void **state)
+{
+    struct world w;
+    struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    unsigned chunks[10];
+    struct flight *flights[10];
+    for (unsigned i = 0; i < 10; i++)
+        chunks[i] = i;
+    world_init(&w, &(struct fetch_config){.workers = 5}, 1); /* a pack a chunk: no runs */
+    store_fake_set_hook(w.fake, note_key, &order);
+    store_fake_hold(w.fake, FAKE_GET);
+    start(&w, chunks, 6, LANE_WARM, flights);
+    start(&w, chunks + 6, 4, LANE_READAHEAD, flights + 6);
+    store_fake_wait_held(w.fake, 3);
+    /* Though ten were before them, these two get a worker each. */
+    struct flight *demand = start_one(&w, 20, LANE_DEMAND), *second = start_one(&w, 21, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 5);
+    assert_true(was_asked(&order, &w.img.refs[20]));
+    assert_true(was_asked(&order, &w.img.refs[21]));
+    assert_int_equal(count_of(&w, "busy_workers"), 5);
+    assert_int_equal(count_of(&w, "queued"), 7);
+    store_fake_release(w.fake);
+    expect_bytes(&w, demand, 20);
+    expect_bytes(&w, second, 21);
+    for (unsigned i = 0; i < 10; i++)
+        expect_bytes(&w, flights[i], i);
+    assert_true(store_fake_peak(w.fake) <= 5);
+    world_release(&w);
+    order_release(&order);
+}
+
+static void test_fetch__one_worker_serves_background_too(void **state)
+{
+    struct world w;
+    world_init(&w, &(struct fetch_config){.workers = 1}, 1);
+    expect_bytes(&w, start_one(&w, 3, LANE_WARM), 3);
+    world_release(&w);
 }
 
 static void test_fetch__demand_raises_what_waits_on_a_lower_lane(void **state)
@@ -346,9 +368,8 @@ static void test_fetch__demand_raises_what_waits_on_a_lower_lane(void **state)
     for (size_t i = 0; i < 5; i++) {
         char key[OBJECT_KEY_MAX];
         assert_string_equal(order.keys.items[i], object_key(OBJECT_PACK, &w.img.refs[expected[i]].object, key));
-        free(order.keys.items[i]);
     }
-    vec_release(&order.keys);
+    order_release(&order);
     assert_int_equal(fetch_new(&(struct fetch_config){0}, &w.fetch), 0);
     world_release(&w);
 }
