@@ -43,11 +43,16 @@ static void place_descriptors(const struct process_spec *spec)
         dup2(spec->listen_fd, FIRST_PASSED_FD);
 }
 
+static void announce_number(const char *name, pid_t pid)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%d", (int)pid);
+    setenv(name, text, 1);
+}
+
 static void announce_socket(void)
 {
-    char pid[32];
-    snprintf(pid, sizeof pid, "%d", (int)getpid());
-    setenv("LISTEN_PID", pid, 1);
+    announce_number("LISTEN_PID", getpid());
     setenv("LISTEN_FDS", "1", 1);
 }
 
@@ -56,12 +61,14 @@ static void child(const struct process_spec *spec, pid_t parent, int report)
 {
     if (spec->session)
         setsid();
-    if (spec->dies_with_parent) {
+    if (spec->supervised) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) /* it died before prctl */
             _exit(EXEC_FAILED);
     }
     reset_signals();
+    if (spec->supervised)
+        announce_number("GRANARY_SUPERVISOR", parent);
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
     unsetenv("NOTIFY_SOCKET"); /* READY is ours to say */

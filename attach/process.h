@@ -19,7 +19,7 @@ struct process_spec {
     int output;              /* standard output and error; -1: /dev/null */
     int listen_fd;           /* handed over by systemd's protocol (LISTEN_FDS); -1: none */
     bool session;            /* detached: a session of its own */
-    bool dies_with_parent;   /* killed when the calling thread ends */
+    bool supervised;         /* killed when the calling thread ends; told its pid as GRANARY_SUPERVISOR */
 };
 
 /* Standard input is /dev/null; signals are unblocked and at their defaults. -ENOENT: no such

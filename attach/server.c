@@ -5,8 +5,8 @@
  *   any --(SIGTERM, SIGINT)--> ending --(it dies)--> done; a second signal, or END_MS, kills it
  *
  * The listening socket is opened once and passed on by systemd's protocol at every start: clients
- * that connect while nbdkit is down wait in the backlog. nbdkit dies with the supervisor (SIGKILL: an
- * orderly end would wait for idle connections, while the next supervisor wants the cache's lock).
+ * that connect while nbdkit is down wait in the backlog. nbdkit is killed when the supervisor ends by
+ * any other way than these: the plugin asks for that (GRANARY_SUPERVISOR).
  */
 #include "attach/server.h"
 
@@ -180,10 +180,8 @@ static int start(struct server *s)
     if (pipe2(ends, O_CLOEXEC))
         return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    struct process_spec spec = {.argv = (const char *const *)s->argv.items,
-                                .output = ends[1],
-                                .listen_fd = s->listen_fd,
-                                .dies_with_parent = true};
+    struct process_spec spec = {
+        .argv = (const char *const *)s->argv.items, .output = ends[1], .listen_fd = s->listen_fd, .supervised = true};
     int rc = process_spawn(&spec, &s->child);
     close(ends[1]);
     s->output = ends[0];

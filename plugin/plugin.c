@@ -16,8 +16,12 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -128,9 +132,26 @@ static int granary_get_ready(void)
     return rc ? failed(rc) : 0;
 }
 
+/* Under `granary serve` this process must not outlive its supervisor, for it holds the caches'
+ * locks. nbdkit's own parent-death signal is SIGTERM, which waits for idle connections.
+ */
+static int follow_supervisor(void)
+{
+    const char *supervisor = getenv("GRANARY_SUPERVISOR");
+    if (!supervisor)
+        return 0;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL))
+        return error_set(-errno, "cannot follow the supervisor: %s", strerror(errno));
+    if (getppid() != strtol(supervisor, NULL, 10)) /* it ended before prctl */
+        return error_set(-ECANCELED, "the supervisor is gone");
+    return 0;
+}
+
 static int granary_after_fork(void)
 {
-    int rc = stack_start_threads(plugin.stack);
+    int rc = follow_supervisor();
+    if (!rc)
+        rc = stack_start_threads(plugin.stack);
     if (!rc && plugin.control)
         rc = control_start(plugin.control);
     return rc ? failed(rc) : 0;
