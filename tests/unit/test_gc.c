@@ -1,0 +1,704 @@
+/* Garbage collection: never what is needed, never on doubt; and the walks it stands on. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "fake/image_fake.h"
+#include "fake/store_fake.h"
+#include "store/catalog_read.h"
+#include "store/digest_map.h"
+#include "store/gc.h"
+#include "store/index_read.h"
+#include "store/lease.h"
+#include "store/repository.h"
+
+enum { DAY = 24 * 3600, GRACE = 14 * DAY };
+#define EPOCH INT64_C(2000000000) /* the tests' time begins here */
+
+struct fixture {
+    struct store_fake *fake;
+    struct store *store;
+    struct image_fake images[3];
+    int64_t now;
+};
+
+static void put_image(struct fixture *f, int i, uint64_t seed, const char *tag)
+{
+    struct image_fake *img = &f->images[i];
+    *img = (struct image_fake){.seed = seed, .size = 4 << 20, .chunk_size = 64 << 10};
+    image_fake_put(img, f->fake, NULL);
+    struct tag t = {.digest = img->digest, .content_root = img->manifest.content_root, .created = f->now};
+    if (tag)
+        assert_int_equal(repository_publish(f->store, "faces", tag, &t, false), 0);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    f->fake = store_fake_new();
+    f->store = store_fake_store(f->fake);
+    f->now = EPOCH;
+    store_fake_set_now(f->fake, f->now);
+    *state = f;
+    return repository_check(f->store, true);
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 3; i++)
+        image_fake_release(&f->images[i]);
+    store_fake_free(f->fake);
+    free(f);
+    return 0;
+}
+
+static void pass(struct fixture *f, int64_t seconds)
+{
+    f->now += seconds;
+    store_fake_set_now(f->fake, f->now);
+}
+
+static struct gc_result run(struct fixture *f, unsigned keep_last, bool dry_run)
+{
+    const struct gc_options options = {.grace_s = GRACE, .keep_last = keep_last, .dry_run = dry_run, .now = f->now};
+    struct gc_result r;
+    if (gc_run(f->store, &options, &r))
+        fail_msg("%s", error_text());
+    assert_int_equal(r.objects, r.kept + r.marked + r.swept);
+    return r;
+}
+
+static int run_fails(struct fixture *f)
+{
+    const struct gc_options options = {.grace_s = 0, .keep_last = 1, .now = f->now};
+    struct gc_result r;
+    store_fake_reset_counters(f->fake);
+    int rc = gc_run(f->store, &options, &r);
+    assert_int_equal(store_fake_calls(f->fake, FAKE_PUT), 0);
+    assert_int_equal(store_fake_calls(f->fake, FAKE_REMOVE), 0);
+    return rc;
+}
+
+static int count_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    uint64_t *sum = arg;
+    *sum += count;
+    return 0;
+}
+
+/* Every chunk of the image can still be read. */
+static bool image_whole(struct fixture *f, int i)
+{
+    const struct image_fake *img = &f->images[i];
+    struct manifest m;
+    uint64_t chunks = 0;
+    const struct index_walk_ops ops = {.chunks = count_chunks};
+    if (repository_manifest(f->store, &img->digest, &m) || index_walk(f->store, &m, &ops, &chunks))
+        return false;
+    assert_int_equal(chunks, manifest_chunk_count(&m));
+    for (uint64_t c = 0; c < chunks; c++) {
+        char key[OBJECT_KEY_MAX];
+        if (!store_fake_has(f->fake, object_key(OBJECT_PACK, &img->refs[c].object, key)))
+            return false;
+    }
+    return true;
+}
+
+static size_t object_count(struct fixture *f)
+{
+    size_t n = 0;
+    for (int kind = 0; kind < OBJECT_KINDS; kind++)
+        n += store_fake_count(f->fake, object_kind_prefix((enum object_kind)kind));
+    return n;
+}
+
+static void test_gc__marks_then_sweeps_what_lost_its_tag(void **state)
+{
+    struct fixture *f = *state;
+    put_image(f, 0, 1, "old");
+    size_t alone = object_count(f);
+    put_image(f, 1, 2, "latest");
+    size_t both = object_count(f);
+    pass(f, GRACE);
+    struct gc_result r = run(f, 0, false);
+    assert_int_equal(r.images, 2);
+    assert_int_equal(r.kept, both);
+    assert_int_equal(r.marked, 0);
+
+    assert_int_equal(repository_remove_tag(f->store, "faces", "old"), 0);
+    r = run(f, 0, false);
+    assert_int_equal(r.marked, alone);
+    assert_true(r.marked_bytes > 0);
+    assert_int_equal(store_fake_count(f->fake, "trash/"), alone);
+    pass(f, GRACE - 1);
+    r = run(f, 0, false);
+    assert_int_equal(r.swept, 0);
+    assert_int_equal(r.marked, 0);
+    assert_true(image_whole(f, 0)); /* its running readers are safe for the grace period */
+    pass(f, 1);
+    r = run(f, 0, false);
+    assert_int_equal(r.swept, alone);
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
+    assert_int_equal(object_count(f), both - alone);
+    assert_false(image_whole(f, 0));
+    assert_true(image_whole(f, 1));
+    r = run(f, 0, false);
+    assert_int_equal(r.objects, both - alone);
+    assert_int_equal(r.kept, both - alone);
+}
+
+static void test_gc__what_is_young_is_not_marked(void **state)
+{
+    struct fixture *f = *state;
+    put_image(f, 0, 1, NULL);
+    pass(f, GRACE - 1);
+    assert_int_equal(run(f, 0, false).marked, 0);
+    pass(f, 1);
+    assert_true(run(f, 0, false).marked > 0);
+}
+
+static void test_gc__what_a_new_image_uses_again_is_unmarked(void **state)
+{
+    struct fixture *f = *state;
+    put_image(f, 0, 1, NULL);
+    pass(f, GRACE);
+    struct gc_result r = run(f, 0, false);
+    size_t all = r.marked;
+    pass(f, GRACE);
+    /* the same image again: a build finds every object there and puts the tag alone */
+    struct tag t = {.digest = f->images[0].digest, .created = f->now};
+    assert_int_equal(repository_publish(f->store, "faces", "latest", &t, false), 0);
+    r = run(f, 0, false);
+    assert_int_equal(r.unmarked, all);
+    assert_int_equal(r.swept, 0);
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
+    assert_true(image_whole(f, 0));
+}
+
+static void test_gc__never_sweeps_under_a_lease(void **state)
+{
+    struct fixture *f = *state;
+    struct lease_handle *l;
+    put_image(f, 0, 1, NULL);
+    pass(f, GRACE);
+    run(f, 0, false);
+    pass(f, GRACE);
+    assert_int_equal(lease_begin(f->store, "x", &l), 0);
+    struct gc_result r = run(f, 0, false);
+    assert_int_equal(r.live_leases, 1);
+    assert_int_equal(r.swept, 0);
+    assert_true(image_whole(f, 0));
+    lease_end(l);
+    assert_true(run(f, 0, false).swept > 0);
+}
+
+static void test_gc__forgets_dead_leases(void **state)
+{
+    struct fixture *f = *state;
+    put_image(f, 0, 1, NULL);
+    pass(f, GRACE);
+    run(f, 0, false);
+    store_fake_put(f->fake, "builds/dead", "{}", 2);
+    pass(f, GRACE);
+    struct gc_result r = run(f, 0, false);
+    assert_int_equal(r.live_leases, 0);
+    assert_true(r.swept > 0);
+    assert_false(store_fake_has(f->fake, "builds/dead"));
+}
+
+/* A build that begins while gc is at work: at the given operation it writes its lease, and publishes
+ * an image that uses what is about to go. */
+struct intruder {
+    struct fixture *f;
+    const char *at; /* key prefix */
+    enum store_fake_op op;
+    bool publish, came;
+};
+
+static void intrude(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    struct intruder *in = arg;
+    if (in->came || op != in->op || strncmp(key, in->at, strlen(in->at)) != 0)
+        return;
+    in->came = true;
+    if (in->publish) {
+        struct tag t = {.digest = in->f->images[0].digest, .created = in->f->now};
+        assert_int_equal(repository_publish(in->f->store, "faces", "latest", &t, false), 0);
+    } else {
+        store_fake_put(fake, "builds/new", "{}", 2);
+    }
+}
+
+static void ripen(struct fixture *f)
+{
+    put_image(f, 0, 1, NULL);
+    pass(f, GRACE);
+    run(f, 0, false);
+    pass(f, GRACE);
+}
+
+static void test_gc__gives_way_to_a_build_that_begins_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    ripen(f);
+    /* after gc looked for leases the first time, before it announces its sweep */
+    struct intruder in = {.f = f, .at = "packs/", .op = FAKE_LIST};
+    store_fake_set_hook(f->fake, intrude, &in);
+    struct gc_result r = run(f, 0, false);
+    assert_true(in.came);
+    assert_int_equal(r.live_leases, 1);
+    assert_int_equal(r.swept, 0);
+    assert_true(image_whole(f, 0));
+    assert_false(store_fake_has(f->fake, "trash/sweeping"));
+}
+
+static void test_gc__gives_way_in_the_middle_of_a_sweep(void **state)
+{
+    struct fixture *f = *state;
+    for (uint64_t seed = 1; seed < 10; seed++) {
+        image_fake_release(&f->images[0]);
+        put_image(f, 0, seed, NULL);
+    }
+    pass(f, GRACE);
+    size_t marked = run(f, 0, false).marked;
+    pass(f, GRACE);
+    struct intruder in = {.f = f, .at = "indexes/", .op = FAKE_REMOVE};
+    store_fake_set_hook(f->fake, intrude, &in);
+    struct gc_result r = run(f, 0, false);
+    assert_true(in.came);
+    assert_int_equal(r.live_leases, 1);
+    assert_true(r.swept > 0 && r.swept < marked);
+    assert_int_equal(store_fake_count(f->fake, "packs/"), 9 * 4); /* packs go last */
+}
+
+static void test_gc__sees_an_image_published_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    ripen(f);
+    struct intruder in = {.f = f, .at = "packs/", .op = FAKE_LIST, .publish = true};
+    store_fake_set_hook(f->fake, intrude, &in);
+    struct gc_result r = run(f, 0, false);
+    assert_true(in.came);
+    assert_int_equal(r.swept, 0);
+    assert_true(r.unmarked > 0);
+    assert_true(image_whole(f, 0));
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
+}
+
+static void test_gc__announces_its_sweep(void **state)
+{
+    struct fixture *f = *state;
+    ripen(f);
+    struct intruder in = {.f = f, .at = "trash/sweeping", .op = FAKE_PUT};
+    store_fake_set_hook(f->fake, intrude, &in);
+    run(f, 0, false);
+    assert_true(in.came);
+}
+
+static void test_gc__nothing_is_touched_on_doubt(void **state)
+{
+    struct fixture *f = *state;
+    char key[OBJECT_KEY_MAX];
+    put_image(f, 0, 1, "latest");
+    put_image(f, 1, 2, NULL);
+    pass(f, GRACE);
+    run(f, 0, false);
+    pass(f, GRACE); /* image 1 is ripe now */
+
+    object_key(OBJECT_INDEX, &f->images[0].manifest.index_root.digest, key);
+    assert_true(store_fake_flip(f->fake, key, 30));
+    assert_int_equal(run_fails(f), -EBADMSG);
+    assert_non_null(strstr(error_text(), "faces:latest"));
+    assert_true(store_fake_flip(f->fake, key, 30));
+
+    object_key(OBJECT_MANIFEST, &f->images[0].digest, key);
+    CLEANUP_BYTES manifest = BYTES_INIT(MANIFEST_MAX);
+    assert_true(store_fake_get(f->fake, key, &manifest));
+    assert_true(store_fake_flip(f->fake, key, 30));
+    assert_int_equal(run_fails(f), -EBADMSG);
+    assert_true(store_fake_remove(f->fake, key));
+    assert_int_equal(run_fails(f), -EBADMSG);
+    store_fake_put(f->fake, key, manifest.data, manifest.len);
+
+    CLEANUP_BYTES tag = BYTES_INIT(TAG_DOC_MAX);
+    assert_true(store_fake_get(f->fake, "images/faces/latest", &tag));
+    store_fake_put(f->fake, "images/faces/latest", "{}", 2);
+    assert_int_equal(run_fails(f), -EBADMSG);
+    store_fake_put(f->fake, "images/faces/latest", tag.data, tag.len);
+
+    const enum store_fake_op ops[] = {FAKE_GET_SMALL, FAKE_LIST};
+    for (int i = 0; i < 2; i++)
+        for (unsigned skip = 0; skip < 4; skip++) {
+            store_fake_clear_faults(f->fake);
+            store_fake_add_fault(f->fake,
+                                 &(struct store_fake_fault){.op = ops[i], .skip = skip, .count = 1, .code = -EACCES});
+            const struct gc_options options = {.grace_s = GRACE, .now = f->now};
+            struct gc_result r;
+            int rc = gc_run(f->store, &options, &r);
+            if (rc)
+                assert_int_equal(r.swept, 0);
+            assert_true(image_whole(f, 0));
+            if (!rc)
+                break;
+        }
+    store_fake_clear_faults(f->fake);
+    assert_true(image_whole(f, 0));
+}
+
+static void test_gc__random_faults_never_cost_a_needed_object(void **state)
+{
+    struct fixture *f = *state;
+    put_image(f, 0, 1, "latest");
+    put_image(f, 1, 2, NULL);
+    put_image(f, 2, 3, "other");
+    const struct gc_options base = {.grace_s = GRACE};
+    for (uint64_t seed = 1; seed < 60; seed++) {
+        pass(f, GRACE / 3);
+        store_fake_seed(f->fake, seed);
+        store_fake_clear_faults(f->fake);
+        store_fake_add_fault(f->fake, &(struct store_fake_fault){.op = FAKE_ANY, .permille = 60, .code = -EAGAIN});
+        store_fake_add_fault(
+            f->fake, &(struct store_fake_fault){.op = FAKE_ANY, .kind = FAKE_LOSE, .permille = 40, .code = -ETIMEDOUT});
+        struct gc_options options = base;
+        struct gc_result r;
+        options.now = f->now;
+        (void)!gc_run(f->store, &options, &r);
+        store_fake_clear_faults(f->fake);
+        assert_true(image_whole(f, 0));
+        assert_true(image_whole(f, 2));
+    }
+    run(f, 0, false);
+    pass(f, GRACE);
+    run(f, 0, false);
+    assert_false(image_whole(f, 1));
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
+}
+
+static void test_gc__dry_run_writes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    ripen(f);
+    put_image(f, 1, 2, NULL);
+    store_fake_put(f->fake, "builds/dead", "{}", 2);
+    pass(f, GRACE);
+    store_fake_reset_counters(f->fake);
+    struct gc_result r = run(f, 0, true);
+    assert_true(r.swept > 0 && r.marked > 0);
+    assert_int_equal(store_fake_calls(f->fake, FAKE_PUT), 0);
+    assert_int_equal(store_fake_calls(f->fake, FAKE_REMOVE), 0);
+    assert_int_equal(r.swept, run(f, 0, false).swept);
+}
+
+static void publish_build(struct fixture *f, int i, uint64_t seed)
+{
+    char hex[DIGEST_HEX_SIZE], tag[64];
+    put_image(f, i, seed, "latest");
+    snprintf(tag, sizeof tag, "t%llu-%.12s", (unsigned long long)seed, digest_hex(&f->images[i].digest, hex));
+    struct tag t = {.digest = f->images[i].digest, .created = f->now};
+    assert_int_equal(repository_publish(f->store, "faces", tag, &t, false), 0);
+    pass(f, 10);
+}
+
+static void test_gc__keep_last_gives_up_old_build_tags_only(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 3; i++)
+        publish_build(f, i, (uint64_t)i + 1);
+    struct tag mine = {.digest = f->images[0].digest, .created = 1};
+    assert_int_equal(repository_publish(f->store, "faces", "prod", &mine, false), 0);
+    pass(f, GRACE);
+    assert_int_equal(store_fake_count(f->fake, "images/"), 5);
+    struct gc_result r = run(f, 1, true);
+    assert_int_equal(r.tags_removed, 2);
+    uint64_t would = r.marked;
+    r = run(f, 1, false);
+    assert_int_equal(r.tags_removed, 2);
+    assert_int_equal(r.marked, would);
+    assert_true(would > 0);
+    assert_int_equal(store_fake_count(f->fake, "images/"), 3);
+    assert_int_equal(r.images, 2); /* prod's and latest's */
+    pass(f, GRACE);
+    run(f, 1, false);
+    assert_true(image_whole(f, 0));
+    assert_false(image_whole(f, 1));
+    assert_true(image_whole(f, 2));
+}
+
+static void test_gc__leaves_what_it_does_not_know(void **state)
+{
+    struct fixture *f = *state;
+    const char *const keys[] = {"packs/README", "packs/ab/short", "notes/x", "manifests/ab/cd", "trash/hello"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++)
+        store_fake_put(f->fake, keys[i], "x", 1);
+    for (int i = 0; i < 3; i++) {
+        pass(f, GRACE);
+        assert_int_equal(run(f, 0, false).objects, 0);
+    }
+    for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++)
+        assert_true(store_fake_has(f->fake, keys[i]));
+}
+
+static void test_gc__a_mark_that_lies_or_is_torn_sweeps_nothing(void **state)
+{
+    struct fixture *f = *state;
+    put_image(f, 0, 1, NULL);
+    char key[OBJECT_KEY_MAX], hex[DIGEST_HEX_SIZE];
+    snprintf(key, sizeof key, "trash/%s", digest_hex(&f->images[0].digest, hex));
+    store_fake_put(f->fake, key, "{", 1);
+    pass(f, 3 * GRACE);
+    struct gc_result r = run(f, 0, false);
+    assert_int_equal(r.swept, 0);
+    /* marked long ago by the store's clock, yesterday by its own word */
+    CLEANUP_BYTES doc = BYTES_INIT(4096);
+    char object[OBJECT_KEY_MAX];
+    assert_int_equal(bytes_printf(&doc, "{\"format\":\"granary-trash\",\"version\":1,\"key\":\"%s\",\"marked\":%lld}",
+                                  object_key(OBJECT_MANIFEST, &f->images[0].digest, object), (long long)(f->now - DAY)),
+                     0);
+    store_fake_put(f->fake, key, doc.data, doc.len);
+    store_fake_set_mtime(f->fake, key, EPOCH);
+    assert_int_equal(run(f, 0, false).swept, 0);
+    pass(f, GRACE);
+    assert_true(run(f, 0, false).swept > 0);
+}
+
+static void test_gc__refuses_what_is_no_store(void **state)
+{
+    struct fixture *f = *state;
+    assert_true(store_fake_remove(f->fake, "granary.json"));
+    assert_int_equal(run_fails(f), -ENOENT);
+}
+
+static void test_digest_map__holds_what_was_added(void **state)
+{
+    CLEANUP_DIGEST_MAP map = {.count = 0};
+    enum { N = 50000 };
+    struct digest absent = digest_of("absent", 6);
+    assert_null(digest_map_find(&map, &absent));
+    for (int i = 0; i < N; i++) {
+        struct digest d = digest_of(&i, sizeof i);
+        assert_int_equal(digest_map_add(&map, &d, i), 1);
+        assert_int_equal(digest_map_add(&map, &d, -1), 0);
+    }
+    assert_int_equal(map.count, N);
+    for (int i = 0; i < N; i++) {
+        struct digest d = digest_of(&i, sizeof i);
+        assert_int_equal(digest_map_find(&map, &d)->value, i);
+    }
+    assert_null(digest_map_find(&map, &absent));
+}
+
+/* Walks. */
+
+static bool most_are_holes(uint64_t chunk)
+{
+    return chunk != 5 && chunk < 3000;
+}
+
+struct seen {
+    uint64_t nodes, chunks, holes, next;
+};
+
+static int see_node(void *arg, const struct index_child *node, unsigned level)
+{
+    ((struct seen *)arg)->nodes++;
+    return 0;
+}
+
+static int see_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    struct seen *s = arg;
+    assert_int_equal(first, s->next);
+    s->next += count;
+    for (uint64_t i = 0; i < count; i++) {
+        bool hole = !chunks || chunk_is_hole(&chunks[i]);
+        assert_int_equal(hole, most_are_holes(first + i));
+        s->chunks += !hole;
+        s->holes += hole;
+    }
+    return 0;
+}
+
+static int skip_all(void *arg, const struct index_child *node, unsigned level)
+{
+    return INDEX_WALK_SKIP;
+}
+
+static int stop(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    return -ECANCELED;
+}
+
+static void test_index_walk__covers_the_image_in_order(void **state)
+{
+    struct fixture *f = *state;
+    struct image_fake *img = &f->images[0];
+    *img =
+        (struct image_fake){.size = UINT64_C(3100) * (64 << 10) + 4096, .chunk_size = 64 << 10, .hole = most_are_holes};
+    image_fake_put(img, f->fake, NULL);
+    struct index_walk_ops ops = {.node = see_node, .chunks = see_chunks};
+    struct seen s = {.nodes = 0};
+    assert_int_equal(index_walk(f->store, &img->manifest, &ops, &s), 0);
+    assert_int_equal(s.next, 3101);
+    assert_int_equal(s.chunks, 102);
+    assert_int_equal(s.nodes, 4); /* the root and leaves 0, 2 and 3; leaf 1 is a hole */
+    const struct index_walk_ops skipping = {.node = skip_all, .chunks = stop};
+    assert_int_equal(index_walk(f->store, &img->manifest, &skipping, &s), 0);
+    const struct index_walk_ops stopping = {.chunks = stop};
+    assert_int_equal(index_walk(f->store, &img->manifest, &stopping, &s), -ECANCELED);
+
+    /* parents and children must agree */
+    struct manifest m = img->manifest;
+    const struct index_walk_ops none = {.node = NULL};
+    m.index_root.content.b[0] ^= 1;
+    assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
+    m = img->manifest;
+    m.index_root.len++;
+    assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
+    m = img->manifest;
+    m.size -= 64 << 10;
+    assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
+    m = img->manifest;
+    m.size = 64 << 10;
+    m.index_levels = 1;
+    assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
+}
+
+enum { PATHS = 9000 };
+
+/* A catalog of "d<i/100>/f<i>" in two or three levels. */
+static void put_catalog(struct fixture *f, struct manifest *m)
+{
+    struct catalog_page_writer *w[CATALOG_LEVELS_MAX];
+    bool waits[CATALOG_LEVELS_MAX] = {false};
+    CLEANUP_BYTES page = BYTES_INIT(CATALOG_OBJECT_MAX);
+    struct catalog_child child;
+    bool existed, full;
+    for (unsigned l = 0; l < CATALOG_LEVELS_MAX; l++)
+        w[l] = catalog_page_writer_new(l);
+    for (unsigned i = 0; i <= PATHS; i++) {
+        char path[32];
+        size_t len = i ? (size_t)snprintf(path, sizeof path, "d%02u/f%05u", i / 100, i) : 0;
+        struct catalog_entry e = {.path = path, .path_len = len, .mode = i ? S_IFREG | 0644 : S_IFDIR | 0755};
+        assert_int_equal(catalog_page_add(w[0], &e, &full), 0);
+        waits[0] = true;
+        for (unsigned l = 0; full; l++) {
+            bytes_clear(&page);
+            assert_int_equal(catalog_page_finish(w[l], &page, &child), 0);
+            waits[l] = false;
+            assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, page.data, page.len, NULL, NULL, &existed),
+                             0);
+            assert_int_equal(catalog_page_add_child(w[l + 1], &child, &full), 0);
+            waits[l + 1] = true;
+        }
+    }
+    for (unsigned l = 0;; l++) {
+        if (!waits[l])
+            continue;
+        bytes_clear(&page);
+        assert_int_equal(catalog_page_finish(w[l], &page, &child), 0);
+        assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, page.data, page.len, NULL, NULL, &existed), 0);
+        bool above = false;
+        for (unsigned k = l + 1; k < CATALOG_LEVELS_MAX; k++)
+            above |= waits[k];
+        if (!above) {
+            m->catalog_levels = l + 1;
+            break;
+        }
+        assert_int_equal(catalog_page_add_child(w[l + 1], &child, &full), 0);
+        waits[l + 1] = true;
+    }
+    for (unsigned l = 0; l < CATALOG_LEVELS_MAX; l++)
+        catalog_page_writer_free(w[l]);
+    m->catalog_root = child.digest;
+    m->catalog_len = child.len;
+    m->catalog_crc = child.crc;
+    m->catalog_entries = child.entries;
+}
+
+struct paths {
+    unsigned count;
+    char last[64];
+    unsigned stop_at;
+};
+
+static int see_path(void *arg, const struct catalog_entry *e)
+{
+    struct paths *p = arg;
+    if (p->count)
+        assert_true(catalog_path_compare(p->last, strlen(p->last), e->path, e->path_len) < 0);
+    snprintf(p->last, sizeof p->last, "%.*s", (int)e->path_len, e->path);
+    return ++p->count == p->stop_at ? 77 : 0;
+}
+
+static int see_page(void *arg, const struct digest *object)
+{
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static void test_catalog_walk__a_prefix_reads_only_its_pages(void **state)
+{
+    struct fixture *f = *state;
+    struct manifest m = {.size = 4096};
+    put_catalog(f, &m);
+    assert_int_equal(m.catalog_entries, PATHS + 1);
+    assert_true(m.catalog_levels >= 2);
+    struct paths all = {.count = 0};
+    assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &all), 0);
+    assert_int_equal(all.count, PATHS + 1);
+    unsigned pages = 0;
+    assert_int_equal(catalog_walk_pages(f->store, &m, see_page, &pages), 0);
+    assert_int_equal(pages, store_fake_count(f->fake, "catalogs/"));
+
+    const struct {
+        const char *prefix;
+        unsigned count;
+    } rows[] = {{"d07/", 100}, {"d0", 999}, {"d90/f09000", 1}, {"x", 0}, {"!", 0}, {"d07/f00712x", 0}, {"d", PATHS}};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++) {
+        struct paths p = {.count = 0};
+        store_fake_reset_counters(f->fake);
+        assert_int_equal(catalog_walk(f->store, &m, rows[i].prefix, strlen(rows[i].prefix), see_path, &p), 0);
+        assert_int_equal(p.count, rows[i].count);
+        if (rows[i].count <= 100)
+            assert_true(store_fake_calls(f->fake, FAKE_GET_SMALL) <= m.catalog_levels + 1);
+    }
+    struct paths p = {.stop_at = 5};
+    assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &p), 77);
+    assert_int_equal(p.count, 5);
+    m.catalog_levels--;
+    assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &all), -EBADMSG);
+}
+
+#define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RUN(test_gc__marks_then_sweeps_what_lost_its_tag),
+        RUN(test_gc__what_is_young_is_not_marked),
+        RUN(test_gc__what_a_new_image_uses_again_is_unmarked),
+        RUN(test_gc__never_sweeps_under_a_lease),
+        RUN(test_gc__forgets_dead_leases),
+        RUN(test_gc__gives_way_to_a_build_that_begins_meanwhile),
+        RUN(test_gc__gives_way_in_the_middle_of_a_sweep),
+        RUN(test_gc__sees_an_image_published_meanwhile),
+        RUN(test_gc__announces_its_sweep),
+        RUN(test_gc__nothing_is_touched_on_doubt),
+        RUN(test_gc__random_faults_never_cost_a_needed_object),
+        RUN(test_gc__dry_run_writes_nothing),
+        RUN(test_gc__keep_last_gives_up_old_build_tags_only),
+        RUN(test_gc__leaves_what_it_does_not_know),
+        RUN(test_gc__a_mark_that_lies_or_is_torn_sweeps_nothing),
+        RUN(test_gc__refuses_what_is_no_store),
+        cmocka_unit_test(test_digest_map__holds_what_was_added),
+        RUN(test_index_walk__covers_the_image_in_order),
+        RUN(test_catalog_walk__a_prefix_reads_only_its_pages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
