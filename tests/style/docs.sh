@@ -44,8 +44,9 @@ done
 # the plugin: `nbdkit PLUGIN --help` lists `name=VALUE` parameters
 parameters=$(nbdkit "$plugin" --help | grep -oE '^[a-z0-9-]+=' | tr -d = | sort -u)
 [ "$(wc -w <<<"$parameters")" -ge 2 ] || object "nbdkit granary --help lists hardly any parameters"
+plugin_words=$(words_of_man $plugin_man)
 for parameter in $parameters; do
-    words_of_man $plugin_man | grep -qE -- "(^|[^a-z-])$parameter *=" || object "$plugin_man: $parameter= is missing"
+    grep -qE -- "(^|[^a-z-])$parameter *=" <<<"$plugin_words" || object "$plugin_man: $parameter= is missing"
 done
 for parameter in $(words_of_man $plugin_man | grep -oE '^\.(B|BI|TP)[^=]* "?[a-z][a-z0-9-]*=' | grep -oE '[a-z][a-z0-9-]*=' | tr -d = | sort -u); do
     grep -qx -- "$parameter" <<<"$parameters" || object "$plugin_man: $parameter= does not exist"
