@@ -7,7 +7,7 @@
  *
  * A disk read covers whole CRC blocks (cache_meta.h), the last one cut at the chunk's end rounded to
  * 4 KiB: a checksum needs all the bytes it was made of. It goes straight to dst where that is
- * aligned and takes exactly those blocks, otherwise to the thread's bounce buffer.
+ * aligned and takes exactly those blocks, otherwise to the reader's bounce buffer.
  *
  * A hit allocates nothing: windows live on the stack.
  */
@@ -148,8 +148,7 @@ struct part {
 
 struct batch {
     struct ring *ring;
-    uint8_t *bounce;
-    uint32_t bounce_size, bounce_used;
+    uint32_t bounce_used;
     size_t n;
     struct part parts[RING_READS_MAX];
     struct ring_read reads[RING_READS_MAX];
@@ -202,7 +201,7 @@ static void add_read(struct batch *b, struct cache *c, struct hit *hit, uint32_t
         .file = hit->slot.dir,
         .off = cache_place_data_offset(g, &hit->slot.place) + off,
         .len = len,
-        .buf = direct ? direct : b->bounce + b->bounce_used,
+        .buf = direct ? direct : ring_bounce(b->ring) + b->bounce_used,
     };
     if (!direct)
         b->bounce_used += len;
@@ -222,7 +221,7 @@ static void add_hit(struct batch *b, struct cache *c, struct hit *hit)
         return;
     }
     while (off < end) {
-        uint32_t room = (b->bounce_size - b->bounce_used) & ~(uint32_t)(CACHE_BLOCK - 1);
+        uint32_t room = (RING_BOUNCE - b->bounce_used) & ~(uint32_t)(CACHE_BLOCK - 1);
         if (!room || b->n == RING_READS_MAX) {
             flush_batch(b);
             continue;
@@ -246,13 +245,13 @@ static void drop_hit(struct cache *c, struct hit *hit)
 /* Read the hits; those that failed are dropped from the cache and appended to the misses. */
 static void read_hits(struct cache *c, struct window *w)
 {
-    struct ring *ring = rings_mine(c->rings);
+    struct ring *ring = rings_borrow(c->rings);
     struct batch b = {.ring = ring};
-    if (ring)
-        b.bounce = ring_bounce(ring, &b.bounce_size);
     for (size_t i = 0; ring && i < w->hit_count; i++)
         add_hit(&b, c, &w->hits[i]);
     flush_batch(&b);
+    if (ring)
+        rings_return(ring);
     for (size_t i = 0; i < w->hit_count; i++) {
         struct hit *hit = &w->hits[i];
         if (ring && hit->rc)

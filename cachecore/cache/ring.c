@@ -1,16 +1,17 @@
-/* One blocking submission at a time by the ring's own thread (facts: a ring per thread with
- * registered file and buffers costs the least CPU a read; docs/cache.md has the table), therefore
- * SINGLE_ISSUER | DEFER_TASKRUN where the kernel has them (6.1) and no flags elsewhere.
+/* One blocking submission at a time by whoever borrowed the ring. Idle readers are a stack: the one
+ * used last, whose memory is warm, goes out first.
  *
- * A thread finds its reader by a pthread key, whose destructor gives it back when the thread ends
- * (nbdkit's threads come and go with connections). The list under the lock is there so that
- * rings_free reaches the readers of threads that still live.
+ * A ring that changes threads cannot have SINGLE_ISSUER and DEFER_TASKRUN; COOP_TASKRUN (5.19) spares
+ * the interrupts that those would have spared, and costs the same in the measurement (docs/cache.md
+ * has the table). A ring for each thread would reach few reads: nbdkit starts its threads anew for
+ * every connection, hundreds of them.
  *
  * A registered buffer counts as locked memory: where that is not allowed (ENOMEM), the ring goes on
  * without.
  */
 #include "cache/ring.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <liburing.h>
 #include <pthread.h>
@@ -26,18 +27,17 @@ enum { FILES_MAX = 16, ALIGN = 4096 };
 
 struct ring {
     struct rings *owner;
-    struct ring *next, **link; /* under the owner's lock */
+    struct ring *next; /* idle: under the owner's lock */
     uint8_t *bounce;
-    uint32_t bounce_size;
     bool has_uring, fixed_files, fixed_bounce;
     struct io_uring uring;
 };
 
 struct rings {
-    pthread_key_t key;
     pthread_mutex_t lock; /* innermost */
-    struct ring *all;
-    unsigned made; /* rings that exist */
+    pthread_cond_t returned;
+    struct ring *idle;
+    unsigned made; /* readers that exist */
     bool refused;  /* io_uring is not to be had here: said once */
     int fds[FILES_MAX];
     size_t fd_count;
@@ -52,24 +52,6 @@ static void destroy(struct ring *r)
     free(r);
 }
 
-/* The key's destructor: the thread ends. */
-static void thread_ends(void *arg)
-{
-    struct ring *r = arg;
-    struct rings *rs = r->owner;
-    {
-        SCOPED_LOCK(&rs->lock);
-        *r->link = r->next;
-        if (r->next)
-            r->next->link = r->link;
-        if (r->has_uring) {
-            rs->made--;
-            counter_add(&rs->stats->rings, UINT64_MAX);
-        }
-    }
-    destroy(r);
-}
-
 int rings_new(const int *fds, size_t count, bool no_uring, struct rings_stats *stats, struct rings **out)
 {
     if (count > FILES_MAX)
@@ -77,12 +59,8 @@ int rings_new(const int *fds, size_t count, bool no_uring, struct rings_stats *s
     struct rings *rs = calloc(1, sizeof *rs);
     if (!rs)
         return error_set(-ENOMEM, "cache: out of memory");
-    int rc = pthread_key_create(&rs->key, thread_ends);
-    if (rc) {
-        free(rs);
-        return error_set(-rc, "cache: no thread key left");
-    }
     pthread_mutex_init(&rs->lock, NULL);
+    pthread_cond_init(&rs->returned, NULL);
     if (count)
         memcpy(rs->fds, fds, count * sizeof *fds);
     rs->fd_count = count;
@@ -96,39 +74,37 @@ void rings_free(struct rings *rs)
 {
     if (!rs)
         return;
-    pthread_key_delete(rs->key);
-    struct ring *next;
-    for (struct ring *r = rs->all; r; r = next) {
-        next = r->next;
+    while (rs->idle) {
+        struct ring *r = rs->idle;
+        rs->idle = r->next;
+        rs->made--;
         destroy(r);
     }
+    assert(!rs->made); /* one is still out */
+    pthread_cond_destroy(&rs->returned);
     pthread_mutex_destroy(&rs->lock);
     free(rs);
 }
 
-/* ---- a thread's first read ---- */
+/* ---- borrowing ---- */
 
 static int init_uring(struct io_uring *uring)
 {
-    int rc = io_uring_queue_init(RING_READS_MAX, uring, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+    int rc = io_uring_queue_init(RING_READS_MAX, uring, IORING_SETUP_COOP_TASKRUN);
     return rc == -EINVAL ? io_uring_queue_init(RING_READS_MAX, uring, 0) : rc;
 }
 
-static bool take_place(struct rings *rs)
+static bool is_refused(struct rings *rs)
 {
     SCOPED_LOCK(&rs->lock);
-    if (rs->refused || rs->made == RINGS_MAX)
-        return false;
-    rs->made++;
-    return true;
+    return rs->refused;
 }
 
-static void give_place_back(struct rings *rs, int rc)
+static void note_refusal(struct rings *rs, int rc)
 {
     SCOPED_LOCK(&rs->lock);
-    rs->made--;
     if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rs->refused)
-        return; /* this thread only */
+        return; /* this reader only */
     rs->refused = true;
     log_warning("cache: io_uring is refused here (%s); reading by pread", strerror(-rc));
 }
@@ -136,17 +112,18 @@ static void give_place_back(struct rings *rs, int rc)
 static void attach_uring(struct ring *r)
 {
     struct rings *rs = r->owner;
-    if (!take_place(rs))
+    if (is_refused(rs))
         return;
     int rc = init_uring(&r->uring);
     if (rc) {
-        give_place_back(rs, rc);
+        note_refusal(rs, rc);
         return;
     }
     r->has_uring = true;
-    r->bounce_size = RING_BOUNCE;
     counter_add(&rs->stats->rings, 1);
     r->fixed_files = io_uring_register_files(&r->uring, rs->fds, (unsigned)rs->fd_count) == 0;
+    struct iovec whole = {.iov_base = r->bounce, .iov_len = RING_BOUNCE};
+    r->fixed_bounce = io_uring_register_buffers(&r->uring, &whole, 1) == 0;
 }
 
 static struct ring *make(struct rings *rs)
@@ -155,38 +132,54 @@ static struct ring *make(struct rings *rs)
     if (!r)
         return NULL;
     r->owner = rs;
-    r->bounce_size = RING_BOUNCE_PREAD;
-    attach_uring(r);
-    r->bounce = aligned_alloc(ALIGN, r->bounce_size);
-    if (r->bounce && r->has_uring) {
-        struct iovec whole = {.iov_base = r->bounce, .iov_len = r->bounce_size};
-        r->fixed_bounce = io_uring_register_buffers(&r->uring, &whole, 1) == 0;
+    r->bounce = aligned_alloc(ALIGN, RING_BOUNCE);
+    if (!r->bounce) {
+        free(r);
+        return NULL;
     }
-    SCOPED_LOCK(&rs->lock);
-    r->next = rs->all;
-    r->link = &rs->all;
-    if (r->next)
-        r->next->link = &r->next;
-    rs->all = r;
+    attach_uring(r);
     return r;
 }
 
-struct ring *rings_mine(struct rings *rs)
+/* An idle reader, or NULL with a place for a new one. */
+static struct ring *take_idle(struct rings *rs)
 {
-    struct ring *r = pthread_getspecific(rs->key);
-    if (!r) {
-        r = make(rs);
-        if (r && pthread_setspecific(rs->key, r)) {
-            thread_ends(r);
-            r = NULL;
-        }
-    }
-    return r && r->bounce ? r : NULL;
+    SCOPED_LOCK(&rs->lock);
+    while (!rs->idle && rs->made == RINGS_MAX)
+        pthread_cond_wait(&rs->returned, &rs->lock);
+    struct ring *r = rs->idle;
+    if (r)
+        rs->idle = r->next;
+    else
+        rs->made++;
+    return r;
 }
 
-uint8_t *ring_bounce(struct ring *r, uint32_t *out_size)
+struct ring *rings_borrow(struct rings *rs)
 {
-    *out_size = r->bounce_size;
+    struct ring *r = take_idle(rs);
+    if (r)
+        return r;
+    r = make(rs);
+    if (!r) {
+        SCOPED_LOCK(&rs->lock);
+        rs->made--;
+        pthread_cond_signal(&rs->returned);
+    }
+    return r;
+}
+
+void rings_return(struct ring *r)
+{
+    struct rings *rs = r->owner;
+    SCOPED_LOCK(&rs->lock);
+    r->next = rs->idle;
+    rs->idle = r;
+    pthread_cond_signal(&rs->returned);
+}
+
+uint8_t *ring_bounce(struct ring *r)
+{
     return r->bounce;
 }
 
@@ -203,7 +196,7 @@ static void prepare(struct ring *r, struct ring_read *read)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
     int fd = r->fixed_files ? (int)read->file : r->owner->fds[read->file];
-    if (r->fixed_bounce && read->buf >= r->bounce && read->buf < r->bounce + r->bounce_size)
+    if (r->fixed_bounce && read->buf >= r->bounce && read->buf < r->bounce + RING_BOUNCE)
         io_uring_prep_read_fixed(sqe, fd, read->buf, read->len, read->off, 0);
     else
         io_uring_prep_read(sqe, fd, read->buf, read->len, read->off);
@@ -231,13 +224,11 @@ static size_t reap(struct ring *r)
 static void abandon(struct ring *r, size_t in_air, int rc)
 {
     struct io_uring_cqe *cqe;
-    log_warning("cache: an io_uring failed (%s); this thread reads by pread", strerror(-rc));
+    log_warning("cache: an io_uring failed (%s); going on by pread in its place", strerror(-rc));
     while (in_air && (rc = io_uring_wait_cqe(&r->uring, &cqe), rc == 0 || rc == -EINTR))
         in_air -= reap(r);
     io_uring_queue_exit(&r->uring);
     r->has_uring = false;
-    SCOPED_LOCK(&r->owner->lock);
-    r->owner->made--;
     counter_add(&r->owner->stats->rings, UINT64_MAX);
 }
 

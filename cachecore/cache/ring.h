@@ -1,6 +1,6 @@
-/* Reading slots: each thread that hits has a reader of its own, with an io_uring whose files and
- * bounce buffer are registered. At most RINGS_MAX threads have a ring; further ones, and all of them
- * where the kernel or a container refuses io_uring, read by pread through the same functions.
+/* Reading slots: a pool of readers, each an io_uring whose files and bounce buffer are registered. A
+ * read borrows one for as long as it lasts, so a server of thousands of threads holds RINGS_MAX rings
+ * and buffers at most. Where the kernel or a container refuses io_uring, the same functions pread.
  */
 #ifndef GRANARY_CACHE_RING_H
 #define GRANARY_CACHE_RING_H
@@ -13,14 +13,13 @@
 #include "base/counter.h"
 
 enum {
-    RINGS_MAX = 64,
-    RING_READS_MAX = 64,          /* of one submission */
-    RING_BOUNCE = 512 << 10,      /* with a ring: registered */
-    RING_BOUNCE_PREAD = 128 << 10 /* without */
+    RINGS_MAX = 64,          /* readers: reads of the cache that run at once */
+    RING_READS_MAX = 64,     /* of one submission */
+    RING_BOUNCE = 512 << 10, /* bytes of a reader's buffer */
 };
 
 struct rings;
-struct ring; /* one thread's reader */
+struct ring; /* a reader */
 
 struct ring_read {
     unsigned file; /* index into what rings_new was given */
@@ -31,21 +30,22 @@ struct ring_read {
 };
 
 struct rings_stats {
-    counter rings;  /* there are now */
+    counter rings;  /* io_urings there are now */
     counter reads;  /* by io_uring */
     counter preads; /* without */
 };
 
-/* The descriptors stay the caller's and open. no_uring: as if the kernel refused (tests). -ENOMEM,
- * -EAGAIN (no thread key left). */
+/* The descriptors stay the caller's and open. no_uring: as if the kernel refused (tests). -ENOMEM. */
 GR_MUST_CHECK int rings_new(const int *fds, size_t count, bool no_uring, struct rings_stats *stats, struct rings **out);
-/* No thread may read, end or begin meanwhile. NULL is allowed. */
+/* Every reader must be back. NULL is allowed. */
 void rings_free(struct rings *rs);
 
-/* The calling thread's reader, made at its first call, gone with the thread. NULL: out of memory. */
-struct ring *rings_mine(struct rings *rs);
-/* Its bounce buffer, 4 KiB aligned. */
-uint8_t *ring_bounce(struct ring *r, uint32_t *out_size);
+/* A reader for the calling thread alone until it is returned; made when none is idle, waited for when
+ * RINGS_MAX are out. NULL: out of memory. Any thread. */
+struct ring *rings_borrow(struct rings *rs);
+void rings_return(struct ring *r);
+/* Its bounce buffer of RING_BOUNCE bytes, 4 KiB aligned. */
+uint8_t *ring_bounce(struct ring *r);
 /* All n <= RING_READS_MAX reads in one submission; waits for all. */
 void ring_read_all(struct ring *r, struct ring_read *reads, size_t n);
 

@@ -404,51 +404,17 @@ static void test_cache__two_directories_share_the_load(void **state)
     world_release(&w);
 }
 
-static void *read_once_and_meet(void *arg)
+static void test_cache__more_readers_than_rings_share_them(void **state)
 {
-    struct world *w = arg;
-    for (unsigned i = 0; i < 4; i++)
-        world_expect(w, i);
-    return NULL;
-}
-
-struct meeting {
-    struct world *w;
-    pthread_barrier_t all_here, go_home;
-};
-
-static void *read_and_stay(void *arg)
-{
-    struct meeting *m = arg;
-    read_once_and_meet(m->w);
-    pthread_barrier_wait(&m->all_here);
-    pthread_barrier_wait(&m->go_home);
-    return NULL;
-}
-
-static void test_cache__rings_are_bounded_and_end_with_their_threads(void **state)
-{
-    enum { READERS = 80 };
     struct world w;
-    struct meeting m = {.w = &w};
-    pthread_t threads[READERS];
-    world_init(&w, 4, EVEN, 32 << 20);
+    world_init(&w, 45, MIXED, 64 << 20);
     world_open(&w);
     world_warm(&w);
-    pthread_barrier_init(&m.all_here, NULL, READERS + 1);
-    pthread_barrier_init(&m.go_home, NULL, READERS + 1);
-    for (int i = 0; i < READERS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, read_and_stay, &m), 0);
-    pthread_barrier_wait(&m.all_here);
-    uint64_t rings = count_of(&w, "rings"), preads = count_of(&w, "pread_reads_total");
-    assert_true(rings <= RINGS_MAX);
-    assert_true(preads >= READERS - RINGS_MAX);
-    pthread_barrier_wait(&m.go_home);
-    for (int i = 0; i < READERS; i++)
-        pthread_join(threads[i], NULL);
-    assert_int_equal(count_of(&w, "rings"), 0);
-    pthread_barrier_destroy(&m.all_here);
-    pthread_barrier_destroy(&m.go_home);
+    store_fake_set_dead(w.fake, -EIO);
+    run_readers(&w, RINGS_MAX + 16, read_much);
+    assert_in_range(count_of(&w, "rings"), 1, RINGS_MAX);
+    assert_true(count_of(&w, "uring_reads_total") > 0);
+    assert_int_equal(count_of(&w, "pread_reads_total"), 0);
     world_release(&w);
 }
 
@@ -515,7 +481,7 @@ int main(void)
         cmocka_unit_test(test_cache__sixteen_readers_of_more_than_fits_read_right),
         cmocka_unit_test(test_cache__its_budget_holds_at_every_moment),
         cmocka_unit_test(test_cache__two_directories_share_the_load),
-        cmocka_unit_test(test_cache__rings_are_bounded_and_end_with_their_threads),
+        cmocka_unit_test(test_cache__more_readers_than_rings_share_them),
         cmocka_unit_test(test_cache__reads_by_pread_where_there_is_no_ring),
         cmocka_unit_test(test_cache__reads_by_pread_where_the_container_forbids_io_uring),
     };
