@@ -276,6 +276,50 @@ static void test_cache__many_warm_callers_at_once_keep_everything(void **state)
     world_release(&w);
 }
 
+struct warm_one {
+    struct cache *c;
+    const struct cache_piece *piece;
+    int rc;
+};
+
+static void *warm_one(void *arg)
+{
+    struct warm_one *one = arg;
+    one->rc = cache_ensure(one->c, one->piece, 1, LANE_WARM);
+    return NULL;
+}
+
+static void test_cache__warming_waits_for_a_slot_that_readers_hold(void **state)
+{
+    struct world w;
+    const uint32_t len = 4096 * K;
+    struct space_slot pins[3];
+    pthread_t thread;
+    world_init(&w, 4, &len, 1, 16 << 20); /* three slots */
+    world_open(&w);
+    w.count = 3;
+    world_warm(&w);
+    for (unsigned i = 0; i < 3; i++) {
+        SCOPED_LOCK(&w.cache->lock);
+        space_pin(&w.cache->space, space_find(&w.cache->space, &w.refs[i].digest), &pins[i]);
+    }
+    w.count = 4;
+    struct cache_piece p = world_piece(&w, 3, 0, 0, NULL);
+    struct cache *c = w.cache;
+    struct warm_one one = {.c = c, .piece = &p};
+    assert_int_equal(pthread_create(&thread, NULL, warm_one, &one), 0);
+    while (atomic_load(&c->waiters) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_false(cache_has(c, &w.refs[3].digest));
+    for (unsigned i = 0; i < 3; i++)
+        cache_unpin(c, &pins[i]);
+    pthread_join(thread, NULL);
+    assert_int_equal(one.rc, 0);
+    assert_true(cache_has(c, &w.refs[3].digest));
+    world_check(&w);
+    world_release(&w);
+}
+
 static void read_at_random(struct world *w, int rounds)
 {
     uint64_t seed = 0x9E3779B97F4A7C15u * (1 + atomic_fetch_add(&w->readers, 1));
@@ -478,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_cache__without_directories_everything_is_fetched),
         cmocka_unit_test(test_cache__fills_beyond_their_memory_are_dropped_but_never_when_warming),
         cmocka_unit_test(test_cache__many_warm_callers_at_once_keep_everything),
+        cmocka_unit_test(test_cache__warming_waits_for_a_slot_that_readers_hold),
         cmocka_unit_test(test_cache__sixteen_readers_of_more_than_fits_read_right),
         cmocka_unit_test(test_cache__its_budget_holds_at_every_moment),
         cmocka_unit_test(test_cache__two_directories_share_the_load),
