@@ -1,11 +1,9 @@
 /* The metadata of a cache directory: header, slab entries and records from any bytes. What is believed says again
  * exactly the bytes it came from, and whatever is written is believed. */
-#include <assert.h>
 #include <string.h>
 
 #include "cache/cache_meta.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz/fuzz.h"
 
 static const struct cache_geometry fixed = {
     .budget = 64 << 20, .id = 0x6772616e61727921, .slab_size = CACHE_SLAB_MIN, .slab_count = 15};
@@ -17,8 +15,8 @@ static void try_header(const uint8_t *data, size_t size)
     memcpy(bytes, data, size < sizeof bytes ? size : sizeof bytes);
     if (cache_meta_header_decode(bytes, sizeof bytes, &g) == 0) {
         cache_meta_header_encode(&g, again);
-        assert(memcmp(bytes, again, 16) == 0 && memcmp(bytes + 24, again + 24, 16) == 0);
-        assert(cache_geometry_record_file_size(&g) > 0);
+        FUZZ_CHECK(memcmp(bytes, again, 16) == 0 && memcmp(bytes + 24, again + 24, 16) == 0);
+        FUZZ_CHECK(cache_geometry_record_file_size(&g) > 0);
     }
 }
 
@@ -29,8 +27,8 @@ static void try_slab(const uint8_t *data, size_t size, struct cache_place place)
     if (!cache_meta_slab_decode(&fixed, bytes, &place))
         return;
     cache_meta_slab_encode(&fixed, &place, again);
-    assert(memcmp(bytes, again, 5) == 0);
-    assert(place.class < CACHE_CLASSES && place.epoch);
+    FUZZ_CHECK(memcmp(bytes, again, 5) == 0);
+    FUZZ_CHECK(place.class < CACHE_CLASSES && place.epoch);
 }
 
 static void try_record(const uint8_t *data, size_t size, struct cache_place place)
@@ -39,12 +37,12 @@ static void try_record(const uint8_t *data, size_t size, struct cache_place plac
     struct cache_record record = {0}, back;
     memcpy(bytes, data, size < sizeof bytes ? size : sizeof bytes);
     if (cache_meta_record_decode(&fixed, &place, bytes, &record))
-        assert(cache_class_of(record.plain_len) == place.class);
+        FUZZ_CHECK(cache_class_of(record.plain_len) == place.class);
     memcpy(record.digest.b, bytes, DIGEST_SIZE);
     memcpy(record.crcs, bytes, sizeof record.crcs);
     record.plain_len = cache_class_slot_size(place.class) - bytes[40] % (cache_class_slot_size(place.class) / 2);
     cache_meta_record_encode(&fixed, &place, &record, again);
-    assert(cache_meta_record_decode(&fixed, &place, again, &back) == !digest_is_zero(&record.digest));
+    FUZZ_CHECK(cache_meta_record_decode(&fixed, &place, again, &back) == !digest_is_zero(&record.digest));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/le.h"
+#include "cache/cache_meta.h"
 #include "format/catalog.h"
 #include "format/chunk.h"
 #include "format/index.h"
@@ -42,6 +43,23 @@ static struct chunk_ref chunk(uint32_t n)
                               .offset = n * 100,
                               .stored_len = 100,
                               .plain_len = 64 << 10};
+}
+
+/* fuzz_cache_meta.c's input: what is decoded, slab, slot and epoch, class; then the bytes. */
+static void cache_meta_seeds(const char *dir)
+{
+    const struct cache_geometry g = {
+        .budget = 64 << 20, .id = 0x6772616e61727921, .slab_size = CACHE_SLAB_MIN, .slab_count = 15};
+    struct cache_place place = {.slab = 3, .slot = 2, .epoch = 3, .class = 5};
+    struct cache_record record = {.digest = digest_of("seed", 4), .seq = 7, .plain_len = 100000, .crcs = {1, 2, 3, 4}};
+    uint8_t header[4 + CACHE_META_HEADER_SIZE] = {0, 3, 2, 5}, slab[4 + CACHE_META_SLAB_SIZE] = {1, 3, 2, 5},
+                       entry[4 + CACHE_RECORD_MAX] = {2, 3, 2, 5};
+    cache_meta_header_encode(&g, header + 4);
+    save(dir, "cache_meta", "header", header, 4 + 64);
+    cache_meta_slab_encode(&g, &place, slab + 4);
+    save(dir, "cache_meta", "slab", slab, sizeof slab);
+    cache_meta_record_encode(&g, &place, &record, entry + 4);
+    save(dir, "cache_meta", "record", entry, 4 + cache_class_record_size(place.class));
 }
 
 static void index_seeds(const char *dir)
@@ -192,6 +210,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: fuzz_seeds DIR\n");
         return 2;
     }
+    cache_meta_seeds(argv[1]);
     index_seeds(argv[1]);
     manifest_seeds(argv[1]);
     catalog_seeds(argv[1]);
