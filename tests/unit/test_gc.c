@@ -30,7 +30,7 @@ struct fixture {
 static void put_image(struct fixture *f, int i, uint64_t seed, const char *tag)
 {
     struct image_fake *img = &f->images[i];
-    *img = (struct image_fake){.seed = seed, .size = 4 << 20, .chunk_size = 64 << 10};
+    *img = (struct image_fake){.seed = seed, .size = 1 << 20, .chunk_size = 64 << 10, .pack_chunks = 4};
     image_fake_put(img, f->fake, NULL);
     struct tag t = {.digest = img->digest, .content_root = img->manifest.content_root, .created = f->now};
     if (tag)
