@@ -51,7 +51,7 @@ struct redo {
 struct bodies {
     struct source *source;
     struct tree *tree;
-    size_t memory;
+    size_t memory, part;
     bool strict;
     pthread_mutex_t lock;
     pthread_cond_t room, ready;
@@ -117,7 +117,7 @@ static bool next_file_locked(struct bodies *b)
 
 static size_t next_len_locked(const struct bodies *b)
 {
-    return (size_t)GR_MIN(tree_node(b->tree, b->file)->size - b->file_offset, (uint64_t)BODY_PART);
+    return (size_t)GR_MIN(tree_node(b->tree, b->file)->size - b->file_offset, (uint64_t)b->part);
 }
 
 static bool has_room_locked(const struct bodies *b)
@@ -324,9 +324,9 @@ static int redo_version(struct bodies *b)
 static int redo_step(struct bodies *b, struct body_part *out)
 {
     struct redo *r = &b->redo;
-    size_t len = (size_t)GR_MIN(r->version.size - r->offset, (uint64_t)BODY_PART);
+    size_t len = (size_t)GR_MIN(r->version.size - r->offset, (uint64_t)b->part);
     if (!r->data)
-        r->data = malloc(BODY_PART);
+        r->data = malloc(b->part);
     if (!r->data)
         return error_set(-ENOMEM, "source: out of memory for a part of a file");
     int rc = tree_path(b->tree, r->node, &b->path);
@@ -462,6 +462,7 @@ int bodies_start(const struct bodies_config *config, struct bodies **out)
     b->source = config->source;
     b->tree = config->tree;
     b->memory = config->memory;
+    b->part = config->part ? config->part : BODY_PART;
     b->strict = config->strict;
     b->file = NODE_NONE;
     b->last_next = &b->first;

@@ -1,6 +1,6 @@
 /* Bodies: the files' bytes, read in parallel, handed on in the byte order of the full path.
  *
- * A file up to BODY_PART bytes is one part, a larger one is cut. `jobs` threads read; parts wait in
+ * A file up to `part` bytes is one part, a larger one is cut. `jobs` threads read; parts wait in
  * order within a byte budget (`memory`), which is the only bound on how far reading runs ahead. What
  * is held never exceeds the greater of the budget and one part, plus one part while a file is read
  * again. A file of which any part turns out to be another version is read again from its start as
@@ -13,7 +13,7 @@
 #include "imagebuild/source.h"
 #include "imagebuild/tree.h"
 
-enum { BODY_PART = 4 << 20, BODY_TRIES = 5 };
+enum { BODY_PART = 16 << 20, BODY_TRIES = 5 };
 
 struct bodies;
 
@@ -22,6 +22,7 @@ struct bodies_config {
     struct tree *tree; /* sealed; sizes, validators and digests of changed files are updated in it */
     unsigned jobs;
     size_t memory;
+    size_t part; /* bytes of a part at most; 0: BODY_PART */
     bool strict; /* a changed or vanished file is an error naming it */
 };
 

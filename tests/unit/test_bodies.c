@@ -13,7 +13,7 @@
 #include "fake/source_fake.h"
 #include "imagebuild/bodies.h"
 
-enum { PART = BODY_PART, MEMORY = 16 << 20 };
+enum { PART = 1 << 20, MEMORY = 4 * PART };
 
 struct setup {
     struct source *source;
@@ -37,7 +37,7 @@ static void load(struct setup *s)
 static void start_with(struct setup *s, unsigned jobs, size_t memory, bool strict)
 {
     struct bodies_config config = {
-        .source = s->source, .tree = s->tree, .jobs = jobs, .memory = memory, .strict = strict};
+        .source = s->source, .tree = s->tree, .jobs = jobs, .memory = memory, .part = PART, .strict = strict};
     assert_int_equal(bodies_start(&config, &s->bodies), 0);
 }
 
@@ -177,7 +177,7 @@ static void test_bodies__any_budget_gives_the_same_bytes(void **state)
  * what was handed on is what is held. */
 static void test_bodies__readers_stay_within_the_budget(void **state)
 {
-    enum { BUDGET = 3 * PART, FILES = 60, SIZE = 1 << 20 };
+    enum { BUDGET = 3 * PART, FILES = 60, SIZE = PART / 4 };
     struct setup s = {.source = source_fake_new()};
     char path[16];
     for (int i = 0; i < FILES; i++) {
