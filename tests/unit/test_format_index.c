@@ -263,6 +263,25 @@ static void test_index__damage_is_refused_or_harmless(void **state)
     assert_int_equal(decode_node(NULL, leaf.data, leaf.len), -EBADMSG);
 }
 
+static void test_index__packs_stand_in_the_order_of_their_use(void **state)
+{
+    struct chunk_ref chunks[3] = {chunk_number(0, 0), chunk_number(1, 1), chunk_number(2, 1)};
+    CLEANUP_BYTES leaf = BYTES_INIT(INDEX_NODE_MAX);
+    struct digest content;
+    assert_int_equal(index_encode_leaf(chunks, 3, &leaf, &content), 0);
+    uint8_t *entries = leaf.data + 24 + 1 + 2 * 32;
+    assert_int_equal(decode_node(NULL, leaf.data, leaf.len), 0);
+    le16_put(entries, 1); /* another order, a pack behind the table, one that nobody uses */
+    le16_put(entries + 47, 0);
+    assert_int_equal(decode_node(NULL, leaf.data, leaf.len), -EBADMSG);
+    le16_put(entries, 0);
+    le16_put(entries + 47, 2);
+    assert_int_equal(decode_node(NULL, leaf.data, leaf.len), -EBADMSG);
+    le16_put(entries + 47, 0);
+    le16_put(entries + 94, 0);
+    assert_int_equal(decode_node(NULL, leaf.data, leaf.len), -EBADMSG);
+}
+
 static void test_index__a_newer_version_says_so(void **state)
 {
     struct chunk_ref chunk = chunk_number(0, 0);
@@ -337,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_index__inner_nodes_round_trip),
         cmocka_unit_test(test_index__impossible_entries_are_not_written),
         cmocka_unit_test(test_index__damage_is_refused_or_harmless),
+        cmocka_unit_test(test_index__packs_stand_in_the_order_of_their_use),
         cmocka_unit_test(test_index__a_newer_version_says_so),
         cmocka_unit_test(test_index__levels),
         cmocka_unit_test(test_index__a_node_is_checked_against_the_image),
