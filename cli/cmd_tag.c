@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "cli/print.h"
 #include "cli/verbs.h"
+#include "store/lease.h"
 #include "store/repository.h"
 
 struct tag_values {
@@ -30,6 +31,14 @@ static int run(const struct invocation *inv)
         return CLI_USAGE;
     CLEANUP_OPEN_IMAGE image;
     int rc = open_image(inv->operands[0], v->endpoint, &image);
+    if (rc)
+        return rc;
+    /* An image without any other tag may be about to be swept: with the lease there, either gc gives way or it has
+     * removed the manifest already. */
+    CLEANUP(cleanup_lease_handle) struct lease_handle *lease = NULL;
+    rc = lease_begin(image.store, inv->operands[0], &lease);
+    if (!rc)
+        rc = repository_manifest(image.store, &image.digest, &image.manifest);
     if (rc)
         return rc;
     struct tag fresh = {.digest = image.digest, .content_root = image.manifest.content_root};
