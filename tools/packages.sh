@@ -8,7 +8,7 @@ declare -A PACKAGES=(
     [build]="gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libssl-dev liburing-dev libzstd-dev
         libjansson-dev libexpat1-dev libmicrohttpd-dev nbdkit-plugin-dev libnbd-dev"
     [run]="nbdkit libnbd-bin nbd-client fuse3 mount kmod ca-certificates"
-    [style]="shellcheck clang-format git man-db"
+    [style]="shellcheck clang-format"
     [test]="libcmocka-dev clang libclang-rt-14-dev llvm erofs-utils qemu-utils nbdkit libnbd-bin fuse3 curl jq
         python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light libnginx-mod-http-echo"
     [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun"

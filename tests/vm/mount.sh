@@ -62,5 +62,5 @@ GUEST
 } >"$W/guest.sh"
 nbdkit=$(command -v nbdkit)
 "$vm" run --timeout 500 --mem 1536 --bin "$nbdkit" --bin "$GRANARY" --bin "$PLUGIN" \
-    --file "$W/root/$granary:/usr/bin/granary" --file "$W/root/$plugin:/${plugin#./}" \
+    --file "$W/root/$granary:/${granary#./}" --file "$W/root/$plugin:/${plugin#./}" \
     --file "$W/store:/store" --file "$W/want:/want" "$GRANARY_BUILD/vm" "$W/guest.sh"
