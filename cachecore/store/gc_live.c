@@ -37,15 +37,29 @@ static int collect_tag(void *arg, const char *name, const char *tag, const struc
     return vec_push(&tags->list, fresh) ? error_set(-ENOMEM, "gc: out of memory") : 0;
 }
 
-/* True when build tag a is kept in preference to b: newer, or of the same second and later in order. */
+/* True when build tag a is kept in preference to b. Of two builds within one second the one that
+ * latest names was the later. */
 static bool newer(const struct gc_tag *a, const struct gc_tag *b)
 {
-    return a->created != b->created ? a->created > b->created : strcmp(a->tag, b->tag) > 0;
+    if (a->created != b->created)
+        return a->created > b->created;
+    return a->current != b->current ? a->current : strcmp(a->tag, b->tag) > 0;
+}
+
+static void find_current(struct gc_tag *tags, size_t n)
+{
+    const struct gc_tag *latest = NULL;
+    for (size_t i = 0; i < n && !latest; i++)
+        if (!strcmp(tags[i].tag, "latest"))
+            latest = &tags[i];
+    for (size_t i = 0; i < n && latest; i++)
+        tags[i].current = digest_equal(&tags[i].image, &latest->image);
 }
 
 /* tags[0..n): all of one image. A build tag goes when keep_last others are newer. */
 static void doom(struct gc_tag *tags, size_t n, unsigned keep_last)
 {
+    find_current(tags, n);
     for (size_t i = 0; i < n; i++) {
         unsigned ahead = 0;
         for (size_t j = 0; j < n && ahead < keep_last; j++)

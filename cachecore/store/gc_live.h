@@ -12,6 +12,7 @@ struct gc_tag {
     struct digest image;
     int64_t created;
     bool build_tag; /* the unique one that a build writes: it ends in "-" and 12 digits of the digest */
+    bool current;   /* "latest" names the same image */
     bool doomed;    /* keep_last removes it */
 };
 

@@ -430,6 +430,24 @@ static void test_gc__keep_last_gives_up_old_build_tags_only(void **state)
     assert_true(image_whole(f, 2));
 }
 
+static void test_gc__of_builds_within_a_second_the_current_one_is_kept(void **state)
+{
+    struct fixture *f = *state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        publish_build(f, 0, 6 + seed);
+        pass(f, -10);
+        image_fake_release(&f->images[0]);
+    }
+    publish_build(f, 0, 5); /* the last, though its tag comes first */
+    pass(f, GRACE);
+    struct gc_result r = run(f, 1, false);
+    assert_int_equal(r.tags_removed, 3);
+    assert_int_equal(r.images, 1);
+    pass(f, GRACE);
+    run(f, 1, false);
+    assert_true(image_whole(f, 0));
+}
+
 static void test_gc__leaves_what_it_does_not_know(void **state)
 {
     struct fixture *f = *state;
@@ -693,6 +711,7 @@ int main(void)
         RUN(test_gc__random_faults_never_cost_a_needed_object),
         RUN(test_gc__dry_run_writes_nothing),
         RUN(test_gc__keep_last_gives_up_old_build_tags_only),
+        RUN(test_gc__of_builds_within_a_second_the_current_one_is_kept),
         RUN(test_gc__leaves_what_it_does_not_know),
         RUN(test_gc__a_mark_that_lies_or_is_torn_sweeps_nothing),
         RUN(test_gc__refuses_what_is_no_store),
