@@ -1,17 +1,13 @@
-/* Garbage collection: never what is needed, never on doubt; and the walks it stands on. */
+/* Garbage collection: never what is needed, never on doubt. */
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/crc32c.h"
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
-#include "store/catalog_read.h"
-#include "store/digest_map.h"
 #include "store/gc.h"
 #include "store/index_read.h"
 #include "store/lease.h"
@@ -492,207 +488,6 @@ static void test_gc__refuses_what_is_no_store(void **state)
     assert_int_equal(run_fails(f), -ENOENT);
 }
 
-static void test_digest_map__holds_what_was_added(void **state)
-{
-    CLEANUP_DIGEST_MAP map = {.count = 0};
-    enum { N = 50000 };
-    struct digest absent = digest_of("absent", 6);
-    assert_null(digest_map_find(&map, &absent));
-    for (int i = 0; i < N; i++) {
-        struct digest d = digest_of(&i, sizeof i);
-        assert_int_equal(digest_map_add(&map, &d, i), 1);
-        assert_int_equal(digest_map_add(&map, &d, -1), 0);
-    }
-    assert_int_equal(map.count, N);
-    for (int i = 0; i < N; i++) {
-        struct digest d = digest_of(&i, sizeof i);
-        assert_int_equal(digest_map_find(&map, &d)->value, i);
-    }
-    assert_null(digest_map_find(&map, &absent));
-}
-
-/* Walks. */
-
-static bool most_are_holes(uint64_t chunk)
-{
-    return chunk != 5 && chunk < 3000;
-}
-
-struct seen {
-    uint64_t nodes, chunks, holes, next;
-};
-
-static int see_node(void *arg, const struct index_child *node, unsigned level)
-{
-    ((struct seen *)arg)->nodes++;
-    return 0;
-}
-
-static int see_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
-{
-    struct seen *s = arg;
-    assert_int_equal(first, s->next);
-    s->next += count;
-    for (uint64_t i = 0; i < count; i++) {
-        bool hole = !chunks || chunk_is_hole(&chunks[i]);
-        assert_int_equal(hole, most_are_holes(first + i));
-        s->chunks += !hole;
-        s->holes += hole;
-    }
-    return 0;
-}
-
-static int skip_all(void *arg, const struct index_child *node, unsigned level)
-{
-    return INDEX_WALK_SKIP;
-}
-
-static int stop(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
-{
-    return -ECANCELED;
-}
-
-static void test_index_walk__covers_the_image_in_order(void **state)
-{
-    struct fixture *f = *state;
-    struct image_fake *img = &f->images[0];
-    *img =
-        (struct image_fake){.size = UINT64_C(3100) * (64 << 10) + 4096, .chunk_size = 64 << 10, .hole = most_are_holes};
-    image_fake_put(img, f->fake, NULL);
-    struct index_walk_ops ops = {.node = see_node, .chunks = see_chunks};
-    struct seen s = {.nodes = 0};
-    assert_int_equal(index_walk(f->store, &img->manifest, &ops, &s), 0);
-    assert_int_equal(s.next, 3101);
-    assert_int_equal(s.chunks, 102);
-    assert_int_equal(s.nodes, 4); /* the root and leaves 0, 2 and 3; leaf 1 is a hole */
-    const struct index_walk_ops skipping = {.node = skip_all, .chunks = stop};
-    assert_int_equal(index_walk(f->store, &img->manifest, &skipping, &s), 0);
-    const struct index_walk_ops stopping = {.chunks = stop};
-    assert_int_equal(index_walk(f->store, &img->manifest, &stopping, &s), -ECANCELED);
-
-    /* parents and children must agree */
-    struct manifest m = img->manifest;
-    const struct index_walk_ops none = {.node = NULL};
-    m.index_root.content.b[0] ^= 1;
-    assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
-    m = img->manifest;
-    m.index_root.len++;
-    assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
-    m = img->manifest;
-    m.size -= 64 << 10;
-    assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
-    m = img->manifest;
-    m.size = 64 << 10;
-    m.index_levels = 1;
-    assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
-}
-
-enum { PATHS = 9000 };
-
-/* A catalog of "d<i/100>/f<i>" in two or three levels. */
-static void put_catalog(struct fixture *f, struct manifest *m)
-{
-    struct catalog_page_writer *w[CATALOG_LEVELS_MAX];
-    bool waits[CATALOG_LEVELS_MAX] = {false};
-    CLEANUP_BYTES page = BYTES_INIT(CATALOG_OBJECT_MAX);
-    struct catalog_child child;
-    bool existed, full;
-    for (unsigned l = 0; l < CATALOG_LEVELS_MAX; l++)
-        w[l] = catalog_page_writer_new(l);
-    for (unsigned i = 0; i <= PATHS; i++) {
-        char path[32];
-        size_t len = i ? (size_t)snprintf(path, sizeof path, "d%02u/f%05u", i / 100, i) : 0;
-        struct catalog_entry e = {.path = path, .path_len = len, .mode = i ? S_IFREG | 0644 : S_IFDIR | 0755};
-        assert_int_equal(catalog_page_add(w[0], &e, &full), 0);
-        waits[0] = true;
-        for (unsigned l = 0; full; l++) {
-            bytes_clear(&page);
-            assert_int_equal(catalog_page_finish(w[l], &page, &child), 0);
-            waits[l] = false;
-            assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, page.data, page.len, NULL, NULL, &existed),
-                             0);
-            assert_int_equal(catalog_page_add_child(w[l + 1], &child, &full), 0);
-            waits[l + 1] = true;
-        }
-    }
-    for (unsigned l = 0;; l++) {
-        if (!waits[l])
-            continue;
-        bytes_clear(&page);
-        assert_int_equal(catalog_page_finish(w[l], &page, &child), 0);
-        assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, page.data, page.len, NULL, NULL, &existed), 0);
-        bool above = false;
-        for (unsigned k = l + 1; k < CATALOG_LEVELS_MAX; k++)
-            above |= waits[k];
-        if (!above) {
-            m->catalog_levels = l + 1;
-            break;
-        }
-        assert_int_equal(catalog_page_add_child(w[l + 1], &child, &full), 0);
-        waits[l + 1] = true;
-    }
-    for (unsigned l = 0; l < CATALOG_LEVELS_MAX; l++)
-        catalog_page_writer_free(w[l]);
-    m->catalog_root = child.digest;
-    m->catalog_len = child.len;
-    m->catalog_crc = child.crc;
-    m->catalog_entries = child.entries;
-}
-
-struct paths {
-    unsigned count;
-    char last[64];
-    unsigned stop_at;
-};
-
-static int see_path(void *arg, const struct catalog_entry *e)
-{
-    struct paths *p = arg;
-    if (p->count)
-        assert_true(catalog_path_compare(p->last, strlen(p->last), e->path, e->path_len) < 0);
-    snprintf(p->last, sizeof p->last, "%.*s", (int)e->path_len, e->path);
-    return ++p->count == p->stop_at ? 77 : 0;
-}
-
-static int see_page(void *arg, const struct digest *object)
-{
-    ++*(unsigned *)arg;
-    return 0;
-}
-
-static void test_catalog_walk__a_prefix_reads_only_its_pages(void **state)
-{
-    struct fixture *f = *state;
-    struct manifest m = {.size = 4096};
-    put_catalog(f, &m);
-    assert_int_equal(m.catalog_entries, PATHS + 1);
-    assert_true(m.catalog_levels >= 2);
-    struct paths all = {.count = 0};
-    assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &all), 0);
-    assert_int_equal(all.count, PATHS + 1);
-    unsigned pages = 0;
-    assert_int_equal(catalog_walk_pages(f->store, &m, see_page, &pages), 0);
-    assert_int_equal(pages, store_fake_count(f->fake, "catalogs/"));
-
-    const struct {
-        const char *prefix;
-        unsigned count;
-    } rows[] = {{"d07/", 100}, {"d0", 999}, {"d90/f09000", 1}, {"x", 0}, {"!", 0}, {"d07/f00712x", 0}, {"d", PATHS}};
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++) {
-        struct paths p = {.count = 0};
-        store_fake_reset_counters(f->fake);
-        assert_int_equal(catalog_walk(f->store, &m, rows[i].prefix, strlen(rows[i].prefix), see_path, &p), 0);
-        assert_int_equal(p.count, rows[i].count);
-        if (rows[i].count <= 100)
-            assert_true(store_fake_calls(f->fake, FAKE_GET_SMALL) <= m.catalog_levels + 1);
-    }
-    struct paths p = {.stop_at = 5};
-    assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &p), 77);
-    assert_int_equal(p.count, 5);
-    m.catalog_levels--;
-    assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &all), -EBADMSG);
-}
-
 #define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -715,9 +510,6 @@ int main(void)
         RUN(test_gc__leaves_what_it_does_not_know),
         RUN(test_gc__a_mark_that_lies_or_is_torn_sweeps_nothing),
         RUN(test_gc__refuses_what_is_no_store),
-        cmocka_unit_test(test_digest_map__holds_what_was_added),
-        RUN(test_index_walk__covers_the_image_in_order),
-        RUN(test_catalog_walk__a_prefix_reads_only_its_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
