@@ -124,7 +124,7 @@ static unsigned bound_port(int fd)
 int listen_tcp(const char *address, int *out, unsigned *out_port)
 {
     CLEANUP_FREE char *host = NULL;
-    const char *port;
+    const char *port = NULL;
     int rc = split(address, &host, &port);
     if (rc)
         return rc;
