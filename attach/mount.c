@@ -87,21 +87,24 @@ static int open_log(const struct mount_state *s, const char *name)
     return fd < 0 ? error_set(-errno, "cannot create %s: %s", path, strerror(errno)) : fd;
 }
 
-/* The last line of a log, for the sentence of a failure. */
-static void last_line(const struct mount_state *s, const char *name, char *out, size_t size)
+/* A program said why it failed in its log: put its last line into the sentence of rc. */
+static int explain(const struct mount_state *s, const char *name, const char *what, int rc)
 {
     char path[128];
+    struct error known;
     CLEANUP_BYTES text = BYTES_INIT(LOG_TAIL_MAX);
-    *out = 0;
+    error_take(&known, rc);
     snprintf(path, sizeof path, "%s/%s", s->run_dir, name);
     if (io_read_file(path, &text))
-        return;
+        return error_restore(&known);
     while (text.len && text.data[text.len - 1] == '\n')
         text.len--;
     size_t from = text.len;
     while (from && text.data[from - 1] != '\n')
         from--;
-    snprintf(out, size, "%.*s", (int)(text.len - from), (char *)text.data + from);
+    if (from == text.len)
+        return error_restore(&known);
+    return error_set(rc, "%s: %.*s", what, (int)(text.len - from), (char *)text.data + from);
 }
 
 static int start_server(const struct mount_config *c, struct mount_state *s)
@@ -154,10 +157,8 @@ static int have_server(const struct mount_config *c, struct mount_state *s)
                                        .cancel = c->cancel};
     if (!rc)
         rc = export_check(&check);
-    char last[256];
-    last_line(s, "serve.log", last, sizeof last);
-    if (rc == -EIO && *last)
-        return error_set(rc, "the server cannot serve %s: %s", c->image, last);
+    if (rc == -EIO && !c->socket)
+        rc = explain(s, "serve.log", "the server cannot serve the image", rc);
     return rc;
 }
 
@@ -180,11 +181,8 @@ static int make_device(const struct mount_config *c, struct mount_state *s, int 
     snprintf(file, sizeof file, "%s/fuse/nbd", s->run_dir);
     rc = device_fuse_start(s->socket, c->export_name, c->connections ? c->connections : FUSE_CONNECTIONS, file, log,
                            c->cancel, &s->nbdfuse);
-    if (rc) {
-        char last[256];
-        last_line(s, "nbdfuse.log", last, sizeof last);
-        return rc == -EIO && *last ? error_set(rc, "nbdfuse: %s", last) : rc;
-    }
+    if (rc)
+        return rc == -EIO ? explain(s, "nbdfuse.log", "nbdfuse failed", rc) : rc;
     snprintf(s->fuse_file, sizeof s->fuse_file, "%s", file);
     rc = state_save(s);
     if (!rc)
