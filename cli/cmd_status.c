@@ -38,8 +38,8 @@ static int find_control(const char *target, char *out, size_t size)
         snprintf(out, size, "%s", have ? beside : target);
         return 0;
     }
-    if (rc == -ENOENT && !strcmp(target, PIN_CONTROL))
-        return error_set(rc, "no server runs at %s; give its control socket or a mount point", target);
+    if (rc == -ENOENT)
+        return error_set(rc, "no server and no mount at %s; give a control socket or a mount point", target);
     rc = mount_find(target, &state);
     if (rc)
         return rc;
