@@ -2,7 +2,7 @@
 # The whole way on this machine: a tree of every awkward kind -> image in a file store -> the plugin -> the tools of
 # others (nbdinfo, nbdcopy, qemu-img, fsck.erofs, dump.erofs) and a kernel mount, path by path the same as the source.
 # ctest: lock=loop
-. "$GRANARY_SOURCE/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 make_tree() {
     mkdir -p "$1"/{empty,deep/er/and/deeper,many}

@@ -3,7 +3,7 @@
 # Parallelism does not change the digest; a wrong secret is one clear sentence without the secret; keys that no
 # filesystem can hold are refused by name, or skipped and counted.
 # ctest: lock=loop
-. "$GRANARY_SOURCE/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 export DIR=$W/ceph
 ceph=$GRANARY_SOURCE/tests/servers/ceph-s3.sh

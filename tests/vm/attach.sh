@@ -3,7 +3,7 @@
 # mounted: every path is the same there. Then two containers share the one attachment through read-only bind mounts:
 # both read it right, neither can write.
 # ctest: serial
-. "$GRANARY_SOURCE/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 vm=$GRANARY_SOURCE/tests/vm/kit/vm.sh
 
 tree=/usr/share/perl

@@ -3,7 +3,7 @@
 # tree is the same; the second mount reads from the cache; after `granary umount` nothing is left: no mount, device,
 # process, nor state in /run.
 # ctest: serial
-. "$GRANARY_SOURCE/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 vm=$GRANARY_SOURCE/tests/vm/kit/vm.sh
 
 tree=/usr/share/perl

@@ -1,0 +1,45 @@
+#!/bin/bash
+# A build that is interrupted publishes nothing, ends soon, leaves no lease, and can simply be run again. So does one
+# that is interrupted twice. A build and an export that cannot go on leave nothing under a name.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+mkdir "$W/tree"
+for i in $(seq 16); do head -c 8000000 /dev/urandom >"$W/tree/file-$i"; done
+store=$W/store
+
+# interrupt SIGNAL: a build of the tree, signalled once it has stored its first pack; its exit status
+interrupt() {
+    rm -rf "$store"
+    "$GRANARY" build "$W/tree" "$store/set:v1" --compress-level 12 2>"$W/err" &
+    local pid=$! status=0
+    wait_for 60 bash -c "! kill -0 $pid || [ -n \"\$(find '$store/packs' -type f)\" ]"
+    kill -"$1" $pid 2>"$W/null" || fail "the build was over before it could be interrupted"
+    wait $pid || status=$?
+    return $status
+}
+
+for signal in INT TERM; do
+    status=0
+    interrupt $signal || status=$?
+    [ $status = 1 ] || { cat "$W/err"; fail "SIG$signal: exit $status"; }
+    grep -q "^granary: build: " "$W/err" || { cat "$W/err"; fail "SIG$signal: no sentence"; }
+    [ -z "$("$GRANARY" images "$store")" ] || fail "SIG$signal: something was published"
+    [ -z "$(find "$store/manifests" -type f 2>"$W/null")" ] || fail "SIG$signal: a manifest was written"
+    [ -z "$(find "$store/builds" -type f 2>"$W/null")" ] || fail "SIG$signal: a lease is left"
+done
+
+echo "== killed: the next run takes what is there"
+interrupt KILL && fail "a killed build ends with 0"
+before=$(find "$store/packs" -type f | wc -l)
+[ "$before" -gt 0 ] || fail "no pack was stored before the end"
+"$GRANARY" build "$W/tree" "$store/set:v1" --compress-level 12 --json >"$W/json"
+[ "$(jq .packs_reused "$W/json")" -ge "$before" ] || fail "packs were stored again: $(cat "$W/json"), $before before"
+"$GRANARY" verify --deep -q "$store/set:v1"
+
+echo "== an interrupted export has no name"
+"$GRANARY" export "$store/set:v1" "$W/image" 2>"$W/err" &
+pid=$!
+wait_for 20 bash -c "! kill -0 $pid || [ -n \"\$(find '$W' -maxdepth 1 -name 'image.*')\" ]"
+if kill -INT $pid 2>"$W/null" && ! wait $pid; then
+    [ ! -e "$W/image" ] && [ -z "$(find "$W" -maxdepth 1 -name 'image.*')" ] || fail "something of the export is left"
+fi

@@ -1,0 +1,128 @@
+#!/bin/bash
+# The verbs over a file store: images, inspect, ls against find, export, tag, rm, gc, exit codes and refusals.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+# expect STATUS TEXT COMMAND...: that exit status, and TEXT (a regex) on standard error
+expect() {
+    local want=$1 text=$2 status=0
+    shift 2
+    "$@" >"$W/out" 2>"$W/err" || status=$?
+    [ $status = "$want" ] || { cat "$W/err"; fail "exit $status instead of $want: $*"; }
+    grep -qE -- "$text" "$W/err" || { cat "$W/err"; fail "no '$text' said by: $*"; }
+}
+
+mkdir -p "$W/tree/dir/sub" "$W/tree/dir-2" "$W/other"
+printf 'a body' >"$W/tree/dir/file"
+head -c 300000 /dev/urandom >"$W/tree/dir/sub/large"
+printf 'x' >"$W/tree/dir-2/x"
+ln -s ../dir "$W/tree/dir-2/link"
+ln "$W/tree/dir/file" "$W/tree/hard"
+: >"$W/tree/dir/empty"
+printf 'hostile' >"$W/tree/"$'evil\n\x1b[31mname\xff'
+head -c 200000 /dev/urandom >"$W/other/only-here"
+store=$W/store
+
+echo "== build, twice: the second uploads nothing"
+"$GRANARY" build "$W/tree" "$store/set:v1" --json >"$W/first.json"
+"$GRANARY" build "$W/tree" "$store/set:v2" --json >"$W/second.json"
+[ "$(jq -r .digest "$W/first.json")" = "$(jq -r .digest "$W/second.json")" ] || fail "another digest for the same tree"
+[ "$(jq .packs_new "$W/second.json")" = 0 ] || fail "the second build uploaded packs again"
+[ "$(jq .counts.files "$W/first.json")" = 5 ] || fail "counts: $(jq -c .counts "$W/first.json")"
+
+echo "== images and inspect"
+"$GRANARY" images "$store" >"$W/images"
+grep -q ' set:v1$' "$W/images" && grep -q ' set:v2$' "$W/images" || fail "images lists: $(cat "$W/images")"
+"$GRANARY" images "$store" --json | jq -e --arg tag "$(jq -r .unique_tag "$W/first.json")" \
+    '.images | map(.tag) | contains(["v1", "v2", $tag])' >"$W/null" || fail "a tag is missing from images --json"
+"$GRANARY" inspect "$store/set:v1" --json >"$W/inspect.json"
+jq -e '.size > 0 and .packs == 1 and .chunks > .holes and .chunk_size == 131072 and .counts.hard_links == 1
+       and .compression_ratio >= 1 and .filesystem == "erofs" and .tag == "v1"' "$W/inspect.json" >"$W/null" ||
+    fail "inspect says $(cat "$W/inspect.json")"
+digest=$(jq -r .digest "$W/inspect.json")
+[ "$digest" = "$(jq -r .digest "$W/first.json")" ] || fail "inspect and build disagree"
+[ "$(digest_of "$store/set@$digest")" = "$digest" ] || fail "the image is not found by its digest"
+
+echo "== ls is find"
+(cd "$W/tree" && find . -mindepth 1 -printf '%P\0' | sort -z) >"$W/want"
+"$GRANARY" ls -R -0 "$store/set:v1" | sort -z >"$W/got"
+cmp "$W/want" "$W/got" || fail "ls -R differs from find"
+"$GRANARY" ls -R -0 "$store/set:v1" >"$W/order"
+cmp "$W/order" <(sort -z "$W/order") || fail "ls is not in the byte order of the full path"
+[ "$("$GRANARY" ls "$store/set:v1" dir | tr '\n' ' ')" = "dir/empty dir/file dir/sub " ] || fail "ls dir"
+[ "$("$GRANARY" ls "$store/set:v1" /dir/file)" = dir/file ] || fail "ls of a file"
+"$GRANARY" ls -l "$store/set:v1" dir-2 | grep -qE '^lrwx.* dir-2/link -> \.\./dir$' || fail "ls -l of a link"
+"$GRANARY" ls -l "$store/set:v1" | grep -qE ' hard link to dir/file$' || fail "ls -l of a hard link"
+expect 1 "no path 'dir/none'" "$GRANARY" ls "$store/set:v1" dir/none
+expect 1 "no path 'di'" "$GRANARY" ls "$store/set:v1" di
+offset=$("$GRANARY" ls --json "$store/set:v1" dir/sub/large | jq '.extents[0].offset')
+[ "$("$GRANARY" ls --at $((offset + 299999)) "$store/set:v1")" = dir/sub/large ] || fail "ls --at"
+expect 1 "superblock" "$GRANARY" ls --at 0 "$store/set:v1"
+expect 1 "behind the image's end" "$GRANARY" ls --at 1T "$store/set:v1"
+
+echo "== hostile names: bytes to a file, escaped on a terminal, UTF-8 in JSON"
+script -qec "'$GRANARY' ls '$store/set:v1'" "$W/typescript" >"$W/null" </dev/null
+grep -qF 'evil\n\x1b[31mname\xff' "$W/typescript" || { cat -A "$W/typescript"; fail "not escaped on a terminal"; }
+! grep -q $'\x1b\[31m' "$W/typescript" || fail "an escape sequence reached the terminal"
+"$GRANARY" ls --json "$store/set:v1" | jq -es 'map(.path_hex // empty) == ["6576696c0a1b5b33316d6e616d65ff"]' >"$W/null" ||
+    fail "path_hex"
+
+echo "== export"
+"$GRANARY" export "$store/set:v1" "$W/image" --json | jq -e '.size > 0' >"$W/null"
+fsck.erofs "$W/image" >"$W/fsck" 2>&1 || { cat "$W/fsck"; fail "fsck.erofs"; }
+"$GRANARY" export "$store/set:v1" - | cmp - "$W/image" || fail "export to a pipe differs"
+mkdir "$W/a-directory"
+expect 1 "not a regular file" "$GRANARY" export "$store/set:v1" "$W/a-directory"
+expect 1 "cannot write standard output: No space left" bash -c "'$GRANARY' export '$store/set:v1' - >/dev/full"
+expect 1 "cannot create" "$GRANARY" export "$store/set:v1" "$W/none/image"
+[ "$(find "$W" -maxdepth 1 -name 'image.*' | wc -l)" = 0 ] || fail "a temporary file is left"
+
+echo "== tag, rm, gc"
+"$GRANARY" build "$W/other" "$store/other:v1" --json >"$W/other.json"
+packs() { find "$store/packs" -type f | wc -l; }
+[ "$(packs)" = 2 ] || fail "two images of different bytes have two packs, not $(packs)"
+"$GRANARY" tag "$store/set:v1" stable
+[ "$(digest_of "$store/set:stable")" = "$digest" ] || fail "tag points elsewhere"
+expect 1 "v9" "$GRANARY" tag "$store/set:v9" stable
+expect 2 "tag" "$GRANARY" tag "$store/set:v1" 'no/tag'
+expect 2 "only tags are removed" "$GRANARY" rm "$store/set@$digest"
+[ "$("$GRANARY" gc --grace 0 --json "$store" | jq .swept)" = 0 ] || fail "gc removed what is needed"
+"$GRANARY" rm "$store/other:v1"
+expect 1 "v1" "$GRANARY" rm "$store/other:v1"
+expect 1 "other:v1|no .*v1" "$GRANARY" inspect "$store/other:v1"
+"$GRANARY" rm "$store/other:$(jq -r .unique_tag "$W/other.json")"
+"$GRANARY" gc --dry-run --grace 0 "$store"
+[ "$(packs)" = 2 ] || fail "gc --dry-run removed a pack"
+"$GRANARY" gc "$store"
+[ "$(packs)" = 2 ] || fail "gc removed a pack inside its grace period"
+"$GRANARY" gc --grace 0 "$store"
+"$GRANARY" gc --grace 0 "$store"
+[ "$(packs)" = 1 ] || fail "gc left what nothing needs: $(packs) packs"
+"$GRANARY" verify --deep "$store/set:stable"
+"$GRANARY" verify --deep "$store/set:v1" --json | jq -e '.ok and .files == 4 and .chunks_bad == 0' >"$W/null" || fail "verify --json"
+
+echo "== wrong usage is 2, failure is 1, and both have a sentence"
+expect 2 "usage|IMAGE" "$GRANARY" build
+expect 2 "unknown verb 'frobnicate'; there are build, images" "$GRANARY" frobnicate
+expect 2 "unknown option --frob" "$GRANARY" build --frob a b
+expect 2 "unexpected operand" "$GRANARY" inspect a b
+expect 2 "chunk-size" "$GRANARY" build --chunk-size 100000 "$W/tree" "$store/x"
+expect 2 "zstd.none" "$GRANARY" build --compress lz4 "$W/tree" "$store/x"
+expect 2 "digest" "$GRANARY" build "$W/tree" "$store/x@$digest"
+expect 2 "" "$GRANARY" inspect "not a reference"
+expect 2 "exclude each other" "$GRANARY" serve "$store/set:v1" --socket a --listen b:1
+expect 1 "" "$GRANARY" images "$W/nowhere"
+expect 1 "" "$GRANARY" build "$W/nowhere" "$store/x"
+expect 1 "" "$GRANARY" inspect "$store/none"
+expect 1 "no server" "$GRANARY" status "$W/none.sock"
+expect 1 "cannot write the output: No space left" bash -c "'$GRANARY' images '$store' >/dev/full"
+"$GRANARY" help >"$W/out" && "$GRANARY" --version | grep -q '^granary [0-9]' || fail "help and --version"
+for verb in $("$GRANARY" help | sed -n 's/^  \([a-z]*\)  *[A-Z].*/\1/p'); do
+    "$GRANARY" "$verb" --help | grep -q "^usage: granary $verb" || fail "$verb --help"
+done
+
+echo "== completion"
+# shellcheck source=/dev/null
+. "$GRANARY_SOURCE/cli/completion/granary.bash"
+COMP_WORDS=(granary build --comp) COMP_CWORD=2
+_granary
+[ "${COMPREPLY[*]}" = "--compress --compress-level" ] || fail "completion gives '${COMPREPLY[*]}'"

@@ -1,0 +1,119 @@
+#!/bin/bash
+# granary mount --fuse for real: the tree is the same, status shows hits, refusals are clear, umount leaves nothing,
+# and dead servers, interrupts and failures half-way do not either.
+# ctest: lock=loop
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+[ "$(id -u)" = 0 ] || skip "mounting needs root"
+[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+command -v nbdfuse >"$W/null" || skip "nbdfuse is not installed"
+
+dir=$W/mnt
+extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount "$d" 2>/dev/null; done; }
+mkdir -p "$dir" "$W/mnt2" "$W/tree"
+cp -a /usr/share/perl "$W/tree/perl" 2>"$W/null" || cp -a /usr/share/doc "$W/tree/doc"
+head -c 9000000 /dev/urandom >"$W/tree/large"
+printf 'x' >"$W/tree/"$'name\nwith newline'
+"$GRANARY" build -q "$W/tree" "$W/store/set" >"$W/built"
+mkdir "$W/other"
+"$GRANARY" build -q "$W/other" "$W/store/other" >"$W/built"
+
+# nothing_left: of mounts below $W, processes, loop devices, state
+nothing_left() {
+    ! grep -F " $W/" /proc/self/mountinfo || fail "a mount is left"
+    ! losetup -l | grep -F "$STATE" || fail "a loop device is left"
+    [ ! -e "$STATE" ] || fail "$STATE is left: $(ls "$STATE")"
+    for pid in $SERVER_PID $NBDFUSE_PID; do
+        [ ! -e "/proc/$pid" ] || grep -q '^State:.*Z' "/proc/$pid/status" || fail "process $pid is left"
+    done
+}
+
+# mount_it OPTION...: leaves what --json says in MOUNTED, STATE, SERVER_PID, NBDFUSE_PID
+mount_it() {
+    "$GRANARY" mount --fuse --json "$@" >"$W/mount.json"
+    STATE=$(dirname "$(jq -r .socket "$W/mount.json")")
+    SERVER_PID=$(jq .server_pid "$W/mount.json")
+    NBDFUSE_PID=$(jq .nbdfuse_pid "$W/mount.json")
+}
+
+echo "== the tree is the same"
+mount_it --cache "$W/cache:200M" "$W/store/set" "$dir"
+"$TREECMP" "$W/tree" "$dir"
+grep -F " $dir " /proc/self/mounts | grep -q ' erofs ro,nosuid,nodev' || fail "mounted with $(grep -F " $dir " /proc/self/mounts)"
+! touch "$dir/x" 2>"$W/null" || fail "the mount is writable"
+echo 3 >/proc/sys/vm/drop_caches
+"$TREECMP" "$W/tree" "$dir"
+"$GRANARY" status "$dir" --json | jq -e '.counters.granary_cache_hits_total > 0 and .hit_ratio > 0' >"$W/null" || fail "no hits"
+"$GRANARY" status "$dir" | grep -q '^hits [1-9]' || fail "status shows no hits"
+
+echo "== refusals: in use, mounted already, not empty, foreign, unknown"
+refused() {
+    local text=$1
+    shift
+    ! "$@" >"$W/out" 2>"$W/err" || fail "not refused: $*"
+    grep -qE "$text" "$W/err" || { cat "$W/err"; fail "no '$text' said by: $*"; }
+}
+(cd "$dir" && refused "in use" "$GRANARY" umount "$dir")
+"$TREECMP" "$W/tree" "$dir" >"$W/null" || fail "the refused umount broke the mount"
+refused "mount point already" "$GRANARY" mount --fuse "$W/store/set" "$dir"
+refused "not empty" "$GRANARY" mount --fuse "$W/store/set" "$W/tree"
+refused "was not mounted by granary" "$GRANARY" umount /proc
+refused "nothing is mounted" "$GRANARY" umount "$W/mnt2"
+refused "[Nn]o such" "$GRANARY" mount --fuse "$W/store/set" "$W/nowhere"
+refused "no server listens" "$GRANARY" mount --fuse --socket "$W/none.sock" "$W/store/set" "$W/mnt2"
+refused "refuses the export .other" "$GRANARY" mount --fuse --socket "$STATE/nbd.sock" "$W/store/other" "$W/mnt2"
+refused "holds|lock|in use" "$GRANARY" mount --fuse --cache "$W/cache:200M" "$W/store/set" "$W/mnt2"
+[ -e /sys/block/nbd0 ] || modprobe -q nbd 2>"$W/null" || refused "no nbd module.*--fuse" "$GRANARY" mount "$W/store/set" "$W/mnt2"
+
+echo "== a second mount joins the server"
+"$GRANARY" mount --fuse --socket "$STATE/nbd.sock" "$W/store/set" "$W/mnt2"
+cmp "$W/tree/large" "$W/mnt2/large"
+"$GRANARY" umount "$W/mnt2"
+cmp "$W/tree/large" "$dir/large"
+
+echo "== umount leaves nothing, and says so the second time"
+"$GRANARY" umount "$dir"
+nothing_left
+refused "nothing is mounted" "$GRANARY" umount "$dir"
+
+echo "== the cache is kept: the store's packs may be gone"
+mv "$W/store/packs" "$W/packs"
+mount_it --cache "$W/cache:200M" "$W/store/set" "$dir"
+"$TREECMP" "$W/tree" "$dir"
+"$GRANARY" umount "$dir"
+nothing_left
+mv "$W/packs" "$W/store/packs"
+
+echo "== the server is killed, a reader holds a file open: umount does not hang"
+for victim in SERVER_PID NBDFUSE_PID; do
+    mount_it "$W/store/set" "$dir"
+    exec 7<"$dir/large"
+    kill -9 "${!victim}"
+    sleep 0.3
+    timeout 60 "$GRANARY" umount "$dir" || fail "umount after the end of $victim: exit $?"
+    exec 7<&-
+    wait_for 20 bash -c "! losetup -l | grep -qF '$STATE'"
+    nothing_left
+done
+
+echo "== umount by others: granary umount clears the rest"
+mount_it "$W/store/set" "$dir"
+umount "$dir"
+"$GRANARY" umount "$dir"
+nothing_left
+
+echo "== a failure half-way is undone: the server cannot start; the mount itself is refused; interrupted"
+refused "the server cannot serve the image: .*/proc/none" "$GRANARY" mount --fuse --cache /proc/none:1G "$W/store/set" "$dir"
+nothing_left
+mkdir "$W/bin"
+printf '#!/bin/sh\necho "nbdfuse: out of order" >&2\nexit 1\n' >"$W/bin/nbdfuse"
+chmod +x "$W/bin/nbdfuse"
+PATH=$W/bin:$PATH refused "out of order" "$GRANARY" mount --fuse "$W/store/set" "$dir"
+nothing_left
+printf '#!/bin/sh\nsleep 100\n' >"$W/bin/nbdfuse"
+PATH=$W/bin:$PATH "$GRANARY" mount --fuse "$W/store/set" "$dir" 2>"$W/err" &
+pid=$!
+sleep 1
+kill -INT $pid
+! wait $pid || fail "an interrupted mount ends with 0"
+nothing_left

@@ -1,0 +1,91 @@
+#!/bin/bash
+# granary serve: a killed nbdkit is started again behind the same socket, a killed supervisor takes nbdkit with it, an
+# orderly end removes the sockets, a restart serves the digest it began with, and what cannot work gives up with
+# nbdkit's own words.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+mkdir -p "$W/tree" "$W/tree2"
+head -c 400000 /dev/urandom >"$W/tree/file"
+head -c 500000 /dev/urandom >"$W/tree2/file"
+"$GRANARY" build -q "$W/tree" "$W/store/one" >"$W/built"
+"$GRANARY" build -q "$W/tree2" "$W/store/two" >"$W/built"
+"$GRANARY" export -q "$W/store/one" "$W/image"
+uri="nbd+unix:///one?socket=$W/nbd.sock"
+
+serve() {
+    background "$GRANARY" serve "$@" >"$W/serve.out" 2>"$W/serve.err"
+    SERVE=$BACKGROUND_PID
+    wait_for 20 grep -q '^serving' "$W/serve.out"
+    NBDKIT=$(pgrep -P "$SERVE")
+}
+gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
+
+serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
+nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes than the export"
+[ "$(stat -c %a "$W/nbd.sock")" = 600 ] || fail "the socket is open to others"
+"$GRANARY" status "$W/nbd.sock" --json | jq -e '.exports | map(.name) == ["one", "two"]' >"$W/null" || fail "status"
+"$GRANARY" status "$W/nbd.sock.control" | grep -q '^hits [0-9]*, misses [1-9]' || fail "status shows no misses"
+
+echo "== nbdkit is killed: started again; a tag moved meanwhile changes nothing"
+"$GRANARY" build -q "$W/tree2" "$W/store/one" >"$W/built"
+kill -9 "$NBDKIT"
+nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes after the restart"
+wait_for 20 grep -q 'up again' "$W/serve.err"
+[ "$(pgrep -P "$SERVE")" != "$NBDKIT" ] || fail "the same process"
+
+echo "== the same socket twice is refused"
+! "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" 2>"$W/err" || fail "two servers on one socket"
+grep -qE 'another server' "$W/err" || fail "$(cat "$W/err")"
+
+echo "== an orderly end"
+NBDKIT=$(pgrep -P "$SERVE")
+kill -TERM "$SERVE"
+wait "$SERVE" || fail "SIGTERM: exit $?"
+gone "$NBDKIT" || fail "nbdkit is left"
+[ ! -e "$W/nbd.sock" ] && [ ! -e "$W/nbd.sock.control" ] || fail "sockets are left"
+
+echo "== the supervisor is killed under a connected client: nbdkit goes too, and the next one can start"
+serve "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
+background python3 -c 'import socket, sys, time
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+assert s.recv(18, socket.MSG_WAITALL)[:8] == b"NBDMAGIC"
+open(sys.argv[2], "w").close()
+time.sleep(60)' "$W/nbd.sock" "$W/connected"
+wait_for 20 test -e "$W/connected"
+kill -9 "$SERVE"
+wait_for 10 gone "$NBDKIT"
+serve "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
+kill -INT "$SERVE"
+wait "$SERVE" || fail "SIGINT: exit $?"
+
+echo "== TCP, a free port"
+serve "$W/store/two" --listen 127.0.0.1:0 --control "$W/c.sock"
+port=$(sed -n 's|^serving .* at nbd://127.0.0.1:\([0-9]*\)/two$|\1|p' "$W/serve.out")
+[ "$(nbdinfo --size "nbd://127.0.0.1:$port/two")" -gt 500000 ] || fail "TCP: $(cat "$W/serve.out")"
+kill -TERM "$SERVE"
+wait "$SERVE" || fail "SIGTERM: exit $?"
+
+echo "== readiness for systemd"
+cat >"$W/notified.py" <<'PY'
+import os, socket, subprocess, sys
+path = sys.argv[1] + "/notify"
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(path)
+s.settimeout(20)
+p = subprocess.Popen(sys.argv[2:], env=dict(os.environ, NOTIFY_SOCKET=path), stdout=subprocess.DEVNULL)
+ready = s.recv(100)
+p.terminate()
+stopping = s.recv(100)
+sys.exit(0 if (ready, stopping, p.wait()) == (b"READY=1", b"STOPPING=1", 0) else f"{ready} {stopping} {p.returncode}")
+PY
+python3 "$W/notified.py" "$W" "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" || fail "no READY=1"
+
+echo "== what cannot work gives up, with nbdkit's last words"
+status=0
+timeout 60 "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" --cache /proc/none:1G 2>"$W/err" || status=$?
+[ $status = 1 ] || fail "exit $status"
+grep -q '^granary: serve: nbdkit .*5 times in a row; its last words: .*/proc/none' "$W/err" || { cat "$W/err"; fail "no last words"; }
+[ ! -e "$W/nbd.sock" ] || fail "the socket is left"
+GRANARY_PLUGIN=$W/none.so timeout 60 "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" 2>"$W/err" && fail "no plugin, no failure"
+grep -q 'none.so' "$W/err" || { cat "$W/err"; fail "the missing plugin is not named"; }
