@@ -115,19 +115,25 @@ static bool decode(const json_t *root, struct mount_state *out)
     return true;
 }
 
-int state_load(const char *dir, struct mount_state *out)
+int state_read(struct mount_state *s)
 {
-    char path[96];
+    char path[96], dir[PATH_MAX];
     CLEANUP_BYTES text = BYTES_INIT(STATE_FILE_MAX);
-    *out = (struct mount_state){.id = ""};
-    state_name(dir, out);
-    path_of(out, path);
+    path_of(s, path);
+    snprintf(dir, sizeof dir, "%s", s->dir);
     int rc = io_read_file(path, &text);
     if (rc)
         return rc;
     CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
-    if (!root || !decode(root, out) || strcmp(out->dir, dir))
+    if (!root || !decode(root, s) || strcmp(s->dir, dir))
         return error_set(-EBADMSG, "%s is damaged; unmount %s by hand and remove the directory %s", path, dir,
-                         out->run_dir);
+                         s->run_dir);
     return 0;
+}
+
+int state_load(const char *dir, struct mount_state *out)
+{
+    *out = (struct mount_state){.id = ""};
+    state_name(dir, out);
+    return state_read(out);
 }

@@ -33,7 +33,10 @@ struct mount_state {
 void state_name(const char *dir, struct mount_state *out);
 /* Write s->run_dir/state.json; the directory exists. */
 GR_MUST_CHECK int state_save(const struct mount_state *s);
-/* By mount point. -ENOENT: none; -EBADMSG: the file is damaged. */
+/* The opposite: fill s, whose run_dir and dir are set, from its file. -ENOENT: none; -EBADMSG: it is
+ * damaged, or another mount point's. */
+GR_MUST_CHECK int state_read(struct mount_state *s);
+/* Both: the state of a mount point (absolute, without symlinks). */
 GR_MUST_CHECK int state_load(const char *dir, struct mount_state *out);
 
 #endif
