@@ -1,0 +1,275 @@
+/* What a mount is made of, without a device: its state, its sockets, the programs it runs. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attach/listen.h"
+#include "attach/process.h"
+#include "attach/state.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "unit/scratch.h"
+
+static char scratch[SCRATCH_MAX];
+
+static int make_scratch(void **state)
+{
+    scratch_make(scratch);
+    return 0;
+}
+
+static int remove_scratch(void **state)
+{
+    scratch_remove(scratch);
+    return 0;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[SCRATCH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    return path;
+}
+
+/* ---- state ---- */
+
+static struct mount_state example(void)
+{
+    struct mount_state s = {.server = {.pid = 12, .started = 1ull << 40}, .mounted = true, .method = "fuse"};
+    state_name("/mnt/a\xff\xc3(\n\"b", &s);
+    snprintf(s.run_dir, sizeof s.run_dir, "%.60s", scratch);
+    snprintf(s.image, sizeof s.image, "file:///store/x");
+    snprintf(s.device, sizeof s.device, "/dev/loop7");
+    memset(&s.digest, 0xab, sizeof s.digest);
+    memset(&s.content_root, 0xcd, sizeof s.content_root);
+    return s;
+}
+
+static void test_state__what_is_saved_is_read_whatever_the_bytes(void **state)
+{
+    struct mount_state saved = example(), got = {.id = ""};
+    assert_int_equal(state_save(&saved), 0);
+    snprintf(got.run_dir, sizeof got.run_dir, "%.60s", scratch);
+    snprintf(got.dir, sizeof got.dir, "%s", saved.dir);
+    assert_int_equal(state_read(&got), 0);
+    assert_string_equal(got.dir, saved.dir);
+    assert_string_equal(got.image, saved.image);
+    assert_string_equal(got.device, saved.device);
+    assert_string_equal(got.control, ""); /* an empty text stays one */
+    assert_string_equal(got.method, "fuse");
+    assert_true(digest_equal(&got.digest, &saved.digest));
+    assert_true(digest_equal(&got.content_root, &saved.content_root));
+    assert_int_equal(got.server.pid, 12);
+    assert_int_equal(got.server.started, 1ull << 40);
+    assert_int_equal(got.nbdfuse.pid, 0);
+    assert_true(got.mounted);
+}
+
+static void test_state__damage_and_absence_are_told_apart(void **state)
+{
+    struct mount_state saved = example(), got = example();
+    (void)remove(path_of("state.json"));
+    assert_int_equal(state_read(&got), -ENOENT);
+    assert_int_equal(state_save(&saved), 0);
+    snprintf(got.dir, sizeof got.dir, "/mnt/other"); /* the state of another mount point */
+    assert_int_equal(state_read(&got), -EBADMSG);
+    static const char *const bad[] = {
+        "",
+        "{",
+        "[]",
+        "{}",
+        "null",
+        "{\"version\":2}",
+        "{\"version\":1,\"digest\":\"x\",\"content_root\":\"y\",\"server\":{},\"nbdfuse\":{},\"mounted\":true}"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(bad); i++) {
+        got = example();
+        assert_int_equal(io_write_file_atomic(path_of("state.json"), bad[i], strlen(bad[i]), false), 0);
+        assert_int_equal(state_read(&got), -EBADMSG);
+    }
+}
+
+static void test_state__every_cut_of_the_file_is_damage(void **state)
+{
+    struct mount_state saved = example();
+    assert_int_equal(state_save(&saved), 0);
+    CLEANUP_BYTES text = BYTES_INIT(1 << 16);
+    assert_int_equal(io_read_file(path_of("state.json"), &text), 0);
+    for (size_t len = 0; len + 1 < text.len; len += 7) {
+        struct mount_state got = example();
+        assert_int_equal(io_write_file_atomic(path_of("state.json"), text.data, len, false), 0);
+        assert_int_equal(state_read(&got), -EBADMSG);
+    }
+}
+
+/* ---- listen ---- */
+
+static void test_listen_unix__a_stale_socket_is_replaced_a_live_one_never(void **state)
+{
+    char path[128];
+    int first = -1, second = -1;
+    snprintf(path, sizeof path, "%s", path_of("s.sock"));
+    assert_int_equal(listen_answered(path), 0);
+    assert_int_equal(listen_unix(path, &first), 0);
+    assert_int_equal(listen_answered(path), 1);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(listen_unix(path, &second), -EADDRINUSE);
+    assert_non_null(strstr(error_text(), path));
+    close(first);
+    assert_int_equal(listen_answered(path), 0);
+    assert_int_equal(listen_unix(path, &second), 0);
+    close(second);
+}
+
+static void test_listen_unix__what_is_no_socket_is_left_alone(void **state)
+{
+    int fd = -1;
+    assert_int_equal(io_write_file_atomic(path_of("file"), "x", 1, false), 0);
+    assert_int_equal(listen_unix(path_of("file"), &fd), -EEXIST);
+    assert_int_equal(access(path_of("file"), F_OK), 0);
+    char deep[256];
+    memset(deep, 'a', sizeof deep - 1);
+    deep[0] = '/';
+    deep[sizeof deep - 1] = 0;
+    assert_int_equal(listen_unix(deep, &fd), -EINVAL);
+    assert_int_equal(listen_unix(path_of("no/such/dir"), &fd), -ENOENT);
+}
+
+static void test_listen_tcp__addresses(void **state)
+{
+    int fd = -1;
+    unsigned port = 0;
+    assert_int_equal(listen_tcp("127.0.0.1:0", &fd, &port), 0);
+    assert_true(port > 0);
+    char same[32];
+    int second = -1;
+    unsigned other;
+    snprintf(same, sizeof same, "127.0.0.1:%u", port);
+    assert_int_equal(listen_tcp(same, &second, &other), -EADDRINUSE);
+    close(fd);
+    static const char *const bad[] = {"", ":", "127.0.0.1", "127.0.0.1:", ":10809", "127.0.0.1:port"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(bad); i++)
+        assert_int_equal(listen_tcp(bad[i], &fd, &port), -EINVAL);
+}
+
+/* ---- process ---- */
+
+static int run_shell(const char *script, uint64_t timeout_ms)
+{
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    return process_run(argv, timeout_ms);
+}
+
+static void test_process_run__tells_why_a_program_failed(void **state)
+{
+    assert_int_equal(run_shell("exit 0", 10000), 0);
+    assert_int_equal(run_shell("echo first; echo the reason >&2; exit 3", 10000), -EIO);
+    assert_string_equal(error_text(), "sh failed: the reason");
+    assert_int_equal(run_shell("exit 3", 10000), -EIO);
+    assert_int_equal(run_shell("kill -9 $$", 10000), -EIO);
+    const char *const absent[] = {"granary-no-such-program", NULL};
+    assert_int_equal(process_run(absent, 10000), -ENOENT);
+    assert_non_null(strstr(error_text(), "granary-no-such-program"));
+    assert_int_equal(run_shell("exec sleep 100", 50), -ETIMEDOUT);
+}
+
+static struct process start(const char *script)
+{
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    struct process_spec spec = {.argv = argv, .output = -1, .listen_fd = -1};
+    pid_t pid;
+    assert_int_equal(process_spawn(&spec, &pid), 0);
+    return process_identify(pid);
+}
+
+static void test_process_end__waits_and_insists(void **state)
+{
+    struct process polite = start("exec sleep 100");
+    assert_true(process_alive(&polite));
+    assert_int_equal(process_end(&polite, 10000), 0);
+    assert_false(process_alive(&polite));
+    assert_int_equal(process_end(&polite, 10000), 0); /* twice is fine */
+
+    char script[160];
+    snprintf(script, sizeof script, "trap '' TERM; : >%s; while :; do sleep 1; done", path_of("trapped"));
+    struct process stubborn = start(script);
+    while (access(path_of("trapped"), F_OK))
+        usleep(1000);
+    assert_int_equal(process_end(&stubborn, 50), 0);
+    assert_false(process_alive(&stubborn));
+}
+
+static void test_process_end__spares_another_process_of_the_same_number(void **state)
+{
+    struct process mine = start("exec sleep 100"), old = mine;
+    old.started--;
+    assert_false(process_alive(&old));
+    assert_int_equal(process_end(&old, 10), 0);
+    assert_true(process_alive(&mine));
+    assert_int_equal(process_end(&mine, 10000), 0);
+    struct process none = process_identify(0);
+    assert_int_equal(none.pid, 0);
+    assert_false(process_alive(&none));
+    assert_int_equal(process_end(&none, 10), 0);
+}
+
+static void test_process_identify__a_hostile_name_confuses_nobody(void **state)
+{
+    char program[128], command[320];
+    snprintf(program, sizeof program, "%s", path_of("a) Z 1 (b"));
+    snprintf(command, sizeof command, "cp /bin/sleep '%s'", program);
+    assert_int_equal(system(command), 0);
+    const char *const argv[] = {program, "100", NULL};
+    struct process_spec spec = {.argv = argv, .output = -1, .listen_fd = -1};
+    pid_t pid;
+    assert_int_equal(process_spawn(&spec, &pid), 0);
+    struct process p = process_identify(pid);
+    assert_int_equal(p.pid, pid);
+    assert_int_equal(process_end(&p, 10000), 0);
+}
+
+static void test_process_spawn__hands_the_socket_over_by_systemds_protocol(void **state)
+{
+    int fd = -1;
+    char script[256];
+    assert_int_equal(listen_unix(path_of("passed.sock"), &fd), 0);
+    snprintf(script, sizeof script,
+             "[ $LISTEN_PID = $$ ] && [ $LISTEN_FDS = 1 ] && [ -S /proc/self/fd/3 ] && "
+             "[ $GRANARY_SUPERVISOR = %d ]",
+             (int)getpid());
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    struct process_spec spec = {.argv = argv, .output = -1, .listen_fd = fd, .supervised = true};
+    pid_t pid;
+    int status;
+    assert_int_equal(process_spawn(&spec, &pid), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_state__what_is_saved_is_read_whatever_the_bytes),
+        cmocka_unit_test(test_state__damage_and_absence_are_told_apart),
+        cmocka_unit_test(test_state__every_cut_of_the_file_is_damage),
+        cmocka_unit_test(test_listen_unix__a_stale_socket_is_replaced_a_live_one_never),
+        cmocka_unit_test(test_listen_unix__what_is_no_socket_is_left_alone),
+        cmocka_unit_test(test_listen_tcp__addresses),
+        cmocka_unit_test(test_process_run__tells_why_a_program_failed),
+        cmocka_unit_test(test_process_end__waits_and_insists),
+        cmocka_unit_test(test_process_end__spares_another_process_of_the_same_number),
+        cmocka_unit_test(test_process_identify__a_hostile_name_confuses_nobody),
+        cmocka_unit_test(test_process_spawn__hands_the_socket_over_by_systemds_protocol),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
