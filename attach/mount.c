@@ -138,13 +138,14 @@ static int have_server(const struct mount_config *c, struct mount_state *s)
 {
     int rc = 0;
     if (c->socket) {
-        snprintf(s->socket, sizeof s->socket, "%s", c->socket);
-        snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, c->socket);
+        if (!realpath(c->socket, s->socket)) /* umount may be run from anywhere */
+            return error_set(-errno, "no server listens on %s: %s", c->socket, strerror(errno));
+        snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
         if (listen_answered(s->control) <= 0)
             *s->control = 0;
     } else {
         snprintf(s->socket, sizeof s->socket, "%s/nbd.sock", s->run_dir);
-        snprintf(s->control, sizeof s->control, "%s/control.sock", s->run_dir);
+        snprintf(s->control, sizeof s->control, "%s/nbd.sock.control", s->run_dir);
         rc = start_server(c, s);
     }
     if (!rc)
@@ -278,7 +279,8 @@ static void keep_first(struct error *first, int rc)
 
 static void remove_run_dir(const struct mount_state *s)
 {
-    static const char *const names[] = {"state.json", "serve.log", "nbdfuse.log", "nbd.sock", "control.sock", "fuse"};
+    static const char *const names[] = {"state.json", "serve.log",        "nbdfuse.log",
+                                        "nbd.sock",   "nbd.sock.control", "fuse"};
     char path[128];
     for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
         snprintf(path, sizeof path, "%s/%s", s->run_dir, names[i]);
@@ -312,6 +314,7 @@ static int claim(struct mount_state *s)
     int rc = io_mkdirs(STATE_ROOT);
     if (rc)
         return rc;
+    (void)rmdir(s->run_dir); /* succeeds for one that a killed mount left without any state */
     if (!mkdir(s->run_dir, 0700))
         return 0;
     if (errno != EEXIST)
@@ -379,7 +382,9 @@ int mount_remove(const char *dir)
     int rc = load(dir, &s);
     if (!rc)
         rc = unmount(&s);
-    if (!rc)
-        rc = state_save(&s);
-    return rc ? rc : take_down(&s);
+    if (rc)
+        return rc;
+    if (state_save(&s)) /* only the next try would want it */
+        log_warning("%s", error_text());
+    return take_down(&s);
 }

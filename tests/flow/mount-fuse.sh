@@ -66,7 +66,8 @@ refused "holds|lock|in use" "$GRANARY" mount --fuse --cache "$W/cache:200M" "$W/
 [ -e /sys/block/nbd0 ] || modprobe -q nbd 2>"$W/null" || refused "no nbd module.*--fuse" "$GRANARY" mount "$W/store/set" "$W/mnt2"
 
 echo "== a second mount joins the server"
-"$GRANARY" mount --fuse --socket "$STATE/nbd.sock" "$W/store/set" "$W/mnt2"
+(cd "$STATE" && "$GRANARY" mount --fuse --socket nbd.sock "$W/store/set" "$W/mnt2")
+"$GRANARY" status "$W/mnt2" --json | jq -e '.exports[0].name == "set"' >"$W/null" || fail "status of a joined server"
 cmp "$W/tree/large" "$W/mnt2/large"
 "$GRANARY" umount "$W/mnt2"
 cmp "$W/tree/large" "$dir/large"
@@ -95,6 +96,12 @@ for victim in SERVER_PID NBDFUSE_PID; do
     wait_for 20 bash -c "! losetup -l | grep -qF '$STATE'"
     nothing_left
 done
+
+echo "== a directory of state without state, left by a killed mount, is in nobody's way"
+mkdir "$STATE"
+mount_it "$W/store/set" "$dir"
+"$GRANARY" umount "$dir"
+nothing_left
 
 echo "== umount by others: granary umount clears the rest"
 mount_it "$W/store/set" "$dir"
