@@ -22,7 +22,7 @@ extra_cleanup() {
 # The page cache of the served files is dropped with the client's: they lie in /dev/shm.
 serve_and_mount() {
     : >"$W/nbd/file"
-    background in_client nbdkit -f -t 256 --unix "$W/sock" "$PLUGIN" "image=http://10.77.0.2:8080/store-$1/set" \
+    background "${IN_CLIENT[@]}" nbdkit -f -t 256 --unix "$W/sock" "$PLUGIN" "image=http://10.77.0.2:8080/store-$1/set" \
         "cache=$W/cache:4G"
     server=$BACKGROUND_PID
     wait_for 20 test -S "$W/sock"

@@ -6,7 +6,9 @@
 #   REPEATS         of every measurement, contenders taking turns (default 3)
 
 set -euo pipefail
+shopt -s inherit_errexit
 export LC_ALL=C
+unset AWS_CA_BUNDLE # rclone of Debian 12 fails on it
 BENCH=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 SOURCE=$(dirname "$BENCH")
 . "$SOURCE/tools/packages.sh"
@@ -28,6 +30,7 @@ LINK_UP=
 
 note() { echo "== $*" >&2; }
 
+# background COMMAND...: not a function, whose shell would be ended in place of the command
 background() {
     "$@" &
     BACKGROUND_PID=$!
@@ -89,8 +92,10 @@ data_set() {
     echo "$dir/set"
 }
 
-in_client() { ip netns exec $LINK-c "$@"; }
-in_server() { ip netns exec $LINK-s "$@"; }
+IN_CLIENT=(ip netns exec $LINK-c)
+IN_SERVER=(ip netns exec $LINK-s)
+in_client() { "${IN_CLIENT[@]}" "$@"; }
+in_server() { "${IN_SERVER[@]}" "$@"; }
 
 # link_up DELAY_MS RATE_MBIT: the two namespaces
 link_up() {
@@ -129,10 +134,12 @@ http {
     location / { proxy_pass http://rgw; }
     location /data { proxy_pass http://rgw; proxy_cache z; proxy_cache_convert_head off;
       proxy_cache_key "\$request_method \$request_uri \$http_range"; proxy_set_header Range \$http_range;
+      proxy_set_header Connection ""; proxy_set_header Host \$http_host; # a level with one of its own inherits none
+      proxy_set_header If-Match \$http_if_match; # signed, so it must arrive
       proxy_cache_valid 200 206 7d; proxy_cache_lock on; proxy_ignore_headers Cache-Control Expires Vary; } }
 }
 CONFIGURATION
-    background in_server nginx -p "$W/nginx" -c "$W/nginx/conf"
+    background "${IN_SERVER[@]}" nginx -p "$W/nginx" -c "$W/nginx/conf"
     wait_for 10 in_server curl -s -o /dev/null http://10.77.0.2:9000/
     local bucket
     for bucket in data images; do

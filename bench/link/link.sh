@@ -40,6 +40,7 @@ namespaces() {
 link_ends() {
     unlink_ends
     cc -O2 -Wall -D_GNU_SOURCE -o "$state/delaylink" "$here/delaylink.c"
+    : >"$state/out"
     setsid "$state/delaylink" "$client" dl0 "$server" dl0 "$1" "$2" "${QUEUE_MS:-40}" "${MAX_SECONDS:-21600}" \
         >"$state/out" 2>&1 </dev/null &
     echo $! >"$state/pid"
