@@ -3,6 +3,7 @@
 # (20,000), spread evenly, read cold by 8 readers through the mounted image, store behind 1 Gbit/s and 10 ms.
 #
 # Prints for 64, 128 and 256 KiB: seconds, bytes over the link, and these over the bytes of the files (amplification).
+# READAHEAD=SIZE sets what is fetched along with a miss (the plugin's default otherwise; 0: nothing).
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 files=${1:-20000}
 count=${2:-1000}
@@ -23,7 +24,7 @@ extra_cleanup() {
 serve_and_mount() {
     : >"$W/nbd/file"
     background "${IN_CLIENT[@]}" nbdkit -f -t 256 --unix "$W/sock" "$PLUGIN" "image=http://10.77.0.2:8080/store-$1/set" \
-        "cache=$W/cache:4G"
+        "cache=$W/cache:4G" ${READAHEAD:+"readahead=$READAHEAD"}
     server=$BACKGROUND_PID
     wait_for 20 test -S "$W/sock"
     background nbdfuse -r "$W/nbd/file" --unix "$W/sock"
