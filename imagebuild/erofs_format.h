@@ -11,6 +11,7 @@ enum {
     EROFS_BLOCK_BITS = 12,
     EROFS_SUPER_OFFSET = 1024,
     EROFS_NID_UNIT = 32,   /* an inode's number is its offset in the metadata region in these units */
+    EROFS_NID_ROOT = 1,    /* not 0: C libraries pass over directory entries with that inode number */
     EROFS_INODE_SIZE = 64, /* extended */
     EROFS_DIRENT_SIZE = 12,
     EROFS_XATTR_HEADER = 12,

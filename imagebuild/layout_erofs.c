@@ -317,7 +317,8 @@ static int place(struct erofs *e)
     e->nids = calloc(tree_count(e->config.tree), sizeof *e->nids);
     if (!e->nids)
         return error_set(-ENOMEM, "build: out of memory");
-    e->end = e->metadata = GR_ALIGN_UP(e->end, (uint64_t)e->config.chunk_size);
+    e->metadata = GR_ALIGN_UP(e->end, (uint64_t)e->config.chunk_size);
+    e->end = e->metadata + EROFS_NID_ROOT * EROFS_NID_UNIT;
     int rc = walk_inodes(e, place_inode);
     e->inodes_end = e->end;
     e->end = GR_ALIGN_UP(e->end, (uint64_t)EROFS_BLOCK);
