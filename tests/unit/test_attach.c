@@ -113,7 +113,7 @@ static void test_state__every_cut_of_the_file_is_damage(void **state)
 
 static void test_listen_unix__a_stale_socket_is_replaced_a_live_one_never(void **state)
 {
-    char path[128];
+    char path[SCRATCH_MAX + 64];
     int first = -1, second = -1;
     snprintf(path, sizeof path, "%s", path_of("s.sock"));
     assert_int_equal(listen_answered(path), 0);
@@ -199,7 +199,7 @@ static void test_process_end__waits_and_insists(void **state)
     assert_false(process_alive(&polite));
     assert_int_equal(process_end(&polite, 10000), 0); /* twice is fine */
 
-    char script[160];
+    char script[SCRATCH_MAX + 128];
     snprintf(script, sizeof script, "trap '' TERM; : >%s; while :; do sleep 1; done", path_of("trapped"));
     struct process stubborn = start(script);
     while (access(path_of("trapped"), F_OK))
@@ -224,7 +224,7 @@ static void test_process_end__spares_another_process_of_the_same_number(void **s
 
 static void test_process_identify__a_hostile_name_confuses_nobody(void **state)
 {
-    char program[128], command[320];
+    char program[SCRATCH_MAX + 64], command[SCRATCH_MAX + 128];
     snprintf(program, sizeof program, "%s", path_of("a) Z 1 (b"));
     snprintf(command, sizeof command, "cp /bin/sleep '%s'", program);
     assert_int_equal(system(command), 0);
