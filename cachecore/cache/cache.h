@@ -45,8 +45,8 @@ struct cache_piece {
 
 /* Read n pieces: hits by one submission, misses together through fetch on `lane`.
  * ahead[0..ahead_count): neighbours worth having when there is a miss anyway; fetched in the same
- * runs, nobody waits for them. Any thread, blocking. Returns 0 with every dst filled, or the first
- * error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). */
+ * runs or on the readahead lane, nobody waits for them. Any thread, blocking. Returns 0 with every dst filled, or the
+ * first error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). */
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n,
                              const struct cache_piece *ahead, size_t ahead_count, enum fetch_lane lane);
 
@@ -55,7 +55,7 @@ GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, 
  * them (no directory, all down). */
 GR_MUST_CHECK int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane);
 
-/* Is the chunk cached now? For readahead decisions; no I/O. */
+/* Is the chunk cached now? No I/O. */
 bool cache_has(struct cache *c, const struct digest *chunk);
 
 /* Every counter of the cache and its fetch. */

@@ -44,25 +44,20 @@ struct window {
 
 /* ---- misses ---- */
 
-/* Start one fetch for the misses [from, to), all of one store, and the neighbours. */
+/* Start one fetch for n misses, all of one store, and the neighbours. */
 static int start_group(struct cache *c, struct miss *misses, size_t n, const struct chunk_ref *const *ahead,
                        size_t ahead_count, enum fetch_lane lane)
 {
     const struct chunk_ref *refs[WINDOW + AHEAD_MAX];
-    struct flight *flights[WINDOW + AHEAD_MAX];
-    size_t count = 0;
+    struct flight *flights[WINDOW];
     for (size_t i = 0; i < n; i++)
-        refs[count++] = &misses[i].piece->ref;
+        refs[i] = &misses[i].piece->ref;
     for (size_t i = 0; i < ahead_count; i++)
-        refs[count++] = ahead[i];
-    int rc = fetch_start(c->fetch, misses[0].piece->store, refs, count, lane, flights);
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < n; i++)
+        refs[n + i] = ahead[i];
+    int rc = fetch_start(c->fetch, misses[0].piece->store, refs, n + ahead_count, n, lane, flights);
+    for (size_t i = 0; !rc && i < n; i++)
         misses[i].flight = flights[i];
-    for (size_t i = n; i < count; i++)
-        flight_unref(flights[i]);
-    return 0;
+    return rc;
 }
 
 static bool ready_locked(const struct cache *c, const struct digest *digest)

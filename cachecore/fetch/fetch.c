@@ -7,8 +7,9 @@
  *
  * Runs are formed when a worker takes work, not when flights are queued: it takes the first flight
  * of the best lane and goes on with its successors while they lie behind it in the same object.
- * Flights that start together are queued sorted by object and offset, so they come out together;
- * one that is raised to a better lane leaves a gap in its queue and nothing else to mend.
+ * Flights that start together are queued sorted by object and offset, so they come out together:
+ * neighbours of a demand read that its own get passes over or goes on to ride on the demand lane, all
+ * others on the readahead lane. One that is raised to a better lane leaves a gap in its queue and nothing else to mend.
  *
  * Readahead and warm together never occupy more than three quarters of the workers: a demand read
  * finds one that is free, or waits for another demand read.
@@ -163,54 +164,83 @@ static int by_place(const void *a, const void *b)
 /* Join the flight that is in the air. True when it must be queued anew, on a better lane. */
 static bool join_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane, bool waiting)
 {
-    counter_add(&f->counters.joins, 1);
     bool raise = flight->queued && lane < flight->lane;
     if (raise) {
         dequeue_locked(f, flight);
         counter_add(&f->counters.raised, 1);
     }
-    if (waiting && flight->waiterless) {
-        f->queued_waiterless -= flight->queued;
+    if (waiting) {
+        counter_add(&f->counters.joins, 1);
+        f->queued_waiterless -= flight->queued && flight->waiterless;
         flight->waiterless = false;
     }
     return raise;
 }
 
-/* Join or insert flights[0..n), made but not yet known to the table. Flights to be queued are moved
- * to the front; returns their number. What is not used (joined, dropped) is put into spare. */
-static size_t place_locked(struct fetch *f, struct flight **flights, size_t n, enum fetch_lane lane,
-                           struct flight **out_flights, struct flight **spare)
+/* The chunks of one fetch_start. */
+struct request {
+    size_t n, wanted;
+    enum fetch_lane lane;
+    struct flight **flights; /* n, made but not yet known to the table */
+    struct flight **spare;   /* n; what was not used (joined, dropped) is put there */
+    struct flight **out_flights;
+};
+
+/* Join or insert the flights. Those to be queued are moved to the front, the lane they are meant for
+ * set; returns their number. */
+static size_t place_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct flight *mine = flights[i], *there = find_locked(f, mine->store, &mine->chunk);
-        spare[i] = there ? mine : NULL;
+    for (size_t i = 0; i < r->n; i++) {
+        bool waiting = i < r->wanted;
+        enum fetch_lane lane = waiting ? r->lane : GR_MAX(r->lane, LANE_READAHEAD);
+        struct flight *mine = r->flights[i], *there = find_locked(f, mine->store, &mine->chunk);
+        r->spare[i] = there ? mine : NULL;
         if (there) {
-            if (join_locked(f, there, lane, out_flights != NULL))
-                flights[fresh++] = there;
-        } else if (!out_flights && f->queued_waiterless + fresh >= f->config.queue_max) {
+            if (join_locked(f, there, lane, waiting)) {
+                there->lane = lane;
+                r->flights[fresh++] = there;
+            }
+        } else if (!waiting && f->queued_waiterless + fresh >= f->config.queue_max) {
             counter_add(&f->counters.dropped, 1);
-            spare[i] = mine;
-            continue;
+            r->spare[i] = mine;
         } else {
-            mine->waiterless = !out_flights;
+            mine->waiterless = !waiting;
+            mine->lane = lane;
             insert_locked(f, mine);
-            flights[fresh++] = there = mine;
+            r->flights[fresh++] = there = mine;
             counter_add(&f->counters.chunks[lane], 1);
         }
-        if (out_flights)
-            out_flights[i] = flight_ref(there);
+        if (waiting)
+            r->out_flights[i] = flight_ref(there);
     }
     return fresh;
 }
 
-static void start_locked(struct fetch *f, struct flight **flights, size_t n, enum fetch_lane lane,
-                         struct flight **out_flights, struct flight **spare)
+/* May next be read by the same get as the run that begins with head and ends at `end`? */
+static bool follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
 {
-    size_t fresh = place_locked(f, flights, n, lane, out_flights, spare);
-    qsort(flights, fresh, sizeof(struct flight *), by_place);
-    for (size_t i = 0; i < fresh; i++)
-        enqueue_locked(f, flights[i], lane);
+    const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
+    return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
+           b->offset >= end && b->offset - end <= f->config.gap_max &&
+           (uint64_t)b->offset + b->stored_len - a->offset <= f->config.run_max;
+}
+
+static void start_locked(struct fetch *f, struct request *r)
+{
+    size_t fresh = place_locked(f, r);
+    qsort(r->flights, fresh, sizeof(struct flight *), by_place);
+    const struct flight *head = NULL; /* of the run on r->lane that is being queued */
+    uint64_t end = 0;
+    for (size_t i = 0; i < fresh; i++) {
+        struct flight *flight = r->flights[i];
+        bool rides = head && follows(f, head, flight, end);
+        if (flight->lane == r->lane && !rides)
+            head = flight;
+        if (flight->lane == r->lane || rides)
+            end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
+        enqueue_locked(f, flight, rides ? r->lane : flight->lane);
+    }
     if (fresh == 1)
         pthread_cond_signal(&f->work);
     else if (fresh)
@@ -223,14 +253,15 @@ static void unref_all(struct flight **flights, size_t n)
         flight_unref(flights[i]);
 }
 
-int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
+int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n, size_t wanted,
                 enum fetch_lane lane, struct flight **out_flights)
 {
     /* All memory first, so that a failure starts nothing. */
     CLEANUP_FREE struct flight **flights = calloc(2 * n + 1, sizeof *flights);
     if (!flights)
         return error_set(-ENOMEM, "fetch: out of memory");
-    struct flight **spare = flights + n;
+    struct request request = {
+        .n = n, .wanted = wanted, .lane = lane, .flights = flights, .spare = flights + n, .out_flights = out_flights};
     for (size_t i = 0; i < n; i++) {
         assert(!chunk_is_hole(refs[i]));
         flights[i] = flight_new(store, refs[i]);
@@ -241,22 +272,13 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
     }
     {
         SCOPED_LOCK(&f->lock);
-        start_locked(f, flights, n, lane, out_flights, spare);
+        start_locked(f, &request);
     }
-    unref_all(spare, n);
+    unref_all(request.spare, n);
     return 0;
 }
 
 /* ---- workers ---- */
-
-/* May next be read by the same get as the run that ends at `end` and began at `begin`? */
-static bool follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
-{
-    const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
-    return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
-           b->offset >= end && b->offset - end <= f->config.gap_max &&
-           (uint64_t)b->offset + b->stored_len - a->offset <= f->config.run_max;
-}
 
 static bool take_run_locked(struct fetch *f, struct run *run)
 {
@@ -483,10 +505,10 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
          counter_get(&c->chunks[LANE_READAHEAD])},
         {"granary_fetch_warm_chunks_total", "Chunks whose fetch a warm request started",
          counter_get(&c->chunks[LANE_WARM])},
-        {"granary_fetch_joins_total", "Times a chunk was asked for while its fetch was in the air",
+        {"granary_fetch_joins_total", "Readers who found a chunk's fetch in the air and shared it",
          counter_get(&c->joins)},
         {"granary_fetch_raised_total", "Queued chunks moved to a better lane", counter_get(&c->raised)},
-        {"granary_fetch_dropped_total", "Readahead chunks dropped because the queue was full",
+        {"granary_fetch_dropped_total", "Chunks that nobody waited for, dropped because the queue was full",
          counter_get(&c->dropped)},
         {"granary_fetch_requests_total", "Ranged gets sent to stores, their retries not counted",
          counter_get(&c->requests)},

@@ -26,8 +26,8 @@ struct fetch_config {
     unsigned workers; /* concurrent gets; 0: 16 */
     uint32_t gap_max; /* skipped bytes allowed inside a run; 0: 64 KiB */
     uint32_t run_max; /* stored bytes of a run; 0: 4 MiB */
-    size_t queue_max; /* chunks waiting on readahead and warm lanes; beyond it such starts are
-                         dropped; 0: 4096 */
+    size_t queue_max; /* queued chunks that nobody waits for; beyond it such starts are dropped; 0:
+                         4096 */
     /* Called on a worker for every flight that landed with bytes, after its waiters woke. The
      * callee must call fetch_retire(f, flight) exactly once, now or later, from any thread. NULL:
      * retired at once. */
@@ -44,14 +44,17 @@ GR_MUST_CHECK int fetch_start_threads(struct fetch *f);
  * it keeps first and from then on retires at once). */
 void fetch_free(struct fetch *f);
 
-/* Join or start a flight for each ref (not holes); out_flights[i] gets a reference, flight_unref.
+/* Join or start a flight for each of refs[0..wanted); out_flights[i] gets a reference, flight_unref.
  * A flight is joined by chunk digest and store. One that failed is out of the table when its
  * waiters wake: asking again fetches again.
- * With out_flights NULL nobody waits (readahead): chunks that do not fit the queue are dropped and
- * counted. A flight that is queued on a lower lane is raised to `lane`. refs and what they point at
+ * refs[wanted..n) are neighbours that nobody waits for. Those that come in the same run as a wanted
+ * chunk that starts now ride on `lane`; the others go on the readahead lane (or `lane`, if that is
+ * lower), so that no demand read stands behind them. Neighbours that do not fit the queue are dropped
+ * and counted.
+ * A flight that is queued on a lower lane is raised. No ref is a hole; refs and what they point at
  * are copied. -ENOMEM; then nothing was started. */
 GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
-                              enum fetch_lane lane, struct flight **out_flights);
+                              size_t wanted, enum fetch_lane lane, struct flight **out_flights);
 
 /* Take a landed flight out of the table. */
 void fetch_retire(struct fetch *f, struct flight *flight);

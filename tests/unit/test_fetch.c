@@ -48,7 +48,7 @@ static void start(struct world *w, const unsigned *chunks, size_t n, enum fetch_
     const struct chunk_ref *refs[CHUNKS];
     for (size_t i = 0; i < n; i++)
         refs[i] = &w->img.refs[chunks[i]];
-    assert_int_equal(fetch_start(w->fetch, w->store, refs, n, lane, flights), 0);
+    assert_int_equal(fetch_start(w->fetch, w->store, refs, n, flights ? n : 0, lane, flights), 0);
 }
 
 static struct flight *start_one(struct world *w, unsigned chunk, enum fetch_lane lane)
@@ -265,7 +265,7 @@ static void test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_anot
     store_fake_hold(w.fake, FAKE_GET);
     struct flight *stuck = start_one(&w, 0, LANE_DEMAND), *flight = NULL;
     const struct chunk_ref *ref = &other.img.refs[0];
-    assert_int_equal(fetch_start(w.fetch, other.store, &ref, 1, LANE_DEMAND, &flight), 0);
+    assert_int_equal(fetch_start(w.fetch, other.store, &ref, 1, 1, LANE_DEMAND, &flight), 0);
     expect_bytes(&w, flight, 0);
     store_fake_release(w.fake);
     expect_bytes(&w, stuck, 0);
@@ -363,6 +363,52 @@ static void test_fetch__demand_raises_what_waits_on_a_lower_lane(void **state)
     expect_bytes(&w, flights[3], 3);
     expect_bytes(&w, ahead, 4);
     wait_for(&w, "requests_total", 5);
+    fetch_free(w.fetch);
+    assert_int_equal(order.keys.len, 5);
+    for (size_t i = 0; i < 5; i++) {
+        char key[OBJECT_KEY_MAX];
+        assert_string_equal(order.keys.items[i], object_key(OBJECT_PACK, &w.img.refs[expected[i]].object, key));
+    }
+    order_release(&order);
+    assert_int_equal(fetch_new(&(struct fetch_config){0}, &w.fetch), 0);
+    world_release(&w);
+}
+
+/* Chunk `wanted` for its flight, n neighbours for nobody. */
+static struct flight *start_with_neighbours(struct world *w, unsigned wanted, const unsigned *neighbours, size_t n)
+{
+    const struct chunk_ref *refs[CHUNKS] = {&w->img.refs[wanted]};
+    struct flight *flight = NULL;
+    for (size_t i = 0; i < n; i++)
+        refs[1 + i] = &w->img.refs[neighbours[i]];
+    assert_int_equal(fetch_start(w->fetch, w->store, refs, 1 + n, 1, LANE_DEMAND, &flight), 0);
+    return flight;
+}
+
+static void test_fetch__neighbours_ride_along_or_wait_behind_demand(void **state)
+{
+    static const unsigned expected[] = {0, 16, 20, 19, 24}; /* one chunk of each get, in their order */
+    static const unsigned near_and_far[] = {17, 19}, of_a_joined_one[] = {24};
+    struct world w;
+    struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct flight *flights[4];
+    world_init(&w, &(struct fetch_config){.workers = 1, .gap_max = 1}, 4);
+    store_fake_set_hook(w.fake, note_key, &order);
+    store_fake_hold(w.fake, FAKE_GET);
+    flights[0] = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    flights[1] = start_with_neighbours(&w, 16, near_and_far, 2);
+    flights[2] = start_with_neighbours(&w, 16, of_a_joined_one, 1);
+    flights[3] = start_one(&w, 20, LANE_DEMAND);
+    store_fake_release(w.fake);
+    expect_bytes(&w, flights[0], 0);
+    expect_bytes(&w, flights[1], 16);
+    expect_bytes(&w, flights[2], 16);
+    expect_bytes(&w, flights[3], 20);
+    wait_for(&w, "requests_total", 5);
+    assert_int_equal(count_of(&w, "joins_total"), 1);
+    assert_int_equal(count_of(&w, "demand_chunks_total"), 3);
+    assert_int_equal(count_of(&w, "readahead_chunks_total"), 3);
     fetch_free(w.fetch);
     assert_int_equal(order.keys.len, 5);
     for (size_t i = 0; i < 5; i++) {
@@ -517,6 +563,7 @@ int main(void)
         cmocka_unit_test(test_fetch__background_leaves_a_quarter_of_the_workers),
         cmocka_unit_test(test_fetch__one_worker_serves_background_too),
         cmocka_unit_test(test_fetch__demand_raises_what_waits_on_a_lower_lane),
+        cmocka_unit_test(test_fetch__neighbours_ride_along_or_wait_behind_demand),
         cmocka_unit_test(test_fetch__readahead_beyond_the_queue_is_dropped_and_counted),
         cmocka_unit_test(test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired),
         cmocka_unit_test(test_fetch__free_ends_running_gets_and_cancels_what_is_queued),
