@@ -166,7 +166,7 @@ void cache_counters(struct cache *c, counter_visit *visit, void *arg)
         {"granary_cache_used_bytes", "Bytes of slots in use.", g.used},
         {"granary_cache_capacity_bytes", "Bytes of slots there are.", space_capacity(&c->space)},
         {"granary_cache_budget_bytes", "Bytes the cache may take on disk, everything counted.", budget},
-        {"granary_cache_rings", "Threads that read through an io_uring.", counter_get(&c->ring_stats.rings)},
+        {"granary_cache_rings", "io_urings there are.", counter_get(&c->ring_stats.rings)},
         {"granary_cache_uring_reads_total", "Disk reads by io_uring.", counter_get(&c->ring_stats.reads)},
         {"granary_cache_pread_reads_total", "Disk reads by pread.", counter_get(&c->ring_stats.preads)},
     };
