@@ -263,16 +263,27 @@ static void read_hits(struct cache *c, struct window *w)
 
 /* ---- cache_read ---- */
 
+/* The slot to read the piece from, or SPACE_NONE. A reference that lies about the chunk's length is
+ * the fetch's to refuse; a slot with all the pins it can have (one chunk many times in many
+ * requests) is fetched, which does no harm. */
+static uint32_t hit_slot_locked(const struct cache *c, const struct cache_piece *p)
+{
+    uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
+    if (id == SPACE_NONE)
+        return id;
+    const struct slot *slot = space_slot_at(&c->space, id);
+    bool hit = slot->state == SLOT_READY && slot->plain_len == p->ref.plain_len &&
+               (uint64_t)p->offset + p->len <= slot->plain_len && space_can_pin(&c->space, id);
+    return hit ? id : SPACE_NONE;
+}
+
 static void look_up_locked(struct cache *c, struct window *w, const struct cache_piece *pieces, size_t n)
 {
     w->hit_count = w->miss_count = 0;
     for (size_t i = 0; i < n; i++) {
         const struct cache_piece *p = &pieces[i];
-        uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
-        struct slot *slot = id == SPACE_NONE ? NULL : space_slot_at(&c->space, id);
-        /* A reference that lies about the chunk's length is the fetch's to refuse. */
-        if (slot && slot->state == SLOT_READY && slot->plain_len == p->ref.plain_len &&
-            (uint64_t)p->offset + p->len <= slot->plain_len) {
+        uint32_t id = hit_slot_locked(c, p);
+        if (id != SPACE_NONE) {
             struct hit *hit = &w->hits[w->hit_count++];
             hit->piece = p;
             hit->rc = 0;

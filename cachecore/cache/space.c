@@ -200,11 +200,16 @@ static void describe(struct space *s, uint32_t id, struct space_slot *out)
     };
 }
 
+bool space_can_pin(const struct space *s, uint32_t id)
+{
+    return atomic_load(&space_slot_at(s, id)->pins) < UINT16_MAX;
+}
+
 void space_pin(struct space *s, uint32_t id, struct space_slot *out)
 {
     struct slot *slot = space_slot_at(s, id);
     assert(slot->state == SLOT_READY);
-    assert(atomic_load(&slot->pins) < UINT16_MAX);
+    assert(space_can_pin(s, id));
     atomic_fetch_add(&slot->pins, 1);
     use_slot(s, id);
     evict_touch(&s->evict[slab_of(s, id)->class], id);

@@ -89,7 +89,9 @@ void space_release(struct space *s);
 uint32_t space_find(const struct space *s, const struct digest *digest);
 struct slot *space_slot_at(const struct space *s, uint32_t id);
 
-/* Make a ready slot stay while it is read; counts as a use. */
+/* false: as many readers have it pinned as can be counted. */
+bool space_can_pin(const struct space *s, uint32_t id);
+/* Make a ready slot that can be pinned stay while it is read; counts as a use. */
 void space_pin(struct space *s, uint32_t id, struct space_slot *out);
 /* No lock needed; *pins is not touched afterwards. */
 void space_unpin(_Atomic uint16_t *pins);

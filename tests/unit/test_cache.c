@@ -120,6 +120,28 @@ static void test_cache__many_readers_of_one_cold_chunk_make_one_get(void **state
     world_release(&w);
 }
 
+static void test_cache__a_slot_with_all_pins_taken_is_fetched(void **state)
+{
+    struct world w;
+    world_init(&w, 1, EVEN, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    while (counter_value(cache_counters, w.cache, "granary_fetch_in_flight")) /* none to join */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    struct space *space = &w.cache->space;
+    struct slot *slot = space_slot_at(space, space_find(space, &w.refs[0].digest));
+    atomic_store(&slot->pins, UINT16_MAX);
+    world_expect(&w, 0);
+    assert_int_equal(count_of(&w, "misses_total"), 1);
+    assert_int_equal(gets(&w), 2);
+    assert_int_equal(atomic_load(&slot->pins), UINT16_MAX);
+    atomic_store(&slot->pins, 0);
+    world_expect(&w, 0);
+    assert_int_equal(count_of(&w, "hits_total"), 1);
+    world_check(&w);
+    world_release(&w);
+}
+
 static void test_cache__survives_close_and_open(void **state)
 {
     struct world w;
@@ -513,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_cache__one_call_mixes_hits_and_misses_over_many_chunks),
         cmocka_unit_test(test_cache__neighbours_of_a_miss_come_in_the_same_get),
         cmocka_unit_test(test_cache__many_readers_of_one_cold_chunk_make_one_get),
+        cmocka_unit_test(test_cache__a_slot_with_all_pins_taken_is_fetched),
         cmocka_unit_test(test_cache__survives_close_and_open),
         cmocka_unit_test(test_cache__survives_a_process_that_ends_without_farewell),
         cmocka_unit_test(test_cache__many_lives_with_eviction_stay_right),
