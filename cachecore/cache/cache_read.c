@@ -334,9 +334,9 @@ int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, cons
 /* ---- cache_ensure ---- */
 
 /* Which of the n pieces are missing; returns their bytes. */
-static size_t look_for_missing(struct cache *c, const struct cache_piece *pieces, size_t n, struct window *w)
+static size_t look_for_missing_locked(const struct cache *c, const struct cache_piece *pieces, size_t n,
+                                      struct window *w)
 {
-    SCOPED_LOCK(&c->lock);
     size_t bytes = 0;
     w->miss_count = 0;
     for (size_t i = 0; i < n; i++)
@@ -350,14 +350,18 @@ static size_t look_for_missing(struct cache *c, const struct cache_piece *pieces
 static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane)
 {
     struct window w;
-    size_t bytes = look_for_missing(c, pieces, n, &w);
+    size_t bytes;
+    {
+        SCOPED_LOCK(&c->lock);
+        bytes = look_for_missing_locked(c, pieces, n, &w);
+    }
     if (!bytes)
         return 0;
     fill_warm_acquire(&c->fill, bytes);
-    look_for_missing(c, pieces, n, &w); /* the wait may have been long */
     int rc;
     {
         SCOPED_LOCK(&c->lock);
+        look_for_missing_locked(c, pieces, n, &w); /* again: the wait may have been long */
         rc = start_misses_locked(c, &w, 0, NULL, 0, lane);
     }
     rc = finish_misses(c, &w, rc, keep);
