@@ -236,13 +236,11 @@ static int sweep_announced(struct gc *g, struct lease_handle *sweep)
         rc = gc_live_add(g->store, &tags, &g->live, NULL);
     size_t done = 0;
     for (; !rc && done < g->ripe.len && !g->result->live_leases; done++) {
-        if (done % SWEEP_BATCH == 0) {
-            rc = sweep ? lease_renew(sweep) : 0;
-            if (!rc && done)
-                rc = count_leases(g, false);
-            if (rc || g->result->live_leases)
-                break;
-        }
+        rc = sweep ? lease_renew(sweep) : 0;
+        if (!rc && done && done % SWEEP_BATCH == 0)
+            rc = count_leases(g, false);
+        if (rc || g->result->live_leases)
+            break;
         rc = sweep_one(g, &g->ripe.items[done]);
     }
     g->result->kept += g->ripe.len - done;

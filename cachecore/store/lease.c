@@ -22,7 +22,9 @@ enum { SWEEP_POLL_MS = 200, LEASE_KEY_MAX = 64 };
 struct lease_handle {
     struct store *store;
     struct lease lease;
-    uint64_t written_ms; /* clock_now_ms of the last write */
+    uint64_t written_ms; /* clock_boot_ms of the last write */
+    bool sweep;          /* gc's announcement, not a build's lease */
+    bool lapsed;
     char key[LEASE_KEY_MAX];
 };
 
@@ -64,12 +66,13 @@ static int begin(struct store *s, const char *key, const char *image, struct lea
     if (gethostname(l->lease.host, sizeof l->lease.host - 1))
         snprintf(l->lease.host, sizeof l->lease.host, "unknown");
     int rc = 0;
+    l->sweep = key != NULL;
     if (key)
         snprintf(l->key, sizeof l->key, "%s", key);
     else
         rc = random_key(l->key);
     if (!rc)
-        rc = lease_write(l, clock_now_ms());
+        rc = lease_write(l, clock_boot_ms());
     if (!rc)
         *out = steal_ptr(&l);
     return rc;
@@ -92,11 +95,12 @@ static int sweep_runs(struct store *s, bool *out)
     return 0;
 }
 
-int lease_begin(struct store *s, const char *image, struct lease_handle **out)
+/* The lease has been written: wait until nobody sweeps. */
+static int wait_for_sweep(struct lease_handle *l)
 {
-    CLEANUP(cleanup_lease_handle) struct lease_handle *l = NULL;
-    int rc = begin(s, NULL, image, &l);
+    struct store *s = l->store;
     bool runs = false;
+    int rc = 0;
     for (uint64_t begun = clock_now_ms(); !rc;) {
         rc = sweep_runs(s, &runs);
         if (rc || !runs)
@@ -106,8 +110,18 @@ int lease_begin(struct store *s, const char *image, struct lease_handle **out)
                              "%s: a gc has been sweeping for too long; if none is running, remove the object %s",
                              s->url, sweep_key);
         nanosleep(&(struct timespec){.tv_nsec = SWEEP_POLL_MS * 1000000L}, NULL);
-        rc = lease_renew(l);
+        uint64_t now = clock_boot_ms();
+        rc = now - l->written_ms > LEASE_RENEW_MS ? lease_write(l, now) : 0;
     }
+    return rc;
+}
+
+int lease_begin(struct store *s, const char *image, struct lease_handle **out)
+{
+    CLEANUP(cleanup_lease_handle) struct lease_handle *l = NULL;
+    int rc = begin(s, NULL, image, &l);
+    if (!rc)
+        rc = wait_for_sweep(l);
     if (!rc)
         *out = steal_ptr(&l);
     return rc;
@@ -120,12 +134,26 @@ int lease_begin_sweep(struct store *s, struct lease_handle **out)
 
 int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
 {
-    return now_ms - l->written_ms > LEASE_RENEW_MS ? lease_write(l, now_ms) : 0;
+    uint64_t age_ms = now_ms - l->written_ms;
+    if (age_ms <= LEASE_RENEW_MS)
+        return 0;
+    bool lapsed = age_ms >= LEASE_LIFE_MIN_S * 1000;
+    if (lapsed && l->sweep)
+        return error_set(-EAGAIN, "gc: stood still for %llu s, so that others may no longer wait for it; run it again",
+                         (unsigned long long)age_ms / 1000);
+    l->lapsed |= lapsed;
+    int rc = lease_write(l, now_ms);
+    return rc || !lapsed ? rc : wait_for_sweep(l);
 }
 
 int lease_renew(struct lease_handle *l)
 {
-    return lease_renew_at(l, clock_now_ms());
+    return lease_renew_at(l, clock_boot_ms());
+}
+
+bool lease_lapsed(const struct lease_handle *l)
+{
+    return l->lapsed;
 }
 
 void lease_end(struct lease_handle *l)

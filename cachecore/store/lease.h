@@ -23,10 +23,14 @@ struct lease_handle;
 /* Waits while gc is sweeping; one that shows no sign of life for LEASE_SWEEP_DEAD_S is taken for
  * dead. -ETIMEDOUT: it goes on and on. Used by one thread at a time. */
 GR_MUST_CHECK int lease_begin(struct store *s, const char *image, struct lease_handle **out);
-/* Writes only when the last renewal is over a minute old. */
+/* Writes only when the last renewal is over a minute old. A build's lease that was not renewed for LEASE_LIFE_MIN_S
+ * (the machine slept, the process was stopped) has lapsed: it is begun anew, which may wait like lease_begin, and
+ * lease_lapsed is true from then on. A sweep that lapsed must end: -EAGAIN. */
 GR_MUST_CHECK int lease_renew(struct lease_handle *l);
-/* The same with the time of clock_now_ms given. */
+/* The same with the time of clock_boot_ms given. */
 GR_MUST_CHECK int lease_renew_at(struct lease_handle *l, uint64_t now_ms);
+/* Was there a time in which gc could take the lease for dead, so that even what its owner put may be gone? */
+bool lease_lapsed(const struct lease_handle *l);
 /* Removes the lease and frees l; failures are warned of (gc forgets it later). NULL is allowed. */
 void lease_end(struct lease_handle *l);
 DEFINE_CLEANUP(lease_handle, struct lease_handle *, lease_end)

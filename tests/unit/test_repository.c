@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "fake/image_fake.h"
@@ -297,8 +298,9 @@ static void test_lease__lives_while_it_is_renewed(void **state)
     uint64_t puts = store_fake_calls(f, FAKE_PUT);
     assert_int_equal(lease_renew(l), 0);
     assert_int_equal(store_fake_calls(f, FAKE_PUT), puts);
-    assert_int_equal(lease_renew_at(l, UINT64_MAX / 2), 0);
+    assert_int_equal(lease_renew_at(l, clock_boot_ms() + LEASE_RENEW_MS + 1), 0);
     assert_int_equal(store_fake_calls(f, FAKE_PUT), puts + 1);
+    assert_false(lease_lapsed(l));
     assert_int_equal(lease_count_live(s, now, 3600, true, &live), 0);
     assert_int_equal(live, 1);
     /* a grace period of nothing does not make a running build's lease dead */
@@ -373,6 +375,30 @@ static void test_lease__waits_for_a_sweep_but_not_for_a_dead_one(void **state)
     lease_end(l);
 }
 
+/* The machine slept: what others did meanwhile was done as if the lease were not there. */
+static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
+{
+    struct store_fake *f = *state;
+    struct store *s = store_fake_store(f);
+    struct sweeping sweeping = {.looks = 0};
+    struct lease_handle *l;
+    uint64_t late = clock_boot_ms() + LEASE_LIFE_MIN_S * 1000 + 1000;
+    assert_int_equal(lease_begin(s, "x", &l), 0);
+    assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
+    store_fake_set_hook(f, end_sweep_at_third_look, &sweeping);
+    assert_int_equal(lease_renew_at(l, late), 0);
+    assert_int_equal(sweeping.looks, 3);
+    assert_true(lease_lapsed(l));
+    lease_end(l);
+    store_fake_set_hook(f, NULL, NULL);
+
+    assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
+    uint64_t puts = store_fake_calls(f, FAKE_PUT);
+    assert_int_equal(lease_renew_at(sweeping.sweep, late), -EAGAIN);
+    assert_int_equal(store_fake_calls(f, FAKE_PUT), puts);
+    lease_end(sweeping.sweep);
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -390,6 +416,7 @@ int main(void)
         RUN(test_lease__lives_while_it_is_renewed),
         RUN(test_lease__one_that_cannot_be_read_counts_by_the_clock),
         RUN(test_lease__waits_for_a_sweep_but_not_for_a_dead_one),
+        RUN(test_lease__that_was_not_renewed_in_time_has_lapsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
