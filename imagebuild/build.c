@@ -42,6 +42,7 @@ struct build {
     struct build_options options; /* defaults filled in */
     struct build_result *result;
     struct build_progress progress;
+    const char *phase;
     uint64_t reported_ms;
     struct lease_handle *lease;
     struct tree *tree;
@@ -86,8 +87,15 @@ static int step(struct build *b, const char *phase)
     if (b->options.cancel && *b->options.cancel)
         return error_set(-ECANCELED, "build: interrupted; nothing was published, and running it again re-uses what was "
                                      "uploaded");
+    b->phase = phase;
     report(b, phase);
     return b->lease ? lease_renew(b->lease) : 0;
+}
+
+static int upload_step(void *arg)
+{
+    struct build *b = arg;
+    return step(b, b->phase);
 }
 
 /* ------------------------------------------------------------------ prepare */
@@ -180,7 +188,11 @@ static void take_stats(struct build *b)
 static int open_way(struct build *b)
 {
     const struct build_options *o = &b->options;
-    struct upload_config upload = {.store = b->store, .threads = o->uploads, .memory = o->uploads * o->pack_size};
+    struct upload_config upload = {.store = b->store,
+                                   .threads = o->uploads,
+                                   .memory = o->uploads * o->pack_size,
+                                   .step = upload_step,
+                                   .step_arg = b};
     int rc = upload_new(&upload, &b->upload);
     if (rc)
         return rc;
@@ -282,7 +294,7 @@ static int finish(struct build *b)
     if (!rc)
         rc = upload_flush(b->upload);
     if (!rc)
-        rc = upload_check_reused(b->upload);
+        rc = upload_check_present(b->upload, lease_lapsed(b->lease));
     if (rc)
         return rc;
     fill_manifest(b, &layout, &sink, &catalog);

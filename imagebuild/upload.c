@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -24,6 +25,7 @@ enum { JOBS_MAX = 1024 };
 struct object_name {
     struct digest digest;
     enum object_kind kind;
+    bool reused; /* it was there already */
 };
 
 struct job {
@@ -36,6 +38,8 @@ struct job {
 struct upload {
     struct store *store;
     size_t memory;
+    int (*step)(void *arg);
+    void *step_arg;
     pthread_mutex_t lock;
     pthread_cond_t work;  /* a job was added, or stop */
     pthread_cond_t ended; /* a job ended */
@@ -44,7 +48,7 @@ struct upload {
     bool stop;
     struct error error; /* the first */
     struct upload_counts counts;
-    VEC(struct object_name) reused;
+    VEC(struct object_name) done; /* all that are in the store */
     unsigned thread_count;
     pthread_t threads[];
 };
@@ -63,8 +67,8 @@ static int check_object(struct upload *u, const struct object_name *name)
     int rc = u->store->ops->stat(u->store, key, &item);
     if (rc == -ENOENT)
         return error_set(-EAGAIN,
-                         "build: %s/%s was there when the build began and is gone now (garbage collection with a "
-                         "grace period shorter than the build?); nothing was published, run the build again",
+                         "build: %s/%s was there before and is gone now (a garbage collection while the build stood "
+                         "still?); nothing was published, run the build again",
                          u->store->url, key);
     return rc;
 }
@@ -78,14 +82,13 @@ static int put_object(struct upload *u, const struct job *job, bool *out_existed
 static int count_put_locked(struct upload *u, const struct job *job, bool existed)
 {
     bool pack = job->name.kind == OBJECT_PACK;
-    if (existed) {
-        u->counts.packs_reused += pack;
-        return vec_push(&u->reused, job->name);
-    }
-    u->counts.packs_new += pack;
-    u->counts.objects_new++;
-    u->counts.bytes += job->body.len;
-    return 0;
+    struct object_name name = job->name;
+    name.reused = existed;
+    u->counts.packs_reused += pack && existed;
+    u->counts.packs_new += pack && !existed;
+    u->counts.objects_new += !existed;
+    u->counts.bytes += existed ? 0 : job->body.len;
+    return vec_push(&u->done, name);
 }
 
 static void fail_locked(struct upload *u, int rc)
@@ -143,10 +146,16 @@ int upload_new(const struct upload_config *config, struct upload **out)
         return error_set(-ENOMEM, "build: out of memory");
     u->store = config->store;
     u->memory = config->memory;
+    u->step = config->step;
+    u->step_arg = config->step_arg;
     u->tail = &u->head;
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->work, NULL);
-    pthread_cond_init(&u->ended, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&u->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     for (; u->thread_count < config->threads; u->thread_count++) {
         int rc = pthread_create(&u->threads[u->thread_count], NULL, upload_main, u);
         if (rc) {
@@ -172,7 +181,7 @@ void upload_free(struct upload *u)
     pthread_cond_destroy(&u->ended);
     pthread_cond_destroy(&u->work);
     pthread_mutex_destroy(&u->lock);
-    vec_release(&u->reused);
+    vec_release(&u->done);
     free(u);
 }
 
@@ -181,14 +190,31 @@ static bool has_room_locked(const struct upload *u, const struct job *job)
     return !u->pending || (u->pending < JOBS_MAX && u->pending_bytes + job->body.len <= u->memory);
 }
 
+/* Wait for a job to end, a second at the most, and let the caller take its step, which may talk to the store: the lock
+ * is given up for it. */
+static int wait_ended_locked(struct upload *u)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&u->ended, &u->lock, &until);
+    if (!u->step)
+        return 0;
+    pthread_mutex_unlock(&u->lock);
+    int rc = u->step(u->step_arg);
+    pthread_mutex_lock(&u->lock);
+    return rc;
+}
+
 /* Append job when there is room for it; on failure it stays the caller's. */
 static int add_job(struct upload *u, struct job *job)
 {
+    int rc = u->step ? u->step(u->step_arg) : 0;
     SCOPED_LOCK(&u->lock);
-    while (!u->error.code && !has_room_locked(u, job))
-        pthread_cond_wait(&u->ended, &u->lock);
-    if (u->error.code)
-        return error_restore(&u->error);
+    while (!rc && !u->error.code && !has_room_locked(u, job))
+        rc = wait_ended_locked(u);
+    if (rc || u->error.code)
+        return rc ? rc : error_restore(&u->error);
     *u->tail = job;
     u->tail = &job->next;
     u->pending++;
@@ -214,20 +240,23 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, cons
 
 int upload_flush(struct upload *u)
 {
+    int rc = 0;
     SCOPED_LOCK(&u->lock);
-    while (u->pending)
-        pthread_cond_wait(&u->ended, &u->lock);
-    return u->error.code ? error_restore(&u->error) : 0;
+    while (u->pending && !rc)
+        rc = wait_ended_locked(u);
+    return rc ? rc : u->error.code ? error_restore(&u->error) : 0;
 }
 
-int upload_check_reused(struct upload *u)
+int upload_check_present(struct upload *u, bool all)
 {
     /* No puts are in the air any more, so nothing else touches the list. */
-    for (size_t i = 0; i < u->reused.len; i++) {
+    for (size_t i = 0; i < u->done.len; i++) {
+        if (!all && !u->done.items[i].reused)
+            continue;
         struct job *job = malloc(sizeof *job);
         if (!job)
             return error_set(-ENOMEM, "build: out of memory");
-        *job = (struct job){.name = u->reused.items[i], .check = true};
+        *job = (struct job){.name = u->done.items[i], .check = true};
         int rc = add_job(u, job);
         if (rc) {
             free(job);

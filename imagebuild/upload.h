@@ -7,6 +7,8 @@
 #ifndef GRANARY_IMAGEBUILD_UPLOAD_H
 #define GRANARY_IMAGEBUILD_UPLOAD_H
 
+#include <stdbool.h>
+
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "format/object.h"
@@ -18,6 +20,10 @@ struct upload_config {
     struct store *store; /* the caller's */
     unsigned threads;    /* concurrent puts, at least 1 */
     size_t memory;       /* bytes of objects handed over and not yet stored; one object may exceed it by itself */
+    /* Called by upload_put, upload_flush and upload_check_present, about every second while they wait; non-zero ends
+     * them with that value. May be NULL. */
+    int (*step)(void *arg);
+    void *step_arg;
 };
 
 struct upload_counts {
@@ -37,9 +43,9 @@ GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct byt
 /* Wait until everything handed over is in the store. */
 GR_MUST_CHECK int upload_flush(struct upload *u);
 
-/* After a flush: look again at every object that was there already. -EAGAIN naming the first that is gone by now (a
- * garbage collection took it): the build can simply be run again. */
-GR_MUST_CHECK int upload_check_reused(struct upload *u);
+/* After a flush: look again at every object that was there already, or at all of them (what this build put too).
+ * -EAGAIN naming the first that is gone by now (a garbage collection took it): the build can simply be run again. */
+GR_MUST_CHECK int upload_check_present(struct upload *u, bool all);
 
 /* Any thread. */
 struct upload_counts upload_counts(struct upload *u);

@@ -248,7 +248,7 @@ static void test_upload__what_is_there_is_not_sent_again(void **state)
     assert_int_equal(again.packs_reused, once.packs_new);
     assert_int_equal(again.objects_new, 0);
     assert_int_equal(again.bytes, 0);
-    assert_int_equal(upload_check_reused(w.upload), 0);
+    assert_int_equal(upload_check_present(w.upload, false), 0);
     free(m.data);
     close_way(&w);
 }
@@ -266,9 +266,9 @@ static void test_upload__reused_objects_that_vanish_are_noticed(void **state)
     assert_int_equal(upload_put(w.upload, OBJECT_PACK, &body, &name), 0);
     assert_int_equal(upload_flush(w.upload), 0);
     assert_int_equal(upload_counts(w.upload).packs_reused, 1);
-    assert_int_equal(upload_check_reused(w.upload), 0);
+    assert_int_equal(upload_check_present(w.upload, false), 0);
     assert_true(store_fake_remove(store, key));
-    assert_int_equal(upload_check_reused(w.upload), -EAGAIN);
+    assert_int_equal(upload_check_present(w.upload, false), -EAGAIN);
     assert_non_null(strstr(error_text(), key));
     close_way(&w);
 }
@@ -280,6 +280,47 @@ static void put_numbered(struct upload *u, unsigned i, int expected)
     struct digest name = digest_of(body.data, body.len);
     int rc = upload_put(u, OBJECT_PACK, &body, &name);
     assert_true(rc == expected || (expected && !rc));
+}
+
+/* After a lease has lapsed what this build sent may be gone as well. */
+static void test_upload__new_objects_that_vanish_are_noticed_when_asked(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 1, 1, PACK);
+    put_numbered(w.upload, 1, 0);
+    assert_int_equal(upload_flush(w.upload), 0);
+    assert_int_equal(upload_check_present(w.upload, true), 0);
+    unsigned one = 1;
+    struct digest name = digest_of(&one, sizeof one);
+    char key[OBJECT_KEY_MAX];
+    assert_true(store_fake_remove(store, object_key(OBJECT_PACK, &name, key)));
+    assert_int_equal(upload_check_present(w.upload, false), 0);
+    assert_int_equal(upload_check_present(w.upload, true), -EAGAIN);
+    close_way(&w);
+}
+
+static int take_steps(void *arg)
+{
+    unsigned *steps = arg;
+    return ++*steps >= 3 ? error_set(-ECANCELED, "enough") : 0;
+}
+
+/* Waiting must not keep the caller from renewing its lease or from being stopped. */
+static void test_upload__steps_go_on_while_it_waits(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    unsigned steps = 0;
+    struct upload *u;
+    struct upload_config config = {
+        .store = store_fake_store(store), .threads = 1, .memory = PACK, .step = take_steps, .step_arg = &steps};
+    assert_int_equal(upload_new(&config, &u), 0);
+    store_fake_hold(store, FAKE_PUT);
+    put_numbered(u, 1, 0);
+    store_fake_wait_held(store, 1);
+    assert_int_equal(upload_flush(u), -ECANCELED);
+    assert_int_equal(steps, 3);
+    store_fake_release(store);
+    upload_free(u);
 }
 
 static void test_upload__the_first_error_stays(void **state)
@@ -369,6 +410,8 @@ int main(void)
         cmocka_unit_test(test_packer__bounds_the_chunks_of_a_pack),
         cmocka_unit_test(test_upload__what_is_there_is_not_sent_again),
         cmocka_unit_test(test_upload__reused_objects_that_vanish_are_noticed),
+        cmocka_unit_test(test_upload__new_objects_that_vanish_are_noticed_when_asked),
+        cmocka_unit_test(test_upload__steps_go_on_while_it_waits),
         cmocka_unit_test(test_upload__the_first_error_stays),
         cmocka_unit_test(test_upload__bytes_in_the_air_are_bounded),
     };
