@@ -29,7 +29,8 @@ mount -t erofs -o ro,loop "$W/image.erofs" "$W/mounted"
 MOUNTS+=("$W/mounted")
 "$TREECMP" "$W/source/tree" "$W/mounted"
 # readdir passes over entries whose inode number is 0
-[ "$(ls -fa "$W/mounted" | grep -cx '\.\.\?')" = 2 ] || fail "the root lists no . and .."
+ls -a "$W/mounted" >"$W/names"
+[ "$(grep -cx '\.\.\?' "$W/names")" = 2 ] || fail "the root lists no . and .."
 
 # the comparer can fail
 chmod 0700 "$W/source/tree/empty file"
