@@ -304,9 +304,7 @@ int s3_delete(struct s3 *s, const char *key)
     int rc = call_init(&c, "DELETE");
     if (!rc)
         rc = call_run(&c);
-    char code[S3_CODE_MAX];
-    s3_error_code(&c.response.body, code);
-    return rc == -ENOENT && strcmp(code, "NoSuchBucket") ? 0 : rc;
+    return rc == -ENOENT ? 0 : rc;
 }
 
 static int add_parameter(struct bytes *url, const char *name, const char *value)

@@ -1,7 +1,7 @@
 /* A client for one bucket of an S3-compatible server. Blocking, any thread. Keys are bytes (not
  * NUL) and are escaped here. No retries here: store_retry and the source reader decide. -ENOENT
- * absent (404), -EACCES (403; the sentence says whether key, signature or permission), -EEXIST (412
- * on put), -ESTALE (412 on get), -EAGAIN (5xx, 429, transport), -ETIMEDOUT, -EIO for the rest; the
+ * absent (404; a missing bucket is -EIO), -EACCES (403; the sentence says whether key, signature or permission),
+ * -EEXIST (412 on put), -ESTALE (412 on get), -EAGAIN (5xx, 429, transport), -ETIMEDOUT, -EIO for the rest; the
  * sentence names bucket and key and the server's code.
  */
 #ifndef GRANARY_NET_S3_H

@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 
+enum { S3_CODE_MAX = 64 };
+
 static const void *find(const struct bytes *body, const char *tag)
 {
     return body->len ? memmem(body->data, body->len, tag, strlen(tag)) : NULL;
@@ -31,11 +33,6 @@ static void element(const struct bytes *body, const char *tag, char out[S3_CODE_
     out[n] = 0;
 }
 
-void s3_error_code(const struct bytes *body, char out[S3_CODE_MAX])
-{
-    element(body, "<Code>", out);
-}
-
 static const struct known {
     const char *code;
     int rc;
@@ -48,7 +45,8 @@ static const struct known {
     {"ExpiredToken", -EACCES, "the session token has expired; get new credentials"},
     {"InvalidToken", -EACCES, "the session token is not valid; get new credentials"},
     {"InvalidObjectState", -EACCES, "the object is archived; restore it first"},
-    {"NoSuchBucket", -ENOENT, "the bucket does not exist; check its name and the endpoint, or create it"},
+    /* not "absent": a build would take every file for one that vanished */
+    {"NoSuchBucket", -EIO, "the bucket does not exist; check its name and the endpoint, or create it"},
     {"NoSuchKey", -ENOENT, "it is not there"},
     {"SlowDown", -EAGAIN, "the server asks to slow down"},
     {"RequestTimeout", -EAGAIN, "the server waited too long for the request"},
@@ -104,8 +102,7 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
     switch (resp->status) {
     case 404:
         if (resp->body.len && !*code)
-            return error_set(-ENOENT,
-                             "%s: %s answered 404 without an S3 error; check that the endpoint is an S3 server",
+            return error_set(-EIO, "%s: %s answered 404 without an S3 error; check that the endpoint is an S3 server",
                              q->what, q->endpoint);
         return error_set(-ENOENT, "%s: it is not there", q->what);
     case 401:
@@ -133,7 +130,7 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
 int s3_error(const struct s3_refusal *q, const struct http_response *resp)
 {
     char code[S3_CODE_MAX];
-    s3_error_code(&resp->body, code);
+    element(&resp->body, "<Code>", code);
     bool moved = resp->status >= 300 && resp->status < 400 && resp->status != 304;
     if (moved || strcmp(code, "AuthorizationHeaderMalformed") == 0 ||
         strcmp(code, "IllegalLocationConstraintException") == 0)

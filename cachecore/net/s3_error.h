@@ -13,10 +13,6 @@ struct s3_refusal {
     bool writing;         /* PUT or DELETE */
 };
 
-enum { S3_CODE_MAX = 64 };
-/* The server's <Code>, letters and digits only; empty when the body holds none. */
-void s3_error_code(const struct bytes *body, char out[S3_CODE_MAX]);
-
 /* Sets the sentence; returns the -errno of s3.h. resp is an answer outside 2xx. */
 int s3_error(const struct s3_refusal *refusal, const struct http_response *resp);
 
