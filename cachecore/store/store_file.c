@@ -194,26 +194,32 @@ static int sync_dir(const char *path)
     return fd < 0 || fsync(fd) ? -errno : 0;
 }
 
-/* Make dir (an owned path at or below the root) and what is missing between it and the root, and
- * make the new names last. 0 or -errno without a sentence. */
-static int make_dirs(const struct store_file *f, char *dir)
+/* Make one directory, and its name last. 0 or -errno without a sentence. */
+static int make_dir(char *dir)
 {
-    if (mkdir(dir, 0755) == 0 || errno == EEXIST)
-        return 0;
-    if (errno != ENOENT || strlen(dir) <= strlen(f->root))
-        return -errno;
+    if (mkdir(dir, 0755))
+        return errno == EEXIST ? 0 : -errno;
     char *slash = strrchr(dir, '/');
+    if (slash == dir)
+        return sync_dir("/");
     *slash = 0;
-    int rc = make_dirs(f, dir);
-    *slash = '/';
-    if (rc)
-        return rc;
-    if (mkdir(dir, 0755) && errno != EEXIST)
-        return -errno;
-    *slash = 0;
-    rc = sync_dir(dir);
+    int rc = sync_dir(dir);
     *slash = '/';
     return rc;
+}
+
+/* Make dir (an owned path at or below the root) and what is missing between it and the root. 0 or -errno without a
+ * sentence. */
+static int make_dirs(const struct store_file *f, char *dir)
+{
+    int rc = make_dir(dir);
+    if (rc != -ENOENT || strlen(dir) <= strlen(f->root))
+        return rc;
+    char *slash = strrchr(dir, '/');
+    *slash = 0;
+    rc = make_dirs(f, dir);
+    *slash = '/';
+    return rc ? rc : make_dir(dir);
 }
 
 static int make_parent(const struct store_file *f, const char *key, const char *path)
