@@ -92,8 +92,8 @@ data_set() {
     echo "$dir/set"
 }
 
-IN_CLIENT=(ip netns exec $LINK-c)
-IN_SERVER=(ip netns exec $LINK-s)
+IN_CLIENT=(ip netns exec "$LINK-c")
+IN_SERVER=(ip netns exec "$LINK-s")
 in_client() { "${IN_CLIENT[@]}" "$@"; }
 in_server() { "${IN_SERVER[@]}" "$@"; }
 
