@@ -161,14 +161,36 @@ static int by_place(const void *a, const void *b)
     return x->chunk.offset < y->chunk.offset ? -1 : x->chunk.offset > y->chunk.offset;
 }
 
-/* Join the flight that is in the air. True when it must be queued anew, on a better lane. */
+/* May next be read by the same get as the run that begins with head and ends at `end`? */
+static bool follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
+{
+    const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
+    return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
+           b->offset >= end && b->offset - end <= f->config.gap_max &&
+           (uint64_t)b->offset + b->stored_len - a->offset <= f->config.run_max;
+}
+
+/* Move a queued flight to a better lane, and with it those behind it that come in the same get. */
+static void raise_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane)
+{
+    const struct flight *head = flight;
+    uint64_t end;
+    do {
+        struct flight *next = flight->next;
+        dequeue_locked(f, flight);
+        enqueue_locked(f, flight, lane);
+        end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
+        counter_add(&f->counters.raised, 1);
+        flight = next;
+    } while (flight && follows(f, head, flight, end));
+}
+
+/* Join the flight that is in the air. True when it was raised. */
 static bool join_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane, bool waiting)
 {
     bool raise = flight->queued && lane < flight->lane;
-    if (raise) {
-        dequeue_locked(f, flight);
-        counter_add(&f->counters.raised, 1);
-    }
+    if (raise)
+        raise_locked(f, flight, lane);
     if (waiting) {
         counter_add(&f->counters.joins, 1);
         f->queued_waiterless -= flight->queued && flight->waiterless;
@@ -184,10 +206,11 @@ struct request {
     struct flight **flights; /* n, made but not yet known to the table */
     struct flight **spare;   /* n; what was not used (joined, dropped) is put there */
     struct flight **out_flights;
+    bool raised;
 };
 
-/* Join or insert the flights. Those to be queued are moved to the front, the lane they are meant for
- * set; returns their number. */
+/* Join or insert the flights. New ones, to be queued, are moved to the front, the lane they are meant
+ * for set; returns their number. */
 static size_t place_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = 0;
@@ -197,10 +220,7 @@ static size_t place_locked(struct fetch *f, struct request *r)
         struct flight *mine = r->flights[i], *there = find_locked(f, mine->store, &mine->chunk);
         r->spare[i] = there ? mine : NULL;
         if (there) {
-            if (join_locked(f, there, lane, waiting)) {
-                there->lane = lane;
-                r->flights[fresh++] = there;
-            }
+            r->raised |= join_locked(f, there, lane, waiting);
         } else if (!waiting && f->queued_waiterless + fresh >= f->config.queue_max) {
             counter_add(&f->counters.dropped, 1);
             r->spare[i] = mine;
@@ -215,15 +235,6 @@ static size_t place_locked(struct fetch *f, struct request *r)
             r->out_flights[i] = flight_ref(there);
     }
     return fresh;
-}
-
-/* May next be read by the same get as the run that begins with head and ends at `end`? */
-static bool follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
-{
-    const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
-    return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
-           b->offset >= end && b->offset - end <= f->config.gap_max &&
-           (uint64_t)b->offset + b->stored_len - a->offset <= f->config.run_max;
 }
 
 static void start_locked(struct fetch *f, struct request *r)
@@ -241,9 +252,9 @@ static void start_locked(struct fetch *f, struct request *r)
             end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
         enqueue_locked(f, flight, rides ? r->lane : flight->lane);
     }
-    if (fresh == 1)
+    if (fresh == 1 && !r->raised)
         pthread_cond_signal(&f->work);
-    else if (fresh)
+    else if (fresh || r->raised)
         pthread_cond_broadcast(&f->work);
 }
 

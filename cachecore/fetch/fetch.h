@@ -51,8 +51,8 @@ void fetch_free(struct fetch *f);
  * chunk that starts now ride on `lane`; the others go on the readahead lane (or `lane`, if that is
  * lower), so that no demand read stands behind them. Neighbours that do not fit the queue are dropped
  * and counted.
- * A flight that is queued on a lower lane is raised. No ref is a hole; refs and what they point at
- * are copied. -ENOMEM; then nothing was started. */
+ * A flight that is queued on a lower lane is raised, with what comes in the same get. No ref is a hole; refs and what
+ * they point at are copied. -ENOMEM; then nothing was started. */
 GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
                               size_t wanted, enum fetch_lane lane, struct flight **out_flights);
 

@@ -420,6 +420,26 @@ static void test_fetch__neighbours_ride_along_or_wait_behind_demand(void **state
     world_release(&w);
 }
 
+static void test_fetch__what_is_raised_takes_its_run_along(void **state)
+{
+    struct world w;
+    const unsigned chunks[] = {16, 17, 18, 19};
+    world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    start(&w, chunks, 4, LANE_READAHEAD, NULL);
+    struct flight *wanted = start_one(&w, 17, LANE_DEMAND);
+    assert_int_equal(count_of(&w, "raised_total"), 3);
+    assert_int_equal(count_of(&w, "queued"), 4);
+    store_fake_release(w.fake);
+    expect_bytes(&w, busy, 0);
+    expect_bytes(&w, wanted, 17);
+    wait_for(&w, "requests_total", 3); /* 0; 17 to 19; 16 */
+    expect_bytes(&w, start_one(&w, 16, LANE_DEMAND), 16);
+    world_release(&w);
+}
+
 static void test_fetch__readahead_beyond_the_queue_is_dropped_and_counted(void **state)
 {
     struct world w;
@@ -564,6 +584,7 @@ int main(void)
         cmocka_unit_test(test_fetch__one_worker_serves_background_too),
         cmocka_unit_test(test_fetch__demand_raises_what_waits_on_a_lower_lane),
         cmocka_unit_test(test_fetch__neighbours_ride_along_or_wait_behind_demand),
+        cmocka_unit_test(test_fetch__what_is_raised_takes_its_run_along),
         cmocka_unit_test(test_fetch__readahead_beyond_the_queue_is_dropped_and_counted),
         cmocka_unit_test(test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired),
         cmocka_unit_test(test_fetch__free_ends_running_gets_and_cancels_what_is_queued),
