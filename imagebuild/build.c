@@ -27,6 +27,7 @@
 #include "imagebuild/layout.h"
 #include "imagebuild/sink.h"
 #include "imagebuild/upload.h"
+#include "store/gc.h"
 #include "store/lease.h"
 #include "store/repository.h"
 
@@ -334,6 +335,14 @@ static int publish_tags(struct build *b)
     return error_restore(&first);
 }
 
+/* An image that was there before may bear gc's mark, as its other objects did (upload_check_present). */
+static int unmark_manifest(struct build *b)
+{
+    CLEANUP_DIGEST_MAP name = {0};
+    int rc = digest_map_add(&name, &b->result->image, 0);
+    return rc < 0 ? rc : gc_unmark(b->store, &name);
+}
+
 static int publish(struct build *b)
 {
     CLEANUP_BYTES document = BYTES_INIT(MANIFEST_MAX);
@@ -342,6 +351,8 @@ static int publish(struct build *b)
     int rc = manifest_encode(&r->manifest, &document);
     if (!rc)
         rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &existed);
+    if (!rc && existed)
+        rc = unmark_manifest(b);
     if (!rc)
         rc = publish_tags(b);
     if (rc)

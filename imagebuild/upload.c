@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "store/gc.h"
 #include "store/repository.h"
 
 /* Bounds the memory of jobs that carry no bytes. */
@@ -247,7 +248,7 @@ int upload_flush(struct upload *u)
     return rc ? rc : u->error.code ? error_restore(&u->error) : 0;
 }
 
-int upload_check_present(struct upload *u, bool all)
+static int check_listed(struct upload *u, bool all)
 {
     /* No puts are in the air any more, so nothing else touches the list. */
     for (size_t i = 0; i < u->done.len; i++) {
@@ -264,6 +265,16 @@ int upload_check_present(struct upload *u, bool all)
         }
     }
     return upload_flush(u);
+}
+
+int upload_check_present(struct upload *u, bool all)
+{
+    CLEANUP_DIGEST_MAP reused = {0};
+    int rc = check_listed(u, all);
+    for (size_t i = 0; i < u->done.len && rc >= 0; i++)
+        if (u->done.items[i].reused)
+            rc = digest_map_add(&reused, &u->done.items[i].digest, 0);
+    return rc < 0 ? rc : gc_unmark(u->store, &reused);
 }
 
 struct upload_counts upload_counts(struct upload *u)

@@ -44,7 +44,8 @@ GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct byt
 GR_MUST_CHECK int upload_flush(struct upload *u);
 
 /* After a flush: look again at every object that was there already, or at all of them (what this build put too).
- * -EAGAIN naming the first that is gone by now (a garbage collection took it): the build can simply be run again. */
+ * -EAGAIN naming the first that is gone by now (a garbage collection took it): the build can simply be run again. Then
+ * gc's marks are taken off those that were there already. */
 GR_MUST_CHECK int upload_check_present(struct upload *u, bool all);
 
 /* Any thread. */

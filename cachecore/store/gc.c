@@ -105,14 +105,18 @@ static int mark_is_ripe(struct gc *g, const struct ripe *r, bool *out)
     return 0;
 }
 
+/* "trash/<digest>"; false: another key. */
+static bool mark_key_parse(const char *key, struct digest *out)
+{
+    const char *hex = key + strlen("trash/");
+    return !digest_parse(hex, strlen(hex), out) && !digest_is_zero(out);
+}
+
 static int collect_mark(void *arg, const struct store_item *item)
 {
     struct gc *g = arg;
     struct digest name;
-    const char *hex = item->key + strlen("trash/");
-    if (digest_parse(hex, strlen(hex), &name) || digest_is_zero(&name))
-        return 0;
-    return GR_MIN(digest_map_add(&g->marks, &name, item->mtime), 0);
+    return mark_key_parse(item->key, &name) ? GR_MIN(digest_map_add(&g->marks, &name, item->mtime), 0) : 0;
 }
 
 /* An object nobody needs, old enough to be given up. */
@@ -281,4 +285,34 @@ int gc_run(struct store *s, const struct gc_options *options, struct gc_result *
     if (!rc)
         rc = list_objects(&g);
     return rc ? rc : sweep(&g);
+}
+
+struct unmarking {
+    const struct digest_map *names;
+    VEC(struct digest) marked;
+};
+
+static void unmarking_release(struct unmarking *u)
+{
+    vec_release(&u->marked);
+}
+
+static int collect_marked(void *arg, const struct store_item *item)
+{
+    struct unmarking *u = arg;
+    struct digest name;
+    if (!mark_key_parse(item->key, &name) || !digest_map_find(u->names, &name))
+        return 0;
+    return vec_push(&u->marked, name) ? error_set(-ENOMEM, "gc: out of memory") : 0;
+}
+
+int gc_unmark(struct store *s, const struct digest_map *names)
+{
+    CLEANUP(unmarking_release) struct unmarking u = {.names = names};
+    int rc = names->count ? s->ops->list(s, "trash/", collect_marked, &u) : 0;
+    for (size_t i = 0; i < u.marked.len && !rc; i++) {
+        char key[OBJECT_KEY_MAX];
+        rc = s->ops->remove(s, mark_key(&u.marked.items[i], key));
+    }
+    return rc;
 }

@@ -5,6 +5,7 @@
 #ifndef GRANARY_STORE_GC_H
 #define GRANARY_STORE_GC_H
 
+#include "store/digest_map.h"
 #include "store/store.h"
 
 enum { GC_GRACE_DEFAULT_S = 14 * 24 * 3600 };
@@ -33,5 +34,9 @@ struct gc_result {
  * manifest is missing, a damaged index or catalog ends the run before anything is marked, swept or
  * untagged. Memory: about 60 bytes for each object that is needed or marked. */
 GR_MUST_CHECK int gc_run(struct store *s, const struct gc_options *options, struct gc_result *out);
+
+/* Take the marks off these objects, under a lease: a new image needs them again, and should it be given up before a gc
+ * sees it, they must not count as unneeded since their old marks. */
+GR_MUST_CHECK int gc_unmark(struct store *s, const struct digest_map *names);
 
 #endif

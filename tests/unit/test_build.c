@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -16,6 +17,7 @@
 #include "imagebuild/bodies.h"
 #include "imagebuild/build.h"
 #include "store/catalog_read.h"
+#include "store/gc.h"
 #include "store/repository.h"
 #include "unit/read_back.h"
 
@@ -388,6 +390,29 @@ static void test_build__a_reused_pack_that_vanishes_stops_the_publishing(void **
     source_close(source);
 }
 
+/* Else a gc that comes when the new image is gone again would sweep at once what servers still read. */
+static void test_build__what_it_reuses_loses_its_marks(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct source *source = some_source();
+    struct build_options o = options();
+    struct build_result r;
+    struct gc_result gc;
+    struct image_ref ref = reference();
+    assert_int_equal(run(source, store, &o, &r), 0);
+    assert_int_equal(repository_remove_tag(store_fake_store(store), ref.name, ref.tag), 0);
+    assert_int_equal(repository_remove_tag(store_fake_store(store), ref.name, r.unique_tag), 0);
+    store_fake_put(store, "trash/strange", "x", 1);
+    const struct gc_options old = {.grace_s = 100, .now = time(NULL) + 1000};
+    assert_int_equal(gc_run(store_fake_store(store), &old, &gc), 0);
+    assert_int_equal(gc.marked, gc.objects);
+    assert_int_equal(store_fake_count(store, "trash/"), gc.objects + 1);
+    assert_int_equal(run(source, store, &o, &r), 0);
+    assert_int_equal(r.objects_new, 0);
+    assert_int_equal(store_fake_count(store, "trash/"), 1);
+    source_close(source);
+}
+
 static void test_build__wrong_options_are_refused(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
@@ -419,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_build__dry_run_writes_nothing),
         cmocka_unit_test(test_build__strict_tags_asks_before_anything_is_sent),
         cmocka_unit_test(test_build__a_reused_pack_that_vanishes_stops_the_publishing),
+        cmocka_unit_test(test_build__what_it_reuses_loses_its_marks),
         cmocka_unit_test(test_build__wrong_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
