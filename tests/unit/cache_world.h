@@ -136,7 +136,14 @@ static inline void world_expect_all(struct world *w)
         world_expect(w, i);
 }
 
-/* Every chunk in the cache, by the warm lane. */
+/* Until no flight is left to join: a chunk can be in the cache and its flight in a writer's hands. */
+static inline void world_settle(struct world *w)
+{
+    while (counter_value(cache_counters, w->cache, "granary_fetch_in_flight"))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Every chunk in the cache, by the warm lane, and none in the air. */
 static inline void world_warm(struct world *w)
 {
     struct cache_piece *pieces = calloc(w->count, sizeof *pieces);
@@ -145,6 +152,7 @@ static inline void world_warm(struct world *w)
     if (cache_ensure(w->cache, pieces, w->count, LANE_WARM))
         fail_msg("cache_ensure: %s", error_text());
     free(pieces);
+    world_settle(w);
 }
 
 static inline void world_check(struct world *w)
