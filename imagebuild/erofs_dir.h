@@ -1,6 +1,5 @@
-/* Directories in the form erofs has them: blocks of entries sorted by the names' bytes over the whole directory, "."
- * and
- * ".." in their places among them, each block filled with as many as fit.
+/* Directories in the form erofs has them: blocks of entries sorted by the names' bytes over the whole directory (the
+ * dot entries stand in their places among them), each block filled with as many as fit.
  */
 #ifndef GRANARY_IMAGEBUILD_EROFS_DIR_H
 #define GRANARY_IMAGEBUILD_EROFS_DIR_H
