@@ -303,6 +303,20 @@ static void order_release(struct order *order)
     vec_release(&order->keys);
 }
 
+/* The packs asked for were those of these chunks, in this order; releases both. */
+static void end_and_expect_order(struct world *w, struct order *order, const unsigned *chunks, size_t n)
+{
+    fetch_free(w->fetch); /* no get after this */
+    assert_int_equal(order->keys.len, n);
+    for (size_t i = 0; i < n; i++) {
+        char key[OBJECT_KEY_MAX];
+        assert_string_equal(order->keys.items[i], object_key(OBJECT_PACK, &w->img.refs[chunks[i]].object, key));
+    }
+    order_release(order);
+    assert_int_equal(fetch_new(&(struct fetch_config){0}, &w->fetch), 0);
+    world_release(w);
+}
+
 static void test_fetch__background_leaves_a_quarter_of_the_workers(void **state)
 {
     struct world w;
@@ -363,15 +377,7 @@ static void test_fetch__demand_raises_what_waits_on_a_lower_lane(void **state)
     expect_bytes(&w, flights[3], 3);
     expect_bytes(&w, ahead, 4);
     wait_for(&w, "requests_total", 5);
-    fetch_free(w.fetch);
-    assert_int_equal(order.keys.len, 5);
-    for (size_t i = 0; i < 5; i++) {
-        char key[OBJECT_KEY_MAX];
-        assert_string_equal(order.keys.items[i], object_key(OBJECT_PACK, &w.img.refs[expected[i]].object, key));
-    }
-    order_release(&order);
-    assert_int_equal(fetch_new(&(struct fetch_config){0}, &w.fetch), 0);
-    world_release(&w);
+    end_and_expect_order(&w, &order, expected, GR_ARRAY_SIZE(expected));
 }
 
 /* Chunk `wanted` for its flight, n neighbours for nobody. */
@@ -409,15 +415,7 @@ static void test_fetch__neighbours_ride_along_or_wait_behind_demand(void **state
     assert_int_equal(count_of(&w, "joins_total"), 1);
     assert_int_equal(count_of(&w, "demand_chunks_total"), 3);
     assert_int_equal(count_of(&w, "readahead_chunks_total"), 3);
-    fetch_free(w.fetch);
-    assert_int_equal(order.keys.len, 5);
-    for (size_t i = 0; i < 5; i++) {
-        char key[OBJECT_KEY_MAX];
-        assert_string_equal(order.keys.items[i], object_key(OBJECT_PACK, &w.img.refs[expected[i]].object, key));
-    }
-    order_release(&order);
-    assert_int_equal(fetch_new(&(struct fetch_config){0}, &w.fetch), 0);
-    world_release(&w);
+    end_and_expect_order(&w, &order, expected, GR_ARRAY_SIZE(expected));
 }
 
 static void test_fetch__what_is_raised_takes_its_run_along(void **state)
