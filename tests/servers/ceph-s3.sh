@@ -121,6 +121,9 @@ rgw run sync thread = false
 rgw override bucket index max shards = 1
 rgw dynamic resharding = false
 rgw enable quota threads = false
+rgw gc obj min wait = 1
+rgw gc processor period = 2
+rgw gc max concurrent io = 64
 CONFIGURATION
 }
 
