@@ -21,14 +21,14 @@ struct build_values {
 #define AT(field) offsetof(struct build_values, field), 0, 0
 #define NUMBER(field, min, max) offsetof(struct build_values, field), min, max
 
-static const struct build_values defaults = {.level = 3, .jobs = 16};
+static const struct build_values defaults = {.level = 3, .jobs = 32};
 
 static const struct option_row rows[] = {
     {OPTION_SIZE, 0, "chunk-size", "N", NUMBER(chunk_size, CHUNK_SIZE_MIN, CHUNK_SIZE_MAX),
      "bytes of a chunk, a power of two from 64K to 4M (default 128K)"},
     {OPTION_CHOICE, 0, "compress", "zstd|none", AT(compress), "how chunks are stored (default zstd)"},
     {OPTION_NUMBER, 0, "compress-level", "N", NUMBER(level, 1, 19), "zstd level, 1 to 19 (default 3)"},
-    {OPTION_NUMBER, 'j', "jobs", "N", NUMBER(jobs, 1, 1024), "files read at the same time (default 16)"},
+    {OPTION_NUMBER, 'j', "jobs", "N", NUMBER(jobs, 1, 1024), "files read at the same time (default 32)"},
     ENDPOINT_ROW(struct build_values),
     {OPTION_FLAG, 0, "skip-bad-names", NULL, AT(skip_bad_names),
      "leave out names that no filesystem can hold, and count them"},

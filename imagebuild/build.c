@@ -107,7 +107,7 @@ static int fill_options(struct build *b, const struct build_options *options)
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     *o = *options;
     o->chunk_size = o->chunk_size ? o->chunk_size : CHUNK_SIZE_DEFAULT;
-    o->jobs = o->jobs ? o->jobs : 16;
+    o->jobs = o->jobs ? o->jobs : 32;
     o->read_memory = o->read_memory ? o->read_memory : READ_MEMORY_DEFAULT;
     o->pack_size = o->pack_size ? o->pack_size : PACK_SIZE_DEFAULT;
     o->uploads = o->uploads ? o->uploads : 4;

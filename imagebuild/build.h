@@ -17,7 +17,7 @@ struct build_progress {
 struct build_options {
     uint32_t chunk_size; /* 0: CHUNK_SIZE_DEFAULT */
     int zstd_level;      /* 0: none; default 3 */
-    unsigned jobs;       /* concurrent reads; 0: 16 */
+    unsigned jobs;       /* concurrent reads; 0: 32 */
     bool skip_bad_names, strict, strict_tags, keep_special, dry_run;
     size_t read_memory; /* bytes of bodies read ahead of the writer; 0: 128 MiB */
     size_t pack_size;   /* target; 0: 32 MiB */
