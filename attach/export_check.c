@@ -9,18 +9,23 @@
 
 #include "attach/listen.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 
-enum { STEP_MS = 100 };
+enum { STEP_MS = 100, JOIN_MS = 30000 /* a server that is there already answers at once, or hangs */ };
 
 DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
 
-static int still_wanted(const struct export_check *check)
+/* A server of our own may take its time, as long as it lives: its store may. */
+static int still_wanted(const struct export_check *check, uint64_t deadline_ms)
 {
     if (check->cancel && *check->cancel)
         return error_set(-ECANCELED, "interrupted");
     if (check->server && !process_alive(check->server))
         return error_set(-EIO, "the server ended before it answered");
+    if (!check->server && clock_now_ms() > deadline_ms)
+        return error_set(-ETIMEDOUT, "the server on %s accepts connections but does not answer; is it stopped?",
+                         check->socket);
     return 0;
 }
 
@@ -32,7 +37,7 @@ static int wait_for_socket(const struct export_check *check)
             return rc < 0 ? rc : 0;
         if (!check->server)
             return error_set(-ECONNREFUSED, "no server listens on %s", check->socket);
-        rc = still_wanted(check);
+        rc = still_wanted(check, UINT64_MAX);
         if (rc)
             return rc;
         usleep(STEP_MS * 1000 / 4);
@@ -43,8 +48,9 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
 {
     if (nbd_set_export_name(h, check->name) || nbd_set_full_info(h, true) || nbd_aio_connect_unix(h, check->socket))
         return error_set(-EIO, "cannot connect to the server: %s", nbd_get_error());
+    uint64_t deadline = clock_now_ms() + JOIN_MS;
     while (nbd_aio_is_connecting(h)) {
-        int rc = still_wanted(check);
+        int rc = still_wanted(check, deadline);
         if (rc)
             return rc;
         if (nbd_poll(h, STEP_MS) < 0)

@@ -15,7 +15,7 @@ struct export_check {
 };
 
 /* Wait until the export answers and compare. -ESTALE: another image is there; -EIO: the server ended
- * or refuses; -ECANCELED. */
+ * or refuses; -ETIMEDOUT: one that is there already hangs; -ECANCELED. */
 GR_MUST_CHECK int export_check(const struct export_check *check);
 
 #endif
