@@ -90,6 +90,7 @@ static int open_log(const struct mount_state *s, const char *name)
 /* A program said why it failed in its log: put its last line into the sentence of rc. */
 static int explain(const struct mount_state *s, const char *name, const char *what, int rc)
 {
+    static const char prefix[] = "granary: serve: ";
     char path[128];
     struct error known;
     CLEANUP_BYTES text = BYTES_INIT(LOG_TAIL_MAX);
@@ -102,6 +103,8 @@ static int explain(const struct mount_state *s, const char *name, const char *wh
     size_t from = text.len;
     while (from && text.data[from - 1] != '\n')
         from--;
+    if (text.len - from > sizeof prefix && !memcmp(text.data + from, prefix, sizeof prefix - 1))
+        from += sizeof prefix - 1;
     if (from == text.len)
         return error_restore(&known);
     return error_set(rc, "%s: %.*s", what, (int)(text.len - from), (char *)text.data + from);

@@ -1,6 +1,7 @@
 /* One loop over a signalfd, nbdkit's output and a clock.
  *
  *   down --(start)--> starting --(control socket answers)--> up
+ *   starting, for the first time --(it exits)--> failed: another try would end the same way
  *   starting, up --(it dies)--> down, to start again after a pause that doubles
  *   any --(SIGTERM, SIGINT)--> ending --(it dies)--> done; a second signal, or END_MS, kills it
  *
@@ -204,6 +205,14 @@ static void check_ready(struct server *s)
     notify("READY=1");
 }
 
+static const char *last_words(const struct server *s)
+{
+    static const char prefix[] = "nbdkit: error: ";
+    if (!*s->last)
+        return "none";
+    return s->last + (strncmp(s->last, prefix, sizeof prefix - 1) ? 0 : sizeof prefix - 1);
+}
+
 /* nbdkit is gone: 0 to go on, else what ends the supervisor. */
 static int died(struct server *s, int status)
 {
@@ -213,6 +222,8 @@ static int died(struct server *s, int status)
     s->child = 0;
     if (s->ending)
         return 0;
+    if (!s->announced && WIFEXITED(status)) /* it never served: its configuration or the store is at fault */
+        return error_set(-EIO, "nbdkit does not start: %s", last_words(s));
     s->deaths = lived < AT_ONCE_MS ? s->deaths + 1 : 1;
     if (WIFSIGNALED(status))
         snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
@@ -220,7 +231,7 @@ static int died(struct server *s, int status)
         snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
     if (lived < AT_ONCE_MS && s->deaths >= GIVE_UP_AFTER)
         return error_set(-EIO, "nbdkit %s at once, %u times in a row; its last words: %s", how, s->deaths,
-                         *s->last ? s->last : "none");
+                         last_words(s));
     uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << (s->deaths - 1), (uint64_t)PAUSE_MAX_MS);
     s->start_at_ms = clock_now_ms() + pause;
     log_warning("nbdkit %s; starting it again in %llu ms", how, (unsigned long long)pause);

@@ -24,9 +24,9 @@ struct server_config {
     void *arg;
 };
 
-/* Serve until SIGTERM or SIGINT (0), restarting nbdkit when it dies. Gives up when it dies at once
- * five times in a row (-EIO, with its last words). Removes its sockets. Blocks those signals and
- * SIGCHLD in the calling thread; call it from a process's only thread. */
+/* Serve until SIGTERM or SIGINT (0), restarting nbdkit when it dies. Gives up when its first start
+ * ends by exit, or it dies at once five times in a row (-EIO, with its last words). Removes its sockets. Blocks those
+ * signals and SIGCHLD in the calling thread; call it from a process's only thread. */
 GR_MUST_CHECK int server_run(const struct server_config *config);
 
 /* The plugin nbdkit is to load: GRANARY_PLUGIN, else beside this program in a build or install
