@@ -109,7 +109,7 @@ static json_t *result_json(const struct image_ref *ref, const struct build_resul
 static int build(const struct build_values *v, struct source *source, const struct image_ref *ref)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
-    struct store_options store_options = {.endpoint = v->endpoint};
+    struct store_options store_options = {.endpoint = v->endpoint, .cancel = interrupt_watch()};
     int rc = store_open(ref->store, &store_options, &store);
     if (rc)
         return rc;

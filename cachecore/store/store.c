@@ -36,7 +36,7 @@ int store_open(const char *url, const struct store_options *options, struct stor
     int rc = open_plain(url, options, &plain);
     if (rc)
         return rc;
-    return store_retry_open(plain, options->timeout_ms ? options->timeout_ms : RETRY_TIMEOUT_MS, out);
+    return store_retry_open(plain, options->timeout_ms ? options->timeout_ms : RETRY_TIMEOUT_MS, options->cancel, out);
 }
 
 void store_counters(struct store *s, counter_visit *visit, void *arg)

@@ -78,9 +78,10 @@ struct store {
 };
 
 struct store_options {
-    const char *endpoint; /* s3: --endpoint; NULL: environment */
-    unsigned connections; /* 0: 64 */
-    uint64_t timeout_ms;  /* retries go on for so long; 0: 5 minutes */
+    const char *endpoint;       /* s3: --endpoint; NULL: environment */
+    unsigned connections;       /* 0: 64 */
+    uint64_t timeout_ms;        /* retries go on for so long; 0: 5 minutes */
+    const volatile int *cancel; /* set asynchronously: nothing is tried again; may be NULL */
 };
 
 /* Open the store of a URL (file:///p or just /p, s3://b/p, http(s)://h/p), wrapped in store_retry. Touches the
@@ -104,9 +105,10 @@ GR_MUST_CHECK int store_s3_open(const char *url, const struct store_options *opt
 GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *options, struct store **out);
 
 /* A store that repeats what failed with -EAGAIN or -ETIMEDOUT, with exponential backoff and full
- * jitter, until timeout_ms after the first try. A get goes on behind the bytes already handed on. A
- * repeated conditional put that finds its own bytes there counts as done. Takes ownership of inner
+ * jitter, until timeout_ms after the first try or until *cancel (may be NULL) is set. A get goes on behind the bytes
+ * already handed on. A repeated conditional put that finds its own bytes there counts as done. Takes ownership of inner
  * (also on failure). */
-GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, struct store **out);
+GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel,
+                                   struct store **out);
 
 #endif

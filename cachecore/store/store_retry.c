@@ -23,12 +23,19 @@
 #include "base/error.h"
 #include "base/log.h"
 
-enum { BACKOFF_FIRST_MS = 50, BACKOFF_MOST_MS = 10000, WARN_AFTER_MS = 3000, WARN_EVERY_MS = 30000 };
+enum {
+    BACKOFF_FIRST_MS = 50,
+    BACKOFF_MOST_MS = 10000,
+    WARN_AFTER_MS = 3000,
+    WARN_EVERY_MS = 30000,
+    SLEEP_STEP_MS = 200
+};
 
 struct store_retry {
     struct store base;
     struct store *inner;
     uint64_t timeout_ms;
+    const volatile int *cancel;
     counter retries;            /* tries behind the first one */
     counter exhausted;          /* operations given up at the deadline */
     _Atomic uint64_t warned_ms; /* when the log last heard of trouble; 0: never */
@@ -45,10 +52,19 @@ static struct attempt attempt_begin(struct store *s)
     return (struct attempt){.r = (struct store_retry *)s, .begin_ms = clock_now_ms()};
 }
 
-static void sleep_ms(uint64_t ms)
+static bool cancelled(const struct store_retry *r)
 {
-    struct timespec t = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-    nanosleep(&t, NULL); /* a signal cuts the wait short: an early try does no harm */
+    return r->cancel && *r->cancel;
+}
+
+/* In steps: a signal reaches one thread only, many may be waiting. */
+static void sleep_ms(const struct store_retry *r, uint64_t ms)
+{
+    for (uint64_t step; ms && !cancelled(r); ms -= step) {
+        step = GR_MIN(ms, (uint64_t)SLEEP_STEP_MS);
+        struct timespec t = {.tv_sec = (time_t)(step / 1000), .tv_nsec = (long)(step % 1000) * 1000000};
+        nanosleep(&t, NULL); /* a signal cuts the wait short: an early try does no harm */
+    }
 }
 
 static uint64_t jittered(unsigned tries)
@@ -87,7 +103,11 @@ static bool attempt_again(struct attempt *a, int rc)
         return false;
     }
     warn_of_trouble(a, now);
-    sleep_ms(GR_MIN(jittered(a->tries - 1), deadline - now));
+    sleep_ms(a->r, GR_MIN(jittered(a->tries - 1), deadline - now));
+    if (cancelled(a->r)) {
+        (void)error_set(rc, "interrupted while waiting for the store: %.400s", error_text());
+        return false;
+    }
     counter_add(&a->r->retries, 1);
     return true;
 }
@@ -253,7 +273,7 @@ static void retry_counters(struct store *s, counter_visit *visit, void *arg)
     store_counters(r->inner, visit, arg);
 }
 
-int store_retry_open(struct store *inner, uint64_t timeout_ms, struct store **out)
+int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel, struct store **out)
 {
     static const struct store_ops ops = {
         .get = retry_get,
@@ -274,6 +294,7 @@ int store_retry_open(struct store *inner, uint64_t timeout_ms, struct store **ou
     r->base = (struct store){.ops = &ops, .url = inner->url};
     r->inner = inner;
     r->timeout_ms = timeout_ms;
+    r->cancel = cancel;
     *out = &r->base;
     return 0;
 }

@@ -329,7 +329,7 @@ static void test_store_fake__conforms(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *f = store_fake_new();
     CLEANUP(cleanup_store) struct store *s = NULL;
-    assert_int_equal(store_retry_open(store_fake_store(f), 20000, &s), 0);
+    assert_int_equal(store_retry_open(store_fake_store(f), 20000, NULL, &s), 0);
     conforms(&(struct kind){.name = "fake", .writer = s, .reader = s, .many = 3000});
 }
 

@@ -19,7 +19,7 @@ struct both {
 static struct both open_both(uint64_t timeout_ms)
 {
     struct both b = {.fake = store_fake_new()};
-    assert_int_equal(store_retry_open(store_fake_store(b.fake), timeout_ms, &b.store), 0);
+    assert_int_equal(store_retry_open(store_fake_store(b.fake), timeout_ms, NULL, &b.store), 0);
     return b;
 }
 
@@ -261,7 +261,7 @@ static void test_store_retry__a_listing_goes_on_behind_the_last_key(void **state
     struct breaking k = {.base = {.ops = &resumable, .url = "breaking"}};
     CLEANUP_BYTES keys = BYTES_INIT(100);
     CLEANUP(cleanup_store) struct store *s = NULL;
-    assert_int_equal(store_retry_open(&k.base, LONG, &s), 0);
+    assert_int_equal(store_retry_open(&k.base, LONG, NULL, &s), 0);
     assert_int_equal(s->ops->list(s, "", join, &keys), 0);
     assert_string_equal(bytes_string(&keys), "abcdefg");
     assert_int_equal(k.calls, 4);
@@ -273,6 +273,22 @@ static void test_store_retry__a_listing_goes_on_behind_the_last_key(void **state
     k.base.ops = &plain;
     assert_int_equal(s->ops->list(s, "", join, &keys), -EAGAIN);
     assert_string_equal(bytes_string(&keys), "ab");
+}
+
+static void test_store_retry__nothing_is_tried_again_once_cancelled(void **state)
+{
+    const volatile int cancel = 1;
+    struct store_fake *fake = store_fake_new();
+    struct store *s = NULL;
+    struct store_item item;
+    assert_int_equal(store_retry_open(store_fake_store(fake), LONG, &cancel, &s), 0);
+    fault(fake, FAKE_STAT, FAKE_FAIL, 100, -EAGAIN, 0);
+    assert_int_equal(s->ops->stat(s, "k", &item), -EAGAIN);
+    assert_non_null(strstr(error_text(), "interrupted"));
+    struct both b = {.store = s};
+    assert_counted(&b, 0, 0);
+    store_close(s);
+    store_fake_free(fake);
 }
 
 static void test_store_open__names_the_known_kinds(void **state)
@@ -302,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_store_retry__a_rivals_bytes_are_not_taken_for_ours),
         cmocka_unit_test(test_store_retry__a_condition_that_fails_at_first_is_final_even_with_equal_bytes),
         cmocka_unit_test(test_store_retry__a_listing_goes_on_behind_the_last_key),
+        cmocka_unit_test(test_store_retry__nothing_is_tried_again_once_cancelled),
         cmocka_unit_test(test_store_open__names_the_known_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
