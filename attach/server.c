@@ -28,6 +28,7 @@
 #include "attach/listen.h"
 #include "attach/notify.h"
 #include "attach/process.h"
+#include "attach/state.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -41,7 +42,7 @@ enum {
     PAUSE_MAX_MS = 5000,   /* up to this */
     READY_EVERY_MS = 50,   /* how often the control socket is tried */
     END_MS = 10000,        /* an orderly end may take so long */
-    LOG_FILE_MAX = 1 << 20 /* a log file that reached this starts afresh */
+    LOG_FILE_MAX = 1 << 20 /* a log file of our own that reached this starts afresh */
 };
 
 struct server {
@@ -54,6 +55,7 @@ struct server {
     uint64_t started_ms, start_at_ms, kill_at_ms;
     unsigned deaths;
     bool ready, announced, ending;
+    bool own_log;   /* standard error is a log that 'granary mount' made */
     char line[512]; /* of nbdkit's output, the one being received */
     size_t line_len;
     char last[512]; /* the one before */
@@ -141,7 +143,8 @@ static void end_line(struct server *s)
     s->line[s->line_len] = 0;
     if (s->line_len)
         memcpy(s->last, s->line, s->line_len + 1);
-    if (!fstat(STDERR_FILENO, &st) && S_ISREG(st.st_mode) && st.st_size > LOG_FILE_MAX && ftruncate(STDERR_FILENO, 0))
+    if (s->own_log && !fstat(STDERR_FILENO, &st) && S_ISREG(st.st_mode) && st.st_size > LOG_FILE_MAX &&
+        ftruncate(STDERR_FILENO, 0))
         log_warning("cannot shorten the log: %s", strerror(errno));
     fprintf(stderr, "%s\n", s->line);
     s->line_len = 0;
@@ -295,6 +298,13 @@ static int step(struct server *s)
     return rc;
 }
 
+static bool is_own_log(void)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/fd/2", path, sizeof path);
+    return n > (ssize_t)strlen(STATE_ROOT) && !memcmp(path, STATE_ROOT "/", strlen(STATE_ROOT "/"));
+}
+
 static int open_socket(struct server *s)
 {
     const struct server_config *c = s->config;
@@ -352,7 +362,7 @@ static void release(struct server *s)
 
 int server_run(const struct server_config *config)
 {
-    struct server s = {.config = config, .listen_fd = -1, .signal_fd = -1, .output = -1};
+    struct server s = {.config = config, .listen_fd = -1, .signal_fd = -1, .output = -1, .own_log = is_own_log()};
     int rc = prepare(&s);
     while (!rc && (!s.ending || s.child))
         rc = step(&s);

@@ -59,6 +59,20 @@ serve "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
 kill -INT "$SERVE"
 wait "$SERVE" || fail "SIGINT: exit $?"
 
+echo "== a log of the user's is never cut short"
+head -c 1100000 /dev/zero >"$W/log"
+background "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" >"$W/null" 2>>"$W/log"
+SERVE=$BACKGROUND_PID
+wait_for 20 bash -c "pgrep -P $SERVE && [ -S $W/nbd.sock.control ]"
+NBDKIT=$(pgrep -P "$SERVE")
+kill -9 "$NBDKIT"
+wait_for 20 bash -c "tail -c 1000 $W/log | grep -qa 'up again'"
+! nbdinfo "nbd+unix:///nobody?socket=$W/nbd.sock" >"$W/null" 2>&1 || fail "an export that is not there"
+kill -TERM "$SERVE"
+wait "$SERVE" || fail "SIGTERM: exit $?"
+tail -c 1000 "$W/log" | grep -qa "no export 'nobody'" || fail "nbdkit's words are not in the log"
+[ "$(stat -c %s "$W/log")" -gt 1100000 ] || fail "the log was cut short"
+
 echo "== TCP, a free port"
 serve "$W/store/two" --listen 127.0.0.1:0 --control "$W/c.sock"
 port=$(sed -n 's|^serving .* at nbd://127.0.0.1:\([0-9]*\)/two$|\1|p' "$W/serve.out")
