@@ -105,7 +105,8 @@ static int run(const struct invocation *inv)
         print_result(&image, v->deep, &result);
     json_decref(reporting.problems);
     if (!rc && result.problems)
-        rc = error_set(-EBADMSG, "%s has %llu problems", inv->operands[0], (unsigned long long)result.problems);
+        rc = error_set(-EBADMSG, "%s has %llu problem%s", inv->operands[0], (unsigned long long)result.problems,
+                       result.problems == 1 ? "" : "s");
     return rc;
 }
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -27,11 +28,16 @@ struct verifying {
     struct manifest_counts counts;
     struct pack_set packs;
     uint64_t entry;
+    char last[ERROR_TEXT_MAX]; /* the problem reported last */
 };
 
-/* Report the calling thread's sentence as a problem of the image. */
+/* Report the calling thread's sentence as a problem of the image. A pack that is missing or cut short
+ * says the same for every piece that is read from it: that is one problem. */
 static void found(struct verifying *v)
 {
+    if (!strcmp(v->last, error_text()))
+        return;
+    snprintf(v->last, sizeof v->last, "%s", error_text());
     v->result->problems++;
     if (v->options->problem)
         v->options->problem(v->options->arg, error_text());

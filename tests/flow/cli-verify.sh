@@ -52,6 +52,7 @@ restore
 rm "$pack"
 finds "$name"
 finds "$name" --deep
+[ "$(grep -c "$name is not there" "$W/err")" = 1 ] || { cat "$W/err"; fail "one missing pack is several problems"; }
 restore
 
 echo "== a broken index node, catalog page, manifest"
