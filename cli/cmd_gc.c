@@ -57,8 +57,8 @@ static int run(const struct invocation *inv)
     if (v->json)
         return print_result_json(v, &ref, &r);
     char marked[TEXT_SIZE_MAX], swept[TEXT_SIZE_MAX];
-    printf("%llu images, %llu objects, %llu needed\n", (unsigned long long)r.images, (unsigned long long)r.objects,
-           (unsigned long long)r.kept);
+    printf("%llu images, %llu objects, %llu of them needed, younger than the grace period, or marked already\n",
+           (unsigned long long)r.images, (unsigned long long)r.objects, (unsigned long long)r.kept);
     if (r.tags_removed)
         printf("%s %llu tags\n", v->dry_run ? "would remove" : "removed", (unsigned long long)r.tags_removed);
     printf("%s %llu (%s), %llu needed again, %s %llu (%s)\n", v->dry_run ? "would mark" : "marked",

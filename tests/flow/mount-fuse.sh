@@ -6,7 +6,7 @@
 
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
-command -v nbdfuse >"$W/null" || skip "nbdfuse is not installed"
+command -v nbdfuse >"$W/null" || skip "no nbdfuse here (apt-get install libnbd-bin)"
 
 dir=$W/mnt
 extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount "$d" 2>/dev/null; done; }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The plugin in a real nbdkit: exports by name, bytes, holes, options, the control socket, and a cache that survives.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
-for tool in nbdinfo nbdcopy jq curl; do command -v $tool >/dev/null || skip "$tool is missing"; done
+for tool in nbdinfo nbdcopy jq curl; do command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq curl)"; done
 
 fake_image=$GRANARY_BUILD/tests/fake/fake_image
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
