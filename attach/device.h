@@ -5,7 +5,7 @@
 
 #include "attach/process.h"
 
-enum { DEVICE_NAME_MAX = 32 };
+enum { DEVICE_NAME_MAX = 32, DEVICE_MARK_MAX = 24 };
 
 /* Load the module where it is missing. -ENODEV with the remedy. */
 GR_MUST_CHECK int device_nbd_available(void);
@@ -14,8 +14,12 @@ GR_MUST_CHECK int device_nbd_available(void);
  * attached right is detached again. */
 GR_MUST_CHECK int device_nbd_attach(const char *socket, const char *export_name, unsigned connections, uint64_t size,
                                     char out[DEVICE_NAME_MAX]);
-/* Detached already: 0. -EBUSY: something is still mounted from it. */
-GR_MUST_CHECK int device_nbd_detach(const char *device);
+/* What tells this attachment of the device from a later one, somebody else's: the kernel's note of
+ * who made it. Empty: not attached. */
+void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX]);
+/* Detached already, or attached anew by others (another mark): 0, untouched. -EBUSY: something is
+ * still mounted from it. */
+GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark);
 
 /* nbdfuse shows the export as `file` (in a directory made here, with its own mount); output: where
  * it writes what it has to say. Returns once the file is there. Cleans up on failure. */

@@ -66,6 +66,16 @@ static int number_of(const char *name)
     return *end || n > 4096 ? -1 : (int)n;
 }
 
+void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX])
+{
+    char path[64];
+    CLEANUP_BYTES text = BYTES_INIT(64);
+    *out = 0;
+    snprintf(path, sizeof path, "/sys/block/%.20s/pid", device + strlen("/dev/"));
+    if (!io_read_file(path, &text) && bytes_string(&text))
+        snprintf(out, DEVICE_MARK_MAX, "%.*s", (int)strcspn((char *)text.data, "\n"), (char *)text.data);
+}
+
 /* The free device of the lowest number. */
 static int choose(char out[DEVICE_NAME_MAX])
 {
@@ -119,7 +129,9 @@ int device_nbd_attach(const char *socket, const char *export_name, unsigned conn
     if (rc) {
         struct error first;
         error_take(&first, rc);
-        if (device_nbd_detach(out))
+        char mark[DEVICE_MARK_MAX];
+        device_nbd_mark(out, mark);
+        if (device_nbd_detach(out, mark))
             log_warning("%s", error_text());
         rc = error_restore(&first);
     }
@@ -148,9 +160,11 @@ static int is_mounted(const char *device)
     return found;
 }
 
-int device_nbd_detach(const char *device)
+int device_nbd_detach(const char *device, const char *mark)
 {
-    if (!in_use(device + strlen("/dev/")))
+    char now[DEVICE_MARK_MAX];
+    device_nbd_mark(device, now);
+    if (!in_use(device + strlen("/dev/")) || strcmp(now, mark))
         return 0;
     int mounted = is_mounted(device);
     if (mounted)

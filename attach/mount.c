@@ -176,6 +176,8 @@ static int make_device(const struct mount_config *c, struct mount_state *s, int 
                                s->device);
         if (rc)
             *s->device = 0;
+        else
+            device_nbd_mark(s->device, s->device_mark);
         return rc ? rc : state_save(s);
     }
     CLEANUP_FD int log = open_log(s, "nbdfuse.log");
@@ -244,9 +246,12 @@ static bool server_answers(const struct mount_state *s)
 static int unmount_dead(struct mount_state *s)
 {
     int rc = 0;
+    char mark[DEVICE_MARK_MAX] = "";
+    if (*s->device && !*s->fuse_file)
+        device_nbd_mark(s->device, mark);
     if (*s->fuse_file)
         rc = process_end(&s->nbdfuse, 0); /* FUSE aborts: stuck reads end in EIO */
-    else if (*s->device) {
+    else if (*mark && !strcmp(mark, s->device_mark)) {
         const char *const argv[] = {"nbd-client", "-d", s->device, NULL};
         rc = process_run(argv, SERVER_END_MS); /* the same */
     }
@@ -300,7 +305,7 @@ static int take_down(struct mount_state *s)
     if (*s->device && *s->fuse_file)
         keep_first(&first, device_loop_detach(s->device, s->fuse_file));
     else if (*s->device)
-        keep_first(&first, device_nbd_detach(s->device));
+        keep_first(&first, device_nbd_detach(s->device, s->device_mark));
     if (*s->fuse_file)
         keep_first(&first, device_fuse_stop(s->fuse_file, &s->nbdfuse));
     keep_first(&first, process_end(&s->server, SERVER_END_MS));

@@ -19,8 +19,8 @@ DEFINE_CLEANUP(json, json_t *, json_decref)
 static const struct {
     const char *name;
     size_t offset, size;
-} texts[] = {{TEXT(dir)},     {TEXT(image)},  {TEXT(method)},   {TEXT(socket)},
-             {TEXT(control)}, {TEXT(device)}, {TEXT(fuse_file)}};
+} texts[] = {{TEXT(dir)},     {TEXT(image)},  {TEXT(method)},      {TEXT(socket)},
+             {TEXT(control)}, {TEXT(device)}, {TEXT(device_mark)}, {TEXT(fuse_file)}};
 
 void state_name(const char *dir, struct mount_state *out)
 {

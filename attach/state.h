@@ -23,6 +23,7 @@ struct mount_state {
     char socket[PATH_MAX];    /* of the server */
     char control[PATH_MAX];   /* its control socket; empty: unknown */
     char device[32];          /* "/dev/nbd0", "/dev/loop0"; empty: none yet */
+    char device_mark[24];     /* of an nbd device: device_nbd_mark */
     char fuse_file[PATH_MAX]; /* what the loop device stands on; empty: none */
     struct process server;    /* the supervisor; pid 0: not ours */
     struct process nbdfuse;   /* pid 0: none */
