@@ -1,7 +1,7 @@
 #!/bin/bash
 # `granary mount` with kernel nbd, inside the guest, from the installed programs and a file store copied in: the whole
 # tree is the same; the second mount reads from the cache; after `granary umount` nothing is left: no mount, device,
-# process, nor state in /run.
+# process, nor state in /run. A device that others attached meanwhile is left to them.
 # ctest: serial
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 vm=$GRANARY_SOURCE/tests/vm/kit/vm.sh
@@ -58,6 +58,20 @@ granary mount file:///store/perl /mnt/data --cache /cache:64M
 manifest_of_tree /mnt/data >/got
 cmp /got /want || { diff /got /want | head -20; exit 1; }
 granary umount /mnt/data
+
+echo "== the device was detached and is somebody else's now: granary umount lets it be"
+granary mount file:///store/perl /mnt/data --cache /cache:64M
+device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
+umount /mnt/data
+nbd-client -d $device
+granary serve file:///store/perl --cache /cache2:64M --socket /other.sock >/other.out 2>&1 &
+other=$!
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do grep -q '^serving' /other.out && break; sleep 0.5; done
+nbd-client -unix /other.sock $device -N perl
+granary umount /mnt/data
+[ "$(cat /sys/block/${device#/dev/}/size)" != 0 ] || { echo "the other's attachment is gone"; exit 1; }
+nbd-client -d $device
+kill $other
 GUEST
 } >"$W/guest.sh"
 nbdkit=$(command -v nbdkit)
