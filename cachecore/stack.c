@@ -191,7 +191,7 @@ struct image *stack_find(const struct stack *s, const char *export_name)
 
 /* ---- counters ---- */
 
-/* The images' rows, added up: every image shows the same names in the same order. */
+/* The rows of the images, or of the stores, added up: each shows the same names in the same order. */
 struct sums {
     size_t at, count;
     struct counter_row rows[COUNTER_ROWS_MAX];
@@ -211,14 +211,24 @@ static void add_row(void *arg, const struct counter_row *row)
     }
 }
 
+static void show_sums(const struct sums *sums, counter_visit *visit, void *arg)
+{
+    for (size_t i = 0; i < sums->count; i++)
+        visit(arg, &sums->rows[i]);
+}
+
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)
 {
     cache_counters(s->cache, visit, arg);
-    struct sums sums = {0};
+    struct sums images = {0}, stores = {0};
     for (size_t i = 0; i < s->images.len; i++) {
-        sums.at = 0;
-        image_counters(s->images.items[i].image, add_row, &sums);
+        images.at = 0;
+        image_counters(s->images.items[i].image, add_row, &images);
     }
-    for (size_t i = 0; i < sums.count; i++)
-        visit(arg, &sums.rows[i]);
+    for (size_t i = 0; i < s->stores.len; i++) {
+        stores.at = 0;
+        store_counters(s->stores.items[i].store, add_row, &stores);
+    }
+    show_sums(&images, visit, arg);
+    show_sums(&stores, visit, arg);
 }

@@ -266,10 +266,10 @@ static void retry_close(struct store *s)
 static void retry_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_retry *r = (struct store_retry *)s;
-    visit(arg, &(struct counter_row){"store_retries_total", "Store operations tried again after a passing failure",
-                                     counter_get(&r->retries)});
-    visit(arg, &(struct counter_row){"store_retries_exhausted_total", "Store operations given up at their deadline",
-                                     counter_get(&r->exhausted)});
+    visit(arg, &(struct counter_row){"granary_store_retries_total",
+                                     "Store operations tried again after a passing failure", counter_get(&r->retries)});
+    visit(arg, &(struct counter_row){"granary_store_retries_exhausted_total",
+                                     "Store operations given up at their deadline", counter_get(&r->exhausted)});
     store_counters(r->inner, visit, arg);
 }
 

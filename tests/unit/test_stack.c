@@ -95,6 +95,7 @@ static void test_stack__images_of_two_stores_are_found_by_export_name(void **sta
     /* Each image's counters are added up under one name. */
     assert_int_equal(counter_value(stack_counters, s, "granary_image_reads_total"), 3);
     assert_int_equal(counter_value(stack_counters, s, "granary_image_read_bytes_total"), 3 * 40 * CHUNK);
+    assert_int_equal(counter_value(stack_counters, s, "granary_store_retries_total"), 0);
     stack_close(s);
     world_release(&w);
 }

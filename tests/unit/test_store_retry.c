@@ -41,9 +41,9 @@ static void fault(struct store_fake *f, enum store_fake_op op, enum store_fake_k
 static void take_counter(void *arg, const struct counter_row *row)
 {
     uint64_t *values = arg;
-    if (strcmp(row->name, "store_retries_total") == 0)
+    if (strcmp(row->name, "granary_store_retries_total") == 0)
         values[0] = row->value;
-    if (strcmp(row->name, "store_retries_exhausted_total") == 0)
+    if (strcmp(row->name, "granary_store_retries_exhausted_total") == 0)
         values[1] = row->value;
 }
 
