@@ -12,6 +12,7 @@ unset AWS_CA_BUNDLE # rclone of Debian 12 fails on it
 BENCH=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 SOURCE=$(dirname "$BENCH")
 . "$SOURCE/tools/packages.sh"
+. "$SOURCE/tools/processes.sh"
 packages_ensure build run bench
 
 if [ -z "${GRANARY_BUILD:-}" ]; then
@@ -25,26 +26,16 @@ REPEATS=${REPEATS:-3}
 LINK=granary-bench
 mkdir -p "$BENCH_DIR"
 W=$(mktemp -d "$BENCH_DIR/run.XXXXXX")
-PIDS=()
 LINK_UP=
 
 note() { echo "== $*" >&2; }
 
 # background COMMAND...: not a function, whose shell would be ended in place of the command
-background() {
-    "$@" &
-    BACKGROUND_PID=$!
-    PIDS+=("$BACKGROUND_PID")
-}
-
 cleanup() {
-    local status=$? i pid
+    local status=$?
     set +e
     declare -F extra_cleanup >/dev/null && extra_cleanup
-    for ((i = ${#PIDS[@]} - 1; i >= 0; i--)); do
-        pid=${PIDS[$i]}
-        kill "$pid" 2>/dev/null && { timeout 10 tail --pid="$pid" -f /dev/null || kill -9 "$pid"; }
-    done
+    end_background
     if [ -n "$LINK_UP" ]; then
         [ ! -d "$W/ceph" ] || DIR=$W/ceph "$SOURCE/tests/servers/ceph-s3.sh" stop
         "$BENCH/link/link.sh" down $LINK
@@ -54,15 +45,6 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
-
-wait_for() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" 2>/dev/null; do
-        [ $SECONDS -lt $end ] || { echo "waited in vain for: $*" >&2; exit 1; }
-        sleep 0.1
-    done
-}
 
 drop_caches() { sync; echo 3 >/proc/sys/vm/drop_caches; }
 

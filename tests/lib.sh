@@ -13,8 +13,9 @@ export PLUGIN=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
 export TREECMP=$GRANARY_BUILD/tests/tools/treecmp
 export LC_ALL=C
 
+. "$GRANARY_SOURCE/tools/processes.sh"
+
 W=$(mktemp -d)
-PIDS=()
 MOUNTS=()
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -26,38 +27,18 @@ skip() {
     exit 77
 }
 
-# background COMMAND...: started in the background, killed at the end; its process id is in BACKGROUND_PID
-background() {
-    "$@" &
-    BACKGROUND_PID=$!
-    PIDS+=("$BACKGROUND_PID")
-}
-
 cleanup() {
-    local status=$? i pid
+    local status=$? i
     set +e
     for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do umount "${MOUNTS[$i]}" 2>/dev/null || umount -l "${MOUNTS[$i]}" 2>/dev/null; done
     [ -z "${LOOP:-}" ] || losetup -d "$LOOP" 2>/dev/null
-    for ((i = ${#PIDS[@]} - 1; i >= 0; i--)); do
-        pid=${PIDS[$i]}
-        kill "$pid" 2>/dev/null && { timeout 10 tail --pid="$pid" -f /dev/null || kill -9 "$pid"; }
-    done
+    end_background
     declare -F extra_cleanup >/dev/null && extra_cleanup
     rm -rf "$W"
     exit $status
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
-
-# wait_for SECONDS COMMAND...: until the command succeeds
-wait_for() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" 2>/dev/null; do
-        [ $SECONDS -lt $end ] || fail "waited in vain for: $*"
-        sleep 0.1
-    done
-}
 
 # serve_unix SOCKET ARG...: nbdkit with the plugin on a unix socket; its process id is in SERVER_PID
 serve_unix() {
@@ -66,6 +47,18 @@ serve_unix() {
     background nbdkit -f -t 64 --unix "$socket" "$PLUGIN" "$@"
     export SERVER_PID=$BACKGROUND_PID
     wait_for 20 test -S "$socket"
+}
+
+# mount_export SOCKET: the export under $W/mnt through nbdfuse and a direct-I/O loop device, where this machine can
+mount_export() {
+    [ -e /dev/fuse ] || skip "no /dev/fuse here: the mount is not tested"
+    mkdir -p "$W/nbd" "$W/mnt"
+    : >"$W/nbd/file"
+    background nbdfuse -r "$W/nbd/file" --unix "$1"
+    wait_for 20 test -s "$W/nbd/file"
+    LOOP=$(losetup -r --direct-io=on -f --show "$W/nbd/file") || skip "no loop device to be had here: the mount is not tested"
+    mount -t erofs -o ro,nodev,nosuid "$LOOP" "$W/mnt" || skip "this kernel does not mount erofs: the mount is not tested"
+    MOUNTS+=("$W/mnt")
 }
 
 # serve_tcp ARG...: nbdkit with the plugin on a free TCP port of 127.0.0.1, left in PORT
