@@ -3,6 +3,7 @@
  *   down --(start)--> starting --(control socket answers)--> up
  *   starting, for the first time --(it exits)--> failed: another try would end the same way
  *   starting, up --(it dies)--> down, to start again after a pause that doubles
+ *   starting --(it dies, GIVE_UP_AFTER times in a row)--> failed; whatever served is never given up
  *   any --(SIGTERM, SIGINT)--> ending --(it dies)--> done; a second signal, or END_MS, kills it
  *
  * The listening socket is opened once and passed on by systemd's protocol at every start: clients
@@ -36,10 +37,9 @@
 #include "base/vec.h"
 
 enum {
-    GIVE_UP_AFTER = 5,     /* deaths in a row, each */
-    AT_ONCE_MS = 5000,     /* within this of the start */
+    GIVE_UP_AFTER = 5,     /* starts in a row that came to nothing */
     PAUSE_MIN_MS = 100,    /* before a new start, doubling */
-    PAUSE_MAX_MS = 5000,   /* up to this */
+    PAUSE_MAX_MS = 5000,   /* up to this, and anew once it lived longer */
     READY_EVERY_MS = 50,   /* how often the control socket is tried */
     END_MS = 10000,        /* an orderly end may take so long */
     LOG_FILE_MAX = 1 << 20 /* a log file of our own that reached this starts afresh */
@@ -53,7 +53,8 @@ struct server {
     char where[PATH_MAX];
     pid_t child; /* 0: down */
     uint64_t started_ms, start_at_ms, kill_at_ms;
-    unsigned deaths;
+    unsigned deaths;        /* in a row, each soon after its start: the pause */
+    unsigned failed_starts; /* in a row: giving up */
     bool ready, announced, ending;
     bool own_log;   /* standard error is a log that 'granary mount' made */
     char line[512]; /* of nbdkit's output, the one being received */
@@ -227,15 +228,16 @@ static int died(struct server *s, int status)
         return 0;
     if (!s->announced && WIFEXITED(status)) /* it never served: its configuration or the store is at fault */
         return error_set(-EIO, "nbdkit does not start: %s", last_words(s));
-    s->deaths = lived < AT_ONCE_MS ? s->deaths + 1 : 1;
+    s->deaths = lived < PAUSE_MAX_MS ? s->deaths + 1 : 1;
+    s->failed_starts = s->ready ? 0 : s->failed_starts + 1;
     if (WIFSIGNALED(status))
         snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
     else
         snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
-    if (lived < AT_ONCE_MS && s->deaths >= GIVE_UP_AFTER)
-        return error_set(-EIO, "nbdkit %s at once, %u times in a row; its last words: %s", how, s->deaths,
-                         last_words(s));
-    uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << (s->deaths - 1), (uint64_t)PAUSE_MAX_MS);
+    if (s->failed_starts >= GIVE_UP_AFTER)
+        return error_set(-EIO, "nbdkit %s before it served, %u times in a row; its last words: %s", how,
+                         s->failed_starts, last_words(s));
+    uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths - 1, 16u), (uint64_t)PAUSE_MAX_MS);
     s->start_at_ms = clock_now_ms() + pause;
     log_warning("nbdkit %s; starting it again in %llu ms", how, (unsigned long long)pause);
     return 0;

@@ -33,6 +33,15 @@ nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes after the restart"
 wait_for 20 grep -q 'up again' "$W/serve.err"
 [ "$(pgrep -P "$SERVE")" != "$NBDKIT" ] || fail "the same process"
 
+echo "== killed again and again, soon after each start: whatever served is never given up"
+for _ in 1 2 3 4 5; do
+    NBDKIT=$(pgrep -P "$SERVE")
+    kill -9 "$NBDKIT"
+    wait_for 20 gone "$NBDKIT"
+    wait_for 20 "$GRANARY" status "$W/nbd.sock" >"$W/null"
+done
+nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes after six restarts"
+
 echo "== the same socket twice is refused"
 ! "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" 2>"$W/err" || fail "two servers on one socket"
 grep -qE 'another server' "$W/err" || fail "$(cat "$W/err")"

@@ -45,7 +45,7 @@ for round in $(seq "$rounds"); do
     [ -s "$W/two" ] || whole=$((whole + 1))
     used=$(du -s --block-size=1 "$W/cache" | cut -f 1)
     [ "$used" -le $budget ] || fail "round $round: the cache holds $used bytes of $budget"
-    wait_for 30 "$GRANARY" status "$W/nbd.sock" >"$W/status"
+    (wait_for 30 "$GRANARY" status "$W/nbd.sock" >"$W/status") || { cat "$W/serve.err"; fail "round $round: the server is gone"; }
     if [ $((round % 3)) = 2 ]; then # the next round's kill takes the counters along
         evictions=$((evictions + $(counter evictions_total)))
         crc_errors=$((crc_errors + $(counter crc_errors_total)))
