@@ -85,7 +85,7 @@ eval "set -- $(cat /vm.args)"; cd /
 sh /vm.script "$@" </dev/null >/dev/vport0p1 2>&1
 rc=$?
 [ -n "$(ls -A /out)" ] && tar cf /dev/vport0p2 -C /out .
-echo "VM-EXIT $rc"
+echo "<0>VM-EXIT $rc" >/dev/kmsg   # by the kernel: what a tty still buffers is lost in the reset
 echo b >/proc/sysrq-trigger
 INIT
     printf '#!/bin/sh\necho "$*" | nc 10.0.2.100 1\n' >"$1/bin/host"
@@ -182,7 +182,7 @@ run() {
         mkdir -p "$out"
         tar xf "$w/out.tar" -C "$out"
     fi
-    rc=$(tr -d '\r' <"$w/console" | sed -n 's/^VM-EXIT //p' | tail -1)
+    rc=$(tr -d '\r' <"$w/console" | sed -n 's/^.*VM-EXIT //p' | tail -1)
     [ -n "$rc" ] || { echo "vm.sh: the guest died; console:" >&2; tail -25 "$w/console" >&2; exit 125; }
     exit "$rc"
 }
