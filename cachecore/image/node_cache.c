@@ -146,36 +146,17 @@ static struct node *insert(struct node_cache *nc, struct node *node)
 
 /* ---- geometry ---- */
 
-/* Entries that the node at `place` has: chunks of a leaf, children of an inner node. */
-static uint64_t entries_at(const struct manifest *m, struct node_place place)
-{
-    uint64_t total = manifest_chunk_count(m);
-    for (unsigned level = 0; level < place.level; level++)
-        total = (total + INDEX_FANOUT - 1) / INDEX_FANOUT;
-    uint64_t before = place.number * INDEX_FANOUT;
-    return before < total ? GR_MIN(total - before, (uint64_t)INDEX_FANOUT) : 0;
-}
-
-static bool lengths_fit(const struct manifest *m, struct node_place place, const struct index_node *leaf)
-{
-    uint64_t offset = place.number * INDEX_FANOUT * m->chunk_size;
-    for (uint32_t i = 0; i < leaf->count; i++, offset += m->chunk_size)
-        if (!chunk_is_hole(&leaf->chunks[i]) && leaf->chunks[i].plain_len != GR_MIN(m->size - offset, m->chunk_size))
-            return false;
-    return true;
-}
-
 static int check_place(const struct manifest *m, struct node_place place, const struct digest *digest,
                        const struct index_node *index)
 {
-    if (index->level == place.level && index->count == entries_at(m, place) &&
-        (index->level || lengths_fit(m, place, index)))
-        return 0;
+    int rc = index_node_check(index, place.level, place.number, m->size, m->chunk_size);
     char hex[DIGEST_HEX_SIZE];
-    return error_set(-EBADMSG,
-                     "image: index node %s does not fit its place (level %u, number %llu): the image was built "
-                     "wrong; build it again",
-                     digest_hex(digest, hex), place.level, (unsigned long long)place.number);
+    if (rc == -EBADMSG)
+        return error_prefix(rc,
+                            "image: index node %s does not fit its place (level %u, number %llu), the image was "
+                            "built wrong, build it again",
+                            digest_hex(digest, hex), place.level, (unsigned long long)place.number);
+    return rc;
 }
 
 /* ---- fetch ---- */
