@@ -1,5 +1,5 @@
 #!/bin/bash
-# A soak: two readers go through an image three times as large as the cache, again and again, while bytes of the cache's
+# A soak: two readers go through an image two and a half times as large as the cache, again and again, while bytes of the cache's
 # data are overwritten and nbdkit is killed every third round. No reader ever gets a wrong byte (a killed server may cut
 # one short), the cache never outgrows its budget, and the damage was seen and healed.
 # ctest: long
