@@ -2,42 +2,160 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 
-enum { CONTROL_TIMEOUT_S = 10 };
+enum {
+    TIMEOUT_S = 10, /* of a short answer; of connecting */
+    SILENCE_S = 60, /* a long answer says something more often */
+    ANSWER_LINE_MAX = 2 << 20,
+};
 
 DEFINE_CLEANUP(curl, CURL *, curl_easy_cleanup)
 
-static size_t collect(char *data, size_t size, size_t count, void *arg)
+typedef size_t collector(char *data, size_t size, size_t count, void *arg);
+
+/* *out_status: of HTTP. What is sent on a connection to a server that there is not is -ECONNREFUSED. */
+static int perform(CURL *curl, const char *socket, const char *url, collector *collect, void *arg, long *out_status)
+{
+    char reason[CURL_ERROR_SIZE] = "";
+    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)TIMEOUT_S);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, reason);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, arg);
+    CURLcode code = curl_easy_perform(curl);
+    *out_status = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, out_status);
+    if (code == CURLE_COULDNT_CONNECT)
+        return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
+    if (code)
+        return error_set(-EIO, "the server on the control socket %s gives no answer: %s", socket,
+                         *reason ? reason : curl_easy_strerror(code));
+    return 0;
+}
+
+/* ---- documents ---- */
+
+static size_t collect_document(char *data, size_t size, size_t count, void *arg)
 {
     return bytes_append(arg, data, size * count) ? 0 : size * count;
 }
 
 int control_get(const char *socket, const char *path, struct bytes *out)
 {
-    char url[256], reason[CURL_ERROR_SIZE] = "";
+    char url[256];
+    long status;
     snprintf(url, sizeof url, "http://granary%s", path);
     CLEANUP(cleanup_curl) CURL *curl = curl_easy_init();
     if (!curl)
         return error_set(-ENOMEM, "out of memory");
-    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket);
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)CONTROL_TIMEOUT_S);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, reason);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
-    CURLcode code = curl_easy_perform(curl);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)TIMEOUT_S);
+    int rc = perform(curl, socket, url, collect_document, out, &status);
+    if (!rc && status != 200)
+        rc = error_set(-EIO, "the server on the control socket %s answers %s with HTTP status %ld", socket, path,
+                       status);
+    return rc;
+}
+
+/* ---- lines ---- */
+
+struct lines {
+    CURL *curl;
+    control_line *line;
+    void *arg;
+    struct bytes pending; /* of a line whose end has not come; all of an answer that is an error */
+    struct error error;   /* the caller's, or of memory: curl only knows that it was to stop */
+};
+
+static int keep(struct lines *l, const char *data, size_t len)
+{
+    int rc = bytes_append(&l->pending, data, len);
+    return rc ? error_set(rc, "a line of the server's answer is too long, or out of memory") : 0;
+}
+
+/* Whole lines of data go to the caller, of success alone. */
+static int take_lines(struct lines *l, const char *data, size_t len)
+{
     long status = 0;
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    if (code == CURLE_COULDNT_CONNECT)
-        return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
-    if (code || status != 200)
-        return error_set(-EIO, "the server on the control socket %s gives no answer to %s: %s", socket, path,
-                         code ? (*reason ? reason : curl_easy_strerror(code)) : "unexpected HTTP status");
-    return 0;
+    curl_easy_getinfo(l->curl, CURLINFO_RESPONSE_CODE, &status);
+    for (const char *end; status == 200 && (end = memchr(data, '\n', len)); data = end + 1) {
+        int rc = keep(l, data, (size_t)(end - data));
+        if (!rc)
+            rc = l->line(l->arg, (const char *)l->pending.data, l->pending.len);
+        if (rc)
+            return rc;
+        bytes_clear(&l->pending);
+        len -= (size_t)(end - data) + 1;
+    }
+    return keep(l, data, len);
+}
+
+static size_t collect_lines(char *data, size_t size, size_t count, void *arg)
+{
+    struct lines *l = arg;
+    int rc = take_lines(l, data, size * count);
+    if (rc)
+        error_take(&l->error, rc);
+    return rc ? 0 : size * count;
+}
+
+/* http://granary/path?key=value&... */
+static int make_url(CURL *curl, const char *path, const char *const *params, struct bytes *out)
+{
+    int rc = bytes_printf(out, "http://granary%s", path);
+    bool first = true;
+    for (; !rc && *params; params += 2) {
+        if (!params[1])
+            continue;
+        char *value = curl_easy_escape(curl, params[1], (int)strlen(params[1]));
+        rc = value ? bytes_printf(out, "%c%s=%s", first ? '?' : '&', params[0], value) : -ENOMEM;
+        curl_free(value);
+        first = false;
+    }
+    return rc || !bytes_string(out) ? error_set(-EINVAL, "the request is too long") : 0;
+}
+
+/* {"error": sentence} */
+static int refused(const char *socket, long status, const struct bytes *body)
+{
+    json_t *object = json_loadb((const char *)body->data, body->len, 0, NULL);
+    const char *why = json_string_value(json_object_get(object, "error"));
+    int rc = why ? error_set(-EINVAL, "%s", why)
+                 : error_set(-EIO, "the server on the control socket %s answers with HTTP status %ld%s", socket, status,
+                             status == 404 ? "; it is of an earlier version" : "");
+    json_decref(object);
+    return rc;
+}
+
+int control_call(const char *socket, const char *method, const char *path, const char *const *params,
+                 control_line *line, void *arg)
+{
+    CLEANUP_BYTES url = BYTES_INIT(32 << 10);
+    long status = 0;
+    CLEANUP(cleanup_curl) CURL *curl = curl_easy_init();
+    if (!curl)
+        return error_set(-ENOMEM, "out of memory");
+    struct lines l = {.curl = curl, .line = line, .arg = arg, .pending = BYTES_INIT(ANSWER_LINE_MAX)};
+    int rc = make_url(curl, path, params, &url);
+    if (!rc) {
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)SILENCE_S);
+        rc = perform(curl, socket, (const char *)url.data, collect_lines, &l, &status);
+    }
+    if (l.error.code)
+        rc = error_restore(&l.error);
+    else if (!rc && status != 200)
+        rc = refused(socket, status, &l.pending);
+    bytes_release(&l.pending);
+    return rc;
 }

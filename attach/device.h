@@ -38,8 +38,7 @@ GR_MUST_CHECK int device_loop_detach(const char *device, const char *file);
 void device_tune(const char *device);
 
 /* Read [off, off+len) through the device's page cache, at most a quarter of the memory available:
- * erofs reads its metadata in serial 4 KiB pieces otherwise. fd: of the device, which must stay open
- * until it is mounted. */
+ * filesystems read their metadata in serial 4 KiB pieces otherwise. fd: of the device, mounted already. */
 GR_MUST_CHECK int device_warm(int fd, const char *device, uint64_t off, uint64_t len, const volatile int *cancel);
 
 #endif

@@ -125,6 +125,8 @@ static int start_server(const struct mount_config *c, struct mount_state *s)
     for (size_t i = 0; !rc && i < c->cache_count; i++)
         if (!(rc = vec_push(&argv, "--cache")))
             rc = vec_push(&argv, c->caches[i]);
+    if (!rc && c->memory && !(rc = vec_push(&argv, "--memory")))
+        rc = vec_push(&argv, c->memory);
     if (!rc && c->endpoint && !(rc = vec_push(&argv, "--endpoint")))
         rc = vec_push(&argv, c->endpoint);
     if (!rc)
@@ -227,10 +229,13 @@ static int build_up(const struct mount_config *c, struct mount_state *s)
         fd = open(s->device, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return error_set(-errno, "cannot open %s: %s", s->device, strerror(errno));
-    rc = device_warm(fd, s->device, c->metadata_offset, c->metadata_len, c->cancel);
+    rc = mount_device(c, s);
+    /* Only now: ext4 tries several block sizes while it is mounted, which empties the device's page cache. */
     if (!rc)
-        rc = cancelled(c);
-    return rc ? rc : mount_device(c, s);
+        rc = device_warm(fd, s->device, 0, c->front_len, c->cancel);
+    if (!rc)
+        rc = device_warm(fd, s->device, c->metadata_offset, c->metadata_len, c->cancel);
+    return rc ? rc : cancelled(c);
 }
 
 /* ---- taking down ---- */

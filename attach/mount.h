@@ -9,13 +9,14 @@ struct mount_config {
     const char *image;  /* the reference as given, for people */
     const char *pinned; /* the same image by digest: what the server is started with */
     const char *export_name;
-    const char *fs; /* "erofs" */
+    const char *fs; /* "erofs", "ext4" */
     struct digest digest, content_root;
-    uint64_t size, metadata_offset, metadata_len;
+    uint64_t size, metadata_offset, metadata_len, front_len; /* as in the manifest */
 
     const char *socket;        /* of a running server to join; NULL: start one */
     const char *const *caches; /* DIR:SIZE, for the server started; may be none */
     size_t cache_count;
+    const char *memory;         /* SIZE, the same; may be NULL */
     const char *endpoint;       /* the same; may be NULL */
     bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
     unsigned connections;       /* 0: 4, with fuse 8 */

@@ -24,6 +24,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "attach/listen.h"
@@ -127,6 +128,16 @@ static int build_argv(struct server *s)
         rc = add_word(s, "image=%s", c->images[i]);
     for (size_t i = 0; !rc && i < c->cache_count; i++)
         rc = add_word(s, "cache=%s", c->caches[i]);
+    for (size_t i = 0; !rc && i < c->quota_count; i++)
+        rc = add_word(s, "quota=%s", c->quotas[i]);
+    if (!rc && c->watermark)
+        rc = add_word(s, "watermark=%s", c->watermark);
+    if (!rc && c->memory)
+        rc = add_word(s, "memory=%s", c->memory);
+    if (!rc && c->eviction)
+        rc = add_word(s, "eviction=%s", c->eviction);
+    if (!rc && c->cache_compressed)
+        rc = add_word(s, "cache-compressed=%s", "yes");
     if (!rc)
         rc = add_word(s, "control=%s", c->control);
     if (!rc && c->endpoint)
@@ -332,6 +343,10 @@ static int prepare(struct server *s)
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0)
         return error_set(-errno, "signalfd: %s", strerror(errno));
+    char now[32];
+    snprintf(now, sizeof now, "%lld", (long long)time(NULL));
+    if (setenv("GRANARY_RESOLVED", now, 1)) /* for the plugin: how old the images' tags are, after restarts too */
+        return error_set(-errno, "setenv: %s", strerror(errno));
     int rc = server_find_plugin(&s->plugin);
     if (!rc)
         rc = build_argv(s);

@@ -2,6 +2,7 @@
 #ifndef GRANARY_ATTACH_SERVER_H
 #define GRANARY_ATTACH_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/compiler.h"
@@ -13,9 +14,15 @@ struct server_config {
     size_t image_count;
     const char *const *caches; /* DIR:SIZE */
     size_t cache_count;
-    const char *socket;  /* unix path, or NULL: */
-    const char *listen;  /* HOST:PORT */
-    const char *control; /* unix path of the control socket */
+    const char *const *quotas; /* NAME:SIZE */
+    size_t quota_count;
+    bool cache_compressed;
+    const char *memory;    /* SIZE of the memory tier; NULL: none */
+    const char *watermark; /* HIGH:LOW; may be NULL */
+    const char *eviction;  /* policy; NULL: the plugin's default */
+    const char *socket;    /* unix path, or NULL: */
+    const char *listen;    /* HOST:PORT */
+    const char *control;   /* unix path of the control socket */
     const char *endpoint;
     unsigned threads; /* 0: SERVER_THREADS */
     /* Called when the server answers for the first time; where: the unix path or HOST:PORT it

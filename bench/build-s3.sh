@@ -1,7 +1,8 @@
 #!/bin/bash
 # build-s3.sh [FILES]: building an image from S3 over a 1 Gbit/s link with 10 ms round trip, against plain download.
 #
-#   a. S3 -> file store   against downloading the same objects over 32 kept-alive connections, and `rclone copy`
+#   a. S3 -> file store   against downloading the same objects over 32 kept-alive connections, `rclone copy`, and
+#                         itself with --jobs 32 instead of as many as it finds best
 #   b. S3 -> S3 store     against that download plus an upload of the same bytes (64 pieces, 8 at a time)
 #
 # Contenders take turns, REPEATS times (default 3), medians are compared; the first round, which fills the front
@@ -24,6 +25,7 @@ split -n 64 -d -a 3 "$W/all" "$W/piece."
 rm "$W/all"
 
 granary_file() { in_client "$GRANARY" build s3://data/in "file://$W/store/set" --quiet; }
+granary_file_32() { in_client "$GRANARY" build s3://data/in "file://$W/store/set" --quiet --jobs 32; }
 granary_s3() { in_client "$GRANARY" build s3://data/in "s3://images/store-$round/set" --quiet; }
 download() { curl_each in_client 32 "$W/out" "$W/list"; }
 upload() {
@@ -54,7 +56,7 @@ measure() {
     [ "$round" = 0 ] || T[$1]+=" $s"
 }
 for round in $(seq 0 "$REPEATS"); do
-    for contender in granary_file download granary_s3 upload; do measure $contender; done
+    for contender in granary_file download granary_file_32 granary_s3 upload; do measure $contender; done
     empty_images
 done
 round=1 measure rclone_copy
@@ -63,12 +65,13 @@ rm -rf "$W/out" "$W/store"
 # shellcheck disable=SC2086
 {
     file=$(median ${T[granary_file]}) plain=$(median ${T[download]}) s3=$(median ${T[granary_s3]}) up=$(median ${T[upload]})
-    rclone=$(median ${T[rclone_copy]})
+    rclone=$(median ${T[rclone_copy]}) fixed=$(median ${T[granary_file_32]})
 }
 both=$(awk -v a="$plain" -v b="$up" 'BEGIN { print a + b }')
 echo "$files files, $bytes bytes, 1 Gbit/s, 10 ms round trip, median of $REPEATS"
 printf '%-42s %8s %8s\n' what seconds MB/s
 printf '%-42s %8s %8s\n' "granary build s3 -> file store" "$file" "$(megabytes "$bytes" "$file")" \
+    "the same with --jobs 32" "$fixed" "$(megabytes "$bytes" "$fixed")" \
     "download, 32 kept-alive connections" "$plain" "$(megabytes "$bytes" "$plain")" \
     "rclone copy --transfers 32 (once)" "$rclone" "$(megabytes "$bytes" "$rclone")" \
     "granary build s3 -> s3 store" "$s3" "$(megabytes "$bytes" "$s3")" \

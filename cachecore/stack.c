@@ -1,9 +1,10 @@
 /* The read side, assembled in this order and taken down in reverse:
  *
- *   stores    one for each store URL, with retries (store_open); checked to be Granary stores
- *   digests   each reference resolved, once: a tag that moves later moves nothing here
+ *   digests   each reference resolved, once: a tag that moves later moves nothing here. With the store away, by
+ *             the table of exports beside the cache (resolver.h)
+ *   stores    one for each store URL, with retries (store_open); nothing is asked of it yet
  *   cache     directories locked and loaded, with the fetch scheduler under it; no thread yet
- *   images    manifests loaded and verified
+ *   images    manifests by the table or from the store, verified; then the table is written
  *   threads   stack_start_threads, after the fork of a front door that daemonizes
  */
 #include "stack.h"
@@ -14,14 +15,14 @@
 
 #include "base/error.h"
 #include "base/vec.h"
-#include "store/repository.h"
+#include "store/resolver.h"
 
 enum { COUNTER_ROWS_MAX = 32, INDEX_MEMORY_DEFAULT = 64 << 20 };
 
 struct stack_entry {
     char *export_name;
-    struct store *store; /* one of the stack's */
-    struct digest digest;
+    struct image_ref ref; /* by digest */
+    struct store *store;  /* one of the stack's */
     struct image *image;
 };
 
@@ -34,6 +35,7 @@ struct stack {
     VEC(struct stack_store) stores;
     VEC(struct stack_entry) images;
     struct cache *cache;
+    struct store_options store; /* the config's */
 };
 DEFINE_CLEANUP(stack, struct stack *, stack_close)
 
@@ -54,8 +56,6 @@ static int add_store(struct stack *s, const char *url, const struct store_option
     if (!copy)
         return no_memory();
     int rc = store_open(url, options, &store);
-    if (!rc)
-        rc = repository_check(store, false);
     if (rc)
         return rc;
     const struct stack_store entry = {.url = copy, .store = store};
@@ -79,20 +79,20 @@ static int check_export_name(const struct stack *s, const char *name)
     return 0;
 }
 
-/* Parse, open its store, resolve. The image itself comes later: it needs the cache. */
-static int add_image(struct stack *s, const struct stack_image *config, const struct store_options *options)
+/* Parse, resolve, open its store. The image itself comes later: it needs the cache. */
+static int add_image(struct stack *s, const struct stack_image *config, const struct store_options *options,
+                     struct resolver *resolver)
 {
-    struct image_ref ref;
-    int rc = image_ref_parse(config->ref, &ref);
+    struct stack_entry entry = {0};
+    int rc = image_ref_parse(config->ref, &entry.ref);
     if (rc)
         return rc;
-    const char *name = config->export_name ? config->export_name : ref.name;
+    const char *name = config->export_name ? config->export_name : entry.ref.name;
     rc = check_export_name(s, name);
-    struct stack_entry entry = {0};
     if (!rc)
-        rc = add_store(s, ref.store, options, &entry.store);
+        rc = resolver_resolve(resolver, &entry.ref);
     if (!rc)
-        rc = repository_resolve(entry.store, &ref, &entry.digest, NULL);
+        rc = add_store(s, entry.ref.store, options, &entry.store);
     if (rc)
         return rc;
     CLEANUP_FREE char *copy = strdup(name);
@@ -103,41 +103,79 @@ static int add_image(struct stack *s, const struct stack_image *config, const st
     return 0;
 }
 
-static int open_images(struct stack *s, const struct stack_config *config)
+static int open_image(struct stack *s, const struct stack_config *config, struct resolver *resolver,
+                      struct stack_entry *e)
 {
     size_t memory = config->index_memory ? config->index_memory : INDEX_MEMORY_DEFAULT;
-    for (size_t i = 0; i < s->images.len; i++) {
-        struct stack_entry *e = &s->images.items[i];
-        const struct image_config image = {
-            .cache = s->cache,
-            .store = e->store,
-            .index_memory = memory / s->images.len,
-            .readahead = config->readahead,
-        };
-        int rc = image_open(&image, &e->digest, &e->image);
-        if (rc)
-            return error_prefix(rc, "export %s", e->export_name);
+    struct manifest manifest;
+    int rc = resolver_manifest(resolver, &e->ref, &manifest);
+    if (rc)
+        return rc;
+    const struct image_config image = {
+        .cache = s->cache,
+        .store = e->store,
+        .manifest = &manifest,
+        .index_memory = memory / s->images.len,
+        .quota = cache_quota(s->cache, e->ref.name),
+        .readahead = config->readahead,
+    };
+    return image_open(&image, &e->ref.digest, &e->image);
+}
+
+/* A quota of no image here is a slip of the pen. */
+static int check_quotas(const struct stack *s, const struct cache_config *cache)
+{
+    for (size_t i = 0; i < cache->quota_count; i++) {
+        bool found = false;
+        for (size_t k = 0; k < s->images.len; k++)
+            found |= !strcmp(s->images.items[k].ref.name, cache->quotas[i].name);
+        if (!found)
+            return error_set(-EINVAL, "cache: a quota for '%s', but no image of that name is served",
+                             cache->quotas[i].name);
     }
     return 0;
 }
 
-int stack_open(const struct stack_config *config, struct stack **out)
+static int open_all(struct stack *s, const struct stack_config *config, struct resolver *resolver)
 {
-    CLEANUP(cleanup_stack) struct stack *s = calloc(1, sizeof *s);
-    if (!s)
-        return no_memory();
     for (size_t i = 0; i < config->image_count; i++) {
-        int rc = add_image(s, &config->images[i], &config->store);
+        int rc = add_image(s, &config->images[i], &config->store, resolver);
         if (rc)
             return rc;
     }
-    int rc = cache_open(&config->cache, &s->cache);
+    int rc = check_quotas(s, &config->cache);
     if (!rc)
-        rc = open_images(s, config);
-    if (rc)
-        return rc;
-    *out = steal_ptr(&s);
-    return 0;
+        rc = cache_open(&config->cache, &s->cache);
+    for (size_t i = 0; !rc && i < s->images.len; i++) {
+        rc = open_image(s, config, resolver, &s->images.items[i]);
+        if (rc)
+            return error_prefix(rc, "export %s", s->images.items[i].export_name);
+    }
+    if (!rc)
+        resolver_save(resolver);
+    return rc;
+}
+
+int stack_open(const struct stack_config *config, struct stack **out)
+{
+    const char *dirs[CACHE_DIRS_MAX];
+    const struct resolver_config resolve = {.dirs = dirs,
+                                            .dir_count = GR_MIN(config->cache.dir_count, (size_t)CACHE_DIRS_MAX),
+                                            .store = config->store,
+                                            .resolved = config->resolved};
+    for (size_t i = 0; i < resolve.dir_count; i++)
+        dirs[i] = config->cache.dirs[i].path;
+    CLEANUP(cleanup_resolver) struct resolver *resolver = NULL;
+    CLEANUP(cleanup_stack) struct stack *s = calloc(1, sizeof *s);
+    if (!s)
+        return no_memory();
+    s->store = config->store;
+    int rc = resolver_new(&resolve, &resolver);
+    if (!rc)
+        rc = open_all(s, config, resolver);
+    if (!rc)
+        *out = steal_ptr(&s);
+    return rc;
 }
 
 int stack_start_threads(struct stack *s)
@@ -189,6 +227,23 @@ struct image *stack_find(const struct stack *s, const char *export_name)
     return NULL;
 }
 
+struct cache *stack_cache(struct stack *s)
+{
+    return s->cache;
+}
+
+int stack_open_store(const struct stack *s, size_t i, uint64_t timeout_ms, const volatile int *cancel,
+                     struct store **out)
+{
+    struct store_options options = s->store;
+    options.timeout_ms = timeout_ms;
+    options.cancel = cancel;
+    for (size_t k = 0; k < s->stores.len; k++)
+        if (s->stores.items[k].store == s->images.items[i].store)
+            return store_open(s->stores.items[k].url, &options, out);
+    return error_set(-ENOENT, "stack: image %zu has no store", i);
+}
+
 /* ---- counters ---- */
 
 /* The rows of the images, or of the stores, added up: each shows the same names in the same order. */
@@ -215,6 +270,11 @@ static void show_sums(const struct sums *sums, counter_visit *visit, void *arg)
 {
     for (size_t i = 0; i < sums->count; i++)
         visit(arg, &sums->rows[i]);
+}
+
+size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_MAX])
+{
+    return cache_dir_reports(s->cache, out);
 }
 
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)

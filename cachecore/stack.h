@@ -22,9 +22,11 @@ struct stack_config {
     struct cache_config cache;
     size_t index_memory; /* shared evenly by the images; 0: 64 MiB */
     uint32_t readahead;  /* bytes; see image_config */
+    int64_t resolved;    /* when tags that stand beside digests were resolved; 0: now */
 };
 
-/* Resolves tags once, loads manifests, locks and loads the cache directories. No thread is made. */
+/* Resolves tags once, locks and loads the cache directories, loads manifests. What earlier lives noted
+ * in the directories stands in for a store that is away. No thread is made. */
 GR_MUST_CHECK int stack_open(const struct stack_config *config, struct stack **out);
 GR_MUST_CHECK int stack_start_threads(struct stack *s);
 void stack_close(struct stack *s);
@@ -35,6 +37,15 @@ const char *stack_export_name(const struct stack *s, size_t i);
 /* By export name; the empty name is the only image when there is one. NULL: none. */
 struct image *stack_find(const struct stack *s, const char *export_name);
 
+/* Of all images. */
+struct cache *stack_cache(struct stack *s);
+/* A handle of one's own on the store of image i, for work that may be cancelled and need not go on as
+ * long as reads do. *out: store_close. */
+GR_MUST_CHECK int stack_open_store(const struct stack *s, size_t i, uint64_t timeout_ms, const volatile int *cancel,
+                                   struct store **out);
+
 void stack_counters(struct stack *s, counter_visit *visit, void *arg);
+/* The cache's directories: cache_dir_reports. */
+size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_MAX]);
 
 #endif

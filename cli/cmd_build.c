@@ -1,8 +1,10 @@
 /* granary build SOURCE IMAGE */
 #include <errno.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/build_source.h"
 #include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/options.h"
@@ -10,27 +12,65 @@
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "imagebuild/build.h"
+#include "imagebuild/checkpoint.h"
+#include "imagebuild/jobs.h"
 
 struct build_values {
-    uint64_t chunk_size, level, jobs;
+    uint64_t chunk_size, level, jobs, checkpoint;
+    unsigned fs;       /* enum manifest_fs */
     unsigned compress; /* 0: zstd, 1: none */
-    const char *endpoint;
-    bool skip_bad_names, strict, strict_tags, keep_special, dry_run, json, quiet;
+    const char *endpoint, *tmpdir, *parent, *compact_budget;
+    struct build_source_values source;
+    struct option_list map_users, map_groups;
+    const char *hdfs_token_file;
+    bool scrub, strict, strict_tags, keep_special, dry_run, json, quiet;
 };
 
 #define AT(field) offsetof(struct build_values, field), 0, 0
 #define NUMBER(field, min, max) offsetof(struct build_values, field), min, max
 
-static const struct build_values defaults = {.level = 3, .jobs = 32};
+static const struct build_values defaults = {
+    .level = 3, .parent = "auto", .compact_budget = "2%", .checkpoint = CHECKPOINT_BYTES_DEFAULT};
 
 static const struct option_row rows[] = {
+    {OPTION_CHOICE, 0, "fs", "erofs|ext4", AT(fs), "the filesystem in the image (default erofs)"},
     {OPTION_SIZE, 0, "chunk-size", "N", NUMBER(chunk_size, CHUNK_SIZE_MIN, CHUNK_SIZE_MAX),
      "bytes of a chunk, a power of two from 64K to 4M (default 128K)"},
     {OPTION_CHOICE, 0, "compress", "zstd|none", AT(compress), "how chunks are stored (default zstd)"},
     {OPTION_NUMBER, 0, "compress-level", "N", NUMBER(level, 1, 19), "zstd level, 1 to 19 (default 3)"},
-    {OPTION_NUMBER, 'j', "jobs", "N", NUMBER(jobs, 1, 1024), "files read at the same time (default 32)"},
+    {OPTION_AUTO, 'j', "jobs", "N|auto", NUMBER(jobs, 1, 1024),
+     "files read at the same time (default auto: as many as fill the link)"},
+    {OPTION_TEXT, 0, "tmpdir", "DIR", AT(tmpdir), "for temporary data, never file bodies (default $TMPDIR, /var/tmp)"},
+    {OPTION_SIZE, 0, "checkpoint", "SIZE", NUMBER(checkpoint, 1 << 20, UINT64_C(1) << 50),
+     "without a parent, leave every so many bytes what a run after a failure goes on from (default 64G)"},
     ENDPOINT_ROW(struct build_values),
-    {OPTION_FLAG, 0, "skip-bad-names", NULL, AT(skip_bad_names),
+    {OPTION_TEXT, 0, "parent", "auto|none|IMAGE", AT(parent),
+     "build upon that image: only what changed is read (default auto: what the tag names now)"},
+    {OPTION_TEXT, 0, "compact-budget", "PERCENT%|SIZE", AT(compact_budget),
+     "move so much at most out of chunks that are mostly dead (default 2% of what is kept)"},
+    {OPTION_FLAG, 0, "scrub", NULL, AT(scrub), "erase every byte of the parent that no file of the new image has"},
+    {OPTION_TEXT, 0, "files-from", "FILE", AT(source.files_from),
+     "only the files that FILE names, one a line (-: stdin)"},
+    {OPTION_FLAG, '0', NULL, NULL, AT(source.nul), "the list's names end with NUL"},
+    {OPTION_FLAG, 0, "ignore-missing", NULL, AT(source.ignore_missing), "leave out what the list names in vain"},
+    {OPTION_FLAG, 0, "tar-dirs", NULL, AT(source.tar_dirs), "a directory for each tar shard, named after it"},
+    {OPTION_LIST, 0, "include", "PATTERN", AT(source.rules), "take what matches"},
+    {OPTION_LIST, 0, "exclude", "PATTERN", AT(source.rules),
+     "leave out what matches, as git's ignore files do; the last rule that matches decides"},
+    {OPTION_LIST, 0, "exclude-from", "FILE", AT(source.rules), "rules from a file in the form of .gitignore"},
+    {OPTION_LIST, 0, "add", "DIR=SOURCE", AT(source.add), "a further source, below DIR of the image"},
+    {OPTION_TEXT, 0, "prefix-strip", "PATH", AT(source.prefix_strip),
+     "what lies below PATH of SOURCE stands in the image's root"},
+    {OPTION_TEXT, 0, "uid", "N", AT(source.uid), "owner of everything"},
+    {OPTION_TEXT, 0, "gid", "N", AT(source.gid), "group of everything"},
+    {OPTION_TEXT, 0, "mode", "MODE", AT(source.mode), "permissions of files, in octal"},
+    {OPTION_TEXT, 0, "dir-mode", "MODE", AT(source.dir_mode), "permissions of directories, in octal"},
+    {OPTION_TEXT, 0, "mtime", "TIME", AT(source.mtime),
+     "time of everything: 2026-11-20T23:01:02Z, or seconds since 1970"},
+    {OPTION_LIST, 0, "map-user", "NAME=ID", AT(map_users), "id of an owner whom HDFS names (else this host's)"},
+    {OPTION_LIST, 0, "map-group", "NAME=ID", AT(map_groups), "id of a group that HDFS names (else this host's)"},
+    {OPTION_TEXT, 0, "hdfs-token-file", "FILE", AT(hdfs_token_file), "delegation token for HDFS"},
+    {OPTION_FLAG, 0, "skip-bad-names", NULL, AT(source.skip_bad_names),
      "leave out names that no filesystem can hold, and count them"},
     {OPTION_FLAG, 0, "strict", NULL, AT(strict), "fail when a file changes or vanishes while it is read"},
     {OPTION_FLAG, 0, "strict-tags", NULL, AT(strict_tags), "refuse a store that cannot replace a tag safely"},
@@ -57,6 +97,28 @@ static void print_counted(const char *what, uint64_t n)
         printf("  %-16s %llu\n", what, (unsigned long long)n);
 }
 
+static void print_rebuild(const struct build_rebuild *r)
+{
+    char parent[PRINT_DIGEST_MAX], kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX];
+    if (r->parent_differs)
+        printf("  %-16s none: the image there has another filesystem or chunk size, or (ext4) no room left\n",
+               "parent");
+    if (digest_is_zero(&r->parent))
+        return;
+    printf("  %-16s %s\n", "parent", print_digest(&r->parent, parent));
+    printf("  %-16s %llu new, %llu changed, %llu removed, %llu unchanged\n", "files since",
+           (unsigned long long)r->added, (unsigned long long)r->changed, (unsigned long long)r->removed,
+           (unsigned long long)r->unchanged);
+    printf("  %-16s %s, moved %s, dead %s\n", "kept", text_format_size(r->bytes_kept, kept),
+           text_format_size(r->bytes_moved, moved), text_format_size(r->bytes_dead, dead));
+    if (r->chunks_scrubbed)
+        printf("  %-16s %llu bytes in %llu chunks\n", "erased", (unsigned long long)r->bytes_scrubbed,
+               (unsigned long long)r->chunks_scrubbed);
+    if (r->packs_emptied)
+        printf("  %-16s %s out of %llu packs that were partly dead\n", "repacked",
+               text_format_size(r->bytes_repacked, kept), (unsigned long long)r->packs_emptied);
+}
+
 static void print_result(const struct image_ref *ref, const struct build_result *r, bool dry_run)
 {
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX], uploaded[TEXT_SIZE_MAX];
@@ -75,6 +137,10 @@ static void print_result(const struct image_ref *ref, const struct build_result 
                (unsigned long long)r->packs_reused);
         printf("  %-16s %.1f s\n", "took", r->seconds);
     }
+    print_rebuild(&r->rebuild);
+    if (r->bytes_resumed)
+        printf("  %-16s %llu files, %s of an earlier run that failed\n", "went on from",
+               (unsigned long long)r->files_resumed, text_format_size(r->bytes_resumed, bytes));
     print_counted("changed", r->files_changed);
     print_counted("vanished", r->files_vanished);
     print_counted("names skipped", r->names_skipped);
@@ -91,43 +157,95 @@ static json_t *counts_json(const struct manifest_counts *c)
                      INTEGER(c->others), "bytes", INTEGER(c->bytes));
 }
 
+static json_t *rebuild_json(const struct build_rebuild *r)
+{
+    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "parent",
+                     print_json_digest(&r->parent), "parent_differs", r->parent_differs, "unchanged",
+                     INTEGER(r->unchanged), "added", INTEGER(r->added), "changed", INTEGER(r->changed), "removed",
+                     INTEGER(r->removed), "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept",
+                     INTEGER(r->bytes_kept), "bytes_moved", INTEGER(r->bytes_moved), "files_moved",
+                     INTEGER(r->files_moved), "bytes_dead", INTEGER(r->bytes_dead), "chunks_scrubbed",
+                     INTEGER(r->chunks_scrubbed), "bytes_scrubbed", INTEGER(r->bytes_scrubbed), "packs_emptied",
+                     INTEGER(r->packs_emptied), "bytes_repacked", INTEGER(r->bytes_repacked));
+}
+
 static json_t *result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
 {
-    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:f}",
+    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
+                     "s:o,s:o,s:o,s:f}",
                      "store", ref->store, "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
                      print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run",
                      dry_run, "size", INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size),
-                     "counts", counts_json(&r->manifest.counts), "files_changed", INTEGER(r->files_changed),
-                     "files_vanished", INTEGER(r->files_vanished), "names_skipped", INTEGER(r->names_skipped),
-                     "special_skipped", INTEGER(r->special_skipped), "xattrs_skipped", INTEGER(r->xattrs_skipped),
-                     "dedup_files", INTEGER(r->dedup_files), "dedup_bytes", INTEGER(r->dedup_bytes), "packs_new",
-                     INTEGER(r->packs_new), "packs_reused", INTEGER(r->packs_reused), "objects_new",
-                     INTEGER(r->objects_new), "bytes_read", INTEGER(r->bytes_read), "bytes_uploaded",
-                     INTEGER(r->bytes_uploaded), "seconds", r->seconds);
+                     "counts", counts_json(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
+                     INTEGER(r->files_changed), "files_vanished", INTEGER(r->files_vanished), "names_skipped",
+                     INTEGER(r->names_skipped), "special_skipped", INTEGER(r->special_skipped), "xattrs_skipped",
+                     INTEGER(r->xattrs_skipped), "dedup_files", INTEGER(r->dedup_files), "dedup_bytes",
+                     INTEGER(r->dedup_bytes), "packs_new", INTEGER(r->packs_new), "packs_reused",
+                     INTEGER(r->packs_reused), "objects_new", INTEGER(r->objects_new), "bytes_read",
+                     INTEGER(r->bytes_read), "bytes_uploaded", INTEGER(r->bytes_uploaded), "checkpoints",
+                     INTEGER(r->checkpoints), "files_resumed", INTEGER(r->files_resumed), "bytes_resumed",
+                     INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
-static int build(const struct build_values *v, struct source *source, const struct image_ref *ref)
+/* What the words of --parent and --compact-budget say. */
+struct rebuild_words {
+    bool no_parent;
+    bool named; /* parent is set */
+    struct image_ref parent;
+    uint64_t percent, bytes;
+};
+
+static int parse_rebuild(const struct build_values *v, const struct image_ref *ref, struct rebuild_words *out)
+{
+    *out = (struct rebuild_words){.no_parent = !strcmp(v->parent, "none")};
+    out->named = !out->no_parent && strcmp(v->parent, "auto");
+    int rc = out->named ? image_ref_parse(v->parent, &out->parent) : 0;
+    if (!rc && out->named && strcmp(out->parent.store, ref->store))
+        rc = error_set(-EINVAL,
+                       "--parent: %s is of another store than the image to be built; granary copy brings it there",
+                       v->parent);
+    size_t len = strlen(v->compact_budget);
+    char percent[24];
+    if (rc || v->compact_budget[len - 1] != '%')
+        return rc ? rc : text_parse_size("--compact-budget", v->compact_budget, &out->bytes);
+    snprintf(percent, sizeof percent, "%.*s", (int)(len - 1), v->compact_budget);
+    return text_parse_uint("--compact-budget", percent, 0, 100, &out->percent);
+}
+
+static int build(const struct build_values *v, const struct build_source *source, const struct image_ref *ref,
+                 const struct rebuild_words *words)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
-    struct store_options store_options = {.endpoint = v->endpoint, .cancel = interrupt_watch()};
+    struct store_options store_options = {
+        .endpoint = v->endpoint, .hdfs_token_file = v->hdfs_token_file, .cancel = interrupt_watch()};
     int rc = store_open(ref->store, &store_options, &store);
     if (rc)
         return rc;
     struct progress progress;
     progress_init(&progress, "build", v->quiet);
-    const struct build_options options = {.chunk_size = (uint32_t)v->chunk_size,
+    const struct source_overrides *o = &source->override;
+    const struct build_options options = {.fs = (enum manifest_fs)v->fs,
+                                          .chunk_size = (uint32_t)v->chunk_size,
                                           .zstd_level = v->compress ? 0 : (int)v->level,
                                           .jobs = (unsigned)v->jobs,
-                                          .skip_bad_names = v->skip_bad_names,
+                                          .tmpdir = v->tmpdir,
+                                          .skip_bad_names = v->source.skip_bad_names,
                                           .strict = v->strict,
                                           .strict_tags = v->strict_tags,
                                           .keep_special = v->keep_special,
                                           .dry_run = v->dry_run,
+                                          .directory = {.uid = o->uid, .gid = o->gid, .mode = o->directory_mode},
+                                          .no_parent = words->no_parent,
+                                          .parent = words->named ? &words->parent : NULL,
+                                          .compact_percent = (unsigned)words->percent,
+                                          .compact_bytes = words->bytes,
+                                          .scrub = v->scrub,
+                                          .checkpoint_bytes = v->checkpoint,
                                           .progress = on_progress,
                                           .progress_arg = &progress,
                                           .cancel = interrupt_watch()};
     struct build_result result = {0};
-    rc = build_run(source, store, ref, &options, &result);
+    rc = build_run(source->source, store, ref, &options, &result);
     progress_end(&progress);
     if (rc)
         return rc;
@@ -152,16 +270,25 @@ static int run(const struct invocation *inv)
 {
     const struct build_values *v = inv->values;
     struct image_ref ref;
+    struct rebuild_words words;
     int rc = check(v, inv->operands[1], &ref);
+    if (!rc && parse_rebuild(v, &ref, &words))
+        rc = CLI_USAGE;
     if (rc)
         return rc;
-    struct source *source = NULL;
-    struct source_options options = {
-        .endpoint = v->endpoint, .connections = (unsigned)v->jobs, .cancel = interrupt_watch()};
-    rc = source_open(inv->operands[0], &options, &source);
+    struct build_source source;
+    struct source_options options = {.endpoint = v->endpoint,
+                                     .connections = v->jobs ? (unsigned)v->jobs : JOBS_MOST,
+                                     .cancel = interrupt_watch(),
+                                     .hdfs = {.token_file = v->hdfs_token_file,
+                                              .map_users = v->map_users.items,
+                                              .map_user_count = v->map_users.count,
+                                              .map_groups = v->map_groups.items,
+                                              .map_group_count = v->map_groups.count}};
+    rc = build_source_open(inv->operands[0], &v->source, &options, &source);
     if (!rc)
-        rc = build(v, source, &ref);
-    source_close(source);
+        rc = build(v, &source, &ref, &words);
+    build_source_release(&source);
     return rc;
 }
 
@@ -170,9 +297,12 @@ const struct verb verb_build = {
     .operands = "SOURCE IMAGE",
     .min_operands = 2,
     .max_operands = 2,
-    .summary = "Build an image of a directory or a bucket into a store",
-    .details = "SOURCE is /dir, file:///dir or s3://bucket/prefix. IMAGE is STORE/NAME[:TAG]; without a tag it is\n"
-               "'latest'. An interrupted or failed build publishes nothing; run again, it re-uses what is there.",
+    .summary = "Build an image of a tree of files into a store",
+    .details =
+        "SOURCE is /dir, file:///dir, s3://bucket/prefix, hdfs://namenode:9870/path or http(s)://host/path, with tar:\n"
+        "before it for the members of the tar shards there; or - for local files named on standard input.\n"
+        "IMAGE is STORE/NAME[:TAG]; without a tag it is 'latest'. An interrupted or failed build publishes\n"
+        "nothing; run again, it re-uses what is there.",
     .options = rows,
     .values_size = sizeof(struct build_values),
     .defaults = &defaults,

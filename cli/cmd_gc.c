@@ -15,7 +15,7 @@ struct gc_values {
 
 #define AT(field) offsetof(struct gc_values, field), 0, 0
 
-static const struct gc_values defaults = {.grace_s = 14 * 86400};
+static const struct gc_values defaults = {.grace_s = GC_GRACE_DEFAULT_S};
 
 static const struct option_row rows[] = {
     {OPTION_DURATION, 0, "grace", "DURATION", AT(grace_s),
@@ -66,7 +66,8 @@ static int run(const struct invocation *inv)
            v->dry_run ? "would remove" : "removed", (unsigned long long)r.swept,
            text_format_size(r.swept_bytes, swept));
     if (r.live_leases)
-        printf("nothing is removed while %llu builds are running\n", (unsigned long long)r.live_leases);
+        printf("nothing is removed: %llu builds are running, or left a lease or a checkpoint within the grace period\n",
+               (unsigned long long)r.live_leases);
     return 0;
 }
 
@@ -78,7 +79,7 @@ const struct verb verb_gc = {
     .summary = "Reclaim what no image of a store needs",
     .details = "Works in two steps: an object that nothing needs is marked, and removed by a later gc, after the\n"
                "grace period, if nothing needs it still. Objects younger than the grace period are never marked,\n"
-               "and nothing is removed while a build is running.",
+               "and nothing is removed while a build or a copy is running.",
     .options = rows,
     .values_size = sizeof(struct gc_values),
     .defaults = &defaults,

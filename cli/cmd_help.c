@@ -1,4 +1,4 @@
-/* granary help [VERB]: generated from the tables, nothing of it is written twice. */
+/* granary help [VERB [COMMAND]]: generated from the tables, nothing of it is written twice. */
 #include "base/error.h"
 #include "cli/verbs.h"
 
@@ -19,7 +19,7 @@ static void list_verbs(void)
         printf("  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
     printf("\n'granary VERB --help' shows a verb's options, 'granary --version' the version.\n"
            "IMAGE is STORE/NAME[:TAG] or STORE/NAME@sha256:DIGEST, e.g. s3://bucket/images/faces:latest.\n"
-           "Exit codes: 0 done, 1 failed, 2 usage.\n");
+           "Exit codes: 0 done, 1 failed, 2 usage (and 3: diff --exit-code found a difference).\n");
 }
 
 static int run(const struct invocation *inv)
@@ -39,14 +39,20 @@ static int run(const struct invocation *inv)
         (void)error_set(0, "unknown verb '%s'; 'granary help' lists them", inv->operands[0]);
         return CLI_USAGE;
     }
-    options_help(verb, stdout);
+    const struct verb *command = inv->operand_count > 1 ? options_command(verb, inv->operands[1]) : NULL;
+    if (inv->operand_count > 1 && !command) {
+        (void)error_set(0, "'%s' is no command of '%s'; 'granary help %s' lists them", inv->operands[1], verb->name,
+                        verb->name);
+        return CLI_USAGE;
+    }
+    options_help(command ? command : verb, stdout);
     return 0;
 }
 
 const struct verb verb_help = {
     .name = "help",
-    .operands = "[VERB]",
-    .max_operands = 1,
+    .operands = "[VERB [COMMAND]]",
+    .max_operands = 2,
     .summary = "Show the verbs, or the options of one",
     .options = rows,
     .values_size = sizeof(struct help_values),

@@ -108,15 +108,6 @@ static void print_plain(const struct listing *l, const struct catalog_entry *e)
     putchar(l->v->zero ? 0 : '\n');
 }
 
-static void set_name(json_t *object, const char *key, const char *name, size_t len)
-{
-    char hex_key[32];
-    json_object_set_new(object, key, print_json_name(name, len));
-    snprintf(hex_key, sizeof hex_key, "%s_hex", key);
-    if (!print_is_utf8(name, len))
-        json_object_set_new(object, hex_key, print_json_hex(name, len));
-}
-
 static json_t *extents_json(const struct catalog_entry *e)
 {
     json_t *extents = json_array();
@@ -134,9 +125,9 @@ static int print_entry_json(const struct catalog_entry *e)
                   (json_int_t)e->size, "mtime", (json_int_t)e->mtime, "mtime_nsec", (json_int_t)e->mtime_nsec,
                   "content", print_json_digest(&e->content), "hard_link", e->hard_link, "extents", extents_json(e));
     if (object)
-        set_name(object, "path", e->path, e->path_len);
+        json_name_set(object, "path", e->path, e->path_len);
     if (object && e->target_len)
-        set_name(object, "target", e->target, e->target_len);
+        json_name_set(object, "target", e->target, e->target_len);
     return print_json(object);
 }
 
@@ -225,7 +216,8 @@ static int list_at(const struct open_image *image, struct listing *l)
     int rc = catalog_walk(image->store, m, "", 0, visit_at, l);
     if (rc || l->found)
         return rc < 0 ? rc : 0;
-    bool metadata = l->at >= m->metadata_offset && l->at - m->metadata_offset < m->metadata_len;
+    bool metadata =
+        l->at < m->front_len || (l->at >= m->metadata_offset && l->at - m->metadata_offset < m->metadata_len);
     return error_set(-ENOENT, "no file has bytes at offset %llu: %s", (unsigned long long)l->at,
                      metadata ? "it lies in the filesystem's metadata"
                               : "it lies in padding, dead bytes or the superblock");

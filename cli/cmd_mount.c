@@ -12,7 +12,7 @@
 
 struct mount_values {
     struct option_list caches;
-    const char *socket, *endpoint;
+    const char *memory, *socket, *endpoint;
     uint64_t connections;
     bool fuse, json;
 };
@@ -20,8 +20,9 @@ struct mount_values {
 #define AT(field) offsetof(struct mount_values, field), 0, 0
 
 static const struct option_row rows[] = {
-    {OPTION_LIST, 0, "cache", "DIR:SIZE", AT(caches),
+    {OPTION_LIST, 0, "cache", "DIR:SIZE[:ssd|hdd]", AT(caches),
      "keep chunks in DIR, at most SIZE bytes; may be repeated (default: nothing is kept)"},
+    {OPTION_TEXT, 0, "memory", "SIZE", AT(memory), "keep what is read most in memory too, at most SIZE bytes"},
     {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "nbdfuse and a loop device, for kernels without nbd"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
@@ -33,33 +34,32 @@ static const struct option_row rows[] = {
 
 static json_t *state_json(const struct mount_state *s)
 {
-    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:I}", "dir", print_json_name(s->dir, strlen(s->dir)),
-                     "image", print_json_name(s->image, strlen(s->image)), "digest", print_json_digest(&s->digest),
-                     "content_root", print_json_digest(&s->content_root), "method", s->method, "device", s->device,
-                     "socket", print_json_name(s->socket, strlen(s->socket)), "control",
-                     print_json_name(s->control, strlen(s->control)), "server_pid", (json_int_t)s->server.pid,
-                     "nbdfuse_pid", (json_int_t)s->nbdfuse.pid);
+    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:I}", "dir", json_name(s->dir, strlen(s->dir)), "image",
+                     json_name(s->image, strlen(s->image)), "digest", print_json_digest(&s->digest), "content_root",
+                     print_json_digest(&s->content_root), "method", s->method, "device", s->device, "socket",
+                     json_name(s->socket, strlen(s->socket)), "control", json_name(s->control, strlen(s->control)),
+                     "server_pid", (json_int_t)s->server.pid, "nbdfuse_pid", (json_int_t)s->nbdfuse.pid);
 }
 
-static int attach(const struct mount_values *v, const struct invocation *inv, const struct open_image *image)
+static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
+                  const struct manifest *m)
 {
-    struct pin pin;
     struct mount_state state;
-    const struct manifest *m = &image->manifest;
-    pin_set(inv->operands[0], &image->ref, &image->digest, &pin);
     const struct mount_config config = {.dir = inv->operands[1],
                                         .image = inv->operands[0],
-                                        .pinned = pin.text,
-                                        .export_name = image->ref.name,
+                                        .pinned = pin->text,
+                                        .export_name = pin->ref.name,
                                         .fs = manifest_fs_name(m->fs),
-                                        .digest = image->digest,
+                                        .digest = pin->ref.digest,
                                         .content_root = m->content_root,
                                         .size = m->size,
                                         .metadata_offset = m->metadata_offset,
                                         .metadata_len = m->metadata_len,
+                                        .front_len = m->front_len,
                                         .socket = v->socket,
                                         .caches = v->caches.items,
                                         .cache_count = v->caches.count,
+                                        .memory = v->memory,
                                         .endpoint = v->endpoint,
                                         .fuse = v->fuse,
                                         .connections = (unsigned)v->connections,
@@ -76,13 +76,19 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
 static int run_mount(const struct invocation *inv)
 {
     const struct mount_values *v = inv->values;
-    if (v->socket && v->caches.count) {
-        (void)error_set(0, "--cache is the server's: with --socket the running server has its own");
+    if (v->socket && (v->caches.count || v->memory)) {
+        (void)error_set(0, "--cache and --memory are the server's: with --socket the running server has its own");
         return CLI_USAGE;
     }
-    CLEANUP_OPEN_IMAGE image;
-    int rc = open_image(inv->operands[0], v->endpoint, &image);
-    return rc ? rc : attach(v, inv, &image);
+    CLEANUP_PINNER pinner;
+    struct pin pin;
+    struct manifest manifest;
+    int rc = pinner_init(&pinner, &v->caches, v->endpoint);
+    if (!rc)
+        rc = pin_resolve(&pinner, inv->operands[0], &pin);
+    if (!rc)
+        rc = resolver_manifest(pinner.resolver, &pin.ref, &manifest);
+    return rc ? rc : attach(v, inv, &pin, &manifest);
 }
 
 const struct verb verb_mount = {
@@ -114,7 +120,7 @@ static int run_umount(const struct invocation *inv)
     int rc = mount_remove(dir);
     if (rc || !v->json)
         return rc;
-    return print_json(json_pack("{s:o,s:b}", "dir", print_json_name(dir, strlen(dir)), "unmounted", 1));
+    return print_json(json_pack("{s:o,s:b}", "dir", json_name(dir, strlen(dir)), "unmounted", 1));
 }
 
 const struct verb verb_umount = {

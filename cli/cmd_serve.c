@@ -6,14 +6,16 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/vec.h"
+#include "cache/evict.h"
 #include "cli/open.h"
 #include "cli/options.h"
 #include "cli/pin.h"
 #include "cli/verbs.h"
 
 struct serve_values {
-    struct option_list caches;
-    const char *socket, *listen, *control, *endpoint;
+    struct option_list caches, quotas;
+    bool cache_compressed;
+    const char *watermark, *memory, *eviction, *socket, *listen, *control, *endpoint;
     uint64_t threads;
 };
 
@@ -22,7 +24,17 @@ struct serve_values {
 static const struct serve_values defaults = {.threads = SERVER_THREADS};
 
 static const struct option_row rows[] = {
-    {OPTION_LIST, 0, "cache", "DIR:SIZE", AT(caches), "keep chunks in DIR, at most SIZE bytes; may be repeated"},
+    {OPTION_LIST, 0, "cache", "DIR:SIZE[:ssd|hdd]", AT(caches),
+     "keep chunks in DIR, at most SIZE bytes; may be repeated"},
+    {OPTION_FLAG, 0, "cache-compressed", NULL, AT(cache_compressed),
+     "keep compressed chunks compressed there: more fit, each read decodes"},
+    {OPTION_LIST, 0, "quota", "NAME:SIZE", AT(quotas),
+     "chunks first kept for the image NAME take at most SIZE bytes of it; may be repeated"},
+    {OPTION_TEXT, 0, "memory", "SIZE", AT(memory), "keep what is read most in memory too, at most SIZE bytes"},
+    {OPTION_TEXT, 0, "watermark", "HIGH:LOW", AT(watermark),
+     "give room back while the caches' filesystem is more than HIGH percent full, until LOW"},
+    {OPTION_TEXT, 0, "eviction", "POLICY", AT(eviction),
+     "what makes room there: auto (default), lru, s3fifo or sticky"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
     {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
@@ -65,6 +77,12 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
     struct serving serving = {.pins = pins, .count = count, .tcp = v->listen};
     struct server_config config = {.caches = v->caches.items,
                                    .cache_count = v->caches.count,
+                                   .quotas = v->quotas.items,
+                                   .quota_count = v->quotas.count,
+                                   .cache_compressed = v->cache_compressed,
+                                   .memory = v->memory,
+                                   .watermark = v->watermark,
+                                   .eviction = v->eviction,
                                    .endpoint = v->endpoint,
                                    .threads = (unsigned)v->threads,
                                    .ready = on_ready,
@@ -82,6 +100,16 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
     return rc;
 }
 
+/* The stores are let go before the server starts. */
+static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
+{
+    CLEANUP_PINNER pinner;
+    int rc = pinner_init(&pinner, &v->caches, v->endpoint);
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        rc = pin_resolve(&pinner, inv->operands[i], &pins[i]);
+    return rc;
+}
+
 static int run(const struct invocation *inv)
 {
     const struct serve_values *v = inv->values;
@@ -89,14 +117,14 @@ static int run(const struct invocation *inv)
         (void)error_set(0, "--socket and --listen exclude each other");
         return CLI_USAGE;
     }
-    struct pin *pins = calloc(inv->operand_count, sizeof *pins);
-    int rc = pins ? 0 : error_set(-ENOMEM, "out of memory");
-    for (size_t i = 0; !rc && i < inv->operand_count; i++)
-        rc = pin_resolve(inv->operands[i], v->endpoint, &pins[i]);
-    if (!rc)
-        rc = serve(v, pins, inv->operand_count);
-    free(pins);
-    return rc;
+    enum evict_policy policy;
+    if (v->eviction && evict_policy_parse(v->eviction, &policy))
+        return CLI_USAGE;
+    CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
+    if (!pins)
+        return error_set(-ENOMEM, "out of memory");
+    int rc = resolve(v, inv, pins);
+    return rc ? rc : serve(v, pins, inv->operand_count);
 }
 
 const struct verb verb_serve = {

@@ -1,19 +1,18 @@
 /* granary status [TARGET]: what the server says of itself on its control socket. */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "attach/control_client.h"
-#include "attach/mount.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/control_target.h"
 #include "cli/options.h"
-#include "cli/pin.h"
 #include "cli/print.h"
 #include "cli/verbs.h"
 
-enum { STATUS_MAX = 4 << 20 };
+enum { STATUS_MAX = 64 << 20 };
 
 struct status_values {
     bool json;
@@ -24,30 +23,6 @@ static const struct option_row rows[] = {
      "print the server's answer as one JSON object"},
     {0},
 };
-
-/* TARGET is a control socket, a server's socket with its control socket beside it, or a mount point. */
-static int find_control(const char *target, char *out, size_t size)
-{
-    struct stat st;
-    struct mount_state state;
-    int rc = stat(target, &st) ? -errno : 0;
-    if (!rc && S_ISSOCK(st.st_mode)) {
-        char beside[PATH_MAX];
-        snprintf(beside, sizeof beside, "%s.control", target);
-        bool have = !stat(beside, &st) && S_ISSOCK(st.st_mode);
-        snprintf(out, size, "%s", have ? beside : target);
-        return 0;
-    }
-    if (rc == -ENOENT)
-        return error_set(rc, "no server and no mount at %s; give a control socket or a mount point", target);
-    rc = mount_find(target, &state);
-    if (rc)
-        return rc;
-    if (!*state.control)
-        return error_set(-ENOENT, "%s is served by %s, which has no control socket beside it", target, state.socket);
-    snprintf(out, size, "%s", state.control);
-    return 0;
-}
 
 static uint64_t counter_value(json_t *status, const char *name)
 {
@@ -65,6 +40,27 @@ static void print_exports(json_t *status)
         const char *name = json_string_value(json_object_get(export, "name"));
         text_format_size((uint64_t)json_integer_value(json_object_get(export, "size")), size);
         printf("  %-20s %s, %s\n", name ? name : "", size, digest ? digest : "");
+    }
+}
+
+static const char *string_of(json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "?";
+}
+
+static void print_directories(json_t *status)
+{
+    size_t i;
+    json_t *dir, *dirs = json_object_get(status, "cache_directories");
+    if (json_array_size(dirs))
+        printf("cache directories\n");
+    json_array_foreach(dirs, i, dir)
+    {
+        char size[TEXT_SIZE_MAX];
+        text_format_size((uint64_t)json_integer_value(json_object_get(dir, "size")), size);
+        printf("  %-20s %s, reading %s, writing %s%s\n", string_of(dir, "path"), size, string_of(dir, "reading"),
+               string_of(dir, "writing"), json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
     }
 }
 
@@ -93,6 +89,7 @@ static void print_status(json_t *status)
            (long long)json_integer_value(json_object_get(status, "pid")));
     printf("exports\n");
     print_exports(status);
+    print_directories(status);
     printf("hits %llu, misses %llu, hit ratio %.1f %%\n",
            (unsigned long long)counter_value(status, "granary_cache_hits_total"),
            (unsigned long long)counter_value(status, "granary_cache_misses_total"),
@@ -106,7 +103,7 @@ static int run(const struct invocation *inv)
     const struct status_values *v = inv->values;
     char control[PATH_MAX];
     CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
-    int rc = find_control(inv->operand_count ? inv->operands[0] : PIN_CONTROL, control, sizeof control);
+    int rc = control_target_find(inv->operand_count ? inv->operands[0] : NULL, control, sizeof control);
     if (!rc)
         rc = control_get(control, "/status", &text);
     if (rc)

@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "cli/print.h"
 #include "cli/verbs.h"
+#include "store/gc.h"
 #include "store/lease.h"
 #include "store/repository.h"
 
@@ -39,6 +40,9 @@ static int run(const struct invocation *inv)
     rc = lease_begin(image.store, inv->operands[0], &lease);
     if (!rc)
         rc = repository_manifest(image.store, &image.digest, &image.manifest);
+    /* From here on it is needed: should the tag go again, it counts as unneeded from then, not since its old marks. */
+    if (!rc)
+        rc = gc_unmark_image(image.store, &image.digest);
     if (rc)
         return rc;
     struct tag fresh = {.digest = image.digest, .content_root = image.manifest.content_root};

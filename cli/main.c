@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "cli/verbs.h"
 
-const struct verb *const verbs[] = {&verb_build,  &verb_images, &verb_inspect, &verb_ls,   &verb_verify,
-                                    &verb_export, &verb_tag,    &verb_rm,      &verb_gc,   &verb_serve,
-                                    &verb_mount,  &verb_umount, &verb_status,  &verb_help, NULL};
+const struct verb *const verbs[] = {&verb_build,  &verb_images, &verb_inspect, &verb_ls,    &verb_diff, &verb_verify,
+                                    &verb_export, &verb_copy,   &verb_tag,     &verb_rm,    &verb_gc,   &verb_serve,
+                                    &verb_mount,  &verb_umount, &verb_status,  &verb_cache, &verb_help, NULL};
 
 const struct verb *verb_find(const char *name)
 {
@@ -50,6 +50,8 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     }
     int rc = verb->run(inv);
     int flushed = flush_output(verb);
+    if (rc == CLI_DIFFERENT)
+        return flushed ? flushed : rc;
     if (rc)
         fprintf(stderr, "granary: %s: %s\n", verb->name, error_text());
     return rc == CLI_USAGE ? CLI_USAGE : rc ? CLI_FAILED : flushed;
@@ -70,6 +72,11 @@ int main(int argc, char **argv)
         return unknown_verb(name);
     struct invocation inv;
     int skip = argc > 1 && verb_find(argv[1]) ? 2 : argc;
+    const struct verb *command = skip < argc ? options_command(verb, argv[skip]) : NULL;
+    if (command) {
+        verb = command;
+        skip++;
+    }
     int rc = options_parse(verb, argc - skip, argv + skip, &inv);
     if (rc)
         fprintf(stderr, "granary: %s: %s\n", verb->name, error_text());

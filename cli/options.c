@@ -51,14 +51,25 @@ static int set_choice(const struct option_row *row, const char *label, const cha
     }
 }
 
-static int set_list(struct option_list *list, const char *text)
+static int set_list(struct option_list *list, const struct option_row *row, const char *text)
 {
-    const char **fresh = reallocarray(list->items, list->count + 1, sizeof *fresh);
-    if (!fresh)
+    const char **items = reallocarray(list->items, list->count + 1, sizeof *items);
+    if (items)
+        list->items = items;
+    const struct option_row **rows = items ? reallocarray(list->rows, list->count + 1, sizeof *rows) : NULL;
+    if (!rows)
         return error_set(-ENOMEM, "out of memory while reading the options");
-    list->items = fresh;
+    list->rows = rows;
+    list->rows[list->count] = row;
     list->items[list->count++] = text;
     return 0;
+}
+
+static void release_list(struct option_list *list)
+{
+    free(list->items);
+    free(list->rows);
+    *list = (struct option_list){0};
 }
 
 static int set_size(const struct option_row *row, const char *label, const char *text, uint64_t *out)
@@ -89,9 +100,15 @@ static int set_value(const struct option_row *row, const char *text, void *value
         *(const char **)at = text;
         return 0;
     case OPTION_LIST:
-        return set_list(at, text);
+        return set_list(at, row, text);
     case OPTION_SIZE:
         return set_size(row, label, text, at);
+    case OPTION_AUTO:
+        if (!strcmp(text, "auto")) {
+            *(uint64_t *)at = 0;
+            return 0;
+        }
+        /* fall through */
     case OPTION_NUMBER:
         return text_parse_uint(label, text, row->min, row->max ? row->max : INT64_MAX, at);
     case OPTION_DURATION:
@@ -212,7 +229,7 @@ void options_release(struct invocation *inv)
     if (inv->values)
         for (const struct option_row *row = inv->verb->options; row->kind != OPTION_END; row++)
             if (row->kind == OPTION_LIST)
-                free(((struct option_list *)((char *)inv->values + row->offset))->items);
+                release_list((struct option_list *)((char *)inv->values + row->offset));
     free(inv->values);
     free(inv->operands);
     *inv = (struct invocation){0};
@@ -228,6 +245,19 @@ static void row_usage(const struct option_row *row, char *out, size_t size)
              row->value ? row->value : "");
 }
 
+static const char *command_word(const struct verb *verb, const struct verb *command)
+{
+    return command->name + strlen(verb->name) + 1;
+}
+
+const struct verb *options_command(const struct verb *verb, const char *word)
+{
+    for (size_t i = 0; verb->commands && verb->commands[i]; i++)
+        if (!strcmp(command_word(verb, verb->commands[i]), word))
+            return verb->commands[i];
+    return NULL;
+}
+
 void options_help(const struct verb *verb, FILE *to)
 {
     char left[96];
@@ -235,6 +265,10 @@ void options_help(const struct verb *verb, FILE *to)
             *verb->operands ? " " : "", verb->operands, verb->summary);
     if (verb->details)
         fprintf(to, "\n%s\n", verb->details);
+    if (verb->commands)
+        fprintf(to, "\ncommands ('granary %s COMMAND --help' shows the options):\n", verb->name);
+    for (size_t i = 0; verb->commands && verb->commands[i]; i++)
+        fprintf(to, "  %-26s %s\n", command_word(verb, verb->commands[i]), verb->commands[i]->summary);
     fprintf(to, "\noptions:\n");
     for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++) {
         row_usage(row, left, sizeof left);
@@ -251,4 +285,6 @@ void options_list(const struct verb *verb, FILE *to)
         if (row->letter)
             fprintf(to, "%s -%c%s%s\n", verb->name, row->letter, row->value ? " " : "", row->value ? row->value : "");
     }
+    for (size_t i = 0; verb->commands && verb->commands[i]; i++)
+        options_list(verb->commands[i], to);
 }

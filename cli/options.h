@@ -20,12 +20,15 @@ enum option_kind {
     OPTION_LIST,     /* struct option_list: may be given several times */
     OPTION_SIZE,     /* uint64_t bytes: 4096, 128K, 10G */
     OPTION_NUMBER,   /* uint64_t within [min, max] */
+    OPTION_AUTO,     /* the same, or the word auto: 0 */
     OPTION_DURATION, /* uint64_t seconds: 90, 90s, 30m, 12h, 14d */
     OPTION_CHOICE,   /* unsigned: which of the words of `value` ("zstd|none") was given, from 0 */
 };
 
+struct option_row;
 struct option_list {
-    const char **items; /* the words belong to argv */
+    const char **items;             /* the words belong to argv */
+    const struct option_row **rows; /* the option each came by: rows of one offset share a list, in the order given */
     size_t count;
 };
 
@@ -36,7 +39,7 @@ struct option_row {
     const char *name;  /* without dashes; NULL: only the letter */
     const char *value; /* how help names the value; NULL for flags */
     size_t offset;
-    uint64_t min, max; /* OPTION_NUMBER and OPTION_SIZE; max 0: no limit */
+    uint64_t min, max; /* OPTION_NUMBER, OPTION_AUTO and OPTION_SIZE; max 0: no limit */
     const char *help;
 };
 
@@ -50,13 +53,21 @@ struct verb {
     const char *summary;              /* one line, no full stop */
     const char *details;              /* paragraphs for --help; NULL: none */
     const struct option_row *options; /* ends with OPTION_END */
+    /* Commands below this verb, ended by NULL, each named "VERB COMMAND"; NULL: none. A verb with
+     * commands has no options of its own, and its run is called only for a word that is none. */
+    const struct verb *const *commands;
     size_t values_size;
     const void *defaults; /* values_size bytes to start from; NULL: zero */
-    /* 0, a negative errno with a sentence (exit 1), or CLI_USAGE with a sentence (exit 2). */
+    /* 0, a negative errno with a sentence (exit 1), CLI_USAGE with a sentence (exit 2), or CLI_DIFFERENT. */
     int (*run)(const struct invocation *inv);
 };
 
-enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+enum {
+    CLI_DONE = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_DIFFERENT = 3, /* nothing failed: two things are not the same; without a sentence */
+};
 
 struct invocation {
     const struct verb *verb;
@@ -71,9 +82,13 @@ struct invocation {
 GR_MUST_CHECK int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out);
 void options_release(struct invocation *inv);
 
+/* The command of that name below a verb; NULL: none. */
+const struct verb *options_command(const struct verb *verb, const char *word);
+
 /* The text of `granary VERB --help`. */
 void options_help(const struct verb *verb, FILE *to);
-/* One line an option, for tests and tools: "VERB --name VALUE", "VERB -l". */
+/* One line an option, for tests and tools: "VERB --name VALUE", "VERB -l"; also of the commands below
+ * the verb. */
 void options_list(const struct verb *verb, FILE *to);
 
 #endif

@@ -1,32 +1,43 @@
 #include "cli/pin.h"
 
-#include <stdio.h>
+#include <errno.h>
+#include <string.h>
 
-#include "base/cleanup.h"
-#include "cli/open.h"
-#include "cli/options.h"
-#include "store/repository.h"
+#include "base/error.h"
+#include "format/cache_spec.h"
 
-void pin_set(const char *given, const struct image_ref *ref, const struct digest *digest, struct pin *out)
+int pinner_init(struct pinner *p, const struct option_list *caches, const char *endpoint)
 {
-    char hex[DIGEST_HEX_SIZE];
-    out->given = given;
-    out->ref = *ref;
-    snprintf(out->text, sizeof out->text, "%s/%s@sha256:%s", ref->store, ref->name, digest_hex(digest, hex));
+    *p = (struct pinner){.config.store.endpoint = endpoint};
+    for (size_t i = 0; i < caches->count; i++) {
+        struct cache_spec spec;
+        if (cache_spec_parse("--cache ", caches->items[i], &spec))
+            return CLI_USAGE;
+        CLEANUP_FREE char *dir = strndup(caches->items[i], spec.dir_len);
+        if (!dir || vec_push(&p->dirs, dir))
+            return error_set(-ENOMEM, "out of memory");
+        (void)steal_ptr(&dir);
+    }
+    p->config.dirs = (const char *const *)p->dirs.items;
+    p->config.dir_count = p->dirs.len;
+    return resolver_new(&p->config, &p->resolver);
 }
 
-int pin_resolve(const char *given, const char *endpoint, struct pin *out)
+void pinner_release(struct pinner *p)
 {
-    struct image_ref ref;
-    if (image_ref_parse(given, &ref))
+    cleanup_resolver(&p->resolver);
+    for (size_t i = 0; i < p->dirs.len; i++)
+        free(p->dirs.items[i]);
+    vec_release(&p->dirs);
+}
+
+int pin_resolve(struct pinner *p, const char *given, struct pin *out)
+{
+    if (image_ref_parse(given, &out->ref))
         return CLI_USAGE;
-    CLEANUP(cleanup_store) struct store *store = NULL;
-    int rc = 0;
-    if (!ref.by_digest)
-        rc = open_image_store(given, endpoint, &ref, &store);
-    if (!rc && !ref.by_digest)
-        rc = repository_resolve(store, &ref, &ref.digest, NULL);
+    out->given = given;
+    int rc = resolver_resolve(p->resolver, &out->ref);
     if (!rc)
-        pin_set(given, &ref, &ref.digest, out);
+        image_ref_text(&out->ref, out->text);
     return rc;
 }

@@ -3,25 +3,38 @@
 #ifndef GRANARY_CLI_PIN_H
 #define GRANARY_CLI_PIN_H
 
-#include "base/compiler.h"
-#include "format/image_ref.h"
+#include "base/vec.h"
+#include "cli/options.h"
+#include "store/resolver.h"
 
 #define PIN_RUN_DIR "/run/granary"
 #define PIN_SOCKET PIN_RUN_DIR "/nbd.sock"
 #define PIN_CONTROL PIN_SOCKET ".control"
 
-enum { PIN_TEXT_MAX = IMAGE_STORE_MAX + IMAGE_NAME_MAX + DIGEST_HEX_SIZE + 16, PIN_PATH_MAX = 256 };
+enum { PIN_PATH_MAX = 256 };
 
 struct pin {
     const char *given; /* the operand */
     struct image_ref ref;
-    char text[PIN_TEXT_MAX]; /* STORE/NAME@sha256:DIGEST */
+    char text[IMAGE_REF_MAX]; /* the same by digest; with its tag if the store confirmed it */
 };
+
+/* What resolves the operands of one command: it looks at the tables of exports in the cache
+ * directories, whether or not a server owns them. */
+struct pinner {
+    struct resolver_config config;
+    struct resolver *resolver;
+    VEC(char *) dirs;
+};
+
+/* caches: DIR:SIZE as given, endpoint may be NULL. In every case pinner_release. 0, -errno or
+ * CLI_USAGE. */
+GR_MUST_CHECK int pinner_init(struct pinner *p, const struct option_list *caches, const char *endpoint);
+void pinner_release(struct pinner *p);
+#define CLEANUP_PINNER CLEANUP(pinner_release) struct pinner
 
 /* Resolve the tag of a reference; one by digest is taken as it is, without asking the store. 0,
  * -errno, or CLI_USAGE. */
-GR_MUST_CHECK int pin_resolve(const char *given, const char *endpoint, struct pin *out);
-/* The text for a digest that is known. */
-void pin_set(const char *given, const struct image_ref *ref, const struct digest *digest, struct pin *out);
+GR_MUST_CHECK int pin_resolve(struct pinner *p, const char *given, struct pin *out);
 
 #endif

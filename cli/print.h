@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/digest.h"
+#include "format/json_name.h"
 
 enum { PRINT_DIGEST_MAX = DIGEST_HEX_SIZE + 7 };
 
@@ -21,12 +22,6 @@ bool print_escapes(FILE *to);
 /* JSON values; NULL when out of memory, which json_object_set_new and print_json tolerate. */
 json_t *print_json_digest(const struct digest *d);
 json_t *print_json_time(int64_t seconds);
-/* A name's bytes: text where they are UTF-8, otherwise every byte that is not as U+FFFD. */
-json_t *print_json_name(const char *name, size_t len);
-/* The same bytes in hex, for names that are not UTF-8. */
-json_t *print_json_hex(const char *name, size_t len);
-bool print_is_utf8(const char *name, size_t len);
-
 /* Print one object and a newline and free it. -ENOMEM for NULL. */
 GR_MUST_CHECK int print_json(json_t *object);
 

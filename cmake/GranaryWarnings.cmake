@@ -1,6 +1,8 @@
 # One interface target carries the flags of every translation unit of Granary.
 add_library(granary_flags INTERFACE)
 target_compile_definitions(granary_flags INTERFACE _GNU_SOURCE GRANARY_VERSION="${PROJECT_VERSION}")
+# Costly assertions: the state table of the cache after each locked section.
+target_compile_definitions(granary_flags INTERFACE $<$<CONFIG:Debug>:GRANARY_CHECK>)
 target_compile_options(granary_flags INTERFACE
   -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
   -Wno-unused-parameter -fno-strict-aliasing)

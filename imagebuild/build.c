@@ -1,8 +1,9 @@
 /* The order of a build, each step one function here; docs/way-of-a-build.md walks through it.
  *
- *   prepare   the store's own document, tags can be guarded (--strict-tags), a lease
- *   list      source -> tree, sealed
- *   read      bodies in path order -> dedupe -> layout -> sink -> upload
+ *   prepare   the store's own document, tags can be guarded (--strict-tags), a lease; which image is the parent
+ *   list      source -> nodes in path order
+ *   plan      which of the parent's files stay, which are moved; the others are read
+ *   read      bodies in path order -> dedupe -> addresses -> sink -> upload; the final nodes
  *   finish    metadata, the index's top, catalog; everything has arrived; what was re-used is still there
  *   publish   manifest, the unique tag, the tag asked for
  *
@@ -21,10 +22,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "imagebuild/bodies.h"
+#include "imagebuild/body_stream.h"
+#include "imagebuild/body_writer.h"
 #include "imagebuild/catalog_writer.h"
-#include "imagebuild/dedupe.h"
-#include "imagebuild/layout.h"
+#include "imagebuild/checkpoint.h"
+#include "imagebuild/fs.h"
+#include "imagebuild/known_shards.h"
+#include "imagebuild/listing.h"
+#include "imagebuild/parent.h"
 #include "imagebuild/sink.h"
 #include "imagebuild/upload.h"
 #include "store/gc.h"
@@ -46,22 +51,29 @@ struct build {
     const char *phase;
     uint64_t reported_ms;
     struct lease_handle *lease;
-    struct tree *tree;
+    bool resumed;                  /* parent is what an earlier run of this build left */
+    struct checkpoint *checkpoint; /* NULL: none are left */
+    struct parent *parent;         /* NULL: there is none, or none of which anything can stay */
+    struct nodes *planned;         /* what is to be read; gone once it was */
     struct upload *upload;
     struct sink *sink;
-    struct layout *layout;
-    struct dedupe *dedupe;
-    struct bodies *bodies;
+    struct fs *fs;
+    struct known_shards *known;        /* of the parent, for such a source; NULL: there is none */
+    struct body_stream *stream;        /* of a source whose bodies come with the listing */
+    struct body_writer_result written; /* the final nodes among it */
 };
 
 static void build_release(struct build *b)
 {
-    bodies_free(b->bodies);
-    layout_free(b->layout);
-    dedupe_free(b->dedupe);
+    nodes_free(b->written.nodes);
+    body_stream_free(b->stream);
+    known_shards_free(b->known);
+    fs_free(b->fs);
     sink_free(b->sink);
     upload_free(b->upload);
-    tree_free(b->tree);
+    nodes_free(b->planned);
+    checkpoint_free(b->checkpoint);
+    parent_free(b->parent);
     lease_end(b->lease);
 }
 
@@ -93,7 +105,8 @@ static int step(struct build *b, const char *phase)
     return b->lease ? lease_renew(b->lease) : 0;
 }
 
-static int upload_step(void *arg)
+/* For what works long by itself: a step of the phase that goes on. */
+static int same_step(void *arg)
 {
     struct build *b = arg;
     return step(b, b->phase);
@@ -107,7 +120,6 @@ static int fill_options(struct build *b, const struct build_options *options)
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     *o = *options;
     o->chunk_size = o->chunk_size ? o->chunk_size : CHUNK_SIZE_DEFAULT;
-    o->jobs = o->jobs ? o->jobs : 32;
     o->read_memory = o->read_memory ? o->read_memory : READ_MEMORY_DEFAULT;
     o->pack_size = o->pack_size ? o->pack_size : PACK_SIZE_DEFAULT;
     o->uploads = o->uploads ? o->uploads : 4;
@@ -116,6 +128,9 @@ static int fill_options(struct build *b, const struct build_options *options)
         return error_set(-EINVAL, "build: chunk size %u: a power of two from 64 KiB to 4 MiB is needed", o->chunk_size);
     if (o->pack_size > PACK_SIZE_MAX)
         return error_set(-EINVAL, "build: pack size %zu is over 1 GiB", o->pack_size);
+    if (o->tmpdir && access(o->tmpdir, W_OK | X_OK)) /* said before hours of work, not when the first file spills */
+        return error_set(-errno, "build: --tmpdir %s: %s; name a directory that can be written to", o->tmpdir,
+                         strerror(errno));
     if (b->ref->by_digest || !b->ref->tag[0])
         return error_set(-EINVAL, "build: an image is published under a tag, not a digest: give STORE/NAME[:TAG]");
     return 0;
@@ -139,52 +154,55 @@ static int prepare(struct build *b)
     return lease_begin(b->store, image, &b->lease);
 }
 
-/* ------------------------------------------------------------------ list */
-
-static int on_entry(void *arg, const struct source_entry *entry)
+/* The image that is built upon, if any. */
+static struct parent_config parent_config(struct build *b)
 {
-    struct build *b = arg;
-    int rc = tree_add(b->tree, entry);
-    if (rc)
-        return rc;
-    b->progress.files_listed++;
-    return step(b, "listing");
+    const struct build_options *o = &b->options;
+    return (struct parent_config){.store = b->store,
+                                  .image = o->parent ? o->parent : b->ref,
+                                  .must_be = o->parent,
+                                  .fs = o->fs,
+                                  .chunk_size = o->chunk_size,
+                                  .compact_percent = o->compact_percent,
+                                  .compact_bytes = o->compact_bytes,
+                                  .dir = o->tmpdir,
+                                  .cancel = o->cancel,
+                                  .step = same_step,
+                                  .step_arg = b};
 }
 
-static int list(struct build *b)
+static int find_parent(struct build *b)
 {
-    struct tree_options options = {.skip_bad_names = b->options.skip_bad_names,
-                                   .keep_special = b->options.keep_special};
-    int rc = tree_new(&options, &b->tree);
-    if (!rc)
-        rc = step(b, "listing");
-    if (!rc)
-        rc = b->source->ops->list(b->source, on_entry, b);
-    if (!rc)
-        rc = tree_seal(b->tree);
-    if (rc)
+    const struct build_options *o = &b->options;
+    const struct parent_config config = parent_config(b);
+    return o->no_parent ? 0 : parent_open(&config, &b->parent, &b->result->rebuild.parent_differs);
+}
+
+/* ------------------------------------------------------------------ open */
+
+static int open_fs(struct build *b)
+{
+    const struct manifest *parent = b->parent ? &b->parent->manifest : NULL;
+    struct fs_config fs = {.chunk_size = b->options.chunk_size,
+                           .nodes = b->planned ? nodes_count(b->planned) : 0,
+                           .bytes = b->progress.bytes_total,
+                           .parent_size = parent ? parent->size : 0,
+                           .parent_bodies_end = parent ? parent->metadata_offset : 0,
+                           .dir = b->options.tmpdir,
+                           .step = same_step,
+                           .step_arg = b};
+    int rc = b->options.fs == MANIFEST_EXT4 ? fs_ext4_new(&fs, &b->fs) : fs_erofs_new(&fs, &b->fs);
+    if (rc || !b->parent || b->fs->keeps)
         return rc;
-    struct tree_stats stats = tree_stats(b->tree);
-    b->progress.files_total = stats.files;
-    b->progress.bytes_total = stats.bytes;
+    b->result->rebuild.parent_differs = true;
+    parent_free(steal_ptr(&b->parent));
     return 0;
 }
 
-static void take_stats(struct build *b)
+static bool erases(const struct build *b)
 {
-    struct tree_stats s = tree_stats(b->tree);
-    b->result->names_skipped = s.names_skipped;
-    b->result->special_skipped = s.special_skipped;
-    b->result->xattrs_skipped = s.xattrs_skipped;
-    b->result->manifest.counts = (struct manifest_counts){.files = s.files,
-                                                          .directories = s.directories,
-                                                          .symlinks = s.symlinks,
-                                                          .hard_links = s.hard_links,
-                                                          .others = s.others,
-                                                          .bytes = s.bytes};
+    return b->parent && b->options.scrub;
 }
-
-/* ------------------------------------------------------------------ read */
 
 static int open_way(struct build *b)
 {
@@ -192,82 +210,327 @@ static int open_way(struct build *b)
     struct upload_config upload = {.store = b->store,
                                    .threads = o->uploads,
                                    .memory = o->uploads * o->pack_size,
-                                   .step = upload_step,
+                                   .step = same_step,
                                    .step_arg = b};
     int rc = upload_new(&upload, &b->upload);
     if (rc)
         return rc;
+    const struct sink_parent parent = b->parent ? parent_sink(b->parent) : (struct sink_parent){.store = NULL};
     struct sink_config sink = {.upload = b->upload,
                                .chunk_size = o->chunk_size,
                                .zstd_level = o->zstd_level,
                                .workers = o->workers,
-                               .pack_size = o->pack_size};
-    rc = sink_new(&sink, &b->sink);
-    if (rc)
-        return rc;
-    struct layout_config layout = {.tree = b->tree, .sink = b->sink, .chunk_size = o->chunk_size};
-    rc = layout_erofs_new(&layout, &b->layout);
-    if (rc)
-        return rc;
-    b->dedupe = dedupe_new();
-    if (!b->dedupe)
-        return error_set(-ENOMEM, "build: out of memory");
-    struct bodies_config bodies = {
-        .source = b->source, .tree = b->tree, .jobs = o->jobs, .memory = o->read_memory, .strict = o->strict};
-    return bodies_start(&bodies, &b->bodies);
+                               .pack_size = o->pack_size,
+                               .sorter = {.dir = o->tmpdir},
+                               .parent = b->parent ? &parent : NULL,
+                               .repack_budget = b->parent ? b->parent->budget_left : 0,
+                               .erase = erases(b)};
+    return sink_new(&sink, &b->sink);
 }
 
-/* Share the blocks of an equal file, or emit the part. */
-static int take_part(struct build *b, const struct body_part *part)
+static int body_step(void *arg, uint64_t files, uint64_t bytes)
 {
-    struct node *n = tree_node(b->tree, part->node);
-    bool candidate = part->first && part->last && part->size <= DEDUPE_SIZE_MAX;
-    uint64_t known = candidate ? dedupe_find(b->dedupe, &n->content, part->size) : 0;
-    if (known) {
-        n->address = known;
-        b->result->dedup_files++;
-        b->result->dedup_bytes += part->size;
+    struct build *b = arg;
+    b->progress.files_done += files;
+    b->progress.bytes_done += bytes;
+    return step(b, "reading");
+}
+
+/* Which shards the parent has; a parent that cannot say so for sure is none: the catalog has no device numbers, and no
+ * names that were left out. */
+static int open_known(struct build *b)
+{
+    if (!b->parent)
+        return 0;
+    if (b->options.keep_special || b->options.skip_bad_names || !b->source->ops->set_known) {
+        parent_free(steal_ptr(&b->parent));
         return 0;
     }
-    int rc = b->layout->ops->body(b->layout, part);
-    if (!rc && candidate)
-        dedupe_add(b->dedupe, &n->content, part->size, n->address);
+    const struct known_shards_config config = {
+        .store = b->store, .parent = &b->parent->manifest, .step = same_step, .step_arg = b};
+    int rc = known_shards_new(&config, &b->known);
+    if (rc)
+        return rc;
+    const struct source_known known = {.has = known_shards_has, .suffice = known_shards_suffice, .arg = b->known};
+    b->source->ops->set_known(b->source, &known);
+    return 0;
+}
+
+/* A source that streams writes bodies while it is listed. */
+static int open_stream(struct build *b)
+{
+    if (b->options.dry_run || !b->source->ops->streams || !b->source->ops->streams(b->source))
+        return 0;
+    if (b->options.fs == MANIFEST_EXT4)
+        return error_set(-ENOTSUP, "build: ext4 must know all files before the first of them is written, which tar "
+                                   "shards cannot say; leave out --fs ext4");
+    int rc = open_known(b);
+    if (!rc)
+        rc = open_fs(b);
+    if (!rc)
+        rc = open_way(b);
+    if (rc)
+        return rc;
+    const struct body_stream_config config = {.sink = b->sink,
+                                              .fs = b->fs,
+                                              .chunk_size = b->options.chunk_size,
+                                              .from = b->parent ? b->parent->manifest.metadata_offset : 0,
+                                              .step = body_step,
+                                              .step_arg = b};
+    return body_stream_new(&config, &b->stream);
+}
+
+/* ------------------------------------------------------------------ list */
+
+struct lister {
+    struct build *build;
+    struct listing *listing;
+};
+
+static int on_entry(void *arg, const struct source_entry *entry)
+{
+    struct lister *l = arg;
+    struct listing_body body;
+    bool takes = entry->body && l->build->stream && !listing_refuses(entry);
+    int rc = takes ? body_stream_take(l->build->stream, entry, &body) : 0;
+    if (!rc)
+        rc = takes ? listing_add_written(l->listing, entry, &body) : listing_add(l->listing, entry);
+    if (rc)
+        return rc;
+    l->build->progress.files_listed++;
+    return step(l->build, "listing");
+}
+
+/* What was listed; the numbers of what is published are counted anew (read_bodies). */
+static void take_listing_stats(struct build *b, const struct listing_stats *s)
+{
+    b->progress.files_total = s->files;
+    b->progress.bytes_total = s->bytes;
+    b->result->names_skipped = s->names_skipped;
+    b->result->special_skipped = s->special_skipped;
+    b->result->xattrs_skipped = s->xattrs_skipped;
+    b->result->manifest.counts = (struct manifest_counts){.files = s->files,
+                                                          .directories = s->directories,
+                                                          .symlinks = s->symlinks,
+                                                          .hard_links = s->hard_links,
+                                                          .others = s->others,
+                                                          .bytes = s->bytes};
+}
+
+static int list(struct build *b)
+{
+    CLEANUP(cleanup_listing) struct listing *listing = NULL;
+    struct listing_options options = {.skip_bad_names = b->options.skip_bad_names,
+                                      .keep_special = b->options.keep_special,
+                                      .directory = b->options.directory,
+                                      .dir = b->options.tmpdir};
+    int rc = listing_new(&options, &listing);
+    struct lister lister = {.build = b, .listing = listing};
+    if (!rc)
+        rc = step(b, "listing");
+    if (!rc)
+        rc = open_stream(b);
+    if (!rc)
+        rc = b->source->ops->list(b->source, on_entry, &lister);
+    if (!rc && b->known)
+        rc = known_shards_list(b->known, listing);
+    if (!rc) {
+        rc = listing_seal(listing, &b->planned);
+        if (rc == -EINVAL && b->stream)
+            rc = error_prefix(rc, "build: the shards together cannot be one tree (--tar-dirs gives each a directory)");
+    }
+    if (rc)
+        return rc;
+    struct listing_stats stats = listing_stats(listing);
+    take_listing_stats(b, &stats);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ plan */
+
+static void take_plan(struct build *b)
+{
+    const struct parent *p = b->parent;
+    b->result->rebuild = (struct build_rebuild){.parent = p->digest,
+                                                .unchanged = p->plan.unchanged,
+                                                .added = p->plan.added,
+                                                .changed = p->plan.changed,
+                                                .removed = p->plan.removed,
+                                                .bytes_to_read = p->plan.bytes_read,
+                                                .bytes_kept = p->plan.bytes_kept - p->moved.bytes,
+                                                .bytes_moved = p->moved.bytes,
+                                                .files_moved = p->moved.files,
+                                                .bytes_dead = p->bytes_dead};
+    b->progress.bytes_total = p->plan.bytes_read + p->moved.bytes;
+}
+
+/* ------------------------------------------------------------------ checkpoints */
+
+static struct checkpoint_identity identity(const struct build *b)
+{
+    const struct build_options *o = &b->options;
+    return (struct checkpoint_identity){.name = b->ref->name,
+                                        .tag = b->ref->tag,
+                                        .source = b->source->url,
+                                        .fs = o->fs,
+                                        .chunk_size = o->chunk_size,
+                                        .zstd_level = o->zstd_level,
+                                        .pack_size = o->pack_size,
+                                        .bytes = o->checkpoint_bytes};
+}
+
+/* Bodies that come with the listing lie there before it is known what they are. */
+static bool checkpoints(const struct build *b)
+{
+    return b->options.checkpoint_bytes && !b->options.dry_run && !b->stream;
+}
+
+/* Without a parent: go on from where an earlier run of this build came to. One that turns out to be damaged is as good
+ * as none. */
+static int resume(struct build *b)
+{
+    const struct checkpoint_identity id = identity(b);
+    const struct parent_config config = parent_config(b);
+    struct manifest left;
+    int rc = checkpoint_find(b->store, &id, b->fs->bodies, &left);
+    if (rc <= 0)
+        return rc;
+    rc = parent_resume(&config, &left, &b->parent);
+    if (!rc)
+        rc = parent_plan(b->parent, &b->planned);
+    if (rc == -EBADMSG || rc == -ENOENT) {
+        log_warning("build: begins anew, since what an earlier run left is damaged: %s", error_text());
+        parent_free(steal_ptr(&b->parent));
+        return 0;
+    }
+    if (rc)
+        return rc;
+    b->resumed = true;
+    b->result->files_resumed = b->parent->plan.unchanged;
+    b->result->bytes_resumed = b->parent->plan.bytes_kept;
+    b->progress.bytes_total = b->parent->plan.bytes_read;
+    return 0;
+}
+
+/* Upon a parent little is read, and where bodies go depends on more than how far it came. */
+static int open_checkpoint(struct build *b)
+{
+    const struct checkpoint_config config = {.store = b->store,
+                                             .upload = b->upload,
+                                             .sink = b->sink,
+                                             .lease = b->lease,
+                                             .id = identity(b),
+                                             .bodies = b->fs->bodies};
+    return checkpoints(b) && (!b->parent || b->resumed) ? checkpoint_new(&config, &b->checkpoint) : 0;
+}
+
+/* Under the lease, before publishing: what the image takes over is still there. */
+static int hold(struct build *b)
+{
+    const struct checkpoint_identity id = identity(b);
+    bool lapsed = lease_lapsed(b->lease);
+    if (b->resumed)
+        return lapsed ? checkpoint_hold(b->store, &id) : 0;
+    return b->parent ? parent_hold(b->parent, lapsed) : 0;
+}
+
+static void forget_checkpoint(struct build *b)
+{
+    const struct checkpoint_identity id = identity(b);
+    if (b->resumed || b->result->checkpoints)
+        checkpoint_remove(b->store, &id);
+}
+
+/* ------------------------------------------------------------------ plan */
+
+static int plan(struct build *b)
+{
+    int rc = b->fs ? 0 : open_fs(b);
+    /* what an earlier run left may hold what is to be erased */
+    if (!rc && !b->parent && checkpoints(b) && !b->options.scrub)
+        return resume(b);
+    if (rc || !b->parent)
+        return rc;
+    rc = parent_plan(b->parent, &b->planned);
+    if (!rc)
+        take_plan(b);
     return rc;
+}
+
+/* ------------------------------------------------------------------ read */
+
+static int scrub(struct build *b)
+{
+    if (!erases(b))
+        return 0;
+    int rc = parent_scrub(b->parent, b->sink);
+    b->result->rebuild.chunks_scrubbed = b->parent->scrubbed.chunks;
+    b->result->rebuild.bytes_scrubbed = b->parent->scrubbed.bytes;
+    return rc;
+}
+
+static void take_stream(struct build *b)
+{
+    struct body_stream_counts c = b->stream ? body_stream_counts(b->stream) : (struct body_stream_counts){0};
+    b->result->bytes_read += c.bytes;
+    b->result->dedup_files += c.dedup_files;
+    b->result->dedup_bytes += c.dedup_bytes;
 }
 
 static int read_bodies(struct build *b)
 {
-    struct body_part part;
-    int rc = open_way(b);
-    while (!rc && (rc = bodies_next(b->bodies, &part)) == 1) {
-        rc = take_part(b, &part);
-        b->progress.files_done += part.last;
-        b->progress.bytes_done += part.len;
-        if (!rc)
-            rc = step(b, "reading");
-    }
+    const struct build_options *o = &b->options;
+    int rc = b->sink ? 0 : open_way(b);
+    if (!rc)
+        rc = scrub(b);
+    if (!rc)
+        rc = open_checkpoint(b);
     if (rc)
         return rc;
-    b->result->files_changed = bodies_changed(b->bodies);
-    b->result->files_vanished = bodies_vanished(b->bodies);
-    b->result->bytes_read = bodies_read_bytes(b->bodies);
-    bodies_free(steal_ptr(&b->bodies));
-    b->progress.files_done = b->progress.files_total;
+    const struct body_writer_config config = {.source = b->source,
+                                              .parent = b->parent ? b->parent->source : NULL,
+                                              .live = b->parent ? b->parent->live : NULL,
+                                              .planned = b->planned,
+                                              .fs = b->fs,
+                                              .sink = b->sink,
+                                              .checkpoint = b->checkpoint,
+                                              .written_end = b->stream ? body_stream_end(b->stream) : 0,
+                                              .chunk_size = o->chunk_size,
+                                              .jobs = o->jobs,
+                                              .memory = o->read_memory,
+                                              .strict = o->strict,
+                                              .keep_special = o->keep_special,
+                                              .dir = o->tmpdir,
+                                              .step = body_step,
+                                              .step_arg = b};
+    rc = body_writer_run(&config, &b->written);
+    if (rc)
+        return rc;
+    const struct body_writer_result *w = &b->written;
+    b->result->files_changed = w->bodies.changed;
+    b->result->files_vanished = w->bodies.vanished;
+    b->result->bytes_read = w->bodies.read_bytes;
+    b->result->checkpoints = b->checkpoint ? checkpoint_count(b->checkpoint) : 0;
+    b->result->dedup_files = w->dedup_files;
+    b->result->dedup_bytes = w->dedup_bytes;
+    b->result->manifest.counts = w->counts;
+    take_stream(b);
+    nodes_free(steal_ptr(&b->planned));
     return step(b, "metadata");
 }
 
 /* ------------------------------------------------------------------ finish */
 
-static void fill_manifest(struct build *b, const struct layout_result *l, const struct sink_result *s,
+static void fill_manifest(struct build *b, const struct fs_result *fs, const struct sink_result *s,
                           const struct catalog_root *c)
 {
     struct manifest *m = &b->result->manifest;
-    take_stats(b); /* vanished files are known now */
-    m->fs = MANIFEST_EROFS;
-    m->size = l->image_size;
+    m->fs = b->options.fs;
+    m->size = fs->image_size;
     m->chunk_size = b->options.chunk_size;
-    m->metadata_offset = l->metadata_offset;
-    m->metadata_len = l->metadata_len;
+    m->metadata_offset = fs->metadata_offset;
+    m->metadata_len = fs->metadata_len;
+    m->front_len = fs->front_len;
     m->index_levels = s->index_levels;
     m->index_root = s->index_root;
     m->content_root = s->content_root;
@@ -277,50 +540,48 @@ static void fill_manifest(struct build *b, const struct layout_result *l, const 
     m->catalog_len = c->len;
     m->catalog_crc = c->crc;
     m->catalog_entries = c->entries;
+    b->result->xattrs_skipped += fs->xattrs_skipped;
     b->result->content_root = s->content_root;
 }
 
 static int finish(struct build *b)
 {
-    struct layout_result layout;
+    struct fs_result fs;
     struct sink_result sink;
     struct catalog_root catalog;
-    int rc = b->layout->ops->finish(b->layout, &layout);
+    int rc = b->fs->ops->finish(b->fs, b->written.nodes, b->written.bodies_end, b->sink, &fs);
     if (!rc)
-        rc = sink_finish(b->sink, layout.image_size, &sink);
+        rc = sink_finish(b->sink, fs.image_size, &sink);
     if (!rc)
         rc = step(b, "metadata");
     if (!rc)
-        rc = catalog_write(b->tree, b->upload, &catalog);
+        rc = catalog_write(b->written.nodes, b->upload, &catalog);
     if (!rc)
         rc = upload_flush(b->upload);
     if (!rc)
         rc = upload_check_present(b->upload, lease_lapsed(b->lease));
+    if (!rc)
+        rc = hold(b);
     if (rc)
         return rc;
-    fill_manifest(b, &layout, &sink, &catalog);
+    fill_manifest(b, &fs, &sink, &catalog);
+    b->result->rebuild.packs_emptied = sink.repacked.packs;
+    b->result->rebuild.bytes_repacked = sink.repacked.bytes;
     return step(b, "publishing");
 }
 
 /* ------------------------------------------------------------------ publish */
-
-static void name_unique_tag(struct build_result *r, int64_t now)
-{
-    char when[32], hex[DIGEST_HEX_SIZE];
-    time_t t = (time_t)now;
-    struct tm utc;
-    gmtime_r(&t, &utc);
-    strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &utc);
-    snprintf(r->unique_tag, sizeof r->unique_tag, "%s-%.12s", when, digest_hex(&r->image, hex));
-}
 
 /* Both tags or neither, as far as the store lets us. */
 static int publish_tags(struct build *b)
 {
     struct build_result *r = b->result;
     int64_t now = (int64_t)time(NULL);
-    struct tag unique = {.digest = r->image, .content_root = r->content_root, .created = now}, asked = unique;
-    name_unique_tag(r, now);
+    struct tag unique = {.digest = r->image, .content_root = r->content_root, .created = now};
+    if (b->parent && !b->resumed)
+        unique.parent = parent_of_tag(b->parent, &r->image);
+    struct tag asked = unique;
+    tag_build_name(now, &r->image, r->unique_tag);
     int rc = repository_publish(b->store, b->ref->name, r->unique_tag, &unique, b->options.strict_tags);
     if (rc)
         return rc;
@@ -371,16 +632,21 @@ static int build_all(struct build *b)
 {
     int rc = b->options.dry_run ? 0 : prepare(b);
     if (!rc)
+        rc = find_parent(b);
+    if (!rc)
         rc = list(b);
-    if (rc || b->options.dry_run) {
-        if (!rc)
-            take_stats(b);
+    if (!rc)
+        rc = plan(b);
+    if (rc || b->options.dry_run)
         return rc;
-    }
     rc = read_bodies(b);
     if (!rc)
         rc = finish(b);
-    return rc ? rc : publish(b);
+    if (!rc)
+        rc = publish(b);
+    if (!rc)
+        forget_checkpoint(b);
+    return rc;
 }
 
 int build_run(struct source *source, struct store *store, const struct image_ref *ref,

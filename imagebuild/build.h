@@ -1,4 +1,4 @@
-/* Building an image: source -> tree -> layout -> chunker -> packer -> store.
+/* Building an image: source -> nodes -> sink -> packs -> store.
  * docs/way-of-a-build.md. */
 #ifndef GRANARY_IMAGEBUILD_BUILD_H
 #define GRANARY_IMAGEBUILD_BUILD_H
@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "format/image_ref.h"
 #include "format/manifest.h"
+#include "imagebuild/listing.h"
 #include "imagebuild/source.h"
 #include "store/store.h"
 
@@ -15,20 +16,45 @@ struct build_progress {
 };
 
 struct build_options {
+    enum manifest_fs fs;
     uint32_t chunk_size; /* 0: CHUNK_SIZE_DEFAULT */
     int zstd_level;      /* 0: none; default 3 */
-    unsigned jobs;       /* concurrent reads; 0: 32 */
+    unsigned jobs;       /* concurrent reads; 0: as many as fill the link, up to JOBS_MOST (jobs.h) */
     bool skip_bad_names, strict, strict_tags, keep_special, dry_run;
-    size_t read_memory; /* bytes of bodies read ahead of the writer; 0: 128 MiB */
-    size_t pack_size;   /* target; 0: 32 MiB */
-    unsigned uploads;   /* concurrent puts; 0: 4 */
-    unsigned workers;   /* threads that hash and compress; 0: CPUs */
+    struct listing_directory directory; /* what directories become that the source does not list */
+    size_t read_memory;                 /* bytes of bodies read ahead of the writer; 0: 128 MiB */
+    size_t pack_size;                   /* target; 0: 32 MiB */
+    unsigned uploads;                   /* concurrent puts; 0: 4 */
+    unsigned workers;                   /* threads that hash and compress; 0: CPUs */
+    bool no_parent;                     /* read everything; else the image that the tag names now is built upon */
+    const struct image_ref *parent;     /* this one is, of the same store; NULL: none is named */
+    /* What compaction moves at most: that share of the bytes kept and that number of them. Both 0: nothing. */
+    unsigned compact_percent;
+    uint64_t compact_bytes;
+    bool scrub; /* erase what is dead in the chunks that stay, and in the packs they are in */
+    /* Without a parent: bytes of bodies from one checkpoint to the next (checkpoint.h), from which a run after a
+     * failure goes on; part of what the digest depends on. 0: none. */
+    uint64_t checkpoint_bytes;
+    const char *tmpdir; /* for what the build sorts and lists beside memory; NULL: $TMPDIR, else /var/tmp */
     /* Called about five times a second from the building thread; may be NULL. */
     void (*progress)(void *arg, const struct build_progress *p);
     void *progress_arg;
     /* Set asynchronously (a signal) to make the build end with -ECANCELED, nothing published; may
      * be NULL. */
     const volatile int *cancel;
+};
+
+/* What was taken over from a parent. Numbers of regular files, a hard-linked one counted once. */
+struct build_rebuild {
+    struct digest parent; /* zero: none, everything was read */
+    bool parent_differs;  /* there was one, but nothing could stay: of another filesystem or chunk size, or too small */
+    uint64_t unchanged, added, changed, removed;
+    uint64_t bytes_to_read;           /* of files added and changed, as listed */
+    uint64_t bytes_kept, bytes_moved; /* of unchanged files: where they were; moved by compaction */
+    uint64_t files_moved;
+    uint64_t bytes_dead; /* that no file uses in chunks that stay */
+    uint64_t chunks_scrubbed, bytes_scrubbed;
+    uint64_t packs_emptied, bytes_repacked; /* mostly dead ones; bytes of theirs that stay, as stored, copied */
 };
 
 struct build_result {
@@ -38,7 +64,10 @@ struct build_result {
     uint64_t files_changed, files_vanished, names_skipped, special_skipped, xattrs_skipped;
     uint64_t dedup_files, dedup_bytes; /* file bodies that shared another's blocks */
     uint64_t packs_new, packs_reused, objects_new;
-    uint64_t bytes_read, bytes_uploaded; /* from the source, into the store */
+    struct build_rebuild rebuild;
+    uint64_t checkpoints;                  /* left on the way */
+    uint64_t files_resumed, bytes_resumed; /* taken over from an earlier run's checkpoint */
+    uint64_t bytes_read, bytes_uploaded;   /* from the source, into the store */
     double seconds;
 };
 

@@ -18,10 +18,8 @@ struct level {
 };
 
 struct catalog_writer {
-    struct tree *tree;
     struct upload *upload;
     struct level levels[CATALOG_LEVELS_MAX];
-    struct bytes path, target;
 };
 
 static int ensure_level(struct catalog_writer *w, unsigned level)
@@ -65,56 +63,45 @@ static int add_child(struct catalog_writer *w, unsigned level, struct catalog_ch
     return 0;
 }
 
-/* The file's bytes; hard links show those of the node that holds them. */
-static uint32_t body_extent(const struct node *body, struct catalog_extent *out)
+static uint32_t body_extent(const struct node *n, struct catalog_extent *out)
 {
-    if (!S_ISREG(body->mode) || !body->size)
+    if (!S_ISREG(n->mode) || !n->size)
         return 0;
-    *out = (struct catalog_extent){.offset = body->address, .len = body->size};
+    *out = (struct catalog_extent){.offset = n->address, .len = n->size};
     return 1;
 }
 
-static int fill_entry(struct catalog_writer *w, node_id id, struct catalog_entry *e, struct catalog_extent *extent)
+struct catalog_entry catalog_entry_of(const struct node *n, struct catalog_extent *extent)
 {
-    struct tree *t = w->tree;
-    const struct node *name = tree_node(t, id), *n = tree_node(t, name->link);
-    int rc = tree_path(t, id, &w->path);
-    if (rc)
-        return rc;
-    *e = (struct catalog_entry){.path = (const char *)w->path.data,
-                                .path_len = w->path.len,
-                                .mode = n->mode,
-                                .uid = n->uid,
-                                .gid = n->gid,
-                                .size = S_ISREG(n->mode) || S_ISLNK(n->mode) ? n->size : 0,
-                                .mtime = n->mtime,
-                                .mtime_nsec = n->mtime_nsec,
-                                .content = n->content,
-                                .hard_link = name->link != id,
-                                .extents = extent,
-                                .extent_count = body_extent(n, extent)};
-    if (S_ISREG(n->mode))
-        e->validator = tree_validator(t, n, &e->validator_len);
-    if (e->hard_link) {
-        rc = tree_path(t, name->link, &w->target);
-        e->target = (const char *)w->target.data;
-        e->target_len = w->target.len;
-    } else if (S_ISLNK(n->mode)) {
-        e->target = tree_target(t, n, &e->target_len);
+    bool has_target = S_ISLNK(n->mode) || n->link != n->rank;
+    struct catalog_entry e = {.path = n->path,
+                              .path_len = n->path_len,
+                              .mode = n->mode,
+                              .uid = n->uid,
+                              .gid = n->gid,
+                              .size = S_ISREG(n->mode) || S_ISLNK(n->mode) ? n->size : 0,
+                              .mtime = n->mtime,
+                              .mtime_nsec = n->mtime_nsec,
+                              .validator = n->validator,
+                              .validator_len = n->validator_len,
+                              .content = n->content,
+                              .hard_link = n->link != n->rank,
+                              .extents = extent,
+                              .extent_count = body_extent(n, extent)};
+    if (has_target) {
+        e.target = n->target;
+        e.target_len = n->target_len;
     }
-    return rc;
+    return e;
 }
 
-static int visit(void *arg, struct tree *t, node_id id)
+static int add_node(struct catalog_writer *w, const struct node *n)
 {
-    struct catalog_writer *w = arg;
     struct catalog_extent extent;
-    struct catalog_entry entry;
+    struct catalog_entry entry = catalog_entry_of(n, &extent);
     struct catalog_child child;
     bool full;
-    int rc = fill_entry(w, id, &entry, &extent);
-    if (!rc)
-        rc = catalog_page_add(w->levels[0].page, &entry, &full);
+    int rc = catalog_page_add(w->levels[0].page, &entry, &full);
     if (rc)
         return rc;
     w->levels[0].pending++;
@@ -124,11 +111,21 @@ static int visit(void *arg, struct tree *t, node_id id)
     return rc ? rc : add_child(w, 1, child);
 }
 
-/* Close the pages in progress from below until one page holds everything. */
-static int end_levels(struct catalog_writer *w, struct catalog_root *out)
+static int add_nodes(struct catalog_writer *w, const struct nodes *nodes)
+{
+    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
+    struct node n;
+    int rc = nodes_cursor_new(nodes, &cursor);
+    while (!rc && (rc = nodes_next(cursor, &n)) == 1)
+        rc = add_node(w, &n);
+    return rc;
+}
+
+/* Close the pages in progress from `lowest` up until one page holds everything. */
+static int end_levels(struct catalog_writer *w, unsigned lowest, struct catalog_root *out)
 {
     struct catalog_child child;
-    for (unsigned level = 0; level < CATALOG_LEVELS_MAX && w->levels[level].page; level++) {
+    for (unsigned level = lowest; level < CATALOG_LEVELS_MAX && w->levels[level].page; level++) {
         struct level *l = &w->levels[level];
         bool pending = l->pending, top = l->pages + pending == 1;
         int rc = pending ? end_page(w, level, &child) : 0;
@@ -146,20 +143,36 @@ static int end_levels(struct catalog_writer *w, struct catalog_root *out)
     return error_set(-EFBIG, "build: the catalog has more paths than %d levels can hold", CATALOG_LEVELS_MAX);
 }
 
-int catalog_write(struct tree *t, struct upload *upload, struct catalog_root *out)
+static void release(struct catalog_writer *w)
 {
-    struct catalog_writer w = {.tree = t,
-                               .upload = upload,
-                               .path = BYTES_INIT(CATALOG_PATH_MAX + 1),
-                               .target = BYTES_INIT(CATALOG_PATH_MAX + 1)};
+    for (unsigned i = 0; i < CATALOG_LEVELS_MAX; i++)
+        catalog_page_writer_free(w->levels[i].page);
+}
+
+int catalog_write(const struct nodes *nodes, struct upload *upload, struct catalog_root *out)
+{
+    struct catalog_writer w = {.upload = upload};
     int rc = ensure_level(&w, 0);
     if (!rc)
-        rc = tree_walk(t, visit, &w);
+        rc = add_nodes(&w, nodes);
     if (!rc)
-        rc = end_levels(&w, out);
-    for (unsigned i = 0; i < CATALOG_LEVELS_MAX; i++)
-        catalog_page_writer_free(w.levels[i].page);
-    bytes_release(&w.path);
-    bytes_release(&w.target);
+        rc = end_levels(&w, 0, out);
+    release(&w);
+    return rc;
+}
+
+int catalog_from_pages(const struct catalog_child *pages, size_t count, struct upload *upload, struct catalog_root *out)
+{
+    struct catalog_writer w = {.upload = upload};
+    int rc = 0;
+    if (count == 1) {
+        *out = (struct catalog_root){pages->digest, pages->len, pages->crc, pages->entries, 1};
+        return 0;
+    }
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = add_child(&w, 1, pages[i]);
+    if (!rc)
+        rc = end_levels(&w, 1, out);
+    release(&w);
     return rc;
 }

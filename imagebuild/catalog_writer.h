@@ -1,11 +1,11 @@
-/* The file catalog of an image being built: every path of the tree, in the byte order of the full path, as pages put
- * into the store while the tree is walked. One page a level is in memory.
+/* The file catalog of an image being built: every node, in the byte order of the full path, as pages put into the
+ * store while the nodes are read. One page a level is in memory.
  */
 #ifndef GRANARY_IMAGEBUILD_CATALOG_WRITER_H
 #define GRANARY_IMAGEBUILD_CATALOG_WRITER_H
 
 #include "format/catalog.h"
-#include "imagebuild/tree.h"
+#include "imagebuild/nodes.h"
 #include "imagebuild/upload.h"
 
 struct catalog_root {
@@ -15,9 +15,19 @@ struct catalog_root {
     unsigned levels; /* 1: the root is a page of entries */
 };
 
-/* Write the catalog of t, whose bodies have their addresses. The pages have been handed to the upload when this
- * returns. A hard link's further names carry the first one's path as target, and the same version, content and extent.
+/* Write the catalog of the final nodes, whose bodies have their addresses. The pages have been handed to the upload
+ * when this returns. A hard link's further names (link != rank) carry the first one's path as target, and the same
+ * version, content and extent.
  */
-GR_MUST_CHECK int catalog_write(struct tree *t, struct upload *upload, struct catalog_root *out);
+GR_MUST_CHECK int catalog_write(const struct nodes *nodes, struct upload *upload, struct catalog_root *out);
+
+/* What the catalog says of a node; *extent is the entry's, if it has one. */
+struct catalog_entry catalog_entry_of(const struct node *n, struct catalog_extent *extent);
+
+/* The upper levels over pages of entries that have been put already; their order is that of their paths. count: above
+ * 0.
+ */
+GR_MUST_CHECK int catalog_from_pages(const struct catalog_child *pages, size_t count, struct upload *upload,
+                                     struct catalog_root *out);
 
 #endif

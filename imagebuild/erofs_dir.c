@@ -1,6 +1,7 @@
 /* A block is an array of 12-byte entries {inode number, offset of the name, type} followed by the names; the first
- * entry's name offset says how many entries there are, the last name ends at a zero or the end. Blocks are formed
- * greedily, so that the same entries always give the same blocks and nothing about them needs to be remembered.
+ * entry's name offset says how many entries there are, the last name ends at a zero or the end. How many entries a
+ * block will have is known when it is full, so entries and names are kept apart until then, each name's offset counted
+ * from the first name.
  */
 #include "imagebuild/erofs_dir.h"
 
@@ -9,80 +10,6 @@
 #include <sys/stat.h>
 
 #include "base/le.h"
-
-enum { ENTRIES_MAX = EROFS_BLOCK / (EROFS_DIRENT_SIZE + 1) };
-
-struct entry {
-    const char *name;
-    uint32_t len;
-    node_id node;
-    bool dots; /* "." or ".." */
-};
-
-void erofs_dir_begin(struct erofs_dir *d, const struct tree *t, node_id dir)
-{
-    *d = (struct erofs_dir){.tree = t, .dir = dir};
-    d->children = tree_children(t, dir, &d->count);
-}
-
-/* Is `dots` ("." or "..") to come before the name? */
-static bool dots_first(uint32_t dots_len, const char *name, uint32_t len)
-{
-    int order = memcmp("..", name, GR_MIN(dots_len, len));
-    return order < 0 || (order == 0 && dots_len < len);
-}
-
-static bool peek(const struct erofs_dir *d, struct entry *out)
-{
-    if (d->next < d->count) {
-        node_id id = d->children[d->next];
-        const struct node *n = tree_node(d->tree, id);
-        *out = (struct entry){.name = tree_name(d->tree, n), .len = n->name_len, .node = id};
-    }
-    if (d->dots < 2 && (d->next == d->count || dots_first(d->dots + 1, out->name, out->len))) {
-        node_id parent = d->dir == NODE_ROOT ? NODE_ROOT : tree_node(d->tree, d->dir)->parent;
-        *out = (struct entry){.name = "..", .len = d->dots + 1, .node = d->dots ? parent : d->dir, .dots = true};
-        return true;
-    }
-    return d->next < d->count;
-}
-
-/* The entries of the next block; returns the bytes it uses. */
-static uint32_t take(struct erofs_dir *d, struct entry entries[ENTRIES_MAX], uint32_t *out_count)
-{
-    uint32_t used = 0, n = 0;
-    struct entry e;
-    while (peek(d, &e) && used + EROFS_DIRENT_SIZE + e.len <= EROFS_BLOCK) {
-        used += EROFS_DIRENT_SIZE + e.len;
-        entries[n++] = e;
-        if (e.dots)
-            d->dots++;
-        else
-            d->next++;
-    }
-    *out_count = n;
-    return used;
-}
-
-uint32_t erofs_dir_skip(struct erofs_dir *d)
-{
-    struct entry entries[ENTRIES_MAX];
-    uint32_t n;
-    return take(d, entries, &n);
-}
-
-uint64_t erofs_dir_size(const struct tree *t, node_id dir)
-{
-    struct erofs_dir d;
-    uint64_t blocks = 0;
-    uint32_t last = 0, used;
-    erofs_dir_begin(&d, t, dir);
-    while ((used = erofs_dir_skip(&d)) > 0) {
-        blocks++;
-        last = used;
-    }
-    return (blocks - 1) * EROFS_BLOCK + last;
-}
 
 static uint8_t file_type(uint32_t mode)
 {
@@ -104,20 +31,100 @@ static uint8_t file_type(uint32_t mode)
     }
 }
 
-uint32_t erofs_dir_block(struct erofs_dir *d, const uint32_t *nids, uint8_t out[EROFS_BLOCK])
+void erofs_dir_begin(struct erofs_dir *d, uint32_t self, uint32_t up, erofs_dir_write *write, void *arg)
 {
-    struct entry entries[ENTRIES_MAX];
-    uint32_t n;
-    uint32_t used = take(d, entries, &n), name = n * EROFS_DIRENT_SIZE;
+    struct bytes entries = d->entries, names = d->names;
+    bytes_clear(&entries);
+    bytes_clear(&names);
+    entries.max = names.max = EROFS_BLOCK;
+    *d = (struct erofs_dir){.self = self, .up = up, .write = write, .arg = arg, .entries = entries, .names = names};
+}
+
+void erofs_dir_release(struct erofs_dir *d)
+{
+    bytes_release(&d->entries);
+    bytes_release(&d->names);
+}
+
+void erofs_dir_last(const struct erofs_dir *d, uint8_t out[EROFS_BLOCK])
+{
     memset(out, 0, EROFS_BLOCK);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct node *child = tree_node(d->tree, entries[i].node);
-        uint8_t *p = out + (size_t)i * EROFS_DIRENT_SIZE;
-        le64_put(p, nids[child->link]);
-        le16_put(p + 8, (uint16_t)name);
-        p[10] = file_type(child->mode);
-        memcpy(out + name, entries[i].name, entries[i].len);
-        name += entries[i].len;
+    memcpy(out, d->entries.data, d->entries.len);
+    memcpy(out + d->entries.len, d->names.data, d->names.len);
+    for (uint8_t *p = out; p < out + d->entries.len; p += EROFS_DIRENT_SIZE)
+        le16_put(p + 8, (uint16_t)(le16_get(p + 8) + d->entries.len));
+}
+
+/* The block in progress is full: the next begins. */
+static int next_block(struct erofs_dir *d)
+{
+    int rc = 0;
+    if (d->write) {
+        uint8_t block[EROFS_BLOCK];
+        erofs_dir_last(d, block);
+        rc = d->write(d->arg, d->blocks, block);
     }
-    return used;
+    bytes_clear(&d->entries);
+    bytes_clear(&d->names);
+    d->used = 0;
+    d->blocks++;
+    return rc;
+}
+
+static int keep(struct erofs_dir *d, const struct erofs_entry *entry)
+{
+    uint8_t *p;
+    int rc = bytes_extend(&d->entries, EROFS_DIRENT_SIZE, &p);
+    if (rc)
+        return rc;
+    le64_put(p, entry->nid);
+    le16_put(p + 8, (uint16_t)d->names.len);
+    p[10] = file_type(entry->mode);
+    return bytes_append(&d->names, entry->name, entry->len);
+}
+
+static int put(struct erofs_dir *d, const struct erofs_entry *entry)
+{
+    uint32_t more = EROFS_DIRENT_SIZE + entry->len;
+    int rc = d->used + more > EROFS_BLOCK ? next_block(d) : 0;
+    if (!rc && d->write)
+        rc = keep(d, entry);
+    d->used += more;
+    return rc;
+}
+
+static int put_dots(struct erofs_dir *d)
+{
+    struct erofs_entry entry = {.name = "..", .len = ++d->dots, .mode = S_IFDIR};
+    entry.nid = d->dots == 1 ? d->self : d->up;
+    return put(d, &entry);
+}
+
+/* Is the next of "." and ".." to come before the name? */
+static bool dots_first(const struct erofs_dir *d, const struct erofs_entry *entry)
+{
+    uint32_t len = d->dots + 1;
+    int order = memcmp("..", entry->name, GR_MIN(len, entry->len));
+    return order < 0 || (order == 0 && len < entry->len);
+}
+
+int erofs_dir_add(struct erofs_dir *d, const struct erofs_entry *entry)
+{
+    int rc = 0;
+    while (d->dots < 2 && !rc && dots_first(d, entry))
+        rc = put_dots(d);
+    return rc ? rc : put(d, entry);
+}
+
+int erofs_dir_end(struct erofs_dir *d)
+{
+    int rc = 0;
+    while (d->dots < 2 && !rc)
+        rc = put_dots(d);
+    return rc;
+}
+
+uint64_t erofs_dir_size(const struct erofs_dir *d)
+{
+    return d->blocks * EROFS_BLOCK + d->used;
 }

@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 
 /* Bytes of a node's extended attributes behind its inode, a multiple of 4; 0: none. xattrs: the sequence of
- * tree_xattrs. */
+ * struct node. */
 uint32_t erofs_xattr_size(const void *xattrs, size_t len);
 
 /* Append exactly erofs_xattr_size bytes to *out. */

@@ -14,7 +14,6 @@ struct waiting {
 struct packer {
     struct packer_config config;
     struct bytes pack;
-    uint64_t stored_bytes;
     size_t count;
     struct waiting waiting[PACK_CHUNKS];
 };
@@ -27,7 +26,6 @@ int packer_new(const struct packer_config *config, struct packer **out)
     p->config = *config;
     /* a single chunk may be larger than a small pack_size */
     p->pack = (struct bytes)BYTES_INIT(GR_MAX(config->pack_size, (size_t)CHUNK_SIZE_MAX));
-    p->stored_bytes = 0;
     p->count = 0;
     *out = p;
     return 0;
@@ -69,16 +67,10 @@ int packer_add(struct packer *p, uint64_t number, const struct chunk_ref *ref, c
     if (rc)
         return rc;
     p->count++;
-    p->stored_bytes += stored->len;
     return 0;
 }
 
 int packer_finish(struct packer *p)
 {
     return p->count ? close_pack(p) : 0;
-}
-
-uint64_t packer_stored_bytes(const struct packer *p)
-{
-    return p->stored_bytes;
 }

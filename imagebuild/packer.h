@@ -31,6 +31,5 @@ GR_MUST_CHECK int packer_add(struct packer *p, uint64_t number, const struct chu
                              const struct bytes *stored);
 /* Close the last pack. */
 GR_MUST_CHECK int packer_finish(struct packer *p);
-uint64_t packer_stored_bytes(const struct packer *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which source an address means. */
+/* Which source an address means, and what sources share. */
 #include "imagebuild/source.h"
 
 #include <errno.h>
@@ -6,17 +6,36 @@
 
 #include "base/error.h"
 #include "imagebuild/source_kinds.h"
+#include "net/hdfs_address.h"
+
+static const char known[] =
+    "/dir, file:///dir, s3://bucket/prefix, hdfs://namenode:9870/path, http://host/path, or tar: before one of them";
 
 int source_open(const char *url, const struct source_options *options, struct source **out)
 {
+    if (!strncmp(url, "tar:", 4))
+        return source_tar_open(url, url + 4, options, out);
     if (!strncmp(url, "s3://", 5))
         return source_s3_open(url, url + 5, options, out);
+    if (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8))
+        return source_http_open(url, options, out);
+    if (hdfs_address_known(url))
+        return source_hdfs_open(url, options, out);
     if (!strncmp(url, "file:///", 8))
-        return source_local_open(url, url + 7, out);
+        return source_local_open(url, url + 7, options, out);
     if (strstr(url, "://"))
-        return error_set(-EINVAL, "source: '%s' is of no known kind; write /dir, file:///dir or s3://bucket/prefix",
-                         url);
+        return error_set(-EINVAL, "source: '%s' is of no known kind; write %s", url, known);
     if (!*url)
-        return error_set(-EINVAL, "source: an empty address; write /dir, file:///dir or s3://bucket/prefix");
-    return source_local_open(url, url, out);
+        return error_set(-EINVAL, "source: an empty address; write %s", known);
+    return source_local_open(url, url, options, out);
+}
+
+int source_take(void *arg, const void *data, size_t len)
+{
+    struct source_target *t = arg;
+    if (len > t->len - t->done)
+        return error_set(-EBADMSG, "source: the server sent more bytes than were asked for");
+    memcpy(t->dst + t->done, data, len);
+    t->done += len;
+    return 0;
 }

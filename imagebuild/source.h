@@ -11,8 +11,29 @@
 
 #include "base/bytes.h"
 #include "base/compiler.h"
+#include "base/digest.h"
 
 enum { SOURCE_VALIDATOR_MAX = 255 }; /* = CATALOG_VALIDATOR_MAX */
+/* A validator that begins so and goes on with 64 hex digits is the SHA-256 of the body: the build compares it with what
+ * was read. */
+#define SOURCE_VALIDATOR_SHA256 "sha256:"
+
+/* Validators of the members of one tar shard begin with the same SOURCE_SHARD_KEY_LEN bytes, these in front. */
+#define SOURCE_SHARD_KEY "tar:"
+enum { SOURCE_SHARD_KEY_LEN = 4 + 32 + 1 };
+
+/* Shards of which a build has all members already. */
+struct source_known {
+    bool (*has)(void *arg, const char *key, size_t len);
+    bool (*suffice)(void *arg); /* once all shards have been asked about; false: none can be passed over */
+    void *arg;
+};
+
+/* The bytes of a file while it is listed: exactly as many as its size says come from calls of next (len 0: the end),
+ * each piece valid until the next call. */
+struct source_body {
+    int (*next)(struct source_body *body, const void **out, size_t *len);
+};
 
 /* What a listing says of one path. Strings belong to the source and live during the callback only.
  */
@@ -32,6 +53,9 @@ struct source_entry {
     uint64_t link_dev, link_ino; /* equal non-zero pairs are hard links of one file; 0: none */
     const void *xattrs;          /* sequence of {le16 name_len, le32 value_len, name, value}; NULL: none */
     size_t xattrs_len;
+    /* Of a regular file of a source that streams: its bytes, to be had within the callback alone. NULL: `read` gives
+     * them. */
+    struct source_body *body;
 };
 
 /* Non-zero ends the listing with that value. */
@@ -43,7 +67,18 @@ struct source_read {
     const char *validator; /* of the version wanted */
     size_t validator_len;
     uint64_t offset, len;
-    uint8_t *dst; /* len bytes */
+    uint8_t *dst;     /* len bytes */
+    uint64_t size;    /* of the whole file in that version, for sources whose versions say too little; 0: not said */
+    uint64_t address; /* NODE_MOVE: of the body (offset 0) in the parent's image; other sources do not look at it */
+};
+
+/* One path to look at, and what a list of files says of it. */
+struct source_ask {
+    const char *path;
+    size_t path_len;
+    bool have_size, have_sha256;
+    uint64_t size;
+    struct digest sha256;
 };
 
 /* The version of a regular file that is there now. */
@@ -60,8 +95,17 @@ struct source_version {
 struct source;
 struct source_ops {
     /* Every path once, in any order; a file's parents need not be listed (they are made 0755). A
-     * key that no filesystem can hold is passed as it is: the tree judges names. */
+     * key that no filesystem can hold is passed as it is: the listing judges names. */
     int (*list)(struct source *s, source_visit *visit, void *arg);
+    /* Hand on the entry at one path, as list would, before returning. -ENOENT: nothing is there. NULL: the source can
+     * only be listed as a whole. Any thread. */
+    int (*look)(struct source *s, const struct source_ask *ask, source_visit *visit, void *arg);
+    /* Do bodies come with the listing (source_entry.body), and in the order of the archive rather than of the paths?
+     * NULL: no. */
+    bool (*streams)(const struct source *s);
+    /* Before list, which then passes over the shards that are known; known stays until it returns. NULL: nothing can be
+     * passed over. */
+    void (*set_known)(struct source *s, const struct source_known *known);
     /* Exactly len bytes of that version. -ESTALE: another version is there now, or the end came
      * early; -ENOENT: gone; -EAGAIN/-ETIMEDOUT after the source's own retries. Any thread. */
     int (*read)(struct source *s, const struct source_read *read);
@@ -78,15 +122,30 @@ struct source {
     const char *url; /* for messages */
 };
 
+/* hdfs: who asks, and whose the files are in the image. Pointers must outlive source_open alone. */
+struct source_hdfs_options {
+    const char *token_file;        /* NULL: HADOOP_TOKEN_FILE_LOCATION */
+    const char *const *map_users;  /* "NAME=ID"; names not given: the host's databases, else 0 */
+    const char *const *map_groups; /* likewise */
+    size_t map_user_count, map_group_count;
+};
+
 struct source_options {
+    struct source_hdfs_options hdfs;
     const char *endpoint; /* s3 */
     unsigned connections; /* at least the build's jobs */
     uint64_t timeout_ms;  /* retries of one operation go on for so long; 0: 5 minutes */
+    const char *choice;   /* what else decides what a source comes to, for shard keys: any text; NULL: nothing does */
+    bool tar_directories; /* tar: members stand below a directory named after their shard */
+    /* Directories these leave out need not be listed; what is listed is judged by source_shape. The caller keeps them
+     * while the source is open. NULL: none. */
+    const struct rules *rules;
     /* Set asynchronously (a signal) to end waits between retries with -ECANCELED; may be NULL. */
     const volatile int *cancel;
 };
 
-/* /dir, file:///dir, s3://bucket/prefix. -EINVAL: unknown scheme, listing the known ones; -ENOENT.
+/* /dir, file:///dir, s3://bucket/prefix, hdfs://namenode:9870/path. -EINVAL: unknown scheme, listing the known ones;
+ * -ENOENT.
  */
 GR_MUST_CHECK int source_open(const char *url, const struct source_options *options, struct source **out);
 

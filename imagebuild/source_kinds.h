@@ -5,10 +5,30 @@
 #include "imagebuild/source.h"
 
 /* A directory of this machine. url is kept for messages. */
-GR_MUST_CHECK int source_local_open(const char *url, const char *path, struct source **out);
+GR_MUST_CHECK int source_local_open(const char *url, const char *path, const struct source_options *options,
+                                    struct source **out);
 
 /* What follows "s3://". */
 GR_MUST_CHECK int source_s3_open(const char *url, const char *bucket_and_prefix, const struct source_options *options,
                                  struct source **out);
+
+/* An hdfs:// or swebhdfs:// address. */
+GR_MUST_CHECK int source_hdfs_open(const char *url, const struct source_options *options, struct source **out);
+
+/* What follows "tar:". */
+GR_MUST_CHECK int source_tar_open(const char *url, const char *address, const struct source_options *options,
+                                  struct source **out);
+
+/* http://host/path or https://. */
+GR_MUST_CHECK int source_http_open(const char *url, const struct source_options *options, struct source **out);
+
+/* Where the bytes of an answer go. */
+struct source_target {
+    uint8_t *dst;
+    size_t len, done;
+};
+
+/* An http_sink: arg is a struct source_target. -EBADMSG: more bytes than it has room for. */
+GR_MUST_CHECK int source_take(void *arg, const void *data, size_t len);
 
 #endif

@@ -20,6 +20,7 @@
 #include "format/catalog.h"
 #include "imagebuild/beneath.h"
 #include "imagebuild/local_xattr.h"
+#include "imagebuild/rules.h"
 #include "imagebuild/source_kinds.h"
 
 enum { TARGET_MAX = 4096, PENDING_MAX = 1 << 30 };
@@ -29,6 +30,7 @@ struct source_local {
     char *url;
     int root;
     bool openat2;
+    const struct rules *rules;
 };
 
 static struct source_local *local_of(struct source *s)
@@ -157,6 +159,8 @@ static int list_entry(struct listing *l, int dir, size_t dir_len, const char *na
         return rc;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
         return errno == ENOENT ? 0 : failed(l, "look at", -errno);
+    if (S_ISDIR(st.st_mode) && !rules_take(l->s->rules, (const char *)l->path.data, l->path.len, true))
+        return 0; /* nor anything below it */
     rc = emit(l, dir, name, &st);
     return !rc && S_ISDIR(st.st_mode) ? push(l, dir_len, name) : rc;
 }
@@ -213,21 +217,70 @@ static int list_all(struct listing *l)
     return rc;
 }
 
-static int local_list(struct source *s, source_visit *visit, void *arg)
+static void listing_init(struct listing *l, struct source *s, source_visit *visit, void *arg)
 {
-    CLEANUP_FREE struct listing *l = calloc(1, sizeof *l);
-    if (!l)
-        return error_set(-ENOMEM, "source: out of memory");
     l->s = local_of(s);
     l->visit = visit;
     l->arg = arg;
     l->path.max = CATALOG_PATH_MAX;
     l->pending.max = PENDING_MAX;
     l->xattrs.max = LOCAL_XATTRS_MAX;
-    int rc = list_all(l);
+}
+
+static void listing_release(struct listing *l)
+{
     bytes_release(&l->path);
     bytes_release(&l->pending);
     bytes_release(&l->xattrs);
+}
+
+static int local_list(struct source *s, source_visit *visit, void *arg)
+{
+    CLEANUP_FREE struct listing *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_set(-ENOMEM, "source: out of memory");
+    listing_init(l, s, visit, arg);
+    int rc = list_all(l);
+    listing_release(l);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ one path */
+
+static int gone(const struct source_local *s, const char *path, size_t len)
+{
+    return error_set(-ENOENT, "source: %s/%.*s is gone", s->base.url, (int)GR_MIN(len, 300u), path);
+}
+
+static int look_at(struct listing *l, const struct source_ask *ask)
+{
+    const char *slash = memrchr(ask->path, '/', ask->path_len);
+    size_t parent_len = slash ? (size_t)(slash - ask->path) : 0;
+    struct stat st;
+    int rc = set_path(l, 0, ask->path, ask->path_len);
+    if (rc)
+        return rc;
+    CLEANUP_FD int dir = beneath_open(l->s->root, l->s->openat2, ask->path, parent_len, O_RDONLY | O_DIRECTORY);
+    if (is_gone(dir))
+        return -ENOENT;
+    if (dir < 0)
+        return failed(l, "open the directory of", dir);
+    const char *name = !ask->path_len ? "." : (const char *)bytes_string(&l->path) + (slash ? parent_len + 1 : 0);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
+        return errno == ENOENT ? -ENOENT : failed(l, "look at", -errno);
+    return emit(l, dir, name, &st);
+}
+
+static int local_look(struct source *s, const struct source_ask *ask, source_visit *visit, void *arg)
+{
+    CLEANUP_FREE struct listing *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_set(-ENOMEM, "source: out of memory");
+    listing_init(l, s, visit, arg);
+    int rc = look_at(l, ask);
+    if (rc == -ENOENT)
+        rc = gone(l->s, ask->path, ask->path_len);
+    listing_release(l);
     return rc;
 }
 
@@ -237,11 +290,6 @@ static int file_failed(const struct source_local *s, const char *path, size_t le
 {
     return error_set(code, "source: cannot read %s/%.*s: %s%s", s->base.url, (int)GR_MIN(len, 300u), path,
                      strerror(-code), code == -EACCES ? "; run as a user who may read it" : "");
-}
-
-static int gone(const struct source_local *s, const char *path, size_t len)
-{
-    return error_set(-ENOENT, "source: %s/%.*s is gone", s->base.url, (int)GR_MIN(len, 300u), path);
 }
 
 /* Open a regular file. O_NOATIME is the owner's privilege; O_NONBLOCK: a fifo in its place must not
@@ -357,10 +405,10 @@ static void cleanup_local(struct source_local **s)
         local_close(&(*s)->base);
 }
 
-int source_local_open(const char *url, const char *path, struct source **out)
+int source_local_open(const char *url, const char *path, const struct source_options *options, struct source **out)
 {
     static const struct source_ops ops = {
-        .list = local_list, .read = local_read, .stat = local_stat, .close = local_close};
+        .list = local_list, .look = local_look, .read = local_read, .stat = local_stat, .close = local_close};
     CLEANUP(cleanup_local) struct source_local *s = calloc(1, sizeof *s);
     if (!s)
         return error_set(-ENOMEM, "source: out of memory");
@@ -368,6 +416,7 @@ int source_local_open(const char *url, const char *path, struct source **out)
     if (s->root < 0)
         return error_set(-errno, "source: cannot open the directory %s: %s", path, strerror(errno));
     s->openat2 = beneath_has_openat2(s->root);
+    s->rules = options->rules;
     s->url = strdup(url);
     if (!s->url)
         return error_set(-ENOMEM, "source: out of memory");

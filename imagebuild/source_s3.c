@@ -4,19 +4,17 @@
  *
  * The version of an object is its ETag: reads are conditional on it. A failed request is repeated
  * with growing pauses until timeout_ms have passed since the last success (a page of a listing, or
- * the whole read); a listing goes on behind the last key it saw.
+ * the whole read); s3_walk.c lists.
  */
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "imagebuild/s3_walk.h"
 #include "imagebuild/source_kinds.h"
+#include "imagebuild/source_retry.h"
 #include "net/s3.h"
-
-enum { PAUSE_FIRST_MS = 100, PAUSE_MAX_MS = 5000, LOOK_MS = 200, TIMEOUT_DEFAULT_MS = 300000 };
 
 struct source_s3 {
     struct source base;
@@ -24,11 +22,8 @@ struct source_s3 {
     char *url;
     char *prefix; /* empty, or with a slash at its end */
     size_t prefix_len;
-    uint64_t timeout_ms;
-    pthread_mutex_t lock; /* guards cancelled; never held across a request */
-    pthread_cond_t cancelling;
-    bool cancelled;
-    const volatile int *interrupted;
+    unsigned connections;
+    struct source_retry retry;
 };
 
 static struct source_s3 *s3_of(struct source *s)
@@ -36,56 +31,9 @@ static struct source_s3 *s3_of(struct source *s)
     return (struct source_s3 *)s;
 }
 
-/* ------------------------------------------------------------------ retries */
-
-struct retry {
-    uint64_t until_ms; /* 0: no failure yet */
-    unsigned pause_ms;
-};
-
-/* 0 after so many milliseconds, or -ECANCELED as soon as the build is to end. */
-static int pause_for(struct source_s3 *s, unsigned ms)
-{
-    uint64_t until = clock_now_ms() + ms, now;
-    SCOPED_LOCK(&s->lock);
-    while (!s->cancelled && !(s->interrupted && *s->interrupted) && (now = clock_now_ms()) < until) {
-        uint64_t slice = GR_MIN(until - now, (uint64_t)LOOK_MS);
-        struct timespec at;
-        clock_gettime(CLOCK_MONOTONIC, &at);
-        uint64_t nsec = (uint64_t)at.tv_nsec + slice * 1000000;
-        at.tv_sec += (time_t)(nsec / 1000000000);
-        at.tv_nsec = (long)(nsec % 1000000000);
-        pthread_cond_timedwait(&s->cancelling, &s->lock, &at);
-    }
-    if (s->cancelled || (s->interrupted && *s->interrupted))
-        return error_set(-ECANCELED, "source: %s: the build was stopped while it waited for the server", s->url);
-    return 0;
-}
-
-/* Wait before the next try. 0, or rc when it is of no use or it has taken too long, or -ECANCELED. */
-static int retry_wait(struct source_s3 *s, struct retry *r, int rc)
-{
-    if (rc != -EAGAIN && rc != -ETIMEDOUT)
-        return rc;
-    uint64_t now = clock_now_ms();
-    if (!r->until_ms) {
-        r->until_ms = now + s->timeout_ms;
-        r->pause_ms = PAUSE_FIRST_MS;
-    }
-    if (now + r->pause_ms > r->until_ms)
-        return error_prefix(rc, "source: no success for %llu s of retries", (unsigned long long)s->timeout_ms / 1000);
-    /* Readers that failed together must not come back together. */
-    unsigned pause = r->pause_ms / 2 + (unsigned)((uintptr_t)r >> 4 ^ now) % (r->pause_ms / 2 + 1);
-    r->pause_ms = GR_MIN(r->pause_ms * 2, (unsigned)PAUSE_MAX_MS);
-    return pause_for(s, pause);
-}
-
 static void s3_source_cancel(struct source *base)
 {
-    struct source_s3 *s = s3_of(base);
-    SCOPED_LOCK(&s->lock);
-    s->cancelled = true;
-    pthread_cond_broadcast(&s->cancelling);
+    source_retry_cancel(&s3_of(base)->retry);
 }
 
 /* ------------------------------------------------------------------ listing */
@@ -94,10 +42,7 @@ struct s3_listing {
     struct source_s3 *s;
     source_visit *visit;
     void *arg;
-    struct bytes last; /* where to go on after a failure */
     uint64_t seen;
-    bool progress;     /* since the last failure */
-    bool visit_failed; /* rc is the visitor's: not to be retried */
 };
 
 /* The length of the directory's path that a key without bytes means, or -1. */
@@ -137,55 +82,22 @@ static int list_visit(void *arg, const struct s3_object *o)
     int rc = l->visit(l->arg, &e);
     if (rc == -EINVAL)
         (void)error_prefix(rc, "source: %s", l->s->url);
-    l->visit_failed = rc != 0;
-    l->progress = true;
     l->seen++;
-    if (!rc && !memchr(o->key, 0, o->key_len)) {
-        bytes_clear(&l->last);
-        rc = bytes_append(&l->last, o->key, o->key_len);
-    }
     return rc;
 }
 
 static int s3_source_list(struct source *base, source_visit *visit, void *arg)
 {
-    struct s3_listing l = {.s = s3_of(base), .visit = visit, .arg = arg, .last = BYTES_INIT(HTTP_ERROR_BODY_MAX)};
-    struct retry retry = {0};
-    int rc;
-    for (;;) {
-        const char *after = l.last.len ? bytes_string(&l.last) : NULL;
-        rc = s3_list(l.s->s3, l.s->prefix, after, list_visit, &l);
-        if (!rc || l.visit_failed)
-            break;
-        if (l.progress)
-            retry = (struct retry){0};
-        l.progress = false;
-        rc = retry_wait(l.s, &retry, rc);
-        if (rc)
-            break;
-    }
-    bytes_release(&l.last);
+    struct s3_listing l = {.s = s3_of(base), .visit = visit, .arg = arg};
+    struct s3_walk_config config = {
+        .s3 = l.s->s3, .prefix = l.s->prefix, .retry = &l.s->retry, .threads = l.s->connections};
+    int rc = s3_walk(&config, list_visit, &l);
     if (!rc && !l.seen)
-        return error_set(-ENOENT, "source: there is nothing under %s", base->url);
+        return error_set(-ENOENT, "source: there is nothing under %s; check bucket and prefix", base->url);
     return rc;
 }
 
 /* ------------------------------------------------------------------ reading */
-
-struct target {
-    uint8_t *dst;
-    size_t len, done;
-};
-
-static int take_bytes(void *arg, const void *data, size_t len)
-{
-    struct target *t = arg;
-    if (len > t->len - t->done)
-        return error_set(-EBADMSG, "source: the server sent more bytes than were asked for");
-    memcpy(t->dst + t->done, data, len);
-    t->done += len;
-    return 0;
-}
 
 /* prefix + path; the key's length is checked by the server. */
 static int make_key(const struct source_s3 *s, const char *path, size_t len, struct bytes *out)
@@ -199,22 +111,22 @@ static int s3_source_read(struct source *base, const struct source_read *r)
     struct source_s3 *s = s3_of(base);
     CLEANUP_BYTES key = BYTES_INIT(HTTP_ERROR_BODY_MAX);
     char etag[SOURCE_VALIDATOR_MAX + 1] = {0};
-    struct retry retry = {0};
+    struct source_try try = {0};
     int rc = make_key(s, r->path, r->path_len, &key);
     if (rc)
         return rc;
     memcpy(etag, r->validator_len ? r->validator : "", GR_MIN(r->validator_len, (size_t)SOURCE_VALIDATOR_MAX));
     for (;;) {
-        struct target target = {.dst = r->dst, .len = r->len};
+        struct source_target target = {.dst = r->dst, .len = r->len};
         struct s3_meta meta = {0};
-        rc = s3_get(s->s3, (const char *)key.data, key.len, r->offset, r->len, *etag ? etag : NULL, take_bytes, &target,
-                    &meta);
+        rc = s3_get(s->s3, (const char *)key.data, key.len, r->offset, r->len, *etag ? etag : NULL, source_take,
+                    &target, &meta);
         if (!rc && *etag && *meta.etag && strcmp(meta.etag, etag)) /* a server that ignores If-Match */
             return error_set(-ESTALE, "source: %s: '%.*s' changed", base->url, (int)r->path_len, r->path);
         if (!rc && target.done < target.len)
             rc = error_set(-EAGAIN, "source: %s: the answer for '%.*s' was cut short", base->url, (int)r->path_len,
                            r->path);
-        rc = rc ? retry_wait(s, &retry, rc) : 0;
+        rc = rc ? source_retry_wait(&s->retry, &try, rc) : 0;
         if (rc || target.done == target.len)
             return rc;
     }
@@ -225,13 +137,13 @@ static int s3_source_stat(struct source *base, const char *path, size_t path_len
     struct source_s3 *s = s3_of(base);
     CLEANUP_BYTES key = BYTES_INIT(HTTP_ERROR_BODY_MAX);
     struct s3_meta meta = {0};
-    struct retry retry = {0};
+    struct source_try try = {0};
     int rc = make_key(s, path, path_len, &key);
     while (!rc) {
         rc = s3_head(s->s3, (const char *)key.data, key.len, &meta);
         if (!rc)
             break;
-        rc = retry_wait(s, &retry, rc);
+        rc = source_retry_wait(&s->retry, &try, rc);
     }
     if (rc)
         return rc;
@@ -243,6 +155,22 @@ static int s3_source_stat(struct source *base, const char *path, size_t path_len
     return 0;
 }
 
+static int s3_source_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
+{
+    struct source_version now;
+    int rc = s3_source_stat(base, ask->path, ask->path_len, &now);
+    if (rc)
+        return rc;
+    const struct source_entry e = {.path = ask->path,
+                                   .path_len = ask->path_len,
+                                   .mode = S_IFREG | 0644,
+                                   .size = now.size,
+                                   .mtime = now.mtime,
+                                   .validator = now.validator,
+                                   .validator_len = now.validator_len};
+    return visit(arg, &e);
+}
+
 /* ------------------------------------------------------------------ life */
 
 static void s3_source_close(struct source *base)
@@ -250,8 +178,7 @@ static void s3_source_close(struct source *base)
     struct source_s3 *s = s3_of(base);
     if (s->s3)
         s3_free(s->s3);
-    pthread_cond_destroy(&s->cancelling);
-    pthread_mutex_destroy(&s->lock);
+    source_retry_release(&s->retry);
     free(s->prefix);
     free(s->url);
     free(s);
@@ -261,21 +188,6 @@ static void cleanup_source_s3(struct source_s3 **s)
 {
     if (*s)
         s3_source_close(&(*s)->base);
-}
-
-static struct source_s3 *allocate(const char *url)
-{
-    struct source_s3 *s = calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->cancelling, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_mutex_init(&s->lock, NULL);
-    s->url = strdup(url);
-    return s;
 }
 
 /* "a/b" and "a/b/" both mean the keys under "a/b/". */
@@ -295,23 +207,28 @@ int source_s3_open(const char *url, const char *bucket_and_prefix, const struct 
                    struct source **out)
 {
     static const struct source_ops ops = {.list = s3_source_list,
+                                          .look = s3_source_look,
                                           .read = s3_source_read,
                                           .stat = s3_source_stat,
                                           .cancel = s3_source_cancel,
                                           .close = s3_source_close};
     const char *slash = strchrnul(bucket_and_prefix, '/');
     CLEANUP_FREE char *bucket = strndup(bucket_and_prefix, (size_t)(slash - bucket_and_prefix));
-    CLEANUP(cleanup_source_s3) struct source_s3 *s = allocate(url);
-    if (!bucket || !s || !s->url)
+    CLEANUP(cleanup_source_s3) struct source_s3 *s = calloc(1, sizeof *s);
+    if (!s)
         return error_set(-ENOMEM, "source: out of memory");
+    source_retry_init(&s->retry, url, options);
+    s->url = strdup(url);
+    if (!bucket || !s->url)
+        return error_set(-ENOMEM, "source: out of memory");
+    s->retry.url = s->url;
     if (!*bucket)
         return error_set(-EINVAL, "source: '%s' names no bucket; write s3://bucket/prefix", url);
     s->prefix = prefix_of(*slash ? slash + 1 : slash);
     if (!s->prefix)
         return error_set(-ENOMEM, "source: out of memory");
     s->prefix_len = strlen(s->prefix);
-    s->timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_DEFAULT_MS;
-    s->interrupted = options->cancel;
+    s->connections = options->connections;
     struct s3_config config = {
         .bucket = bucket, .endpoint = options->endpoint, .http = {.connections = options->connections}};
     int rc = s3_new(&config, &s->s3);

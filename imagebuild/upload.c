@@ -210,7 +210,7 @@ static int wait_ended_locked(struct upload *u)
 /* Append job when there is room for it; on failure it stays the caller's. */
 static int add_job(struct upload *u, struct job *job)
 {
-    int rc = u->step ? u->step(u->step_arg) : 0;
+    int rc = upload_step(u);
     SCOPED_LOCK(&u->lock);
     while (!rc && !u->error.code && !has_room_locked(u, job))
         rc = wait_ended_locked(u);
@@ -237,6 +237,11 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, cons
     }
     *body = (struct bytes)BYTES_INIT(body->max);
     return 0;
+}
+
+int upload_step(struct upload *u)
+{
+    return u->step ? u->step(u->step_arg) : 0;
 }
 
 int upload_flush(struct upload *u)

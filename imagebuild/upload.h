@@ -40,6 +40,9 @@ void upload_free(struct upload *u);
  * fails. One thread. */
 GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, const struct digest *name);
 
+/* The caller's step (struct upload_config), between any two pieces of long work that puts nothing. */
+GR_MUST_CHECK int upload_step(struct upload *u);
+
 /* Wait until everything handed over is in the store. */
 GR_MUST_CHECK int upload_flush(struct upload *u);
 

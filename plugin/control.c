@@ -1,6 +1,7 @@
-/* libmicrohttpd on a listening socket of our own; one thread serves all connections, at most
- * CONNECTIONS_MAX, and gives up on a silent one. A request reads counters and constants alone: it
- * takes no lock that a read waits for, and does no I/O but its answer's.
+/* libmicrohttpd on a listening socket of our own; one thread serves all connections and waits for
+ * nothing: a document is counters and constants, what takes longer is a job with a thread of its own
+ * (control_job.h). At most CONNECTIONS_MAX connections: when they become many, the one that has been
+ * silent longest is ended, so that idle clients delay nobody.
  *
  * The socket is bound before the fork, so that whoever starts the server sees what is wrong with
  * its path; requests wait in the backlog until control_start.
@@ -22,10 +23,24 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "format/json_name.h"
+#include "plugin/control_cache.h"
 
-enum { CONNECTIONS_MAX = 16, IDLE_TIMEOUT_S = 10, DOCUMENT_MAX = 1 << 20 };
+enum {
+    CONNECTIONS_MAX = 64,
+    CONNECTIONS_MANY = 48, /* from here on idle ones are ended */
+    IDLE_TIMEOUT_S = 10,
+    DOCUMENT_MAX = 64 << 20, /* some 150,000 exports */
+};
 
 DEFINE_CLEANUP(json, json_t *, json_decref)
+
+/* A connection, in the order of their coming. The daemon's thread alone uses these. */
+struct client {
+    struct client *prev, *next;
+    int fd;
+    bool working; /* a job answers it */
+};
 
 struct control {
     struct stack *stack;
@@ -34,6 +49,9 @@ struct control {
     dev_t dev;
     ino_t ino; /* of the socket we made */
     struct MHD_Daemon *daemon;
+    struct control_jobs *jobs;
+    struct client *first, *last;
+    unsigned clients;
 };
 DEFINE_CLEANUP(control, struct control *, control_close)
 
@@ -104,6 +122,18 @@ static json_t *exports_json(struct stack *stack)
     return exports;
 }
 
+static json_t *directories_json(struct stack *stack)
+{
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    json_t *directories = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(directories, json_pack("{s:s, s:I, s:s, s:s, s:b}", "path", dirs[i].path, "size",
+                                                     (json_int_t)dirs[i].size, "reading", dirs[i].reading, "writing",
+                                                     dirs[i].writing, "deleted", (int)dirs[i].deleted));
+    return directories;
+}
+
 static void add_counter_json(void *arg, const struct counter_row *row)
 {
     json_object_set_new(arg, row->name, json_integer((json_int_t)row->value));
@@ -117,6 +147,7 @@ int control_status(struct stack *stack, struct bytes *out)
     json_object_set_new(root, "version", json_string(GRANARY_VERSION));
     json_object_set_new(root, "pid", json_integer(getpid()));
     json_object_set_new(root, "exports", exports_json(stack));
+    json_object_set_new(root, "cache_directories", directories_json(stack));
     json_object_set_new(root, "counters", counters);
     json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
     CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
@@ -153,21 +184,190 @@ static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned s
     return answer(connection, status, "text/plain", text, strlen(text));
 }
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
-                                  const char *version, const char *data, size_t *data_len, void **state)
+static enum MHD_Result answer_error(struct MHD_Connection *connection, int rc)
 {
-    const struct control *c = arg;
-    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
-        return answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET alone is understood here\n");
+    unsigned status = rc == -EINVAL   ? MHD_HTTP_BAD_REQUEST
+                      : rc == -ENOENT ? MHD_HTTP_NOT_FOUND
+                      : rc == -EBUSY  ? MHD_HTTP_SERVICE_UNAVAILABLE
+                                      : MHD_HTTP_INTERNAL_SERVER_ERROR;
+    CLEANUP(cleanup_json) json_t *object = json_object();
+    json_object_set_new(object, "error", json_name(error_text(), strlen(error_text())));
+    CLEANUP_FREE char *text = json_dumps(object, JSON_COMPACT);
+    return text ? answer(connection, status, "application/json", text, strlen(text)) : MHD_NO;
+}
+
+static enum MHD_Result answer_document(struct control *c, struct MHD_Connection *connection, size_t i)
+{
+    CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
+    if (documents[i].make(c->stack, &body))
+        return answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+    return answer(connection, MHD_HTTP_OK, documents[i].type, body.data, body.len);
+}
+
+/* ---- the cache ---- */
+
+static const struct {
+    const char *path, *method;
+    enum control_deed deed;
+} deeds[] = {
+    {"/cache", MHD_HTTP_METHOD_GET, CONTROL_LS},
+    {"/cache/evict", MHD_HTTP_METHOD_POST, CONTROL_EVICT},
+    {"/cache/pin", MHD_HTTP_METHOD_POST, CONTROL_PIN},
+    {"/cache/unpin", MHD_HTTP_METHOD_POST, CONTROL_UNPIN},
+};
+
+struct parameters {
+    struct control_request *request;
+    int rc;
+};
+
+static enum MHD_Result take_parameter(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
+                                      const char *value, size_t len)
+{
+    struct parameters *p = arg;
+    struct control_request *r = p->request;
+    const char **at = !strcmp(key, "export")   ? &r->export
+                      : !strcmp(key, "glob")   ? &r->glob
+                      : !strcmp(key, "all")    ? &r->all
+                      : !strcmp(key, "pinned") ? &r->pinned
+                                               : NULL;
+    if (!at || *at || strlen(key) != key_len)
+        p->rc = error_set(-EINVAL, "parameter '%.40s' is unknown or given twice", key);
+    else if (!value || strlen(value) != len)
+        p->rc = error_set(-EINVAL, "parameter '%.40s' has no value, or a NUL in it", key);
+    else
+        *at = value;
+    return p->rc ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result answer_deed(struct control *c, struct MHD_Connection *connection, enum control_deed deed)
+{
+    struct control_request request = {.deed = deed};
+    struct parameters p = {.request = &request};
+    struct control_task *task;
+    MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take_parameter, &p);
+    int rc = p.rc ? p.rc : control_cache_prepare(c->stack, &request, &task);
+    if (rc)
+        return answer_error(connection, rc);
+    rc = control_jobs_start(c->jobs, connection, control_cache_run, task, control_cache_free);
+    if (rc)
+        return answer_error(
+            connection, rc == -EBUSY
+                            ? error_set(rc, "%d such requests are being answered already; try again", CONTROL_JOBS_MAX)
+                            : error_set(rc, "out of memory or threads"));
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct client *client = info ? info->socket_context : NULL;
+    if (client)
+        client->working = true;
+    return MHD_YES;
+}
+
+/* ---- requests ---- */
+
+static enum MHD_Result answer_request(struct control *c, struct MHD_Connection *connection, const char *url,
+                                      const char *method)
+{
+    bool known = false;
     for (size_t i = 0; i < GR_ARRAY_SIZE(documents); i++) {
         if (strcmp(url, documents[i].path) != 0)
             continue;
-        CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
-        if (documents[i].make(c->stack, &body))
-            return answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
-        return answer(connection, MHD_HTTP_OK, documents[i].type, body.data, body.len);
+        if (!strcmp(method, MHD_HTTP_METHOD_GET))
+            return answer_document(c, connection, i);
+        known = true;
     }
-    return answer_text(connection, MHD_HTTP_NOT_FOUND, "not found; there are /metrics and /status\n");
+    for (size_t i = 0; i < GR_ARRAY_SIZE(deeds); i++) {
+        if (strcmp(url, deeds[i].path) != 0)
+            continue;
+        if (!strcmp(method, deeds[i].method))
+            return answer_deed(c, connection, deeds[i].deed);
+        known = true;
+    }
+    return known ? answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "another method is understood here\n")
+                 : answer_text(
+                       connection, MHD_HTTP_NOT_FOUND,
+                       "not found; there are /metrics, /status, /cache, /cache/evict, /cache/pin and /cache/unpin\n");
+}
+
+/* Called with the header, then for each part of a body, which is passed over, then once more. */
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+                                  const char *version, const char *data, size_t *data_len, void **state)
+{
+    static char begun;
+    if (!*state) {
+        *state = &begun;
+        return MHD_YES;
+    }
+    if (*data_len) {
+        *data_len = 0;
+        return MHD_YES;
+    }
+    return answer_request(arg, connection, url, method);
+}
+
+/* ---- connections ---- */
+
+static void unlink_client(struct control *c, struct client *client)
+{
+    *(client->prev ? &client->prev->next : &c->first) = client->next;
+    *(client->next ? &client->next->prev : &c->last) = client->prev;
+    c->clients--;
+}
+
+static void link_client(struct control *c, struct client *client)
+{
+    client->prev = c->last;
+    client->next = NULL;
+    *(c->last ? &c->last->next : &c->first) = client;
+    c->last = client;
+    c->clients++;
+}
+
+/* End the one that came first; the daemon takes it down when it sees the end. */
+static void end_an_idle_one(struct control *c)
+{
+    struct client *client = c->first;
+    while (client && (client->working || client->fd < 0))
+        client = client->next;
+    if (!client)
+        return;
+    shutdown(client->fd, SHUT_RDWR);
+    client->fd = -1;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct control *c = arg;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*context)
+            unlink_client(c, *context);
+        free(*context);
+        *context = NULL;
+        return;
+    }
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct client *client = info ? calloc(1, sizeof *client) : NULL;
+    if (!client)
+        return;
+    client->fd = info->connect_fd;
+    link_client(c, client);
+    *context = client;
+    if (c->clients > CONNECTIONS_MANY)
+        end_an_idle_one(c);
+}
+
+/* After a request: the connection waits for the next one, behind the others. */
+static void on_answered(void *arg, struct MHD_Connection *connection, void **state,
+                        enum MHD_RequestTerminationCode code)
+{
+    struct control *c = arg;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct client *client = info ? info->socket_context : NULL;
+    if (!client)
+        return;
+    client->working = false;
+    unlink_client(c, client);
+    link_client(c, client);
 }
 
 /* ---- life ---- */
@@ -220,7 +420,9 @@ int control_open(const char *path, struct stack *stack, struct control **out)
         return error_set(-EINVAL, "control: the path %s is longer than a socket's may be (%zu bytes)", path,
                          sizeof c->address.sun_path - 1);
     memcpy(c->address.sun_path, path, strlen(path) + 1);
-    int rc = remove_stale(&c->address);
+    int rc = control_jobs_new(&c->jobs);
+    if (!rc)
+        rc = remove_stale(&c->address);
     if (!rc)
         rc = listen_at(c);
     if (rc)
@@ -234,10 +436,11 @@ int control_start(struct control *c)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    c->daemon =
-        MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, on_request, c,
-                         MHD_OPTION_LISTEN_SOCKET, c->fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX,
-                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_END);
+    c->daemon = MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
+                                 NULL, on_request, c, MHD_OPTION_LISTEN_SOCKET, c->fd, MHD_OPTION_CONNECTION_LIMIT,
+                                 (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S,
+                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, c, MHD_OPTION_NOTIFY_COMPLETED,
+                                 on_answered, c, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!c->daemon)
         return error_set(-EIO, "control: cannot start the thread that serves %s", c->address.sun_path);
@@ -252,8 +455,11 @@ void control_close(struct control *c)
     struct stat st;
     if (c->ino && lstat(c->address.sun_path, &st) == 0 && st.st_dev == c->dev && st.st_ino == c->ino)
         unlink(c->address.sun_path);
+    if (c->jobs)
+        control_jobs_stop(c->jobs); /* no connection may be suspended when the daemon stops */
     if (c->daemon)
         MHD_stop_daemon(c->daemon);
+    control_jobs_free(c->jobs);
     if (c->fd >= 0)
         close(c->fd);
     free(c);

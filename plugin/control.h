@@ -2,6 +2,11 @@
  *
  *   GET /metrics   every counter, as Prometheus reads them
  *   GET /status    one JSON object: version, pid, exports, counters, hit ratio
+ *   GET /cache?export=NAME&glob=G            what is cached of an image, or of some of its files
+ *   POST /cache/evict?export=NAME&glob=G     drop it (pinned=1: also what is pinned);
+ *                                            all=1: whatever the cache holds
+ *   POST /cache/pin, /cache/unpin            have it stay, or not, with the same parameters
+ *                  glob may be left out, by GET also export; the answers are lines of JSON (control_cache.h)
  */
 #ifndef GRANARY_PLUGIN_CONTROL_H
 #define GRANARY_PLUGIN_CONTROL_H

@@ -11,23 +11,44 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "format/cache_spec.h"
 
-enum { READAHEAD_MAX = 32 << 20, INDEX_MEMORY_MIN = 1 << 20, CONNECTIONS_MAX = 256, TIMEOUT_MAX_S = 7 * 24 * 3600 };
+enum {
+    READAHEAD_MAX = 32 << 20,
+    INDEX_MEMORY_MIN = 1 << 20,
+    MEMORY_MIN = 16 << 20,
+    CONNECTIONS_MAX = 256,
+    TIMEOUT_MAX_S = 7 * 24 * 3600
+};
 
 const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    (required, repeatable) An image to export, e.g.\n"
                             "                    s3://bucket/prefix/faces:latest or /srv/store/faces.\n"
                             "                    The export's name is NAME, else the image's own.\n"
                             "                    \"image=\" may be left out.\n"
-                            "cache=DIR:SIZE      (repeatable) Keep chunks in DIR, SIZE bytes at most, e.g.\n"
-                            "                    /var/cache/granary:200G. Without it nothing is kept.\n"
+                            "cache=DIR:SIZE[:ssd|hdd]\n"
+                            "                    (repeatable) Keep chunks in DIR, SIZE bytes at most, e.g.\n"
+                            "                    /var/cache/granary:200G, or a part of the filesystem, e.g.\n"
+                            "                    90%. Without it nothing is kept.\n"
+                            "                    What is hot on an hdd moves up to an ssd (the default).\n"
+                            "memory=SIZE         Keep what is read most in memory too, SIZE bytes at most, e.g.\n"
+                            "                    8G (default: none). Works without cache=, too.\n"
+                            "quota=NAME:SIZE     (repeatable) Chunks first kept for the image NAME take SIZE\n"
+                            "                    bytes of the cache directories at most.\n"
+                            "watermark=HIGH:LOW  When the filesystem of a cache directory is more than HIGH\n"
+                            "                    percent full, give room back until LOW, e.g. 95:90.\n"
+                            "eviction=POLICY     What makes room in the cache: auto (default), lru, s3fifo or\n"
+                            "                    sticky (what is in stays).\n"
                             "endpoint=URL        The S3 server, where it is not AWS or AWS_ENDPOINT_URL.\n"
+                            "cache-compressed=yes Keep compressed chunks compressed in the cache directories:\n"
+                            "                    more fit, every read of one decodes it (default no).\n"
                             "index-memory=SIZE   Memory for index nodes of all images (default 64M).\n"
                             "readahead=SIZE      Neighbours fetched along with a miss (default 1M; 0: none).\n"
                             "connections=N       Requests to stores at a time (default 16).\n"
                             "timeout=TIME        Repeat failing requests for so long, e.g. 90s, 5m, 1h\n"
                             "                    (default 5m); then the read fails with EIO.\n"
-                            "control=PATH        A unix socket that answers GET /metrics and GET /status.\n"
+                            "control=PATH        A unix socket that answers GET /metrics and GET /status,\n"
+                            "                    and that granary cache talks to.\n"
                             "\n"
                             "Start nbdkit with -t 256: a read that waits for a store holds a thread.\n";
 
@@ -93,19 +114,73 @@ static int set_image(struct options *o, const char *value)
 static int set_cache(struct options *o, const char *value)
 {
     struct cache_config *c = &o->stack.cache;
-    const char *colon = strrchr(value, ':');
-    if (!colon || colon == value || !colon[1])
-        return error_set(-EINVAL, "cache=%s: write cache=DIR:SIZE, e.g. cache=/var/cache/granary:200G", value);
-    if (c->dir_count == CACHE_DIRS_MAX)
-        return error_set(-EINVAL, "cache=%s: more than %d directories", value, CACHE_DIRS_MAX);
-    int rc = text_parse_size("cache size", colon + 1, &c->dirs[c->dir_count].size);
+    struct cache_spec spec;
+    int rc = cache_spec_parse("cache=", value, &spec);
     if (rc)
         return rc;
-    c->dirs[c->dir_count].path = keep_absolute(o, value, colon - value);
+    if (c->dir_count == CACHE_DIRS_MAX)
+        return error_set(-EINVAL, "cache=%s: more than %d directories", value, CACHE_DIRS_MAX);
+    c->dirs[c->dir_count].size = spec.size;
+    c->dirs[c->dir_count].percent = spec.percent;
+    c->dirs[c->dir_count].hdd = spec.hdd;
+    c->dirs[c->dir_count].path = keep_absolute(o, value, spec.dir_len);
     if (!c->dirs[c->dir_count].path)
         return error_set(-EINVAL, "cache=%s: the directory's path is too long", value);
     c->dir_count++;
     return 0;
+}
+
+static int set_quota(struct options *o, const char *value)
+{
+    struct cache_config *c = &o->stack.cache;
+    size_t name_len;
+    uint64_t size;
+    int rc = quota_spec_parse("quota=", value, &name_len, &size);
+    if (rc)
+        return rc;
+    if (c->quota_count == CACHE_QUOTAS_MAX)
+        return error_set(-EINVAL, "quota=%s: more than %d quotas", value, CACHE_QUOTAS_MAX);
+    c->quotas[c->quota_count].size = size;
+    c->quotas[c->quota_count].name = keep(o, value, name_len);
+    if (!c->quotas[c->quota_count].name)
+        return no_memory();
+    c->quota_count++;
+    return 0;
+}
+
+static int set_memory(struct options *o, const char *value)
+{
+    uint64_t size;
+    int rc = text_parse_size("memory", value, &size);
+    if (!rc && size && size < MEMORY_MIN)
+        rc = error_set(-EINVAL, "memory=%s: at least 16M, or 0 for none", value);
+    if (!rc)
+        o->stack.cache.memory = size;
+    return rc;
+}
+
+static int set_cache_compressed(struct options *o, const char *value)
+{
+    o->stack.cache.compressed = !strcmp(value, "yes");
+    if (o->stack.cache.compressed || !strcmp(value, "no"))
+        return 0;
+    return error_set(-EINVAL, "cache-compressed=%s: write yes or no", value);
+}
+
+static int set_watermark(struct options *o, const char *value)
+{
+    unsigned high, low;
+    char end;
+    if (sscanf(value, "%3u:%3u%c", &high, &low, &end) != 2 || low < 1 || low >= high || high > 99)
+        return error_set(-EINVAL, "watermark=%s: write watermark=HIGH:LOW in percent, e.g. watermark=95:90", value);
+    o->stack.cache.watermark.high = high;
+    o->stack.cache.watermark.low = low;
+    return 0;
+}
+
+static int set_eviction(struct options *o, const char *value)
+{
+    return evict_policy_parse(value, &o->stack.cache.eviction);
 }
 
 static int set_endpoint(struct options *o, const char *value)
@@ -166,10 +241,19 @@ static const struct {
     const char *key;
     int (*set)(struct options *o, const char *value);
 } table[] = {
-    {"image", set_image},         {"cache", set_cache},
-    {"endpoint", set_endpoint},   {"index-memory", set_index_memory},
-    {"readahead", set_readahead}, {"connections", set_connections},
-    {"timeout", set_timeout},     {"control", set_control},
+    {"image", set_image},
+    {"cache", set_cache},
+    {"watermark", set_watermark},
+    {"endpoint", set_endpoint},
+    {"index-memory", set_index_memory},
+    {"readahead", set_readahead},
+    {"connections", set_connections},
+    {"timeout", set_timeout},
+    {"control", set_control},
+    {"cache-compressed", set_cache_compressed},
+    {"memory", set_memory},
+    {"quota", set_quota},
+    {"eviction", set_eviction},
 };
 
 int options_set(struct options *o, const char *key, const char *value)

@@ -121,9 +121,18 @@ static int describe_exports(void)
     return 0;
 }
 
+/* A start that is a supervisor's restart goes on with tags that were resolved when it began. */
+static int64_t resolved_when(void)
+{
+    const char *text = getenv("GRANARY_RESOLVED");
+    long long when = text ? strtoll(text, NULL, 10) : 0;
+    return when > 0 ? when : 0;
+}
+
 static int granary_get_ready(void)
 {
     warn_of_few_threads();
+    plugin.options.stack.resolved = resolved_when();
     int rc = stack_open(&plugin.options.stack, &plugin.stack);
     if (!rc)
         rc = describe_exports();

@@ -17,6 +17,7 @@ export LC_ALL=C
 
 W=$(mktemp -d)
 MOUNTS=()
+FAULTY=()
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
@@ -30,6 +31,7 @@ skip() {
 cleanup() {
     local status=$? i
     set +e
+    for i in "${FAULTY[@]}"; do echo off >"$i/.faults"; done # what hangs could not be killed
     for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do umount "${MOUNTS[$i]}" 2>/dev/null || umount -l "${MOUNTS[$i]}" 2>/dev/null; done
     [ -z "${LOOP:-}" ] || losetup -d "$LOOP" 2>/dev/null
     end_background
@@ -59,6 +61,18 @@ mount_export() {
     LOOP=$(losetup -r --direct-io=on -f --show "$W/nbd/file") || skip "no loop device to be had here: the mount is not tested"
     mount -t erofs -o ro,nodev,nosuid "$LOOP" "$W/mnt" || skip "this kernel does not mount erofs: the mount is not tested"
     MOUNTS+=("$W/mnt")
+}
+
+# faulty DIR BACKING: BACKING (made if missing) seen at DIR through tests/tools/faultfs.c, whose head says what may be
+# written to DIR/.faults; its process id is in FAULTFS_PID
+faulty() {
+    [ -e /dev/fuse ] && [ "$(id -u)" = 0 ] || skip "no /dev/fuse here, or not root: faults of a disk are not tested"
+    mkdir -p "$1" "$2"
+    background "$GRANARY_BUILD/tests/tools/faultfs" "$2" "$1"
+    export FAULTFS_PID=$BACKGROUND_PID
+    FAULTY+=("$1")
+    MOUNTS+=("$1")
+    wait_for 20 test -e "$1/.faults"
 }
 
 # serve_tcp ARG...: nbdkit with the plugin on a free TCP port of 127.0.0.1, left in PORT

@@ -6,13 +6,14 @@
 
 declare -A PACKAGES=(
     [build]="gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libssl-dev liburing-dev libzstd-dev
-        libjansson-dev libexpat1-dev libmicrohttpd-dev nbdkit-plugin-dev libnbd-dev"
+        libjansson-dev libexpat1-dev libmicrohttpd-dev nbdkit-plugin-dev libnbd-dev libext2fs-dev comerr-dev libarchive-dev zlib1g-dev"
     [run]="nbdkit libnbd-bin nbd-client fuse3 mount kmod ca-certificates"
     [style]="shellcheck clang-format"
-    [test]="libcmocka-dev clang libclang-rt-14-dev llvm erofs-utils qemu-utils nbdkit libnbd-bin fuse3 curl jq
-        python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light libnginx-mod-http-echo"
+    [test]="libcmocka-dev libfuse3-dev clang libclang-rt-14-dev llvm erofs-utils e2fsprogs qemu-utils nbdkit libnbd-bin fuse3 curl
+        jq zstd python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light apache2-bin libnginx-mod-http-echo
+        default-jre-headless maven iproute2 faketime"
     [vm]="qemu-system-x86 seabios busybox-static nbd-client cpio kmod crun"
-    [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 e2fsprogs time"
+    [bench]="fio rclone curl iproute2 nbdkit libnbd-bin python3 e2fsprogs erofs-utils zstd time"
 )
 
 packages_missing() {

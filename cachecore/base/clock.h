@@ -5,15 +5,25 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Milliseconds of a clock that never jumps. */
-static inline uint64_t clock_now_ms(void)
+/* Micro- and milliseconds of a clock that never jumps. */
+static inline uint64_t clock_now_us(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+static inline uint64_t clock_now_ms(void)
+{
+    return clock_now_us() / 1000;
 }
 
-/* The same, going on while the machine sleeps: for what others wait for meanwhile. */
+/* That moment as pthread_cond_timedwait wants it, of a condition on CLOCK_MONOTONIC. */
+static inline struct timespec clock_at_ms(uint64_t now_ms)
+{
+    return (struct timespec){.tv_sec = (time_t)(now_ms / 1000), .tv_nsec = (long)(now_ms % 1000) * 1000000};
+}
+
+/* Milliseconds of a clock that goes on while the machine sleeps: for what others wait for meanwhile. */
 static inline uint64_t clock_boot_ms(void)
 {
     struct timespec t;

@@ -10,7 +10,8 @@
 
 #include "base/le.h"
 
-enum { LANE = 1024 }; /* bytes of one of the three streams: 32 KiB blocks divide into 10 rounds and a rest */
+/* Bytes of one of the three streams: a 4 KiB block, the cache's unit, is one round and 16 bytes. */
+enum { LANE = 1360 };
 
 static uint32_t byte_table[256];
 static uint32_t lane_table[4][256]; /* register -> register after LANE zero bytes */

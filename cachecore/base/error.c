@@ -7,6 +7,8 @@
 
 static _Thread_local char text[ERROR_TEXT_MAX] = "unknown error";
 
+static _Thread_local unsigned retry_after;
+
 static void sanitize(char *s)
 {
     for (; *s; s++)
@@ -24,6 +26,7 @@ int error_set(int code, const char *fmt, ...)
     va_end(ap);
     sanitize(fresh);
     memcpy(text, fresh, sizeof text);
+    retry_after = 0;
     errno = saved;
     return code;
 }
@@ -35,7 +38,20 @@ int error_prefix(int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(prefix, sizeof prefix, fmt, ap);
     va_end(ap);
-    return error_set(code, "%s: %s", prefix, text);
+    unsigned kept = retry_after;
+    (void)error_set(code, "%s: %s", prefix, text);
+    return error_retry_after(code, kept);
+}
+
+int error_retry_after(int code, unsigned seconds)
+{
+    retry_after = seconds;
+    return code;
+}
+
+unsigned error_retry_after_s(void)
+{
+    return retry_after;
 }
 
 const char *error_text(void)
@@ -46,11 +62,13 @@ const char *error_text(void)
 void error_take(struct error *out, int code)
 {
     out->code = code;
+    out->retry_after_s = retry_after;
     memcpy(out->text, text, sizeof out->text);
 }
 
 int error_restore(const struct error *e)
 {
     memcpy(text, e->text, sizeof text);
+    retry_after = e->retry_after_s;
     return e->code;
 }

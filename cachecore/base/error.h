@@ -17,6 +17,7 @@ enum { ERROR_TEXT_MAX = 512 };
 /* An error that travels between threads: a worker takes it, the waiter restores it. */
 struct error {
     int code; /* 0 or negative errno */
+    unsigned retry_after_s;
     char text[ERROR_TEXT_MAX];
 };
 
@@ -29,6 +30,11 @@ int error_set(int code, const char *fmt, ...) GR_PRINTF(2, 3);
 /* Put "prefix: " before the calling thread's sentence; returns code. For a caller that knows what
  * the work was for. */
 int error_prefix(int code, const char *fmt, ...) GR_PRINTF(2, 3);
+
+/* The other side asks to be left alone for so long (0: it does not say); goes with the sentence until the thread's next
+ * error_set. Returns code. */
+int error_retry_after(int code, unsigned seconds);
+unsigned error_retry_after_s(void);
 
 /* The calling thread's sentence; never NULL. Valid until the thread's next error_set. */
 const char *error_text(void);

@@ -108,6 +108,20 @@ static int write_temporary(int fd, const void *data, size_t len, bool sync)
     return sync && fsync(fd) ? -errno : 0;
 }
 
+/* Takes fd's file from its temporary name to its own. */
+static int write_and_rename(int fd, const char *temporary, const char *path, const void *data, size_t len, bool sync)
+{
+    int rc = write_temporary(fd, data, len, sync);
+    if (!rc && rename(temporary, path))
+        rc = -errno;
+    if (rc) {
+        unlink(temporary);
+        return error_set(rc, "cannot write %s: %s", path, strerror(-rc));
+    }
+    rc = sync ? sync_parent(path) : 0;
+    return rc ? error_set(rc, "cannot sync the directory of %s: %s", path, strerror(-rc)) : 0;
+}
+
 int io_write_file_atomic(const char *path, const void *data, size_t len, bool sync)
 {
     CLEANUP_FREE char *temporary = NULL;
@@ -118,15 +132,20 @@ int io_write_file_atomic(const char *path, const void *data, size_t len, bool sy
     CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
         return error_set(-errno, "cannot create %s: %s", temporary, strerror(errno));
-    int rc = write_temporary(fd, data, len, sync);
-    if (!rc && rename(temporary, path))
-        rc = -errno;
-    if (rc) {
-        unlink(temporary);
-        return error_set(rc, "cannot write %s: %s", path, strerror(-rc));
+    return write_and_rename(fd, temporary, path, data, len, sync);
+}
+
+int io_write_file_owned(const char *path, const void *data, size_t len)
+{
+    CLEANUP_FREE char *temporary = NULL;
+    if (asprintf(&temporary, "%s.new", path) < 0) {
+        temporary = NULL;
+        return error_set(-ENOMEM, "out of memory while writing %s", path);
     }
-    rc = sync ? sync_parent(path) : 0;
-    return rc ? error_set(rc, "cannot sync the directory of %s: %s", path, strerror(-rc)) : 0;
+    CLEANUP_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return error_set(-errno, "cannot create %s: %s", temporary, strerror(errno));
+    return write_and_rename(fd, temporary, path, data, len, true);
 }
 
 int io_mkdirs(const char *path)

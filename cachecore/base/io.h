@@ -30,6 +30,10 @@ GR_MUST_CHECK int io_read_file(const char *path, struct bytes *out);
  * power loss). Directories must exist. */
 GR_MUST_CHECK int io_write_file_atomic(const char *path, const void *data, size_t len, bool sync);
 
+/* The same, synced, for the only writer there is: the temporary file is PATH.new, so that writers who
+ * die leave one behind at most. */
+GR_MUST_CHECK int io_write_file_owned(const char *path, const void *data, size_t len);
+
 /* Make every missing directory of path (mode 0755); path itself included. 0 or -errno with a
  * sentence. */
 GR_MUST_CHECK int io_mkdirs(const char *path);

@@ -92,3 +92,29 @@ int text_parse_time(const char *text, int64_t *out)
     *out = timegm(&tm);
     return 0;
 }
+
+size_t text_utf8_length(const void *bytes, size_t left)
+{
+    const unsigned char *p = bytes;
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t len = *p < 0x80 ? 1 : *p >> 5 == 6 ? 2 : *p >> 4 == 14 ? 3 : *p >> 3 == 30 ? 4 : 0;
+    if (!len || len > left)
+        return 0;
+    uint32_t c = len == 1 ? *p : *p & (0x7fu >> len);
+    for (size_t i = 1; i < len; i++) {
+        if (p[i] >> 6 != 2)
+            return 0;
+        c = c << 6 | (p[i] & 0x3f);
+    }
+    return c < least[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : len;
+}
+
+bool text_is_utf8(const char *text, size_t len)
+{
+    for (size_t i = 0, n; i < len; i += n) {
+        n = text_utf8_length(text + i, len - i);
+        if (!n)
+            return false;
+    }
+    return true;
+}

@@ -2,6 +2,7 @@
 #ifndef GRANARY_BASE_TEXT_H
 #define GRANARY_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,5 +26,10 @@ char *text_format_size(uint64_t bytes, char out[TEXT_SIZE_MAX]);
 char *text_format_time(int64_t seconds, char out[TEXT_TIME_MAX]);
 /* The opposite. -EINVAL without a sentence. */
 GR_MUST_CHECK int text_parse_time(const char *text, int64_t *out);
+
+/* Length of the UTF-8 character at p, 0 when these bytes are none: overlong forms, surrogates and
+ * what lies above U+10FFFF included. */
+size_t text_utf8_length(const void *p, size_t left);
+bool text_is_utf8(const char *text, size_t len);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cache/cache_internal.h"
@@ -15,70 +16,177 @@
 static void cache_destroy(struct cache *c)
 {
     fetch_free(c->fetch);
-    rings_free(c->rings);
+    rings_free(c->readers);
+    rings_free(c->writers);
     space_release(&c->space);
+    mover_free(c->mover);
+    front_free(c->front);
     for (size_t i = 0; i < c->dir_count; i++)
         cache_dir_close(c->dirs[i]);
+    for (size_t i = 0; i < c->absent_count; i++)
+        free(c->absent[i].path);
+    janitor_release(&c->janitor);
     fill_release(&c->fill);
+    for (size_t i = 0; i < c->quota_count; i++)
+        free(c->quotas[i].name);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
 DEFINE_CLEANUP(cache, struct cache *, cache_destroy)
 
+/* Is it the disk that fails, and not what was asked for? */
+static bool is_disk_fault(int rc)
+{
+    return rc == -EIO || rc == -EROFS || rc == -ENODEV || rc == -ENXIO || rc == -ETIMEDOUT || rc == -EUCLEAN ||
+           rc == -ENOTCONN || rc == -ESTALE;
+}
+
+/* Go on without the directory: a dead cache disk is no reason not to serve. */
+static int note_absent(struct cache *c, const char *path, uint64_t size)
+{
+    log_error("%s; starting without this directory: until the next start nothing is kept there", error_text());
+    char *copy = strdup(path);
+    if (!copy)
+        return error_set(-ENOMEM, "cache: out of memory");
+    c->absent[c->absent_count].path = copy;
+    c->absent[c->absent_count++].size = size;
+    return 0;
+}
+
 static int open_dirs(struct cache *c, const struct cache_config *config)
 {
     if (config->dir_count > CACHE_DIRS_MAX)
         return error_set(-EINVAL, "cache: at most %d directories", CACHE_DIRS_MAX);
     for (size_t i = 0; i < config->dir_count; i++) {
-        int rc = cache_dir_open(config->dirs[i].path, config->dirs[i].size, &c->dirs[i]);
-        if (rc)
+        const char *path = config->dirs[i].path;
+        uint64_t size = config->dirs[i].size;
+        int rc = size ? 0 : cache_dir_share(path, config->dirs[i].percent, &size);
+        if (!rc)
+            rc = cache_dir_open(path, size, config->watermark.high, &c->dirs[c->dir_count]);
+        if (!rc)
+            c->dirs[c->dir_count++]->media = config->dirs[i].hdd ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
+        else if (!is_disk_fault(rc) || (rc = note_absent(c, path, size)))
             return rc;
-        c->dir_count++;
     }
     return 0;
 }
 
-static int load_dirs(struct cache *c)
+/* Of a name; never 0. */
+static uint16_t owner_of(const char *image)
 {
-    struct cache_geometry geometries[CACHE_DIRS_MAX];
-    for (size_t i = 0; i < c->dir_count; i++)
-        geometries[i] = c->dirs[i]->geometry;
-    int rc = space_init(&c->space, geometries, c->dir_count);
+    uint32_t crc = crc32c(image, strlen(image));
+    uint16_t owner = (uint16_t)(crc >> 16 ^ crc);
+    return owner ? owner : 1;
+}
+
+static int take_quotas(struct cache *c, const struct cache_config *config)
+{
+    if (config->quota_count > CACHE_QUOTAS_MAX)
+        return error_set(-EINVAL, "cache: at most %d quotas", CACHE_QUOTAS_MAX);
+    for (; c->quota_count < config->quota_count; c->quota_count++) {
+        struct cache_quota *q = &c->quotas[c->quota_count];
+        if (cache_quota(c, config->quotas[c->quota_count].name))
+            return error_set(-EINVAL, "cache: two quotas of '%s'; give it one", config->quotas[c->quota_count].name);
+        q->name = strdup(config->quotas[c->quota_count].name);
+        if (!q->name)
+            return error_set(-ENOMEM, "cache: out of memory");
+        q->size = config->quotas[c->quota_count].size;
+        q->owner = owner_of(q->name);
+    }
+    return 0;
+}
+
+unsigned cache_quota(const struct cache *c, const char *image)
+{
+    for (size_t i = 0; i < c->quota_count; i++)
+        if (!strcmp(c->quotas[i].name, image))
+            return (unsigned)i + 1;
+    return 0;
+}
+
+static int load_dirs(struct cache *c, enum evict_policy policy)
+{
+    struct space_config config = {.dir_count = c->dir_count, .policy = policy, .group_count = c->quota_count};
+    for (size_t i = 0; i < c->quota_count; i++)
+        config.groups[i] = (struct space_quota){.owner = c->quotas[i].owner, .limit = c->quotas[i].size};
+    for (size_t i = 0; i < c->dir_count; i++) {
+        config.dirs[i].geometry = c->dirs[i]->geometry;
+        config.dirs[i].media = c->dirs[i]->media;
+    }
+    int rc = space_init(&c->space, &config);
     struct space_load load = {0};
     for (unsigned i = 0; !rc && i < c->dir_count; i++)
         rc = cache_dir_load(c->dirs[i], i, &c->space, &load);
-    if (rc)
-        vec_release(&load.slots);
-    else
-        space_load_finish(&c->space, &load);
+    if (!rc)
+        return space_load_finish(&c->space, &load);
+    vec_release(&load.slots);
     return rc;
 }
 
-static int make_rings(struct cache *c, bool no_uring)
+static int make_rings(struct cache *c, const struct cache_seams *seams)
 {
-    int fds[CACHE_DIRS_MAX];
-    for (size_t i = 0; i < c->dir_count; i++)
-        fds[i] = c->dirs[i]->data_fd;
-    return rings_new(fds, c->dir_count, no_uring, &c->ring_stats, &c->rings);
+    int fds[RING_FILES_MAX];
+    for (unsigned i = 0; i < c->dir_count; i++) {
+        fds[cache_data_file(i)] = c->dirs[i]->data_fd;
+        fds[cache_record_file(i)] = c->dirs[i]->record_fd;
+    }
+    struct rings_config config = {
+        .fds = fds,
+        .count = c->dir_count * 2,
+        .limit = READERS_MAX,
+        .huge_bounce = true,
+        .no_uring = seams->no_uring,
+        .calls = seams->calls,
+    };
+    int rc = rings_new(&config, &c->reader_stats, &c->readers);
+    config.limit = WRITERS_MAX;
+    config.huge_bounce = false;
+    config.async = true;
+    config.no_uring = seams->no_uring || seams->calls.pwrite;
+    return rc ? rc : rings_new(&config, &c->writer_stats, &c->writers);
 }
 
-int cache_open_with(const struct cache_config *config, bool no_uring, struct cache **out)
+static int make_mover(struct cache *c, const struct cache_config *config, uint32_t apart_ms)
+{
+    struct mover_config mover = {.cache = c, .capacity = config->memory, .to_memory = c->front, .apart_ms = apart_ms};
+    uint64_t fast = 0, slow = 0;
+    for (size_t i = 0; i < c->dir_count; i++)
+        *(c->dirs[i]->media == CACHE_MEDIA_HDD ? &slow : &fast) += c->dirs[i]->geometry.budget;
+    c->tiered = fast && slow;
+    if (c->tiered)
+        mover.capacity += fast;
+    return c->dir_count && (c->front || c->tiered) ? mover_new(&mover, &c->mover) : 0;
+}
+
+int cache_open_with(const struct cache_config *config, const struct cache_seams *seams, struct cache **out)
 {
     CLEANUP(cleanup_cache) struct cache *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(-ENOMEM, "cache: out of memory");
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
+    janitor_init(&c->janitor);
+    c->disk_timeout_ms = config->disk_timeout_ms ? config->disk_timeout_ms : DISK_TIMEOUT_DEFAULT_MS;
+    c->compressed = config->compressed;
+    c->watermark.high = config->watermark.high;
+    c->watermark.low = config->watermark.low;
     int rc = fill_init(&c->fill, config->fill_memory);
+    if (!rc)
+        rc = take_quotas(c, config);
     if (!rc)
         rc = open_dirs(c, config);
     if (!rc)
-        rc = load_dirs(c);
+        rc = load_dirs(c, config->eviction);
+    if (!rc && config->memory)
+        rc = front_new(config->memory, config->eviction, &c->front);
     if (!rc)
-        rc = make_rings(c, no_uring);
+        rc = make_mover(c, config, seams->apart_ms);
+    if (!rc)
+        rc = make_rings(c, seams);
     if (!rc) {
         struct fetch_config fetch = config->fetch;
+        fetch.keep_stored = config->compressed;
         fetch.on_landed = fill_landed;
         fetch.arg = c;
         rc = fetch_new(&fetch, &c->fetch);
@@ -93,7 +201,8 @@ int cache_open_with(const struct cache_config *config, bool no_uring, struct cac
 
 int cache_open(const struct cache_config *config, struct cache **out)
 {
-    return cache_open_with(config, false, out);
+    static const struct cache_seams none;
+    return cache_open_with(config, &none, out);
 }
 
 int cache_start_threads(struct cache *c)
@@ -101,6 +210,10 @@ int cache_start_threads(struct cache *c)
     for (size_t i = 0; i < c->dir_count; i++)
         cache_dir_sign(c->dirs[i]);
     int rc = fill_start_threads(c);
+    if (!rc && c->mover)
+        rc = mover_start_thread(c->mover);
+    if (!rc)
+        rc = janitor_start(c);
     return rc ? rc : fetch_start_threads(c->fetch);
 }
 
@@ -108,7 +221,10 @@ void cache_close(struct cache *c)
 {
     if (!c)
         return;
-    fill_stop(&c->fill);
+    janitor_tell_to_stop(&c->janitor);
+    mover_stop(c->mover);
+    fill_stop(&c->fill, c->disk_timeout_ms);
+    janitor_stop(&c->janitor);
     cache_destroy(c);
 }
 
@@ -117,58 +233,151 @@ void cache_unpin(struct cache *c, const struct space_slot *slot)
     space_unpin(slot->pins);
     if (atomic_load(&c->waiters) == 0)
         return;
-    SCOPED_LOCK(&c->lock);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
     pthread_cond_broadcast(&c->changed);
+}
+
+bool cache_readable_locked(const struct cache *c, uint32_t id)
+{
+    return space_slot_at(&c->space, id)->state == SLOT_READY && cache_dir_reads(c->dirs[space_dir_of(&c->space, id)]);
 }
 
 bool cache_has(struct cache *c, const struct digest *chunk)
 {
+    if (memory_has(c, chunk))
+        return true;
     if (!c->dir_count)
         return false;
-    SCOPED_LOCK(&c->lock);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
     uint32_t id = space_find(&c->space, chunk);
-    return id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY;
+    return id != SPACE_NONE && cache_readable_locked(c, id);
+}
+
+size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS_MAX])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->dir_count; i++) {
+        const struct cache_dir *d = c->dirs[i];
+        out[n++] = (struct cache_dir_report){
+            .path = d->path,
+            .size = d->size,
+            .reading = health_name(cache_dir_state(d, CACHE_READING)),
+            .writing = health_name(cache_dir_state(d, CACHE_WRITING)),
+            .deleted = atomic_load(&d->deleted),
+        };
+    }
+    for (size_t i = 0; i < c->absent_count; i++)
+        out[n++] = (struct cache_dir_report){
+            .path = c->absent[i].path, .size = c->absent[i].size, .reading = "absent", .writing = "absent"};
+    return n;
+}
+
+static uint64_t count_dirs(const struct cache *c, enum cache_way way, enum health_state state)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < c->dir_count; i++)
+        n += cache_dir_state(c->dirs[i], way) == state;
+    return n;
+}
+
+static uint64_t count_deleted(const struct cache *c)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < c->dir_count; i++)
+        n += atomic_load(&c->dirs[i]->deleted);
+    return n;
 }
 
 struct gauges {
-    uint64_t entries, used, evictions;
+    uint64_t entries, used, meta, capacity, evictions, quota_refusals, yielded, followed;
 };
 
 static struct gauges read_gauges(struct cache *c)
 {
-    SCOPED_LOCK(&c->lock);
-    return (struct gauges){c->space.entries, c->space.used_bytes, c->space.evictions};
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    const struct space *s = &c->space;
+    struct gauges g = {.entries = s->entries,
+                       .used = s->used_bytes,
+                       .meta = s->meta_bytes,
+                       .capacity = s->capacity,
+                       .evictions = s->evictions,
+                       .quota_refusals = s->quota_refusals,
+                       .followed = evict_followed(s->evict)};
+    for (size_t i = 0; i < c->dir_count; i++)
+        g.yielded += (uint64_t)s->dirs[i].yielded * s->dirs[i].geometry.slab_size;
+    return g;
 }
 
 void cache_counters(struct cache *c, counter_visit *visit, void *arg)
 {
     struct cache_stats *s = &c->stats;
     struct gauges g = read_gauges(c);
+    struct front_stats m = {0};
+    struct mover_stats none = {0}, *up = c->mover ? mover_stats(c->mover) : &none;
+    if (c->front)
+        front_stats(c->front, &m);
     uint64_t budget = 0;
     for (size_t i = 0; i < c->dir_count; i++)
         budget += c->dirs[i]->geometry.budget;
     const struct counter_row rows[] = {
-        {"granary_cache_hits_total", "Pieces of chunks served from the cache.", counter_get(&s->hits)},
+        {"granary_cache_hits_total", "Pieces of chunks served from the cache.", counter_get(&s->hits) + m.hits},
         {"granary_cache_misses_total", "Pieces of chunks that had to be fetched.", counter_get(&s->misses)},
-        {"granary_cache_hit_bytes_total", "Bytes served from the cache.", counter_get(&s->hit_bytes)},
+        {"granary_cache_hit_bytes_total", "Bytes served from the cache.", counter_get(&s->hit_bytes) + m.hit_bytes},
         {"granary_cache_miss_bytes_total", "Bytes served after a fetch.", counter_get(&s->miss_bytes)},
         {"granary_cache_fills_total", "Chunks written to the cache.", counter_get(&s->fills)},
         {"granary_cache_fill_bytes_total", "Bytes written to the cache.", counter_get(&s->fill_bytes)},
         {"granary_cache_fills_dropped_total", "Chunks not kept because writing was behind.",
          counter_get(&s->fills_dropped)},
+        {"granary_cache_not_admitted_total", "Chunks not kept because what is in the cache is worth more.",
+         counter_get(&s->not_admitted)},
+        {"granary_cache_quota_refusals_total", "Chunks not kept because their image's quota is used up.",
+         g.quota_refusals},
         {"granary_cache_fill_errors_total", "Chunks not kept because the disk refused them.",
          counter_get(&s->fill_errors)},
         {"granary_cache_read_errors_total", "Reads of the cache that the disk failed.", counter_get(&s->read_errors)},
+        {"granary_cache_read_timeouts_total", "Reads of the cache that the disk did not answer in time.",
+         counter_get(&s->read_timeouts)},
+        {"granary_cache_rings_lost_total", "Reads and writes left to a disk that did not answer in time.",
+         counter_get(&c->reader_stats.lost) + counter_get(&c->writer_stats.lost)},
         {"granary_cache_crc_errors_total", "Reads of the cache whose bytes differed from their checksum.",
-         counter_get(&s->crc_errors)},
+         counter_get(&s->crc_errors) + m.crc_errors},
+        {"granary_cache_bypassed_total", "Pieces of cached chunks fetched because their directory is down or late.",
+         counter_get(&s->bypassed)},
+        {"granary_cache_directories", "Cache directories in use.", c->dir_count},
+        {"granary_cache_directories_absent", "Cache directories that could not be opened at the start.",
+         c->absent_count},
+        {"granary_cache_directories_deleted", "Cache directories whose files were deleted.", count_deleted(c)},
+        {"granary_cache_reading_suspect", "Cache directories whose reading failed lately.",
+         count_dirs(c, CACHE_READING, HEALTH_SUSPECT)},
+        {"granary_cache_reading_down", "Cache directories that are not read.",
+         count_dirs(c, CACHE_READING, HEALTH_DOWN)},
+        {"granary_cache_writing_suspect", "Cache directories whose writing failed lately.",
+         count_dirs(c, CACHE_WRITING, HEALTH_SUSPECT)},
+        {"granary_cache_writing_down", "Cache directories that are not written.",
+         count_dirs(c, CACHE_WRITING, HEALTH_DOWN)},
         {"granary_cache_evictions_total", "Chunks that made room for others.", g.evictions},
+        {"granary_cache_eviction_followed",
+         "What makes room now: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-keen, 6 lfu-firm, 7 lfu-firmer.", g.followed},
         {"granary_cache_entries", "Chunks in the cache.", g.entries},
         {"granary_cache_used_bytes", "Bytes of slots in use.", g.used},
-        {"granary_cache_capacity_bytes", "Bytes of slots there are.", space_capacity(&c->space)},
+        {"granary_cache_metadata_bytes", "Bytes of slots that hold index nodes and manifests.", g.meta},
+        {"granary_cache_capacity_bytes", "Bytes of slots there are.", g.capacity},
+        {"granary_cache_yielded_bytes", "Bytes of slots given back to a filesystem that is short of room.", g.yielded},
         {"granary_cache_budget_bytes", "Bytes the cache may take on disk, everything counted.", budget},
-        {"granary_cache_rings", "io_urings there are.", counter_get(&c->ring_stats.rings)},
-        {"granary_cache_uring_reads_total", "Disk reads by io_uring.", counter_get(&c->ring_stats.reads)},
-        {"granary_cache_pread_reads_total", "Disk reads by pread.", counter_get(&c->ring_stats.preads)},
+        {"granary_cache_memory_hits_total", "Pieces of chunks served from memory.", m.hits},
+        {"granary_cache_memory_hit_bytes_total", "Bytes served from memory.", m.hit_bytes},
+        {"granary_cache_memory_entries", "Chunks in memory.", m.entries},
+        {"granary_cache_memory_used_bytes", "Bytes of slots of memory in use.", m.used_bytes},
+        {"granary_cache_memory_capacity_bytes", "Bytes of slots of memory there are.", m.capacity},
+        {"granary_cache_memory_evictions_total", "Chunks in memory that made room for others.", m.evictions},
+        {"granary_cache_memory_lifts_total", "Chunks read whole from disk for the memory.", counter_get(&up->lifts)},
+        {"granary_cache_moves_total", "Chunks moved from a slow directory to a fast one.", counter_get(&up->moves)},
+        {"granary_cache_moves_dropped_total", "Chunks not lifted or moved because the mover was behind.",
+         counter_get(&up->dropped)},
+        {"granary_cache_rings", "io_urings there are.",
+         counter_get(&c->reader_stats.rings) + counter_get(&c->writer_stats.rings)},
+        {"granary_cache_uring_reads_total", "Disk reads by io_uring.", counter_get(&c->reader_stats.reads)},
+        {"granary_cache_pread_reads_total", "Disk reads by pread.", counter_get(&c->reader_stats.preads)},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         visit(arg, &rows[i]);

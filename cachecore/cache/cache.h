@@ -9,37 +9,57 @@
 #define GRANARY_CACHE_CACHE_H
 
 #include "base/counter.h"
+#include "cache/evict.h"
 #include "fetch/fetch.h"
 
 struct cache;
 
-enum { CACHE_DIRS_MAX = 16 };
+enum { CACHE_DIRS_MAX = 16, CACHE_QUOTAS_MAX = 16 };
 
 struct cache_config {
     struct {
         const char *path;
-        uint64_t size; /* bytes this directory may hold, everything counted */
+        uint64_t size;    /* bytes this directory may hold, everything counted; 0: percent counts */
+        unsigned percent; /* of its filesystem's size, looked up when it is opened */
+        bool hdd;         /* slow: used when the others are full, and what is hot on it moves up to them */
     } dirs[CACHE_DIRS_MAX];
-    size_t dir_count;          /* 0: nothing is kept, every read is fetched */
-    size_t fill_memory;        /* bytes of chunks waiting to be written; beyond it fills are dropped; 0: 64
-                                  MiB */
-    struct fetch_config fetch; /* on_landed and arg are the cache's own */
+    size_t dir_count; /* 0: nothing is kept on disk */
+    struct {
+        const char *name; /* of an image */
+        uint64_t size;    /* bytes of slots that chunks first kept for it may take */
+    } quotas[CACHE_QUOTAS_MAX];
+    size_t quota_count;
+    bool compressed;            /* chunks stay compressed on disk where that saves a size class */
+    uint64_t memory;            /* bytes of the memory tier in front of them; 0: none */
+    enum evict_policy eviction; /* of the directories and the memory tier */
+    size_t fill_memory;         /* bytes of chunks waiting to be written; beyond it fills are dropped; 0: 64
+                                   MiB */
+    struct {
+        unsigned high, low; /* percent of a directory's filesystem in use: above high the cache gives room
+                               back until low, below low it takes it again; 0: never */
+    } watermark;
+    uint32_t disk_timeout_ms;  /* a read waits so long for the disks of the cache, then it is a miss; 0: 2000 */
+    struct fetch_config fetch; /* keep_stored, on_landed and arg are the cache's own */
 };
 
 /* cache_open locks each directory (-EBUSY: the sentence names the pid that holds it), reserves its
- * space and loads its index. -EINVAL: too small; -ENOSPC: the budget does not fit the disk. Makes
- * no thread. */
+ * space and loads its index. -EINVAL: too small; -ENOSPC: the budget does not fit the disk. A directory
+ * whose disk fails (-EIO, -EROFS) is left out and said. Makes no thread. */
 GR_MUST_CHECK int cache_open(const struct cache_config *config, struct cache **out);
 /* Threads and rings, after a fork. */
 GR_MUST_CHECK int cache_start_threads(struct cache *c);
-/* Waits for fills in progress, writes what makes the next start quick, unlocks. */
+/* Waits for fills in progress, for disk_timeout_ms begins those that are queued, unlocks. */
 void cache_close(struct cache *c);
+
+/* What a piece for the image of that name is charged to; 0: nothing, there is no quota of that name. */
+unsigned cache_quota(const struct cache *c, const char *image);
 
 /* A part of one chunk wanted at dst. */
 struct cache_piece {
     struct chunk_ref ref; /* not a hole */
     struct store *store;  /* where it is fetched from on a miss */
     uint32_t offset, len; /* within the plain chunk */
+    unsigned quota;       /* cache_quota of whom a miss is kept for */
     uint8_t *dst;
 };
 
@@ -51,12 +71,51 @@ GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, 
                              const struct cache_piece *ahead, size_t ahead_count, enum fetch_lane lane);
 
 /* Have n chunks in the cache (offset, len, dst unused): those missing are fetched on `lane` and
- * their fills are waited for, never dropped. 0 when all are cached. -EIO when the cache cannot hold
- * them (no directory, all down). */
+ * their fills are waited for, never dropped. 0 when all are cached: on disk, or in memory where there
+ * is no directory. -EIO when the cache cannot hold them (neither directory nor memory, all down). */
 GR_MUST_CHECK int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane);
 
-/* Is the chunk cached now? No I/O. */
+/* Is the chunk cached now, in memory or on disk? No I/O. */
 bool cache_has(struct cache *c, const struct digest *chunk);
+
+/* ---- for tools: of chunks by digest ---- */
+
+struct cache_chunk {
+    bool cached, pinned;   /* on disk; in memory where there is no directory */
+    uint32_t stored_bytes; /* on the disk, without what it leaves of its slot; 0: not there */
+};
+
+/* What the cache holds of n chunks now. No I/O. */
+void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct cache_chunk *out);
+
+/* Drop a chunk for good: a restart does not bring it back. Blocks for one small write, and for
+ * readers of that chunk; no reader waits. -ENOENT: not cached; -EPERM: pinned, and not `pinned`. No
+ * sentence. */
+GR_MUST_CHECK int cache_evict(struct cache *c, const struct digest *chunk, bool pinned);
+
+/* Have a cached chunk stay until it is unpinned, also over restarts; or unpin it. A bad chunk is
+ * dropped all the same. -ENOENT: not cached; -EDQUOT: pins take three quarters of the cache already;
+ * -errno of the disk: it holds until the next restart. No sentence. */
+GR_MUST_CHECK int cache_pin(struct cache *c, const struct digest *chunk, bool on);
+
+/* The same to whatever the cache holds but index nodes and manifests, by which images are served: each
+ * call goes on where the one before it stopped (begin with zeros). false: there is no more. */
+enum cache_deed { CACHE_EVICT, CACHE_EVICT_PINNED_TOO, CACHE_PIN, CACHE_UNPIN };
+struct cache_sweep {
+    uint32_t slab, slot;                      /* where to go on */
+    uint64_t changed, changed_bytes, refused; /* so far; refused: pinned ones (evict), no more pins (pin) */
+    uint64_t bytes_done, bytes_total;         /* of the space looked at */
+};
+GR_MUST_CHECK bool cache_sweep_next(struct cache *c, enum cache_deed deed, struct cache_sweep *sweep);
+
+/* The directories asked for. Strings are constant or the cache's. */
+struct cache_dir_report {
+    const char *path;
+    uint64_t size;
+    const char *reading, *writing; /* "normal", "suspect", "down"; "absent": its disk failed at the start */
+    bool deleted;                  /* the files have no name any more; they are used as long as they are open */
+};
+size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS_MAX]);
 
 /* Every counter of the cache and its fetch. */
 void cache_counters(struct cache *c, counter_visit *visit, void *arg);

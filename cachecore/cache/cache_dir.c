@@ -1,6 +1,7 @@
 /* Files: "lock" (pid of the owner, flock'ed: a dead owner does not block), "data" (slabs of slots),
- * "records" (header, slab table, records). Both are reserved in full by fallocate at open, so a fill
- * never grows anything and the budget holds at every instant.
+ * "records" (header, slab table, records). Both are reserved by fallocate at open, so a fill never
+ * grows anything and the budget holds at every instant. (With a watermark some slabs may be without
+ * their room; no fill goes there: watermark.c.)
  *
  * A fill: the old record is blanked, the data written (O_DIRECT), then the new record. Nothing is
  * ever synced, so after a power loss any subset of those writes may be on the disk in any order.
@@ -18,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -29,11 +29,10 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "cache/cache_lock.h"
 
-enum {
-    WELL_AFTER_MS = 10000,            /* a directory is called well so long after its latest fault */
-    REGION_MAX = CACHE_SLAB_MAX >> 9, /* records of one slab */
-};
+enum { AHEAD_SLABS = 32 /* records of so many slabs are on their way at a start */ };
 
 DEFINE_CLEANUP(cache_dir, struct cache_dir *, cache_dir_close)
 
@@ -42,42 +41,16 @@ static int open_in(const struct cache_dir *d, const char *name, int flags)
     char path[4096];
     if (snprintf(path, sizeof path, "%s/%s", d->path, name) >= (int)sizeof path)
         return -ENAMETOOLONG;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0600);
+    /* The time of a read is a write to the filesystem's journal, for which the read waits when the disk hangs. */
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOATIME | flags, 0600);
+    if (fd < 0 && errno == EPERM) /* somebody else's file */
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0600);
     return fd < 0 ? -errno : fd;
 }
 
 static int say_open(const struct cache_dir *d, const char *name, int rc)
 {
     return error_set(rc, "cache: cannot open %s/%s: %s; the directory must be writable", d->path, name, strerror(-rc));
-}
-
-/* ---- the lock ---- */
-
-void cache_dir_sign(struct cache_dir *d)
-{
-    char text[32];
-    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    if (ftruncate(d->lock_fd, 0) || io_pwrite_full(d->lock_fd, text, (size_t)n, 0))
-        log_debug("cache: cannot note the pid in %s/lock", d->path);
-}
-
-static int lock_dir(struct cache_dir *d)
-{
-    d->lock_fd = open_in(d, "lock", 0);
-    if (d->lock_fd < 0)
-        return say_open(d, "lock", d->lock_fd);
-    if (flock(d->lock_fd, LOCK_EX | LOCK_NB) == 0) {
-        cache_dir_sign(d);
-        return 0;
-    }
-    if (errno != EWOULDBLOCK)
-        return error_set(-errno, "cache: cannot lock %s: %s", d->path, strerror(errno));
-    char text[32] = "";
-    ssize_t n = io_pread_full(d->lock_fd, text, sizeof text - 1, 0);
-    long pid = n > 0 ? strtol(text, NULL, 10) : 0;
-    return error_set(-EBUSY,
-                     "cache: %s is in use by process %ld; stop that one, attach to it, or give another directory",
-                     d->path, pid);
 }
 
 /* ---- opening ---- */
@@ -93,68 +66,187 @@ static bool fits(int fd, uint64_t size)
     return held >= size || size - held <= (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* Reserve exactly size bytes. Blocks that hold data already keep it. */
-static int reserve(const struct cache_dir *d, int fd, const char *name, uint64_t size)
+static uint64_t held_bytes(const char *dir, const char *name)
 {
-    errno = ENOSPC;
-    if (fits(fd, size) && ftruncate(fd, (off_t)size) == 0 && fallocate(fd, 0, 0, (off_t)size) == 0)
-        return 0;
-    int rc = -errno;
-    if (ftruncate(fd, 0))
-        log_warning("cache: %s/%s could not be made small again", d->path, name);
-    if (rc == -EOPNOTSUPP)
-        return error_set(-EINVAL, "cache: the filesystem of %s cannot reserve space; use ext4, xfs or btrfs", d->path);
+    char path[4096];
+    struct stat st;
+    bool there = snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path && !stat(path, &st);
+    return there ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
+int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
+{
+    struct statvfs fs;
+    int rc = io_mkdirs(path);
+    if (rc)
+        return rc;
+    if (statvfs(path, &fs))
+        return error_set(-errno, "cache: %s: cannot ask for the size of its filesystem: %s", path, strerror(errno));
+    uint64_t size = (uint64_t)fs.f_blocks * fs.f_frsize / 100 * percent / 4096 * 4096;
+    uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(path, "data") + held_bytes(path, "records") +
+                    held_bytes(path, "exports");
+    if (size > room) {
+        char want[TEXT_SIZE_MAX], have[TEXT_SIZE_MAX];
+        return error_set(-ENOSPC,
+                         "cache: %u%% of the filesystem of %s are %s, and %s of it are free or the cache's own; give "
+                         "a smaller share or free some space",
+                         percent, path, text_format_size(size, want), text_format_size(room, have));
+    }
+    *out = size;
+    return 0;
+}
+
+static int say_unreserved(const struct cache_dir *d, uint64_t size, int rc)
+{
     return error_set(rc, "cache: cannot reserve %llu bytes in %s: %s; give a smaller size or free some space",
                      (unsigned long long)size, d->path, strerror(-rc));
 }
 
+/* Reserve exactly size bytes. Blocks that hold data already keep it; what fails leaves the file as it
+ * was. */
+static int reserve(const struct cache_dir *d, int fd, const char *name, uint64_t size)
+{
+    struct stat before;
+    if (fstat(fd, &before))
+        return error_set(-errno, "cache: cannot look at %s/%s: %s", d->path, name, strerror(errno));
+    errno = ENOSPC;
+    if (fits(fd, size) && ftruncate(fd, (off_t)size) == 0 && fallocate(fd, 0, 0, (off_t)size) == 0)
+        return 0;
+    int rc = -errno;
+    if (ftruncate(fd, before.st_size))
+        log_warning("cache: %s/%s could not be made small again", d->path, name);
+    if (rc == -EOPNOTSUPP)
+        return error_set(-EINVAL, "cache: the filesystem of %s cannot reserve space; use ext4, xfs or btrfs", d->path);
+    return say_unreserved(d, size, rc);
+}
+
+/* The files are at least as long as the geometry says: longer when making them smaller was broken off. */
 static bool sizes_match(const struct cache_dir *d, const struct cache_geometry *g)
 {
     struct stat data, records;
     return !fstat(d->data_fd, &data) && !fstat(d->record_fd, &records) &&
-           (uint64_t)data.st_size == cache_geometry_data_size(g) &&
-           (uint64_t)records.st_size == cache_geometry_record_file_size(g);
+           (uint64_t)data.st_size >= cache_geometry_data_file_size(g) &&
+           (uint64_t)records.st_size >= cache_geometry_record_file_size(g);
 }
 
-/* Does the directory hold a cache of this very geometry? Takes over its id. Says why not. */
-static bool recognise(struct cache_dir *d)
+/* A disk that fails now may work tomorrow: what it holds is not to be thrown away for that. */
+static int say_unread(const struct cache_dir *d, int rc)
+{
+    return error_set(rc, "cache: cannot read %s/records: %s; what it holds is left as it is", d->path, strerror(-rc));
+}
+
+static int say_unwritten(const struct cache_dir *d, int rc)
+{
+    return error_set(rc, "cache: cannot write %s/records: %s", d->path, strerror(-rc));
+}
+
+/* The slab table, with room for `count` entries; those that the file has no more of are zero. */
+static int read_table(const struct cache_dir *d, const struct cache_geometry *g, uint32_t count, uint8_t **out)
+{
+    CLEANUP_FREE uint8_t *table = calloc(GR_MAX(count, g->slab_count), CACHE_META_SLAB_SIZE);
+    if (!table)
+        return error_set(-ENOMEM, "cache: out of memory for the index");
+    ssize_t n =
+        io_pread_full(d->record_fd, table, (size_t)g->slab_count * CACHE_META_SLAB_SIZE, cache_slab_entry_offset(g, 0));
+    if (n < 0)
+        return say_unread(d, (int)n);
+    *out = steal_ptr(&table);
+    return 0;
+}
+
+/* What the directory holds: *out_found is its geometry, with a slab count of 0 when there is nothing to
+ * keep; says why not. */
+static int recognise(const struct cache_dir *d, struct cache_geometry *out_found)
 {
     CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
+    out_found->slab_count = 0;
     if (!header)
-        return false;
+        return error_set(-ENOMEM, "cache: out of memory");
     ssize_t n = io_pread_full(d->record_fd, header, CACHE_META_HEADER_SIZE, 0);
+    if (n < 0)
+        return say_unread(d, (int)n);
     if (n == 0)
-        return false; /* new */
-    struct cache_geometry found;
-    int rc = n < 0 ? (int)n : cache_meta_header_decode(header, (size_t)n, &found);
-    const char *why = rc == -ENOTSUP                               ? "it is of another version"
-                      : rc                                         ? "its header is damaged"
-                      : !cache_geometry_same(&found, &d->geometry) ? "its size was changed"
-                      : !sizes_match(d, &d->geometry)              ? "its files have been cut or replaced"
-                                                                   : NULL;
-    if (why) {
+        return 0; /* new */
+    struct cache_geometry found, kept;
+    int rc = cache_meta_header_decode(header, (size_t)n, &found);
+    const char *why = rc == -ENOTSUP            ? "it is of another version"
+                      : rc                      ? "its header is damaged"
+                      : !sizes_match(d, &found) ? "its files have been cut or replaced"
+                      : !cache_geometry_replan(d->geometry.budget, &found, &kept)
+                          ? "its size was changed by so much that slabs of another size serve better"
+                          : NULL;
+    if (why)
         log_warning("cache: %s starts empty: %s", d->path, why);
-        return false;
-    }
-    d->geometry.id = found.id;
-    return true;
+    else
+        *out_found = found;
+    return 0;
 }
 
-static int start_empty(struct cache_dir *d)
+static int write_header(const struct cache_dir *d)
 {
     CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
     if (!header)
         return error_set(-ENOMEM, "cache: out of memory");
+    cache_meta_header_encode(&d->geometry, header);
+    int rc = io_pwrite_full(d->record_fd, header, CACHE_META_HEADER_SIZE, 0);
+    return rc ? say_unwritten(d, rc) : 0;
+}
+
+static int reserve_both(const struct cache_dir *d)
+{
+    int rc = reserve(d, d->data_fd, "data", cache_geometry_data_file_size(&d->geometry));
+    return rc ? rc : reserve(d, d->record_fd, "records", cache_geometry_record_file_size(&d->geometry));
+}
+
+/* Another budget: slabs and their records stay where they are, those beyond the new end are gone, and the
+ * slab table moves behind the last region. A crash on the way leaves a table that is wholly or in parts
+ * garbage under the old or the new header, which costs those slabs: an entry knows its own number, and
+ * every record its place. */
+static int resize(struct cache_dir *d, const struct cache_geometry *found)
+{
+    CLEANUP_FREE uint8_t *table = NULL;
+    uint32_t count = d->geometry.slab_count;
+    int rc = read_table(d, found, count, &table);
+    if (!rc && count > found->slab_count)
+        rc = reserve_both(d);
+    if (rc)
+        return rc;
+    rc = io_pwrite_full(d->record_fd, table, (size_t)count * CACHE_META_SLAB_SIZE,
+                        cache_slab_entry_offset(&d->geometry, 0));
+    if (rc)
+        return say_unwritten(d, rc);
+    rc = write_header(d);
+    if (!rc && fdatasync(d->record_fd)) /* before the end of the file is cut off */
+        return say_unwritten(d, -errno);
+    if (!rc)
+        log_info("cache: %s has another size: what is in %u of its %u slabs is kept", d->path,
+                 GR_MIN(count, found->slab_count), found->slab_count);
+    return rc;
+}
+
+/* Keep what is there. */
+static int take_over(struct cache_dir *d, const struct cache_geometry *found)
+{
+    uint64_t budget = d->geometry.budget;
+    if (!cache_geometry_replan(budget, found, &d->geometry))
+        return -EINVAL; /* recognise asked the same */
+    if (!cache_geometry_same(&d->geometry, found))
+        return resize(d, found);
+    CLEANUP_FREE uint8_t *table = NULL; /* it must be readable before anything is written according to it */
+    return read_table(d, found, found->slab_count, &table);
+}
+
+static int start_empty(struct cache_dir *d)
+{
+    uint64_t size = cache_geometry_data_file_size(&d->geometry);
+    if (!fits(d->data_fd, size)) /* a wrong size must not cost what is there */
+        return say_unreserved(d, size, -ENOSPC);
     if (getrandom(&d->geometry.id, sizeof d->geometry.id, 0) != sizeof d->geometry.id)
         return error_set(-EIO, "cache: no random bytes for the id of %s", d->path);
     if (ftruncate(d->record_fd, 0) || ftruncate(d->data_fd, 0))
         return error_set(-errno, "cache: cannot empty %s: %s", d->path, strerror(errno));
-    cache_meta_header_encode(&d->geometry, header);
     int rc = reserve(d, d->record_fd, "records", cache_geometry_record_file_size(&d->geometry));
-    if (rc)
-        return rc;
-    rc = io_pwrite_full(d->record_fd, header, CACHE_META_HEADER_SIZE, 0);
-    return rc ? error_set(rc, "cache: cannot write %s/records: %s", d->path, strerror(-rc)) : 0;
+    return rc ? rc : write_header(d);
 }
 
 static int open_files(struct cache_dir *d)
@@ -170,26 +262,104 @@ static int open_files(struct cache_dir *d)
     return d->data_fd < 0 ? say_open(d, "data", d->data_fd) : 0;
 }
 
-int cache_dir_open(const char *path, uint64_t size, struct cache_dir **out)
+static int write_probe(struct cache_dir *d)
+{
+    CLEANUP_BUF struct buf *probe = buf_new(CACHE_META_PROBE_SIZE);
+    if (!probe)
+        return error_set(-ENOMEM, "cache: out of memory");
+    cache_meta_probe_encode(&d->geometry, probe->data);
+    int rc = io_pwrite_full(d->data_fd, probe->data, probe->len, cache_geometry_data_size(&d->geometry));
+    return rc ? error_set(rc, "cache: cannot write %s/data: %s", d->path, strerror(-rc)) : 0;
+}
+
+static uint64_t region_offset(const struct cache_dir *d, uint32_t slab)
+{
+    const struct cache_place place = {.slab = slab};
+    return cache_place_record_offset(&d->geometry, &place);
+}
+
+static int change_slab(const struct cache_dir *d, uint32_t slab, int mode)
+{
+    off_t len = d->geometry.slab_size;
+    if (fallocate(d->record_fd, mode, (off_t)region_offset(d, slab), len / CACHE_REGION_SHARE) ||
+        fallocate(d->data_fd, mode, (off_t)slab * len, len))
+        return -errno;
+    return 0;
+}
+
+int cache_dir_punch(const struct cache_dir *d, uint32_t slab)
+{
+    return change_slab(d, slab, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+}
+
+int cache_dir_reserve_slab(const struct cache_dir *d, uint32_t slab)
+{
+    return change_slab(d, slab, 0);
+}
+
+/* What was reserved and never written counts as nothing. */
+static bool slab_holds_data(const struct cache_dir *d, uint32_t slab)
+{
+    off_t off = (off_t)slab * d->geometry.slab_size, found = lseek(d->data_fd, off, SEEK_DATA);
+    return found < 0 ? errno != ENXIO : found < off + (off_t)d->geometry.slab_size;
+}
+
+/* Slabs that hold anything keep their room, the others wait until the filesystem has some to spare. */
+static int reserve_sparingly(struct cache_dir *d)
+{
+    uint64_t end = cache_geometry_data_size(&d->geometry), size = cache_geometry_data_file_size(&d->geometry);
+    d->yielded = calloc(d->geometry.slab_count, sizeof *d->yielded);
+    if (!d->yielded)
+        return error_set(-ENOMEM, "cache: out of memory");
+    if (ftruncate(d->data_fd, (off_t)size) || fallocate(d->data_fd, 0, (off_t)end, (off_t)(size - end)))
+        return error_set(-errno, "cache: cannot reserve space in %s: %s", d->path, strerror(errno));
+    for (uint32_t i = 0; i < d->geometry.slab_count; i++) {
+        if (slab_holds_data(d, i) && !cache_dir_reserve_slab(d, i))
+            continue;
+        d->yielded[i] = true;
+        int rc = cache_dir_punch(d, i);
+        if (rc)
+            return error_set(rc, "cache: cannot give space of %s back: %s", d->path, strerror(-rc));
+    }
+    return 0;
+}
+
+/* high: see cache_dir_open. */
+static int reserve_data(struct cache_dir *d, unsigned high)
+{
+    uint64_t size = cache_geometry_data_file_size(&d->geometry), held = held_bytes(d->path, "data");
+    if (high && watermark_over(d, high, size > held ? size - held : 0))
+        return reserve_sparingly(d);
+    return reserve_both(d);
+}
+
+int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_dir **out)
 {
     CLEANUP(cleanup_cache_dir) struct cache_dir *d = calloc(1, sizeof *d);
-    if (!d || !(d->path = strdup(path))) {
-        if (d)
-            d->lock_fd = d->data_fd = d->record_fd = -1;
+    if (!d)
         return error_set(-ENOMEM, "cache: out of memory");
-    }
     d->lock_fd = d->data_fd = d->record_fd = -1;
+    pthread_mutex_init(&d->health_lock, NULL);
+    d->size = size;
+    d->path = strdup(path);
+    if (!d->path)
+        return error_set(-ENOMEM, "cache: out of memory");
     int rc = cache_geometry_plan(size, &d->geometry);
     if (!rc)
         rc = io_mkdirs(path);
     if (!rc)
-        rc = lock_dir(d);
+        rc = cache_lock_take(path, true, &d->lock_fd);
     if (!rc)
         rc = open_files(d);
-    if (!rc && !recognise(d))
-        rc = start_empty(d);
-    if (!rc) /* also when recognised: a file copied or restored may have holes */
-        rc = reserve(d, d->data_fd, "data", cache_geometry_data_size(&d->geometry));
+    struct cache_geometry found;
+    if (!rc)
+        rc = recognise(d, &found);
+    if (!rc)
+        rc = found.slab_count ? take_over(d, &found) : start_empty(d);
+    if (!rc) /* also what was taken over: a file copied or restored may have holes */
+        rc = reserve_data(d, high);
+    if (!rc)
+        rc = write_probe(d);
     if (rc)
         return rc;
     *out = steal_ptr(&d);
@@ -206,8 +376,15 @@ void cache_dir_close(struct cache_dir *d)
         close(d->data_fd);
     if (d->lock_fd >= 0)
         close(d->lock_fd);
+    pthread_mutex_destroy(&d->health_lock);
+    free(d->yielded);
     free(d->path);
     free(d);
+}
+
+void cache_dir_sign(struct cache_dir *d)
+{
+    cache_lock_sign(d->lock_fd, d->path);
 }
 
 /* ---- loading ---- */
@@ -230,22 +407,40 @@ static int load_records(struct cache_dir *d, unsigned number, struct space *spac
     return rc;
 }
 
+/* Ask the kernel for the records of a slab that will be read soon. */
+static void read_ahead(const struct cache_dir *d, const uint8_t *table, uint32_t slab)
+{
+    struct cache_place place = {.slab = slab};
+    if (slab < d->geometry.slab_count &&
+        cache_meta_slab_decode(&d->geometry, table + (size_t)slab * CACHE_META_SLAB_SIZE, &place))
+        (void)posix_fadvise(d->record_fd, (off_t)cache_place_record_offset(&d->geometry, &place),
+                            (off_t)cache_class_slots(&d->geometry, place.class) * cache_class_record_size(place.class),
+                            POSIX_FADV_WILLNEED);
+}
+
 int cache_dir_load(struct cache_dir *d, unsigned number, struct space *space, struct space_load *load)
 {
     size_t table_size = (size_t)d->geometry.slab_count * CACHE_META_SLAB_SIZE;
     CLEANUP_FREE uint8_t *table = calloc(1, table_size + 1);
-    CLEANUP_FREE uint8_t *region = malloc(REGION_MAX);
+    CLEANUP_FREE uint8_t *region = malloc(CACHE_REGION_MAX);
     if (!table || !region)
         return error_set(-ENOMEM, "cache: out of memory for the index");
-    ssize_t n = io_pread_full(d->record_fd, table, table_size, cache_slab_entry_offset(0));
+    for (uint32_t i = 0; d->yielded && i < d->geometry.slab_count; i++)
+        if (d->yielded[i])
+            space_load_yielded(space, number, i);
+    ssize_t n = io_pread_full(d->record_fd, table, table_size, cache_slab_entry_offset(&d->geometry, 0));
     if (n < (ssize_t)table_size) {
-        cache_dir_fault(d, "reading its records", n < 0 ? (int)n : -EIO);
+        cache_dir_note(d, CACHE_READING, n < 0 ? (int)n : -EIO);
         return 0;
     }
     int rc = 0;
+    for (uint32_t i = 0; i < AHEAD_SLABS; i++)
+        read_ahead(d, table, i);
     for (uint32_t i = 0; !rc && i < d->geometry.slab_count; i++) {
         struct cache_place place = {.slab = i};
-        if (cache_meta_slab_decode(&d->geometry, table + (size_t)i * CACHE_META_SLAB_SIZE, &place))
+        read_ahead(d, table, i + AHEAD_SLABS);
+        if (!(d->yielded && d->yielded[i]) &&
+            cache_meta_slab_decode(&d->geometry, table + (size_t)i * CACHE_META_SLAB_SIZE, &place))
             rc = load_records(d, number, space, load, place, region);
     }
     return rc;
@@ -253,57 +448,120 @@ int cache_dir_load(struct cache_dir *d, unsigned number, struct space *space, st
 
 /* ---- filling ---- */
 
-static int announce_slab(struct cache_dir *d, const struct space_slot *slot)
+enum { BLANK_AT = 512, RECORD_AT = 4096 }; /* in the bounce buffer; the slab's entry is at 0 */
+
+int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
+                   const struct digest *digest, struct buf *stored, uint64_t deadline_ms)
 {
-    uint8_t entry[CACHE_META_SLAB_SIZE];
-    cache_meta_slab_encode(&d->geometry, &slot->place, entry);
-    return io_pwrite_full(d->record_fd, entry, sizeof entry, cache_slab_entry_offset(slot->place.slab));
+    assert(stored->len == slot->stored_len);
+    struct cache_record record = {
+        .digest = *digest,
+        .seq = slot->seq,
+        .plain_len = slot->plain_len,
+        .stored_len = slot->stored_len,
+        .flags = slot->flags,
+        .owner = slot->owner,
+    };
+    uint8_t *bytes = ring_bounce(ring);
+    uint64_t record_off = cache_place_record_offset(&d->geometry, &slot->place);
+    unsigned data = cache_data_file(slot->dir), records = cache_record_file(slot->dir);
+    struct ring_write writes[RING_WRITES_MAX];
+    size_t n = 0;
+    if (slot->slab_bound) {
+        cache_meta_slab_encode(&d->geometry, &slot->place, bytes);
+        writes[n++] = (struct ring_write){records, cache_slab_entry_offset(&d->geometry, slot->place.slab),
+                                          CACHE_META_SLAB_SIZE, bytes};
+    }
+    if (slot->recorded) {
+        memset(bytes + BLANK_AT, 0, CACHE_META_RECORD_HEAD);
+        writes[n++] = (struct ring_write){records, record_off, CACHE_META_RECORD_HEAD, bytes + BLANK_AT};
+    }
+    /* cap: whole 4 KiB, as O_DIRECT wants; what is behind the chunk in it is zero */
+    writes[n++] = (struct ring_write){data, cache_place_data_offset(&d->geometry, &slot->place), (uint32_t)stored->cap,
+                                      stored->data};
+    cache_meta_record_encode(&d->geometry, &slot->place, &record, stored->data, bytes + RECORD_AT);
+    writes[n++] =
+        (struct ring_write){records, record_off, cache_class_record_size(slot->place.class), bytes + RECORD_AT};
+    return ring_write_all(ring, writes, n, stored, deadline_ms);
 }
 
-static int blank_record(struct cache_dir *d, const struct space_slot *slot)
+int cache_dir_blank(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot, uint64_t deadline_ms)
 {
-    static const uint8_t blank[CACHE_META_RECORD_HEAD];
-    return io_pwrite_full(d->record_fd, blank, sizeof blank, cache_place_record_offset(&d->geometry, &slot->place));
+    const struct ring_write write = {cache_record_file(slot->dir),
+                                     cache_place_record_offset(&d->geometry, &slot->place), CACHE_META_RECORD_HEAD,
+                                     memset(ring_bounce(ring), 0, CACHE_META_RECORD_HEAD)};
+    return ring_write_all(ring, &write, 1, NULL, deadline_ms);
 }
 
-static int write_record(struct cache_dir *d, const struct space_slot *slot, const struct cache_record *record)
+int cache_dir_write_flags(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot, uint8_t flags,
+                          uint64_t deadline_ms)
 {
-    uint8_t bytes[CACHE_RECORD_MAX];
-    cache_meta_record_encode(&d->geometry, &slot->place, record, bytes);
-    return io_pwrite_full(d->record_fd, bytes, cache_class_record_size(slot->place.class),
-                          cache_place_record_offset(&d->geometry, &slot->place));
-}
-
-int cache_dir_fill(struct cache_dir *d, const struct space_slot *slot, const struct digest *digest,
-                   const struct buf *plain)
-{
-    assert(plain->len == slot->plain_len);
-    struct cache_record record = {.digest = *digest, .seq = slot->seq, .plain_len = slot->plain_len};
-    uint32_t blocks = cache_block_crcs(plain->data, slot->plain_len, record.crcs);
-    memcpy(slot->crcs, record.crcs, blocks * sizeof *record.crcs);
-    int rc = slot->slab_bound ? announce_slab(d, slot) : 0;
-    if (!rc && slot->recorded)
-        rc = blank_record(d, slot);
-    if (!rc) /* cap: whole 4 KiB, as O_DIRECT wants; what is behind the chunk in it is zero */
-        rc = io_pwrite_full(d->data_fd, plain->data, plain->cap, cache_place_data_offset(&d->geometry, &slot->place));
-    if (!rc)
-        rc = write_record(d, slot, &record);
-    return rc;
+    uint64_t off = cache_place_record_offset(&d->geometry, &slot->place) + CACHE_META_RECORD_FLAGS;
+    *ring_bounce(ring) = flags;
+    const struct ring_write write = {cache_record_file(slot->dir), off, 1, ring_bounce(ring)};
+    return ring_write_all(ring, &write, 1, NULL, deadline_ms);
 }
 
 /* ---- health ---- */
 
-void cache_dir_fault(struct cache_dir *d, const char *what, int rc)
+static const char *const way_names[CACHE_WAYS] = {"reading", "writing"};
+
+/* All of it as warnings: who was told of the fault wants to know of its end. */
+static void say_state(const struct cache_dir *d, enum cache_way way, enum health_state before, int rc)
 {
-    uint64_t before = atomic_exchange(&d->fault_ms, clock_now_ms() + 1);
-    if (!before)
-        log_warning("cache: %s: %s failed: %s; such reads go to the store, nothing is lost", d->path, what,
-                    rc == -EBADMSG ? "bytes differ from their checksum" : strerror(-rc));
+    const char *why = rc == -EBADMSG     ? "bytes differ from their checksum"
+                      : rc == -ETIMEDOUT ? "no answer in time"
+                                         : strerror(-rc);
+    switch (cache_dir_state(d, way)) {
+    case HEALTH_NORMAL:
+        log_warning("cache: %s: %s has been well for a while", d->path, way_names[way]);
+        break;
+    case HEALTH_SUSPECT:
+        if (before == HEALTH_DOWN)
+            log_warning("cache: %s: %s works again", d->path, way_names[way]);
+        else
+            log_warning("cache: %s: %s failed: %s; what fails is fetched, nothing is lost", d->path, way_names[way],
+                        why);
+        break;
+    case HEALTH_DOWN:
+        log_warning("cache: %s: %s is down: %s; %s until a probe finds it working", d->path, way_names[way], why,
+                    way == CACHE_READING ? "its chunks are fetched" : "nothing is kept there");
+    }
 }
 
-void cache_dir_well(struct cache_dir *d)
+static bool note(struct cache_dir *d, enum cache_way way, enum health_event event, int rc)
 {
-    uint64_t fault = atomic_load_explicit(&d->fault_ms, memory_order_relaxed);
-    if (fault && clock_now_ms() > fault + WELL_AFTER_MS && atomic_compare_exchange_strong(&d->fault_ms, &fault, 0))
-        log_info("cache: %s works again", d->path);
+    SCOPED_LOCK(&d->health_lock); /* also while it is said: lines come in the order of the states */
+    enum health_state before = d->health[way].state;
+    if (!health_note(&d->health[way], event, clock_now_ms()))
+        return false;
+    atomic_store(&d->state[way], d->health[way].state);
+    say_state(d, way, before, rc);
+    return true;
+}
+
+bool cache_dir_note(struct cache_dir *d, enum cache_way way, int rc)
+{
+    if (rc == -ECANCELED || rc == -EAGAIN || rc == -ENOMEM)
+        return false;
+    if (!rc && cache_dir_state(d, way) == HEALTH_NORMAL)
+        return false; /* the usual case, without the lock */
+    enum health_event event = rc == 0            ? HEALTH_GOOD
+                              : rc == -EBADMSG   ? HEALTH_WRONG
+                              : rc == -ETIMEDOUT ? HEALTH_TIMEOUT
+                                                 : HEALTH_FAULT;
+    return note(d, way, event, rc);
+}
+
+bool cache_dir_note_probe(struct cache_dir *d, enum cache_way way, int rc)
+{
+    return note(d, way, rc ? HEALTH_PROBE_BAD : HEALTH_PROBE_GOOD, rc);
+}
+
+bool cache_dir_wants_probe(struct cache_dir *d, enum cache_way way)
+{
+    if (cache_dir_state(d, way) == HEALTH_NORMAL)
+        return false;
+    SCOPED_LOCK(&d->health_lock);
+    return health_wants_probe(&d->health[way], clock_now_ms());
 }

@@ -1,4 +1,4 @@
-/* One cache directory: its lock, its two files, reading and writing of slots' bytes and records.
+/* One cache directory: its lock, its two files, writing of slots' bytes and records, its health.
  * docs/format-cache.md. It knows no index: space.h does.
  */
 #ifndef GRANARY_CACHE_CACHE_DIR_H
@@ -6,20 +6,43 @@
 
 #include "base/buf.h"
 #include "base/counter.h"
+#include "cache/health.h"
+#include "cache/ring.h"
 #include "cache/space.h"
+
+enum cache_way { CACHE_READING, CACHE_WRITING, CACHE_WAYS };
 
 struct cache_dir {
     char *path;
     struct cache_geometry geometry;
+    enum cache_media media; /* the opener's */
     int lock_fd;
-    int data_fd;               /* O_DIRECT where the filesystem has it */
-    int record_fd;             /* through the page cache */
-    _Atomic uint64_t fault_ms; /* clock of the latest fault; 0: none since it was found well */
+    int data_fd;                 /* O_DIRECT where the filesystem has it */
+    int record_fd;               /* through the page cache */
+    uint64_t size;               /* as it was asked for */
+    bool *yielded;               /* slabs that were not reserved at the start; NULL: all are */
+    pthread_mutex_t health_lock; /* innermost */
+    struct health health[CACHE_WAYS];
+    _Atomic uint8_t state[CACHE_WAYS]; /* of health, to be looked at without the lock */
+    _Atomic bool deleted;              /* its files have no name any more */
 };
 
-/* Lock the directory (made if missing), reserve `size` bytes, keep what is there if it has this very
- * geometry, else start empty. -EBUSY names the pid that holds it; -EINVAL; -ENOSPC; -EIO. */
-GR_MUST_CHECK int cache_dir_open(const char *path, uint64_t size, struct cache_dir **out);
+/* Percent of a directory's filesystem in bytes; the directory is made if missing. -ENOSPC: more than what
+ * is free or the cache's own already; -EIO and the like. */
+GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *out);
+
+/* Give the room of a slab and of its records back to the filesystem: they are zero afterwards. No chunk of
+ * it is in the index. -errno of the disk, without a sentence. */
+GR_MUST_CHECK int cache_dir_punch(const struct cache_dir *d, uint32_t slab);
+/* The opposite. -ENOSPC, ... */
+GR_MUST_CHECK int cache_dir_reserve_slab(const struct cache_dir *d, uint32_t slab);
+
+/* high: percent of the filesystem's use above which only slabs are reserved that hold anything; 0: all
+ * are, always.
+ * Lock the directory (made if missing), reserve `size` bytes, keep what is there if it has this very
+ * geometry, else start empty. -EBUSY names the pid that holds it; -EINVAL; -ENOSPC; -EIO and the like:
+ * the disk fails, what it holds is left as it is. */
+GR_MUST_CHECK int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_dir **out);
 /* Unlocks. NULL is allowed. */
 void cache_dir_close(struct cache_dir *d);
 /* After a fork: the lock now is this process's. */
@@ -28,13 +51,54 @@ void cache_dir_sign(struct cache_dir *d);
 /* Hand every believable slab and record to the space. -ENOMEM, -EIO. */
 GR_MUST_CHECK int cache_dir_load(struct cache_dir *d, unsigned number, struct space *space, struct space_load *load);
 
-/* Write a chunk into its slot and then its record; sets slot->crcs. No lock held; the slot is the
- * caller's (filling). On -errno the slot holds nothing usable. */
-GR_MUST_CHECK int cache_dir_fill(struct cache_dir *d, const struct space_slot *slot, const struct digest *digest,
-                                 const struct buf *plain);
+/* The numbers of a directory's files among those of the rings. */
+static inline unsigned cache_data_file(unsigned dir)
+{
+    return dir * 2;
+}
+static inline unsigned cache_record_file(unsigned dir)
+{
+    return dir * 2 + 1;
+}
 
-/* The directory failed or worked: one log line when that is news. */
-void cache_dir_fault(struct cache_dir *d, const char *what, int rc);
-void cache_dir_well(struct cache_dir *d);
+/* Write a chunk into its slot and then its record, by a ring the caller borrowed. No lock
+ * held; the slot is the caller's (filling). On -errno the slot holds nothing usable; after
+ * -ETIMEDOUT what was begun may still reach the disk. */
+GR_MUST_CHECK int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
+                                 const struct digest *digest, struct buf *stored, uint64_t deadline_ms);
+
+/* Take a slot's record off the disk, so that a restart does not know its chunk. As cache_dir_fill. */
+GR_MUST_CHECK int cache_dir_blank(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
+                                  uint64_t deadline_ms);
+
+/* Write the flags of a pinned slot's record, of which only RECORD_PINNED may differ. As cache_dir_fill. */
+GR_MUST_CHECK int cache_dir_write_flags(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
+                                        uint8_t flags, uint64_t deadline_ms);
+
+/* What a read or write of the directory came to: 0, or -errno of the disk (-EBADMSG: a checksum did not
+ * hold; -ECANCELED, -EAGAIN, -ENOMEM: nothing to do with it). One log line when its state changes; true
+ * then. Any thread. */
+bool cache_dir_note(struct cache_dir *d, enum cache_way way, int rc);
+/* The same of a probe. */
+bool cache_dir_note_probe(struct cache_dir *d, enum cache_way way, int rc);
+bool cache_dir_wants_probe(struct cache_dir *d, enum cache_way way);
+
+static inline enum health_state cache_dir_state(const struct cache_dir *d, enum cache_way way)
+{
+    return atomic_load_explicit(&d->state[way], memory_order_relaxed);
+}
+/* watermark.c: is the filesystem, with so many bytes more, used above `high` percent? */
+bool watermark_over(const struct cache_dir *d, unsigned high, uint64_t more);
+
+/* May its chunks be read? */
+static inline bool cache_dir_reads(const struct cache_dir *d)
+{
+    return cache_dir_state(d, CACHE_READING) != HEALTH_DOWN;
+}
+/* What cannot be read is not worth writing. */
+static inline bool cache_dir_fills(const struct cache_dir *d)
+{
+    return cache_dir_reads(d) && cache_dir_state(d, CACHE_WRITING) != HEALTH_DOWN;
+}
 
 #endif

@@ -1,7 +1,8 @@
 /* What the files of the cache share. Only they include it, and their tests.
  *
  * Lock order: cache.lock, then the fetch's own lock (a lookup that misses starts the fetch before it
- * unlocks: see cache_read.c). fill.lock and the rings' lock are innermost and never held with it.
+ * unlocks: see cache_read.c), or a lock of the memory tier, which is innermost. fill.lock and the rings'
+ * lock are innermost too and never held with it.
  */
 #ifndef GRANARY_CACHE_CACHE_INTERNAL_H
 #define GRANARY_CACHE_CACHE_INTERNAL_H
@@ -11,14 +12,23 @@
 #include "base/queue.h"
 #include "cache/cache.h"
 #include "cache/cache_dir.h"
+#include "cache/front.h"
+#include "cache/mover.h"
 #include "cache/ring.h"
+#include "cache/space_lock.h"
 
-enum { FILL_THREADS = 4 };
+enum {
+    FILL_THREADS = 4,
+    READERS_MAX = 64,               /* rings that read at once */
+    WRITERS_MAX = 16,               /* rings that write: the fill threads and callers of cache_ensure */
+    DISK_TIMEOUT_DEFAULT_MS = 2000, /* a read waits so long for a disk */
+    WRITE_PATIENCE = 4,             /* a write so many times as long: no reader waits for it */
+};
 
 struct cache_stats {
     counter hits, misses, hit_bytes, miss_bytes;
-    counter fills, fill_bytes, fills_dropped, fill_errors;
-    counter read_errors, crc_errors;
+    counter fills, fill_bytes, fills_dropped, fill_errors, not_admitted;
+    counter read_errors, read_timeouts, crc_errors, bypassed;
 };
 
 struct fill {
@@ -30,46 +40,151 @@ struct fill {
     pthread_cond_t room;
     size_t queued_bytes, warm_bytes;
     bool stopping;
+    uint64_t stop_ms; /* when stopping: what is queued is not written after that */
+};
+
+struct janitor {
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock; /* of stopping */
+    pthread_cond_t wake;
+    bool stopping;
+    struct {              /* the janitor thread's own */
+        bool lost;        /* reads or writes of it were with the kernel at the last look */
+        unsigned unheard; /* probes without an answer since it last answered everything */
+    } dirs[CACHE_DIRS_MAX];
+};
+
+struct cache_quota {
+    char *name;
+    uint64_t size;
+    uint16_t owner; /* what records say of whom they are charged to */
+};
+
+struct watermark {
+    unsigned high, low; /* percent; 0: none */
 };
 
 struct cache {
     struct cache_dir *dirs[CACHE_DIRS_MAX];
     size_t dir_count;
-    struct rings *rings;
+    struct cache_quota quotas[CACHE_QUOTAS_MAX];
+    size_t quota_count;
+    struct front *front; /* the memory tier; NULL: none */
+    struct mover *mover; /* NULL: nothing can be moved up */
+    bool tiered;         /* there are fast and slow directories */
+    struct {             /* asked for, but the disk failed at the start */
+        char *path;
+        uint64_t size;
+    } absent[CACHE_DIRS_MAX];
+    size_t absent_count;
+    struct rings *readers, *writers;
+    uint32_t disk_timeout_ms;
+    bool compressed;
+    struct watermark watermark;
     struct fetch *fetch;
     struct fill fill;
+    struct janitor janitor;
     struct cache_stats stats;
-    struct rings_stats ring_stats;
+    struct rings_stats reader_stats, writer_stats;
 
-    pthread_mutex_t lock; /* space; never held across I/O */
+    pthread_mutex_t lock; /* space; by SCOPED_SPACE_LOCK; never held across I/O */
     struct space space;
     pthread_cond_t changed;   /* a fill ended, or a pin went while somebody waited */
     _Atomic unsigned waiters; /* for changed */
 };
 
-/* cache_open with io_uring left aside when no_uring. */
-GR_MUST_CHECK int cache_open_with(const struct cache_config *config, bool no_uring, struct cache **out);
+/* What tests want otherwise. */
+struct cache_seams {
+    bool no_uring;         /* io_uring left aside */
+    struct io_calls calls; /* how files are read without io_uring, and written */
+    uint32_t apart_ms;     /* mover_config's */
+};
+GR_MUST_CHECK int cache_open_with(const struct cache_config *config, const struct cache_seams *seams,
+                                  struct cache **out);
 
 /* ---- fill.c ---- */
 
 GR_MUST_CHECK int fill_init(struct fill *f, size_t memory);
 GR_MUST_CHECK int fill_start_threads(struct cache *c);
-/* Finishes what is queued, joins the threads; flights that land later are not kept. */
-void fill_stop(struct fill *f);
+/* Writes what is queued as far as it comes in patience_ms, joins the threads; flights that land later are
+ * not kept. */
+void fill_stop(struct fill *f, uint32_t patience_ms);
 void fill_release(struct fill *f);
 
 /* The fetch's on_landed. */
 void fill_landed(void *arg, struct flight *flight, enum fetch_lane lane);
 
+/* What a chunk asks of the space. */
+struct space_want fill_want(const struct chunk_ref *ref);
+
 /* Write one chunk; 0 when it is in the cache afterwards (also by another's fill, which is waited for).
- * wait: until a slot is to be had, else -EAGAIN when all are busy. -errno of the disk. */
-GR_MUST_CHECK int fill_chunk(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait);
+ * wait: until a slot is to be had, else -EAGAIN when all are busy; and in another directory where the one
+ * chosen goes down. -EDQUOT and -ENODEV as space_alloc
+ * says; -errno of the disk. */
+GR_MUST_CHECK int fill_chunk(struct cache *c, const struct space_want *want, struct buf *stored, bool wait);
+
+/* fill_chunk with what a landed flight brought, plain or as it was stored. named: somebody waits for
+ * this very chunk to be kept. */
+GR_MUST_CHECK int fill_flight(struct cache *c, struct flight *flight, struct buf *plain, bool named);
+/* Write a chunk into a slot that is the caller's, and note how its directory does. -EAGAIN: no writer
+ * came free, or the directory went down meanwhile. */
+GR_MUST_CHECK int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest,
+                             struct buf *stored);
 
 /* Memory of the warm lane: waits until bytes more may be in the air. */
 void fill_warm_acquire(struct fill *f, size_t bytes);
 void fill_warm_release(struct fill *f, size_t bytes);
 
+/* ---- cache_memory.c: what goes between the memory tier and the rest; all of it does nothing where there is
+ * no memory tier ---- */
+
+/* Read a piece from memory. false: it is not there. */
+GR_MUST_CHECK bool memory_read(struct cache *c, const struct cache_piece *piece);
+bool memory_has(const struct cache *c, const struct digest *digest);
+/* Was it there? Who reads it at this moment still gets its bytes. */
+bool memory_drop(struct cache *c, const struct digest *digest);
+/* Forget everything. */
+void memory_clear(struct cache *c);
+/* A piece was read from disk into its dst, and verified; its slot is still pinned. */
+void memory_disk_hit(struct cache *c, const struct cache_piece *piece);
+/* A chunk landed. wait: until it is in memory, for as long as that has sense; 0: it is there. */
+int memory_landed(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait);
+/* ---- watermark.c ---- */
+
+/* Give slabs of a directory back to its filesystem, or take them again. Blocks; not for readers. */
+void watermark_keep(struct cache *c, unsigned dir);
+/* The same on a filesystem of which so many bytes are used. One thread at a time. */
+void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total);
+
+/* ---- janitor.c ---- */
+
+void janitor_init(struct janitor *j);
+void janitor_release(struct janitor *j);
+GR_MUST_CHECK int janitor_start(struct cache *c);
+/* Ask it to end, without waiting; then wait. */
+void janitor_tell_to_stop(struct janitor *j);
+void janitor_stop(struct janitor *j);
+
+/* What a read or write of a directory came to (cache_dir_note), and what follows from it. cache.lock is
+ * not held. */
+void cache_note(struct cache *c, unsigned dir, enum cache_way way, int rc);
+
+/* ---- cache_read.c ---- */
+
+/* Read a piece if it is on disk; no hit is counted, nothing is fetched. false: it is not, or proved bad. */
+GR_MUST_CHECK bool cache_read_kept(struct cache *c, const struct cache_piece *piece);
+
+/* ---- cache_admin.c ---- */
+
+/* Wait for the readers of a slot that is the caller's, and take its record off the disk. Where the disk
+ * refuses, a restart may bring the chunk back, whole. */
+void cache_blank_slot(struct cache *c, const struct space_slot *slot);
+
 /* ---- cache.c ---- */
+
+/* The slot is ready and its directory can be read. */
+bool cache_readable_locked(const struct cache *c, uint32_t id);
 
 /* Give a pin back. */
 void cache_unpin(struct cache *c, const struct space_slot *slot);

@@ -1,34 +1,26 @@
-/* The way of a read. A window of pieces is looked up under one lock: hits are pinned, misses start
- * their fetch before the lock is given back. (A fill makes its chunk readable under that lock and
- * retires the flight afterwards, so a chunk that is neither readable nor in the air at that moment
- * really has to be fetched: nothing is fetched twice.) Then, without the lock, the hits are read
- * from disk while the misses travel; a hit that fails its checksum or its read is dropped and joins
- * the misses; at last the misses are waited for.
+/* The way of a read. What the memory tier has is copied from there. Of the rest a window of pieces is
+ * looked up under one lock: hits are pinned, misses start their fetch before the lock is given back.
+ * (A fill makes its chunk readable under that lock and retires the flight afterwards, so a chunk that
+ * is neither readable nor in the air at that moment really has to be fetched: nothing is fetched
+ * twice.) Then, without the lock, the hits are read from disk while the misses travel; a hit that
+ * fails its checksum or its read is dropped and joins the misses; at last the misses are waited for.
  *
- * A disk read covers whole CRC blocks (cache_meta.h), the last one cut at the chunk's end rounded to
- * 4 KiB: a checksum needs all the bytes it was made of. It goes straight to dst where that is
- * aligned and takes exactly those blocks, otherwise to the reader's bounce buffer.
+ * All disk reads of one cache_read together have disk_timeout_ms. What is late then is a miss like any
+ * other, but its chunk stays in the cache: nothing is known against it.
  *
- * A hit allocates nothing: windows live on the stack.
+ * Nothing is allocated: windows live on the stack.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "base/error.h"
 #include "cache/cache_internal.h"
+#include "cache/hit.h"
 
 enum {
     WINDOW = 64,      /* pieces looked up together */
     AHEAD_MAX = 64,   /* neighbours fetched with a window's misses */
     WARM_WINDOW = 16, /* chunks of cache_ensure in the air at once */
-    ALIGN = 4096,
-};
-
-struct hit {
-    const struct cache_piece *piece;
-    struct space_slot slot;
-    int rc; /* of its reads: 0 so far */
 };
 
 struct miss {
@@ -37,14 +29,15 @@ struct miss {
 };
 
 struct window {
-    size_t hit_count, miss_count;
+    size_t hit_count, miss_count, late_count;
     struct hit hits[WINDOW];
     struct miss misses[WINDOW];
+    const struct cache_piece *late[WINDOW]; /* came into memory after the first look */
 };
 
 /* ---- misses ---- */
 
-/* Start one fetch for n misses, all of one store, and the neighbours. */
+/* Start one fetch for n misses, all of one store and quota, and the neighbours. */
 static int start_group(struct cache *c, struct miss *misses, size_t n, const struct chunk_ref *const *ahead,
                        size_t ahead_count, enum fetch_lane lane)
 {
@@ -54,7 +47,8 @@ static int start_group(struct cache *c, struct miss *misses, size_t n, const str
         refs[i] = &misses[i].piece->ref;
     for (size_t i = 0; i < ahead_count; i++)
         refs[n + i] = ahead[i];
-    int rc = fetch_start(c->fetch, misses[0].piece->store, refs, n + ahead_count, n, lane, flights);
+    int rc =
+        fetch_start(c->fetch, misses[0].piece->store, refs, n + ahead_count, n, lane, misses[0].piece->quota, flights);
     for (size_t i = 0; !rc && i < n; i++)
         misses[i].flight = flights[i];
     return rc;
@@ -63,21 +57,31 @@ static int start_group(struct cache *c, struct miss *misses, size_t n, const str
 static bool ready_locked(const struct cache *c, const struct digest *digest)
 {
     uint32_t id = c->dir_count ? space_find(&c->space, digest) : SPACE_NONE;
-    return id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY;
+    return id != SPACE_NONE && cache_readable_locked(c, id);
 }
 
-/* Misses from `from` on, grouped by store; neighbours go with the last group of their store. */
+static bool in_reach_locked(const struct cache *c, const struct digest *digest)
+{
+    return ready_locked(c, digest) || memory_has(c, digest);
+}
+
+static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
+{
+    return a->store == b->store && a->quota == b->quota;
+}
+
+/* Misses from `from` on, in groups; neighbours go with the last one, if they are of it. */
 static int start_misses_locked(struct cache *c, struct window *w, size_t from, const struct cache_piece *ahead,
                                size_t ahead_count, enum fetch_lane lane)
 {
     const struct chunk_ref *wanted[AHEAD_MAX];
     while (from < w->miss_count) {
-        struct store *store = w->misses[from].piece->store;
+        const struct cache_piece *first = w->misses[from].piece;
         size_t to = from, wanted_count = 0;
-        while (to < w->miss_count && w->misses[to].piece->store == store)
+        while (to < w->miss_count && same_group(w->misses[to].piece, first))
             to++;
         for (size_t i = 0; to == w->miss_count && i < ahead_count && wanted_count < AHEAD_MAX; i++)
-            if (ahead[i].store == store && !ready_locked(c, &ahead[i].ref.digest))
+            if (same_group(&ahead[i], first) && !in_reach_locked(c, &ahead[i].ref.digest))
                 wanted[wanted_count++] = &ahead[i].ref;
         int rc = start_group(c, w->misses + from, to - from, wanted, wanted_count, lane);
         if (rc)
@@ -110,7 +114,11 @@ static int keep(struct cache *c, struct miss *miss)
     int rc = flight_wait(miss->flight, &plain);
     if (rc)
         return rc;
-    rc = fill_chunk(c, &miss->piece->ref.digest, plain, true);
+    rc = c->dir_count ? fill_flight(c, miss->flight, plain, true)
+                      : memory_landed(c, &flight_chunk(miss->flight)->digest, plain, true);
+    if (rc == -ENODEV)
+        return error_set(-EIO, "cache: no directory of the cache can be read and written at the moment; the log says "
+                               "why, and when it works again");
     return rc ? error_set(-EIO, "cache: a chunk could not be kept: %s", strerror(-rc)) : 0;
 }
 
@@ -132,141 +140,18 @@ static int finish_misses(struct cache *c, struct window *w, int start_rc, miss_u
     return first.code ? error_restore(&first) : 0;
 }
 
-/* ---- hits ---- */
+/* ---- looking up ---- */
 
-/* A part of a hit in one disk read: bytes [off, off+len) of its slot, whole CRC blocks. */
-struct part {
-    struct hit *hit;
-    uint32_t off, len;
-    bool direct;
-};
-
-struct batch {
-    struct ring *ring;
-    uint32_t bounce_used;
-    size_t n;
-    struct part parts[RING_READS_MAX];
-    struct ring_read reads[RING_READS_MAX];
-};
-
-static bool crcs_hold(const struct part *part, const uint8_t *data)
+/* On a directory that has a faster one beside it. */
+static bool is_slow(const struct cache *c, unsigned dir)
 {
-    const struct space_slot *slot = &part->hit->slot;
-    uint32_t end = GR_MIN(part->off + part->len, slot->plain_len);
-    for (uint32_t off = part->off; off < end; off += CACHE_BLOCK)
-        if (crc32c(data + (off - part->off), GR_MIN(end - off, (uint32_t)CACHE_BLOCK)) != slot->crcs[off / CACHE_BLOCK])
-            return false;
-    return true;
+    return c->tiered && c->space.dirs[dir].media == CACHE_MEDIA_HDD;
 }
-
-/* Check what was read and copy the wanted bytes out of the bounce buffer. */
-static void take_part(struct part *part, const struct ring_read *read)
-{
-    struct hit *hit = part->hit;
-    const struct cache_piece *p = hit->piece;
-    if (read->rc || hit->rc) {
-        hit->rc = hit->rc ? hit->rc : read->rc;
-        return;
-    }
-    if (!crcs_hold(part, read->buf)) {
-        hit->rc = -EBADMSG;
-        return;
-    }
-    uint32_t from = GR_MAX(part->off, p->offset), to = GR_MIN(part->off + part->len, p->offset + p->len);
-    if (!part->direct)
-        memcpy(p->dst + (from - p->offset), read->buf + (from - part->off), to - from);
-}
-
-static void flush_batch(struct batch *b)
-{
-    if (!b->n)
-        return;
-    ring_read_all(b->ring, b->reads, b->n);
-    for (size_t i = 0; i < b->n; i++)
-        take_part(&b->parts[i], &b->reads[i]);
-    b->n = 0;
-    b->bounce_used = 0;
-}
-
-static void add_read(struct batch *b, struct cache *c, struct hit *hit, uint32_t off, uint32_t len, uint8_t *direct)
-{
-    const struct cache_geometry *g = &c->dirs[hit->slot.dir]->geometry;
-    b->parts[b->n] = (struct part){.hit = hit, .off = off, .len = len, .direct = direct != NULL};
-    b->reads[b->n] = (struct ring_read){
-        .file = hit->slot.dir,
-        .off = cache_place_data_offset(g, &hit->slot.place) + off,
-        .len = len,
-        .buf = direct ? direct : ring_bounce(b->ring) + b->bounce_used,
-    };
-    if (!direct)
-        b->bounce_used += len;
-    b->n++;
-}
-
-static void add_hit(struct batch *b, struct cache *c, struct hit *hit)
-{
-    const struct cache_piece *p = hit->piece;
-    uint32_t off = p->offset & ~(uint32_t)(CACHE_BLOCK - 1);
-    uint32_t end = GR_MIN(GR_ALIGN_UP(p->offset + p->len, (uint32_t)CACHE_BLOCK),
-                          GR_ALIGN_UP(hit->slot.plain_len, (uint32_t)ALIGN));
-    if (off == p->offset && end == p->offset + p->len && (uintptr_t)p->dst % ALIGN == 0) {
-        if (b->n == RING_READS_MAX)
-            flush_batch(b);
-        add_read(b, c, hit, off, end - off, p->dst);
-        return;
-    }
-    while (off < end) {
-        uint32_t room = (RING_BOUNCE - b->bounce_used) & ~(uint32_t)(CACHE_BLOCK - 1);
-        if (!room || b->n == RING_READS_MAX) {
-            flush_batch(b);
-            continue;
-        }
-        uint32_t len = GR_MIN(end - off, room);
-        add_read(b, c, hit, off, len, NULL);
-        off += len;
-    }
-}
-
-static void drop_hit(struct cache *c, struct hit *hit)
-{
-    cache_dir_fault(c->dirs[hit->slot.dir], "reading", hit->rc);
-    counter_add(hit->rc == -EBADMSG ? &c->stats.crc_errors : &c->stats.read_errors, 1);
-    SCOPED_LOCK(&c->lock);
-    uint32_t id = space_find(&c->space, &hit->piece->ref.digest);
-    if (id == hit->slot.id && space_slot_at(&c->space, id)->state == SLOT_READY)
-        space_drop(&c->space, id); /* it may be gone by another reader's finding */
-}
-
-/* Read the hits; those that failed are dropped from the cache and appended to the misses. */
-static void read_hits(struct cache *c, struct window *w)
-{
-    struct ring *ring = rings_borrow(c->rings);
-    struct batch b = {.ring = ring};
-    for (size_t i = 0; ring && i < w->hit_count; i++)
-        add_hit(&b, c, &w->hits[i]);
-    flush_batch(&b);
-    if (ring)
-        rings_return(ring);
-    for (size_t i = 0; i < w->hit_count; i++) {
-        struct hit *hit = &w->hits[i];
-        if (ring && hit->rc)
-            drop_hit(c, hit);
-        cache_unpin(c, &hit->slot);
-        if (!ring || hit->rc) {
-            w->misses[w->miss_count++] = (struct miss){.piece = hit->piece};
-        } else {
-            counter_add(&c->stats.hits, 1);
-            counter_add(&c->stats.hit_bytes, hit->piece->len);
-        }
-    }
-}
-
-/* ---- cache_read ---- */
 
 /* The slot to read the piece from, or SPACE_NONE. A reference that lies about the chunk's length is
  * the fetch's to refuse; a slot with all the pins it can have (one chunk many times in many
  * requests) is fetched, which does no harm. */
-static uint32_t hit_slot_locked(const struct cache *c, const struct cache_piece *p)
+static uint32_t hit_slot_locked(struct cache *c, const struct cache_piece *p)
 {
     uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
     if (id == SPACE_NONE)
@@ -274,54 +159,163 @@ static uint32_t hit_slot_locked(const struct cache *c, const struct cache_piece 
     const struct slot *slot = space_slot_at(&c->space, id);
     bool hit = slot->state == SLOT_READY && slot->plain_len == p->ref.plain_len &&
                (uint64_t)p->offset + p->len <= slot->plain_len && space_can_pin(&c->space, id);
+    if (hit && !cache_dir_reads(c->dirs[space_dir_of(&c->space, id)])) {
+        counter_add(&c->stats.bypassed, 1);
+        return SPACE_NONE;
+    }
     return hit ? id : SPACE_NONE;
 }
 
-static void look_up_locked(struct cache *c, struct window *w, const struct cache_piece *pieces, size_t n)
+/* Tell the policy of the directories of a medium. */
+static void note_miss_locked(struct cache *c, const struct cache_piece *p, enum cache_media media)
 {
-    w->hit_count = w->miss_count = 0;
+    if (c->dir_count && p->ref.plain_len && p->ref.plain_len <= CHUNK_SIZE_MAX) {
+        struct space_want want = fill_want(&p->ref);
+        want.media = media;
+        space_miss(&c->space, &want);
+    }
+}
+
+static void look_up_locked(struct cache *c, struct window *w, const struct cache_piece *const *pieces, size_t n)
+{
+    w->hit_count = w->miss_count = w->late_count = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct cache_piece *p = &pieces[i];
+        const struct cache_piece *p = pieces[i];
         uint32_t id = hit_slot_locked(c, p);
         if (id != SPACE_NONE) {
             struct hit *hit = &w->hits[w->hit_count++];
             hit->piece = p;
-            hit->rc = 0;
             space_pin(&c->space, id, &hit->slot);
+            if (is_slow(c, hit->slot.dir))
+                note_miss_locked(c, p, CACHE_MEDIA_SSD);
+        } else if (memory_has(c, &p->ref.digest)) {
+            w->late[w->late_count++] = p;
         } else {
             w->misses[w->miss_count++] = (struct miss){.piece = p};
+            note_miss_locked(c, p, CACHE_MEDIA_ANY);
         }
     }
 }
 
-static int read_window(struct cache *c, const struct cache_piece *pieces, size_t n, const struct cache_piece *ahead,
-                       size_t ahead_count, enum fetch_lane lane, bool *out_missed)
+/* ---- hits ---- */
+
+/* A hit that could not be read: what its directory and its chunk have to do with it. */
+static void note_failed(struct cache *c, struct hit *hit)
+{
+    if (hit->rc == -ECANCELED) {
+        counter_add(&c->stats.bypassed, 1);
+        return;
+    }
+    if (hit->rc == -ETIMEDOUT) {
+        counter_add(&c->stats.read_timeouts, 1);
+        return;
+    }
+    counter_add(hit->rc == -EBADMSG ? &c->stats.crc_errors : &c->stats.read_errors, 1);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    uint32_t id = space_find(&c->space, &hit->piece->ref.digest);
+    if (id == hit->slot.id && space_slot_at(&c->space, id)->state == SLOT_READY)
+        space_drop(&c->space, id); /* it may be gone by another reader's finding */
+}
+
+/* Read the hits in at most *left_ms, from which the time taken is subtracted, and give their pins back. */
+static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
+{
+    hit_read_all(c, w->hits, w->hit_count, left_ms);
+    for (size_t i = 0; i < w->hit_count; i++) {
+        struct hit *hit = &w->hits[i];
+        if (hit->rc != -ETIMEDOUT) /* of that its directory knows */
+            cache_note(c, hit->slot.dir, CACHE_READING, hit->rc);
+        if (hit->rc)
+            note_failed(c, hit);
+        else
+            memory_disk_hit(c, hit->piece);
+        cache_unpin(c, &hit->slot);
+    }
+}
+
+/* Those that failed are appended to the misses. */
+static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
+{
+    read_pinned(c, w, left_ms);
+    for (size_t i = 0; i < w->hit_count; i++) {
+        struct hit *hit = &w->hits[i];
+        if (hit->rc) {
+            w->misses[w->miss_count++] = (struct miss){.piece = hit->piece};
+        } else {
+            counter_add(&c->stats.hits, 1);
+            counter_add(&c->stats.hit_bytes, hit->piece->len);
+            if (c->mover)
+                mover_hit(c->mover, hit->piece, is_slow(c, hit->slot.dir));
+        }
+    }
+}
+
+bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
+{
+    uint64_t left_ms = c->disk_timeout_ms;
+    struct window w;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        look_up_locked(c, &w, &piece, 1);
+    }
+    if (w.hit_count)
+        read_pinned(c, &w, &left_ms);
+    return w.hit_count && !w.hits[0].rc;
+}
+
+/* ---- cache_read ---- */
+
+static void read_late(struct cache *c, struct window *w)
+{
+    for (size_t i = 0; i < w->late_count; i++)
+        if (!memory_read(c, w->late[i]))
+            w->misses[w->miss_count++] = (struct miss){.piece = w->late[i]};
+}
+
+/* Those not in memory, in the window's way: from disk or by a fetch. */
+static int read_window(struct cache *c, const struct cache_piece *const *pieces, size_t n,
+                       const struct cache_piece *ahead, size_t ahead_count, enum fetch_lane lane, uint64_t *left_ms,
+                       bool *out_missed)
 {
     struct window w;
     int rc;
     {
-        SCOPED_LOCK(&c->lock);
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
         look_up_locked(c, &w, pieces, n);
         rc = start_misses_locked(c, &w, 0, ahead, ahead_count, lane);
     }
     size_t started = w.miss_count;
     *out_missed = started > 0;
+    read_late(c, &w);
     if (w.hit_count)
-        read_hits(c, &w);
+        read_hits(c, &w, left_ms);
     if (!rc && w.miss_count > started) {
-        SCOPED_LOCK(&c->lock);
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
         rc = start_misses_locked(c, &w, started, NULL, 0, lane);
     }
     return w.miss_count ? finish_misses(c, &w, rc, deliver) : 0;
 }
 
+/* Read what memory has; the others into left. */
+static size_t read_memory(struct cache *c, const struct cache_piece *pieces, size_t n, const struct cache_piece **left)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!memory_read(c, &pieces[i]))
+            left[count++] = &pieces[i];
+    return count;
+}
+
 int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, const struct cache_piece *ahead,
                size_t ahead_count, enum fetch_lane lane)
 {
+    uint64_t left_ms = c->disk_timeout_ms; /* for the disks */
     for (size_t done = 0; done < n;) {
         size_t part = GR_MIN(n - done, (size_t)WINDOW);
-        bool missed;
-        int rc = read_window(c, pieces + done, part, ahead, ahead_count, lane, &missed);
+        const struct cache_piece *left[WINDOW];
+        size_t left_count = read_memory(c, pieces + done, part, left);
+        bool missed = false;
+        int rc = left_count ? read_window(c, left, left_count, ahead, ahead_count, lane, &left_ms, &missed) : 0;
         if (rc)
             return rc;
         if (missed)
@@ -333,6 +327,12 @@ int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, cons
 
 /* ---- cache_ensure ---- */
 
+/* Memory counts as kept where there is nothing else. */
+static bool kept_locked(const struct cache *c, const struct digest *digest)
+{
+    return c->dir_count ? ready_locked(c, digest) : memory_has(c, digest);
+}
+
 /* Which of the n pieces are missing; returns their bytes. */
 static size_t look_for_missing_locked(const struct cache *c, const struct cache_piece *pieces, size_t n,
                                       struct window *w)
@@ -340,7 +340,7 @@ static size_t look_for_missing_locked(const struct cache *c, const struct cache_
     size_t bytes = 0;
     w->miss_count = 0;
     for (size_t i = 0; i < n; i++)
-        if (!ready_locked(c, &pieces[i].ref.digest)) {
+        if (!kept_locked(c, &pieces[i].ref.digest)) {
             w->misses[w->miss_count++] = (struct miss){.piece = &pieces[i]};
             bytes += pieces[i].ref.plain_len;
         }
@@ -352,7 +352,7 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
     struct window w;
     size_t bytes;
     {
-        SCOPED_LOCK(&c->lock);
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
         bytes = look_for_missing_locked(c, pieces, n, &w);
     }
     if (!bytes)
@@ -360,7 +360,7 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
     fill_warm_acquire(&c->fill, bytes);
     int rc;
     {
-        SCOPED_LOCK(&c->lock);
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
         look_for_missing_locked(c, pieces, n, &w); /* again: the wait may have been long */
         rc = start_misses_locked(c, &w, 0, NULL, 0, lane);
     }
@@ -371,8 +371,10 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
 
 int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane)
 {
-    if (!c->dir_count)
-        return n ? error_set(-EIO, "cache: there is no cache directory to keep chunks in; give cache=DIR:SIZE") : 0;
+    if (!c->dir_count && !c->front && n)
+        return error_set(-EIO, c->absent_count
+                                   ? "cache: no cache directory could be opened at the start; the log says why"
+                                   : "cache: there is no cache directory to keep chunks in; give cache=DIR:SIZE");
     for (size_t done = 0; done < n;) {
         size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
         int rc = ensure_window(c, pieces + done, part, lane);

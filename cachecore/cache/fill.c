@@ -13,10 +13,11 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "cache/cache_internal.h"
 
 enum { FILL_MEMORY_DEFAULT = 64 << 20, QUEUE_ITEMS_MIN = 16, QUEUE_ITEMS_MAX = 65536 };
@@ -43,20 +44,34 @@ void fill_release(struct fill *f)
 
 static void wait_for_change_locked(struct cache *c)
 {
+    space_assert(&c->space);
     pthread_cond_wait(&c->changed, &c->lock);
 }
 
+static bool takes_fills(const struct cache *c)
+{
+    for (size_t i = 0; i < c->dir_count; i++)
+        if (cache_dir_fills(c->dirs[i]))
+            return true;
+    return false;
+}
+
 /* The chunk's own slot, filling, or 0 with done when it is readable already. */
-static int claim_locked(struct cache *c, const struct digest *digest, uint32_t len, bool wait, struct space_slot *slot,
-                        bool *done)
+static int claim_locked(struct cache *c, const struct space_want *want, bool wait, struct space_slot *slot, bool *done)
 {
     for (;;) {
-        uint32_t id = space_find(&c->space, digest);
-        *done = id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY;
+        uint32_t id = space_find(&c->space, &want->digest);
+        *done = id != SPACE_NONE && cache_readable_locked(c, id);
         if (*done)
             return 0;
+        if (id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY) {
+            if (!takes_fills(c) || space_slot_at(&c->space, id)->flags & RECORD_PINNED)
+                return -ENODEV;        /* a user's pin stays with its slot */
+            space_drop(&c->space, id); /* where it cannot be read: kept elsewhere */
+            id = SPACE_NONE;
+        }
         if (id == SPACE_NONE) {
-            int rc = space_alloc(&c->space, digest, len, slot);
+            int rc = space_alloc(&c->space, want, slot);
             if (rc != -EAGAIN || !wait)
                 return rc;
         }
@@ -64,32 +79,55 @@ static int claim_locked(struct cache *c, const struct digest *digest, uint32_t l
     }
 }
 
-static int claim(struct cache *c, const struct digest *digest, uint32_t len, bool wait, struct space_slot *slot,
-                 bool *done)
+static int claim(struct cache *c, const struct space_want *want, bool wait, struct space_slot *slot, bool *done)
 {
-    SCOPED_LOCK(&c->lock);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
     atomic_fetch_add(&c->waiters, 1); /* before looking at pins: cache_unpin looks in the other order */
-    int rc = claim_locked(c, digest, len, wait, slot, done);
+    int rc = claim_locked(c, want, wait, slot, done);
     atomic_fetch_sub(&c->waiters, 1);
     return rc;
 }
 
-int fill_chunk(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait)
+int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest, struct buf *stored)
+{
+    uint64_t patience = (uint64_t)c->disk_timeout_ms * WRITE_PATIENCE;
+    struct ring *ring = rings_borrow(c->writers, clock_now_ms() + patience);
+    if (!ring)
+        return -EAGAIN;
+    int rc = -EAGAIN; /* went down while a writer was waited for */
+    if (cache_dir_fills(c->dirs[slot->dir]))
+        rc = cache_dir_fill(c->dirs[slot->dir], ring, slot, digest, stored, clock_now_ms() + patience);
+    cache_note(c, slot->dir, CACHE_WRITING, rc); /* before the ring is another's, who might lose it there too */
+    rings_return(ring);
+    return rc;
+}
+
+struct space_want fill_want(const struct chunk_ref *ref)
+{
+    return (struct space_want){
+        .digest = ref->digest,
+        .plain_len = ref->plain_len,
+        .stored_len = ref->plain_len,
+        .flags = ref->kind == OBJECT_INDEX ? RECORD_META : 0,
+        .media = CACHE_MEDIA_ANY,
+    };
+}
+
+/* fill_chunk in the directory that is chosen now. *out_dir: which, if a slot was had. */
+static int fill_once(struct cache *c, const struct space_want *want, struct buf *stored, bool wait,
+                     struct cache_dir **out_dir)
 {
     struct space_slot slot;
     bool done;
-    int rc = claim(c, digest, (uint32_t)plain->len, wait, &slot, &done);
+    int rc = claim(c, want, wait, &slot, &done);
     if (rc || done)
         return rc;
-    struct cache_dir *dir = c->dirs[slot.dir];
-    rc = cache_dir_fill(dir, &slot, digest, plain);
-    if (rc)
-        cache_dir_fault(dir, "writing", rc);
-    else
-        cache_dir_well(dir);
-    counter_add(rc ? &c->stats.fill_errors : &c->stats.fills, 1);
-    counter_add(&c->stats.fill_bytes, rc ? 0 : plain->len);
-    SCOPED_LOCK(&c->lock);
+    *out_dir = c->dirs[slot.dir];
+    rc = fill_write(c, &slot, &want->digest, stored);
+    if (rc != -EAGAIN)
+        counter_add(rc ? &c->stats.fill_errors : &c->stats.fills, 1);
+    counter_add(&c->stats.fill_bytes, rc ? 0 : stored->len);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
     if (rc)
         space_abort(&c->space, slot.id);
     else
@@ -98,12 +136,54 @@ int fill_chunk(struct cache *c, const struct digest *digest, const struct buf *p
     return rc;
 }
 
+int fill_chunk(struct cache *c, const struct space_want *want, struct buf *stored, bool wait)
+{
+    for (size_t tries = 1;; tries++) {
+        struct cache_dir *dir = NULL;
+        int rc = fill_once(c, want, stored, wait, &dir);
+        bool elsewhere = rc && wait && dir && !cache_dir_fills(dir) && takes_fills(c);
+        if (!elsewhere || tries >= c->dir_count)
+            return rc;
+    }
+}
+
+/* Compressed bytes are kept where they save a size class: a slot is a power of two, and what saves less
+ * would cost its readers the decoding for nothing. */
+int fill_flight(struct cache *c, struct flight *flight, struct buf *plain, bool named)
+{
+    struct space_want want = fill_want(flight_chunk(flight));
+    uint32_t quota = flight_tag(flight);
+    want.group = (uint8_t)quota;
+    want.owner = quota ? c->quotas[quota - 1].owner : 0;
+    CLEANUP_BUF struct buf *stored = flight_stored(flight);
+    want.force = named;
+    if (!stored || cache_class_of((uint32_t)stored->len) == cache_class_of(want.plain_len))
+        return fill_chunk(c, &want, plain, named);
+    want.stored_len = (uint32_t)stored->len;
+    want.flags |= RECORD_ZSTD;
+    return fill_chunk(c, &want, stored, named);
+}
+
+/* Memory that a flight holds once it has landed. */
+static size_t flight_bytes(const struct cache *c, const struct flight *flight)
+{
+    const struct chunk_ref *ref = flight_chunk(flight);
+    return ref->plain_len + (c->compressed && ref->flags & CHUNK_ZSTD ? ref->stored_len : 0);
+}
+
 /* ---- the queue ---- */
 
-static bool take_memory(struct fill *f, size_t bytes)
+/* Index nodes get twice the room: while one is missing, so is for a start without the store all that it
+ * describes. */
+static bool is_node(const struct flight *flight)
+{
+    return flight_chunk(flight)->kind == OBJECT_INDEX;
+}
+
+static bool take_memory(struct fill *f, size_t bytes, bool node)
 {
     SCOPED_LOCK(&f->lock);
-    if (f->stopping || (f->queued_bytes && f->queued_bytes + bytes > f->memory))
+    if (f->stopping || (f->queued_bytes && f->queued_bytes + bytes > (node ? 2 * f->memory : f->memory)))
         return false;
     f->queued_bytes += bytes;
     return true;
@@ -118,26 +198,44 @@ static void give_memory(struct fill *f, size_t bytes)
 void fill_landed(void *arg, struct flight *flight, enum fetch_lane lane)
 {
     struct cache *c = arg;
-    size_t bytes = flight_chunk(flight)->plain_len;
-    if (c->dir_count && take_memory(&c->fill, bytes)) {
+    size_t bytes = flight_bytes(c, flight);
+    bool keeps = c->dir_count || c->front;
+    if (keeps && take_memory(&c->fill, bytes, is_node(flight))) {
         if (queue_try_push(c->fill.queue, flight_ref(flight)))
             return;
         flight_unref(flight);
         give_memory(&c->fill, bytes);
     }
-    if (c->dir_count && lane != LANE_WARM) /* the warm lane's own thread writes it */
+    if (keeps && lane != LANE_WARM) /* the warm lane's own thread writes it */
         counter_add(&c->stats.fills_dropped, 1);
     fetch_retire(c->fetch, flight);
 }
 
-static void fill_flight(struct cache *c, struct flight *flight)
+/* A disk that is slow without failing must not hold the end of the cache for all that is queued. */
+static bool time_is_over(struct fill *f)
+{
+    SCOPED_LOCK(&f->lock);
+    return f->stopping && clock_now_ms() > f->stop_ms;
+}
+
+static void keep_landed(struct cache *c, struct flight *flight)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     int rc = flight_wait(flight, &plain);
     assert(rc == 0); /* it landed with bytes */
-    size_t bytes = flight_chunk(flight)->plain_len;
-    if (fill_chunk(c, &flight_chunk(flight)->digest, plain, false) == -EAGAIN)
+    size_t bytes = flight_bytes(c, flight);
+    rc = memory_landed(c, &flight_chunk(flight)->digest, plain, false);
+    if (time_is_over(&c->fill)) {
+        rc = -EAGAIN;
+    } else if (c->dir_count) {
+        rc = fill_flight(c, flight, plain, is_node(flight));
+    } else { /* who looked before the chunk was in memory starts its fetch under this lock: it joins the flight */
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    }
+    if (rc == -EAGAIN || rc == -ENODEV)
         counter_add(&c->stats.fills_dropped, 1);
+    else if (rc == -EDQUOT)
+        counter_add(&c->stats.not_admitted, 1);
     fetch_retire(c->fetch, flight);
     flight_unref(flight);
     give_memory(&c->fill, bytes);
@@ -148,28 +246,25 @@ static void *write_fills(void *arg)
     struct cache *c = arg;
     struct flight *flight;
     while ((flight = queue_pop(c->fill.queue)))
-        fill_flight(c, flight);
+        keep_landed(c, flight);
     return NULL;
 }
 
 int fill_start_threads(struct cache *c)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the front's business */
     int rc = 0;
-    while (!rc && c->dir_count && c->fill.thread_count < FILL_THREADS) {
-        rc = pthread_create(&c->fill.threads[c->fill.thread_count], NULL, write_fills, c);
+    while (!rc && (c->dir_count || c->front) && c->fill.thread_count < FILL_THREADS) {
+        rc = thread_start(&c->fill.threads[c->fill.thread_count], write_fills, c);
         c->fill.thread_count += rc == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc ? error_set(-rc, "cache: cannot start a thread: %s", strerror(rc)) : 0;
+    return rc ? error_prefix(rc, "cache") : 0;
 }
 
-void fill_stop(struct fill *f)
+void fill_stop(struct fill *f, uint32_t patience_ms)
 {
     {
         SCOPED_LOCK(&f->lock);
+        f->stop_ms = clock_now_ms() + patience_ms;
         f->stopping = true;
     }
     queue_close(f->queue);

@@ -2,12 +2,20 @@
  * what is free, and what goes next.
  *
  * States of a slot:
- *   free     in its class's free list, no digest. It may still be pinned by readers of a chunk that
- *            was dropped under them; then it is passed over.
+ *   free     in the free list of its directory and class, no digest. It may still be pinned by readers
+ *            of a chunk that was dropped under them; then it is passed over.
  *   filling  in the index, belongs to the one writer that allocated it; not readable
- *   ready    in the index and in the eviction policy; readable while pinned
- * free -> filling (alloc) -> ready (commit) -> free (drop) or filling (evicted by alloc);
- * filling -> free (abort).
+ *   ready    in the index, and in the eviction policy unless the user pinned it (RECORD_PINNED); readable
+ *            while pinned by readers
+ *   moving   a second slot for a chunk that is ready in another: not in the index, belongs to the one
+ *            that moves the chunk, to be written or to have its record blanked
+ * free -> filling (alloc) -> ready (commit) -> free (drop) or filling (evicted by alloc, or retaken);
+ * filling -> free (abort); free -> moving (alloc_move) -> ready, and the chunk's old slot ready -> moving
+ * (commit_move); moving -> free (abort).
+ *
+ * What is kept: metadata slots (RECORD_META) never make room for data. Metadata makes room for itself
+ * beyond a quarter of the capacity. The user's pins stay whatever happens; at most three quarters of
+ * the capacity can be pinned.
  *
  * Every function but space_unpin needs the cache's lock, held by the caller; none does I/O. Slots
  * are named by number: slab number << SPACE_SLOT_BITS | number in the slab.
@@ -15,43 +23,69 @@
 #ifndef GRANARY_CACHE_SPACE_H
 #define GRANARY_CACHE_SPACE_H
 
-#include <stdatomic.h>
-
 #include "base/vec.h"
 #include "cache/cache_meta.h"
 #include "cache/evict.h"
 
-enum { SPACE_SLOT_BITS = 11, SPACE_DIRS_MAX = 16 };
+enum { SPACE_SLOT_BITS = 11, SPACE_DIRS_MAX = 16, SPACE_GROUPS_MAX = 16 };
 #define SPACE_NONE EVICT_NONE
 
-enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY };
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_MOVING };
+
+/* The first 16 bytes of a digest: what memory knows of it. The record on disk has it whole, and every
+ * read compares that. */
+struct space_key {
+    uint64_t word[2];
+};
 
 struct slot {
-    struct digest digest;
+    struct space_key key;
     uint32_t hash_next;
     struct evict_node node;
-    uint32_t plain_len;
+    uint32_t plain_len, stored_len;
     uint32_t used; /* the clock when it was last read or filled */
-    _Atomic uint16_t pins;
+    uint16_t owner;
     uint8_t state;
-    bool recorded; /* a record on disk may speak of it */
+    uint8_t recorded : 1; /* a record on disk may speak of it */
+    uint8_t flags : 7;    /* RECORD_* */
 };
 
 struct slab {
     struct slot *slots; /* NULL: not bound to a class */
-    uint32_t *crcs;     /* cache_class_blocks() for each slot */
     uint32_t slot_count;
+    uint32_t kept; /* slots of it, not free, that make no room for data */
     uint32_t used; /* the latest of its slots' */
     uint32_t epoch;
     uint8_t class;
     uint8_t dir;
     bool announced; /* its entry in the slab table is written, or the writer of a slot does it now */
+    bool yielded;   /* not bound, and not to be: its room on the disk is given back */
 };
+
+/* A slower medium takes what the faster one has no room for. */
+enum cache_media { CACHE_MEDIA_SSD, CACHE_MEDIA_HDD, CACHE_MEDIA_ANY /* in a space_want */ };
 
 struct space_dir {
     struct cache_geometry geometry;
+    enum cache_media media;
+    bool writable;  /* may be allocated from */
     uint32_t first; /* slab number of its first slab */
+    uint32_t hand;  /* where the search for a cold slab goes on */
     VEC(uint32_t) unbound;
+    uint32_t yielded; /* slabs */
+    struct evict_list free[CACHE_CLASSES];
+    uint32_t full_allocs[CACHE_CLASSES]; /* since the class last looked for a colder slab */
+};
+
+/* Slots that are charged to one owner. Metadata is charged to nobody. */
+struct space_quota {
+    uint16_t owner;
+    uint64_t limit; /* bytes of slots */
+};
+struct space_group {
+    struct space_quota quota;
+    uint64_t used;
+    uint32_t slab, slot; /* where the search for one of its slots goes on */
 };
 
 struct space {
@@ -59,13 +93,41 @@ struct space {
     uint32_t slab_count;
     struct space_dir dirs[SPACE_DIRS_MAX];
     size_t dir_count;
-    struct evict_list free[CACHE_CLASSES];
-    struct evict evict[CACHE_CLASSES];
-    uint32_t full_allocs[CACHE_CLASSES]; /* since the class last looked for a colder slab */
+    struct space_group groups[SPACE_GROUPS_MAX]; /* number n of a slot is groups[n - 1] */
+    size_t group_count;
+    struct evict *evict;
     uint32_t *buckets;
     uint32_t bucket_mask;
-    uint64_t clock; /* fills so far, this and earlier runs */
-    uint64_t entries, used_bytes, evictions;
+    uint64_t clock;    /* fills so far, this and earlier runs */
+    uint64_t capacity; /* bytes of slots there are, were every slab bound to a class that fills it */
+    uint64_t entries, used_bytes, evictions, quota_refusals;
+    uint64_t meta_bytes, pinned_bytes; /* of slots, not free, with those flags */
+#ifdef GRANARY_CHECK
+    uint64_t unchecked; /* locked sections until the next check (space_lock.h) */
+#endif
+};
+
+struct space_config {
+    struct {
+        struct cache_geometry geometry;
+        enum cache_media media;
+    } dirs[SPACE_DIRS_MAX];
+    size_t dir_count;
+    struct space_quota groups[SPACE_GROUPS_MAX];
+    size_t group_count;
+    enum evict_policy policy;
+};
+
+/* What a slot is asked for. */
+struct space_want {
+    struct digest digest;
+    uint32_t plain_len;
+    uint32_t stored_len; /* bytes in the slot */
+    uint16_t flags;      /* RECORD_* */
+    uint16_t owner;
+    uint8_t group; /* charged to; 0: none */
+    enum cache_media media;
+    bool force; /* whatever the policy thinks of it */
 };
 
 /* Everything a writer or a pinned reader needs of a slot, without the lock. */
@@ -73,21 +135,23 @@ struct space_slot {
     uint32_t id;
     unsigned dir;
     struct cache_place place;
-    uint32_t plain_len;
-    uint32_t *crcs;
+    uint32_t plain_len, stored_len;
+    uint16_t flags, owner;
     _Atomic uint16_t *pins;
     uint64_t seq;    /* alloc: for the record */
     bool recorded;   /* alloc: an old record must be invalidated */
     bool slab_bound; /* alloc: the slab was bound anew, its table entry must be written */
 };
 
-/* Geometries of the directories, in order. -ENOMEM; -EINVAL too large together. */
-GR_MUST_CHECK int space_init(struct space *s, const struct cache_geometry *dirs, size_t count);
+/* -ENOMEM; -EINVAL too large together. */
+GR_MUST_CHECK int space_init(struct space *s, const struct space_config *config);
 void space_release(struct space *s);
 
 /* The slot that holds or is being filled with the digest, or SPACE_NONE. */
 uint32_t space_find(const struct space *s, const struct digest *digest);
 struct slot *space_slot_at(const struct space *s, uint32_t id);
+/* The directory a slot is in. */
+unsigned space_dir_of(const struct space *s, uint32_t id);
 
 /* false: as many readers have it pinned as can be counted. */
 bool space_can_pin(const struct space *s, uint32_t id);
@@ -96,31 +160,61 @@ void space_pin(struct space *s, uint32_t id, struct space_slot *out);
 /* No lock needed; *pins is not touched afterwards. */
 void space_unpin(_Atomic uint16_t *pins);
 
+/* A chunk was asked for that has no slot: the eviction policy may want to know. */
+void space_miss(struct space *s, const struct space_want *want);
+
+/* Is there room for the chunk, or would the policy make some for it? Nothing is changed. */
+bool space_admits(const struct space *s, const struct space_want *want);
 /* A slot for a chunk that is not in the index: filling afterwards. Evicts when needed. -EAGAIN: every
- * slot it could take is busy; -ENOMEM. No sentence. */
-GR_MUST_CHECK int space_alloc(struct space *s, const struct digest *digest, uint32_t plain_len, struct space_slot *out);
+ * slot it could take is busy now; -EDQUOT: its group has no more, the policy keeps what there is, or
+ * all of it must be kept;
+ * -ENODEV: no directory of the wanted medium is writable; -ENOMEM. No sentence. */
+GR_MUST_CHECK int space_alloc(struct space *s, const struct space_want *want, struct space_slot *out);
 void space_commit(struct space *s, uint32_t id);
 void space_abort(struct space *s, uint32_t id);
+/* Make a ready slot filling again, for its record to be blanked before space_abort. Its readers keep
+ * their pins. */
+void space_retake(struct space *s, uint32_t id, struct space_slot *out);
 /* Forget a ready slot. */
 void space_drop(struct space *s, uint32_t id);
 
+/* A second slot for a ready chunk, on the medium: moving afterwards, space_abort gives it back. Errors
+ * as space_alloc; the policy is asked. */
+GR_MUST_CHECK int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struct space_slot *out);
+/* The chunk is in new_id from now on. false: it is not in old_id any more, or was pinned or unpinned
+ * meanwhile. The slot of the two that is not the chunk's is moving afterwards: its record is to be
+ * blanked before space_abort, or a chunk evicted later would come back with it. */
+GR_MUST_CHECK bool space_commit_move(struct space *s, uint32_t old_id, uint32_t new_id);
+
+/* Pin or unpin a ready slot for the user; writing that to its record is the caller's. -EDQUOT: as much
+ * is pinned as may be. */
+GR_MUST_CHECK int space_set_pinned(struct space *s, uint32_t id, bool pinned);
+
+/* Empty a slab of the directory that is not in use now, without metadata or pins, and take it out of
+ * service: its number in the directory, or SPACE_NONE. What is unbound goes first, then what was not used
+ * for long. */
+uint32_t space_yield(struct space *s, unsigned dir);
+/* One that was yielded, or SPACE_NONE. */
+uint32_t space_yielded(const struct space *s, unsigned dir);
+/* Put a yielded slab back into service. */
+void space_regain(struct space *s, unsigned dir, uint32_t slab);
+
+/* Is the directory given new chunks? All are at first. What it holds stays in the index. */
+void space_dir_writable(struct space *s, unsigned dir, bool writable);
+
 /* Loading, in this order: each bound slab, its records, then space_load_finish, which puts the slots
  * in the order of their fills. */
-struct space_loaded {
-    uint64_t seq;
-    uint32_t id;
-};
 struct space_load {
-    VEC(struct space_loaded) slots;
+    VEC(uint64_t) slots;
+    uint64_t pinned_bytes;
 };
 /* place->slab counts within the directory. -ENOMEM. */
+void space_load_yielded(struct space *s, unsigned dir, uint32_t slab);
 GR_MUST_CHECK int space_load_slab(struct space *s, unsigned dir, const struct cache_place *place);
 GR_MUST_CHECK int space_load_slot(struct space *s, struct space_load *load, unsigned dir,
                                   const struct cache_place *place, const struct cache_record *record);
-void space_load_finish(struct space *s, struct space_load *load);
-
-/* Bytes of slots there are, were every slab bound to a class that fills it. */
-uint64_t space_capacity(const struct space *s);
+/* Empties load, also on an error. -ENOMEM. */
+GR_MUST_CHECK int space_load_finish(struct space *s, struct space_load *load);
 
 /* Asserts what must hold between locked sections; walks everything: for tests. */
 void space_check(const struct space *s);

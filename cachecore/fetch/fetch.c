@@ -22,12 +22,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/le.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "fetch/flight_internal.h"
 #include "store/chunk_read.h"
 
@@ -265,7 +265,7 @@ static void unref_all(struct flight **flights, size_t n)
 }
 
 int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n, size_t wanted,
-                enum fetch_lane lane, struct flight **out_flights)
+                enum fetch_lane lane, uint32_t tag, struct flight **out_flights)
 {
     /* All memory first, so that a failure starts nothing. */
     CLEANUP_FREE struct flight **flights = calloc(2 * n + 1, sizeof *flights);
@@ -280,6 +280,7 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
             unref_all(flights, i);
             return error_set(-ENOMEM, "fetch: out of memory");
         }
+        flights[i]->tag = tag;
     }
     {
         SCOPED_LOCK(&f->lock);
@@ -331,11 +332,24 @@ static void fail(struct fetch *f, struct flight *flight, int rc)
     counter_add(&f->counters.errors, 1);
     flight_ref(flight);
     fetch_retire(f, flight);
-    flight_land(flight, rc, NULL);
+    flight_land(flight, rc, NULL, NULL);
     flight_unref(flight);
 }
 
-static void land(struct run *run, size_t i, int rc, struct buf *plain)
+/* The stored bytes of a compressed chunk, where they are wanted; without memory for them the chunk
+ * goes on as if it were stored plain. */
+static struct buf *keep_stored(const struct run *run, size_t i, const void *stored)
+{
+    const struct chunk_ref *ref = run->refs[i];
+    if (!run->f->config.keep_stored || !stored || !(ref->flags & CHUNK_ZSTD))
+        return NULL;
+    struct buf *copy = buf_new(ref->stored_len);
+    if (copy)
+        memcpy(copy->data, stored, ref->stored_len);
+    return copy;
+}
+
+static void land(struct run *run, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct fetch *f = run->f;
     struct flight *flight = run->flights[i];
@@ -343,14 +357,14 @@ static void land(struct run *run, size_t i, int rc, struct buf *plain)
         fail(f, flight, rc);
         return;
     }
-    flight_land(flight, 0, plain);
+    flight_land(flight, 0, plain, keep_stored(run, i, stored));
     if (f->config.on_landed)
         f->config.on_landed(f->config.arg, flight, run->lane);
     else
         fetch_retire(f, flight);
 }
 
-static void chunk_done(void *arg, size_t i, int rc, struct buf *plain)
+static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct run *run = arg;
     if (rc == -EBADMSG)
@@ -359,7 +373,7 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain)
     if (run->again[i])
         log_warning("%s; asking for this chunk once more", error_text());
     else
-        land(run, i, rc, plain);
+        land(run, i, rc, plain, stored);
 }
 
 static void count_request(struct fetch *f, const struct chunk_ref *const *refs, size_t n)
@@ -381,7 +395,7 @@ static void fetch_again(struct run *run, size_t i)
     int rc = chunk_read_one(run->flights[i]->store, run->refs[i], &plain);
     if (rc == -EBADMSG)
         counter_add(&f->counters.verify_failures, 1);
-    land(run, i, rc, plain);
+    land(run, i, rc, plain, NULL); /* stored bytes of so rare a case are not kept */
 }
 
 static void carry_out(struct run *run)
@@ -445,20 +459,12 @@ int fetch_start_threads(struct fetch *f)
     f->threads = calloc(f->config.workers, sizeof *f->threads);
     if (!f->threads)
         return error_set(-ENOMEM, "fetch: out of memory");
-    /* Signals belong to the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = 0;
     while (!rc && f->thread_count < f->config.workers) {
-        rc = pthread_create(&f->threads[f->thread_count], NULL, worker, f);
+        rc = thread_start(&f->threads[f->thread_count], worker, f);
         f->thread_count += !rc;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
-        return error_set(-rc, "fetch: cannot start thread %u of %u: %s; raise the limit of processes (ulimit -u)",
-                         f->thread_count + 1, f->config.workers, strerror(rc));
-    return 0;
+    return rc ? error_prefix(rc, "fetch: %u of %u", f->thread_count + 1, f->config.workers) : 0;
 }
 
 /* Flights that no worker has taken fail; those of running gets land by themselves. */

@@ -28,6 +28,7 @@ struct fetch_config {
     uint32_t run_max; /* stored bytes of a run; 0: 4 MiB */
     size_t queue_max; /* queued chunks that nobody waits for; beyond it such starts are dropped; 0:
                          4096 */
+    bool keep_stored; /* flights of compressed chunks carry their stored bytes too */
     /* Called on a worker for every flight that landed with bytes, after its waiters woke. The
      * callee must call fetch_retire(f, flight) exactly once, now or later, from any thread. NULL:
      * retired at once. */
@@ -51,10 +52,11 @@ void fetch_free(struct fetch *f);
  * chunk that starts now ride on `lane`; the others go on the readahead lane (or `lane`, if that is
  * lower), so that no demand read stands behind them. Neighbours that do not fit the queue are dropped
  * and counted.
+ * tag is the caller's, kept in the flights that start now (flight_tag).
  * A flight that is queued on a lower lane is raised, with what comes in the same get. No ref is a hole; refs and what
  * they point at are copied. -ENOMEM; then nothing was started. */
 GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
-                              size_t wanted, enum fetch_lane lane, struct flight **out_flights);
+                              size_t wanted, enum fetch_lane lane, uint32_t tag, struct flight **out_flights);
 
 /* Take a landed flight out of the table. */
 void fetch_retire(struct fetch *f, struct flight *flight);

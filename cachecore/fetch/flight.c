@@ -31,6 +31,7 @@ void flight_unref(struct flight *flight)
     if (!flight || atomic_fetch_sub_explicit(&flight->refs, 1, memory_order_acq_rel) != 1)
         return;
     buf_unref(flight->plain);
+    buf_unref(flight->stored);
     pthread_cond_destroy(&flight->landing);
     pthread_mutex_destroy(&flight->lock);
     free(flight);
@@ -41,7 +42,12 @@ const struct chunk_ref *flight_chunk(const struct flight *flight)
     return &flight->chunk;
 }
 
-void flight_land(struct flight *flight, int rc, struct buf *plain)
+uint32_t flight_tag(const struct flight *flight)
+{
+    return flight->tag;
+}
+
+void flight_land(struct flight *flight, int rc, struct buf *plain, struct buf *stored)
 {
     SCOPED_LOCK(&flight->lock);
     assert(!flight->landed && (plain || rc < 0));
@@ -49,8 +55,15 @@ void flight_land(struct flight *flight, int rc, struct buf *plain)
         flight->plain = plain;
     else
         error_take(&flight->error, rc);
+    flight->stored = stored;
     flight->landed = true;
     pthread_cond_broadcast(&flight->landing);
+}
+
+struct buf *flight_stored(struct flight *flight)
+{
+    SCOPED_LOCK(&flight->lock);
+    return flight->stored ? buf_ref(flight->stored) : NULL;
 }
 
 int flight_wait(struct flight *flight, struct buf **out)

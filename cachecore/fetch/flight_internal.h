@@ -12,6 +12,7 @@ struct flight {
     _Atomic unsigned refs;
     struct chunk_ref chunk; /* constant */
     struct store *store;    /* constant, not owned */
+    uint32_t tag;           /* constant */
 
     /* Under the fetch's lock. */
     struct flight *bucket_next; /* the table's chain */
@@ -24,15 +25,16 @@ struct flight {
     pthread_mutex_t lock;
     pthread_cond_t landing;
     bool landed;
-    struct buf *plain; /* NULL when the fetch failed: then error says why */
+    struct buf *plain;  /* NULL when the fetch failed: then error says why */
+    struct buf *stored; /* see flight_stored */
     struct error error;
 };
 
 /* One reference; NULL when out of memory. */
 struct flight *flight_new(struct store *store, const struct chunk_ref *chunk);
 
-/* Wake the waiters with plain (the reference is taken), or, when it is NULL, with rc and the
- * thread's sentence. Once a flight. */
-void flight_land(struct flight *flight, int rc, struct buf *plain);
+/* Wake the waiters with plain and stored (may be NULL; the references are taken), or, when plain is
+ * NULL, with rc and the thread's sentence. Once a flight. */
+void flight_land(struct flight *flight, int rc, struct buf *plain, struct buf *stored);
 
 #endif

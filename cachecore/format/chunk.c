@@ -55,6 +55,12 @@ static int chunk_bad(const struct chunk_ref *ref, const char *what)
                      object_key(ref->kind, &ref->object, key), ref->offset, ref->stored_len, what);
 }
 
+int chunk_unpack(const void *stored, uint32_t stored_len, void *dst, uint32_t plain_len)
+{
+    const char *why;
+    return zstd_frame_decode(stored, stored_len, dst, plain_len, &why);
+}
+
 int chunk_decode(const struct chunk_ref *ref, const void *stored, struct buf **out)
 {
     if (ref->plain_len == 0 || ref->plain_len > CHUNK_SIZE_MAX || (ref->flags & ~CHUNK_ZSTD))

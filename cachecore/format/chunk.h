@@ -57,6 +57,10 @@ GR_MUST_CHECK int chunk_encode(const void *plain, uint32_t len, int level, struc
  * naming chunk and object; -ENOMEM. Any bytes are safe as input. */
 GR_MUST_CHECK int chunk_decode(const struct chunk_ref *ref, const void *stored, struct buf **out);
 
+/* Decode one stored zstd frame into dst[0..plain_len) without proving the result: for bytes whose
+ * checksums the caller has compared. Never writes beyond. -EBADMSG (no sentence) or -ENOMEM. */
+GR_MUST_CHECK int chunk_unpack(const void *stored, uint32_t stored_len, void *dst, uint32_t plain_len);
+
 /* True when all len bytes are zero. */
 bool chunk_all_zero(const void *data, size_t len);
 

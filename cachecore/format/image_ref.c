@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-static const char *const schemes[] = {"file", "s3", "http", "https", "hdfs"};
+static const char *const schemes[] = {"file", "s3", "http", "https", "hdfs", "swebhdfs"};
 static const char *const form = "write STORE/NAME[:TAG] or STORE/NAME@sha256:DIGEST, for instance "
                                 "s3://bucket/prefix/faces:latest or /srv/images/faces";
 
@@ -74,7 +74,7 @@ static int set_store(const char *whole, const char *text, size_t len, char out[I
     if (!colon || !scheme_known(out, (size_t)(colon - out)))
         return error_set(-EINVAL,
                          "reference \"%s\": the store is an absolute path or a URL that begins with file://, s3://, "
-                         "http://, https:// or hdfs://; %s",
+                         "http://, https://, hdfs:// or swebhdfs://; %s",
                          whole, form);
     const char *rest = colon + 3;
     bool local = !strncmp(out, "file://", 7);
@@ -87,27 +87,36 @@ static int set_store(const char *whole, const char *text, size_t len, char out[I
     return 0;
 }
 
-/* The part behind the last slash: NAME, NAME:TAG or NAME@sha256:DIGEST. */
+/* "@sha256:DIGEST" */
+static int set_digest(const char *whole, const char *at, struct image_ref *out)
+{
+    static const char algorithm[] = "@sha256:";
+    size_t skip = sizeof algorithm - 1;
+    if (strncmp(at, algorithm, skip) || digest_parse(at + skip, strlen(at + skip), &out->digest))
+        return error_set(-EINVAL, "reference \"%s\": behind '@' stands sha256: and 64 lower-case hex digits", whole);
+    out->by_digest = true;
+    return 0;
+}
+
+/* The part behind the last slash: NAME[:TAG][@sha256:DIGEST]. */
 static int set_name(const char *whole, const char *last, struct image_ref *out)
 {
-    const char *at = strchr(last, '@');
-    size_t name_len = strcspn(last, at ? "@" : ":");
+    size_t name_len = strcspn(last, ":@"), len = strcspn(last, "@");
     if (!name_valid(last, name_len))
         return error_set(-EINVAL, "reference \"%s\": no valid image name behind the last '/'; %s", whole, form);
     memcpy(out->name, last, name_len);
-    if (at) {
-        static const char algorithm[] = "@sha256:";
-        size_t skip = sizeof algorithm - 1;
-        if (strncmp(at, algorithm, skip) || digest_parse(at + skip, strlen(at + skip), &out->digest))
-            return error_set(-EINVAL, "reference \"%s\": behind '@' stands sha256: and 64 lower-case hex digits",
-                             whole);
-        out->by_digest = true;
-        return 0;
+    if (name_len < len) {
+        const char *tag = last + name_len + 1;
+        size_t tag_len = len - name_len - 1;
+        if (!name_valid(tag, tag_len))
+            return error_set(-EINVAL, "reference \"%s\": the tag \"%.*s\" is not valid; %s", whole, (int)tag_len, tag,
+                             form);
+        memcpy(out->tag, tag, tag_len);
     }
-    const char *tag = last[name_len] ? last + name_len + 1 : "latest";
-    if (!name_valid(tag, strlen(tag)))
-        return error_set(-EINVAL, "reference \"%s\": the tag \"%s\" is not valid; %s", whole, tag, form);
-    snprintf(out->tag, sizeof out->tag, "%s", tag);
+    if (last[len])
+        return set_digest(whole, last + len, out);
+    if (!out->tag[0])
+        memcpy(out->tag, "latest", sizeof "latest");
     return 0;
 }
 
@@ -126,6 +135,14 @@ int image_ref_parse(const char *text, struct image_ref *out)
     if (!rc)
         *out = ref;
     return rc;
+}
+
+char *image_ref_text(const struct image_ref *ref, char out[IMAGE_REF_MAX])
+{
+    char hex[DIGEST_HEX_SIZE];
+    snprintf(out, IMAGE_REF_MAX, "%s/%s%s%s%s%s", ref->store, ref->name, ref->tag[0] ? ":" : "", ref->tag,
+             ref->by_digest ? "@sha256:" : "", ref->by_digest ? digest_hex(&ref->digest, hex) : "");
+    return out;
 }
 
 int image_ref_parse_store(const char *text, struct image_ref *out)

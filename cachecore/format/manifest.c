@@ -32,6 +32,8 @@ static const char *manifest_problem(const struct manifest *m)
         return "the chunk size is not a power of two within bounds";
     if (m->metadata_offset > m->size || m->metadata_len > m->size - m->metadata_offset)
         return "the metadata region ends behind the image";
+    if (m->front_len > m->metadata_offset)
+        return "the metadata in front ends behind the region's beginning";
     if (m->index_levels == 0 || m->index_levels != index_levels(manifest_chunk_count(m)))
         return "the index's levels do not fit the image's size";
 
@@ -95,6 +97,9 @@ int manifest_encode(const struct manifest *m, struct bytes *out)
     if (problem)
         return error_set(-EINVAL, "manifest: %s", problem);
     CLEANUP_JSON json_t *root = manifest_json(m);
+    if (root && m->front_len &&
+        json_object_set_new(json_object_get(root, "metadata"), "front", json_integer((json_int_t)m->front_len)))
+        return error_set(-ENOMEM, "manifest: out of memory");
     return json_doc_dump("manifest", root, out);
 }
 
@@ -166,6 +171,8 @@ int manifest_decode(const void *data, size_t len, struct manifest *out)
     const json_t *metadata = json_doc_object(&doc, root, "metadata");
     m.metadata_offset = number(&doc, metadata, "offset");
     m.metadata_len = number(&doc, metadata, "len");
+    if (json_object_get(metadata, "front")) /* absent means 0 */
+        m.front_len = (uint64_t)json_doc_int(&doc, metadata, "front", 1, manifest_number_max);
     decode_trees(&doc, root, &m);
     decode_counts(&doc, root, &m.counts);
     if (doc.rc)

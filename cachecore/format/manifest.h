@@ -25,6 +25,7 @@ struct manifest {
     uint64_t size; /* of the image in bytes, a multiple of 4096 */
     uint32_t chunk_size;
     uint64_t metadata_offset, metadata_len; /* the filesystem's metadata region, to be warmed and pinned */
+    uint64_t front_len; /* metadata from address 0 on, beside that region (ext4); 0: none but a superblock */
     unsigned index_levels;
     struct index_child index_root; /* content: the root's content hash */
     struct digest content_root;

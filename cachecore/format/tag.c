@@ -2,7 +2,9 @@
 #include "format/tag.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "format/json_doc.h"
 
@@ -37,6 +39,17 @@ int tag_decode(const void *data, size_t len, struct tag *out)
         return doc.rc;
     *out = t;
     return 0;
+}
+
+char *tag_build_name(int64_t created, const struct digest *image, char out[TAG_BUILD_NAME_MAX])
+{
+    char hex[DIGEST_HEX_SIZE];
+    time_t t = (time_t)created;
+    struct tm utc = {0};
+    gmtime_r(&t, &utc);
+    size_t n = strftime(out, TAG_BUILD_NAME_MAX, "%Y%m%dT%H%M%SZ", &utc);
+    snprintf(out + n, TAG_BUILD_NAME_MAX - n, "-%.12s", digest_hex(image, hex));
+    return out;
 }
 
 int lease_encode(const struct lease *l, struct bytes *out)

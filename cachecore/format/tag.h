@@ -22,6 +22,11 @@ struct tag {
 GR_MUST_CHECK int tag_encode(const struct tag *t, struct bytes *out);
 GR_MUST_CHECK int tag_decode(const void *data, size_t len, struct tag *out); /* -EBADMSG */
 
+/* The name of the unique tag that a build, or a copy of what it built, writes beside the one asked for: time and
+ * digest. */
+enum { TAG_BUILD_NAME_MAX = 32 };
+char *tag_build_name(int64_t created, const struct digest *image, char out[TAG_BUILD_NAME_MAX]);
+
 /* builds/<uuid>: a running build's lease. */
 struct lease {
     int64_t started, renewed; /* seconds since the epoch */

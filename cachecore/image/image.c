@@ -10,25 +10,16 @@
  *
  * An image has no lock of its own: the manifest is constant, the nodes are node_cache's.
  */
-#include "image/image.h"
+
+#include "image/image_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "image/node_cache.h"
-#include "store/repository.h"
 
 enum { BATCH = 64, INDEX_MEMORY_DEFAULT = 64 << 20 };
-
-struct image {
-    struct image_config config;
-    struct digest digest;
-    struct manifest manifest;
-    struct node_cache *nodes;
-    counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
-};
 
 int image_open(const struct image_config *config, const struct digest *digest, struct image **out)
 {
@@ -37,16 +28,15 @@ int image_open(const struct image_config *config, const struct digest *digest, s
         return error_set(-ENOMEM, "image: out of memory");
     img->config = *config;
     img->digest = *digest;
-    int rc = repository_manifest(config->store, digest, &img->manifest);
-    if (rc)
-        return rc;
+    img->manifest = *config->manifest;
+    img->config.manifest = &img->manifest;
     const struct node_cache_config nodes = {
         .cache = config->cache,
         .store = config->store,
         .manifest = &img->manifest,
         .memory = config->index_memory ? config->index_memory : INDEX_MEMORY_DEFAULT,
     };
-    rc = node_cache_new(&nodes, &img->nodes);
+    int rc = node_cache_new(&nodes, &img->nodes);
     if (rc)
         return rc;
     *out = steal_ptr(&img);
@@ -79,33 +69,27 @@ struct span {
     uint64_t first, end;
 };
 
-/* Chunks below one entry of a node at `level`. */
-static uint64_t chunks_below(unsigned level)
-{
-    uint64_t n = 1;
-    while (level--)
-        n *= INDEX_FANOUT;
-    return n;
-}
-
-/* The leaf of a chunk, or the largest subtree of holes around it. span->leaf: node_unref. */
-static int locate(struct image *img, uint64_t chunk, struct span *span)
+/* The leaf of a chunk, or the largest subtree of holes around it. span->leaf: node_unref. keep: have the
+ * nodes on the way in the cache. */
+static int locate(struct image *img, uint64_t chunk, bool keep, struct span *span)
 {
     struct index_child child = img->manifest.index_root;
     uint64_t total = manifest_chunk_count(&img->manifest);
     for (unsigned level = img->manifest.index_levels; level-- > 0;) {
-        uint64_t below = chunks_below(level + 1);
+        uint64_t below = image_chunks_below(level + 1);
         struct node_place place = {.level = level, .number = chunk / below};
         span->first = place.number * below;
         span->end = GR_MIN(span->first + below, total);
         span->leaf = NULL;
         if (digest_is_zero(&child.digest))
             return 0;
-        int rc = node_cache_get(img->nodes, &child, place, &span->leaf);
+        int rc = keep ? node_cache_keep(img->nodes, &child) : 0;
+        if (!rc)
+            rc = node_cache_get(img->nodes, &child, place, &span->leaf);
         if (rc)
             return rc;
         if (level) {
-            child = node_index(span->leaf)->children[chunk / chunks_below(level) % INDEX_FANOUT];
+            child = node_index(span->leaf)->children[chunk / image_chunks_below(level) % INDEX_FANOUT];
             node_unref(steal_ptr(&span->leaf));
         }
     }
@@ -153,8 +137,12 @@ static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offs
 {
     int rc = b->count == BATCH ? flush(b) : 0;
     if (!rc)
-        b->pieces[b->count++] =
-            (struct cache_piece){.ref = *ref, .store = b->img->config.store, .offset = offset, .len = len, .dst = dst};
+        b->pieces[b->count++] = (struct cache_piece){.ref = *ref,
+                                                     .store = b->img->config.store,
+                                                     .offset = offset,
+                                                     .len = len,
+                                                     .quota = b->img->config.quota,
+                                                     .dst = dst};
     return rc;
 }
 
@@ -169,7 +157,8 @@ static void add_ahead(struct batch *b, const struct span *span, uint64_t chunk)
     for (uint64_t end = GR_MIN(chunk + most, span->end); chunk < end; chunk++) {
         const struct chunk_ref *ref = span_chunk(span, chunk);
         if (ref && digest_equal(&ref->object, pack))
-            b->ahead[b->ahead_count++] = (struct cache_piece){.ref = *ref, .store = b->img->config.store};
+            b->ahead[b->ahead_count++] =
+                (struct cache_piece){.ref = *ref, .store = b->img->config.store, .quota = b->img->config.quota};
     }
 }
 
@@ -208,7 +197,7 @@ static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t 
     uint64_t start = off, end = off + len;
     while (off < end) {
         struct span span;
-        int rc = locate(img, off / img->manifest.chunk_size, &span);
+        int rc = locate(img, off / img->manifest.chunk_size, !dst, &span);
         if (rc)
             return rc;
         if (!span.leaf && !dst) {
@@ -291,7 +280,7 @@ int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_vi
     uint64_t end = off + len;
     while (off < end) {
         struct span span;
-        rc = locate(img, off / img->manifest.chunk_size, &span);
+        rc = locate(img, off / img->manifest.chunk_size, false, &span);
         if (rc)
             return rc;
         int stop = extent_add_span(&e, &span, img->manifest.chunk_size, &off, end);

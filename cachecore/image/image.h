@@ -9,13 +9,15 @@
 struct image;
 
 struct image_config {
-    struct cache *cache; /* not owned; outlives the image */
-    struct store *store; /* not owned */
-    size_t index_memory; /* bytes of decoded index nodes held; 0: 64 MiB */
-    uint32_t readahead;  /* bytes of neighbours (in image address) fetched with a miss; 0: none */
+    struct cache *cache;             /* not owned; outlives the image */
+    struct store *store;             /* not owned */
+    const struct manifest *manifest; /* verified; copied */
+    size_t index_memory;             /* bytes of decoded index nodes held; 0: 64 MiB */
+    unsigned quota;                  /* cache_quota of what is fetched for it */
+    uint32_t readahead;              /* bytes of neighbours (in image address) fetched with a miss; 0: none */
 };
 
-/* Loads and verifies the manifest of `digest`. */
+/* The image of `digest`, whose manifest the config has. No I/O. */
 GR_MUST_CHECK int image_open(const struct image_config *config, const struct digest *digest, struct image **out);
 void image_close(struct image *img);
 const struct manifest *image_manifest(const struct image *img);

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/le.h"
+#include "store/repository.h"
 
 enum { BUCKETS = 1024 };
 
@@ -167,36 +168,59 @@ static size_t decoded_bytes(const struct index_node *index)
     return sizeof(struct node) + sizeof *index + entry * index->count;
 }
 
-static int fetch_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
-                      struct node **out)
+/* Decode and check a node's bytes. *out has one reference. */
+static int make_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                     const uint8_t *data, size_t len, struct node **out)
 {
-    if (child->len > INDEX_NODE_MAX)
-        return error_set(-EBADMSG, "image: an index node of %u bytes is longer than any node may be", child->len);
-    CLEANUP_FREE uint8_t *data = malloc(child->len);
-    CLEANUP_FREE struct node *node = calloc(1, sizeof *node);
-    if (!data || !node)
-        return error_set(-ENOMEM, "image: out of memory");
-    const struct cache_piece piece = {
-        .ref = index_child_ref(child), .store = nc->config.store, .len = child->len, .dst = data};
-    int rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, LANE_DEMAND);
-    if (rc)
-        return rc;
     CLEANUP(cleanup_index_node) struct index_node *index = NULL;
-    rc = index_decode(data, child->len, &index);
+    int rc = index_decode(data, len, &index);
     if (!rc)
         rc = check_place(nc->config.manifest, place, &child->digest, index);
     if (rc)
         return rc;
+    struct node *node = calloc(1, sizeof *node);
+    if (!node)
+        return error_set(-ENOMEM, "image: out of memory");
     atomic_init(&node->refs, 1);
     node->digest = child->digest;
     node->place = place;
     node->bytes = decoded_bytes(index);
     node->index = steal_ptr(&index);
-    *out = steal_ptr(&node);
+    *out = node;
     return 0;
 }
 
-int node_cache_get(struct node_cache *nc, const struct index_child *child, struct node_place place, struct node **out)
+static int check_length(const struct index_child *child)
+{
+    if (child->len > INDEX_NODE_MAX)
+        return error_set(-EBADMSG, "image: an index node of %u bytes is longer than any node may be", child->len);
+    return 0;
+}
+
+int node_cache_keep(struct node_cache *nc, const struct index_child *child)
+{
+    const struct cache_piece piece = {.ref = index_child_ref(child), .store = nc->config.store};
+    int rc = check_length(child);
+    return rc ? rc : cache_ensure(nc->config.cache, &piece, 1, LANE_WARM);
+}
+
+static int fetch_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                      struct node **out)
+{
+    int rc = check_length(child);
+    if (rc)
+        return rc;
+    CLEANUP_FREE uint8_t *data = malloc(child->len);
+    if (!data)
+        return error_set(-ENOMEM, "image: out of memory");
+    const struct cache_piece piece = {
+        .ref = index_child_ref(child), .store = nc->config.store, .len = child->len, .dst = data};
+    rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, LANE_DEMAND);
+    return rc ? rc : make_node(nc, child, place, data, child->len, out);
+}
+
+/* *out NULL: not in memory. */
+static int find_node(struct node_cache *nc, const struct index_child *child, struct node_place place, struct node **out)
 {
     {
         SCOPED_LOCK(&nc->lock);
@@ -204,19 +228,39 @@ int node_cache_get(struct node_cache *nc, const struct index_child *child, struc
         *(*out ? &nc->stats.hits : &nc->stats.misses) += 1;
     }
     /* Equal subtrees share a node: what fits one place need not fit the other. */
-    if (*out && ((*out)->place.number != place.number || (*out)->place.level != place.level)) {
-        int rc = check_place(nc->config.manifest, place, &child->digest, (*out)->index);
-        if (rc)
-            node_unref(steal_ptr(out));
-        return rc;
-    }
-    if (*out)
+    if (!*out || ((*out)->place.number == place.number && (*out)->place.level == place.level))
         return 0;
+    int rc = check_place(nc->config.manifest, place, &child->digest, (*out)->index);
+    if (rc)
+        node_unref(steal_ptr(out));
+    return rc;
+}
+
+int node_cache_get(struct node_cache *nc, const struct index_child *child, struct node_place place, struct node **out)
+{
+    int rc = find_node(nc, child, place, out);
+    if (rc || *out)
+        return rc;
     struct node *fresh = NULL;
-    int rc = fetch_node(nc, child, place, &fresh);
+    rc = fetch_node(nc, child, place, &fresh);
     if (!rc)
         *out = insert(nc, fresh);
     return rc;
+}
+
+int node_cache_peek(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                    struct store *store, struct node **out)
+{
+    int rc = find_node(nc, child, place, out);
+    if (rc || *out)
+        return rc;
+    if (cache_has(nc->config.cache, &child->digest))
+        return fetch_node(nc, child, place, out);
+    if (!store)
+        return -ENODATA;
+    CLEANUP_BYTES object = BYTES_INIT(INDEX_NODE_MAX);
+    rc = repository_get_object(store, OBJECT_INDEX, &child->digest, INDEX_NODE_MAX, &object);
+    return rc ? rc : make_node(nc, child, place, object.data, object.len, out);
 }
 
 void node_cache_stats(struct node_cache *nc, struct node_cache_stats *out)

@@ -31,6 +31,13 @@ void node_cache_free(struct node_cache *nc); /* no node may be referenced any mo
  * while the node is fetched. -EBADMSG: the node is not what its place demands. */
 GR_MUST_CHECK int node_cache_get(struct node_cache *nc, const struct index_child *child, struct node_place place,
                                  struct node **out);
+/* The same without keeping the node, for who looks through a whole image and must not push out what
+ * its readers use: from memory, from the cache, or else from `store` (NULL: -ENODATA, no sentence). */
+GR_MUST_CHECK int node_cache_peek(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                                  struct store *store, struct node **out);
+/* Have the node on disk too, be it in memory or not: without it nothing it describes can be read while
+ * the store is away. Errors are cache_ensure's. */
+GR_MUST_CHECK int node_cache_keep(struct node_cache *nc, const struct index_child *child);
 void node_unref(struct node *node);
 const struct index_node *node_index(const struct node *node);
 

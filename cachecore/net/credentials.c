@@ -1,19 +1,12 @@
-/* Where AWS credentials come from: the environment first, then one profile of the shared file. The
- * file is small INI text; what is not understood is skipped, as the AWS tools do. */
+/* Credentials of the environment and of the shared files. */
 #include "net/credentials.h"
 
 #include <errno.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/io.h"
-
-enum { FILE_MAX = 1 << 20 };
 
 static void wipe(char **secret)
 {
@@ -41,7 +34,7 @@ static bool usable(const char *value)
     return true;
 }
 
-static int finish(const char *where, struct credentials *c)
+int credentials_check(const char *where, struct credentials *c)
 {
     const char *bad = NULL;
     if (!c->access_key || !c->secret_key)
@@ -55,105 +48,49 @@ static int finish(const char *where, struct credentials *c)
                      bad);
 }
 
-static char *copy_set(const char *text)
+static const char *set_value(const char *name)
 {
-    return text && *text ? strdup(text) : NULL;
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
 }
 
-static char *trim(char *text)
+bool credentials_in_environment(void)
 {
-    text += strspn(text, " \t\r");
-    size_t len = strlen(text);
-    while (len && strchr(" \t\r", text[len - 1]))
-        len--;
-    text[len] = 0;
-    return text;
+    return set_value("AWS_ACCESS_KEY_ID") || set_value("AWS_SECRET_ACCESS_KEY");
 }
 
-static void take_line(char *line, struct credentials *c)
+static char *copy_of(const char *text)
 {
-    char *equals = strchr(line, '=');
-    if (!equals)
-        return;
-    *equals = 0;
-    const char *name = trim(line), *value = trim(equals + 1);
-    char **into = strcmp(name, "aws_access_key_id") == 0       ? &c->access_key
-                  : strcmp(name, "aws_secret_access_key") == 0 ? &c->secret_key
-                  : strcmp(name, "aws_session_token") == 0     ? &c->session_token
-                                                               : NULL;
-    if (!into)
-        return;
-    wipe(into);
-    *into = copy_set(value);
+    return text ? strdup(text) : NULL;
 }
 
-/* Take the profile's lines of INI text, which is cut up on the way. */
-static void take_profile(char *text, const char *profile, struct credentials *c)
+int credentials_from_profile(struct aws_profile *p, struct credentials *out)
 {
-    bool inside = false;
-    char *rest = text, *line;
-    while ((line = strsep(&rest, "\n"))) {
-        line = trim(line);
-        if (*line == '#' || *line == ';')
-            continue;
-        char *end = *line == '[' ? strchr(line, ']') : NULL;
-        if (end) {
-            *end = 0;
-            inside = strcmp(trim(line + 1), profile) == 0;
-        } else if (inside) {
-            take_line(line, c);
-        }
-    }
-}
-
-static char *shared_file(void)
-{
-    const char *set = getenv("AWS_SHARED_CREDENTIALS_FILE"), *home = getenv("HOME");
-    if (set && *set)
-        return strdup(set);
-    char *path = NULL;
-    if (!home || asprintf(&path, "%s/.aws/credentials", home) < 0)
-        return NULL;
-    return path;
-}
-
-static int load_file(const char *path, const char *profile, struct credentials *out)
-{
-    struct bytes text = BYTES_INIT(FILE_MAX);
-    int rc = io_read_file(path, &text);
-    char *string = rc ? NULL : bytes_string(&text);
-    if (string)
-        take_profile(string, profile, out);
-    if (text.data)
-        explicit_bzero(text.data, text.cap);
-    bytes_release(&text);
-    if (rc && rc != -ENOENT)
-        return error_prefix(rc, "S3 credentials");
-    if (!out->access_key && !out->secret_key)
-        return error_set(-ENOENT,
-                         "no S3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set and %s has no "
-                         "profile '%s'; AWS_NO_SIGN_REQUEST=1 reads public data without any",
-                         path, profile);
-    return finish(path, out);
+    *out = (struct credentials){.access_key = steal_ptr(&p->access_key),
+                                .secret_key = steal_ptr(&p->secret_key),
+                                .session_token = steal_ptr(&p->session_token)};
+    if (out->access_key || out->secret_key)
+        return credentials_check(p->file ? p->file : "the shared files", out);
+    credentials_release(out);
+    if (!p->file)
+        return error_set(-ENOENT, "no S3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and "
+                                  "without HOME there is no ~/.aws/credentials");
+    return error_set(-ENOENT,
+                     "no S3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set and %s has no "
+                     "profile '%s'; AWS_NO_SIGN_REQUEST=1 reads public data without any",
+                     p->file, p->name);
 }
 
 int credentials_load(struct credentials *out)
 {
-    *out = (struct credentials){
-        .access_key = copy_set(getenv("AWS_ACCESS_KEY_ID")),
-        .secret_key = copy_set(getenv("AWS_SECRET_ACCESS_KEY")),
-    };
-    if (out->access_key || out->secret_key) {
-        out->session_token = copy_set(getenv("AWS_SESSION_TOKEN"));
-        return finish("the environment", out);
+    if (credentials_in_environment()) {
+        *out = (struct credentials){.access_key = copy_of(set_value("AWS_ACCESS_KEY_ID")),
+                                    .secret_key = copy_of(set_value("AWS_SECRET_ACCESS_KEY")),
+                                    .session_token = copy_of(set_value("AWS_SESSION_TOKEN"))};
+        return credentials_check("the environment", out);
     }
-    const char *profile = getenv("AWS_PROFILE");
-    CLEANUP_FREE char *path = shared_file();
-    if (!path)
-        return error_set(-ENOENT, "no S3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and "
-                                  "without HOME there is no ~/.aws/credentials");
-    int rc = load_file(path, profile && *profile ? profile : "default", out);
-    if (rc)
-        credentials_release(out);
-    return rc;
+    *out = (struct credentials){0};
+    struct aws_profile p CLEANUP(aws_profile_release) = {0};
+    int rc = aws_profile_load(&p);
+    return rc ? rc : credentials_from_profile(&p, out);
 }

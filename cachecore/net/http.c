@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -26,7 +27,7 @@
 #include "base/vec.h"
 
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
-enum { ERROR_BODY_READ_MAX = 1 << 20, SIGV4_MAX = 128 };
+enum { ERROR_BODY_READ_MAX = 1 << 20, SIGV4_MAX = 128, HEADER_LINE_MAX = 32 << 10 };
 
 struct http {
     pthread_mutex_t mutex;
@@ -35,6 +36,7 @@ struct http {
     unsigned out, connections;
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
+    bool no_proxy;
 };
 
 /* A request under way: where the callbacks keep what they saw. */
@@ -78,6 +80,7 @@ int http_new(const struct http_config *config, struct http **out)
     h->connections = config->connections ? config->connections : CONNECTIONS;
     h->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     h->stall_timeout_s = config->stall_timeout_s ? config->stall_timeout_s : STALL_TIMEOUT_S;
+    h->no_proxy = config->no_proxy;
     h->ca_bundle = copy_or(config->ca_bundle, getenv("AWS_CA_BUNDLE"));
     h->user_agent = copy_or(config->user_agent, "granary/" GRANARY_VERSION);
     *out = h;
@@ -200,11 +203,29 @@ static void begin_answer(struct transfer *t, const char *line)
     struct http_response *r = t->resp;
     const char *space = strchr(line, ' ');
     r->status = space ? (int)number(space + 1) : 0;
-    r->etag[0] = r->location[0] = r->bucket_region[0] = 0;
+    r->etag[0] = r->bucket_region[0] = 0;
+    free(r->location);
+    r->location = NULL;
     r->content_length = r->range_total = r->last_modified = -1;
     r->retry_after_s = -1;
     r->sink_stopped = false;
     t->has_range = t->judged = false;
+}
+
+static char *take_location(struct transfer *t, const char *value)
+{
+    free(t->resp->location);
+    char *copy = strdup(value);
+    if (!copy)
+        t->failed = error_set(-ENOMEM, "out of memory for an HTTP answer");
+    return copy;
+}
+
+/* Seconds, or a date. */
+static int retry_after(const char *value)
+{
+    int64_t seconds = *value >= '0' && *value <= '9' ? number(value) : curl_getdate(value, NULL) - time(NULL);
+    return (int)GR_MAX(GR_MIN(seconds, (int64_t)INT_MAX), (int64_t)-1);
 }
 
 static void take_header(struct transfer *t, const char *name, const char *value)
@@ -219,18 +240,18 @@ static void take_header(struct transfer *t, const char *name, const char *value)
     else if (!strcasecmp(name, "last-modified"))
         r->last_modified = curl_getdate(value, NULL);
     else if (!strcasecmp(name, "retry-after"))
-        r->retry_after_s = (int)GR_MIN(number(value), (int64_t)INT_MAX);
+        r->retry_after_s = retry_after(value);
     else if (!strcasecmp(name, "location"))
-        copy_value(r->location, sizeof r->location, value, strlen(value));
+        r->location = take_location(t, value);
     else if (!strcasecmp(name, "x-amz-bucket-region"))
         copy_value(r->bucket_region, sizeof r->bucket_region, value, strlen(value));
 }
 
-/* One header line, not ended by a NUL. Overlong ones say nothing we want. */
+/* One header line, not ended by a NUL. Overlong ones (curl itself refuses them beyond 100 KiB) say nothing we want. */
 static size_t on_header(char *data, size_t one, size_t len, void *arg)
 {
     struct transfer *t = arg;
-    char line[1024];
+    char line[HEADER_LINE_MAX];
     size_t n = len;
     while (n && (data[n - 1] == '\n' || data[n - 1] == '\r' || data[n - 1] == ' '))
         n--;
@@ -247,7 +268,7 @@ static size_t on_header(char *data, size_t one, size_t len, void *arg)
         *colon = 0;
         take_header(t, line, colon + 1 + strspn(colon + 1, " \t"));
     }
-    return len;
+    return t->failed ? 0 : len;
 }
 
 static bool successful(const struct transfer *t)
@@ -396,6 +417,8 @@ static int set_options(struct http *h, CURL *curl, struct transfer *t)
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 256L << 10);
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, h->user_agent);
+    if (h->no_proxy)
+        curl_easy_setopt(curl, CURLOPT_PROXY, "");
     if (h->ca_bundle && *h->ca_bundle)
         curl_easy_setopt(curl, CURLOPT_CAINFO, h->ca_bundle);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, t->text);
@@ -502,4 +525,6 @@ int http_do(struct http *h, const struct http_request *req, struct http_response
 void http_response_release(struct http_response *resp)
 {
     bytes_release(&resp->body);
+    free(resp->location);
+    resp->location = NULL;
 }

@@ -18,6 +18,7 @@ struct http_config {
     unsigned stall_timeout_s;    /* a transfer under 1 KiB/s for so long fails with -ETIMEDOUT; 0: 30 */
     const char *ca_bundle;       /* NULL: AWS_CA_BUNDLE, then the system's */
     const char *user_agent;      /* NULL: granary/VERSION */
+    bool no_proxy;               /* whatever the environment says */
 };
 
 /* Signing key of AWS Signature 4; NULL members: unsigned. Never logged. */
@@ -56,7 +57,7 @@ struct http_response {
     int64_t last_modified;    /* seconds since the epoch, -1 unknown */
     int retry_after_s;        /* -1 without one */
     bool sink_stopped;        /* http_do's result and sentence are the sink's own */
-    char location[512];       /* of a redirect (never followed), else empty */
+    char *location;           /* of a redirect (never followed), at most 32 KiB; owned here; NULL: none */
     char bucket_region[64];   /* x-amz-bucket-region, else empty */
     struct bytes body;        /* of a non-2xx answer (cut at HTTP_ERROR_BODY_MAX), or all when there is no sink */
 };

@@ -1,5 +1,5 @@
-/* Requests of one bucket: addresses, headers and what an answer means. http.c signs and transfers,
- * s3_error.c words refusals, s3_list.c decodes listings.
+/* Requests of one bucket: headers, credentials, and what an answer means. s3_address.c makes addresses, http.c signs
+ * and transfers, s3_error.c words refusals, s3_list.c decodes listings, credential_chain.c has the keys.
  *
  * Requests keep to the strict form every signer agrees about (libcurl 7.88 does not normalise by
  * itself): path and query strictly percent-encoded, the query sorted with a '=' after every name,
@@ -8,6 +8,8 @@
 #include "net/s3.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,123 +17,44 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "net/credentials.h"
+#include "net/credential_chain.h"
+#include "net/s3_address.h"
 #include "net/s3_error.h"
 #include "net/s3_list.h"
 
 enum { URL_MAX = 32 << 10, LIST_BODY_MAX = 16 << 20, EMPTY_PAGES_MAX = 100, WHAT_MAX = 300 };
 
 #define SHA256_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-#define LOWER_AND_DIGITS "abcdefghijklmnopqrstuvwxyz0123456789"
-#define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
+/* The address changes once at most, when a server says where the bucket really is; the first one stays as long as
+ * requests may use it: as long as the client. */
 struct s3 {
     struct http *http;
-    char *bucket, *region;
-    char *endpoint; /* "https://host[:port]", without a final slash */
-    char *base;     /* address of the bucket, without a final slash */
-    struct credentials credentials;
-    struct http_signer signer;
-    bool anonymous;
+    char *bucket;
+    struct s3_address *first, *followed;
+    struct s3_address *_Atomic address;   /* of the two, that of now */
+    pthread_mutex_t following;            /* guards followed */
+    char *endpoint;                       /* as configured; NULL: none */
+    struct credential_chain *credentials; /* NULL: anonymous */
 };
-
-static const char *first_env(const char *a, const char *b)
-{
-    const char *value = getenv(a);
-    if (!value || !*value)
-        value = getenv(b);
-    return value && *value ? value : NULL;
-}
 
 static int out_of_memory(void)
 {
     return error_set(-ENOMEM, "out of memory for S3");
 }
 
-static int check_bucket(const char *bucket)
-{
-    size_t len = bucket ? strlen(bucket) : 0;
-    if (len && len < 256 && strspn(bucket, LOWER_AND_DIGITS UPPER "._-") == len && strcmp(bucket, ".") &&
-        strcmp(bucket, ".."))
-        return 0;
-    return error_set(-EINVAL, "S3: '%.100s' is no valid bucket name", bucket ? bucket : "");
-}
-
-static int set_region(struct s3 *s, const char *region)
-{
-    if (!region)
-        region = first_env("AWS_REGION", "AWS_DEFAULT_REGION");
-    if (!region)
-        region = "us-east-1";
-    if (strspn(region, LOWER_AND_DIGITS "-_") != strlen(region) || strlen(region) > 60)
-        return error_set(-EINVAL, "S3: '%.60s' is no region; check AWS_REGION", region);
-    s->region = strdup(region);
-    return s->region ? 0 : out_of_memory();
-}
-
-/* An endpoint given by the user: scheme, host and perhaps a port and a path; nothing else. */
-static int set_given_endpoint(struct s3 *s, const char *endpoint)
-{
-    size_t scheme = strncmp(endpoint, "http://", 7) == 0 ? 7 : strncmp(endpoint, "https://", 8) == 0 ? 8 : 0;
-    if (!scheme || !endpoint[scheme] || endpoint[scheme] == '/')
-        return error_set(-EINVAL, "S3 endpoint '%.200s': it must look like https://host or http://host:port",
-                         strchr(endpoint, '@') ? "(not shown)" : endpoint);
-    if (endpoint[scheme + strcspn(endpoint + scheme, "@?# ")])
-        return error_set(-EINVAL, "S3 endpoint: it must hold neither credentials nor '?', '#' or spaces; give keys by "
-                                  "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
-    size_t len = strlen(endpoint);
-    while (endpoint[len - 1] == '/')
-        len--;
-    s->endpoint = strndup(endpoint, len);
-    if (!s->endpoint || asprintf(&s->base, "%s/%s", s->endpoint, s->bucket) < 0)
-        return out_of_memory();
-    return 0;
-}
-
-static int set_aws_endpoint(struct s3 *s)
-{
-    const char *domain = strncmp(s->region, "cn-", 3) ? "amazonaws.com" : "amazonaws.com.cn";
-    if (asprintf(&s->endpoint, "https://s3.%s.%s", s->region, domain) < 0) {
-        s->endpoint = NULL;
-        return out_of_memory();
-    }
-    int n = strchr(s->bucket, '.') ? asprintf(&s->base, "%s/%s", s->endpoint, s->bucket)
-                                   : asprintf(&s->base, "https://%s.s3.%s.%s", s->bucket, s->region, domain);
-    if (n >= 0)
-        return 0;
-    s->base = NULL;
-    return out_of_memory();
-}
-
-static int set_address(struct s3 *s, const struct s3_config *config)
-{
-    int rc = check_bucket(config->bucket);
-    if (rc)
-        return rc;
-    s->bucket = strdup(config->bucket);
-    rc = s->bucket ? set_region(s, config->region) : out_of_memory();
-    if (rc)
-        return rc;
-    const char *endpoint =
-        config->endpoint && *config->endpoint ? config->endpoint : first_env("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
-    return endpoint ? set_given_endpoint(s, endpoint) : set_aws_endpoint(s);
-}
-
 static int set_credentials(struct s3 *s)
 {
     const char *unsigned_reads = getenv("AWS_NO_SIGN_REQUEST");
-    s->anonymous = unsigned_reads && (strcmp(unsigned_reads, "1") == 0 || strcasecmp(unsigned_reads, "true") == 0);
-    if (s->anonymous)
+    if (unsigned_reads && (strcmp(unsigned_reads, "1") == 0 || strcasecmp(unsigned_reads, "true") == 0))
         return 0;
-    int rc = credentials_load(&s->credentials);
-    s->signer = (struct http_signer){
-        .access_key = s->credentials.access_key,
-        .secret_key = s->credentials.secret_key,
-        .session_token = s->credentials.session_token,
-        .region = s->region,
-        .service = "s3",
-    };
-    return rc;
+    struct credential_chain_config config = {.region = s->first->region_known ? s->first->region : NULL};
+    return credential_chain_new(&config, &s->credentials);
+}
+
+static char *copy_of(const char *text)
+{
+    return text ? strdup(text) : NULL;
 }
 
 int s3_new(const struct s3_config *config, struct s3 **out)
@@ -139,9 +62,14 @@ int s3_new(const struct s3_config *config, struct s3 **out)
     struct s3 *s = calloc(1, sizeof *s);
     if (!s)
         return out_of_memory();
-    int rc = set_address(s, config);
-    if (!rc)
-        rc = set_credentials(s);
+    pthread_mutex_init(&s->following, NULL);
+    int rc = s3_address_make(config, NULL, &s->first);
+    if (!rc) {
+        atomic_store(&s->address, s->first);
+        s->bucket = strdup(config->bucket);
+        s->endpoint = copy_of(config->endpoint);
+        rc = s->bucket && (s->endpoint || !config->endpoint) ? set_credentials(s) : out_of_memory();
+    }
     if (!rc)
         rc = http_new(&config->http, &s->http);
     if (rc) {
@@ -157,17 +85,13 @@ void s3_free(struct s3 *s)
     if (!s)
         return;
     http_free(s->http);
-    credentials_release(&s->credentials);
+    credential_chain_free(s->credentials);
+    s3_address_free(s->first);
+    s3_address_free(s->followed);
+    pthread_mutex_destroy(&s->following);
     free(s->bucket);
-    free(s->region);
     free(s->endpoint);
-    free(s->base);
     free(s);
-}
-
-const char *s3_bucket(const struct s3 *s)
-{
-    return s->bucket;
 }
 
 /* A request being put together: every string it points at lives here. */
@@ -175,7 +99,10 @@ struct call {
     struct s3 *s;
     const char *key; /* NULL: the bucket itself */
     size_t key_len;
-    struct bytes url;
+    const struct s3_address *address;
+    const struct lent_credentials *credentials;
+    struct http_signer signer;
+    struct bytes url; /* address->base, then path and query */
     char sha256[96], condition[HTTP_ETAG_MAX + 32];
     struct http_request request;
     struct http_response response;
@@ -183,6 +110,8 @@ struct call {
 
 static void call_release(struct call *c)
 {
+    if (c->credentials)
+        credential_chain_put(c->s->credentials, c->credentials);
     bytes_release(&c->url);
     http_response_release(&c->response);
 }
@@ -192,13 +121,13 @@ static void call_release(struct call *c)
 static int call_init(struct call *c, const char *method)
 {
     c->url.max = URL_MAX;
+    c->address = atomic_load(&c->s->address);
     c->request.method = method;
-    c->request.signer = c->s->anonymous ? NULL : &c->s->signer;
     snprintf(c->sha256, sizeof c->sha256, "x-amz-content-sha256: %s", SHA256_OF_NOTHING);
     c->request.headers[0] = c->sha256;
     if (c->key && !c->key_len)
         return error_set(-EINVAL, "s3://%s: an empty key names no object", c->s->bucket);
-    int rc = bytes_printf(&c->url, "%s/", c->s->base);
+    int rc = bytes_printf(&c->url, "%s/", c->address->base);
     return rc || !c->key ? rc : http_percent_encode(&c->url, c->key, c->key_len, true);
 }
 
@@ -210,24 +139,109 @@ static void add_header(struct call *c, const char *line)
     c->request.headers[i] = line;
 }
 
-/* Perform; 0 for an answer within 2xx, else the refusal. */
+/* Sign with the credentials and for the region of now. */
+static int call_sign(struct call *c)
+{
+    if (!c->s->credentials)
+        return 0;
+    if (c->credentials)
+        credential_chain_put(c->s->credentials, c->credentials);
+    c->credentials = NULL;
+    int rc = credential_chain_get(c->s->credentials, &c->credentials);
+    if (rc)
+        return rc;
+    const struct credentials *keys = &c->credentials->keys;
+    c->signer = (struct http_signer){.access_key = keys->access_key,
+                                     .secret_key = keys->secret_key,
+                                     .session_token = keys->session_token,
+                                     .region = c->address->region,
+                                     .service = "s3"};
+    c->request.signer = &c->signer;
+    return 0;
+}
+
+/* One request and its answer, whatever that says. */
+static int call_once(struct call *c, const char *what)
+{
+    size_t max = c->response.body.max;
+    http_response_release(&c->response);
+    c->response = (struct http_response){.body.max = max};
+    int rc = call_sign(c);
+    c->request.url = bytes_string(&c->url);
+    if (!rc && !c->request.url)
+        return error_set(-EINVAL, "s3://%s: a key or prefix is too long", c->s->bucket);
+    if (!rc)
+        rc = http_do(c->s->http, &c->request, &c->response);
+    return !rc || c->response.sink_stopped ? rc : error_prefix(rc, "%s", what);
+}
+
+/* The address in another region, made by the first who hears of it. An endpoint that was given stays: then it is only
+ * what requests are signed for that changes. NULL: no other than `from`. */
+static const struct s3_address *follow(struct s3 *s, const struct s3_address *from, const char *region)
+{
+    SCOPED_LOCK(&s->following);
+    struct s3_config config = {.bucket = s->bucket, .endpoint = s->endpoint};
+    if (!s->followed && s3_address_make(&config, region, &s->followed) == 0)
+        atomic_store(&s->address, s->followed);
+    return s->followed && s->followed != from && strcmp(s->followed->region, from->region) ? s->followed : NULL;
+}
+
+/* Go to the region the answer names; a given endpoint that redirects is not followed. 1: the request can be made again.
+ */
+static int call_follow(struct call *c)
+{
+    char region[S3_REGION_MAX];
+    if (!s3_error_moved(&c->response, region) || !*region || (c->address->given && c->response.status < 400))
+        return 0;
+    const struct s3_address *to = follow(c->s, c->address, region);
+    if (!to)
+        return 0;
+    struct bytes url = {.max = URL_MAX};
+    size_t skip = strlen(c->address->base);
+    int rc = bytes_append(&url, to->base, strlen(to->base));
+    if (!rc)
+        rc = bytes_append(&url, c->url.data + skip, c->url.len - skip);
+    bytes_release(&c->url);
+    c->url = url;
+    c->address = to;
+    return rc ? rc : 1;
+}
+
+/* The server says that the credentials have expired. 1: there are others, the request can be made again. */
+static int call_renew(struct call *c)
+{
+    bool head = strcmp(c->request.method, "HEAD") == 0;
+    if (!c->credentials || !c->credentials->keys.session_token || !s3_error_expired(&c->response, head))
+        return 0;
+    return credential_chain_renew(c->s->credentials, c->credentials);
+}
+
+/* Perform; 0 for an answer within 2xx, else the refusal. Once each, another region is followed and expired credentials
+ * are renewed. */
 static int call_run(struct call *c)
 {
-    c->request.url = bytes_string(&c->url);
-    if (!c->request.url)
-        return error_set(-EINVAL, "s3://%s: a key or prefix is too long", c->s->bucket);
     char what[WHAT_MAX];
     snprintf(what, sizeof what, "s3://%s/%.*s", c->s->bucket, (int)c->key_len, c->key ? c->key : "");
-    int rc = http_do(c->s->http, &c->request, &c->response);
-    if (rc)
-        return c->response.sink_stopped ? rc : error_prefix(rc, "%s", what);
-    if (c->response.status >= 200 && c->response.status < 300)
-        return 0;
+    for (bool followed = false, renewed = false;;) {
+        int rc = call_once(c, what);
+        if (rc || (c->response.status >= 200 && c->response.status < 300))
+            return rc;
+        int again = followed ? 0 : call_follow(c);
+        followed |= again;
+        if (!again && !renewed) {
+            again = call_renew(c);
+            renewed = true;
+        }
+        if (again < 0)
+            return error_prefix(again, "%s", what);
+        if (!again)
+            break;
+    }
     const char *method = c->request.method;
     struct s3_refusal refusal = {
         .what = what,
-        .endpoint = c->s->endpoint,
-        .anonymous = c->s->anonymous,
+        .endpoint = c->address->endpoint,
+        .anonymous = !c->s->credentials,
         .writing = strcmp(method, "PUT") == 0 || strcmp(method, "DELETE") == 0,
     };
     return s3_error(&refusal, &c->response);
@@ -307,15 +321,15 @@ int s3_delete(struct s3 *s, const char *key)
     return rc == -ENOENT ? 0 : rc;
 }
 
-static int add_parameter(struct bytes *url, const char *name, const char *value)
+static int add_parameter(struct bytes *url, const char *name, const char *value, size_t len)
 {
     int rc = bytes_printf(url, "&%s=", name);
-    return rc ? rc : http_percent_encode(url, value, strlen(value), false);
+    return rc ? rc : http_percent_encode(url, value, len, false);
 }
 
 /* Fetch one page. token wins over start_after. */
-static int list_page(struct s3 *s, const char *prefix, const char *start_after, const char *token,
-                     struct s3_list_page **out)
+static int list_page(struct s3 *s, const char *prefix, const char *start_after, size_t start_after_len,
+                     const char *token, struct s3_list_page **out)
 {
     CLEANUP_CALL c = {.s = s};
     int rc = call_init(&c, "GET");
@@ -324,47 +338,61 @@ static int list_page(struct s3 *s, const char *prefix, const char *start_after, 
         rc = bytes_printf(&c.url, "?");
     size_t query = c.url.len;
     if (!rc && token)
-        rc = add_parameter(&c.url, "continuation-token", token);
+        rc = add_parameter(&c.url, "continuation-token", token, strlen(token));
     if (!rc)
         rc = bytes_printf(&c.url, "&encoding-type=url&list-type=2&max-keys=1000");
     if (!rc)
-        rc = add_parameter(&c.url, "prefix", prefix);
-    if (!rc && start_after && !token)
-        rc = add_parameter(&c.url, "start-after", start_after);
+        rc = add_parameter(&c.url, "prefix", prefix, strlen(prefix));
+    if (!rc && start_after_len && !token)
+        rc = add_parameter(&c.url, "start-after", start_after, start_after_len);
     if (rc)
         return rc;
     memmove(c.url.data + query, c.url.data + query + 1, --c.url.len - query); /* the first '&' */
     rc = call_run(&c);
     if (!rc)
         rc = s3_list_decode(c.response.body.data, c.response.body.len, out);
-    return rc == -EBADMSG ? error_prefix(rc, "s3://%s at %s", s->bucket, s->endpoint) : rc;
+    return rc == -EBADMSG ? error_prefix(rc, "s3://%s at %s", s->bucket, c.address->endpoint) : rc;
 }
 
-static int visit_page(const struct s3_list_page *page, s3_visit *visit, void *arg)
+/* The next page with something in it, or the last one. *token: where it begins (or NULL), then where the next does;
+ * owned by the caller. */
+static int next_page(struct s3 *s, const char *prefix, const char *after, size_t after_len, char **token,
+                     struct s3_list_page **out)
 {
-    int rc = 0;
-    for (size_t i = 0; !rc && i < s3_list_page_count(page); i++)
-        rc = visit(arg, s3_list_page_object(page, i));
-    return rc;
+    for (unsigned empty = 0;; empty++) {
+        CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
+        int rc = list_page(s, prefix ? prefix : "", after, after_len, *token, &page);
+        if (rc)
+            return rc;
+        const char *next = s3_list_page_token(page);
+        if (empty >= EMPTY_PAGES_MAX || (next && *token && strcmp(*token, next) == 0))
+            return error_set(-EIO, "s3://%s: the server's listing does not end", s->bucket);
+        free(steal_ptr(token));
+        if (next && !(*token = strdup(next)))
+            return out_of_memory();
+        if (!next || s3_list_page_count(page)) {
+            *out = steal_ptr(&page);
+            return 0;
+        }
+    }
+}
+
+int s3_list_after(struct s3 *s, const char *prefix, const void *after, size_t after_len, struct s3_list_page **out)
+{
+    CLEANUP_FREE char *token = NULL;
+    return next_page(s, prefix, after, after_len, &token, out);
 }
 
 int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg)
 {
     CLEANUP_FREE char *token = NULL;
-    for (unsigned empty = 0;;) {
+    do {
         CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
-        int rc = list_page(s, prefix ? prefix : "", start_after, token, &page);
-        if (!rc)
-            rc = visit_page(page, visit, arg);
-        const char *next = rc ? NULL : s3_list_page_token(page);
-        if (!next)
+        int rc = next_page(s, prefix, start_after, start_after ? strlen(start_after) : 0, &token, &page);
+        for (size_t i = 0; !rc && i < s3_list_page_count(page); i++)
+            rc = visit(arg, s3_list_page_object(page, i));
+        if (rc)
             return rc;
-        empty = s3_list_page_count(page) ? 0 : empty + 1;
-        if (empty > EMPTY_PAGES_MAX || (token && strcmp(token, next) == 0))
-            return error_set(-EIO, "s3://%s: the server's listing does not end", s->bucket);
-        free(token);
-        token = strdup(next);
-        if (!token)
-            return out_of_memory();
-    }
+    } while (token);
+    return 0;
 }

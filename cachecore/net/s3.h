@@ -20,16 +20,17 @@ struct s3_config {
     const char *bucket;
     const char *endpoint; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then
                              https://s3.REGION.amazonaws.com */
-    const char *region;   /* NULL: AWS_REGION, AWS_DEFAULT_REGION, then us-east-1 */
+    const char *region;   /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, then us-east-1 */
     struct http_config http;
 };
 
-/* Path-style addresses when an endpoint is given (and for bucket names with dots, which no TLS
- * wildcard covers), virtual-host style for AWS itself. AWS_NO_SIGN_REQUEST=1 reads anonymously.
+/* Path-style addresses when an endpoint is given (and for bucket names with dots, which no TLS wildcard covers),
+ * virtual-host style for AWS itself; AWS_S3_ADDRESSING_STYLE, or addressing_style of the profile, says otherwise
+ * ("path", "virtual", "auto"). When a server says that the bucket is in another region, requests go there from then on
+ * (to a given endpoint: are signed for it). Credentials: credential_chain.h; AWS_NO_SIGN_REQUEST=1 reads anonymously.
  * -ENOENT: no credentials. -EINVAL: a bucket, region or endpoint that cannot be one. */
 GR_MUST_CHECK int s3_new(const struct s3_config *config, struct s3 **out);
 void s3_free(struct s3 *s);
-const char *s3_bucket(const struct s3 *s);
 
 struct s3_object {
     const char *key; /* valid during the callback */
@@ -46,6 +47,12 @@ struct s3_object {
  * in byte order of the keys. */
 typedef int s3_visit(void *arg, const struct s3_object *object);
 GR_MUST_CHECK int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg);
+
+/* One page of the keys behind `after` (len 0: from the first on), at most 1,000; the server's empty pages are passed
+ * over. More follow when s3_list_page_token() is not NULL; s3_list.h has what a page says. */
+struct s3_list_page;
+GR_MUST_CHECK int s3_list_after(struct s3 *s, const char *prefix, const void *after, size_t after_len,
+                                struct s3_list_page **out);
 
 struct s3_meta {
     uint64_t size; /* of the whole object */

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -67,13 +68,38 @@ static const struct known *find_known(const char *code)
     return NULL;
 }
 
-static int elsewhere(const struct s3_refusal *q, const struct http_response *resp)
+static bool is_region(const char *text)
 {
-    char region[S3_CODE_MAX];
+    return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(text);
+}
+
+bool s3_error_moved(const struct http_response *resp, char region[S3_REGION_MAX])
+{
+    _Static_assert((int)S3_REGION_MAX == (int)S3_CODE_MAX && sizeof resp->bucket_region == S3_REGION_MAX, "one size");
+    char code[S3_CODE_MAX];
+    element(&resp->body, "<Code>", code);
     element(&resp->body, "<Region>", region);
-    if (!region[0] &&
-        strspn(resp->bucket_region, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(resp->bucket_region))
-        memcpy(region, resp->bucket_region, sizeof region);
+    if (!is_region(region))
+        snprintf(region, S3_REGION_MAX, "%s", is_region(resp->bucket_region) ? resp->bucket_region : "");
+    bool redirected = resp->status >= 300 && resp->status < 400 && resp->status != 304;
+    return redirected || strcmp(code, "AuthorizationHeaderMalformed") == 0 ||
+           strcmp(code, "IllegalLocationConstraintException") == 0;
+}
+
+bool s3_error_expired(const struct http_response *resp, bool head)
+{
+    static const char *const codes[] = {"ExpiredToken", "ExpiredTokenException", "RequestExpired",
+                                        "TokenRefreshRequired", "InvalidToken"};
+    char code[S3_CODE_MAX];
+    element(&resp->body, "<Code>", code);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(codes); i++)
+        if (strcmp(code, codes[i]) == 0)
+            return true;
+    return head && resp->status == 400;
+}
+
+static int elsewhere(const struct s3_refusal *q, const struct http_response *resp, const char *region)
+{
     if (region[0])
         return error_set(-EINVAL, "%s: the bucket is in region %s, not where the request went (%s); set AWS_REGION=%s",
                          q->what, region, q->endpoint, region);
@@ -127,16 +153,21 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
                      q->endpoint, resp->status, comma, code);
 }
 
-int s3_error(const struct s3_refusal *q, const struct http_response *resp)
+static int judge(const struct s3_refusal *q, const struct http_response *resp)
 {
     char code[S3_CODE_MAX];
     element(&resp->body, "<Code>", code);
-    bool moved = resp->status >= 300 && resp->status < 400 && resp->status != 304;
-    if (moved || strcmp(code, "AuthorizationHeaderMalformed") == 0 ||
-        strcmp(code, "IllegalLocationConstraintException") == 0)
-        return elsewhere(q, resp);
+    char region[S3_REGION_MAX];
+    if (s3_error_moved(resp, region))
+        return elsewhere(q, resp, region);
     const struct known *k = find_known(code);
     if (!k)
         return by_status(q, resp, code);
     return error_set(k->rc, "%s: %s (%s from %s)", q->what, k->meaning, code, q->endpoint);
+}
+
+int s3_error(const struct s3_refusal *q, const struct http_response *resp)
+{
+    int rc = judge(q, resp);
+    return rc == -EAGAIN ? error_retry_after(rc, (unsigned)GR_MAX(resp->retry_after_s, 0)) : rc;
 }

@@ -13,6 +13,14 @@ struct s3_refusal {
     bool writing;         /* PUT or DELETE */
 };
 
+enum { S3_REGION_MAX = 64 };
+
+/* The bucket is in another region than the request went to. region: which, letters, digits and '-' alone; empty when
+ * the server does not say. */
+bool s3_error_moved(const struct http_response *resp, char region[S3_REGION_MAX]);
+/* The credentials were good once: ExpiredToken and its like, or a HEAD's 400, which says nothing. */
+bool s3_error_expired(const struct http_response *resp, bool head);
+
 /* Sets the sentence; returns the -errno of s3.h. resp is an answer outside 2xx. */
 int s3_error(const struct s3_refusal *refusal, const struct http_response *resp);
 

@@ -267,6 +267,13 @@ static int finish(struct decoder *d)
     return settle_objects(d);
 }
 
+/* Does well-formed XML stop before its end? A length that is wrong in the answer's head makes such an answer. */
+static bool ends_early(enum XML_Error error)
+{
+    return error == XML_ERROR_NO_ELEMENTS || error == XML_ERROR_UNCLOSED_TOKEN || error == XML_ERROR_PARTIAL_CHAR ||
+           error == XML_ERROR_UNCLOSED_CDATA_SECTION;
+}
+
 static int run(struct decoder *d, const void *xml, size_t len)
 {
     XML_SetUserData(d->parser, d);
@@ -274,6 +281,8 @@ static int run(struct decoder *d, const void *xml, size_t len)
     XML_SetCharacterDataHandler(d->parser, on_text);
     XML_SetStartDoctypeDeclHandler(d->parser, on_doctype);
     if (XML_Parse(d->parser, xml, (int)len, 1) != XML_STATUS_OK && !d->failed) {
+        if (len && ends_early(XML_GetErrorCode(d->parser)))
+            return error_set(-EAGAIN, "S3 listing: the server's answer ends in the middle");
         XML_Size line = XML_GetCurrentLineNumber(d->parser);
         return error_set(-EBADMSG, "S3 listing: %s in line %lu; check that the endpoint is an S3 server",
                          XML_ErrorString(XML_GetErrorCode(d->parser)), (unsigned long)line);

@@ -6,7 +6,8 @@
 
 struct s3_list_page; /* the objects of one page and the continuation token */
 
-GR_MUST_CHECK int s3_list_decode(const void *xml, size_t len, struct s3_list_page **out); /* -EBADMSG */
+/* -EBADMSG: no page; -EAGAIN: the beginning of one. */
+GR_MUST_CHECK int s3_list_decode(const void *xml, size_t len, struct s3_list_page **out);
 void s3_list_page_free(struct s3_list_page *p);
 DEFINE_CLEANUP(s3_list_page, struct s3_list_page *, s3_list_page_free)
 size_t s3_list_page_count(const struct s3_list_page *p);

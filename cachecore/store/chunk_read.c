@@ -33,7 +33,7 @@ static void deliver(struct run *r, const void *stored)
     int rc = chunk_decode(r->refs[r->next], stored, &plain);
     if (rc)
         rc = error_prefix(rc, "%s", r->store->url);
-    r->done(r->arg, r->next++, rc, plain);
+    r->done(r->arg, r->next++, rc, plain, rc ? NULL : stored);
     bytes_clear(&r->held);
 }
 
@@ -74,7 +74,7 @@ static void fail_rest(struct run *r, int rc)
     struct error e;
     error_take(&e, rc);
     while (r->next < r->end)
-        r->done(r->arg, r->next++, error_restore(&e), NULL);
+        r->done(r->arg, r->next++, error_restore(&e), NULL, NULL);
     (void)error_restore(&e);
 }
 
@@ -135,7 +135,7 @@ struct one {
     struct buf *plain;
 };
 
-static void one_done(void *arg, size_t i, int rc, struct buf *plain)
+static void one_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct one *one = arg;
     one->rc = rc;

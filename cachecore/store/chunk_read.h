@@ -8,8 +8,9 @@
 #include "store/store.h"
 
 /* Called once for each ref, in order, as soon as it is whole: rc 0 and a buffer (the callee takes
- * the reference), or rc < 0 (thread's sentence set) and NULL. */
-typedef void chunk_read_done(void *arg, size_t i, int rc, struct buf *plain);
+ * the reference), or rc < 0 (thread's sentence set) and NULL. stored: the ref's stored bytes as they
+ * came, proven too, for the time of the call; NULL with an error. */
+typedef void chunk_read_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored);
 
 /* Read refs[0..n): all of one object, ascending offsets, gaps allowed (their bytes are skipped).
  * done is called exactly once a ref, also when the get fails in the middle; a chunk that fails

@@ -50,7 +50,7 @@ struct stream {
     size_t thread_count;
 };
 
-static void job_chunk_done(void *arg, size_t i, int rc, struct buf *plain)
+static void job_chunk_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct job *job = arg;
     job->plain[i] = plain;
@@ -176,9 +176,12 @@ static int add(struct stream *st, uint64_t number, uint64_t count, const struct 
 static int walk_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct stream *st = arg;
+    bool (*wanted)(void *arg, uint64_t number) = st->options->wanted;
     if (!chunks)
-        return add(st, first, count, NULL);
+        return wanted ? 0 : add(st, first, count, NULL);
     for (uint64_t i = 0; i < count; i++) {
+        if (wanted && (chunk_is_hole(&chunks[i]) || !wanted(st->arg, first + i)))
+            continue;
         int rc = add(st, first + i, 1, chunk_is_hole(&chunks[i]) ? NULL : &chunks[i]);
         if (rc)
             return rc;

@@ -24,10 +24,12 @@ typedef int chunk_stream_visit(void *arg, const struct chunk_item *item);
 struct chunk_stream_options {
     unsigned threads;           /* 0: CHUNK_STREAM_THREADS */
     const volatile int *cancel; /* set asynchronously: ends the stream with -ECANCELED; may be NULL */
+    /* Only stored chunks for which this says yes are read and handed on, and no holes; arg is visit's. NULL: all. */
+    bool (*wanted)(void *arg, uint64_t number);
 };
 
-/* Covers [0, manifest_chunk_count) once, ascending. The index is verified on the way (index_walk):
- * its errors are the stream's, a chunk's error is given to visit. */
+/* Covers [0, manifest_chunk_count) once, ascending, but for what is not wanted. The index is verified on the way
+ * (index_walk): its errors are the stream's, a chunk's error is given to visit. */
 GR_MUST_CHECK int chunk_stream(struct store *s, const struct manifest *m, const struct chunk_stream_options *options,
                                chunk_stream_visit *visit, void *arg);
 

@@ -103,18 +103,23 @@ static int live_page(void *arg, const struct digest *object)
     return rc < 0 ? rc : rc ? 0 : CATALOG_WALK_SKIP;
 }
 
-static int live_image(struct store *s, const struct gc_tag *t, struct digest_map *live, uint64_t *images)
+int gc_live_add_chunks(struct store *s, const struct manifest *m, struct digest_map *live)
+{
+    const struct index_walk_ops ops = {.node = live_node, .chunks = live_chunks};
+    return index_walk(s, m, &ops, live);
+}
+
+int gc_live_add_image(struct store *s, const struct digest *image, struct digest_map *live, uint64_t *images)
 {
     struct manifest m;
-    int rc = digest_map_add(live, &t->image, 0);
+    int rc = digest_map_add(live, image, 0);
     if (rc <= 0)
         return rc;
     if (images)
         ++*images;
-    rc = repository_manifest(s, &t->image, &m);
-    const struct index_walk_ops ops = {.node = live_node, .chunks = live_chunks};
+    rc = repository_manifest(s, image, &m);
     if (!rc)
-        rc = index_walk(s, &m, &ops, live);
+        rc = gc_live_add_chunks(s, &m, live);
     if (!rc)
         rc = catalog_walk_pages(s, &m, live_page, live);
     return rc;
@@ -126,7 +131,7 @@ int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *
         const struct gc_tag *t = &tags->list.items[i];
         if (t->doomed)
             continue;
-        int rc = live_image(s, t, live, images);
+        int rc = gc_live_add_image(s, &t->image, live, images);
         if (rc)
             return error_prefix(rc == -ENOENT ? -EBADMSG : rc,
                                 "gc: nothing was removed, since what image %s:%s needs is not known; repair or remove "

@@ -4,6 +4,7 @@
 
 #include "base/vec.h"
 #include "format/image_ref.h"
+#include "format/manifest.h"
 #include "store/digest_map.h"
 #include "store/store.h"
 
@@ -25,6 +26,14 @@ void gc_tags_release(struct gc_tags *tags);
 
 /* Read every tag; with keep_last above 0 mark all but each image's newest build tags as doomed. */
 GR_MUST_CHECK int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out);
+
+/* Add the names of the image's index nodes and packs; what is in it already is taken as walked. */
+GR_MUST_CHECK int gc_live_add_chunks(struct store *s, const struct manifest *m, struct digest_map *live);
+
+/* Add the names of everything the image needs, the manifest's too, likewise. *images (may be NULL) grows by one when
+ * the image is new. */
+GR_MUST_CHECK int gc_live_add_image(struct store *s, const struct digest *image, struct digest_map *live,
+                                    uint64_t *images);
 
 /* Add the name of every object that the tags (doomed ones aside) need to live. What is in it
  * already is taken as walked. *images (may be NULL): how many images were added. */

@@ -18,28 +18,28 @@ struct walk {
     void *arg;
 };
 
-static int load_node(const struct walk *w, const struct index_child *child, unsigned level, uint64_t number,
-                     struct index_node **out)
+int index_read_node(struct store *s, const struct manifest *m, const struct index_child *child, unsigned level,
+                    uint64_t number, struct index_node **out)
 {
     CLEANUP_BYTES object = BYTES_INIT(INDEX_NODE_MAX);
     CLEANUP(cleanup_index_node) struct index_node *node = NULL;
     char key[OBJECT_KEY_MAX];
     object_key(OBJECT_INDEX, &child->digest, key);
-    int rc = repository_get_object(w->store, OBJECT_INDEX, &child->digest, INDEX_NODE_MAX, &object);
+    int rc = repository_get_object(s, OBJECT_INDEX, &child->digest, INDEX_NODE_MAX, &object);
     if (rc)
         return rc;
     if (object.len != child->len || crc32c(object.data, object.len) != child->crc)
-        return error_set(-EBADMSG, "%s: %s: length or checksum is not what its parent says", w->store->url, key);
+        return error_set(-EBADMSG, "%s: %s: length or checksum is not what its parent says", s->url, key);
     struct digest content;
     rc = index_decode(object.data, object.len, &node);
     if (!rc)
-        rc = index_node_check(node, level, number, w->manifest->size, w->manifest->chunk_size);
+        rc = index_node_check(node, level, number, m->size, m->chunk_size);
     if (!rc)
         rc = index_node_content(node, &content);
     if (rc)
-        return error_prefix(rc, "%s: %s", w->store->url, key);
+        return error_prefix(rc, "%s: %s", s->url, key);
     if (!digest_equal(&content, &child->content))
-        return error_set(-EBADMSG, "%s: %s: content hash is not what its parent says", w->store->url, key);
+        return error_set(-EBADMSG, "%s: %s: content hash is not what its parent says", s->url, key);
     *out = steal_ptr(&node);
     return 0;
 }
@@ -63,7 +63,7 @@ static int walk_child(const struct walk *w, const struct index_child *child, uns
         return 0;
     CLEANUP(cleanup_index_node) struct index_node *node = NULL;
     if (!rc)
-        rc = load_node(w, child, level, number, &node);
+        rc = index_read_node(w->store, w->manifest, child, level, number, &node);
     if (rc)
         return rc;
     if (level == 0)

@@ -1,10 +1,17 @@
-/* Walking a whole chunk index, node by node, without keeping it (gc, verify, inspect, export). */
+/* Reading chunk indexes from a store: one node (a build upon a parent), or all of them, node by node, without keeping
+ * them (gc, verify, inspect, export). */
 #ifndef GRANARY_STORE_INDEX_READ_H
 #define GRANARY_STORE_INDEX_READ_H
 
 #include "format/index.h"
 #include "format/manifest.h"
 #include "store/store.h"
+
+/* Fetch the `number`th node of `level` of image m, which stands as child in the node above (or the manifest), and prove
+ * it: its bytes against its name, its shape against the image's size, its content hash against the child's entry.
+ * *out: index_node_free. -ENOENT, -EBADMSG. Any thread. */
+GR_MUST_CHECK int index_read_node(struct store *s, const struct manifest *m, const struct index_child *child,
+                                  unsigned level, uint64_t number, struct index_node **out);
 
 enum { INDEX_WALK_SKIP = 1 };
 

@@ -28,17 +28,25 @@ struct lease_handle {
     char key[LEASE_KEY_MAX];
 };
 
-static int lease_write(struct lease_handle *l, uint64_t now_ms)
+/* put: key, mode and version; the document is filled in. */
+static int lease_put(struct lease_handle *l, uint64_t now_ms, struct store_put *put)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     l->lease.renewed = time(NULL);
     int rc = lease_encode(&l->lease, &doc);
-    const struct store_put put = {.key = l->key, .data = doc.data, .len = doc.len, .mode = STORE_PUT_ALWAYS};
+    put->data = doc.data;
+    put->len = doc.len;
     if (!rc)
-        rc = l->store->ops->put(l->store, &put);
+        rc = l->store->ops->put(l->store, put);
     if (!rc)
         l->written_ms = now_ms;
     return rc;
+}
+
+static int lease_write(struct lease_handle *l, uint64_t now_ms)
+{
+    struct store_put put = {.key = l->key, .mode = STORE_PUT_ALWAYS};
+    return lease_put(l, now_ms, &put);
 }
 
 /* builds/<uuid, version 4> */
@@ -54,9 +62,10 @@ static int random_key(char out[LEASE_KEY_MAX])
     return 0;
 }
 
-static int begin(struct store *s, const char *key, const char *image, struct lease_handle **out)
+/* A handle that nothing was written for yet. */
+static int make(struct store *s, const char *image, struct lease_handle **out)
 {
-    CLEANUP_FREE struct lease_handle *l = calloc(1, sizeof *l);
+    struct lease_handle *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(-ENOMEM, "lease: out of memory");
     l->store = s;
@@ -65,17 +74,8 @@ static int begin(struct store *s, const char *key, const char *image, struct lea
     snprintf(l->lease.image, sizeof l->lease.image, "%s", image);
     if (gethostname(l->lease.host, sizeof l->lease.host - 1))
         snprintf(l->lease.host, sizeof l->lease.host, "unknown");
-    int rc = 0;
-    l->sweep = key != NULL;
-    if (key)
-        snprintf(l->key, sizeof l->key, "%s", key);
-    else
-        rc = random_key(l->key);
-    if (!rc)
-        rc = lease_write(l, clock_boot_ms());
-    if (!rc)
-        *out = steal_ptr(&l);
-    return rc;
+    *out = l;
+    return 0;
 }
 
 /* Is anybody sweeping? *out: false also when the sweep has died. */
@@ -118,18 +118,65 @@ static int wait_for_sweep(struct lease_handle *l)
 
 int lease_begin(struct store *s, const char *image, struct lease_handle **out)
 {
-    CLEANUP(cleanup_lease_handle) struct lease_handle *l = NULL;
-    int rc = begin(s, NULL, image, &l);
+    CLEANUP_FREE struct lease_handle *unwritten = NULL;
+    int rc = make(s, image, &unwritten);
     if (!rc)
-        rc = wait_for_sweep(l);
+        rc = random_key(unwritten->key);
+    if (!rc)
+        rc = lease_write(unwritten, clock_boot_ms());
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_lease_handle) struct lease_handle *l = steal_ptr(&unwritten);
+    rc = wait_for_sweep(l);
     if (!rc)
         *out = steal_ptr(&l);
     return rc;
 }
 
+static int another_sweeps(const struct store *s)
+{
+    return error_set(-EAGAIN,
+                     "%s: another gc is sweeping, so this one sweeps nothing; if that one was killed, %s counts for "
+                     "another 10 minutes",
+                     s->url, sweep_key);
+}
+
+/* Write the announcement where there is none, or a dead one; of several who try, one succeeds, as far as the store
+ * honours conditions. */
+static int announce(struct lease_handle *l)
+{
+    struct store *s = l->store;
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    char version[STORE_VERSION_MAX] = "";
+    struct lease there;
+    bool conditional;
+    int found = s->ops->get_small(s, sweep_key, &doc, version);
+    if (found && found != -ENOENT)
+        return found;
+    if (!found && !lease_decode(doc.data, doc.len, &there) && time(NULL) - there.renewed < LEASE_SWEEP_DEAD_S)
+        return another_sweeps(s);
+    int rc = s->ops->probe_conditional(s, &conditional);
+    if (rc)
+        return rc;
+    struct store_put put = {.key = sweep_key, .mode = STORE_PUT_ALWAYS, .version = version};
+    if (conditional)
+        put.mode = found ? STORE_PUT_IF_ABSENT : STORE_PUT_IF_MATCH;
+    rc = lease_put(l, clock_boot_ms(), &put);
+    return rc == -EEXIST ? another_sweeps(s) : rc;
+}
+
 int lease_begin_sweep(struct store *s, struct lease_handle **out)
 {
-    return begin(s, sweep_key, "", out);
+    CLEANUP_FREE struct lease_handle *l = NULL;
+    int rc = make(s, "", &l);
+    if (rc)
+        return rc;
+    l->sweep = true;
+    snprintf(l->key, sizeof l->key, "%s", sweep_key);
+    rc = announce(l);
+    if (!rc)
+        *out = steal_ptr(&l);
+    return rc;
 }
 
 int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
@@ -156,11 +203,21 @@ bool lease_lapsed(const struct lease_handle *l)
     return l->lapsed;
 }
 
+/* An announcement that was taken for dead may be another gc's by now. */
+static bool is_ours(const struct lease_handle *l)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct lease there;
+    if (!l->sweep || l->store->ops->get_small(l->store, l->key, &doc, NULL) || lease_decode(doc.data, doc.len, &there))
+        return true;
+    return there.started == l->lease.started && there.pid == l->lease.pid && !strcmp(there.host, l->lease.host);
+}
+
 void lease_end(struct lease_handle *l)
 {
     if (!l)
         return;
-    if (l->store->ops->remove(l->store, l->key))
+    if (is_ours(l) && l->store->ops->remove(l->store, l->key))
         log_warning("the lease %s stays until gc forgets it: %s", l->key, error_text());
     free(l);
 }

@@ -35,7 +35,9 @@ bool lease_lapsed(const struct lease_handle *l);
 void lease_end(struct lease_handle *l);
 DEFINE_CLEANUP(lease_handle, struct lease_handle *, lease_end)
 
-/* gc's announcement that it sweeps: renewed and ended like a lease. */
+/* gc's announcement that it sweeps: renewed and ended like a lease. -EAGAIN: another gc sweeps, or did so less than
+ * LEASE_SWEEP_DEAD_S ago and was killed. Where the store does not honour conditions, two that begin within the same
+ * moment may both go on. */
 GR_MUST_CHECK int lease_begin_sweep(struct store *s, struct lease_handle **out);
 
 /* How many leases are live at `now` (seconds since the epoch): renewed, by their own word or by the

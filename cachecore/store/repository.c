@@ -113,16 +113,21 @@ int repository_get_object(struct store *s, enum object_kind kind, const struct d
     return 0;
 }
 
-int repository_manifest(struct store *s, const struct digest *image, struct manifest *out)
+int repository_manifest_text(struct store *s, const struct digest *image, struct manifest *out, struct bytes *text)
 {
-    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
     char key[OBJECT_KEY_MAX];
     object_key(OBJECT_MANIFEST, image, key);
-    int rc = repository_get_object(s, OBJECT_MANIFEST, image, MANIFEST_MAX, &text);
+    int rc = repository_get_object(s, OBJECT_MANIFEST, image, MANIFEST_MAX, text);
     if (rc == -ENOENT)
         return error_set(-ENOENT, "%s: the image sha256:%s is not there (any more): %s is missing", s->url,
                          strchr(key, '/') + 1, key);
-    return rc ? rc : at_key(manifest_decode(text.data, text.len, out), s, key);
+    return rc ? rc : at_key(manifest_decode(text->data, text->len, out), s, key);
+}
+
+int repository_manifest(struct store *s, const struct digest *image, struct manifest *out)
+{
+    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
+    return repository_manifest_text(s, image, out, &text);
 }
 
 int repository_put_object(struct store *s, enum object_kind kind, const void *data, size_t len,

@@ -20,6 +20,9 @@ GR_MUST_CHECK int repository_resolve(struct store *s, const struct image_ref *re
 
 /* Fetch, verify (SHA-256 == digest) and decode a manifest. */
 GR_MUST_CHECK int repository_manifest(struct store *s, const struct digest *image, struct manifest *out);
+/* The same, and its text, which replaces *text's contents (and maximum). */
+GR_MUST_CHECK int repository_manifest_text(struct store *s, const struct digest *image, struct manifest *out,
+                                           struct bytes *text);
 
 /* Publish: point images/<name>/<tag> at t. Where the store honours conditions this is a
  * compare-and-swap against what is there now, repeated until it holds; an -EEXIST whose document

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "net/hdfs_address.h"
 
 enum { RETRY_TIMEOUT_MS = 5 * 60 * 1000 };
 
@@ -19,11 +20,13 @@ static int open_plain(const char *url, const struct store_options *options, stru
         return store_file_open(url, out);
     if (begins_with(url, "s3://"))
         return store_s3_open(url, options, out);
+    if (hdfs_address_known(url))
+        return store_hdfs_open(url, options, out);
     if (begins_with(url, "http://") || begins_with(url, "https://"))
         return store_http_open(url, options, out);
     return error_set(-EINVAL,
-                     "store %s: unknown kind of address; known are file:///DIR, s3://BUCKET/PREFIX and "
-                     "http(s)://HOST/PATH",
+                     "store %s: unknown kind of address; known are file:///DIR, s3://BUCKET/PREFIX, "
+                     "hdfs://NAMENODE:9870/PATH and http(s)://HOST/PATH",
                      url);
 }
 
@@ -37,6 +40,13 @@ int store_open(const char *url, const struct store_options *options, struct stor
     if (rc)
         return rc;
     return store_retry_open(plain, options->timeout_ms ? options->timeout_ms : RETRY_TIMEOUT_MS, options->cancel, out);
+}
+
+void store_http_config(const struct store_options *options, struct http_config *out)
+{
+    out->connections = options->connections;
+    out->connect_timeout_ms = options->request_s * 1000;
+    out->stall_timeout_s = options->request_s;
 }
 
 void store_counters(struct store *s, counter_visit *visit, void *arg)

@@ -78,14 +78,17 @@ struct store {
 };
 
 struct store_options {
-    const char *endpoint;       /* s3: --endpoint; NULL: environment */
-    unsigned connections;       /* 0: 64 */
-    uint64_t timeout_ms;        /* retries go on for so long; 0: 5 minutes */
-    const volatile int *cancel; /* set asynchronously: nothing is tried again; may be NULL */
+    const char *endpoint;        /* s3: --endpoint; NULL: environment */
+    const char *hdfs_token_file; /* NULL: HADOOP_TOKEN_FILE_LOCATION */
+    unsigned connections;        /* 0: 64 */
+    uint64_t timeout_ms;         /* retries go on for so long; 0: 5 minutes */
+    unsigned request_s;          /* http, s3, hdfs: a request that gets nothing for so long fails with -ETIMEDOUT; 0:
+                                    10 s to connect, then 30 s */
+    const volatile int *cancel;  /* set asynchronously: nothing is tried again; may be NULL */
 };
 
-/* Open the store of a URL (file:///p or just /p, s3://b/p, http(s)://h/p), wrapped in store_retry. Touches the
- * network only for what credentials need. -EINVAL: unknown scheme, listing the known ones. *out:
+/* Open the store of a URL (file:///p or just /p, s3://b/p, hdfs://n:9870/p, http(s)://h/p), wrapped in store_retry.
+ * Touches the network only for what credentials need. -EINVAL: unknown scheme, listing the known ones. *out:
  * store_close. */
 GR_MUST_CHECK int store_open(const char *url, const struct store_options *options, struct store **out);
 
@@ -102,6 +105,7 @@ void store_counters(struct store *s, counter_visit *visit, void *arg);
 /* The implementations, unwrapped. */
 GR_MUST_CHECK int store_file_open(const char *url, struct store **out);
 GR_MUST_CHECK int store_s3_open(const char *url, const struct store_options *options, struct store **out);
+GR_MUST_CHECK int store_hdfs_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *options, struct store **out);
 
 /* A store that repeats what failed with -EAGAIN or -ETIMEDOUT, with exponential backoff and full

@@ -37,12 +37,14 @@ static int refusal(struct store *s, const char *key, const struct http_response 
     if (status == 416)
         return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
     if (status >= 500 || status == 408 || status == 425 || status == 429)
-        return error_set(-EAGAIN, "store %s: the server failed on %s (status %d)", s->url, key, status);
+        return error_retry_after(
+            error_set(-EAGAIN, "store %s: the server failed on %s (status %d)", s->url, key, status),
+            (unsigned)GR_MAX(resp->retry_after_s, 0));
     if (status >= 300 && status < 400)
         return error_set(-EIO,
                          "store %s: the server redirects %s to %.200s (status %d), which is not followed; give "
                          "the address it leads to",
-                         s->url, key, resp->location, status);
+                         s->url, key, resp->location ? resp->location : "nowhere", status);
     return error_set(-EIO, "store %s: the server answered %s with status %d", s->url, key, status);
 }
 
@@ -178,7 +180,9 @@ int store_http_open(const char *url, const struct store_options *options, struct
     CLEANUP_FREE char *copy = strndup(url, len);
     if (!t || !copy)
         return error_set(-ENOMEM, "out of memory while opening store %s", url);
-    struct http_config config = {.connections = options ? options->connections : 0};
+    struct http_config config = {0};
+    if (options)
+        store_http_config(options, &config);
     rc = http_new(&config, &t->http);
     if (rc)
         return rc;

@@ -2,6 +2,7 @@
 #ifndef GRANARY_STORE_STORE_IMPL_H
 #define GRANARY_STORE_STORE_IMPL_H
 
+#include "net/http.h"
 #include "store/store.h"
 
 /* A key is 1 to STORE_KEY_MAX bytes of components divided by single slashes; no component is empty,
@@ -10,5 +11,8 @@ GR_MUST_CHECK int store_key_check(const struct store *s, const char *key);
 
 /* The same for a listing's prefix, which may be empty and whose last component may be cut anywhere. */
 GR_MUST_CHECK int store_prefix_check(const struct store *s, const char *prefix);
+
+/* What the options say about connections. */
+void store_http_config(const struct store_options *options, struct http_config *out);
 
 #endif

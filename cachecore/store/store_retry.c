@@ -2,8 +2,9 @@
  *
  * Every operation runs in one `struct attempt`: try, and while the failure is of the retryable kind
  * and the deadline is ahead, sleep a random time between 0 and a bound that doubles (full jitter:
- * many clients that failed together do not come back together) and try again. What the caller's own
- * sink or visitor returns is never taken for a failure of the store.
+ * many clients that failed together do not come back together) and try again. A server that says for how long it wants
+ * to be left alone (Retry-After) is left alone for so long, and the random time. What the caller's own sink or visitor
+ * returns is never taken for a failure of the store.
  *
  * Operations with side effects towards the caller go on where they stopped: a get behind the bytes
  * already handed on, a listing behind the last key visited. No state is shared between operations
@@ -26,6 +27,7 @@
 enum {
     BACKOFF_FIRST_MS = 50,
     BACKOFF_MOST_MS = 10000,
+    RETRY_AFTER_MOST_S = 60,
     WARN_AFTER_MS = 3000,
     WARN_EVERY_MS = 30000,
     SLEEP_STEP_MS = 200
@@ -54,7 +56,7 @@ static struct attempt attempt_begin(struct store *s)
 
 static bool cancelled(const struct store_retry *r)
 {
-    return r->cancel && *r->cancel;
+    return r->cancel && __atomic_load_n(r->cancel, __ATOMIC_RELAXED); /* a thread or a signal handler sets it */
 }
 
 /* In steps: a signal reaches one thread only, many may be waiting. */
@@ -94,6 +96,7 @@ static bool attempt_again(struct attempt *a, int rc)
 {
     if (rc != -EAGAIN && rc != -ETIMEDOUT)
         return false;
+    uint64_t asked_ms = 1000u * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
     uint64_t now = clock_now_ms(), deadline = a->begin_ms + a->r->timeout_ms;
     a->tries++;
     if (now >= deadline) {
@@ -103,7 +106,7 @@ static bool attempt_again(struct attempt *a, int rc)
         return false;
     }
     warn_of_trouble(a, now);
-    sleep_ms(a->r, GR_MIN(jittered(a->tries - 1), deadline - now));
+    sleep_ms(a->r, GR_MIN(asked_ms + jittered(a->tries - 1), deadline - now));
     if (cancelled(a->r)) {
         (void)error_set(rc, "interrupted while waiting for the store: %.400s", error_text());
         return false;

@@ -6,13 +6,13 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/parallel.h"
 #include "store/catalog_read.h"
 #include "store/chunk_stream.h"
 #include "store/index_read.h"
@@ -27,7 +27,7 @@ struct verifying {
     struct verify_files *files; /* deep */
     struct manifest_counts counts;
     struct pack_set packs;
-    uint64_t entry;
+    pthread_mutex_t lock;      /* around reporting, while several threads look at packs */
     char last[ERROR_TEXT_MAX]; /* the problem reported last */
 };
 
@@ -123,49 +123,29 @@ static int check_pack(struct verifying *v, const struct pack_need *need)
     return rc;
 }
 
-/* Threads take the packs' numbers one by one. */
-struct pack_work {
-    struct verifying *v;
-    _Atomic size_t next;
-    pthread_mutex_t lock; /* around reporting and `rc` */
-    struct error failed;  /* what ended the check */
-};
-
-static void *check_packs_thread(void *arg)
+static int check_nth_pack(void *arg, size_t i)
 {
-    struct pack_work *w = arg;
-    struct verifying *v = w->v;
-    for (size_t i; (i = atomic_fetch_add(&w->next, 1)) < v->packs.needs.len;) {
-        int rc = cancelled(v) ? error_set(-ECANCELED, "interrupted") : check_pack(v, &v->packs.needs.items[i]);
-        if (!rc)
-            continue;
-        SCOPED_LOCK(&w->lock);
-        v->result->packs_bad++;
-        rc = found_if_image(v, rc);
-        if (!rc)
-            continue;
-        error_take(&w->failed, rc);
-        atomic_store(&w->next, v->packs.needs.len);
-    }
-    return NULL;
+    struct verifying *v = arg;
+    int rc = cancelled(v) ? error_set(-ECANCELED, "interrupted") : check_pack(v, &v->packs.needs.items[i]);
+    if (!rc)
+        return 0;
+    SCOPED_LOCK(&v->lock);
+    v->result->packs_bad++;
+    rc = found_if_image(v, rc);
+    if (!rc && v->options->bad_pack)
+        v->options->bad_pack(v->options->arg, &v->packs.needs.items[i].pack);
+    return rc;
 }
 
 static int check_packs(struct verifying *v)
 {
-    pthread_t threads[CHUNK_STREAM_THREADS_MAX];
-    size_t started = 0;
-    unsigned want = GR_MIN(v->options->threads ? v->options->threads : CHUNK_STREAM_THREADS, CHUNK_STREAM_THREADS_MAX);
-    struct pack_work work = {.v = v, .lock = PTHREAD_MUTEX_INITIALIZER};
     pack_set_finish(&v->packs);
     v->result->packs = v->packs.needs.len;
-    while (started < want && started < v->packs.needs.len &&
-           !pthread_create(&threads[started], NULL, check_packs_thread, &work))
-        started++;
-    check_packs_thread(&work); /* this thread helps, and does it alone where none could be started */
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    pthread_mutex_destroy(&work.lock);
-    return work.failed.code ? error_restore(&work.failed) : 0;
+    const struct parallel work = {.count = v->packs.needs.len,
+                                  .threads = v->options->threads ? v->options->threads : CHUNK_STREAM_THREADS,
+                                  .item = check_nth_pack,
+                                  .arg = v};
+    return parallel_run(&work);
 }
 
 static int check_chunk(void *arg, const struct chunk_item *item)
@@ -177,6 +157,8 @@ static int check_chunk(void *arg, const struct chunk_item *item)
     if (item->rc) {
         v->result->chunks_bad++;
         rc = found_if_image(v, item->rc);
+        if (!rc && v->options->bad_pack)
+            v->options->bad_pack(v->options->arg, &item->ref->object);
         if (!rc && v->files)
             rc = verify_files_skip(v->files, begin, end - begin);
     } else {
@@ -192,7 +174,7 @@ static int check_chunk(void *arg, const struct chunk_item *item)
 static int name_bad_file(void *arg, const struct catalog_entry *e)
 {
     struct verifying *v = arg;
-    if (verify_files_is_bad(v->files, v->entry++)) {
+    if (verify_files_is_bad(v->files, e)) {
         (void)error_set(-EBADMSG, "file '%.*s': its bytes are not those that were built", (int)e->path_len, e->path);
         found(v);
     }
@@ -202,9 +184,9 @@ static int name_bad_file(void *arg, const struct catalog_entry *e)
 static int check_chunks(struct verifying *v)
 {
     struct chunk_stream_options options = {.threads = v->options->threads, .cancel = v->options->cancel};
-    if (v->files)
-        verify_files_begin(v->files);
-    int rc = chunk_stream(v->store, v->m, &options, check_chunk, v);
+    int rc = v->files ? verify_files_begin(v->files) : 0;
+    if (!rc)
+        rc = chunk_stream(v->store, v->m, &options, check_chunk, v);
     if (rc)
         return found_if_image(v, rc);
     if (!v->files)
@@ -236,11 +218,12 @@ int verify_image(struct store *s, const struct manifest *m, const struct verify_
                  struct verify_result *out)
 {
     *out = (struct verify_result){0};
-    struct verifying v = {.store = s, .m = m, .options = options, .result = out};
-    if (options->deep && !(v.files = verify_files_new()))
-        return error_set(-ENOMEM, "out of memory while verifying");
-    int rc = check_all(&v);
+    struct verifying v = {.store = s, .m = m, .options = options, .result = out, .lock = PTHREAD_MUTEX_INITIALIZER};
+    int rc = options->deep ? verify_files_new(&v.files) : 0;
+    if (!rc)
+        rc = check_all(&v);
     verify_files_free(v.files);
     pack_set_release(&v.packs);
+    pthread_mutex_destroy(&v.lock);
     return rc;
 }

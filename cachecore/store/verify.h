@@ -10,6 +10,9 @@ struct verify_options {
     unsigned threads; /* 0: CHUNK_STREAM_THREADS */
     /* Called for each problem found, with a sentence; may be NULL. */
     void (*problem)(void *arg, const char *sentence);
+    /* Called for each pack that is missing, cut short or (deep) has a bad chunk, once or more; may be NULL. One thread
+     * at a time. */
+    void (*bad_pack)(void *arg, const struct digest *pack);
     /* Deep: after every chunk. May be NULL. */
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
@@ -28,7 +31,8 @@ struct verify_result {
 /* Plain: the index's nodes and content hashes against the manifest, every page of the catalog, and
  * every pack's presence and length. Deep: also every byte. The manifest was verified when it was
  * loaded. 0 when the check ran to its end, whatever it found (out->problems); -errno when it could
- * not (the store fails, -ECANCELED, -ENOMEM). Deep holds 56 bytes a file in memory. */
+ * not (the store fails, -ECANCELED, -ENOMEM). Memory: 48 bytes a pack; deep: chunk_stream.h's, 64 MiB and
+ * 56 bytes for each damaged file, beyond that 56 bytes a file in the directory for temporary files. */
 GR_MUST_CHECK int verify_image(struct store *s, const struct manifest *m, const struct verify_options *options,
                                struct verify_result *out);
 

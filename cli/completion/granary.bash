@@ -1,21 +1,33 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls verify export tag rm gc serve mount umount status help"
+_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status cache help"
+_granary_cache_commands="ls evict pin fsck simulate"
 
 _granary_options() {
     case $1 in
-        build) echo "--chunk-size --compress --compress-level --jobs --endpoint --skip-bad-names --strict --strict-tags" \
-            "--keep-special --dry-run --json --quiet";;
-        images | inspect | rm) echo "--endpoint --json";;
+        build) echo "--files-from --ignore-missing --tar-dirs --include --exclude --exclude-from --add --prefix-strip --uid --gid --mode --dir-mode --mtime" \
+            "--parent --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --tmpdir --endpoint --skip-bad-names --strict --strict-tags" \
+            "--map-user --map-group --hdfs-token-file --keep-special --dry-run --json --quiet";;
+        images | rm) echo "--endpoint --json";;
+        inspect) echo "--endpoint --json --quiet";;
         ls) echo "--long --recursive --at --json --endpoint";;
-        verify) echo "--deep --jobs --endpoint --json --quiet";;
+        diff) echo "--stat --exit-code --json --endpoint";;
+        verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --jobs --endpoint" \
+            "--json --quiet";;
         export) echo "--jobs --endpoint --json --quiet";;
+        copy) echo "--jobs --strict-tags --endpoint --to-endpoint --json --quiet";;
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
-        serve) echo "--cache --socket --listen --control --threads --endpoint";;
-        mount) echo "--cache --fuse --socket --connections --endpoint --json";;
+        serve) echo "--cache --cache-compressed --quota --watermark --memory --eviction" \
+            "--socket --listen --control --threads --endpoint";;
+        mount) echo "--cache --memory --fuse --socket --connections --endpoint --json";;
         umount | status) echo "--json";;
+        "cache ls") echo "--control --json --quiet";;
+        "cache evict") echo "--all --pinned --control --json --quiet";;
+        "cache pin") echo "--off --all --control --json --quiet";;
+        "cache fsck") echo "--repair --jobs --json --quiet";;
+        "cache simulate") echo "--trace --size --policy --json";;
         help) echo "--all";;
     esac
 }
@@ -27,10 +39,19 @@ _granary() {
         mapfile -t COMPREPLY < <(compgen -W "$_granary_verbs --help --version" -- "$word")
         return
     fi
+    if [ "$verb" = cache ]; then
+        if [ "$COMP_CWORD" -eq 2 ]; then
+            mapfile -t COMPREPLY < <(compgen -W "$_granary_cache_commands --help" -- "$word")
+            return
+        fi
+        verb="cache ${COMP_WORDS[2]}"
+    fi
     case $before in
+        --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
+        --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --socket | --control) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --at | --grace | --keep-last | --listen | --threads | \
+        --cache | --socket | --control | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --chunk-size | --compress-level | --jobs | --endpoint | --at | --grace | --size | --keep-last | --listen | --threads | \
             --connections) return;;
     esac
     case $word in

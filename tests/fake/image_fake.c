@@ -129,6 +129,39 @@ static void put_index(struct image_fake *img, struct store_fake *store, uint64_t
     vec_release(&below);
 }
 
+/* Put the page that w holds; add it to its parent. */
+static void put_page(struct store_fake *store, struct catalog_page_writer *w, struct catalog_page_writer *parent,
+                     struct catalog_child *child)
+{
+    CLEANUP_BYTES page = BYTES_INIT(CATALOG_OBJECT_MAX);
+    bool full = false;
+    must(!catalog_page_finish(w, &page, child));
+    put_object(store, OBJECT_CATALOG, page.data, page.len, &child->digest);
+    must(!parent || (!catalog_page_add_child(parent, child, &full) && !full));
+}
+
+/* Pages of entries below one root. */
+static void put_catalog(struct image_fake *img, struct store_fake *store)
+{
+    struct manifest *m = &img->manifest;
+    CLEANUP(cleanup_catalog_page_writer) struct catalog_page_writer *leaf = catalog_page_writer_new(0);
+    CLEANUP(cleanup_catalog_page_writer) struct catalog_page_writer *root = catalog_page_writer_new(1);
+    struct catalog_child child;
+    must(leaf && root);
+    for (size_t i = 0; i < img->entry_count; i++) {
+        bool full = false;
+        must(!catalog_page_add(leaf, &img->entries[i], &full));
+        if (full || i + 1 == img->entry_count)
+            put_page(store, leaf, root, &child);
+    }
+    put_page(store, root, NULL, &child);
+    m->catalog_root = child.digest;
+    m->catalog_levels = 2;
+    m->catalog_len = child.len;
+    m->catalog_crc = child.crc;
+    m->catalog_entries = img->entry_count;
+}
+
 static void put_manifest(struct image_fake *img, struct store_fake *store)
 {
     struct manifest *m = &img->manifest;
@@ -139,6 +172,8 @@ static void put_manifest(struct image_fake *img, struct store_fake *store)
     m->catalog_root = digest_of("catalog", 7);
     m->catalog_len = 1;
     m->catalog_entries = 1;
+    if (img->entry_count)
+        put_catalog(img, store);
     must(!manifest_encode(m, &text));
     put_object(store, OBJECT_MANIFEST, text.data, text.len, &img->digest);
 }

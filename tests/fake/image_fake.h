@@ -5,6 +5,7 @@
 #define GRANARY_TESTS_FAKE_IMAGE_FAKE_H
 
 #include "fake/store_fake.h"
+#include "format/catalog.h"
 #include "format/manifest.h"
 
 struct image_fake {
@@ -13,6 +14,9 @@ struct image_fake {
     uint32_t chunk_size;
     uint64_t pack_chunks;         /* chunks a pack; 0: 16 */
     bool (*hole)(uint64_t chunk); /* NULL: no holes */
+    /* The catalog, in order; none: the manifest names one that is not there. */
+    const struct catalog_entry *entries;
+    size_t entry_count;
 
     /* Results. */
     struct digest digest;

@@ -38,7 +38,8 @@ struct source_fake {
     struct source base;
     pthread_mutex_t lock;
     pthread_cond_t released;
-    bool held, cancelled;
+    bool held, cancelled, streams;
+    uint64_t shorten;
     unsigned order;
     uint64_t in_reads;
     struct source_fake_stats stats;
@@ -86,7 +87,7 @@ static struct fake_file *must_find(struct source *s, const char *path)
 
 static size_t print_version(const struct fake_file *f, char *out, size_t room)
 {
-    return (size_t)snprintf(out, room, "v%zu", f->version);
+    return (size_t)snprintf(out, room, "v%zu-%u", f->version, f->versions.items[f->version].seed);
 }
 
 uint8_t source_fake_byte(unsigned seed, uint64_t offset)
@@ -97,6 +98,24 @@ uint8_t source_fake_byte(unsigned seed, uint64_t offset)
 
 /* ------------------------------------------------------------------ the vtable */
 
+struct fake_body {
+    struct source_body body;
+    unsigned seed;
+    uint64_t offset, end;
+    uint8_t piece[1000];
+};
+
+static int body_next(struct source_body *base, const void **out, size_t *len)
+{
+    struct fake_body *b = (struct fake_body *)base;
+    *len = (size_t)GR_MIN(b->end - b->offset, (uint64_t)sizeof b->piece);
+    for (size_t i = 0; i < *len; i++)
+        b->piece[i] = source_fake_byte(b->seed, b->offset + i);
+    b->offset += *len;
+    *out = b->piece;
+    return 0;
+}
+
 static int list_one(struct source_fake *f, const struct fake_file *file, source_visit *visit, void *arg)
 {
     char validator[32];
@@ -105,6 +124,11 @@ static int list_one(struct source_fake *f, const struct fake_file *file, source_
         e.size = file->versions.items[file->version].size;
         e.validator = validator;
         e.validator_len = print_version(file, validator, sizeof validator);
+    }
+    struct fake_body body = {.body.next = body_next, .end = e.size > f->shorten ? e.size - f->shorten : 0};
+    if (f->streams && S_ISREG(e.mode)) {
+        body.seed = file->versions.items[file->version].seed;
+        e.body = &body.body;
     }
     return visit(arg, &e);
 }
@@ -126,6 +150,20 @@ static int fake_list(struct source *s, source_visit *visit, void *arg)
     for (size_t i = 0; i < f->files.len && !rc; i++)
         rc = list_one(f, f->files.items[order[i]], visit, arg);
     return rc;
+}
+
+static bool fake_streams(const struct source *s)
+{
+    return ((const struct source_fake *)s)->streams;
+}
+
+static int fake_look(struct source *s, const struct source_ask *ask, source_visit *visit, void *arg)
+{
+    struct source_fake *f = fake_of(s);
+    const struct fake_file *file = find(f, ask->path, ask->path_len);
+    if (!file || file->gone)
+        return error_set(-ENOENT, "fake: nothing at '%.*s'", (int)ask->path_len, ask->path);
+    return list_one(f, file, visit, arg);
 }
 
 /* Rules that this read meets. *out_slow_ms: to wait first. */
@@ -249,8 +287,13 @@ static void fake_close(struct source *s)
 
 struct source *source_fake_new(void)
 {
-    static const struct source_ops ops = {
-        .list = fake_list, .read = fake_read, .stat = fake_stat, .cancel = fake_cancel, .close = fake_close};
+    static const struct source_ops ops = {.list = fake_list,
+                                          .streams = fake_streams,
+                                          .look = fake_look,
+                                          .read = fake_read,
+                                          .stat = fake_stat,
+                                          .cancel = fake_cancel,
+                                          .close = fake_close};
     struct source_fake *f = calloc(1, sizeof *f);
     must(!f);
     f->base.ops = &ops;
@@ -258,6 +301,12 @@ struct source *source_fake_new(void)
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->released, NULL);
     return &f->base;
+}
+
+void source_fake_stream(struct source *s, uint64_t shorten)
+{
+    fake_of(s)->streams = true;
+    fake_of(s)->shorten = shorten;
 }
 
 void source_fake_entry(struct source *s, const struct source_entry *e)
@@ -281,6 +330,21 @@ void source_fake_file(struct source *s, const char *path, uint64_t size, unsigne
     source_fake_entry(s, &e);
     struct source_fake *f = fake_of(s);
     f->files.items[f->files.len - 1]->versions.items[0].seed = seed;
+}
+
+void source_fake_link(struct source *s, const char *path, const char *file)
+{
+    struct source_fake *f = fake_of(s);
+    struct fake_file *first = must_find(s, file);
+    first->entry.link_dev = 1;
+    if (!first->entry.link_ino)
+        first->entry.link_ino = f->files.len;
+    struct source_entry e = first->entry;
+    e.path = path;
+    e.path_len = strlen(path);
+    e.size = first->versions.items[first->version].size;
+    source_fake_entry(s, &e);
+    f->files.items[f->files.len - 1]->versions.items[0] = first->versions.items[first->version];
 }
 
 void source_fake_version(struct source *s, const char *path, uint64_t size, unsigned seed)

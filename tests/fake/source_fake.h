@@ -27,6 +27,8 @@ struct source *source_fake_new(void);
 void source_fake_file(struct source *s, const char *path, uint64_t size, unsigned seed);
 /* A further version of it, taken when FAKE_CHANGE fires. */
 void source_fake_version(struct source *s, const char *path, uint64_t size, unsigned seed);
+/* Another name of a file, whatever version that is in now. */
+void source_fake_link(struct source *s, const char *path, const char *file);
 /* Any other entry; strings are copied. */
 void source_fake_entry(struct source *s, const struct source_entry *e);
 /* rc: of FAKE_READ_FAIL, or milliseconds of FAKE_SLOW. Rules of one file fire one a read, in order. */
@@ -36,6 +38,8 @@ void source_fake_change(struct source *s, const char *path);
 void source_fake_vanish(struct source *s, const char *path);
 /* List in another order: 0 as made, 1 backwards, else shuffled by that seed. */
 void source_fake_order(struct source *s, unsigned order);
+/* Bodies come with the listing from now on, in pieces of 1,000 bytes; `shorten` bytes too few of them. */
+void source_fake_stream(struct source *s, uint64_t shorten);
 /* Reads block until source_fake_release or cancel. */
 void source_fake_hold(struct source *s);
 void source_fake_release(struct source *s);

@@ -1,13 +1,18 @@
 #!/bin/bash
-# A hostile tree becomes an image: fsck.erofs finds nothing, the kernel's mount of the exported file equals the source in
-# every byte and attribute, and a build with other parallelism has the same digest and sends nothing.
+# A hostile tree becomes an image, as erofs and as ext4: the filesystem's checker finds nothing, the kernel's mount of the
+# exported file equals the source in every byte and attribute, and a build with other parallelism has the same digest and
+# sends nothing.
 # GRANARY_FULL=1: 66,000 subdirectories instead of 3,000.
 # ctest: serial
 . "$(dirname "$0")/../lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "needs root to mount"
 command -v fsck.erofs >/dev/null || skip "no fsck.erofs here (apt-get install erofs-utils)"
-grep -qw erofs /proc/filesystems || modprobe -q erofs || skip "this kernel has no erofs"
+command -v e2fsck >/dev/null || skip "no e2fsck here (apt-get install e2fsprogs)"
+command -v setfattr >/dev/null || skip "no setfattr here (apt-get install attr)"
+for fs in erofs ext4; do
+    grep -qw $fs /proc/filesystems || modprobe -q $fs || skip "this kernel has no $fs"
+done
 
 # tmpfs keeps attributes over a block, where the kernel has them there; elsewhere the tree leaves them out
 mkdir "$W/source" "$W/mounted"
@@ -15,22 +20,46 @@ if mount -t tmpfs -o nr_inodes=0 granary-test "$W/source"; then MOUNTS+=("$W/sou
 mkdir "$W/source/tree"
 "$GRANARY_BUILD/tests/tools/hostile_tree" "$W/source/tree" ${GRANARY_FULL:+full}
 
-image=$W/store/hostile:one
-"$GRANARY" build --keep-special --jobs 16 "$W/source/tree" "$image" --json | tee "$W/one.json"
-"$GRANARY" build --keep-special --jobs 1 "$W/source/tree" "$W/store/hostile:two" --json >"$W/two.json"
-[ "$(digest_of "$image")" = "$(digest_of "$W/store/hostile:two")" ] || fail "--jobs 1 and --jobs 16 differ"
+# build_twice FS: $W/store/FS:one and its export $W/image.FS
+build_twice() {
+    local fs=$1 image=$W/store/$1:one
+    "$GRANARY" build --fs "$fs" --keep-special --jobs 16 "$W/source/tree" "$image" --json | tee "$W/$fs.json"
+    "$GRANARY" build --fs "$fs" --keep-special --jobs 1 "$W/source/tree" "$W/store/$fs:two" --json >"$W/two.json"
+    [ "$(digest_of "$image")" = "$(digest_of "$W/store/$fs:two")" ] || fail "$fs: --jobs 1 and --jobs 16 differ"
+    jq -e '.packs_new == 0' "$W/two.json" >"$W/null" || fail "$fs: the second build sent packs"
+    [ "$("$GRANARY" inspect --json "$image" | jq -r .filesystem)" = "$fs" ] || fail "inspect does not say $fs"
+    "$GRANARY" verify --deep "$image"
+    "$GRANARY" export "$image" "$W/image.$fs"
+}
+
+# compare FS: the mounted image and the source
+compare() {
+    mount -t "$1" -o ro,loop "$W/image.$1" "$W/mounted"
+    "$TREECMP" "$W/source/tree" "$W/mounted"
+    # readdir passes over entries whose inode number is 0
+    ls -a "$W/mounted" >"$W/names"
+    [ "$(grep -cx '\.\.\?' "$W/names")" = 2 ] || fail "$1: the root lists no . and .."
+}
+
+echo "== erofs"
+build_twice erofs
 [ "$(find "$W/store/manifests" -type f | wc -l)" = 1 ] || fail "one image, but not one manifest"
-
-"$GRANARY" verify --deep "$image"
-"$GRANARY" export "$image" "$W/image.erofs"
 fsck.erofs "$W/image.erofs" || fail "fsck.erofs found errors"
+compare erofs
+umount "$W/mounted"
 
-mount -t erofs -o ro,loop "$W/image.erofs" "$W/mounted"
+echo "== ext4, which has no room for the largest attributes"
+build_twice ext4
+e2fsck -fn "$W/image.ext4" || fail "e2fsck found errors"
+dumpe2fs -h "$W/image.ext4" >"$W/dumpe2fs" 2>&1 || fail "dumpe2fs: $(cat "$W/dumpe2fs")"
+grep -q '^Filesystem state: *clean$' "$W/dumpe2fs" || fail "dumpe2fs does not say clean"
+debugfs -R 'stat /crowd' "$W/image.ext4" 2>&1 | grep -q 'Flags: 0x81000' || fail "100,000 names are not indexed"
+too_large=$(getfattr --absolute-names -dm - "$W/source/tree/attributes/huge" | grep -o '^user.huge[0-9]' || true)
+[ "$(jq .xattrs_skipped "$W/ext4.json")" = "$(wc -w <<<"$too_large")" ] || fail "not $too_large skipped: $(cat "$W/ext4.json")"
+for name in $too_large; do setfattr -x "$name" "$W/source/tree/attributes/huge"; done
+compare ext4
 MOUNTS+=("$W/mounted")
-"$TREECMP" "$W/source/tree" "$W/mounted"
-# readdir passes over entries whose inode number is 0
-ls -a "$W/mounted" >"$W/names"
-[ "$(grep -cx '\.\.\?' "$W/names")" = 2 ] || fail "the root lists no . and .."
+! mount -o remount,rw "$W/mounted" 2>"$W/null" || fail "the image can be mounted for writing"
 
 # the comparer can fail
 chmod 0700 "$W/source/tree/empty file"

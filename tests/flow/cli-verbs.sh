@@ -38,6 +38,9 @@ grep -q ' set:v1$' "$W/images" && grep -q ' set:v2$' "$W/images" || fail "images
 jq -e '.size > 0 and .packs == 1 and .chunks > .holes and .chunk_size == 131072 and .counts.hard_links == 1
        and .compression_ratio >= 1 and .filesystem == "erofs" and .tag == "v1"' "$W/inspect.json" >"$W/null" ||
     fail "inspect says $(cat "$W/inspect.json")"
+jq -e '([.sizes[].files] | add) == .counts.files and ([.sizes[].bytes] | add) == .counts.bytes
+       and .dead_bytes == 0 and .foreign_bytes == 0 and .packs_missing == 0 and .dedupe_ratio >= 1' "$W/inspect.json" \
+    >"$W/null" || fail "inspect says $(cat "$W/inspect.json")"
 digest=$(jq -r .digest "$W/inspect.json")
 [ "$digest" = "$(jq -r .digest "$W/first.json")" ] || fail "inspect and build disagree"
 [ "$(digest_of "$store/set@$digest")" = "$digest" ] || fail "the image is not found by its digest"
@@ -56,7 +59,7 @@ expect 1 "no path 'dir/none'" "$GRANARY" ls "$store/set:v1" dir/none
 expect 1 "no path 'di'" "$GRANARY" ls "$store/set:v1" di
 offset=$("$GRANARY" ls --json "$store/set:v1" dir/sub/large | jq '.extents[0].offset')
 [ "$("$GRANARY" ls --at $((offset + 299999)) "$store/set:v1")" = dir/sub/large ] || fail "ls --at"
-expect 1 "superblock" "$GRANARY" ls --at 0 "$store/set:v1"
+expect 1 "metadata" "$GRANARY" ls --at 0 "$store/set:v1"
 expect 1 "behind the image's end" "$GRANARY" ls --at 1T "$store/set:v1"
 
 echo "== hostile names: bytes to a file, escaped on a terminal, UTF-8 in JSON"
@@ -123,6 +126,6 @@ done
 echo "== completion"
 # shellcheck source=/dev/null
 . "$GRANARY_SOURCE/cli/completion/granary.bash"
-COMP_WORDS=(granary build --comp) COMP_CWORD=2
+COMP_WORDS=(granary build --compr) COMP_CWORD=2
 _granary
 [ "${COMPREPLY[*]}" = "--compress --compress-level" ] || fail "completion gives '${COMPREPLY[*]}'"

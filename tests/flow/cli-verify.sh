@@ -66,3 +66,11 @@ for kind in indexes catalogs manifests; do
     restore
 done
 "$GRANARY" verify --deep "$image"
+
+echo "== options that are about a source alone"
+for words in --repair --all '--sample 9' '--add a=/b' '--prefix-strip a' '--hdfs-token-file a'; do
+    status=0
+    # shellcheck disable=SC2086 # two words
+    "$GRANARY" verify $words "$image" 2>"$W/err" || status=$?
+    [ $status = 2 ] && grep -q "needs --against SOURCE" "$W/err" || fail "$words: $status $(cat "$W/err")"
+done

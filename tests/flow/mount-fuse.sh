@@ -14,7 +14,12 @@ mkdir -p "$dir" "$W/mnt2" "$W/tree"
 cp -a /usr/share/perl "$W/tree/perl" 2>"$W/null" || cp -a /usr/share/doc "$W/tree/doc"
 head -c 9000000 /dev/urandom >"$W/tree/large"
 printf 'x' >"$W/tree/"$'name\nwith newline'
+mkdir "$W/tree/many"
+(cd "$W/tree/many" && seq -f 'empty%g' 3000 | xargs touch)
 "$GRANARY" build -q "$W/tree" "$W/store/set" >"$W/built"
+if grep -qw ext4 /proc/filesystems || modprobe -q ext4; then
+    "$GRANARY" build -q --fs ext4 "$W/tree" "$W/store/ext4" >"$W/built"
+fi
 mkdir "$W/other"
 "$GRANARY" build -q "$W/other" "$W/store/other" >"$W/built"
 
@@ -96,6 +101,23 @@ for victim in SERVER_PID NBDFUSE_PID; do
     wait_for 20 bash -c "! losetup -l | grep -qF '$STATE'"
     nothing_left
 done
+
+# requests: how many pieces the server was asked for
+requests() { "$GRANARY" status "$dir" --json | jq '.counters | .granary_cache_hits_total + .granary_cache_misses_total'; }
+
+echo "== an ext4 image is mounted as what it is, its metadata at hand"
+if [ -e "$W/store/images/ext4" ]; then
+    mount_it --cache "$W/cache:200M" "$W/store/ext4" "$dir"
+    grep -F " $dir " /proc/self/mounts | grep -q ' ext4 ro,nosuid,nodev' || fail "mounted with $(grep -F " $dir " /proc/self/mounts)"
+    asked=$(requests)
+    find "$dir" -printf '%s %T@\n' >"$W/found"
+    [ "$(requests)" = "$asked" ] || fail "metadata was not read ahead"
+    "$TREECMP" "$W/tree" "$dir"
+    "$GRANARY" umount "$dir"
+    nothing_left
+else
+    echo "this kernel has no ext4: not tested"
+fi
 
 echo "== a directory of state without state, left by a killed mount, is in nobody's way"
 mkdir "$STATE"

@@ -103,6 +103,7 @@ stop
 
 echo "== without a cache, daemonized, 16 threads"
 nbdkit --unix "$W/sock" -P "$W/pid" -v "$PLUGIN" "$W/store/faces" cache="$W/cache3:64M" 2>"$W/daemon.err"
+wait_for 20 test -s "$W/pid" # the daemon writes it, after its parent has ended
 daemon=$(cat "$W/pid")
 PIDS+=("$daemon")
 grep -q 'warning: .* 16 requests .* -t 256' "$W/daemon.err" || fail "no warning of few threads: $(cat "$W/daemon.err")"
@@ -114,6 +115,30 @@ rm "$W/sock"
 serve_unix "$W/sock" "$W/store/faces"
 same_bytes faces "$W/faces.raw"
 ! "$probe" "$(uri faces)" cache 0 4096 2>/dev/null || fail "cached without a cache"
+stop
+
+echo "== memory alone, daemonized: reserved before the fork, used after it"
+nbdkit --unix "$W/sock" -P "$W/pid2" -t 64 "$PLUGIN" "$W/store/faces" memory=64M control="$W/control"
+wait_for 20 test -s "$W/pid2"
+daemon=$(cat "$W/pid2")
+PIDS+=("$daemon")
+"$probe" "$(uri faces)" cache 0 0
+requests=$(count fetch_requests_total)
+same_bytes faces "$W/faces.raw"
+[ "$(count fetch_requests_total)" = "$requests" ] || fail "what was in memory was fetched again"
+[ "$(count cache_memory_hits_total)" -gt 80 ] || fail "$(count cache_memory_hits_total) hits in memory"
+kill "$daemon"
+wait_for 20 bash -c "! kill -0 $daemon"
+rm "$W/sock"
+refused "no 1125899906842624 bytes of memory" "$W/store/faces" memory=1024T
+
+echo "== a fast and a slow directory"
+serve_unix "$W/sock" "$W/store/faces" cache="$W/fast:16M" cache="$W/slow:32M:hdd" control="$W/control"
+"$probe" "$(uri faces)" cache 0 0
+requests=$(count fetch_requests_total)
+same_bytes faces "$W/faces.raw"
+[ "$(count fetch_requests_total)" = "$requests" ] || fail "what was cached was fetched again"
+[ "$(count cache_moves_total)" = 0 ] || fail "one read each, and chunks moved"
 stop
 
 echo "== damage"

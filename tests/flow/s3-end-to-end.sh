@@ -42,6 +42,21 @@ done
 jq -e '.packs_new == 0 and .packs_reused > 0' "$W/again.json" >"$W/jq.out" || { cat "$W/again.json"; fail "packs were written twice"; }
 "$GRANARY" verify s3://images/a/set:v1 --deep
 
+echo "== compared with its source; copied into a directory and back; a damaged pack there rebuilt from the bucket"
+"$GRANARY" verify s3://images/a/set:v1 --against s3://data/in --all --json >"$W/verify.json"
+jq -e '.ok and .against.files >= 3000 and .against.changed == 0 and .against.gone == 0' "$W/verify.json" >"$W/jq.out" ||
+    fail "$(cat "$W/verify.json")"
+"$GRANARY" copy -q s3://images/a/set:v1 "$W/copied"
+"$GRANARY" copy -q "$W/copied/set:v1" s3://images/back/other:name
+[ "$(digest_of "$W/copied/set:v1")" = "$digest" ] && [ "$(digest_of s3://images/back/other:name)" = "$digest" ] ||
+    fail "a copy has another digest"
+"$GRANARY" verify s3://images/back/other:name --deep
+pack=$(find "$W/copied/packs" -type f | head -1)
+cp "$pack" "$W/pack"
+printf 'xxxx' | dd of="$pack" bs=1 seek=100 conv=notrunc status=none
+"$GRANARY" verify -q --repair --against s3://data/in "$W/copied/set:v1"
+cmp "$pack" "$W/pack"
+
 echo "== served from S3 and mounted: the same tree (owners are root's, modes and times the object store's)"
 serve_unix "$W/sock" image=s3://images/a/set:v1 "cache=$W/cache:256M"
 "$GRANARY" export s3://images/a/set:v1 "$W/image"
@@ -52,6 +67,18 @@ mount_export "$W/sock"
 [ "$(stat -c '%a %u %g' "$W/mnt/set")" = "755 0 0" ] || fail "a directory's mode or owner"
 age=$(($(date +%s) - $(stat -c %Y "$W/mnt/large")))
 [ $age -ge 0 ] && [ $age -lt 600 ] || fail "the object's time is not the file's"
+
+echo "== a day later: what changed is read and stored, the ETag says what did"
+printf 'changed' >"$W/tree/with space"
+printf 'new' >"$W/tree/new"
+"$s3put" key data "in/with space" "$W/tree/with space"
+"$s3put" key data in/new "$W/tree/new"
+"$GRANARY" build s3://data/in s3://images/a/set:v1 --json --quiet >"$W/day.json"
+jq -e --arg parent "$digest" '.rebuild.parent == $parent and .rebuild.changed == 1 and .rebuild.added == 1 and .bytes_read == 10
+    and .rebuild.removed == 0 and .bytes_uploaded < 700000' "$W/day.json" >"$W/jq.out" || { cat "$W/day.json"; fail "a day"; }
+"$GRANARY" verify s3://images/a/set:v1 --deep
+"$GRANARY" build s3://data/in s3://images/a/set:v1 --json --quiet >"$W/same.json"
+jq -e '.bytes_read == 0 and .bytes_uploaded == 0' "$W/same.json" >"$W/jq.out" || { cat "$W/same.json"; fail "an unchanged bucket"; }
 
 echo "== a wrong secret"
 secret=wrongsecretwrongsecretwrongsecretwrongsec
@@ -81,3 +108,14 @@ done
 ! "$GRANARY" build s3://bad/both s3://images/bad/both >"$W/out" 2>&1 || fail "a beside a/b was built"
 grep -qF 'a' "$W/out" || fail "no sentence"
 [ -z "$("$GRANARY" images s3://images/bad --json | jq -r '.. | .name? // empty' | grep -x both)" ] || fail "a refused build published"
+
+echo "== the server is gone: what is cached is served by the table of exports"
+umount "$W/mnt"
+losetup -d "$LOOP"
+LOOP=
+kill -9 "$SERVER_PID"
+rm "$W/sock"
+"$ceph" stop
+serve_unix "$W/sock" image=s3://images/a/set:v1 "cache=$W/cache:256M" timeout=5s 2>"$W/server.err"
+grep -q 'cannot be asked for set:v1' "$W/server.err" || { cat "$W/server.err"; fail "no warning"; }
+qemu-img compare -f raw -F raw "$W/image" "nbd+unix:///?socket=$W/sock"

@@ -46,6 +46,42 @@ s3curl "?list-type=2&max-keys=1000&prefix=${base//\//%2F}%2Fmany%2F" >"$W/page"
 [ "$(grep -o '<Key>' "$W/page" | wc -l)" = 1000 ] || fail "the server does not page its listings"
 grep -q '<IsTruncated>true' "$W/page" || fail "the server does not say that more follows"
 
+# keys of a container's endpoint that are good for a second less than they are renewed ahead: each is good for some
+# requests only, and the server must take them all
+cat >"$W/endpoint.py" <<'END'
+import http.server, json, os, sys, time
+
+class Endpoint(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.headers.get("Authorization") != "pod":
+            return self.send_error(403)
+        then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 299))
+        body = json.dumps({"AccessKeyId": os.environ["AWS_ACCESS_KEY_ID"], "Expiration": then,
+                           "SecretAccessKey": os.environ["AWS_SECRET_ACCESS_KEY"]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+server = http.server.HTTPServer(("127.0.0.1", 0), Endpoint)
+print(server.server_port, flush=True)
+server.serve_forever()
+END
+python3 "$W/endpoint.py" >"$W/endpoint.port" 2>"$W/endpoint.log" &
+endpoint=$!
+extra_cleanup() {
+    kill "$endpoint" 2>/dev/null || true
+    bash "$SERVERS/ceph-s3.sh" stop
+}
+until [ -s "$W/endpoint.port" ]; do
+    kill -0 "$endpoint" || fail "the endpoint for keys does not start"
+    sleep 0.1
+done
+env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY HOME="$W" AWS_CONTAINER_AUTHORIZATION_TOKEN=pod \
+    AWS_CONTAINER_CREDENTIALS_FULL_URI="http://127.0.0.1:$(cat "$W/endpoint.port")/keys" \
+    GRANARY_TEST_S3=s3://lake/lent "$CONFORMANCE" || fail "keys of a container's endpoint are not taken"
+grep -q 'GET /keys' "$W/endpoint.log" || fail "the container's endpoint was not asked"
+
 # Refusals. refused SENTENCE-PART ENV-ARGUMENT...: with this environment the store answers so, at once, without a secret
 export GRANARY_TEST_S3=s3://lake/refused
 refused() {
@@ -65,4 +101,6 @@ refused "no S3 credentials: AWS_ACCESS_KEY_ID" -u AWS_ACCESS_KEY_ID -u AWS_SECRE
 # another hour than the server's; the library that shifts a clock is a package of its own
 if command -v faketime >/dev/null; then
     refused "set the clock" faketime -f +2h
+else
+    echo "no faketime here (apt-get install faketime): a clock that differs from the server's is not tested"
 fi

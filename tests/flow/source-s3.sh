@@ -13,9 +13,9 @@ eval "$(bash "$SERVERS/ceph-s3.sh" env)"
 bash "$SERVERS/ceph-s3.sh" bucket lake
 put() { python3 "$SERVERS/s3put.py" "$@" || fail "cannot fill the bucket"; }
 
-# 2,300 files: three pages; and names that must be escaped
+# 5,300 files: six pages, listed by several threads; and names that must be escaped
 mkdir -p "$W/tree/many" "$W/tree/odd/a+b" "$W/tree/odd/ü"
-for i in $(seq 2300); do echo "file $i" >"$W/tree/many/$i"; done
+for i in $(seq 5300); do echo "file $i" >"$W/tree/many/$i"; done
 head -c 9000000 /dev/urandom >"$W/tree/large" # three parts
 echo space >"$W/tree/odd/with space"
 echo percent >"$W/tree/odd/100%41"
@@ -46,7 +46,7 @@ put key lake 'bad/x//y'
 put key lake 'bad/up/../z'
 put key lake 'bad/good' "$W/tree/many/2"
 ! "$GRANARY" build s3://lake/bad "$W/store/bad" 2>"$W/refused" || fail "bad keys were taken"
-grep -q "s3://lake/bad: .*'a'" "$W/refused" || fail "refused without naming the key: $(cat "$W/refused")"
+grep -q "s3://lake/bad: .*up/../z" "$W/refused" || fail "refused without naming the key: $(cat "$W/refused")"
 "$GRANARY" build --skip-bad-names s3://lake/bad "$W/store/bad" --json >"$W/bad.json" 2>"$W/left-out"
 [ "$(jq .names_skipped "$W/bad.json")" = 3 ] || fail "counted: $(cat "$W/bad.json")"
 [ "$("$GRANARY" ls -R "$W/store/bad" | xargs)" = "a a/b good" ] || fail "what is left: $("$GRANARY" ls -R "$W/store/bad")"

@@ -33,16 +33,22 @@ static void try_slab(const uint8_t *data, size_t size, struct cache_place place)
 
 static void try_record(const uint8_t *data, size_t size, struct cache_place place)
 {
+    static const uint8_t stored[4 << 20];
     uint8_t bytes[CACHE_RECORD_MAX] = {0}, again[CACHE_RECORD_MAX];
     struct cache_record record = {0}, back;
     memcpy(bytes, data, size < sizeof bytes ? size : sizeof bytes);
     if (cache_meta_record_decode(&fixed, &place, bytes, &record))
-        FUZZ_CHECK(cache_class_of(record.plain_len) == place.class);
+        FUZZ_CHECK(cache_class_of(record.stored_len) == place.class && record.plain_len >= record.stored_len);
+    cache_meta_blocks_hold(bytes, 0, stored, cache_class_slot_size(place.class));
     memcpy(record.digest.b, bytes, DIGEST_SIZE);
-    memcpy(record.crcs, bytes, sizeof record.crcs);
-    record.plain_len = cache_class_slot_size(place.class) - bytes[40] % (cache_class_slot_size(place.class) / 2);
-    cache_meta_record_encode(&fixed, &place, &record, again);
-    FUZZ_CHECK(cache_meta_record_decode(&fixed, &place, again, &back) == !digest_is_zero(&record.digest));
+    record.stored_len = cache_class_slot_size(place.class) - bytes[40] % (cache_class_slot_size(place.class) / 2);
+    record.flags = bytes[48] % 8;
+    record.plain_len = record.stored_len + (record.flags & RECORD_ZSTD && record.stored_len < sizeof stored);
+    cache_meta_record_encode(&fixed, &place, &record, stored, again);
+    bool plain_fits = !(record.flags & RECORD_ZSTD) || record.stored_len < sizeof stored;
+    FUZZ_CHECK(cache_meta_record_decode(&fixed, &place, again, &back) ==
+               (!digest_is_zero(&record.digest) && plain_fits));
+    FUZZ_CHECK(cache_meta_blocks_hold(again, 0, stored, record.stored_len));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -2,7 +2,6 @@
 #include "fuzz/fuzz.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -24,12 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (rc)
         return 0;
     FUZZ_CHECK(image_ref_check_name("image name", ref.name) == 0);
-    char full[4096], hex[DIGEST_HEX_SIZE];
-    if (ref.by_digest)
-        snprintf(full, sizeof full, "%s/%s@sha256:%s", ref.store, ref.name, digest_hex(&ref.digest, hex));
-    else
-        snprintf(full, sizeof full, "%s/%s:%s", ref.store, ref.name, ref.tag);
-    FUZZ_CHECK(image_ref_parse(full, &again) == 0);
+    char full[IMAGE_REF_MAX];
+    FUZZ_CHECK(image_ref_parse(image_ref_text(&ref, full), &again) == 0);
     FUZZ_CHECK(!strcmp(ref.store, again.store) && !strcmp(ref.name, again.name) && !strcmp(ref.tag, again.tag));
     FUZZ_CHECK(ref.by_digest == again.by_digest && digest_equal(&ref.digest, &again.digest));
     return 0;

@@ -10,7 +10,9 @@
 #include "base/le.h"
 #include "cache/cache_meta.h"
 #include "format/catalog.h"
+#include "format/checkpoint_doc.h"
 #include "format/chunk.h"
+#include "format/export_table.h"
 #include "format/index.h"
 #include "format/manifest.h"
 #include "format/tag.h"
@@ -50,15 +52,17 @@ static void cache_meta_seeds(const char *dir)
 {
     const struct cache_geometry g = {
         .budget = 64 << 20, .id = 0x6772616e61727921, .slab_size = CACHE_SLAB_MIN, .slab_count = 15};
+    static const uint8_t stored[100000];
     struct cache_place place = {.slab = 3, .slot = 2, .epoch = 3, .class = 5};
-    struct cache_record record = {.digest = digest_of("seed", 4), .seq = 7, .plain_len = 100000, .crcs = {1, 2, 3, 4}};
+    struct cache_record record = {
+        .digest = digest_of("seed", 4), .seq = 7, .plain_len = sizeof stored, .stored_len = sizeof stored};
     uint8_t header[4 + CACHE_META_HEADER_SIZE] = {0, 3, 2, 5}, slab[4 + CACHE_META_SLAB_SIZE] = {1, 3, 2, 5},
                        entry[4 + CACHE_RECORD_MAX] = {2, 3, 2, 5};
     cache_meta_header_encode(&g, header + 4);
     save(dir, "cache_meta", "header", header, 4 + 64);
     cache_meta_slab_encode(&g, &place, slab + 4);
     save(dir, "cache_meta", "slab", slab, sizeof slab);
-    cache_meta_record_encode(&g, &place, &record, entry + 4);
+    cache_meta_record_encode(&g, &place, &record, stored, entry + 4);
     save(dir, "cache_meta", "record", entry, 4 + cache_class_record_size(place.class));
 }
 
@@ -107,10 +111,19 @@ static void manifest_seeds(const char *dir)
     save(dir, "manifest", "small", text.data, text.len);
     memset(&m.index_root, 0, sizeof m.index_root);
     m.fs = MANIFEST_EXT4;
+    m.front_len = 8192;
     m.content_root = index_content_root(m.size, m.chunk_size, &m.index_root.content);
     bytes_clear(&text);
     must(manifest_encode(&m, &text));
     save(dir, "manifest", "holes", text.data, text.len);
+    struct checkpoint_doc c = {.key = digest_of("k", 1), .image = m};
+    c.image.size = c.image.chunk_size;
+    c.image.front_len = c.image.metadata_offset = c.image.size;
+    c.image.metadata_len = 0;
+    c.image.content_root = index_content_root(c.image.size, m.chunk_size, &m.index_root.content);
+    bytes_clear(&text);
+    must(checkpoint_doc_encode(&c, &text));
+    save(dir, "checkpoint", "holes", text.data, text.len);
 }
 
 /* The page itself, and its records behind the 24 bytes that fuzz_catalog makes a header of. */
@@ -194,7 +207,7 @@ static void document_seeds(const char *dir)
     bytes_clear(&text);
     must(store_doc_encode(&text));
     save(dir, "tag", "store", text.data, text.len);
-    static const char by_digest[] = "file:///srv/faces@sha256:" HEX, key[] = "packs/ba/" HEX;
+    static const char by_digest[] = "file:///srv/faces:v1@sha256:" HEX, key[] = "packs/ba/" HEX;
     const char *const refs[] = {"s3://lake/images/faces:2026-11-20", "/srv/images/faces", "https://host:1/p/faces",
                                 by_digest, key};
     for (size_t i = 0; i < GR_ARRAY_SIZE(refs); i++) {
@@ -202,6 +215,18 @@ static void document_seeds(const char *dir)
         snprintf(name, sizeof name, "ref-%zu", i);
         save(dir, "image_ref", name, refs[i], strlen(refs[i]));
     }
+}
+
+static void export_seeds(const char *dir)
+{
+    CLEANUP_EXPORT_TABLE t = {.generation = 1};
+    CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
+    struct image_ref ref;
+    size_t kept, sum_line = sizeof "sha256:" HEX "\n" - 1; /* the target makes its own */
+    must(image_ref_parse("s3://lake/faces:v1@sha256:" HEX, &ref));
+    must(export_table_put(&t, &ref, 1, "abc", 3));
+    must(export_table_encode(&t, &text, &kept));
+    save(dir, "exports", "table", text.data + sum_line, text.len - sum_line);
 }
 
 int main(int argc, char **argv)
@@ -216,5 +241,6 @@ int main(int argc, char **argv)
     catalog_seeds(argv[1]);
     chunk_seeds(argv[1]);
     document_seeds(argv[1]);
+    export_seeds(argv[1]);
     return 0;
 }

@@ -22,24 +22,31 @@ trap 'rm -f "$options"' EXIT
 verbs=$("$granary" help | sed -n 's/^  \([a-z]*\)  *[A-Z].*/\1/p')
 [ "$(wc -w <<<"$verbs")" -ge 10 ] || object "granary help lists hardly any verbs: $verbs"
 
-# section_of VERB: the part of the man page about it: from its .SS line to the next
-section_of() { words_of_man $man | awk -v verb="$1" '/^\.S[SH]/ { on = ($2 == verb || $3 == verb) } on'; }
+# "VERB COMMAND" a line, for verbs with commands
+commands=$(for verb in $verbs; do
+    "$granary" "$verb" --help | sed -n '/^commands/,/^$/s/^  \([a-z]*\)  *[A-Z].*/'"$verb"' \1/p'
+done)
+[ "$(wc -l <<<"$commands")" -ge 1 ] || object "granary cache --help lists no commands"
 
-for verb in $verbs; do
+# section_of VERB: the part of the man page about it: from its .SS line to the next
+section_of() { words_of_man $man | awk -v verb="$1" '/^\.S[SH]/ { on = index($0 " ", ".SS " verb " ") == 1 } on'; }
+
+while read -r verb; do
     section=$(section_of "$verb")
     [ -n "$section" ] || { object "$man: no section (.SS) for the verb $verb"; continue; }
-    help=$("$granary" "$verb" --help)
+    read -ra words <<<"$verb"
+    help=$("$granary" "${words[@]}" --help)
     grep -qw -- "$verb" "$completion" || object "$completion: verb $verb is missing"
-    while read -r _ option _; do
+    while read -r option; do
         grep -qE -- "(^|[^a-z-])$option([^a-z-]|$)" <<<"$section" || object "$man: $verb: $option is missing"
         grep -qE -- "(^|[^a-z-])$option([^a-z-]|$)" <<<"$help" || object "granary $verb --help: $option is missing"
         case $option in --*) grep -qE -- "$option([^a-z-]|$)" "$completion" || object "$completion: $option is missing";; esac
-    done < <(grep "^$verb " "$options")
+    done < <(sed -n "s/^$verb \(-[^ ]*\).*/\1/p" "$options")
     for option in $(grep -oE -- '(^|[^a-z-])--[a-z][a-z0-9-]+' <<<"$section" | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u); do
         case $option in --help | --version) continue;; esac
         grep -q -- " $option\( \|$\)" "$options" || object "$man: $verb: $option does not exist"
     done
-done
+done < <(tr ' ' '\n' <<<"$verbs"; printf '%s\n' "$commands")
 
 # the plugin: `nbdkit PLUGIN --help` lists `name=VALUE` parameters
 parameters=$(nbdkit "$plugin" --help | grep -oE '^[a-z0-9-]+=' | tr -d = | sort -u)
@@ -56,7 +63,7 @@ done
 while read -r verb words; do
     grep -qx -- "$verb" <<<"$verbs" || { object "README.md: granary $verb: no such verb"; continue; }
     for option in $(grep -oE -- '--[a-z][a-z-]+' <<<"$words"); do
-        grep -qE -- "^$verb $option( |$)" "$options" || object "README.md: granary $verb $option: no such option"
+        grep -qE -- "^$verb ([a-z]+ )?$option( |$)" "$options" || object "README.md: granary $verb $option: no such option"
     done
 done < <(sed -n 's/^\( \{4\}\|[$#] *\|\)granary \([a-z]*.*\)/\2/p' README.md)
 exit $bad

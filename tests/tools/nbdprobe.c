@@ -1,5 +1,7 @@
 /* nbdprobe URI compare FILE    random reads of every kind of length are FILE's bytes
+ *                              prints how long the slowest of them took, in ms
  * nbdprobe URI cache OFF LEN   NBD_CMD_CACHE; LEN 0: to the end
+ * nbdprobe URI read OFF LEN    these bytes to standard output
  * nbdprobe URI scan LEN        the whole export by reads of LEN: "N of M failed"
  * Exits 0 when the server did it, 1 when not. */
 #include <errno.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { READS = 300, READ_MAX = 1000003 };
 
@@ -15,6 +18,13 @@ static int failed(void)
 {
     fprintf(stderr, "nbdprobe: %s\n", nbd_get_error());
     return 1;
+}
+
+static long now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 static int compare(struct nbd_handle *nbd, const char *path)
@@ -25,20 +35,25 @@ static int compare(struct nbd_handle *nbd, const char *path)
     int64_t size = nbd_get_size(nbd);
     if (!f || size <= 0)
         return failed();
+    long slowest = 0;
     srand(1);
     for (int i = 0; i < READS; i++) {
         int64_t off = rand() % size;
         size_t len = lengths[(size_t)rand() % 6];
         if ((int64_t)len > size - off)
             len = (size_t)(size - off);
+        long started = now_ms();
         if (nbd_pread(nbd, got, len, (uint64_t)off, 0) < 0)
             return failed();
+        long took = now_ms() - started;
+        slowest = took > slowest ? took : slowest;
         if (fseek(f, (long)off, SEEK_SET) || fread(want, 1, len, f) != len || memcmp(got, want, len) != 0) {
             fprintf(stderr, "nbdprobe: %zu bytes at %lld differ\n", len, (long long)off);
             return 1;
         }
     }
     fclose(f);
+    printf("%ld\n", slowest);
     return 0;
 }
 
@@ -60,10 +75,18 @@ static int cache(struct nbd_handle *nbd, uint64_t off, uint64_t len)
     return nbd_cache(nbd, len, off, 0) < 0 ? failed() : 0;
 }
 
+static int read_out(struct nbd_handle *nbd, uint64_t off, uint64_t len)
+{
+    char *data = malloc(len + 1);
+    int rc = !data || nbd_pread(nbd, data, len, off, 0) < 0 ? failed() : fwrite(data, 1, len, stdout) != len;
+    free(data);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: nbdprobe URI compare FILE | cache OFF LEN | scan LEN\n");
+        fprintf(stderr, "usage: nbdprobe URI compare FILE | cache OFF LEN | read OFF LEN | scan LEN\n");
         return 2;
     }
     struct nbd_handle *nbd = nbd_create();
@@ -74,6 +97,8 @@ int main(int argc, char **argv)
         rc = compare(nbd, argv[3]);
     else if (argc == 5 && !strcmp(argv[2], "cache"))
         rc = cache(nbd, strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+    else if (argc == 5 && !strcmp(argv[2], "read"))
+        rc = read_out(nbd, strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
     else if (!strcmp(argv[2], "scan"))
         rc = scan(nbd, strtoull(argv[3], NULL, 10));
     nbd_shutdown(nbd, 0);

@@ -181,7 +181,8 @@ static struct names list_directory(int fd)
     if (errno)
         die("read a directory");
     closedir(d);
-    qsort(l.items, l.len, sizeof *l.items, by_bytes);
+    if (l.len)
+        qsort(l.items, l.len, sizeof *l.items, by_bytes);
     return l;
 }
 
@@ -197,7 +198,8 @@ static struct names list_xattrs(const char *path, char *room)
     ssize_t n = llistxattr(path, room, XATTR_ROOM);
     for (char *k = room; k < room + n; k += strlen(k) + 1)
         names_add(&l, k);
-    qsort(l.items, l.len, sizeof *l.items, by_bytes);
+    if (l.len)
+        qsort(l.items, l.len, sizeof *l.items, by_bytes);
     return l;
 }
 

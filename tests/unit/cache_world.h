@@ -44,7 +44,8 @@ static inline uint64_t world_random(uint64_t *seed)
     return *seed ^= *seed << 17;
 }
 
-static inline void world_add_chunk(struct world *w, struct bytes *pack, uint32_t len)
+/* level 0: random bytes, stored plain; else three quarters repeat and compress. */
+static inline void world_add_chunk(struct world *w, struct bytes *pack, uint32_t len, int level)
 {
     CLEANUP_BYTES stored = BYTES_INIT(CHUNK_SIZE_MAX);
     unsigned i = w->count++;
@@ -52,10 +53,10 @@ static inline void world_add_chunk(struct world *w, struct bytes *pack, uint32_t
     w->plain[i] = malloc(len);
     assert_non_null(w->plain[i]);
     for (uint32_t k = 0; k < len; k += 8) {
-        uint64_t eight = world_random(&seed);
+        uint64_t eight = level && k >= len / 4 ? i : world_random(&seed);
         memcpy(w->plain[i] + k, &eight, GR_MIN(len - k, (uint32_t)sizeof eight));
     }
-    assert_int_equal(chunk_encode(w->plain[i], len, 0, &stored, &w->refs[i]), 0);
+    assert_int_equal(chunk_encode(w->plain[i], len, level, &stored, &w->refs[i]), 0);
     w->refs[i].kind = OBJECT_PACK;
     w->refs[i].object = digest_of("pack", 4);
     w->refs[i].offset = (uint32_t)pack->len;
@@ -63,7 +64,8 @@ static inline void world_add_chunk(struct world *w, struct bytes *pack, uint32_t
 }
 
 /* n chunks of lens[i % lens_count] bytes; a cache of budget bytes (0: no directory), not yet open. */
-static inline void world_init(struct world *w, unsigned n, const uint32_t *lens, size_t lens_count, uint64_t budget)
+static inline void world_init_level(struct world *w, unsigned n, const uint32_t *lens, size_t lens_count,
+                                    uint64_t budget, int level)
 {
     CLEANUP_BYTES pack = BYTES_INIT(WORLD_PACK_MAX);
     struct digest name = digest_of("pack", 4);
@@ -74,18 +76,41 @@ static inline void world_init(struct world *w, unsigned n, const uint32_t *lens,
     w->fake = store_fake_new();
     w->store = store_fake_store(w->fake);
     for (unsigned i = 0; i < n; i++)
-        world_add_chunk(w, &pack, lens[i % lens_count]);
+        world_add_chunk(w, &pack, lens[i % lens_count], level);
     store_fake_put(w->fake, object_key(OBJECT_PACK, &name, key), pack.data, pack.len);
     w->config.dir_count = budget > 0;
     w->config.dirs[0].path = w->dir;
     w->config.dirs[0].size = budget;
+    w->config.disk_timeout_ms = 60000; /* a machine that is busy for seconds is no disk that hangs */
     w->config.fetch.workers = 4;
+}
+
+static inline void world_init(struct world *w, unsigned n, const uint32_t *lens, size_t lens_count, uint64_t budget)
+{
+    world_init_level(w, n, lens, lens_count, budget, 0);
+}
+
+/* Every step-th chunk counts as metadata. */
+static inline void world_add_metadata(struct world *w, unsigned step)
+{
+    CLEANUP_BYTES pack = BYTES_INIT(WORLD_PACK_MAX);
+    struct digest name = digest_of("pack", 4);
+    char key[OBJECT_KEY_MAX];
+    assert_true(store_fake_get(w->fake, object_key(OBJECT_PACK, &name, key), &pack));
+    store_fake_put(w->fake, object_key(OBJECT_INDEX, &name, key), pack.data, pack.len);
+    for (unsigned i = 0; i < w->count; i += step)
+        w->refs[i].kind = OBJECT_INDEX;
+}
+
+static inline void world_open_seams(struct world *w, const struct cache_seams *seams)
+{
+    assert_int_equal(cache_open_with(&w->config, seams, &w->cache), 0);
+    assert_int_equal(cache_start_threads(w->cache), 0);
 }
 
 static inline void world_open_with(struct world *w, bool no_uring)
 {
-    assert_int_equal(cache_open_with(&w->config, no_uring, &w->cache), 0);
-    assert_int_equal(cache_start_threads(w->cache), 0);
+    world_open_seams(w, &(struct cache_seams){.no_uring = no_uring});
 }
 
 static inline void world_open(struct world *w)
@@ -153,6 +178,13 @@ static inline void world_warm(struct world *w)
         fail_msg("cache_ensure: %s", error_text());
     free(pieces);
     world_settle(w);
+}
+
+/* Until no directory is down, which takes a probe. */
+static inline void world_wait_until_back(struct world *w)
+{
+    while (count_of(w, "reading_down") + count_of(w, "writing_down"))
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
 static inline void world_check(struct world *w)

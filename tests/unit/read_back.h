@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/crc32c.h"
+#include "base/io.h"
 #include "fake/store_fake.h"
 #include "format/index.h"
 #include "unit/cmocka_all.h"
@@ -72,6 +73,17 @@ static inline void read_back_into_image(void *arg, uint64_t number, const struct
     assert_true(at + plain->len <= image->size);
     assert_true(plain->len == image->chunk_size || at + plain->len == image->size);
     memcpy(image->data + at, plain->data, plain->len);
+}
+
+struct read_back_file {
+    int fd;
+    uint32_t chunk_size;
+};
+
+static inline void read_back_into_file(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain)
+{
+    struct read_back_file *file = arg;
+    assert_int_equal(io_pwrite_full(file->fd, plain->data, plain->len, number * file->chunk_size), 0);
 }
 
 /* The whole image, in memory of the caller's to free. */

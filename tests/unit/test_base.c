@@ -62,21 +62,34 @@ static void test_bytes__refuse_to_pass_their_maximum(void **state)
     assert_int_equal(bytes_append(&b, block, SIZE_MAX), -EMSGSIZE);
 }
 
-static void test_crc32c__known_answers_at_every_alignment(void **state)
+static void test_crc32c__known_answers(void **state)
 {
     assert_int_equal(crc32c("123456789", 9), 0xE3069283u);
     assert_int_equal(crc32c("", 0), 0);
-    static uint8_t block[20000], shifted[20016];
-    for (size_t i = 0; i < sizeof block; i++)
-        block[i] = (uint8_t)(i * 131 + (i >> 8));
-    /* byte by byte through the raw register is the plain definition */
-    for (size_t len = 0; len < sizeof block; len += 997) {
+    uint32_t reg = crc32c_raw(~0u, "1234", 4);
+    assert_int_equal(~crc32c_raw(reg, "56789", 5), 0xE3069283u);
+}
+
+/* The definition: one bit at a time. */
+static uint32_t crc32c_append(uint32_t reg, uint8_t byte)
+{
+    reg ^= byte;
+    for (int bit = 0; bit < 8; bit++)
+        reg = reg & 1 ? reg >> 1 ^ 0x82F63B78u : reg >> 1;
+    return reg;
+}
+
+static void test_crc32c__is_its_definition_at_every_length_and_alignment(void **state)
+{
+    enum { LEN_MAX = 9000 }; /* two rounds of its lanes and a rest */
+    static uint8_t data[LEN_MAX + 8];
+    for (size_t shift = 0; shift < 8; shift++) {
+        uint8_t *p = data + shift;
         uint32_t reg = ~0u;
-        for (size_t i = 0; i < len; i++)
-            reg = crc32c_raw(reg, block + i, 1);
-        for (size_t shift = 0; shift < 16; shift += 5) {
-            memcpy(shifted + shift, block, len);
-            assert_int_equal(crc32c(shifted + shift, len), ~reg);
+        for (size_t len = 0; len < LEN_MAX; len++) {
+            assert_int_equal(crc32c(p, len), ~reg);
+            p[len] = (uint8_t)(len * 131 + (len >> 8) + shift);
+            reg = crc32c_append(reg, p[len]);
         }
     }
 }
@@ -202,7 +215,8 @@ int main(void)
         cmocka_unit_test(test_error__prefix_keeps_the_sentence),
         cmocka_unit_test(test_error__travels_between_threads),
         cmocka_unit_test(test_bytes__refuse_to_pass_their_maximum),
-        cmocka_unit_test(test_crc32c__known_answers_at_every_alignment),
+        cmocka_unit_test(test_crc32c__known_answers),
+        cmocka_unit_test(test_crc32c__is_its_definition_at_every_length_and_alignment),
         cmocka_unit_test(test_digest__known_answer_and_hex),
         cmocka_unit_test(test_text__sizes_in_both_spellings),
         cmocka_unit_test(test_text__times_round_trip),

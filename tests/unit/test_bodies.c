@@ -10,60 +10,106 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "fake/source_fake.h"
 #include "imagebuild/bodies.h"
+#include "imagebuild/listing.h"
 
 enum { PART = 1 << 20, MEMORY = 4 * PART };
 
+/* What became of one path. */
+struct outcome {
+    char path[64];
+    uint32_t link;
+    uint64_t size; /* as handed on */
+    struct digest content;
+    bool begun, ended, gone, other_version;
+};
+
 struct setup {
     struct source *source;
-    struct tree *tree;
+    struct nodes *nodes;
     struct bodies *bodies;
+    struct source *parent;
+    uint32_t ranks;
+    struct outcome outcomes[400]; /* by rank */
 };
 
 static int add(void *arg, const struct source_entry *e)
 {
-    return tree_add(arg, e);
+    return listing_add(arg, e);
 }
 
 static void load(struct setup *s)
 {
-    struct tree_options options = {0};
-    assert_int_equal(tree_new(&options, &s->tree), 0);
-    assert_int_equal(s->source->ops->list(s->source, add, s->tree), 0);
-    assert_int_equal(tree_seal(s->tree), 0);
+    CLEANUP(cleanup_listing) struct listing *listing = NULL;
+    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
+    struct listing_options options = {0};
+    struct node n;
+    int rc;
+    assert_int_equal(listing_new(&options, &listing), 0);
+    assert_int_equal(s->source->ops->list(s->source, add, listing), 0);
+    assert_int_equal(listing_seal(listing, &s->nodes), 0);
+    s->ranks = nodes_rank_end(s->nodes);
+    assert_true(s->ranks <= GR_ARRAY_SIZE(s->outcomes));
+    assert_int_equal(nodes_cursor_new(s->nodes, &cursor), 0);
+    while ((rc = nodes_next(cursor, &n)) == 1) {
+        struct outcome *o = &s->outcomes[n.rank];
+        *o = (struct outcome){.link = n.link};
+        snprintf(o->path, sizeof o->path, "%.*s", (int)n.path_len, n.path);
+    }
+    assert_int_equal(rc, 0);
 }
 
 static void start_with(struct setup *s, unsigned jobs, size_t memory, bool strict)
 {
-    struct bodies_config config = {
-        .source = s->source, .tree = s->tree, .jobs = jobs, .memory = memory, .part = PART, .strict = strict};
+    struct bodies_config config = {.source = s->source,
+                                   .parent = s->parent,
+                                   .nodes = s->nodes,
+                                   .jobs = jobs,
+                                   .memory = memory,
+                                   .part = PART,
+                                   .strict = strict};
     assert_int_equal(bodies_start(&config, &s->bodies), 0);
 }
 
 static void end(struct setup *s)
 {
     bodies_free(s->bodies);
-    tree_free(s->tree);
+    nodes_free(s->nodes);
     source_close(s->source);
     *s = (struct setup){0};
 }
 
-static node_id id_of(const struct setup *s, const char *path)
+static const struct outcome *of(const struct setup *s, const char *path)
 {
-    CLEANUP_BYTES full = BYTES_INIT(1 << 16);
-    for (node_id id = 0; id < tree_count(s->tree); id++) {
-        assert_int_equal(tree_path(s->tree, id, &full), 0);
-        if (full.len == strlen(path) && !memcmp(full.data ? (void *)full.data : "", path, full.len))
-            return id;
-    }
+    for (uint32_t rank = 0; rank < s->ranks; rank++)
+        if (!strcmp(s->outcomes[rank].path, path))
+            return &s->outcomes[rank];
     fail_msg("no such path: %s", path);
-    return NODE_NONE;
+    return NULL;
 }
 
-static struct node *node_of(const struct setup *s, const char *path)
+/* bodies_next, and what it says of the file. */
+static int next(struct setup *s, struct body_part *p)
 {
-    return tree_node(s->tree, id_of(s, path));
+    int rc = bodies_next(s->bodies, p);
+    if (rc != 1)
+        return rc;
+    assert_true(p->rank < s->ranks);
+    struct outcome *o = &s->outcomes[p->rank];
+    assert_false(o->ended);
+    assert_true(p->first || o->begun || p->gone);
+    o->begun = true;
+    o->gone = p->gone;
+    o->ended = p->last || p->gone;
+    o->size = p->size;
+    o->other_version = p->version;
+    if (p->last)
+        o->content = p->content;
+    if (p->version)
+        assert_int_equal(p->version->size, p->size);
+    return 1;
 }
 
 static struct digest digest_of_seed(unsigned seed, uint64_t size)
@@ -77,8 +123,9 @@ static struct digest digest_of_seed(unsigned seed, uint64_t size)
 static void assert_content(const struct setup *s, const char *path, unsigned seed, uint64_t size)
 {
     struct digest d = digest_of_seed(seed, size);
-    assert_int_equal(node_of(s, path)->size, size);
-    assert_true(digest_equal(&node_of(s, path)->content, &d));
+    assert_true(of(s, path)->ended);
+    assert_int_equal(of(s, path)->size, size);
+    assert_true(digest_equal(&of(s, path)->content, &d));
 }
 
 /* Everything that is handed on, as text: "path offset+len/size first last digest". */
@@ -87,13 +134,11 @@ static void record(struct setup *s, struct bytes *out)
     struct body_part p;
     int rc;
     char hex[DIGEST_HEX_SIZE];
-    CLEANUP_BYTES path = BYTES_INIT(1 << 16);
-    while ((rc = bodies_next(s->bodies, &p)) == 1) {
-        struct digest d = digest_of(p.data, p.len);
-        assert_int_equal(tree_path(s->tree, p.node, &path), 0);
-        assert_int_equal(bytes_printf(out, "%.*s %llu+%zu/%llu %d%d %s\n", (int)path.len, (char *)path.data,
+    while ((rc = next(s, &p)) == 1) {
+        struct digest d = digest_of(p.data ? p.data : (const uint8_t *)"", p.len);
+        assert_int_equal(bytes_printf(out, "%s %llu+%zu/%llu %d%d%d %s\n", s->outcomes[p.rank].path,
                                       (unsigned long long)p.offset, p.len, (unsigned long long)p.size, p.first, p.last,
-                                      digest_hex(&d, hex)),
+                                      p.gone, digest_hex(&d, hex)),
                          0);
     }
     assert_int_equal(bytes_printf(out, "%d\n", rc), 0);
@@ -130,27 +175,33 @@ static void test_bodies__the_sequence_does_not_depend_on_jobs(void **state)
 {
     /* a change in the middle is met by jobs=1 at that part; with many readers parts behind it may
      * have been read before, but they are not handed on */
-    CLEANUP_BYTES one = BYTES_INIT(1 << 20), many = BYTES_INIT(1 << 20);
-    for (unsigned jobs = 1; jobs <= 16; jobs += 15) {
+    static const unsigned jobs[] = {1, 16, 0};
+    CLEANUP_BYTES all = BYTES_INIT(1 << 20);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(jobs); i++) {
+        CLEANUP_BYTES one = BYTES_INIT(1 << 20);
         struct setup s = {.source = mixture()};
         load(&s);
-        start_with(&s, jobs, MEMORY, false);
-        record(&s, jobs == 1 ? &one : &many);
+        start_with(&s, jobs[i], MEMORY, false);
+        record(&s, &one);
         assert_content(&s, "big", 1000, 5u * PART + 17);
         assert_content(&s, "even", 1001, 2u * PART);
         assert_content(&s, "late", 1003, 3u * PART + 5);
         assert_content(&s, "small", 1006, 6000);
         assert_content(&s, "d2/f100", 100, 3700);
-        assert_int_equal(node_of(&s, "emptied")->size, 0);
-        assert_true(digest_is_zero(&node_of(&s, "emptied")->content));
-        assert_true(tree_dropped(s.tree, node_of(&s, "gone")));
-        assert_true(tree_dropped(s.tree, node_of(&s, "lost")));
-        assert_int_equal(bodies_changed(s.bodies), 3);
-        assert_int_equal(bodies_vanished(s.bodies), 2);
+        assert_true(of(&s, "emptied")->ended && !of(&s, "emptied")->size);
+        assert_true(digest_is_zero(&of(&s, "emptied")->content));
+        assert_true(of(&s, "gone")->gone);
+        assert_true(of(&s, "lost")->gone);
+        assert_true(of(&s, "small")->other_version);
+        assert_false(of(&s, "big")->other_version);
+        assert_int_equal(bodies_counts(s.bodies).changed, 3);
+        assert_int_equal(bodies_counts(s.bodies).vanished, 2);
         end(&s);
+        if (!i)
+            assert_int_equal(bytes_append(&all, one.data, one.len), 0);
+        assert_int_equal(one.len, all.len);
+        assert_memory_equal(one.data, all.data, all.len);
     }
-    assert_int_equal(one.len, many.len);
-    assert_memory_equal(one.data, many.data, one.len);
 }
 
 static void test_bodies__any_budget_gives_the_same_bytes(void **state)
@@ -189,7 +240,7 @@ static void test_bodies__readers_stay_within_the_budget(void **state)
     struct body_part p;
     uint64_t handed = 0;
     for (int i = 0; i < FILES; i++) {
-        assert_int_equal(bodies_next(s.bodies, &p), 1);
+        assert_int_equal(next(&s, &p), 1);
         for (int spin = 0; spin < 100; spin++) {
             uint64_t asked = source_fake_stats(s.source).bytes_asked;
             assert_true(asked - handed <= BUDGET);
@@ -198,9 +249,9 @@ static void test_bodies__readers_stay_within_the_budget(void **state)
         handed += p.len;
         assert_int_equal(p.data[17], source_fake_byte((unsigned)i, 17));
     }
-    assert_int_equal(bodies_next(s.bodies, &p), 0);
-    assert_int_equal(bodies_next(s.bodies, &p), 0);
-    assert_int_equal(bodies_read_bytes(s.bodies), (uint64_t)FILES * SIZE);
+    assert_int_equal(next(&s, &p), 0);
+    assert_int_equal(next(&s, &p), 0);
+    assert_int_equal(bodies_counts(s.bodies).read_bytes, (uint64_t)FILES * SIZE);
     end(&s);
 }
 
@@ -219,10 +270,10 @@ static void test_bodies__slow_files_do_not_change_the_order(void **state)
     start_with(&s, 8, MEMORY, false);
     struct body_part p;
     for (unsigned i = 0; i < 40; i++) {
-        assert_int_equal(bodies_next(s.bodies, &p), 1);
+        assert_int_equal(next(&s, &p), 1);
         assert_int_equal(p.data[50], source_fake_byte(i, 50));
     }
-    assert_int_equal(bodies_next(s.bodies, &p), 0);
+    assert_int_equal(next(&s, &p), 0);
     end(&s);
 }
 
@@ -232,8 +283,8 @@ static int drain(struct setup *s, unsigned *out_parts)
     struct body_part p;
     int rc;
     *out_parts = 0;
-    while ((rc = bodies_next(s->bodies, &p)) == 1)
-        ++*out_parts;
+    while ((rc = next(s, &p)) == 1)
+        *out_parts += !p.gone;
     return rc;
 }
 
@@ -300,7 +351,7 @@ static void test_bodies__a_file_that_never_rests_fails_the_build(void **state)
     load(&s);
     start_with(&s, 2, MEMORY, false);
     assert_int_equal(drain(&s, &parts), 0);
-    assert_int_equal(bodies_changed(s.bodies), 1);
+    assert_int_equal(bodies_counts(s.bodies).changed, 1);
     assert_content(&s, "log", BODY_TRIES - 1, 100 + BODY_TRIES - 1);
     end(&s);
 }
@@ -330,11 +381,11 @@ static void test_bodies__what_is_read_again_may_do_anything(void **state)
     assert_content(&s, "grows", 2, 3u * PART + 1);
     assert_content(&s, "turns", 7, PART + 1);
     assert_content(&s, "zz", 8, 5);
-    assert_true(tree_dropped(s.tree, node_of(&s, "leaves")));
+    assert_true(of(&s, "leaves")->gone);
     end(&s);
 }
 
-static void test_bodies__hard_links_are_read_once_and_leave_together(void **state)
+static void test_bodies__hard_links_are_read_once(void **state)
 {
     struct setup s = {.source = source_fake_new()};
     static const char *const names[] = {"b", "a/first", "c/last"};
@@ -354,14 +405,8 @@ static void test_bodies__hard_links_are_read_once_and_leave_together(void **stat
     assert_int_equal(drain(&s, &parts), 0);
     assert_int_equal(parts, 2);
     assert_int_equal(source_fake_stats(s.source).reads, 2);
-    bodies_free(steal_ptr(&s.bodies));
-    source_fake_vanish(s.source, "a/first");
-    start_with(&s, 4, MEMORY, false);
-    assert_int_equal(drain(&s, &parts), 0);
-    assert_int_equal(bodies_vanished(s.bodies), 1);
-    for (int i = 0; i < 3; i++)
-        assert_true(tree_dropped(s.tree, node_of(&s, names[i])));
-    assert_false(tree_dropped(s.tree, node_of(&s, "d")));
+    assert_true(of(&s, "a/first")->ended && of(&s, "d")->ended);
+    assert_false(of(&s, "b")->ended || of(&s, "c/last")->ended);
     end(&s);
 }
 
@@ -373,7 +418,7 @@ static void test_bodies__free_stops_readers_at_any_moment(void **state)
         start_with(&s, 8, MEMORY, false);
         struct body_part p;
         for (unsigned i = 0; i < parts; i++)
-            assert_int_equal(bodies_next(s.bodies, &p), 1);
+            assert_int_equal(next(&s, &p), 1);
         if (parts % 2)
             source_fake_hold(s.source); /* readers hang in the source */
         end(&s);
@@ -393,6 +438,104 @@ static void test_bodies__nothing_to_read(void **state)
     end(&s);
 }
 
+/* ------------------------------------------------------------------ moved and kept bodies */
+
+/* The parent's image: its bytes are a function of their address, and damaged from 1 MiB on. */
+enum { IMAGE_SEED = 77, DAMAGED = 1 << 20 };
+
+static int image_read(struct source *s, const struct source_read *r)
+{
+    (void)s;
+    uint64_t at = r->address + r->offset;
+    if (at + r->len > DAMAGED)
+        return error_set(-EBADMSG, "image: a pack is damaged");
+    for (uint64_t i = 0; i < r->len; i++)
+        r->dst[i] = source_fake_byte(IMAGE_SEED, at + i);
+    return 0;
+}
+
+static const struct source_ops image_ops = {.read = image_read};
+
+/* The nodes of s with the plans that their paths' first letter says, bodies of `m` one MiB/4 apart. */
+static void plan(struct setup *s)
+{
+    struct nodes *planned;
+    struct scratch_config scratch = {0};
+    struct node n;
+    int rc;
+    uint64_t address = 0;
+    assert_int_equal(nodes_new(&scratch, &planned), 0);
+    {
+        CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
+        assert_int_equal(nodes_cursor_new(s->nodes, &cursor), 0);
+        while ((rc = nodes_next(cursor, &n)) == 1) {
+            n.plan = n.path_len && n.path[0] == 'm'   ? NODE_MOVE
+                     : n.path_len && n.path[0] == 'k' ? NODE_KEEP
+                                                      : NODE_READ;
+            if (n.plan == NODE_MOVE)
+                n.address = address += 256 << 10;
+            assert_int_equal(nodes_add(planned, &n), 0);
+        }
+        assert_int_equal(rc, 0);
+    }
+    assert_int_equal(nodes_end(planned), 0);
+    nodes_free(s->nodes);
+    s->nodes = planned;
+}
+
+static void test_bodies__moved_files_come_from_the_parent_and_kept_ones_not_at_all(void **state)
+{
+    struct source image = {.ops = &image_ops, .url = "image"};
+    struct setup s = {.source = source_fake_new(), .parent = &image};
+    source_fake_file(s.source, "k", 1000, 1);
+    source_fake_file(s.source, "m1", 5000, IMAGE_SEED); /* at 256 KiB */
+    source_fake_file(s.source, "m2", 6000, IMAGE_SEED);
+    source_fake_file(s.source, "r", 700, 3);
+    load(&s);
+    plan(&s);
+    start_with(&s, 4, MEMORY, false);
+    struct body_part p;
+    assert_int_equal(next(&s, &p), 1);
+    assert_int_equal(p.len, 5000);
+    assert_int_equal(p.data[4999], source_fake_byte(IMAGE_SEED, (256 << 10) + 4999));
+    assert_int_equal(next(&s, &p), 1);
+    assert_int_equal(p.data[0], source_fake_byte(IMAGE_SEED, 512 << 10));
+    assert_int_equal(next(&s, &p), 1);
+    assert_string_equal(s.outcomes[p.rank].path, "r");
+    assert_int_equal(next(&s, &p), 0);
+    assert_int_equal(bodies_counts(s.bodies).moved_bytes, 11000);
+    assert_int_equal(bodies_counts(s.bodies).read_bytes, 700);
+    assert_int_equal(bodies_counts(s.bodies).unmovable, 0);
+    end(&s);
+}
+
+static void test_bodies__what_the_parent_does_not_give_is_read_from_the_source(void **state)
+{
+    struct source image = {.ops = &image_ops, .url = "image"};
+    struct setup s = {.source = source_fake_new(), .parent = &image};
+    char path[16];
+    for (unsigned i = 0; i < 6; i++) {
+        snprintf(path, sizeof path, "m%u", i);
+        source_fake_file(s.source, path, 5000, IMAGE_SEED + i);
+    }
+    source_fake_vanish(s.source, "m4");
+    source_fake_version(s.source, "m5", 6000, 99);
+    load(&s);
+    source_fake_change(s.source, "m5");
+    plan(&s);
+    log_to(NULL, LOG_LEVEL_ERROR);
+    start_with(&s, 4, MEMORY, false);
+    unsigned parts;
+    assert_int_equal(drain(&s, &parts), 0);
+    log_to(NULL, LOG_LEVEL_INFO);
+    assert_int_equal(bodies_counts(s.bodies).moved_bytes, 3 * 5000);
+    assert_int_equal(bodies_counts(s.bodies).unmovable, 3);
+    assert_content(&s, "m3", IMAGE_SEED + 3, 5000);
+    assert_true(of(&s, "m4")->gone);
+    assert_content(&s, "m5", 99, 6000);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,9 +547,11 @@ int main(void)
         cmocka_unit_test(test_bodies__strict_refuses_what_changes_or_vanishes),
         cmocka_unit_test(test_bodies__a_file_that_never_rests_fails_the_build),
         cmocka_unit_test(test_bodies__what_is_read_again_may_do_anything),
-        cmocka_unit_test(test_bodies__hard_links_are_read_once_and_leave_together),
+        cmocka_unit_test(test_bodies__hard_links_are_read_once),
         cmocka_unit_test(test_bodies__free_stops_readers_at_any_moment),
         cmocka_unit_test(test_bodies__nothing_to_read),
+        cmocka_unit_test(test_bodies__moved_files_come_from_the_parent_and_kept_ones_not_at_all),
+        cmocka_unit_test(test_bodies__what_the_parent_does_not_give_is_read_from_the_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

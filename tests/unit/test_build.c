@@ -157,6 +157,7 @@ static void test_build__digest_does_not_depend_on_parallelism_or_order(void **st
         struct build_options o = options();
         struct build_result r;
         o.jobs = o.workers = o.uploads = jobs[i];
+        o.jobs = i == 2 ? 0 : o.jobs; /* as many as it finds best */
         o.read_memory = i ? 64 << 20 : 1;
         source_fake_order(source, i);
         assert_int_equal(run(source, store, &o, &r), 0);
@@ -201,6 +202,99 @@ static void test_build__what_changed_is_taken_as_it_is_now(void **state)
     assert_non_null(strstr(c.seen, "same2;"));
     assert_int_equal(c.files, 60);
     source_close(source);
+}
+
+static struct source *linked_source(void)
+{
+    static const char *const names[] = {"b", "a/first", "c/last"};
+    struct source *s = source_fake_new();
+    for (int i = 0; i < 3; i++) {
+        struct source_entry e = {.path = names[i],
+                                 .path_len = strlen(names[i]),
+                                 .mode = S_IFREG | 0644,
+                                 .size = 50,
+                                 .link_dev = 1,
+                                 .link_ino = 2};
+        source_fake_entry(s, &e);
+    }
+    source_fake_file(s, "d", 10, 0);
+    return s;
+}
+
+/* Each name of the file says the same. */
+static int check_linked(void *arg, const struct catalog_entry *e)
+{
+    unsigned *names = arg;
+    if (!S_ISREG(e->mode) || (e->path_len == 1 && *e->path == 'd'))
+        return 0;
+    ++*names;
+    assert_int_equal(e->size, 77000);
+    assert_int_equal(e->extent_count, 1);
+    assert_int_equal(e->extents[0].offset, CHUNK);
+    assert_memory_equal(e->validator, "v1", 2);
+    assert_int_equal(e->hard_link, *e->path != 'a');
+    if (e->hard_link) {
+        assert_int_equal(e->target_len, 7);
+        assert_memory_equal(e->target, "a/first", 7);
+    }
+    return 0;
+}
+
+/* As the first name does while it is read. */
+static void change_further(struct source *s)
+{
+    static const char *const names[] = {"b", "c/last"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
+        source_fake_version(s, names[i], 77000, 3);
+        source_fake_change(s, names[i]);
+    }
+}
+
+static void test_build__names_of_one_file_change_and_leave_together(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct build_options o = options();
+    struct build_result r;
+    struct source *source = linked_source();
+    unsigned names = 0;
+    source_fake_version(source, "a/first", 77000, 3);
+    source_fake_rule(source, "a/first", 0, FAKE_CHANGE, 0);
+    change_further(source);
+    assert_int_equal(run(source, store, &o, &r), 0);
+    assert_int_equal(r.files_changed, 1);
+    assert_int_equal(r.manifest.counts.files, 2);
+    assert_int_equal(r.manifest.counts.hard_links, 2);
+    assert_int_equal(r.manifest.counts.bytes, 77010);
+    assert_int_equal(catalog_walk(store_fake_store(store), &r.manifest, NULL, 0, check_linked, &names), 0);
+    assert_int_equal(names, 3);
+    source_close(source);
+    source = linked_source();
+    o.no_parent = true;
+    source_fake_rule(source, "a/first", 0, FAKE_VANISH, 0);
+    source_fake_vanish(source, "b");
+    source_fake_vanish(source, "c/last");
+    assert_int_equal(run(source, store, &o, &r), 0);
+    assert_int_equal(r.files_vanished, 1);
+    struct check c = check_image(store, &r);
+    assert_string_equal(c.seen, ";a;c;d;");
+    source_close(source);
+}
+
+/* The first name was given to another file, or removed, while the others stay what they were. */
+static void test_build__names_of_one_file_that_part_are_not_mixed_up(void **state)
+{
+    for (int gone = 0; gone < 2; gone++) {
+        CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+        struct build_options o = options();
+        struct build_result r;
+        struct source *source = linked_source();
+        source_fake_version(source, "a/first", 77000, 3);
+        source_fake_rule(source, "a/first", 0, gone ? FAKE_VANISH : FAKE_CHANGE, 0);
+        assert_int_equal(run(source, store, &o, &r), -ESTALE);
+        assert_non_null(strstr(error_text(), "'b' and 'a/first' were names of one file"));
+        assert_nothing_published(store);
+        source_close(source);
+    }
 }
 
 static void test_build__strict_refuses_what_changed(void **state)
@@ -334,7 +428,8 @@ static void test_build__dry_run_writes_nothing(void **state)
     struct build_result r;
     o.dry_run = true;
     assert_int_equal(run(source, store, &o, &r), 0);
-    assert_int_equal(store_fake_calls(store, FAKE_ANY), 0);
+    assert_int_equal(store_fake_calls(store, FAKE_ANY), 1); /* is there a parent? */
+    assert_int_equal(store_fake_calls(store, FAKE_GET_SMALL), 1);
     assert_int_equal(r.manifest.counts.files, 63);
     assert_int_equal(source_fake_stats(source).reads, 0);
     source_close(source);
@@ -368,6 +463,7 @@ static void test_build__a_reused_pack_that_vanishes_stops_the_publishing(void **
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct source *source = some_source();
     struct build_options o = options();
+    o.no_parent = true; /* packs are found again by their names alone */
     struct build_result r;
     char key[OBJECT_KEY_MAX];
     assert_int_equal(run(source, store, &o, &r), 0);
@@ -413,6 +509,62 @@ static void test_build__what_it_reuses_loses_its_marks(void **state)
     source_close(source);
 }
 
+/* Bodies in the order of the listing, by no read at all; equal ones once. */
+static void test_build__bodies_may_come_with_the_listing(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct source *source = some_source();
+    struct build_options o = options();
+    struct build_result r, again;
+    source_fake_file(source, "huge", (16 << 20) + 12345, 5);
+    source_fake_stream(source, 0);
+    assert_int_equal(run(source, store, &o, &r), 0);
+    struct check c = check_image(store, &r);
+    assert_int_equal(c.files, 63);
+    assert_int_equal(r.dedup_files, 1);
+    assert_int_equal(source_fake_stats(source).reads, 0);
+    assert_int_equal(r.bytes_read, r.manifest.counts.bytes);
+    o.no_parent = true;
+    assert_int_equal(run(source, store, &o, &again), 0);
+    assert_true(digest_equal(&r.image, &again.image));
+    assert_int_equal(again.packs_new, 0);
+    source_close(source);
+}
+
+/* What is streamed upon a parent goes behind all of it. */
+static void test_build__streamed_bodies_upon_a_parent(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct source *source = some_source();
+    struct build_options o = options();
+    struct build_result r;
+    assert_int_equal(run(source, store, &o, &r), 0); /* read, not streamed */
+    source_fake_stream(source, 0);
+    source_fake_file(source, "one more", 100000, 55);
+    assert_int_equal(run(source, store, &o, &r), 0);
+    struct check c = check_image(store, &r);
+    assert_int_equal(c.files, 63);
+    source_close(source);
+}
+
+static void test_build__a_streamed_body_of_another_length_is_refused(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct source *source = some_source();
+    struct build_options o = options();
+    struct build_result r;
+    source_fake_stream(source, 1);
+    assert_int_equal(run(source, store, &o, &r), -EBADMSG);
+    assert_non_null(strstr(error_text(), "does not have the"));
+    assert_nothing_published(store);
+    o.fs = MANIFEST_EXT4;
+    assert_int_equal(run(source, store, &o, &r), -ENOTSUP);
+    o.fs = MANIFEST_EROFS;
+    o.dry_run = true;
+    assert_int_equal(run(source, store, &o, &r), 0);
+    source_close(source);
+}
+
 static void test_build__wrong_options_are_refused(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
@@ -436,6 +588,8 @@ int main(void)
         cmocka_unit_test(test_build__digest_does_not_depend_on_parallelism_or_order),
         cmocka_unit_test(test_build__an_empty_source_is_a_root),
         cmocka_unit_test(test_build__what_changed_is_taken_as_it_is_now),
+        cmocka_unit_test(test_build__names_of_one_file_change_and_leave_together),
+        cmocka_unit_test(test_build__names_of_one_file_that_part_are_not_mixed_up),
         cmocka_unit_test(test_build__strict_refuses_what_changed),
         cmocka_unit_test(test_build__a_source_that_fails_is_named),
         cmocka_unit_test(test_build__a_store_failing_at_any_put_publishes_nothing),
@@ -445,6 +599,9 @@ int main(void)
         cmocka_unit_test(test_build__strict_tags_asks_before_anything_is_sent),
         cmocka_unit_test(test_build__a_reused_pack_that_vanishes_stops_the_publishing),
         cmocka_unit_test(test_build__what_it_reuses_loses_its_marks),
+        cmocka_unit_test(test_build__bodies_may_come_with_the_listing),
+        cmocka_unit_test(test_build__streamed_bodies_upon_a_parent),
+        cmocka_unit_test(test_build__a_streamed_body_of_another_length_is_refused),
         cmocka_unit_test(test_build__wrong_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "fake/store_fake.h"
 #include "store/chunk_read.h"
@@ -60,7 +61,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void done(void *arg, size_t i, int rc, struct buf *plain)
+static void done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct fixture *f = arg;
     const struct chunk_ref *ref = f->list[i];
@@ -69,6 +70,7 @@ static void done(void *arg, size_t i, int rc, struct buf *plain)
     f->order[f->order_len++] = i;
     f->got_at[i] = store_fake_bytes_got(f->fake);
     assert_true((rc == 0) == (plain != NULL));
+    assert_true((rc == 0) == (stored != NULL));
     if (rc) {
         strcpy(f->texts[i], error_text());
         /* a callee may fail inside too: the others must not be told of it */
@@ -77,6 +79,7 @@ static void done(void *arg, size_t i, int rc, struct buf *plain)
     }
     assert_int_equal(plain->len, LEN);
     assert_memory_equal(plain->data, f->plain[ref - f->refs], LEN);
+    assert_int_equal(crc32c(stored, ref->stored_len), ref->stored_crc);
     buf_unref(plain);
 }
 

@@ -17,8 +17,8 @@ static char home[] = "/tmp/granary-test-XXXXXX";
 
 static int clear(void **state)
 {
-    static const char *const names[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-                                        "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"};
+    static const char *const names[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",       "AWS_SESSION_TOKEN",
+                                        "AWS_PROFILE",       "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++)
         unsetenv(names[i]);
     setenv("HOME", home, 1);
@@ -96,6 +96,29 @@ static void test_credentials__profiles_of_the_shared_file(void **state)
     assert_fails(-EINVAL, "only one");
 }
 
+static void test_credentials__the_configuration_is_a_profile_too(void **state)
+{
+    CLEANUP_FREE char *path = NULL;
+    static const char config[] = "[default]\naws_access_key_id = wrong\nregion = r1\n"
+                                 "[profile work]\naws_access_key_id = C\naws_secret_access_key = c\nregion = r2\n"
+                                 "s3 =\n  addressing_style = virtual\n[work]\nregion=r3\n";
+    write_file("[default]\naws_access_key_id=D\naws_secret_access_key=d\n");
+    assert_true(asprintf(&path, "%s/config", home) > 0);
+    assert_int_equal(io_write_file_atomic(path, config, strlen(config), false), 0);
+    setenv("AWS_CONFIG_FILE", path, 1);
+    assert_loads("D", "d", NULL); /* the credentials file wins */
+    setenv("AWS_PROFILE", "work", 1);
+    assert_loads("C", "c", NULL);
+    struct aws_profile p;
+    assert_int_equal(aws_profile_load(&p), 0);
+    assert_string_equal(p.region, "r3"); /* the last line of a file wins */
+    assert_string_equal(p.addressing_style, "virtual");
+    assert_null(p.role_arn);
+    assert_true(p.named);
+    aws_profile_release(&p);
+    unsetenv("AWS_CONFIG_FILE");
+}
+
 static void test_credentials__absence_names_the_places(void **state)
 {
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/creds", 1);
@@ -118,6 +141,7 @@ int main(void)
         cmocka_unit_test_setup(test_credentials__environment_wins, clear),
         cmocka_unit_test_setup(test_credentials__half_an_environment_is_an_error, clear),
         cmocka_unit_test_setup(test_credentials__profiles_of_the_shared_file, clear),
+        cmocka_unit_test_setup(test_credentials__the_configuration_is_a_profile_too, clear),
         cmocka_unit_test_setup(test_credentials__absence_names_the_places, clear),
         cmocka_unit_test_setup(test_credentials__an_enormous_file_is_refused, clear),
     };

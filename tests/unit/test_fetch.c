@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/vec.h"
 #include "fake/image_fake.h"
@@ -48,7 +49,7 @@ static void start(struct world *w, const unsigned *chunks, size_t n, enum fetch_
     const struct chunk_ref *refs[CHUNKS];
     for (size_t i = 0; i < n; i++)
         refs[i] = &w->img.refs[chunks[i]];
-    assert_int_equal(fetch_start(w->fetch, w->store, refs, n, flights ? n : 0, lane, flights), 0);
+    assert_int_equal(fetch_start(w->fetch, w->store, refs, n, flights ? n : 0, lane, 0, flights), 0);
 }
 
 static struct flight *start_one(struct world *w, unsigned chunk, enum fetch_lane lane)
@@ -265,7 +266,7 @@ static void test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_anot
     store_fake_hold(w.fake, FAKE_GET);
     struct flight *stuck = start_one(&w, 0, LANE_DEMAND), *flight = NULL;
     const struct chunk_ref *ref = &other.img.refs[0];
-    assert_int_equal(fetch_start(w.fetch, other.store, &ref, 1, 1, LANE_DEMAND, &flight), 0);
+    assert_int_equal(fetch_start(w.fetch, other.store, &ref, 1, 1, LANE_DEMAND, 0, &flight), 0);
     expect_bytes(&w, flight, 0);
     store_fake_release(w.fake);
     expect_bytes(&w, stuck, 0);
@@ -387,7 +388,7 @@ static struct flight *start_with_neighbours(struct world *w, unsigned wanted, co
     struct flight *flight = NULL;
     for (size_t i = 0; i < n; i++)
         refs[1 + i] = &w->img.refs[neighbours[i]];
-    assert_int_equal(fetch_start(w->fetch, w->store, refs, 1 + n, 1, LANE_DEMAND, &flight), 0);
+    assert_int_equal(fetch_start(w->fetch, w->store, refs, 1 + n, 1, LANE_DEMAND, 0, &flight), 0);
     return flight;
 }
 
@@ -564,6 +565,23 @@ static void test_fetch__random_readers_under_random_faults_get_right_bytes(void 
     world_release(&w);
 }
 
+static void test_fetch__stored_bytes_are_kept_when_told_to(void **state)
+{
+    for (int keep = 0; keep <= 1; keep++) {
+        struct world w;
+        world_init(&w, &(struct fetch_config){.workers = 1, .keep_stored = keep}, 16);
+        assert_true(w.img.refs[3].flags & CHUNK_ZSTD);
+        struct flight *flight = flight_ref(start_one(&w, 3, LANE_DEMAND));
+        expect_bytes(&w, flight, 3);
+        CLEANUP_BUF struct buf *stored = flight_stored(flight);
+        assert_int_equal(stored != NULL, keep);
+        assert_int_equal(keep ? stored->len : 0, keep ? w.img.refs[3].stored_len : 0);
+        assert_int_equal(keep ? crc32c(stored->data, stored->len) : 0, keep ? w.img.refs[3].stored_crc : 0);
+        flight_unref(flight);
+        world_release(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -587,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired),
         cmocka_unit_test(test_fetch__free_ends_running_gets_and_cancels_what_is_queued),
         cmocka_unit_test(test_fetch__random_readers_under_random_faults_get_right_bytes),
+        cmocka_unit_test(test_fetch__stored_bytes_are_kept_when_told_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

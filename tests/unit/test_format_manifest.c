@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "format/catalog.h"
+#include "format/checkpoint_doc.h"
 #include "format/manifest.h"
 #include "unit/mangle.h"
 
@@ -52,6 +53,12 @@ static void test_manifest__the_bytes_are_those_of_the_golden_file(void **state)
     assert_int_equal(manifest_encode(&m, &text), 0);
     assert_int_equal(manifest_decode(text.data, text.len, &back), 0);
     assert_int_equal(back.fs, MANIFEST_EXT4);
+    assert_int_equal(back.front_len, 0);
+    m.front_len = 12345 * 4096;
+    bytes_clear(&text);
+    assert_int_equal(manifest_encode(&m, &text), 0);
+    assert_int_equal(manifest_decode(text.data, text.len, &back), 0);
+    assert_memory_equal(&m, &back, sizeof m);
 }
 
 static int decode_text(void *arg, const void *data, size_t len)
@@ -155,6 +162,7 @@ static void test_manifest__nothing_is_written_that_would_be_refused(void **state
     REFUSED(m.fs = (enum manifest_fs)7);
     REFUSED(m.metadata_offset = UINT64_MAX);
     REFUSED(m.metadata_len = UINT64_MAX);
+    REFUSED(m.front_len = m.metadata_offset + 1);
     REFUSED(m.index_levels = 0);
     REFUSED(m.index_levels = 3);
     REFUSED(m.content_root.b[5] ^= 1);
@@ -181,6 +189,36 @@ static void test_manifest__an_image_of_holes(void **state)
     assert_int_equal(manifest_decode(text.data, text.len, &back), 0);
 }
 
+static int decode_checkpoint(void *arg, const void *data, size_t len)
+{
+    struct checkpoint_doc c;
+    return checkpoint_doc_decode(data, len, &c);
+}
+
+static void test_checkpoint__round_trip_and_no_byte_may_differ(void **state)
+{
+    CLEANUP_BYTES text = BYTES_INIT(CHECKPOINT_DOC_MAX);
+    struct checkpoint_doc c = {.key = digest_of("build", 5), .image = example()}, back;
+    char key[CHECKPOINT_KEY_MAX];
+    assert_int_equal(checkpoint_doc_encode(&c, &text), 0);
+    assert_int_equal(checkpoint_doc_decode(text.data, text.len, &back), -EBADMSG); /* a whole image */
+    c.image.size = UINT64_C(1030) * c.image.chunk_size;
+    c.image.metadata_offset = c.image.size;
+    c.image.metadata_len = 0;
+    c.image.front_len = c.image.chunk_size;
+    c.image.content_root = index_content_root(c.image.size, c.image.chunk_size, &c.image.index_root.content);
+    bytes_clear(&text);
+    assert_int_equal(checkpoint_doc_encode(&c, &text), 0);
+    assert_int_equal(checkpoint_doc_decode(text.data, text.len, &back), 0);
+    assert_memory_equal(&c, &back, sizeof c);
+    assert_string_equal(checkpoint_doc_key(&c.key, key) + 7 + 64, ".checkpoint");
+    mangle_truncate(decode_checkpoint, NULL, text.data, text.len, -EBADMSG);
+    char *size = strstr(bytes_string(&text), "\\\"stored_bytes\\\":");
+    assert_non_null(size);
+    size[strlen("\\\"stored_bytes\\\":")] ^= 1;
+    assert_int_equal(checkpoint_doc_decode(text.data, text.len, &back), -EBADMSG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_manifest__damage_is_refused_or_harmless),
         cmocka_unit_test(test_manifest__nothing_is_written_that_would_be_refused),
         cmocka_unit_test(test_manifest__an_image_of_holes),
+        cmocka_unit_test(test_checkpoint__round_trip_and_no_byte_may_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

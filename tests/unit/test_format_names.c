@@ -85,6 +85,23 @@ static void test_image_ref__every_form(void **state)
     assert_true(ref.by_digest);
     assert_string_equal(ref.tag, "");
     assert_memory_equal(&ref.digest, &d, DIGEST_SIZE);
+    assert_int_equal(image_ref_parse("s3://lake/faces:v1@sha256:" HEX, &ref), 0);
+    assert_true(ref.by_digest);
+    assert_string_equal(ref.name, "faces");
+    assert_string_equal(ref.tag, "v1");
+    assert_memory_equal(&ref.digest, &d, DIGEST_SIZE);
+}
+
+static void test_image_ref__written_out_it_parses_to_the_same(void **state)
+{
+    const char *const texts[] = {"s3://lake/images/faces:v1", "file:///srv/faces@sha256:" HEX,
+                                 "http://host:8080/p/faces:v1@sha256:" HEX};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(texts); i++) {
+        struct image_ref ref;
+        char text[IMAGE_REF_MAX];
+        assert_int_equal(image_ref_parse(texts[i], &ref), 0);
+        assert_string_equal(image_ref_text(&ref, text), texts[i]);
+    }
 }
 
 static void test_image_ref__wrong_forms_are_explained(void **state)
@@ -110,7 +127,9 @@ static void test_image_ref__wrong_forms_are_explained(void **state)
         "s3://lake/fa\xc3\xa7",
         "s3://lake/faces@sha256:abc",
         "s3://lake/faces@md5:" HEX,
-        "s3://lake/faces:v1@sha256:" HEX,
+        "s3://lake/faces:@sha256:" HEX,
+        "s3://lake/faces:v1@sha256:" HEX ":v1",
+        "s3://lake/:v1@sha256:" HEX,
         "s3://la\nke/faces",
         "http://host/p?x=1/faces",
         "http://host/p#x/faces",
@@ -281,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_object__keys_of_every_kind_and_back),
         cmocka_unit_test(test_object__other_keys_are_refused),
         cmocka_unit_test(test_image_ref__every_form),
+        cmocka_unit_test(test_image_ref__written_out_it_parses_to_the_same),
         cmocka_unit_test(test_image_ref__wrong_forms_are_explained),
         cmocka_unit_test(test_image_ref__a_password_is_refused_and_not_repeated),
         cmocka_unit_test(test_image_ref__lengths),

@@ -287,6 +287,101 @@ static void test_gc__sees_an_image_published_meanwhile(void **state)
     assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
 }
 
+/* A build upon a parent whose tag is gone and whose objects are ripe: from the lease on nothing is swept, and before it
+ * publishes the marks go, so that what it shares has its whole grace period again. */
+static void test_gc__a_parent_outlives_the_build_upon_it(void **state)
+{
+    struct fixture *f = *state;
+    struct lease_handle *l;
+    ripen(f);
+    assert_int_equal(lease_begin(f->store, "x", &l), 0);
+    assert_int_equal(run(f, 0, false).swept, 0);
+    assert_int_equal(gc_hold_parent(f->store, &f->images[0].digest, true), 0);
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
+    lease_end(l);
+    /* given up before gc saw it: marked anew, not swept */
+    struct gc_result r = run(f, 0, false);
+    assert_true(r.marked > 0);
+    assert_int_equal(r.swept, 0);
+    assert_true(image_whole(f, 0));
+}
+
+/* A build upon a parent whose tag has gone publishes while gc is marking that parent. */
+struct publisher {
+    struct fixture *f;
+    bool came;
+};
+
+static void hold_and_publish(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    struct publisher *p = arg;
+    if (p->came || op != FAKE_LIST || strncmp(key, "manifests/", 10) != 0)
+        return;
+    p->came = true; /* packs and index nodes have been marked */
+    struct tag t = {.digest = p->f->images[0].digest, .created = p->f->now};
+    assert_int_equal(gc_hold_parent(p->f->store, &p->f->images[0].digest, false), 0);
+    assert_int_equal(repository_publish(p->f->store, "faces", "next", &t, false), 0);
+}
+
+static void test_gc__races_a_build_that_publishes_upon_a_parent(void **state)
+{
+    struct fixture *f = *state;
+    struct publisher p = {.f = f};
+    put_image(f, 0, 1, NULL);
+    pass(f, GRACE);
+    store_fake_set_hook(f->fake, hold_and_publish, &p);
+    assert_int_equal(run(f, 0, false).swept, 0);
+    assert_true(p.came);
+    store_fake_set_hook(f->fake, NULL, NULL);
+    pass(f, GRACE);
+    assert_int_equal(run(f, 0, false).swept, 0);
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
+    assert_true(image_whole(f, 0));
+}
+
+static void check_lost(struct fixture *f, uint64_t seed, enum object_kind kind, bool look)
+{
+    char key[OBJECT_KEY_MAX];
+    image_fake_release(&f->images[0]);
+    put_image(f, 0, seed, NULL);
+    const struct image_fake *img = &f->images[0];
+    const struct digest *lost = kind == OBJECT_MANIFEST ? &img->digest
+                                : kind == OBJECT_PACK   ? &img->refs[9].object
+                                                        : &img->manifest.index_root.digest;
+    assert_int_equal(gc_hold_parent(f->store, &img->digest, true), 0);
+    assert_true(store_fake_remove(f->fake, object_key(kind, lost, key)));
+    assert_int_equal(gc_hold_parent(f->store, &img->digest, look), -EAGAIN);
+    assert_non_null(strstr(error_text(), "nothing was published"));
+}
+
+static void test_gc__a_parent_that_lost_something_is_noticed(void **state)
+{
+    check_lost(*state, 1, OBJECT_MANIFEST, false);
+    check_lost(*state, 2, OBJECT_MANIFEST, true);
+    check_lost(*state, 3, OBJECT_PACK, true);
+    check_lost(*state, 4, OBJECT_INDEX, true);
+}
+
+/* What granary tag does: an image that is ripe gets a name, loses it again, and has its grace period once more. */
+static void test_gc__an_image_that_had_a_name_meanwhile_waits_anew(void **state)
+{
+    struct fixture *f = *state;
+    ripen(f);
+    assert_true(store_fake_count(f->fake, "trash/") > 0);
+    assert_int_equal(gc_unmark_image(f->store, &f->images[0].digest), 0);
+    assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
+    struct gc_result r = run(f, 0, false);
+    assert_int_equal(r.swept, 0);
+    assert_true(image_whole(f, 0));
+    store_fake_reset_counters(f->fake);
+    put_image(f, 1, 2, "latest");
+    pass(f, GRACE);
+    assert_true(run(f, 0, false).swept > 0); /* no marks are left: nothing is walked */
+    store_fake_reset_counters(f->fake);
+    assert_int_equal(gc_unmark_image(f->store, &f->images[1].digest), 0);
+    assert_int_equal(store_fake_calls(f->fake, FAKE_GET_SMALL), 0);
+}
+
 static void test_gc__announces_its_sweep(void **state)
 {
     struct fixture *f = *state;
@@ -501,6 +596,10 @@ int main(void)
         RUN(test_gc__gives_way_to_a_build_that_begins_meanwhile),
         RUN(test_gc__gives_way_in_the_middle_of_a_sweep),
         RUN(test_gc__sees_an_image_published_meanwhile),
+        RUN(test_gc__a_parent_outlives_the_build_upon_it),
+        RUN(test_gc__races_a_build_that_publishes_upon_a_parent),
+        RUN(test_gc__a_parent_that_lost_something_is_noticed),
+        RUN(test_gc__an_image_that_had_a_name_meanwhile_waits_anew),
         RUN(test_gc__announces_its_sweep),
         RUN(test_gc__nothing_is_touched_on_doubt),
         RUN(test_gc__random_faults_never_cost_a_needed_object),

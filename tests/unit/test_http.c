@@ -249,6 +249,12 @@ static void test_http__redirects_are_not_followed(void **state)
     assert_int_equal(r.status, 302);
     assert_string_equal(r.location, "http://evil.example/");
     assert_int_equal(http_fake_requests(f->server), 1);
+    char location[5000], answer[6000]; /* a data node's address with a long path in it */
+    memset(location, 'x', sizeof location - 1);
+    location[sizeof location - 1] = 0;
+    snprintf(answer, sizeof answer, "HTTP/1.1 307 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n", location);
+    assert_int_equal(get(f, answer, HTTP_FAKE_KEEP, 0, 0, NULL, &r), 0);
+    assert_string_equal(r.location, location);
 }
 
 static void test_http__error_bodies_are_kept_apart_and_bounded(void **state)

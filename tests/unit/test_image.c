@@ -29,8 +29,11 @@ struct world {
 
 static void open_image(struct world *w, size_t index_memory, uint32_t readahead)
 {
-    const struct image_config config = {
-        .cache = w->cache, .store = store_fake_store(w->fake), .index_memory = index_memory, .readahead = readahead};
+    const struct image_config config = {.cache = w->cache,
+                                        .store = store_fake_store(w->fake),
+                                        .manifest = &w->img.manifest,
+                                        .index_memory = index_memory,
+                                        .readahead = readahead};
     assert_int_equal(image_open(&config, &w->img.digest, &w->image), 0);
 }
 
@@ -232,17 +235,10 @@ static void test_image__a_subtree_of_holes_costs_nothing(void **state)
     world_release(&w);
 }
 
-/* Publish a manifest over another root and open it. */
+/* Open an image that has another root. */
 static void open_with_root(struct world *w, const struct index_child *root)
 {
-    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
-    char key[OBJECT_KEY_MAX];
-    struct manifest m = w->img.manifest;
-    m.index_root = *root;
-    m.content_root = index_content_root(m.size, m.chunk_size, &root->content);
-    assert_int_equal(manifest_encode(&m, &text), 0);
-    w->img.digest = digest_of(text.data, text.len);
-    store_fake_put(w->fake, object_key(OBJECT_MANIFEST, &w->img.digest, key), text.data, text.len);
+    w->img.manifest.index_root = *root;
     image_close(w->image);
     open_image(w, 0, 0);
 }
@@ -335,19 +331,6 @@ static void test_image__damaged_index_and_chunk_are_errors_that_heal(void **stat
     world_release(&w);
 }
 
-static void test_image__open_refuses_a_manifest_that_is_not_its_digest(void **state)
-{
-    struct world w;
-    char key[OBJECT_KEY_MAX];
-    world_init(&w, &small, false, 0);
-    assert_true(store_fake_flip(w.fake, object_key(OBJECT_MANIFEST, &w.img.digest, key), 20));
-    const struct image_config config = {.cache = w.cache, .store = store_fake_store(w.fake)};
-    struct image *image = NULL;
-    assert_int_equal(image_open(&config, &w.img.digest, &image), -EBADMSG);
-    assert_null(image);
-    world_release(&w);
-}
-
 static void test_image__readahead_comes_with_the_miss_by_one_get(void **state)
 {
     struct world w;
@@ -377,12 +360,28 @@ static void test_image__what_was_prefetched_is_read_with_the_store_dead(void **s
     world_release(&w);
 }
 
+static void test_image__prefetch_keeps_nodes_that_only_memory_has(void **state)
+{
+    struct world w;
+    const struct image_fake img = {.seed = 5, .size = 200 * CHUNK, .chunk_size = CHUNK};
+    world_init(&w, &img, true, 0);
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    assert_int_equal(cache_evict(w.cache, &w.img.manifest.index_root.digest, true), 0);
+    expect_read(&w, 0, CHUNK); /* memory has the node */
+    assert_int_equal(image_prefetch(w.image, 0, CHUNK), 0);
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    image_close(w.image);
+    open_image(&w, 0, 0);
+    expect_read(&w, 0, CHUNK);
+    world_release(&w);
+}
+
 static void test_image__prefetch_without_a_cache_directory_is_an_error(void **state)
 {
     struct world w;
     world_init(&w, &small, false, 0);
     assert_int_equal(image_prefetch(w.image, 0, CHUNK), -EIO);
-    assert_int_equal(image_prefetch(w.image, CHUNK, CHUNK), 0); /* a hole is always there */
+    assert_int_equal(image_prefetch(w.image, CHUNK, CHUNK), -EIO); /* nor can what says that it is a hole */
     world_release(&w);
 }
 
@@ -463,9 +462,9 @@ int main(void)
         cmocka_unit_test(test_image__a_subtree_of_holes_costs_nothing),
         cmocka_unit_test(test_image__a_node_in_the_wrong_place_is_refused),
         cmocka_unit_test(test_image__damaged_index_and_chunk_are_errors_that_heal),
-        cmocka_unit_test(test_image__open_refuses_a_manifest_that_is_not_its_digest),
         cmocka_unit_test(test_image__readahead_comes_with_the_miss_by_one_get),
         cmocka_unit_test(test_image__what_was_prefetched_is_read_with_the_store_dead),
+        cmocka_unit_test(test_image__prefetch_keeps_nodes_that_only_memory_has),
         cmocka_unit_test(test_image__prefetch_without_a_cache_directory_is_an_error),
         cmocka_unit_test(test_image__hits_do_not_wait_behind_misses),
         cmocka_unit_test(test_image__many_threads_read_right_within_little_index_memory),

@@ -251,17 +251,46 @@ static void test_print_name__nothing_reaches_a_terminal_that_it_obeys(void **sta
     free(raw);
 }
 
-static void test_print_json_name__is_utf8_whatever_the_bytes(void **state)
+static void test_options__a_verb_has_commands_by_their_last_word(void **state)
 {
-    json_t *j = print_json_name("a\xff"
-                                "b",
-                                3);
-    assert_string_equal(json_string_value(j), "a\xef\xbf\xbd"
-                                              "b");
-    json_decref(j);
-    j = print_json_hex("a\xff", 2);
-    assert_string_equal(json_string_value(j), "61ff");
-    json_decref(j);
+    static const struct verb one = {.name = "try one", .operands = "A", .summary = "First", .options = rows};
+    static const struct verb two = {.name = "try two", .operands = "", .summary = "Second", .options = rows + 8};
+    static const struct verb *const commands[] = {&one, &two, NULL};
+    const struct verb parent = {
+        .name = "try", .operands = "COMMAND", .summary = "Try", .options = rows + 8, .commands = commands};
+    assert_ptr_equal(options_command(&parent, "one"), &one);
+    assert_ptr_equal(options_command(&parent, "two"), &two);
+    assert_null(options_command(&parent, "try one"));
+    assert_null(options_command(&parent, "on"));
+    assert_null(options_command(&parent, ""));
+    assert_null(options_command(&verb, "one"));
+    char *text = NULL;
+    size_t len = 0;
+    FILE *to = open_memstream(&text, &len);
+    options_help(&parent, to);
+    options_list(&parent, to);
+    fclose(to);
+    assert_non_null(strstr(text, "usage: granary try COMMAND\n"));
+    assert_non_null(strstr(text, "\n  one                        First\n"));
+    assert_non_null(strstr(text, "\ntry one --jobs N\n"));
+    assert_null(strstr(text, "\ntry --jobs"));
+    free(text);
+}
+
+static void test_json_name__is_utf8_whatever_the_bytes(void **state)
+{
+    json_t *object = json_object();
+    json_name_set(object, "path",
+                  "a\xff"
+                  "b",
+                  3);
+    assert_string_equal(json_string_value(json_object_get(object, "path")), "a\xef\xbf\xbd"
+                                                                            "b");
+    assert_string_equal(json_string_value(json_object_get(object, "path_hex")), "61ff62");
+    json_name_set(object, "target", "\xc3\xa4", 2);
+    assert_string_equal(json_string_value(json_object_get(object, "target")), "\xc3\xa4");
+    assert_null(json_object_get(object, "target_hex"));
+    json_decref(object);
 }
 
 static void test_progress__says_what_is_known(void **state)
@@ -290,7 +319,8 @@ int main(void)
         cmocka_unit_test(test_options__help_and_list_name_every_option),
         cmocka_unit_test(test_duration__units_and_refusals),
         cmocka_unit_test(test_print_name__nothing_reaches_a_terminal_that_it_obeys),
-        cmocka_unit_test(test_print_json_name__is_utf8_whatever_the_bytes),
+        cmocka_unit_test(test_options__a_verb_has_commands_by_their_last_word),
+        cmocka_unit_test(test_json_name__is_utf8_whatever_the_bytes),
         cmocka_unit_test(test_progress__says_what_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,13 +10,10 @@
 #include <sys/un.h>
 
 #include "base/error.h"
-#include "fake/image_fake.h"
 #include "plugin/control.h"
 #include "plugin/options.h"
 #include "plugin/server_threads.h"
-#include "unit/scratch.h"
-
-enum { CHUNK = 64 << 10 };
+#include "unit/control_world.h"
 
 /* ---- parameters ---- */
 
@@ -44,16 +41,26 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     char here[PATH_MAX], expected[PATH_MAX + 16];
     options_init(&o);
     static const char *const given[][2] = {
-        {"image", "/s/i"},          {"cache", "/ssd:1/c:2G"}, {"cache", "rel:64M"},
-        {"endpoint", "http://h:1"}, {"index-memory", "128M"}, {"readahead", "0"},
-        {"timeout", "2m"},          {"connections", "100"},   {"control", "ctl.socket"},
+        {"image", "/s/i"},        {"cache", "/ssd:1/c:2G"}, {"cache", "rel:64M:hdd"},  {"endpoint", "http://h:1"},
+        {"index-memory", "128M"}, {"readahead", "0"},       {"memory", "1G"},          {"cache-compressed", "yes"},
+        {"timeout", "2m"},        {"connections", "100"},   {"control", "ctl.socket"}, {"quota", "team/faces:1G"},
+        {"eviction", "sticky"},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(given); i++)
         assert_int_equal(options_set(&o, given[i][0], given[i][1]), 0);
     assert_int_equal(options_complete(&o), 0);
     assert_int_equal(o.stack.cache.dir_count, 2);
+    assert_int_equal(o.stack.cache.memory, 1 << 30);
+    assert_true(o.stack.cache.compressed);
+    assert_int_equal(o.stack.cache.quota_count, 1);
+    assert_string_equal(o.stack.cache.quotas[0].name, "team/faces");
+    assert_int_equal(o.stack.cache.quotas[0].size, 1 << 30);
+    assert_int_equal(o.stack.cache.eviction, EVICT_STICKY);
     assert_string_equal(o.stack.cache.dirs[0].path, "/ssd:1/c");
     assert_int_equal(o.stack.cache.dirs[0].size, 2ull << 30);
+    assert_false(o.stack.cache.dirs[0].hdd);
+    assert_int_equal(o.stack.cache.dirs[1].size, 64 << 20);
+    assert_true(o.stack.cache.dirs[1].hdd);
     assert_non_null(getcwd(here, sizeof here));
     snprintf(expected, sizeof expected, "%s/rel", here);
     assert_string_equal(o.stack.cache.dirs[1].path, expected);
@@ -68,12 +75,61 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     options_release(&o);
 }
 
+static void test_plugin__a_cache_may_be_a_share_of_its_filesystem(void **state)
+{
+    struct options o;
+    options_init(&o);
+    assert_int_equal(options_set(&o, "cache", "/ssd:1/c:90%"), 0);
+    assert_string_equal(o.stack.cache.dirs[0].path, "/ssd:1/c");
+    assert_int_equal(o.stack.cache.dirs[0].size, 0);
+    assert_int_equal(o.stack.cache.dirs[0].percent, 90);
+    options_release(&o);
+}
+
+static void test_plugin__watermarks_are_two_percentages(void **state)
+{
+    static const char *const wrong[] = {"95",     "95:",  ":90",    "90:95",   "90:90",
+                                        "100:90", "95:0", "95:90%", "95:90:1", "x"};
+    struct options o;
+    options_init(&o);
+    assert_int_equal(o.stack.cache.watermark.high, 0);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++)
+        assert_int_equal(options_set(&o, "watermark", wrong[i]), -EINVAL);
+    assert_int_equal(options_set(&o, "watermark", "95:90"), 0);
+    assert_int_equal(o.stack.cache.watermark.high, 95);
+    assert_int_equal(o.stack.cache.watermark.low, 90);
+    options_release(&o);
+}
+
 static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
 {
     static const char *const wrong[][2] = {
-        {"cache", "/dir"},    {"cache", ":1G"},    {"cache", "/dir:"},   {"cache", "/dir:big"},  {"index-memory", "1K"},
-        {"readahead", "33M"}, {"readahead", "x"},  {"connections", "0"}, {"connections", "257"}, {"timeout", "0"},
-        {"timeout", "8d"},    {"timeout", "soon"}, {"colour", "red"},
+        {"cache", "/dir"},
+        {"cache", ":1G"},
+        {"cache", "/dir:"},
+        {"cache", "/dir:big"},
+        {"cache", "/dir:0%"},
+        {"cache", "/dir:100%"},
+        {"cache", "/dir:%"},
+        {"cache", "/dir:9x%"},
+        {"cache", "/dir:hdd"},
+        {"cache", "/dir:1G:tape"},
+        {"index-memory", "1K"},
+        {"readahead", "33M"},
+        {"readahead", "x"},
+        {"connections", "0"},
+        {"connections", "257"},
+        {"timeout", "0"},
+        {"timeout", "8d"},
+        {"timeout", "soon"},
+        {"cache-compressed", "maybe"},
+        {"quota", "faces"},
+        {"quota", ":1G"},
+        {"quota", "faces:15M"},
+        {"memory", "15M"},
+        {"memory", "lots"},
+        {"colour", "red"},
+        {"eviction", "fifo"},
     };
     struct options o;
     options_init(&o);
@@ -87,6 +143,9 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
     for (int i = 0; i < CACHE_DIRS_MAX; i++)
         assert_int_equal(options_set(&o, "cache", "/d:1G"), 0);
     assert_int_equal(options_set(&o, "cache", "/d:1G"), -EINVAL);
+    for (int i = 0; i < CACHE_QUOTAS_MAX; i++)
+        assert_int_equal(options_set(&o, "quota", "faces:1G"), 0);
+    assert_int_equal(options_set(&o, "quota", "faces:1G"), -EINVAL);
     options_release(&o);
 }
 
@@ -130,70 +189,24 @@ static void test_plugin__threads_are_read_as_nbdkit_reads_them(void **state)
 
 /* ---- control socket ---- */
 
-struct world {
-    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 16];
-    struct image_fake img;
-    struct stack *stack;
-};
-
-static void world_init(struct world *w)
-{
-    char ref[SCRATCH_MAX + 16];
-    scratch_make(w->dir);
-    snprintf(w->path, sizeof w->path, "%s/control", w->dir);
-    snprintf(ref, sizeof ref, "%s/faces", w->dir);
-    struct store_fake *fake = store_fake_new();
-    w->img = (struct image_fake){.seed = 1, .size = 4 * CHUNK, .chunk_size = CHUNK};
-    image_fake_put(&w->img, fake, "faces");
-    image_fake_save(fake, w->dir);
-    store_fake_free(fake);
-    const struct stack_image image = {.ref = ref};
-    const struct stack_config config = {.images = &image, .image_count = 1};
-    assert_int_equal(stack_open(&config, &w->stack), 0);
-    assert_int_equal(stack_start_threads(w->stack), 0);
-}
-
-static void world_release(struct world *w)
-{
-    stack_close(w->stack);
-    image_fake_release(&w->img);
-    scratch_remove(w->dir);
-}
-
-/* The server's whole answer to one request. */
-static void ask(const char *path, const char *request, char answer[1 << 16])
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", path);
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(write(fd, request, strlen(request)), strlen(request));
-    size_t len = 0;
-    ssize_t n;
-    while (len < (1 << 16) - 1 && (n = read(fd, answer + len, (1 << 16) - 1 - len)) > 0)
-        len += (size_t)n;
-    answer[len] = 0;
-    close(fd);
-}
-
 static void test_plugin__control_answers_metrics_and_status(void **state)
 {
-    struct world w;
+    static struct control_world w;
     struct control *c = NULL;
     static char answer[1 << 16];
-    world_init(&w);
+    control_world_init(&w);
     assert_int_equal(control_open(w.path, w.stack, &c), 0);
     struct stat st;
     assert_int_equal(stat(w.path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
     assert_int_equal(control_start(c), 0);
 
-    ask(w.path, "GET /metrics HTTP/1.0\r\n\r\n", answer);
+    control_ask(w.path, "GET /metrics HTTP/1.0\r\n\r\n", answer);
     assert_non_null(strstr(answer, "200 OK"));
     assert_non_null(strstr(answer, "# TYPE granary_fetch_requests_total counter\ngranary_fetch_requests_total 0\n"));
     assert_non_null(strstr(answer, "# TYPE granary_fetch_in_flight gauge\n"));
 
-    ask(w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
+    control_ask(w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
     json_t *status = json_loads(strstr(answer, "\r\n\r\n") + 4, 0, NULL);
     assert_non_null(status);
     json_t *export = json_array_get(json_object_get(status, "exports"), 0);
@@ -205,23 +218,23 @@ static void test_plugin__control_answers_metrics_and_status(void **state)
     assert_int_equal(json_integer_value(json_object_get(status, "pid")), getpid());
     json_decref(status);
 
-    ask(w.path, "GET /nothing HTTP/1.0\r\n\r\n", answer);
+    control_ask(w.path, "GET /nothing HTTP/1.0\r\n\r\n", answer);
     assert_non_null(strstr(answer, " 404 "));
-    ask(w.path, "PUT /status HTTP/1.0\r\nContent-Length: 0\r\n\r\n", answer);
+    control_ask(w.path, "PUT /status HTTP/1.0\r\nContent-Length: 0\r\n\r\n", answer);
     assert_non_null(strstr(answer, " 405 "));
-    ask(w.path, "\x01\x02 nonsense\r\n\r\n", answer);
-    ask(w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
+    control_ask(w.path, "\x01\x02 nonsense\r\n\r\n", answer);
+    control_ask(w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
     assert_non_null(strstr(answer, "200 OK"));
     control_close(c);
     assert_int_equal(access(w.path, F_OK), -1);
-    world_release(&w);
+    control_world_release(&w);
 }
 
 static void test_plugin__control_replaces_a_stale_socket_and_nothing_else(void **state)
 {
-    struct world w;
+    static struct control_world w;
     struct control *first = NULL, *second = NULL;
-    world_init(&w);
+    control_world_init(&w);
     assert_int_equal(control_open(w.path, w.stack, &first), 0);
     assert_int_equal(control_open(w.path, w.stack, &second), -EADDRINUSE);
     assert_int_equal(access(w.path, F_OK), 0);
@@ -251,7 +264,7 @@ static void test_plugin__control_replaces_a_stale_socket_and_nothing_else(void *
     snprintf(missing, sizeof missing, "%s/no/control", w.dir);
     assert_int_equal(control_open(missing, w.stack, &first), -ENOENT);
     assert_non_null(strstr(error_text(), missing));
-    world_release(&w);
+    control_world_release(&w);
 }
 
 int main(void)
@@ -259,6 +272,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plugin__an_export_name_is_told_from_a_reference),
         cmocka_unit_test(test_plugin__every_parameter_reaches_the_stack),
+        cmocka_unit_test(test_plugin__a_cache_may_be_a_share_of_its_filesystem),
+        cmocka_unit_test(test_plugin__watermarks_are_two_percentages),
         cmocka_unit_test(test_plugin__wrong_parameters_are_refused_by_name),
         cmocka_unit_test(test_plugin__threads_are_read_as_nbdkit_reads_them),
         cmocka_unit_test(test_plugin__control_answers_metrics_and_status),

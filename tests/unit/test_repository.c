@@ -346,7 +346,7 @@ struct sweeping {
 static void end_sweep_at_third_look(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
 {
     struct sweeping *s = arg;
-    if (op == FAKE_GET_SMALL && !strcmp(key, "trash/sweeping") && ++s->looks == 3) {
+    if (op == FAKE_GET_SMALL && !strcmp(key, "trash/sweeping") && s->sweep && ++s->looks == 3) {
         struct lease_handle *sweep = s->sweep;
         s->sweep = NULL;
         lease_end(sweep);
@@ -399,6 +399,59 @@ static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
     lease_end(sweeping.sweep);
 }
 
+static void put_sweep(struct store_fake *f, int64_t renewed)
+{
+    const struct lease other = {.started = 1, .renewed = renewed, .host = "other", .image = ""};
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    assert_int_equal(lease_encode(&other, &doc), 0);
+    store_fake_put(f, "trash/sweeping", doc.data, doc.len);
+}
+
+/* Builds wait for one announcement: two gcs under it would not know whose end they see. */
+static void test_lease__only_one_sweeps(void **state)
+{
+    struct store_fake *f = *state;
+    struct store *s = store_fake_store(f);
+    struct lease_handle *first, *second;
+    assert_int_equal(lease_begin_sweep(s, &first), 0);
+    assert_int_equal(lease_begin_sweep(s, &second), -EAGAIN);
+    lease_end(first);
+    assert_false(store_fake_has(f, "trash/sweeping"));
+    put_sweep(f, time(NULL) - 60);
+    assert_int_equal(lease_begin_sweep(s, &second), -EAGAIN);
+    put_sweep(f, time(NULL) - LEASE_SWEEP_DEAD_S - 1);
+    assert_int_equal(lease_begin_sweep(s, &second), 0);
+    put_sweep(f, time(NULL)); /* stood still, and was taken for dead */
+    lease_end(second);
+    assert_true(store_fake_has(f, "trash/sweeping"));
+}
+
+/* Two gcs find none, or the same dead one, and write at the same moment. */
+static void sweep_too(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+{
+    bool *came = arg;
+    if (*came || op != FAKE_PUT || strcmp(key, "trash/sweeping") != 0)
+        return;
+    *came = true;
+    put_sweep(f, time(NULL));
+}
+
+static void test_lease__of_two_that_begin_to_sweep_one_does(void **state)
+{
+    struct store_fake *f = *state;
+    struct lease_handle *l;
+    for (int dead = 0; dead < 2; dead++) {
+        bool came = false;
+        if (dead)
+            put_sweep(f, time(NULL) - LEASE_SWEEP_DEAD_S - 1);
+        store_fake_set_hook(f, sweep_too, &came);
+        assert_int_equal(lease_begin_sweep(store_fake_store(f), &l), -EAGAIN);
+        assert_true(came);
+        store_fake_set_hook(f, NULL, NULL);
+        assert_true(store_fake_remove(f, "trash/sweeping"));
+    }
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -417,6 +470,8 @@ int main(void)
         RUN(test_lease__one_that_cannot_be_read_counts_by_the_clock),
         RUN(test_lease__waits_for_a_sweep_but_not_for_a_dead_one),
         RUN(test_lease__that_was_not_renewed_in_time_has_lapsed),
+        RUN(test_lease__only_one_sweeps),
+        RUN(test_lease__of_two_that_begin_to_sweep_one_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

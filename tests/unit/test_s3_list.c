@@ -115,7 +115,7 @@ static void test_s3_list__cut_anywhere_is_refused(void **state)
         char *cut = malloc(len + 1); /* of exactly this size, so that a sanitizer sees a read behind it */
         memcpy(cut, ceph, len);
         struct s3_list_page *page = NULL;
-        assert_int_equal(s3_list_decode(cut, len, &page), -EBADMSG);
+        assert_int_equal(s3_list_decode(cut, len, &page), len ? -EAGAIN : -EBADMSG);
         assert_null(page);
         free(cut);
     }

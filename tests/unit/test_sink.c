@@ -7,59 +7,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "fake/store_fake.h"
 #include "imagebuild/packer.h"
-#include "imagebuild/sink.h"
 #include "unit/read_back.h"
-
-enum { CHUNK = CHUNK_SIZE_MIN, PACK = 300 << 10 };
-
-/* One way into a fake store. */
-struct way {
-    struct store_fake *store;
-    struct upload *upload;
-    struct sink *sink;
-};
-
-static struct way open_way(struct store_fake *store, unsigned workers, unsigned uploads, size_t pack_size)
-{
-    struct way w = {.store = store};
-    struct upload_config upload = {.store = store_fake_store(store), .threads = uploads, .memory = uploads * pack_size};
-    assert_int_equal(upload_new(&upload, &w.upload), 0);
-    struct sink_config sink = {
-        .upload = w.upload, .chunk_size = CHUNK, .zstd_level = 3, .workers = workers, .pack_size = pack_size};
-    assert_int_equal(sink_new(&sink, &w.sink), 0);
-    return w;
-}
-
-static void close_way(struct way *w)
-{
-    sink_free(w->sink);
-    upload_free(w->upload);
-}
-
-/* Bytes that compress to about half, different at every address. */
-static void fill(uint8_t *p, uint64_t address, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        uint64_t x = (address + i) * UINT64_C(0x9E3779B97F4A7C15);
-        x = (x ^ x >> 29) * UINT64_C(0xBF58476D1CE4E5B9);
-        p[i] = (uint8_t)((x >> 40 & 15) + 1);
-    }
-}
-
-/* Spans written into the image and into a model of it. */
-struct model {
-    uint8_t *data;
-    uint64_t size;
-};
-
-static void write_span(struct way *w, struct model *m, uint64_t at, size_t len, size_t piece)
-{
-    fill(m->data + at, at, len);
-    for (size_t done = 0; done < len; done += piece)
-        assert_int_equal(sink_write(w->sink, at + done, m->data + at + done, GR_MIN(piece, len - done)), 0);
-}
+#include "unit/sink_world.h"
 
 static struct sink_result write_model(struct way *w, struct model *m, size_t piece)
 {
@@ -74,7 +24,7 @@ static struct sink_result write_model(struct way *w, struct model *m, size_t pie
     write_span(w, m, 20 * CHUNK + 5, 17 * CHUNK + 77, piece); /* many packs */
     write_span(w, m, 40 * CHUNK + 100, 300, piece);           /* in the short last chunk */
     fill(m->data, 0, 4096);
-    assert_int_equal(sink_write_front(w->sink, m->data, 4096), 0);
+    assert_int_equal(sink_write(w->sink, SINK_FRONT, 0, m->data, 4096), 0);
     assert_int_equal(sink_finish(w->sink, m->size, &result), 0);
     assert_int_equal(upload_flush(w->upload), 0);
     return result;
@@ -117,6 +67,85 @@ static void test_sink__result_does_not_depend_on_threads_or_pieces(void **state)
     }
 }
 
+/* Every lane in pieces, interleaved; two worker counts give the same digest. */
+static void test_sink__lanes_interleave(void **state)
+{
+    static const struct {
+        enum sink_lane lane;
+        uint64_t at;
+    } spans[] = {{SINK_FRONT, 0},
+                 {SINK_HOLES, 3 * CHUNK},
+                 {SINK_BODIES, 20 * CHUNK},
+                 {SINK_SCRUB, 8 * CHUNK},
+                 {SINK_METADATA, 30 * CHUNK}};
+    enum { STEPS = 40, STEP = 4096 };
+    struct digest first = {{0}};
+    for (unsigned workers = 1; workers <= 4; workers += 3) {
+        CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+        struct way w = open_way(store, workers, 2, PACK);
+        struct sink_result r;
+        struct model m = {.size = 40 * CHUNK};
+        m.data = calloc(1, m.size);
+        for (uint64_t step = 0; step < STEPS; step++)
+            for (size_t i = 0; i < GR_ARRAY_SIZE(spans); i++) {
+                uint64_t at = spans[i].at + step * STEP;
+                if (spans[i].lane == SINK_METADATA) /* when the bodies are over */
+                    continue;
+                fill(m.data + at, at, STEP);
+                assert_int_equal(sink_write(w.sink, spans[i].lane, at, m.data + at, STEP), 0);
+            }
+        fill(m.data + spans[4].at, spans[4].at, 2 * CHUNK + 1000);
+        assert_int_equal(sink_write(w.sink, SINK_METADATA, spans[4].at, m.data + spans[4].at, 2 * CHUNK + 1000), 0);
+        assert_int_equal(sink_finish(w.sink, m.size, &r), 0);
+        assert_int_equal(upload_flush(w.upload), 0);
+        uint8_t *image = read_back(store, &r.index_root, r.index_levels, m.size, CHUNK);
+        assert_memory_equal(image, m.data, m.size);
+        if (workers == 1)
+            first = r.index_root.digest;
+        assert_true(digest_equal(&first, &r.index_root.digest));
+        free(image);
+        free(m.data);
+        close_way(&w);
+    }
+}
+
+/* A write that must fail after another that is right. */
+static void check_misuse(enum sink_lane lane, uint64_t at, enum sink_lane wrong_lane, uint64_t wrong_at,
+                         const char *sentence)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 1, 1, PACK);
+    assert_int_equal(sink_write(w.sink, lane, at, "right", 5), 0);
+    assert_int_equal(sink_write(w.sink, wrong_lane, wrong_at, "wrong", 5), -EIO);
+    assert_non_null(strstr(error_text(), sentence));
+    close_way(&w);
+}
+
+static void test_sink__the_lanes_rules_are_checked(void **state)
+{
+    check_misuse(SINK_BODIES, 9 * CHUNK, SINK_BODIES, 9 * CHUNK + 4, "before the end of its last write");
+    check_misuse(SINK_FRONT, CHUNK, SINK_HOLES, CHUNK + 4096, "in a chunk of another lane");
+    check_misuse(SINK_BODIES, CHUNK, SINK_METADATA, CHUNK + 4096, "in a chunk of another lane");
+    check_misuse(SINK_BODIES, 2 * CHUNK, SINK_METADATA, CHUNK, "before the end of the bodies");
+    check_misuse(SINK_METADATA, 2 * CHUNK, SINK_BODIES, 3 * CHUNK, "after the metadata has begun");
+    check_misuse(SINK_HOLES, 5 * CHUNK, SINK_BODIES, 4 * CHUNK, "before the end of what stays");
+    check_misuse(SINK_BODIES, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "behind the bodies");
+}
+
+/* Not noticed at once, but before anything could be published. */
+static void test_sink__a_chunk_written_twice_is_noticed(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 1, 1, PACK);
+    struct sink_result r;
+    assert_int_equal(sink_write(w.sink, SINK_HOLES, 2 * CHUNK, "one", 3), 0);
+    assert_int_equal(sink_write(w.sink, SINK_HOLES, 3 * CHUNK, "two", 3), 0);
+    assert_int_equal(sink_write(w.sink, SINK_SCRUB, 2 * CHUNK, "three", 5), 0);
+    assert_int_equal(sink_finish(w.sink, 9 * CHUNK, &r), -EIO);
+    assert_non_null(strstr(error_text(), "chunk 2 was written twice"));
+    close_way(&w);
+}
+
 static void count_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain)
 {
     ++*(unsigned *)arg;
@@ -129,9 +158,9 @@ static void test_sink__zeros_are_holes(void **state)
     uint8_t *zeros = calloc(1, 3 * CHUNK);
     struct sink_result r;
     unsigned chunks = 0;
-    assert_int_equal(sink_write(w.sink, CHUNK, zeros, 3 * CHUNK), 0);
-    assert_int_equal(sink_write(w.sink, 8 * CHUNK, zeros, 1000), 0);
-    assert_int_equal(sink_write_front(w.sink, "front", 5), 0);
+    assert_int_equal(sink_write(w.sink, SINK_BODIES, CHUNK, zeros, 3 * CHUNK), 0);
+    assert_int_equal(sink_write(w.sink, SINK_BODIES, 8 * CHUNK, zeros, 1000), 0);
+    assert_int_equal(sink_write(w.sink, SINK_FRONT, 0, "front", 5), 0);
     assert_int_equal(sink_finish(w.sink, 9 * CHUNK, &r), 0);
     assert_int_equal(upload_flush(w.upload), 0);
     read_back_node(store, &r.index_root, 0, 0, count_chunk, &chunks);
@@ -180,9 +209,9 @@ static void check_sparse(const uint64_t *numbers, size_t count, uint64_t chunk_c
     for (size_t i = 0; i < count; i++) {
         uint8_t mark = (uint8_t)(numbers[i] % 251 + 1);
         if (numbers[i])
-            assert_int_equal(sink_write(w.sink, numbers[i] * CHUNK, &mark, 1), 0);
+            assert_int_equal(sink_write(w.sink, SINK_BODIES, numbers[i] * CHUNK, &mark, 1), 0);
     }
-    assert_int_equal(sink_write_front(w.sink, "front", 5), 0);
+    assert_int_equal(sink_write(w.sink, SINK_FRONT, 0, "front", 5), 0);
     assert_int_equal(sink_finish(w.sink, chunk_count * CHUNK - 4096, &r), 0);
     assert_int_equal(upload_flush(w.upload), 0);
     assert_int_equal(r.index_levels, levels);
@@ -223,8 +252,8 @@ static void test_packer__bounds_the_chunks_of_a_pack(void **state)
     struct way w = open_way(store, 2, 2, 64 << 20);
     struct sink_result r;
     for (uint64_t i = 1; i <= PACK_CHUNKS + 1; i++)
-        assert_int_equal(sink_write(w.sink, i * CHUNK, &i, sizeof i), 0);
-    assert_int_equal(sink_write_front(w.sink, "front", 5), 0);
+        assert_int_equal(sink_write(w.sink, SINK_BODIES, i * CHUNK, &i, sizeof i), 0);
+    assert_int_equal(sink_write(w.sink, SINK_FRONT, 0, "front", 5), 0);
     assert_int_equal(sink_finish(w.sink, (PACK_CHUNKS + 2) * (uint64_t)CHUNK, &r), 0);
     assert_int_equal(upload_flush(w.upload), 0);
     assert_int_equal(store_fake_count(store, "packs/"), 2);
@@ -350,7 +379,7 @@ static void test_sink__a_failing_store_ends_the_writing(void **state)
     store_fake_add_fault(store, &(struct store_fake_fault){.op = FAKE_PUT, .skip = 1, .code = -ENOSPC});
     for (uint64_t i = 1; i < 1000 && !rc; i++) {
         fill(data, i * CHUNK, CHUNK);
-        rc = sink_write(w.sink, i * CHUNK, data, CHUNK);
+        rc = sink_write(w.sink, SINK_BODIES, i * CHUNK, data, CHUNK);
     }
     assert_int_equal(rc, -ENOSPC);
     free(data);
@@ -402,6 +431,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sink__what_was_written_is_read_back),
         cmocka_unit_test(test_sink__result_does_not_depend_on_threads_or_pieces),
+        cmocka_unit_test(test_sink__lanes_interleave),
+        cmocka_unit_test(test_sink__the_lanes_rules_are_checked),
+        cmocka_unit_test(test_sink__a_chunk_written_twice_is_noticed),
         cmocka_unit_test(test_sink__zeros_are_holes),
         cmocka_unit_test(test_sink__packs_keep_to_their_size),
         cmocka_unit_test(test_sink__a_failing_store_ends_the_writing),

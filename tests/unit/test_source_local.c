@@ -16,7 +16,7 @@
 #include "base/le.h"
 #include "imagebuild/beneath.h"
 #include "imagebuild/source_kinds.h"
-#include "imagebuild/tree.h"
+#include "unit/node_list.h"
 
 struct place {
     char path[64];
@@ -30,7 +30,7 @@ static int setup(void **state)
     strcpy(p->path, "local.XXXXXX"); /* in the build tree: the file system there has xattrs */
     assert_non_null(mkdtemp(p->path));
     p->fd = open(p->path, O_RDONLY | O_DIRECTORY);
-    assert_int_equal(source_local_open(p->path, p->path, &p->source), 0);
+    assert_int_equal(source_local_open(p->path, p->path, &(struct source_options){0}, &p->source), 0);
     *state = p;
     return 0;
 }
@@ -65,49 +65,10 @@ static void put_file(const struct place *p, const char *name, const void *data, 
 
 /* ------------------------------------------------------------------ listings */
 
-static int add(void *arg, const struct source_entry *e)
+static struct node_list list(struct place *p, bool keep_special)
 {
-    return tree_add(arg, e);
-}
-
-static struct tree *list(struct place *p, bool keep_special)
-{
-    struct tree_options options = {.keep_special = keep_special};
-    struct tree *t;
-    assert_int_equal(tree_new(&options, &t), 0);
-    int rc = p->source->ops->list(p->source, add, t);
-    if (rc)
-        fail_msg("%s", error_text());
-    assert_int_equal(tree_seal(t), 0);
-    return t;
-}
-
-static node_id look_up(struct tree *t, const char *path)
-{
-    node_id at = NODE_ROOT;
-    while (*path) {
-        size_t len = strcspn(path, "/");
-        uint32_t count;
-        const node_id *children = tree_children(t, at, &count);
-        at = NODE_NONE;
-        for (uint32_t i = 0; i < count; i++) {
-            const struct node *n = tree_node(t, children[i]);
-            if (n->name_len == len && !memcmp(tree_name(t, n), path, len))
-                at = children[i];
-        }
-        if (at == NODE_NONE)
-            return at;
-        path += len + (path[len] == '/');
-    }
-    return at;
-}
-
-static const struct node *must_find(struct tree *t, const char *path)
-{
-    node_id id = look_up(t, path);
-    if (id == NODE_NONE)
-        fail_msg("not listed: %s", path);
-    return tree_node(t, id);
+    struct listing_options options = {.keep_special = keep_special};
+    return node_list_of(p->source, &options);
 }
 
 static int read_at(struct place *p, const char *path, const char *validator, uint64_t offset, size_t len, void *dst)
@@ -138,17 +99,16 @@ static void test_source_local__hostile_names_are_listed_and_read(void **state)
                                  "-rf",        "a\\b",      "%41+",         "*",        "\x01"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++)
         put_file(p, names[i], &i, sizeof i);
-    CLEANUP(cleanup_tree) struct tree *t = list(p, false);
-    assert_int_equal(tree_stats(t).files, GR_ARRAY_SIZE(names));
+    CLEANUP(node_list_free) struct node_list t = list(p, false);
+    assert_int_equal(t.stats.files, GR_ARRAY_SIZE(names));
     for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
-        size_t got = 99, len;
-        const struct node *n = must_find(t, names[i]);
+        size_t got = 99;
+        const struct node *n = node_list_must_find(&t, names[i]);
         assert_int_equal(n->size, sizeof i);
         assert_int_equal(n->mode, S_IFREG | 0640);
-        const char *validator = tree_validator(t, n, &len);
         struct source_version v = version_of(p, names[i]);
-        assert_int_equal(len, v.validator_len);
-        assert_memory_equal(validator, v.validator, len);
+        assert_int_equal(n->validator_len, v.validator_len);
+        assert_memory_equal(n->validator, v.validator, v.validator_len);
         assert_int_equal(read_at(p, names[i], v.validator, 0, sizeof got, &got), 0);
         assert_int_equal(got, i);
     }
@@ -171,30 +131,31 @@ static void test_source_local__everything_stat_knows_is_kept(void **state)
         assert_int_equal(fchownat(p->fd, "link", 70000, 4000000000u, AT_SYMLINK_NOFOLLOW), 0);
     bool devices = root && !mknodat(p->fd, "disk", S_IFBLK | 0600, makedev(8, 300));
     assert_int_equal(fchmod(p->fd, 0750), 0);
-    CLEANUP(cleanup_tree) struct tree *t = list(p, false);
-    assert_int_equal(tree_node(t, NODE_ROOT)->mode, S_IFDIR | 0750);
-    const struct node *again = must_find(t, "dir/again"), *file = must_find(t, "file"), *link = must_find(t, "link");
-    assert_int_equal(again->nlink, 2);
-    assert_ptr_equal(tree_node(t, file->link), again); /* "dir/again" comes before "file" */
+    CLEANUP(node_list_free) struct node_list t = list(p, false);
+    assert_int_equal(t.nodes.items[0].mode, S_IFDIR | 0750);
+    const struct node *again = node_list_must_find(&t, "dir/again"), *file = node_list_must_find(&t, "file"),
+                      *link = node_list_must_find(&t, "link");
+    assert_true(again->linked);
+    assert_int_equal(again->link, again->rank);
+    assert_int_equal(file->link, again->rank); /* "dir/again" comes before "file" */
     assert_int_equal(again->mtime, -12345);
     assert_int_equal(again->mtime_nsec, 678);
     assert_int_equal(again->mode, S_IFREG | 0755);
-    assert_int_equal(must_find(t, "dir")->mode, S_IFDIR | 0711);
-    size_t len;
-    assert_memory_equal(tree_target(t, link, &len), "../any where/\xff", 14);
-    assert_int_equal(len, 14);
+    assert_int_equal(node_list_must_find(&t, "dir")->mode, S_IFDIR | 0711);
+    assert_int_equal(link->target_len, 14);
+    assert_memory_equal(link->target, "../any where/\xff", 14);
     assert_int_equal(link->mtime, -12345);
     if (root) {
         assert_int_equal(link->uid, 70000);
         assert_int_equal(link->gid, 4000000000u);
     }
-    assert_int_equal(look_up(t, "fifo"), NODE_NONE);
-    assert_int_equal(tree_stats(t).special_skipped, 1u + devices);
-    CLEANUP(cleanup_tree) struct tree *kept = list(p, true);
-    assert_int_equal(must_find(kept, "fifo")->mode, S_IFIFO | 0600);
-    assert_int_equal(must_find(kept, "file")->mode, S_IFREG | 04755);
+    assert_null(node_list_find(&t, "fifo"));
+    assert_int_equal(t.stats.special_skipped, 1u + devices);
+    CLEANUP(node_list_free) struct node_list kept = list(p, true);
+    assert_int_equal(node_list_must_find(&kept, "fifo")->mode, S_IFIFO | 0600);
+    assert_int_equal(node_list_must_find(&kept, "file")->mode, S_IFREG | 04755);
     if (devices)
-        assert_int_equal(must_find(kept, "disk")->rdev, (300 & 0xff) | 8 << 8 | (300 & ~0xff) << 12);
+        assert_int_equal(node_list_must_find(&kept, "disk")->rdev, (300 & 0xff) | 8 << 8 | (300 & ~0xff) << 12);
 }
 
 static void test_source_local__xattrs_of_files_links_and_directories(void **state)
@@ -211,10 +172,10 @@ static void test_source_local__xattrs_of_files_links_and_directories(void **stat
     assert_int_equal(setxattr(path, "user.big", big, sizeof big, 0), 0);
     snprintf(path, sizeof path, "%s/dir", p->path);
     assert_int_equal(setxattr(path, "user.dir", "d", 1, 0), 0);
-    CLEANUP(cleanup_tree) struct tree *t = list(p, false);
-    size_t len;
-    const uint8_t *x = tree_xattrs(t, must_find(t, "file"), &len);
-    assert_int_equal(len, 6 + 8 + sizeof big + 6 + 10);
+    CLEANUP(node_list_free) struct node_list t = list(p, false);
+    const struct node *file = node_list_must_find(&t, "file"), *dir = node_list_must_find(&t, "dir");
+    const uint8_t *x = file->xattrs;
+    assert_int_equal(file->xattrs_len, 6 + 8 + sizeof big + 6 + 10);
     assert_int_equal(le16_get(x), 8);
     assert_int_equal(le32_get(x + 2), sizeof big);
     assert_memory_equal(x + 6, "user.big", 8);
@@ -222,8 +183,8 @@ static void test_source_local__xattrs_of_files_links_and_directories(void **stat
     x += 14 + sizeof big;
     assert_memory_equal(x + 6, "user.empty", 10);
     assert_int_equal(le32_get(x + 2), 0);
-    x = tree_xattrs(t, must_find(t, "dir"), &len);
-    assert_int_equal(len, 15);
+    x = dir->xattrs;
+    assert_int_equal(dir->xattrs_len, 15);
     assert_memory_equal(x + 6, "user.dird", 9);
 }
 
@@ -302,9 +263,9 @@ static void test_source_local__no_link_leads_out(void **state)
         assert_true(fd >= 0);
         close(fd);
     }
-    CLEANUP(cleanup_tree) struct tree *t = list(p, false);
-    assert_int_equal(tree_stats(t).symlinks, 2);
-    assert_int_equal(tree_stats(t).files, 1);
+    CLEANUP(node_list_free) struct node_list t = list(p, false);
+    assert_int_equal(t.stats.symlinks, 2);
+    assert_int_equal(t.stats.files, 1);
 }
 
 static void test_source_local__four_thousand_levels_and_paths_beyond_path_max(void **state)
@@ -327,9 +288,9 @@ static void test_source_local__four_thousand_levels_and_paths_beyond_path_max(vo
     close(dir);
     strcpy(path + len, "file");
     len += 4;
-    CLEANUP(cleanup_tree) struct tree *t = list(p, false);
-    assert_int_equal(tree_stats(t).directories, LEVELS + 1);
-    assert_int_equal(tree_stats(t).files, 1);
+    CLEANUP(node_list_free) struct node_list t = list(p, false);
+    assert_int_equal(t.stats.directories, LEVELS + 1);
+    assert_int_equal(t.stats.files, 1);
     char data[4];
     struct source_version v = version_of(p, path);
     assert_int_equal(read_at(p, path, v.validator, 0, 4, data), 0);
@@ -349,11 +310,9 @@ static void test_source_local__a_hundred_thousand_entries_in_a_directory(void **
         snprintf(name, sizeof name, "n%06d", i);
         assert_int_equal(symlinkat("x", p->fd, name), 0);
     }
-    CLEANUP(cleanup_tree) struct tree *t = list(p, false);
-    uint32_t count;
-    const node_id *children = tree_children(t, NODE_ROOT, &count);
-    assert_int_equal(count, COUNT + 1);
-    assert_memory_equal(tree_name(t, tree_node(t, children[COUNT])), "n099999", 7);
+    CLEANUP(node_list_free) struct node_list t = list(p, false);
+    assert_int_equal(t.nodes.len, COUNT + 2); /* the root, "first" */
+    assert_string_equal(t.nodes.items[COUNT + 1].path, "n099999");
 }
 
 static void test_source_local__what_may_not_be_read_is_an_error_that_names_it(void **state)
@@ -361,25 +320,25 @@ static void test_source_local__what_may_not_be_read_is_an_error_that_names_it(vo
     struct place *p = *state;
     char data[4];
     struct source *none;
-    assert_int_equal(source_local_open("/no/such", "/no/such", &none), -ENOENT);
+    assert_int_equal(source_local_open("/no/such", "/no/such", &(struct source_options){0}, &none), -ENOENT);
     assert_non_null(strstr(error_text(), "/no/such"));
     put_file(p, "plain", "x", 1);
     char path[128];
     snprintf(path, sizeof path, "%s/plain", p->path);
-    assert_int_equal(source_local_open(path, path, &none), -ENOTDIR);
+    assert_int_equal(source_local_open(path, path, &(struct source_options){0}, &none), -ENOTDIR);
     if (geteuid())
         skip(); /* only root can become somebody who may not read it */
     assert_int_equal(mkdirat(p->fd, "closed", 0700), 0);
     assert_int_equal(fchmod(p->fd, 0755), 0);
     assert_int_equal(fchmodat(p->fd, "plain", 0600, 0), 0);
     struct source_version v = version_of(p, "plain");
-    struct tree_options options = {0};
-    CLEANUP(cleanup_tree) struct tree *t = NULL;
-    assert_int_equal(tree_new(&options, &t), 0);
+    struct listing_options options = {0};
+    CLEANUP(cleanup_listing) struct listing *listing = NULL;
+    assert_int_equal(listing_new(&options, &listing), 0);
     struct error read_error, list_error;
     assert_int_equal(seteuid(65534), 0);
     error_take(&read_error, read_at(p, "plain", v.validator, 0, 1, data));
-    error_take(&list_error, p->source->ops->list(p->source, add, t));
+    error_take(&list_error, p->source->ops->list(p->source, node_list_add, listing));
     assert_int_equal(seteuid(0), 0);
     assert_int_equal(read_error.code, -EACCES);
     assert_non_null(strstr(read_error.text, "/plain: Permission denied; run as a user who may read it"));
@@ -393,16 +352,67 @@ static void test_source_local__slashes_at_the_end_do_not_show(void **state)
     char path[128];
     snprintf(path, sizeof path, "%s///", p->path);
     struct source *s;
-    assert_int_equal(source_local_open(path, path, &s), 0);
+    assert_int_equal(source_local_open(path, path, &(struct source_options){0}, &s), 0);
     assert_string_equal(s->url, p->path);
     source_close(s);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
+/* ------------------------------------------------------------------ one path */
+
+struct seen {
+    struct source_entry entry;
+    char path[100], target[100], validator[SOURCE_VALIDATOR_MAX + 1];
+};
+
+static int see(void *arg, const struct source_entry *e)
+{
+    struct seen *seen = arg;
+    seen->entry = *e;
+    snprintf(seen->path, sizeof seen->path, "%.*s", (int)e->path_len, e->path);
+    snprintf(seen->target, sizeof seen->target, "%.*s", (int)e->target_len, e->target ? e->target : "");
+    snprintf(seen->validator, sizeof seen->validator, "%.*s", (int)e->validator_len, e->validator ? e->validator : "");
+    return 0;
+}
+
+static int look(struct place *p, const char *path, struct seen *out)
+{
+    struct source_ask ask = {.path = path, .path_len = strlen(path)};
+    memset(out, 0, sizeof *out);
+    return p->source->ops->look(p->source, &ask, see, out);
+}
+
+static void test_source_local__looks_at_one_path(void **state)
+{
+    struct place *p = *state;
+    struct source_version version;
+    struct seen seen;
+    assert_int_equal(mkdirat(p->fd, "d", 0750), 0);
+    put_file(p, "d/f", "abc", 3);
+    assert_int_equal(symlinkat("f", p->fd, "d/link"), 0);
+    assert_int_equal(symlinkat("d", p->fd, "way"), 0);
+    assert_int_equal(look(p, "d/f", &seen), 0);
+    assert_string_equal(seen.path, "d/f");
+    assert_int_equal(seen.entry.size, 3);
+    assert_int_equal(p->source->ops->stat(p->source, "d/f", 3, &version), 0);
+    assert_string_equal(seen.validator, version.validator);
+    assert_int_equal(look(p, "d", &seen), 0);
+    assert_int_equal(seen.entry.mode, S_IFDIR | 0750);
+    assert_int_equal(look(p, "d/link", &seen), 0);
+    assert_string_equal(seen.target, "f");
+    assert_int_equal(look(p, "", &seen), 0);
+    assert_true(S_ISDIR(seen.entry.mode));
+    assert_int_equal(look(p, "d/none", &seen), -ENOENT);
+    assert_non_null(strstr(error_text(), "d/none"));
+    assert_int_equal(look(p, "none/x", &seen), -ENOENT);
+    assert_int_equal(look(p, "way/f", &seen), -ENOENT); /* through no link */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_source_local__looks_at_one_path),
         TEST(test_source_local__hostile_names_are_listed_and_read),
         TEST(test_source_local__everything_stat_knows_is_kept),
         TEST(test_source_local__xattrs_of_files_links_and_directories),

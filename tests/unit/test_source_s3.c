@@ -14,9 +14,10 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "imagebuild/source.h"
-#include "imagebuild/tree.h"
-#include "net/s3.h"
+#include "base/text.h"
+#include "imagebuild/key_split.h"
+#include "imagebuild/listing.h"
+#include "net/s3_list.h"
 
 /* ------------------------------------------------------------------ the server */
 
@@ -27,11 +28,17 @@ struct object {
     size_t key_len; /* 0: strlen */
 };
 
+enum fault { NO_FAULT, REPEATS, BACKWARDS, EMPTY };
+
 static struct server {
-    const struct object *objects;
-    size_t count;
-    int fail_list_after; /* objects; then once -EAGAIN */
-    int list_calls;
+    const struct object *objects; /* sorted */
+    size_t count, page;           /* keys a page */
+    int fail_list_call;           /* -EAGAIN, once */
+    int fail_every;               /* calls; 0: never */
+    enum fault fault;
+    int fault_call;
+    bool fault_always, slow;
+    _Atomic int list_calls, running, most_running;
     _Atomic int fail_reads; /* so many reads fail first, with fail_rc */
     int fail_rc;
     bool short_once;
@@ -62,30 +69,81 @@ static size_t key_len(const struct object *o)
     return o->key_len ? o->key_len : strlen(o->key);
 }
 
-int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg)
+static int order_of(const struct object *o, const void *key, size_t len)
 {
-    server.list_calls++;
-    snprintf(server.prefix, sizeof server.prefix, "%s", prefix);
-    int given = 0;
-    for (size_t i = 0; i < server.count; i++) {
-        const struct object *o = &server.objects[i];
-        if (strncmp(o->key, prefix, strlen(prefix)) || (start_after && strcmp(o->key, start_after) <= 0))
-            continue;
-        if (server.fail_list_after >= 0 && given++ == server.fail_list_after) {
-            server.fail_list_after = -1;
-            return error_set(-EAGAIN, "the page is lost");
-        }
-        struct s3_object object = {.key = o->key,
-                                   .key_len = key_len(o),
-                                   .size = o->size,
-                                   .mtime = 1000 + (int64_t)i,
-                                   .mtime_nsec = 5,
-                                   .etag = o->etag};
-        int rc = visit(arg, &object);
-        if (rc)
-            return rc;
-    }
+    int order = len ? memcmp(o->key, key, GR_MIN(key_len(o), len)) : 0;
+    return order ? order : (key_len(o) > len) - (key_len(o) < len);
+}
+
+static void put_object(struct bytes *xml, const struct object *o)
+{
+    char when[TEXT_TIME_MAX];
+    text_format_time(1000 + (o - server.objects), when);
+    assert_int_equal(bytes_printf(xml, "<Contents><Key>"), 0);
+    assert_int_equal(http_percent_encode(xml, o->key, key_len(o), true), 0);
+    assert_int_equal(
+        bytes_printf(xml, "</Key><Size>%llu</Size><LastModified>%s</LastModified>", (unsigned long long)o->size, when),
+        0);
+    assert_int_equal(bytes_printf(xml, o->etag ? "<ETag>%s</ETag></Contents>" : "</Contents>", o->etag), 0);
+}
+
+/* 0: this call answers; else its failure. *fault: what the page is to have. */
+static int next_call(enum fault *fault)
+{
+    int call = atomic_fetch_add(&server.list_calls, 1);
+    if (call == server.fail_list_call)
+        return error_set(-EAGAIN, "the page is lost");
+    if (server.fail_every && call % server.fail_every == server.fail_every - 1)
+        return error_set(call % 2 ? -EAGAIN : -ETIMEDOUT, "a page is lost");
+    *fault = call == server.fault_call || (server.fault_always && call >= server.fault_call) ? server.fault : NO_FAULT;
     return 0;
+}
+
+int s3_list_after(struct s3 *s, const char *prefix, const void *after, size_t after_len, struct s3_list_page **out)
+{
+    enum fault fault = NO_FAULT;
+    int rc = next_call(&fault);
+    if (rc)
+        return rc;
+    int running = atomic_fetch_add(&server.running, 1) + 1, most = atomic_load(&server.most_running);
+    while (running > most && !atomic_compare_exchange_weak(&server.most_running, &most, running))
+        ;
+    if (!after_len) /* the first call alone: one thread */
+        snprintf(server.prefix, sizeof server.prefix, "%s", prefix);
+    CLEANUP_BYTES xml = BYTES_INIT(16 << 20);
+    assert_int_equal(bytes_printf(&xml, "<ListBucketResult><EncodingType>url</EncodingType>"), 0);
+    size_t low = 0, high = server.count, given = 0;
+    while (low < high) { /* the first behind `after` */
+        size_t middle = low + (high - low) / 2;
+        if (order_of(&server.objects[middle], after, after_len) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (fault == REPEATS && low && !order_of(&server.objects[low - 1], after, after_len))
+        low--;
+    for (; low < server.count && given < server.page && fault != EMPTY; low++) {
+        const struct object *o = &server.objects[low];
+        if (strncmp(o->key, prefix, strlen(prefix)))
+            continue;
+        put_object(&xml, o);
+        if (fault == REPEATS)
+            put_object(&xml, o);
+        if (fault == BACKWARDS && given == 1)
+            put_object(&xml, o - 1);
+        given++;
+    }
+    for (; low < server.count && strncmp(server.objects[low].key, prefix, strlen(prefix)); low++)
+        ;
+    if (low < server.count)
+        assert_int_equal(bytes_printf(&xml, "<IsTruncated>true</IsTruncated>"
+                                            "<NextContinuationToken>t</NextContinuationToken>"),
+                         0);
+    assert_int_equal(bytes_printf(&xml, "</ListBucketResult>"), 0);
+    if (server.slow)
+        usleep(500);
+    atomic_fetch_sub(&server.running, 1);
+    return s3_list_decode(xml.data, xml.len, out);
 }
 
 static const struct object *find(const char *key, size_t len)
@@ -150,39 +208,41 @@ static struct source *open_source(const char *url, uint64_t timeout_ms)
 
 static void serve(const struct object *objects, size_t count)
 {
-    server = (struct server){.objects = objects, .count = count, .fail_list_after = -1};
+    server = (struct server){.objects = objects, .count = count, .page = 1000, .fail_list_call = -1};
 }
 
 static int add(void *arg, const struct source_entry *e)
 {
-    return tree_add(arg, e);
+    return listing_add(arg, e);
 }
 
-static int print(void *arg, struct tree *t, node_id id)
+static struct listing *make_listing(bool skip_bad_names)
 {
-    CLEANUP_BYTES path = BYTES_INIT(1 << 17);
-    const struct node *n = tree_node(t, id);
-    size_t len;
-    const char *validator = tree_validator(t, n, &len);
-    assert_int_equal(tree_path(t, id, &path), 0);
-    return bytes_printf(arg, "%.*s %o %lld %s\n", (int)path.len, (char *)path.data, n->mode, (long long)n->mtime,
-                        validator ? "v" : "-");
+    struct listing_options options = {.skip_bad_names = skip_bad_names};
+    struct listing *l = NULL;
+    assert_int_equal(listing_new(&options, &l), 0);
+    return l;
 }
 
 static void assert_listed(const char *url, const char *expected, unsigned skipped)
 {
     struct source *s = open_source(url, 0);
-    struct tree_options options = {.skip_bad_names = true};
-    CLEANUP(cleanup_tree) struct tree *t = NULL;
+    CLEANUP(cleanup_listing) struct listing *l = make_listing(true);
+    CLEANUP(cleanup_nodes) struct nodes *nodes = NULL;
+    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *c = NULL;
     CLEANUP_BYTES text = BYTES_INIT(1 << 17);
-    assert_int_equal(tree_new(&options, &t), 0);
     log_to(NULL, LOG_LEVEL_ERROR);
-    assert_int_equal(s->ops->list(s, add, t), 0);
+    assert_int_equal(s->ops->list(s, add, l), 0);
+    assert_int_equal(listing_seal(l, &nodes), 0);
     log_to(NULL, LOG_LEVEL_INFO);
-    assert_int_equal(tree_seal(t), 0);
-    assert_int_equal(tree_walk(t, print, &text), 0);
+    assert_int_equal(nodes_cursor_new(nodes, &c), 0);
+    struct node n;
+    while (nodes_next(c, &n) == 1)
+        assert_int_equal(bytes_printf(&text, "%.*s %o %lld %s\n", (int)n.path_len, n.path, n.mode, (long long)n.mtime,
+                                      n.validator_len ? "v" : "-"),
+                         0);
     assert_string_equal(bytes_string(&text), expected);
-    assert_int_equal(tree_stats(t).names_skipped, skipped);
+    assert_int_equal(listing_stats(l).names_skipped, skipped);
     source_close(s);
 }
 
@@ -231,10 +291,8 @@ static void test_source_s3__bad_keys_are_refused_by_name(void **state)
 {
     serve(keys, GR_ARRAY_SIZE(keys));
     struct source *s = open_source("s3://bucket/data", 0);
-    struct tree_options options = {0};
-    CLEANUP(cleanup_tree) struct tree *t = NULL;
-    assert_int_equal(tree_new(&options, &t), 0);
-    assert_int_equal(s->ops->list(s, add, t), -EINVAL);
+    CLEANUP(cleanup_listing) struct listing *l = make_listing(false);
+    assert_int_equal(s->ops->list(s, add, l), -EINVAL);
     assert_non_null(strstr(error_text(), "s3://bucket/data: an empty component cannot be a file name: '/double'"));
     assert_int_equal(server.list_calls, 1); /* the visitor's error is not retried */
     source_close(s);
@@ -244,14 +302,193 @@ static void test_source_s3__a_lost_page_is_listed_again_from_where_it_was(void *
 {
     static const struct object many[] = {
         {"a", 1, "\"1\"", 0}, {"b", 1, "\"2\"", 0}, {"c", 1, "\"3\"", 0}, {"d", 1, "\"4\"", 0}, {"e", 1, "\"5\"", 0}};
-    for (int after = 0; after < 5; after++) {
+    for (int call = 0; call < 5; call++) {
         serve(many, 5);
-        server.fail_list_after = after;
+        server.page = 1;
+        server.fail_list_call = call;
         assert_listed("s3://bucket",
                       " 40755 1004 -\na 100644 1000 v\nb 100644 1001 v\nc 100644 1002 v\nd 100644 1003 v\n"
                       "e 100644 1004 v\n",
                       0);
-        assert_int_equal(server.list_calls, 2);
+    }
+    serve(many, 5);
+    assert_listed("s3://bucket",
+                  " 40755 1004 -\na 100644 1000 v\nb 100644 1001 v\nc 100644 1002 v\nd 100644 1003 v\n"
+                  "e 100644 1004 v\n",
+                  0);
+    assert_int_equal(server.list_calls, 1); /* one page costs one request */
+}
+
+/* Keys of many shapes: numbers, hashes, deep and flat directories, other scripts. Each 64 bytes at most. */
+static size_t make_key(unsigned shape, unsigned i, char out[64])
+{
+    static const char *const names[] = {"\xe4\xb8\xad", "\xe6\x96\x87", "\xc3\xa9", "~", "A"};
+    switch (shape) {
+    case 0:
+        return (size_t)snprintf(out, 64, "p/%08u.jpg", i);
+    case 1:
+        return (size_t)snprintf(out, 64, "p/%08x%08x", i * 2654435761u, i);
+    case 2:
+        return (size_t)snprintf(out, 64, "p/class-%03u/%05u", i % 97, i);
+    case 3:
+        return (size_t)snprintf(out, 64, "p/%s/%s%s/%u", names[i % 5], names[i / 5 % 5], names[i / 25 % 5], i);
+    default:
+        return (size_t)snprintf(out, 64, "p/aaaaaaaaaaaaaaaaaaaaaaaaaa/bbbbbbbbbbbbbbbbbbbbbb/%c/%u", 'a' + (i % 3), i);
+    }
+}
+
+static int compare_objects(const void *a, const void *b)
+{
+    const struct object *y = b;
+    return order_of(a, y->key, key_len(y));
+}
+
+enum { MANY = 20000 };
+static struct object many_objects[MANY];
+static char many_keys[MANY][64];
+
+static void serve_many(unsigned shape)
+{
+    for (unsigned i = 0; i < MANY; i++) {
+        make_key(shape, i, many_keys[i]);
+        many_objects[i] = (struct object){.key = many_keys[i], .size = 1, .etag = "\"e\""};
+    }
+    qsort(many_objects, MANY, sizeof *many_objects, compare_objects);
+    serve(many_objects, MANY);
+    server.page = 100;
+    server.slow = true;
+}
+
+static int see(void *arg, const struct source_entry *e)
+{
+    uint8_t *seen = arg;
+    assert_int_equal(e->mode, S_IFREG | 0644);
+    seen[e->mtime - 1000]++;
+    return 0;
+}
+
+static void assert_all_seen_once(void)
+{
+    static uint8_t seen[MANY];
+    memset(seen, 0, sizeof seen);
+    struct source *s = open_source("s3://bucket/p", 0);
+    int rc = s->ops->list(s, see, seen);
+    if (rc)
+        fail_msg("%s", error_text());
+    for (size_t i = 0; i < MANY; i++)
+        if (seen[i] != 1)
+            fail_msg("key %s came %u times", many_objects[i].key, seen[i]);
+    source_close(s);
+}
+
+static void test_source_s3__large_buckets_are_listed_in_parallel(void **state)
+{
+    for (unsigned shape = 0; shape < 5; shape++) {
+        serve_many(shape);
+        assert_all_seen_once();
+        print_message("shape %u: %d pages, %d requests, %d at once\n", shape, MANY / 100, server.list_calls,
+                      server.most_running);
+        assert_true(server.most_running > 2);
+        assert_true(server.list_calls < 2 * MANY / 100 + 100);
+    }
+}
+
+static void test_source_s3__lost_and_disordered_pages_lose_no_key(void **state)
+{
+    for (unsigned shape = 0; shape < 5; shape++) {
+        serve_many(shape);
+        server.slow = false;
+        server.fail_every = 50;
+        assert_all_seen_once();
+    }
+    for (int call = 0; call < 30; call += 3) {
+        serve_many(2);
+        server.slow = false;
+        server.fault = call % 2 ? BACKWARDS : REPEATS;
+        server.fault_call = call;
+        assert_all_seen_once();
+    }
+    for (int call = 0; call < 60; call += 3) { /* among them those that look where keys are */
+        serve_many(2);
+        server.slow = false;
+        server.fault = EMPTY;
+        server.fault_call = call;
+        assert_all_seen_once();
+    }
+    for (unsigned shape = 0; shape < 5; shape++) {
+        serve_many(shape);
+        server.slow = false;
+        server.fault = REPEATS;
+        server.fault_always = true;
+        assert_all_seen_once();
+    }
+}
+
+static void test_source_s3__a_server_without_order_is_refused(void **state)
+{
+    static uint8_t seen[MANY];
+    serve_many(0);
+    server.fault = BACKWARDS;
+    server.fault_call = 10;
+    server.fault_always = true;
+    struct source *s = open_source("s3://bucket/p", 0);
+    assert_int_equal(s->ops->list(s, see, seen), -EIO);
+    assert_non_null(strstr(error_text(), "backwards"));
+    source_close(s);
+    serve_many(0);
+    server.page = 1; /* the key asked for itself, again and again */
+    server.fault = REPEATS;
+    server.fault_call = 10;
+    server.fault_always = true;
+    s = open_source("s3://bucket/p", 0);
+    assert_int_equal(s->ops->list(s, see, seen), -EIO);
+    assert_non_null(strstr(error_text(), "does not end"));
+    source_close(s);
+}
+
+static int stop_visiting(void *arg, const struct source_entry *e)
+{
+    return --*(int *)arg ? 0 : -ENOSPC;
+}
+
+static void test_source_s3__a_visitor_ends_the_listing(void **state)
+{
+    int left = 1500;
+    serve_many(1);
+    struct source *s = open_source("s3://bucket/p", 0);
+    assert_int_equal(s->ops->list(s, stop_visiting, &left), -ENOSPC);
+    assert_int_equal(left, 0);
+    source_close(s);
+}
+
+static void test_source_s3__a_key_between_two(void **state)
+{
+    static const struct {
+        const char *after, *end, *expected; /* NULL: none */
+    } cases[] = {
+        {"p/a", "p/c", "p/b"},
+        {"p/a", NULL, NULL},
+        {"p/a", "p/b", NULL},
+        {"p/00", "p/99", NULL},
+        {"p/x", "p/x ", ""},
+        {"p/x", "p/x!", "p/x "},
+        {"p/\xe4\xb8\xad", "p/\xe4\xb8\xae", ""},
+        {"p/\xe4\xb8\xad/a", "p/\xe6\x96\x87/z",
+         "p/\xe4\xb8\xad"
+         "0"},
+    };
+    CLEANUP_BYTES middle = BYTES_INIT(1000);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
+        const char *after = cases[i].after, *end = cases[i].end, *expected = cases[i].expected;
+        int rc = key_split(after, strlen(after), end, end ? strlen(end) : 0, 2, &middle);
+        assert_int_equal(rc, !expected || *expected);
+        if (!rc)
+            continue;
+        const char *key = bytes_string(&middle);
+        assert_true(strcmp(after, key) < 0 && (!end || strcmp(key, end) < 0) && !strncmp(key, "p/", 2));
+        assert_true(text_is_utf8(key, strlen(key)));
+        if (expected)
+            assert_string_equal(key, expected);
     }
 }
 
@@ -361,15 +598,13 @@ static void test_source_s3__a_signal_ends_the_waiting(void **state)
 {
     volatile int interrupted = 1;
     serve(keys, GR_ARRAY_SIZE(keys));
-    server.fail_list_after = 3;
+    server.fail_list_call = 0;
     struct source_options options = {.cancel = &interrupted};
-    struct tree_options tree_options = {.skip_bad_names = true};
-    CLEANUP(cleanup_tree) struct tree *t = NULL;
+    CLEANUP(cleanup_listing) struct listing *l = make_listing(true);
     struct source *s;
-    assert_int_equal(tree_new(&tree_options, &t), 0);
     assert_int_equal(source_open("s3://bucket/data", &options, &s), 0);
     log_to(NULL, LOG_LEVEL_ERROR);
-    assert_int_equal(s->ops->list(s, add, t), -ECANCELED);
+    assert_int_equal(s->ops->list(s, add, l), -ECANCELED);
     log_to(NULL, LOG_LEVEL_INFO);
     assert_int_equal(server.list_calls, 1);
     source_close(s);
@@ -381,6 +616,11 @@ int main(void)
         cmocka_unit_test(test_source_s3__keys_become_paths),
         cmocka_unit_test(test_source_s3__bad_keys_are_refused_by_name),
         cmocka_unit_test(test_source_s3__a_lost_page_is_listed_again_from_where_it_was),
+        cmocka_unit_test(test_source_s3__large_buckets_are_listed_in_parallel),
+        cmocka_unit_test(test_source_s3__lost_and_disordered_pages_lose_no_key),
+        cmocka_unit_test(test_source_s3__a_server_without_order_is_refused),
+        cmocka_unit_test(test_source_s3__a_visitor_ends_the_listing),
+        cmocka_unit_test(test_source_s3__a_key_between_two),
         cmocka_unit_test(test_source_s3__nothing_under_the_prefix),
         cmocka_unit_test(test_source_s3__reads_are_conditional_and_repeated),
         cmocka_unit_test(test_source_s3__retries_end),

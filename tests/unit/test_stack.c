@@ -130,6 +130,107 @@ static void test_stack__a_restart_finds_what_was_cached(void **state)
     world_release(&w);
 }
 
+static int open_with_quota(struct world *w, const char *name, struct stack **out)
+{
+    const struct stack_image images[] = {{.ref = w->faces_ref}, {.ref = w->cars_ref, .export_name = "bikes"}};
+    struct stack_config config = {.images = images, .image_count = 2, .store = {.timeout_ms = 1}};
+    config.cache.dirs[0].path = w->cache;
+    config.cache.dirs[0].size = 64 << 20;
+    config.cache.dir_count = 1;
+    config.cache.quotas[0].name = name;
+    config.cache.quotas[0].size = 10 * CHUNK;
+    config.cache.quota_count = 1;
+    return stack_open(&config, out);
+}
+
+static uint64_t data_bytes(struct stack *s)
+{
+    return counter_value(stack_counters, s, "granary_cache_used_bytes") -
+           counter_value(stack_counters, s, "granary_cache_metadata_bytes");
+}
+
+static void test_stack__an_image_keeps_to_its_quota_over_restarts(void **state)
+{
+    struct world w;
+    world_init(&w);
+    uint64_t kept = 0;
+    for (int life = 0; life < 3; life++) {
+        struct stack *s = NULL;
+        assert_int_equal(open_with_quota(&w, "cars", &s), 0);
+        assert_int_equal(stack_start_threads(s), 0);
+        if (life)
+            assert_int_equal(data_bytes(s), kept + 10 * CHUNK);
+        assert_int_equal(image_prefetch(stack_find(s, "faces"), 0, w.faces.size), 0);
+        if (!life)
+            kept = data_bytes(s);
+        assert_int_equal(image_prefetch(stack_find(s, "bikes"), 0, w.cars.size), 0);
+        expect_image(stack_find(s, "bikes"), &w.cars);
+        expect_image(stack_find(s, "faces"), &w.faces);
+        stack_close(s); /* fills are through */
+    }
+    assert_true(kept > 20 * CHUNK);
+    struct stack *s = NULL;
+    assert_int_equal(open_with_quota(&w, "bikes", &s), -EINVAL); /* an export's name is not an image's */
+    assert_non_null(strstr(error_text(), "'bikes'"));
+    world_release(&w);
+}
+
+static void take_away(struct world *w)
+{
+    char from[SCRATCH_MAX + 16], to[SCRATCH_MAX + 16];
+    snprintf(from, sizeof from, "%s/a", w->dir);
+    snprintf(to, sizeof to, "%s/gone", w->dir);
+    assert_int_equal(rename(from, to), 0);
+}
+
+static void test_stack__what_was_read_once_is_served_with_the_store_away(void **state)
+{
+    struct world w;
+    char hex[DIGEST_HEX_SIZE], pinned[512];
+    world_init(&w);
+    const struct stack_image both[] = {{.ref = w.faces_ref}, {.ref = w.cars_ref}};
+    struct stack *s = start(&w, both, 2, true);
+    expect_image(stack_find(s, "faces"), &w.faces);
+    assert_int_equal(image_prefetch(stack_find(s, "cars"), 0, w.cars.size), 0);
+    stack_close(s);
+    take_away(&w);
+    s = start(&w, both, 2, true); /* by tag */
+    expect_image(stack_find(s, "faces"), &w.faces);
+    expect_image(stack_find(s, "cars"), &w.cars);
+    stack_close(s);
+    snprintf(pinned, sizeof pinned, "%s@sha256:%s", w.cars_ref, digest_hex(&w.cars.digest, hex));
+    const struct stack_image one[] = {{.ref = pinned}};
+    s = start(&w, one, 1, true); /* by digest */
+    expect_image(stack_find(s, ""), &w.cars);
+    assert_int_equal(counter_value(stack_counters, s, "granary_fetch_requests_total"), 0);
+    stack_close(s);
+    s = start(&w, both, 2, true); /* one image alone did not make it forget the other */
+    expect_image(stack_find(s, "faces"), &w.faces);
+    stack_close(s);
+    world_release(&w);
+}
+
+static void test_stack__with_the_store_away_what_is_missing_is_an_error_and_the_rest_is_not(void **state)
+{
+    struct world w;
+    uint8_t byte;
+    world_init(&w);
+    const struct stack_image images[] = {{.ref = w.cars_ref}}, other[] = {{.ref = w.faces_ref}};
+    struct stack *s = start(&w, images, 1, true);
+    assert_int_equal(image_prefetch(stack_find(s, ""), 0, CHUNK), 0);
+    stack_close(s);
+    take_away(&w);
+    s = start(&w, images, 1, true);
+    assert_int_equal(image_read(stack_find(s, ""), &byte, 5, 1), 0);
+    assert_true(image_read(stack_find(s, ""), &byte, 5 * CHUNK, 1) < 0);
+    assert_int_equal(image_read(stack_find(s, ""), &byte, 6, 1), 0);
+    assert_int_equal(image_prefetch(stack_find(s, ""), 0, CHUNK), 0);
+    stack_close(s);
+    assert_int_equal(open_stack(&w, other, 1, true, &s), -ENOENT);   /* never served from here */
+    assert_int_equal(open_stack(&w, images, 1, false, &s), -ENOENT); /* no cache, no table */
+    world_release(&w);
+}
+
 static void test_stack__two_owners_of_a_cache_directory_are_refused(void **state)
 {
     struct world w;
@@ -194,6 +295,9 @@ int main(void)
         cmocka_unit_test(test_stack__images_of_two_stores_are_found_by_export_name),
         cmocka_unit_test(test_stack__the_only_image_is_the_default_export),
         cmocka_unit_test(test_stack__a_restart_finds_what_was_cached),
+        cmocka_unit_test(test_stack__an_image_keeps_to_its_quota_over_restarts),
+        cmocka_unit_test(test_stack__what_was_read_once_is_served_with_the_store_away),
+        cmocka_unit_test(test_stack__with_the_store_away_what_is_missing_is_an_error_and_the_rest_is_not),
         cmocka_unit_test(test_stack__two_owners_of_a_cache_directory_are_refused),
         cmocka_unit_test(test_stack__what_cannot_be_opened_is_said_with_its_name),
         cmocka_unit_test(test_stack__a_damaged_manifest_is_refused),

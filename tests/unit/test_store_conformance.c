@@ -1,5 +1,6 @@
 /* What every store must do, over each kind there is: a directory, the fake, plain HTTP (reads, of
- * what a file store wrote); with GRANARY_TEST_S3=s3://BUCKET/PREFIX and AWS_* set, S3 alone.
+ * what a file store wrote); with GRANARY_TEST_S3=s3://BUCKET/PREFIX and AWS_* set, S3 alone; with
+ * GRANARY_TEST_HDFS=hdfs://NAMENODE:PORT/PATH, HDFS alone.
  */
 #include "unit/cmocka_all.h"
 
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/vec.h"
+#include "fake/hdfs_fake.h"
 #include "fake/http_fake.h"
 #include "fake/store_fake.h"
 #include "net/http.h"
@@ -25,6 +27,8 @@ struct kind {
     const char *name;
     struct store *writer, *reader;
     bool checks_keys; /* -EINVAL for keys that lead out */
+    bool text_keys;   /* keys must be UTF-8 */
+    bool no_match;    /* IF_ABSENT holds, IF_MATCH is refused */
     unsigned many;    /* keys of the long listing */
 };
 
@@ -76,8 +80,7 @@ static void what_was_put_comes_back(struct kind *k)
                                 "odd/...",          "odd/\xff\xfe",    path};
     struct store_item item;
     for (size_t i = 0; i < GR_ARRAY_SIZE(keys); i++) {
-        /* not every server takes keys that are no UTF-8 */
-        if (strstr(keys[i], "\xff") && strncmp(k->writer->url, "s3:", 3) == 0)
+        if (strstr(keys[i], "\xff") && k->text_keys)
             continue;
         CLEANUP_BYTES small = BYTES_INIT(2000);
         must_put(k, keys[i], keys[i], strlen(keys[i]));
@@ -253,6 +256,24 @@ static void long_listings_are_whole(struct kind *k)
         assert_int_not_equal(strcmp(s.keys.items[i - 1], s.keys.items[i]), 0);
 }
 
+/* A store that can do the one condition and not the other says so. */
+static void absence_holds(struct kind *k)
+{
+    struct store *s = k->writer;
+    bool conditional = true;
+    assert_int_equal(s->ops->probe_conditional(s, &conditional), 0);
+    assert_false(conditional);
+    assert_int_equal(put(k, "c/tag", "one", 3, STORE_PUT_IF_ABSENT, NULL), 0);
+    assert_int_equal(put(k, "c/tag", "two", 3, STORE_PUT_IF_ABSENT, NULL), -EEXIST);
+    assert_int_equal(put(k, "c/tag", "two", 3, STORE_PUT_IF_MATCH, "x"), -ENOTSUP);
+    assert_reads(k, "c/tag", 0, "one", 3);
+    must_put(k, "c/tag", "three", 5);
+    assert_reads(k, "c/tag", 0, "three", 5);
+    assert_int_equal(s->ops->remove(s, "c/tag"), 0);
+    assert_int_equal(put(k, "c/tag", "four", 4, STORE_PUT_IF_ABSENT, NULL), 0);
+    assert_lists(k, ".granary-tmp", NULL, 0);
+}
+
 static void conditions_hold(struct kind *k)
 {
     struct store *s = k->writer;
@@ -299,7 +320,10 @@ static void conforms(struct kind *k)
     keys_that_lead_out_are_refused(k);
     read_only_stores_say_so(k);
     listings_show_each_key_once(k);
-    conditions_hold(k);
+    if (k->no_match)
+        absence_holds(k);
+    else
+        conditions_hold(k);
     removed_is_absent(k);
     long_listings_are_whole(k);
 }
@@ -389,23 +413,61 @@ static void test_store_s3__conforms(void **state)
     char url[1024];
     snprintf(url, sizeof url, "%s/conformance-%d", base, (int)getpid());
     CLEANUP(cleanup_store) struct store *s = open_url(url);
-    conforms(&(struct kind){.name = "s3", .writer = s, .reader = s, .checks_keys = true, .many = 2500});
+    conforms(
+        &(struct kind){.name = "s3", .writer = s, .reader = s, .checks_keys = true, .text_keys = true, .many = 2500});
+}
+
+static void test_store_fake_hdfs__conforms(void **state)
+{
+    struct hdfs_fake *f = hdfs_fake_new();
+    char url[128];
+    snprintf(url, sizeof url, "hdfs://%s/store", hdfs_fake_namenode(f));
+    {
+        CLEANUP(cleanup_store) struct store *s = open_url(url);
+        conforms(&(struct kind){.name = "fake hdfs",
+                                .writer = s,
+                                .reader = s,
+                                .checks_keys = true,
+                                .text_keys = true,
+                                .no_match = true,
+                                .many = 20});
+    }
+    hdfs_fake_free(f);
+}
+
+static void test_store_hdfs__conforms(void **state)
+{
+    const char *base = getenv("GRANARY_TEST_HDFS");
+    if (!base)
+        skip();
+    char url[1024];
+    snprintf(url, sizeof url, "%s/conformance-%d", base, (int)getpid());
+    CLEANUP(cleanup_store) struct store *s = open_url(url);
+    conforms(&(struct kind){.name = "hdfs",
+                            .writer = s,
+                            .reader = s,
+                            .checks_keys = true,
+                            .text_keys = true,
+                            .no_match = true,
+                            .many = 300});
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_file__conforms),
-        cmocka_unit_test(test_store_fake__conforms),
-        cmocka_unit_test(test_store_http__conforms),
-        cmocka_unit_test(test_store_s3__conforms),
+        cmocka_unit_test(test_store_file__conforms),      cmocka_unit_test(test_store_fake__conforms),
+        cmocka_unit_test(test_store_http__conforms),      cmocka_unit_test(test_store_s3__conforms),
+        cmocka_unit_test(test_store_fake_hdfs__conforms), cmocka_unit_test(test_store_hdfs__conforms),
     };
     char command[128];
     if (!mkdtemp(dir))
         return 1;
     unsetenv("http_proxy");
+    unsetenv("HADOOP_TOKEN_FILE_LOCATION");
     if (getenv("GRANARY_TEST_S3"))
         cmocka_set_test_filter("test_store_s3*");
+    if (getenv("GRANARY_TEST_HDFS"))
+        cmocka_set_test_filter("test_store_hdfs*");
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     snprintf(command, sizeof command, "rm -r %s", dir);
     return failed || system(command);

@@ -295,12 +295,16 @@ static void test_store_open__names_the_known_kinds(void **state)
 {
     struct store *s = NULL;
     assert_int_equal(store_open("ftp://x/y", NULL, &s), -EINVAL);
-    assert_non_null(strstr(error_text(), "file:///DIR, s3://BUCKET/PREFIX and http(s)://HOST/PATH"));
+    assert_non_null(
+        strstr(error_text(), "file:///DIR, s3://BUCKET/PREFIX, hdfs://NAMENODE:9870/PATH and http(s)://HOST/PATH"));
     assert_int_equal(store_open("", NULL, &s), -EINVAL);
     assert_int_equal(store_open("http://user:hidden@host/x", NULL, &s), -EINVAL);
     assert_null(strstr(error_text(), "hidden"));
     assert_int_equal(store_open("http:///x", NULL, &s), -EINVAL);
     assert_int_equal(store_open("s3:///x", NULL, &s), -EINVAL);
+    assert_int_equal(store_open("hdfs:///x", NULL, &s), -EINVAL);
+    assert_int_equal(store_open("hdfs://user:hidden@host/x", NULL, &s), -EINVAL);
+    assert_null(strstr(error_text(), "hidden"));
     assert_null(s);
 }
 

@@ -4,11 +4,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "fake/http_fake.h"
 #include "store/store.h"
@@ -225,9 +228,42 @@ static void test_store_s3__a_broken_listing_shows_each_key_once(void **state)
     http_fake_stop(server);
 }
 
+/* Busy twice: once it says for how long, once until when. */
+static enum http_fake_next serve_busy(void *arg, const struct http_fake_request *r, int fd)
+{
+    _Atomic unsigned *left = arg;
+    unsigned n = atomic_fetch_sub(left, 1);
+    char date[64];
+    time_t then = time(NULL) + 2;
+    struct tm tm;
+    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&then, &tm));
+    if (n == 2)
+        http_fake_text(fd, "HTTP/1.1 503 X\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n");
+    else if (n == 1)
+        http_fake_text(fd, "HTTP/1.1 429 X\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n", date);
+    else
+        http_fake_text(fd, "HTTP/1.1 200 X\r\nETag: \"e\"\r\nContent-Length: 4\r\n\r\nbody");
+    return HTTP_FAKE_KEEP;
+}
+
+static void test_store_s3__a_busy_server_is_left_alone_for_as_long_as_it_says(void **state)
+{
+    _Atomic unsigned left = 2;
+    struct http_fake *server = http_fake_start(serve_busy, &left);
+    struct store *s = open_store(server);
+    CLEANUP_BYTES got = BYTES_INIT(64);
+    uint64_t before = clock_now_ms();
+    assert_int_equal(s->ops->get_small(s, "k", &got, NULL), 0);
+    assert_true(clock_now_ms() - before >= 2000); /* 1 s, and up to the second 2 s away */
+    assert_int_equal(http_fake_requests(server), 3);
+    store_close(s);
+    http_fake_stop(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_store_s3__a_busy_server_is_left_alone_for_as_long_as_it_says),
         cmocka_unit_test(test_store_s3__swaps_where_conditions_are_honoured),
         cmocka_unit_test(test_store_s3__servers_without_conditions_are_found_out),
         cmocka_unit_test(test_store_s3__a_broken_listing_shows_each_key_once),

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
+#include "store/catalog_cursor.h"
 #include "store/catalog_read.h"
 #include "store/digest_map.h"
 #include "store/index_read.h"
@@ -237,6 +238,60 @@ static void test_catalog_walk__a_prefix_reads_only_its_pages(void **state)
     assert_int_equal(catalog_walk(f->store, &m, "", 0, see_path, &all), -EBADMSG);
 }
 
+/* Entries until the end or an error, which the next call repeats. */
+static int count_entries(struct fixture *f, const struct manifest *m, const char *prefix, unsigned ahead,
+                         struct paths *seen)
+{
+    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *c = NULL;
+    const struct catalog_entry *e;
+    int rc;
+    *seen = (struct paths){.count = 0};
+    assert_int_equal(catalog_cursor_new(f->store, m, prefix, strlen(prefix), ahead, &c), 0);
+    while ((rc = catalog_cursor_next(c, &e)) == 1)
+        see_path(seen, e);
+    assert_int_equal(catalog_cursor_next(c, &e), rc);
+    return rc;
+}
+
+static void test_catalog_cursor__fetching_ahead_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct manifest m = {.size = 4096};
+    struct paths seen;
+    put_catalog(f, &m);
+    for (unsigned ahead = 0; ahead <= CATALOG_CURSOR_AHEAD + 1; ahead++) {
+        assert_int_equal(count_entries(f, &m, "", ahead, &seen), 0);
+        assert_int_equal(seen.count, PATHS + 1);
+        assert_int_equal(count_entries(f, &m, "d07/", ahead, &seen), 0);
+        assert_int_equal(seen.count, 100);
+        assert_int_equal(count_entries(f, &m, "x", ahead, &seen), 0);
+        assert_int_equal(seen.count, 0);
+    }
+    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *early = NULL;
+    const struct catalog_entry *e;
+    assert_int_equal(catalog_cursor_new(f->store, &m, NULL, 0, CATALOG_CURSOR_AHEAD, &early), 0);
+    assert_int_equal(catalog_cursor_next(early, &e), 1); /* and freed with pages in the air */
+}
+
+static void test_catalog_cursor__a_failed_page_ends_it_where_it_stands(void **state)
+{
+    struct fixture *f = *state;
+    struct manifest m = {.size = 4096};
+    struct paths seen;
+    put_catalog(f, &m);
+    for (unsigned ahead = 0; ahead <= CATALOG_CURSOR_AHEAD; ahead += CATALOG_CURSOR_AHEAD) {
+        /* the root and some pages arrive, the rest does not */
+        store_fake_add_fault(f->fake, &(struct store_fake_fault){.op = FAKE_GET_SMALL, .skip = 4, .code = -EIO});
+        assert_int_equal(count_entries(f, &m, "", ahead, &seen), -EIO);
+        assert_true(seen.count < PATHS);
+        assert_true(ahead || seen.count > 0);
+        store_fake_clear_faults(f->fake);
+    }
+    m.catalog_root.b[0] ^= 1;
+    assert_int_equal(count_entries(f, &m, "", CATALOG_CURSOR_AHEAD, &seen), -ENOENT);
+    assert_int_equal(seen.count, 0);
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -245,6 +300,8 @@ int main(void)
         cmocka_unit_test(test_digest_map__holds_what_was_added),
         RUN(test_index_walk__covers_the_image_in_order),
         RUN(test_catalog_walk__a_prefix_reads_only_its_pages),
+        RUN(test_catalog_cursor__fetching_ahead_changes_nothing),
+        RUN(test_catalog_cursor__a_failed_page_ends_it_where_it_stands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@ tree=/usr/share/perl
 [ -d $tree ] || tree=/usr/share/doc
 "$vm" prepare "$GRANARY_BUILD/vm"
 "$GRANARY" build "$tree" "file://$W/store/perl"
+"$GRANARY" build --fs ext4 "$tree" "file://$W/store/ext4"
 manifest_of_tree "$tree" >"$W/want"
 DESTDIR=$W/root cmake --install "$GRANARY_BUILD" >"$W/install.log"
 plugin=$(cd "$W/root" && find . -name nbdkit-granary-plugin.so)
@@ -51,6 +52,13 @@ ls /run | grep -vx granary >/after || true
 grep -vx granary /before >/before2 || true
 cmp /before2 /after || { ls -lR /run; exit 1; }
 [ -z "$(find /run/granary ! -type d ! -name nbd.lock 2>/dev/null)" ] || { ls -lR /run/granary; exit 1; }
+
+echo "== an ext4 image"
+granary mount file:///store/ext4 /mnt/data
+grep -q '^/dev/nbd[0-9]* /mnt/data ext4 ro' /proc/mounts
+manifest_of_tree /mnt/data >/got
+cmp /got /want || { diff /got /want | head -20; exit 1; }
+granary umount /mnt/data
 
 echo "== a second mount, the store gone: everything comes from the cache"
 rm -r /store/packs

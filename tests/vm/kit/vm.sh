@@ -1,5 +1,5 @@
 #!/bin/bash
-# vm.sh: run a script in a throw-away VM with Debian's cloud kernel: nbd, erofs, overlay, loop, fuse, cgroup2.
+# vm.sh: run a script in a throw-away VM with Debian's cloud kernel: nbd, erofs, ext4, overlay, loop, fuse, cgroup2.
 #
 #   vm.sh prepare DIR                       once: the kernel and a base initramfs into DIR (apt; nothing is installed)
 #   vm.sh run [options] DIR SCRIPT [ARG...]
@@ -16,7 +16,7 @@
 # The guest ends by sysrq, not by a shutdown: a hung nbd device cannot hold it.
 set -euo pipefail
 
-MODULES="crc32c-intel libcrc32c virtio_pci virtio_net virtio_console erofs overlay loop fuse nbd"
+MODULES="crc32c-intel libcrc32c virtio_pci virtio_net virtio_console erofs crc32c_generic ext4 overlay loop fuse nbd"
 . "$(dirname "$(readlink -f "$0")")/../../../tools/packages.sh"
 
 die() { echo "vm.sh: $*" >&2; exit 2; }

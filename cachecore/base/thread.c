@@ -1,0 +1,19 @@
+/* A thread inherits the signal mask of its maker, so the mask is set around the making: there is no moment
+ * when the new thread could be handed a signal.
+ */
+#include "base/thread.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "base/error.h"
+
+int thread_start(pthread_t *out, thread_run *run, void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(out, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc ? error_set(-rc, "cannot start a thread: %s; raise the limit of processes (ulimit -u)", strerror(rc)) : 0;
+}

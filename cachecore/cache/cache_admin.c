@@ -1,0 +1,224 @@
+/* What tools ask and do while the server runs. A chunk that is evicted leaves the policy first and
+ * stays in the index as `filling`: nobody reads it any more, nobody fills it, its slot goes to
+ * nobody. When its last reader is done its record is blanked on disk, so that a restart does not
+ * bring it back, and only then the slot is free. Readers never wait for any of this.
+ */
+#include <errno.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "cache/cache_internal.h"
+
+enum {
+    READERS_WAIT_S = 10, /* a reader that takes longer finds the record gone, which is a miss */
+    SWEEP_TAKE = 16,     /* slots taken, and looked at, under one lock */
+    SWEEP_LOOK = 2048,
+};
+
+void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct cache_chunk *out)
+{
+    memset(out, 0, n * sizeof *out);
+    for (size_t i = 0; !c->dir_count && i < n; i++)
+        out[i].cached = memory_has(c, &chunks[i]);
+    if (!c->dir_count)
+        return;
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id = space_find(&c->space, &chunks[i]);
+        if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY)
+            continue;
+        out[i].cached = true;
+        out[i].pinned = space_slot_at(&c->space, id)->flags & RECORD_PINNED;
+        out[i].stored_bytes = space_slot_at(&c->space, id)->stored_len;
+    }
+}
+
+/* ---- what is written ---- */
+
+/* Blank a slot's record, or write its flags (not NULL). -EIO: its directory is down; -EAGAIN: no writer
+ * came free. */
+static int write_record(struct cache *c, const struct space_slot *slot, const uint8_t *flags)
+{
+    uint64_t patience = (uint64_t)c->disk_timeout_ms * WRITE_PATIENCE;
+    struct cache_dir *dir = c->dirs[slot->dir];
+    if (cache_dir_state(dir, CACHE_WRITING) == HEALTH_DOWN)
+        return -EIO;
+    struct ring *ring = rings_borrow(c->writers, clock_now_ms() + patience);
+    if (!ring)
+        return -EAGAIN;
+    uint64_t deadline_ms = clock_now_ms() + patience;
+    int rc = flags ? cache_dir_write_flags(dir, ring, slot, *flags, deadline_ms)
+                   : cache_dir_blank(dir, ring, slot, deadline_ms);
+    cache_note(c, slot->dir, CACHE_WRITING, rc); /* before the ring is another's */
+    rings_return(ring);
+    return rc;
+}
+
+/* ---- evict ---- */
+
+static void wait_for_readers(struct cache *c, _Atomic uint16_t *pins)
+{
+    struct timespec until;
+    if (!atomic_load(pins))
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += READERS_WAIT_S;
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    atomic_fetch_add(&c->waiters, 1); /* before looking at pins: cache_unpin looks in the other order */
+    space_assert(&c->space);
+    while (atomic_load(pins) && !pthread_cond_timedwait(&c->changed, &c->lock, &until))
+        ;
+    atomic_fetch_sub(&c->waiters, 1);
+}
+
+void cache_blank_slot(struct cache *c, const struct space_slot *slot)
+{
+    wait_for_readers(c, slot->pins);
+    (void)write_record(c, slot, NULL);
+}
+
+/* What space_retake gave: off the disk and free. */
+static void forget(struct cache *c, const struct space_slot *slots, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        cache_blank_slot(c, &slots[i]);
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    for (size_t i = 0; i < n; i++)
+        space_abort(&c->space, slots[i].id);
+    pthread_cond_broadcast(&c->changed);
+}
+
+static int retake(struct cache *c, const struct digest *chunk, bool pinned, struct space_slot *slot)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    uint32_t id = c->dir_count ? space_find(&c->space, chunk) : SPACE_NONE;
+    if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY)
+        return -ENOENT;
+    if (!pinned && space_slot_at(&c->space, id)->flags & RECORD_PINNED)
+        return -EPERM;
+    space_retake(&c->space, id, slot);
+    return 0;
+}
+
+int cache_evict(struct cache *c, const struct digest *chunk, bool pinned)
+{
+    struct space_slot slot;
+    int rc = retake(c, chunk, pinned, &slot);
+    if (rc == -ENOENT) /* memory may have what was never kept on disk */
+        return memory_drop(c, chunk) ? 0 : rc;
+    if (rc)
+        return rc;
+    forget(c, &slot, 1);
+    memory_drop(c, chunk); /* now: a reader from disk may have put it there until its pin went */
+    return 0;
+}
+
+/* ---- pin ---- */
+
+/* As a reader would: the slot stays that chunk's until cache_unpin. */
+static int set_pinned_locked(struct cache *c, uint32_t id, bool on, struct space_slot *out)
+{
+    if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY || !space_can_pin(&c->space, id))
+        return -ENOENT;
+    int rc = space_set_pinned(&c->space, id, on);
+    if (!rc)
+        space_pin(&c->space, id, out);
+    return rc;
+}
+
+static uint8_t flags_now(struct cache *c, const struct space_slot *slot)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    return space_slot_at(&c->space, slot->id)->flags;
+}
+
+/* Have the record say what memory does, and give the slot back. */
+static int write_pinned(struct cache *c, const struct space_slot *slot)
+{
+    int rc;
+    uint8_t written, now = (uint8_t)slot->flags;
+    do { /* another caller may want the opposite */
+        written = now;
+        rc = write_record(c, slot, &written);
+        now = flags_now(c, slot);
+    } while (!rc && now != written);
+    cache_unpin(c, slot);
+    return rc;
+}
+
+int cache_pin(struct cache *c, const struct digest *chunk, bool on)
+{
+    struct space_slot slot;
+    if (!c->dir_count)
+        return -ENOENT;
+    int rc;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        rc = set_pinned_locked(c, space_find(&c->space, chunk), on, &slot);
+    }
+    return rc ? rc : write_pinned(c, &slot);
+}
+
+/* ---- everything ---- */
+
+/* Begin with one slot. false: there is nothing to finish. */
+static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_deed deed, struct cache_sweep *sweep,
+                              struct space_slot *out)
+{
+    const struct slot *slot = space_slot_at(&c->space, id);
+    bool pinned = slot->flags & RECORD_PINNED;
+    if (slot->state != SLOT_READY || slot->flags & RECORD_META)
+        return false;
+    if ((deed == CACHE_PIN && pinned) || (deed == CACHE_UNPIN && !pinned))
+        return false;
+    int rc = 0;
+    if (deed == CACHE_PIN || deed == CACHE_UNPIN)
+        rc = set_pinned_locked(c, id, deed == CACHE_PIN, out);
+    else if (pinned && deed == CACHE_EVICT)
+        rc = -EPERM;
+    else
+        space_retake(&c->space, id, out);
+    sweep->changed += !rc;
+    sweep->changed_bytes += rc ? 0 : out->stored_len;
+    sweep->refused += rc != 0;
+    return !rc;
+}
+
+static size_t sweep_locked(struct cache *c, enum cache_deed deed, struct cache_sweep *sweep,
+                           struct space_slot out[SWEEP_TAKE])
+{
+    size_t taken = 0;
+    unsigned looked = 0;
+    while (sweep->slab < c->space.slab_count && taken < SWEEP_TAKE && looked++ < SWEEP_LOOK) {
+        const struct slab *slab = &c->space.slabs[sweep->slab];
+        if (sweep->slot < slab->slot_count) {
+            uint32_t id = sweep->slab << SPACE_SLOT_BITS | sweep->slot++;
+            taken += sweep_slot_locked(c, id, deed, sweep, &out[taken]);
+            continue;
+        }
+        sweep->bytes_done += c->space.dirs[slab->dir].geometry.slab_size;
+        sweep->slab++;
+        sweep->slot = 0;
+    }
+    return taken;
+}
+
+bool cache_sweep_next(struct cache *c, enum cache_deed deed, struct cache_sweep *sweep)
+{
+    struct space_slot slots[SWEEP_TAKE];
+    bool evict = deed == CACHE_EVICT || deed == CACHE_EVICT_PINNED_TOO, more;
+    size_t n;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        sweep->bytes_total = c->space.capacity;
+        n = sweep_locked(c, deed, sweep, slots);
+        more = sweep->slab < c->space.slab_count;
+    }
+    if (evict)
+        forget(c, slots, n);
+    for (size_t i = 0; i < n && !evict; i++)
+        (void)write_pinned(c, &slots[i]); /* refused: it holds until the next restart, and the fault is counted */
+    if (evict && !more)
+        memory_clear(c);
+    return more;
+}

@@ -1,0 +1,312 @@
+/* Threads take slabs by a counter. Of each they read the region of records at once, then the slots
+ * with believable records one by one, past the page cache: what counts is what the disk holds. A slot
+ * is good when every block has the CRC its record says and the whole chunk the SHA-256.
+ *
+ * It does not look at what else the files may hold: space that no record claims is never read by a
+ * server either.
+ */
+#include "cache/cache_fsck.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "cache/cache_lock.h"
+#include "format/chunk.h"
+
+enum { ALIGN = 4096, TELL_EVERY_MS = 100 };
+
+struct fsck {
+    const char *dir;
+    const struct cache_fsck_options *options;
+    struct cache_geometry geometry;
+    int record_fd, data_fd;
+    uint8_t *table; /* the slab table, as read */
+    uint64_t bytes_total;
+    _Atomic uint64_t bytes_done;
+    _Atomic uint32_t next_slab;
+    _Atomic bool stop; /* a thread failed, or the caller has enough */
+
+    pthread_mutex_t lock; /* everything below */
+    pthread_cond_t ended; /* a thread did */
+    unsigned running;
+    struct error error;
+    struct cache_fsck_result result;
+};
+
+/* What one thread works with. */
+struct worker {
+    struct fsck *f;
+    uint8_t *region; /* records of a slab */
+    uint8_t *slot;   /* a slot's data, aligned for direct I/O */
+    uint8_t *unpacked;
+    struct cache_record record;
+    struct cache_fsck_result found;
+};
+
+/* ---- a slot ---- */
+
+/* NULL: it holds what its record says. */
+static const char *judge(struct worker *w, const struct cache_place *place, const uint8_t *bytes)
+{
+    struct fsck *f = w->f;
+    const struct cache_record *r = &w->record;
+    uint32_t len = GR_ALIGN_UP(r->stored_len, (uint32_t)ALIGN);
+    ssize_t n = io_pread_full(f->data_fd, w->slot, len, cache_place_data_offset(&f->geometry, place));
+    if (n < (ssize_t)len)
+        return n < 0 ? "its data cannot be read" : "the data file ends before its data";
+    if (!cache_meta_blocks_hold(bytes, 0, w->slot, r->stored_len))
+        return "its data differs from the checksums in its record";
+    const uint8_t *plain = w->slot;
+    if (r->flags & RECORD_ZSTD) {
+        if (chunk_unpack(w->slot, r->stored_len, w->unpacked, r->plain_len))
+            return "its data cannot be decoded";
+        plain = w->unpacked;
+    }
+    struct digest digest = digest_of(plain, r->plain_len);
+    return digest_equal(&digest, &r->digest) ? NULL : "its data is not the chunk of that digest";
+}
+
+static int blank(struct fsck *f, const struct cache_place *place)
+{
+    static const uint8_t zeros[CACHE_META_RECORD_HEAD];
+    return io_pwrite_full(f->record_fd, zeros, sizeof zeros, cache_place_record_offset(&f->geometry, place));
+}
+
+static void check_slot(struct worker *w, const struct cache_place *place, const uint8_t *bytes)
+{
+    static const uint8_t zeros[CACHE_META_RECORD_HEAD];
+    struct fsck *f = w->f;
+    w->found.slots++;
+    if (!cache_meta_record_decode(&f->geometry, place, bytes, &w->record)) {
+        *(memcmp(bytes, zeros, sizeof zeros) == 0 ? &w->found.empty : &w->found.stale) += 1;
+        return;
+    }
+    const char *why = judge(w, place, bytes);
+    if (!why) {
+        w->found.good++;
+        w->found.pinned += (w->record.flags & RECORD_PINNED) != 0;
+        w->found.bytes += w->record.stored_len;
+        return;
+    }
+    struct cache_fsck_bad bad = {.digest = &w->record.digest, .place = place, .why = why};
+    bad.repaired = f->options->repair && !blank(f, place);
+    w->found.bad++;
+    w->found.repaired += bad.repaired;
+    if (!f->options->bad)
+        return;
+    SCOPED_LOCK(&f->lock);
+    f->options->bad(f->options->arg, &bad);
+}
+
+/* ---- a slab ---- */
+
+static bool slab_place(const struct fsck *f, uint32_t slab, struct cache_place *out)
+{
+    *out = (struct cache_place){.slab = slab};
+    return cache_meta_slab_decode(&f->geometry, f->table + (size_t)slab * CACHE_META_SLAB_SIZE, out);
+}
+
+static int check_slab(struct worker *w, struct cache_place place)
+{
+    struct fsck *f = w->f;
+    uint32_t stride = cache_class_record_size(place.class), slots = cache_class_slots(&f->geometry, place.class);
+    size_t size = (size_t)slots * stride;
+    ssize_t n = io_pread_full(f->record_fd, w->region, size, cache_place_record_offset(&f->geometry, &place));
+    if (n < (ssize_t)size)
+        return error_set(n < 0 ? (int)n : -EIO, "cache: %s/records: the records of slab %u cannot be read: %s", f->dir,
+                         place.slab, n < 0 ? strerror((int)-n) : "the file ends before them");
+    for (; place.slot < slots && !atomic_load(&f->stop); place.slot++) {
+        check_slot(w, &place, w->region + (size_t)place.slot * stride);
+        atomic_fetch_add(&f->bytes_done, f->geometry.slab_size / slots);
+    }
+    return 0;
+}
+
+static int work(struct worker *w)
+{
+    struct fsck *f = w->f;
+    struct cache_place place;
+    int rc = 0;
+    for (uint32_t slab; !rc && !atomic_load(&f->stop);) {
+        slab = atomic_fetch_add(&f->next_slab, 1);
+        if (slab >= f->geometry.slab_count)
+            break;
+        if (slab_place(f, slab, &place))
+            rc = check_slab(w, place);
+    }
+    return rc;
+}
+
+static void add_up(struct cache_fsck_result *sum, const struct cache_fsck_result *part)
+{
+    sum->slots += part->slots;
+    sum->good += part->good;
+    sum->empty += part->empty;
+    sum->stale += part->stale;
+    sum->bad += part->bad;
+    sum->repaired += part->repaired;
+    sum->pinned += part->pinned;
+    sum->bytes += part->bytes;
+}
+
+static void *run_worker(void *arg)
+{
+    struct fsck *f = arg;
+    CLEANUP_FREE struct worker *w = calloc(1, sizeof *w);
+    CLEANUP_FREE uint8_t *region = malloc(CACHE_REGION_MAX);
+    CLEANUP_FREE uint8_t *slot = aligned_alloc(ALIGN, cache_class_slot_size(CACHE_CLASSES - 1));
+    CLEANUP_FREE uint8_t *unpacked = malloc(CHUNK_SIZE_MAX);
+    int rc = !w || !region || !slot || !unpacked ? error_set(-ENOMEM, "cache: out of memory for the check") : 0;
+    if (!rc) {
+        *w = (struct worker){.f = f, .region = region, .slot = slot, .unpacked = unpacked};
+        rc = work(w);
+    }
+    SCOPED_LOCK(&f->lock);
+    if (w)
+        add_up(&f->result, &w->found);
+    if (rc && !f->error.code)
+        error_take(&f->error, rc);
+    if (rc)
+        atomic_store(&f->stop, true);
+    f->running--;
+    pthread_cond_signal(&f->ended);
+    return NULL;
+}
+
+/* ---- the directory ---- */
+
+static int open_file(const struct fsck *f, const char *name, int flags, int *out_fd)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    *out_fd = n < (int)sizeof path ? open(path, flags | O_CLOEXEC) : -1;
+    if (*out_fd < 0 && errno == EINVAL && flags & O_DIRECT)
+        *out_fd = open(path, (flags & ~O_DIRECT) | O_CLOEXEC);
+    return *out_fd < 0 ? error_set(-errno, "cache: cannot open %s: %s", path, strerror(errno)) : 0;
+}
+
+static int read_header(struct fsck *f)
+{
+    CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
+    if (!header)
+        return error_set(-ENOMEM, "cache: out of memory for the check");
+    ssize_t n = io_pread_full(f->record_fd, header, CACHE_META_HEADER_SIZE, 0);
+    int rc = n < 0 ? (int)n : cache_meta_header_decode(header, (size_t)n, &f->geometry);
+    if (rc == -ENOTSUP)
+        return error_set(rc, "cache: %s is of another version; a server of this one would start it empty", f->dir);
+    if (rc == -EBADMSG)
+        return error_set(rc, "cache: the header of %s/records is damaged; a server would start it empty", f->dir);
+    return rc ? error_set(rc, "cache: cannot read %s/records: %s", f->dir, strerror(-rc)) : 0;
+}
+
+static int read_table(struct fsck *f)
+{
+    size_t size = (size_t)f->geometry.slab_count * CACHE_META_SLAB_SIZE;
+    f->table = malloc(size + 1);
+    if (!f->table)
+        return error_set(-ENOMEM, "cache: out of memory for the check");
+    ssize_t n = io_pread_full(f->record_fd, f->table, size, cache_slab_entry_offset(&f->geometry, 0));
+    if (n < (ssize_t)size)
+        return error_set(-EIO, "cache: the slab table of %s/records cannot be read: %s", f->dir,
+                         n < 0 ? strerror((int)-n) : "the file ends before it does");
+    struct cache_place place;
+    for (uint32_t i = 0; i < f->geometry.slab_count; i++)
+        f->result.bound += slab_place(f, i, &place);
+    f->result.slabs = f->geometry.slab_count;
+    f->bytes_total = f->result.bound * f->geometry.slab_size;
+    return 0;
+}
+
+/* Wait for the threads; what others want to know meanwhile is told from here. */
+static void watch(struct fsck *f)
+{
+    const struct cache_fsck_options *o = f->options;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    pthread_mutex_lock(&f->lock);
+    while (f->running) {
+        until.tv_nsec += TELL_EVERY_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        while (f->running && pthread_cond_timedwait(&f->ended, &f->lock, &until) == 0)
+            ;
+        if (o->cancel && *o->cancel) {
+            atomic_store(&f->stop, true);
+            f->error.code = -ECANCELED;
+        }
+        if (o->progress)
+            o->progress(o->arg, atomic_load(&f->bytes_done), f->bytes_total);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+static int check_all(struct fsck *f)
+{
+    pthread_t threads[CACHE_FSCK_THREADS_MAX];
+    unsigned wanted = f->options->threads ? f->options->threads : CACHE_FSCK_THREADS, count = 0;
+    int rc = 0;
+    for (; count < GR_MIN(wanted, (unsigned)CACHE_FSCK_THREADS_MAX); count++) {
+        pthread_mutex_lock(&f->lock);
+        f->running++;
+        pthread_mutex_unlock(&f->lock);
+        rc = pthread_create(&threads[count], NULL, run_worker, f);
+        if (rc)
+            break;
+    }
+    if (rc) { /* fewer will do */
+        SCOPED_LOCK(&f->lock);
+        f->running--;
+    }
+    if (!count)
+        return error_set(-rc, "cache: cannot start a thread for the check: %s", strerror(rc));
+    watch(f);
+    while (count)
+        pthread_join(threads[--count], NULL);
+    if (f->error.code == -ECANCELED)
+        return error_set(-ECANCELED, "interrupted");
+    return f->error.code ? error_restore(&f->error) : 0;
+}
+
+static void fsck_release(struct fsck *f)
+{
+    free(f->table);
+    if (f->record_fd >= 0)
+        close(f->record_fd);
+    if (f->data_fd >= 0)
+        close(f->data_fd);
+    pthread_cond_destroy(&f->ended);
+    pthread_mutex_destroy(&f->lock);
+}
+
+int cache_fsck(const char *dir, const struct cache_fsck_options *options, struct cache_fsck_result *out)
+{
+    CLEANUP_FD int lock = -1;
+    CLEANUP(fsck_release)
+    struct fsck f = {.dir = dir,
+                     .options = options,
+                     .record_fd = -1,
+                     .data_fd = -1,
+                     .lock = PTHREAD_MUTEX_INITIALIZER,
+                     .ended = PTHREAD_COND_INITIALIZER};
+    int rc = cache_lock_take(dir, false, &lock);
+    if (!rc)
+        rc = open_file(&f, "records", options->repair ? O_RDWR : O_RDONLY, &f.record_fd);
+    if (!rc)
+        rc = open_file(&f, "data", O_RDONLY | O_DIRECT, &f.data_fd);
+    if (!rc)
+        rc = read_header(&f);
+    if (!rc)
+        rc = read_table(&f);
+    if (!rc)
+        rc = check_all(&f);
+    *out = f.result;
+    return rc;
+}

@@ -1,0 +1,74 @@
+/* The memory tier's place in the cache: what is read from it, what enters it.
+ *
+ *   landed from a store   by the fill threads, before the chunk is written to disk and its flight
+ *                         retired: at a lookup under cache.lock a chunk still is in memory, or on
+ *                         disk, or in the air, or really has to be fetched
+ *   hit on disk, whole    by the reader itself, out of its own buffer
+ *
+ * Hits in memory would make a chunk look cold to the disk's policy, which then would evict what is
+ * used most. So a part of them, taken by chance, is told to it.
+ */
+#include <errno.h>
+#include <time.h>
+
+#include "cache/cache_internal.h"
+
+enum { PUT_TRIES = 2000, PUT_PAUSE_MS = 1 }; /* for who waits: other readers hold a slot for microseconds */
+
+static void tell_disk(struct cache *c, const struct digest *digest)
+{
+    if (!c->dir_count || pthread_mutex_trylock(&c->lock))
+        return; /* another hit will tell it */
+    uint32_t id = space_find(&c->space, digest);
+    struct space_slot slot;
+    if (id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY && space_can_pin(&c->space, id)) {
+        space_pin(&c->space, id, &slot);
+        space_unpin(slot.pins);
+    }
+    space_assert(&c->space);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool memory_read(struct cache *c, const struct cache_piece *p)
+{
+    if (!c->front)
+        return false;
+    enum front_result rc = front_read(c->front, &p->ref.digest, p->ref.plain_len, p->offset, p->len, p->dst);
+    if (rc == FRONT_HIT_TELL)
+        tell_disk(c, &p->ref.digest);
+    return rc != FRONT_MISS;
+}
+
+bool memory_has(const struct cache *c, const struct digest *digest)
+{
+    return c->front && front_has(c->front, digest);
+}
+
+bool memory_drop(struct cache *c, const struct digest *digest)
+{
+    return c->front && front_drop(c->front, digest);
+}
+
+void memory_clear(struct cache *c)
+{
+    if (c->front)
+        front_clear(c->front);
+}
+
+void memory_disk_hit(struct cache *c, const struct cache_piece *p)
+{
+    if (c->front && p->len == p->ref.plain_len)
+        front_put(c->front, &p->ref.digest, p->dst, p->len, false); /* no room: it stays on disk only */
+}
+
+int memory_landed(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait)
+{
+    if (!c->front)
+        return 0;
+    int rc = front_put(c->front, digest, plain->data, (uint32_t)plain->len, wait);
+    for (int i = 0; wait && rc == -EAGAIN && i < PUT_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = PUT_PAUSE_MS * 1000000L}, NULL);
+        rc = front_put(c->front, digest, plain->data, (uint32_t)plain->len, wait);
+    }
+    return rc;
+}

@@ -1,0 +1,324 @@
+/* Which chunks were hit before is remembered in a table of one word a chunk, placed by digest, where a
+ * newcomer replaces what it finds: a tag of the digest, the time of the first hit, and which work is
+ * queued for it. Words are changed by compare and swap; a hit that loses a race is not remembered,
+ * which does no harm.
+ *
+ * A move has two slots (space.h, state moving):
+ *
+ *   new slot  free -> moving, chunk and record written -> ready, in the index
+ *   old slot  ready, read from ------------------------> moving, record blanked -> free
+ *
+ * Readers have the old slot until the change and the new one after it. A kill in between leaves records in both:
+ * the one with the later number counts at the next load, and they say the same. What a slow directory
+ * gave up is not put back there when the fast one evicts it: it is fetched again if it is asked for.
+ */
+#include "cache/mover.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/le.h"
+#include "base/thread.h"
+#include "cache/cache_internal.h"
+
+enum {
+    QUEUE_ITEMS = 256,
+    WORDS_MIN = 1024,
+    WORDS_MAX = 1 << 20,
+    CHUNK_GUESS = 128 << 10,
+    APART_DEFAULT_MS = 1000,
+    REST = 3, /* times the time a job took */
+    REST_MAX_US = 250000,
+    READ_PART = 256 << 10,
+};
+
+/* A word: tag | time of the first hit in ms, 24 bits | work. */
+enum { WORK_LIFT = 1, WORK_MOVE = 2, WORK_MASK = 3, TIME_SHIFT = 2, TIME_BITS = 24, TAG_SHIFT = 26 };
+#define TIME_MASK ((UINT64_C(1) << TIME_BITS) - 1)
+
+struct mover {
+    struct mover_config config;
+    struct mover_stats stats;
+    _Atomic uint64_t *words;
+    uint64_t word_mask;
+    struct queue *queue;
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stopping;
+};
+
+DEFINE_CLEANUP(mover, struct mover *, mover_free)
+
+struct job {
+    struct cache_piece piece; /* the whole chunk; no dst, no store */
+    unsigned work;
+};
+
+/* ---- what was hit ---- */
+
+static _Atomic uint64_t *word_of(struct mover *m, const struct digest *digest)
+{
+    return &m->words[le64_get(digest->b + 16) & m->word_mask];
+}
+
+static uint64_t tag_of(const struct digest *digest)
+{
+    return le64_get(digest->b + 24) >> TAG_SHIFT << TAG_SHIFT;
+}
+
+/* The work that this hit makes due, of what `may` be done. */
+static unsigned note_hit(struct mover *m, const struct digest *digest, unsigned may)
+{
+    _Atomic uint64_t *word = word_of(m, digest);
+    uint64_t now = clock_now_ms() & TIME_MASK, tag = tag_of(digest);
+    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    if (seen >> TAG_SHIFT << TAG_SHIFT != tag) {
+        atomic_store_explicit(word, tag | now << TIME_SHIFT, memory_order_relaxed);
+        return 0;
+    }
+    uint64_t ago = (now - (seen >> TIME_SHIFT & TIME_MASK)) & TIME_MASK;
+    unsigned due = may & ~(unsigned)(seen & WORK_MASK);
+    if (ago < m->config.apart_ms)
+        due &= ~(unsigned)WORK_MOVE;
+    if (!due ||
+        !atomic_compare_exchange_strong_explicit(word, &seen, seen | due, memory_order_relaxed, memory_order_relaxed))
+        return 0;
+    return due;
+}
+
+/* The chunk starts anew: it may be hot again later. */
+static void forget_hit(struct mover *m, const struct digest *digest)
+{
+    _Atomic uint64_t *word = word_of(m, digest);
+    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    if (seen >> TAG_SHIFT << TAG_SHIFT == tag_of(digest))
+        (void)atomic_compare_exchange_strong_explicit(word, &seen, 0, memory_order_relaxed, memory_order_relaxed);
+}
+
+void mover_hit(struct mover *m, const struct cache_piece *p, bool slow)
+{
+    bool in_part = p->len != p->ref.plain_len;
+    unsigned may = (m->config.to_memory && in_part ? WORK_LIFT : 0) | (slow ? WORK_MOVE : 0);
+    unsigned due = may ? note_hit(m, &p->ref.digest, may) : 0;
+    if (!due)
+        return;
+    struct job *job = malloc(sizeof *job);
+    if (job) {
+        *job = (struct job){.piece = {.ref = p->ref, .len = p->ref.plain_len}, .work = due};
+        if (queue_try_push(m->queue, job))
+            return;
+        free(job);
+    }
+    counter_add(&m->stats.dropped, 1);
+    forget_hit(m, &p->ref.digest);
+}
+
+/* ---- moving ---- */
+
+/* The bytes of a pinned slot as they are stored, checked against its record. */
+static int read_slot(struct cache *c, const struct space_slot *slot, const struct digest *digest, struct ring *ring,
+                     uint8_t *stored, uint64_t deadline_ms)
+{
+    const struct cache_geometry *g = &c->dirs[slot->dir]->geometry;
+    uint8_t *record = ring_bounce(ring) + READ_PART;
+    struct ring_read reads[2] = {{.file = cache_record_file(slot->dir),
+                                  .off = cache_place_record_offset(g, &slot->place),
+                                  .len = cache_class_record_size(slot->place.class),
+                                  .buf = record},
+                                 {.file = cache_data_file(slot->dir), .buf = ring_bounce(ring)}};
+    struct cache_record r;
+    for (uint32_t off = 0; off < slot->stored_len; off += READ_PART) {
+        uint32_t len = GR_MIN(slot->stored_len - off, (uint32_t)READ_PART);
+        reads[1].off = cache_place_data_offset(g, &slot->place) + off;
+        reads[1].len = GR_ALIGN_UP(len, (uint32_t)CACHE_BLOCK);
+        ring_read_all(ring, off ? reads + 1 : reads, off ? 1 : 2, deadline_ms);
+        if (reads[0].rc || reads[1].rc)
+            return reads[0].rc ? reads[0].rc : reads[1].rc;
+        if (!off && !(cache_meta_record_decode(g, &slot->place, record, &r) && digest_equal(&r.digest, digest) &&
+                      r.stored_len == slot->stored_len))
+            return -EBADMSG;
+        if (!cache_meta_blocks_hold(record, off, reads[1].buf, len))
+            return -EBADMSG;
+        memcpy(stored + off, reads[1].buf, len);
+    }
+    return 0;
+}
+
+static int copy_chunk(struct cache *c, const struct space_slot *from, const struct space_slot *to,
+                      const struct digest *digest)
+{
+    uint64_t deadline_ms = clock_now_ms() + c->disk_timeout_ms;
+    CLEANUP_BUF struct buf *stored = buf_new(from->stored_len);
+    struct ring *ring = stored ? rings_borrow(c->readers, deadline_ms) : NULL;
+    if (!ring)
+        return -EAGAIN;
+    int rc = read_slot(c, from, digest, ring, stored->data, deadline_ms);
+    cache_note(c, from->dir, CACHE_READING, rc); /* before the ring is another's */
+    rings_return(ring);
+    return rc ? rc : fill_write(c, to, digest, stored);
+}
+
+/* Pins `from`. false: the chunk is not on a slow directory, or nothing faster has room for it. */
+static bool begin_move(struct cache *c, const struct digest *digest, struct space_slot *from, struct space_slot *to)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    uint32_t id = space_find(&c->space, digest);
+    if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY || !space_can_pin(&c->space, id))
+        return false;
+    const struct cache_dir *dir = c->dirs[space_dir_of(&c->space, id)];
+    if (dir->media != CACHE_MEDIA_HDD || !cache_dir_reads(dir))
+        return false;
+    if (space_alloc_move(&c->space, id, CACHE_MEDIA_SSD, to))
+        return false;
+    space_pin(&c->space, id, from);
+    return true;
+}
+
+static bool commit_move(struct cache *c, const struct space_slot *from, const struct space_slot *to)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    return space_commit_move(&c->space, from->id, to->id);
+}
+
+static void end_move(struct cache *c, const struct space_slot *slot)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    space_abort(&c->space, slot->id);
+    pthread_cond_broadcast(&c->changed);
+}
+
+static void move_chunk(struct mover *m, const struct digest *digest)
+{
+    struct cache *c = m->config.cache;
+    struct space_slot from, to;
+    if (!begin_move(c, digest, &from, &to))
+        return;
+    int rc = copy_chunk(c, &from, &to, digest);
+    bool moved = !rc && commit_move(c, &from, &to);
+    cache_unpin(c, &from);
+    counter_add(&m->stats.moves, moved);
+    /* The slot that is not the chunk's: no record may speak of it, or an evicted chunk would come back. */
+    const struct space_slot *left = moved ? &from : &to;
+    cache_blank_slot(c, left);
+    end_move(c, left);
+}
+
+/* ---- the thread ---- */
+
+static void lift_chunk(struct mover *m, struct cache_piece *piece)
+{
+    struct front *front = m->config.cache->front;
+    if (!front_admits(front, &piece->ref.digest, piece->ref.plain_len))
+        return;
+    CLEANUP_BUF struct buf *plain = buf_new(piece->ref.plain_len);
+    if (!plain)
+        return;
+    piece->dst = plain->data;
+    if (cache_read_kept(m->config.cache, piece)) /* a whole hit: it enters the memory tier by itself */
+        counter_add(&m->stats.lifts, 1);
+}
+
+/* false: stopping. */
+static bool rest(struct mover *m, uint64_t us)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(us % 1000000) * 1000;
+    until.tv_sec += (time_t)(us / 1000000) + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    SCOPED_LOCK(&m->lock);
+    while (!m->stopping && !pthread_cond_timedwait(&m->wake, &m->lock, &until))
+        ;
+    return !m->stopping;
+}
+
+static void *work(void *arg)
+{
+    struct mover *m = arg;
+    struct job *job;
+    bool go = true;
+    while ((job = queue_pop(m->queue))) {
+        uint64_t start = clock_now_us();
+        if (go && job->work & WORK_LIFT)
+            lift_chunk(m, &job->piece);
+        if (go && job->work & WORK_MOVE)
+            move_chunk(m, &job->piece.ref.digest);
+        forget_hit(m, &job->piece.ref.digest);
+        free(job);
+        uint64_t took = clock_now_us() - start;
+        go = go && rest(m, GR_MIN(took * REST, (uint64_t)REST_MAX_US));
+    }
+    return NULL;
+}
+
+int mover_new(const struct mover_config *config, struct mover **out)
+{
+    CLEANUP(cleanup_mover) struct mover *m = calloc(1, sizeof *m);
+    if (!m)
+        return error_set(-ENOMEM, "cache: out of memory");
+    m->config = *config;
+    if (!m->config.apart_ms)
+        m->config.apart_ms = APART_DEFAULT_MS;
+    uint64_t words = WORDS_MIN;
+    while (words < WORDS_MAX && words < config->capacity / CHUNK_GUESS)
+        words *= 2;
+    m->word_mask = words - 1;
+    m->words = calloc(words, sizeof *m->words);
+    m->queue = queue_new(QUEUE_ITEMS);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&m->lock, NULL);
+    if (!m->words || !m->queue)
+        return error_set(-ENOMEM, "cache: out of memory");
+    *out = steal_ptr(&m);
+    return 0;
+}
+
+int mover_start_thread(struct mover *m)
+{
+    int rc = thread_start(&m->thread, work, m);
+    m->running = !rc;
+    return rc ? error_prefix(rc, "cache") : 0;
+}
+
+void mover_stop(struct mover *m)
+{
+    if (!m)
+        return;
+    {
+        SCOPED_LOCK(&m->lock);
+        m->stopping = true;
+        pthread_cond_broadcast(&m->wake);
+    }
+    queue_close(m->queue);
+    if (m->running)
+        pthread_join(m->thread, NULL);
+    m->running = false;
+}
+
+void mover_free(struct mover *m)
+{
+    if (!m)
+        return;
+    if (m->queue)
+        queue_free(m->queue);
+    pthread_cond_destroy(&m->wake);
+    pthread_mutex_destroy(&m->lock);
+    free(m->words);
+    free(m);
+}
+
+struct mover_stats *mover_stats(struct mover *m)
+{
+    return &m->stats;
+}

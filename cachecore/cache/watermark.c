@@ -1,0 +1,110 @@
+/* A cache that shares its filesystem: above the high mark of the filesystem's use, by whomever, slabs are
+ * given back to it until the low mark; below that they are reserved again. The budget is the most the
+ * cache ever has, and it has less meanwhile.
+ *
+ * A slab given back is *yielded*: emptied under the lock, and from then on nobody's, so that the room of
+ * its data and its records is taken away (holes punched) without it. No record of it can be believed
+ * afterwards, in this life or the next. Nobody is waited for: slabs that are read or written right now
+ * are passed over, and so are those with index nodes or pins.
+ *
+ * At the start a directory that would go above the high mark reserves only the slabs that hold anything.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "cache/cache_internal.h"
+
+enum { SLABS_A_TICK = 64 };
+
+struct usage {
+    uint64_t used, total; /* bytes, as df counts them: without what is reserved for root */
+};
+
+static bool look(const struct cache_dir *d, struct usage *out)
+{
+    struct statvfs fs;
+    if (fstatvfs(d->record_fd, &fs))
+        return false;
+    out->used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+    out->total = out->used + (uint64_t)fs.f_bavail * fs.f_frsize;
+    return true;
+}
+
+static uint64_t percent_of(uint64_t total, unsigned percent)
+{
+    return total / 100 * percent;
+}
+
+bool watermark_over(const struct cache_dir *d, unsigned high, uint64_t more)
+{
+    struct usage u;
+    return look(d, &u) && u.used + more > percent_of(u.total, high);
+}
+
+static bool yield_one(struct cache *c, unsigned dir)
+{
+    uint32_t slab;
+    bool first;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        first = !c->space.dirs[dir].yielded;
+        slab = space_yield(&c->space, dir);
+    }
+    if (slab == SPACE_NONE)
+        return false;
+    if (first)
+        log_warning("cache: %s: its filesystem is short of room; giving some back", c->dirs[dir]->path);
+    int rc = cache_dir_punch(c->dirs[dir], slab);
+    cache_note(c, dir, CACHE_WRITING, rc);
+    return !rc;
+}
+
+static bool regain_one(struct cache *c, unsigned dir)
+{
+    uint32_t slab;
+    bool last;
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        slab = space_yielded(&c->space, dir);
+    }
+    if (slab == SPACE_NONE)
+        return false;
+    int rc = cache_dir_reserve_slab(c->dirs[dir], slab);
+    if (rc) {
+        if (rc != -ENOSPC)
+            cache_note(c, dir, CACHE_WRITING, rc);
+        return false;
+    }
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        space_regain(&c->space, dir, slab);
+        last = !c->space.dirs[dir].yielded;
+        pthread_cond_broadcast(&c->changed);
+    }
+    if (last)
+        log_info("cache: %s: has all its room again", c->dirs[dir]->path);
+    return true;
+}
+
+void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total)
+{
+    uint64_t slab = c->dirs[dir]->geometry.slab_size, whole = slab + slab / CACHE_REGION_SHARE;
+    uint64_t low = percent_of(total, marks->low);
+    if (used > percent_of(total, marks->high))
+        for (unsigned n = 0; used > low && n < SLABS_A_TICK && yield_one(c, dir); n++)
+            used -= GR_MIN(used, whole);
+    else
+        for (unsigned n = 0; used + whole <= low && n < SLABS_A_TICK && regain_one(c, dir); n++)
+            used += whole;
+}
+
+void watermark_keep(struct cache *c, unsigned dir)
+{
+    struct usage u;
+    if (c->watermark.high && look(c->dirs[dir], &u))
+        watermark_apply(c, dir, &c->watermark, u.used, u.total);
+}

@@ -1,0 +1,200 @@
+/* A first line with the SHA-256 of what follows it, then one JSON object. Manifests stand in it as
+ * strings, byte for byte, since their digest is the image's.
+ */
+#include "format/export_table.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "format/json_doc.h"
+#include "format/manifest.h"
+
+enum { VERSION = 1, SUM_LINE = 7 + DIGEST_HEX_SIZE /* "sha256:", hex, newline */ };
+
+static const char what[] = "exports", format[] = "granary-exports";
+
+static int no_memory(void)
+{
+    return error_set(-ENOMEM, "exports: out of memory");
+}
+
+void export_table_release(struct export_table *t)
+{
+    for (size_t i = 0; i < t->entries.len; i++)
+        bytes_release(&t->entries.items[i].manifest);
+    vec_release(&t->entries);
+}
+
+/* ---- looking up ---- */
+
+static bool same_name(const struct image_ref *a, const struct image_ref *b)
+{
+    return !strcmp(a->store, b->store) && !strcmp(a->name, b->name) && !strcmp(a->tag, b->tag);
+}
+
+const struct export_entry *export_table_find_tag(const struct export_table *t, const struct image_ref *ref)
+{
+    for (size_t i = 0; i < t->entries.len && ref->tag[0]; i++)
+        if (same_name(&t->entries.items[i].ref, ref))
+            return &t->entries.items[i];
+    return NULL;
+}
+
+const struct export_entry *export_table_find_image(const struct export_table *t, const char *store,
+                                                   const struct digest *image)
+{
+    for (size_t i = 0; i < t->entries.len; i++) {
+        const struct image_ref *ref = &t->entries.items[i].ref;
+        if (digest_equal(&ref->digest, image) && !strcmp(ref->store, store))
+            return &t->entries.items[i];
+    }
+    return NULL;
+}
+
+/* Does an entry for `ref` take the place of `old`? */
+static bool replaces(const struct image_ref *ref, const struct image_ref *old)
+{
+    return same_name(ref, old) && (ref->tag[0] || digest_equal(&ref->digest, &old->digest));
+}
+
+/* Copies the manifest; room in the table was made. */
+static int make_entry(struct export_table *t, const struct image_ref *ref, int64_t resolved, const void *manifest,
+                      size_t len, struct export_entry *out)
+{
+    struct export_entry fresh = {.ref = *ref, .resolved = resolved, .manifest = BYTES_INIT(MANIFEST_MAX)};
+    if (vec_reserve(&t->entries, 1))
+        return no_memory();
+    int rc = bytes_append(&fresh.manifest, manifest, len);
+    if (!rc)
+        *out = fresh;
+    return rc;
+}
+
+int export_table_put(struct export_table *t, const struct image_ref *ref, int64_t resolved, const void *manifest,
+                     size_t len)
+{
+    struct export_entry fresh, *items;
+    int rc = make_entry(t, ref, resolved, manifest, len, &fresh);
+    if (rc)
+        return rc;
+    items = t->entries.items;
+    size_t kept = 0;
+    for (size_t i = 0; i < t->entries.len; i++)
+        if (replaces(ref, &items[i].ref))
+            bytes_release(&items[i].manifest);
+        else
+            items[kept++] = items[i];
+    memmove(items + 1, items, kept * sizeof *items);
+    items[0] = fresh;
+    t->entries.len = kept + 1;
+    return 0;
+}
+
+/* ---- bytes ---- */
+
+static int encode_entry(const struct export_entry *e, struct bytes *out)
+{
+    CLEANUP_JSON json_t *object =
+        json_pack("{s:s, s:s, s:s, s:o, s:I, s:s%}", "store", e->ref.store, "name", e->ref.name, "tag", e->ref.tag,
+                  "digest", json_doc_from_digest(&e->ref.digest), "resolved", (json_int_t)e->resolved, "manifest",
+                  (const char *)e->manifest.data, e->manifest.len);
+    return json_doc_dump(what, object, out);
+}
+
+int export_table_encode(const struct export_table *t, struct bytes *out, size_t *out_kept)
+{
+    static const char end[] = "]}\n";
+    size_t start = out->len, body = start + SUM_LINE;
+    uint8_t *sum;
+    int rc = bytes_extend(out, SUM_LINE, &sum);
+    if (!rc)
+        rc = bytes_printf(out, "{\"format\":\"%s\",\"version\":%d,\"generation\":%llu,\"exports\":[", format, VERSION,
+                          (unsigned long long)t->generation);
+    size_t kept = 0;
+    for (; !rc && kept < t->entries.len; kept++) {
+        CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
+        rc = encode_entry(&t->entries.items[kept], &text);
+        if (rc || out->len + 1 + text.len + sizeof end > out->max)
+            break;
+        rc = bytes_printf(out, "%s%.*s", kept ? "," : "", (int)text.len, (const char *)text.data);
+    }
+    if (!rc)
+        rc = bytes_append(out, end, sizeof end - 1);
+    if (rc) {
+        out->len = start;
+        return rc;
+    }
+    char hex[DIGEST_HEX_SIZE], line[SUM_LINE + 1];
+    struct digest d = digest_of(out->data + body, out->len - body);
+    snprintf(line, sizeof line, "sha256:%s\n", digest_hex(&d, hex));
+    memcpy(out->data + start, line, SUM_LINE);
+    *out_kept = kept;
+    return 0;
+}
+
+static bool sum_holds(const uint8_t *data, size_t len)
+{
+    struct digest said, found;
+    if (len < SUM_LINE || memcmp(data, "sha256:", 7) || data[SUM_LINE - 1] != '\n' ||
+        digest_parse((const char *)data + 7, DIGEST_HEX_SIZE - 1, &said))
+        return false;
+    found = digest_of(data + SUM_LINE, len - SUM_LINE);
+    return digest_equal(&said, &found);
+}
+
+static void decode_ref(struct json_doc *doc, const json_t *object, struct image_ref *out)
+{
+    char text[IMAGE_REF_MAX];
+    struct image_ref again;
+    json_doc_string(doc, object, "store", out->store, sizeof out->store);
+    json_doc_string(doc, object, "name", out->name, sizeof out->name);
+    json_doc_string(doc, object, "tag", out->tag, sizeof out->tag);
+    out->digest = json_doc_digest(doc, object, "digest");
+    out->by_digest = true;
+    if (!doc->rc && (image_ref_parse(image_ref_text(out, text), &again) || strcmp(again.store, out->store) ||
+                     !same_name(&again, out)))
+        json_doc_fail(doc, "an entry holds no valid reference");
+}
+
+static void decode_entry(struct json_doc *doc, const json_t *object, struct export_table *t)
+{
+    struct image_ref ref = {.by_digest = true};
+    decode_ref(doc, object, &ref);
+    int64_t resolved = json_doc_int(doc, object, "resolved", 0, INT64_MAX);
+    const json_t *manifest = json_object_get(object, "manifest");
+    if (!json_is_string(manifest) || json_string_length(manifest) > MANIFEST_MAX)
+        json_doc_fail(doc, "an entry has no manifest");
+    if (doc->rc)
+        return;
+    size_t len = json_string_length(manifest);
+    struct digest found = digest_of(json_string_value(manifest), len);
+    struct export_entry entry;
+    if (!digest_equal(&found, &ref.digest))
+        json_doc_fail(doc, "a manifest differs from its digest");
+    else if (!(doc->rc = make_entry(t, &ref, resolved, json_string_value(manifest), len, &entry)))
+        t->entries.items[t->entries.len++] = entry;
+}
+
+int export_table_decode(const void *data, size_t len, struct export_table *out)
+{
+    struct json_doc doc = {.what = what};
+    CLEANUP_JSON json_t *root = NULL;
+    CLEANUP_EXPORT_TABLE t = {0};
+    if (!sum_holds(data, len))
+        return error_set(-EBADMSG, "%s: it differs from its own checksum", what);
+    if (json_doc_parse(&doc, (const char *)data + SUM_LINE, len - SUM_LINE, EXPORT_TABLE_MAX, &root))
+        return doc.rc;
+    json_doc_check_format(&doc, root, format, VERSION);
+    t.generation = (uint64_t)json_doc_int(&doc, root, "generation", 0, INT64_MAX);
+    const json_t *exports = json_object_get(root, "exports");
+    if (!json_is_array(exports))
+        json_doc_fail(&doc, "\"exports\" is missing or not an array");
+    for (size_t i = 0; !doc.rc && i < json_array_size(exports); i++)
+        decode_entry(&doc, json_array_get(exports, i), &t);
+    if (doc.rc)
+        return doc.rc;
+    *out = t;
+    t = (struct export_table){0};
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* What the files of an image share. Only they include it. */
+#ifndef GRANARY_IMAGE_IMAGE_INTERNAL_H
+#define GRANARY_IMAGE_IMAGE_INTERNAL_H
+
+#include "image/image.h"
+#include "image/node_cache.h"
+
+struct image {
+    struct image_config config;
+    struct digest digest;
+    struct manifest manifest;
+    struct node_cache *nodes;
+    counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
+};
+
+/* Chunks below one entry of a node at `level`. */
+static inline uint64_t image_chunks_below(unsigned level)
+{
+    uint64_t n = 1;
+    while (level--)
+        n *= INDEX_FANOUT;
+    return n;
+}
+
+#endif

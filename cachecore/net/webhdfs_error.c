@@ -1,0 +1,88 @@
+/* The exception's name decides; the status alone says little: 403 is both a missing permission and a DataNode that is
+ * down. An exception that is not known here and came with 403 or 5xx is taken for a passing one, since most of what
+ * happens inside a cluster passes; the retries end. */
+#include "net/webhdfs_error.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "net/webhdfs_reply.h"
+
+static const struct known {
+    const char *name;
+    int rc;
+    const char *meaning;
+} known[] = {
+    {"FileNotFoundException", -ENOENT, "it is not there"},
+    {"FileAlreadyExistsException", -EEXIST, "it exists already"},
+    {"PathIsNotEmptyDirectoryException", -EEXIST, "a directory with entries is there"},
+    {"ParentNotDirectoryException", -ENOENT, "what is above it is no directory"},
+    {"AccessControlException", -EACCES, "permission denied"},
+    {"AuthorizationException", -EACCES, "permission denied"},
+    {"SecurityException", -EACCES, "the server does not believe who asks"},
+    {"AuthenticationException", -EACCES, "the server does not believe who asks"},
+    {"InvalidToken", -EACCES, "the delegation token is not valid or has expired; fetch a new one (hdfs fetchdt)"},
+    {"NSQuotaExceededException", -ENOSPC, "the quota of names is used up"},
+    {"DSQuotaExceededException", -ENOSPC, "the quota of space is used up"},
+    {"QuotaByStorageTypeExceededException", -ENOSPC, "the quota of space is used up"},
+    {"IllegalArgumentException", -EINVAL, "the server does not take this request"},
+    {"InvalidPathException", -EINVAL, "HDFS has no such names"},
+    {"PathComponentTooLongException", -EINVAL, "a name is longer than HDFS allows"},
+    {"MaxDirectoryItemsExceededException", -ENOSPC, "a directory is full"},
+    {"UnsupportedOperationException", -ENOTSUP, "the server does not support this request"},
+};
+
+/* Names in a class of their own, as in FSLimitException$PathComponentTooLongException. */
+static const char *simple_name(const char *name)
+{
+    const char *dollar = strrchr(name, '$');
+    return dollar ? dollar + 1 : name;
+}
+
+/* The message goes into the sentence, but not when it repeats the token. */
+static const char *message_of(const struct webhdfs_refusal *q, const struct webhdfs_exception *e)
+{
+    const char *token = q->secret ? strchr(q->identity, '=') + 1 : NULL;
+    return (token && strstr(e->message, token)) || strstr(e->message, "delegation=") ? "" : e->message;
+}
+
+static int by_exception(const struct webhdfs_refusal *q, const struct http_response *resp,
+                        const struct webhdfs_exception *e, bool *out_standby)
+{
+    const char *name = simple_name(e->name), *message = message_of(q, e);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(known); i++)
+        if (!strcmp(known[i].name, name)) {
+            bool refused = known[i].rc == -EACCES;
+            return error_set(known[i].rc, "%s: %s%s%s (%s from %s: %s)", q->what, known[i].meaning,
+                             refused ? " for " : "", refused ? q->secret ? "this token" : q->identity : "", e->name,
+                             q->host, message);
+        }
+    *out_standby = !strcmp(name, "StandbyException");
+    bool passing = resp->status == 403 || resp->status >= 500;
+    return error_set(passing ? -EAGAIN : -EIO, "%s: %s fails (%s: %s)", q->what, q->host, e->name, message);
+}
+
+static int by_status(const struct webhdfs_refusal *q, int status)
+{
+    if (status == 401)
+        return error_set(-EACCES,
+                         "%s: %s wants proof of who asks (status 401); Kerberos is not spoken here: fetch a delegation "
+                         "token (hdfs fetchdt) and set HADOOP_TOKEN_FILE_LOCATION",
+                         q->what, q->host);
+    if (status >= 500 || status == 408 || status == 429)
+        return error_set(-EAGAIN, "%s: %s fails (status %d)", q->what, q->host, status);
+    return error_set(-EIO,
+                     "%s: %s answered with status %d and no word of WebHDFS; check that the port is that of the "
+                     "NameNode's web server (9870, or 9871 with TLS) or of HttpFS",
+                     q->what, q->host, status);
+}
+
+int webhdfs_error(const struct webhdfs_refusal *q, const struct http_response *resp, bool *out_standby)
+{
+    struct webhdfs_exception e;
+    *out_standby = false;
+    webhdfs_exception_decode(resp->body.data, resp->body.len, &e);
+    int rc = *e.name ? by_exception(q, resp, &e, out_standby) : by_status(q, resp->status);
+    return rc == -EAGAIN ? error_retry_after(rc, (unsigned)GR_MAX(resp->retry_after_s, 0)) : rc;
+}

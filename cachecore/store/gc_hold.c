@@ -1,0 +1,97 @@
+/* Keeping what is there already from being swept, for those who come to need it.
+ *
+ * A build shares what its parent holds without having put it. Under a lease nothing is swept, so what was whole when
+ * the lease began is whole at the end; but it may have been marked, when the parent's last tag went meanwhile.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "format/object.h"
+#include "store/gc.h"
+#include "store/gc_live.h"
+#include "store/repository.h"
+
+/* *out: does gc's mark stand on this object? */
+static int is_marked(struct store *s, const struct digest *name, bool *out)
+{
+    char key[OBJECT_KEY_MAX], hex[DIGEST_HEX_SIZE];
+    struct store_item item;
+    snprintf(key, sizeof key, "trash/%s", digest_hex(name, hex));
+    int rc = s->ops->stat(s, key, &item);
+    *out = !rc;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int gone(const struct store *s, const char *what)
+{
+    return error_set(-EAGAIN,
+                     "build: %s of the parent image is gone from %s (a garbage collection while the build stood still, "
+                     "or before it?); nothing was published, run the build again, with --parent none if it persists",
+                     what, s->url);
+}
+
+static int note_present(void *arg, const struct store_item *item)
+{
+    enum object_kind kind;
+    struct digest name;
+    if (object_key_parse(item->key, &kind, &name) || digest_is_zero(&name))
+        return 0;
+    struct digest_slot *slot = digest_map_find(arg, &name);
+    if (slot)
+        slot->value = 1;
+    return 0;
+}
+
+/* names: of packs and index nodes. */
+static int look_for(struct store *s, struct digest_map *names)
+{
+    int rc = s->ops->list(s, "packs/", note_present, names);
+    if (!rc)
+        rc = s->ops->list(s, "indexes/", note_present, names);
+    for (size_t i = 0; i < names->capacity && !rc; i++) {
+        char hex[DIGEST_HEX_SIZE];
+        if (!digest_is_zero(&names->slots[i].key) && !names->slots[i].value)
+            rc = gone(s, digest_hex(&names->slots[i].key, hex));
+    }
+    return rc;
+}
+
+int gc_hold_parent(struct store *s, const struct digest *image, bool look)
+{
+    CLEANUP_DIGEST_MAP names = {0};
+    struct manifest m;
+    bool marked = false;
+    int rc = repository_manifest(s, image, &m);
+    if (!rc)
+        rc = is_marked(s, image, &marked);
+    if (!rc && (look || marked))
+        rc = gc_live_add_chunks(s, &m, &names);
+    if (rc == -ENOENT)
+        return gone(s, "something");
+    if (!rc && look)
+        rc = look_for(s, &names);
+    if (!rc && names.count)
+        rc = GR_MIN(digest_map_add(&names, image, 0), 0);
+    return rc ? rc : gc_unmark(s, &names);
+}
+
+static int note_mark(void *arg, const struct store_item *item)
+{
+    struct digest name;
+    const char *hex = item->key + strlen("trash/");
+    *(bool *)arg |= !digest_parse(hex, strlen(hex), &name);
+    return 0;
+}
+
+int gc_unmark_image(struct store *s, const struct digest *image)
+{
+    CLEANUP_DIGEST_MAP names = {0};
+    bool marks = false;
+    int rc = s->ops->list(s, "trash/", note_mark, &marks);
+    if (rc || !marks)
+        return rc;
+    rc = gc_live_add_image(s, image, &names, NULL);
+    return rc ? rc : gc_unmark(s, &names);
+}

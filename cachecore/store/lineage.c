@@ -1,0 +1,88 @@
+/* All tags of the name are read once; each step looks for those of the next digest among them. */
+#include "store/lineage.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/repository.h"
+
+struct known {
+    struct tag tag;
+    char name[IMAGE_TAG_MAX + 1];
+};
+
+struct known_tags {
+    VEC(struct known) list;
+};
+
+static void known_release(struct known_tags *k)
+{
+    vec_release(&k->list);
+}
+
+void lineage_release(struct lineage *l)
+{
+    vec_release(&l->steps);
+}
+
+static int collect(void *arg, const char *name, const char *tag, const struct tag *t)
+{
+    struct known_tags *tags = arg;
+    struct known k = {.tag = *t};
+    snprintf(k.name, sizeof k.name, "%s", tag);
+    return vec_push(&tags->list, k) ? error_set(-ENOMEM, "inspect: out of memory") : 0;
+}
+
+/* What the image's tags say it was built upon; zero: nothing. */
+static struct digest parent_of(const struct known_tags *tags, const struct digest *image)
+{
+    for (size_t i = 0; i < tags->list.len; i++) {
+        const struct tag *t = &tags->list.items[i].tag;
+        if (digest_equal(&t->digest, image) && !digest_is_zero(&t->parent) && !digest_equal(&t->parent, image))
+            return t->parent;
+    }
+    return (struct digest){{0}};
+}
+
+static struct lineage_step step_to(const struct known_tags *tags, const struct digest *image)
+{
+    struct lineage_step s = {.image = *image};
+    for (size_t i = 0; i < tags->list.len; i++) {
+        const struct known *k = &tags->list.items[i];
+        if (!digest_equal(&k->tag.digest, image) || (s.tag[0] && k->tag.created >= s.created))
+            continue;
+        memcpy(s.tag, k->name, sizeof s.tag);
+        s.created = k->tag.created;
+    }
+    return s;
+}
+
+/* Going back to where one was before is a circle, which tags by other hands may have. */
+static bool was_seen(const struct lineage *l, const struct digest *first, const struct digest *image)
+{
+    bool seen = digest_equal(first, image);
+    for (size_t i = 0; i < l->steps.len; i++)
+        seen |= digest_equal(&l->steps.items[i].image, image);
+    return seen;
+}
+
+int lineage_read(struct store *s, const char *name, const struct digest *image, const struct digest *parent,
+                 struct lineage *out)
+{
+    struct known_tags tags CLEANUP(known_release) = {0};
+    int rc = repository_tags(s, name, collect, &tags);
+    if (rc)
+        return rc;
+    struct digest at = *parent;
+    if (digest_is_zero(&at) || digest_equal(&at, image))
+        at = parent_of(&tags, image);
+    while (!digest_is_zero(&at) && !was_seen(out, image, &at) && out->steps.len < LINEAGE_MAX) {
+        struct lineage_step step = step_to(&tags, &at);
+        if (vec_push(&out->steps, step))
+            return error_set(-ENOMEM, "inspect: out of memory");
+        at = parent_of(&tags, &at);
+    }
+    return 0;
+}

@@ -1,0 +1,309 @@
+/* Two handles for a store, each opened when it is first needed: a hasty one for tags that a table
+ * knows, and one with all the patience of the options for what nobody else knows. A store that did not
+ * answer the hasty one is not asked again: with a thousand images of a dead store a start must not
+ * take a thousand times the wait.
+ *
+ * The table that is written holds what was asked for in this life in front, then what was known
+ * before, as far as it fits. So a directory used for one image today and another tomorrow knows both.
+ */
+#include "store/resolver.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "format/export_table.h"
+#include "store/repository.h"
+
+struct source {
+    char *url;
+    struct store *patient, *hasty; /* NULL: not needed yet */
+    bool checked;                  /* it is one of Granary's */
+    struct error away;             /* why the hasty one got no answer; code 0: nothing of the kind */
+};
+
+struct resolver {
+    const struct resolver_config *config;
+    struct export_table known;  /* as read */
+    struct export_table wanted; /* of this life */
+    VEC(struct source) sources;
+};
+
+static int no_memory(void)
+{
+    return error_set(-ENOMEM, "resolve: out of memory");
+}
+
+/* ---- tables ---- */
+
+static int table_path(const char *dir, char out[PATH_MAX])
+{
+    return snprintf(out, PATH_MAX, "%s/exports", dir) < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+/* Take over the directory's copy if it is newer than what is known. */
+static int read_table(struct resolver *r, const char *dir)
+{
+    CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
+    CLEANUP_EXPORT_TABLE t = {0};
+    char path[PATH_MAX];
+    int rc = table_path(dir, path);
+    if (!rc)
+        rc = io_read_file(path, &text);
+    if (rc == -ENOENT || rc == -ENOTDIR)
+        return 0;
+    if (!rc)
+        rc = export_table_decode(text.data, text.len, &t);
+    if (rc == -ENOMEM)
+        return rc;
+    if (rc) {
+        log_warning("cache: %s: %s; its table of exports counts as absent", dir, error_text());
+    } else if (t.generation > r->known.generation || !r->known.entries.len) {
+        struct export_table older = r->known;
+        r->known = t;
+        t = older;
+    }
+    return 0;
+}
+
+int resolver_new(const struct resolver_config *config, struct resolver **out)
+{
+    CLEANUP(cleanup_resolver) struct resolver *r = calloc(1, sizeof *r);
+    int rc = r ? 0 : no_memory();
+    if (r)
+        r->config = config;
+    for (size_t i = 0; !rc && i < config->dir_count; i++)
+        rc = read_table(r, config->dirs[i]);
+    if (!rc)
+        *out = steal_ptr(&r);
+    return rc;
+}
+
+void resolver_free(struct resolver *r)
+{
+    for (size_t i = 0; i < r->sources.len; i++) {
+        store_close(r->sources.items[i].patient);
+        store_close(r->sources.items[i].hasty);
+        free(r->sources.items[i].url);
+    }
+    vec_release(&r->sources);
+    export_table_release(&r->known);
+    export_table_release(&r->wanted);
+    free(r);
+}
+
+/* ---- stores ---- */
+
+static int find_source(struct resolver *r, const char *url, struct source **out)
+{
+    for (size_t i = 0; i < r->sources.len; i++)
+        if (!strcmp(r->sources.items[i].url, url)) {
+            *out = &r->sources.items[i];
+            return 0;
+        }
+    struct source fresh = {.url = strdup(url)};
+    if (!fresh.url || vec_push(&r->sources, fresh)) {
+        free(fresh.url);
+        return no_memory();
+    }
+    *out = &r->sources.items[r->sources.len - 1];
+    return 0;
+}
+
+/* A store that is asked because nobody else knows. */
+static int ask_patiently(struct resolver *r, const char *url, struct store **out)
+{
+    struct source *source;
+    int rc = find_source(r, url, &source);
+    if (!rc && !source->patient)
+        rc = store_open(url, &r->config->store, &source->patient);
+    if (!rc && !source->checked)
+        rc = repository_check(source->patient, false);
+    if (rc)
+        return rc;
+    source->checked = true;
+    *out = source->patient;
+    return 0;
+}
+
+/* Is rc no answer of the store? A directory without granary.json is one where nothing is mounted now:
+ * the store was seen there before. */
+static bool no_answer(struct source *source, int rc)
+{
+    bool local = !strncmp(source->url, "file:", 5);
+    if (rc == -ENOENT) {
+        struct error said;
+        error_take(&said, rc);
+        rc = repository_check(source->hasty, false);
+        if (!rc)
+            (void)error_restore(&said);
+        else if (rc == -ENOENT)
+            return true;
+    }
+    return rc == -EAGAIN || rc == -ETIMEDOUT || (local && (rc == -EIO || rc == -ENOTCONN || rc == -EHOSTDOWN));
+}
+
+/* 0: *out is the store's answer; 1: it gave none, the sentence says why; -errno: an answer too. */
+static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct digest *out)
+{
+    struct source *source;
+    struct store_options options = r->config->store;
+    options.timeout_ms = options.timeout_ms ? GR_MIN(options.timeout_ms, (uint64_t)RESOLVER_ASK_MS) : RESOLVER_ASK_MS;
+    options.request_s = RESOLVER_REQUEST_S;
+    int rc = find_source(r, ref->store, &source);
+    if (!rc && source->away.code) {
+        (void)error_restore(&source->away);
+        return 1;
+    }
+    if (!rc && !source->hasty)
+        rc = store_open(ref->store, &options, &source->hasty);
+    if (!rc)
+        rc = repository_resolve(source->hasty, ref, out, NULL);
+    if (!rc || !source->hasty || !no_answer(source, rc))
+        return rc;
+    error_take(&source->away, rc);
+    return 1;
+}
+
+/* ---- tags ---- */
+
+static void say_unasked(const struct image_ref *ref, const struct export_entry *known)
+{
+    char hex[DIGEST_HEX_SIZE], when[TEXT_TIME_MAX];
+    int64_t age = GR_MAX((int64_t)time(NULL) - known->resolved, INT64_C(0));
+    log_warning("%s cannot be asked for %s:%s (%.200s); serving sha256:%s, as it was on %s, %lld h ago", ref->store,
+                ref->name, ref->tag, error_text(), digest_hex(&known->ref.digest, hex),
+                text_format_time(known->resolved, when), (long long)age / 3600);
+}
+
+int resolver_resolve(struct resolver *r, struct image_ref *ref)
+{
+    struct store *store = NULL;
+    if (ref->by_digest)
+        return 0;
+    const struct export_entry *known = export_table_find_tag(&r->known, ref);
+    int rc;
+    if (known) {
+        rc = ask_hastily(r, ref, &ref->digest);
+    } else {
+        rc = ask_patiently(r, ref->store, &store);
+        if (!rc)
+            rc = repository_resolve(store, ref, &ref->digest, NULL);
+    }
+    if (rc < 0)
+        return rc;
+    if (rc) {
+        say_unasked(ref, known);
+        ref->digest = known->ref.digest;
+        ref->tag[0] = '\0';
+    }
+    ref->by_digest = true;
+    return 0;
+}
+
+/* ---- manifests ---- */
+
+/* The text of an image's manifest that a table holds, decoded. */
+static const struct export_entry *known_image(const struct resolver *r, const struct image_ref *ref,
+                                              struct manifest *out)
+{
+    const struct export_entry *e = export_table_find_image(&r->known, ref->store, &ref->digest);
+    return e && !manifest_decode(e->manifest.data, e->manifest.len, out) ? e : NULL;
+}
+
+static int note(struct resolver *r, const struct image_ref *ref, const struct export_entry *known,
+                const struct bytes *text)
+{
+    if (!ref->tag[0] && known) /* under the tag that it was resolved from, and when */
+        return export_table_put(&r->wanted, &known->ref, known->resolved, text->data, text->len);
+    int64_t now = r->config->resolved ? r->config->resolved : (int64_t)time(NULL);
+    return export_table_put(&r->wanted, ref, ref->tag[0] ? now : 0, text->data, text->len);
+}
+
+int resolver_manifest(struct resolver *r, const struct image_ref *ref, struct manifest *out)
+{
+    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
+    const struct export_entry *known = known_image(r, ref, out);
+    if (known)
+        return note(r, ref, known, &known->manifest);
+    struct store *store;
+    int rc = ask_patiently(r, ref->store, &store);
+    if (!rc)
+        rc = repository_manifest_text(store, &ref->digest, out, &text);
+    return rc ? rc : note(r, ref, NULL, &text);
+}
+
+/* ---- writing ---- */
+
+static bool same_entry(const struct export_entry *a, const struct export_entry *b)
+{
+    return a->resolved == b->resolved && digest_equal(&a->ref.digest, &b->ref.digest) &&
+           !strcmp(a->ref.tag, b->ref.tag) && !strcmp(a->ref.name, b->ref.name) && !strcmp(a->ref.store, b->ref.store);
+}
+
+/* The table to write: what is wanted, then what was known. */
+static int merge(struct resolver *r, struct export_table *out)
+{
+    int rc = 0;
+    for (size_t i = r->known.entries.len; !rc && i-- > 0;) {
+        const struct export_entry *e = &r->known.entries.items[i];
+        rc = export_table_put(out, &e->ref, e->resolved, e->manifest.data, e->manifest.len);
+    }
+    for (size_t i = r->wanted.entries.len; !rc && i-- > 0;) {
+        const struct export_entry *e = &r->wanted.entries.items[i];
+        rc = export_table_put(out, &e->ref, e->resolved, e->manifest.data, e->manifest.len);
+    }
+    out->generation = r->known.generation + 1;
+    return rc;
+}
+
+static bool has_table(const char *dir)
+{
+    char path[PATH_MAX];
+    return !table_path(dir, path) && !access(path, R_OK);
+}
+
+/* Every directory has a copy and the tables say the same. */
+static bool is_written(const struct resolver *r, const struct export_table *t)
+{
+    bool same = t->entries.len == r->known.entries.len;
+    for (size_t i = 0; same && i < t->entries.len; i++)
+        same = same_entry(&t->entries.items[i], &r->known.entries.items[i]);
+    for (size_t i = 0; same && i < r->config->dir_count; i++)
+        same = has_table(r->config->dirs[i]);
+    return same;
+}
+
+static void write_table(const char *dir, const struct bytes *text)
+{
+    char path[PATH_MAX];
+    if (!table_path(dir, path) && io_write_file_owned(path, text->data, text->len))
+        log_warning("cache: %s; a start without the store will not find these images", error_text());
+}
+
+void resolver_save(struct resolver *r)
+{
+    CLEANUP_EXPORT_TABLE t = {0};
+    CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
+    size_t kept;
+    int rc = r->config->dir_count ? merge(r, &t) : 0;
+    if (!r->config->dir_count || (!rc && is_written(r, &t)))
+        return;
+    if (!rc)
+        rc = export_table_encode(&t, &text, &kept);
+    if (rc) {
+        log_warning("%s; the table of exports is not written", error_text());
+        return;
+    }
+    if (kept < r->wanted.entries.len)
+        log_warning("the table of exports has room for %zu of %zu images: the others need their store to start", kept,
+                    r->wanted.entries.len);
+    for (size_t i = 0; i < r->config->dir_count; i++)
+        write_table(r->config->dirs[i], &text);
+}

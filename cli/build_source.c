@@ -1,0 +1,262 @@
+/* SOURCE may be narrowed by a list; each source is judged by the rules, SOURCE loses its prefix; they are joined; the
+ * overrides come last. */
+#include "cli/build_source.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/vec.h"
+#include "imagebuild/source_join.h"
+#include "imagebuild/source_kinds.h"
+#include "imagebuild/source_listed.h"
+
+typedef VEC(struct source_part) source_parts;
+
+static int add_rules(const struct option_list *list, struct rules *rules)
+{
+    int rc = 0;
+    for (size_t i = 0; !rc && i < list->count; i++) {
+        const char *option = list->rows[i]->name;
+        if (!strcmp(option, "exclude-from"))
+            rc = rules_add_file(rules, list->items[i]);
+        else
+            rc = rules_add(rules, !strcmp(option, "include"), list->items[i]);
+        rc = rc ? error_prefix(rc, "--%s", option) : 0;
+    }
+    return rc;
+}
+
+static int parse_mode(const char *option, const char *text, bool *have, uint32_t *out)
+{
+    size_t digits = text ? strspn(text, "01234567") : 0;
+    if (!text)
+        return 0;
+    if (!digits || digits > 5 || text[digits] || (*out = (uint32_t)strtoul(text, NULL, 8)) > 07777)
+        return error_set(-EINVAL, "%s: '%s' is no mode; write octal digits, for example 0644", option, text);
+    *have = true;
+    return 0;
+}
+
+static int parse_id(const char *option, const char *text, bool *have, uint32_t *out)
+{
+    uint64_t id = 0;
+    int rc = text ? text_parse_uint(option, text, 0, UINT32_MAX - 1, &id) : 0;
+    *have = text && !rc;
+    *out = (uint32_t)id;
+    return rc;
+}
+
+static int parse_time(const char *text, bool *have, int64_t *out)
+{
+    char *end;
+    if (!text)
+        return 0;
+    if (text_parse_time(text, out)) {
+        errno = 0;
+        *out = strtoll(text, &end, 10);
+        if (errno || end == text || *end)
+            return error_set(-EINVAL, "--mtime: '%s' is no time; write 2026-11-20T23:01:02Z, or seconds since 1970",
+                             text);
+    }
+    *have = true;
+    return 0;
+}
+
+static int parse_overrides(const struct build_source_values *v, struct source_overrides *o)
+{
+    int rc = parse_id("--uid", v->uid, &o->have_uid, &o->uid);
+    if (!rc)
+        rc = parse_id("--gid", v->gid, &o->have_gid, &o->gid);
+    if (!rc)
+        rc = parse_mode("--mode", v->mode, &o->have_file_mode, &o->file_mode);
+    if (!rc)
+        rc = parse_mode("--dir-mode", v->dir_mode, &o->have_directory_mode, &o->directory_mode);
+    return rc ? rc : parse_time(v->mtime, &o->have_mtime, &o->mtime);
+}
+
+static bool is_web(const char *url)
+{
+    return !strncmp(url, "http://", 7) || !strncmp(url, "https://", 8);
+}
+
+/* SOURCE "-": the files of this machine that standard input names. */
+static int open_paths(struct path_list *list, const struct source_options *options, struct source **out)
+{
+    bool absolute;
+    int rc = path_list_absolute(list, &absolute);
+    if (rc)
+        return rc;
+    return absolute ? source_local_open("", "/", options, out) : source_local_open(".", ".", options, out);
+}
+
+/* SOURCE, as a whole or what a list names of it. */
+static int open_source(const char *url, const struct build_source_values *v, const struct source_options *options,
+                       struct source **out)
+{
+    bool standard_input = !strcmp(url, "-");
+    const char *file = standard_input ? "-" : v->files_from;
+    if (!file)
+        return source_open(url, options, out);
+    struct path_list_config list_config = {.file = file, .nul = v->nul, .web_base = is_web(url) ? url : NULL};
+    struct source_listed_config config = {
+        .threads = options->connections, .ignore_missing = v->ignore_missing, .cancel = options->cancel};
+    CLEANUP(cleanup_path_list) struct path_list *list = NULL;
+    struct source *all;
+    int rc = path_list_open(&list_config, &list);
+    if (!rc)
+        rc = standard_input ? open_paths(list, options, &all) : source_open(url, options, &all);
+    return rc ? rc : source_listed_open(all, steal_ptr(&list), &config, out);
+}
+
+/* Judged by the rules, without the prefix. */
+static int shape_source(const char *strip, const struct source_options *options, struct source **source)
+{
+    struct source_shape shape = {.rules = options->rules, .strip = strip};
+    return shape.rules || shape.strip ? source_shape_open(*source, &shape, source) : 0;
+}
+
+static int add_part(source_parts *parts, const char *dir, struct source *source)
+{
+    struct source_part part = {.dir = dir, .source = source};
+    if (!vec_push(parts, part))
+        return 0;
+    source_close(source);
+    return error_set(-ENOMEM, "source: out of memory");
+}
+
+/* "DIR=SOURCE"; dir is the caller's to free. */
+static int split_add(const char *text, char **dir, const char **url)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1])
+        return error_set(-EINVAL, "--add: '%s' is not DIR=SOURCE; write for example labels=s3://bucket/labels", text);
+    *url = equals + 1;
+    *dir = strndup(text, (size_t)(equals - text));
+    return *dir ? 0 : error_set(-ENOMEM, "source: out of memory");
+}
+
+/* The parts taken so far, joined when there are further sources to add. Parts are taken over. */
+static int join_added(const struct option_list *add, const struct source_options *options, source_parts *parts,
+                      struct source **out)
+{
+    VEC(char *) dirs = {0};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < add->count; i++) {
+        char *dir = NULL;
+        const char *url = NULL;
+        struct source *source;
+        rc = split_add(add->items[i], &dir, &url);
+        if (!rc && vec_push(&dirs, dir)) {
+            free(dir);
+            rc = error_set(-ENOMEM, "source: out of memory");
+        }
+        if (!rc)
+            rc = source_open(url, options, &source);
+        if (!rc)
+            rc = shape_source(NULL, options, &source);
+        if (!rc)
+            rc = add_part(parts, dir, source);
+    }
+    if (!rc) {
+        rc = source_join_open(parts->items, parts->len, out);
+        parts->len = 0;
+    }
+    for (size_t i = 0; i < dirs.len; i++)
+        free(dirs.items[i]);
+    vec_release(&dirs);
+    return rc;
+}
+
+static int open_all(const char *url, const struct build_source_values *v, const struct source_options *options,
+                    struct source **out)
+{
+    source_parts parts = {0};
+    int rc = open_source(url, v, options, out);
+    if (!rc)
+        rc = shape_source(v->prefix_strip, options, out);
+    if (rc || !v->add.count)
+        return rc;
+    rc = add_part(&parts, "", *out);
+    if (!rc)
+        rc = join_added(&v->add, options, &parts, out);
+    for (size_t i = 0; i < parts.len; i++)
+        source_close(parts.items[i].source);
+    vec_release(&parts);
+    return rc;
+}
+
+static int check(const char *url, const struct build_source_values *v)
+{
+    if (v->files_from && !strcmp(url, "-"))
+        return error_set(-EINVAL, "SOURCE '-' is a list of files already; leave out --files-from");
+    if ((v->nul || v->ignore_missing) && !v->files_from && strcmp(url, "-") != 0)
+        return error_set(-EINVAL, "%s: is about a list of files; name it by --files-from",
+                         v->nul ? "-0" : "--ignore-missing");
+    return 0;
+}
+
+static bool any_override(const struct source_overrides *o)
+{
+    return o->have_uid || o->have_gid || o->have_file_mode || o->have_directory_mode || o->have_mtime;
+}
+
+static int print_word(struct bytes *out, const char *name, const char *word)
+{
+    return bytes_printf(out, "%s %zu %s\n", name, word ? strlen(word) : 0, word ? word : "");
+}
+
+/* All that decides what a source's paths come to, as text. */
+static int print_choice(const struct build_source_values *v, const struct rules *rules, struct bytes *out)
+{
+    const char *const words[] = {v->prefix_strip, v->uid, v->gid, v->mode, v->dir_mode, v->mtime};
+    int rc = 0;
+    out->max = 1 << 24;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(words); i++)
+        rc = print_word(out, words[i] ? "given" : "none", words[i]);
+    for (size_t i = 0; !rc && i < v->add.count; i++)
+        rc = print_word(out, "add", v->add.items[i]);
+    if (!rc)
+        rc = print_word(out, "skip", v->skip_bad_names ? "bad names" : NULL);
+    if (!rc)
+        rc = rules_print(rules, out);
+    return rc ? error_set(rc, "the options cannot be kept as text: %s", strerror(-rc)) : 0;
+}
+
+int build_source_open(const char *url, const struct build_source_values *v, const struct source_options *options,
+                      struct build_source *out)
+{
+    struct source_options shaped = *options;
+    struct source *source = NULL;
+    *out = (struct build_source){0};
+    int rc = check(url, v);
+    if (!rc)
+        rc = rules_new(&out->rules);
+    if (!rc)
+        rc = add_rules(&v->rules, out->rules);
+    if (!rc)
+        rc = parse_overrides(v, &out->override);
+    if (rc)
+        return rc == -EINVAL ? CLI_USAGE : rc;
+    shaped.rules = v->rules.count ? out->rules : NULL;
+    shaped.tar_directories = v->tar_dirs;
+    rc = print_choice(v, out->rules, &out->choice);
+    shaped.choice = rc ? NULL : bytes_string(&out->choice);
+    if (!shaped.choice)
+        return rc ? rc : error_set(-ENOMEM, "source: out of memory");
+    rc = open_all(url, v, &shaped, &source);
+    struct source_shape last = {.override = out->override};
+    if (!rc && any_override(&out->override))
+        rc = source_shape_open(source, &last, &source);
+    if (!rc)
+        out->source = source;
+    return rc;
+}
+
+void build_source_release(struct build_source *b)
+{
+    bytes_release(&b->choice);
+    source_close(b->source);
+    rules_free(b->rules);
+}

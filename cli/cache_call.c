@@ -1,0 +1,123 @@
+/* The server answers with a JSON object a line (plugin/control_cache.h): progress is drawn, files and
+ * images are printed as they come, the result or an error ends it.
+ */
+#include "cli/cache_call.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "attach/control_client.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "cli/control_target.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+
+struct answer {
+    const struct cache_call *call;
+    struct progress progress;
+    uint64_t refused, unknown;
+    bool ended;
+    char why_unknown[ERROR_TEXT_MAX];
+};
+
+uint64_t cache_call_number(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static void draw(struct answer *a, const json_t *p)
+{
+    struct progress_state state = {.phase = "reading the catalog", .files_done = cache_call_number(p, "files_done")};
+    if (!state.files_done)
+        state = (struct progress_state){.phase = "looking",
+                                        .bytes_done = cache_call_number(p, "bytes_done"),
+                                        .bytes_total = cache_call_number(p, "bytes_total")};
+    progress_update(&a->progress, &state);
+}
+
+static int show(struct answer *a, json_t *object, void (*print)(json_t *))
+{
+    progress_end(&a->progress);
+    if (a->call->values->json)
+        return print_json(json_incref(object));
+    if (print)
+        print(object);
+    return ferror(stdout) ? -EPIPE : 0;
+}
+
+static int take_image(struct answer *a, json_t *image)
+{
+    a->refused += cache_call_number(image, "refused_chunks");
+    a->unknown += cache_call_number(image, "unknown_chunks");
+    const char *why = json_string_value(json_object_get(image, "store_error"));
+    if (why && *why)
+        snprintf(a->why_unknown, sizeof a->why_unknown, "%s", why);
+    return show(a, image, a->call->image);
+}
+
+static int take_line(void *arg, const char *line, size_t len)
+{
+    struct answer *a = arg;
+    int rc = 0;
+    json_t *object = json_loadb(line, len, 0, NULL);
+    json_t *file = json_object_get(object, "file"), *image = json_object_get(object, "image");
+    image = image ? image : json_object_get(object, "cache");
+    json_t *progress = json_object_get(object, "progress"), *error = json_object_get(object, "error");
+    if (error)
+        rc = error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?");
+    else if (progress)
+        draw(a, progress);
+    else if (file)
+        rc = show(a, file, a->call->file);
+    else if (image)
+        rc = take_image(a, image);
+    else if (json_object_get(object, "result"))
+        a->ended = true;
+    json_decref(object);
+    return rc;
+}
+
+/* "NAME", "NAME:GLOB". *out_name is to be freed. */
+static int split(const struct invocation *inv, char **out_name, const char **out_glob)
+{
+    *out_name = NULL;
+    *out_glob = inv->operand_count > 1 ? inv->operands[1] : NULL;
+    if (!inv->operand_count)
+        return 0;
+    const char *name = inv->operands[0];
+    size_t len = *out_glob ? strlen(name) : strcspn(name, ":");
+    if (name[len])
+        *out_glob = name + len + 1;
+    *out_name = strndup(name, len);
+    return *out_name ? 0 : error_set(-ENOMEM, "out of memory");
+}
+
+int cache_call(const struct cache_call *call, const struct invocation *inv, uint64_t *out_refused)
+{
+    struct answer a = {.call = call};
+    CLEANUP_FREE char *name = NULL;
+    const char *glob;
+    char control[PATH_MAX];
+    int rc = split(inv, &name, &glob);
+    if (!rc)
+        rc = control_target_find(call->values->control, control, sizeof control);
+    if (rc)
+        return rc;
+    const char *const *more = call->params;
+    const char *params[] = {"export", name, "glob", glob, more[0], more[1], more[2], more[3], NULL};
+    progress_init(&a.progress, call->what, call->values->quiet);
+    rc = control_call(control, call->method, call->path, params, take_line, &a);
+    progress_end(&a.progress);
+    if (rc == -EPIPE && ferror(stdout))
+        return 0; /* main says what there is to say */
+    if (out_refused)
+        *out_refused = a.refused;
+    if (!rc && !a.ended)
+        rc = error_set(-EIO, "the answer of the server on %s ended early", control);
+    if (!rc && a.unknown)
+        rc = error_set(-EIO, "%llu chunks were left out: their index is not cached, and %s",
+                       (unsigned long long)a.unknown, a.why_unknown);
+    return rc;
+}

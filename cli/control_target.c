@@ -1,0 +1,35 @@
+#include "cli/control_target.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "attach/mount.h"
+#include "base/error.h"
+#include "cli/pin.h"
+
+int control_target_find(const char *target, char *out, size_t size)
+{
+    struct stat st;
+    struct mount_state state;
+    if (!target)
+        target = PIN_CONTROL;
+    int rc = stat(target, &st) ? -errno : 0;
+    if (!rc && S_ISSOCK(st.st_mode)) {
+        char beside[PATH_MAX];
+        snprintf(beside, sizeof beside, "%s.control", target);
+        bool have = !stat(beside, &st) && S_ISSOCK(st.st_mode);
+        snprintf(out, size, "%s", have ? beside : target);
+        return 0;
+    }
+    if (rc == -ENOENT)
+        return error_set(rc, "no server and no mount at %s; give a control socket or a mount point", target);
+    rc = mount_find(target, &state);
+    if (rc)
+        return rc;
+    if (!*state.control)
+        return error_set(-ENOENT, "%s is served by %s, which has no control socket beside it", target, state.socket);
+    snprintf(out, size, "%s", state.control);
+    return 0;
+}

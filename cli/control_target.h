@@ -1,0 +1,13 @@
+/* Which control socket a user means. */
+#ifndef GRANARY_CLI_CONTROL_TARGET_H
+#define GRANARY_CLI_CONTROL_TARGET_H
+
+#include <stddef.h>
+
+#include "base/compiler.h"
+
+/* target is a control socket, a server's socket with its control socket beside it, or a mount point;
+ * NULL: that of `granary serve`. -ENOENT: nothing there. */
+GR_MUST_CHECK int control_target_find(const char *target, char *out, size_t size);
+
+#endif

@@ -1,0 +1,68 @@
+/* The image a build is made upon: what of it stays, what is moved, what is erased. One home for what build.c would
+ * otherwise know about plan.h, live.h, compact.h and scrub.h.
+ *
+ *   parent_open, fs_*_new (does the filesystem keep the parent's bodies?), parent_plan, parent_sink -> sink_new,
+ *   parent_scrub, body_writer_run with live and source, parent_hold before publishing, parent_free
+ */
+#ifndef GRANARY_IMAGEBUILD_PARENT_H
+#define GRANARY_IMAGEBUILD_PARENT_H
+
+#include "format/image_ref.h"
+#include "format/tag.h"
+#include "imagebuild/compact.h"
+#include "imagebuild/parent_index.h"
+#include "imagebuild/plan.h"
+#include "imagebuild/scrub.h"
+#include "imagebuild/source.h"
+
+struct parent_config {
+    struct store *store;           /* the caller's */
+    const struct image_ref *image; /* which image, of this store */
+    bool must_be;                  /* -ENOENT, -EINVAL when it is not there or of other geometry; else there is none */
+    enum manifest_fs fs;           /* of the image to be built */
+    uint32_t chunk_size;           /* likewise */
+    /* Files moved by compaction have at most so many bytes, in blocks: that share of what is kept, and that number. */
+    unsigned compact_percent;
+    uint64_t compact_bytes;
+    const char *dir; /* for temporary files; as in struct scratch_config */
+    const volatile int *cancel;
+    int (*step)(void *arg); /* between any two pieces of work; not 0 ends it */
+    void *step_arg;
+};
+
+/* Read by everybody, written here. */
+struct parent {
+    struct parent_config config;
+    struct digest digest;
+    struct tag tag; /* zero when it was named by digest */
+    struct manifest manifest;
+    struct live *live;
+    struct source *source; /* of NODE_MOVE bodies; NULL: nothing is moved */
+    struct plan_counts plan;
+    struct compact_counts moved;
+    uint64_t budget_left; /* of compaction's: bytes that may be copied from one pack into another */
+    struct scrub_counts scrubbed;
+    uint64_t bytes_dead; /* blocks that no file uses in chunks that stay */
+};
+
+/* Find it. *out NULL: there is none to build upon; *out_other then says whether that is because it is of another
+ * filesystem or chunk size. */
+GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent **out, bool *out_other);
+/* What an earlier run of this build left (checkpoint.h) is gone on from as from a parent. Nothing is moved in it, and
+ * it is not held by parent_hold. */
+GR_MUST_CHECK int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out);
+void parent_free(struct parent *p); /* NULL is allowed */
+DEFINE_CLEANUP(parent, struct parent *, parent_free)
+
+/* Take the listed nodes over into planned ones: *nodes is freed and replaced. */
+GR_MUST_CHECK int parent_plan(struct parent *p, struct nodes **nodes);
+/* What the sink needs to know; valid as long as p. */
+struct sink_parent parent_sink(struct parent *p);
+/* Erase what is dead. */
+GR_MUST_CHECK int parent_scrub(struct parent *p, struct sink *sink);
+/* Under the build's lease, before publishing: the parent's objects are still there, and stay. lapsed: the lease was. */
+GR_MUST_CHECK int parent_hold(struct parent *p, bool lapsed);
+/* The parent that the new image's tags name: this one, or its own when nothing changed. */
+struct digest parent_of_tag(const struct parent *p, const struct digest *image);
+
+#endif

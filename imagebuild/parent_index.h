@@ -1,0 +1,35 @@
+/* The chunk index of the image that a build is made upon: single entries and leaves, fetched and proved when they are
+ * asked for. Holds the last PARENT_INDEX_NODES nodes, 90 KB each at most. One thread.
+ */
+#ifndef GRANARY_IMAGEBUILD_PARENT_INDEX_H
+#define GRANARY_IMAGEBUILD_PARENT_INDEX_H
+
+#include "format/index.h"
+#include "format/manifest.h"
+#include "store/store.h"
+
+enum { PARENT_INDEX_NODES = 16 };
+
+/* The parent, and what of it stays. */
+struct sink_parent {
+    struct store *store;             /* the caller's, as all that follows */
+    const struct manifest *manifest; /* its chunk size is the new image's */
+    /* Does a body that stays where it is lie in this chunk of the parent? Then the chunk stays, unless it is written.
+     * The answer to a number does not change. */
+    bool (*kept)(void *arg, uint64_t chunk);
+    /* Is that so for all of `count` chunks from `first` on? May say no when it is. May be NULL. */
+    bool (*kept_all)(void *arg, uint64_t first, uint64_t count);
+    void *arg;
+};
+
+struct parent_index;
+
+GR_MUST_CHECK int parent_index_new(struct store *store, const struct manifest *manifest, struct parent_index **out);
+void parent_index_free(struct parent_index *p); /* NULL is allowed */
+
+/* The entry by which the `number`th node of `level` is known; zero where there is none. */
+GR_MUST_CHECK int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out);
+/* *out: valid until the next call; NULL: holes only, or behind the end. */
+GR_MUST_CHECK int parent_index_leaf(struct parent_index *p, uint64_t number, const struct index_node **out);
+
+#endif

@@ -1,0 +1,483 @@
+/* What lies below an address of a web server, as a source: found by the server's index pages, or named by a list.
+ *
+ * The version of a file is its strong ETag, else its Last-Modified and length ("t:MTIME-SIZE"), else nothing is known
+ * of it; a digest that the list gives is the version itself ("sha256:HEX"): the build compares it with what was read.
+ * Reads are ranged and conditional, and the answer is compared too, for servers that ignore conditions.
+ *
+ * Index pages are asked for by several threads; what they do not say (all but nginx's JSON) is asked for by HEAD.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/vec.h"
+#include "format/catalog.h"
+#include "imagebuild/http_index.h"
+#include "imagebuild/look_ahead.h"
+#include "imagebuild/rules.h"
+#include "imagebuild/source_kinds.h"
+#include "imagebuild/source_retry.h"
+#include "net/http.h"
+
+enum { PAGE_MAX = 256 << 20, DEPTH_MAX = 128, URL_MAX = 4 * CATALOG_PATH_MAX };
+
+struct source_http {
+    struct source base;
+    struct http *http;
+    char *url; /* without slashes at its end */
+    struct source_retry retry;
+    unsigned connections;
+    const struct rules *rules;
+};
+
+static struct source_http *http_of(struct source *s)
+{
+    return (struct source_http *)s;
+}
+
+static void http_source_cancel(struct source *base)
+{
+    source_retry_cancel(&http_of(base)->retry);
+}
+
+/* ------------------------------------------------------------------ one request */
+
+static int refusal(const char *url, const struct http_response *resp)
+{
+    int status = resp->status;
+    if (status == 404 || status == 410)
+        return error_set(-ENOENT, "source: %.300s is not there", url);
+    if (status == 401 || status == 403)
+        return error_set(-EACCES, "source: the server refuses to show %.300s (status %d); check its access rules", url,
+                         status);
+    if (status == 412 || status == 416)
+        return error_set(-ESTALE, "source: %.300s changed", url);
+    if (status >= 500 || status == 408 || status == 425 || status == 429)
+        return error_retry_after(error_set(-EAGAIN, "source: the server failed on %.300s (status %d)", url, status),
+                                 (unsigned)GR_MAX(resp->retry_after_s, 0));
+    const char *to = resp->location ? resp->location : "nowhere"; /* behind '?' there may be a signature */
+    if (status >= 300 && status < 400)
+        return error_set(-EIO,
+                         "source: the server redirects %.200s to %.*s (status %d), which is not followed; give the "
+                         "address it leads to",
+                         url, (int)GR_MIN(strcspn(to, "?#"), (size_t)200), to, status);
+    return error_set(-EIO, "source: the server answered %.300s with status %d", url, status);
+}
+
+/* The address of a path; empty: the base, which always ends with a slash. */
+static int make_url(const struct source_http *s, const char *path, size_t len, bool directory, struct bytes *out)
+{
+    int rc = bytes_printf(out, "%s/", s->url);
+    if (!rc)
+        rc = http_percent_encode(out, path, len, true);
+    if (!rc && directory && len)
+        rc = bytes_append(out, "/", 1);
+    if (!rc && !bytes_string(out))
+        rc = -ENOMEM;
+    return rc ? error_set(rc, "source: %s: no memory for the address of a path of %zu bytes", s->url, len) : 0;
+}
+
+/* req's url is set; answers outside 2xx become errors. */
+static int ask_once(struct source_http *s, const struct http_request *req, struct http_response *resp)
+{
+    int rc = http_do(s->http, req, resp);
+    if (rc)
+        return resp->sink_stopped ? rc : error_prefix(rc, "source: %.300s", req->url);
+    return resp->status >= 200 && resp->status < 300 ? 0 : refusal(req->url, resp);
+}
+
+/* ------------------------------------------------------------------ versions */
+
+static size_t print_time_validator(int64_t mtime, uint64_t size, char out[SOURCE_VALIDATOR_MAX + 1])
+{
+    return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "t:%lld-%llu", (long long)mtime, (unsigned long long)size);
+}
+
+static size_t print_validator(const struct http_response *resp, char out[SOURCE_VALIDATOR_MAX + 1])
+{
+    if (*resp->etag == '"' && strlen(resp->etag) <= SOURCE_VALIDATOR_MAX)
+        return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "%s", resp->etag);
+    if (resp->last_modified >= 0)
+        return print_time_validator(resp->last_modified, (uint64_t)resp->content_length, out);
+    return 0;
+}
+
+static int hang_up(void *arg, const void *data, size_t len)
+{
+    return -ECANCELED;
+}
+
+/* HEAD; and since Apache leaves out the length of an empty file there, GET up to its first byte where it is missing. */
+static int ask_version(struct source_http *s, const char *url, struct source_version *out)
+{
+    CLEANUP(http_response_release) struct http_response resp = {0}, body = {0};
+    const struct http_request head = {.method = "HEAD", .url = url},
+                              get = {.method = "GET", .url = url, .sink = hang_up};
+    int rc = ask_once(s, &head, &resp);
+    if (!rc && resp.content_length < 0) {
+        rc = ask_once(s, &get, &body);
+        resp.content_length = rc ? body.content_length : 0;
+        rc = body.sink_stopped ? 0 : rc;
+    }
+    if (!rc && resp.content_length < 0)
+        rc = error_set(-EIO, "source: the server does not say how long %.300s is", url);
+    if (rc)
+        return rc;
+    *out = (struct source_version){.size = (uint64_t)resp.content_length, .mtime = GR_MAX(resp.last_modified, 0)};
+    out->validator_len = print_validator(&resp, out->validator);
+    return 0;
+}
+
+static int http_source_stat(struct source *base, const char *path, size_t len, struct source_version *out)
+{
+    struct source_http *s = http_of(base);
+    CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
+    struct source_try try = {0};
+    int rc = make_url(s, path, len, false, &url);
+    if (rc)
+        return rc;
+    while ((rc = ask_version(s, (const char *)url.data, out)) && !(rc = source_retry_wait(&s->retry, &try, rc)))
+        ;
+    return rc;
+}
+
+/* ------------------------------------------------------------------ one path */
+
+static int http_source_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
+{
+    char hex[DIGEST_HEX_SIZE];
+    struct source_version now = {.size = ask->size};
+    int rc = ask->have_size && ask->have_sha256 ? 0 : http_source_stat(base, ask->path, ask->path_len, &now);
+    if (rc)
+        return rc;
+    if (ask->have_size && now.size != ask->size)
+        return error_set(-EBADMSG, "source: %s/%.*s has %llu bytes, the list says %llu; correct the list", base->url,
+                         (int)GR_MIN(ask->path_len, (size_t)300), ask->path, (unsigned long long)now.size,
+                         (unsigned long long)ask->size);
+    struct digest empty = digest_of("", 0);
+    if (ask->have_sha256 && !now.size && !digest_equal(&ask->sha256, &empty)) /* empty files are not read */
+        return error_set(-EBADMSG, "source: %s/%.*s is empty, the list has another SHA-256; correct the list",
+                         base->url, (int)GR_MIN(ask->path_len, (size_t)300), ask->path);
+    if (ask->have_sha256)
+        now.validator_len = (size_t)snprintf(now.validator, sizeof now.validator, SOURCE_VALIDATOR_SHA256 "%s",
+                                             digest_hex(&ask->sha256, hex));
+    const struct source_entry e = {.path = ask->path,
+                                   .path_len = ask->path_len,
+                                   .mode = S_IFREG | 0644,
+                                   .size = now.size,
+                                   .mtime = now.mtime,
+                                   .validator = now.validator,
+                                   .validator_len = now.validator_len};
+    return visit(arg, &e);
+}
+
+/* ------------------------------------------------------------------ index pages */
+
+enum { LOOK_PAGE, LOOK_FILE };
+
+struct pending {
+    char *path;
+    size_t len;
+    int kind;
+};
+
+struct crawl {
+    struct source_http *s;
+    source_visit *visit;
+    void *arg;
+    VEC(struct pending) pending; /* last in, first out */
+    uint64_t files;
+};
+
+struct page {
+    struct look *look;
+    struct bytes path;
+    size_t directory_len;
+};
+
+/* Mode 0: a file of which only the name is known. */
+static int take_child(void *arg, const struct http_index_entry *child)
+{
+    struct page *p = arg;
+    char validator[SOURCE_VALIDATOR_MAX + 1];
+    p->path.len = p->directory_len;
+    int rc = p->path.len ? bytes_append(&p->path, "/", 1) : 0;
+    if (!rc)
+        rc = bytes_append(&p->path, child->name, child->name_len);
+    if (rc)
+        return error_set(-EINVAL, "source: a path that begins with '%.100s' is over 65535 bytes", p->look->ask.path);
+    struct source_entry e = {.path = (const char *)p->path.data, .path_len = p->path.len, .mtime = child->mtime};
+    if (child->directory) {
+        e.mode = S_IFDIR | 0755;
+        e.size = !child->exact; /* its time is not known */
+    } else if (child->exact) {
+        e.mode = S_IFREG | 0644;
+        e.size = child->size;
+        e.validator = validator;
+        e.validator_len = print_time_validator(child->mtime, child->size, validator);
+    }
+    return look_keep(p->look, &e);
+}
+
+static int get_page(struct source_http *s, const char *url, struct http_response *resp)
+{
+    const struct http_request req = {.method = "GET", .url = url};
+    struct source_try try = {0};
+    int rc;
+    resp->body.max = PAGE_MAX;
+    while ((rc = ask_once(s, &req, resp)) && !(rc = source_retry_wait(&s->retry, &try, rc))) {
+        http_response_release(resp);
+        *resp = (struct http_response){.body.max = PAGE_MAX};
+    }
+    return rc;
+}
+
+static int look_at_page(struct source_http *s, struct look *look)
+{
+    CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
+    CLEANUP(http_response_release) struct http_response resp = {0};
+    struct page page = {.look = look, .path = BYTES_INIT(CATALOG_PATH_MAX), .directory_len = look->ask.path_len};
+    int rc = make_url(s, look->ask.path, look->ask.path_len, true, &url);
+    if (!rc)
+        rc = get_page(s, (const char *)url.data, &resp);
+    if (!rc)
+        rc = bytes_append(&page.path, look->ask.path, look->ask.path_len);
+    if (!rc)
+        rc = http_index_decode(resp.body.data, resp.body.len, (const char *)url.data, take_child, &page);
+    bytes_release(&page.path);
+    return rc;
+}
+
+static int crawl_work(void *arg, struct look *look)
+{
+    struct crawl *c = arg;
+    return look->kind == LOOK_PAGE ? look_at_page(c->s, look)
+                                   : http_source_look(&c->s->base, &look->ask, look_keep, look);
+}
+
+static int push(struct crawl *c, const char *path, size_t len, int kind)
+{
+    struct pending p = {.path = strndup(path, len), .len = len, .kind = kind};
+    if (p.path && !vec_push(&c->pending, p))
+        return 0;
+    free(p.path);
+    return error_set(-ENOMEM, "source: out of memory");
+}
+
+static int take_directory(struct crawl *c, const struct source_entry *e)
+{
+    unsigned depth = 0;
+    for (size_t i = 0; i < e->path_len; i++)
+        depth += e->path[i] == '/';
+    if (!rules_take(c->s->rules, e->path, e->path_len, true))
+        return 0;
+    if (depth >= DEPTH_MAX)
+        return error_set(-EINVAL,
+                         "source: %s: directories nest over %d deep at '%.*s': a link there may lead back; leave it "
+                         "out with --exclude",
+                         c->s->url, DEPTH_MAX, (int)GR_MIN(e->path_len, (size_t)200), e->path);
+    int rc = e->size ? 0 : c->visit(c->arg, e);
+    return rc ? rc : push(c, e->path, e->path_len, LOOK_PAGE);
+}
+
+static int crawl_answer(void *arg, const struct look *look)
+{
+    struct crawl *c = arg;
+    if (look->error.code == -ENOENT && look->ask.path_len)
+        return 0; /* gone since its directory's page was made */
+    int rc = look->error.code ? error_restore(&look->error) : 0;
+    for (size_t i = 0; !rc && i < look->entries.len; i++) {
+        const struct source_entry *e = look->entries.items[i];
+        if (S_ISDIR(e->mode))
+            rc = take_directory(c, e);
+        else if (e->mode)
+            rc = c->visit(c->arg, e);
+        else if (rules_take(c->s->rules, e->path, e->path_len, false))
+            rc = push(c, e->path, e->path_len, LOOK_FILE);
+        c->files += S_ISREG(e->mode);
+    }
+    return rc;
+}
+
+static int crawl_all(struct crawl *c, struct look_ahead *looks)
+{
+    int rc = push(c, "", 0, LOOK_PAGE);
+    while (!rc) {
+        if (!c->pending.len) {
+            rc = look_ahead_wait(looks);
+            if (rc <= 0)
+                break;
+            rc = 0;
+            continue;
+        }
+        struct pending p = c->pending.items[--c->pending.len];
+        struct source_ask ask = {.path = p.path, .path_len = p.len};
+        rc = look_ahead_ask(looks, &ask, p.kind);
+        free(p.path);
+    }
+    return rc;
+}
+
+static int http_source_list(struct source *base, source_visit *visit, void *arg)
+{
+    struct source_http *s = http_of(base);
+    struct crawl c = {.s = s, .visit = visit, .arg = arg};
+    struct look_ahead_config config = {
+        .threads = s->connections, .work = crawl_work, .answer = crawl_answer, .arg = &c};
+    CLEANUP(cleanup_look_ahead) struct look_ahead *looks = NULL;
+    int rc = look_ahead_start(&config, &looks);
+    if (!rc)
+        rc = crawl_all(&c, looks);
+    for (size_t i = 0; i < c.pending.len; i++)
+        free(c.pending.items[i].path);
+    vec_release(&c.pending);
+    if (!rc && !c.files)
+        return error_set(-ENOENT, "source: the index of %s/ names no file; check the address", s->url);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ reading */
+
+enum version_kind { VERSION_NONE, VERSION_ETAG, VERSION_TIME, VERSION_SHA256 };
+
+/* A version as it was listed. */
+struct version {
+    enum version_kind kind;
+    char text[SOURCE_VALIDATOR_MAX + 1];
+    long long mtime;
+    unsigned long long size;
+};
+
+static struct version version_of(const struct source_read *r)
+{
+    struct version v = {0};
+    memcpy(v.text, r->validator_len ? r->validator : "", GR_MIN(r->validator_len, (size_t)SOURCE_VALIDATOR_MAX));
+    if (*v.text == '"')
+        v.kind = VERSION_ETAG;
+    else if (sscanf(v.text, "t:%lld-%llu", &v.mtime, &v.size) == 2)
+        v.kind = VERSION_TIME;
+    else if (!strncmp(v.text, SOURCE_VALIDATOR_SHA256, strlen(SOURCE_VALIDATOR_SHA256)))
+        v.kind = VERSION_SHA256;
+    return v;
+}
+
+/* The condition's header line; empty: none. */
+static void print_condition(const struct version *v, char *out, size_t size)
+{
+    time_t mtime = (time_t)v->mtime;
+    struct tm utc;
+    *out = 0;
+    if (v->kind == VERSION_ETAG)
+        snprintf(out, size, "If-Match: %s", v->text);
+    else if (v->kind == VERSION_TIME && gmtime_r(&mtime, &utc))
+        strftime(out, size, "If-Unmodified-Since: %a, %d %b %Y %H:%M:%S GMT", &utc);
+}
+
+/* Is the answer of that version, as far as it says so? */
+static bool is_version(const struct source_read *r, const struct version *v, const struct http_response *resp)
+{
+    int64_t total = resp->status == 206 ? resp->range_total : resp->content_length;
+    if (r->size && total >= 0 && (uint64_t)total != r->size)
+        return false;
+    if (v->kind == VERSION_ETAG)
+        return !*resp->etag || !strcmp(resp->etag, v->text);
+    if (v->kind == VERSION_TIME)
+        return (resp->last_modified < 0 || resp->last_modified == v->mtime) &&
+               (total < 0 || (uint64_t)total == v->size);
+    return true;
+}
+
+static int read_once(struct source_http *s, const struct source_read *r, const char *url, const struct version *v)
+{
+    CLEANUP(http_response_release) struct http_response resp = {0};
+    char condition[SOURCE_VALIDATOR_MAX + 32];
+    struct source_target target = {.dst = r->dst, .len = r->len};
+    print_condition(v, condition, sizeof condition);
+    const struct http_request req = {.method = "GET",
+                                     .url = url,
+                                     .headers = {*condition ? condition : NULL},
+                                     .sink = source_take,
+                                     .sink_arg = &target,
+                                     .range_off = r->offset,
+                                     .range_len = r->len};
+    int rc = ask_once(s, &req, &resp);
+    if (!rc && !is_version(r, v, &resp))
+        return error_set(-ESTALE, "source: %.300s changed", url);
+    if (!rc && target.done < target.len)
+        return error_set(-EAGAIN, "source: the answer for %.300s was cut short", url);
+    return rc;
+}
+
+static int http_source_read(struct source *base, const struct source_read *r)
+{
+    struct source_http *s = http_of(base);
+    CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
+    const struct version v = version_of(r);
+    struct source_try try = {0};
+    int rc = make_url(s, r->path, r->path_len, false, &url);
+    if (rc)
+        return rc;
+    while ((rc = read_once(s, r, (const char *)url.data, &v)) && !(rc = source_retry_wait(&s->retry, &try, rc)))
+        ;
+    if (rc == -ESTALE && v.kind == VERSION_SHA256)
+        return error_set(-EBADMSG, "source: %.300s is not what the list says: its size differs",
+                         (const char *)url.data);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static void http_source_close(struct source *base)
+{
+    struct source_http *s = http_of(base);
+    http_free(s->http);
+    source_retry_release(&s->retry);
+    free(s->url);
+    free(s);
+}
+
+/* -EINVAL: no host, or what a plain base address cannot hold. The text is not shown where it may hold a password. */
+static int check_url(const char *url)
+{
+    const char *host = strstr(url, "://") + 3;
+    size_t len = strcspn(host, "/");
+    if (memchr(host, '@', len))
+        return error_set(-EINVAL, "source: credentials do not belong into the address; restrict access by network");
+    if (!len || host[strcspn(host, "?# ")])
+        return error_set(-EINVAL, "source: %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
+                         url);
+    return 0;
+}
+
+int source_http_open(const char *url, const struct source_options *options, struct source **out)
+{
+    static const struct source_ops ops = {.list = http_source_list,
+                                          .look = http_source_look,
+                                          .read = http_source_read,
+                                          .stat = http_source_stat,
+                                          .cancel = http_source_cancel,
+                                          .close = http_source_close};
+    const struct http_config config = {.connections = options->connections};
+    int rc = check_url(url);
+    if (rc)
+        return rc;
+    struct source_http *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(-ENOMEM, "source: out of memory");
+    source_retry_init(&s->retry, url, options);
+    s->connections = options->connections;
+    s->rules = options->rules;
+    s->base.ops = &ops;
+    s->base.url = s->retry.url = s->url = strdup(url);
+    for (size_t len = strlen(url); s->url && s->url[len - 1] == '/';)
+        s->url[--len] = 0;
+    rc = s->url ? http_new(&config, &s->http) : error_set(-ENOMEM, "source: out of memory");
+    if (rc)
+        http_source_close(&s->base);
+    else
+        *out = &s->base;
+    return rc;
+}

@@ -1,0 +1,406 @@
+/* tar:ADDRESS: the members of tar shards, plain or compressed, as a source that streams: each shard is read once, from
+ * its begin to its end, and bodies are handed on with the listing. Shards come in the order of their names, members in
+ * the archive's.
+ *
+ * The version of a member is its shard's, and where it begins in there: "tar:SHARD:OFFSET", SHARD being half a digest
+ * of the shard's path and version.
+ */
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "format/catalog.h"
+#include "imagebuild/path_list.h"
+#include "imagebuild/shard_set.h"
+#include "imagebuild/shard_stream.h"
+#include "imagebuild/source_kinds.h"
+
+enum { PIECE = 256 << 10 };
+
+struct source_tar {
+    struct source base;
+    char *url;
+    struct shard_set set;
+    unsigned threads;
+    bool directories;     /* --tar-dirs */
+    struct digest choice; /* of the address and all options that decide what members become */
+    struct source_known known;
+};
+
+static struct source_tar *tar_of(struct source *s)
+{
+    return (struct source_tar *)s;
+}
+
+/* One listing. */
+struct unpacking {
+    struct source_tar *s;
+    source_visit *visit;
+    void *arg;
+    struct shard_reader *reader;
+    struct shard_stream *stream;
+    const struct shard *shard;
+    char key[SOURCE_SHARD_KEY_LEN + 1]; /* empty: the shard has no version */
+    struct archive *archive;
+    struct error failed; /* of the reader, since libarchive keeps numbers and texts of its own */
+    struct bytes path;
+    struct body {
+        struct source_body body;
+        struct unpacking *u;
+        uint64_t left;
+        bool sparse;
+        uint8_t piece[PIECE];
+    } body;
+};
+
+/* What libarchive says of the shard. */
+static int broken(const struct unpacking *u)
+{
+    const char *why = u->archive ? archive_error_string(u->archive) : NULL;
+    if (u->failed.code && u->failed.code != -EBADMSG)
+        return error_restore(&u->failed);
+    if (u->failed.code)
+        why = u->failed.text;
+    return error_set(-EBADMSG, "source: %s/%.*s is damaged, or no tar of its name's kind: %s", u->s->set.source->url,
+                     (int)GR_MIN(u->shard->path_len, (size_t)200), u->shard->path, why ? why : "no reason given");
+}
+
+/* ------------------------------------------------------------------ members */
+
+static int body_next(struct source_body *base, const void **out, size_t *len)
+{
+    struct body *b = (struct body *)base;
+    *out = b->piece;
+    *len = 0;
+    if (!b->left)
+        return 0;
+    la_ssize_t n = archive_read_data(b->u->archive, b->piece, sizeof b->piece);
+    if (n < 0)
+        return broken(b->u);
+    if (!n && b->sparse) { /* a hole at the end */
+        n = (la_ssize_t)GR_MIN(b->left, (uint64_t)sizeof b->piece);
+        memset(b->piece, 0, (size_t)n);
+    }
+    *len = (size_t)n;
+    b->left -= GR_MIN(b->left, (uint64_t)n);
+    return 0;
+}
+
+static int refuse(const struct unpacking *u, const char *name, const char *why)
+{
+    return error_set(-EINVAL, "source: %s/%.*s: '%.200s' %s", u->s->set.source->url,
+                     (int)GR_MIN(u->shard->path_len, (size_t)200), u->shard->path, name, why);
+}
+
+/* The member's path in the image into u->path. */
+static int make_path(struct unpacking *u, const char *name)
+{
+    size_t stem = 0;
+    bytes_clear(&u->path);
+    (void)shard_kind(u->shard->path, u->shard->path_len, &stem);
+    int rc = u->s->directories ? bytes_append(&u->path, u->shard->path, stem) : 0;
+    if (!rc && u->s->directories)
+        rc = bytes_append(&u->path, "/", 1);
+    if (!rc)
+        rc = bytes_append(&u->path, name, strlen(name));
+    if (rc)
+        return rc == -EMSGSIZE ? refuse(u, name, "has a path of over 65535 bytes") : rc;
+    ssize_t len = path_clean((char *)u->path.data, u->path.len);
+    if (len < 0)
+        return refuse(u, name, "has '..' in its path, which is not followed; repack the shard without");
+    u->path.len = (size_t)len;
+    return 0;
+}
+
+static int take_owner(const struct unpacking *u, struct archive_entry *a, const char *name, struct source_entry *e)
+{
+    int64_t uid = archive_entry_uid(a), gid = archive_entry_gid(a);
+    if (uid < 0 || uid >= UINT32_MAX || gid < 0 || gid >= UINT32_MAX)
+        return refuse(u, name, "has an owner or group that is no number of 32 bits; repack the shard");
+    e->uid = (uint32_t)uid;
+    e->gid = (uint32_t)gid;
+    return 0;
+}
+
+static int take_member(struct unpacking *u, struct archive_entry *a)
+{
+    char validator[SOURCE_VALIDATOR_MAX + 1];
+    const char *name = archive_entry_pathname(a), *target = archive_entry_symlink(a);
+    if (!name)
+        return broken(u);
+    if (archive_entry_hardlink(a))
+        return refuse(u, name, "is a hard link, which a stream cannot follow; leave it out of the shard, or unpack it");
+    int rc = make_path(u, name);
+    if (rc)
+        return rc;
+    struct source_entry e = {.path = u->path.len ? (const char *)u->path.data : "",
+                             .path_len = u->path.len,
+                             .mode = archive_entry_mode(a),
+                             .rdev = archive_entry_rdev(a),
+                             .mtime = archive_entry_mtime(a),
+                             .mtime_nsec = (uint32_t)archive_entry_mtime_nsec(a),
+                             .validator = validator};
+    rc = take_owner(u, a, name, &e);
+    if (rc)
+        return rc;
+    if (*u->key)
+        e.validator_len = (size_t)snprintf(validator, sizeof validator, "%s%llx", u->key,
+                                           (unsigned long long)archive_read_header_position(u->archive));
+    if (S_ISLNK(e.mode) && target) {
+        e.target = target;
+        e.target_len = strlen(target);
+    }
+    if (S_ISREG(e.mode)) {
+        e.size = (uint64_t)archive_entry_size(a);
+        e.body = &u->body.body;
+        u->body.left = e.size;
+        u->body.sparse = archive_entry_sparse_count(a) > 0;
+    }
+    return u->visit(u->arg, &e);
+}
+
+/* ------------------------------------------------------------------ shards */
+
+static la_ssize_t on_read(struct archive *a, void *arg, const void **out)
+{
+    struct unpacking *u = arg;
+    size_t len;
+    int rc = shard_stream_next(u->stream, out, &len);
+    if (!rc)
+        return (la_ssize_t)len;
+    error_take(&u->failed, rc);
+    archive_set_error(a, EIO, "cannot be read");
+    return -1;
+}
+
+static int open_archive(struct unpacking *u)
+{
+    size_t stem;
+    int rc = shard_stream_begin(u->stream, shard_kind(u->shard->path, u->shard->path_len, &stem));
+    if (rc)
+        return rc;
+    u->archive = archive_read_new();
+    if (!u->archive)
+        return error_set(-ENOMEM, "source: out of memory");
+    rc = archive_read_support_format_tar(u->archive);
+    if (rc == ARCHIVE_OK)
+        rc = archive_read_open(u->archive, u, NULL, on_read, NULL);
+    return rc == ARCHIVE_OK ? 0 : broken(u);
+}
+
+/* SOURCE_SHARD_KEY, 32 digits, a colon; empty: the shard has no version. */
+static int make_key(const struct source_tar *s, const struct shard *shard, char out[SOURCE_SHARD_KEY_LEN + 1])
+{
+    CLEANUP_BYTES text = BYTES_INIT(CATALOG_PATH_MAX + SOURCE_VALIDATOR_MAX + DIGEST_SIZE + 1);
+    char hex[DIGEST_HEX_SIZE];
+    *out = 0;
+    if (!shard->version.validator_len)
+        return 0;
+    int rc = bytes_append(&text, &s->choice, sizeof s->choice);
+    if (!rc)
+        rc = bytes_append(&text, shard->path, shard->path_len + 1);
+    if (!rc)
+        rc = bytes_append(&text, shard->version.validator, shard->version.validator_len);
+    if (rc)
+        return error_set(rc, "source: no memory for a shard's path");
+    struct digest digest = digest_of(text.data, text.len);
+    snprintf(out, SOURCE_SHARD_KEY_LEN + 1, SOURCE_SHARD_KEY "%.32s:", digest_hex(&digest, hex));
+    return 0;
+}
+
+/* Leave out the shards whose members the build has. */
+static int drop_known(struct source_tar *s)
+{
+    const struct source_known *known = &s->known;
+    CLEANUP_FREE bool *drop = calloc(s->set.shards.len + 1, sizeof *drop);
+    size_t kept = 0;
+    if (!drop)
+        return error_set(-ENOMEM, "source: out of memory");
+    for (size_t i = 0; known->has && i < s->set.shards.len; i++) {
+        char key[SOURCE_SHARD_KEY_LEN + 1];
+        int rc = make_key(s, &s->set.shards.items[i], key);
+        if (rc)
+            return rc;
+        drop[i] = *key && known->has(known->arg, key, SOURCE_SHARD_KEY_LEN);
+    }
+    bool suffice = known->has && known->suffice(known->arg);
+    for (size_t i = 0; i < s->set.shards.len; i++) {
+        struct shard shard = s->set.shards.items[i];
+        s->set.shards.items[i].path = NULL;
+        if (drop[i] && suffice)
+            free(shard.path);
+        else
+            s->set.shards.items[kept++] = shard;
+    }
+    s->set.shards.len = kept;
+    return 0;
+}
+
+/* Behind the tar's end: to the end of what is packed, where its checksums are. */
+static int read_rest(struct unpacking *u)
+{
+    const void *data;
+    size_t len;
+    int rc;
+    while (!(rc = shard_stream_next(u->stream, &data, &len)) && len)
+        ;
+    if (!rc)
+        return 0;
+    error_take(&u->failed, rc);
+    return broken(u);
+}
+
+static int unpack(struct unpacking *u)
+{
+    struct archive_entry *entry;
+    int rc = u->shard->version.size ? make_key(u->s, u->shard, u->key) : 0;
+    if (!rc && u->shard->version.size)
+        rc = open_archive(u);
+    while (!rc && u->archive) {
+        int got = archive_read_next_header(u->archive, &entry);
+        if (got == ARCHIVE_EOF) {
+            rc = read_rest(u);
+            break;
+        }
+        rc = got == ARCHIVE_OK || got == ARCHIVE_WARN ? take_member(u, entry) : broken(u);
+    }
+    struct error error;
+    error_take(&error, rc);
+    archive_read_free(u->archive); /* NULL is allowed */
+    u->archive = NULL;
+    return rc ? error_restore(&error) : 0;
+}
+
+static int unpack_all(struct unpacking *u)
+{
+    int rc;
+    while ((rc = shard_reader_begin(u->reader, &u->shard)) == 1) {
+        rc = unpack(u);
+        if (rc)
+            return rc;
+    }
+    return rc;
+}
+
+/* Names are bytes to us; libarchive takes them through the locale, in which UTF-8 must be possible. */
+static int unpack_in_utf8(struct unpacking *u)
+{
+    locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+    if (!utf8)
+        return error_set(-EIO, "source: this system has no locale C.UTF-8, which names in tar shards need");
+    locale_t before = uselocale(utf8);
+    int rc = unpack_all(u);
+    uselocale(before);
+    freelocale(utf8);
+    return rc;
+}
+
+static int tar_list(struct source *base, source_visit *visit, void *arg)
+{
+    struct source_tar *s = tar_of(base);
+    CLEANUP_FREE struct unpacking *u = calloc(1, sizeof *u);
+    if (!u)
+        return error_set(-ENOMEM, "source: out of memory");
+    u->s = s;
+    u->visit = visit;
+    u->arg = arg;
+    u->path.max = CATALOG_PATH_MAX;
+    u->body = (struct body){.body.next = body_next, .u = u};
+    int rc = shard_set_list(&s->set);
+    if (!rc)
+        rc = drop_known(s);
+    const struct shard_reader_config config = {
+        .source = s->set.source, .shards = s->set.shards.items, .count = s->set.shards.len, .threads = s->threads};
+    if (!rc)
+        rc = shard_reader_start(&config, &u->reader);
+    if (!rc)
+        rc = shard_stream_new(u->reader, &u->stream);
+    if (!rc)
+        rc = unpack_in_utf8(u);
+    struct error error;
+    error_take(&error, rc);
+    shard_stream_free(u->stream);
+    shard_reader_stop(u->reader);
+    bytes_release(&u->path);
+    return rc ? error_restore(&error) : 0;
+}
+
+/* ------------------------------------------------------------------ the rest */
+
+static bool tar_streams(const struct source *s)
+{
+    return true;
+}
+
+static void tar_set_known(struct source *base, const struct source_known *known)
+{
+    tar_of(base)->known = *known;
+}
+
+static int not_again(const struct source_tar *s)
+{
+    return error_set(-ENOTSUP, "source: %s: a member of a tar shard cannot be read again by itself", s->url);
+}
+
+static int tar_read(struct source *base, const struct source_read *r)
+{
+    return not_again(tar_of(base));
+}
+
+static int tar_stat(struct source *base, const char *path, size_t len, struct source_version *out)
+{
+    return not_again(tar_of(base));
+}
+
+static void tar_cancel(struct source *base)
+{
+    struct source *inner = tar_of(base)->set.source;
+    if (inner->ops->cancel)
+        inner->ops->cancel(inner);
+}
+
+static void tar_close(struct source *base)
+{
+    struct source_tar *s = tar_of(base);
+    shard_set_release(&s->set);
+    free(s->url);
+    free(s);
+}
+
+int source_tar_open(const char *url, const char *address, const struct source_options *options, struct source **out)
+{
+    static const struct source_ops ops = {.list = tar_list,
+                                          .streams = tar_streams,
+                                          .set_known = tar_set_known,
+                                          .read = tar_read,
+                                          .stat = tar_stat,
+                                          .cancel = tar_cancel,
+                                          .close = tar_close};
+    struct source_options inner = *options;
+    struct source_tar *s = calloc(1, sizeof *s);
+    inner.rules = NULL; /* they are about members */
+    if (!s || !(s->url = strdup(url))) {
+        free(s);
+        return error_set(-ENOMEM, "source: out of memory");
+    }
+    CLEANUP_BYTES choice = BYTES_INIT(1 << 24);
+    int rc = bytes_printf(&choice, "%s%c%d%c%s", url, 0, options->tar_directories, 0,
+                          options->choice ? options->choice : "");
+    s->choice = digest_of(choice.data, choice.len);
+    s->base = (struct source){.ops = &ops, .url = s->url};
+    s->threads = options->connections;
+    s->directories = options->tar_directories;
+    rc = rc ? error_set(rc, "source: no memory for the options") : shard_set_open(address, &inner, &s->set);
+    if (rc)
+        tar_close(&s->base);
+    else
+        *out = &s->base;
+    return rc;
+}

@@ -1,0 +1,48 @@
+#!/bin/bash
+# A build that is killed is run again: it goes on from its checkpoint, reads only what came behind it, and makes the image
+# that an undisturbed build makes. For both filesystems.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+# numbered SEED: text that zstd at a high level takes a while for
+numbered() { seq "$1" "$(($1 + 250000))"; }
+
+mkdir "$W/tree"
+for i in $(seq -w 16); do numbered "1${i}000000" >"$W/tree/file-$i"; done
+total=$(cat "$W"/tree/* | wc -c)
+longest=$(stat -c %s "$W"/tree/* | sort -n | tail -1)
+options=(--checkpoint 4M --compress-level 19 --chunk-size 64K --jobs 4)
+
+checkpoints() { find "$1/builds" -name '*.checkpoint' 2>"$W/null"; }
+
+# build_and_kill STORE FS: killed when it has left its second checkpoint at the earliest
+build_and_kill() {
+    "$GRANARY" build "$W/tree" "$1/set:v1" --fs "$2" "${options[@]}" -q 2>"$W/err" &
+    local pid=$! status=0
+    wait_for 100 bash -c "! kill -0 $pid || [ -n \"\$(find '$1/builds' -name '*.checkpoint')\" ]" 2>"$W/null"
+    local first; first=$(stat -c %i "$(checkpoints "$1")")
+    wait_for 100 bash -c "! kill -0 $pid || [ \"\$(stat -c %i '$(checkpoints "$1")')\" != $first ]" 2>"$W/null"
+    kill -KILL $pid 2>"$W/null" || fail "the build was over before it could be killed: $(cat "$W/err")"
+    wait $pid || status=$?
+    [ $status = 137 ] || fail "exit $status"
+}
+
+for fs in erofs ext4; do
+    echo "== $fs"
+    "$GRANARY" build "$W/tree" "$W/whole-$fs/set:v1" --fs $fs "${options[@]}" --json >"$W/whole.json"
+    [ -z "$(checkpoints "$W/whole-$fs")" ] || fail "a checkpoint is left after a build that was not disturbed"
+    [ "$(jq .bytes_resumed "$W/whole.json")" = 0 ] || fail "something was resumed: $(cat "$W/whole.json")"
+
+    store=$W/killed-$fs
+    build_and_kill "$store" $fs
+    [ -z "$("$GRANARY" images "$store")" ] || fail "a killed build published something"
+    "$GRANARY" gc "$store" --grace 0 >"$W/gc" || fail "gc: $(cat "$W/gc")"
+    "$GRANARY" build "$W/tree" "$store/set:v1" --fs $fs "${options[@]}" --json >"$W/again.json"
+    resumed=$(jq .bytes_resumed "$W/again.json") read=$(jq .bytes_read "$W/again.json")
+    echo "of $total bytes $resumed were taken over, $read read"
+    [ "$resumed" -ge $((2 * 4194304 - longest)) ] || fail "too little was taken over: $(cat "$W/again.json")"
+    [ $((resumed + read)) = "$total" ] || fail "read twice, or not at all: $(cat "$W/again.json")"
+    [ "$(jq .digest "$W/again.json")" = "$(jq .digest "$W/whole.json")" ] ||
+        fail "another image than that of an undisturbed build: $(cat "$W/again.json") $(cat "$W/whole.json")"
+    [ -z "$(checkpoints "$store")" ] || fail "the checkpoint is left after the image was published"
+    "$GRANARY" verify --deep -q "$store/set:v1"
+done

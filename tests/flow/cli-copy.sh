@@ -1,0 +1,49 @@
+#!/bin/bash
+# An image copied between stores: the same digest, tags and files; nothing sent twice; a copy that was killed goes on.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+mkdir "$W/tree"
+for i in $(seq 60); do head -c 900000 /dev/urandom >"$W/tree/file-$i"; done
+"$GRANARY" build -q "$W/tree" "$W/a/set:v1"
+digest=$("$GRANARY" inspect --json "$W/a/set:v1" | jq -r .digest)
+
+echo "== into an empty place, under its own name"
+"$GRANARY" copy -q --json "$W/a/set:v1" "$W/b" >"$W/json"
+jq -e --arg digest "$digest" '.digest == $digest and .name == "set" and .tag == "v1" and .objects_copied == .objects' \
+    "$W/json" >"$W/null" || fail "$(cat "$W/json")"
+"$GRANARY" verify --deep "$W/b/set:v1"
+[ "$("$GRANARY" images --json "$W/a" | jq -S '[.. | .tag? // empty] | sort')" = \
+    "$("$GRANARY" images --json "$W/b" | jq -S '[.. | .tag? // empty] | sort')" ] || fail "other tags in the copy"
+diff -r "$W/a/packs" "$W/b/packs"
+diff -r "$W/a/manifests" "$W/b/manifests"
+[ -z "$(ls -A "$W/b/builds" 2>"$W/null")" ] || fail "the copy left its lease"
+
+echo "== again, under another name: nothing is sent"
+"$GRANARY" copy -q --json "$W/a/set@$digest" "$W/b/other:now" >"$W/json"
+jq -e '.objects_copied == 0 and .bytes_copied == 0' "$W/json" >"$W/null" || fail "$(cat "$W/json")"
+[ "$("$GRANARY" inspect --json "$W/b/other:now" | jq -r .digest)" = "$digest" ] || fail "another digest"
+
+echo "== killed on the way: no image, and the next goes on"
+for wait in 0.02 0.05 0.1 0.2; do
+    rm -rf "$W/c"
+    "$GRANARY" copy -q -j 1 "$W/a/set:v1" "$W/c" & # ended below
+    copy=$!
+    sleep "$wait"
+    kill -9 $copy 2>"$W/null" || true
+    wait $copy 2>"$W/null" || true
+    [ ! -e "$W/c/images/set/v1" ] || "$GRANARY" verify --deep "$W/c/set:v1"
+    mkdir -p "$W/c/packs"
+    before=$(find "$W/c/packs" -type f | wc -l)
+    "$GRANARY" copy -q --json "$W/a/set:v1" "$W/c" >"$W/json"
+    jq -e --argjson before "$before" '.objects_copied <= .objects - $before' "$W/json" >"$W/null" || fail "$(cat "$W/json")"
+    "$GRANARY" verify --deep "$W/c/set:v1"
+done
+
+echo "== what is refused"
+status=0
+"$GRANARY" copy "$W/a/set@$digest" "$W/d" 2>"$W/err" || status=$?
+[ $status = 2 ] && grep -q "NAME:TAG" "$W/err" || fail "a digest is no name: $status $(cat "$W/err")"
+status=0
+"$GRANARY" copy "$W/a/set:v1" "$W/d/x:y@$digest" 2>"$W/err" || status=$?
+[ $status = 2 ] || fail "a digest as target: $status"
+[ ! -e "$W/d" ] || fail "a refused copy wrote something"

@@ -1,0 +1,173 @@
+#!/bin/bash
+# ctest: lock=hdfs
+# HDFS as a source and as a store, by a real NameNode, DataNode and HttpFS of Hadoop's: images of the same digest whatever
+# is killed in the middle, the store's conformance, tokens, owners, refusals.
+. "$(dirname "$0")/../lib.sh"
+
+command -v java >/dev/null && command -v mvn >/dev/null ||
+    skip "no Java or Maven here: HDFS is not tested (apt-get install default-jre-headless maven)"
+export DIR=$W/hdfs LIB=$GRANARY_BUILD/hadoop
+hdfs() { bash "$GRANARY_SOURCE/tests/servers/hdfs.sh" "$@"; }
+extra_cleanup() { hdfs stop; }
+if hdfs prepare; then :; elif [ $? = 3 ]; then skip "Maven cannot fetch Hadoop's jars here: HDFS is not tested"; else fail "no jars"; fi
+unset http_proxy HADOOP_TOKEN_FILE_LOCATION HADOOP_USER_NAME
+hdfs start || fail "HDFS does not start"
+eval "$(hdfs env)"
+SOURCE=hdfs://$HDFS_NN/data
+
+web() { # web METHOD PATH QUERY...
+    curl -sf --noproxy '*' -X "$1" "http://$HDFS_NN/webhdfs/v1$2?user.name=$(id -un)&$3"
+}
+
+mkdir -p "$W/tree/many" "$W/tree/a/b" "$W/tree/sp ace%+&?#;=" "$W/tree/ünï/漢字" "$W/tree/empty"
+for i in $(seq 250); do head -c $((RANDOM % 9000)) /dev/urandom >"$W/tree/many/$i"; done
+head -c 40000000 /dev/urandom >"$W/tree/a/b/big"
+echo x >"$W/tree/sp ace%+&?#;=/é %41+"
+echo y >"$W/tree/ünï/漢字/z"
+: >"$W/tree/a/nothing"
+hdfs put "$W/tree" /data
+web PUT /data/many/1 "op=SETOWNER&owner=alice&group=analysts" >/dev/null
+web PUT /data/many/2 "op=SETPERMISSION&permission=1640" >/dev/null
+
+# build SOURCE IMAGE ARG...: its digest
+build() { "$GRANARY" build -q --json "$@" | jq -r .digest; }
+MAP=(--map-user alice=1234 --map-group analysts=4321 --map-group supergroup=0)
+
+echo "--- a source: what is in the image is what was put"
+reference=$(build "$SOURCE" "$W/store/x:ref" "${MAP[@]}")
+[[ $reference == sha256:* || ${#reference} = 64 ]] || fail "no digest: $reference"
+mkdir "$W/out"
+"$GRANARY" export "$W/store/x:ref" "$W/image" --quiet
+fsck.erofs --extract="$W/out" --overwrite "$W/image" >/dev/null || fail "the image is not sound"
+diff -r "$W/tree" "$W/out" || fail "the image differs from what was put"
+"$GRANARY" ls -lR "$W/store/x:ref" >"$W/ls"
+grep -qE '^-rw-r--r-- +1234 +4321 .* many/1$' "$W/ls" || fail "owner and group are not mapped: $(grep ' many/1$' "$W/ls")"
+grep -qE '^-rw-r----T .* many/2$' "$W/ls" || fail "the mode is lost: $(grep ' many/2$' "$W/ls")"
+grep -qF ' sp ace%+&?#;=/' "$W/ls" || fail "a name is lost"
+"$GRANARY" build -q "$SOURCE" "$W/store/x:unknown" 2>"$W/warning" >/dev/null
+grep -qF "user names not known here: 1, 'alice' among them" "$W/warning" || fail "no warning of unknown owners: $(cat "$W/warning")"
+
+# busy NAME: a connection to a daemon's web server stands
+busy() { ss -Htn state established "dst $1" | grep -q .; }
+# build_in_background ARG...: its digest goes to $W/built, $BUILD is its process
+build_in_background() {
+    rm -f "$W/built"
+    background "$GRANARY" build --json "$@" >"$W/built" 2>"$W/build.err"
+    BUILD=$BACKGROUND_PID
+}
+ends_right() { # ends_right DIGEST WHAT
+    wait "$BUILD" || fail "$2: the build failed: $(cat "$W/build.err")"
+    [ "$(jq -r .digest "$W/built")" = "$1" ] || fail "$2: another digest"
+}
+
+echo "--- the DataNode dies with reads under way"
+hdfs pause datanode
+build_in_background "$SOURCE" "$W/store1/x" "${MAP[@]}"
+wait_for 30 busy "$HDFS_DN"
+hdfs kill datanode
+sleep 0.5
+hdfs restart datanode
+ends_right "$reference" "DataNode killed while it was read"
+
+echo "--- the NameNode dies with reads under way, which go on without it"
+hdfs pause datanode
+build_in_background "$SOURCE" "$W/store2/x" "${MAP[@]}"
+wait_for 30 busy "$HDFS_DN"
+hdfs kill namenode
+hdfs resume datanode
+sleep 0.5
+hdfs restart namenode
+ends_right "$reference" "NameNode killed while its files were read"
+
+echo "--- the NameNode dies while it is asked for the listing"
+hdfs pause namenode
+build_in_background "hdfs://127.0.0.1:1,$HDFS_NN/data" "$W/store3/x" "${MAP[@]}"
+wait_for 30 busy "$HDFS_NN"
+hdfs kill namenode
+hdfs restart namenode
+ends_right "$reference" "NameNode killed while it listed"
+
+echo "--- a store"
+STORE=hdfs://$HDFS_NN/images
+GRANARY_TEST_HDFS=hdfs://$HDFS_NN/conformance "$GRANARY_BUILD/tests/unit/test_store_conformance" >"$W/conformance" 2>&1 ||
+    { cat "$W/conformance"; fail "the HDFS store does not conform"; }
+[ "$(build "$SOURCE" "$STORE/x:v1" "${MAP[@]}")" = "$reference" ] || fail "another digest in HDFS"
+"$GRANARY" verify --deep -q "$STORE/x:v1" >/dev/null || fail "what was built is not sound"
+build "$SOURCE" "$STORE/x:v2" "${MAP[@]}" --strict-tags 2>"$W/strict" && fail "--strict-tags is content with a store without conditions"
+grep -qF "no conditional writes" "$W/strict" || fail "--strict-tags says: $(cat "$W/strict")"
+
+for victim in datanode namenode; do
+    echo "--- the $victim dies with writes under way"
+    hdfs pause datanode
+    build_in_background "$W/tree" "$STORE-$victim/x" --compress none
+    wait_for 30 busy "$HDFS_DN"
+    hdfs kill $victim
+    hdfs resume datanode
+    sleep 0.5
+    hdfs restart $victim
+    ends_right "$(build "$W/tree" "$W/store4/x" --compress none)" "$victim killed while it was written to"
+    "$GRANARY" verify --deep -q "$STORE-$victim/x" >/dev/null || fail "$victim killed: what was built is not sound"
+done
+
+echo "--- served from HDFS"
+serve_unix "$W/socket" "image=$STORE/x:v1"
+nbdcopy "nbd+unix:///x?socket=$W/socket" "$W/served"
+cmp "$W/image" "$W/served" || fail "other bytes are served"
+
+echo "--- HttpFS"
+hdfs start-httpfs || fail "HttpFS does not start"
+[ "$(build "hdfs://$HTTPFS/data" "$W/store5/x" "${MAP[@]}")" = "$reference" ] || fail "another digest through HttpFS"
+"$GRANARY" images "hdfs://$HTTPFS/images" | grep -q 'x:v1$' || fail "HttpFS does not list the store"
+"$GRANARY" verify --deep -q "hdfs://$HTTPFS/images/x:v1" >/dev/null || fail "HttpFS does not read the store"
+"$GRANARY" build -q "$W/tree" "hdfs://$HTTPFS/other/x" 2>"$W/refusal" && fail "HttpFS is written through"
+grep -qF "write through the NameNode's own address" "$W/refusal" || fail "HttpFS: $(cat "$W/refusal")"
+
+echo "--- TLS, by nginx before HttpFS, and before the NameNode, which redirects to where there is none"
+if command -v nginx >/dev/null; then
+    openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=me -addext subjectAltName=IP:127.0.0.1 \
+        -keyout "$W/tls.key" -out "$W/tls.pem" 2>/dev/null
+    tls_server() { echo "server { listen 127.0.0.1:$1 ssl; location / { proxy_pass http://$2; } }"; }
+    taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+    P=$((20000 + RANDOM % 10000))
+    while taken "$P" || taken $((P + 1)); do P=$((P + 2)); done
+    {
+        echo "user root; worker_processes 1; pid $W/nginx.pid; error_log $W/error.log; events { worker_connections 200; }"
+        echo "http { access_log off; client_body_temp_path $W/t1; proxy_temp_path $W/t2; fastcgi_temp_path $W/t3;"
+        echo "uwsgi_temp_path $W/t4; scgi_temp_path $W/t5; ssl_certificate $W/tls.pem; ssl_certificate_key $W/tls.key;"
+        tls_server "$P" "$HTTPFS"
+        tls_server "$((P + 1))" "$HDFS_NN"
+        echo "}"
+    } >"$W/nginx.conf"
+    background nginx -c "$W/nginx.conf" -g 'daemon off;'
+    wait_for 20 taken "$P"
+    export AWS_CA_BUNDLE=$W/tls.pem
+    [ "$(build "swebhdfs://127.0.0.1:$P/data" "$W/store9/x" "${MAP[@]}")" = "$reference" ] || fail "another digest over TLS"
+    "$GRANARY" build -q "swebhdfs://127.0.0.1:$((P + 1))/data" "$W/store9/y" 2>"$W/refusal" && fail "TLS is left for a plain address"
+    grep -qF "from TLS to a plain address" "$W/refusal" || fail "TLS is left: $(cat "$W/refusal")"
+    unset AWS_CA_BUNDLE
+else
+    echo "no nginx here (apt-get install nginx-light): HDFS over TLS is not tested"
+fi
+
+echo "--- who may"
+web PUT /data "op=SETPERMISSION&permission=700" >/dev/null
+export HADOOP_USER_NAME=stranger
+"$GRANARY" build -q "$SOURCE" "$W/store6/x" 2>"$W/refusal" && fail "a stranger reads what is not his"
+grep -qF "permission denied for user.name=stranger" "$W/refusal" || fail "a stranger is told: $(cat "$W/refusal")"
+# a NameNode without Kerberos takes no token over HTTP; HttpFS does
+gateway() { curl -sf --noproxy '*' -X "$1" "http://$HTTPFS/webhdfs/v1/?user.name=$(id -un)&$2"; }
+SOURCE=hdfs://$HTTPFS/data
+gateway GET op=GETDELEGATIONTOKEN | jq -r .Token.urlString >"$W/token"
+[ "$(build "$SOURCE" "$W/store6/x" "${MAP[@]}" --hdfs-token-file "$W/token")" != "" ] || fail "a token as text does not open"
+fetcher=org.apache.hadoop.hdfs.tools.DelegationTokenFetcher
+(
+    unset HADOOP_USER_NAME
+    hdfs java $fetcher --webservice "http://$HTTPFS" --renewer root "$W/tokens" >"$W/fetch" 2>&1
+) || { cat "$W/fetch"; fail "Hadoop gives no file of tokens"; }
+[ "$(head -c 4 "$W/tokens")" = HDTS ] || fail "Hadoop's file of tokens looks otherwise"
+HADOOP_TOKEN_FILE_LOCATION=$W/tokens "$GRANARY" build "$SOURCE" "$W/store7/x" "${MAP[@]}" >"$W/with-token" 2>&1 ||
+    { cat "$W/with-token"; fail "Hadoop's own file of tokens does not open"; }
+gateway PUT "op=CANCELDELEGATIONTOKEN&token=$(cat "$W/token")" >/dev/null
+"$GRANARY" build -q "$SOURCE" "$W/store8/x" --hdfs-token-file "$W/token" >"$W/refusal" 2>&1 && fail "a cancelled token opens"
+grep -qF "for this token (AuthenticationException" "$W/refusal" || fail "a cancelled token: $(cat "$W/refusal")"
+! grep -qF "$(cut -c 1-40 "$W/token")" "$W/refusal" "$W/with-token" || fail "a token is shown"

@@ -1,0 +1,185 @@
+#!/bin/bash
+# Tar shards as a source: plain, gzip and zstd, one, numbered sets, directories, from disk and from a web server; each
+# read once; what a stream cannot do is refused.
+. "$(dirname "$0")/../lib.sh"
+
+command -v nginx >/dev/null || skip "no nginx here (apt-get install nginx-light)"
+command -v fsck.erofs >/dev/null || skip "no fsck.erofs here (apt-get install erofs-utils)"
+unset http_proxy https_proxy
+
+# built NAME SOURCE OPTION...: an image, extracted below $W/back-NAME
+built() {
+    local name=$1
+    shift
+    "$GRANARY" build --quiet "$@" "$W/store/$name" >"$W/out" 2>&1 || { cat "$W/out" >&2; fail "build of $name"; }
+    "$GRANARY" export --quiet "$W/store/$name" "$W/image" >/dev/null
+    rm -rf "$W/back-$name"
+    fsck.erofs --extract="$W/back-$name" "$W/image" >/dev/null || fail "fsck.erofs found errors in $name"
+}
+# refused SENTENCE-PART OPTION...
+refused() {
+    local part=$1
+    shift
+    "$GRANARY" build --quiet "$@" "$W/store/refused" >"$W/out" 2>&1 && fail "accepted: $*"
+    grep -qF -- "$part" "$W/out" || { cat "$W/out" >&2; fail "$*: not '$part'"; }
+}
+listed() { (cd "$W/back-$1" && find . -mindepth 1 -printf '%P%y\n' | sed 's/f$//; s/d$/\//' | sort | xargs); }
+
+# Everything a tar may hold, in each kind of shard
+mkdir -p "$W/tree/sub" "$W/tree/ü"
+for i in $(seq 100); do
+    head -c $((RANDOM * 2)) /dev/urandom >"$W/tree/sub/$i.jpg"
+    echo "label $((i % 3))" >"$W/tree/sub/$i.txt"
+done
+head -c 20000000 /dev/urandom >"$W/tree/large"
+: >"$W/tree/no bytes"
+printf 'bytes' >"$W/tree/$(printf '\377\376')"
+echo unicode >"$W/tree/ü/ñ"
+ln -s sub/1.jpg "$W/tree/link"
+mkdir -m 700 "$W/tree/private"
+chmod 600 "$W/tree/large"
+truncate -s 3M "$W/tree/sparse"
+echo middle >>"$W/tree/sparse"
+truncate -s 6M "$W/tree/sparse"
+mkdir "$W/kinds"
+tar -C "$W/tree" --format=pax -cf "$W/kinds/plain.tar" .
+tar -C "$W/tree" --format=pax -czf "$W/kinds/packed.tgz" --sparse .
+tar -C "$W/tree" --format=gnu -cf - . | zstd -q >"$W/kinds/small.tar.zst"
+for shard in plain.tar packed.tgz small.tar.zst; do
+    built "${shard%%.*}" "tar:$W/kinds/$shard"
+    diff -r --no-dereference "$W/tree" "$W/back-${shard%%.*}" || fail "$shard: the image differs"
+    diff <(cd "$W/tree" && find . -printf '%p %m %l %Ts\n' | sort) \
+        <(cd "$W/back-${shard%%.*}" && find . -printf '%p %m %l %Ts\n' | sort) || fail "$shard: attributes"
+done
+built again --jobs 1 --parent none "tar:$W/kinds/plain.tar"
+[ "$(digest_of "$W/store/again")" = "$(digest_of "$W/store/plain")" ] || fail "--jobs 1 gives another image"
+built rules --exclude '*.jpg' --exclude /large --prefix-strip sub --exclude '/*' --include /sub "tar:$W/kinds/plain.tar"
+[ "$(find "$W/back-rules" -name '*.txt' | wc -l) $(find "$W/back-rules" -type f | wc -l)" = "100 100" ] || fail "rules"
+"$GRANARY" verify --deep --quiet "$W/store/small" >"$W/out" 2>&1 || { cat "$W/out"; fail "verify"; }
+
+# Sets: WebDataset's way, three shards with keys of their own
+mkdir "$W/set"
+for s in 0000 0001 0002; do
+    mkdir "$W/shard"
+    for k in a b; do echo "$s$k" >"$W/shard/$s$k.cls"; done
+    tar -C "$W/shard" -cf "$W/set/train-$s.tar" "${s}a.cls" "${s}b.cls"
+    rm -r "$W/shard"
+done
+all="0000a.cls 0000b.cls 0001a.cls 0001b.cls 0002a.cls 0002b.cls"
+built directory "tar:$W/set"
+[ "$(listed directory)" = "$all" ] || fail "directory: $(listed directory)"
+built range "tar:$W/set/train-{0001..0002}.tar"
+[ "$(listed range)" = "0001a.cls 0001b.cls 0002a.cls 0002b.cls" ] || fail "range: $(listed range)"
+built joined --add "labels=tar:$W/set/train-0001.tar" "$W/tree/sub"
+[ "$(find "$W/back-joined/labels" -type f | wc -l) $(find "$W/back-joined" -name '*.jpg' | wc -l)" = "2 100" ] || fail "joined"
+rm -r "$W/back-joined/labels"
+diff -r "$W/tree/sub" "$W/back-joined" || fail "joined: the image differs"
+cp "$W/set/train-0000.tar" "$W/set/copy.tar"
+refused "--tar-dirs gives each a directory" "tar:$W/set"
+built dirs --tar-dirs "tar:$W/set"
+[ "$(listed dirs | wc -w)" = 12 ] && [ "$(cat "$W/back-dirs/copy/0000a.cls" "$W/back-dirs/train-0000/0000a.cls" | xargs)" = "0000a 0000a" ] ||
+    fail "dirs: $(listed dirs)"
+rm "$W/set/copy.tar"
+
+# From a web server, every byte once
+taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+P=$((20000 + RANDOM % 10000))
+while taken "$P"; do P=$((P + 1)); done
+{
+    echo "user root; worker_processes 1; pid $W/nginx.pid; error_log $W/error.log; events { worker_connections 200; }"
+    echo "http { log_format sent '\$request_method \$uri \$body_bytes_sent'; access_log $W/access.log sent;"
+    echo "client_body_temp_path $W/t1; proxy_temp_path $W/t2; fastcgi_temp_path $W/t3; uwsgi_temp_path $W/t4;"
+    echo "scgi_temp_path $W/t5; server { listen 127.0.0.1:$P; location / { root $W; autoindex on; } } }"
+} >"$W/nginx.conf"
+background nginx -c "$W/nginx.conf" -g 'daemon off;'
+wait_for 20 bash -c "exec 3<>/dev/tcp/127.0.0.1/$P"
+built http "tar:http://127.0.0.1:$P/kinds/plain.tar"
+diff -r --no-dereference "$W/tree" "$W/back-http" || fail "http: the image differs"
+sent=$(awk '$2 == "/kinds/plain.tar" { n += $3 } END { print n }' "$W/access.log")
+[ "$sent" = "$(stat -c %s "$W/kinds/plain.tar")" ] || fail "$sent bytes were sent, the shard has $(stat -c %s "$W/kinds/plain.tar")"
+built web "tar:http://127.0.0.1:$P/set"
+[ "$(listed web)" = "$all" ] || fail "web: $(listed web)"
+
+# A rebuild reads the shards that changed; the tree is that of a full build
+sent_of() { awk -v file="$1" '$1 == "GET" && $2 == file { n += $3 } END { print n + 0 }' "$W/access.log"; }
+sizes() { for s in 0000 0001 0002; do sent_of "/set/train-$s.tar"; done | xargs; }
+before=$(sizes) web=$(digest_of "$W/store/web")
+built web "tar:http://127.0.0.1:$P/set"
+[ "$(digest_of "$W/store/web")" = "$web" ] || fail "another image of unchanged shards"
+[ "$(sizes)" = "$before" ] || fail "unchanged shards were read again"
+mkdir "$W/shard" "$W/shard/new"
+echo changed >"$W/shard/0001a.cls"
+ln -s 0001a.cls "$W/shard/link"
+tar -C "$W/shard" -cf "$W/set/train-0001.tar" 0001a.cls link new
+built web "tar:http://127.0.0.1:$P/set"
+read -r a b c <<<"$before"
+[ "$(sizes)" = "$a $((b + $(stat -c %s "$W/set/train-0001.tar"))) $c" ] || fail "shards read: $(sizes), before: $before"
+built full --parent none "tar:http://127.0.0.1:$P/set"
+"$TREECMP" "$W/back-full" "$W/back-web" || fail "a rebuild gives another tree"
+[ "$(listed web)" = "0000a.cls 0000b.cls 0001a.cls 0002a.cls 0002b.cls linkl new/" ] || fail "rebuilt: $(listed web)"
+before=$(sizes)
+built web --exclude '*b.cls' "tar:http://127.0.0.1:$P/set"
+[ "$(sizes)" != "$before" ] || fail "other rules, yet the parent's members were taken"
+built web "tar:http://127.0.0.1:$P/set"
+[ "$("$GRANARY" ls -R "$W/store/web" | wc -l)" = 7 ] || fail "members that were excluded before are missing"
+"$GRANARY" verify --deep --quiet "$W/store/web" >"$W/out" 2>&1 || { cat "$W/out"; fail "verify of a rebuilt image"; }
+
+# A directory in several shards, of which the newer entry goes
+mkdir -p "$W/shared" "$W/one/d" "$W/two/d"
+echo a >"$W/one/d/a"
+echo b >"$W/two/d/b"
+chmod 700 "$W/one/d"
+touch -d @1000 "$W/one/d"
+touch -d @2000 "$W/two/d"
+tar -C "$W/one" -cf "$W/shared/one.tar" d
+tar -C "$W/two" -cf "$W/shared/two.tar" d
+built shared "tar:$W/shared"
+rm "$W/shared/two.tar"
+built shared "tar:$W/shared"
+built full --parent none "tar:$W/shared"
+"$TREECMP" "$W/back-full" "$W/back-shared" || fail "a directory is not what the shards say that are left"
+
+# What an earlier build was told to leave out is an error for one that was not
+rm -r "$W/shared"
+mkdir "$W/shared"
+touch "$W/one/only-one" "$W/one/only-other"
+tar -C "$W/one" -cf "$W/shared/one.tar" d/a only-one
+tar -C "$W/one" -cf "$W/shared/other.tar" d/a only-other
+built shared --skip-bad-names "tar:$W/shared"
+"$GRANARY" build --quiet "tar:$W/shared" "$W/store/shared" >"$W/out" 2>&1 && fail "a path that two shards have is no error"
+grep -q "listed twice" "$W/out" || fail "$(cat "$W/out")"
+
+# What cannot be
+refused "train-0003.tar" "tar:$W/set/train-{0002..0003}.tar"
+refused "there is no tar shard" "tar:$W/tree/sub"
+refused "braces are for one range of numbers" "tar:$W/set/{a,b}.tar"
+head -c 10000000 "$W/kinds/plain.tar" >"$W/cut.tar"
+refused "cut.tar is damaged" "tar:$W/cut.tar"
+{ head -c 100000 "$W/kinds/packed.tgz"; head -c 100000 /dev/zero; } >"$W/bad.tgz"
+refused "bad.tgz is damaged" "tar:$W/bad.tgz"
+# one bit within what is stored, past which the tar goes on: gzip's checksum alone knows; zstd has one too
+flip() { # flip FROM TO OFFSET: a copy with that byte changed
+    cp "$1" "$2"
+    python3 -c 'import sys; f = open(sys.argv[1], "rb"); f.seek(int(sys.argv[2])); sys.stdout.buffer.write(bytes([f.read(1)[0] ^ 1]))' \
+        "$1" "$3" | dd of="$2" bs=1 seek="$3" conv=notrunc status=none
+}
+head -c 300000 /dev/urandom >"$W/tree/noise"
+tar -C "$W/tree" -czf "$W/noise.tgz" noise
+tar -C "$W/tree" -cf - noise | zstd -q --check >"$W/noise.tar.zst"
+flip "$W/noise.tgz" "$W/flipped.tgz" 150000
+flip "$W/noise.tar.zst" "$W/flipped.tar.zst" 150000
+refused "flipped.tgz is damaged" "tar:$W/flipped.tgz"
+refused "flipped.tar.zst is damaged" "tar:$W/flipped.tar.zst"
+cat "$W/noise.tgz" "$W/noise.tgz" >"$W/two.tgz" # two streams, the first tar ends the archive
+built two "tar:$W/two.tgz"
+cp "$W/kinds/packed.tgz" "$W/other.tar"
+refused "other.tar is damaged, or no tar of its name's kind" "tar:$W/other.tar"
+ln "$W/tree/large" "$W/tree/second"
+tar -C "$W/tree" -cf "$W/linked.tar" large second
+refused "is a hard link" "tar:$W/linked.tar"
+tar -C "$W/tree" -cPf "$W/up.tar" ../tree/link
+refused "has '..' in its path" "tar:$W/up.tar"
+refused "leave out --fs ext4" --fs ext4 "tar:$W/set"
+echo 0000a.cls >"$W/list"
+refused "can only be listed as a whole" --files-from "$W/list" "tar:$W/set"
+[ -z "$("$GRANARY" images "$W/store" | grep refused)" ] || fail "a failed build published something"

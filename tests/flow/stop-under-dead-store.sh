@@ -1,0 +1,86 @@
+#!/bin/bash
+# A server is told to end while reads wait for a store that answers nobody: it ends all the same, its clients get
+# errors or end of connection, and what was in its cache is served by the next one, from the cache.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+mkdir "$W/tree"
+head -c 20000000 /dev/urandom >"$W/tree/large"
+"$GRANARY" build -q "$W/tree" "$W/store/one" >"$W/built"
+"$GRANARY" export -q "$W/store/one" "$W/image"
+
+# An HTTP server of ranges that answers nobody while the file `dead` is there.
+cat >"$W/server.py" <<'PY'
+import http.server, os, sys, time
+root, port, dead = sys.argv[1:]
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_HEAD(self):
+        self.do_GET()
+    def do_GET(self):
+        while os.path.exists(dead):
+            time.sleep(0.1)
+        try:
+            data = open(root + self.path, "rb").read()
+        except OSError:
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        total, asked = len(data), self.headers.get("Range")
+        self.send_response(206 if asked else 200)
+        if asked:
+            first, last = asked.split("=")[1].split("-")
+            first, last = int(first), min(int(last or total), total - 1)
+            data = data[first:last + 1]
+            self.send_header("Content-Range", f"bytes {first}-{last}/{total}")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+    def log_message(self, *a):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+with open(port + ".new", "w") as f:
+    f.write(str(server.server_port))
+os.rename(port + ".new", port)
+server.serve_forever()
+PY
+background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
+wait_for 20 test -s "$W/port"
+image=http://127.0.0.1:$(cat "$W/port")/one
+uri="nbd+unix:///one?socket=$W/sock"
+probe=$GRANARY_BUILD/tests/tools/nbdprobe
+counter() { "$GRANARY" status "$W/sock" --json | jq ".counters.granary_$1"; }
+serve() {
+    background "$GRANARY" serve "$image" --socket "$W/sock" --cache "$W/cache:64M" >"$W/serve.out" 2>"$W/serve.err"
+    SERVE=$BACKGROUND_PID
+    wait_for 30 grep -q '^serving' "$W/serve.out"
+}
+waiting() { [ "$(counter fetch_in_flight)" -gt 0 ]; }
+
+serve
+"$probe" "$uri" cache 0 8388608
+touch "$W/dead"
+readers=()
+for i in 1 2 3 4; do
+    "$probe" "$uri" scan 1048576 >"$W/scan-$i" 2>&1 &
+    readers+=($!)
+done
+wait_for 20 waiting
+kill -TERM "$SERVE"
+timeout 60 tail --pid="$SERVE" -f /dev/null || fail "it does not end"
+wait "$SERVE" || fail "SIGTERM: exit $?"
+for i in 1 2 3 4; do
+    wait "${readers[$((i - 1))]}" || true # a client whose server is gone may say so
+    ! grep -q '^0 of' "$W/scan-$i" || fail "a read of what nobody has succeeded"
+done
+
+rm "$W/dead"
+serve
+requests=$(counter fetch_requests_total)
+nbdcopy --request-size=262144 "$uri" - | cmp - "$W/image" || fail "other bytes after the restart"
+[ "$(counter cache_hits_total)" -ge $((8388608 / 262144)) ] || fail "what was cached is gone"
+[ "$(counter cache_crc_errors_total)" = 0 ] || fail "damaged blocks after an orderly end"
+[ "$(counter fetch_requests_total)" -gt "$requests" ] || fail "nothing was fetched: the test proves nothing"
+kill -TERM "$SERVE"
+wait "$SERVE" || fail "SIGTERM: exit $?"

@@ -1,0 +1,27 @@
+#!/bin/bash
+# docs/metrics.md has every counter of the program with the help that the program gives, and no other.
+set -euo pipefail
+. "$GRANARY_SOURCE/tests/style/lib.sh"
+
+# metrics_of FILE...: "| `NAME` | HELP |" for every counter_row in these sources
+metrics_of() {
+    cat "$@" | tr '\n' ' ' | grep -oE '\{ *"granary_[a-z0-9_]+", *"[^"]*"' |
+        sed -E 's/\{ *"([^"]*)", *"([^"]*)"/| `\1` | \2 |/' | LC_ALL=C sort
+}
+
+# check SOURCES TABLE
+check() { diff <(metrics_of "$1"/*.c) <(grep '^| `granary_' "$2" | LC_ALL=C sort); }
+
+bad=$(mktemp -d)
+trap 'rm -rf "$bad"' EXIT
+printf 'x = {"granary_a_total",\n "A.", 1};\n' >"$bad/a.c"
+printf '| `granary_a_total` | A. |\n' >"$bad/table"
+check "$bad" "$bad/table" || { echo "the check fails on a good tree"; exit 1; }
+printf '| `granary_a_total` | B. |\n' >"$bad/table"
+! check "$bad" "$bad/table" >/dev/null || { echo "the check does not see another help"; exit 1; }
+
+mapfile -t sources < <(grep -lE '"granary_[a-z0-9_]+",' -r --include='*.c' cachecore plugin)
+[ ${#sources[@]} -ge 4 ] || { echo "counters in ${#sources[@]} files only"; exit 1; }
+mkdir "$bad/sources"
+for file in "${sources[@]}"; do cp "$file" "$bad/sources/${file//\//-}"; done
+check "$bad/sources" docs/metrics.md || { echo "docs/metrics.md (>) is not what the program says (<)"; exit 1; }

@@ -1,0 +1,106 @@
+/* Chunks kept compressed: what fits, what a read of any part gives, what a fault does. */
+#include "cache/cache_fsck.h"
+#include "unit/cache_world.h"
+
+enum { CHUNKS = 64, LEN = 256 << 10, BUDGET = 32 << 20 };
+
+static void packed_world(struct world *w, int level)
+{
+    const uint32_t len = LEN;
+    world_init_level(w, CHUNKS, &len, 1, BUDGET, level);
+    w->config.compressed = true;
+    world_open(w);
+    world_warm(w);
+}
+
+static void expect_part(struct world *w, unsigned chunk, uint32_t off, uint32_t len)
+{
+    CLEANUP_FREE uint8_t *got = malloc(len);
+    struct cache_piece p = world_piece(w, chunk, off, len, got);
+    assert_int_equal(cache_read(w->cache, &p, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(memcmp(got, w->plain[chunk] + off, len), 0);
+}
+
+static void test_cache_compressed__takes_a_smaller_slot_and_reads_back_in_any_part(void **state)
+{
+    struct world w;
+    packed_world(&w, 3);
+    assert_int_equal(count_of(&w, "entries"), CHUNKS);
+    assert_true(count_of(&w, "used_bytes") <= (uint64_t)CHUNKS * LEN / 2);
+    int fetched = gets(&w);
+    world_expect_all(&w);
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        expect_part(&w, i, 0, 1);
+        expect_part(&w, i, LEN - 1, 1);
+        expect_part(&w, i, LEN / 4 - 5, 4097);
+    }
+    assert_int_equal(gets(&w), fetched);
+    world_check(&w);
+    world_release(&w);
+}
+
+static void test_cache_compressed__what_does_not_compress_is_kept_plain(void **state)
+{
+    struct world w;
+    packed_world(&w, 0);
+    assert_int_equal(count_of(&w, "used_bytes"), (uint64_t)CHUNKS * LEN);
+    int fetched = gets(&w);
+    world_expect_all(&w);
+    assert_int_equal(gets(&w), fetched);
+    world_release(&w);
+}
+
+static void test_cache_compressed__survives_a_restart_whatever_the_option(void **state)
+{
+    struct world w;
+    packed_world(&w, 3);
+    world_close(&w);
+    w.config.compressed = false;
+    world_open(&w);
+    int fetched = gets(&w);
+    world_expect_all(&w);
+    assert_int_equal(gets(&w), fetched);
+    world_release(&w);
+}
+
+static void test_cache_compressed__damage_is_fetched_again(void **state)
+{
+    struct world w;
+    packed_world(&w, 3);
+    CLEANUP_FD int fd = world_open_file(&w, "data");
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    for (off_t off = 0; off < st.st_size; off += 4096) /* a byte of every block */
+        assert_int_equal(pwrite(fd, "\xA5", 1, off + 100), 1);
+    world_expect_all(&w);
+    assert_true(count_of(&w, "crc_errors_total") > 0);
+    world_settle(&w);
+    int fetched = gets(&w);
+    world_expect_all(&w); /* healed */
+    assert_int_equal(gets(&w), fetched);
+    world_release(&w);
+}
+
+static void test_cache_compressed__fsck_knows_them(void **state)
+{
+    struct world w;
+    packed_world(&w, 3);
+    world_close(&w);
+    struct cache_fsck_result found;
+    assert_int_equal(cache_fsck(w.dir, &(struct cache_fsck_options){.threads = 2}, &found), 0);
+    assert_int_equal(found.good, CHUNKS);
+    assert_int_equal(found.bad, 0);
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cache_compressed__takes_a_smaller_slot_and_reads_back_in_any_part),
+        cmocka_unit_test(test_cache_compressed__what_does_not_compress_is_kept_plain),
+        cmocka_unit_test(test_cache_compressed__survives_a_restart_whatever_the_option),
+        cmocka_unit_test(test_cache_compressed__damage_is_fetched_again),
+        cmocka_unit_test(test_cache_compressed__fsck_knows_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,417 @@
+/* The cache on disks that fail, hang and lie while it runs: its readers see right bytes and wait for no disk longer
+ * than they must, what happens is counted, and the directory comes back by itself.
+ */
+#include "unit/cache_world.h"
+
+#include "base/clock.h"
+#include "fake/disk_fake.h"
+#include "unit/scratch.h"
+
+#define K 1024u
+static const uint32_t lens[] = {128 * K, 64 * K, 5000, 300 * K}; /* each in a slab of its own */
+
+/* A disk that hangs is given up soon, one that does not is never. */
+enum { CHUNKS = 24, SOON_MS = 700, LONG_MS = 60000 };
+
+/* A cache whose disk is the fake one, with two directories when second is given. */
+static void faulty_world(struct world *w, const char *second, uint32_t timeout_ms)
+{
+    struct cache_seams seams = {.no_uring = true, .calls = disk_fake_calls()};
+    world_init(w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
+    w->config.disk_timeout_ms = timeout_ms;
+    if (second) {
+        w->config.dirs[1].path = second;
+        w->config.dirs[1].size = 32 << 20;
+        w->config.dir_count = 2;
+    }
+    world_open_seams(w, &seams);
+}
+
+static void faulty_release(struct world *w)
+{
+    disk_fake_reset();
+    world_check(w);
+    world_release(w);
+}
+
+static uint64_t now_hits(struct world *w)
+{
+    return count_of(w, "hits_total");
+}
+
+/* All are hits: nothing was lost. */
+static void expect_all_hits(struct world *w)
+{
+    uint64_t before = now_hits(w);
+    world_expect_all(w);
+    assert_int_equal(now_hits(w) - before, CHUNKS);
+}
+
+static void test_cache_health__a_disk_that_fails_its_reads_is_left_aside_and_comes_back(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL, LONG_MS);
+    world_warm(&w);
+    disk_fake_reads(w.dir, DISK_ERROR, EIO);
+    world_expect_all(&w);
+    assert_int_equal(count_of(&w, "read_errors_total"), HEALTH_FAULTS_MAX);
+    assert_int_equal(count_of(&w, "bypassed_total"), CHUNKS - HEALTH_FAULTS_MAX);
+    assert_int_equal(count_of(&w, "reading_down"), 1);
+    assert_int_equal(now_hits(&w), 0);
+    disk_fake_reset();
+    world_wait_until_back(&w);
+    assert_int_equal(count_of(&w, "reading_suspect"), 1);
+    world_expect_all(&w); /* those that failed were dropped: they are filled again */
+    world_warm(&w);
+    expect_all_hits(&w);
+    faulty_release(&w);
+}
+
+static void test_cache_health__a_few_failed_reads_are_healed_without_setting_it_aside(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL, LONG_MS);
+    world_warm(&w);
+    for (unsigned i = 0; i < 12; i++) {
+        disk_fake_reads(w.dir, DISK_ERROR, EIO);
+        world_expect(&w, i);
+        disk_fake_reset();
+        world_expect(&w, i + 1);
+    }
+    assert_int_equal(count_of(&w, "read_errors_total"), 12);
+    assert_int_equal(count_of(&w, "bypassed_total"), 0);
+    assert_int_equal(count_of(&w, "reading_suspect"), 1);
+    world_warm(&w);
+    expect_all_hits(&w);
+    faulty_release(&w);
+}
+
+static void test_cache_health__one_read_waits_for_a_hung_disk_and_the_others_do_not(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL, SOON_MS);
+    world_warm(&w);
+    disk_fake_reads(w.dir, DISK_HANG, 0);
+    world_expect(&w, 0);
+    assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
+    assert_int_equal(count_of(&w, "reading_down"), 1);
+    for (int i = 0; i < 3; i++)
+        world_expect_all(&w);
+    assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
+    assert_int_equal(count_of(&w, "bypassed_total"), 3 * CHUNKS);
+    disk_fake_reset();
+    world_wait_until_back(&w);
+    expect_all_hits(&w); /* nothing is known against the chunks */
+    faulty_release(&w);
+}
+
+static void test_cache_health__a_hung_directory_leaves_the_other_one_alone(void **state)
+{
+    char second[SCRATCH_MAX];
+    struct world w;
+    scratch_make(second);
+    faulty_world(&w, second, SOON_MS);
+    world_warm(&w);
+    disk_fake_reads(second, DISK_HANG, 0);
+    world_expect_all(&w);
+    assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
+    assert_int_equal(count_of(&w, "reading_down"), 1);
+    assert_true(now_hits(&w) > 0); /* of the first */
+    world_warm(&w);                /* what the second has is kept by the first meanwhile */
+    expect_all_hits(&w);
+    disk_fake_reset();
+    world_wait_until_back(&w);
+    expect_all_hits(&w);
+    faulty_release(&w);
+    scratch_remove(second);
+}
+
+/* The n-th chunk, from 0, that a directory holds. */
+static unsigned chunk_in(struct world *w, unsigned dir, unsigned n)
+{
+    SCOPED_LOCK(&w->cache->lock);
+    for (unsigned i = 0;; i++) {
+        assert_true(i < CHUNKS);
+        if (space_dir_of(&w->cache->space, space_find(&w->cache->space, &w->refs[i].digest)) == dir && !n--)
+            return i;
+    }
+}
+
+struct crowd {
+    struct world *w;
+    unsigned chunk;
+};
+
+static void *read_in_crowd(void *arg)
+{
+    const struct crowd *c = arg;
+    world_expect(c->w, c->chunk);
+    return NULL;
+}
+
+static void test_cache_health__a_crowd_at_a_hung_directory_leaves_rings_for_the_other_one(void **state)
+{
+    enum { READERS = 3 * READERS_MAX };
+    char second[SCRATCH_MAX];
+    struct world w;
+    pthread_t threads[READERS];
+    scratch_make(second);
+    faulty_world(&w, second, 4 * SOON_MS); /* time for all of them to get in line */
+    world_warm(&w);
+    struct crowd crowd = {.w = &w, .chunk = chunk_in(&w, 1, 0)};
+    disk_fake_reads(second, DISK_HANG, 0);
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_in_crowd, &crowd), 0);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(disk_fake_hanging() > 0);
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t before = now_hits(&w);
+        world_expect(&w, chunk_in(&w, 0, i));
+        assert_int_equal(now_hits(&w) - before, 1);
+    }
+    assert_int_equal(count_of(&w, "reading_down"), 1);
+    faulty_release(&w);
+    scratch_remove(second);
+}
+
+static void test_cache_health__a_hung_write_costs_hits_and_ensure_says_so(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL, SOON_MS);
+    disk_fake_writes(w.dir, DISK_HANG, 0);
+    world_expect_all(&w);
+    wait_for(&w, "writing_down", 1);
+    world_settle(&w); /* no fill waits for the disk any more */
+    struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);
+    assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EIO);
+    assert_non_null(strstr(error_text(), "no directory of the cache"));
+    world_expect_all(&w);
+    assert_int_equal(count_of(&w, "entries"), 0);
+    disk_fake_reset();
+    world_wait_until_back(&w);
+    world_warm(&w);
+    expect_all_hits(&w);
+    faulty_release(&w);
+}
+
+static void test_cache_health__ensure_keeps_in_another_directory_what_one_does_not_take(void **state)
+{
+    char second[SCRATCH_MAX];
+    struct world w;
+    scratch_make(second);
+    faulty_world(&w, second, SOON_MS);
+    disk_fake_writes(second, DISK_HANG, 0);
+    world_warm(&w);
+    assert_int_equal(count_of(&w, "writing_down"), 1);
+    expect_all_hits(&w);
+    faulty_release(&w);
+    scratch_remove(second);
+}
+
+static void test_cache_health__reads_go_on_while_writes_hang(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL, SOON_MS);
+    struct cache_piece half[CHUNKS / 2];
+    for (unsigned i = 0; i < CHUNKS / 2; i++)
+        half[i] = world_piece(&w, i, 0, 0, NULL);
+    assert_int_equal(cache_ensure(w.cache, half, CHUNKS / 2, LANE_WARM), 0);
+    disk_fake_writes(w.dir, DISK_HANG, 0);
+    world_expect_all(&w);
+    wait_for(&w, "writing_down", 1);
+    world_expect_all(&w);
+    assert_int_equal(now_hits(&w), CHUNKS);
+    assert_int_equal(count_of(&w, "reading_down") + count_of(&w, "reading_suspect"), 0);
+    faulty_release(&w);
+}
+
+static void test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writing(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct world w;
+        faulty_world(&w, NULL, LONG_MS);
+        disk_fake_writes(w.dir, DISK_ERROR, i ? EROFS : ENOSPC);
+        world_expect_all(&w);
+        wait_for(&w, "writing_down", 1);
+        assert_true(count_of(&w, "fill_errors_total") >= HEALTH_FAULTS_MAX);
+        disk_fake_reset();
+        world_wait_until_back(&w);
+        world_warm(&w);
+        expect_all_hits(&w);
+        faulty_release(&w);
+    }
+}
+
+static void test_cache_health__a_disk_that_lies_is_found_out_by_its_probe(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL, LONG_MS);
+    world_warm(&w);
+    disk_fake_reads(w.dir, DISK_WRONG, 0);
+    while (!count_of(&w, "reading_down"))
+        world_expect_all(&w);
+    assert_true(count_of(&w, "crc_errors_total") > 0);
+    assert_int_equal(count_of(&w, "read_errors_total"), 0);
+    disk_fake_reset();
+    world_wait_until_back(&w);
+    world_warm(&w);
+    expect_all_hits(&w);
+    faulty_release(&w);
+}
+
+static void test_cache_health__the_cache_closes_although_its_disk_hangs(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL, SOON_MS);
+    world_warm(&w);
+    disk_fake_reads(w.dir, DISK_HANG, 0);
+    disk_fake_writes(w.dir, DISK_HANG, 0);
+    world_expect(&w, 0);
+    world_close(&w); /* what hangs stays behind */
+    assert_true(disk_fake_hanging() > 0);
+    disk_fake_reset();
+    disk_fake_wait_hanging(0);
+    world_open(&w);
+    world_expect_all(&w);
+    assert_int_equal(now_hits(&w), CHUNKS);
+    world_release(&w);
+}
+
+/* Writes wait until the cache has been closing for longer than it waits. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool open;
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
+
+static ssize_t write_through_gate(int fd, const void *data, size_t len, off_t off)
+{
+    {
+        SCOPED_LOCK(&gate.lock);
+        while (!gate.open)
+            pthread_cond_wait(&gate.opened, &gate.lock);
+    }
+    return pwrite(fd, data, len, off);
+}
+
+static bool is_late(struct fill *f)
+{
+    SCOPED_LOCK(&f->lock);
+    return f->stopping && clock_now_ms() > f->stop_ms;
+}
+
+static void *open_gate_late(void *arg)
+{
+    while (!is_late(arg))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    SCOPED_LOCK(&gate.lock);
+    gate.open = true;
+    pthread_cond_broadcast(&gate.opened);
+    return NULL;
+}
+
+static void test_cache_health__closing_does_not_write_all_that_is_queued_to_a_slow_disk(void **state)
+{
+    struct world w;
+    pthread_t opener;
+    world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
+    w.config.disk_timeout_ms = 2 * SOON_MS; /* the writes at the gate must not be late */
+    world_open_seams(&w, &(struct cache_seams){.no_uring = true, .calls.pwrite = write_through_gate});
+    world_expect_all(&w);
+    assert_int_equal(pthread_create(&opener, NULL, open_gate_late, &w.cache->fill), 0);
+    cache_close(w.cache);
+    pthread_join(opener, NULL);
+    world_open(&w);
+    assert_true(count_of(&w, "entries") <= FILL_THREADS);
+    world_expect_all(&w);
+    world_release(&w);
+}
+
+static void test_cache_health__a_directory_deleted_under_it_serves_on(void **state)
+{
+    struct world w;
+    char path[128];
+    faulty_world(&w, NULL, LONG_MS);
+    world_warm(&w);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", w.dir, (const char *[]){"lock", "data", "records"}[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(w.dir), 0);
+    wait_for(&w, "directories_deleted", 1);
+    expect_all_hits(&w);
+    struct cache_dir_report reports[CACHE_DIRS_MAX];
+    assert_int_equal(cache_dir_reports(w.cache, reports), 1);
+    assert_true(reports[0].deleted);
+    assert_string_equal(reports[0].reading, "normal");
+    faulty_release(&w);
+}
+
+struct storm {
+    struct world *w;
+    _Atomic bool over;
+};
+
+static void *read_in_storm(void *arg)
+{
+    struct storm *s = arg;
+    uint64_t seed = 0x9E3779B97F4A7C15u * (1 + atomic_fetch_add(&s->w->readers, 1));
+    while (!atomic_load(&s->over))
+        world_expect(s->w, world_random(&seed) % CHUNKS);
+    return NULL;
+}
+
+static void test_cache_health__readers_in_a_storm_of_faults_read_right(void **state)
+{
+    enum { READERS = 6, ROUNDS = 40 };
+    static const struct {
+        enum disk_fault fault;
+        int error;
+    } kinds[] = {{DISK_WELL, 0}, {DISK_ERROR, EIO}, {DISK_HANG, 0}, {DISK_WRONG, 0}, {DISK_ERROR, ENOSPC}};
+    char second[SCRATCH_MAX];
+    struct world w;
+    pthread_t threads[READERS];
+    uint64_t seed = 7;
+    scratch_make(second);
+    faulty_world(&w, second, SOON_MS);
+    struct storm storm = {.w = &w};
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_in_storm, &storm), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        unsigned r = world_random(&seed) % GR_ARRAY_SIZE(kinds), s = world_random(&seed) % GR_ARRAY_SIZE(kinds);
+        disk_fake_reads(i % 2 ? w.dir : second, kinds[r].fault, kinds[r].error);
+        disk_fake_writes(i % 3 ? w.dir : second, kinds[s].fault, kinds[s].error);
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
+    disk_fake_reset();
+    atomic_store(&storm.over, true);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    world_wait_until_back(&w);
+    world_warm(&w);
+    world_expect_all(&w);
+    faulty_release(&w);
+    scratch_remove(second);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cache_health__a_disk_that_fails_its_reads_is_left_aside_and_comes_back),
+        cmocka_unit_test(test_cache_health__a_few_failed_reads_are_healed_without_setting_it_aside),
+        cmocka_unit_test(test_cache_health__one_read_waits_for_a_hung_disk_and_the_others_do_not),
+        cmocka_unit_test(test_cache_health__a_hung_directory_leaves_the_other_one_alone),
+        cmocka_unit_test(test_cache_health__a_crowd_at_a_hung_directory_leaves_rings_for_the_other_one),
+        cmocka_unit_test(test_cache_health__a_hung_write_costs_hits_and_ensure_says_so),
+        cmocka_unit_test(test_cache_health__ensure_keeps_in_another_directory_what_one_does_not_take),
+        cmocka_unit_test(test_cache_health__reads_go_on_while_writes_hang),
+        cmocka_unit_test(test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writing),
+        cmocka_unit_test(test_cache_health__a_disk_that_lies_is_found_out_by_its_probe),
+        cmocka_unit_test(test_cache_health__the_cache_closes_although_its_disk_hangs),
+        cmocka_unit_test(test_cache_health__closing_does_not_write_all_that_is_queued_to_a_slow_disk),
+        cmocka_unit_test(test_cache_health__a_directory_deleted_under_it_serves_on),
+        cmocka_unit_test(test_cache_health__readers_in_a_storm_of_faults_read_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
