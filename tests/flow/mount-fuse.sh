@@ -102,8 +102,18 @@ for victim in SERVER_PID NBDFUSE_PID; do
     nothing_left
 done
 
-# requests: how many pieces the server was asked for
-requests() { "$GRANARY" status "$dir" --json | jq '.counters | .granary_cache_hits_total + .granary_cache_misses_total'; }
+# requests: how many pieces the server was asked for, once the kernel's readahead is over
+requests() {
+    local before="" now
+    now=$(pieces)
+    while [ "$now" != "$before" ]; do
+        sleep 0.5
+        before=$now
+        now=$(pieces)
+    done
+    echo "$now"
+}
+pieces() { "$GRANARY" status "$dir" --json | jq '.counters | .granary_cache_hits_total + .granary_cache_misses_total'; }
 
 echo "== an ext4 image is mounted as what it is, its metadata at hand"
 if [ -e "$W/store/images/ext4" ]; then
