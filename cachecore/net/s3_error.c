@@ -153,6 +153,12 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
                      q->endpoint, resp->status, comma, code);
 }
 
+/* Something between wrote a Content-Length that is too small: what arrived says nothing of what the server meant. */
+static bool cut_short(const struct http_response *resp)
+{
+    return find(&resp->body, "<Error") && !find(&resp->body, "</Error>") && resp->body.len < HTTP_ERROR_BODY_MAX;
+}
+
 static int judge(const struct s3_refusal *q, const struct http_response *resp)
 {
     char code[S3_CODE_MAX];
@@ -161,6 +167,8 @@ static int judge(const struct s3_refusal *q, const struct http_response *resp)
     if (s3_error_moved(resp, region))
         return elsewhere(q, resp, region);
     const struct known *k = find_known(code);
+    if (!k && cut_short(resp))
+        return error_set(-EAGAIN, "%s: the answer of %s was cut short (status %d)", q->what, q->endpoint, resp->status);
     if (!k)
         return by_status(q, resp, code);
     return error_set(k->rc, "%s: %s (%s from %s)", q->what, k->meaning, code, q->endpoint);

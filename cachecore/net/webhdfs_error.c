@@ -78,11 +78,20 @@ static int by_status(const struct webhdfs_refusal *q, int status)
                      q->what, q->host, status);
 }
 
+/* An exception is a JSON object: the beginning of one says nothing of what the server meant. */
+static bool cut_short(const struct http_response *resp)
+{
+    return resp->body.len && resp->body.data[0] == '{' && resp->body.data[resp->body.len - 1] != '}';
+}
+
 int webhdfs_error(const struct webhdfs_refusal *q, const struct http_response *resp, bool *out_standby)
 {
     struct webhdfs_exception e;
     *out_standby = false;
     webhdfs_exception_decode(resp->body.data, resp->body.len, &e);
-    int rc = *e.name ? by_exception(q, resp, &e, out_standby) : by_status(q, resp->status);
+    int rc = *e.name ? by_exception(q, resp, &e, out_standby)
+             : cut_short(resp)
+                 ? error_set(-EAGAIN, "%s: the answer of %s was cut short (status %d)", q->what, q->host, resp->status)
+                 : by_status(q, resp->status);
     return rc == -EAGAIN ? error_retry_after(rc, (unsigned)GR_MAX(resp->retry_after_s, 0)) : rc;
 }

@@ -260,6 +260,26 @@ static void test_store_s3__a_busy_server_is_left_alone_for_as_long_as_it_says(vo
     http_fake_stop(server);
 }
 
+/* A 404 whose Content-Length is half of what the server wrote, then the whole of it. */
+static enum http_fake_next serve_cut_error(void *arg, const struct http_fake_request *r, int fd)
+{
+    static const char error[] = "<Error><Code>NoSuchKey</Code></Error>";
+    size_t len = r->number ? strlen(error) : strlen(error) / 2;
+    http_fake_text(fd, "HTTP/1.1 404 X\r\nContent-Length: %zu\r\n\r\n%.*s", len, (int)len, error);
+    return HTTP_FAKE_KEEP;
+}
+
+static void test_store_s3__an_error_cut_short_is_asked_for_again(void **state)
+{
+    struct http_fake *server = http_fake_start(serve_cut_error, NULL);
+    struct store *s = open_store(server);
+    CLEANUP_BYTES got = BYTES_INIT(64);
+    assert_int_equal(s->ops->get_small(s, "k", &got, NULL), -ENOENT);
+    assert_int_equal(http_fake_requests(server), 2);
+    store_close(s);
+    http_fake_stop(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_store_s3__swaps_where_conditions_are_honoured),
         cmocka_unit_test(test_store_s3__servers_without_conditions_are_found_out),
         cmocka_unit_test(test_store_s3__a_broken_listing_shows_each_key_once),
+        cmocka_unit_test(test_store_s3__an_error_cut_short_is_asked_for_again),
     };
     static const char *const unset[] = {"http_proxy", "all_proxy", "ALL_PROXY", "AWS_NO_SIGN_REQUEST", "AWS_REGION"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(unset); i++)
