@@ -11,11 +11,13 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-ssize_t io_pread_full(int fd, void *out, size_t len, uint64_t off)
+/* off: NULL: at the descriptor's own place, which moves on. */
+static ssize_t read_full(int fd, void *out, size_t len, const uint64_t *off)
 {
     size_t done = 0;
     while (done < len) {
-        ssize_t n = pread(fd, (char *)out + done, len - done, (off_t)(off + done));
+        char *to = (char *)out + done;
+        ssize_t n = off ? pread(fd, to, len - done, (off_t)(*off + done)) : read(fd, to, len - done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -25,50 +27,42 @@ ssize_t io_pread_full(int fd, void *out, size_t len, uint64_t off)
         done += (size_t)n;
     }
     return (ssize_t)done;
+}
+
+ssize_t io_pread_full(int fd, void *out, size_t len, uint64_t off)
+{
+    return read_full(fd, out, len, &off);
 }
 
 ssize_t io_read_full(int fd, void *out, size_t len)
 {
+    return read_full(fd, out, len, NULL);
+}
+
+/* off as in read_full. */
+static int write_full(int fd, const void *data, size_t len, const uint64_t *off)
+{
     size_t done = 0;
     while (done < len) {
-        ssize_t n = read(fd, (char *)out + done, len - done);
+        const char *from = (const char *)data + done;
+        ssize_t n = off ? pwrite(fd, from, len - done, (off_t)(*off + done)) : write(fd, from, len - done);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break;
+        if (n <= 0)
+            return n ? -errno : -EIO;
         done += (size_t)n;
     }
-    return (ssize_t)done;
+    return 0;
 }
 
 int io_pwrite_full(int fd, const void *data, size_t len, uint64_t off)
 {
-    size_t done = 0;
-    while (done < len) {
-        ssize_t n = pwrite(fd, (const char *)data + done, len - done, (off_t)(off + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n ? -errno : -EIO;
-        done += (size_t)n;
-    }
-    return 0;
+    return write_full(fd, data, len, &off);
 }
 
 int io_write_full(int fd, const void *data, size_t len)
 {
-    size_t done = 0;
-    while (done < len) {
-        ssize_t n = write(fd, (const char *)data + done, len - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n ? -errno : -EIO;
-        done += (size_t)n;
-    }
-    return 0;
+    return write_full(fd, data, len, NULL);
 }
 
 int io_read_file(const char *path, struct bytes *out)
