@@ -138,11 +138,6 @@ uint64_t live_begin(const struct live *l)
     return l->live ? l->low * LIVE_BLOCK : 0;
 }
 
-uint64_t live_end(const struct live *l)
-{
-    return l->live ? l->high * LIVE_BLOCK : 0;
-}
-
 uint64_t live_bytes(const struct live *l)
 {
     return l->live * LIVE_BLOCK;
@@ -155,7 +150,7 @@ uint32_t live_chunk_size(const struct live *l)
 
 uint64_t live_chunk_end(const struct live *l)
 {
-    return (live_end(l) + l->chunk_size - 1) / l->chunk_size;
+    return (l->high * LIVE_BLOCK + l->chunk_size - 1) / l->chunk_size;
 }
 
 uint32_t live_blocks(const struct live *l, uint64_t chunk)

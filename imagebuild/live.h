@@ -29,9 +29,8 @@ void live_add(struct live *l, uint64_t address, uint64_t len);
 /* No file keeps it any more. */
 void live_remove(struct live *l, uint64_t address, uint64_t len);
 
-/* Begin of the first and end of the last kept body, multiples of LIVE_BLOCK; 0: none is kept. */
+/* Begin of the first kept body, a multiple of LIVE_BLOCK; 0: none is kept. */
 uint64_t live_begin(const struct live *l);
-uint64_t live_end(const struct live *l);
 /* Bytes of live blocks. */
 uint64_t live_bytes(const struct live *l);
 
