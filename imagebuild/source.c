@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "imagebuild/source_kinds.h"
@@ -28,6 +29,18 @@ int source_open(const char *url, const struct source_options *options, struct so
     if (!*url)
         return error_set(-EINVAL, "source: an empty address; write %s", known);
     return source_local_open(url, url, options, out);
+}
+
+int source_tell(const struct source_ask *ask, const struct source_version *now, source_visit *visit, void *arg)
+{
+    const struct source_entry e = {.path = ask->path,
+                                   .path_len = ask->path_len,
+                                   .mode = S_IFREG | 0644,
+                                   .size = now->size,
+                                   .mtime = now->mtime,
+                                   .validator = now->validator,
+                                   .validator_len = now->validator_len};
+    return visit(arg, &e);
 }
 
 int source_take(void *arg, const void *data, size_t len)

@@ -164,14 +164,7 @@ static int http_source_look(struct source *base, const struct source_ask *ask, s
     if (ask->have_sha256)
         now.validator_len = (size_t)snprintf(now.validator, sizeof now.validator, SOURCE_VALIDATOR_SHA256 "%s",
                                              digest_hex(&ask->sha256, hex));
-    const struct source_entry e = {.path = ask->path,
-                                   .path_len = ask->path_len,
-                                   .mode = S_IFREG | 0644,
-                                   .size = now.size,
-                                   .mtime = now.mtime,
-                                   .validator = now.validator,
-                                   .validator_len = now.validator_len};
-    return visit(arg, &e);
+    return source_tell(ask, &now, visit, arg);
 }
 
 /* ------------------------------------------------------------------ index pages */

@@ -22,6 +22,10 @@ GR_MUST_CHECK int source_tar_open(const char *url, const char *address, const st
 /* http://host/path or https://. */
 GR_MUST_CHECK int source_http_open(const char *url, const struct source_options *options, struct source **out);
 
+/* Hand on a file of which a version is all that is known, as look does: owner, mode and links are not. */
+GR_MUST_CHECK int source_tell(const struct source_ask *ask, const struct source_version *now, source_visit *visit,
+                              void *arg);
+
 /* Where the bytes of an answer go. */
 struct source_target {
     uint8_t *dst;

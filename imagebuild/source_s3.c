@@ -159,16 +159,7 @@ static int s3_source_look(struct source *base, const struct source_ask *ask, sou
 {
     struct source_version now;
     int rc = s3_source_stat(base, ask->path, ask->path_len, &now);
-    if (rc)
-        return rc;
-    const struct source_entry e = {.path = ask->path,
-                                   .path_len = ask->path_len,
-                                   .mode = S_IFREG | 0644,
-                                   .size = now.size,
-                                   .mtime = now.mtime,
-                                   .validator = now.validator,
-                                   .validator_len = now.validator_len};
-    return visit(arg, &e);
+    return rc ? rc : source_tell(ask, &now, visit, arg);
 }
 
 /* ------------------------------------------------------------------ life */
