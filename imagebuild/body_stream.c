@@ -94,8 +94,8 @@ static int take_small(struct body_stream *s, const struct source_entry *e, struc
     out->content = digest_of(s->held.data, s->held.len);
     out->address = dedupe_find(s->dedupe, &out->content, e->size);
     if (out->address) {
-        s->counts.dedup_files++;
-        s->counts.dedup_bytes += e->size;
+        s->counts.dedupe_files++;
+        s->counts.dedupe_bytes += e->size;
         return 0;
     }
     rc = place(s, e->size, &out->address);

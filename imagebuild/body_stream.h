@@ -18,7 +18,7 @@ struct body_stream_config {
 };
 
 struct body_stream_counts {
-    uint64_t bytes, dedup_files, dedup_bytes; /* taken; of them those that shared another's blocks */
+    uint64_t bytes, dedupe_files, dedupe_bytes; /* taken; of them those that shared another's blocks */
 };
 
 struct body_stream;

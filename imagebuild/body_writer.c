@@ -66,8 +66,8 @@ static int write_part(struct body_writer *w, struct node *n, const struct body_p
     uint64_t known = candidate ? dedupe_find(w->dedupe, &part->content, part->size) : 0;
     if (known) {
         n->address = known;
-        w->result.dedup_files++;
-        w->result.dedup_bytes += part->size;
+        w->result.dedupe_files++;
+        w->result.dedupe_bytes += part->size;
         return 0;
     }
     int rc = part->first ? alloc_body(&w->alloc, n->size, &w->lane, &n->address) : 0;

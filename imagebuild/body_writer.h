@@ -33,7 +33,7 @@ struct body_writer_result {
     uint64_t bodies_end; /* no body lies at or behind it */
     struct manifest_counts counts;
     struct bodies_counts bodies;
-    uint64_t dedup_files, dedup_bytes; /* read, but shared another's blocks */
+    uint64_t dedupe_files, dedupe_bytes; /* read, but shared another's blocks */
 };
 
 /* Write all bodies. Memory: those read ahead, the table of dedupe.h, and about 300 bytes and a path for each file of

@@ -473,8 +473,8 @@ static void take_stream(struct build *b)
 {
     struct body_stream_counts c = b->stream ? body_stream_counts(b->stream) : (struct body_stream_counts){0};
     b->result->bytes_read += c.bytes;
-    b->result->dedup_files += c.dedup_files;
-    b->result->dedup_bytes += c.dedup_bytes;
+    b->result->dedupe_files += c.dedupe_files;
+    b->result->dedupe_bytes += c.dedupe_bytes;
 }
 
 static int read_bodies(struct build *b)
@@ -511,8 +511,8 @@ static int read_bodies(struct build *b)
     b->result->files_vanished = w->bodies.vanished;
     b->result->bytes_read = w->bodies.read_bytes;
     b->result->checkpoints = b->checkpoint ? checkpoint_count(b->checkpoint) : 0;
-    b->result->dedup_files = w->dedup_files;
-    b->result->dedup_bytes = w->dedup_bytes;
+    b->result->dedupe_files = w->dedupe_files;
+    b->result->dedupe_bytes = w->dedupe_bytes;
     b->result->manifest.counts = w->counts;
     take_stream(b);
     nodes_free(steal_ptr(&b->planned));

@@ -137,8 +137,8 @@ static void test_build__image_is_published_under_two_tags(void **state)
     struct check c = check_image(store, &r);
     assert_int_equal(c.paths, 64 + 2 + 7); /* f0 is empty */
     assert_int_equal(c.files, 62);
-    assert_int_equal(r.dedup_files, 1);
-    assert_int_equal(r.dedup_bytes, 50000);
+    assert_int_equal(r.dedupe_files, 1);
+    assert_int_equal(r.dedupe_bytes, 50000);
     assert_int_equal(r.packs_new, store_fake_count(store, "packs/"));
     assert_true(r.packs_new > 3);
     assert_int_equal(store_fake_count(store, "images/"), 2);
@@ -521,7 +521,7 @@ static void test_build__bodies_may_come_with_the_listing(void **state)
     assert_int_equal(run(source, store, &o, &r), 0);
     struct check c = check_image(store, &r);
     assert_int_equal(c.files, 63);
-    assert_int_equal(r.dedup_files, 1);
+    assert_int_equal(r.dedupe_files, 1);
     assert_int_equal(source_fake_stats(source).reads, 0);
     assert_int_equal(r.bytes_read, r.manifest.counts.bytes);
     o.no_parent = true;
