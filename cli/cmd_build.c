@@ -110,7 +110,7 @@ static void print_rebuild(const struct build_rebuild *r)
            (unsigned long long)r->added, (unsigned long long)r->changed, (unsigned long long)r->removed,
            (unsigned long long)r->unchanged);
     printf("  %-16s %s, moved %s, dead %s\n", "kept", text_format_size(r->bytes_kept, kept),
-           text_format_size(r->bytes_moved, moved), text_format_size(r->bytes_dead, dead));
+           text_format_size(r->bytes_moved, moved), text_format_size(r->dead_bytes, dead));
     if (r->chunks_scrubbed)
         printf("  %-16s %llu bytes in %llu chunks\n", "erased", (unsigned long long)r->bytes_scrubbed,
                (unsigned long long)r->chunks_scrubbed);
@@ -164,7 +164,7 @@ static json_t *rebuild_json(const struct build_rebuild *r)
                      INTEGER(r->unchanged), "added", INTEGER(r->added), "changed", INTEGER(r->changed), "removed",
                      INTEGER(r->removed), "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept",
                      INTEGER(r->bytes_kept), "bytes_moved", INTEGER(r->bytes_moved), "files_moved",
-                     INTEGER(r->files_moved), "bytes_dead", INTEGER(r->bytes_dead), "chunks_scrubbed",
+                     INTEGER(r->files_moved), "dead_bytes", INTEGER(r->dead_bytes), "chunks_scrubbed",
                      INTEGER(r->chunks_scrubbed), "bytes_scrubbed", INTEGER(r->bytes_scrubbed), "packs_emptied",
                      INTEGER(r->packs_emptied), "bytes_repacked", INTEGER(r->bytes_repacked));
 }

@@ -262,10 +262,9 @@ const struct verb verb_inspect = {
     .min_operands = 1,
     .max_operands = 1,
     .summary = "Show an image's sizes, counts and digests",
-    .details =
-        "Reads the catalog and the index, and asks the store for the lengths of the packs. Dead bytes are what\n"
-        "files of earlier builds left in chunks that are still needed; the others' bytes in the packs are other\n"
-        "images', or nobody's.",
+    .details = "Reads the catalog and the index, and asks the store for the lengths of the packs. Dead bytes are in\n"
+               "no file: what those of earlier builds left in chunks that are still needed, and the rest of the chunk\n"
+               "behind a build's last file. The others' bytes in the packs are other images', or nobody's.",
     .options = rows,
     .values_size = sizeof(struct inspect_values),
     .run = run,

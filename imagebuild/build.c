@@ -360,7 +360,7 @@ static void take_plan(struct build *b)
                                                 .bytes_kept = p->plan.bytes_kept - p->moved.bytes,
                                                 .bytes_moved = p->moved.bytes,
                                                 .files_moved = p->moved.files,
-                                                .bytes_dead = p->bytes_dead};
+                                                .dead_bytes = p->dead_bytes};
     b->progress.bytes_total = p->plan.bytes_read + p->moved.bytes;
 }
 

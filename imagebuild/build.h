@@ -52,7 +52,7 @@ struct build_rebuild {
     uint64_t bytes_to_read;           /* of files added and changed, as listed */
     uint64_t bytes_kept, bytes_moved; /* of unchanged files: where they were; moved by compaction */
     uint64_t files_moved;
-    uint64_t bytes_dead; /* that no file uses in chunks that stay */
+    uint64_t dead_bytes; /* of the chunks that stay: as image_stats counts them */
     uint64_t chunks_scrubbed, bytes_scrubbed;
     uint64_t packs_emptied, bytes_repacked; /* mostly dead ones; bytes of theirs that stay, as stored, copied */
 };

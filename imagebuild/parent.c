@@ -124,7 +124,7 @@ int parent_plan(struct parent *p, struct nodes **nodes)
     *nodes = planned;
     if (is_changed(&p->plan))
         rc = move_files(p, nodes);
-    p->bytes_dead = live_dead_bytes(p->live);
+    p->dead_bytes = live_dead_bytes(p->live);
     return rc;
 }
 

@@ -42,7 +42,7 @@ struct parent {
     struct compact_counts moved;
     uint64_t budget_left; /* of compaction's: bytes that may be copied from one pack into another */
     struct scrub_counts scrubbed;
-    uint64_t bytes_dead; /* blocks that no file uses in chunks that stay */
+    uint64_t dead_bytes; /* blocks that no file uses in chunks that stay */
 };
 
 /* Find it. *out NULL: there is none to build upon; *out_other then says whether that is because it is of another

@@ -1,6 +1,6 @@
-/* A merge of three sources of ranges, ascending: what lies before the first body, the bodies, the metadata region (with
- * the rest of the chunk before it, which is never anybody's). `at` is the range being passed over, `covered` the end of
- * all before it, so that what two ranges share counts once.
+/* A merge of three sources of ranges, ascending: the chunks that the filesystem begins with, the bodies, the chunks of
+ * the metadata region. `at` is the range being passed over, `covered` the end of all before it, so that what two ranges
+ * share counts once.
  */
 #include "store/extent_sweep.h"
 
@@ -21,7 +21,7 @@ struct extent_sweep {
     struct range at;
     uint64_t covered;
     uint64_t last_offset, last_len; /* the extent taken last */
-    bool begun, metadata_taken, ended;
+    bool metadata_taken, ended;
     struct extent_totals totals;
 };
 
@@ -58,24 +58,22 @@ int extent_sweep_add(struct extent_sweep *s, uint64_t offset, uint64_t len)
     return sorter_add(s->sorter, &key, sizeof key, NULL, 0);
 }
 
-int extent_sweep_sort(struct extent_sweep *s)
+/* No body lies in a chunk with metadata, so all of it counts as used. */
+static struct range metadata(const struct manifest *m, uint64_t begin, uint64_t len)
 {
-    return sorter_sort(s->sorter);
+    return (struct range){begin, GR_ALIGN_UP(begin + len, (uint64_t)m->chunk_size)};
 }
 
-static struct range metadata(const struct extent_sweep *s)
+int extent_sweep_sort(struct extent_sweep *s)
 {
-    uint64_t end = s->m->metadata_offset + s->m->metadata_len;
-    struct range r = {s->m->metadata_offset, GR_ALIGN_UP(end, (uint64_t)s->m->chunk_size)}; /* nothing else is in it */
-    if (r.begin > s->covered && r.begin - s->covered < s->m->chunk_size)
-        r.begin = s->covered;
-    return r;
+    s->at = metadata(s->m, 0, GR_MAX(s->m->front_len, UINT64_C(1)));
+    return sorter_sort(s->sorter);
 }
 
 static void take_extent(struct extent_sweep *s, uint64_t offset, uint64_t len)
 {
     uint64_t end = GR_ALIGN_UP(offset + len, (uint64_t)EXTENT_BLOCK);
-    s->at = (struct range){s->begun ? offset : 0, end};
+    s->at = (struct range){offset, end};
     if (!s->totals.bodies || offset != s->last_offset || len != s->last_len) {
         s->totals.bodies++;
         s->totals.body_bytes += len;
@@ -83,7 +81,6 @@ static void take_extent(struct extent_sweep *s, uint64_t offset, uint64_t len)
     }
     s->last_offset = offset;
     s->last_len = len;
-    s->begun = true;
 }
 
 /* Go on to the next range; at the end to one behind everything. */
@@ -101,10 +98,9 @@ static int next_range(struct extent_sweep *s)
         return 0;
     }
     s->ended = true;
-    s->at = s->metadata_taken ? (struct range){UINT64_MAX, UINT64_MAX} : metadata(s);
-    if (!s->begun) /* no bodies at all: the front is all there is before the metadata */
-        s->at.begin = 0;
-    s->begun = s->metadata_taken = true;
+    s->at = s->metadata_taken ? (struct range){UINT64_MAX, UINT64_MAX}
+                              : metadata(s->m, s->m->metadata_offset, s->m->metadata_len);
+    s->metadata_taken = true;
     return 0;
 }
 

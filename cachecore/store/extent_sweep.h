@@ -26,8 +26,8 @@ DEFINE_CLEANUP(extent_sweep, struct extent_sweep *, extent_sweep_free)
 GR_MUST_CHECK int extent_sweep_add(struct extent_sweep *s, uint64_t offset, uint64_t len);
 /* Nothing more comes. */
 GR_MUST_CHECK int extent_sweep_sort(struct extent_sweep *s);
-/* How many of the bytes [begin, end) are in use: by a body or its padding, by the metadata, or as what lies before the
- * first body (the superblock and what else a filesystem begins with). Ranges ascend. */
+/* How many of the bytes [begin, end) are in use: by a body or its padding, or as part of a chunk with metadata (the
+ * superblock and what else a filesystem begins with, and the metadata region). Ranges ascend. */
 GR_MUST_CHECK int extent_sweep_live(struct extent_sweep *s, uint64_t begin, uint64_t end, uint64_t *out);
 /* After the last range. */
 GR_MUST_CHECK int extent_sweep_end(struct extent_sweep *s, struct extent_totals *out);

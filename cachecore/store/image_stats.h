@@ -23,7 +23,9 @@ struct image_stats {
     uint64_t zstd_chunks;   /* stored compressed */
     uint64_t plain_bytes;   /* of chunks that are not holes */
     uint64_t stored_bytes;
-    uint64_t dead_bytes; /* of plain_bytes: neither body, padding nor metadata; what files that are gone left */
+    /* Of plain_bytes: neither body, padding nor in a chunk with metadata. What files that are gone left, and behind the
+     * last body of each build the rest of its chunk. A build says the same of its parent (build.h). */
+    uint64_t dead_bytes;
     uint64_t index_nodes, index_bytes;
     /* the packs that the index refers to */
     uint64_t packs, pack_bytes;
