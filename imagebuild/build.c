@@ -8,60 +8,28 @@
  *   publish   manifest, the unique tag, the tag asked for
  *
  * Until the unique tag is there nothing refers to anything that was uploaded: a failure before it leaves objects that
- * the next run re-uses or gc removes. Whatever was started is ended in build_release, in reverse.
+ * the next run re-uses or gc removes. Whatever was started is ended in build_release, in reverse. build_parent.c has
+ * what a build goes on from, build_publish.c the last step.
  */
-#include "imagebuild/build.h"
+#include "imagebuild/build_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
-#include "imagebuild/body_stream.h"
-#include "imagebuild/body_writer.h"
 #include "imagebuild/catalog_writer.h"
-#include "imagebuild/checkpoint.h"
 #include "imagebuild/fs.h"
-#include "imagebuild/known_shards.h"
 #include "imagebuild/listing.h"
-#include "imagebuild/parent.h"
 #include "imagebuild/sink.h"
-#include "imagebuild/upload.h"
-#include "store/gc.h"
-#include "store/lease.h"
 #include "store/repository.h"
 
 enum { PROGRESS_MS = 200 };
 #define READ_MEMORY_DEFAULT ((size_t)128 << 20)
 #define PACK_SIZE_DEFAULT ((size_t)32 << 20)
 #define PACK_SIZE_MAX ((size_t)1 << 30)
-
-struct build {
-    struct source *source;
-    struct store *store;
-    const struct image_ref *ref;
-    struct build_options options; /* defaults filled in */
-    struct build_result *result;
-    struct build_progress progress;
-    const char *phase;
-    uint64_t reported_ms;
-    struct lease_handle *lease;
-    bool resumed;                  /* parent is what an earlier run of this build left */
-    struct checkpoint *checkpoint; /* NULL: none are left */
-    struct parent *parent;         /* NULL: there is none, or none of which anything can stay */
-    struct nodes *planned;         /* what is to be read; gone once it was */
-    struct upload *upload;
-    struct sink *sink;
-    struct fs *fs;
-    struct known_shards *known;        /* of the parent, for such a source; NULL: there is none */
-    struct body_stream *stream;        /* of a source whose bodies come with the listing */
-    struct body_writer_result written; /* the final nodes among it */
-};
 
 static void build_release(struct build *b)
 {
@@ -94,8 +62,7 @@ static void report(struct build *b, const char *phase)
     b->options.progress(b->options.progress_arg, &b->progress);
 }
 
-/* Between any two pieces of work: -ECANCELED when asked to stop; progress; the lease. */
-static int step(struct build *b, const char *phase)
+int build_step(struct build *b, const char *phase)
 {
     if (b->options.cancel && *b->options.cancel)
         return error_set(-ECANCELED, "build: interrupted; nothing was published, and running it again re-uses what was "
@@ -105,11 +72,10 @@ static int step(struct build *b, const char *phase)
     return b->lease ? lease_renew(b->lease) : 0;
 }
 
-/* For what works long by itself: a step of the phase that goes on. */
-static int same_step(void *arg)
+int build_same_step(void *arg)
 {
     struct build *b = arg;
-    return step(b, b->phase);
+    return build_step(b, b->phase);
 }
 
 /* ------------------------------------------------------------------ prepare */
@@ -154,30 +120,6 @@ static int prepare(struct build *b)
     return lease_begin(b->store, image, &b->lease);
 }
 
-/* The image that is built upon, if any. */
-static struct parent_config parent_config(struct build *b)
-{
-    const struct build_options *o = &b->options;
-    return (struct parent_config){.store = b->store,
-                                  .image = o->parent ? o->parent : b->ref,
-                                  .must_be = o->parent,
-                                  .fs = o->fs,
-                                  .chunk_size = o->chunk_size,
-                                  .compact_percent = o->compact_percent,
-                                  .compact_bytes = o->compact_bytes,
-                                  .dir = o->tmpdir,
-                                  .cancel = o->cancel,
-                                  .step = same_step,
-                                  .step_arg = b};
-}
-
-static int find_parent(struct build *b)
-{
-    const struct build_options *o = &b->options;
-    const struct parent_config config = parent_config(b);
-    return o->no_parent ? 0 : parent_open(&config, &b->parent, &b->result->rebuild.parent_differs);
-}
-
 /* ------------------------------------------------------------------ open */
 
 static int open_fs(struct build *b)
@@ -189,7 +131,7 @@ static int open_fs(struct build *b)
                            .parent_size = parent ? parent->size : 0,
                            .parent_bodies_end = parent ? parent->metadata_offset : 0,
                            .dir = b->options.tmpdir,
-                           .step = same_step,
+                           .step = build_same_step,
                            .step_arg = b};
     int rc = b->options.fs == MANIFEST_EXT4 ? fs_ext4_new(&fs, &b->fs) : fs_erofs_new(&fs, &b->fs);
     if (rc || !b->parent || b->fs->keeps)
@@ -199,18 +141,13 @@ static int open_fs(struct build *b)
     return 0;
 }
 
-static bool erases(const struct build *b)
-{
-    return b->parent && b->options.scrub;
-}
-
 static int open_way(struct build *b)
 {
     const struct build_options *o = &b->options;
     struct upload_config upload = {.store = b->store,
                                    .threads = o->uploads,
                                    .memory = o->uploads * o->pack_size,
-                                   .step = same_step,
+                                   .step = build_same_step,
                                    .step_arg = b};
     int rc = upload_new(&upload, &b->upload);
     if (rc)
@@ -224,7 +161,7 @@ static int open_way(struct build *b)
                                .sorter = {.dir = o->tmpdir},
                                .parent = b->parent ? &parent : NULL,
                                .repack_budget = b->parent ? b->parent->budget_left : 0,
-                               .erase = erases(b)};
+                               .erase = build_parent_erases(b)};
     return sink_new(&sink, &b->sink);
 }
 
@@ -233,27 +170,7 @@ static int body_step(void *arg, uint64_t files, uint64_t bytes)
     struct build *b = arg;
     b->progress.files_done += files;
     b->progress.bytes_done += bytes;
-    return step(b, "reading");
-}
-
-/* Which shards the parent has; a parent that cannot say so for sure is none: the catalog has no device numbers, and no
- * names that were left out. */
-static int open_known(struct build *b)
-{
-    if (!b->parent)
-        return 0;
-    if (b->options.keep_special || b->options.skip_bad_names || !b->source->ops->set_known) {
-        parent_free(steal_ptr(&b->parent));
-        return 0;
-    }
-    const struct known_shards_config config = {
-        .store = b->store, .parent = &b->parent->manifest, .step = same_step, .step_arg = b};
-    int rc = known_shards_new(&config, &b->known);
-    if (rc)
-        return rc;
-    const struct source_known known = {.has = known_shards_has, .suffice = known_shards_suffice, .arg = b->known};
-    b->source->ops->set_known(b->source, &known);
-    return 0;
+    return build_step(b, "reading");
 }
 
 /* A source that streams writes bodies while it is listed. */
@@ -264,7 +181,7 @@ static int open_stream(struct build *b)
     if (b->options.fs == MANIFEST_EXT4)
         return error_set(-ENOTSUP, "build: ext4 must know all files before the first of them is written, which tar "
                                    "shards cannot say; leave out --fs ext4");
-    int rc = open_known(b);
+    int rc = build_parent_know_shards(b);
     if (!rc)
         rc = open_fs(b);
     if (!rc)
@@ -298,7 +215,7 @@ static int on_entry(void *arg, const struct source_entry *entry)
     if (rc)
         return rc;
     l->build->progress.files_listed++;
-    return step(l->build, "listing");
+    return build_step(l->build, "listing");
 }
 
 /* What was listed; the numbers of what is published are counted anew (read_bodies). */
@@ -327,7 +244,7 @@ static int list(struct build *b)
     int rc = listing_new(&options, &listing);
     struct lister lister = {.build = b, .listing = listing};
     if (!rc)
-        rc = step(b, "listing");
+        rc = build_step(b, "listing");
     if (!rc)
         rc = open_stream(b);
     if (!rc)
@@ -346,131 +263,18 @@ static int list(struct build *b)
     return 0;
 }
 
-/* ------------------------------------------------------------------ plan */
-
-static void take_plan(struct build *b)
-{
-    const struct parent *p = b->parent;
-    b->result->rebuild = (struct build_rebuild){.parent = p->digest,
-                                                .unchanged = p->plan.unchanged,
-                                                .added = p->plan.added,
-                                                .changed = p->plan.changed,
-                                                .removed = p->plan.removed,
-                                                .bytes_to_read = p->plan.bytes_read,
-                                                .bytes_kept = p->plan.bytes_kept - p->moved.bytes,
-                                                .bytes_moved = p->moved.bytes,
-                                                .files_moved = p->moved.files,
-                                                .dead_bytes = p->dead_bytes};
-    b->progress.bytes_total = p->plan.bytes_read + p->moved.bytes;
-}
-
-/* ------------------------------------------------------------------ checkpoints */
-
-static struct checkpoint_identity identity(const struct build *b)
-{
-    const struct build_options *o = &b->options;
-    return (struct checkpoint_identity){.name = b->ref->name,
-                                        .tag = b->ref->tag,
-                                        .source = b->source->url,
-                                        .fs = o->fs,
-                                        .chunk_size = o->chunk_size,
-                                        .zstd_level = o->zstd_level,
-                                        .pack_size = o->pack_size,
-                                        .bytes = o->checkpoint_bytes};
-}
-
-/* Bodies that come with the listing lie there before it is known what they are. */
-static bool checkpoints(const struct build *b)
-{
-    return b->options.checkpoint_bytes && !b->options.dry_run && !b->stream;
-}
-
-/* Without a parent: go on from where an earlier run of this build came to. One that turns out to be damaged is as good
- * as none. */
-static int resume(struct build *b)
-{
-    const struct checkpoint_identity id = identity(b);
-    const struct parent_config config = parent_config(b);
-    struct manifest left;
-    int rc = checkpoint_find(b->store, &id, b->fs->bodies, &left);
-    if (rc <= 0)
-        return rc;
-    rc = parent_resume(&config, &left, &b->parent);
-    if (!rc)
-        rc = parent_plan(b->parent, &b->planned);
-    if (rc == -EBADMSG || rc == -ENOENT) {
-        log_warning("build: begins anew, since what an earlier run left is damaged: %s", error_text());
-        parent_free(steal_ptr(&b->parent));
-        return 0;
-    }
-    if (rc)
-        return rc;
-    b->resumed = true;
-    b->result->files_resumed = b->parent->plan.unchanged;
-    b->result->bytes_resumed = b->parent->plan.bytes_kept;
-    b->progress.bytes_total = b->parent->plan.bytes_read;
-    return 0;
-}
-
-/* Upon a parent little is read, and where bodies go depends on more than how far it came. */
-static int open_checkpoint(struct build *b)
-{
-    const struct checkpoint_config config = {.store = b->store,
-                                             .upload = b->upload,
-                                             .sink = b->sink,
-                                             .lease = b->lease,
-                                             .id = identity(b),
-                                             .bodies = b->fs->bodies};
-    return checkpoints(b) && (!b->parent || b->resumed) ? checkpoint_new(&config, &b->checkpoint) : 0;
-}
-
-/* Under the lease, before publishing: what the image takes over is still there. */
-static int hold(struct build *b)
-{
-    const struct checkpoint_identity id = identity(b);
-    bool lapsed = lease_lapsed(b->lease);
-    if (b->resumed)
-        return lapsed ? checkpoint_hold(b->store, &id) : 0;
-    return b->parent ? parent_hold(b->parent, lapsed) : 0;
-}
-
-static void forget_checkpoint(struct build *b)
-{
-    const struct checkpoint_identity id = identity(b);
-    if (b->resumed || b->result->checkpoints)
-        checkpoint_remove(b->store, &id);
-}
-
-/* ------------------------------------------------------------------ plan */
-
-static int plan(struct build *b)
-{
-    int rc = b->fs ? 0 : open_fs(b);
-    /* what an earlier run left may hold what is to be erased */
-    if (!rc && !b->parent && checkpoints(b) && !b->options.scrub)
-        return resume(b);
-    if (rc || !b->parent)
-        return rc;
-    rc = parent_plan(b->parent, &b->planned);
-    if (!rc)
-        take_plan(b);
-    return rc;
-}
-
 /* ------------------------------------------------------------------ read */
 
-static int scrub(struct build *b)
+static void take_written(struct build *b)
 {
-    if (!erases(b))
-        return 0;
-    int rc = parent_scrub(b->parent, b->sink);
-    b->result->rebuild.chunks_scrubbed = b->parent->scrubbed.chunks;
-    b->result->rebuild.bytes_scrubbed = b->parent->scrubbed.bytes;
-    return rc;
-}
-
-static void take_stream(struct build *b)
-{
+    const struct body_writer_result *w = &b->written;
+    b->result->files_changed = w->bodies.changed;
+    b->result->files_vanished = w->bodies.vanished;
+    b->result->bytes_read = w->bodies.read_bytes;
+    b->result->checkpoints = b->checkpoint ? checkpoint_count(b->checkpoint) : 0;
+    b->result->dedupe_files = w->dedupe_files;
+    b->result->dedupe_bytes = w->dedupe_bytes;
+    b->result->manifest.counts = w->counts;
     struct body_stream_counts c = b->stream ? body_stream_counts(b->stream) : (struct body_stream_counts){0};
     b->result->bytes_read += c.bytes;
     b->result->dedupe_files += c.dedupe_files;
@@ -482,9 +286,9 @@ static int read_bodies(struct build *b)
     const struct build_options *o = &b->options;
     int rc = b->sink ? 0 : open_way(b);
     if (!rc)
-        rc = scrub(b);
+        rc = build_parent_scrub(b);
     if (!rc)
-        rc = open_checkpoint(b);
+        rc = build_parent_open_checkpoint(b);
     if (rc)
         return rc;
     const struct body_writer_config config = {.source = b->source,
@@ -506,17 +310,9 @@ static int read_bodies(struct build *b)
     rc = body_writer_run(&config, &b->written);
     if (rc)
         return rc;
-    const struct body_writer_result *w = &b->written;
-    b->result->files_changed = w->bodies.changed;
-    b->result->files_vanished = w->bodies.vanished;
-    b->result->bytes_read = w->bodies.read_bytes;
-    b->result->checkpoints = b->checkpoint ? checkpoint_count(b->checkpoint) : 0;
-    b->result->dedupe_files = w->dedupe_files;
-    b->result->dedupe_bytes = w->dedupe_bytes;
-    b->result->manifest.counts = w->counts;
-    take_stream(b);
+    take_written(b);
     nodes_free(steal_ptr(&b->planned));
-    return step(b, "metadata");
+    return build_step(b, "metadata");
 }
 
 /* ------------------------------------------------------------------ finish */
@@ -553,7 +349,7 @@ static int finish(struct build *b)
     if (!rc)
         rc = sink_finish(b->sink, fs.image_size, &sink);
     if (!rc)
-        rc = step(b, "metadata");
+        rc = build_step(b, "metadata");
     if (!rc)
         rc = catalog_write(b->written.nodes, b->upload, &catalog);
     if (!rc)
@@ -561,69 +357,13 @@ static int finish(struct build *b)
     if (!rc)
         rc = upload_check_present(b->upload, lease_lapsed(b->lease));
     if (!rc)
-        rc = hold(b);
+        rc = build_parent_hold(b);
     if (rc)
         return rc;
     fill_manifest(b, &fs, &sink, &catalog);
     b->result->rebuild.packs_emptied = sink.repacked.packs;
     b->result->rebuild.bytes_repacked = sink.repacked.bytes;
-    return step(b, "publishing");
-}
-
-/* ------------------------------------------------------------------ publish */
-
-/* Both tags or neither, as far as the store lets us. */
-static int publish_tags(struct build *b)
-{
-    struct build_result *r = b->result;
-    int64_t now = (int64_t)time(NULL);
-    struct tag unique = {.digest = r->image, .content_root = r->content_root, .created = now};
-    if (b->parent && !b->resumed)
-        unique.parent = parent_of_tag(b->parent, &r->image);
-    struct tag asked = unique;
-    tag_build_name(now, &r->image, r->unique_tag);
-    int rc = repository_publish(b->store, b->ref->name, r->unique_tag, &unique, b->options.strict_tags);
-    if (rc)
-        return rc;
-    rc = repository_publish(b->store, b->ref->name, b->ref->tag, &asked, b->options.strict_tags);
-    if (!rc)
-        return 0;
-    struct error first;
-    error_take(&first, rc);
-    if (repository_remove_tag(b->store, b->ref->name, r->unique_tag))
-        log_warning("build: tag %s:%s was published, but %s was not: %s", b->ref->name, r->unique_tag, b->ref->tag,
-                    first.text);
-    return error_restore(&first);
-}
-
-/* An image that was there before may bear gc's mark, as its other objects did (upload_check_present). */
-static int unmark_manifest(struct build *b)
-{
-    CLEANUP_DIGEST_MAP name = {0};
-    int rc = digest_map_add(&name, &b->result->image, 0);
-    return rc < 0 ? rc : gc_unmark(b->store, &name);
-}
-
-static int publish(struct build *b)
-{
-    CLEANUP_BYTES document = BYTES_INIT(MANIFEST_MAX);
-    struct build_result *r = b->result;
-    bool existed;
-    int rc = manifest_encode(&r->manifest, &document);
-    if (!rc)
-        rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &existed);
-    if (!rc && existed)
-        rc = unmark_manifest(b);
-    if (!rc)
-        rc = publish_tags(b);
-    if (rc)
-        return rc;
-    struct upload_counts counts = upload_counts(b->upload);
-    r->packs_new = counts.packs_new;
-    r->packs_reused = counts.packs_reused;
-    r->objects_new = counts.objects_new + !existed;
-    r->bytes_uploaded = counts.bytes + (existed ? 0 : document.len);
-    return 0;
+    return build_step(b, "publishing");
 }
 
 /* ------------------------------------------------------------------ all of it */
@@ -632,20 +372,22 @@ static int build_all(struct build *b)
 {
     int rc = b->options.dry_run ? 0 : prepare(b);
     if (!rc)
-        rc = find_parent(b);
+        rc = build_parent_find(b);
     if (!rc)
         rc = list(b);
+    if (!rc && !b->fs)
+        rc = open_fs(b);
     if (!rc)
-        rc = plan(b);
+        rc = build_parent_plan(b);
     if (rc || b->options.dry_run)
         return rc;
     rc = read_bodies(b);
     if (!rc)
         rc = finish(b);
     if (!rc)
-        rc = publish(b);
+        rc = build_publish(b);
     if (!rc)
-        forget_checkpoint(b);
+        build_parent_forget_checkpoint(b);
     return rc;
 }
 

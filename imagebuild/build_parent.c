@@ -1,0 +1,177 @@
+/* What a build goes on from: the parent image; without one, the checkpoint that an earlier run of the same build left,
+ * which is planned upon like a parent, but not compacted, scrubbed or named in the tags.
+ */
+#include "imagebuild/build_internal.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "imagebuild/fs.h"
+
+/* ------------------------------------------------------------------ the parent */
+
+/* The image that is built upon, if any. */
+static struct parent_config parent_config(struct build *b)
+{
+    const struct build_options *o = &b->options;
+    return (struct parent_config){.store = b->store,
+                                  .image = o->parent ? o->parent : b->ref,
+                                  .must_be = o->parent,
+                                  .fs = o->fs,
+                                  .chunk_size = o->chunk_size,
+                                  .compact_percent = o->compact_percent,
+                                  .compact_bytes = o->compact_bytes,
+                                  .dir = o->tmpdir,
+                                  .cancel = o->cancel,
+                                  .step = build_same_step,
+                                  .step_arg = b};
+}
+
+int build_parent_find(struct build *b)
+{
+    const struct build_options *o = &b->options;
+    const struct parent_config config = parent_config(b);
+    return o->no_parent ? 0 : parent_open(&config, &b->parent, &b->result->rebuild.parent_differs);
+}
+
+int build_parent_know_shards(struct build *b)
+{
+    if (!b->parent)
+        return 0;
+    if (b->options.keep_special || b->options.skip_bad_names || !b->source->ops->set_known) {
+        parent_free(steal_ptr(&b->parent));
+        return 0;
+    }
+    const struct known_shards_config config = {
+        .store = b->store, .parent = &b->parent->manifest, .step = build_same_step, .step_arg = b};
+    int rc = known_shards_new(&config, &b->known);
+    if (rc)
+        return rc;
+    const struct source_known known = {.has = known_shards_has, .suffice = known_shards_suffice, .arg = b->known};
+    b->source->ops->set_known(b->source, &known);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ what an earlier run left */
+
+static struct checkpoint_identity identity(const struct build *b)
+{
+    const struct build_options *o = &b->options;
+    return (struct checkpoint_identity){.name = b->ref->name,
+                                        .tag = b->ref->tag,
+                                        .source = b->source->url,
+                                        .fs = o->fs,
+                                        .chunk_size = o->chunk_size,
+                                        .zstd_level = o->zstd_level,
+                                        .pack_size = o->pack_size,
+                                        .bytes = o->checkpoint_bytes};
+}
+
+/* Bodies that come with the listing lie there before it is known what they are. */
+static bool checkpoints(const struct build *b)
+{
+    return b->options.checkpoint_bytes && !b->options.dry_run && !b->stream;
+}
+
+/* Without a parent: go on from where an earlier run of this build came to. One that turns out to be damaged is as good
+ * as none. */
+static int resume(struct build *b)
+{
+    const struct checkpoint_identity id = identity(b);
+    const struct parent_config config = parent_config(b);
+    struct manifest left;
+    int rc = checkpoint_find(b->store, &id, b->fs->bodies, &left);
+    if (rc <= 0)
+        return rc;
+    rc = parent_resume(&config, &left, &b->parent);
+    if (!rc)
+        rc = parent_plan(b->parent, &b->planned);
+    if (rc == -EBADMSG || rc == -ENOENT) {
+        log_warning("build: begins anew, since what an earlier run left is damaged: %s", error_text());
+        parent_free(steal_ptr(&b->parent));
+        return 0;
+    }
+    if (rc)
+        return rc;
+    b->resumed = true;
+    b->result->files_resumed = b->parent->plan.unchanged;
+    b->result->bytes_resumed = b->parent->plan.bytes_kept;
+    b->progress.bytes_total = b->parent->plan.bytes_read;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ planning */
+
+static void take_plan(struct build *b)
+{
+    const struct parent *p = b->parent;
+    b->result->rebuild = (struct build_rebuild){.parent = p->digest,
+                                                .unchanged = p->plan.unchanged,
+                                                .added = p->plan.added,
+                                                .changed = p->plan.changed,
+                                                .removed = p->plan.removed,
+                                                .bytes_to_read = p->plan.bytes_read,
+                                                .bytes_kept = p->plan.bytes_kept - p->moved.bytes,
+                                                .bytes_moved = p->moved.bytes,
+                                                .files_moved = p->moved.files,
+                                                .dead_bytes = p->dead_bytes};
+    b->progress.bytes_total = p->plan.bytes_read + p->moved.bytes;
+}
+
+int build_parent_plan(struct build *b)
+{
+    if (!b->parent) /* what an earlier run left may hold what is to be erased */
+        return checkpoints(b) && !b->options.scrub ? resume(b) : 0;
+    int rc = parent_plan(b->parent, &b->planned);
+    if (!rc)
+        take_plan(b);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ on the way */
+
+bool build_parent_erases(const struct build *b)
+{
+    return b->parent && b->options.scrub;
+}
+
+int build_parent_scrub(struct build *b)
+{
+    if (!build_parent_erases(b))
+        return 0;
+    int rc = parent_scrub(b->parent, b->sink);
+    b->result->rebuild.chunks_scrubbed = b->parent->scrubbed.chunks;
+    b->result->rebuild.bytes_scrubbed = b->parent->scrubbed.bytes;
+    return rc;
+}
+
+/* Upon a parent little is read, and where bodies go depends on more than how far it came. */
+int build_parent_open_checkpoint(struct build *b)
+{
+    const struct checkpoint_config config = {.store = b->store,
+                                             .upload = b->upload,
+                                             .sink = b->sink,
+                                             .lease = b->lease,
+                                             .id = identity(b),
+                                             .bodies = b->fs->bodies};
+    return checkpoints(b) && (!b->parent || b->resumed) ? checkpoint_new(&config, &b->checkpoint) : 0;
+}
+
+/* ------------------------------------------------------------------ the end */
+
+int build_parent_hold(struct build *b)
+{
+    const struct checkpoint_identity id = identity(b);
+    bool lapsed = lease_lapsed(b->lease);
+    if (b->resumed)
+        return lapsed ? checkpoint_hold(b->store, &id) : 0;
+    return b->parent ? parent_hold(b->parent, lapsed) : 0;
+}
+
+void build_parent_forget_checkpoint(struct build *b)
+{
+    const struct checkpoint_identity id = identity(b);
+    if (b->resumed || b->result->checkpoints)
+        checkpoint_remove(b->store, &id);
+}

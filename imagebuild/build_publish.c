@@ -1,0 +1,63 @@
+/* The last step of a build: from here on something refers to what was uploaded. */
+#include "imagebuild/build_internal.h"
+
+#include <time.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "store/gc.h"
+#include "store/repository.h"
+
+/* Both tags or neither, as far as the store lets us. */
+static int publish_tags(struct build *b)
+{
+    struct build_result *r = b->result;
+    int64_t now = (int64_t)time(NULL);
+    struct tag unique = {.digest = r->image, .content_root = r->content_root, .created = now};
+    if (b->parent && !b->resumed)
+        unique.parent = parent_of_tag(b->parent, &r->image);
+    struct tag asked = unique;
+    tag_build_name(now, &r->image, r->unique_tag);
+    int rc = repository_publish(b->store, b->ref->name, r->unique_tag, &unique, b->options.strict_tags);
+    if (rc)
+        return rc;
+    rc = repository_publish(b->store, b->ref->name, b->ref->tag, &asked, b->options.strict_tags);
+    if (!rc)
+        return 0;
+    struct error first;
+    error_take(&first, rc);
+    if (repository_remove_tag(b->store, b->ref->name, r->unique_tag))
+        log_warning("build: tag %s:%s was published, but %s was not: %s", b->ref->name, r->unique_tag, b->ref->tag,
+                    first.text);
+    return error_restore(&first);
+}
+
+/* An image that was there before may bear gc's mark, as its other objects did (upload_check_present). */
+static int unmark_manifest(struct build *b)
+{
+    CLEANUP_DIGEST_MAP name = {0};
+    int rc = digest_map_add(&name, &b->result->image, 0);
+    return rc < 0 ? rc : gc_unmark(b->store, &name);
+}
+
+int build_publish(struct build *b)
+{
+    CLEANUP_BYTES document = BYTES_INIT(MANIFEST_MAX);
+    struct build_result *r = b->result;
+    bool existed;
+    int rc = manifest_encode(&r->manifest, &document);
+    if (!rc)
+        rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &existed);
+    if (!rc && existed)
+        rc = unmark_manifest(b);
+    if (!rc)
+        rc = publish_tags(b);
+    if (rc)
+        return rc;
+    struct upload_counts counts = upload_counts(b->upload);
+    r->packs_new = counts.packs_new;
+    r->packs_reused = counts.packs_reused;
+    r->objects_new = counts.objects_new + !existed;
+    r->bytes_uploaded = counts.bytes + (existed ? 0 : document.len);
+    return 0;
+}
