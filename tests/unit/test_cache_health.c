@@ -10,21 +10,34 @@
 #define K 1024u
 static const uint32_t lens[] = {128 * K, 64 * K, 5000, 300 * K}; /* each in a slab of its own */
 
-/* A disk that hangs is given up soon, one that does not is never. */
-enum { CHUNKS = 24, SOON_MS = 700, LONG_MS = 60000 };
+enum { CHUNKS = 24, SOON_MS = 100 };
 
 /* A cache whose disk is the fake one, with two directories when second is given. */
-static void faulty_world(struct world *w, const char *second, uint32_t timeout_ms)
+static void faulty_world(struct world *w, const char *second)
 {
     struct cache_seams seams = {.no_uring = true, .calls = disk_fake_calls()};
     world_init(w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    w->config.disk_timeout_ms = timeout_ms;
     if (second) {
         w->config.dirs[1].path = second;
         w->config.dirs[1].size = 32 << 20;
         w->config.dir_count = 2;
     }
     world_open_seams(w, &seams);
+}
+
+/* Short deadlines are for disks that hang here, and for nothing else: a real disk may be busy for longer. */
+static uint32_t set_timeout(struct world *w, uint32_t ms)
+{
+    return atomic_exchange(&w->cache->disk_timeout_ms, ms);
+}
+
+/* Read a chunk of a directory that hangs, until that is found out. */
+static void find_out(struct world *w, unsigned chunk)
+{
+    uint32_t before = set_timeout(w, SOON_MS);
+    while (!count_of(w, "reading_down"))
+        world_expect(w, chunk);
+    set_timeout(w, before);
 }
 
 static void faulty_release(struct world *w)
@@ -50,17 +63,16 @@ static void expect_all_hits(struct world *w)
 static void test_cache_health__a_disk_that_fails_its_reads_is_left_aside_and_comes_back(void **state)
 {
     struct world w;
-    faulty_world(&w, NULL, LONG_MS);
+    faulty_world(&w, NULL);
     world_warm(&w);
     disk_fake_reads(w.dir, DISK_ERROR, EIO);
     world_expect_all(&w);
-    assert_int_equal(count_of(&w, "read_errors_total"), HEALTH_FAULTS_MAX);
-    assert_int_equal(count_of(&w, "bypassed_total"), CHUNKS - HEALTH_FAULTS_MAX);
+    assert_in_range(count_of(&w, "read_errors_total"), 1, HEALTH_FAULTS_MAX); /* fewer when a probe is in between */
+    assert_int_equal(count_of(&w, "bypassed_total"), CHUNKS - count_of(&w, "read_errors_total"));
     assert_int_equal(count_of(&w, "reading_down"), 1);
     assert_int_equal(now_hits(&w), 0);
     disk_fake_reset();
     world_wait_until_back(&w);
-    assert_int_equal(count_of(&w, "reading_suspect"), 1);
     world_expect_all(&w); /* those that failed were dropped: they are filled again */
     world_warm(&w);
     expect_all_hits(&w);
@@ -70,17 +82,19 @@ static void test_cache_health__a_disk_that_fails_its_reads_is_left_aside_and_com
 static void test_cache_health__a_few_failed_reads_are_healed_without_setting_it_aside(void **state)
 {
     struct world w;
-    faulty_world(&w, NULL, LONG_MS);
+    faulty_world(&w, NULL);
     world_warm(&w);
+    char records[128]; /* which no probe reads */
+    snprintf(records, sizeof records, "%s/records", w.dir);
     for (unsigned i = 0; i < 12; i++) {
-        disk_fake_reads(w.dir, DISK_ERROR, EIO);
+        disk_fake_reads(records, DISK_ERROR, EIO);
         world_expect(&w, i);
         disk_fake_reset();
         world_expect(&w, i + 1);
     }
     assert_int_equal(count_of(&w, "read_errors_total"), 12);
     assert_int_equal(count_of(&w, "bypassed_total"), 0);
-    assert_int_equal(count_of(&w, "reading_suspect"), 1);
+    assert_int_equal(count_of(&w, "reading_down"), 0);
     world_warm(&w);
     expect_all_hits(&w);
     faulty_release(&w);
@@ -89,41 +103,20 @@ static void test_cache_health__a_few_failed_reads_are_healed_without_setting_it_
 static void test_cache_health__one_read_waits_for_a_hung_disk_and_the_others_do_not(void **state)
 {
     struct world w;
-    faulty_world(&w, NULL, SOON_MS);
+    faulty_world(&w, NULL);
     world_warm(&w);
     disk_fake_reads(w.dir, DISK_HANG, 0);
-    world_expect(&w, 0);
+    find_out(&w, 0);
     assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
-    assert_int_equal(count_of(&w, "reading_down"), 1);
+    uint64_t bypassed = count_of(&w, "bypassed_total");
     for (int i = 0; i < 3; i++)
         world_expect_all(&w);
     assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
-    assert_int_equal(count_of(&w, "bypassed_total"), 3 * CHUNKS);
+    assert_int_equal(count_of(&w, "bypassed_total") - bypassed, 3 * CHUNKS);
     disk_fake_reset();
     world_wait_until_back(&w);
     expect_all_hits(&w); /* nothing is known against the chunks */
     faulty_release(&w);
-}
-
-static void test_cache_health__a_hung_directory_leaves_the_other_one_alone(void **state)
-{
-    char second[SCRATCH_MAX];
-    struct world w;
-    scratch_make(second);
-    faulty_world(&w, second, SOON_MS);
-    world_warm(&w);
-    disk_fake_reads(second, DISK_HANG, 0);
-    world_expect_all(&w);
-    assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
-    assert_int_equal(count_of(&w, "reading_down"), 1);
-    assert_true(now_hits(&w) > 0); /* of the first */
-    world_warm(&w);                /* what the second has is kept by the first meanwhile */
-    expect_all_hits(&w);
-    disk_fake_reset();
-    world_wait_until_back(&w);
-    expect_all_hits(&w);
-    faulty_release(&w);
-    scratch_remove(second);
 }
 
 /* The n-th chunk, from 0, that a directory holds. */
@@ -135,6 +128,28 @@ static unsigned chunk_in(struct world *w, unsigned dir, unsigned n)
         if (space_dir_of(&w->cache->space, space_find(&w->cache->space, &w->refs[i].digest)) == dir && !n--)
             return i;
     }
+}
+
+static void test_cache_health__a_hung_directory_leaves_the_other_one_alone(void **state)
+{
+    char second[SCRATCH_MAX];
+    struct world w;
+    scratch_make(second);
+    faulty_world(&w, second);
+    world_warm(&w);
+    disk_fake_reads(second, DISK_HANG, 0);
+    find_out(&w, chunk_in(&w, 1, 0));
+    world_expect_all(&w);
+    assert_int_equal(count_of(&w, "read_timeouts_total"), 1);
+    assert_int_equal(count_of(&w, "reading_down"), 1);
+    assert_true(now_hits(&w) > 0); /* of the first */
+    world_warm(&w);                /* what the second has is kept by the first meanwhile */
+    expect_all_hits(&w);
+    disk_fake_reset();
+    world_wait_until_back(&w);
+    expect_all_hits(&w);
+    faulty_release(&w);
+    scratch_remove(second);
 }
 
 struct crowd {
@@ -156,19 +171,21 @@ static void test_cache_health__a_crowd_at_a_hung_directory_leaves_rings_for_the_
     struct world w;
     pthread_t threads[READERS];
     scratch_make(second);
-    faulty_world(&w, second, 4 * SOON_MS); /* time for all of them to get in line */
+    faulty_world(&w, second);
     world_warm(&w);
     struct crowd crowd = {.w = &w, .chunk = chunk_in(&w, 1, 0)};
     disk_fake_reads(second, DISK_HANG, 0);
+    uint32_t before = set_timeout(&w, 2000); /* time for many of them to get in line */
     for (int i = 0; i < READERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, read_in_crowd, &crowd), 0);
     for (int i = 0; i < READERS; i++)
         pthread_join(threads[i], NULL);
+    set_timeout(&w, before);
     assert_true(disk_fake_hanging() > 0);
     for (unsigned i = 0; i < 3; i++) {
-        uint64_t before = now_hits(&w);
+        uint64_t hits = now_hits(&w);
         world_expect(&w, chunk_in(&w, 0, i));
-        assert_int_equal(now_hits(&w) - before, 1);
+        assert_int_equal(now_hits(&w) - hits, 1);
     }
     assert_int_equal(count_of(&w, "reading_down"), 1);
     faulty_release(&w);
@@ -178,11 +195,13 @@ static void test_cache_health__a_crowd_at_a_hung_directory_leaves_rings_for_the_
 static void test_cache_health__a_hung_write_costs_hits_and_ensure_says_so(void **state)
 {
     struct world w;
-    faulty_world(&w, NULL, SOON_MS);
+    faulty_world(&w, NULL);
     disk_fake_writes(w.dir, DISK_HANG, 0);
+    uint32_t before = set_timeout(&w, SOON_MS);
     world_expect_all(&w);
     wait_for(&w, "writing_down", 1);
     world_settle(&w); /* no fill waits for the disk any more */
+    set_timeout(&w, before);
     struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);
     assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EIO);
     assert_non_null(strstr(error_text(), "no directory of the cache"));
@@ -195,14 +214,36 @@ static void test_cache_health__a_hung_write_costs_hits_and_ensure_says_so(void *
     faulty_release(&w);
 }
 
+struct patience {
+    struct world *w;
+    uint32_t later_ms;
+};
+
+/* What hangs has its deadline already. */
+static void *have_patience_after_a_hang(void *arg)
+{
+    const struct patience *p = arg;
+    while (!disk_fake_hanging())
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    set_timeout(p->w, p->later_ms);
+    return NULL;
+}
+
 static void test_cache_health__ensure_keeps_in_another_directory_what_one_does_not_take(void **state)
 {
     char second[SCRATCH_MAX];
     struct world w;
     scratch_make(second);
-    faulty_world(&w, second, SOON_MS);
-    disk_fake_writes(second, DISK_HANG, 0);
+    faulty_world(&w, second);
     world_warm(&w);
+    unsigned chunk = chunk_in(&w, 1, 0);
+    assert_int_equal(cache_evict(w.cache, &w.refs[chunk].digest, false), 0);
+    disk_fake_writes(second, DISK_HANG, 0);
+    struct patience patience = {.w = &w, .later_ms = set_timeout(&w, SOON_MS)};
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, have_patience_after_a_hang, &patience), 0);
+    world_warm(&w);
+    pthread_join(other, NULL);
     assert_int_equal(count_of(&w, "writing_down"), 1);
     expect_all_hits(&w);
     faulty_release(&w);
@@ -212,15 +253,19 @@ static void test_cache_health__ensure_keeps_in_another_directory_what_one_does_n
 static void test_cache_health__reads_go_on_while_writes_hang(void **state)
 {
     struct world w;
-    faulty_world(&w, NULL, SOON_MS);
+    faulty_world(&w, NULL);
     struct cache_piece half[CHUNKS / 2];
     for (unsigned i = 0; i < CHUNKS / 2; i++)
         half[i] = world_piece(&w, i, 0, 0, NULL);
     assert_int_equal(cache_ensure(w.cache, half, CHUNKS / 2, LANE_WARM), 0);
     disk_fake_writes(w.dir, DISK_HANG, 0);
-    world_expect_all(&w);
+    uint32_t before = set_timeout(&w, SOON_MS);
+    for (unsigned i = CHUNKS / 2; i < CHUNKS; i++)
+        world_expect(&w, i);
     wait_for(&w, "writing_down", 1);
-    world_expect_all(&w);
+    set_timeout(&w, before);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        world_expect(&w, i % (CHUNKS / 2));
     assert_int_equal(now_hits(&w), CHUNKS);
     assert_int_equal(count_of(&w, "reading_down") + count_of(&w, "reading_suspect"), 0);
     faulty_release(&w);
@@ -230,11 +275,11 @@ static void test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writin
 {
     for (int i = 0; i < 2; i++) {
         struct world w;
-        faulty_world(&w, NULL, LONG_MS);
+        faulty_world(&w, NULL);
         disk_fake_writes(w.dir, DISK_ERROR, i ? EROFS : ENOSPC);
         world_expect_all(&w);
         wait_for(&w, "writing_down", 1);
-        assert_true(count_of(&w, "fill_errors_total") >= HEALTH_FAULTS_MAX);
+        assert_true(count_of(&w, "fill_errors_total") > 0);
         disk_fake_reset();
         world_wait_until_back(&w);
         world_warm(&w);
@@ -246,7 +291,7 @@ static void test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writin
 static void test_cache_health__a_disk_that_lies_is_found_out_by_its_probe(void **state)
 {
     struct world w;
-    faulty_world(&w, NULL, LONG_MS);
+    faulty_world(&w, NULL);
     world_warm(&w);
     disk_fake_reads(w.dir, DISK_WRONG, 0);
     while (!count_of(&w, "reading_down"))
@@ -263,11 +308,12 @@ static void test_cache_health__a_disk_that_lies_is_found_out_by_its_probe(void *
 static void test_cache_health__the_cache_closes_although_its_disk_hangs(void **state)
 {
     struct world w;
-    faulty_world(&w, NULL, SOON_MS);
+    faulty_world(&w, NULL);
     world_warm(&w);
     disk_fake_reads(w.dir, DISK_HANG, 0);
     disk_fake_writes(w.dir, DISK_HANG, 0);
-    world_expect(&w, 0);
+    set_timeout(&w, SOON_MS);
+    find_out(&w, 0);
     world_close(&w); /* what hangs stays behind */
     assert_true(disk_fake_hanging() > 0);
     disk_fake_reset();
@@ -316,12 +362,13 @@ static void test_cache_health__closing_does_not_write_all_that_is_queued_to_a_sl
     struct world w;
     pthread_t opener;
     world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    w.config.disk_timeout_ms = 2 * SOON_MS; /* the writes at the gate must not be late */
+    w.config.disk_timeout_ms = 2000; /* the writes at the gate must not be late */
     world_open_seams(&w, &(struct cache_seams){.no_uring = true, .calls.pwrite = write_through_gate});
     world_expect_all(&w);
     assert_int_equal(pthread_create(&opener, NULL, open_gate_late, &w.cache->fill), 0);
     cache_close(w.cache);
     pthread_join(opener, NULL);
+    w.config.disk_timeout_ms = 60000;
     world_open(&w);
     assert_true(count_of(&w, "entries") <= FILL_THREADS);
     world_expect_all(&w);
@@ -332,7 +379,7 @@ static void test_cache_health__a_directory_deleted_under_it_serves_on(void **sta
 {
     struct world w;
     char path[128];
-    faulty_world(&w, NULL, LONG_MS);
+    faulty_world(&w, NULL);
     world_warm(&w);
     for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/%s", w.dir, (const char *[]){"lock", "data", "records"}[i]);
@@ -374,8 +421,9 @@ static void test_cache_health__readers_in_a_storm_of_faults_read_right(void **st
     pthread_t threads[READERS];
     uint64_t seed = 7;
     scratch_make(second);
-    faulty_world(&w, second, SOON_MS);
+    faulty_world(&w, second);
     struct storm storm = {.w = &w};
+    uint32_t before = set_timeout(&w, SOON_MS);
     for (int i = 0; i < READERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, read_in_storm, &storm), 0);
     for (int i = 0; i < ROUNDS; i++) {
@@ -388,6 +436,8 @@ static void test_cache_health__readers_in_a_storm_of_faults_read_right(void **st
     atomic_store(&storm.over, true);
     for (int i = 0; i < READERS; i++)
         pthread_join(threads[i], NULL);
+    world_settle(&w);
+    set_timeout(&w, before);
     world_wait_until_back(&w);
     world_warm(&w);
     world_expect_all(&w);
