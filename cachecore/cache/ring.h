@@ -53,7 +53,7 @@ struct rings_stats {
 struct rings_config {
     const int *fds; /* copied (dup) */
     size_t count;
-    unsigned limit;        /* rings out at once; as many again may be zombies */
+    unsigned limit;        /* rings out at once; rings and zombies together: twice as many */
     bool huge_bounce;      /* buffers in huge pages where the kernel has them: for pools that read much */
     bool async;            /* the kernel hands reads and writes over by threads of its own: dearer, and
                               handing over does not wait for a disk */
@@ -68,7 +68,8 @@ GR_MUST_CHECK int rings_new(const struct rings_config *config, struct rings_stat
 void rings_free(struct rings *rs);
 
 /* A ring for the calling thread alone until it is returned. When `limit` are out, one is waited for
- * until the clock (clock_now_ms) says deadline_ms. NULL: none came, or out of memory. Any thread. */
+ * until the clock (clock_now_ms) says deadline_ms; not when all there may be are zombies. NULL: none came, or out of
+ * memory. Any thread. */
 struct ring *rings_borrow(struct rings *rs, uint64_t deadline_ms);
 /* One whose read or write missed its deadline becomes a zombie; its bounce buffer is not to be looked at
  * afterwards. */

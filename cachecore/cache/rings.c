@@ -3,9 +3,8 @@
  *   made -> out -> idle -> out ...           freed with the pool
  *            \-> lost (deadline missed) -> zombie (returned) -> freed (the disk answered)
  *
- * Zombies are not counted among the rings that may be out, so a disk that hangs does not take them from
- * the others; but rings and zombies together are at most twice the limit. Beyond that nothing is made,
- * and who wants to read goes without.
+ * Rings and zombies together are at most twice the limit, and fewer rings are made the more zombies there are
+ * (may_make). When there are nothing but zombies, who wants to read goes without, at once.
  *
  * A ring for each thread would reach few reads: nbdkit starts its threads anew for every connection,
  * hundreds of them.
@@ -219,9 +218,11 @@ static struct ring *make(struct rings *rs)
     return r;
 }
 
+/* As many as may be out or idle now: half of what zombies leave of twice the limit. So each directory that
+ * hangs takes at most half of the rings that the one before it left, and some remain for those that do not. */
 static bool may_make(const struct rings *rs)
 {
-    return rs->made < rs->limit && rs->made + rs->zombie_count < 2 * rs->limit;
+    return rs->made < (2 * rs->limit - rs->zombie_count + 1) / 2;
 }
 
 static void put_out_locked(struct rings *rs, struct ring *r)
@@ -256,6 +257,8 @@ static bool take_place(struct rings *rs, uint64_t deadline_ms, struct ring **out
 {
     SCOPED_LOCK(&rs->lock);
     while (!rs->idle && !may_make(rs)) {
+        if (!rs->made) /* there is none that somebody could return */
+            return false;
         struct timespec until = clock_at_ms(deadline_ms);
         if (pthread_cond_timedwait(&rs->returned, &rs->lock, &until) == ETIMEDOUT && !rs->idle && !may_make(rs))
             return false;

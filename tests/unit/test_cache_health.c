@@ -12,17 +12,21 @@ static const uint32_t lens[] = {128 * K, 64 * K, 5000, 300 * K}; /* each in a sl
 
 enum { CHUNKS = 24, SOON_MS = 100 };
 
-/* A cache whose disk is the fake one, with two directories when second is given. */
-static void faulty_world(struct world *w, const char *second)
+/* A cache whose disk is the fake one, with two or three directories when others are given. */
+static void faulty_world_of(struct world *w, const char *second, const char *third)
 {
     struct cache_seams seams = {.no_uring = true, .calls = disk_fake_calls()};
     world_init(w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    if (second) {
-        w->config.dirs[1].path = second;
-        w->config.dirs[1].size = 32 << 20;
-        w->config.dir_count = 2;
-    }
+    w->config.dirs[1].path = second;
+    w->config.dirs[2].path = third;
+    w->config.dirs[1].size = w->config.dirs[2].size = 32 << 20;
+    w->config.dir_count = third ? 3 : second ? 2 : 1;
     world_open_seams(w, &seams);
+}
+
+static void faulty_world(struct world *w, const char *second)
+{
+    faulty_world_of(w, second, NULL);
 }
 
 /* Short deadlines are for disks that hang here, and for nothing else: a real disk may be busy for longer. */
@@ -125,7 +129,8 @@ static unsigned chunk_in(struct world *w, unsigned dir, unsigned n)
     SCOPED_LOCK(&w->cache->lock);
     for (unsigned i = 0;; i++) {
         assert_true(i < CHUNKS);
-        if (space_dir_of(&w->cache->space, space_find(&w->cache->space, &w->refs[i].digest)) == dir && !n--)
+        uint32_t id = space_find(&w->cache->space, &w->refs[i].digest);
+        if (id != SPACE_NONE && space_dir_of(&w->cache->space, id) == dir && !n--)
             return i;
     }
 }
@@ -164,32 +169,47 @@ static void *read_in_crowd(void *arg)
     return NULL;
 }
 
-static void test_cache_health__a_crowd_at_a_hung_directory_leaves_rings_for_the_other_one(void **state)
+/* More readers at a time than there are rings read a chunk of a directory that hangs. */
+static void lose_a_crowd(struct world *w, const char *path, unsigned dir)
 {
     enum { READERS = 3 * READERS_MAX };
-    char second[SCRATCH_MAX];
-    struct world w;
     pthread_t threads[READERS];
-    scratch_make(second);
-    faulty_world(&w, second);
-    world_warm(&w);
-    struct crowd crowd = {.w = &w, .chunk = chunk_in(&w, 1, 0)};
-    disk_fake_reads(second, DISK_HANG, 0);
-    uint32_t before = set_timeout(&w, 2000); /* time for many of them to get in line */
+    struct crowd crowd = {.w = w, .chunk = chunk_in(w, dir, 0)};
+    disk_fake_reads(path, DISK_HANG, 0);
+    uint32_t before = set_timeout(w, 2000); /* time for many of them to get in line */
     for (int i = 0; i < READERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, read_in_crowd, &crowd), 0);
     for (int i = 0; i < READERS; i++)
         pthread_join(threads[i], NULL);
-    set_timeout(&w, before);
+    set_timeout(w, before);
     assert_true(disk_fake_hanging() > 0);
+}
+
+static void expect_hits_of_the_first(struct world *w)
+{
     for (unsigned i = 0; i < 3; i++) {
-        uint64_t hits = now_hits(&w);
-        world_expect(&w, chunk_in(&w, 0, i));
-        assert_int_equal(now_hits(&w) - hits, 1);
+        uint64_t before = now_hits(w);
+        world_expect(w, chunk_in(w, 0, i));
+        assert_int_equal(now_hits(w) - before, 1);
     }
-    assert_int_equal(count_of(&w, "reading_down"), 1);
+}
+
+static void test_cache_health__crowds_at_hung_directories_leave_rings_for_another(void **state)
+{
+    char second[SCRATCH_MAX], third[SCRATCH_MAX];
+    struct world w;
+    scratch_make(second);
+    scratch_make(third);
+    faulty_world_of(&w, second, third);
+    world_warm(&w);
+    lose_a_crowd(&w, second, 1);
+    expect_hits_of_the_first(&w);
+    lose_a_crowd(&w, third, 2);
+    expect_hits_of_the_first(&w);
+    assert_int_equal(count_of(&w, "reading_down"), 2);
     faulty_release(&w);
     scratch_remove(second);
+    scratch_remove(third);
 }
 
 static void test_cache_health__a_hung_write_costs_hits_and_ensure_says_so(void **state)
@@ -452,7 +472,7 @@ int main(void)
         cmocka_unit_test(test_cache_health__a_few_failed_reads_are_healed_without_setting_it_aside),
         cmocka_unit_test(test_cache_health__one_read_waits_for_a_hung_disk_and_the_others_do_not),
         cmocka_unit_test(test_cache_health__a_hung_directory_leaves_the_other_one_alone),
-        cmocka_unit_test(test_cache_health__a_crowd_at_a_hung_directory_leaves_rings_for_the_other_one),
+        cmocka_unit_test(test_cache_health__crowds_at_hung_directories_leave_rings_for_another),
         cmocka_unit_test(test_cache_health__a_hung_write_costs_hits_and_ensure_says_so),
         cmocka_unit_test(test_cache_health__ensure_keeps_in_another_directory_what_one_does_not_take),
         cmocka_unit_test(test_cache_health__reads_go_on_while_writes_hang),

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -192,13 +193,49 @@ static void test_ring__zombies_leave_the_pool_to_others_up_to_a_bound(void **sta
     for (int i = 0; i < 6; i++)
         lose_one(&b);
     assert_int_equal(rings_lost(b.rings, 1), 6);
-    assert_null(rings_borrow(b.rings, in_ms(SOON_MS)));
+    assert_null(rings_borrow(b.rings, in_ms(LONG_MS))); /* at once: nobody could return one */
     answer(&b, 6);
     struct ring *r = borrow(&b); /* the answers make place, without a janitor */
     struct ring_read read = read_at(r, 0, 0, 4096, 0);
     assert_true(ring_read_all(r, &read, 1, in_ms(LONG_MS)));
     assert_int_equal(read.rc, 0);
     rings_return(r);
+    wait_until_none_is_lost(&b);
+    bench_release(&b);
+}
+
+/* Lose every ring that is to be had at one time. */
+static unsigned lose_all(struct bench *b)
+{
+    struct ring *rings[8];
+    unsigned n = 0;
+    while ((rings[n] = rings_borrow(b->rings, in_ms(0))))
+        n++;
+    for (unsigned i = 0; i < n; i++) {
+        struct ring_read read = read_at(rings[i], 1, 0, 4, 0);
+        assert_false(ring_read_all(rings[i], &read, 1, in_ms(SOON_MS)));
+        rings_return(rings[i]);
+    }
+    return n;
+}
+
+static void test_ring__crowds_that_lose_all_there_are_leave_some_again(void **state)
+{
+    struct bench b;
+    bench_init(&b, 4, false);
+    need_uring(&b);
+    assert_int_equal(lose_all(&b), 4);
+    assert_int_equal(lose_all(&b), 2);
+    assert_int_equal(lose_all(&b), 1);
+    struct ring *r = borrow(&b);
+    struct ring_read read = read_at(r, 0, 0, 4096, 0);
+    assert_true(ring_read_all(r, &read, 1, in_ms(LONG_MS)));
+    assert_int_equal(read.rc, 0);
+    rings_return(r);
+    answer(&b, 7);
+    wait_until_none_is_lost(&b);
+    assert_int_equal(lose_all(&b), 4);
+    answer(&b, 4);
     wait_until_none_is_lost(&b);
     bench_release(&b);
 }
@@ -277,8 +314,8 @@ static void test_ring__only_the_operation_that_hangs_is_late(void **state)
         assert_true(soon < LONG_MS);
         disk_fake_reads(other, DISK_HANG, 0);
         struct ring *r = rings_borrow(rings, in_ms(LONG_MS));
-        struct ring_read reads[3] = {
-            read_at(r, 0, 0, 4096, 0), read_at(r, 1, 0, 4096, 4096), read_at(r, 0, 0, 4096, 8192)};
+        struct ring_read reads[3] = {read_at(r, 0, 0, 4096, 0), read_at(r, 1, 0, 4096, 4096),
+                                     read_at(r, 0, 0, 4096, 8192)};
         assert_false(ring_read_all(r, reads, 3, in_ms(soon)));
         hung = reads[0].rc == 0;
         if (hung)
@@ -373,7 +410,9 @@ static void *read_in_crowd(void *arg)
     struct crowd *c = arg;
     unsigned seed = atomic_fetch_add(&c->seed, 1);
     for (unsigned i = 0; i < 200; i++) {
-        struct ring *r = rings_borrow(c->b->rings, in_ms(LONG_MS));
+        struct ring *r;
+        while (!(r = rings_borrow(c->b->rings, in_ms(LONG_MS)))) /* all are zombies at the moment */
+            sched_yield();
         uint32_t off = (seed * 7919 + i * 4099) % (FILE_SIZE - 4096);
         struct ring_read read = read_at(r, 0, off, 4096, 0);
         bool in_time = ring_read_all(r, &read, 1, in_ms(i % 50 == 49 ? 0 : LONG_MS)); /* some give up at once */
@@ -420,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_ring__a_late_read_leaves_the_others_of_its_call_good),
         cmocka_unit_test(test_ring__an_answer_in_time_is_waited_for),
         cmocka_unit_test(test_ring__zombies_leave_the_pool_to_others_up_to_a_bound),
+        cmocka_unit_test(test_ring__crowds_that_lose_all_there_are_leave_some_again),
         cmocka_unit_test(test_ring__a_read_beyond_its_deadline_is_seen_from_outside),
         cmocka_unit_test(test_ring__none_is_lent_beyond_the_limit),
         cmocka_unit_test(test_ring__the_pool_goes_without_an_answer_to_its_reads),
