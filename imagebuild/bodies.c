@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "format/catalog.h"
@@ -49,7 +50,7 @@ static void abandon_file(struct bodies *b, uint32_t rank)
         struct body_claim *c = bodies_unlink_first_locked(b);
         c->abandoned = true;
         if (c->ready) {
-            b->used -= body_claim_cost(c);
+            bodies_give_room_locked(b, c);
             body_claim_free(c);
         }
     }
@@ -206,8 +207,7 @@ static void release_current(struct bodies *b)
     if (!c)
         return;
     SCOPED_LOCK(&b->lock);
-    b->used -= body_claim_cost(c);
-    pthread_cond_signal(&b->room);
+    bodies_give_room_locked(b, c);
     body_claim_free(c);
 }
 
@@ -229,7 +229,10 @@ static int start_readers(struct bodies *b, unsigned jobs)
 {
     SCOPED_LOCK(&b->lock);
     b->find_limit = !jobs;
-    jobs_init(&b->jobs);
+    if (b->source->near)
+        jobs_init_near(&b->jobs, (unsigned)GR_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L));
+    else
+        jobs_init(&b->jobs);
     b->interval.start_ms = clock_now_ms();
     return bodies_set_limit_locked(b, jobs ? GR_MIN(jobs, (unsigned)BODY_JOBS_MAX) : b->jobs.limit);
 }

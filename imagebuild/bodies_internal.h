@@ -7,7 +7,12 @@
 #include "imagebuild/bodies.h"
 #include "imagebuild/jobs.h"
 
-enum { BODY_JOBS_MAX = 1024 };
+enum {
+    BODY_JOBS_MAX = 1024,
+    /* Files that one reader claims at once from a source that is near: */
+    BODY_RUN = 32,
+    BODY_RUN_BYTES = 256 << 10, /* together at most */
+};
 
 /* One part and what its reader needs to know of the file, copied when it was claimed. */
 struct body_claim {
@@ -52,9 +57,10 @@ struct bodies {
     struct node node;     /* its bytes are the cursor's */
     uint64_t node_offset; /* of the next part */
     struct body_claim *first, **last_next;
-    size_t used; /* bytes of claimed, ready, abandoned and current parts */
-    unsigned reading;
-    unsigned limit; /* readers that may read at a time */
+    size_t used;      /* bytes of claimed, ready, abandoned and current parts */
+    bool full;        /* used came to the budget; until it is well below nobody claims */
+    unsigned reading; /* readers that do */
+    unsigned limit;   /* readers that may read at a time */
     bool find_limit;
     struct jobs jobs; /* when find_limit is set */
     struct {
@@ -77,6 +83,8 @@ struct bodies {
 int bodies_set_limit_locked(struct bodies *b, unsigned limit);
 size_t body_claim_cost(const struct body_claim *c);
 void body_claim_free(struct body_claim *c);
+/* c, which is to be freed, leaves room for others: wake a reader when there is enough. */
+void bodies_give_room_locked(struct bodies *b, const struct body_claim *c);
 /* Take the first claim out of the list; there is one. */
 struct body_claim *bodies_unlink_first_locked(struct bodies *b);
 

@@ -5,8 +5,13 @@
  *   claimed (in the list, reading) -> ready -> taken (current) -> freed
  *                  \-> abandoned (unlinked; its reader frees it)
  *
- * Room: a part is claimed when it fits in the budget, or when nothing at all is claimed or taken. At most `limit` parts
- * are read at a time, a number given or found by jobs.c, whose intervals end where parts do.
+ * Room: a part is claimed when it fits in the budget, or when nothing at all is claimed or taken. Once one does not
+ * fit, none is until an eighth of the budget is free: else each part that leaves would wake a reader for one. At most
+ * `limit` readers read at a time, a number given or found by jobs.c, whose intervals end where parts do.
+ *
+ * Waking a thread takes longer than reading a small file that is in memory. So from a source that is near a reader
+ * claims a run of small files, as far as there is room at once, reads one after the other and says so when all are
+ * read.
  *
  * The nodes are read by whichever reader finds no file to cut (`advancing`), without the lock, since it may have to
  * pass millions of paths that have nothing to read. One lock guards list, budget and file.
@@ -77,9 +82,18 @@ static bool may_claim_locked(struct bodies *b)
 {
     if (b->reading >= b->limit || !b->have_node)
         return false;
-    bool room = has_room_locked(b);
-    b->interval.held_up |= !room;
-    return room;
+    b->full = b->full || !has_room_locked(b);
+    b->interval.held_up |= b->full;
+    return !b->full;
+}
+
+void bodies_give_room_locked(struct bodies *b, const struct body_claim *c)
+{
+    b->used -= body_claim_cost(c);
+    if (!b->full || b->used > b->memory - b->memory / 8)
+        return;
+    b->full = false;
+    pthread_cond_signal(&b->room);
 }
 
 static void append_locked(struct bodies *b, struct body_claim *c)
@@ -118,14 +132,44 @@ static struct body_claim *cut_locked(struct bodies *b)
     b->node_offset += c->len;
     b->have_node = b->node_offset < n->size;
     b->used += body_claim_cost(c);
-    b->reading++;
     append_locked(b, c);
     return c;
 }
 
-/* Wait for something to read and claim it; NULL: no more. */
-static struct body_claim *claim_next(struct bodies *b)
+/* What a reader has claimed. */
+struct run {
+    size_t count, bytes;
+    struct body_claim *claims[BODY_RUN];
+};
+
+/* Is the next part a file to read behind those of the run? */
+static bool continues_locked(struct bodies *b, const struct run *run)
 {
+    if (!b->source->near || run->count == BODY_RUN || b->stop)
+        return false;
+    if (!b->have_node && !b->exhausted && !b->advancing)
+        advance_locked(b);
+    return b->have_node && !b->stop && !b->node_offset && b->node.plan != NODE_MOVE && !b->full &&
+           b->node.size <= BODY_RUN_BYTES && run->bytes + b->node.size <= BODY_RUN_BYTES && has_room_locked(b);
+}
+
+static void claim_run_locked(struct bodies *b, struct run *run)
+{
+    struct body_claim *c;
+    do {
+        c = cut_locked(b);
+        if (!c)
+            break;
+        run->claims[run->count++] = c;
+        run->bytes += c->len;
+    } while (continues_locked(b, run));
+    b->reading += run->count > 0;
+}
+
+/* Wait for something to read and claim it; nothing: no more. */
+static void claim_next(struct bodies *b, struct run *run)
+{
+    *run = (struct run){.count = 0};
     SCOPED_LOCK(&b->lock);
     while (!b->stop && (b->have_node || !b->exhausted)) {
         if (!b->have_node && !b->advancing)
@@ -135,15 +179,17 @@ static struct body_claim *claim_next(struct bodies *b)
         else
             pthread_cond_wait(&b->room, &b->lock);
     }
-    struct body_claim *c = b->have_node && !b->stop ? cut_locked(b) : NULL;
-    if (!c && b->have_node && !b->stop) {
+    bool claims = b->have_node && !b->stop;
+    if (claims)
+        claim_run_locked(b, run);
+    if (claims && !run->count) {
         b->have_node = false;
         fail_locked(b, error_set(-ENOMEM, "source: out of memory while reading files"));
     }
-    if (!c)
+    if (!run->count)
         pthread_cond_signal(&b->ready); /* the consumer may wait for a part that does not come */
-    pthread_cond_signal(&b->room);      /* the next one goes on, or leaves too */
-    return c;
+    if (!run->count || (b->reading < b->limit && !b->full))
+        pthread_cond_signal(&b->room); /* the next one goes on, or leaves too */
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -200,12 +246,13 @@ int bodies_set_limit_locked(struct bodies *b, unsigned limit)
     return 0;
 }
 
-/* A part was read: is it time to try another number of jobs? */
-static void measure_locked(struct bodies *b, uint64_t bytes)
+/* Parts were read: is it time to try another number of jobs? */
+static void measure_locked(struct bodies *b, const struct run *run)
 {
     uint64_t now = clock_now_ms(), ms = now - b->interval.start_ms;
-    b->interval.bytes += bytes;
-    b->interval.requests++;
+    for (size_t i = 0; i < run->count; i++)
+        b->interval.bytes += run->claims[i]->rc ? 0 : run->claims[i]->len;
+    b->interval.requests += run->count;
     if (!jobs_interval_over(&b->jobs, ms, b->interval.requests))
         return;
     jobs_interval(&b->jobs, b->interval.bytes, b->interval.requests, ms, b->interval.held_up);
@@ -215,34 +262,40 @@ static void measure_locked(struct bodies *b, uint64_t bytes)
     bodies_set_limit_locked(b, b->jobs.limit); /* cannot fail: this is a reader */
 }
 
-static void finish_part(struct bodies *b, struct body_claim *c, int rc)
+static void keep_error(struct body_claim *c, int rc)
 {
-    if (rc) {
-        c->error = malloc(sizeof *c->error);
-        if (c->error)
-            error_take(c->error, rc);
-    }
+    c->rc = rc;
+    c->error = rc ? malloc(sizeof *c->error) : NULL;
+    if (c->error)
+        error_take(c->error, rc);
+}
+
+static void finish_run(struct bodies *b, const struct run *run)
+{
     SCOPED_LOCK(&b->lock);
     b->reading--;
-    c->rc = rc;
-    c->ready = true;
     if (b->find_limit)
-        measure_locked(b, rc ? 0 : c->len);
-    if (c->abandoned) {
-        b->used -= body_claim_cost(c);
+        measure_locked(b, run);
+    for (size_t i = 0; i < run->count; i++) {
+        struct body_claim *c = run->claims[i];
+        c->ready = true;
+        if (c == b->first)
+            pthread_cond_signal(&b->ready);
+        if (!c->abandoned)
+            continue;
+        bodies_give_room_locked(b, c);
         body_claim_free(c);
-        pthread_cond_broadcast(&b->room);
-    } else if (c == b->first) {
-        pthread_cond_signal(&b->ready);
     }
-    pthread_cond_signal(&b->room);
 }
 
 static void *reader(void *bodies)
 {
     struct bodies *b = bodies;
-    struct body_claim *c;
-    while ((c = claim_next(b)))
-        finish_part(b, c, read_part(b, c));
+    struct run run;
+    for (claim_next(b, &run); run.count; claim_next(b, &run)) {
+        for (size_t i = 0; i < run.count; i++)
+            keep_error(run.claims[i], read_part(b, run.claims[i]));
+        finish_run(b, &run);
+    }
     return NULL;
 }

@@ -15,7 +15,13 @@ static const unsigned needed[] = {[JOBS_RISE] = 2, [JOBS_REST] = 8, [JOBS_UP] = 
 
 void jobs_init(struct jobs *j)
 {
-    *j = (struct jobs){.limit = JOBS_FIRST, .former = JOBS_FIRST};
+    *j = (struct jobs){.limit = JOBS_FIRST, .former = JOBS_FIRST, .least = JOBS_LEAST};
+}
+
+void jobs_init_near(struct jobs *j, unsigned cpus)
+{
+    unsigned first = GR_MIN(GR_MAX(JOBS_NEAR_PER_CPU * cpus, (unsigned)JOBS_NEAR_LEAST), (unsigned)JOBS_FIRST);
+    *j = (struct jobs){.limit = first, .former = first, .least = JOBS_NEAR_LEAST};
 }
 
 bool jobs_interval_over(const struct jobs *j, uint64_t ms, uint64_t requests)
@@ -25,7 +31,7 @@ bool jobs_interval_over(const struct jobs *j, uint64_t ms, uint64_t requests)
 
 static void set_limit(struct jobs *j, enum jobs_phase phase, unsigned limit)
 {
-    limit = GR_MIN(GR_MAX(limit, (unsigned)JOBS_LEAST), (unsigned)JOBS_MOST);
+    limit = GR_MIN(GR_MAX(limit, j->least), (unsigned)JOBS_MOST);
     j->skip = limit != j->limit;
     j->phase = phase;
     j->limit = limit;

@@ -120,6 +120,9 @@ struct source_ops {
 struct source {
     const struct source_ops *ops;
     const char *url; /* for messages */
+    /* A read is a system call, not a question to a server: few at a time do, and one thread reads small files in a run
+     * rather than that each wakes another one. */
+    bool near;
 };
 
 /* hdfs: who asks, and whose the files are in the image. Pointers must outlive source_open alone. */

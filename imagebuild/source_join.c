@@ -205,10 +205,12 @@ int source_join_open(const struct source_part *parts, size_t count, struct sourc
             source_close(parts[i].source);
         return error_set(-ENOMEM, "source: out of memory");
     }
-    s->base = (struct source){.ops = &ops, .url = parts[0].source->url};
+    s->base = (struct source){.ops = &ops, .url = parts[0].source->url, .near = true};
     s->count = count;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         s->parts[i].source = parts[i].source;
+        s->base.near &= parts[i].source->near;
+    }
     int rc = 0;
     for (size_t i = 0; !rc && i < count; i++)
         rc = set_dir(s, i, parts[i].dir);

@@ -149,7 +149,7 @@ int source_listed_open(struct source *inner, struct path_list *list, const struc
         return rc;
     }
     *s = (struct source_listed){
-        .base = {.ops = &ops, .url = inner->url}, .inner = inner, .list = list, .config = *config};
+        .base = {.ops = &ops, .url = inner->url, .near = inner->near}, .inner = inner, .list = list, .config = *config};
     *out = &s->base;
     return 0;
 }

@@ -425,6 +425,7 @@ int source_local_open(const char *url, const char *path, const struct source_opt
         s->url[--len] = 0;
     s->base.ops = &ops;
     s->base.url = s->url;
+    s->base.near = true;
     struct source *done = &s->base;
     s = NULL;
     *out = done;

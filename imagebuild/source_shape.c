@@ -237,7 +237,8 @@ int source_shape_open(struct source *inner, const struct source_shape *shape, st
         source_close(inner);
         return error_set(-ENOMEM, "source: out of memory");
     }
-    *s = (struct source_shape_of){.base = {.ops = &ops, .url = inner->url}, .inner = inner, .shape = *shape};
+    *s = (struct source_shape_of){
+        .base = {.ops = &ops, .url = inner->url, .near = inner->near}, .inner = inner, .shape = *shape};
     if (prefix && *prefix) {
         s->strip_len = strlen(prefix);
         s->strip = steal_ptr(&prefix);

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "fake/source_fake.h"
-#include "imagebuild/bodies.h"
+#include "imagebuild/bodies_internal.h"
 #include "imagebuild/listing.h"
 
 enum { PART = 1 << 20, MEMORY = 4 * PART };
@@ -175,13 +175,17 @@ static void test_bodies__the_sequence_does_not_depend_on_jobs(void **state)
 {
     /* a change in the middle is met by jobs=1 at that part; with many readers parts behind it may
      * have been read before, but they are not handed on */
-    static const unsigned jobs[] = {1, 16, 0};
+    static const struct {
+        unsigned jobs;
+        bool near;
+    } cases[] = {{1, false}, {16, false}, {0, false}, {1, true}, {16, true}, {0, true}};
     CLEANUP_BYTES all = BYTES_INIT(1 << 20);
-    for (size_t i = 0; i < GR_ARRAY_SIZE(jobs); i++) {
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
         CLEANUP_BYTES one = BYTES_INIT(1 << 20);
         struct setup s = {.source = mixture()};
+        s.source->near = cases[i].near;
         load(&s);
-        start_with(&s, jobs[i], MEMORY, false);
+        start_with(&s, cases[i].jobs, MEMORY, false);
         record(&s, &one);
         assert_content(&s, "big", 1000, 5u * PART + 17);
         assert_content(&s, "even", 1001, 2u * PART);
@@ -208,14 +212,16 @@ static void test_bodies__any_budget_gives_the_same_bytes(void **state)
 {
     CLEANUP_BYTES all = BYTES_INIT(1 << 20);
     static const size_t budgets[] = {0, 1, 5000, PART, 3u * PART + 1, 64u << 20};
-    for (size_t i = 0; i < GR_ARRAY_SIZE(budgets); i++) {
+    for (size_t i = 0; i < 2 * GR_ARRAY_SIZE(budgets); i++) {
+        const size_t budget = budgets[i / 2];
         CLEANUP_BYTES one = BYTES_INIT(1 << 20);
         struct setup s = {.source = mixture()};
+        s.source->near = i % 2;
         load(&s);
-        start_with(&s, 8, budgets[i], false);
+        start_with(&s, 8, budget, false);
         record(&s, &one);
         /* one part more while a file is read again */
-        assert_true(source_fake_stats(s.source).bytes_in_reads_max <= GR_MAX(budgets[i], (size_t)PART) + PART);
+        assert_true(source_fake_stats(s.source).bytes_in_reads_max <= GR_MAX(budget, (size_t)PART) + PART);
         end(&s);
         if (!i)
             assert_int_equal(bytes_append(&all, one.data, one.len), 0);
@@ -226,24 +232,25 @@ static void test_bodies__any_budget_gives_the_same_bytes(void **state)
 
 /* Readers run ahead until the budget is full and no further: what was asked for of the source minus
  * what was handed on is what is held. */
-static void test_bodies__readers_stay_within_the_budget(void **state)
+static void stay_within_the_budget(bool near, uint64_t size, size_t budget)
 {
-    enum { BUDGET = 3 * PART, FILES = 60, SIZE = PART / 4 };
+    enum { FILES = 60 };
     struct setup s = {.source = source_fake_new()};
     char path[16];
+    s.source->near = near;
     for (int i = 0; i < FILES; i++) {
         snprintf(path, sizeof path, "f%02d", i);
-        source_fake_file(s.source, path, SIZE, (unsigned)i);
+        source_fake_file(s.source, path, size, (unsigned)i);
     }
     load(&s);
-    start_with(&s, 16, BUDGET, false);
+    start_with(&s, 16, budget, false);
     struct body_part p;
     uint64_t handed = 0;
     for (int i = 0; i < FILES; i++) {
         assert_int_equal(next(&s, &p), 1);
         for (int spin = 0; spin < 100; spin++) {
             uint64_t asked = source_fake_stats(s.source).bytes_asked;
-            assert_true(asked - handed <= BUDGET);
+            assert_true(asked - handed <= budget);
             sched_yield();
         }
         handed += p.len;
@@ -251,7 +258,44 @@ static void test_bodies__readers_stay_within_the_budget(void **state)
     }
     assert_int_equal(next(&s, &p), 0);
     assert_int_equal(next(&s, &p), 0);
-    assert_int_equal(bodies_counts(s.bodies).read_bytes, (uint64_t)FILES * SIZE);
+    assert_int_equal(bodies_counts(s.bodies).read_bytes, FILES * size);
+    end(&s);
+}
+
+static void test_bodies__readers_stay_within_the_budget(void **state)
+{
+    stay_within_the_budget(false, PART / 4, 3u * PART);
+    stay_within_the_budget(true, PART / 4, 3u * PART);
+    stay_within_the_budget(true, 10000, 100000); /* a run of files is longer than that */
+}
+
+/* A run of small files is handed on when all of it is read. */
+static void test_bodies__a_reader_takes_a_run_of_small_files_that_are_near(void **state)
+{
+    enum { MANY = 3 * BODY_RUN, LARGE = BODY_RUN_BYTES - 1000 };
+    struct setup s = {.source = source_fake_new()};
+    struct body_part p;
+    char path[16];
+    s.source->near = true;
+    for (int i = 0; i < MANY; i++) {
+        snprintf(path, sizeof path, "f%03d", i);
+        source_fake_file(s.source, path, 100, (unsigned)i);
+    }
+    source_fake_file(s.source, "e", LARGE, 1000);
+    load(&s);
+    start_with(&s, 1, MEMORY, false);
+    assert_int_equal(next(&s, &p), 1);
+    /* the large one, and what fits beside it */
+    assert_true(source_fake_stats(s.source).reads >= 11);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(next(&s, &p), 1);
+    assert_int_equal(next(&s, &p), 1);
+    assert_true(source_fake_stats(s.source).reads >= 11 + BODY_RUN);
+    while (next(&s, &p) == 1)
+        ;
+    assert_int_equal(source_fake_stats(s.source).reads, 1 + MANY);
+    assert_content(&s, "f050", 50, 100);
+    assert_content(&s, "e", 1000, LARGE);
     end(&s);
 }
 
@@ -542,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_bodies__the_sequence_does_not_depend_on_jobs),
         cmocka_unit_test(test_bodies__any_budget_gives_the_same_bytes),
         cmocka_unit_test(test_bodies__readers_stay_within_the_budget),
+        cmocka_unit_test(test_bodies__a_reader_takes_a_run_of_small_files_that_are_near),
         cmocka_unit_test(test_bodies__slow_files_do_not_change_the_order),
         cmocka_unit_test(test_bodies__the_first_error_in_order_is_told_with_its_sentence),
         cmocka_unit_test(test_bodies__strict_refuses_what_changes_or_vanishes),

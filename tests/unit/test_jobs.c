@@ -35,7 +35,7 @@ static double run(struct jobs *j, struct link *l, unsigned intervals, bool held_
         limits += j->limit;
         double bytes = rate_of(l, j->limit) * JOBS_INTERVAL_MS;
         jobs_interval(j, (uint64_t)bytes, (uint64_t)(bytes / l->bytes), JOBS_INTERVAL_MS, held_up);
-        assert_true(j->limit >= JOBS_LEAST && j->limit <= JOBS_MOST);
+        assert_true(j->limit >= j->least && j->limit <= JOBS_MOST);
     }
     if (out_limit)
         *out_limit = limits / intervals;
@@ -104,6 +104,32 @@ static void test_jobs__a_slower_link_is_followed_down(void **state)
     assert_true(limit <= 64);
 }
 
+static void test_jobs__a_near_source_gets_few_until_more_bring_more(void **state)
+{
+    /* from memory: two deliver all there is */
+    struct link l = {.latency_ms = 0.1, .bytes = 10000, .most = 2 * 10000 / 0.1};
+    struct jobs j;
+    double limit;
+    jobs_init_near(&j, 2);
+    assert_int_equal(j.limit, 2 * JOBS_NEAR_PER_CPU);
+    assert_true(run(&j, &l, 400, false, &limit) >= 0.95);
+    assert_true(limit <= 2 * JOBS_NEAR_PER_CPU);
+    /* a slow disk, or a directory that is on a server after all */
+    l = (struct link){.latency_ms = 20, .bytes = 100000, .most = 40 * 100000 / 20.0};
+    jobs_init_near(&j, 2);
+    (void)run(&j, &l, 20, false, NULL);
+    assert_true(run(&j, &l, 400, false, NULL) >= 0.9);
+}
+
+static void test_jobs__a_near_source_begins_within_bounds(void **state)
+{
+    struct jobs j;
+    jobs_init_near(&j, 0);
+    assert_int_equal(j.limit, JOBS_NEAR_LEAST);
+    jobs_init_near(&j, 1000);
+    assert_int_equal(j.limit, JOBS_FIRST);
+}
+
 static void test_jobs__nothing_is_concluded_while_the_writer_is_behind(void **state)
 {
     struct link l = {.latency_ms = 20, .bytes = 100000, .most = 1e9};
@@ -133,6 +159,8 @@ int main(void)
         cmocka_unit_test(test_jobs__noise_drives_it_nowhere),
         cmocka_unit_test(test_jobs__a_server_that_breaks_under_many_is_left_alone),
         cmocka_unit_test(test_jobs__a_slower_link_is_followed_down),
+        cmocka_unit_test(test_jobs__a_near_source_gets_few_until_more_bring_more),
+        cmocka_unit_test(test_jobs__a_near_source_begins_within_bounds),
         cmocka_unit_test(test_jobs__nothing_is_concluded_while_the_writer_is_behind),
         cmocka_unit_test(test_jobs__an_interval_has_enough_answers_to_judge),
     };
