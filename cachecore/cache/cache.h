@@ -93,9 +93,9 @@ void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct 
  * sentence. */
 GR_MUST_CHECK int cache_evict(struct cache *c, const struct digest *chunk, bool pinned);
 
-/* Have a cached chunk stay until it is unpinned, also over restarts; or unpin it. A bad chunk is
- * dropped all the same. -ENOENT: not cached; -EDQUOT: pins take three quarters of the cache already;
- * -errno of the disk: it holds until the next restart. No sentence. */
+/* Have a cached chunk stay until it is unpinned, also over restarts; or unpin it. A chunk that
+ * proves bad is fetched again by whoever reads it next, and is pinned then. -ENOENT: not cached; -EDQUOT: pins take
+ * three quarters of the cache already; -errno of the disk: it holds until the next restart. No sentence. */
 GR_MUST_CHECK int cache_pin(struct cache *c, const struct digest *chunk, bool on);
 
 /* The same to whatever the cache holds but index nodes and manifests, by which images are served: each

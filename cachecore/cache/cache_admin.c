@@ -88,11 +88,18 @@ static void forget(struct cache *c, const struct space_slot *slots, size_t n)
     pthread_cond_broadcast(&c->changed);
 }
 
+/* Is the slot a chunk's, and nobody's work? */
+static bool may_go_locked(const struct cache *c, uint32_t id)
+{
+    enum slot_state state = space_slot_at(&c->space, id)->state;
+    return state == SLOT_READY || state == SLOT_DAMAGED;
+}
+
 static int retake(struct cache *c, const struct digest *chunk, bool pinned, struct space_slot *slot)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
     uint32_t id = c->dir_count ? space_find(&c->space, chunk) : SPACE_NONE;
-    if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY)
+    if (id == SPACE_NONE || !may_go_locked(c, id))
         return -ENOENT;
     if (!pinned && space_slot_at(&c->space, id)->flags & RECORD_PINNED)
         return -EPERM;
@@ -151,12 +158,20 @@ int cache_pin(struct cache *c, const struct digest *chunk, bool on)
     struct space_slot slot;
     if (!c->dir_count)
         return -ENOENT;
-    int rc;
+    int rc = 0;
+    bool damaged;
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        rc = set_pinned_locked(c, space_find(&c->space, chunk), on, &slot);
+        uint32_t id = space_find(&c->space, chunk);
+        damaged = !on && id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_DAMAGED;
+        if (damaged)
+            space_retake(&c->space, id, &slot);
+        else
+            rc = set_pinned_locked(c, id, on, &slot);
     }
-    return rc ? rc : write_pinned(c, &slot);
+    if (damaged)
+        forget(c, &slot, 1);
+    return rc || damaged ? rc : write_pinned(c, &slot);
 }
 
 /* ---- everything ---- */
@@ -167,8 +182,13 @@ static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_deed deed
 {
     const struct slot *slot = space_slot_at(&c->space, id);
     bool pinned = slot->flags & RECORD_PINNED;
-    if (slot->state != SLOT_READY || slot->flags & RECORD_META)
+    if (!may_go_locked(c, id) || slot->flags & RECORD_META)
         return false;
+    if (slot->state == SLOT_DAMAGED && deed == CACHE_UNPIN) {
+        space_give_up(&c->space, id); /* its record goes when the slot is used again */
+        sweep->changed++;
+        return false;
+    }
     if ((deed == CACHE_PIN && pinned) || (deed == CACHE_UNPIN && !pinned))
         return false;
     int rc = 0;

@@ -70,8 +70,9 @@ static int claim_locked(struct cache *c, const struct space_want *want, bool wai
             space_drop(&c->space, id); /* where it cannot be read: kept elsewhere */
             id = SPACE_NONE;
         }
-        if (id == SPACE_NONE) {
-            int rc = space_alloc(&c->space, want, slot);
+        bool damaged = id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_DAMAGED;
+        if (id == SPACE_NONE || damaged) {
+            int rc = damaged ? space_refill(&c->space, id, want, slot) : space_alloc(&c->space, want, slot);
             if (rc != -EAGAIN || !wait)
                 return rc;
         }

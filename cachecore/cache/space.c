@@ -277,8 +277,7 @@ void space_enter(struct space *s, uint32_t id, enum slot_state state)
     count_flags(s, id, 1);
 }
 
-/* The opposite of space_enter. */
-static void leave(struct space *s, uint32_t id)
+void space_leave(struct space *s, uint32_t id)
 {
     if (space_slot_at(s, id)->state != SLOT_MOVING)
         index_remove(s, id);
@@ -290,7 +289,7 @@ void space_forget(struct space *s, uint32_t id)
     assert(space_slot_at(s, id)->state == SLOT_READY);
     if (in_policy(s, id))
         evict_remove(s->evict, pool_of(s, id), id, key_at(s, id));
-    leave(s, id);
+    space_leave(s, id);
     s->entries--;
     s->used_bytes -= slot_size(s, id);
 }
@@ -312,21 +311,40 @@ void space_make_free_first(struct space *s, uint32_t id)
 void space_drop(struct space *s, uint32_t id)
 {
     space_forget(s, id);
+    if (space_slot_at(s, id)->flags & RECORD_PINNED)
+        space_enter(s, id, SLOT_DAMAGED);
+    else
+        space_make_free(s, id);
+}
+
+void space_give_up(struct space *s, uint32_t id)
+{
+    assert(space_slot_at(s, id)->state == SLOT_DAMAGED);
+    space_leave(s, id);
     space_make_free(s, id);
 }
 
 void space_retake(struct space *s, uint32_t id, struct space_slot *out)
 {
-    space_forget(s, id);
+    if (space_slot_at(s, id)->state == SLOT_DAMAGED)
+        space_leave(s, id);
+    else
+        space_forget(s, id);
+    space_slot_at(s, id)->flags &= (uint8_t)~RECORD_PINNED;
     space_enter(s, id, SLOT_FILLING);
     space_describe(s, id, out);
 }
 
 void space_abort(struct space *s, uint32_t id)
 {
-    assert(space_slot_at(s, id)->state == SLOT_FILLING || space_slot_at(s, id)->state == SLOT_MOVING);
-    leave(s, id);
+    struct slot *slot = space_slot_at(s, id);
+    assert(slot->state == SLOT_FILLING || slot->state == SLOT_MOVING);
     space_slab_of(s, id)->announced = false; /* perhaps that was what failed: the next fill writes it again */
+    if (slot->state == SLOT_FILLING && slot->flags & RECORD_PINNED) {
+        slot->state = SLOT_DAMAGED;
+        return;
+    }
+    space_leave(s, id);
     space_make_free(s, id);
 }
 

@@ -7,11 +7,14 @@
  *   filling  in the index, belongs to the one writer that allocated it; not readable
  *   ready    in the index, and in the eviction policy unless the user pinned it (RECORD_PINNED); readable
  *            while pinned by readers
+ *   damaged  in the index, not readable, nobody's: its chunk proved bad, and the user's pin stays with the slot
+ *            until the chunk is filled into it again
  *   moving   a second slot for a chunk that is ready in another: not in the index, belongs to the one
  *            that moves the chunk, to be written or to have its record blanked
  * free -> filling (alloc) -> ready (commit) -> free (drop) or filling (evicted by alloc, or retaken);
- * filling -> free (abort); free -> moving (alloc_move) -> ready, and the chunk's old slot ready -> moving
- * (commit_move); moving -> free (abort).
+ * filling -> free (abort); a pinned one: ready -> damaged (drop) -> filling (refill) -> ready or damaged (abort);
+ * damaged -> filling (retaken) or free (given up); free -> moving (alloc_move) -> ready, and the chunk's old slot ready
+ * -> moving (commit_move); moving -> free (abort).
  *
  * What is kept: metadata slots (RECORD_META) never make room for data. Metadata makes room for itself
  * beyond a quarter of the capacity. The user's pins stay whatever happens; at most three quarters of
@@ -30,7 +33,7 @@
 enum { SPACE_SLOT_BITS = 11, SPACE_DIRS_MAX = 16, SPACE_GROUPS_MAX = 16 };
 #define SPACE_NONE EVICT_NONE
 
-enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_MOVING };
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_MOVING, SLOT_DAMAGED };
 
 /* The first 16 bytes of a digest: what memory knows of it. The record on disk has it whole, and every
  * read compares that. */
@@ -172,11 +175,16 @@ bool space_admits(const struct space *s, const struct space_want *want);
 GR_MUST_CHECK int space_alloc(struct space *s, const struct space_want *want, struct space_slot *out);
 void space_commit(struct space *s, uint32_t id);
 void space_abort(struct space *s, uint32_t id);
-/* Make a ready slot filling again, for its record to be blanked before space_abort. Its readers keep
- * their pins. */
+/* Fill a damaged slot again; the chunk is pinned afterwards. Errors as space_alloc; -EAGAIN also while its readers are
+ * not done. */
+GR_MUST_CHECK int space_refill(struct space *s, uint32_t id, const struct space_want *want, struct space_slot *out);
+/* Make a ready or damaged slot filling again, unpinned, for its record to be blanked before space_abort. Its readers
+ * keep their pins. */
 void space_retake(struct space *s, uint32_t id, struct space_slot *out);
-/* Forget a ready slot. */
+/* Forget a ready slot, or make it damaged where the user pinned it. */
 void space_drop(struct space *s, uint32_t id);
+/* Forget a damaged slot. */
+void space_give_up(struct space *s, uint32_t id);
 
 /* A second slot for a ready chunk, on the medium: moving afterwards, space_abort gives it back. Errors
  * as space_alloc; the policy is asked. */

@@ -439,6 +439,25 @@ int space_alloc(struct space *s, const struct space_want *want, struct space_slo
     return rc;
 }
 
+int space_refill(struct space *s, uint32_t id, const struct space_want *want, struct space_slot *out)
+{
+    struct space_want pinned = *want;
+    pinned.flags |= RECORD_PINNED;
+    pinned.force = true;
+    assert(space_slot_at(s, id)->state == SLOT_DAMAGED);
+    if (!s->dirs[space_dir_of(s, id)].writable)
+        return -ENODEV;
+    if (space_busy_at(s, id))
+        return -EAGAIN;
+    if (cache_class_of(want->stored_len) != space_slab_of(s, id)->class) { /* compressed now, or not any more */
+        space_give_up(s, id);
+        return space_alloc(s, &pinned, out);
+    }
+    space_leave(s, id);
+    hand_out(s, id, &pinned, SLOT_FILLING, out);
+    return 0;
+}
+
 int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struct space_slot *out)
 {
     const struct slot *slot = space_slot_at(s, id);

@@ -48,6 +48,8 @@ uint32_t space_find_key(const struct space *s, struct space_key key);
 void space_begin(struct space *s, uint32_t id, const struct space_want *want, enum slot_state state);
 /* The same for one whose fields are set. */
 void space_enter(struct space *s, uint32_t id, enum slot_state state);
+/* The opposite of space_enter. */
+void space_leave(struct space *s, uint32_t id);
 /* A ready slot leaves index and policy; it is in no list afterwards. */
 void space_forget(struct space *s, uint32_t id);
 /* A slot that is in no list goes to the free list. */

@@ -153,6 +153,88 @@ static void test_cache_faults__a_bad_hit_with_the_store_down_is_the_stores_error
     world_release(&w);
 }
 
+static struct cache_chunk query(struct world *w, unsigned chunk)
+{
+    struct cache_chunk out;
+    cache_query(w->cache, &w->refs[chunk].digest, 1, &out);
+    return out;
+}
+
+static void spoil(struct world *w, int fd, unsigned chunk)
+{
+    flip(fd, data_offset(w, chunk), 1);
+}
+
+static void test_cache_faults__a_pinned_chunk_that_proved_bad_is_pinned_when_it_is_back(void **state)
+{
+    struct world w;
+    uint8_t dst[4096];
+    world_init(&w, 200, EVEN, 16 << 20); /* 96 slots */
+    world_open(&w);
+    world_expect(&w, 0);
+    world_settle(&w);
+    assert_int_equal(cache_pin(w.cache, &w.refs[0].digest, true), 0);
+    int fd = world_open_file(&w, "data");
+    spoil(&w, fd, 0);
+    store_fake_set_dead(w.fake, -EACCES);
+    struct cache_piece p = world_piece(&w, 0, 0, 4096, dst);
+    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), -EACCES);
+    assert_false(query(&w, 0).cached);
+    world_check(&w);
+    store_fake_set_dead(w.fake, 0);
+    for (unsigned i = 1; i < w.count; i++) /* nothing else takes its place meanwhile */
+        world_expect(&w, i);
+    for (int life = 0; life < 2; life++) {
+        world_expect(&w, 0);
+        world_settle(&w);
+        assert_true(query(&w, 0).cached && query(&w, 0).pinned);
+        assert_int_equal(cache_evict(w.cache, &w.refs[0].digest, false), -EPERM);
+        world_check(&w);
+        world_close(&w);
+        world_open(&w);
+    }
+    assert_int_equal(count_of(&w, "crc_errors_total"), 0);
+    close(fd);
+    world_release(&w);
+}
+
+static void test_cache_faults__a_pinned_chunk_that_proved_bad_can_be_unpinned_and_evicted(void **state)
+{
+    enum { BY_UNPIN, BY_EVICT, BY_SWEEP_OF_PINS, BY_SWEEP, WAYS };
+    struct world w;
+    uint8_t dst[4096];
+    world_init(&w, WAYS, EVEN, 32 << 20);
+    world_open(&w);
+    world_warm(&w);
+    int fd = world_open_file(&w, "data");
+    for (unsigned way = 0; way < WAYS; way++) {
+        const struct digest *chunk = &w.refs[way].digest;
+        struct cache_sweep sweep = {0};
+        assert_int_equal(cache_pin(w.cache, chunk, true), 0);
+        spoil(&w, fd, way);
+        store_fake_set_dead(w.fake, -EACCES);
+        struct cache_piece p = world_piece(&w, way, 0, 4096, dst);
+        assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), -EACCES);
+        store_fake_set_dead(w.fake, 0);
+        assert_int_equal(cache_evict(w.cache, chunk, false), -EPERM);
+        if (way == BY_UNPIN)
+            assert_int_equal(cache_pin(w.cache, chunk, false), 0);
+        else if (way == BY_EVICT)
+            assert_int_equal(cache_evict(w.cache, chunk, true), 0);
+        else
+            while (cache_sweep_next(w.cache, way == BY_SWEEP ? CACHE_EVICT_PINNED_TOO : CACHE_UNPIN, &sweep))
+                ;
+        assert_int_equal(cache_evict(w.cache, chunk, true), -ENOENT);
+        world_check(&w);
+        world_expect(&w, way);
+        world_settle(&w);
+        assert_true(query(&w, way).cached);
+        assert_false(query(&w, way).pinned);
+    }
+    close(fd);
+    world_release(&w);
+}
+
 static void test_cache_faults__slots_swapped_behind_its_back_are_seen(void **state)
 {
     struct world w;
@@ -390,6 +472,8 @@ int main(void)
         cmocka_unit_test(test_cache_faults__a_record_damaged_under_the_server_is_fetched_again_and_healed),
         cmocka_unit_test(test_cache_faults__a_sound_record_of_another_chunk_is_a_miss),
         cmocka_unit_test(test_cache_faults__a_bad_hit_with_the_store_down_is_the_stores_error),
+        cmocka_unit_test(test_cache_faults__a_pinned_chunk_that_proved_bad_is_pinned_when_it_is_back),
+        cmocka_unit_test(test_cache_faults__a_pinned_chunk_that_proved_bad_can_be_unpinned_and_evicted),
         cmocka_unit_test(test_cache_faults__slots_swapped_behind_its_back_are_seen),
         cmocka_unit_test(test_cache_faults__a_data_file_cut_under_the_server_is_misses),
         cmocka_unit_test(test_cache_faults__any_damage_to_the_records_is_misses),

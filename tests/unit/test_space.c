@@ -569,12 +569,33 @@ static uint64_t next_random(uint64_t *seed)
     return *seed ^= *seed << 17;
 }
 
+/* What may follow for a damaged slot; true: its chunk is back. */
+static bool go_on_with_damaged(struct space *s, uint32_t id, uint64_t n, uint32_t len, uint64_t r)
+{
+    struct space_want want = want_of(n, len, n % 16 ? 0 : RECORD_META);
+    struct space_slot slot;
+    if (r & 4) {
+        if (space_refill(s, id, &want, &slot))
+            return false;
+        assert_true(slot.flags & RECORD_PINNED);
+        (r & 8) ? space_commit(s, slot.id) : space_abort(s, slot.id);
+        return r & 8;
+    }
+    if (r & 1) {
+        space_give_up(s, id);
+    } else if (r & 2) {
+        space_retake(s, id, &slot);
+        space_abort(s, id);
+    }
+    return false;
+}
+
 static void test_space__invariants_hold_through_any_history(void **state)
 {
     struct space s;
     uint64_t seed = 88172645463325252u;
     struct space_slot pinned[8];
-    size_t pins = 0;
+    size_t pins = 0, refills = 0;
     init_media(&s, (const uint64_t[]){24 << 20, 16 << 20, 16 << 20}, 3, 1);
     assert_int_equal(space_load_finish(&s, &(struct space_load){0}), 0);
     for (int step = 0; step < 60000; step++) {
@@ -588,6 +609,8 @@ static void test_space__invariants_hold_through_any_history(void **state)
             want.group = n % 5 == 0;
             if (space_alloc(&s, &want, &slot) == 0)
                 (r & 15) ? space_commit(&s, slot.id) : space_abort(&s, slot.id);
+        } else if (space_slot_at(&s, id)->state == SLOT_DAMAGED) {
+            refills += go_on_with_damaged(&s, id, n, r & 32 ? len : len / 4 + 1, r);
         } else if ((r & 31) == 0) {
             space_drop(&s, id);
         } else if ((r & 31) == 1) {
@@ -607,6 +630,7 @@ static void test_space__invariants_hold_through_any_history(void **state)
             space_dir_writable(&s, step / 1000 % 3, step / 3000 % 2);
     }
     assert_true(s.evictions > 1000);
+    assert_true(refills > 0);
     space_release(&s);
 }
 
