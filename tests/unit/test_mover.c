@@ -309,7 +309,8 @@ static void *do_anything(void *arg)
     struct world *w = &t->w;
     uint64_t seed = 500 + atomic_fetch_add(&w->readers, 1);
     CLEANUP_FREE uint8_t *dst = malloc(512 * K);
-    for (int i = 0; i < TURNS; i++) {
+    /* on a busy machine the mover comes to it late */
+    for (int i = 0; i < TURNS || !count_of(w, "moves_total") || !count_of(w, "memory_lifts_total"); i++) {
         unsigned chunk = world_random(&seed) % w->count;
         if (world_random(&seed) % 2)
             chunk %= 40; /* hot ones */
@@ -342,8 +343,6 @@ static void test_mover__many_threads_with_every_tier_too_small(void **state)
     world_settle(&t.w);
     world_check(&t.w);
     front_check(t.w.cache->front);
-    assert_true(count_of(&t.w, "moves_total") > 0);
-    assert_true(count_of(&t.w, "memory_lifts_total") > 0);
     assert_int_equal(count_of(&t.w, "crc_errors_total"), 0);
     world_expect_all(&t.w);
     two_release(&t);
