@@ -31,12 +31,6 @@ struct cache_dir {
  * is free or the cache's own already; -EIO and the like. */
 GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *out);
 
-/* Give the room of a slab and of its records back to the filesystem: they are zero afterwards. No chunk of
- * it is in the index. -errno of the disk, without a sentence. */
-GR_MUST_CHECK int cache_dir_punch(const struct cache_dir *d, uint32_t slab);
-/* The opposite. -ENOSPC, ... */
-GR_MUST_CHECK int cache_dir_reserve_slab(const struct cache_dir *d, uint32_t slab);
-
 /* high: percent of the filesystem's use above which only slabs are reserved that hold anything; 0: all
  * are, always.
  * Lock the directory (made if missing), reserve `size` bytes, keep what is there if it has this very
@@ -74,6 +68,15 @@ GR_MUST_CHECK int cache_dir_blank(const struct cache_dir *d, struct ring *ring, 
 /* Write the flags of a pinned slot's record, of which only RECORD_PINNED may differ. As cache_dir_fill. */
 GR_MUST_CHECK int cache_dir_write_flags(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
                                         uint8_t flags, uint64_t deadline_ms);
+
+/* Give the room of a slab and of its records back to the filesystem, or reserve it. They are zero afterwards. No
+ * chunk of it is in the index. As cache_dir_fill; -ENOSPC. */
+enum cache_slab_change { CACHE_PUNCH, CACHE_RESERVE };
+GR_MUST_CHECK int cache_dir_change_slab(const struct cache_dir *d, struct ring *ring, unsigned number, uint32_t slab,
+                                        enum cache_slab_change change, uint64_t deadline_ms);
+/* Where the records and the data of a slab are, in that order; returns the mode of fallocate. */
+int cache_dir_slab_ranges(const struct cache_dir *d, unsigned number, uint32_t slab, enum cache_slab_change change,
+                          struct ring_range out[2]);
 
 /* What a read or write of the directory came to: 0, or -errno of the disk (-EBADMSG: a checksum did not
  * hold; -ECANCELED, -EAGAIN, -ENOMEM: nothing to do with it). One log line when its state changes; true

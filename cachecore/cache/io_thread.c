@@ -4,6 +4,7 @@
 #include "cache/io_thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -30,8 +31,18 @@ struct io_thread {
 static ssize_t do_part(const struct io_calls *calls, const struct io_op *op, size_t done)
 {
     off_t off = (off_t)(op->off + done);
-    ssize_t n = op->write ? calls->pwrite(op->fd, op->data + done, op->len - done, off)
-                          : calls->pread(op->fd, op->data + done, op->len - done, off);
+    size_t left = op->len - done;
+    ssize_t n = -1;
+    switch (op->kind) {
+    case IO_READ:
+        n = calls->pread(op->fd, op->data + done, left, off);
+        break;
+    case IO_WRITE:
+        n = calls->pwrite(op->fd, op->data + done, left, off);
+        break;
+    case IO_ALLOCATE:
+        n = calls->fallocate(op->fd, op->mode, off, (off_t)left) ? -1 : (ssize_t)left;
+    }
     return n < 0 ? -errno : n;
 }
 
@@ -67,7 +78,7 @@ static void do_job(struct io_thread *t)
             continue;
         }
         op->rc = do_op(&t->calls, op);
-        failed = op->write ? op->rc : 0;
+        failed = op->kind == IO_READ ? 0 : op->rc;
     }
 }
 
@@ -120,6 +131,7 @@ int io_thread_new(const struct io_calls *calls, struct io_thread **out)
         return -ENOMEM;
     t->calls.pread = calls->pread ? calls->pread : pread;
     t->calls.pwrite = calls->pwrite ? calls->pwrite : pwrite;
+    t->calls.fallocate = calls->fallocate ? calls->fallocate : fallocate;
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

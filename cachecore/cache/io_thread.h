@@ -1,5 +1,5 @@
-/* A thread that reads and writes files for another, who waits no longer than it wants to: pread and
- * pwrite themselves cannot be given up.
+/* A thread that reads, writes and reserves files for another, who waits no longer than it wants to: pread,
+ * pwrite and fallocate themselves cannot be given up.
  */
 #ifndef GRANARY_CACHE_IO_THREAD_H
 #define GRANARY_CACHE_IO_THREAD_H
@@ -11,14 +11,18 @@
 
 #include "base/compiler.h"
 
-/* How files are read and written; NULL members: by the kernel's own calls. Tests give others. */
+/* How files are read, written and reserved; NULL members: by the kernel's own calls. Tests give others. */
 struct io_calls {
     ssize_t (*pread)(int fd, void *out, size_t len, off_t off);
     ssize_t (*pwrite)(int fd, const void *data, size_t len, off_t off);
+    int (*fallocate)(int fd, int mode, off_t off, off_t len);
 };
 
+enum io_kind { IO_READ, IO_WRITE, IO_ALLOCATE };
+
 struct io_op {
-    bool write;
+    enum io_kind kind;
+    int mode; /* of fallocate */
     int fd;
     uint64_t off;
     uint32_t len;
@@ -31,7 +35,7 @@ struct io_thread;
 /* -ENOMEM, -EAGAIN. No sentence. */
 GR_MUST_CHECK int io_thread_new(const struct io_calls *calls, struct io_thread **out);
 
-/* Do n operations in their order, the first failed write ends them; wait until the clock says deadline_ms
+/* Do n operations in their order, the first that fails and is no read ends them; wait until the clock says deadline_ms
  * (clock_now_ms). true: all have their rc. false: it is still at ops[*out_at]; those before have their
  * rc, those behind will not be begun; ops and what they point at belong to it until io_thread_is_idle. */
 GR_MUST_CHECK bool io_thread_run(struct io_thread *t, struct io_op *ops, size_t n, uint64_t deadline_ms,

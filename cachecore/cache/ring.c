@@ -137,14 +137,9 @@ static void read_by_thread(struct ring *r, struct ring_read *reads, size_t n, ui
     counter_add(&r->owner->stats->preads, in_time ? count : at);
 }
 
-static int write_by_thread(struct ring *r, const struct ring_write *writes, size_t n, uint64_t deadline_ms)
+/* The first n of r->ops, of which the first failure ends them. */
+static int change_by_thread(struct ring *r, size_t n, uint64_t deadline_ms)
 {
-    for (size_t i = 0; i < n; i++)
-        r->ops[i] = (struct io_op){.write = true,
-                                   .fd = r->owner->fds[writes[i].file],
-                                   .off = writes[i].off,
-                                   .len = writes[i].len,
-                                   .data = (uint8_t *)writes[i].data};
     int rc = need_thread(r);
     if (rc)
         return rc;
@@ -156,6 +151,33 @@ static int write_by_thread(struct ring *r, const struct ring_write *writes, size
     for (size_t i = 0; !rc && i < n; i++)
         rc = r->ops[i].rc;
     return rc;
+}
+
+static int write_by_thread(struct ring *r, const struct ring_write *writes, size_t n, uint64_t deadline_ms)
+{
+    for (size_t i = 0; i < n; i++)
+        r->ops[i] = (struct io_op){.kind = IO_WRITE,
+                                   .fd = r->owner->fds[writes[i].file],
+                                   .off = writes[i].off,
+                                   .len = writes[i].len,
+                                   .data = (uint8_t *)writes[i].data};
+    return change_by_thread(r, n, deadline_ms);
+}
+
+int ring_allocate_all(struct ring *r, int mode, const struct ring_range *ranges, size_t n, uint64_t deadline_ms)
+{
+    assert(n <= RING_WRITES_MAX && !r->lost);
+    uint32_t files = 0;
+    for (size_t i = 0; i < n; i++) {
+        files |= UINT32_C(1) << ranges[i].file;
+        r->ops[i] = (struct io_op){.kind = IO_ALLOCATE,
+                                   .mode = mode,
+                                   .fd = r->owner->fds[ranges[i].file],
+                                   .off = ranges[i].off,
+                                   .len = ranges[i].len};
+    }
+    atomic_store_explicit(&r->files, files, memory_order_relaxed);
+    return change_by_thread(r, n, deadline_ms);
 }
 
 /* ---- by io_uring ---- */

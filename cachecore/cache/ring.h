@@ -43,6 +43,12 @@ struct ring_write {
     const uint8_t *data; /* within the bounce buffer or the buf that is given along */
 };
 
+struct ring_range {
+    unsigned file;
+    uint64_t off;
+    uint32_t len;
+};
+
 struct rings_stats {
     counter rings;  /* io_urings there are now */
     counter reads;  /* by io_uring */
@@ -95,5 +101,9 @@ bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t d
  * that failed, or -ETIMEDOUT: this ring can do nothing more, what it began may still reach the disk. */
 GR_MUST_CHECK int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, struct buf *held,
                                  uint64_t deadline_ms);
+
+/* fallocate of n <= RING_WRITES_MAX ranges, as ring_write_all. */
+GR_MUST_CHECK int ring_allocate_all(struct ring *r, int mode, const struct ring_range *ranges, size_t n,
+                                    uint64_t deadline_ms);
 
 #endif

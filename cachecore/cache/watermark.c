@@ -15,6 +15,7 @@
 #include <sys/statvfs.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache_internal.h"
 
@@ -45,6 +46,20 @@ bool watermark_over(const struct cache_dir *d, unsigned high, uint64_t more)
     return look(d, &u) && u.used + more > percent_of(u.total, high);
 }
 
+/* Without the lock, with the deadline of a write. */
+static int change_slab(struct cache *c, unsigned dir, uint32_t slab, enum cache_slab_change change)
+{
+    uint64_t deadline_ms = clock_now_ms() + (uint64_t)c->disk_timeout_ms * WRITE_PATIENCE;
+    struct ring *ring = rings_borrow(c->writers, deadline_ms);
+    if (!ring)
+        return -EAGAIN;
+    int rc = cache_dir_change_slab(c->dirs[dir], ring, dir, slab, change, deadline_ms);
+    if (rc != -ENOSPC)
+        cache_note(c, dir, CACHE_WRITING, rc); /* before the ring is another's */
+    rings_return(ring);
+    return rc;
+}
+
 static bool yield_one(struct cache *c, unsigned dir)
 {
     uint32_t slab;
@@ -58,9 +73,7 @@ static bool yield_one(struct cache *c, unsigned dir)
         return false;
     if (first)
         log_warning("cache: %s: its filesystem is short of room; giving some back", c->dirs[dir]->path);
-    int rc = cache_dir_punch(c->dirs[dir], slab);
-    cache_note(c, dir, CACHE_WRITING, rc);
-    return !rc;
+    return !change_slab(c, dir, slab, CACHE_PUNCH);
 }
 
 static bool regain_one(struct cache *c, unsigned dir)
@@ -73,12 +86,8 @@ static bool regain_one(struct cache *c, unsigned dir)
     }
     if (slab == SPACE_NONE)
         return false;
-    int rc = cache_dir_reserve_slab(c->dirs[dir], slab);
-    if (rc) {
-        if (rc != -ENOSPC)
-            cache_note(c, dir, CACHE_WRITING, rc);
+    if (change_slab(c, dir, slab, CACHE_RESERVE))
         return false;
-    }
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         space_regain(&c->space, dir, slab);

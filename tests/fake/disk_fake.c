@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -90,10 +91,20 @@ static ssize_t fake_pwrite(int fd, const void *data, size_t len, off_t off)
     return pwrite(fd, data, len, off);
 }
 
+static int fake_fallocate(int fd, int mode, off_t off, off_t len)
+{
+    int error;
+    if (meet(fd, true, &error) == DISK_ERROR) {
+        errno = error;
+        return -1;
+    }
+    return fallocate(fd, mode, off, len);
+}
+
 struct io_calls disk_fake_calls(void)
 {
     disk_fake_reset();
-    return (struct io_calls){.pread = fake_pread, .pwrite = fake_pwrite};
+    return (struct io_calls){.pread = fake_pread, .pwrite = fake_pwrite, .fallocate = fake_fallocate};
 }
 
 static void set(const char *path, bool write, enum disk_fault kind, int error)

@@ -17,6 +17,7 @@ struct io_calls disk_fake_calls(void);
 /* From now on, for the files of a directory (a file, if path names one); what hangs goes on when its fault
  * is another. */
 void disk_fake_reads(const char *path, enum disk_fault fault, int error);
+/* Also of what reserves room or gives it back. */
 void disk_fake_writes(const char *path, enum disk_fault fault, int error);
 /* Calls that hang at the moment, and all calls so far. */
 unsigned disk_fake_hanging(void);

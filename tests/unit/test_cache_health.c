@@ -291,6 +291,27 @@ static void test_cache_health__reads_go_on_while_writes_hang(void **state)
     faulty_release(&w);
 }
 
+static void test_cache_health__a_disk_that_hangs_while_it_gives_room_back_is_set_aside(void **state)
+{
+    static const struct watermark marks = {.high = 85, .low = 75};
+    struct world w;
+    faulty_world(&w, NULL);
+    world_warm(&w);
+    disk_fake_writes(w.dir, DISK_HANG, 0);
+    uint32_t before = set_timeout(&w, SOON_MS);
+    watermark_apply(w.cache, 0, &marks, 100, 100);
+    set_timeout(&w, before);
+    assert_int_equal(count_of(&w, "writing_down"), 1);
+    world_expect_all(&w);
+    disk_fake_reset();
+    world_wait_until_back(&w);
+    watermark_apply(w.cache, 0, &marks, 0, 1 << 30);
+    assert_int_equal(count_of(&w, "yielded_bytes"), 0);
+    world_warm(&w);
+    expect_all_hits(&w);
+    faulty_release(&w);
+}
+
 static void test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writing(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -476,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_cache_health__a_hung_write_costs_hits_and_ensure_says_so),
         cmocka_unit_test(test_cache_health__ensure_keeps_in_another_directory_what_one_does_not_take),
         cmocka_unit_test(test_cache_health__reads_go_on_while_writes_hang),
+        cmocka_unit_test(test_cache_health__a_disk_that_hangs_while_it_gives_room_back_is_set_aside),
         cmocka_unit_test(test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writing),
         cmocka_unit_test(test_cache_health__a_disk_that_lies_is_found_out_by_its_probe),
         cmocka_unit_test(test_cache_health__the_cache_closes_although_its_disk_hangs),
