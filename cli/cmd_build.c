@@ -72,7 +72,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "hdfs-token-file", "FILE", AT(hdfs_token_file), "delegation token for HDFS"},
     {OPTION_FLAG, 0, "skip-bad-names", NULL, AT(source.skip_bad_names),
      "leave out names that no filesystem can hold, and count them"},
-    {OPTION_FLAG, 0, "strict", NULL, AT(strict), "fail when a file changes or vanishes while it is read"},
+    {OPTION_FLAG, 0, "strict", NULL, AT(strict), "fail when a file changes or vanishes while it is listed or read"},
     {OPTION_FLAG, 0, "strict-tags", NULL, AT(strict_tags), "refuse a store that cannot replace a tag safely"},
     {OPTION_FLAG, 0, "keep-special", NULL, AT(keep_special), "keep setuid and setgid bits and device nodes"},
     {OPTION_FLAG, 'n', "dry-run", NULL, AT(dry_run), "list the source and say what would be built"},
@@ -143,6 +143,8 @@ static void print_result(const struct image_ref *ref, const struct build_result 
                (unsigned long long)r->files_resumed, text_format_size(r->bytes_resumed, bytes));
     print_counted("changed", r->files_changed);
     print_counted("vanished", r->files_vanished);
+    print_counted("gone when listed", r->listing_vanished);
+    print_counted("owners unknown", r->owners_unknown);
     print_counted("names skipped", r->names_skipped);
     print_counted("special skipped", r->special_skipped);
     print_counted("xattrs skipped", r->xattrs_skipped);
@@ -171,20 +173,21 @@ static json_t *rebuild_json(const struct build_rebuild *r)
 
 static json_t *result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
 {
-    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
-                     "s:o,s:o,s:o,s:f}",
-                     "store", ref->store, "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
-                     print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run",
-                     dry_run, "size", INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size),
-                     "counts", counts_json(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
-                     INTEGER(r->files_changed), "files_vanished", INTEGER(r->files_vanished), "names_skipped",
-                     INTEGER(r->names_skipped), "special_skipped", INTEGER(r->special_skipped), "xattrs_skipped",
-                     INTEGER(r->xattrs_skipped), "dedupe_files", INTEGER(r->dedupe_files), "dedupe_bytes",
-                     INTEGER(r->dedupe_bytes), "packs_new", INTEGER(r->packs_new), "packs_reused",
-                     INTEGER(r->packs_reused), "objects_new", INTEGER(r->objects_new), "bytes_read",
-                     INTEGER(r->bytes_read), "bytes_uploaded", INTEGER(r->bytes_uploaded), "checkpoints",
-                     INTEGER(r->checkpoints), "files_resumed", INTEGER(r->files_resumed), "bytes_resumed",
-                     INTEGER(r->bytes_resumed), "seconds", r->seconds);
+    return json_pack(
+        "{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
+        "s:o,s:o,s:o,s:f}",
+        "store", ref->store, "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
+        print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run", dry_run, "size",
+        INTEGER(r->manifest.size), "chunk_size", INTEGER(r->manifest.chunk_size), "counts",
+        counts_json(&r->manifest.counts), "rebuild", rebuild_json(&r->rebuild), "files_changed",
+        INTEGER(r->files_changed), "files_vanished", INTEGER(r->files_vanished), "names_skipped",
+        INTEGER(r->names_skipped), "special_skipped", INTEGER(r->special_skipped), "xattrs_skipped",
+        INTEGER(r->xattrs_skipped), "listing_vanished", INTEGER(r->listing_vanished), "owners_unknown",
+        INTEGER(r->owners_unknown), "dedupe_files", INTEGER(r->dedupe_files), "dedupe_bytes", INTEGER(r->dedupe_bytes),
+        "packs_new", INTEGER(r->packs_new), "packs_reused", INTEGER(r->packs_reused), "objects_new",
+        INTEGER(r->objects_new), "bytes_read", INTEGER(r->bytes_read), "bytes_uploaded", INTEGER(r->bytes_uploaded),
+        "checkpoints", INTEGER(r->checkpoints), "files_resumed", INTEGER(r->files_resumed), "bytes_resumed",
+        INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
 /* What the words of --parent and --compact-budget say. */

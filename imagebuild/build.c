@@ -234,6 +234,18 @@ static void take_listing_stats(struct build *b, const struct listing_stats *s)
                                                           .bytes = s->bytes};
 }
 
+static int take_source_counts(struct build *b)
+{
+    struct source_counts c = {0};
+    source_ask_counts(b->source, &c);
+    b->result->listing_vanished = c.vanished;
+    b->result->owners_unknown = c.owners_unknown;
+    if (!c.vanished || !b->options.strict)
+        return 0;
+    return error_set(-ENOENT, "source: %s: '%s' vanished while it was listed; --strict makes this an error",
+                     b->source->url, c.first_vanished);
+}
+
 static int list(struct build *b)
 {
     CLEANUP(cleanup_listing) struct listing *listing = NULL;
@@ -249,6 +261,8 @@ static int list(struct build *b)
         rc = open_stream(b);
     if (!rc)
         rc = b->source->ops->list(b->source, on_entry, &lister);
+    if (!rc)
+        rc = take_source_counts(b);
     if (!rc && b->known)
         rc = known_shards_list(b->known, listing);
     if (!rc) {

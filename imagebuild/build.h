@@ -62,7 +62,8 @@ struct build_result {
     struct manifest manifest;
     char unique_tag[IMAGE_TAG_MAX + 1]; /* the tag beside the one asked for */
     uint64_t files_changed, files_vanished, names_skipped, special_skipped, xattrs_skipped;
-    uint64_t dedupe_files, dedupe_bytes; /* file bodies that shared another's blocks */
+    uint64_t listing_vanished, owners_unknown; /* as in struct source_counts */
+    uint64_t dedupe_files, dedupe_bytes;       /* file bodies that shared another's blocks */
     uint64_t packs_new, packs_reused, objects_new;
     struct build_rebuild rebuild;
     uint64_t checkpoints;                  /* left on the way */

@@ -3,8 +3,8 @@
  * Pages go through a bounded queue to the calling thread, which visits.
  *
  * The walk is over when no job waits and none is under way; the last thread to notice closes the queue. A failure of a
- * page or of the visitor stops all: the first one is reported. The mutex guards jobs, busy, running and failed, and is
- * held across neither requests nor visits.
+ * page or of the visitor stops all: the first one is reported. The mutex guards jobs, busy, running, failed and the
+ * counts, and is held across neither requests nor visits.
  */
 #include "imagebuild/hdfs_walk.h"
 
@@ -18,6 +18,7 @@
 #include "base/queue.h"
 #include "base/thread.h"
 #include "base/vec.h"
+#include "imagebuild/source_kinds.h"
 
 enum { THREADS_MAX = 64, PATH_LEN_MAX = 64 << 10 };
 
@@ -134,6 +135,13 @@ static int fetch(struct walk *w, const struct job *job, struct webhdfs_page **ou
     return rc;
 }
 
+static int vanished(struct walk *w, const struct job *job)
+{
+    SCOPED_LOCK(&w->mutex);
+    source_counts_vanished(w->config->counts, job->path, strlen(job->path));
+    return 0;
+}
+
 static int do_job(struct walk *w, struct job *job)
 {
     CLEANUP(cleanup_told) struct told *told = calloc(1, sizeof *told);
@@ -141,7 +149,7 @@ static int do_job(struct walk *w, struct job *job)
         return out_of_memory();
     int rc = fetch(w, job, &told->page);
     if (rc == -ENOENT && *job->path)
-        return 0;
+        return vanished(w, job);
     if (!rc)
         rc = push_jobs(w, job, told->page);
     if (rc)

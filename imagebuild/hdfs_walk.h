@@ -3,6 +3,7 @@
 #define GRANARY_IMAGEBUILD_HDFS_WALK_H
 
 #include "imagebuild/rules.h"
+#include "imagebuild/source.h"
 #include "imagebuild/source_retry.h"
 #include "net/webhdfs.h"
 
@@ -15,9 +16,10 @@ struct hdfs_walk {
     /* An entry and its path, relative to the root. Non-zero ends the walk with that value. */
     int (*visit)(void *arg, const char *path, size_t path_len, const struct webhdfs_status *status);
     void *arg;
+    struct source_counts *counts; /* of directories that go away meanwhile */
 };
 
-/* Directories that go away meanwhile count as empty. Memory: a page (dfs.ls.limit entries, 1,000 by default) a thread
+/* Memory: a page (dfs.ls.limit entries, 1,000 by default) a thread
  * and level of the tree. */
 GR_MUST_CHECK int hdfs_walk_run(const struct hdfs_walk *walk);
 

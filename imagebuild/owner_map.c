@@ -160,6 +160,12 @@ uint32_t owner_map_group(struct owner_map *m, const char *name)
     return look_up(m, &m->groups, name, host_group);
 }
 
+size_t owner_map_unknown(struct owner_map *m)
+{
+    SCOPED_LOCK(&m->mutex);
+    return m->users.unknown + m->groups.unknown;
+}
+
 static void report(const struct owner_table *t, const char *source, const char *kind, const char *option)
 {
     if (t->unknown)

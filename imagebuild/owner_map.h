@@ -19,6 +19,8 @@ DEFINE_CLEANUP(owner_map, struct owner_map *, owner_map_free)
 uint32_t owner_map_user(struct owner_map *m, const char *name);
 uint32_t owner_map_group(struct owner_map *m, const char *name);
 
+/* How many names nobody knew, so far. */
+size_t owner_map_unknown(struct owner_map *m);
 /* One warning a kind that says how many names nobody knew and names the first of them. */
 void owner_map_report(struct owner_map *m, const char *source);
 

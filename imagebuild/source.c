@@ -2,6 +2,7 @@
 #include "imagebuild/source.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -29,6 +30,20 @@ int source_open(const char *url, const struct source_options *options, struct so
     if (!*url)
         return error_set(-EINVAL, "source: an empty address; write %s", known);
     return source_local_open(url, url, options, out);
+}
+
+void source_counts_vanished(struct source_counts *c, const char *path, size_t len)
+{
+    if (!c->vanished++)
+        snprintf(c->first_vanished, sizeof c->first_vanished, "%.*s", (int)GR_MIN(len, sizeof c->first_vanished), path);
+}
+
+void source_counts_add(struct source_counts *to, const struct source_counts *from)
+{
+    if (!to->vanished)
+        memcpy(to->first_vanished, from->first_vanished, sizeof to->first_vanished);
+    to->vanished += from->vanished;
+    to->owners_unknown += from->owners_unknown;
 }
 
 int source_tell(const struct source_ask *ask, const struct source_version *now, source_visit *visit, void *arg)

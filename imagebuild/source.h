@@ -92,11 +92,22 @@ struct source_version {
     size_t validator_len;
 };
 
+/* What a listing met that is neither an entry nor an error. */
+struct source_counts {
+    /* Paths that were gone when the listing came to them, after what they are in had named them. What was below a
+     * directory is not counted: nobody knows it. */
+    uint64_t vanished;
+    char first_vanished[256]; /* one of them, cut; "" when there is none */
+    uint64_t owners_unknown;  /* names of users and groups that have no id here, so that 0 was taken */
+};
+
 struct source;
 struct source_ops {
     /* Every path once, in any order; a file's parents need not be listed (they are made 0755). A
      * key that no filesystem can hold is passed as it is: the listing judges names. */
     int (*list)(struct source *s, source_visit *visit, void *arg);
+    /* After list: what it met, added to *out. NULL: a source that meets nothing of the kind. */
+    void (*counts)(struct source *s, struct source_counts *out);
     /* Hand on the entry at one path, as list would, before returning. -ENOENT: nothing is there. NULL: the source can
      * only be listed as a whole. Any thread. */
     int (*look)(struct source *s, const struct source_ask *ask, source_visit *visit, void *arg);
@@ -151,6 +162,12 @@ struct source_options {
  * -ENOENT.
  */
 GR_MUST_CHECK int source_open(const char *url, const struct source_options *options, struct source **out);
+
+static inline void source_ask_counts(struct source *s, struct source_counts *out)
+{
+    if (s->ops->counts)
+        s->ops->counts(s, out);
+}
 
 static inline void source_close(struct source *s)
 {

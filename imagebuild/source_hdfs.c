@@ -28,6 +28,7 @@ struct source_hdfs {
     struct source_retry retry;
     const struct rules *rules;
     unsigned connections;
+    struct source_counts counts;
 };
 
 static struct source_hdfs *hdfs_of(struct source *s)
@@ -136,10 +137,18 @@ static int hdfs_source_list(struct source *base, source_visit *visit, void *arg)
                                    .retry = &s->retry,
                                    .rules = s->rules,
                                    .visit = visit_status,
-                                   .arg = &l};
+                                   .arg = &l,
+                                   .counts = &s->counts};
     if (!rc)
         rc = hdfs_walk_run(&walk);
     return rc;
+}
+
+static void hdfs_source_counts(struct source *base, struct source_counts *out)
+{
+    struct source_hdfs *s = hdfs_of(base);
+    source_counts_add(out, &s->counts);
+    out->owners_unknown += owner_map_unknown(s->owners);
 }
 
 static int hdfs_source_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
@@ -244,6 +253,7 @@ static void cleanup_source_hdfs(struct source_hdfs **s)
 int source_hdfs_open(const char *url, const struct source_options *options, struct source **out)
 {
     static const struct source_ops ops = {.list = hdfs_source_list,
+                                          .counts = hdfs_source_counts,
                                           .look = hdfs_source_look,
                                           .read = hdfs_source_read,
                                           .stat = hdfs_source_stat,

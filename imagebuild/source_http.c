@@ -31,6 +31,7 @@ struct source_http {
     struct source_retry retry;
     unsigned connections;
     const struct rules *rules;
+    struct source_counts counts;
 };
 
 static struct source_http *http_of(struct source *s)
@@ -279,8 +280,10 @@ static int take_directory(struct crawl *c, const struct source_entry *e)
 static int crawl_answer(void *arg, const struct look *look)
 {
     struct crawl *c = arg;
-    if (look->error.code == -ENOENT && look->ask.path_len)
-        return 0; /* gone since its directory's page was made */
+    if (look->error.code == -ENOENT && look->ask.path_len) {
+        source_counts_vanished(&c->s->counts, look->ask.path, look->ask.path_len);
+        return 0;
+    }
     int rc = look->error.code ? error_restore(&look->error) : 0;
     for (size_t i = 0; !rc && i < look->entries.len; i++) {
         const struct source_entry *e = look->entries.items[i];
@@ -330,6 +333,11 @@ static int http_source_list(struct source *base, source_visit *visit, void *arg)
     if (!rc && !c.files)
         return error_set(-ENOENT, "source: the index of %s/ names no file; check the address", s->url);
     return rc;
+}
+
+static void http_source_counts(struct source *base, struct source_counts *out)
+{
+    source_counts_add(out, &http_of(base)->counts);
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -448,6 +456,7 @@ static int check_url(const char *url)
 int source_http_open(const char *url, const struct source_options *options, struct source **out)
 {
     static const struct source_ops ops = {.list = http_source_list,
+                                          .counts = http_source_counts,
                                           .look = http_source_look,
                                           .read = http_source_read,
                                           .stat = http_source_stat,

@@ -109,6 +109,13 @@ static int find(const struct source_join *s, const char **path, size_t *len, str
     return 0;
 }
 
+static void join_counts(struct source *base, struct source_counts *out)
+{
+    struct source_join *s = join_of(base);
+    for (size_t i = 0; i < s->count; i++)
+        source_ask_counts(s->parts[i].source, out);
+}
+
 static bool join_streams(const struct source *base)
 {
     const struct source_join *s = (const struct source_join *)base;
@@ -193,6 +200,7 @@ static int set_dir(struct source_join *s, size_t i, const char *dir)
 int source_join_open(const struct source_part *parts, size_t count, struct source **out)
 {
     static const struct source_ops ops = {.list = join_list,
+                                          .counts = join_counts,
                                           .streams = join_streams,
                                           .set_known = join_set_known,
                                           .read = join_read,

@@ -26,6 +26,10 @@ GR_MUST_CHECK int source_http_open(const char *url, const struct source_options 
 GR_MUST_CHECK int source_tell(const struct source_ask *ask, const struct source_version *now, source_visit *visit,
                               void *arg);
 
+/* One more path has vanished. */
+void source_counts_vanished(struct source_counts *c, const char *path, size_t len);
+void source_counts_add(struct source_counts *to, const struct source_counts *from);
+
 /* Where the bytes of an answer go. */
 struct source_target {
     uint8_t *dst;

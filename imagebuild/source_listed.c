@@ -112,6 +112,11 @@ static int listed_read(struct source *base, const struct source_read *r)
                      path_list_name(s->list), (int)GR_MIN(r->path_len, (size_t)300), r->path);
 }
 
+static void listed_counts(struct source *base, struct source_counts *out)
+{
+    source_ask_counts(listed_of(base)->inner, out);
+}
+
 static int listed_stat(struct source *base, const char *path, size_t len, struct source_version *out)
 {
     struct source *inner = listed_of(base)->inner;
@@ -136,8 +141,12 @@ static void listed_close(struct source *base)
 int source_listed_open(struct source *inner, struct path_list *list, const struct source_listed_config *config,
                        struct source **out)
 {
-    static const struct source_ops ops = {
-        .list = listed_list, .read = listed_read, .stat = listed_stat, .cancel = listed_cancel, .close = listed_close};
+    static const struct source_ops ops = {.list = listed_list,
+                                          .counts = listed_counts,
+                                          .read = listed_read,
+                                          .stat = listed_stat,
+                                          .cancel = listed_cancel,
+                                          .close = listed_close};
     struct source_listed *s = inner->ops->look ? calloc(1, sizeof *s) : NULL;
     if (!s) {
         int rc = inner->ops->look

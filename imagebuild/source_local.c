@@ -31,6 +31,7 @@ struct source_local {
     int root;
     bool openat2;
     const struct rules *rules;
+    struct source_counts counts;
 };
 
 static struct source_local *local_of(struct source *s)
@@ -68,6 +69,13 @@ struct listing {
     struct bytes xattrs;
     char target[TARGET_MAX];
 };
+
+/* The path at which the listing is. */
+static int vanished(struct listing *l)
+{
+    source_counts_vanished(&l->s->counts, (const char *)l->path.data, l->path.len);
+    return 0;
+}
 
 static int failed(const struct listing *l, const char *what, int code)
 {
@@ -114,9 +122,8 @@ static int read_target(struct listing *l, int dir, const char *name, struct sour
     return 0;
 }
 
-/* Hand on one path; name is "." for the directory itself. A path that went away meanwhile is not
- * listed. */
-static int emit(struct listing *l, int dir, const char *name, const struct stat *st)
+/* Hand on one path; name is "." for the directory itself. *out_away: it went away meanwhile, and was not. */
+static int emit(struct listing *l, int dir, const char *name, const struct stat *st, bool *out_away)
 {
     char validator[SOURCE_VALIDATOR_MAX + 1];
     struct source_entry e = {.path = (const char *)l->path.data,
@@ -143,8 +150,9 @@ static int emit(struct listing *l, int dir, const char *name, const struct stat 
     }
     if (!rc)
         rc = local_xattrs_read(dir, name, &l->xattrs);
+    *out_away = rc == -ENOENT;
     if (rc)
-        return rc == -ENOENT ? 0 : failed(l, "read the attributes of", rc);
+        return *out_away ? 0 : failed(l, "read the attributes of", rc);
     e.xattrs = l->xattrs.data;
     e.xattrs_len = l->xattrs.len;
     rc = l->visit(l->arg, &e);
@@ -154,14 +162,17 @@ static int emit(struct listing *l, int dir, const char *name, const struct stat 
 static int list_entry(struct listing *l, int dir, size_t dir_len, const char *name)
 {
     struct stat st;
+    bool away;
     int rc = set_path(l, dir_len, name, strlen(name));
     if (rc)
         return rc;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
-        return errno == ENOENT ? 0 : failed(l, "look at", -errno);
+        return errno == ENOENT ? vanished(l) : failed(l, "look at", -errno);
     if (S_ISDIR(st.st_mode) && !rules_take(l->s->rules, (const char *)l->path.data, l->path.len, true))
         return 0; /* nor anything below it */
-    rc = emit(l, dir, name, &st);
+    rc = emit(l, dir, name, &st, &away);
+    if (!rc && away)
+        return vanished(l);
     return !rc && S_ISDIR(st.st_mode) ? push(l, dir_len, name) : rc;
 }
 
@@ -176,7 +187,7 @@ static int list_directory(struct listing *l)
 {
     int fd = beneath_open(l->s->root, l->s->openat2, (const char *)l->path.data, l->path.len, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
-        return is_gone(fd) ? 0 : failed(l, "open", fd);
+        return is_gone(fd) ? vanished(l) : failed(l, "open", fd);
     CLEANUP(cleanup_dir) DIR *d = fdopendir(fd);
     if (!d) {
         close(fd);
@@ -202,11 +213,12 @@ static int list_directory(struct listing *l)
 static int list_all(struct listing *l)
 {
     struct stat st;
+    bool away;
     if (fstat(l->s->root, &st))
         return failed(l, "look at", -errno);
     int rc = local_xattrs_possible();
     if (!rc)
-        rc = emit(l, l->s->root, ".", &st);
+        rc = emit(l, l->s->root, ".", &st, &away);
     if (!rc)
         rc = push(l, 0, "");
     while (!rc && l->pending.len) {
@@ -234,6 +246,11 @@ static void listing_release(struct listing *l)
     bytes_release(&l->xattrs);
 }
 
+static void local_counts(struct source *s, struct source_counts *out)
+{
+    source_counts_add(out, &local_of(s)->counts);
+}
+
 static int local_list(struct source *s, source_visit *visit, void *arg)
 {
     CLEANUP_FREE struct listing *l = calloc(1, sizeof *l);
@@ -257,6 +274,7 @@ static int look_at(struct listing *l, const struct source_ask *ask)
     const char *slash = memrchr(ask->path, '/', ask->path_len);
     size_t parent_len = slash ? (size_t)(slash - ask->path) : 0;
     struct stat st;
+    bool away;
     int rc = set_path(l, 0, ask->path, ask->path_len);
     if (rc)
         return rc;
@@ -268,7 +286,8 @@ static int look_at(struct listing *l, const struct source_ask *ask)
     const char *name = !ask->path_len ? "." : (const char *)bytes_string(&l->path) + (slash ? parent_len + 1 : 0);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
         return errno == ENOENT ? -ENOENT : failed(l, "look at", -errno);
-    return emit(l, dir, name, &st);
+    rc = emit(l, dir, name, &st, &away);
+    return !rc && away ? -ENOENT : rc;
 }
 
 static int local_look(struct source *s, const struct source_ask *ask, source_visit *visit, void *arg)
@@ -407,8 +426,12 @@ static void cleanup_local(struct source_local **s)
 
 int source_local_open(const char *url, const char *path, const struct source_options *options, struct source **out)
 {
-    static const struct source_ops ops = {
-        .list = local_list, .look = local_look, .read = local_read, .stat = local_stat, .close = local_close};
+    static const struct source_ops ops = {.list = local_list,
+                                          .counts = local_counts,
+                                          .look = local_look,
+                                          .read = local_read,
+                                          .stat = local_stat,
+                                          .close = local_close};
     CLEANUP(cleanup_local) struct source_local *s = calloc(1, sizeof *s);
     if (!s)
         return error_set(-ENOMEM, "source: out of memory");

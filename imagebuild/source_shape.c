@@ -150,6 +150,11 @@ static int inner_path(const struct source_shape_of *s, const char *path, size_t 
     return rc ? error_set(rc, "source: %s: no memory for a path of %zu bytes", s->base.url, len) : 0;
 }
 
+static void shape_counts(struct source *base, struct source_counts *out)
+{
+    source_ask_counts(shape_of(base)->inner, out);
+}
+
 static bool shape_streams(const struct source *base)
 {
     const struct source *inner = ((const struct source_shape_of *)base)->inner;
@@ -224,6 +229,7 @@ static char *bare(const char *path)
 int source_shape_open(struct source *inner, const struct source_shape *shape, struct source **out)
 {
     static const struct source_ops ops = {.list = shape_list,
+                                          .counts = shape_counts,
                                           .streams = shape_streams,
                                           .set_known = shape_set_known,
                                           .read = shape_read,

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "imagebuild/source_kinds.h"
 
 struct version {
     uint64_t size;
@@ -43,6 +44,7 @@ struct source_fake {
     unsigned order;
     uint64_t in_reads;
     struct source_fake_stats stats;
+    struct source_counts counts;
     VEC(struct fake_file *) files;
 };
 
@@ -150,6 +152,11 @@ static int fake_list(struct source *s, source_visit *visit, void *arg)
     for (size_t i = 0; i < f->files.len && !rc; i++)
         rc = list_one(f, f->files.items[order[i]], visit, arg);
     return rc;
+}
+
+static void fake_counts(struct source *s, struct source_counts *out)
+{
+    source_counts_add(out, &fake_of(s)->counts);
 }
 
 static bool fake_streams(const struct source *s)
@@ -288,6 +295,7 @@ static void fake_close(struct source *s)
 struct source *source_fake_new(void)
 {
     static const struct source_ops ops = {.list = fake_list,
+                                          .counts = fake_counts,
                                           .streams = fake_streams,
                                           .look = fake_look,
                                           .read = fake_read,
@@ -307,6 +315,11 @@ void source_fake_stream(struct source *s, uint64_t shorten)
 {
     fake_of(s)->streams = true;
     fake_of(s)->shorten = shorten;
+}
+
+void source_fake_counts(struct source *s, const struct source_counts *counts)
+{
+    fake_of(s)->counts = *counts;
 }
 
 void source_fake_entry(struct source *s, const struct source_entry *e)

@@ -44,6 +44,9 @@ void source_fake_stream(struct source *s, uint64_t shorten);
 void source_fake_hold(struct source *s);
 void source_fake_release(struct source *s);
 
+/* What it says of its listing. */
+void source_fake_counts(struct source *s, const struct source_counts *counts);
+
 uint8_t source_fake_byte(unsigned seed, uint64_t offset);
 struct source_fake_stats source_fake_stats(struct source *s);
 

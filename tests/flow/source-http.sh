@@ -12,6 +12,8 @@ unset http_proxy https_proxy
 mkdir -p "$W/tree/many" "$W/tree/odd/a+b"
 for i in $(seq 300); do echo "file $i" >"$W/tree/many/$i"; done
 head -c 20000000 /dev/urandom >"$W/tree/large" # two parts
+mkdir -p "$W/part/dead" "$W/part/there"
+echo x | tee "$W/part/there/x" >"$W/part/dead/y"
 echo space >"$W/tree/odd/with space"
 echo percent >"$W/tree/odd/100%41"
 echo plus >"$W/tree/odd/a+b/c&d=e"
@@ -30,6 +32,7 @@ while taken "$P" || taken $((P + 1)); do P=$((P + 2)); done
     echo "location /html/ { alias $W/tree/; autoindex on; }"
     echo "location /json/ { alias $W/tree/; autoindex on; autoindex_format json; }"
     echo "location /bare/ { alias $W/tree/; autoindex on; etag off; add_header Last-Modified ''; max_ranges 0; }"
+    echo "location /part/ { alias $W/part/; autoindex on; } location /part/dead/ { return 404; }"
     echo "location /page/ { default_type text/html; return 200 '<html><title>Welcome</title><a href=x>x</a></html>'; }"
     echo "location /moved/ { return 302 http://127.0.0.1:1/elsewhere/; } location /forbidden/ { deny all; } } }"
 } >"$W/nginx.conf"
@@ -91,6 +94,13 @@ mv "$W/large" "$W/tree/large"
 built rules --exclude /many/ --exclude '/odd/*b' "$N/json/"
 [ "$(grep -c 'GET /json/many/ ' "$W/access.log")" = 1 ] || fail "a directory that is left out was asked for"
 [ ! -e "$W/back-rules/many" ] && [ ! -e "$W/back-rules/odd/a+b" ] && [ -e "$W/back-rules/odd/ü" ] || fail "rules"
+
+# a directory that the index names and that is not there is left out, and counted
+"$GRANARY" build --quiet "$N/part" "$W/store/part" | grep -q '^  gone when listed *1$' || fail "what is gone is not said"
+"$GRANARY" build --json --quiet "$N/part" "$W/store/part" >"$W/part.json"
+jq -e '.listing_vanished == 1 and .owners_unknown == 0 and .counts.files == 1' "$W/part.json" >/dev/null ||
+    fail "counts: $(cat "$W/part.json")"
+refused "'dead' vanished while it was listed; --strict" --strict "$N/part"
 
 # directories that the index does not list as such are given attributes too
 "$GRANARY" build --quiet --uid 1234 --gid 5 --mode 0640 --dir-mode 0711 --mtime 0 --exclude /large "$A/fancy" "$W/store/owned" >/dev/null

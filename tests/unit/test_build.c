@@ -194,9 +194,13 @@ static void test_build__what_changed_is_taken_as_it_is_now(void **state)
     source_fake_version(source, "d3/f10", BODY_PART + 1, 11); /* to more than a part */
     source_fake_rule(source, "d3/f10", 0, FAKE_CHANGE, 0);
     source_fake_vanish(source, "same1");
+    source_fake_counts(source,
+                       &(struct source_counts){.vanished = 2, .first_vanished = "d9/early", .owners_unknown = 3});
     assert_int_equal(run(source, store, &o, &r), 0);
     assert_int_equal(r.files_changed, 3);
     assert_int_equal(r.files_vanished, 1);
+    assert_int_equal(r.listing_vanished, 2);
+    assert_int_equal(r.owners_unknown, 3);
     struct check c = check_image(store, &r);
     assert_null(strstr(c.seen, "same1;"));
     assert_non_null(strstr(c.seen, "same2;"));
@@ -277,6 +281,25 @@ static void test_build__names_of_one_file_change_and_leave_together(void **state
     assert_int_equal(r.files_vanished, 1);
     struct check c = check_image(store, &r);
     assert_string_equal(c.seen, ";a;c;d;");
+    source_close(source);
+}
+
+static void test_build__strict_refuses_what_vanished_from_the_listing(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct source *source = some_source();
+    struct build_options o = options();
+    struct build_result r;
+    o.strict = true;
+    source_fake_counts(source, &(struct source_counts){.owners_unknown = 3}); /* no reason to fail */
+    assert_int_equal(run(source, store, &o, &r), 0);
+    source_close(source);
+    source = some_source();
+    CLEANUP(cleanup_store_fake) struct store_fake *other = store_fake_new();
+    source_fake_counts(source, &(struct source_counts){.vanished = 1, .first_vanished = "d9/early"});
+    assert_int_equal(run(source, other, &o, &r), -ENOENT);
+    assert_non_null(strstr(error_text(), "fake://source: 'd9/early' vanished while it was listed"));
+    assert_nothing_published(other);
     source_close(source);
 }
 
@@ -589,6 +612,7 @@ int main(void)
         cmocka_unit_test(test_build__an_empty_source_is_a_root),
         cmocka_unit_test(test_build__what_changed_is_taken_as_it_is_now),
         cmocka_unit_test(test_build__names_of_one_file_change_and_leave_together),
+        cmocka_unit_test(test_build__strict_refuses_what_vanished_from_the_listing),
         cmocka_unit_test(test_build__names_of_one_file_that_part_are_not_mixed_up),
         cmocka_unit_test(test_build__strict_refuses_what_changed),
         cmocka_unit_test(test_build__a_source_that_fails_is_named),

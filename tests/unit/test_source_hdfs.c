@@ -173,6 +173,11 @@ static void test_source_hdfs__a_listing_ends_as_it_should(void **state)
     w->vanish = "/d/a/b"; /* gone meanwhile: empty */
     list(w);
     assert_int_equal(w->entries.len, 5);
+    struct source_counts counts = {0};
+    source_ask_counts(w->source, &counts);
+    assert_int_equal(counts.vanished, 1);
+    assert_string_equal(counts.first_vanished, "a/b");
+    assert_int_equal(counts.owners_unknown, 1); /* the group; root was given */
     w->vanish = "/d?";
     w->entries.len = 0;
     assert_int_equal(w->source->ops->list(w->source, collect, w), -ENOENT);

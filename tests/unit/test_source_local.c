@@ -244,6 +244,27 @@ static void test_source_local__another_version_is_stale_and_a_lost_file_gone(voi
     assert_int_equal(read_at(p, "fifo", v.validator, 0, 6, data), -ENOENT);
 }
 
+static int remove_directories(void *arg, const struct source_entry *e)
+{
+    struct place *p = arg;
+    if (e->path_len == 1 && S_ISDIR(e->mode))
+        assert_int_equal(unlinkat(p->fd, e->path[0] == 'a' ? "a" : "b", AT_REMOVEDIR), 0);
+    return 0;
+}
+
+static void test_source_local__what_goes_while_it_is_listed_is_counted(void **state)
+{
+    struct place *p = *state;
+    struct source_counts counts = {0};
+    put_file(p, "stays", "x", 1);
+    assert_int_equal(mkdirat(p->fd, "a", 0700), 0);
+    assert_int_equal(mkdirat(p->fd, "b", 0700), 0);
+    assert_int_equal(p->source->ops->list(p->source, remove_directories, p), 0);
+    source_ask_counts(p->source, &counts);
+    assert_int_equal(counts.vanished, 2);
+    assert_int_equal(strlen(counts.first_vanished), 1);
+}
+
 static void test_source_local__no_link_leads_out(void **state)
 {
     struct place *p = *state;
@@ -418,6 +439,7 @@ int main(void)
         TEST(test_source_local__xattrs_of_files_links_and_directories),
         TEST(test_source_local__sparse_files_read_as_zeros),
         TEST(test_source_local__another_version_is_stale_and_a_lost_file_gone),
+        TEST(test_source_local__what_goes_while_it_is_listed_is_counted),
         TEST(test_source_local__no_link_leads_out),
         TEST(test_source_local__four_thousand_levels_and_paths_beyond_path_max),
         TEST(test_source_local__a_hundred_thousand_entries_in_a_directory),

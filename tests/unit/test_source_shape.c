@@ -183,6 +183,21 @@ static void test_source_join__each_part_has_its_directory(void **state)
     source_close(s);
 }
 
+static void test_source_join__what_the_parts_met_is_added_up(void **state)
+{
+    struct source *root = source_fake_new(), *part = source_fake_new();
+    source_fake_counts(root, &(struct source_counts){.owners_unknown = 1});
+    source_fake_counts(part, &(struct source_counts){.vanished = 2, .first_vanished = "x", .owners_unknown = 3});
+    const struct source_part parts[] = {{"", root}, {"data", shaped(part, &(struct source_shape){.strip = "y"})}};
+    struct source *s = joined(parts, 2);
+    struct source_counts counts = {0};
+    source_ask_counts(s, &counts);
+    assert_int_equal(counts.vanished, 2);
+    assert_string_equal(counts.first_vanished, "x");
+    assert_int_equal(counts.owners_unknown, 4);
+    source_close(s);
+}
+
 static void test_source_join__nobody_lists_what_belongs_to_another(void **state)
 {
     struct source *root = source_fake_new(), *part = source_fake_new();
@@ -217,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_source_shape__gives_other_attributes),
         cmocka_unit_test(test_source_shape__a_changed_file_keeps_the_given_time),
         cmocka_unit_test(test_source_join__each_part_has_its_directory),
+        cmocka_unit_test(test_source_join__what_the_parts_met_is_added_up),
         cmocka_unit_test(test_source_join__nobody_lists_what_belongs_to_another),
         cmocka_unit_test(test_source_join__refuses_directories_that_cannot_be),
     };
