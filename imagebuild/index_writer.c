@@ -35,8 +35,10 @@ struct index_writer {
     VEC(struct index_child) ended; /* leaves streamed .. leaf - 1 */
     uint64_t image_size;           /* known at the end */
     uint64_t stored_bytes, kept;
-    bool dirty;    /* the leaf in progress holds an entry of `current` */
-    bool disorder; /* the sorter holds more than head_refs */
+    bool dirty;                   /* the leaf in progress holds an entry of `current` */
+    bool disorder;                /* the sorter holds more than head_refs */
+    uint64_t *early_leaves;       /* a bit for each of the parent's leaves: does the sorter hold one of its chunks? */
+    struct parent_leaves *leaves; /* while leaves are merged */
     bool written[INDEX_FANOUT];
     struct chunk_ref current[INDEX_FANOUT];
     struct chunk_ref head_refs[INDEX_FANOUT];
@@ -65,7 +67,8 @@ int index_writer_new(const struct index_writer_config *config, struct index_writ
         w->parent_leaves = nodes_over(w->parent_chunks);
         w->stored_bytes = config->parent->manifest->stored_bytes;
     }
-    int rc = sorter_new(&config->sorter, &w->early);
+    w->early_leaves = calloc(w->parent_leaves / 64 + 1, sizeof *w->early_leaves);
+    int rc = w->early_leaves ? sorter_new(&config->sorter, &w->early) : error_set(-ENOMEM, "build: out of memory");
     if (rc) {
         index_writer_free(w);
         return rc;
@@ -79,6 +82,8 @@ void index_writer_free(struct index_writer *w)
     if (!w)
         return;
     sorter_free(w->early);
+    parent_leaves_free(w->leaves);
+    free(w->early_leaves);
     vec_release(&w->ended);
     free(w);
 }
@@ -150,6 +155,8 @@ int index_writer_add(struct index_writer *w, uint64_t number, const struct chunk
             w->head_refs[number % INDEX_FANOUT] = *ref;
         else
             w->disorder = true;
+        if (leaf < w->parent_leaves)
+            w->early_leaves[leaf / 64] |= UINT64_C(1) << leaf % 64;
         return sorter_add(w->early, &key, sizeof key, ref, sizeof *ref);
     }
     assert(leaf >= w->leaf);
@@ -191,48 +198,65 @@ static int take_early(struct index_writer *w, uint64_t leaf, struct sorter_recor
     return GR_MIN(*more, 0);
 }
 
-/* Does all of the parent's leaf stay, its shape included? */
-static bool whole_leaf_stays(const struct index_writer *w, uint64_t leaf, uint32_t count)
+/* Entries of the `number`th leaf in an image of the size that is known by now; 0: it has no such leaf. */
+static uint32_t leaf_count(const struct index_writer *w, uint64_t leaf)
 {
+    const uint64_t chunks = (w->image_size + w->config.chunk_size - 1) / w->config.chunk_size;
+    return leaf < nodes_over(chunks) ? node_count(leaf, chunks) : 0;
+}
+
+/* Must this one of the parent's leaves be looked at? Not if all of it stays, its shape included. */
+static bool is_merged(void *arg, uint64_t leaf)
+{
+    const struct index_writer *w = arg;
     const struct sink_parent *p = w->config.parent;
-    if (w->dirty || !p->kept_all || node_count(leaf, w->parent_chunks) != count)
-        return false;
+    const uint32_t count = leaf_count(w, leaf);
+    bool early = w->early_leaves[leaf / 64] >> leaf % 64 & 1;
+    if (early || !p->kept_all || node_count(leaf, w->parent_chunks) != count)
+        return true;
     /* the last chunk may be a short one */
     if (leaf + 1 == w->parent_leaves && p->manifest->size != w->image_size)
-        return false;
-    return p->kept_all(p->arg, leaf * INDEX_FANOUT, count);
+        return true;
+    return !p->kept_all(p->arg, leaf * INDEX_FANOUT, count);
+}
+
+/* From now on until parent_leaves_free(w->leaves). */
+static int begin_merging(struct index_writer *w)
+{
+    return w->config.parent ? parent_leaves_new(w->config.index, is_merged, w, &w->leaves) : 0;
 }
 
 /* Fill in what stays of the parent's leaf. */
 static int merge_leaf(struct index_writer *w, uint64_t leaf, uint32_t count)
 {
     const struct sink_parent *p = w->config.parent;
-    const struct index_node *old;
-    int rc = parent_index_leaf(w->config.index, leaf, &old);
-    for (uint32_t i = 0; !rc && old && i < old->count; i++) {
+    const uint32_t old_count = node_count(leaf, w->parent_chunks);
+    const struct chunk_ref *old;
+    int rc = parent_leaves_get(w->leaves, leaf, &old);
+    for (uint32_t i = 0; !rc && old && i < old_count; i++) {
         const uint64_t number = leaf * INDEX_FANOUT + i, at = number * w->config.chunk_size;
-        if (!chunk_is_hole(&old->chunks[i]))
-            w->stored_bytes -= old->chunks[i].stored_len;
+        if (!chunk_is_hole(&old[i]))
+            w->stored_bytes -= old[i].stored_len;
         if (i >= count || w->written[i] || !p->kept(p->arg, number))
             continue;
         w->kept++;
-        if (!chunk_is_hole(&old->chunks[i]) &&
-            old->chunks[i].plain_len != GR_MIN((uint64_t)w->config.chunk_size, w->image_size - at))
+        if (!chunk_is_hole(&old[i]) && old[i].plain_len != GR_MIN((uint64_t)w->config.chunk_size, w->image_size - at))
             return error_set(-EIO,
                              "build: chunk %" PRIu64 " of the parent stays, but has another length in this image: a "
                              "bug, nothing was published",
                              number);
-        w->current[i] = old->chunks[i];
+        w->current[i] = old[i];
     }
     return rc;
 }
 
-/* One leaf before the streamed ones; `count` entries, 0: only the parent has it. */
-static int end_early_leaf(struct index_writer *w, uint64_t leaf, uint32_t count, struct index_child *out)
+/* One leaf before the streamed ones, of which perhaps only the parent has it. */
+static int end_early_leaf(struct index_writer *w, uint64_t leaf, struct index_child *out)
 {
+    const uint32_t count = leaf_count(w, leaf);
     int rc = 0;
     if (leaf < w->parent_leaves) {
-        if (count && whole_leaf_stays(w, leaf, count)) {
+        if (!is_merged(w, leaf)) {
             w->kept += count;
             return parent_index_child(w->config.index, 0, leaf, out);
         }
@@ -253,14 +277,16 @@ static int end_early(struct index_writer *w, uint64_t chunk_count, struct index_
     int rc = sorter_sort(w->early), more = 0;
     if (!rc)
         more = sorter_next(w->early, &r);
+    if (!rc)
+        rc = begin_merging(w);
     for (uint64_t leaf = 0; leaf < end && !rc; leaf++) {
         rc = upload_step(w->config.upload);
         if (!rc)
             rc = take_early(w, leaf, &r, &more);
         if (!rc)
-            rc =
-                end_early_leaf(w, leaf, leaf < own ? node_count(leaf, chunk_count) : 0, &leaves[leaf < own ? leaf : 0]);
+            rc = end_early_leaf(w, leaf, &leaves[leaf < own ? leaf : 0]);
     }
+    parent_leaves_free(steal_ptr(&w->leaves));
     if (!rc && more > 0)
         rc = misplaced(early_number(&r));
     return rc ? rc : GR_MIN(more, 0);
@@ -322,6 +348,8 @@ static int snapshot_leaves(struct index_writer *w, uint64_t chunks, struct index
     if (w->dirty)
         rc = put_leaf(w, w->leaf, node_count(w->leaf, chunks), &leaves[w->leaf]);
     w->dirty = false;
+    if (!rc)
+        rc = begin_merging(w);
     for (uint64_t leaf = 0; leaf < GR_MIN(w->streamed, own) && !rc; leaf++) {
         if (leaf + 1 == w->streamed)
             for (uint32_t i = 0; i < INDEX_FANOUT; i++) {
@@ -329,8 +357,9 @@ static int snapshot_leaves(struct index_writer *w, uint64_t chunks, struct index
                 w->written[i] = !chunk_is_hole(&w->head_refs[i]);
                 w->dirty |= w->written[i];
             }
-        rc = end_early_leaf(w, leaf, node_count(leaf, chunks), &leaves[leaf]);
+        rc = end_early_leaf(w, leaf, &leaves[leaf]);
     }
+    parent_leaves_free(steal_ptr(&w->leaves));
     return rc;
 }
 

@@ -1,5 +1,6 @@
 /* The chunk index of the image that a build is made upon: single entries and leaves, fetched and proved when they are
- * asked for. Holds the last PARENT_INDEX_NODES nodes, 90 KB each at most. One thread.
+ * asked for, or leaves in ascending order, fetched ahead. Holds the last PARENT_INDEX_NODES nodes, 90 KB each. One
+ * thread.
  */
 #ifndef GRANARY_IMAGEBUILD_PARENT_INDEX_H
 #define GRANARY_IMAGEBUILD_PARENT_INDEX_H
@@ -29,7 +30,23 @@ void parent_index_free(struct parent_index *p); /* NULL is allowed */
 
 /* The entry by which the `number`th node of `level` is known; zero where there is none. */
 GR_MUST_CHECK int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out);
-/* *out: valid until the next call; NULL: holes only, or behind the end. */
-GR_MUST_CHECK int parent_index_leaf(struct parent_index *p, uint64_t number, const struct index_node **out);
+/* The chunks of a leaf, as many as the parent has there, valid until the next call; *out NULL: holes only, or behind
+ * the end. */
+GR_MUST_CHECK int parent_index_leaf(struct parent_index *p, uint64_t number, const struct chunk_ref **out);
+
+/* Leaves in ascending order, INDEX_AHEAD (store/index_read.h) of them fetched before they are asked for. */
+struct parent_leaves;
+
+/* wanted: will this leaf be asked for? A guess: what is fetched for nothing, or one after the other, if it is wrong.
+ * NULL: all will. p and arg are the caller's and stay. */
+GR_MUST_CHECK int parent_leaves_new(struct parent_index *p, bool (*wanted)(void *arg, uint64_t leaf), void *arg,
+                                    struct parent_leaves **out);
+/* Waits for the fetches in the air. NULL is allowed. */
+void parent_leaves_free(struct parent_leaves *l);
+DEFINE_CLEANUP(parent_leaves, struct parent_leaves *, parent_leaves_free)
+
+/* As parent_index_leaf; *out is valid until the next call of either. Not lower than the last one asked for, of which
+ * the same may be asked again. */
+GR_MUST_CHECK int parent_leaves_get(struct parent_leaves *l, uint64_t number, const struct chunk_ref **out);
 
 #endif

@@ -44,19 +44,20 @@ struct repack {
 
 /* ------------------------------------------------------------------ what is where */
 
-typedef int leaf_visit(struct repack *r, uint64_t first, const struct index_node *leaf);
+typedef int leaf_visit(struct repack *r, uint64_t first, uint32_t count, const struct chunk_ref *chunks);
 
 static int each_leaf(struct repack *r, leaf_visit *visit)
 {
+    CLEANUP(cleanup_parent_leaves) struct parent_leaves *leaves = NULL;
     const uint64_t chunks = manifest_chunk_count(r->config->parent->manifest);
-    int rc = 0;
+    int rc = parent_leaves_new(r->config->index, NULL, NULL, &leaves);
     for (uint64_t first = 0; first < chunks && !rc && !r->read_failed; first += INDEX_FANOUT) {
-        const struct index_node *leaf;
+        const struct chunk_ref *refs;
         rc = upload_step(r->config->upload);
         if (!rc)
-            rc = parent_index_leaf(r->config->index, first / INDEX_FANOUT, &leaf);
-        if (!rc && leaf)
-            rc = visit(r, first, leaf);
+            rc = parent_leaves_get(leaves, first / INDEX_FANOUT, &refs);
+        if (!rc && refs)
+            rc = visit(r, first, (uint32_t)GR_MIN(chunks - first, (uint64_t)INDEX_FANOUT), refs);
     }
     return rc;
 }
@@ -67,10 +68,10 @@ static bool stays(const struct repack *r, uint64_t number, const struct chunk_re
     return !chunk_is_hole(ref) && p->kept(p->arg, number);
 }
 
-static int count_live(struct repack *r, uint64_t first, const struct index_node *leaf)
+static int count_live(struct repack *r, uint64_t first, uint32_t count, const struct chunk_ref *chunks)
 {
-    for (uint32_t i = 0; i < leaf->count; i++) {
-        const struct chunk_ref *ref = &leaf->chunks[i];
+    for (uint32_t i = 0; i < count; i++) {
+        const struct chunk_ref *ref = &chunks[i];
         if (!stays(r, first + i, ref))
             continue;
         int rc = digest_map_add(&r->packs, &ref->object, 0);
@@ -166,20 +167,20 @@ static void take_chunk(void *arg, size_t i, int rc, struct buf *plain, const voi
 }
 
 /* The leaf's chunks in chosen packs, pack by pack. */
-static int copy_leaf(struct repack *r, uint64_t first, const struct index_node *leaf)
+static int copy_leaf(struct repack *r, uint64_t first, uint32_t count, const struct chunk_ref *chunks)
 {
     const struct chunk_ref *refs[INDEX_FANOUT];
-    size_t count = 0;
-    for (uint32_t i = 0; i < leaf->count; i++) {
-        const struct chunk_ref *ref = &leaf->chunks[i];
+    size_t moved = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct chunk_ref *ref = &chunks[i];
         if (stays(r, first + i, ref) && digest_map_find(&r->packs, &ref->object)->value == CHOSEN)
-            r->moved[count++] = (struct moved){ref, first + i};
+            r->moved[moved++] = (struct moved){ref, first + i};
     }
-    qsort(r->moved, count, sizeof *r->moved, by_place);
-    for (size_t i = 0; i < count; i++)
+    qsort(r->moved, moved, sizeof *r->moved, by_place);
+    for (size_t i = 0; i < moved; i++)
         refs[i] = r->moved[i].ref;
-    for (size_t begin = 0, end; begin < count && !r->rc && !r->read_failed; begin = end) {
-        for (end = begin; end < count && digest_equal(&refs[end]->object, &refs[begin]->object); end++)
+    for (size_t begin = 0, end; begin < moved && !r->rc && !r->read_failed; begin = end) {
+        for (end = begin; end < moved && digest_equal(&refs[end]->object, &refs[begin]->object); end++)
             ;
         r->run = &r->moved[begin];
         (void)chunk_read_run(r->config->parent->store, &refs[begin], end - begin, take_chunk, r); /* told each chunk */

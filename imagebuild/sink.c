@@ -43,6 +43,8 @@ struct sink {
     uint8_t *fates;                    /* enum fate of each of the parent's chunks; NULL: not for erasure */
     struct parent_index *parent_index; /* NULL: none */
     uint64_t parent_chunks;
+    struct parent_leaves *leaves; /* for what is written between kept chunks; NULL: nothing was yet */
+    uint64_t leaf;                /* that was asked of it last */
     uint64_t chunks_new, chunks_reused;
     struct repack_counts repacked;
     bool bordered;
@@ -53,16 +55,38 @@ struct sink {
 
 static const char *const lane_names[SINK_LANES] = {"front", "holes", "scrub", "bodies", "metadata"};
 
+/* Is something in this leaf free, for SINK_HOLES to be written? (SINK_SCRUB is mostly where that is so, too.) */
+static bool has_holes(void *arg, uint64_t leaf)
+{
+    const struct sink *s = arg;
+    const uint64_t first = leaf * INDEX_FANOUT, count = GR_MIN(s->parent_chunks - first, (uint64_t)INDEX_FANOUT);
+    return !s->given.kept_all || !s->given.kept_all(s->given.arg, first, count);
+}
+
+/* Between the kept chunks writers go up through all of the index, skipping much of it: first SINK_SCRUB, then
+ * SINK_HOLES. Behind the border, and in the front at the end, they stay in a few leaves. */
+static int get_leaf(struct sink *s, uint64_t number, const struct chunk_ref **out)
+{
+    const uint64_t leaf = number / INDEX_FANOUT;
+    if ((s->bordered && number >= s->border) || s->lanes[SINK_FRONT].used)
+        return parent_index_leaf(s->parent_index, leaf, out);
+    if (leaf < s->leaf)
+        parent_leaves_free(steal_ptr(&s->leaves));
+    int rc = s->leaves ? 0 : parent_leaves_new(s->parent_index, has_holes, s, &s->leaves);
+    s->leaf = leaf;
+    return rc ? rc : parent_leaves_get(s->leaves, leaf, out);
+}
+
 /* The parent's reference to the same bytes at the same place: *out NULL when it has none. */
 static int find_in_parent(struct sink *s, uint64_t number, const struct chunk_ref *ref, const struct chunk_ref **out)
 {
-    const struct index_node *leaf;
+    const struct chunk_ref *chunks;
     *out = NULL;
     if (number >= s->parent_chunks)
         return 0;
-    int rc = parent_index_leaf(s->parent_index, number / INDEX_FANOUT, &leaf);
-    if (!rc && leaf && digest_equal(&leaf->chunks[number % INDEX_FANOUT].digest, &ref->digest))
-        *out = &leaf->chunks[number % INDEX_FANOUT];
+    int rc = get_leaf(s, number, &chunks);
+    if (!rc && chunks && digest_equal(&chunks[number % INDEX_FANOUT].digest, &ref->digest))
+        *out = &chunks[number % INDEX_FANOUT];
     return rc;
 }
 
@@ -160,6 +184,7 @@ void sink_free(struct sink *s)
     chunker_free(s->chunker);
     packer_free(s->packer);
     index_writer_free(s->index);
+    parent_leaves_free(s->leaves);
     parent_index_free(s->parent_index);
     free(s->fates);
     for (int i = 0; i < SINK_LANES; i++)
@@ -353,6 +378,7 @@ int sink_finish(struct sink *s, uint64_t image_size, struct sink_result *out)
     }
     if (!rc)
         rc = chunker_drain(s->chunker);
+    parent_leaves_free(steal_ptr(&s->leaves));
     if (!rc)
         rc = repack(s);
     if (!rc)

@@ -1,11 +1,9 @@
 /* Inner pages are read in the caller's thread, depth first, as `levels`: the way down to the page of entries that is
- * due next. The pages of entries they name go through a ring of slots, fetched by threads or, without any, when their
- * turn comes:
- *
- *   levels -> [head] slot slot slot [tail] -> page being read
+ * due next. The pages of entries they name go through a ring (base/in_order.h), fetched by threads or, without any,
+ * when their turn comes.
  *
  * A child of a page holds the paths from its own first path up to the next child's, so a prefix rules out most of them
- * without a fetch. The lock guards `done` of the slots alone; a slot that is not done belongs to its thread.
+ * without a fetch.
  */
 #include "store/catalog_cursor.h"
 
@@ -13,18 +11,14 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/queue.h"
-#include "base/thread.h"
+#include "base/in_order.h"
 #include "store/repository.h"
-
-enum { SLOTS = CATALOG_CURSOR_AHEAD + 1 };
 
 struct slot {
     struct catalog_child child;
     char *first; /* child's, copied: its page may be gone before the slot's turn */
     struct catalog_page *page;
     struct error error;
-    bool done;
 };
 
 struct level {
@@ -41,16 +35,10 @@ struct catalog_cursor {
     struct level levels[CATALOG_LEVELS_MAX]; /* [1..top] in use */
     bool begun, exhausted;                   /* the root was looked at; no more pages of entries */
     struct error failed;                     /* of an inner page; due when the slots before it are read */
-    struct slot slots[SLOTS];
-    size_t head, tail, capacity;
+    struct in_order *slots;
     struct catalog_page *page; /* being read */
     uint32_t entry;
     int ended; /* 1: no more entries; -errno: failed.code */
-    struct queue *todo;
-    unsigned thread_count;
-    pthread_t threads[CATALOG_CURSOR_AHEAD];
-    pthread_mutex_t lock;
-    pthread_cond_t slot_done;
 };
 
 int catalog_page_load(struct store *s, const struct catalog_child *child, unsigned level, struct catalog_page **out)
@@ -152,51 +140,44 @@ static int next_leaf(struct catalog_cursor *c, const struct catalog_child **out)
 
 /* ------------------------------------------------------------------ slots */
 
-static void load_slot(struct catalog_cursor *c, struct slot *s)
+static void load_slot(void *cursor, void *slot)
 {
-    int rc = catalog_page_load(c->store, &s->child, 0, &s->page);
-    if (rc)
-        error_take(&s->error, rc);
+    const struct catalog_cursor *c = cursor;
+    struct slot *s = slot;
+    error_take(&s->error, catalog_page_load(c->store, &s->child, 0, &s->page));
 }
 
-static void *work(void *arg)
+static void clear_slot(void *slot)
 {
-    struct catalog_cursor *c = arg;
-    for (struct slot *s; (s = queue_pop(c->todo));) {
-        load_slot(c, s);
-        SCOPED_LOCK(&c->lock);
-        s->done = true;
-        pthread_cond_broadcast(&c->slot_done);
-    }
-    return NULL;
+    struct slot *s = slot;
+    free(s->first);
+    catalog_page_free(s->page);
 }
 
-static int add_slot(struct catalog_cursor *c, const struct catalog_child *child)
+static int fill_slot(struct slot *s, const struct catalog_child *child)
 {
-    struct slot *s = &c->slots[c->tail % c->capacity];
-    *s = (struct slot){.child = *child};
-    if (child->first) {
-        s->first = malloc(child->first_len ? child->first_len : 1);
-        if (!s->first)
-            return error_set(-ENOMEM, "catalog: out of memory");
-        memcpy(s->first, child->first, child->first_len);
-        s->child.first = s->first;
-    }
-    c->tail++;
-    if (c->todo && !queue_push(c->todo, s))
-        abort(); /* closed only by free */
+    s->child = *child;
+    if (!child->first)
+        return 0;
+    s->first = malloc(child->first_len ? child->first_len : 1);
+    if (!s->first)
+        return error_set(-ENOMEM, "catalog: out of memory");
+    memcpy(s->first, child->first, child->first_len);
+    s->child.first = s->first;
     return 0;
 }
 
 static void fill_slots(struct catalog_cursor *c)
 {
-    while (!c->exhausted && c->tail - c->head < c->capacity) {
+    struct slot *s;
+    while (!c->exhausted && (s = in_order_slot(c->slots))) {
         const struct catalog_child *child = NULL;
         int rc = next_leaf(c, &child);
+        c->exhausted = rc <= 0;
         if (rc > 0)
-            rc = add_slot(c, child);
-        else
-            c->exhausted = true;
+            rc = fill_slot(s, child);
+        if (!rc && child)
+            in_order_give(c->slots);
         if (rc < 0) {
             error_take(&c->failed, rc);
             c->exhausted = true;
@@ -209,25 +190,16 @@ static int next_page(struct catalog_cursor *c)
 {
     catalog_page_free(steal_ptr(&c->page));
     fill_slots(c);
-    if (c->head == c->tail)
+    struct slot *s = in_order_take(c->slots);
+    if (!s)
         return c->failed.code ? error_restore(&c->failed) : 0;
-    struct slot *s = &c->slots[c->head % c->capacity];
-    if (c->todo) {
-        SCOPED_LOCK(&c->lock);
-        while (!s->done)
-            pthread_cond_wait(&c->slot_done, &c->lock);
-    } else {
-        load_slot(c, s);
-    }
-    c->head++;
-    free(s->first);
-    s->first = NULL;
     if (s->error.code) {
         c->failed = s->error;
         return error_restore(&c->failed);
     }
     c->page = steal_ptr(&s->page);
     c->entry = 0;
+    in_order_drop(c->slots);
     return 1;
 }
 
@@ -254,21 +226,6 @@ int catalog_cursor_next(struct catalog_cursor *c, const struct catalog_entry **o
 
 /* ------------------------------------------------------------------ life */
 
-static int start_threads(struct catalog_cursor *c, unsigned ahead)
-{
-    c->todo = queue_new(SLOTS);
-    if (!c->todo)
-        return error_set(-ENOMEM, "catalog: out of memory");
-    for (; c->thread_count < ahead; c->thread_count++) {
-        int rc = thread_start(&c->threads[c->thread_count], work, c);
-        if (rc && !c->thread_count)
-            return rc;
-        if (rc)
-            break; /* fewer will do */
-    }
-    return 0;
-}
-
 int catalog_cursor_new(struct store *s, const struct manifest *m, const char *prefix, size_t prefix_len, unsigned ahead,
                        struct catalog_cursor **out)
 {
@@ -281,10 +238,13 @@ int catalog_cursor_new(struct store *s, const struct manifest *m, const char *pr
     c->top = m->catalog_levels - 1;
     c->prefix = prefix;
     c->prefix_len = prefix_len;
-    c->capacity = ahead + 1;
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->slot_done, NULL);
-    int rc = ahead ? start_threads(c, ahead) : 0;
+    const struct in_order_config slots = {.threads = ahead,
+                                          .slots = ahead + 1,
+                                          .size = sizeof(struct slot),
+                                          .work = load_slot,
+                                          .clear = clear_slot,
+                                          .arg = c};
+    int rc = in_order_new(&slots, &c->slots);
     if (rc)
         return rc;
     *out = steal_ptr(&c);
@@ -295,20 +255,9 @@ void catalog_cursor_free(struct catalog_cursor *c)
 {
     if (!c)
         return;
-    if (c->todo)
-        queue_close(c->todo);
-    for (unsigned i = 0; i < c->thread_count; i++)
-        pthread_join(c->threads[i], NULL);
-    queue_free(c->todo);
-    for (; c->head < c->tail; c->head++) {
-        struct slot *s = &c->slots[c->head % c->capacity];
-        free(s->first);
-        catalog_page_free(s->page);
-    }
+    in_order_free(c->slots);
     for (unsigned i = 0; i < CATALOG_LEVELS_MAX; i++)
         catalog_page_free(c->levels[i].page);
     catalog_page_free(c->page);
-    pthread_mutex_destroy(&c->lock);
-    pthread_cond_destroy(&c->slot_done);
     free(c);
 }

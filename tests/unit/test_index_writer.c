@@ -3,6 +3,7 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "fake/store_fake.h"
 #include "imagebuild/index_writer.h"
+#include "store/index_read.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, TRIALS = 20 };
 
@@ -107,21 +109,26 @@ static void close_way(struct way *w)
     upload_free(w->upload);
 }
 
-static void finish(struct way *w, struct image *m, struct index_writer_result *r)
+static void finish_with(struct way *w, struct image *m, const struct index_writer_result *r)
 {
-    int rc = index_writer_finish(w->writer, m->manifest.size, r);
-    if (rc)
-        fail_msg("%s", error_text());
     assert_int_equal(upload_flush(w->upload), 0);
     m->manifest.index_root = r->root;
     m->manifest.index_levels = r->levels;
     m->manifest.stored_bytes = r->stored_bytes;
 }
 
-static void check_leaf(const struct image *m, uint64_t number, const struct index_node *leaf)
+static void finish(struct way *w, struct image *m, struct index_writer_result *r)
 {
-    for (uint32_t i = 0; i < leaf->count; i++) {
-        const struct chunk_ref expected = made_up(m, number * INDEX_FANOUT + i), *found = &leaf->chunks[i];
+    int rc = index_writer_finish(w->writer, m->manifest.size, r);
+    if (rc)
+        fail_msg("%s", error_text());
+    finish_with(w, m, r);
+}
+
+static void check_leaf(const struct image *m, uint64_t number, const struct chunk_ref *chunks)
+{
+    for (uint64_t i = 0; i < GR_MIN(m->chunks - number * INDEX_FANOUT, (uint64_t)INDEX_FANOUT); i++) {
+        const struct chunk_ref expected = made_up(m, number * INDEX_FANOUT + i), *found = &chunks[i];
         assert_true(digest_equal(&found->digest, &expected.digest));
         if (chunk_is_hole(&expected))
             continue;
@@ -140,12 +147,12 @@ static void check_image(struct store_fake *store, const struct image *m)
     assert_int_equal(m->manifest.index_levels, index_levels(m->chunks));
     assert_int_equal(parent_index_new(store_fake_store(store), &m->manifest, &index), 0);
     for (uint64_t leaf = 0; leaf * INDEX_FANOUT < m->chunks; leaf++) {
-        const struct index_node *node;
-        assert_int_equal(parent_index_leaf(index, leaf, &node), 0);
-        if (node)
-            check_leaf(m, leaf, node);
+        const struct chunk_ref *chunks;
+        assert_int_equal(parent_index_leaf(index, leaf, &chunks), 0);
+        if (chunks)
+            check_leaf(m, leaf, chunks);
         for (uint64_t i = leaf * INDEX_FANOUT; i < GR_MIN(m->chunks, (leaf + 1) * INDEX_FANOUT); i++) {
-            assert_true(node || !m->seeds[i]);
+            assert_true(chunks || !m->seeds[i]);
             stored += m->seeds[i] ? made_up(m, i).stored_len : 0;
         }
     }
@@ -284,6 +291,60 @@ static void test_index_writer__unchanged_leaves_are_neither_read_nor_put(void **
     assert_int_equal(index_writer_add(w.writer, 0, &other), 0);
     finish(&w, &m, &r);
     assert_int_equal(upload_counts(w.upload).objects_new, 3);
+    close_way(&w);
+    check_image(store, &m);
+    image_release(&m);
+    image_release(&parent);
+}
+
+struct finishing {
+    struct way *w;
+    struct image *m;
+    struct index_writer_result result;
+    int rc;
+};
+
+static void *finish_in_thread(void *arg)
+{
+    struct finishing *f = arg;
+    f->rc = index_writer_finish(f->w->writer, f->m->manifest.size, &f->result);
+    return NULL;
+}
+
+/* Leaves that are merged are fetched ahead, those that stay whole not at all. */
+static void test_index_writer__merged_leaves_are_fetched_ahead(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    enum { LEAVES = 3 * INDEX_AHEAD };
+    struct image parent, m;
+    struct index_child entry;
+    struct way w;
+    struct finishing f = {.w = &w, .m = &m};
+    pthread_t thread;
+    write_sparse(store, &parent, LEAVES * INDEX_FANOUT, 300);
+    memset(parent.kept, 1, parent.chunks);
+    image_init(&m, parent.manifest.size);
+    memcpy(m.seeds, parent.seeds, m.chunks * sizeof *m.seeds);
+    open_way(&w, store, &parent, true, 0);
+    for (uint64_t i = 0; i < LEAVES; i += 2) { /* every other leaf: one chunk goes, or another one comes */
+        const uint64_t number = i * INDEX_FANOUT + (i % 4 ? 300 - i * INDEX_FANOUT % 300 : 1);
+        m.seeds[number] = i % 4 ? 0 : (uint32_t)(9000000 + i);
+        parent.kept[number] = false;
+        const struct chunk_ref ref = made_up(&m, number);
+        if (m.seeds[number])
+            assert_int_equal(index_writer_add(w.writer, number, &ref), 0);
+    }
+    assert_int_equal(parent_index_child(w.index, 0, 0, &entry), 0); /* the root is held from here on */
+    store_fake_reset_counters(store);
+    store_fake_hold(store, FAKE_GET_SMALL);
+    assert_int_equal(pthread_create(&thread, NULL, finish_in_thread, &f), 0);
+    store_fake_wait_held(store, INDEX_AHEAD);
+    assert_int_equal(store_fake_peak(store), INDEX_AHEAD);
+    store_fake_release(store);
+    pthread_join(thread, NULL);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(store_fake_calls(store, FAKE_GET_SMALL), LEAVES / 2);
+    finish_with(&w, &m, &f.result);
     close_way(&w);
     check_image(store, &m);
     image_release(&m);
@@ -474,6 +535,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_index_writer__generations_against_a_model),
         cmocka_unit_test(test_index_writer__unchanged_leaves_are_neither_read_nor_put),
+        cmocka_unit_test(test_index_writer__merged_leaves_are_fetched_ahead),
         cmocka_unit_test(test_index_writer__images_grow_and_shrink),
         cmocka_unit_test(test_index_writer__a_spilled_sorter_gives_the_same),
         cmocka_unit_test(test_index_writer__snapshots_can_be_gone_on_from),

@@ -2,6 +2,8 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -130,6 +132,106 @@ static void test_index_walk__covers_the_image_in_order(void **state)
     m.size = 64 << 10;
     m.index_levels = 1;
     assert_int_equal(index_walk(f->store, &m, &none, &s), -EBADMSG);
+}
+
+/* A walk in a thread of its own. */
+struct walking {
+    struct fixture *f;
+    struct digest leaves[2 * INDEX_AHEAD];
+    uint64_t leaf_count, next, stop_at;
+    bool wrong;
+    int rc;
+    atomic_bool root_got;
+};
+
+enum { WALK_LEAVES = 2 * INDEX_AHEAD };
+
+static bool one_in_a_leaf(uint64_t chunk)
+{
+    return chunk % INDEX_FANOUT != 3;
+}
+
+static int note_leaf(void *arg, const struct index_child *node, unsigned level)
+{
+    struct walking *k = arg;
+    if (!level && k->leaf_count < WALK_LEAVES)
+        k->leaves[k->leaf_count++] = node->digest;
+    return 0;
+}
+
+static int note_order(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    struct walking *k = arg;
+    k->wrong |= first != k->next || count != INDEX_FANOUT || !chunks || chunk_is_hole(&chunks[3]);
+    k->wrong |= !digest_equal(&chunks[3].digest, &k->f->images[0].refs[first + 3].digest);
+    k->next += count;
+    return k->next == k->stop_at ? -ECANCELED : 0;
+}
+
+static void *walk_in_thread(void *arg)
+{
+    struct walking *k = arg;
+    const struct index_walk_ops ops = {.node = note_leaf, .chunks = note_order};
+    k->next = k->leaf_count = 0;
+    k->rc = index_walk(k->f->store, &k->f->images[0].manifest, &ops, k);
+    return NULL;
+}
+
+/* What comes behind the root is held. */
+static void hold_leaves(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+{
+    struct walking *k = arg;
+    if (atomic_exchange(&k->root_got, true))
+        store_fake_hold(f, FAKE_GET_SMALL);
+}
+
+static void put_leaves(struct fixture *f)
+{
+    f->images[0] = (struct image_fake){
+        .size = (uint64_t)WALK_LEAVES * INDEX_FANOUT * (64 << 10), .chunk_size = 64 << 10, .hole = one_in_a_leaf};
+    image_fake_put(&f->images[0], f->fake, NULL);
+    store_fake_reset_counters(f->fake);
+}
+
+static void test_index_walk__fetches_a_bounded_number_of_leaves_ahead(void **state)
+{
+    struct walking k = {.f = *state};
+    pthread_t thread;
+    put_leaves(k.f);
+    store_fake_set_hook(k.f->fake, hold_leaves, &k);
+    assert_int_equal(pthread_create(&thread, NULL, walk_in_thread, &k), 0);
+    store_fake_wait_held(k.f->fake, INDEX_AHEAD);
+    store_fake_set_hook(k.f->fake, NULL, NULL);
+    store_fake_release(k.f->fake);
+    pthread_join(thread, NULL);
+    assert_int_equal(k.rc, 0);
+    assert_false(k.wrong);
+    assert_int_equal(k.next, WALK_LEAVES * INDEX_FANOUT);
+    assert_int_equal(store_fake_peak(k.f->fake), INDEX_AHEAD);
+    assert_int_equal(store_fake_calls(k.f->fake, FAKE_GET_SMALL), WALK_LEAVES + 1);
+}
+
+/* An error comes behind all that lies before its place; a visitor ends the walk with leaves in the air. */
+static void test_index_walk__ends_where_it_should(void **state)
+{
+    struct walking k = {.f = *state};
+    char key[OBJECT_KEY_MAX];
+    put_leaves(k.f);
+    for (uint64_t end = 1; end < WALK_LEAVES; end += 9) {
+        k.stop_at = end * INDEX_FANOUT;
+        walk_in_thread(&k);
+        assert_int_equal(k.rc, -ECANCELED);
+        assert_int_equal(k.next, k.stop_at);
+    }
+    k.stop_at = 0;
+    walk_in_thread(&k);
+    assert_int_equal(k.rc, 0);
+    store_fake_remove(k.f->fake, object_key(OBJECT_INDEX, &k.leaves[20], key));
+    walk_in_thread(&k);
+    assert_int_equal(k.rc, -ENOENT);
+    assert_non_null(strstr(error_text(), key));
+    assert_int_equal(k.next, 20 * INDEX_FANOUT);
+    assert_false(k.wrong);
 }
 
 enum { PATHS = 9000 };
@@ -299,6 +401,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_digest_map__holds_what_was_added),
         RUN(test_index_walk__covers_the_image_in_order),
+        RUN(test_index_walk__fetches_a_bounded_number_of_leaves_ahead),
+        RUN(test_index_walk__ends_where_it_should),
         RUN(test_catalog_walk__a_prefix_reads_only_its_pages),
         RUN(test_catalog_cursor__fetching_ahead_changes_nothing),
         RUN(test_catalog_cursor__a_failed_page_ends_it_where_it_stands),
