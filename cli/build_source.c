@@ -187,6 +187,21 @@ static int open_all(const char *url, const struct build_source_values *v, const 
     return rc;
 }
 
+bool build_source_any(const char *url, const struct build_source_values *v, bool (*is)(const char *url))
+{
+    bool any = is(url);
+    for (size_t i = 0; i < v->add.count; i++) {
+        const char *equals = strchr(v->add.items[i], '=');
+        any |= equals && is(equals + 1);
+    }
+    return any;
+}
+
+bool build_source_is_tar(const char *url)
+{
+    return !strncmp(url, "tar:", 4);
+}
+
 static int check(const char *url, const struct build_source_values *v)
 {
     if (v->files_from && !strcmp(url, "-"))
@@ -194,6 +209,8 @@ static int check(const char *url, const struct build_source_values *v)
     if ((v->nul || v->ignore_missing) && !v->files_from && strcmp(url, "-") != 0)
         return error_set(-EINVAL, "%s: is about a list of files; name it by --files-from",
                          v->nul ? "-0" : "--ignore-missing");
+    if (v->tar_dirs && !build_source_any(url, v, build_source_is_tar))
+        return error_set(-EINVAL, "--tar-dirs: no source has tar shards; write tar: before its address");
     return 0;
 }
 

@@ -23,6 +23,11 @@ struct build_source {
     struct bytes choice; /* the options' texts */
 };
 
+/* Is any of the sources that SOURCE (url) and --add name of that kind? */
+bool build_source_any(const char *url, const struct build_source_values *v, bool (*is)(const char *url));
+/* Of tar shards, whose files come with the listing. */
+bool build_source_is_tar(const char *url);
+
 /* The source that SOURCE (url) and the options mean. 0, a negative errno, or CLI_USAGE for an option that cannot be. In
  * every case build_source_release. */
 GR_MUST_CHECK int build_source_open(const char *url, const struct build_source_values *v,

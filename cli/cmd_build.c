@@ -14,6 +14,7 @@
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
 #include "imagebuild/jobs.h"
+#include "net/hdfs_address.h"
 
 struct build_values {
     uint64_t chunk_size, level, jobs, checkpoint;
@@ -29,8 +30,10 @@ struct build_values {
 #define AT(field) offsetof(struct build_values, field), 0, 0
 #define NUMBER(field, min, max) offsetof(struct build_values, field), min, max
 
-static const struct build_values defaults = {
-    .level = 3, .parent = "auto", .compact_budget = "2%", .checkpoint = CHECKPOINT_BYTES_DEFAULT};
+enum { ZSTD_LEVEL_DEFAULT = 3 };
+
+/* What is 0 or NULL here was not given, which some options are refused for (check_together). */
+static const struct build_values defaults = {.parent = "auto"};
 
 static const struct option_row rows[] = {
     {OPTION_CHOICE, 0, "fs", "erofs|ext4", AT(fs), "the filesystem in the image (default erofs)"},
@@ -207,11 +210,12 @@ static int parse_rebuild(const struct build_values *v, const struct image_ref *r
         rc = error_set(-EINVAL,
                        "--parent: %s is of another store than the image to be built; granary copy brings it there",
                        v->parent);
-    size_t len = strlen(v->compact_budget);
+    const char *budget = v->compact_budget ? v->compact_budget : "2%";
+    size_t len = strlen(budget);
     char percent[24];
-    if (rc || v->compact_budget[len - 1] != '%')
-        return rc ? rc : text_parse_size("--compact-budget", v->compact_budget, &out->bytes);
-    snprintf(percent, sizeof percent, "%.*s", (int)(len - 1), v->compact_budget);
+    if (rc || budget[len - 1] != '%')
+        return rc ? rc : text_parse_size("--compact-budget", budget, &out->bytes);
+    snprintf(percent, sizeof percent, "%.*s", (int)(len - 1), budget);
     return text_parse_uint("--compact-budget", percent, 0, 100, &out->percent);
 }
 
@@ -229,7 +233,9 @@ static int build(const struct build_values *v, const struct build_source *source
     const struct source_overrides *o = &source->override;
     const struct build_options options = {.fs = (enum manifest_fs)v->fs,
                                           .chunk_size = (uint32_t)v->chunk_size,
-                                          .zstd_level = v->compress ? 0 : (int)v->level,
+                                          .zstd_level = v->compress ? 0
+                                                        : v->level  ? (int)v->level
+                                                                    : ZSTD_LEVEL_DEFAULT,
                                           .jobs = (unsigned)v->jobs,
                                           .tmpdir = v->tmpdir,
                                           .skip_bad_names = v->source.skip_bad_names,
@@ -243,7 +249,7 @@ static int build(const struct build_values *v, const struct build_source *source
                                           .compact_percent = (unsigned)words->percent,
                                           .compact_bytes = words->bytes,
                                           .scrub = v->scrub,
-                                          .checkpoint_bytes = v->checkpoint,
+                                          .checkpoint_bytes = v->checkpoint ? v->checkpoint : CHECKPOINT_BYTES_DEFAULT,
                                           .progress = on_progress,
                                           .progress_arg = &progress,
                                           .cancel = interrupt_watch()};
@@ -269,6 +275,47 @@ static int check(const struct build_values *v, const char *image, struct image_r
     return rc ? CLI_USAGE : 0;
 }
 
+static bool is_hdfs(const char *url)
+{
+    return hdfs_address_known(url);
+}
+
+static bool is_hdfs_or_tar_there(const char *url)
+{
+    return hdfs_address_known(build_source_is_tar(url) ? url + strlen("tar:") : url);
+}
+
+/* What is about HDFS needs some. */
+static int check_hdfs(const struct build_values *v, const char *url, const struct image_ref *ref)
+{
+    const char *map = v->map_users.count ? "map-user" : v->map_groups.count ? "map-group" : NULL;
+    if (map && !build_source_any(url, &v->source, is_hdfs))
+        (void)error_set(0, "--%s: no source is of HDFS, which alone has owners as names", map);
+    else if (v->hdfs_token_file && !is_hdfs(ref->store) && !build_source_any(url, &v->source, is_hdfs_or_tar_there))
+        (void)error_set(0, "--hdfs-token-file: neither a source nor the store is of HDFS");
+    else
+        return 0;
+    return CLI_USAGE;
+}
+
+/* Options that would have no effect beside others. */
+static int check_together(const struct build_values *v, const char *url, const struct rebuild_words *words)
+{
+    if (v->level && v->compress)
+        return options_exclude("--compress-level", "--compress none", "nothing is compressed");
+    if (v->compact_budget && words->no_parent)
+        return options_exclude("--compact-budget", "--parent none", "there is nothing to compact");
+    if (v->checkpoint && words->named)
+        return options_exclude("--checkpoint", "--parent IMAGE", "only builds without a parent leave checkpoints");
+    if (v->checkpoint && build_source_any(url, &v->source, build_source_is_tar))
+        return options_exclude("--checkpoint", "tar shards", "their files are written while they are listed");
+    if (v->map_users.count && v->source.uid)
+        return options_exclude("--map-user", "--uid", "everything has that owner");
+    if (v->map_groups.count && v->source.gid)
+        return options_exclude("--map-group", "--gid", "everything has that group");
+    return 0;
+}
+
 static int run(const struct invocation *inv)
 {
     const struct build_values *v = inv->values;
@@ -277,6 +324,10 @@ static int run(const struct invocation *inv)
     int rc = check(v, inv->operands[1], &ref);
     if (!rc && parse_rebuild(v, &ref, &words))
         rc = CLI_USAGE;
+    if (!rc)
+        rc = check_together(v, inv->operands[0], &words);
+    if (!rc)
+        rc = check_hdfs(v, inv->operands[0], &ref);
     if (rc)
         return rc;
     struct build_source source;

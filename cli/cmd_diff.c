@@ -156,9 +156,18 @@ static int compare_images(struct diff *d, const struct open_image *a, const stru
     return !rc && differ && d->v->exit_code ? CLI_DIFFERENT : rc;
 }
 
+static int check(const struct diff_values *v)
+{
+    if (v->zero && v->json)
+        return options_exclude("-0", "--json", "names are escaped in JSON");
+    return v->zero && v->stat ? options_exclude("-0", "--stat", "no names are printed") : 0;
+}
+
 static int run(const struct invocation *inv)
 {
     const struct diff_values *v = inv->values;
+    if (check(v))
+        return CLI_USAGE;
     struct diff d = {.v = v, .escape = !v->zero && print_escapes(stdout)};
     CLEANUP_OPEN_IMAGE a = {.store = NULL};
     CLEANUP_OPEN_IMAGE b = {.store = NULL};

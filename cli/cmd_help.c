@@ -25,6 +25,8 @@ static void list_verbs(void)
 static int run(const struct invocation *inv)
 {
     const struct help_values *v = inv->values;
+    if (v->all && inv->operand_count)
+        return options_exclude("--all", "VERB", "all verbs are listed");
     if (v->all) {
         for (size_t i = 0; verbs[i]; i++)
             options_list(verbs[i], stdout);

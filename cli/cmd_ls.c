@@ -223,16 +223,26 @@ static int list_at(const struct open_image *image, struct listing *l)
                               : "it lies in padding, dead bytes or the superblock");
 }
 
+static int check(const struct invocation *inv)
+{
+    const struct ls_values *v = inv->values;
+    if (v->zero && v->json)
+        return options_exclude("-0", "--json", "names are escaped in JSON");
+    if (v->at && v->recursive)
+        return options_exclude("--at", "-R", "the files are found wherever they are");
+    if (v->at && inv->operand_count > 1)
+        return options_exclude("--at", "PATH", "the files are found wherever they are");
+    return 0;
+}
+
 static int run(const struct invocation *inv)
 {
     const struct ls_values *v = inv->values;
     struct listing l = {.v = v, .escape = !v->zero && print_escapes(stdout)};
     if (v->at && text_parse_size("--at", v->at, &l.at))
         return CLI_USAGE;
-    if (v->at && inv->operand_count > 1) {
-        (void)error_set(0, "--at and PATH exclude each other");
+    if (check(inv))
         return CLI_USAGE;
-    }
     CLEANUP_OPEN_IMAGE image;
     int rc = open_image(inv->operands[0], v->endpoint, &image);
     if (rc)

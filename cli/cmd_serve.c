@@ -110,13 +110,26 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     return rc;
 }
 
+static int check(const struct serve_values *v)
+{
+    const char *of_cache = v->quotas.count       ? "quota"
+                           : v->watermark        ? "watermark"
+                           : v->eviction         ? "eviction"
+                           : v->cache_compressed ? "cache-compressed"
+                                                 : NULL;
+    if (v->socket && v->listen)
+        return options_exclude("--socket", "--listen", "a server listens in one place");
+    if (!of_cache || v->caches.count)
+        return 0;
+    (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
+    return CLI_USAGE;
+}
+
 static int run(const struct invocation *inv)
 {
     const struct serve_values *v = inv->values;
-    if (v->socket && v->listen) {
-        (void)error_set(0, "--socket and --listen exclude each other");
+    if (check(v))
         return CLI_USAGE;
-    }
     enum evict_policy policy;
     if (v->eviction && evict_policy_parse(v->eviction, &policy))
         return CLI_USAGE;

@@ -173,7 +173,7 @@ static int check_options(const struct verify_values *v)
     if (alone && !v->against)
         (void)error_set(0, "--%s needs --against SOURCE", alone);
     else if (v->all && v->sample)
-        (void)error_set(0, "--all and --sample contradict each other");
+        return options_exclude("--all", "--sample", "all files are compared, or some");
     else
         return 0;
     return CLI_USAGE;

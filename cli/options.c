@@ -235,6 +235,12 @@ void options_release(struct invocation *inv)
     *inv = (struct invocation){0};
 }
 
+int options_exclude(const char *a, const char *b, const char *why)
+{
+    (void)error_set(0, "%s and %s exclude each other: %s", a, b, why);
+    return CLI_USAGE;
+}
+
 /* "-l, --long", "--jobs N": the left column of help. */
 static void row_usage(const struct option_row *row, char *out, size_t size)
 {

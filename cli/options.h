@@ -82,6 +82,10 @@ struct invocation {
 GR_MUST_CHECK int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out);
 void options_release(struct invocation *inv);
 
+/* CLI_USAGE, with the sentence "A and B exclude each other: WHY": nothing that was asked for is passed over silently.
+ */
+GR_MUST_CHECK int options_exclude(const char *a, const char *b, const char *why);
+
 /* The command of that name below a verb; NULL: none. */
 const struct verb *options_command(const struct verb *verb, const char *word);
 

@@ -113,6 +113,35 @@ expect 2 "zstd.none" "$GRANARY" build --compress lz4 "$W/tree" "$store/x"
 expect 2 "digest" "$GRANARY" build "$W/tree" "$store/x@$digest"
 expect 2 "" "$GRANARY" inspect "not a reference"
 expect 2 "exclude each other" "$GRANARY" serve "$store/set:v1" --socket a --listen b:1
+
+echo "== options that would have no effect"
+image=$store/set:v1
+while read -r words; do
+    # shellcheck disable=SC2086
+    expect 2 "exclude each other: .|needs --cache|no source|neither a source" "$GRANARY" $words
+done <<END
+diff --stat -0 $image $image
+diff --json -0 $image $image
+ls --json -0 $image
+ls --at 0 -R $image
+ls --at 0 $image dir
+help --all ls
+verify --against $W/tree --all --sample 3 $image
+build --compress none --compress-level 3 $W/tree $store/x
+build --parent none --compact-budget 0 $W/tree $store/x
+build --parent $image --checkpoint 1G $W/tree $store/x
+build --checkpoint 1G --add t=tar:$W/tree $W/tree $store/x
+build --tar-dirs $W/tree $store/x
+build --map-user a=1 tar:hdfs://127.0.0.1:1/x $store/x
+build --map-group a=1 --add a=$W/tree $W/tree $store/x
+build --map-group a=1 --gid 3 hdfs://127.0.0.1:1/x $store/x
+build --map-user a=1 --uid 3 hdfs://127.0.0.1:1/x $store/x
+build --hdfs-token-file $W/none $W/tree $store/x
+serve --quota a:1G $image
+serve --watermark 90:80 $image
+serve --eviction lru $image
+serve --cache-compressed $image
+END
 expect 1 "" "$GRANARY" images "$W/nowhere"
 expect 1 "" "$GRANARY" build "$W/nowhere" "$store/x"
 expect 1 "" "$GRANARY" inspect "$store/none"
