@@ -8,7 +8,9 @@
 #include "format/manifest.h"
 #include "store/store.h"
 
-enum { CATALOG_CURSOR_AHEAD = 4 }; /* at most; also what a pass over a whole catalog should ask for */
+/* At most; also what a pass over a whole catalog should ask for. A page has 1,024 entries or so, 100 to 300 KB of
+ * memory, and CATALOG_PAGE_MAX (4 MiB) of paths and attributes at the most. */
+enum { CATALOG_CURSOR_AHEAD = 16 };
 
 struct catalog_cursor;
 

@@ -375,6 +375,48 @@ static void test_catalog_cursor__fetching_ahead_changes_nothing(void **state)
     assert_int_equal(catalog_cursor_next(early, &e), 1); /* and freed with pages in the air */
 }
 
+struct reading {
+    struct fixture *f;
+    struct manifest manifest;
+    struct paths seen;
+    atomic_uint gets;
+    int rc;
+};
+
+static void *read_in_thread(void *arg)
+{
+    struct reading *r = arg;
+    r->rc = count_entries(r->f, &r->manifest, "", CATALOG_CURSOR_AHEAD, &r->seen);
+    return NULL;
+}
+
+/* What comes behind the root is held. */
+static void hold_pages(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+{
+    struct reading *r = arg;
+    if (atomic_fetch_add(&r->gets, 1))
+        store_fake_hold(f, FAKE_GET_SMALL);
+}
+
+static void test_catalog_cursor__fetches_a_bounded_number_of_pages_ahead(void **state)
+{
+    struct reading r = {.f = *state, .manifest = {.size = 4096}};
+    pthread_t thread;
+    put_catalog(r.f, &r.manifest);
+    assert_int_equal(r.manifest.catalog_levels, 2);
+    assert_true(store_fake_count(r.f->fake, "catalogs/") > CATALOG_CURSOR_AHEAD + 1);
+    store_fake_reset_counters(r.f->fake);
+    store_fake_set_hook(r.f->fake, hold_pages, &r);
+    assert_int_equal(pthread_create(&thread, NULL, read_in_thread, &r), 0);
+    store_fake_wait_held(r.f->fake, CATALOG_CURSOR_AHEAD);
+    store_fake_set_hook(r.f->fake, NULL, NULL);
+    store_fake_release(r.f->fake);
+    pthread_join(thread, NULL);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.seen.count, PATHS + 1);
+    assert_int_equal(store_fake_peak(r.f->fake), CATALOG_CURSOR_AHEAD);
+}
+
 static void test_catalog_cursor__a_failed_page_ends_it_where_it_stands(void **state)
 {
     struct fixture *f = *state;
@@ -405,6 +447,7 @@ int main(void)
         RUN(test_index_walk__ends_where_it_should),
         RUN(test_catalog_walk__a_prefix_reads_only_its_pages),
         RUN(test_catalog_cursor__fetching_ahead_changes_nothing),
+        RUN(test_catalog_cursor__fetches_a_bounded_number_of_pages_ahead),
         RUN(test_catalog_cursor__a_failed_page_ends_it_where_it_stands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
