@@ -16,7 +16,7 @@ void alloc_init(struct alloc *a, const struct alloc_config *config)
     uint64_t kept = config->live ? live_chunk_end(config->live) * config->chunk_size : 0;
     *a = (struct alloc){.config = *config, .end = GR_MAX(GR_MAX(kept, config->bodies), config->written_end)};
     a->hole = a->hole_end = config->bodies;
-    a->no_hole = !config->live;
+    a->no_hole = !config->live || config->written_end;
 }
 
 static void next_hole(struct alloc *a)

@@ -11,7 +11,8 @@ struct alloc_config {
     const struct live *live; /* what is kept of a parent; NULL: nothing. The caller's; it stays as it is */
     uint32_t chunk_size;
     uint64_t bodies, bodies_max; /* as in struct fs: the first address, no body may end behind the last */
-    uint64_t written_end;        /* bodies up to here, behind all that is kept, are written already; 0: none */
+    uint64_t written_end;        /* bodies up to here, behind all that is kept, are written already, and so may the free
+                                    chunks before be; 0: none are */
     const char *limit;           /* bodies_max in words */
 };
 

@@ -15,6 +15,7 @@ struct body_stream {
     struct hasher *hasher;
     struct bytes held;
     bool written;
+    enum sink_lane lane; /* of the body being written */
     struct body_stream_counts counts;
 };
 
@@ -23,10 +24,10 @@ int body_stream_new(const struct body_stream_config *config, struct body_stream 
     struct body_stream *s = calloc(1, sizeof *s);
     if (!s)
         return error_set(-ENOMEM, "build: out of memory");
-    const struct alloc_config alloc = {.chunk_size = config->chunk_size,
+    const struct alloc_config alloc = {.live = config->live,
+                                       .chunk_size = config->chunk_size,
                                        .bodies = config->fs->bodies,
                                        .bodies_max = config->fs->bodies_max,
-                                       .written_end = GR_ALIGN_UP(config->from, (uint64_t)config->chunk_size),
                                        .limit = config->fs->limit};
     s->config = *config;
     s->held.max = DEDUPE_SIZE_MAX;
@@ -74,9 +75,8 @@ static int next_piece(struct body_stream *s, const struct source_entry *e, uint6
 
 static int place(struct body_stream *s, uint64_t size, uint64_t *out)
 {
-    enum sink_lane lane; /* without a live map there are no holes */
     s->written = true;
-    return alloc_body(&s->alloc, size, &lane, out);
+    return alloc_body(&s->alloc, size, &s->lane, out);
 }
 
 static int take_small(struct body_stream *s, const struct source_entry *e, struct listing_body *out)
@@ -102,7 +102,7 @@ static int take_small(struct body_stream *s, const struct source_entry *e, struc
     if (rc)
         return rc;
     dedupe_add(s->dedupe, &out->content, e->size, out->address);
-    return sink_write(s->config.sink, SINK_BODIES, out->address, s->held.data, s->held.len);
+    return sink_write(s->config.sink, s->lane, out->address, s->held.data, s->held.len);
 }
 
 static int take_large(struct body_stream *s, const struct source_entry *e, struct listing_body *out)
@@ -113,7 +113,7 @@ static int take_large(struct body_stream *s, const struct source_entry *e, struc
     int rc = place(s, e->size, &out->address);
     while (!rc && (rc = next_piece(s, e, &left, &data, &len)) == 1) {
         hasher_update(s->hasher, data, len);
-        rc = sink_write(s->config.sink, SINK_BODIES, out->address + (e->size - left) - len, data, len);
+        rc = sink_write(s->config.sink, s->lane, out->address + (e->size - left) - len, data, len);
     }
     out->content = hasher_finish(s->hasher);
     return rc;

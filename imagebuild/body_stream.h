@@ -1,5 +1,5 @@
 /* Bodies that come with the listing (source_entry.body): each is written into the image when it comes, at the next
- * address, or shares an equal one's. One thread.
+ * address (alloc.h), or shares an equal one's. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_BODY_STREAM_H
 #define GRANARY_IMAGEBUILD_BODY_STREAM_H
@@ -11,7 +11,7 @@ struct body_stream_config {
     struct sink *sink;
     const struct fs *fs;
     uint32_t chunk_size;
-    uint64_t from; /* no body of a parent ends behind it; 0: there is no parent */
+    const struct live *live; /* what may be kept of a parent; NULL: nothing. The caller's */
     /* Called between any two pieces of work with the bytes done since the last call; not 0 ends it. */
     int (*step)(void *arg, uint64_t files, uint64_t bytes);
     void *step_arg;
@@ -27,7 +27,7 @@ GR_MUST_CHECK int body_stream_new(const struct body_stream_config *config, struc
 void body_stream_free(struct body_stream *s); /* NULL is allowed */
 /* Take the body of e. *out: address 0 when it is empty. -EBADMSG: it has not as many bytes as e says. */
 GR_MUST_CHECK int body_stream_take(struct body_stream *s, const struct source_entry *e, struct listing_body *out);
-/* Behind the last body written; 0: none was. */
+/* Behind all bodies written, and all that may be kept; 0: none was written. */
 uint64_t body_stream_end(const struct body_stream *s);
 struct body_stream_counts body_stream_counts(const struct body_stream *s);
 

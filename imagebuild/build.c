@@ -22,7 +22,6 @@
 #include "base/error.h"
 #include "imagebuild/catalog_writer.h"
 #include "imagebuild/fs.h"
-#include "imagebuild/listing.h"
 #include "imagebuild/sink.h"
 #include "store/repository.h"
 
@@ -34,7 +33,6 @@ enum { PROGRESS_MS = 200 };
 static void build_release(struct build *b)
 {
     nodes_free(b->written.nodes);
-    body_stream_free(b->stream);
     known_shards_free(b->known);
     fs_free(b->fs);
     sink_free(b->sink);
@@ -173,50 +171,7 @@ static int body_step(void *arg, uint64_t files, uint64_t bytes)
     return build_step(b, "reading");
 }
 
-/* A source that streams writes bodies while it is listed. */
-static int open_stream(struct build *b)
-{
-    if (b->options.dry_run || !b->source->ops->streams || !b->source->ops->streams(b->source))
-        return 0;
-    if (b->options.fs == MANIFEST_EXT4)
-        return error_set(-ENOTSUP, "build: ext4 must know all files before the first of them is written, which tar "
-                                   "shards cannot say; leave out --fs ext4");
-    int rc = build_parent_know_shards(b);
-    if (!rc)
-        rc = open_fs(b);
-    if (!rc)
-        rc = open_way(b);
-    if (rc)
-        return rc;
-    const struct body_stream_config config = {.sink = b->sink,
-                                              .fs = b->fs,
-                                              .chunk_size = b->options.chunk_size,
-                                              .from = b->parent ? b->parent->manifest.metadata_offset : 0,
-                                              .step = body_step,
-                                              .step_arg = b};
-    return body_stream_new(&config, &b->stream);
-}
-
 /* ------------------------------------------------------------------ list */
-
-struct lister {
-    struct build *build;
-    struct listing *listing;
-};
-
-static int on_entry(void *arg, const struct source_entry *entry)
-{
-    struct lister *l = arg;
-    struct listing_body body;
-    bool takes = entry->body && l->build->stream && !listing_refuses(entry);
-    int rc = takes ? body_stream_take(l->build->stream, entry, &body) : 0;
-    if (!rc)
-        rc = takes ? listing_add_written(l->listing, entry, &body) : listing_add(l->listing, entry);
-    if (rc)
-        return rc;
-    l->build->progress.files_listed++;
-    return build_step(l->build, "listing");
-}
 
 /* What was listed; the numbers of what is published are counted anew (read_bodies). */
 static void take_listing_stats(struct build *b, const struct listing_stats *s)
@@ -246,35 +201,62 @@ static int take_source_counts(struct build *b)
                      b->source->url, c.first_vanished);
 }
 
+static int on_listed(void *arg)
+{
+    struct build *b = arg;
+    b->progress.files_listed++;
+    return build_step(b, "listing");
+}
+
+/* List the source; bodies that come with it are written when there is a sink. */
+static int take_in(struct build *b, struct intake_result *out)
+{
+    const struct build_options *o = &b->options;
+    const struct intake_config config = {.source = b->source,
+                                         .listing = {.skip_bad_names = o->skip_bad_names,
+                                                     .keep_special = o->keep_special,
+                                                     .directory = o->directory,
+                                                     .dir = o->tmpdir},
+                                         .known = b->known,
+                                         .parent_size = b->known ? b->parent->manifest.size : 0,
+                                         .sink = b->sink,
+                                         .fs = b->fs,
+                                         .chunk_size = o->chunk_size,
+                                         .listed = on_listed,
+                                         .step = body_step,
+                                         .arg = b};
+    return intake_run(&config, out);
+}
+
+/* A source that streams: its bodies are written while it is listed. */
+static int open_streaming(struct build *b)
+{
+    b->streams = !b->options.dry_run && b->source->ops->streams && b->source->ops->streams(b->source);
+    if (!b->streams)
+        return 0;
+    if (b->options.fs == MANIFEST_EXT4)
+        return error_set(-ENOTSUP, "build: ext4 must know all files before the first of them is written, which tar "
+                                   "shards cannot say; leave out --fs ext4");
+    int rc = build_parent_know_shards(b);
+    if (!rc)
+        rc = open_fs(b);
+    if (!rc && !b->parent)
+        build_parent_forget_shards(b);
+    return rc ? rc : open_way(b);
+}
+
 static int list(struct build *b)
 {
-    CLEANUP(cleanup_listing) struct listing *listing = NULL;
-    struct listing_options options = {.skip_bad_names = b->options.skip_bad_names,
-                                      .keep_special = b->options.keep_special,
-                                      .directory = b->options.directory,
-                                      .dir = b->options.tmpdir};
-    int rc = listing_new(&options, &listing);
-    struct lister lister = {.build = b, .listing = listing};
+    int rc = build_step(b, "listing");
     if (!rc)
-        rc = build_step(b, "listing");
+        rc = open_streaming(b);
     if (!rc)
-        rc = open_stream(b);
-    if (!rc)
-        rc = b->source->ops->list(b->source, on_entry, &lister);
-    if (!rc)
-        rc = take_source_counts(b);
-    if (!rc && b->known)
-        rc = known_shards_list(b->known, listing);
-    if (!rc) {
-        rc = listing_seal(listing, &b->planned);
-        if (rc == -EINVAL && b->stream)
-            rc = error_prefix(rc, "build: the shards together cannot be one tree (--tar-dirs gives each a directory)");
-    }
+        rc = take_in(b, &b->taken);
     if (rc)
         return rc;
-    struct listing_stats stats = listing_stats(listing);
-    take_listing_stats(b, &stats);
-    return 0;
+    b->planned = steal_ptr(&b->taken.nodes);
+    take_listing_stats(b, &b->taken.stats);
+    return take_source_counts(b);
 }
 
 /* ------------------------------------------------------------------ read */
@@ -284,15 +266,11 @@ static void take_written(struct build *b)
     const struct body_writer_result *w = &b->written;
     b->result->files_changed = w->bodies.changed;
     b->result->files_vanished = w->bodies.vanished;
-    b->result->bytes_read = w->bodies.read_bytes;
+    b->result->bytes_read = w->bodies.read_bytes + b->taken.written.bytes;
     b->result->checkpoints = b->checkpoint ? checkpoint_count(b->checkpoint) : 0;
-    b->result->dedupe_files = w->dedupe_files;
-    b->result->dedupe_bytes = w->dedupe_bytes;
+    b->result->dedupe_files = w->dedupe_files + b->taken.written.dedupe_files;
+    b->result->dedupe_bytes = w->dedupe_bytes + b->taken.written.dedupe_bytes;
     b->result->manifest.counts = w->counts;
-    struct body_stream_counts c = b->stream ? body_stream_counts(b->stream) : (struct body_stream_counts){0};
-    b->result->bytes_read += c.bytes;
-    b->result->dedupe_files += c.dedupe_files;
-    b->result->dedupe_bytes += c.dedupe_bytes;
 }
 
 static int read_bodies(struct build *b)
@@ -312,7 +290,7 @@ static int read_bodies(struct build *b)
                                               .fs = b->fs,
                                               .sink = b->sink,
                                               .checkpoint = b->checkpoint,
-                                              .written_end = b->stream ? body_stream_end(b->stream) : 0,
+                                              .written_end = b->taken.written_end,
                                               .chunk_size = o->chunk_size,
                                               .jobs = o->jobs,
                                               .memory = o->read_memory,

@@ -4,10 +4,10 @@
 #ifndef GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
 #define GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
 
-#include "imagebuild/body_stream.h"
 #include "imagebuild/body_writer.h"
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
+#include "imagebuild/intake.h"
 #include "imagebuild/known_shards.h"
 #include "imagebuild/parent.h"
 #include "imagebuild/upload.h"
@@ -31,7 +31,8 @@ struct build {
     struct sink *sink;
     struct fs *fs;
     struct known_shards *known;        /* of the parent, for such a source; NULL: there is none */
-    struct body_stream *stream;        /* of a source whose bodies come with the listing */
+    bool streams;                      /* bodies come with the listing, and are written then */
+    struct intake_result taken;        /* its nodes are `planned` */
     struct body_writer_result written; /* the final nodes among it */
 };
 
@@ -49,6 +50,8 @@ GR_MUST_CHECK int build_parent_find(struct build *b);
 /* For a source that streams, before it is listed: which shards the parent has. A parent that cannot say so for sure is
  * none: the catalog has no device numbers, and no names that were left out. */
 GR_MUST_CHECK int build_parent_know_shards(struct build *b);
+/* The filesystem cannot keep the parent's bodies: there are none to know. */
+void build_parent_forget_shards(struct build *b);
 /* What was listed, upon the parent or what an earlier run left: which files stay, which are moved. */
 GR_MUST_CHECK int build_parent_plan(struct build *b);
 /* Is what is dead in the parent to be erased? */

@@ -53,6 +53,15 @@ int build_parent_know_shards(struct build *b)
     return 0;
 }
 
+void build_parent_forget_shards(struct build *b)
+{
+    const struct source_known none = {0};
+    if (!b->known)
+        return;
+    b->source->ops->set_known(b->source, &none);
+    known_shards_free(steal_ptr(&b->known));
+}
+
 /* ------------------------------------------------------------------ what an earlier run left */
 
 static struct checkpoint_identity identity(const struct build *b)
@@ -71,7 +80,7 @@ static struct checkpoint_identity identity(const struct build *b)
 /* Bodies that come with the listing lie there before it is known what they are. */
 static bool checkpoints(const struct build *b)
 {
-    return b->options.checkpoint_bytes && !b->options.dry_run && !b->stream;
+    return b->options.checkpoint_bytes && !b->options.dry_run && !b->streams;
 }
 
 /* Without a parent: go on from where an earlier run of this build came to. One that turns out to be damaged is as good

@@ -131,7 +131,7 @@ static bool is_chosen(const struct compact *c, uint64_t chunk)
 }
 
 /* Chunks between a body's first and last are full of it: nothing is dead in them. What was written with the listing
- * lies behind all that the parent has, where nothing is chosen. */
+ * lies in free chunks, or behind all that is kept, where nothing is chosen. */
 static bool lies_in_chosen(const struct compact *c, uint64_t address, uint64_t len)
 {
     return is_chosen(c, address / c->chunk_size) || is_chosen(c, (address + len - 1) / c->chunk_size);

@@ -16,8 +16,12 @@ enum { UNCHANGED = 1, HAS_DIRECTORIES = 2 };
 struct known_shards {
     struct known_shards_config config;
     struct digest_map keys;
+    struct digest_map linked; /* the first names of hard-linked members, numbered */
     bool of_no_use;
 };
+
+/* Their identities are apart from device numbers that sources list, and from those of members.c. */
+#define LINKS_OF_KNOWN (UINT64_C(3) << 62)
 
 /* The length of the shard's key in a validator; 0: it is no member's. */
 static size_t key_len(const char *validator, size_t len)
@@ -37,7 +41,7 @@ static int walk(struct known_shards *k, int (*visit)(struct known_shards *k, con
     if (rc)
         return rc;
     for (uint64_t n = 1; (rc = catalog_cursor_next(cursor, &e)) == 1; n++) {
-        rc = key_len(e->validator, e->validator_len) ? visit(k, e, arg) : 0;
+        rc = visit(k, e, arg);
         if (!rc && n % PLAN_STEP == 0)
             rc = c->step(c->step_arg);
         if (rc)
@@ -46,10 +50,24 @@ static int walk(struct known_shards *k, int (*visit)(struct known_shards *k, con
     return rc && rc != -ECANCELED ? plan_parent_failed(rc) : rc;
 }
 
+/* The shard that the entry is a member of; NULL: of none. */
+static struct digest_slot *shard_of(const struct known_shards *k, const struct catalog_entry *e)
+{
+    struct digest key;
+    if (!key_len(e->validator, e->validator_len))
+        return NULL;
+    key = digest_of(e->validator, SOURCE_SHARD_KEY_LEN);
+    return digest_map_find(&k->keys, &key);
+}
+
 static int take_key(struct known_shards *k, const struct catalog_entry *e, void *arg)
 {
-    struct digest key = digest_of(e->validator, SOURCE_SHARD_KEY_LEN);
+    if (!key_len(e->validator, e->validator_len))
+        return 0;
+    struct digest key = digest_of(e->validator, SOURCE_SHARD_KEY_LEN), first = digest_of(e->target, e->target_len);
     int rc = digest_map_add(&k->keys, &key, 0);
+    if (rc >= 0 && e->hard_link)
+        rc = digest_map_add(&k->linked, &first, (int64_t)k->linked.count + 1);
     if (rc < 0)
         return rc;
     if (S_ISDIR(e->mode))
@@ -71,8 +89,10 @@ int known_shards_new(const struct known_shards_config *config, struct known_shar
 
 void known_shards_free(struct known_shards *k)
 {
-    if (k)
-        digest_map_release(&k->keys);
+    if (!k)
+        return;
+    digest_map_release(&k->keys);
+    digest_map_release(&k->linked);
     free(k);
 }
 
@@ -96,28 +116,62 @@ bool known_shards_suffice(void *arg)
     return !k->of_no_use;
 }
 
+static bool is_unchanged(const struct known_shards *k, const struct digest_slot *shard)
+{
+    return !k->of_no_use && shard && shard->value & UNCHANGED;
+}
+
+/* The number of the file if e is one of several names of it; 0: it is not. */
+static uint64_t file_of(const struct known_shards *k, const struct catalog_entry *e)
+{
+    if (!k->linked.count || S_ISDIR(e->mode))
+        return 0;
+    struct digest first = e->hard_link ? digest_of(e->target, e->target_len) : digest_of(e->path, e->path_len);
+    const struct digest_slot *slot = digest_map_find(&k->linked, &first);
+    return slot ? (uint64_t)slot->value : 0;
+}
+
 static int list_member(struct known_shards *k, const struct catalog_entry *e, void *listing)
 {
-    struct digest key = digest_of(e->validator, SOURCE_SHARD_KEY_LEN);
-    const struct digest_slot *slot = digest_map_find(&k->keys, &key);
-    if (k->of_no_use || !slot || !(slot->value & UNCHANGED))
+    if (!is_unchanged(k, shard_of(k, e)))
         return 0;
-    const struct source_entry entry = {.path = e->path,
-                                       .path_len = e->path_len,
-                                       .mode = e->mode,
-                                       .uid = e->uid,
-                                       .gid = e->gid,
-                                       .size = e->size,
-                                       .mtime = e->mtime,
-                                       .mtime_nsec = e->mtime_nsec,
-                                       .validator = e->validator,
-                                       .validator_len = e->validator_len,
-                                       .target = S_ISLNK(e->mode) ? e->target : NULL,
-                                       .target_len = S_ISLNK(e->mode) ? e->target_len : 0};
+    struct source_entry entry = {.path = e->path,
+                                 .path_len = e->path_len,
+                                 .mode = e->mode,
+                                 .uid = e->uid,
+                                 .gid = e->gid,
+                                 .size = e->size,
+                                 .mtime = e->mtime,
+                                 .mtime_nsec = e->mtime_nsec,
+                                 .validator = e->validator,
+                                 .validator_len = e->validator_len};
+    entry.link_ino = file_of(k, e);
+    entry.link_dev = entry.link_ino ? LINKS_OF_KNOWN : 0;
+    if (S_ISLNK(
+            e->mode)) { /* the catalog has a further name's first one in the place of the text, which that one has */
+        entry.target = e->hard_link ? "-" : e->target;
+        entry.target_len = e->hard_link ? 1 : e->target_len;
+    }
     return listing_add(listing, &entry);
 }
 
 int known_shards_list(struct known_shards *k, struct listing *listing)
 {
     return walk(k, list_member, listing);
+}
+
+/* Of what is no shard's member another source decides, later: it may stay if its version can be told. */
+static int add_live(struct known_shards *k, const struct catalog_entry *e, void *live)
+{
+    const struct digest_slot *shard = shard_of(k, e);
+    bool stays = shard ? is_unchanged(k, shard) : e->validator_len > 0;
+    for (uint32_t i = 0; stays && i < e->extent_count; i++)
+        if (e->extents[i].len && live_fits(live, e->extents[i].offset, e->extents[i].len))
+            live_add(live, e->extents[i].offset, e->extents[i].len);
+    return 0;
+}
+
+int known_shards_live(struct known_shards *k, struct live *live)
+{
+    return walk(k, add_live, live);
 }

@@ -6,6 +6,7 @@
 
 #include "format/manifest.h"
 #include "imagebuild/listing.h"
+#include "imagebuild/live.h"
 #include "store/store.h"
 
 struct known_shards_config {
@@ -17,7 +18,7 @@ struct known_shards_config {
 
 struct known_shards;
 
-/* One pass through the catalog. Memory: about 80 bytes a shard. */
+/* One pass through the catalog. Memory: 60 to 120 bytes for each shard and each file of several names. */
 GR_MUST_CHECK int known_shards_new(const struct known_shards_config *config, struct known_shards **out);
 void known_shards_free(struct known_shards *k); /* NULL is allowed */
 DEFINE_CLEANUP(known_shards, struct known_shards *, known_shards_free)
@@ -29,5 +30,8 @@ bool known_shards_has(void *known_shards, const char *key, size_t len);
 bool known_shards_suffice(void *known_shards);
 /* List the members of all unchanged shards. */
 GR_MUST_CHECK int known_shards_list(struct known_shards *k, struct listing *listing);
+/* Tell live, empty and of the parent's size, what of the parent may stay: bodies of unchanged shards' members, and all
+ * that are no shard's. Once all shards have been asked about. */
+GR_MUST_CHECK int known_shards_live(struct known_shards *k, struct live *live);
 
 #endif

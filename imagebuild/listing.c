@@ -154,6 +154,8 @@ static int make_record(struct listing *l, const struct source_entry *e, const st
     r.rdev = S_ISCHR(e->mode) || S_ISBLK(e->mode) ? listing_encode_rdev(e->rdev) : 0;
     r.link_dev = S_ISDIR(e->mode) ? 0 : e->link_dev;
     r.link_ino = S_ISDIR(e->mode) ? 0 : e->link_ino;
+    r.archive = e->archive;
+    r.member = e->member;
     r.validator_len = (uint16_t)e->validator_len;
     r.target_len = (uint16_t)target_len;
     r.xattrs_len = (uint32_t)xattrs.len;

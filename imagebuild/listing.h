@@ -25,6 +25,7 @@ struct listing_options {
 struct listing_stats {
     uint64_t names_skipped, special_skipped, xattrs_skipped;
     uint64_t files, directories, symlinks, hard_links, others, bytes; /* complete once sealed */
+    uint64_t bytes_replaced; /* of files that gave way to another entry of their path; likewise */
 };
 
 struct listing;
@@ -37,7 +38,8 @@ DEFINE_CLEANUP(listing, struct listing *, listing_free)
  * CATALOG_PATH_MAX, a file of the name of a directory ("a" beside "a/b"), a file listed twice, a symbolic link's text
  * that is empty or over 4,095 bytes. When such paths are skipped, the outcome is the same in whatever order they come:
  * the directory wins over the file, the newer of two files over the older. A directory may be listed twice ("a/" and
- * "a_$folder$"): the newer entry counts. */
+ * "a_$folder$"): the newer entry counts. Of two in one archive the later counts, as when it is unpacked; one place of
+ * an archive may be listed again with the file it is a name of (link_dev, link_ino). */
 GR_MUST_CHECK int listing_add(struct listing *l, const struct source_entry *e);
 
 /* Where a body lies that was written into the image while it was listed. */

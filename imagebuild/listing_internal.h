@@ -9,11 +9,11 @@
 /* What is sorted under a path: this, then validator, target and xattrs. A directory that nobody listed but that must be
  * there is a record of mode 0 and nothing else. Never outlives the process: native order. */
 struct listing_record {
-    uint64_t size, link_dev, link_ino;
+    uint64_t size, link_dev, link_ino, member;
     int64_t mtime;
     uint32_t mtime_nsec;
     uint32_t mode, uid, gid, rdev;
-    uint32_t xattrs_len;
+    uint32_t xattrs_len, archive;
     uint16_t validator_len, target_len;
     struct listing_body body; /* address 0: none was written */
 };

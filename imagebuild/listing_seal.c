@@ -70,6 +70,12 @@ static bool is_newer(const struct listing_record *a, const uint8_t *a_value, siz
     return order ? order > 0 : catalog_path_compare((const char *)a_value, a_len, (const char *)b_value, b_len) > 0;
 }
 
+/* Of one archive the later counts, and that it is one of several names is said when the second one comes. */
+static bool is_later(const struct listing_record *a, const struct listing_record *b)
+{
+    return a->member != b->member ? a->member > b->member : a->link_ino > b->link_ino;
+}
+
 static int take(struct sealer *s, const struct sorter_record *r)
 {
     bytes_clear(&s->value);
@@ -81,17 +87,26 @@ static int fold(struct sealer *s, const struct sorter_record *sorted)
 {
     struct listing_record kept = record_of(s->value.data), r = record_of(sorted->value);
     bool kept_file = kept.mode && !S_ISDIR(kept.mode), file = r.mode && !S_ISDIR(r.mode);
+    bool same_archive = r.archive && r.archive == kept.archive, wins;
     const char *path = (const char *)s->path.data;
+    int rc = 0;
     if (kept_file != file) {
-        int rc = listing_skip(s->listing, path, s->path.len, "a file has the name of a directory");
-        return rc || file ? rc : take(s, sorted);
+        rc = listing_skip(s->listing, path, s->path.len, "a file has the name of a directory");
+        wins = !file;
+    } else if (!r.mode) {
+        wins = false;
+    } else if (same_archive) {
+        wins = is_later(&r, &kept);
+    } else {
+        rc = file ? listing_skip(s->listing, path, s->path.len, "a path is listed twice") : 0;
+        wins = !kept.mode || is_newer(&r, sorted->value, sorted->value_len, &kept, s->value.data, s->value.len);
     }
-    if (!r.mode)
-        return 0;
-    int rc = file ? listing_skip(s->listing, path, s->path.len, "a path is listed twice") : 0;
-    if (rc || (kept.mode && !is_newer(&r, sorted->value, sorted->value_len, &kept, s->value.data, s->value.len)))
+    if (rc)
         return rc;
-    return take(s, sorted);
+    const struct listing_record *loser = wins ? &kept : &r;
+    if (S_ISREG(loser->mode) && !(same_archive && r.member == kept.member))
+        s->listing->stats.bytes_replaced += loser->size;
+    return wins ? take(s, sorted) : 0;
 }
 
 /* ------------------------------------------------------------------ directories */
@@ -154,6 +169,8 @@ static int resolve_link(struct sealer *s, struct node *n, const struct listing_r
         return rc;
     n->link = file->rank;
     n->linked = true;
+    n->plan = NODE_READ; /* what becomes of the body is said by the first name */
+    n->address = 0;
     if (file->linked)
         return 0;
     file->linked = true;

@@ -56,7 +56,15 @@ struct source_entry {
     /* Of a regular file of a source that streams: its bytes, to be had within the callback alone. NULL: `read` gives
      * them. */
     struct source_body *body;
+    /* Of a source of archives: in which one, from 1, and its place there, from 1, ascending: of two entries of one path
+     * in one archive the later counts. 0: in none. */
+    uint32_t archive;
+    uint64_t member;
+    /* A hard link: a further name of the entry at that place of the same archive, which says all but the path
+     * (SOURCE_NO_MEMBER: there is none); target is what the archive calls it. 0: none. */
+    uint64_t link_to;
 };
+#define SOURCE_NO_MEMBER UINT64_MAX
 
 /* Non-zero ends the listing with that value. */
 typedef int source_visit(void *arg, const struct source_entry *entry);

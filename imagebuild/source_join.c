@@ -48,6 +48,7 @@ struct joining {
     source_visit *visit;
     void *arg;
     struct bytes path;
+    uint32_t archives, archives_before; /* of all parts so far, of those before this one: each part counts from 1 */
 };
 
 static int place(struct joining *l, const struct source_entry *e)
@@ -70,6 +71,10 @@ static int join_entry(void *arg, const struct source_entry *in)
         return rc;
     e.path = l->path.len ? (const char *)l->path.data : "";
     e.path_len = l->path.len;
+    if (e.archive) {
+        e.archive += l->archives_before;
+        l->archives = e.archive;
+    }
     const struct part *owner = part_of(l->s, e.path, e.path_len);
     if (owner == l->part)
         return l->visit(l->arg, &e);
@@ -88,6 +93,7 @@ static int join_list(struct source *base, source_visit *visit, void *arg)
     int rc = 0;
     for (size_t i = 0; !rc && i < s->count; i++) {
         l.part = &s->parts[i];
+        l.archives_before = l.archives;
         rc = l.part->source->ops->list(l.part->source, join_entry, &l);
     }
     bytes_release(&l.path);

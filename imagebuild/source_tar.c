@@ -4,6 +4,9 @@
  *
  * The version of a member is its shard's, and where it begins in there: "tar:SHARD:OFFSET", SHARD being half a digest
  * of the shard's path and version.
+ *
+ * A hard link names a member that came before in its shard: so the names of one shard are remembered at a time, 60 to
+ * 120 bytes each.
  */
 #include <archive.h>
 #include <archive_entry.h>
@@ -21,6 +24,7 @@
 #include "imagebuild/shard_set.h"
 #include "imagebuild/shard_stream.h"
 #include "imagebuild/source_kinds.h"
+#include "store/digest_map.h"
 
 enum { PIECE = 256 << 10 };
 
@@ -50,7 +54,10 @@ struct unpacking {
     char key[SOURCE_SHARD_KEY_LEN + 1]; /* empty: the shard has no version */
     struct archive *archive;
     struct error failed; /* of the reader, since libarchive keeps numbers and texts of its own */
-    struct bytes path;
+    struct bytes path, target;
+    uint32_t shards;         /* begun */
+    uint64_t members;        /* of the shard, so far */
+    struct digest_map names; /* of the shard but for directories: the place of the member, a hard link's target's */
     struct body {
         struct source_body body;
         struct unpacking *u;
@@ -93,30 +100,59 @@ static int body_next(struct source_body *base, const void **out, size_t *len)
     return 0;
 }
 
+/* Whoever takes the members names the member alone, or not even that. */
+static int of_shard(const struct unpacking *u, int rc, const char *name)
+{
+    return error_prefix(rc, "source: %s/%.*s: '%.100s'", u->s->set.source->url,
+                        (int)GR_MIN(u->shard->path_len, (size_t)200), u->shard->path, name);
+}
+
 static int refuse(const struct unpacking *u, const char *name, const char *why)
 {
     return error_set(-EINVAL, "source: %s/%.*s: '%.200s' %s", u->s->set.source->url,
                      (int)GR_MIN(u->shard->path_len, (size_t)200), u->shard->path, name, why);
 }
 
-/* The member's path in the image into u->path. */
-static int make_path(struct unpacking *u, const char *name)
+/* The path in the image of what the shard calls so. */
+static int make_path(const struct unpacking *u, const char *name, struct bytes *out)
 {
     size_t stem = 0;
-    bytes_clear(&u->path);
+    bytes_clear(out);
     (void)shard_kind(u->shard->path, u->shard->path_len, &stem);
-    int rc = u->s->directories ? bytes_append(&u->path, u->shard->path, stem) : 0;
+    int rc = u->s->directories ? bytes_append(out, u->shard->path, stem) : 0;
     if (!rc && u->s->directories)
-        rc = bytes_append(&u->path, "/", 1);
+        rc = bytes_append(out, "/", 1);
     if (!rc)
-        rc = bytes_append(&u->path, name, strlen(name));
+        rc = bytes_append(out, name, strlen(name));
     if (rc)
         return rc == -EMSGSIZE ? refuse(u, name, "has a path of over 65535 bytes") : rc;
-    ssize_t len = path_clean((char *)u->path.data, u->path.len);
+    ssize_t len = path_clean((char *)out->data, out->len);
     if (len < 0)
         return refuse(u, name, "has '..' in its path, which is not followed; repack the shard without");
-    u->path.len = (size_t)len;
+    out->len = (size_t)len;
     return 0;
+}
+
+/* The place of the member that a hard link names. */
+static int find_target(struct unpacking *u, const char *target, uint64_t *out)
+{
+    int rc = make_path(u, target, &u->target);
+    if (rc)
+        return rc;
+    struct digest name = digest_of(u->target.data, u->target.len);
+    const struct digest_slot *slot = digest_map_find(&u->names, &name);
+    *out = slot ? (uint64_t)slot->value : SOURCE_NO_MEMBER;
+    return 0;
+}
+
+/* What u->path is from now on, in hard links that follow. */
+static int note_name(struct unpacking *u, uint64_t place)
+{
+    struct digest name = digest_of(u->path.data, u->path.len);
+    int rc = digest_map_add(&u->names, &name, (int64_t)place);
+    if (!rc)
+        digest_map_find(&u->names, &name)->value = (int64_t)place;
+    return rc < 0 ? rc : 0;
 }
 
 static int take_owner(const struct unpacking *u, struct archive_entry *a, const char *name, struct source_entry *e)
@@ -132,12 +168,11 @@ static int take_owner(const struct unpacking *u, struct archive_entry *a, const 
 static int take_member(struct unpacking *u, struct archive_entry *a)
 {
     char validator[SOURCE_VALIDATOR_MAX + 1];
-    const char *name = archive_entry_pathname(a), *target = archive_entry_symlink(a);
+    const char *name = archive_entry_pathname(a), *hard = archive_entry_hardlink(a);
+    const char *target = hard ? hard : archive_entry_symlink(a);
     if (!name)
         return broken(u);
-    if (archive_entry_hardlink(a))
-        return refuse(u, name, "is a hard link, which a stream cannot follow; leave it out of the shard, or unpack it");
-    int rc = make_path(u, name);
+    int rc = make_path(u, name, &u->path);
     if (rc)
         return rc;
     struct source_entry e = {.path = u->path.len ? (const char *)u->path.data : "",
@@ -146,24 +181,31 @@ static int take_member(struct unpacking *u, struct archive_entry *a)
                              .rdev = archive_entry_rdev(a),
                              .mtime = archive_entry_mtime(a),
                              .mtime_nsec = (uint32_t)archive_entry_mtime_nsec(a),
-                             .validator = validator};
-    rc = take_owner(u, a, name, &e);
+                             .validator = validator,
+                             .archive = u->shards,
+                             .member = ++u->members};
+    rc = hard ? find_target(u, hard, &e.link_to) : take_owner(u, a, name, &e);
     if (rc)
         return rc;
     if (*u->key)
         e.validator_len = (size_t)snprintf(validator, sizeof validator, "%s%llx", u->key,
                                            (unsigned long long)archive_read_header_position(u->archive));
-    if (S_ISLNK(e.mode) && target) {
+    if (hard)
+        e.mode = S_IFREG;
+    if (target) {
         e.target = target;
         e.target_len = strlen(target);
     }
-    if (S_ISREG(e.mode)) {
+    if (S_ISREG(e.mode) && !hard) {
         e.size = (uint64_t)archive_entry_size(a);
         e.body = &u->body.body;
         u->body.left = e.size;
         u->body.sparse = archive_entry_sparse_count(a) > 0;
     }
-    return u->visit(u->arg, &e);
+    if (!S_ISDIR(e.mode))
+        rc = note_name(u, hard ? e.link_to : e.member);
+    rc = rc ? rc : u->visit(u->arg, &e);
+    return rc == -EINVAL || rc == -EFBIG ? of_shard(u, rc, name) : rc;
 }
 
 /* ------------------------------------------------------------------ shards */
@@ -215,31 +257,28 @@ static int make_key(const struct source_tar *s, const struct shard *shard, char 
     return 0;
 }
 
-/* Leave out the shards whose members the build has. */
-static int drop_known(struct source_tar *s)
+/* The shards to be read, into *out, whose strings are the set's: without those whose members the build has. */
+static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_count)
 {
     const struct source_known *known = &s->known;
-    CLEANUP_FREE bool *drop = calloc(s->set.shards.len + 1, sizeof *drop);
-    size_t kept = 0;
-    if (!drop)
+    CLEANUP_FREE struct shard *chosen = calloc(s->set.shards.len + 1, sizeof *chosen);
+    size_t count = 0;
+    if (!chosen)
         return error_set(-ENOMEM, "source: out of memory");
-    for (size_t i = 0; known->has && i < s->set.shards.len; i++) {
+    for (size_t i = 0; i < s->set.shards.len; i++) {
         char key[SOURCE_SHARD_KEY_LEN + 1];
         int rc = make_key(s, &s->set.shards.items[i], key);
         if (rc)
             return rc;
-        drop[i] = *key && known->has(known->arg, key, SOURCE_SHARD_KEY_LEN);
+        if (!known->has || !*key || !known->has(known->arg, key, SOURCE_SHARD_KEY_LEN))
+            chosen[count++] = s->set.shards.items[i];
     }
-    bool suffice = known->has && known->suffice(known->arg);
-    for (size_t i = 0; i < s->set.shards.len; i++) {
-        struct shard shard = s->set.shards.items[i];
-        s->set.shards.items[i].path = NULL;
-        if (drop[i] && suffice)
-            free(shard.path);
-        else
-            s->set.shards.items[kept++] = shard;
+    if (known->has && !known->suffice(known->arg)) {
+        count = s->set.shards.len;
+        memcpy(chosen, s->set.shards.items, count * sizeof *chosen);
     }
-    s->set.shards.len = kept;
+    *out = steal_ptr(&chosen);
+    *out_count = count;
     return 0;
 }
 
@@ -260,6 +299,9 @@ static int read_rest(struct unpacking *u)
 static int unpack(struct unpacking *u)
 {
     struct archive_entry *entry;
+    u->shards++;
+    u->members = 0;
+    digest_map_release(&u->names);
     int rc = u->shard->version.size ? make_key(u->s, u->shard, u->key) : 0;
     if (!rc && u->shard->version.size)
         rc = open_archive(u);
@@ -311,13 +353,14 @@ static int tar_list(struct source *base, source_visit *visit, void *arg)
     u->s = s;
     u->visit = visit;
     u->arg = arg;
-    u->path.max = CATALOG_PATH_MAX;
+    u->path.max = u->target.max = CATALOG_PATH_MAX;
     u->body = (struct body){.body.next = body_next, .u = u};
-    int rc = shard_set_list(&s->set);
+    CLEANUP_FREE struct shard *shards = NULL;
+    struct shard_reader_config config = {.source = s->set.source, .threads = s->threads};
+    int rc = s->set.shards.len ? 0 : shard_set_list(&s->set); /* the second time it is the same shards */
     if (!rc)
-        rc = drop_known(s);
-    const struct shard_reader_config config = {
-        .source = s->set.source, .shards = s->set.shards.items, .count = s->set.shards.len, .threads = s->threads};
+        rc = choose_shards(s, &shards, &config.count);
+    config.shards = shards;
     if (!rc)
         rc = shard_reader_start(&config, &u->reader);
     if (!rc)
@@ -329,6 +372,8 @@ static int tar_list(struct source *base, source_visit *visit, void *arg)
     shard_stream_free(u->stream);
     shard_reader_stop(u->reader);
     bytes_release(&u->path);
+    bytes_release(&u->target);
+    digest_map_release(&u->names);
     return rc ? error_restore(&error) : 0;
 }
 

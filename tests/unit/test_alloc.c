@@ -65,6 +65,16 @@ static void test_alloc__free_chunks_are_filled_first(void **state)
     expect(&a, 1, SINK_BODIES, 10 * CHUNK + 4096);
 }
 
+static void test_alloc__free_chunks_may_be_written_already(void **state)
+{
+    CLEANUP(cleanup_live) struct live *l = some_live();
+    struct alloc_config c = config_of(l);
+    struct alloc a;
+    c.written_end = 10 * CHUNK + 8192;
+    alloc_init(&a, &c);
+    expect(&a, CHUNK, SINK_BODIES, 10 * CHUNK + 8192);
+}
+
 static void test_alloc__no_more_is_given_up_than_placed(void **state)
 {
     CLEANUP(cleanup_live) struct live *l = NULL;
@@ -146,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc__without_a_parent_bodies_follow_each_other),
         cmocka_unit_test(test_alloc__free_chunks_are_filled_first),
+        cmocka_unit_test(test_alloc__free_chunks_may_be_written_already),
         cmocka_unit_test(test_alloc__no_more_is_given_up_than_placed),
         cmocka_unit_test(test_alloc__the_filesystems_limit_is_named),
         cmocka_unit_test(test_alloc__bodies_never_overlap),

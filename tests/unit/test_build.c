@@ -554,7 +554,7 @@ static void test_build__bodies_may_come_with_the_listing(void **state)
     source_close(source);
 }
 
-/* What is streamed upon a parent goes behind all of it. */
+/* A source that cannot be told what the parent has is built as if there were none. */
 static void test_build__streamed_bodies_upon_a_parent(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();

@@ -428,6 +428,69 @@ static void test_listing__a_replaced_file_is_no_name_of_its_former_inode(void **
     assert_int_equal(listing_stats(l).files, 2);
 }
 
+/* Whatever their times and the order in which they come; another archive's is one too many. */
+static void test_listing__of_one_archive_the_later_member_counts(void **state)
+{
+    for (int order = 0; order < 2; order++) {
+        CLEANUP(cleanup_listing) struct listing *l = make(false, false);
+        for (int i = 0; i < 3; i++) {
+            struct source_entry e = entry(i == 2 ? "d" : "f", i == 2 ? S_IFDIR | 0700 : S_IFREG | 0644);
+            bool later = i == order;
+            e.size = later ? 20 : 10;
+            e.mtime = later ? 1 : 100;
+            e.archive = 3;
+            e.member = later ? 8 : 5;
+            assert_int_equal(listing_add(l, &e), 0);
+        }
+        struct source_entry later = entry("d", S_IFDIR | 0711);
+        later.mtime = 1;
+        later.archive = 3;
+        later.member = 6;
+        assert_int_equal(listing_add(l, &later), 0);
+        CLEANUP(cleanup_nodes) struct nodes *n = seal(l);
+        assert_int_equal(find(n, "f").size, 20);
+        assert_int_equal(find(n, "d").mode, S_IFDIR | 0711);
+        assert_int_equal(listing_stats(l).files, 1);
+        assert_int_equal(listing_stats(l).bytes, 20);
+        assert_int_equal(listing_stats(l).bytes_replaced, 10);
+        assert_int_equal(listing_stats(l).names_skipped, 0);
+    }
+    CLEANUP(cleanup_listing) struct listing *two = make(false, false);
+    struct source_entry e = entry("f", S_IFREG | 0644);
+    struct nodes *none;
+    for (e.archive = 1; e.archive <= 2; e.archive++) {
+        e.member = e.archive;
+        assert_int_equal(listing_add(two, &e), 0);
+    }
+    assert_int_equal(listing_seal(two, &none), -EINVAL);
+}
+
+/* That it has a second name is known only later; the body is the first name's in path order, whichever that is. */
+static void test_listing__a_member_is_listed_again_with_its_file(void **state)
+{
+    CLEANUP(cleanup_listing) struct listing *l = make(false, false);
+    const struct listing_body body = {.address = 4096, .content = digest_of("x", 1)};
+    struct source_entry e = entry("target", S_IFREG | 0644);
+    e.archive = 1;
+    e.member = 1;
+    assert_int_equal(listing_add_written(l, &e, &body), 0);
+    e.link_dev = e.link_ino = 1;
+    assert_int_equal(listing_add_written(l, &e, &body), 0);
+    struct source_entry further = e;
+    further.path = "link";
+    further.path_len = 4;
+    further.member = 2;
+    assert_int_equal(listing_add_written(l, &further, &body), 0);
+    CLEANUP(cleanup_nodes) struct nodes *n = seal(l);
+    struct node first = find(n, "link"), second = find(n, "target");
+    assert_int_equal(first.plan, NODE_KEEP);
+    assert_int_equal(first.address, 4096);
+    assert_int_equal(second.link, first.rank);
+    assert_int_equal(second.plan, NODE_READ);
+    assert_int_equal(listing_stats(l).hard_links, 1);
+    assert_int_equal(listing_stats(l).bytes_replaced, 0);
+}
+
 static void test_listing__special_files_and_bits(void **state)
 {
     for (int keep = 0; keep < 2; keep++) {
@@ -609,6 +672,8 @@ int main(void)
         cmocka_unit_test(test_listing__hard_links_belong_to_the_first_name),
         cmocka_unit_test(test_listing__many_hard_links),
         cmocka_unit_test(test_listing__a_replaced_file_is_no_name_of_its_former_inode),
+        cmocka_unit_test(test_listing__of_one_archive_the_later_member_counts),
+        cmocka_unit_test(test_listing__a_member_is_listed_again_with_its_file),
         cmocka_unit_test(test_listing__special_files_and_bits),
         cmocka_unit_test(test_listing__xattrs_are_sorted_and_the_unknown_counted),
         cmocka_unit_test(test_listing__nothing_listed_is_a_root),

@@ -1,0 +1,121 @@
+/* A body that comes is written at once, before it is known what else is listed; the listing then has the file as one
+ * that is kept. Rooms of the parent's may be used for it that nothing of the parent stays in: what stays is known when
+ * the first body comes, since a source asks about all its shards before it reads any.
+ */
+#include "imagebuild/intake.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "imagebuild/members.h"
+
+struct intake {
+    const struct intake_config *config;
+    struct intake_result *result;
+    struct listing *listing;
+    struct members *members;
+    struct live *live;          /* what bodies leave alone of the parent; NULL: there is none */
+    struct body_stream *stream; /* NULL: no body has come yet */
+};
+
+static void release(struct intake *t)
+{
+    body_stream_free(t->stream);
+    live_free(t->live);
+    members_free(t->members);
+    listing_free(t->listing);
+}
+
+static int start_stream(struct intake *t)
+{
+    const struct intake_config *c = t->config;
+    int rc = c->known ? live_new(c->parent_size, c->chunk_size, &t->live) : 0;
+    if (!rc && c->known)
+        rc = known_shards_live(c->known, t->live);
+    if (rc)
+        return rc;
+    const struct body_stream_config stream = {.sink = c->sink,
+                                              .fs = c->fs,
+                                              .chunk_size = c->chunk_size,
+                                              .live = t->live,
+                                              .step = c->step,
+                                              .step_arg = c->arg};
+    return body_stream_new(&stream, &t->stream);
+}
+
+static int take_body(struct intake *t, const struct source_entry *e, struct listing_body *out)
+{
+    int rc = t->stream ? 0 : start_stream(t);
+    return rc ? rc : body_stream_take(t->stream, e, out);
+}
+
+static int take_entry(struct intake *t, const struct source_entry *e)
+{
+    struct listing_body body = {0};
+    bool refused = listing_refuses(e);
+    int rc = e->body && t->config->sink && !refused ? take_body(t, e, &body) : 0;
+    if (!rc && e->archive && !S_ISDIR(e->mode) && !refused)
+        rc = members_note(t->members, e, &body);
+    return rc ? rc : listing_add_written(t->listing, e, &body);
+}
+
+/* The file was listed when it came; now it has two names at least. What is no file counts as left out once a name. */
+static int take_link(struct intake *t, const struct source_entry *e)
+{
+    struct source_entry file;
+    struct listing_body body;
+    int rc = members_find(t->members, e, &file, &body);
+    if (!rc && (S_ISREG(file.mode) || S_ISLNK(file.mode) || t->config->listing.keep_special))
+        rc = listing_add_written(t->listing, &file, &body);
+    if (rc)
+        return rc;
+    file.path = e->path;
+    file.path_len = e->path_len;
+    file.member = e->member;
+    return listing_add_written(t->listing, &file, &body);
+}
+
+static int on_entry(void *arg, const struct source_entry *e)
+{
+    struct intake *t = arg;
+    int rc = e->link_to ? take_link(t, e) : take_entry(t, e);
+    return rc ? rc : t->config->listed(t->config->arg);
+}
+
+static int take_all(struct intake *t)
+{
+    const struct intake_config *c = t->config;
+    int rc = listing_new(&c->listing, &t->listing);
+    if (!rc)
+        rc = members_new(c->listing.dir, &t->members);
+    if (!rc)
+        rc = c->source->ops->list(c->source, on_entry, t);
+    if (!rc && c->known)
+        rc = known_shards_list(c->known, t->listing);
+    if (rc)
+        return rc;
+    rc = listing_seal(t->listing, &t->result->nodes);
+    bool streams = c->source->ops->streams && c->source->ops->streams(c->source);
+    if (rc == -EINVAL && streams)
+        return error_prefix(rc, "%s: the shards together cannot be one tree (--tar-dirs gives each a directory)",
+                            c->source->url);
+    return rc;
+}
+
+int intake_run(const struct intake_config *config, struct intake_result *out)
+{
+    struct intake t = {.config = config, .result = out};
+    *out = (struct intake_result){0};
+    int rc = take_all(&t);
+    struct error error;
+    error_take(&error, rc); /* releasing must not replace the sentence */
+    if (!rc)
+        out->stats = listing_stats(t.listing);
+    if (!rc && t.stream) {
+        out->written_end = body_stream_end(t.stream);
+        out->written = body_stream_counts(t.stream);
+    }
+    release(&t);
+    return rc ? error_restore(&error) : 0;
+}
