@@ -228,18 +228,30 @@ static int take_in(struct build *b, struct intake_result *out)
     return intake_run(&config, out);
 }
 
+/* ext4's front must be known before the first body: the shards are read twice. */
+static int count_first(struct build *b)
+{
+    struct intake_result counted;
+    int rc = take_in(b, &counted);
+    if (rc)
+        return rc;
+    b->planned = counted.nodes;
+    b->progress.bytes_total = counted.stats.bytes + counted.stats.bytes_replaced;
+    b->progress.files_listed = 0;
+    rc = open_fs(b);
+    nodes_free(steal_ptr(&b->planned));
+    return rc;
+}
+
 /* A source that streams: its bodies are written while it is listed. */
 static int open_streaming(struct build *b)
 {
     b->streams = !b->options.dry_run && b->source->ops->streams && b->source->ops->streams(b->source);
     if (!b->streams)
         return 0;
-    if (b->options.fs == MANIFEST_EXT4)
-        return error_set(-ENOTSUP, "build: ext4 must know all files before the first of them is written, which tar "
-                                   "shards cannot say; leave out --fs ext4");
     int rc = build_parent_know_shards(b);
     if (!rc)
-        rc = open_fs(b);
+        rc = b->options.fs == MANIFEST_EXT4 ? count_first(b) : open_fs(b);
     if (!rc && !b->parent)
         build_parent_forget_shards(b);
     return rc ? rc : open_way(b);

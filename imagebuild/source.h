@@ -111,10 +111,10 @@ struct source_counts {
 
 struct source;
 struct source_ops {
-    /* Every path once, in any order; a file's parents need not be listed (they are made 0755). A
-     * key that no filesystem can hold is passed as it is: the listing judges names. */
+    /* Every path once, in any order, each time it is called; a file's parents need not be listed (they are made 0755).
+     * A key that no filesystem can hold is passed as it is: the listing judges names. */
     int (*list)(struct source *s, source_visit *visit, void *arg);
-    /* After list: what it met, added to *out. NULL: a source that meets nothing of the kind. */
+    /* After list: what it met, the last time, added to *out. NULL: a source that meets nothing of the kind. */
     void (*counts)(struct source *s, struct source_counts *out);
     /* Hand on the entry at one path, as list would, before returning. -ENOENT: nothing is there. NULL: the source can
      * only be listed as a whole. Any thread. */

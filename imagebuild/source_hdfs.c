@@ -130,6 +130,7 @@ static int hdfs_source_list(struct source *base, source_visit *visit, void *arg)
     const struct webhdfs_status *status = webhdfs_page_status(root, 0);
     if (status->type != WEBHDFS_DIRECTORY)
         return error_set(-ENOTDIR, "source: %s is no directory; give the one it is in", s->url);
+    s->counts = (struct source_counts){0};
     rc = visit_status(&l, "", 0, status);
     const struct hdfs_walk walk = {.client = s->client,
                                    .root = webhdfs_address(s->client)->path,

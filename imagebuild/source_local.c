@@ -256,6 +256,7 @@ static int local_list(struct source *s, source_visit *visit, void *arg)
     CLEANUP_FREE struct listing *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(-ENOMEM, "source: out of memory");
+    local_of(s)->counts = (struct source_counts){0};
     listing_init(l, s, visit, arg);
     int rc = list_all(l);
     listing_release(l);
