@@ -61,9 +61,13 @@ struct unpacking {
     struct body {
         struct source_body body;
         struct unpacking *u;
-        uint64_t left;
-        bool sparse;
-        uint8_t piece[PIECE];
+        const char *name; /* the shard's, for messages */
+        uint64_t size, at;
+        uint64_t data; /* bytes to come that are no hole */
+        const uint8_t *block;
+        size_t block_len; /* of what is left of it */
+        uint64_t block_at;
+        bool ended; /* no further block */
     } body;
 };
 
@@ -81,23 +85,68 @@ static int broken(const struct unpacking *u)
 
 /* ------------------------------------------------------------------ members */
 
+static int wrong_length(const struct body *b)
+{
+    int rc = error_set(-EBADMSG, "'%.200s' does not have the %llu bytes that its header says", b->name,
+                       (unsigned long long)b->size);
+    error_take(&b->u->failed, rc);
+    return broken(b->u);
+}
+
+/* The next bytes of it that the shard has. */
+static int next_block(struct body *b)
+{
+    const void *data;
+    la_int64_t at;
+    while (!b->block_len && !b->ended) {
+        int rc = archive_read_data_block(b->u->archive, &data, &b->block_len, &at);
+        b->ended = rc == ARCHIVE_EOF;
+        if (rc == ARCHIVE_OK) {
+            b->block = data;
+            b->block_at = (uint64_t)at;
+        } else if (!b->ended) {
+            return broken(b->u);
+        } else {
+            b->block_len = 0;
+        }
+    }
+    bool fits = b->ended ? !b->data : b->block_at >= b->at && b->block_at < b->size && b->block_len <= b->data;
+    return fits ? 0 : wrong_length(b);
+}
+
 static int body_next(struct source_body *base, const void **out, size_t *len)
 {
+    static const uint8_t zeros[PIECE];
     struct body *b = (struct body *)base;
-    *out = b->piece;
     *len = 0;
-    if (!b->left)
+    if (b->at == b->size)
         return 0;
-    la_ssize_t n = archive_read_data(b->u->archive, b->piece, sizeof b->piece);
-    if (n < 0)
-        return broken(b->u);
-    if (!n && b->sparse) { /* a hole at the end */
-        n = (la_ssize_t)GR_MIN(b->left, (uint64_t)sizeof b->piece);
-        memset(b->piece, 0, (size_t)n);
+    int rc = next_block(b);
+    if (rc)
+        return rc;
+    uint64_t hole = (b->ended ? b->size : b->block_at) - b->at;
+    *out = hole ? zeros : b->block;
+    *len = (size_t)(hole ? GR_MIN(hole, (uint64_t)PIECE) : GR_MIN(b->block_len, b->size - b->at));
+    b->at += *len;
+    if (!hole) {
+        b->data -= b->block_len;
+        b->block_len = 0;
     }
-    *len = (size_t)n;
-    b->left -= GR_MIN(b->left, (uint64_t)n);
     return 0;
+}
+
+static void begin_body(struct body *b, struct archive_entry *a, const char *name, uint64_t size)
+{
+    la_int64_t at, len;
+    bool sparse = archive_entry_sparse_reset(a) > 0;
+    b->name = name;
+    b->size = size;
+    b->at = b->block_at = 0;
+    b->block_len = 0;
+    b->ended = false;
+    b->data = sparse ? 0 : size;
+    while (sparse && archive_entry_sparse_next(a, &at, &len) == ARCHIVE_OK)
+        b->data += (uint64_t)len;
 }
 
 /* Whoever takes the members names the member alone, or not even that. */
@@ -199,8 +248,7 @@ static int take_member(struct unpacking *u, struct archive_entry *a)
     if (S_ISREG(e.mode) && !hard) {
         e.size = (uint64_t)archive_entry_size(a);
         e.body = &u->body.body;
-        u->body.left = e.size;
-        u->body.sparse = archive_entry_sparse_count(a) > 0;
+        begin_body(&u->body, a, name, e.size);
     }
     if (!S_ISDIR(e.mode))
         rc = note_name(u, hard ? e.link_to : e.member);
@@ -296,22 +344,30 @@ static int read_rest(struct unpacking *u)
     return broken(u);
 }
 
+static int no_bytes(struct unpacking *u)
+{
+    error_take(&u->failed, error_set(-EBADMSG, "it has no bytes"));
+    return broken(u);
+}
+
 static int unpack(struct unpacking *u)
 {
     struct archive_entry *entry;
     u->shards++;
     u->members = 0;
     digest_map_release(&u->names);
-    int rc = u->shard->version.size ? make_key(u->s, u->shard, u->key) : 0;
-    if (!rc && u->shard->version.size)
+    int rc = u->shard->version.size ? make_key(u->s, u->shard, u->key) : no_bytes(u);
+    if (!rc)
         rc = open_archive(u);
-    while (!rc && u->archive) {
+    while (!rc) {
         int got = archive_read_next_header(u->archive, &entry);
         if (got == ARCHIVE_EOF) {
             rc = read_rest(u);
             break;
         }
-        rc = got == ARCHIVE_OK || got == ARCHIVE_WARN ? take_member(u, entry) : broken(u);
+        /* a warning of any other kind is about a header that was passed over */
+        bool whole = got == ARCHIVE_OK || (got == ARCHIVE_WARN && archive_errno(u->archive) == EILSEQ);
+        rc = whole ? take_member(u, entry) : broken(u);
     }
     struct error error;
     error_take(&error, rc);
