@@ -2,10 +2,13 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/digest_map.h"
+#include "store/index_read.h"
 #include "unit/read_back.h"
 #include "unit/sink_world.h"
 
@@ -86,6 +89,91 @@ static void test_sink__what_is_the_parents_is_not_packed_again(void **state)
         close_way(&w);
         free(first.model.data);
         free(second.model.data);
+    }
+}
+
+/* A parent of many leaves, of each of which one chunk is stored and stays. */
+enum { LEAVES = 2 * INDEX_AHEAD + 9, KEPT_CHUNK = 5, NEW_CHUNK = 9 };
+
+static bool one_kept(void *arg, uint64_t chunk)
+{
+    return chunk % INDEX_FANOUT == KEPT_CHUNK;
+}
+
+static void write_chunk(struct way *w, enum sink_lane lane, uint64_t chunk, uint64_t seed)
+{
+    static uint8_t bytes[CHUNK];
+    fill(bytes, chunk * CHUNK + seed, CHUNK);
+    assert_int_equal(sink_write(w->sink, lane, chunk * CHUNK, bytes, CHUNK), 0);
+}
+
+static void write_leaves(struct way *w, enum sink_lane lane, uint64_t chunk)
+{
+    for (uint64_t leaf = 0; leaf < LEAVES; leaf++)
+        write_chunk(w, lane, leaf * INDEX_FANOUT + chunk, 0);
+}
+
+static struct sink_result finish_leaves(struct way *w)
+{
+    struct sink_result r;
+    const uint64_t end = (uint64_t)LEAVES * INDEX_FANOUT;
+    write_chunk(w, SINK_METADATA, end, 0);
+    assert_int_equal(sink_finish(w->sink, (end + 1) * CHUNK, &r), 0);
+    assert_int_equal(upload_flush(w->upload), 0);
+    return r;
+}
+
+static void *write_holes(void *way)
+{
+    write_leaves(way, SINK_HOLES, NEW_CHUNK);
+    return NULL;
+}
+
+/* What comes behind the root is held. */
+static void hold_leaves(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+{
+    if (op == FAKE_GET_SMALL && atomic_exchange((atomic_bool *)arg, true))
+        store_fake_hold(f, FAKE_GET_SMALL);
+}
+
+/* With or without scrubbing, which goes up through the index once before. */
+static void test_sink__the_parents_leaves_are_fetched_ahead_of_what_is_written(void **state)
+{
+    for (int scrub = 0; scrub < 2; scrub++) {
+        CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+        atomic_bool root_got = false;
+        pthread_t thread;
+        struct way w = open_way(store, 2, 2, PACK);
+        write_leaves(&w, SINK_BODIES, KEPT_CHUNK);
+        struct sink_result r = finish_leaves(&w);
+        close_way(&w);
+        const struct manifest m = {.size = ((uint64_t)LEAVES * INDEX_FANOUT + 1) * CHUNK,
+                                   .chunk_size = CHUNK,
+                                   .index_root = r.index_root,
+                                   .index_levels = r.index_levels,
+                                   .stored_bytes = r.stored_bytes};
+        const struct sink_parent parent = {.store = store_fake_store(store), .manifest = &m, .kept = one_kept};
+        w = open_way_upon(store, 2, 2, PACK, &parent);
+        store_fake_reset_counters(store);
+        if (scrub) {
+            write_chunk(&w, SINK_SCRUB, 40 * INDEX_FANOUT + KEPT_CHUNK, 1);
+            write_chunk(&w, SINK_SCRUB, 50 * INDEX_FANOUT + KEPT_CHUNK, 1);
+            write_holes(&w);
+        } else {
+            store_fake_set_hook(store, hold_leaves, &root_got);
+            assert_int_equal(pthread_create(&thread, NULL, write_holes, &w), 0);
+            store_fake_wait_held(store, INDEX_AHEAD);
+            store_fake_set_hook(store, NULL, NULL);
+            store_fake_release(store);
+            pthread_join(thread, NULL);
+        }
+        r = finish_leaves(&w);
+        assert_int_equal(r.chunks_new, LEAVES + 2 * scrub);
+        assert_int_equal(r.chunks_kept, LEAVES - 2 * scrub);
+        assert_int_equal(r.chunks_reused, 1); /* the metadata */
+        /* the root; each leaf for what is written and for the merge, the last one also for the metadata */
+        assert_true(scrub || store_fake_calls(store, FAKE_GET_SMALL) <= 2 * (LEAVES + 1) + 2);
+        close_way(&w);
     }
 }
 
@@ -333,6 +421,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sink__what_is_the_parents_is_not_packed_again),
+        cmocka_unit_test(test_sink__the_parents_leaves_are_fetched_ahead_of_what_is_written),
         cmocka_unit_test(test_sink__zeros_take_the_place_of_what_would_stay),
         cmocka_unit_test(test_repack__packs_do_not_live_on_for_a_few_chunks),
         cmocka_unit_test(test_repack__little_dead_is_left_alone),

@@ -138,7 +138,8 @@ static void test_index_walk__covers_the_image_in_order(void **state)
 struct walking {
     struct fixture *f;
     struct digest leaves[2 * INDEX_AHEAD];
-    uint64_t leaf_count, next, stop_at;
+    uint64_t leaf_count, next;
+    uint64_t stop_at, fail_at; /* the chunk behind which it is stopped; the leaf that fails on the way down; 0: none */
     bool wrong;
     int rc;
     atomic_bool root_got;
@@ -156,7 +157,7 @@ static int note_leaf(void *arg, const struct index_child *node, unsigned level)
     struct walking *k = arg;
     if (!level && k->leaf_count < WALK_LEAVES)
         k->leaves[k->leaf_count++] = node->digest;
-    return 0;
+    return k->fail_at && k->leaf_count > k->fail_at ? -EIO : 0;
 }
 
 static int note_order(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
@@ -224,6 +225,11 @@ static void test_index_walk__ends_where_it_should(void **state)
         assert_int_equal(k.next, k.stop_at);
     }
     k.stop_at = 0;
+    k.fail_at = 20;
+    walk_in_thread(&k);
+    assert_int_equal(k.rc, -EIO);
+    assert_int_equal(k.next, 20 * INDEX_FANOUT);
+    k.fail_at = 0;
     walk_in_thread(&k);
     assert_int_equal(k.rc, 0);
     store_fake_remove(k.f->fake, object_key(OBJECT_INDEX, &k.leaves[20], key));
