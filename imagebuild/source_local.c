@@ -44,13 +44,33 @@ static bool is_gone(int rc)
     return rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP;
 }
 
+static uint64_t nanoseconds(const struct timespec *t)
+{
+    return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
+}
+
+/* %llx, which takes as long as a system call for every file. */
+static char *put_hex(char *p, uint64_t v)
+{
+    int shift = v ? (63 - __builtin_clzll(v)) / 4 * 4 : 0;
+    for (; shift >= 0; shift -= 4)
+        *p++ = "0123456789abcdef"[v >> shift & 15];
+    return p;
+}
+
 /* "size-mtime-ctime-inode", times in nanoseconds, all in hex; its length. */
 static size_t print_validator(const struct stat *st, char out[SOURCE_VALIDATOR_MAX + 1])
 {
-    uint64_t mtime = (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
-    uint64_t ctime = (uint64_t)st->st_ctim.tv_sec * 1000000000 + (uint64_t)st->st_ctim.tv_nsec;
-    return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "%llx-%llx-%llx-%llx", (unsigned long long)st->st_size,
-                            (unsigned long long)mtime, (unsigned long long)ctime, (unsigned long long)st->st_ino);
+    const uint64_t numbers[] = {(uint64_t)st->st_size, nanoseconds(&st->st_mtim), nanoseconds(&st->st_ctim),
+                                (uint64_t)st->st_ino};
+    char *p = out;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(numbers); i++) {
+        if (i)
+            *p++ = '-';
+        p = put_hex(p, numbers[i]);
+    }
+    *p = 0;
+    return (size_t)(p - out);
 }
 
 /* ------------------------------------------------------------------ listing */
@@ -339,6 +359,13 @@ static bool is_version(const struct stat *st, const struct source_read *r)
     return len == r->validator_len && !memcmp(now, r->validator, len);
 }
 
+/* Do both print the same validator? */
+static bool same_version(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && nanoseconds(&a->st_mtim) == nanoseconds(&b->st_mtim) &&
+           nanoseconds(&a->st_ctim) == nanoseconds(&b->st_ctim) && a->st_ino == b->st_ino;
+}
+
 /* pread that does not fetch what the file system knows to be a hole. */
 static ssize_t read_data(int fd, uint8_t *dst, size_t len, uint64_t off)
 {
@@ -379,7 +406,7 @@ static int local_read(struct source *base, const struct source_read *r)
             return file_failed(s, r->path, r->path_len, (int)n);
         if (fstat(fd, &after))
             return file_failed(s, r->path, r->path_len, -errno);
-        if ((uint64_t)n == r->len && is_version(&after, r))
+        if ((uint64_t)n == r->len && same_version(&before, &after))
             return 0;
     }
     return error_set(-ESTALE, "source: %s/%.*s changed while it was read", s->base.url, (int)GR_MIN(r->path_len, 300u),

@@ -90,6 +90,27 @@ static struct source_version version_of(struct place *p, const char *path)
     return v;
 }
 
+/* Catalogs of images built before have validators: the form stays. */
+static void test_source_local__a_version_is_size_times_and_inode_in_hex(void **state)
+{
+    struct place *p = *state;
+    const struct timespec when[][2] = {
+        {{0, 0}, {0, 0}}, {{0, 0}, {0, 1}}, {{0, 0}, {1, 0}}, {{0, 0}, {1700000000, 999999999}}};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(when); i++) {
+        char expected[128];
+        struct stat st;
+        put_file(p, "f", "12345678901234567", i * 5);
+        assert_int_equal(utimensat(p->fd, "f", when[i], 0), 0);
+        assert_int_equal(fstatat(p->fd, "f", &st, 0), 0);
+        uint64_t mtime = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+        uint64_t ctime = (uint64_t)st.st_ctim.tv_sec * 1000000000 + (uint64_t)st.st_ctim.tv_nsec;
+        snprintf(expected, sizeof expected, "%llx-%llx-%llx-%llx", (unsigned long long)st.st_size,
+                 (unsigned long long)mtime, (unsigned long long)ctime, (unsigned long long)st.st_ino);
+        assert_string_equal(version_of(p, "f").validator, expected);
+        assert_int_equal(version_of(p, "f").validator_len, strlen(expected));
+    }
+}
+
 static void test_source_local__hostile_names_are_listed_and_read(void **state)
 {
     struct place *p = *state;
@@ -434,6 +455,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_source_local__looks_at_one_path),
+        TEST(test_source_local__a_version_is_size_times_and_inode_in_hex),
         TEST(test_source_local__hostile_names_are_listed_and_read),
         TEST(test_source_local__everything_stat_knows_is_kept),
         TEST(test_source_local__xattrs_of_files_links_and_directories),
