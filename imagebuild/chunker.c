@@ -142,14 +142,14 @@ static int emit_oldest(struct chunker *c)
     return c->config.emit(c->config.arg, slot->number, &slot->ref, &slot->stored);
 }
 
-int chunker_begin(struct chunker *c, uint8_t **out_buffer)
+int chunker_begin(struct chunker *c, uint8_t ***out)
 {
     if (c->count == c->slot_count) {
         int rc = emit_oldest(c);
         if (rc)
             return rc;
     }
-    *out_buffer = c->slots[c->head].plain;
+    *out = &c->slots[c->head].plain;
     return 0;
 }
 

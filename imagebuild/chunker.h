@@ -28,8 +28,9 @@ struct chunker_config {
 GR_MUST_CHECK int chunker_new(const struct chunker_config *config, struct chunker **out);
 void chunker_free(struct chunker *c);
 
-/* A buffer of chunk_size bytes to fill for the next submit; the same one until then. May wait for the oldest chunk. */
-GR_MUST_CHECK int chunker_begin(struct chunker *c, uint8_t **out_buffer);
+/* A buffer of chunk_size bytes to fill for the next submit; the same one until then. The caller may exchange it, *out,
+ * for one of its own from malloc. May wait for the oldest chunk. */
+GR_MUST_CHECK int chunker_begin(struct chunker *c, uint8_t ***out);
 /* The first len bytes of the buffer are chunk `number`. */
 void chunker_submit(struct chunker *c, uint64_t number, uint32_t len);
 /* Wait for and hand on everything submitted. */

@@ -231,11 +231,13 @@ static int enter_chunk(struct sink *s, enum sink_lane lane, uint64_t chunk)
 
 /* ------------------------------------------------------------------ chunks */
 
-/* The chunk's first `filled` bytes are at data, the others, up to len, are zeros. */
-static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint32_t filled, uint32_t len)
+/* The chunk's first `filled` bytes are at data, the others, up to len, are zeros. Bytes in a lane's buffer are not
+ * copied: the buffer is exchanged for an empty one. lane_buffer is NULL for others. */
+static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t **lane_buffer, uint32_t filled,
+                  uint32_t len)
 {
     static const struct chunk_ref hole;
-    uint8_t *buffer;
+    uint8_t **buffer;
     if (s->fates && chunk < s->parent_chunks)
         s->fates[chunk] = WRITTEN;
     if (chunk_all_zero(data, filled)) /* in the place of what would stay */
@@ -243,8 +245,14 @@ static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint32_t 
     int rc = chunker_begin(s->chunker, &buffer);
     if (rc)
         return rc;
-    memcpy(buffer, data, filled);
-    memset(buffer + filled, 0, len - filled);
+    if (lane_buffer) {
+        uint8_t *full = *lane_buffer;
+        *lane_buffer = *buffer;
+        *buffer = full;
+    } else {
+        memcpy(*buffer, data, filled);
+    }
+    memset(*buffer + filled, 0, len - filled);
     chunker_submit(s->chunker, chunk, len);
     return 0;
 }
@@ -254,7 +262,7 @@ static int close_lane(struct sink *s, struct lane *l, uint32_t len)
     if (!l->open)
         return 0;
     l->open = false;
-    return submit(s, l->chunk, l->buffer, l->filled, len);
+    return submit(s, l->chunk, l->buffer, &l->buffer, l->filled, len);
 }
 
 /* Put n bytes at `off` of the lane's chunk, which is entered. */
@@ -262,7 +270,7 @@ static int fill(struct sink *s, struct lane *l, uint32_t off, const uint8_t *dat
 {
     const uint32_t size = s->config.chunk_size;
     if (n == size)
-        return submit(s, l->chunk, data, n, size);
+        return submit(s, l->chunk, data, NULL, n, size);
     if (!l->buffer)
         l->buffer = malloc(size);
     if (!l->buffer)

@@ -46,6 +46,7 @@ struct upload {
     pthread_cond_t ended; /* a job ended */
     struct job *head, **tail;
     size_t pending, pending_bytes;
+    struct bytes spare; /* empty memory of a pack */
     bool stop;
     struct error error; /* the first */
     struct upload_counts counts;
@@ -58,6 +59,16 @@ static void job_free(struct job *job)
 {
     bytes_release(&job->body);
     free(job);
+}
+
+/* Keep the memory of a pack that was stored for the next one; one is enough, since they are filled one by one. */
+static void keep_spare_locked(struct upload *u, struct job *job)
+{
+    if (job->name.kind != OBJECT_PACK || u->spare.data)
+        return;
+    u->spare = job->body;
+    bytes_clear(&u->spare);
+    job->body = (struct bytes)BYTES_INIT(0);
 }
 
 static int check_object(struct upload *u, const struct object_name *name)
@@ -121,6 +132,7 @@ static void end_job(struct upload *u, struct job *job, int rc, bool skipped, boo
     fail_locked(u, rc);
     u->pending--;
     u->pending_bytes -= job->body.len;
+    keep_spare_locked(u, job);
     pthread_cond_broadcast(&u->ended);
 }
 
@@ -183,6 +195,7 @@ void upload_free(struct upload *u)
     pthread_cond_destroy(&u->work);
     pthread_mutex_destroy(&u->lock);
     vec_release(&u->done);
+    bytes_release(&u->spare);
     free(u);
 }
 
@@ -207,8 +220,8 @@ static int wait_ended_locked(struct upload *u)
     return rc;
 }
 
-/* Append job when there is room for it; on failure it stays the caller's. */
-static int add_job(struct upload *u, struct job *job)
+/* Append job when there is room for it; on failure it stays the caller's. out_spare: gets the spare memory, or NULL. */
+static int add_job(struct upload *u, struct job *job, struct bytes *out_spare)
 {
     int rc = upload_step(u);
     SCOPED_LOCK(&u->lock);
@@ -221,6 +234,10 @@ static int add_job(struct upload *u, struct job *job)
     u->pending++;
     u->pending_bytes += job->body.len;
     pthread_cond_signal(&u->work);
+    if (out_spare) {
+        *out_spare = u->spare;
+        u->spare = (struct bytes)BYTES_INIT(0);
+    }
     return 0;
 }
 
@@ -230,12 +247,14 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, cons
     if (!job)
         return error_set(-ENOMEM, "build: out of memory");
     *job = (struct job){.name = {.digest = *name, .kind = kind}, .body = *body};
-    int rc = add_job(u, job);
+    struct bytes spare = BYTES_INIT(0);
+    int rc = add_job(u, job, kind == OBJECT_PACK ? &spare : NULL);
     if (rc) {
         free(job); /* the bytes are still the caller's */
         return rc;
     }
-    *body = (struct bytes)BYTES_INIT(body->max);
+    spare.max = body->max;
+    *body = spare;
     return 0;
 }
 
@@ -263,7 +282,7 @@ static int check_listed(struct upload *u, bool all)
         if (!job)
             return error_set(-ENOMEM, "build: out of memory");
         *job = (struct job){.name = u->done.items[i], .check = true};
-        int rc = add_job(u, job);
+        int rc = add_job(u, job, NULL);
         if (rc) {
             free(job);
             return rc;

@@ -36,8 +36,8 @@ GR_MUST_CHECK int upload_new(const struct upload_config *config, struct upload *
 /* Drops what has not begun, waits for the puts in the air. NULL is allowed. */
 void upload_free(struct upload *u);
 
-/* Store body under kind and its SHA-256 name, some time. Waits for room. Takes body's bytes (left empty) unless it
- * fails. One thread. */
+/* Store body under kind and its SHA-256 name, some time. Waits for room. Takes body's bytes unless it fails: it is left
+ * empty, of packs with the memory of one that was stored, since the kernel takes long to give 32 MiB. One thread. */
 GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, const struct digest *name);
 
 /* The caller's step (struct upload_config), between any two pieces of long work that puts nothing. */

@@ -55,6 +55,14 @@ int bytes_extend(struct bytes *b, size_t n, uint8_t **out)
     return 0;
 }
 
+int bytes_reserve(struct bytes *b, size_t n, uint8_t **out)
+{
+    int rc = reserve(b, n);
+    if (!rc)
+        *out = b->data + b->len;
+    return rc;
+}
+
 int bytes_printf(struct bytes *b, const char *fmt, ...)
 {
     va_list ap;

@@ -36,6 +36,10 @@ GR_MUST_CHECK int bytes_append(struct bytes *b, const void *p, size_t n);
 /* Append n bytes of value 0 and point *out at them (valid until the next append). */
 GR_MUST_CHECK int bytes_extend(struct bytes *b, size_t n, uint8_t **out);
 
+/* Room for n bytes behind what is there, for the caller to fill and to count into len (at most n): *out is valid until
+ * the next append. Unlike bytes_extend it sets nothing. */
+GR_MUST_CHECK int bytes_reserve(struct bytes *b, size_t n, uint8_t **out);
+
 /* Append formatted text, without the final NUL. */
 GR_MUST_CHECK int bytes_printf(struct bytes *b, const char *fmt, ...) GR_PRINTF(2, 3);
 

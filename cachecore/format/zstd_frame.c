@@ -63,17 +63,15 @@ int zstd_frame_encode(const void *plain, size_t len, int level, size_t limit, st
     if (!c || !c->compress)
         return error_set(-ENOMEM, "zstd: out of memory");
 
-    size_t before = out->len;
     uint8_t *dst;
-    int rc = bytes_extend(out, limit, &dst);
+    int rc = bytes_reserve(out, limit, &dst);
     if (rc)
         return error_set(rc, "zstd: no room for %zu bytes", limit);
     size_t n = ZSTD_compressCCtx(c->compress, dst, limit, plain, len, level);
     if (!ZSTD_isError(n)) {
-        out->len = before + n;
+        out->len += n;
         return 0;
     }
-    out->len = before;
     if (ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall)
         return -EMSGSIZE;
     return error_set(-ENOMEM, "zstd: %s", ZSTD_getErrorName(n));

@@ -60,6 +60,12 @@ static void test_bytes__refuse_to_pass_their_maximum(void **state)
     assert_int_equal(b.len, 60);
     assert_int_equal(bytes_append(&b, block, 40), 0);
     assert_int_equal(bytes_append(&b, block, SIZE_MAX), -EMSGSIZE);
+    uint8_t *room;
+    assert_int_equal(bytes_reserve(&b, 1, &room), -EMSGSIZE);
+    b.len = 60;
+    assert_int_equal(bytes_reserve(&b, 40, &room), 0);
+    assert_ptr_equal(room, b.data + 60);
+    assert_int_equal(b.len, 60);
 }
 
 static void test_crc32c__known_answers(void **state)

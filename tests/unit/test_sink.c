@@ -302,6 +302,24 @@ static void test_upload__reused_objects_that_vanish_are_noticed(void **state)
     close_way(&w);
 }
 
+static void test_upload__the_memory_of_a_stored_pack_is_given_back_once(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct way w = open_way(store, 1, 1, PACK);
+    for (uint8_t i = 0; i < 4; i++) {
+        enum object_kind kind = i == 2 ? OBJECT_INDEX : OBJECT_PACK;
+        CLEANUP_BYTES body = BYTES_INIT(100);
+        assert_int_equal(bytes_append(&body, &i, 1), 0);
+        struct digest name = digest_of(&i, 1);
+        assert_int_equal(upload_put(w.upload, kind, &body, &name), 0);
+        assert_int_equal(body.len, 0);
+        assert_int_equal(body.max, 100);
+        assert_int_equal(body.cap > 0, i == 1 || i == 3);
+        assert_int_equal(upload_flush(w.upload), 0);
+    }
+    close_way(&w);
+}
+
 static void put_numbered(struct upload *u, unsigned i, int expected)
 {
     CLEANUP_BYTES body = BYTES_INIT(100);
@@ -442,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_packer__bounds_the_chunks_of_a_pack),
         cmocka_unit_test(test_upload__what_is_there_is_not_sent_again),
         cmocka_unit_test(test_upload__reused_objects_that_vanish_are_noticed),
+        cmocka_unit_test(test_upload__the_memory_of_a_stored_pack_is_given_back_once),
         cmocka_unit_test(test_upload__new_objects_that_vanish_are_noticed_when_asked),
         cmocka_unit_test(test_upload__steps_go_on_while_it_waits),
         cmocka_unit_test(test_upload__the_first_error_stays),
