@@ -10,6 +10,7 @@
 #include "base/thread.h"
 
 enum { THREADS_DEFAULT = 8, THREADS_MAX = 64, LOOKS_PER_THREAD = 4 };
+enum { ENTRY_OVERHEAD = 32 }; /* of the allocator, and in the vector */
 
 struct look_ahead {
     struct look_ahead_config config;
@@ -36,8 +37,9 @@ static const void *put(char **to, const void *from, size_t len)
 int look_keep(void *arg, const struct source_entry *e)
 {
     struct look *look = arg;
-    struct source_entry *copy =
-        malloc(sizeof *copy + e->path_len + e->validator_len + e->target_len + e->xattrs_len + 1);
+    struct source_entry *copy;
+    size_t size = sizeof *copy + e->path_len + e->validator_len + e->target_len + e->xattrs_len + 1;
+    copy = malloc(size);
     if (!copy)
         return error_set(-ENOMEM, "source: out of memory");
     char *to = (char *)(copy + 1);
@@ -46,10 +48,20 @@ int look_keep(void *arg, const struct source_entry *e)
     copy->validator = put(&to, e->validator, e->validator_len);
     copy->target = put(&to, e->target, e->target_len);
     copy->xattrs = e->xattrs ? put(&to, e->xattrs, e->xattrs_len) : NULL;
-    if (!vec_push(&look->entries, copy))
+    if (!vec_push(&look->entries, copy)) {
+        look->kept += size + ENTRY_OVERHEAD;
         return 0;
+    }
     free(copy);
     return error_set(-ENOMEM, "source: out of memory");
+}
+
+void look_forget(struct look *look)
+{
+    for (size_t i = 0; i < look->entries.len; i++)
+        free(look->entries.items[i]);
+    vec_release(&look->entries);
+    look->kept = 0;
 }
 
 static void *work_run(void *arg)
@@ -66,23 +78,17 @@ static void *work_run(void *arg)
 
 /* ------------------------------------------------------------------ the asker */
 
-static void forget(struct look *look)
+int look_ahead_wait(struct look_ahead *l, bool *out_taken)
 {
-    for (size_t i = 0; i < look->entries.len; i++)
-        free(look->entries.items[i]);
-    look->entries.len = 0;
-}
-
-int look_ahead_wait(struct look_ahead *l)
-{
+    *out_taken = l->open > 0;
     if (!l->open)
         return 0;
     struct look *look = queue_pop(l->done);
     l->open--;
     int rc = l->config.answer(l->config.arg, look);
-    forget(look);
+    look_forget(look);
     l->free[l->free_count++] = look;
-    return rc ? rc : 1;
+    return rc;
 }
 
 static int fill(struct look *look, const struct source_ask *ask, int kind)
@@ -105,8 +111,9 @@ static int fill(struct look *look, const struct source_ask *ask, int kind)
 
 int look_ahead_ask(struct look_ahead *l, const struct source_ask *ask, int kind)
 {
-    int rc = l->free_count ? 1 : look_ahead_wait(l);
-    if (rc < 0)
+    bool taken;
+    int rc = l->free_count ? 0 : look_ahead_wait(l, &taken);
+    if (rc)
         return rc;
     struct look *look = l->free[l->free_count - 1];
     rc = fill(look, ask, kind);
@@ -131,8 +138,7 @@ void look_ahead_stop(struct look_ahead *l)
     queue_free(l->todo);
     queue_free(l->done);
     for (size_t i = 0; i < l->look_count; i++) {
-        forget(&l->looks[i]);
-        vec_release(&l->looks[i].entries);
+        look_forget(&l->looks[i]);
         free(l->looks[i].path);
     }
     free(l);

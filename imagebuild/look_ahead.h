@@ -16,8 +16,9 @@
 /* One question. `work` answers it by any number of look_keep calls and its result. */
 struct look {
     struct source_ask ask;              /* path: a copy, with a final NUL */
-    int kind;                           /* the asker's */
+    int kind;                           /* the asker's; work may change it */
     VEC(struct source_entry *) entries; /* copies, each in one piece */
+    size_t kept;                        /* bytes of memory they take */
     struct error error;                 /* what work returned, with its sentence */
     char *path;
     size_t path_cap;
@@ -25,12 +26,14 @@ struct look {
 
 /* Add a copy of the entry to the answer (a source_visit). */
 GR_MUST_CHECK int look_keep(void *look, const struct source_entry *e);
+/* Drop what was kept so far. */
+void look_forget(struct look *look);
 
 struct look_ahead_config {
     unsigned threads; /* 0: 8; at most 64 */
     int (*work)(void *arg, struct look *look);
     /* Non-zero: nothing more is asked or answered, and the call in which it happened returns it. */
-    int (*answer)(void *arg, const struct look *look);
+    int (*answer)(void *arg, struct look *look);
     void *arg;
 };
 
@@ -39,8 +42,8 @@ struct look_ahead;
 GR_MUST_CHECK int look_ahead_start(const struct look_ahead_config *config, struct look_ahead **out);
 /* Ask; first takes an answer when too many questions are open. */
 GR_MUST_CHECK int look_ahead_ask(struct look_ahead *l, const struct source_ask *ask, int kind);
-/* Take one answer. 1: taken, 0: no question is open. */
-GR_MUST_CHECK int look_ahead_wait(struct look_ahead *l);
+/* Take one answer; *out_taken false: no question is open. */
+GR_MUST_CHECK int look_ahead_wait(struct look_ahead *l, bool *out_taken);
 /* Waits for what the threads are doing; answers not taken are dropped. NULL is allowed. */
 void look_ahead_stop(struct look_ahead *l);
 DEFINE_CLEANUP(look_ahead, struct look_ahead *, look_ahead_stop)

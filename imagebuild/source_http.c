@@ -4,7 +4,9 @@
  * of it; a digest that the list gives is the version itself ("sha256:HEX"): the build compares it with what was read.
  * Reads are ranged and conditional, and the answer is compared too, for servers that ignore conditions.
  *
- * Index pages are asked for by several threads; what they do not say (all but nginx's JSON) is asked for by HEAD.
+ * Index pages are asked for by several threads, as many as there is room for in memory (page_room.h): a page and what
+ * it names take their part of it until they have been told. What pages do not say (all but nginx's JSON) is asked for
+ * by HEAD; of what waits to be asked for, files come before further pages, so that names do not pile up.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,12 +19,13 @@
 #include "format/catalog.h"
 #include "imagebuild/http_index.h"
 #include "imagebuild/look_ahead.h"
+#include "imagebuild/page_room.h"
 #include "imagebuild/rules.h"
 #include "imagebuild/source_kinds.h"
 #include "imagebuild/source_retry.h"
 #include "net/http.h"
 
-enum { PAGE_MAX = 256 << 20, DEPTH_MAX = 128, URL_MAX = 4 * CATALOG_PATH_MAX };
+enum { DEPTH_MAX = 128, URL_MAX = 4 * CATALOG_PATH_MAX };
 
 struct source_http {
     struct source base;
@@ -170,7 +173,7 @@ static int http_source_look(struct source *base, const struct source_ask *ask, s
 
 /* ------------------------------------------------------------------ index pages */
 
-enum { LOOK_PAGE, LOOK_FILE };
+enum { LOOK_PAGE, LOOK_LARGE_PAGE, LOOK_FILE };
 
 struct pending {
     char *path;
@@ -184,10 +187,12 @@ struct crawl {
     void *arg;
     VEC(struct pending) pending; /* last in, first out */
     uint64_t files;
+    struct page_room room; /* a look at a page that was answered holds its part of it until it was told */
 };
 
 struct page {
     struct look *look;
+    size_t len, limit; /* bytes of the page; it and what is kept of it take at most */
     struct bytes path;
     size_t directory_len;
 };
@@ -213,30 +218,34 @@ static int take_child(void *arg, const struct http_index_entry *child)
         e.validator = validator;
         e.validator_len = print_time_validator(child->mtime, child->size, validator);
     }
-    return look_keep(p->look, &e);
+    rc = look_keep(p->look, &e);
+    return !rc && p->len + p->look->kept > p->limit ? -EFBIG : rc;
 }
 
-static int get_page(struct source_http *s, const char *url, struct http_response *resp)
+static int get_page(struct source_http *s, const char *url, size_t limit, struct http_response *resp)
 {
     const struct http_request req = {.method = "GET", .url = url};
     struct source_try try = {0};
     int rc;
-    resp->body.max = PAGE_MAX;
+    resp->body.max = limit;
     while ((rc = ask_once(s, &req, resp)) && !(rc = source_retry_wait(&s->retry, &try, rc))) {
         http_response_release(resp);
-        *resp = (struct http_response){.body.max = PAGE_MAX};
+        *resp = (struct http_response){.body.max = limit};
     }
-    return rc;
+    return rc == -EMSGSIZE ? -EFBIG : rc;
 }
 
-static int look_at_page(struct source_http *s, struct look *look)
+/* -EFBIG without a sentence: the limit is too low. */
+static int look_at_page(struct source_http *s, struct look *look, size_t limit)
 {
     CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
     CLEANUP(http_response_release) struct http_response resp = {0};
-    struct page page = {.look = look, .path = BYTES_INIT(CATALOG_PATH_MAX), .directory_len = look->ask.path_len};
+    struct page page = {
+        .look = look, .limit = limit, .path = BYTES_INIT(CATALOG_PATH_MAX), .directory_len = look->ask.path_len};
     int rc = make_url(s, look->ask.path, look->ask.path_len, true, &url);
     if (!rc)
-        rc = get_page(s, (const char *)url.data, &resp);
+        rc = get_page(s, (const char *)url.data, limit, &resp);
+    page.len = resp.body.len;
     if (!rc)
         rc = bytes_append(&page.path, look->ask.path, look->ask.path_len);
     if (!rc)
@@ -245,11 +254,31 @@ static int look_at_page(struct source_http *s, struct look *look)
     return rc;
 }
 
+static int look_at_large_page(struct crawl *c, struct look *look)
+{
+    look_forget(look);
+    page_room_leave(&c->room, false);
+    look->kind = LOOK_LARGE_PAGE;
+    int rc = page_room_enter(&c->room, true);
+    if (!rc)
+        rc = look_at_page(c->s, look, PAGE_ROOM_BYTES);
+    if (rc != -EFBIG)
+        return rc;
+    return error_set(rc,
+                     "source: the index of %s/%.*s takes more than %d MiB with the files it names; name them by "
+                     "--files-from",
+                     c->s->url, (int)GR_MIN(look->ask.path_len, (size_t)200), look->ask.path, PAGE_ROOM_BYTES >> 20);
+}
+
 static int crawl_work(void *arg, struct look *look)
 {
     struct crawl *c = arg;
-    return look->kind == LOOK_PAGE ? look_at_page(c->s, look)
-                                   : http_source_look(&c->s->base, &look->ask, look_keep, look);
+    if (look->kind == LOOK_FILE)
+        return http_source_look(&c->s->base, &look->ask, look_keep, look);
+    int rc = page_room_enter(&c->room, false);
+    if (!rc)
+        rc = look_at_page(c->s, look, PAGE_ROOM_SMALL_BYTES);
+    return rc == -EFBIG ? look_at_large_page(c, look) : rc;
 }
 
 static int push(struct crawl *c, const char *path, size_t len, int kind)
@@ -277,24 +306,37 @@ static int take_directory(struct crawl *c, const struct source_entry *e)
     return rc ? rc : push(c, e->path, e->path_len, LOOK_PAGE);
 }
 
-static int crawl_answer(void *arg, const struct look *look)
+static int tell(struct crawl *c, const struct source_entry *e)
 {
-    struct crawl *c = arg;
+    c->files += S_ISREG(e->mode);
+    if (e->mode)
+        return c->visit(c->arg, e);
+    return rules_take(c->s->rules, e->path, e->path_len, false) ? push(c, e->path, e->path_len, LOOK_FILE) : 0;
+}
+
+static int take_answer(struct crawl *c, const struct look *look)
+{
     if (look->error.code == -ENOENT && look->ask.path_len) {
         source_counts_vanished(&c->s->counts, look->ask.path, look->ask.path_len);
         return 0;
     }
     int rc = look->error.code ? error_restore(&look->error) : 0;
-    for (size_t i = 0; !rc && i < look->entries.len; i++) {
-        const struct source_entry *e = look->entries.items[i];
-        if (S_ISDIR(e->mode))
-            rc = take_directory(c, e);
-        else if (e->mode)
-            rc = c->visit(c->arg, e);
-        else if (rules_take(c->s->rules, e->path, e->path_len, false))
-            rc = push(c, e->path, e->path_len, LOOK_FILE);
-        c->files += S_ISREG(e->mode);
-    }
+    for (size_t i = 0; !rc && i < look->entries.len; i++)
+        if (S_ISDIR(look->entries.items[i]->mode))
+            rc = take_directory(c, look->entries.items[i]);
+    for (size_t i = 0; !rc && i < look->entries.len; i++)
+        if (!S_ISDIR(look->entries.items[i]->mode))
+            rc = tell(c, look->entries.items[i]);
+    return rc;
+}
+
+static int crawl_answer(void *arg, struct look *look)
+{
+    struct crawl *c = arg;
+    int rc = take_answer(c, look);
+    look_forget(look);
+    if (look->kind != LOOK_FILE)
+        page_room_leave(&c->room, look->kind == LOOK_LARGE_PAGE);
     return rc;
 }
 
@@ -303,10 +345,10 @@ static int crawl_all(struct crawl *c, struct look_ahead *looks)
     int rc = push(c, "", 0, LOOK_PAGE);
     while (!rc) {
         if (!c->pending.len) {
-            rc = look_ahead_wait(looks);
-            if (rc <= 0)
+            bool taken;
+            rc = look_ahead_wait(looks, &taken);
+            if (!taken)
                 break;
-            rc = 0;
             continue;
         }
         struct pending p = c->pending.items[--c->pending.len];
@@ -323,10 +365,14 @@ static int http_source_list(struct source *base, source_visit *visit, void *arg)
     struct crawl c = {.s = s, .visit = visit, .arg = arg};
     struct look_ahead_config config = {
         .threads = s->connections, .work = crawl_work, .answer = crawl_answer, .arg = &c};
-    CLEANUP(cleanup_look_ahead) struct look_ahead *looks = NULL;
+    struct look_ahead *looks = NULL;
+    page_room_init(&c.room);
     int rc = look_ahead_start(&config, &looks);
     if (!rc)
         rc = crawl_all(&c, looks);
+    page_room_close(&c.room);
+    look_ahead_stop(looks);
+    page_room_release(&c.room);
     for (size_t i = 0; i < c.pending.len; i++)
         free(c.pending.items[i].path);
     vec_release(&c.pending);

@@ -45,7 +45,7 @@ static void note_missing(struct looking *l, const struct look *look)
     l->missing++;
 }
 
-static int hand_on(void *arg, const struct look *look)
+static int hand_on(void *arg, struct look *look)
 {
     struct looking *l = arg;
     int rc = look->error.code;
@@ -71,9 +71,8 @@ static int look_at_all(struct source_listed *s, struct look_ahead *looks)
         if (rc)
             return rc;
     }
-    if (!rc)
-        while ((rc = look_ahead_wait(looks)) == 1)
-            ;
+    for (bool taken = true; !rc && taken;)
+        rc = look_ahead_wait(looks, &taken);
     return rc;
 }
 

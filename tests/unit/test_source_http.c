@@ -19,7 +19,11 @@ static struct {
     const char *etag, *modified;
     unsigned failures; /* so many answers are 503 first */
     bool ignores_range, loops, gone, redirects;
+    bool large; /* the page of loop/ is larger than the room of one page */
+    unsigned large_asked;
 } server;
+
+enum { LARGE_FILES = 60000 };
 
 static struct http_fake *fake;
 static char url[64];
@@ -44,6 +48,22 @@ static void send_file(const struct http_fake_request *r, int fd)
                    last - first + 1, first, last, headers, (int)(last - first + 1), body + first);
 }
 
+static void send_large_page(int fd)
+{
+    CLEANUP_BYTES page = BYTES_INIT(64 << 20);
+    __atomic_add_fetch(&server.large_asked, 1, __ATOMIC_RELAXED); /* before the asker can go on */
+    assert_int_equal(bytes_append(&page, "[", 1), 0);
+    for (unsigned i = 0; i < LARGE_FILES; i++)
+        assert_int_equal(bytes_printf(&page,
+                                      "%s{\"name\":\"f%06u\", \"type\":\"file\", "
+                                      "\"mtime\":\"Wed, 21 Oct 2015 07:28:00 GMT\", \"size\":10}\n",
+                                      i ? "," : "", i),
+                         0);
+    assert_int_equal(bytes_append(&page, "]", 1), 0);
+    http_fake_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", page.len);
+    http_fake_send(fd, page.data, page.len);
+}
+
 static enum http_fake_next serve(void *arg, const struct http_fake_request *r, int fd)
 {
     static const char page[] = "<title>Index of /</title><a href='loop/'>loop</a><a href='file'>file</a>";
@@ -53,6 +73,8 @@ static enum http_fake_next serve(void *arg, const struct http_fake_request *r, i
     else if (server.redirects)
         http_fake_text(
             fd, "HTTP/1.1 302 Found\r\nLocation: http://elsewhere/x?signature=secret\r\nContent-Length: 0\r\n\r\n");
+    else if (server.large && strstr(r->target, "loop/"))
+        send_large_page(fd);
     else if (r->target[strlen(r->target) - 1] == '/' && (server.loops || !strstr(r->target, "loop")))
         http_fake_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n%s", sizeof page - 1, page);
     else if (server.gone || strstr(r->target, "loop/"))
@@ -142,6 +164,28 @@ static void test_source_http__a_page_that_leads_back_ends(void **state)
     assert_non_null(strstr(error_text(), "may lead back"));
 }
 
+static int count(void *arg, const struct source_entry *e)
+{
+    unsigned *files = arg;
+    *files += S_ISREG(e->mode);
+    return 0;
+}
+
+static int stop(void *arg, const struct source_entry *e)
+{
+    return 77;
+}
+
+static void test_source_http__a_large_page_is_listed_alone(void **state)
+{
+    unsigned files = 0;
+    server.large = true;
+    assert_int_equal(source->ops->list(source, count, &files), 0);
+    assert_int_equal(files, LARGE_FILES + 1);
+    assert_int_equal(__atomic_load_n(&server.large_asked, __ATOMIC_RELAXED), 2); /* again, with all the room there is */
+    assert_int_equal(source->ops->list(source, stop, NULL), 77);
+}
+
 static void test_source_http__reads_what_was_listed(void **state)
 {
     char got[16];
@@ -223,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_source_http__versions_are_the_best_the_server_gives),
         TEST(test_source_http__a_page_that_leads_back_ends),
+        TEST(test_source_http__a_large_page_is_listed_alone),
         TEST(test_source_http__reads_what_was_listed),
         TEST(test_source_http__a_server_without_ranges_serves_whole_files),
         TEST(test_source_http__the_size_is_proved),
