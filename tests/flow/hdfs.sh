@@ -47,6 +47,23 @@ grep -qF ' sp ace%+&?#;=/' "$W/ls" || fail "a name is lost"
 "$GRANARY" build -q "$SOURCE" "$W/store/x:unknown" 2>"$W/warning" >/dev/null
 grep -qF "user names not known here: 1, 'alice' among them" "$W/warning" || fail "no warning of unknown owners: $(cat "$W/warning")"
 
+echo "--- tar shards: plain and packed, the image that they give from disk"
+content_root() { "$GRANARY" inspect --json "$1" | jq -r .content_root; }
+mkdir "$W/shards"
+ln "$W/tree/many/3" "$W/tree/many/again"
+tar -C "$W/tree" -cf "$W/shards/plain.tar" a ünï "sp ace%+&?#;="
+(cd "$W/tree" && find many -type f -print0) | LC_ALL=C sort -z | tar -C "$W/tree" -czf "$W/shards/packed.tgz" --null -T -
+tar -C "$W/tree" -cf - --transform 's,^,again/,' a/b/big many/1 | zstd -q >"$W/shards/small.tar.zst"
+rm "$W/tree/many/again"
+hdfs put "$W/shards" /shards
+build "tar:$W/shards" "$W/store/tar:disk" >"$W/tar-digest"
+build "tar:hdfs://$HDFS_NN/shards" "$W/store/tar:hdfs" --parent none >"$W/tar-digest"
+[ "$(content_root "$W/store/tar:disk")" = "$(content_root "$W/store/tar:hdfs")" ] || fail "tar: another image than from disk"
+"$GRANARY" verify --deep -q "$W/store/tar:hdfs" >/dev/null || fail "tar: what was built is not sound"
+"$GRANARY" ls -l "$W/store/tar:hdfs" many >"$W/ls"
+grep -qE ' link to many/3$' "$W/ls" || fail "tar: a hard link is missing"
+[ "$("$GRANARY" build -q --json "tar:hdfs://$HDFS_NN/shards" "$W/store/tar:hdfs" | jq .bytes_read)" = 0 ] || fail "tar: unchanged shards are read again"
+
 # busy NAME: a connection to a daemon's web server stands
 busy() { ss -Htn state established "dst $1" | grep -q .; }
 # build_in_background ARG...: its digest goes to $W/built, $BUILD is its process

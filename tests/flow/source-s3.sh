@@ -1,6 +1,7 @@
 #!/bin/bash
 # A bucket of a real S3 server (Ceph) as a source: keys that need escaping, listings of several pages, directory markers,
-# keys that no filesystem can hold, a prefix with nothing under it, a wrong secret; every file read back and compared.
+# keys that no filesystem can hold, a prefix with nothing under it, a wrong secret; every file read back and compared. Tar
+# shards in the bucket too.
 . "$(dirname "$0")/../lib.sh"
 
 command -v radosgw >/dev/null || skip "no Ceph here (apt-get install ceph-mon ceph-osd radosgw)"
@@ -38,6 +39,32 @@ fsck.erofs --extract="$W/back" "$W/image.erofs" || fail "fsck.erofs found errors
 [ "$(stat -c %a "$W/back/many/1") $(stat -c %a "$W/back/many")" = "644 755" ] || fail "modes"
 rmdir "$W/back/empty dir" "$W/back/hadoop"
 diff -r "$W/tree" "$W/back" || fail "the image differs from the bucket"
+
+# tar shards, plain and packed, give the image that they give from disk; a rebuild reads the one that changed
+content_root() { "$GRANARY" inspect --json "$1" | jq -r .content_root; }
+mkdir "$W/shards"
+ln "$W/tree/many/1" "$W/tree/many/first"
+tar -C "$W/tree" -cf "$W/shards/plain.tar" large odd
+(cd "$W/tree" && find many -type f -print0) | LC_ALL=C sort -z | tar -C "$W/tree" -czf "$W/shards/packed.tar.gz" --null -T -
+tar -C "$W/tree" -cf - --transform 's,^,again/,' large many/1 | zstd -q >"$W/shards/small.tar.zst"
+rm "$W/tree/many/first"
+put tree lake shards "$W/shards"
+"$GRANARY" build --quiet "tar:$W/shards" "$W/store/shards-disk" >"$W/out"
+"$GRANARY" build --json "tar:s3://lake/shards" "$W/store/shards" >"$W/shards.json"
+[ "$(content_root "$W/store/shards")" = "$(content_root "$W/store/shards-disk")" ] || fail "tar: another image than from disk"
+"$GRANARY" verify --deep --quiet "$W/store/shards" >"$W/out" 2>&1 || fail "tar: $(cat "$W/out")"
+"$GRANARY" export --quiet "$W/store/shards" "$W/image.erofs" >"$W/out"
+fsck.erofs --extract="$W/back-tar" "$W/image.erofs" || fail "fsck.erofs found errors in the image of shards"
+cmp "$W/tree/large" "$W/back-tar/again/large" || fail "tar: other bytes"
+rm -r "$W/back-tar/again" "$W/back-tar/many/first"
+diff -r "$W/tree" "$W/back-tar" || fail "tar: the image differs"
+[ "$("$GRANARY" ls -l "$W/store/shards" many | grep -c ' link to many/1$')" = 1 ] || fail "tar: a hard link is missing"
+tar -C "$W/tree" -cf - --transform 's,^,again/,' many/2 | zstd -q >"$W/shards/small.tar.zst"
+put key lake shards/small.tar.zst "$W/shards/small.tar.zst"
+"$GRANARY" build --json "tar:s3://lake/shards" "$W/store/shards" >"$W/shards.json"
+[ "$(jq .bytes_read "$W/shards.json")" = "$(stat -c %s "$W/tree/many/2")" ] || fail "tar: read again: $(cat "$W/shards.json")"
+[ "$("$GRANARY" ls -R "$W/store/shards" again | xargs)" = "again/many again/many/2" ] || fail "tar: $("$GRANARY" ls -R "$W/store/shards" again)"
+"$GRANARY" verify --deep --quiet "$W/store/shards" >"$W/out" 2>&1 || fail "tar, rebuilt: $(cat "$W/out")"
 
 # refused with a sentence that names the key, or left out and counted
 put key lake 'bad/a'
