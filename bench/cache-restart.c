@@ -74,13 +74,14 @@ static int load(int fd, const struct cache_geometry *g, const char *what)
     struct cache_dir dir = {.path = (char *)"bench", .geometry = *g, .lock_fd = -1, .data_fd = -1, .record_fd = fd};
     struct space_config config = {.dirs = {{.geometry = *g}}, .dir_count = 1};
     struct space space;
-    struct space_load loaded = {0};
+    static const struct io_calls calls;
+    struct cache_load loaded = {.space = &space, .calls = &calls, .timeout_ms = 600000};
     long before = resident("VmRSS:");
     uint64_t start = clock_now_ms();
-    if (space_init(&space, &config) || cache_dir_load(&dir, 0, &space, &loaded))
+    if (space_init(&space, &config) || cache_dir_load(&dir, 0, &loaded))
         return fail();
     uint64_t read = clock_now_ms();
-    if (space_load_finish(&space, &loaded))
+    if (space_load_finish(&space, &loaded.slots))
         return fail();
     uint64_t end = clock_now_ms();
     printf("%-22s %8llu chunks  %6.2f s (reading %.2f s)  %4ld MiB in memory, %4ld at most\n", what,

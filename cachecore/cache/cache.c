@@ -54,19 +54,21 @@ static int note_absent(struct cache *c, const char *path, uint64_t size)
     return 0;
 }
 
-static int open_dirs(struct cache *c, const struct cache_config *config)
+static int open_dirs(struct cache *c, const struct cache_config *config, const struct cache_seams *seams)
 {
+    uint32_t timeout_ms = seams->open_timeout_ms ? seams->open_timeout_ms : OPEN_TIMEOUT_MS;
     if (config->dir_count > CACHE_DIRS_MAX)
         return error_set(-EINVAL, "cache: at most %d directories", CACHE_DIRS_MAX);
     for (size_t i = 0; i < config->dir_count; i++) {
-        const char *path = config->dirs[i].path;
-        uint64_t size = config->dirs[i].size;
-        int rc = size ? 0 : cache_dir_share(path, config->dirs[i].percent, &size);
-        if (!rc)
-            rc = cache_dir_open(path, size, config->watermark.high, &c->dirs[c->dir_count]);
+        struct cache_dir_order order = {.path = config->dirs[i].path,
+                                        .size = config->dirs[i].size,
+                                        .percent = config->dirs[i].percent,
+                                        .high = config->watermark.high,
+                                        .begin = seams->opening};
+        int rc = cache_dir_open_within(&order, timeout_ms, &c->dirs[c->dir_count]);
         if (!rc)
             c->dirs[c->dir_count++]->media = config->dirs[i].hdd ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
-        else if (!is_disk_fault(rc) || (rc = note_absent(c, path, size)))
+        else if (!is_disk_fault(rc) || (rc = note_absent(c, order.path, order.size)))
             return rc;
     }
     return 0;
@@ -105,7 +107,7 @@ unsigned cache_quota(const struct cache *c, const char *image)
     return 0;
 }
 
-static int load_dirs(struct cache *c, enum evict_policy policy)
+static int load_dirs(struct cache *c, enum evict_policy policy, const struct cache_seams *seams)
 {
     struct space_config config = {.dir_count = c->dir_count, .policy = policy, .group_count = c->quota_count};
     for (size_t i = 0; i < c->quota_count; i++)
@@ -115,12 +117,16 @@ static int load_dirs(struct cache *c, enum evict_policy policy)
         config.dirs[i].media = c->dirs[i]->media;
     }
     int rc = space_init(&c->space, &config);
-    struct space_load load = {0};
+    struct cache_load load = {.space = &c->space,
+                              .calls = &seams->calls,
+                              .timeout_ms = seams->load_timeout_ms ? seams->load_timeout_ms : OPEN_TIMEOUT_MS};
     for (unsigned i = 0; !rc && i < c->dir_count; i++)
-        rc = cache_dir_load(c->dirs[i], i, &c->space, &load);
+        rc = cache_dir_load(c->dirs[i], i, &load);
+    for (unsigned i = 0; !rc && i < c->dir_count; i++)
+        space_dir_writable(&c->space, i, cache_dir_fills(c->dirs[i]));
     if (!rc)
-        return space_load_finish(&c->space, &load);
-    vec_release(&load.slots);
+        return space_load_finish(&c->space, &load.slots);
+    vec_release(&load.slots.slots);
     return rc;
 }
 
@@ -175,9 +181,9 @@ int cache_open_with(const struct cache_config *config, const struct cache_seams 
     if (!rc)
         rc = take_quotas(c, config);
     if (!rc)
-        rc = open_dirs(c, config);
+        rc = open_dirs(c, config, seams);
     if (!rc)
-        rc = load_dirs(c, config->eviction);
+        rc = load_dirs(c, config->eviction, seams);
     if (!rc && config->memory)
         rc = front_new(config->memory, config->eviction, &c->front);
     if (!rc)

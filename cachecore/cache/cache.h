@@ -44,7 +44,8 @@ struct cache_config {
 
 /* cache_open locks each directory (-EBUSY: the sentence names the pid that holds it), reserves its
  * space and loads its index. -EINVAL: too small; -ENOSPC: the budget does not fit the disk. A directory
- * whose disk fails (-EIO, -EROFS) is left out and said. Makes no thread. */
+ * whose disk fails (-EIO, -EROFS) or has not answered for a minute is left out and said; such a disk keeps the thread
+ * that asked it, no other thread is left. */
 GR_MUST_CHECK int cache_open(const struct cache_config *config, struct cache **out);
 /* Threads and rings, after a fork. */
 GR_MUST_CHECK int cache_start_threads(struct cache *c);

@@ -48,21 +48,70 @@ void cache_dir_sign(struct cache_dir *d)
 
 /* ---- loading ---- */
 
-static int load_records(struct cache_dir *d, unsigned number, struct space *space, struct space_load *load,
-                        struct cache_place place, uint8_t *region)
+/* What a thread that reads is left with when its disk does not answer. */
+struct loader {
+    struct io_thread *thread;
+    struct io_op op;
+    bool hangs;
+    uint8_t *table, *region;
+};
+
+static void loader_free(void *arg)
+{
+    struct loader *l = arg;
+    free(l->table);
+    free(l->region);
+    free(l);
+}
+
+static void loader_end(struct loader *l)
+{
+    if (l->hangs) {
+        io_thread_orphan(l->thread, loader_free, l);
+        return;
+    }
+    io_thread_free(l->thread);
+    loader_free(l);
+}
+DEFINE_CLEANUP(loader, struct loader *, loader_end)
+
+static struct loader *loader_new(const struct cache_dir *d, const struct io_calls *calls)
+{
+    struct loader *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    l->table = calloc(d->geometry.slab_count + (size_t)1, CACHE_META_SLAB_SIZE);
+    l->region = malloc(CACHE_REGION_MAX);
+    if (l->table && l->region && io_thread_new(calls, &l->thread) == 0)
+        return l;
+    loader_free(l);
+    return NULL;
+}
+
+/* Read from the record file. -errno of the disk; -ETIMEDOUT: it hangs. */
+static int load_bytes(const struct cache_dir *d, struct loader *l, uint8_t *out, size_t len, uint64_t off,
+                      uint32_t timeout_ms)
+{
+    size_t at;
+    l->op = (struct io_op){.fd = d->record_fd, .off = off, .len = (uint32_t)len, .data = out};
+    l->hangs = !io_thread_run(l->thread, &l->op, 1, clock_now_ms() + timeout_ms, &at);
+    return l->hangs ? -ETIMEDOUT : l->op.rc;
+}
+
+static int load_records(struct cache_dir *d, unsigned number, struct loader *l, struct cache_load *load,
+                        struct cache_place place)
 {
     uint32_t stride = cache_class_record_size(place.class);
     uint32_t slots = cache_class_slots(&d->geometry, place.class);
     place.slot = 0;
-    ssize_t n =
-        io_pread_full(d->record_fd, region, (size_t)slots * stride, cache_place_record_offset(&d->geometry, &place));
-    if (n < 0)
+    if (load_bytes(d, l, l->region, (size_t)slots * stride, cache_place_record_offset(&d->geometry, &place),
+                   load->timeout_ms))
         return 0; /* the slab's chunks are misses */
-    int rc = space_load_slab(space, number, &place);
+    int rc = space_load_slab(load->space, number, &place);
     struct cache_record record;
-    for (; !rc && place.slot < slots && (place.slot + 1) * (size_t)stride <= (size_t)n; place.slot++)
-        if (cache_meta_record_decode(&d->geometry, &place, region + (size_t)place.slot * stride, &record))
-            rc = space_load_slot(space, load, number, &place, &record);
+    for (; !rc && place.slot < slots; place.slot++)
+        if (cache_meta_record_decode(&d->geometry, &place, l->region + (size_t)place.slot * stride, &record))
+            rc = space_load_slot(load->space, &load->slots, number, &place, &record);
     return rc;
 }
 
@@ -77,31 +126,34 @@ static void read_ahead(const struct cache_dir *d, const uint8_t *table, uint32_t
                             POSIX_FADV_WILLNEED);
 }
 
-int cache_dir_load(struct cache_dir *d, unsigned number, struct space *space, struct space_load *load)
+static int load_slabs(struct cache_dir *d, unsigned number, struct loader *l, struct cache_load *load)
 {
-    size_t table_size = (size_t)d->geometry.slab_count * CACHE_META_SLAB_SIZE;
-    CLEANUP_FREE uint8_t *table = calloc(1, table_size + 1);
-    CLEANUP_FREE uint8_t *region = malloc(CACHE_REGION_MAX);
-    if (!table || !region)
+    int rc = 0;
+    for (uint32_t i = 0; i < AHEAD_SLABS; i++)
+        read_ahead(d, l->table, i);
+    for (uint32_t i = 0; !rc && !l->hangs && i < d->geometry.slab_count; i++) {
+        struct cache_place place = {.slab = i};
+        read_ahead(d, l->table, i + AHEAD_SLABS);
+        if (!(d->yielded && d->yielded[i]) &&
+            cache_meta_slab_decode(&d->geometry, l->table + (size_t)i * CACHE_META_SLAB_SIZE, &place))
+            rc = load_records(d, number, l, load, place);
+    }
+    return rc;
+}
+
+int cache_dir_load(struct cache_dir *d, unsigned number, struct cache_load *load)
+{
+    CLEANUP(cleanup_loader) struct loader *l = loader_new(d, load->calls);
+    if (!l)
         return error_set(-ENOMEM, "cache: out of memory for the index");
     for (uint32_t i = 0; d->yielded && i < d->geometry.slab_count; i++)
         if (d->yielded[i])
-            space_load_yielded(space, number, i);
-    ssize_t n = io_pread_full(d->record_fd, table, table_size, cache_slab_entry_offset(&d->geometry, 0));
-    if (n < (ssize_t)table_size) {
-        cache_dir_note(d, CACHE_READING, n < 0 ? (int)n : -EIO);
-        return 0;
-    }
-    int rc = 0;
-    for (uint32_t i = 0; i < AHEAD_SLABS; i++)
-        read_ahead(d, table, i);
-    for (uint32_t i = 0; !rc && i < d->geometry.slab_count; i++) {
-        struct cache_place place = {.slab = i};
-        read_ahead(d, table, i + AHEAD_SLABS);
-        if (!(d->yielded && d->yielded[i]) &&
-            cache_meta_slab_decode(&d->geometry, table + (size_t)i * CACHE_META_SLAB_SIZE, &place))
-            rc = load_records(d, number, space, load, place, region);
-    }
+            space_load_yielded(load->space, number, i);
+    size_t table_size = (size_t)d->geometry.slab_count * CACHE_META_SLAB_SIZE;
+    int read = load_bytes(d, l, l->table, table_size, cache_slab_entry_offset(&d->geometry, 0), load->timeout_ms);
+    int rc = read ? 0 : load_slabs(d, number, l, load);
+    if (read || l->hangs)
+        cache_dir_note(d, CACHE_READING, l->hangs ? -ETIMEDOUT : read);
     return rc;
 }
 

@@ -37,13 +37,30 @@ GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *
  * geometry, else start empty. -EBUSY names the pid that holds it; -EINVAL; -ENOSPC; -EIO and the like:
  * the disk fails, what it holds is left as it is. */
 GR_MUST_CHECK int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_dir **out);
+struct cache_dir_order {
+    const char *path;
+    uint64_t size; /* 0: percent of the filesystem; set then */
+    unsigned percent;
+    unsigned high;
+    void (*begin)(void); /* NULL is allowed: called first, by the thread that opens (tests) */
+};
+/* cache_dir_share and cache_dir_open within a time. -ETIMEDOUT: the disk has not answered; a thread stays behind until
+ * it does. */
+GR_MUST_CHECK int cache_dir_open_within(struct cache_dir_order *order, uint32_t timeout_ms, struct cache_dir **out);
 /* Unlocks. NULL is allowed. */
 void cache_dir_close(struct cache_dir *d);
 /* After a fork: the lock now is this process's. */
 void cache_dir_sign(struct cache_dir *d);
 
-/* Hand every believable slab and record to the space. -ENOMEM, -EIO. */
-GR_MUST_CHECK int cache_dir_load(struct cache_dir *d, unsigned number, struct space *space, struct space_load *load);
+/* Hand every believable slab and record to the space, reading by calls. A disk that does not answer a read in
+ * timeout_ms is down afterwards, and what was not read by then is forgotten. -ENOMEM. */
+struct cache_load {
+    struct space *space;
+    struct space_load slots;
+    const struct io_calls *calls;
+    uint32_t timeout_ms;
+};
+GR_MUST_CHECK int cache_dir_load(struct cache_dir *d, unsigned number, struct cache_load *load);
 
 /* The numbers of a directory's files among those of the rings. */
 static inline unsigned cache_data_file(unsigned dir)

@@ -22,6 +22,7 @@ enum {
     READERS_MAX = 64,               /* rings that read at once */
     WRITERS_MAX = 16,               /* rings that write: the fill threads and callers of cache_ensure */
     DISK_TIMEOUT_DEFAULT_MS = 2000, /* a read waits so long for a disk */
+    OPEN_TIMEOUT_MS = 60000,        /* the opening of a directory, and each read of it while it is loaded */
     WRITE_PATIENCE = 4,             /* a write so many times as long: no reader waits for it */
 };
 
@@ -99,6 +100,8 @@ struct cache_seams {
     bool no_uring;         /* io_uring left aside */
     struct io_calls calls; /* how files are read without io_uring, and written */
     uint32_t apart_ms;     /* mover_config's */
+    uint32_t open_timeout_ms, load_timeout_ms;
+    void (*opening)(void); /* cache_dir_order's begin */
 };
 GR_MUST_CHECK int cache_open_with(const struct cache_config *config, const struct cache_seams *seams,
                                   struct cache **out);

@@ -312,6 +312,73 @@ static void test_cache_health__a_disk_that_hangs_while_it_gives_room_back_is_set
     faulty_release(&w);
 }
 
+/* ---- at the start ---- */
+
+/* What is at the gate waits until it is opened. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool open;
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
+
+static void wait_at_gate(void)
+{
+    SCOPED_LOCK(&gate.lock);
+    while (!gate.open)
+        pthread_cond_wait(&gate.opened, &gate.lock);
+}
+
+static void open_gate(bool open)
+{
+    SCOPED_LOCK(&gate.lock);
+    gate.open = open;
+    pthread_cond_broadcast(&gate.opened);
+}
+
+static void test_cache_health__a_disk_that_hangs_while_it_is_opened_is_left_out(void **state)
+{
+    struct world w;
+    struct cache_dir_report reports[CACHE_DIRS_MAX];
+    struct cache_seams seams = {.opening = wait_at_gate, .open_timeout_ms = 1};
+    world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
+    open_gate(false);
+    world_open_seams(&w, &seams);
+    assert_int_equal(count_of(&w, "directories_absent"), 1);
+    assert_int_equal(cache_dir_reports(w.cache, reports), 1);
+    assert_string_equal(reports[0].reading, "absent");
+    world_expect_all(&w);
+    world_close(&w);
+    open_gate(true); /* what was left behind opens it now, and gives it back */
+    char records[128];
+    snprintf(records, sizeof records, "%s/records", w.dir);
+    while (access(records, F_OK) || cache_open(&w.config, &w.cache) == -EBUSY)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(count_of(&w, "directories"), 1);
+    assert_int_equal(cache_start_threads(w.cache), 0);
+    world_warm(&w);
+    expect_all_hits(&w);
+    world_release(&w);
+}
+
+static void test_cache_health__a_disk_that_hangs_while_it_is_loaded_is_down(void **state)
+{
+    struct world w;
+    faulty_world(&w, NULL);
+    world_warm(&w);
+    world_close(&w);
+    struct cache_seams seams = {.no_uring = true, .calls = disk_fake_calls(), .load_timeout_ms = 1};
+    disk_fake_reads(w.dir, DISK_HANG, 0);
+    world_open_seams(&w, &seams);
+    assert_int_equal(count_of(&w, "reading_down"), 1);
+    world_expect_all(&w);
+    assert_int_equal(now_hits(&w), 0);
+    disk_fake_reset();
+    world_wait_until_back(&w);
+    world_warm(&w);
+    expect_all_hits(&w);
+    faulty_release(&w);
+}
+
 static void test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writing(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -365,20 +432,9 @@ static void test_cache_health__the_cache_closes_although_its_disk_hangs(void **s
     world_release(&w);
 }
 
-/* Writes wait until the cache has been closing for longer than it waits. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t opened;
-    bool open;
-} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
-
 static ssize_t write_through_gate(int fd, const void *data, size_t len, off_t off)
 {
-    {
-        SCOPED_LOCK(&gate.lock);
-        while (!gate.open)
-            pthread_cond_wait(&gate.opened, &gate.lock);
-    }
+    wait_at_gate();
     return pwrite(fd, data, len, off);
 }
 
@@ -392,9 +448,7 @@ static void *open_gate_late(void *arg)
 {
     while (!is_late(arg))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    SCOPED_LOCK(&gate.lock);
-    gate.open = true;
-    pthread_cond_broadcast(&gate.opened);
+    open_gate(true);
     return NULL;
 }
 
@@ -402,6 +456,7 @@ static void test_cache_health__closing_does_not_write_all_that_is_queued_to_a_sl
 {
     struct world w;
     pthread_t opener;
+    open_gate(false);
     world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
     w.config.disk_timeout_ms = 2000; /* the writes at the gate must not be late */
     world_open_seams(&w, &(struct cache_seams){.no_uring = true, .calls.pwrite = write_through_gate});
@@ -498,6 +553,8 @@ int main(void)
         cmocka_unit_test(test_cache_health__ensure_keeps_in_another_directory_what_one_does_not_take),
         cmocka_unit_test(test_cache_health__reads_go_on_while_writes_hang),
         cmocka_unit_test(test_cache_health__a_disk_that_hangs_while_it_gives_room_back_is_set_aside),
+        cmocka_unit_test(test_cache_health__a_disk_that_hangs_while_it_is_opened_is_left_out),
+        cmocka_unit_test(test_cache_health__a_disk_that_hangs_while_it_is_loaded_is_down),
         cmocka_unit_test(test_cache_health__a_full_or_read_only_disk_is_left_aside_for_writing),
         cmocka_unit_test(test_cache_health__a_disk_that_lies_is_found_out_by_its_probe),
         cmocka_unit_test(test_cache_health__the_cache_closes_although_its_disk_hangs),
