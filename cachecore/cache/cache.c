@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "base/error.h"
+#include "base/le.h"
 #include "base/log.h"
 #include "cache/cache_internal.h"
 
@@ -75,10 +75,10 @@ static int open_dirs(struct cache *c, const struct cache_config *config, const s
 }
 
 /* Of a name; never 0. */
-static uint16_t owner_of(const char *image)
+static uint64_t owner_of(const char *image)
 {
-    uint32_t crc = crc32c(image, strlen(image));
-    uint16_t owner = (uint16_t)(crc >> 16 ^ crc);
+    struct digest name = digest_of(image, strlen(image));
+    uint64_t owner = le64_get(name.b);
     return owner ? owner : 1;
 }
 

@@ -59,7 +59,7 @@ struct janitor {
 struct cache_quota {
     char *name;
     uint64_t size;
-    uint16_t owner; /* what records say of whom they are charged to */
+    uint64_t owner; /* what records say of whom they are charged to */
 };
 
 struct watermark {

@@ -240,8 +240,8 @@ void cache_meta_record_seal(const struct cache_geometry *g, const struct cache_p
     le32_put(record + 40, r->plain_len);
     le32_put(record + 44, r->stored_len);
     le16_put(record + 48, r->flags);
-    le16_put(record + 50, r->owner);
-    le64_put(record + 52, 0);
+    le16_put(record + 50, 0);
+    le64_put(record + 52, r->owner);
     le32_put(record + RECORD_CRC, record_crc(g, p, record));
 }
 
@@ -261,9 +261,9 @@ bool cache_meta_record_decode(const struct cache_geometry *g, const struct cache
         .plain_len = le32_get(data + 40),
         .stored_len = le32_get(data + 44),
         .flags = le16_get(data + 48),
-        .owner = le16_get(data + 50),
+        .owner = le64_get(data + 52),
     };
-    if (!lengths_fit(p, &r) || r.flags & ~RECORD_FLAGS || le64_get(data + 52))
+    if (!lengths_fit(p, &r) || r.flags & ~RECORD_FLAGS || le16_get(data + 50))
         return false;
     if (le32_get(data + RECORD_CRC) != record_crc(g, p, data))
         return false;

@@ -98,7 +98,7 @@ struct cache_record {
     uint32_t plain_len;
     uint32_t stored_len; /* bytes in the slot; plain_len unless RECORD_ZSTD */
     uint16_t flags;
-    uint16_t owner; /* hash of the image name that it is charged to; 0: none */
+    uint64_t owner; /* hash of the image name that it is charged to; 0: none */
 };
 
 void cache_meta_header_encode(const struct cache_geometry *g, uint8_t out[CACHE_META_HEADER_SIZE]);

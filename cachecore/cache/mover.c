@@ -122,9 +122,9 @@ void mover_hit(struct mover *m, const struct cache_piece *p, bool slow)
 
 /* ---- moving ---- */
 
-/* The bytes of a pinned slot as they are stored, checked against its record. */
+/* The bytes of a pinned slot as they are stored, checked against its record, and that. */
 static int read_slot(struct cache *c, const struct space_slot *slot, const struct digest *digest, struct ring *ring,
-                     uint8_t *stored, uint64_t deadline_ms)
+                     uint8_t *stored, struct cache_record *out_record, uint64_t deadline_ms)
 {
     const struct cache_geometry *g = &c->dirs[slot->dir]->geometry;
     uint8_t *record = ring_bounce(ring) + READ_PART;
@@ -133,7 +133,6 @@ static int read_slot(struct cache *c, const struct space_slot *slot, const struc
                                   .len = cache_class_record_size(slot->place.class),
                                   .buf = record},
                                  {.file = cache_data_file(slot->dir), .buf = ring_bounce(ring)}};
-    struct cache_record r;
     for (uint32_t off = 0; off < slot->stored_len; off += READ_PART) {
         uint32_t len = GR_MIN(slot->stored_len - off, (uint32_t)READ_PART);
         reads[1].off = cache_place_data_offset(g, &slot->place) + off;
@@ -141,8 +140,8 @@ static int read_slot(struct cache *c, const struct space_slot *slot, const struc
         ring_read_all(ring, off ? reads + 1 : reads, off ? 1 : 2, deadline_ms);
         if (reads[0].rc || reads[1].rc)
             return reads[0].rc ? reads[0].rc : reads[1].rc;
-        if (!off && !(cache_meta_record_decode(g, &slot->place, record, &r) && digest_equal(&r.digest, digest) &&
-                      r.stored_len == slot->stored_len))
+        if (!off && !(cache_meta_record_decode(g, &slot->place, record, out_record) &&
+                      digest_equal(&out_record->digest, digest) && out_record->stored_len == slot->stored_len))
             return -EBADMSG;
         if (!cache_meta_blocks_hold(record, off, reads[1].buf, len))
             return -EBADMSG;
@@ -151,7 +150,7 @@ static int read_slot(struct cache *c, const struct space_slot *slot, const struc
     return 0;
 }
 
-static int copy_chunk(struct cache *c, const struct space_slot *from, const struct space_slot *to,
+static int copy_chunk(struct cache *c, const struct space_slot *from, struct space_slot *to,
                       const struct digest *digest)
 {
     uint64_t deadline_ms = clock_now_ms() + c->disk_timeout_ms;
@@ -159,10 +158,14 @@ static int copy_chunk(struct cache *c, const struct space_slot *from, const stru
     struct ring *ring = stored ? rings_borrow(c->readers, deadline_ms) : NULL;
     if (!ring)
         return -EAGAIN;
-    int rc = read_slot(c, from, digest, ring, stored->data, deadline_ms);
+    struct cache_record record;
+    int rc = read_slot(c, from, digest, ring, stored->data, &record, deadline_ms);
     cache_note(c, from->dir, CACHE_READING, rc); /* before the ring is another's */
     rings_return(ring);
-    return rc ? rc : fill_write(c, to, digest, stored);
+    if (rc)
+        return rc;
+    to->owner = record.owner; /* only records know it */
+    return fill_write(c, to, digest, stored);
 }
 
 /* Pins `from`. false: the chunk is not on a slow directory, or nothing faster has room for it. */

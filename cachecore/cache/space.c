@@ -208,7 +208,6 @@ void space_describe(struct space *s, uint32_t id, struct space_slot *out)
         .plain_len = slot->plain_len,
         .stored_len = slot->stored_len,
         .flags = slot->flags,
-        .owner = slot->owner,
         .pins = &slot->node.pins,
         .recorded = slot->recorded,
     };
@@ -263,7 +262,6 @@ void space_begin(struct space *s, uint32_t id, const struct space_want *want, en
     slot->key = space_key_of(&want->digest);
     slot->plain_len = want->plain_len;
     slot->stored_len = want->stored_len;
-    slot->owner = want->owner;
     slot->node.group = want->group;
     slot->flags = want->flags & 0x7f;
     space_enter(s, id, state);

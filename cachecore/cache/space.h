@@ -47,7 +47,6 @@ struct slot {
     struct evict_node node;
     uint32_t plain_len, stored_len;
     uint32_t used; /* the clock when it was last read or filled */
-    uint16_t owner;
     uint8_t state;
     uint8_t recorded : 1; /* a record on disk may speak of it */
     uint8_t flags : 7;    /* RECORD_* */
@@ -82,7 +81,7 @@ struct space_dir {
 
 /* Slots that are charged to one owner. Metadata is charged to nobody. */
 struct space_quota {
-    uint16_t owner;
+    uint64_t owner; /* as records have it */
     uint64_t limit; /* bytes of slots */
 };
 struct space_group {
@@ -127,8 +126,8 @@ struct space_want {
     uint32_t plain_len;
     uint32_t stored_len; /* bytes in the slot */
     uint16_t flags;      /* RECORD_* */
-    uint16_t owner;
-    uint8_t group; /* charged to; 0: none */
+    uint64_t owner;      /* for the record */
+    uint8_t group;       /* charged to; 0: none */
     enum cache_media media;
     bool force; /* whatever the policy thinks of it */
 };
@@ -139,9 +138,10 @@ struct space_slot {
     unsigned dir;
     struct cache_place place;
     uint32_t plain_len, stored_len;
-    uint16_t flags, owner;
+    uint16_t flags;
     _Atomic uint16_t *pins;
-    uint64_t seq;    /* alloc: for the record */
+    uint64_t seq;    /* alloc: for the record, */
+    uint64_t owner;  /* like this */
     bool recorded;   /* alloc: an old record must be invalidated */
     bool slab_bound; /* alloc: the slab was bound anew, its table entry must be written */
 };

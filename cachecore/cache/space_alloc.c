@@ -374,6 +374,7 @@ static void hand_out(struct space *s, uint32_t id, const struct space_want *want
     space_describe(s, id, out);
     struct slab *slab = space_slab_of(s, id);
     out->seq = ++s->clock;
+    out->owner = want->owner;
     out->slab_bound = !slab->announced;
     slab->announced = true;
     space_slot_at(s, id)->recorded = true;
@@ -466,7 +467,6 @@ int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struc
         .plain_len = slot->plain_len,
         .stored_len = slot->stored_len,
         .flags = slot->flags,
-        .owner = slot->owner,
         .group = slot->node.group,
         .media = media,
     };

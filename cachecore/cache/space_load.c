@@ -33,7 +33,7 @@ static uint64_t loaded_of(uint64_t seq, uint32_t id)
     return seq << 32 | id;
 }
 
-static uint8_t group_of(const struct space *s, uint16_t owner)
+static uint8_t group_of(const struct space *s, uint64_t owner)
 {
     for (size_t i = 0; owner && i < s->group_count; i++)
         if (s->groups[i].quota.owner == owner)
@@ -56,7 +56,6 @@ int space_load_slot(struct space *s, struct space_load *load, unsigned dir, cons
     if (slot->flags & RECORD_PINNED && load->pinned_bytes + cache_class_slot_size(place->class) > space_pin_limit(s))
         slot->flags &= (uint8_t)~RECORD_PINNED; /* the directory was made smaller */
     load->pinned_bytes += slot->flags & RECORD_PINNED ? cache_class_slot_size(place->class) : 0;
-    slot->owner = record->owner;
     slot->node.group = group_of(s, record->owner);
     s->clock = GR_MAX(s->clock, record->seq);
     return 0;

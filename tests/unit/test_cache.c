@@ -8,6 +8,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include "base/crc32c.h"
+
 #define K 1024u
 static const uint32_t mixed_lens[] = {128 * K, 64 * K, 300 * K, 5000, 1, 32 * K, 4096, 100 * K + 7, 1024 * K};
 #define MIXED mixed_lens, GR_ARRAY_SIZE(mixed_lens)
@@ -56,6 +58,42 @@ static void test_cache__any_part_at_any_alignment_is_right(void **state)
         assert_int_equal(at[len], 0xAB);
     }
     assert_int_equal(count_of(&w, "hits_total"), 3000);
+    world_release(&w);
+}
+
+static uint16_t short_hash(const char *name)
+{
+    uint32_t crc = crc32c(name, strlen(name));
+    return (uint16_t)(crc >> 16 ^ crc);
+}
+
+static void test_cache__images_whose_names_are_alike_in_16_bits_have_quotas_of_their_own(void **state)
+{
+    enum { N = 20 };
+    struct world w;
+    char other[32];
+    struct cache_piece pieces[N];
+    for (unsigned i = 0; snprintf(other, sizeof other, "cars-%u", i), short_hash(other) != short_hash("faces"); i++) {
+    }
+    world_init(&w, N, EVEN, 32 << 20);
+    w.config.quotas[0].name = "faces";
+    w.config.quotas[1].name = other;
+    w.config.quotas[0].size = w.config.quotas[1].size = 8 << 20;
+    w.config.quota_count = 2;
+    world_open(&w);
+    for (unsigned i = 0; i < N; i++) {
+        pieces[i] = world_piece(&w, i, 0, 0, NULL);
+        pieces[i].quota = cache_quota(w.cache, i < 5 ? "faces" : other);
+    }
+    assert_int_equal(cache_ensure(w.cache, pieces, N, LANE_WARM), 0);
+    for (int life = 0; life < 2; life++) {
+        world_settle(&w);
+        world_check(&w);
+        assert_int_equal(w.cache->space.groups[0].used, 5 * even_lens[0]);
+        assert_int_equal(w.cache->space.groups[1].used, (N - 5) * even_lens[0]);
+        world_close(&w);
+        world_open(&w);
+    }
     world_release(&w);
 }
 
@@ -582,6 +620,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cache__what_was_read_once_is_a_hit),
         cmocka_unit_test(test_cache__any_part_at_any_alignment_is_right),
+        cmocka_unit_test(test_cache__images_whose_names_are_alike_in_16_bits_have_quotas_of_their_own),
         cmocka_unit_test(test_cache__one_call_mixes_hits_and_misses_over_many_chunks),
         cmocka_unit_test(test_cache__neighbours_of_a_miss_come_in_the_same_get),
         cmocka_unit_test(test_cache__many_readers_of_one_cold_chunk_make_one_get),
