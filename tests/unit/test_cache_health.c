@@ -319,13 +319,22 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t opened;
     bool open;
+    unsigned waiting;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
 
 static void wait_at_gate(void)
 {
     SCOPED_LOCK(&gate.lock);
+    gate.waiting++;
     while (!gate.open)
         pthread_cond_wait(&gate.opened, &gate.lock);
+    gate.waiting--;
+}
+
+static unsigned count_at_gate(void)
+{
+    SCOPED_LOCK(&gate.lock);
+    return gate.waiting;
 }
 
 static void open_gate(bool open)
@@ -457,13 +466,14 @@ static void test_cache_health__closing_does_not_write_all_that_is_queued_to_a_sl
     pthread_t opener;
     open_gate(false);
     world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    w.config.disk_timeout_ms = 2000; /* the writes at the gate must not be late */
     world_open_seams(&w, &(struct cache_seams){.no_uring = true, .calls.pwrite = write_through_gate});
     world_expect_all(&w);
+    while (!count_at_gate()) /* it keeps the cache from closing until the gate is open */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    set_timeout(&w, SOON_MS); /* of the closing: the writes at the gate have theirs */
     assert_int_equal(pthread_create(&opener, NULL, open_gate_late, &w.cache->fill), 0);
     cache_close(w.cache);
     pthread_join(opener, NULL);
-    w.config.disk_timeout_ms = 60000;
     world_open(&w);
     assert_true(count_of(&w, "entries") <= FILL_THREADS);
     world_expect_all(&w);
