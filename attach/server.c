@@ -132,6 +132,8 @@ static int build_argv(struct server *s)
         rc = add_word(s, "quota=%s", c->quotas[i]);
     if (!rc && c->watermark)
         rc = add_word(s, "watermark=%s", c->watermark);
+    if (!rc && c->disk_timeout)
+        rc = add_word(s, "disk-timeout=%s", c->disk_timeout);
     if (!rc && c->memory)
         rc = add_word(s, "memory=%s", c->memory);
     if (!rc && c->eviction)

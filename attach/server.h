@@ -17,12 +17,13 @@ struct server_config {
     const char *const *quotas; /* NAME:SIZE */
     size_t quota_count;
     bool cache_compressed;
-    const char *memory;    /* SIZE of the memory tier; NULL: none */
-    const char *watermark; /* HIGH:LOW; may be NULL */
-    const char *eviction;  /* policy; NULL: the plugin's default */
-    const char *socket;    /* unix path, or NULL: */
-    const char *listen;    /* HOST:PORT */
-    const char *control;   /* unix path of the control socket */
+    const char *memory;       /* SIZE of the memory tier; NULL: none */
+    const char *watermark;    /* HIGH:LOW; may be NULL */
+    const char *disk_timeout; /* as the plugin takes it; may be NULL */
+    const char *eviction;     /* policy; NULL: the plugin's default */
+    const char *socket;       /* unix path, or NULL: */
+    const char *listen;       /* HOST:PORT */
+    const char *control;      /* unix path of the control socket */
     const char *endpoint;
     unsigned threads; /* 0: SERVER_THREADS */
     /* Called when the server answers for the first time; where: the unix path or HOST:PORT it

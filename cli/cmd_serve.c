@@ -15,7 +15,7 @@
 struct serve_values {
     struct option_list caches, quotas;
     bool cache_compressed;
-    const char *watermark, *memory, *eviction, *socket, *listen, *control, *endpoint;
+    const char *watermark, *disk_timeout, *memory, *eviction, *socket, *listen, *control, *endpoint;
     uint64_t threads;
 };
 
@@ -33,6 +33,8 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "memory", "SIZE", AT(memory), "keep what is read most in memory too, at most SIZE bytes"},
     {OPTION_TEXT, 0, "watermark", "HIGH:LOW", AT(watermark),
      "give room back while the caches' filesystem is more than HIGH percent full, until LOW"},
+    {OPTION_TEXT, 0, "disk-timeout", "TIME", AT(disk_timeout),
+     "a read waits so long for the caches' disks (default 2s), then its chunks are fetched"},
     {OPTION_TEXT, 0, "eviction", "POLICY", AT(eviction),
      "what makes room there: auto (default), lru, s3fifo or sticky"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
@@ -82,6 +84,7 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
                                    .cache_compressed = v->cache_compressed,
                                    .memory = v->memory,
                                    .watermark = v->watermark,
+                                   .disk_timeout = v->disk_timeout,
                                    .eviction = v->eviction,
                                    .endpoint = v->endpoint,
                                    .threads = (unsigned)v->threads,
@@ -114,6 +117,7 @@ static int check(const struct serve_values *v)
 {
     const char *of_cache = v->quotas.count       ? "quota"
                            : v->watermark        ? "watermark"
+                           : v->disk_timeout     ? "disk-timeout"
                            : v->eviction         ? "eviction"
                            : v->cache_compressed ? "cache-compressed"
                                                  : NULL;

@@ -18,7 +18,8 @@ enum {
     INDEX_MEMORY_MIN = 1 << 20,
     MEMORY_MIN = 16 << 20,
     CONNECTIONS_MAX = 256,
-    TIMEOUT_MAX_S = 7 * 24 * 3600
+    TIMEOUT_MAX_S = 7 * 24 * 3600,
+    DISK_TIMEOUT_MAX_S = 600
 };
 
 const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
@@ -37,6 +38,8 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    bytes of the cache directories at most.\n"
                             "watermark=HIGH:LOW  When the filesystem of a cache directory is more than HIGH\n"
                             "                    percent full, give room back until LOW, e.g. 95:90.\n"
+                            "disk-timeout=TIME   A read waits so long for the disks of the cache (default 2s);\n"
+                            "                    then its chunks are fetched.\n"
                             "eviction=POLICY     What makes room in the cache: auto (default), lru, s3fifo or\n"
                             "                    sticky (what is in stays).\n"
                             "endpoint=URL        The S3 server, where it is not AWS or AWS_ENDPOINT_URL.\n"
@@ -178,6 +181,17 @@ static int set_watermark(struct options *o, const char *value)
     return 0;
 }
 
+static int set_disk_timeout(struct options *o, const char *value)
+{
+    uint64_t seconds;
+    int rc = text_parse_duration("disk-timeout", value, &seconds);
+    if (!rc && (!seconds || seconds > DISK_TIMEOUT_MAX_S))
+        rc = error_set(-EINVAL, "disk-timeout=%s: write a time from 1s to 10m, e.g. 5s", value);
+    if (!rc)
+        o->stack.cache.disk_timeout_ms = (uint32_t)seconds * 1000;
+    return rc;
+}
+
 static int set_eviction(struct options *o, const char *value)
 {
     return evict_policy_parse(value, &o->stack.cache.eviction);
@@ -244,6 +258,7 @@ static const struct {
     {"image", set_image},
     {"cache", set_cache},
     {"watermark", set_watermark},
+    {"disk-timeout", set_disk_timeout},
     {"endpoint", set_endpoint},
     {"index-memory", set_index_memory},
     {"readahead", set_readahead},

@@ -42,11 +42,14 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
+# A disk of this machine that is busy for seconds is not to be taken for one that hangs: hits would become fetches.
+export DISK_TIMEOUT=60s
+
 # serve_unix SOCKET ARG...: nbdkit with the plugin on a unix socket; its process id is in SERVER_PID
 serve_unix() {
     local socket=$1
     shift
-    background nbdkit -f -t 64 --unix "$socket" "$PLUGIN" "$@"
+    background nbdkit -f -t 64 --unix "$socket" "$PLUGIN" disk-timeout=$DISK_TIMEOUT "$@"
     export SERVER_PID=$BACKGROUND_PID
     wait_for 20 test -S "$socket"
 }

@@ -19,7 +19,7 @@ _granary_options() {
         copy) echo "--jobs --strict-tags --endpoint --to-endpoint --json --quiet";;
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
-        serve) echo "--cache --cache-compressed --quota --watermark --memory --eviction" \
+        serve) echo "--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction" \
             "--socket --listen --control --threads --endpoint";;
         mount) echo "--cache --memory --fuse --socket --connections --endpoint --json";;
         umount | status) echo "--json";;

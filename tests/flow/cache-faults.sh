@@ -18,7 +18,7 @@ for i in $(seq 16); do head -c 2000000 /dev/urandom >"$W/tree/file-$i"; done
 # start DIR: a server whose cache is in DIR; `said` looks at what the log says from then on
 start() {
     rm -f "$W/sock"
-    serve_unix "$W/sock" "$W/store/faces" cache="$1:64M" control="$W/control" 2>"$W/server.err"
+    serve_unix "$W/sock" "$W/store/faces" cache="$1:64M" control="$W/control" disk-timeout=2s 2>"$W/server.err"
     seen=0
 }
 stop() { kill "$SERVER_PID" && wait "$SERVER_PID" || true; }

@@ -16,7 +16,7 @@ MOUNTS+=("$W/disk")
 for i in $(seq 8); do head -c 2000000 /dev/urandom >"$W/tree/file-$i"; done
 "$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
 "$GRANARY" export -q "$W/store/faces" "$W/image"
-serve_unix "$W/sock" "$W/store/faces" cache="$W/disk/cache:64M" control="$W/control" 2>"$W/server.err"
+serve_unix "$W/sock" "$W/store/faces" cache="$W/disk/cache:64M" control="$W/control" disk-timeout=2s 2>"$W/server.err"
 
 count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_cache_$1"; }
 is() { [ "$(count "$1")" = "$2" ]; }

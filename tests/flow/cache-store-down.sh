@@ -22,10 +22,11 @@ start() {
     shift
     rm -f "$W/sock" "$W/control"
     if [ "$what" = serve ]; then
-        background "$GRANARY" serve "$STORE/faces" --socket "$W/sock" --control "$W/control" --cache "$W/cache:64M" "$@" 2>"$W/err"
+        background "$GRANARY" serve "$STORE/faces" --socket "$W/sock" --control "$W/control" --cache "$W/cache:64M" \
+            --disk-timeout "$DISK_TIMEOUT" "$@" 2>"$W/err"
     else
         background nbdkit -f -t 64 --unix "$W/sock" "$PLUGIN" "$STORE/faces" control="$W/control" cache="$W/cache:64M" \
-            timeout=5s "$@" 2>"$W/err"
+            timeout=5s disk-timeout="$DISK_TIMEOUT" "$@" 2>"$W/err"
     fi
     PID=$BACKGROUND_PID
     wait_for 30 test -S "$W/control"

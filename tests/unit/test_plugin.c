@@ -101,6 +101,19 @@ static void test_plugin__watermarks_are_two_percentages(void **state)
     options_release(&o);
 }
 
+static void test_plugin__the_disk_timeout_is_seconds_to_minutes(void **state)
+{
+    static const char *const wrong[] = {"0", "0s", "11m", "x", ""};
+    struct options o;
+    options_init(&o);
+    assert_int_equal(o.stack.cache.disk_timeout_ms, 0);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++)
+        assert_int_equal(options_set(&o, "disk-timeout", wrong[i]), -EINVAL);
+    assert_int_equal(options_set(&o, "disk-timeout", "10m"), 0);
+    assert_int_equal(o.stack.cache.disk_timeout_ms, 600000);
+    options_release(&o);
+}
+
 static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
 {
     static const char *const wrong[][2] = {
@@ -274,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_plugin__every_parameter_reaches_the_stack),
         cmocka_unit_test(test_plugin__a_cache_may_be_a_share_of_its_filesystem),
         cmocka_unit_test(test_plugin__watermarks_are_two_percentages),
+        cmocka_unit_test(test_plugin__the_disk_timeout_is_seconds_to_minutes),
         cmocka_unit_test(test_plugin__wrong_parameters_are_refused_by_name),
         cmocka_unit_test(test_plugin__threads_are_read_as_nbdkit_reads_them),
         cmocka_unit_test(test_plugin__control_answers_metrics_and_status),
