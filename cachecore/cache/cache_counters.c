@@ -1,0 +1,170 @@
+/* Every counter of the cache, in five tables: what was asked and kept, its directories, its slots, the memory tier and
+ * the mover, the rings.
+ */
+#include "cache/cache_internal.h"
+
+struct gauges {
+    uint64_t entries, used, meta, capacity, evictions, quota_refusals, yielded, followed, budget;
+};
+
+struct view {
+    struct cache *c;
+    counter_visit *visit;
+    void *arg;
+    struct gauges gauges;
+    struct front_stats memory;
+};
+
+static uint64_t count_dirs(const struct cache *c, enum cache_way way, enum health_state state)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < c->dir_count; i++)
+        n += cache_dir_state(c->dirs[i], way) == state;
+    return n;
+}
+
+static uint64_t count_deleted(const struct cache *c)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < c->dir_count; i++)
+        n += atomic_load(&c->dirs[i]->deleted);
+    return n;
+}
+
+static struct gauges read_gauges(struct cache *c)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    const struct space *s = &c->space;
+    struct gauges g = {.entries = s->entries,
+                       .used = s->used_bytes,
+                       .meta = s->meta_bytes,
+                       .capacity = s->capacity,
+                       .evictions = s->evictions,
+                       .quota_refusals = s->quota_refusals,
+                       .followed = evict_followed(s->evict)};
+    for (size_t i = 0; i < c->dir_count; i++) {
+        g.budget += c->dirs[i]->geometry.budget;
+        g.yielded += (uint64_t)s->dirs[i].yielded * s->dirs[i].geometry.slab_size;
+    }
+    return g;
+}
+
+static void show(const struct view *v, const struct counter_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        v->visit(v->arg, &rows[i]);
+}
+
+static void show_traffic(const struct view *v)
+{
+    struct cache_stats *s = &v->c->stats;
+    const struct gauges *g = &v->gauges;
+    const struct front_stats *m = &v->memory;
+    const struct counter_row rows[] = {
+        {"granary_cache_hits_total", "Pieces of chunks served from the cache.", counter_get(&s->hits) + m->hits},
+        {"granary_cache_misses_total", "Pieces of chunks that had to be fetched.", counter_get(&s->misses)},
+        {"granary_cache_hit_bytes_total", "Bytes served from the cache.", counter_get(&s->hit_bytes) + m->hit_bytes},
+        {"granary_cache_miss_bytes_total", "Bytes served after a fetch.", counter_get(&s->miss_bytes)},
+        {"granary_cache_fills_total", "Chunks written to the cache.", counter_get(&s->fills)},
+        {"granary_cache_fill_bytes_total", "Bytes written to the cache.", counter_get(&s->fill_bytes)},
+        {"granary_cache_fills_dropped_total", "Chunks not kept because writing was behind.",
+         counter_get(&s->fills_dropped)},
+        {"granary_cache_not_admitted_total", "Chunks not kept because what is in the cache is worth more.",
+         counter_get(&s->not_admitted)},
+        {"granary_cache_quota_refusals_total", "Chunks not kept because their image's quota is used up.",
+         g->quota_refusals},
+        {"granary_cache_fill_errors_total", "Chunks not kept because the disk refused them.",
+         counter_get(&s->fill_errors)},
+        {"granary_cache_read_errors_total", "Reads of the cache that the disk failed.", counter_get(&s->read_errors)},
+        {"granary_cache_read_timeouts_total", "Reads of the cache that the disk did not answer in time.",
+         counter_get(&s->read_timeouts)},
+        {"granary_cache_crc_errors_total", "Reads of the cache whose bytes differed from their checksum.",
+         counter_get(&s->crc_errors) + m->crc_errors},
+        {"granary_cache_bypassed_total", "Pieces of cached chunks fetched because their directory is down or late.",
+         counter_get(&s->bypassed)},
+    };
+    show(v, rows, GR_ARRAY_SIZE(rows));
+}
+
+static void show_directories(const struct view *v)
+{
+    const struct cache *c = v->c;
+    const struct counter_row rows[] = {
+        {"granary_cache_directories", "Cache directories in use.", c->dir_count},
+        {"granary_cache_directories_absent", "Cache directories that could not be opened at the start.",
+         c->absent_count},
+        {"granary_cache_directories_deleted", "Cache directories whose files were deleted.", count_deleted(c)},
+        {"granary_cache_reading_suspect", "Cache directories whose reading failed lately.",
+         count_dirs(c, CACHE_READING, HEALTH_SUSPECT)},
+        {"granary_cache_reading_down", "Cache directories that are not read.",
+         count_dirs(c, CACHE_READING, HEALTH_DOWN)},
+        {"granary_cache_writing_suspect", "Cache directories whose writing failed lately.",
+         count_dirs(c, CACHE_WRITING, HEALTH_SUSPECT)},
+        {"granary_cache_writing_down", "Cache directories that are not written.",
+         count_dirs(c, CACHE_WRITING, HEALTH_DOWN)},
+    };
+    show(v, rows, GR_ARRAY_SIZE(rows));
+}
+
+static void show_slots(const struct view *v)
+{
+    const struct gauges *g = &v->gauges;
+    const struct counter_row rows[] = {
+        {"granary_cache_evictions_total", "Chunks that made room for others.", g->evictions},
+        {"granary_cache_eviction_followed",
+         "What makes room now: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-keen, 6 lfu-firm, 7 lfu-firmer.", g->followed},
+        {"granary_cache_entries", "Chunks in the cache.", g->entries},
+        {"granary_cache_used_bytes", "Bytes of slots in use.", g->used},
+        {"granary_cache_metadata_bytes", "Bytes of slots that hold index nodes and manifests.", g->meta},
+        {"granary_cache_capacity_bytes", "Bytes of slots there are.", g->capacity},
+        {"granary_cache_yielded_bytes", "Bytes of slots given back to a filesystem that is short of room.", g->yielded},
+        {"granary_cache_budget_bytes", "Bytes the cache may take on disk, everything counted.", g->budget},
+    };
+    show(v, rows, GR_ARRAY_SIZE(rows));
+}
+
+static void show_memory_and_moves(const struct view *v)
+{
+    const struct front_stats *m = &v->memory;
+    struct mover_stats none = {0}, *up = v->c->mover ? mover_stats(v->c->mover) : &none;
+    const struct counter_row rows[] = {
+        {"granary_cache_memory_hits_total", "Pieces of chunks served from memory.", m->hits},
+        {"granary_cache_memory_hit_bytes_total", "Bytes served from memory.", m->hit_bytes},
+        {"granary_cache_memory_entries", "Chunks in memory.", m->entries},
+        {"granary_cache_memory_used_bytes", "Bytes of slots of memory in use.", m->used_bytes},
+        {"granary_cache_memory_capacity_bytes", "Bytes of slots of memory there are.", m->capacity},
+        {"granary_cache_memory_evictions_total", "Chunks in memory that made room for others.", m->evictions},
+        {"granary_cache_memory_lifts_total", "Chunks read whole from disk for the memory.", counter_get(&up->lifts)},
+        {"granary_cache_moves_total", "Chunks moved from a slow directory to a fast one.", counter_get(&up->moves)},
+        {"granary_cache_moves_dropped_total", "Chunks not lifted or moved because the mover was behind.",
+         counter_get(&up->dropped)},
+    };
+    show(v, rows, GR_ARRAY_SIZE(rows));
+}
+
+static void show_rings(const struct view *v)
+{
+    struct cache *c = v->c;
+    const struct counter_row rows[] = {
+        {"granary_cache_rings_lost_total", "Reads and writes left to a disk that did not answer in time.",
+         counter_get(&c->reader_stats.lost) + counter_get(&c->writer_stats.lost)},
+        {"granary_cache_rings", "io_urings there are.",
+         counter_get(&c->reader_stats.rings) + counter_get(&c->writer_stats.rings)},
+        {"granary_cache_uring_reads_total", "Disk reads by io_uring.", counter_get(&c->reader_stats.reads)},
+        {"granary_cache_pread_reads_total", "Disk reads by pread.", counter_get(&c->reader_stats.preads)},
+    };
+    show(v, rows, GR_ARRAY_SIZE(rows));
+}
+
+void cache_counters(struct cache *c, counter_visit *visit, void *arg)
+{
+    struct view v = {.c = c, .visit = visit, .arg = arg, .gauges = read_gauges(c)};
+    if (c->front)
+        front_stats(c->front, &v.memory);
+    show_traffic(&v);
+    show_directories(&v);
+    show_slots(&v);
+    show_memory_and_moves(&v);
+    show_rings(&v);
+    fetch_counters(c->fetch, visit, arg);
+}
