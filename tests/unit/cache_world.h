@@ -180,10 +180,19 @@ static inline void world_warm(struct world *w)
     world_settle(w);
 }
 
-/* Until no directory is down, which takes a probe. */
+static inline bool world_takes_fills(struct world *w)
+{
+    SCOPED_LOCK(&w->cache->lock);
+    for (size_t i = 0; i < w->cache->dir_count; i++)
+        if (!w->cache->space.dirs[i].writable)
+            return false;
+    return true;
+}
+
+/* Until no directory is down, which takes a probe, and the space knows of it. */
 static inline void world_wait_until_back(struct world *w)
 {
-    while (count_of(w, "reading_down") + count_of(w, "writing_down"))
+    while (count_of(w, "reading_down") + count_of(w, "writing_down") || !world_takes_fills(w))
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
