@@ -3,10 +3,6 @@
  * The version of a file is its strong ETag, else its Last-Modified and length ("t:MTIME-SIZE"), else nothing is known
  * of it; a digest that the list gives is the version itself ("sha256:HEX"): the build compares it with what was read.
  * Reads are ranged and conditional, and the answer is compared too, for servers that ignore conditions.
- *
- * Index pages are asked for by several threads, as many as there is room for in memory (page_room.h): a page and what
- * it names take their part of it until they have been told. What pages do not say (all but nginx's JSON) is asked for
- * by HEAD; of what waits to be asked for, files come before further pages, so that names do not pile up.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,17 +11,13 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "base/vec.h"
 #include "format/catalog.h"
-#include "imagebuild/http_index.h"
-#include "imagebuild/look_ahead.h"
-#include "imagebuild/page_room.h"
-#include "imagebuild/rules.h"
+#include "imagebuild/http_walk.h"
 #include "imagebuild/source_kinds.h"
 #include "imagebuild/source_retry.h"
 #include "net/http.h"
 
-enum { DEPTH_MAX = 128, URL_MAX = 4 * CATALOG_PATH_MAX };
+enum { URL_MAX = 4 * CATALOG_PATH_MAX };
 
 struct source_http {
     struct source base;
@@ -95,17 +87,12 @@ static int ask_once(struct source_http *s, const struct http_request *req, struc
 
 /* ------------------------------------------------------------------ versions */
 
-static size_t print_time_validator(int64_t mtime, uint64_t size, char out[SOURCE_VALIDATOR_MAX + 1])
-{
-    return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "t:%lld-%llu", (long long)mtime, (unsigned long long)size);
-}
-
 static size_t print_validator(const struct http_response *resp, char out[SOURCE_VALIDATOR_MAX + 1])
 {
     if (*resp->etag == '"' && strlen(resp->etag) <= SOURCE_VALIDATOR_MAX)
         return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "%s", resp->etag);
     if (resp->last_modified >= 0)
-        return print_time_validator(resp->last_modified, (uint64_t)resp->content_length, out);
+        return http_walk_validator(resp->last_modified, (uint64_t)resp->content_length, out);
     return 0;
 }
 
@@ -173,188 +160,19 @@ static int http_source_look(struct source *base, const struct source_ask *ask, s
 
 /* ------------------------------------------------------------------ index pages */
 
-enum { LOOK_PAGE, LOOK_LARGE_PAGE, LOOK_FILE };
-
-struct pending {
-    char *path;
-    size_t len;
-    int kind;
-};
-
-struct crawl {
-    struct source_http *s;
-    source_visit *visit;
-    void *arg;
-    VEC(struct pending) pending; /* last in, first out */
-    uint64_t files;
-    struct page_room room; /* a look at a page that was answered holds its part of it until it was told */
-};
-
-struct page {
-    struct look *look;
-    size_t len, limit; /* bytes of the page; it and what is kept of it take at most */
-    struct bytes path;
-    size_t directory_len;
-};
-
-/* Mode 0: a file of which only the name is known. */
-static int take_child(void *arg, const struct http_index_entry *child)
+static int get_page(struct source *base, const char *path, size_t len, struct bytes *out_url,
+                    struct http_response *resp)
 {
-    struct page *p = arg;
-    char validator[SOURCE_VALIDATOR_MAX + 1];
-    p->path.len = p->directory_len;
-    int rc = p->path.len ? bytes_append(&p->path, "/", 1) : 0;
-    if (!rc)
-        rc = bytes_append(&p->path, child->name, child->name_len);
-    if (rc)
-        return error_set(-EINVAL, "source: a path that begins with '%.100s' is over 65535 bytes", p->look->ask.path);
-    struct source_entry e = {.path = (const char *)p->path.data, .path_len = p->path.len, .mtime = child->mtime};
-    if (child->directory) {
-        e.mode = S_IFDIR | 0755;
-        e.size = !child->exact; /* its time is not known */
-    } else if (child->exact) {
-        e.mode = S_IFREG | 0644;
-        e.size = child->size;
-        e.validator = validator;
-        e.validator_len = print_time_validator(child->mtime, child->size, validator);
-    }
-    rc = look_keep(p->look, &e);
-    return !rc && p->len + p->look->kept > p->limit ? -EFBIG : rc;
-}
-
-static int get_page(struct source_http *s, const char *url, size_t limit, struct http_response *resp)
-{
-    const struct http_request req = {.method = "GET", .url = url};
+    struct source_http *s = http_of(base);
+    const size_t limit = resp->body.max;
     struct source_try try = {0};
-    int rc;
-    resp->body.max = limit;
+    int rc = make_url(s, path, len, true, out_url);
+    if (rc)
+        return rc;
+    const struct http_request req = {.method = "GET", .url = (const char *)out_url->data};
     while ((rc = ask_once(s, &req, resp)) && !(rc = source_retry_wait(&s->retry, &try, rc))) {
         http_response_release(resp);
         *resp = (struct http_response){.body.max = limit};
-    }
-    return rc == -EMSGSIZE ? -EFBIG : rc;
-}
-
-/* -EFBIG without a sentence: the limit is too low. */
-static int look_at_page(struct source_http *s, struct look *look, size_t limit)
-{
-    CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
-    CLEANUP(http_response_release) struct http_response resp = {0};
-    struct page page = {
-        .look = look, .limit = limit, .path = BYTES_INIT(CATALOG_PATH_MAX), .directory_len = look->ask.path_len};
-    int rc = make_url(s, look->ask.path, look->ask.path_len, true, &url);
-    if (!rc)
-        rc = get_page(s, (const char *)url.data, limit, &resp);
-    page.len = resp.body.len;
-    if (!rc)
-        rc = bytes_append(&page.path, look->ask.path, look->ask.path_len);
-    if (!rc)
-        rc = http_index_decode(resp.body.data, resp.body.len, (const char *)url.data, take_child, &page);
-    bytes_release(&page.path);
-    return rc;
-}
-
-static int look_at_large_page(struct crawl *c, struct look *look)
-{
-    look_forget(look);
-    page_room_leave(&c->room, false);
-    look->kind = LOOK_LARGE_PAGE;
-    int rc = page_room_enter(&c->room, true);
-    if (!rc)
-        rc = look_at_page(c->s, look, PAGE_ROOM_BYTES);
-    if (rc != -EFBIG)
-        return rc;
-    return error_set(rc,
-                     "source: the index of %s/%.*s takes more than %d MiB with the files it names; name them by "
-                     "--files-from",
-                     c->s->url, (int)GR_MIN(look->ask.path_len, (size_t)200), look->ask.path, PAGE_ROOM_BYTES >> 20);
-}
-
-static int crawl_work(void *arg, struct look *look)
-{
-    struct crawl *c = arg;
-    if (look->kind == LOOK_FILE)
-        return http_source_look(&c->s->base, &look->ask, look_keep, look);
-    int rc = page_room_enter(&c->room, false);
-    if (!rc)
-        rc = look_at_page(c->s, look, PAGE_ROOM_SMALL_BYTES);
-    return rc == -EFBIG ? look_at_large_page(c, look) : rc;
-}
-
-static int push(struct crawl *c, const char *path, size_t len, int kind)
-{
-    struct pending p = {.path = strndup(path, len), .len = len, .kind = kind};
-    if (p.path && !vec_push(&c->pending, p))
-        return 0;
-    free(p.path);
-    return error_set(-ENOMEM, "source: out of memory");
-}
-
-static int take_directory(struct crawl *c, const struct source_entry *e)
-{
-    unsigned depth = 0;
-    for (size_t i = 0; i < e->path_len; i++)
-        depth += e->path[i] == '/';
-    if (!rules_take(c->s->rules, e->path, e->path_len, true))
-        return 0;
-    if (depth >= DEPTH_MAX)
-        return error_set(-EINVAL,
-                         "source: %s: directories nest over %d deep at '%.*s': a link there may lead back; leave it "
-                         "out with --exclude",
-                         c->s->url, DEPTH_MAX, (int)GR_MIN(e->path_len, (size_t)200), e->path);
-    int rc = e->size ? 0 : c->visit(c->arg, e);
-    return rc ? rc : push(c, e->path, e->path_len, LOOK_PAGE);
-}
-
-static int tell(struct crawl *c, const struct source_entry *e)
-{
-    c->files += S_ISREG(e->mode);
-    if (e->mode)
-        return c->visit(c->arg, e);
-    return rules_take(c->s->rules, e->path, e->path_len, false) ? push(c, e->path, e->path_len, LOOK_FILE) : 0;
-}
-
-static int take_answer(struct crawl *c, const struct look *look)
-{
-    if (look->error.code == -ENOENT && look->ask.path_len) {
-        source_counts_vanished(&c->s->counts, look->ask.path, look->ask.path_len);
-        return 0;
-    }
-    int rc = look->error.code ? error_restore(&look->error) : 0;
-    for (size_t i = 0; !rc && i < look->entries.len; i++)
-        if (S_ISDIR(look->entries.items[i]->mode))
-            rc = take_directory(c, look->entries.items[i]);
-    for (size_t i = 0; !rc && i < look->entries.len; i++)
-        if (!S_ISDIR(look->entries.items[i]->mode))
-            rc = tell(c, look->entries.items[i]);
-    return rc;
-}
-
-static int crawl_answer(void *arg, struct look *look)
-{
-    struct crawl *c = arg;
-    int rc = take_answer(c, look);
-    look_forget(look);
-    if (look->kind != LOOK_FILE)
-        page_room_leave(&c->room, look->kind == LOOK_LARGE_PAGE);
-    return rc;
-}
-
-static int crawl_all(struct crawl *c, struct look_ahead *looks)
-{
-    int rc = push(c, "", 0, LOOK_PAGE);
-    while (!rc) {
-        if (!c->pending.len) {
-            bool taken;
-            rc = look_ahead_wait(looks, &taken);
-            if (!taken)
-                break;
-            continue;
-        }
-        struct pending p = c->pending.items[--c->pending.len];
-        struct source_ask ask = {.path = p.path, .path_len = p.len};
-        rc = look_ahead_ask(looks, &ask, p.kind);
-        free(p.path);
     }
     return rc;
 }
@@ -362,23 +180,14 @@ static int crawl_all(struct crawl *c, struct look_ahead *looks)
 static int http_source_list(struct source *base, source_visit *visit, void *arg)
 {
     struct source_http *s = http_of(base);
-    struct crawl c = {.s = s, .visit = visit, .arg = arg};
-    struct look_ahead_config config = {
-        .threads = s->connections, .work = crawl_work, .answer = crawl_answer, .arg = &c};
-    struct look_ahead *looks = NULL;
-    page_room_init(&c.room);
-    int rc = look_ahead_start(&config, &looks);
-    if (!rc)
-        rc = crawl_all(&c, looks);
-    page_room_close(&c.room);
-    look_ahead_stop(looks);
-    page_room_release(&c.room);
-    for (size_t i = 0; i < c.pending.len; i++)
-        free(c.pending.items[i].path);
-    vec_release(&c.pending);
-    if (!rc && !c.files)
-        return error_set(-ENOENT, "source: the index of %s/ names no file; check the address", s->url);
-    return rc;
+    const struct http_walk walk = {.source = base,
+                                   .threads = s->connections,
+                                   .rules = s->rules,
+                                   .get = get_page,
+                                   .visit = visit,
+                                   .arg = arg,
+                                   .counts = &s->counts};
+    return http_walk_run(&walk);
 }
 
 static void http_source_counts(struct source *base, struct source_counts *out)
