@@ -161,11 +161,18 @@ static inline void world_expect_all(struct world *w)
         world_expect(w, i);
 }
 
-/* Until no flight is left to join: a chunk can be in the cache and its flight in a writer's hands. */
+/* Until what was read is kept, or left out, and no flight is left to join: a reader has its bytes before the fill, a
+ * fill is counted before its chunk can be read, and the flight goes last. */
 static inline void world_settle(struct world *w)
 {
-    while (counter_value(cache_counters, w->cache, "granary_fetch_in_flight"))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    counter_wait_zero(cache_counters, w->cache, "granary_fetch_in_flight");
+}
+
+/* world_settle, and there were so many fills. */
+static inline void world_settle_fills(struct world *w, uint64_t fills)
+{
+    world_settle(w);
+    assert_int_equal(count_of(w, "fills_total"), fills);
 }
 
 /* Every chunk in the cache, by the warm lane, and none in the air. */

@@ -64,10 +64,12 @@ static inline void control_world_init(struct control_world *w)
     store_fake_free(fake);
     const struct stack_image image = {.ref = ref};
     snprintf(cache, sizeof cache, "%s/cache", w->dir);
-    const struct stack_config config = {
-        .images = &image,
-        .image_count = 1,
-        .cache = {.dirs = {{.path = cache, .size = 32 << 20}}, .dir_count = 1, .fetch = {.workers = 4}}};
+    const struct stack_config config = {.images = &image,
+                                        .image_count = 1,
+                                        .cache = {.dirs = {{.path = cache, .size = 32 << 20}},
+                                                  .dir_count = 1,
+                                                  .disk_timeout_ms = 60000,
+                                                  .fetch = {.workers = 4}}};
     assert_int_equal(stack_open(&config, &w->stack), 0);
     assert_int_equal(stack_start_threads(w->stack), 0);
 }

@@ -36,4 +36,8 @@ static inline void counter_pick(void *arg, const struct counter_row *row)
     while (counter_value(counters, of, counter_name) < (uint64_t)(least))                                              \
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)
 
+#define counter_wait_zero(counters, of, counter_name)                                                                  \
+    while (counter_value(counters, of, counter_name))                                                                  \
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)
+
 #endif

@@ -23,7 +23,7 @@ static void test_cache__what_was_read_once_is_a_hit(void **state)
     world_open(&w);
     world_expect_all(&w);
     assert_int_equal(count_of(&w, "misses_total"), 45);
-    wait_for(&w, "fills_total", 45);
+    world_settle_fills(&w, 45);
     store_fake_set_dead(w.fake, -EIO);
     world_expect_all(&w);
     assert_int_equal(count_of(&w, "hits_total"), 45);
@@ -107,7 +107,7 @@ static void test_cache__one_call_mixes_hits_and_misses_over_many_chunks(void **s
     world_open(&w);
     for (unsigned i = 0; i < N; i += 3)
         world_expect(&w, i);
-    wait_for(&w, "fills_total", N / 3);
+    world_settle_fills(&w, N / 3);
     for (unsigned i = 0; i < N; i++)
         pieces[i] = world_piece(&w, i, 100, 100 * K, dst + (size_t)i * 128 * K);
     assert_int_equal(cache_read(w.cache, pieces, N, NULL, 0, LANE_DEMAND), 0);
@@ -127,7 +127,7 @@ static void test_cache__neighbours_of_a_miss_come_in_the_same_get(void **state)
     for (unsigned i = 1; i < 8; i++)
         ahead[i - 1] = world_piece(&w, i, 0, 0, NULL);
     assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, LANE_DEMAND), 0);
-    wait_for(&w, "fills_total", 8);
+    world_settle_fills(&w, 8);
     assert_int_equal(gets(&w), 1);
     world_expect_all(&w);
     assert_int_equal(gets(&w), 1);
@@ -499,11 +499,11 @@ static void *sample_usage(void *arg)
 {
     struct world *w = arg;
     uint64_t peak = 0;
-    while (count_of(w, "misses_total") < MISSES) {
+    do {
         uint64_t now = disk_usage(w->dir);
         peak = GR_MAX(peak, now);
         nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-    }
+    } while (count_of(w, "misses_total") < MISSES);
     assert_true(peak <= w->config.dirs[0].size);
     assert_true(peak > w->config.dirs[0].size * 9 / 10); /* it did look, and space is reserved, not sparse */
     return NULL;

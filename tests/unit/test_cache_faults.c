@@ -60,7 +60,7 @@ static void test_cache_faults__any_flipped_byte_is_fetched_again_and_healed(void
         flip(fd, data_offset(&w, 0) + at, (uint8_t)(1 << i % 8));
         world_expect(&w, 0);
         assert_int_equal(count_of(&w, "crc_errors_total"), i + 1);
-        wait_for(&w, "entries", 1);
+        world_settle(&w);
         world_expect(&w, 0); /* healed: a hit */
         assert_int_equal(gets(&w), 2 + i);
     }
@@ -104,7 +104,7 @@ static void test_cache_faults__a_record_damaged_under_the_server_is_fetched_agai
         flip(fd, record_offset(&w, 0) + (i == 0 ? 0 : world_random(&seed) % size), (uint8_t)(1 << i % 8));
         world_expect(&w, 0);
         assert_int_equal(count_of(&w, "crc_errors_total"), i + 1);
-        wait_for(&w, "entries", 1);
+        world_settle(&w);
         world_expect(&w, 0);
         assert_int_equal(gets(&w), 2 + i);
     }
@@ -333,7 +333,7 @@ static void test_cache_faults__a_record_older_than_its_data_is_a_miss(void **sta
     world_open(&w);
     for (unsigned i = 0; i < 90; i++)
         world_expect(&w, i);
-    wait_for(&w, "fills_total", 90);
+    world_settle_fills(&w, 90);
     struct stat s;
     int fd = world_open_file(&w, "records");
     assert_int_equal(fstat(fd, &s), 0);
@@ -399,7 +399,7 @@ static void test_cache_faults__a_failed_fetch_fails_its_reader_alone(void **stat
     world_init(&w, 2, EVEN, 32 << 20);
     world_open(&w);
     world_expect(&w, 0);
-    wait_for(&w, "fills_total", 1);
+    world_settle_fills(&w, 1);
     store_fake_set_dead(w.fake, -ETIMEDOUT);
     struct cache_piece p[2] = {world_piece(&w, 0, 0, 4096, dst[0]), world_piece(&w, 1, 0, 4096, dst[1])};
     assert_int_equal(cache_read(w.cache, p, 2, NULL, 0, LANE_DEMAND), -ETIMEDOUT);

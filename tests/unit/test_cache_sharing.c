@@ -49,7 +49,7 @@ static void test_cache_sharing__a_chunk_of_two_stores_is_held_once(void **state)
     struct pair p;
     start(&p);
     world_expect_all(&p.w);
-    wait_for(&p.w, "fills_total", CHUNKS);
+    world_settle_fills(&p.w, CHUNKS);
     uint64_t used = count_of(&p.w, "used_bytes");
     for (unsigned i = 0; i < CHUNKS; i++)
         assert_int_equal(read_other(&p, i), 0);
@@ -65,7 +65,7 @@ static void test_cache_sharing__a_dead_store_matters_only_for_what_is_not_cached
     start(&p);
     for (unsigned i = 0; i < CHUNKS / 2; i++)
         assert_int_equal(read_other(&p, i), 0);
-    wait_for(&p.w, "fills_total", CHUNKS / 2);
+    world_settle_fills(&p.w, CHUNKS / 2);
     store_fake_set_dead(p.other, -ETIMEDOUT);
     for (unsigned i = 0; i < CHUNKS / 2; i++) {
         assert_int_equal(read_other(&p, i), 0);

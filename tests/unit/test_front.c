@@ -222,8 +222,7 @@ static void test_front__what_landed_is_read_from_memory(void **state)
     w.config.memory = 32 << 20;
     world_open(&w);
     world_expect_all(&w);
-    wait_for(&w, "fills_total", 40);
-    world_settle(&w);
+    world_settle_fills(&w, 40);
     assert_int_equal(count_of(&w, "memory_entries"), 40);
     store_fake_set_dead(w.fake, -EIO);
     uint64_t reads = count_of(&w, "uring_reads_total") + count_of(&w, "pread_reads_total");
@@ -300,8 +299,7 @@ static void test_front__an_evicted_chunk_is_in_no_tier(void **state)
     w.config.memory = 16 << 20;
     world_open(&w);
     world_expect_all(&w);
-    wait_for(&w, "fills_total", 2);
-    world_settle(&w);
+    world_settle_fills(&w, 2);
     assert_int_equal(cache_evict(w.cache, &w.refs[0].digest, false), 0);
     assert_false(cache_has(w.cache, &w.refs[0].digest));
     assert_true(cache_has(w.cache, &w.refs[1].digest));

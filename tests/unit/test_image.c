@@ -48,6 +48,7 @@ static void world_init(struct world *w, const struct image_fake *img, bool keep,
         config.dirs[0].path = w->dir;
         config.dirs[0].size = CACHE_SIZE;
         config.dir_count = 1;
+        config.disk_timeout_ms = 60000; /* a machine that is busy for seconds is no disk that hangs */
     }
     assert_int_equal(cache_open(&config, &w->cache), 0);
     assert_int_equal(cache_start_threads(w->cache), 0);

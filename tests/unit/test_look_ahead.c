@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "imagebuild/look_ahead.h"
 
-enum { LOOKS = 4, PAUSE_US = 300000 };
+enum { LOOKS = 4, PAUSE_US = 2000000 }; /* three pauses is what a busy machine has for beginning to stop */
 
 static sem_t permits;
 static _Atomic unsigned begun;

@@ -62,8 +62,10 @@ static void world_init(struct world *w)
     image_fake_put(&w->img, w->fake, NULL);
     w->store = store_fake_store(w->fake);
     scratch_make(w->dir);
-    struct cache_config config = {
-        .dirs = {{.path = w->dir, .size = 64 << 20}}, .dir_count = 1, .fetch = {.workers = 2}};
+    struct cache_config config = {.dirs = {{.path = w->dir, .size = 64 << 20}},
+                                  .dir_count = 1,
+                                  .disk_timeout_ms = 60000,
+                                  .fetch = {.workers = 2}};
     assert_int_equal(cache_open(&config, &w->cache), 0);
     assert_int_equal(cache_start_threads(w->cache), 0);
     const struct image_config image = {.cache = w->cache, .store = w->store, .manifest = &w->img.manifest};

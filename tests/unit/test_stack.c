@@ -48,6 +48,9 @@ static void world_release(struct world *w)
     scratch_remove(w->dir);
 }
 
+/* A machine that is busy for seconds is no disk that hangs: nothing is left out at the end. */
+enum { DISK_TIMEOUT_MS = 60000 };
+
 static int open_stack(struct world *w, const struct stack_image *images, size_t n, bool keep, struct stack **out)
 {
     struct stack_config config = {.images = images, .image_count = n, .store = {.timeout_ms = 1}};
@@ -55,6 +58,7 @@ static int open_stack(struct world *w, const struct stack_image *images, size_t 
         config.cache.dirs[0].path = w->cache;
         config.cache.dirs[0].size = 64 << 20;
         config.cache.dir_count = 1;
+        config.cache.disk_timeout_ms = DISK_TIMEOUT_MS;
     }
     return stack_open(&config, out);
 }
@@ -137,6 +141,7 @@ static int open_with_quota(struct world *w, const char *name, struct stack **out
     config.cache.dirs[0].path = w->cache;
     config.cache.dirs[0].size = 64 << 20;
     config.cache.dir_count = 1;
+    config.cache.disk_timeout_ms = DISK_TIMEOUT_MS;
     config.cache.quotas[0].name = name;
     config.cache.quotas[0].size = 10 * CHUNK;
     config.cache.quota_count = 1;
