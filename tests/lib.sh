@@ -45,13 +45,16 @@ trap 'exit 130' INT TERM
 # A disk of this machine that is busy for seconds is not to be taken for one that hangs: hits would become fetches.
 export DISK_TIMEOUT=60s
 
+# listens PATH: a server listens on that unix socket. Between its making and that it would refuse.
+listens() { awk -v path="$1" '$4 == "00010000" && $NF == path { found = 1 } END { exit !found }' /proc/net/unix; }
+
 # serve_unix SOCKET ARG...: nbdkit with the plugin on a unix socket; its process id is in SERVER_PID
 serve_unix() {
     local socket=$1
     shift
     background nbdkit -f -t 64 --unix "$socket" "$PLUGIN" disk-timeout=$DISK_TIMEOUT "$@"
     export SERVER_PID=$BACKGROUND_PID
-    wait_for 20 test -S "$socket"
+    wait_for 60 listens "$socket"
 }
 
 # mount_export SOCKET: the export under $W/mnt through nbdfuse and a direct-I/O loop device, where this machine can
@@ -60,7 +63,7 @@ mount_export() {
     mkdir -p "$W/nbd" "$W/mnt"
     : >"$W/nbd/file"
     background nbdfuse -r "$W/nbd/file" --unix "$1"
-    wait_for 20 test -s "$W/nbd/file"
+    wait_for 60 test -s "$W/nbd/file"
     LOOP=$(losetup -r --direct-io=on -f --show "$W/nbd/file") || skip "no loop device to be had here: the mount is not tested"
     mount -t erofs -o ro,nodev,nosuid "$LOOP" "$W/mnt" || skip "this kernel does not mount erofs: the mount is not tested"
     MOUNTS+=("$W/mnt")
@@ -75,20 +78,50 @@ faulty() {
     export FAULTFS_PID=$BACKGROUND_PID
     FAULTY+=("$1")
     MOUNTS+=("$1")
-    wait_for 20 test -e "$1/.faults"
+    wait_for 60 test -e "$1/.faults"
+}
+
+# answers PORT: somebody listens there on 127.0.0.1
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# free_port: one of 127.0.0.1 that nobody listens on, in FREE_PORT; no other test is given it as long as this one runs.
+# Below those that the kernel gives to clients.
+free_port() {
+    local held
+    mkdir -p "${TMPDIR:-/tmp}/granary-test-ports"
+    while :; do
+        FREE_PORT=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+        exec {held}>"${TMPDIR:-/tmp}/granary-test-ports/$FREE_PORT"
+        if flock -n "$held" && ! answers "$FREE_PORT"; then return 0; fi
+        exec {held}>&-
+    done
 }
 
 # serve_tcp ARG...: nbdkit with the plugin on a free TCP port of 127.0.0.1, left in PORT
 serve_tcp() {
-    local try
-    for try in 1 2 3 4 5 6 7 8; do
-        PORT=$((20000 + (RANDOM + try) % 20000))
-        (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null && continue
-        background nbdkit -f -t 256 -i 127.0.0.1 -p "$PORT" "$PLUGIN" "$@"
-        wait_for 20 bash -c "exec 3<>/dev/tcp/127.0.0.1/$PORT || ! kill -0 $BACKGROUND_PID"
-        ! kill -0 "$BACKGROUND_PID" 2>/dev/null || return 0
-    done
-    fail "no server came up on a TCP port"
+    free_port
+    PORT=$FREE_PORT
+    background nbdkit -f -t 256 -i 127.0.0.1 -p "$PORT" "$PLUGIN" "$@"
+    wait_for 60 answers "$PORT"
+}
+
+# serve_nginx HTTP-DIRECTIVES: nginx with these, logging requests to $W/access.log as `METHOD URI BYTES-OF-BODY`. One
+# process, so that a request is in the log before the next one is answered: see logged.
+serve_nginx() {
+    {
+        echo "user root; worker_processes 1; pid $W/nginx.pid; error_log $W/error.log; events { worker_connections 200; }"
+        echo "http { log_format sent '\$request_method \$uri \$body_bytes_sent'; access_log $W/access.log sent;"
+        echo "client_body_temp_path $W/t1; proxy_temp_path $W/t2; fastcgi_temp_path $W/t3; uwsgi_temp_path $W/t4;"
+        echo "scgi_temp_path $W/t5; $1 }"
+    } >"$W/nginx.conf"
+    background nginx -c "$W/nginx.conf" -g 'daemon off;'
+    export NGINX_PID=$BACKGROUND_PID
+}
+
+# logged PORT: the log of that nginx, with all that was answered before
+logged() {
+    curl -s -o "$W/null" --noproxy '*' "http://127.0.0.1:$1/everything-before-this" || fail "nginx does not answer on $1"
+    cat "$W/access.log"
 }
 
 # digest_of IMAGE: the image digest by `granary inspect --json`

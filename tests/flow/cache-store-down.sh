@@ -29,7 +29,8 @@ start() {
             timeout=5s disk-timeout="$DISK_TIMEOUT" "$@" 2>"$W/err"
     fi
     PID=$BACKGROUND_PID
-    wait_for 30 test -S "$W/control"
+    wait_for 120 listens "$W/sock" # with a store that does not answer it waits for that first
+    wait_for 60 listens "$W/control"
 }
 end() { kill "-$1" "$PID" && wait "$PID" || true; }
 # all_there: the whole device, without one request to the store
@@ -44,6 +45,7 @@ echo "== everything is read once; the store goes; SIGTERM, kill -9"
 STORE=$W/store
 start nbdkit
 nbdcopy "$uri" "$W/copy"
+"$probe" "$uri" cache 0 0 # a fill of a read may be left out
 end TERM
 mv "$W/store" "$W/gone"
 for signal in TERM KILL KILL; do
@@ -64,7 +66,7 @@ start serve
 warned "$W/gone"
 all_there
 kill -9 "$(pgrep -P "$PID")"
-wait_for 20 grep -q 'up again' "$W/err"
+wait_for 60 grep -q 'up again' "$W/err"
 all_there
 [ "$(grep -c 'cannot be asked' "$W/err")" = 1 ] || fail "asked again: $(cat "$W/err")"
 end TERM
@@ -101,7 +103,7 @@ silent
 nbdcopy "$uri" - | cmp - "$W/image2" || fail "not the newest image"
 end TERM
 mv "$W/store/images/faces/latest" "$W/latest"
-! timeout 30 nbdkit -f --unix "$W/sock" "$PLUGIN" "$W/store/faces" cache="$W/cache:64M" 2>"$W/err" || fail "a removed tag was served"
+! timeout 60 nbdkit -f --unix "$W/sock" "$PLUGIN" "$W/store/faces" cache="$W/cache:64M" 2>"$W/err" || fail "a removed tag was served"
 grep -q 'there is no image faces:latest' "$W/err" || fail "$(cat "$W/err")"
 mv "$W/latest" "$W/store/images/faces/latest"
 
@@ -115,26 +117,20 @@ s.listen(100)
 open(sys.argv[2], "w").close()
 time.sleep(600)
 PY
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-port=$((20000 + RANDOM % 10000))
-while taken "$port"; do port=$((port + 1)); done
-cat >"$W/nginx.conf" <<CONF
-user root; worker_processes 1; pid $W/nginx.pid; error_log $W/nginx.err; events { worker_connections 200; }
-http { access_log off; client_body_temp_path $W/t1; proxy_temp_path $W/t2; fastcgi_temp_path $W/t3; uwsgi_temp_path $W/t4;
-    scgi_temp_path $W/t5; server { listen 127.0.0.1:$port; location / { root $W/store; } } }
-CONF
+free_port
+port=$FREE_PORT
 http_server() {
-    background nginx -c "$W/nginx.conf" -g 'daemon off;'
-    HTTP=$BACKGROUND_PID
-    wait_for 20 taken "$port"
+    serve_nginx "server { listen 127.0.0.1:$port; location / { root $W/store; } }"
+    wait_for 60 answers "$port"
 }
 http_server
 STORE=http://127.0.0.1:$port
 start nbdkit cache="$W/cache3:64M" # two directories
 nbdcopy "$uri" "$W/copy"
 cmp "$W/copy" "$W/image2"
+"$probe" "$uri" cache 0 0
 end TERM
-kill "$HTTP" && wait "$HTTP" || true
+kill "$NGINX_PID" && wait "$NGINX_PID" || true
 mv "$W/image2" "$W/image"
 start nbdkit cache="$W/cache3:64M"
 grep -q 'cannot be asked' "$W/err" || fail "$(cat "$W/err")"
@@ -142,7 +138,7 @@ all_there
 end TERM
 background python3 "$W/silent.py" "$port" "$W/listens"
 SILENT=$BACKGROUND_PID
-wait_for 20 test -e "$W/listens"
+wait_for 60 test -e "$W/listens"
 start serve --cache "$W/cache3:64M"
 grep -q 'cannot be asked' "$W/err" || fail "$(cat "$W/err")"
 all_there
@@ -155,11 +151,11 @@ rm -rf "$W/cache" "$W/cache3"
 start nbdkit readahead=0
 "$probe" "$uri" cache 0 131072
 end TERM
-kill "$HTTP" && wait "$HTTP" || true
+kill "$NGINX_PID" && wait "$NGINX_PID" || true
 start nbdkit readahead=0 timeout=600s
 background "$probe" "$uri" scan 131072 >"$W/scan"
 fetching() { [ "$(count fetch_in_flight)" -ge 1 ]; }
-wait_for 20 fetching
+wait_for 60 fetching
 head -c 131072 "$W/image" >"$W/first"
 for _ in 1 2 3; do
     "$probe" "$uri" read 0 131072 | cmp - "$W/first" || fail "a cached read failed"
@@ -168,6 +164,6 @@ kill -9 "$PID" && wait "$PID" || true
 start serve
 "$probe" "$uri" read 0 131072 | cmp - "$W/first" || fail "a cached read failed under serve"
 background "$probe" "$uri" read 1048576 4096 >"$W/null" 2>&1
-wait_for 20 fetching
+wait_for 60 fetching
 kill "$PID"
-timeout 30 tail --pid="$PID" -f /dev/null || fail "granary serve does not end while a read waits for the store"
+timeout 120 tail --pid="$PID" -f /dev/null || fail "granary serve does not end while a read waits for the store"

@@ -1,26 +1,6 @@
 #!/bin/bash
 # What goes into an image: patterns, a stripped prefix, several sources below different directories, other attributes.
-. "$(dirname "$0")/../lib.sh"
-
-command -v fsck.erofs >/dev/null || skip "no fsck.erofs here (apt-get install erofs-utils)"
-
-# built NAME SOURCE OPTION...: an image, extracted below $W/back/NAME
-built() {
-    local name=$1
-    shift
-    "$GRANARY" build --quiet "$@" "$W/store/$name" >"$W/out" 2>&1 || { cat "$W/out" >&2; fail "build of $name"; }
-    "$GRANARY" export --quiet "$W/store/$name" "$W/image" >/dev/null
-    fsck.erofs --extract="$W/back-$name" "$W/image" >/dev/null || fail "fsck.erofs found errors in $name"
-}
-# listed NAME: its paths on one line
-listed() { (cd "$W/back-$1" && find . -mindepth 1 -printf '%P%y\n' | sed 's/f$//; s/d$/\//' | sort | xargs); }
-# refused SENTENCE-PART OPTION...
-refused() {
-    local part=$1
-    shift
-    "$GRANARY" build --quiet "$@" "$W/store/refused" >"$W/out" 2>&1 && fail "accepted: $*"
-    grep -qF -- "$part" "$W/out" || { cat "$W/out" >&2; fail "$*: not '$part'"; }
-}
+. "${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-source.sh"
 
 mkdir -p "$W/tree/train/a" "$W/tree/test" "$W/tree/.cache/locked"
 for f in train/1.jpg train/a/2.jpg train/a/2.txt test/3.jpg .cache/x .cache/locked/y top; do echo "$f" >"$W/tree/$f"; done
@@ -92,3 +72,4 @@ built absolute --prefix-strip "$W" - <"$W/list"
 [ "$(listed absolute)" = "labels/ labels/deep/ labels/deep/l tree/ tree/top" ] || fail "absolute: $(listed absolute)"
 refused "absolute and relative paths are mixed" - < <(printf '/a\nb\n')
 refused "standard input is empty" - </dev/null
+nothing_refused_is_there

@@ -1,29 +1,9 @@
 #!/bin/bash
 # Tar shards as a source: plain, gzip and zstd, one, numbered sets, directories, from disk and from a web server; each
 # read once; hard links; ext4; rebuilds, which use freed room again; what a stream cannot do is refused.
-. "$(dirname "$0")/../lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-source.sh"
 
 command -v nginx >/dev/null || skip "no nginx here (apt-get install nginx-light)"
-command -v fsck.erofs >/dev/null || skip "no fsck.erofs here (apt-get install erofs-utils)"
-unset http_proxy https_proxy
-
-# built NAME SOURCE OPTION...: an image, extracted below $W/back-NAME
-built() {
-    local name=$1
-    shift
-    "$GRANARY" build --quiet "$@" "$W/store/$name" >"$W/out" 2>&1 || { cat "$W/out" >&2; fail "build of $name"; }
-    "$GRANARY" export --quiet "$W/store/$name" "$W/image" >/dev/null
-    rm -rf "$W/back-$name"
-    fsck.erofs --extract="$W/back-$name" "$W/image" >/dev/null || fail "fsck.erofs found errors in $name"
-}
-# refused SENTENCE-PART OPTION...
-refused() {
-    local part=$1
-    shift
-    "$GRANARY" build --quiet "$@" "$W/store/refused" >"$W/out" 2>&1 && fail "accepted: $*"
-    grep -qF -- "$part" "$W/out" || { cat "$W/out" >&2; fail "$*: not '$part'"; }
-}
-listed() { (cd "$W/back-$1" && find . -mindepth 1 -printf '%P%y\n' | sed 's/f$//; s/d$/\//' | sort | xargs); }
 
 # Everything a tar may hold, in each kind of shard
 mkdir -p "$W/tree/sub" "$W/tree/ü"
@@ -159,26 +139,20 @@ built dirs --tar-dirs "tar:$W/set"
 rm "$W/set/copy.tar"
 
 # From a web server, every byte once
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-P=$((20000 + RANDOM % 10000))
-while taken "$P"; do P=$((P + 1)); done
-{
-    echo "user root; worker_processes 1; pid $W/nginx.pid; error_log $W/error.log; events { worker_connections 200; }"
-    echo "http { log_format sent '\$request_method \$uri \$body_bytes_sent'; access_log $W/access.log sent;"
-    echo "client_body_temp_path $W/t1; proxy_temp_path $W/t2; fastcgi_temp_path $W/t3; uwsgi_temp_path $W/t4;"
-    echo "scgi_temp_path $W/t5; server { listen 127.0.0.1:$P; location / { root $W; autoindex on; } } }"
-} >"$W/nginx.conf"
-background nginx -c "$W/nginx.conf" -g 'daemon off;'
-wait_for 20 bash -c "exec 3<>/dev/tcp/127.0.0.1/$P"
+free_port
+P=$FREE_PORT
+serve_nginx "server { listen 127.0.0.1:$P; location / { root $W; autoindex on; } }"
+wait_for 60 answers "$P"
+# sent_of URI: bytes of that file sent so far
+sent_of() { logged "$P" | awk -v file="$1" '$1 == "GET" && $2 == file { n += $3 } END { print n + 0 }'; }
 built http "tar:http://127.0.0.1:$P/kinds/plain.tar"
 diff -r --no-dereference "$W/tree" "$W/back-http" || fail "http: the image differs"
-sent=$(awk '$2 == "/kinds/plain.tar" { n += $3 } END { print n }' "$W/access.log")
+sent=$(sent_of /kinds/plain.tar)
 [ "$sent" = "$(stat -c %s "$W/kinds/plain.tar")" ] || fail "$sent bytes were sent, the shard has $(stat -c %s "$W/kinds/plain.tar")"
 built web "tar:http://127.0.0.1:$P/set"
 [ "$(listed web)" = "$all" ] || fail "web: $(listed web)"
 
 # A rebuild reads the shards that changed; the tree is that of a full build
-sent_of() { awk -v file="$1" '$1 == "GET" && $2 == file { n += $3 } END { print n + 0 }' "$W/access.log"; }
 sizes() { for s in 0000 0001 0002; do sent_of "/set/train-$s.tar"; done | xargs; }
 before=$(sizes) web=$(digest_of "$W/store/web")
 built web "tar:http://127.0.0.1:$P/set"
@@ -255,4 +229,4 @@ tar -C "$W/tree" -cPf "$W/up.tar" ../tree/link
 refused "has '..' in its path" "tar:$W/up.tar"
 echo 0000a.cls >"$W/list"
 refused "can only be listed as a whole" --files-from "$W/list" "tar:$W/set"
-[ -z "$("$GRANARY" images "$W/store" | grep refused)" ] || fail "a failed build published something"
+nothing_refused_is_there

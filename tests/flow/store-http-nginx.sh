@@ -33,26 +33,22 @@ server() { # server "LISTEN" "DIRECTIVES"
         location /forbidden/ { deny all; }
     }"
 }
-taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-P=$((20000 + RANDOM % 10000))
-while taken "$P" || taken $((P + 1)) || taken $((P + 2)); do P=$((P + 3)); done
-{
-    echo "user root; worker_processes 1; pid $W/nginx.pid; error_log $W/error.log; events { worker_connections 200; }"
-    echo "http { access_log off; client_body_temp_path $W/t1; proxy_temp_path $W/t2; fastcgi_temp_path $W/t3;"
-    echo "uwsgi_temp_path $W/t4; scgi_temp_path $W/t5;"
-    server "$P" ""
-    server "$((P + 1)) ssl" "ssl_certificate $W/mine.pem; ssl_certificate_key $W/mine.key;"
-    server "$((P + 2)) ssl" "ssl_certificate $W/other.pem; ssl_certificate_key $W/other.key;"
-    echo "}"
-} >"$W/nginx.conf"
-background nginx -c "$W/nginx.conf" -g 'daemon off;'
-wait_for 20 bash -c "exec 3<>/dev/tcp/127.0.0.1/$P"
+free_port
+P=$FREE_PORT
+free_port
+MINE=$FREE_PORT
+free_port
+OTHER=$FREE_PORT
+serve_nginx "$(server "$P" "")
+$(server "$MINE ssl" "ssl_certificate $W/mine.pem; ssl_certificate_key $W/mine.key;")
+$(server "$OTHER ssl" "ssl_certificate $W/other.pem; ssl_certificate_key $W/other.key;")"
+wait_for 60 answers "$P"
 
 digest=$(digest_of "$W/store/img")
 [ "$(digest_of "http://127.0.0.1:$P/store/img")" = "$digest" ] || fail "another digest over HTTP"
 "$GRANARY" verify --deep "http://127.0.0.1:$P/store/img" >"$W/verify.log" 2>&1 || { cat "$W/verify.log"; fail "verify"; }
 "$GRANARY" export "http://127.0.0.1:$P/store/img" "$W/a" && "$GRANARY" export "$W/store/img" "$W/b" && cmp "$W/a" "$W/b"
-AWS_CA_BUNDLE=$W/ca.pem "$GRANARY" inspect "https://127.0.0.1:$((P + 1))/store/img" >/dev/null || fail "TLS"
+AWS_CA_BUNDLE=$W/ca.pem "$GRANARY" inspect "https://127.0.0.1:$MINE/store/img" >/dev/null || fail "TLS"
 [ "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$P/store/.granary-tmp/lock")" = 404 ] || fail "not hidden"
 
 # refused SENTENCE-PART COMMAND...
@@ -62,10 +58,10 @@ refused() {
     "$@" >"$W/out" 2>&1 && fail "accepted: $*"
     grep -qF -- "$part" "$W/out" || { cat "$W/out" >&2; fail "$*: not '$part'"; }
 }
-refused "trust the server's authority with AWS_CA_BUNDLE" "$GRANARY" inspect "https://127.0.0.1:$((P + 1))/store/img"
-refused "or check the address" env AWS_CA_BUNDLE="$W/ca.pem" "$GRANARY" inspect "https://127.0.0.1:$((P + 2))/store/img"
+refused "trust the server's authority with AWS_CA_BUNDLE" "$GRANARY" inspect "https://127.0.0.1:$MINE/store/img"
+refused "or check the address" env AWS_CA_BUNDLE="$W/ca.pem" "$GRANARY" inspect "https://127.0.0.1:$OTHER/store/img"
 refused "check the file named by AWS_CA_BUNDLE" env AWS_CA_BUNDLE="$W/none.pem" \
-    "$GRANARY" inspect "https://127.0.0.1:$((P + 1))/store/img"
+    "$GRANARY" inspect "https://127.0.0.1:$MINE/store/img"
 refused "ignores Range" "$GRANARY" export "http://127.0.0.1:$P/noranges/img" "$W/c"
 refused "redirects granary.json to http://127.0.0.1:1/elsewhere" "$GRANARY" inspect "http://127.0.0.1:$P/moved/img"
 refused "check its access rules" "$GRANARY" inspect "http://127.0.0.1:$P/forbidden/img"
