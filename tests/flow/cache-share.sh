@@ -35,7 +35,7 @@ stop
 
 echo "== what does not fit is refused"
 fallocate -l 30M "$W/ssd/others"
-! timeout 20 nbdkit -f --unix "$W/sock" "$PLUGIN" "$W/store/img" cache="$W/ssd/cache:90%" 2>"$W/err" || fail "started"
+! timeout 60 nbdkit -f --unix "$W/sock" "$PLUGIN" "$W/store/img" cache="$W/ssd/cache:90%" 2>"$W/err" || fail "started"
 grep -q '90% of the filesystem of .* are .* are free' "$W/err" || fail "$(cat "$W/err")"
-! timeout 20 "$GRANARY" serve "$W/store/img" --socket "$W/sock" --cache "$W/ssd/cache:90%" 2>"$W/err" || fail "serve started"
+! timeout 60 "$GRANARY" serve "$W/store/img" --socket "$W/sock" --cache "$W/ssd/cache:90%" 2>"$W/err" || fail "serve started"
 grep -q '90% of the filesystem' "$W/err" || fail "$(cat "$W/err")"

@@ -85,7 +85,7 @@ losetup -d "$LOOP"
 LOOP=
 
 echo "== the cache survives kill -9: the same bytes, with every pack of the store gone"
-sleep 1 # fills follow the reads they are for
+"$GRANARY_BUILD/tests/tools/nbdprobe" "$uri" cache 0 0 # fills follow the reads they are for, and may be left out
 kill -9 "$SERVER_PID"
 wait "$SERVER_PID" || true
 rm -r "$W/store/packs"

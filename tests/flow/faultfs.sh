@@ -104,10 +104,10 @@ for i in $(seq 40); do
     dd if="$dir/data" of="$W/hung-$i" bs=64K iflag=direct status=none &
     readers+=($!)
 done
-wait_for 20 grep -q "^read-hang data 40$" "$dir/.faults"
-timeout 20 cmp "$dir/records" "$W/bytes"
-timeout 20 dd if="$W/bytes" of="$dir/data" bs=4096 count=1 oflag=direct conv=notrunc status=none
-timeout 20 ls "$dir" >"$W/null"
+wait_for 60 grep -q "^read-hang data 40$" "$dir/.faults"
+timeout 60 cmp "$dir/records" "$W/bytes"
+timeout 60 dd if="$W/bytes" of="$dir/data" bs=4096 count=1 oflag=direct conv=notrunc status=none
+timeout 60 ls "$dir" >"$W/null"
 for i in "${readers[@]}"; do kill -0 "$i" || fail "a reader does not hang"; done
 echo off >"$dir/.faults"
 for i in $(seq 40); do
@@ -117,8 +117,8 @@ done
 echo "write-hang" >"$dir/.faults"
 dd if="$W/bytes" of="$dir/data" bs=4096 seek=8 count=1 oflag=direct conv=notrunc status=none &
 writer=$!
-wait_for 20 grep -q "^write-hang 1$" "$dir/.faults"
-timeout 20 cmp "$dir/records" "$W/bytes"
+wait_for 60 grep -q "^write-hang 1$" "$dir/.faults"
+timeout 60 cmp "$dir/records" "$W/bytes"
 kill -0 $writer || fail "the writer does not hang"
 echo off >"$dir/.faults"
 wait $writer
@@ -127,7 +127,7 @@ echo "== it ends although something hangs"
 echo "read-hang" >"$dir/.faults"
 (! cat "$dir/data" >"$W/null" 2>&1) &
 reader=$!
-wait_for 20 grep -q "^read-hang 1$" "$dir/.faults"
+wait_for 60 grep -q "^read-hang 1$" "$dir/.faults"
 kill "$FAULTFS_PID"
-wait_for 20 bash -c "! kill -0 $FAULTFS_PID"
+wait_for 60 bash -c "! kill -0 $FAULTFS_PID"
 wait $reader || fail "a read of what is gone did not fail"

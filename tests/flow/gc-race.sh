@@ -119,13 +119,13 @@ reader 1 & workers+=($!)
 count() { awk '{ n += $1 ~ /^[0-9]+$/ ? $1 : 1 } END { print n + 0 }' "$1" 2>"$W/null"; }
 raced() { [ "$(count "$W/builds")" -ge 10 ] && [ "$(count "$W/swept")" -ge 10 ] && [ "$(count "$W/reads")" -ge 10 ]; }
 
-for ((i = 0; i < 100; i++)); do
+for ((i = 0; i < 400; i++)); do
     sleep 1
     running || break
     [ $i -lt "$LEAST" ] || ! raced || break
 done
 touch "$W/stop"
-wait "${workers[@]}" || true
+for worker in "${workers[@]}"; do wait "$worker" || wrong "a worker ended with $?"; done
 [ ! -e "$W/wrong" ] || { cat "$W/wrong"; fail "something was lost"; }
 
 echo "$(count "$W/builds") builds, $(count "$W/swept") objects swept, $(count "$W/reads") images read"

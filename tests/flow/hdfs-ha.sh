@@ -20,14 +20,14 @@ head -c 8000000 /dev/urandom >"$W/tree/big"
 hdfs put "$W/tree" /data
 
 build() { "$GRANARY" build -q --json "$@" 2>"$W/build.err" | jq -r .digest; }
-busy() { ss -Htn state established "dst $1" | grep -q .; }
+busy() { [ -n "$(ss -Htn state established "dst $1")" ]; }
 
 # the standby one stands in front
 reference=$(build "hdfs://$HDFS_NN2,$HDFS_NN/data" "$W/store/x")
 [ -n "$reference" ] || fail "the standby NameNode is not passed over: $(cat "$W/build.err")"
 "$GRANARY" build -q "hdfs://$HDFS_NN2/data" "$W/store/y" 2>"$W/refusal" &
 alone=$!
-sleep 2
+wait_for 60 grep -q "trying again" "$W/refusal"
 kill -INT $alone
 wait $alone && fail "the standby NameNode alone serves"
 
@@ -37,7 +37,7 @@ background "$GRANARY" build --json "hdfs://$HDFS_NN,$HDFS_NN2/data" "$W/store2/x
 reader=$BACKGROUND_PID
 background "$GRANARY" build --json "$W/tree" "hdfs://$HDFS_NN,$HDFS_NN2/images/x" >"$W/written" 2>"$W/written.err"
 writer=$BACKGROUND_PID
-wait_for 30 busy "$HDFS_DN"
+wait_for 60 busy "$HDFS_DN"
 hdfs kill namenode
 hdfs resume datanode
 hdfs activate nn2 || fail "no failover"

@@ -23,10 +23,22 @@ for i in range(files):
 PYTHON
 }
 
+# make_large_files DIR FILES: 2.5 MB each
+make_large_files() {
+    python3 - "$1" "$2" <<'PYTHON'
+import os, random, sys
+rng = random.Random(9)
+os.mkdir(sys.argv[1])
+for i in range(int(sys.argv[2])):
+    with open(f"{sys.argv[1]}/file-{i}", "wb") as file:
+        file.write(rng.randbytes(2500000))
+PYTHON
+}
+
 # serve_faulty DIR: bucket `data` is DIR; the other buckets are empty
 serve_faulty() {
     background "$GRANARY_SOURCE/tests/servers/faulty-s3.py" "$W/port" "data=$1"
-    wait_for 20 test -s "$W/port"
+    wait_for 60 test -s "$W/port"
     AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$W/port")
     export AWS_ENDPOINT_URL
 }
@@ -64,6 +76,26 @@ build_fails() {
 
 nothing_published() { [ -z "$("$GRANARY" images "$1" 2>"$W/null")" ] || fail "$1: something was published"; }
 
+# build_and_kill SOURCE IMAGE SECONDS: killed so long after its start, if it is not over
+build_and_kill() {
+    "$GRANARY" build -q "$1" "$2" >"$W/out" 2>"$W/err" &
+    local pid=$!
+    sleep "$3"
+    kill -KILL $pid 2>"$W/null" || true
+    wait $pid 2>"$W/null" || true
+}
+
+# soak_round ROUND KINDS [SECONDS]: while 5 % of the requests fail so, a build, killed after SECONDS and run again, is
+# right and whole
+soak_round() {
+    local image=s3://round-$1/store/set
+    faults 5 "$2" "$1"
+    [ -z "${3:-}" ] || build_and_kill s3://data "$image" "$3"
+    build_right s3://data "$image"
+    no_faults
+    "$GRANARY" verify --deep -q "$image"
+}
+
 # kill_loop KILLS TREE STORE: that many builds killed at any moment of their lives, then one that is not
 kill_loop() {
     local i=0 took packs
@@ -72,11 +104,7 @@ kill_loop() {
     took=$((($(date +%s%N) - took) / 1000000))
     mkdir -p "$3/packs"
     while [ $((i++)) -lt "$1" ]; do
-        "$GRANARY" build -q "$2" "$3/set" >"$W/out" 2>"$W/err" &
-        local pid=$!
-        sleep "$(awk -v ms="$took" -v r="$RANDOM" 'BEGIN { print ms * r / 32768 / 1000 }')"
-        kill -KILL $pid 2>"$W/null" || true
-        wait $pid 2>"$W/null" || true
+        build_and_kill "$2" "$3/set" "$(awk -v ms="$took" -v r="$RANDOM" 'BEGIN { print ms * r / 32768 / 1000 }')"
         # what is published is whole
         [ -z "$("$GRANARY" images "$3" 2>"$W/null")" ] || "$GRANARY" verify --deep -q "$3/set" || fail "published, and damaged"
     done

@@ -17,7 +17,7 @@ stop() { kill "$SERVER_PID" && wait "$SERVER_PID" || true; rm -f "$W/sock"; }
 refused() {
     local text=$1
     shift
-    ! timeout 20 nbdkit -f -t 64 --unix "$W/refused" "$PLUGIN" "$@" 2>"$W/refused.err" || fail "started with $*"
+    ! timeout 60 nbdkit -f -t 64 --unix "$W/refused" "$PLUGIN" "$@" 2>"$W/refused.err" || fail "started with $*"
     grep -qF -- "$text" "$W/refused.err" || { cat "$W/refused.err" >&2; fail "'$text' was not said for: $*"; }
 }
 # same_bytes EXPORT RAW: the export's bytes are RAW's
@@ -103,14 +103,14 @@ stop
 
 echo "== without a cache, daemonized, 16 threads"
 nbdkit --unix "$W/sock" -P "$W/pid" -v "$PLUGIN" "$W/store/faces" cache="$W/cache3:64M" 2>"$W/daemon.err"
-wait_for 20 test -s "$W/pid" # the daemon writes it, after its parent has ended
+wait_for 60 test -s "$W/pid" # the daemon writes it, after its parent has ended
 daemon=$(cat "$W/pid")
 PIDS+=("$daemon")
 grep -q 'warning: .* 16 requests .* -t 256' "$W/daemon.err" || fail "no warning of few threads: $(cat "$W/daemon.err")"
 refused "$daemon" "$W/store/faces" cache="$W/cache3:64M"
 same_bytes faces "$W/faces.raw"
 kill "$daemon"
-wait_for 20 bash -c "! kill -0 $daemon"
+wait_for 60 bash -c "! kill -0 $daemon"
 rm "$W/sock"
 serve_unix "$W/sock" "$W/store/faces"
 same_bytes faces "$W/faces.raw"
@@ -119,7 +119,7 @@ stop
 
 echo "== memory alone, daemonized: reserved before the fork, used after it"
 nbdkit --unix "$W/sock" -P "$W/pid2" -t 64 "$PLUGIN" "$W/store/faces" memory=64M control="$W/control"
-wait_for 20 test -s "$W/pid2"
+wait_for 60 test -s "$W/pid2"
 daemon=$(cat "$W/pid2")
 PIDS+=("$daemon")
 "$probe" "$(uri faces)" cache 0 0
@@ -128,7 +128,7 @@ same_bytes faces "$W/faces.raw"
 [ "$(count fetch_requests_total)" = "$requests" ] || fail "what was in memory was fetched again"
 [ "$(count cache_memory_hits_total)" -gt 80 ] || fail "$(count cache_memory_hits_total) hits in memory"
 kill "$daemon"
-wait_for 20 bash -c "! kill -0 $daemon"
+wait_for 60 bash -c "! kill -0 $daemon"
 rm "$W/sock"
 refused "no 1125899906842624 bytes of memory" "$W/store/faces" memory=1024T
 

@@ -66,7 +66,7 @@ mount_export "$W/sock"
 [ "$(stat -c '%a %u %g' "$W/mnt/empty")" = "644 0 0" ] || fail "a file's mode or owner"
 [ "$(stat -c '%a %u %g' "$W/mnt/set")" = "755 0 0" ] || fail "a directory's mode or owner"
 age=$(($(date +%s) - $(stat -c %Y "$W/mnt/large")))
-[ $age -ge 0 ] && [ $age -lt 600 ] || fail "the object's time is not the file's"
+[ $age -ge 0 ] && [ $age -lt 3600 ] || fail "the object's time is not the file's"
 
 echo "== a day later: what changed is read and stored, the ETag says what did"
 printf 'changed' >"$W/tree/with space"
@@ -110,6 +110,7 @@ grep -qF 'a' "$W/out" || fail "no sentence"
 [ -z "$("$GRANARY" images s3://images/bad --json | jq -r '.. | .name? // empty' | grep -x both)" ] || fail "a refused build published"
 
 echo "== the server is gone: what is cached is served by the table of exports"
+"$GRANARY_BUILD/tests/tools/nbdprobe" "nbd+unix:///?socket=$W/sock" cache 0 0 # fills may be left out
 umount "$W/mnt"
 losetup -d "$LOOP"
 LOOP=

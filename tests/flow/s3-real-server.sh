@@ -85,12 +85,12 @@ grep -q 'GET /keys' "$W/endpoint.log" || fail "the container's endpoint was not 
 # Refusals. refused SENTENCE-PART ENV-ARGUMENT...: with this environment the store answers so, at once, without a secret
 export GRANARY_TEST_S3=s3://lake/refused
 refused() {
-    local part=$1 seconds=$SECONDS
+    local part=$1
     shift
     env "$@" "$CONFORMANCE" >"$W/refused" 2>&1 && fail "accepted: $*"
     grep -qF -- "$part" "$W/refused" || { cat "$W/refused" >&2; fail "$*: not '$part'"; }
     ! grep -qE "$AWS_SECRET_ACCESS_KEY|not-the-secret" "$W/refused" || fail "$*: the secret stands in a message"
-    [ $((SECONDS - seconds)) -lt 60 ] || fail "$*: took $((SECONDS - seconds)) s"
+    ! grep -q "trying again" "$W/refused" || { cat "$W/refused" >&2; fail "$*: tried again"; }
 }
 refused "check AWS_SECRET_ACCESS_KEY (SignatureDoesNotMatch" AWS_SECRET_ACCESS_KEY=not-the-secret
 refused "check AWS_ACCESS_KEY_ID" AWS_ACCESS_KEY_ID=nobody

@@ -13,29 +13,13 @@ build_clean s3://data s3://clean/store/set
 for round in $(seq "$rounds"); do
     kinds=$QUICK_KINDS
     [ $((round % 10)) != 0 ] || kinds=$QUICK_KINDS,'"stall"'
-    faults 5 "$kinds" "$round"
-    if [ $((round % 3)) = 0 ]; then
-        "$GRANARY" build -q s3://data "s3://round-$round/store/set" >"$W/out" 2>"$W/err" &
-        pid=$!
-        sleep $((RANDOM % 5)).$((RANDOM % 10))
-        kill -KILL $pid 2>"$W/null" || true
-        wait $pid 2>"$W/null" || true
-    fi
-    build_right s3://data "s3://round-$round/store/set"
-    no_faults
-    "$GRANARY" verify --deep -q "s3://round-$round/store/set"
+    [ $((round % 3)) != 0 ] && kill="" || kill=$((RANDOM % 5)).$((RANDOM % 10))
+    soak_round "$round" "$kinds" "$kill"
 done
 curl -sSf "$AWS_ENDPOINT_URL/-/counts"
 for kind in 500 503 reset lost cut broken short long slow stall; do
     [ "$(count $kind)" -gt 0 ] || fail "no fault of kind $kind was met"
 done
 
-python3 - "$W/local" <<'PYTHON'
-import os, random, sys
-rng = random.Random(9)
-os.mkdir(sys.argv[1])
-for i in range(80):
-    with open(f"{sys.argv[1]}/file-{i}", "wb") as file:
-        file.write(rng.randbytes(2500000))
-PYTHON
+make_large_files "$W/local" 80
 kill_loop $((rounds * 2)) "$W/local" "$W/store"

@@ -17,7 +17,7 @@ done
 
 background "$GRANARY" serve "$W/store/soak" --socket "$W/nbd.sock" --cache "$W/cache:$budget" >"$W/serve.out" 2>"$W/serve.err"
 SERVE=$BACKGROUND_PID
-wait_for 20 grep -q '^serving' "$W/serve.out"
+wait_for 60 grep -q '^serving' "$W/serve.out"
 uri="nbd+unix:///soak?socket=$W/nbd.sock"
 counter() { "$GRANARY" status "$W/nbd.sock" --json | jq ".counters.granary_cache_$1"; }
 
@@ -45,7 +45,7 @@ for round in $(seq "$rounds"); do
     [ -s "$W/two" ] || whole=$((whole + 1))
     used=$(du -s --block-size=1 "$W/cache" | cut -f 1)
     [ "$used" -le $budget ] || fail "round $round: the cache holds $used bytes of $budget"
-    (wait_for 30 "$GRANARY" status "$W/nbd.sock" >"$W/status") || { cat "$W/serve.err"; fail "round $round: the server is gone"; }
+    (wait_for 60 "$GRANARY" status "$W/nbd.sock" >"$W/status") || { cat "$W/serve.err"; fail "round $round: the server is gone"; }
     if [ $((round % 3)) = 2 ]; then # the next round's kill takes the counters along
         evictions=$((evictions + $(counter evictions_total)))
         crc_errors=$((crc_errors + $(counter crc_errors_total)))

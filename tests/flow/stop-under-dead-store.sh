@@ -46,7 +46,7 @@ os.rename(port + ".new", port)
 server.serve_forever()
 PY
 background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
-wait_for 20 test -s "$W/port"
+wait_for 60 test -s "$W/port"
 image=http://127.0.0.1:$(cat "$W/port")/one
 uri="nbd+unix:///one?socket=$W/sock"
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
@@ -55,7 +55,7 @@ serve() {
     background "$GRANARY" serve "$image" --socket "$W/sock" --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" \
         >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
-    wait_for 30 grep -q '^serving' "$W/serve.out"
+    wait_for 60 grep -q '^serving' "$W/serve.out"
 }
 waiting() { [ "$(counter fetch_in_flight)" -gt 0 ]; }
 
@@ -67,7 +67,7 @@ for i in 1 2 3 4; do
     "$probe" "$uri" scan 1048576 >"$W/scan-$i" 2>&1 &
     readers+=($!)
 done
-wait_for 20 waiting
+wait_for 60 waiting
 kill -TERM "$SERVE"
 timeout 60 tail --pid="$SERVE" -f /dev/null || fail "it does not end"
 wait "$SERVE" || fail "SIGTERM: exit $?"

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { READS = 300, READ_MAX = 1000003 };
+enum { READS = 300, READ_MAX = 1000003, CACHE_MAX = 1 << 30 /* a request's length has 32 bits */ };
 
 static int failed(void)
 {
@@ -72,7 +72,12 @@ static int cache(struct nbd_handle *nbd, uint64_t off, uint64_t len)
 {
     if (!len)
         len = (uint64_t)nbd_get_size(nbd) - off;
-    return nbd_cache(nbd, len, off, 0) < 0 ? failed() : 0;
+    for (uint64_t n; len; off += n, len -= n) {
+        n = len < CACHE_MAX ? len : CACHE_MAX;
+        if (nbd_cache(nbd, n, off, 0) < 0)
+            return failed();
+    }
+    return 0;
 }
 
 static int read_out(struct nbd_handle *nbd, uint64_t off, uint64_t len)

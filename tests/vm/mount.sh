@@ -21,6 +21,15 @@ granary=$(cd "$W/root" && find . -path '*/bin/granary')
     declare -f manifest_of_tree
     cat <<'GUEST'
 set -e
+# until_true COMMAND: a minute and a half for it to succeed
+until_true() {
+    local i=0
+    until eval "$1"; do
+        i=$((i + 1))
+        [ $i -lt 180 ] || { echo "waited in vain for: $1"; exit 1; }
+        sleep 0.5
+    done
+}
 mkdir -p /mnt/data /etc/granary
 ls /run >/before
 granary mount file:///store/perl /mnt/data --cache /cache:64M
@@ -37,6 +46,8 @@ sleep 1000 </mnt/data &
 user=$!
 (cd /mnt/data && exec sleep 1000) &
 user2=$!
+until_true '[ "$(readlink /proc/$user/fd/0)" = /mnt/data ]'
+until_true '[ "$(readlink /proc/$user2/cwd)" = /mnt/data ]'
 if granary umount /mnt/data; then echo "umount of a mount in use"; exit 1; fi
 kill $user $user2
 wait $user $user2 || true
@@ -44,7 +55,7 @@ cat /mnt/data/$(cd /mnt/data && find . -type f | head -n 1) >/dev/null
 
 echo "== umount leaves nothing"
 granary umount /mnt/data
-for i in 1 2 3 4 5 6 7 8 9 10; do pidof nbdkit granary >/dev/null || break; sleep 0.5; done
+until_true '! pidof nbdkit granary >/dev/null'
 ps | grep -E 'nbdkit|granary|nbd-client' | grep -v grep && { echo "processes are left"; exit 1; }
 grep -E 'mnt/data' /proc/mounts && { echo "the mount is left"; exit 1; }
 for d in /sys/block/nbd*; do [ "$(cat $d/size)" = 0 ] || { echo "$d is left attached"; exit 1; }; done
@@ -74,7 +85,7 @@ umount /mnt/data
 nbd-client -d $device
 granary serve file:///store/perl --cache /cache2:64M --socket /other.sock >/other.out 2>&1 &
 other=$!
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do grep -q '^serving' /other.out && break; sleep 0.5; done
+until_true "grep -q '^serving' /other.out"
 nbd-client -unix /other.sock $device -N perl
 granary umount /mnt/data
 [ "$(cat /sys/block/${device#/dev/}/size)" != 0 ] || { echo "the other's attachment is gone"; exit 1; }

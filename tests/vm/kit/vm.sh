@@ -79,7 +79,7 @@ while read -r ko; do
     case $ko in nbd.ko) insmod /mods/$ko nbds_max=8;; *) insmod /mods/$ko;; esac
 done </mods/order
 ifconfig lo 127.0.0.1 up; ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up; route add default gw 10.0.2.2
-for i in 1 2 3 4 5 6 7 8 9 10; do [ -e /dev/vport0p1 ] && break; sleep 0.1; done
+for i in $(seq 600); do [ -e /dev/vport0p1 ] && break; sleep 0.1; done
 [ -f /vm.env ] && . /vm.env
 eval "set -- $(cat /vm.args)"; cd /
 sh /vm.script "$@" </dev/null >/dev/vport0p1 2>&1
