@@ -169,6 +169,7 @@ static void test_space__slots_without_a_record_are_free_after_loading(void **sta
     space_release(&s);
 }
 
+/* What may follow for a damaged slot; true: its chunk is back. */
 static bool go_on_with_damaged(struct space *s, uint32_t id, const struct space_want *want, uint64_t r)
 {
     struct space_slot slot;

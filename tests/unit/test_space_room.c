@@ -328,8 +328,6 @@ static void test_space_room__a_loaded_slot_is_charged_to_its_owner(void **state)
     space_release(&s);
 }
 
-/* What may follow for a damaged slot; true: its chunk is back. */
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
