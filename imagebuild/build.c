@@ -253,7 +253,7 @@ static int open_streaming(struct build *b)
     if (!rc)
         rc = b->options.fs == MANIFEST_EXT4 ? count_first(b) : open_fs(b);
     if (!rc && !b->parent)
-        build_parent_forget_shards(b);
+        rc = build_parent_forget_shards(b);
     return rc ? rc : open_way(b);
 }
 

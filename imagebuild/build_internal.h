@@ -51,7 +51,7 @@ GR_MUST_CHECK int build_parent_find(struct build *b);
  * none: the catalog has no device numbers, and no names that were left out. */
 GR_MUST_CHECK int build_parent_know_shards(struct build *b);
 /* The filesystem cannot keep the parent's bodies: there are none to know. */
-void build_parent_forget_shards(struct build *b);
+GR_MUST_CHECK int build_parent_forget_shards(struct build *b);
 /* What was listed, upon the parent or what an earlier run left: which files stay, which are moved. */
 GR_MUST_CHECK int build_parent_plan(struct build *b);
 /* Is what is dead in the parent to be erased? */

@@ -49,17 +49,16 @@ int build_parent_know_shards(struct build *b)
     if (rc)
         return rc;
     const struct source_known known = {.has = known_shards_has, .suffice = known_shards_suffice, .arg = b->known};
-    b->source->ops->set_known(b->source, &known);
-    return 0;
+    return b->source->ops->set_known(b->source, &known);
 }
 
-void build_parent_forget_shards(struct build *b)
+int build_parent_forget_shards(struct build *b)
 {
     const struct source_known none = {0};
     if (!b->known)
-        return;
-    b->source->ops->set_known(b->source, &none);
+        return 0;
     known_shards_free(steal_ptr(&b->known));
+    return b->source->ops->set_known(b->source, &none);
 }
 
 /* ------------------------------------------------------------------ what an earlier run left */

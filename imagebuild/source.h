@@ -122,9 +122,9 @@ struct source_ops {
     /* Do bodies come with the listing (source_entry.body), and in the order of the archive rather than of the paths?
      * NULL: no. */
     bool (*streams)(const struct source *s);
-    /* Before list, which then passes over the shards that are known; known stays until it returns. NULL: nothing can be
-     * passed over. */
-    void (*set_known)(struct source *s, const struct source_known *known);
+    /* Before list, which then passes over the shards that are known: asks about all of them, so that what several
+     * sources have is known before one reads. known stays until list returns. NULL: nothing can be passed over. */
+    int (*set_known)(struct source *s, const struct source_known *known);
     /* Exactly len bytes of that version. -ESTALE: another version is there now, or the end came
      * early; -ENOENT: gone; -EAGAIN/-ETIMEDOUT after the source's own retries. Any thread. */
     int (*read)(struct source *s, const struct source_read *read);

@@ -133,12 +133,14 @@ static bool join_streams(const struct source *base)
     return false;
 }
 
-static void join_set_known(struct source *base, const struct source_known *known)
+static int join_set_known(struct source *base, const struct source_known *known)
 {
     struct source_join *s = join_of(base);
-    for (size_t i = 0; i < s->count; i++)
+    int rc = 0;
+    for (size_t i = 0; !rc && i < s->count; i++)
         if (s->parts[i].source->ops->set_known)
-            s->parts[i].source->ops->set_known(s->parts[i].source, known);
+            rc = s->parts[i].source->ops->set_known(s->parts[i].source, known);
+    return rc;
 }
 
 static int join_read(struct source *base, const struct source_read *r)

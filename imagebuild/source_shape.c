@@ -161,11 +161,10 @@ static bool shape_streams(const struct source *base)
     return inner->ops->streams && inner->ops->streams(inner);
 }
 
-static void shape_set_known(struct source *base, const struct source_known *known)
+static int shape_set_known(struct source *base, const struct source_known *known)
 {
     struct source *inner = shape_of(base)->inner;
-    if (inner->ops->set_known)
-        inner->ops->set_known(inner, known);
+    return inner->ops->set_known ? inner->ops->set_known(inner, known) : 0;
 }
 
 static int shape_read(struct source *base, const struct source_read *r)

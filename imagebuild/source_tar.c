@@ -305,6 +305,20 @@ static int make_key(const struct source_tar *s, const struct shard *shard, char 
     return 0;
 }
 
+/* The second time it is the same shards. */
+static int find_shards(struct source_tar *s)
+{
+    return s->set.shards.len ? 0 : shard_set_list(&s->set);
+}
+
+static int is_known(const struct source_tar *s, const struct shard *shard, bool *out)
+{
+    char key[SOURCE_SHARD_KEY_LEN + 1];
+    int rc = make_key(s, shard, key);
+    *out = !rc && s->known.has && *key && s->known.has(s->known.arg, key, SOURCE_SHARD_KEY_LEN);
+    return rc;
+}
+
 /* The shards to be read, into *out, whose strings are the set's: without those whose members the build has. */
 static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_count)
 {
@@ -314,11 +328,11 @@ static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_c
     if (!chosen)
         return error_set(-ENOMEM, "source: out of memory");
     for (size_t i = 0; i < s->set.shards.len; i++) {
-        char key[SOURCE_SHARD_KEY_LEN + 1];
-        int rc = make_key(s, &s->set.shards.items[i], key);
+        bool has;
+        int rc = is_known(s, &s->set.shards.items[i], &has);
         if (rc)
             return rc;
-        if (!known->has || !*key || !known->has(known->arg, key, SOURCE_SHARD_KEY_LEN))
+        if (!has)
             chosen[count++] = s->set.shards.items[i];
     }
     if (known->has && !known->suffice(known->arg)) {
@@ -413,7 +427,7 @@ static int tar_list(struct source *base, source_visit *visit, void *arg)
     u->body = (struct body){.body.next = body_next, .u = u};
     CLEANUP_FREE struct shard *shards = NULL;
     struct shard_reader_config config = {.source = s->set.source, .threads = s->threads};
-    int rc = s->set.shards.len ? 0 : shard_set_list(&s->set); /* the second time it is the same shards */
+    int rc = find_shards(s);
     if (!rc)
         rc = choose_shards(s, &shards, &config.count);
     config.shards = shards;
@@ -440,9 +454,17 @@ static bool tar_streams(const struct source *s)
     return true;
 }
 
-static void tar_set_known(struct source *base, const struct source_known *known)
+/* What is listed here stays for list. */
+static int tar_set_known(struct source *base, const struct source_known *known)
 {
-    tar_of(base)->known = *known;
+    struct source_tar *s = tar_of(base);
+    s->known = *known;
+    int rc = known->has ? find_shards(s) : 0;
+    for (size_t i = 0; !rc && known->has && i < s->set.shards.len; i++) {
+        bool has;
+        rc = is_known(s, &s->set.shards.items[i], &has);
+    }
+    return rc;
 }
 
 static int not_again(const struct source_tar *s)

@@ -114,6 +114,24 @@ read -r first second rest <<<"$sizes"
 for size in $rest; do [ "$size" -le "$((second + 200000))" ] || fail "the image grows: $sizes"; done
 "$GRANARY" verify --deep --quiet "$W/store/room" >"$W/out" 2>&1 || { cat "$W/out"; fail "verify after rebuilds"; }
 
+# Room that one source's shards leave, while another's that come later stay, from build 3 on with a directory
+mkdir -p "$W/first" "$W/second/d"
+head -c 3000000 /dev/urandom >"$W/second/d/stays"
+tar -C "$W/tree" -cf "$W/first/stays.tar" sub/7.txt
+tar -C "$W/second" -cf "$W/second/stays.tar" d/stays
+tar -C "$W/second" -cf "$W/second/too.tar" --transform s,stays,too, d/stays
+for i in 1 2 3 4; do
+    head -c 3000000 /dev/urandom >"$W/changing"
+    tar -C "$W" -cf "$W/first/changing.tar" changing
+    [ "$i" = 3 ] && tar -C "$W/second" -cf "$W/second/stays.tar" d
+    built parts --json --add "x=tar:$W/second" "tar:$W/first"
+    cmp "$W/changing" "$W/back-parts/changing" && cmp "$W/tree/sub/7.txt" "$W/back-parts/sub/7.txt" &&
+        cmp "$W/second/d/stays" "$W/back-parts/x/d/stays" && cmp "$W/second/d/stays" "$W/back-parts/x/d/too" ||
+        fail "two sources, build $i: other bytes"
+    [ $((i % 2)) = 1 ] || [ "$(jq .rebuild.unchanged "$W/out")" = 3 ] || fail "two sources, build $i: $(cat "$W/out")"
+done
+"$GRANARY" verify --deep --quiet "$W/store/parts" >"$W/out" 2>&1 || { cat "$W/out"; fail "verify of two sources"; }
+
 # Sets: WebDataset's way, three shards with keys of their own
 mkdir "$W/set"
 for s in 0000 0001 0002; do
