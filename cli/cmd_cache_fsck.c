@@ -34,7 +34,7 @@ struct reporting {
     const char *dir;
     struct progress progress;
     json_t *problems;
-    uint64_t count, last_done, last_total;
+    uint64_t count;
 };
 
 static void on_bad(void *arg, const struct cache_fsck_bad *bad)

@@ -9,8 +9,7 @@
 #include "imagebuild/nodes.h"
 
 enum {
-    COMPACT_DEAD_PERCENT = 10,  /* of the live bytes: so much may be dead in chunks that are kept */
-    COMPACT_BUDGET_PERCENT = 2, /* of the files' bytes: what a build moves at most, by default */
+    COMPACT_DEAD_PERCENT = 10, /* of the live bytes: so much may be dead in chunks that are kept */
 };
 
 struct compact;
