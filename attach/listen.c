@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/text.h"
 
 enum { BACKLOG = 128 };
 
@@ -86,13 +87,25 @@ int listen_unix(const char *path, int *out)
     return 0;
 }
 
+int listen_tcp_check(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    uint64_t port;
+    /* getaddrinfo takes larger numbers too, and gives what is left of them in 16 bits */
+    if (!colon || colon == address || text_parse_uint("port", colon + 1, 0, UINT16_MAX, &port))
+        return error_set(-EINVAL, "'%s' is not HOST:PORT with a port up to 65535; write for example 127.0.0.1:10809",
+                         address);
+    return 0;
+}
+
 /* Split HOST:PORT or [HOST]:PORT. */
 static int split(const char *address, char **out_host, const char **out_port)
 {
+    int rc = listen_tcp_check(address);
+    if (rc)
+        return rc;
     const char *colon = strrchr(address, ':');
-    size_t len = colon ? (size_t)(colon - address) : 0;
-    if (!colon || !colon[1] || !len)
-        return error_set(-EINVAL, "'%s' is not HOST:PORT; write for example 127.0.0.1:10809", address);
+    size_t len = (size_t)(colon - address);
     bool bracketed = *address == '[' && address[len - 1] == ']';
     *out_host = bracketed ? strndup(address + 1, len - 2) : strndup(address, len);
     *out_port = colon + 1;

@@ -11,6 +11,9 @@ GR_MUST_CHECK int listen_unix(const char *path, int *out);
 /* Bind and listen at HOST:PORT ([v6]:PORT); port 0 takes a free one. *out_port: the port. */
 GR_MUST_CHECK int listen_tcp(const char *address, int *out, unsigned *out_port);
 
+/* -EINVAL: it is not HOST:PORT. Nobody is asked whether there is such a host. */
+GR_MUST_CHECK int listen_tcp_check(const char *address);
+
 /* Whether somebody accepts connections at a unix path. */
 int listen_answered(const char *path);
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "attach/listen.h"
 #include "attach/server.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -63,13 +64,18 @@ static void on_ready(void *arg, const char *where)
     fflush(stdout);
 }
 
-/* Sockets without a path of the user's live in PIN_RUN_DIR. */
+/* Sockets without a path of the user's live in PIN_RUN_DIR. Each nbdkit would find the supervisor's socket at its
+ * control socket's path, and end. */
 static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[PIN_PATH_MAX])
 {
     c->socket = v->socket ? v->socket : v->listen ? NULL : PIN_SOCKET;
     c->listen = v->listen;
     snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : PIN_SOCKET);
     c->control = v->control ? v->control : control;
+    if (c->socket && !strcmp(c->socket, c->control)) {
+        (void)error_set(0, "--control %s is the socket that clients come to; give it another path", c->control);
+        return CLI_USAGE;
+    }
     return v->socket ? 0 : io_mkdirs(PIN_RUN_DIR);
 }
 
@@ -123,6 +129,10 @@ static int check(const struct serve_values *v)
                                                  : NULL;
     if (v->socket && v->listen)
         return options_exclude("--socket", "--listen", "a server listens in one place");
+    if (v->listen && listen_tcp_check(v->listen)) {
+        (void)error_prefix(0, "--listen");
+        return CLI_USAGE;
+    }
     if (!of_cache || v->caches.count)
         return 0;
     (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);

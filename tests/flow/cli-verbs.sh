@@ -113,6 +113,9 @@ expect 2 "zstd.none" "$GRANARY" build --compress lz4 "$W/tree" "$store/x"
 expect 2 "digest" "$GRANARY" build "$W/tree" "$store/x@$digest"
 expect 2 "" "$GRANARY" inspect "not a reference"
 expect 2 "exclude each other" "$GRANARY" serve "$store/set:v1" --socket a --listen b:1
+expect 2 "--listen: 'nowhere' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --listen nowhere
+expect 2 "up to 65535" "$GRANARY" serve "$store/set:v1" --listen 127.0.0.1:65536
+expect 2 "give it another path" "$GRANARY" serve "$store/set:v1" --socket "$W/nbd.sock" --control "$W/nbd.sock"
 
 echo "== options that would have no effect"
 image=$store/set:v1

@@ -156,7 +156,8 @@ static void test_listen_tcp__addresses(void **state)
     snprintf(same, sizeof same, "127.0.0.1:%u", port);
     assert_int_equal(listen_tcp(same, &second, &other), -EADDRINUSE);
     close(fd);
-    static const char *const bad[] = {"", ":", "127.0.0.1", "127.0.0.1:", ":10809", "127.0.0.1:port"};
+    static const char *const bad[] = {
+        "", ":", "127.0.0.1", "127.0.0.1:", ":10809", "127.0.0.1:port", "127.0.0.1:65536"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(bad); i++)
         assert_int_equal(listen_tcp(bad[i], &fd, &port), -EINVAL);
 }
