@@ -42,6 +42,15 @@ static int flush_output(const struct verb *verb)
     return CLI_FAILED;
 }
 
+/* Sentences of the library begin with the part they are of, and one part is called as the verb it does the work of. */
+static void complain(const struct verb *verb)
+{
+    const char *sentence = error_text();
+    size_t len = strlen(verb->name);
+    bool named = !strncmp(sentence, verb->name, len) && !strncmp(sentence + len, ": ", 2);
+    fprintf(stderr, "granary: %s%s%s\n", named ? "" : verb->name, named ? "" : ": ", sentence);
+}
+
 static int run_verb(const struct verb *verb, const struct invocation *inv)
 {
     if (inv->help) {
@@ -53,7 +62,7 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     if (rc == CLI_DIFFERENT)
         return flushed ? flushed : rc;
     if (rc)
-        fprintf(stderr, "granary: %s: %s\n", verb->name, error_text());
+        complain(verb);
     return rc == CLI_USAGE ? CLI_USAGE : rc ? CLI_FAILED : flushed;
 }
 
@@ -79,7 +88,7 @@ int main(int argc, char **argv)
     }
     int rc = options_parse(verb, argc - skip, argv + skip, &inv);
     if (rc)
-        fprintf(stderr, "granary: %s: %s\n", verb->name, error_text());
+        complain(verb);
     rc = rc ? CLI_USAGE : run_verb(verb, &inv);
     options_release(&inv);
     return argc < 2 ? CLI_USAGE : rc;

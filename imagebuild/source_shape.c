@@ -83,9 +83,8 @@ static int strip(const struct source_shape_of *s, struct source_entry *e)
     }
     if (S_ISDIR(e->mode) && (!e->path_len || begins_with(s->strip, s->strip_len, e->path, e->path_len)))
         return 0;
-    return error_set(-EINVAL,
-                     "source: %s: '%.*s' does not lie below '%s', the prefix to strip; leave it out with --exclude",
-                     s->base.url, (int)GR_MIN(e->path_len, 300u), e->path, s->strip);
+    return error_set(-EINVAL, "'%.*s' does not lie below '%s', the prefix to strip; leave it out with --exclude",
+                     (int)GR_MIN(e->path_len, 300u), e->path, s->strip);
 }
 
 static void override_mode(const struct source_overrides *o, uint32_t *mode)

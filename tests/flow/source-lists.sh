@@ -30,6 +30,7 @@ chmod 755 "$W/tree/.cache/locked"
 built strip --prefix-strip train --exclude '/*' --include /train/ "$W/tree"
 [ "$(listed strip)" = "1.jpg a/ a/2.jpg a/2.txt" ] || fail "strip: $(listed strip)"
 refused "does not lie below 'train', the prefix to strip" --prefix-strip train "$W/tree"
+! grep "source: .*source: " "$W/out" || fail "the source is named twice"
 
 mkdir -p "$W/labels/deep"
 echo label >"$W/labels/deep/l"
