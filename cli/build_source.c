@@ -81,6 +81,13 @@ static bool is_web(const char *url)
     return !strncmp(url, "http://", 7) || !strncmp(url, "https://", 8);
 }
 
+/* An address that is none is wrong usage; what is not to be had there is a failure. */
+static int open_address(const char *url, const struct source_options *options, struct source **out)
+{
+    int rc = source_open(url, options, out);
+    return rc == -EINVAL ? CLI_USAGE : rc;
+}
+
 /* SOURCE "-": the files of this machine that standard input names. */
 static int open_paths(struct path_list *list, const struct source_options *options, struct source **out)
 {
@@ -98,7 +105,7 @@ static int open_source(const char *url, const struct build_source_values *v, con
     bool standard_input = !strcmp(url, "-");
     const char *file = standard_input ? "-" : v->files_from;
     if (!file)
-        return source_open(url, options, out);
+        return open_address(url, options, out);
     struct path_list_config list_config = {.file = file, .nul = v->nul, .web_base = is_web(url) ? url : NULL};
     struct source_listed_config config = {
         .threads = options->connections, .ignore_missing = v->ignore_missing, .cancel = options->cancel};
@@ -106,7 +113,7 @@ static int open_source(const char *url, const struct build_source_values *v, con
     struct source *all;
     int rc = path_list_open(&list_config, &list);
     if (!rc)
-        rc = standard_input ? open_paths(list, options, &all) : source_open(url, options, &all);
+        rc = standard_input ? open_paths(list, options, &all) : open_address(url, options, &all);
     return rc ? rc : source_listed_open(all, steal_ptr(&list), &config, out);
 }
 
@@ -126,15 +133,11 @@ static int add_part(source_parts *parts, const char *dir, struct source *source)
     return error_set(-ENOMEM, "source: out of memory");
 }
 
-/* "DIR=SOURCE"; dir is the caller's to free. */
-static int split_add(const char *text, char **dir, const char **url)
+/* What stands behind "DIR="; NULL: it is not DIR=SOURCE. */
+static const char *added_url(const char *text)
 {
     const char *equals = strchr(text, '=');
-    if (!equals || equals == text || !equals[1])
-        return error_set(-EINVAL, "--add: '%s' is not DIR=SOURCE; write for example labels=s3://bucket/labels", text);
-    *url = equals + 1;
-    *dir = strndup(text, (size_t)(equals - text));
-    return *dir ? 0 : error_set(-ENOMEM, "source: out of memory");
+    return equals && equals != text && equals[1] ? equals + 1 : NULL;
 }
 
 /* The parts taken so far, joined when there are further sources to add. Parts are taken over. */
@@ -144,16 +147,15 @@ static int join_added(const struct option_list *add, const struct source_options
     VEC(char *) dirs = {0};
     int rc = 0;
     for (size_t i = 0; !rc && i < add->count; i++) {
-        char *dir = NULL;
-        const char *url = NULL;
+        const char *url = added_url(add->items[i]);
+        char *dir = strndup(add->items[i], (size_t)(url - 1 - add->items[i]));
         struct source *source;
-        rc = split_add(add->items[i], &dir, &url);
-        if (!rc && vec_push(&dirs, dir)) {
+        if (!dir || vec_push(&dirs, dir)) {
             free(dir);
             rc = error_set(-ENOMEM, "source: out of memory");
         }
         if (!rc)
-            rc = source_open(url, options, &source);
+            rc = open_address(url, options, &source);
         if (!rc)
             rc = shape_source(NULL, options, &source);
         if (!rc)
@@ -191,8 +193,8 @@ bool build_source_any(const char *url, const struct build_source_values *v, bool
 {
     bool any = is(url);
     for (size_t i = 0; i < v->add.count; i++) {
-        const char *equals = strchr(v->add.items[i], '=');
-        any |= equals && is(equals + 1);
+        const char *added = added_url(v->add.items[i]);
+        any |= added && is(added);
     }
     return any;
 }
@@ -211,6 +213,10 @@ static int check(const char *url, const struct build_source_values *v)
                          v->nul ? "-0" : "--ignore-missing");
     if (v->tar_dirs && !build_source_any(url, v, build_source_is_tar))
         return error_set(-EINVAL, "--tar-dirs: no source has tar shards; write tar: before its address");
+    for (size_t i = 0; i < v->add.count; i++)
+        if (!added_url(v->add.items[i]))
+            return error_set(-EINVAL, "--add: '%s' is not DIR=SOURCE; write for example labels=s3://bucket/labels",
+                             v->add.items[i]);
     return 0;
 }
 

@@ -111,7 +111,11 @@ expect 2 "unexpected operand" "$GRANARY" inspect a b
 expect 2 "chunk-size" "$GRANARY" build --chunk-size 100000 "$W/tree" "$store/x"
 expect 2 "zstd.none" "$GRANARY" build --compress lz4 "$W/tree" "$store/x"
 expect 2 "digest" "$GRANARY" build "$W/tree" "$store/x@$digest"
-expect 2 "" "$GRANARY" inspect "not a reference"
+expect 1 "^granary: build: --tmpdir $W/nowhere: No such" "$GRANARY" build --tmpdir "$W/nowhere" "$W/tree" "$store/x"
+expect 2 "names no store; write STORE/NAME" "$GRANARY" inspect "not a reference"
+expect 2 "is not DIR=SOURCE" "$GRANARY" build --add labels "$W/tree" "$store/x"
+expect 2 "'ftp://host/x' is of no known kind" "$GRANARY" build ftp://host/x "$store/x"
+expect 2 "is no host" "$GRANARY" build --add a=hdfs:// "$W/tree" "$store/x"
 expect 2 "exclude each other" "$GRANARY" serve "$store/set:v1" --socket a --listen b:1
 expect 2 "--listen: 'nowhere' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --listen nowhere
 expect 2 "up to 65535" "$GRANARY" serve "$store/set:v1" --listen 127.0.0.1:65536
@@ -145,9 +149,9 @@ serve --watermark 90:80 $image
 serve --eviction lru $image
 serve --cache-compressed $image
 END
-expect 1 "" "$GRANARY" images "$W/nowhere"
-expect 1 "" "$GRANARY" build "$W/nowhere" "$store/x"
-expect 1 "" "$GRANARY" inspect "$store/none"
+expect 1 "is not a Granary store" "$GRANARY" images "$W/nowhere"
+expect 1 "cannot open the directory $W/nowhere" "$GRANARY" build "$W/nowhere" "$store/x"
+expect 1 "there is no image none:latest" "$GRANARY" inspect "$store/none"
 expect 1 "no server" "$GRANARY" status "$W/none.sock"
 expect 1 "cannot write the output: No space left" bash -c "'$GRANARY' images '$store' >/dev/full"
 "$GRANARY" help >"$W/out" && "$GRANARY" --version | grep '^granary [0-9]' >"$W/null" || fail "help and --version"
