@@ -50,6 +50,7 @@ void cache_dir_sign(struct cache_dir *d)
 
 /* What a thread that reads is left with when its disk does not answer. */
 struct loader {
+    int fd; /* its own of the record file, which may be closed while it hangs */
     struct io_thread *thread;
     struct io_op op;
     bool hangs;
@@ -59,6 +60,8 @@ struct loader {
 static void loader_free(void *arg)
 {
     struct loader *l = arg;
+    if (l->fd >= 0)
+        close(l->fd);
     free(l->table);
     free(l->region);
     free(l);
@@ -82,18 +85,18 @@ static struct loader *loader_new(const struct cache_dir *d, const struct io_call
         return NULL;
     l->table = calloc(d->geometry.slab_count + (size_t)1, CACHE_META_SLAB_SIZE);
     l->region = malloc(CACHE_REGION_MAX);
-    if (l->table && l->region && io_thread_new(calls, &l->thread) == 0)
+    l->fd = fcntl(d->record_fd, F_DUPFD_CLOEXEC, 0);
+    if (l->fd >= 0 && l->table && l->region && io_thread_new(calls, &l->thread) == 0)
         return l;
     loader_free(l);
     return NULL;
 }
 
 /* Read from the record file. -errno of the disk; -ETIMEDOUT: it hangs. */
-static int load_bytes(const struct cache_dir *d, struct loader *l, uint8_t *out, size_t len, uint64_t off,
-                      uint32_t timeout_ms)
+static int load_bytes(struct loader *l, uint8_t *out, size_t len, uint64_t off, uint32_t timeout_ms)
 {
     size_t at;
-    l->op = (struct io_op){.fd = d->record_fd, .off = off, .len = (uint32_t)len, .data = out};
+    l->op = (struct io_op){.fd = l->fd, .off = off, .len = (uint32_t)len, .data = out};
     l->hangs = !io_thread_run(l->thread, &l->op, 1, clock_now_ms() + timeout_ms, &at);
     return l->hangs ? -ETIMEDOUT : l->op.rc;
 }
@@ -104,7 +107,7 @@ static int load_records(struct cache_dir *d, unsigned number, struct loader *l, 
     uint32_t stride = cache_class_record_size(place.class);
     uint32_t slots = cache_class_slots(&d->geometry, place.class);
     place.slot = 0;
-    if (load_bytes(d, l, l->region, (size_t)slots * stride, cache_place_record_offset(&d->geometry, &place),
+    if (load_bytes(l, l->region, (size_t)slots * stride, cache_place_record_offset(&d->geometry, &place),
                    load->timeout_ms))
         return 0; /* the slab's chunks are misses */
     int rc = space_load_slab(load->space, number, &place);
@@ -145,12 +148,12 @@ int cache_dir_load(struct cache_dir *d, unsigned number, struct cache_load *load
 {
     CLEANUP(cleanup_loader) struct loader *l = loader_new(d, load->calls);
     if (!l)
-        return error_set(-ENOMEM, "cache: out of memory for the index");
+        return error_set(-ENOMEM, "%s: out of memory or file descriptors for the cache's index", d->path);
     for (uint32_t i = 0; d->yielded && i < d->geometry.slab_count; i++)
         if (d->yielded[i])
             space_load_yielded(load->space, number, i);
     size_t table_size = (size_t)d->geometry.slab_count * CACHE_META_SLAB_SIZE;
-    int read = load_bytes(d, l, l->table, table_size, cache_slab_entry_offset(&d->geometry, 0), load->timeout_ms);
+    int read = load_bytes(l, l->table, table_size, cache_slab_entry_offset(&d->geometry, 0), load->timeout_ms);
     int rc = read ? 0 : load_slabs(d, number, l, load);
     if (read || l->hangs)
         cache_dir_note(d, CACHE_READING, l->hangs ? -ETIMEDOUT : read);
