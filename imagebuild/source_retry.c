@@ -8,20 +8,17 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 enum { PAUSE_FIRST_MS = 100, PAUSE_MAX_MS = 5000, LOOK_MS = 200, TIMEOUT_DEFAULT_MS = 300000 };
 enum { RETRY_AFTER_MOST_S = 60, WARN_AFTER_MS = 3000, WARN_EVERY_MS = 30000 };
 
 void source_retry_init(struct source_retry *r, const char *url, const struct source_options *options)
 {
-    pthread_condattr_t attr;
     *r = (struct source_retry){.url = url,
                                .timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_DEFAULT_MS,
                                .interrupted = options->cancel};
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->cancelling, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&r->cancelling);
     pthread_mutex_init(&r->lock, NULL);
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/vec.h"
 #include "store/gc.h"
 #include "store/repository.h"
@@ -164,11 +165,7 @@ int upload_new(const struct upload_config *config, struct upload **out)
     u->tail = &u->head;
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->work, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&u->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    thread_cond_init(&u->ended);
     for (; u->thread_count < config->threads; u->thread_count++) {
         int rc = pthread_create(&u->threads[u->thread_count], NULL, upload_main, u);
         if (rc) {

@@ -78,11 +78,7 @@ int parallel_run(const struct parallel *work)
     CLEANUP_FREE pthread_t *threads = calloc(want + 1, sizeof *threads);
     if (!threads)
         return error_set(-ENOMEM, "out of memory for %u threads", want);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&r.ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    thread_cond_init(&r.ended);
     r.alive = want;
     while (started < want) {
         int rc = thread_start(&threads[started], work_main, &r);

@@ -12,4 +12,7 @@ typedef void *thread_run(void *arg);
  * -errno with a sentence; then *out is undefined. */
 GR_MUST_CHECK int thread_start(pthread_t *out, thread_run *run, void *arg);
 
+/* A condition whose timed waits end by CLOCK_MONOTONIC (clock_at_ms). */
+void thread_cond_init(pthread_cond_t *cond);
+
 #endif

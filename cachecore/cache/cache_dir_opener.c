@@ -40,12 +40,8 @@ static struct opening *opening_new(const struct cache_dir_order *order)
     }
     o->order = *order;
     o->order.path = path;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&o->lock, NULL);
-    pthread_cond_init(&o->ending, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&o->ending);
     return o;
 }
 

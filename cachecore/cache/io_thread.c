@@ -132,13 +132,9 @@ int io_thread_new(const struct io_calls *calls, struct io_thread **out)
     t->calls.pread = calls->pread ? calls->pread : pread;
     t->calls.pwrite = calls->pwrite ? calls->pwrite : pwrite;
     t->calls.fallocate = calls->fallocate ? calls->fallocate : fallocate;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->work, NULL);
-    pthread_cond_init(&t->idle, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&t->idle);
     int rc = thread_start(&t->thread, work, t);
     if (rc) {
         destroy(t);

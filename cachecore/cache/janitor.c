@@ -179,12 +179,8 @@ static void *keep_house(void *arg)
 
 void janitor_init(struct janitor *j)
 {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&j->lock, NULL);
-    pthread_cond_init(&j->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&j->wake);
 }
 
 void janitor_release(struct janitor *j)

@@ -275,11 +275,7 @@ int mover_new(const struct mover_config *config, struct mover **out)
     m->word_mask = words - 1;
     m->words = calloc(words, sizeof *m->words);
     m->queue = queue_new(QUEUE_ITEMS);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&m->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&m->wake);
     pthread_mutex_init(&m->lock, NULL);
     if (!m->words || !m->queue)
         return error_set(-ENOMEM, "cache: out of memory");

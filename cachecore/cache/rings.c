@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "cache/ring_internal.h"
 
 enum {
@@ -104,12 +105,8 @@ int rings_new(const struct rings_config *config, struct rings_stats *stats, stru
     struct rings *rs = calloc(1, sizeof *rs);
     if (!rs)
         return error_set(-ENOMEM, "cache: out of memory");
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&rs->lock, NULL);
-    pthread_cond_init(&rs->returned, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&rs->returned);
     rs->limit = config->limit;
     rs->refused = config->no_uring;
     rs->huge_bounce = config->huge_bounce;

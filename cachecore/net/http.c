@@ -24,6 +24,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/vec.h"
 
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
@@ -71,11 +72,7 @@ int http_new(const struct http_config *config, struct http **out)
         curl_global_cleanup();
         return error_set(-ENOMEM, "out of memory for HTTP");
     }
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&h->returned, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    thread_cond_init(&h->returned);
     pthread_mutex_init(&h->mutex, NULL);
     h->connections = config->connections ? config->connections : CONNECTIONS;
     h->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : CONNECT_TIMEOUT_MS;
