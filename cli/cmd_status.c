@@ -64,7 +64,7 @@ static void print_directories(json_t *status)
     }
 }
 
-/* A counter whose name ends in _bytes_total is shown as a size too. */
+/* Counters of bytes are shown as sizes too. */
 static void print_counters(json_t *status)
 {
     const char *name;
