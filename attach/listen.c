@@ -77,7 +77,7 @@ int listen_unix(const char *path, int *out)
     int code = errno;
     umask(before);
     if (!bound)
-        return error_set(-code, "cannot bind %s: %s", path, strerror(code));
+        return error_set(-code, "cannot bind %s: %s; its directory must be there and writable", path, strerror(code));
     if (listen(fd, BACKLOG)) {
         code = errno;
         unlink(path);

@@ -34,7 +34,7 @@ enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 8, SERVER_END_MS = 15000, LOG_TAI
 static int resolve_dir(const char *dir, char **out)
 {
     *out = realpath(dir, NULL);
-    return *out ? 0 : error_set(-errno, "%s: %s", dir, strerror(errno));
+    return *out ? 0 : error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
 }
 
 /* 1: something is mounted there. */
@@ -50,7 +50,7 @@ static int check_empty(const char *dir)
 {
     DIR *d = opendir(dir);
     if (!d)
-        return error_set(-errno, "%s: %s", dir, strerror(errno));
+        return error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
     bool empty = true;
     for (struct dirent *e; (e = readdir(d));)
         empty = empty && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, "lost+found"));

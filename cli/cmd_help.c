@@ -43,8 +43,8 @@ static int run(const struct invocation *inv)
     }
     const struct verb *command = inv->operand_count > 1 ? options_command(verb, inv->operands[1]) : NULL;
     if (inv->operand_count > 1 && !command) {
-        (void)error_set(0, "'%s' is no command of '%s'; 'granary help %s' lists them", inv->operands[1], verb->name,
-                        verb->name);
+        (void)error_set(0, "'%s' is no command of '%s'; 'granary help %s' %s", inv->operands[1], verb->name, verb->name,
+                        verb->commands ? "lists them" : "shows its options");
         return CLI_USAGE;
     }
     options_help(command ? command : verb, stdout);

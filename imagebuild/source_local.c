@@ -287,7 +287,7 @@ static int local_list(struct source *s, source_visit *visit, void *arg)
 
 static int gone(const struct source_local *s, const char *path, size_t len)
 {
-    return error_set(-ENOENT, "source: %s/%.*s is gone", s->base.url, (int)GR_MIN(len, 300u), path);
+    return error_set(-ENOENT, "source: %s/%.*s is not there (any more)", s->base.url, (int)GR_MIN(len, 300u), path);
 }
 
 static int look_at(struct listing *l, const struct source_ask *ask)

@@ -103,7 +103,8 @@ int export_file(struct store *s, const struct manifest *m, const char *path, con
     }
     CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
-        return error_set(-errno, "cannot create %s: %s", temporary, strerror(errno));
+        return error_set(-errno, "cannot create %s: %s; its directory must be there and writable", path,
+                         strerror(errno));
     struct exporting e = {.m = m, .options = options, .name = path, .fd = fd, .sparse = true};
     rc = fill(s, &e, temporary, path);
     if (rc)
