@@ -109,6 +109,18 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
     return rc;
 }
 
+/* Are the exports before this one called otherwise? nbdkit's plugin would name its own parameters as the remedy. */
+static int check_name(const struct pin *pins, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (!strcmp(pins[j].ref.name, pins[i].ref.name)) {
+            (void)error_set(0, "%s and %s would both be exported as '%s'; serve them by two servers", pins[j].given,
+                            pins[i].given, pins[i].ref.name);
+            return CLI_USAGE;
+        }
+    return 0;
+}
+
 /* The stores are let go before the server starts. */
 static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
 {
@@ -116,6 +128,8 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     int rc = pinner_init(&pinner, &v->caches, v->endpoint);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         rc = pin_resolve(&pinner, inv->operands[i], &pins[i]);
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        rc = check_name(pins, i);
     return rc;
 }
 

@@ -76,7 +76,7 @@ fsck.erofs "$W/image" >"$W/fsck" 2>&1 || { cat "$W/fsck"; fail "fsck.erofs"; }
 mkdir "$W/a-directory"
 expect 1 "not a regular file" "$GRANARY" export "$store/set:v1" "$W/a-directory"
 expect 1 "cannot write standard output: No space left" bash -c "'$GRANARY' export '$store/set:v1' - >/dev/full"
-expect 1 "cannot create" "$GRANARY" export "$store/set:v1" "$W/none/image"
+expect 1 "cannot create $W/none/image: No such file" "$GRANARY" export "$store/set:v1" "$W/none/image"
 [ "$(find "$W" -maxdepth 1 -name 'image.*' | wc -l)" = 0 ] || fail "a temporary file is left"
 
 echo "== tag, rm, gc"
@@ -112,12 +112,15 @@ expect 2 "chunk-size" "$GRANARY" build --chunk-size 100000 "$W/tree" "$store/x"
 expect 2 "zstd.none" "$GRANARY" build --compress lz4 "$W/tree" "$store/x"
 expect 2 "digest" "$GRANARY" build "$W/tree" "$store/x@$digest"
 expect 1 "^granary: build: --tmpdir $W/nowhere: No such" "$GRANARY" build --tmpdir "$W/nowhere" "$W/tree" "$store/x"
+expect 2 "name a command; there are ls, evict" "$GRANARY" cache
+expect 2 "'frob' is no command; there are ls, evict" "$GRANARY" cache frob
 expect 2 "names no store; write STORE/NAME" "$GRANARY" inspect "not a reference"
 expect 2 "is not DIR=SOURCE" "$GRANARY" build --add labels "$W/tree" "$store/x"
 expect 2 "'ftp://host/x' is of no known kind" "$GRANARY" build ftp://host/x "$store/x"
 expect 2 "is no host" "$GRANARY" build --add a=hdfs:// "$W/tree" "$store/x"
 expect 2 "exclude each other" "$GRANARY" serve "$store/set:v1" --socket a --listen b:1
 expect 2 "--listen: 'nowhere' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --listen nowhere
+expect 2 "would both be exported as 'set'; serve them by two servers" "$GRANARY" serve "$store/set:v1" "$store/set@$digest"
 expect 2 "up to 65535" "$GRANARY" serve "$store/set:v1" --listen 127.0.0.1:65536
 expect 2 "give it another path" "$GRANARY" serve "$store/set:v1" --socket "$W/nbd.sock" --control "$W/nbd.sock"
 
