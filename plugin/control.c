@@ -402,7 +402,8 @@ static int listen_at(struct control *c)
     struct stat st;
     if (bind(c->fd, (const struct sockaddr *)&c->address, sizeof c->address) < 0 || listen(c->fd, 16) < 0 ||
         lstat(path, &st) < 0)
-        return error_set(-errno, "control: cannot listen on %s: %s", path, strerror(errno));
+        return error_set(-errno, "control: cannot listen on %s: %s; its directory must be there and writable", path,
+                         strerror(errno));
     c->dev = st.st_dev;
     c->ino = st.st_ino;
     return 0;
