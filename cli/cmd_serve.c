@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/pin.h"
 #include "cli/verbs.h"
+#include "format/cache_spec.h"
 
 struct serve_values {
     struct option_list caches, quotas;
@@ -147,10 +148,16 @@ static int check(const struct serve_values *v)
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
     }
-    if (!of_cache || v->caches.count)
-        return 0;
-    (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
-    return CLI_USAGE;
+    if (of_cache && !v->caches.count) {
+        (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
+        return CLI_USAGE;
+    }
+    size_t name_len;
+    uint64_t size;
+    for (size_t i = 0; i < v->quotas.count; i++)
+        if (quota_spec_parse("--quota ", v->quotas.items[i], &name_len, &size))
+            return CLI_USAGE;
+    return 0;
 }
 
 static int run(const struct invocation *inv)

@@ -121,6 +121,7 @@ expect 2 "is no host" "$GRANARY" build --add a=hdfs:// "$W/tree" "$store/x"
 expect 2 "exclude each other" "$GRANARY" serve "$store/set:v1" --socket a --listen b:1
 expect 2 "--listen: 'nowhere' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --listen nowhere
 expect 2 "would both be exported as 'set'; serve them by two servers" "$GRANARY" serve "$store/set:v1" "$store/set@$digest"
+expect 2 "^granary: serve: --quota 1G: write --quota NAME:SIZE" "$GRANARY" serve "$store/set:v1" --cache "$W/c:64M" --quota 1G
 expect 2 "up to 65535" "$GRANARY" serve "$store/set:v1" --listen 127.0.0.1:65536
 expect 2 "give it another path" "$GRANARY" serve "$store/set:v1" --socket "$W/nbd.sock" --control "$W/nbd.sock"
 
