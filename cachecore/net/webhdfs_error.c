@@ -3,6 +3,7 @@
  * happens inside a cluster passes; the retries end. */
 #include "net/webhdfs_error.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -81,7 +82,10 @@ static int by_status(const struct webhdfs_refusal *q, int status)
 /* An exception is a JSON object: the beginning of one says nothing of what the server meant. */
 static bool cut_short(const struct http_response *resp)
 {
-    return resp->body.len && resp->body.data[0] == '{' && resp->body.data[resp->body.len - 1] != '}';
+    size_t len = resp->body.len;
+    while (len && isspace(resp->body.data[len - 1]))
+        len--;
+    return len && resp->body.data[0] == '{' && resp->body.data[len - 1] != '}';
 }
 
 int webhdfs_error(const struct webhdfs_refusal *q, const struct http_response *resp, bool *out_standby)

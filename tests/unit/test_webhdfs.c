@@ -259,6 +259,7 @@ static void test_webhdfs__what_is_no_webhdfs_is_said(void **state)
         {"HTTP/1.1 404 No\r\nContent-Length: 12\r\n\r\n<html>no way", -EIO, "9870"},
         {"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", -EAGAIN, "503"},
         {"HTTP/1.1 404 No\r\nContent-Length: 18\r\n\r\n{\"RemoteException\"", -EAGAIN, "cut short"},
+        {"HTTP/1.1 404 No\r\nContent-Length: 24\r\n\r\n{\"message\":\"not found\"}\n", -EIO, "9870"},
         {"HTTP/1.1 307 No\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n", -EIO, "9870"},
         {"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", -EBADMSG, "no valid JSON"},
         {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", -EBADMSG, "type"},
