@@ -187,6 +187,7 @@ static int http_source_list(struct source *base, source_visit *visit, void *arg)
                                    .visit = visit,
                                    .arg = arg,
                                    .counts = &s->counts};
+    s->counts = (struct source_counts){0};
     return http_walk_run(&walk);
 }
 
