@@ -449,6 +449,15 @@ static int tar_list(struct source *base, source_visit *visit, void *arg)
 
 /* ------------------------------------------------------------------ the rest */
 
+/* Shards; whose they are is not what their members' owners are. */
+static void tar_counts(struct source *base, struct source_counts *out)
+{
+    struct source_counts shards = {0};
+    source_ask_counts(tar_of(base)->set.source, &shards);
+    shards.owners_unknown = 0;
+    source_counts_add(out, &shards);
+}
+
 static bool tar_streams(const struct source *s)
 {
     return true;
@@ -500,6 +509,7 @@ static void tar_close(struct source *base)
 int source_tar_open(const char *url, const char *address, const struct source_options *options, struct source **out)
 {
     static const struct source_ops ops = {.list = tar_list,
+                                          .counts = tar_counts,
                                           .streams = tar_streams,
                                           .set_known = tar_set_known,
                                           .read = tar_read,

@@ -170,6 +170,16 @@ sent=$(sent_of /kinds/plain.tar)
 built web "tar:http://127.0.0.1:$P/set"
 [ "$(listed web)" = "$all" ] || fail "web: $(listed web)"
 
+# A shard that the index names and that is not there is counted, or an error
+mkdir "$W/gone"
+cp "$W/set/train-0000.tar" "$W/gone/"
+ln -s nowhere "$W/gone/train-0001.tar"
+for fs in erofs ext4; do
+    "$GRANARY" build --quiet --json --fs "$fs" "tar:http://127.0.0.1:$P/gone" "$W/store/gone" >"$W/out" 2>&1 || { cat "$W/out"; fail "gone, $fs"; }
+    [ "$(jq '.listing_vanished, .counts.files' "$W/out" | xargs)" = "1 2" ] || fail "gone: $(cat "$W/out")"
+done
+refused "'train-0001.tar' vanished while it was listed; --strict" --strict "tar:http://127.0.0.1:$P/gone"
+
 # A rebuild reads the shards that changed; the tree is that of a full build
 sizes() { for s in 0000 0001 0002; do sent_of "/set/train-$s.tar"; done | xargs; }
 before=$(sizes) web=$(digest_of "$W/store/web")
