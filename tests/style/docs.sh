@@ -59,6 +59,15 @@ for parameter in $(words_of_man $plugin_man | grep -oE '^\.(B|BI|TP)[^=]* "?[a-z
     grep -qx -- "$parameter" <<<"$parameters" || object "$plugin_man: $parameter= does not exist"
 done
 
+# Variables that the program reads; not those that pass between its own processes, or belong to the system
+page=$(words_of_man $man)
+variables=$(project_files '*.c' '*.h' | grep -v '^\./tests/' | xargs grep -ohE '"(AWS|HADOOP|GRANARY|NOTIFY)_[A-Z0-9_]+"|"TMPDIR"' | tr -d '"' | sort -u)
+[ "$(wc -w <<<"$variables")" -ge 20 ] || object "hardly any variables are read: $variables"
+for variable in $variables; do
+    case $variable in GRANARY_RESOLVED | GRANARY_SUPERVISOR) continue;; esac
+    grep -qE "(^|[^A-Z_])$variable([^A-Z_]|$)" <<<"$page" || object "$man: $variable is missing"
+done
+
 # README.md: every `granary VERB` there is a verb, every option an option of it
 while read -r verb words; do
     grep -qx -- "$verb" <<<"$verbs" || { object "README.md: granary $verb: no such verb"; continue; }
