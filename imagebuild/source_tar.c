@@ -33,8 +33,9 @@ struct source_tar {
     char *url;
     struct shard_set set;
     unsigned threads;
-    bool directories;     /* --tar-dirs */
-    struct digest choice; /* of the address and all options that decide what members become */
+    const volatile int *cancel; /* as in struct source_options */
+    bool directories;           /* --tar-dirs */
+    struct digest choice;       /* of the address and all options that decide what members become */
     struct source_known known;
 };
 
@@ -262,7 +263,10 @@ static la_ssize_t on_read(struct archive *a, void *arg, const void **out)
 {
     struct unpacking *u = arg;
     size_t len;
-    int rc = shard_stream_next(u->stream, out, &len);
+    /* nobody else is asked while members are passed over that are left out */
+    int rc = u->s->cancel && *u->s->cancel
+                 ? error_set(-ECANCELED, "source: the build was stopped while it read %s", u->s->url)
+                 : shard_stream_next(u->stream, out, &len);
     if (!rc)
         return (la_ssize_t)len;
     error_take(&u->failed, rc);
@@ -529,6 +533,7 @@ int source_tar_open(const char *url, const char *address, const struct source_op
     s->choice = digest_of(choice.data, choice.len);
     s->base = (struct source){.ops = &ops, .url = s->url};
     s->threads = options->connections;
+    s->cancel = options->cancel;
     s->directories = options->tar_directories;
     rc = rc ? error_set(rc, "source: no memory for the options") : shard_set_open(address, &inner, &s->set);
     if (rc)

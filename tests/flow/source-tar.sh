@@ -228,6 +228,16 @@ built shared --skip-bad-names "tar:$W/shared"
 "$GRANARY" build --quiet "tar:$W/shared" "$W/store/shared" >"$W/out" 2>&1 && fail "a path that two shards have is no error"
 grep -q "listed twice" "$W/out" || fail "$(cat "$W/out")"
 
+# Much that is left out is passed over, and can be interrupted: the build has begun when its lease is there
+python3 -c 'import sys, tarfile
+member = tarfile.TarInfo("endless"); member.size = 1 << 42
+header = member.tobuf(tarfile.GNU_FORMAT)
+with open(sys.argv[1], "wb") as f: f.write(header); f.truncate(len(header) + member.size + 1024)' "$W/endless.tar"
+background "$GRANARY" build --quiet --exclude endless "tar:$W/endless.tar" "$W/store-endless/i"
+wait_for 60 bash -c "compgen -G '$W/store-endless/builds/*'"
+kill -INT "$BACKGROUND_PID"
+wait_for 60 bash -c "! kill -0 $BACKGROUND_PID 2>/dev/null"
+
 # What cannot be
 refused "train-0003.tar" "tar:$W/set/train-{0002..0003}.tar"
 refused "there is no tar shard" "tar:$W/tree/sub"
