@@ -24,7 +24,7 @@ IP=127.0.0.1
 HADOOP=org.apache.hadoop
 CONF=$DIR/conf
 JAVA=(java "-Xmx$HEAP" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true
-    --add-opens java.base/java.lang=ALL-UNNAMED "-Dhttpfs.home.dir=$DIR/httpfs" "-Dhttpfs.config.dir=$CONF"
+    "-Djdk.net.hosts.file=$CONF/hosts" --add-opens java.base/java.lang=ALL-UNNAMED "-Dhttpfs.home.dir=$DIR/httpfs" "-Dhttpfs.config.dir=$CONF"
     -cp "$CONF:$LIB/$VERSION/*")
 
 die() {
@@ -103,6 +103,7 @@ configure() {
     mkdir -p "$CONF"/webapps/{hdfs,datanode}/WEB-INF "$DIR"/httpfs/{log,temp} || exit 1
     for name in HTTP HTTP2 RPC RPC2 DNHTTP DNDATA DNIPC HTTPFS; do echo "$name=$(free_port)"; done >"$DIR/ports"
     . "$DIR/ports"
+    echo "$IP localhost $(hostname)" >"$CONF/hosts" # the daemons look their host up, which need not be in /etc/hosts
     # the jars lack the web consoles; the daemons want the folders
     echo '<web-app/>' | tee "$CONF"/webapps/{hdfs,datanode}/WEB-INF/web.xml >/dev/null
     {
