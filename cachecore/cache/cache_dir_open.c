@@ -63,10 +63,21 @@ static uint64_t held_bytes(const char *dir, const char *name)
     return there ? (uint64_t)st.st_blocks * 512 : 0;
 }
 
+/* Only the last directory of path: one above that is missing is most likely a disk that is not mounted, and its room
+ * must not be taken of the filesystem below. */
+static int make_dir(const char *path)
+{
+    if (!mkdir(path, 0755) || errno == EEXIST)
+        return 0;
+    if (errno == ENOENT)
+        return error_set(-ENOENT, "cache: %s: the directory above it does not exist; mount its disk, or make it", path);
+    return error_set(-errno, "cache: cannot make the directory %s: %s", path, strerror(errno));
+}
+
 int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
 {
     struct statvfs fs;
-    int rc = io_mkdirs(path);
+    int rc = make_dir(path);
     if (rc)
         return rc;
     if (statvfs(path, &fs))
@@ -320,7 +331,7 @@ int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_
         return error_set(-ENOMEM, "cache: out of memory");
     int rc = cache_geometry_plan(size, &d->geometry);
     if (!rc)
-        rc = io_mkdirs(path);
+        rc = make_dir(path);
     if (!rc)
         rc = cache_lock_take(path, true, &d->lock_fd);
     if (!rc)

@@ -307,6 +307,22 @@ static void test_cache__too_small_or_too_large_is_refused(void **state)
     world_release(&w);
 }
 
+static void test_cache__a_directory_below_a_missing_one_is_refused(void **state)
+{
+    struct world w;
+    char above[80], path[96];
+    world_init(&w, 1, EVEN, 16 << 20);
+    snprintf(above, sizeof above, "%s/not-mounted", w.dir);
+    snprintf(path, sizeof path, "%s/cache", above);
+    w.config.dirs[0].path = path;
+    assert_int_equal(cache_open(&w.config, &w.cache), -ENOENT);
+    assert_non_null(strstr(error_text(), path));
+    assert_int_equal(access(above, F_OK), -1);
+    w.config.dirs[0].path = w.dir;
+    world_open(&w);
+    world_release(&w);
+}
+
 static void test_cache__second_opener_is_told_the_pid_of_the_first(void **state)
 {
     struct world w;
@@ -632,6 +648,7 @@ int main(void)
         cmocka_unit_test(test_cache__a_smaller_size_keeps_what_fits),
         cmocka_unit_test(test_cache__a_size_that_does_not_fit_leaves_what_is_there),
         cmocka_unit_test(test_cache__too_small_or_too_large_is_refused),
+        cmocka_unit_test(test_cache__a_directory_below_a_missing_one_is_refused),
         cmocka_unit_test(test_cache__second_opener_is_told_the_pid_of_the_first),
         cmocka_unit_test(test_cache__without_directories_everything_is_fetched),
         cmocka_unit_test(test_cache__fills_beyond_their_memory_are_dropped_but_never_when_warming),
