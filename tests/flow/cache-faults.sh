@@ -59,8 +59,8 @@ during() {
     [ "$2" = reading ] || evict_all # something to write
     before=$(count "$3")
     seen=$(wc -l <"$W/server.err")
+    fault "$1" # before there is anything to write: all of it meets the fault
     start_client
-    fault "$1"
     wait_for 60 is "$2_down" 1
     wait_for 60 more "$3" "$before"
     status | jq -e ".cache_directories[0].$2 == \"down\"" >"$W/null" || fail "status: $(status | jq -c .cache_directories)"
