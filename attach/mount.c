@@ -125,6 +125,9 @@ static int start_server(const struct mount_config *c, struct mount_state *s)
     for (size_t i = 0; !rc && i < c->cache_count; i++)
         if (!(rc = vec_push(&argv, "--cache")))
             rc = vec_push(&argv, c->caches[i]);
+    for (size_t i = 0; !rc && i < c->tier_count; i++)
+        if (!(rc = vec_push(&argv, "--l2")))
+            rc = vec_push(&argv, c->tiers[i]);
     if (!rc && c->memory && !(rc = vec_push(&argv, "--memory")))
         rc = vec_push(&argv, c->memory);
     if (!rc && c->endpoint && !(rc = vec_push(&argv, "--endpoint")))

@@ -16,6 +16,8 @@ struct mount_config {
     const char *socket;        /* of a running server to join; NULL: start one */
     const char *const *caches; /* DIR:SIZE, for the server started; may be none */
     size_t cache_count;
+    const char *const *tiers; /* URLs, the same; may be none */
+    size_t tier_count;
     const char *memory;         /* SIZE, the same; may be NULL */
     const char *endpoint;       /* the same; may be NULL */
     bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */

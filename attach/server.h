@@ -16,6 +16,8 @@ struct server_config {
     size_t cache_count;
     const char *const *quotas; /* NAME:SIZE */
     size_t quota_count;
+    const char *const *tiers; /* URLs */
+    size_t tier_count;
     bool cache_compressed;
     const char *memory;       /* SIZE of the memory tier; NULL: none */
     const char *watermark;    /* HIGH:LOW; may be NULL */

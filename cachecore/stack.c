@@ -2,7 +2,8 @@
  *
  *   digests   each reference resolved, once: a tag that moves later moves nothing here. With the store away, by
  *             the table of exports beside the cache (resolver.h)
- *   stores    one for each store URL, with retries (store_open); nothing is asked of it yet
+ *   stores    one for each store URL, with retries (store_open), behind its shared tiers where there are any
+ *             (store_tiers_open_urls); nothing is asked of it yet
  *   cache     directories locked and loaded, with the fetch scheduler under it; no thread yet
  *   images    manifests by the table or from the store, verified; then the table is written
  *   threads   stack_start_threads, after the fork of a front door that daemonizes
@@ -36,6 +37,7 @@ struct stack {
     VEC(struct stack_entry) images;
     struct cache *cache;
     struct store_options store; /* the config's */
+    bool tiered;                /* the only store is behind tiers */
 };
 DEFINE_CLEANUP(stack, struct stack *, stack_close)
 
@@ -44,18 +46,34 @@ static int no_memory(void)
     return error_set(-ENOMEM, "stack: out of memory");
 }
 
-static int add_store(struct stack *s, const char *url, const struct store_options *options, struct store **out)
+static int open_store(const char *url, const struct stack_config *config, struct store **out)
+{
+    struct store *origin = NULL;
+    int rc = store_open(url, &config->store, &origin);
+    if (rc || !config->tier_count) {
+        *out = origin;
+        return rc;
+    }
+    return store_tiers_open_urls(origin, config->tiers, config->tier_count, config->store.connections, out);
+}
+
+static int add_store(struct stack *s, const char *url, const struct stack_config *config, struct store **out)
 {
     for (size_t i = 0; i < s->stores.len; i++)
         if (!strcmp(s->stores.items[i].url, url)) {
             *out = s->stores.items[i].store;
             return 0;
         }
+    if (config->tier_count && s->stores.len)
+        return error_set(-EINVAL,
+                         "shared tiers answer for one store, and the images are of two: %s and %s; serve each store's "
+                         "images by a server of their own",
+                         s->stores.items[0].url, url);
     CLEANUP_FREE char *copy = strdup(url);
     CLEANUP(cleanup_store) struct store *store = NULL;
     if (!copy)
         return no_memory();
-    int rc = store_open(url, options, &store);
+    int rc = open_store(url, config, &store);
     if (rc)
         return rc;
     const struct stack_store entry = {.url = copy, .store = store};
@@ -80,19 +98,19 @@ static int check_export_name(const struct stack *s, const char *name)
 }
 
 /* Parse, resolve, open its store. The image itself comes later: it needs the cache. */
-static int add_image(struct stack *s, const struct stack_image *config, const struct store_options *options,
+static int add_image(struct stack *s, const struct stack_image *image, const struct stack_config *config,
                      struct resolver *resolver)
 {
     struct stack_entry entry = {0};
-    int rc = image_ref_parse(config->ref, &entry.ref);
+    int rc = image_ref_parse(image->ref, &entry.ref);
     if (rc)
         return rc;
-    const char *name = config->export_name ? config->export_name : entry.ref.name;
+    const char *name = image->export_name ? image->export_name : entry.ref.name;
     rc = check_export_name(s, name);
     if (!rc)
         rc = resolver_resolve(resolver, &entry.ref);
     if (!rc)
-        rc = add_store(s, entry.ref.store, options, &entry.store);
+        rc = add_store(s, entry.ref.store, config, &entry.store);
     if (rc)
         return rc;
     CLEANUP_FREE char *copy = strdup(name);
@@ -139,7 +157,7 @@ static int check_quotas(const struct stack *s, const struct cache_config *cache)
 static int open_all(struct stack *s, const struct stack_config *config, struct resolver *resolver)
 {
     for (size_t i = 0; i < config->image_count; i++) {
-        int rc = add_image(s, &config->images[i], &config->store, resolver);
+        int rc = add_image(s, &config->images[i], config, resolver);
         if (rc)
             return rc;
     }
@@ -170,6 +188,7 @@ int stack_open(const struct stack_config *config, struct stack **out)
     if (!s)
         return no_memory();
     s->store = config->store;
+    s->tiered = config->tier_count;
     int rc = resolver_new(&resolve, &resolver);
     if (!rc)
         rc = open_all(s, config, resolver);
@@ -275,6 +294,11 @@ static void show_sums(const struct sums *sums, counter_visit *visit, void *arg)
 size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_MAX])
 {
     return cache_dir_reports(s->cache, out);
+}
+
+size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX])
+{
+    return s->tiered && s->stores.len ? store_tiers_reports(s->stores.items[0].store, out) : 0;
 }
 
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)

@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "image/image.h"
+#include "store/store_tiers.h"
 
 struct stack;
 
@@ -19,6 +20,8 @@ struct stack_config {
     const struct stack_image *images;
     size_t image_count;
     struct store_options store;
+    const char *tiers[STORE_TIERS_MAX]; /* URLs of shared tiers in front of the store, which is one then */
+    size_t tier_count;
     struct cache_config cache;
     size_t index_memory; /* shared evenly by the images; 0: 64 MiB */
     uint32_t readahead;  /* bytes; see image_config */
@@ -43,6 +46,9 @@ struct cache *stack_cache(struct stack *s);
  * long as reads do. *out: store_close. */
 GR_MUST_CHECK int stack_open_store(const struct stack *s, size_t i, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);
+
+/* store_tiers_reports; 0 without tiers. */
+size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX]);
 
 void stack_counters(struct stack *s, counter_visit *visit, void *arg);
 /* The cache's directories: cache_dir_reports. */

@@ -11,7 +11,7 @@
 #include "cli/verbs.h"
 
 struct mount_values {
-    struct option_list caches;
+    struct option_list caches, tiers;
     const char *memory, *socket, *endpoint;
     uint64_t connections;
     bool fuse, json;
@@ -27,6 +27,8 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
      "connections to the server (default 4; with --fuse 8)"},
+    {OPTION_LIST, 0, "l2", "URL", AT(tiers),
+     "a caching HTTP proxy in front of the store, asked for packs first; may be repeated"},
     ENDPOINT_ROW(struct mount_values),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
     {0},
@@ -59,6 +61,8 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                         .socket = v->socket,
                                         .caches = v->caches.items,
                                         .cache_count = v->caches.count,
+                                        .tiers = v->tiers.items,
+                                        .tier_count = v->tiers.count,
                                         .memory = v->memory,
                                         .endpoint = v->endpoint,
                                         .fuse = v->fuse,
@@ -76,8 +80,8 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
 static int run_mount(const struct invocation *inv)
 {
     const struct mount_values *v = inv->values;
-    if (v->socket && (v->caches.count || v->memory)) {
-        (void)error_set(0, "--cache and --memory are the server's: with --socket the running server has its own");
+    if (v->socket && (v->caches.count || v->tiers.count || v->memory)) {
+        (void)error_set(0, "--cache, --l2 and --memory are the server's: with --socket the running server has its own");
         return CLI_USAGE;
     }
     CLEANUP_PINNER pinner;

@@ -15,7 +15,7 @@
 #include "format/cache_spec.h"
 
 struct serve_values {
-    struct option_list caches, quotas;
+    struct option_list caches, quotas, tiers;
     bool cache_compressed;
     const char *watermark, *disk_timeout, *memory, *eviction, *socket, *listen, *control, *endpoint;
     uint64_t threads;
@@ -44,6 +44,8 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads a connection; a read that waits for the store holds one (default 256)"},
+    {OPTION_LIST, 0, "l2", "URL", AT(tiers),
+     "a caching HTTP proxy in front of the store, asked for packs first; may be repeated"},
     ENDPOINT_ROW(struct serve_values),
     {0},
 };
@@ -88,6 +90,8 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
                                    .cache_count = v->caches.count,
                                    .quotas = v->quotas.items,
                                    .quota_count = v->quotas.count,
+                                   .tiers = v->tiers.items,
+                                   .tier_count = v->tiers.count,
                                    .cache_compressed = v->cache_compressed,
                                    .memory = v->memory,
                                    .watermark = v->watermark,

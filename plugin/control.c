@@ -134,6 +134,21 @@ static json_t *directories_json(struct stack *stack)
     return directories;
 }
 
+static json_t *tiers_json(struct stack *stack)
+{
+    struct store_tier_report reports[STORE_TIERS_MAX];
+    size_t n = stack_tiers(stack, reports);
+    json_t *tiers = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const struct store_tier_report *t = &reports[i];
+        json_array_append_new(tiers, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "url", t->url, "state",
+                                               t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
+                                               (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
+                                               (json_int_t)t->wrong));
+    }
+    return tiers;
+}
+
 static void add_counter_json(void *arg, const struct counter_row *row)
 {
     json_object_set_new(arg, row->name, json_integer((json_int_t)row->value));
@@ -148,6 +163,7 @@ int control_status(struct stack *stack, struct bytes *out)
     json_object_set_new(root, "pid", json_integer(getpid()));
     json_object_set_new(root, "exports", exports_json(stack));
     json_object_set_new(root, "cache_directories", directories_json(stack));
+    json_object_set_new(root, "shared_tiers", tiers_json(stack));
     json_object_set_new(root, "counters", counters);
     json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
     CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));

@@ -43,6 +43,9 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "eviction=POLICY     What makes room in the cache: auto (default), lru, s3fifo or\n"
                             "                    sticky (what is in stays).\n"
                             "endpoint=URL        The S3 server, where it is not AWS or AWS_ENDPOINT_URL.\n"
+                            "l2=URL              (repeatable) A caching HTTP proxy in front of the store, e.g.\n"
+                            "                    http://cache1:8080/faces, asked for packs first. All images\n"
+                            "                    are of one store then.\n"
                             "cache-compressed=yes Keep compressed chunks compressed in the cache directories:\n"
                             "                    more fit, every read of one decodes it (default no).\n"
                             "index-memory=SIZE   Memory for index nodes of all images (default 64M).\n"
@@ -203,6 +206,18 @@ static int set_endpoint(struct options *o, const char *value)
     return o->endpoint ? 0 : no_memory();
 }
 
+static int set_l2(struct options *o, const char *value)
+{
+    struct stack_config *c = &o->stack;
+    if (strncmp(value, "http://", 7) != 0 && strncmp(value, "https://", 8) != 0)
+        return error_set(-EINVAL, "l2=: write the http:// or https:// address of a proxy in front of the store, e.g. "
+                                  "l2=http://cache1:8080/faces");
+    if (c->tier_count == STORE_TIERS_MAX)
+        return error_set(-EINVAL, "l2=: more than %d shared tiers", STORE_TIERS_MAX);
+    c->tiers[c->tier_count] = keep(o, value, strlen(value));
+    return c->tiers[c->tier_count++] ? 0 : no_memory();
+}
+
 static int set_control(struct options *o, const char *value)
 {
     o->control = keep_absolute(o, value, strlen(value));
@@ -260,6 +275,7 @@ static const struct {
     {"watermark", set_watermark},
     {"disk-timeout", set_disk_timeout},
     {"endpoint", set_endpoint},
+    {"l2", set_l2},
     {"index-memory", set_index_memory},
     {"readahead", set_readahead},
     {"connections", set_connections},

@@ -73,7 +73,7 @@ struct run {
     struct flight *flights[RUN_CHUNKS_MAX];  /* each valid until it landed */
     struct chunk_ref chunks[RUN_CHUNKS_MAX]; /* copies: theirs go with them */
     const struct chunk_ref *refs[RUN_CHUNKS_MAX];
-    bool again[RUN_CHUNKS_MAX]; /* failed in a way that one get of its own may heal */
+    int again[RUN_CHUNKS_MAX]; /* not 0: failed so, in a way that one get of its own may heal */
 };
 
 /* ---- table ---- */
@@ -311,7 +311,7 @@ static bool take_run_locked(struct fetch *f, struct run *run)
         run->flights[run->n] = flight;
         run->chunks[run->n] = flight->chunk;
         run->refs[run->n] = &run->chunks[run->n];
-        run->again[run->n] = false;
+        run->again[run->n] = 0;
         run->n++;
     }
     f->busy++;
@@ -369,7 +369,7 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
     struct run *run = arg;
     if (rc == -EBADMSG)
         counter_add(&run->f->counters.verify_failures, 1);
-    run->again[i] = worth_again(rc);
+    run->again[i] = worth_again(rc) ? rc : 0;
     if (run->again[i])
         log_warning("%s; asking for this chunk once more", error_text());
     else
@@ -386,15 +386,21 @@ static void count_request(struct fetch *f, const struct chunk_ref *const *refs, 
     counter_add(&f->counters.bytes, (uint64_t)refs[n - 1]->offset + refs[n - 1]->stored_len - refs[0]->offset);
 }
 
+/* From the store itself: a tier in between may have been the cause, and would answer the same. */
 static void fetch_again(struct run *run, size_t i)
 {
     struct fetch *f = run->f;
+    struct store *store = run->flights[i]->store;
     counter_add(&f->counters.refetches, 1);
     count_request(f, &run->refs[i], 1);
     struct buf *plain = NULL;
-    int rc = chunk_read_one(run->flights[i]->store, run->refs[i], &plain);
+    int rc = chunk_read_one(store_origin(store), run->refs[i], &plain);
     if (rc == -EBADMSG)
         counter_add(&f->counters.verify_failures, 1);
+    if (!rc && run->again[i] == -EBADMSG) {
+        char key[OBJECT_KEY_MAX];
+        store_blame(store, object_key(run->refs[i]->kind, &run->refs[i]->object, key));
+    }
     land(run, i, rc, plain, NULL); /* stored bytes of so rare a case are not kept */
 }
 

@@ -42,10 +42,19 @@ int store_open(const char *url, const struct store_options *options, struct stor
     return store_retry_open(plain, options->timeout_ms ? options->timeout_ms : RETRY_TIMEOUT_MS, options->cancel, out);
 }
 
+int store_pass_on(void *arg, const void *data, size_t len)
+{
+    struct store_resume *resume = arg;
+    resume->stopped = resume->sink(resume->arg, data, len);
+    if (!resume->stopped)
+        resume->done += len;
+    return resume->stopped;
+}
+
 void store_http_config(const struct store_options *options, struct http_config *out)
 {
     out->connections = options->connections;
-    out->connect_timeout_ms = options->request_s * 1000;
+    out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
     out->stall_timeout_s = options->request_s;
 }
 
@@ -53,6 +62,17 @@ void store_counters(struct store *s, counter_visit *visit, void *arg)
 {
     if (s->ops->counters)
         s->ops->counters(s, visit, arg);
+}
+
+struct store *store_origin(struct store *s)
+{
+    return s->ops->origin ? s->ops->origin(s) : s;
+}
+
+void store_blame(struct store *s, const char *key)
+{
+    if (s->ops->blame)
+        s->ops->blame(s, key);
 }
 
 static bool component_ok(const char *p, size_t len)

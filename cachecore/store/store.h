@@ -69,6 +69,9 @@ struct store_ops {
     int (*list_after)(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
     /* Optional (NULL: it counts nothing). */
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
+    /* Optional, both or none (NULL: nothing stands in between): see store_origin, store_blame. */
+    struct store *(*origin)(struct store *s);
+    void (*blame)(struct store *s, const char *key);
 };
 
 /* First member of every implementation. */
@@ -84,6 +87,7 @@ struct store_options {
     uint64_t timeout_ms;         /* retries go on for so long; 0: 5 minutes */
     unsigned request_s;          /* http, s3, hdfs: a request that gets nothing for so long fails with -ETIMEDOUT; 0:
                                     10 s to connect, then 30 s */
+    unsigned connect_ms;         /* http, s3: to connect; 0: as request_s says */
     const volatile int *cancel;  /* set asynchronously: nothing is tried again; may be NULL */
 };
 
@@ -101,6 +105,12 @@ DEFINE_CLEANUP(store, struct store *, store_close)
 
 /* Retries and whatever else the store counts. */
 void store_counters(struct store *s, counter_visit *visit, void *arg);
+
+/* The same objects without the shared tiers in between: where to ask again for what arrived wrong. Lives as long as s;
+ * not to be closed. */
+struct store *store_origin(struct store *s);
+/* What s gave of key did not match its checksum, and what store_origin(s) gave did. */
+void store_blame(struct store *s, const char *key);
 
 /* The implementations, unwrapped. */
 GR_MUST_CHECK int store_file_open(const char *url, struct store **out);

@@ -115,30 +115,13 @@ static bool attempt_again(struct attempt *a, int rc)
     return true;
 }
 
-/* The caller's sink with what it has got so far. */
-struct resuming_sink {
-    store_sink *sink;
-    void *arg;
-    uint64_t done;
-    int stopped; /* what the caller's sink returned */
-};
-
-static int pass_on(void *arg, const void *data, size_t len)
-{
-    struct resuming_sink *rs = arg;
-    rs->stopped = rs->sink(rs->arg, data, len);
-    if (!rs->stopped)
-        rs->done += len;
-    return rs->stopped;
-}
-
 static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
     struct attempt a = attempt_begin(s);
-    struct resuming_sink rs = {.sink = sink, .arg = arg};
+    struct store_resume rs = {.sink = sink, .arg = arg};
     int rc;
     do {
-        rc = a.r->inner->ops->get(a.r->inner, key, off + rs.done, len - rs.done, pass_on, &rs);
+        rc = a.r->inner->ops->get(a.r->inner, key, off + rs.done, len - rs.done, store_pass_on, &rs);
         if (rc && rs.done == len && !rs.stopped && len)
             return 0; /* all bytes came; what broke afterwards is nobody's loss */
     } while (rc && !rs.stopped && attempt_again(&a, rc));

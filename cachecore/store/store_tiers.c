@@ -1,0 +1,400 @@
+/* Which tier a key belongs to is a function of the URLs and the key alone (score): the highest score wins among the
+ * tiers that may be asked. No connection is made and no thread runs for the sake of a tier's health: requests tell.
+ *
+ * A tier's health is one number, its demerits: a failure adds FAILURE, a good answer takes one away, so that at about a
+ * fifth of bad answers, or three in a row, it reaches LIMIT:
+ *
+ *   up     asked; failures add up. LIMIT reached: down, for `pause_ms`
+ *   down   passed over, its keys belong to the next in rank; when the pause is over, one request tries it
+ *   trial  that request is on its way: good, up; failed, down, and the pause doubles
+ *
+ * A tier that goes down again soon after it came up is left alone for longer too. So a dead tier costs one request in
+ * PAUSE_MOST_MS its short timeout, and one that lies in every answer costs hardly more.
+ *
+ * That an object is missing or short may be the tier's fault or the truth: the tier is blamed only when the store does
+ * have it. A get that breaks goes on in the store behind the bytes it has handed on.
+ */
+#include "store/store_tiers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "store/store_impl.h"
+
+enum { FAILURE = 4, LIMIT = 12 };
+enum { PAUSE_FIRST_MS = 1000, PAUSE_MOST_MS = 60000 };
+enum { CONNECT_MS = 2000, REQUEST_S = 5 };
+
+struct tier {
+    struct store *store;
+    /* Guarded by store_tiers.lock. */
+    bool down, on_trial;
+    unsigned demerits; /* while up */
+    uint64_t up_since_ms, trial_at_ms, pause_ms;
+    counter requests, bytes, failures, wrong;
+};
+
+struct store_tiers {
+    struct store base;
+    struct store *origin;
+    pthread_mutex_t lock; /* innermost; never held across a request */
+    struct tier tiers[STORE_TIERS_MAX];
+    size_t n;
+    counter fallen_through;
+};
+
+static struct store_tiers *self(struct store *s)
+{
+    return (struct store_tiers *)s;
+}
+
+/* ---- whose key it is ---- */
+
+static uint64_t fnv1a(uint64_t hash, const char *text)
+{
+    for (; *text; text++)
+        hash = (hash ^ (uint8_t)*text) * 0x100000001b3u;
+    return hash;
+}
+
+/* All nodes must agree on it, also those of other versions: never change it. */
+static uint64_t score(const struct tier *tier, const char *key)
+{
+    uint64_t x = fnv1a(fnv1a(0xcbf29ce484222325u, tier->store->url) * 0x9e3779b97f4a7c15u, key);
+    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
+    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
+    return x ^ (x >> 33);
+}
+
+static bool may_be_asked(const struct tier *tier, uint64_t now)
+{
+    return !tier->down || (!tier->on_trial && now >= tier->trial_at_ms);
+}
+
+static struct tier *best_locked(struct store_tiers *t, const char *key, uint64_t now)
+{
+    struct tier *best = NULL;
+    uint64_t most = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        uint64_t s = score(&t->tiers[i], key);
+        if (may_be_asked(&t->tiers[i], now) && (!best || s > most)) {
+            best = &t->tiers[i];
+            most = s;
+        }
+    }
+    return best;
+}
+
+/* NULL: all are down. *trial: settle() with this request's outcome decides about the tier. */
+static struct tier *choose(struct store_tiers *t, const char *key, bool *trial)
+{
+    SCOPED_LOCK(&t->lock);
+    struct tier *tier = best_locked(t, key, clock_now_ms());
+    *trial = tier && tier->down;
+    if (*trial)
+        tier->on_trial = true;
+    return tier;
+}
+
+/* ---- health ---- */
+
+static void go_down_locked(struct tier *tier, uint64_t now)
+{
+    bool again = tier->pause_ms && (tier->down || now - tier->up_since_ms < PAUSE_MOST_MS);
+    tier->pause_ms = again ? GR_MIN(2 * tier->pause_ms, (uint64_t)PAUSE_MOST_MS) : PAUSE_FIRST_MS;
+    tier->trial_at_ms = now + tier->pause_ms;
+    tier->down = true;
+}
+
+static void good_locked(struct tier *tier, bool trial, uint64_t now)
+{
+    if (trial) {
+        tier->down = false;
+        tier->demerits = 0;
+        tier->up_since_ms = now;
+    } else if (tier->demerits) {
+        tier->demerits--;
+    }
+}
+
+/* Returns whether it went down by this. */
+static bool bad_locked(struct tier *tier, bool trial, uint64_t now)
+{
+    bool was_up = !tier->down;
+    if (was_up)
+        tier->demerits += FAILURE;
+    if (trial || (was_up && tier->demerits >= LIMIT))
+        go_down_locked(tier, now);
+    return was_up && tier->down;
+}
+
+/* What a request did to its tier. The sentence of a failure is the thread's. */
+static void settle(struct store_tiers *t, struct tier *tier, bool good, bool trial)
+{
+    bool went_down = false;
+    {
+        SCOPED_LOCK(&t->lock);
+        uint64_t now = clock_now_ms();
+        if (trial)
+            tier->on_trial = false;
+        if (good)
+            good_locked(tier, trial, now);
+        else
+            went_down = bad_locked(tier, trial, now);
+    }
+    if (good && trial)
+        log_info("shared tier %s answers again", tier->store->url);
+    if (went_down)
+        log_warning("shared tier %s is passed over until it answers again: %.300s", tier->store->url, error_text());
+}
+
+/* A trial whose outcome says nothing (the reader went away, or the store does not have it either): another may try. */
+static void call_off(struct store_tiers *t, struct tier *tier, bool trial)
+{
+    SCOPED_LOCK(&t->lock);
+    if (trial)
+        tier->on_trial = false;
+}
+
+/* ---- get ---- */
+
+static bool through_tiers(const char *key)
+{
+    return !strncmp(key, "packs/", 6) || !strncmp(key, "indexes/", 8);
+}
+
+/* May rc be what the store itself would say? */
+static bool perhaps_true(int rc)
+{
+    return rc == -ENOENT || rc == -EBADMSG;
+}
+
+/* The tier's failure rc, the rest from the store. The caller of a get that succeeds must not see the tier's sentence,
+ * but settle() shows it. */
+static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, int rc, const char *key, uint64_t off,
+                        uint64_t len, struct store_resume *resume)
+{
+    struct error failure;
+    error_take(&failure, rc);
+    counter_add(&tier->failures, 1);
+    counter_add(&t->fallen_through, 1);
+    if (!perhaps_true(rc))
+        settle(t, tier, false, trial);
+    uint64_t done = resume->done;
+    rc = t->origin->ops->get(t->origin, key, off + done, len - done, store_pass_on, resume);
+    if (!perhaps_true(failure.code))
+        return rc;
+    if (rc) {
+        call_off(t, tier, trial);
+        return rc;
+    }
+    (void)error_restore(&failure);
+    settle(t, tier, false, trial);
+    return 0;
+}
+
+static int tiers_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    struct store_tiers *t = self(s);
+    bool trial = false;
+    if (!len || !through_tiers(key))
+        return t->origin->ops->get(t->origin, key, off, len, sink, arg);
+    struct tier *tier = choose(t, key, &trial);
+    if (!tier) {
+        counter_add(&t->fallen_through, 1);
+        return t->origin->ops->get(t->origin, key, off, len, sink, arg);
+    }
+    struct store_resume resume = {.sink = sink, .arg = arg};
+    counter_add(&tier->requests, 1);
+    int rc = tier->store->ops->get(tier->store, key, off, len, store_pass_on, &resume);
+    counter_add(&tier->bytes, resume.done);
+    if (resume.stopped) {
+        call_off(t, tier, trial);
+        return rc;
+    }
+    if (!rc && resume.done < len)
+        rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", tier->store->url, key);
+    if (rc && resume.done < len)
+        return fall_through(t, tier, trial, rc, key, off, len, &resume);
+    settle(t, tier, true, trial);
+    return 0;
+}
+
+static struct store *tiers_origin(struct store *s)
+{
+    return self(s)->origin;
+}
+
+/* The tier that would be asked now is the one that was asked, but where its health changed in between: a wrong one
+ * is blamed then, which costs it a demerit. */
+static void tiers_blame(struct store *s, const char *key)
+{
+    struct store_tiers *t = self(s);
+    struct tier *tier;
+    {
+        SCOPED_LOCK(&t->lock);
+        tier = best_locked(t, key, clock_now_ms());
+    }
+    if (!tier || !through_tiers(key))
+        return;
+    counter_add(&tier->wrong, 1);
+    (void)error_set(-EBADMSG, "what it gives of %s is wrong", key);
+    settle(t, tier, false, false);
+}
+
+/* ---- everything else is the store's ---- */
+
+static int tiers_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
+{
+    return self(s)->origin->ops->get_small(self(s)->origin, key, out, version);
+}
+
+static int tiers_put(struct store *s, const struct store_put *put)
+{
+    return self(s)->origin->ops->put(self(s)->origin, put);
+}
+
+static int tiers_stat(struct store *s, const char *key, struct store_item *out)
+{
+    return self(s)->origin->ops->stat(self(s)->origin, key, out);
+}
+
+static int tiers_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
+{
+    return self(s)->origin->ops->list(self(s)->origin, prefix, visit, arg);
+}
+
+static int tiers_remove(struct store *s, const char *key)
+{
+    return self(s)->origin->ops->remove(self(s)->origin, key);
+}
+
+static int tiers_probe(struct store *s, bool *out)
+{
+    return self(s)->origin->ops->probe_conditional(self(s)->origin, out);
+}
+
+static void tiers_close(struct store *s)
+{
+    struct store_tiers *t = self(s);
+    for (size_t i = 0; i < t->n; i++)
+        store_close(t->tiers[i].store);
+    store_close(t->origin);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+/* ---- seen from outside ---- */
+
+size_t store_tiers_reports(struct store *s, struct store_tier_report out[STORE_TIERS_MAX])
+{
+    struct store_tiers *t = self(s);
+    SCOPED_LOCK(&t->lock);
+    for (size_t i = 0; i < t->n; i++) {
+        struct tier *tier = &t->tiers[i];
+        out[i] = (struct store_tier_report){.url = tier->store->url,
+                                            .down = tier->down,
+                                            .requests = counter_get(&tier->requests),
+                                            .bytes = counter_get(&tier->bytes),
+                                            .failures = counter_get(&tier->failures),
+                                            .wrong = counter_get(&tier->wrong)};
+    }
+    return t->n;
+}
+
+static void tiers_counters(struct store *s, counter_visit *visit, void *arg)
+{
+    struct store_tier_report reports[STORE_TIERS_MAX], sum = {0};
+    size_t n = store_tiers_reports(s, reports);
+    uint64_t down = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum.requests += reports[i].requests;
+        sum.bytes += reports[i].bytes;
+        sum.failures += reports[i].failures;
+        sum.wrong += reports[i].wrong;
+        down += reports[i].down;
+    }
+    const struct counter_row rows[] = {
+        {"granary_tiers", "Shared tiers in front of the store", n},
+        {"granary_tiers_down", "Shared tiers that are passed over now", down},
+        {"granary_tier_requests_total", "Gets sent to shared tiers", sum.requests},
+        {"granary_tier_bytes_total", "Bytes that shared tiers gave", sum.bytes},
+        {"granary_tier_failures_total", "Gets that a shared tier did not answer whole", sum.failures},
+        {"granary_tier_fallthroughs_total", "Gets of packs and index nodes that went to the store after all",
+         counter_get(&self(s)->fallen_through)},
+        {"granary_tier_wrong_total", "Chunks whose bytes from a shared tier were wrong and from the store right",
+         sum.wrong},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
+        visit(arg, &rows[i]);
+    store_counters(self(s)->origin, visit, arg);
+}
+
+/* ---- life ---- */
+
+static int check_names(struct store *const *tiers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(tiers[i]->url, tiers[k]->url))
+                return error_set(-EINVAL, "the shared tier %s is given twice", tiers[i]->url);
+    return 0;
+}
+
+int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n, struct store **out)
+{
+    static const struct store_ops ops = {
+        .get = tiers_get,
+        .get_small = tiers_get_small,
+        .put = tiers_put,
+        .stat = tiers_stat,
+        .list = tiers_list,
+        .remove = tiers_remove,
+        .probe_conditional = tiers_probe,
+        .close = tiers_close,
+        .counters = tiers_counters,
+        .origin = tiers_origin,
+        .blame = tiers_blame,
+    };
+    assert(n && n <= STORE_TIERS_MAX);
+    int rc = check_names(tiers, n);
+    struct store_tiers *t = rc ? NULL : calloc(1, sizeof *t);
+    if (!t) {
+        for (size_t i = 0; i < n; i++)
+            store_close(tiers[i]);
+        store_close(origin);
+        return rc ? rc : error_set(-ENOMEM, "out of memory while opening shared tiers");
+    }
+    t->base = (struct store){.ops = &ops, .url = origin->url};
+    t->origin = origin;
+    pthread_mutex_init(&t->lock, NULL);
+    for (t->n = 0; t->n < n; t->n++)
+        t->tiers[t->n].store = tiers[t->n];
+    *out = &t->base;
+    return 0;
+}
+
+int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t n, unsigned connections,
+                          struct store **out)
+{
+    const struct store_options options = {.connections = connections, .connect_ms = CONNECT_MS, .request_s = REQUEST_S};
+    struct store *tiers[STORE_TIERS_MAX];
+    assert(n <= STORE_TIERS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        int rc = store_http_open(urls[i], &options, &tiers[i]);
+        if (rc) {
+            while (i)
+                store_close(tiers[--i]);
+            store_close(origin);
+            return error_prefix(rc, "shared tier");
+        }
+    }
+    return store_tiers_open(origin, tiers, n, out);
+}

@@ -1,0 +1,440 @@
+/* Shared tiers in front of a store: which one is asked, what their faults cost, and that a wrong byte of theirs costs
+ * no more than a second get. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "fake/image_fake.h"
+#include "fetch/fetch.h"
+#include "store/store_tiers.h"
+#include "unit/counters.h"
+
+enum { TIERS = 3, KEYS = 300, LIMIT_MS = 60000, CHUNK = 64 << 10, CHUNKS = 16 };
+
+static const char *const urls[TIERS] = {"http://cache1:8080/faces", "http://cache2:8080/faces",
+                                        "http://cache3:8080/faces"};
+
+struct world {
+    struct store_fake *origin, *tiers[TIERS];
+    struct store *store;
+    size_t n;
+};
+
+static struct world open_world(size_t n)
+{
+    struct world w = {.origin = store_fake_new(), .n = n};
+    struct store *tiers[TIERS];
+    for (size_t i = 0; i < n; i++) {
+        w.tiers[i] = store_fake_new();
+        tiers[i] = store_fake_store(w.tiers[i]);
+        tiers[i]->url = urls[i];
+    }
+    assert_int_equal(store_tiers_open(store_fake_store(w.origin), tiers, n, &w.store), 0);
+    return w;
+}
+
+static void release_world(struct world *w)
+{
+    store_close(w->store);
+    store_fake_free(w->origin);
+    for (size_t i = 0; i < w->n; i++)
+        store_fake_free(w->tiers[i]);
+}
+
+#define WORLD(n) CLEANUP(release_world) struct world w = open_world(n)
+#define count_of(name) counter_value(store_counters, w.store, "granary_tier" name)
+
+static void put_everywhere(struct world *w, const char *key, const char *text)
+{
+    store_fake_put(w->origin, key, text, strlen(text));
+    for (size_t i = 0; i < w->n; i++)
+        store_fake_put(w->tiers[i], key, text, strlen(text));
+}
+
+static char *key_of(unsigned i, char key[64])
+{
+    snprintf(key, 64, "packs/%02x/%u", i & 255, i);
+    return key;
+}
+
+static int collect(void *arg, const void *data, size_t len)
+{
+    return bytes_append(arg, data, len);
+}
+
+/* 0, and text is what came; or what the get said. */
+static int get(struct store *s, const char *key, const char *text)
+{
+    CLEANUP_BYTES got = BYTES_INIT(1000);
+    int rc = s->ops->get(s, key, 0, strlen(text), collect, &got);
+    if (!rc) {
+        assert_int_equal(got.len, strlen(text));
+        assert_memory_equal(got.data, text, got.len);
+    }
+    return rc;
+}
+
+static struct store_tier_report report_of(struct world *w, size_t i)
+{
+    struct store_tier_report reports[STORE_TIERS_MAX];
+    assert_int_equal(store_tiers_reports(w->store, reports), w->n);
+    assert_string_equal(reports[i].url, urls[i]);
+    return reports[i];
+}
+
+/* The tier that a get of key asks; TIERS: none. */
+static size_t asked(struct world *w, const char *key, const char *text)
+{
+    uint64_t before[TIERS];
+    for (size_t i = 0; i < w->n; i++)
+        before[i] = store_fake_calls(w->tiers[i], FAKE_GET);
+    assert_int_equal(get(w->store, key, text), 0);
+    for (size_t i = 0; i < w->n; i++)
+        if (store_fake_calls(w->tiers[i], FAKE_GET) != before[i])
+            return i;
+    return TIERS;
+}
+
+/* A tier that fails like this until it is passed over; no get fails meanwhile. Stops at the first request
+ * behind that, so that no trial is due yet but by chance. */
+static void bring_down(struct world *w, size_t tier)
+{
+    char key[64];
+    store_fake_set_dead(w->tiers[tier], -EAGAIN);
+    for (unsigned i = 0; !report_of(w, tier).down; i = (i + 1) % KEYS)
+        assert_int_equal(get(w->store, key_of(i, key), "text"), 0);
+}
+
+static void test_store_tiers__keys_are_spread_evenly(void **state)
+{
+    WORLD(TIERS);
+    char key[64];
+    for (unsigned i = 0; i < KEYS; i++) {
+        put_everywhere(&w, key_of(i, key), "text");
+        assert_int_equal(get(w.store, key, "text"), 0);
+    }
+    for (size_t i = 0; i < TIERS; i++) {
+        assert_true(report_of(&w, i).requests > KEYS / TIERS * 7 / 10);
+        assert_int_equal(report_of(&w, i).bytes, 4 * report_of(&w, i).requests);
+    }
+    assert_int_equal(count_of("_requests_total"), KEYS);
+    assert_int_equal(count_of("_bytes_total"), 4 * KEYS);
+    assert_int_equal(store_fake_calls(w.origin, FAKE_ANY), 0);
+}
+
+/* Nodes of all versions must ask the same tier for the same key. */
+static void test_store_tiers__a_key_has_its_place_for_ever(void **state)
+{
+    static const char expected[] = "121220011200001112010222";
+    WORLD(TIERS);
+    char key[64], places[sizeof expected];
+    for (unsigned i = 0; i < sizeof expected - 1; i++) {
+        put_everywhere(&w, key_of(i, key), "text");
+        places[i] = (char)('0' + asked(&w, key, "text"));
+    }
+    places[sizeof expected - 1] = 0;
+    assert_string_equal(places, expected);
+}
+
+static void test_store_tiers__one_that_goes_moves_its_own_keys_alone(void **state)
+{
+    WORLD(TIERS);
+    char key[64];
+    size_t place[KEYS];
+    for (unsigned i = 0; i < KEYS; i++) {
+        put_everywhere(&w, key_of(i, key), "text");
+        place[i] = asked(&w, key, "text");
+    }
+    bring_down(&w, 1);
+    uint64_t moved[TIERS] = {0};
+    for (unsigned i = 0; i < KEYS; i++) {
+        size_t now = asked(&w, key_of(i, key), "text");
+        if (place[i] != 1)
+            assert_int_equal(now, place[i]);
+        else
+            moved[now]++; /* to 1 itself only when a trial happens to be due */
+    }
+    assert_true(moved[0] > KEYS / TIERS / 4 && moved[2] > KEYS / TIERS / 4);
+}
+
+static void test_store_tiers__a_dead_one_costs_no_error_and_is_passed_over(void **state)
+{
+    WORLD(1);
+    char key[64];
+    store_fake_set_dead(w.tiers[0], -ETIMEDOUT);
+    for (unsigned i = 0; i < KEYS; i++) {
+        store_fake_put(w.origin, key_of(i, key), "text", 4);
+        assert_int_equal(get(w.store, key, "text"), 0);
+    }
+    assert_true(report_of(&w, 0).down);
+    assert_true(report_of(&w, 0).requests >= 3);
+    assert_true(report_of(&w, 0).requests < 30);
+    assert_int_equal(report_of(&w, 0).failures, report_of(&w, 0).requests);
+    assert_int_equal(count_of("_fallthroughs_total"), KEYS);
+    assert_int_equal(count_of("s_down"), 1);
+}
+
+static void test_store_tiers__one_that_answers_again_is_asked_again(void **state)
+{
+    WORLD(2);
+    char key[64];
+    for (unsigned i = 0; i < KEYS; i++)
+        put_everywhere(&w, key_of(i, key), "text");
+    bring_down(&w, 1);
+    store_fake_set_dead(w.tiers[1], 0);
+    uint64_t end = clock_now_ms() + LIMIT_MS;
+    for (unsigned i = 0; report_of(&w, 1).down; i = (i + 1) % KEYS) {
+        assert_int_equal(get(w.store, key_of(i, key), "text"), 0);
+        assert_true(clock_now_ms() < end);
+    }
+    store_fake_reset_counters(w.origin);
+    for (unsigned i = 0; i < KEYS; i++)
+        assert_int_equal(get(w.store, key_of(i, key), "text"), 0);
+    assert_int_equal(store_fake_calls(w.origin, FAKE_GET), 0);
+}
+
+static void test_store_tiers__a_get_that_breaks_goes_on_behind_what_came(void **state)
+{
+    static const int codes[] = {-EAGAIN, -ETIMEDOUT, -EIO, -ENOTSUP, 0};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(codes); i++) {
+        WORLD(1);
+        put_everywhere(&w, "packs/ab/c", "0123456789");
+        store_fake_add_fault(
+            w.tiers[0], &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_CUT, .code = codes[i], .bytes = 3});
+        assert_int_equal(get(w.store, "packs/ab/c", "0123456789"), 0);
+        assert_int_equal(store_fake_bytes_got(w.origin), 7);
+        assert_int_equal(count_of("_bytes_total"), 3);
+        assert_int_equal(count_of("_failures_total"), 1);
+    }
+}
+
+static int refuse(void *arg, const void *data, size_t len)
+{
+    return error_set(-EAGAIN, "the reader's own");
+}
+
+static void test_store_tiers__a_reader_who_stops_is_no_failure(void **state)
+{
+    WORLD(1);
+    put_everywhere(&w, "packs/ab/c", "text");
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(w.store->ops->get(w.store, "packs/ab/c", 0, 4, refuse, NULL), -EAGAIN);
+        assert_string_equal(error_text(), "the reader's own");
+    }
+    assert_false(report_of(&w, 0).down);
+    assert_int_equal(store_fake_calls(w.origin, FAKE_GET), 0);
+}
+
+static void test_store_tiers__what_is_missing_everywhere_is_nobodys_fault(void **state)
+{
+    WORLD(1);
+    put_everywhere(&w, "packs/ab/short", "te");
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(get(w.store, "packs/ab/none", "text"), -ENOENT);
+        assert_int_equal(get(w.store, "packs/ab/short", "text"), -EBADMSG);
+    }
+    assert_false(report_of(&w, 0).down);
+}
+
+static void test_store_tiers__what_is_missing_there_alone_is_its_fault(void **state)
+{
+    WORLD(1);
+    store_fake_put(w.origin, "packs/ab/c", "text", 4); /* the URL leads elsewhere, perhaps */
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(get(w.store, "packs/ab/c", "text"), 0);
+    assert_true(report_of(&w, 0).down);
+}
+
+static void test_store_tiers__a_store_that_fails_behind_a_dead_one_says_so(void **state)
+{
+    WORLD(1);
+    put_everywhere(&w, "packs/ab/c", "text");
+    store_fake_set_dead(w.tiers[0], -EAGAIN);
+    store_fake_set_dead(w.origin, -EACCES);
+    assert_int_equal(get(w.store, "packs/ab/c", "text"), -EACCES);
+    assert_non_null(strstr(error_text(), "fake://store"));
+}
+
+static void test_store_tiers__only_packs_and_index_nodes_go_through_them(void **state)
+{
+    static const char *const direct[] = {"manifests/abc", "catalogs/ab/c", "images/faces/latest", "granary.json"};
+    WORLD(1);
+    struct store_item item;
+    CLEANUP_BYTES small = BYTES_INIT(100);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(direct); i++) {
+        store_fake_put(w.origin, direct[i], "text", 4);
+        assert_int_equal(get(w.store, direct[i], "text"), 0);
+    }
+    put_everywhere(&w, "packs/ab/c", "text");
+    assert_int_equal(w.store->ops->stat(w.store, "packs/ab/c", &item), 0);
+    assert_int_equal(w.store->ops->get_small(w.store, "packs/ab/c", &small, NULL), 0);
+    assert_int_equal(store_fake_calls(w.tiers[0], FAKE_ANY), 0);
+    put_everywhere(&w, "indexes/ab/c", "text");
+    assert_int_equal(get(w.store, "indexes/ab/c", "text"), 0);
+    assert_int_equal(store_fake_calls(w.tiers[0], FAKE_GET), 1);
+}
+
+static void test_store_tiers__two_alike_are_refused(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
+    struct store *tiers[] = {store_fake_store(fake), store_fake_store(fake)}, *store;
+    assert_int_equal(store_tiers_open(store_fake_store(fake), tiers, 2, &store), -EINVAL);
+    assert_non_null(strstr(error_text(), "twice"));
+}
+
+static void test_store_tiers__an_address_with_a_password_is_refused_unseen(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
+    const char *const wrong[] = {"http://cache1/faces", "http://me:secret@cache2/faces"};
+    struct store *store;
+    assert_int_equal(store_tiers_open_urls(store_fake_store(fake), wrong, 2, 1, &store), -EINVAL);
+    assert_null(strstr(error_text(), "secret"));
+    assert_non_null(strstr(error_text(), "shared tier: "));
+}
+
+/* ---- with the fetch above ---- */
+
+struct reading {
+    struct world w;
+    struct image_fake img;
+    struct fetch *fetch;
+};
+
+static void begin_reading(struct reading *r)
+{
+    r->w = open_world(1);
+    r->img =
+        (struct image_fake){.seed = 7, .size = (uint64_t)CHUNKS * CHUNK, .chunk_size = CHUNK, .pack_chunks = CHUNKS};
+    image_fake_put(&r->img, r->w.origin, NULL);
+    image_fake_release(&r->img);
+    image_fake_put(&r->img, r->w.tiers[0], NULL);
+    assert_int_equal(fetch_new(&(struct fetch_config){.workers = 2}, &r->fetch), 0);
+    assert_int_equal(fetch_start_threads(r->fetch), 0);
+}
+
+static void end_reading(struct reading *r)
+{
+    fetch_free(r->fetch);
+    image_fake_release(&r->img);
+    release_world(&r->w);
+}
+
+static int read_chunk(struct reading *r, unsigned chunk)
+{
+    const struct chunk_ref *ref = &r->img.refs[chunk];
+    struct flight *flight;
+    CLEANUP_BUF struct buf *plain = NULL;
+    CLEANUP_FREE uint8_t *expected = malloc(CHUNK);
+    assert_int_equal(fetch_start(r->fetch, r->w.store, &ref, 1, 1, LANE_DEMAND, 0, &flight), 0);
+    int rc = flight_wait(flight, &plain);
+    flight_unref(flight);
+    image_fake_bytes(&r->img, (uint64_t)chunk * CHUNK, expected, CHUNK);
+    if (!rc)
+        assert_memory_equal(plain->data, expected, CHUNK);
+    return rc;
+}
+
+static void flip(struct store_fake *f, unsigned count)
+{
+    store_fake_add_fault(f, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .count = count, .bytes = 5});
+}
+
+static void test_store_tiers__wrong_bytes_come_from_the_store_the_second_time(void **state)
+{
+    struct reading r;
+    begin_reading(&r);
+    flip(r.w.tiers[0], 1);
+    assert_int_equal(read_chunk(&r, 3), 0);
+    assert_int_equal(store_fake_calls(r.w.tiers[0], FAKE_GET), 1);
+    assert_int_equal(store_fake_calls(r.w.origin, FAKE_GET), 1);
+    assert_int_equal(report_of(&r.w, 0).wrong, 1);
+    assert_int_equal(counter_value(fetch_counters, r.fetch, "granary_fetch_refetches_total"), 1);
+    assert_int_equal(counter_value(store_counters, r.w.store, "granary_tier_wrong_total"), 1);
+    end_reading(&r);
+}
+
+static void test_store_tiers__one_that_is_always_wrong_is_passed_over(void **state)
+{
+    struct reading r;
+    begin_reading(&r);
+    flip(r.w.tiers[0], 0);
+    for (unsigned i = 0; i < 200; i++)
+        assert_int_equal(read_chunk(&r, i % CHUNKS), 0);
+    assert_true(store_fake_calls(r.w.tiers[0], FAKE_GET) < 100);
+    assert_true(report_of(&r.w, 0).wrong >= 3);
+    end_reading(&r);
+}
+
+static void test_store_tiers__a_store_that_is_wrong_itself_blames_nobody(void **state)
+{
+    struct reading r;
+    begin_reading(&r);
+    flip(r.w.tiers[0], 0);
+    flip(r.w.origin, 0);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        assert_int_equal(read_chunk(&r, i), -EBADMSG);
+    assert_int_equal(report_of(&r.w, 0).wrong, 0);
+    assert_false(report_of(&r.w, 0).down);
+    end_reading(&r);
+}
+
+/* ---- many threads ---- */
+
+static void *get_many(void *arg)
+{
+    struct world *w = arg;
+    char key[64];
+    for (unsigned i = 0; i < 2000; i++)
+        assert_int_equal(get(w->store, key_of(i % KEYS, key), "text"), 0);
+    return NULL;
+}
+
+static void test_store_tiers__many_readers_of_failing_ones_see_no_error(void **state)
+{
+    enum { THREADS = 4 };
+    WORLD(TIERS);
+    char key[64];
+    pthread_t threads[THREADS];
+    for (unsigned i = 0; i < KEYS; i++)
+        put_everywhere(&w, key_of(i, key), "text");
+    for (size_t i = 0; i < TIERS; i++)
+        store_fake_add_fault(
+            w.tiers[i],
+            &(struct store_fake_fault){
+                .op = FAKE_GET, .kind = i ? FAKE_CUT : FAKE_FAIL, .permille = 300, .code = -EAGAIN, .bytes = 2});
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, get_many, &w), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(count_of("_requests_total") >= 3 * TIERS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_store_tiers__keys_are_spread_evenly),
+        cmocka_unit_test(test_store_tiers__a_key_has_its_place_for_ever),
+        cmocka_unit_test(test_store_tiers__one_that_goes_moves_its_own_keys_alone),
+        cmocka_unit_test(test_store_tiers__a_dead_one_costs_no_error_and_is_passed_over),
+        cmocka_unit_test(test_store_tiers__one_that_answers_again_is_asked_again),
+        cmocka_unit_test(test_store_tiers__a_get_that_breaks_goes_on_behind_what_came),
+        cmocka_unit_test(test_store_tiers__a_reader_who_stops_is_no_failure),
+        cmocka_unit_test(test_store_tiers__what_is_missing_everywhere_is_nobodys_fault),
+        cmocka_unit_test(test_store_tiers__what_is_missing_there_alone_is_its_fault),
+        cmocka_unit_test(test_store_tiers__a_store_that_fails_behind_a_dead_one_says_so),
+        cmocka_unit_test(test_store_tiers__only_packs_and_index_nodes_go_through_them),
+        cmocka_unit_test(test_store_tiers__two_alike_are_refused),
+        cmocka_unit_test(test_store_tiers__an_address_with_a_password_is_refused_unseen),
+        cmocka_unit_test(test_store_tiers__wrong_bytes_come_from_the_store_the_second_time),
+        cmocka_unit_test(test_store_tiers__one_that_is_always_wrong_is_passed_over),
+        cmocka_unit_test(test_store_tiers__a_store_that_is_wrong_itself_blames_nobody),
+        cmocka_unit_test(test_store_tiers__many_readers_of_failing_ones_see_no_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
