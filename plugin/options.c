@@ -19,7 +19,8 @@ enum {
     MEMORY_MIN = 16 << 20,
     CONNECTIONS_MAX = 256,
     TIMEOUT_MAX_S = 7 * 24 * 3600,
-    DISK_TIMEOUT_MAX_S = 600
+    DISK_TIMEOUT_MAX_S = 600,
+    HEDGE_PERCENT_MAX = 50
 };
 
 const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
@@ -51,6 +52,9 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "index-memory=SIZE   Memory for index nodes of all images (default 64M).\n"
                             "readahead=SIZE      Neighbours fetched along with a miss (default 1M; 0: none).\n"
                             "connections=N       Requests to stores at a time (default 16).\n"
+                            "hedge=PERCENT       Ask again when a get is silent for longer than 95 in 100\n"
+                            "                    lately; PERCENT such gets in a hundred at most (default 5;\n"
+                            "                    0: none).\n"
                             "timeout=TIME        Repeat failing requests for so long, e.g. 90s, 5m, 1h\n"
                             "                    (default 5m); then the read fails with EIO.\n"
                             "control=PATH        A unix socket that answers GET /metrics and GET /status,\n"
@@ -65,6 +69,7 @@ void options_init(struct options *o)
     o->stack.readahead = OPTIONS_READAHEAD_DEFAULT;
     o->stack.store.timeout_ms = OPTIONS_TIMEOUT_DEFAULT_S * 1000ull;
     o->stack.cache.fetch.workers = OPTIONS_CONNECTIONS_DEFAULT;
+    o->stack.cache.fetch.hedge_percent = OPTIONS_HEDGE_DEFAULT;
 }
 
 void options_release(struct options *o)
@@ -255,6 +260,15 @@ static int set_connections(struct options *o, const char *value)
     return rc;
 }
 
+static int set_hedge(struct options *o, const char *value)
+{
+    uint64_t percent;
+    int rc = text_parse_uint("hedge", value, 0, HEDGE_PERCENT_MAX, &percent);
+    if (!rc)
+        o->stack.cache.fetch.hedge_percent = (unsigned)percent;
+    return rc;
+}
+
 static int set_timeout(struct options *o, const char *value)
 {
     uint64_t seconds;
@@ -279,6 +293,7 @@ static const struct {
     {"index-memory", set_index_memory},
     {"readahead", set_readahead},
     {"connections", set_connections},
+    {"hedge", set_hedge},
     {"timeout", set_timeout},
     {"control", set_control},
     {"cache-compressed", set_cache_compressed},

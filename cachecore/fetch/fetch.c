@@ -14,6 +14,12 @@
  * Readahead and warm together never occupy more than three quarters of the workers: a demand read
  * finds one that is free, or waits for another demand read.
  *
+ * A demand get that is silent for longer than 95 in 100 gets of its store is *hedged*: a worker that has nothing else
+ * to do asks for the same chunks once more, of the store itself where shared tiers stand in between. Each chunk is
+ * landed by the get that brings it first, and fails with the last one that could have brought it (claim); neither get
+ * is broken off. Of the idle workers one watches the time (watching), as long as a demand get is silent. hedge.h bounds
+ * how many second gets there are.
+ *
  * One mutex for table and queues, never held across I/O, waiting, or the callback. Lock order: it
  * comes before a flight's own lock.
  */
@@ -25,10 +31,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/le.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "fetch/flight_internal.h"
+#include "fetch/hedge.h"
 #include "store/chunk_read.h"
 
 enum {
@@ -42,7 +50,7 @@ enum {
 
 struct counters {
     counter chunks[LANES], joins, raised, dropped;
-    counter requests, chunk_bytes, bytes, refetches, verify_failures, errors;
+    counter requests, chunk_bytes, bytes, refetches, verify_failures, errors, hedges, hedge_wins;
 };
 
 struct lane_queue {
@@ -62,18 +70,25 @@ struct fetch {
     struct lane_queue lanes[LANES];
     size_t queued, queued_waiterless, flights;
     unsigned busy, busy_background;
+    bool watching; /* an idle worker waits until a demand get is late */
+    struct hedge hedge;
     struct flight *buckets[BUCKETS];
 };
 
 /* What a worker carries out by one ranged get. */
 struct run {
+    struct hedge_get get; /* on the demand lane; must be first; under the fetch's lock */
     struct fetch *f;
     enum fetch_lane lane;
     size_t n;
-    struct flight *flights[RUN_CHUNKS_MAX];  /* each valid until it landed */
+    struct store *store;
+    struct flight *flights[RUN_CHUNKS_MAX];  /* a reference to each */
     struct chunk_ref chunks[RUN_CHUNKS_MAX]; /* copies: theirs go with them */
     const struct chunk_ref *refs[RUN_CHUNKS_MAX];
     int again[RUN_CHUNKS_MAX]; /* not 0: failed so, in a way that one get of its own may heal */
+
+    bool second; /* the second get of its chunks */
+    bool won;    /* it has brought a chunk before the first; under the fetch's lock */
 };
 
 /* ---- table ---- */
@@ -292,6 +307,31 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
 
 /* ---- workers ---- */
 
+static void add_to_run_locked(struct run *run, struct flight *flight)
+{
+    flight->attempts++;
+    run->flights[run->n] = flight_ref(flight);
+    run->chunks[run->n] = flight->chunk;
+    run->refs[run->n] = &run->chunks[run->n];
+    run->again[run->n] = 0;
+    run->n++;
+}
+
+/* The demand get that is late first, if any may be hedged; one worker stays free for what comes. */
+static struct hedge_get *next_late_locked(struct fetch *f, uint64_t *due_ms)
+{
+    return f->busy + 1 < f->config.workers ? hedge_next(&f->hedge, due_ms) : NULL;
+}
+
+/* Its time begins to count, and somebody idle watches it if nobody does. */
+static void begin_silence_locked(struct fetch *f, struct run *run)
+{
+    uint64_t due_ms;
+    hedge_begin(&f->hedge, &run->get, run->store, clock_now_ms());
+    if (!f->watching && next_late_locked(f, &due_ms))
+        pthread_cond_signal(&f->work);
+}
+
 static bool take_run_locked(struct fetch *f, struct run *run)
 {
     enum fetch_lane lane = LANE_DEMAND;
@@ -300,6 +340,7 @@ static bool take_run_locked(struct fetch *f, struct run *run)
     if (lane == LANES || (lane != LANE_DEMAND && f->busy_background >= f->background_max))
         return false;
     run->lane = lane;
+    run->second = false;
     run->n = 0;
     uint64_t end = 0;
     for (;;) {
@@ -308,14 +349,34 @@ static bool take_run_locked(struct fetch *f, struct run *run)
             break;
         dequeue_locked(f, flight);
         end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
-        run->flights[run->n] = flight;
-        run->chunks[run->n] = flight->chunk;
-        run->refs[run->n] = &run->chunks[run->n];
-        run->again[run->n] = 0;
-        run->n++;
+        add_to_run_locked(run, flight);
     }
+    run->store = run->flights[0]->store;
     f->busy++;
     f->busy_background += lane != LANE_DEMAND;
+    if (lane == LANE_DEMAND && f->hedge.percent)
+        begin_silence_locked(f, run);
+    return true;
+}
+
+/* The second get of one that is late. It is silent still, so none of its flights is settled. */
+static bool take_hedge_locked(struct fetch *f, struct run *run)
+{
+    uint64_t due_ms;
+    struct hedge_get *get = next_late_locked(f, &due_ms);
+    if (!get || clock_now_ms() < due_ms)
+        return false;
+    const struct run *late = (const struct run *)get;
+    run->lane = LANE_DEMAND;
+    run->second = true;
+    run->won = false;
+    run->n = 0;
+    run->store = store_origin(late->store);
+    for (size_t i = 0; i < late->n; i++)
+        add_to_run_locked(run, late->flights[i]);
+    f->busy++;
+    hedge_send(&f->hedge, get);
+    counter_add(&f->counters.hedges, 1);
     return true;
 }
 
@@ -349,10 +410,29 @@ static struct buf *keep_stored(const struct run *run, size_t i, const void *stor
     return copy;
 }
 
+/* Is this result of run's the flight's? The first good one is, or the last bad one. */
+static bool claim(struct run *run, struct flight *flight, bool good)
+{
+    SCOPED_LOCK(&run->f->lock);
+    flight->attempts--;
+    if (flight->settled || (!good && flight->attempts))
+        return false;
+    flight->settled = true;
+    if (run->second && good && !run->won) {
+        run->won = true;
+        counter_add(&run->f->counters.hedge_wins, 1);
+    }
+    return true;
+}
+
 static void land(struct run *run, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct fetch *f = run->f;
     struct flight *flight = run->flights[i];
+    if (!claim(run, flight, !rc)) {
+        buf_unref(plain);
+        return;
+    }
     if (rc) {
         fail(f, flight, rc);
         return;
@@ -364,9 +444,26 @@ static void land(struct run *run, size_t i, int rc, struct buf *plain, const voi
         fetch_retire(f, flight);
 }
 
+/* The get has brought its first chunk, or failed on it. */
+static void end_silence(struct run *run, bool good)
+{
+    if (!run->get.silent) /* only this thread changes it */
+        return;
+    SCOPED_LOCK(&run->f->lock);
+    hedge_end(&run->f->hedge, &run->get, good, clock_now_ms());
+}
+
+/* Another get has brought it, or failed for good. */
+static bool is_settled(struct run *run, const struct flight *flight)
+{
+    SCOPED_LOCK(&run->f->lock);
+    return flight->settled;
+}
+
 static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct run *run = arg;
+    end_silence(run, !rc);
     if (rc == -EBADMSG)
         counter_add(&run->f->counters.verify_failures, 1);
     run->again[i] = worth_again(rc) ? rc : 0;
@@ -390,7 +487,7 @@ static void count_request(struct fetch *f, const struct chunk_ref *const *refs, 
 static void fetch_again(struct run *run, size_t i)
 {
     struct fetch *f = run->f;
-    struct store *store = run->flights[i]->store;
+    struct store *store = run->store;
     counter_add(&f->counters.refetches, 1);
     count_request(f, &run->refs[i], 1);
     struct buf *plain = NULL;
@@ -408,16 +505,32 @@ static void carry_out(struct run *run)
 {
     count_request(run->f, run->refs, run->n);
     /* Each chunk's own result went to chunk_done: the get's adds nothing. */
-    (void)chunk_read_run(run->flights[0]->store, run->refs, run->n, chunk_done, run);
+    (void)chunk_read_run(run->store, run->refs, run->n, chunk_done, run);
+    end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
-        if (run->again[i])
+        if (run->again[i] && !is_settled(run, run->flights[i]))
             fetch_again(run, i);
+    unref_all(run->flights, run->n);
 }
 
 static void run_ended_locked(struct fetch *f, const struct run *run)
 {
     f->busy--;
     f->busy_background -= run->lane != LANE_DEMAND;
+}
+
+/* Until there is work, or a get is late if no other worker waits for that. */
+static void wait_for_work_locked(struct fetch *f)
+{
+    uint64_t due_ms;
+    if (f->watching || !next_late_locked(f, &due_ms)) {
+        pthread_cond_wait(&f->work, &f->lock);
+        return;
+    }
+    struct timespec due = clock_at_ms(due_ms);
+    f->watching = true;
+    pthread_cond_timedwait(&f->work, &f->lock, &due);
+    f->watching = false;
 }
 
 static void *worker(void *arg)
@@ -427,8 +540,8 @@ static void *worker(void *arg)
     pthread_setname_np(pthread_self(), "granary-fetch");
     pthread_mutex_lock(&f->lock);
     while (!f->stopping) {
-        if (!take_run_locked(f, &run)) {
-            pthread_cond_wait(&f->work, &f->lock);
+        if (!take_run_locked(f, &run) && !take_hedge_locked(f, &run)) {
+            wait_for_work_locked(f);
             continue;
         }
         pthread_mutex_unlock(&f->lock);
@@ -455,7 +568,8 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     c->queue_max = c->queue_max ? c->queue_max : QUEUE_DEFAULT;
     f->background_max = c->workers > 1 ? c->workers - (c->workers + 3) / 4 : 1;
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->work, NULL);
+    thread_cond_init(&f->work);
+    f->hedge.percent = config->hedge_percent;
     *out = f;
     return 0;
 }
@@ -541,6 +655,10 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
          counter_get(&c->refetches)},
         {"granary_fetch_verify_failures_total", "Times a chunk arrived short or did not match its checksums",
          counter_get(&c->verify_failures)},
+        {"granary_fetch_hedges_total", "Second gets sent because the first was silent for long",
+         counter_get(&c->hedges)},
+        {"granary_fetch_hedge_wins_total", "Second gets that brought a chunk before the first",
+         counter_get(&c->hedge_wins)},
         {"granary_fetch_errors_total", "Chunks whose fetch failed for good", counter_get(&c->errors)},
         {"granary_fetch_in_flight", "Chunks in the air now, or landed and being written to the cache", flights},
         {"granary_fetch_queued", "Chunks waiting for a worker now", queued},

@@ -23,12 +23,13 @@ enum fetch_lane { LANE_DEMAND, LANE_READAHEAD, LANE_WARM, LANES };
 struct fetch;
 
 struct fetch_config {
-    unsigned workers; /* concurrent gets; 0: 16 */
-    uint32_t gap_max; /* skipped bytes allowed inside a run; 0: 64 KiB */
-    uint32_t run_max; /* stored bytes of a run; 0: 4 MiB */
-    size_t queue_max; /* queued chunks that nobody waits for; beyond it such starts are dropped; 0:
-                         4096 */
-    bool keep_stored; /* flights of compressed chunks carry their stored bytes too */
+    unsigned workers;       /* concurrent gets; 0: 16 */
+    uint32_t gap_max;       /* skipped bytes allowed inside a run; 0: 64 KiB */
+    uint32_t run_max;       /* stored bytes of a run; 0: 4 MiB */
+    size_t queue_max;       /* queued chunks that nobody waits for; beyond it such starts are dropped; 0:
+                               4096 */
+    unsigned hedge_percent; /* second gets in a hundred demand gets at most; 0: none */
+    bool keep_stored;       /* flights of compressed chunks carry their stored bytes too */
     /* Called on a worker for every flight that landed with bytes, after its waiters woke. The
      * callee must call fetch_retire(f, flight) exactly once, now or later, from any thread. NULL:
      * retired at once. */

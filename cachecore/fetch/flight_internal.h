@@ -19,7 +19,9 @@ struct flight {
     struct flight *prev, *next; /* the lane's queue, while queued */
     enum fetch_lane lane;
     bool queued;
-    bool waiterless; /* nobody has asked for its bytes yet */
+    bool waiterless;   /* nobody has asked for its bytes yet */
+    unsigned attempts; /* gets on their way that bring it: 1, hedged 2 */
+    bool settled;      /* its result is known: what another get brings is dropped */
 
     /* Under lock. */
     pthread_mutex_t lock;

@@ -44,7 +44,7 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
         {"image", "/s/i"},        {"cache", "/ssd:1/c:2G"}, {"cache", "rel:64M:hdd"},  {"endpoint", "http://h:1"},
         {"index-memory", "128M"}, {"readahead", "0"},       {"memory", "1G"},          {"cache-compressed", "yes"},
         {"timeout", "2m"},        {"connections", "100"},   {"control", "ctl.socket"}, {"quota", "team/faces:1G"},
-        {"eviction", "sticky"},   {"l2", "http://c1:80/s"}, {"l2", "https://c2/s"},
+        {"eviction", "sticky"},   {"l2", "http://c1:80/s"}, {"l2", "https://c2/s"},    {"hedge", "10"},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(given); i++)
         assert_int_equal(options_set(&o, given[i][0], given[i][1]), 0);
@@ -67,6 +67,7 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     snprintf(expected, sizeof expected, "%s/ctl.socket", here);
     assert_string_equal(o.control, expected);
     assert_string_equal(o.stack.store.endpoint, "http://h:1");
+    assert_int_equal(o.stack.cache.fetch.hedge_percent, 10);
     assert_int_equal(o.stack.tier_count, 2);
     assert_string_equal(o.stack.tiers[0], "http://c1:80/s");
     assert_string_equal(o.stack.tiers[1], "https://c2/s");
@@ -146,6 +147,8 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
         {"memory", "lots"},
         {"colour", "red"},
         {"eviction", "fifo"},
+        {"hedge", "51"},
+        {"hedge", "few"},
         {"l2", "cache1:8080"},
         {"l2", "s3://lake/images"},
     };
