@@ -124,7 +124,9 @@ static int keep(struct cache *c, struct miss *miss)
 
 typedef int miss_use(struct cache *c, struct miss *miss);
 
-/* End every flight of the window; those before the first error (start_rc counts) are used. */
+/* End every flight of the window; those before the first error (start_rc counts) are used. The cache also keeps what
+ * came beside a chunk that is missing or bad; other errors are the store's, and the others would wait as long for it.
+ */
 static int finish_misses(struct cache *c, struct window *w, int start_rc, miss_use *use)
 {
     struct error first;
@@ -132,8 +134,9 @@ static int finish_misses(struct cache *c, struct window *w, int start_rc, miss_u
     for (size_t i = 0; i < w->miss_count; i++) {
         if (!w->misses[i].flight)
             continue;
-        int rc = first.code ? 0 : use(c, &w->misses[i]);
-        if (rc)
+        bool others = use == keep && (first.code == -ENOENT || first.code == -EBADMSG);
+        int rc = first.code && !others ? 0 : use(c, &w->misses[i]);
+        if (rc && (!first.code || (rc != -ENOENT && rc != -EBADMSG)))
             error_take(&first, rc);
         flight_unref(w->misses[i].flight);
     }
