@@ -136,8 +136,8 @@ static int refused(const char *socket, long status, const struct bytes *body)
     return rc;
 }
 
-int control_call(const char *socket, const char *method, const char *path, const char *const *params,
-                 control_line *line, void *arg)
+static int call(const char *socket, const char *method, const char *path, const char *const *params,
+                const struct bytes *body, control_line *line, void *arg)
 {
     CLEANUP_BYTES url = BYTES_INIT(32 << 10);
     long status = 0;
@@ -147,6 +147,10 @@ int control_call(const char *socket, const char *method, const char *path, const
     struct lines l = {.curl = curl, .line = line, .arg = arg, .pending = BYTES_INIT(ANSWER_LINE_MAX)};
     int rc = make_url(curl, path, params, &url);
     if (!rc) {
+        if (body) {
+            curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body->len ? (const char *)body->data : "");
+            curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->len);
+        }
         curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)SILENCE_S);
@@ -158,4 +162,16 @@ int control_call(const char *socket, const char *method, const char *path, const
         rc = refused(socket, status, &l.pending);
     bytes_release(&l.pending);
     return rc;
+}
+
+int control_call(const char *socket, const char *method, const char *path, const char *const *params,
+                 control_line *line, void *arg)
+{
+    return call(socket, method, path, params, NULL, line, arg);
+}
+
+int control_post(const char *socket, const char *path, const char *const *params, const struct bytes *body,
+                 control_line *line, void *arg)
+{
+    return call(socket, "POST", path, params, body, line, arg);
 }

@@ -16,5 +16,8 @@ GR_MUST_CHECK int control_get(const char *socket, const char *path, struct bytes
 typedef int control_line(void *arg, const char *line, size_t len);
 GR_MUST_CHECK int control_call(const char *socket, const char *method, const char *path, const char *const *params,
                                control_line *line, void *arg);
+/* The same with a body, by POST. */
+GR_MUST_CHECK int control_post(const char *socket, const char *path, const char *const *params,
+                               const struct bytes *body, control_line *line, void *arg);
 
 #endif

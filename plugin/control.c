@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "format/json_name.h"
 #include "plugin/control_cache.h"
+#include "plugin/control_warm.h"
 
 enum {
     CONNECTIONS_MAX = 64,
@@ -51,7 +52,7 @@ struct control {
     struct MHD_Daemon *daemon;
     struct control_jobs *jobs;
     struct client *first, *last;
-    unsigned clients;
+    unsigned clients, uploads;
 };
 DEFINE_CLEANUP(control, struct control *, control_close)
 
@@ -232,8 +233,13 @@ static const struct {
     {"/cache/unpin", MHD_HTTP_METHOD_POST, CONTROL_UNPIN},
 };
 
+struct parameter {
+    const char *key, **value;
+};
+
 struct parameters {
-    struct control_request *request;
+    const struct parameter *known;
+    size_t count;
     int rc;
 };
 
@@ -241,12 +247,10 @@ static enum MHD_Result take_parameter(void *arg, enum MHD_ValueKind kind, const 
                                       const char *value, size_t len)
 {
     struct parameters *p = arg;
-    struct control_request *r = p->request;
-    const char **at = !strcmp(key, "export")   ? &r->export
-                      : !strcmp(key, "glob")   ? &r->glob
-                      : !strcmp(key, "all")    ? &r->all
-                      : !strcmp(key, "pinned") ? &r->pinned
-                                               : NULL;
+    const char **at = NULL;
+    for (size_t i = 0; i < p->count; i++)
+        if (!strcmp(key, p->known[i].key))
+            at = p->known[i].value;
     if (!at || *at || strlen(key) != key_len)
         p->rc = error_set(-EINVAL, "parameter '%.40s' is unknown or given twice", key);
     else if (!value || strlen(value) != len)
@@ -256,16 +260,17 @@ static enum MHD_Result take_parameter(void *arg, enum MHD_ValueKind kind, const 
     return p->rc ? MHD_NO : MHD_YES;
 }
 
-static enum MHD_Result answer_deed(struct control *c, struct MHD_Connection *connection, enum control_deed deed)
+static int take_parameters(struct MHD_Connection *connection, const struct parameter *known, size_t count)
 {
-    struct control_request request = {.deed = deed};
-    struct parameters p = {.request = &request};
-    struct control_task *task;
+    struct parameters p = {.known = known, .count = count};
     MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take_parameter, &p);
-    int rc = p.rc ? p.rc : control_cache_prepare(c->stack, &request, &task);
-    if (rc)
-        return answer_error(connection, rc);
-    rc = control_jobs_start(c->jobs, connection, control_cache_run, task, control_cache_free);
+    return p.rc;
+}
+
+static enum MHD_Result answer_by_job(struct control *c, struct MHD_Connection *connection, control_work *work,
+                                     void *arg, control_free *free_arg)
+{
+    int rc = control_jobs_start(c->jobs, connection, work, arg, free_arg);
     if (rc)
         return answer_error(
             connection, rc == -EBUSY
@@ -278,12 +283,78 @@ static enum MHD_Result answer_deed(struct control *c, struct MHD_Connection *con
     return MHD_YES;
 }
 
+static enum MHD_Result answer_deed(struct control *c, struct MHD_Connection *connection, enum control_deed deed)
+{
+    struct control_request r = {.deed = deed};
+    const struct parameter known[] = {{"export", &r.export}, {"glob", &r.glob}, {"all", &r.all}, {"pinned", &r.pinned}};
+    struct control_task *task;
+    int rc = take_parameters(connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_cache_prepare(c->stack, &r, &task);
+    if (rc)
+        return answer_error(connection, rc);
+    return answer_by_job(c, connection, control_cache_run, task, control_cache_free);
+}
+
+/* ---- warming ---- */
+
+static const char warm_path[] = "/warm";
+
+/* The names that come with a request. */
+struct upload {
+    struct bytes names;
+    struct error error; /* why they are passed over */
+};
+
+static void upload_take(struct upload *u, const char *data, size_t len)
+{
+    int rc = u->error.code ? 0 : bytes_append(&u->names, data, len);
+    if (rc == -EMSGSIZE)
+        rc = error_set(-EINVAL, "a list may have at most %d MiB; divide it", CONTROL_WARM_NAMES_MAX >> 20);
+    else if (rc)
+        rc = error_set(rc, "control: out of memory");
+    if (rc)
+        error_take(&u->error, rc);
+}
+
+static void *upload_new(struct control *c)
+{
+    struct upload *u = calloc(1, sizeof *u);
+    if (!u)
+        return NULL;
+    u->names = (struct bytes)BYTES_INIT(CONTROL_WARM_NAMES_MAX);
+    if (c->uploads++ >= CONTROL_JOBS_MAX)
+        error_take(&u->error,
+                   error_set(-EBUSY, "%d such requests are being sent already; try again", CONTROL_JOBS_MAX));
+    return u;
+}
+
+static void upload_free(struct control *c, struct upload *u)
+{
+    c->uploads--;
+    bytes_release(&u->names);
+    free(u);
+}
+
+static enum MHD_Result answer_warm(struct control *c, struct MHD_Connection *connection, struct upload *u)
+{
+    struct control_warm_request r = {0};
+    const struct parameter known[] = {{"export", &r.export}, {"digest", &r.digest}, {"what", &r.what}, {"dry", &r.dry}};
+    struct control_warm *warm;
+    int rc = u->error.code ? error_restore(&u->error) : take_parameters(connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_warm_prepare(c->stack, &r, &u->names, &warm);
+    if (rc)
+        return answer_error(connection, rc);
+    return answer_by_job(c, connection, control_warm_run, warm, control_warm_free);
+}
+
 /* ---- requests ---- */
 
 static enum MHD_Result answer_request(struct control *c, struct MHD_Connection *connection, const char *url,
                                       const char *method)
 {
-    bool known = false;
+    bool known = !strcmp(url, warm_path); /* by another method: on_request has those by the right one */
     for (size_t i = 0; i < GR_ARRAY_SIZE(documents); i++) {
         if (strcmp(url, documents[i].path) != 0)
             continue;
@@ -299,25 +370,32 @@ static enum MHD_Result answer_request(struct control *c, struct MHD_Connection *
         known = true;
     }
     return known ? answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "another method is understood here\n")
-                 : answer_text(
-                       connection, MHD_HTTP_NOT_FOUND,
-                       "not found; there are /metrics, /status, /cache, /cache/evict, /cache/pin and /cache/unpin\n");
+                 : answer_text(connection, MHD_HTTP_NOT_FOUND,
+                               "not found; there are /metrics, /status, /cache, /cache/evict, /cache/pin, "
+                               "/cache/unpin and /warm\n");
 }
 
-/* Called with the header, then for each part of a body, which is passed over, then once more. */
+static char begun; /* the state of a request without an upload */
+
+/* Called with the header, then for each part of a body, which is passed over unless names are expected, then once more.
+ */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *data_len, void **state)
 {
-    static char begun;
+    struct control *c = arg;
     if (!*state) {
-        *state = &begun;
-        return MHD_YES;
+        bool names = !strcmp(url, warm_path) && !strcmp(method, MHD_HTTP_METHOD_POST);
+        *state = names ? upload_new(c) : &begun;
+        return *state ? MHD_YES : MHD_NO;
     }
+    struct upload *upload = *state == &begun ? NULL : *state;
     if (*data_len) {
+        if (upload)
+            upload_take(upload, data, *data_len);
         *data_len = 0;
         return MHD_YES;
     }
-    return answer_request(arg, connection, url, method);
+    return upload ? answer_warm(c, connection, upload) : answer_request(c, connection, url, method);
 }
 
 /* ---- connections ---- */
@@ -377,6 +455,9 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
                         enum MHD_RequestTerminationCode code)
 {
     struct control *c = arg;
+    if (*state && *state != &begun)
+        upload_free(c, *state);
+    *state = NULL;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct client *client = info ? info->socket_context : NULL;
     if (!client)

@@ -34,8 +34,8 @@
 
 enum { REQUEST_MAX = 32 << 20 }; /* what nbdkit accepts of any client is 64 MiB */
 
-/* "granary content-root sha256:<64> image sha256:<64>" */
-enum { DESCRIPTION_MAX = 192 };
+/* "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" */
+enum { DESCRIPTION_MAX = 288 };
 
 struct export
 {
@@ -111,12 +111,16 @@ static int describe_exports(void)
     char root[DIGEST_HEX_SIZE], digest[DIGEST_HEX_SIZE];
     for (size_t i = 0; i < stack_image_count(plugin.stack); i++) {
         struct export e = {.image = stack_image_at(plugin.stack, i)};
-        snprintf(e.description, sizeof e.description, "granary content-root sha256:%s image sha256:%s",
-                 digest_hex(&image_manifest(e.image)->content_root, root), digest_hex(image_digest(e.image), digest));
+        const struct manifest *m = image_manifest(e.image);
+        snprintf(e.description, sizeof e.description,
+                 "granary content-root sha256:%s image sha256:%s metadata %llu+%llu front %llu",
+                 digest_hex(&m->content_root, root), digest_hex(image_digest(e.image), digest),
+                 (unsigned long long)m->metadata_offset, (unsigned long long)m->metadata_len,
+                 (unsigned long long)m->front_len);
         if (vec_push(&plugin.exports, e))
             return error_set(-ENOMEM, "out of memory");
-        log_info("export '%s': %llu bytes, %s", stack_export_name(plugin.stack, i),
-                 (unsigned long long)image_manifest(e.image)->size, e.description);
+        log_info("export '%s': %llu bytes, %s", stack_export_name(plugin.stack, i), (unsigned long long)m->size,
+                 e.description);
     }
     return 0;
 }

@@ -232,6 +232,30 @@ int image_prefetch(struct image *img, uint64_t off, uint64_t len)
     return walk_batched(img, NULL, off, len);
 }
 
+int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
+{
+    struct batch b;
+    b.img = img;
+    b.prefetch = true;
+    b.count = b.ahead_count = 0;
+    struct span span = {0};
+    int rc = 0;
+    counter_add(&img->prefetches, 1);
+    counter_add(&img->prefetch_bytes, n * img->manifest.chunk_size);
+    for (size_t i = 0; !rc && i < n; i++) {
+        if (chunks[i] < span.first || chunks[i] >= span.end) {
+            node_unref(steal_ptr(&span.leaf));
+            rc = check_range(img, chunks[i] * img->manifest.chunk_size, 1);
+            rc = rc ? rc : locate(img, chunks[i], true, &span);
+        }
+        const struct chunk_ref *ref = rc ? NULL : span_chunk(&span, chunks[i]);
+        if (ref)
+            rc = add_piece(&b, ref, 0, 0, NULL);
+    }
+    node_unref(span.leaf);
+    return rc ? rc : flush(&b);
+}
+
 /* ---- extents ---- */
 
 /* The run that is being put together. */

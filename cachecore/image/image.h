@@ -29,6 +29,10 @@ GR_MUST_CHECK int image_read(struct image *img, void *dst, uint64_t off, size_t 
 /* Have [off, off+len) in the cache before returning (NBD_CMD_CACHE): warm lane. */
 GR_MUST_CHECK int image_prefetch(struct image *img, uint64_t off, uint64_t len);
 
+/* The same for n chunks by number, in any order: with the index nodes on the way to them, 64 at a time. On an error
+ * some of the others may not be cached either. */
+GR_MUST_CHECK int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n);
+
 /* Visit runs of data and holes that cover [off, off+len), ascending, neighbours of one kind merged;
  * chunk-granular. visit's non-zero result ends the walk with 0. */
 typedef int image_extent_visit(void *arg, uint64_t off, uint64_t len, bool hole);

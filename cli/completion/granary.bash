@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status cache help"
+_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status cache warm help"
 _granary_cache_commands="ls evict pin fsck simulate"
 
 _granary_options() {
@@ -28,6 +28,7 @@ _granary_options() {
         "cache pin") echo "--off --all --control --json --quiet";;
         "cache fsck") echo "--repair --jobs --json --quiet";;
         "cache simulate") echo "--trace --size --policy --json";;
+        warm) echo "--metadata --all --files-from --path --export --dry-run --json --quiet";;
         help) echo "--all";;
     esac
 }
@@ -52,7 +53,7 @@ _granary() {
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
         --cache | --socket | --control | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
         --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --at | --grace | --size | --keep-last | --listen | --threads | \
-            --connections) return;;
+            --connections | --export | --path) return;;
     esac
     case $word in
         -*) mapfile -t COMPREPLY < <(compgen -W "$(_granary_options "$verb") --help" -- "$word");;

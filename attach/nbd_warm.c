@@ -1,0 +1,178 @@
+/* One connection by libnbd. What is to be asked is a range in front and a queue of failed requests, which go first and
+ * chunk by chunk: there are never more of them than requests at a time.
+ */
+#include "attach/nbd_warm.h"
+
+#include <errno.h>
+#include <libnbd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+enum { IN_FLIGHT = 16, CHUNKS = 64, STEP_MS = 500, REQUEST_MAX = 32 << 20, CHUNK_DEFAULT = 128 << 10 };
+
+struct range {
+    uint64_t off, end;
+};
+
+struct slot {
+    struct range range;
+    bool busy, done;
+    int error;
+};
+
+struct warming {
+    struct nbd_handle *h;
+    const struct nbd_warm *config;
+    struct nbd_warm_state *state;
+    uint64_t chunk;
+    struct range ranges[2];        /* to be asked by requests of CHUNKS chunks */
+    struct range again[IN_FLIGHT]; /* by single ones */
+    size_t again_count, busy;
+    struct slot slots[IN_FLIGHT];
+};
+
+DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
+
+static int failed(const char *what)
+{
+    return error_set(-EIO, "%s: %s", what, nbd_get_error() ? nbd_get_error() : "the server is gone");
+}
+
+/* ---- what is to be cached ---- */
+
+/* "... metadata OFFSET+LENGTH front LENGTH" */
+static int find_metadata(struct warming *w, uint64_t size)
+{
+    unsigned long long off, len, front;
+    CLEANUP_FREE char *description = nbd_get_export_description(w->h);
+    const char *at = description ? strstr(description, " metadata ") : NULL;
+    if (!at || sscanf(at, " metadata %llu+%llu front %llu", &off, &len, &front) != 3 || off > size ||
+        len > size - off || front > size)
+        return error_set(-ENOTSUP,
+                         "the export at %s does not say where its metadata is: it is not one of this version "
+                         "of Granary; use --all",
+                         w->config->uri);
+    w->ranges[0] = (struct range){0, GR_MAX((uint64_t)front, GR_MIN(w->chunk, size))};
+    w->ranges[1] = (struct range){GR_MAX((uint64_t)off, w->ranges[0].end), off + len};
+    return 0;
+}
+
+static int connect_to(struct warming *w)
+{
+    const char *uri = w->config->uri;
+    if (nbd_set_full_info(w->h, true) || nbd_connect_uri(w->h, uri))
+        return failed(uri);
+    int64_t size = nbd_get_size(w->h), chunk = nbd_get_block_size(w->h, LIBNBD_SIZE_PREFERRED);
+    if (size < 0)
+        return failed(uri);
+    if (nbd_can_cache(w->h) != 1)
+        return error_set(-ENOTSUP, "the server at %s cannot cache on demand (NBD_CMD_CACHE)", uri);
+    w->chunk = chunk > 0 && chunk <= REQUEST_MAX / CHUNKS ? (uint64_t)chunk : CHUNK_DEFAULT;
+    w->ranges[0] = (struct range){0, (uint64_t)size};
+    int rc = w->config->metadata ? find_metadata(w, (uint64_t)size) : 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(w->ranges); i++)
+        if (w->ranges[i].end > w->ranges[i].off)
+            w->state->bytes_total += w->ranges[i].end - w->ranges[i].off;
+    return rc;
+}
+
+/* ---- requests ---- */
+
+/* false: there is nothing left to ask. Requests end where chunks end. */
+static bool next(struct warming *w, struct range *out)
+{
+    struct range *from = w->again_count ? &w->again[w->again_count - 1] : &w->ranges[0];
+    uint64_t step = w->again_count ? w->chunk : w->chunk * CHUNKS;
+    if (from->off >= from->end && !w->again_count)
+        from = &w->ranges[1];
+    if (from->off >= from->end)
+        return false;
+    *out = (struct range){from->off, GR_MIN((from->off / step + 1) * step, from->end)};
+    from->off = out->end;
+    if (w->again_count && from->off == from->end)
+        w->again_count--;
+    return true;
+}
+
+static int on_answer(void *arg, int *error)
+{
+    struct slot *slot = arg;
+    slot->done = true;
+    slot->error = *error;
+    return 1; /* retired */
+}
+
+/* As many as there may be. */
+static int ask(struct warming *w)
+{
+    for (size_t i = 0; i < IN_FLIGHT; i++) {
+        struct slot *slot = &w->slots[i];
+        if (slot->busy)
+            continue;
+        *slot = (struct slot){0};
+        if (!next(w, &slot->range))
+            return 0;
+        nbd_completion_callback callback = {.callback = on_answer, .user_data = slot};
+        slot->busy = true;
+        w->busy++;
+        if (nbd_aio_cache(w->h, slot->range.end - slot->range.off, slot->range.off, callback, 0) < 0)
+            return failed(w->config->uri);
+    }
+    return 0;
+}
+
+static int take_answer(struct warming *w, struct slot *slot)
+{
+    struct nbd_warm_state *s = w->state;
+    uint64_t len = slot->range.end - slot->range.off;
+    slot->busy = false;
+    w->busy--;
+    if (!slot->error) {
+        s->bytes_done += len;
+    } else if (len > w->chunk) {
+        w->again[w->again_count++] = slot->range;
+    } else {
+        if (s->failed_chunks < NBD_WARM_NAMED)
+            s->failed_at[s->failed_chunks] = slot->range.off;
+        if (++s->failed_chunks > NBD_WARM_FAILED_MAX)
+            return error_set(-EIO, "%s: more than %d chunks could not be cached; the server's log says why",
+                             w->config->uri, NBD_WARM_FAILED_MAX);
+    }
+    return 0;
+}
+
+static int warm(struct warming *w)
+{
+    int rc = ask(w);
+    while (!rc && w->busy) {
+        if (nbd_poll(w->h, STEP_MS) < 0 || !nbd_aio_is_ready(w->h))
+            rc = nbd_aio_is_processing(w->h) ? 0 : failed(w->config->uri);
+        for (size_t i = 0; !rc && i < IN_FLIGHT; i++)
+            if (w->slots[i].busy && w->slots[i].done)
+                rc = take_answer(w, &w->slots[i]);
+        w->config->progress(w->config->arg, w->state);
+        if (!rc)
+            rc = ask(w);
+    }
+    return rc;
+}
+
+int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
+{
+    *out = (struct nbd_warm_state){0};
+    struct warming w = {.config = config, .state = out}; /* before the handle, whose end calls back */
+    CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
+    if (!h)
+        return error_set(-ENOMEM, "out of memory");
+    w.h = h;
+    int rc = connect_to(&w);
+    if (!rc)
+        rc = warm(&w);
+    if (!rc)
+        nbd_shutdown(h, 0);
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* Having a server cache an export, or its metadata, by NBD alone: NBD_CMD_CACHE, which Granary's plugin answers when
+ * the range is cached. */
+#ifndef GRANARY_ATTACH_NBD_WARM_H
+#define GRANARY_ATTACH_NBD_WARM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+enum { NBD_WARM_NAMED = 10, NBD_WARM_FAILED_MAX = 1000 };
+
+struct nbd_warm_state {
+    uint64_t bytes_done, bytes_total;
+    uint64_t failed_chunks, failed_at[NBD_WARM_NAMED]; /* offsets of the first ones */
+};
+
+struct nbd_warm {
+    const char *uri;
+    bool metadata; /* as the export's description places it, instead of all */
+    void (*progress)(void *arg, const struct nbd_warm_state *state);
+    void *arg;
+};
+
+/* 64 chunks a request, 16 requests at a time; a request that fails is repeated chunk by chunk. 0 also when chunks
+ * failed (*out). -EIO: no connection, or more than NBD_WARM_FAILED_MAX failed; -ENOTSUP: the server cannot, or its
+ * export does not say where the metadata is. */
+GR_MUST_CHECK int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out);
+
+#endif

@@ -1,0 +1,303 @@
+/* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB: the server does the work
+ * (plugin/control_warm.h), or where TARGET is an address of NBD, its client asks for every byte (attach/nbd_warm.h). */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "attach/control_client.h"
+#include "attach/mount.h"
+#include "attach/nbd_warm.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/cache_call.h"
+#include "cli/control_target.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "imagebuild/path_list.h"
+
+enum { NAMES_MAX = 64 << 20 };
+
+struct warm_values {
+    bool metadata, all, nul, dry, json, quiet;
+    const char *files_from, *export;
+    struct option_list globs;
+};
+
+#define AT(field) offsetof(struct warm_values, field), 0, 0
+
+static const struct option_row rows[] = {
+    {OPTION_FLAG, 0, "metadata", NULL, AT(metadata), "the filesystem's metadata alone"},
+    {OPTION_FLAG, 0, "all", NULL, AT(all), "the whole image"},
+    {OPTION_TEXT, 0, "files-from", "FILE", AT(files_from), "the files FILE names, in that order; -: standard input"},
+    {OPTION_FLAG, '0', NULL, NULL, AT(nul), "names in FILE end with NUL instead of a newline"},
+    {OPTION_LIST, 0, "path", "GLOB", AT(globs), "the files whose full paths match; may be repeated"},
+    {OPTION_TEXT, 0, "export", "NAME", AT(export), "which export, when the server has several"},
+    {OPTION_FLAG, 0, "dry-run", NULL, AT(dry), "only say what is missing"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line"},
+    {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
+    {0},
+};
+
+/* ---- what the server answers ---- */
+
+struct answer {
+    const struct warm_values *v;
+    struct progress progress;
+    json_t *warm; /* the sums */
+    bool ended;
+};
+
+static const char *phase_of(const json_t *p)
+{
+    static const struct {
+        const char *key, *phase;
+    } phases[] = {{"catalog", "reading the catalog"}, {"looking", "looking"}, {"warming", "warming"}};
+    const char *key = json_string_value(json_object_get(p, "phase"));
+    for (size_t i = 0; key && i < GR_ARRAY_SIZE(phases); i++)
+        if (!strcmp(key, phases[i].key))
+            return phases[i].phase;
+    return "working";
+}
+
+static void draw(struct answer *a, const json_t *p)
+{
+    const struct progress_state state = {.phase = phase_of(p),
+                                         .bytes_done = cache_call_number(p, "bytes_done"),
+                                         .bytes_total = cache_call_number(p, "bytes_total"),
+                                         .files_done = cache_call_number(p, "files_done"),
+                                         .files_total = cache_call_number(p, "files_total")};
+    progress_update(&a->progress, &state);
+}
+
+static int show_failed(struct answer *a, json_t *failed)
+{
+    const char *path = json_string_value(json_object_get(failed, "path"));
+    const char *why = json_string_value(json_object_get(failed, "why"));
+    progress_end(&a->progress);
+    if (a->v->json)
+        return print_json(json_incref(failed));
+    fputs("granary: warm: not cached: ", stderr);
+    print_name(stderr, path ? path : "", path ? strlen(path) : 0, true);
+    fprintf(stderr, ": %s\n", why ? why : "?");
+    return 0;
+}
+
+static int take_line(void *arg, const char *line, size_t len)
+{
+    struct answer *a = arg;
+    int rc = 0;
+    json_t *object = json_loadb(line, len, 0, NULL), *error = json_object_get(object, "error");
+    json_t *progress = json_object_get(object, "progress"), *failed = json_object_get(object, "failed");
+    if (error)
+        rc = error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?");
+    else if (progress)
+        draw(a, progress);
+    else if (failed)
+        rc = show_failed(a, failed);
+    else if (json_object_get(object, "warm") && !a->warm)
+        a->warm = json_incref(json_object_get(object, "warm"));
+    else if (json_object_get(object, "result"))
+        a->ended = true;
+    json_decref(object);
+    return rc;
+}
+
+/* ---- the result ---- */
+
+static void print_warm(const struct warm_values *v, json_t *w)
+{
+    const char *name = json_string_value(json_object_get(w, "export"));
+    uint64_t files = cache_call_number(w, "files");
+    char bytes[TEXT_SIZE_MAX], needed[TEXT_SIZE_MAX], fetched[TEXT_SIZE_MAX], cached[TEXT_SIZE_MAX];
+    text_format_size(cache_call_number(w, "bytes"), bytes);
+    text_format_size(cache_call_number(w, "needed_bytes"), needed);
+    text_format_size(cache_call_number(w, "fetch_bytes"), fetched);
+    text_format_size(cache_call_number(w, "cached_bytes"), cached);
+    printf("%s: ", name ? name : "");
+    if (files)
+        printf("%llu files, ", (unsigned long long)files);
+    if (v->dry)
+        printf("%s in %llu chunks; %s in %llu chunks missing, %s to be fetched\n", bytes,
+               (unsigned long long)cache_call_number(w, "chunks"), needed,
+               (unsigned long long)cache_call_number(w, "needed_chunks"), fetched);
+    else
+        printf("%s of %s cached; %s was missing\n", cached, bytes, needed);
+}
+
+/* Whatever was asked for and is not cached is a failure. */
+static int judge(const struct warm_values *v, const json_t *w)
+{
+    uint64_t absent = cache_call_number(w, "absent_files"), failed = cache_call_number(w, "failed_files");
+    uint64_t chunks = cache_call_number(w, "chunks") - cache_call_number(w, "cached_chunks");
+    const char *why = json_string_value(json_object_get(w, "error"));
+    if (chunks && !v->dry)
+        return error_set(-EIO, "%llu chunks of %llu files are not cached%s%s; run it again to go on",
+                         (unsigned long long)chunks, (unsigned long long)failed, why && *why ? ": " : "",
+                         why ? why : "");
+    return absent ? error_set(-ENOENT, "%llu of the names given are not in the image", (unsigned long long)absent) : 0;
+}
+
+static int conclude(struct answer *a)
+{
+    progress_end(&a->progress);
+    int rc = 0;
+    if (a->v->json)
+        rc = print_json(json_incref(a->warm));
+    else
+        print_warm(a->v, a->warm);
+    return rc ? rc : judge(a->v, a->warm);
+}
+
+/* ---- asking ---- */
+
+static int add_name(struct bytes *names, const char *name, size_t len)
+{
+    int rc = bytes_append(names, name, len);
+    if (!rc)
+        rc = bytes_append(names, "", 1);
+    return rc ? error_set(rc, "the names take more than %d MiB; divide them", NAMES_MAX >> 20) : 0;
+}
+
+static int read_names(const struct warm_values *v, struct bytes *names)
+{
+    const struct path_list_config config = {.file = v->files_from, .nul = v->nul};
+    CLEANUP(cleanup_path_list) struct path_list *list = NULL;
+    struct source_ask ask;
+    int rc = path_list_open(&config, &list);
+    while (!rc && (rc = path_list_next(list, &ask)) == 1)
+        rc = add_name(names, ask.path, ask.path_len);
+    return !rc && !names->len ? error_set(-EINVAL, "%s names no file", v->files_from) : rc;
+}
+
+/* A mount point has one image, whatever else its server has. */
+static const char *digest_of_mount(const char *target, char out[PRINT_DIGEST_MAX])
+{
+    struct mount_state state;
+    struct stat st;
+    if (!target || stat(target, &st) || !S_ISDIR(st.st_mode) || mount_find(target, &state))
+        return NULL;
+    return print_digest(&state.digest, out);
+}
+
+static int warm_by_control(const struct warm_values *v, const char *target)
+{
+    CLEANUP_BYTES names = BYTES_INIT(NAMES_MAX);
+    char control[PATH_MAX], digest[PRINT_DIGEST_MAX];
+    struct answer a = {.v = v};
+    int rc = control_target_find(target, control, sizeof control);
+    if (!rc && v->files_from)
+        rc = read_names(v, &names);
+    for (size_t i = 0; !rc && i < v->globs.count; i++)
+        rc = add_name(&names, v->globs.items[i], strlen(v->globs.items[i]));
+    if (rc)
+        return rc;
+    const char *what = v->all ? "all" : v->metadata ? "metadata" : v->files_from ? "files" : "globs";
+    const char *const params[] = {"what",   what,
+                                  "export", v->export,
+                                  "digest", v->export ? NULL : digest_of_mount(target, digest),
+                                  "dry",    v->dry ? "1" : NULL,
+                                  NULL};
+    progress_init(&a.progress, "warm", v->quiet);
+    rc = control_post(control, "/warm", params, &names, take_line, &a);
+    progress_end(&a.progress);
+    if (!rc && (!a.ended || !a.warm))
+        rc = error_set(-EIO, "the answer of the server on %s ended early", control);
+    if (!rc)
+        rc = conclude(&a);
+    json_decref(a.warm);
+    return rc;
+}
+
+/* ---- by NBD ---- */
+
+static bool is_nbd(const char *target)
+{
+    return target && (!strncmp(target, "nbd://", 6) || !strncmp(target, "nbds://", 7) || !strncmp(target, "nbd+", 4) ||
+                      !strncmp(target, "nbds+", 5));
+}
+
+static void draw_nbd(void *arg, const struct nbd_warm_state *s)
+{
+    const struct progress_state state = {
+        .phase = "warming", .bytes_done = s->bytes_done, .bytes_total = s->bytes_total};
+    progress_update(arg, &state);
+}
+
+static int print_nbd(const struct warm_values *v, const char *uri, const struct nbd_warm_state *s)
+{
+    char done[TEXT_SIZE_MAX], total[TEXT_SIZE_MAX];
+    if (!v->json) {
+        printf("%s: %s of %s cached\n", uri, text_format_size(s->bytes_done, done),
+               text_format_size(s->bytes_total, total));
+        return 0;
+    }
+    json_t *offsets = json_array();
+    for (uint64_t i = 0; i < GR_MIN(s->failed_chunks, (uint64_t)NBD_WARM_NAMED); i++)
+        json_array_append_new(offsets, json_integer((json_int_t)s->failed_at[i]));
+    return print_json(json_pack("{s:s,s:I,s:I,s:I,s:o}", "uri", uri, "bytes", (json_int_t)s->bytes_total,
+                                "cached_bytes", (json_int_t)s->bytes_done, "failed_chunks",
+                                (json_int_t)s->failed_chunks, "failed_offsets", offsets));
+}
+
+static int warm_by_nbd(const struct warm_values *v, const char *uri)
+{
+    struct progress progress;
+    struct nbd_warm_state state;
+    const struct nbd_warm config = {.uri = uri, .metadata = v->metadata, .progress = draw_nbd, .arg = &progress};
+    if (v->files_from || v->globs.count || v->dry || v->export) {
+        (void)error_set(0, "by NBD there are only --metadata and --all; give a mount point or a control socket");
+        return CLI_USAGE;
+    }
+    progress_init(&progress, "warm", v->quiet);
+    int rc = nbd_warm(&config, &state);
+    progress_end(&progress);
+    if (!rc)
+        rc = print_nbd(v, uri, &state);
+    if (!rc && state.failed_chunks)
+        rc = error_set(-EIO,
+                       "%llu chunks could not be cached, the first at offset %llu of the image, of which 'granary ls "
+                       "IMAGE --at' names the file; the server's log says why",
+                       (unsigned long long)state.failed_chunks, (unsigned long long)state.failed_at[0]);
+    return rc;
+}
+
+static int check(const struct warm_values *v)
+{
+    if (v->metadata + v->all + (v->files_from != NULL) + (v->globs.count > 0) != 1) {
+        (void)error_set(0, "give one of --metadata, --all, --files-from and --path");
+        return CLI_USAGE;
+    }
+    if (v->nul && !v->files_from) {
+        (void)error_set(0, "-0 goes with --files-from");
+        return CLI_USAGE;
+    }
+    return 0;
+}
+
+static int run(const struct invocation *inv)
+{
+    const struct warm_values *v = inv->values;
+    const char *target = inv->operand_count ? inv->operands[0] : NULL;
+    int rc = check(v);
+    if (rc)
+        return rc;
+    return is_nbd(target) ? warm_by_nbd(v, target) : warm_by_control(v, target);
+}
+
+const struct verb verb_warm = {
+    .name = "warm",
+    .operands = "[TARGET]",
+    .max_operands = 1,
+    .summary = "Have an image, or files of it, in a server's cache before they are read",
+    .details = "TARGET is a mount point, a server's socket or its control socket\n"
+               "(/run/granary/nbd.sock.control unless given), or an address of NBD (nbd://HOST/EXPORT) for --metadata\n"
+               "and --all. The filesystem's metadata is warmed first, whatever is\n"
+               "asked for. In a GLOB * also matches /; a directory that matches stands for all below it. What is\n"
+               "cached already is not fetched again: after an interruption the same command goes on. Exit code 1 if\n"
+               "anything asked for is not cached at the end; the first 100 such files are named.",
+    .options = rows,
+    .values_size = sizeof(struct warm_values),
+    .run = run,
+};

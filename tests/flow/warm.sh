@@ -1,0 +1,258 @@
+#!/bin/bash
+# granary warm: what was warmed is read with the store away, and nothing else was fetched; what is not cached at the end is
+# named, and the exit code says so.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+for tool in nbdcopy jq; do command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq)"; done
+
+mkdir -p "$W/tree/train" "$W/tree/val/deep" "$W/tree/empty"
+for i in $(seq 12); do
+    head -c 2000000 /dev/urandom >"$W/tree/train/$i.jpg"
+    head -c 300000 /dev/urandom >"$W/tree/val/deep/$i.txt"
+done
+: >"$W/tree/val/nothing"
+ln -s 1.jpg "$W/tree/train/symlink"
+ln "$W/tree/train/7.jpg" "$W/tree/zz-hardlink"
+mv "$W/tree/val" "$W/val"
+"$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built" # a pack for each half
+mv "$W/val" "$W/tree/val"
+"$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
+"$GRANARY" export -q "$W/store/faces" "$W/image"
+
+STARTS=0
+# serve [ARG...]: with a fresh cache
+serve() {
+    STARTS=$((STARTS + 1))
+    serve_unix "$W/nbd.$STARTS" "image=${STORE:-$W/store}/faces" "cache=$W/cache.$STARTS:96M" readahead=0 \
+        control="$W/nbd.$STARTS.control" "$@" 2>"$W/server.$STARTS.err"
+}
+stop() { kill -TERM "$SERVER_PID" && wait "$SERVER_PID" || fail "server: exit $?"; }
+warm() { "$GRANARY" warm "$W/nbd.$STARTS" "$@"; }
+store_away() { mv "$W/store" "$W/store.away"; }
+store_back() { mv "$W/store.away" "$W/store"; }
+fetched() { "$GRANARY" status --json "$W/nbd.$STARTS" | jq .counters.granary_fetch_chunk_bytes_total; }
+refused() {
+    local code=$1 text=$2
+    shift 2
+    local status=0
+    "$@" >"$W/out" 2>"$W/err" || status=$?
+    [ $status = "$code" ] && grep -qF -- "$text" "$W/err" || { cat "$W/err" >&2; fail "exit $status, not $code with '$text': $*"; }
+}
+uri() { echo "nbd+unix:///faces?socket=$W/nbd.$STARTS"; }
+read_all() { nbdcopy "$(uri)" - 2>"$W/copy.err" | cmp - "$W/image" || fail "wrong bytes: $(cat "$W/copy.err")"; }
+# read_at OFFSET LENGTH: these bytes of the export are those of the image
+read_at() { "$GRANARY_BUILD/tests/tools/nbdprobe" "$(uri)" read "$1" "$2" 2>"$W/read.err" | cmp -s - <(tail -c "+$(($1 + 1))" "$W/image" | head -c "$2"); }
+# read_file PATH: its bytes, by its extents
+read_file() {
+    local off len
+    while read -r off len; do read_at "$off" "$len" || return 1; done < \
+        <("$GRANARY" ls -l --json "$W/store.away/faces" "$1" | jq -r '.extents[] | "\(.offset) \(.length)"')
+}
+metadata_is_there() {
+    local off len
+    read -r off len < <("$GRANARY" inspect --json "$W/store.away/faces" | jq -r '"\(.metadata_offset) \(.metadata_length)"')
+    read_at 0 4096 && read_at "$off" "$len" || fail "the metadata is not cached"
+}
+
+echo "== all: read with the store away"
+serve
+warm --all --dry-run --json >"$W/json"
+jq -e '.needed_bytes == .bytes and .bytes > 25000000 and .cached_chunks == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+[ "$(fetched)" = 0 ] || fail "a dry run fetched $(fetched) bytes"
+warm --all >"$W/out"
+grep -qE '^faces: ([0-9.]+ MiB) of \1 cached; \1 was missing$' "$W/out" || fail "$(cat "$W/out")"
+whole=$(fetched)
+warm --all --json >"$W/json"
+jq -e '.needed_bytes == 0 and .cached_bytes == .bytes and .failed_files == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+[ "$(fetched)" = "$whole" ] || fail "what was cached was fetched again"
+store_away
+read_all
+store_back
+stop
+
+echo "== metadata alone"
+serve
+warm --metadata >"$W/out"
+[ "$(fetched)" -lt 1500000 ] || fail "the metadata took $(fetched) bytes"
+store_away
+metadata_is_there
+! read_file train/3.jpg || fail "a file that was not asked for can be read"
+store_back
+stop
+
+echo "== a list, by name, hard link, symlink and directory; with NULs; in order"
+serve
+printf '%s\n' ./val/deep/3.txt /train//2.jpg zz-hardlink train/symlink val empty val/nothing >"$W/list"
+warm --files-from "$W/list" --json >"$W/json"
+jq -e '.files == 7 and .absent_files == 0 and .failed_files == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+[ "$(fetched)" -lt 7000000 ] || fail "three files of 4.3 MB took $(fetched) bytes"
+store_away
+metadata_is_there
+for file in val/deep/3.txt train/2.jpg train/7.jpg; do read_file $file || fail "$file is not cached"; done
+! read_file train/9.jpg || fail "a file that was not asked for can be read"
+store_back
+printf 'train/9.jpg\0val/deep/9.txt\0' | warm --files-from - -0 >"$W/out"
+store_away
+for file in train/9.jpg val/deep/9.txt; do read_file $file || fail "$file is not cached"; done
+store_back
+
+echo "== what is not in the image is named; the rest is cached all the same"
+printf 'val/deep/5.txt\nval/none\nval/deep/none either\n' >"$W/list"
+refused 1 "2 of the names given are not in the image" warm --files-from "$W/list"
+[ "$(grep -c '^granary: warm: not cached: val/.*: not in the image$' "$W/err")" = 2 ] || fail "$(cat "$W/err")"
+refused 1 "2 of the names given" warm --files-from "$W/list" --dry-run
+store_away
+read_file val/deep/5.txt || fail "val/deep/5.txt is not cached"
+store_back
+stop
+
+echo "== globs"
+serve
+warm --path 'val' --path 'train/1?.jpg' --json >"$W/json"
+jq -e '.files == 16 and .failed_files == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+store_away
+for i in $(seq 12); do read_file "val/deep/$i.txt" || fail "val/deep/$i.txt is not cached"; done
+for i in 10 11 12; do read_file "train/$i.jpg" || fail "train/$i.jpg is not cached"; done
+store_back
+refused 1 "not cached: nothing*: no file in the image matches" warm --path 'nothing*'
+
+stop
+
+echo "== by NBD"
+serve
+"$GRANARY" warm "$(uri)" --metadata >"$W/out"
+[ "$(fetched)" -lt 1500000 ] || fail "the metadata took $(fetched) bytes"
+store_away
+metadata_is_there
+! read_file train/3.jpg || fail "a file that was not asked for can be read"
+store_back
+"$GRANARY" warm "$(uri)" --all --json >"$W/json"
+jq -e '.cached_bytes == .bytes and .bytes > 25000000 and .failed_chunks == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+store_away
+read_all
+store_back
+refused 2 "by NBD there are only" "$GRANARY" warm "$(uri)" --path val
+background nbdkit -f --unix "$W/other" memory 1M
+wait_for 20 test -S "$W/other"
+refused 1 "nbd+unix:///?socket=$W/other" "$GRANARY" warm "nbd+unix:///?socket=$W/other" --metadata
+
+echo "== refusals"
+refused 2 "give one of" warm
+refused 2 "give one of" warm --all --metadata
+refused 2 "goes with --files-from" warm --all -0
+refused 1 "no export 'nope'" warm --all --export nope
+refused 1 "no server and no mount at $W/none" "$GRANARY" warm "$W/none" --all
+: >"$W/empty"
+refused 1 "names no file" warm --files-from "$W/empty"
+stop
+
+echo "== a pack that is gone: its files are named, everything else is cached; later they are too"
+train=$(find "$W/store/packs" -type f -size +20M)
+mv "$train" "$W/pack"
+serve
+refused 1 "run it again" warm --all
+[ "$(grep -c "^granary: warm: not cached: train/[0-9]*.jpg: .*$(basename "$train")" "$W/err")" = 12 ] || fail "$(cat "$W/err")"
+store_away
+for i in $(seq 12); do read_file "val/deep/$i.txt" || fail "val/deep/$i.txt is not cached"; done
+store_back
+refused 1 "not cached" warm --path 'train/3.*' --json
+jq -se 'any(.path == "train/3.jpg" and .why)' "$W/out" >/dev/null || fail "$(cat "$W/out")"
+"$GRANARY" cache evict -q --control "$W/nbd.$STARTS" --all >"$W/out"
+refused 1 "the first at offset" "$GRANARY" warm "$(uri)" --all --json
+mapfile -t offsets < <(jq -r '.failed_offsets[]' "$W/out")
+[ ${#offsets[@]} = 10 ] || fail "$(cat "$W/out")"
+"$GRANARY" ls "$W/store/faces" --at "${offsets[0]}" | grep -q '^train/' || fail "what is at ${offsets[0]}?"
+chunks=$(($(jq .failed_chunks "$W/out") * $("$GRANARY" inspect --json "$W/store/faces" | jq .chunk_size)))
+[ "$chunks" -ge 24000000 ] && [ "$chunks" -lt 26000000 ] || fail "24 MB are gone, and $chunks bytes could not be cached"
+mv "$W/pack" "$train"
+warm --all >"$W/out"
+store_away
+read_all
+store_back
+stop
+
+# An HTTP server of ranges. While there is a file `limit`, so many gets of packs are answered, the others wait, or are refused
+# where there is a file `refuse`.
+cat >"$W/server.py" <<'PY'
+import http.server, os, sys, threading, time
+root, limit, said = sys.argv[1:]
+lock, gets = threading.Lock(), 0
+def allowed():
+    global gets
+    with lock:
+        gets += 1
+        mine = gets
+    while True:
+        try:
+            if mine <= int(open(limit).read()):
+                return True
+        except OSError:
+            return True
+        if os.path.exists(limit + ".refuse"):
+            return False
+        time.sleep(0.05)
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_HEAD(self):
+        self.do_GET()
+    def do_GET(self):
+        if "/packs/" in self.path and not allowed():
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        try:
+            data = open(root + self.path, "rb").read()
+        except OSError:
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        total, asked = len(data), self.headers.get("Range")
+        self.send_response(206 if asked else 200)
+        if asked:
+            first, last = asked.split("=")[1].split("-")
+            first, last = int(first), min(int(last or total), total - 1)
+            data = data[first:last + 1]
+            self.send_header("Content-Range", f"bytes {first}-{last}/{total}")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+    def log_message(self, *a):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+open(said + ".new", "w").write(str(server.server_port))
+os.rename(said + ".new", said)
+server.serve_forever()
+PY
+background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port" 2>>"$W/http.err"
+wait_for 30 test -s "$W/port"
+STORE=http://127.0.0.1:$(<"$W/port")
+
+echo "== a store that fails in the middle: the error is said, and what came is kept"
+echo 3 >"$W/limit"
+: >"$W/limit.refuse"
+serve timeout=2s
+refused 1 "run it again" warm --all --json
+there=$(jq -s .[-1].cached_bytes "$W/out")
+[ "$there" -gt 1000000 ] || fail "$(cat "$W/out" "$W/err")"
+rm "$W/limit" "$W/limit.refuse"
+warm --all --json >"$W/json"
+jq -e ".bytes - .needed_bytes == $there and .cached_bytes == .bytes" "$W/json" >/dev/null || fail "$there bytes were cached: $(cat "$W/json")"
+stop
+
+echo "== a client that ends in the middle, and run again"
+echo 3 >"$W/limit"
+background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port2" 2>>"$W/http.err"
+wait_for 30 test -s "$W/port2"
+STORE=http://127.0.0.1:$(<"$W/port2")
+serve timeout=300s
+"$GRANARY" warm "$W/nbd.$STARTS" --all >"$W/out" 2>"$W/err" & client=$!
+wait_for 60 bash -c "[ \"\$(\"$GRANARY\" cache ls --control '$W/nbd.$STARTS' --json | jq .cached_chunks)\" -ge 4 ]"
+kill -TERM "$client"
+! wait "$client" || fail "a warm that was ended is no success"
+rm "$W/limit"
+warm --all >"$W/out"
+[ "$(fetched)" = "$whole" ] || fail "all of it is $whole bytes, and $(fetched) came"
+read_all
+stop
