@@ -60,6 +60,9 @@ for i in $(seq 12); do
     grep -qE '^faces: [0-9]+ chunks evicted' "$W/evicted" || fail "$(cat "$W/evicted")"
 done
 "$probe" "$uri" cache 0 0 # what is pinned stays only where it is
+# Above, nothing was pinned of what the reader had not fetched again in time.
+something_pinned() { cache pin -q faces 'train/5.*' >"$W/pinned" && [ "$(of pinned_chunks)" -gt 0 ]; }
+wait_for 60 something_pinned
 cache evict --all >"$W/evicted"
 grep -q '[1-9][0-9]* pinned ones stay' "$W/evicted" || fail "$(cat "$W/evicted")"
 cache pin --off --all >"$W/unpinned"
