@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attach/listen.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "net/listen.h"
 
 enum { STEP_MS = 100, JOIN_MS = 30000 /* a server that is there already answers at once, or hangs */ };
 

@@ -18,13 +18,13 @@
 
 #include "attach/device.h"
 #include "attach/export_check.h"
-#include "attach/listen.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/vec.h"
+#include "net/listen.h"
 
 enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 8, SERVER_END_MS = 15000, LOG_TAIL_MAX = 4 << 20 };
 

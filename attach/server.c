@@ -27,7 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "attach/listen.h"
 #include "attach/notify.h"
 #include "attach/process.h"
 #include "attach/state.h"
@@ -36,6 +35,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
+#include "net/listen.h"
 
 enum {
     GIVE_UP_AFTER = 5,     /* starts in a row that came to nothing */

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "attach/listen.h"
 #include "attach/server.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -13,6 +12,7 @@
 #include "cli/pin.h"
 #include "cli/verbs.h"
 #include "format/cache_spec.h"
+#include "net/listen.h"
 
 struct serve_values {
     struct option_list caches, quotas, tiers;

@@ -10,12 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "attach/listen.h"
 #include "attach/process.h"
 #include "attach/state.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "net/listen.h"
 #include "unit/scratch.h"
 
 static char scratch[SCRATCH_MAX];

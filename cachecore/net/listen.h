@@ -1,6 +1,6 @@
 /* The socket that a server listens on, held by its supervisor so that a restart loses no client. */
-#ifndef GRANARY_ATTACH_LISTEN_H
-#define GRANARY_ATTACH_LISTEN_H
+#ifndef GRANARY_NET_LISTEN_H
+#define GRANARY_NET_LISTEN_H
 
 #include "base/compiler.h"
 

@@ -1,4 +1,4 @@
-#include "attach/listen.h"
+#include "net/listen.h"
 
 #include <errno.h>
 #include <netdb.h>
