@@ -36,6 +36,7 @@ struct stack {
     VEC(struct stack_store) stores;
     VEC(struct stack_entry) images;
     struct cache *cache;
+    struct histogram reads;
     struct store_options store; /* the config's */
     bool tiered;                /* the only store is behind tiers */
 };
@@ -136,6 +137,7 @@ static int open_image(struct stack *s, const struct stack_config *config, struct
         .index_memory = memory / s->images.len,
         .quota = cache_quota(s->cache, e->ref.name),
         .readahead = config->readahead,
+        .latency = &s->reads,
     };
     return image_open(&image, &e->ref.digest, &e->image);
 }
@@ -315,4 +317,11 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     }
     show_sums(&images, visit, arg);
     show_sums(&stores, visit, arg);
+}
+
+void stack_histograms(struct stack *s, histogram_visit *visit, void *arg)
+{
+    const struct histogram_row reads = {"granary_read_seconds", "How long reads took, failed ones too", {0}, 0};
+    histogram_show(&s->reads, reads, visit, arg);
+    cache_histograms(s->cache, visit, arg);
 }

@@ -51,6 +51,8 @@ GR_MUST_CHECK int stack_open_store(const struct stack *s, size_t i, uint64_t tim
 size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX]);
 
 void stack_counters(struct stack *s, counter_visit *visit, void *arg);
+/* How long it took: reads of all images, then the layers below. */
+void stack_histograms(struct stack *s, histogram_visit *visit, void *arg);
 /* The cache's directories: cache_dir_reports. */
 size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_MAX]);
 

@@ -26,12 +26,13 @@
 #include "format/json_name.h"
 #include "plugin/control_cache.h"
 #include "plugin/control_warm.h"
+#include "plugin/metrics.h"
 
 enum {
     CONNECTIONS_MAX = 64,
     CONNECTIONS_MANY = 48, /* from here on idle ones are ended */
     IDLE_TIMEOUT_S = 10,
-    DOCUMENT_MAX = 64 << 20, /* some 150,000 exports */
+    DOCUMENT_MAX = METRICS_DOCUMENT_MAX, /* some 150,000 exports in a status */
 };
 
 DEFINE_CLEANUP(json, json_t *, json_decref)
@@ -57,32 +58,6 @@ struct control {
 DEFINE_CLEANUP(control, struct control *, control_close)
 
 /* ---- documents ---- */
-
-struct appending {
-    struct bytes *out;
-    int rc;
-};
-
-static void append_metric(void *arg, const struct counter_row *row)
-{
-    struct appending *a = arg;
-    size_t len = strlen(row->name);
-    const char *type = len > 6 && !strcmp(row->name + len - 6, "_total") ? "counter" : "gauge";
-    if (!a->rc)
-        a->rc = bytes_printf(a->out, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", row->name, row->help, row->name, type,
-                             row->name, (unsigned long long)row->value);
-}
-
-int control_metrics(struct stack *stack, struct bytes *out)
-{
-    struct appending a = {.out = out};
-    a.rc = bytes_printf(out,
-                        "# HELP granary_info Version of this server\n# TYPE granary_info gauge\n"
-                        "granary_info{version=\"%s\"} 1\n",
-                        GRANARY_VERSION);
-    stack_counters(stack, append_metric, &a);
-    return a.rc;
-}
 
 struct hit_counts {
     uint64_t hits, misses;
@@ -179,7 +154,7 @@ static const struct {
     const char *path, *type;
     int (*make)(struct stack *stack, struct bytes *out);
 } documents[] = {
-    {"/metrics", "text/plain; version=0.0.4", control_metrics},
+    {"/metrics", METRICS_TYPE, metrics_write},
     {"/status", "application/json", control_status},
 };
 

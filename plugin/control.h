@@ -1,6 +1,6 @@
 /* The control socket: HTTP over a unix socket, answered by a thread of its own.
  *
- *   GET /metrics   every counter, as Prometheus reads them
+ *   GET /metrics   every counter, as Prometheus reads them (metrics.h)
  *   GET /status    one JSON object: version, pid, exports, counters, hit ratio
  *   GET /cache?export=NAME&glob=G            what is cached of an image, or of some of its files
  *   POST /cache/evict?export=NAME&glob=G     drop it (pinned=1: also what is pinned);
@@ -27,8 +27,7 @@ GR_MUST_CHECK int control_start(struct control *c);
 /* Stops answering and removes the socket, unless another server has put its own there. */
 void control_close(struct control *c);
 
-/* The two documents, by themselves. Appended to *out. */
-GR_MUST_CHECK int control_metrics(struct stack *stack, struct bytes *out);
+/* The answer to /status, by itself. Appended to *out. */
 GR_MUST_CHECK int control_status(struct stack *stack, struct bytes *out);
 
 /* Hits as a share of hits and misses; 0 before the first read. */

@@ -9,6 +9,7 @@
 #define GRANARY_CACHE_CACHE_H
 
 #include "base/counter.h"
+#include "base/histogram.h"
 #include "cache/evict.h"
 #include "fetch/fetch.h"
 
@@ -55,6 +56,12 @@ void cache_close(struct cache *c);
 /* What a piece for the image of that name is charged to; 0: nothing, there is no quota of that name. */
 unsigned cache_quota(const struct cache *c, const char *image);
 
+/* Where the pieces that one thread read came from; a plain sum that the thread's owner adds up further. */
+enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_STORE, CACHE_SOURCES };
+struct cache_served {
+    uint64_t pieces[CACHE_SOURCES], bytes[CACHE_SOURCES];
+};
+
 /* A part of one chunk wanted at dst. */
 struct cache_piece {
     struct chunk_ref ref; /* not a hole */
@@ -62,6 +69,7 @@ struct cache_piece {
     uint32_t offset, len; /* within the plain chunk */
     unsigned quota;       /* cache_quota of whom a miss is kept for */
     uint8_t *dst;
+    struct cache_served *served; /* cache_read, in the calling thread, counts the piece here; NULL: nobody asks */
 };
 
 /* Read n pieces: hits by one submission, misses together through fetch on `lane`.
@@ -120,5 +128,7 @@ size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS
 
 /* Every counter of the cache and its fetch. */
 void cache_counters(struct cache *c, counter_visit *visit, void *arg);
+/* Every histogram of the cache and its fetch. */
+void cache_histograms(struct cache *c, histogram_visit *visit, void *arg);
 
 #endif

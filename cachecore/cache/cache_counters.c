@@ -168,3 +168,11 @@ void cache_counters(struct cache *c, counter_visit *visit, void *arg)
     show_rings(&v);
     fetch_counters(c->fetch, visit, arg);
 }
+
+void cache_histograms(struct cache *c, histogram_visit *visit, void *arg)
+{
+    const struct histogram_row disk_reads = {
+        "granary_cache_disk_read_seconds", "How long the hits of a read on disk took together.", {0}, 0};
+    histogram_show(&c->disk_reads, disk_reads, visit, arg);
+    fetch_histograms(c->fetch, visit, arg);
+}

@@ -35,6 +35,22 @@ struct window {
     const struct cache_piece *late[WINDOW]; /* came into memory after the first look */
 };
 
+static void count_served(const struct cache_piece *p, enum cache_source source)
+{
+    if (!p->served)
+        return;
+    p->served->pieces[source]++;
+    p->served->bytes[source] += p->len;
+}
+
+static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
+{
+    bool there = memory_read(c, p);
+    if (there)
+        count_served(p, CACHE_FROM_MEMORY);
+    return there;
+}
+
 /* ---- misses ---- */
 
 /* Start one fetch for n misses, all of one store and quota, and the neighbours. */
@@ -104,6 +120,7 @@ static int deliver(struct cache *c, struct miss *miss)
     memcpy(p->dst, plain->data + p->offset, p->len);
     counter_add(&c->stats.misses, 1);
     counter_add(&c->stats.miss_bytes, p->len);
+    count_served(p, CACHE_FROM_STORE);
     return 0;
 }
 
@@ -247,6 +264,7 @@ static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
         } else {
             counter_add(&c->stats.hits, 1);
             counter_add(&c->stats.hit_bytes, hit->piece->len);
+            count_served(hit->piece, CACHE_FROM_DISK);
             if (c->mover)
                 mover_hit(c->mover, hit->piece, is_slow(c, hit->slot.dir));
         }
@@ -271,7 +289,7 @@ bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
 static void read_late(struct cache *c, struct window *w)
 {
     for (size_t i = 0; i < w->late_count; i++)
-        if (!memory_read(c, w->late[i]))
+        if (!serve_from_memory(c, w->late[i]))
             w->misses[w->miss_count++] = (struct miss){.piece = w->late[i]};
 }
 
@@ -304,7 +322,7 @@ static size_t read_memory(struct cache *c, const struct cache_piece *pieces, siz
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
-        if (!memory_read(c, &pieces[i]))
+        if (!serve_from_memory(c, &pieces[i]))
             left[count++] = &pieces[i];
     return count;
 }

@@ -211,14 +211,16 @@ void hit_read_all(struct cache *c, struct hit *hits, size_t n, uint64_t *left_ms
     struct batch b;
     b.c = c;
     b.ring = NULL;
-    b.deadline_ms = clock_now_ms() + *left_ms;
+    uint64_t began_us = clock_now_us();
+    b.deadline_ms = began_us / 1000 + *left_ms;
     start_batch(&b);
     for (size_t i = 0; i < n; i++)
         add_hit(&b, &hits[i]);
     flush_batch(&b);
     if (b.ring)
         rings_return(b.ring);
-    uint64_t now = clock_now_ms();
+    uint64_t now_us = clock_now_us(), now = now_us / 1000;
+    histogram_add(&c->disk_reads, now_us - began_us);
     *left_ms = b.deadline_ms > now ? b.deadline_ms - now : 0;
     for (size_t i = 0; i < n; i++) {
         if (!hits[i].rc && hits[i].packed)

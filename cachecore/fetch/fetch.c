@@ -61,6 +61,7 @@ struct fetch {
     struct fetch_config config; /* defaults filled in */
     unsigned background_max;    /* workers on readahead and warm at most */
     struct counters counters;
+    struct histogram gets;
     pthread_t *threads;
     unsigned thread_count;
 
@@ -504,8 +505,10 @@ static void fetch_again(struct run *run, size_t i)
 static void carry_out(struct run *run)
 {
     count_request(run->f, run->refs, run->n);
+    uint64_t began_us = clock_now_us();
     /* Each chunk's own result went to chunk_done: the get's adds nothing. */
     (void)chunk_read_run(run->store, run->refs, run->n, chunk_done, run);
+    histogram_add(&run->f->gets, clock_now_us() - began_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
         if (run->again[i] && !is_settled(run, run->flights[i]))
@@ -666,4 +669,11 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         visit(arg, &rows[i]);
+}
+
+void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg)
+{
+    const struct histogram_row gets = {
+        "granary_store_get_seconds", "How long ranged gets took, retries and decoding included", {0}, 0};
+    histogram_show(&f->gets, gets, visit, arg);
 }

@@ -14,6 +14,7 @@
 #define GRANARY_FETCH_FETCH_H
 
 #include "base/counter.h"
+#include "base/histogram.h"
 #include "fetch/flight.h"
 #include "format/chunk.h"
 #include "store/store.h"
@@ -63,5 +64,6 @@ GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct
 void fetch_retire(struct fetch *f, struct flight *flight);
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg);
+void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg);
 
 #endif

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { BATCH = 64, INDEX_MEMORY_DEFAULT = 64 << 20 };
@@ -119,6 +120,7 @@ struct batch {
     struct image *img;
     bool prefetch;
     size_t count, ahead_count;
+    struct cache_served served;
     struct cache_piece pieces[BATCH], ahead[BATCH];
 };
 
@@ -142,7 +144,8 @@ static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offs
                                                      .offset = offset,
                                                      .len = len,
                                                      .quota = b->img->config.quota,
-                                                     .dst = dst};
+                                                     .dst = dst,
+                                                     .served = &b->served};
     return rc;
 }
 
@@ -188,12 +191,19 @@ static int read_span(struct batch *b, const struct span *span, uint64_t *off, ui
     return 0;
 }
 
-static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
+static void count_served(struct image *img, const struct cache_served *served)
 {
-    struct batch b;
-    b.img = img;
-    b.prefetch = !dst;
-    b.count = b.ahead_count = 0;
+    for (size_t i = 0; i < CACHE_SOURCES; i++) {
+        if (!served->pieces[i])
+            continue;
+        counter_add(&img->served[i], served->pieces[i]);
+        counter_add(&img->served_bytes[i], served->bytes[i]);
+    }
+}
+
+static int walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
+{
+    struct image *img = b->img;
     uint64_t start = off, end = off + len;
     while (off < end) {
         struct span span;
@@ -204,12 +214,24 @@ static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t 
             off = GR_MIN(end, span.end * img->manifest.chunk_size);
             continue;
         }
-        rc = read_span(&b, &span, &off, end, dst ? dst + (off - start) : NULL);
+        rc = read_span(b, &span, &off, end, dst ? dst + (off - start) : NULL);
         node_unref(span.leaf);
         if (rc)
             return rc;
     }
-    return flush(&b);
+    return flush(b);
+}
+
+static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
+{
+    struct batch b;
+    b.img = img;
+    b.prefetch = !dst;
+    b.count = b.ahead_count = 0;
+    b.served = (struct cache_served){0};
+    int rc = walk(&b, dst, off, len);
+    count_served(img, &b.served);
+    return rc;
 }
 
 int image_read(struct image *img, void *dst, uint64_t off, size_t len)
@@ -219,7 +241,11 @@ int image_read(struct image *img, void *dst, uint64_t off, size_t len)
         return rc;
     counter_add(&img->reads, 1);
     counter_add(&img->read_bytes, len);
-    return walk_batched(img, dst, off, len);
+    uint64_t began_us = clock_now_us();
+    rc = walk_batched(img, dst, off, len);
+    if (img->config.latency)
+        histogram_add(img->config.latency, clock_now_us() - began_us);
+    return rc;
 }
 
 int image_prefetch(struct image *img, uint64_t off, uint64_t len)
@@ -315,6 +341,19 @@ int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_vi
     if (e.len)
         visit(arg, e.off, e.len, e.hole);
     return 0;
+}
+
+void image_traffic(struct image *img, struct image_traffic *out)
+{
+    *out = (struct image_traffic){.reads = counter_get(&img->reads),
+                                  .read_bytes = counter_get(&img->read_bytes),
+                                  .hole_bytes = counter_get(&img->hole_bytes),
+                                  .prefetches = counter_get(&img->prefetches),
+                                  .prefetch_bytes = counter_get(&img->prefetch_bytes)};
+    for (size_t i = 0; i < CACHE_SOURCES; i++) {
+        out->served.pieces[i] = counter_get(&img->served[i]);
+        out->served.bytes[i] = counter_get(&img->served_bytes[i]);
+    }
 }
 
 void image_counters(struct image *img, counter_visit *visit, void *arg)

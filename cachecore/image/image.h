@@ -14,6 +14,7 @@ struct image_config {
     const struct manifest *manifest; /* verified; copied */
     size_t index_memory;             /* bytes of decoded index nodes held; 0: 64 MiB */
     unsigned quota;                  /* cache_quota of what is fetched for it */
+    struct histogram *latency;       /* of reads, shared by images; not owned; NULL: nobody asks */
     uint32_t readahead;              /* bytes of neighbours (in image address) fetched with a miss; 0: none */
 };
 
@@ -37,6 +38,13 @@ GR_MUST_CHECK int image_prefetch_chunks(struct image *img, const uint64_t *chunk
  * chunk-granular. visit's non-zero result ends the walk with 0. */
 typedef int image_extent_visit(void *arg, uint64_t off, uint64_t len, bool hole);
 GR_MUST_CHECK int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_visit *visit, void *arg);
+
+/* What was asked of the image, and where the answers came from. A few loads, no lock. */
+struct image_traffic {
+    uint64_t reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
+    struct cache_served served; /* reads alone */
+};
+void image_traffic(struct image *img, struct image_traffic *out);
 
 void image_counters(struct image *img, counter_visit *visit, void *arg);
 

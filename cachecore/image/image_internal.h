@@ -11,6 +11,7 @@ struct image {
     struct manifest manifest;
     struct node_cache *nodes;
     counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
+    counter served[CACHE_SOURCES], served_bytes[CACHE_SOURCES];
 };
 
 /* Chunks below one entry of a node at `level`. */

@@ -14,6 +14,7 @@
 #include "base/crc32c.h"
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/histogram.h"
 #include "base/io.h"
 #include "base/le.h"
 #include "base/queue.h"
@@ -214,6 +215,33 @@ static void test_buf__is_aligned_and_padded_with_zeros(void **state)
     buf_unref(b);
 }
 
+/* ---- histogram ---- */
+
+static void keep_row(void *arg, const struct histogram_row *row)
+{
+    *(struct histogram_row *)arg = *row;
+}
+
+static void test_histogram__a_duration_is_in_the_first_bucket_that_holds_it(void **state)
+{
+    static struct histogram h;
+    struct histogram_row row;
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < HISTOGRAM_BOUNDS; i++) {
+        histogram_add(&h, histogram_bounds_us[i]);     /* in bucket i */
+        histogram_add(&h, histogram_bounds_us[i] + 1); /* in the next */
+        sum += 2 * histogram_bounds_us[i] + 1;
+    }
+    const struct histogram_row named = {.name = "n", .help = "h"};
+    histogram_show(&h, named, keep_row, &row);
+    assert_string_equal(row.name, "n");
+    assert_int_equal(row.counts[0], 1);
+    for (unsigned i = 1; i < HISTOGRAM_BOUNDS; i++)
+        assert_int_equal(row.counts[i], 2);
+    assert_int_equal(row.counts[HISTOGRAM_BOUNDS], 1);
+    assert_int_equal(row.sum_us, sum);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_queue__bounded_ordered_and_drained_after_close),
         cmocka_unit_test(test_vec__grows),
         cmocka_unit_test(test_buf__is_aligned_and_padded_with_zeros),
+        cmocka_unit_test(test_histogram__a_duration_is_in_the_first_bucket_that_holds_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,31 @@
+#include "base/histogram.h"
+
+#include <sched.h>
+
+const uint64_t histogram_bounds_us[HISTOGRAM_BOUNDS] = {50,    200,    1000,   2500,    5000,     10000,
+                                                        25000, 100000, 500000, 2500000, 10000000, 60000000};
+
+static unsigned bucket_of(uint64_t us)
+{
+    unsigned i = 0;
+    while (i < HISTOGRAM_BOUNDS && us > histogram_bounds_us[i])
+        i++;
+    return i;
+}
+
+void histogram_add(struct histogram *h, uint64_t us)
+{
+    unsigned stripe = (unsigned)sched_getcpu() % HISTOGRAM_STRIPES;
+    counter_add(&h->stripes[stripe].counts[bucket_of(us)], 1);
+    counter_add(&h->stripes[stripe].sum_us, us);
+}
+
+void histogram_show(struct histogram *h, struct histogram_row row, histogram_visit *visit, void *arg)
+{
+    for (unsigned s = 0; s < HISTOGRAM_STRIPES; s++) {
+        for (unsigned i = 0; i <= HISTOGRAM_BOUNDS; i++)
+            row.counts[i] += counter_get(&h->stripes[s].counts[i]);
+        row.sum_us += counter_get(&h->stripes[s].sum_us);
+    }
+    visit(arg, &row);
+}

@@ -1,0 +1,162 @@
+/* Prometheus wants all lines of a metric together, so the metrics of the exports go through all exports once a metric.
+ * Their number is bounded: every line is a time series for whoever scrapes.
+ */
+#include "plugin/metrics.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+struct appending {
+    struct bytes *out;
+    int rc;
+};
+
+static const char *type_of(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 6 && !strcmp(name + len - 6, "_total") ? "counter" : "gauge";
+}
+
+static int append_head(struct bytes *out, const char *name, const char *help, const char *type)
+{
+    return bytes_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void append_counter(void *arg, const struct counter_row *row)
+{
+    struct appending *a = arg;
+    if (!a->rc)
+        a->rc = append_head(a->out, row->name, row->help, type_of(row->name));
+    if (!a->rc)
+        a->rc = bytes_printf(a->out, "%s %llu\n", row->name, (unsigned long long)row->value);
+}
+
+/* ---- histograms ---- */
+
+/* Seconds without what a double would add: 0.00005, 60. */
+static void format_bound(uint64_t us, char out[32])
+{
+    int len = snprintf(out, 32, "%llu.%06llu", (unsigned long long)(us / 1000000), (unsigned long long)(us % 1000000));
+    while (out[len - 1] == '0')
+        len--;
+    out[out[len - 1] == '.' ? len - 1 : len] = 0;
+}
+
+static void append_histogram(void *arg, const struct histogram_row *row)
+{
+    struct appending *a = arg;
+    uint64_t count = 0;
+    if (!a->rc)
+        a->rc = append_head(a->out, row->name, row->help, "histogram");
+    for (unsigned i = 0; !a->rc && i <= HISTOGRAM_BOUNDS; i++) {
+        char bound[32] = "+Inf";
+        if (i < HISTOGRAM_BOUNDS)
+            format_bound(histogram_bounds_us[i], bound);
+        count += row->counts[i];
+        a->rc = bytes_printf(a->out, "%s_bucket{le=\"%s\"} %llu\n", row->name, bound, (unsigned long long)count);
+    }
+    if (!a->rc)
+        a->rc = bytes_printf(a->out, "%s_sum %llu.%06llu\n%s_count %llu\n", row->name,
+                             (unsigned long long)(row->sum_us / 1000000), (unsigned long long)(row->sum_us % 1000000),
+                             row->name, (unsigned long long)count);
+}
+
+/* ---- exports ---- */
+
+struct export_metric {
+    const char *name, *help;
+    struct {
+        const char *from; /* the label's value; NULL: the metric has one value an export */
+        size_t at;        /* in struct image_traffic */
+    } values[4];
+    size_t count;
+};
+
+#define AT(member) offsetof(struct image_traffic, member)
+
+static const struct export_metric export_metrics[] = {
+    {"granary_export_reads_total", "Reads of an export", {{NULL, AT(reads)}}, 1},
+    {"granary_export_read_bytes_total", "Bytes read of an export", {{NULL, AT(read_bytes)}}, 1},
+    {"granary_export_served_total",
+     "Pieces of chunks that reads of an export were served, by where they came from",
+     {{"memory", AT(served.pieces[CACHE_FROM_MEMORY])},
+      {"disk", AT(served.pieces[CACHE_FROM_DISK])},
+      {"store", AT(served.pieces[CACHE_FROM_STORE])}},
+     3},
+    {"granary_export_served_bytes_total",
+     "Bytes that reads of an export were served, by where they came from",
+     {{"memory", AT(served.bytes[CACHE_FROM_MEMORY])},
+      {"disk", AT(served.bytes[CACHE_FROM_DISK])},
+      {"store", AT(served.bytes[CACHE_FROM_STORE])},
+      {"hole", AT(hole_bytes)}},
+     4},
+    {"granary_export_prefetches_total", "Ranges of an export asked to be cached", {{NULL, AT(prefetches)}}, 1},
+    {"granary_export_prefetch_bytes_total", "Bytes of an export asked to be cached", {{NULL, AT(prefetch_bytes)}}, 1},
+};
+
+/* A name's bytes as a label's value: what is no UTF-8 as \xNN, so that names that differ stay different. */
+static int append_label(struct bytes *out, const char *name)
+{
+    int rc = 0;
+    size_t len = strlen(name);
+    for (size_t i = 0, n; !rc && i < len; i += n ? n : 1) {
+        n = text_utf8_length(name + i, len - i);
+        if (!n)
+            rc = bytes_printf(out, "\\\\x%02x", (unsigned char)name[i]);
+        else if (name[i] == '\n')
+            rc = bytes_printf(out, "\\n");
+        else if (name[i] == '\\' || name[i] == '"')
+            rc = bytes_printf(out, "\\%c", name[i]);
+        else
+            rc = bytes_append(out, name + i, n);
+    }
+    return rc;
+}
+
+static int append_export_value(struct bytes *out, const struct export_metric *m, size_t v, const char *export,
+                               const struct image_traffic *t)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)t + m->values[v].at, sizeof value);
+    int rc = bytes_printf(out, "%s{export=\"", m->name);
+    if (!rc)
+        rc = append_label(out, export);
+    if (!rc && m->values[v].from)
+        rc = bytes_printf(out, "\",from=\"%s", m->values[v].from);
+    return rc ? rc : bytes_printf(out, "\"} %llu\n", (unsigned long long)value);
+}
+
+static int append_exports(struct stack *stack, struct bytes *out)
+{
+    size_t count = GR_MIN(stack_image_count(stack), (size_t)METRICS_EXPORTS_MAX);
+    CLEANUP_FREE struct image_traffic *traffic = calloc(count + 1, sizeof *traffic);
+    if (!traffic)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++)
+        image_traffic(stack_image_at(stack, i), &traffic[i]);
+    int rc = 0;
+    for (size_t m = 0; !rc && m < GR_ARRAY_SIZE(export_metrics); m++) {
+        const struct export_metric *metric = &export_metrics[m];
+        rc = append_head(out, metric->name, metric->help, type_of(metric->name));
+        for (size_t i = 0; !rc && i < count * metric->count; i++)
+            rc = append_export_value(out, metric, i % metric->count, stack_export_name(stack, i / metric->count),
+                                     &traffic[i / metric->count]);
+    }
+    return rc;
+}
+
+int metrics_write(struct stack *stack, struct bytes *out)
+{
+    struct appending a = {.out = out};
+    a.rc = append_head(out, "granary_info", "Version of this server", "gauge");
+    if (!a.rc)
+        a.rc = bytes_printf(out, "granary_info{version=\"%s\"} 1\n", GRANARY_VERSION);
+    stack_counters(stack, append_counter, &a);
+    stack_histograms(stack, append_histogram, &a);
+    return a.rc ? a.rc : append_exports(stack, out);
+}
