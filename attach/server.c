@@ -144,6 +144,8 @@ static int build_argv(struct server *s)
         rc = add_word(s, "cache-compressed=%s", "yes");
     if (!rc)
         rc = add_word(s, "control=%s", c->control);
+    if (!rc && c->metrics)
+        rc = add_word(s, "metrics=%s", c->metrics);
     if (!rc && c->endpoint)
         rc = add_word(s, "endpoint=%s", c->endpoint);
     if (!rc && vec_push(&s->argv, NULL))

@@ -26,6 +26,7 @@ struct server_config {
     const char *socket;       /* unix path, or NULL: */
     const char *listen;       /* HOST:PORT */
     const char *control;      /* unix path of the control socket */
+    const char *metrics;      /* HOST:PORT of GET /metrics over TCP; NULL: none */
     const char *endpoint;
     unsigned threads; /* 0: SERVER_THREADS */
     /* Called when the server answers for the first time; where: the unix path or HOST:PORT it

@@ -17,7 +17,7 @@
 struct serve_values {
     struct option_list caches, quotas, tiers;
     bool cache_compressed;
-    const char *watermark, *disk_timeout, *memory, *eviction, *socket, *listen, *control, *endpoint;
+    const char *watermark, *disk_timeout, *memory, *eviction, *socket, *listen, *control, *metrics, *endpoint;
     uint64_t threads;
 };
 
@@ -42,6 +42,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
     {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
+    {OPTION_TEXT, 0, "metrics", "HOST:PORT", AT(metrics), "answer GET /metrics there, over TCP, to whoever asks"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads a connection; a read that waits for the store holds one (default 256)"},
     {OPTION_LIST, 0, "l2", "URL", AT(tiers),
@@ -97,6 +98,7 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
                                    .watermark = v->watermark,
                                    .disk_timeout = v->disk_timeout,
                                    .eviction = v->eviction,
+                                   .metrics = v->metrics,
                                    .endpoint = v->endpoint,
                                    .threads = (unsigned)v->threads,
                                    .ready = on_ready,
@@ -150,6 +152,10 @@ static int check(const struct serve_values *v)
         return options_exclude("--socket", "--listen", "a server listens in one place");
     if (v->listen && listen_tcp_check(v->listen)) {
         (void)error_prefix(0, "--listen");
+        return CLI_USAGE;
+    }
+    if (v->metrics && listen_tcp_check(v->metrics)) {
+        (void)error_prefix(0, "--metrics");
         return CLI_USAGE;
     }
     if (of_cache && !v->caches.count) {

@@ -10,9 +10,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <microhttpd.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +23,7 @@
 #include "format/json_name.h"
 #include "plugin/control_cache.h"
 #include "plugin/control_warm.h"
+#include "plugin/http_daemon.h"
 #include "plugin/metrics.h"
 
 enum {
@@ -158,24 +156,6 @@ static const struct {
     {"/status", "application/json", control_status},
 };
 
-/* Sends body, which is copied. */
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *type, const void *body,
-                              size_t len)
-{
-    struct MHD_Response *response = MHD_create_response_from_buffer(len, (void *)body, MHD_RESPMEM_MUST_COPY);
-    if (!response)
-        return MHD_NO;
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    enum MHD_Result result = MHD_queue_response(connection, status, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned status, const char *text)
-{
-    return answer(connection, status, "text/plain", text, strlen(text));
-}
-
 static enum MHD_Result answer_error(struct MHD_Connection *connection, int rc)
 {
     unsigned status = rc == -EINVAL   ? MHD_HTTP_BAD_REQUEST
@@ -185,15 +165,15 @@ static enum MHD_Result answer_error(struct MHD_Connection *connection, int rc)
     CLEANUP(cleanup_json) json_t *object = json_object();
     json_object_set_new(object, "error", json_name(error_text(), strlen(error_text())));
     CLEANUP_FREE char *text = json_dumps(object, JSON_COMPACT);
-    return text ? answer(connection, status, "application/json", text, strlen(text)) : MHD_NO;
+    return text ? http_daemon_answer(connection, status, "application/json", text, strlen(text), false) : MHD_NO;
 }
 
 static enum MHD_Result answer_document(struct control *c, struct MHD_Connection *connection, size_t i)
 {
     CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
     if (documents[i].make(c->stack, &body))
-        return answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
-    return answer(connection, MHD_HTTP_OK, documents[i].type, body.data, body.len);
+        return http_daemon_answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n", false);
+    return http_daemon_answer(connection, MHD_HTTP_OK, documents[i].type, body.data, body.len, false);
 }
 
 /* ---- the cache ---- */
@@ -344,13 +324,13 @@ static enum MHD_Result answer_request(struct control *c, struct MHD_Connection *
             return answer_deed(c, connection, deeds[i].deed);
         known = true;
     }
-    return known ? answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "another method is understood here\n")
-                 : answer_text(connection, MHD_HTTP_NOT_FOUND,
-                               "not found; there are /metrics, /status, /cache, /cache/evict, /cache/pin, "
-                               "/cache/unpin and /warm\n");
+    return known ? http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                                           "another method is understood here\n", false)
+                 : http_daemon_answer_text(connection, MHD_HTTP_NOT_FOUND,
+                                           "not found; there are /metrics, /status, /cache, /cache/evict, /cache/pin, "
+                                           "/cache/unpin and /warm\n",
+                                           false);
 }
-
-static char begun; /* the state of a request without an upload */
 
 /* Called with the header, then for each part of a body, which is passed over unless names are expected, then once more.
  */
@@ -358,19 +338,17 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
                                   const char *version, const char *data, size_t *data_len, void **state)
 {
     struct control *c = arg;
+    if (strcmp(url, warm_path) || strcmp(method, MHD_HTTP_METHOD_POST))
+        return http_daemon_whole(data_len, state) ? answer_request(c, connection, url, method) : MHD_YES;
     if (!*state) {
-        bool names = !strcmp(url, warm_path) && !strcmp(method, MHD_HTTP_METHOD_POST);
-        *state = names ? upload_new(c) : &begun;
+        *state = upload_new(c);
         return *state ? MHD_YES : MHD_NO;
     }
-    struct upload *upload = *state == &begun ? NULL : *state;
-    if (*data_len) {
-        if (upload)
-            upload_take(upload, data, *data_len);
-        *data_len = 0;
-        return MHD_YES;
-    }
-    return upload ? answer_warm(c, connection, upload) : answer_request(c, connection, url, method);
+    if (!*data_len)
+        return answer_warm(c, connection, *state);
+    upload_take(*state, data, *data_len);
+    *data_len = 0;
+    return MHD_YES;
 }
 
 /* ---- connections ---- */
@@ -430,7 +408,7 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
                         enum MHD_RequestTerminationCode code)
 {
     struct control *c = arg;
-    if (*state && *state != &begun)
+    if (*state && !http_daemon_owns(*state))
         upload_free(c, *state);
     *state = NULL;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -506,15 +484,12 @@ int control_open(const char *path, struct stack *stack, struct control **out)
 
 int control_start(struct control *c)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    c->daemon = MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
-                                 NULL, on_request, c, MHD_OPTION_LISTEN_SOCKET, c->fd, MHD_OPTION_CONNECTION_LIMIT,
-                                 (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S,
-                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, c, MHD_OPTION_NOTIFY_COMPLETED,
-                                 on_answered, c, MHD_OPTION_END);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    struct MHD_OptionItem options[] = {{MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
+                                       {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
+                                       {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, c},
+                                       {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_answered, c},
+                                       {MHD_OPTION_END, 0, NULL}};
+    c->daemon = http_daemon_start(c->fd, MHD_ALLOW_SUSPEND_RESUME, on_request, c, options);
     if (!c->daemon)
         return error_set(-EIO, "control: cannot start the thread that serves %s", c->address.sun_path);
     c->fd = -1;

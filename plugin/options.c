@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "format/cache_spec.h"
+#include "net/listen.h"
 
 enum {
     READAHEAD_MAX = 32 << 20,
@@ -59,6 +60,7 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    (default 5m); then the read fails with EIO.\n"
                             "control=PATH        A unix socket that answers GET /metrics and GET /status,\n"
                             "                    and that granary cache talks to.\n"
+                            "metrics=HOST:PORT   Answer GET /metrics there too, over TCP, to whoever asks.\n"
                             "\n"
                             "Start nbdkit with -t 256: a read that waits for a store holds a thread.\n";
 
@@ -229,6 +231,15 @@ static int set_control(struct options *o, const char *value)
     return o->control ? 0 : error_set(-EINVAL, "control=%s: the path is too long", value);
 }
 
+static int set_metrics(struct options *o, const char *value)
+{
+    int rc = listen_tcp_check(value);
+    if (rc)
+        return error_prefix(rc, "metrics");
+    o->metrics = keep(o, value, strlen(value));
+    return o->metrics ? 0 : no_memory();
+}
+
 static int set_index_memory(struct options *o, const char *value)
 {
     uint64_t size;
@@ -296,6 +307,7 @@ static const struct {
     {"hedge", set_hedge},
     {"timeout", set_timeout},
     {"control", set_control},
+    {"metrics", set_metrics},
     {"cache-compressed", set_cache_compressed},
     {"memory", set_memory},
     {"quota", set_quota},

@@ -1,7 +1,7 @@
 /* nbdkit-granary-plugin: nbdkit's callbacks on the stack, and nothing else.
  *
  *   config            options.c
- *   get_ready         stores, cache directories, images, control socket: all that can be wrong
+ *   get_ready         stores, cache directories, images, sockets: all that can be wrong
  *                     with the parameters is said here, while somebody reads standard error
  *   after_fork        threads (nbdkit may fork in between)
  *   open ... pread    a connection's handle is its export; read, cache and extents may run in any
@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "cache/cache_meta.h"
 #include "plugin/control.h"
+#include "plugin/metrics_server.h"
 #include "plugin/options.h"
 #include "plugin/server_threads.h"
 
@@ -47,6 +48,7 @@ static struct {
     struct options options;
     struct stack *stack;
     struct control *control;
+    struct metrics_server *metrics;
     VEC(struct export) exports; /* one an image; a connection's handle points to its own */
 } plugin;
 
@@ -133,6 +135,14 @@ static int64_t resolved_when(void)
     return when > 0 ? when : 0;
 }
 
+static int open_metrics(const char *address)
+{
+    int rc = metrics_server_open(address, plugin.stack, &plugin.metrics);
+    if (!rc)
+        log_info("metrics at %s, port %u", address, metrics_server_port(plugin.metrics));
+    return rc;
+}
+
 static int granary_get_ready(void)
 {
     warn_of_few_threads();
@@ -140,6 +150,9 @@ static int granary_get_ready(void)
     int rc = stack_open(&plugin.options.stack, &plugin.stack);
     if (!rc)
         rc = describe_exports();
+    if (!rc && plugin.options.metrics)
+        rc = open_metrics(plugin.options.metrics);
+    /* The last: a supervisor takes a server whose control socket is there for one that has started. */
     if (!rc && plugin.options.control)
         rc = control_open(plugin.options.control, plugin.stack, &plugin.control);
     return rc ? failed(rc) : 0;
@@ -167,6 +180,8 @@ static int granary_after_fork(void)
         rc = stack_start_threads(plugin.stack);
     if (!rc && plugin.control)
         rc = control_start(plugin.control);
+    if (!rc && plugin.metrics)
+        rc = metrics_server_start(plugin.metrics);
     return rc ? failed(rc) : 0;
 }
 
@@ -179,6 +194,7 @@ static void debug_counter(void *arg, const struct counter_row *row)
 
 static void granary_unload(void)
 {
+    metrics_server_close(plugin.metrics);
     control_close(plugin.control);
     if (plugin.stack) {
         stack_counters(plugin.stack, debug_counter, NULL);

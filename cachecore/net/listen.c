@@ -149,6 +149,8 @@ int listen_tcp(const char *address, int *out, unsigned *out_port)
     for (struct addrinfo *info = list; info && rc; info = info->ai_next)
         rc = listen_info(info, out);
     freeaddrinfo(list);
+    if (rc == -EADDRINUSE)
+        return error_set(rc, "another program listens on %s; end it or choose another port", address);
     if (rc)
         return error_set(rc, "cannot listen on %s: %s", address, strerror(-rc));
     *out_port = bound_port(*out);

@@ -1,4 +1,4 @@
-/* The socket that a server listens on, held by its supervisor so that a restart loses no client. */
+/* Sockets that a server listens on. */
 #ifndef GRANARY_NET_LISTEN_H
 #define GRANARY_NET_LISTEN_H
 
@@ -8,7 +8,8 @@
  * -EADDRINUSE: somebody does; -EEXIST: something else is there. *out: close. */
 GR_MUST_CHECK int listen_unix(const char *path, int *out);
 
-/* Bind and listen at HOST:PORT ([v6]:PORT); port 0 takes a free one. *out_port: the port. */
+/* Bind and listen at HOST:PORT ([v6]:PORT); port 0 takes a free one. *out_port: the port. -EADDRINUSE:
+ * another program has it. *out: close. */
 GR_MUST_CHECK int listen_tcp(const char *address, int *out, unsigned *out_port);
 
 /* -EINVAL: it is not HOST:PORT. Nobody is asked whether there is such a host. */

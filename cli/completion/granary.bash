@@ -20,7 +20,7 @@ _granary_options() {
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
         serve) echo "--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction" \
-            "--l2 --socket --listen --control --threads --endpoint";;
+            "--l2 --socket --listen --control --metrics --threads --endpoint";;
         mount) echo "--cache --memory --l2 --fuse --socket --connections --endpoint --json";;
         umount | status) echo "--json";;
         "cache ls") echo "--control --json --quiet";;
@@ -52,7 +52,7 @@ _granary() {
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
         --cache | --socket | --control | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --at | --grace | --size | --keep-last | --listen | --threads | \
+        --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --at | --grace | --size | --keep-last | --listen | --metrics | --threads | \
             --connections | --export | --path) return;;
     esac
     case $word in

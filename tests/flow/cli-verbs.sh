@@ -119,6 +119,7 @@ expect 2 "is not DIR=SOURCE" "$GRANARY" build --add labels "$W/tree" "$store/x"
 expect 2 "'ftp://host/x' is of no known kind" "$GRANARY" build ftp://host/x "$store/x"
 expect 2 "is no host" "$GRANARY" build --add a=hdfs:// "$W/tree" "$store/x"
 expect 2 "exclude each other" "$GRANARY" serve "$store/set:v1" --socket a --listen b:1
+expect 2 "--metrics: '9464' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --metrics 9464
 expect 2 "--listen: 'nowhere' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --listen nowhere
 expect 2 "would both be exported as 'set'; serve them by two servers" "$GRANARY" serve "$store/set:v1" "$store/set@$digest"
 expect 2 "^granary: serve: --quota 1G: write --quota NAME:SIZE" "$GRANARY" serve "$store/set:v1" --cache "$W/c:64M" --quota 1G

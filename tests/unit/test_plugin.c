@@ -45,6 +45,7 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
         {"index-memory", "128M"}, {"readahead", "0"},       {"memory", "1G"},          {"cache-compressed", "yes"},
         {"timeout", "2m"},        {"connections", "100"},   {"control", "ctl.socket"}, {"quota", "team/faces:1G"},
         {"eviction", "sticky"},   {"l2", "http://c1:80/s"}, {"l2", "https://c2/s"},    {"hedge", "10"},
+        {"metrics", "h:9"},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(given); i++)
         assert_int_equal(options_set(&o, given[i][0], given[i][1]), 0);
@@ -66,6 +67,7 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     assert_string_equal(o.stack.cache.dirs[1].path, expected);
     snprintf(expected, sizeof expected, "%s/ctl.socket", here);
     assert_string_equal(o.control, expected);
+    assert_string_equal(o.metrics, "h:9");
     assert_string_equal(o.stack.store.endpoint, "http://h:1");
     assert_int_equal(o.stack.cache.fetch.hedge_percent, 10);
     assert_int_equal(o.stack.tier_count, 2);
@@ -151,6 +153,9 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
         {"hedge", "few"},
         {"l2", "cache1:8080"},
         {"l2", "s3://lake/images"},
+        {"metrics", "9464"},
+        {"metrics", "127.0.0.1:"},
+        {"metrics", "127.0.0.1:70000"},
     };
     struct options o;
     options_init(&o);
