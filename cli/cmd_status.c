@@ -1,32 +1,92 @@
-/* granary status [TARGET]: what the server says of itself on its control socket. */
+/* granary status [TARGET]: what the server says of itself on its control socket, and by a second request, which
+ * looks through the indexes that it has cached, how much of each image is there.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 
 #include "attach/control_client.h"
-#include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/control_target.h"
 #include "cli/options.h"
 #include "cli/print.h"
+#include "cli/server_status.h"
 #include "cli/verbs.h"
 
-enum { STATUS_MAX = 64 << 20 };
-
 struct status_values {
-    bool json;
+    bool json, quick;
 };
 
 static const struct option_row rows[] = {
-    {OPTION_FLAG, 0, "json", NULL, offsetof(struct status_values, json), 0, 0,
-     "print the server's answer as one JSON object"},
+    {OPTION_FLAG, 0, "quick", NULL, offsetof(struct status_values, quick), 0, 0,
+     "do not look how much of each image is cached, which takes seconds for terabytes"},
+    {OPTION_FLAG, 0, "json", NULL, offsetof(struct status_values, json), 0, 0, "print one JSON object"},
     {0},
 };
 
-static uint64_t counter_value(json_t *status, const char *name)
+/* ---- what is cached ---- */
+
+/* The exports are answered for in their order; line by line, each becomes its export's "cached". */
+struct asking {
+    json_t *exports;
+    size_t at;
+};
+
+static int take_line(void *arg, const char *line, size_t len)
 {
-    return (uint64_t)json_integer_value(json_object_get(json_object_get(status, "counters"), name));
+    struct asking *a = arg;
+    json_t *object = json_loadb(line, len, 0, NULL);
+    json_t *image = json_object_get(object, "image"), *error = json_object_get(object, "error");
+    int rc = error ? error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?") : 0;
+    if (image && a->at < json_array_size(a->exports)) {
+        json_object_del(image, "export");
+        json_object_del(image, "digest");
+        json_object_del(image, "store_error");
+        json_object_set(json_array_get(a->exports, a->at++), "cached", image);
+    }
+    json_decref(object);
+    return rc;
+}
+
+/* Status is what one wants when something is wrong: without this part it is told all the same. */
+static void add_cached(const char *control, json_t *status)
+{
+    struct asking a = {.exports = json_object_get(status, "exports")};
+    const char *const params[] = {"known", "1", NULL};
+    int rc = control_call(control, "GET", "/cache", params, take_line, &a);
+    if (rc)
+        fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
+}
+
+static void print_cached(json_t *cached)
+{
+    char all[TEXT_SIZE_MAX], part[TEXT_SIZE_MAX];
+    uint64_t bytes = server_status_number(cached, "bytes"), have = server_status_number(cached, "cached_bytes");
+    uint64_t chunks = server_status_number(cached, "chunks"), unknown = server_status_number(cached, "unknown_chunks");
+    printf("    cached %s of %s (%.1f %%), ", text_format_size(have, part), text_format_size(bytes, all),
+           bytes ? 100 * (double)have / (double)bytes : 0);
+    if (!unknown)
+        printf("index cached\n");
+    else
+        printf("as far as is known: the index of %llu of %llu chunks is not cached\n", (unsigned long long)unknown,
+               (unsigned long long)(chunks + unknown));
+}
+
+/* ---- printing ---- */
+
+static void print_traffic(json_t *export)
+{
+    static const char *const sources[] = {"memory", "disk", "store", "hole"};
+    char size[TEXT_SIZE_MAX], key[32];
+    printf("    %llu reads, hit ratio %.1f %%", (unsigned long long)server_status_number(export, "reads"),
+           100 * json_number_value(json_object_get(export, "hit_ratio")));
+    for (size_t i = 0; i < GR_ARRAY_SIZE(sources); i++) {
+        snprintf(key, sizeof key, "%s_bytes", sources[i]);
+        if (server_status_number(export, key))
+            printf(", %s from %s", text_format_size(server_status_number(export, key), size), sources[i]);
+    }
+    putchar('\n');
 }
 
 static void print_exports(json_t *status)
@@ -38,15 +98,14 @@ static void print_exports(json_t *status)
         char size[TEXT_SIZE_MAX];
         const char *digest = json_string_value(json_object_get(export, "digest"));
         const char *name = json_string_value(json_object_get(export, "name"));
-        text_format_size((uint64_t)json_integer_value(json_object_get(export, "size")), size);
-        printf("  %-20s %s, %s\n", name ? name : "", size, digest ? digest : "");
+        text_format_size(server_status_number(export, "size"), size);
+        printf("  ");
+        print_name(stdout, name ? name : "", name ? strlen(name) : 0, print_escapes(stdout));
+        printf("  %s, %s\n", size, digest ? digest : "");
+        if (json_object_get(export, "cached"))
+            print_cached(json_object_get(export, "cached"));
+        print_traffic(export);
     }
-}
-
-static const char *string_of(json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "?";
 }
 
 static void print_directories(json_t *status)
@@ -59,8 +118,9 @@ static void print_directories(json_t *status)
     {
         char size[TEXT_SIZE_MAX];
         text_format_size((uint64_t)json_integer_value(json_object_get(dir, "size")), size);
-        printf("  %-20s %s, reading %s, writing %s%s\n", string_of(dir, "path"), size, string_of(dir, "reading"),
-               string_of(dir, "writing"), json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
+        printf("  %-20s %s, reading %s, writing %s%s\n", server_status_text(dir, "path"), size,
+               server_status_text(dir, "reading"), server_status_text(dir, "writing"),
+               json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
     }
 }
 
@@ -85,14 +145,14 @@ static void print_counters(json_t *status)
 static void print_status(json_t *status)
 {
     const char *version = json_string_value(json_object_get(status, "version"));
-    printf("granary %s, process %lld\n", version ? version : "?",
-           (long long)json_integer_value(json_object_get(status, "pid")));
+    printf("granary %s, process %lld, %s\n", version ? version : "?",
+           (long long)json_integer_value(json_object_get(status, "pid")), server_status_text(status, "health"));
     printf("exports\n");
     print_exports(status);
     print_directories(status);
     printf("hits %llu, misses %llu, hit ratio %.1f %%\n",
-           (unsigned long long)counter_value(status, "granary_cache_hits_total"),
-           (unsigned long long)counter_value(status, "granary_cache_misses_total"),
+           (unsigned long long)server_status_counter(status, "granary_cache_hits_total"),
+           (unsigned long long)server_status_counter(status, "granary_cache_misses_total"),
            100 * json_number_value(json_object_get(status, "hit_ratio")));
     printf("counters that are not zero\n");
     print_counters(status);
@@ -102,18 +162,14 @@ static int run(const struct invocation *inv)
 {
     const struct status_values *v = inv->values;
     char control[PATH_MAX];
-    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
+    json_t *status = NULL;
     int rc = control_target_find(inv->operand_count ? inv->operands[0] : NULL, control, sizeof control);
     if (!rc)
-        rc = control_get(control, "/status", &text);
+        rc = server_status_get(control, &status);
     if (rc)
         return rc;
-    json_t *status = json_loadb((const char *)text.data, text.len, 0, NULL);
-    if (!json_is_object(status)) {
-        json_decref(status);
-        return error_set(-EIO, "the server on the control socket %s answers with something else than its status",
-                         control);
-    }
+    if (!v->quick)
+        add_cached(control, status);
     if (v->json)
         return print_json(status);
     print_status(status);
@@ -125,8 +181,10 @@ const struct verb verb_status = {
     .name = "status",
     .operands = "[TARGET]",
     .max_operands = 1,
-    .summary = "Show a server's exports, hits and misses",
-    .details = "TARGET is a mount point or a server's control socket; the default is that of 'granary serve'.",
+    .summary = "Show a server's exports, how much of each is cached, hits, misses and health",
+    .details = "TARGET is a mount point or a server's control socket; the default is that of 'granary serve'.\n"
+               "A server is well when none of its cache directories failed lately, and else degraded. What is\n"
+               "cached is looked up by the part of the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = run,

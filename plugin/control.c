@@ -55,97 +55,6 @@ struct control {
 };
 DEFINE_CLEANUP(control, struct control *, control_close)
 
-/* ---- documents ---- */
-
-struct hit_counts {
-    uint64_t hits, misses;
-};
-
-static void count_hits(void *arg, const struct counter_row *row)
-{
-    struct hit_counts *c = arg;
-    if (!strcmp(row->name, "granary_cache_hits_total"))
-        c->hits = row->value;
-    else if (!strcmp(row->name, "granary_cache_misses_total"))
-        c->misses = row->value;
-}
-
-double control_hit_ratio(struct stack *stack)
-{
-    struct hit_counts c = {0};
-    stack_counters(stack, count_hits, &c);
-    return c.hits ? (double)c.hits / (double)(c.hits + c.misses) : 0;
-}
-
-static json_t *digest_json(const struct digest *digest)
-{
-    char hex[DIGEST_HEX_SIZE];
-    return json_sprintf("sha256:%s", digest_hex(digest, hex));
-}
-
-static json_t *exports_json(struct stack *stack)
-{
-    json_t *exports = json_array();
-    for (size_t i = 0; i < stack_image_count(stack); i++) {
-        const struct image *img = stack_image_at(stack, i);
-        json_array_append_new(exports, json_pack("{s:s, s:o, s:o, s:I}", "name", stack_export_name(stack, i), "digest",
-                                                 digest_json(image_digest(img)), "content_root",
-                                                 digest_json(&image_manifest(img)->content_root), "size",
-                                                 (json_int_t)image_manifest(img)->size));
-    }
-    return exports;
-}
-
-static json_t *directories_json(struct stack *stack)
-{
-    struct cache_dir_report dirs[CACHE_DIRS_MAX];
-    size_t n = stack_cache_dirs(stack, dirs);
-    json_t *directories = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(directories, json_pack("{s:s, s:I, s:s, s:s, s:b}", "path", dirs[i].path, "size",
-                                                     (json_int_t)dirs[i].size, "reading", dirs[i].reading, "writing",
-                                                     dirs[i].writing, "deleted", (int)dirs[i].deleted));
-    return directories;
-}
-
-static json_t *tiers_json(struct stack *stack)
-{
-    struct store_tier_report reports[STORE_TIERS_MAX];
-    size_t n = stack_tiers(stack, reports);
-    json_t *tiers = json_array();
-    for (size_t i = 0; i < n; i++) {
-        const struct store_tier_report *t = &reports[i];
-        json_array_append_new(tiers, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "url", t->url, "state",
-                                               t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
-                                               (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
-                                               (json_int_t)t->wrong));
-    }
-    return tiers;
-}
-
-static void add_counter_json(void *arg, const struct counter_row *row)
-{
-    json_object_set_new(arg, row->name, json_integer((json_int_t)row->value));
-}
-
-int control_status(struct stack *stack, struct bytes *out)
-{
-    CLEANUP(cleanup_json) json_t *root = json_object();
-    json_t *counters = json_object();
-    stack_counters(stack, add_counter_json, counters);
-    json_object_set_new(root, "version", json_string(GRANARY_VERSION));
-    json_object_set_new(root, "pid", json_integer(getpid()));
-    json_object_set_new(root, "exports", exports_json(stack));
-    json_object_set_new(root, "cache_directories", directories_json(stack));
-    json_object_set_new(root, "shared_tiers", tiers_json(stack));
-    json_object_set_new(root, "counters", counters);
-    json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
-    CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
-    if (!text)
-        return error_set(-ENOMEM, "control: out of memory");
-    return bytes_printf(out, "%s\n", text);
-}
-
 /* ---- answers ---- */
 
 static const struct {
@@ -241,7 +150,8 @@ static enum MHD_Result answer_by_job(struct control *c, struct MHD_Connection *c
 static enum MHD_Result answer_deed(struct control *c, struct MHD_Connection *connection, enum control_deed deed)
 {
     struct control_request r = {.deed = deed};
-    const struct parameter known[] = {{"export", &r.export}, {"glob", &r.glob}, {"all", &r.all}, {"pinned", &r.pinned}};
+    const struct parameter known[] = {
+        {"export", &r.export}, {"glob", &r.glob}, {"all", &r.all}, {"pinned", &r.pinned}, {"known", &r.known}};
     struct control_task *task;
     int rc = take_parameters(connection, known, GR_ARRAY_SIZE(known));
     if (!rc)

@@ -1,8 +1,9 @@
 /* The control socket: HTTP over a unix socket, answered by a thread of its own.
  *
  *   GET /metrics   every counter, as Prometheus reads them (metrics.h)
- *   GET /status    one JSON object: version, pid, exports, counters, hit ratio
- *   GET /cache?export=NAME&glob=G            what is cached of an image, or of some of its files
+ *   GET /status    one JSON object: version, pid, exports, cache directories, health, counters, hit ratio
+ *   GET /cache?export=NAME&glob=G            what is cached of an image, or of some of its files; known=1 in
+ *                                            place of glob: as far as the index is cached, no store is asked
  *   POST /cache/evict?export=NAME&glob=G     drop it (pinned=1: also what is pinned);
  *                                            all=1: whatever the cache holds
  *   POST /cache/pin, /cache/unpin            have it stay, or not, with the same parameters

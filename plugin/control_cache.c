@@ -21,6 +21,7 @@ struct control_task {
     enum control_deed deed;
     bool all;
     bool pinned;         /* evict what is pinned too */
+    bool known;          /* ask no store */
     char *export, *glob; /* NULL: all */
 };
 
@@ -62,6 +63,8 @@ static int check_request(const struct stack *stack, const struct control_request
         return error_set(-EINVAL, "glob= needs export=: paths are those of one image");
     if (r->pinned && (r->deed != CONTROL_EVICT || strcmp(r->pinned, "1") != 0))
         return error_set(-EINVAL, "pinned=1 goes with evict, and has no other value");
+    if (r->known && (r->deed != CONTROL_LS || r->glob || strcmp(r->known, "1") != 0))
+        return error_set(-EINVAL, "known=1 goes with a list of whole images, and has no other value");
     if (r->all && (r->deed == CONTROL_LS || r->export || strcmp(r->all, "1") != 0))
         return error_set(-EINVAL, "all=1 stands in the place of export=, and not for ls");
     if (r->deed != CONTROL_LS && !r->export && !r->all)
@@ -93,6 +96,7 @@ int control_cache_prepare(struct stack *stack, const struct control_request *req
         task->deed = request->deed;
         task->all = request->all;
         task->pinned = request->pinned;
+        task->known = request->known;
         task->export = request->export ? strdup(request->export) : NULL;
         task->glob = request->glob ? strdup(request->glob) : NULL;
     }
@@ -315,7 +319,7 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
                      .img = stack_image_at(task->stack, i),
                      .told_ms = clock_now_ms()};
     struct tally t = {0};
-    int rc = stack_open_store(task->stack, i, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
+    int rc = task->known ? 0 : stack_open_store(task->stack, i, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
     if (rc && task->glob)
         return rc;
     w.store = store;

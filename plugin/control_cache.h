@@ -16,6 +16,7 @@ struct control_request {
     const char *glob;   /* of its paths; with export only */
     const char *all;    /* "1": whatever the cache holds, instead of an export */
     const char *pinned; /* "1": evict what is pinned too */
+    const char *known;  /* "1": ask no store, where the index is not cached its chunks are unknown */
 };
 
 struct control_task;

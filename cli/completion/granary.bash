@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status cache warm help"
+_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status top cache warm help"
 _granary_cache_commands="ls evict pin fsck simulate"
 
 _granary_options() {
@@ -22,7 +22,9 @@ _granary_options() {
         serve) echo "--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction" \
             "--l2 --socket --listen --control --metrics --threads --endpoint";;
         mount) echo "--cache --memory --l2 --fuse --socket --connections --endpoint --json";;
-        umount | status) echo "--json";;
+        umount) echo "--json";;
+        status) echo "--quick --json";;
+        top) echo "--once --count --interval";;
         "cache ls") echo "--control --json --quiet";;
         "cache evict") echo "--all --pinned --control --json --quiet";;
         "cache pin") echo "--off --all --control --json --quiet";;
@@ -52,7 +54,7 @@ _granary() {
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
         --cache | --socket | --control | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --at | --grace | --size | --keep-last | --listen | --metrics | --threads | \
+        --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
             --connections | --export | --path) return;;
     esac
     case $word in

@@ -26,6 +26,26 @@ nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes than the export"
 "$GRANARY" status "$W/nbd.sock" --json | jq -e '.exports | map(.name) == ["one", "two"]' >"$W/null" || fail "status"
 "$GRANARY" status "$W/nbd.sock.control" | grep '^hits [0-9]*, misses [1-9]' >"$W/null" || fail "status shows no misses"
 
+echo "== status: health, and what is cached of each"
+all_of_one() { "$GRANARY" status "$W/nbd.sock" | grep -A2 '^  one ' | grep -q '^    cached .*(100.0 %), index cached'; }
+wait_for 60 all_of_one # the fills come after the reads
+"$GRANARY" status "$W/nbd.sock" >"$W/status"
+grep -q '^granary .*, well$' "$W/status" || fail "health: $(cat "$W/status")"
+grep -A2 '^  two ' "$W/status" | grep -q 'cached 0 B of 0 B.*the index of [1-9][0-9]* of [1-9][0-9]* chunks is not cached' || fail "two: $(cat "$W/status")"
+"$GRANARY" status "$W/nbd.sock" --json | jq -e '.health == "well" and (.exports[0] | .cached.cached_bytes == .cached.bytes
+    and .cached.unknown_chunks == 0 and .reads > 0 and .store_bytes > 0) and .exports[1].cached.unknown_chunks > 0' >"$W/null" ||
+    fail "$("$GRANARY" status "$W/nbd.sock" --json)"
+"$GRANARY" status "$W/nbd.sock" --json --quick | jq -e '.exports | all(has("cached") | not)' >"$W/null" || fail "--quick looked"
+
+echo "== top: the rates of what is read now"
+[ "$("$GRANARY" top "$W/nbd.sock" -n 2 --interval 1 | awk '$NF == "one" && $1 == 0' | wc -l)" = 2 ] || fail "reads of nobody"
+background bash -c "while nbdcopy '$uri' null:; do :; done"
+READER=$BACKGROUND_PID
+reads_shown() { "$GRANARY" top "$W/nbd.sock" --once --interval 1 | awk '$NF == "one" && $1 > 0 { one = 1 } $NF == "all" && $1 > 0 { all = 1 } END { exit !(one && all) }'; }
+wait_for 60 reads_shown
+kill "$READER"
+! "$GRANARY" top "$W/nbd.sock" --once --count 2 2>"$W/err" || fail "--once and --count"
+
 echo "== nbdkit is killed: started again; a tag moved meanwhile changes nothing"
 "$GRANARY" build -q "$W/tree2" "$W/store/one" >"$W/built"
 kill -9 "$NBDKIT"

@@ -136,6 +136,22 @@ static void test_control_cache__pins_are_counted_and_kept_from_evict(void **stat
     fixture_release(&f);
 }
 
+static void test_control_cache__known_asks_no_store(void **state)
+{
+    static struct fixture f;
+    char away[SCRATCH_MAX + 16], store[SCRATCH_MAX + 16];
+    fixture_init(&f);
+    expect_numbers(answer_of(&f, "GET", "/cache?known=1", "image"), "chunks cached_chunks unknown_chunks", 0, 0,
+                   CONTROL_CHUNKS); /* its index is not cached, and is not fetched */
+    warm(&f, 0, 3);
+    snprintf(store, sizeof store, "%s/indexes", f.w.dir);
+    snprintf(away, sizeof away, "%s/indexes.away", f.w.dir);
+    assert_int_equal(rename(store, away), 0);
+    expect_numbers(answer_of(&f, "GET", "/cache?export=faces&known=1", "image"), "chunks cached_chunks unknown_chunks",
+                   CONTROL_CHUNKS, 3, 0);
+    fixture_release(&f);
+}
+
 static void test_control_cache__without_the_store_what_is_known_is_answered(void **state)
 {
     static struct fixture f;
@@ -182,6 +198,9 @@ static void test_control_cache__what_is_wrong_is_refused(void **state)
     expect_refusal(&f, GET("/cache?export=faces&glob="), 400, "1 to");
     expect_refusal(&f, GET("/cache?export=faces&pinned=1"), 400, "pinned");
     expect_refusal(&f, GET("/cache?all=1"), 400, "all=1");
+    expect_refusal(&f, GET("/cache?known=yes"), 400, "known=1");
+    expect_refusal(&f, GET("/cache?export=faces&glob=*&known=1"), 400, "known=1");
+    expect_refusal(&f, POST("/cache/evict?export=faces&known=1"), 400, "known=1");
     expect_refusal(&f, POST("/cache/evict"), 400, "all=1");
     expect_refusal(&f, POST("/cache/evict?all=yes"), 400, "all=1");
     expect_refusal(&f, POST("/cache/evict?all=1&export=faces"), 400, "all=1");
@@ -279,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_control_cache__ls_counts_what_is_cached),
         cmocka_unit_test(test_control_cache__evict_drops_what_was_chosen_and_no_more),
         cmocka_unit_test(test_control_cache__pins_are_counted_and_kept_from_evict),
+        cmocka_unit_test(test_control_cache__known_asks_no_store),
         cmocka_unit_test(test_control_cache__without_the_store_what_is_known_is_answered),
         cmocka_unit_test(test_control_cache__what_is_wrong_is_refused),
         cmocka_unit_test(test_control_cache__a_slow_client_delays_nobody),

@@ -235,12 +235,23 @@ static void test_plugin__control_answers_metrics_and_status(void **state)
     assert_non_null(strstr(answer, "# TYPE granary_fetch_requests_total counter\ngranary_fetch_requests_total 0\n"));
     assert_non_null(strstr(answer, "# TYPE granary_fetch_in_flight gauge\n"));
 
+    static uint8_t got[CONTROL_CHUNK];
+    assert_int_equal(image_prefetch(stack_image_at(w.stack, 0), 0, CONTROL_CHUNK), 0);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(image_read(stack_image_at(w.stack, 0), got, i * CONTROL_CHUNK, CONTROL_CHUNK), 0);
     control_ask(w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
     json_t *status = json_loads(strstr(answer, "\r\n\r\n") + 4, 0, NULL);
     assert_non_null(status);
     json_t *export = json_array_get(json_object_get(status, "exports"), 0);
     assert_string_equal(json_string_value(json_object_get(export, "name")), "faces");
     assert_int_equal(json_integer_value(json_object_get(export, "size")), w.img.size);
+    assert_int_equal(json_integer_value(json_object_get(export, "reads")), 2);
+    assert_int_equal(json_integer_value(json_object_get(export, "read_bytes")), 2 * CONTROL_CHUNK);
+    assert_int_equal(json_integer_value(json_object_get(export, "disk_bytes")), CONTROL_CHUNK);
+    assert_int_equal(json_integer_value(json_object_get(export, "store_bytes")), CONTROL_CHUNK);
+    assert_int_equal(json_integer_value(json_object_get(export, "memory_bytes")), 0);
+    assert_true(json_real_value(json_object_get(export, "hit_ratio")) == 0.5);
+    assert_string_equal(json_string_value(json_object_get(status, "health")), "well");
     char expected[80] = "sha256:";
     digest_hex(&w.img.digest, expected + 7);
     assert_string_equal(json_string_value(json_object_get(export, "digest")), expected);

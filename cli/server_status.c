@@ -1,0 +1,40 @@
+#include "cli/server_status.h"
+
+#include <errno.h>
+
+#include "attach/control_client.h"
+#include "base/error.h"
+
+enum { STATUS_MAX = 64 << 20 };
+
+int server_status_get(const char *control, json_t **out)
+{
+    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
+    int rc = control_get(control, "/status", &text);
+    if (rc)
+        return rc;
+    json_t *status = json_loadb((const char *)text.data, text.len, 0, NULL);
+    if (!json_is_object(status)) {
+        json_decref(status);
+        return error_set(-EIO, "the server on the control socket %s answers with something else than its status",
+                         control);
+    }
+    *out = status;
+    return 0;
+}
+
+uint64_t server_status_number(json_t *object, const char *name)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+uint64_t server_status_counter(json_t *status, const char *name)
+{
+    return server_status_number(json_object_get(status, "counters"), name);
+}
+
+const char *server_status_text(json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "?";
+}

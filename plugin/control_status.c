@@ -1,0 +1,141 @@
+/* The answer to /status. It is made on the control socket's thread: sums and constants, no walk over anything. */
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "format/json_name.h"
+#include "plugin/control.h"
+
+DEFINE_CLEANUP(json, json_t *, json_decref)
+
+#define INTEGER(n) json_integer((json_int_t)(n))
+
+struct hit_counts {
+    uint64_t hits, misses;
+};
+
+static void count_hits(void *arg, const struct counter_row *row)
+{
+    struct hit_counts *c = arg;
+    if (!strcmp(row->name, "granary_cache_hits_total"))
+        c->hits = row->value;
+    else if (!strcmp(row->name, "granary_cache_misses_total"))
+        c->misses = row->value;
+}
+
+double control_hit_ratio(struct stack *stack)
+{
+    struct hit_counts c = {0};
+    stack_counters(stack, count_hits, &c);
+    return c.hits ? (double)c.hits / (double)(c.hits + c.misses) : 0;
+}
+
+static json_t *digest_json(const struct digest *digest)
+{
+    char hex[DIGEST_HEX_SIZE];
+    return json_sprintf("sha256:%s", digest_hex(digest, hex));
+}
+
+static double hit_ratio_of(const struct cache_served *s)
+{
+    uint64_t hits = s->pieces[CACHE_FROM_MEMORY] + s->pieces[CACHE_FROM_DISK];
+    return hits ? (double)hits / (double)(hits + s->pieces[CACHE_FROM_STORE]) : 0;
+}
+
+static json_t *export_json(struct stack *stack, size_t i)
+{
+    struct image *img = stack_image_at(stack, i);
+    const char *name = stack_export_name(stack, i);
+    struct image_traffic t;
+    image_traffic(img, &t);
+    json_t *export = json_object();
+    json_name_set(export, "name", name, strlen(name));
+    json_object_set_new(export, "digest", digest_json(image_digest(img)));
+    json_object_set_new(export, "content_root", digest_json(&image_manifest(img)->content_root));
+    json_object_set_new(export, "size", INTEGER(image_manifest(img)->size));
+    json_object_set_new(export, "reads", INTEGER(t.reads));
+    json_object_set_new(export, "read_bytes", INTEGER(t.read_bytes));
+    json_object_set_new(export, "memory_bytes", INTEGER(t.served.bytes[CACHE_FROM_MEMORY]));
+    json_object_set_new(export, "disk_bytes", INTEGER(t.served.bytes[CACHE_FROM_DISK]));
+    json_object_set_new(export, "store_bytes", INTEGER(t.served.bytes[CACHE_FROM_STORE]));
+    json_object_set_new(export, "hole_bytes", INTEGER(t.hole_bytes));
+    json_object_set_new(export, "hit_ratio", json_real(hit_ratio_of(&t.served)));
+    return export;
+}
+
+static json_t *exports_json(struct stack *stack)
+{
+    json_t *exports = json_array();
+    for (size_t i = 0; i < stack_image_count(stack); i++)
+        json_array_append_new(exports, export_json(stack, i));
+    return exports;
+}
+
+static json_t *directory_json(const struct cache_dir_report *dir)
+{
+    json_t *object = json_object();
+    json_name_set(object, "path", dir->path, strlen(dir->path));
+    json_object_set_new(object, "size", INTEGER(dir->size));
+    json_object_set_new(object, "reading", json_string(dir->reading));
+    json_object_set_new(object, "writing", json_string(dir->writing));
+    json_object_set_new(object, "deleted", json_boolean(dir->deleted));
+    return object;
+}
+
+/* *out_well: no directory has anything against it. */
+static json_t *directories_json(struct stack *stack, bool *out_well)
+{
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    json_t *directories = json_array();
+    *out_well = true;
+    for (size_t i = 0; i < n; i++) {
+        *out_well &= !dirs[i].deleted && !strcmp(dirs[i].reading, "normal") && !strcmp(dirs[i].writing, "normal");
+        json_array_append_new(directories, directory_json(&dirs[i]));
+    }
+    return directories;
+}
+
+static json_t *tiers_json(struct stack *stack)
+{
+    struct store_tier_report reports[STORE_TIERS_MAX];
+    size_t n = stack_tiers(stack, reports);
+    json_t *tiers = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const struct store_tier_report *t = &reports[i];
+        json_array_append_new(tiers, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "url", t->url, "state",
+                                               t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
+                                               (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
+                                               (json_int_t)t->wrong));
+    }
+    return tiers;
+}
+
+static void add_counter_json(void *arg, const struct counter_row *row)
+{
+    json_object_set_new(arg, row->name, INTEGER(row->value));
+}
+
+int control_status(struct stack *stack, struct bytes *out)
+{
+    CLEANUP(cleanup_json) json_t *root = json_object();
+    json_t *counters = json_object();
+    bool well;
+    stack_counters(stack, add_counter_json, counters);
+    json_object_set_new(root, "version", json_string(GRANARY_VERSION));
+    json_object_set_new(root, "pid", json_integer(getpid()));
+    json_object_set_new(root, "exports", exports_json(stack));
+    json_object_set_new(root, "cache_directories", directories_json(stack, &well));
+    json_object_set_new(root, "shared_tiers", tiers_json(stack));
+    json_object_set_new(root, "health", json_string(well ? "well" : "degraded"));
+    json_object_set_new(root, "counters", counters);
+    json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
+    CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    if (!text)
+        return error_set(-ENOMEM, "control: out of memory");
+    return bytes_printf(out, "%s\n", text);
+}
