@@ -1,6 +1,7 @@
 #!/bin/bash
 # A real Prometheus scrapes running servers: promtool finds nothing wrong with the document, every metric of it arrives,
-# and the values come back through the query API. An export's name may have any bytes.
+# the values come back through the query API, and every query of the dashboard has an answer. An export's name may
+# have any bytes.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for program in prometheus promtool; do
     command -v $program >"$W/null" || skip "no $program here (apt-get install prometheus): no real Prometheus reads the metrics"
@@ -87,3 +88,12 @@ grep -v '^#' "$W/document" | sed 's/[{ ].*//' | sort -u >"$W/names"
 missing=$(comm -23 "$W/names" "$W/arrived")
 [ -z "$missing" ] || fail "Prometheus does not have: $missing"
 ! grep -qi 'ingest\|append failed\|level=error' "$W/prometheus.log" || fail "Prometheus complains: $(cat "$W/prometheus.log")"
+
+echo "== every query of the dashboard has an answer"
+dashboard=$GRANARY_SOURCE/deploy/grafana/granary.json
+jq -r '.panels[].targets[].expr' "$dashboard" | sed 's/\$__rate_interval/5m/g; s/\$instance/.*/g' >"$W/queries"
+[ "$(wc -l <"$W/queries")" -ge 30 ] || fail "hardly any queries"
+! grep -n '\$' "$W/queries" || fail "variables that the test does not know"
+answered() { get "$api/query" --data-urlencode "query=$1" | jq -e '.data.result | length > 0' >"$W/null"; }
+while read -r query; do wait_for 60 answered "$query"; done <"$W/queries"
+! answered 'rate(granary_nothing_total[5m])' || fail "anything has an answer"
