@@ -484,7 +484,7 @@ static void test_cache__sixteen_readers_of_more_than_fits_read_right(void **stat
     struct world w;
     world_init(&w, 270, MIXED, 20 << 20);
     world_open(&w);
-    for (int i = 0; i < 20 && count_of(&w, "evictions_total") <= 10; i++) { /* a busy machine drops fills */
+    for (int i = 0; i < 20 && (count_of(&w, "evictions_total") <= 10 || count_of(&w, "hits_total") <= 10); i++) {
         run_readers(&w, 16, read_much);
         world_settle(&w);
     }

@@ -243,6 +243,7 @@ static void test_hedge__the_chunk_may_be_asked_for_again_while_the_first_get_is_
     struct world w;
     world_init(&w, 50);
     read_one(&w, 4);
+    counter_wait_zero(fetch_counters, w.fetch, "granary_fetch_in_flight"); /* else the next one joins what has landed */
     read_one(&w, 4);
     let_go(&w);
     counter_wait_zero(fetch_counters, w.fetch, "granary_fetch_busy_workers");
