@@ -37,6 +37,12 @@ void flight_unref(struct flight *flight)
     free(flight);
 }
 
+void flight_unref_all(struct flight *const *flights, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        flight_unref(flights[i]);
+}
+
 const struct chunk_ref *flight_chunk(const struct flight *flight)
 {
     return &flight->chunk;

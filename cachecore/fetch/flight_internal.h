@@ -1,4 +1,4 @@
-/* What fetch.c and flight.c share of a flight. Nobody else includes this. */
+/* What the scheduler and flight.c share of a flight. Nobody else includes this. */
 #ifndef GRANARY_FETCH_FLIGHT_INTERNAL_H
 #define GRANARY_FETCH_FLIGHT_INTERNAL_H
 
@@ -34,6 +34,9 @@ struct flight {
 
 /* One reference; NULL when out of memory. */
 struct flight *flight_new(struct store *store, const struct chunk_ref *chunk);
+
+/* NULLs among them are passed over. */
+void flight_unref_all(struct flight *const *flights, size_t n);
 
 /* Wake the waiters with plain and stored (may be NULL; the references are taken), or, when plain is
  * NULL, with rc and the thread's sentence. Once a flight. */

@@ -1,0 +1,76 @@
+/* What the parts of the scheduler share: fetch.c (life, figures), fetch_queue.c (table, lanes, which chunks come by one
+ * get) and fetch_run.c (the workers). Nobody else includes this.
+ *
+ * One mutex for table and queues, never held across I/O, waiting, or the callback. Lock order: it comes before a
+ * flight's own lock.
+ */
+#ifndef GRANARY_FETCH_FETCH_INTERNAL_H
+#define GRANARY_FETCH_FETCH_INTERNAL_H
+
+#include "base/error.h"
+#include "fetch/fetch.h"
+#include "fetch/flight_internal.h"
+#include "fetch/hedge.h"
+
+enum {
+    FETCH_RUN_CHUNKS_MAX = 128, /* bounds a run of tiny chunks */
+    FETCH_BUCKETS = 8192,
+};
+
+struct fetch_counts {
+    counter chunks[LANES], joins, raised, dropped;
+    counter requests, chunk_bytes, bytes, refetches, verify_failures, errors, hedges, hedge_wins;
+};
+
+struct fetch_lane_queue {
+    struct flight *first, *last;
+};
+
+struct fetch {
+    struct fetch_config config; /* defaults filled in */
+    unsigned background_max;    /* workers on readahead and warm at most */
+    struct fetch_counts counters;
+    struct histogram gets;
+    pthread_t *threads;
+    unsigned thread_count;
+
+    pthread_mutex_t lock; /* everything below */
+    pthread_cond_t work;
+    bool stopping;
+    struct fetch_lane_queue lanes[LANES];
+    size_t queued, queued_waiterless, flights;
+    unsigned busy, busy_background;
+    bool watching; /* an idle worker waits until a demand get is late */
+    struct hedge hedge;
+    struct flight *buckets[FETCH_BUCKETS];
+};
+
+/* What a worker carries out by one ranged get. */
+struct fetch_run {
+    struct hedge_get get; /* on the demand lane; must be first; under the fetch's lock */
+    struct fetch *f;
+    enum fetch_lane lane;
+    size_t n;
+    struct store *store;
+    struct flight *flights[FETCH_RUN_CHUNKS_MAX];  /* a reference to each */
+    struct chunk_ref chunks[FETCH_RUN_CHUNKS_MAX]; /* copies: theirs go with them */
+    const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX];
+    int again[FETCH_RUN_CHUNKS_MAX]; /* not 0: failed so, in a way that one get of its own may heal */
+
+    bool second; /* the second get of its chunks */
+    bool won;    /* it has brought a chunk before the first; under the fetch's lock */
+};
+
+/* The next run of the best lane that may be worked on now: taken off its queue, f->busy counted. False: none. */
+bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run);
+/* One more chunk for the run's get. */
+void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight);
+/* Fail a flight that no queue has, with the thread's sentence. */
+void fetch_fail(struct fetch *f, struct flight *flight, int rc);
+/* Flights that no worker has taken fail; those of running gets land by themselves. */
+void fetch_cancel_queued(struct fetch *f);
+
+/* A worker's thread; arg: the fetch. Ends when f->stopping. */
+void *fetch_worker(void *arg);
+
+#endif

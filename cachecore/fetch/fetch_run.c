@@ -1,0 +1,227 @@
+/* The workers: each takes a run, gets it by one ranged get and lands its chunks.
+ *
+ * A demand get that is silent for longer than 95 in 100 gets of its store is *hedged*: a worker that has nothing else
+ * to do asks for the same chunks once more, of the store itself where shared tiers stand in between. Each chunk is
+ * landed by the get that brings it first, and fails with the last one that could have brought it (claim); neither get
+ * is broken off. Of the idle workers one watches the time (watching), as long as a demand get is silent. hedge.h bounds
+ * how many second gets there are.
+ */
+#include "fetch/fetch_internal.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/chunk_read.h"
+
+/* The demand get that is late first, if any may be hedged; one worker stays free for what comes. */
+static struct hedge_get *next_late_locked(struct fetch *f, uint64_t *due_ms)
+{
+    return f->busy + 1 < f->config.workers ? hedge_next(&f->hedge, due_ms) : NULL;
+}
+
+/* Its time begins to count, and somebody idle watches it if nobody does. */
+static void begin_silence_locked(struct fetch *f, struct fetch_run *run)
+{
+    uint64_t due_ms;
+    hedge_begin(&f->hedge, &run->get, run->store, clock_now_ms());
+    if (!f->watching && next_late_locked(f, &due_ms))
+        pthread_cond_signal(&f->work);
+}
+
+/* The second get of one that is late. It is silent still, so none of its flights is settled. */
+static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
+{
+    uint64_t due_ms;
+    struct hedge_get *get = next_late_locked(f, &due_ms);
+    if (!get || clock_now_ms() < due_ms)
+        return false;
+    const struct fetch_run *late = (const struct fetch_run *)get;
+    run->lane = LANE_DEMAND;
+    run->second = true;
+    run->won = false;
+    run->n = 0;
+    run->store = store_origin(late->store);
+    for (size_t i = 0; i < late->n; i++)
+        fetch_add_to_run_locked(run, late->flights[i]);
+    f->busy++;
+    hedge_send(&f->hedge, get);
+    counter_add(&f->counters.hedges, 1);
+    return true;
+}
+
+static bool take_locked(struct fetch *f, struct fetch_run *run)
+{
+    if (!fetch_take_run_locked(f, run))
+        return take_hedge_locked(f, run);
+    if (run->lane == LANE_DEMAND && f->hedge.percent)
+        begin_silence_locked(f, run);
+    return true;
+}
+
+/* Errors that a get of this chunk alone may heal: wrong bytes, or a run that broke. A store that is
+ * down or refuses has been tried until its deadline already. */
+static bool worth_again(int rc)
+{
+    return rc == -EBADMSG || rc == -EIO;
+}
+
+/* The stored bytes of a compressed chunk, where they are wanted; without memory for them the chunk
+ * goes on as if it were stored plain. */
+static struct buf *keep_stored(const struct fetch_run *run, size_t i, const void *stored)
+{
+    const struct chunk_ref *ref = run->refs[i];
+    if (!run->f->config.keep_stored || !stored || !(ref->flags & CHUNK_ZSTD))
+        return NULL;
+    struct buf *copy = buf_new(ref->stored_len);
+    if (copy)
+        memcpy(copy->data, stored, ref->stored_len);
+    return copy;
+}
+
+/* Is this result of run's the flight's? The first good one is, or the last bad one. */
+static bool claim(struct fetch_run *run, struct flight *flight, bool good)
+{
+    SCOPED_LOCK(&run->f->lock);
+    flight->attempts--;
+    if (flight->settled || (!good && flight->attempts))
+        return false;
+    flight->settled = true;
+    if (run->second && good && !run->won) {
+        run->won = true;
+        counter_add(&run->f->counters.hedge_wins, 1);
+    }
+    return true;
+}
+
+static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, const void *stored)
+{
+    struct fetch *f = run->f;
+    struct flight *flight = run->flights[i];
+    if (!claim(run, flight, !rc)) {
+        buf_unref(plain);
+        return;
+    }
+    if (rc) {
+        fetch_fail(f, flight, rc);
+        return;
+    }
+    flight_land(flight, 0, plain, keep_stored(run, i, stored));
+    if (f->config.on_landed)
+        f->config.on_landed(f->config.arg, flight, run->lane);
+    else
+        fetch_retire(f, flight);
+}
+
+/* The get has brought its first chunk, or failed on it. */
+static void end_silence(struct fetch_run *run, bool good)
+{
+    if (!run->get.silent) /* only this thread changes it */
+        return;
+    SCOPED_LOCK(&run->f->lock);
+    hedge_end(&run->f->hedge, &run->get, good, clock_now_ms());
+}
+
+/* Another get has brought it, or failed for good. */
+static bool is_settled(struct fetch_run *run, const struct flight *flight)
+{
+    SCOPED_LOCK(&run->f->lock);
+    return flight->settled;
+}
+
+static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
+{
+    struct fetch_run *run = arg;
+    end_silence(run, !rc);
+    if (rc == -EBADMSG)
+        counter_add(&run->f->counters.verify_failures, 1);
+    run->again[i] = worth_again(rc) ? rc : 0;
+    if (run->again[i])
+        log_warning("%s; asking for this chunk once more", error_text());
+    else
+        land(run, i, rc, plain, stored);
+}
+
+static void count_request(struct fetch *f, const struct chunk_ref *const *refs, size_t n)
+{
+    uint64_t wanted = 0;
+    for (size_t i = 0; i < n; i++)
+        wanted += refs[i]->stored_len;
+    counter_add(&f->counters.requests, 1);
+    counter_add(&f->counters.chunk_bytes, wanted);
+    counter_add(&f->counters.bytes, (uint64_t)refs[n - 1]->offset + refs[n - 1]->stored_len - refs[0]->offset);
+}
+
+/* From the store itself: a tier in between may have been the cause, and would answer the same. */
+static void fetch_again(struct fetch_run *run, size_t i)
+{
+    struct fetch *f = run->f;
+    struct store *store = run->store;
+    counter_add(&f->counters.refetches, 1);
+    count_request(f, &run->refs[i], 1);
+    struct buf *plain = NULL;
+    int rc = chunk_read_one(store_origin(store), run->refs[i], &plain);
+    if (rc == -EBADMSG)
+        counter_add(&f->counters.verify_failures, 1);
+    if (!rc && run->again[i] == -EBADMSG) {
+        char key[OBJECT_KEY_MAX];
+        store_blame(store, object_key(run->refs[i]->kind, &run->refs[i]->object, key));
+    }
+    land(run, i, rc, plain, NULL); /* stored bytes of so rare a case are not kept */
+}
+
+static void carry_out(struct fetch_run *run)
+{
+    count_request(run->f, run->refs, run->n);
+    uint64_t began_us = clock_now_us();
+    /* Each chunk's own result went to chunk_done: the get's adds nothing. */
+    (void)chunk_read_run(run->store, run->refs, run->n, chunk_done, run);
+    histogram_add(&run->f->gets, clock_now_us() - began_us);
+    end_silence(run, false);
+    for (size_t i = 0; i < run->n; i++)
+        if (run->again[i] && !is_settled(run, run->flights[i]))
+            fetch_again(run, i);
+    flight_unref_all(run->flights, run->n);
+}
+
+static void run_ended_locked(struct fetch *f, const struct fetch_run *run)
+{
+    f->busy--;
+    f->busy_background -= run->lane != LANE_DEMAND;
+}
+
+/* Until there is work, or a get is late if no other worker waits for that. */
+static void wait_for_work_locked(struct fetch *f)
+{
+    uint64_t due_ms;
+    if (f->watching || !next_late_locked(f, &due_ms)) {
+        pthread_cond_wait(&f->work, &f->lock);
+        return;
+    }
+    struct timespec due = clock_at_ms(due_ms);
+    f->watching = true;
+    pthread_cond_timedwait(&f->work, &f->lock, &due);
+    f->watching = false;
+}
+
+void *fetch_worker(void *arg)
+{
+    struct fetch *f = arg;
+    struct fetch_run run = {.f = f};
+    pthread_setname_np(pthread_self(), "granary-fetch");
+    pthread_mutex_lock(&f->lock);
+    while (!f->stopping) {
+        if (!take_locked(f, &run)) {
+            wait_for_work_locked(f);
+            continue;
+        }
+        pthread_mutex_unlock(&f->lock);
+        carry_out(&run);
+        pthread_mutex_lock(&f->lock);
+        run_ended_locked(f, &run);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
