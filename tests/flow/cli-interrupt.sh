@@ -30,7 +30,8 @@ for signal in INT TERM; do
     interrupt $signal || status=$?
     [ $status = 1 ] || { cat "$W/err"; fail "SIG$signal: exit $status"; }
     grep -q "^granary: build: " "$W/err" || { cat "$W/err"; fail "SIG$signal: no sentence"; }
-    [ -z "$("$GRANARY" images "$store")" ] || fail "SIG$signal: something was published"
+    "$GRANARY" images "$store" >"$W/out" || fail "SIG$signal: the store cannot be listed"
+    [ ! -s "$W/out" ] || fail "SIG$signal: something was published"
     [ -z "$(find "$store/manifests" -type f 2>"$W/null")" ] || fail "SIG$signal: a manifest was written"
     [ -z "$(find "$store/builds" -type f 2>"$W/null")" ] || fail "SIG$signal: a lease is left"
 done
