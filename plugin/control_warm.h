@@ -7,7 +7,6 @@
 #include "stack.h"
 
 enum {
-    CONTROL_WARM_THREADS = 16,         /* of one request; each has up to 16 chunks in the air (cache_ensure) */
     CONTROL_WARM_NAMES_MAX = 64 << 20, /* bytes of a request's names */
     CONTROL_WARM_FAILED_MAX = 100,     /* files that are named, the others are counted */
 };
@@ -26,10 +25,8 @@ struct control_warm;
  * control_warm_run, which takes it. -EINVAL; -ENOENT: no such export. */
 GR_MUST_CHECK int control_warm_prepare(struct stack *stack, const struct control_warm_request *request,
                                        struct bytes *names, struct control_warm **out);
-/* A control_work and its control_free. The filesystem's metadata goes first, whatever is asked for; then chunks in the
- * order in which they were asked for. A chunk that cannot be had (-ENOENT, -EBADMSG) is left out, any other failure
- * ends the warming. At the end all is looked up once more. Sends, each as an object in a line of its own: progress
- * {phase, bytes_done, bytes_total, files_done, files_total, failed_chunks}; phase: "catalog", "looking", "warming"
+/* A control_work and its control_free: warm_run. Sends, each as an object in a line of its own:
+ *   progress  {phase, bytes_done, bytes_total, files_done, files_total, failed_chunks}: struct warm_told
  *   failed    {path, why}: a file that is not all cached at the end, or not in the image
  *   warm      at the end: {export, digest, files, absent_files, chunks, bytes, needed_chunks, needed_bytes,
  *             fetch_bytes (of needed_bytes, as stored), cached_chunks, cached_bytes, failed_files, error}; without dry

@@ -23,4 +23,11 @@ static inline uint64_t image_chunks_below(unsigned level)
     return n;
 }
 
+/* Bytes of a chunk: the last one may be shorter than the others. */
+static inline uint64_t image_chunk_len(const struct image *img, uint64_t chunk)
+{
+    const struct manifest *m = &img->manifest;
+    return GR_MIN(m->size - chunk * m->chunk_size, (uint64_t)m->chunk_size);
+}
+
 #endif

@@ -1,0 +1,311 @@
+/* In four steps: the chunks that are wanted, from the catalog (warm_plan); which of them are missing, by one walk over
+ * the index in its own order; batches of missing and cached ones alike through image_prefetch_chunks, by threads, which
+ * also keeps the index nodes on the way; what is missing now. What was evicted meanwhile is no success.
+ */
+#include "image/warm_run.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "image/image_internal.h"
+#include "image/warm_files.h"
+#include "image/warm_plan.h"
+
+enum { TICKS = 256, FRONT_MIN = 4096 /* the superblock */ };
+
+struct warming {
+    const struct warm_config *c;
+    struct warm_result *out;
+    struct warm_plan plan;
+    struct chunk_set missing; /* at the beginning, then at the end */
+    unsigned ticks;
+    volatile int ended;   /* by tell */
+    pthread_mutex_t lock; /* plan's progress and these, while threads work */
+    uint64_t bytes_done, bytes_total, failed_chunks;
+};
+
+/* At every step of what has no end in sight. */
+static int tick(struct warming *w, const struct warm_told *t)
+{
+    return w->ticks++ % TICKS ? 0 : w->c->tell(w->c->arg, t);
+}
+
+/* ---- what is wanted ---- */
+
+/* What a list names, to be put into the order of the list. */
+struct listed {
+    size_t number;
+    uint64_t first, end;
+    bool last; /* of its file */
+};
+
+struct choosing {
+    struct warming *w;
+    VEC(struct listed) listed;
+};
+
+static int add_file(struct warming *w, const struct catalog_entry *e)
+{
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
+        uint64_t first, end;
+        rc = select_extent(w->c->img, e, i, &first, &end);
+        if (!rc)
+            rc = warm_plan_add(&w->plan, first, end);
+    }
+    warm_plan_end_file(&w->plan);
+    return rc;
+}
+
+static int list_file(struct choosing *c, size_t number, const struct catalog_entry *e)
+{
+    struct listed piece = {.number = number, .last = !e->extent_count};
+    int rc = piece.last && vec_push(&c->listed, piece) ? -ENOMEM : 0;
+    for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
+        rc = select_extent(c->w->c->img, e, i, &piece.first, &piece.end);
+        piece.last = i + 1 == e->extent_count;
+        if (!rc && vec_push(&c->listed, piece))
+            rc = -ENOMEM;
+    }
+    return rc == -ENOMEM ? error_set(rc, "image: out of memory") : rc;
+}
+
+static int choose_file(void *arg, const struct catalog_path *name, const struct catalog_entry *e)
+{
+    struct choosing *c = arg;
+    struct warming *w = c->w;
+    bool globs = w->c->what == WARM_GLOBS;
+    if (!e) {
+        w->out->absent++;
+        return w->c->failed(w->c->arg, name->path, name->len,
+                            globs ? "no file in the image matches" : "not in the image");
+    }
+    int rc = tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->plan.files + c->listed.len});
+    if (rc)
+        return rc;
+    return globs ? add_file(w, e) : list_file(c, name->number, e);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct listed *x = a, *y = b;
+    if (x->number != y->number)
+        return x->number < y->number ? -1 : 1;
+    if (x->last != y->last)
+        return x->last - y->last; /* a file ends behind all of its pieces */
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static struct warm_names names_of(const struct warming *w)
+{
+    return (struct warm_names){
+        .text = (const char *)w->c->names->data, .len = w->c->names->len, .globs = w->c->what == WARM_GLOBS};
+}
+
+static int choose_files(struct warming *w)
+{
+    const struct warm_names names = names_of(w);
+    struct choosing c = {.w = w};
+    int rc = warm_files(w->c->img, w->c->store, &names, choose_file, &c);
+    if (c.listed.len)
+        qsort(c.listed.items, c.listed.len, sizeof *c.listed.items, by_number);
+    for (size_t i = 0; !rc && i < c.listed.len; i++) {
+        rc = warm_plan_add(&w->plan, c.listed.items[i].first, c.listed.items[i].end);
+        if (c.listed.items[i].last)
+            warm_plan_end_file(&w->plan);
+    }
+    vec_release(&c.listed);
+    return rc;
+}
+
+static int choose_metadata(struct warming *w)
+{
+    const struct manifest *m = &w->c->img->manifest;
+    uint64_t front = GR_MIN(GR_MAX(m->front_len, (uint64_t)FRONT_MIN), m->size);
+    uint64_t end = m->metadata_len ? (m->metadata_offset + m->metadata_len - 1) / m->chunk_size + 1 : 0;
+    int rc = warm_plan_add(&w->plan, 0, (front + m->chunk_size - 1) / m->chunk_size);
+    if (!rc)
+        rc = warm_plan_add(&w->plan, m->metadata_offset / m->chunk_size, GR_MIN(end, manifest_chunk_count(m)));
+    return rc;
+}
+
+static int choose(struct warming *w)
+{
+    int rc = choose_metadata(w);
+    if (rc)
+        return rc;
+    switch (w->c->what) {
+    case WARM_METADATA:
+        return 0;
+    case WARM_ALL:
+        return warm_plan_add(&w->plan, 0, manifest_chunk_count(&w->c->img->manifest));
+    case WARM_FILES:
+    case WARM_GLOBS:
+        return choose_files(w);
+    }
+    return 0;
+}
+
+/* ---- what is missing ---- */
+
+static int on_look(void *arg, uint64_t chunk)
+{
+    struct warming *w = arg;
+    const struct manifest *m = &w->c->img->manifest;
+    return tick(w, &(struct warm_told){"looking", .bytes_done = chunk * m->chunk_size, .bytes_total = m->size});
+}
+
+/* store NULL: what can be read without one. */
+static int look_for_missing(struct warming *w, struct store *store, struct missing_sums *sums)
+{
+    chunk_set_release(&w->missing);
+    return warm_missing(w->c->img, store, &w->plan.chosen, on_look, w, &w->missing, sums);
+}
+
+/* ---- warming ---- */
+
+static bool is_missing(const struct warming *w, uint64_t chunk)
+{
+    return chunk_set_next(&w->missing, chunk) == chunk;
+}
+
+static bool for_that_chunk_alone(int rc)
+{
+    return rc == -ENOENT || rc == -EBADMSG;
+}
+
+/* After a failure: chunk by chunk. *out_failed: those that cannot be had. */
+static int warm_singly(struct warming *w, const uint64_t *chunks, size_t n, uint64_t *out_failed)
+{
+    for (size_t i = 0; i < n; i++) {
+        int rc = __atomic_load_n(&w->ended, __ATOMIC_RELAXED) ? error_set(-ECANCELED, "interrupted")
+                                                              : image_prefetch_chunks(w->c->img, &chunks[i], 1);
+        if (rc && !for_that_chunk_alone(rc))
+            return rc;
+        if (!rc)
+            continue;
+        (*out_failed)++;
+        SCOPED_LOCK(&w->lock);
+        if (!w->out->error.code)
+            error_take(&w->out->error, rc);
+    }
+    return 0;
+}
+
+static int warm_batch(void *arg, size_t i)
+{
+    struct warming *w = arg;
+    uint64_t chunks[WARM_BATCH], failed = 0, bytes = 0;
+    size_t n = warm_plan_batch(&w->plan, i, chunks);
+    int rc = image_prefetch_chunks(w->c->img, chunks, n);
+    if (for_that_chunk_alone(rc))
+        rc = warm_singly(w, chunks, n, &failed);
+    if (rc)
+        return rc;
+    for (size_t k = 0; k < n; k++)
+        if (is_missing(w, chunks[k]))
+            bytes += image_chunk_len(w->c->img, chunks[k]);
+    SCOPED_LOCK(&w->lock);
+    w->bytes_done += bytes - GR_MIN(bytes, failed * w->c->img->manifest.chunk_size);
+    w->failed_chunks += failed;
+    return warm_plan_done(&w->plan, i);
+}
+
+static int watch(void *arg)
+{
+    struct warming *w = arg;
+    struct warm_told t = {.phase = "warming", .bytes_total = w->bytes_total, .files_total = w->plan.files};
+    {
+        SCOPED_LOCK(&w->lock);
+        t.bytes_done = w->bytes_done;
+        t.files_done = w->plan.files_done;
+        t.failed_chunks = w->failed_chunks;
+    }
+    int rc = w->c->tell(w->c->arg, &t);
+    if (rc)
+        __atomic_store_n(&w->ended, 1, __ATOMIC_RELAXED);
+    return rc;
+}
+
+/* What tell returns ends the run: what else ends the warming is said with what was reached. */
+static int warm(struct warming *w)
+{
+    const struct missing_sums *before = &w->out->before;
+    w->bytes_total = before->bytes;
+    w->bytes_done = before->bytes - before->missing_bytes;
+    const struct parallel work = {
+        .count = warm_plan_batches(&w->plan), .threads = WARM_THREADS, .item = warm_batch, .step = watch, .arg = w};
+    pthread_mutex_init(&w->lock, NULL);
+    int rc = parallel_run(&work);
+    pthread_mutex_destroy(&w->lock);
+    if (!rc || w->ended)
+        return rc;
+    error_take(&w->out->error, rc);
+    return 0;
+}
+
+/* ---- the end ---- */
+
+static int name_failed(void *arg, const struct catalog_path *name, const struct catalog_entry *e)
+{
+    struct warming *w = arg;
+    const struct error *error = &w->out->error;
+    bool failed = false;
+    if (w->c->what < WARM_FILES && name->number) /* a hard link's first name, which is named among all */
+        return 0;
+    for (uint32_t i = 0; e && !failed && i < e->extent_count; i++) {
+        uint64_t first, end;
+        int rc = select_extent(w->c->img, e, i, &first, &end);
+        if (rc)
+            return rc;
+        failed = chunk_set_next(&w->missing, first) < end;
+    }
+    if (!failed)
+        return tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->out->failed_files});
+    w->out->failed_files++;
+    return w->c->failed(w->c->arg, e->path, e->path_len,
+                        error->code ? error->text : "it was dropped again: the cache is too small for all of this");
+}
+
+/* What is not cached, by name. The catalog was there a while ago; if it is not now, there are still the numbers. */
+static int name_all_failed(struct warming *w)
+{
+    const struct warm_names all = {.text = "*", .len = 1, .globs = true};
+    const struct warm_names names = w->c->what < WARM_FILES ? all : names_of(w);
+    int rc = warm_files(w->c->img, w->c->store, &names, name_failed, w);
+    if (rc && rc != -ECANCELED && !w->out->error.code)
+        error_take(&w->out->error, rc);
+    return rc == -ECANCELED ? rc : 0;
+}
+
+static int run(struct warming *w)
+{
+    struct warm_result *out = w->out;
+    int rc = warm_plan_init(&w->plan, w->c->img);
+    if (!rc)
+        rc = choose(w);
+    if (!rc)
+        rc = look_for_missing(w, w->c->store, &out->before);
+    out->files = w->plan.files;
+    out->after = out->before;
+    if (rc || w->c->dry)
+        return rc;
+    rc = warm(w);
+    if (!rc)
+        rc = look_for_missing(w, NULL, &out->after);
+    if (!rc && out->after.missing)
+        rc = name_all_failed(w);
+    return rc;
+}
+
+int warm_run(const struct warm_config *config, struct warm_result *out)
+{
+    struct warming w = {.c = config, .out = out};
+    *out = (struct warm_result){0};
+    int rc = run(&w);
+    chunk_set_release(&w.missing);
+    warm_plan_release(&w.plan);
+    return rc;
+}

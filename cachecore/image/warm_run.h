@@ -1,0 +1,46 @@
+/* Having an image, or a part of it, in the cache ahead of its readers. */
+#ifndef GRANARY_IMAGE_WARM_RUN_H
+#define GRANARY_IMAGE_WARM_RUN_H
+
+#include "base/bytes.h"
+#include "image/warm_missing.h"
+
+enum { WARM_THREADS = 16 /* of one run; each has up to 16 chunks in the air (cache_ensure) */ };
+
+enum warm_what { WARM_METADATA, WARM_ALL, WARM_FILES, WARM_GLOBS };
+
+struct warm_told {
+    const char *phase; /* "catalog", "looking", "warming" */
+    uint64_t bytes_done, bytes_total, files_done, files_total, failed_chunks;
+};
+
+struct warm_config {
+    struct image *img;
+    /* For the catalog, and index nodes that are not cached: not the image's own, so that it may give up sooner and be
+     * cancelled. Chunks come as any reader's. */
+    struct store *store;
+    enum warm_what what;
+    const struct bytes *names; /* each ended by NUL, of files and globs; else not looked at */
+    bool dry;                  /* only look */
+    /* Many times a second: how far it is. What is not 0 ends the run, when the chunks in the air have come or failed,
+     * and is returned. */
+    int (*tell)(void *arg, const struct warm_told *told);
+    /* A file that is not all cached at the end, or not in the image. As tell. */
+    int (*failed)(void *arg, const char *path, size_t len, const char *why);
+    void *arg;
+};
+
+struct warm_result {
+    struct missing_sums before, after; /* of the chunks asked for */
+    uint64_t files, absent;            /* asked for; names that are not in the image */
+    uint64_t failed_files;
+    struct error error; /* of the first chunk that could not be had, or what ended the warming; code 0: none */
+};
+
+/* The filesystem's metadata goes first, whatever is asked for; then chunks in the order in which they were asked for. A
+ * chunk that cannot be had (-ENOENT, -EBADMSG) is left out, any other failure ends the warming, not the run. At the end
+ * all is looked up once more: only out->after says whether it was a success. The calling thread makes WARM_THREADS for
+ * the time of the warming. */
+GR_MUST_CHECK int warm_run(const struct warm_config *config, struct warm_result *out);
+
+#endif
