@@ -15,7 +15,7 @@
 #include "imagebuild/http_walk.h"
 #include "imagebuild/source_kinds.h"
 #include "imagebuild/source_retry.h"
-#include "net/http.h"
+#include "net/http_follow.h"
 
 enum { URL_MAX = 4 * CATALOG_PATH_MAX };
 
@@ -41,26 +41,21 @@ static void http_source_cancel(struct source *base)
 
 /* ------------------------------------------------------------------ one request */
 
-static int refusal(const char *url, const struct http_response *resp)
+/* name: the address, and where it led. */
+static int refusal(const char *name, const struct http_response *resp)
 {
     int status = resp->status;
     if (status == 404 || status == 410)
-        return error_set(-ENOENT, "source: %.300s is not there", url);
+        return error_set(-ENOENT, "source: %s is not there", name);
     if (status == 401 || status == 403)
-        return error_set(-EACCES, "source: the server refuses to show %.300s (status %d); check its access rules", url,
+        return error_set(-EACCES, "source: the server refuses to show %s (status %d); check its access rules", name,
                          status);
     if (status == 412 || status == 416)
-        return error_set(-ESTALE, "source: %.300s changed", url);
+        return error_set(-ESTALE, "source: %s changed", name);
     if (status >= 500 || status == 408 || status == 425 || status == 429)
-        return error_retry_after(error_set(-EAGAIN, "source: the server failed on %.300s (status %d)", url, status),
+        return error_retry_after(error_set(-EAGAIN, "source: the server failed on %s (status %d)", name, status),
                                  (unsigned)GR_MAX(resp->retry_after_s, 0));
-    const char *to = resp->location ? resp->location : "nowhere"; /* behind '?' there may be a signature */
-    if (status >= 300 && status < 400)
-        return error_set(-EIO,
-                         "source: the server redirects %.200s to %.*s (status %d), which is not followed; give the "
-                         "address it leads to",
-                         url, (int)GR_MIN(strcspn(to, "?#"), (size_t)200), to, status);
-    return error_set(-EIO, "source: the server answered %.300s with status %d", url, status);
+    return error_set(-EIO, "source: the server answered %s with status %d", name, status);
 }
 
 /* The address of a path; empty: the base, which always ends with a slash. */
@@ -76,13 +71,21 @@ static int make_url(const struct source_http *s, const char *path, size_t len, b
     return rc ? error_set(rc, "source: %s: no memory for the address of a path of %zu bytes", s->url, len) : 0;
 }
 
-/* req's url is set; answers outside 2xx become errors. */
-static int ask_once(struct source_http *s, const struct http_request *req, struct http_response *resp)
+/* req's url is set; redirects are followed; answers outside 2xx become errors. *out_url, where it is not NULL: see
+ * http_follow(). */
+static int ask_once(struct source_http *s, const struct http_request *req, struct http_response *resp, char **out_url)
 {
-    int rc = http_do(s->http, req, resp);
-    if (rc)
-        return resp->sink_stopped ? rc : error_prefix(rc, "source: %.300s", req->url);
-    return resp->status >= 200 && resp->status < 300 ? 0 : refusal(req->url, resp);
+    CLEANUP_FREE char *to = NULL;
+    char name[400];
+    int rc = http_follow(s->http, req, resp, &to);
+    snprintf(name, sizeof name, to ? "%.190s (redirected to %.190s)" : "%.300s", req->url, to);
+    if (rc && !resp->sink_stopped)
+        rc = error_prefix(rc, "source: %.300s", req->url);
+    if (!rc && (resp->status < 200 || resp->status > 299))
+        rc = refusal(name, resp);
+    if (out_url)
+        *out_url = steal_ptr(&to);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ versions */
@@ -101,17 +104,25 @@ static int hang_up(void *arg, const void *data, size_t len)
     return -ECANCELED;
 }
 
-/* HEAD; and since Apache leaves out the length of an empty file there, GET up to its first byte where it is missing. */
+/* Addresses that a redirect signs are often good for GET alone. */
+static bool refuses_head(const struct http_response *resp, bool redirected)
+{
+    return resp->status == 405 || resp->status == 501 || (redirected && resp->status == 403);
+}
+
+/* HEAD; and where that is refused, or says no length, as Apache's of an empty file: GET up to its first byte. */
 static int ask_version(struct source_http *s, const char *url, struct source_version *out)
 {
-    CLEANUP(http_response_release) struct http_response resp = {0}, body = {0};
+    CLEANUP(http_response_release) struct http_response resp = {0};
+    CLEANUP_FREE char *to = NULL;
     const struct http_request head = {.method = "HEAD", .url = url},
                               get = {.method = "GET", .url = url, .sink = hang_up};
-    int rc = ask_once(s, &head, &resp);
-    if (!rc && resp.content_length < 0) {
-        rc = ask_once(s, &get, &body);
-        resp.content_length = rc ? body.content_length : 0;
-        rc = body.sink_stopped ? 0 : rc;
+    int rc = ask_once(s, &head, &resp, &to);
+    if (rc ? refuses_head(&resp, to) : resp.content_length < 0) {
+        rc = ask_once(s, &get, &resp, NULL);
+        if (!rc)
+            resp.content_length = 0;
+        rc = resp.sink_stopped ? 0 : rc;
     }
     if (!rc && resp.content_length < 0)
         rc = error_set(-EIO, "source: the server does not say how long %.300s is", url);
@@ -164,17 +175,22 @@ static int get_page(struct source *base, const char *path, size_t len, struct by
                     struct http_response *resp)
 {
     struct source_http *s = http_of(base);
+    CLEANUP_FREE char *to = NULL;
     const size_t limit = resp->body.max;
     struct source_try try = {0};
     int rc = make_url(s, path, len, true, out_url);
     if (rc)
         return rc;
     const struct http_request req = {.method = "GET", .url = (const char *)out_url->data};
-    while ((rc = ask_once(s, &req, resp)) && !(rc = source_retry_wait(&s->retry, &try, rc))) {
+    while ((rc = ask_once(s, &req, resp, &to)) && !(rc = source_retry_wait(&s->retry, &try, rc))) {
         http_response_release(resp);
         *resp = (struct http_response){.body.max = limit};
+        free(to);
     }
-    return rc;
+    if (rc || !to)
+        return rc;
+    bytes_clear(out_url); /* the page's links are of where it lies */
+    return bytes_printf(out_url, "%.*s", (int)(strrchr(to, '/') + 1 - to), to);
 }
 
 static int http_source_list(struct source *base, source_visit *visit, void *arg)
@@ -260,7 +276,7 @@ static int read_once(struct source_http *s, const struct source_read *r, const c
                                      .sink_arg = &target,
                                      .range_off = r->offset,
                                      .range_len = r->len};
-    int rc = ask_once(s, &req, &resp);
+    int rc = ask_once(s, &req, &resp, NULL);
     if (!rc && !is_version(r, v, &resp))
         return error_set(-ESTALE, "source: %.300s changed", url);
     if (!rc && target.done < target.len)

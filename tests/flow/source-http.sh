@@ -28,7 +28,8 @@ serve_nginx "server { listen 127.0.0.1:$P;
     location /bare/ { alias $W/tree/; autoindex on; etag off; add_header Last-Modified ''; max_ranges 0; }
     location /part/ { alias $W/part/; autoindex on; } location /part/dead/ { return 404; }
     location /page/ { default_type text/html; return 200 '<html><title>Welcome</title><a href=x>x</a></html>'; }
-    location /moved/ { return 302 http://127.0.0.1:1/elsewhere/; } location /forbidden/ { deny all; } }"
+    location /moved/ { if (\$request_uri ~ ^/moved/(.*)\$) { return 302 http://localhost:$P/part/../json/\$1; } }
+    location /loop/ { return 302 /loop/; } location /forbidden/ { deny all; } }"
 free_port
 M=/usr/lib/apache2/modules
 cat >"$W/apache.conf" <<END
@@ -73,6 +74,10 @@ built rules --exclude /many/ --exclude '/odd/*b' "$N/json/"
 [ "$(asked 'GET /json/many/ ')" = 1 ] || fail "a directory that is left out was asked for"
 [ ! -e "$W/back-rules/many" ] && [ ! -e "$W/back-rules/odd/a+b" ] && [ -e "$W/back-rules/odd/ü" ] || fail "rules"
 
+# what a server only leads to, on a host of another name
+built moved --exclude /many/1* "$N/moved"
+diff -r -x '1*' "$W/tree" "$W/back-moved" || fail "redirected: the image differs from the tree"
+
 # a directory that the index names and that is not there is left out, and counted
 "$GRANARY" build --quiet "$N/part" "$W/store/part" | grep '^  gone when listed *1$' >"$W/null" || fail "what is gone is not said"
 "$GRANARY" build --json --quiet "$N/part" "$W/store/part" >"$W/part.json"
@@ -107,7 +112,7 @@ refused "does not lie below $N/html/" --files-from "$W/list" "$N/html/"
 
 refused "is no index page of nginx or Apache" "$N/page/"
 refused "$N/none/ is not there" "$N/none"
-refused "redirects $N/moved/ to http://127.0.0.1:1/elsewhere/" "$N/moved"
+refused "$N/loop/: it is redirected more than 10 times, the last time to '$N/loop/'" "$N/loop"
 refused "check its access rules" "$N/forbidden/"
 nothing_refused_is_there
 

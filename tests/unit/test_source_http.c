@@ -18,8 +18,10 @@ static const char body[] = "0123456789";
 static struct {
     const char *etag, *modified;
     unsigned failures; /* so many answers are 503 first */
-    bool ignores_range, loops, gone, redirects;
-    bool large; /* the page of loop/ is larger than the room of one page */
+    bool ignores_range, loops, gone;
+    const char *leads_to; /* what is below /base/ is there */
+    bool get_alone;       /* HEAD is forbidden there */
+    bool large;           /* the page of loop/ is larger than the room of one page */
     unsigned large_asked;
 } server;
 
@@ -70,12 +72,14 @@ static enum http_fake_next serve(void *arg, const struct http_fake_request *r, i
     if (__atomic_load_n(&server.failures, __ATOMIC_RELAXED) &&
         __atomic_fetch_sub(&server.failures, 1, __ATOMIC_RELAXED))
         http_fake_text(fd, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
-    else if (server.redirects)
-        http_fake_text(
-            fd, "HTTP/1.1 302 Found\r\nLocation: http://elsewhere/x?signature=secret\r\nContent-Length: 0\r\n\r\n");
+    else if (server.leads_to && !strncmp(r->target, "/base/", 6))
+        http_fake_text(fd, "HTTP/1.1 302 Found\r\nLocation: %s%s?signature=secret\r\nContent-Length: 0\r\n\r\n",
+                       server.leads_to, r->target + strlen("/base/"));
+    else if (server.get_alone && !strcmp(r->method, "HEAD"))
+        http_fake_text(fd, "HTTP/1.1 403 Signed for GET\r\nContent-Length: 0\r\n\r\n");
     else if (server.large && strstr(r->target, "loop/"))
         send_large_page(fd);
-    else if (r->target[strlen(r->target) - 1] == '/' && (server.loops || !strstr(r->target, "loop")))
+    else if (r->target[strcspn(r->target, "?") - 1] == '/' && (server.loops || !strstr(r->target, "loop")))
         http_fake_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n%s", sizeof page - 1, page);
     else if (server.gone || strstr(r->target, "loop/"))
         http_fake_text(fd, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
@@ -240,13 +244,45 @@ static void test_source_http__a_list_says_what_need_not_be_asked(void **state)
     assert_non_null(strstr(error_text(), "10 bytes, the list says 11"));
 }
 
+/* What the server says itself is of no account: index, version and bytes are those of the target. */
+static void test_source_http__redirects_are_followed(void **state)
+{
+    char text[300], got[16];
+    server.leads_to = "/cdn/";
+    server.etag = "\"strong\"";
+    assert_int_equal(listed(text, sizeof text), 0);
+    assert_string_equal(text, "file:10:0:\"strong\"|");
+    assert_int_equal(read_part("\"strong\"", 3, 4, got), 0);
+    assert_string_equal(got, "3456");
+    assert_int_equal(read_part("\"other\"", 3, 4, got), -ESTALE);
+    server.get_alone = true;
+    assert_int_equal(listed(text, sizeof text), 0);
+    assert_string_equal(text, "file:10:0:\"strong\"|");
+}
+
 static void test_source_http__refusals_name_the_address(void **state)
 {
     struct source_version v;
-    server.redirects = true;
-    assert_int_equal(source->ops->stat(source, "a b", 3, &v), -EIO);
-    assert_non_null(strstr(error_text(), "/base/a%20b to http://elsewhere/x"));
+    server.leads_to = "/cdn/";
+    server.gone = true;
+    assert_int_equal(source->ops->stat(source, "a b", 3, &v), -ENOENT);
+    assert_non_null(strstr(error_text(), "/base/a%20b (redirected to http://127.0.0.1:"));
+    assert_non_null(strstr(error_text(), "/cdn/a%20b) is not there"));
     assert_null(strstr(error_text(), "secret"));
+    server.leads_to = "ftp://elsewhere/";
+    assert_int_equal(source->ops->stat(source, "a b", 3, &v), -EBADMSG);
+    assert_non_null(strstr(error_text(), "/base/a%20b: it is redirected to 'ftp://elsewhere/a%20b'"));
+    assert_null(strstr(error_text(), "secret"));
+}
+
+/* One sentence, at once: a loop does not pass. */
+static void test_source_http__a_loop_of_redirects_ends(void **state)
+{
+    struct source_version v;
+    server.leads_to = "/base/";
+    assert_int_equal(source->ops->stat(source, "a", 1, &v), -EIO);
+    assert_non_null(strstr(error_text(), "more than 10 times"));
+    assert_int_equal(http_fake_requests(fake), 11);
 }
 
 static void test_source_http__addresses_that_cannot_be(void **state)
@@ -272,7 +308,9 @@ int main(void)
         TEST(test_source_http__a_server_without_ranges_serves_whole_files),
         TEST(test_source_http__the_size_is_proved),
         TEST(test_source_http__a_list_says_what_need_not_be_asked),
+        TEST(test_source_http__redirects_are_followed),
         TEST(test_source_http__refusals_name_the_address),
+        TEST(test_source_http__a_loop_of_redirects_ends),
         TEST(test_source_http__addresses_that_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,164 @@
+/* libcurl's own following is not used: a request that is judged and signed by http.c must not travel on unseen, and
+ * where it went must be known for sentences and for the links of an index page. Its URL parser does the resolving.
+ */
+#include "net/http_follow.h"
+
+#include <assert.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+/* The way so far. */
+struct way {
+    CURLU *at;
+    char *url; /* the same as text: where the next request goes */
+    unsigned redirects;
+    bool known; /* of the origin of the first address, all the way */
+};
+
+static bool leads_on(const struct http_response *resp)
+{
+    int s = resp->status;
+    return resp->location && (s == 301 || s == 302 || s == 303 || s == 307 || s == 308);
+}
+
+static int no_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory for a redirect");
+}
+
+static int shown(const char *url)
+{
+    return (int)GR_MIN(strcspn(url, "?#"), (size_t)300);
+}
+
+/* Only memory can be short where the address has been parsed. */
+static int part_of(CURLU *u, CURLUPart part, char **out)
+{
+    return curl_url_get(u, part, out, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) ? no_memory() : 0;
+}
+
+/* Are scheme, host and port of both the same? */
+static int compare_origin(CURLU *from, CURLU *to, bool *same)
+{
+    static const CURLUPart parts[] = {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT};
+    *same = true;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(parts); i++) {
+        char *a = NULL, *b = NULL;
+        int rc = part_of(from, parts[i], &a);
+        if (!rc)
+            rc = part_of(to, parts[i], &b);
+        *same &= !rc && !strcasecmp(a, b);
+        curl_free(a);
+        curl_free(b);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* The target's address in to, which begins as where the way is. */
+static int resolve(CURLU *to, const char *from, const char *location)
+{
+    CURLUcode code = curl_url_set(to, CURLUPART_URL, location, CURLU_URLENCODE | CURLU_PATH_AS_IS);
+    char *scheme = NULL;
+    if (code == CURLUE_OUT_OF_MEMORY)
+        return no_memory();
+    bool web = !code && !curl_url_get(to, CURLUPART_SCHEME, &scheme, 0) &&
+               (!strcmp(scheme, "http") || !strcmp(scheme, "https"));
+    bool plain = web && !strcmp(scheme, "http") && !strncasecmp(from, "https:", 6);
+    curl_free(scheme);
+    if (!web)
+        return error_set(-EBADMSG, "it is redirected to '%.*s', which is no address of a web server", shown(location),
+                         location);
+    if (plain)
+        return error_set(-EACCES,
+                         "it is redirected from https to '%.*s', which anybody on the way could change; it is not "
+                         "followed",
+                         shown(location), location);
+    return 0;
+}
+
+static int go_on(struct way *w, const char *location)
+{
+    CURLU *to = curl_url_dup(w->at);
+    char *url = NULL;
+    bool same = false;
+    int rc = to ? resolve(to, w->url, location) : no_memory();
+    if (!rc)
+        rc = compare_origin(w->at, to, &same);
+    /* A name and password there would be sent as the asker's; what stands behind '#' is never sent. */
+    if (!rc && (curl_url_set(to, CURLUPART_USER, NULL, 0) || curl_url_set(to, CURLUPART_PASSWORD, NULL, 0) ||
+                curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) || curl_url_get(to, CURLUPART_URL, &url, 0)))
+        rc = no_memory();
+    if (rc) {
+        curl_url_cleanup(to);
+        return rc;
+    }
+    curl_url_cleanup(w->at);
+    curl_free(w->url);
+    w->at = to;
+    w->url = url;
+    w->known &= same;
+    w->redirects++;
+    return 0;
+}
+
+/* The request as it goes to a stranger. */
+static void tell_nobody(struct http_request *req)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < HTTP_HEADERS_MAX && req->headers[i]; i++)
+        if (strncasecmp(req->headers[i], "authorization:", 14) != 0)
+            req->headers[kept++] = req->headers[i];
+    if (kept < HTTP_HEADERS_MAX)
+        req->headers[kept] = NULL;
+}
+
+static int begin(struct way *w, const char *url)
+{
+    *w = (struct way){.at = curl_url(), .known = true};
+    CURLUcode code = w->at ? curl_url_set(w->at, CURLUPART_URL, url, CURLU_PATH_AS_IS) : CURLUE_OUT_OF_MEMORY;
+    if (code && code != CURLUE_OUT_OF_MEMORY)
+        return error_set(-EINVAL, "'%.*s' is no address of a web server", shown(url), url);
+    return code || curl_url_get(w->at, CURLUPART_URL, &w->url, 0) ? no_memory() : 0;
+}
+
+static int follow(struct http *h, const struct http_request *req, struct http_response *resp, struct way *w)
+{
+    struct http_request next = *req;
+    int rc = begin(w, req->url);
+    while (!rc && leads_on(resp)) {
+        if (w->redirects == HTTP_FOLLOW_MAX)
+            return error_set(-EIO, "it is redirected more than %d times, the last time to '%.*s'; a loop, most likely",
+                             HTTP_FOLLOW_MAX, shown(resp->location), resp->location);
+        rc = go_on(w, resp->location);
+        next.url = w->url;
+        if (!w->known)
+            tell_nobody(&next);
+        if (!rc)
+            rc = http_do(h, &next, resp);
+    }
+    return rc;
+}
+
+int http_follow(struct http *h, const struct http_request *req, struct http_response *resp, char **out_url)
+{
+    struct way way = {0};
+    *out_url = NULL;
+    assert(!req->signer && (!strcmp(req->method, "GET") || !strcmp(req->method, "HEAD")));
+    int rc = http_do(h, req, resp);
+    if (rc || !leads_on(resp))
+        return rc;
+    rc = follow(h, req, resp, &way);
+    if (way.redirects && !(*out_url = strndup(way.url, strcspn(way.url, "?"))) && !rc)
+        rc = no_memory();
+    curl_free(way.url);
+    curl_url_cleanup(way.at);
+    return rc;
+}
