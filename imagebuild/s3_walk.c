@@ -12,6 +12,8 @@
  * The first worker alone fetches SPLIT_AFTER pages before anybody probes: small buckets cost no request more. A page a
  * worker fetched beyond an end that came nearer meanwhile is cut there: those keys are the other's.
  *
+ * A range whose page ends in a directory that the rules leave out goes on behind that directory.
+ *
  * Pages go through a bounded queue to the caller's thread, which visits. The lock guards ranges and queue, and is never
  * held across a request or a visit. A key that comes twice in a row counts once; one that goes backwards means that
  * keys may have been passed over: the page is fetched again, and after PAGE_TRIES the walk fails. So is one without
@@ -155,6 +157,22 @@ static size_t count_repeated(const struct s3_list_page *page, const struct range
     return n;
 }
 
+/* A key in a directory that is left out becomes one behind all that lies there: no character comes behind U+10FFFF. */
+static int pass_left_out(const struct s3_walk *w, struct bytes *key)
+{
+    static const char last[] = "/\xf4\x8f\xbf\xbf";
+    size_t at = w->prefix_len;
+    if (!w->config->rules || key->len < at)
+        return 0;
+    const char *path = (const char *)key->data + at;
+    for (size_t len = 0; len < key->len - at; len++)
+        if (path[len] == '/' && !rules_take(w->config->rules, path, len, true)) {
+            key->len = at + len;
+            return bytes_append(key, last, sizeof last - 1);
+        }
+    return 0;
+}
+
 /* The page's keys are the range's: queue them and move on. Takes *page when it is queued. */
 static int advance_locked(struct s3_walk *w, struct range *r, struct s3_list_page **page)
 {
@@ -165,6 +183,8 @@ static int advance_locked(struct s3_walk *w, struct range *r, struct s3_list_pag
     if (b.from < b.to) {
         const struct s3_object *last = s3_list_page_object(*page, b.to - 1);
         int rc = copy(&r->after, last->key, last->key_len);
+        if (!rc)
+            rc = pass_left_out(w, &r->after);
         if (rc)
             return rc;
     }
@@ -178,7 +198,7 @@ static int advance_locked(struct s3_walk *w, struct range *r, struct s3_list_pag
     }
     r->pages++;
     r->stuck = false;
-    if (!more || (r->has_end && !order_of(r->after.data, r->after.len, r->end.data, r->end.len))) {
+    if (!more || (r->has_end && order_of(r->after.data, r->after.len, r->end.data, r->end.len) >= 0)) {
         r->active = false;
         w->over = !--w->active;
     }

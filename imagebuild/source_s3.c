@@ -23,6 +23,7 @@ struct source_s3 {
     char *prefix; /* empty, or with a slash at its end */
     size_t prefix_len;
     unsigned connections;
+    const struct rules *rules;
     struct source_retry retry;
 };
 
@@ -90,7 +91,7 @@ static int s3_source_list(struct source *base, source_visit *visit, void *arg)
 {
     struct s3_listing l = {.s = s3_of(base), .visit = visit, .arg = arg};
     struct s3_walk_config config = {
-        .s3 = l.s->s3, .prefix = l.s->prefix, .retry = &l.s->retry, .threads = l.s->connections};
+        .s3 = l.s->s3, .prefix = l.s->prefix, .retry = &l.s->retry, .rules = l.s->rules, .threads = l.s->connections};
     int rc = s3_walk(&config, list_visit, &l);
     if (!rc && !l.seen)
         return error_set(-ENOENT, "source: there is nothing under %s; check bucket and prefix", base->url);
@@ -220,6 +221,7 @@ int source_s3_open(const char *url, const char *bucket_and_prefix, const struct 
         return error_set(-ENOMEM, "source: out of memory");
     s->prefix_len = strlen(s->prefix);
     s->connections = options->connections;
+    s->rules = options->rules;
     struct s3_config config = {
         .bucket = bucket, .endpoint = options->endpoint, .http = {.connections = options->connections}};
     int rc = s3_new(&config, &s->s3);

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "imagebuild/key_split.h"
 #include "imagebuild/listing.h"
+#include "imagebuild/rules.h"
 #include "net/s3_list.h"
 
 /* ------------------------------------------------------------------ the server */
@@ -198,9 +199,13 @@ int s3_head(struct s3 *s, const char *key, size_t len, struct s3_meta *out)
 
 /* ------------------------------------------------------------------ listings */
 
+enum { CONNECTIONS = 12 };
+static unsigned connections = CONNECTIONS;
+static struct rules *left_out; /* NULL: nothing */
+
 static struct source *open_source(const char *url, uint64_t timeout_ms)
 {
-    struct source_options options = {.connections = 12, .timeout_ms = timeout_ms};
+    struct source_options options = {.connections = connections, .timeout_ms = timeout_ms, .rules = left_out};
     struct source *s;
     assert_int_equal(source_open(url, &options, &s), 0);
     return s;
@@ -278,7 +283,7 @@ static void test_source_s3__keys_become_paths(void **state)
                   4);
     assert_string_equal(server.bucket, "bucket");
     assert_string_equal(server.prefix, "data/");
-    assert_int_equal(server.connections, 12);
+    assert_int_equal(server.connections, CONNECTIONS);
     assert_listed("s3://bucket/data/dir/", " 40755 1005 -\nfile 100644 1006 v\n", 0);
     static const struct object whole[] = {{"a", 1, "\"1\"", 0}, {"b/c", 1, "\"2\"", 0}};
     serve(whole, 2);
@@ -391,6 +396,49 @@ static void test_source_s3__large_buckets_are_listed_in_parallel(void **state)
         assert_true(server.most_running > 2);
         assert_true(server.list_calls < 2 * MANY / 100 + 100);
     }
+}
+
+/* What is taken of the keys comes once, and the answer is the requests made. */
+static int list_without(const char *pattern)
+{
+    static uint8_t seen[MANY];
+    memset(seen, 0, sizeof seen);
+    assert_int_equal(rules_new(&left_out), 0);
+    assert_int_equal(rules_add(left_out, false, pattern), 0);
+    struct source *s = open_source("s3://bucket/p", 0);
+    assert_int_equal(s->ops->list(s, see, seen), 0);
+    for (size_t i = 0; i < MANY; i++) {
+        const char *path = many_objects[i].key + 2;
+        if (seen[i] > 1 || (!seen[i] && rules_take(left_out, path, strlen(path), false)))
+            fail_msg("%s: %s came %u times", pattern, many_objects[i].key, seen[i]);
+    }
+    source_close(s);
+    rules_free(left_out);
+    left_out = NULL;
+    return server.list_calls;
+}
+
+/* Of the three directories, 67 pages each. */
+static void test_source_s3__directories_left_out_are_not_listed(void **state)
+{
+    static const struct {
+        const char *pattern;
+        int requests;
+    } cases[] = {{"/a*/b*/[ac]/1999*", 200}, {"/a*/b*/b/", 134}, {"/a*/b*/[bc]/", 69}, {"c", 135}, {"/a*/", 2}};
+    connections = 1; /* no probes */
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
+        serve_many(4);
+        server.slow = false;
+        assert_int_equal(list_without(cases[i].pattern), cases[i].requests);
+    }
+    connections = CONNECTIONS;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++)
+        for (unsigned shape = 2; shape < 5; shape++) {
+            serve_many(shape);
+            server.fault = REPEATS;
+            server.fault_always = true;
+            (void)list_without(i ? cases[i].pattern : "/*[0-4]/");
+        }
 }
 
 static void test_source_s3__lost_and_disordered_pages_lose_no_key(void **state)
@@ -617,6 +665,7 @@ int main(void)
         cmocka_unit_test(test_source_s3__bad_keys_are_refused_by_name),
         cmocka_unit_test(test_source_s3__a_lost_page_is_listed_again_from_where_it_was),
         cmocka_unit_test(test_source_s3__large_buckets_are_listed_in_parallel),
+        cmocka_unit_test(test_source_s3__directories_left_out_are_not_listed),
         cmocka_unit_test(test_source_s3__lost_and_disordered_pages_lose_no_key),
         cmocka_unit_test(test_source_s3__a_server_without_order_is_refused),
         cmocka_unit_test(test_source_s3__a_visitor_ends_the_listing),
