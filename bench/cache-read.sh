@@ -13,7 +13,6 @@
 if [ "${1:-}" = short ]; then
     SIZES=${SIZES:-4k 128k} DEPTHS=${DEPTHS:-1 16} CONNECTIONS=${CONNECTIONS:-1} REPEATS=1
 fi
-read -ra prefix <<<"${PREFIX:-}"
 each=$(awk -v s="${SECONDS_EACH:-1}" 'BEGIN { printf "%dms\n", s * 1000 }')
 contenders=${CONTENDERS:-raw granary tier file memory}
 
@@ -29,7 +28,7 @@ declare -A SERVER
 serve() {
     local name=$1
     shift
-    background "${prefix[@]}" nbdkit -f -t 64 --unix "$W/$name.sock" "$@"
+    background "${PREFIX[@]}" nbdkit -f -t 64 --unix "$W/$name.sock" "$@"
     SERVER[$name]=$BACKGROUND_PID
     wait_for 20 test -S "$W/$name.sock"
 }
@@ -93,7 +92,7 @@ turn() {
         [ "$name" != file ] || cat "$W/image" >/dev/null # other programs may have pushed it out
         before=$(ticks "$name")
     fi
-    "${prefix[@]}" fio --name=x "${engine[@]}" --rw=randread "--bs=$3" "--iodepth=$4" "--numjobs=$5" --group_reporting --time_based \
+    "${PREFIX[@]}" fio --name=x "${engine[@]}" --rw=randread "--bs=$3" "--iodepth=$4" "--numjobs=$5" --group_reporting --time_based \
         "--runtime=$each" --norandommap --randrepeat=0 --output-format=json >"$W/fio.json" 2>"$W/fio.err" ||
         { cat "$W/fio.err" >&2; exit 1; }
     [ "$name" = raw ] || after=$(ticks "$name")

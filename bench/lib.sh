@@ -4,6 +4,8 @@
 #   GRANARY_BUILD   a release build (default: build-release of this tree, made when it is missing)
 #   BENCH_DIR       where data sets are kept between runs (default /var/tmp/granary-bench); 10 GB are enough
 #   REPEATS         of every measurement, contenders taking turns (default 3)
+#   PREFIX          before every program that is measured, e.g. on a busy machine `chrt -f 1`, which keeps other work off
+#                   the CPUs, though not off the disk; before the link and the front server too
 
 set -euo pipefail
 shopt -s inherit_errexit
@@ -23,6 +25,7 @@ export GRANARY=$GRANARY_BUILD/cli/granary
 export PLUGIN=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
 BENCH_DIR=${BENCH_DIR:-/var/tmp/granary-bench}
 REPEATS=${REPEATS:-3}
+read -ra PREFIX <<<"${PREFIX:-}"
 LINK=granary-bench
 mkdir -p "$BENCH_DIR"
 W=$(mktemp -d "$BENCH_DIR/run.XXXXXX")
@@ -84,15 +87,18 @@ link_up() {
     packages_ensure bench
     LINK_UP=1
     "$BENCH/link/link.sh" down $LINK
-    "$BENCH/link/link.sh" up $LINK "$1" "$2"
+    "${PREFIX[@]}" "$BENCH/link/link.sh" up $LINK "$1" "$2"
 }
 
 # Bytes that crossed from the server to the client since the link was made.
 link_bytes() { "$BENCH/link/link.sh" stats $LINK | awk '/^B:/ { print $4 }'; }
 
-# servers_up: in the server namespace, Ceph's S3 on port 7480 and in front of it, on 9000, an nginx that keeps what was
-# read from bucket `data` in memory: once primed the server costs what a static file server costs, on these same CPUs.
-# Also plain files below $SHM/www on port 8080.
+# Requests that the front server has answered, these included.
+requests() { in_server curl -sSf --noproxy '*' http://10.77.0.2:8080/requests | awk 'NR == 3 { print $3 }'; }
+
+# servers_up: in the server namespace, Ceph's S3 on port 7480 and in front of it, on 9000, an nginx that keeps whole the
+# objects of bucket `data` that were read, in memory: once primed (a get of every object, by curl_each) the server costs
+# what a static file server costs, on these same CPUs. Also plain files below $SHM/www on port 8080.
 servers_up() {
     packages_ensure test
     SHM=$(mktemp -d /dev/shm/granary-bench.XXXXXX)
@@ -111,17 +117,17 @@ http {
   upstream rgw { server 10.77.0.2:7480; keepalive 64; }
   proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host \$http_host;
   proxy_request_buffering off; proxy_buffering on;
-  server { listen 10.77.0.2:8080; location / { root $SHM/www; } }
+  server { listen 10.77.0.2:8080; location / { root $SHM/www; } location /requests { stub_status; } }
   server { listen 10.77.0.2:9000;
     location / { proxy_pass http://rgw; }
     location /data { proxy_pass http://rgw; proxy_cache z; proxy_cache_convert_head off;
-      proxy_cache_key "\$request_method \$request_uri \$http_range"; proxy_set_header Range \$http_range;
+      proxy_cache_key "\$request_method \$request_uri";
       proxy_set_header Connection ""; proxy_set_header Host \$http_host; # a level with one of its own inherits none
       proxy_set_header If-Match \$http_if_match; # signed, so it must arrive
       proxy_cache_valid 200 206 7d; proxy_cache_lock on; proxy_ignore_headers Cache-Control Expires Vary; } }
 }
 CONFIGURATION
-    background "${IN_SERVER[@]}" nginx -p "$W/nginx" -c "$W/nginx/conf"
+    background "${PREFIX[@]}" "${IN_SERVER[@]}" nginx -p "$W/nginx" -c "$W/nginx/conf"
     wait_for 10 in_server curl -s -o /dev/null http://10.77.0.2:9000/
     local bucket
     for bucket in data images; do
@@ -137,7 +143,7 @@ curl_each() {
     for ((i = 0; i < n; i++)); do
         awk -v n="$n" -v i="$i" -v base="$AWS_ENDPOINT_URL/data/" -v dir="$dir/" \
             'NR % n == i { print "url=\"" base $0 "\"\noutput=\"" dir $0 "\"" }' "$list" >"$W/curl.$i"
-        "$run" curl -sSf --noproxy '*' --create-dirs --aws-sigv4 aws:amz:us-east-1:s3 \
+        "$run" curl -sSf --noproxy '*' -g --create-dirs --aws-sigv4 aws:amz:us-east-1:s3 \
             --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' -K "$W/curl.$i" &
         pids+=($!)
     done

@@ -1,0 +1,213 @@
+#!/bin/bash
+# epoch.sh [FILES] [CONTENDER...]: training over a slow link: what it takes to read a data set of FILES (20,000: 2.0 GB)
+# files from S3, 1 Gbit/s and 10 ms round trip away, by 8 processes, for the first time and again. Every file is compared.
+#
+# Contenders, each run alone, in turns, REPEATS rounds (3), of which medians are taken: those of epoch/contenders.sh;
+# granary:KEY=VALUE,... is granary with parameters of its plugin. ROWS, some of:
+#   epochs      attach; find; ls -lR; a shuffled epoch with nothing cached; again without the page cache; again with it
+#   sequential  the files in order, nothing cached       sample  1,000 files spread over the set, nothing cached
+#   half        a cache of half the data set, three shuffled epochs without the page cache (granary and rclone)
+#   extra       another set, each nothing cached and again without the page cache: `import numpy, torch` from an image
+#               of a Python environment, random reads of an LMDB file, a torch DataLoader over torchvision's ImageFolder
+# Besides, `link`: the bytes of the set by 16 connections of curl, in ranged gets of 4 MiB.
+#
+# Results: a line of JSON a step in $RESULTS ($BENCH_DIR/epoch.jsonl; appended to), the table and the targets on stdout.
+# LOCK=FILE is held by each contender's turn, for machines with other benchmarks. CHUNK: of the image (default: the
+# builder's). FILE_TIMEOUT (900): seconds for one step.
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+files=${1:-20000}
+shift || true
+ROWS=${ROWS:-epochs sequential sample half extra}
+RESULTS=${RESULTS:-$BENCH_DIR/epoch.jsonl}
+. "$BENCH/epoch/contenders.sh"
+contenders=("$@")
+[ $# -gt 0 ] || contenders=("${CONTENDERS[@]}")
+READER=$GRANARY_BUILD/bench/epoch-reader
+PYTHON=/usr/bin/python3 # Debian's, which has Debian's modules
+RUN=$(date +%s)
+READERS=8
+
+# ---- the data: in directories, in images, in S3 ----
+
+declare -A TREE IMAGE BYTES
+# make_set SET DIR: the image of DIR, in a store and as a file, and its list
+make_set() {
+    TREE[$1]=$2
+    IMAGE[$1]=$W/image.$1
+    "$GRANARY" build "$2" "file://$W/store/$1" ${CHUNK:+"--chunk-size=$CHUNK"} --quiet >&2
+    "$GRANARY" export "file://$W/store/$1" "$W/sparse" >&2
+    cp --sparse=never "$W/sparse" "${IMAGE[$1]}" # a hole would be read from no disk
+    rm "$W/sparse"
+    "$READER" make "$2" >"$W/list.$1"
+    BYTES[$1]=$(awk '{ n += $2 } END { printf "%d", n }' "$W/list.$1")
+}
+
+upload() {
+    local set
+    note "uploading from the server's side, and filling the front server's memory"
+    for set in "${!TREE[@]}"; do in_server "$SOURCE/tests/servers/s3put.py" tree data "$set" "${TREE[$set]}"; done
+    in_server "$SOURCE/tests/servers/s3put.py" tree data store "$W/store"
+    {
+        for set in "${!TREE[@]}"; do (cd "${TREE[$set]}" && find . -type f -printf "$set/%P\n"); done
+        (cd "$W/store" && find . -type f -printf "store/%P\n")
+    } >"$W/objects"
+    curl_each in_server 8 "$W/prime" "$W/objects"
+    rm -r "$W/prime"
+}
+
+# ---- one step, one line ----
+
+# line STEP SECONDS LINK_BYTES REQUESTS TICKS FILE: FILE holds the object that the step printed, whose names win
+line() {
+    jq -c --arg contender "$contender" --arg step "$1" --argjson seconds "$2" --argjson link "$3" --argjson requests "$4" \
+        --argjson ticks "$5" --argjson hz "$(getconf CLK_TCK)" --argjson pss "$(contender_pss)" --argjson run "$RUN" \
+        --argjson round "$round" --argjson load "$(cut -d ' ' -f 1 /proc/loadavg)" --argjson set "$files" \
+        '{$run, $round, set: $set, $contender, $step, $seconds, link_bytes: $link, $requests, cpu: ($ticks / $hz),
+          pss_mib: ($pss / 1024 | floor), $load} + .' "$6" | tee -a "$RESULTS" >&2
+}
+
+# step NAME COMMAND...: run in this shell; on stdout it prints one JSON object or nothing
+step() {
+    local name=$1 ticks bytes asked start seconds
+    shift
+    ticks=$(contender_ticks) bytes=$(link_bytes) asked=$(requests)
+    start=$EPOCHREALTIME
+    "$@" >"$W/step"
+    seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f", b - a }')
+    [ -s "$W/step" ] || echo '{}' >"$W/step"
+    line "$name" "$seconds" $(($(link_bytes) - bytes)) $(($(requests) - asked - 1)) $(($(contender_ticks) - ticks)) "$W/step"
+}
+
+timed() { timeout "${FILE_TIMEOUT:-900}" "${PREFIX[@]}" "$@"; }
+# epoch ORDER [N]
+epoch() { timed "$READER" read "$W/list.$SET" "$ROOT" $READERS "$@"; }
+list_names() { timed find "$ROOT" -type f | wc -l | jq -c "{files: ., errors: (if . == $(wc -l <"$W/list.$SET") then 0 else 1 end)}"; }
+list_long() { timed ls -lR "$ROOT" | wc -l | jq -c '{lines: .}'; }
+import_torch() {
+    timed env PYTHONHOME="$ROOT/python" PYTHONPATH="$ROOT/python/packages" PYTHONDONTWRITEBYTECODE=1 \
+        LD_LIBRARY_PATH="$ROOT/python/shared" $PYTHON -c 'import numpy, torch
+assert torch.__file__.startswith("'"$ROOT"'") and float(torch.ones(3).sum()) == 3'
+}
+random_lmdb() { timed $PYTHON "$BENCH/epoch/loads.py" lmdb "$ROOT/lmdb"; }
+image_folder() { timed $PYTHON "$BENCH/epoch/loads.py" loader "$ROOT/images"; }
+
+# ---- the rows ----
+
+epochs_row() {
+    step attach start "$contender"
+    step find list_names
+    step ls list_long
+    step cold epoch 1
+    drop_caches
+    step second epoch 2
+    step third epoch 3
+}
+
+sequential_row() {
+    start "$contender"
+    list_names >/dev/null
+    step sequential epoch 0
+}
+
+sample_row() {
+    start "$contender"
+    list_names >/dev/null
+    step sample epoch 1 $((files < 20000 ? files / 20 : 1000))
+    step after-sample sleep 2 # what is fetched when nobody asks any more
+}
+
+half_row() {
+    local i
+    BUDGET=$((BYTES[files] / 2))
+    start "$contender"
+    list_names >/dev/null
+    for i in 1 2 3; do
+        drop_caches
+        step "half-$i" epoch "$i"
+    done
+}
+
+# extra_row STEP COMMAND
+extra_row() {
+    start "$contender"
+    step "$1" "$2"
+    drop_caches
+    step "$1-again" "$2"
+}
+
+# Rows of one contender; a step that fails ends its row, and no other.
+turn() {
+    local row
+    for row in "$@"; do
+        prepare "${contender%%:*}"
+        fresh
+        set +e
+        (
+            set -e
+            trap stop_contender EXIT
+            exec 9>>"${LOCK:-$W/lock}"
+            flock 9
+            note "round $round: $contender: $row"
+            eval "$row"
+        ) 9>&-
+        status=$?
+        set -e
+        [ $status = 0 ] || note "SKIPPED: $contender: $row: ended with $status: $(tail -n 3 "$W/log")"
+        : >"$W/log"
+    done
+}
+
+# Ranges of the packs, as many bytes as the set has.
+link_row() {
+    local i pids=()
+    (cd "$W/store" && find packs -type f -printf '%s store/%p\n') | sort -k 2 | awk -v most="${BYTES[files]}" \
+        -v base="$S3/data/" -v at="$W/ranges" '{
+            for (from = 0; from < $1 && total < most; from += n) {
+                n = $1 - from < 4194304 ? $1 - from : 4194304
+                total += n
+                printf "%surl=\"%s%s\"\nrange=%d-%d\noutput=/dev/null\nsilent\nshow-error\nfail\n", \
+                    used[c]++ ? "next\n" : "", base, $2, from, from + n - 1 >(at "." c)
+                c = (c + 1) % 16
+            }
+            print total >(at ".total") }'
+    start=$EPOCHREALTIME
+    for i in "$W"/ranges.*; do
+        [ "$i" != "$W/ranges.total" ] || continue
+        "${RUN_IN_CLIENT[@]}" curl --noproxy '*' -K "$i" &
+        pids+=($!)
+    done
+    for i in "${pids[@]}"; do wait "$i"; done
+    jq -n -c --arg bytes "$(tail -n 1 "$W/ranges.total")" '{bytes: ($bytes | tonumber)}'
+    rm "$W"/ranges.*
+}
+
+packages_ensure epoch || note "going on without: $(packages_missing epoch | xargs)"
+: >"$W/log"
+make_set files "$(data_set "$files" 200)"
+if [[ " $ROWS " = *" extra "* ]]; then
+    note "the other set (made once)"
+    $PYTHON "$BENCH/epoch/extra.py" "$BENCH_DIR/extra"
+    make_set extra "$BENCH_DIR/extra/set"
+fi
+link_up 5 1000
+servers_up
+export AWS_ENDPOINT_URL=$S3
+upload
+extra_cleanup() { stop_contender; }
+
+# shellcheck disable=SC2034 # BUDGET is read by the contenders
+for round in $(seq "$REPEATS"); do
+    contender=link SET=files
+    turn "step link link_row"
+    for contender in "${contenders[@]}"; do
+        SET=files BUDGET=$((BYTES[files] * 5 / 4 + (256 << 20)))
+        [[ " $ROWS " != *" epochs "* ]] || turn epochs_row
+        [[ " $ROWS " != *" sequential "* ]] || turn sequential_row
+        [[ " $ROWS " != *" sample "* ]] || turn sample_row
+        [[ " $ROWS " != *" half "* || ! $contender =~ ^(granary|rclone) ]] || turn half_row
+        [[ " $ROWS " = *" extra "* ]] || continue
+        SET=extra BUDGET=$((BYTES[extra] * 5 / 4 + (256 << 20)))
+        turn "extra_row import import_torch" "extra_row lmdb random_lmdb" "extra_row loader image_folder"
+    done
+done
+python3 "$BENCH/epoch/table.py" "$RESULTS" "$RUN"

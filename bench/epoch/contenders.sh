@@ -1,0 +1,182 @@
+# shellcheck shell=bash disable=SC2034 # what is set here is used by who sources it
+# Sourced by the epoch benchmark: how each contender is started over the data of $SET (files or extra) with a cache of
+# $BUDGET bytes, such that $ROOT can be read; stop_contender takes any of them down.
+#
+# A contender is a function start_NAME; `prepare_NAME`, where there is one, makes what it reads, before any clock runs.
+# NAME:KEY=VALUE,... starts granary's plugin with these parameters.
+
+S3=http://10.77.0.2:9000
+HTTP=http://10.77.0.2:8080
+CONNECTIONS=8 # of nbdfuse, as `granary mount --fuse` has
+MARK=GRANARY_BENCH_CONTENDER=1
+CONTENDERS=(local nbdkit-file granary rclone s3backer nbdkit-curl-cow nbdkit-curl-cache s3fs)
+DAEMONS=()
+LOOP=
+ROOT=
+
+RUN_IN_CLIENT=("${PREFIX[@]}" nsenter "--net=/run/netns/$LINK-c")
+
+# daemon COMMAND...: in the client's namespace, found by its environment when its CPU and memory are counted
+daemon() {
+    env $MARK "${RUN_IN_CLIENT[@]}" "$@" >>"$W/log" 2>&1 9>&- &
+    DAEMONS+=($!)
+}
+
+# The processes of the contender, one a line: whoever has the mark in the environment.
+contender_pids() {
+    { grep -lzsx -- $MARK /proc/[0-9]*/environ || true; } | cut -d / -f 3
+}
+
+# Clock ticks they have used, and those of their children that have ended.
+contender_ticks() {
+    local pid ticks=0 stat
+    for pid in $(contender_pids); do
+        stat=$(cat "/proc/$pid/stat" 2>/dev/null) || continue
+        # shellcheck disable=SC2086
+        set -- ${stat##*) }
+        ticks=$((ticks + ${12} + ${13} + ${14} + ${15}))
+    done
+    echo $ticks
+}
+
+# Their memory in KiB, what they share divided among them.
+contender_pss() {
+    local pid files=()
+    for pid in $(contender_pids); do files+=("/proc/$pid/smaps_rollup"); done
+    { [ ${#files[@]} = 0 ] || cat "${files[@]}" 2>/dev/null || true; } | awk '/^Pss:/ { n += $2 } END { print n + 0 }'
+}
+
+# The image file $1 mounted as granary mounts one: a loop device with direct I/O, its queue set as granary sets it.
+mount_image_file() {
+    LOOP=$(losetup -r --direct-io=on -f --show "$1")
+    echo 4096 >"/sys/block/${LOOP#/dev/}/queue/read_ahead_kb"
+    mount -t erofs -o ro,nodev,nosuid "$LOOP" "$W/mnt"
+    ROOT=$W/mnt
+}
+
+# The server on $W/sock mounted by nbdfuse.
+mount_nbd() {
+    wait_for 20 test -S "$W/sock"
+    : >"$W/front/image"
+    daemon nbdfuse -r -C $CONNECTIONS "$W/front/image" --unix "$W/sock"
+    wait_for 20 test -s "$W/front/image"
+    mount_image_file "$W/front/image"
+}
+
+umount_soon() { ! mountpoint -q "$1" || wait_for 30 umount "$1"; }
+
+stop_contender() {
+    local pid
+    if [ -n "$LOOP" ]; then
+        umount_soon "$W/mnt"
+        losetup -d "$LOOP"
+        LOOP=
+    elif mountpoint -q "$W/mnt"; then
+        env $MARK "$GRANARY" umount "$W/mnt" 2>/dev/null || umount_soon "$W/mnt"
+    fi
+    umount_soon "$W/front/image"
+    umount_soon "$W/front"
+    for pid in "${DAEMONS[@]}"; do
+        kill "$pid" 2>/dev/null && { timeout 20 tail --pid="$pid" -f /dev/null || kill -9 "$pid"; }
+    done
+    DAEMONS=()
+    ROOT=
+    rm -rf "$W/sock" "$W/sock.control" "$W/front"
+}
+
+# fresh: nothing in any cache
+fresh() {
+    rm -rf "$W/cache"
+    mkdir -p "$W/cache" "$W/mnt" "$W/front"
+    drop_caches
+}
+
+start_local() { ROOT=${TREE[$SET]}; }
+
+start_nbdkit-file() {
+    daemon nbdkit -f -r -t 64 -U "$W/sock" file "${IMAGE[$SET]}"
+    mount_nbd
+}
+
+start_granary() {
+    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --fuse --cache "$W/cache/granary:$BUDGET" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
+    ROOT=$W/mnt
+}
+
+# start_granary_with PARAMETER...: of the plugin
+start_granary_with() {
+    daemon nbdkit -f -t 256 -U "$W/sock" "$PLUGIN" "image=s3://data/store/$SET" "cache=$W/cache/granary:$BUDGET" \
+        "control=$W/sock.control" "$@"
+    wait_for 20 test -S "$W/sock"
+    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --fuse --socket "$W/sock" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
+    ROOT=$W/mnt
+}
+
+# Cache and listing are kept for a day; mtimes come from the listing, not from a HEAD a file.
+start_rclone() {
+    mkdir -p "$W/cache/rclone"
+    daemon rclone --config /dev/null --s3-provider Ceph --s3-env-auth --s3-endpoint "$S3" mount ":s3:data/$SET" "$W/mnt" \
+        --read-only --vfs-cache-mode full --cache-dir "$W/cache/rclone" --vfs-cache-max-age 24h \
+        --vfs-cache-max-size "${BUDGET}B" --vfs-cache-poll-interval 2s --dir-cache-time 24h --attr-timeout 1h \
+        --use-server-modtime --no-checksum --s3-no-head-object --s3-no-check-bucket --poll-interval 0
+    wait_for 30 mountpoint -q "$W/mnt"
+    ROOT=$W/mnt
+}
+
+start_s3fs() {
+    mkdir -p "$W/cache/s3fs"
+    (umask 077 && echo "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" >"$W/s3fs.password")
+    daemon s3fs "data:/$SET" "$W/mnt" -f -o "ro,url=$S3,use_path_request_style,passwd_file=$W/s3fs.password,umask=022" \
+        -o "use_cache=$W/cache/s3fs,max_stat_cache_size=1000000,stat_cache_expire=86400,multireq_max=100,parallel_count=16" \
+        -o compat_dir
+    wait_for 30 mountpoint -q "$W/mnt"
+    ROOT=$W/mnt
+}
+
+# The image as one file of a web server, or cut in blocks of 1 MiB: only while a contender needs it, it lies in memory.
+prepare_nbdkit-curl-cow() {
+    [ ! -e "$SHM/www/$SET.image" ] || return 0
+    rm -rf "$SHM"/www/*
+    cp "${IMAGE[$SET]}" "$SHM/www/$SET.image"
+}
+prepare_nbdkit-curl-cache() { prepare_nbdkit-curl-cow; }
+prepare_s3backer() {
+    [ ! -e "$SHM/www/blocks-$SET" ] || return 0
+    rm -rf "$SHM"/www/*
+    mkdir "$SHM/www/blocks-$SET"
+    (cd "$SHM/www/blocks-$SET" && split -b 1M -a 8 --hex-suffixes=0 "${IMAGE[$SET]}" '' && truncate -s %1M ./*)
+}
+
+# The filters' cache is a temporary file.
+start_nbdkit-curl-cow() {
+    daemon env "TMPDIR=$W/cache" nbdkit -f -r -t 64 -U "$W/sock" --filter=cow curl "$HTTP/$SET.image" \
+        cow-on-read=true cow-block-size=256K
+    mount_nbd
+}
+start_nbdkit-curl-cache() {
+    daemon env "TMPDIR=$W/cache" nbdkit -f -r -t 64 -U "$W/sock" --filter=cache curl "$HTTP/$SET.image" \
+        cache-on-read=true cache-min-block-size=256K
+    mount_nbd
+}
+
+start_s3backer() {
+    local blocks=$((($(stat -c %s "${IMAGE[$SET]}") + (1 << 20) - 1) >> 20))
+    daemon s3backer -f --quiet --readOnly --force "--baseURL=$HTTP/" --blockSize=1M "--size=${blocks}M" \
+        "--blockCacheFile=$W/cache/blocks" "--blockCacheSize=$((blocks + 64))" --blockCacheNoVerify \
+        --md5CacheSize=0 --readAhead=0 --filename=image "blocks-$SET" "$W/front"
+    wait_for 20 test -s "$W/front/image"
+    mount_image_file "$W/front/image"
+}
+
+# start NAME[:KEY=VALUE,...]
+start() {
+    local parameters=()
+    if [[ $1 = granary:* ]]; then
+        IFS=, read -ra parameters <<<"${1#*:}"
+        start_granary_with "${parameters[@]}"
+    else
+        "start_$1"
+    fi
+}
+
+prepare() { ! declare -F "prepare_$1" >/dev/null || "prepare_$1"; }
