@@ -70,14 +70,15 @@ struct cache_piece {
     unsigned quota;       /* cache_quota of whom a miss is kept for */
     uint8_t *dst;
     struct cache_served *served; /* cache_read, in the calling thread, counts the piece here; NULL: nobody asks */
+    bool started;                /* set for a neighbour whose fetch begins */
 };
 
 /* Read n pieces: hits by one submission, misses together through fetch on `lane`.
- * ahead[0..ahead_count): neighbours worth having when there is a miss anyway; fetched in the same
+ * ahead[0..ahead_count): neighbours worth having soon; those that are missing and would be kept are fetched in the same
  * runs or on the readahead lane, nobody waits for them. Any thread, blocking. Returns 0 with every dst filled, or the
  * first error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). */
-GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n,
-                             const struct cache_piece *ahead, size_t ahead_count, enum fetch_lane lane);
+GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
+                             size_t ahead_count, enum fetch_lane lane);
 
 /* Have n chunks in the cache (offset, len, dst unused): those missing are fetched on `lane` and
  * their fills are waited for, never dropped. 0 when all are cached: on disk, or in memory where there

@@ -53,9 +53,9 @@ static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
 
 /* ---- misses ---- */
 
-/* Start one fetch for n misses, all of one store and quota, and the neighbours. */
-static int start_group(struct cache *c, struct miss *misses, size_t n, const struct chunk_ref *const *ahead,
-                       size_t ahead_count, enum fetch_lane lane)
+/* Start one fetch for n misses, all of the store and quota of first, and the neighbours. */
+static int start_group(struct cache *c, const struct cache_piece *first, struct miss *misses, size_t n,
+                       const struct chunk_ref *const *ahead, size_t ahead_count, enum fetch_lane lane)
 {
     const struct chunk_ref *refs[WINDOW + AHEAD_MAX];
     struct flight *flights[WINDOW];
@@ -63,8 +63,7 @@ static int start_group(struct cache *c, struct miss *misses, size_t n, const str
         refs[i] = &misses[i].piece->ref;
     for (size_t i = 0; i < ahead_count; i++)
         refs[n + i] = ahead[i];
-    int rc =
-        fetch_start(c->fetch, misses[0].piece->store, refs, n + ahead_count, n, lane, misses[0].piece->quota, flights);
+    int rc = fetch_start(c->fetch, first->store, refs, n + ahead_count, n, lane, first->quota, flights);
     for (size_t i = 0; !rc && i < n; i++)
         misses[i].flight = flights[i];
     return rc;
@@ -86,20 +85,45 @@ static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
     return a->store == b->store && a->quota == b->quota;
 }
 
-/* Misses from `from` on, in groups; neighbours go with the last one, if they are of it. */
-static int start_misses_locked(struct cache *c, struct window *w, size_t from, const struct cache_piece *ahead,
+/* Would it be in the cache when it is asked for? */
+static bool would_stay_locked(const struct cache *c, const struct cache_piece *p)
+{
+    const struct space_want want = fill_want(&p->ref);
+    return c->front || (c->dir_count && space_admits(&c->space, &want));
+}
+
+/* The neighbours of the group of first that are to be fetched; how many. */
+static size_t choose_ahead_locked(const struct cache *c, struct cache_piece *ahead, size_t n,
+                                  const struct cache_piece *first, const struct chunk_ref **out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
+        if (!same_group(&ahead[i], first) || in_reach_locked(c, &ahead[i].ref.digest) ||
+            !would_stay_locked(c, &ahead[i]))
+            continue;
+        ahead[i].started = true;
+        out[count++] = &ahead[i].ref;
+    }
+    return count;
+}
+
+/* Misses from `from` on, in groups; neighbours go with the last one, if they are of it, or by themselves. */
+static int start_misses_locked(struct cache *c, struct window *w, size_t from, struct cache_piece *ahead,
                                size_t ahead_count, enum fetch_lane lane)
 {
     const struct chunk_ref *wanted[AHEAD_MAX];
-    while (from < w->miss_count) {
-        const struct cache_piece *first = w->misses[from].piece;
+    while (from < w->miss_count || ahead_count) {
+        const struct cache_piece *first = from < w->miss_count ? w->misses[from].piece : ahead;
         size_t to = from, wanted_count = 0;
         while (to < w->miss_count && same_group(w->misses[to].piece, first))
             to++;
-        for (size_t i = 0; to == w->miss_count && i < ahead_count && wanted_count < AHEAD_MAX; i++)
-            if (same_group(&ahead[i], first) && !in_reach_locked(c, &ahead[i].ref.digest))
-                wanted[wanted_count++] = &ahead[i].ref;
-        int rc = start_group(c, w->misses + from, to - from, wanted, wanted_count, lane);
+        if (to == w->miss_count) {
+            wanted_count = choose_ahead_locked(c, ahead, ahead_count, first, wanted);
+            ahead_count = 0;
+        }
+        int rc = to - from + wanted_count
+                     ? start_group(c, first, w->misses + from, to - from, wanted, wanted_count, lane)
+                     : 0;
         if (rc)
             return rc;
         from = to;
@@ -294,9 +318,8 @@ static void read_late(struct cache *c, struct window *w)
 }
 
 /* Those not in memory, in the window's way: from disk or by a fetch. */
-static int read_window(struct cache *c, const struct cache_piece *const *pieces, size_t n,
-                       const struct cache_piece *ahead, size_t ahead_count, enum fetch_lane lane, uint64_t *left_ms,
-                       bool *out_missed)
+static int read_window(struct cache *c, const struct cache_piece *const *pieces, size_t n, struct cache_piece *ahead,
+                       size_t ahead_count, enum fetch_lane lane, uint64_t *left_ms)
 {
     struct window w;
     int rc;
@@ -306,7 +329,6 @@ static int read_window(struct cache *c, const struct cache_piece *const *pieces,
         rc = start_misses_locked(c, &w, 0, ahead, ahead_count, lane);
     }
     size_t started = w.miss_count;
-    *out_missed = started > 0;
     read_late(c, &w);
     if (w.hit_count)
         read_hits(c, &w, left_ms);
@@ -327,7 +349,7 @@ static size_t read_memory(struct cache *c, const struct cache_piece *pieces, siz
     return count;
 }
 
-int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, const struct cache_piece *ahead,
+int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                size_t ahead_count, enum fetch_lane lane)
 {
     uint64_t left_ms = c->disk_timeout_ms; /* for the disks */
@@ -335,12 +357,10 @@ int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, cons
         size_t part = GR_MIN(n - done, (size_t)WINDOW);
         const struct cache_piece *left[WINDOW];
         size_t left_count = read_memory(c, pieces + done, part, left);
-        bool missed = false;
-        int rc = left_count ? read_window(c, left, left_count, ahead, ahead_count, lane, &left_ms, &missed) : 0;
+        int rc = left_count || ahead_count ? read_window(c, left, left_count, ahead, ahead_count, lane, &left_ms) : 0;
         if (rc)
             return rc;
-        if (missed)
-            ahead_count = 0; /* asked for once */
+        ahead_count = 0; /* asked for once */
         done += part;
     }
     return 0;

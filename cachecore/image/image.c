@@ -1,6 +1,6 @@
 /* Offsets to bytes: every operation is one walk over the chunks of a range.
  *
- * The walk goes leaf by leaf. locate() descends from the manifest's root to the leaf of a chunk; a
+ * The walk goes leaf by leaf. span_locate() descends from the manifest's root to the leaf of a chunk; a
  * zero digest on the way is a subtree of holes, and the walk steps over all of it at once. Whatever
  * a walk needs of a leaf it copies (chunk_ref) before it lets the leaf go, so nothing is pinned
  * while chunks are fetched.
@@ -11,7 +11,7 @@
  * An image has no lock of its own: the manifest is constant, the nodes are node_cache's.
  */
 
-#include "image/image_internal.h"
+#include "image/image.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,12 +19,15 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "image/readahead.h"
 
 enum { BATCH = 64, INDEX_MEMORY_DEFAULT = 64 << 20 };
 
+DEFINE_CLEANUP(image, struct image *, image_close)
+
 int image_open(const struct image_config *config, const struct digest *digest, struct image **out)
 {
-    CLEANUP_FREE struct image *img = calloc(1, sizeof *img);
+    CLEANUP(cleanup_image) struct image *img = calloc(1, sizeof *img);
     if (!img)
         return error_set(-ENOMEM, "image: out of memory");
     img->config = *config;
@@ -37,7 +40,10 @@ int image_open(const struct image_config *config, const struct digest *digest, s
         .manifest = &img->manifest,
         .memory = config->index_memory ? config->index_memory : INDEX_MEMORY_DEFAULT,
     };
-    int rc = node_cache_new(&nodes, &img->nodes);
+    pthread_mutex_init(&img->streams_lock, NULL);
+    int rc = demand_init(&img->demand, manifest_chunk_count(&img->manifest), img->manifest.chunk_size);
+    if (!rc)
+        rc = node_cache_new(&nodes, &img->nodes);
     if (rc)
         return rc;
     *out = steal_ptr(&img);
@@ -49,6 +55,8 @@ void image_close(struct image *img)
     if (!img)
         return;
     node_cache_free(img->nodes);
+    demand_release(&img->demand);
+    pthread_mutex_destroy(&img->streams_lock);
     free(img);
 }
 
@@ -62,49 +70,7 @@ const struct digest *image_digest(const struct image *img)
     return &img->digest;
 }
 
-/* ---- walking ---- */
-
-/* Chunks [first, end) that one step of a walk covers. */
-struct span {
-    struct node *leaf; /* NULL: all holes */
-    uint64_t first, end;
-};
-
-/* The leaf of a chunk, or the largest subtree of holes around it. span->leaf: node_unref. keep: have the
- * nodes on the way in the cache. */
-static int locate(struct image *img, uint64_t chunk, bool keep, struct span *span)
-{
-    struct index_child child = img->manifest.index_root;
-    uint64_t total = manifest_chunk_count(&img->manifest);
-    for (unsigned level = img->manifest.index_levels; level-- > 0;) {
-        uint64_t below = image_chunks_below(level + 1);
-        struct node_place place = {.level = level, .number = chunk / below};
-        span->first = place.number * below;
-        span->end = GR_MIN(span->first + below, total);
-        span->leaf = NULL;
-        if (digest_is_zero(&child.digest))
-            return 0;
-        int rc = keep ? node_cache_keep(img->nodes, &child) : 0;
-        if (!rc)
-            rc = node_cache_get(img->nodes, &child, place, &span->leaf);
-        if (rc)
-            return rc;
-        if (level) {
-            child = node_index(span->leaf)->children[chunk / image_chunks_below(level) % INDEX_FANOUT];
-            node_unref(steal_ptr(&span->leaf));
-        }
-    }
-    return 0;
-}
-
-/* NULL: a hole. */
-static const struct chunk_ref *span_chunk(const struct span *span, uint64_t chunk)
-{
-    if (!span->leaf)
-        return NULL;
-    const struct chunk_ref *ref = &node_index(span->leaf)->chunks[chunk - span->first];
-    return chunk_is_hole(ref) ? NULL : ref;
-}
+/* ---- read and prefetch ---- */
 
 static int check_range(const struct image *img, uint64_t off, uint64_t len)
 {
@@ -114,24 +80,33 @@ static int check_range(const struct image *img, uint64_t off, uint64_t len)
                      (unsigned long long)off, (unsigned long long)len, (unsigned long long)img->manifest.size);
 }
 
-/* ---- read and prefetch ---- */
-
 struct batch {
     struct image *img;
     bool prefetch;
-    size_t count, ahead_count;
+    size_t count;
     struct cache_served served;
-    struct cache_piece pieces[BATCH], ahead[BATCH];
+    struct cache_piece pieces[BATCH];
+    uint64_t chunks[BATCH]; /* their numbers; not for prefetches */
+    struct readahead ahead;
 };
+
+static int flush_reads(struct batch *b)
+{
+    uint64_t missed = b->served.pieces[CACHE_FROM_STORE];
+    int rc = cache_read(b->img->config.cache, b->pieces, b->count, b->ahead.pieces, b->ahead.count, LANE_DEMAND);
+    missed = b->served.pieces[CACHE_FROM_STORE] - missed;
+    readahead_started(&b->ahead);
+    for (size_t i = 0; !rc && i < b->count; i++)
+        readahead_note(&b->ahead, b->chunks[i], b->pieces[i].len, missed);
+    return rc;
+}
 
 static int flush(struct batch *b)
 {
     if (!b->count)
         return 0;
-    struct cache *cache = b->img->config.cache;
-    int rc = b->prefetch ? cache_ensure(cache, b->pieces, b->count, LANE_WARM)
-                         : cache_read(cache, b->pieces, b->count, b->ahead, b->ahead_count, LANE_DEMAND);
-    b->count = b->ahead_count = 0;
+    int rc = b->prefetch ? cache_ensure(b->img->config.cache, b->pieces, b->count, LANE_WARM) : flush_reads(b);
+    b->count = 0;
     return rc;
 }
 
@@ -149,22 +124,6 @@ static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offs
     return rc;
 }
 
-/* The chunks behind the last one wanted: as far as readahead goes, while they lie in its pack. They
- * end at the leaf: its successor may have to be fetched, and nobody asked for it. */
-static void add_ahead(struct batch *b, const struct span *span, uint64_t chunk)
-{
-    if (!b->count || b->prefetch)
-        return;
-    const struct digest *pack = &b->pieces[b->count - 1].ref.object;
-    uint64_t most = GR_MIN(b->img->config.readahead / b->img->manifest.chunk_size, (uint64_t)BATCH);
-    for (uint64_t end = GR_MIN(chunk + most, span->end); chunk < end; chunk++) {
-        const struct chunk_ref *ref = span_chunk(span, chunk);
-        if (ref && digest_equal(&ref->object, pack))
-            b->ahead[b->ahead_count++] =
-                (struct cache_piece){.ref = *ref, .store = b->img->config.store, .quota = b->img->config.quota};
-    }
-}
-
 /* What [*off, end) has in one span; advances *off. dst: where *off's byte goes; NULL: prefetch. */
 static int read_span(struct batch *b, const struct span *span, uint64_t *off, uint64_t end, uint8_t *dst)
 {
@@ -180,14 +139,15 @@ static int read_span(struct batch *b, const struct span *span, uint64_t *off, ui
             int rc = add_piece(b, ref, within, len, to);
             if (rc)
                 return rc;
+            b->chunks[b->count - 1] = chunk;
         } else if (to) {
             memset(to, 0, len);
             counter_add(&b->img->hole_bytes, len);
         }
         *off += len;
     }
-    if (*off == end)
-        add_ahead(b, span, (end + m->chunk_size - 1) / m->chunk_size);
+    if (dst && *off == end && b->count)
+        readahead_choose(&b->ahead, span);
     return 0;
 }
 
@@ -207,7 +167,7 @@ static int walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
     uint64_t start = off, end = off + len;
     while (off < end) {
         struct span span;
-        int rc = locate(img, off / img->manifest.chunk_size, !dst, &span);
+        int rc = span_locate(img, off / img->manifest.chunk_size, !dst, &span);
         if (rc)
             return rc;
         if (!span.leaf && !dst) {
@@ -227,8 +187,9 @@ static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t 
     struct batch b;
     b.img = img;
     b.prefetch = !dst;
-    b.count = b.ahead_count = 0;
+    b.count = 0;
     b.served = (struct cache_served){0};
+    readahead_init(&b.ahead, img, off, len);
     int rc = walk(&b, dst, off, len);
     count_served(img, &b.served);
     return rc;
@@ -263,7 +224,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
     struct batch b;
     b.img = img;
     b.prefetch = true;
-    b.count = b.ahead_count = 0;
+    b.count = 0;
     struct span span = {0};
     int rc = 0;
     counter_add(&img->prefetches, 1);
@@ -272,7 +233,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
         if (chunks[i] < span.first || chunks[i] >= span.end) {
             node_unref(steal_ptr(&span.leaf));
             rc = check_range(img, chunks[i] * img->manifest.chunk_size, 1);
-            rc = rc ? rc : locate(img, chunks[i], true, &span);
+            rc = rc ? rc : span_locate(img, chunks[i], true, &span);
         }
         const struct chunk_ref *ref = rc ? NULL : span_chunk(&span, chunks[i]);
         if (ref)
@@ -330,7 +291,7 @@ int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_vi
     uint64_t end = off + len;
     while (off < end) {
         struct span span;
-        rc = locate(img, off / img->manifest.chunk_size, false, &span);
+        rc = span_locate(img, off / img->manifest.chunk_size, false, &span);
         if (rc)
             return rc;
         int stop = extent_add_span(&e, &span, img->manifest.chunk_size, &off, end);
@@ -366,6 +327,10 @@ void image_counters(struct image *img, counter_visit *visit, void *arg)
         {"granary_image_hole_bytes_total", "Bytes read that were holes", counter_get(&img->hole_bytes)},
         {"granary_image_prefetches_total", "Ranges asked to be cached", counter_get(&img->prefetches)},
         {"granary_image_prefetch_bytes_total", "Bytes asked to be cached", counter_get(&img->prefetch_bytes)},
+        {"granary_image_readahead_bytes_total", "Bytes of chunks fetched ahead of sequential readers",
+         counter_get(&img->readahead_bytes)},
+        {"granary_image_ahead_used_bytes_total", "Bytes of chunks fetched ahead that were read afterwards",
+         counter_get(&img->ahead_used_bytes)},
         {"granary_image_node_hits_total", "Index nodes found in memory", nodes.hits},
         {"granary_image_node_misses_total", "Index nodes asked of the cache", nodes.misses},
         {"granary_image_node_evictions_total", "Index nodes dropped for others", nodes.evictions},

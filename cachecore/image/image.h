@@ -15,7 +15,7 @@ struct image_config {
     size_t index_memory;             /* bytes of decoded index nodes held; 0: 64 MiB */
     unsigned quota;                  /* cache_quota of what is fetched for it */
     struct histogram *latency;       /* of reads, shared by images; not owned; NULL: nobody asks */
-    uint32_t readahead;              /* bytes of neighbours (in image address) fetched with a miss; 0: none */
+    uint32_t readahead;              /* bytes fetched ahead of a sequential reader at most; 0: nothing is */
 };
 
 /* The image of `digest`, whose manifest the config has. No I/O. */

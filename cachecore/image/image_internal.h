@@ -2,16 +2,24 @@
 #ifndef GRANARY_IMAGE_IMAGE_INTERNAL_H
 #define GRANARY_IMAGE_IMAGE_INTERNAL_H
 
+#include <pthread.h>
+
+#include "image/demand.h"
 #include "image/image.h"
 #include "image/node_cache.h"
+#include "image/streams.h"
 
 struct image {
     struct image_config config;
     struct digest digest;
     struct manifest manifest;
     struct node_cache *nodes;
+    struct demand demand;
+    pthread_mutex_t streams_lock; /* of streams; innermost, only tried */
+    struct streams streams;
     counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
     counter served[CACHE_SOURCES], served_bytes[CACHE_SOURCES];
+    counter readahead_bytes, ahead_used_bytes;
 };
 
 /* Chunks below one entry of a node at `level`. */

@@ -132,8 +132,29 @@ static void test_cache__neighbours_of_a_miss_come_in_the_same_get(void **state)
     world_expect_all(&w);
     assert_int_equal(gets(&w), 1);
     assert_true(cache_has(w.cache, &w.refs[7].digest));
-    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, LANE_DEMAND), 0); /* a hit asks for no neighbour */
+    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, LANE_DEMAND), 0); /* all are there */
     assert_int_equal(gets(&w), 1);
+    world_release(&w);
+}
+
+static void test_cache__neighbours_of_a_hit_are_fetched_where_they_are_missing(void **state)
+{
+    struct world w;
+    CLEANUP_FREE uint8_t *dst = malloc(128 * K);
+    world_init(&w, 8, EVEN, 64 << 20);
+    world_open(&w);
+    world_expect(&w, 0);
+    world_expect(&w, 3);
+    world_settle_fills(&w, 2);
+    struct cache_piece p = world_piece(&w, 0, 0, 128 * K, dst), ahead[2];
+    ahead[0] = world_piece(&w, 3, 0, 0, NULL);
+    ahead[1] = world_piece(&w, 4, 0, 0, NULL);
+    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 2, LANE_DEMAND), 0);
+    assert_false(ahead[0].started);
+    assert_true(ahead[1].started);
+    world_settle_fills(&w, 3);
+    assert_int_equal(gets(&w), 3);
+    assert_true(cache_has(w.cache, &w.refs[4].digest));
     world_release(&w);
 }
 
@@ -641,6 +662,7 @@ int main(void)
         cmocka_unit_test(test_cache__images_whose_names_are_alike_in_16_bits_have_quotas_of_their_own),
         cmocka_unit_test(test_cache__one_call_mixes_hits_and_misses_over_many_chunks),
         cmocka_unit_test(test_cache__neighbours_of_a_miss_come_in_the_same_get),
+        cmocka_unit_test(test_cache__neighbours_of_a_hit_are_fetched_where_they_are_missing),
         cmocka_unit_test(test_cache__many_readers_of_one_cold_chunk_make_one_get),
         cmocka_unit_test(test_cache__a_slot_with_all_pins_taken_is_fetched),
         cmocka_unit_test(test_cache__survives_close_and_open),

@@ -332,20 +332,50 @@ static void test_image__damaged_index_and_chunk_are_errors_that_heal(void **stat
     world_release(&w);
 }
 
-static void test_image__readahead_comes_with_the_miss_by_one_get(void **state)
+/* Chunks asked of the store so far, the index's not counted. */
+static uint64_t fetched(struct world *w)
+{
+    counter_wait_zero(cache_counters, w->cache, "granary_fetch_in_flight");
+    return cache_count(w, "fetch_demand_chunks_total") + cache_count(w, "fetch_readahead_chunks_total") - 1;
+}
+
+static void test_image__chunks_ahead_of_a_sequential_reader_are_fetched_before_it_asks(void **state)
 {
     struct world w;
-    const struct image_fake img = {.seed = 5, .size = 40 * CHUNK, .chunk_size = CHUNK, .pack_chunks = 16};
+    const struct image_fake img = {.seed = 5, .size = 64 * CHUNK, .chunk_size = CHUNK, .pack_chunks = 16};
     world_init(&w, &img, true, 4 * CHUNK);
-    expect_read(&w, 12 * CHUNK + 5, 10);                     /* neighbours 13, 14 and 15 are in its pack, 16 is not */
-    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2); /* with the leaf's */
-    counter_wait(cache_counters, w.cache, "granary_fetch_chunk_bytes_total", 1);
-    while (cache_count(&w, "fetch_in_flight"))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint64_t i = 0; i < 16; i++)
+        expect_read(&w, i * CHUNK, CHUNK);
+    assert_in_range(fetched(&w), 16 + 2, 16 + 4);
+    assert_in_range(image_count(&w, "readahead_bytes_total"), 6 * CHUNK, 16 * CHUNK);
+    assert_true(image_count(&w, "ahead_used_bytes_total") <= image_count(&w, "readahead_bytes_total"));
+    assert_true(image_count(&w, "ahead_used_bytes_total") >= 2 * CHUNK);
     store_fake_set_dead(w.fake, -ETIMEDOUT);
-    expect_read(&w, 12 * CHUNK, 4 * CHUNK);
-    uint8_t byte;
-    assert_int_equal(image_read(w.image, &byte, 16 * CHUNK, 1), -ETIMEDOUT);
+    expect_read(&w, 16 * CHUNK, 2 * CHUNK); /* another pack than the reader was in */
+    world_release(&w);
+}
+
+static void test_image__reads_here_and_there_fetch_what_they_touch_and_no_more(void **state)
+{
+    struct world w;
+    const struct image_fake img = {.seed = 5, .size = 64 * CHUNK, .chunk_size = CHUNK, .pack_chunks = 16};
+    world_init(&w, &img, true, 1 << 20);
+    for (uint64_t i = 0; i < 8; i++)
+        expect_read(&w, (i * 37 % 64) * CHUNK + 5, 1000);
+    assert_int_equal(fetched(&w), 8);
+    assert_int_equal(image_count(&w, "readahead_bytes_total"), 0);
+    world_release(&w);
+}
+
+static void test_image__nothing_is_fetched_ahead_that_nothing_would_keep(void **state)
+{
+    struct world w;
+    const struct image_fake img = {.seed = 5, .size = 64 * CHUNK, .chunk_size = CHUNK, .pack_chunks = 16};
+    world_init(&w, &img, false, 1 << 20);
+    for (uint64_t i = 0; i < 16; i++)
+        expect_read(&w, i * CHUNK, CHUNK);
+    assert_int_equal(image_count(&w, "readahead_bytes_total"), 0);
+    assert_int_equal(cache_count(&w, "fetch_readahead_chunks_total"), 0);
     world_release(&w);
 }
 
@@ -463,7 +493,9 @@ int main(void)
         cmocka_unit_test(test_image__a_subtree_of_holes_costs_nothing),
         cmocka_unit_test(test_image__a_node_in_the_wrong_place_is_refused),
         cmocka_unit_test(test_image__damaged_index_and_chunk_are_errors_that_heal),
-        cmocka_unit_test(test_image__readahead_comes_with_the_miss_by_one_get),
+        cmocka_unit_test(test_image__chunks_ahead_of_a_sequential_reader_are_fetched_before_it_asks),
+        cmocka_unit_test(test_image__reads_here_and_there_fetch_what_they_touch_and_no_more),
+        cmocka_unit_test(test_image__nothing_is_fetched_ahead_that_nothing_would_keep),
         cmocka_unit_test(test_image__what_was_prefetched_is_read_with_the_store_dead),
         cmocka_unit_test(test_image__prefetch_keeps_nodes_that_only_memory_has),
         cmocka_unit_test(test_image__prefetch_without_a_cache_directory_is_an_error),

@@ -1,0 +1,78 @@
+/* A leaf of which nothing was missed, or nothing is missing any more, has no runs looked for: readers of what is cached
+ * pay for a load, not for a lock. The first miss of a leaf begins a run, the second read of it may go ahead.
+ */
+#include "image/readahead.h"
+
+void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64_t len)
+{
+    r->img = img;
+    r->off = off;
+    r->len = len;
+    r->in_streams = false;
+    r->count = 0;
+}
+
+/* Who finds the runs locked does without. */
+static struct stream_window find_window(struct readahead *r, const struct stream_limits *limits)
+{
+    struct stream_window none = {0, 0};
+    if (r->in_streams || pthread_mutex_trylock(&r->img->streams_lock))
+        return none;
+    r->in_streams = true;
+    struct stream_window w = streams_read(&r->img->streams, r->off, r->len, limits);
+    pthread_mutex_unlock(&r->img->streams_lock);
+    return w;
+}
+
+static void add_piece(struct readahead *r, const struct chunk_ref *ref, uint32_t number)
+{
+    r->pieces[r->count] =
+        (struct cache_piece){.ref = *ref, .store = r->img->config.store, .quota = r->img->config.quota};
+    r->chunks[r->count++] = number;
+}
+
+void readahead_choose(struct readahead *r, const struct span *span)
+{
+    const struct manifest *m = &r->img->manifest;
+    if (!r->img->config.readahead || !span->leaf)
+        return;
+    r->leaf = demand_leaf(&r->img->demand, span->first / INDEX_FANOUT);
+    if (!r->leaf || demand_is_complete(r->leaf))
+        return;
+    const struct stream_limits limits = {
+        .most = GR_MIN(r->img->config.readahead, (uint64_t)READAHEAD_CHUNKS * m->chunk_size),
+        .stop = span->end * m->chunk_size,
+        .align = m->chunk_size,
+    };
+    struct stream_window w = find_window(r, &limits);
+    for (uint64_t chunk = w.from / m->chunk_size; chunk * m->chunk_size < w.to; chunk++) {
+        const struct chunk_ref *ref = span_chunk(span, chunk);
+        uint32_t number = (uint32_t)(chunk - span->first);
+        if (ref && r->count < READAHEAD_CHUNKS && demand_claim(r->leaf, number))
+            add_piece(r, ref, number);
+    }
+}
+
+void readahead_started(struct readahead *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->pieces[i].started)
+            counter_add(&r->img->readahead_bytes, r->pieces[i].ref.plain_len);
+        else
+            demand_unclaim(r->leaf, r->chunks[i]);
+    r->count = 0;
+}
+
+void readahead_note(struct readahead *r, uint64_t chunk, uint32_t len, bool missed)
+{
+    struct demand *d = &r->img->demand;
+    uint64_t number = chunk / INDEX_FANOUT;
+    uint32_t within = (uint32_t)(chunk % INDEX_FANOUT);
+    struct demand_leaf *leaf = missed ? demand_missed(d, number, within) : demand_leaf(d, number);
+    if (!leaf)
+        return;
+    if (missed)
+        (void)find_window(r, &(struct stream_limits){.align = 1});
+    if (demand_read(leaf, within, len))
+        counter_add(&r->img->ahead_used_bytes, r->img->manifest.chunk_size);
+}

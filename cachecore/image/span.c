@@ -1,0 +1,37 @@
+/* The way down the index is made anew for every step: nodes come from memory, and what a walk needs of a leaf is copied
+ * before the leaf is let go.
+ */
+#include "image/span.h"
+
+int span_locate(struct image *img, uint64_t chunk, bool keep, struct span *span)
+{
+    struct index_child child = img->manifest.index_root;
+    uint64_t total = manifest_chunk_count(&img->manifest);
+    for (unsigned level = img->manifest.index_levels; level-- > 0;) {
+        uint64_t below = image_chunks_below(level + 1);
+        struct node_place place = {.level = level, .number = chunk / below};
+        span->first = place.number * below;
+        span->end = GR_MIN(span->first + below, total);
+        span->leaf = NULL;
+        if (digest_is_zero(&child.digest))
+            return 0;
+        int rc = keep ? node_cache_keep(img->nodes, &child) : 0;
+        if (!rc)
+            rc = node_cache_get(img->nodes, &child, place, &span->leaf);
+        if (rc)
+            return rc;
+        if (level) {
+            child = node_index(span->leaf)->children[chunk / image_chunks_below(level) % INDEX_FANOUT];
+            node_unref(steal_ptr(&span->leaf));
+        }
+    }
+    return 0;
+}
+
+const struct chunk_ref *span_chunk(const struct span *span, uint64_t chunk)
+{
+    if (!span->leaf)
+        return NULL;
+    const struct chunk_ref *ref = &node_index(span->leaf)->chunks[chunk - span->first];
+    return chunk_is_hole(ref) ? NULL : ref;
+}
