@@ -7,11 +7,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/thread.h"
 #include "fetch/fetch_internal.h"
 
 enum {
-    WORKERS_DEFAULT = 16,
+    WORKERS_DEFAULT = 64,
     GAP_DEFAULT = 64 << 10,
     RUN_DEFAULT = 4 << 20,
     QUEUE_DEFAULT = 4096,
@@ -28,7 +29,7 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     c->gap_max = c->gap_max ? c->gap_max : GAP_DEFAULT;
     c->run_max = c->run_max ? c->run_max : RUN_DEFAULT;
     c->queue_max = c->queue_max ? c->queue_max : QUEUE_DEFAULT;
-    f->background_max = c->workers > 1 ? c->workers - (c->workers + 3) / 4 : 1;
+    concurrency_init(&f->concurrency, c->workers, clock_now_us());
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->work);
     f->hedge.percent = config->hedge_percent;
@@ -71,12 +72,14 @@ void fetch_free(struct fetch *f)
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
 {
-    uint64_t flights, queued, busy;
+    uint64_t flights, queued, busy, limit, phase;
     {
         SCOPED_LOCK(&f->lock);
         flights = f->flights;
         queued = f->queued;
         busy = f->busy;
+        limit = f->concurrency.limit;
+        phase = f->concurrency.phase;
     }
     struct fetch_counts *c = &f->counters;
     const struct counter_row rows[] = {
@@ -107,6 +110,8 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_in_flight", "Chunks in the air now, or landed and being written to the cache", flights},
         {"granary_fetch_queued", "Chunks waiting for a worker now", queued},
         {"granary_fetch_busy_workers", "Workers in a get now", busy},
+        {"granary_fetch_limit", "Gets that may be in the air now", limit},
+        {"granary_fetch_limit_phase", "What is done about that limit: 0 rise, 1 rest, 2 up, 3 down", phase},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         visit(arg, &rows[i]);

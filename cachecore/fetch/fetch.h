@@ -3,8 +3,8 @@
  *
  * A *flight* is one chunk's fetch in the air: whoever asks for a chunk joins its flight or starts
  * one (single-flight). Chunks started together are grouped into runs (same store, same object, gap
- * <= gap_max, at most run_max bytes) and queued on a lane; `workers` threads take runs, demand
- * before readahead before warm.
+ * <= gap_max, at most run_max bytes) and queued on a lane; threads take runs, demand before readahead before warm, as
+ * many at a time as fill the link (concurrency.h).
  *
  * States of a flight: queued -> landed (bytes or error; waiters wake) -> retired (out of the
  * table). Between landed and retired, late comers get the bytes from the flight: the cache fills in
@@ -24,7 +24,7 @@ enum fetch_lane { LANE_DEMAND, LANE_READAHEAD, LANE_WARM, LANES };
 struct fetch;
 
 struct fetch_config {
-    unsigned workers;       /* concurrent gets; 0: 16 */
+    unsigned workers;       /* threads, and gets at a time at most; 0: 64 */
     uint32_t gap_max;       /* skipped bytes allowed inside a run; 0: 64 KiB */
     uint32_t run_max;       /* stored bytes of a run; 0: 4 MiB */
     size_t queue_max;       /* queued chunks that nobody waits for; beyond it such starts are dropped; 0:

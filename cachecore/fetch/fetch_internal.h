@@ -8,6 +8,7 @@
 #define GRANARY_FETCH_FETCH_INTERNAL_H
 
 #include "base/error.h"
+#include "fetch/concurrency.h"
 #include "fetch/fetch.h"
 #include "fetch/flight_internal.h"
 #include "fetch/hedge.h"
@@ -28,7 +29,6 @@ struct fetch_lane_queue {
 
 struct fetch {
     struct fetch_config config; /* defaults filled in */
-    unsigned background_max;    /* workers on readahead and warm at most */
     struct fetch_counts counters;
     struct histogram gets;
     pthread_t *threads;
@@ -39,7 +39,8 @@ struct fetch {
     bool stopping;
     struct fetch_lane_queue lanes[LANES];
     size_t queued, queued_waiterless, flights;
-    unsigned busy, busy_background;
+    unsigned busy, busy_background; /* gets in the air */
+    struct concurrency concurrency;
     bool watching; /* an idle worker waits until a demand get is late */
     struct hedge hedge;
     struct flight *buckets[FETCH_BUCKETS];
@@ -57,10 +58,14 @@ struct fetch_run {
     const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX];
     int again[FETCH_RUN_CHUNKS_MAX]; /* not 0: failed so, in a way that one get of its own may heal */
 
-    bool second; /* the second get of its chunks */
-    bool won;    /* it has brought a chunk before the first; under the fetch's lock */
+    uint64_t sent_us;
+    bool answered; /* it has brought a chunk; under the fetch's lock */
+    bool second;   /* the second get of its chunks */
+    bool won;      /* it has brought a chunk before the first; under the fetch's lock */
 };
 
+/* Is there a run that may be worked on now? */
+bool fetch_has_run_locked(const struct fetch *f);
 /* The next run of the best lane that may be worked on now: taken off its queue, f->busy counted. False: none. */
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run);
 /* One more chunk for the run's get. */

@@ -12,8 +12,8 @@
  * neighbours of a demand read that its own get passes over or goes on to ride on the demand lane, all
  * others on the readahead lane. One that is raised to a better lane leaves a gap in its queue and nothing else to mend.
  *
- * Readahead and warm together never occupy more than three quarters of the workers: a demand read
- * finds one that is free, or waits for another demand read.
+ * No more gets are in the air than concurrency.h allows, and of those for readahead and warm together no more than
+ * three quarters: a demand read finds a place that is free, or waits for another demand read.
  */
 #include "fetch/fetch_internal.h"
 
@@ -200,10 +200,8 @@ static void start_locked(struct fetch *f, struct request *r)
             end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
         enqueue_locked(f, flight, rides ? r->lane : flight->lane);
     }
-    if (fresh == 1 && !r->raised)
-        pthread_cond_signal(&f->work);
-    else if (fresh || r->raised)
-        pthread_cond_broadcast(&f->work);
+    if (fresh || r->raised)
+        pthread_cond_signal(&f->work); /* whom it wakes wakes the next one, if there is work for two */
 }
 
 int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n, size_t wanted,
@@ -244,15 +242,29 @@ void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight)
     run->n++;
 }
 
-bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
+/* The best lane with a run that may be taken, or LANES. */
+static enum fetch_lane next_lane_locked(const struct fetch *f)
 {
+    unsigned limit = f->concurrency.limit, background = limit > 1 ? limit - (limit + 3) / 4 : 1;
     enum fetch_lane lane = LANE_DEMAND;
     while (lane < LANES && !f->lanes[lane].first)
         lane++;
-    if (lane == LANES || (lane != LANE_DEMAND && f->busy_background >= f->background_max))
+    bool full = f->busy >= limit || (lane != LANE_DEMAND && f->busy_background >= background);
+    return full ? LANES : lane;
+}
+
+bool fetch_has_run_locked(const struct fetch *f)
+{
+    return next_lane_locked(f) < LANES;
+}
+
+bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
+{
+    enum fetch_lane lane = next_lane_locked(f);
+    if (lane == LANES)
         return false;
     run->lane = lane;
-    run->second = false;
+    run->second = run->answered = false;
     run->n = 0;
     uint64_t end = 0;
     for (;;) {

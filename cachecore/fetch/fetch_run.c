@@ -22,15 +22,6 @@ static struct hedge_get *next_late_locked(struct fetch *f, uint64_t *due_ms)
     return f->busy + 1 < f->config.workers ? hedge_next(&f->hedge, due_ms) : NULL;
 }
 
-/* Its time begins to count, and somebody idle watches it if nobody does. */
-static void begin_silence_locked(struct fetch *f, struct fetch_run *run)
-{
-    uint64_t due_ms;
-    hedge_begin(&f->hedge, &run->get, run->store, clock_now_ms());
-    if (!f->watching && next_late_locked(f, &due_ms))
-        pthread_cond_signal(&f->work);
-}
-
 /* The second get of one that is late. It is silent still, so none of its flights is settled. */
 static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
 {
@@ -41,7 +32,7 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     const struct fetch_run *late = (const struct fetch_run *)get;
     run->lane = LANE_DEMAND;
     run->second = true;
-    run->won = false;
+    run->won = run->answered = false;
     run->n = 0;
     run->store = store_origin(late->store);
     for (size_t i = 0; i < late->n; i++)
@@ -52,12 +43,23 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     return true;
 }
 
+/* Whoever has got work wakes the next one, if there is work for him too: a get that is late included, if nobody waits
+ * for that. */
+static void wake_next_locked(struct fetch *f)
+{
+    uint64_t due_ms;
+    if (fetch_has_run_locked(f) || (!f->watching && next_late_locked(f, &due_ms)))
+        pthread_cond_signal(&f->work);
+}
+
 static bool take_locked(struct fetch *f, struct fetch_run *run)
 {
-    if (!fetch_take_run_locked(f, run))
-        return take_hedge_locked(f, run);
-    if (run->lane == LANE_DEMAND && f->hedge.percent)
-        begin_silence_locked(f, run);
+    if (!fetch_take_run_locked(f, run) && !take_hedge_locked(f, run))
+        return false;
+    run->sent_us = clock_now_us();
+    if (run->lane == LANE_DEMAND && !run->second && f->hedge.percent)
+        hedge_begin(&f->hedge, &run->get, run->store, run->sent_us / 1000);
+    wake_next_locked(f);
     return true;
 }
 
@@ -81,6 +83,19 @@ static struct buf *keep_stored(const struct fetch_run *run, size_t i, const void
     return copy;
 }
 
+static void note_arrival_locked(struct fetch_run *run, const struct flight *flight)
+{
+    struct fetch *f = run->f;
+    const struct concurrency_arrival arrival = {.sent_us = run->sent_us,
+                                                .now_us = clock_now_us(),
+                                                .bytes = flight->chunk.stored_len,
+                                                .first = !run->answered,
+                                                .waiting = f->queued > 0};
+    run->answered = true;
+    if (concurrency_arrived(&f->concurrency, &arrival))
+        pthread_cond_signal(&f->work);
+}
+
 /* Is this result of run's the flight's? The first good one is, or the last bad one. */
 static bool claim(struct fetch_run *run, struct flight *flight, bool good)
 {
@@ -89,6 +104,8 @@ static bool claim(struct fetch_run *run, struct flight *flight, bool good)
     if (flight->settled || (!good && flight->attempts))
         return false;
     flight->settled = true;
+    if (good)
+        note_arrival_locked(run, flight);
     if (run->second && good && !run->won) {
         run->won = true;
         counter_add(&run->f->counters.hedge_wins, 1);
@@ -175,10 +192,9 @@ static void fetch_again(struct fetch_run *run, size_t i)
 static void carry_out(struct fetch_run *run)
 {
     count_request(run->f, run->refs, run->n);
-    uint64_t began_us = clock_now_us();
     /* Each chunk's own result went to chunk_done: the get's adds nothing. */
     (void)chunk_read_run(run->store, run->refs, run->n, chunk_done, run);
-    histogram_add(&run->f->gets, clock_now_us() - began_us);
+    histogram_add(&run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
         if (run->again[i] && !is_settled(run, run->flights[i]))
@@ -196,6 +212,8 @@ static void run_ended_locked(struct fetch *f, const struct fetch_run *run)
 static void wait_for_work_locked(struct fetch *f)
 {
     uint64_t due_ms;
+    if (!f->queued && f->busy < f->concurrency.limit)
+        concurrency_starved(&f->concurrency);
     if (f->watching || !next_late_locked(f, &due_ms)) {
         pthread_cond_wait(&f->work, &f->lock);
         return;

@@ -352,6 +352,35 @@ static void test_fetch__background_leaves_a_quarter_of_the_workers(void **state)
     order_release(&order);
 }
 
+static void test_fetch__no_more_gets_are_in_the_air_than_fill_the_link(void **state)
+{
+    struct world w;
+    unsigned chunks[CHUNKS];
+    struct flight *flights[CHUNKS];
+    for (unsigned i = 0; i < CHUNKS; i++)
+        chunks[i] = i;
+    world_init(&w, &(struct fetch_config){.workers = CHUNKS}, 1); /* a pack a chunk: no runs */
+    unsigned first = (unsigned)count_of(&w, "limit");
+    assert_in_range(first, 1, CHUNKS - 1);
+    store_fake_hold(w.fake, FAKE_GET);
+    start(&w, chunks, CHUNKS, LANE_DEMAND, flights);
+    store_fake_wait_held(w.fake, first);
+    assert_int_equal(count_of(&w, "busy_workers"), first);
+    assert_int_equal(count_of(&w, "queued"), CHUNKS - first);
+    store_fake_release(w.fake);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        expect_bytes(&w, flights[i], i);
+    /* Bursts that wait, though gets answer promptly: more are sent at a time. */
+    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_DELAY, .bytes = 20});
+    for (unsigned bursts = 0; store_fake_peak(w.fake) <= first; bursts++) {
+        assert_true(bursts < 1000);
+        start(&w, chunks, CHUNKS, LANE_DEMAND, flights);
+        for (unsigned i = 0; i < CHUNKS; i++)
+            expect_bytes(&w, flights[i], i);
+    }
+    world_release(&w);
+}
+
 static void test_fetch__one_worker_serves_background_too(void **state)
 {
     struct world w;
@@ -600,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_fetch__a_missing_pack_is_absent),
         cmocka_unit_test(test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_another),
         cmocka_unit_test(test_fetch__background_leaves_a_quarter_of_the_workers),
+        cmocka_unit_test(test_fetch__no_more_gets_are_in_the_air_than_fill_the_link),
         cmocka_unit_test(test_fetch__one_worker_serves_background_too),
         cmocka_unit_test(test_fetch__demand_raises_what_waits_on_a_lower_lane),
         cmocka_unit_test(test_fetch__neighbours_ride_along_or_wait_behind_demand),
