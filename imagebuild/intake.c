@@ -55,8 +55,8 @@ static int take_entry(struct intake *t, const struct source_entry *e)
     struct listing_body body = {0};
     bool refused = listing_refuses(e);
     int rc = e->body && t->config->sink && !refused ? take_body(t, e, &body) : 0;
-    if (!rc && e->archive && !S_ISDIR(e->mode) && !refused)
-        rc = members_note(t->members, e, &body);
+    if (!rc && e->archive && !S_ISDIR(e->mode))
+        rc = refused ? members_note_refused(t->members, e) : members_note(t->members, e, &body);
     return rc ? rc : listing_add_written(t->listing, e, &body);
 }
 
@@ -66,6 +66,9 @@ static int take_link(struct intake *t, const struct source_entry *e)
     struct source_entry file;
     struct listing_body body;
     int rc = members_find(t->members, e, &file, &body);
+    if (!rc)
+        return listing_skip(t->listing, e->path, e->path_len, "a hard link to a name that was left out");
+    rc = GR_MIN(rc, 0);
     if (!rc && (S_ISREG(file.mode) || S_ISLNK(file.mode) || t->config->listing.keep_special))
         rc = listing_add_written(t->listing, &file, &body);
     if (rc)
@@ -86,7 +89,9 @@ static int on_entry(void *arg, const struct source_entry *e)
 static int take_all(struct intake *t)
 {
     const struct intake_config *c = t->config;
-    int rc = listing_new(&c->listing, &t->listing);
+    struct listing_options listing = c->listing;
+    listing.source = c->source;
+    int rc = listing_new(&listing, &t->listing);
     if (!rc)
         rc = members_new(c->listing.dir, &t->members);
     if (!rc)

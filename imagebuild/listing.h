@@ -19,7 +19,8 @@ struct listing_options {
     bool keep_special;   /* else setuid/setgid bits are cleared, device nodes, fifos and sockets skipped and counted */
     const char *dir;     /* for temporary files; as in struct scratch_config */
     struct listing_directory directory;
-    size_t sort_memory; /* 0: SORTER_MEMORY_DEFAULT */
+    struct source *source; /* asked which shards two entries of one path are of; NULL: nobody */
+    size_t sort_memory;    /* 0: SORTER_MEMORY_DEFAULT */
 };
 
 struct listing_stats {
@@ -52,6 +53,8 @@ struct listing_body {
 GR_MUST_CHECK int listing_add_written(struct listing *l, const struct source_entry *e, const struct listing_body *body);
 /* Will this path be left out, or refused, for what it is? So that its body need not be written. */
 bool listing_refuses(const struct source_entry *e);
+/* One path is left out: an error without skip_bad_names, else counted, the first few with a line. */
+GR_MUST_CHECK int listing_skip(struct listing *l, const char *path, size_t len, const char *why);
 /* No more paths. *out is the caller's. */
 GR_MUST_CHECK int listing_seal(struct listing *l, struct nodes **out);
 struct listing_stats listing_stats(const struct listing *l);

@@ -38,7 +38,4 @@ struct listing {
     unsigned warnings;
 };
 
-/* One path is left out: an error without skip_bad_names, else counted, the first few with a line. */
-GR_MUST_CHECK int listing_skip(struct listing *l, const char *path, size_t len, const char *why);
-
 #endif

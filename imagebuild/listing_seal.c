@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -76,6 +77,21 @@ static bool is_later(const struct listing_record *a, const struct listing_record
     return a->member != b->member ? a->member > b->member : a->link_ino > b->link_ino;
 }
 
+static bool name_shard(const struct sealer *s, const struct listing_record *r, const uint8_t *value, char out[120])
+{
+    struct source *source = s->listing->options.source;
+    return source && source_name_shard(source, (const char *)value + sizeof *r, r->validator_len, out, 120);
+}
+
+static int listed_twice(struct sealer *s, const struct listing_record *a, const uint8_t *a_value,
+                        const struct listing_record *b, const uint8_t *b_value)
+{
+    char why[300] = "a path is listed twice", one[120], other[120];
+    if (name_shard(s, a, a_value, one) && name_shard(s, b, b_value, other))
+        snprintf(why, sizeof why, "a path is listed twice, in %s and in %s", one, other);
+    return listing_skip(s->listing, (const char *)s->path.data, s->path.len, why);
+}
+
 static int take(struct sealer *s, const struct sorter_record *r)
 {
     bytes_clear(&s->value);
@@ -98,7 +114,7 @@ static int fold(struct sealer *s, const struct sorter_record *sorted)
     } else if (same_archive) {
         wins = is_later(&r, &kept);
     } else {
-        rc = file ? listing_skip(s->listing, path, s->path.len, "a path is listed twice") : 0;
+        rc = file ? listed_twice(s, &kept, s->value.data, &r, sorted->value) : 0;
         wins = !kept.mode || is_newer(&r, sorted->value, sorted->value_len, &kept, s->value.data, s->value.len);
     }
     if (rc)

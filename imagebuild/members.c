@@ -19,6 +19,7 @@ struct record {
     struct source_entry entry; /* without its pointers */
     struct listing_body body;
     uint64_t strings;
+    bool refused;
 };
 
 struct members {
@@ -60,6 +61,21 @@ static int put_text(struct members *m, const char *text, size_t len)
     return rc;
 }
 
+static int put_record(struct members *m, const struct record *r)
+{
+    return scratch_write(m->records, r->entry.member * sizeof *r, r, sizeof *r);
+}
+
+int members_note_refused(struct members *m, const struct source_entry *e)
+{
+    struct record r;
+    memset(&r, 0, sizeof r);
+    r.entry.archive = e->archive;
+    r.entry.member = e->member;
+    r.refused = true;
+    return put_record(m, &r);
+}
+
 int members_note(struct members *m, const struct source_entry *e, const struct listing_body *body)
 {
     if (m->archive != e->archive)
@@ -77,7 +93,7 @@ int members_note(struct members *m, const struct source_entry *e, const struct l
         rc = put_text(m, e->validator, e->validator_len);
     if (!rc)
         rc = put_text(m, e->target, e->target_len);
-    return rc ? rc : scratch_write(m->records, e->member * sizeof r, &r, sizeof r);
+    return rc ? rc : put_record(m, &r);
 }
 
 /* 1: there is such a record. */
@@ -102,6 +118,8 @@ int members_find(struct members *m, const struct source_entry *link, struct sour
                          "out; leave out both, or pack them anew",
                          (int)GR_MIN(link->path_len, (size_t)150), link->path,
                          (int)GR_MIN(link->target_len, (size_t)150), link->target);
+    if (r.refused)
+        return 0;
     size_t len = r.entry.path_len + r.entry.validator_len + r.entry.target_len;
     uint8_t *text;
     bytes_clear(&m->text);
@@ -116,5 +134,5 @@ int members_find(struct members *m, const struct source_entry *link, struct sour
     out->link_dev = LINKS_OF_ARCHIVES | out->archive;
     out->link_ino = out->member;
     *out_body = r.body;
-    return rc;
+    return rc ? rc : 1;
 }

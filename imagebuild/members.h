@@ -16,8 +16,10 @@ DEFINE_CLEANUP(members, struct members *, members_free)
 
 /* e, an entry of an archive, is part of the image, its body there. Forgets all of the archive before. */
 GR_MUST_CHECK int members_note(struct members *m, const struct source_entry *e, const struct listing_body *body);
-/* The entry that `link` is a further name of, as one of several names, and its body; valid until the next call.
- * -EINVAL: it was not noted; the sentence names both. */
+/* e is left out for what it is: so are its further names. */
+GR_MUST_CHECK int members_note_refused(struct members *m, const struct source_entry *e);
+/* 1: *out is the entry that `link` is a further name of, as one of several names, and its body; valid until the next
+ * call. 0: it was left out for what it is. -EINVAL: it was not noted; the sentence names both. */
 GR_MUST_CHECK int members_find(struct members *m, const struct source_entry *link, struct source_entry *out,
                                struct listing_body *out_body);
 

@@ -125,6 +125,9 @@ struct source_ops {
     /* Before list, which then passes over the shards that are known: asks about all of them, so that what several
      * sources have is known before one reads. known stays until list returns. NULL: nothing can be passed over. */
     int (*set_known)(struct source *s, const struct source_known *known);
+    /* The name, as it is listed, of the shard that validator is a member's of, into out (cut to size); false: of none
+     * that was listed. NULL: there are no shards. */
+    bool (*name_shard)(struct source *s, const char *validator, size_t len, char *out, size_t size);
     /* Exactly len bytes of that version. -ESTALE: another version is there now, or the end came
      * early; -ENOENT: gone; -EAGAIN/-ETIMEDOUT after the source's own retries. Any thread. */
     int (*read)(struct source *s, const struct source_read *read);
@@ -175,6 +178,11 @@ static inline void source_ask_counts(struct source *s, struct source_counts *out
 {
     if (s->ops->counts)
         s->ops->counts(s, out);
+}
+
+static inline bool source_name_shard(struct source *s, const char *validator, size_t len, char *out, size_t size)
+{
+    return s->ops->name_shard && s->ops->name_shard(s, validator, len, out, size);
 }
 
 static inline void source_close(struct source *s)

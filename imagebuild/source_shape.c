@@ -166,6 +166,11 @@ static int shape_set_known(struct source *base, const struct source_known *known
     return inner->ops->set_known ? inner->ops->set_known(inner, known) : 0;
 }
 
+static bool shape_name_shard(struct source *base, const char *validator, size_t len, char *out, size_t size)
+{
+    return source_name_shard(shape_of(base)->inner, validator, len, out, size);
+}
+
 static int shape_read(struct source *base, const struct source_read *r)
 {
     struct source_shape_of *s = shape_of(base);
@@ -230,6 +235,7 @@ int source_shape_open(struct source *inner, const struct source_shape *shape, st
                                           .counts = shape_counts,
                                           .streams = shape_streams,
                                           .set_known = shape_set_known,
+                                          .name_shard = shape_name_shard,
                                           .read = shape_read,
                                           .stat = shape_stat,
                                           .cancel = shape_cancel,

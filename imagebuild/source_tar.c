@@ -480,6 +480,20 @@ static int tar_set_known(struct source *base, const struct source_known *known)
     return rc;
 }
 
+static bool tar_name_shard(struct source *base, const char *validator, size_t len, char *out, size_t size)
+{
+    struct source_tar *s = tar_of(base);
+    char key[SOURCE_SHARD_KEY_LEN + 1];
+    for (size_t i = 0; len >= SOURCE_SHARD_KEY_LEN && i < s->set.shards.len; i++) {
+        const struct shard *shard = &s->set.shards.items[i];
+        if (make_key(s, shard, key) || memcmp(key, validator, SOURCE_SHARD_KEY_LEN) != 0)
+            continue;
+        snprintf(out, size, "%s", shard->path);
+        return true;
+    }
+    return false;
+}
+
 static int not_again(const struct source_tar *s)
 {
     return error_set(-ENOTSUP, "source: %s: a member of a tar shard cannot be read again by itself", s->url);
@@ -516,6 +530,7 @@ int source_tar_open(const char *url, const char *address, const struct source_op
                                           .counts = tar_counts,
                                           .streams = tar_streams,
                                           .set_known = tar_set_known,
+                                          .name_shard = tar_name_shard,
                                           .read = tar_read,
                                           .stat = tar_stat,
                                           .cancel = tar_cancel,

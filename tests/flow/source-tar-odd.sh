@@ -65,6 +65,25 @@ grep -qF "link.tar: 'a': 'a' is a hard link to 'z'" "$W/out" || fail "$(cat "$W/
 "$GRANARY" build --quiet --exclude /a "tar:$W/refused/link-missing.tar" "$W/store/part" >"$W/out" 2>&1 || fail "$(cat "$W/out")"
 "$GRANARY" build --quiet --skip-bad-names --json "tar:$W/refused/component.tar" "$W/store/part" >"$W/out" 2>"$W/warned" || fail "$(cat "$W/warned")"
 [ "$(jq .names_skipped "$W/out")" = 1 ] || fail "counted: $(cat "$W/out")"
+python3 - "$W/bad-target.tar" <<'END'
+import sys, tarfile
+with tarfile.open(sys.argv[1], "w") as tar:
+    def add(name, **fields):
+        member = tarfile.TarInfo(name)
+        for field, value in fields.items():
+            setattr(member, field, value)
+        tar.addfile(member)
+    bad = "x" * 256
+    add(bad)
+    add("one", type=tarfile.LNKTYPE, linkname=bad)
+    add("two", type=tarfile.LNKTYPE, linkname="one")
+    add("good")
+    add("good-too", type=tarfile.LNKTYPE, linkname="good")
+END
+"$GRANARY" build --quiet --skip-bad-names --json "tar:$W/bad-target.tar" "$W/store/part" >"$W/out" 2>"$W/warned" || fail "$(cat "$W/warned")"
+[ "$(jq .names_skipped "$W/out")" = 3 ] || fail "counted: $(cat "$W/out")"
+[ "$(links_in "$W/store/part" | xargs)" = "good-too link to good" ] || fail "links to what was left out"
+grep -q "left out: a hard link to a name that was left out: 'two'" "$W/warned" || fail "$(cat "$W/warned")"
 mkdir "$W/sub"
 tar -C "$W/tree/link" --transform 's,^,sub/,' -cf "$W/sub/x.tar" a m z good
 "$GRANARY" build --quiet --prefix-strip sub "tar:$W/sub" "$W/store/part" >"$W/out" 2>&1 || fail "$(cat "$W/out")"

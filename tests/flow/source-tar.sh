@@ -226,7 +226,9 @@ tar -C "$W/one" -cf "$W/shared/one.tar" d/a only-one
 tar -C "$W/one" -cf "$W/shared/other.tar" d/a only-other
 built shared --skip-bad-names "tar:$W/shared"
 "$GRANARY" build --quiet "tar:$W/shared" "$W/store/shared" >"$W/out" 2>&1 && fail "a path that two shards have is no error"
-grep -q "listed twice" "$W/out" || fail "$(cat "$W/out")"
+grep -Eq "listed twice, in (one.tar and in other.tar|other.tar and in one.tar): 'd/a'" "$W/out" || fail "$(cat "$W/out")"
+"$GRANARY" build --quiet --parent none --add x="tar:$W/shared" "$W/one" "$W/store/shared" >"$W/out" 2>&1 && fail "a path that two shards have is no error"
+grep -Eq "listed twice, in (one.tar and in other.tar|other.tar and in one.tar): 'x/d/a'" "$W/out" || fail "$(cat "$W/out")"
 
 # Much that is left out is passed over, and can be interrupted: the build has begun when its lease is there
 python3 -c 'import sys, tarfile
