@@ -265,6 +265,14 @@ int stack_open_store(const struct stack *s, size_t i, uint64_t timeout_ms, const
     return error_set(-ENOENT, "stack: image %zu has no store", i);
 }
 
+const char *stack_store_health(const struct stack *s, size_t i, struct store_health *out)
+{
+    if (i >= s->stores.len)
+        return NULL;
+    store_health(s->stores.items[i].store, out);
+    return s->stores.items[i].url;
+}
+
 /* ---- counters ---- */
 
 /* The rows of the images, or of the stores, added up: each shows the same names in the same order. */

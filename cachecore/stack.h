@@ -47,6 +47,9 @@ struct cache *stack_cache(struct stack *s);
 GR_MUST_CHECK int stack_open_store(const struct stack *s, size_t i, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);
 
+/* The URL of the i-th store that images are read from, and whether it answers; NULL: there are no more. */
+const char *stack_store_health(const struct stack *s, size_t i, struct store_health *out);
+
 /* store_tiers_reports; 0 without tiers. */
 size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX]);
 

@@ -124,6 +124,25 @@ static void print_directories(json_t *status)
     }
 }
 
+static void print_stores(json_t *status)
+{
+    size_t i;
+    json_t *store, *stores = json_object_get(status, "stores");
+    if (json_array_size(stores))
+        printf("stores\n");
+    json_array_foreach(stores, i, store)
+    {
+        const char *state = server_status_text(store, "state");
+        printf("  %-20s ", server_status_text(store, "url"));
+        if (!strcmp(state, "answering"))
+            puts(state);
+        else
+            printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
+                   json_number_value(json_object_get(store, "failing_s")),
+                   (unsigned long long)server_status_number(store, "waiting"), server_status_text(store, "error"));
+    }
+}
+
 /* Counters of bytes are shown as sizes too. */
 static void print_counters(json_t *status)
 {
@@ -150,6 +169,7 @@ static void print_status(json_t *status)
     printf("exports\n");
     print_exports(status);
     print_directories(status);
+    print_stores(status);
     printf("hits %llu, misses %llu, hit ratio %.1f %%\n",
            (unsigned long long)server_status_counter(status, "granary_cache_hits_total"),
            (unsigned long long)server_status_counter(status, "granary_cache_misses_total"),
@@ -183,8 +203,8 @@ const struct verb verb_status = {
     .max_operands = 1,
     .summary = "Show a server's exports, how much of each is cached, hits, misses and health",
     .details = "TARGET is a mount point or a server's control socket; the default is that of 'granary serve'.\n"
-               "A server is well when none of its cache directories failed lately, and else degraded. What is\n"
-               "cached is looked up by the part of the index that is cached: no store is asked.",
+               "A server is well when its stores answer and none of its cache directories failed lately, and else\n"
+               "degraded. What is cached is looked up by the part of the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = run,

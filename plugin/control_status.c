@@ -100,6 +100,33 @@ static json_t *directories_json(struct stack *stack, bool *out_well)
     return directories;
 }
 
+static json_t *store_json(const char *url, const struct store_health *h)
+{
+    json_t *store = json_object();
+    json_name_set(store, "url", url, strlen(url));
+    json_object_set_new(store, "state", json_string(h->silent ? "silent" : h->failures ? "failing" : "answering"));
+    if (!h->failures)
+        return store;
+    json_object_set_new(store, "failing_s", json_real((double)h->failing_ms / 1000));
+    json_object_set_new(store, "failures", INTEGER(h->failures));
+    json_object_set_new(store, "waiting", INTEGER(h->waiting));
+    json_name_set(store, "error", h->last, strlen(h->last));
+    return store;
+}
+
+/* *well becomes false when one answers nobody. */
+static json_t *stores_json(struct stack *stack, bool *well)
+{
+    struct store_health health;
+    json_t *stores = json_array();
+    const char *url;
+    for (size_t i = 0; (url = stack_store_health(stack, i, &health)); i++) {
+        *well &= !health.silent;
+        json_array_append_new(stores, store_json(url, &health));
+    }
+    return stores;
+}
+
 static json_t *tiers_json(struct stack *stack)
 {
     struct store_tier_report reports[STORE_TIERS_MAX];
@@ -130,6 +157,7 @@ int control_status(struct stack *stack, struct bytes *out)
     json_object_set_new(root, "pid", json_integer(getpid()));
     json_object_set_new(root, "exports", exports_json(stack));
     json_object_set_new(root, "cache_directories", directories_json(stack, &well));
+    json_object_set_new(root, "stores", stores_json(stack, &well));
     json_object_set_new(root, "shared_tiers", tiers_json(stack));
     json_object_set_new(root, "health", json_string(well ? "well" : "degraded"));
     json_object_set_new(root, "counters", counters);

@@ -64,6 +64,13 @@ void store_counters(struct store *s, counter_visit *visit, void *arg)
         s->ops->counters(s, visit, arg);
 }
 
+void store_health(struct store *s, struct store_health *out)
+{
+    *out = (struct store_health){0};
+    if (s->ops->health)
+        s->ops->health(s, out);
+}
+
 struct store *store_origin(struct store *s)
 {
     return s->ops->origin ? s->ops->origin(s) : s;

@@ -16,6 +16,7 @@
 #include "base/bytes.h"
 #include "base/counter.h"
 #include "base/digest.h"
+#include "base/error.h"
 
 struct store;
 
@@ -33,6 +34,15 @@ enum store_put_mode {
     STORE_PUT_ALWAYS,    /* replace */
     STORE_PUT_IF_ABSENT, /* -EEXIST when the key exists */
     STORE_PUT_IF_MATCH,  /* -EEXIST when its version is not `version` */
+};
+
+/* Whether a store answers; all zero: as far as is known. */
+struct store_health {
+    bool silent;               /* it answers nobody: one operation at a time asks, the others wait */
+    unsigned failures;         /* passing ones in a row, up to now */
+    unsigned waiting;          /* operations, for another one's answer */
+    uint64_t failing_ms;       /* since the first of the failures */
+    char last[ERROR_TEXT_MAX]; /* the sentence of the last one */
 };
 
 enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 };
@@ -69,6 +79,8 @@ struct store_ops {
     int (*list_after)(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
     /* Optional (NULL: it counts nothing). */
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
+    /* Optional (NULL: nobody watches it): see store_health. */
+    void (*health)(struct store *s, struct store_health *out);
     /* Optional, both or none (NULL: nothing stands in between): see store_origin, store_blame. */
     struct store *(*origin)(struct store *s);
     void (*blame)(struct store *s, const char *key);
@@ -106,6 +118,8 @@ DEFINE_CLEANUP(store, struct store *, store_close)
 /* Retries and whatever else the store counts. */
 void store_counters(struct store *s, counter_visit *visit, void *arg);
 
+void store_health(struct store *s, struct store_health *out);
+
 /* The same objects without the shared tiers in between: where to ask again for what arrived wrong. Lives as long as s;
  * not to be closed. */
 struct store *store_origin(struct store *s);
@@ -120,8 +134,9 @@ GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *o
 
 /* A store that repeats what failed with -EAGAIN or -ETIMEDOUT, with exponential backoff and full
  * jitter, until timeout_ms after the first try or until *cancel (may be NULL) is set. A get goes on behind the bytes
- * already handed on. A repeated conditional put that finds its own bytes there counts as done. Takes ownership of inner
- * (also on failure). */
+ * already handed on. A repeated conditional put that finds its own bytes there counts as done. While inner answers
+ * nobody one operation at a time asks it (breaker.h); the others wait, for their own timeout_ms at most. Takes
+ * ownership of inner (also on failure). */
 GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);
 

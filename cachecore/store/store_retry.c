@@ -6,9 +6,12 @@
  * to be left alone (Retry-After) is left alone for so long, and the random time. What the caller's own sink or visitor
  * returns is never taken for a failure of the store.
  *
+ * That is what an operation does by itself. When the store answers nobody, the breaker lets one at a time ask it, and
+ * the others wait in attempt_next until it is answered, or for their own deadline (breaker.c).
+ *
  * Operations with side effects towards the caller go on where they stopped: a get behind the bytes
  * already handed on, a listing behind the last key visited. No state is shared between operations
- * but the counters.
+ * but the breaker and the counters.
  */
 #include "store/store_impl.h"
 
@@ -16,13 +19,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "store/breaker.h"
 
 enum {
     BACKOFF_FIRST_MS = 50,
@@ -38,6 +41,7 @@ struct store_retry {
     struct store *inner;
     uint64_t timeout_ms;
     const volatile int *cancel;
+    struct breaker breaker;
     counter retries;            /* tries behind the first one */
     counter exhausted;          /* operations given up at the deadline */
     _Atomic uint64_t warned_ms; /* when the log last heard of trouble; 0: never */
@@ -45,8 +49,12 @@ struct store_retry {
 
 struct attempt {
     struct store_retry *r;
+    struct breaker_turn turn;
     uint64_t begin_ms;
     unsigned tries; /* that failed */
+    bool begun;     /* there was a try */
+    bool answered;  /* this one has brought something */
+    bool over;      /* whatever this one returns is final */
 };
 
 static struct attempt attempt_begin(struct store *s)
@@ -54,15 +62,15 @@ static struct attempt attempt_begin(struct store *s)
     return (struct attempt){.r = (struct store_retry *)s, .begin_ms = clock_now_ms()};
 }
 
-static bool cancelled(const struct store_retry *r)
+static uint64_t attempt_deadline(const struct attempt *a)
 {
-    return r->cancel && __atomic_load_n(r->cancel, __ATOMIC_RELAXED); /* a thread or a signal handler sets it */
+    return a->begin_ms + a->r->timeout_ms;
 }
 
 /* In steps: a signal reaches one thread only, many may be waiting. */
 static void sleep_ms(const struct store_retry *r, uint64_t ms)
 {
-    for (uint64_t step; ms && !cancelled(r); ms -= step) {
+    for (uint64_t step; ms && !breaker_cancelled(r->cancel); ms -= step) {
         step = GR_MIN(ms, (uint64_t)SLEEP_STEP_MS);
         struct timespec t = {.tv_sec = (time_t)(step / 1000), .tv_nsec = (long)(step % 1000) * 1000000};
         nanosleep(&t, NULL); /* a signal cuts the wait short: an early try does no harm */
@@ -74,10 +82,7 @@ static uint64_t jittered(unsigned tries)
     uint64_t bound = BACKOFF_MOST_MS;
     if (tries < 8)
         bound = GR_MIN(bound, (uint64_t)BACKOFF_FIRST_MS << tries);
-    uint32_t random = 0;
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
-        random = (uint32_t)clock_now_ms() * 2654435761u;
-    return random % (bound + 1);
+    return breaker_jitter(bound);
 }
 
 /* Somebody who waits for long is told why, at most one line for all operations in WARN_EVERY_MS. */
@@ -90,41 +95,103 @@ static void warn_of_trouble(struct attempt *a, uint64_t now)
         log_warning("%.400s; trying again for up to %llu s", error_text(), (unsigned long long)a->r->timeout_ms / 1000);
 }
 
-/* Whether to try once more after rc; sleeps before it says yes. When it says no for the deadline's
- * sake, the sentence gets the length of the trying. */
-static bool attempt_again(struct attempt *a, int rc)
+/* At the deadline the thread's sentence gets the length of the trying. */
+static int attempt_exhausted(struct attempt *a, int rc)
 {
-    if (rc != -EAGAIN && rc != -ETIMEDOUT)
-        return false;
+    counter_add(&a->r->exhausted, 1);
+    return error_set(rc, "%.400s (gave up after %u tries in %.1f s)", error_text(), a->tries,
+                     (double)(clock_now_ms() - a->begin_ms) / 1000);
+}
+
+static int attempt_interrupted(int rc)
+{
+    return error_set(rc, "interrupted while waiting for the store: %.400s", error_text());
+}
+
+/* After a passing failure rc: the pause before the next try, which the breaker makes where it is open. False: *rc is
+ * final. */
+static bool attempt_pause(struct attempt *a, int *rc)
+{
     uint64_t asked_ms = 1000u * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
-    uint64_t now = clock_now_ms(), deadline = a->begin_ms + a->r->timeout_ms;
+    uint64_t now = clock_now_ms(), deadline = attempt_deadline(a);
+    bool open = breaker_failed(&a->r->breaker, &a->turn, *rc);
     a->tries++;
     if (now >= deadline) {
-        counter_add(&a->r->exhausted, 1);
-        (void)error_set(rc, "%.400s (gave up after %u tries in %.1f s)", error_text(), a->tries,
-                        (double)(now - a->begin_ms) / 1000);
+        *rc = attempt_exhausted(a, *rc);
         return false;
     }
     warn_of_trouble(a, now);
-    sleep_ms(a->r, GR_MIN(asked_ms + jittered(a->tries - 1), deadline - now));
-    if (cancelled(a->r)) {
-        (void)error_set(rc, "interrupted while waiting for the store: %.400s", error_text());
+    sleep_ms(a->r, GR_MIN(asked_ms + (open ? 0 : jittered(a->tries - 1)), deadline - now));
+    if (!breaker_cancelled(a->r->cancel))
+        return true;
+    *rc = attempt_interrupted(*rc);
+    return false;
+}
+
+/* Wait for the breaker; false: not to be tried, *rc says why. The last failure is this operation's own where it has had
+ * one, else that of whoever asked. */
+static bool attempt_enter(struct attempt *a, int *rc)
+{
+    struct error own;
+    error_take(&own, *rc);
+    int turn = breaker_wait(&a->r->breaker, &a->turn, attempt_deadline(a), a->r->cancel);
+    if (!turn) {
+        if (a->begun)
+            counter_add(&a->r->retries, 1);
+        a->begun = true;
+        a->answered = false;
+        return true;
+    }
+    int code = a->begun ? error_restore(&own) : -ETIMEDOUT;
+    *rc = turn == -ECANCELED ? attempt_interrupted(code) : attempt_exhausted(a, code);
+    return false;
+}
+
+/* The store has said something in this try, which may still break. */
+static void attempt_answered(struct attempt *a)
+{
+    if (!a->answered)
+        breaker_answered(&a->r->breaker, &a->turn);
+    a->answered = true;
+}
+
+/* Before every try, the first one too: whether to make it. *rc: what the last one returned, or the result. */
+static bool attempt_next(struct attempt *a, int *rc)
+{
+    bool passing = a->begun && !a->over && (*rc == -EAGAIN || *rc == -ETIMEDOUT);
+    if (a->begun && !passing) {
+        attempt_answered(a);
         return false;
     }
-    counter_add(&a->r->retries, 1);
-    return true;
+    if (passing && !attempt_pause(a, rc))
+        return false;
+    return attempt_enter(a, rc);
+}
+
+struct resuming_get {
+    struct attempt *a;
+    struct store_resume resume;
+};
+
+static int get_on(void *arg, const void *data, size_t len)
+{
+    struct resuming_get *g = arg;
+    attempt_answered(g->a);
+    return store_pass_on(&g->resume, data, len);
 }
 
 static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
     struct attempt a = attempt_begin(s);
-    struct store_resume rs = {.sink = sink, .arg = arg};
-    int rc;
-    do {
-        rc = a.r->inner->ops->get(a.r->inner, key, off + rs.done, len - rs.done, store_pass_on, &rs);
-        if (rc && rs.done == len && !rs.stopped && len)
-            return 0; /* all bytes came; what broke afterwards is nobody's loss */
-    } while (rc && !rs.stopped && attempt_again(&a, rc));
+    struct resuming_get g = {.a = &a, .resume = {.sink = sink, .arg = arg}};
+    struct store_resume *rs = &g.resume;
+    int rc = 0;
+    while (attempt_next(&a, &rc)) {
+        rc = a.r->inner->ops->get(a.r->inner, key, off + rs->done, len - rs->done, get_on, &g);
+        if (rc && rs->done == len && !rs->stopped && len)
+            rc = 0; /* all bytes came; what broke afterwards is nobody's loss */
+        a.over = rs->stopped;
+    }
     return rc;
 }
 
@@ -132,11 +199,11 @@ static int retry_get_small(struct store *s, const char *key, struct bytes *out, 
 {
     struct attempt a = attempt_begin(s);
     size_t before = out->len;
-    int rc;
-    do {
+    int rc = 0;
+    while (attempt_next(&a, &rc)) {
         out->len = before;
         rc = a.r->inner->ops->get_small(a.r->inner, key, out, version);
-    } while (rc && attempt_again(&a, rc));
+    }
     return rc;
 }
 
@@ -174,26 +241,26 @@ static int settle_existing(struct store *inner, const struct store_put *put)
 static int retry_put(struct store *s, const struct store_put *put)
 {
     struct attempt a = attempt_begin(s);
-    int rc;
-    do {
+    int rc = 0;
+    while (attempt_next(&a, &rc)) {
         rc = a.r->inner->ops->put(a.r->inner, put);
         if (rc == -EEXIST && a.tries)
             rc = settle_existing(a.r->inner, put);
-    } while (rc && attempt_again(&a, rc));
+    }
     return rc;
 }
 
 static int retry_stat(struct store *s, const char *key, struct store_item *out)
 {
     struct attempt a = attempt_begin(s);
-    int rc;
-    do
+    int rc = 0;
+    while (attempt_next(&a, &rc))
         rc = a.r->inner->ops->stat(a.r->inner, key, out);
-    while (rc && attempt_again(&a, rc));
     return rc;
 }
 
 struct resuming_visit {
+    struct attempt *a;
     store_visit *visit;
     void *arg;
     char last[STORE_KEY_MAX + 1]; /* visited; empty: none yet */
@@ -203,6 +270,7 @@ struct resuming_visit {
 static int visit_on(void *arg, const struct store_item *item)
 {
     struct resuming_visit *rv = arg;
+    attempt_answered(rv->a);
     int rc = rv->visit(rv->arg, item);
     rv->stopped = rc != 0;
     snprintf(rv->last, sizeof rv->last, "%s", item->key);
@@ -212,33 +280,32 @@ static int visit_on(void *arg, const struct store_item *item)
 static int retry_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
 {
     struct attempt a = attempt_begin(s);
-    struct resuming_visit rv = {.visit = visit, .arg = arg};
+    struct resuming_visit rv = {.a = &a, .visit = visit, .arg = arg};
     const struct store_ops *ops = a.r->inner->ops;
-    int rc;
-    do
+    int rc = 0;
+    while (attempt_next(&a, &rc)) {
         rc = rv.last[0] ? ops->list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
                         : ops->list(a.r->inner, prefix, visit_on, &rv);
-    while (rc && !rv.stopped && (!rv.last[0] || ops->list_after) && attempt_again(&a, rc));
+        a.over = rv.stopped || (rv.last[0] && !ops->list_after);
+    }
     return rc;
 }
 
 static int retry_remove(struct store *s, const char *key)
 {
     struct attempt a = attempt_begin(s);
-    int rc;
-    do
+    int rc = 0;
+    while (attempt_next(&a, &rc))
         rc = a.r->inner->ops->remove(a.r->inner, key);
-    while (rc && attempt_again(&a, rc));
     return rc;
 }
 
 static int retry_probe(struct store *s, bool *out)
 {
     struct attempt a = attempt_begin(s);
-    int rc;
-    do
+    int rc = 0;
+    while (attempt_next(&a, &rc))
         rc = a.r->inner->ops->probe_conditional(a.r->inner, out);
-    while (rc && attempt_again(&a, rc));
     return rc;
 }
 
@@ -246,7 +313,13 @@ static void retry_close(struct store *s)
 {
     struct store_retry *r = (struct store_retry *)s;
     store_close(r->inner);
+    breaker_release(&r->breaker);
     free(r);
+}
+
+static void retry_health(struct store *s, struct store_health *out)
+{
+    breaker_look(&((struct store_retry *)s)->breaker, out);
 }
 
 static void retry_counters(struct store *s, counter_visit *visit, void *arg)
@@ -256,6 +329,7 @@ static void retry_counters(struct store *s, counter_visit *visit, void *arg)
                                      "Store operations tried again after a passing failure", counter_get(&r->retries)});
     visit(arg, &(struct counter_row){"granary_store_retries_exhausted_total",
                                      "Store operations given up at their deadline", counter_get(&r->exhausted)});
+    breaker_counters(&r->breaker, visit, arg);
     store_counters(r->inner, visit, arg);
 }
 
@@ -271,6 +345,7 @@ int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile in
         .probe_conditional = retry_probe,
         .close = retry_close,
         .counters = retry_counters,
+        .health = retry_health,
     };
     struct store_retry *r = calloc(1, sizeof *r);
     if (!r) {
@@ -281,6 +356,7 @@ int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile in
     r->inner = inner;
     r->timeout_ms = timeout_ms;
     r->cancel = cancel;
+    breaker_init(&r->breaker, inner->url);
     *out = &r->base;
     return 0;
 }

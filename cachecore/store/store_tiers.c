@@ -337,6 +337,11 @@ static void tiers_counters(struct store *s, counter_visit *visit, void *arg)
     store_counters(self(s)->origin, visit, arg);
 }
 
+static void tiers_health(struct store *s, struct store_health *out)
+{
+    store_health(self(s)->origin, out);
+}
+
 /* ---- life ---- */
 
 static int check_names(struct store *const *tiers, size_t n)
@@ -360,6 +365,7 @@ int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n,
         .probe_conditional = tiers_probe,
         .close = tiers_close,
         .counters = tiers_counters,
+        .health = tiers_health,
         .origin = tiers_origin,
         .blame = tiers_blame,
     };
