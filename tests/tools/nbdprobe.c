@@ -3,9 +3,11 @@
  * nbdprobe URI cache OFF LEN   NBD_CMD_CACHE; LEN 0: to the end
  * nbdprobe URI read OFF LEN    these bytes to standard output
  * nbdprobe URI scan LEN        the whole export by reads of LEN: "N of M failed"
+ * nbdprobe URI whole LEN FILE  the same, and what did not fail is FILE's bytes: "N of M failed, slowest T ms"
  * Exits 0 when the server did it, 1 when not. */
 #include <errno.h>
 #include <libnbd.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +70,38 @@ static int scan(struct nbd_handle *nbd, uint64_t len)
     return 0;
 }
 
+/* One read of the export at off, whose bytes are f's. -1: it failed; 0: other bytes; 1: right. */
+static int read_and_compare(struct nbd_handle *nbd, FILE *f, uint64_t off, size_t len)
+{
+    static char got[READ_MAX], want[READ_MAX];
+    if (nbd_pread(nbd, got, len, off, 0) < 0)
+        return -1;
+    bool same = !fseek(f, (long)off, SEEK_SET) && fread(want, 1, len, f) == len && memcmp(got, want, len) == 0;
+    if (!same)
+        fprintf(stderr, "nbdprobe: %zu bytes at %llu differ\n", len, (unsigned long long)off);
+    return same;
+}
+
+static int whole(struct nbd_handle *nbd, size_t len, const char *path)
+{
+    FILE *f = fopen(path, "r");
+    uint64_t size = (uint64_t)nbd_get_size(nbd), reads = 0, bad = 0, wrong = 0;
+    long slowest = 0;
+    if (!f || !len || len > READ_MAX)
+        return failed();
+    for (uint64_t off = 0; off < size; off += len, reads++) {
+        long started = now_ms();
+        int right = read_and_compare(nbd, f, off, size - off < len ? size - off : len);
+        long took = now_ms() - started;
+        slowest = took > slowest ? took : slowest;
+        bad += right < 0;
+        wrong += right == 0;
+    }
+    fclose(f);
+    printf("%llu of %llu failed, slowest %ld ms\n", (unsigned long long)bad, (unsigned long long)reads, slowest);
+    return wrong != 0;
+}
+
 static int cache(struct nbd_handle *nbd, uint64_t off, uint64_t len)
 {
     if (!len)
@@ -91,7 +125,8 @@ static int read_out(struct nbd_handle *nbd, uint64_t off, uint64_t len)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: nbdprobe URI compare FILE | cache OFF LEN | read OFF LEN | scan LEN\n");
+        fprintf(stderr,
+                "usage: nbdprobe URI compare FILE | cache OFF LEN | read OFF LEN | scan LEN | whole LEN FILE\n");
         return 2;
     }
     struct nbd_handle *nbd = nbd_create();
@@ -106,6 +141,8 @@ int main(int argc, char **argv)
         rc = read_out(nbd, strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
     else if (!strcmp(argv[2], "scan"))
         rc = scan(nbd, strtoull(argv[3], NULL, 10));
+    else if (argc == 5 && !strcmp(argv[2], "whole"))
+        rc = whole(nbd, strtoull(argv[3], NULL, 10), argv[4]);
     nbd_shutdown(nbd, 0);
     nbd_close(nbd);
     return rc;
