@@ -17,6 +17,7 @@ end_background() {
         pid=${PIDS[$i]}
         kill "$pid" 2>/dev/null && { timeout 10 tail --pid="$pid" -f /dev/null || kill -9 "$pid"; }
     done
+    PIDS=()
 }
 
 # wait_for SECONDS COMMAND...: until the command succeeds

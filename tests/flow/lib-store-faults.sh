@@ -10,7 +10,7 @@
 for tool in nginx nbdcopy jq curl; do command -v $tool >/dev/null || skip "no $tool here (apt-get install nginx-light libnbd-bin jq curl)"; done
 unset http_proxy https_proxy AWS_CA_BUNDLE
 
-probe=$GRANARY_BUILD/tests/tools/nbdprobe
+export PROBE=$GRANARY_BUILD/tests/tools/nbdprobe
 CHUNK=131072
 
 # seconds FAST FULL: of how long a fault lasts
@@ -38,6 +38,12 @@ serve_store() {
     STORE=http${1:+s}://127.0.0.1:$LINE_PORT
 }
 
+# begin_again: every process started so far is gone
+begin_again() {
+    end_background
+    rm -rf "$W/line" "$W/sock" "$W/control" "$W/cache"
+}
+
 # line JSON: tell it; line_says KEY: of what it counts
 line() { curl -sSf -o "$W/null" --unix-socket "$W/line" http://line/ -d "$1"; }
 line_says() { curl -sSf --unix-socket "$W/line" http://line/ | jq -r ".$1"; }
@@ -55,7 +61,7 @@ count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq 
 # Two readers of everything at once: nbdcopy with many requests in the air, and the probe with one at a time, which
 # leaves its report in $W/read
 read_everything() {
-    "$probe" "$URI" whole $CHUNK "$W/image" >"$W/read" 2>"$W/read.err" &
+    "$PROBE" "$URI" whole $CHUNK "$W/image" >"$W/read" 2>"$W/read.err" &
     local one=$!
     nbdcopy "$URI" "$W/copy" 2>"$W/copy.err" || { cat "$W/copy.err" "$W/log"; fail "$1: nbdcopy met an error"; }
     wait $one || { cat "$W/read.err"; fail "$1: wrong bytes"; }

@@ -42,9 +42,9 @@ stop
 
 echo "== one that nobody trusts"
 start readahead=0
-"$probe" "$URI" read 0 4096 | cmp - <(head -c 4096 "$W/image") || fail "the first read"
+"$PROBE" "$URI" read 0 4096 | cmp - <(head -c 4096 "$W/image") || fail "the first read"
 show strange-1
-"$probe" "$URI" whole $CHUNK "$W/image" >"$W/read" 2>"$W/read.err" || fail "wrong bytes"
+"$PROBE" "$URI" whole $CHUNK "$W/image" >"$W/read" 2>"$W/read.err" || fail "wrong bytes"
 ! grep -q '^0 of ' "$W/read" || fail "it was read from a server that nobody trusts"
 grep -q 'certificate.*AWS_CA_BUNDLE' "$W/log" || { tail -5 "$W/log"; fail "the log does not say what to do"; }
 show good-1
@@ -62,13 +62,11 @@ cat >"$W/with-names" <<END
 mount --bind $W/hosts /etc/hosts && mount --bind $W/nsswitch /etc/nsswitch.conf && exec "\$@"
 END
 chmod +x "$W/with-names"
-end_background
-PIDS=()
-rm -rf "$W/line" "$W/sock" "$W/control" "$W/cache"
+begin_again
 serve_store
 background unshare -m --propagation private "$W/with-names" nbdkit -f -t 64 --unix "$W/sock" "$PLUGIN" \
     "http://store.test:$LINE_PORT/set" control="$W/control" cache="$W/cache:128M" disk-timeout="$DISK_TIMEOUT" 2>"$W/log"
-SERVER_PID=$BACKGROUND_PID
+export SERVER_PID=$BACKGROUND_PID
 wait_for 60 listens "$W/sock"
 requests=$(line_says requests) faulted=$(line_says faulted)
 echo "127.0.0.1 localhost" >"$W/hosts" # in place: it is the mounted file
