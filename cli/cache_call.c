@@ -18,6 +18,7 @@ struct answer {
     const struct cache_call *call;
     struct progress progress;
     uint64_t refused, unknown;
+    bool of_files, found; /* paths were asked for; some file has one */
     bool ended;
     char why_unknown[ERROR_TEXT_MAX];
 };
@@ -51,6 +52,7 @@ static int take_image(struct answer *a, json_t *image)
 {
     a->refused += cache_call_number(image, "refused_chunks");
     a->unknown += cache_call_number(image, "unknown_chunks");
+    a->found |= cache_call_number(image, "files") > 0;
     const char *why = json_string_value(json_object_get(image, "store_error"));
     if (why && *why)
         snprintf(a->why_unknown, sizeof a->why_unknown, "%s", why);
@@ -105,6 +107,7 @@ int cache_call(const struct cache_call *call, const struct invocation *inv, uint
         rc = control_target_find(call->values->control, control, sizeof control);
     if (rc)
         return rc;
+    a.of_files = glob;
     const char *const *more = call->params;
     const char *params[] = {"export", name, "glob", glob, more[0], more[1], more[2], more[3], NULL};
     progress_init(&a.progress, call->what, call->values->quiet);
@@ -116,6 +119,8 @@ int cache_call(const struct cache_call *call, const struct invocation *inv, uint
         *out_refused = a.refused;
     if (!rc && !a.ended)
         rc = error_set(-EIO, "the answer of the server on %s ended early", control);
+    if (!rc && a.of_files && !a.found)
+        rc = error_set(-ENOENT, "no file of %s matches '%s'; 'granary ls' shows their paths", name, glob);
     if (!rc && a.unknown)
         rc = error_set(-EIO, "%llu chunks were left out: their index is not cached, and %s",
                        (unsigned long long)a.unknown, a.why_unknown);

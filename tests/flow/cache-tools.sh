@@ -88,6 +88,7 @@ read_all
 
 echo "== refusals"
 refused 1 "no export 'nope'" cache ls nope
+for verb in ls evict pin; do refused 1 "no file of faces matches 'nope/*'" cache $verb 'faces:nope/*'; done
 refused 2 "--all" cache evict
 refused 2 "--all" cache evict --all faces
 refused 1 "no server and no mount at $W/none" "$GRANARY" cache ls --control "$W/none"
