@@ -61,6 +61,7 @@ struct server {
     char line[512]; /* of nbdkit's output, the one being received */
     size_t line_len;
     char last[512]; /* the one before */
+    bool held;      /* until it serves, `last` waits: the sentence of a failed start says it */
 };
 
 /* ---- the plugin ---- */
@@ -155,16 +156,31 @@ static int build_argv(struct server *s)
 
 /* ---- nbdkit's output: passed on, its last line remembered ---- */
 
-static void end_line(struct server *s)
+static void print_line(const struct server *s, const char *line)
 {
     struct stat st;
-    s->line[s->line_len] = 0;
-    if (s->line_len)
-        memcpy(s->last, s->line, s->line_len + 1);
     if (s->own_log && !fstat(STDERR_FILENO, &st) && S_ISREG(st.st_mode) && st.st_size > LOG_FILE_MAX &&
         ftruncate(STDERR_FILENO, 0))
         log_warning("cannot shorten the log: %s", strerror(errno));
-    fprintf(stderr, "%s\n", s->line);
+    fprintf(stderr, "%s\n", line);
+}
+
+static void print_held(struct server *s)
+{
+    if (s->held)
+        print_line(s, s->last);
+    s->held = false;
+}
+
+static void end_line(struct server *s)
+{
+    s->line[s->line_len] = 0;
+    print_held(s);
+    s->held = s->line_len && !s->announced;
+    if (s->line_len)
+        memcpy(s->last, s->line, s->line_len + 1);
+    if (!s->held)
+        print_line(s, s->line);
     s->line_len = 0;
 }
 
@@ -218,6 +234,7 @@ static void check_ready(struct server *s)
     if (s->ready || s->ending || listen_answered(s->config->control) <= 0)
         return;
     s->ready = true;
+    print_held(s);
     if (s->announced)
         log_info("the server is up again");
     else if (s->config->ready)
@@ -241,10 +258,11 @@ static int died(struct server *s, int status)
     char how[64];
     drain_output(s);
     s->child = 0;
+    if (!s->ending && !s->announced && WIFEXITED(status)) /* its configuration or the store is at fault */
+        return error_set(-EIO, "nbdkit does not start: %s", last_words(s));
+    print_held(s);
     if (s->ending)
         return 0;
-    if (!s->announced && WIFEXITED(status)) /* it never served: its configuration or the store is at fault */
-        return error_set(-EIO, "nbdkit does not start: %s", last_words(s));
     s->deaths = lived < PAUSE_MAX_MS ? s->deaths + 1 : 1;
     s->failed_starts = s->ready ? 0 : s->failed_starts + 1;
     if (WIFSIGNALED(status))

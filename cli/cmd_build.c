@@ -198,7 +198,8 @@ struct rebuild_words {
     bool no_parent;
     bool named; /* parent is set */
     struct image_ref parent;
-    uint64_t percent, bytes;
+    unsigned percent;
+    uint64_t bytes;
 };
 
 static int parse_rebuild(const struct build_values *v, const struct image_ref *ref, struct rebuild_words *out)
@@ -211,12 +212,9 @@ static int parse_rebuild(const struct build_values *v, const struct image_ref *r
                        "--parent: %s is of another store than the image to be built; granary copy brings it there",
                        v->parent);
     const char *budget = v->compact_budget ? v->compact_budget : "2%";
-    size_t len = strlen(budget);
-    char percent[24];
-    if (rc || budget[len - 1] != '%')
+    if (rc || !strchr(budget, '%'))
         return rc ? rc : text_parse_size("--compact-budget", budget, &out->bytes);
-    snprintf(percent, sizeof percent, "%.*s", (int)(len - 1), budget);
-    return text_parse_uint("--compact-budget", percent, 0, 100, &out->percent);
+    return text_parse_percent("--compact-budget", budget, 0, 100, &out->percent);
 }
 
 static int build(const struct build_values *v, const struct build_source *source, const struct image_ref *ref,
@@ -246,7 +244,7 @@ static int build(const struct build_values *v, const struct build_source *source
                                           .directory = {.uid = o->uid, .gid = o->gid, .mode = o->directory_mode},
                                           .no_parent = words->no_parent,
                                           .parent = words->named ? &words->parent : NULL,
-                                          .compact_percent = (unsigned)words->percent,
+                                          .compact_percent = words->percent,
                                           .compact_bytes = words->bytes,
                                           .scrub = v->scrub,
                                           .checkpoint_bytes = v->checkpoint ? v->checkpoint : CHECKPOINT_BYTES_DEFAULT,
@@ -272,7 +270,7 @@ static int check(const struct build_values *v, const char *image, struct image_r
     if (!rc && v->chunk_size && !chunk_size_valid(v->chunk_size))
         rc = error_set(-EINVAL, "--chunk-size: %llu is not a power of two; write for example 128K",
                        (unsigned long long)v->chunk_size);
-    return rc ? CLI_USAGE : 0;
+    return rc || open_check_writable(ref) ? CLI_USAGE : 0;
 }
 
 static bool is_hdfs(const char *url)

@@ -27,7 +27,7 @@ static const struct option_row rows[] = {
      "objects copied at the same time (default 8)"},
     {OPTION_FLAG, 0, "strict-tags", NULL, AT(strict_tags), "refuse a store that cannot replace a tag safely"},
     ENDPOINT_ROW(struct copy_values),
-    {OPTION_TEXT, 0, "to-endpoint", "URL", AT(to_endpoint),
+    {OPTION_URL, 0, "to-endpoint", "URL", AT(to_endpoint),
      "S3 server of the store that is copied to (default: the same)"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object"},
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
@@ -98,6 +98,8 @@ static int run(const struct invocation *inv)
     int rc = open_image(inv->operands[0], v->endpoint, &image);
     if (!rc)
         rc = parse_target(inv->operands[1], &image.ref, &target);
+    if (!rc)
+        rc = open_check_writable(&target);
     if (rc)
         return rc;
     const struct store_options store = {.endpoint = v->to_endpoint ? v->to_endpoint : v->endpoint, .cancel = cancel};

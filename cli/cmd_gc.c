@@ -45,6 +45,8 @@ static int run(const struct invocation *inv)
     const struct gc_values *v = inv->values;
     struct image_ref ref;
     CLEANUP(cleanup_store) struct store *store = NULL;
+    if (image_ref_parse_store(inv->operands[0], &ref) || open_check_writable(&ref))
+        return CLI_USAGE;
     int rc = open_store(inv->operands[0], v->endpoint, &ref, &store);
     if (rc)
         return rc;

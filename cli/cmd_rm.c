@@ -21,7 +21,7 @@ static int run(const struct invocation *inv)
 {
     const struct rm_values *v = inv->values;
     struct image_ref ref;
-    if (image_ref_parse(inv->operands[0], &ref))
+    if (image_ref_parse(inv->operands[0], &ref) || open_check_writable(&ref))
         return CLI_USAGE;
     if (ref.by_digest) {
         (void)error_set(0,

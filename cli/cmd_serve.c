@@ -140,6 +140,28 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     return rc;
 }
 
+/* What the plugin would refuse, by its parameters' names, once it has been started. */
+static int check_words(const struct serve_values *v)
+{
+    size_t name_len;
+    uint64_t size;
+    uint32_t ms;
+    unsigned high, low;
+    enum evict_policy policy;
+    int rc = v->eviction ? evict_policy_parse(v->eviction, &policy) : 0;
+    if (!rc && v->memory)
+        rc = memory_spec_parse("--memory ", v->memory, &size);
+    if (!rc && v->watermark)
+        rc = watermark_spec_parse("--watermark ", v->watermark, &high, &low);
+    if (!rc && v->disk_timeout)
+        rc = disk_timeout_spec_parse("--disk-timeout ", v->disk_timeout, &ms);
+    for (size_t i = 0; !rc && i < v->quotas.count; i++)
+        rc = quota_spec_parse("--quota ", v->quotas.items[i], &name_len, &size);
+    for (size_t i = 0; !rc && i < v->tiers.count; i++)
+        rc = tier_spec_check("--l2 ", v->tiers.items[i]);
+    return rc;
+}
+
 static int check(const struct serve_values *v)
 {
     const char *of_cache = v->quotas.count       ? "quota"
@@ -162,21 +184,13 @@ static int check(const struct serve_values *v)
         (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
         return CLI_USAGE;
     }
-    size_t name_len;
-    uint64_t size;
-    for (size_t i = 0; i < v->quotas.count; i++)
-        if (quota_spec_parse("--quota ", v->quotas.items[i], &name_len, &size))
-            return CLI_USAGE;
-    return 0;
+    return check_words(v) ? CLI_USAGE : 0;
 }
 
 static int run(const struct invocation *inv)
 {
     const struct serve_values *v = inv->values;
     if (check(v))
-        return CLI_USAGE;
-    enum evict_policy policy;
-    if (v->eviction && evict_policy_parse(v->eviction, &policy))
         return CLI_USAGE;
     CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
     if (!pins)

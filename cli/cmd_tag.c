@@ -28,7 +28,8 @@ static int run(const struct invocation *inv)
 {
     const struct tag_values *v = inv->values;
     const char *tag = inv->operands[1];
-    if (image_ref_check_name("tag", tag))
+    struct image_ref ref;
+    if (image_ref_check_name("tag", tag) || image_ref_parse(inv->operands[0], &ref) || open_check_writable(&ref))
         return CLI_USAGE;
     CLEANUP_OPEN_IMAGE image;
     int rc = open_image(inv->operands[0], v->endpoint, &image);

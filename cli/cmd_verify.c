@@ -161,8 +161,9 @@ static void print_result(const struct verifying *v)
 
 /* ------------------------------------------------------------------ the checks */
 
-static int check_options(const struct verify_values *v)
+static int check_options(const struct verify_values *v, const char *image)
 {
+    struct image_ref ref;
     const char *alone = v->repair                ? "repair"
                         : v->all                 ? "all"
                         : v->sample              ? "sample"
@@ -172,6 +173,10 @@ static int check_options(const struct verify_values *v)
                                                  : NULL;
     if (alone && !v->against)
         (void)error_set(0, "--%s needs --against SOURCE", alone);
+    else if (v->repair && image_ref_parse(image, &ref))
+        return CLI_USAGE;
+    else if (v->repair && open_check_writable(&ref))
+        return CLI_USAGE;
     else if (v->all && v->sample)
         return options_exclude("--all", "--sample", "all files are compared, or some");
     else
@@ -260,7 +265,7 @@ static int check_all(struct verifying *v, const char *image)
 static int run(const struct invocation *inv)
 {
     struct verifying v CLEANUP(release) = {.values = inv->values, .problems = json_array()};
-    if (check_options(v.values))
+    if (check_options(v.values, inv->operands[0]))
         return CLI_USAGE;
     progress_init(&v.progress, "verify", v.values->quiet);
     v.cancel = interrupt_watch();

@@ -1,6 +1,7 @@
 #include "cli/open.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "cli/options.h"
@@ -17,6 +18,17 @@ static int open_checked(const struct image_ref *ref, const char *endpoint, struc
         return rc;
     *out = steal_ptr(&store);
     return 0;
+}
+
+int open_check_writable(const struct image_ref *ref)
+{
+    if (strncmp(ref->store, "http://", 7) != 0 && strncmp(ref->store, "https://", 8) != 0)
+        return 0;
+    (void)error_set(0,
+                    "%s: a store behind plain HTTP can only be read; write to what the web server serves, by file://, "
+                    "s3:// or hdfs://",
+                    ref->store);
+    return CLI_USAGE;
 }
 
 int open_image_store(const char *text, const char *endpoint, struct image_ref *ref, struct store **out)

@@ -28,10 +28,13 @@ GR_MUST_CHECK int open_image_store(const char *text, const char *endpoint, struc
 /* The same for an operand STORE. */
 GR_MUST_CHECK int open_store(const char *text, const char *endpoint, struct image_ref *ref, struct store **out);
 
+/* CLI_USAGE when the verb is to write into a store that can only be read, whether that answers or not. */
+GR_MUST_CHECK int open_check_writable(const struct image_ref *ref);
+
 /* The row every verb has that may speak to S3. */
 #define ENDPOINT_ROW(type)                                                                                             \
     {                                                                                                                  \
-        OPTION_TEXT, 0, "endpoint", "URL", offsetof(type, endpoint), 0, 0,                                             \
+        OPTION_URL, 0, "endpoint", "URL", offsetof(type, endpoint), 0, 0,                                              \
             "S3 server to use (default: AWS_ENDPOINT_URL, then AWS)"                                                   \
     }
 

@@ -51,6 +51,14 @@ static int set_choice(const struct option_row *row, const char *label, const cha
     }
 }
 
+static int set_url(const char *label, const char *text, const char **out)
+{
+    if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0)
+        return error_set(-EINVAL, "%s: '%s' is no address; write https://HOST or http://HOST:PORT", label, text);
+    *out = text;
+    return 0;
+}
+
 static int set_list(struct option_list *list, const struct option_row *row, const char *text)
 {
     const char **items = reallocarray(list->items, list->count + 1, sizeof *items);
@@ -99,6 +107,8 @@ static int set_value(const struct option_row *row, const char *text, void *value
             return error_set(-EINVAL, "%s: needs a value, not an empty word", label);
         *(const char **)at = text;
         return 0;
+    case OPTION_URL:
+        return set_url(label, text, at);
     case OPTION_LIST:
         return set_list(at, row, text);
     case OPTION_SIZE:

@@ -17,6 +17,7 @@ enum option_kind {
     OPTION_END = 0,
     OPTION_FLAG,     /* bool */
     OPTION_TEXT,     /* const char *, never empty */
+    OPTION_URL,      /* const char *, http:// or https:// */
     OPTION_LIST,     /* struct option_list: may be given several times */
     OPTION_SIZE,     /* uint64_t bytes: 4096, 128K, 10G */
     OPTION_NUMBER,   /* uint64_t within [min, max] */

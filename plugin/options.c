@@ -17,10 +17,8 @@
 enum {
     READAHEAD_MAX = 32 << 20,
     INDEX_MEMORY_MIN = 1 << 20,
-    MEMORY_MIN = 16 << 20,
     CONNECTIONS_MAX = 256,
     TIMEOUT_MAX_S = 7 * 24 * 3600,
-    DISK_TIMEOUT_MAX_S = 600,
     HEDGE_PERCENT_MAX = 50
 };
 
@@ -164,13 +162,7 @@ static int set_quota(struct options *o, const char *value)
 
 static int set_memory(struct options *o, const char *value)
 {
-    uint64_t size;
-    int rc = text_parse_size("memory", value, &size);
-    if (!rc && size && size < MEMORY_MIN)
-        rc = error_set(-EINVAL, "memory=%s: at least 16M, or 0 for none", value);
-    if (!rc)
-        o->stack.cache.memory = size;
-    return rc;
+    return memory_spec_parse("memory=", value, &o->stack.cache.memory);
 }
 
 static int set_cache_compressed(struct options *o, const char *value)
@@ -183,24 +175,13 @@ static int set_cache_compressed(struct options *o, const char *value)
 
 static int set_watermark(struct options *o, const char *value)
 {
-    unsigned high, low;
-    char end;
-    if (sscanf(value, "%3u:%3u%c", &high, &low, &end) != 2 || low < 1 || low >= high || high > 99)
-        return error_set(-EINVAL, "watermark=%s: write watermark=HIGH:LOW in percent, e.g. watermark=95:90", value);
-    o->stack.cache.watermark.high = high;
-    o->stack.cache.watermark.low = low;
-    return 0;
+    struct cache_config *c = &o->stack.cache;
+    return watermark_spec_parse("watermark=", value, &c->watermark.high, &c->watermark.low);
 }
 
 static int set_disk_timeout(struct options *o, const char *value)
 {
-    uint64_t seconds;
-    int rc = text_parse_duration("disk-timeout", value, &seconds);
-    if (!rc && (!seconds || seconds > DISK_TIMEOUT_MAX_S))
-        rc = error_set(-EINVAL, "disk-timeout=%s: write a time from 1s to 10m, e.g. 5s", value);
-    if (!rc)
-        o->stack.cache.disk_timeout_ms = (uint32_t)seconds * 1000;
-    return rc;
+    return disk_timeout_spec_parse("disk-timeout=", value, &o->stack.cache.disk_timeout_ms);
 }
 
 static int set_eviction(struct options *o, const char *value)
@@ -217,9 +198,9 @@ static int set_endpoint(struct options *o, const char *value)
 static int set_l2(struct options *o, const char *value)
 {
     struct stack_config *c = &o->stack;
-    if (strncmp(value, "http://", 7) != 0 && strncmp(value, "https://", 8) != 0)
-        return error_set(-EINVAL, "l2=: write the http:// or https:// address of a proxy in front of the store, e.g. "
-                                  "l2=http://cache1:8080/faces");
+    int rc = tier_spec_check("l2=", value);
+    if (rc)
+        return rc;
     if (c->tier_count == STORE_TIERS_MAX)
         return error_set(-EINVAL, "l2=: more than %d shared tiers", STORE_TIERS_MAX);
     c->tiers[c->tier_count] = keep(o, value, strlen(value));

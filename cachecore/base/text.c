@@ -43,6 +43,18 @@ int text_parse_uint(const char *what, const char *text, uint64_t min, uint64_t m
     return 0;
 }
 
+int text_parse_percent(const char *what, const char *text, uint64_t min, uint64_t max, unsigned *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (errno || strcmp(end, "%") != 0 || *text < '0' || *text > '9' || v < min || v > max)
+        return error_set(-EINVAL, "%s: '%s' is not a share from %llu%% to %llu%%", what, text, (unsigned long long)min,
+                         (unsigned long long)max);
+    *out = (unsigned)v;
+    return 0;
+}
+
 int text_parse_duration(const char *what, const char *text, uint64_t *out_s)
 {
     static const struct {

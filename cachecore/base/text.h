@@ -15,6 +15,9 @@ GR_MUST_CHECK int text_parse_size(const char *what, const char *text, uint64_t *
 /* A decimal number within [min, max]. -EINVAL with a sentence naming what and the range. */
 GR_MUST_CHECK int text_parse_uint(const char *what, const char *text, uint64_t min, uint64_t max, uint64_t *out);
 
+/* "90%" within [min, max]. -EINVAL with a sentence naming what and the range. */
+GR_MUST_CHECK int text_parse_percent(const char *what, const char *text, uint64_t min, uint64_t max, unsigned *out);
+
 /* A length of time in whole seconds: "90", "90s", "30m", "12h", "14d". -EINVAL with a sentence
  * naming what. */
 GR_MUST_CHECK int text_parse_duration(const char *what, const char *text, uint64_t *out_s);

@@ -2,25 +2,13 @@
 #include "format/cache_spec.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
 
-enum { QUOTA_MIN = 16 << 20 };
-
-static int parse_percent(const char *text, size_t len, unsigned *out)
-{
-    char number[8];
-    uint64_t n;
-    snprintf(number, sizeof number, "%.*s", (int)len, text);
-    int rc = text_parse_uint("cache size in percent", number, 1, 99, &n);
-    if (!rc)
-        *out = (unsigned)n;
-    return rc;
-}
+enum { SIZE_LEAST = 16 << 20, DISK_TIMEOUT_MOST_S = 600 };
 
 static int parse_plain(const char *what, const char *text, struct cache_spec *out)
 {
@@ -31,8 +19,11 @@ static int parse_plain(const char *what, const char *text, struct cache_spec *ou
     *out = (struct cache_spec){.dir_len = (size_t)(colon - text)};
     size_t len = strlen(colon + 1);
     if (colon[len] == '%')
-        return parse_percent(colon + 1, len - 1, &out->percent);
-    return text_parse_size("cache size", colon + 1, &out->size);
+        return text_parse_percent("cache size", colon + 1, 1, 99, &out->percent);
+    int rc = text_parse_size("cache size", colon + 1, &out->size);
+    if (!rc && out->size < SIZE_LEAST)
+        rc = error_set(-EINVAL, "%s%s: at least 16M", what, text);
+    return rc;
 }
 
 static bool ends_with(const char *text, size_t len, const char *end)
@@ -60,7 +51,50 @@ int quota_spec_parse(const char *what, const char *text, size_t *name_len, uint6
                          what, what);
     *name_len = (size_t)(colon - text);
     int rc = text_parse_size("quota", colon + 1, size);
-    if (!rc && *size < QUOTA_MIN)
+    if (!rc && *size < SIZE_LEAST)
         rc = error_set(-EINVAL, "%s%s: at least 16M", what, text);
     return rc;
+}
+
+static bool parse_watermark(const char *text, uint64_t *high, uint64_t *low)
+{
+    const char *colon = strchr(text, ':');
+    CLEANUP_FREE char *before = colon ? strndup(text, (size_t)(colon - text)) : NULL;
+    return before && !text_parse_uint("", before, 2, 99, high) && !text_parse_uint("", colon + 1, 1, *high - 1, low);
+}
+
+int watermark_spec_parse(const char *what, const char *text, unsigned *high, unsigned *low)
+{
+    uint64_t more, less;
+    if (!parse_watermark(text, &more, &less))
+        return error_set(-EINVAL, "%s%s: write %sHIGH:LOW in percent, e.g. %s95:90", what, text, what, what);
+    *high = (unsigned)more;
+    *low = (unsigned)less;
+    return 0;
+}
+
+int memory_spec_parse(const char *what, const char *text, uint64_t *size)
+{
+    if (text_parse_size("", text, size))
+        return error_set(-EINVAL, "%s%s: write a size, e.g. %s4G", what, text, what);
+    return *size && *size < SIZE_LEAST ? error_set(-EINVAL, "%s%s: at least 16M, or 0 for none", what, text) : 0;
+}
+
+int disk_timeout_spec_parse(const char *what, const char *text, uint32_t *out_ms)
+{
+    uint64_t seconds;
+    if (text_parse_duration("", text, &seconds) || !seconds || seconds > DISK_TIMEOUT_MOST_S)
+        return error_set(-EINVAL, "%s%s: write a time from 1s to 10m, e.g. %s5s", what, text, what);
+    *out_ms = (uint32_t)seconds * 1000;
+    return 0;
+}
+
+int tier_spec_check(const char *what, const char *text)
+{
+    if (!strncmp(text, "http://", 7) || !strncmp(text, "https://", 8))
+        return 0;
+    return error_set(-EINVAL,
+                     "%s...: write the http:// or https:// address of a proxy in front of the store, e.g. "
+                     "%shttp://cache1:8080/faces",
+                     what, what);
 }

@@ -1,4 +1,7 @@
-/* How people name a cache directory, "DIR:SIZE" or "DIR:PERCENT%", then ":ssd", ":hdd" or nothing, and a quota. */
+/* How people say what a cache is to be: a directory, "DIR:SIZE" or "DIR:PERCENT%", then ":ssd", ":hdd" or nothing; a
+ * quota, "NAME:SIZE"; and so on. The plugin's parameters and the options of `granary serve` are parsed here, so that
+ * both refuse the same words, each by its own name: `what` is "cache=" or "--cache ", and stands in the sentence of
+ * -EINVAL, which shows the right form. */
 #ifndef GRANARY_FORMAT_CACHE_SPEC_H
 #define GRANARY_FORMAT_CACHE_SPEC_H
 
@@ -15,10 +18,22 @@ struct cache_spec {
     bool hdd;         /* named slow */
 };
 
-/* DIR may hold colons. what: the option's name, for the sentence. -EINVAL shows the right form. */
+/* DIR may hold colons. */
 GR_MUST_CHECK int cache_spec_parse(const char *what, const char *text, struct cache_spec *out);
 
-/* "NAME:SIZE" of a quota: *name_len bytes of the text are NAME. -EINVAL shows the right form. */
+/* "NAME:SIZE" of a quota: *name_len bytes of the text are NAME. */
 GR_MUST_CHECK int quota_spec_parse(const char *what, const char *text, size_t *name_len, uint64_t *size);
+
+/* "HIGH:LOW" in percent: 99 >= high > low >= 1. */
+GR_MUST_CHECK int watermark_spec_parse(const char *what, const char *text, unsigned *high, unsigned *low);
+
+/* The bytes of the memory tier; 0: none. */
+GR_MUST_CHECK int memory_spec_parse(const char *what, const char *text, uint64_t *size);
+
+/* How long a read waits for a disk: 1 s to 10 m. */
+GR_MUST_CHECK int disk_timeout_spec_parse(const char *what, const char *text, uint32_t *out_ms);
+
+/* The address of a shared tier. The sentence does not show it. */
+GR_MUST_CHECK int tier_spec_check(const char *what, const char *text);
 
 #endif

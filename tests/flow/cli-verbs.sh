@@ -123,8 +123,32 @@ expect 2 "--metrics: '9464' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" -
 expect 2 "--listen: 'nowhere' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --listen nowhere
 expect 2 "would both be exported as 'set'; serve them by two servers" "$GRANARY" serve "$store/set:v1" "$store/set@$digest"
 expect 2 "^granary: serve: --quota 1G: write --quota NAME:SIZE" "$GRANARY" serve "$store/set:v1" --cache "$W/c:64M" --quota 1G
+expect 2 "^granary: serve: --watermark 80:90: write --watermark HIGH:LOW" "$GRANARY" serve "$store/set:v1" --cache "$W/c:64M" --watermark 80:90
+expect 2 "^granary: serve: --disk-timeout 1x: write a time" "$GRANARY" serve "$store/set:v1" --cache "$W/c:64M" --disk-timeout 1x
+expect 2 "^granary: serve: --memory 1M: at least 16M" "$GRANARY" serve "$store/set:v1" --memory 1M
+expect 2 "^granary: serve: --cache $W/c:1M: at least 16M" "$GRANARY" serve "$store/set:v1" --cache "$W/c:1M"
+expect 2 "'000000000000101%' is not a share from 1% to 99%" "$GRANARY" serve "$store/set:v1" --cache "$W/c:000000000000101%"
+expect 2 "^granary: serve: --l2 ...: write the http" "$GRANARY" serve "$store/set:v1" --l2 cache1:8080
+expect 2 "'101%' is not a share from 0% to 100%" "$GRANARY" build --compact-budget 101% "$W/tree" "$store/x"
+expect 2 "--endpoint: 'localhost:9000' is no address; write https://HOST" "$GRANARY" images --endpoint localhost:9000 s3://bucket/x
+expect 2 "--to-endpoint: 'x' is no address" "$GRANARY" copy --to-endpoint x "$store/set:v1" s3://bucket/x
 expect 2 "up to 65535" "$GRANARY" serve "$store/set:v1" --listen 127.0.0.1:65536
 expect 2 "give it another path" "$GRANARY" serve "$store/set:v1" --socket "$W/nbd.sock" --control "$W/nbd.sock"
+
+echo "== what can only be read is not written to, and not waited for"
+nobody=http://127.0.0.1:1/store
+while read -r words; do
+    # shellcheck disable=SC2086
+    expect 2 "a store behind plain HTTP can only be read" timeout 60 "$GRANARY" $words
+done <<END
+build $W/tree $nobody/x
+copy $store/set:v1 $nobody
+tag $nobody/x:a b
+rm $nobody/x:a
+gc $nobody
+gc --dry-run $nobody
+verify --repair --against $W/tree $nobody/x
+END
 
 echo "== options that would have no effect"
 image=$store/set:v1
