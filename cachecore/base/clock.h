@@ -18,9 +18,13 @@ static inline uint64_t clock_now_ms(void)
 }
 
 /* That moment as pthread_cond_timedwait wants it, of a condition on CLOCK_MONOTONIC. */
+static inline struct timespec clock_at_us(uint64_t now_us)
+{
+    return (struct timespec){.tv_sec = (time_t)(now_us / 1000000), .tv_nsec = (long)(now_us % 1000000) * 1000};
+}
 static inline struct timespec clock_at_ms(uint64_t now_ms)
 {
-    return (struct timespec){.tv_sec = (time_t)(now_ms / 1000), .tv_nsec = (long)(now_ms % 1000) * 1000000};
+    return clock_at_us(now_ms * 1000);
 }
 
 /* Milliseconds of a clock that goes on while the machine sleeps: for what others wait for meanwhile. */

@@ -32,6 +32,7 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     concurrency_init(&f->concurrency, c->workers, clock_now_us());
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->work);
+    f->watched_us = UINT64_MAX;
     f->hedge.percent = config->hedge_percent;
     *out = f;
     return 0;
@@ -92,6 +93,8 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_joins_total", "Readers who found a chunk's fetch in the air and shared it",
          counter_get(&c->joins)},
         {"granary_fetch_raised_total", "Queued chunks moved to a better lane", counter_get(&c->raised)},
+        {"granary_fetch_merged_total", "Chunks queued into a get that other requests had queued",
+         counter_get(&c->merged)},
         {"granary_fetch_dropped_total", "Chunks that nobody waited for, dropped because the queue was full",
          counter_get(&c->dropped)},
         {"granary_fetch_requests_total", "Ranged gets sent to stores, their retries not counted",

@@ -19,7 +19,7 @@ enum {
 };
 
 struct fetch_counts {
-    counter chunks[LANES], joins, raised, dropped;
+    counter chunks[LANES], joins, raised, merged, dropped;
     counter requests, chunk_bytes, bytes, refetches, verify_failures, errors, hedges, hedge_wins;
 };
 
@@ -41,7 +41,7 @@ struct fetch {
     size_t queued, queued_waiterless, flights;
     unsigned busy, busy_background; /* gets in the air */
     struct concurrency concurrency;
-    bool watching; /* an idle worker waits until a demand get is late */
+    uint64_t watched_us; /* an idle worker waits until then at most; UINT64_MAX: none does */
     struct hedge hedge;
     struct flight *buckets[FETCH_BUCKETS];
 };
@@ -64,8 +64,11 @@ struct fetch_run {
     bool won;      /* it has brought a chunk before the first; under the fetch's lock */
 };
 
-/* Is there a run that may be worked on now? */
-bool fetch_has_run_locked(const struct fetch *f);
+/* The first flight of the next run that may be worked on now, NULL: none; then, if one will be by itself, in *due_us
+ * when, else UINT64_MAX. */
+struct flight *fetch_next_locked(const struct fetch *f, uint64_t *due_us);
+/* Does work wait because as many gets are in the air as may be? */
+bool fetch_is_full_locked(const struct fetch *f);
 /* The next run of the best lane that may be worked on now: taken off its queue, f->busy counted. False: none. */
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run);
 /* One more chunk for the run's get. */

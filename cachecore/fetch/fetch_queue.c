@@ -10,7 +10,9 @@
  * of the best lane and goes on with its successors while they lie behind it in the same object.
  * Flights that start together are queued sorted by object and offset, so they come out together:
  * neighbours of a demand read that its own get passes over or goes on to ride on the demand lane, all
- * others on the readahead lane. One that is raised to a better lane leaves a gap in its queue and nothing else to mend.
+ * others on the readahead lane. What other requests have queued beside them is gone on from: a flight is put next to
+ * its neighbours, not at the end of the queue, as long as they make one run. One that is raised to a better lane leaves
+ * a gap in its queue and nothing else to mend.
  *
  * No more gets are in the air than concurrency.h allows, and of those for readahead and warm together no more than
  * three quarters: a demand read finds a place that is free, or waits for another demand read.
@@ -22,7 +24,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/le.h"
+
+enum {
+    BESIDE_MOST = 128, /* of a queue's last flights, looked through for neighbours of a new one */
+    HOLD_SHARE = 16,   /* of the time that a get takes at least */
+    HOLD_LEAST_US = 250,
+    HOLD_MOST_US = 1000,
+    HOLD_BYTES = 256 << 10,
+};
 
 /* ---- table ---- */
 
@@ -65,18 +76,17 @@ void fetch_retire(struct fetch *f, struct flight *flight)
 
 /* ---- queues ---- */
 
-static void enqueue_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane)
+/* Before `next` of that lane's queue; NULL: at its end. */
+static void enqueue_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane, struct flight *next)
 {
     struct fetch_lane_queue *q = &f->lanes[lane];
     flight->lane = lane;
     flight->queued = true;
-    flight->next = NULL;
-    flight->prev = q->last;
-    if (q->last)
-        q->last->next = flight;
-    else
-        q->first = flight;
-    q->last = flight;
+    flight->due_us = 0;
+    flight->next = next;
+    flight->prev = next ? next->prev : q->last;
+    *(flight->prev ? &flight->prev->next : &q->first) = flight;
+    *(next ? &next->prev : &q->last) = flight;
     f->queued++;
     f->queued_waiterless += flight->waiterless;
 }
@@ -109,13 +119,56 @@ static int by_place(const void *a, const void *b)
     return x->chunk.offset < y->chunk.offset ? -1 : x->chunk.offset > y->chunk.offset;
 }
 
+static uint64_t end_of(const struct flight *flight)
+{
+    return (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
+}
+
 /* May next be read by the same get as the run that begins with head and ends at `end`? */
 static bool follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
 {
     const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
     return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
-           b->offset >= end && b->offset - end <= f->config.gap_max &&
-           (uint64_t)b->offset + b->stored_len - a->offset <= f->config.run_max;
+           b->offset >= end && b->offset - end <= f->config.gap_max && end_of(next) - a->offset <= f->config.run_max;
+}
+
+/* The first and the last that come by one get with a queued flight. */
+static const struct flight *first_of_run(const struct fetch *f, const struct flight *flight)
+{
+    const struct flight *last = flight;
+    while (flight->prev && follows(f, flight->prev, flight, end_of(flight->prev)) &&
+           end_of(last) - flight->prev->chunk.offset <= f->config.run_max)
+        flight = flight->prev;
+    return flight;
+}
+
+static const struct flight *last_of_run(const struct fetch *f, const struct flight *flight)
+{
+    const struct flight *first = flight;
+    while (flight->next && follows(f, first, flight->next, end_of(flight)))
+        flight = flight->next;
+    return flight;
+}
+
+/* A place in a lane's queue where a flight comes by the same get as others that are queued already: in *out_next what
+ * stands behind it. */
+static bool find_beside_locked(struct fetch *f, const struct flight *flight, enum fetch_lane lane,
+                               struct flight **out_next)
+{
+    unsigned seen = 0;
+    for (struct flight *at = f->lanes[lane].last; at && seen < BESIDE_MOST; at = at->prev, seen++) {
+        if (follows(f, at, flight, end_of(at)) && follows(f, first_of_run(f, at), flight, end_of(at)) &&
+            !(at->next && follows(f, at, at->next, end_of(at)) && at->next->chunk.offset < end_of(flight))) {
+            *out_next = at->next;
+            return true;
+        }
+        if (follows(f, flight, at, end_of(flight)) && !(at->prev && follows(f, at->prev, at, end_of(at->prev))) &&
+            end_of(last_of_run(f, at)) - flight->chunk.offset <= f->config.run_max) {
+            *out_next = at;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Move a queued flight to a better lane, and with it those behind it that come in the same get. */
@@ -126,8 +179,8 @@ static void raise_locked(struct fetch *f, struct flight *flight, enum fetch_lane
     do {
         struct flight *next = flight->next;
         dequeue_locked(f, flight);
-        enqueue_locked(f, flight, lane);
-        end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
+        enqueue_locked(f, flight, lane, NULL);
+        end = end_of(flight);
         counter_add(&f->counters.raised, 1);
         flight = next;
     } while (flight && follows(f, head, flight, end));
@@ -185,20 +238,58 @@ static size_t place_locked(struct fetch *f, struct request *r)
     return fresh;
 }
 
+/* Where gets take long, little that is asked for waits a moment: the parts of a request that was split come as fast as
+ * threads take them, and go by one get then. Not where the request has brought neighbours: it is known what is wanted.
+ */
+static uint64_t hold_us(const struct fetch *f, const struct request *r, size_t fresh)
+{
+    uint64_t bytes = 0, hold = f->concurrency.base_us / HOLD_SHARE;
+    for (size_t i = 0; i < fresh; i++)
+        bytes += r->flights[i]->chunk.stored_len;
+    bool little = r->lane == LANE_DEMAND && r->n == r->wanted && bytes <= HOLD_BYTES;
+    return !little || hold < HOLD_LEAST_US ? 0 : GR_MIN(hold, (uint64_t)HOLD_MOST_US);
+}
+
+/* A flight that does not ride on one of its own request. */
+static void enqueue_head_locked(struct fetch *f, struct flight *flight, uint64_t hold)
+{
+    struct flight *next = NULL;
+    if (!find_beside_locked(f, flight, flight->lane, &next)) {
+        enqueue_locked(f, flight, flight->lane, NULL);
+        flight->due_us = hold ? clock_now_us() + hold : 0;
+        return;
+    }
+    counter_add(&f->counters.merged, 1);
+    enqueue_locked(f, flight, flight->lane, next);
+    if (next && follows(f, flight, next, end_of(flight)))
+        flight->due_us = next->due_us; /* it may be the first of its run now */
+}
+
+/* Behind last, a flight of the same request, and those of its run that lie in front of this one. */
+static void enqueue_rider_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane, struct flight *last)
+{
+    while (last->next && last->next->chunk.offset < flight->chunk.offset && follows(f, last, last->next, end_of(last)))
+        last = last->next;
+    enqueue_locked(f, flight, lane, last->next);
+}
+
 static void start_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = place_locked(f, r);
+    uint64_t hold = hold_us(f, r, fresh);
     qsort(r->flights, fresh, sizeof(struct flight *), by_place);
-    const struct flight *head = NULL; /* of the run on r->lane that is being queued */
-    uint64_t end = 0;
+    struct flight *head = NULL, *last = NULL; /* of the run on r->lane that is being queued */
     for (size_t i = 0; i < fresh; i++) {
         struct flight *flight = r->flights[i];
-        bool rides = head && follows(f, head, flight, end);
-        if (flight->lane == r->lane && !rides)
-            head = flight;
-        if (flight->lane == r->lane || rides)
-            end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
-        enqueue_locked(f, flight, rides ? r->lane : flight->lane);
+        bool rides = head && follows(f, head, flight, end_of(last));
+        if (rides)
+            enqueue_rider_locked(f, flight, r->lane, last);
+        else
+            enqueue_head_locked(f, flight, hold);
+        if (flight->lane != r->lane)
+            continue;
+        last = flight;
+        head = rides ? head : flight;
     }
     if (fresh || r->raised)
         pthread_cond_signal(&f->work); /* whom it wakes wakes the next one, if there is work for two */
@@ -242,42 +333,67 @@ void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight)
     run->n++;
 }
 
-/* The best lane with a run that may be taken, or LANES. */
-static enum fetch_lane next_lane_locked(const struct fetch *f)
+/* The first of a lane's runs that is not held, and in *due_us when the first of the others is not, if that is sooner.
+ */
+static struct flight *first_due_locked(const struct fetch *f, enum fetch_lane lane, uint64_t *due_us)
 {
-    unsigned limit = f->concurrency.limit, background = limit > 1 ? limit - (limit + 3) / 4 : 1;
-    enum fetch_lane lane = LANE_DEMAND;
-    while (lane < LANES && !f->lanes[lane].first)
-        lane++;
-    bool full = f->busy >= limit || (lane != LANE_DEMAND && f->busy_background >= background);
-    return full ? LANES : lane;
+    uint64_t now_us = 0;
+    for (struct flight *flight = f->lanes[lane].first; flight; flight = last_of_run(f, flight)->next) {
+        if (!flight->due_us)
+            return flight;
+        now_us = now_us ? now_us : clock_now_us();
+        if (flight->due_us <= now_us)
+            return flight;
+        *due_us = GR_MIN(*due_us, flight->due_us);
+    }
+    return NULL;
 }
 
-bool fetch_has_run_locked(const struct fetch *f)
+static unsigned background_most_locked(const struct fetch *f)
 {
-    return next_lane_locked(f) < LANES;
+    unsigned limit = f->concurrency.limit;
+    return limit > 1 ? limit - (limit + 3) / 4 : 1;
+}
+
+struct flight *fetch_next_locked(const struct fetch *f, uint64_t *due_us)
+{
+    struct flight *next = NULL;
+    *due_us = UINT64_MAX;
+    if (f->busy >= f->concurrency.limit)
+        return NULL;
+    for (enum fetch_lane lane = LANE_DEMAND; lane < LANES && !next; lane++)
+        if (lane == LANE_DEMAND || f->busy_background < background_most_locked(f))
+            next = first_due_locked(f, lane, due_us);
+    return next;
+}
+
+bool fetch_is_full_locked(const struct fetch *f)
+{
+    bool background = f->lanes[LANE_READAHEAD].first || f->lanes[LANE_WARM].first;
+    return f->queued &&
+           (f->busy >= f->concurrency.limit || (background && f->busy_background >= background_most_locked(f)));
 }
 
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
 {
-    enum fetch_lane lane = next_lane_locked(f);
-    if (lane == LANES)
+    uint64_t due_us;
+    struct flight *flight = fetch_next_locked(f, &due_us);
+    if (!flight)
         return false;
-    run->lane = lane;
+    run->lane = flight->lane;
     run->second = run->answered = false;
     run->n = 0;
     uint64_t end = 0;
-    for (;;) {
-        struct flight *flight = f->lanes[lane].first;
-        if (!flight || run->n == FETCH_RUN_CHUNKS_MAX || (run->n && !follows(f, run->flights[0], flight, end)))
-            break;
+    while (flight && run->n < FETCH_RUN_CHUNKS_MAX && (!run->n || follows(f, run->flights[0], flight, end))) {
+        struct flight *next = flight->next;
         dequeue_locked(f, flight);
-        end = (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
+        end = end_of(flight);
         fetch_add_to_run_locked(run, flight);
+        flight = next;
     }
     run->store = run->flights[0]->store;
     f->busy++;
-    f->busy_background += lane != LANE_DEMAND;
+    f->busy_background += run->lane != LANE_DEMAND;
     return true;
 }
 

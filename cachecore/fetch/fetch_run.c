@@ -3,8 +3,8 @@
  * A demand get that is silent for longer than 95 in 100 gets of its store is *hedged*: a worker that has nothing else
  * to do asks for the same chunks once more, of the store itself where shared tiers stand in between. Each chunk is
  * landed by the get that brings it first, and fails with the last one that could have brought it (claim); neither get
- * is broken off. Of the idle workers one watches the time (watching), as long as a demand get is silent. hedge.h bounds
- * how many second gets there are.
+ * is broken off. hedge.h bounds how many second gets there are. Of the idle workers one watches the time (watched_us),
+ * as long as a demand get is silent or work is held back.
  */
 #include "fetch/fetch_internal.h"
 
@@ -43,12 +43,19 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     return true;
 }
 
-/* Whoever has got work wakes the next one, if there is work for him too: a get that is late included, if nobody waits
- * for that. */
+/* Until when the idle may wait: then work that is held back may go, or a get is late. */
+static uint64_t idle_until_locked(struct fetch *f)
+{
+    uint64_t held_us, late_ms;
+    (void)fetch_next_locked(f, &held_us);
+    return next_late_locked(f, &late_ms) ? GR_MIN(held_us, late_ms * 1000) : held_us;
+}
+
+/* Whoever has got work wakes the next one, if there is work for him too, or a time that nobody watches. */
 static void wake_next_locked(struct fetch *f)
 {
-    uint64_t due_ms;
-    if (fetch_has_run_locked(f) || (!f->watching && next_late_locked(f, &due_ms)))
+    uint64_t held_us;
+    if (fetch_next_locked(f, &held_us) || idle_until_locked(f) < f->watched_us)
         pthread_cond_signal(&f->work);
 }
 
@@ -90,7 +97,7 @@ static void note_arrival_locked(struct fetch_run *run, const struct flight *flig
                                                 .now_us = clock_now_us(),
                                                 .bytes = flight->chunk.stored_len,
                                                 .first = !run->answered,
-                                                .waiting = f->queued > 0};
+                                                .waiting = fetch_is_full_locked(f)};
     run->answered = true;
     if (concurrency_arrived(&f->concurrency, &arrival))
         pthread_cond_signal(&f->work);
@@ -208,20 +215,20 @@ static void run_ended_locked(struct fetch *f, const struct fetch_run *run)
     f->busy_background -= run->lane != LANE_DEMAND;
 }
 
-/* Until there is work, or a get is late if no other worker waits for that. */
+/* Until there is work, or the time has come if no other worker waits for that. */
 static void wait_for_work_locked(struct fetch *f)
 {
-    uint64_t due_ms;
-    if (!f->queued && f->busy < f->concurrency.limit)
+    if (!fetch_is_full_locked(f) && f->busy < f->concurrency.limit)
         concurrency_starved(&f->concurrency);
-    if (f->watching || !next_late_locked(f, &due_ms)) {
+    uint64_t until_us = idle_until_locked(f);
+    if (until_us >= f->watched_us) {
         pthread_cond_wait(&f->work, &f->lock);
         return;
     }
-    struct timespec due = clock_at_ms(due_ms);
-    f->watching = true;
-    pthread_cond_timedwait(&f->work, &f->lock, &due);
-    f->watching = false;
+    struct timespec until = clock_at_us(until_us);
+    f->watched_us = until_us;
+    pthread_cond_timedwait(&f->work, &f->lock, &until);
+    f->watched_us = UINT64_MAX;
 }
 
 void *fetch_worker(void *arg)

@@ -19,6 +19,7 @@ struct flight {
     struct flight *prev, *next; /* the lane's queue, while queued */
     enum fetch_lane lane;
     bool queued;
+    uint64_t due_us;   /* not taken before: its neighbours may come; 0: at any time */
     bool waiterless;   /* nobody has asked for its bytes yet */
     unsigned attempts; /* gets on their way that bring it: 1, hedged 2 */
     bool settled;      /* its result is known: what another get brings is dropped */

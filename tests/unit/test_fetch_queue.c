@@ -1,0 +1,321 @@
+/* In which order the fetch scheduler works, over the fake store: lanes, how many gets at a time, and what comes by one.
+ */
+#include "unit/cmocka_all.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "base/vec.h"
+#include "unit/fetch_world.h"
+
+struct order {
+    pthread_mutex_t lock;
+    VEC(char *) keys;
+};
+
+static void note_key(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
+{
+    struct order *order = arg;
+    SCOPED_LOCK(&order->lock);
+    assert_int_equal(vec_push(&order->keys, strdup(key)), 0);
+}
+
+static bool was_asked(struct order *order, const struct chunk_ref *ref)
+{
+    char key[OBJECT_KEY_MAX];
+    bool found = false;
+    object_key(OBJECT_PACK, &ref->object, key);
+    SCOPED_LOCK(&order->lock);
+    for (size_t i = 0; i < order->keys.len; i++)
+        found |= !strcmp(order->keys.items[i], key);
+    return found;
+}
+
+static void order_release(struct order *order)
+{
+    for (size_t i = 0; i < order->keys.len; i++)
+        free(order->keys.items[i]);
+    vec_release(&order->keys);
+}
+
+/* The packs asked for were those of these chunks, in this order; releases both. */
+static void end_and_expect_order(struct world *w, struct order *order, const unsigned *chunks, size_t n)
+{
+    fetch_free(w->fetch); /* no get after this */
+    assert_int_equal(order->keys.len, n);
+    for (size_t i = 0; i < n; i++) {
+        char key[OBJECT_KEY_MAX];
+        assert_string_equal(order->keys.items[i], object_key(OBJECT_PACK, &w->img.refs[chunks[i]].object, key));
+    }
+    order_release(order);
+    assert_int_equal(fetch_new(&(struct fetch_config){0}, &w->fetch), 0);
+    world_release(w);
+}
+
+static void test_fetch_queue__background_leaves_a_quarter_of_the_workers(void **state)
+{
+    struct world w;
+    struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    unsigned chunks[10];
+    struct flight *flights[10];
+    for (unsigned i = 0; i < 10; i++)
+        chunks[i] = i;
+    world_init(&w, &(struct fetch_config){.workers = 5}, 1); /* a pack a chunk: no runs */
+    store_fake_set_hook(w.fake, note_key, &order);
+    store_fake_hold(w.fake, FAKE_GET);
+    start(&w, chunks, 6, LANE_WARM, flights);
+    start(&w, chunks + 6, 4, LANE_READAHEAD, flights + 6);
+    store_fake_wait_held(w.fake, 3);
+    /* Though ten were before them, these two get a worker each. */
+    struct flight *demand = start_one(&w, 20, LANE_DEMAND), *second = start_one(&w, 21, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 5);
+    assert_true(was_asked(&order, &w.img.refs[20]));
+    assert_true(was_asked(&order, &w.img.refs[21]));
+    assert_int_equal(count_of(&w, "busy_workers"), 5);
+    assert_int_equal(count_of(&w, "queued"), 7);
+    store_fake_release(w.fake);
+    expect_bytes(&w, demand, 20);
+    expect_bytes(&w, second, 21);
+    for (unsigned i = 0; i < 10; i++)
+        expect_bytes(&w, flights[i], i);
+    assert_true(store_fake_peak(w.fake) <= 5);
+    world_release(&w);
+    order_release(&order);
+}
+
+static void test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link(void **state)
+{
+    struct world w;
+    unsigned chunks[CHUNKS];
+    struct flight *flights[CHUNKS];
+    for (unsigned i = 0; i < CHUNKS; i++)
+        chunks[i] = i;
+    world_init(&w, &(struct fetch_config){.workers = CHUNKS}, 1); /* a pack a chunk: no runs */
+    unsigned first = (unsigned)count_of(&w, "limit");
+    assert_in_range(first, 1, CHUNKS - 1);
+    store_fake_hold(w.fake, FAKE_GET);
+    start(&w, chunks, CHUNKS, LANE_DEMAND, flights);
+    store_fake_wait_held(w.fake, first);
+    assert_int_equal(count_of(&w, "busy_workers"), first);
+    assert_int_equal(count_of(&w, "queued"), CHUNKS - first);
+    store_fake_release(w.fake);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        expect_bytes(&w, flights[i], i);
+    /* Bursts that wait, though gets answer promptly: more are sent at a time. */
+    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_DELAY, .bytes = 20});
+    for (unsigned bursts = 0; store_fake_peak(w.fake) <= first; bursts++) {
+        assert_true(bursts < 1000);
+        start(&w, chunks, CHUNKS, LANE_DEMAND, flights);
+        for (unsigned i = 0; i < CHUNKS; i++)
+            expect_bytes(&w, flights[i], i);
+    }
+    world_release(&w);
+}
+
+static void test_fetch_queue__one_worker_serves_background_too(void **state)
+{
+    struct world w;
+    world_init(&w, &(struct fetch_config){.workers = 1}, 1);
+    expect_bytes(&w, start_one(&w, 3, LANE_WARM), 3);
+    world_release(&w);
+}
+
+static void test_fetch_queue__demand_raises_what_waits_on_a_lower_lane(void **state)
+{
+    static const unsigned expected[] = {0, 3, 4, 1, 2};
+    struct world w;
+    struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    const unsigned warm[] = {1, 2, 3};
+    struct flight *flights[5];
+    world_init(&w, &(struct fetch_config){.workers = 1}, 1);
+    store_fake_set_hook(w.fake, note_key, &order);
+    store_fake_hold(w.fake, FAKE_GET);
+    flights[0] = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    start(&w, warm, 3, LANE_WARM, NULL);
+    struct flight *ahead = start_one(&w, 4, LANE_READAHEAD);
+    flights[3] = start_one(&w, 3, LANE_DEMAND);
+    assert_int_equal(count_of(&w, "raised_total"), 1);
+    store_fake_release(w.fake);
+    expect_bytes(&w, flights[0], 0);
+    expect_bytes(&w, flights[3], 3);
+    expect_bytes(&w, ahead, 4);
+    wait_for(&w, "requests_total", 5);
+    end_and_expect_order(&w, &order, expected, GR_ARRAY_SIZE(expected));
+}
+
+/* Chunk `wanted` for its flight, n neighbours for nobody. */
+static struct flight *start_with_neighbours(struct world *w, unsigned wanted, const unsigned *neighbours, size_t n)
+{
+    const struct chunk_ref *refs[CHUNKS] = {&w->img.refs[wanted]};
+    struct flight *flight = NULL;
+    for (size_t i = 0; i < n; i++)
+        refs[1 + i] = &w->img.refs[neighbours[i]];
+    assert_int_equal(fetch_start(w->fetch, w->store, refs, 1 + n, 1, LANE_DEMAND, 0, &flight), 0);
+    return flight;
+}
+
+static void test_fetch_queue__neighbours_ride_along_or_wait_behind_demand(void **state)
+{
+    static const unsigned expected[] = {0, 16, 20, 19, 24}; /* one chunk of each get, in their order */
+    static const unsigned near_and_far[] = {17, 19}, of_a_joined_one[] = {24};
+    struct world w;
+    struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct flight *flights[4];
+    world_init(&w, &(struct fetch_config){.workers = 1, .gap_max = 1}, 4);
+    store_fake_set_hook(w.fake, note_key, &order);
+    store_fake_hold(w.fake, FAKE_GET);
+    flights[0] = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    flights[1] = start_with_neighbours(&w, 16, near_and_far, 2);
+    flights[2] = start_with_neighbours(&w, 16, of_a_joined_one, 1);
+    flights[3] = start_one(&w, 20, LANE_DEMAND);
+    store_fake_release(w.fake);
+    expect_bytes(&w, flights[0], 0);
+    expect_bytes(&w, flights[1], 16);
+    expect_bytes(&w, flights[2], 16);
+    expect_bytes(&w, flights[3], 20);
+    wait_for(&w, "requests_total", 5);
+    assert_int_equal(count_of(&w, "joins_total"), 1);
+    assert_int_equal(count_of(&w, "demand_chunks_total"), 3);
+    assert_int_equal(count_of(&w, "readahead_chunks_total"), 3);
+    end_and_expect_order(&w, &order, expected, GR_ARRAY_SIZE(expected));
+}
+
+static void test_fetch_queue__neighbours_that_others_ask_for_join_a_queued_get(void **state)
+{
+    static const unsigned chunks[] = {20, 3, 19, 22, 21, 30};
+    struct world w;
+    struct flight *flights[GR_ARRAY_SIZE(chunks)];
+    world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(chunks); i++)
+        flights[i] = start_one(&w, chunks[i], LANE_DEMAND);
+    assert_int_equal(count_of(&w, "merged_total"), 3);
+    store_fake_release(w.fake);
+    expect_bytes(&w, busy, 0);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(chunks); i++)
+        expect_bytes(&w, flights[i], chunks[i]);
+    assert_int_equal(count_of(&w, "requests_total"), 4); /* 0; 19 to 22; 3; 30 */
+    assert_int_equal(count_of(&w, "bytes_total"), count_of(&w, "chunk_bytes_total"));
+    world_release(&w);
+}
+
+static void test_fetch_queue__no_run_grows_beyond_run_max_by_what_others_ask_for(void **state)
+{
+    static const unsigned up[] = {16, 17, 18, 19, 20}, down[] = {20, 19, 18, 17, 16};
+    for (size_t k = 0; k < 2; k++) {
+        struct world w;
+        struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
+        const unsigned *chunks = k ? down : up;
+        struct flight *flights[6];
+        world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+        uint32_t stored = w.img.refs[16].stored_len;
+        fetch_free(w.fetch);
+        const struct fetch_config config = {.workers = 1, .run_max = 3 * stored + stored / 2};
+        assert_int_equal(fetch_new(&config, &w.fetch), 0);
+        assert_int_equal(fetch_start_threads(w.fetch), 0);
+        store_fake_set_hook(w.fake, note_key, &order);
+        store_fake_hold(w.fake, FAKE_GET);
+        struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+        store_fake_wait_held(w.fake, 1);
+        for (unsigned i = 0; i < 3; i++)
+            flights[i] = start_one(&w, chunks[i], LANE_DEMAND);
+        flights[5] = start_one(&w, 4, LANE_DEMAND); /* of the other pack: it does not wait for the next two */
+        for (unsigned i = 3; i < 5; i++)
+            flights[i] = start_one(&w, chunks[i], LANE_DEMAND);
+        assert_int_equal(count_of(&w, "merged_total"), 3);
+        store_fake_release(w.fake);
+        expect_bytes(&w, busy, 0);
+        for (unsigned i = 0; i < 5; i++)
+            expect_bytes(&w, flights[i], chunks[i]);
+        expect_bytes(&w, flights[5], 4);
+        end_and_expect_order(&w, &order, (const unsigned[]){0, 16, 4, 16}, 4);
+    }
+}
+
+static void test_fetch_queue__where_gets_take_long_little_waits_for_its_neighbours(void **state)
+{
+    struct world w;
+    bool merged = false;
+    world_init(&w, &(struct fetch_config){.workers = 8}, 16);
+    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_DELAY, .bytes = 20});
+    for (unsigned i = 0; i < 2000 && !merged; i++) {
+        uint64_t before = count_of(&w, "requests_total");
+        struct flight *first = start_one(&w, 1, LANE_DEMAND);
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); /* a worker that is idle would have it */
+        struct flight *second = start_one(&w, 2, LANE_DEMAND);
+        expect_bytes(&w, first, 1);
+        expect_bytes(&w, second, 2);
+        merged = count_of(&w, "requests_total") == before + 1;
+    }
+    assert_true(merged);
+    assert_true(count_of(&w, "merged_total") >= 1);
+    world_release(&w);
+}
+
+static void test_fetch_queue__what_is_raised_takes_its_run_along(void **state)
+{
+    struct world w;
+    const unsigned chunks[] = {16, 17, 18, 19};
+    world_init(&w, &(struct fetch_config){.workers = 1}, 16);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    start(&w, chunks, 4, LANE_READAHEAD, NULL);
+    struct flight *wanted = start_one(&w, 17, LANE_DEMAND);
+    assert_int_equal(count_of(&w, "raised_total"), 3);
+    assert_int_equal(count_of(&w, "queued"), 4);
+    store_fake_release(w.fake);
+    expect_bytes(&w, busy, 0);
+    expect_bytes(&w, wanted, 17);
+    wait_for(&w, "requests_total", 3); /* 0; 17 to 19; 16 */
+    expect_bytes(&w, start_one(&w, 16, LANE_DEMAND), 16);
+    world_release(&w);
+}
+
+static void test_fetch_queue__readahead_beyond_the_queue_is_dropped_and_counted(void **state)
+{
+    struct world w;
+    const unsigned chunks[] = {1, 2, 3, 4, 5};
+    world_init(&w, &(struct fetch_config){.workers = 1, .queue_max = 2}, 1);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    start(&w, chunks, 5, LANE_READAHEAD, NULL);
+    assert_int_equal(count_of(&w, "dropped_total"), 3);
+    assert_int_equal(count_of(&w, "queued"), 2);
+    /* One that is asked for has a waiter now and makes room for another. */
+    struct flight *wanted = start_one(&w, 1, LANE_DEMAND);
+    start(&w, chunks + 2, 3, LANE_READAHEAD, NULL);
+    assert_int_equal(count_of(&w, "dropped_total"), 5);
+    assert_int_equal(count_of(&w, "queued"), 3);
+    /* Who waits is never dropped. */
+    struct flight *flights[5];
+    start(&w, chunks, 5, LANE_WARM, flights);
+    store_fake_release(w.fake);
+    expect_bytes(&w, busy, 0);
+    expect_bytes(&w, wanted, 1);
+    for (unsigned i = 0; i < 5; i++)
+        expect_bytes(&w, flights[i], chunks[i]);
+    world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fetch_queue__background_leaves_a_quarter_of_the_workers),
+        cmocka_unit_test(test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link),
+        cmocka_unit_test(test_fetch_queue__one_worker_serves_background_too),
+        cmocka_unit_test(test_fetch_queue__demand_raises_what_waits_on_a_lower_lane),
+        cmocka_unit_test(test_fetch_queue__neighbours_ride_along_or_wait_behind_demand),
+        cmocka_unit_test(test_fetch_queue__neighbours_that_others_ask_for_join_a_queued_get),
+        cmocka_unit_test(test_fetch_queue__no_run_grows_beyond_run_max_by_what_others_ask_for),
+        cmocka_unit_test(test_fetch_queue__where_gets_take_long_little_waits_for_its_neighbours),
+        cmocka_unit_test(test_fetch_queue__what_is_raised_takes_its_run_along),
+        cmocka_unit_test(test_fetch_queue__readahead_beyond_the_queue_is_dropped_and_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
