@@ -9,31 +9,23 @@
 #include "plugin/control.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "format/json_name.h"
-#include "plugin/control_cache.h"
-#include "plugin/control_warm.h"
+#include "plugin/control_routes.h"
 #include "plugin/http_daemon.h"
-#include "plugin/metrics.h"
 
 enum {
     CONNECTIONS_MAX = 64,
     CONNECTIONS_MANY = 48, /* from here on idle ones are ended */
     IDLE_TIMEOUT_S = 10,
-    DOCUMENT_MAX = METRICS_DOCUMENT_MAX, /* some 150,000 exports in a status */
 };
-
-DEFINE_CLEANUP(json, json_t *, json_decref)
 
 /* A connection, in the order of their coming. The daemon's thread alone uses these. */
 struct client {
@@ -43,222 +35,30 @@ struct client {
 };
 
 struct control {
-    struct stack *stack;
     struct sockaddr_un address;
     int fd; /* -1: the daemon's */
     dev_t dev;
     ino_t ino; /* of the socket we made */
     struct MHD_Daemon *daemon;
-    struct control_jobs *jobs;
+    struct control_routes routes;
     struct client *first, *last;
-    unsigned clients, uploads;
+    unsigned clients;
 };
 DEFINE_CLEANUP(control, struct control *, control_close)
 
-/* ---- answers ---- */
-
-static const struct {
-    const char *path, *type;
-    int (*make)(struct stack *stack, struct bytes *out);
-} documents[] = {
-    {"/metrics", METRICS_TYPE, metrics_write},
-    {"/status", "application/json", control_status},
-};
-
-static enum MHD_Result answer_error(struct MHD_Connection *connection, int rc)
-{
-    unsigned status = rc == -EINVAL   ? MHD_HTTP_BAD_REQUEST
-                      : rc == -ENOENT ? MHD_HTTP_NOT_FOUND
-                      : rc == -EBUSY  ? MHD_HTTP_SERVICE_UNAVAILABLE
-                                      : MHD_HTTP_INTERNAL_SERVER_ERROR;
-    CLEANUP(cleanup_json) json_t *object = json_object();
-    json_object_set_new(object, "error", json_name(error_text(), strlen(error_text())));
-    CLEANUP_FREE char *text = json_dumps(object, JSON_COMPACT);
-    return text ? http_daemon_answer(connection, status, "application/json", text, strlen(text), false) : MHD_NO;
-}
-
-static enum MHD_Result answer_document(struct control *c, struct MHD_Connection *connection, size_t i)
-{
-    CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
-    if (documents[i].make(c->stack, &body))
-        return http_daemon_answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n", false);
-    return http_daemon_answer(connection, MHD_HTTP_OK, documents[i].type, body.data, body.len, false);
-}
-
-/* ---- the cache ---- */
-
-static const struct {
-    const char *path, *method;
-    enum control_deed deed;
-} deeds[] = {
-    {"/cache", MHD_HTTP_METHOD_GET, CONTROL_LS},
-    {"/cache/evict", MHD_HTTP_METHOD_POST, CONTROL_EVICT},
-    {"/cache/pin", MHD_HTTP_METHOD_POST, CONTROL_PIN},
-    {"/cache/unpin", MHD_HTTP_METHOD_POST, CONTROL_UNPIN},
-};
-
-struct parameter {
-    const char *key, **value;
-};
-
-struct parameters {
-    const struct parameter *known;
-    size_t count;
-    int rc;
-};
-
-static enum MHD_Result take_parameter(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
-                                      const char *value, size_t len)
-{
-    struct parameters *p = arg;
-    const char **at = NULL;
-    for (size_t i = 0; i < p->count; i++)
-        if (!strcmp(key, p->known[i].key))
-            at = p->known[i].value;
-    if (!at || *at || strlen(key) != key_len)
-        p->rc = error_set(-EINVAL, "parameter '%.40s' is unknown or given twice", key);
-    else if (!value || strlen(value) != len)
-        p->rc = error_set(-EINVAL, "parameter '%.40s' has no value, or a NUL in it", key);
-    else
-        *at = value;
-    return p->rc ? MHD_NO : MHD_YES;
-}
-
-static int take_parameters(struct MHD_Connection *connection, const struct parameter *known, size_t count)
-{
-    struct parameters p = {.known = known, .count = count};
-    MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take_parameter, &p);
-    return p.rc;
-}
-
-static enum MHD_Result answer_by_job(struct control *c, struct MHD_Connection *connection, control_work *work,
-                                     void *arg, control_free *free_arg)
-{
-    int rc = control_jobs_start(c->jobs, connection, work, arg, free_arg);
-    if (rc)
-        return answer_error(
-            connection, rc == -EBUSY
-                            ? error_set(rc, "%d such requests are being answered already; try again", CONTROL_JOBS_MAX)
-                            : error_set(rc, "out of memory or threads"));
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct client *client = info ? info->socket_context : NULL;
-    if (client)
-        client->working = true;
-    return MHD_YES;
-}
-
-static enum MHD_Result answer_deed(struct control *c, struct MHD_Connection *connection, enum control_deed deed)
-{
-    struct control_request r = {.deed = deed};
-    const struct parameter known[] = {
-        {"export", &r.export}, {"glob", &r.glob}, {"all", &r.all}, {"pinned", &r.pinned}, {"known", &r.known}};
-    struct control_task *task;
-    int rc = take_parameters(connection, known, GR_ARRAY_SIZE(known));
-    if (!rc)
-        rc = control_cache_prepare(c->stack, &r, &task);
-    if (rc)
-        return answer_error(connection, rc);
-    return answer_by_job(c, connection, control_cache_run, task, control_cache_free);
-}
-
-/* ---- warming ---- */
-
-static const char warm_path[] = "/warm";
-
-/* The names that come with a request. */
-struct upload {
-    struct bytes names;
-    struct error error; /* why they are passed over */
-};
-
-static void upload_take(struct upload *u, const char *data, size_t len)
-{
-    int rc = u->error.code ? 0 : bytes_append(&u->names, data, len);
-    if (rc == -EMSGSIZE)
-        rc = error_set(-EINVAL, "a list may have at most %d MiB; divide it", CONTROL_WARM_NAMES_MAX >> 20);
-    else if (rc)
-        rc = error_set(rc, "control: out of memory");
-    if (rc)
-        error_take(&u->error, rc);
-}
-
-static void *upload_new(struct control *c)
-{
-    struct upload *u = calloc(1, sizeof *u);
-    if (!u)
-        return NULL;
-    u->names = (struct bytes)BYTES_INIT(CONTROL_WARM_NAMES_MAX);
-    if (c->uploads++ >= CONTROL_JOBS_MAX)
-        error_take(&u->error,
-                   error_set(-EBUSY, "%d such requests are being sent already; try again", CONTROL_JOBS_MAX));
-    return u;
-}
-
-static void upload_free(struct control *c, struct upload *u)
-{
-    c->uploads--;
-    bytes_release(&u->names);
-    free(u);
-}
-
-static enum MHD_Result answer_warm(struct control *c, struct MHD_Connection *connection, struct upload *u)
-{
-    struct control_warm_request r = {0};
-    const struct parameter known[] = {{"export", &r.export}, {"digest", &r.digest}, {"what", &r.what}, {"dry", &r.dry}};
-    struct control_warm *warm;
-    int rc = u->error.code ? error_restore(&u->error) : take_parameters(connection, known, GR_ARRAY_SIZE(known));
-    if (!rc)
-        rc = control_warm_prepare(c->stack, &r, &u->names, &warm);
-    if (rc)
-        return answer_error(connection, rc);
-    return answer_by_job(c, connection, control_warm_run, warm, control_warm_free);
-}
-
 /* ---- requests ---- */
 
-static enum MHD_Result answer_request(struct control *c, struct MHD_Connection *connection, const char *url,
-                                      const char *method)
-{
-    bool known = !strcmp(url, warm_path); /* by another method: on_request has those by the right one */
-    for (size_t i = 0; i < GR_ARRAY_SIZE(documents); i++) {
-        if (strcmp(url, documents[i].path) != 0)
-            continue;
-        if (!strcmp(method, MHD_HTTP_METHOD_GET))
-            return answer_document(c, connection, i);
-        known = true;
-    }
-    for (size_t i = 0; i < GR_ARRAY_SIZE(deeds); i++) {
-        if (strcmp(url, deeds[i].path) != 0)
-            continue;
-        if (!strcmp(method, deeds[i].method))
-            return answer_deed(c, connection, deeds[i].deed);
-        known = true;
-    }
-    return known ? http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                                           "another method is understood here\n", false)
-                 : http_daemon_answer_text(connection, MHD_HTTP_NOT_FOUND,
-                                           "not found; there are /metrics, /status, /cache, /cache/evict, /cache/pin, "
-                                           "/cache/unpin and /warm\n",
-                                           false);
-}
-
-/* Called with the header, then for each part of a body, which is passed over unless names are expected, then once more.
- */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *data_len, void **state)
 {
     struct control *c = arg;
-    if (strcmp(url, warm_path) || strcmp(method, MHD_HTTP_METHOD_POST))
-        return http_daemon_whole(data_len, state) ? answer_request(c, connection, url, method) : MHD_YES;
-    if (!*state) {
-        *state = upload_new(c);
-        return *state ? MHD_YES : MHD_NO;
-    }
-    if (!*data_len)
-        return answer_warm(c, connection, *state);
-    upload_take(*state, data, *data_len);
-    *data_len = 0;
-    return MHD_YES;
+    bool by_job = false;
+    enum MHD_Result result = control_routes_take(&c->routes, connection, url, method, data, data_len, state, &by_job);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct client *client = info ? info->socket_context : NULL;
+    if (client && by_job)
+        client->working = true;
+    return result;
 }
 
 /* ---- connections ---- */
@@ -318,8 +118,7 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
                         enum MHD_RequestTerminationCode code)
 {
     struct control *c = arg;
-    if (*state && !http_daemon_owns(*state))
-        upload_free(c, *state);
+    control_routes_done(&c->routes, *state);
     *state = NULL;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct client *client = info ? info->socket_context : NULL;
@@ -375,13 +174,13 @@ int control_open(const char *path, struct stack *stack, struct control **out)
     if (!c)
         return error_set(-ENOMEM, "control: out of memory");
     c->fd = -1;
-    c->stack = stack;
+    c->routes.stack = stack;
     c->address.sun_family = AF_UNIX;
     if (strlen(path) >= sizeof c->address.sun_path)
         return error_set(-EINVAL, "control: the path %s is longer than a socket's may be (%zu bytes)", path,
                          sizeof c->address.sun_path - 1);
     memcpy(c->address.sun_path, path, strlen(path) + 1);
-    int rc = control_jobs_new(&c->jobs);
+    int rc = control_jobs_new(&c->routes.jobs);
     if (!rc)
         rc = remove_stale(&c->address);
     if (!rc)
@@ -413,11 +212,11 @@ void control_close(struct control *c)
     struct stat st;
     if (c->ino && lstat(c->address.sun_path, &st) == 0 && st.st_dev == c->dev && st.st_ino == c->ino)
         unlink(c->address.sun_path);
-    if (c->jobs)
-        control_jobs_stop(c->jobs); /* no connection may be suspended when the daemon stops */
+    if (c->routes.jobs)
+        control_jobs_stop(c->routes.jobs); /* no connection may be suspended when the daemon stops */
     if (c->daemon)
         MHD_stop_daemon(c->daemon);
-    control_jobs_free(c->jobs);
+    control_jobs_free(c->routes.jobs);
     if (c->fd >= 0)
         close(c->fd);
     free(c);
