@@ -1,5 +1,5 @@
-/* One connection by libnbd. What is to be asked is a range in front and a queue of failed requests, which go first and
- * chunk by chunk: there are never more of them than requests at a time.
+/* One connection by libnbd. What is to be asked is ranges, one after another, and a queue of failed requests, which go
+ * first and chunk by chunk: there are never more of them than requests at a time.
  */
 #include "attach/nbd_warm.h"
 
@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/vec.h"
 
 enum { IN_FLIGHT = 16, CHUNKS = 64, STEP_MS = 500, REQUEST_MAX = 32 << 20, CHUNK_DEFAULT = 128 << 10 };
 
@@ -29,7 +30,8 @@ struct warming {
     const struct nbd_warm *config;
     struct nbd_warm_state *state;
     uint64_t chunk;
-    struct range ranges[2];        /* to be asked by requests of CHUNKS chunks */
+    VEC(struct range) ranges; /* to be asked by requests of CHUNKS chunks */
+    size_t range_at;
     struct range again[IN_FLIGHT]; /* by single ones */
     size_t again_count, busy;
     struct slot slots[IN_FLIGHT];
@@ -44,21 +46,62 @@ static int failed(const char *what)
 
 /* ---- what is to be cached ---- */
 
-/* "... metadata OFFSET+LENGTH front LENGTH" */
-static int find_metadata(struct warming *w, uint64_t size)
+static int add(struct warming *w, uint64_t off, uint64_t end)
+{
+    const struct range range = {.off = off, .end = end};
+    struct range *last = w->ranges.len ? &w->ranges.items[w->ranges.len - 1] : NULL;
+    if (end <= off)
+        return 0;
+    w->state->bytes_total += end - off;
+    if (last && last->end == off) {
+        last->end = end;
+        return 0;
+    }
+    return vec_push(&w->ranges, range) ? error_set(-ENOMEM, "out of memory") : 0;
+}
+
+/* What follows key in "granary content-root sha256:<hex> image ... metadata OFFSET+LENGTH front LENGTH"; NULL: not
+ * there. */
+static const char *described(const char *description, const char *key)
+{
+    const char *at = description ? strstr(description, key) : NULL;
+    return at ? at + strlen(key) : NULL;
+}
+
+static int add_metadata(struct warming *w, const char *description, uint64_t size)
 {
     unsigned long long off, len, front;
-    CLEANUP_FREE char *description = nbd_get_export_description(w->h);
-    const char *at = description ? strstr(description, " metadata ") : NULL;
-    if (!at || sscanf(at, " metadata %llu+%llu front %llu", &off, &len, &front) != 3 || off > size ||
-        len > size - off || front > size)
+    const char *at = described(description, " metadata ");
+    if (!at || sscanf(at, "%llu+%llu front %llu", &off, &len, &front) != 3 || off > size || len > size - off ||
+        front > size)
         return error_set(-ENOTSUP,
                          "the export at %s does not say where its metadata is: it is not one of this version "
                          "of Granary; use --all",
                          w->config->uri);
-    w->ranges[0] = (struct range){0, GR_MAX((uint64_t)front, GR_MIN(w->chunk, size))};
-    w->ranges[1] = (struct range){GR_MAX((uint64_t)off, w->ranges[0].end), off + len};
-    return 0;
+    uint64_t first_end = GR_MAX((uint64_t)front, GR_MIN(w->chunk, size));
+    int rc = add(w, 0, first_end);
+    return rc ? rc : add(w, GR_MAX((uint64_t)off, first_end), off + len);
+}
+
+/* By NBD there is nothing but offsets. */
+static int add_traced(struct warming *w, const char *description, uint64_t size)
+{
+    const struct trace *t = w->config->trace;
+    struct digest root;
+    const char *at = described(description, " content-root sha256:");
+    if (!at || digest_parse(at, strnlen(at, DIGEST_HEX_SIZE - 1), &root) || !digest_equal(&root, &t->content_root) ||
+        size != t->size)
+        return error_set(-EINVAL,
+                         "the trace is of another image than the export at %s has, and by NBD there are no digests to "
+                         "find its chunks by; give a mount point or a control socket",
+                         w->config->uri);
+    w->chunk = t->chunk_size;
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < t->count; i++) {
+        uint64_t off = (uint64_t)trace_entry_at(t, i).chunk * t->chunk_size;
+        rc = add(w, off, GR_MIN(off + t->chunk_size, size));
+    }
+    return rc;
 }
 
 static int connect_to(struct warming *w)
@@ -72,12 +115,13 @@ static int connect_to(struct warming *w)
     if (nbd_can_cache(w->h) != 1)
         return error_set(-ENOTSUP, "the server at %s cannot cache on demand (NBD_CMD_CACHE)", uri);
     w->chunk = chunk > 0 && chunk <= REQUEST_MAX / CHUNKS ? (uint64_t)chunk : CHUNK_DEFAULT;
-    w->ranges[0] = (struct range){0, (uint64_t)size};
-    int rc = w->config->metadata ? find_metadata(w, (uint64_t)size) : 0;
-    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(w->ranges); i++)
-        if (w->ranges[i].end > w->ranges[i].off)
-            w->state->bytes_total += w->ranges[i].end - w->ranges[i].off;
-    return rc;
+    CLEANUP_FREE char *description = nbd_get_export_description(w->h);
+    if (w->config->metadata)
+        return add_metadata(w, description, (uint64_t)size);
+    if (!w->config->trace)
+        return add(w, 0, (uint64_t)size);
+    int rc = add_metadata(w, description, (uint64_t)size);
+    return rc ? rc : add_traced(w, description, (uint64_t)size);
 }
 
 /* ---- requests ---- */
@@ -85,16 +129,16 @@ static int connect_to(struct warming *w)
 /* false: there is nothing left to ask. Requests end where chunks end. */
 static bool next(struct warming *w, struct range *out)
 {
-    struct range *from = w->again_count ? &w->again[w->again_count - 1] : &w->ranges[0];
-    uint64_t step = w->again_count ? w->chunk : w->chunk * CHUNKS;
-    if (from->off >= from->end && !w->again_count)
-        from = &w->ranges[1];
-    if (from->off >= from->end)
+    if (!w->again_count && w->range_at == w->ranges.len)
         return false;
+    struct range *from = w->again_count ? &w->again[w->again_count - 1] : &w->ranges.items[w->range_at];
+    uint64_t step = w->again_count ? w->chunk : w->chunk * CHUNKS;
     *out = (struct range){from->off, GR_MIN((from->off / step + 1) * step, from->end)};
     from->off = out->end;
-    if (w->again_count && from->off == from->end)
+    if (from->off == from->end && w->again_count)
         w->again_count--;
+    else if (from->off == from->end)
+        w->range_at++;
     return true;
 }
 
@@ -174,5 +218,6 @@ int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
         rc = warm(&w);
     if (!rc)
         nbd_shutdown(h, 0);
+    vec_release(&w.ranges);
     return rc;
 }

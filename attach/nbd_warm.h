@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/compiler.h"
+#include "format/trace.h"
 
 enum { NBD_WARM_NAMED = 10, NBD_WARM_FAILED_MAX = 1000 };
 
@@ -17,14 +18,15 @@ struct nbd_warm_state {
 
 struct nbd_warm {
     const char *uri;
-    bool metadata; /* as the export's description places it, instead of all */
+    bool metadata;             /* as the export's description places it, instead of all */
+    const struct trace *trace; /* its chunks in its order, instead; NULL: none */
     void (*progress)(void *arg, const struct nbd_warm_state *state);
     void *arg;
 };
 
 /* 64 chunks a request, 16 requests at a time; a request that fails is repeated chunk by chunk. 0 also when chunks
  * failed (*out). -EIO: no connection, or more than NBD_WARM_FAILED_MAX failed; -ENOTSUP: the server cannot, or its
- * export does not say where the metadata is. */
+ * export does not say where the metadata is; -EINVAL: the trace is not of the export's content. */
 GR_MUST_CHECK int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out);
 
 #endif

@@ -1,27 +1,27 @@
-/* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB: the server does the work
+/* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE: the server does the work
  * (plugin/control_warm.h), or where TARGET is an address of NBD, its client asks for every byte (attach/nbd_warm.h). */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "attach/control_client.h"
-#include "attach/mount.h"
 #include "attach/nbd_warm.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "base/text.h"
 #include "cli/cache_call.h"
 #include "cli/control_target.h"
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "format/trace.h"
 #include "imagebuild/path_list.h"
 
-enum { NAMES_MAX = 64 << 20 };
+enum { LIST_MAX = 64 << 20 };
 
 struct warm_values {
     bool metadata, all, nul, dry, json, quiet;
-    const char *files_from, *export;
+    const char *files_from, *trace, *export;
     struct option_list globs;
 };
 
@@ -33,6 +33,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "files-from", "FILE", AT(files_from), "the files FILE names, in that order; -: standard input"},
     {OPTION_FLAG, '0', NULL, NULL, AT(nul), "names in FILE end with NUL instead of a newline"},
     {OPTION_LIST, 0, "path", "GLOB", AT(globs), "the files whose full paths match; may be repeated"},
+    {OPTION_TEXT, 0, "trace", "FILE", AT(trace), "what 'granary trace record' wrote to FILE, in that order"},
     {OPTION_TEXT, 0, "export", "NAME", AT(export), "which export, when the server has several"},
     {OPTION_FLAG, 0, "dry-run", NULL, AT(dry), "only say what is missing"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line"},
@@ -118,6 +119,10 @@ static void print_warm(const struct warm_values *v, json_t *w)
     printf("%s: ", name ? name : "");
     if (files)
         printf("%llu files, ", (unsigned long long)files);
+    if (v->trace)
+        printf("%llu chunks of the trace, %llu not in this image, ",
+               (unsigned long long)cache_call_number(w, "traced_chunks"),
+               (unsigned long long)cache_call_number(w, "absent_chunks"));
     if (v->dry)
         printf("%s in %llu chunks; %s in %llu chunks missing, %s to be fetched\n", bytes,
                (unsigned long long)cache_call_number(w, "chunks"), needed,
@@ -136,6 +141,9 @@ static int judge(const struct warm_values *v, const json_t *w)
         return error_set(-EIO, "%llu chunks of %llu files are not cached%s%s; run it again to go on",
                          (unsigned long long)chunks, (unsigned long long)failed, why && *why ? ": " : "",
                          why ? why : "");
+    uint64_t traced = cache_call_number(w, "traced_chunks");
+    if (traced && traced == cache_call_number(w, "absent_chunks"))
+        return error_set(-ENOENT, "none of the chunks that %s lists is in this image: it is of another one", v->trace);
     return absent ? error_set(-ENOENT, "%llu of the names given are not in the image", (unsigned long long)absent) : 0;
 }
 
@@ -157,7 +165,7 @@ static int add_name(struct bytes *names, const char *name, size_t len)
     int rc = bytes_append(names, name, len);
     if (!rc)
         rc = bytes_append(names, "", 1);
-    return rc ? error_set(rc, "the names take more than %d MiB; divide them", NAMES_MAX >> 20) : 0;
+    return rc ? error_set(rc, "the names take more than %d MiB; divide them", LIST_MAX >> 20) : 0;
 }
 
 static int read_names(const struct warm_values *v, struct bytes *names)
@@ -171,36 +179,49 @@ static int read_names(const struct warm_values *v, struct bytes *names)
     return !rc && !names->len ? error_set(-EINVAL, "%s names no file", v->files_from) : rc;
 }
 
-/* A mount point has one image, whatever else its server has. */
-static const char *digest_of_mount(const char *target, char out[PRINT_DIGEST_MAX])
+/* The file as it is, once it is known to be one. */
+static int read_trace(const char *file, struct bytes *out, struct trace *trace)
 {
-    struct mount_state state;
-    struct stat st;
-    if (!target || stat(target, &st) || !S_ISDIR(st.st_mode) || mount_find(target, &state))
-        return NULL;
-    return print_digest(&state.digest, out);
+    int rc = io_read_file(file, out);
+    if (rc)
+        return rc;
+    rc = trace_decode(out->data, out->len, trace);
+    return rc ? error_prefix(rc, "%s", file) : 0;
+}
+
+static int make_list(const struct warm_values *v, struct bytes *out)
+{
+    struct trace trace;
+    if (v->trace)
+        return read_trace(v->trace, out, &trace);
+    int rc = v->files_from ? read_names(v, out) : 0;
+    for (size_t i = 0; !rc && i < v->globs.count; i++)
+        rc = add_name(out, v->globs.items[i], strlen(v->globs.items[i]));
+    return rc;
 }
 
 static int warm_by_control(const struct warm_values *v, const char *target)
 {
-    CLEANUP_BYTES names = BYTES_INIT(NAMES_MAX);
+    CLEANUP_BYTES list = BYTES_INIT(LIST_MAX);
     char control[PATH_MAX], digest[PRINT_DIGEST_MAX];
     struct answer a = {.v = v};
     int rc = control_target_find(target, control, sizeof control);
-    if (!rc && v->files_from)
-        rc = read_names(v, &names);
-    for (size_t i = 0; !rc && i < v->globs.count; i++)
-        rc = add_name(&names, v->globs.items[i], strlen(v->globs.items[i]));
+    if (!rc)
+        rc = make_list(v, &list);
     if (rc)
         return rc;
-    const char *what = v->all ? "all" : v->metadata ? "metadata" : v->files_from ? "files" : "globs";
+    const char *what = v->all          ? "all"
+                       : v->metadata   ? "metadata"
+                       : v->trace      ? "trace"
+                       : v->files_from ? "files"
+                                       : "globs";
     const char *const params[] = {"what",   what,
                                   "export", v->export,
-                                  "digest", v->export ? NULL : digest_of_mount(target, digest),
+                                  "digest", v->export ? NULL : control_target_digest(target, digest),
                                   "dry",    v->dry ? "1" : NULL,
                                   NULL};
     progress_init(&a.progress, "warm", v->quiet);
-    rc = control_post(control, "/warm", params, &names, take_line, &a);
+    rc = control_post(control, "/warm", params, &list, take_line, &a);
     progress_end(&a.progress);
     if (!rc && (!a.ended || !a.warm))
         rc = error_set(-EIO, "the answer of the server on %s ended early", control);
@@ -245,13 +266,20 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
 {
     struct progress progress;
     struct nbd_warm_state state;
-    const struct nbd_warm config = {.uri = uri, .metadata = v->metadata, .progress = draw_nbd, .arg = &progress};
+    CLEANUP_BYTES file = BYTES_INIT(LIST_MAX);
+    struct trace trace;
+    const struct nbd_warm config = {
+        .uri = uri, .metadata = v->metadata, .trace = v->trace ? &trace : NULL, .progress = draw_nbd, .arg = &progress};
     if (v->files_from || v->globs.count || v->dry || v->export) {
-        (void)error_set(0, "by NBD there are only --metadata and --all; give a mount point or a control socket");
+        (void)error_set(0,
+                        "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
         return CLI_USAGE;
     }
+    int rc = v->trace ? read_trace(v->trace, &file, &trace) : 0;
+    if (rc)
+        return rc;
     progress_init(&progress, "warm", v->quiet);
-    int rc = nbd_warm(&config, &state);
+    rc = nbd_warm(&config, &state);
     progress_end(&progress);
     if (!rc)
         rc = print_nbd(v, uri, &state);
@@ -265,8 +293,8 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
 
 static int check(const struct warm_values *v)
 {
-    if (v->metadata + v->all + (v->files_from != NULL) + (v->globs.count > 0) != 1) {
-        (void)error_set(0, "give one of --metadata, --all, --files-from and --path");
+    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {
+        (void)error_set(0, "give one of --metadata, --all, --files-from, --path and --trace");
         return CLI_USAGE;
     }
     if (v->nul && !v->files_from) {
@@ -291,12 +319,13 @@ const struct verb verb_warm = {
     .operands = "[TARGET]",
     .max_operands = 1,
     .summary = "Have an image, or files of it, in a server's cache before they are read",
-    .details = "TARGET is a mount point, a server's socket or its control socket\n"
-               "(/run/granary/nbd.sock.control unless given), or an address of NBD (nbd://HOST/EXPORT) for --metadata\n"
-               "and --all. The filesystem's metadata is warmed first, whatever is\n"
-               "asked for. In a GLOB * also matches /; a directory that matches stands for all below it. What is\n"
-               "cached already is not fetched again: after an interruption the same command goes on. Exit code 1 if\n"
-               "anything asked for is not cached at the end; the first 100 such files are named.",
+    .details =
+        "TARGET is a mount point, a server's socket or its control socket\n"
+        "(/run/granary/nbd.sock.control unless given), or an address of NBD (nbd://HOST/EXPORT) for --metadata,\n"
+        "--all and --trace. The filesystem's metadata is warmed first, whatever is\n"
+        "asked for. In a GLOB * also matches /; a directory that matches stands for all below it. What is\n"
+        "cached already is not fetched again: after an interruption the same command goes on. Exit code 1 if\n"
+        "anything asked for is not cached at the end; the first 100 such files are named.",
     .options = rows,
     .values_size = sizeof(struct warm_values),
     .run = run,

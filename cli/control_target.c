@@ -33,3 +33,12 @@ int control_target_find(const char *target, char *out, size_t size)
     snprintf(out, size, "%s", state.control);
     return 0;
 }
+
+const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX])
+{
+    struct mount_state state;
+    struct stat st;
+    if (!target || stat(target, &st) || !S_ISDIR(st.st_mode) || mount_find(target, &state))
+        return NULL;
+    return print_digest(&state.digest, out);
+}

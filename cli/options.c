@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -264,6 +265,22 @@ static void row_usage(const struct option_row *row, char *out, size_t size)
 static const char *command_word(const struct verb *verb, const struct verb *command)
 {
     return command->name + strlen(verb->name) + 1;
+}
+
+int options_need_command(const struct invocation *inv)
+{
+    const struct verb *verb = inv->verb;
+    CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);
+    for (size_t i = 0; verb->commands[i]; i++)
+        if (bytes_printf(&known, "%s %s", i ? "," : "", verb->commands[i]->name + strlen(verb->name) + 1))
+            break;
+    const int len = (int)known.len;
+    const char *there = (const char *)known.data;
+    if (inv->operand_count)
+        (void)error_set(0, "'%s' is no command; there are%.*s", inv->operands[0], len, there);
+    else
+        (void)error_set(0, "name a command; there are%.*s", len, there);
+    return CLI_USAGE;
 }
 
 const struct verb *options_command(const struct verb *verb, const char *word)

@@ -87,6 +87,9 @@ void options_release(struct invocation *inv);
  */
 GR_MUST_CHECK int options_exclude(const char *a, const char *b, const char *why);
 
+/* For the run of a verb with commands: CLI_USAGE, with the sentence that names them. */
+GR_MUST_CHECK int options_need_command(const struct invocation *inv);
+
 /* The command of that name below a verb; NULL: none. */
 const struct verb *options_command(const struct verb *verb, const char *word);
 

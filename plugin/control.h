@@ -8,8 +8,11 @@
  *                                            all=1: whatever the cache holds
  *   POST /cache/pin, /cache/unpin            have it stay, or not, with the same parameters
  *                  glob may be left out, by GET also export; the answers are lines of JSON (control_cache.h)
- *   POST /warm?export=NAME&what=WHAT         have an image in the cache: its metadata, all of it, or the files or
- *                                            globs in the request's body; dry=1: say what is missing (control_warm.h)
+ *   POST /warm?export=NAME&what=WHAT         have an image in the cache: its metadata, all of it, or the files, globs
+ *                                            or trace in the request's body; dry=1: say what is missing
+ *                                            (control_warm.h)
+ *   GET /trace?export=NAME                   which chunks are read from now on, in the order of first touch
+ *   POST /trace/end?export=NAME              that is enough (control_trace.h)
  */
 #ifndef GRANARY_PLUGIN_CONTROL_H
 #define GRANARY_PLUGIN_CONTROL_H

@@ -13,6 +13,7 @@
 #include "format/json_name.h"
 #include "plugin/control.h"
 #include "plugin/control_cache.h"
+#include "plugin/control_trace.h"
 #include "plugin/control_warm.h"
 #include "plugin/http_daemon.h"
 #include "plugin/metrics.h"
@@ -138,6 +139,30 @@ static int answer_warm(struct request *r, const struct route *route)
     return rc ? rc : answer_by_job(r, control_warm_run, warm, control_warm_free);
 }
 
+static int answer_trace(struct request *r, const struct route *route)
+{
+    const char *export = NULL, *digest = NULL;
+    const struct parameter known[] = {{"export", &export}, {"digest", &digest}};
+    struct control_trace *trace;
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_trace_prepare(r->routes->stack, export, digest, &trace);
+    return rc ? rc : answer_by_job(r, control_trace_run, trace, control_trace_free);
+}
+
+static int answer_trace_end(struct request *r, const struct route *route)
+{
+    static const char done[] = "{\"result\":{\"ok\":true}}\n";
+    const char *export = NULL, *digest = NULL;
+    const struct parameter known[] = {{"export", &export}, {"digest", &digest}};
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_trace_end(r->routes->stack, export, digest);
+    if (rc)
+        return rc;
+    return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, "application/x-ndjson", done, sizeof done - 1, false));
+}
+
 /* ---- routes ---- */
 
 static const struct route table[] = {
@@ -147,7 +172,9 @@ static const struct route table[] = {
     {"/cache/evict", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_EVICT}, NULL, 0},
     {"/cache/pin", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_PIN}, NULL, 0},
     {"/cache/unpin", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_UNPIN}, NULL, 0},
-    {"/warm", MHD_HTTP_METHOD_POST, answer_warm, {0}, NULL, CONTROL_WARM_NAMES_MAX},
+    {"/warm", MHD_HTTP_METHOD_POST, answer_warm, {0}, NULL, CONTROL_WARM_BODY_MAX},
+    {"/trace", MHD_HTTP_METHOD_GET, answer_trace, {0}, NULL, 0},
+    {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
 };
 
 static const struct route *find_route(const char *url, const char *method)

@@ -10,17 +10,18 @@
 #include "base/clock.h"
 #include "format/json_name.h"
 #include "image/warm_run.h"
+#include "plugin/control_export.h"
 
 enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 };
 
-static const char *const whats[] = {"metadata", "all", "files", "globs"}; /* enum warm_what */
+static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* enum warm_what */
 
 struct control_warm {
     struct stack *stack;
     size_t export;
     enum warm_what what;
     bool dry;
-    struct bytes names;
+    struct bytes list;
 
     /* of the run */
     struct control_job *job;
@@ -30,21 +31,6 @@ struct control_warm {
 
 /* ---- requests ---- */
 
-static int find_export(const struct stack *stack, const struct control_warm_request *r, size_t *out)
-{
-    size_t count = stack_image_count(stack);
-    if (!r->export && !r->digest && count > 1)
-        return error_set(-EINVAL, "this server has %zu exports; say which (granary status names them)", count);
-    for (*out = 0; *out < count; (*out)++) {
-        char hex[DIGEST_HEX_SIZE];
-        digest_hex(image_digest(stack_image_at(stack, *out)), hex);
-        bool named = !r->export || !strcmp(r->export, stack_export_name(stack, *out));
-        if (named && (!r->digest || (!strncmp(r->digest, "sha256:", 7) && !strcmp(r->digest + 7, hex))))
-            return 0;
-    }
-    return error_set(-ENOENT, "there is no export '%.100s' here", r->export ? r->export : r->digest);
-}
-
 static int find_what(const char *text, enum warm_what *out)
 {
     for (size_t i = 0; i < GR_ARRAY_SIZE(whats); i++)
@@ -52,7 +38,7 @@ static int find_what(const char *text, enum warm_what *out)
             *out = (enum warm_what)i;
             return 0;
         }
-    return error_set(-EINVAL, "what= is metadata, all, files or globs");
+    return error_set(-EINVAL, "what= is metadata, all, trace, files or globs");
 }
 
 void control_warm_free(void *arg)
@@ -60,12 +46,12 @@ void control_warm_free(void *arg)
     struct control_warm *w = arg;
     if (!w)
         return;
-    bytes_release(&w->names);
+    bytes_release(&w->list);
     free(w);
 }
 DEFINE_CLEANUP(control_warm, struct control_warm *, control_warm_free)
 
-int control_warm_prepare(struct stack *stack, const struct control_warm_request *request, struct bytes *names,
+int control_warm_prepare(struct stack *stack, const struct control_warm_request *request, struct bytes *body,
                          struct control_warm **out)
 {
     CLEANUP(cleanup_control_warm) struct control_warm *w = calloc(1, sizeof *w);
@@ -75,15 +61,15 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
     w->dry = request->dry;
     int rc = find_what(request->what, &w->what);
     if (!rc)
-        rc = find_export(stack, request, &w->export);
+        rc = control_export_find(stack, request->export, request->digest, &w->export);
     if (!rc && request->dry && strcmp(request->dry, "1") != 0)
         rc = error_set(-EINVAL, "dry= is 1 or left out");
-    if (!rc && (w->what >= WARM_FILES) != (names->len > 0))
-        rc = error_set(-EINVAL, "files and globs need names in the request's body, the others have none");
+    if (!rc && (w->what >= WARM_TRACE) != (body->len > 0))
+        rc = error_set(-EINVAL, "files, globs and trace need a list in the request's body, the others have none");
     if (rc)
         return rc;
-    w->names = *names;
-    *names = (struct bytes)BYTES_INIT(0);
+    w->list = *body;
+    *body = (struct bytes)BYTES_INIT(0);
     *out = steal_ptr(&w);
     return 0;
 }
@@ -132,6 +118,8 @@ static int send_sums(struct control_warm *w, struct image *img, const struct war
     } rows[] = {
         {"files", r->files},
         {"absent_files", r->absent},
+        {"traced_chunks", r->traced},
+        {"absent_chunks", r->traced_absent},
         {"chunks", r->after.chunks},
         {"bytes", r->after.bytes},
         {"needed_chunks", r->before.missing},
@@ -158,7 +146,7 @@ int control_warm_run(struct control_job *job, void *arg)
     const struct warm_config config = {.img = stack_image_at(w->stack, w->export),
                                        .store = store,
                                        .what = w->what,
-                                       .names = &w->names,
+                                       .list = &w->list,
                                        .dry = w->dry,
                                        .tell = tell,
                                        .failed = send_failed,

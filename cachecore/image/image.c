@@ -70,6 +70,11 @@ const struct digest *image_digest(const struct image *img)
     return &img->digest;
 }
 
+struct recorder_place *image_recorder(struct image *img)
+{
+    return &img->recorder;
+}
+
 /* ---- read and prefetch ---- */
 
 static int check_range(const struct image *img, uint64_t off, uint64_t len)
@@ -136,6 +141,8 @@ static int read_span(struct batch *b, const struct span *span, uint64_t *off, ui
         uint8_t *to = dst ? dst + (*off - start) : NULL;
         const struct chunk_ref *ref = span_chunk(span, chunk);
         if (ref) {
+            if (to)
+                recorder_note(&b->img->recorder, chunk, &ref->digest);
             int rc = add_piece(b, ref, within, len, to);
             if (rc)
                 return rc;

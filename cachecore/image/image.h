@@ -4,6 +4,7 @@
 
 #include "cache/cache.h"
 #include "format/manifest.h"
+#include "image/recorder.h"
 #include "store/store.h"
 
 struct image;
@@ -38,6 +39,9 @@ GR_MUST_CHECK int image_prefetch_chunks(struct image *img, const uint64_t *chunk
  * chunk-granular. visit's non-zero result ends the walk with 0. */
 typedef int image_extent_visit(void *arg, uint64_t off, uint64_t len, bool hole);
 GR_MUST_CHECK int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_visit *visit, void *arg);
+
+/* Where reads are recorded: the chunks of image_read, holes left out. The image's. */
+struct recorder_place *image_recorder(struct image *img);
 
 /* What was asked of the image, and where the answers came from. A few loads, no lock. */
 struct image_traffic {

@@ -7,6 +7,7 @@
 #include "image/demand.h"
 #include "image/image.h"
 #include "image/node_cache.h"
+#include "image/recorder.h"
 #include "image/streams.h"
 
 struct image {
@@ -14,6 +15,7 @@ struct image {
     struct digest digest;
     struct manifest manifest;
     struct node_cache *nodes;
+    struct recorder_place recorder;
     struct demand demand;
     pthread_mutex_t streams_lock; /* of streams; innermost, only tried */
     struct streams streams;

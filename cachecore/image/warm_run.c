@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "image/image_internal.h"
 #include "image/warm_files.h"
-#include "image/warm_plan.h"
+#include "image/warm_trace.h"
 
 enum { TICKS = 256, FRONT_MIN = 4096 /* the superblock */ };
 
@@ -101,7 +101,7 @@ static int by_number(const void *a, const void *b)
 static struct warm_names names_of(const struct warming *w)
 {
     return (struct warm_names){
-        .text = (const char *)w->c->names->data, .len = w->c->names->len, .globs = w->c->what == WARM_GLOBS};
+        .text = (const char *)w->c->list->data, .len = w->c->list->len, .globs = w->c->what == WARM_GLOBS};
 }
 
 static int choose_files(struct warming *w)
@@ -131,6 +131,23 @@ static int choose_metadata(struct warming *w)
     return rc;
 }
 
+static int on_look(void *arg, uint64_t chunk)
+{
+    struct warming *w = arg;
+    const struct manifest *m = &w->c->img->manifest;
+    return tick(w, &(struct warm_told){"looking", .bytes_done = chunk * m->chunk_size, .bytes_total = m->size});
+}
+
+static int choose_traced(struct warming *w)
+{
+    struct trace trace;
+    int rc = trace_decode(w->c->list->data, w->c->list->len, &trace);
+    if (rc)
+        return rc;
+    w->out->traced = trace.count;
+    return warm_trace(w->c->img, w->c->store, &trace, on_look, w, &w->plan, &w->out->traced_absent);
+}
+
 static int choose(struct warming *w)
 {
     int rc = choose_metadata(w);
@@ -141,6 +158,8 @@ static int choose(struct warming *w)
         return 0;
     case WARM_ALL:
         return warm_plan_add(&w->plan, 0, manifest_chunk_count(&w->c->img->manifest));
+    case WARM_TRACE:
+        return choose_traced(w);
     case WARM_FILES:
     case WARM_GLOBS:
         return choose_files(w);
@@ -149,13 +168,6 @@ static int choose(struct warming *w)
 }
 
 /* ---- what is missing ---- */
-
-static int on_look(void *arg, uint64_t chunk)
-{
-    struct warming *w = arg;
-    const struct manifest *m = &w->c->img->manifest;
-    return tick(w, &(struct warm_told){"looking", .bytes_done = chunk * m->chunk_size, .bytes_total = m->size});
-}
 
 /* store NULL: what can be read without one. */
 static int look_for_missing(struct warming *w, struct store *store, struct missing_sums *sums)

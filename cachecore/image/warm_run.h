@@ -7,7 +7,8 @@
 
 enum { WARM_THREADS = 16 /* of one run; each has up to 16 chunks in the air (cache_ensure) */ };
 
-enum warm_what { WARM_METADATA, WARM_ALL, WARM_FILES, WARM_GLOBS };
+/* From WARM_TRACE on it needs a list; from WARM_FILES on that is of names. */
+enum warm_what { WARM_METADATA, WARM_ALL, WARM_TRACE, WARM_FILES, WARM_GLOBS };
 
 struct warm_told {
     const char *phase; /* "catalog", "looking", "warming" */
@@ -20,8 +21,8 @@ struct warm_config {
      * cancelled. Chunks come as any reader's. */
     struct store *store;
     enum warm_what what;
-    const struct bytes *names; /* each ended by NUL, of files and globs; else not looked at */
-    bool dry;                  /* only look */
+    const struct bytes *list; /* names, each ended by NUL; or a trace's file */
+    bool dry;                 /* only look */
     /* Many times a second: how far it is. What is not 0 ends the run, when the chunks in the air have come or failed,
      * and is returned. */
     int (*tell)(void *arg, const struct warm_told *told);
@@ -33,6 +34,7 @@ struct warm_config {
 struct warm_result {
     struct missing_sums before, after; /* of the chunks asked for */
     uint64_t files, absent;            /* asked for; names that are not in the image */
+    uint64_t traced, traced_absent;    /* entries of the trace; those that the image has not */
     uint64_t failed_files;
     struct error error; /* of the first chunk that could not be had, or what ended the warming; code 0: none */
 };

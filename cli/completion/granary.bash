@@ -1,8 +1,9 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status top cache warm help"
+_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status top cache warm trace help"
 _granary_cache_commands="ls evict pin fsck simulate"
+_granary_trace_commands="record"
 
 _granary_options() {
     case $1 in
@@ -30,7 +31,8 @@ _granary_options() {
         "cache pin") echo "--off --all --control --json --quiet";;
         "cache fsck") echo "--repair --jobs --json --quiet";;
         "cache simulate") echo "--trace --size --policy --json";;
-        warm) echo "--metadata --all --files-from --path --export --dry-run --json --quiet";;
+        "trace record") echo "--export --for --json --quiet";;
+        warm) echo "--metadata --all --files-from --path --trace --export --dry-run --json --quiet";;
         help) echo "--all";;
     esac
 }
@@ -42,12 +44,13 @@ _granary() {
         mapfile -t COMPREPLY < <(compgen -W "$_granary_verbs --help --version" -- "$word")
         return
     fi
-    if [ "$verb" = cache ]; then
+    if [ "$verb" = cache ] || [ "$verb" = trace ]; then
         if [ "$COMP_CWORD" -eq 2 ]; then
-            mapfile -t COMPREPLY < <(compgen -W "$_granary_cache_commands --help" -- "$word")
+            local commands=_granary_${verb}_commands
+            mapfile -t COMPREPLY < <(compgen -W "${!commands} --help" -- "$word")
             return
         fi
-        verb="cache ${COMP_WORDS[2]}"
+        verb="$verb ${COMP_WORDS[2]}"
     fi
     case $before in
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
@@ -55,7 +58,7 @@ _granary() {
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
         --cache | --socket | --control | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
         --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
-            --connections | --export | --path) return;;
+            --connections | --export | --path | --for) return;;
     esac
     case $word in
         -*) mapfile -t COMPREPLY < <(compgen -W "$(_granary_options "$verb") --help" -- "$word");;

@@ -16,6 +16,7 @@
 #include "format/index.h"
 #include "format/manifest.h"
 #include "format/tag.h"
+#include "format/trace.h"
 
 #define HEX "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
@@ -229,6 +230,30 @@ static void export_seeds(const char *dir)
     save(dir, "exports", "table", text.data + sum_line, text.len - sum_line);
 }
 
+static void trace_seeds(const char *dir)
+{
+    CLEANUP_BYTES file = BYTES_INIT(TRACE_FILE_MAX);
+    uint8_t entries[3 * TRACE_ENTRY_SIZE];
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct digest digest = digest_of(&i, sizeof i);
+        const struct trace_entry entry = trace_entry_of(7 - 3 * i, &digest);
+        trace_entry_put(entries + (size_t)i * TRACE_ENTRY_SIZE, &entry);
+    }
+    struct trace t = {.image = digest_of("a", 1),
+                      .content_root = digest_of("b", 1),
+                      .size = 1 << 20,
+                      .chunk_size = 128 << 10,
+                      .dropped = 1,
+                      .count = 3,
+                      .entries = entries};
+    must(trace_encode(&t, &file));
+    save(dir, "trace", "three", file.data, file.len);
+    t.count = 0;
+    bytes_clear(&file);
+    must(trace_encode(&t, &file));
+    save(dir, "trace", "empty", file.data, file.len);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -242,5 +267,6 @@ int main(int argc, char **argv)
     chunk_seeds(argv[1]);
     document_seeds(argv[1]);
     export_seeds(argv[1]);
+    trace_seeds(argv[1]);
     return 0;
 }

@@ -1,0 +1,145 @@
+/* A bit a chunk says who came first. The ring is one of many producers and one consumer: each cell has a number that
+ * says whose turn it is (Dmitry Vyukov's bounded queue):
+ *
+ *   number == place in the queue          free, for the producer that moves the tail on to it
+ *   number == place + 1                   filled, for the consumer
+ *   number == place + RECORDER_RING       free again, one round later
+ *
+ * A recorder is freed when no reader can have it: a reader counts itself as a user, then looks for the recorder once
+ * more; recorder_stop takes it away, then waits until there is no user. Both sides are sequentially consistent, so that
+ * one of them sees the other.
+ */
+#include "image/recorder.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+
+struct cell {
+    _Atomic uint64_t turn;
+    struct trace_entry entry;
+};
+
+struct recorder {
+    _Atomic uint64_t *touched; /* a bit a chunk */
+    struct cell *ring;
+    _Atomic uint64_t tail; /* the next place to fill */
+    uint64_t head;         /* the next to take */
+    counter dropped;
+};
+
+void recorder_free(struct recorder *r)
+{
+    if (!r)
+        return;
+    free(r->touched);
+    free(r->ring);
+    free(r);
+}
+DEFINE_CLEANUP(recorder, struct recorder *, recorder_free)
+
+int recorder_start(struct recorder_place *place, uint64_t chunk_count, struct recorder **out)
+{
+    CLEANUP(cleanup_recorder) struct recorder *r = calloc(1, sizeof *r);
+    if (!r)
+        return error_set(-ENOMEM, "image: out of memory");
+    r->touched = calloc(chunk_count / 64 + 1, sizeof *r->touched);
+    r->ring = calloc(RECORDER_RING, sizeof *r->ring);
+    if (!r->touched || !r->ring)
+        return error_set(-ENOMEM, "image: out of memory");
+    for (uint64_t i = 0; i < RECORDER_RING; i++)
+        atomic_init(&r->ring[i].turn, i);
+    struct recorder *none = NULL;
+    if (!atomic_compare_exchange_strong(&place->current, &none, r))
+        return error_set(-EBUSY, "this export is being recorded already");
+    atomic_fetch_add(&place->started, 1);
+    *out = steal_ptr(&r);
+    return 0;
+}
+
+void recorder_stop(struct recorder_place *place, struct recorder *r)
+{
+    if (atomic_load(&place->current) != r)
+        return;
+    atomic_store(&place->current, NULL);
+    while (atomic_load(&place->users)) /* each for a few instructions */
+        sched_yield();
+}
+
+/* false: the ring is full. */
+static bool put(struct recorder *r, const struct trace_entry *entry)
+{
+    uint64_t at = atomic_load_explicit(&r->tail, memory_order_relaxed);
+    for (;;) {
+        struct cell *cell = &r->ring[at % RECORDER_RING];
+        uint64_t turn = atomic_load_explicit(&cell->turn, memory_order_acquire);
+        if (turn == at) {
+            if (!atomic_compare_exchange_weak_explicit(&r->tail, &at, at + 1, memory_order_relaxed,
+                                                       memory_order_relaxed))
+                continue;
+            cell->entry = *entry;
+            atomic_store_explicit(&cell->turn, at + 1, memory_order_release);
+            return true;
+        }
+        if (turn < at)
+            return false;
+        at = atomic_load_explicit(&r->tail, memory_order_relaxed); /* somebody was faster */
+    }
+}
+
+static void touch(struct recorder *r, uint64_t chunk, const struct digest *digest)
+{
+    _Atomic uint64_t *word = &r->touched[chunk / 64];
+    uint64_t bit = UINT64_C(1) << chunk % 64;
+    if (atomic_load_explicit(word, memory_order_relaxed) & bit ||
+        atomic_fetch_or_explicit(word, bit, memory_order_relaxed) & bit)
+        return;
+    const struct trace_entry entry = trace_entry_of(chunk, digest);
+    if (put(r, &entry))
+        return;
+    atomic_fetch_and_explicit(word, ~bit, memory_order_relaxed);
+    counter_add(&r->dropped, 1);
+}
+
+void recorder_push(struct recorder_place *place, uint64_t chunk, const struct digest *digest)
+{
+    atomic_fetch_add(&place->users, 1);
+    struct recorder *r = atomic_load(&place->current);
+    if (r)
+        touch(r, chunk, digest);
+    atomic_fetch_sub(&place->users, 1);
+}
+
+size_t recorder_take(struct recorder *r, struct trace_entry *out, size_t max)
+{
+    size_t n = 0;
+    for (; n < max; n++, r->head++) {
+        struct cell *cell = &r->ring[r->head % RECORDER_RING];
+        if (atomic_load_explicit(&cell->turn, memory_order_acquire) != r->head + 1)
+            break;
+        out[n] = cell->entry;
+        atomic_store_explicit(&cell->turn, r->head + RECORDER_RING, memory_order_release);
+    }
+    return n;
+}
+
+uint64_t recorder_dropped(struct recorder *r)
+{
+    return counter_get(&r->dropped);
+}
+
+bool recorder_end(struct recorder_place *place)
+{
+    unsigned which = atomic_load(&place->started);
+    if (!atomic_load(&place->current))
+        return false;
+    atomic_store(&place->ends, which);
+    return true;
+}
+
+bool recorder_ending(struct recorder_place *place)
+{
+    return atomic_load(&place->ends) == atomic_load(&place->started);
+}

@@ -1,0 +1,144 @@
+/* The job's thread empties the image's recorder and looks again after a pause: a reader wakes nobody. */
+#include "plugin/control_trace.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "format/json_name.h"
+#include "plugin/control_export.h"
+
+enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };
+
+struct control_trace {
+    struct stack *stack;
+    size_t export;
+
+    /* of the run */
+    struct control_job *job;
+    struct recorder *recorder;
+    uint64_t chunks, told_ms;
+};
+
+void control_trace_free(void *arg)
+{
+    free(arg);
+}
+
+int control_trace_prepare(struct stack *stack, const char *export, const char *digest, struct control_trace **out)
+{
+    size_t i;
+    int rc = control_export_find(stack, export, digest, &i);
+    const struct manifest *m = rc ? NULL : image_manifest(stack_image_at(stack, i));
+    if (!rc)
+        rc = trace_check_geometry(m->size, m->chunk_size);
+    if (rc)
+        return rc;
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return error_set(-ENOMEM, "control: out of memory");
+    (*out)->stack = stack;
+    (*out)->export = i;
+    return 0;
+}
+
+int control_trace_end(struct stack *stack, const char *export, const char *digest)
+{
+    size_t i;
+    int rc = control_export_find(stack, export, digest, &i);
+    if (!rc && !recorder_end(image_recorder(stack_image_at(stack, i))))
+        rc = error_set(-ENOENT, "nobody records the export '%.100s'", stack_export_name(stack, i));
+    return rc;
+}
+
+/* ---- what is said ---- */
+
+#define INTEGER(n) json_integer((json_int_t)(n))
+
+static int send_image(struct control_trace *t)
+{
+    const char *name = stack_export_name(t->stack, t->export);
+    const struct image *img = stack_image_at(t->stack, t->export);
+    const struct manifest *m = image_manifest(img);
+    char digest[DIGEST_HEX_SIZE], root[DIGEST_HEX_SIZE];
+    json_t *image = json_object();
+    json_name_set(image, "export", name, strlen(name));
+    json_object_set_new(image, "digest", json_sprintf("sha256:%s", digest_hex(image_digest(img), digest)));
+    json_object_set_new(image, "content_root", json_sprintf("sha256:%s", digest_hex(&m->content_root, root)));
+    json_object_set_new(image, "size", INTEGER(m->size));
+    json_object_set_new(image, "chunk_size", INTEGER(m->chunk_size));
+    return control_job_send(t->job, json_pack("{s:o}", "image", image));
+}
+
+static int send_count(struct control_trace *t)
+{
+    t->told_ms = clock_now_ms();
+    return control_job_send(t->job, json_pack("{s:{s:o,s:o}}", "trace", "chunks", INTEGER(t->chunks), "dropped",
+                                              INTEGER(recorder_dropped(t->recorder))));
+}
+
+static int send_entries(struct control_trace *t, const struct trace_entry *entries, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    char text[BATCH * TRACE_ENTRY_SIZE * 2], *at = text;
+    for (size_t i = 0; i < n; i++) {
+        uint8_t bytes[TRACE_ENTRY_SIZE];
+        trace_entry_put(bytes, &entries[i]);
+        for (size_t k = 0; k < sizeof bytes; k++) {
+            *at++ = digits[bytes[k] >> 4];
+            *at++ = digits[bytes[k] & 15];
+        }
+    }
+    t->chunks += n;
+    return control_job_send(t->job, json_pack("{s:s#}", "entries", text, at - text));
+}
+
+/* ---- recording ---- */
+
+/* All that is there now, as far as a trace goes. */
+static int send_taken(struct control_trace *t)
+{
+    struct trace_entry entries[BATCH];
+    int rc = 0;
+    for (size_t n = BATCH; !rc && n == BATCH;) {
+        n = recorder_take(t->recorder, entries, GR_MIN((uint64_t)BATCH, TRACE_CHUNKS_MAX - t->chunks));
+        if (n)
+            rc = send_entries(t, entries, n);
+    }
+    return rc;
+}
+
+static int record(struct control_trace *t, struct recorder_place *place)
+{
+    int rc = send_image(t);
+    while (!rc && !recorder_ending(place) && t->chunks < TRACE_CHUNKS_MAX) {
+        if (control_job_cancelled(t->job))
+            return error_set(-ECANCELED, "interrupted");
+        rc = send_taken(t);
+        if (!rc && clock_now_ms() - t->told_ms >= TELL_EVERY_MS)
+            rc = send_count(t);
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    }
+    recorder_stop(place, t->recorder);
+    if (!rc)
+        rc = send_taken(t);
+    return rc ? rc : send_count(t);
+}
+
+int control_trace_run(struct control_job *job, void *arg)
+{
+    struct control_trace *t = arg;
+    struct image *img = stack_image_at(t->stack, t->export);
+    struct recorder_place *place = image_recorder(img);
+    int rc = recorder_start(place, manifest_chunk_count(image_manifest(img)), &t->recorder);
+    if (rc)
+        return rc;
+    t->job = job;
+    t->told_ms = clock_now_ms();
+    rc = record(t, place);
+    recorder_stop(place, t->recorder);
+    recorder_free(t->recorder);
+    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+}

@@ -1,0 +1,147 @@
+#!/bin/bash
+# granary trace record and granary warm --trace: what one job read is read on another node with the store away, in an image
+# that was built anew too, and nothing else was fetched; a file that is no trace is one sentence.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+command -v jq >/dev/null || skip "no jq here (apt-get install jq)"
+
+mkdir -p "$W/tree"
+for i in $(seq 20); do head -c 1000000 /dev/urandom >"$W/tree/$i.bin"; done
+"$GRANARY" build -q "$W/tree" "$W/store/faces:v1" >"$W/built"
+"$GRANARY" export -q "$W/store/faces:v1" "$W/image.v1"
+
+STARTS=0
+# serve TAG: with a fresh cache
+serve() {
+    STARTS=$((STARTS + 1))
+    serve_unix "$W/nbd.$STARTS" "image=$W/store/faces:$1" "cache=$W/cache.$STARTS:96M" readahead=0 \
+        control="$W/nbd.$STARTS.control" 2>"$W/server.$STARTS.err"
+}
+stop() { kill -TERM "$SERVER_PID" && wait "$SERVER_PID" || fail "server: exit $?"; }
+uri() { echo "nbd+unix:///faces?socket=$W/nbd.$STARTS"; }
+warm() { "$GRANARY" warm "$W/nbd.$STARTS" "$@"; }
+refused() {
+    local code=$1 text=$2 status=0
+    shift 2
+    "$@" >"$W/out" 2>"$W/err" || status=$?
+    [ $status = "$code" ] && grep -qF -- "$text" "$W/err" || { cat "$W/err" >&2; fail "exit $status, not $code with '$text': $*"; }
+}
+# read_file TAG FILE: its bytes by the export are those of the image
+read_file() {
+    local off len store=$W/store
+    [ -d "$store" ] || store=$W/store.away
+    while read -r off len; do
+        "$GRANARY_BUILD/tests/tools/nbdprobe" "$(uri)" read "$off" "$len" 2>"$W/read.err" |
+            cmp -s - <(tail -c "+$((off + 1))" "$W/image.$1" | head -c "$len") || return 1
+    done < <("$GRANARY" ls -l --json "$store/faces:$1" "$2" | jq -r '.extents[] | "\(.offset) \(.length)"')
+}
+fetched() { "$GRANARY" status --json "$W/nbd.$STARTS" | jq .counters.granary_fetch_chunk_bytes_total; }
+# record FILE [ARG...]: in the background, RECORDER; it records when this returns
+record() {
+    local file=$1
+    shift
+    rm -f "$file"
+    "$GRANARY" trace record "$W/nbd.$STARTS" "$file" "$@" >"$W/record.out" 2>"$W/record.err" &
+    RECORDER=$!
+    BACKGROUND+=("$RECORDER")
+    wait_for 60 test -s "$file"
+}
+recorded() { wait "$RECORDER" || fail "trace record: exit $?: $(cat "$W/record.err")"; }
+# numbers FILE: the chunks it lists
+numbers() { od -An --endian=little -t u4 -w16 -j112 "$1" | awk '{ print $1 }'; }
+chunk_of() { "$GRANARY" ls -l --json "$W/store/faces:v1" "$1" | jq ".extents[0].offset / $CHUNK | floor"; }
+CHUNK=$("$GRANARY" inspect --json "$W/store/faces:v1" | jq .chunk_size)
+
+echo "== what a job reads, in its order, to an interrupt"
+serve v1
+record "$W/job.trace" --json
+for i in 14 3 9 3 14; do read_file v1 $i.bin || fail "cannot read $i.bin: $(cat "$W/read.err")"; done
+kill -INT "$RECORDER"
+recorded
+jq -e '.ended == "interrupt" and .dropped == 0 and .export == "faces"' "$W/record.out" >/dev/null || fail "$(cat "$W/record.out")"
+[ "$(numbers "$W/job.trace" | wc -l)" = "$(jq .chunks "$W/record.out")" ] || fail "$(cat "$W/record.out") but $(numbers "$W/job.trace")"
+[ "$(numbers "$W/job.trace" | sort | uniq -d | wc -l)" = 0 ] || fail "a chunk is listed twice"
+order=$(numbers "$W/job.trace" | grep -nxE "$(chunk_of 14.bin)|$(chunk_of 3.bin)|$(chunk_of 9.bin)" | cut -d: -f2 | tr '\n' ' ')
+[ "$order" = "$(chunk_of 14.bin) $(chunk_of 3.bin) $(chunk_of 9.bin) " ] || fail "the order is $order"
+
+echo "== ends by itself, by time; and with the server"
+record "$W/short.trace" --for 1s
+recorded
+grep -q '^faces: 0 chunks recorded' "$W/record.out" || fail "$(cat "$W/record.out")"
+record "$W/cut.trace" --json
+read_file v1 5.bin
+wait_for 60 grep -q 'recording.* MiB' "$W/record.err" # eight chunks have come
+stop
+recorded
+jq -e '.ended == "server" and .chunks > 6' "$W/record.out" >/dev/null || fail "$(cat "$W/record.out")"
+serve v1
+warm --trace "$W/cut.trace" >"$W/out"
+grep -q ' 0 not in this image, ' "$W/out" || fail "$(cat "$W/out")"
+stop
+
+echo "== on another node: read with the store away, and nothing else"
+serve v1
+warm --trace "$W/job.trace" --dry-run --json >"$W/json"
+jq -e '.traced_chunks > 20 and .absent_chunks == 0 and .cached_chunks == 0 and .needed_bytes == .bytes' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+[ "$(fetched)" = 0 ] || fail "a dry run fetched $(fetched) bytes"
+warm --trace "$W/job.trace" --json >"$W/json"
+jq -e '.cached_bytes == .bytes and .bytes < 6000000' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+[ "$(fetched)" -lt 7000000 ] || fail "three files of 3 MB took $(fetched) bytes"
+mv "$W/store" "$W/store.away"
+for i in 14 3 9; do read_file v1 $i.bin || fail "$i.bin is not cached"; done
+! read_file v1 17.bin || fail "a file that was not read by the job is cached"
+mv "$W/store.away" "$W/store"
+stop
+
+echo "== by NBD"
+serve v1
+"$GRANARY" warm "$(uri)" --trace "$W/job.trace" --json >"$W/json"
+jq -e '.cached_bytes == .bytes and .bytes < 6000000 and .failed_chunks == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+mv "$W/store" "$W/store.away"
+for i in 14 3 9; do read_file v1 $i.bin || fail "$i.bin is not cached"; done
+! read_file v1 17.bin || fail "a file that was not read by the job is cached"
+mv "$W/store.away" "$W/store"
+stop
+
+echo "== an image that was built anew has them elsewhere; what it has not is counted"
+head -c $((24 * CHUNK)) /dev/urandom >"$W/tree/0.bin"
+head -c 1000000 /dev/urandom >"$W/tree/9.bin"
+"$GRANARY" build -q --parent none "$W/tree" "$W/store/faces:v2" >"$W/built"
+"$GRANARY" export -q "$W/store/faces:v2" "$W/image.v2"
+serve v2
+refused 1 "the trace is of another image" "$GRANARY" warm "$(uri)" --trace "$W/job.trace"
+warm --trace "$W/job.trace" --json >"$W/json"
+jq -e '.absent_chunks > 0 and .absent_chunks < .traced_chunks / 2 and .cached_bytes == .bytes' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+mv "$W/store" "$W/store.away"
+for i in 14 3; do read_file v2 $i.bin || fail "$i.bin is not cached"; done
+! read_file v2 9.bin || fail "a file that has changed is cached"
+mv "$W/store.away" "$W/store"
+stop
+"$GRANARY" build -q --parent "$W/store/faces:v1" "$W/tree" "$W/store/faces:v3" >"$W/built" # these stay where they are
+"$GRANARY" export -q "$W/store/faces:v3" "$W/image.v3"
+serve v3
+warm --trace "$W/job.trace" --json >"$W/json"
+jq -e '.absent_chunks > 0 and .absent_chunks < .traced_chunks / 2' "$W/json" >/dev/null || fail "$(cat "$W/json")"
+mv "$W/store" "$W/store.away"
+for i in 14 3; do read_file v3 $i.bin || fail "$i.bin is not cached"; done
+! read_file v3 9.bin || fail "a file that has changed is cached"
+mv "$W/store.away" "$W/store"
+
+echo "== refusals"
+head -c 100000 /dev/urandom >"$W/noise"
+refused 1 "$W/noise: not a trace that can be used: it does not begin like one" warm --trace "$W/noise"
+head -c -1 "$W/job.trace" >"$W/torn"
+refused 1 "$W/torn: not a trace that can be used: it is cut short" warm --trace "$W/torn"
+truncate -s 70M "$W/large"
+refused 1 "$W/large is larger than" warm --trace "$W/large"
+refused 1 "cannot open $W/none" warm --trace "$W/none"
+refused 2 "give one of" warm --all --trace "$W/job.trace"
+refused 1 "cannot create $W/no/dir" "$GRANARY" trace record "$W/nbd.$STARTS" "$W/no/dir"
+refused 1 "no export 'nope'" "$GRANARY" trace record "$W/nbd.$STARTS" "$W/x.trace" --export nope
+refused 2 "name a command; there are record" "$GRANARY" trace
+mkdir "$W/tree2"
+head -c 5000000 /dev/urandom >"$W/tree2/other"
+"$GRANARY" build -q "$W/tree2" "$W/store/faces:v4" >"$W/built"
+stop
+serve v4
+refused 1 "none of the chunks that $W/job.trace lists is in this image" warm --trace "$W/job.trace"
+stop
