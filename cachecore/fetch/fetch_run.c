@@ -162,9 +162,7 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
     if (rc == -EBADMSG)
         counter_add(&run->f->counters.verify_failures, 1);
     run->again[i] = worth_again(rc) ? rc : 0;
-    if (run->again[i])
-        log_warning("%s; asking for this chunk once more", error_text());
-    else
+    if (!run->again[i])
         land(run, i, rc, plain, stored);
 }
 
@@ -178,6 +176,16 @@ static void count_request(struct fetch *f, const struct chunk_ref *const *refs, 
     counter_add(&f->counters.bytes, (uint64_t)refs[n - 1]->offset + refs[n - 1]->stored_len - refs[0]->offset);
 }
 
+/* What was healed nobody else hears of. What was not is the sentence of whoever waits for the chunk, once. */
+static void say_healed(const struct fetch_run *run, size_t i)
+{
+    const struct chunk_ref *ref = run->refs[i];
+    char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
+    log_warning("%s: chunk %s in %s at %u+%u: %s; asked for once more, it is right", run->store->url,
+                digest_hex(&ref->digest, hex), object_key(ref->kind, &ref->object, key), ref->offset, ref->stored_len,
+                run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
+}
+
 /* From the store itself: a tier in between may have been the cause, and would answer the same. */
 static void fetch_again(struct fetch_run *run, size_t i)
 {
@@ -189,6 +197,8 @@ static void fetch_again(struct fetch_run *run, size_t i)
     int rc = chunk_read_one(store_origin(store), run->refs[i], &plain);
     if (rc == -EBADMSG)
         counter_add(&f->counters.verify_failures, 1);
+    if (!rc)
+        say_healed(run, i);
     if (!rc && run->again[i] == -EBADMSG) {
         char key[OBJECT_KEY_MAX];
         store_blame(store, object_key(run->refs[i]->kind, &run->refs[i]->object, key));
