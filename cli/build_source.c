@@ -204,7 +204,32 @@ bool build_source_is_tar(const char *url)
     return !strncmp(url, "tar:", 4);
 }
 
-static int check(const char *url, const struct build_source_values *v)
+/* The web server that an address, or tar: before it, is of, as "http://host:port"; its length, 0: none. */
+static size_t web_server(const char *url, const char **out)
+{
+    *out = build_source_is_tar(url) ? url + strlen("tar:") : url;
+    return is_web(*out) ? strcspn(strstr(*out, "://") + 3, "/") + (size_t)(strstr(*out, "://") + 3 - *out) : 0;
+}
+
+/* One token is for one server, and no other may see it. */
+static int check_token(const char *url, const struct build_source_values *v)
+{
+    const char *first = NULL, *server;
+    size_t first_len = 0;
+    for (size_t i = 0; i <= v->add.count; i++) {
+        size_t len = web_server(i ? added_url(v->add.items[i - 1]) : url, &server);
+        if (len && first && (len != first_len || memcmp(server, first, len) != 0))
+            return error_set(-EINVAL, "--http-token-file: %.*s and %.*s are two servers, and would both be sent it",
+                             (int)first_len, first, (int)len, server);
+        if (len) {
+            first = server;
+            first_len = len;
+        }
+    }
+    return first ? 0 : error_set(-EINVAL, "--http-token-file: no source is a web server");
+}
+
+static int check(const char *url, const struct build_source_values *v, bool with_token)
 {
     if (v->files_from && !strcmp(url, "-"))
         return error_set(-EINVAL, "SOURCE '-' is a list of files already; leave out --files-from");
@@ -217,7 +242,7 @@ static int check(const char *url, const struct build_source_values *v)
         if (!added_url(v->add.items[i]))
             return error_set(-EINVAL, "--add: '%s' is not DIR=SOURCE; write for example labels=s3://bucket/labels",
                              v->add.items[i]);
-    return 0;
+    return with_token ? check_token(url, v) : 0;
 }
 
 static bool any_override(const struct source_overrides *o)
@@ -253,7 +278,7 @@ int build_source_open(const char *url, const struct build_source_values *v, cons
     struct source_options shaped = *options;
     struct source *source = NULL;
     *out = (struct build_source){0};
-    int rc = check(url, v);
+    int rc = check(url, v, options->http_token_file);
     if (!rc)
         rc = rules_new(&out->rules);
     if (!rc)

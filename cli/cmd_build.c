@@ -23,7 +23,7 @@ struct build_values {
     const char *endpoint, *tmpdir, *parent, *compact_budget;
     struct build_source_values source;
     struct option_list map_users, map_groups;
-    const char *hdfs_token_file;
+    const char *hdfs_token_file, *http_token_file;
     bool scrub, strict, strict_tags, keep_special, dry_run, json, quiet;
 };
 
@@ -73,6 +73,7 @@ static const struct option_row rows[] = {
     {OPTION_LIST, 0, "map-user", "NAME=ID", AT(map_users), "id of an owner whom HDFS names (else this host's)"},
     {OPTION_LIST, 0, "map-group", "NAME=ID", AT(map_groups), "id of a group that HDFS names (else this host's)"},
     {OPTION_TEXT, 0, "hdfs-token-file", "FILE", AT(hdfs_token_file), "delegation token for HDFS"},
+    {OPTION_TEXT, 0, "http-token-file", "FILE", AT(http_token_file), "bearer token for the web server of SOURCE"},
     {OPTION_FLAG, 0, "skip-bad-names", NULL, AT(source.skip_bad_names),
      "leave out names that no filesystem can hold, and count them"},
     {OPTION_FLAG, 0, "strict", NULL, AT(strict), "fail when a file changes or vanishes while it is listed or read"},
@@ -332,6 +333,7 @@ static int run(const struct invocation *inv)
     struct source_options options = {.endpoint = v->endpoint,
                                      .connections = v->jobs ? (unsigned)v->jobs : JOBS_MOST,
                                      .cancel = interrupt_watch(),
+                                     .http_token_file = v->http_token_file,
                                      .hdfs = {.token_file = v->hdfs_token_file,
                                               .map_users = v->map_users.items,
                                               .map_user_count = v->map_users.count,

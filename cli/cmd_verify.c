@@ -18,7 +18,7 @@
 struct verify_values {
     bool deep, all, repair, json, quiet;
     uint64_t jobs, sample; /* sample 0: not given */
-    const char *against, *endpoint, *hdfs_token_file;
+    const char *against, *endpoint, *hdfs_token_file, *http_token_file;
     struct build_source_values source;
 };
 
@@ -37,6 +37,7 @@ static const struct option_row rows[] = {
     {OPTION_LIST, 0, "add", "DIR=SOURCE", AT(source.add), "a further source, as the image was built with"},
     {OPTION_TEXT, 0, "prefix-strip", "PATH", AT(source.prefix_strip), "as the image was built with"},
     {OPTION_TEXT, 0, "hdfs-token-file", "FILE", AT(hdfs_token_file), "delegation token for HDFS"},
+    {OPTION_TEXT, 0, "http-token-file", "FILE", AT(http_token_file), "bearer token for the web server of SOURCE"},
     {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct verify_values, jobs), 1, 256,
      "objects looked at, or files read, at the same time (default 8)"},
     ENDPOINT_ROW(struct verify_values),
@@ -170,6 +171,7 @@ static int check_options(const struct verify_values *v, const char *image)
                         : v->source.add.count    ? "add"
                         : v->source.prefix_strip ? "prefix-strip"
                         : v->hdfs_token_file     ? "hdfs-token-file"
+                        : v->http_token_file     ? "http-token-file"
                                                  : NULL;
     if (alone && !v->against)
         (void)error_set(0, "--%s needs --against SOURCE", alone);
@@ -190,6 +192,7 @@ static int open_source(struct verifying *v)
     const struct source_options options = {.endpoint = values->endpoint,
                                            .connections = (unsigned)values->jobs,
                                            .hdfs = {.token_file = values->hdfs_token_file},
+                                           .http_token_file = values->http_token_file,
                                            .cancel = v->cancel};
     return values->against ? build_source_open(values->against, &values->source, &options, &v->source) : 0;
 }

@@ -157,9 +157,10 @@ struct source_hdfs_options {
 
 struct source_options {
     struct source_hdfs_options hdfs;
-    const char *endpoint; /* s3 */
-    unsigned connections; /* at least the build's jobs */
-    uint64_t timeout_ms;  /* retries of one operation go on for so long; 0: 5 minutes */
+    const char *http_token_file; /* sent to the http(s) server of the address, as a bearer token; NULL: nothing is */
+    const char *endpoint;        /* s3 */
+    unsigned connections;        /* at least the build's jobs */
+    uint64_t timeout_ms;         /* retries of one operation go on for so long; 0: 5 minutes */
     const char *choice;   /* what else decides what a source comes to, for shard keys: any text; NULL: nothing does */
     bool tar_directories; /* tar: members stand below a directory named after their shard */
     /* Directories these leave out need not be listed; what is listed is judged by source_shape. The caller keeps them

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "format/catalog.h"
+#include "imagebuild/http_login.h"
 #include "imagebuild/http_walk.h"
 #include "imagebuild/source_kinds.h"
 #include "imagebuild/source_retry.h"
@@ -22,7 +23,8 @@ enum { URL_MAX = 4 * CATALOG_PATH_MAX };
 struct source_http {
     struct source base;
     struct http *http;
-    char *url; /* without slashes at its end */
+    char *url;   /* without slashes at its end */
+    char *login; /* a header line; NULL: nobody is named. Never shown */
     struct source_retry retry;
     unsigned connections;
     const struct rules *rules;
@@ -48,8 +50,10 @@ static int refusal(const char *name, const struct http_response *resp)
     if (status == 404 || status == 410)
         return error_set(-ENOENT, "source: %s is not there", name);
     if (status == 401 || status == 403)
-        return error_set(-EACCES, "source: the server refuses to show %s (status %d); check its access rules", name,
-                         status);
+        return error_set(-EACCES,
+                         "source: the server refuses to show %s (status %d); check its access rules, and what "
+                         "--http-token-file names",
+                         name, status);
     if (status == 412 || status == 416)
         return error_set(-ESTALE, "source: %s changed", name);
     if (status >= 500 || status == 408 || status == 425 || status == 429)
@@ -71,16 +75,18 @@ static int make_url(const struct source_http *s, const char *path, size_t len, b
     return rc ? error_set(rc, "source: %s: no memory for the address of a path of %zu bytes", s->url, len) : 0;
 }
 
-/* req's url is set; redirects are followed; answers outside 2xx become errors. *out_url, where it is not NULL: see
- * http_follow(). */
-static int ask_once(struct source_http *s, const struct http_request *req, struct http_response *resp, char **out_url)
+/* asked has its url, and one header at most; redirects are followed; answers outside 2xx become errors. *out_url, where
+ * it is not NULL: see http_follow(). */
+static int ask_once(struct source_http *s, const struct http_request *asked, struct http_response *resp, char **out_url)
 {
     CLEANUP_FREE char *to = NULL;
     char name[400];
-    int rc = http_follow(s->http, req, resp, &to);
-    snprintf(name, sizeof name, to ? "%.190s (redirected to %.190s)" : "%.300s", req->url, to);
+    struct http_request req = *asked;
+    req.headers[req.headers[0] != NULL] = s->login;
+    int rc = http_follow(s->http, &req, resp, &to);
+    snprintf(name, sizeof name, to ? "%.190s (redirected to %.190s)" : "%.300s", req.url, to);
     if (rc && !resp->sink_stopped)
-        rc = error_prefix(rc, "source: %.300s", req->url);
+        rc = error_prefix(rc, "source: %.300s", req.url);
     if (!rc && (resp->status < 200 || resp->status > 299))
         rc = refusal(name, resp);
     if (out_url)
@@ -308,6 +314,7 @@ static void http_source_close(struct source *base)
     struct source_http *s = http_of(base);
     http_free(s->http);
     source_retry_release(&s->retry);
+    http_login_free(s->login);
     free(s->url);
     free(s);
 }
@@ -318,7 +325,8 @@ static int check_url(const char *url)
     const char *host = strstr(url, "://") + 3;
     size_t len = strcspn(host, "/");
     if (memchr(host, '@', len))
-        return error_set(-EINVAL, "source: credentials do not belong into the address; restrict access by network");
+        return error_set(-EINVAL, "source: credentials do not belong into the address; name a token by "
+                                  "--http-token-file");
     if (!len || host[strcspn(host, "?# ")])
         return error_set(-EINVAL, "source: %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
                          url);
@@ -348,7 +356,11 @@ int source_http_open(const char *url, const struct source_options *options, stru
     s->base.url = s->retry.url = s->url = strdup(url);
     for (size_t len = strlen(url); s->url && s->url[len - 1] == '/';)
         s->url[--len] = 0;
-    rc = s->url ? http_new(&config, &s->http) : error_set(-ENOMEM, "source: out of memory");
+    rc = s->url ? 0 : error_set(-ENOMEM, "source: out of memory");
+    if (!rc && options->http_token_file)
+        rc = http_login_read(options->http_token_file, &s->login);
+    if (!rc)
+        rc = http_new(&config, &s->http);
     if (rc)
         http_source_close(&s->base);
     else

@@ -9,12 +9,12 @@ _granary_options() {
     case $1 in
         build) echo "--files-from --ignore-missing --tar-dirs --include --exclude --exclude-from --add --prefix-strip --uid --gid --mode --dir-mode --mtime" \
             "--parent --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --tmpdir --endpoint --skip-bad-names --strict --strict-tags" \
-            "--map-user --map-group --hdfs-token-file --keep-special --dry-run --json --quiet";;
+            "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
         images | rm) echo "--endpoint --json";;
         inspect) echo "--endpoint --json --quiet";;
         ls) echo "--long --recursive --at --json --endpoint";;
         diff) echo "--stat --exit-code --json --endpoint";;
-        verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --jobs --endpoint" \
+        verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --http-token-file --jobs --endpoint" \
             "--json --quiet";;
         export) echo "--jobs --endpoint --json --quiet";;
         copy) echo "--jobs --strict-tags --endpoint --to-endpoint --json --quiet";;

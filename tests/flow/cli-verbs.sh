@@ -118,6 +118,8 @@ expect 2 "names no store; write STORE/NAME" "$GRANARY" inspect "not a reference"
 expect 2 "is not DIR=SOURCE" "$GRANARY" build --add labels "$W/tree" "$store/x"
 expect 2 "'ftp://host/x' is of no known kind" "$GRANARY" build ftp://host/x "$store/x"
 expect 2 "is no host" "$GRANARY" build --add a=hdfs:// "$W/tree" "$store/x"
+expect 2 "http://a:1 and https://a:1 are two servers" \
+    "$GRANARY" build --http-token-file "$W/none" --add b="$W/tree" --add c=tar:https://a:1/c http://a:1/b "$store/x"
 expect 2 "exclude each other" "$GRANARY" serve "$store/set:v1" --socket a --listen b:1
 expect 2 "--metrics: '9464' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --metrics 9464
 expect 2 "--listen: 'nowhere' is not HOST:PORT" "$GRANARY" serve "$store/set:v1" --listen nowhere
@@ -173,6 +175,7 @@ build --map-group a=1 --add a=$W/tree $W/tree $store/x
 build --map-group a=1 --gid 3 hdfs://127.0.0.1:1/x $store/x
 build --map-user a=1 --uid 3 hdfs://127.0.0.1:1/x $store/x
 build --hdfs-token-file $W/none $W/tree $store/x
+build --http-token-file $W/none s3://bucket/x $store/x
 serve --quota a:1G $image
 serve --watermark 90:80 $image
 serve --eviction lru $image

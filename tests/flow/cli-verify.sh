@@ -68,7 +68,7 @@ done
 "$GRANARY" verify --deep "$image"
 
 echo "== options that are about a source alone"
-for words in --repair --all '--sample 9' '--add a=/b' '--prefix-strip a' '--hdfs-token-file a'; do
+for words in --repair --all '--sample 9' '--add a=/b' '--prefix-strip a' '--hdfs-token-file a' '--http-token-file a'; do
     status=0
     # shellcheck disable=SC2086 # two words
     "$GRANARY" verify $words "$image" 2>"$W/err" || status=$?

@@ -29,6 +29,9 @@ serve_nginx "server { listen 127.0.0.1:$P;
     location /part/ { alias $W/part/; autoindex on; } location /part/dead/ { return 404; }
     location /page/ { default_type text/html; return 200 '<html><title>Welcome</title><a href=x>x</a></html>'; }
     location /moved/ { if (\$request_uri ~ ^/moved/(.*)\$) { return 302 http://localhost:$P/part/../json/\$1; } }
+    location /token/ { if (\$http_authorization != 'Bearer a-token') { return 401; } alias $W/tree/; autoindex on; }
+    location /token/large { return 302 http://localhost:$P/public/large?signature=x; }
+    location /public/ { if (\$http_authorization) { return 400; } alias $W/tree/; }
     location /loop/ { return 302 /loop/; } location /forbidden/ { deny all; } }"
 free_port
 M=/usr/lib/apache2/modules
@@ -77,6 +80,17 @@ built rules --exclude /many/ --exclude '/odd/*b' "$N/json/"
 # what a server only leads to, on a host of another name
 built moved --exclude /many/1* "$N/moved"
 diff -r -x '1*' "$W/tree" "$W/back-moved" || fail "redirected: the image differs from the tree"
+
+# behind a token, which a redirect to another server does not get: that one would refuse it
+printf '  a-token\n' >"$W/token"
+built token --exclude /many/1* --http-token-file "$W/token" "$N/token"
+diff -r -x '1*' "$W/tree" "$W/back-token" || fail "with a token: the image differs from the tree"
+[ "$(asked 'GET /public/large ')" -gt 0 ] && [ "$(asked 'GET /token/odd/')" -gt 0 ] || fail "the token's paths were not asked for"
+! grep -r a-token "$W/out" "$W/store" || fail "the token is somewhere"
+refused "check its access rules, and what --http-token-file names" "$N/token"
+printf 'two words' >"$W/bad-token"
+refused "--http-token-file: $W/bad-token holds no token" --http-token-file "$W/bad-token" "$N/token"
+refused "--http-token-file: the token cannot be read from $W/none: No such" --http-token-file "$W/none" "$N/token"
 
 # a directory that the index names and that is not there is left out, and counted
 "$GRANARY" build --quiet "$N/part" "$W/store/part" | grep '^  gone when listed *1$' >"$W/null" || fail "what is gone is not said"

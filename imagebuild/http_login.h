@@ -1,0 +1,15 @@
+/* Who asks a web server: the header line of a token. */
+#ifndef GRANARY_IMAGEBUILD_HTTP_LOGIN_H
+#define GRANARY_IMAGEBUILD_HTTP_LOGIN_H
+
+#include "base/compiler.h"
+
+enum { HTTP_LOGIN_TOKEN_MAX = 16 << 10 };
+
+/* "Authorization: Bearer TOKEN" with what the file holds, without the blanks and line ends around it. *out is a secret,
+ * for http_login_free. The sentence of -EIO (it cannot be
+ * read) and -EBADMSG (it holds no token) names the file and nothing of what is in it. */
+GR_MUST_CHECK int http_login_read(const char *token_file, char **out);
+void http_login_free(char *line); /* NULL is allowed */
+
+#endif
