@@ -1,4 +1,4 @@
-/* One request is one easy handle's transfer, run to its end in the caller's thread.
+/* One request is one easy handle's transfer, run to its end in the caller's thread. What arrives: http_answer.c.
  *
  * Handles wait in a stack while idle: the one used last, whose connection is the likeliest to be
  * alive, goes out first. At most `connections` are out; further callers wait for one. The mutex
@@ -8,10 +8,9 @@
  * Location), cookies, compression (it would make lengths and ranges meaningless), HTTP/2 (one
  * request a connection is what the pool counts).
  */
-#include "net/http.h"
+#include "net/http_transfer.h"
 
 #include <assert.h>
-#include <curl/curl.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -28,7 +27,6 @@
 #include "base/vec.h"
 
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
-enum { ERROR_BODY_READ_MAX = 1 << 20, SIGV4_MAX = 128, HEADER_LINE_MAX = 32 << 10 };
 
 struct http {
     pthread_mutex_t mutex;
@@ -38,21 +36,6 @@ struct http {
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
     bool no_proxy;
-};
-
-/* A request under way: where the callbacks keep what they saw. */
-struct transfer {
-    const struct http_request *req;
-    struct http_response *resp;
-    size_t body_max;                  /* of a 2xx answer without sink */
-    uint64_t received;                /* body bytes of the final answer */
-    uint64_t range_first, range_last; /* of Content-Range */
-    bool has_range;
-    bool judged; /* judge_range has run for this answer */
-    bool enough; /* the rest of the body is not wanted: hang up */
-    int failed;  /* -errno of a callback, sentence set; 0: none */
-    struct curl_slist *headers;
-    char host[128], text[CURL_ERROR_SIZE], sigv4[SIGV4_MAX];
 };
 
 static char *copy_or(const char *set, const char *otherwise)
@@ -100,7 +83,7 @@ void http_free(struct http *h)
     curl_global_cleanup();
 }
 
-static int out_of_time(const struct transfer *t)
+static int out_of_time(const struct http_transfer *t)
 {
     return error_set(-ETIMEDOUT, "%s: no time is left for the request", t->host);
 }
@@ -117,7 +100,7 @@ static bool wait_for_place_locked(struct http *h, uint64_t deadline_ms)
     return true;
 }
 
-static int take_handle(struct http *h, const struct transfer *t, CURL **out)
+static int take_handle(struct http *h, const struct http_transfer *t, CURL **out)
 {
     CURL *curl = NULL;
     {
@@ -149,192 +132,7 @@ static void return_handle(struct http *h, CURL *curl)
         curl_easy_cleanup(curl);
 }
 
-static void copy_value(char *out, size_t size, const char *value, size_t len)
-{
-    out[0] = 0;
-    if (len >= size)
-        return;
-    memcpy(out, value, len);
-    out[len] = 0;
-}
-
-/* Take a number and, unless it is 0, the byte behind it; NULL: they are not there. */
-static const char *scan_number(const char *p, char behind, uint64_t *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoull(p, &end, 10);
-    if (*p < '0' || *p > '9' || errno || *out > INT64_MAX || (behind && *end != behind))
-        return NULL;
-    return end + (behind != 0);
-}
-
-/* A range and a total, or * for either */
-static void take_content_range(struct transfer *t, const char *value)
-{
-    uint64_t first, last, total;
-    if (strncmp(value, "bytes ", 6))
-        return;
-    const char *p = value + 6;
-    if (*p == '*') {
-        p += p[1] == '/' ? 2 : 1;
-    } else {
-        p = scan_number(p, '-', &first);
-        p = p ? scan_number(p, '/', &last) : NULL;
-        t->has_range = p && first <= last;
-        t->range_first = p ? first : 0;
-        t->range_last = p ? last : 0;
-    }
-    if (p && scan_number(p, 0, &total))
-        t->resp->range_total = (int64_t)total;
-}
-
-static int64_t number(const char *value)
-{
-    uint64_t n;
-    return scan_number(value, 0, &n) ? (int64_t)n : -1;
-}
-
-static void begin_answer(struct transfer *t, const char *line)
-{
-    struct http_response *r = t->resp;
-    const char *space = strchr(line, ' ');
-    r->status = space ? (int)number(space + 1) : 0;
-    r->etag[0] = r->bucket_region[0] = 0;
-    free(r->location);
-    r->location = NULL;
-    r->content_length = r->range_total = r->last_modified = -1;
-    r->retry_after_s = -1;
-    r->sink_stopped = false;
-    t->has_range = t->judged = false;
-}
-
-static char *take_location(struct transfer *t, const char *value)
-{
-    free(t->resp->location);
-    char *copy = strdup(value);
-    if (!copy)
-        t->failed = error_set(-ENOMEM, "out of memory for an HTTP answer");
-    return copy;
-}
-
-/* Seconds, or a date. */
-static int retry_after(const char *value)
-{
-    int64_t seconds = *value >= '0' && *value <= '9' ? number(value) : curl_getdate(value, NULL) - time(NULL);
-    return (int)GR_MAX(GR_MIN(seconds, (int64_t)INT_MAX), (int64_t)-1);
-}
-
-static void take_header(struct transfer *t, const char *name, const char *value)
-{
-    struct http_response *r = t->resp;
-    if (!strcasecmp(name, "etag"))
-        copy_value(r->etag, sizeof r->etag, value, strlen(value));
-    else if (!strcasecmp(name, "content-length"))
-        r->content_length = number(value);
-    else if (!strcasecmp(name, "content-range"))
-        take_content_range(t, value);
-    else if (!strcasecmp(name, "last-modified"))
-        r->last_modified = curl_getdate(value, NULL);
-    else if (!strcasecmp(name, "retry-after"))
-        r->retry_after_s = retry_after(value);
-    else if (!strcasecmp(name, "location"))
-        r->location = take_location(t, value);
-    else if (!strcasecmp(name, "x-amz-bucket-region"))
-        copy_value(r->bucket_region, sizeof r->bucket_region, value, strlen(value));
-}
-
-/* One header line, not ended by a NUL. Overlong ones (curl itself refuses them beyond 100 KiB) say nothing we want. */
-static size_t on_header(char *data, size_t one, size_t len, void *arg)
-{
-    struct transfer *t = arg;
-    char line[HEADER_LINE_MAX];
-    size_t n = len;
-    while (n && (data[n - 1] == '\n' || data[n - 1] == '\r' || data[n - 1] == ' '))
-        n--;
-    if (n >= sizeof line)
-        return len;
-    memcpy(line, data, n);
-    line[n] = 0;
-    if (strncmp(line, "HTTP/", 5) == 0) {
-        begin_answer(t, line);
-        return len;
-    }
-    char *colon = strchr(line, ':');
-    if (colon) {
-        *colon = 0;
-        take_header(t, line, colon + 1 + strspn(colon + 1, " \t"));
-    }
-    return t->failed ? 0 : len;
-}
-
-static bool successful(const struct transfer *t)
-{
-    return t->resp->status >= 200 && t->resp->status < 300;
-}
-
-/* Before the first body byte of an answer to a ranged request: are these the bytes asked for? Sets
- * t->failed, or turns the answer into a 416. */
-static void judge_range(struct transfer *t)
-{
-    const struct http_request *q = t->req;
-    if (t->judged || !q->range_len || !successful(t))
-        return;
-    t->judged = true;
-    uint64_t last = q->range_off + q->range_len - 1;
-    if (t->resp->status != 206) {
-        if (q->range_off || t->resp->content_length != (int64_t)q->range_len)
-            t->failed = error_set(-ENOTSUP,
-                                  "%s: the server ignores Range requests (it answered %d); use one that "
-                                  "supports them",
-                                  t->host, t->resp->status);
-    } else if (t->has_range && t->range_first == q->range_off && t->range_last < last &&
-               t->resp->range_total == (int64_t)t->range_last + 1) {
-        t->resp->status = 416;
-        t->enough = true;
-    } else if (!t->has_range || t->range_first != q->range_off || t->range_last != last) {
-        t->failed = error_set(-EIO, "%s: the server sent another range than the one asked for", t->host);
-    }
-}
-
-static int keep_error_body(struct transfer *t, const void *data, size_t len)
-{
-    struct bytes *body = &t->resp->body;
-    size_t room = body->len < HTTP_ERROR_BODY_MAX ? HTTP_ERROR_BODY_MAX - body->len : 0;
-    body->max = HTTP_ERROR_BODY_MAX;
-    t->enough |= t->received > ERROR_BODY_READ_MAX;
-    return bytes_append(body, data, GR_MIN(len, room));
-}
-
-static int take_body(struct transfer *t, const void *data, size_t len)
-{
-    judge_range(t);
-    if (t->failed || t->enough)
-        return t->failed;
-    t->received += len;
-    if (!successful(t))
-        return keep_error_body(t, data, len);
-    if (t->req->range_len && t->received > t->req->range_len)
-        return error_set(-EIO, "%s: the server sent more bytes than were asked for", t->host);
-    if (t->req->sink) {
-        int stop = t->req->sink(t->req->sink_arg, data, len);
-        t->resp->sink_stopped = stop != 0;
-        return stop;
-    }
-    t->resp->body.max = t->body_max;
-    int rc = bytes_append(&t->resp->body, data, len);
-    return rc == -EMSGSIZE ? error_set(rc, "%s: the answer is larger than the %zu bytes allowed", t->host, t->body_max)
-                           : rc;
-}
-
-static size_t on_body(char *data, size_t one, size_t len, void *arg)
-{
-    struct transfer *t = arg;
-    t->failed = take_body(t, data, len);
-    return t->failed || t->enough ? 0 : len;
-}
-
-static int add_header(struct transfer *t, const char *line)
+static int add_header(struct http_transfer *t, const char *line)
 {
     struct curl_slist *longer = curl_slist_append(t->headers, line);
     if (!longer)
@@ -343,7 +141,7 @@ static int add_header(struct transfer *t, const char *line)
     return 0;
 }
 
-static int set_headers(struct transfer *t)
+static int set_headers(struct http_transfer *t)
 {
     const struct http_request *q = t->req;
     char line[128];
@@ -380,7 +178,7 @@ static void set_method(CURL *curl, const struct http_request *q)
     }
 }
 
-static void set_signer(CURL *curl, struct transfer *t)
+static void set_signer(CURL *curl, struct http_transfer *t)
 {
     const struct http_signer *s = t->req->signer;
     if (!s || !s->access_key)
@@ -391,7 +189,7 @@ static void set_signer(CURL *curl, struct transfer *t)
     curl_easy_setopt(curl, CURLOPT_PASSWORD, s->secret_key);
 }
 
-static int set_options(struct http *h, CURL *curl, struct transfer *t)
+static int set_options(struct http *h, CURL *curl, struct http_transfer *t)
 {
     int rc = set_headers(t);
     if (rc)
@@ -419,9 +217,9 @@ static int set_options(struct http *h, CURL *curl, struct transfer *t)
     if (h->ca_bundle && *h->ca_bundle)
         curl_easy_setopt(curl, CURLOPT_CAINFO, h->ca_bundle);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, t->text);
-    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, http_answer_header);
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, t);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, http_answer_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
     set_method(curl, t->req);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, t->headers);
@@ -474,7 +272,7 @@ static int transport_errno(CURLcode code, long os_errno, const char **remedy)
 }
 
 /* What the transfer's end means. */
-static int conclude(CURL *curl, struct transfer *t, CURLcode code)
+static int conclude(CURL *curl, struct http_transfer *t, CURLcode code)
 {
     if (t->failed)
         return t->failed;
@@ -485,15 +283,11 @@ static int conclude(CURL *curl, struct transfer *t, CURLcode code)
         int rc = transport_errno(code, os_errno, &remedy);
         return error_set(rc, "%s: %s%s", t->host, t->text[0] ? t->text : curl_easy_strerror(code), remedy);
     }
-    judge_range(t); /* of an answer without a body */
-    if (!t->failed && t->req->range_len && successful(t) && t->received < t->req->range_len)
-        t->failed = error_set(-EAGAIN, "%s: the answer ended after %llu of %llu bytes", t->host,
-                              (unsigned long long)t->received, (unsigned long long)t->req->range_len);
-    return t->failed;
+    return http_answer_end(t);
 }
 
 /* "https://host:port" of the URL, for sentences. */
-static void name_host(struct transfer *t)
+static void name_host(struct http_transfer *t)
 {
     const char *begin = strstr(t->req->url, "://");
     size_t len = begin ? (size_t)(begin + 3 - t->req->url) + strcspn(begin + 3, "/?#") : 0;
@@ -502,9 +296,10 @@ static void name_host(struct transfer *t)
 
 int http_do(struct http *h, const struct http_request *req, struct http_response *resp)
 {
-    struct transfer t = {.req = req, .resp = resp, .body_max = resp->body.max ? resp->body.max : HTTP_ERROR_BODY_MAX};
+    struct http_transfer t = {
+        .req = req, .resp = resp, .body_max = resp->body.max ? resp->body.max : HTTP_ERROR_BODY_MAX};
     bytes_clear(&resp->body);
-    begin_answer(&t, "");
+    http_answer_begin(&t, "");
     name_host(&t);
     CURL *curl = NULL;
     int rc = take_handle(h, &t, &curl);

@@ -1,0 +1,36 @@
+/* What http.c and http_answer.c share; nobody else includes it. */
+#ifndef GRANARY_NET_HTTP_TRANSFER_H
+#define GRANARY_NET_HTTP_TRANSFER_H
+
+#include <curl/curl.h>
+
+#include "net/http.h"
+
+enum { HTTP_SIGV4_MAX = 128 };
+
+/* A request under way: where the callbacks keep what they saw. */
+struct http_transfer {
+    const struct http_request *req;
+    struct http_response *resp;
+    size_t body_max;                  /* of a 2xx answer without sink */
+    uint64_t received;                /* body bytes of the final answer */
+    uint64_t range_first, range_last; /* of Content-Range */
+    bool has_range;
+    bool judged; /* judge_range has run for this answer */
+    bool enough; /* the rest of the body is not wanted: hang up */
+    int failed;  /* -errno of a callback, sentence set; 0: none */
+    struct curl_slist *headers;
+    char host[128], text[CURL_ERROR_SIZE], sigv4[HTTP_SIGV4_MAX];
+};
+
+/* Forget what came so far: a status line (empty before the first one) begins an answer. */
+void http_answer_begin(struct http_transfer *t, const char *line);
+
+/* Callbacks of curl, arg: the transfer. */
+size_t http_answer_header(char *data, size_t one, size_t len, void *arg);
+size_t http_answer_body(char *data, size_t one, size_t len, void *arg);
+
+/* The transfer ended as curl thinks it should. 0, or t->failed, set when the range asked for did not come whole. */
+int http_answer_end(struct http_transfer *t);
+
+#endif
