@@ -130,6 +130,8 @@ static int start_server(const struct mount_config *c, struct mount_state *s)
             rc = vec_push(&argv, c->tiers[i]);
     if (!rc && c->memory && !(rc = vec_push(&argv, "--memory")))
         rc = vec_push(&argv, c->memory);
+    if (!rc && c->bwlimit && !(rc = vec_push(&argv, "--bwlimit")))
+        rc = vec_push(&argv, c->bwlimit);
     if (!rc && c->endpoint && !(rc = vec_push(&argv, "--endpoint")))
         rc = vec_push(&argv, c->endpoint);
     if (!rc)

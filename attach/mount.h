@@ -19,6 +19,7 @@ struct mount_config {
     const char *const *tiers; /* URLs, the same; may be none */
     size_t tier_count;
     const char *memory;         /* SIZE, the same; may be NULL */
+    const char *bwlimit;        /* RATE, the same; may be NULL */
     const char *endpoint;       /* the same; may be NULL */
     bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
     unsigned connections;       /* 0: 4, with fuse 8 */

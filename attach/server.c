@@ -133,6 +133,8 @@ static int build_argv(struct server *s)
         rc = add_word(s, "quota=%s", c->quotas[i]);
     for (size_t i = 0; !rc && i < c->tier_count; i++)
         rc = add_word(s, "l2=%s", c->tiers[i]);
+    if (!rc && c->bwlimit)
+        rc = add_word(s, "bwlimit=%s", c->bwlimit);
     if (!rc && c->watermark)
         rc = add_word(s, "watermark=%s", c->watermark);
     if (!rc && c->disk_timeout)

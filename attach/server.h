@@ -20,6 +20,7 @@ struct server_config {
     size_t tier_count;
     bool cache_compressed;
     const char *memory;       /* SIZE of the memory tier; NULL: none */
+    const char *bwlimit;      /* RATE from the stores; NULL: none */
     const char *watermark;    /* HIGH:LOW; may be NULL */
     const char *disk_timeout; /* as the plugin takes it; may be NULL */
     const char *eviction;     /* policy; NULL: the plugin's default */

@@ -37,7 +37,8 @@ struct stack {
     VEC(struct stack_entry) images;
     struct cache *cache;
     struct histogram reads;
-    struct store_options store; /* the config's */
+    struct rate rate;
+    struct store_options store; /* the config's; with the rate where it is limited */
     bool tiered;                /* the only store is behind tiers */
 };
 DEFINE_CLEANUP(stack, struct stack *, stack_close)
@@ -47,15 +48,15 @@ static int no_memory(void)
     return error_set(-ENOMEM, "stack: out of memory");
 }
 
-static int open_store(const char *url, const struct stack_config *config, struct store **out)
+static int open_store(const struct stack *s, const char *url, const struct stack_config *config, struct store **out)
 {
     struct store *origin = NULL;
-    int rc = store_open(url, &config->store, &origin);
+    int rc = store_open(url, &s->store, &origin);
     if (rc || !config->tier_count) {
         *out = origin;
         return rc;
     }
-    return store_tiers_open_urls(origin, config->tiers, config->tier_count, config->store.connections, out);
+    return store_tiers_open_urls(origin, config->tiers, config->tier_count, &s->store, out);
 }
 
 static int add_store(struct stack *s, const char *url, const struct stack_config *config, struct store **out)
@@ -74,7 +75,7 @@ static int add_store(struct stack *s, const char *url, const struct stack_config
     CLEANUP(cleanup_store) struct store *store = NULL;
     if (!copy)
         return no_memory();
-    int rc = open_store(url, config, &store);
+    int rc = open_store(s, url, config, &store);
     if (rc)
         return rc;
     const struct stack_store entry = {.url = copy, .store = store};
@@ -189,7 +190,10 @@ int stack_open(const struct stack_config *config, struct stack **out)
     CLEANUP(cleanup_stack) struct stack *s = calloc(1, sizeof *s);
     if (!s)
         return no_memory();
+    rate_init(&s->rate, GR_MAX(config->bwlimit, (uint64_t)1));
     s->store = config->store;
+    if (config->bwlimit)
+        s->store.rate = &s->rate;
     s->tiered = config->tier_count;
     int rc = resolver_new(&resolve, &resolver);
     if (!rc)
@@ -220,6 +224,7 @@ void stack_close(struct stack *s)
     }
     vec_release(&s->images);
     vec_release(&s->stores);
+    rate_release(&s->rate);
     free(s);
 }
 

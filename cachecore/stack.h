@@ -24,6 +24,7 @@ struct stack_config {
     size_t tier_count;
     struct cache_config cache;
     size_t index_memory; /* shared evenly by the images; 0: 64 MiB */
+    uint64_t bwlimit;    /* bytes a second from the store and its tiers together; 0: no limit */
     uint32_t readahead;  /* bytes; see image_config */
     int64_t resolved;    /* when tags that stand beside digests were resolved; 0: now */
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/rate.h"
 #include "base/text.h"
 #include "cli/build_source.h"
 #include "cli/interrupt.h"
@@ -20,7 +21,7 @@ struct build_values {
     uint64_t chunk_size, level, jobs, checkpoint;
     unsigned fs;       /* enum manifest_fs */
     unsigned compress; /* 0: zstd, 1: none */
-    const char *endpoint, *tmpdir, *parent, *compact_budget;
+    const char *endpoint, *tmpdir, *parent, *compact_budget, *bwlimit;
     struct build_source_values source;
     struct option_list map_users, map_groups;
     const char *hdfs_token_file, *http_token_file;
@@ -43,6 +44,8 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 0, "compress-level", "N", NUMBER(level, 1, 19), "zstd level, 1 to 19 (default 3)"},
     {OPTION_AUTO, 'j', "jobs", "N|auto", NUMBER(jobs, 1, 1024),
      "files read at the same time (default auto: as many as fill the link)"},
+    {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit),
+     "bytes a second read of sources and written to the store together, e.g. 100M (default: no limit)"},
     {OPTION_TEXT, 0, "tmpdir", "DIR", AT(tmpdir), "for temporary data, never file bodies (default $TMPDIR, /var/tmp)"},
     {OPTION_SIZE, 0, "checkpoint", "SIZE", NUMBER(checkpoint, 1 << 20, UINT64_C(1) << 50),
      "without a parent, leave every so many bytes what a run after a failure goes on from (default 64G)"},
@@ -219,11 +222,11 @@ static int parse_rebuild(const struct build_values *v, const struct image_ref *r
 }
 
 static int build(const struct build_values *v, const struct build_source *source, const struct image_ref *ref,
-                 const struct rebuild_words *words)
+                 const struct rebuild_words *words, struct rate *rate)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
     struct store_options store_options = {
-        .endpoint = v->endpoint, .hdfs_token_file = v->hdfs_token_file, .cancel = interrupt_watch()};
+        .endpoint = v->endpoint, .hdfs_token_file = v->hdfs_token_file, .cancel = interrupt_watch(), .rate = rate};
     int rc = store_open(ref->store, &store_options, &store);
     if (rc)
         return rc;
@@ -329,8 +332,14 @@ static int run(const struct invocation *inv)
         rc = check_hdfs(v, inv->operands[0], &ref);
     if (rc)
         return rc;
+    struct rate limit, *rate = v->bwlimit ? &limit : NULL;
+    uint64_t bytes_per_s = 0;
+    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &bytes_per_s))
+        return CLI_USAGE;
+    rate_init(&limit, GR_MAX(bytes_per_s, (uint64_t)1));
     struct build_source source;
-    struct source_options options = {.endpoint = v->endpoint,
+    struct source_options options = {.rate = rate,
+                                     .endpoint = v->endpoint,
                                      .connections = v->jobs ? (unsigned)v->jobs : JOBS_MOST,
                                      .cancel = interrupt_watch(),
                                      .http_token_file = v->http_token_file,
@@ -341,8 +350,9 @@ static int run(const struct invocation *inv)
                                               .map_group_count = v->map_groups.count}};
     rc = build_source_open(inv->operands[0], &v->source, &options, &source);
     if (!rc)
-        rc = build(v, &source, &ref, &words);
+        rc = build(v, &source, &ref, &words, rate);
     build_source_release(&source);
+    rate_release(&limit);
     return rc;
 }
 

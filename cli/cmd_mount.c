@@ -3,6 +3,7 @@
 
 #include "attach/mount.h"
 #include "base/error.h"
+#include "base/rate.h"
 #include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/options.h"
@@ -12,7 +13,7 @@
 
 struct mount_values {
     struct option_list caches, tiers;
-    const char *memory, *socket, *endpoint;
+    const char *memory, *bwlimit, *socket, *endpoint;
     uint64_t connections;
     bool fuse, json;
 };
@@ -23,6 +24,8 @@ static const struct option_row rows[] = {
     {OPTION_LIST, 0, "cache", "DIR:SIZE[:ssd|hdd]", AT(caches),
      "keep chunks in DIR, at most SIZE bytes; may be repeated (default: nothing is kept)"},
     {OPTION_TEXT, 0, "memory", "SIZE", AT(memory), "keep what is read most in memory too, at most SIZE bytes"},
+    {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit),
+     "bytes a second from the store and tiers together, e.g. 100M (default: no limit)"},
     {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "nbdfuse and a loop device, for kernels without nbd"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
@@ -64,6 +67,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                         .tiers = v->tiers.items,
                                         .tier_count = v->tiers.count,
                                         .memory = v->memory,
+                                        .bwlimit = v->bwlimit,
                                         .endpoint = v->endpoint,
                                         .fuse = v->fuse,
                                         .connections = (unsigned)v->connections,
@@ -80,10 +84,15 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
 static int run_mount(const struct invocation *inv)
 {
     const struct mount_values *v = inv->values;
-    if (v->socket && (v->caches.count || v->tiers.count || v->memory)) {
-        (void)error_set(0, "--cache, --l2 and --memory are the server's: with --socket the running server has its own");
+    uint64_t rate;
+    if (v->socket && (v->caches.count || v->tiers.count || v->memory || v->bwlimit)) {
+        (void)error_set(0,
+                        "--cache, --l2, --memory and --bwlimit are the server's: with --socket the running server has "
+                        "its own");
         return CLI_USAGE;
     }
+    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
+        return CLI_USAGE;
     CLEANUP_PINNER pinner;
     struct pin pin;
     struct manifest manifest;

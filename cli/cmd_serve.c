@@ -5,6 +5,7 @@
 #include "attach/server.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/rate.h"
 #include "base/vec.h"
 #include "cache/evict.h"
 #include "cli/open.h"
@@ -17,7 +18,7 @@
 struct serve_values {
     struct option_list caches, quotas, tiers;
     bool cache_compressed;
-    const char *watermark, *disk_timeout, *memory, *eviction, *socket, *listen, *control, *metrics, *endpoint;
+    const char *watermark, *disk_timeout, *memory, *eviction, *socket, *listen, *control, *metrics, *bwlimit, *endpoint;
     uint64_t threads;
 };
 
@@ -47,6 +48,8 @@ static const struct option_row rows[] = {
      "threads a connection; a read that waits for the store holds one (default 256)"},
     {OPTION_LIST, 0, "l2", "URL", AT(tiers),
      "a caching HTTP proxy in front of the store, asked for packs first; may be repeated"},
+    {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit),
+     "bytes a second from the stores and tiers together, e.g. 100M (default: no limit)"},
     ENDPOINT_ROW(struct serve_values),
     {0},
 };
@@ -99,6 +102,7 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
                                    .disk_timeout = v->disk_timeout,
                                    .eviction = v->eviction,
                                    .metrics = v->metrics,
+                                   .bwlimit = v->bwlimit,
                                    .endpoint = v->endpoint,
                                    .threads = (unsigned)v->threads,
                                    .ready = on_ready,
@@ -155,6 +159,8 @@ static int check_words(const struct serve_values *v)
         rc = watermark_spec_parse("--watermark ", v->watermark, &high, &low);
     if (!rc && v->disk_timeout)
         rc = disk_timeout_spec_parse("--disk-timeout ", v->disk_timeout, &ms);
+    if (!rc && v->bwlimit)
+        rc = rate_parse("--bwlimit", v->bwlimit, &size);
     for (size_t i = 0; !rc && i < v->quotas.count; i++)
         rc = quota_spec_parse("--quota ", v->quotas.items[i], &name_len, &size);
     for (size_t i = 0; !rc && i < v->tiers.count; i++)

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/compiler.h"
 #include "base/digest.h"
+#include "base/rate.h"
 
 enum { SOURCE_VALIDATOR_MAX = 255 }; /* = CATALOG_VALIDATOR_MAX */
 /* A validator that begins so and goes on with 64 hex digits is the SHA-256 of the body: the build compares it with what
@@ -168,6 +169,7 @@ struct source_options {
     const struct rules *rules;
     /* Set asynchronously (a signal) to end waits between retries with -ECANCELED; may be NULL. */
     const volatile int *cancel;
+    struct rate *rate; /* of what comes over HTTP; outlives the source; NULL: no limit */
 };
 
 /* /dir, file:///dir, s3://bucket/prefix, hdfs://namenode:9870/path. -EINVAL: unknown scheme, listing the known ones;

@@ -272,7 +272,9 @@ int source_hdfs_open(const char *url, const struct source_options *options, stru
     s->connections = options->connections ? options->connections : LIST_THREADS;
     const struct source_hdfs_options *h = &options->hdfs;
     int rc = owner_map_new(h->map_users, h->map_user_count, h->map_groups, h->map_group_count, &s->owners);
-    const struct webhdfs_config config = {.token_file = h->token_file, .http = {.connections = options->connections}};
+    const struct webhdfs_config config = {
+        .token_file = h->token_file,
+        .http = {.connections = options->connections, .rate = options->rate, .cancel = options->cancel}};
     if (!rc)
         rc = webhdfs_new(url, &config, &s->client);
     if (rc)

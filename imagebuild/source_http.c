@@ -342,7 +342,8 @@ int source_http_open(const char *url, const struct source_options *options, stru
                                           .stat = http_source_stat,
                                           .cancel = http_source_cancel,
                                           .close = http_source_close};
-    const struct http_config config = {.connections = options->connections};
+    const struct http_config config = {
+        .connections = options->connections, .rate = options->rate, .cancel = options->cancel};
     int rc = check_url(url);
     if (rc)
         return rc;

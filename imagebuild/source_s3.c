@@ -223,7 +223,9 @@ int source_s3_open(const char *url, const char *bucket_and_prefix, const struct 
     s->connections = options->connections;
     s->rules = options->rules;
     struct s3_config config = {
-        .bucket = bucket, .endpoint = options->endpoint, .http = {.connections = options->connections}};
+        .bucket = bucket,
+        .endpoint = options->endpoint,
+        .http = {.connections = options->connections, .rate = options->rate, .cancel = options->cancel}};
     int rc = s3_new(&config, &s->s3);
     if (rc)
         return rc;

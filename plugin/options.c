@@ -52,6 +52,8 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "readahead=SIZE      Fetched ahead of a sequential reader at most (default 1M; 0: none).\n"
                             "connections=N       Requests to stores at a time, at most (default 64): as many\n"
                             "                    are sent as fill the link.\n"
+                            "bwlimit=RATE        Bytes a second from the store and its tiers together, for all\n"
+                            "                    exports, e.g. 100M (default: no limit).\n"
                             "hedge=PERCENT       Ask again when a get is silent for longer than 95 in 100\n"
                             "                    lately; PERCENT such gets in a hundred at most (default 5;\n"
                             "                    0: none).\n"
@@ -253,6 +255,11 @@ static int set_connections(struct options *o, const char *value)
     return rc;
 }
 
+static int set_bwlimit(struct options *o, const char *value)
+{
+    return rate_parse("bwlimit", value, &o->stack.bwlimit);
+}
+
 static int set_hedge(struct options *o, const char *value)
 {
     uint64_t percent;
@@ -286,6 +293,7 @@ static const struct {
     {"index-memory", set_index_memory},
     {"readahead", set_readahead},
     {"connections", set_connections},
+    {"bwlimit", set_bwlimit},
     {"hedge", set_hedge},
     {"timeout", set_timeout},
     {"control", set_control},

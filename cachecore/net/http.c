@@ -26,6 +26,7 @@
 #include "base/thread.h"
 #include "base/vec.h"
 
+enum { LIMITED_BUFFER = 32 << 10 };
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
 
 struct http {
@@ -36,6 +37,8 @@ struct http {
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
     bool no_proxy;
+    struct rate *rate;
+    const volatile int *cancel;
 };
 
 static char *copy_or(const char *set, const char *otherwise)
@@ -61,6 +64,8 @@ int http_new(const struct http_config *config, struct http **out)
     h->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     h->stall_timeout_s = config->stall_timeout_s ? config->stall_timeout_s : STALL_TIMEOUT_S;
     h->no_proxy = config->no_proxy;
+    h->rate = config->rate;
+    h->cancel = config->cancel;
     h->ca_bundle = copy_or(config->ca_bundle, getenv("AWS_CA_BUNDLE"));
     h->user_agent = copy_or(config->user_agent, "granary/" GRANARY_VERSION);
     *out = h;
@@ -189,6 +194,39 @@ static void set_signer(CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_PASSWORD, s->secret_key);
 }
 
+int http_transfer_pay(struct http_transfer *t, uint64_t n)
+{
+    if (rate_take(t->rate, n, t->cancel))
+        return 0;
+    return error_set(-EAGAIN, "%s: interrupted", t->host);
+}
+
+/* curl tells how much it has sent, each time before it sends more. */
+static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_send, curl_off_t sent)
+{
+    struct http_transfer *t = arg;
+    if (sent > t->sent)
+        t->failed = http_transfer_pay(t, (uint64_t)(sent - t->sent));
+    t->sent = sent;
+    return t->failed;
+}
+
+/* Small pieces, so that no connection waits for long behind the others' and none looks like stalled; a server must not
+ * give it up meanwhile. */
+static void set_rate(struct http *h, CURL *curl, struct http_transfer *t)
+{
+    if (!h->rate)
+        return;
+    t->rate = h->rate;
+    t->cancel = h->cancel;
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)LIMITED_BUFFER);
+    curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)LIMITED_BUFFER);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
+}
+
 static int set_options(struct http *h, CURL *curl, struct http_transfer *t)
 {
     int rc = set_headers(t);
@@ -221,6 +259,7 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, t);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, http_answer_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
+    set_rate(h, curl, t);
     set_method(curl, t->req);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, t->headers);
     set_signer(curl, t);

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/compiler.h"
+#include "base/rate.h"
 
 struct http; /* a pool of easy handles; at most `connections` requests run at once, others wait */
 
@@ -19,6 +20,8 @@ struct http_config {
     const char *ca_bundle;       /* NULL: AWS_CA_BUNDLE, then the system's */
     const char *user_agent;      /* NULL: granary/VERSION */
     bool no_proxy;               /* whatever the environment says */
+    struct rate *rate;           /* of bodies, both ways; outlives the struct http; NULL: no limit */
+    const volatile int *cancel;  /* set asynchronously: ends waiting for the rate with -EAGAIN; may be NULL */
 };
 
 /* Signing key of AWS Signature 4; NULL members: unsigned. Never logged. */

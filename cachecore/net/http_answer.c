@@ -197,7 +197,9 @@ static int take_body(struct http_transfer *t, const void *data, size_t len)
 size_t http_answer_body(char *data, size_t one, size_t len, void *arg)
 {
     struct http_transfer *t = arg;
-    t->failed = take_body(t, data, len);
+    t->failed = http_transfer_pay(t, len);
+    if (!t->failed)
+        t->failed = take_body(t, data, len);
     return t->failed || t->enough ? 0 : len;
 }
 

@@ -20,11 +20,17 @@ struct http_transfer {
     bool enough; /* the rest of the body is not wanted: hang up */
     int failed;  /* -errno of a callback, sentence set; 0: none */
     struct curl_slist *headers;
+    struct rate *rate; /* NULL: no limit */
+    const volatile int *cancel;
+    curl_off_t sent; /* of the request's body, so far as the rate has been told */
     char host[128], text[CURL_ERROR_SIZE], sigv4[HTTP_SIGV4_MAX];
 };
 
 /* Forget what came so far: a status line (empty before the first one) begins an answer. */
 void http_answer_begin(struct http_transfer *t, const char *line);
+
+/* n bytes are passing: wait as the rate says. 0, or -EAGAIN when cancelled. */
+int http_transfer_pay(struct http_transfer *t, uint64_t n);
 
 /* Callbacks of curl, arg: the transfer. */
 size_t http_answer_header(char *data, size_t one, size_t len, void *arg);

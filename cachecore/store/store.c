@@ -17,7 +17,7 @@ static bool begins_with(const char *text, const char *with)
 static int open_plain(const char *url, const struct store_options *options, struct store **out)
 {
     if (url[0] == '/' || begins_with(url, "file://"))
-        return store_file_open(url, out);
+        return store_file_open(url, options, out);
     if (begins_with(url, "s3://"))
         return store_s3_open(url, options, out);
     if (hdfs_address_known(url))
@@ -56,6 +56,8 @@ void store_http_config(const struct store_options *options, struct http_config *
     out->connections = options->connections;
     out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
     out->stall_timeout_s = options->request_s;
+    out->rate = options->rate;
+    out->cancel = options->cancel;
 }
 
 void store_counters(struct store *s, counter_visit *visit, void *arg)

@@ -17,6 +17,7 @@
 #include "base/counter.h"
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/rate.h"
 
 struct store;
 
@@ -101,6 +102,7 @@ struct store_options {
                                     10 s to connect, then 30 s */
     unsigned connect_ms;         /* http, s3: to connect; 0: as request_s says */
     const volatile int *cancel;  /* set asynchronously: nothing is tried again; may be NULL */
+    struct rate *rate;           /* of what is read and written, shared; outlives the store; NULL: no limit */
 };
 
 /* Open the store of a URL (file:///p or just /p, s3://b/p, hdfs://n:9870/p, http(s)://h/p), wrapped in store_retry.
@@ -127,7 +129,7 @@ struct store *store_origin(struct store *s);
 void store_blame(struct store *s, const char *key);
 
 /* The implementations, unwrapped. */
-GR_MUST_CHECK int store_file_open(const char *url, struct store **out);
+GR_MUST_CHECK int store_file_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_s3_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_hdfs_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *options, struct store **out);

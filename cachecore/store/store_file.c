@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/io.h"
 
-enum { PIECE = 256 << 10, LIST_DEPTH_MAX = 32 };
+enum { LIST_DEPTH_MAX = 32 };
 
 int store_file_fail(const struct store_file *f, const char *doing, const char *key, int err)
 {
@@ -42,6 +42,11 @@ int store_file_fail(const struct store_file *f, const char *doing, const char *k
     default:
         return error_set(-err, "store %s: cannot %s %s: %s", url, doing, key, strerror(err));
     }
+}
+
+int store_file_pay(const struct store_file *f, uint64_t n)
+{
+    return rate_take(f->rate, n, f->cancel) ? 0 : error_set(-EAGAIN, "store %s: interrupted", f->base.url);
 }
 
 char *store_file_path(const struct store_file *f, const char *key)
@@ -94,17 +99,19 @@ static int file_get(struct store *s, const char *key, uint64_t off, uint64_t len
     if (off > size || len > size - off)
         return error_set(-EBADMSG, "store %s: %s has %llu bytes, %llu at %llu were asked for: it is damaged", s->url,
                          key, (unsigned long long)size, (unsigned long long)len, (unsigned long long)off);
-    CLEANUP_FREE void *piece = malloc(GR_MAX((size_t)GR_MIN(len, (uint64_t)PIECE), (size_t)1));
+    CLEANUP_FREE void *piece = malloc(GR_MAX((size_t)GR_MIN(len, (uint64_t)STORE_FILE_PIECE), (size_t)1));
     if (!piece)
         return error_set(-ENOMEM, "out of memory in store %s", s->url);
     for (uint64_t done = 0; done < len;) {
-        size_t want = (size_t)GR_MIN(len - done, (uint64_t)PIECE);
+        size_t want = (size_t)GR_MIN(len - done, (uint64_t)STORE_FILE_PIECE);
         ssize_t n = io_pread_full(fd, piece, want, off + done);
         if (n < 0)
             return store_file_fail(f, "read", key, (int)-n);
         if ((size_t)n < want)
             return error_set(-EBADMSG, "store %s: %s became shorter while it was read", s->url, key);
-        rc = sink(arg, piece, want);
+        rc = store_file_pay(f, want);
+        if (!rc)
+            rc = sink(arg, piece, want);
         if (rc)
             return rc;
         done += want;
@@ -140,7 +147,10 @@ int store_file_get_small(struct store *s, const char *key, struct bytes *out, ch
         return store_file_fail(f, "read", key, (int)-n);
     if (version)
         version_of(into, (size_t)n, version);
-    return 0;
+    rc = store_file_pay(f, (uint64_t)n);
+    if (rc)
+        out->len = before;
+    return rc;
 }
 
 static int file_stat(struct store *s, const char *key, struct store_item *out)
@@ -272,7 +282,7 @@ static struct store_file *new_store(const char *root)
     return NULL;
 }
 
-int store_file_open(const char *url, struct store **out)
+int store_file_open(const char *url, const struct store_options *options, struct store **out)
 {
     const char *root = strncmp(url, "file://", 7) == 0 ? url + 7 : url;
     if (root[0] != '/')
@@ -283,6 +293,10 @@ int store_file_open(const char *url, struct store **out)
     struct store_file *f = new_store(root);
     if (!f)
         return error_set(-ENOMEM, "out of memory while opening store %s", url);
+    if (options) {
+        f->rate = options->rate;
+        f->cancel = options->cancel;
+    }
     *out = &f->base;
     return 0;
 }

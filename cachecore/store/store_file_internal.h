@@ -7,10 +7,13 @@
 #include "store/store_impl.h"
 
 #define STORE_FILE_TMP_DIR ".granary-tmp"
+enum { STORE_FILE_PIECE = 256 << 10 };
 
 struct store_file {
     struct store base;
     char *root;
+    struct rate *rate; /* NULL: no limit */
+    const volatile int *cancel;
     _Atomic bool swept; /* STORE_FILE_TMP_DIR was looked through */
 };
 
@@ -22,6 +25,9 @@ static inline struct store_file *store_file_of(struct store *s)
 /* One sentence for a system call that failed on a key: what was tried, why it failed (err: an errno), what helps.
  * Returns its -errno. */
 int store_file_fail(const struct store_file *f, const char *doing, const char *key, int err);
+
+/* n bytes are read or written: wait as the rate says. 0, or -EAGAIN when cancelled. */
+GR_MUST_CHECK int store_file_pay(const struct store_file *f, uint64_t n);
 
 /* The path of a key, or of the store's own files; NULL: out of memory, with a sentence. The caller frees it. */
 char *store_file_path(const struct store_file *f, const char *key);

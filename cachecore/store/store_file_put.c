@@ -98,6 +98,20 @@ static void sweep_temporary(struct store_file *f, const char *tmp_dir)
     closedir(d);
 }
 
+/* 0 or -errno, without a sentence but for -EAGAIN. */
+static int write_pieces(const struct store_file *f, int fd, const struct store_put *put)
+{
+    int rc = 0;
+    size_t n;
+    for (size_t done = 0; !rc && done < put->len; done += n) {
+        n = GR_MIN(put->len - done, (size_t)STORE_FILE_PIECE);
+        rc = io_write_full(fd, (const uint8_t *)put->data + done, n);
+        if (!rc)
+            rc = store_file_pay(f, n);
+    }
+    return rc;
+}
+
 /* Write data to a new synced file in STORE_FILE_TMP_DIR; *out_path is the caller's to move or unlink, and
  * free. */
 static int write_temporary(struct store_file *f, const struct store_put *put, char **out_path)
@@ -114,12 +128,12 @@ static int write_temporary(struct store_file *f, const struct store_put *put, ch
     CLEANUP_FD int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
         return store_file_fail(f, "write", put->key, errno);
-    rc = io_write_full(fd, put->data, put->len);
+    rc = write_pieces(f, fd, put);
     if (!rc && (fchmod(fd, 0644) || fsync(fd)))
         rc = -errno;
     if (rc) {
         unlink(path);
-        return store_file_fail(f, "write", put->key, -rc);
+        return rc == -EAGAIN ? rc : store_file_fail(f, "write", put->key, -rc);
     }
     *out_path = steal_ptr(&path);
     return 0;

@@ -387,10 +387,14 @@ int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n,
     return 0;
 }
 
-int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t n, unsigned connections,
+int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t n, const struct store_options *of_store,
                           struct store **out)
 {
-    const struct store_options options = {.connections = connections, .connect_ms = CONNECT_MS, .request_s = REQUEST_S};
+    const struct store_options options = {.connections = of_store->connections,
+                                          .rate = of_store->rate,
+                                          .cancel = of_store->cancel,
+                                          .connect_ms = CONNECT_MS,
+                                          .request_s = REQUEST_S};
     struct store *tiers[STORE_TIERS_MAX];
     assert(n <= STORE_TIERS_MAX);
     for (size_t i = 0; i < n; i++) {

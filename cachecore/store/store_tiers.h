@@ -27,10 +27,10 @@ struct store_tier_report {
  * origin and tiers, also on failure. *out: store_close. */
 GR_MUST_CHECK int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n, struct store **out);
 
-/* The same with HTTP servers at these URLs: 2 s to connect, and one that gives nothing for 5 s has failed. connections:
- * to each at a time. */
-GR_MUST_CHECK int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t n, unsigned connections,
-                                        struct store **out);
+/* The same with HTTP servers at these URLs: 2 s to connect, and one that gives nothing for 5 s has failed. Of the
+ * options of the store, connections (to each at a time), rate and cancel are theirs too. */
+GR_MUST_CHECK int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t n,
+                                        const struct store_options *of_store, struct store **out);
 
 /* s: what store_tiers_open made. Returns how many there are. */
 size_t store_tiers_reports(struct store *s, struct store_tier_report out[STORE_TIERS_MAX]);

@@ -8,7 +8,7 @@ _granary_trace_commands="record"
 _granary_options() {
     case $1 in
         build) echo "--files-from --ignore-missing --tar-dirs --include --exclude --exclude-from --add --prefix-strip --uid --gid --mode --dir-mode --mtime" \
-            "--parent --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --tmpdir --endpoint --skip-bad-names --strict --strict-tags" \
+            "--parent --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --bwlimit --tmpdir --endpoint --skip-bad-names --strict --strict-tags" \
             "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
         images | rm) echo "--endpoint --json";;
         inspect) echo "--endpoint --json --quiet";;
@@ -21,8 +21,8 @@ _granary_options() {
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
         serve) echo "--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction" \
-            "--l2 --socket --listen --control --metrics --threads --endpoint";;
-        mount) echo "--cache --memory --l2 --fuse --socket --connections --endpoint --json";;
+            "--l2 --bwlimit --socket --listen --control --metrics --threads --endpoint";;
+        mount) echo "--cache --memory --l2 --bwlimit --fuse --socket --connections --endpoint --json";;
         umount) echo "--json";;
         status) echo "--quick --json";;
         top) echo "--once --count --interval";;
@@ -57,7 +57,7 @@ _granary() {
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
         --cache | --socket | --control | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
+        --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
     case $word in

@@ -415,6 +415,72 @@ static void test_http__no_more_connections_than_allowed(void **state)
     http_fake_stop(server);
 }
 
+/* ---- a limited rate ---- */
+
+enum { LIMITED_BODY = 1000000, LIMITED_RATE = 4 << 20, LIMITED_LEAST_MS = 130 /* the burst is free */ };
+
+static enum http_fake_next answer_body(void *arg, const struct http_fake_request *r, int fd)
+{
+    if (strcmp(r->method, "GET")) {
+        *(size_t *)arg = r->body_len;
+        http_fake_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    } else {
+        http_fake_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", LIMITED_BODY);
+        http_fake_send(fd, arg, LIMITED_BODY);
+    }
+    return HTTP_FAKE_KEEP;
+}
+
+/* One request of that rate; *took_ms: how long it took. */
+static int do_limited(const char *method, uint64_t rate, const volatile int *cancel, uint64_t *took_ms)
+{
+    CLEANUP_FREE uint8_t *bytes = calloc(1, LIMITED_BODY);
+    CLEANUP_BYTES body = BYTES_INIT(LIMITED_BODY);
+    CLEANUP(rate_release) struct rate limit;
+    RESPONSE r = {0};
+    struct http *h = NULL;
+    rate_init(&limit, rate);
+    struct http_fake *server = http_fake_start(answer_body, bytes);
+    assert_int_equal(http_new(&(struct http_config){.rate = &limit, .cancel = cancel}, &h), 0);
+    bool puts = !strcmp(method, "PUT");
+    struct http_request q = {.method = method,
+                             .url = http_fake_url(server),
+                             .body = puts ? bytes + sizeof(size_t) : NULL,
+                             .body_len = puts ? LIMITED_BODY / 2 : 0,
+                             .sink = collect,
+                             .sink_arg = &body};
+    uint64_t begin = clock_now_ms();
+    int rc = http_do(h, &q, &r);
+    *took_ms = clock_now_ms() - begin;
+    if (!rc && puts)
+        assert_int_equal(*(size_t *)(void *)bytes, LIMITED_BODY / 2);
+    else if (!rc)
+        assert_int_equal(body.len, LIMITED_BODY);
+    http_free(h);
+    http_fake_stop(server);
+    return rc;
+}
+
+static void test_http__a_rate_holds_both_ways(void **state)
+{
+    uint64_t took_ms;
+    assert_int_equal(do_limited("GET", LIMITED_RATE, NULL, &took_ms), 0);
+    assert_true(took_ms >= LIMITED_LEAST_MS);
+    assert_int_equal(do_limited("PUT", LIMITED_RATE / 2, NULL, &took_ms), 0);
+    assert_true(took_ms >= LIMITED_LEAST_MS);
+}
+
+static void test_http__waiting_for_the_rate_is_cancelled(void **state)
+{
+    static const char *const methods[] = {"GET", "PUT"};
+    const volatile int cancel = 1;
+    uint64_t took_ms;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(do_limited(methods[i], RATE_MIN, &cancel, &took_ms), -EAGAIN);
+        assert_non_null(strstr(error_text(), "interrupted"));
+    }
+}
+
 /* S3 on top: what each refusal becomes, with no secret in any sentence. */
 static struct s3 *new_s3(struct fixture *f)
 {
@@ -583,6 +649,8 @@ int main(void)
         cmocka_unit_test(test_http__endless_bodies_are_cut),
         cmocka_unit_test(test_http__a_trickle_times_out),
         cmocka_unit_test(test_http__no_more_connections_than_allowed),
+        cmocka_unit_test(test_http__a_rate_holds_both_ways),
+        cmocka_unit_test(test_http__waiting_for_the_rate_is_cancelled),
         cmocka_unit_test(test_s3__bad_configuration_is_refused),
     };
     static const char *const proxies[] = {"http_proxy", "all_proxy", "ALL_PROXY"};

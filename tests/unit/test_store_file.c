@@ -31,7 +31,7 @@ static int set_up(void **state)
         return -1;
     snprintf(p->root, sizeof p->root, "%s/store", p->dir);
     *state = p;
-    return store_file_open(p->root, &p->store);
+    return store_file_open(p->root, NULL, &p->store);
 }
 
 static int tear_down(void **state)
@@ -64,13 +64,13 @@ static void test_store_file__urls(void **state)
     struct store *s = NULL;
     char url[128];
     snprintf(url, sizeof url, "file://%s//", p->root);
-    assert_int_equal(store_file_open(url, &s), 0);
+    assert_int_equal(store_file_open(url, NULL, &s), 0);
     snprintf(url, sizeof url, "file://%s", p->root);
     assert_string_equal(s->url, url);
     store_close(s);
-    assert_int_equal(store_file_open("file://relative/x", &s), -EINVAL);
+    assert_int_equal(store_file_open("file://relative/x", NULL, &s), -EINVAL);
     assert_non_null(strstr(error_text(), "must be absolute"));
-    assert_int_equal(store_file_open("/etc/passwd", &s), -EINVAL);
+    assert_int_equal(store_file_open("/etc/passwd", NULL, &s), -EINVAL);
     assert_non_null(strstr(error_text(), "not a directory"));
 }
 
@@ -83,7 +83,7 @@ static void test_store_file__the_first_put_makes_the_root_but_not_its_parent(voi
     struct store *s = NULL;
     char url[128];
     snprintf(url, sizeof url, "%s/not/there", p->dir);
-    assert_int_equal(store_file_open(url, &s), 0);
+    assert_int_equal(store_file_open(url, NULL, &s), 0);
     assert_int_equal(put(s, "a/b", "x", STORE_PUT_ALWAYS, NULL), -ENOENT);
     assert_non_null(strstr(error_text(), "make it first"));
     struct store_item item;
@@ -246,7 +246,7 @@ enum { RIVALS = 4, ROUNDS = 50 };
 static int increment(const char *root)
 {
     struct store *s = NULL;
-    int rc = store_file_open(root, &s);
+    int rc = store_file_open(root, NULL, &s);
     for (int done = 0; !rc && done < ROUNDS;) {
         CLEANUP_BYTES b = BYTES_INIT(100);
         char version[STORE_VERSION_MAX], next[16];

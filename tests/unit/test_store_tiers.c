@@ -293,8 +293,9 @@ static void test_store_tiers__an_address_with_a_password_is_refused_unseen(void 
 {
     CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
     const char *const wrong[] = {"http://cache1/faces", "http://me:secret@cache2/faces"};
+    const struct store_options options = {.connections = 1};
     struct store *store;
-    assert_int_equal(store_tiers_open_urls(store_fake_store(fake), wrong, 2, 1, &store), -EINVAL);
+    assert_int_equal(store_tiers_open_urls(store_fake_store(fake), wrong, 2, &options, &store), -EINVAL);
     assert_null(strstr(error_text(), "secret"));
     assert_non_null(strstr(error_text(), "shared tier: "));
 }
