@@ -1,0 +1,77 @@
+# shellcheck shell=bash
+# Sourced by the tests of shared tiers: images, nginx as their store and as tiers (deploy/nginx/granary-l2.conf as it is
+# shipped), servers of all images with a cache each. Before serve, the arrays `images` and `tiers` have the arguments of
+# a server.
+
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+for tool in nginx nbdcopy jq curl; do command -v $tool >/dev/null || skip "no $tool here (apt-get install nginx-light libnbd-bin jq curl)"; done
+unset http_proxy https_proxy
+
+# make_images N: i1 ... iN in $W/store, their bytes in $W/i1.raw ...; OBJECT_BYTES: of their packs and index nodes
+make_images() {
+    local i
+    IMAGES=$1
+    for i in $(seq "$1"); do "$GRANARY_BUILD/tests/fake/fake_image" "$W/store" "i$i" "$i" >"$W/i$i.raw"; done
+    export OBJECT_BYTES
+    OBJECT_BYTES=$(find "$W/store/packs" "$W/store/indexes" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
+}
+
+# nginx_config NAME: what nginx needs to run in a corner of its own; the server itself comes from standard input
+nginx_config() {
+    {
+        echo "user root; worker_processes 1; pid $W/$1.pid; error_log $W/$1.error; events { worker_connections 300; }"
+        echo "http { client_body_temp_path $W/$1.t1; proxy_temp_path $W/$1.t2; fastcgi_temp_path $W/$1.t3;"
+        echo "uwsgi_temp_path $W/$1.t4; scgi_temp_path $W/$1.t5;"
+        cat
+        echo "}"
+    } >"$W/$1.conf"
+}
+
+# store_config LISTEN: nginx `store`, with the store under /lake/, each answer as `URI BYTES` in $W/store.bytes
+store_config() {
+    nginx_config store <<END
+log_format bytes '\$uri \$body_bytes_sent'; access_log $W/store.bytes bytes;
+server { listen $1; location /lake/ { alias $W/store/; } }
+END
+}
+
+# tier_config NAME STORE LISTEN: nginx NAME, a tier in front of STORE (HOST:PORT), what it keeps under $W/kept-NAME: the
+# configuration as it is shipped, with what it says is to be edited
+tier_config() {
+    sed -e "s|/var/cache/nginx/granary|$W/kept-$1|; s|BUCKET.s3.eu-central-1.amazonaws.com:443|$2|" \
+        -e "s|https://granary_store|http://granary_store|; s|BUCKET.s3.eu-central-1.amazonaws.com|${2%:*}|" \
+        -e "s|listen 8080|listen $3|; s|max_size=400g|max_size=1g|" \
+        "$GRANARY_SOURCE/deploy/nginx/granary-l2.conf" | nginx_config "$1"
+    ! grep -q BUCKET "$W/$1.conf" || fail "granary-l2.conf has a BUCKET that the test does not know"
+}
+
+# kill_nginx PID: at once, with its workers
+kill_nginx() {
+    local workers
+    mapfile -t workers < <(pgrep -P "$1")
+    kill -9 "$1" "${workers[@]}"
+}
+
+# sent_by_store: bytes of packs and index nodes that left the store
+sent_by_store() { awk '$1 ~ /\/(packs|indexes)\// { n += $2 } END { print n + 0 }' "$W/store.bytes"; }
+
+# serve NAME ARG...: a server of all images, on the socket $W/NAME.sock
+serve() {
+    local name=$1
+    shift
+    # shellcheck disable=SC2154
+    serve_unix "$W/$name.sock" "${images[@]}" "${tiers[@]}" control="$W/$name.control" "$@"
+}
+# read_image SERVER IMAGE: what the server gives of it is its bytes
+read_image() { nbdcopy "nbd+unix:///$2?socket=$W/$1.sock" "$W/$1.copy" && cmp "$W/$1.copy" "$W/$2.raw"; }
+read_all() {
+    local i
+    for i in $(seq "$IMAGES"); do read_image "$1" "i$i" || fail "server $1 does not give the bytes of image i$i"; done
+}
+# read_on SERVER: again and again until $W/enough is there
+read_on() { while [ ! -e "$W/enough" ]; do read_all "$1"; done; }
+
+# of_tiers SERVER FILTER: from its status
+of_tiers() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".shared_tiers | $2"; }
+count() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | jq -r ".counters.granary_$2"; }
+state_is() { [ "$(of_tiers "$1" ".[$2].state")" = "$3" ]; }
