@@ -16,6 +16,7 @@ enum {
     GAP_DEFAULT = 64 << 10,
     RUN_DEFAULT = 4 << 20,
     QUEUE_DEFAULT = 4096,
+    TIMEOUT_DEFAULT_MS = 5 * 60 * 1000,
 };
 
 int fetch_new(const struct fetch_config *config, struct fetch **out)
@@ -28,6 +29,7 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     c->workers = c->workers ? c->workers : WORKERS_DEFAULT;
     c->gap_max = c->gap_max ? c->gap_max : GAP_DEFAULT;
     c->run_max = c->run_max ? c->run_max : RUN_DEFAULT;
+    c->timeout_ms = c->timeout_ms ? c->timeout_ms : TIMEOUT_DEFAULT_MS;
     c->queue_max = c->queue_max ? c->queue_max : QUEUE_DEFAULT;
     concurrency_init(&f->concurrency, c->workers, clock_now_us());
     pthread_mutex_init(&f->lock, NULL);

@@ -88,7 +88,7 @@ static void enqueue_locked(struct fetch *f, struct flight *flight, enum fetch_la
     *(flight->prev ? &flight->prev->next : &q->first) = flight;
     *(next ? &next->prev : &q->last) = flight;
     f->queued++;
-    f->queued_waiterless += flight->waiterless;
+    f->queued_waiterless += !flight->wanted_us;
 }
 
 static void dequeue_locked(struct fetch *f, struct flight *flight)
@@ -105,7 +105,7 @@ static void dequeue_locked(struct fetch *f, struct flight *flight)
     flight->prev = flight->next = NULL;
     flight->queued = false;
     f->queued--;
-    f->queued_waiterless -= flight->waiterless;
+    f->queued_waiterless -= !flight->wanted_us;
 }
 
 /* ---- start ---- */
@@ -194,8 +194,8 @@ static bool join_locked(struct fetch *f, struct flight *flight, enum fetch_lane 
         raise_locked(f, flight, lane);
     if (waiting) {
         counter_add(&f->counters.joins, 1);
-        f->queued_waiterless -= flight->queued && flight->waiterless;
-        flight->waiterless = false;
+        f->queued_waiterless -= flight->queued && !flight->wanted_us;
+        flight->wanted_us = flight->wanted_us ? flight->wanted_us : clock_now_us();
     }
     return raise;
 }
@@ -207,6 +207,7 @@ struct request {
     struct flight **flights; /* n, made but not yet known to the table */
     struct flight **spare;   /* n; what was not used (joined, dropped) is put there */
     struct flight **out_flights;
+    uint64_t now_us;
     bool raised;
 };
 
@@ -226,7 +227,7 @@ static size_t place_locked(struct fetch *f, struct request *r)
             counter_add(&f->counters.dropped, 1);
             r->spare[i] = mine;
         } else {
-            mine->waiterless = !waiting;
+            mine->wanted_us = waiting ? r->now_us : 0;
             mine->lane = lane;
             insert_locked(f, mine);
             r->flights[fresh++] = there = mine;
@@ -302,8 +303,13 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
     CLEANUP_FREE struct flight **flights = calloc(2 * n + 1, sizeof *flights);
     if (!flights)
         return error_set(-ENOMEM, "fetch: out of memory");
-    struct request request = {
-        .n = n, .wanted = wanted, .lane = lane, .flights = flights, .spare = flights + n, .out_flights = out_flights};
+    struct request request = {.n = n,
+                              .wanted = wanted,
+                              .lane = lane,
+                              .flights = flights,
+                              .spare = flights + n,
+                              .out_flights = out_flights,
+                              .now_us = clock_now_us()};
     for (size_t i = 0; i < n; i++) {
         assert(!chunk_is_hole(refs[i]));
         flights[i] = flight_new(store, refs[i]);

@@ -35,6 +35,7 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     run->won = run->answered = false;
     run->n = 0;
     run->store = store_origin(late->store);
+    run->deadline_ms = late->deadline_ms;
     for (size_t i = 0; i < late->n; i++)
         fetch_add_to_run_locked(run, late->flights[i]);
     f->busy++;
@@ -59,11 +60,23 @@ static void wake_next_locked(struct fetch *f)
         pthread_cond_signal(&f->work);
 }
 
+/* That of whoever has waited for longest, the time in the queue included. */
+static uint64_t deadline_locked(const struct fetch_run *run)
+{
+    uint64_t since_us = run->sent_us;
+    for (size_t i = 0; i < run->n; i++)
+        if (run->flights[i]->wanted_us)
+            since_us = GR_MIN(since_us, run->flights[i]->wanted_us);
+    return since_us / 1000 + run->f->config.timeout_ms;
+}
+
 static bool take_locked(struct fetch *f, struct fetch_run *run)
 {
     if (!fetch_take_run_locked(f, run) && !take_hedge_locked(f, run))
         return false;
     run->sent_us = clock_now_us();
+    if (!run->second)
+        run->deadline_ms = deadline_locked(run);
     if (run->lane == LANE_DEMAND && !run->second && f->hedge.percent)
         hedge_begin(&f->hedge, &run->get, run->store, run->sent_us / 1000);
     wake_next_locked(f);
@@ -161,7 +174,7 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
     end_silence(run, !rc);
     if (rc == -EBADMSG)
         counter_add(&run->f->counters.verify_failures, 1);
-    run->again[i] = worth_again(rc) ? rc : 0;
+    run->again[i] = worth_again(rc) && clock_now_ms() < run->deadline_ms ? rc : 0;
     if (!run->again[i])
         land(run, i, rc, plain, stored);
 }
@@ -191,10 +204,12 @@ static void fetch_again(struct fetch_run *run, size_t i)
 {
     struct fetch *f = run->f;
     struct store *store = run->store;
+    struct store_deadline origin;
+    store_deadline_init(&origin, store_origin(store), run->deadline_ms);
     counter_add(&f->counters.refetches, 1);
     count_request(f, &run->refs[i], 1);
     struct buf *plain = NULL;
-    int rc = chunk_read_one(store_origin(store), run->refs[i], &plain);
+    int rc = chunk_read_one(&origin.base, run->refs[i], &plain);
     if (rc == -EBADMSG)
         counter_add(&f->counters.verify_failures, 1);
     if (!rc)
@@ -210,7 +225,9 @@ static void carry_out(struct fetch_run *run)
 {
     count_request(run->f, run->refs, run->n);
     /* Each chunk's own result went to chunk_done: the get's adds nothing. */
-    (void)chunk_read_run(run->store, run->refs, run->n, chunk_done, run);
+    struct store_deadline store;
+    store_deadline_init(&store, run->store, run->deadline_ms);
+    (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
     histogram_add(&run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)

@@ -18,9 +18,9 @@ struct flight {
     struct flight *bucket_next; /* the table's chain */
     struct flight *prev, *next; /* the lane's queue, while queued */
     enum fetch_lane lane;
+    uint64_t wanted_us; /* since when somebody waits for it; 0: nobody does */
     bool queued;
     uint64_t due_us;   /* not taken before: its neighbours may come; 0: at any time */
-    bool waiterless;   /* nobody has asked for its bytes yet */
     unsigned attempts; /* gets on their way that bring it: 1, hedged 2 */
     bool settled;      /* its result is known: what another get brings is dropped */
 

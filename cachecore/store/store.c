@@ -60,6 +60,25 @@ void store_http_config(const struct store_options *options, struct http_config *
     out->cancel = options->cancel;
 }
 
+int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+                    store_sink *sink, void *arg)
+{
+    return s->ops->get_until ? s->ops->get_until(s, key, off, len, deadline_ms, sink, arg)
+                             : s->ops->get(s, key, off, len, sink, arg);
+}
+
+static int deadline_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    struct store_deadline *d = (struct store_deadline *)s;
+    return store_get_until(d->inner, key, off, len, d->deadline_ms, sink, arg);
+}
+
+void store_deadline_init(struct store_deadline *d, struct store *s, uint64_t deadline_ms)
+{
+    static const struct store_ops ops = {.get = deadline_get};
+    *d = (struct store_deadline){.base = {.ops = &ops, .url = s->url}, .inner = s, .deadline_ms = deadline_ms};
+}
+
 void store_counters(struct store *s, counter_visit *visit, void *arg)
 {
     if (s->ops->counters)

@@ -78,6 +78,9 @@ struct store_ops {
     /* Optional (NULL): the keys under prefix that stand behind `after` in byte order, ascending;
      * list is ascending too then. Lets store_retry go on with a listing that broke. */
     int (*list_after)(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
+    /* Optional (NULL: it never tries again): get, tried again until deadline_ms (clock_now_ms) at the latest. */
+    int (*get_until)(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+                     store_sink *sink, void *arg);
     /* Optional (NULL: it counts nothing). */
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: nobody watches it): see store_health. */
@@ -116,6 +119,18 @@ static inline void store_close(struct store *s)
         s->ops->close(s);
 }
 DEFINE_CLEANUP(store, struct store *, store_close)
+
+/* s, whose gets end at deadline_ms: nothing is tried again after that. Lives in the caller's memory as long as s; not
+ * to be closed. */
+struct store_deadline {
+    struct store base; /* what to read from: get alone */
+    struct store *inner;
+    uint64_t deadline_ms;
+};
+void store_deadline_init(struct store_deadline *d, struct store *s, uint64_t deadline_ms);
+
+int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+                    store_sink *sink, void *arg);
 
 /* Retries and whatever else the store counts. */
 void store_counters(struct store *s, counter_visit *visit, void *arg);

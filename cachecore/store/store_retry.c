@@ -50,7 +50,7 @@ struct store_retry {
 struct attempt {
     struct store_retry *r;
     struct breaker_turn turn;
-    uint64_t begin_ms;
+    uint64_t begin_ms, deadline_ms;
     unsigned tries; /* that failed */
     bool begun;     /* there was a try */
     bool answered;  /* this one has brought something */
@@ -59,12 +59,9 @@ struct attempt {
 
 static struct attempt attempt_begin(struct store *s)
 {
-    return (struct attempt){.r = (struct store_retry *)s, .begin_ms = clock_now_ms()};
-}
-
-static uint64_t attempt_deadline(const struct attempt *a)
-{
-    return a->begin_ms + a->r->timeout_ms;
+    struct store_retry *r = (struct store_retry *)s;
+    uint64_t now = clock_now_ms();
+    return (struct attempt){.r = r, .begin_ms = now, .deadline_ms = now + r->timeout_ms};
 }
 
 /* In steps: a signal reaches one thread only, many may be waiting. */
@@ -113,7 +110,7 @@ static int attempt_interrupted(int rc)
 static bool attempt_pause(struct attempt *a, int *rc)
 {
     uint64_t asked_ms = 1000u * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
-    uint64_t now = clock_now_ms(), deadline = attempt_deadline(a);
+    uint64_t now = clock_now_ms(), deadline = a->deadline_ms;
     bool open = breaker_failed(&a->r->breaker, &a->turn, *rc);
     a->tries++;
     if (now >= deadline) {
@@ -134,7 +131,7 @@ static bool attempt_enter(struct attempt *a, int *rc)
 {
     struct error own;
     error_take(&own, *rc);
-    int turn = breaker_wait(&a->r->breaker, &a->turn, attempt_deadline(a), a->r->cancel);
+    int turn = breaker_wait(&a->r->breaker, &a->turn, a->deadline_ms, a->r->cancel);
     if (!turn) {
         if (a->begun)
             counter_add(&a->r->retries, 1);
@@ -180,9 +177,11 @@ static int get_on(void *arg, const void *data, size_t len)
     return store_pass_on(&g->resume, data, len);
 }
 
-static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int retry_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+                           store_sink *sink, void *arg)
 {
     struct attempt a = attempt_begin(s);
+    a.deadline_ms = GR_MIN(a.deadline_ms, deadline_ms);
     struct resuming_get g = {.a = &a, .resume = {.sink = sink, .arg = arg}};
     struct store_resume *rs = &g.resume;
     int rc = 0;
@@ -193,6 +192,11 @@ static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t le
         a.over = rs->stopped;
     }
     return rc;
+}
+
+static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return retry_get_until(s, key, off, len, UINT64_MAX, sink, arg);
 }
 
 static int retry_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
@@ -337,6 +341,7 @@ int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile in
 {
     static const struct store_ops ops = {
         .get = retry_get,
+        .get_until = retry_get_until,
         .get_small = retry_get_small,
         .put = retry_put,
         .stat = retry_stat,

@@ -179,7 +179,7 @@ static bool perhaps_true(int rc)
 /* The tier's failure rc, the rest from the store. The caller of a get that succeeds must not see the tier's sentence,
  * but settle() shows it. */
 static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, int rc, const char *key, uint64_t off,
-                        uint64_t len, struct store_resume *resume)
+                        uint64_t len, uint64_t deadline_ms, struct store_resume *resume)
 {
     struct error failure;
     error_take(&failure, rc);
@@ -188,7 +188,7 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
     if (!perhaps_true(rc))
         settle(t, tier, false, trial);
     uint64_t done = resume->done;
-    rc = t->origin->ops->get(t->origin, key, off + done, len - done, store_pass_on, resume);
+    rc = store_get_until(t->origin, key, off + done, len - done, deadline_ms, store_pass_on, resume);
     if (!perhaps_true(failure.code))
         return rc;
     if (rc) {
@@ -200,16 +200,17 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
     return 0;
 }
 
-static int tiers_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+                           store_sink *sink, void *arg)
 {
     struct store_tiers *t = self(s);
     bool trial = false;
     if (!len || !through_tiers(key))
-        return t->origin->ops->get(t->origin, key, off, len, sink, arg);
+        return store_get_until(t->origin, key, off, len, deadline_ms, sink, arg);
     struct tier *tier = choose(t, key, &trial);
     if (!tier) {
         counter_add(&t->fallen_through, 1);
-        return t->origin->ops->get(t->origin, key, off, len, sink, arg);
+        return store_get_until(t->origin, key, off, len, deadline_ms, sink, arg);
     }
     struct store_resume resume = {.sink = sink, .arg = arg};
     counter_add(&tier->requests, 1);
@@ -222,9 +223,14 @@ static int tiers_get(struct store *s, const char *key, uint64_t off, uint64_t le
     if (!rc && resume.done < len)
         rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", tier->store->url, key);
     if (rc && resume.done < len)
-        return fall_through(t, tier, trial, rc, key, off, len, &resume);
+        return fall_through(t, tier, trial, rc, key, off, len, deadline_ms, &resume);
     settle(t, tier, true, trial);
     return 0;
+}
+
+static int tiers_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return tiers_get_until(s, key, off, len, UINT64_MAX, sink, arg);
 }
 
 static struct store *tiers_origin(struct store *s)
@@ -357,6 +363,7 @@ int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n,
 {
     static const struct store_ops ops = {
         .get = tiers_get,
+        .get_until = tiers_get_until,
         .get_small = tiers_get_small,
         .put = tiers_put,
         .stat = tiers_stat,

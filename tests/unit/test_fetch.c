@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "unit/fetch_world.h"
 
@@ -177,6 +178,61 @@ static void test_fetch__a_dead_store_fails_every_waiter_once_and_is_asked_again(
     world_release(&w);
 }
 
+/* The world's fake behind a store that tries again for an hour: only the fetch's deadline ends it before. */
+static struct store *patient_store(struct world *w)
+{
+    struct store *store = NULL;
+    assert_int_equal(store_retry_open(w->store, 3600 * 1000, NULL, &store), 0);
+    w->store = store;
+    return store;
+}
+
+/* Each before what it reads from. */
+static void end_patient(struct world *w, struct store *store)
+{
+    fetch_free(w->fetch);
+    w->fetch = NULL;
+    store_close(store);
+    world_release(w);
+}
+
+static void test_fetch__what_is_asked_for_once_more_has_the_same_deadline_and_so_has_who_joins(void **state)
+{
+    struct world w;
+    world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = 500}, 16);
+    struct store *store = patient_store(&w);
+    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .count = 1, .bytes = 9});
+    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FAIL, .code = -EAGAIN});
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *flight = start_one(&w, 1, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    struct flight *joined = start_one(&w, 1, LANE_DEMAND);
+    store_fake_release(w.fake);
+    expect_error(flight, -EAGAIN, "gave up after");
+    expect_error(joined, -EAGAIN, "gave up after");
+    end_patient(&w, store);
+}
+
+static void test_fetch__the_time_in_the_queue_counts(void **state)
+{
+    struct world w;
+    world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = 50}, 1);
+    struct store *store = patient_store(&w);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *first = start_one(&w, 0, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    uint64_t deadline_ms = clock_now_ms() + 51;
+    struct flight *queued = start_one(&w, 1, LANE_DEMAND);
+    while (clock_now_ms() < deadline_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    store_fake_set_dead(w.fake, -EAGAIN);
+    store_fake_release(w.fake);
+    expect_error(first, -EAGAIN, "gave up after 1 tries");
+    expect_error(queued, -EAGAIN, "gave up after 1 tries");
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2);
+    end_patient(&w, store);
+}
+
 static void test_fetch__a_missing_pack_is_absent(void **state)
 {
     struct world w;
@@ -335,6 +391,8 @@ int main(void)
         cmocka_unit_test(test_fetch__a_run_that_broke_is_finished_chunk_by_chunk),
         cmocka_unit_test(test_fetch__a_pack_cut_short_fails_what_it_lacks_alone),
         cmocka_unit_test(test_fetch__a_dead_store_fails_every_waiter_once_and_is_asked_again),
+        cmocka_unit_test(test_fetch__what_is_asked_for_once_more_has_the_same_deadline_and_so_has_who_joins),
+        cmocka_unit_test(test_fetch__the_time_in_the_queue_counts),
         cmocka_unit_test(test_fetch__a_missing_pack_is_absent),
         cmocka_unit_test(test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_another),
         cmocka_unit_test(test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired),
