@@ -4,25 +4,13 @@
 
 #include <ext2fs/ext2fs.h>
 
+#include "imagebuild/ext4_geometry.h"
 #include "imagebuild/ext4_space.h"
 #include "imagebuild/fs.h"
 
 enum {
-    EXT4_BLOCK = EXT4_SPACE_BLOCK,
-    EXT4_INODE = 256,
-    EXT4_GROUP_BLOCKS = 8 * EXT4_BLOCK, /* 128 MiB: as many as one block of bitmap can have */
-    EXT4_EXTENT_BLOCKS = 1 << 15,       /* of one extent */
-    EXT4_LINKS_MAX = 65000,             /* names of a file; a directory with more subdirectories says 1 */
-    EXT4_FIRST_INODE = EXT2_GOOD_OLD_FIRST_INO,
-};
-
-/* Everything follows from the number of groups. In blocks: superblock | descriptors | block bitmaps | inode bitmaps |
- * inode tables | bodies ... */
-struct ext4_geometry {
-    uint64_t groups;
-    uint32_t inodes_per_group;
-    uint64_t descriptor_blocks;
-    uint64_t block_bitmaps, inode_bitmaps, inode_tables, front_end; /* block numbers */
+    EXT4_EXTENT_BLOCKS = 1 << 15, /* of one extent */
+    EXT4_LINKS_MAX = 65000,       /* names of a file; a directory with more subdirectories says 1 */
 };
 
 struct ext4 {

@@ -5,8 +5,7 @@
  *   bodies    from the next chunk boundary on                                               the build's
  *   region    from the chunk boundary behind the bodies on: directories, then what single inodes need besides
  *
- * The number of groups decides everything in front of the bodies. It is chosen well above what the listing needs, since
- * what is not used costs nothing, and a rebuild that keeps it keeps every address. Inode numbers are ranks.
+ * The number of groups decides everything in front of the bodies (ext4_geometry.h). Inode numbers are ranks.
  *
  * finish:  names -> sorter -> directories;  nodes in order -> inodes, block bitmap;  counts, bitmaps, superblock;
  *          the space -> sink
@@ -22,95 +21,11 @@
 #include "base/sorter.h"
 #include "imagebuild/ext4.h"
 
-enum {
-    GROUPS_MAX = 1 << 20, /* 128 TiB of addresses */
-    GROUPS_MIN = 2,
-    GROUP_INODES_MAX = 8 * EXT4_BLOCK, /* as many as one block of bitmap can have */
-    BLOCK_INODES = EXT4_BLOCK / EXT4_INODE,
-    BLOCK_DESCRIPTORS = EXT4_BLOCK / 64,
-    GROUP_BODIES = 30700, /* blocks of a group that are left for bodies and region, a little less than there are */
-    NODE_BLOCKS = 3,      /* of the region at most: names, a directory's block or a long link's, attributes */
-    STEP_NODES = 1 << 16,
-};
-
-static const uint64_t spare_blocks_max = (UINT64_C(2) << 40) / EXT4_BLOCK;
+enum { STEP_NODES = 1 << 16 };
 
 static struct ext4 *ext4_of(struct fs *f)
 {
     return (struct ext4 *)f;
-}
-
-/* ------------------------------------------------------------------ geometry */
-
-static struct ext4_geometry geometry_of(uint64_t groups)
-{
-    struct ext4_geometry g = {.groups = groups, .inodes_per_group = GROUP_INODES_MAX};
-    if (groups * GROUP_INODES_MAX > UINT32_MAX)
-        g.inodes_per_group = (uint32_t)(UINT32_MAX / groups) & ~(uint32_t)(BLOCK_INODES - 1);
-    g.descriptor_blocks = (groups + BLOCK_DESCRIPTORS - 1) / BLOCK_DESCRIPTORS;
-    g.block_bitmaps = 1 + g.descriptor_blocks;
-    g.inode_bitmaps = g.block_bitmaps + groups;
-    g.inode_tables = g.inode_bitmaps + groups;
-    g.front_end = g.inode_tables + groups * (g.inodes_per_group / BLOCK_INODES);
-    return g;
-}
-
-static uint64_t bodies_of(const struct ext4_geometry *g, uint32_t chunk_size)
-{
-    return GR_ALIGN_UP(g->front_end * EXT4_BLOCK, (uint64_t)chunk_size);
-}
-
-/* Blocks of the region at most: what every node may need, and the trees of extents. */
-static uint64_t region_blocks(const struct fs_config *c)
-{
-    return NODE_BLOCKS * c->nodes + c->bytes / EXT4_BLOCK / 1024 + c->chunk_size / EXT4_BLOCK + 1024;
-}
-
-/* Blocks behind the front that the listing needs at most. */
-static uint64_t needed_blocks(const struct fs_config *c)
-{
-    return c->bytes / EXT4_BLOCK + c->nodes + region_blocks(c);
-}
-
-/* Whether the parent's geometry still does, even if nothing of what is new finds room among what is kept. */
-static bool parent_does(const struct fs_config *c)
-{
-    const uint64_t group_size = (uint64_t)EXT4_GROUP_BLOCKS * EXT4_BLOCK;
-    if (!c->parent_size || c->parent_size % group_size || c->parent_size / group_size > GROUPS_MAX)
-        return false;
-    uint64_t end = GR_ALIGN_UP(c->parent_bodies_end, (uint64_t)EXT4_BLOCK) / EXT4_BLOCK;
-    struct ext4_geometry g = geometry_of(c->parent_size / group_size);
-    return end + needed_blocks(c) <= c->parent_size / EXT4_BLOCK &&
-           c->nodes + EXT4_FIRST_INODE < g.groups * g.inodes_per_group;
-}
-
-/* Up to the next number of four significant bits: a listing that changed a little while a build was begun again has the
- * same geometry mostly, and what was built is of use. */
-static uint64_t round_up(uint64_t groups)
-{
-    uint64_t step = 1;
-    while (groups / step >= 16)
-        step *= 2;
-    return GR_ALIGN_UP(groups, step);
-}
-
-/* Twice what is needed is what a parent must have to be kept by an image of the same size (parent_does); the rest is
- * for growth. */
-static int choose_groups(const struct fs_config *c, bool *out_keeps, uint64_t *out_groups)
-{
-    uint64_t needed = needed_blocks(c), capacity = (uint64_t)GROUPS_MAX * GROUP_BODIES;
-    *out_keeps = parent_does(c);
-    if (*out_keeps) {
-        *out_groups = c->parent_size / EXT4_BLOCK / EXT4_GROUP_BLOCKS;
-        return 0;
-    }
-    if (needed > capacity)
-        return error_set(-EFBIG, "ext4: %llu files of %llu bytes are over its limit of 128 TiB; divide the dataset",
-                         (unsigned long long)c->nodes, (unsigned long long)c->bytes);
-    uint64_t wanted = 2 * needed + GR_MIN(2 * needed, spare_blocks_max);
-    *out_groups = GR_MIN(wanted, capacity) / GROUP_BODIES;
-    *out_groups = GR_MIN(round_up(*out_groups + GROUPS_MIN), (uint64_t)GROUPS_MAX);
-    return 0;
 }
 
 /* ------------------------------------------------------------------ what the parts share */
@@ -191,7 +106,7 @@ static void place_tables(struct ext4 *e)
     for (dgrp_t i = 0; i < g->groups; i++) {
         ext2fs_block_bitmap_loc_set(e2, i, g->block_bitmaps + i);
         ext2fs_inode_bitmap_loc_set(e2, i, g->inode_bitmaps + i);
-        ext2fs_inode_table_loc_set(e2, i, g->inode_tables + i * (g->inodes_per_group / BLOCK_INODES));
+        ext2fs_inode_table_loc_set(e2, i, g->inode_tables + i * (g->inodes_per_group / EXT4_BLOCK_INODES));
         ext2fs_bg_flags_set(e2, i, EXT2_BG_INODE_ZEROED);
     }
     ext2fs_mark_block_bitmap_range2(e2->block_map, 0, (blk_t)g->front_end);
@@ -469,18 +384,16 @@ static const struct fs_ops ext4_ops = {.finish = ext4_finish, .free = ext4_free}
 int fs_ext4_new(const struct fs_config *config, struct fs **out)
 {
     CLEANUP_FREE struct ext4 *e = calloc(1, sizeof *e);
-    uint64_t groups = 0;
     if (!e)
         return error_set(-ENOMEM, "build: out of memory");
-    int rc = choose_groups(config, &e->fs.keeps, &groups);
+    int rc = ext4_geometry_choose(config, &e->geometry, &e->fs.keeps);
     if (rc)
         return rc;
     initialize_ext2_error_table(); /* for error_message */
     e->fs.ops = &ext4_ops;
     e->config = *config;
-    e->geometry = geometry_of(groups);
-    e->fs.bodies = bodies_of(&e->geometry, config->chunk_size);
-    e->fs.bodies_max = (groups * EXT4_GROUP_BLOCKS - region_blocks(config)) * EXT4_BLOCK;
+    e->fs.bodies = ext4_geometry_bodies(&e->geometry, config);
+    e->fs.bodies_max = ext4_geometry_bodies_max(&e->geometry, config);
     e->fs.limit = "the room this ext4 image has, chosen by what was listed";
     *out = &steal_ptr(&e)->fs;
     return 0;
