@@ -122,18 +122,8 @@ static int start_server(const struct mount_config *c, struct mount_state *s)
     const char *const fixed[] = {program, "serve", c->pinned, "--socket", s->socket, "--control", s->control};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = vec_push(&argv, fixed[i]);
-    for (size_t i = 0; !rc && i < c->cache_count; i++)
-        if (!(rc = vec_push(&argv, "--cache")))
-            rc = vec_push(&argv, c->caches[i]);
-    for (size_t i = 0; !rc && i < c->tier_count; i++)
-        if (!(rc = vec_push(&argv, "--l2")))
-            rc = vec_push(&argv, c->tiers[i]);
-    if (!rc && c->memory && !(rc = vec_push(&argv, "--memory")))
-        rc = vec_push(&argv, c->memory);
-    if (!rc && c->bwlimit && !(rc = vec_push(&argv, "--bwlimit")))
-        rc = vec_push(&argv, c->bwlimit);
-    if (!rc && c->endpoint && !(rc = vec_push(&argv, "--endpoint")))
-        rc = vec_push(&argv, c->endpoint);
+    for (size_t i = 0; !rc && i < c->server_option_count; i++)
+        rc = vec_push(&argv, c->server_options[i]);
     if (!rc)
         rc = vec_push(&argv, NULL);
     struct process_spec spec = {.argv = argv.items, .output = log, .listen_fd = -1, .session = true};

@@ -13,14 +13,9 @@ struct mount_config {
     struct digest digest, content_root;
     uint64_t size, metadata_offset, metadata_len, front_len; /* as in the manifest */
 
-    const char *socket;        /* of a running server to join; NULL: start one */
-    const char *const *caches; /* DIR:SIZE, for the server started; may be none */
-    size_t cache_count;
-    const char *const *tiers; /* URLs, the same; may be none */
-    size_t tier_count;
-    const char *memory;         /* SIZE, the same; may be NULL */
-    const char *bwlimit;        /* RATE, the same; may be NULL */
-    const char *endpoint;       /* the same; may be NULL */
+    const char *socket;                /* of a running server to join; NULL: start one */
+    const char *const *server_options; /* words for `granary serve`, when one is started; may be none */
+    size_t server_option_count;
     bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
     unsigned connections;       /* 0: 4, with fuse 8 */
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */

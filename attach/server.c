@@ -127,30 +127,10 @@ static int build_argv(struct server *s)
         rc = add_word(s, "%s", fixed[i]);
     for (size_t i = 0; !rc && i < c->image_count; i++)
         rc = add_word(s, "image=%s", c->images[i]);
-    for (size_t i = 0; !rc && i < c->cache_count; i++)
-        rc = add_word(s, "cache=%s", c->caches[i]);
-    for (size_t i = 0; !rc && i < c->quota_count; i++)
-        rc = add_word(s, "quota=%s", c->quotas[i]);
-    for (size_t i = 0; !rc && i < c->tier_count; i++)
-        rc = add_word(s, "l2=%s", c->tiers[i]);
-    if (!rc && c->bwlimit)
-        rc = add_word(s, "bwlimit=%s", c->bwlimit);
-    if (!rc && c->watermark)
-        rc = add_word(s, "watermark=%s", c->watermark);
-    if (!rc && c->disk_timeout)
-        rc = add_word(s, "disk-timeout=%s", c->disk_timeout);
-    if (!rc && c->memory)
-        rc = add_word(s, "memory=%s", c->memory);
-    if (!rc && c->eviction)
-        rc = add_word(s, "eviction=%s", c->eviction);
-    if (!rc && c->cache_compressed)
-        rc = add_word(s, "cache-compressed=%s", "yes");
+    for (size_t i = 0; !rc && i < c->parameter_count; i++)
+        rc = add_word(s, "%s", c->parameters[i]);
     if (!rc)
         rc = add_word(s, "control=%s", c->control);
-    if (!rc && c->metrics)
-        rc = add_word(s, "metrics=%s", c->metrics);
-    if (!rc && c->endpoint)
-        rc = add_word(s, "endpoint=%s", c->endpoint);
     if (!rc && vec_push(&s->argv, NULL))
         rc = error_set(-ENOMEM, "out of memory");
     return rc;

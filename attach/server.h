@@ -12,24 +12,12 @@ enum { SERVER_THREADS = 256 }; /* a read that waits for a store holds one thread
 struct server_config {
     const char *const *images; /* by digest: a restart must not resolve a tag again */
     size_t image_count;
-    const char *const *caches; /* DIR:SIZE */
-    size_t cache_count;
-    const char *const *quotas; /* NAME:SIZE */
-    size_t quota_count;
-    const char *const *tiers; /* URLs */
-    size_t tier_count;
-    bool cache_compressed;
-    const char *memory;       /* SIZE of the memory tier; NULL: none */
-    const char *bwlimit;      /* RATE from the stores; NULL: none */
-    const char *watermark;    /* HIGH:LOW; may be NULL */
-    const char *disk_timeout; /* as the plugin takes it; may be NULL */
-    const char *eviction;     /* policy; NULL: the plugin's default */
-    const char *socket;       /* unix path, or NULL: */
-    const char *listen;       /* HOST:PORT */
-    const char *control;      /* unix path of the control socket */
-    const char *metrics;      /* HOST:PORT of GET /metrics over TCP; NULL: none */
-    const char *endpoint;
-    unsigned threads; /* 0: SERVER_THREADS */
+    const char *const *parameters; /* of the plugin, "KEY=VALUE"; not image, not control */
+    size_t parameter_count;
+    const char *socket;  /* unix path, or NULL: */
+    const char *listen;  /* HOST:PORT */
+    const char *control; /* unix path of the control socket */
+    unsigned threads;    /* 0: SERVER_THREADS */
     /* Called when the server answers for the first time; where: the unix path or HOST:PORT it
      * listens on. */
     void (*ready)(void *arg, const char *where);

@@ -1,38 +1,32 @@
 /* granary mount IMAGE DIR, granary umount DIR */
+#include <assert.h>
 #include <string.h>
 
 #include "attach/mount.h"
 #include "base/error.h"
-#include "base/rate.h"
 #include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/options.h"
 #include "cli/pin.h"
 #include "cli/print.h"
+#include "cli/server_options.h"
 #include "cli/verbs.h"
 
 struct mount_values {
-    struct option_list caches, tiers;
-    const char *memory, *bwlimit, *socket, *endpoint;
+    struct server_values server;
+    const char *socket;
     uint64_t connections;
     bool fuse, json;
 };
 
+static_assert(!offsetof(struct mount_values, server), "SERVER_ROWS");
+
 #define AT(field) offsetof(struct mount_values, field), 0, 0
 
 static const struct option_row rows[] = {
-    {OPTION_LIST, 0, "cache", "DIR:SIZE[:ssd|hdd]", AT(caches),
-     "keep chunks in DIR, at most SIZE bytes; may be repeated (default: nothing is kept)"},
-    {OPTION_TEXT, 0, "memory", "SIZE", AT(memory), "keep what is read most in memory too, at most SIZE bytes"},
-    {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit),
-     "bytes a second from the store and tiers together, e.g. 100M (default: no limit)"},
+    SERVER_ROWS,
     {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "nbdfuse and a loop device, for kernels without nbd"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
      "connections to the server (default 4; with --fuse 8)"},
-    {OPTION_LIST, 0, "l2", "URL", AT(tiers),
-     "a caching HTTP proxy in front of the store, asked for packs first; may be repeated"},
-    ENDPOINT_ROW(struct mount_values),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
     {0},
 };
@@ -50,6 +44,10 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                   const struct manifest *m)
 {
     struct mount_state state;
+    CLEANUP_SERVER_WORDS words = {0};
+    int rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
+    if (rc)
+        return rc;
     const struct mount_config config = {.dir = inv->operands[1],
                                         .image = inv->operands[0],
                                         .pinned = pin->text,
@@ -62,17 +60,12 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                         .metadata_len = m->metadata_len,
                                         .front_len = m->front_len,
                                         .socket = v->socket,
-                                        .caches = v->caches.items,
-                                        .cache_count = v->caches.count,
-                                        .tiers = v->tiers.items,
-                                        .tier_count = v->tiers.count,
-                                        .memory = v->memory,
-                                        .bwlimit = v->bwlimit,
-                                        .endpoint = v->endpoint,
+                                        .server_options = (const char *const *)words.items,
+                                        .server_option_count = words.len,
                                         .fuse = v->fuse,
                                         .connections = (unsigned)v->connections,
                                         .cancel = interrupt_watch()};
-    int rc = mount_image(&config, &state);
+    rc = mount_image(&config, &state);
     if (rc)
         return rc;
     if (v->json)
@@ -84,19 +77,17 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
 static int run_mount(const struct invocation *inv)
 {
     const struct mount_values *v = inv->values;
-    uint64_t rate;
-    if (v->socket && (v->caches.count || v->tiers.count || v->memory || v->bwlimit)) {
-        (void)error_set(0,
-                        "--cache, --l2, --memory and --bwlimit are the server's: with --socket the running server has "
-                        "its own");
+    const char *given = server_options_given(&v->server);
+    if (v->socket && given) {
+        (void)error_set(0, "--%s is the server's: with --socket the running server has its own", given);
         return CLI_USAGE;
     }
-    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
+    if (server_options_check(&v->server))
         return CLI_USAGE;
     CLEANUP_PINNER pinner;
     struct pin pin;
     struct manifest manifest;
-    int rc = pinner_init(&pinner, &v->caches, v->endpoint);
+    int rc = pinner_init(&pinner, &v->server.caches, v->server.endpoint);
     if (!rc)
         rc = pin_resolve(&pinner, inv->operands[0], &pin);
     if (!rc)

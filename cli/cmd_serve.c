@@ -1,56 +1,36 @@
 /* granary serve IMAGE...: resolves the tags once, then supervises a server of the digests. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "attach/server.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "base/rate.h"
 #include "base/vec.h"
-#include "cache/evict.h"
-#include "cli/open.h"
-#include "cli/options.h"
 #include "cli/pin.h"
+#include "cli/server_options.h"
 #include "cli/verbs.h"
-#include "format/cache_spec.h"
 #include "net/listen.h"
 
 struct serve_values {
-    struct option_list caches, quotas, tiers;
-    bool cache_compressed;
-    const char *watermark, *disk_timeout, *memory, *eviction, *socket, *listen, *control, *metrics, *bwlimit, *endpoint;
+    struct server_values server;
+    const char *socket, *listen, *control;
     uint64_t threads;
 };
+
+static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
 
 #define AT(field) offsetof(struct serve_values, field), 0, 0
 
 static const struct serve_values defaults = {.threads = SERVER_THREADS};
 
 static const struct option_row rows[] = {
-    {OPTION_LIST, 0, "cache", "DIR:SIZE[:ssd|hdd]", AT(caches),
-     "keep chunks in DIR, at most SIZE bytes; may be repeated"},
-    {OPTION_FLAG, 0, "cache-compressed", NULL, AT(cache_compressed),
-     "keep compressed chunks compressed there: more fit, each read decodes"},
-    {OPTION_LIST, 0, "quota", "NAME:SIZE", AT(quotas),
-     "chunks first kept for the image NAME take at most SIZE bytes of it; may be repeated"},
-    {OPTION_TEXT, 0, "memory", "SIZE", AT(memory), "keep what is read most in memory too, at most SIZE bytes"},
-    {OPTION_TEXT, 0, "watermark", "HIGH:LOW", AT(watermark),
-     "give room back while the caches' filesystem is more than HIGH percent full, until LOW"},
-    {OPTION_TEXT, 0, "disk-timeout", "TIME", AT(disk_timeout),
-     "a read waits so long for the caches' disks (default 2s), then its chunks are fetched"},
-    {OPTION_TEXT, 0, "eviction", "POLICY", AT(eviction),
-     "what makes room there: auto (default), lru, s3fifo or sticky"},
+    SERVER_ROWS,
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
     {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
-    {OPTION_TEXT, 0, "metrics", "HOST:PORT", AT(metrics), "answer GET /metrics there, over TCP, to whoever asks"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads a connection; a read that waits for the store holds one (default 256)"},
-    {OPTION_LIST, 0, "l2", "URL", AT(tiers),
-     "a caching HTTP proxy in front of the store, asked for packs first; may be repeated"},
-    {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit),
-     "bytes a second from the stores and tiers together, e.g. 100M (default: no limit)"},
-    ENDPOINT_ROW(struct serve_values),
     {0},
 };
 
@@ -90,30 +70,19 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
 {
     char control[PIN_PATH_MAX];
     struct serving serving = {.pins = pins, .count = count, .tcp = v->listen};
-    struct server_config config = {.caches = v->caches.items,
-                                   .cache_count = v->caches.count,
-                                   .quotas = v->quotas.items,
-                                   .quota_count = v->quotas.count,
-                                   .tiers = v->tiers.items,
-                                   .tier_count = v->tiers.count,
-                                   .cache_compressed = v->cache_compressed,
-                                   .memory = v->memory,
-                                   .watermark = v->watermark,
-                                   .disk_timeout = v->disk_timeout,
-                                   .eviction = v->eviction,
-                                   .metrics = v->metrics,
-                                   .bwlimit = v->bwlimit,
-                                   .endpoint = v->endpoint,
-                                   .threads = (unsigned)v->threads,
-                                   .ready = on_ready,
-                                   .arg = &serving};
+    struct server_config config = {.threads = (unsigned)v->threads, .ready = on_ready, .arg = &serving};
+    CLEANUP_SERVER_WORDS words = {0};
     VEC(const char *) images = {0};
     int rc = choose_sockets(v, &config, control);
+    if (!rc)
+        rc = server_options_words(&v->server, SERVER_FOR_NBDKIT, &words);
     for (size_t i = 0; !rc && i < count; i++)
         if (vec_push(&images, pins[i].text))
             rc = error_set(-ENOMEM, "out of memory");
     config.images = images.items;
     config.image_count = images.len;
+    config.parameters = (const char *const *)words.items;
+    config.parameter_count = words.len;
     if (!rc)
         rc = server_run(&config);
     vec_release(&images);
@@ -136,7 +105,7 @@ static int check_name(const struct pin *pins, size_t i)
 static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
 {
     CLEANUP_PINNER pinner;
-    int rc = pinner_init(&pinner, &v->caches, v->endpoint);
+    int rc = pinner_init(&pinner, &v->server.caches, v->server.endpoint);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         rc = pin_resolve(&pinner, inv->operands[i], &pins[i]);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
@@ -144,53 +113,15 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     return rc;
 }
 
-/* What the plugin would refuse, by its parameters' names, once it has been started. */
-static int check_words(const struct serve_values *v)
-{
-    size_t name_len;
-    uint64_t size;
-    uint32_t ms;
-    unsigned high, low;
-    enum evict_policy policy;
-    int rc = v->eviction ? evict_policy_parse(v->eviction, &policy) : 0;
-    if (!rc && v->memory)
-        rc = memory_spec_parse("--memory ", v->memory, &size);
-    if (!rc && v->watermark)
-        rc = watermark_spec_parse("--watermark ", v->watermark, &high, &low);
-    if (!rc && v->disk_timeout)
-        rc = disk_timeout_spec_parse("--disk-timeout ", v->disk_timeout, &ms);
-    if (!rc && v->bwlimit)
-        rc = rate_parse("--bwlimit", v->bwlimit, &size);
-    for (size_t i = 0; !rc && i < v->quotas.count; i++)
-        rc = quota_spec_parse("--quota ", v->quotas.items[i], &name_len, &size);
-    for (size_t i = 0; !rc && i < v->tiers.count; i++)
-        rc = tier_spec_check("--l2 ", v->tiers.items[i]);
-    return rc;
-}
-
 static int check(const struct serve_values *v)
 {
-    const char *of_cache = v->quotas.count       ? "quota"
-                           : v->watermark        ? "watermark"
-                           : v->disk_timeout     ? "disk-timeout"
-                           : v->eviction         ? "eviction"
-                           : v->cache_compressed ? "cache-compressed"
-                                                 : NULL;
     if (v->socket && v->listen)
         return options_exclude("--socket", "--listen", "a server listens in one place");
     if (v->listen && listen_tcp_check(v->listen)) {
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
     }
-    if (v->metrics && listen_tcp_check(v->metrics)) {
-        (void)error_prefix(0, "--metrics");
-        return CLI_USAGE;
-    }
-    if (of_cache && !v->caches.count) {
-        (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
-        return CLI_USAGE;
-    }
-    return check_words(v) ? CLI_USAGE : 0;
+    return server_options_check(&v->server);
 }
 
 static int run(const struct invocation *inv)

@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 
 _granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status top cache warm trace help"
+_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --metrics --l2 --bwlimit --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
 
@@ -20,9 +21,8 @@ _granary_options() {
         copy) echo "--jobs --strict-tags --endpoint --to-endpoint --json --quiet";;
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
-        serve) echo "--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction" \
-            "--l2 --bwlimit --socket --listen --control --metrics --threads --endpoint";;
-        mount) echo "--cache --memory --l2 --bwlimit --fuse --socket --connections --endpoint --json";;
+        serve) echo "$_granary_server_options --socket --listen --control --threads";;
+        mount) echo "$_granary_server_options --fuse --socket --connections --json";;
         umount) echo "--json";;
         status) echo "--quick --json";;
         top) echo "--once --count --interval";;

@@ -140,7 +140,6 @@ nothing_left
 
 echo "== a failure half-way is undone: the server cannot start; the mount itself is refused; interrupted"
 refused "the server cannot serve the image: .*/proc/none" "$GRANARY" mount --fuse --cache /proc/none:1G "$W/store/set" "$dir"
-refused "the server cannot serve the image: .*l2=: write the http" "$GRANARY" mount --fuse --l2 cache1:8080 "$W/store/set" "$dir"
 nothing_left
 mkdir "$W/bin"
 printf '#!/bin/sh\necho "nbdfuse: out of order" >&2\nexit 1\n' >"$W/bin/nbdfuse"

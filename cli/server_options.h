@@ -1,0 +1,57 @@
+/* What is asked of a server that is started, by `granary serve` itself or by `granary mount`: options that are named as
+ * the plugin's parameters are, in one table. */
+#ifndef GRANARY_CLI_SERVER_OPTIONS_H
+#define GRANARY_CLI_SERVER_OPTIONS_H
+
+#include "base/vec.h"
+#include "cli/open.h"
+#include "cli/options.h"
+
+/* The first member of the values of a verb that has SERVER_ROWS. */
+struct server_values {
+    struct option_list caches, quotas, tiers;
+    bool cache_compressed;
+    const char *memory, *watermark, *disk_timeout, *eviction, *metrics, *bwlimit, *endpoint;
+};
+
+#define SERVER_AT(field) offsetof(struct server_values, field), 0, 0
+
+/* clang-format off */
+#define SERVER_ROWS                                                                                                    \
+    {OPTION_LIST, 0, "cache", "DIR:SIZE[:ssd|hdd]", SERVER_AT(caches),                                                 \
+     "keep chunks in DIR, at most SIZE bytes; may be repeated (default: nothing is kept)"},                            \
+    {OPTION_FLAG, 0, "cache-compressed", NULL, SERVER_AT(cache_compressed),                                            \
+     "keep compressed chunks compressed there: more fit, each read decodes"},                                          \
+    {OPTION_LIST, 0, "quota", "NAME:SIZE", SERVER_AT(quotas),                                                          \
+     "chunks first kept for the image NAME take at most SIZE bytes of it; may be repeated"},                           \
+    {OPTION_TEXT, 0, "memory", "SIZE", SERVER_AT(memory),                                                              \
+     "keep what is read most in memory too, at most SIZE bytes"},                                                      \
+    {OPTION_TEXT, 0, "watermark", "HIGH:LOW", SERVER_AT(watermark),                                                    \
+     "give room back while the caches' filesystem is more than HIGH percent full, until LOW"},                         \
+    {OPTION_TEXT, 0, "disk-timeout", "TIME", SERVER_AT(disk_timeout),                                                  \
+     "a read waits so long for the caches' disks (default 2s), then its chunks are fetched"},                          \
+    {OPTION_TEXT, 0, "eviction", "POLICY", SERVER_AT(eviction),                                                        \
+     "what makes room there: auto (default), lru, s3fifo or sticky"},                                                  \
+    {OPTION_TEXT, 0, "metrics", "HOST:PORT", SERVER_AT(metrics),                                                       \
+     "answer GET /metrics there, over TCP, to whoever asks"},                                                          \
+    {OPTION_LIST, 0, "l2", "URL", SERVER_AT(tiers),                                                                    \
+     "a caching HTTP proxy in front of the store, asked for packs first; may be repeated"},                            \
+    {OPTION_TEXT, 0, "bwlimit", "RATE", SERVER_AT(bwlimit),                                                            \
+     "bytes a second from the stores and tiers together, e.g. 100M (default: no limit)"},                              \
+    ENDPOINT_ROW(struct server_values)
+/* clang-format on */
+
+/* CLI_USAGE, with a sentence, for what the plugin would refuse by its parameters' names once it has been started. */
+GR_MUST_CHECK int server_options_check(const struct server_values *v);
+/* The name of one that was given; NULL: none. The endpoint is the command's too, and does not count. */
+const char *server_options_given(const struct server_values *v);
+
+/* Words that say the same: to nbdkit "cache=DIR:SIZE", "cache-compressed=yes"; to granary serve "--cache=DIR:SIZE",
+ * "--cache-compressed". */
+enum server_form { SERVER_FOR_NBDKIT, SERVER_FOR_SERVE };
+typedef VEC(char *) server_words;
+GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, server_words *out);
+void server_words_release(server_words *words);
+#define CLEANUP_SERVER_WORDS CLEANUP(server_words_release) server_words
+
+#endif

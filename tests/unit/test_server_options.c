@@ -1,0 +1,101 @@
+/* What serve and mount say to a server is what was given, all of it, in either form; every such option is a parameter
+ * of the plugin. */
+#include "unit/cmocka_all.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/server_options.h"
+#include "cli/verbs.h"
+
+static void parse(const struct verb *verb, char **words, int count, struct invocation *out)
+{
+    if (options_parse(verb, count, words, out))
+        fail_msg("%s", error_text());
+}
+
+static void test_server_options__all_that_is_given_is_said(void **state)
+{
+    char *words[] = {"--cache",
+                     "/a:1G",
+                     "--memory=16M",
+                     "store/faces",
+                     "--cache=/b:2G",
+                     "--endpoint",
+                     "http://h",
+                     "--l2=http://p/x",
+                     "--cache-compressed",
+                     "--quota",
+                     "faces:1G",
+                     "dir",
+                     "--eviction",
+                     "lru",
+                     "--watermark=90:80",
+                     "--disk-timeout",
+                     "5s",
+                     "--metrics",
+                     "localhost:9"};
+    static const char *const nbdkit[] = {"cache=/a:1G",     "cache=/b:2G",      "cache-compressed=yes",
+                                         "quota=faces:1G",  "memory=16M",       "watermark=90:80",
+                                         "disk-timeout=5s", "eviction=lru",     "metrics=localhost:9",
+                                         "l2=http://p/x",   "endpoint=http://h"};
+    struct invocation inv;
+    CLEANUP_SERVER_WORDS plain = {0}, dashed = {0};
+    parse(&verb_mount, words, (int)(sizeof words / sizeof *words), &inv);
+    assert_int_equal(server_options_check(inv.values), 0);
+    assert_int_equal(server_options_words(inv.values, SERVER_FOR_NBDKIT, &plain), 0);
+    assert_int_equal(server_options_words(inv.values, SERVER_FOR_SERVE, &dashed), 0);
+    assert_int_equal(plain.len, sizeof nbdkit / sizeof *nbdkit);
+    assert_int_equal(dashed.len, plain.len);
+    for (size_t i = 0; i < plain.len; i++) {
+        assert_string_equal(plain.items[i], nbdkit[i]);
+        assert_int_equal(strncmp(dashed.items[i], "--", 2), 0);
+        if (strcmp(plain.items[i], "cache-compressed=yes") != 0)
+            assert_string_equal(dashed.items[i] + 2, plain.items[i]);
+        else
+            assert_string_equal(dashed.items[i], "--cache-compressed");
+    }
+    options_release(&inv);
+}
+
+/* What mount says is what serve understands. */
+static void test_server_options__serve_has_every_option_of_mount(void **state)
+{
+    for (const struct option_row *row = verb_mount.options; row->kind; row++) {
+        if (row->offset >= sizeof(struct server_values))
+            continue;
+        const struct option_row *other = verb_serve.options;
+        while (other->kind && strcmp(other->name, row->name) != 0)
+            other++;
+        assert_true(other->kind == row->kind && other->offset == row->offset);
+    }
+}
+
+static void expect_refusal(char *word, const char *text)
+{
+    char *words[] = {"store/faces", "dir", word};
+    struct invocation inv;
+    parse(&verb_mount, words, 3, &inv);
+    assert_int_equal(server_options_check(inv.values), CLI_USAGE);
+    if (!strstr(error_text(), text))
+        fail_msg("%s: %s", word, error_text());
+    options_release(&inv);
+}
+
+static void test_server_options__what_the_plugin_would_refuse_is_refused(void **state)
+{
+    expect_refusal("--quota=faces:1G", "--quota needs --cache");
+    expect_refusal("--memory=1", "--memory");
+    expect_refusal("--metrics=nowhere", "--metrics");
+    expect_refusal("--l2=ftp://x", "--l2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_server_options__all_that_is_given_is_said),
+        cmocka_unit_test(test_server_options__serve_has_every_option_of_mount),
+        cmocka_unit_test(test_server_options__what_the_plugin_would_refuse_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
