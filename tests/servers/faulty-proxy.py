@@ -12,6 +12,7 @@ It listens on 127.0.0.1:PORT, with TLS if it has a certificate, and asks 127.0.0
   refuse        connections are reset, further ones are refused
   silent        connections stay, are accepted, and nothing comes any more; afterwards it goes on
   trickle       "rate" bytes a second on each connection
+  pauses        of each "every" requests the last is answered "delay_s" later
   late          an answer comes "delay_s" later
   errors        "percent" of the requests get one of "kinds" at random ("seed"):
       500, 503    the answer; 503 with Retry-After: 1
@@ -48,6 +49,7 @@ class Line:
         self.changed = threading.Condition()
         self.port, self.upstream = port, upstream
         self.fault, self.coming, self.requests_until, self.generation = NONE, None, 0, 0
+        self.met = 0  # requests since the fault began
         self.random = random.Random(1)
         self.counts = {"requests": 0, "faulted": 0, "connections": 0}
         self.connections = set()
@@ -102,7 +104,7 @@ class Line:
     def begin(self, fault):
         """With the lock."""
         refused = self.fault["mode"] == "refuse"
-        self.fault, self.coming = fault, None
+        self.fault, self.coming, self.met = fault, None, 0
         self.generation += 1
         if fault["mode"] == "refuse":
             listener, self.listener = self.listener, None
@@ -130,6 +132,9 @@ class Line:
                 if self.requests_until < 0:
                     self.begin(self.coming)
             fault, kind = self.fault, None
+            if fault["mode"] == "pauses":
+                self.met += 1
+                fault = fault if self.met % fault["every"] == 0 else NONE
             if fault["mode"] == "errors" and self.random.random() * 100 < fault["percent"]:
                 kind = self.random.choice(fault["kinds"])
             if kind or fault["mode"] not in ("none", "errors"):
@@ -196,7 +201,7 @@ def ask(upstream, head):
 def answer(line, client, head, upstream):
     """False: the connection has ended."""
     fault, kind = line.meet()
-    if fault["mode"] == "late":
+    if fault["mode"] in ("late", "pauses"):
         time.sleep(fault["delay_s"])
     line.wait_while_silent()
     if kind == "reset":
