@@ -175,3 +175,22 @@ void shard_set_release(struct shard_set *set)
     vec_release(&set->shards);
     free(set->pattern);
 }
+
+int shard_key(const struct digest *choice, const struct shard *shard, char out[SOURCE_SHARD_KEY_LEN + 1])
+{
+    CLEANUP_BYTES text = BYTES_INIT(CATALOG_PATH_MAX + SOURCE_VALIDATOR_MAX + DIGEST_SIZE + 1);
+    char hex[DIGEST_HEX_SIZE];
+    *out = 0;
+    if (!shard->version.validator_len)
+        return 0;
+    int rc = bytes_append(&text, choice, sizeof *choice);
+    if (!rc)
+        rc = bytes_append(&text, shard->path, shard->path_len + 1);
+    if (!rc)
+        rc = bytes_append(&text, shard->version.validator, shard->version.validator_len);
+    if (rc)
+        return error_set(rc, "source: no memory for a shard's path");
+    struct digest digest = digest_of(text.data, text.len);
+    snprintf(out, SOURCE_SHARD_KEY_LEN + 1, SOURCE_SHARD_KEY "%.32s:", digest_hex(&digest, hex));
+    return 0;
+}

@@ -11,6 +11,10 @@ enum shard_kind { SHARD_NONE, SHARD_TAR, SHARD_GZIP, SHARD_ZSTD };
 /* By the name's end; *out_stem: the length without it. */
 enum shard_kind shard_kind(const char *path, size_t len, size_t *out_stem);
 
+/* What the validators of its members begin with: SOURCE_SHARD_KEY, 32 digits, a colon; empty: the shard has no version.
+ * choice: a digest of all that decides what members become. */
+GR_MUST_CHECK int shard_key(const struct digest *choice, const struct shard *shard, char out[SOURCE_SHARD_KEY_LEN + 1]);
+
 struct shard_set {
     struct source *source;    /* where they lie */
     VEC(struct shard) shards; /* by their paths, ascending */
