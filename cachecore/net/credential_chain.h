@@ -34,7 +34,7 @@ struct lent_credentials {
  * and so do all when renewing fails. -EAGAIN, -ETIMEDOUT, -EACCES, -EIO: none are valid and no new ones can be had. */
 GR_MUST_CHECK int credential_chain_get(struct credential_chain *c, const struct lent_credentials **out);
 void credential_chain_put(struct credential_chain *c, const struct lent_credentials *lent);
-/* A server says that these have expired: get others, whatever they say of themselves. 1: credential_chain_get gives
+/* A server does not accept these any more: get others, whatever they say of themselves. 1: credential_chain_get gives
  * others now; 0: there are none but these; or -errno. */
 GR_MUST_CHECK int credential_chain_renew(struct credential_chain *c, const struct lent_credentials *expired);
 

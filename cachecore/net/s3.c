@@ -207,17 +207,17 @@ static int call_follow(struct call *c)
     return rc ? rc : 1;
 }
 
-/* The server says that the credentials have expired. 1: there are others, the request can be made again. */
+/* The server does not know the credentials any more. 1: there are others, the request can be made again. */
 static int call_renew(struct call *c)
 {
     bool head = strcmp(c->request.method, "HEAD") == 0;
-    if (!c->credentials || !c->credentials->keys.session_token || !s3_error_expired(&c->response, head))
+    if (!c->credentials || !s3_error_keys_refused(&c->response, head, c->credentials->keys.session_token))
         return 0;
     return credential_chain_renew(c->s->credentials, c->credentials);
 }
 
-/* Perform; 0 for an answer within 2xx, else the refusal. Once each, another region is followed and expired credentials
- * are renewed. */
+/* Perform; 0 for an answer within 2xx, else the refusal. Once each, another region is followed and credentials
+ * that are not accepted any more are renewed. */
 static int call_run(struct call *c)
 {
     char what[WHAT_MAX];

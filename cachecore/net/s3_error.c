@@ -86,16 +86,17 @@ bool s3_error_moved(const struct http_response *resp, char region[S3_REGION_MAX]
            strcmp(code, "IllegalLocationConstraintException") == 0;
 }
 
-bool s3_error_expired(const struct http_response *resp, bool head)
+bool s3_error_keys_refused(const struct http_response *resp, bool head, bool temporary)
 {
-    static const char *const codes[] = {"ExpiredToken", "ExpiredTokenException", "RequestExpired",
-                                        "TokenRefreshRequired", "InvalidToken"};
+    static const char *const codes[] = {"ExpiredToken",         "ExpiredTokenException", "RequestExpired",
+                                        "TokenRefreshRequired", "InvalidToken",          "InvalidAccessKeyId",
+                                        "SignatureDoesNotMatch"};
     char code[S3_CODE_MAX];
     element(&resp->body, "<Code>", code);
     for (size_t i = 0; i < GR_ARRAY_SIZE(codes); i++)
         if (strcmp(code, codes[i]) == 0)
             return true;
-    return head && resp->status == 400;
+    return head && resp->status == (temporary ? 400 : 403);
 }
 
 static int elsewhere(const struct s3_refusal *q, const struct http_response *resp, const char *region)

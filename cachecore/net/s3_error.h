@@ -18,8 +18,9 @@ enum { S3_REGION_MAX = 64 };
 /* The bucket is in another region than the request went to. region: which, letters, digits and '-' alone; empty when
  * the server does not say. */
 bool s3_error_moved(const struct http_response *resp, char region[S3_REGION_MAX]);
-/* The credentials were good once: ExpiredToken and its like, or a HEAD's 400, which says nothing. */
-bool s3_error_expired(const struct http_response *resp, bool head);
+/* The server does not know these keys, or no more: they have expired, or been replaced. Of a HEAD, whose refusal says
+ * nothing, it may be so when the status is the one for keys of that kind (temporary ones have a session token). */
+bool s3_error_keys_refused(const struct http_response *resp, bool head, bool temporary);
 
 /* Sets the sentence; returns the -errno of s3.h. resp is an answer outside 2xx. */
 int s3_error(const struct s3_refusal *refusal, const struct http_response *resp);

@@ -20,6 +20,7 @@ that part of the requests (whose "METHOD /path" contains `match`) gets one of th
   disorder      two keys of a listing's page change places
 
 `POST /-/expire` with {"token": "..."}: from now on requests with that session token are answered 403 ExpiredToken.
+`POST /-/revoke` with {"key": "..."}: requests signed with that access key are answered 403 InvalidAccessKeyId.
 `GET /-/counts`: JSON, requests by method and faults by kind so far.
 """
 import http.server
@@ -43,6 +44,7 @@ class Store:
         self.faults = {"percent": 0, "kinds": [], "match": ""}
         self.random = random.Random(1)
         self.expired = set()
+        self.revoked = set()
         self.counts = {}
 
     def bucket(self, name):
@@ -138,7 +140,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault:
             STORE.count(fault)
         if self.headers.get("x-amz-security-token") in STORE.expired:
+            STORE.count("expired")
             return self.refuse(403, "ExpiredToken")
+        signer = (self.headers.get("Authorization") or "").partition("Credential=")[2].partition("/")[0]
+        if signer in STORE.revoked:
+            STORE.count("revoked")
+            return self.refuse(403, "InvalidAccessKeyId")
         if fault == "slow":
             time.sleep(1)
         elif fault == "reset":
@@ -167,6 +174,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 STORE.random = random.Random(STORE.faults.get("seed", 1))
             elif what == "expire":
                 STORE.expired.add(json.loads(body)["token"])
+            elif what == "revoke":
+                STORE.revoked.add(json.loads(body)["key"])
             text = json.dumps(STORE.counts)
         self.answer(200, text.encode())
 
