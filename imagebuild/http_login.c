@@ -1,8 +1,10 @@
 #include "imagebuild/http_login.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -58,4 +60,16 @@ void http_login_free(char *line)
     if (line)
         explicit_bzero(line, strlen(line));
     free(line);
+}
+
+char *http_login_netrc(void)
+{
+    const char *set = getenv("NETRC"), *home = getenv("HOME");
+    char *path = NULL;
+    if (set ? asprintf(&path, "%s", set) < 0 : !home || asprintf(&path, "%s/.netrc", home) < 0)
+        return NULL;
+    if (!access(path, R_OK))
+        return path;
+    free(path);
+    return NULL;
 }

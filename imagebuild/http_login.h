@@ -1,4 +1,4 @@
-/* Who asks a web server: the header line of a token. */
+/* Who asks a web server: the header line of a token, or a file of names and passwords. */
 #ifndef GRANARY_IMAGEBUILD_HTTP_LOGIN_H
 #define GRANARY_IMAGEBUILD_HTTP_LOGIN_H
 
@@ -11,5 +11,8 @@ enum { HTTP_LOGIN_TOKEN_MAX = 16 << 10 };
  * read) and -EBADMSG (it holds no token) names the file and nothing of what is in it. */
 GR_MUST_CHECK int http_login_read(const char *token_file, char **out);
 void http_login_free(char *line); /* NULL is allowed */
+
+/* The path of the file that NETRC names, else of ~/.netrc; NULL: there is none to be read, or no memory. */
+char *http_login_netrc(void);
 
 #endif

@@ -24,7 +24,8 @@ struct source_http {
     struct source base;
     struct http *http;
     char *url;   /* without slashes at its end */
-    char *login; /* a header line; NULL: nobody is named. Never shown */
+    char *login; /* a header line, never shown; NULL: what netrc has */
+    char *netrc; /* a file; NULL: none */
     struct source_retry retry;
     unsigned connections;
     const struct rules *rules;
@@ -52,7 +53,7 @@ static int refusal(const char *name, const struct http_response *resp)
     if (status == 401 || status == 403)
         return error_set(-EACCES,
                          "source: the server refuses to show %s (status %d); check its access rules, and what "
-                         "--http-token-file names",
+                         "--http-token-file or ~/.netrc say",
                          name, status);
     if (status == 412 || status == 416)
         return error_set(-ESTALE, "source: %s changed", name);
@@ -83,6 +84,7 @@ static int ask_once(struct source_http *s, const struct http_request *asked, str
     char name[400];
     struct http_request req = *asked;
     req.headers[req.headers[0] != NULL] = s->login;
+    req.netrc = s->netrc;
     int rc = http_follow(s->http, &req, resp, &to);
     snprintf(name, sizeof name, to ? "%.190s (redirected to %.190s)" : "%.300s", req.url, to);
     if (rc && !resp->sink_stopped)
@@ -315,6 +317,7 @@ static void http_source_close(struct source *base)
     http_free(s->http);
     source_retry_release(&s->retry);
     http_login_free(s->login);
+    free(s->netrc);
     free(s->url);
     free(s);
 }
@@ -325,8 +328,8 @@ static int check_url(const char *url)
     const char *host = strstr(url, "://") + 3;
     size_t len = strcspn(host, "/");
     if (memchr(host, '@', len))
-        return error_set(-EINVAL, "source: credentials do not belong into the address; name a token by "
-                                  "--http-token-file");
+        return error_set(-EINVAL, "source: credentials do not belong into the address; put them into "
+                                  "~/.netrc, or a token into what --http-token-file names");
     if (!len || host[strcspn(host, "?# ")])
         return error_set(-EINVAL, "source: %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
                          url);
@@ -360,6 +363,8 @@ int source_http_open(const char *url, const struct source_options *options, stru
     rc = s->url ? 0 : error_set(-ENOMEM, "source: out of memory");
     if (!rc && options->http_token_file)
         rc = http_login_read(options->http_token_file, &s->login);
+    else if (!rc)
+        s->netrc = http_login_netrc();
     if (!rc)
         rc = http_new(&config, &s->http);
     if (rc)

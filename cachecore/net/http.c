@@ -263,6 +263,10 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t)
     set_method(curl, t->req);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, t->headers);
     set_signer(curl, t);
+    if (t->req->netrc) {
+        curl_easy_setopt(curl, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL);
+        curl_easy_setopt(curl, CURLOPT_NETRC_FILE, t->req->netrc);
+    }
     return 0;
 }
 

@@ -43,7 +43,8 @@ struct http_request {
     const void *body;
     size_t body_len;
     const struct http_signer *signer; /* NULL: unsigned */
-    http_sink *sink;                  /* NULL: the body goes to http_response.body */
+    const char *netrc; /* a file of names and passwords by host, whose are sent (Basic); NULL: nobody's */
+    http_sink *sink;   /* NULL: the body goes to http_response.body */
     void *sink_arg;
     uint64_t deadline_ms; /* on clock_now_ms; 0: none but the stall timeout */
     /* range_len > 0: ask for bytes [range_off, range_off + range_len). The sink gets exactly these

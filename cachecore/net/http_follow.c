@@ -113,6 +113,7 @@ static int go_on(struct way *w, const char *location)
 static void tell_nobody(struct http_request *req)
 {
     size_t kept = 0;
+    req->netrc = NULL;
     for (size_t i = 0; i < HTTP_HEADERS_MAX && req->headers[i]; i++)
         if (strncasecmp(req->headers[i], "authorization:", 14) != 0)
             req->headers[kept++] = req->headers[i];

@@ -31,6 +31,8 @@ serve_nginx "server { listen 127.0.0.1:$P;
     location /moved/ { if (\$request_uri ~ ^/moved/(.*)\$) { return 302 http://localhost:$P/part/../json/\$1; } }
     location /token/ { if (\$http_authorization != 'Bearer a-token') { return 401; } alias $W/tree/; autoindex on; }
     location /token/large { return 302 http://localhost:$P/public/large?signature=x; }
+    location /password/ { auth_basic x; auth_basic_user_file $W/passwords; alias $W/tree/; autoindex on; }
+    location /password/large { return 302 http://localhost:$P/public/large?signature=x; }
     location /public/ { if (\$http_authorization) { return 400; } alias $W/tree/; }
     location /loop/ { return 302 /loop/; } location /forbidden/ { deny all; } }"
 free_port
@@ -87,7 +89,18 @@ built token --exclude /many/1* --http-token-file "$W/token" "$N/token"
 diff -r -x '1*' "$W/tree" "$W/back-token" || fail "with a token: the image differs from the tree"
 [ "$(asked 'GET /public/large ')" -gt 0 ] && [ "$(asked 'GET /token/odd/')" -gt 0 ] || fail "the token's paths were not asked for"
 ! grep -r a-token "$W/out" "$W/store" || fail "the token is somewhere"
-refused "check its access rules, and what --http-token-file names" "$N/token"
+refused "check its access rules, and what --http-token-file or ~/.netrc say" "$N/token"
+# by name and password, of which the redirect's target must not see those of its own host either
+printf 'machine 127.0.0.1 login me password a-password\nmachine localhost login me password other\n' >"$W/netrc"
+printf 'me:{PLAIN}a-password\n' >"$W/passwords"
+NETRC=$W/netrc built password --exclude /many/1* "$N/password"
+diff -r -x '1*' "$W/tree" "$W/back-password" || fail "with a password: the image differs from the tree"
+! grep -r a-password "$W/out" "$W/store" || fail "the password is somewhere"
+NETRC=$W/none refused "status 401" "$N/password"
+mkdir "$W/home"
+mv "$W/netrc" "$W/home/.netrc"
+unset NETRC
+HOME=$W/home built home --exclude /many "$N/password"
 printf 'two words' >"$W/bad-token"
 refused "--http-token-file: $W/bad-token holds no token" --http-token-file "$W/bad-token" "$N/token"
 refused "--http-token-file: the token cannot be read from $W/none: No such" --http-token-file "$W/none" "$N/token"
