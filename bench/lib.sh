@@ -77,6 +77,19 @@ data_set() {
     echo "$dir/set"
 }
 
+# empty_tree DIR FILES: that many empty files, 1,000 a directory
+empty_tree() {
+    note "making $2 empty files"
+    python3 - "$1" "$2" <<'PYTHON'
+import os, sys
+top, files = sys.argv[1], int(sys.argv[2])
+for d in range((files + 999) // 1000):
+    os.makedirs(f"{top}/dir{d:04d}")
+    for i in range(min(1000, files - d * 1000)):
+        os.close(os.open(f"{top}/dir{d:04d}/file-{i:06d}.jpg", os.O_CREAT | os.O_WRONLY))
+PYTHON
+}
+
 IN_CLIENT=(ip netns exec "$LINK-c")
 IN_SERVER=(ip netns exec "$LINK-s")
 in_client() { "${IN_CLIENT[@]}" "$@"; }

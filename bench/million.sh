@@ -4,15 +4,7 @@
 files=${1:-1000000}
 
 SHM=$(mktemp -d /dev/shm/granary-bench.XXXXXX)
-note "making $files empty files"
-python3 - "$SHM/tree" "$files" <<'PYTHON'
-import os, sys
-top, files = sys.argv[1], int(sys.argv[2])
-for d in range((files + 999) // 1000):
-    os.makedirs(f"{top}/dir{d:04d}")
-    for i in range(min(1000, files - d * 1000)):
-        os.close(os.open(f"{top}/dir{d:04d}/file-{i:06d}.jpg", os.O_CREAT | os.O_WRONLY))
-PYTHON
+empty_tree "$SHM/tree" "$files"
 python3 - "$GRANARY" build "$SHM/tree" "file://$W/store/million" --quiet <<'PYTHON'
 import resource, subprocess, sys, time
 start = time.monotonic()

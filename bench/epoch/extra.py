@@ -20,7 +20,9 @@ from PIL import Image
 
 
 def python_environment(top):
-    ignore = shutil.ignore_patterns("__pycache__", "test", "tests", "*.a", "include")
+    # torch/lib has its libraries by other names, of which one is opened by that name
+    twins = ("libtorch.so", "libtorch_cpu.so", "libtorch_python.so", "libcaffe2*", "libc10.so", "libshm.so")
+    ignore = shutil.ignore_patterns("__pycache__", "test", "tests", "*.a", "include", *twins)
     version = "python%d.%d" % sys.version_info[:2]
     shutil.copytree(f"/usr/lib/{version}", f"{top}/lib/{version}", ignore=ignore)
     os.mkdir(f"{top}/packages")
@@ -31,8 +33,8 @@ def python_environment(top):
         elif os.path.exists(source):
             shutil.copy(source, f"{top}/packages/")
     os.mkdir(f"{top}/shared")
-    for library in glob.glob("/usr/lib/*-linux-gnu/libtorch*.so.*") + glob.glob("/usr/lib/*-linux-gnu/libc10*.so*"):
-        if not os.path.islink(library) or library.count(".") == 3:  # the names that are linked to
+    for library in glob.glob("/usr/lib/*-linux-gnu/libtorch*.so.*") + glob.glob("/usr/lib/*-linux-gnu/libc10*.so.*"):
+        if library.count(".") == 3:  # libX.so.1.13, the names that are looked up
             shutil.copy(library, f"{top}/shared/")
 
 

@@ -10,6 +10,7 @@ import multiprocessing
 import random
 import sys
 import time
+import warnings
 import zlib
 
 READERS = 8
@@ -57,6 +58,7 @@ def run_loader(top):
     import torch
     import torchvision
 
+    warnings.simplefilter("ignore")  # 8 workers are more than this machine has processors
     torch.manual_seed(1)
     torch.set_num_threads(1)
     transforms = torchvision.transforms
