@@ -127,8 +127,7 @@ start_s3fs() {
     mkdir -p "$W/cache/s3fs"
     (umask 077 && echo "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" >"$W/s3fs.password")
     daemon s3fs "data:/$SET" "$W/mnt" -f -o "ro,url=$S3,use_path_request_style,passwd_file=$W/s3fs.password,umask=022" \
-        -o "use_cache=$W/cache/s3fs,max_stat_cache_size=1000000,stat_cache_expire=86400,multireq_max=100,parallel_count=16" \
-        -o compat_dir
+        -o "use_cache=$W/cache/s3fs,max_stat_cache_size=1000000,stat_cache_expire=86400,multireq_max=100,parallel_count=16"
     wait_for 30 mountpoint -q "$W/mnt"
     ROOT=$W/mnt
 }
