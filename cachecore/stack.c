@@ -5,6 +5,7 @@
  *   stores    one for each store URL, with retries (store_open), behind its shared tiers where there are any
  *             (store_tiers_open_urls); nothing is asked of it yet
  *   cache     directories locked and loaded, with the fetch scheduler under it; no thread yet
+ *   ahead     what completes the images in the background, unless that is not wanted
  *   images    manifests by the table or from the store, verified; then the table is written
  *   threads   stack_start_threads, after the fork of a front door that daemonizes
  */
@@ -16,9 +17,10 @@
 
 #include "base/error.h"
 #include "base/vec.h"
+#include "image/ahead.h"
 #include "store/resolver.h"
 
-enum { COUNTER_ROWS_MAX = 32, INDEX_MEMORY_DEFAULT = 64 << 20 };
+enum { COUNTER_ROWS_MAX = 32, INDEX_MEMORY_DEFAULT = 64 << 20, AHEAD_THREADS = 8 };
 
 struct stack_entry {
     char *export_name;
@@ -36,6 +38,7 @@ struct stack {
     VEC(struct stack_store) stores;
     VEC(struct stack_entry) images;
     struct cache *cache;
+    struct ahead *ahead; /* NULL: nothing is completed */
     struct histogram reads;
     struct rate rate;
     struct store_options store; /* the config's; with the rate where it is limited */
@@ -140,7 +143,8 @@ static int open_image(struct stack *s, const struct stack_config *config, struct
         .readahead = config->readahead,
         .latency = &s->reads,
     };
-    return image_open(&image, &e->ref.digest, &e->image);
+    rc = image_open(&image, &e->ref.digest, &e->image);
+    return rc || !s->ahead ? rc : ahead_add(s->ahead, e->image);
 }
 
 /* A quota of no image here is a slip of the pen. */
@@ -167,6 +171,8 @@ static int open_all(struct stack *s, const struct stack_config *config, struct r
     int rc = check_quotas(s, &config->cache);
     if (!rc)
         rc = cache_open(&config->cache, &s->cache);
+    if (!rc && config->readahead && !config->no_completion)
+        rc = ahead_new(AHEAD_THREADS, &s->ahead);
     for (size_t i = 0; !rc && i < s->images.len; i++) {
         rc = open_image(s, config, resolver, &s->images.items[i]);
         if (rc)
@@ -205,13 +211,15 @@ int stack_open(const struct stack_config *config, struct stack **out)
 
 int stack_start_threads(struct stack *s)
 {
-    return cache_start_threads(s->cache);
+    int rc = cache_start_threads(s->cache);
+    return rc || !s->ahead ? rc : ahead_start_threads(s->ahead);
 }
 
 void stack_close(struct stack *s)
 {
     if (!s)
         return;
+    ahead_free(s->ahead);
     for (size_t i = 0; i < s->images.len; i++) {
         image_close(s->images.items[i].image);
         free(s->images.items[i].export_name);

@@ -26,6 +26,7 @@ struct stack_config {
     size_t index_memory; /* shared evenly by the images; 0: 64 MiB */
     uint64_t bwlimit;    /* bytes a second from the store and its tiers together; 0: no limit */
     uint32_t readahead;  /* bytes; see image_config */
+    bool no_completion;  /* nothing is fetched in the background; no readahead has the same effect */
     int64_t resolved;    /* when tags that stand beside digests were resolved; 0: now */
 };
 

@@ -50,6 +50,8 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    more fit, every read of one decodes it (default no).\n"
                             "index-memory=SIZE   Memory for index nodes of all images (default 64M).\n"
                             "readahead=SIZE      Fetched ahead of a sequential reader at most (default 1M; 0: none).\n"
+                            "fill=auto|off       Complete what shuffled reads touch in the background, where the\n"
+                            "                    cache can hold the image (default auto).\n"
                             "connections=N       Requests to stores at a time, at most (default 64): as many\n"
                             "                    are sent as fill the link.\n"
                             "bwlimit=RATE        Bytes a second from the store and its tiers together, for all\n"
@@ -246,6 +248,14 @@ static int set_readahead(struct options *o, const char *value)
     return rc;
 }
 
+static int set_fill(struct options *o, const char *value)
+{
+    o->stack.no_completion = !strcmp(value, "off");
+    if (o->stack.no_completion || !strcmp(value, "auto"))
+        return 0;
+    return error_set(-EINVAL, "fill=%s: write auto or off", value);
+}
+
 static int set_connections(struct options *o, const char *value)
 {
     uint64_t n;
@@ -292,6 +302,7 @@ static const struct {
     {"l2", set_l2},
     {"index-memory", set_index_memory},
     {"readahead", set_readahead},
+    {"fill", set_fill},
     {"connections", set_connections},
     {"bwlimit", set_bwlimit},
     {"hedge", set_hedge},

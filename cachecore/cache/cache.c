@@ -259,6 +259,27 @@ bool cache_has(struct cache *c, const struct digest *chunk)
     return id != SPACE_NONE && cache_readable_locked(c, id);
 }
 
+/* What is pinned is nobody's room, metadata neither. */
+struct cache_room cache_room(struct cache *c, unsigned quota)
+{
+    struct cache_room room = {0, 0};
+    if (!c->dir_count && c->front) {
+        struct front_stats memory;
+        front_stats(c->front, &memory);
+        room.most = memory.capacity;
+        room.free = memory.capacity - GR_MIN(memory.capacity, memory.used_bytes);
+        return room;
+    }
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    const struct space *s = &c->space;
+    uint64_t kept = s->pinned_bytes + s->meta_bytes;
+    room.most = s->capacity - GR_MIN(s->capacity, kept);
+    room.free = s->capacity - GR_MIN(s->capacity, s->used_bytes);
+    if (quota)
+        room.most = GR_MIN(room.most, c->quotas[quota - 1].size);
+    return room;
+}
+
 size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS_MAX])
 {
     size_t n = 0;

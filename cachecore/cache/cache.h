@@ -85,6 +85,17 @@ GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, 
  * is no directory. -EIO when the cache cannot hold them (neither directory nor memory, all down). */
 GR_MUST_CHECK int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane);
 
+/* Have n chunks in the cache, of one store, as far as there is room or the eviction policy makes some: fetched on the
+ * readahead lane, and waited for. -EDQUOT, -ENODEV (no sentence): the cache takes no more of them; errors of a fetch.
+ */
+GR_MUST_CHECK int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n);
+
+/* How much of one image the cache could hold, and what of that needs nobody else's room now. Bytes. */
+struct cache_room {
+    uint64_t most, free;
+};
+struct cache_room cache_room(struct cache *c, unsigned quota);
+
 /* Is the chunk cached now, in memory or on disk? No I/O. */
 bool cache_has(struct cache *c, const struct digest *chunk);
 

@@ -163,6 +163,18 @@ static int keep(struct cache *c, struct miss *miss)
     return rc ? error_set(-EIO, "cache: a chunk could not be kept: %s", strerror(-rc)) : 0;
 }
 
+/* Wait for a miss and keep it if it may be: it pushes out nothing that is worth more. */
+static int keep_ahead(struct cache *c, struct miss *miss)
+{
+    CLEANUP_BUF struct buf *plain = NULL;
+    int rc = flight_wait(miss->flight, &plain);
+    if (rc)
+        return rc;
+    rc = c->dir_count ? fill_flight(c, miss->flight, plain, false)
+                      : memory_landed(c, &flight_chunk(miss->flight)->digest, plain, true);
+    return rc == -EDQUOT || rc == -ENODEV ? rc : 0;
+}
+
 typedef int miss_use(struct cache *c, struct miss *miss);
 
 /* End every flight of the window; those before the first error (start_rc counts) are used. The cache also keeps what
@@ -388,7 +400,8 @@ static size_t look_for_missing_locked(const struct cache *c, const struct cache_
     return bytes;
 }
 
-static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane)
+static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane,
+                         miss_use *use)
 {
     struct window w;
     size_t bytes;
@@ -405,7 +418,7 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
         look_for_missing_locked(c, pieces, n, &w); /* again: the wait may have been long */
         rc = start_misses_locked(c, &w, 0, NULL, 0, lane);
     }
-    rc = finish_misses(c, &w, rc, keep);
+    rc = finish_misses(c, &w, rc, use);
     fill_warm_release(&c->fill, bytes);
     return rc;
 }
@@ -418,7 +431,25 @@ int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, en
                                    : "cache: there is no cache directory to keep chunks in; give cache=DIR:SIZE");
     for (size_t done = 0; done < n;) {
         size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
-        int rc = ensure_window(c, pieces + done, part, lane);
+        int rc = ensure_window(c, pieces + done, part, lane, keep);
+        if (rc)
+            return rc;
+        done += part;
+    }
+    return 0;
+}
+
+int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
+{
+    {
+        SCOPED_SPACE_LOCK(&c->lock, &c->space);
+        for (size_t i = 0; i < n; i++)
+            if (!would_stay_locked(c, &pieces[i]))
+                return -EDQUOT;
+    }
+    for (size_t done = 0; done < n;) {
+        size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
+        int rc = ensure_window(c, pieces + done, part, LANE_READAHEAD, keep_ahead);
         if (rc)
             return rc;
         done += part;

@@ -59,6 +59,12 @@ struct demand_leaf *demand_missed(struct demand *d, uint64_t leaf, uint32_t chun
 /* len bytes of it were read. true: it had been fetched ahead, and this is its first reader. */
 bool demand_read(struct demand_leaf *leaf, uint32_t chunk, uint32_t len);
 
+/* Pages of the leaf's chunks that were asked for. */
+static inline uint32_t demand_pages(const struct demand_leaf *leaf)
+{
+    return atomic_load_explicit(&leaf->pages, memory_order_relaxed);
+}
+
 /* How many chunks of the leaf may be fetched ahead now. */
 uint32_t demand_credit(const struct demand *d, uint64_t number);
 

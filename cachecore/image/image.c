@@ -336,6 +336,8 @@ void image_counters(struct image *img, counter_visit *visit, void *arg)
         {"granary_image_prefetch_bytes_total", "Bytes asked to be cached", counter_get(&img->prefetch_bytes)},
         {"granary_image_readahead_bytes_total", "Bytes of chunks fetched ahead of sequential readers",
          counter_get(&img->readahead_bytes)},
+        {"granary_image_completion_bytes_total", "Bytes of chunks fetched to complete what is read here and there",
+         counter_get(&img->completion_bytes)},
         {"granary_image_ahead_used_bytes_total", "Bytes of chunks fetched ahead that were read afterwards",
          counter_get(&img->ahead_used_bytes)},
         {"granary_image_node_hits_total", "Index nodes found in memory", nodes.hits},

@@ -21,7 +21,9 @@ struct image {
     struct streams streams;
     counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
     counter served[CACHE_SOURCES], served_bytes[CACHE_SOURCES];
-    counter readahead_bytes, ahead_used_bytes;
+    counter readahead_bytes, completion_bytes, ahead_used_bytes;
+    struct ahead *ahead;        /* completes what is read here and there; not owned; NULL: nothing does */
+    _Atomic uint64_t active_ms; /* when something was missed last, or a chunk fetched ahead read */
 };
 
 /* Chunks below one entry of a node at `level`. */

@@ -3,6 +3,8 @@
  */
 #include "image/readahead.h"
 
+#include "image/ahead.h"
+
 void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64_t len)
 {
     r->img = img;
@@ -73,6 +75,9 @@ void readahead_note(struct readahead *r, uint64_t chunk, uint32_t len, bool miss
         return;
     if (missed)
         (void)find_window(r, &(struct stream_limits){.align = 1});
-    if (demand_read(leaf, within, len))
-        counter_add(&r->img->ahead_used_bytes, r->img->manifest.chunk_size);
+    bool used = demand_read(leaf, within, len);
+    if (used)
+        counter_add(&r->img->ahead_used_bytes, image_chunk_len(r->img, chunk));
+    if ((used || missed) && r->img->ahead)
+        ahead_wake(r->img->ahead, r->img, number);
 }

@@ -41,10 +41,23 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     char here[PATH_MAX], expected[PATH_MAX + 16];
     options_init(&o);
     static const char *const given[][2] = {
-        {"image", "/s/i"},        {"cache", "/ssd:1/c:2G"}, {"cache", "rel:64M:hdd"},  {"endpoint", "http://h:1"},
-        {"index-memory", "128M"}, {"readahead", "0"},       {"memory", "1G"},          {"cache-compressed", "yes"},
-        {"timeout", "2m"},        {"connections", "100"},   {"control", "ctl.socket"}, {"quota", "team/faces:1G"},
-        {"eviction", "sticky"},   {"l2", "http://c1:80/s"}, {"l2", "https://c2/s"},    {"hedge", "10"},
+        {"image", "/s/i"},
+        {"cache", "/ssd:1/c:2G"},
+        {"cache", "rel:64M:hdd"},
+        {"endpoint", "http://h:1"},
+        {"index-memory", "128M"},
+        {"readahead", "0"},
+        {"fill", "off"},
+        {"memory", "1G"},
+        {"cache-compressed", "yes"},
+        {"timeout", "2m"},
+        {"connections", "100"},
+        {"control", "ctl.socket"},
+        {"quota", "team/faces:1G"},
+        {"eviction", "sticky"},
+        {"l2", "http://c1:80/s"},
+        {"l2", "https://c2/s"},
+        {"hedge", "10"},
         {"metrics", "h:9"},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(given); i++)
@@ -75,6 +88,7 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     assert_string_equal(o.stack.tiers[1], "https://c2/s");
     assert_int_equal(o.stack.index_memory, 128 << 20);
     assert_int_equal(o.stack.readahead, 0);
+    assert_true(o.stack.no_completion);
     assert_int_equal(o.stack.store.timeout_ms, 120000);
     assert_int_equal(o.stack.cache.fetch.workers, 100);
     assert_int_equal(o.stack.store.connections, 100);
@@ -123,39 +137,23 @@ static void test_plugin__the_disk_timeout_is_seconds_to_minutes(void **state)
 static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
 {
     static const char *const wrong[][2] = {
-        {"cache", "/dir"},
-        {"cache", ":1G"},
-        {"cache", "/dir:"},
-        {"cache", "/dir:big"},
-        {"cache", "/dir:0%"},
-        {"cache", "/dir:100%"},
-        {"cache", "/dir:%"},
-        {"cache", "/dir:9x%"},
-        {"cache", "/dir:hdd"},
-        {"cache", "/dir:1G:tape"},
-        {"index-memory", "1K"},
-        {"readahead", "33M"},
-        {"readahead", "x"},
-        {"connections", "0"},
-        {"connections", "257"},
-        {"timeout", "0"},
-        {"timeout", "8d"},
-        {"timeout", "soon"},
-        {"cache-compressed", "maybe"},
-        {"quota", "faces"},
-        {"quota", ":1G"},
-        {"quota", "faces:15M"},
-        {"memory", "15M"},
-        {"memory", "lots"},
-        {"colour", "red"},
-        {"eviction", "fifo"},
-        {"hedge", "51"},
-        {"hedge", "few"},
-        {"l2", "cache1:8080"},
-        {"l2", "s3://lake/images"},
-        {"metrics", "9464"},
-        {"metrics", "127.0.0.1:"},
-        {"metrics", "127.0.0.1:70000"},
+        {"cache", "/dir"},          {"cache", ":1G"},
+        {"cache", "/dir:"},         {"cache", "/dir:big"},
+        {"cache", "/dir:0%"},       {"cache", "/dir:100%"},
+        {"cache", "/dir:%"},        {"cache", "/dir:9x%"},
+        {"cache", "/dir:hdd"},      {"cache", "/dir:1G:tape"},
+        {"index-memory", "1K"},     {"readahead", "33M"},
+        {"readahead", "x"},         {"fill", "on"},
+        {"connections", "0"},       {"connections", "257"},
+        {"timeout", "0"},           {"timeout", "8d"},
+        {"timeout", "soon"},        {"cache-compressed", "maybe"},
+        {"quota", "faces"},         {"quota", ":1G"},
+        {"quota", "faces:15M"},     {"memory", "15M"},
+        {"memory", "lots"},         {"colour", "red"},
+        {"eviction", "fifo"},       {"hedge", "51"},
+        {"hedge", "few"},           {"l2", "cache1:8080"},
+        {"l2", "s3://lake/images"}, {"metrics", "9464"},
+        {"metrics", "127.0.0.1:"},  {"metrics", "127.0.0.1:70000"},
     };
     struct options o;
     options_init(&o);

@@ -1,0 +1,204 @@
+/* Each thread takes the leaf with credit of which most was asked, among those it looks at from the hand on, and
+ * fetches a unit of it; then the next. Work is found in the leaves' counts alone: there is no queue that could grow.
+ *
+ * An image whose unit failed rests for a while: the cache has no room, or its store does not answer. One that nobody
+ * has read for a while is left alone, so that what a job left behind when it ended is not fetched for hours.
+ */
+#include "image/ahead.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/vec.h"
+#include "image/complete.h"
+
+enum {
+    LOOK_LEAVES = 4096, /* in one search */
+    REST_MS = 2000,     /* after a failure */
+    IDLE_MS = 10000,    /* without a read that missed, or found what was fetched ahead */
+};
+
+struct watched {
+    struct image *img;
+    uint64_t rest_until_ms; /* under the lock, like the hand */
+    uint64_t hand;
+};
+
+struct ahead {
+    VEC(struct watched) images; /* constant once threads run */
+    pthread_t *threads;
+    unsigned thread_count, thread_max;
+    uint64_t image_bytes; /* of all of them */
+    _Atomic unsigned idle;
+
+    pthread_mutex_t lock; /* everything below; innermost */
+    pthread_cond_t work;
+    bool stopping;
+    size_t next; /* image */
+};
+
+struct job {
+    struct watched *of;
+    uint64_t leaf;
+};
+
+int ahead_new(unsigned threads, struct ahead **out)
+{
+    struct ahead *a = calloc(1, sizeof *a);
+    if (!a)
+        return error_set(-ENOMEM, "image: out of memory");
+    a->thread_max = threads;
+    pthread_mutex_init(&a->lock, NULL);
+    thread_cond_init(&a->work);
+    *out = a;
+    return 0;
+}
+
+int ahead_add(struct ahead *a, struct image *img)
+{
+    const struct watched w = {.img = img};
+    if (vec_push(&a->images, w))
+        return error_set(-ENOMEM, "image: out of memory");
+    a->image_bytes += img->manifest.size;
+    img->ahead = a;
+    return 0;
+}
+
+/* ---- what is to be done ---- */
+
+/* The leaf to go on with, of those from the hand on. false: none has credit. */
+static bool find_leaf_locked(struct watched *w, uint64_t *out)
+{
+    const struct demand *d = &w->img->demand;
+    uint64_t looks = GR_MIN(d->leaf_count, (uint64_t)LOOK_LEAVES), most = 0;
+    for (uint64_t i = 0; i < looks; i++) {
+        uint64_t number = (w->hand + i) % d->leaf_count;
+        if (demand_credit(d, number) < complete_worth(w->img, number))
+            continue;
+        uint64_t pages = demand_pages(demand_leaf(d, number));
+        if (pages > most) {
+            most = pages;
+            *out = number;
+        }
+    }
+    if (!most)
+        w->hand = (w->hand + looks) % d->leaf_count;
+    return most > 0;
+}
+
+static bool is_active(const struct watched *w, uint64_t now_ms)
+{
+    return now_ms < atomic_load_explicit(&w->img->active_ms, memory_order_relaxed) + IDLE_MS;
+}
+
+/* Images take turns. *again_ms: when to look again at one that rests; 0: none does. */
+static bool find_job_locked(struct ahead *a, struct job *job, uint64_t *again_ms)
+{
+    uint64_t now_ms = clock_now_ms();
+    *again_ms = 0;
+    for (size_t i = 0; i < a->images.len; i++) {
+        struct watched *w = &a->images.items[(a->next + i) % a->images.len];
+        if (is_active(w, now_ms) && now_ms < w->rest_until_ms)
+            *again_ms = w->rest_until_ms;
+        if (!is_active(w, now_ms) || now_ms < w->rest_until_ms)
+            continue;
+        for (uint64_t looked = 0; looked < w->img->demand.leaf_count; looked += LOOK_LEAVES)
+            if (find_leaf_locked(w, &job->leaf)) {
+                job->of = w;
+                a->next += i + 1;
+                return true;
+            }
+    }
+    return false;
+}
+
+/* ---- threads ---- */
+
+static void carry_out(struct ahead *a, const struct job *job)
+{
+    struct image *img = job->of->img;
+    bool shared = cache_room(img->config.cache, 0).most < a->image_bytes;
+    int rc = complete_some(img, job->leaf, shared);
+    if (!rc)
+        return;
+    SCOPED_LOCK(&a->lock);
+    job->of->rest_until_ms = clock_now_ms() + REST_MS;
+}
+
+static void wait_for_work_locked(struct ahead *a, uint64_t again_ms)
+{
+    atomic_fetch_add(&a->idle, 1);
+    if (again_ms) {
+        struct timespec until = clock_at_ms(again_ms);
+        pthread_cond_timedwait(&a->work, &a->lock, &until);
+    } else {
+        pthread_cond_wait(&a->work, &a->lock);
+    }
+    atomic_fetch_sub(&a->idle, 1);
+}
+
+static void *run(void *arg)
+{
+    struct ahead *a = arg;
+    pthread_setname_np(pthread_self(), "granary-ahead");
+    pthread_mutex_lock(&a->lock);
+    while (!a->stopping) {
+        struct job job;
+        uint64_t again_ms;
+        if (!find_job_locked(a, &job, &again_ms)) {
+            wait_for_work_locked(a, again_ms);
+            continue;
+        }
+        pthread_mutex_unlock(&a->lock);
+        carry_out(a, &job);
+        pthread_mutex_lock(&a->lock);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+void ahead_wake(struct ahead *a, struct image *img, uint64_t leaf)
+{
+    atomic_store_explicit(&img->active_ms, clock_now_ms(), memory_order_relaxed);
+    if (!atomic_load_explicit(&a->idle, memory_order_relaxed) ||
+        demand_credit(&img->demand, leaf) < complete_worth(img, leaf))
+        return;
+    SCOPED_LOCK(&a->lock);
+    pthread_cond_signal(&a->work);
+}
+
+int ahead_start_threads(struct ahead *a)
+{
+    a->threads = calloc(a->thread_max, sizeof *a->threads);
+    if (!a->threads)
+        return error_set(-ENOMEM, "image: out of memory");
+    int rc = 0;
+    while (!rc && a->thread_count < a->thread_max) {
+        rc = thread_start(&a->threads[a->thread_count], run, a);
+        a->thread_count += !rc;
+    }
+    return rc ? error_prefix(rc, "image") : 0;
+}
+
+void ahead_free(struct ahead *a)
+{
+    if (!a)
+        return;
+    {
+        SCOPED_LOCK(&a->lock);
+        a->stopping = true;
+        pthread_cond_broadcast(&a->work);
+    }
+    while (a->thread_count)
+        pthread_join(a->threads[--a->thread_count], NULL);
+    pthread_cond_destroy(&a->work);
+    pthread_mutex_destroy(&a->lock);
+    vec_release(&a->images);
+    free(a->threads);
+    free(a);
+}

@@ -1,0 +1,171 @@
+/* Completion in the background over a real cache and the fake store: what many scattered reads bring, what few do not,
+ * and when nothing is fetched at all. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+#include "fake/image_fake.h"
+#include "image/ahead.h"
+#include "image/image.h"
+#include "unit/counters.h"
+#include "unit/scratch.h"
+
+enum { CHUNK = 64 << 10, CHUNKS = 256, IMAGES = 2 };
+
+struct world {
+    struct store_fake *fake;
+    struct image_fake img[IMAGES];
+    char dir[SCRATCH_MAX];
+    struct cache *cache;
+    struct ahead *ahead;
+    struct image *image[IMAGES];
+    unsigned count;
+};
+
+#define completed(w, i) counter_value(image_counters, (w)->image[i], "granary_image_completion_bytes_total")
+
+static void world_init(struct world *w, unsigned images, uint64_t cache_size, unsigned threads)
+{
+    *w = (struct world){.fake = store_fake_new(), .count = images};
+    scratch_make(w->dir);
+    struct cache_config config = {.fetch = {.workers = 8}, .dir_count = 1, .disk_timeout_ms = 60000};
+    config.dirs[0].path = w->dir;
+    config.dirs[0].size = cache_size;
+    assert_int_equal(cache_open(&config, &w->cache), 0);
+    assert_int_equal(cache_start_threads(w->cache), 0);
+    assert_int_equal(ahead_new(threads, &w->ahead), 0);
+    for (unsigned i = 0; i < images; i++) {
+        w->img[i] = (struct image_fake){
+            .seed = 40 + i, .size = (uint64_t)CHUNKS * CHUNK, .chunk_size = CHUNK, .pack_chunks = 100};
+        image_fake_put(&w->img[i], w->fake, NULL);
+        const struct image_config image = {.cache = w->cache,
+                                           .store = store_fake_store(w->fake),
+                                           .manifest = &w->img[i].manifest,
+                                           .readahead = 1 << 20};
+        assert_int_equal(image_open(&image, &w->img[i].digest, &w->image[i]), 0);
+        assert_int_equal(ahead_add(w->ahead, w->image[i]), 0);
+    }
+    assert_int_equal(ahead_start_threads(w->ahead), 0);
+}
+
+static void world_release(struct world *w)
+{
+    ahead_free(w->ahead);
+    for (unsigned i = 0; i < w->count; i++) {
+        image_close(w->image[i]);
+        image_fake_release(&w->img[i]);
+    }
+    cache_close(w->cache);
+    store_fake_free(w->fake);
+    scratch_remove(w->dir);
+}
+
+static void read_chunk(struct world *w, unsigned image, uint64_t chunk)
+{
+    static uint8_t got[CHUNK], want[CHUNK];
+    assert_int_equal(image_read(w->image[image], got, chunk * CHUNK, CHUNK), 0);
+    image_fake_bytes(&w->img[image], chunk * CHUNK, want, CHUNK);
+    assert_memory_equal(got, want, CHUNK);
+}
+
+/* n chunks, here and there. */
+static void read_some(struct world *w, unsigned image, unsigned n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        read_chunk(w, image, i * 37 % CHUNKS);
+}
+
+static void wait_until_cached(struct world *w, unsigned image)
+{
+    for (uint64_t i = 0; i < CHUNKS; i++)
+        while (!cache_has(w->cache, &w->img[image].refs[i].digest))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void test_ahead__a_quarter_read_here_and_there_brings_the_image(void **state)
+{
+    struct world w;
+    world_init(&w, 1, 64 << 20, 8);
+    read_some(&w, 0, CHUNKS / 4);
+    wait_until_cached(&w, 0);
+    assert_true(store_fake_calls(w.fake, FAKE_GET) < CHUNKS / 2 + 2);
+    store_fake_set_dead(w.fake, -ETIMEDOUT);
+    read_some(&w, 0, CHUNKS);
+    world_release(&w);
+}
+
+static void test_ahead__a_sample_costs_half_as_much_again_at_most(void **state)
+{
+    struct world w;
+    world_init(&w, 1, 64 << 20, 1);
+    read_some(&w, 0, CHUNKS / 16);
+    counter_wait(image_counters, w.image[0], "granary_image_completion_bytes_total", 4 * CHUNK);
+    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    assert_in_range(completed(&w, 0), 4 * CHUNK, CHUNKS / 32 * CHUNK);
+    world_release(&w);
+}
+
+static void test_ahead__nothing_is_completed_that_the_cache_cannot_hold(void **state)
+{
+    struct world w;
+    world_init(&w, 1, 16 << 20, 2);
+    read_some(&w, 0, CHUNKS);
+    assert_int_equal(completed(&w, 0), 0);
+    world_release(&w);
+}
+
+/* Both fit by themselves, but not together: what the first has is not pushed out for the second. */
+static void test_ahead__images_that_do_not_fit_together_get_free_room_alone(void **state)
+{
+    struct world w;
+    world_init(&w, IMAGES, 24 << 20, 2);
+    read_some(&w, 0, CHUNKS / 4);
+    wait_until_cached(&w, 0);
+    assert_int_equal(counter_value(cache_counters, w.cache, "granary_cache_evictions_total"), 0);
+    read_some(&w, 1, CHUNKS / 2);
+    assert_true(completed(&w, 1) <= 8 << 20);
+    assert_true(counter_value(cache_counters, w.cache, "granary_cache_evictions_total") <= CHUNKS / 2);
+    world_release(&w);
+}
+
+static void test_ahead__a_store_that_fails_in_the_background_fails_no_reader(void **state)
+{
+    struct world w;
+    world_init(&w, 1, 64 << 20, 2);
+    read_some(&w, 0, 12);
+    counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
+    store_fake_set_dead(w.fake, -ECONNREFUSED);
+    for (uint64_t i = 0; i < 12; i++)
+        read_chunk(&w, 0, i * 37 % CHUNKS);
+    uint8_t byte;
+    unsigned failed = 0;
+    for (uint64_t i = 12; i < CHUNKS / 2; i++)
+        failed += image_read(w.image[0], &byte, i * 37 % CHUNKS * CHUNK, 1) != 0;
+    assert_true(failed > 0);
+    store_fake_set_dead(w.fake, 0);
+    read_some(&w, 0, CHUNKS / 2);
+    wait_until_cached(&w, 0); /* after its rest */
+    world_release(&w);
+}
+
+static void test_ahead__the_end_does_not_wait_for_what_was_not_begun(void **state)
+{
+    struct world w;
+    world_init(&w, 1, 64 << 20, 1);
+    read_some(&w, 0, CHUNKS / 2);
+    world_release(&w); /* while it is at work */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ahead__a_quarter_read_here_and_there_brings_the_image),
+        cmocka_unit_test(test_ahead__a_sample_costs_half_as_much_again_at_most),
+        cmocka_unit_test(test_ahead__nothing_is_completed_that_the_cache_cannot_hold),
+        cmocka_unit_test(test_ahead__images_that_do_not_fit_together_get_free_room_alone),
+        cmocka_unit_test(test_ahead__a_store_that_fails_in_the_background_fails_no_reader),
+        cmocka_unit_test(test_ahead__the_end_does_not_wait_for_what_was_not_begun),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
