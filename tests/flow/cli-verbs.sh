@@ -187,7 +187,9 @@ expect 1 "there is no image none:latest" "$GRANARY" inspect "$store/none"
 expect 1 "no server" "$GRANARY" status "$W/none.sock"
 expect 1 "cannot write the output: No space left" bash -c "'$GRANARY' images '$store' >/dev/full"
 "$GRANARY" help >"$W/out" && "$GRANARY" --version | grep '^granary [0-9]' >"$W/null" || fail "help and --version"
-for verb in $("$GRANARY" help | sed -n 's/^  \([a-z]*\)  *[A-Z].*/\1/p'); do
+mapfile -t verbs < <(sed -n 's/^  \([a-z]*\)  *[A-Z].*/\1/p' "$W/out")
+[ ${#verbs[@]} -ge 20 ] || fail "help names ${#verbs[@]} verbs only: $(cat "$W/out")"
+for verb in "${verbs[@]}"; do
     "$GRANARY" "$verb" --help | grep "^usage: granary $verb" >"$W/null" || fail "$verb --help"
 done
 

@@ -27,12 +27,14 @@ refused() {
 }
 # read_file TAG FILE: its bytes by the export are those of the image
 read_file() {
-    local off len store=$W/store
+    local off len n=0 store=$W/store
     [ -d "$store" ] || store=$W/store.away
     while read -r off len; do
+        n=$((n + 1))
         "$GRANARY_BUILD/tests/tools/nbdprobe" "$(uri)" read "$off" "$len" 2>"$W/read.err" |
             cmp -s - <(tail -c "+$((off + 1))" "$W/image.$1" | head -c "$len") || return 1
     done < <("$GRANARY" ls -l --json "$store/faces:$1" "$2" | jq -r '.extents[] | "\(.offset) \(.length)"')
+    [ $n -gt 0 ]
 }
 fetched() { "$GRANARY" status --json "$W/nbd.$STARTS" | jq .counters.granary_fetch_chunk_bytes_total; }
 # record FILE [ARG...]: in the background, RECORDER; it records when this returns

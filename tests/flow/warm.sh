@@ -43,9 +43,12 @@ read_all() { nbdcopy "$(uri)" - 2>"$W/copy.err" | cmp - "$W/image" || fail "wron
 read_at() { "$GRANARY_BUILD/tests/tools/nbdprobe" "$(uri)" read "$1" "$2" 2>"$W/read.err" | cmp -s - <(tail -c "+$(($1 + 1))" "$W/image" | head -c "$2"); }
 # read_file PATH: its bytes, by its extents
 read_file() {
-    local off len
-    while read -r off len; do read_at "$off" "$len" || return 1; done < \
-        <("$GRANARY" ls -l --json "$W/store.away/faces" "$1" | jq -r '.extents[] | "\(.offset) \(.length)"')
+    local off len n=0
+    while read -r off len; do
+        n=$((n + 1))
+        read_at "$off" "$len" || return 1
+    done < <("$GRANARY" ls -l --json "$W/store.away/faces" "$1" | jq -r '.extents[] | "\(.offset) \(.length)"')
+    [ $n -gt 0 ]
 }
 metadata_is_there() {
     local off len
