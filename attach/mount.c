@@ -2,7 +2,7 @@
  * a failure half-way, umount, and cleaning up after a crash are one function that takes down what the
  * state names, in reverse.
  *
- *   server -> export checked -> device (nbd, or nbdfuse + loop) -> tuned, warmed -> mounted
+ *   server -> export checked -> metadata cached -> device (nbd, or nbdfuse + loop) -> tuned, warmed -> mounted
  */
 #include "attach/mount.h"
 
@@ -18,6 +18,7 @@
 
 #include "attach/device.h"
 #include "attach/export_check.h"
+#include "attach/metadata_warm.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -211,10 +212,24 @@ static int cancelled(const struct mount_config *c)
     return c->cancel && *c->cancel ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
+/* Readers look for it first, and behind the fence it must be there. A mount works without: what is missing is fetched.
+ */
+static int warm_metadata(const struct mount_config *c, const struct mount_state *s)
+{
+    if (!*s->control || (!c->socket && c->keeps_nothing))
+        return 0;
+    int rc = metadata_warm(s->control, c->export_name, c->cancel);
+    if (rc && rc != -ECANCELED)
+        log_warning("the filesystem's metadata is not kept in the cache: %s", error_text());
+    return rc == -ECANCELED ? rc : 0;
+}
+
 static int build_up(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_FD int fd = -1;
     int rc = have_server(c, s);
+    if (!rc)
+        rc = warm_metadata(c, s);
     if (!rc)
         rc = make_device(c, s, &fd);
     if (rc)

@@ -16,6 +16,7 @@ struct mount_config {
     const char *socket;                /* of a running server to join; NULL: start one */
     const char *const *server_options; /* words for `granary serve`, when one is started; may be none */
     size_t server_option_count;
+    bool keeps_nothing;         /* that server has neither cache nor memory */
     bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
     unsigned connections;       /* 0: 4, with fuse 8 */
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */

@@ -62,6 +62,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                         .socket = v->socket,
                                         .server_options = (const char *const *)words.items,
                                         .server_option_count = words.len,
+                                        .keeps_nothing = !v->server.caches.count && !v->server.memory,
                                         .fuse = v->fuse,
                                         .connections = (unsigned)v->connections,
                                         .cancel = interrupt_watch()};

@@ -1,0 +1,51 @@
+#include "attach/metadata_warm.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "attach/control_client.h"
+#include "base/error.h"
+
+struct answer {
+    const volatile int *cancel;
+    bool done;
+};
+
+static int take_sums(struct answer *a, const json_t *sums)
+{
+    const char *why = json_string_value(json_object_get(sums, "error"));
+    json_int_t chunks = json_integer_value(json_object_get(sums, "chunks"));
+    json_int_t missing = chunks - json_integer_value(json_object_get(sums, "cached_chunks"));
+    a->done = true;
+    return missing ? error_set(-EIO, "%lld of %lld chunks are not cached: %s", (long long)missing, (long long)chunks,
+                               why && *why ? why : "the cache is too small")
+                   : 0;
+}
+
+static int take_line(void *arg, const char *line, size_t len)
+{
+    struct answer *a = arg;
+    int rc = 0;
+    if (a->cancel && *a->cancel)
+        return error_set(-ECANCELED, "interrupted");
+    json_t *object = json_loadb(line, len, 0, NULL), *error = json_object_get(object, "error");
+    const json_t *sums = json_object_get(object, "warm");
+    if (error)
+        rc = error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?");
+    else if (sums)
+        rc = take_sums(a, sums);
+    json_decref(object);
+    return rc;
+}
+
+int metadata_warm(const char *control, const char *export_name, const volatile int *cancel)
+{
+    struct answer a = {.cancel = cancel};
+    const char *const params[] = {"what", "metadata", "export", export_name, NULL};
+    const struct bytes nothing = BYTES_INIT(0);
+    int rc = control_post(control, "/warm", params, &nothing, take_line, &a);
+    if (cancel && *cancel) /* it also ends the wait for an answer */
+        return error_set(-ECANCELED, "interrupted");
+    return rc || a.done ? rc : error_set(-EIO, "the answer of the server on %s ended early", control);
+}
