@@ -23,8 +23,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "cache/cache_meta.h"
 #include "plugin/control.h"
 #include "plugin/metrics_server.h"
@@ -49,8 +51,9 @@ static struct {
     struct stack *stack;
     struct control *control;
     struct metrics_server *metrics;
+    struct log_limit failures;
     VEC(struct export) exports; /* one an image; a connection's handle points to its own */
-} plugin;
+} plugin = {.failures = LOG_LIMIT_INIT};
 
 /* ---- errors and log ---- */
 
@@ -71,10 +74,16 @@ static int failed(int rc)
     return rc ? -1 : 0;
 }
 
-/* For requests: NBD has few codes, and only out of memory is worth telling from the rest. */
+/* For requests, whose failures may be a storm: NBD has few codes, and only out of memory is worth telling from the
+ * rest. */
 static int request_failed(int rc)
 {
-    nbdkit_error("%s", error_text());
+    uint64_t passed_over;
+    if (log_limit_pass(&plugin.failures, clock_now_ms(), &passed_over)) {
+        if (passed_over)
+            nbdkit_error("%llu more requests failed than are logged", (unsigned long long)passed_over);
+        nbdkit_error("%s", error_text());
+    }
     nbdkit_set_error(rc == -ENOMEM ? ENOMEM : EIO);
     return -1;
 }

@@ -17,6 +17,7 @@
 #include "base/histogram.h"
 #include "base/io.h"
 #include "base/le.h"
+#include "base/log_limit.h"
 #include "base/queue.h"
 #include "base/text.h"
 #include "base/vec.h"
@@ -242,6 +243,30 @@ static void test_histogram__a_duration_is_in_the_first_bucket_that_holds_it(void
     assert_int_equal(row.sum_us, sum);
 }
 
+/* ---- log_limit ---- */
+
+static void test_log_limit__a_storm_is_a_hundred_lines_then_one_a_second(void **state)
+{
+    struct log_limit l = LOG_LIMIT_INIT;
+    uint64_t over = 99;
+    for (unsigned i = 0; i < LOG_LIMIT_BURST; i++) {
+        assert_true(log_limit_pass(&l, 5000 + i % 900, &over));
+        assert_int_equal(over, 0);
+    }
+    for (unsigned i = 0; i < 7; i++)
+        assert_false(log_limit_pass(&l, 5999, &over));
+    assert_true(log_limit_pass(&l, 6000, &over));
+    assert_int_equal(over, 7);
+    assert_false(log_limit_pass(&l, 6999, &over));
+    assert_true(log_limit_pass(&l, 8500, &over));
+    assert_int_equal(over, 1);
+    assert_true(log_limit_pass(&l, 8999, &over));
+    assert_false(log_limit_pass(&l, 8999, &over));
+    for (unsigned i = 0; i < LOG_LIMIT_BURST; i++)
+        assert_true(log_limit_pass(&l, 10000000, &over));
+    assert_false(log_limit_pass(&l, 10000000, &over));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_vec__grows),
         cmocka_unit_test(test_buf__is_aligned_and_padded_with_zeros),
         cmocka_unit_test(test_histogram__a_duration_is_in_the_first_bucket_that_holds_it),
+        cmocka_unit_test(test_log_limit__a_storm_is_a_hundred_lines_then_one_a_second),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
