@@ -87,6 +87,9 @@ static void print_traffic(json_t *export)
             printf(", %s from %s", text_format_size(server_status_number(export, key), size), sources[i]);
     }
     putchar('\n');
+    if (server_status_number(export, "fence_refusals"))
+        printf("    %llu reads refused by the fence\n",
+               (unsigned long long)server_status_number(export, "fence_refusals"));
 }
 
 static void print_exports(json_t *status)
@@ -166,6 +169,8 @@ static void print_status(json_t *status)
     const char *version = json_string_value(json_object_get(status, "version"));
     printf("granary %s, process %lld, %s\n", version ? version : "?",
            (long long)json_integer_value(json_object_get(status, "pid")), server_status_text(status, "health"));
+    if (!strcmp(server_status_text(status, "fence"), "warmed"))
+        printf("fence: only what is cached is read\n");
     printf("exports\n");
     print_exports(status);
     print_directories(status);

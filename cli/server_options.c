@@ -57,6 +57,7 @@ static int check_words(const struct server_values *v)
     uint32_t ms;
     unsigned high, low;
     enum evict_policy policy;
+    bool fenced;
     int rc = v->eviction ? evict_policy_parse(v->eviction, &policy) : 0;
     if (!rc && v->memory)
         rc = memory_spec_parse("--memory ", v->memory, &size);
@@ -66,6 +67,8 @@ static int check_words(const struct server_values *v)
         rc = disk_timeout_spec_parse("--disk-timeout ", v->disk_timeout, &ms);
     if (!rc && v->bwlimit)
         rc = rate_parse("--bwlimit", v->bwlimit, &size);
+    if (!rc && v->fence)
+        rc = fence_spec_parse("--fence ", v->fence, &fenced);
     if (!rc && v->metrics && (rc = listen_tcp_check(v->metrics)))
         (void)error_prefix(rc, "--metrics");
     return rc ? rc : check_lists(v);
@@ -79,6 +82,10 @@ int server_options_check(const struct server_values *v)
                            : v->eviction         ? "eviction"
                            : v->cache_compressed ? "cache-compressed"
                                                  : NULL;
+    if (v->fence && !v->caches.count && !v->memory) {
+        (void)error_set(0, "--fence needs --cache DIR:SIZE or --memory SIZE: nothing else can be read");
+        return CLI_USAGE;
+    }
     if (of_cache && !v->caches.count) {
         (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
         return CLI_USAGE;

@@ -11,7 +11,7 @@
 struct server_values {
     struct option_list caches, quotas, tiers;
     bool cache_compressed;
-    const char *memory, *watermark, *disk_timeout, *eviction, *metrics, *bwlimit, *endpoint;
+    const char *memory, *watermark, *disk_timeout, *eviction, *fence, *metrics, *bwlimit, *endpoint;
 };
 
 #define SERVER_AT(field) offsetof(struct server_values, field), 0, 0
@@ -32,6 +32,8 @@ struct server_values {
      "a read waits so long for the caches' disks (default 2s), then its chunks are fetched"},                          \
     {OPTION_TEXT, 0, "eviction", "POLICY", SERVER_AT(eviction),                                                        \
      "what makes room there: auto (default), lru, s3fifo or sticky"},                                                  \
+    {OPTION_TEXT, 0, "fence", "warmed", SERVER_AT(fence),                                                              \
+     "readers get what is cached and EIO for the rest; only 'granary warm' fetches"},                                  \
     {OPTION_TEXT, 0, "metrics", "HOST:PORT", SERVER_AT(metrics),                                                       \
      "answer GET /metrics there, over TCP, to whoever asks"},                                                          \
     {OPTION_LIST, 0, "l2", "URL", SERVER_AT(tiers),                                                                    \

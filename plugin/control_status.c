@@ -62,6 +62,7 @@ static json_t *export_json(struct stack *stack, size_t i)
     json_object_set_new(export, "memory_bytes", INTEGER(t.served.bytes[CACHE_FROM_MEMORY]));
     json_object_set_new(export, "disk_bytes", INTEGER(t.served.bytes[CACHE_FROM_DISK]));
     json_object_set_new(export, "store_bytes", INTEGER(t.served.bytes[CACHE_FROM_STORE]));
+    json_object_set_new(export, "fence_refusals", INTEGER(t.fence_refusals));
     json_object_set_new(export, "hole_bytes", INTEGER(t.hole_bytes));
     json_object_set_new(export, "hit_ratio", json_real(hit_ratio_of(&t.served)));
     return export;
@@ -155,6 +156,7 @@ int control_status(struct stack *stack, struct bytes *out)
     stack_counters(stack, add_counter_json, counters);
     json_object_set_new(root, "version", json_string(GRANARY_VERSION));
     json_object_set_new(root, "pid", json_integer(getpid()));
+    json_object_set_new(root, "fence", json_string(cache_is_fenced(stack_cache(stack)) ? "warmed" : "none"));
     json_object_set_new(root, "exports", exports_json(stack));
     json_object_set_new(root, "cache_directories", directories_json(stack, &well));
     json_object_set_new(root, "stores", stores_json(stack, &well));

@@ -95,6 +95,10 @@ static const struct export_metric export_metrics[] = {
       {"store", AT(served.bytes[CACHE_FROM_STORE])},
       {"hole", AT(hole_bytes)}},
      4},
+    {"granary_fence_refusals_total",
+     "Reads of an export refused because what they want is not cached (fence=warmed)",
+     {{NULL, AT(fence_refusals)}},
+     1},
     {"granary_export_prefetches_total", "Ranges of an export asked to be cached", {{NULL, AT(prefetches)}}, 1},
     {"granary_export_prefetch_bytes_total", "Bytes of an export asked to be cached", {{NULL, AT(prefetch_bytes)}}, 1},
 };

@@ -42,6 +42,8 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    then its chunks are fetched.\n"
                             "eviction=POLICY     What makes room in the cache: auto (default), lru, s3fifo or\n"
                             "                    sticky (what is in stays).\n"
+                            "fence=warmed        Readers get what is cached and EIO for the rest: nothing is\n"
+                            "                    fetched but by warming (default none).\n"
                             "endpoint=URL        The S3 server, where it is not AWS or AWS_ENDPOINT_URL.\n"
                             "l2=URL              (repeatable) A caching HTTP proxy in front of the store, e.g.\n"
                             "                    http://cache1:8080/faces, asked for packs first. All images\n"
@@ -193,6 +195,11 @@ static int set_eviction(struct options *o, const char *value)
     return evict_policy_parse(value, &o->stack.cache.eviction);
 }
 
+static int set_fence(struct options *o, const char *value)
+{
+    return fence_spec_parse("fence=", value, &o->stack.cache.fenced);
+}
+
 static int set_endpoint(struct options *o, const char *value)
 {
     o->endpoint = keep(o, value, strlen(value));
@@ -313,6 +320,7 @@ static const struct {
     {"memory", set_memory},
     {"quota", set_quota},
     {"eviction", set_eviction},
+    {"fence", set_fence},
 };
 
 int options_set(struct options *o, const char *key, const char *value)
@@ -327,6 +335,10 @@ int options_complete(struct options *o)
 {
     if (!o->images.len)
         return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
+    if (o->stack.cache.fenced && !o->stack.cache.dir_count && !o->stack.cache.memory)
+        return error_set(-EINVAL, "fence=warmed lets nothing be read without a cache; give cache=DIR:SIZE");
+    if (o->stack.cache.fenced)
+        o->stack.readahead = 0;
     o->stack.images = o->images.items;
     o->stack.image_count = o->images.len;
     o->stack.store.endpoint = o->endpoint;

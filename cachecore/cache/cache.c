@@ -175,6 +175,7 @@ int cache_open_with(const struct cache_config *config, const struct cache_seams 
     janitor_init(&c->janitor);
     c->disk_timeout_ms = config->disk_timeout_ms ? config->disk_timeout_ms : DISK_TIMEOUT_DEFAULT_MS;
     c->compressed = config->compressed;
+    c->fenced = config->fenced;
     c->watermark.high = config->watermark.high;
     c->watermark.low = config->watermark.low;
     int rc = fill_init(&c->fill, config->fill_memory);

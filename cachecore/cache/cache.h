@@ -30,6 +30,7 @@ struct cache_config {
         uint64_t size;    /* bytes of slots that chunks first kept for it may take */
     } quotas[CACHE_QUOTAS_MAX];
     size_t quota_count;
+    bool fenced;                /* cache_read fetches nothing */
     bool compressed;            /* chunks stay compressed on disk where that saves a size class */
     uint64_t memory;            /* bytes of the memory tier in front of them; 0: none */
     enum evict_policy eviction; /* of the directories and the memory tier */
@@ -76,7 +77,7 @@ struct cache_piece {
 /* Read n pieces: hits by one submission, misses together through fetch on `lane`.
  * ahead[0..ahead_count): neighbours worth having soon; those that are missing and would be kept are fetched in the same
  * runs or on the readahead lane, nobody waits for them. Any thread, blocking. Returns 0 with every dst filled, or the
- * first error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). */
+ * first error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). -ENODATA: fenced, and a piece is not cached. */
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_lane lane);
 
@@ -95,6 +96,8 @@ struct cache_room {
     uint64_t most, free;
 };
 struct cache_room cache_room(struct cache *c, unsigned quota);
+
+bool cache_is_fenced(const struct cache *c);
 
 /* Is the chunk cached now, in memory or on disk? No I/O. */
 bool cache_has(struct cache *c, const struct digest *chunk);

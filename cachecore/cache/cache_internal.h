@@ -81,7 +81,7 @@ struct cache {
     size_t absent_count;
     struct rings *readers, *writers;
     _Atomic uint32_t disk_timeout_ms; /* constant; tests have it short only while a disk hangs */
-    bool compressed;
+    bool compressed, fenced;
     struct watermark watermark;
     struct fetch *fetch;
     struct fill fill;

@@ -107,11 +107,14 @@ static size_t choose_ahead_locked(const struct cache *c, struct cache_piece *ahe
     return count;
 }
 
-/* Misses from `from` on, in groups; neighbours go with the last one, if they are of it, or by themselves. */
+/* Misses from `from` on, in groups; behind the fence none but those of who warms; neighbours go with the last one, if
+ * they are of it, or by themselves. */
 static int start_misses_locked(struct cache *c, struct window *w, size_t from, struct cache_piece *ahead,
                                size_t ahead_count, enum fetch_lane lane)
 {
     const struct chunk_ref *wanted[AHEAD_MAX];
+    if (c->fenced && lane != LANE_WARM)
+        return from < w->miss_count ? error_set(-ENODATA, "cache: not cached, and nothing is fetched for a reader") : 0;
     while (from < w->miss_count || ahead_count) {
         const struct cache_piece *first = from < w->miss_count ? w->misses[from].piece : ahead;
         size_t to = from, wanted_count = 0;
@@ -455,4 +458,9 @@ int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
         done += part;
     }
     return 0;
+}
+
+bool cache_is_fenced(const struct cache *c)
+{
+    return c->fenced;
 }

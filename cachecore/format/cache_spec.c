@@ -98,3 +98,9 @@ int tier_spec_check(const char *what, const char *text)
                      "%shttp://cache1:8080/faces",
                      what, what);
 }
+
+int fence_spec_parse(const char *what, const char *text, bool *out_fenced)
+{
+    *out_fenced = !strcmp(text, "warmed");
+    return *out_fenced || !strcmp(text, "none") ? 0 : error_set(-EINVAL, "%s%s: write warmed or none", what, text);
+}

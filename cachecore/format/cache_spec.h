@@ -33,6 +33,9 @@ GR_MUST_CHECK int memory_spec_parse(const char *what, const char *text, uint64_t
 /* How long a read waits for a disk: 1 s to 10 m. */
 GR_MUST_CHECK int disk_timeout_spec_parse(const char *what, const char *text, uint32_t *out_ms);
 
+/* What readers are given: "none" (everything), or "warmed": what is cached. */
+GR_MUST_CHECK int fence_spec_parse(const char *what, const char *text, bool *out_fenced);
+
 /* The address of a shared tier. The sentence does not show it. */
 GR_MUST_CHECK int tier_spec_check(const char *what, const char *text);
 

@@ -92,8 +92,19 @@ struct batch {
     struct cache_served served;
     struct cache_piece pieces[BATCH];
     uint64_t chunks[BATCH]; /* their numbers; not for prefetches */
+    uint64_t refused_at;    /* offset of what is not cached, when the fence ends a read */
     struct readahead ahead;
 };
+
+/* The offset of the first piece that is not cached; if all are by now, of the first. */
+static uint64_t first_missing(const struct batch *b)
+{
+    size_t i = 0;
+    while (i < b->count && cache_has(b->img->config.cache, &b->pieces[i].ref.digest))
+        i++;
+    i = i < b->count ? i : 0;
+    return b->chunks[i] * b->img->manifest.chunk_size + b->pieces[i].offset;
+}
 
 static int flush_reads(struct batch *b)
 {
@@ -101,6 +112,8 @@ static int flush_reads(struct batch *b)
     int rc = cache_read(b->img->config.cache, b->pieces, b->count, b->ahead.pieces, b->ahead.count, LANE_DEMAND);
     missed = b->served.pieces[CACHE_FROM_STORE] - missed;
     readahead_started(&b->ahead);
+    if (rc == -ENODATA)
+        b->refused_at = first_missing(b);
     for (size_t i = 0; !rc && i < b->count; i++)
         readahead_note(&b->ahead, b->chunks[i], b->pieces[i].len, missed);
     return rc;
@@ -176,6 +189,8 @@ static int walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
         struct span span;
         int rc = span_locate(img, off / img->manifest.chunk_size, !dst, &span);
         if (rc)
+            b->refused_at = off;
+        if (rc)
             return rc;
         if (!span.leaf && !dst) {
             off = GR_MIN(end, span.end * img->manifest.chunk_size);
@@ -189,6 +204,16 @@ static int walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
     return flush(b);
 }
 
+/* The fence has ended it: its index node or its bytes are not cached. */
+static int refuse(struct image *img, uint64_t off)
+{
+    counter_add(&img->fence_refusals, 1);
+    return error_set(-EIO,
+                     "the bytes at offset %llu are not cached, and this server reads only what is (fence=warmed); "
+                     "'granary ls IMAGE --at %llu' names the file, 'granary warm' has it cached",
+                     (unsigned long long)off, (unsigned long long)off);
+}
+
 static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
 {
     struct batch b;
@@ -196,10 +221,11 @@ static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t 
     b.prefetch = !dst;
     b.count = 0;
     b.served = (struct cache_served){0};
+    b.refused_at = off;
     readahead_init(&b.ahead, img, off, len);
     int rc = walk(&b, dst, off, len);
     count_served(img, &b.served);
-    return rc;
+    return rc == -ENODATA ? refuse(img, b.refused_at) : rc;
 }
 
 int image_read(struct image *img, void *dst, uint64_t off, size_t len)
@@ -300,7 +326,7 @@ int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_vi
         struct span span;
         rc = span_locate(img, off / img->manifest.chunk_size, false, &span);
         if (rc)
-            return rc;
+            return rc == -ENODATA ? refuse(img, off) : rc;
         int stop = extent_add_span(&e, &span, img->manifest.chunk_size, &off, end);
         node_unref(span.leaf);
         if (stop)
@@ -317,7 +343,8 @@ void image_traffic(struct image *img, struct image_traffic *out)
                                   .read_bytes = counter_get(&img->read_bytes),
                                   .hole_bytes = counter_get(&img->hole_bytes),
                                   .prefetches = counter_get(&img->prefetches),
-                                  .prefetch_bytes = counter_get(&img->prefetch_bytes)};
+                                  .prefetch_bytes = counter_get(&img->prefetch_bytes),
+                                  .fence_refusals = counter_get(&img->fence_refusals)};
     for (size_t i = 0; i < CACHE_SOURCES; i++) {
         out->served.pieces[i] = counter_get(&img->served[i]);
         out->served.bytes[i] = counter_get(&img->served_bytes[i]);

@@ -46,6 +46,7 @@ struct recorder_place *image_recorder(struct image *img);
 /* What was asked of the image, and where the answers came from. A few loads, no lock. */
 struct image_traffic {
     uint64_t reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
+    uint64_t fence_refusals;    /* reads and looks at extents that ended at what is not cached */
     struct cache_served served; /* reads alone */
 };
 void image_traffic(struct image *img, struct image_traffic *out);

@@ -24,6 +24,7 @@ struct image {
     counter readahead_bytes, completion_bytes, ahead_used_bytes;
     struct ahead *ahead;        /* completes what is read here and there; not owned; NULL: nothing does */
     _Atomic uint64_t active_ms; /* when something was missed last, or a chunk fetched ahead read */
+    counter fence_refusals;
 };
 
 /* Chunks below one entry of a node at `level`. */

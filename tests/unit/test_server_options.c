@@ -85,6 +85,7 @@ static void expect_refusal(char *word, const char *text)
 static void test_server_options__what_the_plugin_would_refuse_is_refused(void **state)
 {
     expect_refusal("--quota=faces:1G", "--quota needs --cache");
+    expect_refusal("--fence=warmed", "--fence needs --cache");
     expect_refusal("--memory=1", "--memory");
     expect_refusal("--metrics=nowhere", "--metrics");
     expect_refusal("--l2=ftp://x", "--l2");

@@ -1,0 +1,80 @@
+/* Behind the fence readers get what is cached, and an error that names the offset for the rest; nothing is fetched for
+ * them. Warming fetches. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+#include "unit/control_world.h"
+#include "unit/counters.h"
+
+static struct control_world w;
+
+static uint64_t requests(void)
+{
+    return counter_value(stack_counters, w.stack, "granary_fetch_requests_total");
+}
+
+static uint64_t refusals(void)
+{
+    struct image_traffic t;
+    image_traffic(stack_image_at(w.stack, 0), &t);
+    return t.fence_refusals;
+}
+
+static int read_chunks(uint64_t off, size_t len)
+{
+    static uint8_t got[4 * CONTROL_CHUNK], want[4 * CONTROL_CHUNK];
+    int rc = image_read(stack_image_at(w.stack, 0), got, off, len);
+    image_fake_bytes(&w.img, off, want, len);
+    if (!rc)
+        assert_memory_equal(got, want, len);
+    return rc;
+}
+
+static void expect_refusal(uint64_t off, size_t len, uint64_t at)
+{
+    char text[64];
+    uint64_t before = refusals();
+    snprintf(text, sizeof text, "at offset %llu are not cached", (unsigned long long)at);
+    assert_int_equal(read_chunks(off, len), -EIO);
+    if (!strstr(error_text(), text))
+        fail_msg("'%s', not '%s'", error_text(), text);
+    assert_int_equal(refusals(), before + 1);
+}
+
+static int visit(void *arg, uint64_t off, uint64_t len, bool hole)
+{
+    return 0;
+}
+
+static void test_fence__only_what_is_warmed_is_read(void **state)
+{
+    w.fenced = true;
+    control_world_init(&w);
+    struct image *img = stack_image_at(w.stack, 0);
+    expect_refusal(5 * CONTROL_CHUNK + 7, 100, 5 * CONTROL_CHUNK + 7); /* not even the index is there */
+    assert_int_equal(image_extents(img, 0, CONTROL_CHUNK, visit, NULL), -EIO);
+    assert_int_equal(requests(), 0);
+    assert_int_equal(image_prefetch(img, 5 * CONTROL_CHUNK, 2 * CONTROL_CHUNK), 0);
+    uint64_t fetched = requests();
+    assert_true(fetched > 0);
+    assert_int_equal(read_chunks(5 * CONTROL_CHUNK + 7, 100), 0);
+    assert_int_equal(read_chunks(5 * CONTROL_CHUNK, 2 * CONTROL_CHUNK), 0);
+    assert_int_equal(image_extents(img, 0, CONTROL_CHUNK, visit, NULL), 0);
+    expect_refusal(6 * CONTROL_CHUNK - 1, CONTROL_CHUNK + 2, 7 * CONTROL_CHUNK);
+    expect_refusal(4 * CONTROL_CHUNK + 3, CONTROL_CHUNK, 4 * CONTROL_CHUNK + 3);
+    assert_int_equal(requests(), fetched);
+    assert_int_equal(cache_evict(stack_cache(w.stack), &w.img.refs[5].digest, false), 0);
+    expect_refusal(5 * CONTROL_CHUNK, 1, 5 * CONTROL_CHUNK);
+    assert_int_equal(requests(), fetched);
+    control_world_release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fence__only_what_is_warmed_is_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
