@@ -4,9 +4,11 @@
  * alive, goes out first. At most `connections` are out; further callers wait for one. The mutex
  * guards the stack and the count, and is never held across a transfer.
  *
+ * HTTP/1.1 is asked for, also of servers that know HTTP/2: one request a connection is what the pool counts, and so
+ * used HTTP/2 is the slower one (docs/stores.md). A server that refuses HTTP/1.1 is offered both from then on.
+ *
  * What is deliberately left out: redirects (a signed request must not follow a stranger's
- * Location), cookies, compression (it would make lengths and ranges meaningless), HTTP/2 (one
- * request a connection is what the pool counts).
+ * Location), cookies, compression (it would make lengths and ranges meaningless).
  */
 #include "net/http_transfer.h"
 
@@ -14,6 +16,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +40,7 @@ struct http {
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
     bool no_proxy;
+    _Atomic bool http2; /* a server has refused HTTP/1.1 and taken HTTP/2 */
     struct rate *rate;
     const volatile int *cancel;
 };
@@ -105,7 +109,8 @@ static bool wait_for_place_locked(struct http *h, uint64_t deadline_ms)
     return true;
 }
 
-static int take_handle(struct http *h, const struct http_transfer *t, CURL **out)
+/* fresh: one without a connection. */
+static int take_handle(struct http *h, const struct http_transfer *t, bool fresh, CURL **out)
 {
     CURL *curl = NULL;
     {
@@ -115,6 +120,10 @@ static int take_handle(struct http *h, const struct http_transfer *t, CURL **out
         h->out++;
         if (h->idle.len)
             curl = h->idle.items[--h->idle.len];
+    }
+    if (curl && fresh) {
+        curl_easy_cleanup(curl);
+        curl = NULL;
     }
     if (!curl)
         curl = curl_easy_init();
@@ -227,7 +236,7 @@ static void set_rate(struct http *h, CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 
-static int set_options(struct http *h, CURL *curl, struct http_transfer *t)
+static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool http2)
 {
     int rc = set_headers(t);
     if (rc)
@@ -241,7 +250,7 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_URL, t->req->url);
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* keys may hold "." components and "//" */
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, http2 ? (long)CURL_HTTP_VERSION_2TLS : (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)h->connect_timeout_ms);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES_PER_S);
@@ -337,7 +346,17 @@ static void name_host(struct http_transfer *t)
     snprintf(t->host, sizeof t->host, "%.*s", (int)GR_MIN(len, sizeof t->host - 1), t->req->url);
 }
 
-int http_do(struct http *h, const struct http_request *req, struct http_response *resp)
+/* The server does not want this version of HTTP: it says so, or breaks off the TLS handshake that offers no other. */
+static bool version_refused(const struct http_transfer *t, CURLcode code, int rc)
+{
+    if (strncmp(t->req->url, "https:", 6))
+        return false;
+    return (code == CURLE_SSL_CONNECT_ERROR && rc == -EACCES) || t->resp->status == 505 || t->resp->status == 426;
+}
+
+/* second: a try after a refusal. *refused: this version of HTTP was. */
+static int do_once(struct http *h, const struct http_request *req, struct http_response *resp, bool second,
+                   bool *refused)
 {
     struct http_transfer t = {
         .req = req, .resp = resp, .body_max = resp->body.max ? resp->body.max : HTTP_ERROR_BODY_MAX};
@@ -345,15 +364,37 @@ int http_do(struct http *h, const struct http_request *req, struct http_response
     http_answer_begin(&t, "");
     name_host(&t);
     CURL *curl = NULL;
-    int rc = take_handle(h, &t, &curl);
+    CURLcode code = CURLE_OK;
+    *refused = false;
+    int rc = take_handle(h, &t, second, &curl);
     if (rc)
         return rc;
-    rc = curl ? set_options(h, curl, &t) : error_set(-ENOMEM, "out of memory for an HTTP request");
-    if (!rc)
-        rc = conclude(curl, &t, curl_easy_perform(curl));
+    rc = curl ? set_options(h, curl, &t, second || atomic_load(&h->http2))
+              : error_set(-ENOMEM, "out of memory for an HTTP request");
+    if (!rc) {
+        code = curl_easy_perform(curl);
+        rc = conclude(curl, &t, code);
+        *refused = version_refused(&t, code, rc);
+    }
+    if (*refused) { /* its connection would be refused again */
+        curl_easy_cleanup(curl);
+        curl = NULL;
+    }
     return_handle(h, curl);
     curl_slist_free_all(t.headers);
     resp->body.max = t.body_max;
+    return rc;
+}
+
+int http_do(struct http *h, const struct http_request *req, struct http_response *resp)
+{
+    bool refused;
+    int rc = do_once(h, req, resp, false, &refused);
+    if (!refused)
+        return rc;
+    rc = do_once(h, req, resp, true, &refused);
+    if (!rc && !refused)
+        atomic_store(&h->http2, true);
     return rc;
 }
 
