@@ -67,6 +67,6 @@ refused "redirects granary.json to http://127.0.0.1:1/elsewhere" "$GRANARY" insp
 refused "check its access rules" "$GRANARY" inspect "http://127.0.0.1:$P/forbidden/img"
 refused "is not there" "$GRANARY" inspect "http://127.0.0.1:$P/nothing/img"
 refused "use the s3:// or file:// address" "$GRANARY" images "http://127.0.0.1:$P/store"
-refused "use the s3:// or file:// address" "$GRANARY" build "$W/tree" "http://127.0.0.1:$P/store/img2"
+refused "write to what the web server serves, by file://" "$GRANARY" build "$W/tree" "http://127.0.0.1:$P/store/img2"
 refused "credentials" "$GRANARY" inspect "http://me:secret@127.0.0.1:$P/store/img"
 ! grep -q secret "$W/out" || fail "the password is shown"
