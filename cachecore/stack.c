@@ -40,6 +40,7 @@ struct stack {
     struct cache *cache;
     struct ahead *ahead; /* NULL: nothing is completed */
     struct histogram reads;
+    struct slow_reads slow;
     struct rate rate;
     struct store_options store; /* the config's; with the rate where it is limited */
     bool tiered;                /* the only store is behind tiers */
@@ -142,6 +143,7 @@ static int open_image(struct stack *s, const struct stack_config *config, struct
         .quota = cache_quota(s->cache, e->ref.name),
         .readahead = config->readahead,
         .latency = &s->reads,
+        .slow = &s->slow,
     };
     rc = image_open(&image, &e->ref.digest, &e->image);
     return rc || !s->ahead ? rc : ahead_add(s->ahead, e->image);
@@ -201,6 +203,7 @@ int stack_open(const struct stack_config *config, struct stack **out)
     if (config->bwlimit)
         s->store.rate = &s->rate;
     s->tiered = config->tier_count;
+    slow_reads_init(&s->slow, config->slow_read_ms * 1000);
     int rc = resolver_new(&resolve, &resolver);
     if (!rc)
         rc = open_all(s, config, resolver);
@@ -337,6 +340,8 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
         store_counters(s->stores.items[i].store, add_row, &stores);
     }
     show_sums(&images, visit, arg);
+    visit(arg, &(struct counter_row){"granary_slow_reads_total", "Reads that took as long as slow-read= says",
+                                     counter_get(&s->slow.total)});
     show_sums(&stores, visit, arg);
 }
 

@@ -23,11 +23,12 @@ struct stack_config {
     const char *tiers[STORE_TIERS_MAX]; /* URLs of shared tiers in front of the store, which is one then */
     size_t tier_count;
     struct cache_config cache;
-    size_t index_memory; /* shared evenly by the images; 0: 64 MiB */
-    uint64_t bwlimit;    /* bytes a second from the store and its tiers together; 0: no limit */
-    uint32_t readahead;  /* bytes; see image_config */
-    bool no_completion;  /* nothing is fetched in the background; no readahead has the same effect */
-    int64_t resolved;    /* when tags that stand beside digests were resolved; 0: now */
+    size_t index_memory;   /* shared evenly by the images; 0: 64 MiB */
+    uint64_t bwlimit;      /* bytes a second from the store and its tiers together; 0: no limit */
+    uint32_t readahead;    /* bytes; see image_config */
+    uint64_t slow_read_ms; /* reads that take so long are logged; 0: none */
+    bool no_completion;    /* nothing is fetched in the background; no readahead has the same effect */
+    int64_t resolved;      /* when tags that stand beside digests were resolved; 0: now */
 };
 
 /* Resolves tags once, locks and loads the cache directories, loads manifests. What earlier lives noted

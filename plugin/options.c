@@ -63,6 +63,8 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    0: none).\n"
                             "timeout=TIME        Repeat failing requests for so long, e.g. 90s, 5m, 1h\n"
                             "                    (default 5m); then the read fails with EIO.\n"
+                            "slow-read=TIME      Log reads that take so long (default 10s; 0: none), and in\n"
+                            "                    which layer the time went.\n"
                             "control=PATH        A unix socket that answers GET /metrics and GET /status,\n"
                             "                    and that granary cache talks to.\n"
                             "metrics=HOST:PORT   Answer GET /metrics there too, over TCP, to whoever asks.\n"
@@ -75,6 +77,7 @@ void options_init(struct options *o)
     o->stack.index_memory = OPTIONS_INDEX_MEMORY_DEFAULT;
     o->stack.readahead = OPTIONS_READAHEAD_DEFAULT;
     o->stack.store.timeout_ms = OPTIONS_TIMEOUT_DEFAULT_S * 1000ull;
+    o->stack.slow_read_ms = OPTIONS_SLOW_READ_DEFAULT_S * 1000ull;
     o->stack.cache.fetch.workers = OPTIONS_CONNECTIONS_DEFAULT;
     o->stack.cache.fetch.hedge_percent = OPTIONS_HEDGE_DEFAULT;
 }
@@ -297,6 +300,17 @@ static int set_timeout(struct options *o, const char *value)
     return rc;
 }
 
+static int set_slow_read(struct options *o, const char *value)
+{
+    uint64_t seconds;
+    int rc = text_parse_duration("slow-read", value, &seconds);
+    if (!rc && seconds > TIMEOUT_MAX_S)
+        rc = error_set(-EINVAL, "slow-read=%s: write a time of at most 7d, e.g. 10s, or 0", value);
+    if (!rc)
+        o->stack.slow_read_ms = seconds * 1000;
+    return rc;
+}
+
 static const struct {
     const char *key;
     int (*set)(struct options *o, const char *value);
@@ -314,6 +328,7 @@ static const struct {
     {"bwlimit", set_bwlimit},
     {"hedge", set_hedge},
     {"timeout", set_timeout},
+    {"slow-read", set_slow_read},
     {"control", set_control},
     {"metrics", set_metrics},
     {"cache-compressed", set_cache_compressed},

@@ -344,6 +344,7 @@ static void granary_dump_plugin(void)
     printf("granary_readahead_default=%d\n", OPTIONS_READAHEAD_DEFAULT);
     printf("granary_connections_default=%d\n", OPTIONS_CONNECTIONS_DEFAULT);
     printf("granary_timeout_default=%ds\n", OPTIONS_TIMEOUT_DEFAULT_S);
+    printf("granary_slow_read_default=%ds\n", OPTIONS_SLOW_READ_DEFAULT_S);
     printf("granary_index_memory_default=%d\n", OPTIONS_INDEX_MEMORY_DEFAULT);
     printf("granary_stores=file s3 hdfs swebhdfs http https\n");
 }

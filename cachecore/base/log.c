@@ -3,6 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/clock.h"
+
+enum { LINE_MAX_BYTES = 1024 };
+
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
 static void to_stderr(enum log_level level, const char *line)
@@ -23,7 +27,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 {
     if (level > current_max)
         return;
-    char line[1024];
+    char line[LINE_MAX_BYTES];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
@@ -32,4 +36,20 @@ void log_line(enum log_level level, const char *fmt, ...)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             *p = '?';
     current_sink(level, line);
+}
+
+void log_limited(struct log_limit *limit, enum log_level level, const char *fmt, ...)
+{
+    char line[LINE_MAX_BYTES];
+    uint64_t passed_over;
+    if (!log_limit_pass(limit, clock_now_ms(), &passed_over))
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (passed_over)
+        log_line(level, "%s (%llu more were not logged)", line, (unsigned long long)passed_over);
+    else
+        log_line(level, "%s", line);
 }

@@ -5,6 +5,7 @@
 #define GRANARY_BASE_LOG_H
 
 #include "base/compiler.h"
+#include "base/log_limit.h"
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
@@ -21,5 +22,8 @@ void log_line(enum log_level level, const char *fmt, ...) GR_PRINTF(2, 3);
 #define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
 #define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+/* Write a line if the limit lets it pass, and in it how many it did not let. */
+void log_limited(struct log_limit *limit, enum log_level level, const char *fmt, ...) GR_PRINTF(3, 4);
 
 #endif

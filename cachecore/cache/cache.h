@@ -61,6 +61,10 @@ unsigned cache_quota(const struct cache *c, const char *image);
 enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_STORE, CACHE_SOURCES };
 struct cache_served {
     uint64_t pieces[CACHE_SOURCES], bytes[CACHE_SOURCES];
+    uint64_t disk_us;          /* took reading from disk */
+    struct flight_times store; /* waited for fetches, together; tries and from are those of: */
+    struct chunk_ref slowest;  /* the chunk that was waited for the longest */
+    uint64_t slowest_us;       /* 0: none */
 };
 
 /* A part of one chunk wanted at dst. */

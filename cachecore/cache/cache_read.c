@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cache/cache_internal.h"
 #include "cache/hit.h"
@@ -134,12 +135,38 @@ static int start_misses_locked(struct cache *c, struct window *w, size_t from, s
     return 0;
 }
 
+/* What the wait for a miss's flight, since since_us, has cost its reader. */
+static void count_wait(const struct miss *miss, uint64_t since_us)
+{
+    struct cache_served *served = miss->piece->served;
+    struct flight_times t;
+    flight_times(miss->flight, since_us, &t);
+    served->store.queued_us += t.queued_us;
+    served->store.get_us += t.get_us;
+    if (t.queued_us + t.get_us < served->slowest_us)
+        return;
+    served->slowest_us = t.queued_us + t.get_us;
+    served->slowest = miss->piece->ref;
+    served->store.tries = t.tries;
+    served->store.from = t.from;
+}
+
+static int wait_for(const struct miss *miss, struct buf **out)
+{
+    if (!miss->piece->served)
+        return flight_wait(miss->flight, out);
+    uint64_t since_us = clock_now_us();
+    int rc = flight_wait(miss->flight, out);
+    count_wait(miss, since_us);
+    return rc;
+}
+
 /* Wait for a miss and give its bytes to the reader. */
 static int deliver(struct cache *c, struct miss *miss)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     const struct cache_piece *p = miss->piece;
-    int rc = flight_wait(miss->flight, &plain);
+    int rc = wait_for(miss, &plain);
     if (rc)
         return rc;
     if ((uint64_t)p->offset + p->len > plain->len)
@@ -295,7 +322,10 @@ static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
 /* Those that failed are appended to the misses. */
 static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
 {
+    uint64_t began_us = clock_now_us();
     read_pinned(c, w, left_ms);
+    if (w->hits[0].piece->served) /* all are of one reader */
+        w->hits[0].piece->served->disk_us += clock_now_us() - began_us;
     for (size_t i = 0; i < w->hit_count; i++) {
         struct hit *hit = &w->hits[i];
         if (hit->rc) {

@@ -35,6 +35,7 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->work);
     f->watched_us = UINT64_MAX;
+    f->healed = (struct log_limit)LOG_LIMIT_INIT;
     f->hedge.percent = config->hedge_percent;
     *out = f;
     return 0;

@@ -8,6 +8,7 @@
 #define GRANARY_FETCH_FETCH_INTERNAL_H
 
 #include "base/error.h"
+#include "base/log.h"
 #include "fetch/concurrency.h"
 #include "fetch/fetch.h"
 #include "fetch/flight_internal.h"
@@ -31,6 +32,7 @@ struct fetch {
     struct fetch_config config; /* defaults filled in */
     struct fetch_counts counters;
     struct histogram gets;
+    struct log_limit healed;
     pthread_t *threads;
     unsigned thread_count;
 
@@ -58,10 +60,11 @@ struct fetch_run {
     const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX];
     int again[FETCH_RUN_CHUNKS_MAX]; /* not 0: failed so, in a way that one get of its own may heal */
 
-    uint64_t sent_us, deadline_ms; /* nothing is tried again after that */
-    bool answered;                 /* it has brought a chunk; under the fetch's lock */
-    bool second;                   /* the second get of its chunks */
-    bool won;                      /* it has brought a chunk before the first; under the fetch's lock */
+    uint64_t sent_us;
+    struct store_errand errand;
+    bool answered; /* it has brought a chunk; under the fetch's lock */
+    bool second;   /* the second get of its chunks */
+    bool won;      /* it has brought a chunk before the first; under the fetch's lock */
 };
 
 /* The first flight of the next run that may be worked on now, NULL: none; then, if one will be by itself, in *due_us

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "store/chunk_read.h"
 
 /* The demand get that is late first, if any may be hedged; one worker stays free for what comes. */
@@ -35,7 +34,7 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     run->won = run->answered = false;
     run->n = 0;
     run->store = store_origin(late->store);
-    run->deadline_ms = late->deadline_ms;
+    run->errand.deadline_ms = late->errand.deadline_ms;
     for (size_t i = 0; i < late->n; i++)
         fetch_add_to_run_locked(run, late->flights[i]);
     f->busy++;
@@ -76,7 +75,9 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
         return false;
     run->sent_us = clock_now_us();
     if (!run->second)
-        run->deadline_ms = deadline_locked(run);
+        run->errand.deadline_ms = deadline_locked(run);
+    run->errand.tries = 0;
+    run->errand.from = NULL;
     if (run->lane == LANE_DEMAND && !run->second && f->hedge.percent)
         hedge_begin(&f->hedge, &run->get, run->store, run->sent_us / 1000);
     wake_next_locked(f);
@@ -141,6 +142,7 @@ static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, con
         buf_unref(plain);
         return;
     }
+    flight_note(flight, run->sent_us, &run->errand);
     if (rc) {
         fetch_fail(f, flight, rc);
         return;
@@ -174,7 +176,7 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
     end_silence(run, !rc);
     if (rc == -EBADMSG)
         counter_add(&run->f->counters.verify_failures, 1);
-    run->again[i] = worth_again(rc) && clock_now_ms() < run->deadline_ms ? rc : 0;
+    run->again[i] = worth_again(rc) && clock_now_ms() < run->errand.deadline_ms ? rc : 0;
     if (!run->again[i])
         land(run, i, rc, plain, stored);
 }
@@ -190,13 +192,13 @@ static void count_request(struct fetch *f, const struct chunk_ref *const *refs, 
 }
 
 /* What was healed nobody else hears of. What was not is the sentence of whoever waits for the chunk, once. */
-static void say_healed(const struct fetch_run *run, size_t i)
+static void say_healed(struct fetch_run *run, size_t i)
 {
     const struct chunk_ref *ref = run->refs[i];
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
-    log_warning("%s: chunk %s in %s at %u+%u: %s; asked for once more, it is right", run->store->url,
-                digest_hex(&ref->digest, hex), object_key(ref->kind, &ref->object, key), ref->offset, ref->stored_len,
-                run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
+    log_limited(&run->f->healed, LOG_LEVEL_WARNING, "%s: chunk %s in %s at %u+%u: %s; asked for once more, it is right",
+                run->store->url, digest_hex(&ref->digest, hex), object_key(ref->kind, &ref->object, key), ref->offset,
+                ref->stored_len, run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
 }
 
 /* From the store itself: a tier in between may have been the cause, and would answer the same. */
@@ -204,8 +206,8 @@ static void fetch_again(struct fetch_run *run, size_t i)
 {
     struct fetch *f = run->f;
     struct store *store = run->store;
-    struct store_deadline origin;
-    store_deadline_init(&origin, store_origin(store), run->deadline_ms);
+    struct store_on_errand origin;
+    store_on_errand_init(&origin, store_origin(store), &run->errand);
     counter_add(&f->counters.refetches, 1);
     count_request(f, &run->refs[i], 1);
     struct buf *plain = NULL;
@@ -225,8 +227,8 @@ static void carry_out(struct fetch_run *run)
 {
     count_request(run->f, run->refs, run->n);
     /* Each chunk's own result went to chunk_done: the get's adds nothing. */
-    struct store_deadline store;
-    store_deadline_init(&store, run->store, run->deadline_ms);
+    struct store_on_errand store;
+    store_on_errand_init(&store, run->store, &run->errand);
     (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
     histogram_add(&run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);

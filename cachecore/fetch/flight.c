@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+
 struct flight *flight_new(struct store *store, const struct chunk_ref *chunk)
 {
     struct flight *flight = calloc(1, sizeof *flight);
@@ -53,6 +55,23 @@ uint32_t flight_tag(const struct flight *flight)
     return flight->tag;
 }
 
+void flight_note(struct flight *flight, uint64_t sent_us, const struct store_errand *errand)
+{
+    SCOPED_LOCK(&flight->lock);
+    flight->sent_us = sent_us;
+    flight->tries = errand->tries;
+    flight->from = errand->from;
+}
+
+void flight_times(struct flight *flight, uint64_t since_us, struct flight_times *out)
+{
+    SCOPED_LOCK(&flight->lock);
+    uint64_t landed_us = GR_MAX(flight->landed_us, since_us);
+    uint64_t sent_us = GR_MIN(GR_MAX(flight->sent_us ? flight->sent_us : landed_us, since_us), landed_us);
+    *out = (struct flight_times){
+        .queued_us = sent_us - since_us, .get_us = landed_us - sent_us, .tries = flight->tries, .from = flight->from};
+}
+
 void flight_land(struct flight *flight, int rc, struct buf *plain, struct buf *stored)
 {
     SCOPED_LOCK(&flight->lock);
@@ -63,6 +82,7 @@ void flight_land(struct flight *flight, int rc, struct buf *plain, struct buf *s
         error_take(&flight->error, rc);
     flight->stored = stored;
     flight->landed = true;
+    flight->landed_us = clock_now_us();
     pthread_cond_broadcast(&flight->landing);
 }
 

@@ -20,6 +20,15 @@ uint32_t flight_tag(const struct flight *flight);
  * landed, or the fetch was not told to keep them. */
 struct buf *flight_stored(struct flight *flight);
 
+/* What the time of whoever waits for it goes to. */
+struct flight_times {
+    uint64_t queued_us, get_us; /* for a place among the gets in the air; for the store, its retries and the proof */
+    unsigned tries;             /* of the get that landed it */
+    const char *from;           /* who was asked last: a URL that lives as long as the store; NULL: nobody was */
+};
+/* For one that has landed and somebody who has waited since since_us (clock_now_us). */
+void flight_times(struct flight *flight, uint64_t since_us, struct flight_times *out);
+
 /* Wait until it landed. 0 and a reference to the verified plain bytes, or the fetch's error with
  * its sentence. */
 GR_MUST_CHECK int flight_wait(struct flight *flight, struct buf **out);

@@ -31,6 +31,9 @@ struct flight {
     struct buf *plain;  /* NULL when the fetch failed: then error says why */
     struct buf *stored; /* see flight_stored */
     struct error error;
+    uint64_t sent_us, landed_us; /* sent_us 0: it never was */
+    unsigned tries;
+    const char *from;
 };
 
 /* One reference; NULL when out of memory. */
@@ -38,6 +41,9 @@ struct flight *flight_new(struct store *store, const struct chunk_ref *chunk);
 
 /* NULLs among them are passed over. */
 void flight_unref_all(struct flight *const *flights, size_t n);
+
+/* The get that lands it next. */
+void flight_note(struct flight *flight, uint64_t sent_us, const struct store_errand *errand);
 
 /* Wake the waiters with plain and stored (may be NULL; the references are taken), or, when plain is
  * NULL, with rc and the thread's sentence. Once a flight. */

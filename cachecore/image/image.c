@@ -90,6 +90,7 @@ struct batch {
     bool prefetch;
     size_t count;
     struct cache_served served;
+    uint64_t index_us; /* spent looking for chunks */
     struct cache_piece pieces[BATCH];
     uint64_t chunks[BATCH]; /* their numbers; not for prefetches */
     uint64_t refused_at;    /* offset of what is not cached, when the fence ends a read */
@@ -187,11 +188,13 @@ static int walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
     uint64_t start = off, end = off + len;
     while (off < end) {
         struct span span;
+        uint64_t began_us = clock_now_us();
         int rc = span_locate(img, off / img->manifest.chunk_size, !dst, &span);
-        if (rc)
+        b->index_us += clock_now_us() - began_us;
+        if (rc) {
             b->refused_at = off;
-        if (rc)
             return rc;
+        }
         if (!span.leaf && !dst) {
             off = GR_MIN(end, span.end * img->manifest.chunk_size);
             continue;
@@ -214,18 +217,35 @@ static int refuse(struct image *img, uint64_t off)
                      (unsigned long long)off, (unsigned long long)off);
 }
 
-static int walk_batched(struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
+/* Returns the walk's result; b has what it cost. */
+static int walk_batched(struct batch *b, struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
 {
-    struct batch b;
-    b.img = img;
-    b.prefetch = !dst;
-    b.count = 0;
-    b.served = (struct cache_served){0};
-    b.refused_at = off;
-    readahead_init(&b.ahead, img, off, len);
-    int rc = walk(&b, dst, off, len);
-    count_served(img, &b.served);
-    return rc == -ENODATA ? refuse(img, b.refused_at) : rc;
+    b->img = img;
+    b->prefetch = !dst;
+    b->count = 0;
+    b->served = (struct cache_served){0};
+    b->index_us = 0;
+    b->refused_at = off;
+    readahead_init(&b->ahead, img, off, len);
+    int rc = walk(b, dst, off, len);
+    count_served(img, &b->served);
+    return rc == -ENODATA ? refuse(img, b->refused_at) : rc;
+}
+
+/* Its sentence is left as it is. */
+static void note_time(struct image *img, const struct batch *b, uint64_t off, uint64_t len, uint64_t took_us, int rc)
+{
+    if (img->config.latency)
+        histogram_add(img->config.latency, took_us);
+    const struct slow_read read = {.image = &img->digest,
+                                   .offset = off,
+                                   .len = len,
+                                   .took_us = took_us,
+                                   .index_us = b->index_us,
+                                   .served = &b->served,
+                                   .failed = rc != 0};
+    if (img->config.slow)
+        slow_reads_note(img->config.slow, &read);
 }
 
 int image_read(struct image *img, void *dst, uint64_t off, size_t len)
@@ -235,10 +255,10 @@ int image_read(struct image *img, void *dst, uint64_t off, size_t len)
         return rc;
     counter_add(&img->reads, 1);
     counter_add(&img->read_bytes, len);
+    struct batch b;
     uint64_t began_us = clock_now_us();
-    rc = walk_batched(img, dst, off, len);
-    if (img->config.latency)
-        histogram_add(img->config.latency, clock_now_us() - began_us);
+    rc = walk_batched(&b, img, dst, off, len);
+    note_time(img, &b, off, len, clock_now_us() - began_us, rc);
     return rc;
 }
 
@@ -249,7 +269,8 @@ int image_prefetch(struct image *img, uint64_t off, uint64_t len)
         return rc;
     counter_add(&img->prefetches, 1);
     counter_add(&img->prefetch_bytes, len);
-    return walk_batched(img, NULL, off, len);
+    struct batch b;
+    return walk_batched(&b, img, NULL, off, len);
 }
 
 int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)

@@ -5,6 +5,7 @@
 #include "cache/cache.h"
 #include "format/manifest.h"
 #include "image/recorder.h"
+#include "image/slow_read.h"
 #include "store/store.h"
 
 struct image;
@@ -16,6 +17,7 @@ struct image_config {
     size_t index_memory;             /* bytes of decoded index nodes held; 0: 64 MiB */
     unsigned quota;                  /* cache_quota of what is fetched for it */
     struct histogram *latency;       /* of reads, shared by images; not owned; NULL: nobody asks */
+    struct slow_reads *slow;         /* likewise */
     uint32_t readahead;              /* bytes fetched ahead of a sequential reader at most; 0: nothing is */
 };
 

@@ -60,23 +60,26 @@ void store_http_config(const struct store_options *options, struct http_config *
     out->cancel = options->cancel;
 }
 
-int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                     store_sink *sink, void *arg)
 {
-    return s->ops->get_until ? s->ops->get_until(s, key, off, len, deadline_ms, sink, arg)
-                             : s->ops->get(s, key, off, len, sink, arg);
+    if (s->ops->get_until)
+        return s->ops->get_until(s, key, off, len, errand, sink, arg);
+    errand->tries++;
+    errand->from = s->url;
+    return s->ops->get(s, key, off, len, sink, arg);
 }
 
-static int deadline_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int errand_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    struct store_deadline *d = (struct store_deadline *)s;
-    return store_get_until(d->inner, key, off, len, d->deadline_ms, sink, arg);
+    struct store_on_errand *e = (struct store_on_errand *)s;
+    return store_get_until(e->inner, key, off, len, e->errand, sink, arg);
 }
 
-void store_deadline_init(struct store_deadline *d, struct store *s, uint64_t deadline_ms)
+void store_on_errand_init(struct store_on_errand *e, struct store *s, struct store_errand *errand)
 {
-    static const struct store_ops ops = {.get = deadline_get};
-    *d = (struct store_deadline){.base = {.ops = &ops, .url = s->url}, .inner = s, .deadline_ms = deadline_ms};
+    static const struct store_ops ops = {.get = errand_get};
+    *e = (struct store_on_errand){.base = {.ops = &ops, .url = s->url}, .inner = s, .errand = errand};
 }
 
 void store_counters(struct store *s, counter_visit *visit, void *arg)

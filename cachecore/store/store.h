@@ -46,6 +46,13 @@ struct store_health {
     char last[ERROR_TEXT_MAX]; /* the sentence of the last one */
 };
 
+/* A get's deadline, and what became of it. */
+struct store_errand {
+    uint64_t deadline_ms; /* on clock_now_ms: nothing is tried again after that */
+    unsigned tries;       /* so many so far, those of shared tiers counted */
+    const char *from;     /* the URL of who was asked last; lives as long as the store; NULL: nobody */
+};
+
 enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 };
 
 struct store_put {
@@ -78,8 +85,8 @@ struct store_ops {
     /* Optional (NULL): the keys under prefix that stand behind `after` in byte order, ascending;
      * list is ascending too then. Lets store_retry go on with a listing that broke. */
     int (*list_after)(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
-    /* Optional (NULL: it never tries again): get, tried again until deadline_ms (clock_now_ms) at the latest. */
-    int (*get_until)(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+    /* Optional (NULL: it never tries again): see store_get_until. */
+    int (*get_until)(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                      store_sink *sink, void *arg);
     /* Optional (NULL: it counts nothing). */
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
@@ -120,17 +127,17 @@ static inline void store_close(struct store *s)
 }
 DEFINE_CLEANUP(store, struct store *, store_close)
 
-/* s, whose gets end at deadline_ms: nothing is tried again after that. Lives in the caller's memory as long as s; not
- * to be closed. */
-struct store_deadline {
-    struct store base; /* what to read from: get alone */
-    struct store *inner;
-    uint64_t deadline_ms;
-};
-void store_deadline_init(struct store_deadline *d, struct store *s, uint64_t deadline_ms);
-
-int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+/* ops->get, tried again until the errand's deadline at the latest. */
+int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                     store_sink *sink, void *arg);
+
+/* s for one errand: what to read from where a store is wanted, get alone. In the caller's memory; not to be closed. */
+struct store_on_errand {
+    struct store base;
+    struct store *inner;
+    struct store_errand *errand;
+};
+void store_on_errand_init(struct store_on_errand *e, struct store *s, struct store_errand *errand);
 
 /* Retries and whatever else the store counts. */
 void store_counters(struct store *s, counter_visit *visit, void *arg);

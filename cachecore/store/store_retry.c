@@ -177,16 +177,16 @@ static int get_on(void *arg, const void *data, size_t len)
     return store_pass_on(&g->resume, data, len);
 }
 
-static int retry_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+static int retry_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                            store_sink *sink, void *arg)
 {
     struct attempt a = attempt_begin(s);
-    a.deadline_ms = GR_MIN(a.deadline_ms, deadline_ms);
+    a.deadline_ms = GR_MIN(a.deadline_ms, errand->deadline_ms);
     struct resuming_get g = {.a = &a, .resume = {.sink = sink, .arg = arg}};
     struct store_resume *rs = &g.resume;
     int rc = 0;
     while (attempt_next(&a, &rc)) {
-        rc = a.r->inner->ops->get(a.r->inner, key, off + rs->done, len - rs->done, get_on, &g);
+        rc = store_get_until(a.r->inner, key, off + rs->done, len - rs->done, errand, get_on, &g);
         if (rc && rs->done == len && !rs->stopped && len)
             rc = 0; /* all bytes came; what broke afterwards is nobody's loss */
         a.over = rs->stopped;
@@ -196,7 +196,8 @@ static int retry_get_until(struct store *s, const char *key, uint64_t off, uint6
 
 static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    return retry_get_until(s, key, off, len, UINT64_MAX, sink, arg);
+    struct store_errand errand = {.deadline_ms = UINT64_MAX};
+    return retry_get_until(s, key, off, len, &errand, sink, arg);
 }
 
 static int retry_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])

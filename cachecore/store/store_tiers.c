@@ -179,7 +179,7 @@ static bool perhaps_true(int rc)
 /* The tier's failure rc, the rest from the store. The caller of a get that succeeds must not see the tier's sentence,
  * but settle() shows it. */
 static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, int rc, const char *key, uint64_t off,
-                        uint64_t len, uint64_t deadline_ms, struct store_resume *resume)
+                        uint64_t len, struct store_errand *errand, struct store_resume *resume)
 {
     struct error failure;
     error_take(&failure, rc);
@@ -188,7 +188,7 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
     if (!perhaps_true(rc))
         settle(t, tier, false, trial);
     uint64_t done = resume->done;
-    rc = store_get_until(t->origin, key, off + done, len - done, deadline_ms, store_pass_on, resume);
+    rc = store_get_until(t->origin, key, off + done, len - done, errand, store_pass_on, resume);
     if (!perhaps_true(failure.code))
         return rc;
     if (rc) {
@@ -200,21 +200,21 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
     return 0;
 }
 
-static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, uint64_t deadline_ms,
+static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                            store_sink *sink, void *arg)
 {
     struct store_tiers *t = self(s);
     bool trial = false;
     if (!len || !through_tiers(key))
-        return store_get_until(t->origin, key, off, len, deadline_ms, sink, arg);
+        return store_get_until(t->origin, key, off, len, errand, sink, arg);
     struct tier *tier = choose(t, key, &trial);
     if (!tier) {
         counter_add(&t->fallen_through, 1);
-        return store_get_until(t->origin, key, off, len, deadline_ms, sink, arg);
+        return store_get_until(t->origin, key, off, len, errand, sink, arg);
     }
     struct store_resume resume = {.sink = sink, .arg = arg};
     counter_add(&tier->requests, 1);
-    int rc = tier->store->ops->get(tier->store, key, off, len, store_pass_on, &resume);
+    int rc = store_get_until(tier->store, key, off, len, errand, store_pass_on, &resume);
     counter_add(&tier->bytes, resume.done);
     if (resume.stopped) {
         call_off(t, tier, trial);
@@ -223,14 +223,15 @@ static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint6
     if (!rc && resume.done < len)
         rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", tier->store->url, key);
     if (rc && resume.done < len)
-        return fall_through(t, tier, trial, rc, key, off, len, deadline_ms, &resume);
+        return fall_through(t, tier, trial, rc, key, off, len, errand, &resume);
     settle(t, tier, true, trial);
     return 0;
 }
 
 static int tiers_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    return tiers_get_until(s, key, off, len, UINT64_MAX, sink, arg);
+    struct store_errand errand = {.deadline_ms = UINT64_MAX};
+    return tiers_get_until(s, key, off, len, &errand, sink, arg);
 }
 
 static struct store *tiers_origin(struct store *s)

@@ -51,6 +51,7 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
         {"memory", "1G"},
         {"cache-compressed", "yes"},
         {"timeout", "2m"},
+        {"slow-read", "0"},
         {"connections", "100"},
         {"control", "ctl.socket"},
         {"quota", "team/faces:1G"},
