@@ -11,9 +11,17 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/rate.h"
 #include "base/vec.h"
 
-enum { IN_FLIGHT = 16, CHUNKS = 64, STEP_MS = 500, REQUEST_MAX = 32 << 20, CHUNK_DEFAULT = 128 << 10 };
+enum {
+    IN_FLIGHT = 16,
+    CHUNKS = 64,
+    CHUNKS_LIMITED = 4,
+    STEP_MS = 500,
+    REQUEST_MAX = 32 << 20,
+    CHUNK_DEFAULT = 128 << 10
+};
 
 struct range {
     uint64_t off, end;
@@ -30,6 +38,7 @@ struct warming {
     const struct nbd_warm *config;
     struct nbd_warm_state *state;
     uint64_t chunk;
+    struct rate rate;         /* where the config has a limit */
     VEC(struct range) ranges; /* to be asked by requests of CHUNKS chunks */
     size_t range_at;
     struct range again[IN_FLIGHT]; /* by single ones */
@@ -132,7 +141,7 @@ static bool next(struct warming *w, struct range *out)
     if (!w->again_count && w->range_at == w->ranges.len)
         return false;
     struct range *from = w->again_count ? &w->again[w->again_count - 1] : &w->ranges.items[w->range_at];
-    uint64_t step = w->again_count ? w->chunk : w->chunk * CHUNKS;
+    uint64_t step = w->chunk * (w->again_count ? 1 : w->config->bwlimit ? CHUNKS_LIMITED : CHUNKS);
     *out = (struct range){from->off, GR_MIN((from->off / step + 1) * step, from->end)};
     from->off = out->end;
     if (from->off == from->end && w->again_count)
@@ -161,6 +170,10 @@ static int ask(struct warming *w)
         if (!next(w, &slot->range))
             return 0;
         nbd_completion_callback callback = {.callback = on_answer, .user_data = slot};
+        if (w->config->bwlimit) { /* those in the air go on meanwhile: the server has them */
+            (void)rate_take(&w->rate, slot->range.end - slot->range.off, NULL);
+            w->config->progress(w->config->arg, w->state);
+        }
         slot->busy = true;
         w->busy++;
         if (nbd_aio_cache(w->h, slot->range.end - slot->range.off, slot->range.off, callback, 0) < 0)
@@ -213,11 +226,13 @@ int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
     if (!h)
         return error_set(-ENOMEM, "out of memory");
     w.h = h;
+    rate_init(&w.rate, GR_MAX(config->bwlimit, (uint64_t)1));
     int rc = connect_to(&w);
     if (!rc)
         rc = warm(&w);
     if (!rc)
         nbd_shutdown(h, 0);
     vec_release(&w.ranges);
+    rate_release(&w.rate);
     return rc;
 }

@@ -19,6 +19,7 @@ struct nbd_warm_state {
 struct nbd_warm {
     const char *uri;
     bool metadata;             /* as the export's description places it, instead of all */
+    uint64_t bwlimit;          /* bytes of the export a second; 0: no limit */
     const struct trace *trace; /* its chunks in its order, instead; NULL: none */
     void (*progress)(void *arg, const struct nbd_warm_state *state);
     void *arg;

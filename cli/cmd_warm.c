@@ -8,6 +8,7 @@
 #include "attach/nbd_warm.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/rate.h"
 #include "base/text.h"
 #include "cli/cache_call.h"
 #include "cli/control_target.h"
@@ -21,7 +22,7 @@ enum { LIST_MAX = 64 << 20 };
 
 struct warm_values {
     bool metadata, all, nul, dry, json, quiet;
-    const char *files_from, *trace, *export;
+    const char *files_from, *trace, *export, *bwlimit;
     struct option_list globs;
 };
 
@@ -35,6 +36,7 @@ static const struct option_row rows[] = {
     {OPTION_LIST, 0, "path", "GLOB", AT(globs), "the files whose full paths match; may be repeated"},
     {OPTION_TEXT, 0, "trace", "FILE", AT(trace), "what 'granary trace record' wrote to FILE, in that order"},
     {OPTION_TEXT, 0, "export", "NAME", AT(export), "which export, when the server has several"},
+    {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit), "bytes a second fetched for this, e.g. 100M (default: no limit)"},
     {OPTION_FLAG, 0, "dry-run", NULL, AT(dry), "only say what is missing"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line"},
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
@@ -215,10 +217,11 @@ static int warm_by_control(const struct warm_values *v, const char *target)
                        : v->trace      ? "trace"
                        : v->files_from ? "files"
                                        : "globs";
-    const char *const params[] = {"what",   what,
-                                  "export", v->export,
-                                  "digest", v->export ? NULL : control_target_digest(target, digest),
-                                  "dry",    v->dry ? "1" : NULL,
+    const char *const params[] = {"what",    what,
+                                  "export",  v->export,
+                                  "digest",  v->export ? NULL : control_target_digest(target, digest),
+                                  "dry",     v->dry ? "1" : NULL,
+                                  "bwlimit", v->bwlimit,
                                   NULL};
     progress_init(&a.progress, "warm", v->quiet);
     rc = control_post(control, "/warm", params, &list, take_line, &a);
@@ -268,14 +271,21 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     struct nbd_warm_state state;
     CLEANUP_BYTES file = BYTES_INIT(LIST_MAX);
     struct trace trace;
-    const struct nbd_warm config = {
-        .uri = uri, .metadata = v->metadata, .trace = v->trace ? &trace : NULL, .progress = draw_nbd, .arg = &progress};
+    uint64_t bwlimit = 0;
+    int rc = v->bwlimit ? rate_parse("--bwlimit", v->bwlimit, &bwlimit) : 0;
+    const struct nbd_warm config = {.uri = uri,
+                                    .bwlimit = bwlimit,
+                                    .metadata = v->metadata,
+                                    .trace = v->trace ? &trace : NULL,
+                                    .progress = draw_nbd,
+                                    .arg = &progress};
     if (v->files_from || v->globs.count || v->dry || v->export) {
         (void)error_set(0,
                         "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
         return CLI_USAGE;
     }
-    int rc = v->trace ? read_trace(v->trace, &file, &trace) : 0;
+    if (!rc && v->trace)
+        rc = read_trace(v->trace, &file, &trace);
     if (rc)
         return rc;
     progress_init(&progress, "warm", v->quiet);
@@ -297,6 +307,9 @@ static int check(const struct warm_values *v)
         (void)error_set(0, "give one of --metadata, --all, --files-from, --path and --trace");
         return CLI_USAGE;
     }
+    uint64_t rate;
+    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
+        return CLI_USAGE;
     if (v->nul && !v->files_from) {
         (void)error_set(0, "-0 goes with --files-from");
         return CLI_USAGE;

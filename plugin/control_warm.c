@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/rate.h"
 #include "format/json_name.h"
 #include "image/warm_run.h"
 #include "plugin/control_export.h"
@@ -21,6 +22,7 @@ struct control_warm {
     size_t export;
     enum warm_what what;
     bool dry;
+    uint64_t bwlimit;
     struct bytes list;
 
     /* of the run */
@@ -64,6 +66,8 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
         rc = control_export_find(stack, request->export, request->digest, &w->export);
     if (!rc && request->dry && strcmp(request->dry, "1") != 0)
         rc = error_set(-EINVAL, "dry= is 1 or left out");
+    if (!rc && request->bwlimit)
+        rc = rate_parse("bwlimit", request->bwlimit, &w->bwlimit);
     if (!rc && (w->what >= WARM_TRACE) != (body->len > 0))
         rc = error_set(-EINVAL, "files, globs and trace need a list in the request's body, the others have none");
     if (rc)
@@ -148,6 +152,7 @@ int control_warm_run(struct control_job *job, void *arg)
                                        .what = w->what,
                                        .list = &w->list,
                                        .dry = w->dry,
+                                       .bwlimit = w->bwlimit,
                                        .tell = tell,
                                        .failed = send_failed,
                                        .arg = w};

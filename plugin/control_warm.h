@@ -14,9 +14,10 @@ enum {
 /* NULL members: not given. */
 struct control_warm_request {
     const char *export;
-    const char *digest; /* "sha256:<hex>" instead of export; without both: the only image */
-    const char *what;   /* "metadata", "all", "trace", "files", "globs" */
-    const char *dry;    /* "1": only say what is missing */
+    const char *digest;  /* "sha256:<hex>" instead of export; without both: the only image */
+    const char *what;    /* "metadata", "all", "trace", "files", "globs" */
+    const char *bwlimit; /* a rate (base/rate.h) of the chunks fetched for this request */
+    const char *dry;     /* "1": only say what is missing */
 };
 
 struct control_warm;

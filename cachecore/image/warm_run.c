@@ -9,10 +9,13 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "base/rate.h"
 #include "image/image_internal.h"
 #include "image/warm_files.h"
 #include "image/warm_trace.h"
 
+/* Under a limit chunks are asked for a few at a time: what is paid for at once comes as fast as the link has it. */
+enum { LIMITED_STEP = 4 };
 enum { TICKS = 256, FRONT_MIN = 4096 /* the superblock */ };
 
 struct warming {
@@ -22,6 +25,7 @@ struct warming {
     struct chunk_set missing; /* at the beginning, then at the end */
     unsigned ticks;
     volatile int ended;   /* by tell */
+    struct rate rate;     /* where the config has a limit */
     pthread_mutex_t lock; /* plan's progress and these, while threads work */
     uint64_t bytes_done, bytes_total, failed_chunks;
 };
@@ -206,19 +210,44 @@ static int warm_singly(struct warming *w, const uint64_t *chunks, size_t n, uint
     return 0;
 }
 
+static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, size_t n)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is_missing(w, chunks[i]))
+            bytes += image_chunk_len(w->c->img, chunks[i]);
+    return bytes;
+}
+
+/* How long each is when stored is in the index; what they come to together is known from the first look. */
+static int prefetch(struct warming *w, const uint64_t *chunks, size_t n)
+{
+    const struct missing_sums *all = &w->out->before;
+    size_t step = w->c->bwlimit ? LIMITED_STEP : n;
+    int rc = 0;
+    for (size_t at = 0; !rc && at < n; at += step) {
+        size_t count = GR_MIN(step, n - at);
+        uint64_t bytes = w->c->bwlimit ? missing_bytes(w, chunks + at, count) : 0;
+        if (bytes &&
+            !rate_take(&w->rate, (uint64_t)((double)bytes * (double)all->fetch_bytes / (double)all->missing_bytes),
+                       &w->ended))
+            return error_set(-ECANCELED, "interrupted");
+        rc = image_prefetch_chunks(w->c->img, chunks + at, count);
+    }
+    return rc;
+}
+
 static int warm_batch(void *arg, size_t i)
 {
     struct warming *w = arg;
-    uint64_t chunks[WARM_BATCH], failed = 0, bytes = 0;
+    uint64_t chunks[WARM_BATCH], failed = 0;
     size_t n = warm_plan_batch(&w->plan, i, chunks);
-    int rc = image_prefetch_chunks(w->c->img, chunks, n);
+    int rc = prefetch(w, chunks, n);
     if (for_that_chunk_alone(rc))
         rc = warm_singly(w, chunks, n, &failed);
     if (rc)
         return rc;
-    for (size_t k = 0; k < n; k++)
-        if (is_missing(w, chunks[k]))
-            bytes += image_chunk_len(w->c->img, chunks[k]);
+    uint64_t bytes = missing_bytes(w, chunks, n);
     SCOPED_LOCK(&w->lock);
     w->bytes_done += bytes - GR_MIN(bytes, failed * w->c->img->manifest.chunk_size);
     w->failed_chunks += failed;
@@ -250,7 +279,9 @@ static int warm(struct warming *w)
     const struct parallel work = {
         .count = warm_plan_batches(&w->plan), .threads = WARM_THREADS, .item = warm_batch, .step = watch, .arg = w};
     pthread_mutex_init(&w->lock, NULL);
+    rate_init(&w->rate, GR_MAX(w->c->bwlimit, (uint64_t)1));
     int rc = parallel_run(&work);
+    rate_release(&w->rate);
     pthread_mutex_destroy(&w->lock);
     if (!rc || w->ended)
         return rc;

@@ -23,6 +23,7 @@ struct warm_config {
     enum warm_what what;
     const struct bytes *list; /* names, each ended by NUL; or a trace's file */
     bool dry;                 /* only look */
+    uint64_t bwlimit;         /* stored bytes of chunks a second; 0: no limit */
     /* Many times a second: how far it is. What is not 0 ends the run, when the chunks in the air have come or failed,
      * and is returned. */
     int (*tell)(void *arg, const struct warm_told *told);

@@ -32,7 +32,7 @@ _granary_options() {
         "cache fsck") echo "--repair --jobs --json --quiet";;
         "cache simulate") echo "--trace --size --policy --json";;
         "trace record") echo "--export --for --json --quiet";;
-        warm) echo "--metadata --all --files-from --path --trace --export --dry-run --json --quiet";;
+        warm) echo "--metadata --all --files-from --path --trace --export --bwlimit --dry-run --json --quiet";;
         help) echo "--all";;
     esac
 }

@@ -72,6 +72,18 @@ read_all
 store_back
 stop
 
+echo "== a limit: what is fetched takes its time at least, by the control socket and by NBD"
+for target in control nbd; do
+    serve
+    begin=$(date +%s%N)
+    if [ $target = control ]; then warm --all --bwlimit 16M/s >"$W/out"; else "$GRANARY" warm "$(uri)" --all --bwlimit 16M/s >"$W/out"; fi
+    took_ms=$((($(date +%s%N) - begin) / 1000000))
+    [ $took_ms -ge $((whole * 1000 / 16777216 - 150)) ] || fail "$target: $whole bytes in $took_ms ms"
+    read_all
+    stop
+done
+refused 2 "--bwlimit: 'x' is not a rate" warm --all --bwlimit x
+
 echo "== metadata alone"
 serve
 warm --metadata >"$W/out"
