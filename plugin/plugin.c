@@ -6,7 +6,8 @@
  *   after_fork        threads (nbdkit may fork in between)
  *   open ... pread    a connection's handle is its export; read, cache and extents may run in any
  *                     number of threads
- *   unload            the counters in a debug line, and all of it down again
+ *   unload            the counters in a debug line, and all of it down again; no client waits any more, so what is
+ *                     still fetched for none is not tried again
  *
  * nbdkit knows one plugin a process and passes it no pointer: `plugin` below is the only state with
  * static storage here.
@@ -53,6 +54,7 @@ static struct {
     struct metrics_server *metrics;
     struct log_limit failures;
     VEC(struct export) exports; /* one an image; a connection's handle points to its own */
+    volatile int ending;        /* the stores' cancel */
 } plugin = {.failures = LOG_LIMIT_INIT};
 
 /* ---- errors and log ---- */
@@ -156,6 +158,7 @@ static int granary_get_ready(void)
 {
     warn_of_few_threads();
     plugin.options.stack.resolved = resolved_when();
+    plugin.options.stack.store.cancel = &plugin.ending;
     int rc = stack_open(&plugin.options.stack, &plugin.stack);
     if (!rc)
         rc = describe_exports();
@@ -203,6 +206,7 @@ static void debug_counter(void *arg, const struct counter_row *row)
 
 static void granary_unload(void)
 {
+    __atomic_store_n(&plugin.ending, 1, __ATOMIC_RELAXED);
     metrics_server_close(plugin.metrics);
     control_close(plugin.control);
     if (plugin.stack) {

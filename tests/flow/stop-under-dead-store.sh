@@ -1,6 +1,7 @@
 #!/bin/bash
 # A server is told to end while reads wait for a store that answers nobody: it ends all the same, its clients get
-# errors or end of connection, and what was in its cache is served by the next one, from the cache.
+# errors or end of connection, and what was in its cache is served by the next one, from the cache. So does the plugin
+# alone while a warm request waits for a store that is not there.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree"
@@ -46,6 +47,7 @@ os.rename(port + ".new", port)
 server.serve_forever()
 PY
 background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
+STORE_SERVER=$BACKGROUND_PID
 wait_for 60 test -s "$W/port"
 image=http://127.0.0.1:$(cat "$W/port")/one
 uri="nbd+unix:///one?socket=$W/sock"
@@ -85,3 +87,17 @@ nbdcopy --request-size=262144 "$uri" - | cmp - "$W/image" || fail "other bytes a
 [ "$(counter fetch_requests_total)" -gt "$requests" ] || fail "nothing was fetched: the test proves nothing"
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "SIGTERM: exit $?"
+
+# An hour is what it may wait: it ends long before.
+serve_unix "$W/plain" "$image" cache="$W/other:64M" control="$W/control" timeout=1h 2>"$W/plain.err"
+"$GRANARY" warm "$W/control" --metadata --quiet >"$W/warm"
+kill "$STORE_SERVER"
+wait "$STORE_SERVER" || true
+"$GRANARY" warm "$W/control" --all --quiet >"$W/warm" 2>&1 &
+warm=$!
+silent() { "$GRANARY" status "$W/control" --json | jq -e '.stores[0].state == "silent" and .stores[0].waiting > 0'; }
+wait_for 60 silent >"$W/silent"
+kill -TERM "$SERVER_PID"
+timeout 60 tail --pid="$SERVER_PID" -f /dev/null || fail "the plugin does not end while a warm request waits"
+wait "$SERVER_PID" || fail "the plugin: SIGTERM: exit $?"
+! wait "$warm" || fail "a warm request without a store succeeded"
