@@ -19,6 +19,7 @@
 #include "attach/device.h"
 #include "attach/export_check.h"
 #include "attach/metadata_warm.h"
+#include "attach/server.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -27,7 +28,7 @@
 #include "base/vec.h"
 #include "net/listen.h"
 
-enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 8, SERVER_END_MS = 15000, LOG_TAIL_MAX = 4 << 20 };
+enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 8, THREADS_LEAST = 32, SERVER_END_MS = 15000, LOG_TAIL_MAX = 4 << 20 };
 
 /* ---- the mount point ---- */
 
@@ -111,16 +112,32 @@ static int explain(const struct mount_state *s, const char *name, const char *wh
     return error_set(rc, "%s: %.*s", what, (int)(text.len - from), (char *)text.data + from);
 }
 
+static unsigned connections_of(const struct mount_config *c)
+{
+    if (c->connections)
+        return c->connections;
+    return c->fuse ? FUSE_CONNECTIONS : NBD_CONNECTIONS;
+}
+
+/* Of the threads of a server one client has, all its connections together have as many as one has elsewhere: each
+ * thread of nbdkit keeps a buffer as large as the largest request it has seen. */
+static unsigned threads_for(unsigned connections)
+{
+    return GR_MAX((unsigned)SERVER_THREADS / connections, (unsigned)THREADS_LEAST);
+}
+
 static int start_server(const struct mount_config *c, struct mount_state *s)
 {
-    char program[PATH_MAX];
+    char program[PATH_MAX], threads[16];
     pid_t pid;
     int rc = own_program(program);
     CLEANUP_FD int log = rc ? -1 : open_log(s, "serve.log");
     if (rc || log < 0)
         return rc ? rc : log;
     VEC(const char *) argv = {0};
-    const char *const fixed[] = {program, "serve", c->pinned, "--socket", s->socket, "--control", s->control};
+    snprintf(threads, sizeof threads, "%u", threads_for(connections_of(c)));
+    const char *const fixed[] = {program,     "serve",    c->pinned,   "--socket", s->socket,
+                                 "--control", s->control, "--threads", threads};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = vec_push(&argv, fixed[i]);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)
@@ -170,8 +187,7 @@ static int make_device(const struct mount_config *c, struct mount_state *s, int 
 {
     int rc = 0;
     if (!c->fuse) {
-        rc = device_nbd_attach(s->socket, c->export_name, c->connections ? c->connections : NBD_CONNECTIONS, c->size,
-                               s->device);
+        rc = device_nbd_attach(s->socket, c->export_name, connections_of(c), c->size, s->device);
         if (rc)
             *s->device = 0;
         else
@@ -183,8 +199,7 @@ static int make_device(const struct mount_config *c, struct mount_state *s, int 
         return log;
     char file[PATH_MAX];
     snprintf(file, sizeof file, "%s/fuse/nbd", s->run_dir);
-    rc = device_fuse_start(s->socket, c->export_name, c->connections ? c->connections : FUSE_CONNECTIONS, file, log,
-                           c->cancel, &s->nbdfuse);
+    rc = device_fuse_start(s->socket, c->export_name, connections_of(c), file, log, c->cancel, &s->nbdfuse);
     if (rc)
         return rc == -EIO ? explain(s, "nbdfuse.log", "nbdfuse failed", rc) : rc;
     snprintf(s->fuse_file, sizeof s->fuse_file, "%s", file);
