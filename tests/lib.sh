@@ -138,3 +138,14 @@ manifest_of_tree() {
         find . -type l -exec sh -c 'for l; do echo "$l -> $(readlink "$l")"; done' sh {} + | sort
     )
 }
+
+# make_faces DIR: two kinds of files, of 2 MB and 0.3 MB, an empty file and an empty directory
+make_faces() {
+    mkdir -p "$1/train" "$1/val/deep" "$1/empty"
+    local i
+    for i in $(seq 12); do
+        head -c 2000000 /dev/urandom >"$1/train/$i.jpg"
+        head -c 300000 /dev/urandom >"$1/val/deep/$i.txt"
+    done
+    : >"$1/val/nothing"
+}

@@ -4,12 +4,7 @@
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nbdcopy jq; do command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq)"; done
 
-mkdir -p "$W/tree/train" "$W/tree/val/deep" "$W/tree/empty"
-for i in $(seq 12); do
-    head -c 2000000 /dev/urandom >"$W/tree/train/$i.jpg"
-    head -c 300000 /dev/urandom >"$W/tree/val/deep/$i.txt"
-done
-: >"$W/tree/val/nothing"
+make_faces "$W/tree"
 "$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
 "$GRANARY" export -q "$W/store/faces" "$W/image"
 

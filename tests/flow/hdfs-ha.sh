@@ -2,17 +2,8 @@
 # ctest: lock=hdfs
 # Two real NameNodes, one active: the standby one is passed over, and a failover in the middle of a build, from and into
 # HDFS, changes nothing in the image.
-. "$(dirname "$0")/../lib.sh"
-
-command -v java >/dev/null && command -v mvn >/dev/null ||
-    skip "no Java or Maven here: HDFS is not tested (apt-get install default-jre-headless maven)"
-export DIR=$W/hdfs LIB=$GRANARY_BUILD/hadoop HA=1
-hdfs() { bash "$GRANARY_SOURCE/tests/servers/hdfs.sh" "$@"; }
-extra_cleanup() { hdfs stop; }
-if hdfs prepare; then :; elif [ $? = 3 ]; then skip "Maven cannot fetch Hadoop's jars here: HDFS is not tested"; else fail "no jars"; fi
-unset http_proxy HADOOP_TOKEN_FILE_LOCATION HADOOP_USER_NAME
-hdfs start || fail "HDFS does not start"
-eval "$(hdfs env)"
+export HA=1
+. "${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-hdfs.sh"
 
 mkdir "$W/tree"
 for i in $(seq 100); do head -c $((RANDOM % 9000)) /dev/urandom >"$W/tree/$i"; done

@@ -2,17 +2,7 @@
 # ctest: lock=hdfs
 # HDFS as a source and as a store, by a real NameNode, DataNode and HttpFS of Hadoop's: images of the same digest whatever
 # is killed in the middle, the store's conformance, tokens, owners, refusals.
-. "$(dirname "$0")/../lib.sh"
-
-command -v java >/dev/null && command -v mvn >/dev/null ||
-    skip "no Java or Maven here: HDFS is not tested (apt-get install default-jre-headless maven)"
-export DIR=$W/hdfs LIB=$GRANARY_BUILD/hadoop
-hdfs() { bash "$GRANARY_SOURCE/tests/servers/hdfs.sh" "$@"; }
-extra_cleanup() { hdfs stop; }
-if hdfs prepare; then :; elif [ $? = 3 ]; then skip "Maven cannot fetch Hadoop's jars here: HDFS is not tested"; else fail "no jars"; fi
-unset http_proxy HADOOP_TOKEN_FILE_LOCATION HADOOP_USER_NAME
-hdfs start || fail "HDFS does not start"
-eval "$(hdfs env)"
+. "${GRANARY_SOURCE:?run by ctest}/tests/flow/lib-hdfs.sh"
 SOURCE=hdfs://$HDFS_NN/data
 
 web() { # web METHOD PATH QUERY...

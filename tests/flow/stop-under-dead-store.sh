@@ -11,41 +11,17 @@ head -c 20000000 /dev/urandom >"$W/tree/large"
 
 # An HTTP server of ranges that answers nobody while the file `dead` is there.
 cat >"$W/server.py" <<'PY'
-import http.server, os, sys, time
+import os, sys, time
+import ranged
 root, port, dead = sys.argv[1:]
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_HEAD(self):
-        self.do_GET()
-    def do_GET(self):
+class Handler(ranged.Files):
+    def ready(self):
         while os.path.exists(dead):
             time.sleep(0.1)
-        try:
-            data = open(root + self.path, "rb").read()
-        except OSError:
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        total, asked = len(data), self.headers.get("Range")
-        self.send_response(206 if asked else 200)
-        if asked:
-            first, last = asked.split("=")[1].split("-")
-            first, last = int(first), min(int(last or total), total - 1)
-            data = data[first:last + 1]
-            self.send_header("Content-Range", f"bytes {first}-{last}/{total}")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data)
-    def log_message(self, *a):
-        pass
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-with open(port + ".new", "w") as f:
-    f.write(str(server.server_port))
-os.rename(port + ".new", port)
-server.serve_forever()
+        return True
+ranged.serve(Handler, root, port)
 PY
+export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
 background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
 STORE_SERVER=$BACKGROUND_PID
 wait_for 60 test -s "$W/port"

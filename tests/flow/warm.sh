@@ -4,12 +4,7 @@
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 for tool in nbdcopy jq; do command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq)"; done
 
-mkdir -p "$W/tree/train" "$W/tree/val/deep" "$W/tree/empty"
-for i in $(seq 12); do
-    head -c 2000000 /dev/urandom >"$W/tree/train/$i.jpg"
-    head -c 300000 /dev/urandom >"$W/tree/val/deep/$i.txt"
-done
-: >"$W/tree/val/nothing"
+make_faces "$W/tree"
 ln -s 1.jpg "$W/tree/train/symlink"
 ln "$W/tree/train/7.jpg" "$W/tree/zz-hardlink"
 mv "$W/tree/val" "$W/val"
@@ -188,7 +183,8 @@ stop
 # An HTTP server of ranges. While there is a file `limit`, so many gets of packs are answered, the others wait, or are refused
 # where there is a file `refuse`.
 cat >"$W/server.py" <<'PY'
-import http.server, os, sys, threading, time
+import os, sys, threading, time
+import ranged
 root, limit, said = sys.argv[1:]
 lock, gets = threading.Lock(), 0
 def allowed():
@@ -205,41 +201,15 @@ def allowed():
         if os.path.exists(limit + ".refuse"):
             return False
         time.sleep(0.05)
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_HEAD(self):
-        self.do_GET()
-    def do_GET(self):
-        if "/packs/" in self.path and not allowed():
-            self.send_response(503)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        try:
-            data = open(root + self.path, "rb").read()
-        except OSError:
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        total, asked = len(data), self.headers.get("Range")
-        self.send_response(206 if asked else 200)
-        if asked:
-            first, last = asked.split("=")[1].split("-")
-            first, last = int(first), min(int(last or total), total - 1)
-            data = data[first:last + 1]
-            self.send_header("Content-Range", f"bytes {first}-{last}/{total}")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data)
-    def log_message(self, *a):
-        pass
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-open(said + ".new", "w").write(str(server.server_port))
-os.rename(said + ".new", said)
-server.serve_forever()
+class Handler(ranged.Files):
+    def ready(self):
+        if "/packs/" not in self.path or allowed():
+            return True
+        self.empty(503)
+        return False
+ranged.serve(Handler, root, said)
 PY
+export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
 background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port" 2>>"$W/http.err"
 wait_for 30 test -s "$W/port"
 STORE=http://127.0.0.1:$(<"$W/port")
@@ -258,6 +228,7 @@ stop
 
 echo "== a client that ends in the middle, and run again"
 echo 3 >"$W/limit"
+export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
 background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port2" 2>>"$W/http.err"
 wait_for 30 test -s "$W/port2"
 STORE=http://127.0.0.1:$(<"$W/port2")

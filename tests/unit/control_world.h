@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fake/image_fake.h"
+#include "plugin/control.h"
 #include "stack.h"
 #include "unit/scratch.h"
 
@@ -104,6 +105,25 @@ static inline void control_ask(const char *path, const char *request, char answe
         len += (size_t)n;
     answer[len] = 0;
     close(fd);
+}
+
+/* The same behind a control socket at w.path. */
+struct control_served {
+    struct control_world w;
+    struct control *control;
+};
+
+static inline void control_served_init(struct control_served *s)
+{
+    control_world_init(&s->w);
+    assert_int_equal(control_open(s->w.path, s->w.stack, &s->control), 0);
+    assert_int_equal(control_start(s->control), 0);
+}
+
+static inline void control_served_release(struct control_served *s)
+{
+    control_close(s->control);
+    control_world_release(&s->w);
 }
 
 #endif

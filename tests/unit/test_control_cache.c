@@ -15,32 +15,14 @@
 
 enum { PATIENCE_S = 8 /* less than the server gives an idle client */ };
 
-struct fixture {
-    struct control_world w;
-    struct control *control;
-};
-
-static void fixture_init(struct fixture *f)
-{
-    control_world_init(&f->w);
-    assert_int_equal(control_open(f->w.path, f->w.stack, &f->control), 0);
-    assert_int_equal(control_start(f->control), 0);
-}
-
-static void fixture_release(struct fixture *f)
-{
-    control_close(f->control);
-    control_world_release(&f->w);
-}
-
-static void warm(struct fixture *f, unsigned first, unsigned count)
+static void warm(struct control_served *f, unsigned first, unsigned count)
 {
     struct image *img = stack_image_at(f->w.stack, 0);
     assert_int_equal(image_prefetch(img, (uint64_t)first * CONTROL_CHUNK, (uint64_t)count * CONTROL_CHUNK), 0);
 }
 
 /* The object under `key` in the one line of the answer that has it; fails when there is none. */
-static json_t *answer_of(struct fixture *f, const char *method, const char *target, const char *key)
+static json_t *answer_of(struct control_served *f, const char *method, const char *target, const char *key)
 {
     static char answer[1 << 16];
     char request[4096];
@@ -79,8 +61,8 @@ static void expect_numbers(json_t *object, const char *keys, ...)
 
 static void test_control_cache__ls_counts_what_is_cached(void **state)
 {
-    static struct fixture f;
-    fixture_init(&f);
+    static struct control_served f;
+    control_served_init(&f);
     warm(&f, 5, 10);
     json_t *image = answer_of(&f, "GET", "/cache", "image");
     assert_string_equal(json_string_value(json_object_get(image, "export")), "faces");
@@ -96,13 +78,13 @@ static void test_control_cache__ls_counts_what_is_cached(void **state)
     expect_numbers(answer_of(&f, "GET", "/cache?export=faces&glob=/all/000*", "image"), "files chunks cached_chunks",
                    100, CONTROL_CHUNKS, 10);
     expect_numbers(answer_of(&f, "GET", "/cache?export=faces&glob=none", "image"), "files chunks", 0, 0);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_cache__evict_drops_what_was_chosen_and_no_more(void **state)
 {
-    static struct fixture f;
-    fixture_init(&f);
+    static struct control_served f;
+    control_served_init(&f);
     warm(&f, 0, CONTROL_CHUNKS);
     expect_numbers(answer_of(&f, "POST", "/cache/evict?export=faces&glob=big", "image"),
                    "files chunks cached_chunks changed_chunks changed_bytes refused_chunks", 1, 11, 11, 11,
@@ -113,13 +95,13 @@ static void test_control_cache__evict_drops_what_was_chosen_and_no_more(void **s
     warm(&f, 3, 4);
     expect_numbers(answer_of(&f, "POST", "/cache/evict?all=1", "cache"), "refused_chunks", 0);
     expect_numbers(answer_of(&f, "GET", "/cache", "image"), "cached_chunks", 0);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_cache__pins_are_counted_and_kept_from_evict(void **state)
 {
-    static struct fixture f;
-    fixture_init(&f);
+    static struct control_served f;
+    control_served_init(&f);
     warm(&f, 0, 15);
     expect_numbers(answer_of(&f, "POST", "/cache/pin?export=faces&glob=big", "image"),
                    "chunks cached_chunks pinned_chunks changed_chunks refused_chunks", 11, 5, 0, 5, 0);
@@ -133,14 +115,14 @@ static void test_control_cache__pins_are_counted_and_kept_from_evict(void **stat
     expect_numbers(answer_of(&f, "POST", "/cache/evict?export=faces", "image"), "changed_chunks refused_chunks", 0, 5);
     expect_numbers(answer_of(&f, "POST", "/cache/evict?export=faces&pinned=1", "image"),
                    "changed_chunks refused_chunks", 5, 0);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_cache__known_asks_no_store(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     char away[SCRATCH_MAX + 16], store[SCRATCH_MAX + 16];
-    fixture_init(&f);
+    control_served_init(&f);
     expect_numbers(answer_of(&f, "GET", "/cache?known=1", "image"), "chunks cached_chunks unknown_chunks", 0, 0,
                    CONTROL_CHUNKS); /* its index is not cached, and is not fetched */
     warm(&f, 0, 3);
@@ -149,14 +131,14 @@ static void test_control_cache__known_asks_no_store(void **state)
     assert_int_equal(rename(store, away), 0);
     expect_numbers(answer_of(&f, "GET", "/cache?export=faces&known=1", "image"), "chunks cached_chunks unknown_chunks",
                    CONTROL_CHUNKS, 3, 0);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_cache__without_the_store_what_is_known_is_answered(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     char away[SCRATCH_MAX + 16], store[SCRATCH_MAX + 16];
-    fixture_init(&f);
+    control_served_init(&f);
     warm(&f, 0, 3);
     snprintf(store, sizeof store, "%s/indexes", f.w.dir);
     snprintf(away, sizeof away, "%s/indexes.away", f.w.dir);
@@ -167,10 +149,10 @@ static void test_control_cache__without_the_store_what_is_known_is_answered(void
     json_t *error = answer_of(&f, "GET", "/cache?export=faces&glob=*", "error");
     assert_non_null(strstr(json_string_value(error), "catalogs"));
     json_decref(error);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
-static void expect_refusal(struct fixture *f, const char *request, int status, const char *text)
+static void expect_refusal(struct control_served *f, const char *request, int status, const char *text)
 {
     static char answer[1 << 16];
     char code[16];
@@ -182,9 +164,9 @@ static void expect_refusal(struct fixture *f, const char *request, int status, c
 
 static void test_control_cache__what_is_wrong_is_refused(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static char longest[8192];
-    fixture_init(&f);
+    control_served_init(&f);
 #define GET(target) "GET " target " HTTP/1.0\r\n\r\n"
 #define POST(target) "POST " target " HTTP/1.0\r\nContent-Length: 0\r\n\r\n"
     expect_refusal(&f, GET("/cache?export=nope"), 404, "no export 'nope'");
@@ -215,12 +197,12 @@ static void test_control_cache__what_is_wrong_is_refused(void **state)
     snprintf(longest, sizeof longest, "GET /cache?export=%05000d HTTP/1.0\r\n\r\n", 0);
     expect_refusal(&f, longest, 400, "4096");
     expect_numbers(answer_of(&f, "GET", "/cache", "image"), "chunks", CONTROL_CHUNKS);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static const char everything[] = "GET /cache?export=faces&glob=* HTTP/1.0\r\n\r\n";
 
-static bool answers(struct fixture *f, const char *request, const char *status)
+static bool answers(struct control_served *f, const char *request, const char *status)
 {
     char answer[64] = "";
     int fd = control_send(f->w.path, request);
@@ -233,10 +215,10 @@ static bool answers(struct fixture *f, const char *request, const char *status)
 
 static void test_control_cache__a_slow_client_delays_nobody(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     int slow[CONTROL_JOBS_MAX];
     char byte;
-    fixture_init(&f);
+    control_served_init(&f);
     for (int i = 0; i < CONTROL_JOBS_MAX; i++) {
         slow[i] = control_send(f.w.path, everything); /* its answer is more than any buffer on the way */
         assert_int_equal(read(slow[i], &byte, 1), 1);
@@ -250,19 +232,19 @@ static void test_control_cache__a_slow_client_delays_nobody(void **state)
     while (!answers(&f, everything, " 200 ")) /* the server sees that it is gone */
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     /* The end of the server is the end of what it was doing. */
-    fixture_release(&f);
+    control_served_release(&f);
     for (int i = 1; i < CONTROL_JOBS_MAX; i++)
         close(slow[i]);
 }
 
 static void test_control_cache__a_long_answer_is_whole(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static char block[16 << 10];
     char end[32] = ""; /* of the answer */
     unsigned lines = 0;
     ssize_t n;
-    fixture_init(&f);
+    control_served_init(&f);
     int fd = control_send(f.w.path, everything);
     while ((n = read(fd, block, sizeof block)) > 0) {
         nanosleep(&(struct timespec){.tv_nsec = 4000000}, NULL); /* the server is ahead of this all the time */
@@ -275,21 +257,21 @@ static void test_control_cache__a_long_answer_is_whole(void **state)
     close(fd);
     assert_true(lines >= CONTROL_FILES + 2);
     assert_non_null(strstr(end, "{\"ok\":true}}\n"));
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_cache__idle_clients_make_room_for_others(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     int idle[70]; /* more than may be connected, fewer than would fill the backlog too */
-    fixture_init(&f);
+    control_served_init(&f);
     for (size_t i = 0; i < GR_ARRAY_SIZE(idle); i++)
         idle[i] = control_send(f.w.path, i % 2 ? "" : "GET /status HTTP/1.1\r\nHost: g\r\n\r\n");
     assert_true(answers(&f, "GET /metrics HTTP/1.0\r\n\r\n", " 200 "));
     assert_true(answers(&f, everything, " 200 "));
     for (size_t i = 0; i < GR_ARRAY_SIZE(idle); i++)
         close(idle[i]);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 int main(void)

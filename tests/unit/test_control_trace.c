@@ -9,25 +9,7 @@
 #include "plugin/control_warm.h"
 #include "unit/control_world.h"
 
-struct fixture {
-    struct control_world w;
-    struct control *control;
-};
-
-static void fixture_init(struct fixture *f)
-{
-    control_world_init(&f->w);
-    assert_int_equal(control_open(f->w.path, f->w.stack, &f->control), 0);
-    assert_int_equal(control_start(f->control), 0);
-}
-
-static void fixture_release(struct fixture *f)
-{
-    control_close(f->control);
-    control_world_release(&f->w);
-}
-
-static void read_at(struct fixture *f, unsigned chunk, size_t len)
+static void read_at(struct control_served *f, unsigned chunk, size_t len)
 {
     static char buf[4 * CONTROL_CHUNK];
     assert_int_equal(image_read(stack_image_at(f->w.stack, 0), buf, (uint64_t)chunk * CONTROL_CHUNK + 5, len), 0);
@@ -74,11 +56,11 @@ static size_t listed(char *answer, uint32_t out[64], long long *chunks, long lon
 static void test_control_trace__what_is_read_is_listed_in_order(void **state)
 {
     static const uint32_t expected[] = {7, 30, 31, 2};
-    static struct fixture f;
+    static struct control_served f;
     static char answer[1 << 16], other[1 << 16];
     uint32_t chunks[64];
     long long count = -1, dropped = -1;
-    fixture_init(&f);
+    control_served_init(&f);
     read_at(&f, 5, 1);
     int fd = control_send(f.w.path, "GET /trace?export=faces HTTP/1.0\r\n\r\n");
     *answer = 0;
@@ -99,14 +81,14 @@ static void test_control_trace__what_is_read_is_listed_in_order(void **state)
     assert_true(count == 4 && dropped == 0);
     control_ask(f.w.path, "POST /trace/end HTTP/1.0\r\nContent-Length: 0\r\n\r\n", other);
     assert_true(strstr(other, " 404 ") && strstr(other, "nobody records"));
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_trace__a_client_that_goes_ends_it(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static char answer[1 << 16];
-    fixture_init(&f);
+    control_served_init(&f);
     for (int i = 0; i < 3; i++) {
         *answer = 0;
         int fd = -1;
@@ -121,7 +103,7 @@ static void test_control_trace__a_client_that_goes_ends_it(void **state)
         assert_non_null(strstr(answer, "\"content_root\""));
         close(fd);
     }
-    fixture_release(&f); /* with one that may still run */
+    control_served_release(&f); /* with one that may still run */
 }
 
 /* ---- warming by a trace ---- */
@@ -138,7 +120,7 @@ static void made_add(struct made *m, uint32_t chunk, const struct digest *digest
     trace_entry_put(m->entries + (size_t)m->trace.count++ * TRACE_ENTRY_SIZE, &e);
 }
 
-static void made_init(struct made *m, struct fixture *f)
+static void made_init(struct made *m, struct control_served *f)
 {
     const struct manifest *manifest = image_manifest(stack_image_at(f->w.stack, 0));
     memset(m, 0, sizeof *m);
@@ -151,7 +133,7 @@ static void made_init(struct made *m, struct fixture *f)
 }
 
 /* "warm": traced_chunks, absent_chunks, chunks, needed_chunks, cached_chunks; or the error. */
-static void warm_by(struct fixture *f, struct made *m, const char *query, const char *expected)
+static void warm_by(struct control_served *f, struct made *m, const char *query, const char *expected)
 {
     static char answer[1 << 16];
     char head[256], got[1024] = "";
@@ -180,17 +162,17 @@ static void warm_by(struct fixture *f, struct made *m, const char *query, const 
         fail_msg("'%s', not '%s'", got, expected);
 }
 
-static bool is_cached(struct fixture *f, unsigned chunk)
+static bool is_cached(struct control_served *f, unsigned chunk)
 {
     return cache_has(stack_cache(f->w.stack), &f->w.img.refs[chunk].digest);
 }
 
 static void test_control_trace__the_same_content_is_warmed_by_number(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static struct made m;
     static const struct digest wrong = {{9}};
-    fixture_init(&f);
+    control_served_init(&f);
     made_init(&m, &f);
     made_add(&m, 12, &wrong);
     made_add(&m, 3, &wrong);
@@ -200,15 +182,15 @@ static void test_control_trace__the_same_content_is_warmed_by_number(void **stat
     warm_by(&f, &m, "", "3 0 3 3 3");
     assert_true(is_cached(&f, 12) && is_cached(&f, 3) && is_cached(&f, 0) && !is_cached(&f, 4));
     bytes_release(&m.file);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_trace__another_image_is_warmed_by_digest(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static struct made m;
     static const struct digest foreign = {{9}}, another = {{10}};
-    fixture_init(&f);
+    control_served_init(&f);
     made_init(&m, &f);
     m.trace.content_root = (struct digest){{2}};
     m.trace.size += 100 * CONTROL_CHUNK; /* a larger one, whose numbers this one does not have */
@@ -229,7 +211,7 @@ static void test_control_trace__another_image_is_warmed_by_digest(void **state)
     m.trace.size = 0;
     warm_by(&f, &m, "", "not a trace that can be used");
     bytes_release(&m.file);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 int main(void)

@@ -9,26 +9,8 @@
 #include "plugin/control_warm.h"
 #include "unit/control_world.h"
 
-struct fixture {
-    struct control_world w;
-    struct control *control;
-};
-
-static void fixture_init(struct fixture *f)
-{
-    control_world_init(&f->w);
-    assert_int_equal(control_open(f->w.path, f->w.stack, &f->control), 0);
-    assert_int_equal(control_start(f->control), 0);
-}
-
-static void fixture_release(struct fixture *f)
-{
-    control_close(f->control);
-    control_world_release(&f->w);
-}
-
 /* POST target with a body of names, each ended by NUL. */
-static void post(struct fixture *f, const char *target, const void *names, size_t len, char answer[1 << 16])
+static void post(struct control_served *f, const char *target, const void *names, size_t len, char answer[1 << 16])
 {
     char head[1024];
     snprintf(head, sizeof head, "POST %s HTTP/1.0\r\nContent-Length: %zu\r\n\r\n", target, len);
@@ -52,7 +34,7 @@ struct sums {
 /* Names as a string literal, whose own NUL ends the last of them. */
 #define WARM(f, query, names) warmed(f, query, names, sizeof names - (sizeof names > 1 ? 0 : 1))
 
-static struct sums warmed(struct fixture *f, const char *query, const char *names, size_t len)
+static struct sums warmed(struct control_served *f, const char *query, const char *names, size_t len)
 {
     static char answer[1 << 16];
     char target[256];
@@ -92,12 +74,12 @@ static void expect(struct sums s, long long files, long long chunks, long long n
         fail_msg("%lld files, %lld chunks, %lld needed, %lld cached", s.files, s.chunks, s.needed, s.cached);
 }
 
-static bool is_cached(struct fixture *f, unsigned chunk)
+static bool is_cached(struct control_served *f, unsigned chunk)
 {
     return cache_has(stack_cache(f->w.stack), &f->w.img.refs[chunk].digest);
 }
 
-static unsigned cached_chunks(struct fixture *f)
+static unsigned cached_chunks(struct control_served *f)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < CONTROL_CHUNKS; i++)
@@ -107,8 +89,8 @@ static unsigned cached_chunks(struct fixture *f)
 
 static void test_control_warm__what_was_asked_for_is_cached(void **state)
 {
-    static struct fixture f;
-    fixture_init(&f);
+    static struct control_served f;
+    control_served_init(&f);
     expect(WARM(&f, "what=all&dry=1", ""), 0, CONTROL_CHUNKS, CONTROL_CHUNKS, 0);
     assert_int_equal(cached_chunks(&f), 0);
     expect(WARM(&f, "what=metadata", ""), 0, 1, 1, 1); /* the superblock's */
@@ -121,27 +103,27 @@ static void test_control_warm__what_was_asked_for_is_cached(void **state)
     expect(WARM(&f, "what=globs", "all/0000[1-5]-*\0big"), 6, 17, 0, 17);
     expect(WARM(&f, "what=all", ""), 0, CONTROL_CHUNKS, CONTROL_CHUNKS - 17, CONTROL_CHUNKS);
     assert_int_equal(cached_chunks(&f), CONTROL_CHUNKS);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_warm__many_files_in_any_order_each_chunk_once(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static char names[CONTROL_FILES * 128];
     size_t len = 0;
-    fixture_init(&f);
+    control_served_init(&f);
     for (unsigned i = CONTROL_FILES - 1; i-- > 0; len += strlen(names + len) + 1)
         strcpy(names + len, f.w.paths[(i * 7919) % (CONTROL_FILES - 1)]);
     expect(warmed(&f, "what=files", names, len), CONTROL_FILES - 1, CONTROL_CHUNKS, CONTROL_CHUNKS, CONTROL_CHUNKS);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_warm__paths_that_are_not_there_are_named(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static char names[1 << 14];
     size_t len = 0;
-    fixture_init(&f);
+    control_served_init(&f);
     struct sums s = WARM(&f, "what=files", "zzz\0big\0al\0bigger");
     expect(s, 1, 12, 12, 12);
     assert_int_equal(s.absent, 3);
@@ -154,11 +136,11 @@ static void test_control_warm__paths_that_are_not_there_are_named(void **state)
     s = warmed(&f, "what=files", names, len);
     assert_int_equal(s.absent, 500);
     assert_int_equal(s.named, CONTROL_WARM_FAILED_MAX);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 /* Packs hold 16 chunks each: 0 to 15, 16 to 31, 32 to 39. */
-static void move_pack(struct fixture *f, unsigned chunk, bool away)
+static void move_pack(struct control_served *f, unsigned chunk, bool away)
 {
     char hex[DIGEST_HEX_SIZE], there[SCRATCH_MAX + 128], gone[SCRATCH_MAX + 128];
     digest_hex(&f->w.img.refs[chunk].object, hex);
@@ -169,8 +151,8 @@ static void move_pack(struct fixture *f, unsigned chunk, bool away)
 
 static void test_control_warm__what_cannot_be_had_is_named_and_the_rest_is_cached(void **state)
 {
-    static struct fixture f;
-    fixture_init(&f);
+    static struct control_served f;
+    control_served_init(&f);
     move_pack(&f, 20, true);
     struct sums s = WARM(&f, "what=all", "");
     expect(s, 0, CONTROL_CHUNKS, CONTROL_CHUNKS, CONTROL_CHUNKS - 16);
@@ -190,15 +172,15 @@ static void test_control_warm__what_cannot_be_had_is_named_and_the_rest_is_cache
     expect(s, 0, CONTROL_CHUNKS, 16, CONTROL_CHUNKS);
     assert_string_equal(s.error, "");
     assert_int_equal(s.failed_files, 0);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 static void test_control_warm__a_catalog_that_is_away_is_an_error(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static char answer[1 << 16];
     char there[SCRATCH_MAX + 16], gone[SCRATCH_MAX + 16];
-    fixture_init(&f);
+    control_served_init(&f);
     snprintf(there, sizeof there, "%s/catalogs", f.w.dir);
     snprintf(gone, sizeof gone, "%s/gone", f.w.dir);
     assert_int_equal(rename(there, gone), 0);
@@ -206,10 +188,11 @@ static void test_control_warm__a_catalog_that_is_away_is_an_error(void **state)
     assert_non_null(strstr(answer, "{\"error\":"));
     assert_non_null(strstr(answer, "catalogs"));
     expect(WARM(&f, "what=all", ""), 0, CONTROL_CHUNKS, CONTROL_CHUNKS, CONTROL_CHUNKS); /* needs none */
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
-static void expect_refusal(struct fixture *f, const char *target, const char *names, int status, const char *text)
+static void expect_refusal(struct control_served *f, const char *target, const char *names, int status,
+                           const char *text)
 {
     static char answer[1 << 16];
     char code[16];
@@ -221,9 +204,9 @@ static void expect_refusal(struct fixture *f, const char *target, const char *na
 
 static void test_control_warm__what_is_wrong_is_refused(void **state)
 {
-    static struct fixture f;
+    static struct control_served f;
     static char answer[1 << 16];
-    fixture_init(&f);
+    control_served_init(&f);
     expect_refusal(&f, "/warm", "", 400, "what=");
     expect_refusal(&f, "/warm?what=some", "", 400, "what=");
     expect_refusal(&f, "/warm?what=all&export=nope", "", 404, "no export 'nope'");
@@ -235,7 +218,7 @@ static void test_control_warm__what_is_wrong_is_refused(void **state)
     control_ask(f.w.path, "GET /warm?what=all HTTP/1.0\r\n\r\n", answer);
     assert_non_null(strstr(answer, " 405 "));
     assert_int_equal(cached_chunks(&f), 0);
-    fixture_release(&f);
+    control_served_release(&f);
 }
 
 int main(void)
