@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { SERVER_THREADS_DEFAULT = 16, SERVER_THREADS_FEW = 64 };
+enum { SERVER_THREADS_DEFAULT = 16, SERVER_THREADS_FEW = 32 };
 
 /* The value of -t or --threads in a command line as /proc/PID/cmdline holds it (arguments ended by
  * NUL), or nbdkit's default. */
