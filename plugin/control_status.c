@@ -34,6 +34,29 @@ double control_hit_ratio(struct stack *stack)
     return c.hits ? (double)c.hits / (double)(c.hits + c.misses) : 0;
 }
 
+struct traffic {
+    uint64_t fetched, read, holes;
+};
+
+static void count_traffic(void *arg, const struct counter_row *row)
+{
+    struct traffic *t = arg;
+    if (!strcmp(row->name, "granary_fetch_bytes_total"))
+        t->fetched = row->value;
+    else if (!strcmp(row->name, "granary_image_read_bytes_total"))
+        t->read = row->value;
+    else if (!strcmp(row->name, "granary_image_hole_bytes_total"))
+        t->holes = row->value;
+}
+
+/* Bytes asked of stores for each that was read and is none of a hole; 0: nothing was read. */
+static double amplification(struct stack *stack)
+{
+    struct traffic t = {0};
+    stack_counters(stack, count_traffic, &t);
+    return t.read > t.holes ? (double)t.fetched / (double)(t.read - t.holes) : 0;
+}
+
 static json_t *digest_json(const struct digest *digest)
 {
     char hex[DIGEST_HEX_SIZE];
@@ -164,6 +187,7 @@ int control_status(struct stack *stack, struct bytes *out)
     json_object_set_new(root, "health", json_string(well ? "well" : "degraded"));
     json_object_set_new(root, "counters", counters);
     json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
+    json_object_set_new(root, "amplification", json_real(amplification(stack)));
     CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
     if (!text)
         return error_set(-ENOMEM, "control: out of memory");
