@@ -9,7 +9,7 @@ head -c 9000000 /dev/urandom >"$W/tree/second" # a pack of its own
 "$GRANARY" build -q "$W/tree" "$W/store/set" >"$W/built"
 "$GRANARY" export -q "$W/store/set" "$W/image"
 serve_store
-pack=$(find "$W/store/packs" -type f -size +8M | sort | head -1)
+pack=$(find "$W/store/packs" -type f -size +8M -printf '%s %p\n' | sort -n | awk 'NR == 1 { print $2 }') # the second build's
 [ -n "$pack" ] || fail "there is no pack of 8 MB"
 chunks=$((($(stat -c %s "$W/image") + CHUNK - 1) / CHUNK))
 
@@ -34,11 +34,26 @@ for bytes in "3000000" "1000000 3000000 5000000"; do
     read_whole
     say_lasting "$n flipped in a pack"
     [ "$(failed)" = "$n" ] || fail "$(cat "$W/read"), of $n that are damaged: $(cat "$W/log")"
-    [ "$(lines "${pack##*/}")" = "$n" ] || fail "not a line of log for each: $(cat "$W/log")"
+    [ "$(lines "${pack##*/}")" = "$n" ] || fail "not a line of log for each: $(wc -l <"$W/log") lines, $(cut -c 1-300 "$W/log" | sort | uniq -c | sort -rn | head -20)"
     for byte in $bytes; do turn "$byte"; done
     read_everything "the pack is mended"
     stop
 done
+
+echo "== somebody reads a bad chunk again and again"
+turn 3000000
+STORE=$W/store start
+read_whole
+bad=$(sed -n 's/^failed at //p' "$W/read.err")
+before=$(grep -c . "$W/log") began=$SECONDS
+"$PROBE" "$URI" again "$bad" 4096 5000 >"$W/again"
+grep -qx '5000 of 5000 failed' "$W/again" || fail "$(cat "$W/again")"
+written=$(($(grep -c . "$W/log") - before))
+echo "5000 failed reads: $written lines of log"
+most=$((100 + 2 * (SECONDS - began + 2))) # 100 at once, then one a second, and how many were passed over
+[ "$written" -ge 1 ] && [ "$written" -le $most ] || fail "$written lines of log, of $most that there may be"
+turn 3000000
+stop
 
 mv "$pack" "$W/pack"
 start
@@ -46,7 +61,7 @@ read_whole
 say_lasting "a pack is missing"
 missing=$(failed)
 [ "$missing" -gt 1 ] && [ "$missing" -lt "$chunks" ] || fail "$(cat "$W/read"), of one pack that is missing"
-[ "$(lines "${pack##*/}.* is not there")" = "$missing" ] || fail "not a line of log for each: $(cat "$W/log")"
+[ "$(lines "${pack##*/}.* is not there")" = "$missing" ] || fail "not a line of log for each: $(wc -l <"$W/log") lines, $(cut -c 1-300 "$W/log" | sort | uniq -c | sort -rn | head -20)"
 mv "$W/pack" "$pack"
 read_everything "the pack is back"
 stop

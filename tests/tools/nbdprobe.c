@@ -3,7 +3,9 @@
  * nbdprobe URI cache OFF LEN   NBD_CMD_CACHE; LEN 0: to the end
  * nbdprobe URI read OFF LEN    these bytes to standard output
  * nbdprobe URI scan LEN        the whole export by reads of LEN: "N of M failed"
- * nbdprobe URI whole LEN FILE  the same, and what did not fail is FILE's bytes: "N of M failed, slowest T ms"
+ * nbdprobe URI whole LEN FILE  the same, and what did not fail is FILE's bytes: "N of M failed, slowest T ms"; where a
+ *                              read failed goes to standard error
+ * nbdprobe URI again OFF LEN N the same read N times: "N of M failed"
  * Exits 0 when the server did it, 1 when not. */
 #include <errno.h>
 #include <libnbd.h>
@@ -74,8 +76,10 @@ static int scan(struct nbd_handle *nbd, uint64_t len)
 static int read_and_compare(struct nbd_handle *nbd, FILE *f, uint64_t off, size_t len)
 {
     static char got[READ_MAX], want[READ_MAX];
-    if (nbd_pread(nbd, got, len, off, 0) < 0)
+    if (nbd_pread(nbd, got, len, off, 0) < 0) {
+        fprintf(stderr, "failed at %llu\n", (unsigned long long)off);
         return -1;
+    }
     bool same = !fseek(f, (long)off, SEEK_SET) && fread(want, 1, len, f) == len && memcmp(got, want, len) == 0;
     if (!same)
         fprintf(stderr, "nbdprobe: %zu bytes at %llu differ\n", len, (unsigned long long)off);
@@ -102,6 +106,17 @@ static int whole(struct nbd_handle *nbd, size_t len, const char *path)
     return wrong != 0;
 }
 
+static int again(struct nbd_handle *nbd, uint64_t off, size_t len, uint64_t times)
+{
+    uint64_t bad = 0;
+    char *data = malloc(len + 1);
+    for (uint64_t i = 0; data && i < times; i++)
+        bad += nbd_pread(nbd, data, len, off, 0) < 0;
+    free(data);
+    printf("%llu of %llu failed\n", (unsigned long long)bad, (unsigned long long)times);
+    return 0;
+}
+
 static int cache(struct nbd_handle *nbd, uint64_t off, uint64_t len)
 {
     if (!len)
@@ -126,7 +141,8 @@ int main(int argc, char **argv)
 {
     if (argc < 4) {
         fprintf(stderr,
-                "usage: nbdprobe URI compare FILE | cache OFF LEN | read OFF LEN | scan LEN | whole LEN FILE\n");
+                "usage: nbdprobe URI compare FILE | cache OFF LEN | read OFF LEN | scan LEN | whole LEN FILE |\n"
+                "       again OFF LEN N\n");
         return 2;
     }
     struct nbd_handle *nbd = nbd_create();
@@ -143,6 +159,8 @@ int main(int argc, char **argv)
         rc = scan(nbd, strtoull(argv[3], NULL, 10));
     else if (argc == 5 && !strcmp(argv[2], "whole"))
         rc = whole(nbd, strtoull(argv[3], NULL, 10), argv[4]);
+    else if (argc == 6 && !strcmp(argv[2], "again"))
+        rc = again(nbd, strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), strtoull(argv[5], NULL, 10));
     nbd_shutdown(nbd, 0);
     nbd_close(nbd);
     return rc;
