@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/vec.h"
 #include "image/ahead.h"
+#include "net/http_places.h"
 #include "store/resolver.h"
 
 enum { COUNTER_ROWS_MAX = 32, INDEX_MEMORY_DEFAULT = 64 << 20, AHEAD_THREADS = 8 };
@@ -42,6 +43,7 @@ struct stack {
     struct histogram reads;
     struct slow_reads slow;
     struct rate rate;
+    struct http_places places;  /* of all stores, their tiers, and the handles of stack_open_store */
     struct store_options store; /* the config's; with the rate where it is limited */
     bool tiered;                /* the only store is behind tiers */
 };
@@ -202,6 +204,9 @@ int stack_open(const struct stack_config *config, struct stack **out)
     s->store = config->store;
     if (config->bwlimit)
         s->store.rate = &s->rate;
+    http_places_init(&s->places, GR_MAX(config->store.connections, 1u));
+    if (config->store.connections)
+        s->store.places = &s->places;
     s->tiered = config->tier_count;
     slow_reads_init(&s->slow, config->slow_read_ms * 1000);
     int rc = resolver_new(&resolve, &resolver);
@@ -235,6 +240,7 @@ void stack_close(struct stack *s)
     }
     vec_release(&s->images);
     vec_release(&s->stores);
+    http_places_release(&s->places);
     rate_release(&s->rate);
     free(s);
 }

@@ -358,7 +358,6 @@ int options_complete(struct options *o)
     o->stack.image_count = o->images.len;
     o->stack.store.endpoint = o->endpoint;
     o->stack.cache.fetch.timeout_ms = o->stack.store.timeout_ms;
-    /* Workers must not wait for each other's connections. */
-    o->stack.store.connections = GR_MAX(o->stack.cache.fetch.workers, 64u);
+    o->stack.store.connections = o->stack.cache.fetch.workers; /* which never wait for each other's */
     return 0;
 }

@@ -1,8 +1,8 @@
 /* One request is one easy handle's transfer, run to its end in the caller's thread. What arrives: http_answer.c.
  *
  * Handles wait in a stack while idle: the one used last, whose connection is the likeliest to be
- * alive, goes out first. At most `connections` are out; further callers wait for one. The mutex
- * guards the stack and the count, and is never held across a transfer.
+ * alive, goes out first. At most `connections` are out, by places that may be shared; further callers wait. The mutex
+ * guards the stack, and is never held across a transfer.
  *
  * HTTP/1.1 is asked for, also of servers that know HTTP/2: one request a connection is what the pool counts, and so
  * used HTTP/2 is the slower one (docs/stores.md). A server that refuses HTTP/1.1 is offered both from then on.
@@ -12,7 +12,6 @@
  */
 #include "net/http_transfer.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -26,17 +25,15 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/thread.h"
 #include "base/vec.h"
 
 enum { LIMITED_BUFFER = 32 << 10 };
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
 
 struct http {
-    pthread_mutex_t mutex;
-    pthread_cond_t returned;
+    struct http_places own, *places; /* places: own, or those of several */
+    pthread_mutex_t mutex;           /* guards idle */
     VEC(CURL *) idle;
-    unsigned out, connections;
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
     bool no_proxy;
@@ -62,9 +59,9 @@ int http_new(const struct http_config *config, struct http **out)
         curl_global_cleanup();
         return error_set(-ENOMEM, "out of memory for HTTP");
     }
-    thread_cond_init(&h->returned);
+    http_places_init(&h->own, config->connections ? config->connections : CONNECTIONS);
+    h->places = config->places ? config->places : &h->own;
     pthread_mutex_init(&h->mutex, NULL);
-    h->connections = config->connections ? config->connections : CONNECTIONS;
     h->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     h->stall_timeout_s = config->stall_timeout_s ? config->stall_timeout_s : STALL_TIMEOUT_S;
     h->no_proxy = config->no_proxy;
@@ -80,13 +77,12 @@ void http_free(struct http *h)
 {
     if (!h)
         return;
-    assert(h->out == 0);
     for (size_t i = 0; i < h->idle.len; i++)
         curl_easy_cleanup(h->idle.items[i]);
     vec_release(&h->idle);
     free(h->ca_bundle);
     free(h->user_agent);
-    pthread_cond_destroy(&h->returned);
+    http_places_release(&h->own);
     pthread_mutex_destroy(&h->mutex);
     free(h);
     curl_global_cleanup();
@@ -97,27 +93,14 @@ static int out_of_time(const struct http_transfer *t)
     return error_set(-ETIMEDOUT, "%s: no time is left for the request", t->host);
 }
 
-/* Wait for a place among the `connections`; false: the deadline passed. */
-static bool wait_for_place_locked(struct http *h, uint64_t deadline_ms)
-{
-    struct timespec until = {.tv_sec = (time_t)(deadline_ms / 1000), .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
-    while (h->out >= h->connections)
-        if (!deadline_ms)
-            pthread_cond_wait(&h->returned, &h->mutex);
-        else if (pthread_cond_timedwait(&h->returned, &h->mutex, &until) == ETIMEDOUT)
-            return false;
-    return true;
-}
-
 /* fresh: one without a connection. */
 static int take_handle(struct http *h, const struct http_transfer *t, bool fresh, CURL **out)
 {
     CURL *curl = NULL;
+    if (!http_places_take(h->places, t->req->deadline_ms))
+        return out_of_time(t);
     {
         SCOPED_LOCK(&h->mutex);
-        if (!wait_for_place_locked(h, t->req->deadline_ms))
-            return out_of_time(t);
-        h->out++;
         if (h->idle.len)
             curl = h->idle.items[--h->idle.len];
     }
@@ -137,13 +120,12 @@ static void return_handle(struct http *h, CURL *curl)
         curl_easy_reset(curl); /* keeps the connection; forgets keys and pointers */
     {
         SCOPED_LOCK(&h->mutex);
-        h->out--;
         if (curl && vec_push(&h->idle, curl) == 0)
             curl = NULL;
-        pthread_cond_signal(&h->returned);
     }
     if (curl)
         curl_easy_cleanup(curl);
+    http_places_give(h->places);
 }
 
 static int add_header(struct http_transfer *t, const char *line)

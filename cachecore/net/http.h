@@ -10,11 +10,13 @@
 #include "base/bytes.h"
 #include "base/compiler.h"
 #include "base/rate.h"
+#include "net/http_places.h"
 
 struct http; /* a pool of easy handles; at most `connections` requests run at once, others wait */
 
 struct http_config {
     unsigned connections;        /* 0: 64 */
+    struct http_places *places;  /* shared with others, instead of connections; outlives the struct http; NULL: none */
     unsigned connect_timeout_ms; /* 0: 10,000 */
     unsigned stall_timeout_s;    /* a transfer under 1 KiB/s for so long fails with -ETIMEDOUT; 0: 30 */
     const char *ca_bundle;       /* NULL: AWS_CA_BUNDLE, then the system's */

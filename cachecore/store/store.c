@@ -54,6 +54,7 @@ int store_pass_on(void *arg, const void *data, size_t len)
 void store_http_config(const struct store_options *options, struct http_config *out)
 {
     out->connections = options->connections;
+    out->places = options->places;
     out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
     out->stall_timeout_s = options->request_s;
     out->rate = options->rate;

@@ -20,6 +20,7 @@
 #include "base/rate.h"
 
 struct store;
+struct http_places;
 
 /* Receives bytes in order as they arrive; non-zero stops the get with that -errno. */
 typedef int store_sink(void *arg, const void *data, size_t len);
@@ -107,6 +108,7 @@ struct store_options {
     const char *endpoint;        /* s3: --endpoint; NULL: environment */
     const char *hdfs_token_file; /* NULL: HADOOP_TOKEN_FILE_LOCATION */
     unsigned connections;        /* 0: 64 */
+    struct http_places *places;  /* shared by several stores, instead of connections; outlives them; NULL: none */
     uint64_t timeout_ms;         /* retries go on for so long; 0: 5 minutes */
     unsigned request_s;          /* http, s3, hdfs: a request that gets nothing for so long fails with -ETIMEDOUT; 0:
                                     10 s to connect, then 30 s */

@@ -399,6 +399,7 @@ int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t 
                           struct store **out)
 {
     const struct store_options options = {.connections = of_store->connections,
+                                          .places = of_store->places,
                                           .rate = of_store->rate,
                                           .cancel = of_store->cancel,
                                           .connect_ms = CONNECT_MS,

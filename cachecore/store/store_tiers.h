@@ -28,7 +28,7 @@ struct store_tier_report {
 GR_MUST_CHECK int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n, struct store **out);
 
 /* The same with HTTP servers at these URLs: 2 s to connect, and one that gives nothing for 5 s has failed. Of the
- * options of the store, connections (to each at a time), rate and cancel are theirs too. */
+ * options of the store, connections (to each at a time) or places, rate and cancel are theirs too. */
 GR_MUST_CHECK int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t n,
                                         const struct store_options *of_store, struct store **out);
 
