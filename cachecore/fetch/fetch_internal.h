@@ -17,11 +17,18 @@
 enum {
     FETCH_RUN_CHUNKS_MAX = 128, /* bounds a run of tiny chunks */
     FETCH_BUCKETS = 8192,
+    FETCH_STORES_MAX = 16, /* whose gets in the air are bounded each; further ones' are not */
 };
 
 struct fetch_counts {
     counter chunks[LANES], joins, raised, merged, dropped;
     counter requests, chunk_bytes, bytes, refetches, verify_failures, errors, hedges, hedge_wins;
+};
+
+/* The gets in the air for one store; second ones are not counted. */
+struct fetch_store {
+    const struct store *store;
+    unsigned busy, busy_background;
 };
 
 struct fetch_lane_queue {
@@ -42,6 +49,8 @@ struct fetch {
     struct fetch_lane_queue lanes[LANES];
     size_t queued, queued_waiterless, flights;
     unsigned busy, busy_background; /* gets in the air */
+    struct fetch_store stores[FETCH_STORES_MAX];
+    unsigned store_count, idle_stores; /* idle: nothing is in the air for it */
     struct concurrency concurrency;
     uint64_t watched_us; /* an idle worker waits until then at most; UINT64_MAX: none does */
     struct hedge hedge;
@@ -69,11 +78,13 @@ struct fetch_run {
 
 /* The first flight of the next run that may be worked on now, NULL: none; then, if one will be by itself, in *due_us
  * when, else UINT64_MAX. */
-struct flight *fetch_next_locked(const struct fetch *f, uint64_t *due_us);
+struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us);
 /* Does work wait because as many gets are in the air as may be? */
-bool fetch_is_full_locked(const struct fetch *f);
-/* The next run of the best lane that may be worked on now: taken off its queue, f->busy counted. False: none. */
+bool fetch_is_full_locked(struct fetch *f);
+/* The next run of the best lane that may be worked on now: taken off its queue, its get counted. False: none. */
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run);
+/* Its get, or the second one that it is, has ended. */
+void fetch_end_run_locked(struct fetch *f, const struct fetch_run *run);
 /* One more chunk for the run's get. */
 void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight);
 /* Fail a flight that no queue has, with the thread's sentence. */

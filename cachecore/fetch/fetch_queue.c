@@ -15,7 +15,9 @@
  * a gap in its queue and nothing else to mend.
  *
  * No more gets are in the air than concurrency.h allows, and of those for readahead and warm together no more than
- * three quarters: a demand read finds a place that is free, or waits for another demand read.
+ * three quarters: a demand read finds a place that is free, or waits for another demand read. Of several stores none
+ * has more than three quarters of the places, nor the last ones while nothing is in the air for another: gets that wait
+ * for a store that is away leave some to those who read from one that is there.
  */
 #include "fetch/fetch_internal.h"
 
@@ -274,6 +276,22 @@ static void enqueue_rider_locked(struct fetch *f, struct flight *flight, enum fe
     enqueue_locked(f, flight, lane, last->next);
 }
 
+static struct fetch_store *find_store_locked(struct fetch *f, const struct store *store)
+{
+    for (unsigned i = 0; i < f->store_count; i++)
+        if (f->stores[i].store == store)
+            return &f->stores[i];
+    return NULL;
+}
+
+static void note_store_locked(struct fetch *f, const struct store *store)
+{
+    if (f->store_count == FETCH_STORES_MAX || find_store_locked(f, store))
+        return;
+    f->stores[f->store_count++] = (struct fetch_store){.store = store};
+    f->idle_stores++;
+}
+
 static void start_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = place_locked(f, r);
@@ -321,6 +339,7 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
     }
     {
         SCOPED_LOCK(&f->lock);
+        note_store_locked(f, store);
         start_locked(f, &request);
     }
     flight_unref_all(request.spare, n);
@@ -339,12 +358,30 @@ void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight)
     run->n++;
 }
 
-/* The first of a lane's runs that is not held, and in *due_us when the first of the others is not, if that is sooner.
- */
-static struct flight *first_due_locked(const struct fetch *f, enum fetch_lane lane, uint64_t *due_us)
+static unsigned three_quarters(unsigned n)
+{
+    return n > 1 ? n - (n + 3) / 4 : 1;
+}
+
+/* Is there a place for a get of the flight's store? */
+static bool has_place_locked(struct fetch *f, const struct flight *flight)
+{
+    const struct fetch_store *s = f->store_count > 1 ? find_store_locked(f, flight->store) : NULL;
+    if (!s)
+        return true;
+    unsigned limit = f->concurrency.limit, most = three_quarters(limit), others = f->idle_stores - !s->busy;
+    return s->busy < most && f->busy + GR_MIN(others, limit / 4) < limit &&
+           (flight->lane == LANE_DEMAND || s->busy_background < three_quarters(most));
+}
+
+/* The first of a lane's runs that has a place and is not held, and in *due_us when the first of the others is not, if
+ * that is sooner. */
+static struct flight *first_due_locked(struct fetch *f, enum fetch_lane lane, uint64_t *due_us)
 {
     uint64_t now_us = 0;
     for (struct flight *flight = f->lanes[lane].first; flight; flight = last_of_run(f, flight)->next) {
+        if (!has_place_locked(f, flight))
+            continue;
         if (!flight->due_us)
             return flight;
         now_us = now_us ? now_us : clock_now_us();
@@ -355,29 +392,45 @@ static struct flight *first_due_locked(const struct fetch *f, enum fetch_lane la
     return NULL;
 }
 
-static unsigned background_most_locked(const struct fetch *f)
-{
-    unsigned limit = f->concurrency.limit;
-    return limit > 1 ? limit - (limit + 3) / 4 : 1;
-}
-
-struct flight *fetch_next_locked(const struct fetch *f, uint64_t *due_us)
+struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us)
 {
     struct flight *next = NULL;
     *due_us = UINT64_MAX;
     if (f->busy >= f->concurrency.limit)
         return NULL;
     for (enum fetch_lane lane = LANE_DEMAND; lane < LANES && !next; lane++)
-        if (lane == LANE_DEMAND || f->busy_background < background_most_locked(f))
+        if (lane == LANE_DEMAND || f->busy_background < three_quarters(f->concurrency.limit))
             next = first_due_locked(f, lane, due_us);
     return next;
 }
 
-bool fetch_is_full_locked(const struct fetch *f)
+bool fetch_is_full_locked(struct fetch *f)
 {
     bool background = f->lanes[LANE_READAHEAD].first || f->lanes[LANE_WARM].first;
-    return f->queued &&
-           (f->busy >= f->concurrency.limit || (background && f->busy_background >= background_most_locked(f)));
+    uint64_t due_us;
+    if (!f->queued)
+        return false;
+    return (background && f->busy_background >= three_quarters(f->concurrency.limit)) ||
+           (!fetch_next_locked(f, &due_us) && due_us == UINT64_MAX);
+}
+
+static void count_get_locked(struct fetch *f, const struct fetch_run *run, unsigned by)
+{
+    struct fetch_store *s = find_store_locked(f, run->store);
+    bool background = run->lane != LANE_DEMAND;
+    f->busy += by;
+    f->busy_background += background ? by : 0;
+    if (!s || run->second)
+        return;
+    f->idle_stores -= !s->busy;
+    s->busy += by;
+    s->busy_background += background ? by : 0;
+    f->idle_stores += !s->busy;
+}
+
+void fetch_end_run_locked(struct fetch *f, const struct fetch_run *run)
+{
+    count_get_locked(f, run, -1u);
 }
 
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
@@ -398,8 +451,7 @@ bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
         flight = next;
     }
     run->store = run->flights[0]->store;
-    f->busy++;
-    f->busy_background += run->lane != LANE_DEMAND;
+    count_get_locked(f, run, 1);
     return true;
 }
 

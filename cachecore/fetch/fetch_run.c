@@ -238,12 +238,6 @@ static void carry_out(struct fetch_run *run)
     flight_unref_all(run->flights, run->n);
 }
 
-static void run_ended_locked(struct fetch *f, const struct fetch_run *run)
-{
-    f->busy--;
-    f->busy_background -= run->lane != LANE_DEMAND;
-}
-
 /* Until there is work, or the time has come if no other worker waits for that. */
 static void wait_for_work_locked(struct fetch *f)
 {
@@ -274,7 +268,7 @@ void *fetch_worker(void *arg)
         pthread_mutex_unlock(&f->lock);
         carry_out(&run);
         pthread_mutex_lock(&f->lock);
-        run_ended_locked(f, &run);
+        fetch_end_run_locked(f, &run);
     }
     pthread_mutex_unlock(&f->lock);
     return NULL;

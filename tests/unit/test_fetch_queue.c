@@ -112,6 +112,39 @@ static void test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link(voi
     world_release(&w);
 }
 
+/* Two stores leave all that is asked of them without an answer: who reads from a third one is served. */
+static void test_fetch_queue__stores_that_are_silent_leave_places_to_another(void **state)
+{
+    struct world w, silent[2];
+    unsigned chunks[CHUNKS];
+    struct flight *flights[2][CHUNKS], *flight;
+    for (unsigned i = 0; i < CHUNKS; i++)
+        chunks[i] = i;
+    world_init(&w, &(struct fetch_config){.workers = CHUNKS}, 1); /* a pack a chunk: no runs */
+    expect_bytes(&w, start_one(&w, 0, LANE_DEMAND), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        world_init(&silent[i], &(struct fetch_config){.workers = 1}, 1);
+        fetch_free(silent[i].fetch);
+        silent[i].fetch = w.fetch;
+        store_fake_hold(silent[i].fake, FAKE_GET);
+        start(&silent[i], chunks, CHUNKS, LANE_DEMAND, flights[i]);
+    }
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        flight = start_one(&w, i, LANE_DEMAND);
+        expect_bytes(&w, flight, i);
+    }
+    assert_true(count_of(&w, "queued") > 0);
+    for (unsigned i = 0; i < 2; i++) {
+        store_fake_release(silent[i].fake);
+        for (unsigned k = 0; k < CHUNKS; k++)
+            expect_bytes(&silent[i], flights[i][k], k);
+        image_fake_release(&silent[i].img);
+    }
+    world_release(&w);
+    store_fake_free(silent[0].fake);
+    store_fake_free(silent[1].fake);
+}
+
 static void test_fetch_queue__one_worker_serves_background_too(void **state)
 {
     struct world w;
@@ -308,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fetch_queue__background_leaves_a_quarter_of_the_workers),
         cmocka_unit_test(test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link),
+        cmocka_unit_test(test_fetch_queue__stores_that_are_silent_leave_places_to_another),
         cmocka_unit_test(test_fetch_queue__one_worker_serves_background_too),
         cmocka_unit_test(test_fetch_queue__demand_raises_what_waits_on_a_lower_lane),
         cmocka_unit_test(test_fetch_queue__neighbours_ride_along_or_wait_behind_demand),
