@@ -175,8 +175,8 @@ bool space_admits(const struct space *s, const struct space_want *want);
 GR_MUST_CHECK int space_alloc(struct space *s, const struct space_want *want, struct space_slot *out);
 void space_commit(struct space *s, uint32_t id);
 void space_abort(struct space *s, uint32_t id);
-/* Fill a damaged slot again; the chunk is pinned afterwards. Errors as space_alloc; -EAGAIN also while its readers are
- * not done. */
+/* Fill a damaged slot again, or another one where the chunk is stored in another length now; it is pinned afterwards.
+ * Errors as space_alloc, the slot stays damaged then; -EAGAIN also while its readers are not done. */
 GR_MUST_CHECK int space_refill(struct space *s, uint32_t id, const struct space_want *want, struct space_slot *out);
 /* Make a ready or damaged slot filling again, unpinned, for its record to be blanked before space_abort. Its readers
  * keep their pins. */

@@ -450,12 +450,19 @@ int space_refill(struct space *s, uint32_t id, const struct space_want *want, st
         return -ENODEV;
     if (space_busy_at(s, id))
         return -EAGAIN;
-    if (cache_class_of(want->stored_len) != space_slab_of(s, id)->class) { /* compressed now, or not any more */
-        space_give_up(s, id);
-        return space_alloc(s, &pinned, out);
+    if (cache_class_of(want->stored_len) == space_slab_of(s, id)->class) {
+        space_leave(s, id);
+        hand_out(s, id, &pinned, SLOT_FILLING, out);
+        return 0;
     }
-    space_leave(s, id);
-    hand_out(s, id, &pinned, SLOT_FILLING, out);
+    /* compressed now, or not any more; the slot that knows of the pin goes when there is another one, and its slab, in
+     * which something is kept, is not taken for that */
+    uint32_t to;
+    int rc = find_room(s, &pinned, &to);
+    if (rc)
+        return rc;
+    space_give_up(s, id);
+    hand_out(s, to, &pinned, SLOT_FILLING, out);
     return 0;
 }
 

@@ -232,6 +232,42 @@ static void test_space__invariants_hold_through_any_history(void **state)
     space_release(&s);
 }
 
+/* The chunk was compressed when it was pinned, and is not now: the pin outlives that there is no room at first. */
+static void test_space__a_damaged_pin_of_another_length_waits_for_room(void **state)
+{
+    struct space s;
+    struct space_slot readers[2], slot;
+    const struct space_want want = want_of(0, 100 << 10, 0);
+    open_space(&s, 16 << 20); /* 3 slabs of 4 slots */
+    for (uint64_t i = 0; i < 12; i++)
+        put(&s, i, 1 << 20);
+    uint32_t id = space_find(&s, &want.digest);
+    assert_int_equal(space_set_pinned(&s, id, true), 0);
+    space_drop(&s, id);
+    for (uint64_t i = 0, n = 0; n < 2; i++) { /* somebody reads in each of the other slabs */
+        struct digest d = name_of(i);
+        uint32_t other = space_find(&s, &d);
+        if (other >> SPACE_SLOT_BITS == id >> SPACE_SLOT_BITS ||
+            (n && other >> SPACE_SLOT_BITS == readers[0].id >> SPACE_SLOT_BITS))
+            continue;
+        space_pin(&s, other, &readers[n++]);
+    }
+    assert_int_equal(space_refill(&s, id, &want, &slot), -EAGAIN);
+    assert_int_equal(space_find(&s, &want.digest), id);
+    assert_int_equal(space_slot_at(&s, id)->state, SLOT_DAMAGED);
+    assert_true(space_slot_at(&s, id)->flags & RECORD_PINNED);
+    space_check(&s);
+    space_unpin(readers[0].pins);
+    space_unpin(readers[1].pins);
+    assert_int_equal(space_refill(&s, id, &want, &slot), 0);
+    space_commit(&s, slot.id);
+    assert_int_not_equal(slot.id, id);
+    assert_int_equal(space_find(&s, &want.digest), slot.id);
+    assert_true(space_slot_at(&s, slot.id)->flags & RECORD_PINNED);
+    space_check(&s);
+    space_release(&s);
+}
+
 static void test_space__a_slab_that_is_yielded_is_empty_and_out_of_service(void **state)
 {
     struct space s;
@@ -286,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_space__order_is_kept_where_32_bits_of_fills_end),
         cmocka_unit_test(test_space__slots_without_a_record_are_free_after_loading),
         cmocka_unit_test(test_space__invariants_hold_through_any_history),
+        cmocka_unit_test(test_space__a_damaged_pin_of_another_length_waits_for_room),
         cmocka_unit_test(test_space__a_slab_that_is_yielded_is_empty_and_out_of_service),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
