@@ -173,6 +173,9 @@ void cache_histograms(struct cache *c, histogram_visit *visit, void *arg)
 {
     const struct histogram_row disk_reads = {
         "granary_cache_disk_read_seconds", "How long the hits of a read on disk took together.", {0}, 0};
+    const struct histogram_row waits = {
+        "granary_fetch_wait_seconds", "How long reads waited for a chunk's fetch, the queue included", {0}, 0};
     histogram_show(&c->disk_reads, disk_reads, visit, arg);
+    histogram_show(&c->fetch_waits, waits, visit, arg);
     fetch_histograms(c->fetch, visit, arg);
 }

@@ -87,7 +87,7 @@ struct cache {
     struct fill fill;
     struct janitor janitor;
     struct cache_stats stats;
-    struct histogram disk_reads;
+    struct histogram disk_reads, fetch_waits;
     struct rings_stats reader_stats, writer_stats;
 
     pthread_mutex_t lock; /* space; by SCOPED_SPACE_LOCK; never held across I/O */

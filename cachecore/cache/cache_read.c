@@ -136,11 +136,12 @@ static int start_misses_locked(struct cache *c, struct window *w, size_t from, s
 }
 
 /* What the wait for a miss's flight, since since_us, has cost its reader. */
-static void count_wait(const struct miss *miss, uint64_t since_us)
+static void count_wait(struct cache *c, const struct miss *miss, uint64_t since_us)
 {
     struct cache_served *served = miss->piece->served;
     struct flight_times t;
     flight_times(miss->flight, since_us, &t);
+    histogram_add(&c->fetch_waits, t.queued_us + t.get_us);
     served->store.queued_us += t.queued_us;
     served->store.get_us += t.get_us;
     if (t.queued_us + t.get_us < served->slowest_us)
@@ -151,13 +152,13 @@ static void count_wait(const struct miss *miss, uint64_t since_us)
     served->store.from = t.from;
 }
 
-static int wait_for(const struct miss *miss, struct buf **out)
+static int wait_for(struct cache *c, const struct miss *miss, struct buf **out)
 {
     if (!miss->piece->served)
         return flight_wait(miss->flight, out);
     uint64_t since_us = clock_now_us();
     int rc = flight_wait(miss->flight, out);
-    count_wait(miss, since_us);
+    count_wait(c, miss, since_us);
     return rc;
 }
 
@@ -166,7 +167,7 @@ static int deliver(struct cache *c, struct miss *miss)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     const struct cache_piece *p = miss->piece;
-    int rc = wait_for(miss, &plain);
+    int rc = wait_for(c, miss, &plain);
     if (rc)
         return rc;
     if ((uint64_t)p->offset + p->len > plain->len)

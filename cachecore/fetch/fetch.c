@@ -125,7 +125,12 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
 
 void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg)
 {
+    const struct histogram_row queue = {"granary_fetch_queue_seconds",
+                                        "How long chunks that somebody waits for waited for a place among the gets",
+                                        {0},
+                                        0};
     const struct histogram_row gets = {
         "granary_store_get_seconds", "How long ranged gets took, retries and decoding included", {0}, 0};
+    histogram_show(&f->queue, queue, visit, arg);
     histogram_show(&f->gets, gets, visit, arg);
 }

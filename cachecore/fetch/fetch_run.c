@@ -59,13 +59,15 @@ static void wake_next_locked(struct fetch *f)
         pthread_cond_signal(&f->work);
 }
 
-/* That of whoever has waited for longest, the time in the queue included. */
+/* That of whoever has waited for longest, the time in the queue included; that time is counted. */
 static uint64_t deadline_locked(const struct fetch_run *run)
 {
     uint64_t since_us = run->sent_us;
     for (size_t i = 0; i < run->n; i++)
-        if (run->flights[i]->wanted_us)
+        if (run->flights[i]->wanted_us) {
             since_us = GR_MIN(since_us, run->flights[i]->wanted_us);
+            histogram_add(&run->f->queue, run->sent_us - GR_MIN(run->sent_us, run->flights[i]->wanted_us));
+        }
     return since_us / 1000 + run->f->config.timeout_ms;
 }
 

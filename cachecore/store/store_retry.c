@@ -42,6 +42,7 @@ struct store_retry {
     uint64_t timeout_ms;
     const volatile int *cancel;
     struct breaker breaker;
+    counter gets, got_bytes;    /* tries of gets, and what they brought */
     counter retries;            /* tries behind the first one */
     counter exhausted;          /* operations given up at the deadline */
     _Atomic uint64_t warned_ms; /* when the log last heard of trouble; 0: never */
@@ -174,6 +175,7 @@ static int get_on(void *arg, const void *data, size_t len)
 {
     struct resuming_get *g = arg;
     attempt_answered(g->a);
+    counter_add(&g->a->r->got_bytes, len);
     return store_pass_on(&g->resume, data, len);
 }
 
@@ -186,6 +188,7 @@ static int retry_get_until(struct store *s, const char *key, uint64_t off, uint6
     struct store_resume *rs = &g.resume;
     int rc = 0;
     while (attempt_next(&a, &rc)) {
+        counter_add(&a.r->gets, 1);
         rc = store_get_until(a.r->inner, key, off + rs->done, len - rs->done, errand, get_on, &g);
         if (rc && rs->done == len && !rs->stopped && len)
             rc = 0; /* all bytes came; what broke afterwards is nobody's loss */
@@ -330,6 +333,10 @@ static void retry_health(struct store *s, struct store_health *out)
 static void retry_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_retry *r = (struct store_retry *)s;
+    visit(arg, &(struct counter_row){"granary_store_gets_total", "Ranged gets sent to stores themselves, retries too",
+                                     counter_get(&r->gets)});
+    visit(arg, &(struct counter_row){"granary_store_get_bytes_total", "Bytes that stores themselves gave for them",
+                                     counter_get(&r->got_bytes)});
     visit(arg, &(struct counter_row){"granary_store_retries_total",
                                      "Store operations tried again after a passing failure", counter_get(&r->retries)});
     visit(arg, &(struct counter_row){"granary_store_retries_exhausted_total",
