@@ -2,8 +2,8 @@
  * ahead of them and not asked for yet, and how many more may be.
  *
  * The rule (demand_credit) holds for each leaf by itself, and so for the image: of a leaf of which little was asked,
- * half as much again may lie unread; from a sixteenth on eight times what goes beyond that, which is the whole leaf
- * when three sixteenths were asked. A reader of a directory has that soon, and one who takes a file here and there
+ * three eighths as much again may lie unread; from a sixteenth on eight times what goes beyond that, which is the whole
+ * leaf when three sixteenths were asked. A reader of a directory has that soon, and one who takes a file here and there
  * never.
  *
  * Every function may be called from any thread; there is no lock. A leaf is known from its first miss on: readers of an
