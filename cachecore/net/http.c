@@ -277,6 +277,8 @@ static int transport_errno(CURLcode code, long os_errno, const char **remedy)
     case CURLE_RECV_ERROR:
     case CURLE_GOT_NOTHING:
     case CURLE_PARTIAL_FILE:
+    case CURLE_HTTP2: /* the connection is given up, or this request's stream */
+    case CURLE_HTTP2_STREAM:
         return -EAGAIN;
     case CURLE_OPERATION_TIMEDOUT:
         return -ETIMEDOUT;

@@ -59,6 +59,13 @@ export AWS_CA_BUNDLE=$W/ca AWS_ENDPOINT_URL=https://127.0.0.1:$two AWS_ACCESS_KE
 cmp "$W/image" "$W/image2"
 grep -q '^HTTP/2.0 200 [0-9]* PUT' "$W/two.log" || fail "no PUT by HTTP/2: $(cat "$W/two.log")"
 
+echo "== answers that break off, over HTTP/2"
+curl -s --noproxy '*' -d '{"percent": 30, "kinds": ["cut", "broken"], "seed": 1, "match": "GET"}' -o "$W/null" "http://127.0.0.1:$(cat "$W/port")/-/faults"
+"$GRANARY" export -q s3://lake/store/one "$W/image3" 2>"$W/err" || fail "not tried again: $(cat "$W/err")"
+cmp "$W/image" "$W/image3"
+curl -s --noproxy '*' "http://127.0.0.1:$(cat "$W/port")/-/counts" >"$W/counts"
+jq -e '(.cut // 0) + (.broken // 0) > 0' "$W/counts" >"$W/null" || fail "nothing broke: the test proves nothing: $(cat "$W/counts")"
+
 echo "== an authority that is not trusted"
 ! AWS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt "$GRANARY" inspect "https://127.0.0.1:$both/one" >"$W/out" 2>&1 || fail "trusted"
 grep -q AWS_CA_BUNDLE "$W/out" || fail "$(cat "$W/out")"
