@@ -22,7 +22,7 @@ static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
 
 #define AT(field) offsetof(struct serve_values, field), 0, 0
 
-static const struct serve_values defaults = {.threads = SERVER_THREADS};
+static const struct serve_values defaults = {.server = {.warm = "metadata"}, .threads = SERVER_THREADS};
 
 static const struct option_row rows[] = {
     SERVER_ROWS,

@@ -66,6 +66,14 @@ static void print_cached(json_t *cached)
     uint64_t chunks = server_status_number(cached, "chunks"), unknown = server_status_number(cached, "unknown_chunks");
     printf("    cached %s of %s (%.1f %%), ", text_format_size(have, part), text_format_size(bytes, all),
            bytes ? 100 * (double)have / (double)bytes : 0);
+    uint64_t metadata = server_status_number(cached, "metadata_chunks");
+    uint64_t there = server_status_number(cached, "metadata_cached_chunks");
+    if (metadata)
+        printf("metadata %s%s, ",
+               there == metadata ? "cached"
+               : there           ? "cached in part"
+                                 : "not cached",
+               server_status_number(cached, "metadata_pinned_chunks") == metadata ? " and pinned" : "");
     if (!unknown)
         printf("index cached\n");
     else

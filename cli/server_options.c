@@ -57,7 +57,7 @@ static int check_words(const struct server_values *v)
     uint32_t ms;
     unsigned high, low;
     enum evict_policy policy;
-    bool fenced;
+    bool on;
     int rc = v->eviction ? evict_policy_parse(v->eviction, &policy) : 0;
     if (!rc && v->memory)
         rc = memory_spec_parse("--memory ", v->memory, &size);
@@ -68,7 +68,9 @@ static int check_words(const struct server_values *v)
     if (!rc && v->bwlimit)
         rc = rate_parse("--bwlimit", v->bwlimit, &size);
     if (!rc && v->fence)
-        rc = fence_spec_parse("--fence ", v->fence, &fenced);
+        rc = fence_spec_parse("--fence ", v->fence, &on);
+    if (!rc && v->warm)
+        rc = warm_spec_parse("--warm ", v->warm, &on);
     if (!rc && v->metrics && (rc = listen_tcp_check(v->metrics)))
         (void)error_prefix(rc, "--metrics");
     return rc ? rc : check_lists(v);

@@ -11,7 +11,7 @@
 struct server_values {
     struct option_list caches, quotas, tiers;
     bool cache_compressed;
-    const char *memory, *watermark, *disk_timeout, *eviction, *fence, *metrics, *bwlimit, *endpoint;
+    const char *memory, *watermark, *disk_timeout, *eviction, *fence, *warm, *metrics, *bwlimit, *endpoint;
 };
 
 #define SERVER_AT(field) offsetof(struct server_values, field), 0, 0
@@ -34,6 +34,8 @@ struct server_values {
      "what makes room there: auto (default), lru, s3fifo or sticky"},                                                  \
     {OPTION_TEXT, 0, "fence", "warmed", SERVER_AT(fence),                                                              \
      "readers get what is cached and EIO for the rest; only 'granary warm' fetches"},                                  \
+    {OPTION_TEXT, 0, "warm", "metadata|none", SERVER_AT(warm),                                                         \
+     "cached and pinned from the start on, in the background (default: metadata)"},                                    \
     {OPTION_TEXT, 0, "metrics", "HOST:PORT", SERVER_AT(metrics),                                                       \
      "answer GET /metrics there, over TCP, to whoever asks"},                                                          \
     {OPTION_LIST, 0, "l2", "URL", SERVER_AT(tiers),                                                                    \

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "format/json_name.h"
 #include "image/select.h"
+#include "image/warm_run.h"
 
 enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TELL_EVERY_MS = 500, TICKS = 256 /* steps between looks at the clock */ };
 
@@ -28,6 +29,7 @@ struct control_task {
 struct tally {
     uint64_t files, chunks, bytes, cached, cached_bytes, stored_bytes, pinned;
     uint64_t changed, changed_bytes, refused, unknown;
+    uint64_t metadata, metadata_cached, metadata_held; /* chunks; unknown ones are none of them */
 };
 
 /* Of one image. */
@@ -134,6 +136,7 @@ struct batch {
     size_t n;
     struct digest digests[BATCH];
     uint32_t lens[BATCH];
+    bool metadata[BATCH];
 };
 
 /* Do what is wanted to a chunk that is cached. */
@@ -165,8 +168,11 @@ static void flush(struct walk *w, struct batch *b, struct tally *t)
     for (size_t i = 0; i < b->n; i++) {
         t->chunks++;
         t->bytes += b->lens[i];
+        t->metadata += b->metadata[i];
         if (!chunks[i].cached)
             continue;
+        t->metadata_cached += b->metadata[i];
+        t->metadata_held += b->metadata[i] && (chunks[i].held || chunks[i].pinned);
         t->cached++;
         t->cached_bytes += b->lens[i];
         t->stored_bytes += chunks[i].stored_bytes;
@@ -189,6 +195,7 @@ static int add_chunk(struct walk *w, struct batch *b, struct tally *t, uint64_t 
     if (!ref)
         return 0;
     b->digests[b->n] = ref->digest;
+    b->metadata[b->n] = warm_is_metadata(image_manifest(w->img), chunk);
     b->lens[b->n++] = ref->plain_len;
     if (b->n == BATCH)
         flush(w, b, t);
@@ -302,6 +309,9 @@ static int send_image(struct walk *w, const char *name, const struct tally *t)
         {"changed_bytes", t->changed_bytes},
         {"refused_chunks", t->refused},
         {"unknown_chunks", t->unknown},
+        {"metadata_chunks", t->metadata},
+        {"metadata_cached_chunks", t->metadata_cached},
+        {"metadata_pinned_chunks", t->metadata_held},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         json_object_set_new(image, rows[i].key, INTEGER(rows[i].value));

@@ -29,7 +29,8 @@ GR_MUST_CHECK int control_cache_prepare(struct stack *stack, const struct contro
  *   file      ls with a glob: {path, size, chunks, cached_chunks, pinned_chunks, unknown_chunks}
  *   image     at its end: {export, digest, files, chunks, bytes, cached_chunks, cached_bytes,
  *             stored_bytes, pinned_chunks, changed_chunks, changed_bytes, refused_chunks,
- *             unknown_chunks, store_error}
+ *             unknown_chunks, metadata_chunks, metadata_cached_chunks,
+ *             metadata_pinned_chunks (by the user, or held), store_error}
  *   cache     with all=1: {changed_chunks, changed_bytes, refused_chunks}
  *   result    the last line of success: {"ok": true} */
 int control_cache_run(struct control_job *job, void *task);

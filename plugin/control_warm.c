@@ -132,6 +132,7 @@ static int send_sums(struct control_warm *w, struct image *img, const struct war
         {"cached_chunks", r->after.chunks - r->after.missing},
         {"cached_bytes", r->after.bytes - r->after.missing_bytes},
         {"failed_files", r->failed_files},
+        {"unpinned_chunks", r->unheld},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         json_object_set_new(warm, rows[i].key, INTEGER(rows[i].value));

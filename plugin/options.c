@@ -44,6 +44,8 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    sticky (what is in stays).\n"
                             "fence=warmed        Readers get what is cached and EIO for the rest: nothing is\n"
                             "                    fetched but by warming (default none).\n"
+                            "warm=metadata       Have the images' metadata cached and pinned from the start\n"
+                            "                    on, in the background (default none).\n"
                             "endpoint=URL        The S3 server, where it is not AWS or AWS_ENDPOINT_URL.\n"
                             "l2=URL              (repeatable) A caching HTTP proxy in front of the store, e.g.\n"
                             "                    http://cache1:8080/faces, asked for packs first. All images\n"
@@ -203,6 +205,11 @@ static int set_fence(struct options *o, const char *value)
     return fence_spec_parse("fence=", value, &o->stack.cache.fenced);
 }
 
+static int set_warm(struct options *o, const char *value)
+{
+    return warm_spec_parse("warm=", value, &o->warm_metadata);
+}
+
 static int set_endpoint(struct options *o, const char *value)
 {
     o->endpoint = keep(o, value, strlen(value));
@@ -336,6 +343,7 @@ static const struct {
     {"quota", set_quota},
     {"eviction", set_eviction},
     {"fence", set_fence},
+    {"warm", set_warm},
 };
 
 int options_set(struct options *o, const char *key, const char *value)

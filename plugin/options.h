@@ -19,6 +19,7 @@ struct options {
     VEC(struct stack_image) images;
     struct stack_config stack; /* points into this struct's strings */
     char *endpoint;            /* NULL: not given */
+    bool warm_metadata;        /* from the start on */
     char *control;             /* absolute path of the control socket; NULL: none */
     char *metrics;             /* HOST:PORT; NULL: not given */
     VEC(char *) strings;       /* everything the pointers above lead to */

@@ -33,6 +33,7 @@
 #include "plugin/metrics_server.h"
 #include "plugin/options.h"
 #include "plugin/server_threads.h"
+#include "plugin/start_warm.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 
@@ -52,6 +53,7 @@ static struct {
     struct stack *stack;
     struct control *control;
     struct metrics_server *metrics;
+    struct start_warm *start_warm;
     struct log_limit failures;
     VEC(struct export) exports; /* one an image; a connection's handle points to its own */
     volatile int ending;        /* the stores' cancel */
@@ -194,6 +196,9 @@ static int granary_after_fork(void)
         rc = control_start(plugin.control);
     if (!rc && plugin.metrics)
         rc = metrics_server_start(plugin.metrics);
+    const struct cache_config *cache = &plugin.options.stack.cache;
+    if (!rc && plugin.options.warm_metadata && (cache->dir_count || cache->memory))
+        rc = start_warm_begin(plugin.stack, &plugin.start_warm);
     return rc ? failed(rc) : 0;
 }
 
@@ -207,6 +212,7 @@ static void debug_counter(void *arg, const struct counter_row *row)
 static void granary_unload(void)
 {
     __atomic_store_n(&plugin.ending, 1, __ATOMIC_RELAXED);
+    start_warm_end(plugin.start_warm);
     metrics_server_close(plugin.metrics);
     control_close(plugin.control);
     if (plugin.stack) {

@@ -110,6 +110,7 @@ bool cache_has(struct cache *c, const struct digest *chunk);
 
 struct cache_chunk {
     bool cached, pinned;   /* on disk; in memory where there is no directory */
+    bool held;             /* cache_hold */
     uint32_t stored_bytes; /* on the disk, without what it leaves of its slot; 0: not there */
 };
 
@@ -117,7 +118,7 @@ struct cache_chunk {
 void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct cache_chunk *out);
 
 /* Drop a chunk for good: a restart does not bring it back. Blocks for one small write, and for
- * readers of that chunk; no reader waits. -ENOENT: not cached; -EPERM: pinned, and not `pinned`. No
+ * readers of that chunk; no reader waits. -ENOENT: not cached; -EPERM: pinned or held, and not `pinned`. No
  * sentence. */
 GR_MUST_CHECK int cache_evict(struct cache *c, const struct digest *chunk, bool pinned);
 
@@ -126,8 +127,13 @@ GR_MUST_CHECK int cache_evict(struct cache *c, const struct digest *chunk, bool 
  * three quarters of the cache already; -errno of the disk: it holds until the next restart. No sentence. */
 GR_MUST_CHECK int cache_pin(struct cache *c, const struct digest *chunk, bool on);
 
-/* The same to whatever the cache holds but index nodes and manifests, by which images are served: each
- * call goes on where the one before it stopped (begin with zeros). false: there is no more. */
+/* Have a cached chunk stay while this process has the cache, unless it proves bad: nothing of it is on disk, so that it
+ * ends with what it was wanted for. Unpinning it ends it too; pinning it makes it a pin. -ENOENT, -EDQUOT: as of
+ * cache_pin, whose limit it shares. No sentence. */
+GR_MUST_CHECK int cache_hold(struct cache *c, const struct digest *chunk);
+
+/* Evicting, pinning or unpinning of whatever the cache holds but index nodes and manifests, by which images are served:
+ * each call goes on where the one before it stopped (begin with zeros). false: there is no more. */
 enum cache_deed { CACHE_EVICT, CACHE_EVICT_PINNED_TOO, CACHE_PIN, CACHE_UNPIN };
 struct cache_sweep {
     uint32_t slab, slot;                      /* where to go on */

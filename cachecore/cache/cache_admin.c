@@ -28,7 +28,9 @@ void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct 
         if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY)
             continue;
         out[i].cached = true;
-        out[i].pinned = space_slot_at(&c->space, id)->flags & RECORD_PINNED;
+        unsigned flags = space_slot_at(&c->space, id)->flags;
+        out[i].pinned = space_record_flags(flags) & RECORD_PINNED;
+        out[i].held = flags & SPACE_HELD;
         out[i].stored_bytes = space_slot_at(&c->space, id)->stored_len;
     }
 }
@@ -136,14 +138,14 @@ static int set_pinned_locked(struct cache *c, uint32_t id, bool on, struct space
 static uint8_t flags_now(struct cache *c, const struct space_slot *slot)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
-    return space_slot_at(&c->space, slot->id)->flags;
+    return space_record_flags(space_slot_at(&c->space, slot->id)->flags);
 }
 
 /* Have the record say what memory does, and give the slot back. */
 static int write_pinned(struct cache *c, const struct space_slot *slot)
 {
     int rc;
-    uint8_t written, now = (uint8_t)slot->flags;
+    uint8_t written, now = space_record_flags(slot->flags);
     do { /* another caller may want the opposite */
         written = now;
         rc = write_record(c, slot, &written);
@@ -174,6 +176,17 @@ int cache_pin(struct cache *c, const struct digest *chunk, bool on)
     return rc || damaged ? rc : write_pinned(c, &slot);
 }
 
+int cache_hold(struct cache *c, const struct digest *chunk)
+{
+    if (!c->dir_count)
+        return -ENOENT;
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    uint32_t id = space_find(&c->space, chunk);
+    if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY)
+        return -ENOENT;
+    return space_hold(&c->space, id);
+}
+
 /* ---- everything ---- */
 
 /* Begin with one slot. false: there is nothing to finish. */
@@ -181,7 +194,7 @@ static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_deed deed
                               struct space_slot *out)
 {
     const struct slot *slot = space_slot_at(&c->space, id);
-    bool pinned = slot->flags & RECORD_PINNED;
+    bool pinned = space_record_flags(slot->flags) & RECORD_PINNED;
     if (!may_go_locked(c, id) || slot->flags & RECORD_META)
         return false;
     if (slot->state == SLOT_DAMAGED && deed == CACHE_UNPIN) {
@@ -194,7 +207,7 @@ static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_deed deed
     int rc = 0;
     if (deed == CACHE_PIN || deed == CACHE_UNPIN)
         rc = set_pinned_locked(c, id, deed == CACHE_PIN, out);
-    else if (pinned && deed == CACHE_EVICT)
+    else if (slot->flags & RECORD_PINNED && deed == CACHE_EVICT)
         rc = -EPERM;
     else
         space_retake(&c->space, id, out);

@@ -173,7 +173,7 @@ int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct sp
         .seq = slot->seq,
         .plain_len = slot->plain_len,
         .stored_len = slot->stored_len,
-        .flags = slot->flags,
+        .flags = space_record_flags(slot->flags),
         .owner = slot->owner,
     };
     uint8_t *bytes = ring_bounce(ring);

@@ -309,7 +309,7 @@ void space_make_free_first(struct space *s, uint32_t id)
 void space_drop(struct space *s, uint32_t id)
 {
     space_forget(s, id);
-    if (space_slot_at(s, id)->flags & RECORD_PINNED)
+    if (space_record_flags(space_slot_at(s, id)->flags) & RECORD_PINNED)
         space_enter(s, id, SLOT_DAMAGED);
     else
         space_make_free(s, id);
@@ -328,7 +328,7 @@ void space_retake(struct space *s, uint32_t id, struct space_slot *out)
         space_leave(s, id);
     else
         space_forget(s, id);
-    space_slot_at(s, id)->flags &= (uint8_t)~RECORD_PINNED;
+    space_slot_at(s, id)->flags &= (uint8_t) ~(RECORD_PINNED | SPACE_HELD);
     space_enter(s, id, SLOT_FILLING);
     space_describe(s, id, out);
 }
@@ -381,7 +381,9 @@ int space_set_pinned(struct space *s, uint32_t id, bool pinned)
 {
     struct slot *slot = space_slot_at(s, id);
     assert(slot->state == SLOT_READY);
-    if (pinned == (bool)(slot->flags & RECORD_PINNED))
+    bool is_pinned = slot->flags & RECORD_PINNED;
+    slot->flags &= (uint8_t)~SPACE_HELD;
+    if (pinned == is_pinned)
         return 0;
     if (pinned && s->pinned_bytes + slot_size(s, id) > space_pin_limit(s))
         return -EDQUOT;
@@ -393,4 +395,15 @@ int space_set_pinned(struct space *s, uint32_t id, bool pinned)
     if (!pinned)
         evict_insert(s->evict, pool_of(s, id), id, key_at(s, id));
     return 0;
+}
+
+int space_hold(struct space *s, uint32_t id)
+{
+    struct slot *slot = space_slot_at(s, id);
+    if (slot->flags & RECORD_PINNED)
+        return 0;
+    int rc = space_set_pinned(s, id, true);
+    if (!rc)
+        slot->flags |= SPACE_HELD;
+    return rc;
 }

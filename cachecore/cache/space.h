@@ -49,8 +49,16 @@ struct slot {
     uint32_t used; /* the clock when it was last read or filled */
     uint8_t state;
     uint8_t recorded : 1; /* a record on disk may speak of it */
-    uint8_t flags : 7;    /* RECORD_* */
+    uint8_t flags : 7;    /* RECORD_*, SPACE_HELD */
 };
+
+/* Beside RECORD_PINNED among a slot's flags: the pin is this process's own and not written to the record. */
+enum { SPACE_HELD = 0x40 };
+/* What of a slot's flags its record has. */
+static inline uint8_t space_record_flags(unsigned flags)
+{
+    return (uint8_t)(flags & SPACE_HELD ? flags & ~(unsigned)(SPACE_HELD | RECORD_PINNED) : flags);
+}
 
 struct slab {
     struct slot *slots; /* NULL: not bound to a class */
@@ -194,9 +202,11 @@ GR_MUST_CHECK int space_alloc_move(struct space *s, uint32_t id, enum cache_medi
  * blanked before space_abort, or a chunk evicted later would come back with it. */
 GR_MUST_CHECK bool space_commit_move(struct space *s, uint32_t old_id, uint32_t new_id);
 
-/* Pin or unpin a ready slot for the user; writing that to its record is the caller's. -EDQUOT: as much
+/* Pin or unpin a ready slot for the user, held or not; writing that to its record is the caller's. -EDQUOT: as much
  * is pinned as may be. */
 GR_MUST_CHECK int space_set_pinned(struct space *s, uint32_t id, bool pinned);
+/* Pin it without a word in its record, unless the user has. -EDQUOT. */
+GR_MUST_CHECK int space_hold(struct space *s, uint32_t id);
 
 /* Empty a slab of the directory that is not in use now, without metadata or pins, and take it out of
  * service: its number in the directory, or SPACE_NONE. What is unbound goes first, then what was not used

@@ -104,3 +104,9 @@ int fence_spec_parse(const char *what, const char *text, bool *out_fenced)
     *out_fenced = !strcmp(text, "warmed");
     return *out_fenced || !strcmp(text, "none") ? 0 : error_set(-EINVAL, "%s%s: write warmed or none", what, text);
 }
+
+int warm_spec_parse(const char *what, const char *text, bool *out_metadata)
+{
+    *out_metadata = !strcmp(text, "metadata");
+    return *out_metadata || !strcmp(text, "none") ? 0 : error_set(-EINVAL, "%s%s: write metadata or none", what, text);
+}

@@ -36,6 +36,9 @@ GR_MUST_CHECK int disk_timeout_spec_parse(const char *what, const char *text, ui
 /* What readers are given: "none" (everything), or "warmed": what is cached. */
 GR_MUST_CHECK int fence_spec_parse(const char *what, const char *text, bool *out_fenced);
 
+/* What a server warms by itself: "none", or "metadata". */
+GR_MUST_CHECK int warm_spec_parse(const char *what, const char *text, bool *out_metadata);
+
 /* The address of a shared tier. The sentence does not show it. */
 GR_MUST_CHECK int tier_spec_check(const char *what, const char *text);
 

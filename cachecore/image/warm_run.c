@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/parallel.h"
 #include "base/rate.h"
 #include "image/image_internal.h"
@@ -124,15 +125,32 @@ static int choose_files(struct warming *w)
     return rc;
 }
 
-static int choose_metadata(struct warming *w)
+/* The superblock and what else is in front, and the metadata's region: chunks [first, end). */
+struct part {
+    uint64_t first, end;
+};
+
+static void metadata_parts(const struct manifest *m, struct part out[2])
 {
-    const struct manifest *m = &w->c->img->manifest;
     uint64_t front = GR_MIN(GR_MAX(m->front_len, (uint64_t)FRONT_MIN), m->size);
     uint64_t end = m->metadata_len ? (m->metadata_offset + m->metadata_len - 1) / m->chunk_size + 1 : 0;
-    int rc = warm_plan_add(&w->plan, 0, (front + m->chunk_size - 1) / m->chunk_size);
-    if (!rc)
-        rc = warm_plan_add(&w->plan, m->metadata_offset / m->chunk_size, GR_MIN(end, manifest_chunk_count(m)));
-    return rc;
+    out[0] = (struct part){0, (front + m->chunk_size - 1) / m->chunk_size};
+    out[1] = (struct part){m->metadata_offset / m->chunk_size, GR_MIN(end, manifest_chunk_count(m))};
+}
+
+bool warm_is_metadata(const struct manifest *m, uint64_t chunk)
+{
+    struct part parts[2];
+    metadata_parts(m, parts);
+    return chunk < parts[0].end || (chunk >= parts[1].first && chunk < parts[1].end);
+}
+
+static int choose_metadata(struct warming *w)
+{
+    struct part parts[2];
+    metadata_parts(&w->c->img->manifest, parts);
+    int rc = warm_plan_add(&w->plan, parts[0].first, parts[0].end);
+    return rc ? rc : warm_plan_add(&w->plan, parts[1].first, parts[1].end);
 }
 
 static int on_look(void *arg, uint64_t chunk)
@@ -312,6 +330,26 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
                         error->code ? error->text : "it was dropped again: the cache is too small for all of this");
 }
 
+/* Those of the metadata that are cached stay: who opens a file reads them before anything else. */
+static int hold_metadata(struct warming *w)
+{
+    struct part parts[2];
+    struct image_cursor cursor;
+    uint64_t run;
+    int rc = 0;
+    metadata_parts(&w->c->img->manifest, parts);
+    image_cursor_init(&cursor, w->c->img, NULL);
+    for (size_t k = 0; k < GR_ARRAY_SIZE(parts); k++)
+        for (uint64_t i = parts[k].first; !rc && i < parts[k].end; i += run) {
+            const struct chunk_ref *ref;
+            rc = image_cursor_at(&cursor, i, &ref, &run);
+            if (!rc && ref && cache_hold(w->c->img->config.cache, &ref->digest) == -EDQUOT)
+                w->out->unheld++;
+        }
+    image_cursor_release(&cursor);
+    return rc;
+}
+
 /* What is not cached, by name. The catalog was there a while ago; if it is not now, there are still the numbers. */
 static int name_all_failed(struct warming *w)
 {
@@ -336,6 +374,12 @@ static int run(struct warming *w)
     if (rc || w->c->dry)
         return rc;
     rc = warm(w);
+    if (!rc)
+        rc = hold_metadata(w);
+    if (out->unheld)
+        log_warning("image: %llu chunks of a filesystem's metadata are not pinned: pins take three quarters of the "
+                    "cache already",
+                    (unsigned long long)out->unheld);
     if (!rc)
         rc = look_for_missing(w, NULL, &out->after);
     if (!rc && out->after.missing)

@@ -10,6 +10,11 @@ enum { WARM_THREADS = 16 /* of one run; each has up to 16 chunks in the air (cac
 /* From WARM_TRACE on it needs a list; from WARM_FILES on that is of names. */
 enum warm_what { WARM_METADATA, WARM_ALL, WARM_TRACE, WARM_FILES, WARM_GLOBS };
 
+/* Is it one of the chunks that WARM_METADATA stands for: the superblock's, what else is in front, the metadata's
+ * region?
+ */
+bool warm_is_metadata(const struct manifest *m, uint64_t chunk);
+
 struct warm_told {
     const char *phase; /* "catalog", "looking", "warming" */
     uint64_t bytes_done, bytes_total, files_done, files_total, failed_chunks;
@@ -37,13 +42,14 @@ struct warm_result {
     uint64_t files, absent;            /* asked for; names that are not in the image */
     uint64_t traced, traced_absent;    /* entries of the trace; those that the image has not */
     uint64_t failed_files;
+    uint64_t unheld;    /* chunks of metadata that could not be held: pins take as much of the cache as they may */
     struct error error; /* of the first chunk that could not be had, or what ended the warming; code 0: none */
 };
 
-/* The filesystem's metadata goes first, whatever is asked for; then chunks in the order in which they were asked for. A
- * chunk that cannot be had (-ENOENT, -EBADMSG) is left out, any other failure ends the warming, not the run. At the end
- * all is looked up once more: only out->after says whether it was a success. The calling thread makes WARM_THREADS for
- * the time of the warming. */
+/* The filesystem's metadata goes first, whatever is asked for, and is held (cache_hold); then chunks in the order in
+ * which they were asked for. A chunk that cannot be had (-ENOENT, -EBADMSG) is left out, any other failure ends the
+ * warming, not the run. At the end all is looked up once more: only out->after says whether it was a success. The
+ * calling thread makes WARM_THREADS for the time of the warming. */
 GR_MUST_CHECK int warm_run(const struct warm_config *config, struct warm_result *out);
 
 #endif

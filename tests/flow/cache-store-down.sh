@@ -22,7 +22,7 @@ start() {
     shift
     rm -f "$W/sock" "$W/control"
     if [ "$what" = serve ]; then
-        background "$GRANARY" serve "$STORE/faces" --socket "$W/sock" --control "$W/control" --cache "$W/cache:64M" \
+        background "$GRANARY" serve "$STORE/faces" --socket "$W/sock" --control "$W/control" --cache "$W/cache:64M" --warm none \
             --disk-timeout "$DISK_TIMEOUT" "$@" 2>"$W/err"
     else
         background nbdkit -f -t 64 --unix "$W/sock" "$PLUGIN" "$STORE/faces" control="$W/control" cache="$W/cache:64M" \

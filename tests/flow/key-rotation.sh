@@ -31,7 +31,7 @@ uri="nbd+unix:///one?socket=$W/sock"
 # rotate WHAT JSON COUNT KEYS...: half is read with the old keys, they are replaced and refused, the rest is read and all is right
 rotate() {
     local what=$1 json=$2 count=$3
-    background "$GRANARY" serve s3://lake/one --socket "$W/sock" --cache "$W/cache-$count:64M" --disk-timeout "$DISK_TIMEOUT" 2>"$W/err"
+    background "$GRANARY" serve s3://lake/one --socket "$W/sock" --cache "$W/cache-$count:64M" --warm none --disk-timeout "$DISK_TIMEOUT" 2>"$W/err"
     wait_for 60 listens "$W/sock"
     "$probe" "$uri" cache 0 1048576
     shift 3

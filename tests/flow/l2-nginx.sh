@@ -60,7 +60,7 @@ slice=$(find "$W/kept-tier2" -type f -size +700k | head -1)
 head -c 1000 /dev/urandom | dd of="$slice" bs=1 seek=400000 conv=notrunc status=none
 names=()
 for i in $(seq $IMAGES); do names+=("http://127.0.0.1:$P/lake/i$i"); done
-background "$GRANARY" serve "${names[@]}" --l2 "http://127.0.0.1:$P1/lake" --l2 "http://127.0.0.1:$P2/lake" \
+background "$GRANARY" serve "${names[@]}" --warm none --l2 "http://127.0.0.1:$P1/lake" --l2 "http://127.0.0.1:$P2/lake" \
     --socket "$W/e.sock" --control "$W/e.control" >"$W/e.log"
 wait_for 60 grep -q "^serving .*i$IMAGES " "$W/e.log"
 read_all e

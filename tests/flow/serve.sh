@@ -20,14 +20,14 @@ serve() {
 }
 gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 
-serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
+serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none
 nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes than the export"
 [ "$(stat -c %a "$W/nbd.sock")" = 600 ] || fail "the socket is open to others"
 "$GRANARY" status "$W/nbd.sock" --json | jq -e '.exports | map(.name) == ["one", "two"]' >"$W/null" || fail "status"
 "$GRANARY" status "$W/nbd.sock.control" | grep '^hits [0-9]*, misses [1-9]' >"$W/null" || fail "status shows no misses"
 
 echo "== status: health, and what is cached of each"
-all_of_one() { "$GRANARY" status "$W/nbd.sock" | grep -A2 '^  one ' | grep -q '^    cached .*(100.0 %), index cached'; }
+all_of_one() { "$GRANARY" status "$W/nbd.sock" | grep -A2 '^  one ' | grep -q '^    cached .*(100.0 %), metadata cached, index cached'; }
 wait_for 60 all_of_one # the fills come after the reads
 "$GRANARY" status "$W/nbd.sock" >"$W/status"
 grep -q '^granary .*, well$' "$W/status" || fail "health: $(cat "$W/status")"
@@ -85,6 +85,14 @@ wait_for 60 test -e "$W/connected"
 kill -9 "$SERVE"
 wait_for 60 gone "$NBDKIT"
 serve "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
+
+echo "== the metadata is cached and pinned by itself; the pins end with the server"
+shown() { "$GRANARY" status "$W/nbd.sock" | grep -q "^    cached .*, metadata $1, index"; }
+wait_for 60 shown 'cached and pinned'
+kill -INT "$SERVE"
+wait "$SERVE" || fail "SIGINT: exit $?"
+serve "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none
+shown cached || fail "$("$GRANARY" status "$W/nbd.sock")"
 kill -INT "$SERVE"
 wait "$SERVE" || fail "SIGINT: exit $?"
 

@@ -30,7 +30,7 @@ uri="nbd+unix:///one?socket=$W/sock"
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
 counter() { "$GRANARY" status "$W/sock" --json | jq ".counters.granary_$1"; }
 serve() {
-    background "$GRANARY" serve "$image" --socket "$W/sock" --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" \
+    background "$GRANARY" serve "$image" --socket "$W/sock" --cache "$W/cache:64M" --warm none --disk-timeout "$DISK_TIMEOUT" \
         >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"

@@ -19,7 +19,7 @@ store_up() {
 }
 store_up
 uri="nbd+unix:///one?socket=$W/sock"
-background "$GRANARY" serve "http://127.0.0.1:$port/one" --socket "$W/sock" --cache "$W/cache:128M" \
+background "$GRANARY" serve "http://127.0.0.1:$port/one" --socket "$W/sock" --cache "$W/cache:128M" --warm none \
     --disk-timeout "$DISK_TIMEOUT" 2>"$W/err"
 wait_for 60 listens "$W/sock"
 status() { "$GRANARY" status --quick "$W/sock" "$@"; }

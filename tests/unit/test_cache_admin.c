@@ -177,6 +177,57 @@ static void test_cache_admin__pins_stay_under_pressure_and_have_a_limit(void **s
     world_release(&w);
 }
 
+/* As the last test, but for what lasts as long as the process. */
+static void test_cache_admin__what_is_held_stays_until_the_end_and_no_longer(void **state)
+{
+    struct world w;
+    const uint32_t len = 128 * K;
+    unsigned held = 0;
+    world_init(&w, 480, &len, 1, 32 << 20);
+    world_open(&w);
+    for (unsigned i = 0; i < 4; i++)
+        world_expect(&w, i);
+    world_settle(&w);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(cache_hold(w.cache, &w.refs[i].digest), 0);
+    assert_int_equal(cache_hold(w.cache, &w.refs[100].digest), -ENOENT);
+    assert_int_equal(cache_pin(w.cache, &w.refs[1].digest, true), 0);  /* the user's from now on */
+    assert_int_equal(cache_pin(w.cache, &w.refs[2].digest, false), 0); /* nobody's */
+    assert_int_equal(cache_hold(w.cache, &w.refs[1].digest), 0);
+    assert_true(query(&w, 0).held && !query(&w, 0).pinned);
+    assert_true(query(&w, 1).pinned && !query(&w, 1).held);
+    assert_true(!query(&w, 2).pinned && !query(&w, 2).held);
+    assert_int_equal(cache_evict(w.cache, &w.refs[0].digest, false), -EPERM);
+    for (unsigned i = 4; i < 480; i++) {
+        world_expect(&w, i);
+        world_settle(&w);
+    }
+    assert_true(query(&w, 0).cached && query(&w, 1).cached && query(&w, 3).cached);
+    world_check(&w);
+    for (unsigned i = 4; i < 480; i++) {
+        int rc = query(&w, i).cached ? cache_hold(w.cache, &w.refs[i].digest) : -ENOENT;
+        assert_true(!rc || rc == -EDQUOT || rc == -ENOENT);
+        held += !rc;
+    }
+    assert_in_range(held * len, 20 << 20, 24 << 20);
+    struct cache_sweep sweep = {0};
+    while (cache_sweep_next(w.cache, CACHE_EVICT, &sweep))
+        ;
+    assert_int_equal(sweep.refused, held + 3);
+    world_check(&w);
+    world_close(&w);
+    world_open(&w);
+    for (unsigned i = 0; i < 480; i++)
+        assert_true(!query(&w, i).held && query(&w, i).pinned == (i == 1));
+    world_check(&w);
+    assert_int_equal(cache_hold(w.cache, &w.refs[0].digest), 0);
+    assert_int_equal(cache_evict(w.cache, &w.refs[0].digest, true), 0);
+    world_expect(&w, 0);
+    world_settle(&w);
+    assert_false(query(&w, 0).held); /* what comes back is not */
+    world_release(&w);
+}
+
 struct race {
     struct world *w;
     pthread_barrier_t barrier;
@@ -323,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_cache_admin__a_sweep_drops_all_but_what_is_pinned),
         cmocka_unit_test(test_cache_admin__pins_outlive_restarts_and_evictions),
         cmocka_unit_test(test_cache_admin__pins_stay_under_pressure_and_have_a_limit),
+        cmocka_unit_test(test_cache_admin__what_is_held_stays_until_the_end_and_no_longer),
         cmocka_unit_test(test_cache_admin__pinned_and_unpinned_at_once_is_one_of_them),
         cmocka_unit_test(test_cache_admin__readers_see_no_evictor_and_records_say_what_memory_does),
         cmocka_unit_test(test_cache_admin__what_only_memory_has_is_evicted_too),
