@@ -92,7 +92,7 @@ def print_against_peers(found, contenders, steps, limit, what):
                  if not c.startswith("granary") and c not in ("local", "nbdkit-file") and (c, step) in found]
         if peers and ("granary", step) in found:
             best, name = min(peers)
-            verdict(f"{what}: {STEPS[step]}, seconds over {name}'s, the best peer", found["granary", step]["seconds"] / max(best, 1e-3), limit)
+            verdict(f"{what}: {step}, seconds over {name}'s, the best peer", found["granary", step]["seconds"] / max(best, 1e-3), limit)
 
 
 def print_targets(found, contenders):
