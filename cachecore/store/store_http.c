@@ -26,6 +26,17 @@ static int read_only(struct store *s, const char *doing)
                      s->url, doing);
 }
 
+/* What stands behind '?' may be a signature. */
+static int redirected(struct store *s, const char *key, const struct http_response *resp)
+{
+    const char *to = resp->location ? resp->location : "nowhere";
+    return error_set(
+        -EIO,
+        "store %s: the server redirects %s to %.*s (status %d), which is not followed; give the address it "
+        "leads to",
+        s->url, key, (int)GR_MIN(strcspn(to, "?#"), (size_t)200), to, resp->status);
+}
+
 static int refusal(struct store *s, const char *key, const struct http_response *resp)
 {
     int status = resp->status;
@@ -41,10 +52,7 @@ static int refusal(struct store *s, const char *key, const struct http_response 
             error_set(-EAGAIN, "store %s: the server failed on %s (status %d)", s->url, key, status),
             (unsigned)GR_MAX(resp->retry_after_s, 0));
     if (status >= 300 && status < 400)
-        return error_set(-EIO,
-                         "store %s: the server redirects %s to %.200s (status %d), which is not followed; give "
-                         "the address it leads to",
-                         s->url, key, resp->location ? resp->location : "nowhere", status);
+        return redirected(s, key, resp);
     return error_set(-EIO, "store %s: the server answered %s with status %d", s->url, key, status);
 }
 

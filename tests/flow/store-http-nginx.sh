@@ -29,7 +29,7 @@ server() { # server "LISTEN" "DIRECTIVES"
             location ~ ^/store/(\\.granary-tmp|builds|trash)/ { return 404; }
         }
         location /noranges/ { alias $W/store/; max_ranges 0; }
-        location /moved/ { return 302 http://127.0.0.1:1/elsewhere; }
+        location /moved/ { return 302 http://127.0.0.1:1/elsewhere?signature=secret; }
         location /forbidden/ { deny all; }
     }"
 }
@@ -64,6 +64,7 @@ refused "check the file named by AWS_CA_BUNDLE" env AWS_CA_BUNDLE="$W/none.pem" 
     "$GRANARY" inspect "https://127.0.0.1:$MINE/store/img"
 refused "ignores Range" "$GRANARY" export "http://127.0.0.1:$P/noranges/img" "$W/c"
 refused "redirects granary.json to http://127.0.0.1:1/elsewhere" "$GRANARY" inspect "http://127.0.0.1:$P/moved/img"
+! grep -q secret "$W/out" || fail "a signature is shown"
 refused "check its access rules" "$GRANARY" inspect "http://127.0.0.1:$P/forbidden/img"
 refused "is not there" "$GRANARY" inspect "http://127.0.0.1:$P/nothing/img"
 refused "use the s3:// or file:// address" "$GRANARY" images "http://127.0.0.1:$P/store"
