@@ -92,7 +92,7 @@ static int send_entries(struct control_trace *t, const struct trace_entry *entri
         }
     }
     t->chunks += n;
-    return control_job_send(t->job, json_pack("{s:s#}", "entries", text, at - text));
+    return control_job_send(t->job, json_pack("{s:s#}", "entries", text, (int)(at - text)));
 }
 
 /* ---- recording ---- */
