@@ -26,7 +26,7 @@ export PLUGIN=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
 BENCH_DIR=${BENCH_DIR:-/var/tmp/granary-bench}
 REPEATS=${REPEATS:-3}
 read -ra PREFIX <<<"${PREFIX:-}"
-LINK=granary-bench
+LINK=${LINK:-granary-bench}
 mkdir -p "$BENCH_DIR"
 W=$(mktemp -d "$BENCH_DIR/run.XXXXXX")
 LINK_UP=
