@@ -76,11 +76,14 @@ static void read_some(struct world *w, unsigned image, unsigned n)
         read_chunk(w, image, i * 37 % CHUNKS);
 }
 
+/* As somebody who reads on: what nobody has read for seconds is not completed, and this machine may be slow. */
 static void wait_until_cached(struct world *w, unsigned image)
 {
     for (uint64_t i = 0; i < CHUNKS; i++)
-        while (!cache_has(w->cache, &w->img[image].refs[i].digest))
+        while (!cache_has(w->cache, &w->img[image].refs[i].digest)) {
+            ahead_wake(w->ahead, w->image[image], 0);
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
 }
 
 static void test_ahead__a_quarter_read_here_and_there_brings_the_image(void **state)

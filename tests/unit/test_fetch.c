@@ -199,7 +199,7 @@ static void end_patient(struct world *w, struct store *store)
 static void test_fetch__what_is_asked_for_once_more_has_the_same_deadline_and_so_has_who_joins(void **state)
 {
     struct world w;
-    world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = 500}, 16);
+    world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = 3000}, 16);
     struct store *store = patient_store(&w);
     store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .count = 1, .bytes = 9});
     store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FAIL, .code = -EAGAIN});
@@ -221,8 +221,8 @@ static void test_fetch__the_time_in_the_queue_counts(void **state)
     store_fake_hold(w.fake, FAKE_GET);
     struct flight *first = start_one(&w, 0, LANE_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    uint64_t deadline_ms = clock_now_ms() + 51;
     struct flight *queued = start_one(&w, 1, LANE_DEMAND);
+    uint64_t deadline_ms = clock_now_ms() + 51;
     while (clock_now_ms() < deadline_ms)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     store_fake_set_dead(w.fake, -EAGAIN);
