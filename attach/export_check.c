@@ -12,7 +12,11 @@
 #include "base/error.h"
 #include "net/listen.h"
 
-enum { STEP_MS = 100, JOIN_MS = 30000 /* a server that is there already answers at once, or hangs */ };
+enum {
+    STEP_MS = 100,
+    ENDING_MS = 10000,
+    JOIN_MS = 30000 /* a server that is there already answers at once, or hangs */
+};
 
 DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
 
@@ -44,6 +48,14 @@ static int wait_for_socket(const struct export_check *check)
     }
 }
 
+/* A server of our own that breaks a connection off is about to end, and writes why before it does. */
+static void wait_for_end(const struct export_check *check)
+{
+    uint64_t deadline = clock_now_ms() + ENDING_MS;
+    while (check->server && clock_now_ms() < deadline && !still_wanted(check, UINT64_MAX))
+        usleep(STEP_MS * 1000 / 4);
+}
+
 static int connected(const struct export_check *check, struct nbd_handle *h)
 {
     if (nbd_set_export_name(h, check->name) || nbd_set_full_info(h, true) || nbd_aio_connect_unix(h, check->socket))
@@ -56,10 +68,11 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
         if (nbd_poll(h, STEP_MS) < 0)
             break;
     }
-    if (!nbd_aio_is_ready(h))
-        return error_set(-EIO, "the server refuses the export '%s': %s", check->name,
-                         nbd_get_error() ? nbd_get_error() : "the connection was closed");
-    return 0;
+    if (nbd_aio_is_ready(h))
+        return 0;
+    wait_for_end(check);
+    return error_set(-EIO, "the server refuses the export '%s': %s", check->name,
+                     nbd_get_error() ? nbd_get_error() : "the connection was closed");
 }
 
 /* "… content-root sha256:<hex> …" */
