@@ -68,7 +68,7 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "slow-read=TIME      Log reads that take so long (default 10s; 0: none), and in\n"
                             "                    which layer the time went.\n"
                             "control=PATH        A unix socket that answers GET /metrics and GET /status,\n"
-                            "                    and that granary cache talks to.\n"
+                            "                    and that granary status, cache, warm, trace ask.\n"
                             "metrics=HOST:PORT   Answer GET /metrics there too, over TCP, to whoever asks.\n"
                             "\n"
                             "Start nbdkit with -t 256: a read that waits for a store holds a thread.\n";
