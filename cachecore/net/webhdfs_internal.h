@@ -25,7 +25,7 @@ struct webhdfs {
     struct dead_datanode dead[WEBHDFS_DEAD_MAX];
 };
 
-/* A question. Its answer's bytes go to the flow, when there is one, else into the response. */
+/* Where the bytes of an answer go. */
 struct webhdfs_flow {
     http_sink *sink;
     void *arg;
@@ -34,6 +34,7 @@ struct webhdfs_flow {
     bool ends_early; /* the file has fewer bytes, as the answer's length says: none was handed on */
 };
 
+/* Its answer's bytes go to the flow, when there is one, else into the response. */
 struct webhdfs_question {
     const char *method, *op;
     const char *path;
