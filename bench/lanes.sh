@@ -5,7 +5,7 @@
 #    64 KiB, against a plain download over 32 kept-alive connections in the same run, by bytes a second.
 #    ROUND_TRIPS="10 200" sets others; CONNECTIONS=N the plugin's connections=.
 # 2. Demand beside warming, at 10 ms: the 99th percentile of random uncached reads of 64 KiB by 8 threads for SECONDS (8),
-#    alone, beside warming of the other image at 80 % of the link, and at full speed.
+#    alone, beside warming of the other image at 80 % of the link, and at full speed. READERS=N: by so many threads.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 mib=${1:-512} seconds=${2:-8}
 
@@ -109,7 +109,7 @@ beside() {
         "${PREFIX[@]}" "$W/lanes" "$(uri two)" cache 32 "$seconds" "$2" >"$W/warmed" &
         warmer=$!
     fi
-    result=$(lanes one read 8 "$seconds")
+    result=$(lanes one read "${READERS:-8}" "$seconds")
     [ -z "$warmer" ] || wait "$warmer"
     unserve
     echo "$result $([ ! -s "$W/warmed" ] || cat "$W/warmed")"

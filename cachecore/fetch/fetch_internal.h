@@ -48,7 +48,8 @@ struct fetch {
     bool stopping;
     struct fetch_lane_queue lanes[LANES];
     size_t queued, queued_waiterless, flights;
-    unsigned busy, busy_background; /* gets in the air */
+    unsigned busy, busy_background, busy_warm; /* gets in the air; those for warming are background too */
+    uint64_t demand_us;                        /* when a demand get was last sent, or ended */
     struct fetch_store stores[FETCH_STORES_MAX];
     unsigned store_count, idle_stores; /* idle: nothing is in the air for it */
     struct concurrency concurrency;

@@ -15,7 +15,8 @@
  * a gap in its queue and nothing else to mend.
  *
  * No more gets are in the air than concurrency.h allows, and of those for readahead and warm together no more than
- * three quarters: a demand read finds a place that is free, or waits for another demand read. Of several stores none
+ * three quarters: a demand read finds a place that is free, or waits for another demand read. While anybody reads,
+ * warming has two gets in the air: the link is shared by connections, and readers have few. Of several stores none
  * has more than three quarters of the places, nor the last ones while nothing is in the air for another: gets that wait
  * for a store that is away leave some to those who read from one that is there.
  */
@@ -35,6 +36,8 @@ enum {
     HOLD_LEAST_US = 250,
     HOLD_MOST_US = 1000,
     HOLD_BYTES = 256 << 10,
+    WARM_BESIDE_DEMAND = 2,   /* gets for warming while there is demand, */
+    DEMAND_QUIET_US = 100000, /* which there is until nothing was asked for so long */
 };
 
 /* ---- table ---- */
@@ -392,6 +395,25 @@ static struct flight *first_due_locked(struct fetch *f, enum fetch_lane lane, ui
     return NULL;
 }
 
+/* May another get be sent for warming, as far as readers are concerned? Else *due_us is when to look again. */
+static bool warming_may_go_locked(const struct fetch *f, uint64_t *due_us)
+{
+    if (f->busy_warm < WARM_BESIDE_DEMAND || !f->lanes[LANE_WARM].first)
+        return true;
+    uint64_t now_us = clock_now_us(), demand_us = f->busy > f->busy_background ? now_us : f->demand_us;
+    if (now_us - demand_us >= DEMAND_QUIET_US)
+        return true;
+    *due_us = GR_MIN(*due_us, demand_us + DEMAND_QUIET_US);
+    return false;
+}
+
+static bool lane_is_open_locked(const struct fetch *f, enum fetch_lane lane, uint64_t *due_us)
+{
+    if (lane != LANE_DEMAND && f->busy_background >= three_quarters(f->concurrency.limit))
+        return false;
+    return lane != LANE_WARM || warming_may_go_locked(f, due_us);
+}
+
 struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us)
 {
     struct flight *next = NULL;
@@ -399,7 +421,7 @@ struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us)
     if (f->busy >= f->concurrency.limit)
         return NULL;
     for (enum fetch_lane lane = LANE_DEMAND; lane < LANES && !next; lane++)
-        if (lane == LANE_DEMAND || f->busy_background < three_quarters(f->concurrency.limit))
+        if (lane_is_open_locked(f, lane, due_us))
             next = first_due_locked(f, lane, due_us);
     return next;
 }
@@ -420,6 +442,9 @@ static void count_get_locked(struct fetch *f, const struct fetch_run *run, unsig
     bool background = run->lane != LANE_DEMAND;
     f->busy += by;
     f->busy_background += background ? by : 0;
+    f->busy_warm += run->lane == LANE_WARM ? by : 0;
+    if (!background)
+        f->demand_us = clock_now_us();
     if (!s || run->second)
         return;
     f->idle_stores -= !s->busy;

@@ -83,6 +83,31 @@ static void test_fetch_queue__background_leaves_a_quarter_of_the_workers(void **
     order_release(&order);
 }
 
+/* Six gets could be in the air for it; while a reader waits there are two, and readahead finds places. */
+static void test_fetch_queue__warming_has_two_gets_beside_demand(void **state)
+{
+    struct world w;
+    unsigned chunks[8];
+    struct flight *flights[8];
+    for (unsigned i = 0; i < 8; i++)
+        chunks[i] = i;
+    world_init(&w, &(struct fetch_config){.workers = 8}, 1); /* a pack a chunk: no runs */
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *demand = start_one(&w, 20, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    start(&w, chunks, 6, LANE_WARM, flights);
+    store_fake_wait_held(w.fake, 3);
+    start(&w, chunks + 6, 2, LANE_READAHEAD, flights + 6);
+    store_fake_wait_held(w.fake, 5);
+    assert_int_equal(count_of(&w, "busy_workers"), 5);
+    assert_int_equal(count_of(&w, "queued"), 4);
+    store_fake_release(w.fake);
+    expect_bytes(&w, demand, 20);
+    for (unsigned i = 0; i < 8; i++)
+        expect_bytes(&w, flights[i], i);
+    world_release(&w);
+}
+
 static void test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link(void **state)
 {
     struct world w;
@@ -340,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fetch_queue__background_leaves_a_quarter_of_the_workers),
+        cmocka_unit_test(test_fetch_queue__warming_has_two_gets_beside_demand),
         cmocka_unit_test(test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link),
         cmocka_unit_test(test_fetch_queue__stores_that_are_silent_leave_places_to_another),
         cmocka_unit_test(test_fetch_queue__one_worker_serves_background_too),
