@@ -53,7 +53,7 @@ static int check_lists(const struct server_values *v)
 
 static int check_words(const struct server_values *v)
 {
-    uint64_t size;
+    uint64_t size; /* or milliseconds */
     uint32_t ms;
     unsigned high, low;
     enum evict_policy policy;
@@ -67,6 +67,10 @@ static int check_words(const struct server_values *v)
         rc = disk_timeout_spec_parse("--disk-timeout ", v->disk_timeout, &ms);
     if (!rc && v->bwlimit)
         rc = rate_parse("--bwlimit", v->bwlimit, &size);
+    if (!rc && v->timeout)
+        rc = timeout_spec_parse("--timeout ", v->timeout, &size);
+    if (!rc && v->slow_read)
+        rc = slow_read_spec_parse("--slow-read ", v->slow_read, &size);
     if (!rc && v->fence)
         rc = fence_spec_parse("--fence ", v->fence, &on);
     if (!rc && v->warm)

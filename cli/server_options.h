@@ -11,7 +11,8 @@
 struct server_values {
     struct option_list caches, quotas, tiers;
     bool cache_compressed;
-    const char *memory, *watermark, *disk_timeout, *eviction, *fence, *warm, *metrics, *bwlimit, *endpoint;
+    const char *memory, *watermark, *disk_timeout, *eviction, *fence, *warm, *metrics, *bwlimit, *timeout, *slow_read,
+        *endpoint;
 };
 
 #define SERVER_AT(field) offsetof(struct server_values, field), 0, 0
@@ -33,7 +34,7 @@ struct server_values {
     {OPTION_TEXT, 0, "eviction", "POLICY", SERVER_AT(eviction),                                                        \
      "what makes room there: auto (default), lru, s3fifo or sticky"},                                                  \
     {OPTION_TEXT, 0, "fence", "warmed", SERVER_AT(fence),                                                              \
-     "readers get what is cached and EIO for the rest; only 'granary warm' fetches"},                                  \
+     "readers get what is cached and EIO for the rest; only warming fetches"},                                         \
     {OPTION_TEXT, 0, "warm", "metadata|none", SERVER_AT(warm),                                                         \
      "cached and pinned from the start on, in the background (default: metadata)"},                                    \
     {OPTION_TEXT, 0, "metrics", "HOST:PORT", SERVER_AT(metrics),                                                       \
@@ -42,6 +43,10 @@ struct server_values {
      "a caching HTTP proxy in front of the store, asked for packs first; may be repeated"},                            \
     {OPTION_TEXT, 0, "bwlimit", "RATE", SERVER_AT(bwlimit),                                                            \
      "bytes a second from the stores and tiers together, e.g. 100M (default: no limit)"},                              \
+    {OPTION_TEXT, 0, "timeout", "TIME", SERVER_AT(timeout),                                                            \
+     "a read of what is not cached fails when the store gave nothing for so long (default 5m)"},                       \
+    {OPTION_TEXT, 0, "slow-read", "TIME", SERVER_AT(slow_read),                                                        \
+     "log reads that take so long, and where the time went (default 10s; 0: none)"},                                   \
     ENDPOINT_ROW(struct server_values)
 /* clang-format on */
 

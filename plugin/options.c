@@ -14,13 +14,7 @@
 #include "format/cache_spec.h"
 #include "net/listen.h"
 
-enum {
-    READAHEAD_MAX = 32 << 20,
-    INDEX_MEMORY_MIN = 1 << 20,
-    CONNECTIONS_MAX = 256,
-    TIMEOUT_MAX_S = 7 * 24 * 3600,
-    HEDGE_PERCENT_MAX = 50
-};
+enum { READAHEAD_MAX = 32 << 20, INDEX_MEMORY_MIN = 1 << 20, CONNECTIONS_MAX = 256, HEDGE_PERCENT_MAX = 50 };
 
 const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    (required, repeatable) An image to export, e.g.\n"
@@ -298,24 +292,12 @@ static int set_hedge(struct options *o, const char *value)
 
 static int set_timeout(struct options *o, const char *value)
 {
-    uint64_t seconds;
-    int rc = text_parse_duration("timeout", value, &seconds);
-    if (!rc && (!seconds || seconds > TIMEOUT_MAX_S))
-        rc = error_set(-EINVAL, "timeout=%s: write a time from 1s to 7d, e.g. 90s or 5m", value);
-    if (!rc)
-        o->stack.store.timeout_ms = seconds * 1000;
-    return rc;
+    return timeout_spec_parse("timeout=", value, &o->stack.store.timeout_ms);
 }
 
 static int set_slow_read(struct options *o, const char *value)
 {
-    uint64_t seconds;
-    int rc = text_parse_duration("slow-read", value, &seconds);
-    if (!rc && seconds > TIMEOUT_MAX_S)
-        rc = error_set(-EINVAL, "slow-read=%s: write a time of at most 7d, e.g. 10s, or 0", value);
-    if (!rc)
-        o->stack.slow_read_ms = seconds * 1000;
-    return rc;
+    return slow_read_spec_parse("slow-read=", value, &o->stack.slow_read_ms);
 }
 
 static const struct {

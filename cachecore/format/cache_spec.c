@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-enum { SIZE_LEAST = 16 << 20, DISK_TIMEOUT_MOST_S = 600 };
+enum { SIZE_LEAST = 16 << 20, DISK_TIMEOUT_MOST_S = 600, TIMEOUT_MOST_S = 7 * 24 * 3600 };
 
 static int parse_plain(const char *what, const char *text, struct cache_spec *out)
 {
@@ -86,6 +86,24 @@ int disk_timeout_spec_parse(const char *what, const char *text, uint32_t *out_ms
     if (text_parse_duration("", text, &seconds) || !seconds || seconds > DISK_TIMEOUT_MOST_S)
         return error_set(-EINVAL, "%s%s: write a time from 1s to 10m, e.g. %s5s", what, text, what);
     *out_ms = (uint32_t)seconds * 1000;
+    return 0;
+}
+
+int timeout_spec_parse(const char *what, const char *text, uint64_t *out_ms)
+{
+    uint64_t seconds;
+    if (text_parse_duration("", text, &seconds) || !seconds || seconds > TIMEOUT_MOST_S)
+        return error_set(-EINVAL, "%s%s: write a time from 1s to 7d, e.g. %s5m", what, text, what);
+    *out_ms = seconds * 1000;
+    return 0;
+}
+
+int slow_read_spec_parse(const char *what, const char *text, uint64_t *out_ms)
+{
+    uint64_t seconds;
+    if (text_parse_duration("", text, &seconds) || seconds > TIMEOUT_MOST_S)
+        return error_set(-EINVAL, "%s%s: write a time of at most 7d, e.g. %s10s, or 0 for none", what, text, what);
+    *out_ms = seconds * 1000;
     return 0;
 }
 

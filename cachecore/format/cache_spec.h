@@ -33,6 +33,12 @@ GR_MUST_CHECK int memory_spec_parse(const char *what, const char *text, uint64_t
 /* How long a read waits for a disk: 1 s to 10 m. */
 GR_MUST_CHECK int disk_timeout_spec_parse(const char *what, const char *text, uint32_t *out_ms);
 
+/* How long a chunk's fetch is repeated: 1 s to 7 d. */
+GR_MUST_CHECK int timeout_spec_parse(const char *what, const char *text, uint64_t *out_ms);
+
+/* What is a slow read: 1 s to 7 d; 0: none is. */
+GR_MUST_CHECK int slow_read_spec_parse(const char *what, const char *text, uint64_t *out_ms);
+
 /* What readers are given: "none" (everything), or "warmed": what is cached. */
 GR_MUST_CHECK int fence_spec_parse(const char *what, const char *text, bool *out_fenced);
 

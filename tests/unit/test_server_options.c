@@ -34,11 +34,14 @@ static void test_server_options__all_that_is_given_is_said(void **state)
                      "--disk-timeout",
                      "5s",
                      "--metrics",
-                     "localhost:9"};
-    static const char *const nbdkit[] = {"cache=/a:1G",     "cache=/b:2G",      "cache-compressed=yes",
-                                         "quota=faces:1G",  "memory=16M",       "watermark=90:80",
-                                         "disk-timeout=5s", "eviction=lru",     "metrics=localhost:9",
-                                         "l2=http://p/x",   "endpoint=http://h"};
+                     "localhost:9",
+                     "--slow-read=0",
+                     "--timeout",
+                     "90s"};
+    static const char *const nbdkit[] = {
+        "cache=/a:1G",     "cache=/b:2G",     "cache-compressed=yes", "quota=faces:1G",      "memory=16M",
+        "watermark=90:80", "disk-timeout=5s", "eviction=lru",         "metrics=localhost:9", "l2=http://p/x",
+        "timeout=90s",     "slow-read=0",     "endpoint=http://h"};
     struct invocation inv;
     CLEANUP_SERVER_WORDS plain = {0}, dashed = {0};
     parse(&verb_mount, words, (int)(sizeof words / sizeof *words), &inv);
