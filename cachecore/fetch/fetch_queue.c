@@ -36,6 +36,7 @@ enum {
     HOLD_LEAST_US = 250,
     HOLD_MOST_US = 1000,
     HOLD_BYTES = 256 << 10,
+    TIMEOUT_PARTS = 64,
     WARM_BESIDE_DEMAND = 2,   /* gets for warming while there is demand, */
     DEMAND_QUIET_US = 100000, /* which there is until nothing was asked for so long */
 };
@@ -129,12 +130,20 @@ static uint64_t end_of(const struct flight *flight)
     return (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
 }
 
+/* The deadline of a get is that of who has waited for longest: one who has just come must not fail with him. */
+static bool wait_alike(const struct fetch *f, const struct flight *a, const struct flight *b)
+{
+    uint64_t first_us = GR_MIN(a->wanted_us, b->wanted_us), last_us = GR_MAX(a->wanted_us, b->wanted_us);
+    return !first_us || last_us - first_us <= f->config.timeout_ms * 1000 / TIMEOUT_PARTS;
+}
+
 /* May next be read by the same get as the run that begins with head and ends at `end`? */
 static bool follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
 {
     const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
     return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
-           b->offset >= end && b->offset - end <= f->config.gap_max && end_of(next) - a->offset <= f->config.run_max;
+           b->offset >= end && b->offset - end <= f->config.gap_max && end_of(next) - a->offset <= f->config.run_max &&
+           wait_alike(f, head, next);
 }
 
 /* The first and the last that come by one get with a queued flight. */

@@ -108,6 +108,27 @@ static void test_fetch_queue__warming_has_two_gets_beside_demand(void **state)
     world_release(&w);
 }
 
+/* Neighbours, but who waits for the second has come a second later, and has that longer. */
+static void test_fetch_queue__who_comes_late_does_not_fail_with_the_first(void **state)
+{
+    struct world w;
+    struct flight *early[2];
+    world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = 64000}, 4);
+    store_fake_hold(w.fake, FAKE_GET);
+    struct flight *held = start_one(&w, 8, LANE_DEMAND);
+    store_fake_wait_held(w.fake, 1);
+    start(&w, (const unsigned[]){0, 1}, 2, LANE_DEMAND, early);
+    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 100000000}, NULL);
+    struct flight *late = start_one(&w, 2, LANE_DEMAND);
+    store_fake_release(w.fake);
+    expect_bytes(&w, held, 8);
+    expect_bytes(&w, early[0], 0);
+    expect_bytes(&w, early[1], 1);
+    expect_bytes(&w, late, 2);
+    assert_int_equal(count_of(&w, "requests_total"), 3);
+    world_release(&w);
+}
+
 static void test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link(void **state)
 {
     struct world w;
@@ -366,6 +387,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fetch_queue__background_leaves_a_quarter_of_the_workers),
         cmocka_unit_test(test_fetch_queue__warming_has_two_gets_beside_demand),
+        cmocka_unit_test(test_fetch_queue__who_comes_late_does_not_fail_with_the_first),
         cmocka_unit_test(test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link),
         cmocka_unit_test(test_fetch_queue__stores_that_are_silent_leave_places_to_another),
         cmocka_unit_test(test_fetch_queue__one_worker_serves_background_too),
