@@ -1,5 +1,5 @@
-/* What the parts of the scheduler share: fetch.c (life, figures), fetch_queue.c (table, lanes, which chunks come by one
- * get) and fetch_run.c (the workers). Nobody else includes this.
+/* What the parts of the scheduler share: fetch.c (life, figures), fetch_queue.c (table and lanes), fetch_take.c (what
+ * is taken next, and by one get) and fetch_run.c (the workers). Nobody else includes this.
  *
  * One mutex for table and queues, never held across I/O, waiting, or the callback. Lock order: it comes before a
  * flight's own lock.
@@ -76,6 +76,20 @@ struct fetch_run {
     bool second;   /* the second get of its chunks */
     bool won;      /* it has brought a chunk before the first; under the fetch's lock */
 };
+
+/* Behind the last of its stored bytes, in its object. */
+static inline uint64_t fetch_end_of(const struct flight *flight)
+{
+    return (uint64_t)flight->chunk.offset + flight->chunk.stored_len;
+}
+/* May next be read by the same get as the run that begins with head and ends at `end`? */
+bool fetch_follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end);
+/* The last of those that come by one get with a queued flight and stand behind it. */
+const struct flight *fetch_last_of_run(const struct fetch *f, const struct flight *flight);
+/* Take a flight off its lane's queue. */
+void fetch_dequeue_locked(struct fetch *f, struct flight *flight);
+/* From now on the store's gets in the air are counted. */
+void fetch_note_store_locked(struct fetch *f, const struct store *store);
 
 /* The first flight of the next run that may be worked on now, NULL: none; then, if one will be by itself, in *due_us
  * when, else UINT64_MAX. */
