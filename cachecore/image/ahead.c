@@ -1,6 +1,9 @@
 /* Each thread takes the leaf with credit of which most was asked, among those it looks at from the hand on, and
  * fetches a unit of it; then the next. Work is found in the leaves' counts alone: there is no queue that could grow.
  *
+ * Who looks through leaves holds the search, and no reader waits for that: a wake is a count, which a thread compares
+ * with the one before its search once it is known to be idle (both sequentially consistent), so that none is lost.
+ *
  * An image whose unit failed rests for a while: the cache has no room, or its store does not answer. One that nobody
  * has read for a while is left alone, so that what a job left behind when it ended is not fetched for hours.
  */
@@ -25,7 +28,7 @@ enum {
 
 struct watched {
     struct image *img;
-    uint64_t rest_until_ms; /* under the lock, like the hand */
+    uint64_t rest_until_ms; /* under the search, like the hand */
     uint64_t hand;
 };
 
@@ -35,11 +38,14 @@ struct ahead {
     unsigned thread_count, thread_max;
     uint64_t image_bytes; /* of all of them */
     _Atomic unsigned idle;
+    _Atomic uint64_t wakes;
 
-    pthread_mutex_t lock; /* everything below; innermost */
+    pthread_mutex_t search; /* held while leaves are looked through, by the threads alone */
+    size_t next;            /* image; under the search */
+
+    pthread_mutex_t lock; /* held for a few instructions; innermost */
     pthread_cond_t work;
-    bool stopping;
-    size_t next; /* image */
+    bool stopping; /* under the lock */
 };
 
 struct job {
@@ -53,6 +59,7 @@ int ahead_new(unsigned threads, struct ahead **out)
     if (!a)
         return error_set(-ENOMEM, "image: out of memory");
     a->thread_max = threads;
+    pthread_mutex_init(&a->search, NULL);
     pthread_mutex_init(&a->lock, NULL);
     thread_cond_init(&a->work);
     *out = a;
@@ -72,7 +79,7 @@ int ahead_add(struct ahead *a, struct image *img)
 /* ---- what is to be done ---- */
 
 /* The leaf to go on with, of those from the hand on. false: none has credit. */
-static bool find_leaf_locked(struct watched *w, uint64_t *out)
+static bool find_leaf(struct watched *w, uint64_t *out)
 {
     const struct demand *d = &w->img->demand;
     uint64_t looks = GR_MIN(d->leaf_count, (uint64_t)LOOK_LEAVES), most = 0;
@@ -97,8 +104,9 @@ static bool is_active(const struct watched *w, uint64_t now_ms)
 }
 
 /* Images take turns. *again_ms: when to look again at one that rests; 0: none does. */
-static bool find_job_locked(struct ahead *a, struct job *job, uint64_t *again_ms)
+static bool find_job(struct ahead *a, struct job *job, uint64_t *again_ms)
 {
+    SCOPED_LOCK(&a->search);
     uint64_t now_ms = clock_now_ms();
     *again_ms = 0;
     for (size_t i = 0; i < a->images.len; i++) {
@@ -108,7 +116,7 @@ static bool find_job_locked(struct ahead *a, struct job *job, uint64_t *again_ms
         if (!is_active(w, now_ms) || now_ms < w->rest_until_ms)
             continue;
         for (uint64_t looked = 0; looked < w->img->demand.leaf_count; looked += LOOK_LEAVES)
-            if (find_leaf_locked(w, &job->leaf)) {
+            if (find_leaf(w, &job->leaf)) {
                 job->of = w;
                 a->next += i + 1;
                 return true;
@@ -126,47 +134,52 @@ static void carry_out(struct ahead *a, const struct job *job)
     int rc = complete_some(img, job->leaf, shared);
     if (!rc)
         return;
-    SCOPED_LOCK(&a->lock);
+    SCOPED_LOCK(&a->search);
     job->of->rest_until_ms = clock_now_ms() + REST_MS;
 }
 
-static void wait_for_work_locked(struct ahead *a, uint64_t again_ms)
+/* Until something was asked since `wakes` were counted, or again_ms, if that is not 0. */
+static void wait_for_work(struct ahead *a, uint64_t wakes, uint64_t again_ms)
 {
+    SCOPED_LOCK(&a->lock);
     atomic_fetch_add(&a->idle, 1);
-    if (again_ms) {
-        struct timespec until = clock_at_ms(again_ms);
+    bool nothing = !a->stopping && atomic_load(&a->wakes) == wakes;
+    const struct timespec until = clock_at_ms(again_ms);
+    if (nothing && again_ms)
         pthread_cond_timedwait(&a->work, &a->lock, &until);
-    } else {
+    else if (nothing)
         pthread_cond_wait(&a->work, &a->lock);
-    }
     atomic_fetch_sub(&a->idle, 1);
+}
+
+static bool is_stopping(struct ahead *a)
+{
+    SCOPED_LOCK(&a->lock);
+    return a->stopping;
 }
 
 static void *run(void *arg)
 {
     struct ahead *a = arg;
     pthread_setname_np(pthread_self(), "granary-ahead");
-    pthread_mutex_lock(&a->lock);
-    while (!a->stopping) {
+    while (!is_stopping(a)) {
         struct job job;
-        uint64_t again_ms;
-        if (!find_job_locked(a, &job, &again_ms)) {
-            wait_for_work_locked(a, again_ms);
-            continue;
-        }
-        pthread_mutex_unlock(&a->lock);
-        carry_out(a, &job);
-        pthread_mutex_lock(&a->lock);
+        uint64_t again_ms, wakes = atomic_load(&a->wakes);
+        if (find_job(a, &job, &again_ms))
+            carry_out(a, &job);
+        else
+            wait_for_work(a, wakes, again_ms);
     }
-    pthread_mutex_unlock(&a->lock);
     return NULL;
 }
 
 void ahead_wake(struct ahead *a, struct image *img, uint64_t leaf)
 {
     atomic_store_explicit(&img->active_ms, clock_now_ms(), memory_order_relaxed);
-    if (!atomic_load_explicit(&a->idle, memory_order_relaxed) ||
-        demand_credit(&img->demand, leaf) < complete_worth(img, leaf))
+    if (demand_credit(&img->demand, leaf) < complete_worth(img, leaf))
+        return;
+    atomic_fetch_add(&a->wakes, 1);
+    if (!atomic_load(&a->idle))
         return;
     SCOPED_LOCK(&a->lock);
     pthread_cond_signal(&a->work);
@@ -198,6 +211,7 @@ void ahead_free(struct ahead *a)
         pthread_join(a->threads[--a->thread_count], NULL);
     pthread_cond_destroy(&a->work);
     pthread_mutex_destroy(&a->lock);
+    pthread_mutex_destroy(&a->search);
     vec_release(&a->images);
     free(a->threads);
     free(a);
