@@ -14,7 +14,7 @@ enum { HTTP_FOLLOW_MAX = 10 };
  *
  * *out_url: the address of the answer, without query, when it is another than the request's; the caller's to free, also
  * after an error; else NULL. As http_do(), and -EACCES: from https to http; -EIO: too many; -EBADMSG: to what is no
- * address of a web server. Sentences do not show what stands behind '?'. */
+ * address of a web server. Sentences show neither what stands behind '?' nor a name and password. */
 GR_MUST_CHECK int http_follow(struct http *h, const struct http_request *req, struct http_response *resp,
                               char **out_url);
 

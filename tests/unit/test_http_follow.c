@@ -195,6 +195,8 @@ static void test_http_follow__what_is_not_followed(void **state)
         {"/to/302/ftp://elsewhere/x?secret", -EBADMSG, 0},
         {"/to/302/file:///etc/passwd?secret", -EBADMSG, 0},
         {"/to/302/http://?secret", -EBADMSG, 0},
+        {"/to/302/ftp://user:secret@elsewhere/x", -EBADMSG, 0},
+        {"/to/302/http://user:secret?@elsewhere/x", -EBADMSG, 0},
         {"/to/300/there:/x?secret", 0, 300},
         {"/to/304/there:/x?secret", 0, 304},
         {"/to/404/there:/x?secret", 0, 404},
