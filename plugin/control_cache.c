@@ -14,6 +14,8 @@
 #include "format/json_name.h"
 #include "image/select.h"
 #include "image/warm_run.h"
+#include "plugin/control_export.h"
+#include "plugin/control_json.h"
 
 enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TELL_EVERY_MS = 500, TICKS = 256 /* steps between looks at the clock */ };
 
@@ -47,14 +49,6 @@ struct walk {
 
 /* ---- requests ---- */
 
-static bool has_export(const struct stack *stack, const char *name)
-{
-    for (size_t i = 0; i < stack_image_count(stack); i++)
-        if (!strcmp(stack_export_name(stack, i), name))
-            return true;
-    return false;
-}
-
 static int check_request(const struct stack *stack, const struct control_request *r)
 {
     if (r->export && strlen(r->export) > CONTROL_EXPORT_MAX)
@@ -71,9 +65,8 @@ static int check_request(const struct stack *stack, const struct control_request
         return error_set(-EINVAL, "all=1 stands in the place of export=, and not for ls");
     if (r->deed != CONTROL_LS && !r->export && !r->all)
         return error_set(-EINVAL, "give export= or all=1");
-    if (r->export && !has_export(stack, r->export))
-        return error_set(-ENOENT, "there is no export '%.100s' here", r->export);
-    return 0;
+    size_t export;
+    return r->export ? control_export_find(stack, r->export, NULL, &export) : 0;
 }
 
 void control_cache_free(void *arg)
@@ -110,8 +103,6 @@ int control_cache_prepare(struct stack *stack, const struct control_request *req
 
 /* ---- progress ---- */
 
-#define INTEGER(n) json_integer((json_int_t)(n))
-
 /* At every step: it looks at the clock now and then. files: so far; else where in the image. */
 static int tick(struct walk *w, uint64_t files, uint64_t chunk)
 {
@@ -124,9 +115,9 @@ static int tick(struct walk *w, uint64_t files, uint64_t chunk)
         return 0;
     w->told_ms = now;
     const struct manifest *m = image_manifest(w->img);
-    json_t *progress =
-        files ? json_pack("{s:o}", "files_done", INTEGER(files))
-              : json_pack("{s:o,s:o}", "bytes_done", INTEGER(chunk * m->chunk_size), "bytes_total", INTEGER(m->size));
+    json_t *progress = files ? json_pack("{s:o}", "files_done", control_json_integer(files))
+                             : json_pack("{s:o,s:o}", "bytes_done", control_json_integer(chunk * m->chunk_size),
+                                         "bytes_total", control_json_integer(m->size));
     return control_job_send(w->job, json_pack("{s:o}", "progress", progress));
 }
 
@@ -241,11 +232,11 @@ static int send_file(struct walk *w, const struct catalog_entry *e, const struct
 {
     json_t *file = json_object();
     json_name_set(file, "path", e->path, e->path_len);
-    json_object_set_new(file, "size", INTEGER(e->size));
-    json_object_set_new(file, "chunks", INTEGER(t->chunks));
-    json_object_set_new(file, "cached_chunks", INTEGER(t->cached));
-    json_object_set_new(file, "pinned_chunks", INTEGER(t->pinned));
-    json_object_set_new(file, "unknown_chunks", INTEGER(t->unknown));
+    json_object_set_new(file, "size", control_json_integer(e->size));
+    json_object_set_new(file, "chunks", control_json_integer(t->chunks));
+    json_object_set_new(file, "cached_chunks", control_json_integer(t->cached));
+    json_object_set_new(file, "pinned_chunks", control_json_integer(t->pinned));
+    json_object_set_new(file, "unknown_chunks", control_json_integer(t->unknown));
     return control_job_send(w->job, json_pack("{s:o}", "file", file));
 }
 
@@ -288,16 +279,10 @@ static int walk_files(struct walk *w, struct tally *t)
 
 /* ---- images ---- */
 
-static int send_image(struct walk *w, const char *name, const struct tally *t)
+static int send_image(struct walk *w, size_t export, const struct tally *t)
 {
-    char hex[DIGEST_HEX_SIZE];
-    json_t *image = json_object();
-    json_name_set(image, "export", name, strlen(name));
-    json_object_set_new(image, "digest", json_sprintf("sha256:%s", digest_hex(image_digest(w->img), hex)));
-    const struct {
-        const char *key;
-        uint64_t value;
-    } rows[] = {
+    json_t *image = control_json_export(w->task->stack, export);
+    const struct control_sum sums[] = {
         {"files", t->files},
         {"chunks", t->chunks},
         {"bytes", t->bytes},
@@ -313,8 +298,7 @@ static int send_image(struct walk *w, const char *name, const struct tally *t)
         {"metadata_cached_chunks", t->metadata_cached},
         {"metadata_pinned_chunks", t->metadata_held},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
-        json_object_set_new(image, rows[i].key, INTEGER(rows[i].value));
+    control_json_add(image, sums, GR_ARRAY_SIZE(sums));
     const char *why = w->cursor.store_error.code ? w->cursor.store_error.text : "";
     json_object_set_new(image, "store_error", json_name(why, strlen(why)));
     return control_job_send(w->job, json_pack("{s:o}", "image", image));
@@ -338,7 +322,7 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
         error_take(&w.cursor.store_error, rc);
     rc = task->glob ? walk_files(&w, &t) : walk_all(&w, &t);
     if (!rc)
-        rc = send_image(&w, stack_export_name(task->stack, i), &t);
+        rc = send_image(&w, i, &t);
     image_cursor_release(&w.cursor);
     chunk_set_release(&w.set);
     return rc;
@@ -363,14 +347,15 @@ static int sweep(struct control_job *job, const struct control_task *task)
         if (clock_now_ms() - told_ms < TELL_EVERY_MS)
             continue;
         told_ms = clock_now_ms();
-        int rc = control_job_send(job, json_pack("{s:{s:o,s:o}}", "progress", "bytes_done", INTEGER(s.bytes_done),
-                                                 "bytes_total", INTEGER(s.bytes_total)));
+        int rc = control_job_send(job, json_pack("{s:{s:o,s:o}}", "progress", "bytes_done",
+                                                 control_json_integer(s.bytes_done), "bytes_total",
+                                                 control_json_integer(s.bytes_total)));
         if (rc)
             return rc;
     }
-    return control_job_send(job,
-                            json_pack("{s:{s:o,s:o,s:o}}", "cache", "changed_chunks", INTEGER(s.changed),
-                                      "changed_bytes", INTEGER(s.changed_bytes), "refused_chunks", INTEGER(s.refused)));
+    return control_job_send(
+        job, json_pack("{s:{s:o,s:o,s:o}}", "cache", "changed_chunks", control_json_integer(s.changed), "changed_bytes",
+                       control_json_integer(s.changed_bytes), "refused_chunks", control_json_integer(s.refused)));
 }
 
 int control_cache_run(struct control_job *job, void *arg)

@@ -9,10 +9,9 @@
 #include "base/error.h"
 #include "format/json_name.h"
 #include "plugin/control.h"
+#include "plugin/control_json.h"
 
 DEFINE_CLEANUP(json, json_t *, json_decref)
-
-#define INTEGER(n) json_integer((json_int_t)(n))
 
 struct hit_counts {
     uint64_t hits, misses;
@@ -57,12 +56,6 @@ static double amplification(struct stack *stack)
     return t.read > t.holes ? (double)t.fetched / (double)(t.read - t.holes) : 0;
 }
 
-static json_t *digest_json(const struct digest *digest)
-{
-    char hex[DIGEST_HEX_SIZE];
-    return json_sprintf("sha256:%s", digest_hex(digest, hex));
-}
-
 static double hit_ratio_of(const struct cache_served *s)
 {
     uint64_t hits = s->pieces[CACHE_FROM_MEMORY] + s->pieces[CACHE_FROM_DISK];
@@ -77,16 +70,16 @@ static json_t *export_json(struct stack *stack, size_t i)
     image_traffic(img, &t);
     json_t *export = json_object();
     json_name_set(export, "name", name, strlen(name));
-    json_object_set_new(export, "digest", digest_json(image_digest(img)));
-    json_object_set_new(export, "content_root", digest_json(&image_manifest(img)->content_root));
-    json_object_set_new(export, "size", INTEGER(image_manifest(img)->size));
-    json_object_set_new(export, "reads", INTEGER(t.reads));
-    json_object_set_new(export, "read_bytes", INTEGER(t.read_bytes));
-    json_object_set_new(export, "memory_bytes", INTEGER(t.served.bytes[CACHE_FROM_MEMORY]));
-    json_object_set_new(export, "disk_bytes", INTEGER(t.served.bytes[CACHE_FROM_DISK]));
-    json_object_set_new(export, "store_bytes", INTEGER(t.served.bytes[CACHE_FROM_STORE]));
-    json_object_set_new(export, "fence_refusals", INTEGER(t.fence_refusals));
-    json_object_set_new(export, "hole_bytes", INTEGER(t.hole_bytes));
+    json_object_set_new(export, "digest", control_json_digest(image_digest(img)));
+    json_object_set_new(export, "content_root", control_json_digest(&image_manifest(img)->content_root));
+    json_object_set_new(export, "size", control_json_integer(image_manifest(img)->size));
+    json_object_set_new(export, "reads", control_json_integer(t.reads));
+    json_object_set_new(export, "read_bytes", control_json_integer(t.read_bytes));
+    json_object_set_new(export, "memory_bytes", control_json_integer(t.served.bytes[CACHE_FROM_MEMORY]));
+    json_object_set_new(export, "disk_bytes", control_json_integer(t.served.bytes[CACHE_FROM_DISK]));
+    json_object_set_new(export, "store_bytes", control_json_integer(t.served.bytes[CACHE_FROM_STORE]));
+    json_object_set_new(export, "fence_refusals", control_json_integer(t.fence_refusals));
+    json_object_set_new(export, "hole_bytes", control_json_integer(t.hole_bytes));
     json_object_set_new(export, "hit_ratio", json_real(hit_ratio_of(&t.served)));
     return export;
 }
@@ -103,7 +96,7 @@ static json_t *directory_json(const struct cache_dir_report *dir)
 {
     json_t *object = json_object();
     json_name_set(object, "path", dir->path, strlen(dir->path));
-    json_object_set_new(object, "size", INTEGER(dir->size));
+    json_object_set_new(object, "size", control_json_integer(dir->size));
     json_object_set_new(object, "reading", json_string(dir->reading));
     json_object_set_new(object, "writing", json_string(dir->writing));
     json_object_set_new(object, "deleted", json_boolean(dir->deleted));
@@ -132,8 +125,8 @@ static json_t *store_json(const char *url, const struct store_health *h)
     if (!h->failures)
         return store;
     json_object_set_new(store, "failing_s", json_real((double)h->failing_ms / 1000));
-    json_object_set_new(store, "failures", INTEGER(h->failures));
-    json_object_set_new(store, "waiting", INTEGER(h->waiting));
+    json_object_set_new(store, "failures", control_json_integer(h->failures));
+    json_object_set_new(store, "waiting", control_json_integer(h->waiting));
     json_name_set(store, "error", h->last, strlen(h->last));
     return store;
 }
@@ -168,7 +161,7 @@ static json_t *tiers_json(struct stack *stack)
 
 static void add_counter_json(void *arg, const struct counter_row *row)
 {
-    json_object_set_new(arg, row->name, INTEGER(row->value));
+    json_object_set_new(arg, row->name, control_json_integer(row->value));
 }
 
 int control_status(struct stack *stack, struct bytes *out)

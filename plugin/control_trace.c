@@ -2,13 +2,12 @@
 #include "plugin/control_trace.h"
 
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "format/json_name.h"
 #include "plugin/control_export.h"
+#include "plugin/control_json.h"
 
 enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };
 
@@ -55,28 +54,21 @@ int control_trace_end(struct stack *stack, const char *export, const char *diges
 
 /* ---- what is said ---- */
 
-#define INTEGER(n) json_integer((json_int_t)(n))
-
 static int send_image(struct control_trace *t)
 {
-    const char *name = stack_export_name(t->stack, t->export);
-    const struct image *img = stack_image_at(t->stack, t->export);
-    const struct manifest *m = image_manifest(img);
-    char digest[DIGEST_HEX_SIZE], root[DIGEST_HEX_SIZE];
-    json_t *image = json_object();
-    json_name_set(image, "export", name, strlen(name));
-    json_object_set_new(image, "digest", json_sprintf("sha256:%s", digest_hex(image_digest(img), digest)));
-    json_object_set_new(image, "content_root", json_sprintf("sha256:%s", digest_hex(&m->content_root, root)));
-    json_object_set_new(image, "size", INTEGER(m->size));
-    json_object_set_new(image, "chunk_size", INTEGER(m->chunk_size));
+    const struct manifest *m = image_manifest(stack_image_at(t->stack, t->export));
+    json_t *image = control_json_export(t->stack, t->export);
+    json_object_set_new(image, "content_root", control_json_digest(&m->content_root));
+    json_object_set_new(image, "size", control_json_integer(m->size));
+    json_object_set_new(image, "chunk_size", control_json_integer(m->chunk_size));
     return control_job_send(t->job, json_pack("{s:o}", "image", image));
 }
 
 static int send_count(struct control_trace *t)
 {
     t->told_ms = clock_now_ms();
-    return control_job_send(t->job, json_pack("{s:{s:o,s:o}}", "trace", "chunks", INTEGER(t->chunks), "dropped",
-                                              INTEGER(recorder_dropped(t->recorder))));
+    return control_job_send(t->job, json_pack("{s:{s:o,s:o}}", "trace", "chunks", control_json_integer(t->chunks),
+                                              "dropped", control_json_integer(recorder_dropped(t->recorder))));
 }
 
 static int send_entries(struct control_trace *t, const struct trace_entry *entries, size_t n)

@@ -12,6 +12,7 @@
 #include "format/json_name.h"
 #include "image/warm_run.h"
 #include "plugin/control_export.h"
+#include "plugin/control_json.h"
 
 enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 };
 
@@ -80,8 +81,6 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
 
 /* ---- what is said ---- */
 
-#define INTEGER(n) json_integer((json_int_t)(n))
-
 static int tell(void *arg, const struct warm_told *t)
 {
     struct control_warm *w = arg;
@@ -91,11 +90,12 @@ static int tell(void *arg, const struct warm_told *t)
     if (now - w->told_ms < TELL_EVERY_MS)
         return 0;
     w->told_ms = now;
-    return control_job_send(w->job,
-                            json_pack("{s:{s:s,s:o,s:o,s:o,s:o,s:o}}", "progress", "phase", t->phase, "bytes_done",
-                                      INTEGER(t->bytes_done), "bytes_total", INTEGER(t->bytes_total), "files_done",
-                                      INTEGER(t->files_done), "files_total", INTEGER(t->files_total), "failed_chunks",
-                                      INTEGER(t->failed_chunks)));
+    return control_job_send(w->job, json_pack("{s:{s:s,s:o,s:o,s:o,s:o,s:o}}", "progress", "phase", t->phase,
+                                              "bytes_done", control_json_integer(t->bytes_done), "bytes_total",
+                                              control_json_integer(t->bytes_total), "files_done",
+                                              control_json_integer(t->files_done), "files_total",
+                                              control_json_integer(t->files_total), "failed_chunks",
+                                              control_json_integer(t->failed_chunks)));
 }
 
 static int send_failed(void *arg, const char *path, size_t len, const char *why)
@@ -109,17 +109,11 @@ static int send_failed(void *arg, const char *path, size_t len, const char *why)
     return control_job_send(w->job, json_pack("{s:o}", "failed", failed));
 }
 
-static int send_sums(struct control_warm *w, struct image *img, const struct warm_result *r)
+static int send_sums(struct control_warm *w, const struct warm_result *r)
 {
-    const char *name = stack_export_name(w->stack, w->export), *why = r->error.code ? r->error.text : "";
-    char hex[DIGEST_HEX_SIZE];
-    json_t *warm = json_object();
-    json_name_set(warm, "export", name, strlen(name));
-    json_object_set_new(warm, "digest", json_sprintf("sha256:%s", digest_hex(image_digest(img), hex)));
-    const struct {
-        const char *key;
-        uint64_t value;
-    } rows[] = {
+    const char *why = r->error.code ? r->error.text : "";
+    json_t *warm = control_json_export(w->stack, w->export);
+    const struct control_sum sums[] = {
         {"files", r->files},
         {"absent_files", r->absent},
         {"traced_chunks", r->traced},
@@ -134,8 +128,7 @@ static int send_sums(struct control_warm *w, struct image *img, const struct war
         {"failed_files", r->failed_files},
         {"unpinned_chunks", r->unheld},
     };
-    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
-        json_object_set_new(warm, rows[i].key, INTEGER(rows[i].value));
+    control_json_add(warm, sums, GR_ARRAY_SIZE(sums));
     json_object_set_new(warm, "error", json_name(why, strlen(why)));
     return control_job_send(w->job, json_pack("{s:o}", "warm", warm));
 }
@@ -160,6 +153,6 @@ int control_warm_run(struct control_job *job, void *arg)
     if (!rc)
         rc = warm_run(&config, &result);
     if (!rc)
-        rc = send_sums(w, config.img, &result);
+        rc = send_sums(w, &result);
     return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
 }
