@@ -2,7 +2,6 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -174,4 +173,19 @@ int control_post(const char *socket, const char *path, const char *const *params
                  control_line *line, void *arg)
 {
     return call(socket, "POST", path, params, body, line, arg);
+}
+
+int control_object(const char *line, size_t len, json_t **out)
+{
+    json_t *object = json_loadb(line, len, 0, NULL), *error = json_object_get(object, "error");
+    int rc = error ? error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?") : 0;
+    if (rc)
+        json_decref(object);
+    *out = rc ? NULL : object;
+    return rc;
+}
+
+uint64_t control_number(const json_t *object, const char *name)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, name));
 }

@@ -2,6 +2,9 @@
 #ifndef GRANARY_ATTACH_CONTROL_CLIENT_H
 #define GRANARY_ATTACH_CONTROL_CLIENT_H
 
+#include <jansson.h>
+#include <stdint.h>
+
 #include "base/bytes.h"
 #include "base/compiler.h"
 
@@ -19,5 +22,11 @@ GR_MUST_CHECK int control_call(const char *socket, const char *method, const cha
 /* The same with a body, by POST. */
 GR_MUST_CHECK int control_post(const char *socket, const char *path, const char *const *params,
                                const struct bytes *body, control_line *line, void *arg);
+
+/* Such a line as its object. *out: json_decref; NULL, in which there is nothing, when it is no JSON. -EIO: it is
+ * {"error": sentence}, with that sentence. */
+GR_MUST_CHECK int control_object(const char *line, size_t len, json_t **out);
+/* A number in an object of an answer; 0: there is none of that name. */
+uint64_t control_number(const json_t *object, const char *name);
 
 #endif

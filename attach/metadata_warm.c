@@ -1,7 +1,6 @@
 #include "attach/metadata_warm.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdbool.h>
 
 #include "attach/control_client.h"
@@ -15,25 +14,22 @@ struct answer {
 static int take_sums(struct answer *a, const json_t *sums)
 {
     const char *why = json_string_value(json_object_get(sums, "error"));
-    json_int_t chunks = json_integer_value(json_object_get(sums, "chunks"));
-    json_int_t missing = chunks - json_integer_value(json_object_get(sums, "cached_chunks"));
+    uint64_t chunks = control_number(sums, "chunks"), missing = chunks - control_number(sums, "cached_chunks");
     a->done = true;
-    return missing ? error_set(-EIO, "%lld of %lld chunks are not cached: %s", (long long)missing, (long long)chunks,
-                               why && *why ? why : "the cache is too small")
+    return missing ? error_set(-EIO, "%llu of %llu chunks are not cached: %s", (unsigned long long)missing,
+                               (unsigned long long)chunks, why && *why ? why : "the cache is too small")
                    : 0;
 }
 
 static int take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
-    int rc = 0;
+    json_t *object;
     if (a->cancel && *a->cancel)
         return error_set(-ECANCELED, "interrupted");
-    json_t *object = json_loadb(line, len, 0, NULL), *error = json_object_get(object, "error");
+    int rc = control_object(line, len, &object);
     const json_t *sums = json_object_get(object, "warm");
-    if (error)
-        rc = error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?");
-    else if (sums)
+    if (sums)
         rc = take_sums(a, sums);
     json_decref(object);
     return rc;

@@ -23,18 +23,13 @@ struct answer {
     char why_unknown[ERROR_TEXT_MAX];
 };
 
-uint64_t cache_call_number(const json_t *object, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
 static void draw(struct answer *a, const json_t *p)
 {
-    struct progress_state state = {.phase = "reading the catalog", .files_done = cache_call_number(p, "files_done")};
+    struct progress_state state = {.phase = "reading the catalog", .files_done = control_number(p, "files_done")};
     if (!state.files_done)
         state = (struct progress_state){.phase = "looking",
-                                        .bytes_done = cache_call_number(p, "bytes_done"),
-                                        .bytes_total = cache_call_number(p, "bytes_total")};
+                                        .bytes_done = control_number(p, "bytes_done"),
+                                        .bytes_total = control_number(p, "bytes_total")};
     progress_update(&a->progress, &state);
 }
 
@@ -50,9 +45,9 @@ static int show(struct answer *a, json_t *object, void (*print)(json_t *))
 
 static int take_image(struct answer *a, json_t *image)
 {
-    a->refused += cache_call_number(image, "refused_chunks");
-    a->unknown += cache_call_number(image, "unknown_chunks");
-    a->found |= cache_call_number(image, "files") > 0;
+    a->refused += control_number(image, "refused_chunks");
+    a->unknown += control_number(image, "unknown_chunks");
+    a->found |= control_number(image, "files") > 0;
     const char *why = json_string_value(json_object_get(image, "store_error"));
     if (why && *why)
         snprintf(a->why_unknown, sizeof a->why_unknown, "%s", why);
@@ -62,14 +57,12 @@ static int take_image(struct answer *a, json_t *image)
 static int take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
-    int rc = 0;
-    json_t *object = json_loadb(line, len, 0, NULL);
+    json_t *object;
+    int rc = control_object(line, len, &object);
     json_t *file = json_object_get(object, "file"), *image = json_object_get(object, "image");
     image = image ? image : json_object_get(object, "cache");
-    json_t *progress = json_object_get(object, "progress"), *error = json_object_get(object, "error");
-    if (error)
-        rc = error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?");
-    else if (progress)
+    json_t *progress = json_object_get(object, "progress");
+    if (progress)
         draw(a, progress);
     else if (file)
         rc = show(a, file, a->call->file);

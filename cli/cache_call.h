@@ -39,6 +39,4 @@ struct cache_call {
  * 0, -errno, or CLI_USAGE. *out_refused: chunks that were left as they are; may be NULL. */
 GR_MUST_CHECK int cache_call(const struct cache_call *call, const struct invocation *inv, uint64_t *out_refused);
 
-uint64_t cache_call_number(const json_t *object, const char *key);
-
 #endif

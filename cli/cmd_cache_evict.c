@@ -1,4 +1,5 @@
 /* granary cache evict NAME[:GLOB] | NAME GLOB | --all */
+#include "attach/control_client.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cache_call.h"
@@ -23,10 +24,10 @@ static void print_image(json_t *image)
     const char *name = json_string_value(json_object_get(image, "export"));
     char bytes[TEXT_SIZE_MAX];
     printf("%s%s%llu chunks evicted, %s on disk", name ? name : "", name ? ": " : "",
-           (unsigned long long)cache_call_number(image, "changed_chunks"),
-           text_format_size(cache_call_number(image, "changed_bytes"), bytes));
-    if (cache_call_number(image, "refused_chunks"))
-        printf("; %llu pinned ones stay", (unsigned long long)cache_call_number(image, "refused_chunks"));
+           (unsigned long long)control_number(image, "changed_chunks"),
+           text_format_size(control_number(image, "changed_bytes"), bytes));
+    if (control_number(image, "refused_chunks"))
+        printf("; %llu pinned ones stay", (unsigned long long)control_number(image, "refused_chunks"));
     putchar('\n');
 }
 

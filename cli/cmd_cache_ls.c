@@ -1,6 +1,7 @@
 /* granary cache ls [NAME[:GLOB] | NAME GLOB] */
 #include <string.h>
 
+#include "attach/control_client.h"
 #include "base/text.h"
 #include "cli/cache_call.h"
 #include "cli/print.h"
@@ -20,11 +21,11 @@ static double percent(uint64_t part, uint64_t whole)
 static void print_file(json_t *file)
 {
     const char *path = json_string_value(json_object_get(file, "path"));
-    uint64_t chunks = cache_call_number(file, "chunks"), cached = cache_call_number(file, "cached_chunks");
+    uint64_t chunks = control_number(file, "chunks"), cached = control_number(file, "cached_chunks");
     char size[TEXT_SIZE_MAX];
     printf("%6.1f %% %8llu of %8llu  %10s%s  ", chunks ? percent(cached, chunks) : 100, (unsigned long long)cached,
-           (unsigned long long)chunks, text_format_size(cache_call_number(file, "size"), size),
-           cache_call_number(file, "pinned_chunks") ? "  pinned" : "");
+           (unsigned long long)chunks, text_format_size(control_number(file, "size"), size),
+           control_number(file, "pinned_chunks") ? "  pinned" : "");
     print_name(stdout, path ? path : "", path ? strlen(path) : 0, print_escapes(stdout));
     putchar('\n');
 }
@@ -32,12 +33,12 @@ static void print_file(json_t *file)
 static void print_image(json_t *image)
 {
     const char *name = json_string_value(json_object_get(image, "export"));
-    uint64_t bytes = cache_call_number(image, "bytes"), cached = cache_call_number(image, "cached_bytes");
+    uint64_t bytes = control_number(image, "bytes"), cached = control_number(image, "cached_bytes");
     char all[TEXT_SIZE_MAX], part[TEXT_SIZE_MAX];
     printf("%-20s %5.1f %% cached: %llu of %llu chunks, %s of %s, %llu pinned\n", name ? name : "",
-           percent(cached, bytes), (unsigned long long)cache_call_number(image, "cached_chunks"),
-           (unsigned long long)cache_call_number(image, "chunks"), text_format_size(cached, part),
-           text_format_size(bytes, all), (unsigned long long)cache_call_number(image, "pinned_chunks"));
+           percent(cached, bytes), (unsigned long long)control_number(image, "cached_chunks"),
+           (unsigned long long)control_number(image, "chunks"), text_format_size(cached, part),
+           text_format_size(bytes, all), (unsigned long long)control_number(image, "pinned_chunks"));
 }
 
 static int run(const struct invocation *inv)

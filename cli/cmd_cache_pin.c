@@ -1,6 +1,7 @@
 /* granary cache pin [--off] NAME[:GLOB] | NAME GLOB | --all */
 #include <errno.h>
 
+#include "attach/control_client.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cache_call.h"
@@ -23,11 +24,11 @@ static const struct option_row rows[] = {
 static void print_change(json_t *image, const char *what)
 {
     const char *name = json_string_value(json_object_get(image, "export"));
-    uint64_t missing = cache_call_number(image, "chunks") - cache_call_number(image, "cached_chunks");
+    uint64_t missing = control_number(image, "chunks") - control_number(image, "cached_chunks");
     char bytes[TEXT_SIZE_MAX];
     printf("%s%s%llu chunks %s, %s on disk", name ? name : "", name ? ": " : "",
-           (unsigned long long)cache_call_number(image, "changed_chunks"), what,
-           text_format_size(cache_call_number(image, "changed_bytes"), bytes));
+           (unsigned long long)control_number(image, "changed_chunks"), what,
+           text_format_size(control_number(image, "changed_bytes"), bytes));
     if (missing)
         printf("; %llu are not cached", (unsigned long long)missing);
     putchar('\n');

@@ -1,7 +1,6 @@
 /* granary status [TARGET]: what the server says of itself on its control socket, and by a second request, which
  * looks through the indexes that it has cached, how much of each image is there.
  */
-#include <errno.h>
 #include <limits.h>
 #include <string.h>
 
@@ -36,9 +35,9 @@ struct asking {
 static int take_line(void *arg, const char *line, size_t len)
 {
     struct asking *a = arg;
-    json_t *object = json_loadb(line, len, 0, NULL);
-    json_t *image = json_object_get(object, "image"), *error = json_object_get(object, "error");
-    int rc = error ? error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?") : 0;
+    json_t *object;
+    int rc = control_object(line, len, &object);
+    json_t *image = json_object_get(object, "image");
     if (image && a->at < json_array_size(a->exports)) {
         json_object_del(image, "export");
         json_object_del(image, "digest");
@@ -62,18 +61,18 @@ static void add_cached(const char *control, json_t *status)
 static void print_cached(json_t *cached)
 {
     char all[TEXT_SIZE_MAX], part[TEXT_SIZE_MAX];
-    uint64_t bytes = server_status_number(cached, "bytes"), have = server_status_number(cached, "cached_bytes");
-    uint64_t chunks = server_status_number(cached, "chunks"), unknown = server_status_number(cached, "unknown_chunks");
+    uint64_t bytes = control_number(cached, "bytes"), have = control_number(cached, "cached_bytes");
+    uint64_t chunks = control_number(cached, "chunks"), unknown = control_number(cached, "unknown_chunks");
     printf("    cached %s of %s (%.1f %%), ", text_format_size(have, part), text_format_size(bytes, all),
            bytes ? 100 * (double)have / (double)bytes : 0);
-    uint64_t metadata = server_status_number(cached, "metadata_chunks");
-    uint64_t there = server_status_number(cached, "metadata_cached_chunks");
+    uint64_t metadata = control_number(cached, "metadata_chunks");
+    uint64_t there = control_number(cached, "metadata_cached_chunks");
     if (metadata)
         printf("metadata %s%s, ",
                there == metadata ? "cached"
                : there           ? "cached in part"
                                  : "not cached",
-               server_status_number(cached, "metadata_pinned_chunks") == metadata ? " and pinned" : "");
+               control_number(cached, "metadata_pinned_chunks") == metadata ? " and pinned" : "");
     if (!unknown)
         printf("index cached\n");
     else
@@ -87,17 +86,16 @@ static void print_traffic(json_t *export)
 {
     static const char *const sources[] = {"memory", "disk", "store", "hole"};
     char size[TEXT_SIZE_MAX], key[32];
-    printf("    %llu reads, hit ratio %.1f %%", (unsigned long long)server_status_number(export, "reads"),
+    printf("    %llu reads, hit ratio %.1f %%", (unsigned long long)control_number(export, "reads"),
            100 * json_number_value(json_object_get(export, "hit_ratio")));
     for (size_t i = 0; i < GR_ARRAY_SIZE(sources); i++) {
         snprintf(key, sizeof key, "%s_bytes", sources[i]);
-        if (server_status_number(export, key))
-            printf(", %s from %s", text_format_size(server_status_number(export, key), size), sources[i]);
+        if (control_number(export, key))
+            printf(", %s from %s", text_format_size(control_number(export, key), size), sources[i]);
     }
     putchar('\n');
-    if (server_status_number(export, "fence_refusals"))
-        printf("    %llu reads refused by the fence\n",
-               (unsigned long long)server_status_number(export, "fence_refusals"));
+    if (control_number(export, "fence_refusals"))
+        printf("    %llu reads refused by the fence\n", (unsigned long long)control_number(export, "fence_refusals"));
 }
 
 static void print_exports(json_t *status)
@@ -109,7 +107,7 @@ static void print_exports(json_t *status)
         char size[TEXT_SIZE_MAX];
         const char *digest = json_string_value(json_object_get(export, "digest"));
         const char *name = json_string_value(json_object_get(export, "name"));
-        text_format_size(server_status_number(export, "size"), size);
+        text_format_size(control_number(export, "size"), size);
         printf("  ");
         print_name(stdout, name ? name : "", name ? strlen(name) : 0, print_escapes(stdout));
         printf("  %s, %s\n", size, digest ? digest : "");
@@ -128,7 +126,7 @@ static void print_directories(json_t *status)
     json_array_foreach(dirs, i, dir)
     {
         char size[TEXT_SIZE_MAX];
-        text_format_size((uint64_t)json_integer_value(json_object_get(dir, "size")), size);
+        text_format_size(control_number(dir, "size"), size);
         printf("  %-20s %s, reading %s, writing %s%s\n", server_status_text(dir, "path"), size,
                server_status_text(dir, "reading"), server_status_text(dir, "writing"),
                json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
@@ -150,7 +148,7 @@ static void print_stores(json_t *status)
         else
             printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
                    json_number_value(json_object_get(store, "failing_s")),
-                   (unsigned long long)server_status_number(store, "waiting"), server_status_text(store, "error"));
+                   (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
     }
 }
 
@@ -175,8 +173,8 @@ static void print_counters(json_t *status)
 static void print_status(json_t *status)
 {
     const char *version = json_string_value(json_object_get(status, "version"));
-    printf("granary %s, process %lld, %s\n", version ? version : "?",
-           (long long)json_integer_value(json_object_get(status, "pid")), server_status_text(status, "health"));
+    printf("granary %s, process %llu, %s\n", version ? version : "?", (unsigned long long)control_number(status, "pid"),
+           server_status_text(status, "health"));
     if (!strcmp(server_status_text(status, "fence"), "warmed"))
         printf("fence: only what is cached is read\n");
     printf("exports\n");

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "attach/control_client.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -69,7 +70,7 @@ static struct row row_of(json_t *export, json_t *before, double seconds)
 {
     struct row row = {.name = server_status_text(export, "name")};
     for (size_t i = 0; i < COLUMNS; i++) {
-        uint64_t now = server_status_number(export, columns[i]), then = server_status_number(before, columns[i]);
+        uint64_t now = control_number(export, columns[i]), then = control_number(before, columns[i]);
         row.rates[i] = now > then ? (double)(now - then) / seconds : 0;
     }
     return row;
@@ -99,7 +100,7 @@ static int print_table(const struct sample *before, const struct sample *now)
 {
     json_t *exports = json_object_get(now->status, "exports");
     size_t count = json_array_size(exports), shown = count;
-    bool restarted = server_status_number(now->status, "pid") != server_status_number(before->status, "pid");
+    bool restarted = control_number(now->status, "pid") != control_number(before->status, "pid");
     json_t *others = restarted ? NULL : json_object_get(before->status, "exports");
     double seconds = (double)GR_MAX(now->when_ms - before->when_ms, UINT64_C(1)) / 1000;
     CLEANUP_FREE struct row *table = calloc(count + 1, sizeof *table);

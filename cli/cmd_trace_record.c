@@ -80,8 +80,8 @@ static bool get_digest(const json_t *image, const char *key, struct digest *out)
 
 static int take_image(struct recording *r, json_t *image)
 {
-    uint64_t chunk_size = cache_call_number(image, "chunk_size");
-    r->trace.size = cache_call_number(image, "size");
+    uint64_t chunk_size = control_number(image, "chunk_size");
+    r->trace.size = control_number(image, "size");
     r->trace.chunk_size = (uint32_t)chunk_size;
     if (r->image || chunk_size > UINT32_MAX || !get_digest(image, "digest", &r->trace.image) ||
         !get_digest(image, "content_root", &r->trace.content_root))
@@ -118,7 +118,7 @@ static int take_entries(struct recording *r, const json_t *entries)
 
 static void take_count(struct recording *r, const json_t *count)
 {
-    r->trace.dropped = cache_call_number(count, "dropped");
+    r->trace.dropped = control_number(count, "dropped");
     const struct progress_state state = {.phase = "recording",
                                          .bytes_done = r->entries.len / TRACE_ENTRY_SIZE * r->trace.chunk_size};
     progress_update(&r->progress, &state);
@@ -144,13 +144,11 @@ static void ask_for_the_end(struct recording *r)
 static int take_line(void *arg, const char *line, size_t len)
 {
     struct recording *r = arg;
-    int rc = 0;
-    json_t *object = json_loadb(line, len, 0, NULL), *error = json_object_get(object, "error");
+    json_t *object;
+    int rc = control_object(line, len, &object);
     json_t *image = json_object_get(object, "image"), *entries = json_object_get(object, "entries");
     json_t *count = json_object_get(object, "trace");
-    if (error)
-        rc = error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?");
-    else if (image)
+    if (image)
         rc = take_image(r, image);
     else if (entries)
         rc = take_entries(r, entries);

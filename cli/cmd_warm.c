@@ -67,10 +67,10 @@ static const char *phase_of(const json_t *p)
 static void draw(struct answer *a, const json_t *p)
 {
     const struct progress_state state = {.phase = phase_of(p),
-                                         .bytes_done = cache_call_number(p, "bytes_done"),
-                                         .bytes_total = cache_call_number(p, "bytes_total"),
-                                         .files_done = cache_call_number(p, "files_done"),
-                                         .files_total = cache_call_number(p, "files_total")};
+                                         .bytes_done = control_number(p, "bytes_done"),
+                                         .bytes_total = control_number(p, "bytes_total"),
+                                         .files_done = control_number(p, "files_done"),
+                                         .files_total = control_number(p, "files_total")};
     progress_update(&a->progress, &state);
 }
 
@@ -90,12 +90,10 @@ static int show_failed(struct answer *a, json_t *failed)
 static int take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
-    int rc = 0;
-    json_t *object = json_loadb(line, len, 0, NULL), *error = json_object_get(object, "error");
+    json_t *object;
+    int rc = control_object(line, len, &object);
     json_t *progress = json_object_get(object, "progress"), *failed = json_object_get(object, "failed");
-    if (error)
-        rc = error_set(-EIO, "%s", json_string_value(error) ? json_string_value(error) : "?");
-    else if (progress)
+    if (progress)
         draw(a, progress);
     else if (failed)
         rc = show_failed(a, failed);
@@ -112,23 +110,23 @@ static int take_line(void *arg, const char *line, size_t len)
 static void print_warm(const struct warm_values *v, json_t *w)
 {
     const char *name = json_string_value(json_object_get(w, "export"));
-    uint64_t files = cache_call_number(w, "files");
+    uint64_t files = control_number(w, "files");
     char bytes[TEXT_SIZE_MAX], needed[TEXT_SIZE_MAX], fetched[TEXT_SIZE_MAX], cached[TEXT_SIZE_MAX];
-    text_format_size(cache_call_number(w, "bytes"), bytes);
-    text_format_size(cache_call_number(w, "needed_bytes"), needed);
-    text_format_size(cache_call_number(w, "fetch_bytes"), fetched);
-    text_format_size(cache_call_number(w, "cached_bytes"), cached);
+    text_format_size(control_number(w, "bytes"), bytes);
+    text_format_size(control_number(w, "needed_bytes"), needed);
+    text_format_size(control_number(w, "fetch_bytes"), fetched);
+    text_format_size(control_number(w, "cached_bytes"), cached);
     printf("%s: ", name ? name : "");
     if (files)
         printf("%llu files, ", (unsigned long long)files);
     if (v->trace)
         printf("%llu chunks of the trace, %llu not in this image, ",
-               (unsigned long long)cache_call_number(w, "traced_chunks"),
-               (unsigned long long)cache_call_number(w, "absent_chunks"));
+               (unsigned long long)control_number(w, "traced_chunks"),
+               (unsigned long long)control_number(w, "absent_chunks"));
     if (v->dry)
         printf("%s in %llu chunks; %s in %llu chunks missing, %s to be fetched\n", bytes,
-               (unsigned long long)cache_call_number(w, "chunks"), needed,
-               (unsigned long long)cache_call_number(w, "needed_chunks"), fetched);
+               (unsigned long long)control_number(w, "chunks"), needed,
+               (unsigned long long)control_number(w, "needed_chunks"), fetched);
     else
         printf("%s of %s cached; %s was missing\n", cached, bytes, needed);
 }
@@ -136,15 +134,15 @@ static void print_warm(const struct warm_values *v, json_t *w)
 /* Whatever was asked for and is not cached is a failure. */
 static int judge(const struct warm_values *v, const json_t *w)
 {
-    uint64_t absent = cache_call_number(w, "absent_files"), failed = cache_call_number(w, "failed_files");
-    uint64_t chunks = cache_call_number(w, "chunks") - cache_call_number(w, "cached_chunks");
+    uint64_t absent = control_number(w, "absent_files"), failed = control_number(w, "failed_files");
+    uint64_t chunks = control_number(w, "chunks") - control_number(w, "cached_chunks");
     const char *why = json_string_value(json_object_get(w, "error"));
     if (chunks && !v->dry)
         return error_set(-EIO, "%llu chunks of %llu files are not cached%s%s; run it again to go on",
                          (unsigned long long)chunks, (unsigned long long)failed, why && *why ? ": " : "",
                          why ? why : "");
-    uint64_t traced = cache_call_number(w, "traced_chunks");
-    if (traced && traced == cache_call_number(w, "absent_chunks"))
+    uint64_t traced = control_number(w, "traced_chunks");
+    if (traced && traced == control_number(w, "absent_chunks"))
         return error_set(-ENOENT, "none of the chunks that %s lists is in this image: it is of another one", v->trace);
     return absent ? error_set(-ENOENT, "%llu of the names given are not in the image", (unsigned long long)absent) : 0;
 }

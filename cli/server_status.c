@@ -23,14 +23,9 @@ int server_status_get(const char *control, json_t **out)
     return 0;
 }
 
-uint64_t server_status_number(json_t *object, const char *name)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, name));
-}
-
 uint64_t server_status_counter(json_t *status, const char *name)
 {
-    return server_status_number(json_object_get(status, "counters"), name);
+    return control_number(json_object_get(status, "counters"), name);
 }
 
 const char *server_status_text(json_t *object, const char *name)

@@ -10,8 +10,7 @@
 /* Ask the server of a control socket. *out: json_decref. */
 GR_MUST_CHECK int server_status_get(const char *control, json_t **out);
 
-/* A number in an object of it, a counter of it; 0: there is none of that name. */
-uint64_t server_status_number(json_t *object, const char *name);
+/* A counter of it; 0: there is none of that name. */
 uint64_t server_status_counter(json_t *status, const char *name);
 /* A text in an object of it; "?": there is none. */
 const char *server_status_text(json_t *object, const char *name);
