@@ -1,7 +1,9 @@
-/* Percent-encoding, the strict way of AWS Signature 4 (declared in http.h). */
+/* Percent-encoding, the strict way of AWS Signature 4, and addresses in sentences (declared in http.h). */
 #include "net/http.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 static bool unreserved(unsigned char c)
 {
@@ -49,4 +51,12 @@ long http_percent_decode(char *text, size_t len)
         r += 2;
     }
     return (long)w;
+}
+
+const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX])
+{
+    if (strchr(url, '@'))
+        return "(not shown)";
+    snprintf(out, HTTP_SHOWN_MAX, "%.*s", (int)GR_MIN(strcspn(url, "?#"), (size_t)HTTP_SHOWN_MAX - 1), url);
+    return out;
 }

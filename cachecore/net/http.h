@@ -84,4 +84,9 @@ GR_MUST_CHECK int http_percent_encode(struct bytes *out, const char *text, size_
 /* The opposite, in place ('+' stays '+'); the new length, or -EBADMSG for a bad escape. */
 long http_percent_decode(char *text, size_t len);
 
+enum { HTTP_SHOWN_MAX = 301 };
+/* What a sentence may show of an address that a server gave, in out or a constant: no query, and nothing of one that
+ * may have a name and password. */
+const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX]);
+
 #endif

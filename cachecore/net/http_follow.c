@@ -6,15 +6,12 @@
 #include <assert.h>
 #include <curl/curl.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
-
-enum { SHOWN_MAX = 301 };
 
 /* The way so far. */
 struct way {
@@ -33,15 +30,6 @@ static bool leads_on(const struct http_response *resp)
 static int no_memory(void)
 {
     return error_set(-ENOMEM, "out of memory for a redirect");
-}
-
-/* What a sentence may show of an address: no query, and nothing of one that may have a name and password. */
-static const char *shown(const char *url, char out[SHOWN_MAX])
-{
-    if (strchr(url, '@'))
-        return "(not shown)";
-    snprintf(out, SHOWN_MAX, "%.*s", (int)GR_MIN(strcspn(url, "?#"), (size_t)SHOWN_MAX - 1), url);
-    return out;
 }
 
 /* Only memory can be short where the address has been parsed. */
@@ -73,7 +61,7 @@ static int compare_origin(CURLU *from, CURLU *to, bool *same)
 static int resolve(CURLU *to, const char *from, const char *location)
 {
     CURLUcode code = curl_url_set(to, CURLUPART_URL, location, CURLU_URLENCODE | CURLU_PATH_AS_IS);
-    char *scheme = NULL, text[SHOWN_MAX];
+    char *scheme = NULL, text[HTTP_SHOWN_MAX];
     if (code == CURLUE_OUT_OF_MEMORY)
         return no_memory();
     bool web = !code && !curl_url_get(to, CURLUPART_SCHEME, &scheme, 0) &&
@@ -82,12 +70,12 @@ static int resolve(CURLU *to, const char *from, const char *location)
     curl_free(scheme);
     if (!web)
         return error_set(-EBADMSG, "it is redirected to '%s', which is no address of a web server",
-                         shown(location, text));
+                         http_shown(location, text));
     if (plain)
         return error_set(-EACCES,
                          "it is redirected from https to '%s', which anybody on the way could change; it is not "
                          "followed",
-                         shown(location, text));
+                         http_shown(location, text));
     return 0;
 }
 
@@ -130,23 +118,23 @@ static void tell_nobody(struct http_request *req)
 
 static int begin(struct way *w, const char *url)
 {
-    char text[SHOWN_MAX];
+    char text[HTTP_SHOWN_MAX];
     *w = (struct way){.at = curl_url(), .known = true};
     CURLUcode code = w->at ? curl_url_set(w->at, CURLUPART_URL, url, CURLU_PATH_AS_IS) : CURLUE_OUT_OF_MEMORY;
     if (code && code != CURLUE_OUT_OF_MEMORY)
-        return error_set(-EINVAL, "'%s' is no address of a web server", shown(url, text));
+        return error_set(-EINVAL, "'%s' is no address of a web server", http_shown(url, text));
     return code || curl_url_get(w->at, CURLUPART_URL, &w->url, 0) ? no_memory() : 0;
 }
 
 static int follow(struct http *h, const struct http_request *req, struct http_response *resp, struct way *w)
 {
     struct http_request next = *req;
-    char text[SHOWN_MAX];
+    char text[HTTP_SHOWN_MAX];
     int rc = begin(w, req->url);
     while (!rc && leads_on(resp)) {
         if (w->redirects == HTTP_FOLLOW_MAX)
             return error_set(-EIO, "it is redirected more than %d times, the last time to '%s'; a loop, most likely",
-                             HTTP_FOLLOW_MAX, shown(resp->location, text));
+                             HTTP_FOLLOW_MAX, http_shown(resp->location, text));
         rc = go_on(w, resp->location);
         next.url = w->url;
         if (!w->known)

@@ -26,15 +26,14 @@ static int read_only(struct store *s, const char *doing)
                      s->url, doing);
 }
 
-/* What stands behind '?' may be a signature. */
 static int redirected(struct store *s, const char *key, const struct http_response *resp)
 {
-    const char *to = resp->location ? resp->location : "nowhere";
-    return error_set(
-        -EIO,
-        "store %s: the server redirects %s to %.*s (status %d), which is not followed; give the address it "
-        "leads to",
-        s->url, key, (int)GR_MIN(strcspn(to, "?#"), (size_t)200), to, resp->status);
+    char text[HTTP_SHOWN_MAX];
+    const char *to = resp->location ? http_shown(resp->location, text) : "nowhere";
+    return error_set(-EIO,
+                     "store %s: the server redirects %s to %.200s (status %d), which is not followed; give the "
+                     "address it leads to",
+                     s->url, key, to, resp->status);
 }
 
 static int refusal(struct store *s, const char *key, const struct http_response *resp)
