@@ -127,6 +127,14 @@ logged() {
 # digest_of IMAGE: the image digest by `granary inspect --json`
 digest_of() { "$GRANARY" inspect --json "$1" | jq -r .digest; }
 
+# refused CODE TEXT COMMAND...: it exits with CODE and says TEXT; what it printed is in $W/out and $W/err
+refused() {
+    local code=$1 text=$2 status=0
+    shift 2
+    "$@" >"$W/out" 2>"$W/err" || status=$?
+    [ $status = "$code" ] && grep -qF -- "$text" "$W/err" || { cat "$W/err" >&2; fail "exit $status, not $code with '$text': $*"; }
+}
+
 # manifest_of_tree DIR: a line for every path: its type, mode, owner, mtime, size or target, and the digests of files.
 # The same text from GNU and busybox tools.
 manifest_of_tree() {

@@ -17,13 +17,6 @@ stop() { kill -TERM "$SERVE" && wait "$SERVE" || fail "serve: exit $?"; }
 cache() { local command=$1; shift; "$GRANARY" cache "$command" --control "$W/nbd.sock" "$@"; }
 # of FIELD [SELECTION...]: a number of the image's line
 of() { local field=$1; shift; cache ls --json "${@:-faces}" | jq "select(.export == \"faces\").$field"; }
-refused() {
-    local code=$1 text=$2
-    shift 2
-    local status=0
-    "$@" >"$W/out" 2>"$W/err" || status=$?
-    [ $status = "$code" ] && grep -qF -- "$text" "$W/err" || { cat "$W/err" >&2; fail "exit $status, not $code with '$text': $*"; }
-}
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
 uri="nbd+unix:///faces?socket=$W/nbd.sock"
 read_all() { nbdcopy --request-size=262144 "$uri" - 2>"$W/copy.err" | cmp - "$W/image" || fail "wrong bytes: $(cat "$W/copy.err")"; }

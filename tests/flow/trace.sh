@@ -19,12 +19,6 @@ serve() {
 stop() { kill -TERM "$SERVER_PID" && wait "$SERVER_PID" || fail "server: exit $?"; }
 uri() { echo "nbd+unix:///faces?socket=$W/nbd.$STARTS"; }
 warm() { "$GRANARY" warm "$W/nbd.$STARTS" "$@"; }
-refused() {
-    local code=$1 text=$2 status=0
-    shift 2
-    "$@" >"$W/out" 2>"$W/err" || status=$?
-    [ $status = "$code" ] && grep -qF -- "$text" "$W/err" || { cat "$W/err" >&2; fail "exit $status, not $code with '$text': $*"; }
-}
 # read_file TAG FILE: its bytes by the export are those of the image
 read_file() {
     local off len n=0 store=$W/store

@@ -25,13 +25,6 @@ warm() { "$GRANARY" warm "$W/nbd.$STARTS" "$@"; }
 store_away() { mv "$W/store" "$W/store.away"; }
 store_back() { mv "$W/store.away" "$W/store"; }
 fetched() { "$GRANARY" status --json "$W/nbd.$STARTS" | jq .counters.granary_fetch_chunk_bytes_total; }
-refused() {
-    local code=$1 text=$2
-    shift 2
-    local status=0
-    "$@" >"$W/out" 2>"$W/err" || status=$?
-    [ $status = "$code" ] && grep -qF -- "$text" "$W/err" || { cat "$W/err" >&2; fail "exit $status, not $code with '$text': $*"; }
-}
 uri() { echo "nbd+unix:///faces?socket=$W/nbd.$STARTS"; }
 read_all() { nbdcopy "$(uri)" - 2>"$W/copy.err" | cmp - "$W/image" || fail "wrong bytes: $(cat "$W/copy.err")"; }
 # read_at OFFSET LENGTH: these bytes of the export are those of the image
