@@ -1,44 +1,19 @@
 #!/bin/bash
 # granary trace record and granary warm --trace: what one job read is read on another node with the store away, in an image
 # that was built anew too, and nothing else was fetched; a file that is no trace is one sentence.
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
-command -v jq >/dev/null || skip "no jq here (apt-get install jq)"
+. "$(dirname "$0")/lib-warm.sh"
 
 mkdir -p "$W/tree"
 for i in $(seq 20); do head -c 1000000 /dev/urandom >"$W/tree/$i.bin"; done
-"$GRANARY" build -q "$W/tree" "$W/store/faces:v1" >"$W/built"
-"$GRANARY" export -q "$W/store/faces:v1" "$W/image.v1"
+publish "$W/tree" v1
 
-STARTS=0
-# serve TAG: with a fresh cache
-serve() {
-    STARTS=$((STARTS + 1))
-    serve_unix "$W/nbd.$STARTS" "image=$W/store/faces:$1" "cache=$W/cache.$STARTS:96M" readahead=0 \
-        control="$W/nbd.$STARTS.control" 2>"$W/server.$STARTS.err"
-}
-stop() { kill -TERM "$SERVER_PID" && wait "$SERVER_PID" || fail "server: exit $?"; }
-uri() { echo "nbd+unix:///faces?socket=$W/nbd.$STARTS"; }
-warm() { "$GRANARY" warm "$W/nbd.$STARTS" "$@"; }
-# read_file TAG FILE: its bytes by the export are those of the image
-read_file() {
-    local off len n=0 store=$W/store
-    [ -d "$store" ] || store=$W/store.away
-    while read -r off len; do
-        n=$((n + 1))
-        "$GRANARY_BUILD/tests/tools/nbdprobe" "$(uri)" read "$off" "$len" 2>"$W/read.err" |
-            cmp -s - <(tail -c "+$((off + 1))" "$W/image.$1" | head -c "$len") || return 1
-    done < <("$GRANARY" ls -l --json "$store/faces:$1" "$2" | jq -r '.extents[] | "\(.offset) \(.length)"')
-    [ $n -gt 0 ]
-}
-fetched() { "$GRANARY" status --json "$W/nbd.$STARTS" | jq .counters.granary_fetch_chunk_bytes_total; }
 # record FILE [ARG...]: in the background, RECORDER; it records when this returns
 record() {
     local file=$1
     shift
     rm -f "$file"
-    "$GRANARY" trace record "$W/nbd.$STARTS" "$file" "$@" >"$W/record.out" 2>"$W/record.err" &
-    RECORDER=$!
-    BACKGROUND+=("$RECORDER")
+    background "$GRANARY" trace record "$NBD" "$file" "$@" >"$W/record.out" 2>"$W/record.err"
+    RECORDER=$BACKGROUND_PID
     wait_for 60 test -s "$file"
 }
 recorded() { wait "$RECORDER" || fail "trace record: exit $?: $(cat "$W/record.err")"; }
@@ -50,7 +25,7 @@ CHUNK=$("$GRANARY" inspect --json "$W/store/faces:v1" | jq .chunk_size)
 echo "== what a job reads, in its order, to an interrupt"
 serve v1
 record "$W/job.trace" --json
-for i in 14 3 9 3 14; do read_file v1 $i.bin || fail "cannot read $i.bin: $(cat "$W/read.err")"; done
+for i in 14 3 9 3 14; do read_file $i.bin || fail "cannot read $i.bin: $(cat "$W/read.err")"; done
 kill -INT "$RECORDER"
 recorded
 jq -e '.ended == "interrupt" and .dropped == 0 and .export == "faces"' "$W/record.out" >/dev/null || fail "$(cat "$W/record.out")"
@@ -64,7 +39,7 @@ record "$W/short.trace" --for 1s
 recorded
 grep -q '^faces: 0 chunks recorded' "$W/record.out" || fail "$(cat "$W/record.out")"
 record "$W/cut.trace" --json
-read_file v1 5.bin
+read_file 5.bin
 wait_for 60 grep -q 'recording.* MiB' "$W/record.err" # eight chunks have come
 stop
 recorded
@@ -82,45 +57,35 @@ jq -e '.traced_chunks > 20 and .absent_chunks == 0 and .cached_chunks == 0 and .
 warm --trace "$W/job.trace" --json >"$W/json"
 jq -e '.cached_bytes == .bytes and .bytes < 6000000' "$W/json" >/dev/null || fail "$(cat "$W/json")"
 [ "$(fetched)" -lt 7000000 ] || fail "three files of 3 MB took $(fetched) bytes"
-mv "$W/store" "$W/store.away"
-for i in 14 3 9; do read_file v1 $i.bin || fail "$i.bin is not cached"; done
-! read_file v1 17.bin || fail "a file that was not read by the job is cached"
-mv "$W/store.away" "$W/store"
+are_cached 14.bin 3.bin 9.bin
+is_not_cached 17.bin
 stop
 
 echo "== by NBD"
 serve v1
 "$GRANARY" warm "$(uri)" --trace "$W/job.trace" --json >"$W/json"
 jq -e '.cached_bytes == .bytes and .bytes < 6000000 and .failed_chunks == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
-mv "$W/store" "$W/store.away"
-for i in 14 3 9; do read_file v1 $i.bin || fail "$i.bin is not cached"; done
-! read_file v1 17.bin || fail "a file that was not read by the job is cached"
-mv "$W/store.away" "$W/store"
+are_cached 14.bin 3.bin 9.bin
+is_not_cached 17.bin
 stop
 
 echo "== an image that was built anew has them elsewhere; what it has not is counted"
 head -c $((24 * CHUNK)) /dev/urandom >"$W/tree/0.bin"
 head -c 1000000 /dev/urandom >"$W/tree/9.bin"
-"$GRANARY" build -q --parent none "$W/tree" "$W/store/faces:v2" >"$W/built"
-"$GRANARY" export -q "$W/store/faces:v2" "$W/image.v2"
+publish "$W/tree" v2 --parent none
 serve v2
 refused 1 "the trace is of another image" "$GRANARY" warm "$(uri)" --trace "$W/job.trace"
 warm --trace "$W/job.trace" --json >"$W/json"
 jq -e '.absent_chunks > 0 and .absent_chunks < .traced_chunks / 2 and .cached_bytes == .bytes' "$W/json" >/dev/null || fail "$(cat "$W/json")"
-mv "$W/store" "$W/store.away"
-for i in 14 3; do read_file v2 $i.bin || fail "$i.bin is not cached"; done
-! read_file v2 9.bin || fail "a file that has changed is cached"
-mv "$W/store.away" "$W/store"
+are_cached 14.bin 3.bin
+is_not_cached 9.bin
 stop
-"$GRANARY" build -q --parent "$W/store/faces:v1" "$W/tree" "$W/store/faces:v3" >"$W/built" # these stay where they are
-"$GRANARY" export -q "$W/store/faces:v3" "$W/image.v3"
+publish "$W/tree" v3 --parent "$W/store/faces:v1" # these stay where they are
 serve v3
 warm --trace "$W/job.trace" --json >"$W/json"
 jq -e '.absent_chunks > 0 and .absent_chunks < .traced_chunks / 2' "$W/json" >/dev/null || fail "$(cat "$W/json")"
-mv "$W/store" "$W/store.away"
-for i in 14 3; do read_file v3 $i.bin || fail "$i.bin is not cached"; done
-! read_file v3 9.bin || fail "a file that has changed is cached"
-mv "$W/store.away" "$W/store"
+are_cached 14.bin 3.bin
+is_not_cached 9.bin
 
 echo "== refusals"
 head -c 100000 /dev/urandom >"$W/noise"
@@ -131,12 +96,12 @@ truncate -s 70M "$W/large"
 refused 1 "$W/large is larger than" warm --trace "$W/large"
 refused 1 "cannot open $W/none" warm --trace "$W/none"
 refused 2 "give one of" warm --all --trace "$W/job.trace"
-refused 1 "cannot create $W/no/dir" "$GRANARY" trace record "$W/nbd.$STARTS" "$W/no/dir"
-refused 1 "no export 'nope'" "$GRANARY" trace record "$W/nbd.$STARTS" "$W/x.trace" --export nope
+refused 1 "cannot create $W/no/dir" "$GRANARY" trace record "$NBD" "$W/no/dir"
+refused 1 "no export 'nope'" "$GRANARY" trace record "$NBD" "$W/x.trace" --export nope
 refused 2 "name a command; there are record" "$GRANARY" trace
 mkdir "$W/tree2"
 head -c 5000000 /dev/urandom >"$W/tree2/other"
-"$GRANARY" build -q "$W/tree2" "$W/store/faces:v4" >"$W/built"
+publish "$W/tree2" v4
 stop
 serve v4
 refused 1 "none of the chunks that $W/job.trace lists is in this image" warm --trace "$W/job.trace"

@@ -1,51 +1,27 @@
 #!/bin/bash
 # granary warm: what was warmed is read with the store away, and nothing else was fetched; what is not cached at the end is
 # named, and the exit code says so.
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
-for tool in nbdcopy jq; do command -v $tool >/dev/null || skip "no $tool here (apt-get install libnbd-bin jq)"; done
+. "$(dirname "$0")/lib-warm.sh"
 
 make_faces "$W/tree"
 ln -s 1.jpg "$W/tree/train/symlink"
 ln "$W/tree/train/7.jpg" "$W/tree/zz-hardlink"
 mv "$W/tree/val" "$W/val"
-"$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built" # a pack for each half
+publish "$W/tree" latest # a pack for each half
 mv "$W/val" "$W/tree/val"
-"$GRANARY" build -q "$W/tree" "$W/store/faces" >"$W/built"
-"$GRANARY" export -q "$W/store/faces" "$W/image"
+publish "$W/tree" latest
 
-STARTS=0
-# serve [ARG...]: with a fresh cache
-serve() {
-    STARTS=$((STARTS + 1))
-    serve_unix "$W/nbd.$STARTS" "image=${STORE:-$W/store}/faces" "cache=$W/cache.$STARTS:96M" readahead=0 \
-        control="$W/nbd.$STARTS.control" "$@" 2>"$W/server.$STARTS.err"
-}
-stop() { kill -TERM "$SERVER_PID" && wait "$SERVER_PID" || fail "server: exit $?"; }
-warm() { "$GRANARY" warm "$W/nbd.$STARTS" "$@"; }
-store_away() { mv "$W/store" "$W/store.away"; }
-store_back() { mv "$W/store.away" "$W/store"; }
-fetched() { "$GRANARY" status --json "$W/nbd.$STARTS" | jq .counters.granary_fetch_chunk_bytes_total; }
-uri() { echo "nbd+unix:///faces?socket=$W/nbd.$STARTS"; }
-read_all() { nbdcopy "$(uri)" - 2>"$W/copy.err" | cmp - "$W/image" || fail "wrong bytes: $(cat "$W/copy.err")"; }
-# read_at OFFSET LENGTH: these bytes of the export are those of the image
-read_at() { "$GRANARY_BUILD/tests/tools/nbdprobe" "$(uri)" read "$1" "$2" 2>"$W/read.err" | cmp -s - <(tail -c "+$(($1 + 1))" "$W/image" | head -c "$2"); }
-# read_file PATH: its bytes, by its extents
-read_file() {
-    local off len n=0
-    while read -r off len; do
-        n=$((n + 1))
-        read_at "$off" "$len" || return 1
-    done < <("$GRANARY" ls -l --json "$W/store.away/faces" "$1" | jq -r '.extents[] | "\(.offset) \(.length)"')
-    [ $n -gt 0 ]
-}
+read_all() { nbdcopy "$(uri)" - 2>"$W/copy.err" | cmp - "$W/image.$TAG" || fail "wrong bytes: $(cat "$W/copy.err")"; }
 metadata_is_there() {
     local off len
-    read -r off len < <("$GRANARY" inspect --json "$W/store.away/faces" | jq -r '"\(.metadata_offset) \(.metadata_length)"')
+    read -r off len < <("$GRANARY" inspect --json "$W/store/faces" | jq -r '"\(.metadata_offset) \(.metadata_length)"')
+    store_away
     read_at 0 4096 && read_at "$off" "$len" || fail "the metadata is not cached"
+    store_back
 }
 
 echo "== all: read with the store away"
-serve
+serve latest
 warm --all --dry-run --json >"$W/json"
 jq -e '.needed_bytes == .bytes and .bytes > 25000000 and .cached_chunks == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
 [ "$(fetched)" = 0 ] || fail "a dry run fetched $(fetched) bytes"
@@ -62,7 +38,7 @@ stop
 
 echo "== a limit: what is fetched takes its time at least, by the control socket and by NBD"
 for target in control nbd; do
-    serve
+    serve latest
     begin=$(date +%s%N)
     if [ $target = control ]; then warm --all --bwlimit 16M/s >"$W/out"; else "$GRANARY" warm "$(uri)" --all --bwlimit 16M/s >"$W/out"; fi
     took_ms=$((($(date +%s%N) - begin) / 1000000))
@@ -73,61 +49,47 @@ done
 refused 2 "--bwlimit: 'x' is not a rate" warm --all --bwlimit x
 
 echo "== metadata alone"
-serve
+serve latest
 warm --metadata >"$W/out"
 [ "$(fetched)" -lt 1500000 ] || fail "the metadata took $(fetched) bytes"
-store_away
 metadata_is_there
-! read_file train/3.jpg || fail "a file that was not asked for can be read"
-store_back
+is_not_cached train/3.jpg
 stop
 
 echo "== a list, by name, hard link, symlink and directory; with NULs; in order"
-serve
+serve latest
 printf '%s\n' ./val/deep/3.txt /train//2.jpg zz-hardlink train/symlink val empty val/nothing >"$W/list"
 warm --files-from "$W/list" --json >"$W/json"
 jq -e '.files == 7 and .absent_files == 0 and .failed_files == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
 [ "$(fetched)" -lt 7000000 ] || fail "three files of 4.3 MB took $(fetched) bytes"
-store_away
 metadata_is_there
-for file in val/deep/3.txt train/2.jpg train/7.jpg; do read_file $file || fail "$file is not cached"; done
-! read_file train/9.jpg || fail "a file that was not asked for can be read"
-store_back
+are_cached val/deep/3.txt train/2.jpg train/7.jpg
+is_not_cached train/9.jpg
 printf 'train/9.jpg\0val/deep/9.txt\0' | warm --files-from - -0 >"$W/out"
-store_away
-for file in train/9.jpg val/deep/9.txt; do read_file $file || fail "$file is not cached"; done
-store_back
+are_cached train/9.jpg val/deep/9.txt
 
 echo "== what is not in the image is named; the rest is cached all the same"
 printf 'val/deep/5.txt\nval/none\nval/deep/none either\n' >"$W/list"
 refused 1 "2 of the names given are not in the image" warm --files-from "$W/list"
 [ "$(grep -c '^granary: warm: not cached: val/.*: not in the image$' "$W/err")" = 2 ] || fail "$(cat "$W/err")"
 refused 1 "2 of the names given" warm --files-from "$W/list" --dry-run
-store_away
-read_file val/deep/5.txt || fail "val/deep/5.txt is not cached"
-store_back
+are_cached val/deep/5.txt
 stop
 
 echo "== globs"
-serve
+serve latest
 warm --path 'val' --path 'train/1?.jpg' --json >"$W/json"
 jq -e '.files == 16 and .failed_files == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
-store_away
-for i in $(seq 12); do read_file "val/deep/$i.txt" || fail "val/deep/$i.txt is not cached"; done
-for i in 10 11 12; do read_file "train/$i.jpg" || fail "train/$i.jpg is not cached"; done
-store_back
+are_cached val/deep/{1..12}.txt train/{10..12}.jpg
 refused 1 "not cached: nothing*: no file in the image matches" warm --path 'nothing*'
-
 stop
 
 echo "== by NBD"
-serve
+serve latest
 "$GRANARY" warm "$(uri)" --metadata >"$W/out"
 [ "$(fetched)" -lt 1500000 ] || fail "the metadata took $(fetched) bytes"
-store_away
 metadata_is_there
-! read_file train/3.jpg || fail "a file that was not asked for can be read"
-store_back
+is_not_cached train/3.jpg
 "$GRANARY" warm "$(uri)" --all --json >"$W/json"
 jq -e '.cached_bytes == .bytes and .bytes > 25000000 and .failed_chunks == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
 store_away
@@ -151,15 +113,13 @@ stop
 echo "== a pack that is gone: its files are named, everything else is cached; later they are too"
 train=$(find "$W/store/packs" -type f -size +20M)
 mv "$train" "$W/pack"
-serve
+serve latest
 refused 1 "run it again" warm --all
 [ "$(grep -c "^granary: warm: not cached: train/[0-9]*.jpg: .*$(basename "$train")" "$W/err")" = 12 ] || fail "$(cat "$W/err")"
-store_away
-for i in $(seq 12); do read_file "val/deep/$i.txt" || fail "val/deep/$i.txt is not cached"; done
-store_back
+are_cached val/deep/{1..12}.txt
 refused 1 "not cached" warm --path 'train/3.*' --json
 jq -se 'any(.path == "train/3.jpg" and .why)' "$W/out" >/dev/null || fail "$(cat "$W/out")"
-"$GRANARY" cache evict -q --control "$W/nbd.$STARTS" --all >"$W/out"
+"$GRANARY" cache evict -q --control "$NBD" --all >"$W/out"
 refused 1 "the first at offset" "$GRANARY" warm "$(uri)" --all --json
 mapfile -t offsets < <(jq -r '.failed_offsets[]' "$W/out")
 [ ${#offsets[@]} = 10 ] || fail "$(cat "$W/out")"
@@ -203,14 +163,20 @@ class Handler(ranged.Files):
 ranged.serve(Handler, root, said)
 PY
 export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
-background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port" 2>>"$W/http.err"
-wait_for 30 test -s "$W/port"
-STORE=http://127.0.0.1:$(<"$W/port")
+# serve_store: by it, at the address STORE; no get was counted yet
+serve_store() {
+    rm -f "$W/port"
+    background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port" 2>>"$W/http.err"
+    wait_for 60 test -s "$W/port"
+    export STORE
+    STORE=http://127.0.0.1:$(<"$W/port")
+}
 
 echo "== a store that fails in the middle: the error is said, and what came is kept"
+serve_store
 echo 3 >"$W/limit"
 : >"$W/limit.refuse"
-serve timeout=2s
+serve latest timeout=2s
 refused 1 "run it again" warm --all --json
 there=$(jq -s .[-1].cached_bytes "$W/out")
 [ "$there" -gt 1000000 ] || fail "$(cat "$W/out" "$W/err")"
@@ -220,14 +186,13 @@ jq -e ".bytes - .needed_bytes == $there and .cached_bytes == .bytes" "$W/json" >
 stop
 
 echo "== a client that ends in the middle, and run again"
+serve_store
 echo 3 >"$W/limit"
-export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
-background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port2" 2>>"$W/http.err"
-wait_for 30 test -s "$W/port2"
-STORE=http://127.0.0.1:$(<"$W/port2")
-serve timeout=300s
-"$GRANARY" warm "$W/nbd.$STARTS" --all >"$W/out" 2>"$W/err" & client=$!
-wait_for 60 bash -c "[ \"\$(\"$GRANARY\" cache ls --control '$W/nbd.$STARTS' --json | jq .cached_chunks)\" -ge 4 ]"
+serve latest timeout=300s
+background "$GRANARY" warm "$NBD" --all >"$W/out" 2>"$W/err"
+client=$BACKGROUND_PID
+some_cached() { [ "$("$GRANARY" cache ls --control "$NBD" --json | jq .cached_chunks)" -ge 4 ]; }
+wait_for 60 some_cached
 kill -TERM "$client"
 ! wait "$client" || fail "a warm that was ended is no success"
 rm "$W/limit"
