@@ -8,7 +8,8 @@
  * Reads and prefetches collect pieces into a batch of fixed size on the stack and hand it to the
  * cache when it is full: a request of any length uses the same memory.
  *
- * An image has no lock of its own: the manifest is constant, the nodes are node_cache's.
+ * A read waits for no lock of the image's: the manifest is constant, the nodes are node_cache's, what is noted of it is
+ * atomic, and the runs are looked for where their lock is free (readahead.c).
  */
 
 #include "image/image.h"
