@@ -6,14 +6,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-
-enum { STEP_NS = 100000000 }; /* cancel tells nobody: it is looked at */
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -43,14 +41,7 @@ bool rate_take(struct rate *r, uint64_t n, const volatile int *cancel)
 {
     if (!r)
         return true;
-    uint64_t now = clock_now_us() * 1000;
-    for (uint64_t until = rate_charge(r, n, now); now < until; now = clock_now_us() * 1000) {
-        if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED))
-            return false;
-        struct timespec t = {.tv_nsec = (long)GR_MIN(until - now, (uint64_t)STEP_NS)};
-        nanosleep(&t, NULL);
-    }
-    return true;
+    return cancel_sleep_until((rate_charge(r, n, clock_now_us() * 1000) + 999) / 1000, cancel);
 }
 
 int rate_parse(const char *what, const char *text, uint64_t *out_bytes_per_s)

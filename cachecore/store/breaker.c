@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -86,7 +87,7 @@ int breaker_wait(struct breaker *b, struct breaker_turn *t, uint64_t deadline_ms
     SCOPED_LOCK(&b->lock);
     while (b->open) {
         uint64_t now = clock_now_ms();
-        if (breaker_cancelled(cancel))
+        if (cancel_asked(cancel))
             return give_up_locked(b, -ECANCELED);
         if (!b->probing && now >= turn_at_locked(b, t, deadline_ms)) {
             b->probing = true;

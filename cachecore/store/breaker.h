@@ -55,12 +55,6 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code);
 void breaker_look(struct breaker *b, struct store_health *out);
 void breaker_counters(struct breaker *b, counter_visit *visit, void *arg);
 
-/* Set by a thread or a signal handler; NULL: never. */
-static inline bool breaker_cancelled(const volatile int *cancel)
-{
-    return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED);
-}
-
 /* A random number of [0, most]: what many did together they do not do together again. */
 uint64_t breaker_jitter(uint64_t most);
 

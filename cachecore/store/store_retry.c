@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -32,8 +32,7 @@ enum {
     BACKOFF_MOST_MS = 10000,
     RETRY_AFTER_MOST_S = 60,
     WARN_AFTER_MS = 3000,
-    WARN_EVERY_MS = 30000,
-    SLEEP_STEP_MS = 200
+    WARN_EVERY_MS = 30000
 };
 
 struct store_retry {
@@ -63,16 +62,6 @@ static struct attempt attempt_begin(struct store *s)
     struct store_retry *r = (struct store_retry *)s;
     uint64_t now = clock_now_ms();
     return (struct attempt){.r = r, .begin_ms = now, .deadline_ms = now + r->timeout_ms};
-}
-
-/* In steps: a signal reaches one thread only, many may be waiting. */
-static void sleep_ms(const struct store_retry *r, uint64_t ms)
-{
-    for (uint64_t step; ms && !breaker_cancelled(r->cancel); ms -= step) {
-        step = GR_MIN(ms, (uint64_t)SLEEP_STEP_MS);
-        struct timespec t = {.tv_sec = (time_t)(step / 1000), .tv_nsec = (long)(step % 1000) * 1000000};
-        nanosleep(&t, NULL); /* a signal cuts the wait short: an early try does no harm */
-    }
 }
 
 static uint64_t jittered(unsigned tries)
@@ -119,8 +108,9 @@ static bool attempt_pause(struct attempt *a, int *rc)
         return false;
     }
     warn_of_trouble(a, now);
-    sleep_ms(a->r, GR_MIN(asked_ms + (open ? 0 : jittered(a->tries - 1)), deadline - now));
-    if (!breaker_cancelled(a->r->cancel))
+    uint64_t again = GR_MIN(now + asked_ms + (open ? 0 : jittered(a->tries - 1)), deadline);
+    cancel_sleep_until(again * 1000, a->r->cancel);
+    if (!cancel_asked(a->r->cancel))
         return true;
     *rc = attempt_interrupted(*rc);
     return false;

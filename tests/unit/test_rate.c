@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/compiler.h"
@@ -50,6 +51,17 @@ static void test_rate__taking_waits_and_is_cancelled(void **state)
     assert_false(rate_take(&r, 1000000, &cancel));
 }
 
+static void test_cancel__sleeping_ends_at_the_moment_or_by_the_flag(void **state)
+{
+    const volatile int set = 1, clear = 0;
+    assert_true(cancel_asked(&set) && !cancel_asked(&clear) && !cancel_asked(NULL));
+    assert_false(cancel_sleep_until(UINT64_MAX, &set));
+    uint64_t until = clock_now_us() + 20000;
+    assert_true(cancel_sleep_until(until, &clear));
+    assert_true(clock_now_us() >= until);
+    assert_true(cancel_sleep_until(until, &set)); /* the moment is there: nothing was waited for */
+}
+
 static void test_rate__texts(void **state)
 {
     uint64_t v;
@@ -70,6 +82,7 @@ int main(void)
         cmocka_unit_test(test_rate__bytes_take_their_time_behind_a_burst),
         cmocka_unit_test(test_rate__many_small_takes_and_one_large_are_the_same),
         cmocka_unit_test(test_rate__taking_waits_and_is_cancelled),
+        cmocka_unit_test(test_cancel__sleeping_ends_at_the_moment_or_by_the_flag),
         cmocka_unit_test(test_rate__texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,19 @@
+#include "base/cancel.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+
+enum { STEP_US = 100000 };
+
+bool cancel_sleep_until(uint64_t when_us, const volatile int *cancel)
+{
+    for (uint64_t now = clock_now_us(); now < when_us; now = clock_now_us()) {
+        if (cancel_asked(cancel))
+            return false;
+        struct timespec step = {.tv_nsec = (long)GR_MIN(when_us - now, (uint64_t)STEP_US) * 1000};
+        nanosleep(&step, NULL); /* a signal cuts the step short: the flag is looked at */
+    }
+    return true;
+}
