@@ -72,15 +72,6 @@ static int check_dir(const char *dir)
 
 /* ---- the server ---- */
 
-static int own_program(char out[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
-    if (n < 0)
-        return error_set(-errno, "cannot find this program's own path: %s", strerror(errno));
-    out[n] = 0;
-    return 0;
-}
-
 static int open_log(const struct mount_state *s, const char *name)
 {
     char path[128];
@@ -130,7 +121,7 @@ static int start_server(const struct mount_config *c, struct mount_state *s)
 {
     char program[PATH_MAX], threads[16];
     pid_t pid;
-    int rc = own_program(program);
+    int rc = process_own_program(program);
     CLEANUP_FD int log = rc ? -1 : open_log(s, "serve.log");
     if (rc || log < 0)
         return rc ? rc : log;

@@ -84,6 +84,15 @@ static void child(const struct process_spec *spec, pid_t parent, int report)
     _exit(EXEC_FAILED);
 }
 
+int process_own_program(char out[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    if (n < 0)
+        return error_set(-errno, "cannot find this program's own path: %s", strerror(errno));
+    out[n] = 0;
+    return 0;
+}
+
 int process_spawn(const struct process_spec *spec, pid_t *out)
 {
     int ends[2], code = 0;

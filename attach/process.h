@@ -2,6 +2,7 @@
 #ifndef GRANARY_ATTACH_PROCESS_H
 #define GRANARY_ATTACH_PROCESS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -21,6 +22,9 @@ struct process_spec {
     bool session;            /* detached: a session of its own */
     bool supervised;         /* killed when the calling thread ends; told its pid as GRANARY_SUPERVISOR */
 };
+
+/* The path of the program that is running. */
+GR_MUST_CHECK int process_own_program(char out[PATH_MAX]);
 
 /* Standard input is /dev/null; signals are unblocked and at their defaults. -ENOENT: no such
  * program. The child is the caller's to wait for. */

@@ -69,10 +69,9 @@ struct server {
 static int beside_program(const char *relative, char **out)
 {
     char program[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n < 0)
-        return error_set(-errno, "cannot find this program's own path: %s", strerror(errno));
-    program[n] = 0;
+    int rc = process_own_program(program);
+    if (rc)
+        return rc;
     char *slash = strrchr(program, '/');
     if (slash)
         *slash = 0;
