@@ -75,14 +75,14 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
                      nbd_get_error() ? nbd_get_error() : "the connection was closed");
 }
 
-/* "… content-root sha256:<hex> …" */
-static int described(const char *description, struct digest *out)
+int export_content_root(const char *description, struct digest *out)
 {
     static const char key[] = "content-root sha256:";
     const char *at = description ? strstr(description, key) : NULL;
-    if (!at || strnlen(at + sizeof key - 1, DIGEST_HEX_SIZE - 1) < DIGEST_HEX_SIZE - 1)
+    if (!at)
         return -EINVAL;
-    return digest_parse(at + sizeof key - 1, DIGEST_HEX_SIZE - 1, out);
+    at += sizeof key - 1;
+    return digest_parse(at, strnlen(at, DIGEST_HEX_SIZE - 1), out);
 }
 
 int export_check(const struct export_check *check)
@@ -97,7 +97,7 @@ int export_check(const struct export_check *check)
         return rc;
     struct digest content_root;
     CLEANUP_FREE char *description = nbd_get_export_description(h);
-    if (described(description, &content_root))
+    if (export_content_root(description, &content_root))
         return error_set(-ESTALE, "the server on %s is not one of Granary's: its export '%s' carries no content root",
                          check->socket, check->name);
     if (nbd_get_size(h) != (int64_t)check->size || !digest_equal(&content_root, &check->content_root))

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach/export_check.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/rate.h"
@@ -69,20 +70,13 @@ static int add(struct warming *w, uint64_t off, uint64_t end)
     return vec_push(&w->ranges, range) ? error_set(-ENOMEM, "out of memory") : 0;
 }
 
-/* What follows key in "granary content-root sha256:<hex> image ... metadata OFFSET+LENGTH front LENGTH"; NULL: not
- * there. */
-static const char *described(const char *description, const char *key)
-{
-    const char *at = description ? strstr(description, key) : NULL;
-    return at ? at + strlen(key) : NULL;
-}
-
+/* The description says where: "granary content-root ... metadata OFFSET+LENGTH front LENGTH". */
 static int add_metadata(struct warming *w, const char *description, uint64_t size)
 {
     unsigned long long off, len, front;
-    const char *at = described(description, " metadata ");
-    if (!at || sscanf(at, "%llu+%llu front %llu", &off, &len, &front) != 3 || off > size || len > size - off ||
-        front > size)
+    const char *at = description ? strstr(description, " metadata ") : NULL;
+    if (!at || sscanf(at, " metadata %llu+%llu front %llu", &off, &len, &front) != 3 || off > size ||
+        len > size - off || front > size)
         return error_set(-ENOTSUP,
                          "the export at %s does not say where its metadata is: it is not one of this version "
                          "of Granary; use --all",
@@ -97,9 +91,7 @@ static int add_traced(struct warming *w, const char *description, uint64_t size)
 {
     const struct trace *t = w->config->trace;
     struct digest root;
-    const char *at = described(description, " content-root sha256:");
-    if (!at || digest_parse(at, strnlen(at, DIGEST_HEX_SIZE - 1), &root) || !digest_equal(&root, &t->content_root) ||
-        size != t->size)
+    if (export_content_root(description, &root) || !digest_equal(&root, &t->content_root) || size != t->size)
         return error_set(-EINVAL,
                          "the trace is of another image than the export at %s has, and by NBD there are no digests to "
                          "find its chunks by; give a mount point or a control socket",
