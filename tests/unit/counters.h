@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/counter.h"
 #include "unit/cmocka_all.h"
 
@@ -32,12 +33,22 @@ static inline void counter_pick(void *arg, const struct counter_row *row)
         w_.value;                                                                                                      \
     })
 
+/* A millisecond's sleep; two minutes after *since_ms (0: begin now) the test fails. */
+static inline void counter_pause(uint64_t *since_ms, const char *name)
+{
+    uint64_t now = clock_now_ms();
+    *since_ms = *since_ms ? *since_ms : now;
+    if (now - *since_ms > 120000)
+        fail_msg("waited in vain for %s", name);
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
 #define counter_wait(counters, of, counter_name, least)                                                                \
-    while (counter_value(counters, of, counter_name) < (uint64_t)(least))                                              \
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)
+    for (uint64_t since_ = 0; counter_value(counters, of, counter_name) < (uint64_t)(least);)                          \
+    counter_pause(&since_, counter_name)
 
 #define counter_wait_zero(counters, of, counter_name)                                                                  \
-    while (counter_value(counters, of, counter_name))                                                                  \
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)
+    for (uint64_t since_ = 0; counter_value(counters, of, counter_name);)                                              \
+    counter_pause(&since_, counter_name)
 
 #endif

@@ -79,10 +79,11 @@ static void read_some(struct world *w, unsigned image, unsigned n)
 /* As somebody who reads on: what nobody has read for seconds is not completed, and this machine may be slow. */
 static void wait_until_cached(struct world *w, unsigned image)
 {
+    uint64_t since = 0;
     for (uint64_t i = 0; i < CHUNKS; i++)
         while (!cache_has(w->cache, &w->img[image].refs[i].digest)) {
             ahead_wake(w->ahead, w->image[image], 0);
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            counter_pause(&since, "the image to be completed");
         }
 }
 

@@ -12,9 +12,9 @@ tree=/usr/share/perl
 "$GRANARY" build "$tree" "file://$W/store/perl"
 "$GRANARY" build --fs ext4 "$tree" "file://$W/store/ext4"
 manifest_of_tree "$tree" >"$W/want"
-DESTDIR=$W/root cmake --install "$GRANARY_BUILD" >"$W/install.log"
-plugin=$(cd "$W/root" && find . -name nbdkit-granary-plugin.so)
-granary=$(cd "$W/root" && find . -path '*/bin/granary')
+DESTDIR=$W/installed cmake --install "$GRANARY_BUILD" >"$W/install.log"
+plugin=$(cd "$W/installed" && find . -name nbdkit-granary-plugin.so)
+granary=$(cd "$W/installed" && find . -path '*/bin/granary')
 [ -n "$plugin" ] && [ -n "$granary" ] || fail "cmake --install did not install the programs"
 
 {
@@ -95,5 +95,5 @@ GUEST
 } >"$W/guest.sh"
 nbdkit=$(command -v nbdkit)
 "$vm" run --timeout 500 --mem 1536 --bin "$nbdkit" --bin "$GRANARY" --bin "$PLUGIN" \
-    --file "$W/root/$granary:/${granary#./}" --file "$W/root/$plugin:/${plugin#./}" \
+    --file "$W/installed/$granary:/${granary#./}" --file "$W/installed/$plugin:/${plugin#./}" \
     --file "$W/store:/store" --file "$W/want:/want" "$GRANARY_BUILD/vm" "$W/guest.sh"
