@@ -201,8 +201,8 @@ static int read_on(struct source_hdfs *s, const struct source_read *r, const str
 {
     uint8_t *to = r->dst + *done;
     uint64_t got = 0;
-    int rc = webhdfs_read(s->client, (const char *)path->data, path->len, r->offset + *done, r->len - *done, take_bytes,
-                          &to, &got);
+    const struct http_part part = {.off = r->offset + *done, .len = r->len - *done};
+    int rc = webhdfs_read(s->client, (const char *)path->data, path->len, &part, take_bytes, &to, &got);
     *done += got;
     if (rc)
         return rc;

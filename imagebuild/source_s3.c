@@ -120,8 +120,8 @@ static int s3_source_read(struct source *base, const struct source_read *r)
     for (;;) {
         struct source_target target = {.dst = r->dst, .len = r->len};
         struct s3_meta meta = {0};
-        rc = s3_get(s->s3, (const char *)key.data, key.len, r->offset, r->len, *etag ? etag : NULL, source_take,
-                    &target, &meta);
+        const struct http_part part = {.off = r->offset, .len = r->len};
+        rc = s3_get(s->s3, (const char *)key.data, key.len, &part, *etag ? etag : NULL, source_take, &target, &meta);
         if (!rc && *etag && *meta.etag && strcmp(meta.etag, etag)) /* a server that ignores If-Match */
             return error_set(-ESTALE, "source: %s: '%.*s' changed", base->url, (int)r->path_len, r->path);
         if (!rc && target.done < target.len)

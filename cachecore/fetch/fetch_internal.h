@@ -22,7 +22,8 @@ enum {
 
 struct fetch_counts {
     counter chunks[LANES], joins, raised, merged, dropped;
-    counter requests, chunk_bytes, bytes, refetches, verify_failures, errors, hedges, hedge_wins;
+    counter requests, chunk_bytes, bytes, refetches, origin_refetches, healed, verify_failures, errors;
+    counter hedges, hedge_wins;
 };
 
 /* The gets in the air for one store; second ones are not counted. */

@@ -80,6 +80,7 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
         run->errand.deadline_ms = deadline_locked(run);
     run->errand.tries = 0;
     run->errand.from = NULL;
+    run->errand.fresh = false;
     if (run->lane == LANE_DEMAND && !run->second && f->hedge.percent)
         hedge_begin(&f->hedge, &run->get, run->store, run->sent_us / 1000);
     wake_next_locked(f);
@@ -193,35 +194,53 @@ static void count_request(struct fetch *f, const struct chunk_ref *const *refs, 
     counter_add(&f->counters.bytes, (uint64_t)refs[n - 1]->offset + refs[n - 1]->stored_len - refs[0]->offset);
 }
 
+/* One more get of a chunk alone, over a connection that nothing wrong has come over. */
+static int read_again(struct fetch_run *run, size_t i, struct store *store, struct buf **out)
+{
+    struct fetch *f = run->f;
+    struct store_on_errand errand;
+    store_on_errand_init(&errand, store, &run->errand);
+    run->errand.fresh = true;
+    count_request(f, &run->refs[i], 1);
+    int rc = chunk_read_one(&errand.base, run->refs[i], out);
+    if (rc == -EBADMSG)
+        counter_add(&f->counters.verify_failures, 1);
+    return rc;
+}
+
+/* Is there somebody else to ask, since what a shared tier gave is wrong? */
+static bool came_from_tier(const struct fetch_run *run)
+{
+    return run->errand.from && strcmp(run->errand.from, store_origin(run->store)->url);
+}
+
 /* What was healed nobody else hears of. What was not is the sentence of whoever waits for the chunk, once. */
 static void say_healed(struct fetch_run *run, size_t i)
 {
     const struct chunk_ref *ref = run->refs[i];
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
+    counter_add(&run->f->counters.healed, 1);
+    object_key(ref->kind, &ref->object, key);
     log_limited(&run->f->healed, LOG_LEVEL_WARNING, "%s: chunk %s in %s at %u+%u: %s; asked for once more, it is right",
-                run->store->url, digest_hex(&ref->digest, hex), object_key(ref->kind, &ref->object, key), ref->offset,
-                ref->stored_len, run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
+                run->store->url, digest_hex(&ref->digest, hex), key, ref->offset, ref->stored_len,
+                run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
+    if (run->again[i] == -EBADMSG)
+        store_blame(run->store, key);
 }
 
-/* From the store itself: a tier in between may have been the cause, and would answer the same. */
+/* Over another connection, then of the store itself where a tier gave it: the tier may keep wrong bytes. */
 static void fetch_again(struct fetch_run *run, size_t i)
 {
     struct fetch *f = run->f;
-    struct store *store = run->store;
-    struct store_on_errand origin;
-    store_on_errand_init(&origin, store_origin(store), &run->errand);
-    counter_add(&f->counters.refetches, 1);
-    count_request(f, &run->refs[i], 1);
     struct buf *plain = NULL;
-    int rc = chunk_read_one(&origin.base, run->refs[i], &plain);
-    if (rc == -EBADMSG)
-        counter_add(&f->counters.verify_failures, 1);
+    counter_add(&f->counters.refetches, 1);
+    int rc = read_again(run, i, run->store, &plain);
+    if (worth_again(rc) && came_from_tier(run) && clock_now_ms() < run->errand.deadline_ms) {
+        counter_add(&f->counters.origin_refetches, 1);
+        rc = read_again(run, i, store_origin(run->store), &plain);
+    }
     if (!rc)
         say_healed(run, i);
-    if (!rc && run->again[i] == -EBADMSG) {
-        char key[OBJECT_KEY_MAX];
-        store_blame(store, object_key(run->refs[i]->kind, &run->refs[i]->object, key));
-    }
     land(run, i, rc, plain, NULL); /* stored bytes of so rare a case are not kept */
 }
 

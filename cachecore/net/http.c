@@ -348,21 +348,20 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
     http_answer_begin(&t, "");
     name_host(&t);
     CURL *curl = NULL;
-    CURLcode code = CURLE_OK;
     *refused = false;
-    int rc = take_handle(h, &t, second, &curl);
+    int rc = take_handle(h, &t, second || req->fresh, &curl);
     if (rc)
         return rc;
     rc = curl ? set_options(h, curl, &t, second || atomic_load(&h->http2))
               : error_set(-ENOMEM, "out of memory for an HTTP request");
     if (!rc) {
-        code = curl_easy_perform(curl);
+        CURLcode code = curl_easy_perform(curl);
         rc = conclude(curl, &t, code);
         *refused = version_refused(&t, code, rc);
-    }
-    if (*refused) { /* its connection would be refused again */
-        curl_easy_cleanup(curl);
-        curl = NULL;
+        if (rc || *refused) { /* over its connection the same would come again */
+            curl_easy_cleanup(curl);
+            curl = NULL;
+        }
     }
     return_handle(h, curl);
     curl_slist_free_all(t.headers);

@@ -12,6 +12,12 @@
 #include "base/rate.h"
 #include "net/http_places.h"
 
+/* What is wanted of an object. */
+struct http_part {
+    uint64_t off, len;
+    bool fresh; /* over a connection that nothing has come over yet */
+};
+
 struct http; /* a pool of easy handles; at most `connections` requests run at once, others wait */
 
 struct http_config {
@@ -53,6 +59,7 @@ struct http_request {
      * or the request fails: an object that ends inside the range comes back as status 416, a server
      * that ignores or misreads Range as -ENOTSUP or -EIO. */
     uint64_t range_off, range_len;
+    bool fresh; /* over a new connection, in place of one that is kept alive */
 };
 
 struct http_response {

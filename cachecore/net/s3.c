@@ -255,7 +255,7 @@ static void take_meta(const struct http_response *resp, struct s3_meta *meta)
     memcpy(meta->etag, resp->etag, sizeof meta->etag);
 }
 
-int s3_get(struct s3 *s, const char *key, size_t key_len, uint64_t off, uint64_t len, const char *if_match,
+int s3_get(struct s3 *s, const char *key, size_t key_len, const struct http_part *part, const char *if_match,
            http_sink *sink, void *arg, struct s3_meta *meta)
 {
     CLEANUP_CALL c = {.s = s, .key = key, .key_len = key_len};
@@ -266,8 +266,9 @@ int s3_get(struct s3 *s, const char *key, size_t key_len, uint64_t off, uint64_t
         snprintf(c.condition, sizeof c.condition, "If-Match: %s", if_match);
         add_header(&c, c.condition);
     }
-    c.request.range_off = off;
-    c.request.range_len = len;
+    c.request.range_off = part->off;
+    c.request.range_len = part->len;
+    c.request.fresh = part->fresh;
     c.request.sink = sink;
     c.request.sink_arg = arg;
     rc = call_run(&c);

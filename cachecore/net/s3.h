@@ -60,11 +60,10 @@ struct s3_meta {
     int64_t mtime;
 };
 
-/* Bytes [off, off+len) of an object into sink; len 0: the whole object without a Range. if_match:
- * an ETag or NULL
+/* Bytes [off, off+len) of an object into sink; len 0: the whole object without a Range. if_match: an ETag or NULL
  * (-ESTALE when it differs). meta may be NULL. A shorter answer than asked is -EAGAIN. A range
  * behind the end: -ESTALE when if_match was given, else -EBADMSG. */
-GR_MUST_CHECK int s3_get(struct s3 *s, const char *key, size_t key_len, uint64_t off, uint64_t len,
+GR_MUST_CHECK int s3_get(struct s3 *s, const char *key, size_t key_len, const struct http_part *part,
                          const char *if_match, http_sink *sink, void *arg, struct s3_meta *meta);
 GR_MUST_CHECK int s3_head(struct s3 *s, const char *key, size_t key_len, struct s3_meta *out);
 

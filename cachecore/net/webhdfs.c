@@ -102,18 +102,25 @@ static bool behind_end(struct webhdfs *w, const struct webhdfs_question *q, uint
     return !rc && webhdfs_page_status(page, 0)->size <= off;
 }
 
-int webhdfs_read(struct webhdfs *w, const char *path, size_t len, uint64_t off, uint64_t n, http_sink *sink, void *arg,
-                 uint64_t *out_done)
+int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const struct http_part *part, http_sink *sink,
+                 void *arg, uint64_t *out_done)
 {
     CLEANUP_RESPONSE resp = {0};
     char query[96];
-    struct webhdfs_flow flow = {.sink = sink, .arg = arg, .most = n, .resp = &resp};
+    uint64_t off = part->off, len = part->len;
+    struct webhdfs_flow flow = {.sink = sink, .arg = arg, .most = len, .resp = &resp};
     int used = snprintf(query, sizeof query, "&offset=%llu", (unsigned long long)off);
-    if (n != UINT64_MAX)
-        snprintf(query + used, sizeof query - (size_t)used, "&length=%llu", (unsigned long long)n);
-    const struct webhdfs_question q = {
-        .method = "GET", .op = "OPEN", .path = path, .path_len = len, .query = query, .flow = &flow, .datanode = true};
-    int rc = off > INT64_MAX || (n != UINT64_MAX && n > INT64_MAX) ? 0 : webhdfs_perform(w, &q, &resp);
+    if (len != UINT64_MAX)
+        snprintf(query + used, sizeof query - (size_t)used, "&length=%llu", (unsigned long long)len);
+    const struct webhdfs_question q = {.method = "GET",
+                                       .op = "OPEN",
+                                       .path = path,
+                                       .path_len = path_len,
+                                       .query = query,
+                                       .flow = &flow,
+                                       .datanode = true,
+                                       .fresh = part->fresh};
+    int rc = off > INT64_MAX || (len != UINT64_MAX && len > INT64_MAX) ? 0 : webhdfs_perform(w, &q, &resp);
     *out_done = flow.done;
     if (flow.ends_early)
         return 0;

@@ -36,10 +36,10 @@ GR_MUST_CHECK int webhdfs_stat(struct webhdfs *w, const char *path, size_t len, 
 GR_MUST_CHECK int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *start_after,
                                struct webhdfs_page **out);
 
-/* Bytes [off, off + n) of a file into sink, n > 0; UINT64_MAX: up to its end. *out_done: how many came, also on
- * failure. 0 with fewer than n: the file ends there; a DataNode says so beforehand, and none is handed on. The version
- * of the file is whatever is there: compare webhdfs_stat. */
-GR_MUST_CHECK int webhdfs_read(struct webhdfs *w, const char *path, size_t len, uint64_t off, uint64_t n,
+/* Bytes [off, off+len) of a file into sink, len > 0; UINT64_MAX: up to its end. *out_done: how many came, also on
+ * failure. 0 with fewer than len: the file ends there; a DataNode says so beforehand, and none is handed on. The
+ * version of the file is whatever is there: compare webhdfs_stat. */
+GR_MUST_CHECK int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const struct http_part *part,
                                http_sink *sink, void *arg, uint64_t *out_done);
 
 /* Write a new file, its directories too. -EEXIST; -ENOTSUP through HttpFS, which cannot replace a name in one step. A

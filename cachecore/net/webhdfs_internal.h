@@ -42,6 +42,7 @@ struct webhdfs_question {
     const char *query;         /* further parameters with their '&', escaped; "" */
     struct webhdfs_flow *flow; /* may be NULL */
     bool datanode;             /* the answer may be, or come from, a DataNode */
+    bool fresh;                /* over new connections */
     size_t body_max;           /* of an answer without flow */
     const void *body;          /* for the DataNode */
     size_t body_len;

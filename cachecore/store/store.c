@@ -68,7 +68,7 @@ int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len
         return s->ops->get_until(s, key, off, len, errand, sink, arg);
     errand->tries++;
     errand->from = s->url;
-    return s->ops->get(s, key, off, len, sink, arg);
+    return (errand->fresh && s->ops->get_fresh ? s->ops->get_fresh : s->ops->get)(s, key, off, len, sink, arg);
 }
 
 static int errand_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)

@@ -50,6 +50,7 @@ struct store_health {
 /* A get's deadline, and what became of it. */
 struct store_errand {
     uint64_t deadline_ms; /* on clock_now_ms: nothing is tried again after that */
+    bool fresh;           /* over new connections: what came over one that is kept alive was wrong */
     unsigned tries;       /* so many so far, those of shared tiers counted */
     const char *from;     /* the URL of who was asked last; lives as long as the store; NULL: nobody */
 };
@@ -89,6 +90,8 @@ struct store_ops {
     /* Optional (NULL: it never tries again): see store_get_until. */
     int (*get_until)(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                      store_sink *sink, void *arg);
+    /* Optional (NULL: it keeps no connections): get over new ones. */
+    int (*get_fresh)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
     /* Optional (NULL: it counts nothing). */
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: nobody watches it): see store_health. */
@@ -129,7 +132,7 @@ static inline void store_close(struct store *s)
 }
 DEFINE_CLEANUP(store, struct store *, store_close)
 
-/* ops->get, tried again until the errand's deadline at the latest. */
+/* ops->get as the errand says, tried again until its deadline at the latest. */
 int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                     store_sink *sink, void *arg);
 
@@ -149,7 +152,7 @@ void store_health(struct store *s, struct store_health *out);
 /* The same objects without the shared tiers in between: where to ask again for what arrived wrong. Lives as long as s;
  * not to be closed. */
 struct store *store_origin(struct store *s);
-/* What s gave of key did not match its checksum, and what store_origin(s) gave did. */
+/* What s gave of key did not match its checksum, and what it or store_origin(s) gave then did. */
 void store_blame(struct store *s, const char *key);
 
 /* The implementations, unwrapped. */

@@ -89,18 +89,28 @@ static int shorter(struct store *s, const char *key)
     return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
 }
 
-static int hdfs_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink, void *arg)
 {
     CLEANUP_PATH path = PATH_INIT;
     struct store_item item;
     uint64_t done = 0;
     int rc = locate(s, key, &path);
-    if (!rc && !len)
+    if (!rc && !part->len)
         rc = look_at(s, &path, key, &item);
-    if (rc || !len)
-        return rc || off <= item.size ? rc : shorter(s, key);
-    rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, off, len, sink, arg, &done);
-    return rc || done == len ? rc : shorter(s, key);
+    if (rc || !part->len)
+        return rc || part->off <= item.size ? rc : shorter(s, key);
+    rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, part, sink, arg, &done);
+    return rc || done == part->len ? rc : shorter(s, key);
+}
+
+static int hdfs_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
+}
+
+static int hdfs_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
 }
 
 static int append(void *arg, const void *data, size_t len)
@@ -113,9 +123,10 @@ static int hdfs_get_small(struct store *s, const char *key, struct bytes *out, c
     CLEANUP_PATH path = PATH_INIT;
     size_t before = out->len;
     uint64_t done;
+    const struct http_part all = {.len = UINT64_MAX};
     int rc = locate(s, key, &path);
     if (!rc)
-        rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, 0, UINT64_MAX, append, out, &done);
+        rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, &all, append, out, &done);
     if (rc)
         out->len = before;
     if (!rc && version) {
@@ -388,6 +399,7 @@ int store_hdfs_open(const char *url, const struct store_options *options, struct
 {
     static const struct store_ops ops = {
         .get = hdfs_get,
+        .get_fresh = hdfs_get_fresh,
         .get_small = hdfs_get_small,
         .put = hdfs_put,
         .stat = hdfs_stat,

@@ -88,17 +88,33 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
     return 0;
 }
 
-static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink, void *arg)
 {
     struct store_item item;
-    if (!len) {
+    if (!part->len) {
         int rc = http_stat(s, key, &item);
-        return rc || off <= item.size ? rc
-                                      : error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
+        return rc || part->off <= item.size
+                   ? rc
+                   : error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
     }
     CLEANUP(http_response_release) struct http_response resp = {0};
-    struct http_request req = {.method = "GET", .range_off = off, .range_len = len, .sink = sink, .sink_arg = arg};
+    struct http_request req = {.method = "GET",
+                               .range_off = part->off,
+                               .range_len = part->len,
+                               .fresh = part->fresh,
+                               .sink = sink,
+                               .sink_arg = arg};
     return run(s, key, &req, &resp);
+}
+
+static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
+}
+
+static int http_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
 }
 
 static int append(void *arg, const void *data, size_t len)
@@ -169,6 +185,7 @@ int store_http_open(const char *url, const struct store_options *options, struct
 {
     static const struct store_ops ops = {
         .get = http_get,
+        .get_fresh = http_get_fresh,
         .get_small = http_get_small,
         .put = http_put,
         .stat = http_stat,

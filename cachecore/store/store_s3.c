@@ -40,19 +40,29 @@ static int full_key(struct store *s, const char *key, char out[FULL_KEY_MAX])
     return rc;
 }
 
-static int s3_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink, void *arg)
 {
     char full[FULL_KEY_MAX];
     int rc = full_key(s, key, full);
     if (rc)
         return rc;
-    if (len)
-        return s3_get(s3_of(s)->s3, full, strlen(full), off, len, NULL, sink, arg, NULL);
+    if (part->len)
+        return s3_get(s3_of(s)->s3, full, strlen(full), part, NULL, sink, arg, NULL);
     struct s3_meta meta; /* a Range of no bytes cannot be said; the object must be there all the same */
     rc = s3_head(s3_of(s)->s3, full, strlen(full), &meta);
-    if (!rc && meta.size < off)
+    if (!rc && meta.size < part->off)
         return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
     return rc;
+}
+
+static int s3_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
+}
+
+static int s3_store_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
 }
 
 static int append(void *arg, const void *data, size_t len)
@@ -68,7 +78,7 @@ static int s3_store_get_small(struct store *s, const char *key, struct bytes *ou
     size_t before = out->len;
     int rc = full_key(s, key, full);
     if (!rc)
-        rc = s3_get(s3_of(s)->s3, full, strlen(full), 0, 0, NULL, append, out, &meta);
+        rc = s3_get(s3_of(s)->s3, full, strlen(full), &(struct http_part){0}, NULL, append, out, &meta);
     if (rc)
         out->len = before;
     if (!rc && version)
@@ -299,6 +309,7 @@ int store_s3_open(const char *url, const struct store_options *options, struct s
 {
     static const struct store_ops ops = {
         .get = s3_store_get,
+        .get_fresh = s3_store_get_fresh,
         .get_small = s3_store_get_small,
         .put = s3_store_put,
         .stat = s3_store_stat,

@@ -336,7 +336,7 @@ static void tiers_counters(struct store *s, counter_visit *visit, void *arg)
         {"granary_tier_failures_total", "Gets that a shared tier did not answer whole", sum.failures},
         {"granary_tier_fallthroughs_total", "Gets of packs and index nodes that went to the store after all",
          counter_get(&self(s)->fallen_through)},
-        {"granary_tier_wrong_total", "Chunks whose bytes from a shared tier were wrong and from the store right",
+        {"granary_tier_wrong_total", "Chunks whose bytes from a shared tier were wrong, and right when asked for again",
          sum.wrong},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)

@@ -3,8 +3,8 @@
  * every node that names the same URLs asks the same tier for the same object, and a tier that goes moves its own keys
  * alone. Everything else, and what a tier fails to give, is asked of the store.
  *
- * Tiers are not trusted: what they give is verified by whoever reads chunks, who asks store_origin() for what was
- * wrong and tells store_blame().
+ * Tiers are not trusted: what they give is verified by whoever reads chunks, who asks again for what was wrong, at last
+ * store_origin(), and tells store_blame().
  */
 #ifndef GRANARY_STORE_STORE_TIERS_H
 #define GRANARY_STORE_STORE_TIERS_H
@@ -19,7 +19,7 @@ struct store_tier_report {
     bool down;       /* passed over but for a request now and then */
     uint64_t requests, bytes;
     uint64_t failures; /* gets that it did not answer whole */
-    uint64_t wrong;    /* chunks whose bytes from it were wrong and from the store right */
+    uint64_t wrong;    /* chunks whose bytes from it were wrong, and right when they were asked for again */
 };
 
 /* tiers[0..n), 1 to STORE_TIERS_MAX of them, in front of origin, which repeats failures itself (store_retry); the tiers

@@ -159,8 +159,8 @@ static inline int fail_now(void)
     return 0;
 }
 
-int s3_get(struct s3 *s, const char *key, size_t len, uint64_t off, uint64_t n, const char *if_match, http_sink *sink,
-           void *arg, struct s3_meta *meta)
+int s3_get(struct s3 *s, const char *key, size_t len, const struct http_part *part, const char *if_match,
+           http_sink *sink, void *arg, struct s3_meta *meta)
 {
     int rc = fail_now();
     const struct object *o = find(key, len);
@@ -170,12 +170,12 @@ int s3_get(struct s3 *s, const char *key, size_t len, uint64_t off, uint64_t n, 
         return error_set(-ENOENT, "no such key");
     if (if_match && !server.ignores_if_match && strcmp(if_match, o->etag))
         return error_set(-ESTALE, "precondition failed");
-    if (off + n > o->size)
+    if (part->off + part->len > o->size)
         return error_set(if_match ? -ESTALE : -EBADMSG, "range");
-    uint64_t give = server.short_once ? n / 2 : n;
+    uint64_t give = server.short_once ? part->len / 2 : part->len;
     server.short_once = false;
     for (uint64_t i = 0; !rc && i < give; i++) {
-        char byte = (char)(off + i);
+        char byte = (char)(part->off + i);
         rc = sink(arg, &byte, 1);
     }
     meta->size = o->size;

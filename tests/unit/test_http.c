@@ -141,6 +141,33 @@ static void test_http__connections_are_kept(void **state)
     assert_int_equal(http_fake_connections(f->server), 1);
 }
 
+static void test_http__what_is_asked_afresh_goes_over_a_new_connection(void **state)
+{
+    struct fixture *f = *state;
+    RESPONSE r = {0};
+    struct http_request q = {.method = "GET", .url = f->url};
+    set_answer(f, "HTTP/1.1 204 No Content\r\n\r\n");
+    assert_int_equal(http_do(f->http, &q, &r), 0);
+    q.fresh = true;
+    assert_int_equal(http_do(f->http, &q, &r), 0);
+    assert_int_equal(http_fake_connections(f->server), 2);
+    q.fresh = false;
+    assert_int_equal(http_do(f->http, &q, &r), 0);
+    assert_int_equal(http_fake_connections(f->server), 2);
+}
+
+static void test_http__a_connection_that_gave_a_short_answer_is_not_used_again(void **state)
+{
+    struct fixture *f = *state;
+    CLEANUP_BYTES body = BYTES_INIT(100);
+    const char *cut = "HTTP/1.1 206 X\r\nContent-Range: bytes 2-5/10\r\nContent-Length: 2\r\n\r\nbo";
+    const char *whole = "HTTP/1.1 206 X\r\nContent-Range: bytes 2-5/10\r\nContent-Length: 4\r\n\r\nbody";
+    RESPONSE r = {0};
+    assert_int_equal(get(f, cut, HTTP_FAKE_KEEP, 2, 4, &body, &r), -EAGAIN);
+    assert_int_equal(get(f, whole, HTTP_FAKE_KEEP, 2, 4, &body, &r), 0);
+    assert_int_equal(http_fake_connections(f->server), 2);
+}
+
 static void test_http__a_kept_connection_that_died_is_replaced(void **state)
 {
     struct fixture *f = *state;
@@ -536,7 +563,7 @@ static void test_s3__refusals_become_sentences(void **state)
     set_next(f, HTTP_FAKE_CLOSE);
     for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
         set_answer(f, cases[i].answer);
-        int rc = s3_get(s, "k", 1, 0, 0, NULL, collect, &body, NULL);
+        int rc = s3_get(s, "k", 1, &(struct http_part){0}, NULL, collect, &body, NULL);
         if (rc != cases[i].rc || !strstr(error_text(), cases[i].sentence))
             fail_msg("case %zu: %d %s", i, rc, error_text());
         assert_int_equal(strncmp(error_text(), "s3://bucket/k: ", 15), 0);
@@ -545,7 +572,8 @@ static void test_s3__refusals_become_sentences(void **state)
     set_answer(f, ERR("412", "PreconditionFailed") "</Error>");
     assert_int_equal(s3_put(s, "k", "x", 1, NULL, "If-None-Match: *", NULL), -EEXIST);
     set_answer(f, "HTTP/1.1 416 X\r\n\r\n");
-    assert_int_equal(s3_get(s, "k", 1, 5, 5, "\"e\"", collect, &body, NULL), -ESTALE);
+    assert_int_equal(s3_get(s, "k", 1, &(struct http_part){.off = 5, .len = 5}, "\"e\"", collect, &body, NULL),
+                     -ESTALE);
     s3_free(s);
 }
 
@@ -633,6 +661,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, set_up, tear_down)
         TEST(http__headers_and_body_arrive),
         TEST(http__connections_are_kept),
+        TEST(http__what_is_asked_afresh_goes_over_a_new_connection),
+        TEST(http__a_connection_that_gave_a_short_answer_is_not_used_again),
         TEST(http__a_kept_connection_that_died_is_replaced),
         TEST(http__transport_failures_are_worth_a_retry),
         TEST(http__nobody_listens),

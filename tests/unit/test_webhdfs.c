@@ -66,7 +66,7 @@ static int read_f(struct webhdfs *w, uint64_t off, uint64_t n, struct bytes *out
 {
     uint64_t done;
     bytes_clear(out);
-    int rc = webhdfs_read(w, "/f", 2, off, n, collect, out, &done);
+    int rc = webhdfs_read(w, "/f", 2, &(struct http_part){.off = off, .len = n}, collect, out, &done);
     assert_int_equal(done, out->len);
     return rc;
 }
@@ -204,7 +204,7 @@ static void test_webhdfs__a_sink_may_refuse(void **state)
 {
     struct world *x = *state;
     uint64_t done;
-    assert_int_equal(webhdfs_read(x->w, "/f", 2, 0, 10, stop, NULL, &done), -ECANCELED);
+    assert_int_equal(webhdfs_read(x->w, "/f", 2, &(struct http_part){.len = 10}, stop, NULL, &done), -ECANCELED);
     assert_string_equal(error_text(), "the sink's own");
     assert_int_equal(x->script.seen, 1);
 }

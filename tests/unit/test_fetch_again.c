@@ -1,0 +1,184 @@
+/* What arrived wrong or short is asked for again: over another connection, then of the store behind the shared tier,
+ * then it is an error. Real connections, counted at the servers. */
+#include "unit/fetch_world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "fake/http_fake.h"
+#include "store/store_tiers.h"
+
+/* A web server of what a fake store holds, whose first `bad` connections spoil every answer. */
+struct server {
+    struct http_fake *http;
+    struct store_fake *objects;
+    unsigned bad;
+    bool is_short; /* they end in the middle, as their Content-Length says; else one bit is wrong */
+};
+
+static enum http_fake_next answer(void *arg, const struct http_fake_request *r, int fd)
+{
+    struct server *s = arg;
+    CLEANUP_BYTES body = BYTES_INIT(64 << 20);
+    char range[128];
+    unsigned long long first, last;
+    assert_true(http_fake_header(r, "range", range, sizeof range));
+    assert_int_equal(sscanf(range, "bytes=%llu-%llu", &first, &last), 2);
+    assert_true(store_fake_get(s->objects, r->target + 1, &body) && last < body.len);
+    bool bad = r->connection < s->bad;
+    size_t len = (size_t)(last - first + 1), sent = bad && s->is_short ? len / 2 : len;
+    if (bad && !s->is_short)
+        body.data[first + len / 2] ^= 1;
+    http_fake_text(fd,
+                   "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes %llu-%llu/%zu\r\nContent-Length: %zu\r\n\r\n",
+                   first, last, body.len, sent);
+    http_fake_send(fd, body.data + first, sent);
+    return HTTP_FAKE_KEEP;
+}
+
+static void begin(struct server *s, struct store_fake *objects)
+{
+    s->objects = objects;
+    s->http = http_fake_start(answer, s);
+}
+
+/* The world's store from now on: the origin over HTTP, behind a tier where there is one. */
+static struct store *serve(struct world *w, struct server *origin, struct server *tier)
+{
+    struct store *store = NULL;
+    begin(origin, w->fake);
+    assert_int_equal(store_open(http_fake_url(origin->http), NULL, &store), 0);
+    if (tier) {
+        begin(tier, w->fake);
+        const char *url = http_fake_url(tier->http);
+        assert_int_equal(store_tiers_open_urls(store, &url, 1, &(struct store_options){0}, &store), 0);
+    }
+    w->store = store;
+    return store;
+}
+
+static void end(struct world *w, struct store *store, struct server *origin, struct server *tier)
+{
+    fetch_free(w->fetch);
+    w->fetch = NULL;
+    store_close(store);
+    http_fake_stop(origin->http);
+    if (tier)
+        http_fake_stop(tier->http);
+    world_release(w);
+}
+
+#define begin_world(w) world_init(w, &(struct fetch_config){.workers = 1}, 16)
+
+static void test_fetch_again__wrong_bytes_heal_over_another_connection(void **state)
+{
+    struct world w;
+    struct server origin = {.bad = 1};
+    begin_world(&w);
+    struct store *store = serve(&w, &origin, NULL);
+    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    assert_int_equal(http_fake_connections(origin.http), 2);
+    assert_int_equal(http_fake_requests(origin.http), 2);
+    assert_int_equal(count_of(&w, "refetches_total"), 1);
+    assert_int_equal(count_of(&w, "healed_total"), 1);
+    assert_int_equal(count_of(&w, "verify_failures_total"), 1);
+    assert_int_equal(count_of(&w, "errors_total"), 0);
+    expect_bytes(&w, start_one(&w, 2, LANE_DEMAND), 2);
+    assert_int_equal(http_fake_connections(origin.http), 2); /* the good one is kept */
+    end(&w, store, &origin, NULL);
+}
+
+static void test_fetch_again__short_bytes_heal_over_another_connection(void **state)
+{
+    struct world w;
+    struct server origin = {.bad = 1, .is_short = true};
+    begin_world(&w);
+    struct store *store = serve(&w, &origin, NULL);
+    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    assert_int_equal(http_fake_connections(origin.http), 2);
+    assert_int_equal(http_fake_requests(origin.http), 2);
+    assert_int_equal(counter_value(store_counters, store, "granary_store_retries_total"), 1);
+    assert_int_equal(count_of(&w, "errors_total"), 0);
+    end(&w, store, &origin, NULL);
+}
+
+static void test_fetch_again__bytes_wrong_everywhere_are_an_error_after_two_connections(void **state)
+{
+    struct world w;
+    struct server origin = {.bad = UINT32_MAX};
+    begin_world(&w);
+    struct store *store = serve(&w, &origin, NULL);
+    expect_error(start_one(&w, 1, LANE_DEMAND), -EBADMSG, "packs/");
+    assert_int_equal(http_fake_connections(origin.http), 2);
+    assert_int_equal(http_fake_requests(origin.http), 2);
+    assert_int_equal(count_of(&w, "refetches_total"), 1);
+    assert_int_equal(count_of(&w, "origin_refetches_total"), 0);
+    assert_int_equal(count_of(&w, "verify_failures_total"), 2);
+    assert_int_equal(count_of(&w, "healed_total"), 0);
+    assert_int_equal(count_of(&w, "errors_total"), 1);
+    end(&w, store, &origin, NULL);
+}
+
+static void test_fetch_again__a_tiers_broken_line_heals_without_the_store(void **state)
+{
+    struct world w;
+    struct server origin = {0}, tier = {.bad = 1};
+    begin_world(&w);
+    struct store *store = serve(&w, &origin, &tier);
+    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    assert_int_equal(http_fake_connections(tier.http), 2);
+    assert_int_equal(http_fake_requests(origin.http), 0);
+    assert_int_equal(count_of(&w, "refetches_total"), 1);
+    assert_int_equal(count_of(&w, "origin_refetches_total"), 0);
+    assert_int_equal(count_of(&w, "healed_total"), 1);
+    assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 1);
+    end(&w, store, &origin, &tier);
+}
+
+static void test_fetch_again__a_tier_that_keeps_wrong_bytes_is_asked_over_two_connections_then_the_store(void **state)
+{
+    struct world w;
+    struct server origin = {0}, tier = {.bad = UINT32_MAX};
+    begin_world(&w);
+    struct store *store = serve(&w, &origin, &tier);
+    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    assert_int_equal(http_fake_connections(tier.http), 2);
+    assert_int_equal(http_fake_requests(tier.http), 2);
+    assert_int_equal(http_fake_requests(origin.http), 1);
+    assert_int_equal(count_of(&w, "refetches_total"), 1);
+    assert_int_equal(count_of(&w, "origin_refetches_total"), 1);
+    assert_int_equal(count_of(&w, "verify_failures_total"), 2);
+    assert_int_equal(count_of(&w, "healed_total"), 1);
+    assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 1);
+    end(&w, store, &origin, &tier);
+}
+
+static void test_fetch_again__tier_and_store_wrong_are_an_error_that_blames_nobody(void **state)
+{
+    struct world w;
+    struct server origin = {.bad = UINT32_MAX}, tier = {.bad = UINT32_MAX};
+    begin_world(&w);
+    struct store *store = serve(&w, &origin, &tier);
+    expect_error(start_one(&w, 1, LANE_DEMAND), -EBADMSG, "packs/");
+    assert_int_equal(http_fake_requests(tier.http), 2);
+    assert_int_equal(http_fake_requests(origin.http), 1);
+    assert_int_equal(count_of(&w, "verify_failures_total"), 3);
+    assert_int_equal(count_of(&w, "errors_total"), 1);
+    assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 0);
+    end(&w, store, &origin, &tier);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fetch_again__wrong_bytes_heal_over_another_connection),
+        cmocka_unit_test(test_fetch_again__short_bytes_heal_over_another_connection),
+        cmocka_unit_test(test_fetch_again__bytes_wrong_everywhere_are_an_error_after_two_connections),
+        cmocka_unit_test(test_fetch_again__a_tiers_broken_line_heals_without_the_store),
+        cmocka_unit_test(test_fetch_again__a_tier_that_keeps_wrong_bytes_is_asked_over_two_connections_then_the_store),
+        cmocka_unit_test(test_fetch_again__tier_and_store_wrong_are_an_error_that_blames_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
