@@ -109,7 +109,7 @@ echo "== without a cache, daemonized, 16 threads"
 nbdkit --unix "$W/sock" -P "$W/pid" -v "$PLUGIN" "$W/store/faces" cache="$W/cache3:64M" 2>"$W/daemon.err"
 wait_for 60 test -s "$W/pid" # the daemon writes it, after its parent has ended
 daemon=$(cat "$W/pid")
-PIDS+=("$daemon")
+ours "$daemon"
 grep -q 'warning: .* 16 requests .* -t 256' "$W/daemon.err" || fail "no warning of few threads: $(cat "$W/daemon.err")"
 refused "$daemon" "$W/store/faces" cache="$W/cache3:64M"
 same_bytes faces "$W/faces.raw"
@@ -125,7 +125,7 @@ echo "== memory alone, daemonized: reserved before the fork, used after it"
 nbdkit --unix "$W/sock" -P "$W/pid2" -t 64 "$PLUGIN" "$W/store/faces" memory=64M control="$W/control"
 wait_for 60 test -s "$W/pid2"
 daemon=$(cat "$W/pid2")
-PIDS+=("$daemon")
+ours "$daemon"
 "$probe" "$(uri faces)" cache 0 0
 requests=$(count fetch_requests_total)
 same_bytes faces "$W/faces.raw"
