@@ -2,8 +2,11 @@
  * turns the result into an exit code: the only place that prints errors.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/verbs.h"
@@ -31,13 +34,19 @@ static int unknown_verb(const char *name)
     return CLI_USAGE;
 }
 
+static bool reader_is_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
+}
+
 /* Output that did not reach its file is a failure; a reader that went away is no news to anybody. */
 static int flush_output(const struct verb *verb)
 {
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout))
         return CLI_DONE;
-    if (errno != EPIPE)
+    if (errno != EPIPE && (errno || !reader_is_gone()))
         fprintf(stderr, "granary: %s: cannot write the output: %s\n", verb->name,
                 errno ? strerror(errno) : "an earlier write failed");
     return CLI_FAILED;
@@ -67,8 +76,18 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     return rc == CLI_USAGE ? CLI_USAGE : rc ? CLI_FAILED : flushed;
 }
 
+/* A standard stream that was closed would be the next file that is opened, and what is said there would be written into
+ * a pack. In its place stands one that can neither be read as input nor written as output. */
+static void occupy_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(CLI_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+    occupy_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* sockets and stdout report EPIPE instead */
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {

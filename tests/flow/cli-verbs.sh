@@ -193,6 +193,24 @@ for verb in "${verbs[@]}"; do
     "$GRANARY" "$verb" --help | grep "^usage: granary $verb" >"$W/null" || fail "$verb --help"
 done
 
+echo "== a standard stream that was closed is not the next file that is opened"
+mkfifo "$W/names"
+exec 5<>"$W/names"
+background bash -c "exec '$GRANARY' build --files-from '$W/names' '$W/tree' '$store/closed' 5>&- <&- >&- 2>&-"
+reads_names() {
+    [ "/proc/$BACKGROUND_PID/exe" -ef "$GRANARY" ] && find "/proc/$BACKGROUND_PID/fd" -lname "$W/names" | grep . >"$W/null"
+}
+wait_for 60 reads_names
+for fd in 0 1 2; do
+    [ "$(readlink "/proc/$BACKGROUND_PID/fd/$fd")" = /dev/null ] || fail "stream $fd is $(readlink "/proc/$BACKGROUND_PID/fd/$fd")"
+done
+echo dir/file >&5
+exec 5>&-
+status=0
+wait "$BACKGROUND_PID" || status=$?
+[ $status = 1 ] || fail "what could not be printed was not missed: exit $status"
+"$GRANARY" verify --deep "$store/closed" >"$W/null"
+
 echo "== completion"
 # shellcheck source=/dev/null
 . "$GRANARY_SOURCE/cli/completion/granary.bash"
