@@ -1,25 +1,46 @@
-/* Block devices under a mount: kernel nbd by nbd-client, and nbdfuse with a direct-I/O loop device
+/* Block devices under a mount: kernel nbd over netlink, and nbdfuse with a direct-I/O loop device
  * where the kernel has no nbd. */
 #ifndef GRANARY_ATTACH_DEVICE_H
 #define GRANARY_ATTACH_DEVICE_H
 
 #include "attach/process.h"
+#include "base/digest.h"
 
-enum { DEVICE_NAME_MAX = 32, DEVICE_MARK_MAX = 24 };
+enum {
+    DEVICE_NAME_MAX = 32,
+    DEVICE_MARK_MAX = 24,
+    DEVICE_BACKEND_MAX = DIGEST_HEX_SIZE + 7, /* "sha256:" */
+    DEVICE_NBD_TIMEOUT_S = 10,                /* what is usual of struct device_nbd */
+    DEVICE_NBD_DEAD_S = 600
+};
 
 /* Load the module where it is missing. -ENODEV with the remedy. */
 GR_MUST_CHECK int device_nbd_available(void);
 
+/* What a kernel nbd device is to show, and how patient its readers are. */
+struct device_nbd {
+    const char *address; /* of the server: a unix path or HOST:PORT */
+    const char *export_name;
+    unsigned connections;
+    uint64_t size; /* the image's, checked on each connection, as is */
+    struct digest content_root;
+    unsigned timeout_s; /* a request without an answer for so long is sent again elsewhere; not 0 */
+    unsigned dead_s;    /* while no connection is alive requests wait so long, then EIO */
+};
+
 /* Attach a free /dev/nbdN to an export; never one in use. out: its path. A device that could not be
- * attached right is detached again. */
-GR_MUST_CHECK int device_nbd_attach(const char *socket, const char *export_name, unsigned connections, uint64_t size,
-                                    char out[DEVICE_NAME_MAX]);
+ * attached right is detached again. -ESTALE: another image is there. */
+GR_MUST_CHECK int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX]);
+/* What the kernel is told of an attachment's contents (/sys/block/nbdN/backend); returns out. */
+char *device_nbd_backend(const struct digest *content_root, char out[DEVICE_BACKEND_MAX]);
+/* The N of /dev/nbdN. -EINVAL: it is none. */
+GR_MUST_CHECK int device_nbd_number(const char *device, int *out);
 /* What tells this attachment of the device from a later one, somebody else's: the kernel's note of
  * who made it. Empty: not attached. */
 void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX]);
 /* Detached already, or attached anew by others (another mark): 0, untouched. -EBUSY: something is
- * still mounted from it. */
-GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark);
+ * still mounted from it. cut: detach even so; what reads from it gets EIO. */
+GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
 
 /* nbdfuse shows the export as `file` (in a directory made here, with its own mount); output: where
  * it writes what it has to say. Returns once the file is there. Cleans up on failure. */

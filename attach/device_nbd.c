@@ -1,22 +1,21 @@
-/* Kernel nbd by nbd-client over netlink. The free device is chosen under a lock file, so that two
- * mounts of Granary do not choose the same; anybody else's attach in between makes nbd-client fail,
- * never attach twice.
+/* Kernel nbd, attached over netlink. Which device is free the kernel decides, which knows: two mounts, or somebody
+ * else's attach in between, never get the same.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/nbd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "attach/device.h"
-#include "attach/state.h"
+#include "attach/nbd_dial.h"
+#include "attach/nbd_netlink.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -25,14 +24,16 @@
 #include "base/log.h"
 
 enum {
-    CLIENT_TIMEOUT_MS = 30000,
-    REQUEST_TIMEOUT_S = 10, /* the kernel's, for one request; never 0: it would wait for ever */
+    MODPROBE_TIMEOUT_MS = 30000,
+    ANSWER_TIMEOUT_S = 30, /* the server has just been asked, and answered */
     SIZE_WAIT_MS = 5000,
+    CONNECTIONS_MAX = 64,
+    NUMBER_MAX = 1 << 20 /* as many devices as the kernel has minors */
 };
 
 static bool have_nbd(void)
 {
-    return !access("/sys/block/nbd0", F_OK);
+    return !access("/sys/module/nbd", F_OK);
 }
 
 int device_nbd_available(void)
@@ -40,30 +41,23 @@ int device_nbd_available(void)
     if (have_nbd())
         return 0;
     const char *const argv[] = {"modprobe", "nbd", NULL};
-    if (process_run(argv, CLIENT_TIMEOUT_MS) || !have_nbd())
+    if (process_run(argv, MODPROBE_TIMEOUT_MS) || !have_nbd())
         return error_set(-ENODEV, "this kernel has no nbd module; install it (Debian: linux-modules of your kernel), "
                                   "or mount with --fuse");
     return 0;
 }
 
-static bool in_use(const char *name)
+int device_nbd_number(const char *device, int *out)
 {
-    char path[64];
-    CLEANUP_BYTES size = BYTES_INIT(64);
-    snprintf(path, sizeof path, "/sys/block/%.20s/pid", name);
-    if (!access(path, F_OK))
-        return true;
-    snprintf(path, sizeof path, "/sys/block/%.20s/size", name);
-    return io_read_file(path, &size) || !bytes_string(&size) || strtoull((char *)size.data, NULL, 10) != 0;
-}
-
-static int number_of(const char *name)
-{
-    char *end;
-    if (strncmp(name, "nbd", 3) || name[3] < '0' || name[3] > '9')
-        return -1;
-    long n = strtol(name + 3, &end, 10);
-    return *end || n > 4096 ? -1 : (int)n;
+    static const char prefix[] = "/dev/nbd";
+    const char *digits = device + sizeof prefix - 1;
+    char *end = NULL;
+    long n =
+        !strncmp(device, prefix, sizeof prefix - 1) && *digits >= '0' && *digits <= '9' ? strtol(digits, &end, 10) : -1;
+    if (n < 0 || n > NUMBER_MAX || *end)
+        return error_set(-EINVAL, "%s is no nbd device; give one as /dev/nbd0", device);
+    *out = (int)n;
+    return 0;
 }
 
 void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX])
@@ -76,23 +70,11 @@ void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX])
         snprintf(out, DEVICE_MARK_MAX, "%.*s", (int)strcspn((char *)text.data, "\n"), (char *)text.data);
 }
 
-/* The free device of the lowest number. */
-static int choose(char out[DEVICE_NAME_MAX])
+char *device_nbd_backend(const struct digest *content_root, char out[DEVICE_BACKEND_MAX])
 {
-    int best = -1;
-    DIR *dir = opendir("/sys/block");
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        int n = number_of(e->d_name);
-        if (n >= 0 && (best < 0 || n < best) && !in_use(e->d_name))
-            best = n;
-    }
-    if (dir)
-        closedir(dir);
-    if (best < 0)
-        return error_set(-EBUSY, "every nbd device is in use; unmount something, or load the module with more devices "
-                                 "(modprobe nbd nbds_max=64)");
-    snprintf(out, DEVICE_NAME_MAX, "/dev/nbd%d", best);
-    return 0;
+    char hex[DIGEST_HEX_SIZE];
+    snprintf(out, DEVICE_BACKEND_MAX, "sha256:%s", digest_hex(content_root, hex));
+    return out;
 }
 
 static int wait_for_size(const char *device, uint64_t want)
@@ -108,35 +90,65 @@ static int wait_for_size(const char *device, uint64_t want)
                      (unsigned long long)want);
 }
 
-int device_nbd_attach(const char *socket, const char *export_name, unsigned connections, uint64_t size,
-                      char out[DEVICE_NAME_MAX])
+/* ---- attaching ---- */
+
+static void close_all(int *fds, size_t count)
 {
-    CLEANUP_FD int lock = open(STATE_ROOT "/nbd.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (lock < 0 || flock(lock, LOCK_EX))
-        return error_set(-errno, "cannot lock %s/nbd.lock: %s", STATE_ROOT, strerror(errno));
-    char count[16], timeout[16];
-    int rc = choose(out);
-    if (rc)
-        return rc;
-    snprintf(count, sizeof count, "%u", connections);
-    snprintf(timeout, sizeof timeout, "%d", REQUEST_TIMEOUT_S);
-    const char *const argv[] = {"nbd-client", "-unix", socket, out,     "-N", export_name,
-                                "-C",         count,   "-t",   timeout, "-R", NULL};
-    rc = process_run(argv, CLIENT_TIMEOUT_MS);
-    if (rc)
-        return rc;
-    rc = wait_for_size(out, size);
-    if (rc) {
-        struct error first;
-        error_take(&first, rc);
-        char mark[DEVICE_MARK_MAX];
-        device_nbd_mark(out, mark);
-        if (device_nbd_detach(out, mark))
-            log_warning("%s", error_text());
-        rc = error_restore(&first);
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+}
+
+/* Each connection is to be to the same image: the server may have been replaced between two of them. */
+static int dial_all(const struct device_nbd *d, int fds[CONNECTIONS_MAX], size_t *count, uint16_t *out_flags)
+{
+    struct nbd_export got = {.flags = NBD_FLAG_CAN_MULTI_CONN};
+    int rc = 0;
+    for (*count = 0; !rc && *count < GR_MIN(d->connections, (unsigned)CONNECTIONS_MAX); ++*count) {
+        if (*count && !(got.flags & NBD_FLAG_CAN_MULTI_CONN)) /* the kernel refuses more than one */
+            break;
+        rc = nbd_dial(d->address, d->export_name, ANSWER_TIMEOUT_S, &got, &fds[*count]);
+        if (rc)
+            break;
+        rc = nbd_export_check(d->address, d->export_name, &got, d->size, &d->content_root);
     }
+    *out_flags = got.flags | NBD_FLAG_HAS_FLAGS | NBD_FLAG_READ_ONLY;
     return rc;
 }
+
+static int undo(const char *device, int rc)
+{
+    struct error first;
+    char mark[DEVICE_MARK_MAX];
+    error_take(&first, rc);
+    device_nbd_mark(device, mark);
+    if (device_nbd_detach(device, mark, false))
+        log_warning("%s", error_text());
+    return error_restore(&first);
+}
+
+int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX])
+{
+    CLEANUP(cleanup_nbd_netlink) struct nbd_netlink *netlink = NULL;
+    char backend[DEVICE_BACKEND_MAX];
+    int fds[CONNECTIONS_MAX], index = 0;
+    size_t count = 0;
+    uint16_t flags;
+    const struct nbd_link link = {
+        .backend = device_nbd_backend(&d->content_root, backend), .timeout_s = d->timeout_s, .dead_s = d->dead_s};
+    int rc = nbd_netlink_open(&netlink);
+    if (!rc)
+        rc = dial_all(d, fds, &count, &flags);
+    if (!rc)
+        rc = nbd_netlink_connect(netlink, &link, d->size, flags, fds, count, &index);
+    close_all(fds, count);
+    if (rc)
+        return rc;
+    snprintf(out, DEVICE_NAME_MAX, "/dev/nbd%d", index);
+    rc = wait_for_size(out, d->size);
+    return rc ? undo(out, rc) : 0;
+}
+
+/* ---- detaching ---- */
 
 /* Whether /proc/self/mountinfo names the device. */
 static int is_mounted(const char *device)
@@ -160,15 +172,20 @@ static int is_mounted(const char *device)
     return found;
 }
 
-int device_nbd_detach(const char *device, const char *mark)
+int device_nbd_detach(const char *device, const char *mark, bool cut)
 {
+    CLEANUP(cleanup_nbd_netlink) struct nbd_netlink *netlink = NULL;
     char now[DEVICE_MARK_MAX];
+    int number, mounted = 0;
     device_nbd_mark(device, now);
-    if (!in_use(device + strlen("/dev/")) || strcmp(now, mark))
+    if (!*now || strcmp(now, mark))
         return 0;
-    int mounted = is_mounted(device);
+    if (!cut)
+        mounted = is_mounted(device);
     if (mounted)
         return mounted < 0 ? mounted : error_set(-EBUSY, "%s is still mounted", device);
-    const char *const argv[] = {"nbd-client", "-d", device, NULL};
-    return process_run(argv, CLIENT_TIMEOUT_MS);
+    int rc = device_nbd_number(device, &number);
+    if (!rc)
+        rc = nbd_netlink_open(&netlink);
+    return rc ? rc : nbd_netlink_disconnect(netlink, number);
 }

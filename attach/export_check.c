@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach/nbd_dial.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -95,14 +96,12 @@ int export_check(const struct export_check *check)
         rc = connected(check, h);
     if (rc)
         return rc;
-    struct digest content_root;
+    struct nbd_export got = {.size = (uint64_t)nbd_get_size(h)};
     CLEANUP_FREE char *description = nbd_get_export_description(h);
-    if (export_content_root(description, &content_root))
-        return error_set(-ESTALE, "the server on %s is not one of Granary's: its export '%s' carries no content root",
-                         check->socket, check->name);
-    if (nbd_get_size(h) != (int64_t)check->size || !digest_equal(&content_root, &check->content_root))
-        return error_set(-ESTALE, "the export '%s' of the server on %s is another image than the one to be mounted",
-                         check->name, check->socket);
+    got.rooted = !export_content_root(description, &got.content_root);
+    rc = nbd_export_check(check->socket, check->name, &got, check->size, &check->content_root);
+    if (rc)
+        return rc;
     nbd_shutdown(h, 0);
     return 0;
 }

@@ -178,7 +178,14 @@ static int make_device(const struct mount_config *c, struct mount_state *s, int 
 {
     int rc = 0;
     if (!c->fuse) {
-        rc = device_nbd_attach(s->socket, c->export_name, connections_of(c), c->size, s->device);
+        const struct device_nbd d = {.address = s->socket,
+                                     .export_name = c->export_name,
+                                     .connections = connections_of(c),
+                                     .size = c->size,
+                                     .content_root = c->content_root,
+                                     .timeout_s = DEVICE_NBD_TIMEOUT_S,
+                                     .dead_s = DEVICE_NBD_DEAD_S};
+        rc = device_nbd_attach(&d, s->device);
         if (rc)
             *s->device = 0;
         else
@@ -267,15 +274,10 @@ static bool server_answers(const struct mount_state *s)
 static int unmount_dead(struct mount_state *s)
 {
     int rc = 0;
-    char mark[DEVICE_MARK_MAX] = "";
-    if (*s->device && !*s->fuse_file)
-        device_nbd_mark(s->device, mark);
     if (*s->fuse_file)
         rc = process_end(&s->nbdfuse, 0); /* FUSE aborts: stuck reads end in EIO */
-    else if (*mark && !strcmp(mark, s->device_mark)) {
-        const char *const argv[] = {"nbd-client", "-d", s->device, NULL};
-        rc = process_run(argv, SERVER_END_MS); /* the same */
-    }
+    else if (*s->device)
+        rc = device_nbd_detach(s->device, s->device_mark, true); /* the same */
     if (rc)
         log_warning("%s", error_text());
     if (umount2(s->dir, UMOUNT_NOFOLLOW) && umount2(s->dir, UMOUNT_NOFOLLOW | MNT_DETACH))
@@ -326,7 +328,7 @@ static int take_down(struct mount_state *s)
     if (*s->device && *s->fuse_file)
         keep_first(&first, device_loop_detach(s->device, s->fuse_file));
     else if (*s->device)
-        keep_first(&first, device_nbd_detach(s->device, s->device_mark));
+        keep_first(&first, device_nbd_detach(s->device, s->device_mark, false));
     if (*s->fuse_file)
         keep_first(&first, device_fuse_stop(s->fuse_file, &s->nbdfuse));
     keep_first(&first, process_end(&s->server, SERVER_END_MS));

@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -155,4 +157,52 @@ int listen_tcp(const char *address, int *out, unsigned *out_port)
         return error_set(rc, "cannot listen on %s: %s", address, strerror(-rc));
     *out_port = bound_port(*out);
     return 0;
+}
+
+/* ---- clients ---- */
+
+/* -errno without a sentence. Nagle's wait is for those who write in pieces. */
+static int connect_to(int family, int protocol, const void *address, socklen_t len, unsigned timeout_s, int *out)
+{
+    const struct timeval limit = {.tv_sec = timeout_s};
+    int on = 1;
+    CLEANUP_FD int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, protocol);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) ||
+        (family != AF_UNIX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on)))
+        return -errno;
+    if (connect(fd, address, len))
+        return errno == EINPROGRESS || errno == EAGAIN ? -ETIMEDOUT : -errno;
+    *out = steal_fd(&fd);
+    return 0;
+}
+
+static int connect_tcp(const char *address, unsigned timeout_s, int *out)
+{
+    CLEANUP_FREE char *host = NULL;
+    const char *port = NULL;
+    int rc = split(address, &host, &port);
+    if (rc)
+        return rc;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    int gai = getaddrinfo(host, port, &hints, &list);
+    if (gai)
+        return error_set(-EHOSTUNREACH, "cannot resolve %s: %s", address, gai_strerror(gai));
+    rc = -EADDRNOTAVAIL;
+    for (struct addrinfo *info = list; info && rc; info = info->ai_next)
+        rc = connect_to(info->ai_family, info->ai_protocol, info->ai_addr, info->ai_addrlen, timeout_s, out);
+    freeaddrinfo(list);
+    return rc ? error_set(rc, "cannot connect to %s: %s", address, strerror(-rc)) : 0;
+}
+
+int listen_connect(const char *address, unsigned timeout_s, int *out)
+{
+    struct sockaddr_un path;
+    if (*address != '/')
+        return connect_tcp(address, timeout_s, out);
+    int rc = unix_address(address, &path);
+    if (rc)
+        return rc;
+    rc = connect_to(AF_UNIX, 0, &path, sizeof path, timeout_s, out);
+    return rc ? error_set(rc, "cannot connect to %s: %s", address, strerror(-rc)) : 0;
 }

@@ -1,4 +1,4 @@
-/* Sockets that a server listens on. */
+/* Sockets that a server listens on, and the way to them. */
 #ifndef GRANARY_NET_LISTEN_H
 #define GRANARY_NET_LISTEN_H
 
@@ -17,5 +17,9 @@ GR_MUST_CHECK int listen_tcp_check(const char *address);
 
 /* Whether somebody accepts connections at a unix path. */
 int listen_answered(const char *path);
+
+/* A connection to who listens at a unix path (it begins with '/') or at HOST:PORT. The socket sends and receives with
+ * that limit until others are set. -ETIMEDOUT, -ECONNREFUSED, -ENOENT and others: nobody is there. *out: close. */
+GR_MUST_CHECK int listen_connect(const char *address, unsigned timeout_s, int *out);
 
 #endif
