@@ -36,6 +36,8 @@ static int perform(CURL *curl, const char *socket, const char *url, collector *c
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, out_status);
     if (code == CURLE_COULDNT_CONNECT)
         return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
+    if (code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING)
+        return error_set(-ECONNRESET, "the server on the control socket %s ended in the middle of its answer", socket);
     if (code)
         return error_set(-EIO, "the server on the control socket %s gives no answer: %s", socket,
                          *reason ? reason : curl_easy_strerror(code));

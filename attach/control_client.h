@@ -15,7 +15,7 @@ GR_MUST_CHECK int control_get(const char *socket, const char *path, struct bytes
 /* METHOD path?key=value... and the lines of its answer, one by one as they come, without their ends.
  * params: key, value, key, value, ..., NULL; a value of NULL is left out. line's non-zero result ends
  * it and is returned. -ENOENT, -ECONNREFUSED: no server there; -EINVAL: the server refuses the
- * request, in its words; -EIO: anything else. */
+ * request, in its words; -ECONNRESET: the server ended before its answer; -EIO: anything else. */
 typedef int control_line(void *arg, const char *line, size_t len);
 GR_MUST_CHECK int control_call(const char *socket, const char *method, const char *path, const char *const *params,
                                control_line *line, void *arg);

@@ -16,8 +16,8 @@
 #include "base/vec.h"
 
 enum {
-    IN_FLIGHT = 16,
-    CHUNKS = 64,
+    IN_FLIGHT = 32,
+    CHUNKS = 16, /* a server works on no more of a request at once; answers are what progress is told by */
     CHUNKS_LIMITED = 4,
     STEP_MS = 500,
     REQUEST_MAX = 32 << 20,
@@ -187,6 +187,7 @@ static int take_answer(struct warming *w, struct slot *slot)
     } else {
         if (s->failed_chunks < NBD_WARM_NAMED)
             s->failed_at[s->failed_chunks] = slot->range.off;
+        s->failed_bytes += len;
         if (++s->failed_chunks > NBD_WARM_FAILED_MAX)
             return error_set(-EIO, "%s: more than %d chunks could not be cached; the server's log says why",
                              w->config->uri, NBD_WARM_FAILED_MAX);

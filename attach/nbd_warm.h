@@ -13,7 +13,7 @@ enum { NBD_WARM_NAMED = 10, NBD_WARM_FAILED_MAX = 1000 };
 
 struct nbd_warm_state {
     uint64_t bytes_done, bytes_total;
-    uint64_t failed_chunks, failed_at[NBD_WARM_NAMED]; /* offsets of the first ones */
+    uint64_t failed_chunks, failed_bytes, failed_at[NBD_WARM_NAMED]; /* offsets of the first ones */
 };
 
 struct nbd_warm {
@@ -25,7 +25,7 @@ struct nbd_warm {
     void *arg;
 };
 
-/* 64 chunks a request, 16 requests at a time; a request that fails is repeated chunk by chunk. 0 also when chunks
+/* 16 chunks a request, 32 requests at a time; a request that fails is repeated chunk by chunk. 0 also when chunks
  * failed (*out). -EIO: no connection, or more than NBD_WARM_FAILED_MAX failed; -ENOTSUP: the server cannot, or its
  * export does not say where the metadata is; -EINVAL: the trace is not of the export's content. */
 GR_MUST_CHECK int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out);

@@ -6,6 +6,7 @@
 
 #include "attach/control_client.h"
 #include "attach/nbd_warm.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/rate.h"
@@ -70,7 +71,9 @@ static void draw(struct answer *a, const json_t *p)
                                          .bytes_done = control_number(p, "bytes_done"),
                                          .bytes_total = control_number(p, "bytes_total"),
                                          .files_done = control_number(p, "files_done"),
-                                         .files_total = control_number(p, "files_total")};
+                                         .files_total = control_number(p, "files_total"),
+                                         .failed = control_number(p, "failed_chunks"),
+                                         .failed_bytes = control_number(p, "failed_bytes")};
     progress_update(&a->progress, &state);
 }
 
@@ -107,6 +110,16 @@ static int take_line(void *arg, const char *line, size_t len)
 
 /* ---- the result ---- */
 
+static void print_done(const json_t *w, const char *cached, const char *bytes, const char *needed)
+{
+    char rate[TEXT_SIZE_MAX];
+    printf("%s of %s cached; %s was missing", cached, bytes, needed);
+    if (control_number(w, "warmed_bytes"))
+        printf(", %.1f s, %s/s", json_real_value(json_object_get(w, "seconds")),
+               text_format_size(control_number(w, "bytes_per_s"), rate));
+    putchar('\n');
+}
+
 static void print_warm(const struct warm_values *v, json_t *w)
 {
     const char *name = json_string_value(json_object_get(w, "export"));
@@ -128,7 +141,7 @@ static void print_warm(const struct warm_values *v, json_t *w)
                (unsigned long long)control_number(w, "chunks"), needed,
                (unsigned long long)control_number(w, "needed_chunks"), fetched);
     else
-        printf("%s of %s cached; %s was missing\n", cached, bytes, needed);
+        print_done(w, cached, bytes, needed);
 }
 
 /* Whatever was asked for and is not cached is a failure. */
@@ -176,7 +189,8 @@ static int read_names(const struct warm_values *v, struct bytes *names)
     int rc = path_list_open(&config, &list);
     while (!rc && (rc = path_list_next(list, &ask)) == 1)
         rc = add_name(names, ask.path, ask.path_len);
-    return !rc && !names->len ? error_set(-EINVAL, "%s names no file", v->files_from) : rc;
+    const char *from = !strcmp(v->files_from, "-") ? "standard input" : v->files_from;
+    return !rc && !names->len ? error_set(-EINVAL, "%s names no file", from) : rc;
 }
 
 /* The file as it is, once it is known to be one. */
@@ -222,10 +236,12 @@ static int warm_by_control(const struct warm_values *v, const char *target)
                                   "bwlimit", v->bwlimit,
                                   NULL};
     progress_init(&a.progress, "warm", v->quiet);
+    a.progress.json = v->json;
     rc = control_post(control, "/warm", params, &list, take_line, &a);
     progress_end(&a.progress);
-    if (!rc && (!a.ended || !a.warm))
-        rc = error_set(-EIO, "the answer of the server on %s ended early", control);
+    if (rc == -ECONNRESET || (!rc && (!a.ended || !a.warm)))
+        rc = error_set(-EIO, "the server on %s ended in the middle; what came is cached: run it again to go on",
+                       control);
     if (!rc)
         rc = conclude(&a);
     json_decref(a.warm);
@@ -242,25 +258,30 @@ static bool is_nbd(const char *target)
 
 static void draw_nbd(void *arg, const struct nbd_warm_state *s)
 {
-    const struct progress_state state = {
-        .phase = "warming", .bytes_done = s->bytes_done, .bytes_total = s->bytes_total};
+    const struct progress_state state = {.phase = "warming",
+                                         .bytes_done = s->bytes_done,
+                                         .bytes_total = s->bytes_total,
+                                         .failed = s->failed_chunks,
+                                         .failed_bytes = s->failed_bytes};
     progress_update(arg, &state);
 }
 
-static int print_nbd(const struct warm_values *v, const char *uri, const struct nbd_warm_state *s)
+static int print_nbd(const struct warm_values *v, const char *uri, const struct nbd_warm_state *s, uint64_t took_ms)
 {
-    char done[TEXT_SIZE_MAX], total[TEXT_SIZE_MAX];
+    char done[TEXT_SIZE_MAX], total[TEXT_SIZE_MAX], rate[TEXT_SIZE_MAX];
+    uint64_t bytes_per_s = s->bytes_done * 1000 / GR_MAX(took_ms, (uint64_t)1);
     if (!v->json) {
-        printf("%s: %s of %s cached\n", uri, text_format_size(s->bytes_done, done),
-               text_format_size(s->bytes_total, total));
+        printf("%s: %s of %s cached, %.1f s, %s/s\n", uri, text_format_size(s->bytes_done, done),
+               text_format_size(s->bytes_total, total), (double)took_ms / 1000, text_format_size(bytes_per_s, rate));
         return 0;
     }
     json_t *offsets = json_array();
     for (uint64_t i = 0; i < GR_MIN(s->failed_chunks, (uint64_t)NBD_WARM_NAMED); i++)
         json_array_append_new(offsets, json_integer((json_int_t)s->failed_at[i]));
-    return print_json(json_pack("{s:s,s:I,s:I,s:I,s:o}", "uri", uri, "bytes", (json_int_t)s->bytes_total,
-                                "cached_bytes", (json_int_t)s->bytes_done, "failed_chunks",
-                                (json_int_t)s->failed_chunks, "failed_offsets", offsets));
+    return print_json(json_pack("{s:s,s:I,s:I,s:f,s:I,s:I,s:o}", "uri", uri, "bytes", (json_int_t)s->bytes_total,
+                                "cached_bytes", (json_int_t)s->bytes_done, "seconds", (double)took_ms / 1000,
+                                "bytes_per_s", (json_int_t)bytes_per_s, "failed_chunks", (json_int_t)s->failed_chunks,
+                                "failed_offsets", offsets));
 }
 
 static int warm_by_nbd(const struct warm_values *v, const char *uri)
@@ -287,10 +308,12 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     if (rc)
         return rc;
     progress_init(&progress, "warm", v->quiet);
+    progress.json = v->json;
+    uint64_t began_ms = clock_now_ms();
     rc = nbd_warm(&config, &state);
     progress_end(&progress);
     if (!rc)
-        rc = print_nbd(v, uri, &state);
+        rc = print_nbd(v, uri, &state, clock_now_ms() - began_ms);
     if (!rc && state.failed_chunks)
         rc = error_set(-EIO,
                        "%llu chunks could not be cached, the first at offset %llu of the image, of which 'granary ls "

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 
-enum { TERMINAL_EVERY_MS = 200, PLAIN_EVERY_MS = 5000, RATE_AFTER_MS = 500 };
+enum { TERMINAL_EVERY_MS = 200, JSON_EVERY_MS = 1000, PLAIN_EVERY_MS = 5000, RATE_AFTER_MS = 500 };
 
 void progress_init(struct progress *p, const char *what, bool quiet)
 {
@@ -22,28 +22,45 @@ void progress_init(struct progress *p, const char *what, bool quiet)
         snprintf(out + used_, PROGRESS_LINE_MAX - used_, __VA_ARGS__);                                                 \
     } while (0)
 
-static void append_left(char *out, uint64_t seconds)
-{
-    if (seconds >= 3600)
-        APPEND(", %llu:%02llu:%02llu left", (unsigned long long)seconds / 3600, (unsigned long long)seconds / 60 % 60,
-               (unsigned long long)seconds % 60);
-    else
-        APPEND(", %llu:%02llu left", (unsigned long long)seconds / 60, (unsigned long long)seconds % 60);
-}
+/* How fast it goes, and for how long still. */
+struct pace {
+    double bytes_per_s, files_per_s; /* 0: unknown */
+    bool known;                      /* the time left */
+    uint64_t seconds_left;
+};
 
 /* The time left is judged by bytes where their total is known, else by files. */
-static void append_rate(const struct progress_state *s, uint64_t elapsed_ms, uint64_t bytes, uint64_t files, char *out)
+static struct pace pace_of(const struct progress_state *s, uint64_t elapsed_ms, uint64_t bytes_before,
+                           uint64_t files_before)
+{
+    struct pace p = {0};
+    if (elapsed_ms < RATE_AFTER_MS)
+        return p;
+    p.bytes_per_s = (double)(s->bytes_done - bytes_before) * 1000 / (double)elapsed_ms;
+    p.files_per_s = (double)(s->files_done - files_before) * 1000 / (double)elapsed_ms;
+    uint64_t over = s->bytes_done + s->failed_bytes;
+    double left = 0;
+    if (p.bytes_per_s > 0 && s->bytes_total > over)
+        left = (double)(s->bytes_total - over) / p.bytes_per_s;
+    else if (!s->bytes_total && p.files_per_s > 0 && s->files_total > s->files_done)
+        left = (double)(s->files_total - s->files_done) / p.files_per_s;
+    p.known = left > 0;
+    p.seconds_left = (uint64_t)left;
+    return p;
+}
+
+static void append_pace(const struct pace *p, char *out)
 {
     char rate[TEXT_SIZE_MAX];
-    double seconds = (double)elapsed_ms / 1000;
-    if (bytes)
-        APPEND(", %s/s", text_format_size((uint64_t)((double)bytes / seconds), rate));
-    else if (files)
-        APPEND(", %.0f files/s", (double)files / seconds);
-    if (bytes && s->bytes_total > s->bytes_done)
-        append_left(out, (uint64_t)((double)(s->bytes_total - s->bytes_done) / ((double)bytes / seconds)));
-    else if (!s->bytes_total && files && s->files_total > s->files_done)
-        append_left(out, (uint64_t)((double)(s->files_total - s->files_done) / ((double)files / seconds)));
+    unsigned long long left = p->seconds_left;
+    if (p->bytes_per_s > 0)
+        APPEND(", %s/s", text_format_size((uint64_t)p->bytes_per_s, rate));
+    else if (p->files_per_s > 0)
+        APPEND(", %.0f files/s", p->files_per_s);
+    if (p->known && left >= 3600)
+        APPEND(", %llu:%02llu:%02llu left", left / 3600, left / 60 % 60, left % 60);
+    else if (p->known)
+        APPEND(", %llu:%02llu left", left / 60, left % 60);
 }
 
 char *progress_format(const struct progress_state *s, uint64_t elapsed_ms, uint64_t bytes_before, uint64_t files_before,
@@ -61,9 +78,49 @@ char *progress_format(const struct progress_state *s, uint64_t elapsed_ms, uint6
             APPEND(" of %llu", (unsigned long long)s->files_total);
         APPEND(" files");
     }
-    if (elapsed_ms >= RATE_AFTER_MS)
-        append_rate(s, elapsed_ms, s->bytes_done - bytes_before, s->files_done - files_before, out);
+    if (s->failed)
+        APPEND("%s%llu failed", *out ? ", " : "", (unsigned long long)s->failed);
+    const struct pace pace = pace_of(s, elapsed_ms, bytes_before, files_before);
+    append_pace(&pace, out);
     return out;
+}
+
+char *progress_json(const struct progress_state *s, uint64_t elapsed_ms, uint64_t bytes_before, uint64_t files_before,
+                    char out[PROGRESS_JSON_MAX])
+{
+    const struct pace pace = pace_of(s, elapsed_ms, bytes_before, files_before);
+    char left[24] = "null";
+    if (pace.known)
+        snprintf(left, sizeof left, "%llu", (unsigned long long)pace.seconds_left);
+    snprintf(out, PROGRESS_JSON_MAX,
+             "{\"progress\": {\"phase\": \"%s\", \"bytes_done\": %llu, \"bytes_total\": %llu, \"files_done\": %llu, "
+             "\"files_total\": %llu, \"failed_chunks\": %llu, \"bytes_per_s\": %.0f, \"seconds_left\": %s}}",
+             s->phase, (unsigned long long)s->bytes_done, (unsigned long long)s->bytes_total,
+             (unsigned long long)s->files_done, (unsigned long long)s->files_total, (unsigned long long)s->failed,
+             pace.bytes_per_s, left);
+    return out;
+}
+
+static uint64_t pause_of(const struct progress *p)
+{
+    return p->terminal ? TERMINAL_EVERY_MS : p->json ? JSON_EVERY_MS : PLAIN_EVERY_MS;
+}
+
+static void draw(struct progress *p, uint64_t now)
+{
+    const uint64_t elapsed_ms = now - p->phase_ms;
+    char line[PROGRESS_LINE_MAX], object[PROGRESS_JSON_MAX];
+    p->last_ms = now;
+    p->owed = false;
+    if (p->json && !p->terminal) {
+        fprintf(stderr, "%s\n", progress_json(&p->last, elapsed_ms, p->phase_bytes, p->phase_files, object));
+        return;
+    }
+    progress_format(&p->last, elapsed_ms, p->phase_bytes, p->phase_files, line);
+    fprintf(stderr, p->terminal ? "\r%s: %s%s%s\033[K" : "%s: %s%s%s\n", p->what, p->last.phase, *line ? " " : "",
+            line);
+    fflush(stderr);
+    p->shown = true;
 }
 
 void progress_update(struct progress *p, const struct progress_state *state)
@@ -71,27 +128,23 @@ void progress_update(struct progress *p, const struct progress_state *state)
     if (p->quiet)
         return;
     uint64_t now = clock_now_ms();
-    bool fresh = p->phase != state->phase;
-    if (!fresh && now - p->last_ms < (p->terminal ? TERMINAL_EVERY_MS : PLAIN_EVERY_MS))
-        return;
+    bool fresh = p->phase != state->phase, due = now - p->last_ms >= pause_of(p);
+    p->last = *state;
+    p->owed = p->json && !p->terminal;
     if (fresh) {
         p->phase = state->phase;
         p->phase_ms = now;
         p->phase_bytes = state->bytes_done;
         p->phase_files = state->files_done;
-        if (!p->terminal && now - p->last_ms < PLAIN_EVERY_MS)
-            return;
     }
-    p->last_ms = now;
-    char line[PROGRESS_LINE_MAX];
-    progress_format(state, now - p->phase_ms, p->phase_bytes, p->phase_files, line);
-    fprintf(stderr, p->terminal ? "\r%s: %s%s%s\033[K" : "%s: %s%s%s\n", p->what, state->phase, *line ? " " : "", line);
-    fflush(stderr);
-    p->shown = true;
+    if (due || (fresh && p->terminal))
+        draw(p, now);
 }
 
 void progress_end(struct progress *p)
 {
+    if (p->owed)
+        draw(p, clock_now_ms());
     if (p->shown && p->terminal)
         fprintf(stderr, "\r\033[K");
     p->shown = false;

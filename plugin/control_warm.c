@@ -81,21 +81,31 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
 
 /* ---- what is said ---- */
 
+/* The end of the warming is told, whenever it comes. */
+static bool is_due(struct control_warm *w, const struct warm_told *t)
+{
+    uint64_t now = clock_now_ms();
+    bool complete = t->bytes_total && t->bytes_done + t->failed_bytes == t->bytes_total;
+    if (!complete && now - w->told_ms < TELL_EVERY_MS)
+        return false;
+    w->told_ms = now;
+    return true;
+}
+
 static int tell(void *arg, const struct warm_told *t)
 {
     struct control_warm *w = arg;
     if (control_job_cancelled(w->job))
         return error_set(-ECANCELED, "interrupted");
-    uint64_t now = clock_now_ms();
-    if (now - w->told_ms < TELL_EVERY_MS)
+    if (!is_due(w, t))
         return 0;
-    w->told_ms = now;
-    return control_job_send(w->job, json_pack("{s:{s:s,s:o,s:o,s:o,s:o,s:o}}", "progress", "phase", t->phase,
-                                              "bytes_done", control_json_integer(t->bytes_done), "bytes_total",
-                                              control_json_integer(t->bytes_total), "files_done",
-                                              control_json_integer(t->files_done), "files_total",
-                                              control_json_integer(t->files_total), "failed_chunks",
-                                              control_json_integer(t->failed_chunks)));
+    json_t *progress = json_pack("{s:s}", "phase", t->phase);
+    const struct control_sum sums[] = {
+        {"bytes_done", t->bytes_done},   {"bytes_total", t->bytes_total},     {"files_done", t->files_done},
+        {"files_total", t->files_total}, {"failed_chunks", t->failed_chunks}, {"failed_bytes", t->failed_bytes},
+    };
+    control_json_add(progress, sums, GR_ARRAY_SIZE(sums));
+    return control_job_send(w->job, json_pack("{s:o}", "progress", progress));
 }
 
 static int send_failed(void *arg, const char *path, size_t len, const char *why)
@@ -126,9 +136,12 @@ static int send_sums(struct control_warm *w, const struct warm_result *r)
         {"cached_chunks", r->after.chunks - r->after.missing},
         {"cached_bytes", r->after.bytes - r->after.missing_bytes},
         {"failed_files", r->failed_files},
+        {"warmed_bytes", r->warmed_bytes},
+        {"bytes_per_s", r->warmed_bytes * 1000 / GR_MAX(r->warming_ms, (uint64_t)1)},
         {"unpinned_chunks", r->unheld},
     };
     control_json_add(warm, sums, GR_ARRAY_SIZE(sums));
+    json_object_set_new(warm, "seconds", json_real((double)r->warming_ms / 1000));
     json_object_set_new(warm, "error", json_name(why, strlen(why)));
     return control_job_send(w->job, json_pack("{s:o}", "warm", warm));
 }

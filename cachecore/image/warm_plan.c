@@ -55,6 +55,20 @@ void warm_plan_end_file(struct warm_plan *p)
         p->files_done++; /* there is nothing to wait for */
 }
 
+void warm_plan_end_file_at(struct warm_plan *p, uint64_t end)
+{
+    size_t batch = p->prefix;
+    for (size_t i = 0; end && i < p->runs.len; i++) {
+        const struct warm_run *run = &p->runs.items[i];
+        if (end > run->first && end - run->first <= run->count)
+            batch = (size_t)((run->at + end - 1 - run->first) / WARM_BATCH);
+    }
+    if (end && batch >= p->prefix)
+        p->ends.items[batch]++;
+    else
+        p->files_done++;
+}
+
 size_t warm_plan_batches(const struct warm_plan *p)
 {
     return p->ends.len;

@@ -9,7 +9,7 @@
 #include "base/vec.h"
 #include "image/select.h"
 
-enum { WARM_BATCH = 64 };
+enum { WARM_BATCH = 16 /* as many as a thread has in the air (cache_ensure) */ };
 
 struct warm_run {
     uint64_t first, count, at; /* chunks; how many are before them in the plan */
@@ -33,6 +33,10 @@ void warm_plan_release(struct warm_plan *p);
 GR_MUST_CHECK int warm_plan_add(struct warm_plan *p, uint64_t first, uint64_t end);
 /* The chunks of a file have been added. */
 void warm_plan_end_file(struct warm_plan *p);
+
+/* The last chunk of a file of the plan's is the one before `end` (0: it has none). Also while batches are done, one
+ * thread at a time; for plans of few runs. */
+void warm_plan_end_file_at(struct warm_plan *p, uint64_t end);
 
 /* No more is added from the first call on. */
 size_t warm_plan_batches(const struct warm_plan *p);

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/rate.h"
@@ -25,10 +26,11 @@ struct warming {
     struct warm_plan plan;
     struct chunk_set missing; /* at the beginning, then at the end */
     unsigned ticks;
+    bool count_files;     /* how many are done, beside the warming */
     volatile int ended;   /* by tell */
     struct rate rate;     /* where the config has a limit */
     pthread_mutex_t lock; /* plan's progress and these, while threads work */
-    uint64_t bytes_done, bytes_total, failed_chunks;
+    uint64_t bytes_done, bytes_total, failed_chunks, failed_bytes;
 };
 
 /* At every step of what has no end in sight. */
@@ -179,6 +181,7 @@ static int choose(struct warming *w)
     case WARM_METADATA:
         return 0;
     case WARM_ALL:
+        w->plan.files = w->c->img->manifest.counts.files;
         return warm_plan_add(&w->plan, 0, manifest_chunk_count(&w->c->img->manifest));
     case WARM_TRACE:
         return choose_traced(w);
@@ -210,22 +213,9 @@ static bool for_that_chunk_alone(int rc)
     return rc == -ENOENT || rc == -EBADMSG;
 }
 
-/* After a failure: chunk by chunk. *out_failed: those that cannot be had. */
-static int warm_singly(struct warming *w, const uint64_t *chunks, size_t n, uint64_t *out_failed)
+static bool is_ended(const struct warming *w)
 {
-    for (size_t i = 0; i < n; i++) {
-        int rc = __atomic_load_n(&w->ended, __ATOMIC_RELAXED) ? error_set(-ECANCELED, "interrupted")
-                                                              : image_prefetch_chunks(w->c->img, &chunks[i], 1);
-        if (rc && !for_that_chunk_alone(rc))
-            return rc;
-        if (!rc)
-            continue;
-        (*out_failed)++;
-        SCOPED_LOCK(&w->lock);
-        if (!w->out->error.code)
-            error_take(&w->out->error, rc);
-    }
-    return 0;
+    return __atomic_load_n(&w->ended, __ATOMIC_RELAXED);
 }
 
 static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, size_t n)
@@ -238,38 +228,101 @@ static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, s
 }
 
 /* How long each is when stored is in the index; what they come to together is known from the first look. */
-static int prefetch(struct warming *w, const uint64_t *chunks, size_t n)
+static int pay(struct warming *w, uint64_t bytes)
 {
     const struct missing_sums *all = &w->out->before;
-    size_t step = w->c->bwlimit ? LIMITED_STEP : n;
+    bool ended = is_ended(w);
+    if (!ended && w->c->bwlimit && bytes)
+        ended = !rate_take(&w->rate, (uint64_t)((double)bytes * (double)all->fetch_bytes / (double)all->missing_bytes),
+                           &w->ended);
+    return ended ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+/* Ask for n chunks, and count what came. */
+static int prefetch(struct warming *w, const uint64_t *chunks, size_t n)
+{
+    uint64_t bytes = missing_bytes(w, chunks, n);
+    int rc = pay(w, bytes);
+    if (!rc)
+        rc = image_prefetch_chunks(w->c->img, chunks, n);
+    if (rc)
+        return rc;
+    SCOPED_LOCK(&w->lock);
+    w->bytes_done += bytes;
+    return 0;
+}
+
+static void count_failed(struct warming *w, uint64_t chunk, int rc)
+{
+    SCOPED_LOCK(&w->lock);
+    w->failed_chunks++;
+    w->failed_bytes += missing_bytes(w, &chunk, 1);
+    if (!w->out->error.code)
+        error_take(&w->out->error, rc);
+}
+
+/* After a failure chunk by chunk, each paid for once more. */
+static int prefetch_singly(struct warming *w, const uint64_t *chunks, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int rc = prefetch(w, &chunks[i], 1);
+        if (rc && !for_that_chunk_alone(rc))
+            return rc;
+        if (rc)
+            count_failed(w, chunks[i], rc);
+    }
+    return 0;
+}
+
+static int warm_batch(struct warming *w, size_t i)
+{
+    uint64_t chunks[WARM_BATCH];
+    size_t n = warm_plan_batch(&w->plan, i, chunks), step = w->c->bwlimit ? LIMITED_STEP : WARM_BATCH;
     int rc = 0;
     for (size_t at = 0; !rc && at < n; at += step) {
         size_t count = GR_MIN(step, n - at);
-        uint64_t bytes = w->c->bwlimit ? missing_bytes(w, chunks + at, count) : 0;
-        if (bytes &&
-            !rate_take(&w->rate, (uint64_t)((double)bytes * (double)all->fetch_bytes / (double)all->missing_bytes),
-                       &w->ended))
-            return error_set(-ECANCELED, "interrupted");
-        rc = image_prefetch_chunks(w->c->img, chunks + at, count);
+        rc = prefetch(w, chunks + at, count);
+        if (for_that_chunk_alone(rc))
+            rc = prefetch_singly(w, chunks + at, count);
     }
-    return rc;
-}
-
-static int warm_batch(void *arg, size_t i)
-{
-    struct warming *w = arg;
-    uint64_t chunks[WARM_BATCH], failed = 0;
-    size_t n = warm_plan_batch(&w->plan, i, chunks);
-    int rc = prefetch(w, chunks, n);
-    if (for_that_chunk_alone(rc))
-        rc = warm_singly(w, chunks, n, &failed);
     if (rc)
         return rc;
-    uint64_t bytes = missing_bytes(w, chunks, n);
     SCOPED_LOCK(&w->lock);
-    w->bytes_done += bytes - GR_MIN(bytes, failed * w->c->img->manifest.chunk_size);
-    w->failed_chunks += failed;
     return warm_plan_done(&w->plan, i);
+}
+
+static bool all_done_locked(const struct warming *w)
+{
+    return w->plan.prefix == warm_plan_batches(&w->plan);
+}
+
+/* Of everything, files are not what is asked for: where they end is looked up beside the warming, for those who watch.
+ */
+static int count_file(void *arg, const struct catalog_entry *e)
+{
+    struct warming *w = arg;
+    uint64_t first, end, last = 0;
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
+        rc = select_extent(w->c->img, e, i, &first, &end);
+        last = rc ? last : GR_MAX(last, end);
+    }
+    if (rc || e->hard_link)
+        return rc;
+    SCOPED_LOCK(&w->lock);
+    warm_plan_end_file_at(&w->plan, last);
+    return is_ended(w) || all_done_locked(w) ? -ECANCELED : 0;
+}
+
+static int warm_item(void *arg, size_t i)
+{
+    struct warming *w = arg;
+    if (!w->count_files)
+        return warm_batch(w, i);
+    if (i)
+        return warm_batch(w, i - 1);
+    (void)!select_files(w->c->img, w->c->store, "*", count_file, w); /* without a catalog nothing is counted */
+    return 0;
 }
 
 static int watch(void *arg)
@@ -279,8 +332,9 @@ static int watch(void *arg)
     {
         SCOPED_LOCK(&w->lock);
         t.bytes_done = w->bytes_done;
-        t.files_done = w->plan.files_done;
+        t.files_done = all_done_locked(w) ? w->plan.files : w->plan.files_done;
         t.failed_chunks = w->failed_chunks;
+        t.failed_bytes = w->failed_bytes;
     }
     int rc = w->c->tell(w->c->arg, &t);
     if (rc)
@@ -294,13 +348,20 @@ static int warm(struct warming *w)
     const struct missing_sums *before = &w->out->before;
     w->bytes_total = before->bytes;
     w->bytes_done = before->bytes - before->missing_bytes;
-    const struct parallel work = {
-        .count = warm_plan_batches(&w->plan), .threads = WARM_THREADS, .item = warm_batch, .step = watch, .arg = w};
+    w->count_files = w->c->what == WARM_ALL && before->missing;
+    const struct parallel work = {.count = warm_plan_batches(&w->plan) + w->count_files,
+                                  .threads = WARM_THREADS + w->count_files,
+                                  .item = warm_item,
+                                  .step = watch,
+                                  .arg = w};
+    uint64_t began_ms = clock_now_ms(), had = w->bytes_done;
     pthread_mutex_init(&w->lock, NULL);
     rate_init(&w->rate, GR_MAX(w->c->bwlimit, (uint64_t)1));
     int rc = parallel_run(&work);
     rate_release(&w->rate);
     pthread_mutex_destroy(&w->lock);
+    w->out->warming_ms = clock_now_ms() - began_ms;
+    w->out->warmed_bytes = w->bytes_done - had;
     if (!rc || w->ended)
         return rc;
     error_take(&w->out->error, rc);

@@ -17,7 +17,9 @@ bool warm_is_metadata(const struct manifest *m, uint64_t chunk);
 
 struct warm_told {
     const char *phase; /* "catalog", "looking", "warming" */
-    uint64_t bytes_done, bytes_total, files_done, files_total, failed_chunks;
+    /* Of what was asked for, with what was cached before. A file is done when it and all before it came or failed. */
+    uint64_t bytes_done, bytes_total, files_done, files_total;
+    uint64_t failed_chunks, failed_bytes; /* not among those done */
 };
 
 struct warm_config {
@@ -40,6 +42,7 @@ struct warm_config {
 struct warm_result {
     struct missing_sums before, after; /* of the chunks asked for */
     uint64_t files, absent;            /* asked for; names that are not in the image */
+    uint64_t warmed_bytes, warming_ms; /* what the warming brought, and how long it took */
     uint64_t traced, traced_absent;    /* entries of the trace; those that the image has not */
     uint64_t failed_files;
     uint64_t unheld;    /* chunks of metadata that could not be held: pins take as much of the cache as they may */

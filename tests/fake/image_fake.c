@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/crc32c.h"
 #include "base/io.h"
@@ -189,6 +190,8 @@ void image_fake_put(struct image_fake *img, struct store_fake *store, const char
     for (uint64_t i = 0; i < chunks; i += pack_chunks)
         put_pack(img, store, i, GR_MIN(chunks - i, pack_chunks));
     put_index(img, store, chunks);
+    for (size_t i = 0; i < img->entry_count; i++)
+        img->manifest.counts.files += S_ISREG(img->entries[i].mode) && !img->entries[i].hard_link;
     put_manifest(img, store);
     if (name) {
         struct tag tag = {.digest = img->digest, .content_root = img->manifest.content_root};

@@ -26,9 +26,13 @@ warm --all --dry-run --json >"$W/json"
 jq -e '.needed_bytes == .bytes and .bytes > 25000000 and .cached_chunks == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
 [ "$(fetched)" = 0 ] || fail "a dry run fetched $(fetched) bytes"
 warm --all >"$W/out"
-grep -qE '^faces: ([0-9.]+ MiB) of \1 cached; \1 was missing$' "$W/out" || fail "$(cat "$W/out")"
+grep -qE '^faces: 25 files, ([0-9.]+ MiB) of \1 cached; \1 was missing, [0-9.]+ s, [0-9.]+ [KMG]iB/s$' "$W/out" || fail "$(cat "$W/out")"
 whole=$(fetched)
-warm --all --json >"$W/json"
+warm --all --json >"$W/json" 2>"$W/told"
+jq -se 'last.progress | .phase == "warming" and .bytes_done == .bytes_total and .bytes_total > 25000000 and .failed_chunks == 0
+    and .files_done == 25 and .files_total == 25 and has("bytes_per_s") and .seconds_left == null' "$W/told" >"$W/null" || fail "$(cat "$W/told")"
+warm --all --json -q 2>"$W/told" | jq -e '.warmed_bytes == 0 and .seconds >= 0' >"$W/null" || fail "the second time"
+[ ! -s "$W/told" ] || fail "progress although --quiet: $(cat "$W/told")"
 jq -e '.needed_bytes == 0 and .cached_bytes == .bytes and .failed_files == 0' "$W/json" >/dev/null || fail "$(cat "$W/json")"
 [ "$(fetched)" = "$whole" ] || fail "what was cached was fetched again"
 store_away
@@ -37,15 +41,29 @@ store_back
 stop
 
 echo "== a limit: what is fetched takes its time at least, by the control socket and by NBD"
-for target in control nbd; do
-    serve latest
+# took_at_least BYTES COMMAND...: at 16 MiB a second
+took_at_least() {
+    local begin took_ms bytes=$1
     begin=$(date +%s%N)
-    if [ $target = control ]; then warm --all --bwlimit 16M/s >"$W/out"; else "$GRANARY" warm "$(uri)" --all --bwlimit 16M/s >"$W/out"; fi
+    "${@:2}" >"$W/out"
     took_ms=$((($(date +%s%N) - begin) / 1000000))
-    [ $took_ms -ge $((whole * 1000 / 16777216 - 150)) ] || fail "$target: $whole bytes in $took_ms ms"
-    read_all
-    stop
-done
+    [ $took_ms -ge $((bytes * 1000 / 16777216 - 150)) ] || fail "$bytes bytes in $took_ms ms: ${*:2}"
+}
+serve latest
+took_at_least "$whole" warm --all --bwlimit 16M/s
+read_all
+stop
+serve latest
+took_at_least "$whole" "$GRANARY" warm "$(uri)" --all --bwlimit 16M/s
+read_all
+stop
+train=$(find "$W/store/packs" -type f -size +20M)
+cp "$train" "$W/pack"
+for i in $(seq 22); do printf 'flipped' | dd of="$train" bs=1 seek=$((i << 20)) conv=notrunc status=none; done
+serve latest
+took_at_least $((whole * 3 / 4)) refused 1 "22 chunks of" warm --all --bwlimit 16M/s
+stop
+mv "$W/pack" "$train"
 refused 2 "--bwlimit: 'x' is not a rate" warm --all --bwlimit x
 
 echo "== metadata alone"
@@ -107,17 +125,18 @@ refused 2 "goes with --files-from" warm --all -0
 refused 1 "no export 'nope'" warm --all --export nope
 refused 1 "no server and no mount at $W/none" "$GRANARY" warm "$W/none" --all
 : >"$W/empty"
-refused 1 "names no file" warm --files-from "$W/empty"
+refused 1 "$W/empty names no file" warm --files-from "$W/empty"
+refused 1 "standard input names no file" warm --files-from - <"$W/empty"
 stop
 
 echo "== a pack that is gone: its files are named, everything else is cached; later they are too"
-train=$(find "$W/store/packs" -type f -size +20M)
 mv "$train" "$W/pack"
 serve latest
 refused 1 "run it again" warm --all
 [ "$(grep -c "^granary: warm: not cached: train/[0-9]*.jpg: .*$(basename "$train")" "$W/err")" = 12 ] || fail "$(cat "$W/err")"
 are_cached val/deep/{1..12}.txt
 refused 1 "not cached" warm --path 'train/3.*' --json
+grep '^{"progress"' "$W/err" | jq -se 'last.progress | .failed_chunks > 14 and .bytes_done < .bytes_total and .seconds_left == null' >"$W/null" || fail "$(cat "$W/err")"
 jq -se 'any(.path == "train/3.jpg" and .why)' "$W/out" >/dev/null || fail "$(cat "$W/out")"
 "$GRANARY" cache evict -q --control "$NBD" --all >"$W/out"
 refused 1 "the first at offset" "$GRANARY" warm "$(uri)" --all --json

@@ -26,8 +26,10 @@ static void post(struct control_served *f, const char *target, const void *names
 
 struct sums {
     long long files, absent, chunks, needed, cached, failed_files;
-    int named;       /* lines of failures */
-    char first[200]; /* of them: its path */
+    long long warmed, rate;
+    long long told_bytes, told_files, told_failed, told_failed_bytes; /* by the last line of progress */
+    int named;                                                        /* lines of failures */
+    char first[200];                                                  /* of them: its path */
     char error[1024];
 };
 
@@ -46,14 +48,23 @@ static struct sums warmed(struct control_served *f, const char *query, const cha
         fail_msg("%s: %.300s", query, answer);
     for (char *line = strtok(strstr(answer, "\r\n\r\n") + 4, "\n"); line; line = strtok(NULL, "\n")) {
         json_t *object = json_loads(line, 0, NULL), *warm = json_object_get(object, "warm");
-        json_t *failed = json_object_get(object, "failed");
+        json_t *failed = json_object_get(object, "failed"), *told = json_object_get(object, "progress");
         if (json_object_get(object, "error"))
             fail_msg("%s: %s", query, line);
         ended |= json_object_get(object, "result") != NULL;
         if (failed && !s.named++)
             snprintf(s.first, sizeof s.first, "%s", json_string_value(json_object_get(failed, "path")));
+        if (told) {
+            s.told_bytes = json_integer_value(json_object_get(told, "bytes_done"));
+            s.told_files = json_integer_value(json_object_get(told, "files_done"));
+            s.told_failed = json_integer_value(json_object_get(told, "failed_chunks"));
+            s.told_failed_bytes = json_integer_value(json_object_get(told, "failed_bytes"));
+        }
         if (warm) {
             have = true;
+            s.warmed = json_integer_value(json_object_get(warm, "warmed_bytes"));
+            s.rate = json_integer_value(json_object_get(warm, "bytes_per_s"));
+            assert_true(json_is_real(json_object_get(warm, "seconds")));
             s.files = json_integer_value(json_object_get(warm, "files"));
             s.absent = json_integer_value(json_object_get(warm, "absent_files"));
             s.chunks = json_integer_value(json_object_get(warm, "chunks"));
@@ -91,7 +102,7 @@ static void test_control_warm__what_was_asked_for_is_cached(void **state)
 {
     static struct control_served f;
     control_served_init(&f);
-    expect(WARM(&f, "what=all&dry=1", ""), 0, CONTROL_CHUNKS, CONTROL_CHUNKS, 0);
+    expect(WARM(&f, "what=all&dry=1", ""), CONTROL_FILES, CONTROL_CHUNKS, CONTROL_CHUNKS, 0);
     assert_int_equal(cached_chunks(&f), 0);
     expect(WARM(&f, "what=metadata", ""), 0, 1, 1, 1); /* the superblock's */
     assert_int_equal(cached_chunks(&f), 1);
@@ -101,7 +112,7 @@ static void test_control_warm__what_was_asked_for_is_cached(void **state)
     assert_int_equal(cached_chunks(&f), 12);
     expect(WARM(&f, "what=globs", "all/0000[1-5]-*\0big"), 6, 17, 5, 17);
     expect(WARM(&f, "what=globs", "all/0000[1-5]-*\0big"), 6, 17, 0, 17);
-    expect(WARM(&f, "what=all", ""), 0, CONTROL_CHUNKS, CONTROL_CHUNKS - 17, CONTROL_CHUNKS);
+    expect(WARM(&f, "what=all", ""), CONTROL_FILES, CONTROL_CHUNKS, CONTROL_CHUNKS - 17, CONTROL_CHUNKS);
     assert_int_equal(cached_chunks(&f), CONTROL_CHUNKS);
     control_served_release(&f);
 }
@@ -155,7 +166,7 @@ static void test_control_warm__what_cannot_be_had_is_named_and_the_rest_is_cache
     control_served_init(&f);
     move_pack(&f, 20, true);
     struct sums s = WARM(&f, "what=all", "");
-    expect(s, 0, CONTROL_CHUNKS, CONTROL_CHUNKS, CONTROL_CHUNKS - 16);
+    expect(s, CONTROL_FILES, CONTROL_CHUNKS, CONTROL_CHUNKS, CONTROL_CHUNKS - 16);
     assert_int_equal(cached_chunks(&f), CONTROL_CHUNKS - 16);
     int failed = 1; /* "big" */
     for (unsigned i = 0; i + 1 < CONTROL_FILES; i++)
@@ -169,9 +180,34 @@ static void test_control_warm__what_cannot_be_had_is_named_and_the_rest_is_cache
     expect(s, 1, 12, 5, 7);
     move_pack(&f, 20, false);
     s = WARM(&f, "what=all", "");
-    expect(s, 0, CONTROL_CHUNKS, 16, CONTROL_CHUNKS);
+    expect(s, CONTROL_FILES, CONTROL_CHUNKS, 16, CONTROL_CHUNKS);
     assert_string_equal(s.error, "");
     assert_int_equal(s.failed_files, 0);
+    control_served_release(&f);
+}
+
+static void test_control_warm__the_last_progress_is_exact(void **state)
+{
+    static struct control_served f;
+    const long long pack = 16 * CONTROL_CHUNK, whole = CONTROL_CHUNKS * CONTROL_CHUNK;
+    control_served_init(&f);
+    move_pack(&f, 20, true);
+    static const char *const queries[] = {"what=all", "what=all&bwlimit=1G"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(queries); i++) {
+        struct sums s = WARM(&f, queries[i], "");
+        assert_int_equal(s.told_bytes, whole - pack);
+        assert_int_equal(s.told_files, CONTROL_FILES);
+        assert_int_equal(s.told_failed, 16);
+        assert_int_equal(s.told_failed_bytes, pack);
+        assert_int_equal(s.warmed, i ? 0 : whole - pack);
+        assert_true(!s.warmed == !s.rate);
+    }
+    move_pack(&f, 20, false);
+    struct sums s = WARM(&f, "what=files", "big");
+    assert_int_equal(s.told_bytes, 12 * CONTROL_CHUNK); /* with the superblock's */
+    assert_int_equal(s.told_files, 1);
+    assert_int_equal(s.told_failed, 0);
+    assert_int_equal(s.warmed, 5 * CONTROL_CHUNK);
     control_served_release(&f);
 }
 
@@ -187,7 +223,7 @@ static void test_control_warm__a_catalog_that_is_away_is_an_error(void **state)
     post(&f, "/warm?what=files", "big", 4, answer);
     assert_non_null(strstr(answer, "{\"error\":"));
     assert_non_null(strstr(answer, "catalogs"));
-    expect(WARM(&f, "what=all", ""), 0, CONTROL_CHUNKS, CONTROL_CHUNKS, CONTROL_CHUNKS); /* needs none */
+    expect(WARM(&f, "what=all", ""), CONTROL_FILES, CONTROL_CHUNKS, CONTROL_CHUNKS, CONTROL_CHUNKS); /* needs none */
     control_served_release(&f);
 }
 
@@ -228,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_control_warm__many_files_in_any_order_each_chunk_once),
         cmocka_unit_test(test_control_warm__paths_that_are_not_there_are_named),
         cmocka_unit_test(test_control_warm__what_cannot_be_had_is_named_and_the_rest_is_cached),
+        cmocka_unit_test(test_control_warm__the_last_progress_is_exact),
         cmocka_unit_test(test_control_warm__a_catalog_that_is_away_is_an_error),
         cmocka_unit_test(test_control_warm__what_is_wrong_is_refused),
     };

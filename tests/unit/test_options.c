@@ -300,10 +300,28 @@ static void test_progress__says_what_is_known(void **state)
     assert_string_equal(progress_format(&s, 1000, 0, 0, line),
                         "1.0 MiB of 3.0 MiB, 5 of 10 files, 1.0 MiB/s, 0:02 left");
     assert_string_equal(progress_format(&s, 100, 0, 0, line), "1.0 MiB of 3.0 MiB, 5 of 10 files");
+    s.failed = 7;
+    s.failed_bytes = 1 << 20; /* nobody waits for these */
+    assert_string_equal(progress_format(&s, 1000, 0, 0, line),
+                        "1.0 MiB of 3.0 MiB, 5 of 10 files, 7 failed, 1.0 MiB/s, 0:01 left");
     s = (struct progress_state){.files_done = 300};
     assert_string_equal(progress_format(&s, 2000, 0, 100, line), "300 files, 100 files/s");
     s = (struct progress_state){0};
     assert_string_equal(progress_format(&s, 2000, 0, 0, line), "");
+}
+
+static void test_progress__as_json(void **state)
+{
+    char line[PROGRESS_JSON_MAX];
+    struct progress_state s = {
+        .phase = "warming", .bytes_done = 1 << 20, .bytes_total = 3 << 20, .files_done = 5, .files_total = 10};
+    assert_string_equal(progress_json(&s, 1000, 0, 0, line),
+                        "{\"progress\": {\"phase\": \"warming\", \"bytes_done\": 1048576, \"bytes_total\": 3145728, "
+                        "\"files_done\": 5, \"files_total\": 10, \"failed_chunks\": 0, \"bytes_per_s\": 1048576, "
+                        "\"seconds_left\": 2}}");
+    memset(&s, 0xff, sizeof s);
+    s.phase = "reading the catalog";
+    assert_non_null(strstr(progress_json(&s, 100, 0, 0, line), "\"bytes_per_s\": 0, \"seconds_left\": null}}"));
 }
 
 int main(void)
@@ -322,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_options__a_verb_has_commands_by_their_last_word),
         cmocka_unit_test(test_json_name__is_utf8_whatever_the_bytes),
         cmocka_unit_test(test_progress__says_what_is_known),
+        cmocka_unit_test(test_progress__as_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,36 @@ static void test_warm_plan__a_file_is_done_when_all_before_it_is(void **state)
     world_release(&w);
 }
 
+static void test_warm_plan__files_that_end_are_learnt_while_it_works(void **state)
+{
+    struct world w;
+    world_init(&w);
+    assert_int_equal(warm_plan_add(&w.plan, 900, 910), 0); /* in front, as metadata is */
+    assert_int_equal(warm_plan_add(&w.plan, 0, CHUNKS), 0);
+    const size_t batches = warm_plan_batches(&w.plan);
+    warm_plan_end_file_at(&w.plan, 0); /* an empty one */
+    assert_int_equal(w.plan.files_done, 1);
+    warm_plan_end_file_at(&w.plan, 905);
+    warm_plan_end_file_at(&w.plan, 3 * WARM_BATCH - 10); /* the last of the third batch */
+    warm_plan_end_file_at(&w.plan, CHUNKS);
+    assert_int_equal(w.plan.files_done, 1);
+    assert_int_equal(warm_plan_done(&w.plan, 0), 0);
+    assert_int_equal(w.plan.files_done, 2);
+    assert_int_equal(warm_plan_done(&w.plan, 2), 0);
+    assert_int_equal(w.plan.files_done, 2);
+    assert_int_equal(warm_plan_done(&w.plan, 1), 0);
+    assert_int_equal(w.plan.files_done, 3);
+    warm_plan_end_file_at(&w.plan, 910); /* of what is done already */
+    warm_plan_end_file_at(&w.plan, 3 * WARM_BATCH - 10);
+    assert_int_equal(w.plan.files_done, 5);
+    warm_plan_end_file_at(&w.plan, 3 * WARM_BATCH - 9);
+    assert_int_equal(w.plan.files_done, 5);
+    for (size_t i = 3; i < batches; i++)
+        assert_int_equal(warm_plan_done(&w.plan, i), 0);
+    assert_int_equal(w.plan.files_done, 7);
+    world_release(&w);
+}
+
 static void test_warm_plan__chunks_by_number_are_cached_with_their_index(void **state)
 {
     struct world w;
@@ -117,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_warm_plan__each_chunk_once_in_the_order_of_asking),
         cmocka_unit_test(test_warm_plan__a_file_is_done_when_all_before_it_is),
+        cmocka_unit_test(test_warm_plan__files_that_end_are_learnt_while_it_works),
         cmocka_unit_test(test_warm_plan__chunks_by_number_are_cached_with_their_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
