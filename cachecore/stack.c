@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/vec.h"
 #include "image/ahead.h"
@@ -46,6 +47,7 @@ struct stack {
     struct http_places places;  /* of all stores, their tiers, and the handles of stack_open_store */
     struct store_options store; /* the config's; with the rate where it is limited */
     bool tiered;                /* the only store is behind tiers */
+    uint64_t opened_ms;         /* on clock_now_ms */
 };
 DEFINE_CLEANUP(stack, struct stack *, stack_close)
 
@@ -200,6 +202,7 @@ int stack_open(const struct stack_config *config, struct stack **out)
     CLEANUP(cleanup_stack) struct stack *s = calloc(1, sizeof *s);
     if (!s)
         return no_memory();
+    s->opened_ms = clock_now_ms();
     rate_init(&s->rate, GR_MAX(config->bwlimit, (uint64_t)1));
     s->store = config->store;
     if (config->bwlimit)
@@ -331,6 +334,11 @@ size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_
 size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX])
 {
     return s->tiered && s->stores.len ? store_tiers_reports(s->stores.items[0].store, out) : 0;
+}
+
+uint64_t stack_age_ms(const struct stack *s)
+{
+    return clock_now_ms() - s->opened_ms;
 }
 
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)

@@ -56,6 +56,9 @@ const char *stack_store_health(const struct stack *s, size_t i, struct store_hea
 /* store_tiers_reports; 0 without tiers. */
 size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX]);
 
+/* How long ago it was opened. */
+uint64_t stack_age_ms(const struct stack *s);
+
 void stack_counters(struct stack *s, counter_visit *visit, void *arg);
 /* How long it took: reads of all images, then the layers below. */
 void stack_histograms(struct stack *s, histogram_visit *visit, void *arg);

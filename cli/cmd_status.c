@@ -1,17 +1,23 @@
-/* granary status [TARGET]: what the server says of itself on its control socket, and by a second request, which
- * looks through the indexes that it has cached, how much of each image is there.
+/* granary status [TARGET]: what the server says of itself on its control socket, twice, for the rates; and by another
+ * request, which looks through the indexes that it has cached, how much of each image is there.
  */
+#include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <time.h>
 
 #include "attach/control_client.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/control_target.h"
 #include "cli/options.h"
 #include "cli/print.h"
+#include "cli/server_rates.h"
 #include "cli/server_status.h"
 #include "cli/verbs.h"
+
+enum { RATES_OVER_MS = 1000 };
 
 struct status_values {
     bool json, quick;
@@ -19,7 +25,7 @@ struct status_values {
 
 static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "quick", NULL, offsetof(struct status_values, quick), 0, 0,
-     "do not look how much of each image is cached, which takes seconds for terabytes"},
+     "what the server can say at once: no rates, and not how much of each image is cached"},
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct status_values, json), 0, 0, "print one JSON object"},
     {0},
 };
@@ -58,6 +64,40 @@ static void add_cached(const char *control, json_t *status)
         fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
 }
 
+/* ---- rates ---- */
+
+static void sleep_until(uint64_t when_ms)
+{
+    struct timespec at = clock_at_ms(when_ms);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        ;
+}
+
+/* *status becomes a later one, with rates and what is cached; where the server is gone by then it stays. */
+static void look_closer(const char *control, json_t **status)
+{
+    json_t *later, *export;
+    size_t i;
+    uint64_t end_ms = clock_now_ms() + RATES_OVER_MS;
+    add_cached(control, *status);
+    sleep_until(end_ms);
+    if (server_status_get(control, &later)) {
+        fprintf(stderr, "granary: status: the rates are not known: %s\n", error_text());
+        return;
+    }
+    json_array_foreach(json_object_get(later, "exports"), i, export)
+    {
+        json_t *cached = json_object_get(json_array_get(json_object_get(*status, "exports"), i), "cached");
+        if (cached)
+            json_object_set(export, "cached", cached);
+    }
+    server_rates_add(later, *status);
+    json_decref(*status);
+    *status = later;
+}
+
+/* ---- printing ---- */
+
 static void print_cached(json_t *cached)
 {
     char all[TEXT_SIZE_MAX], part[TEXT_SIZE_MAX];
@@ -80,11 +120,24 @@ static void print_cached(json_t *cached)
                (unsigned long long)(chunks + unknown));
 }
 
-/* ---- printing ---- */
+static const char *const sources[] = {"memory", "disk", "store", "hole"};
+
+/* ", 12.0 MiB/s from disk" for each source that gave anything. */
+static void print_rates(json_t *of)
+{
+    char size[TEXT_SIZE_MAX], key[32];
+    printf("%.1f reads/s, %s/s", server_rate(of, "reads"),
+           text_format_size((uint64_t)server_rate(of, "read_bytes"), size));
+    for (size_t i = 0; i < GR_ARRAY_SIZE(sources); i++) {
+        snprintf(key, sizeof key, "%s_bytes", sources[i]);
+        if (server_rate(of, key) >= 1)
+            printf(", %s/s from %s", text_format_size((uint64_t)server_rate(of, key), size), sources[i]);
+    }
+    putchar('\n');
+}
 
 static void print_traffic(json_t *export)
 {
-    static const char *const sources[] = {"memory", "disk", "store", "hole"};
     char size[TEXT_SIZE_MAX], key[32];
     printf("    %llu reads, hit ratio %.1f %%", (unsigned long long)control_number(export, "reads"),
            100 * json_number_value(json_object_get(export, "hit_ratio")));
@@ -114,6 +167,10 @@ static void print_exports(json_t *status)
         if (json_object_get(export, "cached"))
             print_cached(json_object_get(export, "cached"));
         print_traffic(export);
+        if (json_object_get(export, "rates")) {
+            printf("    now ");
+            print_rates(export);
+        }
     }
 }
 
@@ -126,10 +183,12 @@ static void print_directories(json_t *status)
     json_array_foreach(dirs, i, dir)
     {
         char size[TEXT_SIZE_MAX];
+        const char *path = server_status_text(dir, "path");
         text_format_size(control_number(dir, "size"), size);
-        printf("  %-20s %s, reading %s, writing %s%s\n", server_status_text(dir, "path"), size,
-               server_status_text(dir, "reading"), server_status_text(dir, "writing"),
-               json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
+        printf("  ");
+        print_name(stdout, path, strlen(path), print_escapes(stdout));
+        printf("  %s, reading %s, writing %s%s\n", size, server_status_text(dir, "reading"),
+               server_status_text(dir, "writing"), json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
     }
 }
 
@@ -149,6 +208,22 @@ static void print_stores(json_t *status)
             printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
                    json_number_value(json_object_get(store, "failing_s")),
                    (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
+    }
+}
+
+static void print_tiers(json_t *status)
+{
+    size_t i;
+    json_t *tier, *tiers = json_object_get(status, "shared_tiers");
+    if (json_array_size(tiers))
+        printf("shared tiers\n");
+    json_array_foreach(tiers, i, tier)
+    {
+        char size[TEXT_SIZE_MAX];
+        text_format_size(control_number(tier, "bytes"), size);
+        printf("  %-20s %s, %llu requests, %s, %llu failures, %llu wrong\n", server_status_text(tier, "url"),
+               server_status_text(tier, "state"), (unsigned long long)control_number(tier, "requests"), size,
+               (unsigned long long)control_number(tier, "failures"), (unsigned long long)control_number(tier, "wrong"));
     }
 }
 
@@ -172,15 +247,22 @@ static void print_counters(json_t *status)
 
 static void print_status(json_t *status)
 {
+    char since[TEXT_TIME_MAX];
     const char *version = json_string_value(json_object_get(status, "version"));
-    printf("granary %s, process %llu, %s\n", version ? version : "?", (unsigned long long)control_number(status, "pid"),
-           server_status_text(status, "health"));
+    printf("granary %s, process %llu, %s, since %s\n", version ? version : "?",
+           (unsigned long long)control_number(status, "pid"), server_status_text(status, "health"),
+           text_format_time(time(NULL) - (int64_t)(control_number(status, "uptime_ms") / 1000), since));
     if (!strcmp(server_status_text(status, "fence"), "warmed"))
         printf("fence: only what is cached is read\n");
     printf("exports\n");
     print_exports(status);
     print_directories(status);
     print_stores(status);
+    print_tiers(status);
+    if (json_object_get(status, "rates")) {
+        printf("now ");
+        print_rates(status);
+    }
     printf("hits %llu, misses %llu, hit ratio %.1f %%\n",
            (unsigned long long)server_status_counter(status, "granary_cache_hits_total"),
            (unsigned long long)server_status_counter(status, "granary_cache_misses_total"),
@@ -202,7 +284,7 @@ static int run(const struct invocation *inv)
     if (rc)
         return rc;
     if (!v->quick)
-        add_cached(control, status);
+        look_closer(control, &status);
     if (v->json)
         return print_json(status);
     print_status(status);
@@ -214,7 +296,7 @@ const struct verb verb_status = {
     .name = "status",
     .operands = "[TARGET]",
     .max_operands = 1,
-    .summary = "Show a server's exports, how much of each is cached, hits, misses and health",
+    .summary = "Show a server's exports, how much of each is cached, hits, misses, rates and health",
     .details = "TARGET is a mount point or a server's control socket; the default is that of 'granary serve'.\n"
                "A server is well when its stores answer and none of its cache directories failed lately, and else\n"
                "degraded. What is cached is looked up by the part of the index that is cached: no store is asked.",

@@ -1,14 +1,12 @@
-/* granary top [TARGET]: what a server's exports are read, as the difference between two answers to /status. The exports
- * stand in the same order in both; after a restart the counters begin at 0 again, which the process id tells.
- */
+/* granary top [TARGET]: what a server's exports are read now, a table at a time. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "attach/control_client.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,10 +15,11 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/print.h"
+#include "cli/server_rates.h"
 #include "cli/server_status.h"
 #include "cli/verbs.h"
 
-enum { TERMINAL_ROWS = 30, COLUMNS = 5 };
+enum { TERMINAL_ROWS = 24 /* where it does not say */, FRAME_ROWS = 4 /* head, sum, the cursor's */ };
 
 struct top_values {
     uint64_t count, interval;
@@ -38,52 +37,23 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Sums of an export as /status has them, and then what was added to them in a second. */
-static const char *const columns[COLUMNS] = {"reads", "read_bytes", "memory_bytes", "disk_bytes", "store_bytes"};
-
-struct row {
-    const char *name; /* the status's */
-    double rates[COLUMNS];
-};
-
-struct sample {
-    json_t *status;
-    uint64_t when_ms;
-};
-
-static int take_sample(const char *control, struct sample *out)
-{
-    int rc = server_status_get(control, &out->status);
-    out->when_ms = clock_now_ms();
-    return rc;
-}
-
 static int by_bytes(const void *a, const void *b)
 {
-    const struct row *x = a, *y = b;
-    if (x->rates[1] != y->rates[1])
-        return x->rates[1] < y->rates[1] ? 1 : -1;
-    return strcmp(x->name, y->name);
+    json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+    double of_x = server_rate(x, "read_bytes"), of_y = server_rate(y, "read_bytes");
+    if (of_x != of_y)
+        return of_x < of_y ? 1 : -1;
+    return strcmp(server_status_text(x, "name"), server_status_text(y, "name"));
 }
 
-static struct row row_of(json_t *export, json_t *before, double seconds)
-{
-    struct row row = {.name = server_status_text(export, "name")};
-    for (size_t i = 0; i < COLUMNS; i++) {
-        uint64_t now = control_number(export, columns[i]), then = control_number(before, columns[i]);
-        row.rates[i] = now > then ? (double)(now - then) / seconds : 0;
-    }
-    return row;
-}
-
-static void print_row(const struct row *row)
+static void print_row(json_t *rates_of, const char *name)
 {
     char size[TEXT_SIZE_MAX];
-    printf("%10.1f", row->rates[0]);
-    for (size_t i = 1; i < COLUMNS; i++)
-        printf(" %12s", text_format_size((uint64_t)row->rates[i], size));
+    printf("%10.1f", server_rate(rates_of, server_rate_names[0]));
+    for (const char *const *rate = server_rate_names + 1; *rate; rate++)
+        printf(" %12s", text_format_size((uint64_t)server_rate(rates_of, *rate), size));
     printf("  ");
-    print_name(stdout, row->name, strlen(row->name), print_escapes(stdout));
+    print_name(stdout, name, strlen(name), print_escapes(stdout));
     putchar('\n');
 }
 
@@ -96,33 +66,37 @@ static void print_head(json_t *status)
     printf("%10s %12s %12s %12s %12s  %s\n", "reads/s", "read/s", "memory/s", "disk/s", "store/s", "export");
 }
 
-static int print_table(const struct sample *before, const struct sample *now)
+/* How many of so many exports have room; one row less when the number of the others is said. */
+static size_t rows_there_are(size_t count)
 {
-    json_t *exports = json_object_get(now->status, "exports");
-    size_t count = json_array_size(exports), shown = count;
-    bool restarted = control_number(now->status, "pid") != control_number(before->status, "pid");
-    json_t *others = restarted ? NULL : json_object_get(before->status, "exports");
-    double seconds = (double)GR_MAX(now->when_ms - before->when_ms, UINT64_C(1)) / 1000;
-    CLEANUP_FREE struct row *table = calloc(count + 1, sizeof *table);
+    struct winsize size = {0};
+    size_t high = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_row ? TERMINAL_ROWS : size.ws_row;
+    size_t room = high > FRAME_ROWS ? high - FRAME_ROWS : 0;
+    return count <= room ? count : GR_MAX(room, (size_t)1) - 1;
+}
+
+static int print_table(json_t *status)
+{
+    json_t *exports = json_object_get(status, "exports"), *export;
+    size_t i, count = json_array_size(exports), shown = count;
+    bool terminal = isatty(STDOUT_FILENO);
+    CLEANUP_FREE json_t **table = calloc(count + 1, sizeof(json_t *));
     if (!table)
         return error_set(-ENOMEM, "out of memory");
-    struct row sum = {.name = "all"};
-    for (size_t i = 0; i < count; i++) {
-        table[i] = row_of(json_array_get(exports, i), json_array_get(others, i), seconds);
-        for (size_t k = 0; k < COLUMNS; k++)
-            sum.rates[k] += table[i].rates[k];
-    }
+    json_array_foreach(exports, i, export) table[i] = export;
     qsort(table, count, sizeof *table, by_bytes);
-    if (isatty(STDOUT_FILENO)) {
-        printf("\033[H\033[2J");
-        shown = GR_MIN(count, (size_t)TERMINAL_ROWS);
+    if (terminal) {
+        printf("\033[H\033[2J\033[?7l"); /* what is too wide is cut off */
+        shown = rows_there_are(count);
     }
-    print_head(now->status);
-    for (size_t i = 0; i < shown; i++)
-        print_row(&table[i]);
-    print_row(&sum);
+    print_head(status);
+    for (i = 0; i < shown; i++)
+        print_row(table[i], server_status_text(table[i], "name"));
+    print_row(status, "all");
     if (shown < count)
-        printf("%zu exports that are read less are not shown\n", count - shown);
+        printf("%zu that are read less are not shown\n", count - shown);
+    if (terminal)
+        printf("\033[?7h");
     return fflush(stdout) ? -EPIPE : 0;
 }
 
@@ -141,23 +115,25 @@ static int run(const struct invocation *inv)
         return options_exclude("--once", "--count", "both say how many tables");
     uint64_t left = v->once ? 1 : v->count ? v->count : UINT64_MAX;
     char control[PATH_MAX];
-    struct sample before = {0}, now = {0};
+    json_t *before = NULL, *now = NULL;
     int rc = control_target_find(inv->operand_count ? inv->operands[0] : NULL, control, sizeof control);
     const volatile int *interrupted = interrupt_watch();
     if (!rc)
-        rc = take_sample(control, &before);
+        rc = server_status_get(control, &before);
     for (; !rc && left && !*interrupted; left--) {
-        pause_until(before.when_ms + v->interval * 1000, interrupted);
+        pause_until(clock_now_ms() + v->interval * 1000, interrupted);
         if (*interrupted)
             break;
-        rc = take_sample(control, &now);
-        if (!rc)
-            rc = print_table(&before, &now);
-        json_decref(before.status);
+        rc = server_status_get(control, &now);
+        if (!rc) {
+            server_rates_add(now, before);
+            rc = print_table(now);
+        }
+        json_decref(before);
         before = now;
-        now.status = NULL;
+        now = NULL;
     }
-    json_decref(before.status);
+    json_decref(before);
     return rc == -EPIPE && ferror(stdout) ? 0 : rc; /* main says what there is to say */
 }
 

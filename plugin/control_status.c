@@ -172,6 +172,7 @@ int control_status(struct stack *stack, struct bytes *out)
     stack_counters(stack, add_counter_json, counters);
     json_object_set_new(root, "version", json_string(GRANARY_VERSION));
     json_object_set_new(root, "pid", json_integer(getpid()));
+    json_object_set_new(root, "uptime_ms", control_json_integer(stack_age_ms(stack)));
     json_object_set_new(root, "fence", json_string(cache_is_fenced(stack_cache(stack)) ? "warmed" : "none"));
     json_object_set_new(root, "exports", exports_json(stack));
     json_object_set_new(root, "cache_directories", directories_json(stack, &well));

@@ -30,12 +30,13 @@ echo "== status: health, and what is cached of each"
 all_of_one() { "$GRANARY" status "$W/nbd.sock" | grep -A2 '^  one ' | grep -q '^    cached .*(100.0 %), metadata cached, index cached'; }
 wait_for 60 all_of_one # the fills come after the reads
 "$GRANARY" status "$W/nbd.sock" >"$W/status"
-grep -q '^granary .*, well$' "$W/status" || fail "health: $(cat "$W/status")"
+grep -q '^granary .*, well, since 20' "$W/status" || fail "health: $(cat "$W/status")"
 grep -A2 '^  two ' "$W/status" | grep -q 'cached 0 B of 0 B.*the index of [1-9][0-9]* of [1-9][0-9]* chunks is not cached' || fail "two: $(cat "$W/status")"
 "$GRANARY" status "$W/nbd.sock" --json | jq -e '.health == "well" and (.exports[0] | .cached.cached_bytes == .cached.bytes
     and .cached.unknown_chunks == 0 and .reads > 0 and .store_bytes > 0) and .exports[1].cached.unknown_chunks > 0' >"$W/null" ||
     fail "$("$GRANARY" status "$W/nbd.sock" --json)"
-"$GRANARY" status "$W/nbd.sock" --json --quick | jq -e '.exports | all(has("cached") | not)' >"$W/null" || fail "--quick looked"
+"$GRANARY" status "$W/nbd.sock" --json --quick | jq -e '.uptime_ms > 0 and has("rates") == false and
+    (.exports | all(has("cached") == false and has("rates") == false))' >"$W/null" || fail "--quick looked"
 
 echo "== top: the rates of what is read now"
 [ "$("$GRANARY" top "$W/nbd.sock" -n 2 --interval 1 | awk '$NF == "one" && $1 == 0' | wc -l)" = 2 ] || fail "reads of nobody"
@@ -43,8 +44,21 @@ background bash -c "while nbdcopy '$uri' null:; do :; done"
 READER=$BACKGROUND_PID
 reads_shown() { "$GRANARY" top "$W/nbd.sock" --once --interval 1 | awk '$NF == "one" && $1 > 0 { one = 1 } $NF == "all" && $1 > 0 { all = 1 } END { exit !(one && all) }'; }
 wait_for 60 reads_shown
+status_rates() {
+    "$GRANARY" status "$W/nbd.sock" --json | jq -e '.exports as [$one, $two] | .rates == $one.rates and $one.rates.reads > 0
+        and $one.rates.read_bytes > $one.rates.reads and $two.rates.reads == 0'
+}
+wait_for 60 status_rates >"$W/null"
+shown_rates() { "$GRANARY" status "$W/nbd.sock" | grep -q '^    now [1-9][0-9.]* reads/s, [1-9].*/s from disk$'; }
+wait_for 60 shown_rates
 kill "$READER"
 ! "$GRANARY" top "$W/nbd.sock" --once --count 2 2>"$W/err" || fail "--once and --count"
+
+echo "== top shows as many exports as the terminal has room for"
+# on_terminal ROWS: the lines of a table on one that has so many
+on_terminal() { script -qec "stty rows $1; '$GRANARY' top '$W/nbd.sock' --once --interval 1" "$W/typescript" >"$W/null" </dev/null; grep -ac ' [0-9].* B  ' "$W/typescript"; }
+[ "$(on_terminal 6)" = 3 ] || fail "a terminal with room for all: $(cat -v "$W/typescript")"
+[ "$(on_terminal 5)" = 1 ] && grep -qa '^2 that are read less are not shown' "$W/typescript" || fail "five rows: $(cat -v "$W/typescript")"
 
 echo "== nbdkit is killed: started again; a tag moved meanwhile changes nothing"
 "$GRANARY" build -q "$W/tree2" "$W/store/one" >"$W/built"
