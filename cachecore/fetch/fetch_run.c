@@ -43,19 +43,19 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     return true;
 }
 
-/* Until when the idle may wait: then work that is held back may go, or a get is late. */
+/* Until when the idle may wait: then work that is held back may go, or a get is late. 0: there is work by now. */
 static uint64_t idle_until_locked(struct fetch *f)
 {
     uint64_t held_us, late_ms;
-    (void)fetch_next_locked(f, &held_us);
+    if (fetch_next_locked(f, &held_us))
+        return 0;
     return next_late_locked(f, &late_ms) ? GR_MIN(held_us, late_ms * 1000) : held_us;
 }
 
 /* Whoever has got work wakes the next one, if there is work for him too, or a time that nobody watches. */
 static void wake_next_locked(struct fetch *f)
 {
-    uint64_t held_us;
-    if (fetch_next_locked(f, &held_us) || idle_until_locked(f) < f->watched_us)
+    if (idle_until_locked(f) < f->watched_us)
         pthread_cond_signal(&f->work);
 }
 
@@ -259,12 +259,15 @@ static void carry_out(struct fetch_run *run)
     flight_unref_all(run->flights, run->n);
 }
 
-/* Until there is work, or the time has come if no other worker waits for that. */
+/* Until there is work, or the time has come if no other worker waits for that. What was held back a moment ago may go
+ * by now: nobody would be woken for it. */
 static void wait_for_work_locked(struct fetch *f)
 {
+    uint64_t until_us = idle_until_locked(f);
+    if (!until_us)
+        return;
     if (!fetch_is_full_locked(f) && f->busy < f->concurrency.limit)
         concurrency_starved(&f->concurrency);
-    uint64_t until_us = idle_until_locked(f);
     if (until_us >= f->watched_us) {
         pthread_cond_wait(&f->work, &f->lock);
         return;
