@@ -32,7 +32,7 @@ GR_MUST_CHECK int control_warm_prepare(struct stack *stack, const struct control
  *   failed    {path, why}: a file that is not all cached at the end, or not in the image
  *   warm      at the end: {export, digest, files, absent_files, traced_chunks,
  *             absent_chunks (listed by the trace, and not in the image), chunks, bytes, needed_chunks, needed_bytes,
- *             fetch_bytes (of needed_bytes, as stored), cached_chunks, cached_bytes, failed_files,
+ *             fetch_bytes (needed_bytes as stored, and the index), cached_chunks, cached_bytes, failed_files,
  *             warmed_bytes, seconds, bytes_per_s (of the warming: what came, in which time),
  *             unpinned_chunks (of metadata: there is no room for more pins), error}; without dry
  *             needed_... is what was missing at the beginning and cached_... what is there at the end

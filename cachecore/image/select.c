@@ -120,6 +120,15 @@ static int get_node(struct image_cursor *c, const struct index_child *child, str
     return 1;
 }
 
+static void count_missing(struct image_cursor *c, const struct index_child *child, struct node_place place)
+{
+    if (c->passed[place.level] == place.number + 1)
+        return;
+    c->passed[place.level] = place.number + 1;
+    if (!cache_has(c->img->config.cache, &child->digest))
+        c->missing_bytes += child->len;
+}
+
 static int move(struct image_cursor *c, uint64_t chunk)
 {
     const struct manifest *m = &c->img->manifest;
@@ -134,6 +143,7 @@ static int move(struct image_cursor *c, uint64_t chunk)
         if (digest_is_zero(&child.digest))
             return 0;
         CLEANUP(cleanup_node) struct node *node = NULL;
+        count_missing(c, &child, place);
         int rc = get_node(c, &child, place, &node);
         c->unknown = rc > 0;
         if (rc)

@@ -45,6 +45,10 @@ struct image_cursor {
     uint64_t first, end;
     bool unknown;
     struct error store_error; /* code 0: it has not failed */
+    /* Stored bytes of the nodes passed that are not cached; each is counted once where chunks are asked in ascending
+     * order. */
+    uint64_t missing_bytes;
+    uint64_t passed[INDEX_LEVELS_MAX]; /* of each level: the number of the last one counted, plus one */
 };
 
 void image_cursor_init(struct image_cursor *c, struct image *img, struct store *store);

@@ -87,6 +87,7 @@ int warm_missing(struct image *img, struct store *store, const struct chunk_set 
     image_cursor_init(&cursor, img, store);
     if (!rc)
         rc = look_all(&l, &cursor, chosen, step, arg);
+    sums->fetch_bytes += cursor.missing_bytes;
     image_cursor_release(&cursor);
     return rc;
 }

@@ -4,8 +4,8 @@
 
 #include "image/select.h"
 
-/* Bytes are of the plain chunks, but fetch_bytes (of the missing ones, as stored; 0 for those of which the index is not
- * at hand). Holes are no chunks. */
+/* Bytes are of the plain chunks, but fetch_bytes: of the missing ones, as stored (0 for those of which the index is not
+ * at hand), with the index nodes on the way to chunks that are not cached. Holes are no chunks. */
 struct missing_sums {
     uint64_t chunks, bytes, missing, missing_bytes, fetch_bytes;
 };
