@@ -120,7 +120,7 @@ static void print_cached(json_t *cached)
                (unsigned long long)(chunks + unknown));
 }
 
-static const char *const sources[] = {"memory", "disk", "store", "hole"};
+static const char *const sources[] = {"memory", "disk", "tier", "store", "hole"};
 
 /* ", 12.0 MiB/s from disk" for each source that gave anything. */
 static void print_rates(json_t *of)

@@ -49,9 +49,9 @@ static int by_bytes(const void *a, const void *b)
 static void print_row(json_t *rates_of, const char *name)
 {
     char size[TEXT_SIZE_MAX];
-    printf("%10.1f", server_rate(rates_of, server_rate_names[0]));
+    printf("%8.1f", server_rate(rates_of, server_rate_names[0]));
     for (const char *const *rate = server_rate_names + 1; *rate; rate++)
-        printf(" %12s", text_format_size((uint64_t)server_rate(rates_of, *rate), size));
+        printf(" %10s", text_format_size((uint64_t)server_rate(rates_of, *rate), size));
     printf("  ");
     print_name(stdout, name, strlen(name), print_escapes(stdout));
     putchar('\n');
@@ -63,7 +63,8 @@ static void print_head(json_t *status)
            100 * json_number_value(json_object_get(status, "hit_ratio")),
            (unsigned long long)server_status_counter(status, "granary_fetch_busy_workers"),
            (unsigned long long)server_status_counter(status, "granary_fetch_queued"));
-    printf("%10s %12s %12s %12s %12s  %s\n", "reads/s", "read/s", "memory/s", "disk/s", "store/s", "export");
+    printf("%8s %10s %10s %10s %10s %10s  %s\n", "reads/s", "read/s", "memory/s", "disk/s", "tier/s", "store/s",
+           "export");
 }
 
 /* How many of so many exports have room; one row less when the number of the others is said. */

@@ -8,7 +8,8 @@
 #include "attach/control_client.h"
 #include "base/compiler.h"
 
-const char *const server_rate_names[] = {"reads", "read_bytes", "memory_bytes", "disk_bytes", "store_bytes", NULL};
+const char *const server_rate_names[] = {"reads",       "read_bytes", "memory_bytes", "disk_bytes", "tier_bytes",
+                                         "store_bytes", NULL};
 
 static double rate_of(json_t *export, json_t *before, const char *name, double seconds)
 {

@@ -59,7 +59,7 @@ static double amplification(struct stack *stack)
 static double hit_ratio_of(const struct cache_served *s)
 {
     uint64_t hits = s->pieces[CACHE_FROM_MEMORY] + s->pieces[CACHE_FROM_DISK];
-    return hits ? (double)hits / (double)(hits + s->pieces[CACHE_FROM_STORE]) : 0;
+    return hits ? (double)hits / (double)(hits + cache_served_fetched(s)) : 0;
 }
 
 static json_t *export_json(struct stack *stack, size_t i)
@@ -77,6 +77,7 @@ static json_t *export_json(struct stack *stack, size_t i)
     json_object_set_new(export, "read_bytes", control_json_integer(t.read_bytes));
     json_object_set_new(export, "memory_bytes", control_json_integer(t.served.bytes[CACHE_FROM_MEMORY]));
     json_object_set_new(export, "disk_bytes", control_json_integer(t.served.bytes[CACHE_FROM_DISK]));
+    json_object_set_new(export, "tier_bytes", control_json_integer(t.served.bytes[CACHE_FROM_TIER]));
     json_object_set_new(export, "store_bytes", control_json_integer(t.served.bytes[CACHE_FROM_STORE]));
     json_object_set_new(export, "fence_refusals", control_json_integer(t.fence_refusals));
     json_object_set_new(export, "hole_bytes", control_json_integer(t.hole_bytes));

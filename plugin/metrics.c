@@ -73,7 +73,7 @@ struct export_metric {
     struct {
         const char *from; /* the label's value; NULL: the metric has one value an export */
         size_t at;        /* in struct image_traffic */
-    } values[4];
+    } values[5];
     size_t count;
 };
 
@@ -86,15 +86,17 @@ static const struct export_metric export_metrics[] = {
      "Pieces of chunks that reads of an export were served, by where they came from",
      {{"memory", AT(served.pieces[CACHE_FROM_MEMORY])},
       {"disk", AT(served.pieces[CACHE_FROM_DISK])},
+      {"tier", AT(served.pieces[CACHE_FROM_TIER])},
       {"store", AT(served.pieces[CACHE_FROM_STORE])}},
-     3},
+     4},
     {"granary_export_served_bytes_total",
      "Bytes that reads of an export were served, by where they came from",
      {{"memory", AT(served.bytes[CACHE_FROM_MEMORY])},
       {"disk", AT(served.bytes[CACHE_FROM_DISK])},
+      {"tier", AT(served.bytes[CACHE_FROM_TIER])},
       {"store", AT(served.bytes[CACHE_FROM_STORE])},
       {"hole", AT(hole_bytes)}},
-     4},
+     5},
     {"granary_fence_refusals_total",
      "Reads of an export refused because what they want is not cached (fence=warmed)",
      {{NULL, AT(fence_refusals)}},

@@ -58,7 +58,7 @@ void cache_close(struct cache *c);
 unsigned cache_quota(const struct cache *c, const char *image);
 
 /* Where the pieces that one thread read came from; a plain sum that the thread's owner adds up further. */
-enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_STORE, CACHE_SOURCES };
+enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_TIER, CACHE_FROM_STORE, CACHE_SOURCES };
 struct cache_served {
     uint64_t pieces[CACHE_SOURCES], bytes[CACHE_SOURCES];
     uint64_t disk_us;          /* took reading from disk */
@@ -66,6 +66,11 @@ struct cache_served {
     struct chunk_ref slowest;  /* the chunk that was waited for the longest */
     uint64_t slowest_us;       /* 0: none */
 };
+/* Pieces that had to be fetched. */
+static inline uint64_t cache_served_fetched(const struct cache_served *s)
+{
+    return s->pieces[CACHE_FROM_TIER] + s->pieces[CACHE_FROM_STORE];
+}
 
 /* A part of one chunk wanted at dst. */
 struct cache_piece {

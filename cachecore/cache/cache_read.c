@@ -135,8 +135,8 @@ static int start_misses_locked(struct cache *c, struct window *w, size_t from, s
     return 0;
 }
 
-/* What the wait for a miss's flight, since since_us, has cost its reader. */
-static void count_wait(struct cache *c, const struct miss *miss, uint64_t since_us)
+/* What the wait for a miss's flight, since since_us, has cost its reader. Returns who gave the bytes. */
+static enum cache_source count_wait(struct cache *c, const struct miss *miss, uint64_t since_us)
 {
     struct cache_served *served = miss->piece->served;
     struct flight_times t;
@@ -144,21 +144,24 @@ static void count_wait(struct cache *c, const struct miss *miss, uint64_t since_
     histogram_add(&c->fetch_waits, t.queued_us + t.get_us);
     served->store.queued_us += t.queued_us;
     served->store.get_us += t.get_us;
+    bool of_tier = t.from && strcmp(t.from, miss->piece->store->url) != 0;
+    enum cache_source source = of_tier ? CACHE_FROM_TIER : CACHE_FROM_STORE;
     if (t.queued_us + t.get_us < served->slowest_us)
-        return;
+        return source;
     served->slowest_us = t.queued_us + t.get_us;
     served->slowest = miss->piece->ref;
     served->store.tries = t.tries;
     served->store.from = t.from;
+    return source;
 }
 
-static int wait_for(struct cache *c, const struct miss *miss, struct buf **out)
+static int wait_for(struct cache *c, const struct miss *miss, struct buf **out, enum cache_source *out_source)
 {
     if (!miss->piece->served)
         return flight_wait(miss->flight, out);
     uint64_t since_us = clock_now_us();
     int rc = flight_wait(miss->flight, out);
-    count_wait(c, miss, since_us);
+    *out_source = count_wait(c, miss, since_us);
     return rc;
 }
 
@@ -167,7 +170,8 @@ static int deliver(struct cache *c, struct miss *miss)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     const struct cache_piece *p = miss->piece;
-    int rc = wait_for(c, miss, &plain);
+    enum cache_source source = CACHE_FROM_STORE;
+    int rc = wait_for(c, miss, &plain, &source);
     if (rc)
         return rc;
     if ((uint64_t)p->offset + p->len > plain->len)
@@ -175,7 +179,7 @@ static int deliver(struct cache *c, struct miss *miss)
     memcpy(p->dst, plain->data + p->offset, p->len);
     counter_add(&c->stats.misses, 1);
     counter_add(&c->stats.miss_bytes, p->len);
-    count_served(p, CACHE_FROM_STORE);
+    count_served(p, source);
     return 0;
 }
 

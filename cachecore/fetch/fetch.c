@@ -136,7 +136,10 @@ void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg)
                                         {0},
                                         0};
     const struct histogram_row gets = {
-        "granary_store_get_seconds", "How long ranged gets took, retries and decoding included", {0}, 0};
+        "granary_store_get_seconds", "How long ranged gets of stores took, retries and decoding included", {0}, 0};
+    const struct histogram_row tier_gets = {
+        "granary_tier_get_seconds", "How long ranged gets took that a shared tier answered, decoding included", {0}, 0};
     histogram_show(&f->queue, queue, visit, arg);
     histogram_show(&f->gets, gets, visit, arg);
+    histogram_show(&f->tier_gets, tier_gets, visit, arg);
 }

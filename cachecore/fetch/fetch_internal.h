@@ -39,7 +39,7 @@ struct fetch_lane_queue {
 struct fetch {
     struct fetch_config config; /* defaults filled in */
     struct fetch_counts counters;
-    struct histogram gets, queue;
+    struct histogram gets, tier_gets, queue;
     struct log_limit healed;
     pthread_t *threads;
     unsigned thread_count;

@@ -244,6 +244,14 @@ static void fetch_again(struct fetch_run *run, size_t i)
     land(run, i, rc, plain, NULL); /* stored bytes of so rare a case are not kept */
 }
 
+/* For whom answered last: a get that a tier broke off is the store's. */
+static void count_time(struct fetch_run *run)
+{
+    const char *from = run->errand.from;
+    bool of_tier = from && strcmp(from, run->store->url) != 0;
+    histogram_add(of_tier ? &run->f->tier_gets : &run->f->gets, clock_now_us() - run->sent_us);
+}
+
 static void carry_out(struct fetch_run *run)
 {
     count_request(run->f, run->refs, run->n);
@@ -251,7 +259,7 @@ static void carry_out(struct fetch_run *run)
     struct store_on_errand store;
     store_on_errand_init(&store, run->store, &run->errand);
     (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
-    histogram_add(&run->f->gets, clock_now_us() - run->sent_us);
+    count_time(run);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
         if (run->again[i] && !is_settled(run, run->flights[i]))

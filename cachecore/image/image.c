@@ -110,9 +110,9 @@ static uint64_t first_missing(const struct batch *b)
 
 static int flush_reads(struct batch *b)
 {
-    uint64_t missed = b->served.pieces[CACHE_FROM_STORE];
+    uint64_t missed = cache_served_fetched(&b->served);
     int rc = cache_read(b->img->config.cache, b->pieces, b->count, b->ahead.pieces, b->ahead.count, LANE_DEMAND);
-    missed = b->served.pieces[CACHE_FROM_STORE] - missed;
+    missed = cache_served_fetched(&b->served) - missed;
     readahead_started(&b->ahead);
     if (rc == -ENODATA)
         b->refused_at = first_missing(b);

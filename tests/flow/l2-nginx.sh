@@ -36,6 +36,18 @@ echo "packs and index nodes: $OBJECT_BYTES bytes; three servers took $(sent_by_s
 # A machine that was too busy for a tier to answer in 5 s may have read a part twice.
 [ "$(sent_by_store)" -le $((OBJECT_BYTES * 3 / 2)) ] || fail "the store was read more than about once"
 
+echo "== each image says what the tiers gave of it, and what the store"
+# served SERVER FROM: bytes of all its images from there
+served() {
+    curl -sS --fail --unix-socket "$W/$1.control" http://granary/metrics |
+        awk -v from="from=\"$2\"" '/^granary_export_served_bytes_total/ && index($1, from) { n += $2 } END { printf "%d", n }'
+}
+[ "$(served c tier)" -gt 0 ] && [ "$(count c image_read_bytes_total)" = "$(($(served c tier) + $(served c store) + $(served c disk) + $(served c hole)))" ] ||
+    fail "from tiers $(served c tier), store $(served c store), disk $(served c disk), holes $(served c hole) of $(count c image_read_bytes_total)"
+# The store gives what a tier did not, was silent about, or gave wrong.
+[ "$(($(count c tier_fallthroughs_total) + $(count c fetch_hedges_total) + $(count c fetch_refetches_total)))" != 0 ] || [ "$(served c store)" = 0 ] || fail "the store gave $(served c store) bytes that the tiers gave"
+[ "$(curl -sS --fail --unix-socket "$W/c.control" http://granary/metrics | awk '/^granary_tier_get_seconds_count/ { print $2 }')" -gt 0 ] || fail "no time of a tier"
+
 echo "== a proxy killed while clients read"
 serve d # without a cache: every read is fetched
 background read_on d
@@ -44,6 +56,8 @@ asked_some() { [ "$(of_tiers d '.[0].bytes')" -gt 1000000 ]; }
 wait_for 120 asked_some
 kill_nginx "$TIER1_PID"
 wait_for 120 state_is d 0 down
+store_gives() { [ "$(served d store)" -gt 0 ]; }
+wait_for 120 store_gives # what fell through
 [ "$(count d tiers_down)" = 1 ] || fail "granary_tiers_down"
 kill -0 "$READER_PID" 2>/dev/null || fail "the reader gave up while a proxy was dead"
 
