@@ -28,7 +28,10 @@
 #include "base/vec.h"
 #include "net/listen.h"
 
-enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 8, THREADS_LEAST = 32, SERVER_END_MS = 15000, LOG_TAIL_MAX = 4 << 20 };
+/* nbdfuse sends nothing over a connection while it waits for an answer there, and takes them in turn: a read of what is
+ * cached would stand behind one that is fetched. A server that was there before has all its threads for each. */
+enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 64, FUSE_CONNECTIONS_TO_OTHERS = 8 };
+enum { THREADS_LEAST = 32, FUSE_THREADS_LEAST = 4, SERVER_END_MS = 15000, LOG_TAIL_MAX = 4 << 20 };
 
 /* ---- the mount point ---- */
 
@@ -107,14 +110,16 @@ static unsigned connections_of(const struct mount_config *c)
 {
     if (c->connections)
         return c->connections;
-    return c->fuse ? FUSE_CONNECTIONS : NBD_CONNECTIONS;
+    if (!c->fuse)
+        return NBD_CONNECTIONS;
+    return c->socket ? FUSE_CONNECTIONS_TO_OTHERS : FUSE_CONNECTIONS;
 }
 
 /* Of the threads of a server one client has, all its connections together have as many as one has elsewhere: each
  * thread of nbdkit keeps a buffer as large as the largest request it has seen. */
-static unsigned threads_for(unsigned connections)
+static unsigned threads_for(const struct mount_config *c)
 {
-    return GR_MAX((unsigned)SERVER_THREADS / connections, (unsigned)THREADS_LEAST);
+    return GR_MAX(SERVER_THREADS / connections_of(c), (unsigned)(c->fuse ? FUSE_THREADS_LEAST : THREADS_LEAST));
 }
 
 static int start_server(const struct mount_config *c, struct mount_state *s)
@@ -126,7 +131,7 @@ static int start_server(const struct mount_config *c, struct mount_state *s)
     if (rc || log < 0)
         return rc ? rc : log;
     VEC(const char *) argv = {0};
-    snprintf(threads, sizeof threads, "%u", threads_for(connections_of(c)));
+    snprintf(threads, sizeof threads, "%u", threads_for(c));
     const char *const fixed[] = {program,     "serve",    c->pinned,   "--socket", s->socket,
                                  "--control", s->control, "--threads", threads};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)

@@ -39,12 +39,12 @@ serve() {
     [ "$2" = default ] || IFS=+ read -ra parameters <<<"$2"
     rm -rf "$W/cache"
     drop_caches
-    "${CLIENT[@]}" nbdkit -f -t 256 --unix "$W/sock" "$PLUGIN" \
+    "${CLIENT[@]}" nbdkit -f -t 4 --unix "$W/sock" "$PLUGIN" \
         "image=http://10.77.0.2:8080/store-$1/set" "cache=$W/cache:$3" "control=$W/sock.control" "${parameters[@]}" \
         >>"$W/log" 2>&1 9>&- &
     server=$!
     wait_for 20 test -S "$W/sock"
-    "${CLIENT[@]}" "$GRANARY" mount --fuse --socket "$W/sock" "http://10.77.0.2:8080/store-$1/set" \
+    "${CLIENT[@]}" "$GRANARY" mount --fuse --connections 64 --socket "$W/sock" "http://10.77.0.2:8080/store-$1/set" \
         "$W/mnt" >>"$W/log" 2>&1 9>&-
     mountpoint -q "$W/mnt" || { cat "$W/log" >&2; exit 1; }
     find "$W/mnt" -type f >/dev/null

@@ -26,7 +26,7 @@ static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "nbdfuse and a loop device, for kernels without nbd"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
-     "connections to the server (default 4; with --fuse 8)"},
+     "connections to the server (default 4; with --fuse 64)"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
     {0},
 };

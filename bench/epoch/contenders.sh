@@ -7,7 +7,7 @@
 
 S3=http://10.77.0.2:9000
 HTTP=http://10.77.0.2:8080
-CONNECTIONS=8 # of nbdfuse, as `granary mount --fuse` has
+CONNECTIONS=64 THREADS=4 # of nbdfuse and nbdkit, as `granary mount --fuse` has
 MARK=GRANARY_BENCH_CONTENDER=1
 CONTENDERS=(local nbdkit-file granary rclone s3backer nbdkit-curl-cow nbdkit-curl-cache s3fs)
 DAEMONS=()
@@ -94,7 +94,7 @@ fresh() {
 start_local() { ROOT=${TREE[$SET]}; }
 
 start_nbdkit-file() {
-    daemon nbdkit -f -r -t 64 -U "$W/sock" file "${IMAGE[$SET]}"
+    daemon nbdkit -f -r -t $THREADS -U "$W/sock" file "${IMAGE[$SET]}"
     mount_nbd
 }
 
@@ -105,10 +105,10 @@ start_granary() {
 
 # start_granary_with PARAMETER...: of the plugin
 start_granary_with() {
-    daemon nbdkit -f -t 256 -U "$W/sock" "$PLUGIN" "image=s3://data/store/$SET" "cache=$W/cache/granary:$BUDGET" \
+    daemon nbdkit -f -t $THREADS -U "$W/sock" "$PLUGIN" "image=s3://data/store/$SET" "cache=$W/cache/granary:$BUDGET" \
         "control=$W/sock.control" "$@"
     wait_for 20 test -S "$W/sock"
-    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --fuse --socket "$W/sock" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
+    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --fuse --connections $CONNECTIONS --socket "$W/sock" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
     ROOT=$W/mnt
 }
 
@@ -148,12 +148,12 @@ prepare_s3backer() {
 
 # The filters' cache is a temporary file.
 start_nbdkit-curl-cow() {
-    daemon env "TMPDIR=$W/cache" nbdkit -f -r -t 64 -U "$W/sock" --filter=cow curl "$HTTP/$SET.image" \
+    daemon env "TMPDIR=$W/cache" nbdkit -f -r -t $THREADS -U "$W/sock" --filter=cow curl "$HTTP/$SET.image" \
         cow-on-read=true cow-block-size=256K
     mount_nbd
 }
 start_nbdkit-curl-cache() {
-    daemon env "TMPDIR=$W/cache" nbdkit -f -r -t 64 -U "$W/sock" --filter=cache curl "$HTTP/$SET.image" \
+    daemon env "TMPDIR=$W/cache" nbdkit -f -r -t $THREADS -U "$W/sock" --filter=cache curl "$HTTP/$SET.image" \
         cache-on-read=true cache-min-block-size=256K
     mount_nbd
 }

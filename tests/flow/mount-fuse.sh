@@ -51,6 +51,10 @@ echo 3 >/proc/sys/vm/drop_caches
 "$GRANARY" status "$dir" --json | jq -e '.counters.granary_cache_hits_total > 0 and .hit_ratio > 0' >"$W/null" || fail "no hits"
 "$GRANARY" status "$dir" | grep '^hits [1-9]' >"$W/null" || fail "status shows no hits"
 
+echo "== many connections, few threads each"
+tr '\0' ' ' <"/proc/$NBDFUSE_PID/cmdline" | grep ' -C 64 ' >"$W/null" || fail "nbdfuse has other connections"
+tr '\0' ' ' <"/proc/$SERVER_PID/cmdline" | grep ' --threads 4 ' >"$W/null" || fail "the server has other threads"
+
 echo "== refusals: in use, mounted already, not empty, foreign, unknown"
 refused() {
     local text=$1
