@@ -156,13 +156,86 @@ static int append_exports(struct stack *stack, struct bytes *out)
     return rc;
 }
 
+/* ---- what may be down, one by one ---- */
+
+/* One row: value of NAME{LABEL="OF",as="AS"}; as may be NULL. */
+static int append_up(struct bytes *out, const char *name, const char *label, const char *of, const char *as, bool up)
+{
+    int rc = bytes_printf(out, "%s{%s=\"", name, label);
+    if (!rc)
+        rc = append_label(out, of);
+    if (!rc && as)
+        rc = bytes_printf(out, "\",as=\"%s", as);
+    return rc ? rc : bytes_printf(out, "\"} %d\n", up);
+}
+
+static bool is_used(const char *state)
+{
+    return strcmp(state, "down") != 0 && strcmp(state, "absent") != 0;
+}
+
+static int append_directories(struct stack *stack, struct bytes *out, const char *name)
+{
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n; i++) {
+        rc = append_up(out, name, "directory", dirs[i].path, "reading", is_used(dirs[i].reading));
+        if (!rc)
+            rc = append_up(out, name, "directory", dirs[i].path, "writing", is_used(dirs[i].writing));
+    }
+    return rc;
+}
+
+static int append_tiers(struct stack *stack, struct bytes *out, const char *name)
+{
+    struct store_tier_report tiers[STORE_TIERS_MAX];
+    size_t n = stack_tiers(stack, tiers);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = append_up(out, name, "tier", tiers[i].url, NULL, !tiers[i].down);
+    return rc;
+}
+
+static int append_stores(struct stack *stack, struct bytes *out, const char *name)
+{
+    struct store_health health;
+    const char *url;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, &health)); i++)
+        rc = append_up(out, name, "store", url, NULL, !health.silent);
+    return rc;
+}
+
+static const struct up_metric {
+    const char *name, *help;
+    int (*append)(struct stack *stack, struct bytes *out, const char *name);
+} up_metrics[] = {
+    {"granary_cache_directory_up", "Whether a cache directory is read and written", append_directories},
+    {"granary_tier_up", "Whether a shared tier is asked", append_tiers},
+    {"granary_store_up", "Whether a store answers", append_stores},
+};
+
+static int append_ups(struct stack *stack, struct bytes *out)
+{
+    int rc = 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(up_metrics); i++) {
+        rc = append_head(out, up_metrics[i].name, up_metrics[i].help, "gauge");
+        if (!rc)
+            rc = up_metrics[i].append(stack, out, up_metrics[i].name);
+    }
+    return rc;
+}
+
 int metrics_write(struct stack *stack, struct bytes *out)
 {
     struct appending a = {.out = out};
-    a.rc = append_head(out, "granary_info", "Version of this server", "gauge");
+    a.rc = append_head(out, "granary_build_info", "Version of this server", "gauge");
     if (!a.rc)
-        a.rc = bytes_printf(out, "granary_info{version=\"%s\"} 1\n", GRANARY_VERSION);
+        a.rc = bytes_printf(out, "granary_build_info{version=\"%s\"} 1\n", GRANARY_VERSION);
     stack_counters(stack, append_counter, &a);
     stack_histograms(stack, append_histogram, &a);
-    return a.rc ? a.rc : append_exports(stack, out);
+    if (!a.rc)
+        a.rc = append_exports(stack, out);
+    return a.rc ? a.rc : append_ups(stack, out);
 }

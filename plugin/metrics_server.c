@@ -39,8 +39,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         return MHD_YES;
     if (strcmp(url, "/metrics") != 0)
         return http_daemon_answer_text(connection, MHD_HTTP_NOT_FOUND, "not found; there is /metrics\n", true);
-    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
-        return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET alone is understood here\n", true);
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+        return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                                       "GET and HEAD alone are understood here\n", true);
     return answer_metrics(arg, connection);
 }
 

@@ -69,6 +69,11 @@ mount_export() {
     MOUNTS+=("$W/mnt")
 }
 
+# metrics CONTROL: the document of a server's control socket
+metrics() { curl -sS --fail --max-time 60 --unix-socket "$1" http://granary/metrics; }
+# metric_is CONTROL LINE: it has this line
+metric_is() { metrics "$1" | grep -Fx "$2" >"$W/null"; }
+
 # faulty DIR BACKING: BACKING (made if missing) seen at DIR through tests/tools/faultfs.c, whose head says what may be
 # written to DIR/.faults; its process id is in FAULTFS_PID
 faulty() {

@@ -73,6 +73,8 @@ static void show_traffic(const struct view *v)
          counter_get(&s->not_admitted)},
         {"granary_cache_quota_refusals_total", "Chunks not kept because their image's quota is used up.",
          g->quota_refusals},
+        {"granary_cache_fill_queue_bytes", "Bytes of chunks that have arrived and are not written yet.",
+         fill_queued_bytes(&v->c->fill)},
         {"granary_cache_fill_errors_total", "Chunks not kept because the disk refused them.",
          counter_get(&s->fill_errors)},
         {"granary_cache_read_errors_total", "Reads of the cache that the disk failed.", counter_get(&s->read_errors)},

@@ -116,6 +116,9 @@ GR_MUST_CHECK int fill_start_threads(struct cache *c);
 void fill_stop(struct fill *f, uint32_t patience_ms);
 void fill_release(struct fill *f);
 
+/* What waits to be written. */
+size_t fill_queued_bytes(struct fill *f);
+
 /* The fetch's on_landed. */
 void fill_landed(void *arg, struct flight *flight, enum fetch_lane lane);
 

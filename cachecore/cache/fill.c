@@ -196,6 +196,12 @@ static void give_memory(struct fill *f, size_t bytes)
     f->queued_bytes -= bytes;
 }
 
+size_t fill_queued_bytes(struct fill *f)
+{
+    SCOPED_LOCK(&f->lock);
+    return f->queued_bytes;
+}
+
 void fill_landed(void *arg, struct flight *flight, enum fetch_lane lane)
 {
     struct cache *c = arg;

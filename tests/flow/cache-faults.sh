@@ -64,6 +64,7 @@ during() {
     wait_for 60 is "$2_down" 1
     wait_for 60 more "$3" "$before"
     status | jq -e ".cache_directories[0].$2 == \"down\"" >"$W/null" || fail "status: $(status | jq -c .cache_directories)"
+    metric_is "$W/control" "granary_cache_directory_up{directory=\"$W/disk\",as=\"$2\"} 0" || fail "$(metrics "$W/control" | grep _up)"
     round=$(wc -l <"$W/slowest")
     wait_for 120 rounds $((round + 2))
     fault off

@@ -39,14 +39,14 @@ echo "packs and index nodes: $OBJECT_BYTES bytes; three servers took $(sent_by_s
 echo "== each image says what the tiers gave of it, and what the store"
 # served SERVER FROM: bytes of all its images from there
 served() {
-    curl -sS --fail --unix-socket "$W/$1.control" http://granary/metrics |
+    metrics "$W/$1.control" |
         awk -v from="from=\"$2\"" '/^granary_export_served_bytes_total/ && index($1, from) { n += $2 } END { printf "%d", n }'
 }
 [ "$(served c tier)" -gt 0 ] && [ "$(count c image_read_bytes_total)" = "$(($(served c tier) + $(served c store) + $(served c disk) + $(served c hole)))" ] ||
     fail "from tiers $(served c tier), store $(served c store), disk $(served c disk), holes $(served c hole) of $(count c image_read_bytes_total)"
 # The store gives what a tier did not, was silent about, or gave wrong.
 [ "$(($(count c tier_fallthroughs_total) + $(count c fetch_hedges_total) + $(count c fetch_refetches_total)))" != 0 ] || [ "$(served c store)" = 0 ] || fail "the store gave $(served c store) bytes that the tiers gave"
-[ "$(curl -sS --fail --unix-socket "$W/c.control" http://granary/metrics | awk '/^granary_tier_get_seconds_count/ { print $2 }')" -gt 0 ] || fail "no time of a tier"
+[ "$(metrics "$W/c.control" | awk '/^granary_tier_get_seconds_count/ { print $2 }')" -gt 0 ] || fail "no time of a tier"
 
 echo "== a proxy killed while clients read"
 serve d # without a cache: every read is fetched
@@ -59,6 +59,8 @@ wait_for 120 state_is d 0 down
 store_gives() { [ "$(served d store)" -gt 0 ]; }
 wait_for 120 store_gives # what fell through
 [ "$(count d tiers_down)" = 1 ] || fail "granary_tiers_down"
+metric_is "$W/d.control" "granary_tier_up{tier=\"http://127.0.0.1:$P1/lake\"} 0" && metric_is "$W/d.control" "granary_tier_up{tier=\"http://127.0.0.1:$P2/lake\"} 1" ||
+    fail "$(metrics "$W/d.control" | grep granary_tier_up)"
 kill -0 "$READER_PID" 2>/dev/null || fail "the reader gave up while a proxy was dead"
 
 echo "== it comes back"

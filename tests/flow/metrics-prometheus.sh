@@ -36,7 +36,7 @@ grep -q "another program listens on 127.0.0.1:$SERVED; end it or choose another 
 
 echo "== promtool"
 promtool check metrics <"$W/document" >"$W/promtool" 2>&1 || fail "promtool: $(cat "$W/promtool")"
-sed 's/^granary_info{version=/granary_info{version:/' "$W/document" >"$W/broken"
+sed 's/^granary_build_info{version=/granary_build_info{version:/' "$W/document" >"$W/broken"
 ! promtool check metrics <"$W/broken" >"$W/promtool" 2>&1 || fail "promtool says yes to anything"
 
 echo "== a server whose export has an odd name"

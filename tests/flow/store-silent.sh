@@ -41,6 +41,7 @@ grep -q "^  http://127.0.0.1:$port *not answering since [0-9]* s, [0-9]* request
 probed() { [ "$(counter breaker_probes_total)" -ge 3 ]; }
 wait_for 60 probed
 [ "$(counter breaker_open)" = 1 ] || fail "open: $(counter breaker_open)"
+metric_is "$W/sock.control" "granary_store_up{store=\"http://127.0.0.1:$port\"} 0" || fail "$(metrics "$W/sock.control" | grep _up)"
 
 store_up
 wait "$copy" || fail "a read failed: $(cat "$W/err")"

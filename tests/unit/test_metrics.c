@@ -136,6 +136,9 @@ static void test_metrics_server__answers_the_document_and_nothing_else(void **st
     const char *answer = ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n");
     assert_starts(answer, "HTTP/1.1 200 ");
     assert_non_null(strstr(answer, "granary_export_reads_total{export=\"faces\"} 0\n"));
+    answer = ask(port, "HEAD /metrics HTTP/1.1\r\nHost: g\r\n\r\n"); /* what probes ask; no body comes */
+    assert_starts(answer, "HTTP/1.1 200 ");
+    assert_null(strstr(answer, "granary_"));
     assert_starts(ask(port, "POST /metrics HTTP/1.1\r\nHost: g\r\nContent-Length: 3\r\n\r\nabc"), "HTTP/1.1 405 ");
     assert_starts(ask(port, "GET /status HTTP/1.1\r\nHost: g\r\n\r\n"), "HTTP/1.1 404 ");
     assert_starts(ask(port, "GET / HTTP/1.1\r\nHost: g\r\n\r\n"), "HTTP/1.1 404 ");
@@ -164,7 +167,7 @@ static void test_metrics_server__connections_are_bounded(void **state)
     assert_int_equal(errno, EAGAIN);
     for (unsigned i = 0; i < MANY; i++)
         close(fds[i]);
-    while (!strstr(ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n"), "granary_info"))
+    while (!strstr(ask(port, "GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n"), "granary_build_info"))
         ; /* it has not yet seen all of them go */
     metrics_server_close(m);
     control_world_release(&w);
