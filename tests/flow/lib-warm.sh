@@ -55,3 +55,40 @@ is_not_cached() {
     ! read_file "$1" || fail "$1 was not asked for, and is cached"
     store_back
 }
+
+# serve_store: by an HTTP server of ranges, at the address STORE; no get was counted yet. While there is a file $W/limit, so
+# many gets of packs are answered, the others wait, or are refused where there is a file $W/limit.refuse.
+serve_store() {
+    cat >"$W/server.py" <<'PY'
+import os, sys, threading, time
+import ranged
+root, limit, said = sys.argv[1:]
+lock, gets = threading.Lock(), 0
+def allowed():
+    global gets
+    with lock:
+        gets += 1
+        mine = gets
+    while True:
+        try:
+            if mine <= int(open(limit).read()):
+                return True
+        except OSError:
+            return True
+        if os.path.exists(limit + ".refuse"):
+            return False
+        time.sleep(0.05)
+class Handler(ranged.Files):
+    def ready(self):
+        if "/packs/" not in self.path or allowed():
+            return True
+        self.empty(503)
+        return False
+ranged.serve(Handler, root, said)
+PY
+    rm -f "$W/port"
+    PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1 background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port" 2>>"$W/http.err"
+    wait_for 60 test -s "$W/port"
+    export STORE
+    STORE=http://127.0.0.1:$(<"$W/port")
+}

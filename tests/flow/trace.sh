@@ -61,6 +61,32 @@ are_cached 14.bin 3.bin 9.bin
 is_not_cached 17.bin
 stop
 
+echo "== ahead of the reader: while the store holds everything back he comes to what is on its way, and asks for nothing himself"
+counter() { "$GRANARY" status --json "$NBD" | jq ".counters.granary_$1"; }
+serve_store
+echo 0 >"$W/limit"
+serve v1 timeout=300s
+warm --trace "$W/job.trace" --dry-run --json >"$W/json"
+need=$(jq .needed_chunks "$W/json")
+background "$GRANARY" warm "$NBD" --trace "$W/job.trace" >"$W/warm.out" 2>"$W/warm.err"
+WARMING=$BACKGROUND_PID
+all_begun() { [ "$(counter fetch_in_flight)" -ge "$need" ]; }
+wait_for 60 all_begun
+demanded=$(counter fetch_demand_chunks_total)
+read_job() { for i in 14 3 9; do read_file $i.bin || return 1; done; }
+background read_job
+READER=$BACKGROUND_PID
+joined() { [ "$(counter fetch_joins_total)" -gt 0 ]; }
+wait_for 60 joined
+rm "$W/limit"
+wait "$READER" || fail "the reader: $(cat "$W/read.err")"
+wait "$WARMING" || fail "warm: $(cat "$W/warm.err")"
+[ "$(counter fetch_demand_chunks_total)" = "$demanded" ] || fail "the reader began $(($(counter fetch_demand_chunks_total) - demanded)) fetches himself"
+[ "$(counter fetch_warm_chunks_total)" -lt $((need + 8)) ] || fail "$need chunks were needed, $(counter fetch_warm_chunks_total) fetched" # with the index
+is_not_cached 17.bin
+stop
+unset STORE
+
 echo "== by NBD"
 serve v1
 "$GRANARY" warm "$(uri)" --trace "$W/job.trace" --json >"$W/json"

@@ -127,6 +127,11 @@ refused 1 "no server and no mount at $W/none" "$GRANARY" warm "$W/none" --all
 : >"$W/empty"
 refused 1 "$W/empty names no file" warm --files-from "$W/empty"
 refused 1 "standard input names no file" warm --files-from - <"$W/empty"
+refused 1 "cannot read $W" warm --files-from "$W"
+refused 1 "$W/none" warm --files-from "$W/none"
+refused 1 "more than 64 MiB" warm --files-from <(yes train/1.jpg | head -n 6000000)
+refused 1 "cannot read standard input" warm --files-from - <&-
+refused 1 "a path glob has 1 to 1024 bytes" warm --path ''
 stop
 
 echo "== a pack that is gone: its files are named, everything else is cached; later they are too"
@@ -151,45 +156,6 @@ store_away
 read_all
 store_back
 stop
-
-# An HTTP server of ranges. While there is a file `limit`, so many gets of packs are answered, the others wait, or are refused
-# where there is a file `refuse`.
-cat >"$W/server.py" <<'PY'
-import os, sys, threading, time
-import ranged
-root, limit, said = sys.argv[1:]
-lock, gets = threading.Lock(), 0
-def allowed():
-    global gets
-    with lock:
-        gets += 1
-        mine = gets
-    while True:
-        try:
-            if mine <= int(open(limit).read()):
-                return True
-        except OSError:
-            return True
-        if os.path.exists(limit + ".refuse"):
-            return False
-        time.sleep(0.05)
-class Handler(ranged.Files):
-    def ready(self):
-        if "/packs/" not in self.path or allowed():
-            return True
-        self.empty(503)
-        return False
-ranged.serve(Handler, root, said)
-PY
-export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
-# serve_store: by it, at the address STORE; no get was counted yet
-serve_store() {
-    rm -f "$W/port"
-    background python3 "$W/server.py" "$W/store" "$W/limit" "$W/port" 2>>"$W/http.err"
-    wait_for 60 test -s "$W/port"
-    export STORE
-    STORE=http://127.0.0.1:$(<"$W/port")
-}
 
 echo "== a store that fails in the middle: the error is said, and what came is kept"
 serve_store
