@@ -424,3 +424,19 @@ int mount_remove(const char *dir)
         log_warning("%s", error_text());
     return take_down(&s);
 }
+
+struct mounted {
+    state_visit *visit;
+    void *arg;
+};
+
+static int visit_mounted(void *arg, const struct mount_state *s)
+{
+    const struct mounted *m = arg;
+    return s->mounted && is_mount_point(s->dir) > 0 ? m->visit(m->arg, s) : 0;
+}
+
+int mount_each(state_visit *visit, void *arg)
+{
+    return state_each(visit_mounted, &(struct mounted){visit, arg});
+}

@@ -33,4 +33,7 @@ GR_MUST_CHECK int mount_remove(const char *dir);
 /* The state of a mount point. -ENOENT as above. */
 GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);
 
+/* state_each of what is mounted. */
+int mount_each(state_visit *visit, void *arg);
+
 #endif

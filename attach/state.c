@@ -1,8 +1,10 @@
 #include "attach/state.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -115,20 +117,27 @@ static bool decode(const json_t *root, struct mount_state *out)
     return true;
 }
 
-int state_read(struct mount_state *s)
+/* s->run_dir is set. -EBADMSG without a sentence: it is damaged. */
+static int read_file(const char *path, struct mount_state *s)
 {
-    char path[96], dir[PATH_MAX];
     CLEANUP_BYTES text = BYTES_INIT(STATE_FILE_MAX);
-    path_of(s, path);
-    snprintf(dir, sizeof dir, "%s", s->dir);
     int rc = io_read_file(path, &text);
     if (rc)
         return rc;
     CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
-    if (!root || !decode(root, s) || strcmp(s->dir, dir))
+    return root && decode(root, s) ? 0 : -EBADMSG;
+}
+
+int state_read(struct mount_state *s)
+{
+    char path[96], dir[PATH_MAX];
+    path_of(s, path);
+    snprintf(dir, sizeof dir, "%s", s->dir);
+    int rc = read_file(path, s);
+    if (rc == -EBADMSG || (!rc && strcmp(s->dir, dir)))
         return error_set(-EBADMSG, "%s is damaged; unmount %s by hand and remove the directory %s", path, dir,
                          s->run_dir);
-    return 0;
+    return rc;
 }
 
 int state_load(const char *dir, struct mount_state *out)
@@ -136,4 +145,32 @@ int state_load(const char *dir, struct mount_state *out)
     *out = (struct mount_state){.id = ""};
     state_name(dir, out);
     return state_read(out);
+}
+
+/* Is it in the directory that its mount point names? */
+static bool read_named(const char *id, struct mount_state *out)
+{
+    struct mount_state named = {.id = ""};
+    char path[96];
+    *out = (struct mount_state){.id = ""};
+    snprintf(out->id, sizeof out->id, "%s", id);
+    snprintf(out->run_dir, sizeof out->run_dir, "%s/%s", STATE_ROOT, out->id);
+    path_of(out, path);
+    if (read_file(path, out))
+        return false;
+    state_name(out->dir, &named);
+    return !strcmp(named.id, out->id);
+}
+
+int state_each(state_visit *visit, void *arg)
+{
+    DIR *root = opendir(STATE_ROOT);
+    CLEANUP_FREE struct mount_state *s = root ? malloc(sizeof *s) : NULL;
+    int rc = 0;
+    for (struct dirent *e; s && !rc && (e = readdir(root));)
+        if (strlen(e->d_name) == STATE_ID_MAX - 1 && read_named(e->d_name, s))
+            rc = visit(arg, s);
+    if (root)
+        closedir(root);
+    return rc;
 }

@@ -40,4 +40,9 @@ GR_MUST_CHECK int state_read(struct mount_state *s);
 /* Both: the state of a mount point (absolute, without symlinks). */
 GR_MUST_CHECK int state_load(const char *dir, struct mount_state *out);
 
+/* Visit every state of this machine, in no order; what cannot be read is passed over. Non-zero ends it with that
+ * value. */
+typedef int state_visit(void *arg, const struct mount_state *s);
+int state_each(state_visit *visit, void *arg);
+
 #endif

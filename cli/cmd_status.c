@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/control_target.h"
+#include "cli/node_servers.h"
 #include "cli/options.h"
+#include "cli/pin.h"
 #include "cli/print.h"
 #include "cli/server_rates.h"
 #include "cli/server_status.h"
@@ -151,6 +153,18 @@ static void print_traffic(json_t *export)
         printf("    %llu reads refused by the fence\n", (unsigned long long)control_number(export, "fence_refusals"));
 }
 
+static void print_mounts(json_t *export)
+{
+    size_t i;
+    json_t *dir;
+    json_array_foreach(json_object_get(export, "mounts"), i, dir)
+    {
+        printf("    mounted on ");
+        print_name(stdout, json_string_value(dir), json_string_length(dir), print_escapes(stdout));
+        putchar('\n');
+    }
+}
+
 static void print_exports(json_t *status)
 {
     size_t i;
@@ -164,6 +178,7 @@ static void print_exports(json_t *status)
         printf("  ");
         print_name(stdout, name ? name : "", name ? strlen(name) : 0, print_escapes(stdout));
         printf("  %s, %s\n", size, digest ? digest : "");
+        print_mounts(export);
         if (json_object_get(export, "cached"))
             print_cached(json_object_get(export, "cached"));
         print_traffic(export);
@@ -273,18 +288,15 @@ static void print_status(json_t *status)
     print_counters(status);
 }
 
-static int run(const struct invocation *inv)
+static int show(const char *control, const struct status_values *v)
 {
-    const struct status_values *v = inv->values;
-    char control[PATH_MAX];
     json_t *status = NULL;
-    int rc = control_target_find(inv->operand_count ? inv->operands[0] : NULL, control, sizeof control);
-    if (!rc)
-        rc = server_status_get(control, &status);
+    int rc = server_status_get(control, &status);
     if (rc)
         return rc;
     if (!v->quick)
         look_closer(control, &status);
+    node_servers_add_mounts(control, status);
     if (v->json)
         return print_json(status);
     print_status(status);
@@ -292,12 +304,52 @@ static int run(const struct invocation *inv)
     return 0;
 }
 
+/* One that does not answer hides no other. */
+static int show_all(const struct node_servers *n, const struct status_values *v)
+{
+    struct error failed = {.code = 0};
+    if (!n->found.len)
+        return error_set(-ENOENT,
+                         "nothing listens on %s, and nothing is mounted; give a control socket or a mount point",
+                         PIN_CONTROL);
+    for (size_t i = 0; i < n->found.len; i++) {
+        const struct node_server *server = &n->found.items[i];
+        if (i && !v->json)
+            putchar('\n');
+        int rc = show(server->control, v);
+        if (!rc)
+            continue;
+        if (server->dir)
+            rc = error_prefix(rc, "%s", server->dir);
+        if (failed.code)
+            fprintf(stderr, "granary: status: %s\n", failed.text);
+        error_take(&failed, rc);
+    }
+    return failed.code ? error_restore(&failed) : 0;
+}
+
+static int run(const struct invocation *inv)
+{
+    char control[PATH_MAX];
+    if (inv->operand_count) {
+        int rc = control_target_find(inv->operands[0], control, sizeof control);
+        return rc ? rc : show(control, inv->values);
+    }
+    struct node_servers servers;
+    int rc = node_servers_find(&servers);
+    if (!rc)
+        rc = show_all(&servers, inv->values);
+    node_servers_release(&servers);
+    return rc;
+}
+
 const struct verb verb_status = {
     .name = "status",
     .operands = "[TARGET]",
     .max_operands = 1,
     .summary = "Show a server's exports, how much of each is cached, hits, misses, rates and health",
-    .details = "TARGET is a mount point or a server's control socket; the default is that of 'granary serve'.\n"
+    .details = "TARGET is a mount point or a server's control socket; without one all servers of this machine are\n"
+               "shown: that of 'granary serve' and those of mounts.\n"
                "A server is well when its stores answer and none of its cache directories failed lately, and else\n"
                "degraded. What is cached is looked up by the part of the index that is cached: no store is asked.",
     .options = rows,

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 
 #include "attach/control_client.h"
-#include "base/compiler.h"
 
 const char *const server_rate_names[] = {"reads",       "read_bytes", "memory_bytes", "disk_bytes", "tier_bytes",
                                          "store_bytes", NULL};
@@ -14,7 +13,7 @@ const char *const server_rate_names[] = {"reads",       "read_bytes", "memory_by
 static double rate_of(json_t *export, json_t *before, const char *name, double seconds)
 {
     uint64_t now = control_number(export, name), then = control_number(before, name);
-    return now > then ? (double)(now - then) / seconds : 0;
+    return now > then && seconds > 0 ? (double)(now - then) / seconds : 0;
 }
 
 void server_rates_add(json_t *now, json_t *before)
@@ -22,7 +21,7 @@ void server_rates_add(json_t *now, json_t *before)
     bool restarted = control_number(now, "pid") != control_number(before, "pid");
     json_t *others = restarted ? NULL : json_object_get(before, "exports"), *export, *sums = json_object();
     uint64_t ms = control_number(now, "uptime_ms") - (restarted ? 0 : control_number(before, "uptime_ms"));
-    double seconds = (double)GR_MAX(ms, UINT64_C(1)) / 1000;
+    double seconds = (double)ms / 1000;
     json_object_set_new(now, "rates", sums);
     for (const char *const *name = server_rate_names; *name; name++)
         json_object_set_new(sums, *name, json_real(0));

@@ -50,6 +50,9 @@ echo 3 >/proc/sys/vm/drop_caches
 "$TREECMP" "$W/tree" "$dir"
 "$GRANARY" status "$dir" --json | jq -e '.counters.granary_cache_hits_total > 0 and .hit_ratio > 0' >"$W/null" || fail "no hits"
 "$GRANARY" status "$dir" | grep '^hits [1-9]' >"$W/null" || fail "status shows no hits"
+"$GRANARY" status "$dir" | grep -Fx "    mounted on $dir" >"$W/null" || fail "status does not say where it is mounted"
+# Without a target all servers are shown, those of other tests too, which may come and go.
+("$GRANARY" status --quick --json || true) | jq -e --arg dir "$dir" 'select(.exports[].mounts == [$dir])' >"$W/null" || fail "not among the machine's servers"
 
 echo "== many connections, few threads each"
 tr '\0' ' ' <"/proc/$NBDFUSE_PID/cmdline" | grep ' -C 64 ' >"$W/null" || fail "nbdfuse has other connections"
@@ -77,6 +80,7 @@ refused "holds|lock|in use" "$GRANARY" mount --fuse --cache "$W/cache:200M" "$W/
 echo "== a second mount joins the server"
 (cd "$STATE" && "$GRANARY" mount --fuse --socket nbd.sock "$W/store/set" "$W/mnt2")
 "$GRANARY" status "$W/mnt2" --json | jq -e '.exports[0].name == "set"' >"$W/null" || fail "status of a joined server"
+"$GRANARY" status "$dir" --json | jq -e --arg a "$dir" --arg b "$W/mnt2" '.exports[0].mounts | sort == ([$a, $b] | sort)' >"$W/null" || fail "not both mounts"
 cmp "$W/tree/large" "$W/mnt2/large"
 "$GRANARY" umount "$W/mnt2"
 cmp "$W/tree/large" "$dir/large"

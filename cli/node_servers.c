@@ -1,0 +1,85 @@
+#include "cli/node_servers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "attach/mount.h"
+#include "base/error.h"
+#include "cli/pin.h"
+#include "cli/print.h"
+#include "cli/server_status.h"
+#include "format/json_name.h"
+
+/* Paths may be written differently. */
+static bool same_socket(const char *a, const char *b)
+{
+    struct stat at_a, at_b;
+    if (stat(a, &at_a) || stat(b, &at_b))
+        return !strcmp(a, b);
+    return at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino;
+}
+
+static int add(struct node_servers *n, const char *control, const char *dir)
+{
+    for (size_t i = 0; i < n->found.len; i++)
+        if (same_socket(n->found.items[i].control, control))
+            return 0;
+    struct node_server server = {.control = strdup(control), .dir = dir ? strdup(dir) : NULL};
+    if (server.control && (!dir || server.dir) && !vec_push(&n->found, server))
+        return 0;
+    free(server.control);
+    free(server.dir);
+    return error_set(-ENOMEM, "out of memory");
+}
+
+static int add_of_mount(void *arg, const struct mount_state *s)
+{
+    return *s->control ? add(arg, s->control, s->dir) : 0;
+}
+
+int node_servers_find(struct node_servers *out)
+{
+    struct stat st;
+    *out = (struct node_servers){.found = {0}};
+    int rc = !stat(PIN_CONTROL, &st) && S_ISSOCK(st.st_mode) ? add(out, PIN_CONTROL, NULL) : 0;
+    return rc ? rc : mount_each(add_of_mount, out);
+}
+
+void node_servers_release(struct node_servers *n)
+{
+    for (size_t i = 0; i < n->found.len; i++) {
+        free(n->found.items[i].control);
+        free(n->found.items[i].dir);
+    }
+    vec_release(&n->found);
+}
+
+struct looking {
+    const char *control;
+    json_t *exports;
+};
+
+static int add_mount(void *arg, const struct mount_state *s)
+{
+    const struct looking *l = arg;
+    char digest[PRINT_DIGEST_MAX];
+    size_t i;
+    json_t *export;
+    if (!same_socket(l->control, s->control))
+        return 0;
+    print_digest(&s->digest, digest);
+    json_array_foreach(l->exports, i, export) if (!strcmp(server_status_text(export, "digest"), digest))
+        json_array_append_new(json_object_get(export, "mounts"), json_name(s->dir, strlen(s->dir)));
+    return 0;
+}
+
+void node_servers_add_mounts(const char *control, json_t *status)
+{
+    struct looking l = {.control = control, .exports = json_object_get(status, "exports")};
+    size_t i;
+    json_t *export;
+    json_array_foreach(l.exports, i, export) json_object_set_new(export, "mounts", json_array());
+    mount_each(add_mount, &l);
+}
