@@ -55,7 +55,7 @@ static int check_words(const struct server_values *v)
 {
     uint64_t size; /* or milliseconds */
     uint32_t ms;
-    unsigned high, low;
+    unsigned high, low, connections;
     enum evict_policy policy;
     bool on;
     int rc = v->eviction ? evict_policy_parse(v->eviction, &policy) : 0;
@@ -71,6 +71,14 @@ static int check_words(const struct server_values *v)
         rc = timeout_spec_parse("--timeout ", v->timeout, &size);
     if (!rc && v->slow_read)
         rc = slow_read_spec_parse("--slow-read ", v->slow_read, &size);
+    if (!rc && v->readahead)
+        rc = readahead_spec_parse("--readahead ", v->readahead, &size);
+    if (!rc && v->fill)
+        rc = fill_spec_parse("--fill ", v->fill, &on);
+    if (!rc && v->hedge)
+        rc = hedge_spec_parse("--hedge ", v->hedge, &high);
+    if (!rc && v->store_connections)
+        rc = connections_spec_parse("--store-connections ", v->store_connections, &connections);
     if (!rc && v->fence)
         rc = fence_spec_parse("--fence ", v->fence, &on);
     if (!rc && v->warm)
@@ -108,10 +116,15 @@ void server_words_release(server_words *words)
     vec_release(words);
 }
 
+static const char *parameter_of(const struct option_row *row)
+{
+    return row->offset == offsetof(struct server_values, store_connections) ? "connections" : row->name;
+}
+
 static int add_word(server_words *out, enum server_form form, const struct option_row *row, const char *value)
 {
     char *word = NULL;
-    int len = form == SERVER_FOR_NBDKIT ? asprintf(&word, "%s=%s", row->name, value ? value : "yes")
+    int len = form == SERVER_FOR_NBDKIT ? asprintf(&word, "%s=%s", parameter_of(row), value ? value : "yes")
                                         : asprintf(&word, "--%s%s%s", row->name, value ? "=" : "", value ? value : "");
     if (len >= 0 && !vec_push(out, word))
         return 0;

@@ -12,7 +12,7 @@ struct server_values {
     struct option_list caches, quotas, tiers;
     bool cache_compressed;
     const char *memory, *watermark, *disk_timeout, *eviction, *fence, *warm, *metrics, *bwlimit, *timeout, *slow_read,
-        *endpoint;
+        *readahead, *fill, *hedge, *store_connections, *endpoint;
 };
 
 #define SERVER_AT(field) offsetof(struct server_values, field), 0, 0
@@ -47,6 +47,14 @@ struct server_values {
      "a read of what is not cached fails when the store gave nothing for so long (default 5m)"},                       \
     {OPTION_TEXT, 0, "slow-read", "TIME", SERVER_AT(slow_read),                                                        \
      "log reads that take so long, and where the time went (default 10s; 0: none)"},                                   \
+    {OPTION_TEXT, 0, "readahead", "SIZE", SERVER_AT(readahead),                                                        \
+     "fetched ahead of a sequential reader, at most (default 1M; 0: none)"},                                           \
+    {OPTION_TEXT, 0, "fill", "auto|off", SERVER_AT(fill),                                                              \
+     "complete what shuffled reads touch in the background, where the cache can hold it (default: auto)"},             \
+    {OPTION_TEXT, 0, "hedge", "PERCENT", SERVER_AT(hedge),                                                             \
+     "second gets for what is silent for long, in a hundred gets (default 5; 0: none)"},                               \
+    {OPTION_TEXT, 0, "store-connections", "N", SERVER_AT(store_connections),                                           \
+     "requests to stores at a time, at most (default 64)"},                                                            \
     ENDPOINT_ROW(struct server_values)
 /* clang-format on */
 
@@ -56,7 +64,7 @@ GR_MUST_CHECK int server_options_check(const struct server_values *v);
 const char *server_options_given(const struct server_values *v);
 
 /* Words that say the same: to nbdkit "cache=DIR:SIZE", "cache-compressed=yes"; to granary serve "--cache=DIR:SIZE",
- * "--cache-compressed". */
+ * "--cache-compressed". --store-connections is the plugin's connections=: mount has --connections of its own. */
 enum server_form { SERVER_FOR_NBDKIT, SERVER_FOR_SERVE };
 typedef VEC(char *) server_words;
 GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, server_words *out);

@@ -14,7 +14,7 @@
 #include "format/cache_spec.h"
 #include "net/listen.h"
 
-enum { READAHEAD_MAX = 32 << 20, INDEX_MEMORY_MIN = 1 << 20, CONNECTIONS_MAX = 256, HEDGE_PERCENT_MAX = 50 };
+enum { INDEX_MEMORY_MIN = 1 << 20 };
 
 const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    (required, repeatable) An image to export, e.g.\n"
@@ -251,29 +251,23 @@ static int set_index_memory(struct options *o, const char *value)
 static int set_readahead(struct options *o, const char *value)
 {
     uint64_t size;
-    int rc = text_parse_size("readahead", value, &size);
-    if (!rc && size > READAHEAD_MAX)
-        rc = error_set(-EINVAL, "readahead=%s: at most 32M", value);
+    int rc = readahead_spec_parse("readahead=", value, &size);
     if (!rc)
-        o->stack.readahead = size;
+        o->stack.readahead = (uint32_t)size;
     return rc;
 }
 
 static int set_fill(struct options *o, const char *value)
 {
-    o->stack.no_completion = !strcmp(value, "off");
-    if (o->stack.no_completion || !strcmp(value, "auto"))
-        return 0;
-    return error_set(-EINVAL, "fill=%s: write auto or off", value);
+    bool on;
+    int rc = fill_spec_parse("fill=", value, &on);
+    o->stack.no_completion = !on;
+    return rc;
 }
 
 static int set_connections(struct options *o, const char *value)
 {
-    uint64_t n;
-    int rc = text_parse_uint("connections", value, 1, CONNECTIONS_MAX, &n);
-    if (!rc)
-        o->stack.cache.fetch.workers = n;
-    return rc;
+    return connections_spec_parse("connections=", value, &o->stack.cache.fetch.workers);
 }
 
 static int set_bwlimit(struct options *o, const char *value)
@@ -283,11 +277,7 @@ static int set_bwlimit(struct options *o, const char *value)
 
 static int set_hedge(struct options *o, const char *value)
 {
-    uint64_t percent;
-    int rc = text_parse_uint("hedge", value, 0, HEDGE_PERCENT_MAX, &percent);
-    if (!rc)
-        o->stack.cache.fetch.hedge_percent = (unsigned)percent;
-    return rc;
+    return hedge_spec_parse("hedge=", value, &o->stack.cache.fetch.hedge_percent);
 }
 
 static int set_timeout(struct options *o, const char *value)

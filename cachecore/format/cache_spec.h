@@ -39,6 +39,18 @@ GR_MUST_CHECK int timeout_spec_parse(const char *what, const char *text, uint64_
 /* What is a slow read: 1 s to 7 d; 0: none is. */
 GR_MUST_CHECK int slow_read_spec_parse(const char *what, const char *text, uint64_t *out_ms);
 
+/* Bytes fetched ahead of a sequential reader: 32M at most; 0: none. */
+GR_MUST_CHECK int readahead_spec_parse(const char *what, const char *text, uint64_t *size);
+
+/* Is what shuffled reads touch completed in the background: "auto", or "off". */
+GR_MUST_CHECK int fill_spec_parse(const char *what, const char *text, bool *out_on);
+
+/* Second gets in a hundred: 0 to 50. */
+GR_MUST_CHECK int hedge_spec_parse(const char *what, const char *text, unsigned *out_percent);
+
+/* Requests to stores at a time: 1 to 256. */
+GR_MUST_CHECK int connections_spec_parse(const char *what, const char *text, unsigned *out);
+
 /* What readers are given: "none" (everything), or "warmed": what is cached. */
 GR_MUST_CHECK int fence_spec_parse(const char *what, const char *text, bool *out_fenced);
 

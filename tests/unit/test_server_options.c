@@ -36,12 +36,20 @@ static void test_server_options__all_that_is_given_is_said(void **state)
                      "--metrics",
                      "localhost:9",
                      "--slow-read=0",
+                     "--hedge=0",
+                     "--readahead",
+                     "2M",
+                     "--store-connections=128",
+                     "--fill",
+                     "off",
                      "--timeout",
                      "90s"};
-    static const char *const nbdkit[] = {
-        "cache=/a:1G",     "cache=/b:2G",     "cache-compressed=yes", "quota=faces:1G",      "memory=16M",
-        "watermark=90:80", "disk-timeout=5s", "eviction=lru",         "metrics=localhost:9", "l2=http://p/x",
-        "timeout=90s",     "slow-read=0",     "endpoint=http://h"};
+    static const char *const nbdkit[] = {"cache=/a:1G",     "cache=/b:2G",      "cache-compressed=yes",
+                                         "quota=faces:1G",  "memory=16M",       "watermark=90:80",
+                                         "disk-timeout=5s", "eviction=lru",     "metrics=localhost:9",
+                                         "l2=http://p/x",   "timeout=90s",      "slow-read=0",
+                                         "readahead=2M",    "fill=off",         "hedge=0",
+                                         "connections=128", "endpoint=http://h"};
     struct invocation inv;
     CLEANUP_SERVER_WORDS plain = {0}, dashed = {0};
     parse(&verb_mount, words, (int)(sizeof words / sizeof *words), &inv);
@@ -53,7 +61,9 @@ static void test_server_options__all_that_is_given_is_said(void **state)
     for (size_t i = 0; i < plain.len; i++) {
         assert_string_equal(plain.items[i], nbdkit[i]);
         assert_int_equal(strncmp(dashed.items[i], "--", 2), 0);
-        if (strcmp(plain.items[i], "cache-compressed=yes") != 0)
+        if (!strcmp(plain.items[i], "connections=128"))
+            assert_string_equal(dashed.items[i], "--store-connections=128");
+        else if (strcmp(plain.items[i], "cache-compressed=yes") != 0)
             assert_string_equal(dashed.items[i] + 2, plain.items[i]);
         else
             assert_string_equal(dashed.items[i], "--cache-compressed");
@@ -92,6 +102,10 @@ static void test_server_options__what_the_plugin_would_refuse_is_refused(void **
     expect_refusal("--memory=1", "--memory");
     expect_refusal("--metrics=nowhere", "--metrics");
     expect_refusal("--l2=ftp://x", "--l2");
+    expect_refusal("--readahead=33M", "--readahead 33M: write a size of at most 32M");
+    expect_refusal("--fill=on", "--fill on: write auto or off");
+    expect_refusal("--hedge=51", "--hedge 51: write a number from 0 to 50");
+    expect_refusal("--store-connections=0", "--store-connections 0: write a number from 1 to 256");
 }
 
 int main(void)
