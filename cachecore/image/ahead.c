@@ -4,7 +4,8 @@
  * Who looks through leaves holds the search, and no reader waits for that: a wake is a count, which a thread compares
  * with the one before its search once it is known to be idle (both sequentially consistent), so that none is lost.
  *
- * An image whose unit failed rests for a while: the cache has no room, or its store does not answer. One that nobody
+ * An image whose unit failed rests for a while: the cache has no room, or its store does not answer. A unit with a
+ * chunk that is bad or missing is passed over. One that nobody
  * has read for a while is left alone, so that what a job left behind when it ended is not fetched for hours.
  */
 #include "image/ahead.h"
@@ -23,13 +24,15 @@
 enum {
     LOOK_LEAVES = 4096, /* in one search */
     REST_MS = 2000,     /* after a failure */
+    TELL_MS = 30000,    /* between two lines of log about one image */
     IDLE_MS = 10000,    /* without a read that missed, or found what was fetched ahead */
 };
 
 struct watched {
     struct image *img;
-    uint64_t rest_until_ms; /* under the search, like the hand */
+    uint64_t rest_until_ms; /* under the search, like all below */
     uint64_t hand;
+    uint64_t told_ms, failed; /* when the log last heard of failures; those since then */
 };
 
 struct ahead {
@@ -127,15 +130,36 @@ static bool find_job(struct ahead *a, struct job *job, uint64_t *again_ms)
 
 /* ---- threads ---- */
 
+/* Nobody waits for it, so nobody else would say that it fails. That the cache has no room is no failure. */
+static void note_failure(struct ahead *a, struct watched *w, int rc)
+{
+    char hex[DIGEST_HEX_SIZE];
+    uint64_t now_ms = clock_now_ms(), failed;
+    {
+        SCOPED_LOCK(&a->search);
+        if (!complete_failed_for_good(rc))
+            w->rest_until_ms = now_ms + REST_MS;
+        if (rc == -EDQUOT || rc == -ENODEV)
+            return;
+        failed = ++w->failed;
+        if (w->told_ms && now_ms - w->told_ms < TELL_MS)
+            return;
+        w->told_ms = now_ms;
+        w->failed = 0;
+    }
+    log_warning(
+        "image sha256:%s: fetching in the background what lies beside what is read has failed, %llu times since "
+        "this was last said: %.300s",
+        digest_hex(&w->img->digest, hex), (unsigned long long)failed, error_text());
+}
+
 static void carry_out(struct ahead *a, const struct job *job)
 {
     struct image *img = job->of->img;
     bool shared = cache_room(img->config.cache, 0).most < a->image_bytes;
     int rc = complete_some(img, job->leaf, shared);
-    if (!rc)
-        return;
-    SCOPED_LOCK(&a->search);
-    job->of->rest_until_ms = clock_now_ms() + REST_MS;
+    if (rc)
+        note_failure(a, job->of, rc);
 }
 
 /* Until something was asked since `wakes` were counted, or again_ms, if that is not 0. */

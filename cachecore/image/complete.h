@@ -18,5 +18,7 @@ uint32_t complete_worth(const struct image *img, uint64_t leaf);
  * served do not fit the cache together, so only free room is used. Blocks; any thread but a reader's. -EDQUOT, -ENODEV
  * (no sentence): the cache cannot hold the image, or takes no more of it now; errors of a fetch. */
 GR_MUST_CHECK int complete_some(struct image *img, uint64_t leaf, bool shared);
+/* Is this error of it a chunk's own, that is not fetched ahead again? */
+bool complete_failed_for_good(int rc);
 
 #endif

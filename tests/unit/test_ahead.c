@@ -25,7 +25,7 @@ struct world {
 
 #define completed(w, i) counter_value(image_counters, (w)->image[i], "granary_image_completion_bytes_total")
 
-static void world_init(struct world *w, unsigned images, uint64_t cache_size, unsigned threads)
+static void world_open(struct world *w, unsigned images, uint64_t cache_size, unsigned threads)
 {
     *w = (struct world){.fake = store_fake_new(), .count = images};
     scratch_make(w->dir);
@@ -46,6 +46,11 @@ static void world_init(struct world *w, unsigned images, uint64_t cache_size, un
         assert_int_equal(image_open(&image, &w->img[i].digest, &w->image[i]), 0);
         assert_int_equal(ahead_add(w->ahead, w->image[i]), 0);
     }
+}
+
+static void world_init(struct world *w, unsigned images, uint64_t cache_size, unsigned threads)
+{
+    world_open(w, images, cache_size, threads);
     assert_int_equal(ahead_start_threads(w->ahead), 0);
 }
 
@@ -133,24 +138,61 @@ static void test_ahead__images_that_do_not_fit_together_get_free_room_alone(void
     world_release(&w);
 }
 
-static void test_ahead__a_store_that_fails_in_the_background_fails_no_reader(void **state)
+static _Atomic unsigned lines;
+
+static void count_line(enum log_level level, const char *line)
+{
+    if (strstr(line, "in the background") && strstr(line, "injected fault"))
+        atomic_fetch_add(&lines, 1);
+}
+
+static void test_ahead__a_store_that_fails_in_the_background_fails_no_reader_and_is_one_line_of_log(void **state)
 {
     struct world w;
-    world_init(&w, 1, 64 << 20, 2);
-    read_some(&w, 0, 12);
+    uint64_t since = 0, began_ms = clock_now_ms();
+    atomic_store(&lines, 0);
+    log_to(count_line, LOG_LEVEL_WARNING);
+    world_open(&w, 1, 64 << 20, 2);
+    read_some(&w, 0, CHUNKS / 4);
     counter_wait_zero(cache_counters, w.cache, "granary_fetch_in_flight");
     store_fake_set_dead(w.fake, -ECONNREFUSED);
-    for (uint64_t i = 0; i < 12; i++)
+    uint64_t calls = store_fake_calls(w.fake, FAKE_GET);
+    assert_int_equal(ahead_start_threads(w.ahead), 0);
+    while (!atomic_load(&lines) || store_fake_calls(w.fake, FAKE_GET) < calls + 5) {
+        ahead_wake(w.ahead, w.image[0], 0); /* further units fail too, after their rests */
+        counter_pause(&since, "a line of log and further tries");
+    }
+    for (uint64_t i = 0; i < CHUNKS / 4; i++)
         read_chunk(&w, 0, i * 37 % CHUNKS);
-    uint8_t byte;
-    unsigned failed = 0;
-    for (uint64_t i = 12; i < CHUNKS / 2; i++)
-        failed += image_read(w.image[0], &byte, i * 37 % CHUNKS * CHUNK, 1) != 0;
-    assert_true(failed > 0);
     store_fake_set_dead(w.fake, 0);
-    read_some(&w, 0, CHUNKS / 2);
+    assert_in_range(atomic_load(&lines), 1, 1 + (clock_now_ms() - began_ms) / 30000);
     wait_until_cached(&w, 0); /* after its rest */
     world_release(&w);
+    log_to(NULL, LOG_LEVEL_INFO);
+}
+
+static void test_ahead__a_bad_chunk_keeps_no_other_from_being_completed(void **state)
+{
+    struct world w;
+    char key[OBJECT_KEY_MAX];
+    const unsigned bad = 200;
+    log_to(count_line, LOG_LEVEL_ERROR);
+    world_init(&w, 1, 64 << 20, 2);
+    const struct chunk_ref *ref = &w.img[0].refs[bad];
+    assert_true(store_fake_flip(w.fake, object_key(OBJECT_PACK, &ref->object, key), ref->offset + 9));
+    for (uint64_t i = 0; i < CHUNKS / 2; i++)
+        if (i * 37 % CHUNKS != bad)
+            read_chunk(&w, 0, i * 37 % CHUNKS);
+    uint64_t since = 0;
+    for (uint64_t i = 0; i < CHUNKS; i++)
+        while (i != bad && !cache_has(w.cache, &w.img[0].refs[i].digest)) {
+            ahead_wake(w.ahead, w.image[0], 0);
+            counter_pause(&since, "all the others");
+        }
+    /* It was asked for once, and once more, in the first unit that met it alone. */
+    assert_int_equal(counter_value(cache_counters, w.cache, "granary_fetch_verify_failures_total"), 2);
+    world_release(&w);
+    log_to(NULL, LOG_LEVEL_INFO);
 }
 
 static void test_ahead__the_end_does_not_wait_for_what_was_not_begun(void **state)
@@ -168,7 +210,8 @@ int main(void)
         cmocka_unit_test(test_ahead__a_sample_costs_three_eighths_as_much_again_at_most),
         cmocka_unit_test(test_ahead__nothing_is_completed_that_the_cache_cannot_hold),
         cmocka_unit_test(test_ahead__images_that_do_not_fit_together_get_free_room_alone),
-        cmocka_unit_test(test_ahead__a_store_that_fails_in_the_background_fails_no_reader),
+        cmocka_unit_test(test_ahead__a_store_that_fails_in_the_background_fails_no_reader_and_is_one_line_of_log),
+        cmocka_unit_test(test_ahead__a_bad_chunk_keeps_no_other_from_being_completed),
         cmocka_unit_test(test_ahead__the_end_does_not_wait_for_what_was_not_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
