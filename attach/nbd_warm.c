@@ -5,9 +5,12 @@
 
 #include <errno.h>
 #include <libnbd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "attach/export_check.h"
 #include "base/cleanup.h"
@@ -21,7 +24,10 @@ enum {
     CHUNKS_LIMITED = 4,
     STEP_MS = 500,
     REQUEST_MAX = 32 << 20,
-    CHUNK_DEFAULT = 128 << 10
+    CHUNK_DEFAULT = 128 << 10,
+    PROBE_AFTER_S = 30,
+    PROBE_EVERY_S = 10,
+    PROBES = 6,
 };
 
 struct range {
@@ -105,11 +111,27 @@ static int add_traced(struct warming *w, const char *description, uint64_t size)
     return rc;
 }
 
+/* Answers take as long as the store does: only probes tell that from a machine that is gone. Not of a unix socket. */
+static void keep_alive(struct nbd_handle *h)
+{
+    const struct {
+        int level, name, value;
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_S},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EVERY_S},
+                   {IPPROTO_TCP, TCP_KEEPCNT, PROBES},
+                   {IPPROTO_TCP, TCP_USER_TIMEOUT, (PROBE_AFTER_S + PROBES * PROBE_EVERY_S) * 1000}};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(options); i++)
+        (void)setsockopt(nbd_aio_get_fd(h), options[i].level, options[i].name, &options[i].value,
+                         sizeof options[i].value);
+}
+
 static int connect_to(struct warming *w)
 {
     const char *uri = w->config->uri;
     if (nbd_set_full_info(w->h, true) || nbd_connect_uri(w->h, uri))
         return failed(uri);
+    keep_alive(w->h);
     int64_t size = nbd_get_size(w->h), chunk = nbd_get_block_size(w->h, LIBNBD_SIZE_PREFERRED);
     if (size < 0)
         return failed(uri);

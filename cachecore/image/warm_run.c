@@ -388,7 +388,9 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
         return tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->out->failed_files});
     w->out->failed_files++;
     return w->c->failed(w->c->arg, e->path, e->path_len,
-                        error->code ? error->text : "it was dropped again: the cache is too small for all of this");
+                        error->code
+                            ? error->text
+                            : "it was dropped again: the cache is too small for all of this, or somebody evicted it");
 }
 
 /* Those of the metadata that are cached stay: who opens a file reads them before anything else. */

@@ -185,3 +185,26 @@ warm --all >"$W/out"
 [ "$(fetched)" = "$whole" ] || fail "all of it is $whole bytes, and $(fetched) came"
 read_all
 stop
+
+echo "== what is evicted while the rest comes is missing at the end"
+serve_store
+echo 3 >"$W/limit"
+serve latest timeout=300s
+background "$GRANARY" warm "$NBD" --all --json >"$W/out" 2>"$W/err"
+client=$BACKGROUND_PID
+wait_for 60 some_cached
+"$GRANARY" cache evict -q --control "$NBD" --all >"$W/evicted"
+rm "$W/limit"
+status=0
+wait "$client" || status=$?
+[ $status = 1 ] && grep -q 'chunks of [0-9]* files are not cached; run it again' "$W/err" || fail "exit $status: $(cat "$W/err")"
+jq -se 'last.failed_files > 0 and any(.path and (.why | test("somebody evicted it")))' "$W/out" >"$W/null" || fail "$(cat "$W/out")"
+stop
+
+echo "== by NBD over TCP the connection is probed: a machine that is gone is noticed"
+serve_tcp "image=$W/store/faces" "cache=$W/cache.tcp:96M"
+background "$GRANARY" warm "nbd://127.0.0.1:$PORT/faces" --all --bwlimit 512K >"$W/out" 2>"$W/err"
+client=$BACKGROUND_PID
+probed() { ss -tnoH state established "dport = :$PORT" | grep -q keepalive; }
+wait_for 60 probed
+kill "$client"
