@@ -2,7 +2,7 @@
  * a failure half-way, umount, and cleaning up after a crash are one function that takes down what the
  * state names, in reverse.
  *
- *   server -> export checked -> metadata cached -> device (nbd, or nbdfuse + loop) -> tuned, warmed -> mounted
+ *   server -> export checked -> metadata cached -> device (nbd + keeper, or nbdfuse + loop) -> tuned, warmed -> mounted
  */
 #include "attach/mount.h"
 
@@ -18,6 +18,7 @@
 
 #include "attach/device.h"
 #include "attach/export_check.h"
+#include "attach/keeper.h"
 #include "attach/metadata_warm.h"
 #include "attach/server.h"
 #include "base/bytes.h"
@@ -86,7 +87,7 @@ static int open_log(const struct mount_state *s, const char *name)
 /* A program said why it failed in its log: put its last line into the sentence of rc. */
 static int explain(const struct mount_state *s, const char *name, const char *what, int rc)
 {
-    static const char prefix[] = "granary: serve: ";
+    static const char *const prefixes[] = {"granary: serve: ", "granary: keep: "};
     char path[128];
     struct error known;
     CLEANUP_BYTES text = BYTES_INIT(LOG_TAIL_MAX);
@@ -99,8 +100,9 @@ static int explain(const struct mount_state *s, const char *name, const char *wh
     size_t from = text.len;
     while (from && text.data[from - 1] != '\n')
         from--;
-    if (text.len - from > sizeof prefix && !memcmp(text.data + from, prefix, sizeof prefix - 1))
-        from += sizeof prefix - 1;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++)
+        if (text.len - from > strlen(prefixes[i]) && !memcmp(text.data + from, prefixes[i], strlen(prefixes[i])))
+            from += strlen(prefixes[i]);
     if (from == text.len)
         return error_restore(&known);
     return error_set(rc, "%s: %.*s", what, (int)(text.len - from), (char *)text.data + from);
@@ -179,30 +181,49 @@ static int have_server(const struct mount_config *c, struct mount_state *s)
 
 /* ---- the device ---- */
 
-static int make_device(const struct mount_config *c, struct mount_state *s, int *out_fd)
+static int make_nbd(const struct mount_config *c, struct mount_state *s)
 {
-    int rc = 0;
-    if (!c->fuse) {
-        const struct device_nbd d = {.address = s->socket,
-                                     .export_name = c->export_name,
-                                     .connections = connections_of(c),
-                                     .size = c->size,
-                                     .content_root = c->content_root,
-                                     .timeout_s = DEVICE_NBD_TIMEOUT_S,
-                                     .dead_s = DEVICE_NBD_DEAD_S};
-        rc = device_nbd_attach(&d, s->device);
-        if (rc)
-            *s->device = 0;
-        else
-            device_nbd_mark(s->device, s->device_mark);
-        return rc ? rc : state_save(s);
-    }
+    const struct device_nbd d = {.address = s->socket,
+                                 .export_name = c->export_name,
+                                 .connections = connections_of(c),
+                                 .size = c->size,
+                                 .content_root = c->content_root,
+                                 .timeout_s = c->timeout_s,
+                                 .dead_s = c->dead_s};
+    int rc = device_nbd_attach(&d, s->device);
+    if (rc)
+        *s->device = 0;
+    else
+        device_nbd_mark(s->device, s->device_mark);
+    return rc ? rc : state_save(s);
+}
+
+static int start_keeper(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_FD int log = open_log(s, "keep.log");
+    if (log < 0)
+        return log;
+    struct keep_state k = {.size = c->size,
+                           .content_root = c->content_root,
+                           .tagged = true,
+                           .timeout_s = c->timeout_s,
+                           .dead_s = c->dead_s};
+    snprintf(k.device, sizeof k.device, "%s", s->device);
+    snprintf(k.mark, sizeof k.mark, "%s", s->device_mark);
+    snprintf(k.address, sizeof k.address, "%s", s->socket);
+    snprintf(k.export_name, sizeof k.export_name, "%s", c->export_name);
+    int rc = keeper_start(&k, log);
+    return rc == -EIO ? explain(s, "keep.log", "the device's keeper failed", rc) : rc;
+}
+
+static int make_loop(const struct mount_config *c, struct mount_state *s, int *out_fd)
+{
     CLEANUP_FD int log = open_log(s, "nbdfuse.log");
     if (log < 0)
         return log;
     char file[PATH_MAX];
     snprintf(file, sizeof file, "%s/fuse/nbd", s->run_dir);
-    rc = device_fuse_start(s->socket, c->export_name, connections_of(c), file, log, c->cancel, &s->nbdfuse);
+    int rc = device_fuse_start(s->socket, c->export_name, connections_of(c), file, log, c->cancel, &s->nbdfuse);
     if (rc)
         return rc == -EIO ? explain(s, "nbdfuse.log", "nbdfuse failed", rc) : rc;
     snprintf(s->fuse_file, sizeof s->fuse_file, "%s", file);
@@ -212,6 +233,14 @@ static int make_device(const struct mount_config *c, struct mount_state *s, int 
     if (rc)
         *s->device = 0;
     return rc ? rc : state_save(s);
+}
+
+static int make_device(const struct mount_config *c, struct mount_state *s, int *out_fd)
+{
+    if (c->fuse)
+        return make_loop(c, s, out_fd);
+    int rc = make_nbd(c, s);
+    return rc ? rc : start_keeper(c, s);
 }
 
 static int mount_device(const struct mount_config *c, struct mount_state *s)
@@ -315,7 +344,7 @@ static void keep_first(struct error *first, int rc)
 
 static void remove_run_dir(const struct mount_state *s)
 {
-    static const char *const names[] = {"state.json", "serve.log",        "nbdfuse.log",
+    static const char *const names[] = {"state.json", "serve.log",        "keep.log", "nbdfuse.log",
                                         "nbd.sock",   "nbd.sock.control", "fuse"};
     char path[128];
     for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
@@ -326,6 +355,17 @@ static void remove_run_dir(const struct mount_state *s)
         log_warning("cannot remove %s: %s", s->run_dir, strerror(errno));
 }
 
+/* The device may be somebody else's by now, and so its keeper. */
+static int detach(const struct mount_state *s)
+{
+    char mark[DEVICE_MARK_MAX];
+    device_nbd_mark(s->device, mark);
+    if (*mark && strcmp(mark, s->device_mark))
+        return 0;
+    int rc = keeper_stop(s->device);
+    return rc ? rc : device_nbd_detach(s->device, s->device_mark, false);
+}
+
 /* Everything but the mount itself. */
 static int take_down(struct mount_state *s)
 {
@@ -333,7 +373,7 @@ static int take_down(struct mount_state *s)
     if (*s->device && *s->fuse_file)
         keep_first(&first, device_loop_detach(s->device, s->fuse_file));
     else if (*s->device)
-        keep_first(&first, device_nbd_detach(s->device, s->device_mark, false));
+        keep_first(&first, detach(s));
     if (*s->fuse_file)
         keep_first(&first, device_fuse_stop(s->fuse_file, &s->nbdfuse));
     keep_first(&first, process_end(&s->server, SERVER_END_MS));

@@ -1,4 +1,4 @@
-/* An image as a directory: server, block device and mount, made together and taken down together. */
+/* An image as a directory: server, block device, its keeper and mount, made together and taken down together. */
 #ifndef GRANARY_ATTACH_MOUNT_H
 #define GRANARY_ATTACH_MOUNT_H
 
@@ -19,13 +19,14 @@ struct mount_config {
     bool keeps_nothing;         /* that server has neither cache nor memory */
     bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
     unsigned connections;       /* 0: 4, with fuse 8 */
+    unsigned timeout_s, dead_s; /* of kernel nbd: struct device_nbd */
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */
 };
 
 /* Mount read-only, nodev, nosuid. On failure everything made is undone. *out: what was made. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 
-/* Take down what mount_image made: mount, device, nbdfuse, the server it started, the state. What is
+/* Take down what mount_image made: mount, keeper, device, nbdfuse, the server it started, the state. What is
  * gone already is passed over; a dead server does not make it hang. -ENOENT: not mounted by
  * mount_image; -EBUSY: in use, nothing was touched. */
 GR_MUST_CHECK int mount_remove(const char *dir);

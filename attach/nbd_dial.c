@@ -38,6 +38,8 @@ enum {
     REPLY_MAX = 8192,
     REPLIES_MAX = 64 /* a server that says more than this says nothing */
 };
+#define REQUEST_MAGIC 0x25609513u
+#define SIMPLE_REPLY_MAGIC 0x67446698u
 #define REP_ERROR 0x80000000u
 #define REP_ERR_POLICY (REP_ERROR + 2)
 #define REP_ERR_TLS_REQD (REP_ERROR + 5)
@@ -215,4 +217,28 @@ int nbd_export_check(const char *address, const char *export_name, const struct 
                      "instead of sha256:%.16s..., %llu bytes",
                      export_name, address, digest_hex(&got->content_root, has), (unsigned long long)got->size,
                      digest_hex(content_root, wanted), (unsigned long long)size);
+}
+
+/* ---- one read ---- */
+
+int nbd_read(int fd, uint64_t off, void *out, uint32_t len)
+{
+    CLEANUP_BYTES b = BYTES_INIT(64);
+    const uint32_t magic = htobe32(REQUEST_MAGIC), be_len = htobe32(len);
+    const uint64_t be_off = htobe64(off);
+    static const uint8_t read_and_cookie[12]; /* no flags, NBD_CMD_READ is 0, and so is the number of this request */
+    uint8_t reply[16];
+    if (bytes_append(&b, &magic, sizeof magic) || bytes_append(&b, read_and_cookie, sizeof read_and_cookie) ||
+        bytes_append(&b, &be_off, sizeof be_off) || bytes_append(&b, &be_len, sizeof be_len))
+        return error_set(-ENOMEM, "out of memory");
+    int rc = transmit(fd, &b);
+    if (!rc)
+        rc = receive(fd, reply, sizeof reply);
+    if (rc)
+        return rc;
+    if (be32(reply) != SIMPLE_REPLY_MAGIC)
+        return not_nbd();
+    if (be32(reply + 4))
+        return error_set(-EIO, "it cannot read %u bytes at %llu; its log says why", len, (unsigned long long)off);
+    return receive(fd, out, len);
 }

@@ -26,4 +26,8 @@ GR_MUST_CHECK int nbd_dial(const char *address, const char *export_name, unsigne
 GR_MUST_CHECK int nbd_export_check(const char *address, const char *export_name, const struct nbd_export *got,
                                    uint64_t size, const struct digest *content_root);
 
+/* Read by a connection that nobody else uses. -EIO: the server cannot; others: it is gone, without its address in the
+ * sentence. */
+GR_MUST_CHECK int nbd_read(int fd, uint64_t off, void *out, uint32_t len);
+
 #endif

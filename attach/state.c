@@ -2,11 +2,11 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach/json_text.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -14,15 +14,10 @@
 
 enum { STATE_FILE_MAX = 64 << 10 };
 
-DEFINE_CLEANUP(json, json_t *, json_decref)
-
 /* The fields that are text, by table: saved and loaded alike. */
-#define TEXT(field) #field, offsetof(struct mount_state, field), sizeof(((struct mount_state *)NULL)->field)
-static const struct {
-    const char *name;
-    size_t offset, size;
-} texts[] = {{TEXT(dir)},     {TEXT(image)},  {TEXT(method)},      {TEXT(socket)},
-             {TEXT(control)}, {TEXT(device)}, {TEXT(device_mark)}, {TEXT(fuse_file)}};
+#define TEXT(field) JSON_TEXT(struct mount_state, field)
+static const struct json_text_field texts[] = {TEXT(dir),     TEXT(image),  TEXT(method),      TEXT(socket),
+                                               TEXT(control), TEXT(device), TEXT(device_mark), TEXT(fuse_file)};
 
 void state_name(const char *dir, struct mount_state *out)
 {
@@ -31,36 +26,6 @@ void state_name(const char *dir, struct mount_state *out)
     snprintf(out->id, sizeof out->id, "%.16s", digest_hex(&d, hex));
     snprintf(out->run_dir, sizeof out->run_dir, "%s/%s", STATE_ROOT, out->id);
     snprintf(out->dir, sizeof out->dir, "%s", dir);
-}
-
-/* A path is bytes, JSON is UTF-8: each byte travels as the character of its number. */
-static json_t *text_to_json(const char *text)
-{
-    CLEANUP_BYTES out = BYTES_INIT(2 * PATH_MAX);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        char pair[2] = {(char)(0xc0 | c >> 6), (char)(0x80 | (c & 0x3f))};
-        if (c < 0x80 ? bytes_append(&out, &c, 1) : bytes_append(&out, pair, 2))
-            return NULL;
-    }
-    return json_stringn(out.len ? (const char *)out.data : "", out.len);
-}
-
-static bool text_from_json(const json_t *value, char *out, size_t size)
-{
-    const unsigned char *p = (const unsigned char *)json_string_value(value);
-    size_t len = 0;
-    if (!p)
-        return false;
-    for (; *p && len + 1 < size; p++)
-        if (*p < 0x80)
-            out[len++] = (char)*p;
-        else if ((*p & 0xfc) == 0xc0 && p[1])
-            out[len++] = (char)((*p & 3) << 6 | (p[1] & 0x3f)), p++;
-        else
-            return false;
-    out[len] = 0;
-    return !*p;
 }
 
 static json_t *process_to_json(const struct process *p)
@@ -90,8 +55,7 @@ int state_save(const struct mount_state *s)
         json_pack("{s:i,s:s,s:s,s:o,s:o,s:b}", "version", 1, "digest", digest_hex(&s->digest, digest), "content_root",
                   digest_hex(&s->content_root, content_root), "server", process_to_json(&s->server), "nbdfuse",
                   process_to_json(&s->nbdfuse), "mounted", s->mounted);
-    for (size_t i = 0; i < GR_ARRAY_SIZE(texts); i++)
-        json_object_set_new(root, texts[i].name, text_to_json((const char *)s + texts[i].offset));
+    json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
         return error_set(-ENOMEM, "out of memory while saving the mount's state");
@@ -111,10 +75,7 @@ static bool decode(const json_t *root, struct mount_state *out)
         !process_from_json(server, &out->server) || !process_from_json(nbdfuse, &out->nbdfuse))
         return false;
     out->mounted = mounted;
-    for (size_t i = 0; i < GR_ARRAY_SIZE(texts); i++)
-        if (!text_from_json(json_object_get(root, texts[i].name), (char *)out + texts[i].offset, texts[i].size))
-            return false;
-    return true;
+    return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
 }
 
 /* s->run_dir is set. -EBADMSG without a sentence: it is damaged. */

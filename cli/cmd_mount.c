@@ -5,6 +5,7 @@
 #include "attach/mount.h"
 #include "base/error.h"
 #include "cli/interrupt.h"
+#include "cli/keep_options.h"
 #include "cli/pin.h"
 #include "cli/print.h"
 #include "cli/server_options.h"
@@ -14,10 +15,13 @@ struct mount_values {
     struct server_values server;
     const char *socket;
     uint64_t connections;
+    struct keep_times times;
     bool fuse, json;
 };
 
 static_assert(!offsetof(struct mount_values, server), "SERVER_ROWS");
+
+static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 
 #define AT(field) offsetof(struct mount_values, field), 0, 0
 
@@ -27,6 +31,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
      "connections to the server (default 4; with --fuse 64)"},
+    KEEP_ROWS(struct mount_values, times),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
     {0},
 };
@@ -48,24 +53,27 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
     int rc = server_options_words(&v->server, SERVER_FOR_SERVE, &words);
     if (rc)
         return rc;
-    const struct mount_config config = {.dir = inv->operands[1],
-                                        .image = inv->operands[0],
-                                        .pinned = pin->text,
-                                        .export_name = pin->ref.name,
-                                        .fs = manifest_fs_name(m->fs),
-                                        .digest = pin->ref.digest,
-                                        .content_root = m->content_root,
-                                        .size = m->size,
-                                        .metadata_offset = m->metadata_offset,
-                                        .metadata_len = m->metadata_len,
-                                        .front_len = m->front_len,
-                                        .socket = v->socket,
-                                        .server_options = (const char *const *)words.items,
-                                        .server_option_count = words.len,
-                                        .keeps_nothing = !v->server.caches.count && !v->server.memory,
-                                        .fuse = v->fuse,
-                                        .connections = (unsigned)v->connections,
-                                        .cancel = interrupt_watch()};
+    struct mount_config config = {.dir = inv->operands[1],
+                                  .image = inv->operands[0],
+                                  .pinned = pin->text,
+                                  .export_name = pin->ref.name,
+                                  .fs = manifest_fs_name(m->fs),
+                                  .digest = pin->ref.digest,
+                                  .content_root = m->content_root,
+                                  .size = m->size,
+                                  .metadata_offset = m->metadata_offset,
+                                  .metadata_len = m->metadata_len,
+                                  .front_len = m->front_len,
+                                  .socket = v->socket,
+                                  .server_options = (const char *const *)words.items,
+                                  .server_option_count = words.len,
+                                  .keeps_nothing = !v->server.caches.count && !v->server.memory,
+                                  .fuse = v->fuse,
+                                  .connections = (unsigned)v->connections,
+                                  .timeout_s = DEVICE_NBD_TIMEOUT_S,
+                                  .dead_s = DEVICE_NBD_DEAD_S,
+                                  .cancel = interrupt_watch()};
+    (void)keep_times_apply(&v->times, &config.timeout_s, &config.dead_s);
     rc = mount_image(&config, &state);
     if (rc)
         return rc;
@@ -83,8 +91,10 @@ static int run_mount(const struct invocation *inv)
         (void)error_set(0, "--%s is the server's: with --socket the running server has its own", given);
         return CLI_USAGE;
     }
-    if (server_options_check(&v->server))
+    if (server_options_check(&v->server) || keep_times_check(&v->times))
         return CLI_USAGE;
+    if (v->fuse && (v->times.timeout_s != UINT64_MAX || v->times.dead_s != UINT64_MAX))
+        return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     CLEANUP_PINNER pinner;
     struct pin pin;
     struct manifest manifest;
@@ -102,10 +112,12 @@ const struct verb verb_mount = {
     .min_operands = 2,
     .max_operands = 2,
     .summary = "Serve an image and mount it on a directory, read-only",
-    .details = "Starts a server of its own (or joins one by --socket), attaches a block device to it and mounts that\n"
-               "ro,nodev,nosuid. 'granary umount DIR' takes everything down again.",
+    .details = "Starts a server of its own (or joins one by --socket), attaches a block device to it, kept alive by\n"
+               "'granary keep' when the server ends and comes back, and mounts that ro,nodev,nosuid. 'granary umount "
+               "DIR' takes everything down again.",
     .options = rows,
     .values_size = sizeof(struct mount_values),
+    .defaults = &defaults,
     .run = run_mount,
 };
 

@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount status top cache warm trace help"
+_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount keep status top cache warm trace help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
@@ -22,7 +22,8 @@ _granary_options() {
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
         serve) echo "$_granary_server_options --socket --listen --control --threads";;
-        mount) echo "$_granary_server_options --fuse --socket --connections --json";;
+        mount) echo "$_granary_server_options --fuse --socket --connections --nbd-timeout --dead-timeout --json";;
+        keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         umount) echo "--json";;
         status) echo "--quick --json";;
         top) echo "--once --count --interval";;

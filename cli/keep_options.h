@@ -1,0 +1,31 @@
+/* How patient the readers of a kernel nbd device are: options of `granary mount` and `granary keep`. */
+#ifndef GRANARY_CLI_KEEP_OPTIONS_H
+#define GRANARY_CLI_KEEP_OPTIONS_H
+
+#include "attach/device.h"
+#include "cli/options.h"
+
+/* Not given: UINT64_MAX. */
+struct keep_times {
+    uint64_t timeout_s, dead_s;
+};
+
+/* clang-format off */
+#define KEEP_ROWS(type, member)                                                                                        \
+    {OPTION_DURATION, 0, "nbd-timeout", "TIME", offsetof(type, member.timeout_s), 0, 0,                                \
+     "a request that the server has not answered for so long is sent again (default 10s)"},                            \
+    {OPTION_DURATION, 0, "dead-timeout", "TIME", offsetof(type, member.dead_s), 0, 0,                                  \
+     "reads wait so long for a server that is gone, then fail (default 10m)"}
+/* clang-format on */
+
+#define KEEP_TIMES_UNSET                                                                                               \
+    {                                                                                                                  \
+        .timeout_s = UINT64_MAX, .dead_s = UINT64_MAX                                                                  \
+    }
+
+/* CLI_USAGE with a sentence: out of range. */
+GR_MUST_CHECK int keep_times_check(const struct keep_times *t);
+/* Replace by those that were given; false: none was. */
+bool keep_times_apply(const struct keep_times *t, unsigned *timeout_s, unsigned *dead_s);
+
+#endif

@@ -1,0 +1,170 @@
+#!/bin/bash
+# A mount outlives its server: under readers of the device (O_DIRECT) and of the files (dropped from the page cache),
+# each read compared with a copy, the server is killed, frozen, replaced; so is the keeper. No read fails, none is wrong,
+# and all go on; the longest one is printed. A server that comes back with another image is refused, and reads wait for
+# the right one. A device that nbd-client attached is adopted, unless it shows another image.
+# ctest: serial
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/vm/lib.sh"
+
+tree=/usr/share/perl
+[ -d $tree ] || tree=/usr/share/doc
+prepare_guest
+cp -a "$tree" "$W/other"
+find "$W/other" -type f -size +4k | LC_ALL=C sort | head -n 1 | xargs sed -i '1s/^./X/' # not a byte longer
+"$GRANARY" build "$tree" "file://$W/store/perl"
+"$GRANARY" build "$W/other" "file://$W/store2/perl"
+"$GRANARY" export "file://$W/store/perl" "$W/image"
+(cd "$tree" && find . -type f) >"$W/list"
+
+{
+    declare -f until_true
+    cat <<'GUEST'
+set -e
+# reads_since DIRECT BUFFERED: both kinds of readers have done some more
+reads_since() {
+    set -- "$1" "$2" $(cat /progress)
+    [ "$3" -gt $(($1 + 8)) ] && [ "$4" -gt $(($2 + 8)) ]
+}
+go_on() { until_true "reads_since $(cat /progress)"; }
+start_readers() {
+    rm -f /progress
+    mount_reader "$device" /image /mnt/data /copy /list /progress >/readers.out 2>/readers.err &
+    readers=$!
+    until_true '[ -s /progress ]'
+    go_on
+}
+# tell FAULT: what they said
+tell() {
+    sed "s/^\([a-z]*\) \([0-9]*\) \([0-9]*\) \([0-9]*\) \([0-9]*\)/$1: \1: \2 reads, \3 errors, \4 wrong, longest \5 ms/" /readers.out
+}
+# end_readers FAULT: they went on, and not one read was bad
+end_readers() {
+    go_on
+    kill -TERM $readers
+    if ! wait $readers; then
+        echo "== $1: bad reads"
+        cat /readers.out /readers.err /run/granary/*/*.log /*.log
+        dmesg | tail -n 30
+        exit 1
+    fi
+    tell "$1"
+    cat /run/granary/*/serve.log /serve.log 2>/dev/null | grep "slow read" || true
+}
+kill_nbdkit() {
+    old=$(pidof nbdkit)
+    kill -9 $old
+}
+another_nbdkit() { until_true 'new=$(pidof nbdkit) && [ "$new" != "$old" ]'; }
+# said LOG WORDS: a program that is started now says them there; what an earlier one said does not count
+said() { until_true "grep -qs '^$2' $1"; }
+# serve STORE SOCKET LOG
+serve() {
+    rm -f $3
+    granary serve file:///$1/perl --socket $2 --cache /cache-$1:64M $slow >$3 2>&1 &
+    server=$!
+    said $3 serving
+}
+# keep ARG...: a keeper of the device, in the background
+keep() {
+    rm -f /keep.log
+    granary keep $device "$@" >/keep.log 2>&1 &
+    keeper=$!
+    said /keep.log "keeping $device"
+}
+mkdir -p /mnt/data
+times="--nbd-timeout 5s"
+slow="--slow-read 2s"
+
+granary mount file:///store/perl /mnt/data --cache /cache:64M $times $slow
+device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
+start_readers
+end_readers "nothing"
+
+start_readers
+kill_nbdkit
+another_nbdkit
+end_readers "nbdkit killed, restarted"
+
+start_readers
+dmesg -c >/dev/null
+kill -STOP $(pidof nbdkit)
+until_true 'dmesg | grep -q "Connection timed out"'
+kill -CONT $(pidof nbdkit)
+end_readers "nbdkit frozen"
+
+start_readers
+granary keep $device 2>/err && { echo "two keepers"; exit 1; }
+keeper=$(sed -n 's/^granary: keep: process \([0-9]*\) keeps .* already$/\1/p' /err)
+kill -9 $keeper
+kill_nbdkit
+another_nbdkit
+until_true '! grep -q . /proc/$keeper/cmdline 2>/dev/null'
+keep
+end_readers "keeper killed, nbdkit killed, new keeper"
+
+echo "== umount ends the keeper, too"
+granary umount /mnt/data
+wait $keeper || true
+[ "$(cat /sys/block/${device#/dev/}/size)" = 0 ]
+[ -z "$(find /run/granary ! -type d)" ] || { ls -lR /run/granary; exit 1; }
+
+serve store /s.sock /serve.log
+granary mount file:///store/perl /mnt/data --socket /s.sock $times
+device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
+start_readers
+kill -9 $server
+until_true '! pidof nbdkit'
+serve store2 /s.sock /other.log
+until_true 'grep -q "REFUSED.*another image" /run/granary/*/keep.log'
+cat /run/granary/*/keep.log
+kill -9 $server
+until_true '! pidof nbdkit'
+serve store /s.sock /serve.log
+end_readers "server back with another image, refused; then the right one"
+granary umount /mnt/data
+
+echo "== what nbd-client attached"
+device=/dev/nbd5
+nbd-client -unix /s.sock $device -N perl -C 4 -R
+granary keep $device 2>/err && { echo "kept without being told of what"; exit 1; }
+grep -- --socket /err
+right=$server
+serve store2 /o.sock /other.log
+granary keep $device --socket /o.sock --export perl 2>/err && { echo "adopted another image's device"; exit 1; }
+grep "another image" /err
+kill $server
+wait $server
+server=$right
+keep --socket /s.sock --export perl $times
+mount -t erofs -o ro $device /mnt/data
+start_readers
+kill_nbdkit
+another_nbdkit
+end_readers "attached by nbd-client, adopted, nbdkit killed"
+umount /mnt/data
+nbd-client -d $device
+wait $keeper
+grep "was detached" /keep.log
+[ ! -e /run/granary/nbd5.json ]
+
+echo "== the same without a keeper does fail: the readers can tell"
+nbd-client -unix /s.sock $device -N perl -C 4 -R
+mount -t erofs -o ro $device /mnt/data
+start_readers
+kill_nbdkit
+another_nbdkit
+until_true '[ -s /readers.err ]'
+nbd-client -d $device # ends reads that are stuck
+kill -TERM $readers
+wait $readers && { echo "not one read failed"; exit 1; }
+tell "attached by nbd-client, nbdkit killed"
+umount /mnt/data
+kill $server
+wait $server
+GUEST
+} >"$W/guest.sh"
+"$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --bin "$GRANARY_BUILD/tests/tools/mount_reader" \
+    --file "$GRANARY_BUILD/tests/tools/mount_reader:/bin/mount_reader" \
+    --file "$W/store:/store" --file "$W/store2:/store2" --file "$tree:/copy" --file "$W/image:/image" --file "$W/list:/list" \
+    "$GRANARY_BUILD/vm" "$W/guest.sh"

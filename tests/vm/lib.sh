@@ -1,0 +1,25 @@
+# shellcheck shell=bash
+# Sourced by the tests of `granary mount` in the guest, after tests/lib.sh.
+vm=$GRANARY_SOURCE/tests/vm/kit/vm.sh
+
+# prepare_guest: the kit is there; PROGRAMS are the words of `vm.sh run` that bring the installed programs along
+prepare_guest() {
+    local plugin granary
+    "$vm" prepare "$GRANARY_BUILD/vm"
+    DESTDIR=$W/installed cmake --install "$GRANARY_BUILD" >"$W/install.log"
+    plugin=$(cd "$W/installed" && find . -name nbdkit-granary-plugin.so)
+    granary=$(cd "$W/installed" && find . -path '*/bin/granary')
+    [ -n "$plugin" ] && [ -n "$granary" ] || fail "cmake --install did not install the programs"
+    export PROGRAMS=(--bin "$(command -v nbdkit)" --bin "$GRANARY" --bin "$PLUGIN"
+        --file "$W/installed/$granary:/${granary#./}" --file "$W/installed/$plugin:/${plugin#./}")
+}
+
+# In the guest. until_true COMMAND: a minute and a half for it to succeed
+until_true() {
+    local i=0
+    until eval "$1"; do
+        i=$((i + 1))
+        [ $i -lt 180 ] || { echo "waited in vain for: $1"; exit 1; }
+        sleep 0.5
+    done
+}
