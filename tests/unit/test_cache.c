@@ -243,6 +243,22 @@ static void test_cache__many_lives_with_eviction_stay_right(void **state)
     world_release(&w);
 }
 
+static void test_cache__what_made_room_is_counted(void **state)
+{
+    struct world w;
+    world_init(&w, 150, MIXED, 24 << 20); /* does not fit */
+    world_open(&w);
+    for (unsigned i = 0; i < w.count; i++) {
+        struct cache_piece p = world_piece(&w, i, 0, 0, NULL);
+        assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), 0);
+    }
+    world_settle(&w);
+    uint64_t evictions = count_of(&w, "evictions_total");
+    assert_true(evictions > 0);
+    assert_int_equal(count_of(&w, "fills_total") - evictions, count_of(&w, "entries"));
+    world_release(&w);
+}
+
 static void test_cache__a_larger_size_keeps_everything(void **state)
 {
     struct world w;
@@ -380,6 +396,7 @@ static void test_cache__fills_beyond_their_memory_are_dropped_but_never_when_war
     pthread_mutex_lock(&w.cache->fill.lock);
     w.cache->fill.queued_bytes = 256 * K; /* as if the disk were behind */
     pthread_mutex_unlock(&w.cache->fill.lock);
+    assert_int_equal(count_of(&w, "fill_queue_bytes"), 256 * K);
     world_expect_all(&w);
     wait_for(&w, "fills_dropped_total", 20);
     assert_int_equal(count_of(&w, "entries"), 0);
@@ -475,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_cache__survives_close_and_open),
         cmocka_unit_test(test_cache__survives_a_process_that_ends_without_farewell),
         cmocka_unit_test(test_cache__many_lives_with_eviction_stay_right),
+        cmocka_unit_test(test_cache__what_made_room_is_counted),
         cmocka_unit_test(test_cache__a_larger_size_keeps_everything),
         cmocka_unit_test(test_cache__a_smaller_size_keeps_what_fits),
         cmocka_unit_test(test_cache__a_size_that_does_not_fit_leaves_what_is_there),
