@@ -104,7 +104,7 @@ uint32_t demand_credit(const struct demand *d, uint64_t number)
     uint64_t sparse = chunks * per_chunk / SPARSE_PART, fruitless = get(&leaf->fruitless);
     if (fruitless && asked < fruitless + sparse / SPARSE_PART + 1)
         return 0;
-    uint64_t allowed = asked * 3 / 8 + (asked > sparse ? (asked - sparse) * BEYOND_FACTOR : 0);
+    uint64_t allowed = asked > sparse ? (asked - sparse) * BEYOND_FACTOR : 0;
     uint64_t most = GR_MIN(allowed / per_chunk, chunks), unread = get(&leaf->unread_count);
     return unread < most ? (uint32_t)(most - unread) : 0;
 }

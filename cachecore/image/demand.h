@@ -1,8 +1,8 @@
 /* What readers have asked of an image lately, leaf by leaf of its index: how much of a leaf, which chunks were fetched
  * ahead of them and not asked for yet, and how many more may be.
  *
- * The rule (demand_credit) holds for each leaf by itself, and so for the image: of a leaf of which little was asked,
- * three eighths as much again may lie unread; from a sixteenth on eight times what goes beyond that, which is the whole
+ * The rule (demand_credit) holds for each leaf by itself, and so for the image: of a leaf of which up to a sixteenth
+ * was asked, nothing is fetched ahead; from there on eight times what goes beyond may lie unread, which is the whole
  * leaf when three sixteenths were asked. A reader of a directory has that soon, and one who takes a file here and there
  * never.
  *

@@ -263,6 +263,11 @@ int node_cache_peek(struct node_cache *nc, const struct index_child *child, stru
     return rc ? rc : make_node(nc, child, place, object.data, object.len, out);
 }
 
+size_t node_cache_memory(const struct node_cache *nc)
+{
+    return nc->config.memory;
+}
+
 void node_cache_stats(struct node_cache *nc, struct node_cache_stats *out)
 {
     SCOPED_LOCK(&nc->lock);

@@ -39,6 +39,7 @@ GR_MUST_CHECK int node_cache_peek(struct node_cache *nc, const struct index_chil
  * the store is away. Errors are cache_ensure's. */
 GR_MUST_CHECK int node_cache_keep(struct node_cache *nc, const struct index_child *child);
 void node_unref(struct node *node);
+size_t node_cache_memory(const struct node_cache *nc); /* as configured */
 const struct index_node *node_index(const struct node *node);
 
 /* Nodes in memory for one lookup; see image_counters. */

@@ -6,6 +6,7 @@
  */
 #include "image/streams.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/compiler.h"
@@ -49,6 +50,7 @@ static uint64_t window_of(const struct stream *run, uint64_t most)
 struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len, const struct stream_limits *limits)
 {
     struct stream *run = find(s, off);
+    bool follows = run; /* a read by itself may be long: kernels ask for a file of a megabyte at once */
     if (!run)
         run = begin(s, off);
     run->used = ++s->clock;
@@ -58,7 +60,7 @@ struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len,
     uint64_t window = window_of(run, limits->most), from = GR_MAX(run->ahead, run->end);
     from = GR_ALIGN_UP(from, limits->align);
     uint64_t to = GR_MIN(GR_ALIGN_UP(run->end + window, limits->align), limits->stop);
-    if (!window || to <= from || from - run->end >= window / 2 + limits->align)
+    if (!follows || !window || to <= from || from - run->end >= window / 2 + limits->align)
         return (struct stream_window){from, from};
     run->ahead = to;
     return (struct stream_window){from, to};

@@ -14,6 +14,7 @@
 #include "base/rate.h"
 #include "image/image_internal.h"
 #include "image/warm_files.h"
+#include "image/warm_index.h"
 #include "image/warm_trace.h"
 
 /* Under a limit chunks are asked for a few at a time: what is paid for at once comes as fast as the link has it. */
@@ -342,6 +343,16 @@ static int watch(void *arg)
     return rc;
 }
 
+/* The index goes along where something was fetched, so that the store is there: it is not waited for where it is not.
+ * Nodes that did not come are fetched when somebody reads. */
+static int warm_the_index(struct warming *w)
+{
+    if (!w->out->before.missing || w->out->error.code)
+        return 0;
+    int rc = warm_index(w->c->img, watch, w);
+    return w->ended ? rc : 0;
+}
+
 /* What tell returns ends the run: what else ends the warming is said with what was reached. */
 static int warm(struct warming *w)
 {
@@ -358,6 +369,8 @@ static int warm(struct warming *w)
     pthread_mutex_init(&w->lock, NULL);
     rate_init(&w->rate, GR_MAX(w->c->bwlimit, (uint64_t)1));
     int rc = parallel_run(&work);
+    if (!rc)
+        rc = warm_the_index(w);
     rate_release(&w->rate);
     pthread_mutex_destroy(&w->lock);
     w->out->warming_ms = clock_now_ms() - began_ms;

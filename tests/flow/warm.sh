@@ -40,6 +40,21 @@ read_all
 store_back
 stop
 
+echo "== the index comes with the metadata: readers look for none of its nodes"
+mkdir "$W/wide"
+head -c 65536 /dev/urandom >"$W/wide/file"
+truncate -s 70M "$W/wide/file"
+head -c 65536 /dev/urandom >>"$W/wide/file" # in another leaf
+publish "$W/wide" wide --chunk-size 64K
+serve wide warm=none
+warm --metadata >"$W/out"
+nodes() { "$GRANARY" status --json "$NBD" | jq .counters.granary_image_node_misses_total; }
+before=$(nodes)
+off=$("$GRANARY" ls -l --json "$W/store/faces:wide" file | jq '.extents[0].offset')
+read_at "$off" 65536 && read_at $((off + (70 << 20))) 65536 || fail "wrong bytes"
+[ "$(nodes)" = "$before" ] || fail "$(nodes) nodes were looked for, $before of them before the files were read"
+stop
+
 echo "== a limit: what is fetched takes its time at least, by the control socket and by NBD"
 # took_at_least BYTES COMMAND...: at 16 MiB a second
 took_at_least() {

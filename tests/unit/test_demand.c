@@ -34,17 +34,19 @@ static void test_demand__a_leaf_is_known_from_its_first_miss_on(void **state)
     demand_release(&d);
 }
 
-static void test_demand__few_reads_allow_three_eighths_as_much_again(void **state)
+static void test_demand__up_to_a_sixteenth_of_a_leaf_allows_nothing(void **state)
 {
     struct demand d = {0};
     begin(&d, LEAVES * INDEX_FANOUT);
     struct demand_leaf *leaf = miss(&d, 0, 0, INDEX_FANOUT / 16, CHUNK);
-    assert_int_equal(demand_credit(&d, 0), INDEX_FANOUT / 16 * 3 / 8);
-    for (uint32_t i = 0; i < INDEX_FANOUT / 16 * 3 / 8; i++)
+    assert_int_equal(demand_credit(&d, 0), 0);
+    miss(&d, 0, INDEX_FANOUT / 16, 1, CHUNK);
+    assert_int_equal(demand_credit(&d, 0), 8);
+    for (uint32_t i = 0; i < 8; i++)
         assert_true(demand_claim(leaf, 500 + i));
     assert_int_equal(demand_credit(&d, 0), 0);
-    assert_true(demand_read(leaf, 500, 1)); /* one was of use: it is unread no more, and counts as asked */
-    assert_int_equal(demand_credit(&d, 0), 1);
+    assert_true(demand_read(leaf, 500, CHUNK)); /* one was of use: it is unread no more, and counts as asked */
+    assert_int_equal(demand_credit(&d, 0), 9);
     demand_release(&d);
 }
 
@@ -102,9 +104,9 @@ static void test_demand__a_complete_leaf_begins_anew_with_the_next_miss(void **s
     demand_exhausted(leaf, true);
     assert_true(demand_is_complete(leaf));
     assert_int_equal(demand_credit(&d, 0), 0);
-    miss(&d, 0, 0, 4, CHUNK);
+    miss(&d, 0, 0, INDEX_FANOUT / 16 + 1, CHUNK);
     assert_false(demand_is_complete(leaf));
-    assert_int_equal(demand_credit(&d, 0), 1);
+    assert_int_equal(demand_credit(&d, 0), 8);
     demand_release(&d);
 }
 
@@ -124,7 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_demand__a_leaf_is_known_from_its_first_miss_on),
-        cmocka_unit_test(test_demand__few_reads_allow_three_eighths_as_much_again),
+        cmocka_unit_test(test_demand__up_to_a_sixteenth_of_a_leaf_allows_nothing),
         cmocka_unit_test(test_demand__three_sixteenths_of_a_leaf_allow_all_of_it_and_of_no_other),
         cmocka_unit_test(test_demand__the_same_chunk_again_is_no_more_demand),
         cmocka_unit_test(test_demand__a_short_last_leaf_has_its_own_measure),

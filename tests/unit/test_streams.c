@@ -57,6 +57,13 @@ static void test_streams__a_file_of_a_few_requests_costs_little(void **state)
     assert_int_equal(given(&s, 5 * M + 256 * K, 128 * K), 128 * K);
 }
 
+static void test_streams__a_read_by_itself_is_given_nothing_however_long(void **state)
+{
+    static struct streams s;
+    assert_int_equal(given(&s, 5 * M, M), 0);
+    assert_int_equal(given(&s, 6 * M, 128 * K), 896 * K);
+}
+
 static void test_streams__a_directory_read_in_order_is_a_run_whatever_the_order_of_requests(void **state)
 {
     static struct streams s;
@@ -124,6 +131,7 @@ int main(void)
         cmocka_unit_test(test_streams__random_reads_are_given_nothing),
         cmocka_unit_test(test_streams__the_window_grows_with_what_was_read_up_to_the_most),
         cmocka_unit_test(test_streams__a_file_of_a_few_requests_costs_little),
+        cmocka_unit_test(test_streams__a_read_by_itself_is_given_nothing_however_long),
         cmocka_unit_test(test_streams__a_directory_read_in_order_is_a_run_whatever_the_order_of_requests),
         cmocka_unit_test(test_streams__readers_side_by_side_do_not_disturb_each_other),
         cmocka_unit_test(test_streams__nothing_is_given_twice_or_beyond_the_stop),
