@@ -19,6 +19,19 @@ DEFINE_CLEANUP(curl, CURL *, curl_easy_cleanup)
 
 typedef size_t collector(char *data, size_t size, size_t count, void *arg);
 
+/* A socket is its owner's alone. */
+static int not_connected(CURL *curl, const char *socket)
+{
+    long os_errno = 0;
+    curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &os_errno);
+    if (os_errno == EACCES || os_errno == EPERM)
+        return error_set(-EACCES,
+                         "the control socket %s may not be used by this user; ask as the user that the server "
+                         "runs as, or as root",
+                         socket);
+    return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
+}
+
 /* *out_status: of HTTP. What is sent on a connection to a server that there is not is -ECONNREFUSED. */
 static int perform(CURL *curl, const char *socket, const char *url, collector *collect, void *arg, long *out_status)
 {
@@ -35,7 +48,7 @@ static int perform(CURL *curl, const char *socket, const char *url, collector *c
     *out_status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, out_status);
     if (code == CURLE_COULDNT_CONNECT)
-        return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
+        return not_connected(curl, socket);
     if (code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING)
         return error_set(-ECONNRESET, "the server on the control socket %s ended in the middle of its answer", socket);
     if (code)

@@ -9,7 +9,7 @@
 #include "base/compiler.h"
 
 /* GET path ("/status") over the unix socket; the answer is appended to *out. -ENOENT or
- * -ECONNREFUSED: no server there; -EIO: not the answer of a server. */
+ * -ECONNREFUSED: no server there; -EACCES: it is not this user's; -EIO: not the answer of a server. */
 GR_MUST_CHECK int control_get(const char *socket, const char *path, struct bytes *out);
 
 /* METHOD path?key=value... and the lines of its answer, one by one as they come, without their ends.

@@ -309,9 +309,10 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
 {
     struct error failed = {.code = 0};
     if (!n->found.len)
-        return error_set(-ENOENT,
-                         "nothing listens on %s, and nothing is mounted; give a control socket or a mount point",
-                         PIN_CONTROL);
+        return error_set(
+            -ENOENT,
+            "nothing listens on %s, and no mount is known to this user; give a control socket or a mount point",
+            PIN_CONTROL);
     for (size_t i = 0; i < n->found.len; i++) {
         const struct node_server *server = &n->found.items[i];
         if (i && !v->json)

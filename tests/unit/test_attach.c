@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "attach/control_client.h"
 #include "attach/process.h"
 #include "attach/state.h"
 #include "base/clock.h"
@@ -257,6 +258,27 @@ static void test_process_spawn__hands_the_socket_over_by_systemds_protocol(void 
     close(fd);
 }
 
+/* ---- asking a server ---- */
+
+static void test_control_get__another_users_socket_is_told_from_no_server(void **state)
+{
+    const char *path = path_of("control");
+    CLEANUP_BYTES out = BYTES_INIT(1024);
+    int fd;
+    assert_int_equal(control_get(path, "/status", &out), -ECONNREFUSED);
+    assert_non_null(strstr(error_text(), "no server answers on the control socket"));
+    assert_int_equal(listen_unix(path, &fd), 0);
+    if (geteuid())
+        assert_int_equal(chmod(path, 0), 0);
+    else
+        assert_int_equal(seteuid(65534), 0);
+    assert_int_equal(control_get(path, "/status", &out), -EACCES);
+    assert_non_null(strstr(error_text(), "may not be used by this user; ask as the user that the server runs as"));
+    assert_int_equal(seteuid(getuid()), 0);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_listen_unix__a_stale_socket_is_replaced_a_live_one_never),
         cmocka_unit_test(test_listen_unix__what_is_no_socket_is_left_alone),
         cmocka_unit_test(test_listen_tcp__addresses),
+        cmocka_unit_test(test_control_get__another_users_socket_is_told_from_no_server),
         cmocka_unit_test(test_process_run__tells_why_a_program_failed),
         cmocka_unit_test(test_process_end__waits_and_insists),
         cmocka_unit_test(test_process_end__spares_another_process_of_the_same_number),
