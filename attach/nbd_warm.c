@@ -19,7 +19,7 @@
 #include "base/vec.h"
 
 enum {
-    IN_FLIGHT = 32,
+    IN_FLIGHT = 64,
     CHUNKS = 16, /* a server works on no more of a request at once; answers are what progress is told by */
     CHUNKS_LIMITED = 4,
     STEP_MS = 500,

@@ -36,10 +36,11 @@ struct fill {
     struct queue *queue; /* of landed flights, each with a reference */
     pthread_t threads[FILL_THREADS];
     unsigned thread_count;
-    size_t memory; /* limit of queued_bytes; warm_bytes may take half as much again */
+    size_t memory; /* limit of queued_bytes; warm_bytes may take half as much again, twice where the link is long */
     pthread_mutex_t lock;
     pthread_cond_t room;
     size_t queued_bytes, warm_bytes;
+    uint64_t warm_turns, warm_turn; /* of those who waited for warm_bytes, in order: given out; whose it is */
     bool stopping;
     uint64_t stop_ms; /* when stopping: what is queued is not written after that */
 };
@@ -139,8 +140,9 @@ GR_MUST_CHECK int fill_flight(struct cache *c, struct flight *flight, struct buf
 GR_MUST_CHECK int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest,
                              struct buf *stored);
 
-/* Memory of the warm lane: waits until bytes more may be in the air. */
-void fill_warm_acquire(struct fill *f, size_t bytes);
+/* Memory of the warm lane: waits until bytes more may be on their way, in the order of the calls. window: what the
+ * fetch says the link takes (fetch_warm_window). */
+void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window);
 void fill_warm_release(struct fill *f, size_t bytes);
 
 /* ---- cache_memory.c: what goes between the memory tier and the rest; all of it does nothing where there is

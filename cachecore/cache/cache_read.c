@@ -449,7 +449,9 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
     }
     if (!bytes)
         return 0;
-    fill_warm_acquire(&c->fill, bytes);
+    bool warm = lane == LANE_WARM; /* what is fetched ahead is bounded by its threads, and not to wait for warming */
+    if (warm)
+        fill_warm_acquire(&c->fill, bytes, fetch_warm_window(c->fetch));
     int rc;
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
@@ -457,7 +459,8 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
         rc = start_misses_locked(c, &w, 0, NULL, 0, lane);
     }
     rc = finish_misses(c, &w, rc, use);
-    fill_warm_release(&c->fill, bytes);
+    if (warm)
+        fill_warm_release(&c->fill, bytes);
     return rc;
 }
 

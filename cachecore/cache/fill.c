@@ -281,12 +281,16 @@ void fill_stop(struct fill *f, uint32_t patience_ms)
 
 /* ---- warm memory ---- */
 
-void fill_warm_acquire(struct fill *f, size_t bytes)
+void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window)
 {
+    size_t most = (size_t)GR_MIN(GR_MAX(window, (uint64_t)f->memory / 2), (uint64_t)2 * f->memory);
     SCOPED_LOCK(&f->lock);
-    while (f->warm_bytes && f->warm_bytes + bytes > f->memory / 2)
+    uint64_t turn = f->warm_turns++;
+    while (turn != f->warm_turn || (f->warm_bytes && f->warm_bytes + bytes > most))
         pthread_cond_wait(&f->room, &f->lock);
+    f->warm_turn++;
     f->warm_bytes += bytes;
+    pthread_cond_broadcast(&f->room); /* the next one may go too */
 }
 
 void fill_warm_release(struct fill *f, size_t bytes)

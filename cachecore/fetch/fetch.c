@@ -32,6 +32,7 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     c->timeout_ms = c->timeout_ms ? c->timeout_ms : TIMEOUT_DEFAULT_MS;
     c->queue_max = c->queue_max ? c->queue_max : QUEUE_DEFAULT;
     concurrency_init(&f->concurrency, c->workers, clock_now_us());
+    air_init(&f->air);
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->work);
     f->watched_us = UINT64_MAX;
@@ -74,9 +75,15 @@ void fetch_free(struct fetch *f)
     free(f);
 }
 
+uint64_t fetch_warm_window(struct fetch *f)
+{
+    SCOPED_LOCK(&f->lock);
+    return air_alone(&f->air, f->concurrency.base_us);
+}
+
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
 {
-    uint64_t flights, queued, busy, limit, phase;
+    uint64_t flights, queued, busy, limit, phase, warm, window;
     {
         SCOPED_LOCK(&f->lock);
         flights = f->flights;
@@ -84,6 +91,8 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         busy = f->busy;
         limit = f->concurrency.limit;
         phase = f->concurrency.phase;
+        warm = f->warm_bytes;
+        window = air_beside(&f->air);
     }
     struct fetch_counts *c = &f->counters;
     const struct counter_row rows[] = {
@@ -124,6 +133,8 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_busy_workers", "Workers in a get now", busy},
         {"granary_fetch_limit", "Gets that may be in the air now", limit},
         {"granary_fetch_limit_phase", "What is done about that limit: 0 rise, 1 rest, 2 up, 3 down", phase},
+        {"granary_fetch_warm_in_air_bytes", "Bytes that gets for warming are still to bring", warm},
+        {"granary_fetch_warm_beside_bytes", "Bytes that may be so while anybody reads", window},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
         visit(arg, &rows[i]);

@@ -64,6 +64,9 @@ GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct
 /* Take a landed flight out of the table. */
 void fetch_retire(struct fetch *f, struct flight *flight);
 
+/* Bytes that warming should have on its way for the link to be full, as far as is known of the link now. */
+uint64_t fetch_warm_window(struct fetch *f);
+
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg);
 void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg);
 

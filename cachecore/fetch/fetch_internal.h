@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "fetch/air.h"
 #include "fetch/concurrency.h"
 #include "fetch/fetch.h"
 #include "fetch/flight_internal.h"
@@ -49,11 +50,13 @@ struct fetch {
     bool stopping;
     struct fetch_lane_queue lanes[LANES];
     size_t queued, queued_waiterless, flights;
-    unsigned busy, busy_background, busy_warm; /* gets in the air; those for warming are background too */
-    uint64_t demand_us;                        /* when a demand get was last sent, or ended */
+    unsigned busy, busy_background; /* gets in the air; those for warming are background too */
+    uint64_t warm_bytes;            /* that those for warming are still to bring */
+    uint64_t demand_us;             /* when a demand get was last sent, or ended */
     struct fetch_store stores[FETCH_STORES_MAX];
     unsigned store_count, idle_stores; /* idle: nothing is in the air for it */
     struct concurrency concurrency;
+    struct air air;
     uint64_t watched_us; /* an idle worker waits until then at most; UINT64_MAX: none does */
     struct hedge hedge;
     struct flight *buckets[FETCH_BUCKETS];
@@ -72,6 +75,7 @@ struct fetch_run {
     int again[FETCH_RUN_CHUNKS_MAX]; /* not 0: failed so, in a way that one get of its own may heal */
 
     uint64_t sent_us;
+    uint64_t warm_bytes; /* for warming, and still to come; under the fetch's lock */
     struct store_errand errand;
     bool answered; /* it has brought a chunk; under the fetch's lock */
     bool second;   /* the second get of its chunks */
@@ -99,8 +103,10 @@ struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us);
 bool fetch_is_full_locked(struct fetch *f);
 /* The next run of the best lane that may be worked on now: taken off its queue, its get counted. False: none. */
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run);
+/* A chunk of the run has come, or failed. */
+void fetch_landed_locked(struct fetch_run *run, const struct flight *flight);
 /* Its get, or the second one that it is, has ended. */
-void fetch_end_run_locked(struct fetch *f, const struct fetch_run *run);
+void fetch_end_run_locked(struct fetch *f, struct fetch_run *run);
 /* One more chunk for the run's get. */
 void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight);
 /* Fail a flight that no queue has, with the thread's sentence. */

@@ -32,6 +32,7 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     run->lane = LANE_DEMAND;
     run->second = true;
     run->won = run->answered = false;
+    run->warm_bytes = 0;
     run->n = 0;
     run->store = store_origin(late->store);
     run->errand.deadline_ms = late->errand.deadline_ms;
@@ -116,6 +117,7 @@ static void note_arrival_locked(struct fetch_run *run, const struct flight *flig
                                                 .first = !run->answered,
                                                 .waiting = fetch_is_full_locked(f)};
     run->answered = true;
+    air_arrived(&f->air, &arrival, f->concurrency.base_us, f->warm_bytes);
     if (concurrency_arrived(&f->concurrency, &arrival))
         pthread_cond_signal(&f->work);
 }
@@ -125,6 +127,7 @@ static bool claim(struct fetch_run *run, struct flight *flight, bool good)
 {
     SCOPED_LOCK(&run->f->lock);
     flight->attempts--;
+    fetch_landed_locked(run, flight);
     if (flight->settled || (!good && flight->attempts))
         return false;
     flight->settled = true;

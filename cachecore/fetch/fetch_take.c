@@ -1,8 +1,8 @@
 /* Which work is taken next, and how much may be in the air.
  *
  * No more gets are in the air than concurrency.h allows, and of those for readahead and warm together no more than
- * three quarters: a demand read finds a place that is free, or waits for another demand read. While anybody reads,
- * warming has two gets in the air: the link is shared by connections, and readers have few. Of several stores none
+ * three quarters: a demand read finds a place that is free, or waits for another demand read. What warming may have in
+ * the air is counted in bytes (air.h), fewer while anybody reads: they stand before his. Of several stores none
  * has more than three quarters of the places, nor the last ones while nothing is in the air for another: gets that wait
  * for a store that is away leave some to those who read from one that is there.
  */
@@ -10,10 +10,7 @@
 
 #include "base/clock.h"
 
-enum {
-    WARM_BESIDE_DEMAND = 2,   /* gets for warming while there is demand, */
-    DEMAND_QUIET_US = 100000, /* which there is until nothing was asked for so long */
-};
+enum { DEMAND_QUIET_US = 100000 /* somebody reads until nothing was asked for so long */ };
 
 /* ---- places ---- */
 
@@ -77,23 +74,31 @@ static struct flight *first_due_locked(struct fetch *f, enum fetch_lane lane, ui
     return NULL;
 }
 
-/* May another get be sent for warming, as far as readers are concerned? Else *due_us is when to look again. */
-static bool warming_may_go_locked(const struct fetch *f, uint64_t *due_us)
+/* How long a get for warming may be; 0: none may be sent now. Then, if that is because somebody reads, *due_us is when
+ * to look again. */
+static uint64_t warm_get_locked(const struct fetch *f, uint64_t *due_us)
 {
-    if (f->busy_warm < WARM_BESIDE_DEMAND || !f->lanes[LANE_WARM].first)
-        return true;
-    uint64_t now_us = clock_now_us(), demand_us = f->busy > f->busy_background ? now_us : f->demand_us;
-    if (now_us - demand_us >= DEMAND_QUIET_US)
-        return true;
-    *due_us = GR_MIN(*due_us, demand_us + DEMAND_QUIET_US);
-    return false;
+    uint64_t beside = air_beside(&f->air), alone = air_alone(&f->air, f->concurrency.base_us), now_us = clock_now_us();
+    uint64_t demand_us = f->busy > f->busy_background ? now_us : f->demand_us;
+    bool quiet = now_us - demand_us >= DEMAND_QUIET_US;
+    if (f->warm_bytes < (quiet ? alone : beside))
+        return quiet ? air_get_alone(alone) : GR_MAX(air_get_beside(beside), UINT64_C(1));
+    if (!quiet)
+        *due_us = GR_MIN(*due_us, demand_us + DEMAND_QUIET_US);
+    return 0;
+}
+
+/* Does warming wait for its bytes in the air to come, not for a place? */
+static bool warming_is_held_locked(const struct fetch *f, uint64_t *due_us)
+{
+    return f->lanes[LANE_WARM].first && !warm_get_locked(f, due_us);
 }
 
 static bool lane_is_open_locked(const struct fetch *f, enum fetch_lane lane, uint64_t *due_us)
 {
     if (lane != LANE_DEMAND && f->busy_background >= three_quarters(f->concurrency.limit))
         return false;
-    return lane != LANE_WARM || warming_may_go_locked(f, due_us);
+    return lane != LANE_WARM || !warming_is_held_locked(f, due_us);
 }
 
 struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us)
@@ -110,9 +115,10 @@ struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us)
 
 bool fetch_is_full_locked(struct fetch *f)
 {
-    bool background = f->lanes[LANE_READAHEAD].first || f->lanes[LANE_WARM].first;
     uint64_t due_us;
-    if (!f->queued)
+    bool held = warming_is_held_locked(f, &due_us);
+    bool background = f->lanes[LANE_READAHEAD].first || (f->lanes[LANE_WARM].first && !held);
+    if (!background && !f->lanes[LANE_DEMAND].first)
         return false;
     return (background && f->busy_background >= three_quarters(f->concurrency.limit)) ||
            (!fetch_next_locked(f, &due_us) && due_us == UINT64_MAX);
@@ -124,7 +130,6 @@ static void count_get_locked(struct fetch *f, const struct fetch_run *run, unsig
     bool background = run->lane != LANE_DEMAND;
     f->busy += by;
     f->busy_background += background ? by : 0;
-    f->busy_warm += run->lane == LANE_WARM ? by : 0;
     if (!background)
         f->demand_us = clock_now_us();
     if (!s || run->second)
@@ -135,9 +140,24 @@ static void count_get_locked(struct fetch *f, const struct fetch_run *run, unsig
     f->idle_stores += !s->busy;
 }
 
-void fetch_end_run_locked(struct fetch *f, const struct fetch_run *run)
+static void take_from_air_locked(struct fetch_run *run, uint64_t bytes)
+{
+    bytes = GR_MIN(bytes, run->warm_bytes);
+    run->warm_bytes -= bytes;
+    run->f->warm_bytes -= bytes;
+    if (bytes && run->f->lanes[LANE_WARM].first)
+        pthread_cond_signal(&run->f->work);
+}
+
+void fetch_landed_locked(struct fetch_run *run, const struct flight *flight)
+{
+    take_from_air_locked(run, flight->chunk.stored_len);
+}
+
+void fetch_end_run_locked(struct fetch *f, struct fetch_run *run)
 {
     count_get_locked(f, run, -1u);
+    take_from_air_locked(run, run->warm_bytes);
 }
 
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
@@ -149,8 +169,10 @@ bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
     run->lane = flight->lane;
     run->second = run->answered = false;
     run->n = 0;
-    uint64_t end = 0;
-    while (flight && run->n < FETCH_RUN_CHUNKS_MAX && (!run->n || fetch_follows(f, run->flights[0], flight, end))) {
+    uint64_t begin = flight->chunk.offset, end = 0;
+    uint64_t most = run->lane == LANE_WARM ? warm_get_locked(f, &due_us) : f->config.run_max;
+    while (flight && run->n < FETCH_RUN_CHUNKS_MAX &&
+           (!run->n || (fetch_follows(f, run->flights[0], flight, end) && fetch_end_of(flight) - begin <= most))) {
         struct flight *next = flight->next;
         fetch_dequeue_locked(f, flight);
         end = fetch_end_of(flight);
@@ -158,6 +180,8 @@ bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
         flight = next;
     }
     run->store = run->flights[0]->store;
+    run->warm_bytes = run->lane == LANE_WARM ? end - begin : 0;
+    f->warm_bytes += run->warm_bytes;
     count_get_locked(f, run, 1);
     return true;
 }

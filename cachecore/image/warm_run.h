@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "image/warm_missing.h"
 
-enum { WARM_THREADS = 16 /* of one run; each has up to 16 chunks in the air (cache_ensure) */ };
+enum { WARM_THREADS = 64 /* of one run; each has up to 16 chunks in the air (cache_ensure) */ };
 
 /* From WARM_TRACE on it needs a list; from WARM_FILES on that is of names. */
 enum warm_what { WARM_METADATA, WARM_ALL, WARM_TRACE, WARM_FILES, WARM_GLOBS };

@@ -83,28 +83,76 @@ static void test_fetch_queue__background_leaves_a_quarter_of_the_workers(void **
     order_release(&order);
 }
 
-/* Six gets could be in the air for it; while a reader waits there are two, and readahead finds places. */
-static void test_fetch_queue__warming_has_two_gets_beside_demand(void **state)
+/* The gets by which a window of bytes is filled from chunk 0 on, each a quarter of it at most; in *out_end behind the
+ * last chunk that they bring, in *out_bytes what they bring. */
+static unsigned gets_of_window(const struct world *w, uint64_t window, unsigned *out_end, uint64_t *out_bytes)
+{
+    unsigned gets = 0, i = 0;
+    for (*out_bytes = 0; *out_bytes < window; gets++) {
+        uint64_t begin = w->img.refs[i].offset, end = begin;
+        while (w->img.refs[i].offset + w->img.refs[i].stored_len - begin <= window / 4) {
+            end = w->img.refs[i].offset + w->img.refs[i].stored_len;
+            i++;
+            assert_in_range(i, 1, CHUNKS - 4);
+        }
+        *out_bytes += end - begin;
+    }
+    *out_end = i;
+    return gets;
+}
+
+/* While a reader waits there are no more bytes on their way than are allowed beside him, by short gets; all the others
+ * follow when he has his. Readahead finds places. */
+static void test_fetch_queue__warming_has_few_bytes_in_the_air_beside_demand(void **state)
 {
     struct world w;
-    unsigned chunks[8];
-    struct flight *flights[8];
-    for (unsigned i = 0; i < 8; i++)
+    unsigned chunks[CHUNKS];
+    struct flight *flights[CHUNKS];
+    for (unsigned i = 0; i < CHUNKS; i++)
         chunks[i] = i;
-    world_init(&w, &(struct fetch_config){.workers = 8}, 1); /* a pack a chunk: no runs */
+    world_init(&w, &(struct fetch_config){.workers = 64}, CHUNKS); /* one pack */
+    unsigned end;
+    uint64_t bytes;
+    unsigned gets = gets_of_window(&w, count_of(&w, "warm_beside_bytes"), &end, &bytes);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *demand = start_one(&w, 20, LANE_DEMAND);
+    struct flight *demand = start_one(&w, CHUNKS - 1, LANE_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    start(&w, chunks, 6, LANE_WARM, flights);
-    store_fake_wait_held(w.fake, 3);
-    start(&w, chunks + 6, 2, LANE_READAHEAD, flights + 6);
-    store_fake_wait_held(w.fake, 5);
-    assert_int_equal(count_of(&w, "busy_workers"), 5);
-    assert_int_equal(count_of(&w, "queued"), 4);
+    start(&w, chunks, CHUNKS - 4, LANE_WARM, flights);
+    store_fake_wait_held(w.fake, 1 + gets);
+    assert_int_equal(count_of(&w, "warm_in_air_bytes"), bytes);
+    assert_int_equal(count_of(&w, "queued"), CHUNKS - 4 - end);
+    start(&w, chunks + CHUNKS - 4, 2, LANE_READAHEAD, flights + CHUNKS - 4);
+    store_fake_wait_held(w.fake, 2 + gets);
+    assert_int_equal(count_of(&w, "busy_workers"), 2 + gets);
     store_fake_release(w.fake);
-    expect_bytes(&w, demand, 20);
-    for (unsigned i = 0; i < 8; i++)
+    expect_bytes(&w, demand, CHUNKS - 1);
+    for (unsigned i = 0; i < CHUNKS - 2; i++)
         expect_bytes(&w, flights[i], i);
+    world_release(&w);
+}
+
+/* Alone, all that was asked for goes at once, by long gets; failed gets leave nothing behind in the account. */
+static void test_fetch_queue__warming_alone_goes_by_long_gets(void **state)
+{
+    struct world w;
+    unsigned chunks[CHUNKS];
+    struct flight *flights[CHUNKS];
+    for (unsigned i = 0; i < CHUNKS; i++)
+        chunks[i] = i;
+    world_init(&w, &(struct fetch_config){.workers = 8}, CHUNKS);
+    store_fake_hold(w.fake, FAKE_GET);
+    start(&w, chunks, CHUNKS, LANE_WARM, flights);
+    store_fake_wait_held(w.fake, 1);
+    assert_int_equal(count_of(&w, "queued"), 0);
+    const struct chunk_ref *last = &w.img.refs[CHUNKS - 1];
+    assert_int_equal(count_of(&w, "warm_in_air_bytes"), last->offset + last->stored_len - w.img.refs[0].offset);
+    store_fake_set_dead(w.fake, -EACCES);
+    store_fake_release(w.fake);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        expect_error(flights[i], -EACCES, "");
+    while (count_of(&w, "busy_workers"))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(count_of(&w, "warm_in_air_bytes"), 0);
     world_release(&w);
 }
 
@@ -386,7 +434,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fetch_queue__background_leaves_a_quarter_of_the_workers),
-        cmocka_unit_test(test_fetch_queue__warming_has_two_gets_beside_demand),
+        cmocka_unit_test(test_fetch_queue__warming_has_few_bytes_in_the_air_beside_demand),
+        cmocka_unit_test(test_fetch_queue__warming_alone_goes_by_long_gets),
         cmocka_unit_test(test_fetch_queue__who_comes_late_does_not_fail_with_the_first),
         cmocka_unit_test(test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link),
         cmocka_unit_test(test_fetch_queue__stores_that_are_silent_leave_places_to_another),
