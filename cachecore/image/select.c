@@ -95,6 +95,12 @@ uint64_t chunk_set_next(const struct chunk_set *set, uint64_t from)
     return UINT64_MAX;
 }
 
+bool chunk_set_meets(const struct chunk_set *set, uint64_t first, uint64_t end)
+{
+    const struct chunk_set part = {.bits = set->bits, .count = GR_MIN(set->count, end)};
+    return chunk_set_next(&part, first) < end;
+}
+
 /* ---- chunks ---- */
 
 void image_cursor_init(struct image_cursor *c, struct image *img, struct store *store)

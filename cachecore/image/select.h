@@ -34,6 +34,8 @@ void chunk_set_release(struct chunk_set *set);
 bool chunk_set_add(struct chunk_set *set, uint64_t chunk);
 /* The first member from `from` on; UINT64_MAX: none. */
 uint64_t chunk_set_next(const struct chunk_set *set, uint64_t from);
+/* Is any of [first, end) a member? Looks no further than there. */
+bool chunk_set_meets(const struct chunk_set *set, uint64_t first, uint64_t end);
 
 /* From chunk numbers to chunks, best asked in ascending order. Index nodes come from memory, from
  * the cache, or else from `store` (NULL: not at all), and are not kept. When the store fails once it

@@ -5,193 +5,16 @@
 #include "image/warm_run.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "base/rate.h"
 #include "image/image_internal.h"
-#include "image/warm_files.h"
 #include "image/warm_index.h"
-#include "image/warm_trace.h"
+#include "image/warm_internal.h"
 
 /* Under a limit chunks are asked for a few at a time: what is paid for at once comes as fast as the link has it. */
 enum { LIMITED_STEP = 4 };
-enum { TICKS = 256, FRONT_MIN = 4096 /* the superblock */ };
-
-struct warming {
-    const struct warm_config *c;
-    struct warm_result *out;
-    struct warm_plan plan;
-    struct chunk_set missing; /* at the beginning, then at the end */
-    unsigned ticks;
-    bool count_files;     /* how many are done, beside the warming */
-    volatile int ended;   /* by tell */
-    struct rate rate;     /* where the config has a limit */
-    pthread_mutex_t lock; /* plan's progress and these, while threads work */
-    uint64_t bytes_done, bytes_total, failed_chunks, failed_bytes;
-};
-
-/* At every step of what has no end in sight. */
-static int tick(struct warming *w, const struct warm_told *t)
-{
-    return w->ticks++ % TICKS ? 0 : w->c->tell(w->c->arg, t);
-}
-
-/* ---- what is wanted ---- */
-
-/* What a list names, to be put into the order of the list. */
-struct listed {
-    size_t number;
-    uint64_t first, end;
-    bool last; /* of its file */
-};
-
-struct choosing {
-    struct warming *w;
-    VEC(struct listed) listed;
-};
-
-static int add_file(struct warming *w, const struct catalog_entry *e)
-{
-    int rc = 0;
-    for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
-        uint64_t first, end;
-        rc = select_extent(w->c->img, e, i, &first, &end);
-        if (!rc)
-            rc = warm_plan_add(&w->plan, first, end);
-    }
-    warm_plan_end_file(&w->plan);
-    return rc;
-}
-
-static int list_file(struct choosing *c, size_t number, const struct catalog_entry *e)
-{
-    struct listed piece = {.number = number, .last = !e->extent_count};
-    int rc = piece.last && vec_push(&c->listed, piece) ? -ENOMEM : 0;
-    for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
-        rc = select_extent(c->w->c->img, e, i, &piece.first, &piece.end);
-        piece.last = i + 1 == e->extent_count;
-        if (!rc && vec_push(&c->listed, piece))
-            rc = -ENOMEM;
-    }
-    return rc == -ENOMEM ? error_set(rc, "image: out of memory") : rc;
-}
-
-static int choose_file(void *arg, const struct catalog_path *name, const struct catalog_entry *e)
-{
-    struct choosing *c = arg;
-    struct warming *w = c->w;
-    bool globs = w->c->what == WARM_GLOBS;
-    if (!e) {
-        w->out->absent++;
-        return w->c->failed(w->c->arg, name->path, name->len,
-                            globs ? "no file in the image matches" : "not in the image");
-    }
-    int rc = tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->plan.files + c->listed.len});
-    if (rc)
-        return rc;
-    return globs ? add_file(w, e) : list_file(c, name->number, e);
-}
-
-static int by_number(const void *a, const void *b)
-{
-    const struct listed *x = a, *y = b;
-    if (x->number != y->number)
-        return x->number < y->number ? -1 : 1;
-    if (x->last != y->last)
-        return x->last - y->last; /* a file ends behind all of its pieces */
-    return x->first < y->first ? -1 : x->first > y->first;
-}
-
-static struct warm_names names_of(const struct warming *w)
-{
-    return (struct warm_names){
-        .text = (const char *)w->c->list->data, .len = w->c->list->len, .globs = w->c->what == WARM_GLOBS};
-}
-
-static int choose_files(struct warming *w)
-{
-    const struct warm_names names = names_of(w);
-    struct choosing c = {.w = w};
-    int rc = warm_files(w->c->img, w->c->store, &names, choose_file, &c);
-    if (c.listed.len)
-        qsort(c.listed.items, c.listed.len, sizeof *c.listed.items, by_number);
-    for (size_t i = 0; !rc && i < c.listed.len; i++) {
-        rc = warm_plan_add(&w->plan, c.listed.items[i].first, c.listed.items[i].end);
-        if (c.listed.items[i].last)
-            warm_plan_end_file(&w->plan);
-    }
-    vec_release(&c.listed);
-    return rc;
-}
-
-/* The superblock and what else is in front, and the metadata's region: chunks [first, end). */
-struct part {
-    uint64_t first, end;
-};
-
-static void metadata_parts(const struct manifest *m, struct part out[2])
-{
-    uint64_t front = GR_MIN(GR_MAX(m->front_len, (uint64_t)FRONT_MIN), m->size);
-    uint64_t end = m->metadata_len ? (m->metadata_offset + m->metadata_len - 1) / m->chunk_size + 1 : 0;
-    out[0] = (struct part){0, (front + m->chunk_size - 1) / m->chunk_size};
-    out[1] = (struct part){m->metadata_offset / m->chunk_size, GR_MIN(end, manifest_chunk_count(m))};
-}
-
-bool warm_is_metadata(const struct manifest *m, uint64_t chunk)
-{
-    struct part parts[2];
-    metadata_parts(m, parts);
-    return chunk < parts[0].end || (chunk >= parts[1].first && chunk < parts[1].end);
-}
-
-static int choose_metadata(struct warming *w)
-{
-    struct part parts[2];
-    metadata_parts(&w->c->img->manifest, parts);
-    int rc = warm_plan_add(&w->plan, parts[0].first, parts[0].end);
-    return rc ? rc : warm_plan_add(&w->plan, parts[1].first, parts[1].end);
-}
-
-static int on_look(void *arg, uint64_t chunk)
-{
-    struct warming *w = arg;
-    const struct manifest *m = &w->c->img->manifest;
-    return tick(w, &(struct warm_told){"looking", .bytes_done = chunk * m->chunk_size, .bytes_total = m->size});
-}
-
-static int choose_traced(struct warming *w)
-{
-    struct trace trace;
-    int rc = trace_decode(w->c->list->data, w->c->list->len, &trace);
-    if (rc)
-        return rc;
-    w->out->traced = trace.count;
-    return warm_trace(w->c->img, w->c->store, &trace, on_look, w, &w->plan, &w->out->traced_absent);
-}
-
-static int choose(struct warming *w)
-{
-    int rc = choose_metadata(w);
-    if (rc)
-        return rc;
-    switch (w->c->what) {
-    case WARM_METADATA:
-        return 0;
-    case WARM_ALL:
-        w->plan.files = w->c->img->manifest.counts.files;
-        return warm_plan_add(&w->plan, 0, manifest_chunk_count(&w->c->img->manifest));
-    case WARM_TRACE:
-        return choose_traced(w);
-    case WARM_FILES:
-    case WARM_GLOBS:
-        return choose_files(w);
-    }
-    return 0;
-}
 
 /* ---- what is missing ---- */
 
@@ -199,14 +22,14 @@ static int choose(struct warming *w)
 static int look_for_missing(struct warming *w, struct store *store, struct missing_sums *sums)
 {
     chunk_set_release(&w->missing);
-    return warm_missing(w->c->img, store, &w->plan.chosen, on_look, w, &w->missing, sums);
+    return warm_missing(w->c->img, store, &w->plan.chosen, warm_on_look, w, &w->missing, sums);
 }
 
 /* ---- warming ---- */
 
 static bool is_missing(const struct warming *w, uint64_t chunk)
 {
-    return chunk_set_next(&w->missing, chunk) == chunk;
+    return chunk_set_meets(&w->missing, chunk, chunk + 1);
 }
 
 static bool for_that_chunk_alone(int rc)
@@ -395,10 +218,10 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
         int rc = select_extent(w->c->img, e, i, &first, &end);
         if (rc)
             return rc;
-        failed = chunk_set_next(&w->missing, first) < end;
+        failed = chunk_set_meets(&w->missing, first, end);
     }
     if (!failed)
-        return tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->out->failed_files});
+        return warm_tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->out->failed_files});
     w->out->failed_files++;
     return w->c->failed(w->c->arg, e->path, e->path_len,
                         error->code
@@ -409,11 +232,11 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
 /* Those of the metadata that are cached stay: who opens a file reads them before anything else. */
 static int hold_metadata(struct warming *w)
 {
-    struct part parts[2];
+    struct warm_part parts[2];
     struct image_cursor cursor;
     uint64_t run;
     int rc = 0;
-    metadata_parts(&w->c->img->manifest, parts);
+    warm_metadata_parts(&w->c->img->manifest, parts);
     image_cursor_init(&cursor, w->c->img, NULL);
     for (size_t k = 0; k < GR_ARRAY_SIZE(parts); k++)
         for (uint64_t i = parts[k].first; !rc && i < parts[k].end; i += run) {
@@ -430,7 +253,7 @@ static int hold_metadata(struct warming *w)
 static int name_all_failed(struct warming *w)
 {
     const struct warm_names all = {.text = "*", .len = 1, .globs = true};
-    const struct warm_names names = w->c->what < WARM_FILES ? all : names_of(w);
+    const struct warm_names names = w->c->what < WARM_FILES ? all : warm_names_of(w);
     int rc = warm_files(w->c->img, w->c->store, &names, name_failed, w);
     if (rc && rc != -ECANCELED && !w->out->error.code)
         error_take(&w->out->error, rc);
@@ -442,7 +265,7 @@ static int run(struct warming *w)
     struct warm_result *out = w->out;
     int rc = warm_plan_init(&w->plan, w->c->img);
     if (!rc)
-        rc = choose(w);
+        rc = warm_choose(w);
     if (!rc)
         rc = look_for_missing(w, w->c->store, &out->before);
     out->files = w->plan.files;

@@ -185,6 +185,13 @@ static void test_select__sets_give_back_what_was_added(void **state)
         assert_int_equal(at, members[i]);
     }
     assert_int_equal(chunk_set_next(&set, at), UINT64_MAX);
+    for (uint64_t first = 0; first < CHUNKS; first += 9)
+        for (uint64_t end = first; end < CHUNKS; end += 5) {
+            bool want = false;
+            for (size_t i = 0; i < GR_ARRAY_SIZE(members); i++)
+                want |= members[i] >= first && members[i] < end;
+            assert_int_equal(chunk_set_meets(&set, first, end), want);
+        }
     world_release(&w);
 }
 
