@@ -11,7 +11,6 @@ CONNECTIONS=64 THREADS=4 # of nbdfuse and nbdkit, as `granary mount --fuse` has
 MARK=GRANARY_BENCH_CONTENDER=1
 CONTENDERS=(local nbdkit-file granary rclone s3backer nbdkit-curl-cow nbdkit-curl-cache s3fs)
 DAEMONS=()
-LOOP=
 ROOT=
 
 RUN_IN_CLIENT=("${PREFIX[@]}" nsenter "--net=/run/netns/$LINK-c")
@@ -46,11 +45,14 @@ contender_pss() {
     { [ ${#files[@]} = 0 ] || cat "${files[@]}" 2>/dev/null || true; } | awk '/^Pss:/ { n += $2 } END { print n + 0 }'
 }
 
-# The image file $1 mounted as granary mounts one: a loop device with direct I/O, its queue set as granary sets it.
+# The image file $1 mounted as granary mounts one: a loop device with direct I/O, its queue set as granary sets it, which
+# goes when its mount goes.
 mount_image_file() {
-    LOOP=$(losetup -r --direct-io=on -f --show "$1")
-    echo 4096 >"/sys/block/${LOOP#/dev/}/queue/read_ahead_kb"
-    mount -t erofs -o ro,nodev,nosuid "$LOOP" "$W/mnt"
+    local device
+    device=$(losetup -r --direct-io=on -f --show "$1")
+    echo 4096 >"/sys/block/${device#/dev/}/queue/read_ahead_kb"
+    mount -t erofs -o ro,nodev,nosuid "$device" "$W/mnt"
+    losetup -d "$device"
     ROOT=$W/mnt
 }
 
@@ -63,22 +65,44 @@ mount_nbd() {
     mount_image_file "$W/front/image"
 }
 
-umount_soon() { ! mountpoint -q "$1" || wait_for 30 umount "$1"; }
+# Bytes that the block device below the mount has read since it was made; what the page cache has asks for none.
+device_bytes() {
+    local device
+    device=$(findmnt -n -o SOURCE "$W/mnt" || true)
+    { cat "/sys/block/${device#/dev/}/stat" 2>/dev/null || true; } | awk '{ n = $3 * 512 } END { printf "%.0f", n }'
+}
 
-stop_contender() {
+# Asks the kernel and not the mount, whose server may be dead.
+is_mounted() { findmnt -n -M "$1" >/dev/null; }
+
+# umount_soon DIR: by force where nobody answers any more
+umount_soon() {
+    local end=$((SECONDS + 20))
+    while is_mounted "$1"; do
+        umount "$1" 2>/dev/null && continue
+        [ $SECONDS -lt $end ] || umount -f "$1" 2>/dev/null || umount -l "$1" || return 0
+        sleep 0.2
+    done
+}
+
+# end_soon PID...: asked first, and killed after 20 seconds
+end_soon() {
     local pid
-    if [ -n "$LOOP" ]; then
-        umount_soon "$W/mnt"
-        losetup -d "$LOOP"
-        LOOP=
-    elif mountpoint -q "$W/mnt"; then
-        env $MARK "$GRANARY" umount "$W/mnt" 2>/dev/null || umount_soon "$W/mnt"
-    fi
-    umount_soon "$W/front/image"
-    umount_soon "$W/front"
-    for pid in "${DAEMONS[@]}"; do
+    for pid in "$@"; do
         kill "$pid" 2>/dev/null && { timeout 20 tail --pid="$pid" -f /dev/null || kill -9 "$pid"; }
     done
+    return 0
+}
+
+# Whatever state it is in: dead, hanging, half started.
+stop_contender() {
+    set +e
+    ! is_mounted "$W/mnt" || env $MARK timeout 60 "$GRANARY" umount "$W/mnt" 2>/dev/null || umount_soon "$W/mnt"
+    umount_soon "$W/front/image"
+    umount_soon "$W/front"
+    end_soon "${DAEMONS[@]}"
+    # shellcheck disable=SC2046 # one word a process
+    end_soon $(contender_pids) # those whose parent died
     DAEMONS=()
     ROOT=
     rm -rf "$W/sock" "$W/sock.control" "$W/front"
