@@ -1,9 +1,16 @@
 #!/usr/bin/env python3
-"""Traces for bench/eviction.sh, to standard output: eviction.py WORKLOAD CHUNKS ASKS SEED [NUMBER]"""
+"""Traces for bench/eviction.sh, to standard output: eviction.py WORKLOAD CHUNKS ASKS SEED [NUMBER]
+
+A workload yields the numbers of chunks, or pairs of such a number and how many of its pages are wanted.
+"""
 
 import itertools
+import math
 import random
 import sys
+
+
+PAGES = 32  # of a chunk
 
 
 def shuffled(keys):
@@ -30,14 +37,24 @@ def epochs(n, _):
 
 def files(n, mean):
     """Shuffled epochs of whole files, `mean` chunks long on average; small ones share a chunk."""
-    ends = [0.0]
-    while ends[-1] < n - 1:
-        ends.append(min(ends[-1] + random.expovariate(1 / mean), n - 1))
-    spans = [range(int(a), int(b) + 1) for a, b in zip(ends, ends[1:])]
+    return epochs_of_files(n, lambda: random.expovariate(1 / mean) * PAGES)
+
+
+def images(n, pages):
+    """The same with the sizes of data.py, in chunks of so many pages of 4 KiB."""
+    return epochs_of_files(n, lambda: min(max(60000 * math.exp(random.gauss(0, 1)), 2048), 8 << 20) / 4096 * PAGES / pages)
+
+
+def epochs_of_files(n, pages):
+    ends = [0]
+    while ends[-1] < (n - 1) * PAGES:
+        ends.append(min(ends[-1] + max(math.ceil(pages()), 1), (n - 1) * PAGES))
+    spans = list(zip(ends, ends[1:]))
     while True:
         random.shuffle(spans)
-        for span in spans:
-            yield from span
+        for begin, end in spans:
+            for chunk in range(begin // PAGES, (end - 1) // PAGES + 1):
+                yield chunk, min(end, (chunk + 1) * PAGES) - max(begin, chunk * PAGES)
         yield "epoch"
 
 
@@ -111,7 +128,12 @@ def main():
     while left > 0:
         ask = next(trace)
         left -= ask != "epoch"
-        sys.stdout.write(f"{ask}\n" if ask == "epoch" else f"{ask:x}\n")
+        if ask == "epoch":
+            sys.stdout.write("epoch\n")
+        elif isinstance(ask, tuple):
+            sys.stdout.write(f"{ask[0]:x} 128K {ask[1] * 4}K\n")
+        else:
+            sys.stdout.write(f"{ask:x}\n")
 
 
 main()

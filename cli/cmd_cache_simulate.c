@@ -17,13 +17,13 @@ struct simulate_values {
     bool json;
 };
 
-enum { LEN_DEFAULT = 128 << 10, RUNS_MAX = EVICT_POLICIES + 1 };
+enum { LEN_DEFAULT = 128 << 10, RUNS_MAX = EVICT_POLICIES + 1, WORDS_MAX = 4 /* one more than a line has */ };
 
 #define AT(field) offsetof(struct simulate_values, field), 0, 0
 
 static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "trace", "FILE", AT(trace),
-     "the chunks asked for, one a line: DIGEST [LENGTH]; - reads standard input"},
+     "the chunks asked for, one a line: DIGEST [LENGTH [WANTED]]; - reads standard input"},
     {OPTION_SIZE, 0, "size", "SIZE", offsetof(struct simulate_values, size), 1, 0, "bytes the cache has for chunks"},
     {OPTION_LIST, 0, "policy", "POLICY", AT(policies),
      "auto, lru, s3fifo or sticky; several may be given (default all)"},
@@ -47,16 +47,22 @@ static uint64_t key_of(const char *name)
     return le64_get(digest.b + 8);
 }
 
-static int parse_ask(struct evict_trace *t, const char *name, const char *length, const char *more)
+static int parse_ask(struct evict_trace *t, char *const words[WORDS_MAX], unsigned count)
 {
-    uint64_t len = LEN_DEFAULT;
-    if (!is_hex(name) || more)
-        return error_set(-EINVAL, "a line is a digest in hex and the chunk's length, or the word epoch");
-    if (length && text_parse_size("the chunk's length", length, &len))
+    uint64_t len = LEN_DEFAULT, wanted;
+    if (!is_hex(words[0]) || count == WORDS_MAX)
+        return error_set(-EINVAL, "a line is a digest in hex, the chunk's length and how much of it is wanted, or the "
+                                  "word epoch");
+    if (count > 1 && text_parse_size("the chunk's length", words[1], &len))
         return -EINVAL;
     if (len < 1 || len > CHUNK_SIZE_MAX)
         return error_set(-EINVAL, "a chunk has 1 byte to 4 MiB");
-    int rc = evict_trace_ask(t, key_of(name), (uint32_t)len);
+    wanted = len;
+    if (count > 2 && text_parse_size("what is wanted of it", words[2], &wanted))
+        return -EINVAL;
+    if (wanted > len)
+        return error_set(-EINVAL, "more is wanted than the chunk has");
+    int rc = evict_trace_ask(t, key_of(words[0]), (uint32_t)len, (uint32_t)wanted);
     return rc == -EINVAL  ? error_set(rc, "the chunk had another length before")
            : rc == -EFBIG ? error_set(rc, "more than %d lines", EVICT_TRACE_ASKS_MAX)
            : rc           ? error_set(rc, "out of memory")
@@ -66,15 +72,16 @@ static int parse_ask(struct evict_trace *t, const char *name, const char *length
 static int parse_line(struct evict_trace *t, char *line)
 {
     static const char blanks[] = " \t\r\n";
-    char *rest;
+    char *rest, *words[WORDS_MAX];
+    unsigned count = 0;
     line[strcspn(line, "#")] = 0;
-    const char *name = strtok_r(line, blanks, &rest);
-    if (!name)
+    for (char *word = strtok_r(line, blanks, &rest); word && count < WORDS_MAX; word = strtok_r(NULL, blanks, &rest))
+        words[count++] = word;
+    if (!count)
         return 0;
-    if (!strcmp(name, "epoch") && !strtok_r(NULL, blanks, &rest))
+    if (!strcmp(words[0], "epoch") && count == 1)
         return evict_trace_epoch(t) ? error_set(-ENOMEM, "out of memory") : 0;
-    const char *length = strtok_r(NULL, blanks, &rest);
-    return parse_ask(t, name, length, length ? strtok_r(NULL, blanks, &rest) : NULL);
+    return parse_ask(t, words, count);
 }
 
 static int read_lines(const char *path, FILE *from, struct evict_trace *t)

@@ -263,6 +263,7 @@ static void note_miss_locked(struct cache *c, const struct cache_piece *p, enum 
     if (c->dir_count && p->ref.plain_len && p->ref.plain_len <= CHUNK_SIZE_MAX) {
         struct space_want want = fill_want(&p->ref);
         want.media = media;
+        want.asked = p->len;
         space_miss(&c->space, &want);
     }
 }
@@ -276,7 +277,7 @@ static void look_up_locked(struct cache *c, struct window *w, const struct cache
         if (id != SPACE_NONE) {
             struct hit *hit = &w->hits[w->hit_count++];
             hit->piece = p;
-            space_pin(&c->space, id, &hit->slot);
+            space_pin_read(&c->space, id, p->len, &hit->slot);
             if (is_slow(c, hit->slot.dir))
                 note_miss_locked(c, p, CACHE_MEDIA_SSD);
         } else if (memory_has(c, &p->ref.digest)) {

@@ -7,7 +7,8 @@
  *
  * A chunk is asked for once for every piece of it that is read, many times in a moment when a file
  * is read in order. To count these would make each file read once look popular: what was asked for
- * among the last few hundred (recent: a direct-mapped table) is passed over.
+ * among the last few hundred (recent: a direct-mapped table) is passed over. How much of the chunk was
+ * read is added up all the same: in the node, and for a chunk that is missing in another such table (missed).
  */
 #include "cache/evict_internal.h"
 
@@ -155,6 +156,14 @@ uint32_t pool_oldest(struct evict *e, struct evict_pool *p)
     return slot != EVICT_NONE ? slot : oldest_of(e, p, &p->main, p->main_count);
 }
 
+void pool_insert_counted(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key)
+{
+    bool lately;
+    unsigned count = ghost_take(&e->ghost, key, &lately);
+    evict_node(e, slot)->bits |= (uint8_t)GR_MAX(count, 1u);
+    pool_push_main(e, p, slot);
+}
+
 bool pool_admit_always(struct evict *e, struct evict_pool *p, uint64_t key)
 {
     (void)e;
@@ -200,6 +209,7 @@ int evict_new(const struct evict_config *config, struct evict **out)
         evict_free(e);
         return error_set(rc, "cache: out of memory for the eviction");
     }
+    e->missed_mask = MISSED_MAX - 1;
     if (e->ghost.sets) {
         e->recent_mask = RECENT_MAX - 1;
         while (e->recent_mask > config->capacity / RECENT_PART)
@@ -226,7 +236,8 @@ const char *evict_following(const struct evict *e)
 unsigned evict_followed(const struct evict *e)
 {
     static const struct evict_ops *const numbered[] = {
-        &evict_lru, &evict_s3fifo, &evict_sticky, &evict_lfu, &evict_lfu_keen, &evict_lfu_firm, &evict_lfu_firmer,
+        &evict_lru,      &evict_s3fifo,   &evict_sticky,     &evict_lfu,
+        &evict_lfu_keen, &evict_lfu_firm, &evict_lfu_firmer, &evict_parts,
     };
     unsigned i = 0;
     while (numbered[i] != e->ops)
@@ -252,30 +263,71 @@ static bool asked_just_now(struct evict *e, uint64_t key)
     return same;
 }
 
-static void asked(struct evict *e, uint64_t key, bool hit)
+static void asked(struct evict *e, uint64_t key, unsigned part, bool hit)
 {
     if (e->panel)
-        e->ops = panel_ask(e->panel, key, e->full ? e->held : 0);
+        e->ops = panel_ask(e->panel, key, part, e->full ? e->held : 0);
     if (e->counts)
         evict_age(e, hit);
 }
 
+static unsigned add_parts(unsigned a, unsigned b)
+{
+    return GR_MIN(a + b, (unsigned)EVICT_WHOLE);
+}
+
+/* The keys of a panel's sample have their low bits in common. */
+static struct evict_missed *missed_of(struct evict *e, uint64_t key)
+{
+    return &e->missed[(key >> 24) & e->missed_mask];
+}
+
+unsigned evict_missed_part(const struct evict *e, uint64_t key)
+{
+    const struct evict_missed *m = &e->missed[(key >> 24) & e->missed_mask];
+    return m->print == (uint32_t)(key >> 32) ? m->read : 0;
+}
+
+void evict_missed_more(struct evict *e, uint64_t key, unsigned part)
+{
+    unsigned before = evict_missed_part(e, key);
+    before = before >= READ_ENOUGH ? 0 : before; /* that was an earlier pass */
+    *missed_of(e, key) = (struct evict_missed){.print = (uint32_t)(key >> 32), .read = add_parts(before, part)};
+}
+
 void evict_insert(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
 {
-    evict_node(e, slot)->bits = e->ageing.round;
+    struct evict_node *n = evict_node(e, slot);
+    n->bits = e->ageing.round;
+    n->read = (uint8_t)evict_missed_part(e, key);
+    if (n->read)
+        *missed_of(e, key) = (struct evict_missed){0};
     e->ops->insert(e, pool_of(e, pool), slot, key);
     e->held++;
 }
 
-void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
+void evict_more(struct evict *e, uint32_t slot, unsigned part)
+{
+    struct evict_node *n = evict_node(e, slot);
+    if (!evict_is_read(e, slot))
+        n->read = (uint8_t)add_parts(n->read, part);
+}
+
+void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsigned part)
 {
     struct evict_pool *p = pool_of(e, pool);
-    if (asked_just_now(e, key))
+    if (asked_just_now(e, key)) {
+        evict_more(e, slot, part);
+        if (e->panel)
+            panel_more(e->panel, key, part);
         return;
+    }
     struct evict_node *n = evict_node(e, slot);
     n->bits += (n->bits & BITS_COUNT) < COUNT_MAX;
+    if (part)
+        n->read = (uint8_t)add_parts(evict_is_read(e, slot) ? 0 : n->read, part);
     e->ops->hit(e, p, slot);
-    asked(e, key, true);
+    asked(e, key, part, true);
 }
 
 void evict_remove(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
@@ -286,20 +338,35 @@ void evict_remove(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
         ghost_leave(&e->ghost, key, evict_count(e, slot));
 }
 
-void evict_miss(struct evict *e, uint32_t pool, uint64_t key)
+void evict_miss(struct evict *e, uint32_t pool, uint64_t key, unsigned part)
 {
     (void)pool_of(e, pool);
-    if (asked_just_now(e, key))
+    evict_missed_more(e, key, part);
+    if (asked_just_now(e, key)) {
+        if (e->panel)
+            panel_more(e->panel, key, part);
         return;
+    }
     if (e->counts)
         ghost_ask(&e->ghost, key);
-    asked(e, key, false);
+    asked(e, key, part, false);
 }
 
 bool evict_admit(struct evict *e, uint32_t pool, uint64_t key)
 {
     e->full = true;
     return e->ops->admit(e, pool_of(e, pool), key);
+}
+
+void evict_force(struct evict *e, uint64_t key)
+{
+    if (evict_missed_part(e, key))
+        *missed_of(e, key) = (struct evict_missed){0};
+}
+
+uint32_t evict_oldest(struct evict *e, uint32_t pool)
+{
+    return pool_oldest(e, pool_of(e, pool));
 }
 
 uint32_t evict_victim(struct evict *e, uint32_t pool)

@@ -18,11 +18,14 @@
 
 #define EVICT_NONE UINT32_MAX
 
+/* How much of a chunk, in 128ths. */
+enum { EVICT_WHOLE = 128 };
+
 struct evict_node {
     uint32_t prev, next;
-    uint8_t bits;  /* the policy's */
-    uint8_t group; /* this and pins are the owner's: there would be a gap here */
-    _Atomic uint16_t pins;
+    uint8_t bits;          /* the policy's, like */
+    uint8_t read;          /* how much of the chunk was asked for since it came in, or since all of it had been */
+    _Atomic uint16_t pins; /* the owner's: there would be a gap here */
 };
 
 /* The owner's node of a slot. */
@@ -66,27 +69,37 @@ struct evict_config {
 
 struct evict;
 
-/* Takes at most 8 bytes for each slot of the capacity and 512 KiB. -ENOMEM. */
+/* Takes at most 8 bytes for each slot of the capacity and 640 KiB. -ENOMEM. */
 GR_MUST_CHECK int evict_new(const struct evict_config *config, struct evict **out);
 /* NULL is allowed. */
 void evict_free(struct evict *e);
 
-/* A slot got a chunk. */
+/* What an ask for len of a chunk's chunk_len bytes is in 128ths, for `part` below. */
+static inline unsigned evict_part(uint32_t len, uint32_t chunk_len)
+{
+    return chunk_len ? (unsigned)(((uint64_t)len * EVICT_WHOLE + chunk_len / 2) / chunk_len) : 0;
+}
+
+/* A slot got a chunk. What was asked of it lately while it was missing counts as read. */
 void evict_insert(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key);
-/* A chunk that has a slot was asked for. */
-void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key);
+/* Part of a chunk that has a slot was asked for; 0: it is used, and nobody has read it. */
+void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsigned part);
 /* A slot lost its chunk: to make room, or because it proved bad. */
 void evict_remove(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key);
-/* A chunk that has no slot was asked for. Not for chunks nobody asked for (readahead). */
-void evict_miss(struct evict *e, uint32_t pool, uint64_t key);
+/* Part of a chunk that has no slot was asked for. Not for chunks nobody asked for (readahead). */
+void evict_miss(struct evict *e, uint32_t pool, uint64_t key, unsigned part);
 /* The pool has no room: is this chunk worth one of those in it? */
 bool evict_admit(struct evict *e, uint32_t pool, uint64_t key);
+/* It comes in whatever the policy thinks of it, for a reader to come: what was asked of it before does not count. */
+void evict_force(struct evict *e, uint64_t key);
+/* The slot used longest ago of those that are not busy, as far as a bounded walk finds; EVICT_NONE. */
+uint32_t evict_oldest(struct evict *e, uint32_t pool);
 /* The slot to give up, still held; EVICT_NONE: none that is not busy was found in a bounded walk. */
 uint32_t evict_victim(struct evict *e, uint32_t pool);
 
 /* What is followed now: the name of a policy, under EVICT_AUTO of the one it has chosen. */
 const char *evict_following(const struct evict *e);
-/* Its number: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-keen, 6 lfu-firm, 7 lfu-firmer. */
+/* Its number: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-keen, 6 lfu-firm, 7 lfu-firmer, 8 parts. */
 unsigned evict_followed(const struct evict *e);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "cache/evict_internal.h"
 
-enum { MEMBERS = 6, SEATS_MAX = 2048, SEATS_MIN = 8, LEAD_MIN = 16, DEVIATIONS = 3, MEMORY = 5 };
+enum { MEMBERS = 7, SEATS_MAX = 2048, SEATS_MIN = 8, LEAD_MIN = 16, DEVIATIONS = 3, MEMORY = 5 };
 
 struct seat {
     uint64_t key;
@@ -38,7 +38,7 @@ struct evict_panel {
 
 /* The first is followed until another proves better. */
 static const struct evict_ops *const followable[MEMBERS] = {
-    &evict_lfu_firm, &evict_lfu, &evict_s3fifo, &evict_lru, &evict_lfu_keen, &evict_lfu_firmer,
+    &evict_lfu_firm, &evict_lfu, &evict_s3fifo, &evict_lru, &evict_lfu_keen, &evict_lfu_firmer, &evict_parts,
 };
 
 static struct evict_node *seat_node(void *arg, uint32_t seat)
@@ -98,16 +98,16 @@ static void enter(struct member *m, uint64_t key)
 }
 
 /* true: a hit. */
-static bool member_ask(struct member *m, uint64_t key, uint32_t seats)
+static bool member_ask(struct member *m, uint64_t key, unsigned part, uint32_t seats)
 {
     while (m->held > seats)
         leave(m);
     uint32_t seat = find(m, key);
     if (seat != EVICT_NONE) {
-        evict_hit(m->e, 0, seat, key);
+        evict_hit(m->e, 0, seat, key, part);
         return true;
     }
-    evict_miss(m->e, 0, key);
+    evict_miss(m->e, 0, key, part);
     bool full = m->held == seats;
     if (full && !evict_admit(m->e, 0, key))
         return false;
@@ -130,7 +130,7 @@ static int member_init(struct member *m, const struct evict_ops *ops)
 
 int panel_new(uint64_t capacity, struct evict_panel **out)
 {
-    _Static_assert(sizeof(struct evict_panel) < 400 << 10, "evict.h and docs/cache.md state the memory");
+    _Static_assert(sizeof(struct evict_panel) < 480 << 10, "evict.h and docs/cache.md state the memory");
     struct evict_panel *panel = calloc(1, sizeof *panel);
     if (!panel)
         return -ENOMEM;
@@ -182,14 +182,31 @@ static void judge(struct evict_panel *panel, const bool hit[MEMBERS], uint32_t s
         follow(panel, best);
 }
 
-const struct evict_ops *panel_ask(struct evict_panel *panel, uint64_t key, uint64_t held)
+static bool is_sampled(const struct evict_panel *panel, uint64_t key)
 {
-    if ((key & ((UINT64_C(1) << panel->shift) - 1)) == 0) {
-        uint64_t part = GR_MIN(GR_MAX(held >> panel->shift, (uint64_t)SEATS_MIN), (uint64_t)SEATS_MAX);
-        uint32_t seats = held ? (uint32_t)part : SEATS_MAX;
+    return (key & ((UINT64_C(1) << panel->shift) - 1)) == 0;
+}
+
+void panel_more(struct evict_panel *panel, uint64_t key, unsigned part)
+{
+    for (unsigned i = 0; is_sampled(panel, key) && i < MEMBERS; i++) {
+        struct member *m = &panel->members[i];
+        uint32_t seat = find(m, key);
+        if (seat != EVICT_NONE)
+            evict_more(m->e, seat, part);
+        else
+            evict_missed_more(m->e, key, part);
+    }
+}
+
+const struct evict_ops *panel_ask(struct evict_panel *panel, uint64_t key, unsigned part, uint64_t held)
+{
+    if (is_sampled(panel, key)) {
+        uint64_t share = GR_MIN(GR_MAX(held >> panel->shift, (uint64_t)SEATS_MIN), (uint64_t)SEATS_MAX);
+        uint32_t seats = held ? (uint32_t)share : SEATS_MAX;
         bool hit[MEMBERS];
         for (unsigned i = 0; i < MEMBERS; i++)
-            hit[i] = member_ask(&panel->members[i], key, seats);
+            hit[i] = member_ask(&panel->members[i], key, part, seats);
         if (held)
             judge(panel, hit, seats);
     }

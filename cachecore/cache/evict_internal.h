@@ -8,7 +8,9 @@
 /* evict_node.bits: how often the chunk was asked for, the round of ageing that it has had, and
  * whether it is on the list main. */
 enum { BITS_COUNT = 0x3f, BITS_ROUND = 0x40, BITS_MAIN = 0x80 };
-enum { COUNT_MAX = GHOST_COUNT_MAX, RECENT_MAX = 256 };
+enum { COUNT_MAX = GHOST_COUNT_MAX, RECENT_MAX = 256, MISSED_MAX = 512 };
+/* Of a chunk that was read so far nobody wants more: what is left of it may be dead, or the slack of its last file. */
+enum { READ_ENOUGH = EVICT_WHOLE * 15 / 16 };
 
 struct evict_pool {
     struct evict_list small, main; /* heads: the young ends */
@@ -32,13 +34,19 @@ struct evict_ops {
 };
 
 extern const struct evict_ops evict_lru, evict_sticky, evict_s3fifo;
-extern const struct evict_ops evict_lfu, evict_lfu_keen, evict_lfu_firm, evict_lfu_firmer;
+extern const struct evict_ops evict_lfu, evict_lfu_keen, evict_lfu_firm, evict_lfu_firmer, evict_parts;
 
 struct evict_ageing {
     uint64_t time; /* since the last round began */
     uint32_t pool; /* which the round is in; config.pools: it is over */
     uint8_t round; /* BITS_ROUND of who has had it */
     bool ghosts_due;
+};
+
+/* What was asked of a chunk that is missing, until it comes in. */
+struct evict_missed {
+    uint32_t print;
+    uint32_t read;
 };
 
 struct evict {
@@ -52,6 +60,8 @@ struct evict {
     struct evict_ageing ageing;
     uint32_t recent_mask; /* 0: nothing is passed over */
     uint32_t recent[RECENT_MAX];
+    uint32_t missed_mask;
+    struct evict_missed missed[MISSED_MAX];
     struct evict_pool pools[];
 };
 
@@ -73,9 +83,23 @@ static inline unsigned evict_count(const struct evict *e, uint32_t slot)
     return evict_node(e, slot)->bits & BITS_COUNT;
 }
 
+static inline bool evict_is_read(const struct evict *e, uint32_t slot)
+{
+    return evict_node(e, slot)->read >= READ_ENOUGH;
+}
+
+/* More of a chunk was read, in the moment of an ask that was counted. What is read twice then is not read anew. */
+void evict_more(struct evict *e, uint32_t slot, unsigned part);
+/* The same of one that is missing. */
+void evict_missed_more(struct evict *e, uint64_t key, unsigned part);
+/* What was asked of the chunk while it was missing, as far as that is known. */
+unsigned evict_missed_part(const struct evict *e, uint64_t key);
+
 /* At the young end; the node's count stays. */
 void pool_push_small(struct evict *e, struct evict_pool *p, uint32_t slot);
 void pool_push_main(struct evict *e, struct evict_pool *p, uint32_t slot);
+/* The same, with the count that the ghosts have of the key, one at least. */
+void pool_insert_counted(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key);
 void pool_unlink(struct evict *e, struct evict_pool *p, uint32_t slot);
 /* To the young end of main, or of the list it is on. */
 void pool_renew(struct evict *e, struct evict_pool *p, uint32_t slot);
@@ -91,8 +115,10 @@ void evict_age(struct evict *e, bool hit);
 struct evict_panel;
 GR_MUST_CHECK int panel_new(uint64_t capacity, struct evict_panel **out);
 void panel_free(struct evict_panel *panel);
-/* A chunk was asked for; held: the slots the cache has in use, 0 as long as it has room. What to
+/* Part of a chunk was asked for; held: the slots the cache has in use, 0 as long as it has room. What to
  * follow from now on. */
-const struct evict_ops *panel_ask(struct evict_panel *panel, uint64_t key, uint64_t held);
+const struct evict_ops *panel_ask(struct evict_panel *panel, uint64_t key, unsigned part, uint64_t held);
+/* More of a chunk that was asked for just now. */
+void panel_more(struct evict_panel *panel, uint64_t key, unsigned part);
 
 #endif

@@ -21,14 +21,6 @@
 
 enum { LOOKED_AT = 4, STEP = 2, HELD_MIN = 64, HIT_WEIGHT = 200 };
 
-static void lfu_insert(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key)
-{
-    bool lately;
-    unsigned count = ghost_take(&e->ghost, key, &lately);
-    evict_node(e, slot)->bits |= (uint8_t)GR_MAX(count, 1u);
-    pool_push_main(e, p, slot);
-}
-
 static uint32_t lfu_victim(struct evict *e, struct evict_pool *p)
 {
     uint32_t best = pool_oldest(e, p), slot = best;
@@ -104,7 +96,7 @@ void evict_age(struct evict *e, bool hit)
 
 #define LFU(called, ...)                                                                                               \
     {                                                                                                                  \
-        .name = called, .remember = REMEMBER_ASKED, __VA_ARGS__, .insert = lfu_insert, .hit = pool_renew,              \
+        .name = called, .remember = REMEMBER_ASKED, __VA_ARGS__, .insert = pool_insert_counted, .hit = pool_renew,     \
         .admit = lfu_admit, .victim = lfu_victim,                                                                      \
     }
 

@@ -54,12 +54,15 @@ static int chunk_of(struct evict_trace *t, uint64_t key, uint32_t len, uint32_t 
     return 0;
 }
 
-int evict_trace_ask(struct evict_trace *t, uint64_t key, uint32_t len)
+int evict_trace_ask(struct evict_trace *t, uint64_t key, uint32_t len, uint32_t wanted)
 {
     uint32_t chunk;
     if (t->asks.len >= EVICT_TRACE_ASKS_MAX)
         return -EFBIG;
     int rc = chunk_of(t, key, len, &chunk);
+    const uint8_t part = (uint8_t)evict_part(GR_MIN(wanted, len), len);
+    if (!rc)
+        rc = vec_push(&t->parts, part);
     return rc ? rc : vec_push(&t->asks, chunk);
 }
 
@@ -83,6 +86,7 @@ void evict_trace_release(struct evict_trace *t)
 {
     vec_release(&t->chunks);
     vec_release(&t->asks);
+    vec_release(&t->parts);
     vec_release(&t->epochs);
     free(t->buckets);
     memset(t, 0, sizeof *t);
@@ -145,14 +149,14 @@ static void give_up(struct sim *s, uint32_t chunk)
     s->used -= s->t->chunks.items[chunk].len;
 }
 
-static bool sim_ask(struct sim *s, uint32_t chunk, struct evict_sim_result *r)
+static bool sim_ask(struct sim *s, uint32_t chunk, unsigned part, struct evict_sim_result *r)
 {
     const struct evict_sim_chunk *c = &s->t->chunks.items[chunk];
     if (s->in[chunk]) {
-        evict_hit(s->e, 0, chunk, c->key);
+        evict_hit(s->e, 0, chunk, c->key, part);
         return true;
     }
-    evict_miss(s->e, 0, c->key);
+    evict_miss(s->e, 0, c->key, part);
     bool room = s->used + c->len <= s->size;
     if (c->len > s->size || (!room && !evict_admit(s->e, 0, c->key))) {
         r->not_admitted++;
@@ -188,7 +192,7 @@ int evict_sim_policy(const struct evict_trace *t, uint64_t size, enum evict_poli
         return rc;
     for (size_t i = 0; i < t->asks.len; i++) {
         uint32_t chunk = t->asks.items[i];
-        note_ask(out, t, t->chunks.items[chunk].len, sim_ask(&s, chunk, out));
+        note_ask(out, t, t->chunks.items[chunk].len, sim_ask(&s, chunk, t->parts.items[i], out));
     }
     out->following = evict_following(s.e);
     evict_free(s.e);

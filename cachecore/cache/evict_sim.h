@@ -15,6 +15,7 @@ struct evict_sim_chunk {
 struct evict_trace {
     VEC(struct evict_sim_chunk) chunks;
     VEC(uint32_t) asks;   /* numbers of chunks */
+    VEC(uint8_t) parts;   /* of each ask: how much of the chunk was wanted, in parts of EVICT_WHOLE */
     VEC(uint32_t) epochs; /* how many asks there were when each epoch but the last ended */
     uint64_t bytes;       /* of the distinct chunks */
     uint32_t *buckets;
@@ -23,9 +24,9 @@ struct evict_trace {
 
 enum { EVICT_TRACE_ASKS_MAX = 1 << 30 };
 
-/* Starts from zero. -ENOMEM; -EINVAL: the chunk had another length before; -EFBIG: too many. No
- * sentence. */
-GR_MUST_CHECK int evict_trace_ask(struct evict_trace *t, uint64_t key, uint32_t len);
+/* Starts from zero. wanted: bytes of the chunk's len. -ENOMEM; -EINVAL: the chunk had another length before; -EFBIG:
+ * too many. No sentence. */
+GR_MUST_CHECK int evict_trace_ask(struct evict_trace *t, uint64_t key, uint32_t len, uint32_t wanted);
 /* An epoch ends here, unless it is empty. -ENOMEM, no sentence. */
 GR_MUST_CHECK int evict_trace_epoch(struct evict_trace *t);
 void evict_trace_release(struct evict_trace *t);

@@ -193,12 +193,13 @@ static enum front_result pin(struct shard *s, const struct digest *digest, uint3
     SCOPED_SPACE_LOCK(&s->lock, &s->space);
     uint32_t id = find_ready_locked(s, digest);
     if (id == SPACE_NONE && plain_len && plain_len <= CHUNK_SIZE_MAX) {
-        const struct space_want want = want_of(digest, plain_len, false);
+        struct space_want want = want_of(digest, plain_len, false);
+        want.asked = len;
         space_miss(&s->space, &want);
     }
     if (id == SPACE_NONE || space_slot_at(&s->space, id)->plain_len != plain_len || !space_can_pin(&s->space, id))
         return FRONT_MISS;
-    space_pin(&s->space, id, slot);
+    space_pin_read(&s->space, id, len, slot);
     s->hits++;
     s->hit_bytes += len;
     return time_to_tell_locked(s) ? FRONT_HIT_TELL : FRONT_HIT;

@@ -224,7 +224,7 @@ static bool in_policy(const struct space *s, uint32_t id)
     return !(space_slot_at(s, id)->flags & RECORD_PINNED);
 }
 
-void space_pin(struct space *s, uint32_t id, struct space_slot *out)
+void space_pin_read(struct space *s, uint32_t id, uint32_t asked, struct space_slot *out)
 {
     struct slot *slot = space_slot_at(s, id);
     assert(slot->state == SLOT_READY);
@@ -232,8 +232,13 @@ void space_pin(struct space *s, uint32_t id, struct space_slot *out)
     atomic_fetch_add(&slot->node.pins, 1);
     use_slot(s, id);
     if (in_policy(s, id))
-        evict_hit(s->evict, pool_of(s, id), id, key_at(s, id));
+        evict_hit(s->evict, pool_of(s, id), id, key_at(s, id), evict_part(asked, slot->plain_len));
     space_describe(s, id, out);
+}
+
+void space_pin(struct space *s, uint32_t id, struct space_slot *out)
+{
+    space_pin_read(s, id, 0, out);
 }
 
 /* ---- changes of state ---- */
@@ -251,7 +256,7 @@ static void count_flags(struct space *s, uint32_t id, int sign)
     space_slab_of(s, id)->kept += space_kept(flags) ? (uint32_t)sign : 0;
     s->meta_bytes += flags & RECORD_META ? bytes : 0;
     s->pinned_bytes += flags & RECORD_PINNED ? bytes : 0;
-    unsigned group = space_slot_at(s, id)->node.group;
+    unsigned group = space_slot_at(s, id)->group;
     if (group && !(flags & RECORD_META))
         s->groups[group - 1].used += bytes;
 }
@@ -262,7 +267,7 @@ void space_begin(struct space *s, uint32_t id, const struct space_want *want, en
     slot->key = space_key_of(&want->digest);
     slot->plain_len = want->plain_len;
     slot->stored_len = want->stored_len;
-    slot->node.group = want->group;
+    slot->group = want->group;
     slot->flags = want->flags & 0x7f;
     space_enter(s, id, state);
 }

@@ -48,6 +48,7 @@ struct slot {
     uint32_t plain_len, stored_len;
     uint32_t used; /* the clock when it was last read or filled */
     uint8_t state;
+    uint8_t group;        /* charged to; 0: none */
     uint8_t recorded : 1; /* a record on disk may speak of it */
     uint8_t flags : 7;    /* RECORD_*, SPACE_HELD */
 };
@@ -134,6 +135,7 @@ struct space_want {
     uint32_t plain_len;
     uint32_t stored_len; /* bytes in the slot */
     uint16_t flags;      /* RECORD_* */
+    uint32_t asked;      /* bytes that a reader wants of it now */
     uint64_t owner;      /* for the record */
     uint8_t group;       /* charged to; 0: none */
     enum cache_media media;
@@ -168,6 +170,8 @@ unsigned space_dir_of(const struct space *s, uint32_t id);
 bool space_can_pin(const struct space *s, uint32_t id);
 /* Make a ready slot that can be pinned stay while it is read; counts as a use. */
 void space_pin(struct space *s, uint32_t id, struct space_slot *out);
+/* The same, for a reader who wants `asked` bytes of the chunk. */
+void space_pin_read(struct space *s, uint32_t id, uint32_t asked, struct space_slot *out);
 /* No lock needed; *pins is not touched afterwards. */
 void space_unpin(_Atomic uint16_t *pins);
 

@@ -227,8 +227,9 @@ static int take_used(struct space *s, unsigned dir, unsigned class, bool meta, u
     if (id == SPACE_NONE) {
         cold = cold_slab(s, dir, class, NULL);
     } else if (++d->full_allocs[class] >= REBIND_PERIOD) {
+        uint32_t oldest = evict_oldest(s->evict, space_pool(dir, class, meta));
         d->full_allocs[class] = 0;
-        cold = cold_slab(s, dir, class, &space_slot_at(s, id)->used);
+        cold = cold_slab(s, dir, class, &space_slot_at(s, oldest != SPACE_NONE ? oldest : id)->used);
     }
     if (cold != SPACE_NONE) {
         int rc = take_slab(s, cold, class);
@@ -317,8 +318,10 @@ static uint32_t pool_of_want(const struct space *s, const struct space_want *wan
 
 static bool policy_admits(const struct space *s, const struct space_want *want, enum cache_media media)
 {
-    return want->force || want->flags & RECORD_META ||
-           evict_admit(s->evict, pool_of_want(s, want, media), space_key_of(&want->digest).word[1]);
+    uint64_t key = space_key_of(&want->digest).word[1];
+    if (want->force)
+        evict_force(s->evict, key);
+    return want->force || want->flags & RECORD_META || evict_admit(s->evict, pool_of_want(s, want, media), key);
 }
 
 bool space_admits(const struct space *s, const struct space_want *want)
@@ -364,7 +367,8 @@ void space_miss(struct space *s, const struct space_want *want)
 {
     enum cache_media media = media_of_last_resort(s, want);
     if (home_of(s, &want->digest, media) != SPACE_NONE)
-        evict_miss(s->evict, pool_of_want(s, want, media), space_key_of(&want->digest).word[1]);
+        evict_miss(s->evict, pool_of_want(s, want, media), space_key_of(&want->digest).word[1],
+                   evict_part(want->asked, want->plain_len));
 }
 
 static void hand_out(struct space *s, uint32_t id, const struct space_want *want, enum slot_state state,
@@ -396,8 +400,8 @@ static uint32_t own_victim(struct space *s, unsigned group)
         }
         uint32_t id = g->slab << SPACE_SLOT_BITS | g->slot++;
         const struct slot *slot = space_slot_at(s, id);
-        if (slot->node.group == group && slot->state == SLOT_READY && !space_kept(slot->flags) &&
-            !space_busy_at(s, id) && (best == SPACE_NONE || older(slot->used, space_slot_at(s, best)->used)))
+        if (slot->group == group && slot->state == SLOT_READY && !space_kept(slot->flags) && !space_busy_at(s, id) &&
+            (best == SPACE_NONE || older(slot->used, space_slot_at(s, best)->used)))
             best = id;
     }
     return best;
@@ -474,7 +478,7 @@ int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struc
         .plain_len = slot->plain_len,
         .stored_len = slot->stored_len,
         .flags = slot->flags,
-        .group = slot->node.group,
+        .group = slot->group,
         .media = media,
     };
     le64_put(want.digest.b, slot->key.word[0]); /* as much of it as space knows anyway */

@@ -33,8 +33,8 @@ static void check_slab(const struct space *s, uint32_t number, struct sums *sums
         sums->ready += slot->state == SLOT_READY;
         sums->used += slot->state == SLOT_READY ? size : 0;
         sums->meta += taken && slot->flags & RECORD_META ? size : 0;
-        if (taken && slot->node.group && !(slot->flags & RECORD_META))
-            sums->charged[slot->node.group - 1] += size;
+        if (taken && slot->group && !(slot->flags & RECORD_META))
+            sums->charged[slot->group - 1] += size;
         sums->pinned += taken && slot->flags & RECORD_PINNED ? size : 0;
         kept += taken && space_kept(slot->flags);
     }

@@ -56,7 +56,7 @@ int space_load_slot(struct space *s, struct space_load *load, unsigned dir, cons
     if (slot->flags & RECORD_PINNED && load->pinned_bytes + cache_class_slot_size(place->class) > space_pin_limit(s))
         slot->flags &= (uint8_t)~RECORD_PINNED; /* the directory was made smaller */
     load->pinned_bytes += slot->flags & RECORD_PINNED ? cache_class_slot_size(place->class) : 0;
-    slot->node.group = group_of(s, record->owner);
+    slot->group = group_of(s, record->owner);
     s->clock = GR_MAX(s->clock, record->seq);
     return 0;
 }

@@ -17,7 +17,7 @@ static struct evict_trace trace_of(uint64_t seed, unsigned asks, unsigned chunks
 {
     struct evict_trace t = {0};
     for (unsigned i = 0; i < asks; i++)
-        assert_int_equal(evict_trace_ask(&t, mix(1000 + mix(seed * 100000 + i) % chunks), 100), 0);
+        assert_int_equal(evict_trace_ask(&t, mix(1000 + mix(seed * 100000 + i) % chunks), 100, 100), 0);
     return t;
 }
 
@@ -86,7 +86,7 @@ static void test_evict_sim__epochs_are_counted_apart(void **state)
     assert_int_equal(evict_trace_epoch(&t), 0); /* nothing yet: none */
     for (unsigned epoch = 0; epoch < 3; epoch++) {
         for (uint64_t k = 0; k < 4; k++)
-            assert_int_equal(evict_trace_ask(&t, mix(k), 10), 0);
+            assert_int_equal(evict_trace_ask(&t, mix(k), 10, 10), 0);
         if (epoch < 2)
             assert_int_equal(evict_trace_epoch(&t), 0);
     }
@@ -108,7 +108,7 @@ static void test_evict_sim__unequal_chunks_never_take_more_than_the_size(void **
     struct evict_trace t = {0};
     for (unsigned i = 0; i < 20000; i++) {
         uint64_t k = mix(i) % 300;
-        assert_int_equal(evict_trace_ask(&t, mix(k), (uint32_t)(1 + k * 7)), 0);
+        assert_int_equal(evict_trace_ask(&t, mix(k), (uint32_t)(1 + k * 7), 1), 0);
     }
     for (unsigned policy = 0; policy < EVICT_POLICIES; policy++) {
         struct evict_sim_result r;
@@ -123,8 +123,8 @@ static void test_evict_sim__a_chunk_has_one_length(void **state)
 {
     (void)state;
     struct evict_trace t = {0};
-    assert_int_equal(evict_trace_ask(&t, 5, 10), 0);
-    assert_int_equal(evict_trace_ask(&t, 5, 11), -EINVAL);
+    assert_int_equal(evict_trace_ask(&t, 5, 10, 10), 0);
+    assert_int_equal(evict_trace_ask(&t, 5, 11, 11), -EINVAL);
     assert_int_equal(t.asks.len, 1);
     evict_trace_release(&t);
 }
