@@ -112,7 +112,7 @@ static void break_(struct keeper *k)
 
 static int prepare(struct keeper *k)
 {
-    int number, rc = device_nbd_number(k->state->device, &number);
+    int number = 0, rc = device_nbd_number(k->state->device, &number);
     k->link =
         (struct nbd_link){.index = number,
                           .backend = k->state->tagged ? device_nbd_backend(&k->state->content_root, k->backend) : NULL,
@@ -144,7 +144,7 @@ static int loop(struct keeper *k)
 
 int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg)
 {
-    struct keeper k = {.state = s};
+    struct keeper k = {.state = s, .limit = LOG_LIMIT_INIT};
     CLEANUP_FD int claim = -1;
     int rc = keep_claim(s->device, &claim);
     if (!rc)

@@ -85,6 +85,7 @@ start_readers
 kill_nbdkit
 another_nbdkit
 end_readers "nbdkit killed, restarted"
+until_true 'grep "new connections after" /run/granary/*/keep.log'
 
 start_readers
 dmesg -c >/dev/null
