@@ -23,7 +23,7 @@ serve() {
 stop() { kill -TERM "$SERVER_PID" && wait "$SERVER_PID" || fail "server: exit $?"; }
 uri() { echo "nbd+unix:///faces?socket=$NBD"; }
 warm() { "$GRANARY" warm "$NBD" "$@"; }
-fetched() { "$GRANARY" status --json "$NBD" | jq .counters.granary_fetch_chunk_bytes_total; }
+fetched() { "$GRANARY" status --quick --json "$NBD" | jq .counters.granary_fetch_chunk_bytes_total; }
 
 store_away() { mv "$W/store" "$W/store.away"; }
 store_back() { mv "$W/store.away" "$W/store"; }

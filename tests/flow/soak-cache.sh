@@ -19,7 +19,7 @@ background "$GRANARY" serve "$W/store/soak" --socket "$W/nbd.sock" --cache "$W/c
 SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
 uri="nbd+unix:///soak?socket=$W/nbd.sock"
-counter() { "$GRANARY" status "$W/nbd.sock" --json | jq ".counters.granary_cache_$1"; }
+counter() { "$GRANARY" status --quick "$W/nbd.sock" --json | jq ".counters.granary_cache_$1"; }
 
 # reader OUT: what cmp says of the bytes that came
 reader() { nbdcopy --request-size=262144 "$uri" - 2>"$1.err" | cmp - "$W/image" >"$1" 2>&1 || true; }

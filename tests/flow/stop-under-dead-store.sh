@@ -28,7 +28,7 @@ wait_for 60 test -s "$W/port"
 image=http://127.0.0.1:$(cat "$W/port")/one
 uri="nbd+unix:///one?socket=$W/sock"
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
-counter() { "$GRANARY" status "$W/sock" --json | jq ".counters.granary_$1"; }
+counter() { "$GRANARY" status --quick "$W/sock" --json | jq ".counters.granary_$1"; }
 serve() {
     background "$GRANARY" serve "$image" --socket "$W/sock" --cache "$W/cache:64M" --warm none --disk-timeout "$DISK_TIMEOUT" \
         >"$W/serve.out" 2>"$W/serve.err"

@@ -62,7 +62,7 @@ is_not_cached 17.bin
 stop
 
 echo "== ahead of the reader: while the store holds everything back he comes to what is on its way, and asks for nothing himself"
-counter() { "$GRANARY" status --json "$NBD" | jq ".counters.granary_$1"; }
+counter() { "$GRANARY" status --quick --json "$NBD" | jq ".counters.granary_$1"; }
 serve_store
 echo 0 >"$W/limit"
 serve v1 timeout=300s

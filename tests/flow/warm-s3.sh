@@ -106,7 +106,7 @@ serve_unix "$NBD" "image=$STORE/faces" "cache=$cache:96M" readahead=0 control="$
 warm --all --json >"$W/json" 2>"$W/told"
 all_told
 [ "$(say .fetch_bytes)" -lt "$need" ] && [ "$(fetched)" = "$(say .fetch_bytes)" ] || fail "of $need: $(cat "$W/json"), $(fetched) came"
-prefetched() { "$GRANARY" status --json "$NBD" | jq .counters.granary_image_prefetch_bytes_total; }
+prefetched() { "$GRANARY" status --quick --json "$NBD" | jq .counters.granary_image_prefetch_bytes_total; }
 before=$(prefetched)
 background "$GRANARY" warm "$(uri)" --all --bwlimit 512K >"$W/out" 2>"$W/err"
 CLIENT=$BACKGROUND_PID

@@ -48,7 +48,7 @@ head -c 65536 /dev/urandom >>"$W/wide/file" # in another leaf
 publish "$W/wide" wide --chunk-size 64K
 serve wide warm=none
 warm --metadata >"$W/out"
-nodes() { "$GRANARY" status --json "$NBD" | jq .counters.granary_image_node_misses_total; }
+nodes() { "$GRANARY" status --quick --json "$NBD" | jq .counters.granary_image_node_misses_total; }
 before=$(nodes)
 off=$("$GRANARY" ls -l --json "$W/store/faces:wide" file | jq '.extents[0].offset')
 read_at "$off" 65536 && read_at $((off + (70 << 20))) 65536 || fail "wrong bytes"
