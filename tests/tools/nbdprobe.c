@@ -6,6 +6,8 @@
  * nbdprobe URI whole LEN FILE  the same, and what did not fail is FILE's bytes: "N of M failed, slowest T ms"; where a
  *                              read failed goes to standard error
  * nbdprobe URI again OFF LEN N the same read N times: "N of M failed"
+ * nbdprobe URI crowd N LEN OFF SECONDS
+ *                              N reads of LEN at a time at random places from OFF on: "N of M failed"
  * Exits 0 when the server did it, 1 when not. */
 #include <errno.h>
 #include <libnbd.h>
@@ -117,6 +119,41 @@ static int again(struct nbd_handle *nbd, uint64_t off, size_t len, uint64_t time
     return 0;
 }
 
+/* How it went with one of the crowd's reads. */
+struct crowd {
+    uint64_t reads, bad;
+    char *data; /* for all of them: nobody looks */
+};
+
+static int crowd_read_done(void *arg, int *error)
+{
+    struct crowd *c = arg;
+    c->reads++;
+    c->bad += *error != 0;
+    return 1; /* retire it */
+}
+
+static int crowd(struct nbd_handle *nbd, char **args)
+{
+    uint64_t n = strtoull(args[0], NULL, 10), len = strtoull(args[1], NULL, 10), from = strtoull(args[2], NULL, 10);
+    uint64_t places = ((uint64_t)nbd_get_size(nbd) - from) / len;
+    long end = now_ms() + 1000 * strtol(args[3], NULL, 10);
+    struct crowd c = {.data = malloc(len)};
+    while (now_ms() < end || nbd_aio_in_flight(nbd) > 0) {
+        while (now_ms() < end && nbd_aio_in_flight(nbd) < (int)n) {
+            uint64_t off = from + (uint64_t)rand() % places * len;
+            nbd_completion_callback done = {.callback = crowd_read_done, .user_data = &c};
+            if (nbd_aio_pread(nbd, c.data, len, off, done, 0) < 0)
+                return failed();
+        }
+        if (nbd_poll(nbd, 100) < 0)
+            return failed();
+    }
+    free(c.data);
+    printf("%llu of %llu failed\n", (unsigned long long)c.bad, (unsigned long long)c.reads);
+    return 0;
+}
+
 static int cache(struct nbd_handle *nbd, uint64_t off, uint64_t len)
 {
     if (!len)
@@ -142,7 +179,7 @@ int main(int argc, char **argv)
     if (argc < 4) {
         fprintf(stderr,
                 "usage: nbdprobe URI compare FILE | cache OFF LEN | read OFF LEN | scan LEN | whole LEN FILE |\n"
-                "       again OFF LEN N\n");
+                "       again OFF LEN N | crowd N LEN OFF SECONDS\n");
         return 2;
     }
     struct nbd_handle *nbd = nbd_create();
@@ -161,6 +198,8 @@ int main(int argc, char **argv)
         rc = whole(nbd, strtoull(argv[3], NULL, 10), argv[4]);
     else if (argc == 6 && !strcmp(argv[2], "again"))
         rc = again(nbd, strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), strtoull(argv[5], NULL, 10));
+    else if (argc == 7 && !strcmp(argv[2], "crowd"))
+        rc = crowd(nbd, argv + 3);
     nbd_shutdown(nbd, 0);
     nbd_close(nbd);
     return rc;
