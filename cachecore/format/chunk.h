@@ -20,7 +20,7 @@
 enum {
     CHUNK_SIZE_MIN = 64 << 10,
     CHUNK_SIZE_MAX = 4 << 20,
-    CHUNK_SIZE_DEFAULT = 128 << 10, /* docs/format-store.md, "Chunk size", has the measurement */
+    CHUNK_SIZE_DEFAULT = 64 << 10, /* docs/format-store.md, "Chunk size", has the measurement */
 };
 
 enum chunk_flags {

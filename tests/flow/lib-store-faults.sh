@@ -11,7 +11,7 @@ for tool in nginx nbdcopy jq curl; do command -v $tool >/dev/null || skip "no $t
 unset http_proxy https_proxy AWS_CA_BUNDLE
 
 export PROBE=$GRANARY_BUILD/tests/tools/nbdprobe
-CHUNK=131072
+CHUNK=65536
 
 # seconds FAST FULL: of how long a fault lasts
 seconds() { if [ -n "${GRANARY_FULL:-}" ]; then echo "$2"; else echo "$1"; fi; }
@@ -21,7 +21,7 @@ make_store() {
     mkdir "$W/tree"
     head -c $(($1 * 500000)) /dev/urandom >"$W/tree/noise"
     seq $(($1 * 70000)) >"$W/tree/text"
-    "$GRANARY" build -q "$W/tree" "$W/store/set" >"$W/built"
+    "$GRANARY" build -q --chunk-size $CHUNK "$W/tree" "$W/store/set" >"$W/built"
     "$GRANARY" export -q "$W/store/set" "$W/image"
 }
 

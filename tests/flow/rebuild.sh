@@ -117,5 +117,5 @@ for words in '--parent /elsewhere/set:v1' '--compact-budget 101%' '--compact-bud
 done
 build "$image" --parent "$store/set:none" >"$W/null" 2>"$W/err" && fail "a parent that is not there"
 grep -q "none" "$W/err" || fail "$(cat "$W/err")"
-build "$image" --chunk-size 64K >"$W/other"
+build "$image" --chunk-size 128K >"$W/other"
 jq -e '.rebuild.parent_differs and .rebuild.parent == null' "$W/other" >"$W/null" || fail "another chunk size: $(cat "$W/other")"
