@@ -52,7 +52,7 @@ echo 3 >/proc/sys/vm/drop_caches
 "$GRANARY" status "$dir" | grep '^hits [1-9]' >"$W/null" || fail "status shows no hits"
 "$GRANARY" status "$dir" | grep -Fx "    mounted on $dir" >"$W/null" || fail "status does not say where it is mounted"
 # Without a target all servers are shown, those of other tests too, which may come and go.
-("$GRANARY" status --quick --json || true) | jq -e --arg dir "$dir" 'select(.exports[].mounts == [$dir])' >"$W/null" || fail "not among the machine's servers"
+("$GRANARY" status --quick --json || true) | jq -es --arg dir "$dir" 'any(.[].exports[]; .mounts == [$dir])' >"$W/null" || fail "not among the machine's servers"
 
 echo "== many connections, few threads each"
 tr '\0' ' ' <"/proc/$NBDFUSE_PID/cmdline" | grep ' -C 64 ' >"$W/null" || fail "nbdfuse has other connections"
