@@ -1,13 +1,15 @@
 #!/bin/bash
-# lanes.sh [MIB] [SECONDS]: two images of MIB (512) of incompressible bytes each, over plain HTTP behind 1 Gbit/s.
+# lanes.sh [MIB] [SECONDS]: two images of MIB (1536) of incompressible bytes each, over plain HTTP behind 1 Gbit/s.
 #
-# 1. The link's use, at 10 and at 200 ms round trip: `granary warm --all` of one image, and 64 threads of random reads of
-#    64 KiB, against a plain download over 32 kept-alive connections in the same run, by bytes a second.
-#    ROUND_TRIPS="10 200" sets others; CONNECTIONS=N the plugin's connections=.
-# 2. Demand beside warming, at 10 ms: the 99th percentile of random uncached reads of 64 KiB by 8 threads for SECONDS (8),
-#    alone, beside warming of the other image at 80 % of the link, and at full speed. READERS=N: by so many threads.
+# 1. The link's use, at 10 and at 200 ms round trip: a plain download over 32 kept-alive connections, `granary warm --all`
+#    of one image, 64 threads of random reads of 64 KiB for SECONDS (8), and 256 threads with connections=256. MB/s that
+#    crossed the link: over all, and from the 5th second to the last but one, when TCP has opened its windows.
+#    ROUND_TRIPS="10 200" sets others, "" leaves this part out.
+# 2. Demand beside warming, at 10 ms: the 99th percentile of random uncached reads of 64 KiB by 8 threads for SECONDS,
+#    alone, beside warming of the other image at 80 % of the link, and at full speed. READERS="8 1": by so many
+#    threads; "" leaves this part out.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
-mib=${1:-512} seconds=${2:-8}
+mib=${1:-1536} seconds=${2:-8}
 
 # shellcheck disable=SC2046
 cc -O2 -Wall -D_GNU_SOURCE -o "$W/lanes" "$BENCH/lanes.c" $(pkg-config --cflags --libs libnbd) -pthread
@@ -40,11 +42,10 @@ front_down() {
     "$BENCH/link/link.sh" down "$LINK"
 }
 
-# Fewer threads a connection than usual: there are up to 64 of these.
-serve() {
+serve() { # THREADS CONNECTIONS
     rm -rf "$W/cache" "$W/sock"
-    background "${PREFIX[@]}" "${IN_CLIENT[@]}" nbdkit -f -t 32 --unix "$W/sock" "$PLUGIN" image=http://10.77.0.2:8080/store/one \
-        image=http://10.77.0.2:8080/store/two "cache=$W/cache:$((3 * mib))M" fill=off ${CONNECTIONS:+"connections=$CONNECTIONS"}
+    background "${PREFIX[@]}" "${IN_CLIENT[@]}" nbdkit -f -t "$1" --unix "$W/sock" "$PLUGIN" image=http://10.77.0.2:8080/store/one \
+        image=http://10.77.0.2:8080/store/two "cache=$W/cache:$((3 * mib))M" fill=off "connections=$2"
     server=$BACKGROUND_PID
     wait_for 60 test -S "$W/sock"
 }
@@ -71,58 +72,73 @@ download() {
     for i in "${pids[@]}"; do wait "$i"; done
 }
 
-# moved COMMAND...: MB/s that came over the link while it ran
-moved() {
-    local before took
-    before=$(link_bytes)
-    took=$(seconds "$@")
-    megabytes $(($(link_bytes) - before)) "$took"
+# flow COMMAND...: MB/s that came over the link while it ran, over all and in its steady part
+flow() {
+    local pid
+    "$@" >/dev/null &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do
+        echo "$(date +%s.%N) $(in_client cat /sys/class/net/dl0/statistics/rx_bytes)"
+        sleep 0.25
+    done >"$W/flow"
+    wait "$pid"
+    awk '{ at[NR] = $1; bytes[NR] = $2 }
+        END {
+            for (a = 1; a < NR && at[a] < at[1] + 4; a++);
+            for (b = NR; b > a && at[b] > at[NR] - 1; b--);
+            if (b <= a) { a = 1; b = NR }
+            printf "%.1f %.1f\n", (bytes[NR] - bytes[1]) / (at[NR] - at[1]) / 1e6, (bytes[b] - bytes[a]) / (at[b] - at[a]) / 1e6
+        }' "$W/flow"
+}
+
+# served THREADS CONNECTIONS COMMAND...: flow of a fresh server's
+served() {
+    serve "$1" "$2"
+    flow "${@:3}"
+    unserve
 }
 
 warm_one() { "${PREFIX[@]}" "$GRANARY" warm --all --quiet "$(uri one)"; }
-read_many() { lanes two read 64 "$seconds"; }
+read_many() { lanes two read "$1" "$seconds"; }
 
-echo "1 Gbit/s; MB/s over the link, medians of $REPEATS turns; against the plain download"
-printf '%-8s %10s %16s %16s\n' "ms" download "warm --all" "64 readers"
-for rtt in ${ROUND_TRIPS:-10 200}; do
+printf '%-8s %-34s %10s %10s\n' "ms" "1 Gbit/s, which is 125 MB/s" "MB/s" "steady"
+for rtt in ${ROUND_TRIPS-10 200}; do
     front_up "$rtt"
-    plain="" warm="" many=""
     for _ in $(seq "$REPEATS"); do
-        plain+=" $(moved download)"
-        serve
-        warm+=" $(moved warm_one)"
-        many+=" $(moved read_many)"
-        unserve
+        # shellcheck disable=SC2046
+        printf "$rtt %s %s %s\n" download $(flow download) "warm--all" $(served 64 64 warm_one) \
+            "64-readers" $(served 2 64 read_many 64) "256-readers,connections=256" $(served 2 256 read_many 256) |
+            awk '{ printf "%-8s %-34s %10s %10s\n", $1, $2, $3, $4 }'
     done
-    # shellcheck disable=SC2086
-    p=$(median $plain) w=$(median $warm) m=$(median $many)
-    printf '%-8s %10s %9s (%s) %9s (%s)\n' "$rtt" "$p" "$w" "$(ratio "$w" "$p")" "$m" "$(ratio "$m" "$p")"
     front_down
 done
 
-# beside NAME RATE: reads of image one, while image two is cached at RATE
+# beside READERS RATE: reads of image one, while image two is cached at RATE
 beside() {
     local warmer="" result
     echo 0 >"$W/warmed"
-    serve
+    serve 2 64
     if [ "$2" != none ]; then
         "${PREFIX[@]}" "$W/lanes" "$(uri two)" cache 32 "$seconds" "$2" >"$W/warmed" &
         warmer=$!
     fi
-    result=$(lanes one read "${READERS:-8}" "$seconds")
+    result=$(lanes one read "$1" "$seconds")
     [ -z "$warmer" ] || wait "$warmer"
     unserve
     echo "$result $([ ! -s "$W/warmed" ] || cat "$W/warmed")"
 }
 
+[ -n "${READERS-8}" ] || exit 0
 front_up 10
-printf '\n%-22s %8s %10s %10s %10s %12s\n' "beside" reads "median ms" "p99 ms" "MB/s" "warmed MB/s"
+printf '\n%-8s %-22s %8s %10s %10s %10s %12s\n' "readers" "beside" reads "median ms" "p99 ms" "MB/s" "warmed MB/s"
 for _ in $(seq "$REPEATS"); do
-    for case in "nothing none" "warming-at-80% 95000000" "warming-at-full-speed 0"; do
-        # shellcheck disable=SC2086
-        set -- $case
-        # shellcheck disable=SC2046,SC2183
-        printf '%-22s %8s %10s %10s %10s %12s\n' "$1" $(beside "$1" "$2")
+    for readers in ${READERS-8 1}; do
+        for case in "nothing none" "warming-at-80% 95000000" "warming-at-full-speed 0"; do
+            # shellcheck disable=SC2086
+            set -- $case
+            # shellcheck disable=SC2046,SC2183
+            printf '%-8s %-22s %8s %10s %10s %10s %12s\n' "$readers" "$1" $(beside "$readers" "$2")
+        done
     done
 done
 front_down
