@@ -18,10 +18,10 @@
 
 #include "attach/device.h"
 #include "attach/export_check.h"
-#include "attach/keeper.h"
 #include "attach/metadata_warm.h"
+#include "attach/mount_device.h"
+#include "attach/run_log.h"
 #include "attach/server.h"
-#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -29,10 +29,7 @@
 #include "base/vec.h"
 #include "net/listen.h"
 
-/* nbdfuse sends nothing over a connection while it waits for an answer there, and takes them in turn: a read of what is
- * cached would stand behind one that is fetched. A server that was there before has all its threads for each. */
-enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 64, FUSE_CONNECTIONS_TO_OTHERS = 8 };
-enum { THREADS_LEAST = 32, FUSE_THREADS_LEAST = 4, SERVER_END_MS = 15000, LOG_TAIL_MAX = 4 << 20 };
+enum { THREADS_LEAST = 32, FUSE_THREADS_LEAST = 4, SERVER_END_MS = 15000 };
 
 /* ---- the mount point ---- */
 
@@ -76,52 +73,12 @@ static int check_dir(const char *dir)
 
 /* ---- the server ---- */
 
-static int open_log(const struct mount_state *s, const char *name)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", s->run_dir, name);
-    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    return fd < 0 ? error_set(-errno, "cannot create %s: %s", path, strerror(errno)) : fd;
-}
-
-/* A program said why it failed in its log: put its last line into the sentence of rc. */
-static int explain(const struct mount_state *s, const char *name, const char *what, int rc)
-{
-    static const char *const prefixes[] = {"granary: serve: ", "granary: keep: "};
-    char path[128];
-    struct error known;
-    CLEANUP_BYTES text = BYTES_INIT(LOG_TAIL_MAX);
-    error_take(&known, rc);
-    snprintf(path, sizeof path, "%s/%s", s->run_dir, name);
-    if (io_read_file(path, &text))
-        return error_restore(&known);
-    while (text.len && text.data[text.len - 1] == '\n')
-        text.len--;
-    size_t from = text.len;
-    while (from && text.data[from - 1] != '\n')
-        from--;
-    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++)
-        if (text.len - from > strlen(prefixes[i]) && !memcmp(text.data + from, prefixes[i], strlen(prefixes[i])))
-            from += strlen(prefixes[i]);
-    if (from == text.len)
-        return error_restore(&known);
-    return error_set(rc, "%s: %.*s", what, (int)(text.len - from), (char *)text.data + from);
-}
-
-static unsigned connections_of(const struct mount_config *c)
-{
-    if (c->connections)
-        return c->connections;
-    if (!c->fuse)
-        return NBD_CONNECTIONS;
-    return c->socket ? FUSE_CONNECTIONS_TO_OTHERS : FUSE_CONNECTIONS;
-}
-
 /* Of the threads of a server one client has, all its connections together have as many as one has elsewhere: each
  * thread of nbdkit keeps a buffer as large as the largest request it has seen. */
 static unsigned threads_for(const struct mount_config *c)
 {
-    return GR_MAX(SERVER_THREADS / connections_of(c), (unsigned)(c->fuse ? FUSE_THREADS_LEAST : THREADS_LEAST));
+    return GR_MAX(SERVER_THREADS / mount_device_connections(c),
+                  (unsigned)(c->fuse ? FUSE_THREADS_LEAST : THREADS_LEAST));
 }
 
 static int start_server(const struct mount_config *c, struct mount_state *s)
@@ -129,7 +86,7 @@ static int start_server(const struct mount_config *c, struct mount_state *s)
     char program[PATH_MAX], threads[16];
     pid_t pid;
     int rc = process_own_program(program);
-    CLEANUP_FD int log = rc ? -1 : open_log(s, "serve.log");
+    CLEANUP_FD int log = rc ? -1 : run_log_open(s->run_dir, "serve.log");
     if (rc || log < 0)
         return rc ? rc : log;
     VEC(const char *) argv = {0};
@@ -175,75 +132,13 @@ static int have_server(const struct mount_config *c, struct mount_state *s)
     if (!rc)
         rc = export_check(&check);
     if (rc == -EIO && !c->socket)
-        rc = explain(s, "serve.log", "the server cannot serve the image", rc);
+        rc = run_log_explain(s->run_dir, "serve.log", "the server cannot serve the image", rc);
     return rc;
 }
 
-/* ---- the device ---- */
+/* ---- the mount ---- */
 
-static int make_nbd(const struct mount_config *c, struct mount_state *s)
-{
-    const struct device_nbd d = {.address = s->socket,
-                                 .export_name = c->export_name,
-                                 .connections = connections_of(c),
-                                 .size = c->size,
-                                 .content_root = c->content_root,
-                                 .timeout_s = c->timeout_s,
-                                 .dead_s = c->dead_s};
-    int rc = device_nbd_attach(&d, s->device);
-    if (rc)
-        *s->device = 0;
-    else
-        device_nbd_mark(s->device, s->device_mark);
-    return rc ? rc : state_save(s);
-}
-
-static int start_keeper(const struct mount_config *c, struct mount_state *s)
-{
-    CLEANUP_FD int log = open_log(s, "keep.log");
-    if (log < 0)
-        return log;
-    struct keep_state k = {.size = c->size,
-                           .content_root = c->content_root,
-                           .tagged = true,
-                           .timeout_s = c->timeout_s,
-                           .dead_s = c->dead_s};
-    snprintf(k.device, sizeof k.device, "%s", s->device);
-    snprintf(k.mark, sizeof k.mark, "%s", s->device_mark);
-    snprintf(k.address, sizeof k.address, "%s", s->socket);
-    snprintf(k.export_name, sizeof k.export_name, "%s", c->export_name);
-    int rc = keeper_start(&k, log);
-    return rc == -EIO ? explain(s, "keep.log", "the device's keeper failed", rc) : rc;
-}
-
-static int make_loop(const struct mount_config *c, struct mount_state *s, int *out_fd)
-{
-    CLEANUP_FD int log = open_log(s, "nbdfuse.log");
-    if (log < 0)
-        return log;
-    char file[PATH_MAX];
-    snprintf(file, sizeof file, "%s/fuse/nbd", s->run_dir);
-    int rc = device_fuse_start(s->socket, c->export_name, connections_of(c), file, log, c->cancel, &s->nbdfuse);
-    if (rc)
-        return rc == -EIO ? explain(s, "nbdfuse.log", "nbdfuse failed", rc) : rc;
-    snprintf(s->fuse_file, sizeof s->fuse_file, "%s", file);
-    rc = state_save(s);
-    if (!rc)
-        rc = device_loop_attach(file, s->device, out_fd);
-    if (rc)
-        *s->device = 0;
-    return rc ? rc : state_save(s);
-}
-
-static int make_device(const struct mount_config *c, struct mount_state *s, int *out_fd)
-{
-    if (c->fuse)
-        return make_loop(c, s, out_fd);
-    int rc = make_nbd(c, s);
-    return rc ? rc : start_keeper(c, s);
-}
-
-static int mount_device(const struct mount_config *c, struct mount_state *s)
+static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
 {
     if (mount(s->device, s->dir, c->fs, MS_RDONLY | MS_NODEV | MS_NOSUID, NULL)) {
         if (errno == ENODEV)
@@ -278,7 +173,7 @@ static int build_up(const struct mount_config *c, struct mount_state *s)
     if (!rc)
         rc = warm_metadata(c, s);
     if (!rc)
-        rc = make_device(c, s, &fd);
+        rc = mount_device_make(c, s, &fd);
     if (rc)
         return rc;
     device_tune(s->device);
@@ -286,7 +181,7 @@ static int build_up(const struct mount_config *c, struct mount_state *s)
         fd = open(s->device, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return error_set(-errno, "cannot open %s: %s", s->device, strerror(errno));
-    rc = mount_device(c, s);
+    rc = mount_filesystem(c, s);
     /* Only now: ext4 tries several block sizes while it is mounted, which empties the device's page cache. */
     if (!rc)
         rc = device_warm(fd, s->device, 0, c->front_len, c->cancel);
@@ -307,12 +202,7 @@ static bool server_answers(const struct mount_state *s)
 /* With nothing left behind the device its readers are stuck: end them, then the mount. */
 static int unmount_dead(struct mount_state *s)
 {
-    int rc = 0;
-    if (*s->fuse_file)
-        rc = process_end(&s->nbdfuse, 0); /* FUSE aborts: stuck reads end in EIO */
-    else if (*s->device)
-        rc = device_nbd_detach(s->device, s->device_mark, true); /* the same */
-    if (rc)
+    if (mount_device_cut(s))
         log_warning("%s", error_text());
     if (umount2(s->dir, UMOUNT_NOFOLLOW) && umount2(s->dir, UMOUNT_NOFOLLOW | MNT_DETACH))
         return error_set(-errno, "cannot umount %s: %s", s->dir, strerror(errno));
@@ -355,27 +245,11 @@ static void remove_run_dir(const struct mount_state *s)
         log_warning("cannot remove %s: %s", s->run_dir, strerror(errno));
 }
 
-/* The device may be somebody else's by now, and so its keeper. */
-static int detach(const struct mount_state *s)
-{
-    char mark[DEVICE_MARK_MAX];
-    device_nbd_mark(s->device, mark);
-    if (*mark && strcmp(mark, s->device_mark))
-        return 0;
-    int rc = keeper_stop(s->device);
-    return rc ? rc : device_nbd_detach(s->device, s->device_mark, false);
-}
-
 /* Everything but the mount itself. */
 static int take_down(struct mount_state *s)
 {
     struct error first = {0};
-    if (*s->device && *s->fuse_file)
-        keep_first(&first, device_loop_detach(s->device, s->fuse_file));
-    else if (*s->device)
-        keep_first(&first, detach(s));
-    if (*s->fuse_file)
-        keep_first(&first, device_fuse_stop(s->fuse_file, &s->nbdfuse));
+    keep_first(&first, mount_device_take_down(s));
     keep_first(&first, process_end(&s->server, SERVER_END_MS));
     if (!first.code)
         remove_run_dir(s);

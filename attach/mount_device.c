@@ -1,0 +1,122 @@
+#include "attach/mount_device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attach/device.h"
+#include "attach/keeper.h"
+#include "attach/run_log.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+
+/* nbdfuse sends nothing over a connection while it waits for an answer there, and takes them in turn: a read of what is
+ * cached would stand behind one that is fetched. A server that was there before has all its threads for each. */
+enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 64, FUSE_CONNECTIONS_TO_OTHERS = 8 };
+
+unsigned mount_device_connections(const struct mount_config *c)
+{
+    if (c->connections)
+        return c->connections;
+    if (!c->fuse)
+        return NBD_CONNECTIONS;
+    return c->socket ? FUSE_CONNECTIONS_TO_OTHERS : FUSE_CONNECTIONS;
+}
+
+/* ---- kernel nbd ---- */
+
+static int attach_nbd(const struct mount_config *c, struct mount_state *s)
+{
+    const struct device_nbd d = {.address = s->socket,
+                                 .export_name = c->export_name,
+                                 .connections = mount_device_connections(c),
+                                 .size = c->size,
+                                 .content_root = c->content_root,
+                                 .timeout_s = c->timeout_s,
+                                 .dead_s = c->dead_s};
+    int rc = device_nbd_attach(&d, s->device);
+    if (rc)
+        *s->device = 0;
+    else
+        device_nbd_mark(s->device, s->device_mark);
+    return rc ? rc : state_save(s);
+}
+
+static int start_keeper(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_FD int log = run_log_open(s->run_dir, "keep.log");
+    if (log < 0)
+        return log;
+    struct keep_state k = {.size = c->size,
+                           .content_root = c->content_root,
+                           .tagged = true,
+                           .timeout_s = c->timeout_s,
+                           .dead_s = c->dead_s};
+    snprintf(k.device, sizeof k.device, "%s", s->device);
+    snprintf(k.mark, sizeof k.mark, "%s", s->device_mark);
+    snprintf(k.address, sizeof k.address, "%s", s->socket);
+    snprintf(k.export_name, sizeof k.export_name, "%s", c->export_name);
+    int rc = keeper_start(&k, log);
+    return rc == -EIO ? run_log_explain(s->run_dir, "keep.log", "the device's keeper failed", rc) : rc;
+}
+
+/* The device may be somebody else's by now, and so its keeper. */
+static int detach_nbd(const struct mount_state *s)
+{
+    char mark[DEVICE_MARK_MAX];
+    device_nbd_mark(s->device, mark);
+    if (*mark && strcmp(mark, s->device_mark))
+        return 0;
+    int rc = keeper_stop(s->device);
+    return rc ? rc : device_nbd_detach(s->device, s->device_mark, false);
+}
+
+/* ---- nbdfuse and a loop device ---- */
+
+static int attach_loop(const struct mount_config *c, struct mount_state *s, int *out_fd)
+{
+    CLEANUP_FD int log = run_log_open(s->run_dir, "nbdfuse.log");
+    if (log < 0)
+        return log;
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%s/fuse/nbd", s->run_dir);
+    int rc =
+        device_fuse_start(s->socket, c->export_name, mount_device_connections(c), file, log, c->cancel, &s->nbdfuse);
+    if (rc)
+        return rc == -EIO ? run_log_explain(s->run_dir, "nbdfuse.log", "nbdfuse failed", rc) : rc;
+    snprintf(s->fuse_file, sizeof s->fuse_file, "%s", file);
+    rc = state_save(s);
+    if (!rc)
+        rc = device_loop_attach(file, s->device, out_fd);
+    if (rc)
+        *s->device = 0;
+    return rc ? rc : state_save(s);
+}
+
+/* ---- either ---- */
+
+int mount_device_make(const struct mount_config *c, struct mount_state *s, int *out_fd)
+{
+    *out_fd = -1;
+    if (c->fuse)
+        return attach_loop(c, s, out_fd);
+    int rc = attach_nbd(c, s);
+    return rc ? rc : start_keeper(c, s);
+}
+
+int mount_device_cut(const struct mount_state *s)
+{
+    if (*s->fuse_file)
+        return process_end(&s->nbdfuse, 0); /* FUSE aborts */
+    return *s->device ? device_nbd_detach(s->device, s->device_mark, true) : 0;
+}
+
+int mount_device_take_down(const struct mount_state *s)
+{
+    if (!*s->fuse_file)
+        return *s->device ? detach_nbd(s) : 0;
+    struct error first;
+    error_take(&first, *s->device ? device_loop_detach(s->device, s->fuse_file) : 0);
+    int rc = device_fuse_stop(s->fuse_file, &s->nbdfuse);
+    return first.code ? error_restore(&first) : rc;
+}

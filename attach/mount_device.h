@@ -1,0 +1,21 @@
+/* The block device of a mount: kernel nbd with its keeper, or nbdfuse with a loop device. */
+#ifndef GRANARY_ATTACH_MOUNT_DEVICE_H
+#define GRANARY_ATTACH_MOUNT_DEVICE_H
+
+#include "attach/mount.h"
+
+/* To the server, as configured or as is usual of such a device. */
+unsigned mount_device_connections(const struct mount_config *config);
+
+/* Attach the image that the server of the state has; each step is in the state, and that in its file, before the next.
+ * What a failure leaves is for mount_device_take_down. *out_fd: a loop device goes with its last user, so keep this
+ * open until it is mounted, and close it; -1 of nbd. */
+GR_MUST_CHECK int mount_device_make(const struct mount_config *config, struct mount_state *state, int *out_fd);
+
+/* Reads that are stuck end in EIO: nothing answers behind the device any more. */
+GR_MUST_CHECK int mount_device_cut(const struct mount_state *state);
+
+/* Detach it and end what kept it; it is not mounted any more. Goes on after a failure, and returns the first. */
+GR_MUST_CHECK int mount_device_take_down(const struct mount_state *state);
+
+#endif
