@@ -11,15 +11,15 @@ static const struct option_row rows[] = {
     {0},
 };
 
-static void list_verbs(void)
+void help_list_verbs(FILE *to)
 {
-    printf("usage: granary VERB [options] operands\n\n"
-           "Read-only dataset images: built from a tree of files, kept in an object store, mounted over NBD.\n\n");
+    fprintf(to, "usage: granary VERB [options] operands\n\n"
+                "Read-only dataset images: built from a tree of files, kept in an object store, mounted over NBD.\n\n");
     for (size_t i = 0; verbs[i]; i++)
-        printf("  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
-    printf("\n'granary VERB --help' shows a verb's options, 'granary --version' the version.\n"
-           "IMAGE is STORE/NAME[:TAG] or STORE/NAME@sha256:DIGEST, e.g. s3://bucket/images/faces:latest.\n"
-           "Exit codes: 0 done, 1 failed, 2 usage (and 3: diff --exit-code found a difference).\n");
+        fprintf(to, "  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
+    fprintf(to, "\n'granary VERB --help' shows a verb's options, 'granary --version' the version.\n"
+                "IMAGE is STORE/NAME[:TAG] or STORE/NAME@sha256:DIGEST, e.g. s3://bucket/images/faces:latest.\n"
+                "Exit codes: 0 done, 1 failed, 2 usage (and 3: diff --exit-code found a difference).\n");
 }
 
 static int run(const struct invocation *inv)
@@ -33,7 +33,7 @@ static int run(const struct invocation *inv)
         return 0;
     }
     if (!inv->operand_count) {
-        list_verbs();
+        help_list_verbs(stdout);
         return 0;
     }
     const struct verb *verb = verb_find(inv->operands[0]);

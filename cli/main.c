@@ -94,13 +94,17 @@ int main(int argc, char **argv)
         printf("granary %s\n", GRANARY_VERSION);
         return flush_output(&verb_help);
     }
-    if (!*name || !strcmp(name, "--help") || !strcmp(name, "-h"))
+    if (!*name) {
+        help_list_verbs(stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h"))
         name = "help";
     const struct verb *verb = verb_find(name);
     if (!verb)
         return unknown_verb(name);
     struct invocation inv;
-    int skip = argc > 1 && verb_find(argv[1]) ? 2 : argc;
+    int skip = verb_find(argv[1]) ? 2 : argc;
     const struct verb *command = skip < argc ? options_command(verb, argv[skip]) : NULL;
     if (command) {
         verb = command;
@@ -111,5 +115,5 @@ int main(int argc, char **argv)
         complain(verb);
     rc = rc ? CLI_USAGE : run_verb(verb, &inv);
     options_release(&inv);
-    return argc < 2 ? CLI_USAGE : rc;
+    return rc;
 }

@@ -2,6 +2,8 @@
 #ifndef GRANARY_CLI_VERBS_H
 #define GRANARY_CLI_VERBS_H
 
+#include <stdio.h>
+
 #include "cli/options.h"
 
 extern const struct verb verb_build, verb_images, verb_inspect, verb_ls, verb_diff, verb_verify, verb_export, verb_copy,
@@ -16,6 +18,9 @@ extern const struct verb verb_trace_record;
 
 /* Ends with NULL. */
 extern const struct verb *const verbs[];
+
+/* What 'granary help' shows: the usage, and every verb with its summary. */
+void help_list_verbs(FILE *to);
 
 /* NULL: no such verb. */
 const struct verb *verb_find(const char *name);

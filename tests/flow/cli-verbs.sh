@@ -105,6 +105,9 @@ expect 1 "other:v1|no .*v1" "$GRANARY" inspect "$store/other:v1"
 
 echo "== wrong usage is 2, failure is 1, and both have a sentence"
 expect 2 "usage|IMAGE" "$GRANARY" build
+expect 2 "^usage: granary VERB" "$GRANARY"
+[ ! -s "$W/out" ] || fail "the usage that nobody asked for is on standard output"
+"$GRANARY" help 2>"$W/null" | grep "^usage: granary VERB" >"$W/null" || fail "help is not on standard output"
 expect 2 "unknown verb 'frobnicate'; there are build, images" "$GRANARY" frobnicate
 expect 2 "unknown option --frob" "$GRANARY" build --frob a b
 expect 2 "unexpected operand" "$GRANARY" inspect a b
