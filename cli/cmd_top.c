@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -101,14 +100,6 @@ static int print_table(json_t *status)
     return fflush(stdout) ? -EPIPE : 0;
 }
 
-/* A signal ends the pause. */
-static void pause_until(uint64_t when_ms, const volatile int *interrupted)
-{
-    struct timespec at = clock_at_ms(when_ms);
-    while (!*interrupted && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
-        ;
-}
-
 static int run(const struct invocation *inv)
 {
     const struct top_values *v = inv->values;
@@ -122,7 +113,7 @@ static int run(const struct invocation *inv)
     if (!rc)
         rc = server_status_get(control, &before);
     for (; !rc && left && !*interrupted; left--) {
-        pause_until(clock_now_ms() + v->interval * 1000, interrupted);
+        interrupt_pause_until(clock_now_ms() + v->interval * 1000);
         if (*interrupted)
             break;
         rc = server_status_get(control, &now);

@@ -54,6 +54,15 @@ wait_for 60 shown_rates
 kill "$READER"
 ! "$GRANARY" top "$W/nbd.sock" --once --count 2 2>"$W/err" || fail "--once and --count"
 
+echo "== a signal ends the pause between two tables"
+background "$GRANARY" top "$W/nbd.sock" --interval 3600
+TOP=$BACKGROUND_PID
+catches_sigterm() { [ $((0x$(awk '/^SigCgt:/ { print $2 }' "/proc/$TOP/status") & 0x4000)) != 0 ]; }
+wait_for 60 catches_sigterm
+kill "$TOP"
+wait_for 60 gone "$TOP"
+wait "$TOP" || fail "top: exit $?"
+
 echo "== top shows as many exports as the terminal has room for"
 # on_terminal ROWS: the lines of a table on one that has so many
 on_terminal() { script -qec "stty rows $1; '$GRANARY' top '$W/nbd.sock' --once --interval 1" "$W/typescript" >"$W/null" </dev/null; grep -ac ' [0-9].* B  ' "$W/typescript"; }
