@@ -98,6 +98,9 @@ int state_read(struct mount_state *s)
     if (rc == -EBADMSG || (!rc && strcmp(s->dir, dir)))
         return error_set(-EBADMSG, "%s is damaged; unmount %s by hand and remove the directory %s", path, dir,
                          s->run_dir);
+    if (rc == -EACCES)
+        return error_set(rc, "what is known of the mount on %s is root's alone to read (%s); run this as root", dir,
+                         path);
     return rc;
 }
 

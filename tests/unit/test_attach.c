@@ -97,6 +97,22 @@ static void test_state__damage_and_absence_are_told_apart(void **state)
     }
 }
 
+static void test_state__who_may_not_read_it_is_told_who_may(void **state)
+{
+    struct mount_state saved = example(), got = example();
+    assert_int_equal(state_save(&saved), 0);
+    assert_int_equal(chmod(path_of("state.json"), 0), 0);
+    uid_t user = geteuid();
+    if (!user && seteuid(65534))
+        skip();
+    int rc = state_read(&got);
+    if (!user)
+        assert_int_equal(seteuid(user), 0);
+    assert_int_equal(rc, -EACCES);
+    assert_non_null(strstr(error_text(), "the mount on /mnt/a"));
+    assert_non_null(strstr(error_text(), "run this as root"));
+}
+
 static void test_state__every_cut_of_the_file_is_damage(void **state)
 {
     struct mount_state saved = example();
@@ -284,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state__what_is_saved_is_read_whatever_the_bytes),
         cmocka_unit_test(test_state__damage_and_absence_are_told_apart),
+        cmocka_unit_test(test_state__who_may_not_read_it_is_told_who_may),
         cmocka_unit_test(test_state__every_cut_of_the_file_is_damage),
         cmocka_unit_test(test_listen_unix__a_stale_socket_is_replaced_a_live_one_never),
         cmocka_unit_test(test_listen_unix__what_is_no_socket_is_left_alone),
