@@ -43,10 +43,17 @@ void air_init(struct air *a)
     *a = (struct air){.rate = RATE_FIRST, .beside = BESIDE_FIRST};
 }
 
+/* Has nothing come for long because nothing was asked for? Else the link has taken so long. */
+static bool has_paused(const struct air *a, const struct concurrency_arrival *arrival, uint64_t base_us)
+{
+    return arrival->now_us - a->round_began_us > 2 * (ROUND_US + base_us) &&
+           arrival->sent_us > a->round_began_us + ROUND_US;
+}
+
 static void note_rate(struct air *a, const struct concurrency_arrival *arrival, uint64_t base_us)
 {
     uint64_t took_us = arrival->now_us - a->round_began_us;
-    if (!a->round_began_us || took_us > 2 * (ROUND_US + base_us)) { /* the first, or nothing came for long */
+    if (!a->round_began_us || has_paused(a, arrival, base_us)) {
         a->round_began_us = arrival->now_us;
         a->round_bytes = 0;
         return;

@@ -168,9 +168,27 @@ static void test_air__beside_readers_who_fill_the_link_warming_goes_on(void **st
     assert_true(run(&s, 20000) >= 0.02);
 }
 
+/* Chunks of 4 MiB at 1 MB/s: each takes longer than a round, and than what counts as a pause between two. */
+static void test_air__a_link_slower_than_a_chunk_a_round_is_measured(void **state)
+{
+    enum { BIG = 4 << 20, CHUNKS = 100 };
+    const uint64_t base_us = 50000, takes_us = 4 * UINT64_C(1048576);
+    struct air air;
+    uint64_t now_us = 1;
+    air_init(&air);
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        struct concurrency_arrival arrival = {.sent_us = now_us, .bytes = BIG, .first = true};
+        now_us += takes_us;
+        arrival.now_us = now_us;
+        air_arrived(&air, &arrival, base_us, BIG);
+    }
+    assert_true(air.rate < 1.5 * BIG * 1000 / (double)takes_us);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_air__a_link_slower_than_a_chunk_a_round_is_measured),
         cmocka_unit_test(test_air__alone_warming_fills_a_link_near_and_far_and_has_no_more_there_than_that_takes),
         cmocka_unit_test(test_air__beside_readers_warming_leaves_them_quick_and_uses_the_rest),
         cmocka_unit_test(test_air__beside_readers_bursts_stay_short),
