@@ -115,7 +115,7 @@ struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us)
 
 bool fetch_is_full_locked(struct fetch *f)
 {
-    uint64_t due_us;
+    uint64_t due_us = UINT64_MAX;
     bool held = warming_is_held_locked(f, &due_us);
     bool background = f->lanes[LANE_READAHEAD].first || (f->lanes[LANE_WARM].first && !held);
     if (!background && !f->lanes[LANE_DEMAND].first)
