@@ -211,14 +211,14 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
     return rc;
 }
 
-/* Is there somebody else to ask, since what a shared tier gave is wrong? */
+/* Did a shared tier give what came last? Then there is somebody else to ask. */
 static bool came_from_tier(const struct fetch_run *run)
 {
     return run->errand.from && strcmp(run->errand.from, store_origin(run->store)->url);
 }
 
 /* What was healed nobody else hears of. What was not is the sentence of whoever waits for the chunk, once. */
-static void say_healed(struct fetch_run *run, size_t i)
+static void say_healed(struct fetch_run *run, size_t i, bool of_tier)
 {
     const struct chunk_ref *ref = run->refs[i];
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
@@ -227,32 +227,26 @@ static void say_healed(struct fetch_run *run, size_t i)
     log_limited(&run->f->healed, LOG_LEVEL_WARNING, "%s: chunk %s in %s at %u+%u: %s; asked for once more, it is right",
                 run->store->url, digest_hex(&ref->digest, hex), key, ref->offset, ref->stored_len,
                 run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
-    if (run->again[i] == -EBADMSG)
+    if (run->again[i] == -EBADMSG && of_tier)
         store_blame(run->store, key);
 }
 
-/* Over another connection, then of the store itself where a tier gave it: the tier may keep wrong bytes. */
-static void fetch_again(struct fetch_run *run, size_t i)
+/* Over another connection, then of the store itself where a tier gave it: the tier may keep wrong bytes. of_tier: it
+ * gave those that are asked for again. */
+static void fetch_again(struct fetch_run *run, size_t i, bool of_tier)
 {
     struct fetch *f = run->f;
     struct buf *plain = NULL;
     counter_add(&f->counters.refetches, 1);
     int rc = read_again(run, i, run->store, &plain);
     if (worth_again(rc) && came_from_tier(run) && clock_now_ms() < run->errand.deadline_ms) {
+        of_tier = true;
         counter_add(&f->counters.origin_refetches, 1);
         rc = read_again(run, i, store_origin(run->store), &plain);
     }
     if (!rc)
-        say_healed(run, i);
+        say_healed(run, i, of_tier);
     land(run, i, rc, plain, NULL); /* stored bytes of so rare a case are not kept */
-}
-
-/* For whom answered last: a get that a tier broke off is the store's. */
-static void count_time(struct fetch_run *run)
-{
-    const char *from = run->errand.from;
-    bool of_tier = from && strcmp(from, run->store->url) != 0;
-    histogram_add(of_tier ? &run->f->tier_gets : &run->f->gets, clock_now_us() - run->sent_us);
 }
 
 static void carry_out(struct fetch_run *run)
@@ -262,11 +256,12 @@ static void carry_out(struct fetch_run *run)
     struct store_on_errand store;
     store_on_errand_init(&store, run->store, &run->errand);
     (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
-    count_time(run);
+    bool of_tier = came_from_tier(run); /* a get that a tier broke off is the store's */
+    histogram_add(of_tier ? &run->f->tier_gets : &run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
         if (run->again[i] && !is_settled(run, run->flights[i]))
-            fetch_again(run, i);
+            fetch_again(run, i, of_tier);
     flight_unref_all(run->flights, run->n);
 }
 

@@ -16,6 +16,7 @@ struct server {
     struct store_fake *objects;
     unsigned bad;
     bool is_short; /* they end in the middle, as their Content-Length says; else one bit is wrong */
+    bool is_empty; /* it has nothing */
 };
 
 static enum http_fake_next answer(void *arg, const struct http_fake_request *r, int fd)
@@ -24,6 +25,10 @@ static enum http_fake_next answer(void *arg, const struct http_fake_request *r, 
     CLEANUP_BYTES body = BYTES_INIT(64 << 20);
     char range[128];
     unsigned long long first, last;
+    if (s->is_empty) {
+        http_fake_text(fd, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        return HTTP_FAKE_KEEP;
+    }
     assert_true(http_fake_header(r, "range", range, sizeof range));
     assert_int_equal(sscanf(range, "bytes=%llu-%llu", &first, &last), 2);
     assert_true(store_fake_get(s->objects, r->target + 1, &body) && last < body.len);
@@ -170,6 +175,19 @@ static void test_fetch_again__tier_and_store_wrong_are_an_error_that_blames_nobo
     end(&w, store, &origin, &tier);
 }
 
+static void test_fetch_again__a_tier_that_had_nothing_is_not_blamed_for_what_the_store_gave(void **state)
+{
+    struct world w;
+    struct server origin = {.bad = 1}, tier = {.is_empty = true};
+    begin_world(&w);
+    struct store *store = serve(&w, &origin, &tier);
+    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    assert_int_equal(http_fake_connections(origin.http), 2);
+    assert_int_equal(count_of(&w, "healed_total"), 1);
+    assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 0);
+    end(&w, store, &origin, &tier);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +197,7 @@ int main(void)
         cmocka_unit_test(test_fetch_again__a_tiers_broken_line_heals_without_the_store),
         cmocka_unit_test(test_fetch_again__a_tier_that_keeps_wrong_bytes_is_asked_over_two_connections_then_the_store),
         cmocka_unit_test(test_fetch_again__tier_and_store_wrong_are_an_error_that_blames_nobody),
+        cmocka_unit_test(test_fetch_again__a_tier_that_had_nothing_is_not_blamed_for_what_the_store_gave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
