@@ -39,7 +39,7 @@ static const struct build_values defaults = {.parent = "auto"};
 static const struct option_row rows[] = {
     {OPTION_CHOICE, 0, "fs", "erofs|ext4", AT(fs), "the filesystem in the image (default erofs)"},
     {OPTION_SIZE, 0, "chunk-size", "N", NUMBER(chunk_size, CHUNK_SIZE_MIN, CHUNK_SIZE_MAX),
-     "bytes of a chunk, a power of two from 64K to 4M (default 64K)"},
+     "bytes of a chunk, a power of two from 64K to 4M (default: the parent's, or 64K)"},
     {OPTION_CHOICE, 0, "compress", "zstd|none", AT(compress), "how chunks are stored (default zstd)"},
     {OPTION_NUMBER, 0, "compress-level", "N", NUMBER(level, 1, 19), "zstd level, 1 to 19 (default 3)"},
     {OPTION_AUTO, 'j', "jobs", "N|auto", NUMBER(jobs, 1, 1024),

@@ -83,12 +83,11 @@ static int fill_options(struct build *b, const struct build_options *options)
     struct build_options *o = &b->options;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     *o = *options;
-    o->chunk_size = o->chunk_size ? o->chunk_size : CHUNK_SIZE_DEFAULT;
     o->read_memory = o->read_memory ? o->read_memory : READ_MEMORY_DEFAULT;
     o->pack_size = o->pack_size ? o->pack_size : PACK_SIZE_DEFAULT;
     o->uploads = o->uploads ? o->uploads : 4;
     o->workers = o->workers ? o->workers : (unsigned)GR_MAX(cpus, 1L);
-    if (!chunk_size_valid(o->chunk_size))
+    if (o->chunk_size && !chunk_size_valid(o->chunk_size))
         return error_set(-EINVAL, "build: chunk size %u: a power of two from 64 KiB to 4 MiB is needed", o->chunk_size);
     if (o->pack_size > PACK_SIZE_MAX)
         return error_set(-EINVAL, "build: pack size %zu is over 1 GiB", o->pack_size);

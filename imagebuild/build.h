@@ -17,7 +17,7 @@ struct build_progress {
 
 struct build_options {
     enum manifest_fs fs;
-    uint32_t chunk_size; /* 0: CHUNK_SIZE_DEFAULT */
+    uint32_t chunk_size; /* 0: the parent's, CHUNK_SIZE_DEFAULT without one */
     int zstd_level;      /* 0: none; default 3 */
     unsigned jobs;       /* concurrent reads; 0: as many as fill the link, up to JOBS_MOST (jobs.h) */
     bool skip_bad_names, strict, strict_tags, keep_special, dry_run;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "format/chunk.h"
 #include "imagebuild/fs.h"
 
 /* ------------------------------------------------------------------ the parent */
@@ -30,9 +31,12 @@ static struct parent_config parent_config(struct build *b)
 
 int build_parent_find(struct build *b)
 {
-    const struct build_options *o = &b->options;
+    struct build_options *o = &b->options;
     const struct parent_config config = parent_config(b);
-    return o->no_parent ? 0 : parent_open(&config, &b->parent, &b->result->rebuild.parent_differs);
+    int rc = o->no_parent ? 0 : parent_open(&config, &b->parent, &b->result->rebuild.parent_differs);
+    if (!o->chunk_size) /* nobody said: a new default does not end building upon what there is */
+        o->chunk_size = b->parent ? b->parent->manifest.chunk_size : CHUNK_SIZE_DEFAULT;
+    return rc;
 }
 
 int build_parent_know_shards(struct build *b)

@@ -12,13 +12,14 @@
 static int check_geometry(const struct parent *p, bool *out_other)
 {
     const struct parent_config *c = &p->config;
-    *out_other = p->manifest.fs != c->fs || p->manifest.chunk_size != c->chunk_size;
+    const uint32_t chunk_size = c->chunk_size ? c->chunk_size : p->manifest.chunk_size;
+    *out_other = p->manifest.fs != c->fs || p->manifest.chunk_size != chunk_size;
     if (!*out_other || !c->must_be)
         return 0;
     return error_set(-EINVAL,
                      "build: the parent image is %s with chunks of %u bytes, to be built is %s with chunks of %u: give "
                      "the same, or --parent none",
-                     manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), c->chunk_size);
+                     manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), chunk_size);
 }
 
 int parent_open(const struct parent_config *config, struct parent **out, bool *out_other)

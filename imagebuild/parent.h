@@ -20,7 +20,7 @@ struct parent_config {
     const struct image_ref *image; /* which image, of this store */
     bool must_be;                  /* -ENOENT, -EINVAL when it is not there or of other geometry; else there is none */
     enum manifest_fs fs;           /* of the image to be built */
-    uint32_t chunk_size;           /* likewise */
+    uint32_t chunk_size;           /* likewise; 0: the parent's will do */
     /* Files moved by compaction have at most so many bytes, in blocks: that share of what is kept, and that number. */
     unsigned compact_percent;
     uint64_t compact_bytes;

@@ -257,6 +257,12 @@ static void test_rebuild__without_a_parent_everything_is_read(void **state)
     assert_true(digest_is_zero(&r.rebuild.parent));
     assert_true(r.rebuild.parent_differs);
     assert_int_equal(r.bytes_read, w.listed);
+    /* a size that nobody asked for is the parent's */
+    o.chunk_size = 0;
+    struct build_result again = rebuild(&w, &o);
+    assert_true(digest_equal(&again.rebuild.parent, &r.image) && digest_equal(&again.image, &r.image));
+    assert_int_equal(again.bytes_read, 0);
+    o.chunk_size = 2 * CHUNK;
     /* unless it was asked for */
     struct image_ref parent;
     char tag[64 + IMAGE_TAG_MAX];
