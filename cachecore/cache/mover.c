@@ -25,12 +25,12 @@
 #include "base/le.h"
 #include "base/thread.h"
 #include "cache/cache_internal.h"
+#include "format/chunk.h"
 
 enum {
     QUEUE_ITEMS = 256,
     WORDS_MIN = 1024,
     WORDS_MAX = 1 << 20,
-    CHUNK_GUESS = 128 << 10,
     APART_DEFAULT_MS = 1000,
     REST = 3, /* times the time a job took */
     REST_MAX_US = 250000,
@@ -270,7 +270,7 @@ int mover_new(const struct mover_config *config, struct mover **out)
     if (!m->config.apart_ms)
         m->config.apart_ms = APART_DEFAULT_MS;
     uint64_t words = WORDS_MIN;
-    while (words < WORDS_MAX && words < config->capacity / CHUNK_GUESS)
+    while (words < WORDS_MAX && words < config->capacity / CHUNK_SIZE_DEFAULT)
         words *= 2;
     m->word_mask = words - 1;
     m->words = calloc(words, sizeof *m->words);

@@ -12,10 +12,11 @@
 
 #include "base/error.h"
 #include "cache/space_internal.h"
+#include "format/chunk.h"
 
 _Static_assert(sizeof(struct slot) == 48, "docs/cache.md states the memory of a chunk");
 
-enum { BUCKETS_MIN = 1024, CHUNK_GUESS = 128 << 10 /* chunks of so many bytes: sizes index and policy */ };
+enum { BUCKETS_MIN = 1024 };
 
 struct slot *space_slot_at(const struct space *s, uint32_t id)
 {
@@ -91,7 +92,7 @@ static void index_remove(struct space *s, uint32_t id)
 
 static int buckets_init(struct space *s)
 {
-    uint64_t want = s->capacity / CHUNK_GUESS, n = BUCKETS_MIN;
+    uint64_t want = s->capacity / CHUNK_SIZE_DEFAULT, n = BUCKETS_MIN;
     while (n < want && n < UINT32_C(1) << 31)
         n *= 2;
     s->buckets = malloc(n * sizeof *s->buckets);
@@ -137,7 +138,7 @@ static int init_parts(struct space *s, const struct space_config *config)
     struct evict_config evict = {
         .policy = config->policy,
         .pools = (uint32_t)config->dir_count * CACHE_CLASSES * 2,
-        .capacity = s->capacity / CHUNK_GUESS,
+        .capacity = s->capacity / CHUNK_SIZE_DEFAULT,
         .node_at = space_node_at,
         .busy = space_busy_at,
         .arg = s,
