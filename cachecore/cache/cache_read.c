@@ -17,22 +17,14 @@
 #include "base/error.h"
 #include "cache/cache_internal.h"
 #include "cache/hit.h"
+#include "cache/miss.h"
 
-enum {
-    WINDOW = 64,      /* pieces looked up together */
-    AHEAD_MAX = 64,   /* neighbours fetched with a window's misses */
-    WARM_WINDOW = 16, /* chunks of cache_ensure in the air at once */
-};
-
-struct miss {
-    const struct cache_piece *piece;
-    struct flight *flight;
-};
+enum { WINDOW = MISSES_MAX /* pieces looked up together */ };
 
 struct window {
-    size_t hit_count, miss_count, late_count;
+    size_t hit_count, late_count;
     struct hit hits[WINDOW];
-    struct miss misses[WINDOW];
+    struct misses misses;
     const struct cache_piece *late[WINDOW]; /* came into memory after the first look */
 };
 
@@ -53,87 +45,6 @@ static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
 }
 
 /* ---- misses ---- */
-
-/* Start one fetch for n misses, all of the store and quota of first, and the neighbours. */
-static int start_group(struct cache *c, const struct cache_piece *first, struct miss *misses, size_t n,
-                       const struct chunk_ref *const *ahead, size_t ahead_count, enum fetch_lane lane)
-{
-    const struct chunk_ref *refs[WINDOW + AHEAD_MAX];
-    struct flight *flights[WINDOW];
-    for (size_t i = 0; i < n; i++)
-        refs[i] = &misses[i].piece->ref;
-    for (size_t i = 0; i < ahead_count; i++)
-        refs[n + i] = ahead[i];
-    int rc = fetch_start(c->fetch, first->store, refs, n + ahead_count, n, lane, first->quota, flights);
-    for (size_t i = 0; !rc && i < n; i++)
-        misses[i].flight = flights[i];
-    return rc;
-}
-
-static bool ready_locked(const struct cache *c, const struct digest *digest)
-{
-    uint32_t id = c->dir_count ? space_find(&c->space, digest) : SPACE_NONE;
-    return id != SPACE_NONE && cache_readable_locked(c, id);
-}
-
-static bool in_reach_locked(const struct cache *c, const struct digest *digest)
-{
-    return ready_locked(c, digest) || memory_has(c, digest);
-}
-
-static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
-{
-    return a->store == b->store && a->quota == b->quota;
-}
-
-/* Would it be in the cache when it is asked for? */
-static bool would_stay_locked(const struct cache *c, const struct cache_piece *p)
-{
-    const struct space_want want = fill_want(&p->ref);
-    return c->front || (c->dir_count && space_admits(&c->space, &want));
-}
-
-/* The neighbours of the group of first that are to be fetched; how many. */
-static size_t choose_ahead_locked(const struct cache *c, struct cache_piece *ahead, size_t n,
-                                  const struct cache_piece *first, const struct chunk_ref **out)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
-        if (!same_group(&ahead[i], first) || in_reach_locked(c, &ahead[i].ref.digest) ||
-            !would_stay_locked(c, &ahead[i]))
-            continue;
-        ahead[i].started = true;
-        out[count++] = &ahead[i].ref;
-    }
-    return count;
-}
-
-/* Misses from `from` on, in groups; behind the fence none but those of who warms; neighbours go with the last one, if
- * they are of it, or by themselves. */
-static int start_misses_locked(struct cache *c, struct window *w, size_t from, struct cache_piece *ahead,
-                               size_t ahead_count, enum fetch_lane lane)
-{
-    const struct chunk_ref *wanted[AHEAD_MAX];
-    if (c->fenced && lane != LANE_WARM)
-        return from < w->miss_count ? error_set(-ENODATA, "cache: not cached, and nothing is fetched for a reader") : 0;
-    while (from < w->miss_count || ahead_count) {
-        const struct cache_piece *first = from < w->miss_count ? w->misses[from].piece : ahead;
-        size_t to = from, wanted_count = 0;
-        while (to < w->miss_count && same_group(w->misses[to].piece, first))
-            to++;
-        if (to == w->miss_count) {
-            wanted_count = choose_ahead_locked(c, ahead, ahead_count, first, wanted);
-            ahead_count = 0;
-        }
-        int rc = to - from + wanted_count
-                     ? start_group(c, first, w->misses + from, to - from, wanted, wanted_count, lane)
-                     : 0;
-        if (rc)
-            return rc;
-        from = to;
-    }
-    return 0;
-}
 
 /* What the wait for a miss's flight, since since_us, has cost its reader. Returns who gave the bytes. */
 static enum cache_source count_wait(struct cache *c, const struct miss *miss, uint64_t since_us)
@@ -183,54 +94,6 @@ static int deliver(struct cache *c, struct miss *miss)
     return 0;
 }
 
-/* Wait for a miss and keep it. */
-static int keep(struct cache *c, struct miss *miss)
-{
-    CLEANUP_BUF struct buf *plain = NULL;
-    int rc = flight_wait(miss->flight, &plain);
-    if (rc)
-        return rc;
-    rc = c->dir_count ? fill_flight(c, miss->flight, plain, true)
-                      : memory_landed(c, &flight_chunk(miss->flight)->digest, plain, true);
-    if (rc == -ENODEV)
-        return error_set(-EIO, "cache: no directory of the cache can be read and written at the moment; the log says "
-                               "why, and when it works again");
-    return rc ? error_set(-EIO, "cache: a chunk could not be kept: %s", strerror(-rc)) : 0;
-}
-
-/* Wait for a miss and keep it if it may be: it pushes out nothing that is worth more. */
-static int keep_ahead(struct cache *c, struct miss *miss)
-{
-    CLEANUP_BUF struct buf *plain = NULL;
-    int rc = flight_wait(miss->flight, &plain);
-    if (rc)
-        return rc;
-    rc = c->dir_count ? fill_flight(c, miss->flight, plain, false)
-                      : memory_landed(c, &flight_chunk(miss->flight)->digest, plain, true);
-    return rc == -EDQUOT || rc == -ENODEV ? rc : 0;
-}
-
-typedef int miss_use(struct cache *c, struct miss *miss);
-
-/* End every flight of the window; those before the first error (start_rc counts) are used. The cache also keeps what
- * came beside a chunk that is missing or bad; other errors are the store's, and the others would wait as long for it.
- */
-static int finish_misses(struct cache *c, struct window *w, int start_rc, miss_use *use)
-{
-    struct error first;
-    error_take(&first, start_rc);
-    for (size_t i = 0; i < w->miss_count; i++) {
-        if (!w->misses[i].flight)
-            continue;
-        bool others = use == keep && (first.code == -ENOENT || first.code == -EBADMSG);
-        int rc = first.code && !others ? 0 : use(c, &w->misses[i]);
-        if (rc && (!first.code || (rc != -ENOENT && rc != -EBADMSG)))
-            error_take(&first, rc);
-        flight_unref(w->misses[i].flight);
-    }
-    return first.code ? error_restore(&first) : 0;
-}
-
 /* ---- looking up ---- */
 
 /* On a directory that has a faster one beside it. */
@@ -270,7 +133,7 @@ static void note_miss_locked(struct cache *c, const struct cache_piece *p, enum 
 
 static void look_up_locked(struct cache *c, struct window *w, const struct cache_piece *const *pieces, size_t n)
 {
-    w->hit_count = w->miss_count = w->late_count = 0;
+    w->hit_count = w->misses.count = w->late_count = 0;
     for (size_t i = 0; i < n; i++) {
         const struct cache_piece *p = pieces[i];
         uint32_t id = hit_slot_locked(c, p);
@@ -283,7 +146,7 @@ static void look_up_locked(struct cache *c, struct window *w, const struct cache
         } else if (memory_has(c, &p->ref.digest)) {
             w->late[w->late_count++] = p;
         } else {
-            w->misses[w->miss_count++] = (struct miss){.piece = p};
+            misses_add(&w->misses, p);
             note_miss_locked(c, p, CACHE_MEDIA_ANY);
         }
     }
@@ -335,7 +198,7 @@ static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
     for (size_t i = 0; i < w->hit_count; i++) {
         struct hit *hit = &w->hits[i];
         if (hit->rc) {
-            w->misses[w->miss_count++] = (struct miss){.piece = hit->piece};
+            misses_add(&w->misses, hit->piece);
         } else {
             counter_add(&c->stats.hits, 1);
             counter_add(&c->stats.hit_bytes, hit->piece->len);
@@ -365,7 +228,7 @@ static void read_late(struct cache *c, struct window *w)
 {
     for (size_t i = 0; i < w->late_count; i++)
         if (!serve_from_memory(c, w->late[i]))
-            w->misses[w->miss_count++] = (struct miss){.piece = w->late[i]};
+            misses_add(&w->misses, w->late[i]);
 }
 
 /* Those not in memory, in the window's way: from disk or by a fetch. */
@@ -377,17 +240,17 @@ static int read_window(struct cache *c, const struct cache_piece *const *pieces,
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         look_up_locked(c, &w, pieces, n);
-        rc = start_misses_locked(c, &w, 0, ahead, ahead_count, lane);
+        rc = misses_start_locked(c, &w.misses, 0, ahead, ahead_count, lane);
     }
-    size_t started = w.miss_count;
+    size_t started = w.misses.count;
     read_late(c, &w);
     if (w.hit_count)
         read_hits(c, &w, left_ms);
-    if (!rc && w.miss_count > started) {
+    if (!rc && w.misses.count > started) {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        rc = start_misses_locked(c, &w, started, NULL, 0, lane);
+        rc = misses_start_locked(c, &w.misses, started, NULL, 0, lane);
     }
-    return w.miss_count ? finish_misses(c, &w, rc, deliver) : 0;
+    return w.misses.count ? misses_finish(c, &w.misses, rc, deliver, false) : 0;
 }
 
 /* Read what memory has; the others into left. */
@@ -412,88 +275,6 @@ int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, stru
         if (rc)
             return rc;
         ahead_count = 0; /* asked for once */
-        done += part;
-    }
-    return 0;
-}
-
-/* ---- cache_ensure ---- */
-
-/* Memory counts as kept where there is nothing else. */
-static bool kept_locked(const struct cache *c, const struct digest *digest)
-{
-    return c->dir_count ? ready_locked(c, digest) : memory_has(c, digest);
-}
-
-/* Which of the n pieces are missing; returns their bytes. */
-static size_t look_for_missing_locked(const struct cache *c, const struct cache_piece *pieces, size_t n,
-                                      struct window *w)
-{
-    size_t bytes = 0;
-    w->miss_count = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!kept_locked(c, &pieces[i].ref.digest)) {
-            w->misses[w->miss_count++] = (struct miss){.piece = &pieces[i]};
-            bytes += pieces[i].ref.plain_len;
-        }
-    return bytes;
-}
-
-static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane,
-                         miss_use *use)
-{
-    struct window w;
-    size_t bytes;
-    {
-        SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        bytes = look_for_missing_locked(c, pieces, n, &w);
-    }
-    if (!bytes)
-        return 0;
-    bool warm = lane == LANE_WARM; /* what is fetched ahead is bounded by its threads, and not to wait for warming */
-    if (warm)
-        fill_warm_acquire(&c->fill, bytes, fetch_warm_window(c->fetch));
-    int rc;
-    {
-        SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        look_for_missing_locked(c, pieces, n, &w); /* again: the wait may have been long */
-        rc = start_misses_locked(c, &w, 0, NULL, 0, lane);
-    }
-    rc = finish_misses(c, &w, rc, use);
-    if (warm)
-        fill_warm_release(&c->fill, bytes);
-    return rc;
-}
-
-int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane)
-{
-    if (!c->dir_count && !c->front && n)
-        return error_set(-EIO, c->absent_count
-                                   ? "cache: no cache directory could be opened at the start; the log says why"
-                                   : "cache: there is no cache directory to keep chunks in; give cache=DIR:SIZE");
-    for (size_t done = 0; done < n;) {
-        size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
-        int rc = ensure_window(c, pieces + done, part, lane, keep);
-        if (rc)
-            return rc;
-        done += part;
-    }
-    return 0;
-}
-
-int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
-{
-    {
-        SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        for (size_t i = 0; i < n; i++)
-            if (!would_stay_locked(c, &pieces[i]))
-                return -EDQUOT;
-    }
-    for (size_t done = 0; done < n;) {
-        size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
-        int rc = ensure_window(c, pieces + done, part, LANE_READAHEAD, keep_ahead);
-        if (rc)
-            return rc;
         done += part;
     }
     return 0;
