@@ -84,20 +84,25 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
     return rc;
 }
 
+static int ensure_all(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane, miss_use *use)
+{
+    for (size_t done = 0; done < n;) {
+        size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
+        int rc = ensure_window(c, pieces + done, part, lane, use);
+        if (rc)
+            return rc;
+        done += part;
+    }
+    return 0;
+}
+
 int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane)
 {
     if (!c->dir_count && !c->front && n)
         return error_set(-EIO, c->absent_count
                                    ? "cache: no cache directory could be opened at the start; the log says why"
                                    : "cache: there is no cache directory to keep chunks in; give cache=DIR:SIZE");
-    for (size_t done = 0; done < n;) {
-        size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
-        int rc = ensure_window(c, pieces + done, part, lane, keep);
-        if (rc)
-            return rc;
-        done += part;
-    }
-    return 0;
+    return ensure_all(c, pieces, n, lane, keep);
 }
 
 int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
@@ -108,12 +113,5 @@ int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
             if (!miss_would_stay_locked(c, &pieces[i]))
                 return -EDQUOT;
     }
-    for (size_t done = 0; done < n;) {
-        size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
-        int rc = ensure_window(c, pieces + done, part, LANE_READAHEAD, keep_ahead);
-        if (rc)
-            return rc;
-        done += part;
-    }
-    return 0;
+    return ensure_all(c, pieces, n, LANE_READAHEAD, keep_ahead);
 }
