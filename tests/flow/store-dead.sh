@@ -11,11 +11,12 @@ head -c $CACHED "$W/image" >"$W/first"
 
 memory_kb() { sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$SERVER_PID/status"; }
 threads() { sed -n 's/^Threads:\t//p' "/proc/$SERVER_PID/status"; }
+connections() { awk -v path="$W/sock" '$6 == "03" && $NF == path { n++ } END { print n + 0 }' /proc/net/unix; }
 lines() { grep -c . "$W/log" || true; }
 
 # dead_for FAULT SECONDS
 dead_for() {
-    local began crowds=() i most_threads=0 now early="" hits_before
+    local began crowds=() i most_threads=0 now failed="" early="" hits_before
     start timeout=1s readahead=0
     "$PROBE" "$URI" cache 0 $CACHED
     hits_before=$(count cache_hits_total)
@@ -29,7 +30,9 @@ dead_for() {
         "$PROBE" "$URI" read 0 $CACHED | cmp - "$W/first" || fail "what is cached cannot be read: $(tail -3 "$W/log")"
         now=$(threads)
         most_threads=$((now > most_threads ? now : most_threads))
-        [ -n "$early" ] || [ "$(count fetch_errors_total)" = 0 ] || early=$(memory_kb)
+        # early: the crowds are there, each with nbdkit's threads and their buffers, and since then something has failed
+        [ -n "$failed" ] || [ "$(connections)" -lt $CROWDS ] || failed=$(count fetch_errors_total)
+        [ -n "$early" ] || [ -z "$failed" ] || [ "$(count fetch_errors_total)" = "$failed" ] || early=$(memory_kb)
         sleep 0.2
     done
     early=${early:-$(memory_kb)}
@@ -44,8 +47,9 @@ dead_for() {
     # of failed and of slow reads, 100 at once and one a second; a few about the store, and of the start
     [ "$(lines)" -le $((2 * (100 + SECONDS - began + 2) + 30)) ] || fail "$(lines) lines of log: $(tail -5 "$W/log")"
     [ $(($(memory_kb) - early)) -le 65536 ] || fail "memory grew from $early to $(memory_kb) kB"
-    # nbdkit's for each connection and one more, the fetch's 64, completion's 8, those that fill, and a few
-    [ "$most_threads" -le $(((CROWDS + 2) * 65 + 64 + 8 + 4 + 20)) ] || fail "$most_threads threads"
+    # nbdkit's for each connection, for one more and for those that ended just now, the fetch's 64, completion's 8, those
+    # that fill, and a few
+    [ "$most_threads" -le $(((CROWDS + 4) * 65 + 64 + 8 + 4 + 20)) ] || fail "$most_threads threads"
     [ "$(count cache_hits_total)" -gt "$hits_before" ] || fail "what is cached was no hit"
     line '{"mode": "none"}'
     answered() { "$PROBE" "$URI" read $((2 * CACHED)) 4096 >"$W/null" 2>&1; }
