@@ -18,7 +18,7 @@ struct mount_config {
     size_t server_option_count;
     bool keeps_nothing;         /* that server has neither cache nor memory */
     bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
-    unsigned connections;       /* 0: 4, with fuse 8 */
+    unsigned connections;       /* 0: 4, with fuse 64, or 8 to a server that was there */
     unsigned timeout_s, dead_s; /* of kernel nbd: struct device_nbd */
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */
 };

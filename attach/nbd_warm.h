@@ -25,7 +25,7 @@ struct nbd_warm {
     void *arg;
 };
 
-/* 16 chunks a request, 32 requests at a time; a request that fails is repeated chunk by chunk. 0 also when chunks
+/* 16 chunks a request, 64 requests at a time; a request that fails is repeated chunk by chunk. 0 also when chunks
  * failed (*out). -EIO: no connection, or more than NBD_WARM_FAILED_MAX failed; -ENOTSUP: the server cannot, or its
  * export does not say where the metadata is; -EINVAL: the trace is not of the export's content. */
 GR_MUST_CHECK int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out);
