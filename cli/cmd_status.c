@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "attach/control_client.h"
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -19,7 +20,7 @@
 #include "cli/server_status.h"
 #include "cli/verbs.h"
 
-enum { RATES_OVER_MS = 1000 };
+enum { RATES_OVER_US = 1000000 };
 
 struct status_values {
     bool json, quick;
@@ -68,21 +69,14 @@ static void add_cached(const char *control, json_t *status)
 
 /* ---- rates ---- */
 
-static void sleep_until(uint64_t when_ms)
-{
-    struct timespec at = clock_at_ms(when_ms);
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
-        ;
-}
-
 /* *status becomes a later one, with rates and what is cached; where the server is gone by then it stays. */
 static void look_closer(const char *control, json_t **status)
 {
     json_t *later, *export;
     size_t i;
-    uint64_t end_ms = clock_now_ms() + RATES_OVER_MS;
+    uint64_t end_us = clock_now_us() + RATES_OVER_US;
     add_cached(control, *status);
-    sleep_until(end_ms);
+    (void)cancel_sleep_until(end_us, NULL);
     if (server_status_get(control, &later)) {
         fprintf(stderr, "granary: status: the rates are not known: %s\n", error_text());
         return;
