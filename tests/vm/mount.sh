@@ -100,7 +100,7 @@ kill $other
 wait $other
 
 echo "== no nbd in the kernel: said, with the remedy"
-rmmod nbd
+until_true 'rmmod nbd' # devices that were detached a moment ago may hold it
 if granary mount file:///store/perl /mnt/data 2>/err; then echo "mounted without nbd"; exit 1; fi
 grep "no nbd module.*--fuse" /err
 GUEST
