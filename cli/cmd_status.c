@@ -345,8 +345,9 @@ const struct verb verb_status = {
     .summary = "Show a server's exports, how much of each is cached, hits, misses, rates and health",
     .details = "TARGET is a mount point or a server's control socket; without one all servers of this machine are\n"
                "shown: that of 'granary serve' and those of mounts.\n"
-               "A server is well when its stores answer and none of its cache directories failed lately, and else\n"
-               "degraded. What is cached is looked up by the part of the index that is cached: no store is asked.",
+               "A server is well when its stores answer, none of its shared tiers is down and none of its cache\n"
+               "directories failed lately, and else degraded. What is cached is looked up by the part of the index\n"
+               "that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = run,

@@ -145,13 +145,15 @@ static json_t *stores_json(struct stack *stack, bool *well)
     return stores;
 }
 
-static json_t *tiers_json(struct stack *stack)
+/* *well becomes false when one is passed over: reads cost more then. */
+static json_t *tiers_json(struct stack *stack, bool *well)
 {
     struct store_tier_report reports[STORE_TIERS_MAX];
     size_t n = stack_tiers(stack, reports);
     json_t *tiers = json_array();
     for (size_t i = 0; i < n; i++) {
         const struct store_tier_report *t = &reports[i];
+        *well &= !t->down;
         json_array_append_new(tiers, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "url", t->url, "state",
                                                t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
                                                (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
@@ -178,7 +180,7 @@ int control_status(struct stack *stack, struct bytes *out)
     json_object_set_new(root, "exports", exports_json(stack));
     json_object_set_new(root, "cache_directories", directories_json(stack, &well));
     json_object_set_new(root, "stores", stores_json(stack, &well));
-    json_object_set_new(root, "shared_tiers", tiers_json(stack));
+    json_object_set_new(root, "shared_tiers", tiers_json(stack, &well));
     json_object_set_new(root, "health", json_string(well ? "well" : "degraded"));
     json_object_set_new(root, "counters", counters);
     json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));

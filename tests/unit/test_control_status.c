@@ -84,10 +84,29 @@ static void test_control_status__a_store_whose_last_tries_failed_is_failing(void
     control_world_release(&w);
 }
 
+static void test_control_status__a_shared_tier_that_is_down_leaves_nobody_well(void **state)
+{
+    static struct control_world w;
+    struct store_tier_report tiers[STORE_TIERS_MAX] = {{.down = false}};
+    control_world_init(&w);
+    struct stack *stack = open_uncached(&w, "http://127.0.0.1:1/a"); /* nobody listens there */
+    while (!tiers[0].down) {
+        assert_int_equal(read_chunk(stack), 0);
+        assert_int_equal(stack_tiers(stack, tiers), 1);
+    }
+    json_t *status = status_of(stack);
+    assert_text(json_array_get(json_object_get(status, "shared_tiers"), 0), "state", "down");
+    assert_text(status, "health", "degraded");
+    json_decref(status);
+    stack_close(stack);
+    control_world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_control_status__a_store_whose_last_tries_failed_is_failing),
+        cmocka_unit_test(test_control_status__a_shared_tier_that_is_down_leaves_nobody_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
