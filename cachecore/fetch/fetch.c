@@ -83,11 +83,13 @@ uint64_t fetch_warm_window(struct fetch *f)
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
 {
-    uint64_t flights, queued, busy, limit, phase, warm, window;
+    uint64_t flights, queued, lanes[LANES], busy, limit, phase, warm, window;
     {
         SCOPED_LOCK(&f->lock);
         flights = f->flights;
         queued = f->queued;
+        for (int lane = 0; lane < LANES; lane++)
+            lanes[lane] = f->lanes[lane].len;
         busy = f->busy;
         limit = f->concurrency.limit;
         phase = f->concurrency.phase;
@@ -130,6 +132,9 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_errors_total", "Chunks whose fetch failed for good", counter_get(&c->errors)},
         {"granary_fetch_in_flight", "Chunks in the air now, or landed and being written to the cache", flights},
         {"granary_fetch_queued", "Chunks waiting for a worker now", queued},
+        {"granary_fetch_demand_queued", "Chunks waiting on the demand lane, before all others", lanes[LANE_DEMAND]},
+        {"granary_fetch_readahead_queued", "Chunks waiting on the readahead lane", lanes[LANE_READAHEAD]},
+        {"granary_fetch_warm_queued", "Chunks waiting on the warm lane, behind all others", lanes[LANE_WARM]},
         {"granary_fetch_busy_workers", "Workers in a get now", busy},
         {"granary_fetch_limit", "Gets that may be in the air now", limit},
         {"granary_fetch_limit_phase", "What is done about that limit: 0 rise, 1 rest, 2 up, 3 down", phase},

@@ -35,6 +35,7 @@ struct fetch_store {
 
 struct fetch_lane_queue {
     struct flight *first, *last;
+    size_t len;
 };
 
 struct fetch {

@@ -84,6 +84,7 @@ static void enqueue_locked(struct fetch *f, struct flight *flight, enum fetch_la
     flight->prev = next ? next->prev : q->last;
     *(flight->prev ? &flight->prev->next : &q->first) = flight;
     *(next ? &next->prev : &q->last) = flight;
+    q->len++;
     f->queued++;
     f->queued_waiterless += !flight->wanted_us;
 }
@@ -101,6 +102,7 @@ void fetch_dequeue_locked(struct fetch *f, struct flight *flight)
         q->last = flight->prev;
     flight->prev = flight->next = NULL;
     flight->queued = false;
+    q->len--;
     f->queued--;
     f->queued_waiterless -= !flight->wanted_us;
 }

@@ -260,6 +260,7 @@ static void test_fetch_queue__demand_raises_what_waits_on_a_lower_lane(void **st
     flights[0] = start_one(&w, 0, LANE_DEMAND);
     store_fake_wait_held(w.fake, 1);
     start(&w, warm, 3, LANE_WARM, NULL);
+    assert_int_equal(count_of(&w, "warm_queued"), 3);
     struct flight *ahead = start_one(&w, 4, LANE_READAHEAD);
     flights[3] = start_one(&w, 3, LANE_DEMAND);
     assert_int_equal(count_of(&w, "raised_total"), 1);
@@ -268,6 +269,7 @@ static void test_fetch_queue__demand_raises_what_waits_on_a_lower_lane(void **st
     expect_bytes(&w, flights[3], 3);
     expect_bytes(&w, ahead, 4);
     wait_for(&w, "requests_total", 5);
+    assert_int_equal(count_of(&w, "warm_queued"), 0);
     end_and_expect_order(&w, &order, expected, GR_ARRAY_SIZE(expected));
 }
 
@@ -392,9 +394,12 @@ static void test_fetch_queue__what_is_raised_takes_its_run_along(void **state)
     struct flight *busy = start_one(&w, 0, LANE_DEMAND);
     store_fake_wait_held(w.fake, 1);
     start(&w, chunks, 4, LANE_READAHEAD, NULL);
+    assert_int_equal(count_of(&w, "readahead_queued"), 4);
     struct flight *wanted = start_one(&w, 17, LANE_DEMAND);
     assert_int_equal(count_of(&w, "raised_total"), 3);
     assert_int_equal(count_of(&w, "queued"), 4);
+    assert_int_equal(count_of(&w, "demand_queued"), 3);
+    assert_int_equal(count_of(&w, "readahead_queued"), 1);
     store_fake_release(w.fake);
     expect_bytes(&w, busy, 0);
     expect_bytes(&w, wanted, 17);
