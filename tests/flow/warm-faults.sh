@@ -8,7 +8,7 @@ make_large_files "$W/tree" 10
 serve_faulty "$W/tree"
 "$GRANARY" build -q s3://data s3://lake/store/set >"$W/built"
 "$GRANARY" export -q s3://lake/store/set "$W/image"
-serve_unix "$W/sock" s3://lake/store/set control="$W/sock.control" cache="$W/cache:128M" timeout=300s 2>"$W/log"
+serve_unix "$W/sock" s3://lake/store/set control="$W/sock.control" cache="$W/cache:128M" timeout=300s hedge=0 2>"$W/log"
 counter() { "$GRANARY" status --json "$W/sock" | jq ".counters.granary_$1"; }
 
 echo "== 403: the store's sentence, at once; nothing hangs, and the server goes on"
