@@ -357,6 +357,9 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     visit(arg, &(struct counter_row){"granary_slow_reads_total", "Reads that took as long as slow-read= says",
                                      counter_get(&s->slow.total)});
     show_sums(&stores, visit, arg);
+    visit(arg, &(struct counter_row){"granary_store_connections_waiting",
+                                     "Requests that wait for a place among the connections to stores",
+                                     http_places_waiting(&s->places)});
 }
 
 void stack_histograms(struct stack *s, histogram_visit *visit, void *arg)

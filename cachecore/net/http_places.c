@@ -1,7 +1,6 @@
 #include "net/http_places.h"
 
 #include <assert.h>
-#include <errno.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -25,14 +24,14 @@ void http_places_release(struct http_places *p)
 bool http_places_take(struct http_places *p, uint64_t deadline_ms)
 {
     const struct timespec until = clock_at_ms(deadline_ms);
+    int rc = 0;
     SCOPED_LOCK(&p->lock);
-    while (p->taken >= p->limit)
-        if (!deadline_ms)
-            pthread_cond_wait(&p->freed, &p->lock);
-        else if (pthread_cond_timedwait(&p->freed, &p->lock, &until) == ETIMEDOUT)
-            return false;
-    p->taken++;
-    return true;
+    p->waiting++;
+    while (!rc && p->taken >= p->limit)
+        rc = deadline_ms ? pthread_cond_timedwait(&p->freed, &p->lock, &until) : pthread_cond_wait(&p->freed, &p->lock);
+    p->waiting--;
+    p->taken += !rc;
+    return !rc;
 }
 
 void http_places_give(struct http_places *p)
@@ -40,4 +39,10 @@ void http_places_give(struct http_places *p)
     SCOPED_LOCK(&p->lock);
     p->taken--;
     pthread_cond_signal(&p->freed);
+}
+
+unsigned http_places_waiting(struct http_places *p)
+{
+    SCOPED_LOCK(&p->lock);
+    return p->waiting;
 }

@@ -12,7 +12,7 @@
 struct http_places {
     pthread_mutex_t lock;
     pthread_cond_t freed;
-    unsigned taken, limit;
+    unsigned taken, limit, waiting; /* waiting: for one to be given back */
 };
 
 /* limit: at least 1. */
@@ -22,5 +22,8 @@ void http_places_release(struct http_places *p); /* none is taken */
 /* Wait for a place; false: deadline_ms (on clock_now_ms; 0: none) passed before there was one. */
 GR_MUST_CHECK bool http_places_take(struct http_places *p, uint64_t deadline_ms);
 void http_places_give(struct http_places *p);
+
+/* How many wait for a place now. Any thread. */
+unsigned http_places_waiting(struct http_places *p);
 
 #endif
