@@ -23,13 +23,16 @@ fi
 mkdir "$W/other"
 "$GRANARY" build -q "$W/other" "$W/store/other" >"$W/built"
 
+# ended PID: it is gone, or only its parent does not know yet
+ended() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
+
 # nothing_left: of mounts below $W, processes, loop devices, state
 nothing_left() {
     ! grep -F " $W/" /proc/self/mountinfo || fail "a mount is left"
     ! losetup -l | grep -F "$STATE" || fail "a loop device is left"
     [ ! -e "$STATE" ] || fail "$STATE is left: $(ls "$STATE")"
     for pid in $SERVER_PID $NBDFUSE_PID; do
-        [ ! -e "/proc/$pid" ] || grep -q '^State:.*Z' "/proc/$pid/status" || fail "process $pid is left"
+        ended "$pid" || fail "process $pid is left"
     done
 }
 
@@ -103,6 +106,7 @@ for victim in SERVER_PID NBDFUSE_PID; do
     mount_it "$W/store/set" "$dir"
     exec 7<"$dir/large"
     kill -9 "${!victim}"
+    wait_for 60 ended "${!victim}" # which takes its time on a busy machine; until then the mount is one in use
     timeout 60 "$GRANARY" umount "$dir" || fail "umount after the end of $victim: exit $?"
     exec 7<&-
     wait_for 60 bash -c "! losetup -l | grep -qF '$STATE'"
