@@ -10,6 +10,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <linux/nbd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -33,17 +34,29 @@ enum {
     REP_INFO = 3,
     INFO_EXPORT = 0,
     INFO_DESCRIPTION = 2,
-    INFO_EXPORT_LEN = 12,
     NAME_MAX_LEN = 4096, /* as NBD has it */
     REPLY_MAX = 8192,
     REPLIES_MAX = 64 /* a server that says more than this says nothing */
 };
-#define REQUEST_MAGIC 0x25609513u
-#define SIMPLE_REPLY_MAGIC 0x67446698u
 #define REP_ERROR 0x80000000u
 #define REP_ERR_POLICY (REP_ERROR + 2)
 #define REP_ERR_TLS_REQD (REP_ERROR + 5)
 #define REP_ERR_UNKNOWN (REP_ERROR + 6)
+
+/* As they are sent. */
+struct __attribute__((packed)) greeting {
+    char magic[16];
+    uint16_t flags;
+};
+struct __attribute__((packed)) reply_head {
+    uint64_t magic;
+    uint32_t option, type, len;
+};
+struct __attribute__((packed)) info_export {
+    uint16_t type;
+    uint64_t size;
+    uint16_t flags;
+};
 
 struct reply {
     uint32_t type, len;
@@ -51,21 +64,6 @@ struct reply {
 };
 
 /* ---- bytes ---- */
-
-static uint16_t be16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] << 8 | p[1]);
-}
-
-static uint32_t be32(const uint8_t *p)
-{
-    return (uint32_t)be16(p) << 16 | be16(p + 2);
-}
-
-static uint64_t be64(const uint8_t *p)
-{
-    return (uint64_t)be32(p) << 32 | be32(p + 4);
-}
 
 static int receive(int fd, void *out, size_t len)
 {
@@ -77,10 +75,10 @@ static int receive(int fd, void *out, size_t len)
     return (size_t)n < len ? error_set(-ECONNRESET, "it closed the connection") : 0;
 }
 
-static int transmit(int fd, const struct bytes *b)
+static int transmit(int fd, const void *data, size_t len)
 {
-    for (size_t done = 0; done < b->len;) {
-        ssize_t n = send(fd, b->data + done, b->len - done, MSG_NOSIGNAL);
+    for (size_t done = 0; done < len;) {
+        ssize_t n = send(fd, (const char *)data + done, len - done, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -100,12 +98,12 @@ static int not_nbd(void)
 
 static int greet(int fd, uint32_t *out_flags)
 {
-    uint8_t hello[18];
-    int rc = receive(fd, hello, sizeof hello);
+    struct greeting hello;
+    int rc = receive(fd, &hello, sizeof hello);
     if (rc)
         return rc;
-    *out_flags = be16(hello + 16) & (FIXED_NEWSTYLE | NO_ZEROES);
-    return memcmp(hello, GREETING, 16) || !(*out_flags & FIXED_NEWSTYLE) ? not_nbd() : 0;
+    *out_flags = be16toh(hello.flags) & (FIXED_NEWSTYLE | NO_ZEROES);
+    return memcmp(hello.magic, GREETING, sizeof hello.magic) || !(*out_flags & FIXED_NEWSTYLE) ? not_nbd() : 0;
 }
 
 static int ask(int fd, uint32_t flags, const char *export_name)
@@ -119,18 +117,18 @@ static int ask(int fd, uint32_t flags, const char *export_name)
         bytes_append(&b, head, sizeof head) || bytes_append(&b, export_name, len) ||
         bytes_append(&b, infos, sizeof infos))
         return error_set(-EINVAL, "the export's name is too long");
-    return transmit(fd, &b);
+    return transmit(fd, b.data, b.len);
 }
 
 static int take_reply(int fd, struct reply *r)
 {
-    uint8_t head[20];
-    int rc = receive(fd, head, sizeof head);
+    struct reply_head head;
+    int rc = receive(fd, &head, sizeof head);
     if (rc)
         return rc;
-    r->type = be32(head + 12);
-    r->len = be32(head + 16);
-    if (be64(head) != REPLY_MAGIC || be32(head + 8) != OPT_GO || r->len > REPLY_MAX)
+    r->type = be32toh(head.type);
+    r->len = be32toh(head.len);
+    if (be64toh(head.magic) != REPLY_MAGIC || be32toh(head.option) != OPT_GO || r->len > REPLY_MAX)
         return not_nbd();
     rc = receive(fd, r->data, r->len);
     r->data[r->len] = 0;
@@ -154,12 +152,15 @@ static int refused(const struct reply *r, const char *export_name)
 
 static void take_info(const struct reply *r, struct nbd_export *out, bool *sized)
 {
-    uint16_t type = r->len >= 2 ? be16(r->data) : UINT16_MAX;
-    if (type == INFO_EXPORT && r->len == INFO_EXPORT_LEN) {
-        out->size = be64(r->data + 2);
-        out->flags = be16(r->data + 10);
+    struct info_export info;
+    if (r->len < sizeof info.type)
+        return;
+    memcpy(&info, r->data, sizeof info);
+    if (be16toh(info.type) == INFO_EXPORT && r->len == sizeof info) {
+        out->size = be64toh(info.size);
+        out->flags = be16toh(info.flags);
         *sized = true;
-    } else if (type == INFO_DESCRIPTION)
+    } else if (be16toh(info.type) == INFO_DESCRIPTION)
         out->rooted = !export_content_root((const char *)r->data + 2, &out->content_root);
 }
 
@@ -223,22 +224,17 @@ int nbd_export_check(const char *address, const char *export_name, const struct 
 
 int nbd_read(int fd, uint64_t off, void *out, uint32_t len)
 {
-    CLEANUP_BYTES b = BYTES_INIT(64);
-    const uint32_t magic = htobe32(REQUEST_MAGIC), be_len = htobe32(len);
-    const uint64_t be_off = htobe64(off);
-    static const uint8_t read_and_cookie[12]; /* no flags, NBD_CMD_READ is 0, and so is the number of this request */
-    uint8_t reply[16];
-    if (bytes_append(&b, &magic, sizeof magic) || bytes_append(&b, read_and_cookie, sizeof read_and_cookie) ||
-        bytes_append(&b, &be_off, sizeof be_off) || bytes_append(&b, &be_len, sizeof be_len))
-        return error_set(-ENOMEM, "out of memory");
-    int rc = transmit(fd, &b);
+    const struct nbd_request request = {
+        .magic = htobe32(NBD_REQUEST_MAGIC), .type = htobe32(NBD_CMD_READ), .from = htobe64(off), .len = htobe32(len)};
+    struct nbd_reply reply;
+    int rc = transmit(fd, &request, sizeof request);
     if (!rc)
-        rc = receive(fd, reply, sizeof reply);
+        rc = receive(fd, &reply, sizeof reply);
     if (rc)
         return rc;
-    if (be32(reply) != SIMPLE_REPLY_MAGIC)
+    if (be32toh(reply.magic) != NBD_REPLY_MAGIC)
         return not_nbd();
-    if (be32(reply + 4))
+    if (be32toh(reply.error))
         return error_set(-EIO, "it cannot read %u bytes at %llu; its log says why", len, (unsigned long long)off);
     return receive(fd, out, len);
 }
