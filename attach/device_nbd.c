@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 
 enum {
     MODPROBE_TIMEOUT_MS = 30000,
@@ -50,11 +51,9 @@ int device_nbd_available(void)
 int device_nbd_number(const char *device, int *out)
 {
     static const char prefix[] = "/dev/nbd";
-    const char *digits = device + sizeof prefix - 1;
-    char *end = NULL;
-    long n =
-        !strncmp(device, prefix, sizeof prefix - 1) && *digits >= '0' && *digits <= '9' ? strtol(digits, &end, 10) : -1;
-    if (n < 0 || n > NUMBER_MAX || *end)
+    uint64_t n;
+    if (strncmp(device, prefix, sizeof prefix - 1) ||
+        text_parse_uint(device, device + sizeof prefix - 1, 0, NUMBER_MAX, &n))
         return error_set(-EINVAL, "%s is no nbd device; give one as /dev/nbd0", device);
     *out = (int)n;
     return 0;

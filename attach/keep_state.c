@@ -93,10 +93,11 @@ static bool is_at(const char *path, int fd)
 }
 
 /* 1: locked, 0: the file was replaced meanwhile. */
-static int claim_once(const char *path, int *out_fd)
+static int claim_once(const char *device, int *out_fd)
 {
+    char path[PATH_SIZE];
     struct flock lock = whole_file();
-    CLEANUP_FD int fd = open(path, O_RDWR | O_CLOEXEC);
+    CLEANUP_FD int fd = open(path_of(device, path), O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
     if (fcntl(fd, F_SETLK, &lock)) {
@@ -105,7 +106,7 @@ static int claim_once(const char *path, int *out_fd)
             return error_set(-code, "cannot lock %s: %s", path, strerror(code));
         lock = whole_file();
         (void)fcntl(fd, F_GETLK, &lock);
-        return error_set(-EBUSY, "process %d keeps it already", lock.l_type == F_UNLCK ? 0 : (int)lock.l_pid);
+        return error_set(-EBUSY, "process %d keeps %s already", lock.l_type == F_UNLCK ? 0 : (int)lock.l_pid, device);
     }
     if (!is_at(path, fd))
         return 0;
@@ -115,12 +116,10 @@ static int claim_once(const char *path, int *out_fd)
 
 int keep_claim(const char *device, int *out_fd)
 {
-    char path[PATH_SIZE];
     int rc = 0;
-    path_of(device, path);
     for (int i = 0; !rc && i < CLAIM_TRIES; i++)
-        rc = claim_once(path, out_fd);
-    return rc > 0 ? 0 : rc ? rc : error_set(-EBUSY, "%s is written again and again", path);
+        rc = claim_once(device, out_fd);
+    return rc > 0 ? 0 : rc ? rc : error_set(-EBUSY, "others begin to keep %s all the time; try again", device);
 }
 
 void keep_release(const char *device, int claim_fd)

@@ -199,7 +199,7 @@ int nbd_dial(const char *address, const char *export_name, unsigned timeout_s, s
         return error_prefix(rc, "the server on %s", address);
     if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none) ||
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none))
-        return error_set(-errno, "setsockopt: %s", strerror(errno));
+        return error_set(-errno, "cannot lift the time limits of the connection to %s: %s", address, strerror(errno));
     *out_fd = steal_fd(&fd);
     return 0;
 }

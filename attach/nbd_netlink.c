@@ -230,7 +230,7 @@ int nbd_netlink_hand_over(struct nbd_netlink *n, const struct nbd_link *link, in
     socklen_t len = sizeof limit;
     int rc = reconfigure(n, link, &fd, 1);
     if (!rc && getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, &len))
-        rc = error_set(-errno, "getsockopt: %s", strerror(errno));
+        rc = error_set(-errno, "cannot ask whether /dev/nbd%d took the connection: %s", link->index, strerror(errno));
     *out_taken = limit.tv_sec || limit.tv_usec;
     return rc;
 }
@@ -267,7 +267,7 @@ int nbd_netlink_wait_dead(struct nbd_netlink *n, int index, int timeout_ms, bool
     n->dead = false;
     int rc = poll(&p, 1, timeout_ms);
     if (rc < 0 && errno != EINTR)
-        return error_set(-errno, "poll: %s", strerror(errno));
+        return error_set(-errno, "cannot wait for news of dead nbd connections: %s", strerror(errno));
     if (rc > 0) {
         rc = nl_recvmsgs_default(n->news);
         if (rc == -NLE_NOMEM) /* more came than there was room for */
