@@ -10,6 +10,9 @@
 #ifndef GRANARY_BASE_ERROR_H
 #define GRANARY_BASE_ERROR_H
 
+#include <errno.h>
+#include <stdbool.h>
+
 #include "base/compiler.h"
 
 enum { ERROR_TEXT_MAX = 512 };
@@ -38,6 +41,12 @@ unsigned error_retry_after_s(void);
 
 /* The calling thread's sentence; never NULL. Valid until the thread's next error_set. */
 const char *error_text(void);
+
+/* Is rc about the one thing that was asked for, absent or corrupt? Anything else the next thing would meet too. */
+static inline bool error_of_one_thing(int rc)
+{
+    return rc == -ENOENT || rc == -EBADMSG;
+}
 
 /* Copy code and the calling thread's sentence into *out. */
 void error_take(struct error *out, int code);

@@ -94,9 +94,9 @@ int misses_finish(struct cache *c, struct misses *m, int start_rc, miss_use *use
     for (size_t i = 0; i < m->count; i++) {
         if (!m->items[i].flight)
             continue;
-        bool others = on && (first.code == -ENOENT || first.code == -EBADMSG);
+        bool others = on && error_of_one_thing(first.code);
         int rc = first.code && !others ? 0 : use(c, &m->items[i]);
-        if (rc && (!first.code || (rc != -ENOENT && rc != -EBADMSG)))
+        if (rc && (!first.code || !error_of_one_thing(rc)))
             error_take(&first, rc);
         flight_unref(m->items[i].flight);
     }

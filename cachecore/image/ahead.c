@@ -137,7 +137,7 @@ static void note_failure(struct ahead *a, struct watched *w, int rc)
     uint64_t now_ms = clock_now_ms(), failed;
     {
         SCOPED_LOCK(&a->search);
-        if (!complete_failed_for_good(rc))
+        if (!error_of_one_thing(rc))
             w->rest_until_ms = now_ms + REST_MS;
         if (rc == -EDQUOT || rc == -ENODEV)
             return;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "base/error.h"
 #include "image/span.h"
 
 enum { LOOK = 64 /* chunks looked up under one lock */, ROOM_PART = 64 /* of the cache is left free in any case */ };
@@ -90,11 +91,6 @@ static bool has_room(const struct image *img, bool shared)
     return !shared || room.free > room.most / ROOM_PART + COMPLETE_BYTES;
 }
 
-bool complete_failed_for_good(int rc)
-{
-    return rc == -EBADMSG || rc == -ENOENT;
-}
-
 int complete_some(struct image *img, uint64_t leaf, bool shared)
 {
     if (!has_room(img, shared))
@@ -111,7 +107,7 @@ int complete_some(struct image *img, uint64_t leaf, bool shared)
     if (!u.count)
         return 0;
     rc = cache_ahead(img->config.cache, u.pieces, u.count);
-    for (uint32_t i = 0; rc && !complete_failed_for_good(rc) && i < u.count; i++)
+    for (uint32_t i = 0; rc && !error_of_one_thing(rc) && i < u.count; i++)
         demand_unclaim(u.leaf, u.numbers[i]);
     if (!rc)
         counter_add(&img->completion_bytes, u.bytes);

@@ -16,9 +16,8 @@ uint32_t complete_worth(const struct image *img, uint64_t leaf);
 
 /* Fetch one unit of a leaf for which there is credit, and wait until it is in the cache. shared: the images that are
  * served do not fit the cache together, so only free room is used. Blocks; any thread but a reader's. -EDQUOT, -ENODEV
- * (no sentence): the cache cannot hold the image, or takes no more of it now; errors of a fetch. */
+ * (no sentence): the cache cannot hold the image, or takes no more of it now; errors of a fetch: after one of
+ * error_of_one_thing the unit is not fetched ahead again. */
 GR_MUST_CHECK int complete_some(struct image *img, uint64_t leaf, bool shared);
-/* Is this error of it a chunk's own, that is not fetched ahead again? */
-bool complete_failed_for_good(int rc);
 
 #endif

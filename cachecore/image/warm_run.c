@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "image/image_internal.h"
@@ -30,11 +31,6 @@ static int look_for_missing(struct warming *w, struct store *store, struct missi
 static bool is_missing(const struct warming *w, uint64_t chunk)
 {
     return chunk_set_meets(&w->missing, chunk, chunk + 1);
-}
-
-static bool for_that_chunk_alone(int rc)
-{
-    return rc == -ENOENT || rc == -EBADMSG;
 }
 
 static bool is_ended(const struct warming *w)
@@ -90,7 +86,7 @@ static int prefetch_singly(struct warming *w, const uint64_t *chunks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         int rc = prefetch(w, &chunks[i], 1);
-        if (rc && !for_that_chunk_alone(rc))
+        if (rc && !error_of_one_thing(rc))
             return rc;
         if (rc)
             count_failed(w, chunks[i], rc);
@@ -106,7 +102,7 @@ static int warm_batch(struct warming *w, size_t i)
     for (size_t at = 0; !rc && at < n; at += step) {
         size_t count = GR_MIN(step, n - at);
         rc = prefetch(w, chunks + at, count);
-        if (for_that_chunk_alone(rc))
+        if (error_of_one_thing(rc))
             rc = prefetch_singly(w, chunks + at, count);
     }
     if (rc)
