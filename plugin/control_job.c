@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -65,7 +66,7 @@ const volatile int *control_job_cancel(const struct control_job *job)
 
 bool control_job_cancelled(const struct control_job *job)
 {
-    return __atomic_load_n(&job->cancel, __ATOMIC_RELAXED);
+    return cancel_asked(&job->cancel);
 }
 
 static void resume_locked(struct control_job *job)

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -35,7 +36,7 @@ static bool is_missing(const struct warming *w, uint64_t chunk)
 
 static bool is_ended(const struct warming *w)
 {
-    return __atomic_load_n(&w->ended, __ATOMIC_RELAXED);
+    return cancel_asked(&w->ended);
 }
 
 static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, size_t n)
