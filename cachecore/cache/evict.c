@@ -209,7 +209,6 @@ int evict_new(const struct evict_config *config, struct evict **out)
         evict_free(e);
         return error_set(rc, "cache: out of memory for the eviction");
     }
-    e->missed_mask = MISSED_MAX - 1;
     if (e->ghost.sets) {
         e->recent_mask = RECENT_MAX - 1;
         while (e->recent_mask > config->capacity / RECENT_PART)
@@ -277,14 +276,21 @@ static unsigned add_parts(unsigned a, unsigned b)
 }
 
 /* The keys of a panel's sample have their low bits in common. */
-static struct evict_missed *missed_of(struct evict *e, uint64_t key)
+static size_t missed_place(uint64_t key)
 {
-    return &e->missed[(key >> 24) & e->missed_mask];
+    return (key >> 24) % MISSED_MAX;
+}
+
+/* It has come in, or what was asked of it before does not count. */
+static void forget_missed(struct evict *e, uint64_t key)
+{
+    if (evict_missed_part(e, key))
+        e->missed[missed_place(key)] = (struct evict_missed){0};
 }
 
 unsigned evict_missed_part(const struct evict *e, uint64_t key)
 {
-    const struct evict_missed *m = &e->missed[(key >> 24) & e->missed_mask];
+    const struct evict_missed *m = &e->missed[missed_place(key)];
     return m->print == (uint32_t)(key >> 32) ? m->read : 0;
 }
 
@@ -292,7 +298,8 @@ void evict_missed_more(struct evict *e, uint64_t key, unsigned part)
 {
     unsigned before = evict_missed_part(e, key);
     before = before >= READ_ENOUGH ? 0 : before; /* that was an earlier pass */
-    *missed_of(e, key) = (struct evict_missed){.print = (uint32_t)(key >> 32), .read = add_parts(before, part)};
+    e->missed[missed_place(key)] =
+        (struct evict_missed){.print = (uint32_t)(key >> 32), .read = add_parts(before, part)};
 }
 
 void evict_insert(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
@@ -300,8 +307,7 @@ void evict_insert(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
     struct evict_node *n = evict_node(e, slot);
     n->bits = e->ageing.round;
     n->read = (uint8_t)evict_missed_part(e, key);
-    if (n->read)
-        *missed_of(e, key) = (struct evict_missed){0};
+    forget_missed(e, key);
     e->ops->insert(e, pool_of(e, pool), slot, key);
     e->held++;
 }
@@ -360,8 +366,7 @@ bool evict_admit(struct evict *e, uint32_t pool, uint64_t key)
 
 void evict_force(struct evict *e, uint64_t key)
 {
-    if (evict_missed_part(e, key))
-        *missed_of(e, key) = (struct evict_missed){0};
+    forget_missed(e, key);
 }
 
 uint32_t evict_oldest(struct evict *e, uint32_t pool)

@@ -60,7 +60,6 @@ struct evict {
     struct evict_ageing ageing;
     uint32_t recent_mask; /* 0: nothing is passed over */
     uint32_t recent[RECENT_MAX];
-    uint32_t missed_mask;
     struct evict_missed missed[MISSED_MAX];
     struct evict_pool pools[];
 };
