@@ -1,4 +1,4 @@
-/* nbdkit-granary-plugin: nbdkit's callbacks on the stack, and nothing else.
+/* nbdkit-granary-plugin: nbdkit's callbacks on what every front serves from (serving.h), and nothing else.
  *
  *   config            options.c
  *   get_ready         stores, cache directories, images, sockets: all that can be wrong
@@ -6,10 +6,9 @@
  *   after_fork        threads (nbdkit may fork in between)
  *   open ... pread    a connection's handle is its export; read, cache and extents may run in any
  *                     number of threads
- *   unload            the counters in a debug line, and all of it down again; no client waits any more, so what is
- *                     still fetched for none is not tried again
+ *   unload            all of it down again
  *
- * nbdkit knows one plugin a process and passes it no pointer: `plugin` below is the only state with
+ * nbdkit knows one plugin a process and passes it no pointer: `serving` below is the only state with
  * static storage here.
  */
 #define NBDKIT_API_VERSION 2
@@ -17,47 +16,19 @@
 
 #include <errno.h>
 #include <liburing.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/log_limit.h"
 #include "cache/cache_meta.h"
-#include "plugin/control.h"
-#include "plugin/metrics_server.h"
-#include "plugin/options.h"
 #include "plugin/server_threads.h"
-#include "plugin/start_warm.h"
+#include "plugin/serving.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 
 enum { REQUEST_MAX = 32 << 20 }; /* what nbdkit accepts of any client is 64 MiB */
 
-/* "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" */
-enum { DESCRIPTION_MAX = 288 };
-
-struct export
-{
-    struct image *image;
-    char description[DESCRIPTION_MAX];
-};
-
-static struct {
-    struct options options;
-    struct stack *stack;
-    struct control *control;
-    struct metrics_server *metrics;
-    struct start_warm *start_warm;
-    struct log_limit failures;
-    VEC(struct export) exports; /* one an image; a connection's handle points to its own */
-    volatile int ending;        /* the stores' cancel */
-} plugin = {.failures = LOG_LIMIT_INIT};
+static struct serving serving; /* a connection's handle is one of its exports */
 
 /* ---- errors and log ---- */
 
@@ -78,17 +49,9 @@ static int failed(int rc)
     return rc ? -1 : 0;
 }
 
-/* For requests, whose failures may be a storm: NBD has few codes, and only out of memory is worth telling from the
- * rest. */
 static int request_failed(int rc)
 {
-    uint64_t passed_over;
-    if (log_limit_pass(&plugin.failures, clock_now_ms(), &passed_over)) {
-        if (passed_over)
-            nbdkit_error("%llu more requests failed than are logged", (unsigned long long)passed_over);
-        nbdkit_error("%s", error_text());
-    }
-    nbdkit_set_error(rc == -ENOMEM ? ENOMEM : EIO);
+    nbdkit_set_error(serving_request_failed(&serving, rc));
     return -1;
 }
 
@@ -97,18 +60,18 @@ static int request_failed(int rc)
 static void granary_load(void)
 {
     log_to(log_to_nbdkit, LOG_LEVEL_DEBUG);
-    options_init(&plugin.options);
+    serving_init(&serving);
 }
 
 static int granary_config(const char *key, const char *value)
 {
-    int rc = options_set(&plugin.options, key, value);
+    int rc = options_set(&serving.options, key, value);
     return rc ? failed(rc) : 0;
 }
 
 static int granary_config_complete(void)
 {
-    int rc = options_complete(&plugin.options);
+    int rc = options_complete(&serving.options);
     return rc ? failed(rc) : 0;
 }
 
@@ -121,115 +84,30 @@ static void warn_of_few_threads(void)
                     threads);
 }
 
-static int describe_exports(void)
-{
-    char root[DIGEST_HEX_SIZE], digest[DIGEST_HEX_SIZE];
-    for (size_t i = 0; i < stack_image_count(plugin.stack); i++) {
-        struct export e = {.image = stack_image_at(plugin.stack, i)};
-        const struct manifest *m = image_manifest(e.image);
-        snprintf(e.description, sizeof e.description,
-                 "granary content-root sha256:%s image sha256:%s metadata %llu+%llu front %llu",
-                 digest_hex(&m->content_root, root), digest_hex(image_digest(e.image), digest),
-                 (unsigned long long)m->metadata_offset, (unsigned long long)m->metadata_len,
-                 (unsigned long long)m->front_len);
-        if (vec_push(&plugin.exports, e))
-            return error_set(-ENOMEM, "out of memory");
-        log_info("export '%s': %llu bytes, %s", stack_export_name(plugin.stack, i), (unsigned long long)m->size,
-                 e.description);
-    }
-    return 0;
-}
-
-/* A start that is a supervisor's restart goes on with tags that were resolved when it began. */
-static int64_t resolved_when(void)
-{
-    const char *text = getenv("GRANARY_RESOLVED");
-    long long when = text ? strtoll(text, NULL, 10) : 0;
-    return when > 0 ? when : 0;
-}
-
-static int open_metrics(const char *address)
-{
-    int rc = metrics_server_open(address, plugin.stack, &plugin.metrics);
-    if (!rc)
-        log_info("metrics at %s, port %u", address, metrics_server_port(plugin.metrics));
-    return rc;
-}
-
 static int granary_get_ready(void)
 {
     warn_of_few_threads();
-    plugin.options.stack.resolved = resolved_when();
-    plugin.options.stack.store.cancel = &plugin.ending;
-    int rc = stack_open(&plugin.options.stack, &plugin.stack);
-    if (!rc)
-        rc = describe_exports();
-    if (!rc && plugin.options.metrics)
-        rc = open_metrics(plugin.options.metrics);
-    /* The last: a supervisor takes a server whose control socket is there for one that has started. */
-    if (!rc && plugin.options.control)
-        rc = control_open(plugin.options.control, plugin.stack, &plugin.control);
+    int rc = serving_open(&serving);
     return rc ? failed(rc) : 0;
-}
-
-/* Under `granary serve` this process must not outlive its supervisor, for it holds the caches'
- * locks. nbdkit's own parent-death signal is SIGTERM, which waits for idle connections.
- */
-static int follow_supervisor(void)
-{
-    const char *supervisor = getenv("GRANARY_SUPERVISOR");
-    if (!supervisor)
-        return 0;
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL))
-        return error_set(-errno, "cannot follow the supervisor: %s", strerror(errno));
-    if (getppid() != strtol(supervisor, NULL, 10)) /* it ended before prctl */
-        return error_set(-ECANCELED, "the supervisor is gone");
-    return 0;
 }
 
 static int granary_after_fork(void)
 {
-    int rc = follow_supervisor();
-    if (!rc)
-        rc = stack_start_threads(plugin.stack);
-    if (!rc && plugin.control)
-        rc = control_start(plugin.control);
-    if (!rc && plugin.metrics)
-        rc = metrics_server_start(plugin.metrics);
-    const struct cache_config *cache = &plugin.options.stack.cache;
-    if (!rc && plugin.options.warm_metadata && (cache->dir_count || cache->memory))
-        rc = start_warm_begin(plugin.stack, &plugin.start_warm);
+    int rc = serving_start(&serving);
     return rc ? failed(rc) : 0;
-}
-
-/* ---- ending ---- */
-
-static void debug_counter(void *arg, const struct counter_row *row)
-{
-    nbdkit_debug("%s %llu", row->name, (unsigned long long)row->value);
 }
 
 static void granary_unload(void)
 {
-    __atomic_store_n(&plugin.ending, 1, __ATOMIC_RELAXED);
-    start_warm_end(plugin.start_warm);
-    metrics_server_close(plugin.metrics);
-    control_close(plugin.control);
-    if (plugin.stack) {
-        stack_counters(plugin.stack, debug_counter, NULL);
-        nbdkit_debug("hit ratio %.4f", control_hit_ratio(plugin.stack));
-        stack_close(plugin.stack);
-    }
-    vec_release(&plugin.exports);
-    options_release(&plugin.options);
+    serving_close(&serving);
 }
 
 /* ---- exports ---- */
 
 static int granary_list_exports(int readonly, int is_tls, struct nbdkit_exports *exports)
 {
-    for (size_t i = 0; i < plugin.exports.len; i++)
-        if (nbdkit_add_export(exports, stack_export_name(plugin.stack, i), plugin.exports.items[i].description) < 0)
+    for (size_t i = 0; i < serving.exports.len; i++)
+        if (nbdkit_add_export(exports, serving.exports.items[i].name, serving.exports.items[i].description) < 0)
             return -1;
     return 0;
 }
@@ -237,48 +115,36 @@ static int granary_list_exports(int readonly, int is_tls, struct nbdkit_exports 
 /* What a client gets that asks for "": the image, when there is no choice. */
 static const char *granary_default_export(int readonly, int is_tls)
 {
-    return plugin.exports.len == 1 ? stack_export_name(plugin.stack, 0) : "";
-}
-
-static void say_unknown_export(const char *name)
-{
-    CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);
-    int rc = 0;
-    for (size_t i = 0; i < plugin.exports.len && !rc; i++)
-        rc = bytes_printf(&known, "%s'%s'", i ? ", " : "", stack_export_name(plugin.stack, i));
-    error_set(-ENOENT, "no export '%.100s' here; there are %.*s%s", name, (int)known.len, (const char *)known.data,
-              rc ? ", ..." : "");
-    nbdkit_error("%s", error_text());
-    nbdkit_set_error(ENOENT);
+    return serving.exports.len == 1 ? serving.exports.items[0].name : "";
 }
 
 static void *granary_open(int readonly)
 {
     const char *name = nbdkit_export_name();
-    const struct image *image = name ? stack_find(plugin.stack, name) : NULL;
-    for (size_t i = 0; i < plugin.exports.len && image; i++)
-        if (plugin.exports.items[i].image == image)
-            return &plugin.exports.items[i];
-    say_unknown_export(name ? name : "");
+    const struct serving_export *e = serving_find(&serving, name ? name : "");
+    if (e)
+        return (void *)e; /* nbdkit's handles are not const */
+    nbdkit_error("%s", error_text());
+    nbdkit_set_error(ENOENT);
     return NULL;
 }
 
 static const char *granary_export_description(void *handle)
 {
-    const struct export *e = handle;
+    const struct serving_export *e = handle;
     return e->description;
 }
 
 static int64_t granary_get_size(void *handle)
 {
-    const struct export *e = handle;
+    const struct serving_export *e = handle;
     return (int64_t)image_manifest(e->image)->size;
 }
 
 /* Any byte may be asked for; whole chunks are the cheapest. */
 static int granary_block_size(void *handle, uint32_t *minimum, uint32_t *preferred, uint32_t *maximum)
 {
-    const struct export *e = handle;
+    const struct serving_export *e = handle;
     *minimum = 1;
     *preferred = image_manifest(e->image)->chunk_size;
     *maximum = REQUEST_MAX;
@@ -299,14 +165,14 @@ static int granary_can_cache(void *handle)
 
 static int granary_pread(void *handle, void *buf, uint32_t count, uint64_t offset, uint32_t flags)
 {
-    const struct export *e = handle;
+    const struct serving_export *e = handle;
     int rc = image_read(e->image, buf, offset, count);
     return rc ? request_failed(rc) : 0;
 }
 
 static int granary_cache(void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-    const struct export *e = handle;
+    const struct serving_export *e = handle;
     int rc = image_prefetch(e->image, offset, count);
     return rc ? request_failed(rc) : 0;
 }
@@ -327,7 +193,7 @@ static int add_extent(void *arg, uint64_t off, uint64_t len, bool hole)
 static int granary_extents(void *handle, uint32_t count, uint64_t offset, uint32_t flags,
                            struct nbdkit_extents *extents)
 {
-    const struct export *e = handle;
+    const struct serving_export *e = handle;
     struct extents_request r = {.extents = extents, .one = flags & NBDKIT_FLAG_REQ_ONE};
     int rc = image_extents(e->image, offset, count, add_extent, &r);
     if (rc)

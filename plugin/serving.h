@@ -1,0 +1,57 @@
+/* What a process that serves images consists of, whatever front its clients come through: the stack, its control
+ * socket, its metrics over TCP, the warming of metadata. A front sets the parameters, opens, starts, and closes; reads
+ * of an export are image_read. */
+#ifndef GRANARY_PLUGIN_SERVING_H
+#define GRANARY_PLUGIN_SERVING_H
+
+#include "base/compiler.h"
+#include "base/log_limit.h"
+#include "base/vec.h"
+#include "plugin/control.h"
+#include "plugin/metrics_server.h"
+#include "plugin/options.h"
+#include "plugin/start_warm.h"
+
+/* "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" */
+enum { SERVING_DESCRIPTION_MAX = 288 };
+
+struct serving_export {
+    const char *name; /* the stack's */
+    struct image *image;
+    char description[SERVING_DESCRIPTION_MAX];
+};
+
+struct serving {
+    struct options options;
+    struct stack *stack;
+    struct control *control;
+    struct metrics_server *metrics;
+    struct start_warm *start_warm;
+    struct log_limit failures;
+    VEC(struct serving_export) exports;
+    volatile int ending; /* the stores' cancel */
+};
+
+/* Every default; options_set is what comes next. */
+void serving_init(struct serving *s);
+
+/* After options_complete: stores, cache directories, images, sockets. All that can be wrong with the parameters is said
+ * here. Makes no thread; the control socket is the last, by which a supervisor knows that this has gone well. */
+GR_MUST_CHECK int serving_open(struct serving *s);
+
+/* Threads, in the process that is to serve. Under a supervisor (GRANARY_SUPERVISOR) this process is killed when that
+ * ends, for it holds the caches' locks. */
+GR_MUST_CHECK int serving_start(struct serving *s);
+
+/* All of it down again, the counters in debug lines; in any state after init. No client waits any more, so what is
+ * still fetched for none is not tried again. */
+void serving_close(struct serving *s);
+
+/* The export of that name; "" is the only one, where there is one. NULL, with a sentence that names them: none. */
+const struct serving_export *serving_find(const struct serving *s, const char *name);
+
+/* A client's request has failed with rc and a sentence: log it, unless failures are a storm. Returns what the client is
+ * told, ENOMEM or EIO: only out of memory is worth telling from the rest. Any thread. */
+int serving_request_failed(struct serving *s, int rc);
+
+#endif
