@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "attach/device.h"
+#include "attach/mountinfo.h"
 #include "attach/nbd_dial.h"
 #include "attach/nbd_netlink.h"
 #include "base/bytes.h"
@@ -149,26 +149,12 @@ int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX])
 
 /* ---- detaching ---- */
 
-/* Whether /proc/self/mountinfo names the device. */
 static int is_mounted(const char *device)
 {
     struct stat st;
-    char want[32], *line = NULL;
-    size_t size = 0;
-    bool found = false;
     if (stat(device, &st) || !S_ISBLK(st.st_mode))
         return 0;
-    snprintf(want, sizeof want, "%u:%u", major(st.st_rdev), minor(st.st_rdev));
-    FILE *f = fopen("/proc/self/mountinfo", "re");
-    if (!f)
-        return error_set(-errno, "cannot read the mounts: %s", strerror(errno));
-    while (!found && getline(&line, &size, f) > 0) {
-        char id[32] = "";
-        found = sscanf(line, "%*s %*s %31s", id) == 1 && !strcmp(id, want);
-    }
-    free(line);
-    fclose(f);
-    return found;
+    return mountinfo_lists(&(struct mountinfo){.id = -1, .device = st.st_rdev});
 }
 
 int device_nbd_detach(const char *device, const char *mark, bool cut)

@@ -42,11 +42,20 @@ static int attach_nbd(const struct mount_config *c, struct mount_state *s)
     return rc ? rc : state_save(s);
 }
 
-static int start_keeper(const struct mount_config *c, struct mount_state *s)
+/* 1: it keeps the device, with its words in the mount's directory. */
+static int start_keeper(const struct mount_state *s, const struct keep_state *k)
 {
     CLEANUP_FD int log = run_log_open(s->run_dir, "keep.log");
     if (log < 0)
         return log;
+    int rc = keeper_start(k, log);
+    if (rc == -EIO)
+        return run_log_explain(s->run_dir, "keep.log", "the device's keeper failed", rc);
+    return rc ? rc : 1;
+}
+
+static int keep_nbd(const struct mount_config *c, const struct mount_state *s)
+{
     struct keep_state k = {.size = c->size,
                            .content_root = c->content_root,
                            .tagged = true,
@@ -56,8 +65,8 @@ static int start_keeper(const struct mount_config *c, struct mount_state *s)
     snprintf(k.mark, sizeof k.mark, "%s", s->device_mark);
     snprintf(k.address, sizeof k.address, "%s", s->socket);
     snprintf(k.export_name, sizeof k.export_name, "%s", c->export_name);
-    int rc = keeper_start(&k, log);
-    return rc == -EIO ? run_log_explain(s->run_dir, "keep.log", "the device's keeper failed", rc) : rc;
+    int rc = start_keeper(s, &k);
+    return rc < 0 ? rc : 0;
 }
 
 /* The device may be somebody else's by now, and so its keeper. */
@@ -101,7 +110,16 @@ int mount_device_make(const struct mount_config *c, struct mount_state *s, int *
     if (c->fuse)
         return attach_loop(c, s, out_fd);
     int rc = attach_nbd(c, s);
-    return rc ? rc : start_keeper(c, s);
+    return rc ? rc : keep_nbd(c, s);
+}
+
+int mount_device_tend(const struct mount_state *s)
+{
+    struct keep_state k;
+    if (*s->fuse_file || keep_holder(s->device))
+        return 0;
+    int rc = keep_state_load(s->device, &k);
+    return rc ? rc : start_keeper(s, &k);
 }
 
 int mount_device_cut(const struct mount_state *s)

@@ -12,6 +12,9 @@ unsigned mount_device_connections(const struct mount_config *config);
  * open until it is mounted, and close it; -1 of nbd. */
 GR_MUST_CHECK int mount_device_make(const struct mount_config *config, struct mount_state *state, int *out_fd);
 
+/* A keeper in place of one that died. 1: it was needed, 0: not, or there is none for such a device. */
+GR_MUST_CHECK int mount_device_tend(const struct mount_state *state);
+
 /* Reads that are stuck end in EIO: nothing answers behind the device any more. */
 GR_MUST_CHECK int mount_device_cut(const struct mount_state *state);
 

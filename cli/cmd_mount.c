@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "attach/mount.h"
+#include "attach/mount_hold.h"
 #include "base/error.h"
 #include "cli/interrupt.h"
 #include "cli/keep_options.h"
@@ -16,7 +17,7 @@ struct mount_values {
     const char *socket;
     uint64_t connections;
     struct keep_times times;
-    bool fuse, json;
+    bool fuse, foreground, json;
 };
 
 static_assert(!offsetof(struct mount_values, server), "SERVER_ROWS");
@@ -28,6 +29,8 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 static const struct option_row rows[] = {
     SERVER_ROWS,
     {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "nbdfuse and a loop device, for kernels without nbd"},
+    {OPTION_FLAG, 'f', "foreground", NULL, AT(foreground),
+     "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
      "connections to the server (default 4; with --fuse 64)"},
@@ -78,9 +81,13 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
     if (rc)
         return rc;
     if (v->json)
-        return print_json(state_json(&state));
-    printf("%s is mounted on %s (%s)\n", inv->operands[0], state.dir, state.device);
-    return 0;
+        rc = print_json(state_json(&state));
+    else
+        printf("%s is mounted on %s (%s)\n", inv->operands[0], state.dir, state.device);
+    if (rc || !v->foreground)
+        return rc;
+    (void)fflush(stdout); /* a failure is told of at the end */
+    return mount_hold(&state, config.cancel);
 }
 
 static int run_mount(const struct invocation *inv)

@@ -22,7 +22,7 @@ _granary_options() {
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
         serve) echo "$_granary_server_options --socket --listen --control --threads";;
-        mount) echo "$_granary_server_options --fuse --socket --connections --nbd-timeout --dead-timeout --json";;
+        mount) echo "$_granary_server_options --fuse --foreground --socket --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         umount) echo "--json";;
         status) echo "--quick --json";;
