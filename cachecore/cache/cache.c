@@ -224,6 +224,16 @@ int cache_start_threads(struct cache *c)
     return rc ? rc : fetch_start_threads(c->fetch);
 }
 
+void cache_keep_no_more(struct cache *c)
+{
+    fill_take_no_more(&c->fill);
+}
+
+size_t cache_unwritten(struct cache *c)
+{
+    return fill_queued_bytes(&c->fill);
+}
+
 void cache_close(struct cache *c)
 {
     if (!c)

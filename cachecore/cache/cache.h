@@ -51,6 +51,10 @@ struct cache_config {
 GR_MUST_CHECK int cache_open(const struct cache_config *config, struct cache **out);
 /* Threads and rings, after a fork. */
 GR_MUST_CHECK int cache_start_threads(struct cache *c);
+/* From now on nothing that arrives is kept, except what is warmed. cache_unwritten: the bytes of what came before that
+ * are not in the cache yet; with none left a SIGKILL loses nothing but that. Reads go on. Any thread; neither waits. */
+void cache_keep_no_more(struct cache *c);
+size_t cache_unwritten(struct cache *c);
 /* Waits for fills in progress, for disk_timeout_ms begins those that are queued, unlocks. */
 void cache_close(struct cache *c);
 

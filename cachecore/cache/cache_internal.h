@@ -115,6 +115,8 @@ GR_MUST_CHECK int fill_start_threads(struct cache *c);
 /* Writes what is queued as far as it comes in patience_ms, joins the threads; flights that land later are
  * not kept. */
 void fill_stop(struct fill *f, uint32_t patience_ms);
+/* Writes all that is queued, as far as the process lives; flights that land later are not kept. */
+void fill_take_no_more(struct fill *f);
 void fill_release(struct fill *f);
 
 /* What waits to be written. */

@@ -267,13 +267,21 @@ int fill_start_threads(struct cache *c)
     return rc ? error_prefix(rc, "cache") : 0;
 }
 
+static void tell_to_stop(struct fill *f, uint64_t until_ms)
+{
+    SCOPED_LOCK(&f->lock);
+    f->stop_ms = until_ms;
+    f->stopping = true;
+}
+
+void fill_take_no_more(struct fill *f)
+{
+    tell_to_stop(f, UINT64_MAX);
+}
+
 void fill_stop(struct fill *f, uint32_t patience_ms)
 {
-    {
-        SCOPED_LOCK(&f->lock);
-        f->stop_ms = clock_now_ms() + patience_ms;
-        f->stopping = true;
-    }
+    tell_to_stop(f, clock_now_ms() + patience_ms);
     queue_close(f->queue);
     while (f->thread_count)
         pthread_join(f->threads[--f->thread_count], NULL);

@@ -482,6 +482,31 @@ static void test_cache_health__closing_does_not_write_all_that_is_queued_to_a_sl
     world_release(&w);
 }
 
+static void test_cache_health__what_came_before_the_last_is_written_and_nothing_after(void **state)
+{
+    struct world w;
+    open_gate(false);
+    world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
+    world_open_seams(&w, &(struct cache_seams){.no_uring = true, .calls.pwrite = write_through_gate});
+    size_t bytes = 0;
+    for (unsigned i = 0; i < CHUNKS / 2; i++) {
+        world_expect(&w, i);
+        bytes += w.refs[i].plain_len;
+    }
+    while (cache_unwritten(w.cache) < bytes) /* they are queued behind their readers' backs */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    cache_keep_no_more(w.cache);
+    assert_int_equal(cache_unwritten(w.cache), bytes);
+    world_expect_all(&w); /* reads go on */
+    open_gate(true);
+    while (cache_unwritten(w.cache))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(count_of(&w, "entries"), CHUNKS / 2);
+    world_expect_all(&w);
+    assert_int_equal(count_of(&w, "entries"), CHUNKS / 2);
+    world_release(&w);
+}
+
 static void test_cache_health__a_directory_deleted_under_it_serves_on(void **state)
 {
     struct world w;
@@ -570,6 +595,7 @@ int main(void)
         cmocka_unit_test(test_cache_health__a_disk_that_lies_is_found_out_by_its_probe),
         cmocka_unit_test(test_cache_health__the_cache_closes_although_its_disk_hangs),
         cmocka_unit_test(test_cache_health__closing_does_not_write_all_that_is_queued_to_a_slow_disk),
+        cmocka_unit_test(test_cache_health__what_came_before_the_last_is_written_and_nothing_after),
         cmocka_unit_test(test_cache_health__a_directory_deleted_under_it_serves_on),
         cmocka_unit_test(test_cache_health__readers_in_a_storm_of_faults_read_right),
     };
