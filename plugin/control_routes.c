@@ -164,6 +164,18 @@ static int answer_trace_end(struct request *r, const struct route *route)
     return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, "application/x-ndjson", done, sizeof done - 1, false));
 }
 
+/* Whoever is going to kill this process wants what was fetched to be on the disk first, and asks until it is. */
+static int answer_quiesce(struct request *r, const struct route *route)
+{
+    char text[64];
+    struct cache *cache = stack_cache(r->routes->stack);
+    cache_keep_no_more(cache);
+    size_t left = cache_unwritten(cache);
+    int len = snprintf(text, sizeof text, "{\"unwritten_bytes\":%zu}\n", left);
+    return queued(http_daemon_answer(r->connection, left ? MHD_HTTP_ACCEPTED : MHD_HTTP_OK, "application/json", text,
+                                     (size_t)len, true));
+}
+
 /* ---- routes ---- */
 
 static const struct route table[] = {
@@ -176,6 +188,7 @@ static const struct route table[] = {
     {"/warm", MHD_HTTP_METHOD_POST, answer_warm, {0}, NULL, CONTROL_WARM_BODY_MAX},
     {"/trace", MHD_HTTP_METHOD_GET, answer_trace, {0}, NULL, 0},
     {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
+    {"/quiesce", MHD_HTTP_METHOD_POST, answer_quiesce, {0}, NULL, 0},
 };
 
 static const struct route *find_route(const char *url, const char *method)

@@ -16,7 +16,9 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -91,8 +93,18 @@ static int granary_get_ready(void)
     return rc ? failed(rc) : 0;
 }
 
+/* At SIGTERM nbdkit answers every request with ESHUTDOWN, which a mount takes for the disk's fault. One that is
+ * supervised dies of it at once, as of SIGKILL, which a mount survives. */
+static void die_at_once(void)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGQUIT};
+    for (size_t i = 0; getenv("GRANARY_SUPERVISOR") && i < GR_ARRAY_SIZE(signals); i++)
+        signal(signals[i], SIG_DFL);
+}
+
 static int granary_after_fork(void)
 {
+    die_at_once();
     int rc = serving_start(&serving);
     return rc ? failed(rc) : 0;
 }

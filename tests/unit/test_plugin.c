@@ -261,6 +261,14 @@ static void test_plugin__control_answers_metrics_and_status(void **state)
     assert_true(fetched > 0 && (uint64_t)(amplification * 2 * CONTROL_CHUNK + 0.5) / 16 == fetched / 16);
     json_decref(status);
 
+    control_ask(w.path, "GET /quiesce HTTP/1.0\r\n\r\n", answer);
+    assert_non_null(strstr(answer, " 405 "));
+    do
+        control_ask(w.path, "POST /quiesce HTTP/1.0\r\n\r\n", answer);
+    while (strstr(answer, " 202 "));
+    assert_non_null(strstr(answer, " 200 OK"));
+    assert_non_null(strstr(answer, "{\"unwritten_bytes\":0}"));
+
     control_ask(w.path, "GET /nothing HTTP/1.0\r\n\r\n", answer);
     assert_non_null(strstr(answer, " 404 "));
     control_ask(w.path, "PUT /status HTTP/1.0\r\nContent-Length: 0\r\n\r\n", answer);
