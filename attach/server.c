@@ -4,7 +4,11 @@
  *   starting, for the first time --(it exits)--> failed: another try would end the same way
  *   starting, up --(it dies)--> down, to start again after a pause that doubles
  *   starting --(it dies, GIVE_UP_AFTER times in a row)--> failed; whatever served is never given up
- *   any --(SIGTERM, SIGINT)--> ending --(it dies)--> done; a second signal, or END_MS, kills it
+ *   up --(SIGTERM, SIGINT)--> ending --(what was fetched is in the cache, END_MS, a second signal)--> killed --> done
+ *   any other --(SIGTERM, SIGINT)--> killed --> done
+ *
+ * nbdkit is never told to end but killed: clients lose their connection, which mounts survive, where an orderly end
+ * would answer them with errors. The cache is made for that.
  *
  * The listening socket is opened once and passed on by systemd's protocol at every start: clients
  * that connect while nbdkit is down wait in the backlog. nbdkit is killed when the supervisor ends by
@@ -29,6 +33,7 @@
 
 #include "attach/notify.h"
 #include "attach/process.h"
+#include "attach/quiesce.h"
 #include "attach/state.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -42,7 +47,8 @@ enum {
     PAUSE_MIN_MS = 100,    /* before a new start, doubling */
     PAUSE_MAX_MS = 5000,   /* up to this, and anew once it lived longer */
     READY_EVERY_MS = 50,   /* how often the control socket is tried */
-    END_MS = 10000,        /* an orderly end may take so long */
+    END_MS = 10000,        /* what was fetched may take so long to be written */
+    QUIET_EVERY_MS = 50,   /* how often it is asked whether it is */
     LOG_FILE_MAX = 1 << 20 /* a log file of our own that reached this starts afresh */
 };
 
@@ -56,7 +62,7 @@ struct server {
     uint64_t started_ms, start_at_ms, kill_at_ms;
     unsigned deaths;        /* in a row, each soon after its start: the pause */
     unsigned failed_starts; /* in a row: giving up */
-    bool ready, announced, ending;
+    bool ready, announced, ending, killed;
     bool own_log;   /* standard error is a log that 'granary mount' made */
     char line[512]; /* of nbdkit's output, the one being received */
     size_t line_len;
@@ -199,13 +205,17 @@ static int start(struct server *s)
     if (pipe2(ends, O_CLOEXEC))
         return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    struct process_spec spec = {
-        .argv = (const char *const *)s->argv.items, .output = ends[1], .listen_fd = s->listen_fd, .supervised = true};
+    /* In a session of its own the terminal's ^C does not reach it. */
+    struct process_spec spec = {.argv = (const char *const *)s->argv.items,
+                                .output = ends[1],
+                                .listen_fd = s->listen_fd,
+                                .session = true,
+                                .supervised = true};
     int rc = process_spawn(&spec, &s->child);
     close(ends[1]);
     s->output = ends[0];
     s->started_ms = clock_now_ms();
-    s->ready = false;
+    s->ready = s->killed = false;
     *s->last = 0;
     return rc;
 }
@@ -261,12 +271,22 @@ static int died(struct server *s, int status)
 
 static void begin_end(struct server *s)
 {
-    if (s->child)
-        kill(s->child, s->ending ? SIGKILL : SIGTERM);
+    bool at_once = s->ending || !s->ready;
     if (!s->ending)
         notify("STOPPING=1");
     s->ending = true;
-    s->kill_at_ms = clock_now_ms() + END_MS;
+    s->kill_at_ms = clock_now_ms() + (at_once ? 0 : END_MS);
+}
+
+static void kill_when_quiet(struct server *s)
+{
+    bool quiet = true;
+    if (clock_now_ms() < s->kill_at_ms && quiesce_ask(s->config->control, &quiet))
+        quiet = true; /* it cannot be asked */
+    if (!quiet && clock_now_ms() < s->kill_at_ms)
+        return;
+    kill(s->child, SIGKILL);
+    s->killed = true;
 }
 
 static int take_signals(struct server *s)
@@ -285,8 +305,10 @@ static int take_signals(struct server *s)
 static int next_due(const struct server *s)
 {
     uint64_t now = clock_now_ms(), due;
+    if (s->child && s->killed)
+        return -1;
     if (s->ending)
-        due = s->kill_at_ms;
+        due = GR_MIN(s->kill_at_ms, now + QUIET_EVERY_MS);
     else if (!s->child)
         due = s->start_at_ms;
     else if (!s->ready)
@@ -309,8 +331,8 @@ static int step(struct server *s)
     if (fds[1].revents && take_output(s) < 0)
         close(steal_fd(&s->output)); /* its exit follows by SIGCHLD */
     int rc = take_signals(s);
-    if (s->child && s->ending && clock_now_ms() >= s->kill_at_ms)
-        kill(s->child, SIGKILL);
+    if (s->child && s->ending && !s->killed)
+        kill_when_quiet(s);
     if (!rc && s->child)
         check_ready(s);
     return rc;

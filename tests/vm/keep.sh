@@ -5,78 +5,19 @@
 # the right one. A device that nbd-client attached is adopted, unless it shows another image.
 # ctest: serial
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
-. "$GRANARY_SOURCE/tests/vm/lib.sh"
+. "$GRANARY_SOURCE/tests/vm/lib-readers.sh"
 
-tree=/usr/share/perl
-[ -d $tree ] || tree=/usr/share/doc
-prepare_guest
+prepare_readers
 cp -a "$tree" "$W/other"
 find "$W/other" -type f -size +4k | LC_ALL=C sort | head -n 1 | xargs sed -i '1s/^./X/' # not a byte longer
-"$GRANARY" build "$tree" "file://$W/store/perl"
 "$GRANARY" build "$W/other" "file://$W/store2/perl"
-"$GRANARY" export "file://$W/store/perl" "$W/image"
-(cd "$tree" && find . -type f) >"$W/list"
 
 {
-    declare -f until_true
+    guest_readers
     cat <<'GUEST'
-set -e
-# reads_since DIRECT BUFFERED: both kinds of readers have done some more
-reads_since() {
-    set -- "$1" "$2" $(cat /progress)
-    [ "$3" -gt $(($1 + 8)) ] && [ "$4" -gt $(($2 + 8)) ]
-}
-go_on() { until_true "reads_since $(cat /progress)"; }
-start_readers() {
-    rm -f /progress
-    mount_reader "$device" /image /mnt/data /copy /list /progress >/readers.out 2>/readers.err &
-    readers=$!
-    until_true '[ -s /progress ]'
-    go_on
-}
-# tell FAULT: what they said
-tell() {
-    sed "s/^\([a-z]*\) \([0-9]*\) \([0-9]*\) \([0-9]*\) \([0-9]*\)/$1: \1: \2 reads, \3 errors, \4 wrong, longest \5 ms/" /readers.out
-}
-# end_readers FAULT: they went on, and not one read was bad
-end_readers() {
-    go_on
-    kill -TERM $readers
-    if ! wait $readers; then
-        echo "== $1: bad reads"
-        cat /readers.out /readers.err /run/granary/*/*.log /*.log
-        dmesg | tail -n 30
-        exit 1
-    fi
-    tell "$1"
-    cat /run/granary/*/serve.log /serve.log 2>/dev/null | grep "slow read" || true
-}
-kill_nbdkit() {
-    old=$(pidof nbdkit)
-    kill -9 $old
-}
-another_nbdkit() { until_true 'new=$(pidof nbdkit) && [ "$new" != "$old" ]'; }
-# said LOG WORDS: a program that is started now says them there; what an earlier one said does not count
-said() { until_true "grep -qs '^$2' $1"; }
-# serve STORE SOCKET LOG
-serve() {
-    rm -f $3
-    granary serve file:///$1/perl --socket $2 --cache /cache-$1:64M $slow >$3 2>&1 &
-    server=$!
-    said $3 serving
-}
-# keep ARG...: a keeper of the device, in the background
-keep() {
-    rm -f /keep.log
-    granary keep $device "$@" >/keep.log 2>&1 &
-    keeper=$!
-    said /keep.log "keeping $device"
-}
-mkdir -p /mnt/data
 times="--nbd-timeout 5s"
-slow="--slow-read 2s"
 
-granary mount file:///store/perl /mnt/data --cache /cache:64M $times $slow
+granary mount file:///store/perl /mnt/data --cache /cache:64M $times --slow-read 2s
 device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
 start_readers
 end_readers "nothing"
@@ -165,7 +106,4 @@ kill $server
 wait $server
 GUEST
 } >"$W/guest.sh"
-"$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --bin "$GRANARY_BUILD/tests/tools/mount_reader" \
-    --file "$GRANARY_BUILD/tests/tools/mount_reader:/bin/mount_reader" \
-    --file "$W/store:/store" --file "$W/store2:/store2" --file "$tree:/copy" --file "$W/image:/image" --file "$W/list:/list" \
-    "$GRANARY_BUILD/vm" "$W/guest.sh"
+run_readers 500 --file "$W/store2:/store2"

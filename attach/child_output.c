@@ -1,0 +1,88 @@
+#include "attach/child_output.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach/state.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+
+enum { LOG_FILE_MAX = 1 << 20 /* a log file of our own that reached this starts afresh */ };
+
+bool child_output_to_own_log(void)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/fd/2", path, sizeof path);
+    return n > (ssize_t)strlen(STATE_ROOT) && !memcmp(path, STATE_ROOT "/", strlen(STATE_ROOT "/"));
+}
+
+static void print_line(const struct child_output *o, const char *line)
+{
+    struct stat st;
+    if (o->own_log && !fstat(STDERR_FILENO, &st) && S_ISREG(st.st_mode) && st.st_size > LOG_FILE_MAX &&
+        ftruncate(STDERR_FILENO, 0))
+        log_warning("cannot shorten the log: %s", strerror(errno));
+    fprintf(stderr, "%s\n", line);
+}
+
+void child_output_release(struct child_output *o)
+{
+    if (o->held)
+        print_line(o, o->last);
+    o->held = false;
+}
+
+static void end_line(struct child_output *o)
+{
+    o->line[o->line_len] = 0;
+    child_output_release(o);
+    o->held = o->line_len && o->holds;
+    if (o->line_len)
+        memcpy(o->last, o->line, o->line_len + 1);
+    if (!o->held)
+        print_line(o, o->line);
+    o->line_len = 0;
+}
+
+void child_output_begin(struct child_output *o, int fd)
+{
+    o->fd = fd;
+    *o->last = 0;
+}
+
+int child_output_take(struct child_output *o)
+{
+    char block[4096];
+    ssize_t n = read(o->fd, block, sizeof block);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
+    for (ssize_t i = 0; i < n; i++) {
+        if (block[i] == '\n' || o->line_len + 1 == sizeof o->line)
+            end_line(o);
+        if (block[i] != '\n')
+            o->line[o->line_len++] = block[i];
+    }
+    return n > 0 ? 1 : -1;
+}
+
+void child_output_end(struct child_output *o)
+{
+    while (o->fd >= 0 && child_output_take(o) > 0)
+        ;
+    if (o->line_len)
+        end_line(o);
+    if (o->fd >= 0)
+        close(steal_fd(&o->fd));
+}
+
+const char *child_output_last(const struct child_output *o)
+{
+    static const char prefix[] = "nbdkit: error: ";
+    if (!*o->last)
+        return "none";
+    return o->last + (strncmp(o->last, prefix, sizeof prefix - 1) ? 0 : sizeof prefix - 1);
+}
