@@ -1,4 +1,5 @@
-/* What a supervised program says: passed on line by line, the last line remembered, since it says why the program ended. */
+/* What a supervised program says: passed on line by line, the last line remembered, since it says why the program
+ * ended. */
 #ifndef GRANARY_ATTACH_CHILD_OUTPUT_H
 #define GRANARY_ATTACH_CHILD_OUTPUT_H
 
@@ -6,15 +7,18 @@
 #include <stddef.h>
 
 struct child_output {
-    int fd;          /* read end of its pipe, non-blocking; -1: none */
-    char line[512];  /* the one being received */
+    int fd;         /* read end of its pipe, non-blocking; -1: none */
+    char line[512]; /* the one being received */
     size_t line_len;
-    char last[512];  /* the one before */
-    bool holds;      /* the last line waits, since a sentence of ours may say it: child_output_release, or the next one */
-    bool held;       /* it does */
-    bool own_log;    /* standard error is a log that 'granary mount' made: it is cut when it has grown */
+    char last[512]; /* the one before */
+    bool holds;   /* the last line waits, since a sentence of ours may say it: child_output_release, or the next one */
+    bool held;    /* it does */
+    bool own_log; /* standard error is a log that 'granary mount' made: it is cut when it has grown */
 };
-#define CHILD_OUTPUT_INIT {.fd = -1, .own_log = child_output_to_own_log()}
+#define CHILD_OUTPUT_INIT                                                                                              \
+    {                                                                                                                  \
+        .fd = -1, .own_log = child_output_to_own_log()                                                                 \
+    }
 
 bool child_output_to_own_log(void);
 /* A program begins; fd is taken. */

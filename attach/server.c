@@ -26,15 +26,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "attach/child_output.h"
 #include "attach/notify.h"
 #include "attach/process.h"
 #include "attach/quiesce.h"
-#include "attach/state.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -43,31 +42,26 @@
 #include "net/listen.h"
 
 enum {
-    GIVE_UP_AFTER = 5,     /* starts in a row that came to nothing */
-    PAUSE_MIN_MS = 100,    /* before a new start, doubling */
-    PAUSE_MAX_MS = 5000,   /* up to this, and anew once it lived longer */
-    READY_EVERY_MS = 50,   /* how often the control socket is tried */
-    END_MS = 10000,        /* what was fetched may take so long to be written */
-    QUIET_EVERY_MS = 50,   /* how often it is asked whether it is */
-    LOG_FILE_MAX = 1 << 20 /* a log file of our own that reached this starts afresh */
+    GIVE_UP_AFTER = 5,   /* starts in a row that came to nothing */
+    PAUSE_MIN_MS = 100,  /* before a new start, doubling */
+    PAUSE_MAX_MS = 5000, /* up to this, and anew once it lived longer */
+    READY_EVERY_MS = 50, /* how often the control socket is tried */
+    END_MS = 10000,      /* what was fetched may take so long to be written */
+    QUIET_EVERY_MS = 50, /* how often it is asked whether it is */
 };
 
 struct server {
     const struct server_config *config;
     char *plugin;
     VEC(char *) argv;
-    int listen_fd, signal_fd, output; /* output: nbdkit's, read end; -1: none */
+    int listen_fd, signal_fd;
+    struct child_output output; /* nbdkit's; until it serves, the last line waits: a failed start's sentence says it */
     char where[PATH_MAX];
     pid_t child; /* 0: down */
     uint64_t started_ms, start_at_ms, kill_at_ms;
     unsigned deaths;        /* in a row, each soon after its start: the pause */
     unsigned failed_starts; /* in a row: giving up */
     bool ready, announced, ending, killed;
-    bool own_log;   /* standard error is a log that 'granary mount' made */
-    char line[512]; /* of nbdkit's output, the one being received */
-    size_t line_len;
-    char last[512]; /* the one before */
-    bool held;      /* until it serves, `last` waits: the sentence of a failed start says it */
 };
 
 /* ---- the plugin ---- */
@@ -141,62 +135,6 @@ static int build_argv(struct server *s)
     return rc;
 }
 
-/* ---- nbdkit's output: passed on, its last line remembered ---- */
-
-static void print_line(const struct server *s, const char *line)
-{
-    struct stat st;
-    if (s->own_log && !fstat(STDERR_FILENO, &st) && S_ISREG(st.st_mode) && st.st_size > LOG_FILE_MAX &&
-        ftruncate(STDERR_FILENO, 0))
-        log_warning("cannot shorten the log: %s", strerror(errno));
-    fprintf(stderr, "%s\n", line);
-}
-
-static void print_held(struct server *s)
-{
-    if (s->held)
-        print_line(s, s->last);
-    s->held = false;
-}
-
-static void end_line(struct server *s)
-{
-    s->line[s->line_len] = 0;
-    print_held(s);
-    s->held = s->line_len && !s->announced;
-    if (s->line_len)
-        memcpy(s->last, s->line, s->line_len + 1);
-    if (!s->held)
-        print_line(s, s->line);
-    s->line_len = 0;
-}
-
-/* 1: took some, 0: nothing is there now, -1: the output has ended. */
-static int take_output(struct server *s)
-{
-    char block[4096];
-    ssize_t n = read(s->output, block, sizeof block);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN))
-        return 0;
-    for (ssize_t i = 0; i < n; i++) {
-        if (block[i] == '\n' || s->line_len + 1 == sizeof s->line)
-            end_line(s);
-        if (block[i] != '\n')
-            s->line[s->line_len++] = block[i];
-    }
-    return n > 0 ? 1 : -1;
-}
-
-static void drain_output(struct server *s)
-{
-    while (s->output >= 0 && take_output(s) > 0)
-        ;
-    if (s->line_len)
-        end_line(s);
-    if (s->output >= 0)
-        close(steal_fd(&s->output));
-}
-
 /* ---- states ---- */
 
 static int start(struct server *s)
@@ -213,10 +151,9 @@ static int start(struct server *s)
                                 .supervised = true};
     int rc = process_spawn(&spec, &s->child);
     close(ends[1]);
-    s->output = ends[0];
+    child_output_begin(&s->output, ends[0]);
     s->started_ms = clock_now_ms();
     s->ready = s->killed = false;
-    *s->last = 0;
     return rc;
 }
 
@@ -225,7 +162,8 @@ static void check_ready(struct server *s)
     if (s->ready || s->ending || listen_answered(s->config->control) <= 0)
         return;
     s->ready = true;
-    print_held(s);
+    s->output.holds = false;
+    child_output_release(&s->output);
     if (s->announced)
         log_info("the server is up again");
     else if (s->config->ready)
@@ -234,24 +172,16 @@ static void check_ready(struct server *s)
     notify("READY=1");
 }
 
-static const char *last_words(const struct server *s)
-{
-    static const char prefix[] = "nbdkit: error: ";
-    if (!*s->last)
-        return "none";
-    return s->last + (strncmp(s->last, prefix, sizeof prefix - 1) ? 0 : sizeof prefix - 1);
-}
-
 /* nbdkit is gone: 0 to go on, else what ends the supervisor. */
 static int died(struct server *s, int status)
 {
     uint64_t lived = clock_now_ms() - s->started_ms;
     char how[64];
-    drain_output(s);
+    child_output_end(&s->output);
     s->child = 0;
     if (!s->ending && !s->announced && WIFEXITED(status)) /* its configuration or the store is at fault */
-        return error_set(-EIO, "nbdkit does not start: %s", last_words(s));
-    print_held(s);
+        return error_set(-EIO, "nbdkit does not start: %s", child_output_last(&s->output));
+    child_output_release(&s->output);
     if (s->ending)
         return 0;
     s->deaths = lived < PAUSE_MAX_MS ? s->deaths + 1 : 1;
@@ -262,7 +192,7 @@ static int died(struct server *s, int status)
         snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
     if (s->failed_starts >= GIVE_UP_AFTER)
         return error_set(-EIO, "nbdkit %s before it served, %u times in a row; its last words: %s", how,
-                         s->failed_starts, last_words(s));
+                         s->failed_starts, child_output_last(&s->output));
     uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths - 1, 16u), (uint64_t)PAUSE_MAX_MS);
     s->start_at_ms = clock_now_ms() + pause;
     log_warning("nbdkit %s; starting it again in %llu ms", how, (unsigned long long)pause);
@@ -325,24 +255,17 @@ static int step(struct server *s)
         if (rc)
             return rc;
     }
-    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN}, {.fd = s->output, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN}, {.fd = s->output.fd, .events = POLLIN}};
     if (poll(fds, GR_ARRAY_SIZE(fds), next_due(s)) < 0 && errno != EINTR)
         return error_set(-errno, "poll: %s", strerror(errno));
-    if (fds[1].revents && take_output(s) < 0)
-        close(steal_fd(&s->output)); /* its exit follows by SIGCHLD */
+    if (fds[1].revents && child_output_take(&s->output) < 0)
+        close(steal_fd(&s->output.fd)); /* its exit follows by SIGCHLD */
     int rc = take_signals(s);
     if (s->child && s->ending && !s->killed)
         kill_when_quiet(s);
     if (!rc && s->child)
         check_ready(s);
     return rc;
-}
-
-static bool is_own_log(void)
-{
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/fd/2", path, sizeof path);
-    return n > (ssize_t)strlen(STATE_ROOT) && !memcmp(path, STATE_ROOT "/", strlen(STATE_ROOT "/"));
 }
 
 static int open_socket(struct server *s)
@@ -389,7 +312,7 @@ static void release(struct server *s)
         kill(s->child, SIGKILL);
         waitpid(s->child, NULL, 0);
     }
-    drain_output(s);
+    child_output_end(&s->output);
     if (s->listen_fd >= 0) {
         close(s->listen_fd);
         if (s->config->socket)
@@ -406,7 +329,8 @@ static void release(struct server *s)
 
 int server_run(const struct server_config *config)
 {
-    struct server s = {.config = config, .listen_fd = -1, .signal_fd = -1, .output = -1, .own_log = is_own_log()};
+    struct server s = {.config = config, .listen_fd = -1, .signal_fd = -1, .output = CHILD_OUTPUT_INIT};
+    s.output.holds = true;
     int rc = prepare(&s);
     while (!rc && (!s.ending || s.child))
         rc = step(&s);
