@@ -115,15 +115,32 @@ static int add_word(struct server *s, const char *format, const char *word)
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
+static int add_tls(struct server *s)
+{
+    const struct server_config *c = s->config;
+    if (!c->tls_certificates && !c->tls_psk)
+        return 0;
+    int rc = add_word(s, "%s", "--tls=require");
+    if (!rc && c->tls_certificates)
+        rc = add_word(s, "--tls-certificates=%s", c->tls_certificates);
+    if (!rc && c->tls_psk)
+        rc = add_word(s, "--tls-psk=%s", c->tls_psk);
+    return !rc && c->tls_verify_peer ? add_word(s, "%s", "--tls-verify-peer") : rc;
+}
+
 static int build_argv(struct server *s)
 {
     const struct server_config *c = s->config;
     char threads[32];
     snprintf(threads, sizeof threads, "%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
-    const char *const fixed[] = {"nbdkit", "-f", "-r", "-t", threads, s->plugin};
+    const char *const fixed[] = {"nbdkit", "-f", "-r", "-t", threads};
     int rc = 0;
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = add_word(s, "%s", fixed[i]);
+    if (!rc)
+        rc = add_tls(s);
+    if (!rc)
+        rc = add_word(s, "%s", s->plugin);
     for (size_t i = 0; !rc && i < c->image_count; i++)
         rc = add_word(s, "image=%s", c->images[i]);
     for (size_t i = 0; !rc && i < c->parameter_count; i++)
@@ -157,10 +174,13 @@ static int start(struct server *s)
     return rc;
 }
 
-static void check_ready(struct server *s)
+static int check_ready(struct server *s)
 {
     if (s->ready || s->ending || listen_answered(s->config->control) <= 0)
-        return;
+        return 0;
+    int rc = socket_access_apply(&s->config->control_access, s->config->control);
+    if (rc)
+        return rc;
     s->ready = true;
     s->output.holds = false;
     child_output_release(&s->output);
@@ -170,6 +190,7 @@ static void check_ready(struct server *s)
         s->config->ready(s->config->arg, s->where);
     s->announced = true;
     notify("READY=1");
+    return 0;
 }
 
 /* nbdkit is gone: 0 to go on, else what ends the supervisor. */
@@ -264,7 +285,7 @@ static int step(struct server *s)
     if (s->child && s->ending && !s->killed)
         kill_when_quiet(s);
     if (!rc && s->child)
-        check_ready(s);
+        rc = check_ready(s);
     return rc;
 }
 
@@ -273,7 +294,8 @@ static int open_socket(struct server *s)
     const struct server_config *c = s->config;
     if (c->socket) {
         snprintf(s->where, sizeof s->where, "%s", c->socket);
-        return listen_unix(c->socket, &s->listen_fd);
+        int rc = listen_unix(c->socket, &s->listen_fd);
+        return rc ? rc : socket_access_apply(&c->socket_access, c->socket);
     }
     unsigned port = 0;
     int rc = listen_tcp(c->listen, &s->listen_fd, &port);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "attach/socket_access.h"
 #include "base/compiler.h"
 
 enum { SERVER_THREADS = 256 }; /* a read that waits for a store holds one thread of nbdkit */
@@ -17,7 +18,10 @@ struct server_config {
     const char *socket;  /* unix path, or NULL: */
     const char *listen;  /* HOST:PORT */
     const char *control; /* unix path of the control socket */
-    unsigned threads;    /* 0: SERVER_THREADS */
+    struct socket_access socket_access, control_access;
+    const char *tls_certificates, *tls_psk; /* nbdkit's: no client comes without TLS; NULL: without */
+    bool tls_verify_peer;
+    unsigned threads; /* 0: SERVER_THREADS */
     /* Called when the server answers for the first time; where: the unix path or HOST:PORT it
      * listens on. */
     void (*ready)(void *arg, const char *where);

@@ -30,13 +30,9 @@ static int add_rules(const struct option_list *list, struct rules *rules)
 
 static int parse_mode(const char *option, const char *text, bool *have, uint32_t *out)
 {
-    size_t digits = text ? strspn(text, "01234567") : 0;
-    if (!text)
-        return 0;
-    if (!digits || digits > 5 || text[digits] || (*out = (uint32_t)strtoul(text, NULL, 8)) > 07777)
-        return error_set(-EINVAL, "%s: '%s' is no mode; write octal digits, for example 0644", option, text);
-    *have = true;
-    return 0;
+    int rc = text ? text_parse_mode(option, text, 07777, out) : 0;
+    *have = text && !rc;
+    return rc;
 }
 
 static int parse_id(const char *option, const char *text, bool *have, uint32_t *out)

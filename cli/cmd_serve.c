@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/vec.h"
+#include "cli/access_options.h"
 #include "cli/pin.h"
 #include "cli/server_options.h"
 #include "cli/verbs.h"
@@ -16,6 +17,7 @@ struct serve_values {
     struct server_values server;
     const char *socket, *listen, *control;
     uint64_t threads;
+    struct access_values access;
 };
 
 static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
@@ -31,6 +33,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads a connection; a read that waits for the store holds one (default 256)"},
+    ACCESS_ROWS(struct serve_values, access),
     {0},
 };
 
@@ -73,6 +76,7 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
     struct server_config config = {.threads = (unsigned)v->threads, .ready = on_ready, .arg = &serving};
     CLEANUP_SERVER_WORDS words = {0};
     VEC(const char *) images = {0};
+    access_options_apply(&v->access, &config);
     int rc = choose_sockets(v, &config, control);
     if (!rc)
         rc = server_options_words(&v->server, SERVER_FOR_NBDKIT, &words);
@@ -121,7 +125,7 @@ static int check(const struct serve_values *v)
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
     }
-    return server_options_check(&v->server);
+    return access_options_check(&v->access, v->listen) ? CLI_USAGE : server_options_check(&v->server);
 }
 
 static int run(const struct invocation *inv)

@@ -3,18 +3,15 @@
 #include "imagebuild/owner_map.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <pthread.h>
-#include <pwd.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/accounts.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/vec.h"
-
-enum { ROOM = 64 << 10 }; /* of one entry of the databases: a group's members stand in it */
 
 struct owner {
     char *name;
@@ -113,26 +110,6 @@ void owner_map_free(struct owner_map *m)
     free(m);
 }
 
-static bool host_user(const char *name, uint32_t *out)
-{
-    struct passwd entry, *found = NULL;
-    CLEANUP_FREE char *room = malloc(ROOM);
-    if (!room || getpwnam_r(name, &entry, room, ROOM, &found) || !found)
-        return false;
-    *out = found->pw_uid;
-    return true;
-}
-
-static bool host_group(const char *name, uint32_t *out)
-{
-    struct group entry, *found = NULL;
-    CLEANUP_FREE char *room = malloc(ROOM);
-    if (!room || getgrnam_r(name, &entry, room, ROOM, &found) || !found)
-        return false;
-    *out = found->gr_gid;
-    return true;
-}
-
 static uint32_t look_up(struct owner_map *m, struct owner_table *t, const char *name,
                         bool (*host)(const char *, uint32_t *))
 {
@@ -152,12 +129,12 @@ static uint32_t look_up(struct owner_map *m, struct owner_table *t, const char *
 
 uint32_t owner_map_user(struct owner_map *m, const char *name)
 {
-    return look_up(m, &m->users, name, host_user);
+    return look_up(m, &m->users, name, account_user);
 }
 
 uint32_t owner_map_group(struct owner_map *m, const char *name)
 {
-    return look_up(m, &m->groups, name, host_group);
+    return look_up(m, &m->groups, name, account_group);
 }
 
 size_t owner_map_unknown(struct owner_map *m)

@@ -55,6 +55,14 @@ int text_parse_percent(const char *what, const char *text, uint64_t min, uint64_
     return 0;
 }
 
+int text_parse_mode(const char *what, const char *text, uint32_t max, uint32_t *out)
+{
+    size_t digits = strspn(text, "01234567");
+    if (!digits || digits > 5 || text[digits] || (*out = (uint32_t)strtoul(text, NULL, 8)) > max)
+        return error_set(-EINVAL, "%s: '%s' is no mode; write octal digits, at most %04o", what, text, (unsigned)max);
+    return 0;
+}
+
 int text_parse_duration(const char *what, const char *text, uint64_t *out_s)
 {
     static const struct {

@@ -18,6 +18,9 @@ GR_MUST_CHECK int text_parse_uint(const char *what, const char *text, uint64_t m
 /* "90%" within [min, max]. -EINVAL with a sentence naming what and the range. */
 GR_MUST_CHECK int text_parse_percent(const char *what, const char *text, uint64_t min, uint64_t max, unsigned *out);
 
+/* A mode as octal digits, at most max. -EINVAL with a sentence naming what. */
+GR_MUST_CHECK int text_parse_mode(const char *what, const char *text, uint32_t max, uint32_t *out);
+
 /* A length of time in whole seconds: "90", "90s", "30m", "12h", "14d". -EINVAL with a sentence
  * naming what. */
 GR_MUST_CHECK int text_parse_duration(const char *what, const char *text, uint64_t *out_s);

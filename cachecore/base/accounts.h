@@ -1,0 +1,12 @@
+/* Users and groups by name, as this host's databases have them. May ask a server far away. Any thread. */
+#ifndef GRANARY_BASE_ACCOUNTS_H
+#define GRANARY_BASE_ACCOUNTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* False: there is none. */
+bool account_user(const char *name, uint32_t *out);
+bool account_group(const char *name, uint32_t *out);
+
+#endif

@@ -1,0 +1,37 @@
+/* Who may come to a server: options of `granary serve`. */
+#ifndef GRANARY_CLI_ACCESS_OPTIONS_H
+#define GRANARY_CLI_ACCESS_OPTIONS_H
+
+#include "attach/server.h"
+#include "cli/options.h"
+
+struct access_values {
+    const char *socket_mode, *socket_owner, *control_mode, *control_owner;
+    const char *tls_certificates, *tls_psk;
+    bool tls_verify_peer;
+};
+
+/* clang-format off */
+#define ACCESS_ROWS(type, member)                                                                                      \
+    {OPTION_TEXT, 0, "socket-mode", "MODE", offsetof(type, member.socket_mode), 0, 0,                                  \
+     "the unix socket's mode (default 0600; with a group 0660)"},                                                      \
+    {OPTION_TEXT, 0, "socket-owner", "[USER][:GROUP]", offsetof(type, member.socket_owner), 0, 0,                      \
+     "its owner: who may connect to it reads the images"},                                                             \
+    {OPTION_TEXT, 0, "control-mode", "MODE", offsetof(type, member.control_mode), 0, 0,                                \
+     "the control socket's mode"},                                                                                     \
+    {OPTION_TEXT, 0, "control-owner", "[USER][:GROUP]", offsetof(type, member.control_owner), 0, 0,                    \
+     "its owner: who may connect to it evicts, pins and warms"},                                                       \
+    {OPTION_TEXT, 0, "tls-certificates", "DIR", offsetof(type, member.tls_certificates), 0, 0,                         \
+     "with --listen: TLS alone, by ca-cert.pem, server-cert.pem and server-key.pem in DIR"},                           \
+    {OPTION_TEXT, 0, "tls-psk", "FILE", offsetof(type, member.tls_psk), 0, 0,                                          \
+     "with --listen: TLS alone, for clients with a key of FILE"},                                                      \
+    {OPTION_FLAG, 0, "tls-verify-peer", NULL, offsetof(type, member.tls_verify_peer), 0, 0,                            \
+     "only clients with a certificate that ca-cert.pem signed"}
+/* clang-format on */
+
+/* CLI_USAGE with a sentence. listens_tcp: no unix socket is there. */
+GR_MUST_CHECK int access_options_check(const struct access_values *v, bool listens_tcp);
+/* The same for the server; checked before. */
+void access_options_apply(const struct access_values *v, struct server_config *out);
+
+#endif
