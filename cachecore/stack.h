@@ -10,6 +10,7 @@
 #include "store/store_tiers.h"
 
 struct stack;
+struct stack_export;
 
 struct stack_image {
     const char *ref;         /* image reference */
@@ -32,26 +33,60 @@ struct stack_config {
 };
 
 /* Resolves tags once, locks and loads the cache directories, loads manifests. What earlier lives noted
- * in the directories stands in for a store that is away. No thread is made. */
+ * in the directories stands in for a store that is away. No thread is made. What the config points to outlives the
+ * stack. */
 GR_MUST_CHECK int stack_open(const struct stack_config *config, struct stack **out);
 GR_MUST_CHECK int stack_start_threads(struct stack *s);
+/* Nobody holds an export any more. */
 void stack_close(struct stack *s);
 
-size_t stack_image_count(const struct stack *s);
-struct image *stack_image_at(const struct stack *s, size_t i);
-const char *stack_export_name(const struct stack *s, size_t i);
-/* By export name; the empty name is the only image when there is one. NULL: none. */
-struct image *stack_find(const struct stack *s, const char *export_name);
+/* ---- exports ----
+ *
+ * The images and their names: a table that grows and shrinks while others walk it. Whoever is given an export has a
+ * reference, and it is whole until that is given back, whether or not it is in the table by then. Any thread; nothing
+ * here waits for I/O but stack_add. */
 
-/* Of all images. */
+enum { STACK_EXPORTS_MAX = 10000 };
+
+/* By name; the empty name is the only export when there is one. NULL: none. */
+struct stack_export *stack_get(struct stack *s, const char *name);
+struct stack_export *stack_ref(struct stack_export *e); /* one reference more; e */
+void stack_put(struct stack_export *e);                 /* NULL is allowed */
+DEFINE_CLEANUP(stack_export, struct stack_export *, stack_put)
+/* The first one (after: NULL), or the one behind `after`, in the order of their coming; takes the reference on `after`.
+ * NULL: there is no more. for (e = NULL; (e = stack_next(s, e));) walks over all that stay. */
+struct stack_export *stack_next(struct stack *s, struct stack_export *after);
+size_t stack_count(struct stack *s);
+
+/* For a front's clients: stack_get of an export that is not removed before stack_disconnect, which gives it back. */
+struct stack_export *stack_connect(struct stack *s, const char *name);
+void stack_disconnect(struct stack_export *e);
+
+/* Ascends in the order of their coming; no other export of this stack ever has it. */
+uint64_t stack_export_number(const struct stack_export *e);
+const char *stack_export_name(const struct stack_export *e);
+struct image *stack_export_image(const struct stack_export *e);
+const struct image_ref *stack_export_ref(const struct stack_export *e); /* by digest */
+unsigned stack_export_clients(const struct stack_export *e);
+
+/* Serve one image more: what stack_open does for one. Blocks for the store, at most until *cancel (may be NULL).
+ * *out: the export, for stack_put. Where it is there already, of the same image, that one: *out_added is false.
+ * -EEXIST: of another image; -ENOSPC: there are STACK_EXPORTS_MAX. */
+GR_MUST_CHECK int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel,
+                            struct stack_export **out, bool *out_added);
+/* Serve one less. -ENOENT; -EBUSY: clients are connected to it. */
+GR_MUST_CHECK int stack_remove(struct stack *s, const char *name);
+
+/* ---- of all images ---- */
+
 struct cache *stack_cache(struct stack *s);
-/* A handle of one's own on the store of image i, for work that may be cancelled and need not go on as
- * long as reads do. *out: store_close. */
-GR_MUST_CHECK int stack_open_store(const struct stack *s, size_t i, uint64_t timeout_ms, const volatile int *cancel,
-                                   struct store **out);
+/* A handle of one's own on an export's store, for work that may be cancelled and need not go on as long as reads do.
+ * *out: store_close. */
+GR_MUST_CHECK int stack_open_store(const struct stack *s, const struct stack_export *e, uint64_t timeout_ms,
+                                   const volatile int *cancel, struct store **out);
 
 /* The URL of the i-th store that images are read from, and whether it answers; NULL: there are no more. */
-const char *stack_store_health(const struct stack *s, size_t i, struct store_health *out);
+const char *stack_store_health(struct stack *s, size_t i, struct store_health *out);
 
 /* store_tiers_reports; 0 without tiers. */
 size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX]);

@@ -49,7 +49,7 @@ struct walk {
 
 /* ---- requests ---- */
 
-static int check_request(const struct stack *stack, const struct control_request *r)
+static int check_request(struct stack *stack, const struct control_request *r)
 {
     if (r->export && strlen(r->export) > CONTROL_EXPORT_MAX)
         return error_set(-EINVAL, "the name of an export has at most %d bytes", CONTROL_EXPORT_MAX);
@@ -65,7 +65,7 @@ static int check_request(const struct stack *stack, const struct control_request
         return error_set(-EINVAL, "all=1 stands in the place of export=, and not for ls");
     if (r->deed != CONTROL_LS && !r->export && !r->all)
         return error_set(-EINVAL, "give export= or all=1");
-    size_t export;
+    CLEANUP(cleanup_stack_export) struct stack_export *export = NULL;
     return r->export ? control_export_find(stack, r->export, NULL, &export) : 0;
 }
 
@@ -279,9 +279,9 @@ static int walk_files(struct walk *w, struct tally *t)
 
 /* ---- images ---- */
 
-static int send_image(struct walk *w, size_t export, const struct tally *t)
+static int send_image(struct walk *w, const struct stack_export *export, const struct tally *t)
 {
-    json_t *image = control_json_export(w->task->stack, export);
+    json_t *image = control_json_export(export);
     const struct control_sum sums[] = {
         {"files", t->files},
         {"chunks", t->chunks},
@@ -304,16 +304,16 @@ static int send_image(struct walk *w, size_t export, const struct tally *t)
     return control_job_send(w->job, json_pack("{s:o}", "image", image));
 }
 
-static int walk_image(struct control_job *job, const struct control_task *task, size_t i)
+static int walk_image(struct control_job *job, const struct control_task *task, const struct stack_export *export)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
     struct walk w = {.task = task,
                      .job = job,
                      .cache = stack_cache(task->stack),
-                     .img = stack_image_at(task->stack, i),
+                     .img = stack_export_image(export),
                      .told_ms = clock_now_ms()};
     struct tally t = {0};
-    int rc = task->known ? 0 : stack_open_store(task->stack, i, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
+    int rc = task->known ? 0 : stack_open_store(task->stack, export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
     if (rc && task->glob)
         return rc;
     w.store = store;
@@ -322,7 +322,7 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
         error_take(&w.cursor.store_error, rc);
     rc = task->glob ? walk_files(&w, &t) : walk_all(&w, &t);
     if (!rc)
-        rc = send_image(&w, i, &t);
+        rc = send_image(&w, export, &t);
     image_cursor_release(&w.cursor);
     chunk_set_release(&w.set);
     return rc;
@@ -362,8 +362,9 @@ int control_cache_run(struct control_job *job, void *arg)
 {
     const struct control_task *task = arg;
     int rc = task->all ? sweep(job, task) : 0;
-    for (size_t i = 0; !rc && !task->all && i < stack_image_count(task->stack); i++)
-        if (!task->export || !strcmp(task->export, stack_export_name(task->stack, i)))
-            rc = walk_image(job, task, i);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    while (!rc && !task->all && (e = stack_next(task->stack, e)))
+        if (!task->export || !strcmp(task->export, stack_export_name(e)))
+            rc = walk_image(job, task, e);
     return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
 }

@@ -15,12 +15,12 @@ json_t *control_json_digest(const struct digest *digest)
     return json_sprintf("sha256:%s", digest_hex(digest, hex));
 }
 
-json_t *control_json_export(const struct stack *stack, size_t export)
+json_t *control_json_export(const struct stack_export *export)
 {
-    const char *name = stack_export_name(stack, export);
+    const char *name = stack_export_name(export);
     json_t *object = json_object();
     json_name_set(object, "export", name, strlen(name));
-    json_object_set_new(object, "digest", control_json_digest(image_digest(stack_image_at(stack, export))));
+    json_object_set_new(object, "digest", control_json_digest(image_digest(stack_export_image(export))));
     return object;
 }
 

@@ -12,7 +12,7 @@ json_t *control_json_integer(uint64_t n);
 json_t *control_json_digest(const struct digest *digest);
 
 /* The beginning of what is said of an export: {export, digest of its image}. */
-json_t *control_json_export(const struct stack *stack, size_t export);
+json_t *control_json_export(const struct stack_export *export);
 
 struct control_sum {
     const char *key;

@@ -62,16 +62,17 @@ static double hit_ratio_of(const struct cache_served *s)
     return hits ? (double)hits / (double)(hits + cache_served_fetched(s)) : 0;
 }
 
-static json_t *export_json(struct stack *stack, size_t i)
+static json_t *export_json(const struct stack_export *e)
 {
-    struct image *img = stack_image_at(stack, i);
-    const char *name = stack_export_name(stack, i);
+    struct image *img = stack_export_image(e);
+    const char *name = stack_export_name(e);
     struct image_traffic t;
     image_traffic(img, &t);
     json_t *export = json_object();
     json_name_set(export, "name", name, strlen(name));
     json_object_set_new(export, "digest", control_json_digest(image_digest(img)));
     json_object_set_new(export, "content_root", control_json_digest(&image_manifest(img)->content_root));
+    json_object_set_new(export, "clients", control_json_integer(stack_export_clients(e)));
     json_object_set_new(export, "size", control_json_integer(image_manifest(img)->size));
     json_object_set_new(export, "reads", control_json_integer(t.reads));
     json_object_set_new(export, "read_bytes", control_json_integer(t.read_bytes));
@@ -88,8 +89,8 @@ static json_t *export_json(struct stack *stack, size_t i)
 static json_t *exports_json(struct stack *stack)
 {
     json_t *exports = json_array();
-    for (size_t i = 0; i < stack_image_count(stack); i++)
-        json_array_append_new(exports, export_json(stack, i));
+    for (struct stack_export *e = NULL; (e = stack_next(stack, e));)
+        json_array_append_new(exports, export_json(e));
     return exports;
 }
 

@@ -12,8 +12,7 @@
 enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };
 
 struct control_trace {
-    struct stack *stack;
-    size_t export;
+    struct stack_export *export; /* a reference */
 
     /* of the run */
     struct control_job *job;
@@ -23,14 +22,17 @@ struct control_trace {
 
 void control_trace_free(void *arg)
 {
-    free(arg);
+    struct control_trace *t = arg;
+    if (t)
+        stack_put(t->export);
+    free(t);
 }
 
 int control_trace_prepare(struct stack *stack, const char *export, const char *digest, struct control_trace **out)
 {
-    size_t i;
-    int rc = control_export_find(stack, export, digest, &i);
-    const struct manifest *m = rc ? NULL : image_manifest(stack_image_at(stack, i));
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    int rc = control_export_find(stack, export, digest, &e);
+    const struct manifest *m = rc ? NULL : image_manifest(stack_export_image(e));
     if (!rc)
         rc = trace_check_geometry(m->size, m->chunk_size);
     if (rc)
@@ -38,17 +40,16 @@ int control_trace_prepare(struct stack *stack, const char *export, const char *d
     *out = calloc(1, sizeof **out);
     if (!*out)
         return error_set(-ENOMEM, "control: out of memory");
-    (*out)->stack = stack;
-    (*out)->export = i;
+    (*out)->export = steal_ptr(&e);
     return 0;
 }
 
 int control_trace_end(struct stack *stack, const char *export, const char *digest)
 {
-    size_t i;
-    int rc = control_export_find(stack, export, digest, &i);
-    if (!rc && !recorder_end(image_recorder(stack_image_at(stack, i))))
-        rc = error_set(-ENOENT, "nobody records the export '%.100s'", stack_export_name(stack, i));
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    int rc = control_export_find(stack, export, digest, &e);
+    if (!rc && !recorder_end(image_recorder(stack_export_image(e))))
+        rc = error_set(-ENOENT, "nobody records the export '%.100s'", stack_export_name(e));
     return rc;
 }
 
@@ -56,8 +57,8 @@ int control_trace_end(struct stack *stack, const char *export, const char *diges
 
 static int send_image(struct control_trace *t)
 {
-    const struct manifest *m = image_manifest(stack_image_at(t->stack, t->export));
-    json_t *image = control_json_export(t->stack, t->export);
+    const struct manifest *m = image_manifest(stack_export_image(t->export));
+    json_t *image = control_json_export(t->export);
     json_object_set_new(image, "content_root", control_json_digest(&m->content_root));
     json_object_set_new(image, "size", control_json_integer(m->size));
     json_object_set_new(image, "chunk_size", control_json_integer(m->chunk_size));
@@ -122,7 +123,7 @@ static int record(struct control_trace *t, struct recorder_place *place)
 int control_trace_run(struct control_job *job, void *arg)
 {
     struct control_trace *t = arg;
-    struct image *img = stack_image_at(t->stack, t->export);
+    struct image *img = stack_export_image(t->export);
     struct recorder_place *place = image_recorder(img);
     int rc = recorder_start(place, manifest_chunk_count(image_manifest(img)), &t->recorder);
     if (rc)

@@ -20,7 +20,7 @@ static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"
 
 struct control_warm {
     struct stack *stack;
-    size_t export;
+    struct stack_export *export; /* a reference */
     enum warm_what what;
     bool dry;
     uint64_t bwlimit;
@@ -50,6 +50,7 @@ void control_warm_free(void *arg)
     if (!w)
         return;
     bytes_release(&w->list);
+    stack_put(w->export);
     free(w);
 }
 DEFINE_CLEANUP(control_warm, struct control_warm *, control_warm_free)
@@ -122,7 +123,7 @@ static int send_failed(void *arg, const char *path, size_t len, const char *why)
 static int send_sums(struct control_warm *w, const struct warm_result *r)
 {
     const char *why = r->error.code ? r->error.text : "";
-    json_t *warm = control_json_export(w->stack, w->export);
+    json_t *warm = control_json_export(w->export);
     const struct control_sum sums[] = {
         {"files", r->files},
         {"absent_files", r->absent},
@@ -154,7 +155,7 @@ int control_warm_run(struct control_job *job, void *arg)
     w->job = job;
     w->told_ms = clock_now_ms();
     int rc = stack_open_store(w->stack, w->export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
-    const struct warm_config config = {.img = stack_image_at(w->stack, w->export),
+    const struct warm_config config = {.img = stack_export_image(w->export),
                                        .store = store,
                                        .what = w->what,
                                        .list = &w->list,

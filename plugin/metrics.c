@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/vec.h"
 
 struct appending {
     struct bytes *out;
@@ -124,14 +125,44 @@ static int append_label(struct bytes *out, const char *name)
     return rc;
 }
 
-static int append_export_value(struct bytes *out, const struct export_metric *m, size_t v, const char *export,
-                               const struct image_traffic *t)
+/* What is said of an export, taken once: each metric says its part of the same exports. */
+struct export_row {
+    struct stack_export *export; /* a reference */
+    struct image_traffic traffic;
+};
+
+typedef VEC(struct export_row) export_rows;
+
+static void release_rows(export_rows *rows)
+{
+    for (size_t i = 0; i < rows->len; i++)
+        stack_put(rows->items[i].export);
+    vec_release(rows);
+}
+
+static int take_rows(struct stack *stack, export_rows *out)
+{
+    struct stack_export *e = NULL;
+    while (out->len < METRICS_EXPORTS_MAX && (e = stack_next(stack, e))) {
+        struct export_row row = {.export = e};
+        image_traffic(stack_export_image(e), &row.traffic);
+        if (vec_push(out, row)) {
+            stack_put(e);
+            return -ENOMEM;
+        }
+        stack_ref(e);
+    }
+    stack_put(e);
+    return 0;
+}
+
+static int append_export_value(struct bytes *out, const struct export_metric *m, size_t v, const struct export_row *row)
 {
     uint64_t value;
-    memcpy(&value, (const char *)t + m->values[v].at, sizeof value);
+    memcpy(&value, (const char *)&row->traffic + m->values[v].at, sizeof value);
     int rc = bytes_printf(out, "%s{export=\"", m->name);
     if (!rc)
-        rc = append_label(out, export);
+        rc = append_label(out, stack_export_name(row->export));
     if (!rc && m->values[v].from)
         rc = bytes_printf(out, "\",from=\"%s", m->values[v].from);
     return rc ? rc : bytes_printf(out, "\"} %llu\n", (unsigned long long)value);
@@ -139,19 +170,14 @@ static int append_export_value(struct bytes *out, const struct export_metric *m,
 
 static int append_exports(struct stack *stack, struct bytes *out)
 {
-    size_t count = GR_MIN(stack_image_count(stack), (size_t)METRICS_EXPORTS_MAX);
-    CLEANUP_FREE struct image_traffic *traffic = calloc(count + 1, sizeof *traffic);
-    if (!traffic)
-        return -ENOMEM;
-    for (size_t i = 0; i < count; i++)
-        image_traffic(stack_image_at(stack, i), &traffic[i]);
-    int rc = 0;
+    CLEANUP(release_rows) export_rows rows = {0};
+    int rc = take_rows(stack, &rows);
+    size_t count = rows.len;
     for (size_t m = 0; !rc && m < GR_ARRAY_SIZE(export_metrics); m++) {
         const struct export_metric *metric = &export_metrics[m];
         rc = append_head(out, metric->name, metric->help, type_of(metric->name));
         for (size_t i = 0; !rc && i < count * metric->count; i++)
-            rc = append_export_value(out, metric, i % metric->count, stack_export_name(stack, i / metric->count),
-                                     &traffic[i / metric->count]);
+            rc = append_export_value(out, metric, i % metric->count, &rows.items[i / metric->count]);
     }
     return rc;
 }

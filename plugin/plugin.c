@@ -118,8 +118,10 @@ static void granary_unload(void)
 
 static int granary_list_exports(int readonly, int is_tls, struct nbdkit_exports *exports)
 {
-    for (size_t i = 0; i < serving.exports.len; i++)
-        if (nbdkit_add_export(exports, serving.exports.items[i].name, serving.exports.items[i].description) < 0)
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    char description[SERVING_DESCRIPTION_MAX];
+    while ((e = stack_next(serving.stack, e)))
+        if (nbdkit_add_export(exports, stack_export_name(e), serving_describe(e, description)) < 0)
             return -1;
     return 0;
 }
@@ -127,24 +129,32 @@ static int granary_list_exports(int readonly, int is_tls, struct nbdkit_exports 
 /* What a client gets that asks for "": the image, when there is no choice. */
 static const char *granary_default_export(int readonly, int is_tls)
 {
-    return serving.exports.len == 1 ? serving.exports.items[0].name : "";
+    CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(serving.stack, "");
+    return e ? nbdkit_strdup_intern(stack_export_name(e)) : "";
 }
 
 static void *granary_open(int readonly)
 {
     const char *name = nbdkit_export_name();
-    const struct serving_export *e = serving_find(&serving, name ? name : "");
-    if (e)
-        return (void *)e; /* nbdkit's handles are not const */
+    struct serving_export *e;
+    int rc = serving_connect(&serving, name ? name : "", &e);
+    if (!rc)
+        return e;
     nbdkit_error("%s", error_text());
-    nbdkit_set_error(ENOENT);
+    nbdkit_set_error(-rc);
     return NULL;
+}
+
+static void granary_close(void *handle)
+{
+    serving_disconnect(handle);
 }
 
 static const char *granary_export_description(void *handle)
 {
     const struct serving_export *e = handle;
-    return e->description;
+    char description[SERVING_DESCRIPTION_MAX];
+    return nbdkit_strdup_intern(serving_describe(e->export, description));
 }
 
 static int64_t granary_get_size(void *handle)
@@ -254,6 +264,7 @@ static struct nbdkit_plugin registration = {
     .list_exports = granary_list_exports,
     .default_export = granary_default_export,
     .open = granary_open,
+    .close = granary_close,
     .export_description = granary_export_description,
     .get_size = granary_get_size,
     .block_size = granary_block_size,

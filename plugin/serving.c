@@ -19,22 +19,23 @@ void serving_init(struct serving *s)
 
 /* ---- opening ---- */
 
-static int describe_exports(struct serving *s)
+char *serving_describe(const struct stack_export *e, char out[SERVING_DESCRIPTION_MAX])
 {
     char root[DIGEST_HEX_SIZE], digest[DIGEST_HEX_SIZE];
-    for (size_t i = 0; i < stack_image_count(s->stack); i++) {
-        struct serving_export e = {.name = stack_export_name(s->stack, i), .image = stack_image_at(s->stack, i)};
-        const struct manifest *m = image_manifest(e.image);
-        snprintf(e.description, sizeof e.description,
-                 "granary content-root sha256:%s image sha256:%s metadata %llu+%llu front %llu",
-                 digest_hex(&m->content_root, root), digest_hex(image_digest(e.image), digest),
-                 (unsigned long long)m->metadata_offset, (unsigned long long)m->metadata_len,
-                 (unsigned long long)m->front_len);
-        if (vec_push(&s->exports, e))
-            return error_set(-ENOMEM, "out of memory");
-        log_info("export '%s': %llu bytes, %s", e.name, (unsigned long long)m->size, e.description);
-    }
-    return 0;
+    const struct manifest *m = image_manifest(stack_export_image(e));
+    snprintf(
+        out, SERVING_DESCRIPTION_MAX, "granary content-root sha256:%s image sha256:%s metadata %llu+%llu front %llu",
+        digest_hex(&m->content_root, root), digest_hex(image_digest(stack_export_image(e)), digest),
+        (unsigned long long)m->metadata_offset, (unsigned long long)m->metadata_len, (unsigned long long)m->front_len);
+    return out;
+}
+
+static void log_exports(struct serving *s)
+{
+    char text[SERVING_DESCRIPTION_MAX];
+    for (struct stack_export *e = NULL; (e = stack_next(s->stack, e));)
+        log_info("export '%s': %llu bytes, %s", stack_export_name(e),
+                 (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
 }
 
 /* A start that is a supervisor's restart goes on with tags that were resolved when it began. */
@@ -59,7 +60,7 @@ int serving_open(struct serving *s)
     s->options.stack.store.cancel = &s->ending;
     int rc = stack_open(&s->options.stack, &s->stack);
     if (!rc)
-        rc = describe_exports(s);
+        log_exports(s);
     if (!rc && s->options.metrics)
         rc = open_metrics(s);
     if (!rc && s->options.control)
@@ -116,30 +117,41 @@ void serving_close(struct serving *s)
         log_debug("hit ratio %.4f", control_hit_ratio(s->stack));
         stack_close(s->stack);
     }
-    vec_release(&s->exports);
     options_release(&s->options);
 }
 
 /* ---- clients ---- */
 
-static void say_unknown(const struct serving *s, const char *name)
+static int say_unknown(struct serving *s, const char *name)
 {
     CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     int rc = 0;
-    for (size_t i = 0; i < s->exports.len && !rc; i++)
-        rc = bytes_printf(&known, "%s'%s'", i ? ", " : "", s->exports.items[i].name);
-    (void)error_set(-ENOENT, "no export '%.100s' here; there are %.*s%s", name, (int)known.len,
-                    (const char *)known.data, rc ? ", ..." : "");
+    while (!rc && (e = stack_next(s->stack, e)))
+        rc = bytes_printf(&known, "%s'%s'", known.len ? ", " : "", stack_export_name(e));
+    return error_set(-ENOENT, "no export '%.100s' here; there are %.*s%s", name, (int)known.len,
+                     (const char *)known.data, rc ? ", ..." : "");
 }
 
-const struct serving_export *serving_find(const struct serving *s, const char *name)
+int serving_connect(struct serving *s, const char *name, struct serving_export **out)
 {
-    const struct image *image = stack_find(s->stack, name);
-    for (size_t i = 0; i < s->exports.len && image; i++)
-        if (s->exports.items[i].image == image)
-            return &s->exports.items[i];
-    say_unknown(s, name);
-    return NULL;
+    struct stack_export *export = stack_connect(s->stack, name);
+    struct serving_export *e = export ? calloc(1, sizeof *e) : NULL;
+    if (!export)
+        return say_unknown(s, name);
+    if (!e) {
+        stack_disconnect(export);
+        return error_set(-ENOMEM, "out of memory");
+    }
+    *e = (struct serving_export){.export = export, .image = stack_export_image(export)};
+    *out = e;
+    return 0;
+}
+
+void serving_disconnect(struct serving_export *e)
+{
+    stack_disconnect(e->export);
+    free(e);
 }
 
 int serving_request_failed(struct serving *s, int rc)

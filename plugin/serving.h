@@ -15,10 +15,10 @@
 /* "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" */
 enum { SERVING_DESCRIPTION_MAX = 288 };
 
+/* A client's hold on an export. */
 struct serving_export {
-    const char *name; /* the stack's */
-    struct image *image;
-    char description[SERVING_DESCRIPTION_MAX];
+    struct stack_export *export;
+    struct image *image; /* its */
 };
 
 struct serving {
@@ -28,7 +28,6 @@ struct serving {
     struct metrics_server *metrics;
     struct start_warm *start_warm;
     struct log_limit failures;
-    VEC(struct serving_export) exports;
     volatile int ending; /* the stores' cancel */
 };
 
@@ -47,8 +46,13 @@ GR_MUST_CHECK int serving_start(struct serving *s);
  * still fetched for none is not tried again. */
 void serving_close(struct serving *s);
 
-/* The export of that name; "" is the only one, where there is one. NULL, with a sentence that names them: none. */
-const struct serving_export *serving_find(const struct serving *s, const char *name);
+/* The export of that name for one client, which keeps it from being removed; "" is the only one, where there is one.
+ * -ENOENT, with a sentence that names them: none. *out: serving_disconnect. Any thread. */
+GR_MUST_CHECK int serving_connect(struct serving *s, const char *name, struct serving_export **out);
+void serving_disconnect(struct serving_export *e);
+
+/* What clients are told of an export; returns out. */
+char *serving_describe(const struct stack_export *e, char out[SERVING_DESCRIPTION_MAX]);
 
 /* A client's request has failed with rc and a sentence: log it, unless failures are a storm. Returns what the client is
  * told, ENOMEM or EIO: only out of memory is worth telling from the rest. Any thread. */

@@ -29,22 +29,24 @@ enum {
 };
 
 struct watched {
-    struct image *img;
+    struct image *img;      /* a reference */
     uint64_t rest_until_ms; /* under the search, like all below */
     uint64_t hand;
     uint64_t told_ms, failed; /* when the log last heard of failures; those since then */
+    unsigned jobs;            /* in the air */
+    bool removed;             /* goes with the last of them */
 };
 
 struct ahead {
-    VEC(struct watched) images; /* constant once threads run */
     pthread_t *threads;
     unsigned thread_count, thread_max;
-    uint64_t image_bytes; /* of all of them */
+    _Atomic uint64_t image_bytes; /* of all images */
     _Atomic unsigned idle;
     _Atomic uint64_t wakes;
 
-    pthread_mutex_t search; /* held while leaves are looked through, by the threads alone */
-    size_t next;            /* image; under the search */
+    pthread_mutex_t search;       /* held while leaves are looked through, by the threads alone */
+    VEC(struct watched *) images; /* under the search */
+    size_t next;                  /* of them; under the search */
 
     pthread_mutex_t lock; /* held for a few instructions; innermost */
     pthread_cond_t work;
@@ -71,12 +73,46 @@ int ahead_new(unsigned threads, struct ahead **out)
 
 int ahead_add(struct ahead *a, struct image *img)
 {
-    const struct watched w = {.img = img};
-    if (vec_push(&a->images, w))
+    struct watched *w = calloc(1, sizeof *w);
+    SCOPED_LOCK(&a->search);
+    if (!w || vec_push(&a->images, w)) {
+        free(w);
         return error_set(-ENOMEM, "image: out of memory");
-    a->image_bytes += img->manifest.size;
+    }
+    w->img = image_ref(img);
+    atomic_fetch_add(&a->image_bytes, img->manifest.size);
     img->ahead = a;
     return 0;
+}
+
+static void watched_free(struct watched *w)
+{
+    if (!w)
+        return;
+    image_close(w->img);
+    free(w);
+}
+
+/* For watched_free; NULL: it is not watched, or a job has it. */
+static struct watched *take_out(struct ahead *a, struct image *img)
+{
+    SCOPED_LOCK(&a->search);
+    size_t i = 0;
+    while (i < a->images.len && a->images.items[i]->img != img)
+        i++;
+    if (i == a->images.len)
+        return NULL;
+    struct watched *w = a->images.items[i];
+    memmove(&a->images.items[i], &a->images.items[i + 1], (a->images.len - i - 1) * sizeof w);
+    a->images.len--;
+    atomic_fetch_sub(&a->image_bytes, img->manifest.size);
+    w->removed = true;
+    return w->jobs ? NULL : w;
+}
+
+void ahead_remove(struct ahead *a, struct image *img)
+{
+    watched_free(take_out(a, img));
 }
 
 /* ---- what is to be done ---- */
@@ -113,7 +149,7 @@ static bool find_job(struct ahead *a, struct job *job, uint64_t *again_ms)
     uint64_t now_ms = clock_now_ms();
     *again_ms = 0;
     for (size_t i = 0; i < a->images.len; i++) {
-        struct watched *w = &a->images.items[(a->next + i) % a->images.len];
+        struct watched *w = a->images.items[(a->next + i) % a->images.len];
         if (is_active(w, now_ms) && now_ms < w->rest_until_ms)
             *again_ms = w->rest_until_ms;
         if (!is_active(w, now_ms) || now_ms < w->rest_until_ms)
@@ -121,6 +157,7 @@ static bool find_job(struct ahead *a, struct job *job, uint64_t *again_ms)
         for (uint64_t looked = 0; looked < w->img->demand.leaf_count; looked += LOOK_LEAVES)
             if (find_leaf(w, &job->leaf)) {
                 job->of = w;
+                w->jobs++;
                 a->next += i + 1;
                 return true;
             }
@@ -155,11 +192,17 @@ static void note_failure(struct ahead *a, struct watched *w, int rc)
 
 static void carry_out(struct ahead *a, const struct job *job)
 {
-    struct image *img = job->of->img;
-    bool shared = cache_room(img->config.cache, 0).most < a->image_bytes;
-    int rc = complete_some(img, job->leaf, shared);
+    struct watched *w = job->of;
+    bool last, shared = cache_room(w->img->config.cache, 0).most < atomic_load(&a->image_bytes);
+    int rc = complete_some(w->img, job->leaf, shared);
     if (rc)
-        note_failure(a, job->of, rc);
+        note_failure(a, w, rc);
+    {
+        SCOPED_LOCK(&a->search);
+        last = !--w->jobs && w->removed;
+    }
+    if (last)
+        watched_free(w);
 }
 
 /* Until something was asked since `wakes` were counted, or again_ms, if that is not 0. */
@@ -236,6 +279,8 @@ void ahead_free(struct ahead *a)
     pthread_cond_destroy(&a->work);
     pthread_mutex_destroy(&a->lock);
     pthread_mutex_destroy(&a->search);
+    for (size_t i = 0; i < a->images.len; i++)
+        watched_free(a->images.items[i]);
     vec_release(&a->images);
     free(a->threads);
     free(a);

@@ -31,6 +31,7 @@ int image_open(const struct image_config *config, const struct digest *digest, s
     CLEANUP(cleanup_image) struct image *img = calloc(1, sizeof *img);
     if (!img)
         return error_set(-ENOMEM, "image: out of memory");
+    img->refs = 1;
     img->config = *config;
     img->digest = *digest;
     img->manifest = *config->manifest;
@@ -51,14 +52,25 @@ int image_open(const struct image_config *config, const struct digest *digest, s
     return 0;
 }
 
+struct image *image_ref(struct image *img)
+{
+    atomic_fetch_add_explicit(&img->refs, 1, memory_order_relaxed);
+    return img;
+}
+
 void image_close(struct image *img)
 {
-    if (!img)
+    if (!img || atomic_fetch_sub_explicit(&img->refs, 1, memory_order_acq_rel) != 1)
         return;
     node_cache_free(img->nodes);
     demand_release(&img->demand);
     pthread_mutex_destroy(&img->streams_lock);
     free(img);
+}
+
+void image_set_index_memory(struct image *img, size_t bytes)
+{
+    node_cache_set_memory(img->nodes, bytes);
 }
 
 const struct manifest *image_manifest(const struct image *img)

@@ -21,9 +21,14 @@ struct image_config {
     uint32_t readahead;              /* bytes fetched ahead of a sequential reader at most; 0: nothing is */
 };
 
-/* The image of `digest`, whose manifest the config has. No I/O. */
+/* The image of `digest`, whose manifest the config has, with one reference. No I/O. */
 GR_MUST_CHECK int image_open(const struct image_config *config, const struct digest *digest, struct image **out);
+/* One reference more; img. */
+struct image *image_ref(struct image *img);
+/* One less: it goes with the last. NULL is allowed. */
 void image_close(struct image *img);
+/* Hold so many bytes of decoded index nodes from now on. */
+void image_set_index_memory(struct image *img, size_t bytes);
 const struct manifest *image_manifest(const struct image *img);
 const struct digest *image_digest(const struct image *img);
 

@@ -11,6 +11,7 @@
 #include "image/streams.h"
 
 struct image {
+    _Atomic unsigned refs;
     struct image_config config;
     struct digest digest;
     struct manifest manifest;

@@ -35,6 +35,7 @@ struct node {
 struct node_cache {
     struct node_cache_config config;
     pthread_mutex_t lock; /* everything below */
+    size_t memory;        /* the config's, until others are told */
     struct node *newest, *oldest;
     struct node_cache_stats stats;
     struct node *buckets[BUCKETS];
@@ -46,6 +47,7 @@ int node_cache_new(const struct node_cache_config *config, struct node_cache **o
     if (!nc)
         return error_set(-ENOMEM, "image: out of memory");
     nc->config = *config;
+    nc->memory = config->memory;
     pthread_mutex_init(&nc->lock, NULL);
     *out = nc;
     return 0;
@@ -122,8 +124,16 @@ void node_cache_free(struct node_cache *nc)
     free(nc);
 }
 
-/* Takes node, whose one reference becomes the caller's; returns the one that is in the table. The
- * newest is always kept: it is in use. */
+/* The newest is always kept: it is in use. */
+static void shrink_locked(struct node_cache *nc)
+{
+    while (nc->stats.bytes > nc->memory && nc->oldest != nc->newest) {
+        evict_oldest_locked(nc);
+        nc->stats.evictions++;
+    }
+}
+
+/* Takes node, whose one reference becomes the caller's; returns the one that is in the table. */
 static struct node *insert(struct node_cache *nc, struct node *node)
 {
     SCOPED_LOCK(&nc->lock);
@@ -138,10 +148,7 @@ static struct node *insert(struct node_cache *nc, struct node *node)
     link_newest_locked(nc, node);
     atomic_fetch_add_explicit(&node->refs, 1, memory_order_relaxed);
     nc->stats.bytes += node->bytes;
-    while (nc->stats.bytes > nc->config.memory && nc->oldest != node) {
-        evict_oldest_locked(nc);
-        nc->stats.evictions++;
-    }
+    shrink_locked(nc);
     return node;
 }
 
@@ -263,9 +270,17 @@ int node_cache_peek(struct node_cache *nc, const struct index_child *child, stru
     return rc ? rc : make_node(nc, child, place, object.data, object.len, out);
 }
 
-size_t node_cache_memory(const struct node_cache *nc)
+size_t node_cache_memory(struct node_cache *nc)
 {
-    return nc->config.memory;
+    SCOPED_LOCK(&nc->lock);
+    return nc->memory;
+}
+
+void node_cache_set_memory(struct node_cache *nc, size_t bytes)
+{
+    SCOPED_LOCK(&nc->lock);
+    nc->memory = bytes;
+    shrink_locked(nc);
 }
 
 void node_cache_stats(struct node_cache *nc, struct node_cache_stats *out)

@@ -39,7 +39,9 @@ GR_MUST_CHECK int node_cache_peek(struct node_cache *nc, const struct index_chil
  * the store is away. Errors are cache_ensure's. */
 GR_MUST_CHECK int node_cache_keep(struct node_cache *nc, const struct index_child *child);
 void node_unref(struct node *node);
-size_t node_cache_memory(const struct node_cache *nc); /* as configured */
+size_t node_cache_memory(struct node_cache *nc); /* as configured, or set last */
+/* What is over it goes now. */
+void node_cache_set_memory(struct node_cache *nc, size_t bytes);
 const struct index_node *node_index(const struct node *node);
 
 /* Nodes in memory for one lookup; see image_counters. */

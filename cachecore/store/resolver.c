@@ -85,6 +85,17 @@ int resolver_new(const struct resolver_config *config, struct resolver **out)
     return rc;
 }
 
+void resolver_reread(struct resolver *r)
+{
+    export_table_release(&r->known);
+    r->known = (struct export_table){0};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < r->config->dir_count; i++)
+        rc = read_table(r, r->config->dirs[i]);
+    if (rc)
+        log_warning("the table of exports is written anew: %s", error_text());
+}
+
 void resolver_free(struct resolver *r)
 {
     for (size_t i = 0; i < r->sources.len; i++) {

@@ -41,6 +41,10 @@ GR_MUST_CHECK int resolver_resolve(struct resolver *r, struct image_ref *ref);
  * repository_manifest's. */
 GR_MUST_CHECK int resolver_manifest(struct resolver *r, const struct image_ref *ref, struct manifest *out);
 
+/* Read the tables again: who lives long and adds to a table, when others may have done so, begins with what is there.
+ */
+void resolver_reread(struct resolver *r);
+
 /* Write the table with the images whose manifests were asked for in front, into every directory, if
  * it changed. For the owner of the directories. What cannot be written is warned of, and not more. */
 void resolver_save(struct resolver *r);

@@ -12,12 +12,13 @@
 #include "plugin/control.h"
 #include "plugin/control_job.h"
 #include "unit/control_world.h"
+#include "unit/exports.h"
 
 enum { PATIENCE_S = 8 /* less than the server gives an idle client */ };
 
 static void warm(struct control_served *f, unsigned first, unsigned count)
 {
-    struct image *img = stack_image_at(f->w.stack, 0);
+    struct image *img = image_at(f->w.stack, 0);
     assert_int_equal(image_prefetch(img, (uint64_t)first * CONTROL_CHUNK, (uint64_t)count * CONTROL_CHUNK), 0);
 }
 

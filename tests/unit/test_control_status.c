@@ -6,6 +6,7 @@
 
 #include "plugin/control_json.h"
 #include "unit/control_world.h"
+#include "unit/exports.h"
 
 /* A second stack on the world's image, without a cache: every read asks. tier: NULL: none. */
 static struct stack *open_uncached(struct control_world *w, const char *tier)
@@ -29,7 +30,7 @@ static struct stack *open_uncached(struct control_world *w, const char *tier)
 static int read_chunk(struct stack *stack)
 {
     static uint8_t got[CONTROL_CHUNK];
-    return image_read(stack_image_at(stack, 0), got, 0, sizeof got);
+    return image_read(image_at(stack, 0), got, 0, sizeof got);
 }
 
 static json_t *status_of(struct stack *stack)

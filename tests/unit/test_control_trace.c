@@ -8,11 +8,12 @@
 #include "plugin/control.h"
 #include "plugin/control_warm.h"
 #include "unit/control_world.h"
+#include "unit/exports.h"
 
 static void read_at(struct control_served *f, unsigned chunk, size_t len)
 {
     static char buf[4 * CONTROL_CHUNK];
-    assert_int_equal(image_read(stack_image_at(f->w.stack, 0), buf, (uint64_t)chunk * CONTROL_CHUNK + 5, len), 0);
+    assert_int_equal(image_read(image_at(f->w.stack, 0), buf, (uint64_t)chunk * CONTROL_CHUNK + 5, len), 0);
 }
 
 /* The rest of the answer on fd, and what is before it in text. */
@@ -70,7 +71,7 @@ static void test_control_trace__what_is_read_is_listed_in_order(void **state)
     read_at(&f, 7, 100);
     read_at(&f, 30, CONTROL_CHUNK);
     read_at(&f, 7, 1);
-    assert_int_equal(image_prefetch(stack_image_at(f.w.stack, 0), 0, 2 * CONTROL_CHUNK), 0); /* nobody reads that */
+    assert_int_equal(image_prefetch(image_at(f.w.stack, 0), 0, 2 * CONTROL_CHUNK), 0); /* nobody reads that */
     read_at(&f, 2, 1);
     control_ask(f.w.path, "POST /trace/end HTTP/1.0\r\nContent-Length: 0\r\n\r\n", other);
     assert_non_null(strstr(other, " 200 "));
@@ -122,7 +123,7 @@ static void made_add(struct made *m, uint32_t chunk, const struct digest *digest
 
 static void made_init(struct made *m, struct control_served *f)
 {
-    const struct manifest *manifest = image_manifest(stack_image_at(f->w.stack, 0));
+    const struct manifest *manifest = image_manifest(image_at(f->w.stack, 0));
     memset(m, 0, sizeof *m);
     m->trace = (struct trace){.image = {{1}},
                               .content_root = manifest->content_root,

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "unit/control_world.h"
 #include "unit/counters.h"
+#include "unit/exports.h"
 
 static struct control_world w;
 
@@ -18,14 +19,14 @@ static uint64_t requests(void)
 static uint64_t refusals(void)
 {
     struct image_traffic t;
-    image_traffic(stack_image_at(w.stack, 0), &t);
+    image_traffic(image_at(w.stack, 0), &t);
     return t.fence_refusals;
 }
 
 static int read_chunks(uint64_t off, size_t len)
 {
     static uint8_t got[4 * CONTROL_CHUNK], want[4 * CONTROL_CHUNK];
-    int rc = image_read(stack_image_at(w.stack, 0), got, off, len);
+    int rc = image_read(image_at(w.stack, 0), got, off, len);
     image_fake_bytes(&w.img, off, want, len);
     if (!rc)
         assert_memory_equal(got, want, len);
@@ -52,7 +53,7 @@ static void test_fence__only_what_is_warmed_is_read(void **state)
 {
     w.fenced = true;
     control_world_init(&w);
-    struct image *img = stack_image_at(w.stack, 0);
+    struct image *img = image_at(w.stack, 0);
     expect_refusal(5 * CONTROL_CHUNK + 7, 100, 5 * CONTROL_CHUNK + 7); /* not even the index is there */
     assert_int_equal(image_extents(img, 0, CONTROL_CHUNK, visit, NULL), -EIO);
     assert_int_equal(requests(), 0);

@@ -8,6 +8,7 @@
 #include "plugin/metrics.h"
 #include "plugin/metrics_server.h"
 #include "unit/control_world.h"
+#include "unit/exports.h"
 
 static void assert_has(const char *document, const char *line)
 {
@@ -28,7 +29,7 @@ static char *metrics_of(struct stack *stack)
 static void read_chunks(struct stack *stack, size_t image, unsigned first, unsigned count)
 {
     static uint8_t got[CONTROL_CHUNKS * CONTROL_CHUNK];
-    struct image *img = stack_image_at(stack, image);
+    struct image *img = image_at(stack, image);
     assert_int_equal(image_read(img, got, (uint64_t)first * CONTROL_CHUNK, count * CONTROL_CHUNK), 0);
 }
 
@@ -36,7 +37,7 @@ static void test_metrics__an_export_says_where_its_bytes_came_from(void **state)
 {
     static struct control_world w;
     control_world_init(&w);
-    struct image *img = stack_image_at(w.stack, 0);
+    struct image *img = image_at(w.stack, 0);
     assert_int_equal(image_prefetch(img, 0, 2 * CONTROL_CHUNK), 0);
     read_chunks(w.stack, 0, 0, 2);
     read_chunks(w.stack, 0, 2, 1);
@@ -74,7 +75,7 @@ static void test_metrics__a_name_is_escaped_and_memory_is_told_from_the_store(vo
         .images = images, .image_count = 2, .cache = {.memory = 16 << 20, .fetch = {.workers = 2}}};
     assert_int_equal(stack_open(&config, &stack), 0);
     assert_int_equal(stack_start_threads(stack), 0);
-    assert_int_equal(image_prefetch(stack_image_at(stack, 1), 0, CONTROL_CHUNK), 0);
+    assert_int_equal(image_prefetch(image_at(stack, 1), 0, CONTROL_CHUNK), 0);
     read_chunks(stack, 1, 0, 1);
     read_chunks(stack, 0, 1, 1);
     CLEANUP_FREE char *m = metrics_of(stack);

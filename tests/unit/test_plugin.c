@@ -14,6 +14,7 @@
 #include "plugin/options.h"
 #include "plugin/server_threads.h"
 #include "unit/control_world.h"
+#include "unit/exports.h"
 
 /* ---- parameters ---- */
 
@@ -235,9 +236,9 @@ static void test_plugin__control_answers_metrics_and_status(void **state)
     assert_non_null(strstr(answer, "# TYPE granary_fetch_in_flight gauge\n"));
 
     static uint8_t got[CONTROL_CHUNK];
-    assert_int_equal(image_prefetch(stack_image_at(w.stack, 0), 0, CONTROL_CHUNK), 0);
+    assert_int_equal(image_prefetch(image_at(w.stack, 0), 0, CONTROL_CHUNK), 0);
     for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(image_read(stack_image_at(w.stack, 0), got, i * CONTROL_CHUNK, CONTROL_CHUNK), 0);
+        assert_int_equal(image_read(image_at(w.stack, 0), got, i * CONTROL_CHUNK, CONTROL_CHUNK), 0);
     control_ask(w.path, "GET /status HTTP/1.0\r\n\r\n", answer);
     json_t *status = json_loads(strstr(answer, "\r\n\r\n") + 4, 0, NULL);
     assert_non_null(status);

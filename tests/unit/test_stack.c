@@ -2,83 +2,10 @@
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 #include "base/error.h"
-#include "fake/image_fake.h"
-#include "stack.h"
 #include "unit/counters.h"
-#include "unit/scratch.h"
-
-enum { CHUNK = 64 << 10 };
-
-/* A directory with two stores, and the images faces and cars in the first, faces in the second. */
-struct world {
-    char dir[SCRATCH_MAX], cache[SCRATCH_MAX + 16];
-    struct image_fake faces, cars, other;
-    char faces_ref[256], cars_ref[256], other_ref[256];
-};
-
-static void save(struct world *w, const char *store, struct image_fake *img, const char *name, char ref[256])
-{
-    char path[SCRATCH_MAX + 16];
-    struct store_fake *fake = store_fake_new();
-    *img = (struct image_fake){.seed = (uint64_t)(uintptr_t)ref & 0xffff, .size = 40 * CHUNK, .chunk_size = CHUNK};
-    image_fake_put(img, fake, name);
-    snprintf(path, sizeof path, "%s/%s", w->dir, store);
-    image_fake_save(fake, path);
-    store_fake_free(fake);
-    snprintf(ref, 256, "%s/%s", path, name);
-}
-
-static void world_init(struct world *w)
-{
-    scratch_make(w->dir);
-    snprintf(w->cache, sizeof w->cache, "%s/cache", w->dir);
-    save(w, "a", &w->faces, "faces", w->faces_ref);
-    save(w, "a", &w->cars, "cars", w->cars_ref);
-    save(w, "b", &w->other, "faces", w->other_ref);
-}
-
-static void world_release(struct world *w)
-{
-    image_fake_release(&w->faces);
-    image_fake_release(&w->cars);
-    image_fake_release(&w->other);
-    scratch_remove(w->dir);
-}
-
-/* A machine that is busy for seconds is no disk that hangs: nothing is left out at the end. */
-enum { DISK_TIMEOUT_MS = 60000 };
-
-static int open_stack(struct world *w, const struct stack_image *images, size_t n, bool keep, struct stack **out)
-{
-    struct stack_config config = {.images = images, .image_count = n, .store = {.timeout_ms = 1}};
-    if (keep) {
-        config.cache.dirs[0].path = w->cache;
-        config.cache.dirs[0].size = 64 << 20;
-        config.cache.dir_count = 1;
-        config.cache.disk_timeout_ms = DISK_TIMEOUT_MS;
-    }
-    return stack_open(&config, out);
-}
-
-static struct stack *start(struct world *w, const struct stack_image *images, size_t n, bool keep)
-{
-    struct stack *s = NULL;
-    assert_int_equal(open_stack(w, images, n, keep, &s), 0);
-    assert_int_equal(stack_start_threads(s), 0);
-    return s;
-}
-
-static void expect_image(struct image *img, const struct image_fake *expected)
-{
-    CLEANUP_FREE uint8_t *got = malloc(expected->size), *want = malloc(expected->size);
-    assert_non_null(img);
-    assert_int_equal(image_read(img, got, 0, expected->size), 0);
-    image_fake_bytes(expected, 0, want, expected->size);
-    assert_memory_equal(got, want, expected->size);
-}
+#include "unit/stack_world.h"
 
 static void test_stack__images_of_two_stores_are_found_by_export_name(void **state)
 {
@@ -87,15 +14,18 @@ static void test_stack__images_of_two_stores_are_found_by_export_name(void **sta
     const struct stack_image images[] = {
         {.ref = w.faces_ref}, {.ref = w.other_ref, .export_name = "other faces"}, {.ref = w.cars_ref}};
     struct stack *s = start(&w, images, 3, true);
-    assert_int_equal(stack_image_count(s), 3);
-    assert_string_equal(stack_export_name(s, 0), "faces");
-    assert_string_equal(stack_export_name(s, 1), "other faces");
-    assert_ptr_equal(stack_image_at(s, 2), stack_find(s, "cars"));
-    expect_image(stack_find(s, "faces"), &w.faces);
-    expect_image(stack_find(s, "other faces"), &w.other);
-    expect_image(stack_find(s, "cars"), &w.cars);
-    assert_null(stack_find(s, ""));
-    assert_null(stack_find(s, "face"));
+    assert_int_equal(stack_count(s), 3);
+    struct stack_export *first = stack_next(s, NULL), *second = stack_next(s, stack_ref(first));
+    assert_string_equal(stack_export_name(first), "faces");
+    assert_string_equal(stack_export_name(second), "other faces");
+    stack_put(first);
+    stack_put(second);
+    assert_ptr_equal(image_at(s, 2), image_named(s, "cars"));
+    expect_image(image_named(s, "faces"), &w.faces);
+    expect_image(image_named(s, "other faces"), &w.other);
+    expect_image(image_named(s, "cars"), &w.cars);
+    assert_null(image_named(s, ""));
+    assert_null(image_named(s, "face"));
     /* Each image's counters are added up under one name. */
     assert_int_equal(counter_value(stack_counters, s, "granary_image_reads_total"), 3);
     assert_int_equal(counter_value(stack_counters, s, "granary_image_read_bytes_total"), 3 * 40 * CHUNK);
@@ -110,9 +40,9 @@ static void test_stack__the_only_image_is_the_default_export(void **state)
     world_init(&w);
     const struct stack_image images[] = {{.ref = w.cars_ref}};
     struct stack *s = start(&w, images, 1, false);
-    assert_ptr_equal(stack_find(s, ""), stack_image_at(s, 0));
-    expect_image(stack_find(s, ""), &w.cars);
-    expect_image(stack_find(s, ""), &w.cars); /* nothing is kept, and it works all the same */
+    assert_ptr_equal(image_named(s, ""), image_at(s, 0));
+    expect_image(image_named(s, ""), &w.cars);
+    expect_image(image_named(s, ""), &w.cars); /* nothing is kept, and it works all the same */
     stack_close(s);
     world_release(&w);
 }
@@ -133,8 +63,8 @@ static void test_stack__shared_tiers_answer_for_one_store(void **state)
                                   .tier_count = 2};
     assert_int_equal(stack_open(&config, &s), 0);
     assert_int_equal(stack_start_threads(s), 0);
-    expect_image(stack_find(s, "faces"), &w.faces);
-    expect_image(stack_find(s, "cars"), &w.cars);
+    expect_image(image_named(s, "faces"), &w.faces);
+    expect_image(image_named(s, "cars"), &w.cars);
     assert_int_equal(stack_tiers(s, reports), 2);
     assert_string_equal(reports[1].url, "http://127.0.0.1:1/b");
     assert_int_equal(counter_value(stack_counters, s, "granary_tier_bytes_total"), 0);
@@ -152,10 +82,10 @@ static void test_stack__a_restart_finds_what_was_cached(void **state)
     world_init(&w);
     const struct stack_image images[] = {{.ref = w.cars_ref}};
     struct stack *s = start(&w, images, 1, true);
-    assert_int_equal(image_prefetch(stack_find(s, ""), 0, w.cars.size), 0);
+    assert_int_equal(image_prefetch(image_named(s, ""), 0, w.cars.size), 0);
     stack_close(s);
     s = start(&w, images, 1, true);
-    expect_image(stack_find(s, ""), &w.cars);
+    expect_image(image_named(s, ""), &w.cars);
     assert_int_equal(counter_value(stack_counters, s, "granary_fetch_requests_total"), 0);
     assert_int_equal(counter_value(stack_counters, s, "granary_cache_misses_total"), 0);
     assert_true(counter_value(stack_counters, s, "granary_cache_hits_total") >= 40);
@@ -194,12 +124,12 @@ static void test_stack__an_image_keeps_to_its_quota_over_restarts(void **state)
         assert_int_equal(stack_start_threads(s), 0);
         if (life)
             assert_int_equal(data_bytes(s), kept + 10 * CHUNK);
-        assert_int_equal(image_prefetch(stack_find(s, "faces"), 0, w.faces.size), 0);
+        assert_int_equal(image_prefetch(image_named(s, "faces"), 0, w.faces.size), 0);
         if (!life)
             kept = data_bytes(s);
-        assert_int_equal(image_prefetch(stack_find(s, "bikes"), 0, w.cars.size), 0);
-        expect_image(stack_find(s, "bikes"), &w.cars);
-        expect_image(stack_find(s, "faces"), &w.faces);
+        assert_int_equal(image_prefetch(image_named(s, "bikes"), 0, w.cars.size), 0);
+        expect_image(image_named(s, "bikes"), &w.cars);
+        expect_image(image_named(s, "faces"), &w.faces);
         stack_close(s); /* fills are through */
     }
     assert_true(kept > 20 * CHUNK);
@@ -209,14 +139,6 @@ static void test_stack__an_image_keeps_to_its_quota_over_restarts(void **state)
     world_release(&w);
 }
 
-static void take_away(struct world *w)
-{
-    char from[SCRATCH_MAX + 16], to[SCRATCH_MAX + 16];
-    snprintf(from, sizeof from, "%s/a", w->dir);
-    snprintf(to, sizeof to, "%s/gone", w->dir);
-    assert_int_equal(rename(from, to), 0);
-}
-
 static void test_stack__what_was_read_once_is_served_with_the_store_away(void **state)
 {
     struct world w;
@@ -224,22 +146,22 @@ static void test_stack__what_was_read_once_is_served_with_the_store_away(void **
     world_init(&w);
     const struct stack_image both[] = {{.ref = w.faces_ref}, {.ref = w.cars_ref}};
     struct stack *s = start(&w, both, 2, true);
-    expect_image(stack_find(s, "faces"), &w.faces);
-    assert_int_equal(image_prefetch(stack_find(s, "cars"), 0, w.cars.size), 0);
+    expect_image(image_named(s, "faces"), &w.faces);
+    assert_int_equal(image_prefetch(image_named(s, "cars"), 0, w.cars.size), 0);
     stack_close(s);
     take_away(&w);
     s = start(&w, both, 2, true); /* by tag */
-    expect_image(stack_find(s, "faces"), &w.faces);
-    expect_image(stack_find(s, "cars"), &w.cars);
+    expect_image(image_named(s, "faces"), &w.faces);
+    expect_image(image_named(s, "cars"), &w.cars);
     stack_close(s);
     snprintf(pinned, sizeof pinned, "%s@sha256:%s", w.cars_ref, digest_hex(&w.cars.digest, hex));
     const struct stack_image one[] = {{.ref = pinned}};
     s = start(&w, one, 1, true); /* by digest */
-    expect_image(stack_find(s, ""), &w.cars);
+    expect_image(image_named(s, ""), &w.cars);
     assert_int_equal(counter_value(stack_counters, s, "granary_fetch_requests_total"), 0);
     stack_close(s);
     s = start(&w, both, 2, true); /* one image alone did not make it forget the other */
-    expect_image(stack_find(s, "faces"), &w.faces);
+    expect_image(image_named(s, "faces"), &w.faces);
     stack_close(s);
     world_release(&w);
 }
@@ -251,14 +173,14 @@ static void test_stack__with_the_store_away_what_is_missing_is_an_error_and_the_
     world_init(&w);
     const struct stack_image images[] = {{.ref = w.cars_ref}}, other[] = {{.ref = w.faces_ref}};
     struct stack *s = start(&w, images, 1, true);
-    assert_int_equal(image_prefetch(stack_find(s, ""), 0, CHUNK), 0);
+    assert_int_equal(image_prefetch(image_named(s, ""), 0, CHUNK), 0);
     stack_close(s);
     take_away(&w);
     s = start(&w, images, 1, true);
-    assert_int_equal(image_read(stack_find(s, ""), &byte, 5, 1), 0);
-    assert_true(image_read(stack_find(s, ""), &byte, 5 * CHUNK, 1) < 0);
-    assert_int_equal(image_read(stack_find(s, ""), &byte, 6, 1), 0);
-    assert_int_equal(image_prefetch(stack_find(s, ""), 0, CHUNK), 0);
+    assert_int_equal(image_read(image_named(s, ""), &byte, 5, 1), 0);
+    assert_true(image_read(image_named(s, ""), &byte, 5 * CHUNK, 1) < 0);
+    assert_int_equal(image_read(image_named(s, ""), &byte, 6, 1), 0);
+    assert_int_equal(image_prefetch(image_named(s, ""), 0, CHUNK), 0);
     stack_close(s);
     assert_int_equal(open_stack(&w, other, 1, true, &s), -ENOENT);   /* never served from here */
     assert_int_equal(open_stack(&w, images, 1, false, &s), -ENOENT); /* no cache, no table */

@@ -6,6 +6,7 @@
 
 #include "plugin/start_warm.h"
 #include "unit/control_world.h"
+#include "unit/exports.h"
 
 static struct control_world w;
 
@@ -56,7 +57,7 @@ static void test_start_warm__a_store_that_is_away_is_no_failure(void **state)
     start_warm_end(warm);
     assert_false(first_chunk().cached);
     move_store(false);
-    assert_int_equal(image_read(stack_image_at(w.stack, 0), &byte, 0, 1), 0);
+    assert_int_equal(image_read(image_at(w.stack, 0), &byte, 0, 1), 0);
     assert_int_equal(start_warm_begin(w.stack, &warm), 0);
     wait_until_held();
     start_warm_end(warm);

@@ -1,0 +1,402 @@
+/* The table of exports: an array in the order of their coming, under the stack's lock, which nobody holds across I/O.
+ *
+ *   resolved, opened --(stack_link)--> listed --(stack_remove: no client)--> on its own --(last reference)--> gone
+ *
+ * A walk goes from number to number, so that it is not led astray by what comes and goes meanwhile. An image's total
+ * counters stay when it goes. Its store stays too: fetches in the air are of it, and the next image may be as well.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "stack_internal.h"
+
+enum { INDEX_MEMORY_DEFAULT = 64 << 20, STORES_MAX = 1000 };
+
+static int no_memory(void)
+{
+    return error_set(-ENOMEM, "stack: out of memory");
+}
+
+/* ---- the table ---- */
+
+void stack_put(struct stack_export *e)
+{
+    if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
+        return;
+    image_close(e->image);
+    free(e->name);
+    free(e);
+}
+
+struct stack_export *stack_ref(struct stack_export *e)
+{
+    atomic_fetch_add(&e->refs, 1);
+    return e;
+}
+
+/* Borrowed from the table. */
+static struct stack_export *find_locked(struct stack *s, const char *name)
+{
+    if (!*name && s->exports.len == 1)
+        return s->exports.items[0];
+    for (size_t i = 0; i < s->exports.len; i++)
+        if (!strcmp(s->exports.items[i]->name, name))
+            return s->exports.items[i];
+    return NULL;
+}
+
+struct stack_export *stack_get(struct stack *s, const char *name)
+{
+    SCOPED_LOCK(&s->lock);
+    struct stack_export *e = find_locked(s, name);
+    return e ? stack_ref(e) : NULL;
+}
+
+struct stack_export *stack_connect(struct stack *s, const char *name)
+{
+    SCOPED_LOCK(&s->lock);
+    struct stack_export *e = find_locked(s, name);
+    if (!e)
+        return NULL;
+    atomic_fetch_add(&e->clients, 1);
+    return stack_ref(e);
+}
+
+void stack_disconnect(struct stack_export *e)
+{
+    atomic_fetch_sub(&e->clients, 1);
+    stack_put(e);
+}
+
+/* The place of the first export with a number greater than this. */
+static size_t place_behind_locked(struct stack *s, uint64_t number)
+{
+    size_t low = 0, high = s->exports.len;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->exports.items[middle]->number > number)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static struct stack_export *next(struct stack *s, uint64_t number)
+{
+    SCOPED_LOCK(&s->lock);
+    size_t i = place_behind_locked(s, number);
+    return i < s->exports.len ? stack_ref(s->exports.items[i]) : NULL;
+}
+
+struct stack_export *stack_next(struct stack *s, struct stack_export *after)
+{
+    struct stack_export *e = next(s, after ? after->number : 0);
+    stack_put(after);
+    return e;
+}
+
+size_t stack_count(struct stack *s)
+{
+    SCOPED_LOCK(&s->lock);
+    return s->exports.len;
+}
+
+int stack_link(struct stack *s, struct stack_export *e, struct stack_export **out_there)
+{
+    SCOPED_LOCK(&s->lock);
+    for (size_t i = 0; i < s->exports.len; i++)
+        if (!strcmp(s->exports.items[i]->name, e->name)) {
+            *out_there = stack_ref(s->exports.items[i]);
+            return -EEXIST;
+        }
+    if (s->exports.len == STACK_EXPORTS_MAX)
+        return error_set(-ENOSPC, "a server has at most %d exports; remove one, or start another server",
+                         STACK_EXPORTS_MAX);
+    e->number = s->numbers + 1;
+    if (vec_push(&s->exports, e))
+        return no_memory();
+    s->numbers++;
+    return 0;
+}
+
+/* ---- one export ---- */
+
+uint64_t stack_export_number(const struct stack_export *e)
+{
+    return e->number;
+}
+
+const char *stack_export_name(const struct stack_export *e)
+{
+    return e->name;
+}
+
+struct image *stack_export_image(const struct stack_export *e)
+{
+    return e->image;
+}
+
+const struct image_ref *stack_export_ref(const struct stack_export *e)
+{
+    return &e->ref;
+}
+
+unsigned stack_export_clients(const struct stack_export *e)
+{
+    return atomic_load(&e->clients);
+}
+
+int stack_open_store(const struct stack *s, const struct stack_export *e, uint64_t timeout_ms,
+                     const volatile int *cancel, struct store **out)
+{
+    struct store_options options = s->store;
+    options.timeout_ms = timeout_ms;
+    options.cancel = cancel;
+    return store_open(e->ref.store, &options, out);
+}
+
+/* ---- stores ---- */
+
+static int open_store(const struct stack *s, const char *url, struct store **out)
+{
+    const struct stack_config *config = &s->config;
+    struct store *origin = NULL;
+    int rc = store_open(url, &s->store, &origin);
+    if (rc || !config->tier_count) {
+        *out = origin;
+        return rc;
+    }
+    return store_tiers_open_urls(origin, config->tiers, config->tier_count, &s->store, out);
+}
+
+static struct store *find_store_locked(struct stack *s, const char *url)
+{
+    for (size_t i = 0; i < s->stores.len; i++)
+        if (!strcmp(s->stores.items[i].url, url))
+            return s->stores.items[i].store;
+    return NULL;
+}
+
+static int check_store_locked(struct stack *s, const char *url)
+{
+    if (s->config.tier_count && s->stores.len)
+        return error_set(-EINVAL,
+                         "shared tiers answer for one store, and the images are of two: %s and %s; serve each store's "
+                         "images by a server of their own",
+                         s->stores.items[0].url, url);
+    if (s->stores.len == STORES_MAX)
+        return error_set(-ENOSPC, "a server reads from at most %d stores, in all its life; start another one",
+                         STORES_MAX);
+    return 0;
+}
+
+/* Takes fresh, if nobody was faster. */
+static int keep_store(struct stack *s, struct stack_store *fresh, struct store **out)
+{
+    SCOPED_LOCK(&s->lock);
+    *out = find_store_locked(s, fresh->url);
+    int rc = *out ? 0 : check_store_locked(s, fresh->url);
+    if (rc || *out)
+        return rc;
+    if (vec_push(&s->stores, *fresh))
+        return no_memory();
+    *out = steal_ptr(&fresh->store);
+    fresh->url = NULL;
+    return 0;
+}
+
+/* false: there is none of that URL, *out_rc says whether there may be. */
+static bool have_store(struct stack *s, const char *url, struct store **out, int *out_rc)
+{
+    SCOPED_LOCK(&s->lock);
+    *out = find_store_locked(s, url);
+    *out_rc = *out ? 0 : check_store_locked(s, url);
+    return *out;
+}
+
+static int add_store(struct stack *s, const char *url, struct store **out)
+{
+    int rc;
+    if (have_store(s, url, out, &rc) || rc)
+        return rc;
+    struct stack_store fresh = {.url = strdup(url)};
+    rc = fresh.url ? open_store(s, url, &fresh.store) : no_memory();
+    if (!rc)
+        rc = keep_store(s, &fresh, out);
+    store_close(fresh.store);
+    free(fresh.url);
+    return rc;
+}
+
+/* ---- adding ---- */
+
+int stack_export_new(struct stack *s, const struct stack_image *image, struct resolver *resolver,
+                     struct stack_export **out)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = calloc(1, sizeof *e);
+    if (!e)
+        return no_memory();
+    e->refs = 1;
+    int rc = image_ref_parse(image->ref, &e->ref);
+    if (rc)
+        return rc;
+    e->name = strdup(image->export_name ? image->export_name : e->ref.name);
+    if (!e->name)
+        return no_memory();
+    if (!*e->name)
+        return error_set(-EINVAL, "image: an export's name is empty; write image=NAME=STORE/IMAGE");
+    rc = resolver_resolve(resolver, &e->ref);
+    if (!rc)
+        rc = add_store(s, e->ref.store, &e->store);
+    if (!rc)
+        *out = steal_ptr(&e);
+    return rc;
+}
+
+static size_t index_memory(const struct stack *s, size_t exports)
+{
+    size_t memory = s->config.index_memory ? s->config.index_memory : INDEX_MEMORY_DEFAULT;
+    return memory / GR_MAX(exports, (size_t)1);
+}
+
+int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_export *e)
+{
+    struct manifest manifest;
+    int rc = resolver_manifest(resolver, &e->ref, &manifest);
+    if (rc)
+        return rc;
+    const struct image_config image = {
+        .cache = s->cache,
+        .store = e->store,
+        .manifest = &manifest,
+        .index_memory = index_memory(s, stack_count(s)),
+        .quota = cache_quota(s->cache, e->ref.name),
+        .readahead = s->config.readahead,
+        .latency = &s->reads,
+        .slow = &s->slow,
+    };
+    rc = image_open(&image, &e->ref.digest, &e->image);
+    return rc || !s->ahead ? rc : ahead_add(s->ahead, e->image);
+}
+
+/* Their number has changed. */
+static void share_index_memory(struct stack *s)
+{
+    size_t share = index_memory(s, stack_count(s));
+    for (struct stack_export *e = NULL; (e = stack_next(s, e));)
+        image_set_index_memory(e->image, share);
+}
+
+/* Link it, or find that it is there. Takes *e if it is linked. */
+static int enter(struct stack *s, struct stack_export **e, struct stack_export **out, bool *out_added)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *there = NULL, *mine = stack_ref(*e);
+    int rc = stack_link(s, *e, &there);
+    if (rc == -EEXIST && digest_equal(&there->ref.digest, &mine->ref.digest)) {
+        *out = steal_ptr(&there);
+        *out_added = false;
+        return 0;
+    }
+    if (rc == -EEXIST) {
+        char hex[DIGEST_HEX_SIZE];
+        return error_set(rc, "the export '%s' is there already, of another image (sha256:%s)", mine->name,
+                         digest_hex(&there->ref.digest, hex));
+    }
+    if (rc)
+        return rc;
+    steal_ptr(e);
+    *out = steal_ptr(&mine);
+    *out_added = true;
+    return 0;
+}
+
+const struct resolver_config *stack_resolving(const struct stack *s, const volatile int *cancel,
+                                              struct stack_resolving *out)
+{
+    const struct cache_config *cache = &s->config.cache;
+    *out = (struct stack_resolving){.config = {.dirs = out->dirs,
+                                               .dir_count = GR_MIN(cache->dir_count, (size_t)CACHE_DIRS_MAX),
+                                               .store = s->config.store,
+                                               .resolved = s->config.resolved}};
+    for (size_t i = 0; i < out->config.dir_count; i++)
+        out->dirs[i] = cache->dirs[i].path;
+    if (cancel)
+        out->config.store.cancel = cancel;
+    return &out->config;
+}
+
+int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel, struct stack_export **out,
+              bool *out_added)
+{
+    CLEANUP(cleanup_resolver) struct resolver *resolver = NULL;
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    struct stack_resolving resolving;
+    int rc = resolver_new(stack_resolving(s, cancel, &resolving), &resolver);
+    if (!rc)
+        rc = stack_export_new(s, image, resolver, &e);
+    if (!rc)
+        rc = stack_export_open(s, resolver, e);
+    if (!rc)
+        rc = enter(s, &e, out, out_added);
+    if (e && e->image && s->ahead)
+        ahead_remove(s->ahead, e->image);
+    if (rc || !*out_added)
+        return rc;
+    share_index_memory(s);
+    SCOPED_LOCK(&s->noting);
+    resolver_reread(resolver);
+    resolver_save(resolver);
+    return 0;
+}
+
+/* ---- removing ---- */
+
+/* What is measured now goes with the image, what was counted stays. */
+static void keep_totals_locked(struct stack *s, struct image *img)
+{
+    static const char end[] = "_total";
+    stack_sums_add(&s->gone, img);
+    for (size_t i = 0; i < s->gone.count; i++) {
+        size_t len = strlen(s->gone.rows[i].name);
+        if (len < sizeof end - 1 || strcmp(s->gone.rows[i].name + len - (sizeof end - 1), end) != 0)
+            s->gone.rows[i].value = 0;
+    }
+}
+
+static int unlink_locked(struct stack *s, const char *name, struct stack_export **out)
+{
+    struct stack_export *e = *name ? find_locked(s, name) : NULL;
+    if (!e)
+        return error_set(-ENOENT, "there is no export '%.100s' here", name);
+    unsigned clients = stack_export_clients(e);
+    if (clients)
+        return error_set(-EBUSY, "the export '%.100s' has %u connections open; it can be removed when they are closed",
+                         name, clients);
+    size_t i = place_behind_locked(s, e->number - 1);
+    memmove(&s->exports.items[i], &s->exports.items[i + 1], (s->exports.len - i - 1) * sizeof e);
+    s->exports.len--;
+    keep_totals_locked(s, e->image);
+    *out = e;
+    return 0;
+}
+
+static int unlink_export(struct stack *s, const char *name, struct stack_export **out)
+{
+    SCOPED_LOCK(&s->lock);
+    return unlink_locked(s, name, out);
+}
+
+int stack_remove(struct stack *s, const char *name)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    int rc = unlink_export(s, name, &e);
+    if (rc)
+        return rc;
+    if (s->ahead)
+        ahead_remove(s->ahead, e->image);
+    share_index_memory(s);
+    return 0;
+}
