@@ -155,14 +155,14 @@ start() {
     spawn mon ceph-mon -c "$CONF" -f -i a
     ceph-osd -c "$CONF" -i 0 --mkfs --osd-uuid "$osd_uuid" >"$DIR/mkfs-osd.out" 2>&1 ||
         die "the osd's store cannot be made" "$DIR/mkfs-osd.out"
-    timeout 60 ceph -c "$CONF" --connect-timeout 50 -s >"$DIR/status.out" 2>&1 || die "the mon does not answer" "$DIR/mon.out"
-    timeout 60 ceph -c "$CONF" osd new "$osd_uuid" 0 >"$DIR/osd-new.out" 2>&1 || die "the osd is refused" "$DIR/osd-new.out"
+    timeout 300 ceph -c "$CONF" --connect-timeout 290 -s >"$DIR/status.out" 2>&1 || die "the mon does not answer" "$DIR/mon.out"
+    timeout 300 ceph -c "$CONF" osd new "$osd_uuid" 0 >"$DIR/osd-new.out" 2>&1 || die "the osd is refused" "$DIR/osd-new.out"
     spawn osd ceph-osd -c "$CONF" -f -i 0
-    wait_for 60 sh -c "timeout 10 ceph -c '$CONF' osd stat | grep -q '1 up'" || die "the osd does not come up" "$DIR/osd.out"
-    timeout 120 radosgw-admin -c "$CONF" -n client.rgw.a user create --uid granary --display-name granary \
+    wait_for 300 sh -c "timeout 30 ceph -c '$CONF' osd stat | grep -q '1 up'" || die "the osd does not come up" "$DIR/osd.out"
+    timeout 300 radosgw-admin -c "$CONF" -n client.rgw.a user create --uid granary --display-name granary \
         --access-key "$ACCESS" --secret-key "$SECRET" >"$DIR/user.out" 2>&1 || die "no S3 user" "$DIR/user.out"
     spawn rgw radosgw -c "$CONF" -f -n client.rgw.a
-    wait_for 90 curl -sf --noproxy '*' -o /dev/null --max-time 2 "http://$BIND:$port/" ||
+    wait_for 300 curl -sf --noproxy '*' -o /dev/null --max-time 20 "http://$BIND:$port/" ||
         die "radosgw does not answer" "$DIR/log/client.rgw.a.log"
 }
 

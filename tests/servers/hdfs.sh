@@ -136,6 +136,7 @@ configure() {
         property dfs.namenode.safemode.min.datanodes 1
         property dfs.datanode.du.reserved 0
         property dfs.client.block.write.locateFollowingBlock.initial.delay.ms 5 # closing a file else takes 400 ms
+        property dfs.client.block.write.locateFollowingBlock.retries 13 # each after twice the delay: 40 s in all
         property dfs.heartbeat.interval 1
         property dfs.namenode.heartbeat.recheck-interval 1000
         echo "</configuration>"
@@ -186,10 +187,12 @@ signal() { # signal NAME SIGNAL: and wait for its end, if it is to end
     pid=$(pid_of "$1") || return 0
     kill "-$2" "$pid"
     case $2 in STOP | CONT) return 0 ;; esac
-    wait_for 10 bash -c "! kill -0 $pid" || kill -KILL "$pid"
+    wait_for 10 bash -c "! kill -0 $pid" && return 0
+    kill -KILL "$pid"
+    wait_for 60 bash -c "! kill -0 $pid" # whoever starts it again finds ports and directories free
 }
 
-web() { curl -sf --noproxy '*' --max-time 5 "http://$IP:$1"; }
+web() { curl -sf --noproxy '*' --max-time 20 "http://$IP:$1"; }
 state() { web "$HTTP/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState" | grep -q "\"$1\" : \"\?$2"; }
 serves() {
     case $1 in
@@ -201,8 +204,7 @@ serves() {
 }
 settled() { serves "$1" || ! kill -0 "$(cat "$DIR/$1.pid")"; } # its command line may still be that of this script
 up() {
-    wait_for 90 settled "$1"
-    serves "$1" >/dev/null || die "the $1 does not come up" "$DIR/$1.log"
+    wait_for 300 settled "$1" && kill -0 "$(cat "$DIR/$1.pid")" || die "the $1 does not come up" "$DIR/$1.log"
 }
 
 start() {
@@ -228,7 +230,7 @@ start_standby() {
 }
 
 activate() {
-    wait_for 60 web "$HTTP2/jmx?qry=none" || die "no NameNode to become active" "$DIR/namenode2.log"
+    wait_for 300 web "$HTTP2/jmx?qry=none" || die "no NameNode to become active" "$DIR/namenode2.log"
     "${JAVA[@]}" $HADOOP.hdfs.tools.DFSHAAdmin -transitionToActive --forceactive "$1" >"$DIR/activate.log" 2>&1 </dev/null ||
         die "$1 does not become active" "$DIR/activate.log"
 }
