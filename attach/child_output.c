@@ -81,8 +81,9 @@ void child_output_end(struct child_output *o)
 
 const char *child_output_last(const struct child_output *o)
 {
-    static const char prefix[] = "nbdkit: error: ";
-    if (!*o->last)
-        return "none";
-    return o->last + (strncmp(o->last, prefix, sizeof prefix - 1) ? 0 : sizeof prefix - 1);
+    static const char *const prefixes[] = {"nbdkit: error: ", "granary: error: "};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++)
+        if (!strncmp(o->last, prefixes[i], strlen(prefixes[i])))
+            return o->last + strlen(prefixes[i]);
+    return *o->last ? o->last : "none";
 }

@@ -29,7 +29,7 @@ int child_output_take(struct child_output *o);
 void child_output_end(struct child_output *o);
 /* Print the line that waits. */
 void child_output_release(struct child_output *o);
-/* Its last words, without nbdkit's own prefix; "none". */
+/* Its last words, without the prefix that errors of nbdkit and Granary have; "none". */
 const char *child_output_last(const struct child_output *o);
 
 #endif

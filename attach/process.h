@@ -15,6 +15,8 @@ struct process {
     uint64_t started; /* clock ticks after boot */
 };
 
+#define PROCESS_PASSED_FD "3" /* the number that listen_fd has there */
+
 struct process_spec {
     const char *const *argv; /* argv[0] is looked up in PATH; NULL ends */
     int output;              /* standard output and error; -1: /dev/null */

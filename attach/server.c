@@ -11,7 +11,9 @@
  * would answer them with errors. The cache is made for that.
  *
  * The listening socket is opened once and passed on by systemd's protocol at every start: clients
- * that connect while nbdkit is down wait in the backlog. nbdkit is killed when the supervisor ends by
+ * that connect while nbdkit is down wait in the backlog. For FUSE the child is granary-fuse, and /dev/fuse, mounted, is
+ * what is passed on in the socket's place: readers wait, and what a child had not answered when it died is asked of the
+ * next one. nbdkit is killed when the supervisor ends by
  * any other way than these: the plugin asks for that (GRANARY_SUPERVISOR).
  */
 #include "attach/server.h"
@@ -31,6 +33,7 @@
 #include <unistd.h>
 
 #include "attach/child_output.h"
+#include "attach/fuse_mount.h"
 #include "attach/notify.h"
 #include "attach/process.h"
 #include "attach/quiesce.h"
@@ -52,7 +55,8 @@ enum {
 
 struct server {
     const struct server_config *config;
-    char *plugin;
+    char *part;       /* nbdkit's plugin, or the front for FUSE */
+    const char *name; /* of the child, in sentences */
     VEC(char *) argv;
     int listen_fd, signal_fd;
     struct child_output output; /* nbdkit's; until it serves, the last line waits: a failed start's sentence says it */
@@ -64,7 +68,7 @@ struct server {
     bool ready, announced, ending, killed;
 };
 
-/* ---- the plugin ---- */
+/* ---- the plugin, the front ---- */
 
 static int beside_program(const char *relative, char **out)
 {
@@ -81,14 +85,12 @@ static int beside_program(const char *relative, char **out)
     return error_set(-ENOMEM, "out of memory");
 }
 
-int server_find_plugin(char **out)
+/* A part of Granary: what the environment says, else the first of two places beside the program that is there, else
+ * its bare name. *out: free. */
+static int find_part(const char *variable, const char *const places[2], const char *name, char **out)
 {
-    static const char *const places[] = {
-        "../plugin/nbdkit-granary-plugin.so", /* a build tree */
-        GRANARY_PLUGIN_FROM_BIN "/nbdkit-granary-plugin.so",
-    };
-    const char *chosen = getenv("GRANARY_PLUGIN");
-    for (size_t i = 0; (!chosen || !*chosen) && i < GR_ARRAY_SIZE(places); i++) {
+    const char *chosen = getenv(variable);
+    for (size_t i = 0; (!chosen || !*chosen) && i < 2; i++) {
         CLEANUP_FREE char *path = NULL;
         int rc = beside_program(places[i], &path);
         if (rc)
@@ -98,11 +100,24 @@ int server_find_plugin(char **out)
             return 0;
         }
     }
-    *out = strdup(chosen && *chosen ? chosen : "granary");
+    *out = strdup(chosen && *chosen ? chosen : name);
     return *out ? 0 : error_set(-ENOMEM, "out of memory");
 }
 
-/* ---- nbdkit's command line ---- */
+static int find_plugin(char **out)
+{
+    static const char *const places[] = {"../plugin/nbdkit-granary-plugin.so", /* a build tree */
+                                         GRANARY_PLUGIN_FROM_BIN "/nbdkit-granary-plugin.so"};
+    return find_part("GRANARY_PLUGIN", places, "granary", out);
+}
+
+static int find_fuse(char **out)
+{
+    static const char *const places[] = {"../fuse/granary-fuse", GRANARY_FUSE_FROM_BIN "/granary-fuse"};
+    return find_part("GRANARY_FUSE", places, "granary-fuse", out);
+}
+
+/* ---- the child's command line ---- */
 
 static int add_word(struct server *s, const char *format, const char *word)
 {
@@ -133,14 +148,15 @@ static int build_argv(struct server *s)
     const struct server_config *c = s->config;
     char threads[32];
     snprintf(threads, sizeof threads, "%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
-    const char *const fixed[] = {"nbdkit", "-f", "-r", "-t", threads};
+    const char *const nbdkit[] = {"nbdkit", "-f", "-r", "-t", threads, NULL};
+    const char *const fuse[] = {s->part, "-t", threads, PROCESS_PASSED_FD, NULL};
     int rc = 0;
-    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
-        rc = add_word(s, "%s", fixed[i]);
-    if (!rc)
+    for (const char *const *word = c->fuse ? fuse : nbdkit; !rc && *word; word++)
+        rc = add_word(s, "%s", *word);
+    if (!rc && !c->fuse)
         rc = add_tls(s);
-    if (!rc)
-        rc = add_word(s, "%s", s->plugin);
+    if (!rc && !c->fuse)
+        rc = add_word(s, "%s", s->part);
     for (size_t i = 0; !rc && i < c->image_count; i++)
         rc = add_word(s, "image=%s", c->images[i]);
     for (size_t i = 0; !rc && i < c->parameter_count; i++)
@@ -201,10 +217,17 @@ static int died(struct server *s, int status)
     child_output_end(&s->output);
     s->child = 0;
     if (!s->ending && !s->announced && WIFEXITED(status)) /* its configuration or the store is at fault */
-        return error_set(-EIO, "nbdkit does not start: %s", child_output_last(&s->output));
+        return error_set(-EIO, "%s does not start: %s", s->name, child_output_last(&s->output));
     child_output_release(&s->output);
     if (s->ending)
         return 0;
+    if (s->config->fuse && WIFEXITED(status) && !WEXITSTATUS(status)) {
+        log_warning("%s was unmounted", s->config->fuse);
+        s->ending = true;
+        return 0;
+    }
+    if (s->config->fuse && fuse_mount_give_back(s->listen_fd))
+        return error_prefix(-EIO, "granary-fuse has ended, and with it %s", s->config->fuse);
     s->deaths = lived < PAUSE_MAX_MS ? s->deaths + 1 : 1;
     s->failed_starts = s->ready ? 0 : s->failed_starts + 1;
     if (WIFSIGNALED(status))
@@ -212,11 +235,11 @@ static int died(struct server *s, int status)
     else
         snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
     if (s->failed_starts >= GIVE_UP_AFTER)
-        return error_set(-EIO, "nbdkit %s before it served, %u times in a row; its last words: %s", how,
+        return error_set(-EIO, "%s %s before it served, %u times in a row; its last words: %s", s->name, how,
                          s->failed_starts, child_output_last(&s->output));
     uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths - 1, 16u), (uint64_t)PAUSE_MAX_MS);
     s->start_at_ms = clock_now_ms() + pause;
-    log_warning("nbdkit %s; starting it again in %llu ms", how, (unsigned long long)pause);
+    log_warning("%s %s; starting it again in %llu ms", s->name, how, (unsigned long long)pause);
     return 0;
 }
 
@@ -292,6 +315,10 @@ static int step(struct server *s)
 static int open_socket(struct server *s)
 {
     const struct server_config *c = s->config;
+    if (c->fuse) {
+        snprintf(s->where, sizeof s->where, "%s", c->fuse);
+        return fuse_mount_open(c->fuse, &s->listen_fd);
+    }
     if (c->socket) {
         snprintf(s->where, sizeof s->where, "%s", c->socket);
         int rc = listen_unix(c->socket, &s->listen_fd);
@@ -319,7 +346,7 @@ static int prepare(struct server *s)
     snprintf(now, sizeof now, "%lld", (long long)time(NULL));
     if (setenv("GRANARY_RESOLVED", now, 1)) /* for the plugin: how old the images' tags are, after restarts too */
         return error_set(-errno, "setenv: %s", strerror(errno));
-    int rc = server_find_plugin(&s->plugin);
+    int rc = s->config->fuse ? find_fuse(&s->part) : find_plugin(&s->part);
     if (!rc)
         rc = build_argv(s);
     if (!rc && listen_answered(s->config->control) > 0)
@@ -336,6 +363,8 @@ static void release(struct server *s)
     }
     child_output_end(&s->output);
     if (s->listen_fd >= 0) {
+        if (s->config->fuse)
+            fuse_mount_clear(s->config->fuse);
         close(s->listen_fd);
         if (s->config->socket)
             unlink(s->config->socket);
@@ -346,12 +375,16 @@ static void release(struct server *s)
     for (size_t i = 0; i < s->argv.len; i++)
         free(s->argv.items[i]);
     vec_release(&s->argv);
-    free(s->plugin);
+    free(s->part);
 }
 
 int server_run(const struct server_config *config)
 {
-    struct server s = {.config = config, .listen_fd = -1, .signal_fd = -1, .output = CHILD_OUTPUT_INIT};
+    struct server s = {.config = config,
+                       .name = config->fuse ? "granary-fuse" : "nbdkit",
+                       .listen_fd = -1,
+                       .signal_fd = -1,
+                       .output = CHILD_OUTPUT_INIT};
     s.output.holds = true;
     int rc = prepare(&s);
     while (!rc && (!s.ending || s.child))

@@ -1,4 +1,5 @@
-/* A supervised server: nbdkit with the granary plugin, on a socket that the supervisor holds. */
+/* A supervised server: nbdkit with the granary plugin, on a socket that the supervisor holds, or the front for FUSE on
+ * a mount that it holds. */
 #ifndef GRANARY_ATTACH_SERVER_H
 #define GRANARY_ATTACH_SERVER_H
 
@@ -16,14 +17,15 @@ struct server_config {
     const char *const *parameters; /* of the plugin, "KEY=VALUE"; not image, not control */
     size_t parameter_count;
     const char *socket;  /* unix path, or NULL: */
-    const char *listen;  /* HOST:PORT */
+    const char *listen;  /* HOST:PORT, or NULL: */
+    const char *fuse;    /* a directory to show the exports in as files, by granary-fuse in nbdkit's place */
     const char *control; /* unix path of the control socket */
     struct socket_access socket_access, control_access;
     const char *tls_certificates, *tls_psk; /* nbdkit's: no client comes without TLS; NULL: without */
     bool tls_verify_peer;
     unsigned threads; /* 0: SERVER_THREADS */
     /* Called when the server answers for the first time; where: the unix path or HOST:PORT it
-     * listens on. */
+     * listens on, or the directory. */
     void (*ready)(void *arg, const char *where);
     void *arg;
 };
@@ -32,9 +34,5 @@ struct server_config {
  * ends by exit, or it dies at once five times in a row (-EIO, with its last words). Removes its sockets. Blocks those
  * signals and SIGCHLD in the calling thread; call it from a process's only thread. */
 GR_MUST_CHECK int server_run(const struct server_config *config);
-
-/* The plugin nbdkit is to load: GRANARY_PLUGIN, else beside this program in a build or install
- * tree, else "granary" by name. *out: free. */
-GR_MUST_CHECK int server_find_plugin(char **out);
 
 #endif

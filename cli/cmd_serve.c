@@ -15,7 +15,7 @@
 
 struct serve_values {
     struct server_values server;
-    const char *socket, *listen, *control;
+    const char *socket, *listen, *fuse, *control;
     uint64_t threads;
     struct access_values access;
 };
@@ -30,9 +30,10 @@ static const struct option_row rows[] = {
     SERVER_ROWS,
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
     {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
+    {OPTION_TEXT, 0, "fuse", "DIR", AT(fuse), "show the images as files in DIR instead, without NBD"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
-     "threads a connection; a read that waits for the store holds one (default 256)"},
+     "threads a connection, with --fuse in all; a read that waits for the store holds one (default 256)"},
     ACCESS_ROWS(struct serve_values, access),
     {0},
 };
@@ -40,14 +41,16 @@ static const struct option_row rows[] = {
 struct serving {
     struct pin *pins;
     size_t count;
-    bool tcp;
+    bool tcp, fuse;
 };
 
 static void on_ready(void *arg, const char *where)
 {
     const struct serving *s = arg;
     for (size_t i = 0; i < s->count; i++)
-        if (s->tcp)
+        if (s->fuse)
+            printf("serving %s at %s/%s\n", s->pins[i].given, where, s->pins[i].ref.name);
+        else if (s->tcp)
             printf("serving %s at nbd://%s/%s\n", s->pins[i].given, where, s->pins[i].ref.name);
         else
             printf("serving %s at nbd+unix:///%s?socket=%s\n", s->pins[i].given, s->pins[i].ref.name, where);
@@ -58,21 +61,22 @@ static void on_ready(void *arg, const char *where)
  * control socket's path, and end. */
 static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[PIN_PATH_MAX])
 {
-    c->socket = v->socket ? v->socket : v->listen ? NULL : PIN_SOCKET;
+    c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : PIN_SOCKET;
     c->listen = v->listen;
-    snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : PIN_SOCKET);
+    c->fuse = v->fuse;
+    snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : PIN_SOCKET);
     c->control = v->control ? v->control : control;
     if (c->socket && !strcmp(c->socket, c->control)) {
         (void)error_set(0, "--control %s is the socket that clients come to; give it another path", c->control);
         return CLI_USAGE;
     }
-    return v->socket ? 0 : io_mkdirs(PIN_RUN_DIR);
+    return v->socket || v->fuse ? 0 : io_mkdirs(PIN_RUN_DIR);
 }
 
 static int serve(const struct serve_values *v, struct pin *pins, size_t count)
 {
     char control[PIN_PATH_MAX];
-    struct serving serving = {.pins = pins, .count = count, .tcp = v->listen};
+    struct serving serving = {.pins = pins, .count = count, .tcp = v->listen, .fuse = v->fuse};
     struct server_config config = {.threads = (unsigned)v->threads, .ready = on_ready, .arg = &serving};
     CLEANUP_SERVER_WORDS words = {0};
     VEC(const char *) images = {0};
@@ -121,6 +125,8 @@ static int check(const struct serve_values *v)
 {
     if (v->socket && v->listen)
         return options_exclude("--socket", "--listen", "a server listens in one place");
+    if (v->fuse && (v->socket || v->listen))
+        return options_exclude("--fuse", v->socket ? "--socket" : "--listen", "a server has one kind of clients");
     if (v->listen && listen_tcp_check(v->listen)) {
         (void)error_prefix(0, "--listen");
         return CLI_USAGE;
@@ -145,9 +151,11 @@ const struct verb verb_serve = {
     .operands = "IMAGE...",
     .min_operands = 1,
     .max_operands = 1024,
-    .summary = "Serve images over NBD until a signal ends it",
-    .details = "Supervises nbdkit with the granary plugin: holds the listening socket and starts nbdkit again when it\n"
-               "dies. Each image is an export of its own name. Tags are resolved once, here.",
+    .summary = "Serve images over NBD, or as files, until a signal ends it",
+    .details =
+        "Supervises nbdkit with the granary plugin: holds the listening socket and starts nbdkit again when it\n"
+        "dies. Each image is an export of its own name. Tags are resolved once, here. With --fuse it is granary-fuse\n"
+        "instead, and each image a file.",
     .options = rows,
     .values_size = sizeof(struct serve_values),
     .defaults = &defaults,

@@ -9,6 +9,17 @@
 #include "base/error.h"
 #include "cli/pin.h"
 
+static bool find_beside(const char *target, char *out, size_t size)
+{
+    struct stat st;
+    char beside[PATH_MAX];
+    snprintf(beside, sizeof beside, "%s.control", target);
+    if (stat(beside, &st) || !S_ISSOCK(st.st_mode))
+        return false;
+    snprintf(out, size, "%s", beside);
+    return true;
+}
+
 int control_target_find(const char *target, char *out, size_t size)
 {
     struct stat st;
@@ -17,15 +28,15 @@ int control_target_find(const char *target, char *out, size_t size)
         target = PIN_CONTROL;
     int rc = stat(target, &st) ? -errno : 0;
     if (!rc && S_ISSOCK(st.st_mode)) {
-        char beside[PATH_MAX];
-        snprintf(beside, sizeof beside, "%s.control", target);
-        bool have = !stat(beside, &st) && S_ISSOCK(st.st_mode);
-        snprintf(out, size, "%s", have ? beside : target);
+        if (!find_beside(target, out, size))
+            snprintf(out, size, "%s", target);
         return 0;
     }
     if (rc == -ENOENT)
         return error_set(rc, "no server and no mount at %s; give a control socket or a mount point", target);
     rc = mount_find(target, &state);
+    if (rc == -ENOENT && find_beside(target, out, size)) /* the directory of serve --fuse */
+        return 0;
     if (rc)
         return rc;
     if (!*state.control)

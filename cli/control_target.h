@@ -7,8 +7,8 @@
 #include "base/compiler.h"
 #include "cli/print.h"
 
-/* target is a control socket, a server's socket with its control socket beside it, or a mount point;
- * NULL: that of `granary serve`. -ENOENT: nothing there. */
+/* target is a control socket, a server's socket or the directory of `granary serve --fuse` with the control socket
+ * beside it, or a mount point; NULL: that of `granary serve`. -ENOENT: nothing there. */
 GR_MUST_CHECK int control_target_find(const char *target, char *out, size_t size);
 
 /* The image that is mounted on target, "sha256:<hex>": a mount point has one image, whatever else its server has. NULL:

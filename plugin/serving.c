@@ -106,9 +106,14 @@ static void debug_counter(void *arg, const struct counter_row *row)
     log_debug("%s %llu", row->name, (unsigned long long)row->value);
 }
 
-void serving_close(struct serving *s)
+void serving_stop_fetching(struct serving *s)
 {
     __atomic_store_n(&s->ending, 1, __ATOMIC_RELAXED);
+}
+
+void serving_close(struct serving *s)
+{
+    serving_stop_fetching(s);
     start_warm_end(s->start_warm);
     metrics_server_close(s->metrics);
     control_close(s->control);

@@ -42,6 +42,9 @@ GR_MUST_CHECK int serving_open(struct serving *s);
  * ends, for it holds the caches' locks. */
 GR_MUST_CHECK int serving_start(struct serving *s);
 
+/* What is being fetched is not tried again, and reads that wait for it fail: for a front that ends its clients. */
+void serving_stop_fetching(struct serving *s);
+
 /* All of it down again, the counters in debug lines; in any state after init. No client waits any more, so what is
  * still fetched for none is not tried again. */
 void serving_close(struct serving *s);

@@ -21,7 +21,7 @@ _granary_options() {
         copy) echo "--jobs --strict-tags --endpoint --to-endpoint --json --quiet";;
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
-        serve) echo "$_granary_server_options --socket --listen --control --threads --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
+        serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
         mount) echo "$_granary_server_options --fuse --foreground --socket --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         umount) echo "--json";;

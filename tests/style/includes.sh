@@ -4,7 +4,7 @@ set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
 check_includes() {
-    find cachecore imagebuild attach plugin cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null | awk '
+    find cachecore imagebuild attach plugin fuse cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null | awk '
         # which part a file, or an included name, belongs to
         function part_of(path, names) {
             sub(/^cachecore\//, "", path)
@@ -26,6 +26,7 @@ check_includes() {
             sees["image"] = below = below " image"
             sees["stack"] = below = below " stack"
             sees["plugin"] = below " plugin"
+            sees["fuse"] = below " plugin fuse"
             sees["cli"] = below " imagebuild attach cli"
         }
         {

@@ -1,0 +1,218 @@
+/* Every export is a file of its image's size that its owner alone may read (shown.h).
+ *
+ * The kernel asks for names again each time, since exports come and go; what a file's number shows never changes, so
+ * attributes and whatever the kernel caches of its bytes hold for good.
+ */
+#include "fuse/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+
+enum { DIR_MODE = S_IFDIR | 0500, FILE_MODE = S_IFREG | 0400, BLOCK_SIZE = 4096, NAME_MAX_BYTES = 255, BLOCK = 512 };
+
+static const double forever_s = 1e6;
+static const char attribute[] = "user.granary"; /* of each file: its export's description */
+
+/* Can it be the name of a file? */
+static bool can_be_shown(const char *name)
+{
+    return *name && strlen(name) <= NAME_MAX_BYTES && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
+}
+
+/* ---- attributes ---- */
+
+/* e NULL: the directory's. */
+static struct stat attributes(fuse_ino_t ino, const struct stack_export *e)
+{
+    struct stat st = {.st_ino = ino,
+                      .st_mode = e ? FILE_MODE : DIR_MODE,
+                      .st_nlink = e ? 1 : 2,
+                      .st_uid = geteuid(),
+                      .st_gid = getegid(),
+                      .st_blksize = FILES_READ_MAX};
+    if (e) {
+        st.st_size = (off_t)image_manifest(stack_export_image(e))->size;
+        st.st_blocks = (st.st_size + BLOCK - 1) / BLOCK;
+    }
+    return st;
+}
+
+static void on_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    const struct files *f = fuse_req_userdata(req);
+    bool possible = parent == FUSE_ROOT_ID && can_be_shown(name);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = possible ? stack_get(f->serving->stack, name) : NULL;
+    if (!e) {
+        fuse_reply_err(req, ENOENT);
+        return;
+    }
+    struct fuse_entry_param entry = {.ino = shown_number(e), .generation = 1, .attr_timeout = forever_s};
+    entry.attr = attributes(entry.ino, e);
+    fuse_reply_entry(req, &entry);
+}
+
+static void on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct files *f = fuse_req_userdata(req);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = ino == FUSE_ROOT_ID ? NULL : shown_get(&f->shown, ino);
+    if (!e && ino != FUSE_ROOT_ID) {
+        fuse_reply_err(req, ESTALE);
+        return;
+    }
+    struct stat st = attributes(ino, e);
+    fuse_reply_attr(req, &st, forever_s);
+}
+
+static void on_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+    const struct files *f = fuse_req_userdata(req);
+    struct statvfs st = {
+        .f_bsize = BLOCK_SIZE, .f_frsize = BLOCK_SIZE, .f_namemax = NAME_MAX_BYTES, .f_flag = ST_RDONLY};
+    for (struct stack_export *e = NULL; (e = stack_next(f->serving->stack, e)); st.f_files++)
+        st.f_blocks += image_manifest(stack_export_image(e))->size / BLOCK_SIZE;
+    fuse_reply_statfs(req, &st);
+}
+
+static void on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+    struct files *f = fuse_req_userdata(req);
+    char text[SERVING_DESCRIPTION_MAX];
+    CLEANUP(cleanup_stack_export) struct stack_export *e = strcmp(name, attribute) ? NULL : shown_get(&f->shown, ino);
+    size_t len = e ? strlen(serving_describe(e, text)) : 0;
+    if (!e)
+        fuse_reply_err(req, ENODATA);
+    else if (!size)
+        fuse_reply_xattr(req, len);
+    else if (size < len)
+        fuse_reply_err(req, ERANGE);
+    else
+        fuse_reply_buf(req, text, len);
+}
+
+/* ---- the directory ---- */
+
+/* An entry's offset is its export's number in the stack, which ascends. */
+static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from, struct fuse_file_info *fi)
+{
+    const struct files *f = fuse_req_userdata(req);
+    CLEANUP_FREE char *listing = malloc(size);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    size_t len = 0;
+    if (!listing) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    while ((e = stack_next(f->serving->stack, e))) {
+        off_t number = (off_t)stack_export_number(e);
+        if (number <= from || !can_be_shown(stack_export_name(e)))
+            continue;
+        struct stat st = attributes(shown_number(e), e);
+        size_t more = fuse_add_direntry(req, listing + len, size - len, stack_export_name(e), &st, number);
+        if (more > size - len)
+            break;
+        len += more;
+    }
+    fuse_reply_buf(req, listing, len);
+}
+
+/* ---- reading ---- */
+
+static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct files *f = fuse_req_userdata(req);
+    int rc = (fi->flags & O_ACCMODE) == O_RDONLY ? shown_open(&f->shown, ino) : -EROFS;
+    if (rc) {
+        fuse_reply_err(req, -rc);
+        return;
+    }
+    fi->keep_cache = 1;
+    if (fuse_reply_open(req, fi) == -ENOENT) /* who opened it was interrupted, and will not release it */
+        shown_close(&f->shown, ino);
+}
+
+static void on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct files *f = fuse_req_userdata(req);
+    shown_close(&f->shown, ino);
+    fuse_reply_err(req, 0);
+}
+
+static _Thread_local char *thread_buffer;
+
+void files_thread_end(void)
+{
+    free(steal_ptr(&thread_buffer));
+}
+
+static char *buffer(size_t size)
+{
+    if (size > FILES_READ_MAX)
+        return NULL;
+    if (!thread_buffer)
+        thread_buffer = aligned_alloc(BLOCK_SIZE, FILES_READ_MAX);
+    return thread_buffer;
+}
+
+static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+    struct files *f = fuse_req_userdata(req);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = shown_get_open(&f->shown, ino);
+    char *bytes = e ? buffer(size) : NULL;
+    if (!bytes) {
+        fuse_reply_err(req, e ? ENOMEM : ESTALE);
+        return;
+    }
+    struct image *image = stack_export_image(e);
+    uint64_t end = image_manifest(image)->size, from = (uint64_t)off;
+    size_t len = from < end ? GR_MIN((uint64_t)size, end - from) : 0;
+    int rc = len ? image_read(image, bytes, from, len) : 0;
+    if (rc)
+        fuse_reply_err(req, serving_request_failed(f->serving, rc));
+    else
+        fuse_reply_buf(req, bytes, len);
+}
+
+/* ---- the session ---- */
+
+static void on_init(void *arg, struct fuse_conn_info *conn)
+{
+    const struct files *f = arg;
+    conn->max_read = FILES_READ_MAX;
+    conn->max_write = FILES_READ_MAX; /* libfuse takes the pages of a request from it, reads too */
+    conn->max_readahead = FILES_READ_MAX;
+    conn->max_background = conn->congestion_threshold = f->requests;
+    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+}
+
+static const struct fuse_lowlevel_ops operations = {
+    .init = on_init,
+    .lookup = on_lookup,
+    .getattr = on_getattr,
+    .statfs = on_statfs,
+    .getxattr = on_getxattr,
+    .readdir = on_readdir,
+    .open = on_open,
+    .release = on_release,
+    .read = on_read,
+};
+
+int files_session(struct files *f, struct fuse_session **out)
+{
+    char max_read[32];
+    snprintf(max_read, sizeof max_read, "max_read=%d", FILES_READ_MAX); /* libfuse compares it with that of on_init */
+    char *words[] = {"granary", "-o", max_read, NULL};
+    struct fuse_args args = FUSE_ARGS_INIT(3, words);
+    *out = fuse_session_new(&args, &operations, sizeof operations, f);
+    fuse_opt_free_args(&args);
+    return *out ? 0 : error_set(-EINVAL, "libfuse makes no session");
+}

@@ -1,0 +1,28 @@
+/* The exports of a server as the files of one directory. */
+#ifndef GRANARY_FUSE_FILES_H
+#define GRANARY_FUSE_FILES_H
+
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
+
+#include "base/compiler.h"
+#include "fuse/shown.h"
+#include "plugin/serving.h"
+
+/* What a client's request may ask for at most; the mount option max_read says it to the kernel. */
+enum { FILES_READ_MAX = 1 << 20 };
+
+struct files {
+    struct serving *serving; /* not owned */
+    struct shown shown;
+    unsigned requests; /* reads that the kernel has in the air at most */
+};
+
+/* A session that answers for f's exports, not mounted yet. f outlives it. *out: fuse_session_destroy. Its callbacks may
+ * run in any number of threads. */
+GR_MUST_CHECK int files_session(struct files *f, struct fuse_session **out);
+
+/* The calling thread's buffer for reads is given back; before it ends. */
+void files_thread_end(void);
+
+#endif

@@ -1,0 +1,221 @@
+/* A few threads wait in read(2) for requests, the others are parked: the kernel wakes those that read in turn, and with
+ * all of them there each request would meet a thread whose buffers are cold. When the last one that waits gets a
+ * request, a parked or a new thread takes its place, up to threads_max; beyond that requests stay with the kernel.
+ *
+ * All threads read the one descriptor, not clones of it: what a process had taken when it died belongs to the
+ * descriptor, which its supervisor holds open, and is asked for again. A clone dies with the process, and its requests
+ * with EIO.
+ *
+ * A session begins with INIT, which the kernel sends once. Where the first request is another one, this process takes
+ * over from one that has answered INIT, and libfuse is told what it would have been; the answer to that is for nobody,
+ * and the kernel drops it.
+ */
+#include "fuse/session.h"
+
+#include <errno.h>
+#include <linux/fuse.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "fuse/files.h"
+
+enum { READING_MAX = 4, PATH_SIZE = 32 };
+
+struct session {
+    struct files files;
+    struct fuse_session *fuse;
+    unsigned threads_max;
+    int gone_fd;
+    pthread_mutex_t lock;
+    pthread_cond_t needed;    /* a parked thread is to read */
+    VEC(pthread_t) threads;   /* room for threads_max */
+    unsigned reading, parked; /* of them */
+    bool initialised;         /* libfuse has seen INIT; by the first thread, alone */
+    bool ending;
+};
+
+/* ---- requests ---- */
+
+/* Of a kernel that can give requests back, which is 6.9. What libfuse asks of it was settled by the real INIT. */
+static void pretend_init(struct session *s)
+{
+    struct {
+        struct fuse_in_header head;
+        struct fuse_init_in init;
+    } request = {.head = {.len = sizeof request, .opcode = FUSE_INIT, .unique = 1ull << 62},
+                 .init = {.major = FUSE_KERNEL_VERSION,
+                          .minor = FUSE_KERNEL_MINOR_VERSION,
+                          .max_readahead = FILES_READ_MAX,
+                          .flags = FUSE_MAX_PAGES | FUSE_ASYNC_READ | FUSE_BIG_WRITES}};
+    const struct fuse_buf buf = {.size = sizeof request, .mem = &request};
+    fuse_session_process_buf(s->fuse, &buf);
+    log_info("the mount is taken over from a process that has ended");
+}
+
+/* Cancelled here and nowhere else. False: nothing more will come. */
+static bool receive(struct session *s, struct fuse_buf *buf)
+{
+    int n, was;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &was);
+    do
+        n = fuse_session_receive_buf(s->fuse, buf);
+    while (n == -EINTR || n == -EAGAIN);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
+    if (n < 0)
+        log_error("reading requests of the mount: %s", strerror(-n));
+    return n > 0;
+}
+
+/* Of the first thread, before there are others. */
+static void begin(struct session *s, const struct fuse_buf *first)
+{
+    const struct fuse_in_header *head = first->mem;
+    if (head->opcode != FUSE_INIT)
+        pretend_init(s);
+    s->initialised = true;
+}
+
+/* ---- threads ---- */
+
+static void *run(void *arg);
+
+/* Somebody is to wait for the next request. Not worth an error: who reads now comes back. */
+static void replace_locked(struct session *s)
+{
+    pthread_t thread;
+    if (s->parked)
+        pthread_cond_signal(&s->needed);
+    else if (s->threads.len < s->threads_max && !s->ending && !thread_start(&thread, run, s))
+        s->threads.items[s->threads.len++] = thread;
+}
+
+static bool park_locked(struct session *s)
+{
+    while (s->reading >= READING_MAX && !s->ending) {
+        s->parked++;
+        pthread_cond_wait(&s->needed, &s->lock);
+        s->parked--;
+    }
+    return !s->ending;
+}
+
+static void thread_end(void *buf_mem)
+{
+    free(*(void **)buf_mem);
+    files_thread_end();
+}
+
+static bool answer_one(struct session *s, struct fuse_buf *buf)
+{
+    bool got = receive(s, buf);
+    if (got && !s->initialised)
+        begin(s, buf);
+    {
+        SCOPED_LOCK(&s->lock);
+        s->reading--;
+        if (got && !s->reading)
+            replace_locked(s);
+    }
+    if (got)
+        fuse_session_process_buf(s->fuse, buf);
+    return got;
+}
+
+static void *run(void *arg)
+{
+    struct session *s = arg;
+    struct fuse_buf buf = {0};
+    bool going = true;
+    int was;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
+    pthread_cleanup_push(thread_end, &buf.mem);
+    while (going) {
+        {
+            SCOPED_LOCK(&s->lock);
+            going = park_locked(s);
+            s->reading += going;
+        }
+        if (going && !answer_one(s, &buf)) {
+            eventfd_write(s->gone_fd, 1);
+            going = false;
+        }
+    }
+    pthread_cleanup_pop(1);
+    return NULL;
+}
+
+/* ---- front ---- */
+
+int session_open(struct serving *serving, int fd, unsigned threads_max, struct session **out)
+{
+    char path[PATH_SIZE];
+    struct session *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(-ENOMEM, "out of memory");
+    s->files = (struct files){.serving = serving, .requests = threads_max};
+    shown_init(&s->files.shown, serving->stack);
+    s->threads_max = threads_max;
+    s->gone_fd = eventfd(0, EFD_CLOEXEC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->needed, NULL);
+    int rc = s->gone_fd < 0 ? error_set(-errno, "eventfd: %s", strerror(errno)) : 0;
+    if (!rc && vec_reserve(&s->threads, threads_max))
+        rc = error_set(-ENOMEM, "out of memory");
+    if (!rc)
+        rc = files_session(&s->files, &s->fuse);
+    snprintf(path, sizeof path, "/dev/fd/%d", fd);
+    if (!rc && fuse_session_mount(s->fuse, path))
+        rc = error_set(-EINVAL, "libfuse does not take descriptor %d, which is to be /dev/fuse", fd);
+    if (rc)
+        session_close(s);
+    else
+        *out = s;
+    return rc;
+}
+
+int session_start(struct session *s)
+{
+    SCOPED_LOCK(&s->lock);
+    pthread_t thread;
+    int rc = thread_start(&thread, run, s);
+    if (!rc)
+        s->threads.items[s->threads.len++] = thread;
+    return rc;
+}
+
+int session_gone_fd(const struct session *s)
+{
+    return s->gone_fd;
+}
+
+void session_close(struct session *s)
+{
+    if (!s)
+        return;
+    {
+        SCOPED_LOCK(&s->lock);
+        s->ending = true;
+        pthread_cond_broadcast(&s->needed);
+    }
+    for (size_t i = 0; i < s->threads.len; i++) /* none is added any more */
+        pthread_cancel(s->threads.items[i]);
+    for (size_t i = 0; i < s->threads.len; i++)
+        pthread_join(s->threads.items[i], NULL);
+    vec_release(&s->threads);
+    if (s->fuse)
+        fuse_session_destroy(s->fuse);
+    shown_release(&s->files.shown);
+    if (s->gone_fd >= 0)
+        close(s->gone_fd);
+    pthread_cond_destroy(&s->needed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
