@@ -62,7 +62,7 @@ static inline const char *last_request(struct fixture *f)
 static inline struct http *new_http(unsigned connections)
 {
     struct http *h = NULL;
-    assert_int_equal(http_new(&(struct http_config){.connections = connections, .stall_timeout_s = 1}, &h), 0);
+    assert_int_equal(http_new(&(struct http_config){.connections = connections, .stall_timeout_s = 60}, &h), 0);
     return h;
 }
 

@@ -109,7 +109,8 @@ static void join(struct world *w, size_t i)
     assert_int_equal(pthread_join(w->threads[i], NULL), 0);
 }
 
-/* All of them fail at once; afterwards every one waits, or probes. */
+/* All of them fail at once; afterwards every one waits, and between their waits they probe. None is in the store still:
+ * at one moment all of them wait. */
 static void open_by_all(struct world *w)
 {
     store_fake_set_dead(w->fake, -EAGAIN);
@@ -118,7 +119,7 @@ static void open_by_all(struct world *w)
         start(w, i);
     store_fake_wait_held(w->fake, OPERATIONS);
     store_fake_release(w->fake);
-    wait_for_waiting(w, OPERATIONS - 1);
+    wait_for_waiting(w, OPERATIONS);
 }
 
 static void test_breaker__one_at_a_time_asks_and_an_answer_lets_all_go_on(void **state)

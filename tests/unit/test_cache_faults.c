@@ -260,8 +260,10 @@ static void test_cache_faults__a_data_file_cut_under_the_server_is_misses(void *
     int fd = world_open_file(&w, "data");
     assert_int_equal(ftruncate(fd, 0), 0);
     world_expect_all(&w);
-    /* What is filled meanwhile makes the file longer, with holes where other chunks were. */
-    assert_int_equal(count_of(&w, "read_errors_total") + count_of(&w, "crc_errors_total"), 24);
+    /* What is filled meanwhile makes the file longer, with holes where other chunks were; where the fills are slow,
+     * there are so many errors that reading is down. */
+    assert_int_equal(
+        count_of(&w, "read_errors_total") + count_of(&w, "crc_errors_total") + count_of(&w, "bypassed_total"), 24);
     assert_true(count_of(&w, "read_errors_total") > 0);
     world_check(&w);
     close(fd);

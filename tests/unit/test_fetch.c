@@ -198,19 +198,27 @@ static void end_patient(struct world *w, struct store *store)
 
 static void test_fetch__what_is_asked_for_once_more_has_the_same_deadline_and_so_has_who_joins(void **state)
 {
-    struct world w;
-    world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = 3000}, 16);
-    struct store *store = patient_store(&w);
-    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .count = 1, .bytes = 9});
-    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FAIL, .code = -EAGAIN});
-    store_fake_hold(w.fake, FAKE_GET);
-    struct flight *flight = start_one(&w, 1, LANE_DEMAND);
-    store_fake_wait_held(w.fake, 1);
-    struct flight *joined = start_one(&w, 1, LANE_DEMAND);
-    store_fake_release(w.fake);
-    expect_error(flight, -EAGAIN, "gave up after");
-    expect_error(joined, -EAGAIN, "gave up after");
-    end_patient(&w, store);
+    bool again = false;
+    for (uint64_t timeout_ms = 1000; !again;
+         timeout_ms *= 2) { /* a busy machine may have no time for asking once more */
+        struct world w;
+        assert_true(timeout_ms < 600 * 1000);
+        world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = timeout_ms}, 16);
+        struct store *store = patient_store(&w);
+        store_fake_add_fault(w.fake,
+                             &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .count = 1, .bytes = 9});
+        store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FAIL, .code = -EAGAIN});
+        store_fake_hold(w.fake, FAKE_GET);
+        struct flight *flight = start_one(&w, 1, LANE_DEMAND);
+        store_fake_wait_held(w.fake, 1);
+        struct flight *joined = start_one(&w, 1, LANE_DEMAND);
+        store_fake_release(w.fake);
+        CLEANUP_BUF struct buf *plain = NULL;
+        again = flight_wait(flight, &plain) != -EBADMSG;
+        expect_error(flight, again ? -EAGAIN : -EBADMSG, again ? "gave up after" : "");
+        expect_error(joined, again ? -EAGAIN : -EBADMSG, again ? "gave up after" : "");
+        end_patient(&w, store);
+    }
 }
 
 static void test_fetch__the_time_in_the_queue_counts(void **state)

@@ -294,7 +294,8 @@ static void test_http__a_trickle_times_out(void **state)
 {
     atomic_bool done = false;
     struct http_fake *server = http_fake_start(trickle, &done);
-    struct http *h = new_http(1);
+    struct http *h = NULL;
+    assert_int_equal(http_new(&(struct http_config){.connections = 1, .stall_timeout_s = 1}, &h), 0);
     CLEANUP_BYTES body = BYTES_INIT(2000000);
     RESPONSE r = {0};
     struct http_request q = {.method = "GET", .url = http_fake_url(server), .sink = collect, .sink_arg = &body};

@@ -92,7 +92,7 @@ static struct source *source;
 
 static int setup(void **state)
 {
-    struct source_options options = {.connections = 4, .timeout_ms = 5000};
+    struct source_options options = {.connections = 4, .timeout_ms = 60000};
     memset(&server, 0, sizeof server);
     fake = http_fake_start(serve, NULL);
     snprintf(url, sizeof url, "%s/base//", http_fake_url(fake));
