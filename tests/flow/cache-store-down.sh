@@ -76,11 +76,11 @@ if [ "$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ]; then
     mkdir "$W/dir"
     extra_cleanup() { "$GRANARY" umount "$W/dir" 2>/dev/null; }
     mv "$W/gone" "$W/store"
-    "$GRANARY" mount --fuse --cache "$W/cache2:64M" "$W/store/faces" "$W/dir"
+    "$GRANARY" mount --fuse --cache "$W/cache2:64M" --disk-timeout "$DISK_TIMEOUT" "$W/store/faces" "$W/dir"
     "$TREECMP" "$W/tree" "$W/dir"
     "$GRANARY" umount "$W/dir"
     mv "$W/store" "$W/gone"
-    "$GRANARY" mount --fuse --cache "$W/cache2:64M" "$W/store/faces" "$W/dir" 2>"$W/err"
+    "$GRANARY" mount --fuse --cache "$W/cache2:64M" --disk-timeout "$DISK_TIMEOUT" "$W/store/faces" "$W/dir" 2>"$W/err"
     warned "$W/gone"
     echo 3 >/proc/sys/vm/drop_caches
     "$TREECMP" "$W/tree" "$W/dir"

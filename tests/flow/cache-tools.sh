@@ -9,7 +9,8 @@ make_faces "$W/tree"
 "$GRANARY" export -q "$W/store/faces" "$W/image"
 
 serve() {
-    background "$GRANARY" serve "$W/store/faces" --socket "$W/nbd.sock" --cache "$W/cache:96M" --warm none >"$W/serve.out" 2>>"$W/serve.err"
+    background "$GRANARY" serve "$W/store/faces" --socket "$W/nbd.sock" --cache "$W/cache:96M" --warm none --disk-timeout "$DISK_TIMEOUT" \
+        >"$W/serve.out" 2>>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
 }

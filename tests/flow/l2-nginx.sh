@@ -32,16 +32,17 @@ for server in a b c; do
         fail "tiers: $(of_tiers $server .)"
     of_tiers $server '.[].requests' | while read -r n; do [ "$n" -ge 4 ] || fail "a tier was asked $n times only"; done
 done
-echo "packs and index nodes: $OBJECT_BYTES bytes; three servers took $(sent_by_store) from the store"
-# A machine that was too busy for a tier to answer in 5 s may have read a part twice.
-[ "$(sent_by_store)" -le $((OBJECT_BYTES * 3 / 2)) ] || fail "the store was read more than about once"
-
-echo "== each image says what the tiers gave of it, and what the store"
 # served SERVER FROM: bytes of all its images from there
 served() {
     metrics "$W/$1.control" |
         awk -v from="from=\"$2\"" '/^granary_export_served_bytes_total/ && index($1, from) { n += $2 } END { printf "%d", n }'
 }
+# Of a machine that was too busy for a tier to answer in 5 s the servers have passed it over for a while.
+passed_by=$(($(served a store) + $(served b store) + $(served c store)))
+echo "packs and index nodes: $OBJECT_BYTES bytes; three servers took $(sent_by_store) from the store, $passed_by beside the tiers"
+[ "$(sent_by_store)" -le $((OBJECT_BYTES * 3 / 2 + passed_by)) ] || fail "the store was read more than about once"
+
+echo "== each image says what the tiers gave of it, and what the store"
 [ "$(served c tier)" -gt 0 ] && [ "$(count c image_read_bytes_total)" = "$(($(served c tier) + $(served c store) + $(served c disk) + $(served c hole)))" ] ||
     fail "from tiers $(served c tier), store $(served c store), disk $(served c disk), holes $(served c hole) of $(count c image_read_bytes_total)"
 # The store gives what a tier did not, was silent about, or gave wrong.

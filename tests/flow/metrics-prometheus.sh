@@ -19,7 +19,7 @@ head -c 3000000 /dev/urandom >"$W/tree/file"
 
 echo "== granary serve --metrics: the document of the control socket over TCP, and nothing else"
 background "$GRANARY" serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none \
-    --metrics 127.0.0.1:0 >"$W/serve.out" 2>"$W/serve.err"
+    --disk-timeout "$DISK_TIMEOUT" --metrics 127.0.0.1:0 >"$W/serve.out" 2>"$W/serve.err"
 SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
 SERVED=$(port_of "$(pgrep -P "$SERVE")")

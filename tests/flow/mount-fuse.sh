@@ -45,7 +45,7 @@ mount_it() {
 }
 
 echo "== the tree is the same"
-mount_it --cache "$W/cache:200M" "$W/store/set" "$dir"
+mount_it --cache "$W/cache:200M" --disk-timeout "$DISK_TIMEOUT" "$W/store/set" "$dir"
 "$TREECMP" "$W/tree" "$dir"
 grep -F " $dir " /proc/self/mounts | grep ' erofs ro,nosuid,nodev' >"$W/null" || fail "mounted with $(grep -F " $dir " /proc/self/mounts)"
 ! touch "$dir/x" 2>"$W/null" || fail "the mount is writable"
@@ -95,7 +95,7 @@ refused "nothing is mounted" "$GRANARY" umount "$dir"
 
 echo "== the cache is kept: the store's packs may be gone"
 mv "$W/store/packs" "$W/packs"
-mount_it --cache "$W/cache:200M" "$W/store/set" "$dir"
+mount_it --cache "$W/cache:200M" --disk-timeout "$DISK_TIMEOUT" "$W/store/set" "$dir"
 "$TREECMP" "$W/tree" "$dir"
 "$GRANARY" umount "$dir"
 nothing_left
@@ -127,7 +127,7 @@ without_server() {
 
 echo "== an ext4 image is mounted as what it is, its metadata at hand"
 if [ -e "$W/store/images/ext4" ]; then
-    mount_it --cache "$W/cache:200M" "$W/store/ext4" "$dir"
+    mount_it --cache "$W/cache:200M" --disk-timeout "$DISK_TIMEOUT" "$W/store/ext4" "$dir"
     grep -F " $dir " /proc/self/mounts | grep ' ext4 ro,nosuid,nodev' >"$W/null" || fail "mounted with $(grep -F " $dir " /proc/self/mounts)"
     without_server find "$dir" -printf '%s %T@\n' >"$W/found" || fail "metadata was not read ahead"
     [ "$(wc -l <"$W/found")" -gt 3000 ] || fail "find found $(wc -l <"$W/found") paths"

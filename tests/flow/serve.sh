@@ -20,7 +20,7 @@ serve() {
 }
 gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 
-serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none
+serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none --disk-timeout "$DISK_TIMEOUT"
 nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes than the export"
 [ "$(stat -c %a "$W/nbd.sock")" = 600 ] || fail "the socket is open to others"
 "$GRANARY" status "$W/nbd.sock" --json | jq -e '.exports | map(.name) == ["one", "two"]' >"$W/null" || fail "status"

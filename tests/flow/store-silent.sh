@@ -48,5 +48,6 @@ wait "$copy" || fail "a read failed: $(cat "$W/err")"
 cmp "$W/copy" "$W/image"
 status --json | jq -e '.health == "well" and .stores[0] == {url: "http://127.0.0.1:'"$port"'", state: "answering"}' >"$W/well" ||
     fail "not well again: $(status --json)"
-grep -q "until store http://127.0.0.1:$port answers, it is asked by one request at a time" "$W/err" || fail "no line: $(cat "$W/err")"
-grep -q "store http://127.0.0.1:$port answers again, after" "$W/err" || fail "no line of its return: $(cat "$W/err")"
+# which come there by a pipe
+wait_for 60 grep -q "until store http://127.0.0.1:$port answers, it is asked by one request at a time" "$W/err"
+wait_for 60 grep -q "store http://127.0.0.1:$port answers again, after" "$W/err"
