@@ -4,11 +4,11 @@
  *   get_ready         stores, cache directories, images, sockets: all that can be wrong
  *                     with the parameters is said here, while somebody reads standard error
  *   after_fork        threads (nbdkit may fork in between)
- *   open ... pread    a connection's handle is its export; read, cache and extents may run in any
+ *   open ... close    a connection's handle is its export and its client; read, cache and extents may run in any
  *                     number of threads
  *   unload            all of it down again
  *
- * nbdkit knows one plugin a process and passes it no pointer: `serving` below is the only state with
+ * nbdkit knows one plugin a process and passes it no pointer: `serving` and `clients` below are the only state with
  * static storage here.
  */
 #define NBDKIT_API_VERSION 2
@@ -20,9 +20,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cache/cache_meta.h"
+#include "plugin/client.h"
 #include "plugin/server_threads.h"
 #include "plugin/serving.h"
 
@@ -30,7 +32,13 @@
 
 enum { REQUEST_MAX = 32 << 20 }; /* what nbdkit accepts of any client is 64 MiB */
 
-static struct serving serving; /* a connection's handle is one of its exports */
+static struct serving serving;
+static struct clients *clients;
+
+struct connection {
+    struct serving_export *export;
+    struct client *client;
+};
 
 /* ---- errors and log ---- */
 
@@ -51,8 +59,16 @@ static int failed(int rc)
     return rc ? -1 : 0;
 }
 
-static int request_failed(int rc)
+/* What a request comes to. Of one whose client has gone nobody reads that, and there is nothing to log. */
+static int request_end(const struct connection *c, int rc)
 {
+    bool there = client_end(c->client);
+    if (!rc)
+        return 0;
+    if (!there) {
+        nbdkit_set_error(EIO);
+        return -1;
+    }
     nbdkit_set_error(serving_request_failed(&serving, rc));
     return -1;
 }
@@ -90,6 +106,8 @@ static int granary_get_ready(void)
 {
     warn_of_few_threads();
     int rc = serving_open(&serving);
+    if (!rc)
+        rc = clients_open(serving.options.control, &clients);
     return rc ? failed(rc) : 0;
 }
 
@@ -106,12 +124,15 @@ static int granary_after_fork(void)
 {
     die_at_once();
     int rc = serving_start(&serving);
+    if (!rc)
+        rc = clients_start(clients);
     return rc ? failed(rc) : 0;
 }
 
 static void granary_unload(void)
 {
     serving_close(&serving);
+    clients_close(clients);
 }
 
 /* ---- exports ---- */
@@ -133,13 +154,37 @@ static const char *granary_default_export(int readonly, int is_tls)
     return e ? nbdkit_strdup_intern(stack_export_name(e)) : "";
 }
 
+static int find_client(struct client **out)
+{
+    struct client_peer peer = {.address_len = sizeof peer.address};
+    if (nbdkit_peer_name((struct sockaddr *)&peer.address, &peer.address_len) < 0)
+        peer.address_len = 0;
+    if (peer.address_len && peer.address.ss_family == AF_UNIX)
+        peer.pid = nbdkit_peer_pid();
+    return client_new(clients, &peer, out);
+}
+
+static int connect_to(const char *name, struct connection **out)
+{
+    CLEANUP_FREE struct connection *c = malloc(sizeof *c);
+    int rc = c ? serving_connect(&serving, name, &c->export) : error_set(-ENOMEM, "out of memory");
+    if (rc)
+        return rc;
+    rc = find_client(&c->client);
+    if (rc)
+        serving_disconnect(c->export);
+    else
+        *out = steal_ptr(&c);
+    return rc;
+}
+
 static void *granary_open(int readonly)
 {
     const char *name = nbdkit_export_name();
-    struct serving_export *e;
-    int rc = serving_connect(&serving, name ? name : "", &e);
+    struct connection *c;
+    int rc = connect_to(name ? name : "", &c);
     if (!rc)
-        return e;
+        return c;
     nbdkit_error("%s", error_text());
     nbdkit_set_error(-rc);
     return NULL;
@@ -147,28 +192,31 @@ static void *granary_open(int readonly)
 
 static void granary_close(void *handle)
 {
-    serving_disconnect(handle);
+    struct connection *c = handle;
+    client_free(c->client);
+    serving_disconnect(c->export);
+    free(c);
 }
 
 static const char *granary_export_description(void *handle)
 {
-    const struct serving_export *e = handle;
+    const struct connection *c = handle;
     char description[SERVING_DESCRIPTION_MAX];
-    return nbdkit_strdup_intern(serving_describe(e->export, description));
+    return nbdkit_strdup_intern(serving_describe(c->export->export, description));
 }
 
 static int64_t granary_get_size(void *handle)
 {
-    const struct serving_export *e = handle;
-    return (int64_t)image_manifest(e->image)->size;
+    const struct connection *c = handle;
+    return (int64_t)image_manifest(c->export->image)->size;
 }
 
 /* Any byte may be asked for; whole chunks are the cheapest. */
 static int granary_block_size(void *handle, uint32_t *minimum, uint32_t *preferred, uint32_t *maximum)
 {
-    const struct serving_export *e = handle;
+    const struct connection *c = handle;
     *minimum = 1;
-    *preferred = image_manifest(e->image)->chunk_size;
+    *preferred = image_manifest(c->export->image)->chunk_size;
     *maximum = REQUEST_MAX;
     return 0;
 }
@@ -187,16 +235,16 @@ static int granary_can_cache(void *handle)
 
 static int granary_pread(void *handle, void *buf, uint32_t count, uint64_t offset, uint32_t flags)
 {
-    const struct serving_export *e = handle;
-    int rc = image_read(e->image, buf, offset, count);
-    return rc ? request_failed(rc) : 0;
+    const struct connection *c = handle;
+    client_begin(c->client);
+    return request_end(c, image_read(c->export->image, buf, offset, count));
 }
 
 static int granary_cache(void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-    const struct serving_export *e = handle;
-    int rc = image_prefetch(e->image, offset, count);
-    return rc ? request_failed(rc) : 0;
+    const struct connection *c = handle;
+    client_begin(c->client);
+    return request_end(c, image_prefetch(c->export->image, offset, count));
 }
 
 struct extents_request {
@@ -215,11 +263,11 @@ static int add_extent(void *arg, uint64_t off, uint64_t len, bool hole)
 static int granary_extents(void *handle, uint32_t count, uint64_t offset, uint32_t flags,
                            struct nbdkit_extents *extents)
 {
-    const struct serving_export *e = handle;
+    const struct connection *c = handle;
     struct extents_request r = {.extents = extents, .one = flags & NBDKIT_FLAG_REQ_ONE};
-    int rc = image_extents(e->image, offset, count, add_extent, &r);
-    if (rc)
-        return request_failed(rc);
+    client_begin(c->client);
+    if (request_end(c, image_extents(c->export->image, offset, count, add_extent, &r)))
+        return -1;
     return r.failed ? -1 : 0; /* nbdkit_add_extent has said why */
 }
 

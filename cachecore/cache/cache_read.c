@@ -72,7 +72,8 @@ static int wait_for(struct cache *c, const struct miss *miss, struct buf **out, 
         return flight_wait(miss->flight, out);
     uint64_t since_us = clock_now_us();
     int rc = flight_wait(miss->flight, out);
-    *out_source = count_wait(c, miss, since_us);
+    if (rc != -ECANCELED) /* it may travel still */
+        *out_source = count_wait(c, miss, since_us);
     return rc;
 }
 

@@ -1,12 +1,13 @@
 /* One chunk in the air: a reference count, a condition to wait on, and the result. The result is
  * written once, under the flight's own lock, so that waiters never touch the table's lock. Lock
- * order: the fetch's lock may be held when a flight's is taken, never the other way round.
+ * order: the fetch's lock or an asker's may be held when a flight's is taken, never the other way round.
  */
 #include "fetch/flight_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/asker.h"
 #include "base/clock.h"
 
 struct flight *flight_new(struct store *store, const struct chunk_ref *chunk)
@@ -92,13 +93,24 @@ struct buf *flight_stored(struct flight *flight)
     return flight->stored ? buf_ref(flight->stored) : NULL;
 }
 
-int flight_wait(struct flight *flight, struct buf **out)
+static int wait_landed(struct flight *flight, const struct asker_wait *wait, struct buf **out)
 {
     SCOPED_LOCK(&flight->lock);
-    while (!flight->landed)
+    while (!flight->landed && !asker_wait_is_over(wait))
         pthread_cond_wait(&flight->landing, &flight->lock);
+    if (!flight->landed)
+        return error_set(-ECANCELED, "fetch: who asked for it has gone");
     if (!flight->plain)
         return error_restore(&flight->error);
     *out = buf_ref(flight->plain);
     return 0;
+}
+
+int flight_wait(struct flight *flight, struct buf **out)
+{
+    struct asker_wait wait;
+    asker_wait_begin(&wait, &flight->lock, &flight->landing);
+    int rc = wait_landed(flight, &wait, out);
+    asker_wait_end(&wait);
+    return rc;
 }

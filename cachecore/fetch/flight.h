@@ -30,7 +30,7 @@ struct flight_times {
 void flight_times(struct flight *flight, uint64_t since_us, struct flight_times *out);
 
 /* Wait until it landed. 0 and a reference to the verified plain bytes, or the fetch's error with
- * its sentence. */
+ * its sentence. -ECANCELED: the calling thread's asker (base/asker.h) has gone; the fetch goes on. */
 GR_MUST_CHECK int flight_wait(struct flight *flight, struct buf **out);
 
 #endif
