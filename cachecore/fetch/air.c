@@ -3,11 +3,12 @@
  * What is asked for is not all on the link: the windows of new connections are small at the other end. So the window
  * while nobody reads is more than twice of what a full link has under way.
  *
- * The window beside readers follows the delay of gets (as LEDBAT, RFC 6817): it grows by a quarter at most while the
+ * The windows beside readers follow the delay of gets (as LEDBAT, RFC 6817): each grows by a quarter at most while the
  * quickest of a round's answers is later than the base by less than late_us(), and shrinks by a quarter at most where
- * it is later. The quickest, because a store's own answers scatter, and a queue delays every one. It is never
- * more than fills the link with a queue of late_us(), for what comes in bursts, with pauses between; nor
- * less than a quarter of what fills the link: warming goes on.
+ * it is later. The quickest, because a store's own answers scatter, and a queue delays every one. That of warming is
+ * never more than fills the link with a queue of late_us(), for what comes in bursts, with pauses between; nor less
+ * than a quarter of what fills the link: warming goes on. Readahead may delay gets by more: what it brings is read
+ * soon, and a link that is full stays full with a queue alone.
  */
 #include "fetch/air.h"
 
@@ -23,7 +24,8 @@ enum {
     PARTS_ALONE = 32, /* gets that share a window */
     PARTS_BESIDE = 4,
     ROUND_ANSWERS = 8,
-    LATE_SHARE = 8, /* of the base, and */
+    BESIDE_LATE_SHARE = 8, /* of the base, and */
+    AHEAD_LATE_SHARE = 2,  /* or */
     LATE_US = 1000,
     LATE_MOST_US = 25000,
     GAIN = 4,
@@ -31,6 +33,7 @@ enum {
 
 static const uint64_t ALONE_FIRST = 32 * MIB, ALONE_LEAST = 16 * MIB, ALONE_MOST = 128 * MIB;
 static const uint64_t BESIDE_FIRST = MIB / 2, BESIDE_LEAST = MIB / 4, GET_ALONE_LEAST = 2 * MIB;
+static const uint64_t AHEAD_LEAST = MIB, AHEAD_MOST = 64 * MIB;
 
 /* What the link carries in a round trip. */
 static double under_way(const struct air *a, uint64_t base_us)
@@ -40,7 +43,7 @@ static double under_way(const struct air *a, uint64_t base_us)
 
 void air_init(struct air *a)
 {
-    *a = (struct air){.rate = RATE_FIRST, .beside = BESIDE_FIRST};
+    *a = (struct air){.rate = RATE_FIRST, .beside.bytes = BESIDE_FIRST, .ahead.bytes = AHEAD_LEAST};
 }
 
 /* Has nothing come for long because nothing was asked for? Else the link has taken so long. */
@@ -67,28 +70,35 @@ static void note_rate(struct air *a, const struct concurrency_arrival *arrival, 
     a->round_bytes = 0;
 }
 
-static uint64_t late_us(uint64_t base_us)
+static double late_us(uint64_t base_us, unsigned share)
 {
-    return GR_MIN(base_us / LATE_SHARE + LATE_US, (uint64_t)LATE_MOST_US);
+    return GR_MIN((double)base_us / share + LATE_US, (double)LATE_MOST_US);
 }
 
-/* The quickest answer of a round was delay_us later than the base. */
-static void judge(struct air *a, uint64_t delay_us, uint64_t base_us)
+/* The quickest answer of a round was delay_us later than the base; by `late` it may be. */
+static void judge(struct air_window *w, double delay_us, double late_us, double least, double most)
 {
-    double late = (double)late_us(base_us), off = (late - (double)delay_us) / late;
-    off = GR_MAX(off, -1.0);
-    if (off > 0 && !a->used)
-        return;
-    double full = under_way(a, base_us), least = GR_MAX(full / GAIN, (double)BESIDE_LEAST);
-    double most = full * (1 + late / (double)base_us);
-    a->beside = (uint64_t)GR_MAX(GR_MIN((double)a->beside * (1 + off / GAIN), most), least);
+    double off = GR_MAX((late_us - delay_us) / late_us, -1.0);
+    if (off <= 0 || w->used)
+        w->bytes = (uint64_t)GR_MAX(GR_MIN((double)w->bytes * (1 + off / GAIN), most), least);
+    w->used = false;
 }
 
-void air_arrived(struct air *a, const struct concurrency_arrival *arrival, uint64_t base_us, uint64_t warm_bytes)
+static void judge_both(struct air *a, uint64_t base_us)
+{
+    double delay = (double)(a->least_us - GR_MIN(a->least_us, base_us)), full = under_way(a, base_us);
+    double late = late_us(base_us, BESIDE_LATE_SHARE), most = full * (1 + late / (double)base_us);
+    judge(&a->beside, delay, late, GR_MAX(full / GAIN, (double)BESIDE_LEAST), most);
+    judge(&a->ahead, delay, late_us(base_us, AHEAD_LATE_SHARE), (double)AHEAD_LEAST, (double)AHEAD_MOST);
+}
+
+void air_arrived(struct air *a, const struct concurrency_arrival *arrival, uint64_t base_us, uint64_t warm_bytes,
+                 uint64_t ahead_bytes)
 {
     uint64_t latency_us = arrival->now_us - arrival->sent_us;
     note_rate(a, arrival, base_us);
-    a->used |= warm_bytes >= a->beside / 2;
+    a->beside.used |= warm_bytes >= a->beside.bytes / 2;
+    a->ahead.used |= ahead_bytes >= a->ahead.bytes / 2;
     if (!arrival->first || !base_us)
         return;
     if (!a->answers || latency_us < a->least_us)
@@ -97,9 +107,8 @@ void air_arrived(struct air *a, const struct concurrency_arrival *arrival, uint6
         a->answers_began_us = arrival->now_us;
     if (a->answers < ROUND_ANSWERS || arrival->now_us - a->answers_began_us < base_us)
         return;
-    judge(a, a->least_us - GR_MIN(a->least_us, base_us), base_us);
+    judge_both(a, base_us);
     a->answers = 0;
-    a->used = false;
 }
 
 uint64_t air_alone(const struct air *a, uint64_t base_us)
@@ -112,7 +121,12 @@ uint64_t air_alone(const struct air *a, uint64_t base_us)
 
 uint64_t air_beside(const struct air *a)
 {
-    return a->beside;
+    return a->beside.bytes;
+}
+
+uint64_t air_ahead(const struct air *a)
+{
+    return a->ahead.bytes;
 }
 
 uint64_t air_get_alone(uint64_t window)

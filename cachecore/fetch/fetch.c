@@ -36,6 +36,7 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->work);
     f->watched_us = UINT64_MAX;
+    f->hold_credit = FETCH_HOLDS_FIRST;
     f->healed = (struct log_limit)LOG_LIMIT_INIT;
     f->hedge.percent = config->hedge_percent;
     *out = f;
@@ -83,7 +84,7 @@ uint64_t fetch_warm_window(struct fetch *f)
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
 {
-    uint64_t flights, queued, lanes[LANES], busy, limit, phase, warm, window;
+    uint64_t flights, queued, lanes[LANES], busy, limit, phase, warm, window, ahead, ahead_window;
     {
         SCOPED_LOCK(&f->lock);
         flights = f->flights;
@@ -93,8 +94,10 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         busy = f->busy;
         limit = f->concurrency.limit;
         phase = f->concurrency.phase;
-        warm = f->warm_bytes;
+        warm = f->in_air[LANE_WARM];
         window = air_beside(&f->air);
+        ahead = f->in_air[LANE_READAHEAD];
+        ahead_window = air_ahead(&f->air);
     }
     struct fetch_counts *c = &f->counters;
     const struct counter_row rows[] = {
@@ -109,6 +112,8 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_raised_total", "Queued chunks moved to a better lane", counter_get(&c->raised)},
         {"granary_fetch_merged_total", "Chunks queued into a get that other requests had queued",
          counter_get(&c->merged)},
+        {"granary_fetch_held_total", "Chunks held back for a moment, for others to come by the same get",
+         counter_get(&c->held)},
         {"granary_fetch_dropped_total", "Chunks that nobody waited for, dropped because the queue was full",
          counter_get(&c->dropped)},
         {"granary_fetch_requests_total", "Ranged gets sent to stores, their retries not counted",
@@ -139,6 +144,8 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_limit", "Gets that may be in the air now", limit},
         {"granary_fetch_limit_phase", "What is done about that limit: 0 rise, 1 rest, 2 up, 3 down", phase},
         {"granary_fetch_warm_in_air_bytes", "Bytes that gets for warming are still to bring", warm},
+        {"granary_fetch_readahead_in_air_bytes", "Bytes that gets for readahead are still to bring", ahead},
+        {"granary_fetch_readahead_window_bytes", "Bytes that may be so", ahead_window},
         {"granary_fetch_warm_beside_bytes", "Bytes that may be so while anybody reads", window},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)

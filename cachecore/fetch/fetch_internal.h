@@ -18,11 +18,12 @@
 enum {
     FETCH_RUN_CHUNKS_MAX = 128, /* bounds a run of tiny chunks */
     FETCH_BUCKETS = 8192,
-    FETCH_STORES_MAX = 16, /* whose gets in the air are bounded each; further ones' are not */
+    FETCH_HOLDS_FIRST = 16, /* before it is known what they bring */
+    FETCH_STORES_MAX = 16,  /* whose gets in the air are bounded each; further ones' are not */
 };
 
 struct fetch_counts {
-    counter chunks[LANES], joins, raised, merged, dropped;
+    counter chunks[LANES], joins, raised, merged, held, dropped;
     counter requests, chunk_bytes, bytes, refetches, origin_refetches, healed, verify_failures, errors;
     counter hedges, hedge_wins;
 };
@@ -52,7 +53,8 @@ struct fetch {
     struct fetch_lane_queue lanes[LANES];
     size_t queued, queued_waiterless, flights;
     unsigned busy, busy_background; /* gets in the air; those for warming are background too */
-    uint64_t warm_bytes;            /* that those for warming are still to bring */
+    uint64_t in_air[LANES];         /* bytes that those of the background lanes are still to bring */
+    unsigned hold_credit, not_held; /* holds that are worth it still; those left out since */
     uint64_t demand_us;             /* when a demand get was last sent, or ended */
     struct fetch_store stores[FETCH_STORES_MAX];
     unsigned store_count, idle_stores; /* idle: nothing is in the air for it */
@@ -76,7 +78,7 @@ struct fetch_run {
     int again[FETCH_RUN_CHUNKS_MAX]; /* not 0: failed so, in a way that one get of its own may heal */
 
     uint64_t sent_us;
-    uint64_t warm_bytes; /* for warming, and still to come; under the fetch's lock */
+    uint64_t in_air; /* bytes still to come, of a background lane; under the fetch's lock */
     struct store_errand errand;
     bool answered; /* it has brought a chunk; under the fetch's lock */
     bool second;   /* the second get of its chunks */

@@ -29,6 +29,9 @@ enum {
     HOLD_LEAST_US = 250,
     HOLD_MOST_US = 1000,
     HOLD_BYTES = 256 << 10,
+    HOLD_WORTH = 4, /* so many holds a flight that comes meanwhile is worth */
+    HOLD_CREDIT_MOST = 64,
+    HOLD_TRY = 31, /* one in so many where they are worth nothing */
     TIMEOUT_PARTS = 64,
 };
 
@@ -125,11 +128,17 @@ static bool wait_alike(const struct fetch *f, const struct flight *a, const stru
     return !first_us || last_us - first_us <= f->config.timeout_ms * 1000 / TIMEOUT_PARTS;
 }
 
+/* Skipped bytes come for nothing; a get more costs no time where nobody waits for it. */
+static uint32_t gap_of(const struct fetch *f, const struct flight *head)
+{
+    return head->lane == LANE_READAHEAD ? 0 : f->config.gap_max;
+}
+
 bool fetch_follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
 {
     const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
     return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
-           b->offset >= end && b->offset - end <= f->config.gap_max &&
+           b->offset >= end && b->offset - end <= gap_of(f, head) &&
            fetch_end_of(next) - a->offset <= f->config.run_max && wait_alike(f, head, next);
 }
 
@@ -244,15 +253,25 @@ static size_t place_locked(struct fetch *f, struct request *r)
 }
 
 /* Where gets take long, little that is asked for waits a moment: the parts of a request that was split come as fast as
- * threads take them, and go by one get then. Not where the request has brought neighbours: it is known what is wanted.
+ * threads take them, and go by one get then. Not where the request has brought neighbours: it is known what is wanted;
+ * and seldom where of late hardly anything has come meanwhile.
  */
-static uint64_t hold_us(const struct fetch *f, const struct request *r, size_t fresh)
+static uint64_t hold_us(struct fetch *f, const struct request *r, size_t fresh)
 {
     uint64_t bytes = 0, hold = f->concurrency.base_us / HOLD_SHARE;
     for (size_t i = 0; i < fresh; i++)
         bytes += r->flights[i]->chunk.stored_len;
     bool little = r->lane == LANE_DEMAND && r->n == r->wanted && bytes <= HOLD_BYTES;
-    return !little || hold < HOLD_LEAST_US ? 0 : GR_MIN(hold, (uint64_t)HOLD_MOST_US);
+    if (!little || hold < HOLD_LEAST_US || (!f->hold_credit && ++f->not_held % HOLD_TRY))
+        return 0;
+    return GR_MIN(hold, (uint64_t)HOLD_MOST_US);
+}
+
+static void hold_locked(struct fetch *f, struct flight *flight, uint64_t hold)
+{
+    flight->due_us = clock_now_us() + hold;
+    f->hold_credit -= f->hold_credit > 0;
+    counter_add(&f->counters.held, 1);
 }
 
 /* A flight that does not ride on one of its own request. */
@@ -261,11 +280,14 @@ static void enqueue_head_locked(struct fetch *f, struct flight *flight, uint64_t
     struct flight *next = NULL;
     if (!find_beside_locked(f, flight, flight->lane, &next)) {
         enqueue_locked(f, flight, flight->lane, NULL);
-        flight->due_us = hold ? clock_now_us() + hold : 0;
+        if (hold)
+            hold_locked(f, flight, hold);
         return;
     }
     counter_add(&f->counters.merged, 1);
     enqueue_locked(f, flight, flight->lane, next);
+    if (first_of_run(f, flight)->due_us || (next && next->due_us))
+        f->hold_credit = GR_MIN(f->hold_credit + HOLD_WORTH, (unsigned)HOLD_CREDIT_MOST);
     if (next && fetch_follows(f, flight, next, fetch_end_of(flight)))
         flight->due_us = next->due_us; /* it may be the first of its run now */
 }

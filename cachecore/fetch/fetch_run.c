@@ -32,7 +32,7 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     run->lane = LANE_DEMAND;
     run->second = true;
     run->won = run->answered = false;
-    run->warm_bytes = 0;
+    run->in_air = 0;
     run->n = 0;
     run->store = store_origin(late->store);
     run->errand.deadline_ms = late->errand.deadline_ms;
@@ -117,7 +117,7 @@ static void note_arrival_locked(struct fetch_run *run, const struct flight *flig
                                                 .first = !run->answered,
                                                 .waiting = fetch_is_full_locked(f)};
     run->answered = true;
-    air_arrived(&f->air, &arrival, f->concurrency.base_us, f->warm_bytes);
+    air_arrived(&f->air, &arrival, f->concurrency.base_us, f->in_air[LANE_WARM], f->in_air[LANE_READAHEAD]);
     if (concurrency_arrived(&f->concurrency, &arrival))
         pthread_cond_signal(&f->work);
 }

@@ -81,7 +81,7 @@ static uint64_t warm_get_locked(const struct fetch *f, uint64_t *due_us)
     uint64_t beside = air_beside(&f->air), alone = air_alone(&f->air, f->concurrency.base_us), now_us = clock_now_us();
     uint64_t demand_us = f->busy > f->busy_background ? now_us : f->demand_us;
     bool quiet = now_us - demand_us >= DEMAND_QUIET_US;
-    if (f->warm_bytes < (quiet ? alone : beside))
+    if (f->in_air[LANE_WARM] < (quiet ? alone : beside))
         return quiet ? air_get_alone(alone) : GR_MAX(air_get_beside(beside), UINT64_C(1));
     if (!quiet)
         *due_us = GR_MIN(*due_us, demand_us + DEMAND_QUIET_US);
@@ -94,10 +94,18 @@ static bool warming_is_held_locked(const struct fetch *f, uint64_t *due_us)
     return f->lanes[LANE_WARM].first && !warm_get_locked(f, due_us);
 }
 
+/* Does readahead wait for its bytes in the air to come, not for a place? */
+static bool readahead_is_held_locked(const struct fetch *f)
+{
+    return f->in_air[LANE_READAHEAD] >= air_ahead(&f->air);
+}
+
 static bool lane_is_open_locked(const struct fetch *f, enum fetch_lane lane, uint64_t *due_us)
 {
     if (lane != LANE_DEMAND && f->busy_background >= three_quarters(f->concurrency.limit))
         return false;
+    if (lane == LANE_READAHEAD)
+        return !readahead_is_held_locked(f);
     return lane != LANE_WARM || !warming_is_held_locked(f, due_us);
 }
 
@@ -117,7 +125,8 @@ bool fetch_is_full_locked(struct fetch *f)
 {
     uint64_t due_us = UINT64_MAX;
     bool held = warming_is_held_locked(f, &due_us);
-    bool background = f->lanes[LANE_READAHEAD].first || (f->lanes[LANE_WARM].first && !held);
+    bool background =
+        (f->lanes[LANE_READAHEAD].first && !readahead_is_held_locked(f)) || (f->lanes[LANE_WARM].first && !held);
     if (!background && !f->lanes[LANE_DEMAND].first)
         return false;
     return (background && f->busy_background >= three_quarters(f->concurrency.limit)) ||
@@ -142,10 +151,10 @@ static void count_get_locked(struct fetch *f, const struct fetch_run *run, unsig
 
 static void take_from_air_locked(struct fetch_run *run, uint64_t bytes)
 {
-    bytes = GR_MIN(bytes, run->warm_bytes);
-    run->warm_bytes -= bytes;
-    run->f->warm_bytes -= bytes;
-    if (bytes && run->f->lanes[LANE_WARM].first)
+    bytes = GR_MIN(bytes, run->in_air);
+    run->in_air -= bytes;
+    run->f->in_air[run->lane] -= bytes;
+    if (bytes && run->f->lanes[run->lane].first)
         pthread_cond_signal(&run->f->work);
 }
 
@@ -157,7 +166,7 @@ void fetch_landed_locked(struct fetch_run *run, const struct flight *flight)
 void fetch_end_run_locked(struct fetch *f, struct fetch_run *run)
 {
     count_get_locked(f, run, -1u);
-    take_from_air_locked(run, run->warm_bytes);
+    take_from_air_locked(run, run->in_air);
 }
 
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
@@ -180,8 +189,8 @@ bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
         flight = next;
     }
     run->store = run->flights[0]->store;
-    run->warm_bytes = run->lane == LANE_WARM ? end - begin : 0;
-    f->warm_bytes += run->warm_bytes;
+    run->in_air = run->lane == LANE_DEMAND ? 0 : end - begin;
+    f->in_air[run->lane] += run->in_air;
     count_get_locked(f, run, 1);
     return true;
 }

@@ -20,15 +20,20 @@ struct world {
 #define count_of(w, name) counter_value(fetch_counters, (w)->fetch, "granary_fetch_" name)
 #define wait_for(w, name, least) counter_wait(fetch_counters, (w)->fetch, "granary_fetch_" name, least)
 
-static inline void world_init(struct world *w, const struct fetch_config *config, uint64_t pack_chunks)
+static inline void world_init_of(struct world *w, const struct fetch_config *config, uint64_t chunks,
+                                 uint64_t pack_chunks)
 {
     w->fake = store_fake_new();
     w->store = store_fake_store(w->fake);
-    w->img = (struct image_fake){
-        .seed = 7, .size = (uint64_t)CHUNKS * CHUNK, .chunk_size = CHUNK, .pack_chunks = pack_chunks};
+    w->img = (struct image_fake){.seed = 7, .size = chunks * CHUNK, .chunk_size = CHUNK, .pack_chunks = pack_chunks};
     image_fake_put(&w->img, w->fake, NULL);
     assert_int_equal(fetch_new(config, &w->fetch), 0);
     assert_int_equal(fetch_start_threads(w->fetch), 0);
+}
+
+static inline void world_init(struct world *w, const struct fetch_config *config, uint64_t pack_chunks)
+{
+    world_init_of(w, config, CHUNKS, pack_chunks);
 }
 
 static inline void world_release(struct world *w)

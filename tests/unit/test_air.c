@@ -1,4 +1,4 @@
-/* What warming may have in the air, against a link of our own making, in simulated time. */
+/* What warming and readahead may have in the air, against a link of our own making, in simulated time. */
 #include "unit/cmocka_all.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "base/compiler.h"
 #include "fetch/air.h"
 
-enum { CHUNK = 128 << 10, SENT_MOST = 4096, RUN_MAX = 4 << 20, BURST_US = 50000 };
+enum { CHUNK = 128 << 10, SENT_MOST = 4096, RUN_MAX = 4 << 20, AHEAD_GET = 1 << 20, BURST_US = 50000 };
 
 /* A get of one or more chunks, all of which the link has queued when it was asked for. */
 struct sent {
@@ -21,6 +21,7 @@ struct sim {
     double us_per_byte;
     uint64_t rtt_us, base_us, now_us, free_us, warm_bytes, warmed, slowest_us;
     unsigned readers; /* each asks for its next chunk when it has one */
+    bool ahead;       /* what is called warming is readahead */
     uint64_t offered; /* for warming, bytes a second, those of BURST_US at once; 0: without end */
     uint64_t asked;
     struct sent sent[SENT_MOST];
@@ -61,7 +62,7 @@ static void land(struct sim *s, unsigned i)
     s->sent[i] = s->sent[--s->count];
     s->warm_bytes -= g.demand ? 0 : CHUNK;
     s->warmed += g.demand ? 0 : CHUNK;
-    air_arrived(&s->air, &arrival, s->base_us, s->warm_bytes);
+    air_arrived(&s->air, &arrival, s->base_us, s->ahead ? 0 : s->warm_bytes, s->ahead ? s->warm_bytes : 0);
     if (g.demand) {
         s->slowest_us = GR_MAX(s->slowest_us, s->now_us - g.sent_us);
         ask(s, true, 1);
@@ -71,8 +72,10 @@ static void land(struct sim *s, unsigned i)
 static void warm(struct sim *s)
 {
     for (;;) {
-        uint64_t window = s->readers ? air_beside(&s->air) : air_alone(&s->air, s->base_us);
-        uint64_t get = s->readers ? air_get_beside(window) : air_get_alone(window);
+        uint64_t window = s->ahead     ? air_ahead(&s->air)
+                          : s->readers ? air_beside(&s->air)
+                                       : air_alone(&s->air, s->base_us);
+        uint64_t get = s->ahead ? AHEAD_GET : s->readers ? air_get_beside(window) : air_get_alone(window);
         if (s->warm_bytes >= window ||
             (s->offered && s->asked * 1000000 > s->offered * (s->now_us / BURST_US * BURST_US)))
             return;
@@ -158,6 +161,25 @@ static void test_air__a_reader_who_comes_finds_the_link_free_soon(void **state)
     assert_in_range(s.slowest_us, 0, 2 * s.base_us);
 }
 
+/* Near and far, and on a small link, where no window is small enough to keep its queue short. */
+static void test_air__readahead_fills_the_link_and_delays_readers_little(void **state)
+{
+    static const struct {
+        unsigned rtt_ms;
+        double rate;
+        unsigned times; /* of the base: a read at most */
+    } links[] = {{10, GBIT, 3}, {200, GBIT, 2}, {10, GBIT / 10, 5}};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(links); i++) {
+        struct sim s;
+        sim_init(&s, links[i].rtt_ms, links[i].rate);
+        s.ahead = true;
+        begin_reading(&s, 1);
+        (void)run(&s, 5000);
+        assert_true(run(&s, 20000) >= 0.85); /* and the reader has his part */
+        assert_in_range(s.slowest_us, s.base_us, links[i].times * s.base_us);
+    }
+}
+
 /* Where other work fills the link, warming goes on. */
 static void test_air__beside_readers_who_fill_the_link_warming_goes_on(void **state)
 {
@@ -180,7 +202,7 @@ static void test_air__a_link_slower_than_a_chunk_a_round_is_measured(void **stat
         struct concurrency_arrival arrival = {.sent_us = now_us, .bytes = BIG, .first = true};
         now_us += takes_us;
         arrival.now_us = now_us;
-        air_arrived(&air, &arrival, base_us, BIG);
+        air_arrived(&air, &arrival, base_us, BIG, 0);
     }
     assert_true(air.rate < 1.5 * BIG * 1000 / (double)takes_us);
 }
@@ -193,6 +215,7 @@ int main(void)
         cmocka_unit_test(test_air__beside_readers_warming_leaves_them_quick_and_uses_the_rest),
         cmocka_unit_test(test_air__beside_readers_bursts_stay_short),
         cmocka_unit_test(test_air__a_reader_who_comes_finds_the_link_free_soon),
+        cmocka_unit_test(test_air__readahead_fills_the_link_and_delays_readers_little),
         cmocka_unit_test(test_air__beside_readers_who_fill_the_link_warming_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -365,27 +365,6 @@ static void test_fetch_queue__no_run_grows_beyond_run_max_by_what_others_ask_for
     }
 }
 
-static void test_fetch_queue__where_gets_take_long_little_waits_for_its_neighbours(void **state)
-{
-    struct world w;
-    uint64_t merged = 0, before = 0;
-    world_init(&w, &(struct fetch_config){.workers = 8}, 16);
-    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_DELAY, .bytes = 20});
-    for (unsigned i = 0; i < 2000 && !merged; i++) {
-        before = count_of(&w, "requests_total");
-        struct flight *first = start_one(&w, 1, LANE_DEMAND);
-        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); /* a worker that is idle would have it */
-        struct flight *second = start_one(&w, 2, LANE_DEMAND);
-        expect_bytes(&w, first, 1);
-        expect_bytes(&w, second, 2);
-        /* not by the gets: a chunk of the turn before may still be on its way out, and is joined then */
-        merged = count_of(&w, "merged_total");
-    }
-    assert_int_equal(merged, 1);
-    assert_int_equal(count_of(&w, "requests_total"), before + 1);
-    world_release(&w);
-}
-
 static void test_fetch_queue__what_is_raised_takes_its_run_along(void **state)
 {
     struct world w;
@@ -450,7 +429,6 @@ int main(void)
         cmocka_unit_test(test_fetch_queue__neighbours_ride_along_or_wait_behind_demand),
         cmocka_unit_test(test_fetch_queue__neighbours_that_others_ask_for_join_a_queued_get),
         cmocka_unit_test(test_fetch_queue__no_run_grows_beyond_run_max_by_what_others_ask_for),
-        cmocka_unit_test(test_fetch_queue__where_gets_take_long_little_waits_for_its_neighbours),
         cmocka_unit_test(test_fetch_queue__what_is_raised_takes_its_run_along),
         cmocka_unit_test(test_fetch_queue__readahead_beyond_the_queue_is_dropped_and_counted),
     };
