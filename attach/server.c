@@ -163,6 +163,8 @@ static int build_argv(struct server *s)
         rc = add_word(s, "%s", c->parameters[i]);
     if (!rc)
         rc = add_word(s, "control=%s", c->control);
+    if (!rc)
+        rc = add_word(s, "exports=%s.exports", c->control);
     if (!rc && vec_push(&s->argv, NULL))
         rc = error_set(-ENOMEM, "out of memory");
     return rc;

@@ -168,13 +168,14 @@ static int listen_at(struct control *c)
     return 0;
 }
 
-int control_open(const char *path, struct stack *stack, struct control **out)
+int control_open(const char *path, struct stack *stack, struct added_exports *added, struct control **out)
 {
     CLEANUP(cleanup_control) struct control *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(-ENOMEM, "control: out of memory");
     c->fd = -1;
     c->routes.stack = stack;
+    c->routes.added = added;
     c->address.sun_family = AF_UNIX;
     if (strlen(path) >= sizeof c->address.sun_path)
         return error_set(-EINVAL, "control: the path %s is longer than a socket's may be (%zu bytes)", path,

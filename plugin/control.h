@@ -13,19 +13,23 @@
  *                                            (control_warm.h)
  *   GET /trace?export=NAME                   which chunks are read from now on, in the order of first touch
  *   POST /trace/end?export=NAME              that is enough (control_trace.h)
+ *   PUT /exports/NAME?image=REF              serve one image more; DELETE: one less, that was added so
+ *                                            (control_exports.h)
  */
 #ifndef GRANARY_PLUGIN_CONTROL_H
 #define GRANARY_PLUGIN_CONTROL_H
 
 #include "base/compiler.h"
+#include "plugin/added_exports.h"
 #include "stack.h"
 
 struct control;
 
 /* Bind and listen at path (mode 0600). A socket that nobody listens on any more is replaced;
  * -EADDRINUSE: somebody does; -EEXIST: something else is there. Makes no thread. The stack is not
- * owned and outlives the control. */
-GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct control **out);
+ * owned and outlives the control, and so is what exports are added to; NULL: they do not change. */
+GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct added_exports *added,
+                               struct control **out);
 /* Answer requests, after a fork. */
 GR_MUST_CHECK int control_start(struct control *c);
 /* Stops answering and removes the socket, unless another server has put its own there. */

@@ -13,6 +13,7 @@
 #include "format/json_name.h"
 #include "plugin/control.h"
 #include "plugin/control_cache.h"
+#include "plugin/control_exports.h"
 #include "plugin/control_trace.h"
 #include "plugin/control_warm.h"
 #include "plugin/http_daemon.h"
@@ -27,11 +28,12 @@ struct request {
     struct control_routes *routes;
     struct MHD_Connection *connection;
     struct bytes *body; /* NULL: the route takes none */
+    const char *rest;   /* of the path, behind the route's */
     bool by_job;
 };
 
 struct route {
-    const char *path, *method;
+    const char *path, *method; /* a path that ends in '/' has something behind it */
     /* Queue the answer. -errno with a sentence when nothing was queued. */
     int (*answer)(struct request *r, const struct route *route);
     union {
@@ -176,6 +178,17 @@ static int answer_quiesce(struct request *r, const struct route *route)
                                      (size_t)len, true));
 }
 
+static int answer_exports(struct request *r, const struct route *route)
+{
+    struct control_exports_request c = {.name = r->rest};
+    const struct parameter known[] = {{"image", &c.image}, {"mount", &c.mount}};
+    struct control_exports *exports;
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_exports_prepare(r->routes->added, &c, !strcmp(route->method, MHD_HTTP_METHOD_PUT), &exports);
+    return rc ? rc : answer_by_job(r, control_exports_run, exports, control_exports_free);
+}
+
 /* ---- routes ---- */
 
 static const struct route table[] = {
@@ -188,13 +201,21 @@ static const struct route table[] = {
     {"/warm", MHD_HTTP_METHOD_POST, answer_warm, {0}, NULL, CONTROL_WARM_BODY_MAX},
     {"/trace", MHD_HTTP_METHOD_GET, answer_trace, {0}, NULL, 0},
     {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
+    {"/exports/", MHD_HTTP_METHOD_PUT, answer_exports, {0}, NULL, 0},
+    {"/exports/", MHD_HTTP_METHOD_DELETE, answer_exports, {0}, NULL, 0},
     {"/quiesce", MHD_HTTP_METHOD_POST, answer_quiesce, {0}, NULL, 0},
 };
+
+static bool is_at(const struct route *route, const char *url)
+{
+    size_t len = strlen(route->path);
+    return route->path[len - 1] == '/' ? !strncmp(url, route->path, len) : !strcmp(url, route->path);
+}
 
 static const struct route *find_route(const char *url, const char *method)
 {
     for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
-        if (!strcmp(url, table[i].path) && (!method || !strcmp(method, table[i].method)))
+        if (is_at(&table[i], url) && (!method || !strcmp(method, table[i].method)))
             return &table[i];
     return NULL;
 }
@@ -284,7 +305,8 @@ enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connect
     if (!route)
         return answer_unknown(connection, url);
     struct upload *u = route->body_max ? *state : NULL;
-    struct request request = {.routes = r, .connection = connection, .body = u ? &u->body : NULL};
+    struct request request = {
+        .routes = r, .connection = connection, .body = u ? &u->body : NULL, .rest = url + strlen(route->path)};
     int rc = u && u->error.code ? error_restore(&u->error) : route->answer(&request, route);
     *out_by_job = request.by_job;
     return rc ? answer_error(connection, rc) : MHD_YES;

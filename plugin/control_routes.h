@@ -4,11 +4,13 @@
 
 #include <microhttpd.h>
 
+#include "plugin/added_exports.h"
 #include "plugin/control_job.h"
 #include "stack.h"
 
 struct control_routes {
-    struct stack *stack; /* neither is owned */
+    struct stack *stack;         /* none of these is owned */
+    struct added_exports *added; /* NULL: exports do not change */
     struct control_jobs *jobs;
     unsigned uploads; /* bodies being collected */
 };

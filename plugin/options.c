@@ -63,6 +63,8 @@ const char options_help[] = "image=[NAME=]STORE/IMAGE[:TAG]\n"
                             "                    which layer the time went.\n"
                             "control=PATH        A unix socket that answers GET /metrics and GET /status,\n"
                             "                    and that granary status, cache, warm, trace ask.\n"
+                            "exports=FILE        Note there what exports the control socket adds, and serve them\n"
+                            "                    from the start when the file is there.\n"
                             "metrics=HOST:PORT   Answer GET /metrics there too, over TCP, to whoever asks.\n"
                             "\n"
                             "Start nbdkit with -t 256: a read that waits for a store holds a thread.\n";
@@ -228,6 +230,12 @@ static int set_control(struct options *o, const char *value)
     return o->control ? 0 : error_set(-EINVAL, "control=%s: the path is too long", value);
 }
 
+static int set_exports(struct options *o, const char *value)
+{
+    o->exports = keep_absolute(o, value, strlen(value));
+    return o->exports ? 0 : error_set(-EINVAL, "exports=%s: the path is too long", value);
+}
+
 static int set_metrics(struct options *o, const char *value)
 {
     int rc = listen_tcp_check(value);
@@ -309,6 +317,7 @@ static const struct {
     {"timeout", set_timeout},
     {"slow-read", set_slow_read},
     {"control", set_control},
+    {"exports", set_exports},
     {"metrics", set_metrics},
     {"cache-compressed", set_cache_compressed},
     {"memory", set_memory},

@@ -22,6 +22,7 @@ struct options {
     bool warm_metadata;        /* from the start on */
     char *control;             /* absolute path of the control socket; NULL: none */
     char *metrics;             /* HOST:PORT; NULL: not given */
+    char *exports;             /* absolute path of the file of added exports; NULL: none */
     VEC(char *) strings;       /* everything the pointers above lead to */
 };
 

@@ -60,11 +60,13 @@ int serving_open(struct serving *s)
     s->options.stack.store.cancel = &s->ending;
     int rc = stack_open(&s->options.stack, &s->stack);
     if (!rc)
+        rc = added_exports_open(s->stack, s->options.exports, &s->added);
+    if (!rc)
         log_exports(s);
     if (!rc && s->options.metrics)
         rc = open_metrics(s);
     if (!rc && s->options.control)
-        rc = control_open(s->options.control, s->stack, &s->control);
+        rc = control_open(s->options.control, s->stack, s->added, &s->control);
     return rc;
 }
 
@@ -96,6 +98,8 @@ int serving_start(struct serving *s)
     const struct cache_config *cache = &s->options.stack.cache;
     if (!rc && s->options.warm_metadata && (cache->dir_count || cache->memory))
         rc = start_warm_begin(s->stack, &s->start_warm);
+    if (!rc)
+        added_exports_warm(s->added, s->start_warm);
     return rc;
 }
 
@@ -114,9 +118,10 @@ void serving_stop_fetching(struct serving *s)
 void serving_close(struct serving *s)
 {
     serving_stop_fetching(s);
+    control_close(s->control);
     start_warm_end(s->start_warm);
     metrics_server_close(s->metrics);
-    control_close(s->control);
+    added_exports_close(s->added);
     if (s->stack) {
         stack_counters(s->stack, debug_counter, NULL);
         log_debug("hit ratio %.4f", control_hit_ratio(s->stack));

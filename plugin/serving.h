@@ -7,6 +7,7 @@
 #include "base/compiler.h"
 #include "base/log_limit.h"
 #include "base/vec.h"
+#include "plugin/added_exports.h"
 #include "plugin/control.h"
 #include "plugin/metrics_server.h"
 #include "plugin/options.h"
@@ -24,6 +25,7 @@ struct serving_export {
 struct serving {
     struct options options;
     struct stack *stack;
+    struct added_exports *added;
     struct control *control;
     struct metrics_server *metrics;
     struct start_warm *start_warm;

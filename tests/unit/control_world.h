@@ -116,7 +116,7 @@ struct control_served {
 static inline void control_served_init(struct control_served *s)
 {
     control_world_init(&s->w);
-    assert_int_equal(control_open(s->w.path, s->w.stack, &s->control), 0);
+    assert_int_equal(control_open(s->w.path, s->w.stack, NULL, &s->control), 0);
     assert_int_equal(control_start(s->control), 0);
 }
 

@@ -1,0 +1,110 @@
+#!/bin/bash
+# Exports added and removed while a server runs and is read: checked like those given at the start, seen by everything that
+# shows exports, kept over nbdkit's end by the digest they had, refused to be removed while somebody is connected.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+mkdir "$W/tree" "$W/tree2"
+head -c 400000 /dev/urandom >"$W/tree/file"
+head -c 500000 /dev/urandom >"$W/tree2/file"
+"$GRANARY" build -q "$W/tree" "$W/store/one" >"$W/built"
+"$GRANARY" build -q "$W/tree2" "$W/other-store/two:live" >"$W/built"
+"$GRANARY" export -q "$W/store/one" "$W/one.img"
+"$GRANARY" export -q "$W/other-store/two:live" "$W/two.img"
+
+control="$W/nbd.sock.control"
+uri() { echo "nbd+unix:///$1?socket=$W/nbd.sock"; }
+# ask METHOD PATH [key=value]...: the answer's lines
+ask() {
+    local method=$1 path=$2 parameter data=()
+    shift 2
+    for parameter; do data+=(--data-urlencode "$parameter"); done
+    curl -sS -G -X "$method" --unix-socket "$control" "${data[@]}" "http://granary$path"
+}
+serve() {
+    : >"$W/serve.out"
+    background "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" --cache "$W/cache:64M" >"$W/serve.out" 2>"$W/serve.err"
+    SERVE=$BACKGROUND_PID
+    wait_for 60 grep -q '^serving' "$W/serve.out"
+    NBDKIT=$(pgrep -P "$SERVE")
+}
+names() { ask GET /status | jq -c '.exports | map(.name)'; }
+reads_as() { nbdcopy "$(uri "$1")" - | cmp - "$2"; }
+
+serve
+background bash -c "while nbdcopy '$(uri one)' null:; do :; done"
+READER=$BACKGROUND_PID
+
+echo "== an image more"
+ask PUT /exports/two image="$W/other-store/two:live" >"$W/answer"
+jq -se '.[0].export.export == "two" and .[0].export.size > 0 and .[-1].result.ok' "$W/answer" >"$W/null" || fail "PUT: $(cat "$W/answer")"
+[ "$(names)" = '["one","two"]' ] || fail "exports: $(names)"
+reads_as two "$W/two.img" || fail "the added export reads as something else"
+nbdinfo --list "nbd+unix:///?socket=$W/nbd.sock" | grep -q 'export="two"' || fail "NBD's list does not have it"
+ask GET /metrics | grep -q '^granary_export_reads_total{export="two"} [1-9]' || fail "metrics do not have it"
+"$GRANARY" warm "$(uri two)" --all >"$W/null" || fail "it cannot be warmed"
+"$GRANARY" cache evict --control "$control" two >"$W/null" || fail "it cannot be evicted"
+ask PUT /exports/three image="$W/other-store/two:live" | grep -q '"ok":true' || fail "the same image by another name"
+
+echo "== what is refused"
+refused() { grep -q "\"error\":.*$2" "$W/answer" || fail "$1: $(cat "$W/answer")"; }
+ask PUT /exports/two image="$W/store/one" >"$W/answer"; refused "another image under the name" "there already"
+ask PUT /exports/four image="$W/store/four" >"$W/answer"; refused "no such image" "four"
+ask PUT /exports/four image=nonsense >"$W/answer"; refused "no reference" "nonsense"
+ask PUT /exports/four >"$W/answer"; refused "no image" "image="
+ask PUT /exports/ image="$W/store/one" >"$W/answer"; refused "no name" "name"
+ask DELETE /exports/four >"$W/answer"; refused "not there" "no export"
+ask DELETE /exports/one >"$W/answer"; refused "given at the start" "given when the server was started"
+[ "$(stat -c %a "$control")" = 600 ] || fail "anybody may add exports"
+
+echo "== the same again is what is there; for mounts it is not removed where a user wants it"
+ask PUT /exports/two image="$W/other-store/two:live" mount=1 | grep -q '"ok":true' || fail "the same again"
+ask DELETE /exports/two mount=1 | grep -q '"removed":false' || fail "a mount removed a user's export"
+ask PUT /exports/four image="$W/store/one" mount=1 >"$W/null"
+ask DELETE /exports/four mount=1 | grep -q '"removed":true' || fail "a mount's export stays"
+
+echo "== it is not removed while a client is connected"
+cat >"$W/client.py" <<'PY'
+import socket, struct, sys, time
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+name = sys.argv[2].encode()
+got = b""
+s.sendall(struct.pack(">I8sII", 3, b"IHAVEOPT", 1, len(name)) + name)
+while len(got) < 18 + 10:
+    got += s.recv(100)
+open(sys.argv[3], "w").close()
+time.sleep(3600)
+PY
+background python3 "$W/client.py" "$W/nbd.sock" three "$W/connected"
+CLIENT=$BACKGROUND_PID
+wait_for 60 test -e "$W/connected"
+ask GET /status | jq -e '.exports[] | select(.name == "three") | .clients == 1' >"$W/null" || fail "clients: $(ask GET /status)"
+ask DELETE /exports/three >"$W/answer"; refused "connected" "1 connections open"
+kill "$CLIENT"
+removed() { ask DELETE /exports/three | grep -q '"removed":true'; }
+wait_for 60 removed
+[ "$(names)" = '["one","two"]' ] || fail "exports after the removal: $(names)"
+kill "$READER"
+
+echo "== nbdkit killed: the same digest, though the tag has moved; and a server that is started anew"
+head -c 600000 /dev/urandom >"$W/tree2/file"
+"$GRANARY" build -q "$W/tree2" "$W/other-store/two:live" >"$W/built"
+kill -9 "$NBDKIT"
+back() { [ "$(pgrep -P "$SERVE")" != "$NBDKIT" ] && [ "$(names 2>"$W/null")" = '["one","two"]' ]; }
+wait_for 60 back
+reads_as two "$W/two.img" || fail "after nbdkit's end the export is another image"
+kill -9 "$SERVE"
+wait_for 60 eval '! pgrep -P "$SERVE" >"$W/null"'
+wait "$SERVE" || true
+serve
+[ "$(names)" = '["one","two"]' ] || fail "a new supervisor: $(names)"
+reads_as two "$W/two.img" || fail "after the supervisor's end the export is another image"
+
+echo "== what is noted and not there any more does not stop the others"
+rm -r "$W/other-store/manifests"
+kill -9 "$SERVE"
+wait "$SERVE" || true
+rm -r "$W/cache"
+serve
+[ "$(names)" = '["one"]' ] || fail "exports without the store: $(names)"
+grep -q "export 'two', noted in .*is not served any more" "$W/serve.err" || fail "nothing is said of it: $(cat "$W/serve.err")"
