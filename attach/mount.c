@@ -22,6 +22,7 @@
 #include "attach/mount_device.h"
 #include "attach/run_log.h"
 #include "attach/server.h"
+#include "attach/utab.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -140,12 +141,14 @@ static int have_server(const struct mount_config *c, struct mount_state *s)
 
 static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
 {
-    if (mount(s->device, s->dir, c->fs, MS_RDONLY | MS_NODEV | MS_NOSUID, NULL)) {
+    unsigned long flags = MS_RDONLY | MS_NODEV | MS_NOSUID | (c->noexec ? MS_NOEXEC : 0);
+    if (mount(s->device, s->dir, c->fs, flags, NULL)) {
         if (errno == ENODEV)
             return error_set(-ENODEV, "this kernel cannot mount %s; load its module (modprobe %s)", c->fs, c->fs);
         return error_set(-errno, "cannot mount %s on %s: %s", s->device, s->dir, strerror(errno));
     }
     s->mounted = true;
+    utab_add(s->device, s->dir);
     return state_save(s);
 }
 
@@ -222,6 +225,8 @@ static int unmount(struct mount_state *s)
     }
     if (!rc)
         s->mounted = false;
+    if (!rc)
+        utab_remove(s->dir);
     return rc;
 }
 

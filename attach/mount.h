@@ -17,6 +17,7 @@ struct mount_config {
     const char *const *server_options; /* words for `granary serve`, when one is started; may be none */
     size_t server_option_count;
     bool keeps_nothing;         /* that server has neither cache nor memory */
+    bool noexec;                /* no program is started from it */
     bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
     unsigned connections;       /* 0: 4, with fuse 64, or 8 to a server that was there */
     unsigned timeout_s, dead_s; /* of kernel nbd: struct device_nbd */

@@ -5,6 +5,7 @@
 #include "attach/mount.h"
 #include "attach/mount_hold.h"
 #include "base/error.h"
+#include "cli/env_file.h"
 #include "cli/interrupt.h"
 #include "cli/keep_options.h"
 #include "cli/pin.h"
@@ -17,7 +18,8 @@ struct mount_values {
     const char *socket;
     uint64_t connections;
     struct keep_times times;
-    bool fuse, foreground, json;
+    const char *env_file;
+    bool fuse, foreground, noexec, json;
 };
 
 static_assert(!offsetof(struct mount_values, server), "SERVER_ROWS");
@@ -35,6 +37,9 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
      "connections to the server (default 4; with --fuse 64)"},
     KEEP_ROWS(struct mount_values, times),
+    {OPTION_FLAG, 0, "noexec", NULL, AT(noexec), "no program is started from the mount"},
+    {OPTION_TEXT, 0, "env-file", "FILE", AT(env_file),
+     "NAME=VALUE lines for the environment: credentials, the S3 server"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print what was made as one JSON object"},
     {0},
 };
@@ -71,6 +76,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .server_options = (const char *const *)words.items,
                                   .server_option_count = words.len,
                                   .keeps_nothing = !v->server.caches.count && !v->server.memory,
+                                  .noexec = v->noexec,
                                   .fuse = v->fuse,
                                   .connections = (unsigned)v->connections,
                                   .timeout_s = DEVICE_NBD_TIMEOUT_S,
@@ -102,10 +108,13 @@ static int run_mount(const struct invocation *inv)
         return CLI_USAGE;
     if (v->fuse && (v->times.timeout_s != UINT64_MAX || v->times.dead_s != UINT64_MAX))
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
+    int rc = v->env_file ? env_file_load(v->env_file) : 0;
+    if (rc)
+        return rc;
     CLEANUP_PINNER pinner;
     struct pin pin;
     struct manifest manifest;
-    int rc = pinner_init(&pinner, &v->server.caches, v->server.endpoint);
+    rc = pinner_init(&pinner, &v->server.caches, v->server.endpoint);
     if (!rc)
         rc = pin_resolve(&pinner, inv->operands[0], &pin);
     if (!rc)

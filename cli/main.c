@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cli/mount_helper.h"
 #include "cli/verbs.h"
 
 const struct verb *const verbs[] = {&verb_build,  &verb_images, &verb_inspect, &verb_ls,     &verb_diff, &verb_verify,
@@ -85,10 +86,8 @@ static void occupy_standard_streams(void)
             _exit(CLI_FAILED);
 }
 
-int main(int argc, char **argv)
+static int run_words(int argc, char **argv)
 {
-    occupy_standard_streams();
-    signal(SIGPIPE, SIG_IGN); /* sockets and stdout report EPIPE instead */
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
         printf("granary %s\n", GRANARY_VERSION);
@@ -116,4 +115,24 @@ int main(int argc, char **argv)
     rc = rc ? CLI_USAGE : run_verb(verb, &inv);
     options_release(&inv);
     return rc;
+}
+
+static int run_helper(int argc, char **argv)
+{
+    CLEANUP_HELPER_WORDS words = {0};
+    bool nothing = false;
+    int rc = mount_helper_words(argc, argv, &words, &nothing);
+    if (rc)
+        fprintf(stderr, "granary: %s: %s\n", argv[0], error_text());
+    if (rc || nothing)
+        return rc;
+    rc = run_words((int)words.len - 1, words.items);
+    return rc == CLI_DONE ? HELPER_DONE : rc == CLI_USAGE ? HELPER_USAGE : HELPER_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    occupy_standard_streams();
+    signal(SIGPIPE, SIG_IGN); /* sockets and stdout report EPIPE instead */
+    return mount_helper_called(argv[0]) ? run_helper(argc, argv) : run_words(argc, argv);
 }

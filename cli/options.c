@@ -19,6 +19,11 @@ static const struct option_row *find_long(const struct verb *verb, const char *n
     return NULL;
 }
 
+bool options_known(const struct verb *verb, const char *word)
+{
+    return find_long(verb, word, strcspn(word, "="));
+}
+
 static const struct option_row *find_letter(const struct verb *verb, char letter)
 {
     for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++)

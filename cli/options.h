@@ -83,6 +83,9 @@ struct invocation {
 GR_MUST_CHECK int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out);
 void options_release(struct invocation *inv);
 
+/* Has the verb an option of that long name? A value may stand behind it: "cache=/ssd:20G". */
+bool options_known(const struct verb *verb, const char *word);
+
 /* CLI_USAGE, with the sentence "A and B exclude each other: WHY": nothing that was asked for is passed over silently.
  */
 GR_MUST_CHECK int options_exclude(const char *a, const char *b, const char *why);

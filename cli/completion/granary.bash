@@ -22,7 +22,7 @@ _granary_options() {
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
-        mount) echo "$_granary_server_options --fuse --foreground --socket --connections --nbd-timeout --dead-timeout --json";;
+        mount) echo "$_granary_server_options --fuse --foreground --noexec --env-file --socket --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         umount) echo "--json";;
         status) echo "--quick --json";;
@@ -57,7 +57,7 @@ _granary() {
         --policy | --eviction) mapfile -t COMPREPLY < <(compgen -W "auto lru s3fifo sticky" -- "$word"); return;;
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
-        --cache | --socket | --control | --tls-certificates | --tls-psk | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
+        --cache | --socket | --control | --tls-certificates | --tls-psk | --env-file | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
         --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac

@@ -1,0 +1,180 @@
+/*   mount.granary IMAGE DIR [-fnrsvw] [-o OPTION,...] [-t TYPE]  ->  granary mount [--OPTION...] IMAGE DIR
+ *   umount.granary DIR [-flnrv] [-t TYPE]                        ->  granary umount DIR
+ *
+ * The options have no table of their own: a word is one of mount(8)'s for every filesystem, or `granary mount`'s.
+ */
+#include "cli/mount_helper.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/mount.h"
+#include "base/error.h"
+#include "cli/verbs.h"
+
+/* A mount is read-only, nodev and nosuid whatever is asked for, and mount(8) says rw where nothing was said. */
+static const char *const passed_over[] = {"ro",         "rw",     "nodev",   "dev",     "nosuid", "suid",    "exec",
+                                          "defaults",   "auto",   "noauto",  "user",    "nouser", "users",   "owner",
+                                          "group",      "nofail", "_netdev", "async",   "atime",  "noatime", "diratime",
+                                          "nodiratime", "silent", "loud",    "relatime"};
+static const char *const passed_over_beginnings[] = {"x-", "X-", "comment=", "user=", "helper=", "uhelper="};
+
+void helper_words_release(helper_words *words)
+{
+    for (size_t i = 0; i < words->len; i++)
+        free(words->items[i]);
+    vec_release(words);
+}
+
+bool mount_helper_called(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    const char *name = slash ? slash + 1 : program;
+    return !strcmp(name, "mount.granary") || !strcmp(name, "umount.granary");
+}
+
+static int usage(const char *sentence)
+{
+    (void)error_set(0, "%s", sentence);
+    return HELPER_USAGE;
+}
+
+static int push(helper_words *out, const char *format, const char *word)
+{
+    char *text = NULL;
+    if (asprintf(&text, format, word) < 0)
+        text = NULL;
+    if (text && !vec_push(out, text))
+        return 0;
+    free(text);
+    (void)error_set(-ENOMEM, "out of memory");
+    return HELPER_FAILED;
+}
+
+static bool is_passed_over(const char *word)
+{
+    for (size_t i = 0; i < GR_ARRAY_SIZE(passed_over); i++)
+        if (!strcmp(word, passed_over[i]))
+            return true;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(passed_over_beginnings); i++)
+        if (!strncmp(word, passed_over_beginnings[i], strlen(passed_over_beginnings[i])))
+            return true;
+    return false;
+}
+
+static int add_option(const struct verb *verb, const char *word, bool sloppy, helper_words *out)
+{
+    if (!*word || is_passed_over(word))
+        return 0;
+    if (!strcmp(word, "remount"))
+        return usage("a mounted image has nothing to change; umount it and mount it anew");
+    if (!strcmp(word, "foreground"))
+        return usage("mount -t granary returns when it is mounted; run 'granary mount --foreground' itself");
+    if (sloppy && !options_known(verb, word))
+        return 0;
+    return push(out, "--%s", word);
+}
+
+static int add_options(const struct verb *verb, char *list, bool sloppy, helper_words *out)
+{
+    int rc = 0;
+    for (char *rest = list, *word; !rc && (word = strsep(&rest, ","));)
+        rc = add_option(verb, word, sloppy, out);
+    return rc;
+}
+
+/* ---- mounted already ---- */
+
+struct wanted {
+    const char *image;
+    char *dir;
+};
+
+static int is_wanted(void *arg, const struct mount_state *s)
+{
+    const struct wanted *w = arg;
+    return !strcmp(s->dir, w->dir) && !strcmp(s->image, w->image);
+}
+
+/* mount(8) knows the device, not the image, and so comes again at every `mount -a`. */
+static bool is_mounted(const char *image, const char *dir)
+{
+    struct wanted w = {.image = image, .dir = realpath(dir, NULL)};
+    bool found = w.dir && mount_each(is_wanted, &w) > 0;
+    free(w.dir);
+    return found;
+}
+
+/* ---- the words ---- */
+
+struct call {
+    const struct verb *verb;
+    const char *operands[2];
+    size_t operand_count;
+    char *options; /* the last -o; mount(8) gives one */
+    bool sloppy, nothing;
+};
+
+/* A letter and, with some, a word behind it. */
+static int take_letters(struct call *c, const char *letters, int *next, int argc, char **argv)
+{
+    for (; *letters; letters++) {
+        if (strchr("otN", *letters)) {
+            char *value = letters[1] ? (char *)letters + 1 : *next < argc ? argv[(*next)++] : NULL;
+            if (!value || *letters == 'N')
+                return usage(value ? "-N is not supported; run it in that namespace (nsenter)"
+                                   : "an option needs a word");
+            if (*letters == 'o')
+                c->options = value;
+            return 0;
+        }
+        if (*letters == 's')
+            c->sloppy = true;
+        else if (*letters == 'f' && c->verb == &verb_mount)
+            c->nothing = true;
+        else if (*letters == 'l')
+            return usage("a lazy umount would take the device from under those who still read; end them first");
+        else if (!strchr("fnrvw", *letters))
+            return usage("usage: mount.granary IMAGE DIR [-fnrsvw] [-o OPTION[,OPTION...]]; umount.granary DIR [-nrv]");
+    }
+    return 0;
+}
+
+static int parse(int argc, char **argv, struct call *c)
+{
+    int rc = 0;
+    for (int next = 1; !rc && next < argc;) {
+        const char *word = argv[next++];
+        if (*word == '-' && word[1])
+            rc = take_letters(c, word + 1, &next, argc, argv);
+        else if (c->operand_count < c->verb->max_operands)
+            c->operands[c->operand_count++] = word;
+        else
+            rc = usage("too many operands");
+    }
+    return !rc && c->operand_count < c->verb->min_operands ? usage("an operand is missing") : rc;
+}
+
+int mount_helper_words(int argc, char **argv, helper_words *out, bool *out_nothing)
+{
+    const char *slash = strrchr(argv[0], '/');
+    bool umount = *(slash ? slash + 1 : argv[0]) == 'u';
+    struct call c = {.verb = umount ? &verb_umount : &verb_mount};
+    int rc = parse(argc, argv, &c);
+    if (!rc)
+        rc = push(out, "%s", "granary");
+    if (!rc)
+        rc = push(out, "%s", c.verb->name);
+    if (!rc && !umount && c.options)
+        rc = add_options(c.verb, c.options, c.sloppy, out);
+    if (!rc)
+        rc = push(out, "%s", "--");
+    for (size_t i = 0; !rc && i < c.operand_count; i++)
+        rc = push(out, "%s", c.operands[i]);
+    if (!rc && vec_push(out, NULL))
+        rc = HELPER_FAILED;
+    *out_nothing = c.nothing || (!rc && !umount && is_mounted(c.operands[0], c.operands[1]));
+    return rc;
+}
