@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "net/credentials_remote.h"
 
-enum { AHEAD_S = 300, BETWEEN_MS = 10000, CONNECT_TIMEOUT_MS = 1000 };
+enum { AHEAD_S = 300, BETWEEN_MS = 10000, CONNECT_S = 1, SILENCE_S = 5 };
 
 enum place { STATIC, WEB_IDENTITY, CONTAINER, INSTANCE };
 
@@ -25,7 +25,7 @@ struct credential_chain {
     enum place place;
     struct http *http; /* of the remote places */
     char *region, *token_file, *role_arn, *session_name;
-    unsigned ahead_s, between_ms;
+    unsigned ahead_s, between_ms, connect_s, silence_s;
     pthread_mutex_t lock;
     pthread_cond_t renewed;
     struct lent_credentials *current; /* NULL: none yet */
@@ -220,7 +220,8 @@ static int make_http(struct credential_chain *c)
     struct http_config config = {.connections = 1};
     if (c->place != WEB_IDENTITY) { /* services of this machine: never through a proxy, and near or not there */
         config.no_proxy = true;
-        config.connect_timeout_ms = CONNECT_TIMEOUT_MS;
+        config.connect_timeout_ms = c->connect_s * 1000;
+        config.stall_timeout_s = c->silence_s;
     }
     return http_new(&config, &c->http);
 }
@@ -257,6 +258,8 @@ int credential_chain_new(const struct credential_chain_config *config, struct cr
     pthread_cond_init(&c->renewed, NULL);
     c->ahead_s = config->ahead_s ? config->ahead_s : AHEAD_S;
     c->between_ms = config->between_ms ? config->between_ms : BETWEEN_MS;
+    c->connect_s = config->silence_s ? config->silence_s : CONNECT_S;
+    c->silence_s = config->silence_s ? config->silence_s : SILENCE_S;
     int rc = 0;
     if (config->region && !(c->region = strdup(config->region)))
         rc = out_of_memory();

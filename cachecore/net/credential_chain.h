@@ -16,6 +16,7 @@ struct credential_chain_config {
     const char *region;  /* of STS; NULL: none is known */
     unsigned ahead_s;    /* renew so long before they expire; 0: 300 */
     unsigned between_ms; /* pause between two renewals of credentials that are valid still; 0: 10,000 */
+    unsigned silence_s;  /* a service of this machine that is silent for so long is not there; 0: 5, and 1 to connect */
 };
 
 /* Asks services over the network where only they can have some. -ENOENT: there are none, with a sentence that says

@@ -13,7 +13,7 @@
 #include "base/io.h"
 #include "net/credentials_decode.h"
 
-enum { TOKEN_MAX = 64 << 10, TIMEOUT_MS = 5000, STS_TIMEOUT_MS = 20000, HEADER_MAX = TOKEN_MAX + 64, URL_MAX = 2048 };
+enum { TOKEN_MAX = 64 << 10, STS_TIMEOUT_MS = 20000, HEADER_MAX = TOKEN_MAX + 64, URL_MAX = 2048 };
 
 static const char *set_value(const char *name)
 {
@@ -36,10 +36,8 @@ static void wipe_response(struct http_response *r)
 }
 
 /* Perform and judge by the status. */
-static int ask(struct http *h, struct http_request *request, const char *service, unsigned timeout_ms,
-               struct http_response *out)
+static int ask(struct http *h, struct http_request *request, const char *service, struct http_response *out)
 {
-    request->deadline_ms = clock_now_ms() + timeout_ms;
     int rc = http_do(h, request, out);
     if (rc)
         return error_prefix(rc, "S3 credentials from %s", service);
@@ -109,8 +107,9 @@ int credentials_from_web_identity(struct http *h, const struct web_identity *w, 
                                    .url = url,
                                    .headers = {"Content-Type: application/x-www-form-urlencoded"},
                                    .body = form.data,
-                                   .body_len = form.len};
-    rc = ask(h, &request, "STS", STS_TIMEOUT_MS, &answer);
+                                   .body_len = form.len,
+                                   .deadline_ms = clock_now_ms() + STS_TIMEOUT_MS};
+    rc = ask(h, &request, "STS", &answer);
     if (rc)
         return rc == -ENOENT ? -EACCES : rc;
     return credentials_decode_sts("STS", answer.body.data, answer.body.len, out);
@@ -173,7 +172,7 @@ int credentials_from_container(struct http *h, struct credentials *out)
     if (!rc && header.len && !(request.headers[0] = bytes_string(&header)))
         rc = error_set(-ENOMEM, "out of memory for S3 credentials");
     if (!rc)
-        rc = ask(h, &request, "the container's endpoint", TIMEOUT_MS, &answer);
+        rc = ask(h, &request, "the container's endpoint", &answer);
     return rc ? rc : credentials_decode_json("the container's endpoint", answer.body.data, answer.body.len, out);
 }
 
@@ -195,7 +194,7 @@ static int metadata(struct http *h, const char *method, const char *path, const 
     size_t len = strlen(base);
     snprintf(url, sizeof url, "%.*s/latest/%s", (int)(base[len - 1] == '/' ? len - 1 : len), base, path);
     struct http_request request = {.method = method, .url = url, .headers = {header}};
-    int rc = ask(h, &request, INSTANCE, TIMEOUT_MS, out);
+    int rc = ask(h, &request, INSTANCE, out);
     if (rc)
         return rc;
     /* an answer of one line becomes part of a header or address */

@@ -1,7 +1,7 @@
 /* Temporary credentials from services: STS for a web identity token, the container's endpoint (ECS, EKS Pod Identity),
- * the instance's metadata. Each call is one try, at most some seconds. -EAGAIN, -ETIMEDOUT: not reached, or busy;
- * -ENOENT: the service has none; -EACCES: refused; -EINVAL: wrong settings; -EIO: not what was expected. No sentence
- * holds a token or key. Any thread.
+ * the instance's metadata. Each call is one try, which ends where the service is silent for as long as h's limits say.
+ * -EAGAIN, -ETIMEDOUT: not reached, or busy; -ENOENT: the service has none; -EACCES: refused; -EINVAL: wrong settings;
+ * -EIO: not what was expected. No sentence holds a token or key. Any thread.
  */
 #ifndef GRANARY_NET_CREDENTIALS_REMOTE_H
 #define GRANARY_NET_CREDENTIALS_REMOTE_H

@@ -186,8 +186,12 @@ static void lose_a_crowd(struct world *w, const char *path, unsigned dir)
     assert_true(disk_fake_hanging() > 0);
 }
 
-static void expect_hits_of_the_first(struct world *w)
+/* Those that hang are the only ones that are down: their crowd may have been too long for the first one, too, which a
+ * probe brings back. */
+static void expect_hits_of_the_first(struct world *w, unsigned hung)
 {
+    for (uint64_t since = 0; count_of(w, "reading_down") != hung;)
+        counter_pause(&since, "the first directory");
     world_settle(w);
     for (unsigned i = 0; i < 3; i++) {
         uint64_t before = now_hits(w);
@@ -205,10 +209,9 @@ static void test_cache_health__crowds_at_hung_directories_leave_rings_for_anothe
     faulty_world_of(&w, second, third);
     world_warm(&w);
     lose_a_crowd(&w, second, 1);
-    expect_hits_of_the_first(&w);
+    expect_hits_of_the_first(&w, 1);
     lose_a_crowd(&w, third, 2);
-    expect_hits_of_the_first(&w);
-    assert_int_equal(count_of(&w, "reading_down"), 2);
+    expect_hits_of_the_first(&w, 2);
     faulty_release(&w);
     scratch_remove(second);
     scratch_remove(third);

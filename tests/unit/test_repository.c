@@ -382,11 +382,11 @@ static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
     struct store *s = store_fake_store(f);
     struct sweeping sweeping = {.looks = 0};
     struct lease_handle *l;
-    uint64_t late = clock_boot_ms() + LEASE_LIFE_MIN_S * 1000 + 1000;
+    const uint64_t too_long = LEASE_LIFE_MIN_S * 1000 + 1000;
     assert_int_equal(lease_begin(s, "x", &l), 0);
     assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
     store_fake_set_hook(f, end_sweep_at_third_look, &sweeping);
-    assert_int_equal(lease_renew_at(l, late), 0);
+    assert_int_equal(lease_renew_at(l, clock_boot_ms() + too_long), 0);
     assert_int_equal(sweeping.looks, 3);
     assert_true(lease_lapsed(l));
     lease_end(l);
@@ -394,7 +394,7 @@ static void test_lease__that_was_not_renewed_in_time_has_lapsed(void **state)
 
     assert_int_equal(lease_begin_sweep(s, &sweeping.sweep), 0);
     uint64_t puts = store_fake_calls(f, FAKE_PUT);
-    assert_int_equal(lease_renew_at(sweeping.sweep, late), -EAGAIN);
+    assert_int_equal(lease_renew_at(sweeping.sweep, clock_boot_ms() + too_long), -EAGAIN);
     assert_int_equal(store_fake_calls(f, FAKE_PUT), puts);
     lease_end(sweeping.sweep);
 }

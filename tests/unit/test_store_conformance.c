@@ -331,7 +331,7 @@ static void conforms(struct kind *k)
 static struct store *open_url(const char *url)
 {
     struct store *s = NULL;
-    if (store_open(url, &(struct store_options){.timeout_ms = 20000, .connections = 4}, &s))
+    if (store_open(url, &(struct store_options){.timeout_ms = 120000, .connections = 4}, &s))
         fail_msg("%s", error_text());
     return s;
 }

@@ -72,7 +72,7 @@ static int setup(void **state)
     w->f = hdfs_fake_new();
     hdfs_fake_set_hook(w->f, interfere, w);
     snprintf(url, sizeof url, "hdfs://%s/store", hdfs_fake_namenode(w->f));
-    const struct store_options options = {.timeout_ms = 20000};
+    const struct store_options options = {.timeout_ms = 120000};
     if (store_hdfs_open(url, &options, &w->plain) || store_open(url, &options, &w->patient) ||
         webhdfs_new(url, &(struct webhdfs_config){.token_file = NULL}, &w->client))
         fail_msg("%s", error_text());

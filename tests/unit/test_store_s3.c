@@ -86,7 +86,7 @@ static struct store *open_store(struct http_fake *server)
     struct store *s = NULL;
     setenv("AWS_ACCESS_KEY_ID", "AK", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "SK", 1);
-    struct store_options options = {.endpoint = http_fake_url(server), .timeout_ms = 20000};
+    struct store_options options = {.endpoint = http_fake_url(server), .timeout_ms = 120000};
     if (store_open("s3://bucket/some/prefix/", &options, &s))
         fail_msg("%s", error_text());
     return s;
