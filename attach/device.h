@@ -1,5 +1,5 @@
-/* Block devices under a mount: kernel nbd over netlink, and nbdfuse with a direct-I/O loop device
- * where the kernel has no nbd. */
+/* Block devices under a mount: kernel nbd over netlink, and a direct-I/O loop device on a file where the kernel has no
+ * nbd. */
 #ifndef GRANARY_ATTACH_DEVICE_H
 #define GRANARY_ATTACH_DEVICE_H
 
@@ -41,13 +41,6 @@ void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX]);
 /* Detached already, or attached anew by others (another mark): 0, untouched. -EBUSY: something is
  * still mounted from it. cut: detach even so; what reads from it gets EIO. */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
-
-/* nbdfuse shows the export as `file` (in a directory made here, with its own mount); output: where
- * it writes what it has to say. Returns once the file is there. Cleans up on failure. */
-GR_MUST_CHECK int device_fuse_start(const char *socket, const char *export_name, unsigned connections, const char *file,
-                                    int output, const volatile int *cancel, struct process *out);
-/* Unmount and end nbdfuse, whatever state it is in; the directory is removed. */
-GR_MUST_CHECK int device_fuse_stop(const char *file, const struct process *nbdfuse);
 
 /* A read-only direct-I/O loop device over file. It goes by itself at the last close. *out_fd: keep
  * it open until the device is mounted. */

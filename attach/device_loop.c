@@ -1,14 +1,11 @@
-/* nbdfuse and the loop device on its file. Direct I/O keeps requests parallel and large: a buffered
+/* The loop device on a file that granary-fuse shows. Direct I/O keeps requests parallel and large: a buffered
  * loop reads one at a time. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attach/device.h"
@@ -17,103 +14,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "base/log.h"
-#include "net/http.h"
 
-enum { FUSE_WAIT_MS = 30000, FUSE_END_MS = 3000, LOOP_WAIT_MS = 5000, LOOP_TRIES = 16, STEP_US = 20000 };
-
-/* ---- nbdfuse ---- */
-
-static int make_uri(const char *socket, const char *export_name, struct bytes *out)
-{
-    int rc = bytes_printf(out, "nbd+unix:///");
-    if (!rc)
-        rc = http_percent_encode(out, export_name, strlen(export_name), false);
-    if (!rc)
-        rc = bytes_printf(out, "?socket=");
-    if (!rc)
-        rc = http_percent_encode(out, socket, strlen(socket), true);
-    return rc || !bytes_string(out) ? error_set(-ENOMEM, "out of memory") : 0;
-}
-
-/* The directory of file, which nbdfuse mounts on. *out: free. */
-static int directory_of(const char *file, char **out)
-{
-    *out = strdup(file);
-    if (!*out)
-        return error_set(-ENOMEM, "out of memory");
-    char *slash = strrchr(*out, '/');
-    if (slash)
-        *slash = 0;
-    return 0;
-}
-
-static int wait_for_file(const char *file, const struct process *nbdfuse, const volatile int *cancel)
-{
-    uint64_t deadline = clock_now_ms() + FUSE_WAIT_MS;
-    while (access(file, R_OK)) {
-        if (cancel && *cancel)
-            return error_set(-ECANCELED, "interrupted");
-        if (!process_alive(nbdfuse))
-            return error_set(-EIO, "nbdfuse ended at once");
-        if (clock_now_ms() > deadline)
-            return error_set(-ETIMEDOUT, "nbdfuse did not show %s", file);
-        usleep(STEP_US);
-    }
-    return 0;
-}
-
-int device_fuse_start(const char *socket, const char *export_name, unsigned connections, const char *file, int output,
-                      const volatile int *cancel, struct process *out)
-{
-    CLEANUP_FREE char *dir = NULL;
-    CLEANUP_BYTES uri = BYTES_INIT(16384);
-    char count[16];
-    pid_t pid;
-    int rc = make_uri(socket, export_name, &uri);
-    if (!rc)
-        rc = directory_of(file, &dir);
-    if (!rc)
-        rc = io_mkdirs(dir);
-    if (rc)
-        return rc;
-    snprintf(count, sizeof count, "%u", connections);
-    const char *const argv[] = {"nbdfuse", "-r", "-C", count, file, (const char *)uri.data, NULL};
-    struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1, .session = true};
-    rc = process_spawn(&spec, &pid);
-    if (rc) {
-        rmdir(dir);
-        return rc == -ENOENT ? error_set(rc, "nbdfuse is not installed; install it (Debian: libnbd-bin)") : rc;
-    }
-    *out = process_identify(pid);
-    rc = wait_for_file(file, out, cancel);
-    if (rc) {
-        struct error first;
-        error_take(&first, rc);
-        if (device_fuse_stop(file, out))
-            log_warning("%s", error_text());
-        rc = error_restore(&first);
-    }
-    return rc;
-}
-
-int device_fuse_stop(const char *file, const struct process *nbdfuse)
-{
-    CLEANUP_FREE char *dir = NULL;
-    int rc = directory_of(file, &dir);
-    if (rc)
-        return rc;
-    /* nbdfuse ends when its mount goes; where that is refused its end makes the mount go */
-    if (umount2(dir, UMOUNT_NOFOLLOW) && errno != EINVAL && errno != ENOENT)
-        umount2(dir, UMOUNT_NOFOLLOW | MNT_DETACH);
-    rc = process_end(nbdfuse, FUSE_END_MS);
-    umount2(dir, UMOUNT_NOFOLLOW | MNT_DETACH);
-    if (rmdir(dir) && errno != ENOENT && !rc)
-        rc = error_set(-errno, "cannot remove %s: %s", dir, strerror(errno));
-    return rc;
-}
-
-/* ---- the loop device ---- */
+enum { LOOP_WAIT_MS = 5000, LOOP_TRIES = 16, STEP_US = 20000 };
 
 static int free_loop(void)
 {

@@ -6,7 +6,8 @@
 #include "base/digest.h"
 
 struct export_check {
-    const char *socket;           /* unix path; need not exist yet */
+    const char *socket;           /* unix path; need not exist yet; with control: a directory of files */
+    const char *control;          /* the control socket of a server that shows its exports as files; NULL: it has NBD */
     const char *name;             /* of the export */
     uint64_t size;                /* what it must have */
     struct digest content_root;   /* what its description must say */

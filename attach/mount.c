@@ -2,7 +2,7 @@
  * a failure half-way, umount, and cleaning up after a crash are one function that takes down what the
  * state names, in reverse.
  *
- *   server -> export checked -> metadata cached -> device (nbd + keeper, or nbdfuse + loop) -> tuned, warmed -> mounted
+ *   server -> export checked -> metadata cached -> device (nbd + keeper, or FUSE + loop) -> tuned, warmed -> mounted
  */
 #include "attach/mount.h"
 
@@ -18,6 +18,7 @@
 
 #include "attach/device.h"
 #include "attach/export_check.h"
+#include "attach/fuse_mount.h"
 #include "attach/metadata_warm.h"
 #include "attach/mount_device.h"
 #include "attach/run_log.h"
@@ -30,7 +31,7 @@
 #include "base/vec.h"
 #include "net/listen.h"
 
-enum { THREADS_LEAST = 32, FUSE_THREADS_LEAST = 4, SERVER_END_MS = 15000 };
+enum { THREADS_LEAST = 32, SERVER_END_MS = 15000 };
 
 /* ---- the mount point ---- */
 
@@ -75,11 +76,12 @@ static int check_dir(const char *dir)
 /* ---- the server ---- */
 
 /* Of the threads of a server one client has, all its connections together have as many as one has elsewhere: each
- * thread of nbdkit keeps a buffer as large as the largest request it has seen. */
+ * thread keeps a buffer as large as the largest request it has seen. */
 static unsigned threads_for(const struct mount_config *c)
 {
-    return GR_MAX(SERVER_THREADS / mount_device_connections(c),
-                  (unsigned)(c->fuse ? FUSE_THREADS_LEAST : THREADS_LEAST));
+    if (c->fuse)
+        return SERVER_THREADS;
+    return GR_MAX(SERVER_THREADS / mount_device_connections(c), (unsigned)THREADS_LEAST);
 }
 
 static int start_server(const struct mount_config *c, struct mount_state *s)
@@ -92,8 +94,9 @@ static int start_server(const struct mount_config *c, struct mount_state *s)
         return rc ? rc : log;
     VEC(const char *) argv = {0};
     snprintf(threads, sizeof threads, "%u", threads_for(c));
-    const char *const fixed[] = {program,     "serve",    c->pinned,   "--socket", s->socket,
-                                 "--control", s->control, "--threads", threads};
+    const char *const fixed[] = {program,   "serve",     c->pinned,  c->fuse ? "--fuse" : "--socket",
+                                 s->socket, "--control", s->control, "--threads",
+                                 threads};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = vec_push(&argv, fixed[i]);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)
@@ -115,16 +118,17 @@ static int have_server(const struct mount_config *c, struct mount_state *s)
         if (!realpath(c->socket, s->socket)) /* umount may be run from anywhere */
             return error_set(-errno, "no server listens on %s: %s", c->socket, strerror(errno));
         snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
-        if (listen_answered(s->control) <= 0)
+        if (!c->fuse && listen_answered(s->control) <= 0)
             *s->control = 0;
     } else {
-        snprintf(s->socket, sizeof s->socket, "%s/nbd.sock", s->run_dir);
-        snprintf(s->control, sizeof s->control, "%s/nbd.sock.control", s->run_dir);
+        snprintf(s->socket, sizeof s->socket, "%s/%s", s->run_dir, c->fuse ? "fuse" : "nbd.sock");
+        snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
         rc = start_server(c, s);
     }
     if (!rc)
         rc = state_save(s);
     const struct export_check check = {.socket = s->socket,
+                                       .control = c->fuse ? s->control : NULL,
                                        .name = c->export_name,
                                        .size = c->size,
                                        .content_root = c->content_root,
@@ -195,11 +199,17 @@ static int build_up(const struct mount_config *c, struct mount_state *s)
 
 /* ---- taking down ---- */
 
+static bool is_fuse(const struct mount_state *s)
+{
+    return !strcmp(s->method, "fuse");
+}
+
 /* Whether anything can still answer reads of the mount. */
 static bool server_answers(const struct mount_state *s)
 {
-    bool alive = s->server.pid ? process_alive(&s->server) : listen_answered(s->socket) > 0;
-    return alive && (!s->nbdfuse.pid || process_alive(&s->nbdfuse));
+    if (s->server.pid)
+        return process_alive(&s->server);
+    return listen_answered(is_fuse(s) ? s->control : s->socket) > 0;
 }
 
 /* With nothing left behind the device its readers are stuck: end them, then the mount. */
@@ -239,8 +249,8 @@ static void keep_first(struct error *first, int rc)
 
 static void remove_run_dir(const struct mount_state *s)
 {
-    static const char *const names[] = {"state.json", "serve.log",        "keep.log", "nbdfuse.log",
-                                        "nbd.sock",   "nbd.sock.control", "fuse"};
+    static const char *const names[] = {"state.json",       "serve.log", "keep.log",    "nbd.sock",
+                                        "nbd.sock.control", "fuse",      "fuse.control"};
     char path[128];
     for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
         snprintf(path, sizeof path, "%s/%s", s->run_dir, names[i]);
@@ -256,6 +266,8 @@ static int take_down(struct mount_state *s)
     struct error first = {0};
     keep_first(&first, mount_device_take_down(s));
     keep_first(&first, process_end(&s->server, SERVER_END_MS));
+    if (is_fuse(s) && s->server.pid)
+        fuse_mount_clear(s->socket); /* what a server that was killed has left */
     if (!first.code)
         remove_run_dir(s);
     return first.code ? error_restore(&first) : 0;

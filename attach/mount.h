@@ -13,13 +13,13 @@ struct mount_config {
     struct digest digest, content_root;
     uint64_t size, metadata_offset, metadata_len, front_len; /* as in the manifest */
 
-    const char *socket;                /* of a running server to join; NULL: start one */
+    const char *socket;                /* of a running server to join, with fuse its directory; NULL: start one */
     const char *const *server_options; /* words for `granary serve`, when one is started; may be none */
     size_t server_option_count;
     bool keeps_nothing;         /* that server has neither cache nor memory */
     bool noexec;                /* no program is started from it */
-    bool fuse;                  /* nbdfuse and a loop device instead of kernel nbd */
-    unsigned connections;       /* 0: 4, with fuse 64, or 8 to a server that was there */
+    bool fuse;                  /* FUSE and a loop device instead of kernel nbd */
+    unsigned connections;       /* of kernel nbd; 0: 4 */
     unsigned timeout_s, dead_s; /* of kernel nbd: struct device_nbd */
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */
 };
@@ -27,7 +27,7 @@ struct mount_config {
 /* Mount read-only, nodev, nosuid. On failure everything made is undone. *out: what was made. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 
-/* Take down what mount_image made: mount, keeper, device, nbdfuse, the server it started, the state. What is
+/* Take down what mount_image made: mount, keeper, device, the server it started, the state. What is
  * gone already is passed over; a dead server does not make it hang. -ENOENT: not mounted by
  * mount_image; -EBUSY: in use, nothing was touched. */
 GR_MUST_CHECK int mount_remove(const char *dir);

@@ -10,17 +10,11 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-/* nbdfuse sends nothing over a connection while it waits for an answer there, and takes them in turn: a read of what is
- * cached would stand behind one that is fetched. A server that was there before has all its threads for each. */
-enum { NBD_CONNECTIONS = 4, FUSE_CONNECTIONS = 64, FUSE_CONNECTIONS_TO_OTHERS = 8 };
+enum { NBD_CONNECTIONS = 4 };
 
 unsigned mount_device_connections(const struct mount_config *c)
 {
-    if (c->connections)
-        return c->connections;
-    if (!c->fuse)
-        return NBD_CONNECTIONS;
-    return c->socket ? FUSE_CONNECTIONS_TO_OTHERS : FUSE_CONNECTIONS;
+    return c->connections ? c->connections : NBD_CONNECTIONS;
 }
 
 /* ---- kernel nbd ---- */
@@ -80,23 +74,14 @@ static int detach_nbd(const struct mount_state *s)
     return rc ? rc : device_nbd_detach(s->device, s->device_mark, false);
 }
 
-/* ---- nbdfuse and a loop device ---- */
+/* ---- a loop device on a file of granary-fuse ---- */
 
 static int attach_loop(const struct mount_config *c, struct mount_state *s, int *out_fd)
 {
-    CLEANUP_FD int log = run_log_open(s->run_dir, "nbdfuse.log");
-    if (log < 0)
-        return log;
-    char file[PATH_MAX];
-    snprintf(file, sizeof file, "%s/fuse/nbd", s->run_dir);
-    int rc =
-        device_fuse_start(s->socket, c->export_name, mount_device_connections(c), file, log, c->cancel, &s->nbdfuse);
-    if (rc)
-        return rc == -EIO ? run_log_explain(s->run_dir, "nbdfuse.log", "nbdfuse failed", rc) : rc;
-    snprintf(s->fuse_file, sizeof s->fuse_file, "%s", file);
-    rc = state_save(s);
+    snprintf(s->fuse_file, sizeof s->fuse_file, "%.*s/%.*s", PATH_MAX / 2, s->socket, NAME_MAX, c->export_name);
+    int rc = state_save(s);
     if (!rc)
-        rc = device_loop_attach(file, s->device, out_fd);
+        rc = device_loop_attach(s->fuse_file, s->device, out_fd);
     if (rc)
         *s->device = 0;
     return rc ? rc : state_save(s);
@@ -125,16 +110,13 @@ int mount_device_tend(const struct mount_state *s)
 int mount_device_cut(const struct mount_state *s)
 {
     if (*s->fuse_file)
-        return process_end(&s->nbdfuse, 0); /* FUSE aborts */
+        return 0; /* FUSE aborted when its server ended */
     return *s->device ? device_nbd_detach(s->device, s->device_mark, true) : 0;
 }
 
 int mount_device_take_down(const struct mount_state *s)
 {
-    if (!*s->fuse_file)
-        return *s->device ? detach_nbd(s) : 0;
-    struct error first;
-    error_take(&first, *s->device ? device_loop_detach(s->device, s->fuse_file) : 0);
-    int rc = device_fuse_stop(s->fuse_file, &s->nbdfuse);
-    return first.code ? error_restore(&first) : rc;
+    if (!*s->device)
+        return 0;
+    return *s->fuse_file ? device_loop_detach(s->device, s->fuse_file) : detach_nbd(s);
 }

@@ -1,4 +1,4 @@
-/* The block device of a mount: kernel nbd with its keeper, or nbdfuse with a loop device. */
+/* The block device of a mount: kernel nbd with its keeper, or a loop device on a file of granary-fuse. */
 #ifndef GRANARY_ATTACH_MOUNT_DEVICE_H
 #define GRANARY_ATTACH_MOUNT_DEVICE_H
 

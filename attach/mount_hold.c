@@ -2,10 +2,10 @@
  *
  *   up --(SIGTERM, SIGINT)--> ending --(unmounted, taken down)--> done
  *                             ending --(in use)--> ending; tried again twice a second, until a second signal
- *   up --(others unmounted it, or the FUSE process died)--> taken down, failed
+ *   up --(others unmounted it, or the server of a FUSE mount died)--> taken down, failed
  *   up --(the keeper died)--> up, with another one
  *
- * The server is not watched: it is a supervisor of its own, and reads outlive its end.
+ * The server of an nbd device is not watched: it is a supervisor of its own, and reads outlive its end.
  */
 #include "attach/mount_hold.h"
 
@@ -98,8 +98,8 @@ static int look(struct hold *h)
         return listed;
     if (!listed)
         return error_set(-ENOENT, "%s was unmounted by others", s->dir);
-    if (s->nbdfuse.pid && !process_alive(&s->nbdfuse))
-        return error_set(-EIO, "process %d, which answered the reads of %s, is gone", (int)s->nbdfuse.pid, s->dir);
+    if (*s->fuse_file && s->server.pid && !process_alive(&s->server))
+        return error_set(-EIO, "process %d, which answered the reads of %s, is gone", (int)s->server.pid, s->dir);
     tend_keeper(h);
     return 0;
 }

@@ -51,10 +51,9 @@ int state_save(const struct mount_state *s)
 {
     char digest[DIGEST_HEX_SIZE], content_root[DIGEST_HEX_SIZE], path[96];
     CLEANUP(cleanup_json)
-    json_t *root =
-        json_pack("{s:i,s:s,s:s,s:o,s:o,s:b}", "version", 1, "digest", digest_hex(&s->digest, digest), "content_root",
-                  digest_hex(&s->content_root, content_root), "server", process_to_json(&s->server), "nbdfuse",
-                  process_to_json(&s->nbdfuse), "mounted", s->mounted);
+    json_t *root = json_pack("{s:i,s:s,s:s,s:o,s:b}", "version", 1, "digest", digest_hex(&s->digest, digest),
+                             "content_root", digest_hex(&s->content_root, content_root), "server",
+                             process_to_json(&s->server), "mounted", s->mounted);
     json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
@@ -66,13 +65,13 @@ int state_save(const struct mount_state *s)
 static bool decode(const json_t *root, struct mount_state *out)
 {
     const char *digest, *content_root;
-    const json_t *server, *nbdfuse;
+    const json_t *server;
     int version, mounted;
-    if (json_unpack((json_t *)root, "{s:i,s:s,s:s,s:o,s:o,s:b}", "version", &version, "digest", &digest, "content_root",
-                    &content_root, "server", &server, "nbdfuse", &nbdfuse, "mounted", &mounted) ||
+    if (json_unpack((json_t *)root, "{s:i,s:s,s:s,s:o,s:b}", "version", &version, "digest", &digest, "content_root",
+                    &content_root, "server", &server, "mounted", &mounted) ||
         version != 1 || digest_parse(digest, strlen(digest), &out->digest) ||
         digest_parse(content_root, strlen(content_root), &out->content_root) ||
-        !process_from_json(server, &out->server) || !process_from_json(nbdfuse, &out->nbdfuse))
+        !process_from_json(server, &out->server))
         return false;
     out->mounted = mounted;
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);

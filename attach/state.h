@@ -20,13 +20,12 @@ struct mount_state {
     char image[STATE_REF_MAX]; /* the reference as it was given */
     struct digest digest, content_root;
     char method[8];           /* "nbd" or "fuse" */
-    char socket[PATH_MAX];    /* of the server */
+    char socket[PATH_MAX];    /* of the server; of "fuse" the directory with its files */
     char control[PATH_MAX];   /* its control socket; empty: unknown */
     char device[32];          /* "/dev/nbd0", "/dev/loop0"; empty: none yet */
     char device_mark[24];     /* of an nbd device: device_nbd_mark */
     char fuse_file[PATH_MAX]; /* what the loop device stands on; empty: none */
     struct process server;    /* the supervisor; pid 0: not ours */
-    struct process nbdfuse;   /* pid 0: none */
     bool mounted;
 };
 

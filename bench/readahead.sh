@@ -5,7 +5,7 @@
 # Rows, all by default: sample (a twentieth of the files, spread over the set, in random order), epoch (all files,
 # shuffled), warm (another epoch after that, without page cache), sequential (all, in order), half (three shuffled epochs
 # without page cache, a cache of half the set). For each chunk size (CHUNKS: 64K 128K 256K) and each policy (POLICIES:
-# readahead=0 fill=off default; + joins parameters of the plugin): seconds, bytes over the link, these over the bytes of
+# readahead=0 fill=off default; + joins options of granary serve, without their dashes): seconds, bytes over the link, these over the bytes of
 # the files (amplification), requests, and bytes that came in the two seconds after it. Medians of TURNS (1). RTT_MS (10),
 # RATE (1000 Mbit/s). LOCK=FILE is held by each turn.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
@@ -39,12 +39,11 @@ serve() {
     [ "$2" = default ] || IFS=+ read -ra parameters <<<"$2"
     rm -rf "$W/cache"
     drop_caches
-    "${CLIENT[@]}" nbdkit -f -t 4 --unix "$W/sock" "$PLUGIN" \
-        "image=http://10.77.0.2:8080/store-$1/set" "cache=$W/cache:$3" "control=$W/sock.control" "${parameters[@]}" \
-        >>"$W/log" 2>&1 9>&- &
+    "${CLIENT[@]}" "$GRANARY" serve --fuse "$W/images" --warm none "http://10.77.0.2:8080/store-$1/set" \
+        --cache "$W/cache:$3" "${parameters[@]/#/--}" >>"$W/log" 2>&1 9>&- &
     server=$!
-    wait_for 20 test -S "$W/sock"
-    "${CLIENT[@]}" "$GRANARY" mount --fuse --connections 64 --socket "$W/sock" "http://10.77.0.2:8080/store-$1/set" \
+    wait_for 20 test -S "$W/images.control"
+    "${CLIENT[@]}" "$GRANARY" mount --fuse --socket "$W/images" "http://10.77.0.2:8080/store-$1/set" \
         "$W/mnt" >>"$W/log" 2>&1 9>&-
     mountpoint -q "$W/mnt" || { cat "$W/log" >&2; exit 1; }
     find "$W/mnt" -type f >/dev/null
@@ -54,11 +53,10 @@ unserve() {
     ! mountpoint -q "$W/mnt" || "$GRANARY" umount "$W/mnt"
     [ -z "${server:-}" ] || { kill "$server"; wait "$server" || true; }
     server=
-    rm -f "$W/sock" "$W/sock.control"
 }
 
 requests() {
-    curl -sS --noproxy '*' --unix-socket "$W/sock.control" http://x/metrics |
+    curl -sS --noproxy '*' --unix-socket "$W/images.control" http://x/metrics |
         awk '$1 == "granary_fetch_requests_total" { print $2 }'
 }
 read_all() { "${PREFIX[@]}" "$READER" read "$W/list" "$W/mnt" 8 "$@"; }

@@ -30,12 +30,13 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 
 static const struct option_row rows[] = {
     SERVER_ROWS,
-    {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "nbdfuse and a loop device, for kernels without nbd"},
+    {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, for kernels without nbd"},
     {OPTION_FLAG, 'f', "foreground", NULL, AT(foreground),
      "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},
-    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "join the server that listens there instead of starting one"},
+    {OPTION_TEXT, 0, "socket", "PATH", AT(socket),
+     "join the server that listens there (with --fuse: has its files there)"},
     {OPTION_NUMBER, 'C', "connections", "N", offsetof(struct mount_values, connections), 1, 64,
-     "connections to the server (default 4; with --fuse 64)"},
+     "connections to the server (default 4); not with --fuse"},
     KEEP_ROWS(struct mount_values, times),
     {OPTION_FLAG, 0, "noexec", NULL, AT(noexec), "no program is started from the mount"},
     {OPTION_TEXT, 0, "env-file", "FILE", AT(env_file),
@@ -46,11 +47,11 @@ static const struct option_row rows[] = {
 
 static json_t *state_json(const struct mount_state *s)
 {
-    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I,s:I}", "dir", json_name(s->dir, strlen(s->dir)), "image",
+    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I}", "dir", json_name(s->dir, strlen(s->dir)), "image",
                      json_name(s->image, strlen(s->image)), "digest", print_json_digest(&s->digest), "content_root",
                      print_json_digest(&s->content_root), "method", s->method, "device", s->device, "socket",
                      json_name(s->socket, strlen(s->socket)), "control", json_name(s->control, strlen(s->control)),
-                     "server_pid", (json_int_t)s->server.pid, "nbdfuse_pid", (json_int_t)s->nbdfuse.pid);
+                     "server_pid", (json_int_t)s->server.pid);
 }
 
 static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
@@ -108,6 +109,8 @@ static int run_mount(const struct invocation *inv)
         return CLI_USAGE;
     if (v->fuse && (v->times.timeout_s != UINT64_MAX || v->times.dead_s != UINT64_MAX))
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
+    if (v->fuse && v->connections)
+        return options_exclude("--fuse", "--connections", "it has none");
     int rc = v->env_file ? env_file_load(v->env_file) : 0;
     if (rc)
         return rc;

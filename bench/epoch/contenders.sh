@@ -7,7 +7,7 @@
 
 S3=http://10.77.0.2:9000
 HTTP=http://10.77.0.2:8080
-CONNECTIONS=64 THREADS=4 # of nbdfuse and nbdkit, as `granary mount --fuse` has
+CONNECTIONS=64 THREADS=4 # of nbdfuse and nbdkit: nbdfuse takes the answers of a connection in turn
 MARK=GRANARY_BENCH_CONTENDER=1
 CONTENDERS=(local nbdkit-file granary rclone s3backer nbdkit-curl-cow nbdkit-curl-cache s3fs)
 DAEMONS=()
@@ -122,17 +122,9 @@ start_nbdkit-file() {
     mount_nbd
 }
 
+# start_granary [OPTION=VALUE...]: of `granary mount`, without the dashes
 start_granary() {
-    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --fuse --cache "$W/cache/granary:$BUDGET" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
-    ROOT=$W/mnt
-}
-
-# start_granary_with PARAMETER...: of the plugin
-start_granary_with() {
-    daemon nbdkit -f -t $THREADS -U "$W/sock" "$PLUGIN" "image=s3://data/store/$SET" "cache=$W/cache/granary:$BUDGET" \
-        "control=$W/sock.control" "$@"
-    wait_for 20 test -S "$W/sock"
-    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --fuse --connections $CONNECTIONS --socket "$W/sock" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
+    env $MARK "${RUN_IN_CLIENT[@]}" "$GRANARY" mount --fuse --cache "$W/cache/granary:$BUDGET" "${@/#/--}" "s3://data/store/$SET" "$W/mnt" >>"$W/log" 2>&1
     ROOT=$W/mnt
 }
 
@@ -196,7 +188,7 @@ start() {
     local parameters=()
     if [[ $1 = granary:* ]]; then
         IFS=, read -ra parameters <<<"${1#*:}"
-        start_granary_with "${parameters[@]}"
+        start_granary "${parameters[@]}"
     else
         "start_$1"
     fi

@@ -91,7 +91,7 @@ nothing_left
 
 echo "== nothing answers behind it any more"
 mount_it
-kill -9 "$(jq .nbdfuse_pid "$W/mount.json")"
+kill -9 "$(jq .server_pid "$W/mount.json")"
 ends_with 1
 grep -q "^granary: mount: process [0-9]*, which answered the reads of $dir, is gone$" "$W/err" || { cat "$W/err"; fail "no sentence"; }
 nothing_left

@@ -6,10 +6,9 @@
 
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
-for tool in nbdfuse jq; do command -v $tool >"$W/null" || skip "no $tool here (apt-get install libnbd-bin jq)"; done
 
 dir=$W/mnt
-extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount "$d" 2>/dev/null; done; }
+extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount "$d" 2>/dev/null; done; umount -l "$W/files" 2>/dev/null; }
 mkdir -p "$dir" "$W/mnt2" "$W/other"
 make_faces "$W/tree"
 ODD=$'odd\nname \xff\xfe'
@@ -57,21 +56,29 @@ grep -q 'not cached: no.*such: not in the image' "$W/err" || fail "$(cat "$W/err
 cmp "$W/tree/train/9.jpg" "$dir/train/9.jpg"
 
 echo "== all of it, by NBD: then the store may be away"
-"$GRANARY" warm "nbd+unix:///faces?socket=$STATE/nbd.sock" --all >"$W/out"
+"$GRANARY" umount "$dir"
+background "$GRANARY" serve "$W/store/faces" --socket "$W/sock" --cache "$W/cache:96M" --disk-timeout "$DISK_TIMEOUT" \
+    >"$W/serve.out" 2>"$W/serve.err"
+SERVE=$BACKGROUND_PID
+wait_for 60 grep -q '^serving' "$W/serve.out"
+"$GRANARY" warm "nbd+unix:///faces?socket=$W/sock" --all >"$W/out"
+kill "$SERVE"
+wait "$SERVE" || fail "the server failed: $(cat "$W/serve.err")"
+mount_it --cache "$W/cache:96M" --disk-timeout "$DISK_TIMEOUT" --fence warmed
 mv "$W/store" "$W/store.away"
 "$TREECMP" "$W/tree" "$dir"
 mv "$W/store.away" "$W/store"
 "$GRANARY" umount "$dir"
 
 echo "== of two exports each by its name; a mount means its own"
-background "$GRANARY" serve "$W/store/other" "$W/store/faces" --socket "$W/sock" --cache "$W/cache2:96M" --warm none \
+background "$GRANARY" serve "$W/store/other" "$W/store/faces" --fuse "$W/files" --cache "$W/cache2:96M" --warm none \
     --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
 wait_for 60 grep -q '^serving.*faces' "$W/serve.out"
-wait_for 60 "$GRANARY" status "$W/sock" >"$W/null"
-mount_it --socket "$W/sock"
+wait_for 60 "$GRANARY" status "$W/files" >"$W/null"
+mount_it --socket "$W/files"
 "$GRANARY" warm "$dir" --path 'val/*' --json -q | jq -e '.export == "faces" and .files == 13' >"$W/null" || fail "the mount's export"
-refused 1 "this server has 2 exports; say which" "$GRANARY" warm "$W/sock" --all
-"$GRANARY" warm "$W/sock" --all --export other --json -q | jq -e '.export == "other" and .files == 1 and .bytes == .cached_bytes' >"$W/null" || fail "other"
+refused 1 "this server has 2 exports; say which" "$GRANARY" warm "$W/files" --all
+"$GRANARY" warm "$W/files" --all --export other --json -q | jq -e '.export == "other" and .files == 1 and .bytes == .cached_bytes' >"$W/null" || fail "other"
 status '[.exports[] | {(.name): (.cached.cached_chunks == .cached.chunks)}] | add' | jq -e '.other and (.faces | not)' >"$W/null" || fail "$(status .exports)"
 "$GRANARY" umount "$dir"
 
@@ -87,7 +94,7 @@ before=$(gets)
 echo 3 >/proc/sys/vm/drop_caches
 looked_at
 [ "$(gets)" = "$before" ] || fail "looking at everything cost $(($(gets) - before)) gets"
-"$GRANARY" cache evict -q --control "$STATE/nbd.sock.control" --all --pinned >"$W/out"
+"$GRANARY" cache evict -q --control "$STATE/fuse.control" --all --pinned >"$W/out"
 echo 3 >/proc/sys/vm/drop_caches
 looked_at
 [ "$(gets)" -gt "$before" ] || fail "metadata that was dropped costs nothing: the test proves nothing"

@@ -70,7 +70,6 @@ static void test_state__what_is_saved_is_read_whatever_the_bytes(void **state)
     assert_true(digest_equal(&got.content_root, &saved.content_root));
     assert_int_equal(got.server.pid, 12);
     assert_int_equal(got.server.started, 1ull << 40);
-    assert_int_equal(got.nbdfuse.pid, 0);
     assert_true(got.mounted);
 }
 
@@ -89,7 +88,7 @@ static void test_state__damage_and_absence_are_told_apart(void **state)
         "{}",
         "null",
         "{\"version\":2}",
-        "{\"version\":1,\"digest\":\"x\",\"content_root\":\"y\",\"server\":{},\"nbdfuse\":{},\"mounted\":true}"};
+        "{\"version\":1,\"digest\":\"x\",\"content_root\":\"y\",\"server\":{},\"mounted\":true}"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(bad); i++) {
         got = example();
         assert_int_equal(io_write_file_atomic(path_of("state.json"), bad[i], strlen(bad[i]), false), 0);
