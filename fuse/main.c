@@ -107,7 +107,7 @@ static int parse(int argc, char **argv, struct words *w)
 int main(int argc, char **argv)
 {
     static struct serving serving;
-    struct words w;
+    struct words w = {0};
     log_to(NULL, LOG_LEVEL_WARNING);
     if (parse(argc, argv, &w))
         return usage();
