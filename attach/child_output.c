@@ -38,7 +38,12 @@ void child_output_release(struct child_output *o)
 
 static void end_line(struct child_output *o)
 {
+    static const char hint[] = "Use 'nbdkit --help'"; /* behind an error; its users did not start nbdkit */
     o->line[o->line_len] = 0;
+    if (!strncmp(o->line, hint, sizeof hint - 1)) {
+        o->line_len = 0;
+        return;
+    }
     child_output_release(o);
     o->held = o->line_len && o->holds;
     if (o->line_len)

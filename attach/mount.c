@@ -23,6 +23,7 @@
 #include "attach/mount_device.h"
 #include "attach/run_log.h"
 #include "attach/server.h"
+#include "attach/upgrade.h"
 #include "attach/utab.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -249,8 +250,9 @@ static void keep_first(struct error *first, int rc)
 
 static void remove_run_dir(const struct mount_state *s)
 {
-    static const char *const names[] = {"state.json",       "serve.log", "keep.log",    "nbd.sock",
-                                        "nbd.sock.control", "fuse",      "fuse.control"};
+    static const char *const names[] = {"state.json", "serve.log",        "keep.log",
+                                        "nbd.sock",   "nbd.sock.control", "nbd.sock.control" UPGRADE_SUFFIX,
+                                        "fuse",       "fuse.control",     "fuse.control" UPGRADE_SUFFIX};
     char path[128];
     for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
         snprintf(path, sizeof path, "%s/%s", s->run_dir, names[i]);

@@ -115,7 +115,8 @@ int process_spawn(const struct process_spec *spec, pid_t *out)
     return 0;
 }
 
-/* Read what the program says until it closes its output; keep the last line. */
+/* Read what the program says until it closes its output; keep the last line, or the first that calls itself an
+ * error: behind that nbdkit says where its manual is. */
 static int drain(int fd, uint64_t deadline_ms, char *last, size_t size)
 {
     size_t len = 0;
@@ -136,6 +137,8 @@ static int drain(int fd, uint64_t deadline_ms, char *last, size_t size)
                 ended = true;
                 continue;
             }
+            if (ended && strstr(last, ": error: "))
+                continue;
             if (ended)
                 len = 0;
             ended = false;

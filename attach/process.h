@@ -33,7 +33,7 @@ GR_MUST_CHECK int process_own_program(char out[PATH_MAX]);
 GR_MUST_CHECK int process_spawn(const struct process_spec *spec, pid_t *out);
 
 /* Run a program to its end, at most timeout_ms. 0 when it exits with 0; else -EIO (or -ENOENT,
- * -ETIMEDOUT) with its last line of output in the sentence. */
+ * -ETIMEDOUT) with its last line of output in the sentence, or the first with ": error: " in it. */
 GR_MUST_CHECK int process_run(const char *const *argv, uint64_t timeout_ms);
 
 /* Who has this number now; pid 0 when nobody (a zombie counts as nobody). */

@@ -6,6 +6,7 @@
  *   starting --(it dies, GIVE_UP_AFTER times in a row)--> failed; whatever served is never given up
  *   up --(SIGTERM, SIGINT)--> ending --(what was fetched is in the cache, END_MS, a second signal)--> killed --> done
  *   any other --(SIGTERM, SIGINT)--> killed --> done
+ *   any --(granary upgrade, checked)--> as if ending --> killed --> this process becomes another program, in state down
  *
  * nbdkit is never told to end but killed: clients lose their connection, which mounts survive, where an orderly end
  * would answer them with errors. The cache is made for that.
@@ -37,6 +38,7 @@
 #include "attach/notify.h"
 #include "attach/process.h"
 #include "attach/quiesce.h"
+#include "attach/upgrade.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -51,6 +53,7 @@ enum {
     READY_EVERY_MS = 50, /* how often the control socket is tried */
     END_MS = 10000,      /* what was fetched may take so long to be written */
     QUIET_EVERY_MS = 50, /* how often it is asked whether it is */
+    CHECK_MS = 60000,    /* loading the plugin takes no longer */
 };
 
 struct server {
@@ -65,7 +68,10 @@ struct server {
     uint64_t started_ms, start_at_ms, kill_at_ms;
     unsigned deaths;        /* in a row, each soon after its start: the pause */
     unsigned failed_starts; /* in a row: giving up */
-    bool ready, announced, ending, killed;
+    bool ready, announced, killed;
+    bool ending, replacing; /* why nbdkit is to be killed */
+    struct upgrade upgrade; /* how that is asked for */
+    bool heir;              /* took the place of another, and has not served yet */
 };
 
 /* ---- the plugin, the front ---- */
@@ -117,6 +123,11 @@ static int find_fuse(char **out)
     return find_part("GRANARY_FUSE", places, "granary-fuse", out);
 }
 
+static int find_child(struct server *s)
+{
+    return s->config->fuse ? find_fuse(&s->part) : find_plugin(&s->part);
+}
+
 /* ---- the child's command line ---- */
 
 static int add_word(struct server *s, const char *format, const char *word)
@@ -143,12 +154,12 @@ static int add_tls(struct server *s)
     return !rc && c->tls_verify_peer ? add_word(s, "%s", "--tls-verify-peer") : rc;
 }
 
-static int build_argv(struct server *s)
+static int build_argv(struct server *s, const char *foreground)
 {
     const struct server_config *c = s->config;
     char threads[32];
     snprintf(threads, sizeof threads, "%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
-    const char *const nbdkit[] = {"nbdkit", "-f", "-r", "-t", threads, NULL};
+    const char *const nbdkit[] = {"nbdkit", foreground, "-r", "-t", threads, NULL};
     const char *const fuse[] = {s->part, "-t", threads, PROCESS_PASSED_FD, NULL};
     int rc = 0;
     for (const char *const *word = c->fuse ? fuse : nbdkit; !rc && *word; word++)
@@ -194,7 +205,7 @@ static int start(struct server *s)
 
 static int check_ready(struct server *s)
 {
-    if (s->ready || s->ending || listen_answered(s->config->control) <= 0)
+    if (s->ready || s->ending || s->killed || listen_answered(s->config->control) <= 0)
         return 0;
     int rc = socket_access_apply(&s->config->control_access, s->config->control);
     if (rc)
@@ -207,6 +218,8 @@ static int check_ready(struct server *s)
     else if (s->config->ready)
         s->config->ready(s->config->arg, s->where);
     s->announced = true;
+    s->heir = false;
+    upgrade_done(&s->upgrade);
     notify("READY=1");
     return 0;
 }
@@ -230,13 +243,18 @@ static int died(struct server *s, int status)
     }
     if (s->config->fuse && fuse_mount_give_back(s->listen_fd))
         return error_prefix(-EIO, "granary-fuse has ended, and with it %s", s->config->fuse);
+    if (s->replacing)
+        return 0;
     s->deaths = lived < PAUSE_MAX_MS ? s->deaths + 1 : 1;
     s->failed_starts = s->ready ? 0 : s->failed_starts + 1;
     if (WIFSIGNALED(status))
         snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
     else
         snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
-    if (s->failed_starts >= GIVE_UP_AFTER)
+    if (s->heir)
+        upgrade_failed(&s->upgrade, "%s %s before it served: %s; it is tried again and again, mounts wait meanwhile",
+                       s->name, how, child_output_last(&s->output));
+    else if (s->failed_starts >= GIVE_UP_AFTER)
         return error_set(-EIO, "%s %s before it served, %u times in a row; its last words: %s", s->name, how,
                          s->failed_starts, child_output_last(&s->output));
     uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths - 1, 16u), (uint64_t)PAUSE_MAX_MS);
@@ -245,13 +263,32 @@ static int died(struct server *s, int status)
     return 0;
 }
 
+/* Begin to, the first time that it is asked for. */
+static void stop_child(struct server *s)
+{
+    bool at_once = s->ending || s->replacing || !s->ready;
+    s->kill_at_ms = clock_now_ms() + (at_once ? 0 : END_MS);
+}
+
 static void begin_end(struct server *s)
 {
-    bool at_once = s->ending || !s->ready;
     if (!s->ending)
         notify("STOPPING=1");
+    stop_child(s);
     s->ending = true;
-    s->kill_at_ms = clock_now_ms() + (at_once ? 0 : END_MS);
+}
+
+static void begin_replace(struct server *s)
+{
+    stop_child(s);
+    s->replacing = true;
+}
+
+static void replace(struct server *s)
+{
+    upgrade_exec(&s->upgrade, s->config->again, s->listen_fd, s->where);
+    s->replacing = false; /* it could not be */
+    s->start_at_ms = 0;
 }
 
 static void kill_when_quiet(struct server *s)
@@ -271,6 +308,8 @@ static int take_signals(struct server *s)
     while (read(s->signal_fd, &info, sizeof info) == sizeof info)
         if (info.ssi_signo != SIGCHLD)
             begin_end(s);
+    if (!s->ending && upgrade_checked(&s->upgrade))
+        begin_replace(s);
     int status;
     if (!s->child || waitpid(s->child, &status, WNOHANG) != s->child)
         return 0;
@@ -283,12 +322,14 @@ static int next_due(const struct server *s)
     uint64_t now = clock_now_ms(), due;
     if (s->child && s->killed)
         return -1;
-    if (s->ending)
+    if (!s->child)
+        due = s->replacing ? now : s->start_at_ms;
+    else if (s->ending || s->replacing)
         due = GR_MIN(s->kill_at_ms, now + QUIET_EVERY_MS);
-    else if (!s->child)
-        due = s->start_at_ms;
     else if (!s->ready)
         due = now + READY_EVERY_MS;
+    else if (s->upgrade.check)
+        due = s->upgrade.check_until_ms;
     else
         return -1;
     return due > now ? (int)(due - now) : 0;
@@ -296,18 +337,27 @@ static int next_due(const struct server *s)
 
 static int step(struct server *s)
 {
+    if (!s->child && s->replacing)
+        replace(s);
     if (!s->child && clock_now_ms() >= s->start_at_ms) {
         int rc = start(s);
         if (rc)
             return rc;
     }
-    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN}, {.fd = s->output.fd, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN},
+                           {.fd = s->output.fd, .events = POLLIN},
+                           {.fd = s->upgrade.requests_fd, .events = POLLIN},
+                           {.fd = s->upgrade.output.fd, .events = POLLIN}};
     if (poll(fds, GR_ARRAY_SIZE(fds), next_due(s)) < 0 && errno != EINTR)
         return error_set(-errno, "poll: %s", strerror(errno));
     if (fds[1].revents && child_output_take(&s->output) < 0)
         close(steal_fd(&s->output.fd)); /* its exit follows by SIGCHLD */
+    if (fds[2].revents)
+        upgrade_take(&s->upgrade, s->config->again);
+    if (fds[3].revents && child_output_take(&s->upgrade.output) < 0)
+        close(steal_fd(&s->upgrade.output.fd));
     int rc = take_signals(s);
-    if (s->child && s->ending && !s->killed)
+    if (s->child && (s->ending || s->replacing) && !s->killed)
         kill_when_quiet(s);
     if (!rc && s->child)
         rc = check_ready(s);
@@ -346,15 +396,49 @@ static int prepare(struct server *s)
         return error_set(-errno, "signalfd: %s", strerror(errno));
     char now[32];
     snprintf(now, sizeof now, "%lld", (long long)time(NULL));
-    if (setenv("GRANARY_RESOLVED", now, 1)) /* for the plugin: how old the images' tags are, after restarts too */
+    s->heir = s->announced = upgrade_inherit(&s->upgrade, &s->listen_fd, s->where);
+    s->output.holds = !s->announced;
+    if (setenv("GRANARY_RESOLVED", now,
+               !s->heir)) /* for the plugin: how old the images' tags are, after restarts too */
         return error_set(-errno, "setenv: %s", strerror(errno));
-    int rc = s->config->fuse ? find_fuse(&s->part) : find_plugin(&s->part);
+    int rc = find_child(s);
     if (!rc)
-        rc = build_argv(s);
+        rc = build_argv(s, "-f");
     if (!rc && listen_answered(s->config->control) > 0)
         rc = error_set(-EADDRINUSE, "another server's control socket is %s; stop it or give --control",
                        s->config->control);
-    return rc ? rc : open_socket(s);
+    if (!rc && !s->heir)
+        rc = open_socket(s);
+    if (!rc)
+        upgrade_listen(&s->upgrade, s->config->control);
+    return rc;
+}
+
+static void free_argv(struct server *s)
+{
+    for (size_t i = 0; i < s->argv.len; i++)
+        free(s->argv.items[i]);
+    vec_release(&s->argv);
+    free(s->part);
+}
+
+/* nbdkit with -s has no socket, and the plugin ends where it would open caches. */
+int server_check(const struct server_config *config)
+{
+    static const char own[] = "nbdkit: error: ";
+    struct server s = {.config = config};
+    struct error e = {0};
+    int rc = find_child(&s);
+    if (!rc)
+        rc = build_argv(&s, "-s");
+    if (!rc && setenv("GRANARY_CHECK", "1", 1))
+        rc = error_set(-errno, "setenv: %s", strerror(errno));
+    if (!rc)
+        rc = process_run((const char *const *)s.argv.items, CHECK_MS);
+    free_argv(&s);
+    error_take(&e, rc);
+    const char *why = rc ? strstr(e.text, own) : NULL;
+    return why ? error_set(rc, "%s", why + sizeof own - 1) : rc ? error_restore(&e) : 0;
 }
 
 static void release(struct server *s)
@@ -364,6 +448,7 @@ static void release(struct server *s)
         waitpid(s->child, NULL, 0);
     }
     child_output_end(&s->output);
+    upgrade_release(&s->upgrade);
     if (s->listen_fd >= 0) {
         if (s->config->fuse)
             fuse_mount_clear(s->config->fuse);
@@ -374,10 +459,7 @@ static void release(struct server *s)
     }
     if (s->signal_fd >= 0)
         close(s->signal_fd);
-    for (size_t i = 0; i < s->argv.len; i++)
-        free(s->argv.items[i]);
-    vec_release(&s->argv);
-    free(s->part);
+    free_argv(s);
 }
 
 int server_run(const struct server_config *config)
@@ -386,8 +468,8 @@ int server_run(const struct server_config *config)
                        .name = config->fuse ? "granary-fuse" : "nbdkit",
                        .listen_fd = -1,
                        .signal_fd = -1,
-                       .output = CHILD_OUTPUT_INIT};
-    s.output.holds = true;
+                       .output = CHILD_OUTPUT_INIT,
+                       .upgrade = UPGRADE_INIT};
     int rc = prepare(&s);
     while (!rc && (!s.ending || s.child))
         rc = step(&s);

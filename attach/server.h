@@ -23,7 +23,9 @@ struct server_config {
     struct socket_access socket_access, control_access;
     const char *tls_certificates, *tls_psk; /* nbdkit's: no client comes without TLS; NULL: without */
     bool tls_verify_peer;
-    unsigned threads; /* 0: SERVER_THREADS */
+    unsigned threads;   /* 0: SERVER_THREADS */
+    const char **again; /* how another program is started in this one's place (granary upgrade): [0] is left for its
+                           path, [1] its verb, images by digest; NULL ends */
     /* Called when the server answers for the first time; where: the unix path or HOST:PORT it
      * listens on, or the directory. */
     void (*ready)(void *arg, const char *where);
@@ -34,5 +36,9 @@ struct server_config {
  * ends by exit, or it dies at once five times in a row (-EIO, with its last words). Removes its sockets. Blocks those
  * signals and SIGCHLD in the calling thread; call it from a process's only thread. */
 GR_MUST_CHECK int server_run(const struct server_config *config);
+
+/* Would the plugin, or the front for FUSE, be loaded, and take its parameters? Neither stores nor caches nor sockets are
+ * touched. */
+GR_MUST_CHECK int server_check(const struct server_config *config);
 
 #endif

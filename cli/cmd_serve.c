@@ -18,6 +18,7 @@ struct serve_values {
     const char *socket, *listen, *fuse, *control;
     uint64_t threads;
     struct access_values access;
+    bool check;
 };
 
 static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
@@ -35,6 +36,7 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
      "threads a connection, with --fuse in all; a read that waits for the store holds one (default 256)"},
     ACCESS_ROWS(struct serve_values, access),
+    {OPTION_FLAG, 0, "check", NULL, AT(check), "look whether the options and the plugin are in order, and end"},
     {0},
 };
 
@@ -70,11 +72,28 @@ static int choose_sockets(const struct serve_values *v, struct server_config *c,
         (void)error_set(0, "--control %s is the socket that clients come to; give it another path", c->control);
         return CLI_USAGE;
     }
-    return v->socket || v->fuse ? 0 : io_mkdirs(PIN_RUN_DIR);
+    return v->socket || v->fuse || v->check ? 0 : io_mkdirs(PIN_RUN_DIR);
 }
 
-static int serve(const struct serve_values *v, struct pin *pins, size_t count)
+/* The words to be started by again: those that this process was, with the images by digest. */
+static int make_again(const struct invocation *inv, const struct pin *pins, const char ***out)
 {
+    const char **again = calloc(inv->word_count + 3, sizeof *again);
+    if (!again)
+        return error_set(-ENOMEM, "out of memory");
+    again[1] = inv->verb->name;
+    for (size_t i = 0, k = 0; i < inv->word_count; i++) {
+        bool operand = k < inv->operand_count && inv->words[i] == inv->operands[k];
+        again[2 + i] = operand ? pins[k++].text : inv->words[i];
+    }
+    *out = again;
+    return 0;
+}
+
+static int serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
+{
+    size_t count = inv->operand_count;
+    CLEANUP_FREE const char **again = NULL;
     char control[PIN_PATH_MAX];
     struct serving serving = {.pins = pins, .count = count, .tcp = v->listen, .fuse = v->fuse};
     struct server_config config = {.threads = (unsigned)v->threads, .ready = on_ready, .arg = &serving};
@@ -82,6 +101,8 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
     VEC(const char *) images = {0};
     access_options_apply(&v->access, &config);
     int rc = choose_sockets(v, &config, control);
+    if (!rc)
+        rc = make_again(inv, pins, &again);
     if (!rc)
         rc = server_options_words(&v->server, SERVER_FOR_NBDKIT, &words);
     for (size_t i = 0; !rc && i < count; i++)
@@ -91,8 +112,9 @@ static int serve(const struct serve_values *v, struct pin *pins, size_t count)
     config.image_count = images.len;
     config.parameters = (const char *const *)words.items;
     config.parameter_count = words.len;
+    config.again = again;
     if (!rc)
-        rc = server_run(&config);
+        rc = v->check ? server_check(&config) : server_run(&config);
     vec_release(&images);
     return rc;
 }
@@ -107,6 +129,20 @@ static int check_name(const struct pin *pins, size_t i)
             return CLI_USAGE;
         }
     return 0;
+}
+
+/* For a check the images are what they are called. */
+static int parse(const struct invocation *inv, struct pin *pins)
+{
+    int rc = 0;
+    for (size_t i = 0; !rc && i < inv->operand_count; i++) {
+        pins[i].given = inv->operands[i];
+        rc = image_ref_parse(inv->operands[i], &pins[i].ref) ? CLI_USAGE : 0;
+        snprintf(pins[i].text, sizeof pins[i].text, "%s", inv->operands[i]);
+        if (!rc)
+            rc = check_name(pins, i);
+    }
+    return rc;
 }
 
 /* The stores are let go before the server starts. */
@@ -142,8 +178,8 @@ static int run(const struct invocation *inv)
     CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
     if (!pins)
         return error_set(-ENOMEM, "out of memory");
-    int rc = resolve(v, inv, pins);
-    return rc ? rc : serve(v, pins, inv->operand_count);
+    int rc = v->check ? parse(inv, pins) : resolve(v, inv, pins);
+    return rc ? rc : serve(v, inv, pins);
 }
 
 const struct verb verb_serve = {

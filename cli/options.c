@@ -214,7 +214,7 @@ static int check_operands(const struct invocation *inv)
 
 int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out)
 {
-    *out = (struct invocation){.verb = verb};
+    *out = (struct invocation){.verb = verb, .words = argv, .word_count = (size_t)argc};
     out->values = calloc(1, verb->values_size + 1);
     out->operands = calloc((size_t)argc + 1, sizeof *out->operands);
     if (!out->values || !out->operands)

@@ -73,7 +73,9 @@ enum {
 struct invocation {
     const struct verb *verb;
     void *values; /* the verb's struct */
-    const char **operands;
+    char **words; /* all of them behind the verb, as they were given */
+    size_t word_count;
+    const char **operands; /* those of them */
     size_t operand_count;
     bool help; /* -h or --help was given; nothing else was checked */
 };

@@ -36,8 +36,9 @@ struct serving {
 /* Every default; options_set is what comes next. */
 void serving_init(struct serving *s);
 
-/* After options_complete: stores, cache directories, images, sockets. All that can be wrong with the parameters is said
- * here. Makes no thread; the control socket is the last, by which a supervisor knows that this has gone well. */
+/* After options_complete: ends the process there, with 0, where that is all that is asked (GRANARY_CHECK). Stores,
+ * cache directories, images, sockets. All that can be wrong with the parameters is said here. Makes no thread; the
+ * control socket is the last, by which a supervisor knows that this has gone well. */
 GR_MUST_CHECK int serving_open(struct serving *s);
 
 /* Threads, in the process that is to serve. Under a supervisor (GRANARY_SUPERVISOR) this process is killed when that

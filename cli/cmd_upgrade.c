@@ -1,0 +1,133 @@
+/* granary upgrade [TARGET]: has the supervisor of a server become this very program, while its clients wait. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+
+#include "attach/mount.h"
+#include "attach/upgrade.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "cli/pin.h"
+#include "cli/print.h"
+#include "cli/verbs.h"
+#include "net/listen.h"
+
+struct upgrade_values {
+    bool json;
+};
+
+static const struct option_row rows[] = {
+    {OPTION_FLAG, 0, "json", NULL, offsetof(struct upgrade_values, json), 0, 0, "print one JSON object"},
+    {0},
+};
+
+enum { CONNECT_S = 10, ANSWER_MAX = 4096 };
+
+static bool is_socket(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISSOCK(st.st_mode);
+}
+
+/* The socket beside a server's socket, its control socket or the control socket of a mount; it is there while nbdkit
+ * and what belongs to that is not. */
+static int find(const char *target, char out[PATH_MAX])
+{
+    struct stat st;
+    struct mount_state state;
+    bool is_dir = !stat(target, &st) && S_ISDIR(st.st_mode);
+    int rc = is_dir ? mount_find(target, &state) : 0;
+    if (rc)
+        return rc;
+    snprintf(out, PATH_MAX, "%.*s.control" UPGRADE_SUFFIX, PATH_MAX - 32, target);
+    if (is_dir || !is_socket(out))
+        snprintf(out, PATH_MAX, "%.*s" UPGRADE_SUFFIX, PATH_MAX - 32, is_dir ? state.control : target);
+    if (is_socket(out))
+        return 0;
+    if (!is_dir && stat(target, &st))
+        return error_set(-ENOENT, "no server at %s; give its socket, its control socket or a mount point", target);
+    return error_set(-ENOENT,
+                     "the server at %s has no supervisor that can be replaced (%s): it was not started by 'granary "
+                     "serve', or by an earlier version; stop it and start it again",
+                     target, out);
+}
+
+static int connect_to(const char *path, int *out_fd)
+{
+    static const struct timeval none;
+    int rc = listen_connect(path, CONNECT_S, out_fd);
+    if (rc == -EACCES || rc == -EPERM)
+        return error_set(
+            rc, "the server may not be replaced by this user (%s); ask as the user that it runs as, or as root", path);
+    if (rc == -ECONNREFUSED)
+        return error_set(rc, "the supervisor that listened on %s is gone; start the server again", path);
+    if (!rc && setsockopt(*out_fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none))
+        return error_set(-errno, "cannot wait for an answer on %s: %s", path, strerror(errno));
+    return rc;
+}
+
+/* The one line of its answer. */
+static int ask(const char *path, struct bytes *answer)
+{
+    char program[PATH_MAX], request[PATH_MAX + 16];
+    CLEANUP_FD int fd = -1;
+    int rc = process_own_program(program);
+    if (!rc)
+        rc = connect_to(path, &fd);
+    if (rc)
+        return rc;
+    int len = snprintf(request, sizeof request, UPGRADE_REQUEST "%s\n", program);
+    if (send(fd, request, (size_t)len, MSG_NOSIGNAL) != len)
+        return error_set(-errno, "cannot ask on %s: %s", path, strerror(errno));
+    char block[ANSWER_MAX];
+    ssize_t n = io_read_full(fd, block, sizeof block);
+    if (n <= 0 || block[n - 1] != '\n')
+        return error_set(-ECONNRESET, "the server on %s ended in the middle of it; its log says why", path);
+    return bytes_append(answer, block, (size_t)n - 1) || !bytes_string(answer) ? error_set(-ENOMEM, "out of memory")
+                                                                               : 0;
+}
+
+static int tell(const struct upgrade_values *v, const char *path, const char *answer)
+{
+    char from[UPGRADE_VERSION_MAX], to[UPGRADE_VERSION_MAX];
+    unsigned long long ms;
+    if (!strncmp(answer, UPGRADE_FAILED, strlen(UPGRADE_FAILED)))
+        return error_set(-EIO, "%s", answer + strlen(UPGRADE_FAILED));
+    if (sscanf(answer, UPGRADE_DONE "%63s %63s %llu", from, to, &ms) != 3)
+        return error_set(-EPROTO, "the server on %s does not answer as one of Granary's", path);
+    if (v->json)
+        return print_json(json_pack("{s:s,s:s,s:I}", "from", from, "to", to, "outage_ms", (json_int_t)ms));
+    printf("granary %s serves in the place of %s; there was no server for %.1f s\n", to, from, (double)ms / 1000);
+    return 0;
+}
+
+static int run(const struct invocation *inv)
+{
+    char path[PATH_MAX];
+    CLEANUP_BYTES answer = BYTES_INIT(ANSWER_MAX + 1);
+    int rc = find(inv->operand_count ? inv->operands[0] : PIN_SOCKET, path);
+    if (!rc)
+        rc = ask(path, &answer);
+    return rc ? rc : tell(inv->values, path, (const char *)answer.data);
+}
+
+const struct verb verb_upgrade = {
+    .name = "upgrade",
+    .operands = "[TARGET]",
+    .max_operands = 1,
+    .summary = "Replace a running server by this version of Granary",
+    .details =
+        "TARGET is a server's socket, its control socket or a mount point (default: " PIN_SOCKET "). Its supervisor\n"
+        "becomes this program, on the same socket, and starts nbdkit with this program's plugin. Mounts wait\n"
+        "meanwhile. Nothing is changed where this program or its plugin does not take the server's options.",
+    .options = rows,
+    .values_size = sizeof(struct upgrade_values),
+    .run = run,
+};
