@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "unit/threads.h"
 
 #define K 1024u
 static const uint32_t lens[] = {128 * K, 64 * K, 300 * K, 5000, 1, 32 * K, 4096, 100 * K + 7, 256 * K};
@@ -40,22 +41,6 @@ struct stress {
 /* The disk's moods, for the calls of a ring's thread. */
 static _Atomic unsigned disk_fails_permille, disk_hangs_permille;
 static _Atomic uint64_t disk_seed = 1;
-
-/* Not cmocka's: it would jump out of another thread's stack. */
-#define must(condition, ...)                                                                                           \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "FAILED: %s: ", #condition);                                                               \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fprintf(stderr, "\n");                                                                                     \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static void sleep_ms(unsigned ms)
-{
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
-}
 
 static uint64_t seed_of(struct stress *s)
 {

@@ -21,6 +21,7 @@
 #include "image/image.h"
 #include "store/store_tiers.h"
 #include "unit/counters.h"
+#include "unit/threads.h"
 
 enum {
     THREADS = 64,
@@ -53,17 +54,6 @@ struct storm {
 #define count_of(s, name) counter_value(fetch_counters, (s)->fetch, "granary_fetch_" name)
 #define store_count(s, name) counter_value(store_counters, (s)->store, "granary_" name)
 
-/* Not cmocka's: it would jump out of another thread's stack. */
-#define must(condition, ...)                                                                                           \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "FAILED: %s: ", #condition);                                                               \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fprintf(stderr, "\n");                                                                                     \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 static uint64_t draw(uint64_t *seed)
 {
     /* xorshift64 */
@@ -76,11 +66,6 @@ static uint64_t draw(uint64_t *seed)
 static uint64_t seed_of(struct storm *s)
 {
     return 0x9E3779B97F4A7C15u * (1 + atomic_fetch_add(&s->numbers, 1));
-}
-
-static void sleep_ms(unsigned ms)
-{
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
 }
 
 static bool is_hole(uint64_t chunk)
