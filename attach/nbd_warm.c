@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/rate.h"
 #include "base/vec.h"
+#include "format/chunk.h"
 
 enum {
     IN_FLIGHT = 64,
@@ -24,7 +25,6 @@ enum {
     CHUNKS_LIMITED = 4,
     STEP_MS = 500,
     REQUEST_MAX = 32 << 20,
-    CHUNK_DEFAULT = 128 << 10,
     PROBE_AFTER_S = 30,
     PROBE_EVERY_S = 10,
     PROBES = 6,
@@ -137,7 +137,7 @@ static int connect_to(struct warming *w)
         return failed(uri);
     if (nbd_can_cache(w->h) != 1)
         return error_set(-ENOTSUP, "the server at %s cannot cache on demand (NBD_CMD_CACHE)", uri);
-    w->chunk = chunk > 0 && chunk <= REQUEST_MAX / CHUNKS ? (uint64_t)chunk : CHUNK_DEFAULT;
+    w->chunk = chunk > 0 && chunk <= REQUEST_MAX / CHUNKS ? (uint64_t)chunk : CHUNK_SIZE_DEFAULT;
     CLEANUP_FREE char *description = nbd_get_export_description(w->h);
     if (w->config->metadata)
         return add_metadata(w, description, (uint64_t)size);

@@ -4,7 +4,7 @@
 #   bench/eviction.sh [WORKLOAD]...   only these rows
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 
-CHUNK=$((128 << 10))
+CHUNK=$((64 << 10))
 only=" $* "
 
 # row WORKLOAD NUMBER CHUNKS ASKS SLOTS...: a line of the table for each size of the cache

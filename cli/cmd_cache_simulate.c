@@ -17,7 +17,7 @@ struct simulate_values {
     bool json;
 };
 
-enum { LEN_DEFAULT = 128 << 10, RUNS_MAX = EVICT_POLICIES + 1, WORDS_MAX = 4 /* one more than a line has */ };
+enum { RUNS_MAX = EVICT_POLICIES + 1, WORDS_MAX = 4 /* one more than a line has */ };
 
 #define AT(field) offsetof(struct simulate_values, field), 0, 0
 
@@ -49,7 +49,7 @@ static uint64_t key_of(const char *name)
 
 static int parse_ask(struct evict_trace *t, char *const words[WORDS_MAX], unsigned count)
 {
-    uint64_t len = LEN_DEFAULT, wanted;
+    uint64_t len = CHUNK_SIZE_DEFAULT, wanted;
     if (!is_hex(words[0]) || count == WORDS_MAX)
         return error_set(-EINVAL, "a line is a digest in hex, the chunk's length and how much of it is wanted, or the "
                                   "word epoch");

@@ -18,9 +18,9 @@ for epoch in 1 2 3 4; do
     for i in $(seq 100 199); do echo "$i"; done
     echo epoch
 done >"$W/trace"
-"$GRANARY" cache simulate --trace "$W/trace" --size 6400K --json >"$W/json"
+"$GRANARY" cache simulate --trace "$W/trace" --size 3200K --json >"$W/json"
 hits() { jq ".results[] | select(.policy == \"$1\").hits" "$W/json"; }
-[ "$(jq -c '[.asks, .chunks, .bytes, .size]' "$W/json")" = "[400,100,13107200,6553600]" ] || fail "$(cat "$W/json")"
+[ "$(jq -c '[.asks, .chunks, .bytes, .size]' "$W/json")" = "[400,100,6553600,3276800]" ] || fail "$(cat "$W/json")"
 [ "$(hits lru)" = 0 ] || fail "lru: $(hits lru) hits"
 for policy in auto sticky optimum; do
     [ "$(hits $policy)" = 150 ] || fail "$policy: $(hits $policy) hits"
@@ -28,7 +28,7 @@ done
 jq -e '[.results[] | select(.policy == "auto").epochs[].hit_ratio] == [0, 0.5, 0.5, 0.5]' "$W/json" >/dev/null || fail "epochs"
 
 echo "== as text, one policy, from a pipe"
-"$GRANARY" cache simulate --trace - --size 6400K --policy sticky <"$W/trace" >"$W/text"
+"$GRANARY" cache simulate --trace - --size 3200K --policy sticky <"$W/trace" >"$W/text"
 grep -qE '^sticky +150 +0\.3750' "$W/text" || { cat "$W/text"; fail "no line of sticky"; }
 grep -qE '^sticky +0\.0000 0\.5000 0\.5000 0\.5000$' "$W/text" || { cat "$W/text"; fail "no epochs of sticky"; }
 ! grep -q '^lru' "$W/text" || fail "lru was not asked for"
