@@ -37,8 +37,8 @@ struct server_config {
  * signals and SIGCHLD in the calling thread; call it from a process's only thread. */
 GR_MUST_CHECK int server_run(const struct server_config *config);
 
-/* Would the plugin, or the front for FUSE, be loaded, and take its parameters? Neither stores nor caches nor sockets are
- * touched. */
+/* Would the plugin, or the front for FUSE, be loaded, and take its parameters? Neither stores nor caches nor sockets
+ * are touched. */
 GR_MUST_CHECK int server_check(const struct server_config *config);
 
 #endif
