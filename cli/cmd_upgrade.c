@@ -30,29 +30,28 @@ static const struct option_row rows[] = {
 
 enum { CONNECT_S = 10, ANSWER_MAX = 4096 };
 
-static bool is_socket(const char *path)
+static bool is_at(const char *target, const char *suffix, char out[PATH_MAX])
 {
     struct stat st;
-    return !stat(path, &st) && S_ISSOCK(st.st_mode);
+    snprintf(out, PATH_MAX, "%.*s%s", PATH_MAX - 32, target, suffix);
+    return !stat(out, &st) && S_ISSOCK(st.st_mode);
 }
 
-/* The socket beside a server's socket, its control socket or the control socket of a mount; it is there while nbdkit
- * and what belongs to that is not. */
+/* The socket beside the control socket: of a server's socket or directory, that itself, or of a mount. It is there
+ * while what answers is not, so the target is looked at last. */
 static int find(const char *target, char out[PATH_MAX])
 {
     struct stat st;
     struct mount_state state;
-    bool is_dir = !stat(target, &st) && S_ISDIR(st.st_mode);
-    int rc = is_dir ? mount_find(target, &state) : 0;
+    if (is_at(target, ".control" UPGRADE_SUFFIX, out) || is_at(target, UPGRADE_SUFFIX, out))
+        return 0;
+    if (stat(target, &st))
+        return error_set(-ENOENT, "no server at %s; give its socket, its control socket or a mount point", target);
+    int rc = S_ISDIR(st.st_mode) ? mount_find(target, &state) : 0;
     if (rc)
         return rc;
-    snprintf(out, PATH_MAX, "%.*s.control" UPGRADE_SUFFIX, PATH_MAX - 32, target);
-    if (is_dir || !is_socket(out))
-        snprintf(out, PATH_MAX, "%.*s" UPGRADE_SUFFIX, PATH_MAX - 32, is_dir ? state.control : target);
-    if (is_socket(out))
+    if (S_ISDIR(st.st_mode) && is_at(state.control, UPGRADE_SUFFIX, out))
         return 0;
-    if (!is_dir && stat(target, &st))
-        return error_set(-ENOENT, "no server at %s; give its socket, its control socket or a mount point", target);
     return error_set(-ENOENT,
                      "the server at %s has no supervisor that can be replaced (%s): it was not started by 'granary "
                      "serve', or by an earlier version; stop it and start it again",
@@ -124,9 +123,10 @@ const struct verb verb_upgrade = {
     .max_operands = 1,
     .summary = "Replace a running server by this version of Granary",
     .details =
-        "TARGET is a server's socket, its control socket or a mount point (default: " PIN_SOCKET "). Its supervisor\n"
-        "becomes this program, on the same socket, and starts nbdkit with this program's plugin. Mounts wait\n"
-        "meanwhile. Nothing is changed where this program or its plugin does not take the server's options.",
+        "TARGET is a server's socket, its control socket, the directory of 'granary serve --fuse' or a mount point\n"
+        "(default: " PIN_SOCKET "). Its supervisor becomes this program, on the same socket, and starts nbdkit\n"
+        "with this program's plugin. Mounts wait meanwhile. Nothing is changed where this program or its plugin\n"
+        "does not take the server's options.",
     .options = rows,
     .values_size = sizeof(struct upgrade_values),
     .run = run,

@@ -104,6 +104,20 @@ for _ in 1 2 3; do
     for i in 1 2 3 4; do wait "${readers[$((i - 1))]}" || fail "a reader failed: $(cat "$W/cmp-$i" "$W/serve.err")"; done
 done
 
+echo "== another build of the program in its place, under readers"
+mkdir -p "$W/new/cli" "$W/new/fuse"
+cp "$GRANARY" "$W/new/cli/"
+cp "$GRANARY_BUILD/fuse/granary-fuse" "$W/new/fuse/"
+for i in 1 2 3 4; do
+    (past_cache "$dir/one" | cmp - "$W/one") >"$W/cmp-$i" 2>&1 &
+    readers[$((i - 1))]=$!
+done
+"$W/new/cli/granary" upgrade "$dir" >"$W/out" || fail "upgrade: $(cat "$W/serve.err")"
+[ "$(readlink "/proc/$SERVE/exe")" = "$W/new/cli/granary" ] || fail "the supervisor is the one before"
+front_is_there
+[ "$(readlink "/proc/$FRONT/exe")" = "$W/new/fuse/granary-fuse" ] || fail "the front is the one before"
+for i in 1 2 3 4; do wait "${readers[$((i - 1))]}" || fail "a reader failed: $(cat "$W/cmp-$i" "$W/serve.err")"; done
+
 echo "== SIGTERM: the mount is gone, though a file is open"
 exec 7<"$dir/one"
 kill -TERM "$SERVE"

@@ -70,7 +70,9 @@ touch "$W/go"
 wait $slow
 grep -q "^failed nothing is changed: $W/slow cannot" "$W/slow.out" || fail "the first of two: $(cat "$W/slow.out")"
 
-echo "== upgraded: the same process and sockets, another program; a tag that has moved changes nothing"
+echo "== upgraded: the same process and sockets, another program; a tag that has moved changes nothing; what was added is there"
+curl -sS -G -X PUT --unix-socket "$W/nbd.sock.control" --data-urlencode image="$W/store/one" http://granary/exports/two >"$W/added"
+grep -q '"ok":true' "$W/added" || fail "an export more: $(cat "$W/added")"
 "$GRANARY" build -q "$W/tree2" "$W/store/one" >"$W/built"
 before=$(sockets) nbdkit=$(pgrep -P "$SERVE")
 "$NEW" upgrade "$W/nbd.sock" >"$W/out" || fail "upgrade: $(cat "$W/serve.err")"
@@ -81,6 +83,7 @@ grep -q '^granary .* serves in the place of .*; there was no server for [0-9.]* 
 tr '\0' '\n' <"/proc/$(pgrep -P "$SERVE")/cmdline" | grep -q "^$W/new/.*nbdkit-granary-plugin.so" || fail "the plugin before"
 [ "$(stat -c %a "$W/nbd.sock.control")" = 600 ] || fail "the control socket's mode"
 served "after the upgrade"
+nbdcopy "nbd+unix:///two?socket=$W/nbd.sock" - | cmp - "$W/image" || fail "the added export"
 "$GRANARY" status "$W/nbd.sock" --quick --json | jq -e '.counters.granary_fetch_requests_total == 0' >"$W/null" || fail "it was not all in the cache"
 NBDKIT=$(pgrep -P "$SERVE")
 ! tr '\0' '\n' <"/proc/$NBDKIT/environ" | grep -q GRANARY_TAKE_OVER || fail "nbdkit was told of it"
@@ -113,7 +116,7 @@ cmp "$W/copy" "$W/image" || fail "other bytes for who waited"
 served "after all that"
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "SIGTERM: exit $?"
-[ -z "$(find "$W" -name 'nbd.sock*')" ] || fail "sockets are left: $(find "$W" -name 'nbd.sock*')"
+[ -z "$(find "$W" -type s)" ] || fail "sockets are left: $(find "$W" -type s)"
 
 echo "== the supervisor is killed in the middle: the next start heals"
 rm "$W/checking" "$W/go"
