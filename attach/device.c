@@ -31,6 +31,12 @@ void device_tune(const char *device)
     set_queue(device, "max_sectors_kb", MAX_SECTORS_KB);
 }
 
+bool device_claimed(const char *device)
+{
+    CLEANUP_FD int fd = open(device, O_RDONLY | O_EXCL | O_CLOEXEC); /* a mount holds it so */
+    return fd < 0 && errno == EBUSY;
+}
+
 static uint64_t available_memory(void)
 {
     CLEANUP_BYTES text = BYTES_INIT(64 << 10);

@@ -48,6 +48,9 @@ GR_MUST_CHECK int device_loop_attach(const char *file, char out[DEVICE_NAME_MAX]
 /* Not standing on file (any more): 0. */
 GR_MUST_CHECK int device_loop_detach(const char *device, const char *file);
 
+/* Is a filesystem mounted from it, in whichever mount namespace? */
+bool device_claimed(const char *device);
+
 /* Larger requests and readahead than a block device starts with; what the kernel refuses is left. */
 void device_tune(const char *device);
 

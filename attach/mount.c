@@ -241,6 +241,22 @@ static int unmount(struct mount_state *s)
     return rc;
 }
 
+/* A container has mounts of its own, which no list here shows: its readers would get EIO. */
+static int check_elsewhere(const struct mount_state *s)
+{
+    char mark[DEVICE_MARK_MAX];
+    if (!*s->device_mark)
+        return 0;
+    device_nbd_mark(s->device, mark);
+    if (strcmp(mark, s->device_mark) || !device_claimed(s->device) || !server_answers(s))
+        return 0;
+    return error_set(
+        -EBUSY,
+        "%s is unmounted, but %s is still mounted elsewhere, as in a container; end what reads it there and "
+        "run 'granary umount %s' again",
+        s->dir, s->device, s->dir);
+}
+
 /* Remember the first failure, go on with the rest. */
 static void keep_first(struct error *first, int rc)
 {
@@ -355,7 +371,8 @@ int mount_remove(const char *dir)
         return rc;
     if (state_save(&s)) /* only the next try would want it */
         log_warning("%s", error_text());
-    return take_down(&s);
+    rc = check_elsewhere(&s);
+    return rc ? rc : take_down(&s);
 }
 
 struct mounted {

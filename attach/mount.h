@@ -29,7 +29,8 @@ GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_st
 
 /* Take down what mount_image made: mount, keeper, device, the server it started, the state. What is
  * gone already is passed over; a dead server does not make it hang. -ENOENT: not mounted by
- * mount_image; -EBUSY: in use, nothing was touched. */
+ * mount_image; -EBUSY: in use, nothing was touched, or in use by a mount elsewhere alone: it is unmounted, and the next
+ * call does the rest. */
 GR_MUST_CHECK int mount_remove(const char *dir);
 
 /* The state of a mount point. -ENOENT as above. */
