@@ -136,14 +136,16 @@ void upgrade_take(struct upgrade *u, const char **again)
     struct upgrade other = {.asker_fd = accept4(u->requests_fd, NULL, NULL, SOCK_CLOEXEC)};
     if (other.asker_fd < 0)
         return;
-    if (take_line(other.asker_fd, line) || strncmp(line, UPGRADE_REQUEST "/", sizeof UPGRADE_REQUEST))
+    const char *program = line + strlen(UPGRADE_REQUEST);
+    if (take_line(other.asker_fd, line) || strncmp(line, UPGRADE_REQUEST "/", sizeof UPGRADE_REQUEST) ||
+        strlen(program) >= sizeof u->program)
         upgrade_failed(&other, "the request is not understood");
     else if (u->asker_fd >= 0 || u->check)
         upgrade_failed(&other, "another upgrade of this server is under way; wait for its end");
     if (other.asker_fd < 0)
         return;
     u->asker_fd = other.asker_fd;
-    snprintf(u->program, sizeof u->program, "%s", line + strlen(UPGRADE_REQUEST));
+    memcpy(u->program, program, strlen(program) + 1);
     u->output.holds = true;
     if (begin_check(u, again)) {
         u->check = 0;
