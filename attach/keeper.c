@@ -8,6 +8,7 @@
 #include "attach/keeper.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 #include "attach/nbd_dial.h"
 #include "attach/nbd_netlink.h"
+#include "attach/privileges.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -29,6 +31,9 @@ enum {
     END_MS = 5000,
     STEP_US = 20000
 };
+
+/* The kernel takes connections from administrators alone; the server's socket may be another user's alone. */
+static const int needed_capabilities[] = {CAP_SYS_ADMIN, CAP_DAC_OVERRIDE};
 
 struct keeper {
     const struct keep_state *state;
@@ -148,6 +153,8 @@ int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg)
     CLEANUP_FD int claim = -1;
     int rc = keep_claim(s->device, &claim);
     if (!rc)
+        rc = privileges_keep(needed_capabilities, GR_ARRAY_SIZE(needed_capabilities));
+    if (!rc)
         rc = prepare(&k);
     if (!rc && ready)
         ready(arg);
@@ -178,6 +185,17 @@ static int wait_until_kept(const struct keep_state *s, pid_t pid)
     return 0;
 }
 
+/* Has systemd started its unit for it? Where that is installed, one that dies is started again. */
+static bool started_by_systemd(const struct keep_state *s)
+{
+    char unit[64];
+    const char *const argv[] = {"systemctl", "start", unit, NULL};
+    if (access("/run/systemd/system", F_OK)) /* it does not run */
+        return false;
+    snprintf(unit, sizeof unit, "granary-keep@%s.service", s->device + strlen("/dev/"));
+    return !process_run(argv, START_MS) && keep_holder(s->device);
+}
+
 int keeper_start(const struct keep_state *s, int output)
 {
     char program[PATH_MAX];
@@ -187,6 +205,8 @@ int keeper_start(const struct keep_state *s, int output)
     int rc = process_own_program(program);
     if (!rc)
         rc = keep_state_save(s);
+    if (!rc && started_by_systemd(s))
+        return 0;
     if (!rc)
         rc = process_spawn(&spec, &pid);
     return rc ? rc : wait_until_kept(s, pid);

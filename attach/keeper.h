@@ -11,8 +11,9 @@
  * -EBUSY: another process keeps it already; -EINVAL: it was attached without netlink. */
 GR_MUST_CHECK int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg);
 
-/* Save the state and have `granary keep` keep the device, in a session of its own, its words going to output. Returns
- * once it does. -EIO: it ended; its words say why. */
+/* Save the state and have `granary keep` keep the device: as systemd's unit granary-keep@nbdN where systemd runs and
+ * has it, else in a session of its own, its words going to output. Returns once it does. -EIO: it ended; its words say
+ * why. */
 GR_MUST_CHECK int keeper_start(const struct keep_state *s, int output);
 /* End it, if there is one, and forget the state. The device is not touched. */
 GR_MUST_CHECK int keeper_stop(const char *device);

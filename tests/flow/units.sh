@@ -22,7 +22,7 @@ grep -q Restrat "$W/said" || fail "a wrong line is passed over"
 
 echo "== the commands are granary's"
 "$GRANARY" help --all >"$W/options"
-for verb in build serve mount; do
+for verb in build serve mount keep; do
     for option in $(grep -h '^Exec' "$GRANARY_SOURCE/deploy/granary-$verb@.service" | grep " $verb " | grep -oE -- ' --[a-z-]+'); do
         grep -q "^$verb $option\( \|$\)" "$W/options" || fail "granary-$verb@.service: $option"
     done
