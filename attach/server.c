@@ -38,12 +38,12 @@
 #include "attach/notify.h"
 #include "attach/process.h"
 #include "attach/quiesce.h"
+#include "attach/server_child.h"
 #include "attach/upgrade.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/vec.h"
 #include "net/listen.h"
 
 enum {
@@ -53,14 +53,12 @@ enum {
     READY_EVERY_MS = 50, /* how often the control socket is tried */
     END_MS = 10000,      /* what was fetched may take so long to be written */
     QUIET_EVERY_MS = 50, /* how often it is asked whether it is */
-    CHECK_MS = 60000,    /* loading the plugin takes no longer */
 };
 
 struct server {
     const struct server_config *config;
-    char *part;       /* nbdkit's plugin, or the front for FUSE */
-    const char *name; /* of the child, in sentences */
-    VEC(char *) argv;
+    const char *name; /* of the child */
+    server_child_words argv;
     int listen_fd, signal_fd;
     struct child_output output; /* nbdkit's; until it serves, the last line waits: a failed start's sentence says it */
     char where[PATH_MAX];
@@ -73,113 +71,6 @@ struct server {
     struct upgrade upgrade; /* how that is asked for */
     bool heir;              /* took the place of another, and has not served yet */
 };
-
-/* ---- the plugin, the front ---- */
-
-static int beside_program(const char *relative, char **out)
-{
-    char program[PATH_MAX];
-    int rc = process_own_program(program);
-    if (rc)
-        return rc;
-    char *slash = strrchr(program, '/');
-    if (slash)
-        *slash = 0;
-    if (asprintf(out, "%s/%s", program, relative) >= 0)
-        return 0;
-    *out = NULL;
-    return error_set(-ENOMEM, "out of memory");
-}
-
-/* A part of Granary: what the environment says, else the first of two places beside the program that is there, else
- * its bare name. *out: free. */
-static int find_part(const char *variable, const char *const places[2], const char *name, char **out)
-{
-    const char *chosen = getenv(variable);
-    for (size_t i = 0; (!chosen || !*chosen) && i < 2; i++) {
-        CLEANUP_FREE char *path = NULL;
-        int rc = beside_program(places[i], &path);
-        if (rc)
-            return rc;
-        if (!access(path, R_OK)) {
-            *out = steal_ptr(&path);
-            return 0;
-        }
-    }
-    *out = strdup(chosen && *chosen ? chosen : name);
-    return *out ? 0 : error_set(-ENOMEM, "out of memory");
-}
-
-static int find_plugin(char **out)
-{
-    static const char *const places[] = {"../plugin/nbdkit-granary-plugin.so", /* a build tree */
-                                         GRANARY_PLUGIN_FROM_BIN "/nbdkit-granary-plugin.so"};
-    return find_part("GRANARY_PLUGIN", places, "granary", out);
-}
-
-static int find_fuse(char **out)
-{
-    static const char *const places[] = {"../fuse/granary-fuse", GRANARY_FUSE_FROM_BIN "/granary-fuse"};
-    return find_part("GRANARY_FUSE", places, "granary-fuse", out);
-}
-
-static int find_child(struct server *s)
-{
-    return s->config->fuse ? find_fuse(&s->part) : find_plugin(&s->part);
-}
-
-/* ---- the child's command line ---- */
-
-static int add_word(struct server *s, const char *format, const char *word)
-{
-    char *text = NULL;
-    if (asprintf(&text, format, word) < 0)
-        return error_set(-ENOMEM, "out of memory");
-    int rc = vec_push(&s->argv, text);
-    if (rc)
-        free(text);
-    return rc ? error_set(rc, "out of memory") : 0;
-}
-
-static int add_tls(struct server *s)
-{
-    const struct server_config *c = s->config;
-    if (!c->tls_certificates && !c->tls_psk)
-        return 0;
-    int rc = add_word(s, "%s", "--tls=require");
-    if (!rc && c->tls_certificates)
-        rc = add_word(s, "--tls-certificates=%s", c->tls_certificates);
-    if (!rc && c->tls_psk)
-        rc = add_word(s, "--tls-psk=%s", c->tls_psk);
-    return !rc && c->tls_verify_peer ? add_word(s, "%s", "--tls-verify-peer") : rc;
-}
-
-static int build_argv(struct server *s, const char *foreground)
-{
-    const struct server_config *c = s->config;
-    char threads[32];
-    snprintf(threads, sizeof threads, "%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
-    const char *const nbdkit[] = {"nbdkit", foreground, "-r", "-t", threads, NULL};
-    const char *const fuse[] = {s->part, "-t", threads, PROCESS_PASSED_FD, NULL};
-    int rc = 0;
-    for (const char *const *word = c->fuse ? fuse : nbdkit; !rc && *word; word++)
-        rc = add_word(s, "%s", *word);
-    if (!rc && !c->fuse)
-        rc = add_tls(s);
-    if (!rc && !c->fuse)
-        rc = add_word(s, "%s", s->part);
-    for (size_t i = 0; !rc && i < c->image_count; i++)
-        rc = add_word(s, "image=%s", c->images[i]);
-    for (size_t i = 0; !rc && i < c->parameter_count; i++)
-        rc = add_word(s, "%s", c->parameters[i]);
-    if (!rc)
-        rc = add_word(s, "control=%s", c->control);
-    if (!rc)
-        rc = add_word(s, "exports=%s.exports", c->control);
-    if (!rc && vec_push(&s->argv, NULL))
-        rc = error_set(-ENOMEM, "out of memory");
-    return rc;
-}
 
 /* ---- states ---- */
 
@@ -401,9 +292,7 @@ static int prepare(struct server *s)
     if (setenv("GRANARY_RESOLVED", now,
                !s->heir)) /* for the plugin: how old the images' tags are, after restarts too */
         return error_set(-errno, "setenv: %s", strerror(errno));
-    int rc = find_child(s);
-    if (!rc)
-        rc = build_argv(s, "-f");
+    int rc = server_child_argv(s->config, SERVER_CHILD_SERVES, &s->argv);
     if (!rc && listen_answered(s->config->control) > 0)
         rc = error_set(-EADDRINUSE, "another server's control socket is %s; stop it or give --control",
                        s->config->control);
@@ -412,33 +301,6 @@ static int prepare(struct server *s)
     if (!rc)
         upgrade_listen(&s->upgrade, s->config->control);
     return rc;
-}
-
-static void free_argv(struct server *s)
-{
-    for (size_t i = 0; i < s->argv.len; i++)
-        free(s->argv.items[i]);
-    vec_release(&s->argv);
-    free(s->part);
-}
-
-/* nbdkit with -s has no socket, and the plugin ends where it would open caches. */
-int server_check(const struct server_config *config)
-{
-    static const char own[] = "nbdkit: error: ";
-    struct server s = {.config = config};
-    struct error e = {0};
-    int rc = find_child(&s);
-    if (!rc)
-        rc = build_argv(&s, "-s");
-    if (!rc && setenv("GRANARY_CHECK", "1", 1))
-        rc = error_set(-errno, "setenv: %s", strerror(errno));
-    if (!rc)
-        rc = process_run((const char *const *)s.argv.items, CHECK_MS);
-    free_argv(&s);
-    error_take(&e, rc);
-    const char *why = rc ? strstr(e.text, own) : NULL;
-    return why ? error_set(rc, "%s", why + sizeof own - 1) : rc ? error_restore(&e) : 0;
 }
 
 static void release(struct server *s)
@@ -459,13 +321,13 @@ static void release(struct server *s)
     }
     if (s->signal_fd >= 0)
         close(s->signal_fd);
-    free_argv(s);
+    server_child_release(&s->argv);
 }
 
 int server_run(const struct server_config *config)
 {
     struct server s = {.config = config,
-                       .name = config->fuse ? "granary-fuse" : "nbdkit",
+                       .name = server_child_name(config),
                        .listen_fd = -1,
                        .signal_fd = -1,
                        .output = CHILD_OUTPUT_INIT,
