@@ -22,10 +22,19 @@ ask() {
 }
 serve() {
     : >"$W/serve.out"
-    background "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" --cache "$W/cache:64M" >"$W/serve.out" 2>"$W/serve.err"
+    background "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" \
+        >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
     NBDKIT=$(pgrep -P "$SERVE")
+}
+gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
+# kill_server: nbdkit goes with its supervisor, and has the cache until it is gone
+kill_server() {
+    NBDKIT=$(pgrep -P "$SERVE")
+    kill -9 "$SERVE"
+    wait "$SERVE" || true
+    wait_for 60 gone "$NBDKIT"
 }
 names() { ask GET /status | jq -c '.exports | map(.name)'; }
 reads_as() { nbdcopy "$(uri "$1")" - | cmp - "$2"; }
@@ -95,17 +104,14 @@ kill -9 "$NBDKIT"
 back() { [ "$(pgrep -P "$SERVE")" != "$NBDKIT" ] && [ "$(names 2>"$W/null")" = '["one","two"]' ]; }
 wait_for 60 back
 reads_as two "$W/two.img" || fail "after nbdkit's end the export is another image"
-kill -9 "$SERVE"
-wait_for 60 eval '! pgrep -P "$SERVE" >"$W/null"'
-wait "$SERVE" || true
+kill_server
 serve
 [ "$(names)" = '["one","two"]' ] || fail "a new supervisor: $(names)"
 reads_as two "$W/two.img" || fail "after the supervisor's end the export is another image"
 
 echo "== what is noted and not there any more does not stop the others"
 rm -r "$W/other-store/manifests"
-kill -9 "$SERVE"
-wait "$SERVE" || true
+kill_server
 rm -r "$W/cache"
 serve
 [ "$(names)" = '["one"]' ] || fail "exports without the store: $(names)"

@@ -22,7 +22,8 @@ NEW=$W/new/cli/granary
 
 serve() {
     : >"$W/serve.out"
-    background "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" --cache "$W/cache:64M" "$@" >"$W/serve.out" 2>"$W/serve.err"
+    background "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" "$@" \
+        >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
 }
