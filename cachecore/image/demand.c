@@ -94,6 +94,16 @@ bool demand_read(struct demand_leaf *leaf, uint32_t chunk, uint32_t len)
     return true;
 }
 
+bool demand_was_asked(const struct demand_leaf *leaf, uint32_t chunk)
+{
+    return get_bit(leaf->asked, chunk);
+}
+
+bool demand_is_known(const struct demand_leaf *leaf, uint32_t chunk)
+{
+    return get_bit(leaf->asked, chunk) || get_bit(leaf->unread, chunk);
+}
+
 uint32_t demand_credit(const struct demand *d, uint64_t number)
 {
     const struct demand_leaf *leaf = demand_leaf(d, number);

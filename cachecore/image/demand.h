@@ -59,6 +59,11 @@ struct demand_leaf *demand_missed(struct demand *d, uint64_t leaf, uint32_t chun
 /* len bytes of it were read. true: it had been fetched ahead, and this is its first reader. */
 bool demand_read(struct demand_leaf *leaf, uint32_t chunk, uint32_t len);
 
+/* Was anything of it asked for? */
+bool demand_was_asked(const struct demand_leaf *leaf, uint32_t chunk);
+/* That, or is it being fetched ahead, or was? */
+bool demand_is_known(const struct demand_leaf *leaf, uint32_t chunk);
+
 /* Pages of the leaf's chunks that were asked for. */
 static inline uint32_t demand_pages(const struct demand_leaf *leaf)
 {

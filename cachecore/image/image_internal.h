@@ -22,6 +22,7 @@ struct image {
     struct streams streams;
     counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
     counter served[CACHE_SOURCES], served_bytes[CACHE_SOURCES];
+    _Atomic int next_credit; /* see readahead.c: chunks that may be taken along as the next ones */
     counter readahead_bytes, completion_bytes, ahead_used_bytes;
     struct ahead *ahead;        /* completes what is read here and there; not owned; NULL: nothing does */
     _Atomic uint64_t active_ms; /* when something was missed last, or a chunk fetched ahead read */

@@ -1,5 +1,6 @@
-/* What one read of an image means for the reads to come: chunks ahead of the run it belongs to are chosen before it
- * goes to the cache, so that they come in the same get, and what it came to is noted in the image's demand.
+/* What one read of an image means for the reads to come: chunks ahead of the run it belongs to, or the one behind what
+ * a page fault misses, are chosen before it goes to the cache, so that they come in the same get, and what it came to
+ * is noted in the image's demand.
  */
 #ifndef GRANARY_IMAGE_READAHEAD_H
 #define GRANARY_IMAGE_READAHEAD_H
@@ -12,6 +13,7 @@ struct readahead {
     struct image *img;
     uint64_t off, len;
     bool in_streams; /* the read is counted as part of a run */
+    bool next;       /* the pieces are the chunk behind the read's */
     size_t count;
     struct cache_piece pieces[READAHEAD_CHUNKS];
     struct demand_leaf *leaf;          /* theirs, */

@@ -1,5 +1,5 @@
 /* Completion in the background over a real cache and the fake store: what many scattered reads bring, what few do not,
- * and when nothing is fetched at all. */
+ * and when nothing is fetched at all. Besides, what page faults take along. */
 #include "unit/cmocka_all.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "unit/counters.h"
 #include "unit/scratch.h"
 
-enum { CHUNK = 64 << 10, CHUNKS = 256, IMAGES = 2 };
+enum { CHUNK = 64 << 10, CHUNKS = 256, IMAGES = 2, PAGE = 4096, PAGES = CHUNK / PAGE };
 
 struct world {
     struct store_fake *fake;
@@ -206,6 +206,61 @@ static void test_ahead__the_end_does_not_wait_for_what_was_not_begun(void **stat
     world_release(&w); /* while it is at work */
 }
 
+/* Pages [page, page + n) of a chunk, one by one; they may reach into the next one. */
+static void fault_in(struct world *w, uint64_t chunk, unsigned page, unsigned n)
+{
+    for (uint64_t off = chunk * CHUNK + page * PAGE; n--; off += PAGE) {
+        uint8_t got[PAGE], want[PAGE];
+        assert_int_equal(image_read(w->image[0], got, off, PAGE), 0);
+        image_fake_bytes(&w->img[0], off, want, PAGE);
+        assert_memory_equal(got, want, PAGE);
+    }
+}
+
+#define taken_along(w) counter_value(image_counters, (w)->image[0], "granary_image_readahead_bytes_total")
+
+static void test_ahead__who_faults_pages_in_across_chunks_waits_once(void **state)
+{
+    enum { VALUES = 10 };
+    struct world w;
+    world_open(&w, 1, 64 << 20, 1);
+    fault_in(&w, 0, PAGES - 2, 4); /* from now on it is known */
+    unsigned gets = store_fake_calls(w.fake, FAKE_GET);
+    for (unsigned i = 1; i <= VALUES; i++)
+        fault_in(&w, (uint64_t)i * 20, PAGES - 2, 4);
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET) - gets, VALUES);
+    assert_int_equal(taken_along(&w), VALUES * CHUNK);
+    assert_int_equal(counter_value(image_counters, w.image[0], "granary_image_ahead_used_bytes_total"), VALUES * CHUNK);
+    world_release(&w);
+}
+
+/* What was taken along for one who crossed once is three chunks. */
+static void test_ahead__who_faults_in_pages_here_and_there_pays_for_no_more(void **state)
+{
+    struct world w;
+    world_open(&w, 1, 64 << 20, 1);
+    for (uint64_t i = 1; i < 10; i += 2)
+        fault_in(&w, i, 7, 1);
+    assert_int_equal(taken_along(&w), 0);
+    fault_in(&w, 20, PAGES - 1, 2);
+    for (uint64_t i = 40; i < 240; i += 20)
+        fault_in(&w, i, 7, 1);
+    assert_int_equal(taken_along(&w), 3 * CHUNK);
+    world_release(&w);
+}
+
+/* Long reads say of themselves how much is wanted. */
+static void test_ahead__long_reads_take_no_chunk_along(void **state)
+{
+    struct world w;
+    world_open(&w, 1, 64 << 20, 1);
+    fault_in(&w, 0, PAGES - 2, 4);
+    for (uint64_t i = 20; i < 240; i += 20)
+        read_chunk(&w, 0, i);
+    assert_int_equal(taken_along(&w), 0);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +271,9 @@ int main(void)
         cmocka_unit_test(test_ahead__a_store_that_fails_in_the_background_fails_no_reader_and_is_one_line_of_log),
         cmocka_unit_test(test_ahead__a_bad_chunk_keeps_no_other_from_being_completed),
         cmocka_unit_test(test_ahead__the_end_does_not_wait_for_what_was_not_begun),
+        cmocka_unit_test(test_ahead__who_faults_pages_in_across_chunks_waits_once),
+        cmocka_unit_test(test_ahead__who_faults_in_pages_here_and_there_pays_for_no_more),
+        cmocka_unit_test(test_ahead__long_reads_take_no_chunk_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
