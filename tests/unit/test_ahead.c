@@ -98,7 +98,9 @@ static void test_ahead__a_quarter_read_here_and_there_brings_the_image(void **st
     world_init(&w, 1, 64 << 20, 8);
     read_some(&w, 0, CHUNKS / 4);
     wait_until_cached(&w, 0);
-    assert_true(store_fake_calls(w.fake, FAKE_GET) < CHUNKS / 2 + 2);
+    /* One each for those that were read; what lay between them came by gets of several, shorter or longer ones, as the
+     * reads went. */
+    assert_true(store_fake_calls(w.fake, FAKE_GET) < 3 * CHUNKS / 4);
     store_fake_set_dead(w.fake, -ETIMEDOUT);
     read_some(&w, 0, CHUNKS);
     world_release(&w);
