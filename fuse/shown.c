@@ -90,8 +90,10 @@ static int note(struct shown *s, uint64_t number, unsigned opens)
 
 struct stack_export *shown_get_open(struct shown *s, uint64_t number)
 {
-    struct stack_export *e = get_known(s, number);
-    return e || note(s, number, 0) ? e : get_known(s, number);
+    struct stack_export *e;
+    while (!(e = get_known(s, number)) && !note(s, number, 0)) /* another's release may come in between */
+        ;
+    return e;
 }
 
 int shown_open(struct shown *s, uint64_t number)

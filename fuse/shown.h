@@ -19,7 +19,7 @@ struct shown_file {
 
 struct shown {
     struct stack *stack;   /* not owned */
-    pthread_rwlock_t lock; /* outside the stack's */
+    pthread_rwlock_t lock; /* of files; nothing else is locked under it */
     VEC(struct shown_file) files;
 };
 

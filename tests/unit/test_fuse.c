@@ -20,6 +20,7 @@
 #include "fake/image_fake.h"
 #include "fuse/session.h"
 #include "unit/scratch.h"
+#include "unit/threads.h"
 
 enum {
     CHUNK = 64 << 10,
@@ -37,7 +38,8 @@ struct world {
     struct image_fake img;
     struct serving serving;
     struct session *session;
-    int fd; /* a copy of the mount's, as a supervisor has it */
+    int fd;          /* a copy of the mount's, as a supervisor has it */
+    bool gives_back; /* the kernel can: fuse_mount_give_back */
 };
 
 static struct world w;
@@ -73,6 +75,7 @@ static void world_init(unsigned threads)
     assert_int_equal(options_complete(&w.serving.options), 0);
     if (serving_open(&w.serving) || serving_start(&w.serving) || fuse_mount_open(w.mnt, &w.fd))
         fail_msg("%s", error_text());
+    w.gives_back = !fuse_mount_give_back(w.fd); /* while nobody has taken anything */
     begin_session(threads);
 }
 
@@ -149,11 +152,9 @@ static void check_piece(int fd, uint64_t off, size_t len)
     static _Thread_local _Alignas(4096) uint8_t got[PIECE + 4096], want[PIECE + 4096];
     ssize_t n = pread(fd, got, len, (off_t)off);
     size_t expected = off < SIZE ? GR_MIN((uint64_t)len, SIZE - off) : 0;
-    if (n != (ssize_t)expected)
-        fail_msg("%zd bytes of %zu at %llu: %s", n, expected, (unsigned long long)off, strerror(errno));
+    must(n == (ssize_t)expected, "%zd bytes of %zu at %llu: %s", n, expected, (unsigned long long)off, strerror(errno));
     image_fake_bytes(&w.img, off, want, expected);
-    if (memcmp(got, want, expected) != 0)
-        fail_msg("other bytes at %llu", (unsigned long long)off);
+    must(!memcmp(got, want, expected), "other bytes at %llu", (unsigned long long)off);
 }
 
 static atomic_uint reads;
@@ -164,7 +165,7 @@ static void *read_at_random(void *arg)
 {
     unsigned seed = (unsigned)(uintptr_t)arg;
     int fd = open(w.file, O_RDONLY | (seed % 2 ? O_DIRECT : 0));
-    assert_true(fd >= 0);
+    must(fd >= 0, "%s: %s", w.file, strerror(errno));
     for (int i = 0; i < READS || busy; i++, reads++) {
         uint64_t off = (uint64_t)rand_r(&seed) % SIZE;
         size_t len = 1 + (unsigned)rand_r(&seed) % PIECE;
@@ -229,7 +230,7 @@ static void test_fuse__an_open_export_stays(void **state)
     check_piece(fd, 4096, PIECE);
     close(fd);
     while (stack_remove(w.serving.stack, "faces"))
-        usleep(1000);
+        sleep_ms(1);
     assert_int_equal(stat(w.file, &st), -1);
     assert_int_equal(errno, ENOENT);
     snprintf(ref, sizeof ref, "%s/faces", w.dir);
@@ -245,7 +246,7 @@ static void replace_sessions(void)
 {
     for (unsigned i = 0; i < SESSIONS; i++) {
         for (unsigned before = reads; reads < before + READERS;)
-            usleep(1000);
+            sleep_ms(1);
         session_close(w.session);
         assert_int_equal(fuse_mount_give_back(w.fd), 0);
         begin_session(16);
@@ -255,7 +256,7 @@ static void replace_sessions(void)
 static void test_fuse__a_session_follows_another(void **state)
 {
     world_init(16);
-    bool possible = !fuse_mount_give_back(w.fd);
+    bool possible = w.gives_back;
     if (possible)
         with_readers(replace_sessions);
     world_release();
