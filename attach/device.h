@@ -38,6 +38,9 @@ GR_MUST_CHECK int device_nbd_number(const char *device, int *out);
 /* What tells this attachment of the device from a later one, somebody else's: the kernel's note of
  * who made it. Empty: not attached. */
 void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX]);
+/* An attached device that the process of this number made of this content; -ENOENT without a sentence: there is none.
+ */
+GR_MUST_CHECK int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEVICE_NAME_MAX]);
 /* Detached already, or attached anew by others (another mark): 0, untouched. -EBUSY: something is
  * still mounted from it. cut: detach even so; what reads from it gets EIO. */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
@@ -45,6 +48,7 @@ GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool c
 /* A read-only direct-I/O loop device over file. It goes by itself at the last close. *out_fd: keep
  * it open until the device is mounted. */
 GR_MUST_CHECK int device_loop_attach(const char *file, char out[DEVICE_NAME_MAX], int *out_fd);
+bool device_loop_stands_on(const char *device, const char *file);
 /* Not standing on file (any more): 0. */
 GR_MUST_CHECK int device_loop_detach(const char *device, const char *file);
 

@@ -58,7 +58,7 @@ int device_loop_attach(const char *file, char out[DEVICE_NAME_MAX], int *out_fd)
     return rc;
 }
 
-static bool stands_on(const char *device, const char *file)
+bool device_loop_stands_on(const char *device, const char *file)
 {
     char path[96];
     CLEANUP_BYTES text = BYTES_INIT(8192);
@@ -71,7 +71,7 @@ static bool stands_on(const char *device, const char *file)
 int device_loop_detach(const char *device, const char *file)
 {
     uint64_t deadline = clock_now_ms() + LOOP_WAIT_MS;
-    while (stands_on(device, file)) { /* the kernel clears it a moment after the last close */
+    while (device_loop_stands_on(device, file)) { /* the kernel clears it a moment after the last close */
         if (clock_now_ms() > deadline) {
             CLEANUP_FD int fd = open(device, O_RDONLY | O_CLOEXEC);
             if (fd < 0 || ioctl(fd, LOOP_CLR_FD))

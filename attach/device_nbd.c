@@ -1,6 +1,7 @@
 /* Kernel nbd, attached over netlink. Which device is free the kernel decides, which knows: two mounts, or somebody
  * else's attach in between, never get the same.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -155,6 +156,35 @@ static int is_mounted(const char *device)
     if (stat(device, &st) || !S_ISBLK(st.st_mode))
         return 0;
     return mountinfo_lists(&(struct mountinfo){.id = -1, .device = st.st_rdev});
+}
+
+static bool sysfs_says(const char *name, const char *file, const char *text)
+{
+    char path[PATH_MAX];
+    CLEANUP_BYTES got = BYTES_INIT(4096);
+    snprintf(path, sizeof path, "/sys/block/%.20s/%s", name, file);
+    size_t len = strlen(text);
+    return !io_read_file(path, &got) && got.len >= len && !memcmp(got.data, text, len) &&
+           (got.len == len || got.data[len] == '\n');
+}
+
+int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEVICE_NAME_MAX])
+{
+    char pid[32], backend[DEVICE_BACKEND_MAX];
+    int rc = -ENOENT;
+    snprintf(pid, sizeof pid, "%d", (int)maker);
+    device_nbd_backend(content_root, backend);
+    DIR *block = opendir("/sys/block");
+    for (struct dirent *e; block && rc && (e = readdir(block));) {
+        if (strncmp(e->d_name, "nbd", 3) || !sysfs_says(e->d_name, "pid", pid) ||
+            !sysfs_says(e->d_name, "backend", backend))
+            continue;
+        snprintf(out, DEVICE_NAME_MAX, "/dev/%.20s", e->d_name);
+        rc = 0;
+    }
+    if (block)
+        closedir(block);
+    return rc;
 }
 
 int device_nbd_detach(const char *device, const char *mark, bool cut)

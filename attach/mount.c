@@ -18,21 +18,17 @@
 
 #include "attach/device.h"
 #include "attach/export_check.h"
-#include "attach/fuse_mount.h"
 #include "attach/metadata_warm.h"
 #include "attach/mount_device.h"
-#include "attach/run_log.h"
-#include "attach/server.h"
-#include "attach/upgrade.h"
+#include "attach/mount_server.h"
+#include "attach/node_lock.h"
+#include "attach/unmount.h"
 #include "attach/utab.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/vec.h"
 #include "net/listen.h"
-
-enum { THREADS_LEAST = 32, SERVER_END_MS = 15000 };
 
 /* ---- the mount point ---- */
 
@@ -76,70 +72,34 @@ static int check_dir(const char *dir)
 
 /* ---- the server ---- */
 
-/* Of the threads of a server one client has, all its connections together have as many as one has elsewhere: each
- * thread keeps a buffer as large as the largest request it has seen. */
-static unsigned threads_for(const struct mount_config *c)
+/* A running server of the user's choice, which serves the image already. */
+static int join_server(const struct mount_config *c, struct mount_state *s)
 {
-    if (c->fuse)
-        return SERVER_THREADS;
-    return GR_MAX(SERVER_THREADS / mount_device_connections(c), (unsigned)THREADS_LEAST);
+    if (!realpath(c->socket, s->socket)) /* umount may be run from anywhere */
+        return error_set(-errno, "no server listens on %s: %s", c->socket, strerror(errno));
+    snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
+    if (!c->fuse && listen_answered(s->control) <= 0)
+        *s->control = 0;
+    return state_save(s);
 }
 
-static int start_server(const struct mount_config *c, struct mount_state *s)
+/* *out: the config, with the name that the image is served by. */
+static int have_server(const struct mount_config *c, struct mount_state *s, struct mount_config *out)
 {
-    char program[PATH_MAX], threads[16];
-    pid_t pid;
-    int rc = process_own_program(program);
-    CLEANUP_FD int log = rc ? -1 : run_log_open(s->run_dir, "serve.log");
-    if (rc || log < 0)
-        return rc ? rc : log;
-    VEC(const char *) argv = {0};
-    snprintf(threads, sizeof threads, "%u", threads_for(c));
-    const char *const fixed[] = {program,   "serve",     c->pinned,  c->fuse ? "--fuse" : "--socket",
-                                 s->socket, "--control", s->control, "--threads",
-                                 threads};
-    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
-        rc = vec_push(&argv, fixed[i]);
-    for (size_t i = 0; !rc && i < c->server_option_count; i++)
-        rc = vec_push(&argv, c->server_options[i]);
-    if (!rc)
-        rc = vec_push(&argv, NULL);
-    struct process_spec spec = {.argv = argv.items, .output = log, .listen_fd = -1, .session = true};
-    rc = rc ? error_set(rc, "out of memory") : process_spawn(&spec, &pid);
-    vec_release(&argv);
-    if (!rc)
-        s->server = process_identify(pid);
-    return rc;
-}
-
-static int have_server(const struct mount_config *c, struct mount_state *s)
-{
-    int rc = 0;
-    if (c->socket) {
-        if (!realpath(c->socket, s->socket)) /* umount may be run from anywhere */
-            return error_set(-errno, "no server listens on %s: %s", c->socket, strerror(errno));
-        snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
-        if (!c->fuse && listen_answered(s->control) <= 0)
-            *s->control = 0;
-    } else {
-        snprintf(s->socket, sizeof s->socket, "%s/%s", s->run_dir, c->fuse ? "fuse" : "nbd.sock");
-        snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
-        rc = start_server(c, s);
-    }
-    if (!rc)
-        rc = state_save(s);
+    int rc = c->socket ? join_server(c, s) : mount_server_have(c, s);
+    *out = *c;
+    if (*s->export_name)
+        out->export_name = s->export_name;
     const struct export_check check = {.socket = s->socket,
                                        .control = c->fuse ? s->control : NULL,
-                                       .name = c->export_name,
+                                       .name = out->export_name,
                                        .size = c->size,
                                        .content_root = c->content_root,
-                                       .server = c->socket ? NULL : &s->server,
+                                       .server = s->server.pid ? &s->server : NULL,
                                        .cancel = c->cancel};
     if (!rc)
         rc = export_check(&check);
-    if (rc == -EIO && !c->socket)
-        rc = run_log_explain(s->run_dir, "serve.log", "the server cannot serve the image", rc);
-    return rc;
+    return rc == -EIO && !c->socket ? mount_server_explain(s, rc) : rc;
 }
 
 /* ---- the mount ---- */
@@ -174,10 +134,12 @@ static int warm_metadata(const struct mount_config *c, const struct mount_state 
     return rc == -ECANCELED ? rc : 0;
 }
 
-static int build_up(const struct mount_config *c, struct mount_state *s)
+static int build_up(const struct mount_config *config, struct mount_state *s)
 {
     CLEANUP_FD int fd = -1;
-    int rc = have_server(c, s);
+    struct mount_config named;
+    const struct mount_config *c = &named;
+    int rc = have_server(config, s, &named);
     if (!rc)
         rc = warm_metadata(c, s);
     if (!rc)
@@ -198,116 +160,37 @@ static int build_up(const struct mount_config *c, struct mount_state *s)
     return rc ? rc : cancelled(c);
 }
 
-/* ---- taking down ---- */
-
-static bool is_fuse(const struct mount_state *s)
-{
-    return !strcmp(s->method, "fuse");
-}
-
-/* Whether anything can still answer reads of the mount. */
-static bool server_answers(const struct mount_state *s)
-{
-    if (s->server.pid)
-        return process_alive(&s->server);
-    return listen_answered(is_fuse(s) ? s->control : s->socket) > 0;
-}
-
-/* With nothing left behind the device its readers are stuck: end them, then the mount. */
-static int unmount_dead(struct mount_state *s)
-{
-    if (mount_device_cut(s))
-        log_warning("%s", error_text());
-    if (umount2(s->dir, UMOUNT_NOFOLLOW) && umount2(s->dir, UMOUNT_NOFOLLOW | MNT_DETACH))
-        return error_set(-errno, "cannot umount %s: %s", s->dir, strerror(errno));
-    return 0;
-}
-
-static int unmount(struct mount_state *s)
-{
-    int rc = 0;
-    if (umount2(s->dir, UMOUNT_NOFOLLOW) && errno != EINVAL && errno != ENOENT) { /* those: not mounted any more */
-        if (errno != EBUSY)
-            return error_set(-errno, "cannot umount %s: %s", s->dir, strerror(errno));
-        if (server_answers(s))
-            return error_set(-EBUSY, "%s is in use; end what uses it ('fuser -vm %s' shows it) and try again", s->dir,
-                             s->dir);
-        rc = unmount_dead(s);
-    }
-    if (!rc)
-        s->mounted = false;
-    if (!rc)
-        utab_remove(s->dir);
-    return rc;
-}
-
-/* A container has mounts of its own, which no list here shows: its readers would get EIO. */
-static int check_elsewhere(const struct mount_state *s)
-{
-    char mark[DEVICE_MARK_MAX];
-    if (!*s->device_mark)
-        return 0;
-    device_nbd_mark(s->device, mark);
-    if (strcmp(mark, s->device_mark) || !device_claimed(s->device) || !server_answers(s))
-        return 0;
-    return error_set(
-        -EBUSY,
-        "%s is unmounted, but %s is still mounted elsewhere, as in a container; end what reads it there and "
-        "run 'granary umount %s' again",
-        s->dir, s->device, s->dir);
-}
-
-/* Remember the first failure, go on with the rest. */
-static void keep_first(struct error *first, int rc)
-{
-    if (rc && !first->code)
-        error_take(first, rc);
-}
-
-static void remove_run_dir(const struct mount_state *s)
-{
-    static const char *const names[] = {"state.json", "serve.log",        "keep.log",
-                                        "nbd.sock",   "nbd.sock.control", "nbd.sock.control" UPGRADE_SUFFIX,
-                                        "fuse",       "fuse.control",     "fuse.control" UPGRADE_SUFFIX};
-    char path[128];
-    for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", s->run_dir, names[i]);
-        (void)remove(path); /* what was never made is absent */
-    }
-    if (rmdir(s->run_dir) && errno != ENOENT)
-        log_warning("cannot remove %s: %s", s->run_dir, strerror(errno));
-}
-
-/* Everything but the mount itself. */
-static int take_down(struct mount_state *s)
-{
-    struct error first = {0};
-    keep_first(&first, mount_device_take_down(s));
-    keep_first(&first, process_end(&s->server, SERVER_END_MS));
-    if (is_fuse(s) && s->server.pid)
-        fuse_mount_clear(s->socket); /* what a server that was killed has left */
-    if (!first.code)
-        remove_run_dir(s);
-    return first.code ? error_restore(&first) : 0;
-}
-
 /* ---- front ---- */
 
-/* The directory of the state is the claim on the mount point: mkdir decides between two mounts. */
-static int claim(struct mount_state *s)
+/* The lock on the directory of the state is the claim on the mount point. What is in it is of a mount that was killed.
+ */
+static int claim(struct mount_state *s, int *out_lock)
 {
+    struct mount_state left = *s;
     int rc = io_mkdirs(STATE_ROOT);
+    if (!rc)
+        rc = node_lock_mount(s->run_dir, out_lock);
     if (rc)
-        return rc;
-    (void)rmdir(s->run_dir); /* succeeds for one that a killed mount left without any state */
-    if (!mkdir(s->run_dir, 0700))
+        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+    rc = state_read(&left);
+    if (rc == -ENOENT)
         return 0;
-    if (errno != EEXIST)
-        return error_set(-errno, "cannot make %s: %s", s->run_dir, strerror(errno));
-    return error_set(-EBUSY,
-                     "%s is being mounted, or was left over by a mount that was killed; "
-                     "'granary umount %s' cleans up",
-                     s->dir, s->dir);
+    if (!rc)
+        rc = unmount_take_down(&left, false);
+    close(steal_fd(out_lock));
+    return rc ? rc : node_lock_mount(s->run_dir, out_lock);
+}
+
+static int undo(struct mount_state *s, int rc)
+{
+    struct error first;
+    error_take(&first, rc);
+    rc = s->mounted ? unmount(s, false) : 0;
+    if (!rc)
+        rc = unmount_take_down(s, false);
+    if (rc)
+        log_warning("while undoing the mount: %s", error_text());
+    return error_restore(&first);
 }
 
 int mount_image(const struct mount_config *c, struct mount_state *out)
@@ -324,22 +207,16 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     state_name(dir, out);
     snprintf(out->image, sizeof out->image, "%s", c->image);
     snprintf(out->method, sizeof out->method, c->fuse ? "fuse" : "nbd");
-    rc = claim(out);
+    unmount_stale(out->id);
+    CLEANUP_FD int lock = -1;
+    rc = claim(out, &lock);
     if (rc)
         return rc;
+    out->mounter = process_identify(getpid());
     rc = state_save(out);
     if (!rc)
         rc = build_up(c, out);
-    if (!rc)
-        return 0;
-    struct error first;
-    error_take(&first, rc);
-    if (out->mounted)
-        rc = unmount(out);
-    rc = take_down(out);
-    if (rc)
-        log_warning("while undoing the mount: %s", error_text());
-    return error_restore(&first);
+    return rc ? undo(out, rc) : 0;
 }
 
 /* The mount point of a dead mount may not resolve any more: its name then counts as it is. */
@@ -361,18 +238,33 @@ int mount_find(const char *dir, struct mount_state *out)
     return load(dir, out);
 }
 
-int mount_remove(const char *dir)
+static int remove_locked(struct mount_state *s, bool force)
+{
+    CLEANUP_FD int lock = -1;
+    int rc = node_lock_mount(s->run_dir, &lock);
+    if (rc)
+        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+    rc = state_read(s); /* others may have been faster */
+    if (rc == -ENOENT)
+        return error_set(rc, "nothing is mounted on %s", s->dir);
+    if (!rc)
+        rc = unmount(s, force);
+    if (rc)
+        return rc;
+    if (state_save(s)) /* only the next try would want it */
+        log_warning("%s", error_text());
+    return unmount_take_down(s, force);
+}
+
+int mount_remove(const char *dir, bool force)
 {
     struct mount_state s;
     int rc = load(dir, &s);
     if (!rc)
-        rc = unmount(&s);
-    if (rc)
-        return rc;
-    if (state_save(&s)) /* only the next try would want it */
-        log_warning("%s", error_text());
-    rc = check_elsewhere(&s);
-    return rc ? rc : take_down(&s);
+        rc = remove_locked(&s, force);
+    if (!rc)
+        unmount_stale(s.id);
+    return rc;
 }
 
 struct mounted {

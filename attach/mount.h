@@ -31,7 +31,7 @@ GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_st
  * gone already is passed over; a dead server does not make it hang. -ENOENT: not mounted by
  * mount_image; -EBUSY: in use, nothing was touched, or in use by a mount elsewhere alone: it is unmounted, and the next
  * call does the rest. */
-GR_MUST_CHECK int mount_remove(const char *dir);
+GR_MUST_CHECK int mount_remove(const char *dir, bool force);
 
 /* The state of a mount point. -ENOENT as above. */
 GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);

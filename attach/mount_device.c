@@ -107,6 +107,15 @@ int mount_device_tend(const struct mount_state *s)
     return rc ? rc : start_keeper(s, &k);
 }
 
+bool mount_device_attached(const struct mount_state *s)
+{
+    char mark[DEVICE_MARK_MAX];
+    if (*s->fuse_file)
+        return device_loop_stands_on(s->device, s->fuse_file);
+    device_nbd_mark(s->device, mark);
+    return *mark && !strcmp(mark, s->device_mark);
+}
+
 int mount_device_cut(const struct mount_state *s)
 {
     if (*s->fuse_file)
@@ -114,9 +123,9 @@ int mount_device_cut(const struct mount_state *s)
     return *s->device ? device_nbd_detach(s->device, s->device_mark, true) : 0;
 }
 
-int mount_device_take_down(const struct mount_state *s)
+int mount_device_take_down(const struct mount_state *s, bool force)
 {
-    if (!*s->device)
+    if (!*s->device || (force && *s->fuse_file && device_claimed(s->device)))
         return 0;
     return *s->fuse_file ? device_loop_detach(s->device, s->fuse_file) : detach_nbd(s);
 }

@@ -15,10 +15,14 @@ GR_MUST_CHECK int mount_device_make(const struct mount_config *config, struct mo
 /* A keeper in place of one that died. 1: it was needed, 0: not, or there is none for such a device. */
 GR_MUST_CHECK int mount_device_tend(const struct mount_state *state);
 
+/* The device is the one that was attached for this mount, still. */
+bool mount_device_attached(const struct mount_state *state);
+
 /* Reads that are stuck end in EIO: nothing answers behind the device any more. */
 GR_MUST_CHECK int mount_device_cut(const struct mount_state *state);
 
-/* Detach it and end what kept it; it is not mounted any more. Goes on after a failure, and returns the first. */
-GR_MUST_CHECK int mount_device_take_down(const struct mount_state *state);
+/* Detach it and end what kept it; it is not mounted any more.
+ * force: after a forced unmount; a device that its last user takes along is left to him. */
+GR_MUST_CHECK int mount_device_take_down(const struct mount_state *state, bool force);
 
 #endif

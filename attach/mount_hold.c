@@ -120,7 +120,7 @@ static int end(struct hold *h)
     bool told = false;
     notify("STOPPING=1");
     for (;;) {
-        int rc = mount_remove(h->state->dir);
+        int rc = mount_remove(h->state->dir, false);
         if (rc != -EBUSY)
             return rc == -ENOENT ? 0 : rc;
         if (!told)
@@ -137,7 +137,7 @@ static int clear_away(struct hold *h, int rc)
 {
     struct error first;
     error_take(&first, rc);
-    rc = mount_remove(h->state->dir);
+    rc = mount_remove(h->state->dir, false);
     if (rc && rc != -ENOENT)
         log_warning("while taking down the rest: %s", error_text());
     return error_restore(&first);

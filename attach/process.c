@@ -56,6 +56,15 @@ static void announce_socket(void)
     setenv("LISTEN_FDS", "1", 1);
 }
 
+/* Until the parent says so; it says nothing when it was killed, or could not write down that we are there. */
+static void wait_to_begin(const int gate[2])
+{
+    char go;
+    close(gate[1]);
+    if (io_read_full(gate[0], &go, 1) != 1)
+        _exit(EXEC_FAILED);
+}
+
 /* report: close-on-exec pipe; carries errno when exec fails. */
 static void child(const struct process_spec *spec, pid_t parent, int report)
 {
@@ -95,16 +104,29 @@ int process_own_program(char out[PATH_MAX])
 
 int process_spawn(const struct process_spec *spec, pid_t *out)
 {
-    int ends[2], code = 0;
+    int ends[2], gate[2], code = 0;
     if (pipe2(ends, O_CLOEXEC))
         return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
+    CLEANUP_FD int report = ends[0], report_in = ends[1];
+    if (pipe2(gate, O_CLOEXEC))
+        return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
+    CLEANUP_FD int gate_out = gate[0], gate_in = gate[1];
     pid_t parent = getpid(), pid = fork();
-    if (!pid)
+    if (!pid) {
+        wait_to_begin(gate);
         child(spec, parent, ends[1]);
-    close(ends[1]);
-    CLEANUP_FD int report = ends[0];
+    }
+    close(steal_fd(&report_in));
     if (pid < 0)
         return error_set(-errno, "cannot start %s: %s", spec->argv[0], strerror(errno));
+    int rc = spec->write_down ? spec->write_down(spec->arg, pid) : 0;
+    if (!rc && write(gate_in, "", 1) != 1)
+        rc = error_set(-errno, "cannot start %s: %s", spec->argv[0], strerror(errno));
+    close(steal_fd(&gate_in));
+    if (rc) {
+        waitpid(pid, NULL, 0);
+        return rc;
+    }
     if (io_read_full(report, &code, sizeof code) == sizeof code) {
         waitpid(pid, NULL, 0);
         if (code == ENOENT)

@@ -23,6 +23,8 @@ struct process_spec {
     int listen_fd;           /* handed over by systemd's protocol (LISTEN_FDS); -1: none */
     bool session;            /* detached: a session of its own */
     bool supervised;         /* killed when the calling thread ends; told its pid as GRANARY_SUPERVISOR */
+    int (*write_down)(void *arg, pid_t pid); /* called before the program may begin, which it does only after 0 */
+    void *arg;
 };
 
 /* The path of the program that is running. */

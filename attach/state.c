@@ -5,19 +5,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "attach/json_text.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/log.h"
 
 enum { STATE_FILE_MAX = 64 << 10 };
 
 /* The fields that are text, by table: saved and loaded alike. */
 #define TEXT(field) JSON_TEXT(struct mount_state, field)
-static const struct json_text_field texts[] = {TEXT(dir),     TEXT(image),  TEXT(method),      TEXT(socket),
-                                               TEXT(control), TEXT(device), TEXT(device_mark), TEXT(fuse_file)};
+static const struct json_text_field texts[] = {TEXT(dir),         TEXT(image),     TEXT(method),      TEXT(socket),
+                                               TEXT(control),     TEXT(device),    TEXT(device_mark), TEXT(fuse_file),
+                                               TEXT(export_name), TEXT(server_dir)};
 
 void state_name(const char *dir, struct mount_state *out)
 {
@@ -51,9 +54,10 @@ int state_save(const struct mount_state *s)
 {
     char digest[DIGEST_HEX_SIZE], content_root[DIGEST_HEX_SIZE], path[96];
     CLEANUP(cleanup_json)
-    json_t *root = json_pack("{s:i,s:s,s:s,s:o,s:b}", "version", 1, "digest", digest_hex(&s->digest, digest),
-                             "content_root", digest_hex(&s->content_root, content_root), "server",
-                             process_to_json(&s->server), "mounted", s->mounted);
+    json_t *root =
+        json_pack("{s:i,s:s,s:s,s:o,s:o,s:b}", "version", 1, "digest", digest_hex(&s->digest, digest), "content_root",
+                  digest_hex(&s->content_root, content_root), "server", process_to_json(&s->server), "mounter",
+                  process_to_json(&s->mounter), "mounted", s->mounted);
     json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
@@ -65,13 +69,13 @@ int state_save(const struct mount_state *s)
 static bool decode(const json_t *root, struct mount_state *out)
 {
     const char *digest, *content_root;
-    const json_t *server;
+    const json_t *server, *mounter;
     int version, mounted;
-    if (json_unpack((json_t *)root, "{s:i,s:s,s:s,s:o,s:b}", "version", &version, "digest", &digest, "content_root",
-                    &content_root, "server", &server, "mounted", &mounted) ||
+    if (json_unpack((json_t *)root, "{s:i,s:s,s:s,s:o,s:o,s:b}", "version", &version, "digest", &digest, "content_root",
+                    &content_root, "server", &server, "mounter", &mounter, "mounted", &mounted) ||
         version != 1 || digest_parse(digest, strlen(digest), &out->digest) ||
         digest_parse(content_root, strlen(content_root), &out->content_root) ||
-        !process_from_json(server, &out->server))
+        !process_from_json(server, &out->server) || !process_from_json(mounter, &out->mounter))
         return false;
     out->mounted = mounted;
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
@@ -108,6 +112,21 @@ int state_load(const char *dir, struct mount_state *out)
     *out = (struct mount_state){.id = ""};
     state_name(dir, out);
     return state_read(out);
+}
+
+void state_remove_dir(const char *path)
+{
+    char name[PATH_MAX];
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && remove(name) && errno != ENOENT)
+            log_warning("cannot remove %s: %s", name, strerror(errno));
+    }
+    if (dir)
+        closedir(dir);
+    if (rmdir(path) && errno != ENOENT)
+        log_warning("cannot remove %s: %s", path, strerror(errno));
 }
 
 /* Is it in the directory that its mount point names? */

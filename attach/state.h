@@ -19,13 +19,16 @@ struct mount_state {
     char dir[PATH_MAX];        /* mount point */
     char image[STATE_REF_MAX]; /* the reference as it was given */
     struct digest digest, content_root;
-    char method[8];           /* "nbd" or "fuse" */
-    char socket[PATH_MAX];    /* of the server; of "fuse" the directory with its files */
-    char control[PATH_MAX];   /* its control socket; empty: unknown */
-    char device[32];          /* "/dev/nbd0", "/dev/loop0"; empty: none yet */
-    char device_mark[24];     /* of an nbd device: device_nbd_mark */
-    char fuse_file[PATH_MAX]; /* what the loop device stands on; empty: none */
-    struct process server;    /* the supervisor; pid 0: not ours */
+    char method[8];                  /* "nbd" or "fuse" */
+    char socket[PATH_MAX];           /* of the server; of "fuse" the directory with its files */
+    char control[PATH_MAX];          /* its control socket; empty: unknown */
+    char device[32];                 /* "/dev/nbd0", "/dev/loop0"; empty: none yet */
+    char device_mark[24];            /* of an nbd device: device_nbd_mark */
+    char fuse_file[PATH_MAX];        /* what the loop device stands on; empty: none */
+    char export_name[STATE_REF_MAX]; /* that mounts have added, or found; empty: none yet, or --socket */
+    char server_dir[64];             /* of a server that mounts share; empty: another's */
+    struct process server;           /* its supervisor; pid 0: not ours */
+    struct process mounter;          /* who began to mount */
     bool mounted;
 };
 
@@ -38,6 +41,10 @@ GR_MUST_CHECK int state_save(const struct mount_state *s);
 GR_MUST_CHECK int state_read(struct mount_state *s);
 /* Both: the state of a mount point (absolute, without symlinks). */
 GR_MUST_CHECK int state_load(const char *dir, struct mount_state *out);
+
+/* Remove a directory below STATE_ROOT and what lies in it, half-written files of killed processes too. Warns of what
+ * stays. */
+void state_remove_dir(const char *path);
 
 /* Visit every state of this machine, in no order; what cannot be read is passed over. Non-zero ends it with that
  * value. */

@@ -131,9 +131,10 @@ const struct verb verb_mount = {
     .min_operands = 2,
     .max_operands = 2,
     .summary = "Serve an image and mount it on a directory, read-only",
-    .details = "Starts a server of its own (or joins one by --socket), attaches a block device to it, kept alive by\n"
-               "'granary keep' when the server ends and comes back, and mounts that ro,nodev,nosuid. 'granary umount "
-               "DIR' takes everything down again.",
+    .details =
+        "Starts a server, or adds the image to the one of mounts with the same options, attaches a block device to\n"
+        "it, kept alive by 'granary keep' when the server ends and comes back, and mounts that ro,nodev,nosuid.\n"
+        "'granary umount DIR' takes everything down again, the server with the last of its mounts.",
     .options = rows,
     .values_size = sizeof(struct mount_values),
     .defaults = &defaults,
@@ -141,10 +142,12 @@ const struct verb verb_mount = {
 };
 
 struct umount_values {
-    bool json;
+    bool force, json;
 };
 
 static const struct option_row umount_rows[] = {
+    {OPTION_FLAG, 0, "force", NULL, offsetof(struct umount_values, force), 0, 0,
+     "end what still reads there with EIO: for mounts whose server is gone"},
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct umount_values, json), 0, 0, "print one JSON object"},
     {0},
 };
@@ -153,7 +156,7 @@ static int run_umount(const struct invocation *inv)
 {
     const struct umount_values *v = inv->values;
     const char *dir = inv->operands[0];
-    int rc = mount_remove(dir);
+    int rc = mount_remove(dir, v->force);
     if (rc || !v->json)
         return rc;
     return print_json(json_pack("{s:o,s:b}", "dir", json_name(dir, strlen(dir)), "unmounted", 1));

@@ -25,7 +25,7 @@ _granary_options() {
         mount) echo "$_granary_server_options --fuse --foreground --noexec --env-file --socket --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         upgrade) echo "--json";;
-        umount) echo "--json";;
+        umount) echo "--force --json";;
         status) echo "--quick --json";;
         top) echo "--once --count --interval";;
         "cache ls") echo "--control --json --quiet";;

@@ -52,8 +52,8 @@ until_true '! pidof nbdkit granary >/dev/null'
 ps | grep -E 'nbdkit|granary|nbd-client' | grep -v grep && { echo "processes are left"; exit 1; }
 grep -E 'mnt/data' /proc/mounts && { echo "the mount is left"; exit 1; }
 for d in /sys/block/nbd*; do [ "$(cat $d/size)" = 0 ] || { echo "$d is left attached"; exit 1; }; done
-ls /run | grep -vx granary >/after || true
-grep -vx granary /before >/before2 || true
+ls /run | grep -vx -e granary -e mount >/after || true # mount: libmount's table, which stays
+grep -vx -e granary -e mount /before >/before2 || true
 cmp /before2 /after || { ls -lR /run; exit 1; }
 [ -z "$(find /run/granary ! -type d 2>/dev/null)" ] || { ls -lR /run/granary; exit 1; }
 
@@ -63,6 +63,30 @@ grep -q '^/dev/nbd[0-9]* /mnt/data ext4 ro' /proc/mounts
 manifest_of_tree /mnt/data >/got
 cmp /got /want || { diff /got /want | head -20; exit 1; }
 granary umount /mnt/data
+
+echo "== two images share a server; that is gone: umount says so, and --force ends what reads"
+mkdir /mnt/data2
+granary mount file:///store/perl /mnt/data --cache /cache:64M
+granary mount file:///store/ext4 /mnt/data2 --cache /cache:64M
+[ "$(pidof nbdkit | wc -w)" = 1 ] || { echo "two servers"; ps; exit 1; }
+manifest_of_tree /mnt/data2 >/got
+cmp /got /want || { diff /got /want | head -20; exit 1; }
+granary umount /mnt/data2
+sleep 1000 </mnt/data &
+user=$!
+until_true '[ "$(readlink /proc/$user/fd/0)" = /mnt/data ]'
+kill -9 $(ps | grep 'granary serve' | grep -v grep | awk '{ print $1 }')
+until_true '! pidof nbdkit >/dev/null'
+granary umount /mnt/data 2>/err && { echo "unmounted under a reader"; exit 1; }
+grep 'its server is gone.*--force' /err || { cat /err; exit 1; }
+grep -q ' /mnt/data ' /proc/mounts
+granary umount --force /mnt/data
+kill $user
+wait $user || true
+until_true '! pidof granary >/dev/null'
+grep /mnt/data /proc/mounts && { echo "the mount is left"; exit 1; }
+for d in /sys/block/nbd*; do [ "$(cat $d/size)" = 0 ] || { echo "$d is left attached"; exit 1; }; done
+[ -z "$(ls /run/granary)" ] || { ls -lR /run/granary; exit 1; }
 
 echo "== every device is another program's: the kernel makes one more"
 holders=""

@@ -1,0 +1,405 @@
+/* A server of mounts has a directory, /run/granary/server-<hash of its options>, with its sockets, its log and the
+ * process. It is in use as long as the state of a mount names that directory; who finds one in nobody's use ends it.
+ * So nothing is counted, and whoever is killed half-way leaves what the next call puts right.
+ *
+ *   spawned, and held --(written down)--> let go: no process is there that no file knows of
+ *
+ * Which name an image has there is decided, and in the mount's state, before the export is added, and others who remove
+ * exports look at the states first: both under the node's lock.
+ */
+#include "attach/mount_server.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach/control_client.h"
+#include "attach/fuse_mount.h"
+#include "attach/json_text.h"
+#include "attach/mount_device.h"
+#include "attach/node_lock.h"
+#include "attach/run_log.h"
+#include "attach/server.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "net/http.h"
+#include "net/listen.h"
+
+#define PREFIX "server-"
+#define LOG "serve.log"
+#define RECORD "server.json"
+
+enum {
+    THREADS_LEAST = 32,
+    END_MS = 15000,
+    LOOK_US = 50000,
+    RELEASE_TRIES = 100, /* of LOOK_US: the server hears a moment later that a device is gone */
+    RECORD_MAX = 1 << 20,
+    STATUS_MAX = 64 << 20,
+    NAME_DIGEST = 12 /* digits that tell two images of one name apart */
+};
+
+static bool is_fuse(const struct mount_state *s)
+{
+    return !strcmp(s->method, "fuse");
+}
+
+/* ---- the directory ---- */
+
+/* --endpoint is the command's too, and says nothing of a server. */
+static bool counts(const char *word)
+{
+    return strncmp(word, "--endpoint", strlen("--endpoint")) != 0;
+}
+
+static int name_dir(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_BYTES text = BYTES_INIT(RECORD_MAX);
+    char hex[DIGEST_HEX_SIZE];
+    int rc = bytes_append(&text, s->method, strlen(s->method) + 1);
+    for (size_t i = 0; !rc && i < c->server_option_count; i++)
+        if (counts(c->server_options[i]))
+            rc = bytes_append(&text, c->server_options[i], strlen(c->server_options[i]) + 1);
+    if (rc)
+        return error_set(rc, "out of memory");
+    struct digest d = digest_of(text.data, text.len);
+    snprintf(s->server_dir, sizeof s->server_dir, "%s/" PREFIX "%.16s", STATE_ROOT, digest_hex(&d, hex));
+    snprintf(s->socket, sizeof s->socket, "%s/%s", s->server_dir, is_fuse(s) ? "fuse" : "nbd.sock");
+    snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
+    return 0;
+}
+
+static void remove_dir(const char *dir)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/fuse", dir);
+    fuse_mount_clear(path); /* what a server that was killed has left */
+    state_remove_dir(dir);
+}
+
+/* ---- the record ---- */
+
+static int write_record(const char *dir, const struct process *p)
+{
+    char path[PATH_MAX], text[128];
+    snprintf(path, sizeof path, "%s/" RECORD, dir);
+    int len = snprintf(text, sizeof text, "{\"version\":1,\"pid\":%d,\"started\":%llu}\n", (int)p->pid,
+                       (unsigned long long)p->started);
+    return io_write_file_atomic(path, text, (size_t)len, false);
+}
+
+/* The process of a directory; pid 0: none is alive. */
+static struct process read_record(const char *dir)
+{
+    char path[PATH_MAX];
+    CLEANUP_BYTES text = BYTES_INIT(RECORD_MAX);
+    struct process p = {0};
+    json_int_t pid, started;
+    snprintf(path, sizeof path, "%s/" RECORD, dir);
+    if (io_read_file(path, &text))
+        return p;
+    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
+    if (root && !json_unpack(root, "{s:I,s:I}", "pid", &pid, "started", &started))
+        p = (struct process){.pid = (pid_t)pid, .started = (uint64_t)started};
+    return p.pid && process_alive(&p) ? p : (struct process){0};
+}
+
+/* ---- servers in nobody's use ---- */
+
+static int visit_user(void *arg, const struct mount_state *s)
+{
+    return !strcmp(arg, s->server_dir);
+}
+
+static void sweep_one(const char *name)
+{
+    char dir[sizeof((struct mount_state *)0)->server_dir];
+    snprintf(dir, sizeof dir, "%s/%.40s", STATE_ROOT, name);
+    if (state_each(visit_user, dir))
+        return;
+    struct process p = read_record(dir);
+    if (p.pid && process_end(&p, END_MS))
+        log_warning("the server of mounts that are gone does not end: %s", error_text());
+    else
+        remove_dir(dir);
+}
+
+static void sweep_locked(void)
+{
+    DIR *root = opendir(STATE_ROOT);
+    for (struct dirent *e; root && (e = readdir(root));)
+        if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)))
+            sweep_one(e->d_name);
+    if (root)
+        closedir(root);
+}
+
+void mount_servers_sweep(void)
+{
+    CLEANUP_FD int lock = -1;
+    if (node_lock(&lock))
+        log_warning("%s", error_text());
+    else
+        sweep_locked();
+}
+
+/* ---- starting ---- */
+
+/* Of the threads of a server one client has, all its connections together have as many as one has elsewhere: each
+ * thread keeps a buffer as large as the largest request it has seen. */
+static unsigned threads_for(const struct mount_config *c)
+{
+    if (c->fuse)
+        return SERVER_THREADS;
+    return GR_MAX(SERVER_THREADS / mount_device_connections(c), (unsigned)THREADS_LEAST);
+}
+
+static int write_down(void *arg, pid_t pid)
+{
+    struct mount_state *s = arg;
+    s->server = process_identify(pid);
+    int rc = write_record(s->server_dir, &s->server);
+    return rc ? rc : state_save(s);
+}
+
+static int start(const struct mount_config *c, struct mount_state *s)
+{
+    char program[PATH_MAX], threads[16];
+    pid_t pid;
+    remove_dir(s->server_dir);
+    if (mkdir(s->server_dir, 0700) && errno != EEXIST)
+        return error_set(-errno, "cannot make %s: %s", s->server_dir, strerror(errno));
+    int rc = process_own_program(program);
+    CLEANUP_FD int log = rc ? -1 : run_log_open(s->server_dir, LOG);
+    if (rc || log < 0)
+        return rc ? rc : log;
+    VEC(const char *) argv = {0};
+    snprintf(threads, sizeof threads, "%u", threads_for(c));
+    const char *const fixed[] = {program,   "serve",     c->pinned,  c->fuse ? "--fuse" : "--socket",
+                                 s->socket, "--control", s->control, "--threads",
+                                 threads};
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
+        rc = vec_push(&argv, fixed[i]);
+    for (size_t i = 0; !rc && i < c->server_option_count; i++)
+        rc = vec_push(&argv, c->server_options[i]);
+    if (!rc)
+        rc = vec_push(&argv, NULL);
+    struct process_spec spec = {
+        .argv = argv.items, .output = log, .listen_fd = -1, .session = true, .write_down = write_down, .arg = s};
+    rc = rc ? error_set(rc, "out of memory") : process_spawn(&spec, &pid);
+    vec_release(&argv);
+    return rc;
+}
+
+/* ---- joining ---- */
+
+/* Another server than the one with these options. */
+static void warn_of_others(const struct mount_state *s)
+{
+    DIR *root = opendir(STATE_ROOT);
+    for (struct dirent *e; root && (e = readdir(root));) {
+        char dir[sizeof s->server_dir];
+        snprintf(dir, sizeof dir, "%s/%.40s", STATE_ROOT, e->d_name);
+        struct process p = {0};
+        if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)) && strcmp(dir, s->server_dir))
+            p = read_record(dir);
+        if (p.pid) {
+            log_warning(
+                "the server of other mounts (process %d) has other options: this mount has a server of its own, "
+                "and shares no cache with them; give the same options to share",
+                (int)p.pid);
+            break;
+        }
+    }
+    if (root)
+        closedir(root);
+}
+
+/* A server that a user started at the usual place is joined by mounts that have no wishes. */
+static bool joins_users(const struct mount_config *c, struct mount_state *s)
+{
+    for (size_t i = 0; i < c->server_option_count; i++)
+        if (counts(c->server_options[i]))
+            return false;
+    if (c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
+        return false;
+    *s->server_dir = 0;
+    snprintf(s->socket, sizeof s->socket, STATE_ROOT "/nbd.sock");
+    snprintf(s->control, sizeof s->control, STATE_ROOT "/nbd.sock.control");
+    return true;
+}
+
+/* *out_started: it was started with the image. */
+static int find_or_start(const struct mount_config *c, struct mount_state *s, bool *out_started)
+{
+    CLEANUP_FD int lock = -1;
+    *out_started = false;
+    int rc = node_lock(&lock);
+    if (!rc)
+        rc = name_dir(c, s);
+    if (rc)
+        return rc;
+    s->server = read_record(s->server_dir);
+    if (s->server.pid || joins_users(c, s))
+        return state_save(s);
+    warn_of_others(s);
+    snprintf(s->export_name, sizeof s->export_name, "%s", c->export_name);
+    *out_started = true;
+    rc = state_save(s);
+    return rc ? rc : start(c, s);
+}
+
+static int wait_for_control(const struct mount_config *c, const struct mount_state *s)
+{
+    for (;;) {
+        int rc = listen_answered(s->control);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        if (c->cancel && *c->cancel)
+            return error_set(-ECANCELED, "interrupted");
+        if (!s->server.pid || !process_alive(&s->server))
+            return mount_server_explain(s, error_set(-EIO, "the server ended"));
+        usleep(LOOK_US);
+    }
+}
+
+/* The name of the image's export, if it has one there; else one that no other export has. */
+static int choose_name(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
+    char hex[DIGEST_HEX_SIZE];
+    json_t *export;
+    size_t i;
+    bool taken = false;
+    int rc = control_get(s->control, "/status", &text);
+    CLEANUP(cleanup_json) json_t *root = rc ? NULL : json_loadb((const char *)text.data, text.len, 0, NULL);
+    digest_hex(&c->digest, hex);
+    json_array_foreach(json_object_get(root, "exports"), i, export)
+    {
+        const char *name = json_string_value(json_object_get(export, "name"));
+        const char *digest = json_string_value(json_object_get(export, "digest"));
+        if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex)) {
+            snprintf(s->export_name, sizeof s->export_name, "%s", name);
+            return 0;
+        }
+        taken = taken || (name && !strcmp(name, c->export_name));
+    }
+    snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
+    return rc;
+}
+
+static int ignore_line(void *arg, const char *line, size_t len)
+{
+    json_t *object;
+    int rc = control_object(line, len, &object);
+    json_t *removed = json_object_get(json_object_get(object, "removed"), "removed");
+    if (arg && removed)
+        *(bool *)arg = json_is_true(removed);
+    json_decref(object);
+    return rc;
+}
+
+static int export_path(const struct mount_state *s, struct bytes *out)
+{
+    int rc = bytes_printf(out, "/exports/");
+    if (!rc)
+        rc = http_percent_encode(out, s->export_name, strlen(s->export_name), false);
+    return rc || !bytes_string(out) ? error_set(-ENOMEM, "out of memory") : 0;
+}
+
+static int add_export(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_BYTES path = BYTES_INIT(16 << 10);
+    CLEANUP_FD int lock = -1;
+    int rc = node_lock(&lock);
+    if (!rc)
+        rc = choose_name(c, s);
+    if (!rc)
+        rc = state_save(s);
+    if (lock >= 0)
+        close(steal_fd(&lock));
+    if (!rc)
+        rc = export_path(s, &path);
+    const char *const params[] = {"image", c->pinned, "mount", "1", NULL};
+    return rc ? rc : control_call(s->control, "PUT", (const char *)path.data, params, ignore_line, NULL);
+}
+
+int mount_server_have(const struct mount_config *c, struct mount_state *s)
+{
+    bool started;
+    int rc = find_or_start(c, s, &started);
+    if (!rc && !started)
+        rc = wait_for_control(c, s);
+    return rc || started ? rc : add_export(c, s);
+}
+
+int mount_server_explain(const struct mount_state *s, int rc)
+{
+    return *s->server_dir ? run_log_explain(s->server_dir, LOG, "the server cannot serve the image", rc) : rc;
+}
+
+/* ---- leaving ---- */
+
+struct others {
+    const struct mount_state *s;
+    bool export; /* one of them has the export */
+};
+
+static int visit_other(void *arg, const struct mount_state *s)
+{
+    struct others *o = arg;
+    o->export |=
+        strcmp(s->id, o->s->id) && !strcmp(s->control, o->s->control) && !strcmp(s->export_name, o->s->export_name);
+    return o->export;
+}
+
+/* The export goes with the last mount of it, once the server has heard that its connections are closed. */
+static void remove_export(const struct mount_state *s)
+{
+    CLEANUP_BYTES path = BYTES_INIT(16 << 10);
+    const char *const params[] = {"mount", "1", NULL};
+    bool removed = false;
+    int rc = export_path(s, &path);
+    for (int i = 0; !rc && !removed && i < RELEASE_TRIES; i++) {
+        CLEANUP_FD int lock = -1;
+        struct others others = {.s = s};
+        if (i)
+            usleep(LOOK_US);
+        rc = node_lock(&lock);
+        if (rc || state_each(visit_other, &others))
+            return;
+        rc = control_call(s->control, "DELETE", (const char *)path.data, params, ignore_line, &removed);
+        if (!*s->server_dir) /* a user's: it may be wanted by him too */
+            return;
+    }
+}
+
+int mount_server_leave(struct mount_state *s)
+{
+    if (!*s->export_name && !*s->server_dir)
+        return 0;
+    const struct mount_state before = *s;
+    {
+        CLEANUP_FD int lock = -1;
+        int rc = node_lock(&lock);
+        if (rc)
+            return rc;
+        *s->server_dir = *s->export_name = 0;
+        s->server = (struct process){0};
+        rc = state_save(s);
+        if (rc)
+            return rc;
+        sweep_locked();
+    }
+    if (*before.export_name && listen_answered(before.control) > 0)
+        remove_export(&before);
+    return 0;
+}

@@ -1,0 +1,206 @@
+/* The kernel's calls that may wait for a device whose server is gone are made by a child process with a deadline. What
+ * is stale is told by three things together: nobody holds the mount's lock, nothing is mounted where it was, and the
+ * device, which a mount in whatever namespace has for itself, is free. */
+#include "attach/unmount.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach/deadline.h"
+#include "attach/device.h"
+#include "attach/mount_device.h"
+#include "attach/mount_server.h"
+#include "attach/node_lock.h"
+#include "attach/utab.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "net/listen.h"
+
+enum { UMOUNT_MS = 10000, CUT_MS = 10000, TRIES = 20, STEP_US = 50000 };
+
+/* ---- the mount ---- */
+
+struct umounting {
+    const char *dir;
+    int flags;
+};
+
+static int call_umount(void *arg)
+{
+    const struct umounting *u = arg;
+    return umount2(u->dir, u->flags) ? error_set(-errno, "cannot umount %s: %s", u->dir, strerror(errno)) : 0;
+}
+
+/* 0 too when it was not mounted. */
+static int umount_soon(const char *dir, int flags)
+{
+    struct umounting u = {.dir = dir, .flags = UMOUNT_NOFOLLOW | flags};
+    int rc = deadline_call(call_umount, &u, UMOUNT_MS);
+    return rc == -EINVAL || rc == -ENOENT ? 0 : rc;
+}
+
+/* Whether anything can still answer reads of the mount. */
+static bool server_answers(const struct mount_state *s)
+{
+    if (s->server.pid)
+        return process_alive(&s->server);
+    return listen_answered(strcmp(s->method, "fuse") ? s->socket : s->control) > 0;
+}
+
+static int refuse(const struct mount_state *s, int rc)
+{
+    if (rc == -EBUSY && server_answers(s))
+        return error_set(rc, "%s is in use; end what uses it ('fuser -vm %s' shows it) and try again", s->dir, s->dir);
+    return error_set(
+        -EBUSY,
+        "%s %s, and %s; start the server again, or have 'granary umount --force %s' end with EIO what reads "
+        "there",
+        s->dir, rc == -EBUSY ? "is in use" : "is not unmounted by the kernel in time",
+        server_answers(s) ? "its server gives no answer" : "its server is gone", s->dir);
+}
+
+static int call_cut(void *arg)
+{
+    return mount_device_cut(arg);
+}
+
+static int force_umount(struct mount_state *s)
+{
+    log_warning("%s: its device is detached first; what still reads there gets EIO", s->dir);
+    int rc = deadline_call(call_cut, s, CUT_MS);
+    if (rc)
+        log_warning("%s is not detached: %s", s->device,
+                    rc == -ETIMEDOUT ? "the kernel gives no answer" : error_text());
+    rc = -EBUSY;
+    for (int i = 0; rc == -EBUSY && i < TRIES; i++) {
+        rc = umount_soon(s->dir, 0);
+        if (rc == -EBUSY)
+            usleep(STEP_US);
+    }
+    if (!rc)
+        return 0;
+    log_warning("%s is still in use: it is gone from there now, and from the kernel with its last user", s->dir);
+    rc = umount_soon(s->dir, MNT_DETACH);
+    return rc == -ETIMEDOUT ? error_set(rc, "the kernel does not unmount %s, not even lazily", s->dir) : rc;
+}
+
+int unmount(struct mount_state *s, bool force)
+{
+    int rc = umount_soon(s->dir, 0);
+    if (rc == -EBUSY || rc == -ETIMEDOUT)
+        rc = force ? force_umount(s) : refuse(s, rc);
+    if (!rc) {
+        s->mounted = false;
+        utab_remove(s->dir);
+    }
+    return rc;
+}
+
+/* ---- the rest ---- */
+
+/* Killed between the attach and its being written down. */
+static void find_device(struct mount_state *s)
+{
+    if (strcmp(s->method, "nbd") || *s->device || !s->mounter.pid)
+        return;
+    if (!device_nbd_find(s->mounter.pid, &s->content_root, s->device))
+        device_nbd_mark(s->device, s->device_mark);
+}
+
+/* A container has mounts of its own, which no list here shows: its readers would get EIO. */
+static int check_elsewhere(const struct mount_state *s)
+{
+    if (!*s->device || !mount_device_attached(s) || !device_claimed(s->device))
+        return 0;
+    return error_set(
+        -EBUSY,
+        "%s is unmounted, but %s is still mounted elsewhere, as in a container; end what reads it there and "
+        "run 'granary umount %s' again, or with --force",
+        s->dir, s->device, s->dir);
+}
+
+int unmount_take_down(struct mount_state *s, bool force)
+{
+    find_device(s);
+    int rc = force ? 0 : check_elsewhere(s);
+    if (!rc)
+        rc = mount_device_take_down(s, force);
+    if (!rc)
+        rc = mount_server_leave(s);
+    if (!rc)
+        state_remove_dir(s->run_dir);
+    return rc;
+}
+
+/* ---- what was left ---- */
+
+static bool is_mounted_at(const char *dir)
+{
+    struct statx st;
+    return !statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, &st) &&
+           st.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+}
+
+typedef VEC(struct mount_state) states;
+
+static int collect(void *arg, const struct mount_state *s)
+{
+    states *all = arg;
+    return vec_push(all, *s);
+}
+
+static void heal(struct mount_state *s)
+{
+    CLEANUP_FD int lock = -1;
+    if (node_lock_mount(s->run_dir, &lock) || state_read(s) || is_mounted_at(s->dir) || check_elsewhere(s))
+        return;
+    log_info("taking down what a mount on %s has left", s->dir);
+    if (unmount_take_down(s, false))
+        log_warning("what a mount on %s has left stays: %s", s->dir, error_text());
+}
+
+/* Of one that was killed before it wrote anything down. */
+static void remove_empty(const char *id)
+{
+    struct mount_state s = {.id = ""};
+    CLEANUP_FD int lock = -1;
+    char path[PATH_MAX];
+    snprintf(s.run_dir, sizeof s.run_dir, "%s/%.*s", STATE_ROOT, STATE_ID_MAX, id);
+    snprintf(path, sizeof path, "%s/state.json", s.run_dir);
+    if (!access(path, F_OK) || node_lock_mount(s.run_dir, &lock))
+        return;
+    if (access(path, F_OK) && errno == ENOENT)
+        state_remove_dir(s.run_dir);
+}
+
+static void remove_empty_dirs(const char *but_id)
+{
+    DIR *root = opendir(STATE_ROOT);
+    for (struct dirent *e; root && (e = readdir(root));)
+        if (strlen(e->d_name) == STATE_ID_MAX - 1 && strspn(e->d_name, "0123456789abcdef") == STATE_ID_MAX - 1 &&
+            strcmp(e->d_name, but_id) != 0)
+            remove_empty(e->d_name);
+    if (root)
+        closedir(root);
+}
+
+void unmount_stale(const char *but_id)
+{
+    states all = {0};
+    if (state_each(collect, &all))
+        log_warning("out of memory: what killed mounts have left is not looked for");
+    for (size_t i = 0; i < all.len; i++)
+        if (strcmp(all.items[i].id, but_id) != 0)
+            heal(&all.items[i]);
+    vec_release(&all);
+    remove_empty_dirs(but_id);
+    mount_servers_sweep();
+}

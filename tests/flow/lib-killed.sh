@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# For tests that kill granary at its steps: system calls that make or change something outside the process; strace kills
+# it when it makes its N-th.
+
+[ "$(id -u)" = 0 ] || skip "mounting needs root"
+[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+command -v strace >"$W/null" || skip "no strace here (apt-get install strace)"
+strace -o "$W/trace" true 2>"$W/null" || skip "this container does not let processes be traced"
+
+dir=$W/mnt
+extra_cleanup() { "$GRANARY" umount --force "$dir" 2>/dev/null; }
+mkdir "$dir" "$W/tree"
+head -c 300000 /dev/urandom >"$W/tree/file"
+"$GRANARY" build -q "$W/tree" "$W/store/set" >"$W/built"
+
+# What a kill may leave behind: of these the whole process tree of this test's mounts is made.
+# shellcheck disable=SC2034 # for who sources this
+calls=(mkdir rename unlink rmdir mount umount2 ioctl flock "clone,clone3,fork,vfork" "kill,pidfd_send_signal")
+
+mount_it() { "$GRANARY" mount --fuse --warm none --readahead 1M "$@" "$W/store/set" "$dir"; }
+# ours: this test's servers and fronts, whose command lines name the image
+ours() { pgrep -f -- "$W/store/set" || true; }
+check_nothing_left() {
+    ! grep -F " $W/" /proc/self/mountinfo || fail "$1: a mount is left"
+    ! losetup -ln -O BACK-FILE | grep -F "$STATE" || fail "$1: a loop device is left"
+    [ ! -e "$STATE" ] || fail "$1: $STATE is left: $(ls "$STATE")"
+    [ ! -e "$RUN" ] || fail "$1: $RUN is left: $(ls "$RUN")"
+    none_alive() { [ -z "$(ours)" ]; }
+    wait_for 60 none_alive
+}
+
+mount_it --json >"$W/mount.json"
+STATE=$(dirname "$(jq -r .control "$W/mount.json")")
+RUN=$(grep -lF "\"$dir\"" /run/granary/*/state.json | xargs dirname)
+"$GRANARY" umount "$dir"
+check_nothing_left "before any kill"
+
+# killed CALL N COMMAND...: killed at its N-th such call, or (1) it came to its end without one
+killed() {
+    local call=$1 n=$2 status=0
+    shift 2
+    strace -qq -o "$W/trace" -e "trace=$call" -e "inject=$call:signal=KILL:when=$n" "$@" >"$W/out" 2>"$W/err" || status=$?
+    [ $status -ge 128 ] || [ $status = 0 ] || fail "killed at $call $n it ended by itself: $(cat "$W/err")"
+    [ $status != 0 ]
+}

@@ -1,0 +1,87 @@
+#!/bin/bash
+# Mounts with the same options share one server and its cache: a second image is added while the first is read, the same
+# image twice is one export, the last umount ends the server and leaves nothing; other options are another server.
+# ctest: lock=loop
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+[ "$(id -u)" = 0 ] || skip "mounting needs root"
+[ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
+
+dirs=("$W/a" "$W/a2" "$W/b" "$W/c" "$W/d")
+extra_cleanup() { for d in "${dirs[@]}"; do "$GRANARY" umount --force "$d" 2>/dev/null; done; }
+mkdir "${dirs[@]}" "$W/one" "$W/two" "$W/three"
+head -c 3000000 /dev/urandom >"$W/one/file"
+head -c 2000000 /dev/urandom >"$W/two/file"
+head -c 1000000 /dev/urandom >"$W/three/file"
+"$GRANARY" build -q "$W/one" "$W/store/one" >"$W/built"
+"$GRANARY" build -q "$W/two" "$W/store/two" >"$W/built"
+"$GRANARY" build -q "$W/three" "$W/other/one" >"$W/built" # another image of the same name
+
+mount_it() {
+    "$GRANARY" mount --fuse --json --cache "$W/cache:200M" "$1" "$2" >"$W/mount.json"
+    STATE=$(dirname "$(jq -r .socket "$W/mount.json")")
+    SERVER_PID=$(jq .server_pid "$W/mount.json")
+}
+exports() { "$GRANARY" status "$1" --quick --json | jq -c '.exports | map(.name)'; }
+gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
+
+echo "== a second image is added while the first is read"
+mount_it "$W/store/one" "$W/a"
+first=$SERVER_PID state=$STATE
+background bash -c "while cmp '$W/one/file' '$W/a/file'; do echo 3 >/proc/sys/vm/drop_caches; done"
+READER=$BACKGROUND_PID
+mount_it "$W/store/two" "$W/b"
+[ "$SERVER_PID" = "$first" ] || fail "the second mount has a server of its own"
+cmp "$W/two/file" "$W/b/file"
+[ "$(exports "$W/a")" = '["one","two"]' ] || fail "exports: $(exports "$W/a")"
+kill -0 "$READER" || fail "the reader of the first has ended"
+
+echo "== the same image again is the same export; another one of the same name has another"
+mount_it "$W/store/one" "$W/a2"
+[ "$(exports "$W/a")" = '["one","two"]' ] || fail "exports: $(exports "$W/a")"
+mount_it "$W/other/one" "$W/c"
+[[ $(exports "$W/a") = '["one","two","one@'* ]] || fail "exports: $(exports "$W/a")"
+cmp "$W/three/file" "$W/c/file"
+cmp "$W/one/file" "$W/a2/file"
+[ "$SERVER_PID" = "$first" ] || fail "it has a server of its own"
+
+echo "== other options: another server, said so"
+"$GRANARY" mount --fuse --cache "$W/cache2:100M" "$W/store/two" "$W/d" 2>"$W/err" >"$W/out"
+grep -q "process $first) has other options" "$W/err" || fail "nothing is said of two servers: $(cat "$W/err")"
+second=$("$GRANARY" status "$W/d" --quick --json | jq .pid)
+"$GRANARY" umount "$W/d"
+wait_for 60 gone "$second"
+
+echo "== what no mount needs any more goes, the rest is read on"
+"$GRANARY" umount "$W/a2"
+[[ $(exports "$W/a") = '["one","two","one@'* ]] || fail "an export went with one of its two mounts: $(exports "$W/a")"
+"$GRANARY" umount "$W/c"
+[ "$(exports "$W/a")" = '["one","two"]' ] || fail "an export stays without a mount: $(exports "$W/a")"
+kill -0 "$READER" || fail "the reader of the first has ended"
+kill "$READER"
+wait "$READER" || true
+"$GRANARY" umount "$W/a" || fail "umount of the first"
+cmp "$W/two/file" "$W/b/file"
+gone "$first" && fail "the server ended under a mount"
+
+echo "== two mounts at the same time find one server, and two umounts end it once"
+"$GRANARY" umount "$W/b"
+wait_for 60 gone "$first"
+[ ! -e "$state" ] || fail "$state is left"
+"$GRANARY" mount --fuse --cache "$W/cache:200M" "$W/store/one" "$W/a" >"$W/out" &
+one=$!
+"$GRANARY" mount --fuse --cache "$W/cache:200M" "$W/store/two" "$W/b" >"$W/out2" &
+two=$!
+wait "$one" && wait "$two" || fail "mounts at the same time"
+cmp "$W/one/file" "$W/a/file"
+cmp "$W/two/file" "$W/b/file"
+pid=$("$GRANARY" status "$W/a" --quick --json | jq .pid)
+[ "$pid" = "$("$GRANARY" status "$W/b" --quick --json | jq .pid)" ] || fail "two servers"
+"$GRANARY" umount "$W/a" &
+one=$!
+"$GRANARY" umount "$W/b" &
+two=$!
+wait "$one" && wait "$two" || fail "umounts at the same time"
+wait_for 60 gone "$pid"
+[ ! -e "$state" ] || fail "$state is left: $(ls "$state")"
+! grep -F " $W/" /proc/self/mountinfo || fail "a mount is left"

@@ -1,0 +1,26 @@
+#!/bin/bash
+# granary umount killed at its steps, one after the other: the next mount works, and after the next umount nothing is left:
+# no process, device, directory or mount.
+# ctest: lock=loop
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "$GRANARY_SOURCE/tests/flow/lib-killed.sh"
+
+steps=0
+for call in "${calls[@]}"; do
+    for ((n = 1; ; n++)); do
+        mount_it >"$W/out"
+        killed "$call" "$n" "$GRANARY" umount "$dir" || break
+        steps=$((steps + 1))
+        if ((n % 2)); then
+            "$GRANARY" umount "$dir" 2>"$W/err" || grep -q "nothing is mounted" "$W/err" || fail "umount after one killed at $call $n: $(cat "$W/err")"
+        else
+            mountpoint -q "$dir" && "$GRANARY" umount "$dir"
+        fi
+        mount_it >"$W/out" 2>"$W/err" || fail "mount after an umount killed at $call $n: $(cat "$W/err")"
+        cmp "$W/tree/file" "$dir/file"
+        "$GRANARY" umount "$dir" || fail "umount after one killed at $call $n"
+        check_nothing_left "umount killed at $call $n"
+    done
+    echo "umount: $call $((n - 1))"
+done
+[ "$steps" -gt 10 ] || fail "umount was killed at $steps steps only"
