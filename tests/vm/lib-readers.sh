@@ -3,10 +3,11 @@
 # after tests/lib.sh. The guest script begins with `guest_readers`, the guest is run by `run_readers`.
 . "$GRANARY_SOURCE/tests/vm/lib.sh"
 
-# prepare_readers: an image of a tree of this machine in $W/store, what the readers compare with, and the guest
+# prepare_readers: an image of $tree, which is one of this machine where it is not set, in $W/store, what the readers
+# compare with, and the guest
 prepare_readers() {
-    tree=/usr/share/perl
-    [ -d $tree ] || tree=/usr/share/doc
+    tree=${tree:-/usr/share/perl}
+    [ -d "$tree" ] || tree=/usr/share/doc
     prepare_guest
     "$GRANARY" build "$tree" "file://$W/store/perl"
     "$GRANARY" export "file://$W/store/perl" "$W/image"
