@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <linux/fuse.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,13 @@
 #include "base/thread.h"
 #include "fuse/files.h"
 
-enum { READING_MAX = 4, PATH_SIZE = 32 };
+enum { READING_MAX = 4, PATH_SIZE = 32, WAKE = SIGUSR1, WAKE_AGAIN_US = 1000 };
+
+struct session_thread {
+    pthread_t id;
+    bool reading; /* waits for a request, or is about to */
+    struct session *session;
+};
 
 struct session {
     struct files files;
@@ -35,10 +42,10 @@ struct session {
     unsigned threads_max;
     int gone_fd;
     pthread_mutex_t lock;
-    pthread_cond_t needed;    /* a parked thread is to read */
-    VEC(pthread_t) threads;   /* room for threads_max */
-    unsigned reading, parked; /* of them */
-    bool initialised;         /* libfuse has seen INIT; by the first thread, alone */
+    pthread_cond_t needed;              /* a parked thread is to read */
+    VEC(struct session_thread) threads; /* room for threads_max: they do not move */
+    unsigned reading, parked;           /* of them */
+    bool initialised;                   /* libfuse has seen INIT; by the first thread, alone */
     bool ending;
 };
 
@@ -60,16 +67,20 @@ static void pretend_init(struct session *s)
     log_info("the mount is taken over from a process that has ended");
 }
 
-/* Cancelled here and nowhere else. False: nothing more will come. */
+static bool is_ending(struct session *s)
+{
+    SCOPED_LOCK(&s->lock);
+    return s->ending;
+}
+
+/* False: nothing more will come. */
 static bool receive(struct session *s, struct fuse_buf *buf)
 {
-    int n, was;
-    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &was);
+    int n;
     do
         n = fuse_session_receive_buf(s->fuse, buf);
-    while (n == -EINTR || n == -EAGAIN);
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
-    if (n < 0)
+    while (n == -EAGAIN || (n == -EINTR && !is_ending(s)));
+    if (n < 0 && n != -EINTR)
         log_error("reading requests of the mount: %s", strerror(-n));
     return n > 0;
 }
@@ -87,14 +98,22 @@ static void begin(struct session *s, const struct fuse_buf *first)
 
 static void *run(void *arg);
 
+static int add_locked(struct session *s)
+{
+    struct session_thread *t = &s->threads.items[s->threads.len];
+    *t = (struct session_thread){.session = s};
+    int rc = thread_start(&t->id, run, t);
+    s->threads.len += !rc;
+    return rc;
+}
+
 /* Somebody is to wait for the next request. Not worth an error: who reads now comes back. */
 static void replace_locked(struct session *s)
 {
-    pthread_t thread;
     if (s->parked)
         pthread_cond_signal(&s->needed);
-    else if (s->threads.len < s->threads_max && !s->ending && !thread_start(&thread, run, s))
-        s->threads.items[s->threads.len++] = thread;
+    else if (s->threads.len < s->threads_max && !s->ending && add_locked(s))
+        log_debug("%s", error_text());
 }
 
 static bool park_locked(struct session *s)
@@ -107,19 +126,15 @@ static bool park_locked(struct session *s)
     return !s->ending;
 }
 
-static void thread_end(void *buf_mem)
+static bool answer_one(struct session_thread *t, struct fuse_buf *buf)
 {
-    free(*(void **)buf_mem);
-    files_thread_end();
-}
-
-static bool answer_one(struct session *s, struct fuse_buf *buf)
-{
+    struct session *s = t->session;
     bool got = receive(s, buf);
     if (got && !s->initialised)
         begin(s, buf);
     {
         SCOPED_LOCK(&s->lock);
+        t->reading = false;
         s->reading--;
         if (got && !s->reading)
             replace_locked(s);
@@ -129,34 +144,48 @@ static bool answer_one(struct session *s, struct fuse_buf *buf)
     return got;
 }
 
+static void accept_wakes(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, WAKE);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 static void *run(void *arg)
 {
-    struct session *s = arg;
+    struct session_thread *t = arg;
+    struct session *s = t->session;
     struct fuse_buf buf = {0};
     bool going = true;
-    int was;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
-    pthread_cleanup_push(thread_end, &buf.mem);
+    accept_wakes();
     while (going) {
         {
             SCOPED_LOCK(&s->lock);
-            going = park_locked(s);
+            going = t->reading = park_locked(s);
             s->reading += going;
         }
-        if (going && !answer_one(s, &buf)) {
+        if (going && !answer_one(t, &buf)) {
             eventfd_write(s->gone_fd, 1);
             going = false;
         }
     }
-    pthread_cleanup_pop(1);
+    free(buf.mem);
+    files_thread_end();
     return NULL;
 }
 
 /* ---- front ---- */
 
+static void do_nothing(int number)
+{
+}
+
 int session_open(struct serving *serving, int fd, unsigned threads_max, struct session **out)
 {
     char path[PATH_SIZE];
+    const struct sigaction wake = {.sa_handler = do_nothing}; /* read(2) is not begun again */
+    sigaction(WAKE, &wake, NULL);
     struct session *s = calloc(1, sizeof *s);
     if (!s)
         return error_set(-ENOMEM, "out of memory");
@@ -184,11 +213,7 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
 int session_start(struct session *s)
 {
     SCOPED_LOCK(&s->lock);
-    pthread_t thread;
-    int rc = thread_start(&thread, run, s);
-    if (!rc)
-        s->threads.items[s->threads.len++] = thread;
-    return rc;
+    return add_locked(s);
 }
 
 int session_gone_fd(const struct session *s)
@@ -196,19 +221,26 @@ int session_gone_fd(const struct session *s)
     return s->gone_fd;
 }
 
+/* A signal that comes just before read(2) is lost on it, so there is another. False: nobody reads any more. */
+static bool wake_readers(struct session *s)
+{
+    SCOPED_LOCK(&s->lock);
+    s->ending = true;
+    pthread_cond_broadcast(&s->needed);
+    for (size_t i = 0; i < s->threads.len; i++)
+        if (s->threads.items[i].reading)
+            pthread_kill(s->threads.items[i].id, WAKE);
+    return s->reading;
+}
+
 void session_close(struct session *s)
 {
     if (!s)
         return;
-    {
-        SCOPED_LOCK(&s->lock);
-        s->ending = true;
-        pthread_cond_broadcast(&s->needed);
-    }
+    while (wake_readers(s))
+        usleep(WAKE_AGAIN_US);
     for (size_t i = 0; i < s->threads.len; i++) /* none is added any more */
-        pthread_cancel(s->threads.items[i]);
-    for (size_t i = 0; i < s->threads.len; i++)
-        pthread_join(s->threads.items[i], NULL);
+        pthread_join(s->threads.items[i].id, NULL);
     vec_release(&s->threads);
     if (s->fuse)
         fuse_session_destroy(s->fuse);
