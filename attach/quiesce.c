@@ -19,7 +19,7 @@ int quiesce_ask(const char *control, bool *out_quiet)
     char answer[sizeof "HTTP/1.1 200"] = "";
     CLEANUP_FD int fd = -1;
     unsigned status = 0;
-    int rc = listen_connect(control, ANSWER_S, &fd);
+    int rc = listen_connect_unix(control, ANSWER_S, &fd);
     if (rc)
         return rc;
     if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) < 0)

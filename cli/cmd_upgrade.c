@@ -61,7 +61,7 @@ static int find(const char *target, char out[PATH_MAX])
 static int connect_to(const char *path, int *out_fd)
 {
     static const struct timeval none;
-    int rc = listen_connect(path, CONNECT_S, out_fd);
+    int rc = listen_connect_unix(path, CONNECT_S, out_fd);
     if (rc == -EACCES || rc == -EPERM)
         return error_set(
             rc, "the server may not be replaced by this user (%s); ask as the user that it runs as, or as root", path);

@@ -195,14 +195,17 @@ static int connect_tcp(const char *address, unsigned timeout_s, int *out)
     return rc ? error_set(rc, "cannot connect to %s: %s", address, strerror(-rc)) : 0;
 }
 
-int listen_connect(const char *address, unsigned timeout_s, int *out)
+int listen_connect_unix(const char *path, unsigned timeout_s, int *out)
 {
-    struct sockaddr_un path;
-    if (*address != '/')
-        return connect_tcp(address, timeout_s, out);
-    int rc = unix_address(address, &path);
+    struct sockaddr_un address;
+    int rc = unix_address(path, &address);
     if (rc)
         return rc;
-    rc = connect_to(AF_UNIX, 0, &path, sizeof path, timeout_s, out);
-    return rc ? error_set(rc, "cannot connect to %s: %s", address, strerror(-rc)) : 0;
+    rc = connect_to(AF_UNIX, 0, &address, sizeof address, timeout_s, out);
+    return rc ? error_set(rc, "cannot connect to %s: %s", path, strerror(-rc)) : 0;
+}
+
+int listen_connect(const char *address, unsigned timeout_s, int *out)
+{
+    return *address == '/' ? listen_connect_unix(address, timeout_s, out) : connect_tcp(address, timeout_s, out);
 }

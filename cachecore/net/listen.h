@@ -18,8 +18,10 @@ GR_MUST_CHECK int listen_tcp_check(const char *address);
 /* Whether somebody accepts connections at a unix path. */
 int listen_answered(const char *path);
 
-/* A connection to who listens at a unix path (it begins with '/') or at HOST:PORT. The socket sends and receives with
+/* A connection to who listens at an absolute unix path or at HOST:PORT. The socket sends and receives with
  * that limit until others are set. -ETIMEDOUT, -ECONNREFUSED, -ENOENT and others: nobody is there. *out: close. */
 GR_MUST_CHECK int listen_connect(const char *address, unsigned timeout_s, int *out);
+/* The same of a unix path alone, which may be relative. */
+GR_MUST_CHECK int listen_connect_unix(const char *path, unsigned timeout_s, int *out);
 
 #endif

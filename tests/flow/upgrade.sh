@@ -96,8 +96,8 @@ nbdcopy "nbd+unix:///two?socket=$W/nbd.sock" - | cmp - "$W/image" || fail "the a
 NBDKIT=$(pgrep -P "$SERVE")
 ! tr '\0' '\n' <"/proc/$NBDKIT/environ" | grep -q GRANARY_TAKE_OVER || fail "nbdkit was told of it"
 
-echo "== back again, by the control socket; killed afterwards it is started by the program that is there now"
-"$GRANARY" upgrade "$W/nbd.sock.control" --json >"$W/out" || fail "upgrade: $(cat "$W/serve.err")"
+echo "== back again, by the control socket, from its directory; killed afterwards it is started by the program that is there now"
+(cd "$W" && "$GRANARY" upgrade nbd.sock.control --json >"$W/out") || fail "upgrade: $(cat "$W/serve.err")"
 jq -e '.from == .to and .outage_ms >= 0' "$W/out" >"$W/null" || fail "$(cat "$W/out")"
 kill -9 "$(pgrep -P "$SERVE")"
 wait_for 60 grep -q 'up again' "$W/serve.err"
