@@ -40,6 +40,12 @@ end_background() {
     BEGAN=()
 }
 
+# gone PID: it has ended, all of its threads with what they held; its parent may not know yet
+gone() {
+    [ ! -e "/proc/$1" ] ||
+        awk '$1 == "State:" { zombie = $2 == "Z" } $1 == "Threads:" { alone = $2 <= 1 } END { exit !(zombie && alone) }' "/proc/$1/status"
+}
+
 # wait_for SECONDS COMMAND...: until the command succeeds
 wait_for() {
     local end=$((SECONDS + $1))

@@ -22,16 +22,13 @@ fi
 mkdir "$W/other"
 "$GRANARY" build -q "$W/other" "$W/store/other" >"$W/built"
 
-# ended PID: it is gone, or only its parent does not know yet
-ended() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
-
 # nothing_left: of mounts below $W, processes, loop devices, state
 nothing_left() {
     ! grep -F " $W/" /proc/self/mountinfo || fail "a mount is left"
     ! losetup -l | grep -F "$STATE" || fail "a loop device is left"
     [ ! -e "$STATE" ] || fail "$STATE is left: $(ls "$STATE")"
     for pid in $SERVER_PID $FRONT; do
-        ended "$pid" || fail "process $pid is left"
+        gone "$pid" || fail "process $pid is left"
     done
 }
 
@@ -123,8 +120,8 @@ echo "== the server is killed, a reader holds a file open: umount does not hang,
 mount_it "$W/store/set" "$dir"
 exec 7<"$dir/large"
 kill -9 "$SERVER_PID"
-wait_for 60 ended "$SERVER_PID" # which takes its time on a busy machine; until then the mount is one in use
-wait_for 60 ended "$FRONT"
+wait_for 60 gone "$SERVER_PID" # which takes its time on a busy machine; until then the mount is one in use
+wait_for 60 gone "$FRONT"
 refused "in use, and its server is gone.*--force" "$GRANARY" umount "$dir"
 "$GRANARY" umount --force "$dir" || fail "umount --force after the end of the server: exit $?"
 exec 7<&-

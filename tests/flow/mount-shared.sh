@@ -23,7 +23,6 @@ mount_it() {
     SERVER_PID=$(jq .server_pid "$W/mount.json")
 }
 exports() { "$GRANARY" status "$1" --quick --json | jq -c '.exports | map(.name)'; }
-gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 
 echo "== a second image is added while the first is read"
 mount_it "$W/store/one" "$W/a"

@@ -11,10 +11,10 @@ wait "$gone"
 
 sleep infinity & # another test's, which was given the number of the one that is gone
 stranger=$!
+extra_cleanup() { kill "$stranger" 2>/dev/null; }
 PIDS+=("$stranger")
 BEGAN[$stranger]=$((${BEGAN[$own]} - 1))
 
 end_background
-[ ! -e "/proc/$own" ] || grep -q '^State:.Z' "/proc/$own/status" || fail "an own process was not ended"
+gone "$own" || fail "an own process was not ended"
 kill -0 "$stranger" || fail "a process was ended that the test had not started"
-kill "$stranger"

@@ -28,7 +28,6 @@ serve() {
     wait_for 60 grep -q '^serving' "$W/serve.out"
     NBDKIT=$(pgrep -P "$SERVE")
 }
-gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 # kill_server: nbdkit goes with its supervisor, and has the cache until it is gone
 kill_server() {
     NBDKIT=$(pgrep -P "$SERVE")

@@ -46,7 +46,6 @@ another_front() {
     local before=$FRONT
     front_is_there && [ "$FRONT" != "$before" ]
 }
-gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 mounted() { grep -qF " $dir " /proc/self/mountinfo; }
 counter() { "$GRANARY" status --quick "$dir" --json | jq ".counters.granary_$1"; }
 # past_cache FILE [SKIP COUNT]: its bytes, read past the page cache

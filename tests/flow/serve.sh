@@ -18,7 +18,6 @@ serve() {
     wait_for 60 grep -q '^serving' "$W/serve.out"
     NBDKIT=$(pgrep -P "$SERVE")
 }
-gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 
 serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none --disk-timeout "$DISK_TIMEOUT"
 nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes than the export"

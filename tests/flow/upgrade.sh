@@ -135,7 +135,6 @@ wait_for 60 test -e "$W/checking"
 NBDKIT=$(pgrep -P "$SERVE" -x nbdkit)
 kill -9 "$SERVE"
 wait $slow || true
-gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 wait_for 60 gone "$NBDKIT"
 refused 1 "is gone; start the server again" "$NEW" upgrade "$W/nbd.sock"
 serve
