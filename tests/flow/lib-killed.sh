@@ -18,20 +18,21 @@ head -c 300000 /dev/urandom >"$W/tree/file"
 calls=(mkdir rename unlink rmdir mount umount2 ioctl flock "clone,clone3,fork,vfork" "kill,pidfd_send_signal")
 
 mount_it() { "$GRANARY" mount --fuse --warm none --readahead 1M "$@" "$W/store/set" "$dir"; }
-# ours: this test's servers and fronts, whose command lines name the image
-ours() { pgrep -f -- "$W/store/set" || true; }
+# alive: this test's servers and fronts, whose command lines name the image
+alive() { pgrep -f -- "$W/store/set" || true; }
 check_nothing_left() {
     ! grep -F " $W/" /proc/self/mountinfo || fail "$1: a mount is left"
     ! losetup -ln -O BACK-FILE | grep -F "$STATE" || fail "$1: a loop device is left"
     [ ! -e "$STATE" ] || fail "$1: $STATE is left: $(ls "$STATE")"
     [ ! -e "$RUN" ] || fail "$1: $RUN is left: $(ls "$RUN")"
-    none_alive() { [ -z "$(ours)" ]; }
+    none_alive() { [ -z "$(alive)" ]; }
     wait_for 60 none_alive
 }
 
 mount_it --json >"$W/mount.json"
 STATE=$(dirname "$(jq -r .control "$W/mount.json")")
-RUN=$(grep -lF "\"$dir\"" /run/granary/*/state.json | xargs dirname)
+RUN=$(grep -lsF "\"$dir\"" /run/granary/*/state.json | xargs dirname || true) # others come and go meanwhile
+[ -e "$RUN" ] || fail "the mount has no state"
 "$GRANARY" umount "$dir"
 check_nothing_left "before any kill"
 

@@ -53,7 +53,8 @@ ask GET /metrics >"$W/answer"
 grep -q '^granary_export_reads_total{export="two"} [1-9]' "$W/answer" || fail "metrics do not have it"
 "$GRANARY" warm "$(uri two)" --all >"$W/null" || fail "it cannot be warmed"
 "$GRANARY" cache evict --control "$control" two >"$W/null" || fail "it cannot be evicted"
-ask PUT /exports/three image="$W/other-store/two:live" | grep -q '"ok":true' || fail "the same image by another name"
+ask PUT /exports/three image="$W/other-store/two:live" >"$W/answer"
+grep -q '"ok":true' "$W/answer" || fail "the same image by another name"
 
 echo "== what is refused"
 refused() { grep -q "\"error\":.*$2" "$W/answer" || fail "$1: $(cat "$W/answer")"; }
@@ -67,10 +68,13 @@ ask DELETE /exports/one >"$W/answer"; refused "given at the start" "given when t
 [ "$(stat -c %a "$control")" = 600 ] || fail "anybody may add exports"
 
 echo "== the same again is what is there; for mounts it is not removed where a user wants it"
-ask PUT /exports/two image="$W/other-store/two:live" mount=1 | grep -q '"ok":true' || fail "the same again"
-ask DELETE /exports/two mount=1 | grep -q '"removed":false' || fail "a mount removed a user's export"
+ask PUT /exports/two image="$W/other-store/two:live" mount=1 >"$W/answer"
+grep -q '"ok":true' "$W/answer" || fail "the same again"
+ask DELETE /exports/two mount=1 >"$W/answer"
+grep -q '"removed":false' "$W/answer" || fail "a mount removed a user's export"
 ask PUT /exports/four image="$W/store/one" mount=1 >"$W/null"
-ask DELETE /exports/four mount=1 | grep -q '"removed":true' || fail "a mount's export stays"
+ask DELETE /exports/four mount=1 >"$W/answer"
+grep -q '"removed":true' "$W/answer" || fail "a mount's export stays"
 
 echo "== it is not removed while a client is connected"
 cat >"$W/client.py" <<'PY'
@@ -91,7 +95,7 @@ wait_for 60 test -e "$W/connected"
 ask GET /status | jq -e '.exports[] | select(.name == "three") | .clients == 1' >"$W/null" || fail "clients: $(ask GET /status)"
 ask DELETE /exports/three >"$W/answer"; refused "connected" "1 connections open"
 kill "$CLIENT"
-removed() { ask DELETE /exports/three | grep -q '"removed":true'; }
+removed() { ask DELETE /exports/three >"$W/answer" && grep -q '"removed":true' "$W/answer"; }
 wait_for 60 removed
 [ "$(names)" = '["one","two"]' ] || fail "exports after the removal: $(names)"
 kill "$READER"

@@ -12,7 +12,8 @@ uri="nbd+unix:///one?socket=$W/nbd.sock"
 
 serve() {
     : >"$W/serve.out"
-    background "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none >"$W/serve.out" 2>"$W/serve.err"
+    background "$GRANARY" serve "$W/store/one" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none \
+        --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
     NBDKIT=$(pgrep -P "$SERVE")

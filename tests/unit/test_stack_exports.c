@@ -170,13 +170,13 @@ static void *walk_and_count(void *arg)
 {
     struct strain *t = arg;
     struct store_health health;
-    while (atomic_load(&t->working)) {
+    do {
         for (struct stack_export *e = NULL; (e = stack_next(t->s, e));)
             t->walked += strlen(stack_export_name(e)) + image_manifest(stack_export_image(e))->size;
         for (size_t i = 0; stack_store_health(t->s, i, &health); i++)
             t->walked++;
         assert_true(counter_value(stack_counters, t->s, "granary_image_reads_total") <= 40);
-    }
+    } while (atomic_load(&t->working));
     return NULL;
 }
 
@@ -193,10 +193,10 @@ static void test_stack__readers_walk_safely_while_exports_come_and_go(void **sta
     assert_int_equal(stack_open(&config, &s), 0);
     assert_int_equal(stack_start_threads(s), 0);
     struct strain a = {.w = &w, .s = s, .name = "a", .working = 1}, b = {.w = &w, .s = s, .name = "b", .working = 1};
-    assert_int_equal(pthread_create(&threads[0], NULL, come_and_go, &a), 0);
-    assert_int_equal(pthread_create(&threads[1], NULL, come_and_go, &b), 0);
-    assert_int_equal(pthread_create(&threads[2], NULL, walk_and_count, &a), 0);
-    assert_int_equal(pthread_create(&threads[3], NULL, walk_and_count, &b), 0);
+    assert_int_equal(pthread_create(&threads[0], NULL, walk_and_count, &a), 0);
+    assert_int_equal(pthread_create(&threads[1], NULL, walk_and_count, &b), 0);
+    assert_int_equal(pthread_create(&threads[2], NULL, come_and_go, &a), 0);
+    assert_int_equal(pthread_create(&threads[3], NULL, come_and_go, &b), 0);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     assert_true(a.walked && b.walked);
