@@ -74,7 +74,7 @@ end TERM
 echo "== granary mount: with a cache of its own, as the image is resolved there"
 if [ "$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ]; then
     mkdir "$W/dir"
-    extra_cleanup() { "$GRANARY" umount "$W/dir" 2>/dev/null; }
+    extra_cleanup() { "$GRANARY" umount --force "$W/dir" 2>/dev/null; }
     mv "$W/gone" "$W/store"
     "$GRANARY" mount --fuse --cache "$W/cache2:64M" --disk-timeout "$DISK_TIMEOUT" "$W/store/faces" "$W/dir"
     "$TREECMP" "$W/tree" "$W/dir"

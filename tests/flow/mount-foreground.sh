@@ -8,7 +8,7 @@
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
 
 dir=$W/mnt
-extra_cleanup() { exec 7<&-; "$GRANARY" umount "$dir" 2>/dev/null; }
+extra_cleanup() { exec 7<&-; "$GRANARY" umount --force "$dir" 2>/dev/null; }
 mkdir -p "$dir" "$W/tree"
 head -c 3000000 /dev/urandom >"$W/tree/large"
 "$GRANARY" build -q "$W/tree" "$W/store/set" >"$W/built"

@@ -8,7 +8,7 @@
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
 
 dir=$W/mnt
-extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount "$d" 2>/dev/null; done; }
+extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount --force "$d" 2>/dev/null; done; }
 mkdir -p "$dir" "$W/mnt2" "$W/tree"
 cp -a /usr/share/perl "$W/tree/perl" 2>"$W/null" || cp -a /usr/share/doc "$W/tree/doc"
 head -c 9000000 /dev/urandom >"$W/tree/large"

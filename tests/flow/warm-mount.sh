@@ -8,7 +8,7 @@
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
 
 dir=$W/mnt
-extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount "$d" 2>/dev/null; done; umount -l "$W/files" 2>/dev/null; }
+extra_cleanup() { for d in "$dir" "$W/mnt2"; do "$GRANARY" umount --force "$d" 2>/dev/null; done; umount -l "$W/files" 2>/dev/null; }
 mkdir -p "$dir" "$W/mnt2" "$W/other"
 make_faces "$W/tree"
 ODD=$'odd\nname \xff\xfe'
