@@ -135,24 +135,28 @@ static bool is_known_locked(const struct clients *cs, ino_t socket)
     return false;
 }
 
-/* A copy of the only one that fits, or -1. */
+/* A copy of the only one that fits, or -1. The copy may be met itself on the way. */
 static int find_locked(const struct clients *cs, const struct client_peer *peer, ino_t *out_socket)
 {
     CLEANUP_FD int found = -1;
     unsigned count = 0;
+    ino_t last = 0;
     DIR *dir = peer->address_len ? opendir("/proc/self/fd") : NULL;
     for (struct dirent *e; dir && (e = readdir(dir));) {
         int fd = (int)strtol(e->d_name, NULL, 10);
         ino_t socket = *e->d_name == '.' || !is_the_peers(cs, fd, peer) ? 0 : socket_of(fd);
-        if (!socket || is_known_locked(cs, socket))
+        if (!socket || socket == last || is_known_locked(cs, socket))
             continue;
         if (!count++)
             found = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-        *out_socket = socket;
+        last = socket;
     }
     if (dir)
         closedir(dir);
-    return count == 1 && found >= 0 && socket_of(found) == *out_socket ? steal_fd(&found) : -1;
+    if (count != 1 || found < 0 || socket_of(found) != last)
+        return -1;
+    *out_socket = last;
+    return steal_fd(&found);
 }
 
 /* A host that has gone without a word is found out. Of a unix socket this is nothing. */

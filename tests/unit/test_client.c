@@ -137,12 +137,14 @@ static void test_client__of_two_that_could_be_it_none_is_taken(void **state)
 {
     int listener = listen_at("s");
     struct pair a = connect_unix(listener, "s"), b = connect_unix(listener, "s");
-    struct client *c = client_of(&a);
+    struct client *c = client_of(&a), *other = client_of(&b);
     assert_false(client_is_watched(c));
+    assert_false(client_is_watched(other)); /* it is not known yet which of them the first one is */
     close(a.client);
     client_begin(c);
     assert_true(client_end(c));
     client_free(c);
+    client_free(other);
     close(a.server);
     close_pair(&b);
     close(listener);
