@@ -213,19 +213,21 @@ uint64_t stack_age_ms(const struct stack *s)
     return clock_now_ms() - s->opened_ms;
 }
 
-static struct stack_sums gone(struct stack *s)
+/* Under one lock: an export that is removed meanwhile is counted once. */
+static struct stack_sums sum_images(struct stack *s)
 {
     SCOPED_LOCK(&s->lock);
-    return s->gone;
+    struct stack_sums sums = s->gone;
+    for (size_t i = 0; i < s->exports.len; i++)
+        stack_sums_add(&sums, s->exports.items[i]->image);
+    return sums;
 }
 
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)
 {
     cache_counters(s->cache, visit, arg);
-    struct stack_sums images = gone(s), stores = {0};
+    struct stack_sums images = sum_images(s), stores = {0};
     struct stack_store at;
-    for (struct stack_export *e = NULL; (e = stack_next(s, e));)
-        stack_sums_add(&images, e->image);
     for (size_t i = 0; store_at(s, i, &at); i++) {
         stores.at = 0;
         store_counters(at.store, add_row, &stores);
