@@ -65,6 +65,9 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
 {
     char ref[IMAGE_REF_MAX];
     SCOPED_LOCK(&a->lock);
+    CLEANUP(cleanup_stack_export) struct stack_export *now = stack_get(a->stack, stack_export_name(export));
+    if (now != export)
+        return error_set(-EBUSY, "the export '%s' has just been removed; add it again", stack_export_name(export));
     struct added *there = find_locked(a, stack_export_name(export));
     if (there) {
         there->who = who == ADDED_FOR_USER ? who : there->who;
@@ -80,12 +83,15 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
     return no_memory();
 }
 
-static void forget(struct added_exports *a, const char *name)
+/* stack_remove, and off the list, at once: it is on both or on none, for who adds the same meanwhile. */
+static int take_out(struct added_exports *a, const char *name)
 {
     SCOPED_LOCK(&a->lock);
-    struct added *e = find_locked(a, name);
+    int rc = stack_remove(a->stack, name);
+    struct added *e = rc ? NULL : find_locked(a, name);
     if (e)
         forget_locked(a, e);
+    return rc;
 }
 
 /* false: it was not added. */
@@ -237,9 +243,7 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     if (rc) {
         struct error first;
         error_take(&first, rc);
-        if (added)
-            forget(a, stack_export_name(e));
-        if (added && stack_remove(a->stack, stack_export_name(e)))
+        if (added && take_out(a, stack_export_name(e)))
             log_warning("%s", error_text());
         return error_restore(&first);
     }
@@ -261,12 +265,11 @@ int added_exports_remove(struct added_exports *a, const char *name, enum added_f
     if (!added)
         return error_set(-EPERM, "the export '%.100s' was given when the server was started, and stays as long as it",
                          name);
-    int rc = stack_remove(a->stack, name);
+    int rc = take_out(a, name);
     if (rc == -EBUSY && who == ADDED_FOR_MOUNTS)
         return 0;
     if (rc)
         return rc;
     *out_removed = true;
-    forget(a, name);
     return save(a);
 }
