@@ -1,7 +1,8 @@
 /* The file is written anew, as a whole, after each change: a first line, then for each export three strings, each ended
  * by NUL: for whom it was added, its name, its image by digest. No file: no export was added.
  *
- * Who writes it waits for others who do (`writing`), and for nobody else; the list is locked for a few instructions.
+ * Who writes it waits for others who do (`writing`), and for nobody else; the list is locked while it changes, with the
+ * stack's table, and never across I/O.
  */
 #include "plugin/added_exports.h"
 

@@ -44,7 +44,7 @@ struct ahead {
     _Atomic unsigned idle;
     _Atomic uint64_t wakes;
 
-    pthread_mutex_t search;       /* held while leaves are looked through, by the threads alone */
+    pthread_mutex_t search;       /* held while leaves are looked through */
     VEC(struct watched *) images; /* under the search */
     size_t next;                  /* of them; under the search */
 
