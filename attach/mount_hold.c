@@ -132,12 +132,12 @@ static int end(struct hold *h)
     }
 }
 
-/* What others have left. */
+/* What others have left. Readers of a server that is gone for good keep nothing. */
 static int clear_away(struct hold *h, int rc)
 {
     struct error first;
     error_take(&first, rc);
-    rc = mount_remove(h->state->dir, false);
+    rc = mount_remove(h->state->dir, rc == -EIO);
     if (rc && rc != -ENOENT)
         log_warning("while taking down the rest: %s", error_text());
     return error_restore(&first);

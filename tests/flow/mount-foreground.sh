@@ -89,10 +89,12 @@ mount_it
 ends_with 1
 nothing_left
 
-echo "== nothing answers behind it any more"
+echo "== nothing answers behind it any more, and a reader has it open"
 mount_it
+exec 7<"$dir/large"
 kill -9 "$(jq .server_pid "$W/mount.json")"
 ends_with 1
+exec 7<&-
 grep -q "^granary: mount: process [0-9]*, which answered the reads of $dir, is gone$" "$W/err" || { cat "$W/err"; fail "no sentence"; }
 nothing_left
 
