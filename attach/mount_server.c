@@ -54,20 +54,13 @@ static bool is_fuse(const struct mount_state *s)
 
 /* ---- the directory ---- */
 
-/* --endpoint is the command's too, and says nothing of a server. */
-static bool counts(const char *word)
-{
-    return strncmp(word, "--endpoint", strlen("--endpoint")) != 0;
-}
-
 static int name_dir(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_BYTES text = BYTES_INIT(RECORD_MAX);
     char hex[DIGEST_HEX_SIZE];
     int rc = bytes_append(&text, s->method, strlen(s->method) + 1);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)
-        if (counts(c->server_options[i]))
-            rc = bytes_append(&text, c->server_options[i], strlen(c->server_options[i]) + 1);
+        rc = bytes_append(&text, c->server_options[i], strlen(c->server_options[i]) + 1);
     if (rc)
         return error_set(rc, "out of memory");
     struct digest d = digest_of(text.data, text.len);
@@ -223,11 +216,12 @@ static void warn_of_others(const struct mount_state *s)
         closedir(root);
 }
 
-/* A server that a user started at the usual place is joined by mounts that have no wishes. */
+/* A server that a user started at the usual place is joined by mounts that have no wishes; --endpoint is the command's
+ * too, and such a server has its own. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
     for (size_t i = 0; i < c->server_option_count; i++)
-        if (counts(c->server_options[i]))
+        if (strncmp(c->server_options[i], "--endpoint=", strlen("--endpoint=")) != 0)
             return false;
     if (c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
         return false;

@@ -7,7 +7,7 @@
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
 
-dirs=("$W/a" "$W/a2" "$W/b" "$W/c" "$W/d")
+dirs=("$W/a" "$W/a2" "$W/b" "$W/c" "$W/d" "$W/e")
 extra_cleanup() { for d in "${dirs[@]}"; do "$GRANARY" umount --force "$d" 2>/dev/null; done; }
 mkdir "${dirs[@]}" "$W/one" "$W/two" "$W/three"
 head -c 3000000 /dev/urandom >"$W/one/file"
@@ -50,6 +50,12 @@ grep -q "process [0-9]*) has other options" "$W/err" || fail "nothing is said of
 second=$("$GRANARY" status "$W/d" --quick --json | jq .pid)
 "$GRANARY" umount "$W/d"
 wait_for 60 gone "$second"
+pid_of() { "$GRANARY" status "$1" --quick --json | jq .pid; }
+"$GRANARY" mount --fuse --endpoint http://127.0.0.1:8 "$W/store/two" "$W/d" 2>"$W/err" >"$W/out"
+"$GRANARY" mount --fuse --endpoint http://127.0.0.1:9 "$W/store/two" "$W/e" 2>"$W/err" >"$W/out"
+[ "$(pid_of "$W/d")" != "$(pid_of "$W/e")" ] || fail "one server for two endpoints"
+"$GRANARY" umount "$W/d"
+"$GRANARY" umount "$W/e"
 
 echo "== what no mount needs any more goes, the rest is read on"
 "$GRANARY" umount "$W/a2"
