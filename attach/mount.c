@@ -169,16 +169,18 @@ static int claim(struct mount_state *s, int *out_lock)
     struct mount_state left = *s;
     int rc = io_mkdirs(STATE_ROOT);
     if (!rc)
-        rc = node_lock_mount(s->run_dir, out_lock);
+        rc = node_lock_mount(s->run_dir, true, out_lock);
     if (rc)
         return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
     rc = state_read(&left);
     if (rc == -ENOENT)
         return 0;
     if (!rc)
+        rc = check_dir(s->dir); /* another may have mounted there meanwhile */
+    if (!rc)
         rc = unmount_take_down(&left, false);
     close(steal_fd(out_lock));
-    return rc ? rc : node_lock_mount(s->run_dir, out_lock);
+    return rc ? rc : node_lock_mount(s->run_dir, true, out_lock);
 }
 
 static int undo(struct mount_state *s, int rc)
@@ -241,7 +243,7 @@ int mount_find(const char *dir, struct mount_state *out)
 static int remove_locked(struct mount_state *s, bool force)
 {
     CLEANUP_FD int lock = -1;
-    int rc = node_lock_mount(s->run_dir, &lock);
+    int rc = node_lock_mount(s->run_dir, true, &lock);
     if (rc)
         return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
     rc = state_read(s); /* others may have been faster */

@@ -27,10 +27,10 @@ struct mount_config {
 /* Mount read-only, nodev, nosuid. On failure everything made is undone. *out: what was made. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 
-/* Take down what mount_image made: mount, keeper, device, the server it started, the state. What is
- * gone already is passed over; a dead server does not make it hang. -ENOENT: not mounted by
- * mount_image; -EBUSY: in use, nothing was touched, or in use by a mount elsewhere alone: it is unmounted, and the next
- * call does the rest. */
+/* Take down what mount_image made: mount, keeper, device, its part in the server, which ends with its last mount, the
+ * state; and what killed mounts have left. What is gone already is passed over; a dead server does not make it hang.
+ * force: readers get EIO, no mount is too much in use. -ENOENT: not mounted by mount_image; -EBUSY: in use, nothing was
+ * touched, or in use by a mount elsewhere alone: it is unmounted, and the next call does the rest. */
 GR_MUST_CHECK int mount_remove(const char *dir, bool force);
 
 /* The state of a mount point. -ENOENT as above. */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -15,7 +14,7 @@
 #include "base/error.h"
 #include "base/io.h"
 
-enum { WAIT_MS = 60000, STEP_US = 20000 };
+enum { WAIT_MS = 60000, MOUNT_WAIT_MS = 20000, STEP_US = 20000 };
 
 static int open_dir(const char *path)
 {
@@ -49,8 +48,9 @@ static bool is_there(const char *path, int fd)
     return !stat(path, &there) && !fstat(fd, &locked) && there.st_ino == locked.st_ino && there.st_dev == locked.st_dev;
 }
 
-int node_lock_mount(const char *run_dir, int *out_fd)
+int node_lock_mount(const char *run_dir, bool wait, int *out_fd)
 {
+    uint64_t deadline = clock_now_ms() + (wait ? MOUNT_WAIT_MS : 0);
     for (;;) {
         if (mkdir(run_dir, 0700) && errno != EEXIST)
             return error_set(-errno, "cannot make %s: %s", run_dir, strerror(errno));
@@ -59,12 +59,15 @@ int node_lock_mount(const char *run_dir, int *out_fd)
             continue;
         if (fd < 0)
             return error_set(-errno, "cannot open %s: %s", run_dir, strerror(errno));
-        if (flock(fd, LOCK_EX | LOCK_NB))
+        if (!flock(fd, LOCK_EX | LOCK_NB)) {
+            if (!is_there(run_dir, fd))
+                continue;
+            *out_fd = steal_fd(&fd);
+            return 0;
+        }
+        if (clock_now_ms() >= deadline)
             return error_set(-EBUSY, "it is being mounted or unmounted by another process ('fuser %s' shows it)",
                              run_dir);
-        if (!is_there(run_dir, fd))
-            continue;
-        *out_fd = steal_fd(&fd);
-        return 0;
+        usleep(STEP_US);
     }
 }

@@ -147,8 +147,11 @@ static bool read_named(const char *id, struct mount_state *out)
 int state_each(state_visit *visit, void *arg)
 {
     DIR *root = opendir(STATE_ROOT);
+    bool nothing = root || errno == ENOENT || errno == EACCES; /* what is another's to see */
+    int rc = nothing ? 0 : error_set(-errno, "cannot list %s: %s", STATE_ROOT, strerror(errno));
     CLEANUP_FREE struct mount_state *s = root ? malloc(sizeof *s) : NULL;
-    int rc = 0;
+    if (root && !s)
+        rc = error_set(-ENOMEM, "out of memory");
     for (struct dirent *e; s && !rc && (e = readdir(root));)
         if (strlen(e->d_name) == STATE_ID_MAX - 1 && read_named(e->d_name, s))
             rc = visit(arg, s);

@@ -47,7 +47,7 @@ GR_MUST_CHECK int state_load(const char *dir, struct mount_state *out);
 void state_remove_dir(const char *path);
 
 /* Visit every state of this machine, in no order; what cannot be read is passed over. Non-zero ends it with that
- * value. */
+ * value. -errno: not all were seen. */
 typedef int state_visit(void *arg, const struct mount_state *s);
 int state_each(state_visit *visit, void *arg);
 

@@ -154,13 +154,13 @@ typedef VEC(struct mount_state) states;
 static int collect(void *arg, const struct mount_state *s)
 {
     states *all = arg;
-    return vec_push(all, *s);
+    return vec_push(all, *s) ? error_set(-ENOMEM, "out of memory") : 0;
 }
 
 static void heal(struct mount_state *s)
 {
     CLEANUP_FD int lock = -1;
-    if (node_lock_mount(s->run_dir, &lock) || state_read(s) || is_mounted_at(s->dir) || check_elsewhere(s))
+    if (node_lock_mount(s->run_dir, false, &lock) || state_read(s) || is_mounted_at(s->dir) || check_elsewhere(s))
         return;
     log_info("taking down what a mount on %s has left", s->dir);
     if (unmount_take_down(s, false))
@@ -175,7 +175,7 @@ static void remove_empty(const char *id)
     char path[PATH_MAX];
     snprintf(s.run_dir, sizeof s.run_dir, "%s/%.*s", STATE_ROOT, STATE_ID_MAX, id);
     snprintf(path, sizeof path, "%s/state.json", s.run_dir);
-    if (!access(path, F_OK) || node_lock_mount(s.run_dir, &lock))
+    if (!access(path, F_OK) || node_lock_mount(s.run_dir, false, &lock))
         return;
     if (access(path, F_OK) && errno == ENOENT)
         state_remove_dir(s.run_dir);
@@ -196,7 +196,7 @@ void unmount_stale(const char *but_id)
 {
     states all = {0};
     if (state_each(collect, &all))
-        log_warning("out of memory: what killed mounts have left is not looked for");
+        log_warning("what killed mounts have left is not all looked for: %s", error_text());
     for (size_t i = 0; i < all.len; i++)
         if (strcmp(all.items[i].id, but_id) != 0)
             heal(&all.items[i]);
