@@ -42,7 +42,8 @@ void device_nbd_mark(const char *device, char out[DEVICE_MARK_MAX]);
  */
 GR_MUST_CHECK int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEVICE_NAME_MAX]);
 /* Detached already, or attached anew by others (another mark): 0, untouched. -EBUSY: something is
- * still mounted from it. cut: detach even so; what reads from it gets EIO. */
+ * still mounted from it. cut: detach even so; what reads from it gets EIO. -ETIMEDOUT: the kernel gives no answer
+ * (deadline.h says what that leaves). */
 GR_MUST_CHECK int device_nbd_detach(const char *device, const char *mark, bool cut);
 
 /* A read-only direct-I/O loop device over file. It goes by itself at the last close. *out_fd: keep

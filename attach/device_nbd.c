@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "attach/deadline.h"
 #include "attach/device.h"
 #include "attach/mountinfo.h"
 #include "attach/nbd_dial.h"
@@ -29,6 +30,7 @@ enum {
     MODPROBE_TIMEOUT_MS = 30000,
     ANSWER_TIMEOUT_S = 30, /* the server has just been asked, and answered */
     SIZE_WAIT_MS = 5000,
+    DETACH_MS = 10000,
     CONNECTIONS_MAX = 64,
     NUMBER_MAX = 1 << 20 /* as many devices as the kernel has minors */
 };
@@ -187,9 +189,16 @@ int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEV
     return rc;
 }
 
-int device_nbd_detach(const char *device, const char *mark, bool cut)
+static int call_disconnect(void *arg)
 {
     CLEANUP(cleanup_nbd_netlink) struct nbd_netlink *netlink = NULL;
+    const int *number = arg;
+    int rc = nbd_netlink_open(&netlink);
+    return rc ? rc : nbd_netlink_disconnect(netlink, *number);
+}
+
+int device_nbd_detach(const char *device, const char *mark, bool cut)
+{
     char now[DEVICE_MARK_MAX];
     int number, mounted = 0;
     device_nbd_mark(device, now);
@@ -201,6 +210,9 @@ int device_nbd_detach(const char *device, const char *mark, bool cut)
         return mounted < 0 ? mounted : error_set(-EBUSY, "%s is still mounted", device);
     int rc = device_nbd_number(device, &number);
     if (!rc)
-        rc = nbd_netlink_open(&netlink);
-    return rc ? rc : nbd_netlink_disconnect(netlink, number);
+        rc = deadline_call(call_disconnect, &number, DETACH_MS);
+    if (rc == -ETIMEDOUT)
+        return error_set(rc, "the kernel does not detach %s within %d s ('dmesg' may say why); try again", device,
+                         DETACH_MS / 1000);
+    return rc;
 }

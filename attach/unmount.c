@@ -24,7 +24,7 @@
 #include "base/vec.h"
 #include "net/listen.h"
 
-enum { UMOUNT_MS = 10000, CUT_MS = 10000, TRIES = 20, STEP_US = 50000 };
+enum { UMOUNT_MS = 10000, TRIES = 20, STEP_US = 50000 };
 
 /* ---- the mount ---- */
 
@@ -67,19 +67,12 @@ static int refuse(const struct mount_state *s, int rc)
         server_answers(s) ? "its server gives no answer" : "its server is gone", s->dir);
 }
 
-static int call_cut(void *arg)
-{
-    return mount_device_cut(arg);
-}
-
 static int force_umount(struct mount_state *s)
 {
     log_warning("%s: its device is detached first; what still reads there gets EIO", s->dir);
-    int rc = deadline_call(call_cut, s, CUT_MS);
-    if (rc)
-        log_warning("%s is not detached: %s", s->device,
-                    rc == -ETIMEDOUT ? "the kernel gives no answer" : error_text());
-    rc = -EBUSY;
+    if (mount_device_cut(s))
+        log_warning("%s", error_text());
+    int rc = -EBUSY;
     for (int i = 0; rc == -EBUSY && i < TRIES; i++) {
         rc = umount_soon(s->dir, 0);
         if (rc == -EBUSY)
