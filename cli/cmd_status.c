@@ -159,6 +159,21 @@ static void print_mounts(json_t *export)
     }
 }
 
+static void print_devices(json_t *export)
+{
+    size_t i;
+    json_t *device;
+    json_array_foreach(json_object_get(export, "devices"), i, device)
+    {
+        const char *name = server_status_text(device, "device");
+        uint64_t keeper = control_number(device, "keeper");
+        if (keeper)
+            printf("    %s: keeper %llu\n", name, (unsigned long long)keeper);
+        else
+            printf("    %s: no keeper: run 'granary keep %s'\n", name, name);
+    }
+}
+
 static void print_exports(json_t *status)
 {
     size_t i;
@@ -173,6 +188,7 @@ static void print_exports(json_t *status)
         print_name(stdout, name ? name : "", name ? strlen(name) : 0, print_escapes(stdout));
         printf("  %s, %s\n", size, digest ? digest : "");
         print_mounts(export);
+        print_devices(export);
         if (json_object_get(export, "cached"))
             print_cached(json_object_get(export, "cached"));
         print_traffic(export);

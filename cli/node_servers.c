@@ -5,7 +5,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "attach/keep_state.h"
 #include "attach/mount.h"
+#include "attach/mount_device.h"
 #include "base/error.h"
 #include "cli/pin.h"
 #include "cli/print.h"
@@ -61,6 +63,16 @@ struct looking {
     json_t *exports;
 };
 
+/* A device that lost its server gets no other where nobody keeps it. */
+static void add_device(json_t *export, const struct mount_state *s)
+{
+    if (strcmp(s->method, "nbd") || !mount_device_attached(s))
+        return;
+    pid_t keeper = keep_holder(s->device);
+    json_array_append_new(json_object_get(export, "devices"), json_pack("{s:s,s:o}", "device", s->device, "keeper",
+                                                                        keeper ? json_integer(keeper) : json_null()));
+}
+
 static int add_mount(void *arg, const struct mount_state *s)
 {
     const struct looking *l = arg;
@@ -70,8 +82,13 @@ static int add_mount(void *arg, const struct mount_state *s)
     if (!same_socket(l->control, s->control))
         return 0;
     print_digest(&s->digest, digest);
-    json_array_foreach(l->exports, i, export) if (!strcmp(server_status_text(export, "digest"), digest))
+    json_array_foreach(l->exports, i, export)
+    {
+        if (strcmp(server_status_text(export, "digest"), digest) != 0)
+            continue;
         json_array_append_new(json_object_get(export, "mounts"), json_name(s->dir, strlen(s->dir)));
+        add_device(export, s);
+    }
     return 0;
 }
 
@@ -80,6 +97,10 @@ void node_servers_add_mounts(const char *control, json_t *status)
     struct looking l = {.control = control, .exports = json_object_get(status, "exports")};
     size_t i;
     json_t *export;
-    json_array_foreach(l.exports, i, export) json_object_set_new(export, "mounts", json_array());
+    json_array_foreach(l.exports, i, export)
+    {
+        json_object_set_new(export, "mounts", json_array());
+        json_object_set_new(export, "devices", json_array());
+    }
     mount_each(add_mount, &l);
 }

@@ -20,7 +20,8 @@ struct node_servers {
 GR_MUST_CHECK int node_servers_find(struct node_servers *out);
 void node_servers_release(struct node_servers *n);
 
-/* Give each export in the status of the server on that control socket "mounts": the directories where it is mounted. */
+/* Give each export in the status of the server on that control socket "mounts", the directories where it is mounted,
+ * and "devices", the nbd devices of these mounts, each with its "keeper": a process or null. */
 void node_servers_add_mounts(const char *control, json_t *status);
 
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "attach/control_client.h"
+#include "attach/keep_state.h"
 #include "attach/process.h"
 #include "attach/state.h"
 #include "base/clock.h"
@@ -123,6 +124,46 @@ static void test_state__every_cut_of_the_file_is_damage(void **state)
         assert_int_equal(io_write_file_atomic(path_of("state.json"), text.data, len, false), 0);
         assert_int_equal(state_read(&got), -EBADMSG);
     }
+}
+
+/* ---- keeper ---- */
+
+static pid_t start_holder(const char *device)
+{
+    int ends[2], claim;
+    char ready = 0;
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        if (keep_claim(device, &claim) || io_write_full(ends[1], "x", 1))
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    assert_int_equal(io_read_full(ends[0], &ready, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+static void test_keep_holder__is_known_as_long_as_it_lives(void **state)
+{
+    struct keep_state s = {.address = "/s.sock", .timeout_s = 1};
+    int claim;
+    if (geteuid())
+        skip(); /* it is kept in /run */
+    snprintf(s.device, sizeof s.device, "/dev/test%d", (int)getpid());
+    assert_int_equal(keep_holder(s.device), 0);
+    assert_int_equal(keep_state_save(&s), 0);
+    assert_int_equal(keep_holder(s.device), 0);
+    pid_t holder = start_holder(s.device);
+    assert_int_equal(keep_holder(s.device), holder);
+    assert_int_equal(keep_claim(s.device, &claim), -EBUSY);
+    kill(holder, SIGKILL);
+    assert_int_equal(waitpid(holder, NULL, 0), holder);
+    assert_int_equal(keep_holder(s.device), 0);
+    keep_state_remove(s.device);
 }
 
 /* ---- listen ---- */
@@ -301,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_state__damage_and_absence_are_told_apart),
         cmocka_unit_test(test_state__who_may_not_read_it_is_told_who_may),
         cmocka_unit_test(test_state__every_cut_of_the_file_is_damage),
+        cmocka_unit_test(test_keep_holder__is_known_as_long_as_it_lives),
         cmocka_unit_test(test_listen_unix__a_stale_socket_is_replaced_a_live_one_never),
         cmocka_unit_test(test_listen_unix__what_is_no_socket_is_left_alone),
         cmocka_unit_test(test_listen_tcp__addresses),

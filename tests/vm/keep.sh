@@ -38,7 +38,10 @@ end_readers "nbdkit frozen"
 start_readers
 granary keep $device 2>/err && { echo "two keepers"; exit 1; }
 keeper=$(sed -n 's/^granary: keep: process \([0-9]*\) keeps .* already$/\1/p' /err)
+granary status --quick /mnt/data | grep -x "    $device: keeper $keeper"
 kill -9 $keeper
+until_true 'granary status --quick /mnt/data | grep -Fx "    $device: no keeper: run '"'granary keep $device'"'"'
+granary status --quick --json /mnt/data | grep -E '"keeper": ?null' >/dev/null
 kill_nbdkit
 another_nbdkit
 until_true '! grep -q . /proc/$keeper/cmdline 2>/dev/null'
