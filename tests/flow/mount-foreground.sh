@@ -2,7 +2,8 @@
 # granary mount --foreground: ready when it is mounted; SIGTERM unmounts and leaves nothing, as soon as nobody uses it; a
 # second one gives up; a mount that others took away, or that nothing answers behind, ends it with a sentence.
 # ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"

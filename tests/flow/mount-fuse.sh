@@ -2,7 +2,8 @@
 # granary mount --fuse for real: the tree is the same, status shows hits, refusals are clear, umount leaves nothing,
 # and dead servers, interrupts and failures half-way do not either.
 # ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"

@@ -2,7 +2,8 @@
 # Mounts with the same options share one server and its cache: a second image is added while the first is read, the same
 # image twice is one export, the last umount ends the server and leaves nothing; other options are another server.
 # ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"

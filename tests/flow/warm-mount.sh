@@ -2,7 +2,8 @@
 # Warming a mount (granary mount --fuse): its metadata from the start, which costs the store nothing afterwards and outlives
 # evictions; the fence; files by list, with names of any bytes; an export by its name, and by NBD; --bwlimit.
 # ctest: lock=loop
-. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+. "${GRANARY_SOURCE:?run by ctest}/tests/own-mounts.sh"
+. "$GRANARY_SOURCE/tests/lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "mounting needs root"
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || skip "no /dev/fuse or no /dev/loop-control here"
