@@ -36,13 +36,13 @@ static int usage(void)
     return EXIT_USAGE;
 }
 
-static int set_parameter(struct options *o, char *word)
+static int set_parameter(struct options *o, const char *word)
 {
-    char *equals = strchr(word, '=');
+    const char *equals = strchr(word, '=');
     if (!equals)
         return error_set(-EINVAL, "'%s' is no KEY=VALUE", word);
-    *equals = 0;
-    return options_set(o, word, equals + 1);
+    CLEANUP_FREE char *key = strndup(word, (size_t)(equals - word));
+    return key ? options_set(o, key, equals + 1) : error_set(-ENOMEM, "out of memory");
 }
 
 /* Until a signal or the end of the mount. */
