@@ -30,13 +30,13 @@ static int unix_address(const char *path, struct sockaddr_un *out)
     return 0;
 }
 
-/* 1: yes, 0: no, -errno. */
+/* 1: yes, 0: no, -errno. Where as many wait to be accepted as may, somebody listens who is slow, or stopped. */
 static int answered(const struct sockaddr_un *address)
 {
-    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_set(-errno, "cannot make a socket: %s", strerror(errno));
-    return !connect(fd, (const struct sockaddr *)address, sizeof *address);
+    return !connect(fd, (const struct sockaddr *)address, sizeof *address) || errno == EAGAIN;
 }
 
 int listen_answered(const char *path)

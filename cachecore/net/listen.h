@@ -15,7 +15,7 @@ GR_MUST_CHECK int listen_tcp(const char *address, int *out, unsigned *out_port);
 /* -EINVAL: it is not HOST:PORT. Nobody is asked whether there is such a host. */
 GR_MUST_CHECK int listen_tcp_check(const char *address);
 
-/* Whether somebody accepts connections at a unix path. */
+/* Whether somebody listens at a unix path: 1, 0, or -errno. Does not wait for him. */
 int listen_answered(const char *path);
 
 /* A connection to who listens at an absolute unix path or at HOST:PORT. The socket sends and receives with

@@ -187,6 +187,18 @@ static void test_listen_unix__a_stale_socket_is_replaced_a_live_one_never(void *
     close(second);
 }
 
+static void test_listen_answered__is_told_at_once_of_who_accepts_nobody(void **state)
+{
+    enum { MORE_THAN_WAIT = 200 };
+    char path[SCRATCH_MAX + 64];
+    int fd = -1;
+    snprintf(path, sizeof path, "%s", path_of("full.sock"));
+    assert_int_equal(listen_unix(path, &fd), 0);
+    for (int i = 0; i < MORE_THAN_WAIT; i++)
+        assert_int_equal(listen_answered(path), 1);
+    close(fd);
+}
+
 static void test_listen_unix__what_is_no_socket_is_left_alone(void **state)
 {
     int fd = -1;
@@ -344,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_state__every_cut_of_the_file_is_damage),
         cmocka_unit_test(test_keep_holder__is_known_as_long_as_it_lives),
         cmocka_unit_test(test_listen_unix__a_stale_socket_is_replaced_a_live_one_never),
+        cmocka_unit_test(test_listen_answered__is_told_at_once_of_who_accepts_nobody),
         cmocka_unit_test(test_listen_unix__what_is_no_socket_is_left_alone),
         cmocka_unit_test(test_listen_tcp__addresses),
         cmocka_unit_test(test_control_get__another_users_socket_is_told_from_no_server),
