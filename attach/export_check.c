@@ -1,5 +1,5 @@
 /* One NBD connection by libnbd, in small steps, so that a dead server or an interrupt ends the wait; or a look at the
- * file that a server shows. */
+ * file that a server shows, by a child process, which can be killed while the server does not answer. */
 #include "attach/export_check.h"
 
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "attach/deadline.h"
 #include "attach/nbd_dial.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -20,6 +21,7 @@
 
 enum {
     STEP_MS = 100,
+    LOOK_MS = 3000,
     ENDING_MS = 10000,
     DESCRIPTION_MAX = 1024,
     JOIN_MS = 30000 /* a server that is there already answers at once, or hangs */
@@ -92,11 +94,34 @@ int export_content_root(const char *description, struct digest *out)
     return digest_parse(at, strnlen(at, DIGEST_HEX_SIZE - 1), out);
 }
 
+/* Whether it is there the caller finds out, who looks again. */
+static int look_at(void *path)
+{
+    struct stat st;
+    (void)stat(path, &st);
+    return 0;
+}
+
+static int wait_for_file(const struct export_check *check, char *path)
+{
+    uint64_t deadline = clock_now_ms() + JOIN_MS;
+    int rc;
+    while ((rc = deadline_call(look_at, path, LOOK_MS)) == -ETIMEDOUT) {
+        rc = still_wanted(check, deadline);
+        if (rc)
+            return rc;
+    }
+    return rc;
+}
+
 static int ask_file(const struct export_check *check, struct nbd_export *out)
 {
     char path[PATH_MAX], description[DESCRIPTION_MAX] = "";
     struct stat st;
     snprintf(path, sizeof path, "%.*s/%.*s", PATH_MAX / 2, check->socket, NAME_MAX, check->name);
+    int rc = wait_for_file(check, path);
+    if (rc)
+        return rc;
     if (stat(path, &st))
         return error_set(-errno, "the server has no export '%s': %s: %s", check->name, path, strerror(errno));
     if (getxattr(path, "user.granary", description, sizeof description - 1) < 0 && errno != ENODATA)

@@ -82,6 +82,12 @@ cmp "$W/tree/large" "$W/mnt2/large"
 "$GRANARY" umount "$W/mnt2"
 cmp "$W/tree/large" "$dir/large"
 
+echo "== one that would join a server that is stopped does not wait for ever"
+kill -STOP "$FRONT"
+refused "$STATE/fuse accepts connections but does not answer" "$GRANARY" mount --fuse --socket "$STATE/fuse" "$W/store/set" "$W/mnt2"
+kill -CONT "$FRONT"
+cmp "$W/tree/large" "$dir/large"
+
 echo "== umount leaves nothing, and says so the second time"
 "$GRANARY" umount "$dir"
 nothing_left
