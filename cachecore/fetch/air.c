@@ -3,6 +3,11 @@
  * What is asked for is not all on the link: the windows of new connections are small at the other end. So the window
  * while nobody reads is more than twice of what a full link has under way.
  *
+ * Gets for warming are spread, far from the store, by little less time than the link takes for their bytes: the windows
+ * of connections there are wide, each answer begins with a whole one, and many at once overflow the link's queue. What
+ * is lost so takes seconds to come back. Nearer, windows are small. No wait is long: a store that was slow for a while
+ * has taken the rate down.
+ *
  * The windows beside readers follow the delay of gets (as LEDBAT, RFC 6817): each grows by a quarter at most while the
  * quickest of a round's answers is later than the base by less than late_us(), and shrinks by a quarter at most where
  * it is later. The quickest, because a store's own answers scatter, and a queue delays every one. That of warming is
@@ -15,6 +20,7 @@
 #include "base/compiler.h"
 
 #define MIB (UINT64_C(1) << 20)
+#define SPREAD 1.5          /* times the link's rate, which may prove higher, is asked for */
 #define RATE_FIRST 125000.0 /* until more is known: 1 Gbit/s */
 
 enum {
@@ -29,6 +35,8 @@ enum {
     LATE_US = 1000,
     LATE_MOST_US = 25000,
     GAIN = 4,
+    FAR_US = 50000,
+    SPREAD_MOST_US = 1000000,
 };
 
 static const uint64_t ALONE_FIRST = 32 * MIB, ALONE_LEAST = 16 * MIB, ALONE_MOST = 128 * MIB;
@@ -127,6 +135,18 @@ uint64_t air_beside(const struct air *a)
 uint64_t air_ahead(const struct air *a)
 {
     return a->ahead.bytes;
+}
+
+void air_sent(struct air *a, uint64_t bytes, uint64_t base_us, uint64_t now_us)
+{
+    double spread_us = (double)bytes * 1000 / (SPREAD * a->rate);
+    if (base_us >= FAR_US)
+        a->due_us = now_us + (uint64_t)GR_MIN(spread_us, (double)SPREAD_MOST_US);
+}
+
+uint64_t air_due_us(const struct air *a)
+{
+    return a->due_us;
 }
 
 uint64_t air_get_alone(uint64_t window)

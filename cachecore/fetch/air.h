@@ -22,6 +22,7 @@ struct air {
     /* What the link brings, bytes a millisecond: of rounds of time. */
     double rate;
     uint64_t round_began_us, round_bytes;
+    uint64_t due_us; /* when warming may send its next get */
 
     /* Judged by rounds of so many answers, whose quickest counts. */
     struct air_window beside, ahead; /* of warming beside readers; of readahead */
@@ -41,6 +42,10 @@ uint64_t air_alone(const struct air *a, uint64_t base_us);
 uint64_t air_beside(const struct air *a);
 /* Bytes that may be in the air for readahead. */
 uint64_t air_ahead(const struct air *a);
+
+/* A get of so many bytes was sent for warming, and when the next may be: air_due_us. */
+void air_sent(struct air *a, uint64_t bytes, uint64_t base_us, uint64_t now_us);
+uint64_t air_due_us(const struct air *a);
 
 /* How long a get of warming's may be, of such a window. */
 uint64_t air_get_alone(uint64_t window);

@@ -74,13 +74,17 @@ static struct flight *first_due_locked(struct fetch *f, enum fetch_lane lane, ui
     return NULL;
 }
 
-/* How long a get for warming may be; 0: none may be sent now. Then, if that is because somebody reads, *due_us is when
- * to look again. */
+/* How long a get for warming may be; 0: none may be sent now. Then, if that is because somebody reads or the last one
+ * was just sent, *due_us is when to look again. */
 static uint64_t warm_get_locked(const struct fetch *f, uint64_t *due_us)
 {
     uint64_t beside = air_beside(&f->air), alone = air_alone(&f->air, f->concurrency.base_us), now_us = clock_now_us();
     uint64_t demand_us = f->busy > f->busy_background ? now_us : f->demand_us;
     bool quiet = now_us - demand_us >= DEMAND_QUIET_US;
+    if (now_us < air_due_us(&f->air)) {
+        *due_us = GR_MIN(*due_us, air_due_us(&f->air));
+        return 0;
+    }
     if (f->in_air[LANE_WARM] < (quiet ? alone : beside))
         return quiet ? air_get_alone(alone) : GR_MAX(air_get_beside(beside), UINT64_C(1));
     if (!quiet)
@@ -192,5 +196,7 @@ bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
     run->in_air = run->lane == LANE_DEMAND ? 0 : end - begin;
     f->in_air[run->lane] += run->in_air;
     count_get_locked(f, run, 1);
+    if (run->lane == LANE_WARM)
+        air_sent(&f->air, run->in_air, f->concurrency.base_us, clock_now_us());
     return true;
 }

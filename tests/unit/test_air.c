@@ -24,6 +24,7 @@ struct sim {
     bool ahead;       /* what is called warming is readahead */
     uint64_t offered; /* for warming, bytes a second, those of BURST_US at once; 0: without end */
     uint64_t asked;
+    uint64_t most_at_once; /* was asked for, for warming, in one step of the simulation */
     struct sent sent[SENT_MOST];
     unsigned count;
 };
@@ -71,16 +72,20 @@ static void land(struct sim *s, unsigned i)
 
 static void warm(struct sim *s)
 {
-    for (;;) {
+    uint64_t asked_before = s->asked;
+    while (s->ahead || s->now_us >= air_due_us(&s->air)) {
         uint64_t window = s->ahead     ? air_ahead(&s->air)
                           : s->readers ? air_beside(&s->air)
                                        : air_alone(&s->air, s->base_us);
         uint64_t get = s->ahead ? AHEAD_GET : s->readers ? air_get_beside(window) : air_get_alone(window);
         if (s->warm_bytes >= window ||
             (s->offered && s->asked * 1000000 > s->offered * (s->now_us / BURST_US * BURST_US)))
-            return;
-        ask(s, false, (unsigned)GR_MAX(GR_MIN(get, (uint64_t)RUN_MAX) / CHUNK, UINT64_C(1)));
+            break;
+        unsigned chunks = (unsigned)GR_MAX(GR_MIN(get, (uint64_t)RUN_MAX) / CHUNK, UINT64_C(1));
+        ask(s, false, chunks);
+        air_sent(&s->air, (uint64_t)chunks * CHUNK, s->base_us, s->now_us);
     }
+    s->most_at_once = GR_MAX(s->most_at_once, s->asked - asked_before);
 }
 
 /* What warming got, of the link's rate. */
@@ -121,6 +126,26 @@ static void test_air__alone_warming_fills_a_link_near_and_far_and_has_no_more_th
     (void)run(&s, 120000);
     assert_true(run(&s, 60000) >= 0.98);
     assert_in_range(s.warm_bytes, 0, 20 << 20);
+}
+
+static void test_air__far_away_gets_for_warming_are_spread(void **state)
+{
+    struct sim s;
+    sim_init(&s, 200, GBIT);
+    assert_true(run(&s, 10000) >= 0.9); /* filled from the first round trip on */
+    assert_in_range(s.most_at_once, CHUNK, RUN_MAX);
+    sim_init(&s, 10, GBIT); /* near, all that may be in the air is asked for at once */
+    (void)run(&s, 1000);
+    assert_in_range(s.most_at_once, 16 << 20, 128 << 20);
+}
+
+static void test_air__after_a_slow_time_warming_is_soon_tried_again(void **state)
+{
+    struct sim s;
+    sim_init(&s, 200, GBIT / 1000);
+    (void)run(&s, 400000);
+    air_sent(&s.air, RUN_MAX, s.base_us, s.now_us);
+    assert_in_range(air_due_us(&s.air), 0, s.now_us + 1000000);
 }
 
 static void test_air__beside_readers_warming_leaves_them_quick_and_uses_the_rest(void **state)
@@ -212,6 +237,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_air__a_link_slower_than_a_chunk_a_round_is_measured),
         cmocka_unit_test(test_air__alone_warming_fills_a_link_near_and_far_and_has_no_more_there_than_that_takes),
+        cmocka_unit_test(test_air__far_away_gets_for_warming_are_spread),
+        cmocka_unit_test(test_air__after_a_slow_time_warming_is_soon_tried_again),
         cmocka_unit_test(test_air__beside_readers_warming_leaves_them_quick_and_uses_the_rest),
         cmocka_unit_test(test_air__beside_readers_bursts_stay_short),
         cmocka_unit_test(test_air__a_reader_who_comes_finds_the_link_free_soon),
