@@ -18,10 +18,15 @@ struct answer {
     char text[ERROR_TEXT_MAX];
 };
 
+/* Nothing but fd: a stuck child must keep no lock of ours, and no pipe whose other end waits for all who have it. */
 static void work_and_tell(deadline_work *work, void *arg, int fd)
 {
     enum { KEPT = 3 };
-    if (dup2(fd, KEPT) < 0 || close_range(KEPT + 1, ~0U, 0)) /* locks above all: a stuck child must not keep them */
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < KEPT; i++)
+        if (null < 0 || dup2(null, i) < 0)
+            _exit(1);
+    if (dup2(fd, KEPT) < 0 || close_range(KEPT + 1, ~0U, 0))
         _exit(1);
     struct answer a = {.rc = work(arg)};
     if (a.rc)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "attach/control_client.h"
+#include "attach/deadline.h"
 #include "attach/keep_state.h"
 #include "attach/process.h"
 #include "attach/state.h"
@@ -241,13 +242,13 @@ static int run_shell(const char *script, uint64_t timeout_ms)
 
 static void test_process_run__tells_why_a_program_failed(void **state)
 {
-    assert_int_equal(run_shell("exit 0", 10000), 0);
-    assert_int_equal(run_shell("echo first; echo the reason >&2; exit 3", 10000), -EIO);
+    assert_int_equal(run_shell("exit 0", 60000), 0);
+    assert_int_equal(run_shell("echo first; echo the reason >&2; exit 3", 60000), -EIO);
     assert_string_equal(error_text(), "sh failed: the reason");
-    assert_int_equal(run_shell("exit 3", 10000), -EIO);
-    assert_int_equal(run_shell("kill -9 $$", 10000), -EIO);
+    assert_int_equal(run_shell("exit 3", 60000), -EIO);
+    assert_int_equal(run_shell("kill -9 $$", 60000), -EIO);
     const char *const absent[] = {"granary-no-such-program", NULL};
-    assert_int_equal(process_run(absent, 10000), -ENOENT);
+    assert_int_equal(process_run(absent, 60000), -ENOENT);
     assert_non_null(strstr(error_text(), "granary-no-such-program"));
     assert_int_equal(run_shell("exec sleep 100", 50), -ETIMEDOUT);
 }
@@ -326,6 +327,61 @@ static void test_process_spawn__hands_the_socket_over_by_systemds_protocol(void 
     close(fd);
 }
 
+/* ---- calls with an end ---- */
+
+static int fail_with_a_sentence(void *arg)
+{
+    return error_set(-EBUSY, "%s is in use", (const char *)arg);
+}
+
+static int succeed(void *arg)
+{
+    return 0;
+}
+
+static int wait_for_ever(void *arg)
+{
+    for (;;)
+        pause();
+    return 0;
+}
+
+/* -EIO: something is open that is neither /dev/null nor what it answers by. */
+static int look_at_descriptors(void *arg)
+{
+    struct stat null, st;
+    if (stat("/dev/null", &null))
+        return -errno;
+    for (int fd = 0; fd < 256; fd++)
+        if (fd != 3 && !fstat(fd, &st) && (fd > 3 || st.st_rdev != null.st_rdev))
+            return error_set(-EIO, "descriptor %d is open", fd);
+    return 0;
+}
+
+static void test_deadline_call__answers_or_is_given_up(void **state)
+{
+    enum { LONG_MS = 60000 };
+    assert_int_equal(deadline_call(succeed, NULL, LONG_MS), 0);
+    assert_int_equal(deadline_call(fail_with_a_sentence, "it", LONG_MS), -EBUSY);
+    assert_string_equal(error_text(), "it is in use");
+    assert_int_equal(deadline_call(wait_for_ever, NULL, 10), -ETIMEDOUT);
+}
+
+/* Who reads our output to its end would wait for a child that the kernel keeps, too. */
+static void test_deadline_call__what_does_it_has_nothing_of_ours(void **state)
+{
+    int ends[2], output = dup(STDOUT_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(dup2(ends[1], STDOUT_FILENO), STDOUT_FILENO);
+    int rc = deadline_call(look_at_descriptors, NULL, 60000);
+    assert_int_equal(dup2(output, STDOUT_FILENO), STDOUT_FILENO);
+    close(output);
+    close(ends[0]);
+    close(ends[1]);
+    if (rc)
+        fail_msg("%s", error_text());
+}
+
 /* ---- asking a server ---- */
 
 static void test_control_get__another_users_socket_is_told_from_no_server(void **state)
@@ -365,6 +421,8 @@ int main(void)
         cmocka_unit_test(test_process_end__spares_another_process_of_the_same_number),
         cmocka_unit_test(test_process_identify__a_hostile_name_confuses_nobody),
         cmocka_unit_test(test_process_spawn__hands_the_socket_over_by_systemds_protocol),
+        cmocka_unit_test(test_deadline_call__answers_or_is_given_up),
+        cmocka_unit_test(test_deadline_call__what_does_it_has_nothing_of_ours),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
