@@ -2,8 +2,9 @@
  *
  *   down --(start)--> starting --(control socket answers)--> up
  *   starting, for the first time --(it exits)--> failed: another try would end the same way
- *   starting, up --(it dies)--> down, to start again after a pause that doubles
- *   starting --(it dies, GIVE_UP_AFTER times in a row)--> failed; whatever served is never given up
+ *   starting, up --(it dies)--> down, to start again after a pause that doubles; whatever served once is never given
+ *     up, whether it dies or cannot be started: mounts wait for it, and nobody else may be there to start it
+ *   starting, for the first time --(it is killed, GIVE_UP_AFTER times)--> failed
  *   up --(SIGTERM, SIGINT)--> ending --(what was fetched is in the cache, END_MS, a second signal)--> killed --> done
  *   any other --(SIGTERM, SIGINT)--> killed --> done
  *   any --(granary upgrade, checked)--> as if ending --> killed --> this process becomes another program, in state down
@@ -46,8 +47,10 @@
 #include "base/log.h"
 #include "net/listen.h"
 
+#define TRIED_ON "; it is tried again and again, mounts wait meanwhile"
+
 enum {
-    GIVE_UP_AFTER = 5,   /* starts in a row that came to nothing */
+    GIVE_UP_AFTER = 5,   /* first starts that came to nothing */
     PAUSE_MIN_MS = 100,  /* before a new start, doubling */
     PAUSE_MAX_MS = 5000, /* up to this, and anew once it lived longer */
     READY_EVERY_MS = 50, /* how often the control socket is tried */
@@ -65,7 +68,7 @@ struct server {
     pid_t child; /* 0: down */
     uint64_t started_ms, start_at_ms, kill_at_ms;
     unsigned deaths;        /* in a row, each soon after its start: the pause */
-    unsigned failed_starts; /* in a row: giving up */
+    unsigned failed_starts; /* before the first that served: giving up */
     bool ready, announced, killed;
     bool ending, replacing; /* why nbdkit is to be killed */
     struct upgrade upgrade; /* how that is asked for */
@@ -88,10 +91,14 @@ static int start(struct server *s)
                                 .supervised = true};
     int rc = process_spawn(&spec, &s->child);
     close(ends[1]);
+    if (rc) {
+        close(ends[0]);
+        return rc;
+    }
     child_output_begin(&s->output, ends[0]);
     s->started_ms = clock_now_ms();
     s->ready = s->killed = false;
-    return rc;
+    return 0;
 }
 
 static int check_ready(struct server *s)
@@ -115,6 +122,14 @@ static int check_ready(struct server *s)
     return 0;
 }
 
+/* It is down, as what says: start it after a pause. */
+static void put_off(struct server *s, const char *what)
+{
+    uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths++, 16u), (uint64_t)PAUSE_MAX_MS);
+    s->start_at_ms = clock_now_ms() + pause;
+    log_warning("%s; starting it again in %llu ms", what, (unsigned long long)pause);
+}
+
 /* nbdkit is gone: 0 to go on, else what ends the supervisor. */
 static int died(struct server *s, int status)
 {
@@ -136,21 +151,30 @@ static int died(struct server *s, int status)
         return error_prefix(-EIO, "granary-fuse has ended, and with it %s", s->config->fuse);
     if (s->replacing)
         return 0;
-    s->deaths = lived < PAUSE_MAX_MS ? s->deaths + 1 : 1;
-    s->failed_starts = s->ready ? 0 : s->failed_starts + 1;
     if (WIFSIGNALED(status))
-        snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
+        snprintf(how, sizeof how, "%s was killed by signal %d", s->name, WTERMSIG(status));
     else
-        snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
+        snprintf(how, sizeof how, "%s ended with exit code %d", s->name, WEXITSTATUS(status));
     if (s->heir)
-        upgrade_failed(&s->upgrade, "%s %s before it served: %s; it is tried again and again, mounts wait meanwhile",
-                       s->name, how, child_output_last(&s->output));
-    else if (s->failed_starts >= GIVE_UP_AFTER)
-        return error_set(-EIO, "%s %s before it served, %u times in a row; its last words: %s", s->name, how,
-                         s->failed_starts, child_output_last(&s->output));
-    uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths - 1, 16u), (uint64_t)PAUSE_MAX_MS);
-    s->start_at_ms = clock_now_ms() + pause;
-    log_warning("%s %s; starting it again in %llu ms", s->name, how, (unsigned long long)pause);
+        upgrade_failed(&s->upgrade, "%s before it served: %s" TRIED_ON, how, child_output_last(&s->output));
+    if (!s->announced && ++s->failed_starts >= GIVE_UP_AFTER)
+        return error_set(-EIO, "%s before it served, %u times in a row; its last words: %s", how, s->failed_starts,
+                         child_output_last(&s->output));
+    if (lived >= PAUSE_MAX_MS)
+        s->deaths = 0;
+    put_off(s, how);
+    return 0;
+}
+
+/* What cannot be started now, for want of memory or of processes, may be in a while. */
+static int start_or_put_off(struct server *s)
+{
+    int rc = start(s);
+    if (!rc || !s->announced)
+        return rc;
+    if (s->heir)
+        upgrade_failed(&s->upgrade, "%s" TRIED_ON, error_text());
+    put_off(s, error_text());
     return 0;
 }
 
@@ -231,7 +255,7 @@ static int step(struct server *s)
     if (!s->child && s->replacing)
         replace(s);
     if (!s->child && clock_now_ms() >= s->start_at_ms) {
-        int rc = start(s);
+        int rc = start_or_put_off(s);
         if (rc)
             return rc;
     }

@@ -33,8 +33,8 @@ struct server_config {
 };
 
 /* Serve until SIGTERM or SIGINT (0), restarting nbdkit when it dies. Gives up when its first start
- * ends by exit, or it dies at once five times in a row (-EIO, with its last words). Removes its sockets. Blocks those
- * signals and SIGCHLD in the calling thread; call it from a process's only thread. */
+ * ends by exit, or is killed five times in a row (-EIO, with its last words); one that served, never. Removes its
+ * sockets. Blocks those signals and SIGCHLD in the calling thread; call it from a process's only thread. */
 GR_MUST_CHECK int server_run(const struct server_config *config);
 
 /* Would the plugin, or the front for FUSE, be loaded, and take its parameters? Neither stores nor caches nor sockets

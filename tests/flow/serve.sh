@@ -1,7 +1,7 @@
 #!/bin/bash
 # granary serve: a killed nbdkit is started again behind the same socket, a killed supervisor takes nbdkit with it, an
-# orderly end removes the sockets, a restart serves the digest it began with, and what cannot work gives up with
-# nbdkit's own words.
+# orderly end removes the sockets, a restart serves the digest it began with, what served is tried until it serves again,
+# and what cannot work gives up with nbdkit's own words.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir -p "$W/tree" "$W/tree2"
@@ -153,6 +153,27 @@ stopping = s.recv(100)
 sys.exit(0 if (ready, stopping, p.wait()) == (b"READY=1", b"STOPPING=1", 0) else f"{ready} {stopping} {p.returncode}")
 PY
 python3 "$W/notified.py" "$W" "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" || fail "no READY=1"
+
+echo "== what served once is started again however often that fails, and when there is no nbdkit at all"
+mkdir "$W/bin"
+cp "$PLUGIN" "$W/plugin.so"
+ln -s "$(command -v nbdkit)" "$W/bin/nbdkit"
+background env PATH="$W/bin" GRANARY_PLUGIN="$W/plugin.so" "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" >"$W/serve.out" 2>"$W/serve.err"
+SERVE=$BACKGROUND_PID
+wait_for 60 grep -q '^serving' "$W/serve.out"
+# said WORDS TIMES
+said() { [ "$(grep -c "$1" "$W/serve.err")" -ge "$2" ]; }
+mv "$W/plugin.so" "$W/away.so"
+kill -9 "$(pgrep -P "$SERVE")"
+wait_for 60 said 'nbdkit ended with exit code.*; starting it again in' 5
+mv "$W/bin/nbdkit" "$W/bin/away"
+wait_for 60 said 'nbdkit is not installed.*; starting it again in' 1
+mv "$W/bin/away" "$W/bin/nbdkit"
+mv "$W/away.so" "$W/plugin.so"
+wait_for 60 said 'up again' 1
+[ "$(nbdinfo --size "nbd+unix:///two?socket=$W/nbd.sock")" -gt 500000 ] || fail "not served again"
+kill -TERM "$SERVE"
+wait "$SERVE" || fail "SIGTERM: exit $?"
 
 echo "== what cannot work gives up, with nbdkit's last words"
 status=0
