@@ -5,13 +5,18 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum {
     TIMEOUT_S = 10, /* of a short answer; of connecting */
     SILENCE_S = 60, /* a long answer says something more often */
+    BUSY = 503,     /* of HTTP */
+    TURN_MS = 60000,
+    TURN_LOOK_US = 100000,
     ANSWER_LINE_MAX = 2 << 20,
 };
 
@@ -143,7 +148,7 @@ static int refused(const char *socket, long status, const struct bytes *body)
 {
     json_t *object = json_loadb((const char *)body->data, body->len, 0, NULL);
     const char *why = json_string_value(json_object_get(object, "error"));
-    int rc = why ? error_set(-EINVAL, "%s", why)
+    int rc = why ? error_set(status == BUSY ? -EBUSY : -EINVAL, "%s", why)
                  : error_set(-EIO, "the server on the control socket %s answers with HTTP status %ld%s", socket, status,
                              status == 404 ? "; it is of an earlier version" : "");
     json_decref(object);
@@ -188,6 +193,18 @@ int control_post(const char *socket, const char *path, const char *const *params
                  control_line *line, void *arg)
 {
     return call(socket, "POST", path, params, body, line, arg);
+}
+
+bool control_turn(int rc, struct control_turn *turn)
+{
+    if (rc != -EBUSY)
+        return false;
+    if (!turn->deadline_ms)
+        turn->deadline_ms = clock_now_ms() + TURN_MS;
+    if (clock_now_ms() > turn->deadline_ms || (turn->cancel && *turn->cancel))
+        return false;
+    usleep(TURN_LOOK_US);
+    return true;
 }
 
 int control_object(const char *line, size_t len, json_t **out)

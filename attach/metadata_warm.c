@@ -40,7 +40,11 @@ int metadata_warm(const char *control, const char *export_name, const volatile i
     struct answer a = {.cancel = cancel};
     const char *const params[] = {"what", "metadata", "export", export_name, NULL};
     const struct bytes nothing = BYTES_INIT(0);
-    int rc = control_post(control, "/warm", params, &nothing, take_line, &a);
+    struct control_turn turn = {.cancel = cancel};
+    int rc;
+    do
+        rc = control_post(control, "/warm", params, &nothing, take_line, &a);
+    while (control_turn(rc, &turn));
     if (cancel && *cancel) /* it also ends the wait for an answer */
         return error_set(-ECANCELED, "interrupted");
     return rc || a.done ? rc : error_set(-EIO, "the answer of the server on %s ended early", control);

@@ -322,8 +322,14 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
         close(steal_fd(&lock));
     if (!rc)
         rc = export_path(s, &path);
+    if (rc)
+        return rc;
     const char *const params[] = {"image", c->pinned, "mount", "1", NULL};
-    return rc ? rc : control_call(s->control, "PUT", (const char *)path.data, params, ignore_line, NULL);
+    struct control_turn turn = {.cancel = c->cancel};
+    do
+        rc = control_call(s->control, "PUT", (const char *)path.data, params, ignore_line, NULL);
+    while (control_turn(rc, &turn));
+    return rc;
 }
 
 int mount_server_have(const struct mount_config *c, struct mount_state *s)
@@ -371,6 +377,8 @@ static void remove_export(const struct mount_state *s)
         if (rc || state_each(visit_other, &others))
             return;
         rc = control_call(s->control, "DELETE", (const char *)path.data, params, ignore_line, &removed);
+        if (rc == -EBUSY) /* with others */
+            rc = 0;
         if (!*s->server_dir) /* a user's: it may be wanted by him too */
             return;
     }

@@ -183,6 +183,8 @@ int control_open(const char *path, struct stack *stack, struct added_exports *ad
     memcpy(c->address.sun_path, path, strlen(path) + 1);
     int rc = control_jobs_new(&c->routes.jobs);
     if (!rc)
+        rc = control_jobs_new(&c->routes.changes);
+    if (!rc)
         rc = remove_stale(&c->address);
     if (!rc)
         rc = listen_at(c);
@@ -213,11 +215,12 @@ void control_close(struct control *c)
     struct stat st;
     if (c->ino && lstat(c->address.sun_path, &st) == 0 && st.st_dev == c->dev && st.st_ino == c->ino)
         unlink(c->address.sun_path);
-    if (c->routes.jobs)
-        control_jobs_stop(c->routes.jobs); /* no connection may be suspended when the daemon stops */
+    control_jobs_stop(c->routes.jobs); /* no connection may be suspended when the daemon stops */
+    control_jobs_stop(c->routes.changes);
     if (c->daemon)
         MHD_stop_daemon(c->daemon);
     control_jobs_free(c->routes.jobs);
+    control_jobs_free(c->routes.changes);
     if (c->fd >= 0)
         close(c->fd);
     free(c);

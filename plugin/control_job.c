@@ -249,6 +249,8 @@ int control_jobs_new(struct control_jobs **out)
 
 void control_jobs_stop(struct control_jobs *jobs)
 {
+    if (!jobs)
+        return;
     {
         SCOPED_LOCK(&jobs->lock);
         jobs->stopping = true;

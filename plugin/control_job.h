@@ -21,7 +21,7 @@ typedef int control_work(struct control_job *job, void *arg);
 typedef void control_free(void *arg);
 
 GR_MUST_CHECK int control_jobs_new(struct control_jobs **out);
-/* Cancels and joins what runs; before the daemon is stopped. No job may be started afterwards. */
+/* Cancels and joins what runs; before the daemon is stopped. No job may be started afterwards. NULL is allowed. */
 void control_jobs_stop(struct control_jobs *jobs);
 /* After the daemon was stopped. NULL is allowed. */
 void control_jobs_free(struct control_jobs *jobs);

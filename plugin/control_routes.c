@@ -109,9 +109,10 @@ static int take_parameters(struct MHD_Connection *connection, const struct param
 
 /* ---- jobs ---- */
 
-static int answer_by_job(struct request *r, control_work *work, void *arg, control_free *free_arg)
+static int answer_by_job(struct request *r, struct control_jobs *jobs, control_work *work, void *arg,
+                         control_free *free_arg)
 {
-    int rc = control_jobs_start(r->routes->jobs, r->connection, work, arg, free_arg);
+    int rc = control_jobs_start(jobs, r->connection, work, arg, free_arg);
     if (rc == -EBUSY)
         return error_set(rc, "%d such requests are being answered already; try again", CONTROL_JOBS_MAX);
     r->by_job = !rc;
@@ -127,7 +128,7 @@ static int answer_deed(struct request *r, const struct route *route)
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_cache_prepare(r->routes->stack, &c, &task);
-    return rc ? rc : answer_by_job(r, control_cache_run, task, control_cache_free);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, control_cache_run, task, control_cache_free);
 }
 
 static int answer_warm(struct request *r, const struct route *route)
@@ -139,7 +140,7 @@ static int answer_warm(struct request *r, const struct route *route)
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_warm_prepare(r->routes->stack, &c, r->body, &warm);
-    return rc ? rc : answer_by_job(r, control_warm_run, warm, control_warm_free);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, control_warm_run, warm, control_warm_free);
 }
 
 static int answer_trace(struct request *r, const struct route *route)
@@ -150,7 +151,7 @@ static int answer_trace(struct request *r, const struct route *route)
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_trace_prepare(r->routes->stack, export, digest, &trace);
-    return rc ? rc : answer_by_job(r, control_trace_run, trace, control_trace_free);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, control_trace_run, trace, control_trace_free);
 }
 
 static int answer_trace_end(struct request *r, const struct route *route)
@@ -186,7 +187,7 @@ static int answer_exports(struct request *r, const struct route *route)
     int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
     if (!rc)
         rc = control_exports_prepare(r->routes->added, &c, !strcmp(route->method, MHD_HTTP_METHOD_PUT), &exports);
-    return rc ? rc : answer_by_job(r, control_exports_run, exports, control_exports_free);
+    return rc ? rc : answer_by_job(r, r->routes->changes, control_exports_run, exports, control_exports_free);
 }
 
 /* ---- routes ---- */

@@ -12,7 +12,8 @@ struct control_routes {
     struct stack *stack;         /* none of these is owned */
     struct added_exports *added; /* NULL: exports do not change */
     struct control_jobs *jobs;
-    unsigned uploads; /* bodies being collected */
+    struct control_jobs *changes; /* of exports: a mount does not wait for warming that takes hours */
+    unsigned uploads;             /* bodies being collected */
 };
 
 /* A daemon's access handler: called with the header, then for each part of a body, then once more, when the request is

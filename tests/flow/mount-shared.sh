@@ -90,4 +90,33 @@ two=$!
 wait "$one" && wait "$two" || fail "umounts at the same time"
 wait_for 60 gone "$pid"
 [ ! -e "$state" ] || fail "$state is left: $(ls "$state")"
+
+echo "== more at the same time than the server answers at a time: each has its turn"
+images=()
+for i in 1 2 3 4; do
+    mkdir "$W/at-once$i" "$W/m$i"
+    echo "$i" >"$W/at-once$i/file"
+    dirs+=("$W/m$i")
+    "$GRANARY" build -q "$W/at-once$i" "$W/store/at-once$i" >"$W/built"
+    mount_it "$W/store/at-once$i" "$W/m$i"
+    images+=("at-once$i")
+done
+recorders=()
+control=$(jq -r .control "$W/mount.json")
+for i in "${images[@]}"; do
+    background curl -sN --unix-socket "$control" "http://granary/trace?export=$i" >"$W/trace-$i"
+    recorders+=("$BACKGROUND_PID")
+    wait_for 60 grep -q '"image"' "$W/trace-$i"
+done
+"$GRANARY" mount --fuse --cache "$W/cache:200M" "$W/store/two" "$W/b" >"$W/out" 2>"$W/err" &
+one=$!
+has_two() { "$GRANARY" status "$W/m1" --quick --json | jq -e '.exports | any(.name == "two")' >"$W/null"; }
+wait_for 60 has_two
+kill -0 "$one" || fail "the mount did not wait for its metadata: $(cat "$W/err")"
+kill "${recorders[@]}"
+wait "$one" || fail "a mount beside four long answers: $(cat "$W/err")"
+! [ -s "$W/err" ] || fail "its metadata had no turn: $(cat "$W/err")"
+cmp "$W/two/file" "$W/b/file"
+for d in "$W/b" "$W/m1" "$W/m2" "$W/m3" "$W/m4"; do "$GRANARY" umount "$d"; done
+[ ! -e "$state" ] || fail "$state is left: $(ls "$state")"
 ! grep -F " $W/" /proc/self/mountinfo || fail "a mount is left"
