@@ -125,7 +125,8 @@ static int check_ready(struct server *s)
 /* It is down, as what says: start it after a pause. */
 static void put_off(struct server *s, const char *what)
 {
-    uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths++, 16u), (uint64_t)PAUSE_MAX_MS);
+    uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths, 16u), (uint64_t)PAUSE_MAX_MS);
+    s->deaths++;
     s->start_at_ms = clock_now_ms() + pause;
     log_warning("%s; starting it again in %llu ms", what, (unsigned long long)pause);
 }

@@ -73,6 +73,7 @@ echo "== nbdkit is killed: started again; a tag moved meanwhile changes nothing"
 kill -9 "$NBDKIT"
 nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes after the restart"
 wait_for 60 grep -q 'up again' "$W/serve.err"
+grep -q 'killed by signal 9; starting it again in 100 ms' "$W/serve.err" || fail "the first pause: $(cat "$W/serve.err")"
 [ "$(pgrep -P "$SERVE")" != "$NBDKIT" ] || fail "the same process"
 
 echo "== killed again and again, soon after each start: whatever served is never given up"
