@@ -121,9 +121,9 @@ wait "$SERVE" || fail "SIGINT: exit $?"
 
 echo "== a log of the user's is never cut short"
 head -c 1100000 /dev/zero >"$W/log"
-background "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" >"$W/null" 2>>"$W/log"
+background "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" >"$W/serve.out" 2>>"$W/log"
 SERVE=$BACKGROUND_PID
-wait_for 60 bash -c "pgrep -P $SERVE && [ -S $W/nbd.sock.control ]"
+wait_for 60 grep -q '^serving' "$W/serve.out"
 NBDKIT=$(pgrep -P "$SERVE")
 kill -9 "$NBDKIT"
 wait_for 60 bash -c "tail -c 1000 $W/log | grep -qa 'up again'"
