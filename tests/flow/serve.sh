@@ -56,7 +56,8 @@ kill "$READER"
 echo "== a signal ends the pause between two tables"
 background "$GRANARY" top "$W/nbd.sock" --interval 3600
 TOP=$BACKGROUND_PID
-catches_sigterm() { [ $((0x$(awk '/^SigCgt:/ { print $2 }' "/proc/$TOP/status") & 0x4000)) != 0 ]; }
+# the shell that is to become it may catch the signal, too
+catches_sigterm() { [ "/proc/$TOP/exe" -ef "$GRANARY" ] && [ $((0x$(awk '/^SigCgt:/ { print $2 }' "/proc/$TOP/status") & 0x4000)) != 0 ]; }
 wait_for 60 catches_sigterm
 kill "$TOP"
 wait_for 60 gone "$TOP"
