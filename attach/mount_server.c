@@ -265,14 +265,27 @@ static int wait_for_control(const struct mount_config *c, const struct mount_sta
     }
 }
 
-/* The name of the image's export, if it has one there; else one that no other export has. */
+struct naming {
+    const struct mount_config *c;
+    const struct mount_state *s;
+};
+
+/* Has it chosen the image's own name for another image? Its export may be about to come. */
+static int visit_namesake(void *arg, const struct mount_state *other)
+{
+    const struct naming *n = arg;
+    return strcmp(other->id, n->s->id) && !strcmp(other->control, n->s->control) &&
+           !strcmp(other->export_name, n->c->export_name) && !digest_equal(&other->digest, &n->c->digest);
+}
+
+/* The name of the image's export, if it has one there; else one that no other export has, or will have. */
 static int choose_name(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
     char hex[DIGEST_HEX_SIZE];
     json_t *export;
     size_t i;
-    bool taken = false;
+    bool taken = state_each(visit_namesake, &(struct naming){c, s});
     int rc = control_get(s->control, "/status", &text);
     CLEANUP(cleanup_json) json_t *root = rc ? NULL : json_loadb((const char *)text.data, text.len, 0, NULL);
     digest_hex(&c->digest, hex);

@@ -91,6 +91,23 @@ wait "$one" && wait "$two" || fail "umounts at the same time"
 wait_for 60 gone "$pid"
 [ ! -e "$state" ] || fail "$state is left: $(ls "$state")"
 
+echo "== two images of one name that come at the same time, while the server is busy with others"
+mount_patiently() { "$GRANARY" mount --fuse --json --cache "$W/cache:200M" --timeout 10s "$1" "$2"; }
+mount_patiently "$W/store/two" "$W/b" >"$W/mount.json"
+control=$(jq -r .control "$W/mount.json")
+free_port
+for i in 1 2 3 4; do # of a store that is tried until the timeout
+    background curl -s --unix-socket "$control" -X PUT "http://granary/exports/none$i?image=http://127.0.0.1:$FREE_PORT/none" >"$W/put$i"
+done
+mount_patiently "$W/store/one" "$W/a" >"$W/out" &
+one=$!
+mount_patiently "$W/other/one" "$W/c" >"$W/out2" &
+two=$!
+wait "$one" && wait "$two" || fail "mounts of one name at the same time"
+cmp "$W/one/file" "$W/a/file"
+cmp "$W/three/file" "$W/c/file"
+for d in "$W/a" "$W/b" "$W/c"; do "$GRANARY" umount "$d"; done
+
 echo "== more at the same time than the server answers at a time: each has its turn"
 images=()
 for i in 1 2 3 4; do
