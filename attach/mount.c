@@ -97,8 +97,9 @@ static int have_server(const struct mount_config *c, struct mount_state *s, stru
                                        .content_root = c->content_root,
                                        .server = s->server.pid ? &s->server : NULL,
                                        .cancel = c->cancel};
-    if (!rc)
-        rc = export_check(&check);
+    if (rc)
+        return rc;
+    rc = export_check(&check);
     return rc == -EIO && !c->socket ? mount_server_explain(s, rc) : rc;
 }
 

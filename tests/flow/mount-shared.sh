@@ -106,6 +106,13 @@ two=$!
 wait "$one" && wait "$two" || fail "mounts of one name at the same time"
 cmp "$W/one/file" "$W/a/file"
 cmp "$W/three/file" "$W/c/file"
+
+echo "== the server is stopped: that is said, and not what its log says of other things"
+SERVER_PID=$(jq .server_pid "$W/mount.json")
+FRONT=$(pgrep -P "$SERVER_PID")
+kill -STOP "$FRONT"
+refused 1 "gives no answer" mount_patiently "$W/store/one" "$W/d"
+kill -CONT "$FRONT"
 for d in "$W/a" "$W/b" "$W/c"; do "$GRANARY" umount "$d"; done
 
 echo "== more at the same time than the server answers at a time: each has its turn"
