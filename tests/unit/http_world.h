@@ -62,7 +62,8 @@ static inline const char *last_request(struct fixture *f)
 static inline struct http *new_http(unsigned connections)
 {
     struct http *h = NULL;
-    assert_int_equal(http_new(&(struct http_config){.connections = connections, .stall_timeout_s = 60}, &h), 0);
+    const struct http_config config = {.connections = connections, HTTP_FAKE_PATIENCE};
+    assert_int_equal(http_new(&config, &h), 0);
     return h;
 }
 

@@ -204,12 +204,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A machine that is busy for seconds is no service that is not there. */
-enum { PATIENCE_S = 60 };
-
 static struct credential_chain *make(void)
 {
-    struct credential_chain_config config = {.between_ms = 1, .silence_s = PATIENCE_S};
+    struct credential_chain_config config = {.between_ms = 1, .silence_s = HTTP_FAKE_PATIENCE_S};
     struct credential_chain *c = NULL;
     if (credential_chain_new(&config, &c))
         fail_msg("%s", error_text());
@@ -234,7 +231,8 @@ static void assert_gives(struct credential_chain *c, int number)
 static void assert_refused(int rc, const char *part)
 {
     struct credential_chain *c = NULL;
-    assert_int_equal(credential_chain_new(&(struct credential_chain_config){.silence_s = PATIENCE_S}, &c), rc);
+    assert_int_equal(credential_chain_new(&(struct credential_chain_config){.silence_s = HTTP_FAKE_PATIENCE_S}, &c),
+                     rc);
     if (!strstr(error_text(), part) || strstr(error_text(), "hidden"))
         fail_msg("'%s' has not '%s', or a secret", error_text(), part);
 }
@@ -379,7 +377,7 @@ static int append(void *arg, const void *data, size_t len)
 static struct s3 *new_s3(const char *endpoint)
 {
     struct s3 *s = NULL;
-    struct s3_config config = {.bucket = "bucket", .endpoint = endpoint};
+    struct s3_config config = {.bucket = "bucket", .endpoint = endpoint, .http = {HTTP_FAKE_PATIENCE}};
     if (s3_new(&config, &s))
         fail_msg("%s", error_text());
     return s;

@@ -52,13 +52,14 @@ static void begin(struct server *s, struct store_fake *objects)
 /* The world's store from now on: the origin over HTTP, behind a tier where there is one. */
 static struct store *serve(struct world *w, struct server *origin, struct server *tier)
 {
-    struct store *store = NULL;
+    static const struct store_options patient = {.request_s = HTTP_FAKE_PATIENCE_S};
+    struct store *store = NULL, *first;
     begin(origin, w->fake);
-    assert_int_equal(store_open(http_fake_url(origin->http), NULL, &store), 0);
-    if (tier) {
+    assert_int_equal(store_open(http_fake_url(origin->http), &patient, &store), 0);
+    if (tier) { /* store_tiers_open_urls, but for the patience */
         begin(tier, w->fake);
-        const char *url = http_fake_url(tier->http);
-        assert_int_equal(store_tiers_open_urls(store, &url, 1, &(struct store_options){0}, &store), 0);
+        assert_int_equal(store_http_open(http_fake_url(tier->http), &patient, &first), 0);
+        assert_int_equal(store_tiers_open(store, &first, 1, &store), 0);
     }
     w->store = store;
     return store;

@@ -390,7 +390,8 @@ static int do_limited(const char *method, uint64_t rate, const volatile int *can
     struct http *h = NULL;
     rate_init(&limit, rate);
     struct http_fake *server = http_fake_start(answer_body, bytes);
-    assert_int_equal(http_new(&(struct http_config){.rate = &limit, .cancel = cancel}, &h), 0);
+    const struct http_config config = {.rate = &limit, .cancel = cancel, HTTP_FAKE_PATIENCE};
+    assert_int_equal(http_new(&config, &h), 0);
     bool puts = !strcmp(method, "PUT");
     struct http_request q = {.method = method,
                              .url = http_fake_url(server),

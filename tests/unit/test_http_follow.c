@@ -76,7 +76,8 @@ static int set_up(void **state)
     assert_non_null(f);
     f->here = http_fake_start(answer_here, f);
     f->there = http_fake_start(answer_there, f);
-    assert_int_equal(http_new(NULL, &f->http), 0);
+    const struct http_config config = {HTTP_FAKE_PATIENCE};
+    assert_int_equal(http_new(&config, &f->http), 0);
     *state = f;
     return 0;
 }
