@@ -26,12 +26,15 @@ mount_it() { # OPTION...: faces on $dir; STATE is its state's directory
 }
 status() { "$GRANARY" status "$dir" --json | jq "$1"; }
 gets() { status .counters.granary_store_gets_total; }
+# at_rest: nothing comes from the store any more that somebody asked for before
+at_rest() { status '.counters | .granary_fetch_in_flight + .granary_fetch_busy_workers' | grep -qx 0; }
 # looked_at: names, sizes and times of everything are what they are in the tree
 listing() { (cd "$1" && find . -type f -printf '%p %s %Ts\0' | sort -z | sha256sum); }
 looked_at() { [ "$(listing "$dir")" = "$(listing "$W/tree")" ] || fail "the listing is another one"; }
 
 echo "== behind the fence: metadata is there, and costs the store nothing; a file is not, and is named"
 mount_it --cache "$W/cache:96M" --disk-timeout "$DISK_TIMEOUT" --fence warmed
+wait_for 60 at_rest
 before=$(gets)
 looked_at
 echo 3 >/proc/sys/vm/drop_caches # so that the server is asked
@@ -91,6 +94,7 @@ echo 3 >/proc/sys/vm/drop_caches
 [ "$(status .counters.granary_cache_evictions_total)" -gt 0 ] || fail "nothing was evicted: $(status .counters)"
 status .exports[0].cached | jq -e '.metadata_chunks > 2 and .metadata_cached_chunks == .metadata_chunks
     and .metadata_pinned_chunks == .metadata_chunks and .cached_chunks < .chunks' >"$W/null" || fail "$(status .exports)"
+wait_for 60 at_rest
 before=$(gets)
 echo 3 >/proc/sys/vm/drop_caches
 looked_at

@@ -130,7 +130,7 @@ read_all
 store_back
 refused 2 "by NBD there are only" "$GRANARY" warm "$(uri)" --path val
 background nbdkit -f --unix "$W/other" memory 1M
-wait_for 20 test -S "$W/other"
+wait_for 60 listens "$W/other"
 refused 1 "nbd+unix:///?socket=$W/other" "$GRANARY" warm "nbd+unix:///?socket=$W/other" --metadata
 
 echo "== refusals"
