@@ -4,8 +4,7 @@
  *                             ending --(in use)--> ending; tried again twice a second, until a second signal
  *   up --(others unmounted it, or the server of a FUSE mount died)--> taken down, failed
  *   up --(the keeper died)--> up, with another one
- *
- * The server of an nbd device is not watched: it is a supervisor of its own, and reads outlive its end.
+ *   up --(the server of an nbd device died, which mounts started)--> up; it is started again, its readers wait
  */
 #include "attach/mount_hold.h"
 
@@ -20,20 +19,23 @@
 
 #include "attach/mount.h"
 #include "attach/mount_device.h"
+#include "attach/mount_server.h"
 #include "attach/mount_users.h"
 #include "attach/mountinfo.h"
 #include "attach/notify.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 
-enum { LOOK_MS = 1000, BUSY_MS = 500, USERS_MAX = 256 };
+enum { LOOK_MS = 1000, BUSY_MS = 500, START_PAUSE_MAX_MS = 30000, USERS_MAX = 256 };
 
 struct hold {
     const struct mount_state *state;
     struct mountinfo mount;
     int signal_fd, mounts_fd;
-    unsigned signals; /* SIGTERM and SIGINT so far */
+    unsigned signals;                     /* SIGTERM and SIGINT so far */
+    uint64_t start_at_ms, start_pause_ms; /* of the server, the next time that it died */
     struct log_limit limit;
 };
 
@@ -89,6 +91,22 @@ static void tend_keeper(struct hold *h)
                     h->state->device, error_text());
 }
 
+/* One that cannot serve is not started every second. */
+static void tend_server(struct hold *h)
+{
+    uint64_t now = clock_now_ms();
+    if (now < h->start_at_ms)
+        return;
+    int rc = mount_server_tend(h->state);
+    if (rc > 0)
+        log_warning("%s: its server was gone; it is started again", h->state->dir);
+    else if (rc)
+        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its server is gone, and is not started again: %s", h->state->dir,
+                    error_text());
+    h->start_pause_ms = rc ? GR_MIN(2 * h->start_pause_ms + LOOK_MS, (uint64_t)START_PAUSE_MAX_MS) : 0;
+    h->start_at_ms = now + h->start_pause_ms;
+}
+
 /* 0: it is there. */
 static int look(struct hold *h)
 {
@@ -101,6 +119,7 @@ static int look(struct hold *h)
     if (*s->fuse_file && s->server.pid && !process_alive(&s->server))
         return error_set(-EIO, "process %d, which answered the reads of %s, is gone", (int)s->server.pid, s->dir);
     tend_keeper(h);
+    tend_server(h);
     return 0;
 }
 

@@ -1,8 +1,7 @@
 /* A server of mounts has a directory, /run/granary/server-<hash of its options>, with its sockets, its log and the
  * process. It is in use as long as the state of a mount names that directory; who finds one in nobody's use ends it.
- * So nothing is counted, and whoever is killed half-way leaves what the next call puts right.
- *
- *   spawned, and held --(written down)--> let go: no process is there that no file knows of
+ * So nothing is counted, and whoever is killed half-way leaves what the next call puts right. One that has died under
+ * its mounts is started again as it was, with all that had been added to it, by whoever comes next.
  *
  * Which name an image has there is decided, and in the mount's state, before the export is added, and others who remove
  * exports look at the states first: both under the node's lock.
@@ -14,18 +13,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attach/control_client.h"
-#include "attach/fuse_mount.h"
 #include "attach/json_text.h"
 #include "attach/mount_device.h"
 #include "attach/node_lock.h"
-#include "attach/run_log.h"
 #include "attach/server.h"
+#include "attach/server_dir.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -34,15 +32,13 @@
 #include "net/listen.h"
 
 #define PREFIX "server-"
-#define LOG "serve.log"
-#define RECORD "server.json"
 
 enum {
     THREADS_LEAST = 32,
     END_MS = 15000,
     LOOK_US = 50000,
     RELEASE_TRIES = 100, /* of LOOK_US: the server hears a moment later that a device is gone */
-    RECORD_MAX = 1 << 20,
+    OPTIONS_MAX = 1 << 20,
     STATUS_MAX = 64 << 20,
     NAME_DIGEST = 12 /* digits that tell two images of one name apart */
 };
@@ -56,7 +52,7 @@ static bool is_fuse(const struct mount_state *s)
 
 static int name_dir(const struct mount_config *c, struct mount_state *s)
 {
-    CLEANUP_BYTES text = BYTES_INIT(RECORD_MAX);
+    CLEANUP_BYTES text = BYTES_INIT(OPTIONS_MAX);
     char hex[DIGEST_HEX_SIZE];
     int rc = bytes_append(&text, s->method, strlen(s->method) + 1);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)
@@ -68,41 +64,6 @@ static int name_dir(const struct mount_config *c, struct mount_state *s)
     snprintf(s->socket, sizeof s->socket, "%s/%s", s->server_dir, is_fuse(s) ? "fuse" : "nbd.sock");
     snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
     return 0;
-}
-
-static void remove_dir(const char *dir)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/fuse", dir);
-    fuse_mount_clear(path); /* what a server that was killed has left */
-    state_remove_dir(dir);
-}
-
-/* ---- the record ---- */
-
-static int write_record(const char *dir, const struct process *p)
-{
-    char path[PATH_MAX], text[128];
-    snprintf(path, sizeof path, "%s/" RECORD, dir);
-    int len = snprintf(text, sizeof text, "{\"version\":1,\"pid\":%d,\"started\":%llu}\n", (int)p->pid,
-                       (unsigned long long)p->started);
-    return io_write_file_atomic(path, text, (size_t)len, false);
-}
-
-/* The process of a directory; pid 0: none is alive. */
-static struct process read_record(const char *dir)
-{
-    char path[PATH_MAX];
-    CLEANUP_BYTES text = BYTES_INIT(RECORD_MAX);
-    struct process p = {0};
-    json_int_t pid, started;
-    snprintf(path, sizeof path, "%s/" RECORD, dir);
-    if (io_read_file(path, &text))
-        return p;
-    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
-    if (root && !json_unpack(root, "{s:I,s:I}", "pid", &pid, "started", &started))
-        p = (struct process){.pid = (pid_t)pid, .started = (uint64_t)started};
-    return p.pid && process_alive(&p) ? p : (struct process){0};
 }
 
 /* ---- servers in nobody's use ---- */
@@ -118,11 +79,11 @@ static void sweep_one(const char *name)
     snprintf(dir, sizeof dir, "%s/%.40s", STATE_ROOT, name);
     if (state_each(visit_user, dir))
         return;
-    struct process p = read_record(dir);
+    struct process p = server_dir_alive(dir);
     if (p.pid && process_end(&p, END_MS))
         log_warning("the server of mounts that are gone does not end: %s", error_text());
     else
-        remove_dir(dir);
+        server_dir_remove(dir);
 }
 
 static void sweep_locked(void)
@@ -155,25 +116,12 @@ static unsigned threads_for(const struct mount_config *c)
     return GR_MAX(SERVER_THREADS / mount_device_connections(c), (unsigned)THREADS_LEAST);
 }
 
-static int write_down(void *arg, pid_t pid)
-{
-    struct mount_state *s = arg;
-    s->server = process_identify(pid);
-    int rc = write_record(s->server_dir, &s->server);
-    return rc ? rc : state_save(s);
-}
-
 static int start(const struct mount_config *c, struct mount_state *s)
 {
     char program[PATH_MAX], threads[16];
-    pid_t pid;
-    remove_dir(s->server_dir);
-    if (mkdir(s->server_dir, 0700) && errno != EEXIST)
-        return error_set(-errno, "cannot make %s: %s", s->server_dir, strerror(errno));
     int rc = process_own_program(program);
-    CLEANUP_FD int log = rc ? -1 : run_log_open(s->server_dir, LOG);
-    if (rc || log < 0)
-        return rc ? rc : log;
+    if (rc)
+        return rc;
     VEC(const char *) argv = {0};
     snprintf(threads, sizeof threads, "%u", threads_for(c));
     const char *const fixed[] = {program,   "serve",     c->pinned,  c->fuse ? "--fuse" : "--socket",
@@ -185,11 +133,43 @@ static int start(const struct mount_config *c, struct mount_state *s)
         rc = vec_push(&argv, c->server_options[i]);
     if (!rc)
         rc = vec_push(&argv, NULL);
-    struct process_spec spec = {
-        .argv = argv.items, .output = log, .listen_fd = -1, .session = true, .write_down = write_down, .arg = s};
-    rc = rc ? error_set(rc, "out of memory") : process_spawn(&spec, &pid);
+    rc = rc ? error_set(rc, "out of memory") : server_dir_start(s->server_dir, argv.items, &s->server);
     vec_release(&argv);
     return rc;
+}
+
+/* The nbdkit of the one that died goes with it, and has the cache until it is gone. */
+static int start_again_locked(struct mount_state *s)
+{
+    uint64_t deadline = clock_now_ms() + END_MS;
+    do
+        usleep(LOOK_US);
+    while (listen_answered(s->control) > 0 && clock_now_ms() < deadline);
+    return server_dir_start_again(s->server_dir, &s->server);
+}
+
+int mount_server_tend(const struct mount_state *s)
+{
+    CLEANUP_FD int lock = -1;
+    struct mount_state now = *s;
+    if (!*s->server_dir || is_fuse(s) || server_dir_alive(s->server_dir).pid)
+        return 0;
+    int rc = node_lock(&lock);
+    if (!rc)
+        rc = state_read(&now);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    if (!*now.server_dir || server_dir_alive(now.server_dir).pid) /* others were faster */
+        return 0;
+    rc = start_again_locked(&now);
+    return rc ? rc : 1;
+}
+
+bool mount_server_answers(const struct mount_state *s)
+{
+    if (*s->server_dir)
+        return server_dir_alive(s->server_dir).pid;
+    return listen_answered(is_fuse(s) ? s->control : s->socket) > 0;
 }
 
 /* ---- joining ---- */
@@ -203,7 +183,7 @@ static void warn_of_others(const struct mount_state *s)
         snprintf(dir, sizeof dir, "%s/%.40s", STATE_ROOT, e->d_name);
         struct process p = {0};
         if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)) && strcmp(dir, s->server_dir))
-            p = read_record(dir);
+            p = server_dir_alive(dir);
         if (p.pid) {
             log_warning(
                 "the server of other mounts (process %d) has other options: this mount has a server of its own, "
@@ -231,6 +211,17 @@ static bool joins_users(const struct mount_config *c, struct mount_state *s)
     return true;
 }
 
+static int visit_mounted(void *arg, const struct mount_state *s)
+{
+    return s->mounted && visit_user(arg, s);
+}
+
+/* Reads of a FUSE mount end with its server; those of an nbd device wait for the next one. */
+static bool is_waited_for(const struct mount_state *s)
+{
+    return !is_fuse(s) && state_each(visit_mounted, (void *)s->server_dir);
+}
+
 /* *out_started: it was started with the image. */
 static int find_or_start(const struct mount_config *c, struct mount_state *s, bool *out_started)
 {
@@ -241,14 +232,21 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
         rc = name_dir(c, s);
     if (rc)
         return rc;
-    s->server = read_record(s->server_dir);
+    s->server = server_dir_alive(s->server_dir);
+    if (!s->server.pid && is_waited_for(s)) {
+        log_info("the server of other mounts had died; it is started again");
+        rc = start_again_locked(s);
+        return rc ? rc : state_save(s);
+    }
     if (s->server.pid || joins_users(c, s))
         return state_save(s);
     warn_of_others(s);
     snprintf(s->export_name, sizeof s->export_name, "%s", c->export_name);
     *out_started = true;
     rc = state_save(s);
-    return rc ? rc : start(c, s);
+    if (!rc)
+        rc = start(c, s);
+    return rc ? rc : state_save(s);
 }
 
 static int wait_for_control(const struct mount_config *c, const struct mount_state *s)
@@ -356,7 +354,7 @@ int mount_server_have(const struct mount_config *c, struct mount_state *s)
 
 int mount_server_explain(const struct mount_state *s, int rc)
 {
-    return *s->server_dir ? run_log_explain(s->server_dir, LOG, "the server cannot serve the image", rc) : rc;
+    return *s->server_dir ? server_dir_explain(s->server_dir, rc) : rc;
 }
 
 /* ---- leaving ---- */

@@ -12,6 +12,12 @@ GR_MUST_CHECK int mount_server_have(const struct mount_config *config, struct mo
 /* Put the server's last words, when it is one of the mounts', into the sentence of rc; rc. */
 int mount_server_explain(const struct mount_state *s, int rc);
 
+/* Start one of the mounts' again that has died under an nbd device. 1: that was done; 0: there is nothing to do. */
+GR_MUST_CHECK int mount_server_tend(const struct mount_state *s);
+
+/* Whether anything can still answer reads of the mount. */
+bool mount_server_answers(const struct mount_state *s);
+
 /* The mount needs it no more, and has neither device nor mount left: the server is told, or ends with the last. */
 GR_MUST_CHECK int mount_server_leave(struct mount_state *s);
 

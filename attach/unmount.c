@@ -47,24 +47,16 @@ static int umount_soon(const char *dir, int flags)
     return rc == -EINVAL || rc == -ENOENT ? 0 : rc;
 }
 
-/* Whether anything can still answer reads of the mount. */
-static bool server_answers(const struct mount_state *s)
-{
-    if (s->server.pid)
-        return process_alive(&s->server);
-    return listen_answered(strcmp(s->method, "fuse") ? s->socket : s->control) > 0;
-}
-
 static int refuse(const struct mount_state *s, int rc)
 {
-    if (rc == -EBUSY && server_answers(s))
+    if (rc == -EBUSY && mount_server_answers(s))
         return error_set(rc, "%s is in use; end what uses it ('fuser -vm %s' shows it) and try again", s->dir, s->dir);
     return error_set(
         -EBUSY,
         "%s %s, and %s; start the server again, or have 'granary umount --force %s' end with EIO what reads "
         "there",
         s->dir, rc == -EBUSY ? "is in use" : "is not unmounted by the kernel in time",
-        server_answers(s) ? "its server gives no answer" : "its server is gone", s->dir);
+        mount_server_answers(s) ? "its server gives no answer" : "its server is gone", s->dir);
 }
 
 static int force_umount(struct mount_state *s)
