@@ -28,7 +28,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-enum { LOOK_MS = 1000, BUSY_MS = 500, START_PAUSE_MAX_MS = 30000, USERS_MAX = 256 };
+enum { LOOK_MS = 1000, BUSY_MS = 500, CLEAR_MS = 10000, START_PAUSE_MAX_MS = 30000, USERS_MAX = 256 };
 
 struct hold {
     const struct mount_state *state;
@@ -151,12 +151,16 @@ static int end(struct hold *h)
     }
 }
 
-/* What others have left. Readers of a server that is gone for good keep nothing. */
+/* What others have left. Readers of a server that is gone for good keep nothing. The kernel takes a mount off its list
+ * a while before it lets go of the device. */
 static int clear_away(struct hold *h, int rc)
 {
     struct error first;
+    bool force = rc == -EIO;
+    uint64_t deadline = clock_now_ms() + CLEAR_MS;
     error_take(&first, rc);
-    rc = mount_remove(h->state->dir, rc == -EIO);
+    while ((rc = mount_remove(h->state->dir, force)) == -EBUSY && clock_now_ms() < deadline && !h->signals)
+        pause_for(h, BUSY_MS);
     if (rc && rc != -ENOENT)
         log_warning("while taking down the rest: %s", error_text());
     return error_restore(&first);

@@ -42,7 +42,7 @@ ends_with() {
 }
 nothing_left() {
     ! mounted || fail "it is mounted"
-    [ ! -e "$STATE" ] || fail "$STATE is left: $(ls "$STATE")"
+    [ ! -e "$STATE" ] || fail "$STATE is left: $(ls "$STATE") $(cat "$W/err")"
 }
 
 echo "== ready, and down by SIGTERM"
