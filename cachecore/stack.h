@@ -74,6 +74,16 @@ unsigned stack_export_clients(const struct stack_export *e);
  * -EEXIST: of another image; -ENOSPC: there are STACK_EXPORTS_MAX. */
 GR_MUST_CHECK int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel,
                             struct stack_export **out, bool *out_added);
+/* The same for many: the tables beside the cache are read once, and written once, at the end. In one thread; the
+ * errors of stack_adding_add are stack_add's, and others may be added after one. */
+struct stack_adding;
+GR_MUST_CHECK int stack_adding_begin(struct stack *s, const volatile int *cancel, struct stack_adding **out);
+GR_MUST_CHECK int stack_adding_add(struct stack_adding *a, const struct stack_image *image, struct stack_export **out,
+                                   bool *out_added);
+/* The thread's error stays as it was. NULL is allowed. */
+void stack_adding_end(struct stack_adding *a);
+DEFINE_CLEANUP(stack_adding, struct stack_adding *, stack_adding_end)
+
 /* Serve one less. -ENOENT; -EBUSY: clients are connected to it. */
 GR_MUST_CHECK int stack_remove(struct stack *s, const char *name);
 

@@ -328,28 +328,70 @@ const struct resolver_config *stack_resolving(const struct stack *s, const volat
     return &out->config;
 }
 
-int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel, struct stack_export **out,
-              bool *out_added)
-{
-    CLEANUP(cleanup_resolver) struct resolver *resolver = NULL;
-    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+struct stack_adding {
+    struct stack *stack;
     struct stack_resolving resolving;
-    int rc = resolver_new(stack_resolving(s, cancel, &resolving), &resolver);
+    struct resolver *resolver;
+    bool added; /* at least one */
+};
+
+int stack_adding_begin(struct stack *s, const volatile int *cancel, struct stack_adding **out)
+{
+    CLEANUP_FREE struct stack_adding *a = calloc(1, sizeof *a);
+    if (!a)
+        return no_memory();
+    a->stack = s;
+    int rc = resolver_new(stack_resolving(s, cancel, &a->resolving), &a->resolver);
     if (!rc)
-        rc = stack_export_new(s, image, resolver, &e);
+        *out = steal_ptr(&a);
+    return rc;
+}
+
+int stack_adding_add(struct stack_adding *a, const struct stack_image *image, struct stack_export **out,
+                     bool *out_added)
+{
+    struct stack *s = a->stack;
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    int rc = stack_export_new(s, image, a->resolver, &e);
     if (!rc)
-        rc = stack_export_open(s, resolver, e);
+        rc = stack_export_open(s, a->resolver, e);
     if (!rc)
         rc = enter(s, &e, out, out_added);
     if (e && e->image && s->ahead)
         ahead_remove(s->ahead, e->image);
-    if (rc || !*out_added)
-        return rc;
-    share_index_memory(s);
-    SCOPED_LOCK(&s->noting);
-    resolver_reread(resolver);
-    resolver_save(resolver);
-    return 0;
+    a->added |= !rc && *out_added;
+    return rc;
+}
+
+static void note_added(struct stack_adding *a)
+{
+    struct error before; /* the one that has ended it */
+    error_take(&before, 0);
+    share_index_memory(a->stack);
+    {
+        SCOPED_LOCK(&a->stack->noting);
+        resolver_reread(a->resolver);
+        resolver_save(a->resolver);
+    }
+    (void)error_restore(&before);
+}
+
+void stack_adding_end(struct stack_adding *a)
+{
+    if (!a)
+        return;
+    if (a->added)
+        note_added(a);
+    resolver_free(a->resolver);
+    free(a);
+}
+
+int stack_add(struct stack *s, const struct stack_image *image, const volatile int *cancel, struct stack_export **out,
+              bool *out_added)
+{
+    CLEANUP(cleanup_stack_adding) struct stack_adding *a = NULL;
+    int rc = stack_adding_begin(s, cancel, &a);
+    return rc ? rc : stack_adding_add(a, image, out, out_added);
 }
 
 /* ---- removing ---- */

@@ -141,12 +141,13 @@ static bool is_lasting(int rc)
     return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST;
 }
 
-static int restore(struct added_exports *a, enum added_for who, const char *name, const char *ref)
+static int restore(struct added_exports *a, struct stack_adding *adding, enum added_for who, const char *name,
+                   const char *ref)
 {
     const struct stack_image image = {.ref = ref, .export_name = name};
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     bool added;
-    int rc = stack_add(a->stack, &image, NULL, &e, &added);
+    int rc = stack_adding_add(adding, &image, &e, &added);
     if (!rc)
         return added ? list(a, e, who) : 0; /* not: it was given at this start */
     if (!is_lasting(rc))
@@ -166,14 +167,15 @@ static const char *take_string(const char **at, const char *end)
 
 static int restore_all(struct added_exports *a, const struct bytes *text)
 {
+    CLEANUP(cleanup_stack_adding) struct stack_adding *adding = NULL;
     const char *at = (const char *)text->data, *end = at + text->len;
-    int rc = 0;
+    int rc = stack_adding_begin(a->stack, NULL, &adding);
     for (at += sizeof first_line - 1; !rc && at < end;) {
         const char *who = take_string(&at, end), *name = who ? take_string(&at, end) : NULL;
         const char *ref = name ? take_string(&at, end) : NULL;
         if (!ref)
             return error_set(-EBADMSG, "%s is damaged; remove it to start without the exports it notes", a->file);
-        rc = restore(a, strcmp(who, whose[ADDED_FOR_MOUNTS]) ? ADDED_FOR_USER : ADDED_FOR_MOUNTS, name, ref);
+        rc = restore(a, adding, strcmp(who, whose[ADDED_FOR_MOUNTS]) ? ADDED_FOR_USER : ADDED_FOR_MOUNTS, name, ref);
     }
     return rc;
 }

@@ -140,6 +140,36 @@ static void test_stack__what_was_added_starts_with_its_store_away(void **state)
     world_release(&w);
 }
 
+static void test_stack__several_are_added_one_after_another_and_noted_at_the_end(void **state)
+{
+    struct world w;
+    struct stack_adding *a = NULL;
+    struct stack_export *e = NULL;
+    bool added;
+    char missing[300];
+    world_init(&w);
+    struct stack *s = start_faces(&w);
+    snprintf(missing, sizeof missing, "%s:old", w.faces_ref);
+    assert_int_equal(stack_adding_begin(s, NULL, &a), 0);
+    assert_int_equal(stack_adding_add(a, &(struct stack_image){w.faces_ref, "again"}, &e, &added), 0);
+    assert_true(added);
+    stack_put(e);
+    assert_int_equal(stack_adding_add(a, &(struct stack_image){w.cars_ref, "cars"}, &e, &added), 0);
+    assert_int_equal(image_prefetch(stack_export_image(e), 0, w.cars.size), 0);
+    stack_put(e);
+    assert_int_equal(stack_adding_add(a, &(struct stack_image){missing, NULL}, &e, &added), -ENOENT);
+    stack_adding_end(a);
+    assert_non_null(strstr(error_text(), "faces:old"));
+    assert_int_equal(stack_count(s), 3);
+    stack_close(s);
+    take_away(&w);
+    const struct stack_image images[] = {{.ref = w.faces_ref}, {.ref = w.cars_ref}};
+    s = start(&w, images, 2, true);
+    expect_image(image_named(s, "cars"), &w.cars);
+    stack_close(s);
+    world_release(&w);
+}
+
 struct strain {
     struct world *w;
     struct stack *s;
@@ -214,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_stack__an_export_with_clients_is_not_removed),
         cmocka_unit_test(test_stack__a_walk_goes_on_behind_what_was_removed),
         cmocka_unit_test(test_stack__what_was_added_starts_with_its_store_away),
+        cmocka_unit_test(test_stack__several_are_added_one_after_another_and_noted_at_the_end),
         cmocka_unit_test(test_stack__readers_walk_safely_while_exports_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
