@@ -30,7 +30,7 @@ enum {
     MODPROBE_TIMEOUT_MS = 30000,
     ANSWER_TIMEOUT_S = 30, /* the server has just been asked, and answered */
     SIZE_WAIT_MS = 5000,
-    DETACH_MS = 10000,
+    DETACH_MS = 30000,
     CONNECTIONS_MAX = 64,
     NUMBER_MAX = 1 << 20 /* as many devices as the kernel has minors */
 };

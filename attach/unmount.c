@@ -24,7 +24,7 @@
 #include "base/vec.h"
 #include "net/listen.h"
 
-enum { UMOUNT_MS = 10000, TRIES = 20, STEP_US = 50000 };
+enum { UMOUNT_MS = 30000, TRIES = 20, STEP_US = 50000 };
 
 /* ---- the mount ---- */
 
