@@ -1,5 +1,6 @@
 #include "attach/keep_state.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,10 +9,12 @@
 #include <unistd.h>
 
 #include "attach/json_text.h"
+#include "attach/node_lock.h"
 #include "attach/state.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/log.h"
 
 enum { FILE_MAX = 64 << 10, PATH_SIZE = 64, CLAIM_TRIES = 16 };
 
@@ -27,9 +30,6 @@ static const char *path_of(const char *device, char out[PATH_SIZE])
 int keep_state_save(const struct keep_state *s)
 {
     char path[PATH_SIZE], content_root[DIGEST_HEX_SIZE];
-    int rc = io_mkdirs(STATE_ROOT);
-    if (rc)
-        return rc;
     CLEANUP(cleanup_json)
     json_t *root = json_pack("{s:i,s:I,s:s,s:b,s:i,s:i}", "version", 1, "size", (json_int_t)s->size, "content_root",
                              digest_hex(&s->content_root, content_root), "tagged", s->tagged, "timeout",
@@ -38,7 +38,9 @@ int keep_state_save(const struct keep_state *s)
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
         return error_set(-ENOMEM, "out of memory");
-    return io_write_file_atomic(path_of(s->device, path), text, strlen(text), false);
+    CLEANUP_FD int lock = -1;
+    int rc = node_lock(&lock); /* which makes the directory */
+    return rc ? rc : io_write_file_atomic(path_of(s->device, path), text, strlen(text), false);
 }
 
 static bool decode(const json_t *root, struct keep_state *out)
@@ -77,6 +79,32 @@ void keep_state_remove(const char *device)
 {
     char path[PATH_SIZE];
     (void)unlink(path_of(device, path)); /* what was never made is absent */
+}
+
+/* ---- what was left ---- */
+
+/* All are written under the node's lock: one that is half-written now is a killed process's. */
+static bool is_left(const char *name)
+{
+    static const char suffix[] = ".json";
+    char device[DEVICE_NAME_MAX];
+    struct keep_state s;
+    int number;
+    const char *end = strstr(name, suffix);
+    snprintf(device, sizeof device, "/dev/%.*s", end ? (int)GR_MIN(end - name, (ptrdiff_t)20) : 0, name);
+    if (device_nbd_number(device, &number))
+        return false;
+    return end[sizeof suffix - 1] || (keep_state_load(device, &s) == -ENOENT && !keep_holder(device));
+}
+
+void keep_states_sweep_locked(void)
+{
+    DIR *root = opendir(STATE_ROOT);
+    for (struct dirent *e; root && (e = readdir(root));)
+        if (is_left(e->d_name) && unlinkat(dirfd(root), e->d_name, 0) && errno != ENOENT)
+            log_warning("cannot remove %s/%s: %s", STATE_ROOT, e->d_name, strerror(errno));
+    if (root)
+        closedir(root);
 }
 
 /* ---- who keeps it ---- */

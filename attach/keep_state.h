@@ -21,11 +21,14 @@ struct keep_state {
     unsigned timeout_s, dead_s;
 };
 
-/* The directory is made where it is missing. */
+/* The directory is made where it is missing. Takes node_lock. */
 GR_MUST_CHECK int keep_state_save(const struct keep_state *s);
 /* -ENOENT: none, or of an earlier attachment of the device; -EBADMSG: damaged. */
 GR_MUST_CHECK int keep_state_load(const char *device, struct keep_state *out);
 void keep_state_remove(const char *device);
+/* Remove those that killed processes have left: half-written ones, and of attachments that are no more. The caller has
+ * node_lock. */
+void keep_states_sweep_locked(void);
 
 /* Become the device's one keeper, until *out_fd is closed or the process ends. Reads no state afterwards: that would
  * let go. -EBUSY: another process is. */

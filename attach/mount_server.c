@@ -86,7 +86,7 @@ static void sweep_one(const char *name)
         server_dir_remove(dir);
 }
 
-static void sweep_locked(void)
+void mount_servers_sweep_locked(void)
 {
     DIR *root = opendir(STATE_ROOT);
     for (struct dirent *e; root && (e = readdir(root));)
@@ -94,15 +94,6 @@ static void sweep_locked(void)
             sweep_one(e->d_name);
     if (root)
         closedir(root);
-}
-
-void mount_servers_sweep(void)
-{
-    CLEANUP_FD int lock = -1;
-    if (node_lock(&lock))
-        log_warning("%s", error_text());
-    else
-        sweep_locked();
 }
 
 /* ---- starting ---- */
@@ -410,7 +401,7 @@ int mount_server_leave(struct mount_state *s)
         rc = state_save(s);
         if (rc)
             return rc;
-        sweep_locked();
+        mount_servers_sweep_locked();
     }
     if (*before.export_name && listen_answered(before.control) > 0)
         remove_export(&before);

@@ -21,7 +21,7 @@ bool mount_server_answers(const struct mount_state *s);
 /* The mount needs it no more, and has neither device nor mount left: the server is told, or ends with the last. */
 GR_MUST_CHECK int mount_server_leave(struct mount_state *s);
 
-/* End servers of mounts that are no mount's any more. */
-void mount_servers_sweep(void);
+/* End servers of mounts that are no mount's any more. The caller has node_lock. */
+void mount_servers_sweep_locked(void);
 
 #endif

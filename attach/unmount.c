@@ -14,6 +14,7 @@
 
 #include "attach/deadline.h"
 #include "attach/device.h"
+#include "attach/keep_state.h"
 #include "attach/mount_device.h"
 #include "attach/mount_server.h"
 #include "attach/node_lock.h"
@@ -187,5 +188,11 @@ void unmount_stale(const char *but_id)
             heal(&all.items[i]);
     vec_release(&all);
     remove_empty_dirs(but_id);
-    mount_servers_sweep();
+    CLEANUP_FD int lock = -1;
+    if (node_lock(&lock)) {
+        log_warning("%s", error_text());
+        return;
+    }
+    mount_servers_sweep_locked();
+    keep_states_sweep_locked();
 }

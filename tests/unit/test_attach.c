@@ -13,6 +13,7 @@
 #include "attach/control_client.h"
 #include "attach/deadline.h"
 #include "attach/keep_state.h"
+#include "attach/node_lock.h"
 #include "attach/process.h"
 #include "attach/state.h"
 #include "base/clock.h"
@@ -165,6 +166,33 @@ static void test_keep_holder__is_known_as_long_as_it_lives(void **state)
     assert_int_equal(waitpid(holder, NULL, 0), holder);
     assert_int_equal(keep_holder(s.device), 0);
     keep_state_remove(s.device);
+}
+
+/* Is the device's state, or what a write of it with that suffix has left, there after a look for such? */
+static bool stays(const char *device, const char *suffix)
+{
+    char path[128];
+    CLEANUP_FD int lock = -1;
+    snprintf(path, sizeof path, "%s/%s.json%s", STATE_ROOT, device + strlen("/dev/"), suffix);
+    assert_int_equal(node_lock(&lock), 0);
+    if (*suffix)
+        assert_int_equal(io_write_file_atomic(path, "{", 1, false), 0);
+    keep_states_sweep_locked();
+    return !access(path, F_OK);
+}
+
+static void test_keep_states_sweep__takes_what_is_of_no_attachment(void **state)
+{
+    struct keep_state s = {.address = "/s.sock", .timeout_s = 1};
+    if (geteuid())
+        skip();                                                                         /* it is kept in /run */
+    snprintf(s.device, sizeof s.device, "/dev/nbd%d", 900000 + (int)getpid() % 100000); /* nobody has so many */
+    assert_int_equal(keep_state_save(&s), 0);
+    assert_false(stays(s.device, ".Xu12ab"));
+    assert_true(stays(s.device, ""));
+    snprintf(s.mark, sizeof s.mark, "1"); /* of an attachment that is no more */
+    assert_int_equal(keep_state_save(&s), 0);
+    assert_false(stays(s.device, ""));
 }
 
 /* ---- listen ---- */
@@ -411,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_state__who_may_not_read_it_is_told_who_may),
         cmocka_unit_test(test_state__every_cut_of_the_file_is_damage),
         cmocka_unit_test(test_keep_holder__is_known_as_long_as_it_lives),
+        cmocka_unit_test(test_keep_states_sweep__takes_what_is_of_no_attachment),
         cmocka_unit_test(test_listen_unix__a_stale_socket_is_replaced_a_live_one_never),
         cmocka_unit_test(test_listen_answered__is_told_at_once_of_who_accepts_nobody),
         cmocka_unit_test(test_listen_unix__what_is_no_socket_is_left_alone),
