@@ -69,6 +69,10 @@ mount_export() {
     MOUNTS+=("$W/mnt")
 }
 
+# no_loop_on PATH: no loop device stands on a file there. Wait for it: the kernel takes its time, and a test in another
+# mount namespace may have a file of that path.
+no_loop_on() { ! losetup -ln -O BACK-FILE | grep -F "$1" >"$W/null"; }
+
 # metrics CONTROL: the document of a server's control socket
 metrics() { curl -sS --fail --max-time 60 --unix-socket "$1" http://granary/metrics; }
 # metric_is CONTROL LINE: it has this line

@@ -22,7 +22,7 @@ mount_it() { "$GRANARY" mount --fuse --warm none --readahead 1M "$@" "$W/store/s
 alive() { pgrep -f -- "$W/store/set" || true; }
 check_nothing_left() {
     ! grep -F " $W/" /proc/self/mountinfo || fail "$1: a mount is left"
-    ! losetup -ln -O BACK-FILE | grep -F "$STATE" || fail "$1: a loop device is left"
+    wait_for 60 no_loop_on "$STATE"
     [ ! -e "$STATE" ] || fail "$1: $STATE is left: $(ls "$STATE")"
     [ ! -e "$RUN" ] || fail "$1: $RUN is left: $(ls "$RUN")"
     none_alive() { [ -z "$(alive)" ]; }

@@ -26,7 +26,7 @@ mkdir "$W/other"
 # nothing_left: of mounts below $W, processes, loop devices, state
 nothing_left() {
     ! grep -F " $W/" /proc/self/mountinfo || fail "a mount is left"
-    ! losetup -l | grep -F "$STATE" || fail "a loop device is left"
+    wait_for 60 no_loop_on "$STATE"
     [ ! -e "$STATE" ] || fail "$STATE is left: $(ls "$STATE")"
     for pid in $SERVER_PID $FRONT; do
         gone "$pid" || fail "process $pid is left"
@@ -132,7 +132,7 @@ wait_for 60 gone "$FRONT"
 refused "in use, and its server is gone.*--force" "$GRANARY" umount "$dir"
 "$GRANARY" umount --force "$dir" || fail "umount --force after the end of the server: exit $?"
 exec 7<&-
-wait_for 60 bash -c "! losetup -l | grep -qF '$STATE'"
+wait_for 60 no_loop_on "$STATE"
 nothing_left
 
 # without_server COMMAND...: succeeds while the server answers nothing
