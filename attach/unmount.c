@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "attach/deadline.h"
@@ -28,6 +29,22 @@
 enum { UMOUNT_MS = 30000, TRIES = 20, STEP_US = 50000 };
 
 /* ---- the mount ---- */
+
+static bool is_mounted_at(const char *dir, struct statx *out)
+{
+    return !statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, out) &&
+           out->stx_attributes & STATX_ATTR_MOUNT_ROOT;
+}
+
+/* Who took ours away may have mounted something else there. */
+static bool is_anothers(const struct mount_state *s)
+{
+    struct statx st;
+    struct stat device;
+    if (!is_mounted_at(s->dir, &st))
+        return false;
+    return !*s->device || (!stat(s->device, &device) && makedev(st.stx_dev_major, st.stx_dev_minor) != device.st_rdev);
+}
 
 struct umounting {
     const char *dir;
@@ -80,7 +97,7 @@ static int force_umount(struct mount_state *s)
 
 int unmount(struct mount_state *s, bool force)
 {
-    int rc = umount_soon(s->dir, 0);
+    int rc = is_anothers(s) ? 0 : umount_soon(s->dir, 0);
     if (rc == -EBUSY || rc == -ETIMEDOUT)
         rc = force ? force_umount(s) : refuse(s, rc);
     if (!rc) {
@@ -128,13 +145,6 @@ int unmount_take_down(struct mount_state *s, bool force)
 
 /* ---- what was left ---- */
 
-static bool is_mounted_at(const char *dir)
-{
-    struct statx st;
-    return !statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, &st) &&
-           st.stx_attributes & STATX_ATTR_MOUNT_ROOT;
-}
-
 typedef VEC(struct mount_state) states;
 
 static int collect(void *arg, const struct mount_state *s)
@@ -145,8 +155,9 @@ static int collect(void *arg, const struct mount_state *s)
 
 static void heal(struct mount_state *s)
 {
+    struct statx st;
     CLEANUP_FD int lock = -1;
-    if (node_lock_mount(s->run_dir, false, &lock) || state_read(s) || is_mounted_at(s->dir) || check_elsewhere(s))
+    if (node_lock_mount(s->run_dir, false, &lock) || state_read(s) || is_mounted_at(s->dir, &st) || check_elsewhere(s))
         return;
     log_info("taking down what a mount on %s has left", s->dir);
     if (unmount_take_down(s, false))

@@ -4,9 +4,9 @@
 
 #include "attach/state.h"
 
-/* The mount itself, where it is there. -EBUSY: in use, or stuck with its server gone; nothing was touched. force: the
- * device is detached first then, so that what reads from it gets EIO, and at last the mount goes lazily. The caller has
- * node_lock_mount, as for the next. */
+/* The mount itself, where it is there; what others have mounted in its place is left. -EBUSY: in use, or stuck with its
+ * server gone; nothing was touched. force: the device is detached first then, so that what reads from it gets EIO, and
+ * at last the mount goes lazily. The caller has node_lock_mount, as for the next. */
 GR_MUST_CHECK int unmount(struct mount_state *s, bool force);
 
 /* Everything but the mount: device and keeper, the server or the part in it, the files. force: after such an unmount;

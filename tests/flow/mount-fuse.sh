@@ -176,6 +176,16 @@ umount "$dir"
 "$GRANARY" umount "$dir"
 nothing_left
 
+echo "== what others mounted there instead is theirs"
+mount_it "$W/store/set" "$dir"
+umount "$dir"
+mount -t tmpfs tmpfs "$dir"
+touch "$dir/theirs"
+"$GRANARY" umount "$dir"
+[ -e "$dir/theirs" ] || fail "it was unmounted"
+umount "$dir"
+nothing_left
+
 echo "== a failure half-way is undone: the server cannot start; the mount itself is refused; interrupted"
 refused "the server cannot serve the image: .*/proc/none" "$GRANARY" mount --fuse --cache /proc/none:1G "$W/store/set" "$dir"
 nothing_left
