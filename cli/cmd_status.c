@@ -35,23 +35,18 @@ static const struct option_row rows[] = {
 
 /* ---- what is cached ---- */
 
-/* The exports are answered for in their order; line by line, each becomes its export's "cached". */
-struct asking {
-    json_t *exports;
-    size_t at;
-};
-
+/* A line for each export becomes its "cached". */
 static int take_line(void *arg, const char *line, size_t len)
 {
-    struct asking *a = arg;
     json_t *object;
     int rc = control_object(line, len, &object);
     json_t *image = json_object_get(object, "image");
-    if (image && a->at < json_array_size(a->exports)) {
+    json_t *export = image ? server_status_export(arg, server_status_text(image, "export")) : NULL;
+    if (export) {
         json_object_del(image, "export");
         json_object_del(image, "digest");
         json_object_del(image, "store_error");
-        json_object_set(json_array_get(a->exports, a->at++), "cached", image);
+        json_object_set(export, "cached", image);
     }
     json_decref(object);
     return rc;
@@ -60,9 +55,8 @@ static int take_line(void *arg, const char *line, size_t len)
 /* Status is what one wants when something is wrong: without this part it is told all the same. */
 static void add_cached(const char *control, json_t *status)
 {
-    struct asking a = {.exports = json_object_get(status, "exports")};
     const char *const params[] = {"known", "1", NULL};
-    int rc = control_call(control, "GET", "/cache", params, take_line, &a);
+    int rc = control_call(control, "GET", "/cache", params, take_line, status);
     if (rc)
         fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
 }
@@ -83,7 +77,8 @@ static void look_closer(const char *control, json_t **status)
     }
     json_array_foreach(json_object_get(later, "exports"), i, export)
     {
-        json_t *cached = json_object_get(json_array_get(json_object_get(*status, "exports"), i), "cached");
+        json_t *before = server_status_export(*status, server_status_text(export, "name"));
+        json_t *cached = json_object_get(before, "cached");
         if (cached)
             json_object_set(export, "cached", cached);
     }

@@ -1,11 +1,10 @@
-/* The exports stand in the same order in both answers; after a restart the counters begin at 0 again, which the process
- * id tells.
- */
+/* After a restart the counters begin at 0 again, which the process id tells. */
 #include "cli/server_rates.h"
 
 #include <stdbool.h>
 
 #include "attach/control_client.h"
+#include "cli/server_status.h"
 
 const char *const server_rate_names[] = {"reads",       "read_bytes", "memory_bytes", "disk_bytes", "tier_bytes",
                                          "store_bytes", NULL};
@@ -19,7 +18,7 @@ static double rate_of(json_t *export, json_t *before, const char *name, double s
 void server_rates_add(json_t *now, json_t *before)
 {
     bool restarted = control_number(now, "pid") != control_number(before, "pid");
-    json_t *others = restarted ? NULL : json_object_get(before, "exports"), *export, *sums = json_object();
+    json_t *export, *sums = json_object();
     uint64_t ms = control_number(now, "uptime_ms") - (restarted ? 0 : control_number(before, "uptime_ms"));
     double seconds = (double)ms / 1000;
     json_object_set_new(now, "rates", sums);
@@ -29,9 +28,10 @@ void server_rates_add(json_t *now, json_t *before)
     json_array_foreach(json_object_get(now, "exports"), i, export)
     {
         json_t *rates = json_object();
+        json_t *then = restarted ? NULL : server_status_export(before, server_status_text(export, "name"));
         json_object_set_new(export, "rates", rates);
         for (const char *const *name = server_rate_names; *name; name++) {
-            double rate = rate_of(export, json_array_get(others, i), *name, seconds);
+            double rate = rate_of(export, then, *name, seconds);
             json_object_set_new(rates, *name, json_real(rate));
             json_object_set_new(sums, *name, json_real(json_number_value(json_object_get(sums, *name)) + rate));
         }

@@ -1,6 +1,7 @@
 #include "cli/server_status.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "attach/control_client.h"
 #include "base/error.h"
@@ -26,6 +27,18 @@ int server_status_get(const char *control, json_t **out)
 uint64_t server_status_counter(json_t *status, const char *name)
 {
     return control_number(json_object_get(status, "counters"), name);
+}
+
+json_t *server_status_export(json_t *status, const char *name)
+{
+    size_t i;
+    json_t *export;
+    json_array_foreach(json_object_get(status, "exports"), i, export)
+    {
+        if (!strcmp(server_status_text(export, "name"), name))
+            return export;
+    }
+    return NULL;
 }
 
 const char *server_status_text(json_t *object, const char *name)
