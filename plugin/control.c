@@ -12,12 +12,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "net/listen.h"
 #include "plugin/control_routes.h"
 #include "plugin/http_daemon.h"
 
@@ -35,7 +35,7 @@ struct client {
 };
 
 struct control {
-    struct sockaddr_un address;
+    char *path;
     int fd; /* -1: the daemon's */
     dev_t dev;
     ino_t ino; /* of the socket we made */
@@ -131,38 +131,14 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
 
 /* ---- life ---- */
 
-/* A socket file whose server is gone: connecting to it is refused. */
-static int remove_stale(const struct sockaddr_un *address)
-{
-    struct stat st;
-    if (lstat(address->sun_path, &st) < 0)
-        return errno == ENOENT ? 0 : error_set(-errno, "control: %s: %s", address->sun_path, strerror(errno));
-    if (!S_ISSOCK(st.st_mode))
-        return error_set(-EEXIST, "control: %s exists and is no socket; remove it or choose another path",
-                         address->sun_path);
-    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return error_set(-errno, "control: socket: %s", strerror(errno));
-    if (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno != ECONNREFUSED)
-        return error_set(-EADDRINUSE, "control: another server listens on %s; stop it or choose another path",
-                         address->sun_path);
-    if (unlink(address->sun_path) < 0 && errno != ENOENT)
-        return error_set(-errno, "control: cannot remove the stale socket %s: %s", address->sun_path, strerror(errno));
-    return 0;
-}
-
 static int listen_at(struct control *c)
 {
-    const char *path = c->address.sun_path;
-    c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* The mode of the socket is the mode its file will have: no moment when others may connect. */
-    if (c->fd < 0 || fchmod(c->fd, 0600) < 0)
-        return error_set(-errno, "control: socket: %s", strerror(errno));
     struct stat st;
-    if (bind(c->fd, (const struct sockaddr *)&c->address, sizeof c->address) < 0 || listen(c->fd, 16) < 0 ||
-        lstat(path, &st) < 0)
-        return error_set(-errno, "control: cannot listen on %s: %s; its directory must be there and writable", path,
-                         strerror(errno));
+    int rc = listen_unix(c->path, &c->fd);
+    if (rc)
+        return error_prefix(rc, "control");
+    if (lstat(c->path, &st) < 0)
+        return error_set(-errno, "control: %s: %s", c->path, strerror(errno));
     c->dev = st.st_dev;
     c->ino = st.st_ino;
     return 0;
@@ -176,16 +152,12 @@ int control_open(const char *path, struct stack *stack, struct added_exports *ad
     c->fd = -1;
     c->routes.stack = stack;
     c->routes.added = added;
-    c->address.sun_family = AF_UNIX;
-    if (strlen(path) >= sizeof c->address.sun_path)
-        return error_set(-EINVAL, "control: the path %s is longer than a socket's may be (%zu bytes)", path,
-                         sizeof c->address.sun_path - 1);
-    memcpy(c->address.sun_path, path, strlen(path) + 1);
+    c->path = strdup(path);
+    if (!c->path)
+        return error_set(-ENOMEM, "control: out of memory");
     int rc = control_jobs_new(&c->routes.jobs);
     if (!rc)
         rc = control_jobs_new(&c->routes.changes);
-    if (!rc)
-        rc = remove_stale(&c->address);
     if (!rc)
         rc = listen_at(c);
     if (rc)
@@ -203,7 +175,7 @@ int control_start(struct control *c)
                                        {MHD_OPTION_END, 0, NULL}};
     c->daemon = http_daemon_start(c->fd, MHD_ALLOW_SUSPEND_RESUME, on_request, c, options);
     if (!c->daemon)
-        return error_set(-EIO, "control: cannot start the thread that serves %s", c->address.sun_path);
+        return error_set(-EIO, "control: cannot start the thread that serves %s", c->path);
     c->fd = -1;
     return 0;
 }
@@ -213,8 +185,8 @@ void control_close(struct control *c)
     if (!c)
         return;
     struct stat st;
-    if (c->ino && lstat(c->address.sun_path, &st) == 0 && st.st_dev == c->dev && st.st_ino == c->ino)
-        unlink(c->address.sun_path);
+    if (c->ino && lstat(c->path, &st) == 0 && st.st_dev == c->dev && st.st_ino == c->ino)
+        unlink(c->path);
     control_jobs_stop(c->routes.jobs); /* no connection may be suspended when the daemon stops */
     control_jobs_stop(c->routes.changes);
     if (c->daemon)
@@ -223,5 +195,6 @@ void control_close(struct control *c)
     control_jobs_free(c->routes.changes);
     if (c->fd >= 0)
         close(c->fd);
+    free(c->path);
     free(c);
 }

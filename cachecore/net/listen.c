@@ -36,7 +36,11 @@ static int answered(const struct sockaddr_un *address)
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_set(-errno, "cannot make a socket: %s", strerror(errno));
-    return !connect(fd, (const struct sockaddr *)address, sizeof *address) || errno == EAGAIN;
+    if (!connect(fd, (const struct sockaddr *)address, sizeof *address) || errno == EAGAIN)
+        return 1;
+    return errno == EACCES || errno == EPERM
+               ? error_set(-errno, "the socket %s may not be used by this user", address->sun_path)
+               : 0;
 }
 
 int listen_answered(const char *path)
@@ -74,14 +78,11 @@ int listen_unix(const char *path, int *out)
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return error_set(-errno, "cannot make a socket: %s", strerror(errno));
-    mode_t before = umask(0177);
-    bool bound = !bind(fd, (struct sockaddr *)&address, sizeof address);
-    int code = errno;
-    umask(before);
-    if (!bound)
-        return error_set(-code, "cannot bind %s: %s; its directory must be there and writable", path, strerror(code));
+    /* The mode of the socket is the mode its file will have: no moment when others may connect. */
+    if (fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&address, sizeof address))
+        return error_set(-errno, "cannot bind %s: %s; its directory must be there and writable", path, strerror(errno));
     if (listen(fd, BACKLOG)) {
-        code = errno;
+        int code = errno;
         unlink(path);
         return error_set(-code, "cannot listen on %s: %s", path, strerror(code));
     }

@@ -168,4 +168,4 @@ refused "timeout" "$W/store/faces" timeout=never
 refused "connections" "$W/store/faces" connections=0
 refused "readahead" "$W/store/faces" readahead=1G
 refused "index-memory" "$W/store/faces" index-memory=1
-refused "longer than a socket's" "$W/store/faces" control="$W/$(printf 'x%.0s' {1..120})"
+refused "longer than the 107 bytes a socket's" "$W/store/faces" control="$W/$(printf 'x%.0s' {1..120})"

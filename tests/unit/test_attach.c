@@ -424,6 +424,8 @@ static void test_control_get__another_users_socket_is_told_from_no_server(void *
         assert_int_equal(chmod(path, 0), 0);
     else
         assert_int_equal(seteuid(65534), 0);
+    assert_int_equal(listen_answered(path), -EACCES);
+    assert_int_equal(listen_unix(path, &(int){-1}), -EACCES);
     assert_int_equal(control_get(path, "/status", &out), -EACCES);
     assert_non_null(strstr(error_text(), "may not be used by this user; ask as the user that the server runs as"));
     assert_int_equal(seteuid(getuid()), 0);
