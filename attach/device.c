@@ -14,7 +14,14 @@
 #include "base/io.h"
 #include "base/log.h"
 
-enum { READ_AHEAD_KB = 4096, MAX_SECTORS_KB = 1024, WARM_STEP = 1 << 20, WARM_SHARE = 4 };
+enum {
+    READ_AHEAD_KB = 4096,
+    MAX_SECTORS_KB = 1024,
+    WARM_STEP = 1 << 20,
+    WARM_SHARE = 4,
+    CLAIM_LOOKS = 20, /* CLAIM_STEP_US apart */
+    CLAIM_STEP_US = 50000
+};
 
 static void set_queue(const char *device, const char *name, int value)
 {
@@ -31,10 +38,16 @@ void device_tune(const char *device)
     set_queue(device, "max_sectors_kb", MAX_SECTORS_KB);
 }
 
+/* A mount holds it so; but so does, for a moment, whoever looks like this, and the kernel after an umount. */
 bool device_claimed(const char *device)
 {
-    CLEANUP_FD int fd = open(device, O_RDONLY | O_EXCL | O_CLOEXEC); /* a mount holds it so */
-    return fd < 0 && errno == EBUSY;
+    for (int i = 0; i < CLAIM_LOOKS; i++) {
+        CLEANUP_FD int fd = open(device, O_RDONLY | O_EXCL | O_CLOEXEC);
+        if (fd >= 0 || errno != EBUSY)
+            return false;
+        usleep(CLAIM_STEP_US);
+    }
+    return true;
 }
 
 static uint64_t available_memory(void)

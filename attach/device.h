@@ -53,7 +53,8 @@ bool device_loop_stands_on(const char *device, const char *file);
 /* Not standing on file (any more): 0. */
 GR_MUST_CHECK int device_loop_detach(const char *device, const char *file);
 
-/* Is a filesystem mounted from it, in whichever mount namespace? */
+/* Is a filesystem mounted from it, in whichever mount namespace? That takes a second, so that nothing passing is taken
+ * for one. */
 bool device_claimed(const char *device);
 
 /* Larger requests and readahead than a block device starts with; what the kernel refuses is left. */
