@@ -17,7 +17,9 @@ head -c 300000 /dev/urandom >"$W/tree/file"
 # shellcheck disable=SC2034 # for who sources this
 calls=(mkdir rename unlink rmdir mount umount2 ioctl flock "clone,clone3,fork,vfork" "kill,pidfd_send_signal")
 
-mount_it() { "$GRANARY" mount --fuse --warm none --readahead 1M "$@" "$W/store/set" "$dir"; }
+# With a cache of its own: the server's directory has a name of its options, which is of this test alone on the machine.
+mounting=("$GRANARY" mount --fuse --warm none --readahead 1M --cache "$W/cache:16M" "$W/store/set" "$dir")
+mount_it() { "${mounting[@]}" "$@"; }
 # alive: this test's servers and fronts, whose command lines name the image
 alive() { pgrep -f -- "$W/store/set" || true; }
 check_nothing_left() {

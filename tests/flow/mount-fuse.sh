@@ -33,16 +33,17 @@ nothing_left() {
     done
 }
 
-# mount_it OPTION...: leaves what --json says in STATE and SERVER_PID, and the process that answers in FRONT
+# mount_it IMAGE DIR: leaves what --json says in STATE, whose name is of these options and so of this test alone on the
+# machine, and in SERVER_PID, and the process that answers in FRONT
 mount_it() {
-    "$GRANARY" mount --fuse --json "$@" >"$W/mount.json"
+    "$GRANARY" mount --fuse --json --cache "$W/cache:200M" --disk-timeout "$DISK_TIMEOUT" "$@" >"$W/mount.json"
     STATE=$(dirname "$(jq -r .socket "$W/mount.json")")
     SERVER_PID=$(jq .server_pid "$W/mount.json")
     FRONT=$(pgrep -P "$SERVER_PID")
 }
 
 echo "== the tree is the same"
-mount_it --cache "$W/cache:200M" --disk-timeout "$DISK_TIMEOUT" "$W/store/set" "$dir"
+mount_it "$W/store/set" "$dir"
 "$TREECMP" "$W/tree" "$dir"
 grep -F " $dir " /proc/self/mounts | grep ' erofs ro,nosuid,nodev' >"$W/null" || fail "mounted with $(grep -F " $dir " /proc/self/mounts)"
 ! touch "$dir/x" 2>"$W/null" || fail "the mount is writable"
@@ -95,7 +96,7 @@ refused "nothing is mounted" "$GRANARY" umount "$dir"
 
 echo "== the cache is kept: the store's packs may be gone"
 mv "$W/store/packs" "$W/packs"
-mount_it --cache "$W/cache:200M" --disk-timeout "$DISK_TIMEOUT" "$W/store/set" "$dir"
+mount_it "$W/store/set" "$dir"
 "$TREECMP" "$W/tree" "$dir"
 "$GRANARY" umount "$dir"
 nothing_left
@@ -108,7 +109,7 @@ another_front() {
 }
 IFS=.- read -r major minor _ < <(uname -r)
 if [ $((major * 1000 + minor)) -ge 6009 ]; then
-    mount_it --cache "$W/cache:200M" --disk-timeout "$DISK_TIMEOUT" "$W/store/set" "$dir"
+    mount_it "$W/store/set" "$dir"
     for _ in 1 2 3; do
         echo 3 >/proc/sys/vm/drop_caches
         "$TREECMP" "$W/tree" "$dir" &
@@ -150,7 +151,7 @@ without_server() {
 echo "== an ext4 image is mounted as what it is, its metadata at hand"
 if [ -e "$W/store/images/ext4" ]; then
     for try in 1 2 3; do # others may need the page cache's memory, or drop it
-        mount_it --cache "$W/cache:200M" --disk-timeout "$DISK_TIMEOUT" "$W/store/ext4" "$dir"
+        mount_it "$W/store/ext4" "$dir"
         ! without_server find "$dir" -printf '%s %T@\n' >"$W/found" || break
         [ $try != 3 ] || fail "metadata was not read ahead"
         "$GRANARY" umount "$dir"

@@ -9,7 +9,7 @@
 steps=0
 for call in "${calls[@]}"; do
     for ((n = 1; ; n++)); do
-        killed "$call" "$n" "$GRANARY" mount --fuse --warm none --readahead 1M "$W/store/set" "$dir" || break
+        killed "$call" "$n" "${mounting[@]}" || break
         steps=$((steps + 1))
         # Every second time the next call is an umount, which may find that there is nothing.
         if ((n % 2)) || mountpoint -q "$dir"; then
