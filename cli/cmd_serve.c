@@ -72,7 +72,8 @@ static int choose_sockets(const struct serve_values *v, struct server_config *c,
         (void)error_set(0, "--control %s is the socket that clients come to; give it another path", c->control);
         return CLI_USAGE;
     }
-    return v->socket || v->fuse || v->check ? 0 : io_mkdirs(PIN_RUN_DIR);
+    bool all_given = v->socket || v->fuse || (v->listen && v->control);
+    return all_given || v->check ? 0 : io_mkdirs(PIN_RUN_DIR);
 }
 
 /* The words to be started by again: those that this process was, with the images by digest. */

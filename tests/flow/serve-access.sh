@@ -18,8 +18,9 @@ export GRANARY_PLUGIN=$W/bin/${PLUGIN##*/} HOME=$W/home
 # as UID GROUPS COMMAND...
 as() { setpriv --reuid "$1" --regid "$1" --groups "$2" --no-new-privs --bounding-set=-all --inh-caps=-all "${@:3}"; }
 granary=$W/bin/granary
+elsewhere=()
 serve() {
-    background setpriv --reuid 54321 --regid 54321 --groups 54321,54330,54331 --no-new-privs --bounding-set=-all --inh-caps=-all \
+    background "${elsewhere[@]}" setpriv --reuid 54321 --regid 54321 --groups 54321,54330,54331 --no-new-privs --bounding-set=-all --inh-caps=-all \
         "$granary" serve "$W/home/store/one" --cache "$W/home/cache:64M" "$@" >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
@@ -66,6 +67,12 @@ refused 1 "cannot give the socket" as 54321 54321 "$granary" serve --socket "$so
 refused 2 "--tls-psk needs --listen" "$GRANARY" serve --tls-psk "$W/keys" "$W/home/store/one"
 refused 2 "exclude each other" "$GRANARY" serve --listen 127.0.0.1:0 --tls-psk "$W/keys" --tls-certificates "$W" "$W/home/store/one"
 refused 2 "--tls-verify-peer needs" "$GRANARY" serve --listen 127.0.0.1:0 --tls-verify-peer "$W/home/store/one"
+
+# Where every socket is given nothing is wanted of /run, where an ordinary user can make nothing.
+if unshare --mount true 2>"$W/null"; then
+    # shellcheck disable=SC2016 # for the other shell
+    elsewhere=(unshare --mount --propagation private sh -c 'mount -t tmpfs -o mode=755 tmpfs /run && exec "$@"' -)
+fi
 
 # serve_tls OPTION...: leaves PORT
 serve_tls() {
