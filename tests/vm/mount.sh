@@ -119,6 +119,17 @@ until_true "grep -q '^serving' /other.out"
 nbd-client -unix /other.sock $device -N perl
 granary umount /mnt/data
 [ "$(cat /sys/block/${device#/dev/}/size)" != 0 ] || { echo "the other's attachment is gone"; exit 1; }
+
+echo "== so do granary mount and keep"
+pid=$(cat /sys/block/${device#/dev/}/pid)
+granary mount file:///store/perl /mnt/data --cache /cache:64M
+grep -q "^$device " /proc/mounts && { echo "mounted from the other's device"; exit 1; }
+granary umount /mnt/data
+if granary keep $device 2>/err; then echo "kept the other's device"; exit 1; fi
+grep "$device was not attached by 'granary mount'.*--socket" /err || { cat /err; exit 1; }
+if granary keep /dev/nbd7 --socket /other.sock --export perl 2>/err; then echo "kept what is not attached"; exit 1; fi
+grep "/dev/nbd7 is not attached" /err || { cat /err; exit 1; }
+[ "$(cat /sys/block/${device#/dev/}/pid)" = "$pid" ] || { echo "the other's attachment is gone"; exit 1; }
 nbd-client -d $device
 kill $other
 wait $other
@@ -127,6 +138,10 @@ echo "== no nbd in the kernel: said, with the remedy"
 until_true 'rmmod nbd' # devices that were detached a moment ago may hold it
 if granary mount file:///store/perl /mnt/data 2>/err; then echo "mounted without nbd"; exit 1; fi
 grep "no nbd module.*--fuse" /err
+if granary umount /mnt/data 2>/err; then echo "unmounted what was not mounted"; exit 1; fi
+grep "nothing is mounted on /mnt/data" /err || { cat /err; exit 1; }
+if granary keep /dev/nbd0 2>/err; then echo "kept without nbd"; exit 1; fi
+grep "/dev/nbd0 was not attached" /err || { cat /err; exit 1; }
 GUEST
 } >"$W/guest.sh"
 "$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --env "root=$root" \
