@@ -28,7 +28,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-enum { LOOK_MS = 1000, BUSY_MS = 500, CLEAR_MS = 10000, START_PAUSE_MAX_MS = 30000, USERS_MAX = 256 };
+enum { LOOK_MS = 1000, BUSY_MS = 500, CLEAR_MS = 30000, START_PAUSE_MAX_MS = 30000, USERS_MAX = 256 };
 
 struct hold {
     const struct mount_state *state;
