@@ -43,7 +43,7 @@ static int resolve_dir(const char *dir, char **out)
 static int is_mount_point(const char *dir)
 {
     struct statx st;
-    if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, &st))
+    if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, &st))
         return error_set(-errno, "%s: %s", dir, strerror(errno));
     return !!(st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
 }

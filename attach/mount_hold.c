@@ -35,7 +35,7 @@ struct hold {
     struct mountinfo mount;
     int signal_fd, mounts_fd;
     unsigned signals;                     /* SIGTERM and SIGINT so far */
-    uint64_t start_at_ms, start_pause_ms; /* of the server, the next time that it died */
+    uint64_t start_at_ms, start_pause_ms; /* of the server: no sooner, if it dies once more; doubles */
     struct log_limit limit;
 };
 
@@ -98,12 +98,15 @@ static void tend_server(struct hold *h)
     if (now < h->start_at_ms)
         return;
     int rc = mount_server_tend(h->state);
+    if (!rc)
+        return;
     if (rc > 0)
-        log_warning("%s: its server was gone; it is started again", h->state->dir);
-    else if (rc)
+        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its server was gone; it is started again", h->state->dir);
+    else
         log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its server is gone, and is not started again: %s", h->state->dir,
                     error_text());
-    h->start_pause_ms = rc ? GR_MIN(2 * h->start_pause_ms + LOOK_MS, (uint64_t)START_PAUSE_MAX_MS) : 0;
+    bool lived = now - h->start_at_ms > START_PAUSE_MAX_MS;
+    h->start_pause_ms = lived ? LOOK_MS : GR_MIN(2 * h->start_pause_ms, (uint64_t)START_PAUSE_MAX_MS);
     h->start_at_ms = now + h->start_pause_ms;
 }
 

@@ -136,6 +136,11 @@ static int start_again_locked(struct mount_state *s)
     do
         usleep(LOOK_US);
     while (listen_answered(s->control) > 0 && clock_now_ms() < deadline);
+    if (clock_now_ms() >= deadline)
+        return error_set(-EBUSY,
+                         "the server of other mounts died, and its nbdkit, which listens on %s, does not end; "
+                         "end it ('fuser %s' shows it) and try again",
+                         s->control, s->control);
     return server_dir_start_again(s->server_dir, &s->server);
 }
 
@@ -202,15 +207,15 @@ static bool joins_users(const struct mount_config *c, struct mount_state *s)
     return true;
 }
 
-static int visit_mounted(void *arg, const struct mount_state *s)
+static int visit_attached(void *arg, const struct mount_state *s)
 {
-    return s->mounted && visit_user(arg, s);
+    return *s->device && visit_user(arg, s);
 }
 
 /* Reads of a FUSE mount end with its server; those of an nbd device wait for the next one. */
 static bool is_waited_for(const struct mount_state *s)
 {
-    return !is_fuse(s) && state_each(visit_mounted, (void *)s->server_dir);
+    return !is_fuse(s) && state_each(visit_attached, (void *)s->server_dir);
 }
 
 /* *out_started: it was started with the image. */
@@ -225,9 +230,12 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
         return rc;
     s->server = server_dir_alive(s->server_dir);
     if (!s->server.pid && is_waited_for(s)) {
-        log_info("the server of other mounts had died; it is started again");
         rc = start_again_locked(s);
-        return rc ? rc : state_save(s);
+        if (!rc)
+            log_info("the server of other mounts had died; it is started again");
+        if (rc != -ENOENT && rc != -EBADMSG)
+            return rc ? rc : state_save(s);
+        log_warning("other mounts have lost their server, and get no other: %s", error_text());
     }
     if (s->server.pid || joins_users(c, s))
         return state_save(s);
@@ -276,7 +284,9 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
     size_t i;
     bool taken = state_each(visit_namesake, &(struct naming){c, s});
     int rc = control_get(s->control, "/status", &text);
-    CLEANUP(cleanup_json) json_t *root = rc ? NULL : json_loadb((const char *)text.data, text.len, 0, NULL);
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
     digest_hex(&c->digest, hex);
     json_array_foreach(json_object_get(root, "exports"), i, export)
     {
@@ -289,7 +299,7 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
         taken = taken || (name && !strcmp(name, c->export_name));
     }
     snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
-    return rc;
+    return 0;
 }
 
 static int ignore_line(void *arg, const char *line, size_t len)

@@ -95,10 +95,14 @@ static void child(const struct process_spec *spec, pid_t parent, int report)
 
 int process_own_program(char out[PATH_MAX])
 {
+    static const char replaced[] = " (deleted)";
     ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
     if (n < 0)
         return error_set(-errno, "cannot find this program's own path: %s", strerror(errno));
     out[n] = 0;
+    size_t len = (size_t)n - GR_MIN((size_t)n, sizeof replaced - 1);
+    if (!strcmp(out + len, replaced)) /* an update has put another version there, which is the one to start */
+        out[len] = 0;
     return 0;
 }
 

@@ -27,7 +27,7 @@ struct process_spec {
     void *arg;
 };
 
-/* The path of the program that is running. */
+/* The path of the program that is running, where another version may be by now. */
 GR_MUST_CHECK int process_own_program(char out[PATH_MAX]);
 
 /* Standard input is /dev/null; signals are unblocked and at their defaults. -ENOENT: no such

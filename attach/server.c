@@ -106,8 +106,8 @@ static int check_ready(struct server *s)
     if (s->ready || s->ending || s->killed || listen_answered(s->config->control) <= 0)
         return 0;
     int rc = socket_access_apply(&s->config->control_access, s->config->control);
-    if (rc)
-        return rc;
+    if (rc) /* once served, it is nbdkit that has just ended */
+        return s->announced ? 0 : rc;
     s->ready = true;
     s->output.holds = false;
     child_output_release(&s->output);

@@ -32,7 +32,7 @@ enum { UMOUNT_MS = 30000, TRIES = 20, STEP_US = 50000 };
 
 static bool is_mounted_at(const char *dir, struct statx *out)
 {
-    return !statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, out) &&
+    return !statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, out) &&
            out->stx_attributes & STATX_ATTR_MOUNT_ROOT;
 }
 

@@ -143,7 +143,7 @@ static void test_air__after_a_slow_time_warming_is_soon_tried_again(void **state
 {
     struct sim s;
     sim_init(&s, 200, GBIT / 1000);
-    (void)run(&s, 400000);
+    (void)run(&s, 150000);
     air_sent(&s.air, RUN_MAX, s.base_us, s.now_us);
     assert_in_range(air_due_us(&s.air), 0, s.now_us + 1000000);
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +32,14 @@ static int be_server(char **argv)
         return 1;
     for (;;)
         pause();
+}
+
+/* An update takes the file away under a program that runs. */
+static int be_updated(char **argv)
+{
+    char program[PATH_MAX];
+    return unlink(argv[0]) || process_own_program(program) ||
+           io_write_file_atomic(argv[2], program, strlen(program), false);
 }
 
 static void end(const struct process *p)
@@ -109,12 +118,35 @@ static void test_server_dir__of_nothing_and_of_damage_none_is_started(void **sta
     server_dir_remove(dir);
 }
 
+static void test_process_own_program__is_found_after_an_update(void **state)
+{
+    char program[PATH_MAX], copy[SCRATCH_MAX + 8];
+    CLEANUP_BYTES text = BYTES_INIT(64 << 20), said = BYTES_INIT(PATH_MAX);
+    pid_t pid;
+    int status;
+    assert_int_equal(process_own_program(program), 0);
+    assert_int_equal(io_read_file(program, &text), 0);
+    snprintf(copy, sizeof copy, "%s/copy", scratch);
+    assert_int_equal(io_write_file_atomic(copy, text.data, text.len, false), 0);
+    assert_int_equal(chmod(copy, 0700), 0);
+    const char *const argv[] = {copy, "--updated", told, NULL};
+    assert_int_equal(process_spawn(&(struct process_spec){.argv = argv, .output = -1, .listen_fd = -1}, &pid), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(io_read_file(told, &said), 0);
+    assert_string_equal(bytes_string(&said), copy);
+    assert_int_equal(unlink(told), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_server_dir__one_that_died_is_started_again_as_it_was),
         cmocka_unit_test(test_server_dir__of_nothing_and_of_damage_none_is_started),
+        cmocka_unit_test(test_process_own_program__is_found_after_an_update),
     };
+    if (argc > 2 && !strcmp(argv[1], "--updated"))
+        return be_updated(argv);
     if (argc > 2 && !strcmp(argv[1], "--as-server"))
         return be_server(argv);
     scratch_make(scratch);

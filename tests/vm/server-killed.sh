@@ -31,7 +31,7 @@ device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
 start_readers
 kill_server
 another_nbdkit
-grep "/mnt/data: its server was gone; it is started again" /mount.err
+until_true 'grep "/mnt/data: its server was gone; it is started again" /mount.err'
 end_readers "granary serve that granary mount -f started, killed with -9"
 kill -TERM $mount
 wait $mount
