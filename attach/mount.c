@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attach/device.h"
@@ -21,6 +20,7 @@
 #include "attach/metadata_warm.h"
 #include "attach/mount_device.h"
 #include "attach/mount_server.h"
+#include "attach/mountinfo.h"
 #include "attach/node_lock.h"
 #include "attach/unmount.h"
 #include "attach/utab.h"
@@ -39,15 +39,6 @@ static int resolve_dir(const char *dir, char **out)
     return *out ? 0 : error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
 }
 
-/* 1: something is mounted there. */
-static int is_mount_point(const char *dir)
-{
-    struct statx st;
-    if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, &st))
-        return error_set(-errno, "%s: %s", dir, strerror(errno));
-    return !!(st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
-}
-
 static int check_empty(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -64,7 +55,8 @@ static int check_empty(const char *dir)
 
 static int check_dir(const char *dir)
 {
-    int mounted = is_mount_point(dir);
+    dev_t device;
+    int mounted = mountinfo_at(dir, &device);
     if (mounted)
         return mounted < 0 ? mounted : error_set(-EBUSY, "%s is a mount point already; umount it first", dir);
     return check_empty(dir);
@@ -225,13 +217,14 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
 /* The mount point of a dead mount may not resolve any more: its name then counts as it is. */
 static int load(const char *dir, struct mount_state *out)
 {
+    dev_t device;
     CLEANUP_FREE char *resolved = realpath(dir, NULL);
     int rc = state_load(resolved ? resolved : dir, out);
     if (rc != -ENOENT)
         return rc;
     if (!resolved)
         return error_set(-ENOENT, "%s: no such directory", dir);
-    if (is_mount_point(resolved) > 0)
+    if (mountinfo_at(resolved, &device) > 0)
         return error_set(-ENOENT, "%s was not mounted by granary; use umount %s", dir, dir);
     return error_set(-ENOENT, "nothing is mounted on %s", dir);
 }
@@ -278,7 +271,8 @@ struct mounted {
 static int visit_mounted(void *arg, const struct mount_state *s)
 {
     const struct mounted *m = arg;
-    return s->mounted && is_mount_point(s->dir) > 0 ? m->visit(m->arg, s) : 0;
+    dev_t device;
+    return s->mounted && mountinfo_at(s->dir, &device) > 0 ? m->visit(m->arg, s) : 0;
 }
 
 int mount_each(state_visit *visit, void *arg)

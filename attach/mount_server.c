@@ -25,7 +25,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "base/vec.h"
 #include "net/http.h"

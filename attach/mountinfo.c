@@ -36,6 +36,15 @@ int mountinfo_of(const char *dir, struct mountinfo *out)
     return out->id >= 0 ? 0 : error_set(-ENOTSUP, "%s: the kernel does not tell which mount it is in", dir);
 }
 
+int mountinfo_at(const char *dir, dev_t *out)
+{
+    struct statx st;
+    if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, &st))
+        return error_set(-errno, "%s: %s", dir, strerror(errno));
+    *out = makedev(st.stx_dev_major, st.stx_dev_minor);
+    return !!(st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
 int mountinfo_lists(const struct mountinfo *m)
 {
     char *line = NULL;

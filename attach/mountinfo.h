@@ -16,6 +16,9 @@ struct mountinfo {
 /* The mount that a directory is in. */
 GR_MUST_CHECK int mountinfo_of(const char *dir, struct mountinfo *out);
 
+/* 1: something is mounted on the directory, *out its device; 0: nothing; -errno. Nobody's server is asked. */
+GR_MUST_CHECK int mountinfo_at(const char *dir, dev_t *out);
+
 /* 1: it is listed, 0: not, -errno. */
 GR_MUST_CHECK int mountinfo_lists(const struct mountinfo *m);
 

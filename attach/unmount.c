@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "attach/deadline.h"
@@ -18,32 +17,26 @@
 #include "attach/keep_state.h"
 #include "attach/mount_device.h"
 #include "attach/mount_server.h"
+#include "attach/mountinfo.h"
 #include "attach/node_lock.h"
 #include "attach/utab.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "net/listen.h"
 
 enum { UMOUNT_MS = 30000, TRIES = 20, STEP_US = 50000 };
 
 /* ---- the mount ---- */
 
-static bool is_mounted_at(const char *dir, struct statx *out)
-{
-    return !statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, out) &&
-           out->stx_attributes & STATX_ATTR_MOUNT_ROOT;
-}
-
 /* Who took ours away may have mounted something else there. */
 static bool is_anothers(const struct mount_state *s)
 {
-    struct statx st;
+    dev_t mounted;
     struct stat device;
-    if (!is_mounted_at(s->dir, &st))
+    if (mountinfo_at(s->dir, &mounted) <= 0)
         return false;
-    return !*s->device || (!stat(s->device, &device) && makedev(st.stx_dev_major, st.stx_dev_minor) != device.st_rdev);
+    return !*s->device || (!stat(s->device, &device) && mounted != device.st_rdev);
 }
 
 struct umounting {
@@ -155,9 +148,10 @@ static int collect(void *arg, const struct mount_state *s)
 
 static void heal(struct mount_state *s)
 {
-    struct statx st;
+    dev_t device;
     CLEANUP_FD int lock = -1;
-    if (node_lock_mount(s->run_dir, false, &lock) || state_read(s) || is_mounted_at(s->dir, &st) || check_elsewhere(s))
+    if (node_lock_mount(s->run_dir, false, &lock) || state_read(s) || mountinfo_at(s->dir, &device) > 0 ||
+        check_elsewhere(s))
         return;
     log_info("taking down what a mount on %s has left", s->dir);
     if (unmount_take_down(s, false))
