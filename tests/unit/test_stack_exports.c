@@ -124,6 +124,17 @@ static void test_stack__a_walk_goes_on_behind_what_was_removed(void **state)
     world_release(&w);
 }
 
+/* Both images were served, and the one that was added is in the cache. */
+static void expect_start_without_store(struct world *w, struct stack *s)
+{
+    stack_close(s);
+    take_away(w);
+    const struct stack_image images[] = {{.ref = w->faces_ref}, {.ref = w->cars_ref}};
+    s = start(w, images, 2, true);
+    expect_image(image_named(s, "cars"), &w->cars);
+    stack_close(s);
+}
+
 static void test_stack__what_was_added_starts_with_its_store_away(void **state)
 {
     struct world w;
@@ -131,12 +142,7 @@ static void test_stack__what_was_added_starts_with_its_store_away(void **state)
     struct stack *s = start_faces(&w);
     add(s, w.cars_ref, "cars", true);
     assert_int_equal(image_prefetch(image_named(s, "cars"), 0, w.cars.size), 0);
-    stack_close(s);
-    take_away(&w);
-    const struct stack_image images[] = {{.ref = w.faces_ref}, {.ref = w.cars_ref}};
-    s = start(&w, images, 2, true);
-    expect_image(image_named(s, "cars"), &w.cars);
-    stack_close(s);
+    expect_start_without_store(&w, s);
     world_release(&w);
 }
 
@@ -161,12 +167,7 @@ static void test_stack__several_are_added_one_after_another_and_noted_at_the_end
     stack_adding_end(a);
     assert_non_null(strstr(error_text(), "faces:old"));
     assert_int_equal(stack_count(s), 3);
-    stack_close(s);
-    take_away(&w);
-    const struct stack_image images[] = {{.ref = w.faces_ref}, {.ref = w.cars_ref}};
-    s = start(&w, images, 2, true);
-    expect_image(image_named(s, "cars"), &w.cars);
-    stack_close(s);
+    expect_start_without_store(&w, s);
     world_release(&w);
 }
 
