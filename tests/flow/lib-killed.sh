@@ -38,6 +38,18 @@ RUN=$(grep -lsF "\"$dir\"" /run/granary/*/state.json | xargs dirname || true) # 
 "$GRANARY" umount "$dir"
 check_nothing_left "before any kill"
 
+# check_healed WHAT N: a mount works, and leaves nothing. Every second time the next call is an umount, which may find that
+# there is nothing.
+check_healed() {
+    if (($2 % 2)) || mountpoint -q "$dir"; then
+        "$GRANARY" umount "$dir" 2>"$W/err" || grep -q "nothing is mounted" "$W/err" || fail "umount after $1: $(cat "$W/err")"
+    fi
+    mount_it >"$W/out" 2>"$W/err" || fail "mount after $1: $(cat "$W/err")"
+    cmp "$W/tree/file" "$dir/file"
+    "$GRANARY" umount "$dir" || fail "the second umount after $1"
+    check_nothing_left "$1"
+}
+
 # killed CALL N COMMAND...: killed at its N-th such call, or (1) it came to its end without one
 killed() {
     local call=$1 n=$2 status=0
