@@ -29,7 +29,7 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 #define AT(field) offsetof(struct mount_values, field), 0, 0
 
 static const struct option_row rows[] = {
-    SERVER_ROWS,
+    SERVER_ROWS /* with a comma */
     {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, for kernels without nbd"},
     {OPTION_FLAG, 'f', "foreground", NULL, AT(foreground),
      "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},

@@ -28,7 +28,7 @@ static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
 static const struct serve_values defaults = {.server = {.warm = "metadata"}, .threads = SERVER_THREADS};
 
 static const struct option_row rows[] = {
-    SERVER_ROWS,
+    SERVER_ROWS /* with a comma */
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
     {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
     {OPTION_TEXT, 0, "fuse", "DIR", AT(fuse), "show the images as files in DIR instead, without NBD"},

@@ -5,12 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/rate.h"
-#include "cache/evict.h"
-#include "format/cache_spec.h"
-#include "net/listen.h"
 
-static const struct option_row rows[] = {SERVER_ROWS, {0}};
+static const struct option_row rows[] = {SERVER_ROWS{0}};
 
 static const void *value_of(const struct server_values *v, const struct option_row *row)
 {
@@ -37,55 +33,31 @@ const char *server_options_given(const struct server_values *v)
     return NULL;
 }
 
-/* ---- checks ---- */
-
-static int check_lists(const struct server_values *v)
+static const char *text_of(const struct server_values *v, const struct option_row *row, size_t i)
 {
-    size_t name_len;
-    uint64_t size;
-    int rc = 0;
-    for (size_t i = 0; !rc && i < v->quotas.count; i++)
-        rc = quota_spec_parse("--quota ", v->quotas.items[i], &name_len, &size);
-    for (size_t i = 0; !rc && i < v->tiers.count; i++)
-        rc = tier_spec_check("--l2 ", v->tiers.items[i]);
-    return rc;
+    switch (row->kind) {
+    case OPTION_FLAG:
+        return "yes";
+    case OPTION_LIST:
+        return ((const struct option_list *)value_of(v, row))->items[i];
+    default:
+        return *(const char *const *)value_of(v, row);
+    }
 }
 
+/* ---- checks ---- */
+
+/* Each as the server will parse it. */
 static int check_words(const struct server_values *v)
 {
-    uint64_t size; /* or milliseconds */
-    uint32_t ms;
-    unsigned high, low, connections;
-    enum evict_policy policy;
-    bool on;
-    int rc = v->eviction ? evict_policy_parse(v->eviction, &policy) : 0;
-    if (!rc && v->memory)
-        rc = memory_spec_parse("--memory ", v->memory, &size);
-    if (!rc && v->watermark)
-        rc = watermark_spec_parse("--watermark ", v->watermark, &high, &low);
-    if (!rc && v->disk_timeout)
-        rc = disk_timeout_spec_parse("--disk-timeout ", v->disk_timeout, &ms);
-    if (!rc && v->bwlimit)
-        rc = rate_parse("--bwlimit", v->bwlimit, &size);
-    if (!rc && v->timeout)
-        rc = timeout_spec_parse("--timeout ", v->timeout, &size);
-    if (!rc && v->slow_read)
-        rc = slow_read_spec_parse("--slow-read ", v->slow_read, &size);
-    if (!rc && v->readahead)
-        rc = readahead_spec_parse("--readahead ", v->readahead, &size);
-    if (!rc && v->fill)
-        rc = fill_spec_parse("--fill ", v->fill, &on);
-    if (!rc && v->hedge)
-        rc = hedge_spec_parse("--hedge ", v->hedge, &high);
-    if (!rc && v->store_connections)
-        rc = connections_spec_parse("--store-connections ", v->store_connections, &connections);
-    if (!rc && v->fence)
-        rc = fence_spec_parse("--fence ", v->fence, &on);
-    if (!rc && v->warm)
-        rc = warm_spec_parse("--warm ", v->warm, &on);
-    if (!rc && v->metrics && (rc = listen_tcp_check(v->metrics)))
-        (void)error_prefix(rc, "--metrics");
-    return rc ? rc : check_lists(v);
+    struct stack_options parsed;
+    int rc = 0;
+    stack_options_init(&parsed);
+    for (const struct option_row *row = rows; !rc && row->kind; row++)
+        for (size_t i = 0; !rc && i < count_of(v, row); i++)
+            rc = stack_options_set_option(&parsed, row->name, text_of(v, row, i));
+    stack_options_release(&parsed);
+    return rc;
 }
 
 int server_options_check(const struct server_values *v)
@@ -116,16 +88,25 @@ void server_words_release(server_words *words)
     vec_release(words);
 }
 
+/* The plugin's name of it. */
 static const char *parameter_of(const struct option_row *row)
 {
-    return row->offset == offsetof(struct server_values, store_connections) ? "connections" : row->name;
+#define SERVER_KEY(field, how, key, option, ...) {option, key},
+    static const struct {
+        const char *option, *key;
+    } names[] = {STACK_OPTIONS(SERVER_KEY, SERVER_KEY)};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++)
+        if (!strcmp(names[i].option, row->name))
+            return names[i].key;
+    return row->name;
 }
 
 static int add_word(server_words *out, enum server_form form, const struct option_row *row, const char *value)
 {
     char *word = NULL;
-    int len = form == SERVER_FOR_NBDKIT ? asprintf(&word, "%s=%s", parameter_of(row), value ? value : "yes")
-                                        : asprintf(&word, "--%s%s%s", row->name, value ? "=" : "", value ? value : "");
+    bool flag = row->kind == OPTION_FLAG;
+    int len = form == SERVER_FOR_NBDKIT ? asprintf(&word, "%s=%s", parameter_of(row), value)
+                                        : asprintf(&word, "--%s%s%s", row->name, flag ? "" : "=", flag ? "" : value);
     if (len >= 0 && !vec_push(out, word))
         return 0;
     if (len >= 0)
@@ -137,12 +118,7 @@ int server_options_words(const struct server_values *v, enum server_form form, s
 {
     int rc = 0;
     for (const struct option_row *row = rows; row->kind; row++)
-        for (size_t i = 0; !rc && i < count_of(v, row); i++) {
-            const void *value = value_of(v, row);
-            const char *text = row->kind == OPTION_FLAG   ? NULL
-                               : row->kind == OPTION_LIST ? ((const struct option_list *)value)->items[i]
-                                                          : *(const char *const *)value;
-            rc = add_word(out, form, row, text);
-        }
+        for (size_t i = 0; !rc && i < count_of(v, row); i++)
+            rc = add_word(out, form, row, text_of(v, row, i));
     return rc;
 }

@@ -1,62 +1,36 @@
-/* What is asked of a server that is started, by `granary serve` itself or by `granary mount`: options that are named as
- * the plugin's parameters are, in one table. */
+/* What is asked of a server that is started, by `granary serve` itself or by `granary mount`. */
 #ifndef GRANARY_CLI_SERVER_OPTIONS_H
 #define GRANARY_CLI_SERVER_OPTIONS_H
 
 #include "base/vec.h"
 #include "cli/open.h"
 #include "cli/options.h"
+#include "stack_options.h"
 
-/* The first member of the values of a verb that has SERVER_ROWS. */
+/* What was given of the options in the table that the plugin has too (stack_options.h): the first member of the values
+ * of a verb that has SERVER_ROWS. */
+#define SERVER_FIELD_NONE(field)
+#define SERVER_FIELD_LIST(field) struct option_list field;
+#define SERVER_FIELD_FLAG(field) bool field;
+#define SERVER_FIELD_TEXT(field) const char *field;
+#define SERVER_FIELD_URL(field) const char *field;
+#define SERVER_FIELD(field, how, ...) SERVER_FIELD_##how(field)
 struct server_values {
-    struct option_list caches, quotas, tiers;
-    bool cache_compressed;
-    const char *memory, *watermark, *disk_timeout, *eviction, *fence, *warm, *metrics, *bwlimit, *timeout, *slow_read,
-        *readahead, *fill, *hedge, *store_connections, *endpoint;
+    STACK_OPTIONS(SERVER_FIELD, SERVER_FIELD)
 };
 
-#define SERVER_AT(field) offsetof(struct server_values, field), 0, 0
-
 /* clang-format off */
-#define SERVER_ROWS                                                                                                    \
-    {OPTION_LIST, 0, "cache", "DIR:SIZE[:ssd|hdd]", SERVER_AT(caches),                                                 \
-     "keep chunks in DIR, at most SIZE bytes; may be repeated (default: nothing is kept)"},                            \
-    {OPTION_FLAG, 0, "cache-compressed", NULL, SERVER_AT(cache_compressed),                                            \
-     "keep compressed chunks compressed there: more fit, each read decodes"},                                          \
-    {OPTION_LIST, 0, "quota", "NAME:SIZE", SERVER_AT(quotas),                                                          \
-     "chunks first kept for the image NAME take at most SIZE bytes of it; may be repeated"},                           \
-    {OPTION_TEXT, 0, "memory", "SIZE", SERVER_AT(memory),                                                              \
-     "keep what is read most in memory too, at most SIZE bytes"},                                                      \
-    {OPTION_TEXT, 0, "watermark", "HIGH:LOW", SERVER_AT(watermark),                                                    \
-     "give room back while the caches' filesystem is more than HIGH percent full, until LOW"},                         \
-    {OPTION_TEXT, 0, "disk-timeout", "TIME", SERVER_AT(disk_timeout),                                                  \
-     "a read waits so long for the caches' disks (default 2s), then its chunks are fetched"},                          \
-    {OPTION_TEXT, 0, "eviction", "POLICY", SERVER_AT(eviction),                                                        \
-     "what makes room there: auto (default), lru, s3fifo or sticky"},                                                  \
-    {OPTION_TEXT, 0, "fence", "warmed", SERVER_AT(fence),                                                              \
-     "readers get what is cached and EIO for the rest; only warming fetches"},                                         \
-    {OPTION_TEXT, 0, "warm", "metadata|none", SERVER_AT(warm),                                                         \
-     "cached and pinned from the start on, in the background (default: metadata)"},                                    \
-    {OPTION_TEXT, 0, "metrics", "HOST:PORT", SERVER_AT(metrics),                                                       \
-     "answer GET /metrics there, over TCP, to whoever asks"},                                                          \
-    {OPTION_LIST, 0, "l2", "URL", SERVER_AT(tiers),                                                                    \
-     "a caching HTTP proxy in front of the store, asked for packs first; may be repeated"},                            \
-    {OPTION_TEXT, 0, "bwlimit", "RATE", SERVER_AT(bwlimit),                                                            \
-     "bytes a second from the stores and tiers together, e.g. 100M (default: no limit)"},                              \
-    {OPTION_TEXT, 0, "timeout", "TIME", SERVER_AT(timeout),                                                            \
-     "a read of what is not cached fails when the store gave nothing for so long (default 5m)"},                       \
-    {OPTION_TEXT, 0, "slow-read", "TIME", SERVER_AT(slow_read),                                                        \
-     "log reads that take so long, and where the time went (default 10s; 0: none)"},                                   \
-    {OPTION_TEXT, 0, "readahead", "SIZE", SERVER_AT(readahead),                                                        \
-     "fetched ahead of a sequential reader, at most (default 1M; 0: none)"},                                           \
-    {OPTION_TEXT, 0, "fill", "auto|off", SERVER_AT(fill),                                                              \
-     "complete what shuffled reads touch in the background, where the cache can hold it (default: auto)"},             \
-    {OPTION_TEXT, 0, "hedge", "PERCENT", SERVER_AT(hedge),                                                             \
-     "second gets for what is silent for long, in a hundred gets (default 5; 0: none)"},                               \
-    {OPTION_TEXT, 0, "store-connections", "N", SERVER_AT(store_connections),                                           \
-     "requests to stores at a time, at most (default 64)"},                                                            \
-    ENDPOINT_ROW(struct server_values)
+#define SERVER_ROW_NONE(field, option, shape, text)
+#define SERVER_ROW_LIST(field, option, shape, text) {OPTION_LIST, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
+#define SERVER_ROW_FLAG(field, option, shape, text) {OPTION_FLAG, 0, option, NULL, offsetof(struct server_values, field), 0, 0, text},
+#define SERVER_ROW_TEXT(field, option, shape, text) {OPTION_TEXT, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
+#define SERVER_ROW_URL(field, option, shape, text) {OPTION_URL, 0, option, shape, offsetof(struct server_values, field), 0, 0, text},
+#define SERVER_OWN(field, how, key, option, shape, set, help) SERVER_ROW_##how(field, option, shape, help)
+#define SERVER_VALUE(field, how, key, option, shape, type, low, high, zero, standard, place, help)                     \
+    SERVER_ROW_##how(field, option, shape, STACK_OPTION_HELP(help, standard))
 /* clang-format on */
+/* The rows, each with a comma behind it. */
+#define SERVER_ROWS STACK_OPTIONS(SERVER_OWN, SERVER_VALUE)
 
 /* CLI_USAGE, with a sentence, for what the plugin would refuse by its parameters' names once it has been started. */
 GR_MUST_CHECK int server_options_check(const struct server_values *v);

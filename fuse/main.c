@@ -32,17 +32,17 @@ static int usage(void)
     fprintf(stderr,
             "usage: granary-fuse [-t THREADS] [-v] FD KEY=VALUE...\n"
             "'granary serve --fuse DIR' starts it. The keys:\n\n%s",
-            options_help);
+            stack_options_help);
     return EXIT_USAGE;
 }
 
-static int set_parameter(struct options *o, const char *word)
+static int set_parameter(struct stack_options *o, const char *word)
 {
     const char *equals = strchr(word, '=');
     if (!equals)
         return error_set(-EINVAL, "'%s' is no KEY=VALUE", word);
     CLEANUP_FREE char *key = strndup(word, (size_t)(equals - word));
-    return key ? options_set(o, key, equals + 1) : error_set(-ENOMEM, "out of memory");
+    return key ? stack_options_set(o, key, equals + 1) : error_set(-ENOMEM, "out of memory");
 }
 
 /* Until a signal or the end of the mount. */
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
     for (int i = optind + 1; !rc && i < argc; i++)
         rc = set_parameter(&serving.options, argv[i]);
     if (!rc)
-        rc = options_complete(&serving.options);
+        rc = stack_options_complete(&serving.options);
     if (!rc)
         rc = serve(&serving, &w);
     if (rc)

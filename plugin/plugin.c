@@ -83,13 +83,13 @@ static void granary_load(void)
 
 static int granary_config(const char *key, const char *value)
 {
-    int rc = options_set(&serving.options, key, value);
+    int rc = stack_options_set(&serving.options, key, value);
     return rc ? failed(rc) : 0;
 }
 
 static int granary_config_complete(void)
 {
-    int rc = options_complete(&serving.options);
+    int rc = stack_options_complete(&serving.options);
     return rc ? failed(rc) : 0;
 }
 
@@ -287,11 +287,11 @@ static void granary_dump_plugin(void)
     printf("granary_version=%s\n", GRANARY_VERSION);
     printf("granary_cache_format_version=%d\n", CACHE_META_VERSION);
     printf("granary_io_uring=%s\n", have_io_uring() ? "yes" : "no");
-    printf("granary_readahead_default=%d\n", OPTIONS_READAHEAD_DEFAULT);
-    printf("granary_connections_default=%d\n", OPTIONS_CONNECTIONS_DEFAULT);
-    printf("granary_timeout_default=%ds\n", OPTIONS_TIMEOUT_DEFAULT_S);
-    printf("granary_slow_read_default=%ds\n", OPTIONS_SLOW_READ_DEFAULT_S);
-    printf("granary_index_memory_default=%d\n", OPTIONS_INDEX_MEMORY_DEFAULT);
+    printf("granary_readahead_default=%s\n", stack_options_default("readahead"));
+    printf("granary_connections_default=%s\n", stack_options_default("connections"));
+    printf("granary_timeout_default=%s\n", stack_options_default("timeout"));
+    printf("granary_slow_read_default=%s\n", stack_options_default("slow-read"));
+    printf("granary_index_memory_default=%s\n", stack_options_default("index-memory"));
     printf("granary_stores=file s3 hdfs swebhdfs http https\n");
 }
 
@@ -301,7 +301,7 @@ static struct nbdkit_plugin registration = {
     .version = GRANARY_VERSION,
     .description = "Serves images that 'granary build' made, read-only, from an object store through an SSD cache.",
     .magic_config_key = "image",
-    .config_help = options_help,
+    .config_help = stack_options_help,
     .load = granary_load,
     .unload = granary_unload,
     .dump_plugin = granary_dump_plugin,

@@ -14,7 +14,7 @@
 void serving_init(struct serving *s)
 {
     *s = (struct serving){.failures = LOG_LIMIT_INIT};
-    options_init(&s->options);
+    stack_options_init(&s->options);
 }
 
 /* ---- opening ---- */
@@ -129,7 +129,7 @@ void serving_close(struct serving *s)
         log_debug("hit ratio %.4f", control_hit_ratio(s->stack));
         stack_close(s->stack);
     }
-    options_release(&s->options);
+    stack_options_release(&s->options);
 }
 
 /* ---- clients ---- */

@@ -10,8 +10,8 @@
 #include "plugin/added_exports.h"
 #include "plugin/control.h"
 #include "plugin/metrics_server.h"
-#include "plugin/options.h"
 #include "plugin/start_warm.h"
+#include "stack_options.h"
 
 /* "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" */
 enum { SERVING_DESCRIPTION_MAX = 288 };
@@ -23,7 +23,7 @@ struct serving_export {
 };
 
 struct serving {
-    struct options options;
+    struct stack_options options;
     struct stack *stack;
     struct added_exports *added;
     struct control *control;
@@ -33,12 +33,12 @@ struct serving {
     volatile int ending; /* the stores' cancel */
 };
 
-/* Every default; options_set is what comes next. */
+/* Every default; stack_options_set is what comes next. */
 void serving_init(struct serving *s);
 
-/* After options_complete: ends the process there, with 0, where that is all that is asked (GRANARY_CHECK). Stores,
- * cache directories, images, sockets. All that can be wrong with the parameters is said here. Makes no thread; the
- * control socket is the last, by which a supervisor knows that this has gone well. */
+/* After stack_options_complete: ends the process there, with 0, where that is all that is asked (GRANARY_CHECK).
+ * Stores, cache directories, images, sockets. All that can be wrong with the parameters is said here. Makes no thread;
+ * the control socket is the last, by which a supervisor knows that this has gone well. */
 GR_MUST_CHECK int serving_open(struct serving *s);
 
 /* Threads, in the process that is to serve. Under a supervisor (GRANARY_SUPERVISOR) this process is killed when that

@@ -8,14 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-enum {
-    SIZE_LEAST = 16 << 20,
-    DISK_TIMEOUT_MOST_S = 600,
-    TIMEOUT_MOST_S = 7 * 24 * 3600,
-    READAHEAD_MOST = 32 << 20,
-    HEDGE_MOST = 50,
-    CONNECTIONS_MOST = 256,
-};
+enum { SIZE_LEAST = 16 << 20 };
 
 static int parse_plain(const char *what, const char *text, struct cache_spec *out)
 {
@@ -80,71 +73,6 @@ int watermark_spec_parse(const char *what, const char *text, unsigned *high, uns
     return 0;
 }
 
-int memory_spec_parse(const char *what, const char *text, uint64_t *size)
-{
-    if (text_parse_size("", text, size))
-        return error_set(-EINVAL, "%s%s: write a size, e.g. %s4G", what, text, what);
-    return *size && *size < SIZE_LEAST ? error_set(-EINVAL, "%s%s: at least 16M, or 0 for none", what, text) : 0;
-}
-
-int disk_timeout_spec_parse(const char *what, const char *text, uint32_t *out_ms)
-{
-    uint64_t seconds;
-    if (text_parse_duration("", text, &seconds) || !seconds || seconds > DISK_TIMEOUT_MOST_S)
-        return error_set(-EINVAL, "%s%s: write a time from 1s to 10m, e.g. %s5s", what, text, what);
-    *out_ms = (uint32_t)seconds * 1000;
-    return 0;
-}
-
-int timeout_spec_parse(const char *what, const char *text, uint64_t *out_ms)
-{
-    uint64_t seconds;
-    if (text_parse_duration("", text, &seconds) || !seconds || seconds > TIMEOUT_MOST_S)
-        return error_set(-EINVAL, "%s%s: write a time from 1s to 7d, e.g. %s5m", what, text, what);
-    *out_ms = seconds * 1000;
-    return 0;
-}
-
-int slow_read_spec_parse(const char *what, const char *text, uint64_t *out_ms)
-{
-    uint64_t seconds;
-    if (text_parse_duration("", text, &seconds) || seconds > TIMEOUT_MOST_S)
-        return error_set(-EINVAL, "%s%s: write a time of at most 7d, e.g. %s10s, or 0 for none", what, text, what);
-    *out_ms = seconds * 1000;
-    return 0;
-}
-
-int readahead_spec_parse(const char *what, const char *text, uint64_t *size)
-{
-    if (text_parse_size("", text, size) || *size > READAHEAD_MOST)
-        return error_set(-EINVAL, "%s%s: write a size of at most 32M, e.g. %s1M, or 0 for none", what, text, what);
-    return 0;
-}
-
-int fill_spec_parse(const char *what, const char *text, bool *out_on)
-{
-    *out_on = !strcmp(text, "auto");
-    return *out_on || !strcmp(text, "off") ? 0 : error_set(-EINVAL, "%s%s: write auto or off", what, text);
-}
-
-int hedge_spec_parse(const char *what, const char *text, unsigned *out_percent)
-{
-    uint64_t n;
-    if (text_parse_uint("", text, 0, HEDGE_MOST, &n))
-        return error_set(-EINVAL, "%s%s: write a number from 0 to %d", what, text, HEDGE_MOST);
-    *out_percent = (unsigned)n;
-    return 0;
-}
-
-int connections_spec_parse(const char *what, const char *text, unsigned *out)
-{
-    uint64_t n;
-    if (text_parse_uint("", text, 1, CONNECTIONS_MOST, &n))
-        return error_set(-EINVAL, "%s%s: write a number from 1 to %d", what, text, CONNECTIONS_MOST);
-    *out = (unsigned)n;
-    return 0;
-}
-
 int tier_spec_check(const char *what, const char *text)
 {
     if (!strncmp(text, "http://", 7) || !strncmp(text, "https://", 8))
@@ -153,16 +81,4 @@ int tier_spec_check(const char *what, const char *text)
                      "%s...: write the http:// or https:// address of a proxy in front of the store, e.g. "
                      "%shttp://cache1:8080/faces",
                      what, what);
-}
-
-int fence_spec_parse(const char *what, const char *text, bool *out_fenced)
-{
-    *out_fenced = !strcmp(text, "warmed");
-    return *out_fenced || !strcmp(text, "none") ? 0 : error_set(-EINVAL, "%s%s: write warmed or none", what, text);
-}
-
-int warm_spec_parse(const char *what, const char *text, bool *out_metadata)
-{
-    *out_metadata = !strcmp(text, "metadata");
-    return *out_metadata || !strcmp(text, "none") ? 0 : error_set(-EINVAL, "%s%s: write metadata or none", what, text);
 }

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 _granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount keep upgrade status top cache warm trace help"
-_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --endpoint"
+_granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
 

@@ -130,7 +130,7 @@ expect 2 "would both be exported as 'set'; serve them by two servers" "$GRANARY"
 expect 2 "^granary: serve: --quota 1G: write --quota NAME:SIZE" "$GRANARY" serve "$store/set:v1" --cache "$W/c:64M" --quota 1G
 expect 2 "^granary: serve: --watermark 80:90: write --watermark HIGH:LOW" "$GRANARY" serve "$store/set:v1" --cache "$W/c:64M" --watermark 80:90
 expect 2 "^granary: serve: --disk-timeout 1x: write a time" "$GRANARY" serve "$store/set:v1" --cache "$W/c:64M" --disk-timeout 1x
-expect 2 "^granary: serve: --memory 1M: at least 16M" "$GRANARY" serve "$store/set:v1" --memory 1M
+expect 2 "^granary: serve: --memory 1M: write a size of at least 16M, or 0 for none" "$GRANARY" serve "$store/set:v1" --memory 1M
 expect 2 "^granary: serve: --cache $W/c:1M: at least 16M" "$GRANARY" serve "$store/set:v1" --cache "$W/c:1M"
 expect 2 "'000000000000101%' is not a share from 1% to 99%" "$GRANARY" serve "$store/set:v1" --cache "$W/c:000000000000101%"
 expect 2 "^granary: serve: --l2 ...: write the http" "$GRANARY" serve "$store/set:v1" --l2 cache1:8080

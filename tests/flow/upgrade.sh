@@ -48,7 +48,7 @@ echo "== a check beside a running server touches neither store nor cache nor soc
 "$GRANARY" serve --check "$W/store/one" --socket "$W/nbd.sock" --cache "$W/cache:64M" || fail "what runs is refused"
 "$GRANARY" serve --check "$W/nowhere/none" --socket "$W/other.sock" --cache "$W/other:64M" || fail "it asked the store"
 [ ! -e "$W/other" ] && [ ! -e "$W/other.sock" ] || fail "it made something"
-refused 1 "at least 16M" "$GRANARY" serve --check "$W/store/one" --cache "$W/other:1M"
+refused 2 "at least 16M" "$GRANARY" serve --check "$W/store/one" --cache "$W/other:1M"
 refused 1 "$W/none.so" env GRANARY_PLUGIN="$W/none.so" "$GRANARY" serve --check "$W/store/one"
 
 echo "== refused, and nothing is changed"

@@ -48,7 +48,7 @@ static void set(const char *key, const char *format)
 {
     char value[SCRATCH_MAX + 64];
     snprintf(value, sizeof value, "%s%s", w.dir, format);
-    if (options_set(&w.serving.options, key, value))
+    if (stack_options_set(&w.serving.options, key, value))
         fail_msg("%s", error_text());
 }
 
@@ -71,8 +71,8 @@ static void world_init(unsigned threads)
     serving_init(&w.serving);
     set("image", "/faces");
     set("cache", "/cache:32M");
-    assert_int_equal(options_set(&w.serving.options, "disk-timeout", "60s"), 0);
-    assert_int_equal(options_complete(&w.serving.options), 0);
+    assert_int_equal(stack_options_set(&w.serving.options, "disk-timeout", "60s"), 0);
+    assert_int_equal(stack_options_complete(&w.serving.options), 0);
     if (serving_open(&w.serving) || serving_start(&w.serving) || fuse_mount_open(w.mnt, &w.fd))
         fail_msg("%s", error_text());
     w.gives_back = !fuse_mount_give_back(w.fd); /* while nobody has taken anything */

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "plugin/control.h"
-#include "plugin/options.h"
 #include "plugin/server_threads.h"
+#include "stack_options.h"
 #include "unit/control_world.h"
 #include "unit/exports.h"
 
@@ -20,12 +20,12 @@
 
 static void test_plugin__an_export_name_is_told_from_a_reference(void **state)
 {
-    struct options o;
-    options_init(&o);
-    assert_int_equal(options_set(&o, "image", "s3://lake/images/faces:v1"), 0);
-    assert_int_equal(options_set(&o, "image", "old faces=/srv/a=b/faces"), 0);
-    assert_int_equal(options_set(&o, "image", "/srv/a=b/faces"), 0);
-    assert_int_equal(options_complete(&o), 0);
+    struct stack_options o;
+    stack_options_init(&o);
+    assert_int_equal(stack_options_set(&o, "image", "s3://lake/images/faces:v1"), 0);
+    assert_int_equal(stack_options_set(&o, "image", "old faces=/srv/a=b/faces"), 0);
+    assert_int_equal(stack_options_set(&o, "image", "/srv/a=b/faces"), 0);
+    assert_int_equal(stack_options_complete(&o), 0);
     assert_int_equal(o.stack.image_count, 3);
     assert_null(o.stack.images[0].export_name);
     assert_string_equal(o.stack.images[0].ref, "s3://lake/images/faces:v1");
@@ -33,14 +33,14 @@ static void test_plugin__an_export_name_is_told_from_a_reference(void **state)
     assert_string_equal(o.stack.images[1].ref, "/srv/a=b/faces");
     assert_null(o.stack.images[2].export_name);
     assert_string_equal(o.stack.images[2].ref, "/srv/a=b/faces");
-    options_release(&o);
+    stack_options_release(&o);
 }
 
 static void test_plugin__every_parameter_reaches_the_stack(void **state)
 {
-    struct options o;
+    struct stack_options o;
     char here[PATH_MAX], expected[PATH_MAX + 16];
-    options_init(&o);
+    stack_options_init(&o);
     static const char *const given[][2] = {
         {"image", "/s/i"},
         {"cache", "/ssd:1/c:2G"},
@@ -63,8 +63,8 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
         {"metrics", "h:9"},
     };
     for (size_t i = 0; i < GR_ARRAY_SIZE(given); i++)
-        assert_int_equal(options_set(&o, given[i][0], given[i][1]), 0);
-    assert_int_equal(options_complete(&o), 0);
+        assert_int_equal(stack_options_set(&o, given[i][0], given[i][1]), 0);
+    assert_int_equal(stack_options_complete(&o), 0);
     assert_int_equal(o.stack.cache.dir_count, 2);
     assert_int_equal(o.stack.cache.memory, 1 << 30);
     assert_true(o.stack.cache.compressed);
@@ -94,46 +94,46 @@ static void test_plugin__every_parameter_reaches_the_stack(void **state)
     assert_int_equal(o.stack.store.timeout_ms, 120000);
     assert_int_equal(o.stack.cache.fetch.workers, 100);
     assert_int_equal(o.stack.store.connections, 100);
-    options_release(&o);
+    stack_options_release(&o);
 }
 
 static void test_plugin__a_cache_may_be_a_share_of_its_filesystem(void **state)
 {
-    struct options o;
-    options_init(&o);
-    assert_int_equal(options_set(&o, "cache", "/ssd:1/c:90%"), 0);
+    struct stack_options o;
+    stack_options_init(&o);
+    assert_int_equal(stack_options_set(&o, "cache", "/ssd:1/c:90%"), 0);
     assert_string_equal(o.stack.cache.dirs[0].path, "/ssd:1/c");
     assert_int_equal(o.stack.cache.dirs[0].size, 0);
     assert_int_equal(o.stack.cache.dirs[0].percent, 90);
-    options_release(&o);
+    stack_options_release(&o);
 }
 
 static void test_plugin__watermarks_are_two_percentages(void **state)
 {
     static const char *const wrong[] = {"95",     "95:",  ":90",    "90:95",   "90:90",
                                         "100:90", "95:0", "95:90%", "95:90:1", "x"};
-    struct options o;
-    options_init(&o);
+    struct stack_options o;
+    stack_options_init(&o);
     assert_int_equal(o.stack.cache.watermark.high, 0);
     for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++)
-        assert_int_equal(options_set(&o, "watermark", wrong[i]), -EINVAL);
-    assert_int_equal(options_set(&o, "watermark", "95:90"), 0);
+        assert_int_equal(stack_options_set(&o, "watermark", wrong[i]), -EINVAL);
+    assert_int_equal(stack_options_set(&o, "watermark", "95:90"), 0);
     assert_int_equal(o.stack.cache.watermark.high, 95);
     assert_int_equal(o.stack.cache.watermark.low, 90);
-    options_release(&o);
+    stack_options_release(&o);
 }
 
 static void test_plugin__the_disk_timeout_is_seconds_to_minutes(void **state)
 {
     static const char *const wrong[] = {"0", "0s", "11m", "x", ""};
-    struct options o;
-    options_init(&o);
-    assert_int_equal(o.stack.cache.disk_timeout_ms, 0);
+    struct stack_options o;
+    stack_options_init(&o);
+    assert_int_equal(o.stack.cache.disk_timeout_ms, 2000);
     for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++)
-        assert_int_equal(options_set(&o, "disk-timeout", wrong[i]), -EINVAL);
-    assert_int_equal(options_set(&o, "disk-timeout", "10m"), 0);
+        assert_int_equal(stack_options_set(&o, "disk-timeout", wrong[i]), -EINVAL);
+    assert_int_equal(stack_options_set(&o, "disk-timeout", "10m"), 0);
     assert_int_equal(o.stack.cache.disk_timeout_ms, 600000);
-    options_release(&o);
+    stack_options_release(&o);
 }
 
 static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
@@ -157,25 +157,25 @@ static void test_plugin__wrong_parameters_are_refused_by_name(void **state)
         {"l2", "s3://lake/images"}, {"metrics", "9464"},
         {"metrics", "127.0.0.1:"},  {"metrics", "127.0.0.1:70000"},
     };
-    struct options o;
-    options_init(&o);
+    struct stack_options o;
+    stack_options_init(&o);
     for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++) {
-        assert_int_equal(options_set(&o, wrong[i][0], wrong[i][1]), -EINVAL);
+        assert_int_equal(stack_options_set(&o, wrong[i][0], wrong[i][1]), -EINVAL);
         if (!strstr(error_text(), wrong[i][0]))
             fail_msg("'%s' does not name %s", error_text(), wrong[i][0]);
     }
-    assert_int_equal(options_complete(&o), -EINVAL);
+    assert_int_equal(stack_options_complete(&o), -EINVAL);
     assert_non_null(strstr(error_text(), "no image"));
     for (int i = 0; i < CACHE_DIRS_MAX; i++)
-        assert_int_equal(options_set(&o, "cache", "/d:1G"), 0);
-    assert_int_equal(options_set(&o, "cache", "/d:1G"), -EINVAL);
+        assert_int_equal(stack_options_set(&o, "cache", "/d:1G"), 0);
+    assert_int_equal(stack_options_set(&o, "cache", "/d:1G"), -EINVAL);
     for (int i = 0; i < CACHE_QUOTAS_MAX; i++)
-        assert_int_equal(options_set(&o, "quota", "faces:1G"), 0);
-    assert_int_equal(options_set(&o, "quota", "faces:1G"), -EINVAL);
+        assert_int_equal(stack_options_set(&o, "quota", "faces:1G"), 0);
+    assert_int_equal(stack_options_set(&o, "quota", "faces:1G"), -EINVAL);
     for (int i = 0; i < STORE_TIERS_MAX; i++)
-        assert_int_equal(options_set(&o, "l2", "http://c/s"), 0);
-    assert_int_equal(options_set(&o, "l2", "http://c/s"), -EINVAL);
-    options_release(&o);
+        assert_int_equal(stack_options_set(&o, "l2", "http://c/s"), 0);
+    assert_int_equal(stack_options_set(&o, "l2", "http://c/s"), -EINVAL);
+    stack_options_release(&o);
 }
 
 #define THREADS(line) server_threads_parse(line, sizeof(line))

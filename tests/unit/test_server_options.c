@@ -42,14 +42,15 @@ static void test_server_options__all_that_is_given_is_said(void **state)
                      "--store-connections=128",
                      "--fill",
                      "off",
+                     "--index-memory=128M",
                      "--timeout",
                      "90s"};
-    static const char *const nbdkit[] = {"cache=/a:1G",     "cache=/b:2G",      "cache-compressed=yes",
-                                         "quota=faces:1G",  "memory=16M",       "watermark=90:80",
-                                         "disk-timeout=5s", "eviction=lru",     "metrics=localhost:9",
-                                         "l2=http://p/x",   "timeout=90s",      "slow-read=0",
-                                         "readahead=2M",    "fill=off",         "hedge=0",
-                                         "connections=128", "endpoint=http://h"};
+    static const char *const nbdkit[] = {"cache=/a:1G",     "cache=/b:2G",       "cache-compressed=yes",
+                                         "quota=faces:1G",  "memory=16M",        "watermark=90:80",
+                                         "disk-timeout=5s", "eviction=lru",      "metrics=localhost:9",
+                                         "l2=http://p/x",   "timeout=90s",       "slow-read=0",
+                                         "readahead=2M",    "fill=off",          "hedge=0",
+                                         "connections=128", "index-memory=128M", "endpoint=http://h"};
     struct invocation inv;
     CLEANUP_SERVER_WORDS plain = {0}, dashed = {0};
     parse(&verb_mount, words, (int)(sizeof words / sizeof *words), &inv);
@@ -69,6 +70,29 @@ static void test_server_options__all_that_is_given_is_said(void **state)
             assert_string_equal(dashed.items[i], "--cache-compressed");
     }
     options_release(&inv);
+}
+
+/* An option of the plugin that the command line does not have would be one of its table without a name there. */
+static void test_server_options__every_parameter_is_an_option(void **state)
+{
+#define OPTION_NAME(field, how, key, option, ...) {key, option},
+    static const char *const names[][2] = {STACK_OPTIONS(OPTION_NAME, OPTION_NAME)};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
+        bool own = !strcmp(names[i][0], "image") || !strcmp(names[i][0], "control") || !strcmp(names[i][0], "exports");
+        if (own == (options_known(&verb_serve, names[i][1]) && options_known(&verb_mount, names[i][1])))
+            fail_msg("%s: --%s", names[i][0], names[i][1]);
+    }
+}
+
+/* What a default says is what the table's own parser understands, and what help says. */
+static void test_server_options__help_names_the_default(void **state)
+{
+    for (const struct option_row *row = verb_serve.options; row->kind; row++)
+        if (row->name && !strcmp(row->name, "index-memory")) {
+            assert_non_null(strstr(row->help, "(default 64M)"));
+            return;
+        }
+    fail_msg("--index-memory is missing");
 }
 
 /* What mount says is what serve understands. */
@@ -103,6 +127,8 @@ static void test_server_options__what_the_plugin_would_refuse_is_refused(void **
     expect_refusal("--metrics=nowhere", "--metrics");
     expect_refusal("--l2=ftp://x", "--l2");
     expect_refusal("--readahead=33M", "--readahead 33M: write a size of at most 32M");
+    expect_refusal("--index-memory=1K", "--index-memory 1K: write a size of at least 1M");
+    expect_refusal("--slow-read=8d", "--slow-read 8d: write a time from 1s to 7d, or 0 for none");
     expect_refusal("--fill=on", "--fill on: write auto or off");
     expect_refusal("--hedge=51", "--hedge 51: write a number from 0 to 50");
     expect_refusal("--store-connections=0", "--store-connections 0: write a number from 1 to 256");
@@ -112,6 +138,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_server_options__all_that_is_given_is_said),
+        cmocka_unit_test(test_server_options__every_parameter_is_an_option),
+        cmocka_unit_test(test_server_options__help_names_the_default),
         cmocka_unit_test(test_server_options__serve_has_every_option_of_mount),
         cmocka_unit_test(test_server_options__what_the_plugin_would_refuse_is_refused),
     };

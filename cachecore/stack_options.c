@@ -1,0 +1,337 @@
+/* The setters, the table made of STACK_OPTIONS, and one parser for each type. */
+#include "stack_options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/rate.h"
+#include "base/text.h"
+#include "format/cache_spec.h"
+#include "net/listen.h"
+
+void stack_options_release(struct stack_options *o)
+{
+    for (size_t i = 0; i < o->strings.len; i++)
+        free(o->strings.items[i]);
+    vec_release(&o->strings);
+    vec_release(&o->images);
+}
+
+static int no_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory");
+}
+
+/* "cache" of "cache=", "--cache" of "--cache "; returns out. */
+static const char *name_of(const char *what, char out[64])
+{
+    snprintf(out, 64, "%.*s", (int)strcspn(what, "= "), what);
+    return out;
+}
+
+/* A copy of text[0..len) that lives as long as o; NULL: out of memory. */
+static char *keep(struct stack_options *o, const char *text, size_t len)
+{
+    CLEANUP_FREE char *copy = strndup(text, len);
+    if (!copy || vec_push(&o->strings, copy))
+        return NULL;
+    return steal_ptr(&copy);
+}
+
+static char *keep_absolute(struct stack_options *o, const char *path, size_t len)
+{
+    if (*path == '/')
+        return keep(o, path, len);
+    char dir[PATH_MAX], whole[2 * PATH_MAX];
+    if (!getcwd(dir, sizeof dir) || len >= PATH_MAX)
+        return NULL;
+    snprintf(whole, sizeof whole, "%s/%.*s", dir, (int)len, path);
+    return keep(o, whole, strlen(whole));
+}
+
+/* A reference has no '=' before its first '/', so NAME=REF is told from REF. */
+static int set_image(struct stack_options *o, const char *what, const char *value)
+{
+    struct stack_image image = {0};
+    size_t name_len = strcspn(value, "=/");
+    if (value[name_len] == '=') {
+        image.export_name = keep(o, value, name_len);
+        if (!image.export_name)
+            return no_memory();
+        value += name_len + 1;
+    }
+    image.ref = keep(o, value, strlen(value));
+    if (!image.ref || vec_push(&o->images, image))
+        return no_memory();
+    return 0;
+}
+
+static int set_cache(struct stack_options *o, const char *what, const char *value)
+{
+    struct cache_config *c = &o->stack.cache;
+    struct cache_spec spec;
+    int rc = cache_spec_parse(what, value, &spec);
+    if (rc)
+        return rc;
+    if (c->dir_count == CACHE_DIRS_MAX)
+        return error_set(-EINVAL, "%s%s: more than %d directories", what, value, CACHE_DIRS_MAX);
+    c->dirs[c->dir_count].size = spec.size;
+    c->dirs[c->dir_count].percent = spec.percent;
+    c->dirs[c->dir_count].hdd = spec.hdd;
+    c->dirs[c->dir_count].path = keep_absolute(o, value, spec.dir_len);
+    if (!c->dirs[c->dir_count].path)
+        return error_set(-EINVAL, "%s%s: the directory's path is too long", what, value);
+    c->dir_count++;
+    return 0;
+}
+
+static int set_quota(struct stack_options *o, const char *what, const char *value)
+{
+    struct cache_config *c = &o->stack.cache;
+    size_t name_len;
+    uint64_t size;
+    int rc = quota_spec_parse(what, value, &name_len, &size);
+    if (rc)
+        return rc;
+    if (c->quota_count == CACHE_QUOTAS_MAX)
+        return error_set(-EINVAL, "%s%s: more than %d quotas", what, value, CACHE_QUOTAS_MAX);
+    c->quotas[c->quota_count].size = size;
+    c->quotas[c->quota_count].name = keep(o, value, name_len);
+    if (!c->quotas[c->quota_count].name)
+        return no_memory();
+    c->quota_count++;
+    return 0;
+}
+
+static int set_watermark(struct stack_options *o, const char *what, const char *value)
+{
+    struct cache_config *c = &o->stack.cache;
+    return watermark_spec_parse(what, value, &c->watermark.high, &c->watermark.low);
+}
+
+static int set_eviction(struct stack_options *o, const char *what, const char *value)
+{
+    return evict_policy_parse(value, &o->stack.cache.eviction);
+}
+
+static int set_endpoint(struct stack_options *o, const char *what, const char *value)
+{
+    o->endpoint = keep(o, value, strlen(value));
+    return o->endpoint ? 0 : no_memory();
+}
+
+static int set_l2(struct stack_options *o, const char *what, const char *value)
+{
+    struct stack_config *c = &o->stack;
+    int rc = tier_spec_check(what, value);
+    if (rc)
+        return rc;
+    if (c->tier_count == STORE_TIERS_MAX)
+        return error_set(-EINVAL, "%s...: more than %d shared caches", what, STORE_TIERS_MAX);
+    c->tiers[c->tier_count] = keep(o, value, strlen(value));
+    return c->tiers[c->tier_count++] ? 0 : no_memory();
+}
+
+static int set_control(struct stack_options *o, const char *what, const char *value)
+{
+    o->control = keep_absolute(o, value, strlen(value));
+    return o->control ? 0 : error_set(-EINVAL, "%s%s: the path is too long", what, value);
+}
+
+static int set_exports(struct stack_options *o, const char *what, const char *value)
+{
+    o->exports = keep_absolute(o, value, strlen(value));
+    return o->exports ? 0 : error_set(-EINVAL, "%s%s: the path is too long", what, value);
+}
+
+static int set_metrics(struct stack_options *o, const char *what, const char *value)
+{
+    char name[64];
+    int rc = listen_tcp_check(value);
+    if (rc)
+        return error_prefix(rc, "%s", name_of(what, name));
+    o->metrics = keep(o, value, strlen(value));
+    return o->metrics ? 0 : no_memory();
+}
+
+static int set_bwlimit(struct stack_options *o, const char *what, const char *value)
+{
+    char name[64];
+    return rate_parse(name_of(what, name), value, &o->stack.bwlimit);
+}
+
+/* ---- the table ---- */
+
+struct row {
+    const char *key, *option; /* option "": a parameter alone */
+    int (*set)(struct stack_options *o, const char *what, const char *value);
+    void (*put)(struct stack_options *o, uint64_t n); /* where set is NULL */
+    enum stack_option_type type;
+    bool zero;
+    const char *shape, *low, *high, *standard; /* standard: the default; NULL: none */
+};
+
+#define NO_PUT(...)
+#define PUT(field, how, key, option, shape, type, low, high, zero, standard, place, help)                              \
+    static void put_##field(struct stack_options *o, uint64_t n)                                                       \
+    {                                                                                                                  \
+        o->place = (__typeof__(o->place))n;                                                                            \
+    }
+STACK_OPTIONS(NO_PUT, PUT)
+
+#define OWN_ROW(field, how, key, option, shape, set, help)                                                             \
+    {key, option, set, NULL, STACK_OPTION_OWN, false, shape, "", "", NULL},
+#define VALUE_ROW(field, how, key, option, shape, type, low, high, zero, standard, place, help)                        \
+    {key, option, NULL, put_##field, type, zero, shape, low, high, standard},
+static const struct row table[] = {STACK_OPTIONS(OWN_ROW, VALUE_ROW)};
+
+#define OWN_HELP(field, how, key, option, shape, set, help) key "=" shape "\n    " help "\n"
+#define VALUE_HELP(field, how, key, option, shape, type, low, high, zero, standard, place, help)                       \
+    key "=" shape "\n    " STACK_OPTION_HELP(help, standard) "\n"
+const char stack_options_help[] =
+    STACK_OPTIONS(OWN_HELP, VALUE_HELP) "\n"
+                                        "Start nbdkit with -t 256: a read that waits for a store holds a thread.\n";
+
+/* ---- values ---- */
+
+/* Which of the words "a|b|c", or -1. */
+static int word_index(const char *words, const char *value)
+{
+    for (int i = 0;; i++) {
+        size_t len = strcspn(words, "|");
+        if (strlen(value) == len && !memcmp(words, value, len))
+            return i;
+        if (!words[len])
+            return -1;
+        words += len + 1;
+    }
+}
+
+static int parse_number(enum stack_option_type type, const char *text, uint64_t *out)
+{
+    switch (type) {
+    case STACK_OPTION_SIZE:
+        return text_parse_size("", text, out);
+    case STACK_OPTION_TIME:
+        return text_parse_duration("", text, out);
+    default:
+        return text_parse_uint("", text, 0, UINT32_MAX, out);
+    }
+}
+
+/* Within the row's bounds, which are the table's own words. */
+static bool in_range(const struct row *row, uint64_t n)
+{
+    uint64_t low = 0, high = UINT64_MAX;
+    bool sound = (!*row->low || !parse_number(row->type, row->low, &low)) &&
+                 (!*row->high || !parse_number(row->type, row->high, &high));
+    return sound && n <= high && (n >= low || (row->zero && !n));
+}
+
+static int wrong_word(const struct row *row, const char *what, const char *value)
+{
+    char words[128] = "";
+    for (const char *p = row->shape; *p;) {
+        size_t len = strcspn(p, "|"), used = strlen(words);
+        snprintf(words + used, sizeof words - used, "%s%.*s", used ? " or " : "", (int)len, p);
+        p += len + (p[len] != 0);
+    }
+    return error_set(-EINVAL, "%s%s: write %s", what, value, words);
+}
+
+static int wrong_number(const struct row *row, const char *what, const char *value)
+{
+    const char *kind = row->type == STACK_OPTION_SIZE ? "size" : row->type == STACK_OPTION_TIME ? "time" : "number";
+    char range[64];
+    if (*row->low && *row->high)
+        snprintf(range, sizeof range, "from %s to %s", row->low, row->high);
+    else
+        snprintf(range, sizeof range, "of at %s %s", *row->low ? "least" : "most", *row->low ? row->low : row->high);
+    return error_set(-EINVAL, "%s%s: write a %s %s%s", what, value, kind, range,
+                     row->zero && strcmp(row->low, "0") != 0 ? ", or 0 for none" : "");
+}
+
+static int set_row(struct stack_options *o, const struct row *row, const char *what, const char *value)
+{
+    uint64_t n = 0;
+    if (row->set)
+        return row->set(o, what, value);
+    if (row->type == STACK_OPTION_WORD) {
+        int index = word_index(row->shape, value);
+        if (index < 0)
+            return wrong_word(row, what, value);
+        n = (uint64_t)index;
+    } else if (parse_number(row->type, value, &n) || !in_range(row, n)) {
+        return wrong_number(row, what, value);
+    }
+    row->put(o, row->type == STACK_OPTION_TIME ? n * 1000 : n);
+    return 0;
+}
+
+/* ---- front ---- */
+
+void stack_options_init(struct stack_options *o)
+{
+    memset(o, 0, sizeof *o);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++) {
+        int rc = table[i].standard ? set_row(o, &table[i], "", table[i].standard) : 0;
+        assert(!rc);
+        (void)rc;
+    }
+}
+
+static const struct row *find_key(const char *key)
+{
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
+        if (!strcmp(key, table[i].key))
+            return &table[i];
+    return NULL;
+}
+
+int stack_options_set(struct stack_options *o, const char *key, const char *value)
+{
+    char what[64];
+    const struct row *row = find_key(key);
+    if (!row)
+        return error_set(-EINVAL, "unknown parameter '%s'; 'nbdkit granary --help' lists the known ones", key);
+    snprintf(what, sizeof what, "%s=", key);
+    return set_row(o, row, what, value);
+}
+
+int stack_options_set_option(struct stack_options *o, const char *option, const char *value)
+{
+    char what[64];
+    snprintf(what, sizeof what, "--%s ", option);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
+        if (*option && !strcmp(option, table[i].option))
+            return set_row(o, &table[i], what, value);
+    return error_set(-EINVAL, "--%s: no server has this option", option);
+}
+
+const char *stack_options_default(const char *key)
+{
+    const struct row *row = find_key(key);
+    return row ? row->standard : NULL;
+}
+
+int stack_options_complete(struct stack_options *o)
+{
+    if (!o->images.len)
+        return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
+    if (o->stack.cache.fenced && !o->stack.cache.dir_count && !o->stack.cache.memory)
+        return error_set(-EINVAL, "fence=warmed lets nothing be read without a cache; give cache=DIR:SIZE");
+    if (o->stack.cache.fenced)
+        o->stack.readahead = 0;
+    o->stack.images = o->images.items;
+    o->stack.image_count = o->images.len;
+    o->stack.store.endpoint = o->endpoint;
+    o->stack.cache.fetch.timeout_ms = o->stack.store.timeout_ms;
+    o->stack.store.connections = o->stack.cache.fetch.workers; /* which never wait for each other's */
+    return 0;
+}

@@ -1,0 +1,121 @@
+/* The options of a server, in one table: the parameters (KEY=VALUE) of the nbdkit plugin and of granary-fuse, and the
+ * options (--KEY VALUE) of `granary serve` and `granary mount`. Names, types, ranges, defaults and help texts stand
+ * here and nowhere else. Knows neither nbdkit nor the command line. */
+#ifndef GRANARY_STACK_OPTIONS_H
+#define GRANARY_STACK_OPTIONS_H
+
+#include "base/vec.h"
+#include "stack.h"
+
+struct stack_options {
+    VEC(struct stack_image) images;
+    struct stack_config stack; /* points into this struct's strings */
+    char *endpoint;            /* NULL: not given */
+    bool warm_metadata;        /* from the start on */
+    char *control;             /* absolute path of the control socket; NULL: none */
+    char *metrics;             /* HOST:PORT; NULL: not given */
+    char *exports;             /* absolute path of the file of added exports; NULL: none */
+    VEC(char *) strings;       /* everything the pointers above lead to */
+};
+
+enum stack_option_type {
+    STACK_OPTION_OWN,   /* has a parser of its own */
+    STACK_OPTION_SIZE,  /* bytes: 64M */
+    STACK_OPTION_TIME,  /* 90s, 5m; kept in milliseconds */
+    STACK_OPTION_COUNT, /* a number */
+    STACK_OPTION_WORD,  /* which of the words of SHAPE, from 0 */
+};
+
+/* OWN(field, how, KEY, OPTION, SHAPE, parser, help)
+ * VALUE(field, how, KEY, OPTION, SHAPE, TYPE, low, high, zero, default, place in struct stack_options, help)
+ *
+ * field: a C name, the option's own. how: LIST (may be repeated), TEXT, URL, FLAG (on the command line without a value,
+ * as a parameter "yes"), or NONE: a parameter alone. OPTION: its name on the command line. low, high: as they would be
+ * given; "" for no limit. zero: 0 is allowed below low. A new row needs a line in both man pages and in the completion
+ * (tests/style/docs.sh tells). */
+/* clang-format off */
+#define STACK_OPTIONS(OWN, VALUE)                                                                                      \
+    OWN(image, NONE, "image", "", "[NAME=]STORE/IMAGE[:TAG]", set_image,                                               \
+        "(required, repeatable) an image to export, e.g. s3://bucket/prefix/faces:latest or /srv/store/faces, under\n" \
+        "    NAME, else under the image's own name; \"image=\" may be left out")                                       \
+    OWN(caches, LIST, "cache", "cache", "DIR:SIZE[:ssd|hdd]", set_cache,                                               \
+        "keep chunks in DIR, at most SIZE bytes, e.g. 200G or 90%; may be repeated")                                   \
+    VALUE(cache_compressed, FLAG, "cache-compressed", "cache-compressed", "no|yes",                                    \
+          STACK_OPTION_WORD, "", "", false, "no", stack.cache.compressed,                                              \
+        "keep compressed chunks compressed there: more fit, each read decodes")                                        \
+    OWN(quotas, LIST, "quota", "quota", "NAME:SIZE", set_quota,                                                        \
+        "chunks first kept for the image NAME take at most SIZE bytes of it; may be repeated")                         \
+    VALUE(memory, TEXT, "memory", "memory", "SIZE",                                                                    \
+          STACK_OPTION_SIZE, "16M", "", true, "0", stack.cache.memory,                                                 \
+        "keep what is read most in memory too, at most SIZE bytes")                                                    \
+    OWN(watermark, TEXT, "watermark", "watermark", "HIGH:LOW", set_watermark,                                          \
+        "free space while the caches' filesystem is more than HIGH percent full, until LOW, e.g. 95:90")               \
+    VALUE(disk_timeout, TEXT, "disk-timeout", "disk-timeout", "TIME",                                                  \
+          STACK_OPTION_TIME, "1s", "10m", false, "2s", stack.cache.disk_timeout_ms,                                    \
+        "a read waits this long for the caches' disks, then its chunks are fetched")                                   \
+    OWN(eviction, TEXT, "eviction", "eviction", "POLICY", set_eviction,                                                \
+        "what makes room there: auto, lru, s3fifo or sticky (default auto)")                                           \
+    VALUE(fence, TEXT, "fence", "fence", "none|warmed",                                                                \
+          STACK_OPTION_WORD, "", "", false, "none", stack.cache.fenced,                                                \
+        "cache-only mode (warmed): reads of what is not cached fail with EIO; only warming fetches")                   \
+    VALUE(warm, TEXT, "warm", "warm", "none|metadata",                                                                 \
+          STACK_OPTION_WORD, "", "", false, "none", warm_metadata,                                                     \
+        "cache and pin the filesystems' metadata from the start, in the background; 'granary serve' sets metadata")  \
+    OWN(metrics, TEXT, "metrics", "metrics", "HOST:PORT", set_metrics,                                                 \
+        "answer GET /metrics there, over TCP, to any client")                                                          \
+    OWN(tiers, LIST, "l2", "l2", "URL", set_l2,                                                                        \
+        "a caching HTTP proxy in front of the store, asked for packs first; may be repeated")                          \
+    OWN(bwlimit, TEXT, "bwlimit", "bwlimit", "RATE", set_bwlimit,                                                      \
+        "bytes a second from the stores and their proxies together, e.g. 100M (default: no limit)")                    \
+    VALUE(timeout, TEXT, "timeout", "timeout", "TIME",                                                                 \
+          STACK_OPTION_TIME, "1s", "7d", false, "5m", stack.store.timeout_ms,                                          \
+        "failing requests are repeated for this long; then the read fails with EIO")                                   \
+    VALUE(slow_read, TEXT, "slow-read", "slow-read", "TIME",                                                           \
+          STACK_OPTION_TIME, "1s", "7d", true, "10s", stack.slow_read_ms,                                              \
+        "log reads that take this long, and where the time went; 0: none")                                             \
+    VALUE(readahead, TEXT, "readahead", "readahead", "SIZE",                                                           \
+          STACK_OPTION_SIZE, "", "32M", true, "1M", stack.readahead,                                                   \
+        "fetched ahead of a sequential reader, at most; 0: none")                                                      \
+    VALUE(fill, TEXT, "fill", "fill", "auto|off",                                                                      \
+          STACK_OPTION_WORD, "", "", false, "auto", stack.no_completion,                                               \
+        "complete what shuffled reads touch in the background, where the cache can hold the image")                    \
+    VALUE(hedge, TEXT, "hedge", "hedge", "PERCENT",                                                                    \
+          STACK_OPTION_COUNT, "0", "50", true, "5", stack.cache.fetch.hedge_percent,                                   \
+        "hedged requests, in a hundred: a second GET when the first is slower than 95 in a hundred lately; 0: none")   \
+    VALUE(connections, TEXT, "connections", "store-connections", "N",                                                  \
+          STACK_OPTION_COUNT, "1", "256", false, "64", stack.cache.fetch.workers,                                      \
+        "requests to stores at a time, at most")                                                                       \
+    VALUE(index_memory, TEXT, "index-memory", "index-memory", "SIZE",                                                  \
+          STACK_OPTION_SIZE, "1M", "", false, "64M", stack.index_memory,                                               \
+        "memory for index nodes, of all images together")                                                              \
+    OWN(endpoint, URL, "endpoint", "endpoint", "URL", set_endpoint,                                                    \
+        "S3 server to use (default: AWS_ENDPOINT_URL, then AWS)")                                                      \
+    OWN(control, NONE, "control", "", "PATH", set_control,                                                             \
+        "a unix socket that answers GET /metrics and GET /status, and that granary status, cache, warm, trace ask")    \
+    OWN(exports, NONE, "exports", "", "FILE", set_exports,                                                             \
+        "note there the exports that the control socket adds, and serve them from the start when FILE exists")
+/* clang-format on */
+
+/* The help text of a VALUE row. */
+#define STACK_OPTION_HELP(text, standard) text " (default " standard ")"
+
+/* Set every default; stack_options_release undoes it. */
+void stack_options_init(struct stack_options *o);
+void stack_options_release(struct stack_options *o);
+
+/* One parameter. Relative paths are made absolute: nbdkit changes its directory. -EINVAL: a sentence that names the
+ * key and shows the right form. */
+GR_MUST_CHECK int stack_options_set(struct stack_options *o, const char *key, const char *value);
+/* The same by the option's name on the command line, which the sentence then shows ("--key value"). A FLAG: "yes". */
+GR_MUST_CHECK int stack_options_set_option(struct stack_options *o, const char *option, const char *value);
+
+/* After the last parameter: check that they suit each other and fill in o->stack. */
+GR_MUST_CHECK int stack_options_complete(struct stack_options *o);
+
+/* The default of a VALUE row by its key, as it would be given; NULL: it has none. */
+const char *stack_options_default(const char *key);
+
+/* One paragraph a key, for nbdkit granary --help. */
+extern const char stack_options_help[];
+
+#endif
