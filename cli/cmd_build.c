@@ -118,6 +118,10 @@ static void print_rebuild(const struct build_rebuild *r)
            (unsigned long long)r->unchanged);
     printf("  %-16s %s, moved %s, dead %s\n", "kept", text_format_size(r->bytes_kept, kept),
            text_format_size(r->bytes_moved, moved), text_format_size(r->dead_bytes, dead));
+    if (r->packs_damaged)
+        printf("  %-16s %llu files, %s read again, since %llu packs of the parent are missing or damaged\n", "healed",
+               (unsigned long long)r->healed, text_format_size(r->bytes_healed, kept),
+               (unsigned long long)r->packs_damaged);
     if (r->chunks_scrubbed)
         printf("  %-16s %llu bytes in %llu chunks\n", "erased", (unsigned long long)r->bytes_scrubbed,
                (unsigned long long)r->chunks_scrubbed);
@@ -148,6 +152,8 @@ static void print_result(const struct image_ref *ref, const struct build_result 
     if (r->bytes_resumed)
         printf("  %-16s %llu files, %s of an earlier run that failed\n", "went on from",
                (unsigned long long)r->files_resumed, text_format_size(r->bytes_resumed, bytes));
+    if (r->objects_healed)
+        printf("  %-16s %llu damaged objects of the store\n", "written again", (unsigned long long)r->objects_healed);
     print_counted("changed", r->files_changed);
     print_counted("vanished", r->files_vanished);
     print_counted("gone when listed", r->listing_vanished);
@@ -168,10 +174,11 @@ static json_t *counts_json(const struct manifest_counts *c)
 
 static json_t *rebuild_json(const struct build_rebuild *r)
 {
-    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "parent",
+    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "parent",
                      print_json_digest(&r->parent), "parent_differs", r->parent_differs, "unchanged",
                      INTEGER(r->unchanged), "added", INTEGER(r->added), "changed", INTEGER(r->changed), "removed",
-                     INTEGER(r->removed), "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept",
+                     INTEGER(r->removed), "packs_damaged", INTEGER(r->packs_damaged), "healed", INTEGER(r->healed),
+                     "bytes_healed", INTEGER(r->bytes_healed), "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept",
                      INTEGER(r->bytes_kept), "bytes_moved", INTEGER(r->bytes_moved), "files_moved",
                      INTEGER(r->files_moved), "dead_bytes", INTEGER(r->dead_bytes), "chunks_scrubbed",
                      INTEGER(r->chunks_scrubbed), "bytes_scrubbed", INTEGER(r->bytes_scrubbed), "packs_emptied",
@@ -181,7 +188,7 @@ static json_t *rebuild_json(const struct build_rebuild *r)
 static json_t *result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
 {
     return json_pack(
-        "{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
+        "{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
         "s:o,s:o,s:o,s:f}",
         "store", ref->store, "name", ref->name, "tag", ref->tag, "unique_tag", r->unique_tag, "digest",
         print_json_digest(&r->image), "content_root", print_json_digest(&r->content_root), "dry_run", dry_run, "size",
@@ -192,9 +199,9 @@ static json_t *result_json(const struct image_ref *ref, const struct build_resul
         INTEGER(r->xattrs_skipped), "listing_vanished", INTEGER(r->listing_vanished), "owners_unknown",
         INTEGER(r->owners_unknown), "dedupe_files", INTEGER(r->dedupe_files), "dedupe_bytes", INTEGER(r->dedupe_bytes),
         "packs_new", INTEGER(r->packs_new), "packs_reused", INTEGER(r->packs_reused), "objects_new",
-        INTEGER(r->objects_new), "bytes_read", INTEGER(r->bytes_read), "bytes_uploaded", INTEGER(r->bytes_uploaded),
-        "checkpoints", INTEGER(r->checkpoints), "files_resumed", INTEGER(r->files_resumed), "bytes_resumed",
-        INTEGER(r->bytes_resumed), "seconds", r->seconds);
+        INTEGER(r->objects_new), "objects_healed", INTEGER(r->objects_healed), "bytes_read", INTEGER(r->bytes_read),
+        "bytes_uploaded", INTEGER(r->bytes_uploaded), "checkpoints", INTEGER(r->checkpoints), "files_resumed",
+        INTEGER(r->files_resumed), "bytes_resumed", INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
 /* What the words of --parent and --compact-budget say. */

@@ -11,7 +11,7 @@
 #include "store/store.h"
 
 struct build_progress {
-    const char *phase; /* "listing", "reading", "metadata", "publishing" */
+    const char *phase; /* "checking the parent", "listing", "reading", "metadata", "publishing" */
     uint64_t files_listed, files_total, files_done, bytes_total, bytes_done, bytes_uploaded;
 };
 
@@ -49,7 +49,9 @@ struct build_rebuild {
     struct digest parent; /* zero: none, everything was read */
     bool parent_differs;  /* there was one, but nothing could stay: of another filesystem or chunk size, or too small */
     uint64_t unchanged, added, changed, removed;
-    uint64_t bytes_to_read;           /* of files added and changed, as listed */
+    /* Packs of the parent that are missing or damaged; unchanged files read again since they lay there. */
+    uint64_t packs_damaged, healed, bytes_healed;
+    uint64_t bytes_to_read;           /* of files added, changed and healed, as listed */
     uint64_t bytes_kept, bytes_moved; /* of unchanged files: where they were; moved by compaction */
     uint64_t files_moved;
     uint64_t dead_bytes; /* of the chunks that stay: as image_stats counts them */
@@ -65,6 +67,7 @@ struct build_result {
     uint64_t listing_vanished, owners_unknown; /* as in struct source_counts */
     uint64_t dedupe_files, dedupe_bytes;       /* file bodies that shared another's blocks */
     uint64_t packs_new, packs_reused, objects_new;
+    uint64_t objects_healed; /* of the new ones: what stood under that name was damaged */
     struct build_rebuild rebuild;
     uint64_t checkpoints;                  /* left on the way */
     uint64_t files_resumed, bytes_resumed; /* taken over from an earlier run's checkpoint */

@@ -34,6 +34,10 @@ int build_parent_find(struct build *b)
     struct build_options *o = &b->options;
     const struct parent_config config = parent_config(b);
     int rc = o->no_parent ? 0 : parent_open(&config, &b->parent, &b->result->rebuild.parent_differs);
+    if (!rc && b->parent)
+        rc = build_step(b, "checking the parent");
+    if (!rc && b->parent)
+        rc = parent_look(b->parent);
     if (!o->chunk_size) /* nobody said: a new default does not end building upon what there is */
         o->chunk_size = b->parent ? b->parent->manifest.chunk_size : CHUNK_SIZE_DEFAULT;
     return rc;
@@ -47,8 +51,11 @@ int build_parent_know_shards(struct build *b)
         parent_free(steal_ptr(&b->parent));
         return 0;
     }
-    const struct known_shards_config config = {
-        .store = b->store, .parent = &b->parent->manifest, .step = build_same_step, .step_arg = b};
+    const struct known_shards_config config = {.store = b->store,
+                                               .parent = &b->parent->manifest,
+                                               .damage = &b->parent->damage,
+                                               .step = build_same_step,
+                                               .step_arg = b};
     int rc = known_shards_new(&config, &b->known);
     if (rc)
         return rc;
@@ -86,6 +93,13 @@ static bool checkpoints(const struct build *b)
     return b->options.checkpoint_bytes && !b->options.dry_run && !b->streams;
 }
 
+/* To begin anew costs little more than to read a part of it again, and the image comes out as it would have. */
+static int look_at_rest(struct parent *left)
+{
+    int rc = parent_look(left);
+    return rc || !left->damage.packs.count ? rc : error_set(-EBADMSG, "packs of it are missing or damaged");
+}
+
 /* Without a parent: go on from where an earlier run of this build came to. One that turns out to be damaged is as good
  * as none. */
 static int resume(struct build *b)
@@ -97,6 +111,8 @@ static int resume(struct build *b)
     if (rc <= 0)
         return rc;
     rc = parent_resume(&config, &left, &b->parent);
+    if (!rc)
+        rc = look_at_rest(b->parent);
     if (!rc)
         rc = parent_plan(b->parent, &b->planned);
     if (rc == -EBADMSG || rc == -ENOENT) {
@@ -123,6 +139,9 @@ static void take_plan(struct build *b)
                                                 .added = p->plan.added,
                                                 .changed = p->plan.changed,
                                                 .removed = p->plan.removed,
+                                                .packs_damaged = p->damage.packs.count,
+                                                .healed = p->plan.healed,
+                                                .bytes_healed = p->plan.bytes_healed,
                                                 .bytes_to_read = p->plan.bytes_read,
                                                 .bytes_kept = p->plan.bytes_kept - p->moved.bytes,
                                                 .bytes_moved = p->moved.bytes,

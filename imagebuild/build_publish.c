@@ -44,10 +44,11 @@ int build_publish(struct build *b)
 {
     CLEANUP_BYTES document = BYTES_INIT(MANIFEST_MAX);
     struct build_result *r = b->result;
-    bool existed;
+    enum repository_found found;
     int rc = manifest_encode(&r->manifest, &document);
     if (!rc)
-        rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &existed);
+        rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &found);
+    bool existed = found == REPOSITORY_WHOLE;
     if (!rc && existed)
         rc = unmark_manifest(b);
     if (!rc)
@@ -58,6 +59,7 @@ int build_publish(struct build *b)
     r->packs_new = counts.packs_new;
     r->packs_reused = counts.packs_reused;
     r->objects_new = counts.objects_new + !existed;
+    r->objects_healed = counts.objects_healed + (found == REPOSITORY_DAMAGED);
     r->bytes_uploaded = counts.bytes + (existed ? 0 : document.len);
     return 0;
 }

@@ -11,7 +11,7 @@
 #include "store/digest_map.h"
 
 /* What is known of a key, in its value. */
-enum { UNCHANGED = 1, HAS_DIRECTORIES = 2 };
+enum { UNCHANGED = 1, HAS_DIRECTORIES = 2, DAMAGED = 4 };
 
 struct known_shards {
     struct known_shards_config config;
@@ -60,6 +60,18 @@ static struct digest_slot *shard_of(const struct known_shards *k, const struct c
     return digest_map_find(&k->keys, &key);
 }
 
+/* Does any of it lie in a damaged pack? */
+static bool is_damaged(const struct known_shards *k, const struct catalog_entry *e)
+{
+    bool damaged = false;
+    for (uint32_t i = 0; k->config.damage && i < e->extent_count; i++) {
+        const struct catalog_extent *at = &e->extents[i];
+        bool inside = at->offset < k->config.parent->size && at->len <= k->config.parent->size - at->offset;
+        damaged |= inside && parent_damage_touches(k->config.damage, at->offset, at->len);
+    }
+    return damaged;
+}
+
 static int take_key(struct known_shards *k, const struct catalog_entry *e, void *arg)
 {
     if (!key_len(e->validator, e->validator_len))
@@ -72,6 +84,8 @@ static int take_key(struct known_shards *k, const struct catalog_entry *e, void 
         return rc;
     if (S_ISDIR(e->mode))
         digest_map_find(&k->keys, &key)->value |= HAS_DIRECTORIES;
+    if (is_damaged(k, e))
+        digest_map_find(&k->keys, &key)->value |= DAMAGED;
     return 0;
 }
 
@@ -101,9 +115,10 @@ bool known_shards_has(void *arg, const char *key, size_t len)
     struct known_shards *k = arg;
     struct digest digest = digest_of(key, len);
     struct digest_slot *slot = k->of_no_use ? NULL : digest_map_find(&k->keys, &digest);
-    if (slot)
-        slot->value |= UNCHANGED;
-    return slot;
+    if (!slot || slot->value & DAMAGED)
+        return false;
+    slot->value |= UNCHANGED;
+    return true;
 }
 
 /* Of the entries that several shards have for a directory the catalog has one. When that one goes, another counts, of
@@ -112,7 +127,7 @@ bool known_shards_suffice(void *arg)
 {
     struct known_shards *k = arg;
     for (size_t i = 0; i < k->keys.capacity && !k->of_no_use; i++)
-        k->of_no_use = k->keys.slots[i].value == HAS_DIRECTORIES;
+        k->of_no_use = k->keys.slots[i].value & HAS_DIRECTORIES && !(k->keys.slots[i].value & UNCHANGED);
     return !k->of_no_use;
 }
 
@@ -164,7 +179,7 @@ int known_shards_list(struct known_shards *k, struct listing *listing)
 static int add_live(struct known_shards *k, const struct catalog_entry *e, void *live)
 {
     const struct digest_slot *shard = shard_of(k, e);
-    bool stays = shard ? is_unchanged(k, shard) : e->validator_len > 0;
+    bool stays = shard ? is_unchanged(k, shard) : e->validator_len > 0 && !is_damaged(k, e);
     for (uint32_t i = 0; stays && i < e->extent_count; i++)
         if (e->extents[i].len && live_fits(live, e->extents[i].offset, e->extents[i].len))
             live_add(live, e->extents[i].offset, e->extents[i].len);

@@ -7,12 +7,14 @@
 #include "format/manifest.h"
 #include "imagebuild/listing.h"
 #include "imagebuild/live.h"
+#include "imagebuild/parent_check.h"
 #include "store/store.h"
 
 struct known_shards_config {
-    struct store *store;           /* the parent's */
-    const struct manifest *parent; /* the caller's */
-    int (*step)(void *arg);        /* between any two pieces of work; not 0 ends it */
+    struct store *store;                /* the parent's */
+    const struct manifest *parent;      /* the caller's */
+    const struct parent_damage *damage; /* shards of which something lies there are not known; NULL: none */
+    int (*step)(void *arg);             /* between any two pieces of work; not 0 ends it */
     void *step_arg;
 };
 

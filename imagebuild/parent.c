@@ -64,12 +64,20 @@ int parent_resume(const struct parent_config *config, const struct manifest *lef
     return 0;
 }
 
+int parent_look(struct parent *p)
+{
+    const struct parent_check_config config = {
+        .store = p->config.store, .manifest = &p->manifest, .step = p->config.step, .step_arg = p->config.step_arg};
+    return parent_check(&config, &p->damage);
+}
+
 void parent_free(struct parent *p)
 {
     if (!p)
         return;
     source_close(p->source);
     live_free(p->live);
+    parent_damage_release(&p->damage);
     free(p);
 }
 
@@ -78,7 +86,7 @@ void parent_free(struct parent *p)
 /* An unchanged source gives the parent again, so nothing is moved for it. */
 static bool is_changed(const struct plan_counts *c)
 {
-    return c->added || c->changed || c->removed;
+    return c->added || c->changed || c->removed || c->healed;
 }
 
 static int move_files(struct parent *p, struct nodes **nodes)
@@ -115,6 +123,7 @@ int parent_plan(struct parent *p, struct nodes **nodes)
                                      .store = config->store,
                                      .parent = &p->manifest,
                                      .live = p->live,
+                                     .damage = &p->damage,
                                      .scratch = {.dir = config->dir},
                                      .step = config->step,
                                      .step_arg = config->step_arg};
@@ -137,7 +146,8 @@ struct sink_parent parent_sink(struct parent *p)
                                 .manifest = &p->manifest,
                                 .kept = live_kept,
                                 .kept_all = live_kept_all,
-                                .arg = p->live};
+                                .arg = p->live,
+                                .damaged = &p->damage.packs};
 }
 
 int parent_scrub(struct parent *p, struct sink *sink)

@@ -1,8 +1,8 @@
 /* The image a build is made upon: what of it stays, what is moved, what is erased. One home for what build.c would
  * otherwise know about plan.h, live.h, compact.h and scrub.h.
  *
- *   parent_open, fs_*_new (does the filesystem keep the parent's bodies?), parent_plan, parent_sink -> sink_new,
- *   parent_scrub, body_writer_run with live and source, parent_hold before publishing, parent_free
+ *   parent_open, parent_look, fs_*_new (does the filesystem keep the parent's bodies?), parent_plan, parent_sink ->
+ * sink_new, parent_scrub, body_writer_run with live and source, parent_hold before publishing, parent_free
  */
 #ifndef GRANARY_IMAGEBUILD_PARENT_H
 #define GRANARY_IMAGEBUILD_PARENT_H
@@ -10,6 +10,7 @@
 #include "format/image_ref.h"
 #include "format/tag.h"
 #include "imagebuild/compact.h"
+#include "imagebuild/parent_check.h"
 #include "imagebuild/parent_index.h"
 #include "imagebuild/plan.h"
 #include "imagebuild/scrub.h"
@@ -37,7 +38,8 @@ struct parent {
     struct tag tag; /* zero when it was named by digest */
     struct manifest manifest;
     struct live *live;
-    struct source *source; /* of NODE_MOVE bodies; NULL: nothing is moved */
+    struct parent_damage damage; /* parent_look: what cannot stay, since the store lacks it */
+    struct source *source;       /* of NODE_MOVE bodies; NULL: nothing is moved */
     struct plan_counts plan;
     struct compact_counts moved;
     uint64_t budget_left; /* of compaction's: bytes that may be copied from one pack into another */
@@ -51,6 +53,8 @@ GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent 
 /* What an earlier run of this build left (checkpoint.h) is gone on from as from a parent. Nothing is moved in it, and
  * it is not held by parent_hold. */
 GR_MUST_CHECK int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out);
+/* Once it was found: is what it refers to in the store (parent_check.h)? Fills p->damage. */
+GR_MUST_CHECK int parent_look(struct parent *p);
 void parent_free(struct parent *p); /* NULL is allowed */
 DEFINE_CLEANUP(parent, struct parent *, parent_free)
 

@@ -7,6 +7,7 @@
 
 #include "format/index.h"
 #include "format/manifest.h"
+#include "store/digest_map.h"
 #include "store/store.h"
 
 enum { PARENT_INDEX_NODES = 16 };
@@ -21,6 +22,7 @@ struct sink_parent {
     /* Is that so for all of `count` chunks from `first` on? May say no when it is. May be NULL. */
     bool (*kept_all)(void *arg, uint64_t first, uint64_t count);
     void *arg;
+    const struct digest_map *damaged; /* packs that no new index may refer to; NULL: none */
 };
 
 struct parent_index;

@@ -55,6 +55,18 @@ static bool same_version(const struct node *n, const struct catalog_entry *e)
            !memcmp(n->validator, e->validator, n->validator_len);
 }
 
+/* Is a body that has not changed read because of damage? It lies in a damaged pack, or is written with a shard of which
+ * something does. keep checks that it lies within the image; what does not is not looked at. */
+static bool is_damaged(const struct plan *p, const struct catalog_entry *e, bool written)
+{
+    const struct parent_damage *damage = p->config->damage;
+    const struct catalog_extent *at = e->extents;
+    if (!damage || !damage->chunks || written)
+        return written && damage && damage->chunks;
+    return e->extent_count == 1 && live_fits(p->config->live, at->offset, at->len) &&
+           parent_damage_touches(damage, at->offset, at->len);
+}
+
 /* A file of the listing that is the parent's e too: keep its bytes if they lie where they can stay. */
 static int keep(struct plan *p, struct node *n, const struct catalog_entry *e)
 {
@@ -88,15 +100,19 @@ static int judge(struct plan *p, struct node *n, const struct catalog_entry *e)
         return 0;
     }
     bool written = n->plan == NODE_KEEP; /* with the listing */
-    int rc = !written && was_file && same_version(n, e) ? keep(p, n, e) : 0;
+    bool same = was_file && same_version(n, e), healed = same && n->size && is_damaged(p, e, written);
+    int rc = !written && same && !healed ? keep(p, n, e) : 0;
     bool unchanged = (!written && n->plan == NODE_KEEP) || (was_file && !n->size && !e->size);
     if (unchanged)
         counts->unchanged++;
+    else if (healed)
+        counts->healed++;
     else if (was_file)
         counts->changed++;
     else
         counts->added++;
     *(unchanged ? &counts->bytes_kept : &counts->bytes_read) += n->size;
+    counts->bytes_healed += healed ? n->size : 0;
     return rc;
 }
 

@@ -85,9 +85,12 @@ static int find_in_parent(struct sink *s, uint64_t number, const struct chunk_re
     if (number >= s->parent_chunks)
         return 0;
     int rc = get_leaf(s, number, &chunks);
-    if (!rc && chunks && digest_equal(&chunks[number % INDEX_FANOUT].digest, &ref->digest))
+    if (rc || !chunks || !digest_equal(&chunks[number % INDEX_FANOUT].digest, &ref->digest))
+        return rc;
+    const struct digest *pack = &chunks[number % INDEX_FANOUT].object;
+    if (!s->given.damaged || !digest_map_find(s->given.damaged, pack))
         *out = &chunks[number % INDEX_FANOUT];
-    return rc;
+    return 0;
 }
 
 static int on_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, const struct bytes *stored)

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "base/vec.h"
 #include "store/gc.h"
@@ -23,11 +24,13 @@
 
 /* Bounds the memory of jobs that carry no bytes. */
 enum { JOBS_MAX = 1024 };
+enum { HEALED_NAMED_MAX = 8 };
 
 struct object_name {
     struct digest digest;
     enum object_kind kind;
     bool reused; /* it was there already */
+    size_t len;
 };
 
 struct job {
@@ -83,23 +86,30 @@ static int check_object(struct upload *u, const struct object_name *name)
                          "build: %s/%s was there before and is gone now (a garbage collection while the build stood "
                          "still?); nothing was published, run the build again",
                          u->store->url, key);
+    if (!rc && item.size != name->len)
+        return error_set(
+            -EAGAIN,
+            "build: %s/%s has %llu bytes by now, of %zu: something damaged it while the build ran; nothing "
+            "was published, run the build again",
+            u->store->url, key, (unsigned long long)item.size, name->len);
     return rc;
 }
 
-static int put_object(struct upload *u, const struct job *job, bool *out_existed)
+static int put_object(struct upload *u, const struct job *job, enum repository_found *out_found)
 {
     return repository_put_object(u->store, job->name.kind, job->body.data, job->body.len, &job->name.digest, NULL,
-                                 out_existed);
+                                 out_found);
 }
 
-static int count_put_locked(struct upload *u, const struct job *job, bool existed)
+static int count_put_locked(struct upload *u, const struct job *job, enum repository_found found)
 {
-    bool pack = job->name.kind == OBJECT_PACK;
+    bool pack = job->name.kind == OBJECT_PACK, existed = found == REPOSITORY_WHOLE;
     struct object_name name = job->name;
     name.reused = existed;
     u->counts.packs_reused += pack && existed;
     u->counts.packs_new += pack && !existed;
     u->counts.objects_new += !existed;
+    u->counts.objects_healed += found == REPOSITORY_DAMAGED;
     u->counts.bytes += existed ? 0 : job->body.len;
     return vec_push(&u->done, name);
 }
@@ -125,10 +135,10 @@ static struct job *take_job(struct upload *u, bool *out_skip)
     return job;
 }
 
-static void end_job(struct upload *u, struct job *job, int rc, bool skipped, bool existed)
+static void end_job(struct upload *u, struct job *job, int rc, bool skipped, enum repository_found found)
 {
     SCOPED_LOCK(&u->lock);
-    if (!rc && !skipped && !job->check && count_put_locked(u, job, existed))
+    if (!rc && !skipped && !job->check && count_put_locked(u, job, found))
         rc = error_set(-ENOMEM, "build: out of memory");
     fail_locked(u, rc);
     u->pending--;
@@ -137,17 +147,28 @@ static void end_job(struct upload *u, struct job *job, int rc, bool skipped, boo
     pthread_cond_broadcast(&u->ended);
 }
 
+/* The first few by name; upload_counts has the number. */
+static void warn_of_healed(struct upload *u, const struct object_name *name)
+{
+    char key[OBJECT_KEY_MAX];
+    if (upload_counts(u).objects_healed < HEALED_NAMED_MAX)
+        log_warning("build: %s/%s is there, but cut short or with other bytes: it is written again", u->store->url,
+                    object_key(name->kind, &name->digest, key));
+}
+
 static void *upload_main(void *arg)
 {
     struct upload *u = arg;
     struct job *job;
     bool skip;
     while ((job = take_job(u, &skip))) {
-        bool existed = false;
+        enum repository_found found = REPOSITORY_ABSENT;
         int rc = 0;
         if (!skip)
-            rc = job->check ? check_object(u, &job->name) : put_object(u, job, &existed);
-        end_job(u, job, rc, skip, existed);
+            rc = job->check ? check_object(u, &job->name) : put_object(u, job, &found);
+        if (!rc && found == REPOSITORY_DAMAGED)
+            warn_of_healed(u, &job->name);
+        end_job(u, job, rc, skip, found);
         job_free(job);
     }
     return NULL;
@@ -243,7 +264,7 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, cons
     struct job *job = malloc(sizeof *job);
     if (!job)
         return error_set(-ENOMEM, "build: out of memory");
-    *job = (struct job){.name = {.digest = *name, .kind = kind}, .body = *body};
+    *job = (struct job){.name = {.digest = *name, .kind = kind, .len = body->len}, .body = *body};
     struct bytes spare = BYTES_INIT(0);
     int rc = add_job(u, job, kind == OBJECT_PACK ? &spare : NULL);
     if (rc) {

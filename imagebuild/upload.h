@@ -1,8 +1,8 @@
 /* Putting immutable objects into a store with a bounded number of puts in the air.
  *
- * Objects are handed over whole and named by their SHA-256. What the store has already is not sent again but
- * remembered, so that all of it can be checked once more before an image that relies on it is published. The first
- * error stops everything: every later call returns it.
+ * Objects are handed over whole and named by their SHA-256. What the store has already (repository_look) is not
+ * sent again but remembered, so that all of it can be checked once more before an image that relies on it is published.
+ * The first error stops everything: every later call returns it.
  */
 #ifndef GRANARY_IMAGEBUILD_UPLOAD_H
 #define GRANARY_IMAGEBUILD_UPLOAD_H
@@ -28,8 +28,9 @@ struct upload_config {
 
 struct upload_counts {
     uint64_t packs_new, packs_reused;
-    uint64_t objects_new; /* of any kind */
-    uint64_t bytes;       /* sent */
+    uint64_t objects_new;    /* of any kind */
+    uint64_t objects_healed; /* of those: there was one of that name, which was damaged */
+    uint64_t bytes;          /* sent */
 };
 
 GR_MUST_CHECK int upload_new(const struct upload_config *config, struct upload **out);
@@ -47,8 +48,8 @@ GR_MUST_CHECK int upload_step(struct upload *u);
 GR_MUST_CHECK int upload_flush(struct upload *u);
 
 /* After a flush: look again at every object that was there already, or at all of them (what this build put too).
- * -EAGAIN naming the first that is gone by now (a garbage collection took it): the build can simply be run again. Then
- * gc's marks are taken off those that were there already. */
+ * -EAGAIN naming the first that is gone by now (a garbage collection took it), or has another length: the build can
+ * simply be run again. Then gc's marks are taken off those that were there already. */
 GR_MUST_CHECK int upload_check_present(struct upload *u, bool all);
 
 /* Any thread. */

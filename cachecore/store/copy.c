@@ -312,11 +312,11 @@ static int publish_tags(struct copying *c, const struct digest *image, const str
 
 static int publish(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
-    bool existed;
+    enum repository_found found;
     int rc = in_parallel(c, c->objects.len, still_there);
     if (!rc)
         rc = repository_put_object(c->to, OBJECT_MANIFEST, c->manifest_text.data, c->manifest_text.len, image, NULL,
-                                   &existed);
+                                   &found);
     if (!rc)
         rc = unmark(c);
     return rc ? rc : publish_tags(c, image, name);

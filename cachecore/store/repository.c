@@ -130,8 +130,38 @@ int repository_manifest(struct store *s, const struct digest *image, struct mani
     return repository_manifest_text(s, image, out, &text);
 }
 
+static int append(void *arg, const void *data, size_t len)
+{
+    return bytes_append(arg, data, len);
+}
+
+/* Is what is there under the key, of the right length, the object? Its end is compared, which for most kinds is all of
+ * it: an object that was replaced by something else, or filled up with zeros, is told without reading a pack. */
+static int has_end(struct store *s, const char *key, const uint8_t *data, size_t len, bool *out)
+{
+    const size_t n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
+    CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
+    int rc = n ? s->ops->get(s, key, len - n, n, append, &end) : 0;
+    *out = !rc && end.len == n && !memcmp(end.data, data + len - n, n);
+    return rc == -EBADMSG || rc == -ENOENT ? 0 : rc;
+}
+
+int repository_look(struct store *s, const char *key, const void *data, size_t len, enum repository_found *out)
+{
+    struct store_item item;
+    bool whole = false;
+    *out = REPOSITORY_ABSENT;
+    int rc = s->ops->stat(s, key, &item);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    if (item.size == len)
+        rc = has_end(s, key, data, len, &whole);
+    *out = whole ? REPOSITORY_WHOLE : REPOSITORY_DAMAGED;
+    return rc;
+}
+
 int repository_put_object(struct store *s, enum object_kind kind, const void *data, size_t len,
-                          const struct digest *name, struct digest *out_name, bool *out_existed)
+                          const struct digest *name, struct digest *out_name, enum repository_found *out_found)
 {
     struct digest computed;
     if (!name) {
@@ -142,11 +172,8 @@ int repository_put_object(struct store *s, enum object_kind kind, const void *da
         *out_name = *name;
     char key[OBJECT_KEY_MAX];
     object_key(kind, name, key);
-    struct store_item item;
-    int rc = s->ops->stat(s, key, &item);
-    /* One of another length was cut short by whatever put it: put it again. */
-    *out_existed = rc == 0 && item.size == len;
-    if (*out_existed || (rc && rc != -ENOENT))
+    int rc = repository_look(s, key, data, len, out_found);
+    if (rc || *out_found == REPOSITORY_WHOLE)
         return rc;
     const struct store_put put = {.key = key, .data = data, .len = len, .sha256 = name, .mode = STORE_PUT_ALWAYS};
     return s->ops->put(s, &put);

@@ -39,11 +39,20 @@ GR_MUST_CHECK int repository_tags(struct store *s, const char *name, repository_
 /* -ENOENT: no such tag. */
 GR_MUST_CHECK int repository_remove_tag(struct store *s, const char *name, const char *tag);
 
-/* Put an immutable object unless it is there already (*out_existed says so). The key is made from
- * kind and the SHA-256, computed here when name is NULL; out_name may be NULL. One that is there with
- * another length is put again. */
+/* What stands under an object's key. It is compared by its length and its last REPOSITORY_COMPARED bytes, which tells
+ * one that was cut short, or replaced, without reading a pack. */
+enum { REPOSITORY_COMPARED = 128 << 10 };
+enum repository_found { REPOSITORY_ABSENT, REPOSITORY_DAMAGED, REPOSITORY_WHOLE };
+
+/* Look for the object of these bytes. */
+GR_MUST_CHECK int repository_look(struct store *s, const char *key, const void *data, size_t len,
+                                  enum repository_found *out);
+
+/* Put an immutable object unless it is there, whole; *out_found says what was there before. The key is made from kind
+ * and the SHA-256, computed here when name is NULL; out_name may be NULL. */
 GR_MUST_CHECK int repository_put_object(struct store *s, enum object_kind kind, const void *data, size_t len,
-                                        const struct digest *name, struct digest *out_name, bool *out_existed);
+                                        const struct digest *name, struct digest *out_name,
+                                        enum repository_found *out_found);
 
 /* Replace *out's contents (and its maximum, by max) with a whole object, its SHA-256 checked
  * against its name. -EBADMSG: damaged, or longer than max. */

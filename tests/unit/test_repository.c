@@ -209,13 +209,13 @@ static void test_repository__objects_are_put_once_and_whole(void **state)
     struct store_fake *f = *state;
     struct store *s = store_fake_store(f);
     struct digest name, again;
-    bool existed = true;
+    enum repository_found found = REPOSITORY_WHOLE;
     char key[OBJECT_KEY_MAX];
     CLEANUP_BYTES out = BYTES_INIT(0);
-    assert_int_equal(repository_put_object(s, OBJECT_INDEX, "hello", 5, NULL, &name, &existed), 0);
-    assert_false(existed);
-    assert_int_equal(repository_put_object(s, OBJECT_INDEX, "hello", 5, &name, &again, &existed), 0);
-    assert_true(existed);
+    assert_int_equal(repository_put_object(s, OBJECT_INDEX, "hello", 5, NULL, &name, &found), 0);
+    assert_int_equal(found, REPOSITORY_ABSENT);
+    assert_int_equal(repository_put_object(s, OBJECT_INDEX, "hello", 5, &name, &again, &found), 0);
+    assert_int_equal(found, REPOSITORY_WHOLE);
     assert_int_equal(store_fake_calls(f, FAKE_PUT), 2); /* granary.json and one */
     assert_int_equal(repository_get_object(s, OBJECT_INDEX, &name, 5, &out), 0);
     assert_int_equal(out.len, 5);
@@ -226,12 +226,15 @@ static void test_repository__objects_are_put_once_and_whole(void **state)
     object_key(OBJECT_INDEX, &name, key);
     assert_true(store_fake_truncate(f, key, 3));
     assert_int_equal(repository_get_object(s, OBJECT_INDEX, &name, 5, &out), -EBADMSG);
-    assert_int_equal(repository_put_object(s, OBJECT_INDEX, "hello", 5, NULL, NULL, &existed), 0);
-    assert_false(existed);
+    assert_int_equal(repository_put_object(s, OBJECT_INDEX, "hello", 5, NULL, NULL, &found), 0);
+    assert_int_equal(found, REPOSITORY_DAMAGED);
     assert_int_equal(repository_get_object(s, OBJECT_INDEX, &name, 5, &out), 0);
     assert_true(store_fake_flip(f, key, 0));
     assert_int_equal(repository_get_object(s, OBJECT_INDEX, &name, 5, &out), -EBADMSG);
     assert_non_null(strstr(error_text(), key));
+    assert_int_equal(repository_put_object(s, OBJECT_INDEX, "hello", 5, NULL, NULL, &found), 0);
+    assert_int_equal(found, REPOSITORY_DAMAGED);
+    assert_int_equal(repository_get_object(s, OBJECT_INDEX, &name, 5, &out), 0);
 }
 
 static void test_repository__a_manifest_is_verified(void **state)

@@ -249,7 +249,8 @@ static void put_catalog(struct fixture *f, struct manifest *m)
     bool waits[CATALOG_LEVELS_MAX] = {false};
     CLEANUP_BYTES page = BYTES_INIT(CATALOG_OBJECT_MAX);
     struct catalog_child child;
-    bool existed, full;
+    enum repository_found found;
+    bool full;
     for (unsigned l = 0; l < CATALOG_LEVELS_MAX; l++)
         w[l] = catalog_page_writer_new(l);
     for (unsigned i = 0; i <= PATHS; i++) {
@@ -262,7 +263,7 @@ static void put_catalog(struct fixture *f, struct manifest *m)
             bytes_clear(&page);
             assert_int_equal(catalog_page_finish(w[l], &page, &child), 0);
             waits[l] = false;
-            assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, page.data, page.len, NULL, NULL, &existed),
+            assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, page.data, page.len, NULL, NULL, &found),
                              0);
             assert_int_equal(catalog_page_add_child(w[l + 1], &child, &full), 0);
             waits[l + 1] = true;
@@ -273,7 +274,7 @@ static void put_catalog(struct fixture *f, struct manifest *m)
             continue;
         bytes_clear(&page);
         assert_int_equal(catalog_page_finish(w[l], &page, &child), 0);
-        assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, page.data, page.len, NULL, NULL, &existed), 0);
+        assert_int_equal(repository_put_object(f->store, OBJECT_CATALOG, page.data, page.len, NULL, NULL, &found), 0);
         bool above = false;
         for (unsigned k = l + 1; k < CATALOG_LEVELS_MAX; k++)
             above |= waits[k];
