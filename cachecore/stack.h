@@ -95,7 +95,8 @@ struct cache *stack_cache(struct stack *s);
 GR_MUST_CHECK int stack_open_store(const struct stack *s, const struct stack_export *e, uint64_t timeout_ms,
                                    const volatile int *cancel, struct store **out);
 
-/* The URL of the i-th store that images are read from, and whether it answers; NULL: there are no more. */
+/* The URL of the i-th store that images are read from, whether it answers, and how long reads have been waiting for it;
+ * NULL: there are no more. */
 const char *stack_store_health(struct stack *s, size_t i, struct store_health *out);
 
 /* store_tiers_reports; 0 without tiers. */

@@ -1,5 +1,5 @@
-/* granary status [TARGET]: what the server says of itself on its control socket, twice, for the rates; and by another
- * request, which looks through the indexes that it has cached, how much of each image is there.
+/* granary status [TARGET]: what the server says of itself on its control socket, its rates by its own history; and by
+ * another request, which looks through the indexes that it has cached, how much of each image is there.
  */
 #include <errno.h>
 #include <limits.h>
@@ -7,8 +7,6 @@
 #include <time.h>
 
 #include "attach/control_client.h"
-#include "base/cancel.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/control_target.h"
@@ -20,15 +18,15 @@
 #include "cli/server_status.h"
 #include "cli/verbs.h"
 
-enum { RATES_OVER_US = 1000000 };
-
 struct status_values {
-    bool json, quick;
+    bool json, quick, verbose;
 };
 
 static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "quick", NULL, offsetof(struct status_values, quick), 0, 0,
-     "what the server can say at once: no rates, and not how much of each image is cached"},
+     "what the server can say at once: not how much of each image is cached"},
+    {OPTION_FLAG, 'v', "verbose", NULL, offsetof(struct status_values, verbose), 0, 0,
+     "show every counter that is not zero, too"},
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct status_values, json), 0, 0, "print one JSON object"},
     {0},
 };
@@ -59,32 +57,6 @@ static void add_cached(const char *control, json_t *status)
     int rc = control_call(control, "GET", "/cache", params, take_line, status);
     if (rc)
         fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
-}
-
-/* ---- rates ---- */
-
-/* *status becomes a later one, with rates and what is cached; where the server is gone by then it stays. */
-static void look_closer(const char *control, json_t **status)
-{
-    json_t *later, *export;
-    size_t i;
-    uint64_t end_us = clock_now_us() + RATES_OVER_US;
-    add_cached(control, *status);
-    (void)cancel_sleep_until(end_us, NULL);
-    if (server_status_get(control, &later)) {
-        fprintf(stderr, "granary: status: the rates are not known: %s\n", error_text());
-        return;
-    }
-    json_array_foreach(json_object_get(later, "exports"), i, export)
-    {
-        json_t *before = server_status_export(*status, server_status_text(export, "name"));
-        json_t *cached = json_object_get(before, "cached");
-        if (cached)
-            json_object_set(export, "cached", cached);
-    }
-    server_rates_add(later, *status);
-    json_decref(*status);
-    *status = later;
 }
 
 /* ---- printing ---- */
@@ -224,6 +196,9 @@ static void print_stores(json_t *status)
         printf("  %-20s ", server_status_text(store, "url"));
         if (!strcmp(state, "answering"))
             puts(state);
+        else if (!control_number(store, "failures"))
+            printf("%s: a read has been waiting for %.0f s\n", state,
+                   json_number_value(json_object_get(store, "read_waits_s")));
         else
             printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
                    json_number_value(json_object_get(store, "failing_s")),
@@ -265,13 +240,15 @@ static void print_counters(json_t *status)
     }
 }
 
-static void print_status(json_t *status)
+static void print_status(json_t *status, bool verbose)
 {
     char since[TEXT_TIME_MAX];
     const char *version = json_string_value(json_object_get(status, "version"));
     printf("granary %s, process %llu, %s, since %s\n", version ? version : "?",
            (unsigned long long)control_number(status, "pid"), server_status_text(status, "health"),
            text_format_time(time(NULL) - (int64_t)(control_number(status, "uptime_ms") / 1000), since));
+    if (json_object_get(status, "health_reason"))
+        printf("%s: %s\n", server_status_text(status, "health"), server_status_text(status, "health_reason"));
     if (!strcmp(server_status_text(status, "fence"), "warmed"))
         printf("fence: only what is cached is read\n");
     printf("exports\n");
@@ -289,49 +266,69 @@ static void print_status(json_t *status)
            100 * json_number_value(json_object_get(status, "hit_ratio")));
     printf("amplification %.2f (bytes asked of stores for each that was read)\n",
            json_number_value(json_object_get(status, "amplification")));
-    printf("counters that are not zero\n");
-    print_counters(status);
+    if (verbose) {
+        printf("counters that are not zero\n");
+        print_counters(status);
+    }
 }
 
-static int show(const char *control, const struct status_values *v)
+/* ---- health ---- */
+
+enum { STATUS_DEGRADED = CLI_FAILED, STATUS_FAILING = CLI_DIFFERENT };
+
+/* The exit status that says it. "well" is healthy to servers of earlier versions. */
+static int exit_status(json_t *status)
+{
+    const char *health = server_status_text(status, "health");
+    return !strcmp(health, "healthy") || !strcmp(health, "well") ? CLI_DONE
+           : !strcmp(health, "failing")                          ? STATUS_FAILING
+                                                                 : STATUS_DEGRADED;
+}
+
+/* *out_exit: what its health makes the exit status. */
+static int show(const char *control, const struct status_values *v, int *out_exit)
 {
     json_t *status = NULL;
     int rc = server_status_get(control, &status);
     if (rc)
         return rc;
+    *out_exit = exit_status(status);
     if (!v->quick)
-        look_closer(control, &status);
+        add_cached(control, status);
     node_servers_add_mounts(control, status);
     if (v->json)
         return print_json(status);
-    print_status(status);
+    print_status(status, v->verbose);
     json_decref(status);
     return 0;
 }
 
-/* One that does not answer hides no other. */
+/* A server that does not answer hides no other, and is failing. */
+static int show_or_complain(const struct node_server *server, const struct status_values *v)
+{
+    int health = CLI_DONE, rc = show(server->control, v, &health);
+    if (!rc)
+        return health;
+    if (server->dir)
+        rc = error_prefix(rc, "%s", server->dir);
+    fprintf(stderr, "granary: status: %s\n", error_text());
+    return STATUS_FAILING;
+}
+
 static int show_all(const struct node_servers *n, const struct status_values *v)
 {
-    struct error failed = {.code = 0};
+    int worst = CLI_DONE;
     if (!n->found.len)
         return error_set(
             -ENOENT,
             "nothing listens on %s, and no mount is known to this user; give a control socket or a mount point",
             PIN_CONTROL);
     for (size_t i = 0; i < n->found.len; i++) {
-        const struct node_server *server = &n->found.items[i];
         if (i && !v->json)
             putchar('\n');
-        int rc = show(server->control, v);
-        if (!rc)
-            continue;
-        if (server->dir)
-            rc = error_prefix(rc, "%s", server->dir);
-        if (failed.code)
-            fprintf(stderr, "granary: status: %s\n", failed.text);
-        error_take(&failed, rc);
+        worst = GR_MAX(worst, show_or_complain(&n->found.items[i], v));
     }
-    return failed.code ? error_restore(&failed) : 0;
+    return worst;
 }
 
 static int run(const struct invocation *inv)
@@ -339,7 +336,7 @@ static int run(const struct invocation *inv)
     char control[PATH_MAX];
     if (inv->operand_count) {
         int rc = control_target_find(inv->operands[0], control, sizeof control);
-        return rc ? rc : show(control, inv->values);
+        return rc ? rc : show_or_complain(&(struct node_server){.control = control}, inv->values);
     }
     struct node_servers servers;
     int rc = node_servers_find(&servers);
@@ -356,9 +353,11 @@ const struct verb verb_status = {
     .summary = "Show a server's exports, how much of each is cached, hits, misses, rates and health",
     .details = "TARGET is a mount point or a server's control socket; without one all servers of this machine are\n"
                "shown: that of 'granary serve' and those of mounts.\n"
-               "A server is well when its stores answer, none of its shared tiers is down and none of its cache\n"
-               "directories failed lately, and else degraded. What is cached is looked up by the part of the index\n"
-               "that is cached: no store is asked.",
+               "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
+               "store fails now and then or keeps a read waiting for 5 s, a shared tier is down, a cache directory\n"
+               "failed lately; failing (3): a store does not answer, or keeps a read waiting for 30 s, or the server\n"
+               "does not answer. Rates are those of the last ten seconds. What is cached is looked up by the part of\n"
+               "the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = run,

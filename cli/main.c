@@ -70,7 +70,7 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     }
     int rc = verb->run(inv);
     int flushed = flush_output(verb);
-    if (rc == CLI_DIFFERENT)
+    if (rc == CLI_DIFFERENT || rc == CLI_FAILED)
         return flushed ? flushed : rc;
     if (rc)
         complain(verb);

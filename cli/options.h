@@ -59,7 +59,8 @@ struct verb {
     const struct verb *const *commands;
     size_t values_size;
     const void *defaults; /* values_size bytes to start from; NULL: zero */
-    /* 0, a negative errno with a sentence (exit 1), CLI_USAGE with a sentence (exit 2), or CLI_DIFFERENT. */
+    /* 0, a negative errno with a sentence (exit 1), CLI_USAGE with a sentence (exit 2), or an exit status whose reason
+     * was printed: CLI_FAILED, CLI_DIFFERENT. */
     int (*run)(const struct invocation *inv);
 };
 

@@ -155,7 +155,9 @@ int control_open(const char *path, struct stack *stack, struct added_exports *ad
     c->path = strdup(path);
     if (!c->path)
         return error_set(-ENOMEM, "control: out of memory");
-    int rc = control_jobs_new(&c->routes.jobs);
+    int rc = history_new(stack, &c->routes.history);
+    if (!rc)
+        rc = control_jobs_new(&c->routes.jobs);
     if (!rc)
         rc = control_jobs_new(&c->routes.changes);
     if (!rc)
@@ -173,6 +175,9 @@ int control_start(struct control *c)
                                        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, c},
                                        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_answered, c},
                                        {MHD_OPTION_END, 0, NULL}};
+    int rc = history_start(c->routes.history);
+    if (rc)
+        return error_prefix(rc, "control");
     c->daemon = http_daemon_start(c->fd, MHD_ALLOW_SUSPEND_RESUME, on_request, c, options);
     if (!c->daemon)
         return error_set(-EIO, "control: cannot start the thread that serves %s", c->path);
@@ -193,6 +198,7 @@ void control_close(struct control *c)
         MHD_stop_daemon(c->daemon);
     control_jobs_free(c->routes.jobs);
     control_jobs_free(c->routes.changes);
+    history_free(c->routes.history);
     if (c->fd >= 0)
         close(c->fd);
     free(c->path);

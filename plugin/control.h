@@ -21,6 +21,7 @@
 
 #include "base/compiler.h"
 #include "plugin/added_exports.h"
+#include "plugin/history.h"
 #include "stack.h"
 
 struct control;
@@ -35,8 +36,8 @@ GR_MUST_CHECK int control_start(struct control *c);
 /* Stops answering and removes the socket, unless another server has put its own there. */
 void control_close(struct control *c);
 
-/* The answer to /status, by itself. Appended to *out. */
-GR_MUST_CHECK int control_status(struct stack *stack, struct bytes *out);
+/* The answer to /status, by itself. Appended to *out. history: of the same stack; NULL: there are no rates. */
+GR_MUST_CHECK int control_status(struct stack *stack, struct history *history, struct bytes *out);
 
 /* Hits as a share of hits and misses; 0 before the first read. */
 double control_hit_ratio(struct stack *stack);

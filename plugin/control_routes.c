@@ -37,7 +37,7 @@ struct route {
     /* Queue the answer. -errno with a sentence when nothing was queued. */
     int (*answer)(struct request *r, const struct route *route);
     union {
-        int (*document)(struct stack *stack, struct bytes *out);
+        int (*document)(const struct control_routes *routes, struct bytes *out);
         enum control_deed deed;
     };
     const char *type; /* of a document */
@@ -63,10 +63,20 @@ static int queued(enum MHD_Result result)
 
 /* ---- documents ---- */
 
+static int metrics_document(const struct control_routes *routes, struct bytes *out)
+{
+    return metrics_write(routes->stack, out);
+}
+
+static int status_document(const struct control_routes *routes, struct bytes *out)
+{
+    return control_status(routes->stack, routes->history, out);
+}
+
 static int answer_document(struct request *r, const struct route *route)
 {
     CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
-    if (route->document(r->routes->stack, &body))
+    if (route->document(r->routes, &body))
         return error_set(-ENOMEM, "out of memory");
     return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, route->type, body.data, body.len, false));
 }
@@ -193,8 +203,8 @@ static int answer_exports(struct request *r, const struct route *route)
 /* ---- routes ---- */
 
 static const struct route table[] = {
-    {"/metrics", MHD_HTTP_METHOD_GET, answer_document, {.document = metrics_write}, METRICS_TYPE, 0},
-    {"/status", MHD_HTTP_METHOD_GET, answer_document, {.document = control_status}, "application/json", 0},
+    {"/metrics", MHD_HTTP_METHOD_GET, answer_document, {.document = metrics_document}, METRICS_TYPE, 0},
+    {"/status", MHD_HTTP_METHOD_GET, answer_document, {.document = status_document}, "application/json", 0},
     {"/cache", MHD_HTTP_METHOD_GET, answer_deed, {.deed = CONTROL_LS}, NULL, 0},
     {"/cache/evict", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_EVICT}, NULL, 0},
     {"/cache/pin", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_PIN}, NULL, 0},

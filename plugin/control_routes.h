@@ -6,11 +6,13 @@
 
 #include "plugin/added_exports.h"
 #include "plugin/control_job.h"
+#include "plugin/history.h"
 #include "stack.h"
 
 struct control_routes {
     struct stack *stack;         /* none of these is owned */
     struct added_exports *added; /* NULL: exports do not change */
+    struct history *history;
     struct control_jobs *jobs;
     struct control_jobs *changes; /* of exports: a mount does not wait for warming that takes hours */
     unsigned uploads;             /* bodies being collected */

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "base/vec.h"
+#include "plugin/server_health.h"
 
 struct appending {
     struct bytes *out;
@@ -253,12 +254,21 @@ static int append_ups(struct stack *stack, struct bytes *out)
     return rc;
 }
 
+static void append_health(struct stack *stack, struct appending *a)
+{
+    char why[SERVER_HEALTH_WHY_MAX];
+    const struct counter_row row = {"granary_health", "How well readers are served: 0 healthy, 1 degraded, 2 failing",
+                                    server_health(stack, why)};
+    append_counter(a, &row);
+}
+
 int metrics_write(struct stack *stack, struct bytes *out)
 {
     struct appending a = {.out = out};
     a.rc = append_head(out, "granary_build_info", "Version of this server", "gauge");
     if (!a.rc)
         a.rc = bytes_printf(out, "granary_build_info{version=\"%s\"} 1\n", GRANARY_VERSION);
+    append_health(stack, &a);
     stack_counters(stack, append_counter, &a);
     stack_histograms(stack, append_histogram, &a);
     if (!a.rc)

@@ -160,6 +160,9 @@ struct cache_dir_report {
 };
 size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS_MAX]);
 
+/* fetch_longest_wait_us of the cache's fetch. */
+uint64_t cache_longest_wait_us(struct cache *c, const struct store *store);
+
 /* Every counter of the cache and its fetch. */
 void cache_counters(struct cache *c, counter_visit *visit, void *arg);
 /* Every histogram of the cache and its fetch. */

@@ -159,6 +159,11 @@ static void show_rings(const struct view *v)
     show(v, rows, GR_ARRAY_SIZE(rows));
 }
 
+uint64_t cache_longest_wait_us(struct cache *c, const struct store *store)
+{
+    return fetch_longest_wait_us(c->fetch, store);
+}
+
 void cache_counters(struct cache *c, counter_visit *visit, void *arg)
 {
     struct view v = {.c = c, .visit = visit, .arg = arg, .gauges = read_gauges(c)};

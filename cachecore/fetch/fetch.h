@@ -64,6 +64,10 @@ GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct
 /* Take a landed flight out of the table. */
 void fetch_retire(struct fetch *f, struct flight *flight);
 
+/* How long somebody has been waiting for a chunk of that store that has not come, the longest of all; 0: nobody waits.
+ * It walks through what is in flight: for status and metrics, not for reads. */
+uint64_t fetch_longest_wait_us(struct fetch *f, const struct store *store);
+
 /* Bytes that warming should have on its way for the link to be full, as far as is known of the link now. */
 uint64_t fetch_warm_window(struct fetch *f);
 

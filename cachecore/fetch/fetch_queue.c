@@ -74,6 +74,17 @@ void fetch_retire(struct fetch *f, struct flight *flight)
     flight_unref(flight);
 }
 
+uint64_t fetch_longest_wait_us(struct fetch *f, const struct store *store)
+{
+    uint64_t now = clock_now_us(), since = now;
+    SCOPED_LOCK(&f->lock);
+    for (size_t i = 0; f->flights && i < FETCH_BUCKETS; i++)
+        for (const struct flight *at = f->buckets[i]; at; at = at->bucket_next)
+            if (at->store == store && at->wanted_us && !at->settled)
+                since = GR_MIN(since, at->wanted_us);
+    return now - since;
+}
+
 /* ---- queues ---- */
 
 /* Before `next` of that lane's queue; NULL: at its end. */

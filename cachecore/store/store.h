@@ -44,6 +44,7 @@ struct store_health {
     unsigned failures;         /* passing ones in a row, up to now */
     unsigned waiting;          /* operations, for another one's answer */
     uint64_t failing_ms;       /* since the first of the failures */
+    uint64_t read_waits_ms;    /* the longest that a read has been waiting for it; of stack_store_health alone */
     char last[ERROR_TEXT_MAX]; /* the sentence of the last one */
 };
 

@@ -26,7 +26,7 @@ _granary_options() {
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         upgrade) echo "--json";;
         umount) echo "--force --json";;
-        status) echo "--quick --json";;
+        status) echo "--quick --verbose --json";;
         top) echo "--once --count --interval";;
         "cache ls") echo "--control --json --quiet";;
         "cache evict") echo "--all --pinned --control --json --quiet";;

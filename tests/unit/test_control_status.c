@@ -36,7 +36,7 @@ static int read_chunk(struct stack *stack)
 static json_t *status_of(struct stack *stack)
 {
     CLEANUP_BYTES out = BYTES_INIT(1 << 16);
-    assert_int_equal(control_status(stack, &out), 0);
+    assert_int_equal(control_status(stack, NULL, &out), 0);
     json_t *status = json_loadb((const char *)out.data, out.len, 0, NULL);
     assert_non_null(status);
     return status;
@@ -72,13 +72,16 @@ static void test_control_status__a_store_whose_last_tries_failed_is_failing(void
     assert_text(store, "state", "failing");
     assert_true(json_integer_value(json_object_get(store, "failures")) > 0);
     assert_non_null(strstr(json_string_value(json_object_get(store, "error")), "Too many open files"));
-    assert_text(status, "health", "well"); /* others are answered, as far as is known */
+    assert_text(status, "health", "degraded");
+    assert_non_null(strstr(json_string_value(json_object_get(status, "health_reason")), "Too many open files"));
     json_decref(status);
 
     assert_int_equal(read_chunk(stack), 0);
     status = status_of(stack);
     store = json_array_get(json_object_get(status, "stores"), 0);
     assert_text(store, "state", "answering");
+    assert_text(status, "health", "healthy");
+    assert_null(json_object_get(status, "health_reason"));
     assert_null(json_object_get(store, "error"));
     json_decref(status);
     stack_close(stack);

@@ -251,7 +251,7 @@ static void test_plugin__control_answers_metrics_and_status(void **state)
     assert_int_equal(json_integer_value(json_object_get(export, "store_bytes")), CONTROL_CHUNK);
     assert_int_equal(json_integer_value(json_object_get(export, "memory_bytes")), 0);
     assert_true(json_real_value(json_object_get(export, "hit_ratio")) == 0.5);
-    assert_string_equal(json_string_value(json_object_get(status, "health")), "well");
+    assert_string_equal(json_string_value(json_object_get(status, "health")), "healthy");
     char expected[80] = "sha256:";
     digest_hex(&w.img.digest, expected + 7);
     assert_string_equal(json_string_value(json_object_get(export, "digest")), expected);
