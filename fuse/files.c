@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/pages.h"
 
 enum { DIR_MODE = S_IFDIR | 0500, FILE_MODE = S_IFREG | 0400, BLOCK_SIZE = 4096, NAME_MAX_BYTES = 255, BLOCK = 512 };
 
@@ -147,39 +148,24 @@ static void on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     fuse_reply_err(req, 0);
 }
 
-static _Thread_local char *thread_buffer;
-
-void files_thread_end(void)
-{
-    free(steal_ptr(&thread_buffer));
-}
-
-static char *buffer(size_t size)
-{
-    if (size > FILES_READ_MAX)
-        return NULL;
-    if (!thread_buffer)
-        thread_buffer = aligned_alloc(BLOCK_SIZE, FILES_READ_MAX);
-    return thread_buffer;
-}
-
 static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct files *f = fuse_req_userdata(req);
     CLEANUP(cleanup_stack_export) struct stack_export *e = shown_get_open(&f->shown, ino);
-    char *bytes = e ? buffer(size) : NULL;
-    if (!bytes) {
+    CLEANUP_PAGES bytes = {.len = size};
+    bytes.data = e && size <= FILES_READ_MAX ? pages_get(size) : NULL;
+    if (!bytes.data) {
         fuse_reply_err(req, e ? ENOMEM : ESTALE);
         return;
     }
     struct image *image = stack_export_image(e);
     uint64_t end = image_manifest(image)->size, from = (uint64_t)off;
     size_t len = from < end ? GR_MIN((uint64_t)size, end - from) : 0;
-    int rc = len ? image_read(image, bytes, from, len) : 0;
+    int rc = len ? image_read(image, bytes.data, from, len) : 0;
     if (rc)
         fuse_reply_err(req, serving_request_failed(f->serving, rc));
     else
-        fuse_reply_buf(req, bytes, len);
+        fuse_reply_buf(req, bytes.data, len);
 }
 
 /* ---- the session ---- */

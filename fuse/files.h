@@ -22,7 +22,4 @@ struct files {
  * run in any number of threads. */
 GR_MUST_CHECK int files_session(struct files *f, struct fuse_session **out);
 
-/* The calling thread's buffer for reads is given back; before it ends. */
-void files_thread_end(void);
-
 #endif

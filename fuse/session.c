@@ -171,7 +171,6 @@ static void *run(void *arg)
         }
     }
     free(buf.mem);
-    files_thread_end();
     return NULL;
 }
 

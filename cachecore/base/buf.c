@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/pages.h"
 
 struct buf *buf_new(size_t len)
 {
@@ -13,7 +14,7 @@ struct buf *buf_new(size_t len)
     struct buf *b = malloc(sizeof *b);
     if (!b)
         return NULL;
-    b->data = aligned_alloc(BUF_ALIGN, cap);
+    b->data = pages_get(cap);
     if (!b->data) {
         free(b);
         return NULL;
@@ -35,6 +36,6 @@ void buf_unref(struct buf *b)
 {
     if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1)
         return;
-    free(b->data);
+    pages_put(b->data, b->cap);
     free(b);
 }

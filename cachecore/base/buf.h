@@ -1,4 +1,4 @@
-/* A reference-counted byte buffer, page-aligned so that O_DIRECT may read into and write from it.
+/* A reference-counted byte buffer (of base/pages.h), page-aligned so that O_DIRECT may read into and write from it.
  * Written by one owner before it is shared, immutable afterwards.
  */
 #ifndef GRANARY_BASE_BUF_H
@@ -9,8 +9,9 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 
-enum { BUF_ALIGN = 4096 };
+enum { BUF_ALIGN = PAGES_ALIGN };
 
 struct buf {
     _Atomic unsigned refs;

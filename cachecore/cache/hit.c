@@ -8,10 +8,10 @@
 #include "cache/hit.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/pages.h"
 #include "cache/cache_internal.h"
 
 enum { CACHE_LINE = 64 };
@@ -163,7 +163,7 @@ static int blocks_of(struct hit *hit, uint32_t *off, uint32_t *end)
         return 0;
     *off = 0;
     *end = GR_ALIGN_UP(hit->slot.stored_len, (uint32_t)CACHE_BLOCK);
-    hit->packed = malloc(hit->slot.stored_len);
+    hit->packed = pages_get(hit->slot.stored_len);
     return hit->packed ? 0 : -ECANCELED;
 }
 
@@ -174,10 +174,10 @@ static int unpack(const struct hit *hit)
     const struct space_slot *slot = &hit->slot;
     if (p->len == slot->plain_len)
         return chunk_unpack(hit->packed, slot->stored_len, p->dst, p->len);
-    CLEANUP_FREE uint8_t *plain = malloc(slot->plain_len);
-    int rc = plain ? chunk_unpack(hit->packed, slot->stored_len, plain, slot->plain_len) : -ENOMEM;
+    CLEANUP_PAGES plain = {.data = pages_get(slot->plain_len), .len = slot->plain_len};
+    int rc = plain.data ? chunk_unpack(hit->packed, slot->stored_len, plain.data, slot->plain_len) : -ENOMEM;
     if (!rc)
-        memcpy(p->dst, plain + p->offset, p->len);
+        memcpy(p->dst, (const uint8_t *)plain.data + p->offset, p->len);
     return rc == -ENOMEM ? -ECANCELED : rc;
 }
 
@@ -225,6 +225,6 @@ void hit_read_all(struct cache *c, struct hit *hits, size_t n, uint64_t *left_ms
     for (size_t i = 0; i < n; i++) {
         if (!hits[i].rc && hits[i].packed)
             hits[i].rc = unpack(&hits[i]);
-        free(hits[i].packed);
+        pages_put(hits[i].packed, hits[i].slot.stored_len);
     }
 }

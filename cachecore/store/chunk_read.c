@@ -8,15 +8,18 @@
 #include "store/chunk_read.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/pages.h"
 
 struct run {
     struct store *store;
     const struct chunk_ref *const *refs;
-    size_t next, end; /* the chunk that is due; the run's last + 1 */
-    uint64_t at;      /* object offset of the next byte to arrive */
-    struct bytes held;
+    size_t next, end;   /* the chunk that is due; the run's last + 1 */
+    uint64_t at;        /* object offset of the next byte to arrive */
+    struct pages piece; /* what has come of the chunk that is due, if not all came at once */
+    size_t held;        /* of it */
     chunk_read_done *done;
     void *arg;
 };
@@ -34,7 +37,26 @@ static void deliver(struct run *r, const void *stored)
     if (rc)
         rc = error_prefix(rc, "%s", r->store->url);
     r->done(r->arg, r->next++, rc, plain, rc ? NULL : stored);
-    bytes_clear(&r->held);
+    r->held = 0;
+}
+
+/* The next n bytes of the chunk that is due. */
+static int gather(struct run *r, const uint8_t *p, size_t n)
+{
+    uint32_t len = r->refs[r->next]->stored_len;
+    if (r->piece.len < len) { /* it holds nothing: a chunk is gathered in one piece */
+        cleanup_pages(&r->piece);
+        r->piece = (struct pages){.data = pages_get(len), .len = len};
+    }
+    if (!r->piece.data) {
+        r->piece.len = 0;
+        return error_set(-ENOMEM, "chunk read: no memory for %u bytes", len);
+    }
+    memcpy((uint8_t *)r->piece.data + r->held, p, n);
+    r->held += n;
+    if (r->held == len)
+        deliver(r, r->piece.data);
+    return 0;
 }
 
 static int run_sink(void *arg, const void *data, size_t len)
@@ -43,7 +65,7 @@ static int run_sink(void *arg, const void *data, size_t len)
     const uint8_t *p = data;
     while (len > 0 && r->next < r->end) {
         const struct chunk_ref *ref = r->refs[r->next];
-        uint64_t from = ref->offset + r->held.len; /* the first byte still wanted */
+        uint64_t from = ref->offset + r->held; /* the first byte still wanted */
         if (r->at < from) {
             size_t skip = (size_t)GR_MIN((uint64_t)len, from - r->at);
             p += skip;
@@ -51,15 +73,13 @@ static int run_sink(void *arg, const void *data, size_t len)
             r->at += skip;
             continue;
         }
-        size_t n = GR_MIN(len, ref->stored_len - r->held.len);
+        size_t n = GR_MIN(len, ref->stored_len - r->held);
         if (n == ref->stored_len) {
             deliver(r, p);
         } else {
-            int rc = bytes_append(&r->held, p, n);
+            int rc = gather(r, p, n);
             if (rc)
-                return error_set(rc, "chunk read: no memory for %u bytes", ref->stored_len);
-            if (r->held.len == ref->stored_len)
-                deliver(r, r->held.data);
+                return rc;
         }
         p += n;
         len -= n;
@@ -86,7 +106,7 @@ static int read_run(struct run *r)
     char key[OBJECT_KEY_MAX];
     object_key(first->kind, &first->object, key);
     r->at = first->offset;
-    bytes_clear(&r->held);
+    r->held = 0;
     int rc = r->store->ops->get(r->store, key, first->offset, len, run_sink, r);
     if (rc == 0 && r->next < r->end)
         rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", r->store->url, key);
@@ -108,7 +128,7 @@ static size_t run_end(const struct chunk_ref *const *refs, size_t begin, size_t 
 
 int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t n, chunk_read_done *done, void *arg)
 {
-    struct run r = {.store = s, .refs = refs, .held = BYTES_INIT(CHUNK_SIZE_MAX), .done = done, .arg = arg};
+    struct run r = {.store = s, .refs = refs, .done = done, .arg = arg};
     struct error first = {.code = 0};
     while (r.next < n) {
         int rc;
@@ -126,7 +146,7 @@ int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t 
         if (rc && !first.code)
             error_take(&first, rc);
     }
-    bytes_release(&r.held);
+    cleanup_pages(&r.piece);
     return first.code ? error_restore(&first) : 0;
 }
 

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/pages.h"
 
 enum { LIST_DEPTH_MAX = 32 };
 
@@ -99,19 +100,20 @@ static int file_get(struct store *s, const char *key, uint64_t off, uint64_t len
     if (off > size || len > size - off)
         return error_set(-EBADMSG, "store %s: %s has %llu bytes, %llu at %llu were asked for: it is damaged", s->url,
                          key, (unsigned long long)size, (unsigned long long)len, (unsigned long long)off);
-    CLEANUP_FREE void *piece = malloc(GR_MAX((size_t)GR_MIN(len, (uint64_t)STORE_FILE_PIECE), (size_t)1));
-    if (!piece)
+    CLEANUP_PAGES piece = {.len = (size_t)GR_MIN(len, (uint64_t)STORE_FILE_PIECE)};
+    piece.data = pages_get(piece.len);
+    if (!piece.data)
         return error_set(-ENOMEM, "out of memory in store %s", s->url);
     for (uint64_t done = 0; done < len;) {
         size_t want = (size_t)GR_MIN(len - done, (uint64_t)STORE_FILE_PIECE);
-        ssize_t n = io_pread_full(fd, piece, want, off + done);
+        ssize_t n = io_pread_full(fd, piece.data, want, off + done);
         if (n < 0)
             return store_file_fail(f, "read", key, (int)-n);
         if ((size_t)n < want)
             return error_set(-EBADMSG, "store %s: %s became shorter while it was read", s->url, key);
         rc = store_file_pay(f, want);
         if (!rc)
-            rc = sink(arg, piece, want);
+            rc = sink(arg, piece.data, want);
         if (rc)
             return rc;
         done += want;

@@ -1,0 +1,108 @@
+/* Kept pieces are stacks by size, linked through their first words; the one used last, whose memory is warm, goes out
+ * first. What does not fit below the bound is unmapped at once, so that nothing has to look for it later.
+ */
+#include "base/pages.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include "base/compiler.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define PAGES_OF_HEAP 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PAGES_OF_HEAP 1
+#endif
+#endif
+
+enum {
+    SHIFT = 12, /* of the smallest size, a page */
+    SIZES = 11, /* kept: 4 KiB to 4 MiB */
+};
+
+struct piece {
+    struct piece *next;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct piece *kept[SIZES];
+    size_t bytes; /* of all of them */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The least k with len <= 4096 << k. */
+static unsigned size_class(size_t len)
+{
+    return len <= PAGES_ALIGN ? 0 : 64 - SHIFT - (unsigned)__builtin_clzll(len - 1);
+}
+
+static size_t class_bytes(unsigned k)
+{
+    return (size_t)PAGES_ALIGN << k;
+}
+
+static struct piece *take_kept(unsigned k)
+{
+    SCOPED_LOCK(&pool.lock);
+    struct piece *p = pool.kept[k];
+    if (p) {
+        pool.kept[k] = p->next;
+        pool.bytes -= class_bytes(k);
+    }
+    return p;
+}
+
+static bool keep(struct piece *p, unsigned k)
+{
+    SCOPED_LOCK(&pool.lock);
+    if (pool.bytes + class_bytes(k) > PAGES_KEPT_MAX)
+        return false;
+    p->next = pool.kept[k];
+    pool.kept[k] = p;
+    pool.bytes += class_bytes(k);
+    return true;
+}
+
+void *pages_get(size_t len)
+{
+    if (len > SIZE_MAX / 4)
+        return NULL;
+    unsigned k = size_class(len);
+#ifdef PAGES_OF_HEAP
+    return aligned_alloc(PAGES_ALIGN, GR_ALIGN_UP(GR_MAX(len, (size_t)1), (size_t)PAGES_ALIGN));
+#endif
+    struct piece *kept = k < SIZES ? take_kept(k) : NULL;
+    if (kept)
+        return kept;
+    void *map = mmap(NULL, class_bytes(k), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+void pages_put(void *p, size_t len)
+{
+    if (!p)
+        return;
+#ifdef PAGES_OF_HEAP
+    free(p);
+    return;
+#endif
+    unsigned k = size_class(len);
+    if (k >= SIZES || !keep(p, k))
+        munmap(p, class_bytes(k));
+}
+
+size_t pages_kept(void)
+{
+    SCOPED_LOCK(&pool.lock);
+    return pool.bytes;
+}
+
+void pages_trim(void)
+{
+    for (unsigned k = 0; k < SIZES; k++)
+        for (struct piece *p; (p = take_kept(k));)
+            munmap(p, class_bytes(k));
+}

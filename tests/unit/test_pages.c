@@ -1,0 +1,132 @@
+/* What base/pages.h promises: pieces of one's own, memory that goes back to the kernel however it was taken and given
+ * back, and a bound on what is kept. */
+#include "base/pages.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/compiler.h"
+#include "base/thread.h"
+#include "unit/cmocka_all.h"
+#include "unit/threads.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* resident memory is its own affair */
+#else
+#define SANITIZED 0
+#endif
+
+enum { CHUNK = 64 << 10, CHUNKS = 2000, STEP = 20, STAY = 20000, THREADS = 4, ROUNDS = 3000, HELD = 16 };
+
+static size_t resident(void)
+{
+    unsigned long size, pages;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu %lu", &size, &pages), 2);
+    fclose(f);
+    return pages * 4096;
+}
+
+static void test_pages__are_aligned_and_of_any_size(void **state)
+{
+    static const size_t sizes[] = {0, 1, 4095, 4096, 4097, 65536, 65537, 4 << 20, (4 << 20) + 1, 9 << 20};
+    void *pieces[GR_ARRAY_SIZE(sizes)];
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < GR_ARRAY_SIZE(sizes); i++) {
+            pieces[i] = pages_get(sizes[i]);
+            assert_non_null(pieces[i]);
+            assert_int_equal((uintptr_t)pieces[i] % PAGES_ALIGN, 0);
+            memset(pieces[i], (int)i + 1, sizes[i]);
+        }
+        for (size_t i = 0; i < GR_ARRAY_SIZE(sizes); i++) {
+            const uint8_t *bytes = pieces[i];
+            assert_true(!sizes[i] || (bytes[0] == i + 1 && bytes[sizes[i] - 1] == i + 1));
+            pages_put(pieces[i], sizes[i]);
+        }
+    }
+    assert_null(pages_get(SIZE_MAX));
+    pages_put(NULL, 1);
+}
+
+/* Behind every few buffers an allocation that stays, too long for a gap: a heap could give back nothing of what lies
+ * below the last one. */
+static void test_pages__of_buffers_go_back_to_the_kernel(void **state)
+{
+    static struct buf *bufs[CHUNKS];
+    void *stay[CHUNKS / STEP];
+    size_t before = resident();
+    for (size_t i = 0; i < CHUNKS; i++) {
+        bufs[i] = buf_new(CHUNK);
+        assert_non_null(bufs[i]);
+        memset(bufs[i]->data, 1, CHUNK);
+        if (i % STEP == STEP - 1)
+            stay[i / STEP] = malloc(STAY);
+    }
+    for (size_t i = 0; i < CHUNKS; i++)
+        buf_unref(bufs[i]);
+    assert_true(pages_kept() <= PAGES_KEPT_MAX);
+    assert_true(SANITIZED || resident() < before + PAGES_KEPT_MAX + (8 << 20));
+    pages_trim();
+    assert_int_equal(pages_kept(), 0);
+    assert_true(SANITIZED || resident() < before + (8 << 20));
+    for (size_t i = 0; i < CHUNKS / STEP; i++)
+        free(stay[i]);
+}
+
+struct held {
+    uint8_t *data;
+    size_t len;
+};
+
+static void drop(struct held *h, uint8_t mark)
+{
+    must(!h->data || (h->data[0] == mark && h->data[h->len - 1] == mark), "a piece is another thread's too");
+    pages_put(h->data, h->len);
+    h->data = NULL;
+}
+
+static void *take_and_give(void *arg)
+{
+    uint8_t mark = (uint8_t)(uintptr_t)arg;
+    struct held held[HELD] = {0};
+    uint32_t random = mark;
+    for (int i = 0; i < ROUNDS; i++) {
+        random = random * 1664525 + 1013904223;
+        struct held *h = &held[random >> 28];
+        drop(h, mark);
+        h->len = 1 + (random >> 8) % ((size_t)1 << (random >> 4) % 18);
+        h->data = pages_get(h->len);
+        must(h->data, "out of memory");
+        h->data[0] = h->data[h->len - 1] = mark;
+        if (i % 500 == 0)
+            pages_trim();
+    }
+    for (int i = 0; i < HELD; i++)
+        drop(&held[i], mark);
+    return NULL;
+}
+
+static void test_pages__of_threads_are_their_own(void **state)
+{
+    pthread_t threads[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++)
+        assert_int_equal(thread_start(&threads[i], take_and_give, (void *)(i + 1)), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(pages_kept() <= PAGES_KEPT_MAX);
+    pages_trim();
+    assert_int_equal(pages_kept(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pages__are_aligned_and_of_any_size),
+        cmocka_unit_test(test_pages__of_buffers_go_back_to_the_kernel),
+        cmocka_unit_test(test_pages__of_threads_are_their_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
