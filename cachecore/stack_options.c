@@ -76,6 +76,12 @@ static int set_cache(struct stack_options *o, const char *what, const char *valu
 {
     struct cache_config *c = &o->stack.cache;
     struct cache_spec spec;
+    bool none = !strcmp(value, "none");
+    if (o->no_cache || (none && c->dir_count))
+        return error_set(-EINVAL, "%snone: no directory goes beside it", what);
+    o->no_cache = none;
+    if (none)
+        return 0;
     int rc = cache_spec_parse(what, value, &spec);
     if (rc)
         return rc;

@@ -12,6 +12,7 @@ struct stack_options {
     struct stack_config stack; /* points into this struct's strings */
     char *endpoint;            /* NULL: not given */
     bool warm_metadata;        /* from the start on */
+    bool no_cache;             /* "cache=none" was given, so no directory may be */
     char *control;             /* absolute path of the control socket; NULL: none */
     char *metrics;             /* HOST:PORT; NULL: not given */
     char *exports;             /* absolute path of the file of added exports; NULL: none */
@@ -38,8 +39,8 @@ enum stack_option_type {
     OWN(image, NONE, "image", "", "[NAME=]STORE/IMAGE[:TAG]", set_image,                                               \
         "(required, repeatable) an image to export, e.g. s3://bucket/prefix/faces:latest or /srv/store/faces, under\n" \
         "    NAME, else under the image's own name; \"image=\" may be left out")                                       \
-    OWN(caches, LIST, "cache", "cache", "DIR:SIZE[:ssd|hdd]", set_cache,                                               \
-        "keep chunks in DIR, at most SIZE bytes, e.g. 200G or 90%; may be repeated")                                   \
+    OWN(caches, LIST, "cache", "cache", "DIR:SIZE[:ssd|hdd]|none", set_cache,                                               \
+        "keep chunks in DIR, at most SIZE bytes, e.g. 200G, or a share of the free space there, e.g. 90%; may be repeated")                                   \
     VALUE(cache_compressed, FLAG, "cache-compressed", "cache-compressed", "no|yes",                                    \
           STACK_OPTION_WORD, "", "", false, "no", stack.cache.compressed,                                              \
         "keep compressed chunks compressed there: more fit, each read decodes")                                        \

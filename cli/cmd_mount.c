@@ -2,15 +2,18 @@
 #include <assert.h>
 #include <string.h>
 
+#include "attach/control_client.h"
 #include "attach/mount.h"
 #include "attach/mount_hold.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/env_file.h"
 #include "cli/interrupt.h"
 #include "cli/keep_options.h"
 #include "cli/pin.h"
 #include "cli/print.h"
 #include "cli/server_options.h"
+#include "cli/server_status.h"
 #include "cli/verbs.h"
 
 struct mount_values {
@@ -54,6 +57,55 @@ static json_t *state_json(const struct mount_state *s)
                      "server_pid", (json_int_t)s->server.pid);
 }
 
+/* What its server keeps on disk, [{path, size}]; NULL: it cannot be asked. */
+static json_t *caches_of(const struct mount_state *s)
+{
+    json_t *status = NULL, *dir, *out;
+    size_t i;
+    if (!*s->control || server_status_get(s->control, &status))
+        return NULL;
+    out = json_array();
+    json_array_foreach(json_object_get(status, "cache_directories"), i, dir)
+    {
+        json_array_append_new(
+            out, json_pack("{s:O,s:O}", "path", json_object_get(dir, "path"), "size", json_object_get(dir, "size")));
+    }
+    json_decref(status);
+    return out;
+}
+
+static void print_caches(json_t *caches)
+{
+    size_t i;
+    json_t *dir;
+    if (!json_array_size(caches))
+        printf("cache: none on disk: what leaves memory is fetched again; --cache DIR:SIZE keeps it\n");
+    json_array_foreach(caches, i, dir)
+    {
+        char size[TEXT_SIZE_MAX];
+        const char *path = server_status_text(dir, "path");
+        fputs(i ? ", " : "cache: ", stdout);
+        print_name(stdout, path, strlen(path), print_escapes(stdout));
+        printf(", %s%s", text_format_size(control_number(dir, "size"), size),
+               i + 1 == json_array_size(caches) ? "\n" : "");
+    }
+}
+
+static int print_mounted(const struct mount_values *v, const struct mount_state *s)
+{
+    json_t *caches = caches_of(s);
+    if (v->json) {
+        json_t *object = state_json(s);
+        json_object_set_new(object, "caches", caches ? caches : json_null());
+        return print_json(object);
+    }
+    printf("%s is mounted on %s (%s)\n", s->image, s->dir, s->device);
+    if (caches)
+        print_caches(caches);
+    json_decref(caches);
+    return 0;
+}
+
 static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
                   const struct manifest *m)
 {
@@ -76,7 +128,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .socket = v->socket,
                                   .server_options = (const char *const *)words.items,
                                   .server_option_count = words.len,
-                                  .keeps_nothing = !v->server.caches.count && !v->server.memory,
+                                  .keeps_nothing = server_options_no_cache(&v->server) && !v->server.memory,
                                   .noexec = v->noexec,
                                   .fuse = v->fuse,
                                   .connections = (unsigned)v->connections,
@@ -87,10 +139,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
     rc = mount_image(&config, &state);
     if (rc)
         return rc;
-    if (v->json)
-        rc = print_json(state_json(&state));
-    else
-        printf("%s is mounted on %s (%s)\n", inv->operands[0], state.dir, state.device);
+    rc = print_mounted(v, &state);
     if (rc || !v->foreground)
         return rc;
     (void)fflush(stdout); /* a failure is told of at the end */
@@ -117,7 +166,7 @@ static int run_mount(const struct invocation *inv)
     CLEANUP_PINNER pinner;
     struct pin pin;
     struct manifest manifest;
-    rc = pinner_init(&pinner, &v->server.caches, v->server.endpoint);
+    rc = pinner_init(&pinner, &v->server);
     if (!rc)
         rc = pin_resolve(&pinner, inv->operands[0], &pin);
     if (!rc)

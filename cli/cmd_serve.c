@@ -150,7 +150,7 @@ static int parse(const struct invocation *inv, struct pin *pins)
 static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
 {
     CLEANUP_PINNER pinner;
-    int rc = pinner_init(&pinner, &v->server.caches, v->server.endpoint);
+    int rc = pinner_init(&pinner, &v->server);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         rc = pin_resolve(&pinner, inv->operands[i], &pins[i]);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
@@ -173,13 +173,16 @@ static int check(const struct serve_values *v)
 
 static int run(const struct invocation *inv)
 {
-    const struct serve_values *v = inv->values;
+    struct serve_values *v = inv->values;
+    CLEANUP_SERVER_CACHE chosen = SERVER_CACHE_NONE;
     if (check(v))
         return CLI_USAGE;
     CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
     if (!pins)
         return error_set(-ENOMEM, "out of memory");
     int rc = v->check ? parse(inv, pins) : resolve(v, inv, pins);
+    if (!rc && !v->check)
+        rc = server_options_choose_cache(&v->server, &chosen);
     return rc ? rc : serve(v, inv, pins);
 }
 

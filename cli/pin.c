@@ -1,23 +1,51 @@
 #include "cli/pin.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "format/cache_spec.h"
 
-int pinner_init(struct pinner *p, const struct option_list *caches, const char *endpoint)
+static int add_dir(struct pinner *p, const char *text, size_t len)
 {
-    *p = (struct pinner){.config.store.endpoint = endpoint};
-    for (size_t i = 0; i < caches->count; i++) {
-        struct cache_spec spec;
-        if (cache_spec_parse("--cache ", caches->items[i], &spec))
-            return CLI_USAGE;
-        CLEANUP_FREE char *dir = strndup(caches->items[i], spec.dir_len);
-        if (!dir || vec_push(&p->dirs, dir))
-            return error_set(-ENOMEM, "out of memory");
-        (void)steal_ptr(&dir);
-    }
+    CLEANUP_FREE char *dir = strndup(text, len);
+    if (!dir || vec_push(&p->dirs, dir))
+        return error_set(-ENOMEM, "out of memory");
+    (void)steal_ptr(&dir);
+    return 0;
+}
+
+static int add_cache(struct pinner *p, const char *what, const char *text)
+{
+    struct cache_spec spec;
+    if (cache_spec_parse(what, text, &spec))
+        return CLI_USAGE;
+    return add_dir(p, text, spec.dir_len);
+}
+
+static int add_caches(struct pinner *p, const struct server_values *server)
+{
+    char standard[PATH_MAX];
+    const char *text = default_cache_environment();
+    if (server_options_no_cache(server))
+        return 0;
+    if (!server->caches.count && text)
+        return add_cache(p, "GRANARY_CACHE=", text);
+    if (!server->caches.count)
+        return default_cache_dir(standard) ? add_dir(p, standard, strlen(standard)) : 0;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < server->caches.count; i++)
+        rc = add_cache(p, "--cache ", server->caches.items[i]);
+    return rc;
+}
+
+int pinner_init(struct pinner *p, const struct server_values *server)
+{
+    *p = (struct pinner){.config.store.endpoint = server->endpoint};
+    int rc = add_caches(p, server);
+    if (rc)
+        return rc;
     p->config.dirs = (const char *const *)p->dirs.items;
     p->config.dir_count = p->dirs.len;
     return resolver_new(&p->config, &p->resolver);

@@ -4,7 +4,7 @@
 #define GRANARY_CLI_PIN_H
 
 #include "base/vec.h"
-#include "cli/options.h"
+#include "cli/server_options.h"
 #include "store/resolver.h"
 
 #define PIN_RUN_DIR "/run/granary"
@@ -27,9 +27,9 @@ struct pinner {
     VEC(char *) dirs;
 };
 
-/* caches: DIR:SIZE as given, endpoint may be NULL. In every case pinner_release. 0, -errno or
+/* server: what was given, the default cache where nothing was. In every case pinner_release. 0, -errno or
  * CLI_USAGE. */
-GR_MUST_CHECK int pinner_init(struct pinner *p, const struct option_list *caches, const char *endpoint);
+GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server);
 void pinner_release(struct pinner *p);
 #define CLEANUP_PINNER CLEANUP(pinner_release) struct pinner
 

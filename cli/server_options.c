@@ -2,9 +2,13 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
 
 static const struct option_row rows[] = {SERVER_ROWS{0}};
 
@@ -62,21 +66,76 @@ static int check_words(const struct server_values *v)
 
 int server_options_check(const struct server_values *v)
 {
+    bool none = server_options_no_cache(v);
     const char *of_cache = v->quotas.count       ? "quota"
                            : v->watermark        ? "watermark"
                            : v->disk_timeout     ? "disk-timeout"
                            : v->eviction         ? "eviction"
                            : v->cache_compressed ? "cache-compressed"
                                                  : NULL;
-    if (v->fence && !v->caches.count && !v->memory) {
+    if (v->fence && !strcmp(v->fence, "warmed") && none && !v->memory) {
         (void)error_set(0, "--fence needs --cache DIR:SIZE or --memory SIZE: nothing else can be read");
         return CLI_USAGE;
     }
-    if (of_cache && !v->caches.count) {
+    if (of_cache && none) {
         (void)error_set(0, "--%s needs --cache DIR:SIZE", of_cache);
         return CLI_USAGE;
     }
     return check_words(v) ? CLI_USAGE : 0;
+}
+
+/* ---- the cache that nobody named ---- */
+
+bool server_options_no_cache(const struct server_values *v)
+{
+    if (v->caches.count)
+        return !strcmp(v->caches.items[0], "none");
+    const char *text = default_cache_environment();
+    return text ? !strcmp(text, "none") : v->memory != NULL;
+}
+
+static int take_cache(struct server_values *v, const char *spec)
+{
+    v->caches.items = calloc(1, sizeof *v->caches.items);
+    if (!v->caches.items)
+        return error_set(-ENOMEM, "out of memory");
+    v->caches.items[v->caches.count++] = spec;
+    return 0;
+}
+
+int server_options_choose_cache(struct server_values *v, struct server_cache *chosen)
+{
+    const char *text = default_cache_environment();
+    if (v->caches.count || server_options_no_cache(v))
+        return 0;
+    if (text) {
+        struct stack_options parsed;
+        stack_options_init(&parsed);
+        int rc = stack_options_set(&parsed, "cache", text);
+        stack_options_release(&parsed);
+        if (!rc)
+            return take_cache(v, text);
+        (void)error_prefix(0, "GRANARY_CACHE");
+        return CLI_USAGE;
+    }
+    if (default_cache_make(chosen->spec, &chosen->claim_fd)) {
+        log_warning("no cache on disk: %s; give --cache DIR:SIZE, or --cache none", error_text());
+        return 0;
+    }
+    const char *spec = chosen->spec, *colon = strrchr(spec, ':');
+    char size[TEXT_SIZE_MAX];
+    log_info(
+        "cache: %.*s, %s: half of the space that is free there; --cache DIR:SIZE chooses, --cache none keeps nothing",
+        (int)(colon - spec), spec, text_format_size(strtoull(colon + 1, NULL, 10), size));
+    if (!v->watermark)
+        v->watermark = DEFAULT_CACHE_WATERMARK;
+    return take_cache(v, spec);
+}
+
+void server_cache_release(struct server_cache *chosen)
+{
+    if (chosen->claim_fd >= 0)
+        close(chosen->claim_fd);
 }
 
 /* ---- words ---- */

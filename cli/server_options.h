@@ -3,6 +3,7 @@
 #define GRANARY_CLI_SERVER_OPTIONS_H
 
 #include "base/vec.h"
+#include "cli/default_cache.h"
 #include "cli/open.h"
 #include "cli/options.h"
 #include "stack_options.h"
@@ -31,6 +32,24 @@ struct server_values {
 /* clang-format on */
 /* The rows, each with a comma behind it. */
 #define SERVER_ROWS STACK_OPTIONS(SERVER_OWN, SERVER_VALUE)
+
+/* Nothing is to be kept on disk: --cache none, or GRANARY_CACHE=none, or --memory alone. */
+bool server_options_no_cache(const struct server_values *v);
+
+/* For a server about to start: without --cache, and unless server_options_no_cache, put GRANARY_CACHE or the default
+ * cache in its place, with a line on stderr that says what the default is, or why there is none. `chosen` is to live as
+ * long as the server; server_cache_release. */
+struct server_cache {
+    char spec[DEFAULT_CACHE_SPEC_MAX];
+    int claim_fd; /* default_cache_make's */
+};
+#define SERVER_CACHE_NONE                                                                                              \
+    {                                                                                                                  \
+        .claim_fd = -1                                                                                                 \
+    }
+GR_MUST_CHECK int server_options_choose_cache(struct server_values *v, struct server_cache *chosen);
+void server_cache_release(struct server_cache *chosen);
+#define CLEANUP_SERVER_CACHE CLEANUP(server_cache_release) struct server_cache
 
 /* CLI_USAGE, with a sentence, for what the plugin would refuse by its parameters' names once it has been started. */
 GR_MUST_CHECK int server_options_check(const struct server_values *v);

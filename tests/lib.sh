@@ -13,6 +13,9 @@ export PLUGIN=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
 export TREECMP=$GRANARY_BUILD/tests/tools/treecmp
 export LC_ALL=C
 
+# No test leaves a cache in this machine's /var/cache, or reads by one that it did not ask for.
+export GRANARY_CACHE=none
+
 . "$GRANARY_SOURCE/tools/processes.sh"
 
 W=$(mktemp -d)

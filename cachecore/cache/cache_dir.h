@@ -27,8 +27,11 @@ struct cache_dir {
     _Atomic bool deleted;              /* its files have no name any more */
 };
 
-/* Percent of a directory's filesystem in bytes; the directory is made if missing. -ENOSPC: more than what
- * is free or the cache's own already; -EIO and the like. */
+/* What a cache in that directory may take, in bytes: what is free on its filesystem (but for root's reserve) and what
+ * the cache holds already; and the filesystem's size, without that reserve. The directory is made if missing. -EIO and
+ * the like. */
+GR_MUST_CHECK int cache_dir_room(const char *path, uint64_t *room, uint64_t *total);
+/* Percent of that room. */
 GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *out);
 
 /* high: percent of the filesystem's use above which only slabs are reserved that hold anything; 0: all
@@ -39,7 +42,7 @@ GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *
 GR_MUST_CHECK int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_dir **out);
 struct cache_dir_order {
     const char *path;
-    uint64_t size; /* 0: percent of the filesystem; set then */
+    uint64_t size; /* 0: percent of the room there; set then */
     unsigned percent;
     unsigned high;
     void (*begin)(void); /* NULL is allowed: called first, by the thread that opens (tests) */

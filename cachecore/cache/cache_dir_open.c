@@ -74,7 +74,7 @@ static int make_dir(const char *path)
     return error_set(-errno, "cache: cannot make the directory %s: %s", path, strerror(errno));
 }
 
-int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
+int cache_dir_room(const char *path, uint64_t *room, uint64_t *total)
 {
     struct statvfs fs;
     int rc = make_dir(path);
@@ -82,18 +82,19 @@ int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
         return rc;
     if (statvfs(path, &fs))
         return error_set(-errno, "cache: %s: cannot ask for the size of its filesystem: %s", path, strerror(errno));
-    uint64_t size = (uint64_t)fs.f_blocks * fs.f_frsize / 100 * percent / 4096 * 4096;
-    uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(path, "data") + held_bytes(path, "records") +
-                    held_bytes(path, "exports");
-    if (size > room) {
-        char want[TEXT_SIZE_MAX], have[TEXT_SIZE_MAX];
-        return error_set(-ENOSPC,
-                         "cache: %u%% of the filesystem of %s are %s, and %s of it are free or the cache's own; give "
-                         "a smaller share or free some space",
-                         percent, path, text_format_size(size, want), text_format_size(room, have));
-    }
-    *out = size;
+    *total = (uint64_t)(fs.f_blocks - fs.f_bfree + fs.f_bavail) * fs.f_frsize;
+    *room = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(path, "data") + held_bytes(path, "records") +
+            held_bytes(path, "exports");
     return 0;
+}
+
+int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
+{
+    uint64_t room, total;
+    int rc = cache_dir_room(path, &room, &total);
+    if (!rc)
+        *out = room / 100 * percent / 4096 * 4096;
+    return rc;
 }
 
 static int say_unreserved(const struct cache_dir *d, uint64_t size, int rc)

@@ -13,7 +13,7 @@
 struct cache_spec {
     size_t dir_len;   /* the directory is the first so many bytes of the text */
     uint64_t size;    /* bytes; 0: percent counts */
-    unsigned percent; /* of the directory's filesystem, 1 to 99 */
+    unsigned percent; /* of what is free on its filesystem or the cache's own, 1 to 99 */
     bool hdd;         /* named slow */
 };
 

@@ -2,6 +2,7 @@
  * of the plugin. */
 #include "unit/cmocka_all.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -121,8 +122,10 @@ static void expect_refusal(char *word, const char *text)
 
 static void test_server_options__what_the_plugin_would_refuse_is_refused(void **state)
 {
+    setenv("GRANARY_CACHE", "none", 1);
     expect_refusal("--quota=faces:1G", "--quota needs --cache");
     expect_refusal("--fence=warmed", "--fence needs --cache");
+    unsetenv("GRANARY_CACHE");
     expect_refusal("--memory=1", "--memory");
     expect_refusal("--metrics=nowhere", "--metrics");
     expect_refusal("--l2=ftp://x", "--l2");

@@ -151,7 +151,7 @@ run() {
     trap 'rm -rf "$w"' EXIT
     root=$w/root
     mkdir -p "$root"
-    : >"$root/vm.env"
+    echo "export GRANARY_CACHE=none" >"$root/vm.env" # memory is its disk
     : >"$root/vm.args"
     while [ $# -gt 1 ]; do
         case $1 in

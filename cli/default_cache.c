@@ -1,0 +1,130 @@
+/* What could make the server refuse the directory is tried here first: a cache that nobody asked for must not keep a
+ * server from starting. */
+#include "cli/default_cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "cache/cache_dir.h"
+#include "cache/cache_lock.h"
+
+#define SYSTEM_DIR "/var/cache/granary"
+
+static const uint64_t LEAST = 64ull << 20;
+enum { PROBE = 1 << 20, SHARE_PERCENT = 50, LEFT_PERCENT = 10 };
+
+const char *default_cache_environment(void)
+{
+    const char *text = getenv("GRANARY_CACHE");
+    return text && *text ? text : NULL;
+}
+
+bool default_cache_dir(char out[PATH_MAX])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int len = 0;
+    if (!geteuid())
+        len = snprintf(out, PATH_MAX, "%s", SYSTEM_DIR);
+    else if (cache && *cache == '/')
+        len = snprintf(out, PATH_MAX, "%s/granary", cache);
+    else if (home && *home == '/')
+        len = snprintf(out, PATH_MAX, "%s/.cache/granary", home);
+    return len > 0 && len < PATH_MAX;
+}
+
+static int make_dir(const char *dir)
+{
+    CLEANUP_FREE char *parent = strdup(dir);
+    if (!parent)
+        return error_set(-ENOMEM, "out of memory");
+    *strrchr(parent, '/') = 0;
+    int rc = io_mkdirs(parent);
+    if (!rc && mkdir(dir, 0700) && errno != EEXIST)
+        rc = error_set(-errno, "cannot make %s: %s", dir, strerror(errno));
+    return rc;
+}
+
+/* This user's alone: another could put chunks there that were never in a store. */
+static int check_owner(const char *dir)
+{
+    struct stat st;
+    if (lstat(dir, &st))
+        return error_set(-errno, "%s: %s", dir, strerror(errno));
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
+        return error_set(-EPERM, "%s is not a directory that belongs to this user and only this user writes", dir);
+    return 0;
+}
+
+/* Of servers without --cache one has it, from before its own process opens the cache. */
+static int claim(const char *dir, int *out_fd)
+{
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/default.lock", dir);
+    CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB))
+        return error_set(-errno, "%s is in use by another server", dir);
+    *out_fd = steal_fd(&fd);
+    return 0;
+}
+
+static int check_reserves(const char *dir)
+{
+    CLEANUP_FD int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0 || fallocate(fd, 0, 0, PROBE))
+        return error_set(-errno, "the filesystem of %s cannot reserve room: %s", dir, strerror(errno));
+    return 0;
+}
+
+static int choose_size(const char *dir, uint64_t *out)
+{
+    uint64_t room, total;
+    int rc = cache_dir_room(dir, &room, &total);
+    if (rc)
+        return rc;
+    uint64_t left = total / 100 * LEFT_PERCENT, size = room / 100 * SHARE_PERCENT;
+    size = GR_MIN(size, room > left ? room - left : 0) / LEAST * LEAST;
+    if (!size) {
+        char have[TEXT_SIZE_MAX];
+        return error_set(-ENOSPC, "the filesystem of %s has too little room, %s", dir, text_format_size(room, have));
+    }
+    *out = size;
+    return 0;
+}
+
+int default_cache_make(char spec[DEFAULT_CACHE_SPEC_MAX], int *out_fd)
+{
+    char dir[PATH_MAX];
+    CLEANUP_FD int lock = -1, claimed = -1;
+    uint64_t size = 0;
+    if (!default_cache_dir(dir))
+        return error_set(-ENOENT, "this user has neither XDG_CACHE_HOME nor HOME");
+    int rc = make_dir(dir);
+    if (!rc)
+        rc = check_owner(dir);
+    if (!rc)
+        rc = claim(dir, &claimed);
+    if (!rc)
+        rc = cache_lock_take(dir, true, &lock);
+    if (!rc)
+        rc = check_reserves(dir);
+    if (!rc)
+        rc = choose_size(dir, &size);
+    if (rc)
+        return rc;
+    snprintf(spec, DEFAULT_CACHE_SPEC_MAX, "%s:%" PRIu64, dir, size);
+    *out_fd = steal_fd(&claimed);
+    return 0;
+}
