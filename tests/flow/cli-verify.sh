@@ -57,7 +57,7 @@ restore
 
 echo "== a broken index node, catalog page, manifest"
 for kind in indexes catalogs manifests; do
-    object=$(find "$store/$kind" -type f | head -n 1)
+    object=$(find "$store/$kind" -type f | sed -n 1p)
     flip "$object" 20
     finds "$(basename "$object" | cut -c 1-12)"
     restore

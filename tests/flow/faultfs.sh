@@ -90,7 +90,7 @@ echo "read-flip=3 data" >"$dir/.faults"
 wrong=""
 for i in 1 2 3 4 5 6; do
     dd if="$dir/data" of="$W/piece" bs=4096 count=1 skip=$i iflag=direct status=none
-    tail -c +$((i * 4096 + 1)) "$W/bytes" | head -c 4096 >"$W/right" || true # tail ends by SIGPIPE
+    head -c 4096 <(tail -c +$((i * 4096 + 1)) "$W/bytes") >"$W/right"
     wrong+=" $({ cmp -l "$W/piece" "$W/right" || true; } | wc -l)"
     cmp -n 4096 -i $((i * 4096)) "$dir/records" "$W/bytes"
 done

@@ -147,7 +147,7 @@ stop
 
 echo "== damage"
 cp -r "$W/store" "$W/damaged"
-pack=$(ls "$W"/damaged/packs/*/* | head -1)
+pack=$(ls "$W"/damaged/packs/*/* | sed -n 1p)
 printf X | dd of="$pack" bs=1 seek=5000 conv=notrunc status=none
 serve_unix "$W/sock" "$W/damaged/faces" "image=$W/damaged/cars" 2>"$W/server.err"
 # Not nbdcopy: nbdkit 1.32 may abort when a client drops its connection with replies on the way.

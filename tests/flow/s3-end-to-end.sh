@@ -51,7 +51,7 @@ jq -e '.ok and .against.files >= 3000 and .against.changed == 0 and .against.gon
 [ "$(digest_of "$W/copied/set:v1")" = "$digest" ] && [ "$(digest_of s3://images/back/other:name)" = "$digest" ] ||
     fail "a copy has another digest"
 "$GRANARY" verify s3://images/back/other:name --deep
-pack=$(find "$W/copied/packs" -type f | head -1)
+pack=$(find "$W/copied/packs" -type f | sed -n 1p)
 cp "$pack" "$W/pack"
 printf 'xxxx' | dd of="$pack" bs=1 seek=100 conv=notrunc status=none
 "$GRANARY" verify -q --repair --against s3://data/in "$W/copied/set:v1"

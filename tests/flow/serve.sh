@@ -26,11 +26,11 @@ nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes than the export"
 "$GRANARY" status "$W/nbd.sock.control" | grep '^hits [0-9]*, misses [1-9]' >"$W/null" || fail "status shows no misses"
 
 echo "== status: health, and what is cached of each"
-all_of_one() { "$GRANARY" status "$W/nbd.sock" | grep -A2 '^  one ' | grep -q '^    cached .*(100.0 %), metadata cached, index cached'; }
+all_of_one() { "$GRANARY" status "$W/nbd.sock" | grep -A2 '^  one ' | grep '^    cached .*(100.0 %), metadata cached, index cached' >"$W/null"; }
 wait_for 60 all_of_one # the fills come after the reads
 "$GRANARY" status "$W/nbd.sock" >"$W/status"
 grep -q '^granary .*, healthy, since 20' "$W/status" || fail "health: $(cat "$W/status")"
-grep -A2 '^  two ' "$W/status" | grep -q 'cached 0 B of 0 B.*the index of [1-9][0-9]* of [1-9][0-9]* chunks is not cached' || fail "two: $(cat "$W/status")"
+grep -A2 '^  two ' "$W/status" | grep 'cached 0 B of 0 B.*the index of [1-9][0-9]* of [1-9][0-9]* chunks is not cached' >"$W/null" || fail "two: $(cat "$W/status")"
 "$GRANARY" status "$W/nbd.sock" --json | jq -e '.health == "healthy" and (.exports[0] | .cached.cached_bytes == .cached.bytes
     and .cached.unknown_chunks == 0 and .reads > 0 and .store_bytes > 0) and .exports[1].cached.unknown_chunks > 0' >"$W/null" ||
     fail "$("$GRANARY" status "$W/nbd.sock" --json)"
@@ -48,7 +48,7 @@ status_rates() {
         and $one.rates.read_bytes > $one.rates.reads and $two.rates.reads == 0'
 }
 wait_for 60 status_rates >"$W/null"
-shown_rates() { "$GRANARY" status "$W/nbd.sock" | grep -q '^    now [1-9][0-9.]* reads/s, [1-9].*/s from disk$'; }
+shown_rates() { "$GRANARY" status "$W/nbd.sock" | grep '^    now [1-9][0-9.]* reads/s, [1-9].*/s from disk$' >"$W/null"; }
 wait_for 60 shown_rates
 kill "$READER"
 ! "$GRANARY" top "$W/nbd.sock" --once --count 2 2>"$W/err" || fail "--once and --count"
@@ -111,7 +111,7 @@ wait_for 60 gone "$NBDKIT"
 serve "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
 
 echo "== the metadata is cached and pinned by itself; the pins end with the server"
-shown() { "$GRANARY" status "$W/nbd.sock" | grep -q "^    cached .*, metadata $1, index"; }
+shown() { "$GRANARY" status "$W/nbd.sock" | grep "^    cached .*, metadata $1, index" >"$W/null"; }
 wait_for 60 shown 'cached and pinned'
 kill -INT "$SERVE"
 wait "$SERVE" || fail "SIGINT: exit $?"
@@ -127,7 +127,7 @@ SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
 NBDKIT=$(pgrep -P "$SERVE")
 kill -9 "$NBDKIT"
-wait_for 60 bash -c "tail -c 1000 $W/log | grep -qa 'up again'"
+wait_for 60 bash -c "tail -c 1000 $W/log | grep -a 'up again' >$W/null"
 ! nbdinfo "nbd+unix:///nobody?socket=$W/nbd.sock" >"$W/null" 2>&1 || fail "an export that is not there"
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "SIGTERM: exit $?"

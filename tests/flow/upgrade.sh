@@ -41,7 +41,7 @@ refuses() {
 
 serve --warm none
 served "before"
-all_cached() { "$GRANARY" status "$W/nbd.sock" | grep -q '(100.0 %).* index cached'; }
+all_cached() { "$GRANARY" status "$W/nbd.sock" | grep '(100.0 %).* index cached' >"$W/null"; }
 wait_for 60 all_cached
 
 echo "== a check beside a running server touches neither store nor cache nor sockets"
@@ -63,8 +63,8 @@ s.connect(sys.argv[1])
 s.sendall(sys.argv[2].encode() + b"\n")
 print(s.makefile().read(), end="")' "$W/nbd.sock.control.upgrade" "$1"; }
 [ "$(ask "upgrade bin/true")" = "failed the request is not understood" ] || fail "a relative path"
-ask "upgrade $W/none" | grep -q "^failed nothing is changed: $W/none is not installed" || fail "$(ask "upgrade $W/none")"
-ask "upgrade /bin/false" | grep -q '^failed nothing is changed: /bin/false cannot serve in this' || fail "a program that is none of ours"
+ask "upgrade $W/none" | grep "^failed nothing is changed: $W/none is not installed" >"$W/null" || fail "$(ask "upgrade $W/none")"
+ask "upgrade /bin/false" | grep '^failed nothing is changed: /bin/false cannot serve in this' >"$W/null" || fail "a program that is none of ours"
 served "after refusals"
 
 echo "== two at once: one is refused"
@@ -88,13 +88,13 @@ grep -q '^granary .* serves in the place of .*; there was no server for [0-9.]* 
 [ "$(sockets)" = "$before" ] || fail "other sockets: $(sockets)"
 [ "$(runs)" = "$NEW" ] || fail "$(runs) runs"
 [ "$(pgrep -P "$SERVE")" != "$nbdkit" ] && [ ! -e "/proc/$nbdkit" ] || fail "the nbdkit before is left"
-tr '\0' '\n' <"/proc/$(pgrep -P "$SERVE")/cmdline" | grep -q "^$W/new/.*nbdkit-granary-plugin.so" || fail "the plugin before"
+grep -zq "^$W/new/.*nbdkit-granary-plugin.so" "/proc/$(pgrep -P "$SERVE")/cmdline" || fail "the plugin before"
 [ "$(stat -c %a "$W/nbd.sock.control")" = 600 ] || fail "the control socket's mode"
 served "after the upgrade"
 nbdcopy "nbd+unix:///two?socket=$W/nbd.sock" - | cmp - "$W/image" || fail "the added export"
 "$GRANARY" status "$W/nbd.sock" --quick --json | jq -e '.counters.granary_fetch_requests_total == 0' >"$W/null" || fail "it was not all in the cache"
 NBDKIT=$(pgrep -P "$SERVE")
-! tr '\0' '\n' <"/proc/$NBDKIT/environ" | grep -q GRANARY_TAKE_OVER || fail "nbdkit was told of it"
+! grep -zq GRANARY_TAKE_OVER "/proc/$NBDKIT/environ" || fail "nbdkit was told of it"
 
 echo "== back again, by the control socket, from its directory; killed afterwards it is started by the program that is there now"
 (cd "$W" && "$GRANARY" upgrade nbd.sock.control --json >"$W/out") || fail "upgrade: $(cat "$W/serve.err")"

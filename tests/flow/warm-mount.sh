@@ -27,7 +27,7 @@ mount_it() { # OPTION...: faces on $dir; STATE is its state's directory
 status() { "$GRANARY" status "$dir" --json | jq "$1"; }
 gets() { status .counters.granary_store_gets_total; }
 # at_rest: nothing comes from the store any more that somebody asked for before
-at_rest() { status '.counters | .granary_fetch_in_flight + .granary_fetch_busy_workers' | grep -qx 0; }
+at_rest() { status '.counters | .granary_fetch_in_flight + .granary_fetch_busy_workers' | grep -x 0 >"$W/null"; }
 # looked_at: names, sizes and times of everything are what they are in the tree
 listing() { (cd "$1" && find . -type f -printf '%p %s %Ts\0' | sort -z | sha256sum); }
 looked_at() { [ "$(listing "$dir")" = "$(listing "$W/tree")" ] || fail "the listing is another one"; }

@@ -51,7 +51,7 @@ free_port() {
 pid_of() {
     local pid
     pid=$(cat "$DIR/$1.pid" 2>/dev/null) || return 1
-    { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qF -- "$CONF" && echo "$pid"
+    grep -zqsF -- "$CONF" "/proc/$pid/cmdline" && echo "$pid"
 }
 
 spawn() { # spawn NAME COMMAND...
@@ -158,7 +158,7 @@ start() {
     timeout 300 ceph -c "$CONF" --connect-timeout 290 -s >"$DIR/status.out" 2>&1 || die "the mon does not answer" "$DIR/mon.out"
     timeout 300 ceph -c "$CONF" osd new "$osd_uuid" 0 >"$DIR/osd-new.out" 2>&1 || die "the osd is refused" "$DIR/osd-new.out"
     spawn osd ceph-osd -c "$CONF" -f -i 0
-    wait_for 300 sh -c "timeout 30 ceph -c '$CONF' osd stat | grep -q '1 up'" || die "the osd does not come up" "$DIR/osd.out"
+    wait_for 300 sh -c "timeout 30 ceph -c '$CONF' osd stat | grep '1 up' >'$DIR/osd.up'" || die "the osd does not come up" "$DIR/osd.out"
     timeout 300 radosgw-admin -c "$CONF" -n client.rgw.a user create --uid granary --display-name granary \
         --access-key "$ACCESS" --secret-key "$SECRET" >"$DIR/user.out" 2>&1 || die "no S3 user" "$DIR/user.out"
     spawn rgw radosgw -c "$CONF" -f -n client.rgw.a
@@ -175,7 +175,7 @@ port() {
 
 bucket() {
     local answer
-    answer=$(curl -s --noproxy '*' --max-time 30 -o "$DIR/bucket.out" -w '%{http_code}' -X PUT \
+    answer=$(curl -s --noproxy '*' --max-time 60 -o "$DIR/bucket.out" -w '%{http_code}' -X PUT \
         --aws-sigv4 aws:amz:us-east-1:s3 --user "$ACCESS:$SECRET" -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' \
         "http://$BIND:$(port)/$1")
     [ "$answer" = 200 ] || {

@@ -156,7 +156,7 @@ configure() {
 pid_of() {
     local pid
     pid=$(cat "$DIR/$1.pid" 2>/dev/null) || return 1
-    { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qF -- "$CONF" && echo "$pid"
+    grep -zqsF -- "$CONF" "/proc/$pid/cmdline" && echo "$pid"
 }
 
 class_of() {
@@ -192,8 +192,8 @@ signal() { # signal NAME SIGNAL: and wait for its end, if it is to end
     wait_for 60 bash -c "! kill -0 $pid" # whoever starts it again finds ports and directories free
 }
 
-web() { curl -sf --noproxy '*' --max-time 20 "http://$IP:$1"; }
-state() { web "$HTTP/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState" | grep -q "\"$1\" : \"\?$2"; }
+web() { curl -sf --noproxy '*' --max-time 60 "http://$IP:$1"; }
+state() { grep -q "\"$1\" : \"\?$2" <<<"$(web "$HTTP/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState")"; }
 serves() {
     case $1 in
     namenode) web "$HTTP/webhdfs/v1/?op=GETFILESTATUS" ;;

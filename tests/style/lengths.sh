@@ -18,6 +18,6 @@ check_lengths() {
         END { if (count > 700) { print file ": " count " lines"; bad = 1 } exit bad }' "${files[@]}"
 }
 
-can_fail check_lengths a.c "$(printf 'int f(void)\n{\n'; yes ';' | head -79; printf '}')" "f() has 81 lines"
-can_fail check_lengths b.c "$(yes ';' | head -701)" "b.c: 701 lines"
+can_fail check_lengths a.c "$(printf 'int f(void)\n{\n'; seq 79; printf '}')" "f() has 81 lines"
+can_fail check_lengths b.c "$(seq 701)" "b.c: 701 lines"
 check_lengths

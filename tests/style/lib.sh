@@ -16,6 +16,12 @@ project_files() {
     find . \( -name .git -o -path './build*' \) -prune -o -type f \( "${expr[@]:1}" \) -print | LC_ALL=C sort
 }
 
+# project_scripts: the paths of the shell scripts, those to be sourced too
+project_scripts() {
+    project_files '*' | LC_ALL=C xargs -d '\n' awk 'FNR == 1 {
+        if (/^#!.*sh$|^# shellcheck shell=/) print FILENAME; nextfile }'
+}
+
 # code_of FILE...: "FILE:LINE:CODE" for every line, without comments and the insides of string literals.
 code_of() {
     LC_ALL=C awk '

@@ -265,6 +265,7 @@ static void test_cache_faults__a_data_file_cut_under_the_server_is_misses(void *
     assert_int_equal(
         count_of(&w, "read_errors_total") + count_of(&w, "crc_errors_total") + count_of(&w, "bypassed_total"), 24);
     assert_true(count_of(&w, "read_errors_total") > 0);
+    world_settle(&w);
     world_check(&w);
     close(fd);
     world_close(&w);

@@ -14,8 +14,9 @@
 #include "fake/store_fake.h"
 #include "store/lease.h"
 #include "store/repository.h"
+#include "unit/threads.h"
 
-static unsigned warnings;
+static _Atomic unsigned warnings; /* counted by every thread */
 
 static void count_warning(enum log_level level, const char *line)
 {
@@ -114,7 +115,7 @@ static void *publish_many(void *arg)
     struct publisher *p = arg;
     for (int i = 0; i < 20; i++) {
         struct tag t = tag_of(p->image);
-        assert_int_equal(repository_publish(p->store, "faces", "latest", &t, true), 0);
+        must(repository_publish(p->store, "faces", "latest", &t, true) == 0, "%s", error_text());
     }
     return NULL;
 }

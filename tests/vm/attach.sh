@@ -18,11 +18,11 @@ manifest_of_tree "$tree" >"$W/want"
     declare -f manifest_of_tree
     cat <<'GUEST'
 set -e
-nbd-client 10.0.2.2 "$1" /dev/nbd0 -C 4 -t 30 -N ""
+nbd-client 10.0.2.2 "$1" /dev/nbd0 -C 4 -t 300 -N ""
 mkdir -p /mnt/data
 mount -t erofs -o ro,nodev,nosuid /dev/nbd0 /mnt/data
 manifest_of_tree /mnt/data >/run/got
-cmp /run/got /want || { diff /run/got /want | head -20; exit 1; }
+cmp /run/got /want || { diff /run/got /want | sed -n 1,20p; exit 1; }
 echo "$(wc -l </run/got) lines of the tree agree"
 
 # bundle DIR COMMAND: a container with a busybox root, its own namespaces and the mount bound read-only
@@ -55,5 +55,5 @@ umount /mnt/data
 nbd-client -d /dev/nbd0
 GUEST
 } >"$W/guest.sh"
-"$vm" run --timeout 400 --bin "$(command -v crun)" --file "$W/want:/want" \
+"$vm" run --timeout 850 --bin "$(command -v crun)" --file "$W/want:/want" \
     "$GRANARY_BUILD/vm" "$W/guest.sh" "$PORT"

@@ -13,15 +13,14 @@ server=$!
 said /serve.log serving
 nc -ll -p 7000 -e nc 127.0.0.1 7001 &
 proxy=$!
-until_true 'nc 127.0.0.1 7000 </dev/null >/dev/null 2>&1'
-until_true '[ "$(pidof nc)" = $proxy ]' # that one has ended
+until_true "grep ':1B58 .* 0A ' /proc/net/tcp*" # it listens: no connection, hence no process, before nbd-client's
 device=/dev/nbd6
 nbd-client 127.0.0.1 7000 $device -N perl -C 4 -R
 keep --connect 127.0.0.1:7000 --export perl --nbd-timeout 5s
 mount -t erofs -o ro $device /mnt/data
 start_readers
-# The first that was made after that
-kill -9 $(pidof nc | tr ' ' '\n' | grep -vx $proxy | sort -n | head -n 1)
+# The first that was made
+kill -9 $(pidof nc | tr ' ' '\n' | grep -vx $proxy | sort -n | sed -n 1p)
 until_true 'grep "new connections after" /keep.log'
 end_readers "one connection of four dies"
 umount /mnt/data
@@ -31,4 +30,4 @@ kill $server $proxy
 wait $server
 GUEST
 } >"$W/guest.sh"
-run_readers 550
+run_readers 850

@@ -100,4 +100,4 @@ until_true '! pidof nbdkit granary >/dev/null'
 [ -z "$(find /run/granary ! -type d)" ] || { ls -lR /run/granary; exit 1; }
 GUEST
 } >"$W/guest.sh"
-"$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --bin "$(command -v crun)" --file "$W/store:/store" "$GRANARY_BUILD/vm" "$W/guest.sh"
+"$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --bin "$(command -v crun)" --file "$W/store:/store" "$GRANARY_BUILD/vm" "$W/guest.sh"

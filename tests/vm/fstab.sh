@@ -34,7 +34,7 @@ nothing_left() {
 echo "== mount -a, and again; the line that cannot be is passed over by nofail"
 $mount -a -t granary -O _netdev || true
 grep '^/dev/nbd[0-9]* /mnt/data erofs ro,nosuid,nodev,noexec' /proc/mounts || { cat /proc/mounts /run/granary/*/*; exit 1; }
-tr '\0' '\n' </proc/$(pidof nbdkit)/environ | grep -qx 'AWS_ENDPOINT_URL=http://127.0.0.1:1'
+tr '\0' '\n' </proc/$(pidof nbdkit)/environ | grep -x 'AWS_ENDPOINT_URL=http://127.0.0.1:1' >/found
 $mount -a -t granary || true
 [ "$(grep -c ' /mnt/data ' /proc/mounts)" = 1 ]
 ls /mnt/data >/dev/null
@@ -80,5 +80,5 @@ $mount -f /mnt/data
 nothing_left
 GUEST
 } >"$W/guest.sh"
-"$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --bin /usr/bin/mount --bin /usr/bin/umount \
+"$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --bin /usr/bin/mount --bin /usr/bin/umount \
     --file "$W/store:/store" "$GRANARY_BUILD/vm" "$W/guest.sh"

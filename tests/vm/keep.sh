@@ -9,7 +9,7 @@
 
 prepare_readers
 cp -a "$tree" "$W/other"
-find "$W/other" -type f -size +4k | LC_ALL=C sort | head -n 1 | xargs sed -i '1s/^./X/' # not a byte longer
+find "$W/other" -type f -size +4k | LC_ALL=C sort | sed -n 1p | xargs sed -i '1s/^./X/' # not a byte longer
 "$GRANARY" build "$W/other" "file://$W/store2/perl"
 
 {
@@ -31,7 +31,7 @@ until_true 'grep "new connections after" /run/granary/*/keep.log'
 start_readers
 dmesg -c >/dev/null
 kill -STOP $(pidof nbdkit)
-until_true 'dmesg | grep -q "Connection timed out"'
+until_true 'dmesg | grep "Connection timed out" >/found'
 kill -CONT $(pidof nbdkit)
 end_readers "nbdkit frozen"
 
@@ -41,7 +41,7 @@ keeper=$(sed -n 's/^granary: keep: process \([0-9]*\) keeps .* already$/\1/p' /e
 granary status --quick /mnt/data | grep -x "    $device: keeper $keeper"
 kill -9 $keeper
 until_true 'granary status --quick /mnt/data | grep -Fx "    $device: no keeper: run '"'granary keep $device'"'"'
-granary status --quick --json /mnt/data | grep -E '"keeper": ?null' >/dev/null
+granary status --quick --json /mnt/data | grep -E '"keeper": ?null'
 kill_nbdkit
 another_nbdkit
 until_true '! grep -q . /proc/$keeper/cmdline 2>/dev/null'
@@ -109,4 +109,4 @@ kill $server
 wait $server
 GUEST
 } >"$W/guest.sh"
-run_readers 500 --file "$W/store2:/store2"
+run_readers 850 --file "$W/store2:/store2"

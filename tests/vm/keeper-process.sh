@@ -72,5 +72,5 @@ granary umount /mnt/data
 until_true '! pidof nbdkit granary >/dev/null'
 GUEST
 } >"$W/guest.sh"
-"$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --bin /usr/bin/setpriv --file "$W/store:/store" --file "$W/tree:/tree" \
+"$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --bin /usr/bin/setpriv --file "$W/store:/store" --file "$W/tree:/tree" \
     "$GRANARY_BUILD/vm" "$W/guest.sh"

@@ -14,12 +14,12 @@ prepare_guest() {
         --file "$W/installed/$granary:/${granary#./}" --file "$W/installed/$plugin:/${plugin#./}")
 }
 
-# In the guest. until_true COMMAND: a minute and a half for it to succeed
+# In the guest. until_true COMMAND: five minutes at least for it to succeed
 until_true() {
     local i=0
     until eval "$1"; do
         i=$((i + 1))
-        [ $i -lt 180 ] || { echo "waited in vain for: $1"; exit 1; }
+        [ $i -lt 600 ] || { echo "waited in vain for: $1"; exit 1; }
         sleep 0.5
     done
 }

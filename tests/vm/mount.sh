@@ -24,7 +24,7 @@ granary mount file:///store/perl /mnt/data --cache /cache:64M
 grep ' /mnt/data ' /proc/mounts
 grep -q '^/dev/nbd[0-9]* /mnt/data erofs ro' /proc/mounts
 manifest_of_tree /mnt/data >/got
-cmp /got /want || { diff /got /want | head -20; exit 1; }
+cmp /got /want || { diff /got /want | sed -n 1,20p; exit 1; }
 echo "$(wc -l </got) lines of the tree agree"
 device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
 d=/sys/block/${device#/dev/}
@@ -44,7 +44,7 @@ until_true '[ "$(readlink /proc/$user2/cwd)" = /mnt/data ]'
 if granary umount /mnt/data; then echo "umount of a mount in use"; exit 1; fi
 kill $user $user2
 wait $user $user2 || true
-cat /mnt/data/$(cd /mnt/data && find . -type f | head -n 1) >/dev/null
+cat /mnt/data/$(cd /mnt/data && find . -type f | sed -n 1p) >/dev/null
 
 echo "== umount leaves nothing"
 granary umount /mnt/data
@@ -61,7 +61,7 @@ echo "== an ext4 image"
 granary mount file:///store/ext4 /mnt/data
 grep -q '^/dev/nbd[0-9]* /mnt/data ext4 ro' /proc/mounts
 manifest_of_tree /mnt/data >/got
-cmp /got /want || { diff /got /want | head -20; exit 1; }
+cmp /got /want || { diff /got /want | sed -n 1,20p; exit 1; }
 granary umount /mnt/data
 
 echo "== two images share a server; that is gone: umount says so, and --force ends what reads"
@@ -70,7 +70,7 @@ granary mount file:///store/perl /mnt/data --cache /cache:64M
 granary mount file:///store/ext4 /mnt/data2 --cache /cache:64M
 [ "$(pidof nbdkit | wc -w)" = 1 ] || { echo "two servers"; ps; exit 1; }
 manifest_of_tree /mnt/data2 >/got
-cmp /got /want || { diff /got /want | head -20; exit 1; }
+cmp /got /want || { diff /got /want | sed -n 1,20p; exit 1; }
 granary umount /mnt/data2
 sleep 1000 </mnt/data &
 user=$!
@@ -105,7 +105,7 @@ echo "== a second mount, the store gone: everything comes from the cache"
 rm -r /store/packs
 granary mount file:///store/perl /mnt/data --cache /cache:64M
 manifest_of_tree /mnt/data >/got
-cmp /got /want || { diff /got /want | head -20; exit 1; }
+cmp /got /want || { diff /got /want | sed -n 1,20p; exit 1; }
 granary umount /mnt/data
 
 echo "== the device was detached and is somebody else's now: granary umount lets it be"
@@ -144,5 +144,5 @@ if granary keep /dev/nbd0 2>/err; then echo "kept without nbd"; exit 1; fi
 grep "/dev/nbd0 was not attached" /err || { cat /err; exit 1; }
 GUEST
 } >"$W/guest.sh"
-"$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --env "root=$root" \
+"$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --env "root=$root" \
     --file "$W/store:/store" --file "$W/want:/want" "$GRANARY_BUILD/vm" "$W/guest.sh"

@@ -33,4 +33,4 @@ end_readers "store back"
 detach
 GUEST
 } >"$W/guest.sh"
-run_readers 550 "${FAR[@]}"
+run_readers 850 "${FAR[@]}"

@@ -80,7 +80,7 @@ bound=$(((reads_at_a_time + 32) * (outage / nbd_timeout + 2) + reads))
 echo "store silent: requests to the server: $asked, bound $bound; to the store: $fetches, bound 80"
 echo "store silent: threads of nbdkit: $before before, $most at most, $last at the end"
 for p in $(pidof granary); do
-    ! tr '\0' ' ' </proc/$p/cmdline | grep -q " keep $device" ||
+    ! tr '\0' ' ' </proc/$p/cmdline | grep " keep $device" >/found ||
         awk '$1 == "VmHWM:" { print "store silent: the keeper had " $2 " KiB of memory at most" }' /proc/$p/status
 done
 dmesg | grep -c "Connection timed out" | sed 's/^/store silent: the kernel gave up waiting at least this often: /'
@@ -92,4 +92,4 @@ dmesg | grep -c "Connection timed out" | sed 's/^/store silent: the kernel gave 
 detach
 GUEST
 } >"$W/guest.sh"
-run_readers 550 "${FAR[@]}"
+run_readers 850 "${FAR[@]}"

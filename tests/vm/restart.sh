@@ -46,21 +46,29 @@ granary umount /mnt/data
 kill $server
 wait $server
 
-# one that the mount started, with an empty cache, and a slow warming under way
-granary mount file:///store/perl /mnt/data --cache /cache-warm:64M --nbd-timeout 5s --slow-read 2s
-device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
-rm -f /warm.out
-granary warm /mnt/data --all --bwlimit 64K >/warm.out 2>/warm.err &
-warm=$!
-start_readers
-/new/cli/granary upgrade /mnt/data
-wait $warm && { echo "warming went on over the change"; exit 1; }
+# one that the mount started, with an empty cache, and a slow warming under way. The readers may have fetched everything
+# before the change, which ends the warming: then once more. One that outlives the change does so every time.
+for try in 1 2 3 4 5 6; do
+    rm -rf /cache-warm /warm.err
+    granary mount file:///store/perl /mnt/data --cache /cache-warm:64M --nbd-timeout 5s --slow-read 2s
+    device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
+    granary warm /mnt/data --all --bwlimit 16K >/warm.out 2>/warm.err &
+    warm=$!
+    start_readers
+    /new/cli/granary upgrade /mnt/data
+    over=0
+    wait $warm || over=$?
+    end_readers "upgraded while it warms"
+    [ $over = 0 ] || break
+    [ $try != 6 ] || { echo "warming went on over the change"; exit 1; }
+    granary umount /mnt/data
+    until_true '! pidof nbdkit'
+done
 grep "what came is cached: run it again to go on" /warm.err
-end_readers "upgraded while it warms"
 granary warm /mnt/data --all --quiet
 granary umount /mnt/data
 until_true '! pidof nbdkit'
 [ -z "$(find /run/granary ! -type d)" ] || { ls -lR /run/granary; exit 1; }
 GUEST
 } >"$W/guest.sh"
-run_readers 550
+run_readers 850

@@ -57,4 +57,4 @@ until_true '! pidof nbdkit'
 [ -z "$(find /run/granary ! -type d)" ] || { ls -lR /run/granary; exit 1; }
 GUEST
 } >"$W/guest.sh"
-run_readers 500 --file "$W/trees:/trees"
+run_readers 850 --file "$W/trees:/trees"

@@ -95,6 +95,6 @@ done
 cat /test.out
 [ -e /test.ok ] || { cat /systemd.out; dmesg | tail -n 60; exit 1; }
 GUEST
-"$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --bin /usr/lib/systemd/systemd --bin /usr/bin/systemctl \
+"$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --bin /usr/lib/systemd/systemd --bin /usr/bin/systemctl \
     --file "$W/units:/usr/lib/systemd/system" --file "$W/store:/store" --file "$W/tree:/tree" --file "$W/test.sh:/test.sh" \
     "$GRANARY_BUILD/vm" "$W/guest.sh"

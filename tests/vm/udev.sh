@@ -21,7 +21,7 @@ mkdir -p /mnt/data /run/udev
 ln -s /usr/bin/udevadm /bin/systemd-udevd
 systemd-udevd --daemon
 udevadm control --ping
-properties() { udevadm settle --timeout=120; udevadm info --query=property "$1"; }
+properties() { udevadm settle --timeout=300; udevadm info --query=property "$1"; }
 watched() { [ -L "/run/udev/watch/b$(printf %d:%d 0x$(stat -c %t $1) 0x$(stat -c %T $1))" ]; }
 
 echo "== ours"
@@ -47,5 +47,5 @@ echo "== ours again"
 granary umount /mnt/data
 GUEST
 } >"$W/guest.sh"
-"$vm" run --timeout 500 --mem 1536 "${PROGRAMS[@]}" --bin /usr/bin/udevadm --file "$W/rules:/usr/lib/udev/rules.d" \
+"$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --bin /usr/bin/udevadm --file "$W/rules:/usr/lib/udev/rules.d" \
     --file "$W/store:/store" "$GRANARY_BUILD/vm" "$W/guest.sh"

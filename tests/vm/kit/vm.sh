@@ -39,10 +39,10 @@ prepared() { [ -s "$1/vmlinuz" ] && [ -s "$1/base.cpio" ] && [ "$1/base.cpio" -n
 # The kernel's package is unpacked, never installed.
 fetch_kernel() {
     local package
-    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ {print $2; exit}')
+    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image/ && !n++ {print $2}')
     if [ -z "$package" ]; then
         apt-get update -q >apt.log 2>&1 || die "apt-get update failed (see $PWD/apt.log)"
-        package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ {print $2; exit}')
+        package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ && !n++ {print $2}')
     fi
     apt-get download -q "$package" >>apt.log 2>&1 || { apt-get update -q && apt-get download -q "$package"; } \
         >>apt.log 2>&1 || die "cannot download ${package:-linux-image-cloud-amd64} (see $PWD/apt.log)"
