@@ -17,6 +17,7 @@ enum {
     RUN_DEFAULT = 4 << 20,
     QUEUE_DEFAULT = 4096,
     TIMEOUT_DEFAULT_MS = 5 * 60 * 1000,
+    SILENT_DEFAULT_MS = 2000,
 };
 
 int fetch_new(const struct fetch_config *config, struct fetch **out)
@@ -30,6 +31,7 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     c->gap_max = c->gap_max ? c->gap_max : GAP_DEFAULT;
     c->run_max = c->run_max ? c->run_max : RUN_DEFAULT;
     c->timeout_ms = c->timeout_ms ? c->timeout_ms : TIMEOUT_DEFAULT_MS;
+    c->silent_ms = c->silent_ms ? c->silent_ms : SILENT_DEFAULT_MS;
     c->queue_max = c->queue_max ? c->queue_max : QUEUE_DEFAULT;
     concurrency_init(&f->concurrency, c->workers, clock_now_us());
     air_init(&f->air);
@@ -72,6 +74,7 @@ void fetch_free(struct fetch *f)
     assert(!f->flights);    /* landed, and whoever was told has not retired it */
     pthread_cond_destroy(&f->work);
     pthread_mutex_destroy(&f->lock);
+    fetch_free_stores(f);
     free(f->threads);
     free(f);
 }

@@ -30,6 +30,7 @@ struct fetch_config {
     size_t queue_max;       /* queued chunks that nobody waits for; beyond it such starts are dropped; 0:
                                4096 */
     uint64_t timeout_ms;    /* nothing is tried again for a chunk that somebody has waited for so long; 0: 5 minutes */
+    uint64_t silent_ms;     /* a store that has brought nothing for so long, though asked, is silent; 0: 2 s */
     unsigned hedge_percent; /* second gets in a hundred demand gets at most; 0: none */
     bool keep_stored;       /* flights of compressed chunks carry their stored bytes too */
     /* Called on a worker for every flight that landed with bytes, after its waiters woke. The

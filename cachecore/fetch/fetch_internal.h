@@ -1,5 +1,6 @@
-/* What the parts of the scheduler share: fetch.c (life, figures), fetch_queue.c (table and lanes), fetch_take.c (what
- * is taken next, and by one get) and fetch_run.c (the workers). Nobody else includes this.
+/* What the parts of the scheduler share: fetch.c (life, figures), fetch_queue.c (table and lanes), fetch_share.c
+ * (how stores share the gets in flight), fetch_take.c (what is taken next, and by one get) and fetch_run.c (the
+ * workers). Nobody else includes this.
  *
  * One mutex for table and queues, never held across I/O, waiting, or the callback. Lock order: it comes before a
  * flight's own lock.
@@ -19,7 +20,7 @@ enum {
     FETCH_RUN_CHUNKS_MAX = 128, /* bounds a run of tiny chunks */
     FETCH_BUCKETS = 8192,
     FETCH_HOLDS_FIRST = 16, /* before it is known what they bring */
-    FETCH_STORES_MAX = 16,  /* whose gets in the air are bounded each; further ones' are not */
+    FETCH_STORE_BUCKETS = 256,
 };
 
 struct fetch_counts {
@@ -28,10 +29,23 @@ struct fetch_counts {
     counter hedges, hedge_wins;
 };
 
-/* The gets in the air for one store; second ones are not counted. */
+/* A store and its gets in flight, second ones included. Never freed before the fetch is. */
 struct fetch_store {
     const struct store *store;
+    struct fetch_store *bucket_next;
+    struct fetch_store *busy_prev, *busy_next; /* the stores with gets in flight */
     unsigned busy, busy_background;
+    uint64_t in_air[LANES]; /* bytes still to come, of the background lanes */
+    uint64_t heard_us;      /* when a chunk of it last arrived, or when it last got its first get in flight */
+    bool answers;           /* its last get brought something */
+};
+
+/* The places among the gets in flight as they are now. What silent stores hold is not on the link. */
+struct fetch_shares {
+    uint64_t now_us;
+    unsigned limit, free; /* what silent stores hold included */
+    unsigned silent_busy, silent_background;
+    uint64_t silent_in_air[LANES];
 };
 
 struct fetch_lane_queue {
@@ -56,8 +70,8 @@ struct fetch {
     uint64_t in_air[LANES];         /* bytes that those of the background lanes are still to bring */
     unsigned hold_credit, not_held; /* holds that are worth it still; those left out since */
     uint64_t demand_us;             /* when a demand get was last sent, or ended */
-    struct fetch_store stores[FETCH_STORES_MAX];
-    unsigned store_count, idle_stores; /* idle: nothing is in the air for it */
+    struct fetch_store *stores[FETCH_STORE_BUCKETS], *busy_stores;
+    unsigned store_count;
     struct concurrency concurrency;
     struct air air;
     uint64_t watched_us; /* an idle worker waits until then at most; UINT64_MAX: none does */
@@ -72,6 +86,7 @@ struct fetch_run {
     enum fetch_lane lane;
     size_t n;
     struct store *store;
+    struct fetch_store *of;                        /* also of a second get, which may ask the store behind it */
     struct flight *flights[FETCH_RUN_CHUNKS_MAX];  /* a reference to each */
     struct chunk_ref chunks[FETCH_RUN_CHUNKS_MAX]; /* copies: theirs go with them */
     const struct chunk_ref *refs[FETCH_RUN_CHUNKS_MAX];
@@ -96,8 +111,27 @@ bool fetch_follows(const struct fetch *f, const struct flight *head, const struc
 const struct flight *fetch_last_of_run(const struct fetch *f, const struct flight *flight);
 /* Take a flight off its lane's queue. */
 void fetch_dequeue_locked(struct fetch *f, struct flight *flight);
-/* From now on the store's gets in the air are counted. */
-void fetch_note_store_locked(struct fetch *f, const struct store *store);
+/* ---- fetch_share.c ---- */
+
+/* The store's entry, made when there is none: -ENOMEM. */
+GR_MUST_CHECK int fetch_find_store_locked(struct fetch *f, const struct store *store, struct fetch_store **out);
+void fetch_free_stores(struct fetch *f);
+struct fetch_shares fetch_shares_locked(const struct fetch *f);
+/* May a get of the flight's store be sent now? */
+bool fetch_has_place(const struct fetch *f, const struct fetch_shares *shares, const struct flight *flight);
+/* It has answered its last get, and is not silent. */
+bool fetch_is_answering(const struct fetch *f, const struct fetch_shares *shares, const struct fetch_store *s);
+void fetch_begin_get_locked(struct fetch *f, struct fetch_store *s, bool background);
+/* answered: it has brought a chunk. */
+void fetch_end_get_locked(struct fetch *f, struct fetch_store *s, bool background, bool answered);
+/* A chunk of the store has arrived. */
+void fetch_heard_locked(struct fetch *f, struct fetch_store *s);
+static inline unsigned fetch_three_quarters(unsigned n)
+{
+    return n > 1 ? n - (n + 3) / 4 : 1;
+}
+
+/* ---- fetch_take.c ---- */
 
 /* The first flight of the next run that may be worked on now, NULL: none; then, if one will be by itself, in *due_us
  * when, else UINT64_MAX. */
@@ -108,7 +142,8 @@ bool fetch_is_full_locked(struct fetch *f);
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run);
 /* A chunk of the run has come, or failed. */
 void fetch_landed_locked(struct fetch_run *run, const struct flight *flight);
-/* Its get, or the second one that it is, has ended. */
+/* Its get, or the second one that it is, begins; has ended. */
+void fetch_begin_run_locked(struct fetch *f, struct fetch_run *run);
 void fetch_end_run_locked(struct fetch *f, struct fetch_run *run);
 /* One more chunk for the run's get. */
 void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight);

@@ -334,6 +334,18 @@ static void start_locked(struct fetch *f, struct request *r)
         pthread_cond_signal(&f->work); /* whom it wakes wakes the next one, if there is work for two */
 }
 
+static int start_of_store(struct fetch *f, const struct store *store, struct request *r)
+{
+    struct fetch_store *of;
+    SCOPED_LOCK(&f->lock);
+    int rc = fetch_find_store_locked(f, store, &of);
+    for (size_t i = 0; !rc && i < r->n; i++)
+        r->flights[i]->of = of;
+    if (!rc)
+        start_locked(f, r);
+    return rc;
+}
+
 int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n, size_t wanted,
                 enum fetch_lane lane, uint32_t tag, struct flight **out_flights)
 {
@@ -357,13 +369,9 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
         }
         flights[i]->tag = tag;
     }
-    {
-        SCOPED_LOCK(&f->lock);
-        fetch_note_store_locked(f, store);
-        start_locked(f, &request);
-    }
-    flight_unref_all(request.spare, n);
-    return 0;
+    int rc = start_of_store(f, store, &request);
+    flight_unref_all(rc ? flights : request.spare, n);
+    return rc;
 }
 
 /* ---- ends ---- */

@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "store/chunk_read.h"
 
+enum { LOOK_AGAIN_US = 3000000 };
+
 /* The demand get that is late first, if any may be hedged; one worker stays free for what comes. */
 static struct hedge_get *next_late_locked(struct fetch *f, uint64_t *due_ms)
 {
@@ -35,10 +37,11 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     run->in_air = 0;
     run->n = 0;
     run->store = store_origin(late->store);
+    run->of = late->of;
     run->errand.deadline_ms = late->errand.deadline_ms;
     for (size_t i = 0; i < late->n; i++)
         fetch_add_to_run_locked(run, late->flights[i]);
-    f->busy++;
+    fetch_begin_run_locked(f, run);
     hedge_send(&f->hedge, get);
     counter_add(&f->counters.hedges, 1);
     return true;
@@ -111,6 +114,7 @@ static struct buf *keep_stored(const struct fetch_run *run, size_t i, const void
 static void note_arrival_locked(struct fetch_run *run, const struct flight *flight)
 {
     struct fetch *f = run->f;
+    fetch_heard_locked(f, run->of);
     const struct concurrency_arrival arrival = {.sent_us = run->sent_us,
                                                 .now_us = clock_now_us(),
                                                 .bytes = flight->chunk.stored_len,
@@ -266,22 +270,22 @@ static void carry_out(struct fetch_run *run)
 }
 
 /* Until there is work, or the time has come if no other worker waits for that. What was held back a moment ago may go
- * by now: nobody would be woken for it. */
+ * by now: nobody would be woken for it. Every wait ends after LOOK_AGAIN_US: pthread_cond_signal() of glibc before 2.41
+ * can be lost (bug 25847), and a store that has fallen silent meanwhile leaves its places to others. */
 static void wait_for_work_locked(struct fetch *f)
 {
-    uint64_t until_us = idle_until_locked(f);
+    uint64_t until_us = idle_until_locked(f), again_us = clock_now_us() + LOOK_AGAIN_US;
     if (!until_us)
         return;
-    if (!fetch_is_full_locked(f) && f->busy < f->concurrency.limit)
+    if (!fetch_is_full_locked(f) && f->busy - fetch_shares_locked(f).silent_busy < f->concurrency.limit)
         concurrency_starved(&f->concurrency);
-    if (until_us >= f->watched_us) {
-        pthread_cond_wait(&f->work, &f->lock);
-        return;
-    }
-    struct timespec until = clock_at_us(until_us);
-    f->watched_us = until_us;
+    bool watches = until_us < f->watched_us;
+    struct timespec until = clock_at_us(watches ? GR_MIN(until_us, again_us) : again_us);
+    if (watches)
+        f->watched_us = until_us;
     pthread_cond_timedwait(&f->work, &f->lock, &until);
-    f->watched_us = UINT64_MAX;
+    if (watches)
+        f->watched_us = UINT64_MAX;
 }
 
 void *fetch_worker(void *arg)

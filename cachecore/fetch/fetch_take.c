@@ -2,33 +2,14 @@
  *
  * No more gets are in the air than concurrency.h allows, and of those for readahead and warm together no more than
  * three quarters: a demand read finds a place that is free, or waits for another demand read. What warming may have in
- * the air is counted in bytes (air.h), fewer while anybody reads: they stand before his. Of several stores none
- * has more than three quarters of the places, nor the last ones while nothing is in the air for another: gets that wait
- * for a store that is away leave some to those who read from one that is there.
+ * the air is counted in bytes (air.h), fewer while anybody reads: they stand before his. How stores share the places:
+ * fetch_share.c.
  */
 #include "fetch/fetch_internal.h"
 
 #include "base/clock.h"
 
 enum { DEMAND_QUIET_US = 100000 /* somebody reads until nothing was asked for so long */ };
-
-/* ---- places ---- */
-
-static struct fetch_store *find_store_locked(struct fetch *f, const struct store *store)
-{
-    for (unsigned i = 0; i < f->store_count; i++)
-        if (f->stores[i].store == store)
-            return &f->stores[i];
-    return NULL;
-}
-
-void fetch_note_store_locked(struct fetch *f, const struct store *store)
-{
-    if (f->store_count == FETCH_STORES_MAX || find_store_locked(f, store))
-        return;
-    f->stores[f->store_count++] = (struct fetch_store){.store = store};
-    f->idle_stores++;
-}
 
 void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight)
 {
@@ -40,123 +21,113 @@ void fetch_add_to_run_locked(struct fetch_run *run, struct flight *flight)
     run->n++;
 }
 
-static unsigned three_quarters(unsigned n)
-{
-    return n > 1 ? n - (n + 3) / 4 : 1;
-}
+/* A look for work. */
+struct look {
+    struct fetch_shares shares;
+    uint64_t due_us; /* when to look again; UINT64_MAX: not by itself */
+    bool blocked;    /* a store that answers has no place for more */
+};
 
-/* Is there a place for a get of the flight's store? */
-static bool has_place_locked(struct fetch *f, const struct flight *flight)
-{
-    const struct fetch_store *s = f->store_count > 1 ? find_store_locked(f, flight->store) : NULL;
-    if (!s)
-        return true;
-    unsigned limit = f->concurrency.limit, most = three_quarters(limit), others = f->idle_stores - !s->busy;
-    return s->busy < most && f->busy + GR_MIN(others, limit / 4) < limit &&
-           (flight->lane == LANE_DEMAND || s->busy_background < three_quarters(most));
-}
-
-/* The first of a lane's runs that has a place and is not held, and in *due_us when the first of the others is not, if
+/* The first of a lane's runs that has a place and is not held, and in due_us when the first of the others is not, if
  * that is sooner. */
-static struct flight *first_due_locked(struct fetch *f, enum fetch_lane lane, uint64_t *due_us)
+static struct flight *first_due_locked(struct fetch *f, enum fetch_lane lane, struct look *look)
 {
-    uint64_t now_us = 0;
     for (struct flight *flight = f->lanes[lane].first; flight; flight = fetch_last_of_run(f, flight)->next) {
-        if (!has_place_locked(f, flight))
+        if (!fetch_has_place(f, &look->shares, flight)) {
+            look->blocked |= fetch_is_answering(f, &look->shares, flight->of);
             continue;
-        if (!flight->due_us)
+        }
+        if (flight->due_us <= look->shares.now_us)
             return flight;
-        now_us = now_us ? now_us : clock_now_us();
-        if (flight->due_us <= now_us)
-            return flight;
-        *due_us = GR_MIN(*due_us, flight->due_us);
+        look->due_us = GR_MIN(look->due_us, flight->due_us);
     }
     return NULL;
 }
 
 /* How long a get for warming may be; 0: none may be sent now. Then, if that is because somebody reads or the last one
- * was just sent, *due_us is when to look again. */
-static uint64_t warm_get_locked(const struct fetch *f, uint64_t *due_us)
+ * was just sent, due_us is when to look again. */
+static uint64_t warm_get_locked(const struct fetch *f, struct look *look)
 {
-    uint64_t beside = air_beside(&f->air), alone = air_alone(&f->air, f->concurrency.base_us), now_us = clock_now_us();
-    uint64_t demand_us = f->busy > f->busy_background ? now_us : f->demand_us;
+    uint64_t beside = air_beside(&f->air), alone = air_alone(&f->air, f->concurrency.base_us);
+    uint64_t now_us = look->shares.now_us, in_air = f->in_air[LANE_WARM] - look->shares.silent_in_air[LANE_WARM];
+    uint64_t demand_us = f->busy > f->busy_background ? now_us : GR_MIN(f->demand_us, now_us);
     bool quiet = now_us - demand_us >= DEMAND_QUIET_US;
     if (now_us < air_due_us(&f->air)) {
-        *due_us = GR_MIN(*due_us, air_due_us(&f->air));
+        look->due_us = GR_MIN(look->due_us, air_due_us(&f->air));
         return 0;
     }
-    if (f->in_air[LANE_WARM] < (quiet ? alone : beside))
+    if (in_air < (quiet ? alone : beside))
         return quiet ? air_get_alone(alone) : GR_MAX(air_get_beside(beside), UINT64_C(1));
     if (!quiet)
-        *due_us = GR_MIN(*due_us, demand_us + DEMAND_QUIET_US);
+        look->due_us = GR_MIN(look->due_us, demand_us + DEMAND_QUIET_US);
     return 0;
 }
 
 /* Does warming wait for its bytes in the air to come, not for a place? */
-static bool warming_is_held_locked(const struct fetch *f, uint64_t *due_us)
+static bool warming_is_held_locked(const struct fetch *f, struct look *look)
 {
-    return f->lanes[LANE_WARM].first && !warm_get_locked(f, due_us);
+    return f->lanes[LANE_WARM].first && !warm_get_locked(f, look);
 }
 
 /* Does readahead wait for its bytes in the air to come, not for a place? */
-static bool readahead_is_held_locked(const struct fetch *f)
+static bool readahead_is_held_locked(const struct fetch *f, const struct look *look)
 {
-    return f->in_air[LANE_READAHEAD] >= air_ahead(&f->air);
+    return f->in_air[LANE_READAHEAD] - look->shares.silent_in_air[LANE_READAHEAD] >= air_ahead(&f->air);
 }
 
-static bool lane_is_open_locked(const struct fetch *f, enum fetch_lane lane, uint64_t *due_us)
+static bool background_is_full_locked(const struct fetch *f, const struct fetch_shares *shares)
 {
-    if (lane != LANE_DEMAND && f->busy_background >= three_quarters(f->concurrency.limit))
+    return f->busy_background - shares->silent_background >= fetch_three_quarters(f->concurrency.limit);
+}
+
+static bool lane_is_open_locked(const struct fetch *f, enum fetch_lane lane, struct look *look)
+{
+    if (lane != LANE_DEMAND && background_is_full_locked(f, &look->shares))
         return false;
     if (lane == LANE_READAHEAD)
-        return !readahead_is_held_locked(f);
-    return lane != LANE_WARM || !warming_is_held_locked(f, due_us);
+        return !readahead_is_held_locked(f, look);
+    return lane != LANE_WARM || !warming_is_held_locked(f, look);
+}
+
+static struct look look_around_locked(const struct fetch *f)
+{
+    return (struct look){.shares = fetch_shares_locked(f), .due_us = UINT64_MAX};
+}
+
+static struct flight *next_locked(struct fetch *f, struct look *look)
+{
+    struct flight *next = NULL;
+    for (enum fetch_lane lane = LANE_DEMAND; look->shares.free && lane < LANES && !next; lane++)
+        if (lane_is_open_locked(f, lane, look))
+            next = first_due_locked(f, lane, look);
+    return next;
 }
 
 struct flight *fetch_next_locked(struct fetch *f, uint64_t *due_us)
 {
-    struct flight *next = NULL;
-    *due_us = UINT64_MAX;
-    if (f->busy >= f->concurrency.limit)
-        return NULL;
-    for (enum fetch_lane lane = LANE_DEMAND; lane < LANES && !next; lane++)
-        if (lane_is_open_locked(f, lane, due_us))
-            next = first_due_locked(f, lane, due_us);
+    struct look look = look_around_locked(f);
+    struct flight *next = next_locked(f, &look);
+    *due_us = look.due_us;
     return next;
 }
 
 bool fetch_is_full_locked(struct fetch *f)
 {
-    uint64_t due_us = UINT64_MAX;
-    bool held = warming_is_held_locked(f, &due_us);
+    struct look look = look_around_locked(f), again = look;
+    bool held = warming_is_held_locked(f, &again);
     bool background =
-        (f->lanes[LANE_READAHEAD].first && !readahead_is_held_locked(f)) || (f->lanes[LANE_WARM].first && !held);
+        (f->lanes[LANE_READAHEAD].first && !readahead_is_held_locked(f, &look)) || (f->lanes[LANE_WARM].first && !held);
     if (!background && !f->lanes[LANE_DEMAND].first)
         return false;
-    return (background && f->busy_background >= three_quarters(f->concurrency.limit)) ||
-           (!fetch_next_locked(f, &due_us) && due_us == UINT64_MAX);
-}
-
-static void count_get_locked(struct fetch *f, const struct fetch_run *run, unsigned by)
-{
-    struct fetch_store *s = find_store_locked(f, run->store);
-    bool background = run->lane != LANE_DEMAND;
-    f->busy += by;
-    f->busy_background += background ? by : 0;
-    if (!background)
-        f->demand_us = clock_now_us();
-    if (!s || run->second)
-        return;
-    f->idle_stores -= !s->busy;
-    s->busy += by;
-    s->busy_background += background ? by : 0;
-    f->idle_stores += !s->busy;
+    return (background && background_is_full_locked(f, &look.shares)) || !look.shares.free ||
+           (!next_locked(f, &look) && look.due_us == UINT64_MAX && look.blocked);
 }
 
 static void take_from_air_locked(struct fetch_run *run, uint64_t bytes)
 {
     bytes = GR_MIN(bytes, run->in_air);
     run->in_air -= bytes;
+    run->of->in_air[run->lane] -= bytes;
     run->f->in_air[run->lane] -= bytes;
     if (bytes && run->f->lanes[run->lane].first)
         pthread_cond_signal(&run->f->work);
@@ -169,21 +140,30 @@ void fetch_landed_locked(struct fetch_run *run, const struct flight *flight)
 
 void fetch_end_run_locked(struct fetch *f, struct fetch_run *run)
 {
-    count_get_locked(f, run, -1u);
     take_from_air_locked(run, run->in_air);
+    fetch_end_get_locked(f, run->of, run->lane != LANE_DEMAND, run->answered || run->second || run->get.hedged);
+    if (run->lane == LANE_DEMAND)
+        f->demand_us = clock_now_us();
+}
+
+void fetch_begin_run_locked(struct fetch *f, struct fetch_run *run)
+{
+    fetch_begin_get_locked(f, run->of, run->lane != LANE_DEMAND);
+    if (run->lane == LANE_DEMAND)
+        f->demand_us = clock_now_us();
 }
 
 bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
 {
-    uint64_t due_us;
-    struct flight *flight = fetch_next_locked(f, &due_us);
+    struct look look = look_around_locked(f);
+    struct flight *flight = next_locked(f, &look);
     if (!flight)
         return false;
     run->lane = flight->lane;
-    run->second = run->answered = false;
+    run->second = run->answered = run->get.hedged = false;
     run->n = 0;
     uint64_t begin = flight->chunk.offset, end = 0;
-    uint64_t most = run->lane == LANE_WARM ? warm_get_locked(f, &due_us) : f->config.run_max;
+    uint64_t most = run->lane == LANE_WARM ? warm_get_locked(f, &look) : f->config.run_max;
     while (flight && run->n < FETCH_RUN_CHUNKS_MAX &&
            (!run->n || (fetch_follows(f, run->flights[0], flight, end) && fetch_end_of(flight) - begin <= most))) {
         struct flight *next = flight->next;
@@ -193,9 +173,11 @@ bool fetch_take_run_locked(struct fetch *f, struct fetch_run *run)
         flight = next;
     }
     run->store = run->flights[0]->store;
+    run->of = run->flights[0]->of;
     run->in_air = run->lane == LANE_DEMAND ? 0 : end - begin;
+    run->of->in_air[run->lane] += run->in_air;
     f->in_air[run->lane] += run->in_air;
-    count_get_locked(f, run, 1);
+    fetch_begin_run_locked(f, run);
     if (run->lane == LANE_WARM)
         air_sent(&f->air, run->in_air, f->concurrency.base_us, clock_now_us());
     return true;

@@ -15,6 +15,7 @@ struct flight {
     uint32_t tag;           /* constant */
 
     /* Under the fetch's lock. */
+    struct fetch_store *of;     /* the store's share of the gets in flight */
     struct flight *bucket_next; /* the table's chain */
     struct flight *prev, *next; /* the lane's queue, while queued */
     enum fetch_lane lane;

@@ -176,6 +176,11 @@ static int fail(struct store_fake *f, int code, enum store_fake_op op, const cha
     return code ? error_set(code, "%s: %s of %s: injected fault", f->store.url, op_names[op], key) : 0;
 }
 
+static bool is_held_locked(const struct store_fake *f, enum store_fake_op op)
+{
+    return f->held && (f->held_op == FAKE_ANY || f->held_op == op);
+}
+
 /* Every operation begins here: hook, counters, hold, faults. Returns the code to fail with at once. */
 static int enter(struct store_fake *f, enum store_fake_op op, const char *key, struct verdict *v)
 {
@@ -192,12 +197,12 @@ static int enter(struct store_fake *f, enum store_fake_op op, const char *key, s
     f->calls[FAKE_ANY]++;
     f->inside++;
     f->peak = GR_MAX(f->peak, f->inside);
-    while (f->held && (f->held_op == FAKE_ANY || f->held_op == op)) {
-        f->waiting++;
-        pthread_cond_broadcast(&f->changed);
+    f->waiting++;
+    if (is_held_locked(f, op))
+        pthread_cond_broadcast(&f->changed); /* once: held calls would keep waking each other */
+    while (is_held_locked(f, op))
         pthread_cond_wait(&f->changed, &f->lock);
-        f->waiting--;
-    }
+    f->waiting--;
     *v = judge_locked(f, op, key, &delay_ms);
     pthread_mutex_unlock(&f->lock);
     if (delay_ms)

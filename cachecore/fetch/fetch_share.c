@@ -1,0 +1,133 @@
+/* How stores share the gets in flight.
+ *
+ * A get of a store that is silent keeps its place for minutes, and nothing takes it back: so what counts is how many a
+ * store has when it falls silent, and that it takes no more from then on.
+ *
+ *   one store     has all places, but not the last sixteenth of the workers: another store may be added
+ *   several       each as share_allows() says: three quarters at most, and the last place is for a store with none
+ *   not answering its last get failed, or nothing came yet, or it is silent: an eighth of the places
+ *   silent        it has gets in flight, and nothing has come for silent_ms: their places are not counted in the limit
+ *                 (concurrency.h), for nothing of them is on the link, nor are their bytes in the windows (air.h)
+ *
+ * A store is noticed to be silent by the next look for work: idle workers look every few seconds (fetch_run.c).
+ */
+#include "fetch/fetch_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/share.h"
+
+enum { UNPROVEN_PART = 8, SOLE_LEAVES_PART = 16 };
+
+int fetch_find_store_locked(struct fetch *f, const struct store *store, struct fetch_store **out)
+{
+    struct fetch_store **bucket = &f->stores[((uintptr_t)store >> 5) % FETCH_STORE_BUCKETS], *s = *bucket;
+    while (s && s->store != store)
+        s = s->bucket_next;
+    if (!s) {
+        s = calloc(1, sizeof *s);
+        if (!s)
+            return error_set(-ENOMEM, "fetch: out of memory");
+        s->store = store;
+        s->bucket_next = *bucket;
+        *bucket = s;
+        f->store_count++;
+    }
+    *out = s;
+    return 0;
+}
+
+void fetch_free_stores(struct fetch *f)
+{
+    for (unsigned i = 0; i < FETCH_STORE_BUCKETS; i++)
+        for (struct fetch_store *s = f->stores[i], *next; s; s = next) {
+            next = s->bucket_next;
+            free(s);
+        }
+}
+
+static bool is_silent(const struct fetch *f, const struct fetch_store *s, uint64_t now_us)
+{
+    return s->busy && now_us - GR_MIN(now_us, s->heard_us) >= f->config.silent_ms * 1000;
+}
+
+struct fetch_shares fetch_shares_locked(const struct fetch *f)
+{
+    struct fetch_shares shares = {.limit = f->concurrency.limit, .now_us = clock_now_us()};
+    for (const struct fetch_store *s = f->store_count > 1 ? f->busy_stores : NULL; s; s = s->busy_next)
+        if (is_silent(f, s, shares.now_us)) {
+            shares.silent_busy += s->busy;
+            shares.silent_background += s->busy_background;
+            for (int lane = 0; lane < LANES; lane++)
+                shares.silent_in_air[lane] += s->in_air[lane];
+        }
+    shares.limit = GR_MIN(shares.limit + shares.silent_busy, f->config.workers);
+    shares.free = shares.limit - GR_MIN(shares.limit, f->busy);
+    return shares;
+}
+
+bool fetch_is_answering(const struct fetch *f, const struct fetch_shares *shares, const struct fetch_store *s)
+{
+    return s->answers && !is_silent(f, s, shares->now_us);
+}
+
+bool fetch_has_place(const struct fetch *f, const struct fetch_shares *shares, const struct flight *flight)
+{
+    const struct fetch_store *s = flight->of;
+    unsigned unproven = GR_MAX(f->concurrency.limit / UNPROVEN_PART, 1u);
+    if (f->store_count == 1)
+        return shares->free > 0 && s->busy < f->config.workers - f->config.workers / SOLE_LEAVES_PART;
+    if (!fetch_is_answering(f, shares, s) && s->busy >= unproven)
+        return false;
+    return share_allows(s->busy, shares->free) &&
+           (flight->lane == LANE_DEMAND ||
+            s->busy_background < fetch_three_quarters(fetch_three_quarters(shares->limit)));
+}
+
+static void link_busy(struct fetch *f, struct fetch_store *s)
+{
+    s->busy_prev = NULL;
+    s->busy_next = f->busy_stores;
+    if (s->busy_next)
+        s->busy_next->busy_prev = s;
+    f->busy_stores = s;
+}
+
+static void unlink_busy(struct fetch *f, struct fetch_store *s)
+{
+    *(s->busy_prev ? &s->busy_prev->busy_next : &f->busy_stores) = s->busy_next;
+    if (s->busy_next)
+        s->busy_next->busy_prev = s->busy_prev;
+}
+
+void fetch_begin_get_locked(struct fetch *f, struct fetch_store *s, bool background)
+{
+    f->busy++;
+    f->busy_background += background;
+    if (!s->busy++) {
+        s->heard_us = clock_now_us();
+        link_busy(f, s);
+    }
+    s->busy_background += background;
+}
+
+void fetch_end_get_locked(struct fetch *f, struct fetch_store *s, bool background, bool answered)
+{
+    f->busy--;
+    f->busy_background -= background;
+    s->busy_background -= background;
+    s->answers &= answered;
+    if (!--s->busy)
+        unlink_busy(f, s);
+}
+
+void fetch_heard_locked(struct fetch *f, struct fetch_store *s)
+{
+    bool first = !s->answers;
+    s->answers = true;
+    s->heard_us = clock_now_us();
+    if (first && f->queued)
+        pthread_cond_signal(&f->work); /* it may have more places now */
+}
