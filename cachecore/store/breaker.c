@@ -133,6 +133,15 @@ void breaker_answered(struct breaker *b, struct breaker_turn *t)
         log_warning("store %s answers again, after %.1f s", b->name, seconds);
 }
 
+void breaker_withdraw(struct breaker *b, struct breaker_turn *t)
+{
+    if (!atomic_load(&b->troubled))
+        return;
+    SCOPED_LOCK(&b->lock);
+    if (end_probe_locked(b, t))
+        pthread_cond_broadcast(&b->changed);
+}
+
 /* Returns whether to log the opening: a store that comes and goes fills no log. */
 static bool open_locked(struct breaker *b, uint64_t now)
 {

@@ -52,6 +52,9 @@ void breaker_answered(struct breaker *b, struct breaker_turn *t);
 /* It has not, or with a passing failure: code and the thread's sentence. Returns whether the breaker is open now. */
 bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code);
 
+/* The try ended on this side (no memory): nothing is known of the store, and another operation may ask it. */
+void breaker_withdraw(struct breaker *b, struct breaker_turn *t);
+
 void breaker_look(struct breaker *b, struct store_health *out);
 void breaker_counters(struct breaker *b, counter_visit *visit, void *arg);
 

@@ -143,12 +143,21 @@ static void attempt_answered(struct attempt *a)
     a->answered = true;
 }
 
+/* It failed for want of something here: the store has said nothing. */
+static bool is_local(int rc)
+{
+    return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
+}
+
 /* Before every try, the first one too: whether to make it. *rc: what the last one returned, or the result. */
 static bool attempt_next(struct attempt *a, int *rc)
 {
     bool passing = a->begun && !a->over && (*rc == -EAGAIN || *rc == -ETIMEDOUT);
     if (a->begun && !passing) {
-        attempt_answered(a);
+        if (is_local(*rc) && !a->answered)
+            breaker_withdraw(&a->r->breaker, &a->turn);
+        else
+            attempt_answered(a);
         return false;
     }
     if (passing && !attempt_pause(a, rc))

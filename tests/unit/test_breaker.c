@@ -252,6 +252,28 @@ static void test_breaker__the_first_bytes_of_a_probe_let_the_others_go_on(void *
     assert_int_equal(g.rc, 0);
 }
 
+/* A want of memory here says nothing of the store: what waits goes on waiting, and another operation asks. */
+static void test_breaker__what_fails_here_is_no_answer(void **state)
+{
+    WORLD(LONG_MS);
+    struct store_item item;
+    open_by_all(&w);
+    store_fake_put(w.fake, "here", "x", 1);
+    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_STAT, .key_prefix = "here", .code = -ENOMEM});
+    store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_ANY, .code = -EAGAIN});
+    store_fake_set_dead(w.fake, 0);
+    assert_int_equal(w.store->ops->stat(w.store, "here", &item), -ENOMEM);
+    assert_true(health(&w).silent);
+    store_fake_reset_counters(w.fake);
+    while (store_fake_calls(w.fake, FAKE_ANY) < 2)
+        pause_ms();
+    store_fake_clear_faults(w.fake);
+    for (size_t i = 0; i < OPERATIONS; i++) {
+        join(&w, i);
+        assert_int_equal(w.results[i], 0);
+    }
+}
+
 /* ---- the breaker alone ---- */
 
 static void fail_by(struct breaker *b, struct breaker_turn *t)
@@ -338,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_breaker__everybody_gives_up_at_his_own_deadline),
         cmocka_unit_test(test_breaker__who_waits_ends_when_cancelled),
         cmocka_unit_test(test_breaker__a_refusal_is_an_answer),
+        cmocka_unit_test(test_breaker__what_fails_here_is_no_answer),
         cmocka_unit_test(test_breaker__the_first_bytes_of_a_probe_let_the_others_go_on),
         cmocka_unit_test(test_breaker__an_object_that_fails_alone_stops_nobody),
         cmocka_unit_test(test_breaker__answers_in_between_keep_it_closed),
