@@ -16,6 +16,7 @@
 #include "imagebuild/http_walk.h"
 #include "imagebuild/source_kinds.h"
 #include "imagebuild/source_retry.h"
+#include "net/http_error.h"
 #include "net/http_follow.h"
 
 enum { URL_MAX = 4 * CATALOG_PATH_MAX };
@@ -47,20 +48,23 @@ static void http_source_cancel(struct source *base)
 /* name: the address, and where it led. */
 static int refusal(const char *name, const struct http_response *resp)
 {
-    int status = resp->status;
-    if (status == 404 || status == 410)
-        return error_set(-ENOENT, "source: %s is not there", name);
-    if (status == 401 || status == 403)
+    int status = resp->status, rc = http_status_errno(status);
+    const char *meaning = http_status_meaning(status);
+    if (rc == -ENOENT)
+        return error_set(rc, "source: %s is not there", name);
+    if (rc == -ESTALE || rc == -EBADMSG)
+        return error_set(-ESTALE, "source: %s changed", name);
+    if (rc == -EAGAIN)
+        return error_retry_after(error_set(rc, "source: the server failed on %s (status %d)", name, status),
+                                 (unsigned)GR_MAX(resp->retry_after_s, 0));
+    if (*meaning)
+        return error_set(rc, "source: %s: %s (status %d)", name, meaning, status);
+    if (rc == -EACCES)
         return error_set(-EACCES,
                          "source: the server refuses to show %s (status %d); check its access rules, and what "
                          "--http-token-file or ~/.netrc say",
                          name, status);
-    if (status == 412 || status == 416)
-        return error_set(-ESTALE, "source: %s changed", name);
-    if (status >= 500 || status == 408 || status == 425 || status == 429)
-        return error_retry_after(error_set(-EAGAIN, "source: the server failed on %s (status %d)", name, status),
-                                 (unsigned)GR_MAX(resp->retry_after_s, 0));
-    return error_set(-EIO, "source: the server answered %s with status %d", name, status);
+    return error_set(rc, "source: the server answered %s with status %d", name, status);
 }
 
 /* The address of a path; empty: the base, which always ends with a slash. */

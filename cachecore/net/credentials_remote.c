@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "net/credentials_decode.h"
+#include "net/http_error.h"
 
 enum { TOKEN_MAX = 64 << 10, STS_TIMEOUT_MS = 20000, HEADER_MAX = TOKEN_MAX + 64, URL_MAX = 2048 };
 
@@ -43,7 +44,8 @@ static int ask(struct http *h, struct http_request *request, const char *service
         return error_prefix(rc, "S3 credentials from %s", service);
     if (out->status >= 200 && out->status < 300)
         return 0;
-    rc = out->status >= 500 || out->status == 429 ? -EAGAIN : out->status == 404 ? -ENOENT : -EACCES;
+    rc = http_status_errno(out->status);
+    rc = rc == -EAGAIN || rc == -ENOENT ? rc : -EACCES;
     return error_set(rc, "S3 credentials from %s: it answered with status %d; check its settings and the role", service,
                      out->status);
 }

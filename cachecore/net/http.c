@@ -5,7 +5,8 @@
  * guards the stack, and is never held across a transfer.
  *
  * HTTP/1.1 is asked for, also of servers that know HTTP/2: one request a connection is what the pool counts, and so
- * used HTTP/2 is the slower one (docs/stores.md). A server that refuses HTTP/1.1 is offered both from then on.
+ * used HTTP/2 is the slower one (docs/stores.md). A server that refuses HTTP/1.1 is offered both for some minutes; then
+ * HTTP/1.1 is tried again.
  *
  * What is deliberately left out: redirects (a signed request must not follow a stranger's
  * Location), cookies, compression (it would make lengths and ranges meaningless).
@@ -26,8 +27,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "net/http_error.h"
 
 enum { LIMITED_BUFFER = 32 << 10 };
+enum { REFUSALS_TELL = 3, HTTP2_MS = 10 * 60 * 1000 };
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
 
 struct http {
@@ -37,7 +40,8 @@ struct http {
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
     bool no_proxy;
-    _Atomic bool http2; /* a server has refused HTTP/1.1 and taken HTTP/2 */
+    _Atomic unsigned refusals;       /* requests in a row whose HTTP/1.1 was refused and HTTP/2 taken */
+    _Atomic uint64_t http2_until_ms; /* until then HTTP/2 is offered at once */
     struct rate *rate;
     const volatile int *cancel;
 };
@@ -261,65 +265,17 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool
     return 0;
 }
 
-/* -errno and remedy of a transfer that brought no whole answer. */
-static int transport_errno(CURLcode code, long os_errno, const char **remedy)
-{
-    *remedy = "";
-    switch (code) {
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_RESOLVE_PROXY:
-        *remedy = "; check the address and the name service";
-        return -EAGAIN;
-    case CURLE_COULDNT_CONNECT:
-        *remedy = "; check the address, and that the server runs";
-        return -EAGAIN;
-    case CURLE_SEND_ERROR:
-    case CURLE_RECV_ERROR:
-    case CURLE_GOT_NOTHING:
-    case CURLE_PARTIAL_FILE:
-    case CURLE_HTTP2: /* the connection is given up, or this request's stream */
-    case CURLE_HTTP2_STREAM:
-        return -EAGAIN;
-    case CURLE_OPERATION_TIMEDOUT:
-        return -ETIMEDOUT;
-    case CURLE_SSL_CONNECT_ERROR:
-        if (os_errno == ECONNRESET || os_errno == EPIPE || os_errno == ETIMEDOUT)
-            return -EAGAIN;
-        *remedy = "; check that the server speaks TLS on this port";
-        return -EACCES;
-    case CURLE_PEER_FAILED_VERIFICATION:
-        *remedy = "; trust the server's authority with AWS_CA_BUNDLE, or check the address";
-        return -EACCES;
-    case CURLE_SSL_CACERT_BADFILE:
-        *remedy = "; check the file named by AWS_CA_BUNDLE";
-        return -EACCES;
-    case CURLE_SSL_CERTPROBLEM:
-    case CURLE_SSL_CIPHER:
-        return -EACCES;
-    case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
-        *remedy = "; check the address";
-        return -EINVAL;
-    case CURLE_OUT_OF_MEMORY:
-        return -ENOMEM;
-    default:
-        return -EIO;
-    }
-}
-
 /* What the transfer's end means. */
-static int conclude(CURL *curl, struct http_transfer *t, CURLcode code)
+static int conclude(struct http_transfer *t, const struct http_failure *failure)
 {
+    const char *remedy;
     if (t->failed)
         return t->failed;
-    if (code && !t->enough) {
-        long os_errno = 0;
-        const char *remedy;
-        curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &os_errno);
-        int rc = transport_errno(code, os_errno, &remedy);
-        return error_set(rc, "%s: %s%s", t->host, t->text[0] ? t->text : curl_easy_strerror(code), remedy);
-    }
-    return http_answer_end(t);
+    if (!failure->code || t->enough)
+        return http_answer_end(t);
+    int rc = http_failure_errno(failure, &remedy);
+    return error_set(rc, "%s: %s%s", t->host, t->text[0] ? t->text : curl_easy_strerror((CURLcode)failure->code),
+                     remedy);
 }
 
 /* "https://host:port" of the URL, for sentences. */
@@ -331,16 +287,32 @@ static void name_host(struct http_transfer *t)
 }
 
 /* The server does not want this version of HTTP: it says so, or breaks off the TLS handshake that offers no other. */
-static bool version_refused(const struct http_transfer *t, CURLcode code, int rc)
+static bool version_refused(const struct http_transfer *t, const struct http_failure *failure)
 {
     if (strncmp(t->req->url, "https:", 6))
         return false;
-    return (code == CURLE_SSL_CONNECT_ERROR && rc == -EACCES) || t->resp->status == 505 || t->resp->status == 426;
+    return t->resp->status == 505 || t->resp->status == 426 ||
+           (failure->code == CURLE_SSL_CONNECT_ERROR && !http_failure_broke_handshake(failure));
 }
 
-/* second: a try after a refusal. *refused: this version of HTTP was. */
-static int do_once(struct http *h, const struct http_request *req, struct http_response *resp, bool second,
-                   bool *refused)
+static void perform(CURL *curl, struct http_transfer *t, struct http_failure *out)
+{
+    *out = (struct http_failure){.code = (int)curl_easy_perform(curl), .text = t->text};
+    curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &out->os_errno);
+    t->version = CURL_HTTP_VERSION_NONE;
+    curl_easy_getinfo(curl, CURLINFO_HTTP_VERSION, &t->version);
+}
+
+/* One try of a request. */
+struct attempt {
+    bool http2;   /* offer both versions */
+    bool fresh;   /* over a new connection */
+    bool refused; /* this version of HTTP was */
+    bool said_so; /* by a status */
+    long version; /* of the answer: CURL_HTTP_VERSION_... */
+};
+
+static int do_once(struct http *h, const struct http_request *req, struct http_response *resp, struct attempt *a)
 {
     struct http_transfer t = {
         .req = req, .resp = resp, .body_max = resp->body.max ? resp->body.max : HTTP_ERROR_BODY_MAX};
@@ -348,17 +320,18 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
     http_answer_begin(&t, "");
     name_host(&t);
     CURL *curl = NULL;
-    *refused = false;
-    int rc = take_handle(h, &t, second || req->fresh, &curl);
+    int rc = take_handle(h, &t, a->fresh || req->fresh, &curl);
     if (rc)
         return rc;
-    rc = curl ? set_options(h, curl, &t, second || atomic_load(&h->http2))
-              : error_set(-ENOMEM, "out of memory for an HTTP request");
+    rc = curl ? set_options(h, curl, &t, a->http2) : error_set(-ENOMEM, "out of memory for an HTTP request");
     if (!rc) {
-        CURLcode code = curl_easy_perform(curl);
-        rc = conclude(curl, &t, code);
-        *refused = version_refused(&t, code, rc);
-        if (rc || *refused) { /* over its connection the same would come again */
+        struct http_failure failure;
+        perform(curl, &t, &failure);
+        rc = conclude(&t, &failure);
+        a->refused = version_refused(&t, &failure);
+        a->said_so = a->refused && !failure.code;
+        a->version = t.version;
+        if (rc || a->refused) { /* over its connection the same would come again */
             curl_easy_cleanup(curl);
             curl = NULL;
         }
@@ -369,15 +342,29 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
     return rc;
 }
 
+/* HTTP/1.1 was refused and HTTP/2 was not. A handshake may have failed for another reason: three in a row tell. */
+static void note_refusal(struct http *h, bool said_so)
+{
+    unsigned in_a_row = atomic_fetch_add(&h->refusals, 1) + 1;
+    if (said_so || in_a_row >= REFUSALS_TELL) {
+        atomic_store(&h->refusals, REFUSALS_TELL);
+        atomic_store(&h->http2_until_ms, clock_now_ms() + HTTP2_MS);
+    }
+}
+
 int http_do(struct http *h, const struct http_request *req, struct http_response *resp)
 {
-    bool refused;
-    int rc = do_once(h, req, resp, false, &refused);
-    if (!refused)
+    struct attempt first = {.http2 = clock_now_ms() < atomic_load(&h->http2_until_ms)};
+    int rc = do_once(h, req, resp, &first);
+    if (!first.refused) {
+        if (!rc && !first.http2 && atomic_load(&h->refusals))
+            atomic_store(&h->refusals, 0);
         return rc;
-    rc = do_once(h, req, resp, true, &refused);
-    if (!rc && !refused)
-        atomic_store(&h->http2, true);
+    }
+    struct attempt second = {.http2 = true, .fresh = true};
+    rc = do_once(h, req, resp, &second);
+    if (!rc && !second.refused && !first.http2 && second.version == CURL_HTTP_VERSION_2_0)
+        note_refusal(h, first.said_so);
     return rc;
 }
 

@@ -22,6 +22,7 @@ struct http_transfer {
     struct curl_slist *headers;
     struct rate *rate; /* NULL: no limit */
     const volatile int *cancel;
+    long version;    /* of HTTP that the answer came by: CURL_HTTP_VERSION_... */
     curl_off_t sent; /* of the request's body, so far as the rate has been told */
     char host[128], text[CURL_ERROR_SIZE], sigv4[HTTP_SIGV4_MAX];
 };

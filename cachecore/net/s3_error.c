@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "net/http_error.h"
 
 enum { S3_CODE_MAX = 64 };
 
@@ -140,17 +141,16 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
                           : error_set(-ESTALE, "%s: it is another version than expected", q->what);
     case 416:
         return error_set(-EBADMSG, "%s: it is shorter than it should be", q->what);
-    case 501:
-        return error_set(-ENOTSUP, "%s: %s does not support this request (status 501%s%s)", q->what, q->endpoint, comma,
-                         code);
-    case 408:
-    case 425:
-    case 429:
-        return error_set(-EAGAIN, "%s: %s is busy (status %d%s%s)", q->what, q->endpoint, resp->status, comma, code);
     }
-    if (resp->status >= 500)
-        return error_set(-EAGAIN, "%s: %s failed (status %d%s%s)", q->what, q->endpoint, resp->status, comma, code);
-    return error_set(-EIO, "%s: %s answered with status %d%s%s; check that the endpoint is an S3 server", q->what,
+    int rc = http_status_errno(resp->status);
+    const char *meaning = http_status_meaning(resp->status);
+    if (rc == -EAGAIN)
+        return error_set(rc, "%s: %s %s (status %d%s%s)", q->what, q->endpoint,
+                         resp->status < 500 ? "is busy" : "failed", resp->status, comma, code);
+    if (*meaning)
+        return error_set(rc, "%s: %s (status %d%s%s from %s)", q->what, meaning, resp->status, comma, code,
+                         q->endpoint);
+    return error_set(rc, "%s: %s answered with status %d%s%s; check that the endpoint is an S3 server", q->what,
                      q->endpoint, resp->status, comma, code);
 }
 

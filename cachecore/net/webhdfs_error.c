@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "net/http_error.h"
 #include "net/webhdfs_reply.h"
 
 static const struct known {
@@ -60,7 +61,7 @@ static int by_exception(const struct webhdfs_refusal *q, const struct http_respo
                              q->host, message);
         }
     *out_standby = !strcmp(name, "StandbyException");
-    bool passing = resp->status == 403 || resp->status >= 500;
+    bool passing = resp->status == 403 || http_status_errno(resp->status) == -EAGAIN;
     return error_set(passing ? -EAGAIN : -EIO, "%s: %s fails (%s: %s)", q->what, q->host, e->name, message);
 }
 
@@ -71,8 +72,11 @@ static int by_status(const struct webhdfs_refusal *q, int status)
                          "%s: %s wants proof of who asks (status 401); Kerberos is not spoken here: fetch a delegation "
                          "token (hdfs fetchdt) and set HADOOP_TOKEN_FILE_LOCATION",
                          q->what, q->host);
-    if (status >= 500 || status == 408 || status == 429)
-        return error_set(-EAGAIN, "%s: %s fails (status %d)", q->what, q->host, status);
+    int rc = http_status_errno(status);
+    if (rc == -EAGAIN)
+        return error_set(rc, "%s: %s fails (status %d)", q->what, q->host, status);
+    if (*http_status_meaning(status))
+        return error_set(rc, "%s: %s: %s (status %d)", q->what, q->host, http_status_meaning(status), status);
     return error_set(-EIO,
                      "%s: %s answered with status %d and no word of WebHDFS; check that the port is that of the "
                      "NameNode's web server (9870, or 9871 with TLS) or of HttpFS",

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "net/http.h"
+#include "net/http_error.h"
 
 struct store_http {
     struct store base; /* url: without a final slash */
@@ -38,21 +39,23 @@ static int redirected(struct store *s, const char *key, const struct http_respon
 
 static int refusal(struct store *s, const char *key, const struct http_response *resp)
 {
-    int status = resp->status;
-    if (status == 404 || status == 410)
-        return error_set(-ENOENT, "store %s: %s is not there", s->url, key);
-    if (status == 401 || status == 403)
-        return error_set(-EACCES, "store %s: the server refuses to show %s (status %d); check its access rules", s->url,
-                         key, status);
-    if (status == 416)
-        return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
-    if (status >= 500 || status == 408 || status == 425 || status == 429)
-        return error_retry_after(
-            error_set(-EAGAIN, "store %s: the server failed on %s (status %d)", s->url, key, status),
-            (unsigned)GR_MAX(resp->retry_after_s, 0));
+    int status = resp->status, rc = http_status_errno(status);
+    const char *meaning = http_status_meaning(status);
+    if (rc == -ENOENT)
+        return error_set(rc, "store %s: %s is not there", s->url, key);
+    if (rc == -EBADMSG)
+        return error_set(rc, "store %s: %s is shorter than it should be", s->url, key);
+    if (rc == -EAGAIN)
+        return error_retry_after(error_set(rc, "store %s: the server failed on %s (status %d)", s->url, key, status),
+                                 (unsigned)GR_MAX(resp->retry_after_s, 0));
+    if (*meaning)
+        return error_set(rc, "store %s: %s: %s (status %d)", s->url, key, meaning, status);
+    if (rc == -EACCES)
+        return error_set(rc, "store %s: the server refuses to show %s (status %d); check its access rules", s->url, key,
+                         status);
     if (status >= 300 && status < 400)
         return redirected(s, key, resp);
-    return error_set(-EIO, "store %s: the server answered %s with status %d", s->url, key, status);
+    return error_set(rc, "store %s: the server answered %s with status %d", s->url, key, status);
 }
 
 /* One request on a key; req's method, range and sink are the caller's. Answers outside 2xx become

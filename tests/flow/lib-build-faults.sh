@@ -8,7 +8,7 @@ export AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret AWS_REGION=us-east-1
 unset AWS_SESSION_TOKEN AWS_CA_BUNDLE
 
 # Everything but what a client can only wait for.
-export QUICK_KINDS='"500","503","reset","lost","cut","broken","short","long","slow","again"'
+export QUICK_KINDS='"500","503","garbage","reset","lost","cut","broken","short","long","slow","again"'
 
 # make_tree DIR FILES: pages of small objects, and a few of several hundred KiB
 make_tree() {

@@ -8,6 +8,7 @@ that part of the requests (whose "METHOD /path" contains `match`) gets one of th
 
   500, 503      the answer; 503 with Retry-After: 1
   denied        403 AccessDenied
+  garbage       the answer is no HTTP, in one of GARBAGE's ways, and nothing is done
   reset         the connection is reset before anything is done
   lost          the request is carried out, then the connection is reset
   cut           half of the body, then the connection is closed in an orderly way
@@ -37,6 +38,16 @@ import urllib.parse
 from xml.sax.saxutils import escape
 
 
+GARBAGE = (
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+    b"<html>the proxy is starting</html>\n",
+    b"\x15\x03\x03\x00\x02\x02\x28",
+    b"HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\n",
+    # not for HEAD, whose answer has no body
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+)
+
+
 class Store:
     def __init__(self):
         self.lock = threading.Lock()
@@ -53,6 +64,10 @@ class Store:
     def count(self, what):
         with self.lock:
             self.counts[what] = self.counts.get(what, 0) + 1
+
+    def counted(self, what):
+        with self.lock:
+            return self.counts.get(what, 0)
 
     def draw(self, request):
         with self.lock:
@@ -150,6 +165,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             time.sleep(1)
         elif fault == "reset":
             return self.reset()
+        elif fault == "garbage":
+            self.close_connection = True
+            return self.wfile.write(GARBAGE[STORE.counted("garbage") % (len(GARBAGE) - (self.command == "HEAD"))])
         elif fault == "500":
             return self.refuse(500, "InternalError")
         elif fault == "503":

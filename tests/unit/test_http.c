@@ -113,6 +113,12 @@ static void test_http__transport_failures_are_worth_a_retry(void **state)
         {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", HTTP_FAKE_RESET, 0},
         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n", HTTP_FAKE_CLOSE, 0},
         {"HTTP/1.1 206 X\r\nContent-Range: bytes 0-9/20\r\n\r\nshort", HTTP_FAKE_CLOSE, 10},
+        {"SSH-2.0-OpenSSH_9.2\r\n", HTTP_FAKE_CLOSE, 0},
+        {"<html>restarting</html>", HTTP_FAKE_CLOSE, 10},
+        {"\x15\x03\x03", HTTP_FAKE_CLOSE, 10},
+        {"HTTP/1.1 OK\r\n\r\n", HTTP_FAKE_CLOSE, 0},
+        {"HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\nshort", HTTP_FAKE_CLOSE, 0},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nshort\r\n", HTTP_FAKE_CLOSE, 0},
         {"HTTP/1.1 206 X\r\nContent-Range: bytes 0-9/20\r\nContent-Length: 10\r\n\r\nshort", HTTP_FAKE_CLOSE, 10},
     };
     struct fixture *f = *state;
