@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "attach/deadline.h"
@@ -18,6 +19,7 @@
 #include "attach/mountinfo.h"
 #include "attach/nbd_dial.h"
 #include "attach/nbd_netlink.h"
+#include "attach/nbd_remedy.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -32,6 +34,7 @@ enum {
     SIZE_WAIT_MS = 5000,
     DETACH_MS = 30000,
     CONNECTIONS_MAX = 64,
+    OS_RELEASE_MAX = 64 << 10,
     NUMBER_MAX = 1 << 20 /* as many devices as the kernel has minors */
 };
 
@@ -45,10 +48,16 @@ int device_nbd_available(void)
     if (have_nbd())
         return 0;
     const char *const argv[] = {"modprobe", "nbd", NULL};
-    if (process_run(argv, MODPROBE_TIMEOUT_MS) || !have_nbd())
-        return error_set(-ENODEV, "this kernel has no nbd module; install it (Debian: linux-modules of your kernel), "
-                                  "or mount with --fuse");
-    return 0;
+    if (!process_run(argv, MODPROBE_TIMEOUT_MS) && have_nbd())
+        return 0;
+    CLEANUP_BYTES os = BYTES_INIT(OS_RELEASE_MAX);
+    struct utsname kernel = {.release = ""};
+    char remedy[NBD_REMEDY_MAX];
+    if (io_read_file("/etc/os-release", &os) || !bytes_string(&os))
+        os.len = 0;
+    uname(&kernel);
+    nbd_remedy(os.len ? (const char *)os.data : "", kernel.release, remedy);
+    return error_set(-ENODEV, "this kernel has no nbd module (%s)", remedy);
 }
 
 int device_nbd_number(const char *device, int *out)

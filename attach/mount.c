@@ -36,6 +36,8 @@
 static int resolve_dir(const char *dir, char **out)
 {
     *out = realpath(dir, NULL);
+    if (!*out && errno == ENOENT)
+        return error_set(-ENOENT, "%s: no such directory; make it, or have --mkdir make it", dir);
     return *out ? 0 : error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
 }
 
@@ -60,6 +62,13 @@ static int check_dir(const char *dir)
     if (mounted)
         return mounted < 0 ? mounted : error_set(-EBUSY, "%s is a mount point already; umount it first", dir);
     return check_empty(dir);
+}
+
+int mount_check_dir(const char *dir)
+{
+    CLEANUP_FREE char *resolved = NULL;
+    int rc = resolve_dir(dir, &resolved);
+    return rc ? rc : check_dir(resolved);
 }
 
 /* ---- the server ---- */
@@ -252,14 +261,27 @@ static int remove_locked(struct mount_state *s, bool force)
     return unmount_take_down(s, force);
 }
 
-int mount_remove(const char *dir, bool force)
+/* A directory on which nothing is mounted, by anybody. */
+static bool is_free(const char *dir)
 {
-    struct mount_state s;
+    dev_t device;
+    CLEANUP_FREE char *resolved = realpath(dir, NULL);
+    return resolved && !mountinfo_at(resolved, &device);
+}
+
+int mount_remove(const char *dir, bool force, bool *out_removed)
+{
+    struct mount_state s = {.id = ""};
     int rc = load(dir, &s);
     if (!rc)
         rc = remove_locked(&s, force);
+    bool removed = !rc;
+    if (rc == -ENOENT && is_free(dir))
+        rc = 0;
     if (!rc)
         unmount_stale(s.id);
+    if (out_removed)
+        *out_removed = removed;
     return rc;
 }
 

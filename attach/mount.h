@@ -5,7 +5,7 @@
 #include "attach/state.h"
 
 struct mount_config {
-    const char *dir;    /* an empty directory */
+    const char *dir;    /* mount_check_dir */
     const char *image;  /* the reference as given, for people */
     const char *pinned; /* the same image by digest: what the server is started with */
     const char *export_name;
@@ -24,14 +24,19 @@ struct mount_config {
     const volatile int *cancel; /* ends it with -ECANCELED, everything undone; may be NULL */
 };
 
+/* Can something be mounted there: an empty directory, and no mount point yet? */
+GR_MUST_CHECK int mount_check_dir(const char *dir);
+
 /* Mount read-only, nodev, nosuid. On failure everything made is undone. *out: what was made. */
 GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_state *out);
 
 /* Take down what mount_image made: mount, keeper, device, its part in the server, which ends with its last mount, the
  * state; and what killed mounts have left. What is gone already is passed over; a dead server does not make it hang.
- * force: readers get EIO, no mount is too much in use. -ENOENT: not mounted by mount_image; -EBUSY: in use, nothing was
- * touched, or in use by a mount elsewhere alone: it is unmounted, and the next call does the rest. */
-GR_MUST_CHECK int mount_remove(const char *dir, bool force);
+ * force: readers get EIO, no mount is too much in use. *out_removed (may be NULL): false where nothing was mounted
+ * there any more, which is no failure. -ENOENT: there is no such directory, or what is mounted there is not
+ * mount_image's; -EBUSY: in use, nothing was touched, or in use by a mount elsewhere alone: it is unmounted, and the
+ * next call does the rest. */
+GR_MUST_CHECK int mount_remove(const char *dir, bool force, bool *out_removed);
 
 /* The state of a mount point. -ENOENT as above. */
 GR_MUST_CHECK int mount_find(const char *dir, struct mount_state *out);

@@ -142,7 +142,7 @@ static int end(struct hold *h)
     bool told = false;
     notify("STOPPING=1");
     for (;;) {
-        int rc = mount_remove(h->state->dir, false);
+        int rc = mount_remove(h->state->dir, false, NULL);
         if (rc != -EBUSY)
             return rc == -ENOENT ? 0 : rc;
         if (!told)
@@ -162,7 +162,7 @@ static int clear_away(struct hold *h, int rc)
     bool force = rc == -EIO;
     uint64_t deadline = clock_now_ms() + CLEAR_MS;
     error_take(&first, rc);
-    while ((rc = mount_remove(h->state->dir, force)) == -EBUSY && clock_now_ms() < deadline && !h->signals)
+    while ((rc = mount_remove(h->state->dir, force, NULL)) == -EBUSY && clock_now_ms() < deadline && !h->signals)
         pause_for(h, BUSY_MS);
     if (rc && rc != -ENOENT)
         log_warning("while taking down the rest: %s", error_text());

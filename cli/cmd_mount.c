@@ -1,11 +1,15 @@
 /* granary mount IMAGE DIR, granary umount DIR */
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "attach/control_client.h"
 #include "attach/mount.h"
 #include "attach/mount_hold.h"
 #include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "cli/env_file.h"
 #include "cli/interrupt.h"
@@ -22,7 +26,7 @@ struct mount_values {
     uint64_t connections;
     struct keep_times times;
     const char *env_file;
-    bool fuse, foreground, noexec, json;
+    bool fuse, mkdir, foreground, noexec, json;
 };
 
 static_assert(!offsetof(struct mount_values, server), "SERVER_ROWS");
@@ -33,7 +37,8 @@ static const struct mount_values defaults = {.times = KEEP_TIMES_UNSET};
 
 static const struct option_row rows[] = {
     SERVER_ROWS /* with a comma */
-    {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, for kernels without nbd"},
+    {OPTION_FLAG, 0, "fuse", NULL, AT(fuse), "FUSE and a loop device, also where the kernel has nbd"},
+    {OPTION_FLAG, 0, "mkdir", NULL, AT(mkdir), "make DIR where it is missing"},
     {OPTION_FLAG, 'f', "foreground", NULL, AT(foreground),
      "stay until SIGTERM or SIGINT, then unmount: for containers and service managers"},
     {OPTION_TEXT, 0, "socket", "PATH", AT(socket),
@@ -99,7 +104,8 @@ static int print_mounted(const struct mount_values *v, const struct mount_state 
         json_object_set_new(object, "caches", caches ? caches : json_null());
         return print_json(object);
     }
-    printf("%s is mounted on %s (%s)\n", s->image, s->dir, s->device);
+    printf("%s is mounted on %s (%s, %s)\n", s->image, s->dir, strcmp(s->method, "nbd") ? "FUSE" : "kernel nbd",
+           s->device);
     if (caches)
         print_caches(caches);
     json_decref(caches);
@@ -146,9 +152,47 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
     return mount_hold(&state, config.cancel);
 }
 
+static int need_root(const char *verb)
+{
+    return geteuid() ? error_set(-EPERM, "granary %s needs root: run it as root, or by sudo", verb) : 0;
+}
+
+/* By kernel nbd, else by FUSE, unless what was asked for is of kernel nbd alone. */
+static int choose_method(struct mount_values *v)
+{
+    struct error none;
+    int rc = v->fuse ? 0 : device_nbd_available();
+    if (!rc)
+        return 0;
+    const char *wish = v->socket        ? "--socket"
+                       : v->connections ? "--connections"
+                       : v->times.timeout_s != UINT64_MAX || v->times.dead_s != UINT64_MAX
+                           ? "--nbd-timeout, --dead-timeout"
+                           : NULL;
+    error_take(&none, rc);
+    if (wish)
+        return error_set(rc, "%s; FUSE would do without, but %s needs kernel nbd", none.text, wish);
+    if (access("/dev/fuse", F_OK))
+        return error_set(rc, "%s, and no /dev/fuse to mount by FUSE instead (modprobe fuse)", none.text);
+    log_info("%s: mounting by FUSE", none.text);
+    v->fuse = true;
+    return 0;
+}
+
+/* What fails here would fail after the store was asked. */
+static int prepare_mount(struct mount_values *v, const char *dir)
+{
+    int rc = need_root("mount");
+    if (!rc && v->mkdir)
+        rc = io_mkdirs(dir);
+    if (!rc)
+        rc = mount_check_dir(dir);
+    return rc ? rc : choose_method(v);
+}
+
 static int run_mount(const struct invocation *inv)
 {
-    const struct mount_values *v = inv->values;
+    struct mount_values *v = inv->values;
     const char *given = server_options_given(&v->server);
     if (v->socket && given) {
         (void)error_set(0, "--%s is the server's: with --socket the running server has its own", given);
@@ -160,7 +204,9 @@ static int run_mount(const struct invocation *inv)
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
-    int rc = v->env_file ? env_file_load(v->env_file) : 0;
+    int rc = prepare_mount(v, inv->operands[1]);
+    if (!rc && v->env_file)
+        rc = env_file_load(v->env_file);
     if (rc)
         return rc;
     CLEANUP_PINNER pinner;
@@ -205,10 +251,17 @@ static int run_umount(const struct invocation *inv)
 {
     const struct umount_values *v = inv->values;
     const char *dir = inv->operands[0];
-    int rc = mount_remove(dir, v->force);
-    if (rc || !v->json)
+    bool removed;
+    int rc = need_root("umount");
+    if (!rc)
+        rc = mount_remove(dir, v->force, &removed);
+    if (rc)
         return rc;
-    return print_json(json_pack("{s:o,s:b}", "dir", json_name(dir, strlen(dir)), "unmounted", 1));
+    if (v->json)
+        return print_json(json_pack("{s:o,s:b}", "dir", json_name(dir, strlen(dir)), "unmounted", (int)removed));
+    if (!removed)
+        log_info("%s is not mounted", dir);
+    return 0;
 }
 
 const struct verb verb_umount = {
@@ -217,6 +270,7 @@ const struct verb verb_umount = {
     .min_operands = 1,
     .max_operands = 1,
     .summary = "Take down what 'granary mount' made: mount, device, server",
+    .details = "Where nothing is mounted any more, what is left of it is cleaned up, and the exit code is 0.",
     .options = umount_rows,
     .values_size = sizeof(struct umount_values),
     .run = run_umount,

@@ -22,7 +22,7 @@ _granary_options() {
         tag) echo "--endpoint --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --json";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
-        mount) echo "$_granary_server_options --fuse --foreground --noexec --env-file --socket --connections --nbd-timeout --dead-timeout --json";;
+        mount) echo "$_granary_server_options --fuse --mkdir --foreground --noexec --env-file --socket --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
         upgrade) echo "--json";;
         umount) echo "--force --json";;

@@ -13,6 +13,7 @@
 #include "attach/control_client.h"
 #include "attach/deadline.h"
 #include "attach/keep_state.h"
+#include "attach/nbd_remedy.h"
 #include "attach/node_lock.h"
 #include "attach/process.h"
 #include "attach/state.h"
@@ -433,6 +434,26 @@ static void test_control_get__another_users_socket_is_told_from_no_server(void *
     unlink(path);
 }
 
+static void test_nbd_remedy__is_the_distributions(void **state)
+{
+    static const char *const expected[][2] = {
+        {"NAME=\"Ubuntu\"\nID=ubuntu\nID_LIKE=debian\n",
+         "Ubuntu: apt install linux-modules-extra-6.1-x, then modprobe nbd"},
+        {"ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", "linux-modules-extra-6.1-x"},
+        {"PRETTY_NAME=\"Debian GNU/Linux 12\"\nID=debian\n", "Debian: modprobe nbd"},
+        {"ID=\"rhel\"\nID_LIKE=\"fedora\"\n", "RHEL and its relatives have no nbd"},
+        {"ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "RHEL and its relatives have no nbd"},
+        {"ID=fedora\n", "dnf install kernel-modules-6.1-x"},
+        {"ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"\n", "kernel-default"},
+        {"ID=arch", "modprobe nbd, or a kernel with CONFIG_BLK_DEV_NBD"},
+        {"", "modprobe nbd"},
+    };
+    char out[NBD_REMEDY_MAX];
+    for (size_t i = 0; i < GR_ARRAY_SIZE(expected); i++)
+        if (!strstr(nbd_remedy(expected[i][0], "6.1-x", out), expected[i][1]))
+            fail_msg("%s: %s", expected[i][0], out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_process_end__spares_another_process_of_the_same_number),
         cmocka_unit_test(test_process_identify__a_hostile_name_confuses_nobody),
         cmocka_unit_test(test_process_spawn__hands_the_socket_over_by_systemds_protocol),
+        cmocka_unit_test(test_nbd_remedy__is_the_distributions),
         cmocka_unit_test(test_deadline_call__answers_or_is_given_up),
         cmocka_unit_test(test_deadline_call__what_does_it_has_nothing_of_ours),
     };
