@@ -10,10 +10,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/pages.h"
 
 void serving_init(struct serving *s)
 {
     *s = (struct serving){.failures = LOG_LIMIT_INIT};
+    pages_settle_heap();
     stack_options_init(&s->options);
 }
 

@@ -3,6 +3,7 @@
  */
 #include "base/pages.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@
 
 enum {
     SHIFT = 12, /* of the smallest size, a page */
+    HEAP_BLOCK_MAX = 128 << 10,
     SIZES = 11, /* kept: 4 KiB to 4 MiB */
 };
 
@@ -105,4 +107,9 @@ void pages_trim(void)
     for (unsigned k = 0; k < SIZES; k++)
         for (struct piece *p; (p = take_kept(k));)
             munmap(p, class_bytes(k));
+}
+
+void pages_settle_heap(void)
+{
+    mallopt(M_MMAP_THRESHOLD, HEAP_BLOCK_MAX);
 }

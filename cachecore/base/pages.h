@@ -31,6 +31,10 @@ size_t pages_kept(void);
 /* Give what is kept back to the kernel: when nothing was asked for lately. */
 void pages_trim(void);
 
+/* Have malloc, too, use mappings of their own for blocks of 128 KiB and more, at all times: by itself it stops that for
+ * every size that it has seen freed once. For programs with many threads that run long; once, at their start. */
+void pages_settle_heap(void);
+
 /* A piece that is given back at the end of the scope: `CLEANUP_PAGES p = {.len = n}; p.data = pages_get(n);` */
 struct pages {
     void *data; /* NULL: none */

@@ -16,10 +16,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/pages.h"
 #include "base/thread.h"
 #include "cache/cache_internal.h"
 
-enum { TICK_MS = 1000, UNHEARD_MAX = 4 };
+enum { TICK_MS = 1000, TRIM_TICKS = 5, UNHEARD_MAX = 4 };
 
 static void state_changed(struct cache *c, unsigned dir)
 {
@@ -163,10 +164,15 @@ static bool sleep_a_tick(struct janitor *j)
 static void *keep_house(void *arg)
 {
     struct cache *c = arg;
-    while (sleep_a_tick(&c->janitor)) {
+    for (unsigned ticks = 1; sleep_a_tick(&c->janitor); ticks++) {
         rings_reap(c->readers);
         rings_reap(c->writers);
         look_for_overdue(c);
+        if (ticks % TRIM_TICKS == 0) {
+            rings_trim(c->readers);
+            rings_trim(c->writers);
+            pages_trim();
+        }
         for (unsigned i = 0; i < c->dir_count; i++) {
             look_at_health(c, i);
             look_for_names(c->dirs[i]);

@@ -72,7 +72,7 @@ void ring_attach_uring(struct ring *r)
     counter_add(&rs->stats->rings, 1);
     r->fixed_files = io_uring_register_files(&r->uring, rs->fds, (unsigned)rs->fd_count) == 0;
     struct iovec whole = {.iov_base = r->bounce, .iov_len = RING_BOUNCE};
-    r->fixed_bounce = io_uring_register_buffers(&r->uring, &whole, 1) == 0;
+    r->fixed_bounce = rs->huge_bounce && io_uring_register_buffers(&r->uring, &whole, 1) == 0;
 }
 
 void ring_drop_uring(struct ring *r)

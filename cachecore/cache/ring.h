@@ -19,10 +19,11 @@
 #include "cache/io_thread.h"
 
 enum {
-    RING_FILES_MAX = 32,   /* descriptors of a pool */
-    RING_READS_MAX = 128,  /* of one submission */
-    RING_WRITES_MAX = 4,   /* of one call */
-    RING_BOUNCE = 2 << 20, /* bytes of a ring's buffer, one huge page: a read of 1 MiB and what belongs to it */
+    RING_FILES_MAX = 32,                  /* descriptors of a pool */
+    RING_READS_MAX = 128,                 /* of one submission */
+    RING_WRITES_MAX = 4,                  /* of one call */
+    RING_SIZE = 512 << 10,                /* a ring with its buffer: a quarter of a huge page */
+    RING_BOUNCE = RING_SIZE - (16 << 10), /* bytes of its buffer: what is longer is read in several submissions */
 };
 
 struct rings;
@@ -59,11 +60,11 @@ struct rings_stats {
 struct rings_config {
     const int *fds; /* copied (dup) */
     size_t count;
-    unsigned limit;        /* rings out at once; rings and zombies together: twice as many */
-    bool huge_bounce;      /* buffers in huge pages where the kernel has them: for pools that read much */
-    bool async;            /* the kernel hands reads and writes over by threads of its own: dearer, and
-                              handing over does not wait for a disk */
-    bool no_uring;         /* as if the kernel refused (tests) */
+    unsigned limit;   /* rings out at once; rings and zombies together: twice as many */
+    bool huge_bounce; /* buffers in huge pages where the kernel has them, and registered: for pools that read much */
+    bool async;       /* the kernel hands reads and writes over by threads of its own: dearer, and
+                         handing over does not wait for a disk */
+    bool no_uring;    /* as if the kernel refused (tests) */
     struct io_calls calls; /* how a ring's thread reads and writes (tests) */
 };
 
@@ -82,6 +83,8 @@ struct ring *rings_borrow(struct rings *rs, uint64_t deadline_ms);
 void rings_return(struct ring *r);
 /* Free the zombies whose disk has answered. */
 void rings_reap(struct rings *rs);
+/* Free the idle rings that nobody has borrowed since the last call, all but a few. */
+void rings_trim(struct rings *rs);
 /* Zombies that have to do with the file. */
 unsigned rings_lost(struct rings *rs, unsigned file);
 

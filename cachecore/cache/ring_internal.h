@@ -26,6 +26,8 @@ struct rings {
     pthread_mutex_t lock; /* innermost, but for a ring's thread's */
     pthread_cond_t returned;
     struct ring *idle;
+    unsigned idle_count, idle_least; /* of them now; the least since rings_trim */
+    struct slice *spare;             /* places for rings, in huge pages that have others */
     struct ring *zombies;
     struct ring *out;
     unsigned made; /* rings that are out or idle */
@@ -40,6 +42,11 @@ struct rings {
     size_t fd_count;
     struct io_calls calls;
     struct rings_stats *stats;
+};
+
+/* A place for a ring that none has yet. */
+struct slice {
+    struct slice *next;
 };
 
 /* Give the ring an io_uring, where there is one to be had; take it away. */

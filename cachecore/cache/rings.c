@@ -42,20 +42,60 @@ static void close_fds(struct rings *rs)
 
 /* ---- a ring's memory ---- */
 
-enum { HUGE_PAGE = 2 << 20, RING_SIZE = RING_BOUNCE + GR_ALIGN_UP(sizeof(struct ring), 4096) };
+enum { HUGE_PAGE = 2 << 20, IDLE_KEPT = HUGE_PAGE / RING_SIZE };
 
-static struct ring *ring_map(bool huge)
+static_assert(sizeof(struct ring) <= RING_SIZE - RING_BOUNCE, "the ring stands behind its buffer");
+
+static void *map_pages(size_t len)
 {
-    /* one huge page more than needed, to cut an aligned bounce buffer from; the ring stands behind it */
-    uint8_t *map = mmap(NULL, RING_SIZE + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED)
+    void *map = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static uint8_t *map_huge_page(void)
+{
+    /* twice as much, to cut an aligned one from */
+    uint8_t *map = map_pages(2 * HUGE_PAGE);
+    if (!map)
         return NULL;
-    uint8_t *bounce = (uint8_t *)GR_ALIGN_UP((uintptr_t)map, (uintptr_t)HUGE_PAGE);
-    if (bounce != map)
-        munmap(map, (size_t)(bounce - map));
-    munmap(bounce + RING_SIZE, (size_t)(map + HUGE_PAGE - bounce));
-    if (huge)
-        madvise(bounce, RING_BOUNCE, MADV_HUGEPAGE); /* where there are none, small ones do */
+    uint8_t *page = (uint8_t *)GR_ALIGN_UP((uintptr_t)map, (uintptr_t)HUGE_PAGE);
+    if (page != map)
+        munmap(map, (size_t)(page - map));
+    munmap(page + HUGE_PAGE, (size_t)(map + HUGE_PAGE - page));
+    madvise(page, HUGE_PAGE, MADV_HUGEPAGE); /* where there are none, small ones do */
+    return page;
+}
+
+static struct slice *take_spare(struct rings *rs)
+{
+    SCOPED_LOCK(&rs->lock);
+    struct slice *s = rs->spare;
+    if (s)
+        rs->spare = s->next;
+    return s;
+}
+
+/* A quarter of a huge page, which may have others. Each is unmapped by itself. */
+static uint8_t *map_slice(struct rings *rs)
+{
+    struct slice *spare = take_spare(rs);
+    uint8_t *page = spare ? NULL : map_huge_page();
+    if (!page)
+        return (uint8_t *)spare;
+    SCOPED_LOCK(&rs->lock);
+    for (size_t at = RING_SIZE; at < HUGE_PAGE; at += RING_SIZE) {
+        struct slice *s = (struct slice *)(page + at);
+        s->next = rs->spare;
+        rs->spare = s;
+    }
+    return page;
+}
+
+static struct ring *ring_map(struct rings *rs)
+{
+    uint8_t *bounce = rs->huge_bounce ? map_slice(rs) : map_pages(RING_SIZE);
+    if (!bounce)
+        return NULL;
     struct ring *r = (struct ring *)(bounce + RING_BOUNCE);
     r->bounce = bounce;
     return r;
@@ -157,6 +197,28 @@ void rings_reap(struct rings *rs)
         destroy_list(take_answered(rs));
 }
 
+/* Those at the end of the stack were used longest ago. */
+static struct ring *take_unused(struct rings *rs)
+{
+    SCOPED_LOCK(&rs->lock);
+    struct ring **at = &rs->idle, *unused;
+    unsigned stay = GR_MAX(rs->idle_count - rs->idle_least, (unsigned)IDLE_KEPT), n = 0;
+    while (*at && n < stay) {
+        at = &(*at)->next;
+        n++;
+    }
+    unused = *at;
+    *at = NULL;
+    rs->made -= rs->idle_count - n;
+    rs->idle_count = rs->idle_least = n;
+    return unused;
+}
+
+void rings_trim(struct rings *rs)
+{
+    destroy_list(take_unused(rs));
+}
+
 unsigned rings_lost(struct rings *rs, unsigned file)
 {
     unsigned n = 0;
@@ -188,6 +250,8 @@ void rings_free(struct rings *rs)
         rs->made--;
     assert(!rs->made); /* one is still out */
     destroy_list(rs->idle);
+    for (struct slice *s; (s = take_spare(rs));)
+        munmap(s, RING_SIZE);
     if (rs->zombie_count)
         log_warning("cache: %u reads or writes have had no answer from their disk; leaving without it",
                     rs->zombie_count);
@@ -207,7 +271,7 @@ void rings_free(struct rings *rs)
 
 static struct ring *make(struct rings *rs)
 {
-    struct ring *r = ring_map(rs->huge_bounce);
+    struct ring *r = ring_map(rs);
     if (r) {
         r->owner = rs;
         ring_attach_uring(r);
@@ -263,6 +327,8 @@ static bool take_place(struct rings *rs, uint64_t deadline_ms, struct ring **out
     *out = rs->idle;
     if (*out) {
         rs->idle = (*out)->next;
+        rs->idle_count--;
+        rs->idle_least = GR_MIN(rs->idle_least, rs->idle_count);
         put_out_locked(rs, *out);
     } else {
         rs->made++;
@@ -300,6 +366,8 @@ void rings_return(struct ring *r)
     if (r->lost) {
         rs->made--;
         rs->zombie_count++;
+    } else {
+        rs->idle_count++;
     }
     pthread_cond_signal(&rs->returned);
 }

@@ -109,6 +109,44 @@ static void wait_until_none_is_lost(struct bench *b)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
+/* ---- the pool ---- */
+
+/* Idle for the time between two calls: all but 4 go; what was borrowed meanwhile stays. */
+static void test_ring__the_unused_are_freed(void **state)
+{
+    enum { RINGS = 12, KEPT = 4, BORROWED = 6 };
+    struct rings_config config;
+    struct ring *out[RINGS];
+    struct bench b;
+    bench_init(&b, RINGS, false);
+    need_uring(&b);
+    rings_free(b.rings);
+    config = (struct rings_config){
+        .fds = b.fds, .count = 2, .limit = RINGS, .huge_bounce = true, .calls = disk_fake_calls()};
+    assert_int_equal(rings_new(&config, &b.stats, &b.rings), 0);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < RINGS; i++) {
+            out[i] = borrow(&b);
+            memset(ring_bounce(out[i]), i, RING_BOUNCE);
+        }
+        for (int i = 0; i < RINGS; i++)
+            assert_int_equal(ring_bounce(out[i])[RING_BOUNCE - 1], i);
+        for (int i = 0; i < RINGS; i++)
+            rings_return(out[i]);
+        rings_trim(b.rings);
+        assert_int_equal(counter_get(&b.stats.rings), RINGS);
+        for (int i = 0; i < BORROWED; i++)
+            out[i] = borrow(&b);
+        for (int i = 0; i < BORROWED; i++)
+            rings_return(out[i]);
+        rings_trim(b.rings);
+        assert_int_equal(counter_get(&b.stats.rings), BORROWED);
+        rings_trim(b.rings);
+        assert_int_equal(counter_get(&b.stats.rings), KEPT);
+    }
+    bench_release(&b);
+}
+
 /* ---- reading ---- */
 
 static void expect_right_reads(bool no_uring)
@@ -118,7 +156,7 @@ static void expect_right_reads(bool no_uring)
     struct ring *r = borrow(&b);
     struct ring_read reads[RING_READS_MAX];
     for (unsigned i = 0; i < RING_READS_MAX; i++)
-        reads[i] = read_at(r, 0, i * 4096 % FILE_SIZE, 4096 + i, i * 8192);
+        reads[i] = read_at(r, 0, i * 4096 % FILE_SIZE, 2048 + i, i * 3072);
     reads[7].off = FILE_SIZE - 100; /* short */
     assert_true(ring_read_all(r, reads, RING_READS_MAX, in_ms(LONG_MS)));
     for (unsigned i = 0; i < RING_READS_MAX; i++) {
@@ -462,6 +500,7 @@ static void test_ring__a_crowd_reads_right_by_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ring__the_unused_are_freed),
         cmocka_unit_test(test_ring__reads_what_is_there),
         cmocka_unit_test(test_ring__a_thread_reads_what_is_there),
         cmocka_unit_test(test_ring__a_late_read_leaves_the_others_of_its_call_good),
