@@ -1,10 +1,5 @@
 /* NBD's fixed newstyle handshake: the server greets, we say what we understand, ask by NBD_OPT_GO for the export, its
- * description with it, and read what comes until the server says yes or no. Everything is big-endian.
- *
- *   server:  "NBDMAGIC" "IHAVEOPT" flags:16
- *   client:  flags:32
- *   client:  "IHAVEOPT" option:32 length:32 data
- *   server:  REPLY_MAGIC:64 option:32 type:32 length:32 data     until ACK, or an error
+ * description with it, and read what comes until the server says yes or no. The bytes: net/nbd_wire.h.
  */
 #include "attach/nbd_dial.h"
 
@@ -21,41 +16,11 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "net/listen.h"
-
-#define GREETING "NBDMAGICIHAVEOPT"
-#define OPTION_MAGIC "IHAVEOPT"
-static const uint64_t REPLY_MAGIC = 0x3e889045565a9;
+#include "net/nbd_wire.h"
 
 enum {
-    FIXED_NEWSTYLE = 1,
-    NO_ZEROES = 2,
-    OPT_GO = 7,
-    REP_ACK = 1,
-    REP_INFO = 3,
-    INFO_EXPORT = 0,
-    INFO_DESCRIPTION = 2,
-    NAME_MAX_LEN = 4096, /* as NBD has it */
     REPLY_MAX = 8192,
     REPLIES_MAX = 64 /* a server that says more than this says nothing */
-};
-#define REP_ERROR 0x80000000u
-#define REP_ERR_POLICY (REP_ERROR + 2)
-#define REP_ERR_TLS_REQD (REP_ERROR + 5)
-#define REP_ERR_UNKNOWN (REP_ERROR + 6)
-
-/* As they are sent. */
-struct __attribute__((packed)) greeting {
-    char magic[16];
-    uint16_t flags;
-};
-struct __attribute__((packed)) reply_head {
-    uint64_t magic;
-    uint32_t option, type, len;
-};
-struct __attribute__((packed)) info_export {
-    uint16_t type;
-    uint64_t size;
-    uint16_t flags;
 };
 
 struct reply {
@@ -98,22 +63,24 @@ static int not_nbd(void)
 
 static int greet(int fd, uint32_t *out_flags)
 {
-    struct greeting hello;
+    struct nbd_wire_greeting hello;
     int rc = receive(fd, &hello, sizeof hello);
     if (rc)
         return rc;
-    *out_flags = be16toh(hello.flags) & (FIXED_NEWSTYLE | NO_ZEROES);
-    return memcmp(hello.magic, GREETING, sizeof hello.magic) || !(*out_flags & FIXED_NEWSTYLE) ? not_nbd() : 0;
+    *out_flags = be16toh(hello.flags) & (NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES);
+    return memcmp(hello.magic, NBD_WIRE_GREETING, sizeof hello.magic) || !(*out_flags & NBD_WIRE_FIXED_NEWSTYLE)
+               ? not_nbd()
+               : 0;
 }
 
 static int ask(int fd, uint32_t flags, const char *export_name)
 {
-    CLEANUP_BYTES b = BYTES_INIT(NAME_MAX_LEN + 64);
+    CLEANUP_BYTES b = BYTES_INIT(NBD_WIRE_NAME_MAX + 64);
     size_t len = strlen(export_name);
-    const uint32_t head[] = {htobe32(OPT_GO), htobe32((uint32_t)len + 8), htobe32((uint32_t)len)};
-    const uint16_t infos[] = {htobe16(1), htobe16(INFO_DESCRIPTION)};
+    const uint32_t head[] = {htobe32(NBD_WIRE_OPT_GO), htobe32((uint32_t)len + 8), htobe32((uint32_t)len)};
+    const uint16_t infos[] = {htobe16(1), htobe16(NBD_WIRE_INFO_DESCRIPTION)};
     flags = htobe32(flags);
-    if (bytes_append(&b, &flags, sizeof flags) || bytes_append(&b, OPTION_MAGIC, 8) ||
+    if (bytes_append(&b, &flags, sizeof flags) || bytes_append(&b, NBD_WIRE_OPTION_MAGIC, 8) ||
         bytes_append(&b, head, sizeof head) || bytes_append(&b, export_name, len) ||
         bytes_append(&b, infos, sizeof infos))
         return error_set(-EINVAL, "the export's name is too long");
@@ -122,13 +89,13 @@ static int ask(int fd, uint32_t flags, const char *export_name)
 
 static int take_reply(int fd, struct reply *r)
 {
-    struct reply_head head;
+    struct nbd_wire_reply_head head;
     int rc = receive(fd, &head, sizeof head);
     if (rc)
         return rc;
     r->type = be32toh(head.type);
     r->len = be32toh(head.len);
-    if (be64toh(head.magic) != REPLY_MAGIC || be32toh(head.option) != OPT_GO || r->len > REPLY_MAX)
+    if (be64toh(head.magic) != NBD_WIRE_REPLY_MAGIC || be32toh(head.option) != NBD_WIRE_OPT_GO || r->len > REPLY_MAX)
         return not_nbd();
     rc = receive(fd, r->data, r->len);
     r->data[r->len] = 0;
@@ -138,11 +105,11 @@ static int take_reply(int fd, struct reply *r)
 static int refused(const struct reply *r, const char *export_name)
 {
     switch (r->type) {
-    case REP_ERR_UNKNOWN:
+    case NBD_WIRE_REP_ERR_UNKNOWN:
         return error_set(-ENOENT, "it has no export '%s'", export_name);
-    case REP_ERR_TLS_REQD:
+    case NBD_WIRE_REP_ERR_TLS_REQD:
         return error_set(-EACCES, "it wants TLS, which the kernel's nbd cannot; serve on a unix socket");
-    case REP_ERR_POLICY:
+    case NBD_WIRE_REP_ERR_POLICY:
         return error_set(-EACCES, "it refuses the export '%s': %s", export_name, (const char *)r->data);
     default:
         return error_set(-EIO, "it refuses the export '%s': %s", export_name,
@@ -152,15 +119,15 @@ static int refused(const struct reply *r, const char *export_name)
 
 static void take_info(const struct reply *r, struct nbd_export *out, bool *sized)
 {
-    struct info_export info;
+    struct nbd_wire_info_export info;
     if (r->len < sizeof info.type)
         return;
     memcpy(&info, r->data, sizeof info);
-    if (be16toh(info.type) == INFO_EXPORT && r->len == sizeof info) {
+    if (be16toh(info.type) == NBD_WIRE_INFO_EXPORT && r->len == sizeof info) {
         out->size = be64toh(info.size);
         out->flags = be16toh(info.flags);
         *sized = true;
-    } else if (be16toh(info.type) == INFO_DESCRIPTION)
+    } else if (be16toh(info.type) == NBD_WIRE_INFO_DESCRIPTION)
         out->rooted = !export_content_root((const char *)r->data + 2, &out->content_root);
 }
 
@@ -177,11 +144,11 @@ static int negotiate(int fd, const char *export_name, struct nbd_export *out)
         rc = take_reply(fd, &r);
         if (rc)
             return rc;
-        if (r.type == REP_ACK)
+        if (r.type == NBD_WIRE_REP_ACK)
             return sized ? 0 : not_nbd();
-        if (r.type & REP_ERROR)
+        if (r.type & NBD_WIRE_REP_ERROR)
             return refused(&r, export_name);
-        if (r.type == REP_INFO)
+        if (r.type == NBD_WIRE_REP_INFO)
             take_info(&r, out, &sized);
     }
     return rc ? rc : not_nbd();

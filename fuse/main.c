@@ -4,11 +4,8 @@
  *   granary-fuse [-t THREADS] [-v] FD KEY=VALUE...      the keys are those of the plugin (granary-fuse --help)
  */
 #include <errno.h>
-#include <getopt.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -17,33 +14,8 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "fuse/session.h"
-
-enum { EXIT_USAGE = 2, THREADS_MOST = 4096 };
-
-struct words {
-    unsigned threads;
-    int fd;
-};
-
-static int usage(void)
-{
-    fprintf(stderr,
-            "usage: granary-fuse [-t THREADS] [-v] FD KEY=VALUE...\n"
-            "'granary serve --fuse DIR' starts it. The keys:\n\n%s",
-            stack_options_help);
-    return EXIT_USAGE;
-}
-
-static int set_parameter(struct stack_options *o, const char *word)
-{
-    const char *equals = strchr(word, '=');
-    if (!equals)
-        return error_set(-EINVAL, "'%s' is no KEY=VALUE", word);
-    CLEANUP_FREE char *key = strndup(word, (size_t)(equals - word));
-    return key ? stack_options_set(o, key, equals + 1) : error_set(-ENOMEM, "out of memory");
-}
+#include "plugin/front_words.h"
 
 /* Until a signal or the end of the mount. */
 static int wait_for_end(int signal_fd, const struct session *session)
@@ -67,7 +39,7 @@ static int open_signals(int *out_fd)
     return *out_fd < 0 ? error_set(-errno, "signalfd: %s", strerror(errno)) : 0;
 }
 
-static int serve(struct serving *s, const struct words *w)
+static int serve(struct serving *s, const struct front_words *w)
 {
     CLEANUP_FD int signal_fd = -1;
     struct session *session = NULL;
@@ -87,40 +59,16 @@ static int serve(struct serving *s, const struct words *w)
     return rc;
 }
 
-static int parse(int argc, char **argv, struct words *w)
-{
-    uint64_t threads = SESSION_THREADS, fd;
-    for (int c; (c = getopt(argc, argv, "t:v")) != -1;)
-        if (c == 't' && text_parse_uint("-t", optarg, 1, THREADS_MOST, &threads))
-            return -EINVAL;
-        else if (c == 'v')
-            log_to(NULL, LOG_LEVEL_DEBUG);
-        else if (c != 't')
-            return -EINVAL;
-    if (optind >= argc)
-        return error_set(-EINVAL, "no descriptor");
-    int rc = text_parse_uint("the descriptor", argv[optind], 0, INT_MAX, &fd);
-    *w = (struct words){.threads = (unsigned)threads, .fd = (int)fd};
-    return rc;
-}
-
 int main(int argc, char **argv)
 {
     static struct serving serving;
-    struct words w = {0};
-    log_to(NULL, LOG_LEVEL_WARNING);
-    if (parse(argc, argv, &w))
-        return usage();
+    struct front_words words = {.threads = SESSION_THREADS};
     serving_init(&serving);
-    int rc = 0;
-    for (int i = optind + 1; !rc && i < argc; i++)
-        rc = set_parameter(&serving.options, argv[i]);
-    if (!rc)
-        rc = stack_options_complete(&serving.options);
-    if (!rc)
-        rc = serve(&serving, &w);
-    if (rc)
+    int status = front_words_parse(argc, argv, &words, &serving.options);
+    if (!status && serve(&serving, &words)) {
         log_error("%s", error_text());
+        status = EXIT_FAILURE;
+    }
     serving_close(&serving);
-    return rc ? EXIT_FAILURE : 0;
+    return status;
 }

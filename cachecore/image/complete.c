@@ -96,7 +96,7 @@ int complete_some(struct image *img, uint64_t leaf, bool shared)
     if (!has_room(img, shared))
         return -EDQUOT;
     struct span span;
-    int rc = span_locate(img, leaf * INDEX_FANOUT, false, &span);
+    int rc = span_locate(img, leaf * INDEX_FANOUT, SPAN_FETCHED, &span);
     if (rc)
         return rc;
     struct unit u = {.img = img, .leaf = demand_leaf(&img->demand, leaf)};

@@ -202,7 +202,7 @@ static int walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
     while (off < end) {
         struct span span;
         uint64_t began_us = clock_now_us();
-        int rc = span_locate(img, off / img->manifest.chunk_size, !dst, &span);
+        int rc = span_locate(img, off / img->manifest.chunk_size, dst ? SPAN_FETCHED : SPAN_KEPT, &span);
         b->index_us += clock_now_us() - began_us;
         if (rc) {
             b->refused_at = off;
@@ -300,7 +300,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
         if (chunks[i] < span.first || chunks[i] >= span.end) {
             node_unref(steal_ptr(&span.leaf));
             rc = check_range(img, chunks[i] * img->manifest.chunk_size, 1);
-            rc = rc ? rc : span_locate(img, chunks[i], true, &span);
+            rc = rc ? rc : span_locate(img, chunks[i], SPAN_KEPT, &span);
         }
         const struct chunk_ref *ref = rc ? NULL : span_chunk(&span, chunks[i]);
         if (ref)
@@ -308,6 +308,36 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
     }
     node_unref(span.leaf);
     return rc ? rc : flush(&b);
+}
+
+/* ---- what is cached ---- */
+
+/* [*off, end) in one span, as far as it is cached; advances *off. */
+static bool span_is_cached(const struct image *img, const struct span *span, uint64_t *off, uint64_t end)
+{
+    uint32_t chunk_size = img->manifest.chunk_size;
+    uint64_t stop = GR_MIN(end, span->end * chunk_size);
+    for (uint64_t chunk = *off / chunk_size; span->leaf && chunk * chunk_size < stop; chunk++) {
+        const struct chunk_ref *ref = span_chunk(span, chunk);
+        if (ref && !cache_has(img->config.cache, &ref->digest))
+            return false;
+    }
+    *off = stop;
+    return true;
+}
+
+bool image_is_cached(struct image *img, uint64_t off, uint64_t len)
+{
+    uint64_t end = off + len;
+    bool cached = !check_range(img, off, len);
+    while (cached && off < end) {
+        struct span span;
+        if (span_locate(img, off / img->manifest.chunk_size, SPAN_CACHED, &span))
+            return false;
+        cached = span_is_cached(img, &span, &off, end);
+        node_unref(span.leaf);
+    }
+    return cached;
 }
 
 /* ---- extents ---- */
@@ -358,7 +388,7 @@ int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_vi
     uint64_t end = off + len;
     while (off < end) {
         struct span span;
-        rc = span_locate(img, off / img->manifest.chunk_size, false, &span);
+        rc = span_locate(img, off / img->manifest.chunk_size, SPAN_FETCHED, &span);
         if (rc)
             return rc == -ENODATA ? refuse(img, off) : rc;
         int stop = extent_add_span(&e, &span, img->manifest.chunk_size, &off, end);

@@ -35,6 +35,10 @@ const struct digest *image_digest(const struct image *img);
 /* Read [off, off+len) (within the image: -EINVAL otherwise). Any thread, blocking. */
 GR_MUST_CHECK int image_read(struct image *img, void *dst, uint64_t off, size_t len);
 
+/* Could [off, off+len) be read now without asking the store? A chunk may leave the cache meanwhile. Reads index nodes
+ * from the cache's disk where they are not in memory. Any thread. */
+bool image_is_cached(struct image *img, uint64_t off, uint64_t len);
+
 /* Have [off, off+len) in the cache before returning (NBD_CMD_CACHE): warm lane. */
 GR_MUST_CHECK int image_prefetch(struct image *img, uint64_t off, uint64_t len);
 

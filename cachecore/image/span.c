@@ -3,7 +3,16 @@
  */
 #include "image/span.h"
 
-int span_locate(struct image *img, uint64_t chunk, bool keep, struct span *span)
+static int get_node(struct image *img, const struct index_child *child, struct node_place place, enum span_nodes how,
+                    struct node **out)
+{
+    if (how == SPAN_CACHED)
+        return node_cache_peek(img->nodes, child, place, NULL, out);
+    int rc = how == SPAN_KEPT ? node_cache_keep(img->nodes, child) : 0;
+    return rc ? rc : node_cache_get(img->nodes, child, place, out);
+}
+
+int span_locate(struct image *img, uint64_t chunk, enum span_nodes how, struct span *span)
 {
     struct index_child child = img->manifest.index_root;
     uint64_t total = manifest_chunk_count(&img->manifest);
@@ -15,9 +24,7 @@ int span_locate(struct image *img, uint64_t chunk, bool keep, struct span *span)
         span->leaf = NULL;
         if (digest_is_zero(&child.digest))
             return 0;
-        int rc = keep ? node_cache_keep(img->nodes, &child) : 0;
-        if (!rc)
-            rc = node_cache_get(img->nodes, &child, place, &span->leaf);
+        int rc = get_node(img, &child, place, how, &span->leaf);
         if (rc)
             return rc;
         if (level) {

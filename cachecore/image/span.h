@@ -10,9 +10,13 @@ struct span {
     uint64_t first, end;
 };
 
-/* The leaf of a chunk, or the largest subtree of holes around it. span->leaf: node_unref. keep: have the
- * nodes on the way in the cache. Blocks while nodes are fetched. */
-GR_MUST_CHECK int span_locate(struct image *img, uint64_t chunk, bool keep, struct span *span);
+/* The nodes on the way: fetched where they are not cached, likewise and kept in the cache, or not fetched (-ENODATA, no
+ * sentence). */
+enum span_nodes { SPAN_FETCHED, SPAN_KEPT, SPAN_CACHED };
+
+/* The leaf of a chunk, or the largest subtree of holes around it. span->leaf: node_unref. Blocks while nodes are
+ * fetched. */
+GR_MUST_CHECK int span_locate(struct image *img, uint64_t chunk, enum span_nodes how, struct span *span);
 
 /* A chunk of the span. NULL: a hole. */
 const struct chunk_ref *span_chunk(const struct span *span, uint64_t chunk);

@@ -18,7 +18,7 @@ static int warm_leaf(void *arg, size_t i)
 {
     struct index_warming *w = arg;
     struct span span;
-    int rc = span_locate(w->img, i * INDEX_FANOUT, true, &span);
+    int rc = span_locate(w->img, i * INDEX_FANOUT, SPAN_KEPT, &span);
     if (!rc)
         node_unref(span.leaf);
     return rc;

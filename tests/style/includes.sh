@@ -4,7 +4,7 @@ set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
 check_includes() {
-    find cachecore imagebuild attach plugin fuse cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null | awk '
+    find cachecore imagebuild attach plugin fuse nbd cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null | awk '
         # which part a file, or an included name, belongs to
         function part_of(path, names) {
             sub(/^cachecore\//, "", path)
@@ -27,6 +27,7 @@ check_includes() {
             sees["stack"] = below = below " stack"
             sees["plugin"] = below " plugin"
             sees["fuse"] = below " plugin fuse"
+            sees["nbd"] = below " plugin nbd"
             sees["cli"] = below " imagebuild attach cli"
         }
         {

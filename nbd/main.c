@@ -1,0 +1,70 @@
+/* granary-nbd: serves exports to NBD's clients over a socket that listens. `granary serve` makes the socket, hands it
+ * on as descriptor FD, and starts this again when it dies.
+ *
+ *   granary-nbd [-t THREADS] [-v] FD KEY=VALUE...      the keys are those of the plugin (granary-nbd --help)
+ *
+ * Under a supervisor it dies of SIGTERM at once, as of SIGKILL: clients lose their connection, which mounts survive.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "nbd/server.h"
+#include "plugin/front_words.h"
+
+/* Each client is a descriptor. Fewer are no error: clients wait then. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void block_signals(sigset_t *out)
+{
+    sigemptyset(out);
+    signal(SIGPIPE, SIG_IGN);
+    if (getenv("GRANARY_SUPERVISOR"))
+        return;
+    sigaddset(out, SIGTERM);
+    sigaddset(out, SIGINT);
+    sigprocmask(SIG_BLOCK, out, NULL);
+}
+
+static int serve(struct serving *s, const struct front_words *w)
+{
+    const struct nbd_server_config config = {.serving = s, .listen_fd = w->fd, .threads = w->threads};
+    struct nbd_server *server = NULL;
+    sigset_t ends;
+    int number;
+    block_signals(&ends);
+    allow_descriptors();
+    int rc = serving_open(s);
+    if (!rc)
+        rc = serving_start(s);
+    if (!rc)
+        rc = nbd_server_start(&config, &server);
+    while (!rc && sigwait(&ends, &number))
+        ;
+    nbd_server_stop(server, NBD_SERVER_DRAIN_MS);
+    serving_stop_fetching(s);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static struct serving serving;
+    struct front_words words = {.threads = NBD_SERVER_THREADS};
+    serving_init(&serving);
+    int status = front_words_parse(argc, argv, &words, &serving.options);
+    if (!status && serve(&serving, &words)) {
+        log_error("%s", error_text());
+        status = EXIT_FAILURE;
+    }
+    serving_close(&serving);
+    return status;
+}

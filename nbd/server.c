@@ -1,0 +1,276 @@
+/* The thread of the connections, over epoll: what never blocks is done here. Connections are freed by it alone, behind
+ * the events of a round, so that an event never meets one that is freed.
+ */
+#include "nbd/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "nbd/server_internal.h"
+
+enum { EVENTS = 64, ACCEPT_AT_ONCE = 64 };
+
+void server_wake(struct nbd_server *s)
+{
+    eventfd_write(s->wake_fd, 1);
+}
+
+/* ---- new clients ---- */
+
+static int wait_for(struct nbd_server *s, int fd, void *what, bool on)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    if (!epoll_ctl(s->epoll, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event))
+        return 0;
+    return error_set(-errno, "epoll: %s", strerror(errno));
+}
+
+/* Until the next tick. */
+static void pause_accepting(struct nbd_server *s, const char *why)
+{
+    log_limited(&s->complaints, LOG_LEVEL_WARNING, "no client can be accepted now: %s", why);
+    s->paused = !wait_for(s, s->config.listen_fd, &s->config, false);
+}
+
+static void take_clients(struct nbd_server *s)
+{
+    for (int i = 0; i < ACCEPT_AT_ONCE && !s->paused; i++) {
+        int fd = accept4(s->config.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
+            pause_accepting(s, strerror(errno));
+        if (fd < 0)
+            return;
+        if (s->connections >= s->config.clients + REFUSED_MAX)
+            close(fd);
+        else if (connection_new(s, fd, s->connections >= s->config.clients))
+            pause_accepting(s, error_text());
+    }
+}
+
+/* ---- the clock ---- */
+
+static bool is_overdue(const struct nbd_server *s, const struct connection *c, uint64_t now)
+{
+    return !c->transmitting && now - c->since_ms >= s->config.handshake_ms;
+}
+
+static void disconnect_idlers_locked(struct nbd_server *s, uint64_t now)
+{
+    for (struct connection *c = s->first, *next; c; c = next) {
+        next = c->next;
+        const char *why = is_overdue(s, c, now) ? "it has not asked for an export in time"
+                          : connection_is_slow_locked(c, now)
+                              ? "it does not take its replies, and others need the memory"
+                              : NULL;
+        if (!why)
+            continue;
+        log_limited(&s->complaints, LOG_LEVEL_WARNING, "a client is disconnected: %s", why);
+        connection_kill_locked(c);
+    }
+}
+
+static struct connection *find_stalled(struct nbd_server *s)
+{
+    SCOPED_LOCK(&s->lock);
+    struct connection *c = s->memory < s->config.memory ? s->first : NULL;
+    while (c && !c->stalled)
+        c = c->next;
+    if (c)
+        c->stalled = false;
+    return c;
+}
+
+static void tick(struct nbd_server *s)
+{
+    struct connection *c;
+    if (s->paused)
+        s->paused = wait_for(s, s->config.listen_fd, &s->config, true) != 0;
+    {
+        SCOPED_LOCK(&s->lock);
+        disconnect_idlers_locked(s, clock_now_ms());
+    }
+    while ((c = find_stalled(s)))
+        connection_continue(c);
+}
+
+/* ---- the end ---- */
+
+static void free_dead(struct nbd_server *s)
+{
+    struct connection *c;
+    {
+        SCOPED_LOCK(&s->lock);
+        c = steal_ptr(&s->dead);
+    }
+    while (c) {
+        struct connection *next = c->next;
+        connection_free(c);
+        SCOPED_LOCK(&s->lock);
+        s->connections--;
+        c = next;
+    }
+}
+
+/* False: all have gone. */
+static bool drain(struct nbd_server *s)
+{
+    if (!s->paused)
+        s->paused = !wait_for(s, s->config.listen_fd, &s->config, false);
+    SCOPED_LOCK(&s->lock);
+    bool late = clock_now_ms() >= s->drain_until_ms;
+    for (struct connection *c = s->first, *next; c; c = next) {
+        next = c->next;
+        if (late || !c->transmitting)
+            connection_kill_locked(c);
+        else if (!c->ended)
+            connection_end_locked(c);
+    }
+    return s->connections;
+}
+
+/* ---- the thread ---- */
+
+static void take_event(struct nbd_server *s, const struct epoll_event *e)
+{
+    eventfd_t count;
+    if (e->data.ptr == &s->config) {
+        take_clients(s);
+        return;
+    }
+    if (e->data.ptr == s) {
+        eventfd_read(s->wake_fd, &count);
+        return;
+    }
+    struct connection *c = e->data.ptr;
+    if (e->events & (EPOLLHUP | EPOLLERR)) {
+        SCOPED_LOCK(&s->lock);
+        connection_kill_locked(c);
+        return;
+    }
+    if (e->events & EPOLLOUT) {
+        SCOPED_LOCK(&s->lock);
+        c->blocked = false;
+        connection_send_locked(c);
+    }
+    if (e->events & EPOLLIN)
+        connection_receive(c);
+    else if (!c->transmitting)
+        connection_continue(c);
+}
+
+static bool is_draining(struct nbd_server *s)
+{
+    SCOPED_LOCK(&s->lock);
+    return s->draining;
+}
+
+static void *run(void *arg)
+{
+    struct nbd_server *s = arg;
+    uint64_t tick_ms = clock_now_ms();
+    for (bool going = true; going;) {
+        struct epoll_event events[EVENTS];
+        bool clock = s->connections || s->paused;
+        uint64_t now = clock_now_ms();
+        int n = epoll_wait(s->epoll, events, EVENTS, !clock ? -1 : tick_ms > now ? (int)(tick_ms - now) : 0);
+        for (int i = 0; i < n; i++)
+            take_event(s, &events[i]);
+        free_dead(s);
+        bool draining = is_draining(s);
+        if (draining)
+            going = drain(s);
+        if (clock_now_ms() >= tick_ms) {
+            if (!draining)
+                tick(s);
+            tick_ms = clock_now_ms() + s->tick_ms;
+        }
+        free_dead(s);
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static void set_defaults(struct nbd_server_config *c)
+{
+    c->threads = c->threads ? c->threads : NBD_SERVER_THREADS;
+    c->clients = c->clients ? c->clients : NBD_SERVER_CLIENTS;
+    c->memory = c->memory ? c->memory : NBD_SERVER_MEMORY;
+    c->handshake_ms = c->handshake_ms ? c->handshake_ms : NBD_SERVER_HANDSHAKE_MS;
+    c->slow_ms = c->slow_ms ? c->slow_ms : NBD_SERVER_SLOW_MS;
+}
+
+static int open_events(struct nbd_server *s)
+{
+    int flags = fcntl(s->config.listen_fd, F_GETFL);
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->epoll < 0 || s->wake_fd < 0 || flags < 0 || fcntl(s->config.listen_fd, F_SETFL, flags | O_NONBLOCK))
+        return error_set(-errno, "cannot wait for clients: %s", strerror(errno));
+    int rc = wait_for(s, s->wake_fd, s, true);
+    return rc ? rc : wait_for(s, s->config.listen_fd, &s->config, true);
+}
+
+static void release(struct nbd_server *s)
+{
+    workers_stop(s);
+    if (s->epoll >= 0)
+        close(s->epoll);
+    if (s->wake_fd >= 0)
+        close(s->wake_fd);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+int nbd_server_start(const struct nbd_server_config *config, struct nbd_server **out)
+{
+    struct nbd_server *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(-ENOMEM, "out of memory");
+    *s = (struct nbd_server){.config = *config, .epoll = -1, .wake_fd = -1, .complaints = LOG_LIMIT_INIT};
+    set_defaults(&s->config);
+    s->tick_ms = GR_MIN(GR_MIN(s->config.handshake_ms, s->config.slow_ms), (unsigned)TICK_MS);
+    pthread_mutex_init(&s->lock, NULL);
+    int rc = open_events(s);
+    if (!rc)
+        rc = workers_start(s);
+    if (!rc)
+        rc = thread_start(&s->thread, run, s);
+    if (rc)
+        release(s);
+    else
+        *out = s;
+    return rc;
+}
+
+void nbd_server_stop(struct nbd_server *s, unsigned drain_ms)
+{
+    if (!s)
+        return;
+    {
+        SCOPED_LOCK(&s->lock);
+        s->draining = true;
+        s->drain_until_ms = clock_now_ms() + drain_ms;
+    }
+    server_wake(s);
+    pthread_join(s->thread, NULL);
+    release(s);
+}
+
+void nbd_server_stats(struct nbd_server *s, struct nbd_server_stats *out)
+{
+    SCOPED_LOCK(&s->lock);
+    *out =
+        (struct nbd_server_stats){.clients = s->connections, .threads = (unsigned)s->workers.len, .memory = s->memory};
+}

@@ -1,0 +1,161 @@
+/* What the parts of the server share. Everything here is under nbd_server.lock unless it says otherwise; no I/O but
+ * sending to a socket that does not block is done for a connection, and that without the lock.
+ *
+ *   server.c      the thread of the connections: accepts, waits for sockets, looks after the clock
+ *   connection.c  one connection: bytes in, replies out, its end
+ *   workers.c     which request is next, and the threads that read
+ *
+ * A task is a request from the moment that it is whole until its reply has been sent:
+ *
+ *   received --> waiting[UNSORTED] --> taken by a thread --> out --> sent
+ *                       |                    ^
+ *                       +-- not cached --> waiting[MISSING]      only where threads or memory are short (workers.c)
+ */
+#ifndef GRANARY_NBD_SERVER_INTERNAL_H
+#define GRANARY_NBD_SERVER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/asker.h"
+#include "base/buf.h"
+#include "base/log_limit.h"
+#include "base/vec.h"
+#include "nbd/handshake.h"
+#include "nbd/request.h"
+#include "nbd/server.h"
+
+enum {
+    CONNECTION_IN = 8192,             /* holds the longest option that is looked at */
+    CONNECTION_UNANSWERED_MAX = 256,  /* requests of one client; then nothing more of it is received for now */
+    CONNECTION_MEMORY_MAX = 64 << 20, /* bytes of replies of one client */
+    REFUSED_MAX = 64,                 /* connections beyond the clients, who are told so */
+    TICK_MS = 1000,
+};
+
+enum waiting { WAITING_UNSORTED, WAITING_MISSING, WAITINGS };
+
+struct task {
+    struct task *next;
+    struct connection *connection;
+    struct request request;
+    struct nbd_wire_simple_reply head;
+    size_t head_len; /* 0: data alone, of a handshake */
+    struct buf *data;
+    size_t sent;   /* bytes of both */
+    size_t memory; /* that it holds of the server's */
+};
+
+struct task_list {
+    struct task *first, *last;
+};
+
+struct connection {
+    struct nbd_server *server;
+    struct connection *prev, *next;         /* of the server's */
+    struct connection *ring_next[WAITINGS]; /* in the rings */
+    int fd;                                 /* constant */
+    uint32_t events;                        /* what is waited for */
+    bool refused;                           /* constant: one client too many */
+    bool ended;                             /* nothing more is taken from it; dead once all is answered */
+    bool dead;                              /* nobody is there; freed once no thread works for it */
+    bool sending;                           /* a thread is, without the lock: nobody else touches out's head */
+    bool blocked;                           /* the socket takes no more for now */
+    unsigned working;                       /* threads, the one that sends too */
+    unsigned unanswered;                    /* tasks */
+    size_t memory;                          /* of its tasks */
+    struct task_list waiting[WAITINGS], out;
+    uint64_t watched_ms;                   /* since when it is looked whether it takes its replies; 0: it is not */
+    size_t watched_waiting, watched_taken; /* bytes that waited then, and were taken since */
+    struct asker asker;
+
+    /* Of the connections' thread alone. */
+    uint64_t since_ms;
+    bool transmitting; /* behind the handshake */
+    bool stalled;      /* memory is short */
+    struct handshake handshake;
+    struct serving_export *export; /* once asked for; constant behind the handshake */
+    struct request skipped;        /* is answered when its data have been passed over */
+    uint32_t skip;
+    size_t in_len;
+    uint8_t in[CONNECTION_IN];
+};
+
+struct ring {
+    struct connection *first, *last;
+    size_t count;
+};
+
+struct worker {
+    pthread_t thread;
+    struct nbd_server *server;
+    pthread_cond_t wake;
+    struct worker *next_idle;
+    bool woken;
+};
+
+struct nbd_server {
+    struct nbd_server_config config;
+    unsigned reserve; /* threads that take only what is cached */
+    unsigned tick_ms; /* how often the clients' times are looked at */
+    pthread_mutex_t lock;
+    int epoll, wake_fd;
+    pthread_t thread;
+    struct connection *first; /* all that are not dead */
+    struct connection *dead;  /* to be freed; by next */
+    unsigned connections;     /* all that are not freed */
+    struct ring rings[WAITINGS];
+    VEC(struct worker *) workers;
+    struct worker *idle; /* the last one that worked comes first: its caches are warm */
+    unsigned busy, reserve_busy;
+    size_t memory;
+    uint64_t short_ms; /* when a request last waited for memory */
+    bool draining, ending;
+    uint64_t drain_until_ms;
+    struct log_limit complaints;
+
+    /* Of the connections' thread alone. */
+    bool paused; /* no connection is accepted: descriptors or memory are short */
+    char description[SERVING_DESCRIPTION_MAX];
+};
+
+/* ---- connection.c ---- */
+
+/* By the connections' thread, without the lock. -ENOMEM; the descriptor is the connection's, or closed. */
+GR_MUST_CHECK int connection_new(struct nbd_server *s, int fd, bool refused);
+/* Likewise: bytes have come; go on with those that are there. */
+void connection_receive(struct connection *c);
+void connection_continue(struct connection *c);
+/* Send what it takes of out. The lock is let go meanwhile. */
+void connection_send_locked(struct connection *c);
+/* The reply is complete. */
+void connection_answer_locked(struct connection *c, struct task *t);
+/* Nothing more is taken from it; it ends when all is answered. */
+void connection_end_locked(struct connection *c);
+/* It ends now. */
+void connection_kill_locked(struct connection *c);
+/* A thread has ended its work for it. */
+void connection_left_locked(struct connection *c);
+/* Has it taken too little of what waits for it? */
+bool connection_is_slow_locked(struct connection *c, uint64_t now_ms);
+void connection_free(struct connection *c);
+void connection_task_free_locked(struct task *t);
+
+void task_list_push(struct task_list *l, struct task *t);
+struct task *task_list_pop(struct task_list *l);
+
+/* ---- workers.c ---- */
+
+GR_MUST_CHECK int workers_start(struct nbd_server *s);
+void workers_stop(struct nbd_server *s); /* no connection is left */
+void workers_queue_locked(struct task *t);
+void workers_forget_locked(struct connection *c); /* what waits of it */
+/* A task has come, or memory has become free: a thread looks for work, where there is any. */
+void workers_wake_locked(struct nbd_server *s);
+
+/* ---- server.c ---- */
+
+/* The connections' thread has something to look at. */
+void server_wake(struct nbd_server *s);
+
+#endif

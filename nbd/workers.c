@@ -1,0 +1,291 @@
+/* Which request is next, and the threads that read.
+ *
+ * Clients take turns, a request each. Of the threads and of the memory a part is kept in reserve for reads of what is
+ * cached: a store that is silent may hold all the others. Only when those are all in use is it looked whether a request
+ * is for what is cached; one that is not then waits with the missing, until another thread or other memory is free.
+ *
+ * A thread that ends its work looks for more, and wakes another idle one if there is any. The thread that worked last
+ * is woken first.
+ */
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "nbd/server_internal.h"
+
+enum { RESERVE_PART = 16 /* of the threads */, MEMORY_RESERVE_PART = 4 };
+
+/* ---- rings of connections that have something waiting ---- */
+
+static void ring_push(struct ring *ring, enum waiting which, struct connection *c)
+{
+    c->ring_next[which] = NULL;
+    if (ring->first)
+        ring->last->ring_next[which] = c;
+    else
+        ring->first = c;
+    ring->last = c;
+    ring->count++;
+}
+
+static struct connection *ring_pop(struct ring *ring, enum waiting which)
+{
+    struct connection *c = ring->first;
+    ring->first = c->ring_next[which];
+    ring->count--;
+    return c;
+}
+
+static void ring_remove(struct ring *ring, enum waiting which, const struct connection *gone)
+{
+    for (size_t n = ring->count; n--;) {
+        struct connection *c = ring_pop(ring, which);
+        if (c != gone)
+            ring_push(ring, which, c);
+    }
+}
+
+static void push_waiting_locked(struct task *t, enum waiting which)
+{
+    struct connection *c = t->connection;
+    if (!c->waiting[which].first)
+        ring_push(&c->server->rings[which], which, c);
+    task_list_push(&c->waiting[which], t);
+}
+
+void workers_forget_locked(struct connection *c)
+{
+    for (enum waiting which = 0; which < WAITINGS; which++) {
+        if (c->waiting[which].first)
+            ring_remove(&c->server->rings[which], which, c);
+        while (c->waiting[which].first)
+            connection_task_free_locked(task_list_pop(&c->waiting[which]));
+    }
+}
+
+/* ---- which is next ---- */
+
+static size_t memory_for(const struct task *t)
+{
+    return t->request.kind == REQUEST_READ ? GR_ALIGN_UP((size_t)t->request.len, (size_t)BUF_ALIGN) : 0;
+}
+
+/* The next one whose client may have so much; NULL: none, or others have the memory. It holds what it needs then. */
+static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t memory)
+{
+    struct ring *ring = &s->rings[which];
+    for (size_t n = ring->count; n--;) {
+        struct connection *c = ring->first;
+        struct task *t = c->waiting[which].first;
+        size_t need = memory_for(t);
+        bool own_limit = c->memory && c->memory + need > CONNECTION_MEMORY_MAX;
+        if (!own_limit && s->memory && s->memory + need > memory) {
+            s->short_ms = clock_now_ms();
+            return NULL;
+        }
+        ring_pop(ring, which);
+        if (!own_limit)
+            task_list_pop(&c->waiting[which]);
+        if (c->waiting[which].first)
+            ring_push(ring, which, c);
+        if (own_limit)
+            continue;
+        t->memory = need;
+        c->memory += need;
+        s->memory += need;
+        c->working++;
+        return t;
+    }
+    return NULL;
+}
+
+static struct task *next_of_any_locked(struct nbd_server *s)
+{
+    size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART;
+    if (s->busy >= s->config.threads - s->reserve)
+        return NULL;
+    struct task *t = next_locked(s, WAITING_MISSING, memory);
+    if (!t)
+        t = next_locked(s, WAITING_UNSORTED, memory);
+    s->busy += t != NULL;
+    return t;
+}
+
+/* Back, to where those wait that are not cached. */
+static void put_back_locked(struct task *t)
+{
+    struct connection *c = t->connection;
+    c->memory -= t->memory;
+    c->server->memory -= t->memory;
+    t->memory = 0;
+    if (c->dead)
+        connection_task_free_locked(t);
+    else
+        push_waiting_locked(t, WAITING_MISSING);
+    connection_left_locked(c);
+}
+
+/* The lock is let go while it is looked what is cached. */
+static struct task *next_cached_locked(struct nbd_server *s)
+{
+    struct task *t;
+    if (s->reserve_busy >= s->reserve)
+        return NULL;
+    s->reserve_busy++;
+    while ((t = next_locked(s, WAITING_UNSORTED, s->config.memory))) {
+        const struct request *r = &t->request;
+        pthread_mutex_unlock(&s->lock);
+        bool cached = image_is_cached(t->connection->export->image, r->offset, r->len);
+        pthread_mutex_lock(&s->lock);
+        if (cached)
+            return t;
+        put_back_locked(t);
+    }
+    s->reserve_busy--;
+    return NULL;
+}
+
+/* ---- working ---- */
+
+static void perform(struct task *t)
+{
+    struct connection *c = t->connection;
+    struct serving *serving = c->server->config.serving;
+    struct request *r = &t->request;
+    struct image *image = c->export->image;
+    int rc;
+    asker_serve(&c->asker);
+    if (r->kind == REQUEST_CACHE)
+        rc = image_prefetch(image, r->offset, r->len);
+    else if (!(t->data = buf_new(r->len)))
+        rc = error_set(-ENOMEM, "out of memory for a read of %u bytes", r->len);
+    else
+        rc = image_read(image, t->data->data, r->offset, r->len);
+    asker_serve(NULL);
+    if (!rc)
+        return;
+    buf_unref(steal_ptr(&t->data));
+    r->error = asker_is_gone(&c->asker) ? EIO : (uint32_t)serving_request_failed(serving, rc);
+}
+
+/* Of a task that a thread took. */
+static void finish_locked(struct task *t)
+{
+    struct connection *c = t->connection;
+    if (c->dead)
+        connection_task_free_locked(t);
+    else
+        connection_answer_locked(c, t);
+    connection_left_locked(c);
+}
+
+static void idle_locked(struct worker *w)
+{
+    struct nbd_server *s = w->server;
+    w->next_idle = s->idle;
+    s->idle = w;
+    w->woken = false;
+    while (!w->woken)
+        pthread_cond_wait(&w->wake, &s->lock);
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct nbd_server *s = w->server;
+    pthread_mutex_lock(&s->lock);
+    while (!s->ending) {
+        struct task *t = next_of_any_locked(s);
+        bool reserve = !t;
+        if (!t)
+            t = next_cached_locked(s);
+        if (!t && !s->ending) {
+            idle_locked(w);
+            continue;
+        }
+        if (!t)
+            break;
+        workers_wake_locked(s);
+        pthread_mutex_unlock(&s->lock);
+        perform(t);
+        pthread_mutex_lock(&s->lock);
+        *(reserve ? &s->reserve_busy : &s->busy) -= 1;
+        finish_locked(t);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- threads ---- */
+
+static int add_locked(struct nbd_server *s)
+{
+    struct worker *w = calloc(1, sizeof *w);
+    int rc = w && !vec_reserve(&s->workers, 1) ? 0 : error_set(-ENOMEM, "out of memory");
+    if (rc) {
+        free(w);
+        return rc;
+    }
+    w->server = s;
+    pthread_cond_init(&w->wake, NULL);
+    rc = thread_start(&w->thread, work, w);
+    if (!rc)
+        return vec_push(&s->workers, w);
+    pthread_cond_destroy(&w->wake);
+    free(w);
+    return rc;
+}
+
+void workers_wake_locked(struct nbd_server *s)
+{
+    struct worker *w = s->idle;
+    if (!s->rings[WAITING_UNSORTED].count && !s->rings[WAITING_MISSING].count)
+        return;
+    if (w) {
+        s->idle = w->next_idle;
+        w->woken = true;
+        pthread_cond_signal(&w->wake);
+    } else if (s->workers.len < s->config.threads && add_locked(s))
+        log_limited(&s->complaints, LOG_LEVEL_WARNING, "%zu threads read, and not one more: %s", s->workers.len,
+                    error_text());
+}
+
+void workers_queue_locked(struct task *t)
+{
+    push_waiting_locked(t, WAITING_UNSORTED);
+    workers_wake_locked(t->connection->server);
+}
+
+int workers_start(struct nbd_server *s)
+{
+    s->reserve = (s->config.threads + RESERVE_PART - 1) / RESERVE_PART;
+    if (s->reserve >= s->config.threads)
+        s->reserve = s->config.threads - 1;
+    SCOPED_LOCK(&s->lock);
+    int rc = 0;
+    for (unsigned i = 0; !rc && i <= s->reserve; i++) /* these few are never missing */
+        rc = add_locked(s);
+    return rc;
+}
+
+void workers_stop(struct nbd_server *s)
+{
+    {
+        SCOPED_LOCK(&s->lock);
+        s->ending = true;
+        for (struct worker *w; (w = s->idle); pthread_cond_signal(&w->wake)) {
+            s->idle = w->next_idle;
+            w->woken = true;
+        }
+    }
+    for (size_t i = 0; i < s->workers.len; i++) { /* none is added any more */
+        struct worker *w = s->workers.items[i];
+        pthread_join(w->thread, NULL);
+        pthread_cond_destroy(&w->wake);
+        free(w);
+    }
+    vec_release(&s->workers);
+}

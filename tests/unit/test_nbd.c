@@ -1,0 +1,476 @@
+/* The server for NBD's clients, over sockets: the handshake and requests by hostile bytes, clients that vanish, that
+ * take nothing, that are too many, a store that is silent; and beside each of them one who reads on without any error.
+ */
+#include "unit/cmocka_all.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "fake/image_fake.h"
+#include "nbd/server.h"
+#include "net/listen.h"
+#include "net/nbd_wire.h"
+#include "unit/scratch.h"
+#include "unit/threads.h"
+
+enum { CHUNK = 64 << 10, CHUNKS = 40, SIZE = CHUNKS * CHUNK + 4096, WAIT_MS = 120000, GONE_ROUNDS = 300, THREADS = 8 };
+
+struct world {
+    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 8];
+    struct image_fake img;
+    struct serving serving;
+    struct nbd_server *server;
+    int listen_fd;
+};
+
+static struct world w;
+
+static void set(const char *key, const char *format)
+{
+    char value[SCRATCH_MAX + 64];
+    snprintf(value, sizeof value, "%s%s", w.dir, format);
+    if (stack_options_set(&w.serving.options, key, value))
+        fail_msg("%s", error_text());
+}
+
+static void world_init(struct nbd_server_config config)
+{
+    scratch_make(w.dir);
+    snprintf(w.path, sizeof w.path, "%s/s", w.dir);
+    struct store_fake *fake = store_fake_new();
+    w.img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK};
+    image_fake_put(&w.img, fake, "faces");
+    image_fake_save(fake, w.dir);
+    store_fake_free(fake);
+    serving_init(&w.serving);
+    set("image", "/faces");
+    set("cache", "/cache:32M");
+    assert_int_equal(stack_options_set(&w.serving.options, "disk-timeout", "60s"), 0);
+    assert_int_equal(stack_options_complete(&w.serving.options), 0);
+    if (listen_unix(w.path, &w.listen_fd))
+        fail_msg("%s", error_text());
+    config.serving = &w.serving;
+    config.listen_fd = w.listen_fd;
+    if (serving_open(&w.serving) || serving_start(&w.serving) || nbd_server_start(&config, &w.server))
+        fail_msg("%s", error_text());
+}
+
+static struct nbd_server_config at_most(unsigned threads)
+{
+    return (struct nbd_server_config){.threads = threads};
+}
+
+static void world_release(void)
+{
+    nbd_server_stop(w.server, WAIT_MS);
+    close(w.listen_fd);
+    serving_close(&w.serving);
+    image_fake_release(&w.img);
+    scratch_remove(w.dir);
+}
+
+static struct nbd_server_stats stats(void)
+{
+    struct nbd_server_stats s;
+    nbd_server_stats(w.server, &s);
+    return s;
+}
+
+static void wait_for_clients(unsigned n)
+{
+    uint64_t until = clock_now_ms() + WAIT_MS;
+    while (stats().clients != n && clock_now_ms() < until)
+        sleep_ms(1);
+    assert_int_equal(stats().clients, n);
+}
+
+/* ---- a client ---- */
+
+static int dial(void)
+{
+    int fd;
+    must(!listen_connect_unix(w.path, WAIT_MS / 1000, &fd), "%s", error_text());
+    return fd;
+}
+
+static void transmit(int fd, const void *data, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = send(fd, (const char *)data + done, len - done, MSG_NOSIGNAL);
+        must(n > 0, "%s", strerror(errno));
+        done += (size_t)n;
+    }
+}
+
+static void receive(int fd, void *out, size_t len)
+{
+    ssize_t n = io_read_full(fd, out, len);
+    must(n == (ssize_t)len, "%zd of %zu bytes", n, len);
+}
+
+static void expect_end(int fd)
+{
+    uint8_t rest[4096];
+    while (recv(fd, rest, sizeof rest, 0) > 0)
+        ;
+    close(fd);
+}
+
+static void send_option(int fd, uint32_t option, const void *data, uint32_t len)
+{
+    struct nbd_wire_option_head head = {.option = htobe32(option), .len = htobe32(len)};
+    memcpy(head.magic, NBD_WIRE_OPTION_MAGIC, sizeof head.magic);
+    transmit(fd, &head, sizeof head);
+    transmit(fd, data, len);
+}
+
+/* The type of a reply; its data are passed over, the first of them in text, where there is one. */
+static uint32_t receive_reply(int fd, char text[4096])
+{
+    struct nbd_wire_reply_head head;
+    char data[4096];
+    receive(fd, &head, sizeof head);
+    must(be64toh(head.magic) == NBD_WIRE_REPLY_MAGIC && be32toh(head.len) < sizeof data, "no reply");
+    receive(fd, data, be32toh(head.len));
+    data[be32toh(head.len)] = 0;
+    if (text)
+        memcpy(text, data, sizeof data);
+    return be32toh(head.type);
+}
+
+/* What the last of an option's replies is. */
+static uint32_t outcome(int fd, char text[4096])
+{
+    uint32_t type;
+    do
+        type = receive_reply(fd, text);
+    while (type == NBD_WIRE_REP_INFO || type == NBD_WIRE_REP_SERVER);
+    return type;
+}
+
+static int greet(uint32_t flags)
+{
+    struct nbd_wire_greeting hello;
+    int fd = dial();
+    receive(fd, &hello, sizeof hello);
+    must(!memcmp(hello.magic, NBD_WIRE_GREETING, sizeof hello.magic), "no greeting");
+    flags = htobe32(flags);
+    transmit(fd, &flags, sizeof flags);
+    return fd;
+}
+
+static uint32_t go(int fd, const char *name, char text[4096])
+{
+    uint8_t data[256] = {0};
+    uint32_t len = (uint32_t)strlen(name), sent = htobe32(len);
+    memcpy(data, &sent, sizeof sent);
+    memcpy(data + sizeof sent, name, len);
+    send_option(fd, NBD_WIRE_OPT_GO, data, len + 6);
+    return outcome(fd, text);
+}
+
+static int attach(void)
+{
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES);
+    must(go(fd, "faces", NULL) == NBD_WIRE_REP_ACK, "no export");
+    return fd;
+}
+
+static void ask(int fd, uint16_t command, uint64_t cookie, uint64_t off, uint32_t len)
+{
+    const struct nbd_wire_request r = {.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
+                                       .command = htobe16(command),
+                                       .cookie = cookie,
+                                       .offset = htobe64(off),
+                                       .len = htobe32(len)};
+    transmit(fd, &r, sizeof r);
+}
+
+/* The error of the next reply, which must be to that request. */
+static uint32_t receive_error(int fd, uint64_t cookie)
+{
+    struct nbd_wire_simple_reply r;
+    receive(fd, &r, sizeof r);
+    must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && r.cookie == cookie, "the reply is to %llu",
+         (unsigned long long)r.cookie);
+    return be32toh(r.error);
+}
+
+static void check_read(int fd, uint64_t off, uint32_t len)
+{
+    CLEANUP_FREE uint8_t *got = malloc(len), *want = malloc(len);
+    ask(fd, NBD_WIRE_READ, off, off, len);
+    uint32_t error = receive_error(fd, off);
+    must(!error, "error %u at %llu", error, (unsigned long long)off);
+    receive(fd, got, len);
+    image_fake_bytes(&w.img, off, want, len);
+    must(!memcmp(got, want, len), "other bytes at %llu", (unsigned long long)off);
+}
+
+/* ---- one who reads on ---- */
+
+static atomic_bool reading;
+static atomic_uint reads;
+
+static void *read_on(void *arg)
+{
+    unsigned seed = 1;
+    int fd = attach();
+    while (reading) {
+        uint32_t len = 1 + (unsigned)rand_r(&seed) % 100000;
+        check_read(fd, (unsigned)rand_r(&seed) % (SIZE - len), len);
+        reads++;
+    }
+    close(fd);
+    return NULL;
+}
+
+static void beside_a_reader(void (*meanwhile)(void))
+{
+    pthread_t reader;
+    reading = true;
+    reads = 0;
+    assert_int_equal(pthread_create(&reader, NULL, read_on, NULL), 0);
+    meanwhile();
+    unsigned then = reads;
+    uint64_t until = clock_now_ms() + WAIT_MS;
+    while (reads < then + 10 && clock_now_ms() < until)
+        sleep_ms(1);
+    assert_true(reads >= then + 10);
+    reading = false;
+    pthread_join(reader, NULL);
+}
+
+/* ---- the handshake ---- */
+
+static void test_nbd__an_export_is_read(void **state)
+{
+    char text[4096];
+    world_init(at_most(THREADS));
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES);
+    assert_int_equal(go(fd, "nobody", text), NBD_WIRE_REP_ERR_UNKNOWN);
+    assert_non_null(strstr(text, "'faces'"));
+    send_option(fd, NBD_WIRE_OPT_LIST, "", 0);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ACK);
+    send_option(fd, NBD_WIRE_OPT_STARTTLS, "", 0);
+    assert_int_equal(outcome(fd, text), NBD_WIRE_REP_ERR_UNSUP);
+    assert_non_null(strstr(text, "TLS"));
+    assert_int_equal(go(fd, "", NULL), NBD_WIRE_REP_ACK); /* there is one alone */
+    check_read(fd, 0, SIZE);
+    check_read(fd, SIZE - 1, 1);
+    close(fd);
+    wait_for_clients(0);
+    world_release();
+}
+
+static void test_nbd__the_old_way_to_an_export(void **state)
+{
+    uint8_t export[10 + 124];
+    world_init(at_most(THREADS));
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    send_option(fd, NBD_WIRE_OPT_EXPORT_NAME, "faces", 5);
+    receive(fd, export, sizeof export);
+    check_read(fd, 5, 100000);
+    close(fd);
+    fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    send_option(fd, NBD_WIRE_OPT_EXPORT_NAME, "other", 5);
+    expect_end(fd);
+    world_release();
+}
+
+static void test_nbd__a_bad_handshake_is_refused_or_ends(void **state)
+{
+    static uint8_t zeros[70000];
+    static const uint8_t with_nul[] = {0, 0, 0, 3, 'a', 0, 'b', 0, 0}, too_long[] = {0xff, 0xff, 0xff, 0xff, 0, 0, 0};
+    world_init(at_most(THREADS));
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    send_option(fd, 77, "xyz", 3);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ERR_UNSUP);
+    send_option(fd, 77, zeros, sizeof zeros);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ERR_TOO_BIG);
+    send_option(fd, NBD_WIRE_OPT_GO, with_nul, sizeof with_nul);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ERR_INVALID);
+    send_option(fd, NBD_WIRE_OPT_INFO, too_long, sizeof too_long);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ERR_INVALID);
+    send_option(fd, NBD_WIRE_OPT_GO, "", 0);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ERR_INVALID);
+    send_option(fd, NBD_WIRE_OPT_LIST, "x", 1);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ERR_INVALID);
+    send_option(fd, NBD_WIRE_OPT_ABORT, "", 0);
+    assert_int_equal(outcome(fd, NULL), NBD_WIRE_REP_ACK);
+    expect_end(fd);
+    expect_end(greet(0x80000001));
+    fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    transmit(fd, "GET / HTTP/1.1\r\n\r\n", 18);
+    expect_end(fd);
+    fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    transmit(fd, "IHAVEOPT\0\0\0\3\xff\xff\xff\xff", 16);
+    expect_end(fd);
+    wait_for_clients(0);
+    world_release();
+}
+
+static void test_nbd__who_asks_for_nothing_is_disconnected(void **state)
+{
+    world_init((struct nbd_server_config){.threads = THREADS, .handshake_ms = 1});
+    expect_end(dial());
+    world_release();
+}
+
+static void test_nbd__one_client_too_many_is_told_so(void **state)
+{
+    char text[4096];
+    world_init((struct nbd_server_config){.threads = THREADS, .clients = 2});
+    int first = attach(), second = attach();
+    int third = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    assert_int_equal(go(third, "faces", text), NBD_WIRE_REP_ERR_POLICY);
+    assert_non_null(strstr(text, "2 clients"));
+    close(third);
+    close(second);
+    wait_for_clients(1);
+    second = attach();
+    check_read(first, 0, 5);
+    check_read(second, 0, 5);
+    close(first);
+    close(second);
+    world_release();
+}
+
+/* ---- requests ---- */
+
+static void test_nbd__a_bad_request_is_answered_or_ends(void **state)
+{
+    static uint8_t payload[300000];
+    world_init(at_most(THREADS));
+    int fd = attach();
+    ask(fd, NBD_WIRE_READ, 1, SIZE, 1);
+    assert_int_equal(receive_error(fd, 1), EINVAL);
+    ask(fd, NBD_WIRE_READ, 2, UINT64_MAX, UINT32_MAX);
+    assert_int_equal(receive_error(fd, 2), EINVAL);
+    ask(fd, NBD_WIRE_READ, 3, 0, 0);
+    assert_int_equal(receive_error(fd, 3), EINVAL);
+    ask(fd, NBD_WIRE_WRITE, 4, 0, sizeof payload);
+    transmit(fd, payload, sizeof payload);
+    assert_int_equal(receive_error(fd, 4), EPERM);
+    ask(fd, NBD_WIRE_TRIM, 5, 0, 4096);
+    assert_int_equal(receive_error(fd, 5), EPERM);
+    ask(fd, 99, 6, 0, 4096);
+    assert_int_equal(receive_error(fd, 6), EINVAL);
+    ask(fd, NBD_WIRE_FLUSH, 7, 0, 0);
+    assert_int_equal(receive_error(fd, 7), 0);
+    ask(fd, NBD_WIRE_CACHE, 8, 0, SIZE);
+    assert_int_equal(receive_error(fd, 8), 0);
+    check_read(fd, 1, 77);
+    ask(fd, NBD_WIRE_DISC, 9, 0, 0);
+    expect_end(fd);
+    fd = attach();
+    transmit(fd, payload, sizeof(struct nbd_wire_request));
+    expect_end(fd);
+    fd = attach();
+    ask(fd, NBD_WIRE_WRITE, 1, 0, UINT32_MAX);
+    expect_end(fd);
+    world_release();
+}
+
+/* ---- clients that do harm elsewhere ---- */
+
+/* nbdkit 1.32 aborts here. */
+static void go_with_replies_under_way(void)
+{
+    for (int i = 0; i < GONE_ROUNDS; i++) {
+        int fd = attach();
+        for (uint64_t k = 0; k < 32; k++)
+            ask(fd, NBD_WIRE_READ, k, k * CHUNK, CHUNK);
+        if (i % 2) { /* some are on the way */
+            uint8_t first[16];
+            receive(fd, first, sizeof first);
+        }
+        close(fd);
+    }
+}
+
+static void test_nbd__clients_that_vanish_harm_nobody(void **state)
+{
+    world_init(at_most(THREADS));
+    beside_a_reader(go_with_replies_under_way);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
+static void read_by_many(void)
+{
+    enum { MANY = 200 };
+    static int fds[MANY];
+    uint8_t reply[sizeof(struct nbd_wire_simple_reply) + 4096];
+    for (int i = 0; i < MANY; i++)
+        fds[i] = attach();
+    for (int i = 0; i < MANY; i++)
+        for (uint64_t k = 0; k < 4; k++)
+            ask(fds[i], NBD_WIRE_READ, k, 0, 4096);
+    for (int i = 0; i < MANY; i++)
+        for (int k = 0; k < 4; k++) /* in any order */
+            receive(fds[i], reply, sizeof reply);
+    assert_true(stats().threads <= THREADS);
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+}
+
+static void test_nbd__threads_do_not_grow_with_clients(void **state)
+{
+    world_init(at_most(THREADS));
+    beside_a_reader(read_by_many);
+    wait_for_clients(0);
+    world_release();
+}
+
+enum { HOARDERS = 6, MEMORY = 4 << 20 };
+
+/* They take none of their replies, which are more than the memory. */
+static void hoard(void)
+{
+    int fds[HOARDERS];
+    for (int i = 0; i < HOARDERS; i++) {
+        fds[i] = attach();
+        for (uint64_t k = 0; k < 8; k++)
+            ask(fds[i], NBD_WIRE_READ, k, 0, SIZE);
+    }
+    wait_for_clients(1); /* they are disconnected, the reader is not */
+    for (int i = 0; i < HOARDERS; i++)
+        close(fds[i]);
+}
+
+static void test_nbd__who_takes_nothing_is_disconnected(void **state)
+{
+    world_init((struct nbd_server_config){.threads = THREADS, .memory = MEMORY, .slow_ms = 100});
+    beside_a_reader(hoard);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nbd__an_export_is_read),
+        cmocka_unit_test(test_nbd__the_old_way_to_an_export),
+        cmocka_unit_test(test_nbd__a_bad_handshake_is_refused_or_ends),
+        cmocka_unit_test(test_nbd__who_asks_for_nothing_is_disconnected),
+        cmocka_unit_test(test_nbd__one_client_too_many_is_told_so),
+        cmocka_unit_test(test_nbd__a_bad_request_is_answered_or_ends),
+        cmocka_unit_test(test_nbd__clients_that_vanish_harm_nobody),
+        cmocka_unit_test(test_nbd__threads_do_not_grow_with_clients),
+        cmocka_unit_test(test_nbd__who_takes_nothing_is_disconnected),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
