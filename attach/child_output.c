@@ -84,11 +84,18 @@ void child_output_end(struct child_output *o)
         close(steal_fd(&o->fd));
 }
 
-const char *child_output_last(const struct child_output *o)
+const char *child_output_sentence(const char *line)
 {
     static const char *const prefixes[] = {"nbdkit: error: ", "granary: error: "};
-    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++)
-        if (!strncmp(o->last, prefixes[i], strlen(prefixes[i])))
-            return o->last + strlen(prefixes[i]);
-    return *o->last ? o->last : "none";
+    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++) {
+        const char *at = strstr(line, prefixes[i]);
+        if (at)
+            return at + strlen(prefixes[i]);
+    }
+    return line;
+}
+
+const char *child_output_last(const struct child_output *o)
+{
+    return *o->last ? child_output_sentence(o->last) : "none";
 }

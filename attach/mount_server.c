@@ -33,7 +33,6 @@
 #define PREFIX "server-"
 
 enum {
-    THREADS_LEAST = 32,
     END_MS = 15000,
     LOOK_US = 50000,
     RELEASE_TRIES = 100, /* of LOOK_US: the server hears a moment later that a device is gone */
@@ -97,26 +96,15 @@ void mount_servers_sweep_locked(void)
 
 /* ---- starting ---- */
 
-/* Of the threads of a server one client has, all its connections together have as many as one has elsewhere: each
- * thread keeps a buffer as large as the largest request it has seen. */
-static unsigned threads_for(const struct mount_config *c)
-{
-    if (c->fuse)
-        return SERVER_THREADS;
-    return GR_MAX(SERVER_THREADS / mount_device_connections(c), (unsigned)THREADS_LEAST);
-}
-
 static int start(const struct mount_config *c, struct mount_state *s)
 {
-    char program[PATH_MAX], threads[16];
+    char program[PATH_MAX];
     int rc = process_own_program(program);
     if (rc)
         return rc;
     VEC(const char *) argv = {0};
-    snprintf(threads, sizeof threads, "%u", threads_for(c));
-    const char *const fixed[] = {program,   "serve",     c->pinned,  c->fuse ? "--fuse" : "--socket",
-                                 s->socket, "--control", s->control, "--threads",
-                                 threads};
+    const char *const fixed[] = {program,   "serve",     c->pinned, c->fuse ? "--fuse" : "--socket",
+                                 s->socket, "--control", s->control};
     for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
         rc = vec_push(&argv, fixed[i]);
     for (size_t i = 0; !rc && i < c->server_option_count; i++)

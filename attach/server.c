@@ -1,4 +1,4 @@
-/* One loop over a signalfd, nbdkit's output and a clock.
+/* One loop over a signalfd, the server's output and a clock.
  *
  *   down --(start)--> starting --(control socket answers)--> up
  *   starting, for the first time --(it exits)--> failed: another try would end the same way
@@ -9,14 +9,14 @@
  *   any other --(SIGTERM, SIGINT)--> killed --> done
  *   any --(granary upgrade, checked)--> as if ending --> killed --> this process becomes another program, in state down
  *
- * nbdkit is never told to end but killed: clients lose their connection, which mounts survive, where an orderly end
+ * The server is never told to end but killed: clients lose their connection, which mounts survive, where an orderly end
  * would answer them with errors. The cache is made for that.
  *
  * The listening socket is opened once and passed on by systemd's protocol at every start: clients
- * that connect while nbdkit is down wait in the backlog. For FUSE the child is granary-fuse, and /dev/fuse, mounted, is
+ * that connect while it is down wait in the backlog. The child is
+ * granary-nbd, or nbdkit with the plugin where there is TLS. For FUSE it is granary-fuse, and /dev/fuse, mounted, is
  * what is passed on in the socket's place: readers wait, and what a child had not answered when it died is asked of the
- * next one. nbdkit is killed when the supervisor ends by
- * any other way than these: the plugin asks for that (GRANARY_SUPERVISOR).
+ * next one. The child is killed when the supervisor ends in any other way: it asks for that (GRANARY_SUPERVISOR).
  */
 #include "attach/server.h"
 
@@ -63,14 +63,15 @@ struct server {
     const char *name; /* of the child */
     server_child_words argv;
     int listen_fd, signal_fd;
-    struct child_output output; /* nbdkit's; until it serves, the last line waits: a failed start's sentence says it */
+    struct child_output
+        output; /* the child's; until it serves, the last line waits: a failed start's sentence says it */
     char where[PATH_MAX];
     pid_t child; /* 0: down */
     uint64_t started_ms, start_at_ms, kill_at_ms;
     unsigned deaths;        /* in a row, each soon after its start: the pause */
     unsigned failed_starts; /* before the first that served: giving up */
     bool ready, announced, killed;
-    bool ending, replacing; /* why nbdkit is to be killed */
+    bool ending, replacing; /* why the child is to be killed */
     struct upgrade upgrade; /* how that is asked for */
     bool heir;              /* took the place of another, and has not served yet */
 };
@@ -106,7 +107,7 @@ static int check_ready(struct server *s)
     if (s->ready || s->ending || s->killed || listen_answered(s->config->control) <= 0)
         return 0;
     int rc = socket_access_apply(&s->config->control_access, s->config->control);
-    if (rc) /* once served, it is nbdkit that has just ended */
+    if (rc) /* once served, it is the child that has just ended */
         return s->announced ? 0 : rc;
     s->ready = true;
     s->output.holds = false;
@@ -131,7 +132,7 @@ static void put_off(struct server *s, const char *what)
     log_warning("%s; starting it again in %llu ms", what, (unsigned long long)pause);
 }
 
-/* nbdkit is gone: 0 to go on, else what ends the supervisor. */
+/* The child is gone: 0 to go on, else what ends the supervisor. */
 static int died(struct server *s, int status)
 {
     uint64_t lived = clock_now_ms() - s->started_ms;
@@ -314,8 +315,7 @@ static int prepare(struct server *s)
     snprintf(now, sizeof now, "%lld", (long long)time(NULL));
     s->heir = s->announced = upgrade_inherit(&s->upgrade, &s->listen_fd, s->where);
     s->output.holds = !s->announced;
-    if (setenv("GRANARY_RESOLVED", now,
-               !s->heir)) /* for the plugin: how old the images' tags are, after restarts too */
+    if (setenv("GRANARY_RESOLVED", now, !s->heir)) /* for the child: how old the images' tags are, after restarts too */
         return error_set(-errno, "setenv: %s", strerror(errno));
     int rc = server_child_argv(s->config, SERVER_CHILD_SERVES, &s->argv);
     if (!rc && listen_answered(s->config->control) > 0)
@@ -342,7 +342,7 @@ static void release(struct server *s)
         close(s->listen_fd);
         if (s->config->socket)
             unlink(s->config->socket);
-        unlink(s->config->control); /* nbdkit's own, where it was killed */
+        unlink(s->config->control); /* the child's own, where it was killed */
     }
     if (s->signal_fd >= 0)
         close(s->signal_fd);

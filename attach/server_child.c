@@ -7,13 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach/child_output.h"
 #include "attach/process.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 
 enum { CHECK_MS = 60000 /* loading a plugin takes no longer */ };
 
-/* ---- the plugin, the front ---- */
+/* ---- the parts of Granary ---- */
 
 static int beside_program(const char *relative, char **out)
 {
@@ -58,8 +59,14 @@ static int find_plugin(char **out)
 
 static int find_fuse(char **out)
 {
-    static const char *const places[] = {"../fuse/granary-fuse", GRANARY_FUSE_FROM_BIN "/granary-fuse"};
+    static const char *const places[] = {"../fuse/granary-fuse", GRANARY_LIBEXEC_FROM_BIN "/granary-fuse"};
     return find_part("GRANARY_FUSE", places, "granary-fuse", out);
+}
+
+static int find_nbd(char **out)
+{
+    static const char *const places[] = {"../nbd/granary-nbd", GRANARY_LIBEXEC_FROM_BIN "/granary-nbd"};
+    return find_part("GRANARY_NBD", places, "granary-nbd", out);
 }
 
 /* ---- the child's command line ---- */
@@ -75,10 +82,14 @@ static int add_word(server_child_words *argv, const char *format, const char *wo
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
+/* TLS is nbdkit's. */
+static bool by_nbdkit(const struct server_config *c)
+{
+    return c->tls_certificates || c->tls_psk;
+}
+
 static int add_tls(const struct server_config *c, server_child_words *argv)
 {
-    if (!c->tls_certificates && !c->tls_psk)
-        return 0;
     int rc = add_word(argv, "%s", "--tls=require");
     if (!rc && c->tls_certificates)
         rc = add_word(argv, "--tls-certificates=%s", c->tls_certificates);
@@ -87,21 +98,37 @@ static int add_tls(const struct server_config *c, server_child_words *argv)
     return !rc && c->tls_verify_peer ? add_word(argv, "%s", "--tls-verify-peer") : rc;
 }
 
+/* nbdkit and its options; the plugin is what it loads. */
+static int add_nbdkit(const struct server_config *c, enum server_child_mode mode, const char *plugin,
+                      const char *threads, server_child_words *argv)
+{
+    /* with -s there is no socket */
+    const char *const words[] = {"nbdkit", mode == SERVER_CHILD_CHECKS ? "-s" : "-f", "-r", "-t", threads};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(words); i++)
+        rc = add_word(argv, "%s", words[i]);
+    if (!rc)
+        rc = add_tls(c, argv);
+    return rc ? rc : add_word(argv, "%s", plugin);
+}
+
+static int add_front(const char *program, const char *threads, server_child_words *argv)
+{
+    const char *const words[] = {program, "-t", threads, PROCESS_PASSED_FD};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(words); i++)
+        rc = add_word(argv, "%s", words[i]);
+    return rc;
+}
+
 int server_child_argv(const struct server_config *c, enum server_child_mode mode, server_child_words *out)
 {
     char threads[32];
     CLEANUP_FREE char *path = NULL;
-    int rc = c->fuse ? find_fuse(&path) : find_plugin(&path);
+    int rc = c->fuse ? find_fuse(&path) : by_nbdkit(c) ? find_plugin(&path) : find_nbd(&path);
     snprintf(threads, sizeof threads, "%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
-    /* with -s there is no socket */
-    const char *const nbdkit[] = {"nbdkit", mode == SERVER_CHILD_CHECKS ? "-s" : "-f", "-r", "-t", threads, NULL};
-    const char *const fuse[] = {path, "-t", threads, PROCESS_PASSED_FD, NULL};
-    for (const char *const *word = c->fuse ? fuse : nbdkit; !rc && *word; word++)
-        rc = add_word(out, "%s", *word);
-    if (!rc && !c->fuse)
-        rc = add_tls(c, out);
-    if (!rc && !c->fuse)
-        rc = add_word(out, "%s", path);
+    if (!rc)
+        rc = by_nbdkit(c) ? add_nbdkit(c, mode, path, threads, out) : add_front(path, threads, out);
     for (size_t i = 0; !rc && i < c->image_count; i++)
         rc = add_word(out, "image=%s", c->images[i]);
     for (size_t i = 0; !rc && i < c->parameter_count; i++)
@@ -124,7 +151,7 @@ void server_child_release(server_child_words *argv)
 
 const char *server_child_name(const struct server_config *config)
 {
-    return config->fuse ? "granary-fuse" : "nbdkit";
+    return config->fuse ? "granary-fuse" : by_nbdkit(config) ? "nbdkit" : "granary-nbd";
 }
 
 /* ---- a check ---- */
@@ -132,7 +159,6 @@ const char *server_child_name(const struct server_config *config)
 /* It ends where it would open caches (GRANARY_CHECK). */
 int server_check(const struct server_config *config)
 {
-    static const char own[] = "nbdkit: error: ";
     server_child_words argv = {0};
     struct error e = {0};
     int rc = server_child_argv(config, SERVER_CHILD_CHECKS, &argv);
@@ -142,6 +168,5 @@ int server_check(const struct server_config *config)
         rc = process_run((const char *const *)argv.items, CHECK_MS);
     server_child_release(&argv);
     error_take(&e, rc);
-    const char *why = rc ? strstr(e.text, own) : NULL;
-    return why ? error_set(rc, "%s", why + sizeof own - 1) : rc ? error_restore(&e) : 0;
+    return rc ? error_set(rc, "%s", child_output_sentence(e.text)) : 0;
 }

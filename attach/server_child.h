@@ -1,4 +1,4 @@
-/* What a supervisor starts: nbdkit with the plugin, or the front for FUSE. */
+/* What a supervisor starts: granary-nbd; with TLS nbdkit with the plugin; for FUSE granary-fuse. */
 #ifndef GRANARY_ATTACH_SERVER_CHILD_H
 #define GRANARY_ATTACH_SERVER_CHILD_H
 

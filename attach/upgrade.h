@@ -1,8 +1,8 @@
 /* The supervisor's side of `granary upgrade`: another program takes this one's place, by exec, and with it the
  * listening socket and the process's number.
  *
- * Requests come over a unix socket of the supervisor's own, beside the control socket, which is there while nbdkit is
- * not. Whoever may connect to it (its owner, root) says which program; the answer is one line, when it serves or has
+ * Requests come over a unix socket of the supervisor's own, beside the control socket, which is there while the server
+ * is not. Whoever may connect to it (its owner, root) says which program; the answer is one line, when it serves or has
  * failed.
  */
 #ifndef GRANARY_ATTACH_UPGRADE_H
@@ -18,7 +18,7 @@
 
 #define UPGRADE_SUFFIX ".upgrade"  /* of the requests' socket, behind the control socket's path */
 #define UPGRADE_REQUEST "upgrade " /* and the absolute path of a program, and a newline */
-#define UPGRADE_DONE "done "       /* FROM TO MS, the versions and how long there was no nbdkit; and a newline */
+#define UPGRADE_DONE "done "       /* FROM TO MS, the versions and how long there was no server; and a newline */
 #define UPGRADE_FAILED "failed "   /* and a sentence, and a newline */
 
 enum { UPGRADE_VERSION_MAX = 64 };
@@ -31,7 +31,7 @@ struct upgrade {
     pid_t check;                    /* tries the command line; 0: none */
     uint64_t check_until_ms;
     struct child_output output; /* the check's */
-    uint64_t stopped_ms;        /* since when there is no nbdkit; 0: there is */
+    uint64_t stopped_ms;        /* since when there is no server; 0: there is */
 };
 #define UPGRADE_INIT                                                                                                   \
     {                                                                                                                  \
@@ -49,13 +49,13 @@ void upgrade_take(struct upgrade *u, const char **again);
 /* After SIGCHLD, and when check_until_ms is over. true: the check has gone well, and the program's turn is now. */
 bool upgrade_checked(struct upgrade *u);
 
-/* nbdkit is gone: become that program. Returns when that failed, having said so to whoever waits. */
+/* The child is gone: become that program. Returns when that failed, having said so to whoever waits. */
 void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const char *where);
 /* At a program's start: is it one that took another's place? Then that's descriptors are in *u and *out_listen_fd,
  * where it listened in out_where. */
 bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_MAX]);
 
-/* The outcome, for whoever waits for it: nbdkit serves, or why it does not. */
+/* The outcome, for whoever waits for it: it serves, or why it does not. */
 void upgrade_done(struct upgrade *u);
 void upgrade_failed(struct upgrade *u, const char *format, ...) GR_PRINTF(2, 3);
 

@@ -34,9 +34,9 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "fuse", "DIR", AT(fuse), "show the images as files in DIR instead, without NBD"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
-     "threads a connection, with --fuse in all; a read that waits for the store holds one (default 256)"},
+     "threads that read, in all (with TLS a connection); a read that waits for the store holds one (default 256)"},
     ACCESS_ROWS(struct serve_values, access),
-    {OPTION_FLAG, 0, "check", NULL, AT(check), "look whether the options and the plugin are in order, and end"},
+    {OPTION_FLAG, 0, "check", NULL, AT(check), "look whether the server takes the options, and end"},
     {0},
 };
 
@@ -59,7 +59,7 @@ static void on_ready(void *arg, const char *where)
     fflush(stdout);
 }
 
-/* Sockets without a path of the user's live in PIN_RUN_DIR. Each nbdkit would find the supervisor's socket at its
+/* Sockets without a path of the user's live in PIN_RUN_DIR. Each server would find the supervisor's socket at its
  * control socket's path, and end. */
 static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[PIN_PATH_MAX])
 {
@@ -120,7 +120,7 @@ static int serve(const struct serve_values *v, const struct invocation *inv, str
     return rc;
 }
 
-/* Are the exports before this one called otherwise? nbdkit's plugin would name its own parameters as the remedy. */
+/* Are the exports before this one called otherwise? the server would name its own parameters as the remedy. */
 static int check_name(const struct pin *pins, size_t i)
 {
     for (size_t j = 0; j < i; j++)
@@ -193,7 +193,7 @@ const struct verb verb_serve = {
     .max_operands = 1024,
     .summary = "Serve images over NBD, or as files, until a signal ends it",
     .details =
-        "Supervises nbdkit with the granary plugin: holds the listening socket and starts nbdkit again when it\n"
+        "Supervises granary-nbd: holds the listening socket and starts granary-nbd again when it\n"
         "dies. Each image is an export of its own name. Tags are resolved once, here. With --fuse it is granary-fuse\n"
         "instead, and each image a file.",
     .options = rows,

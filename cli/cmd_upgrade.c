@@ -124,9 +124,9 @@ const struct verb verb_upgrade = {
     .summary = "Replace a running server by this version of Granary",
     .details =
         "TARGET is a server's socket, its control socket, the directory of 'granary serve --fuse' or a mount point\n"
-        "(default: " PIN_SOCKET "). Its supervisor becomes this program, on the same socket, and starts nbdkit\n"
-        "with this program's plugin. Mounts wait meanwhile. Nothing is changed where this program or its plugin\n"
-        "does not take the server's options.",
+        "(default: " PIN_SOCKET "). Its supervisor becomes this program, on the same socket, and starts this\n"
+        "program's server. Mounts wait meanwhile. Nothing is changed where this program does not take the server's\n"
+        "options.",
     .options = rows,
     .values_size = sizeof(struct upgrade_values),
     .run = run,

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by the tests in tests/flow and tests/vm: where the programs are, a directory of one's own, a server to talk to.
 #
-#   GRANARY, PLUGIN, TREECMP   the programs under test, and the comparer of trees
+#   GRANARY, PLUGIN, NBD, TREECMP   the programs under test, and the comparer of trees
 #   W                 a scratch directory, gone at the end; every process started by `background` is gone by then too
 
 set -euo pipefail
@@ -10,6 +10,7 @@ GRANARY_BUILD=$(readlink -f "$GRANARY_BUILD")
 export GRANARY_SOURCE=${GRANARY_SOURCE:-$(readlink -f "$(dirname "${BASH_SOURCE[0]}")/..")}
 export GRANARY=$GRANARY_BUILD/cli/granary
 export PLUGIN=$GRANARY_BUILD/plugin/nbdkit-granary-plugin.so
+export NBD=$GRANARY_BUILD/nbd/granary-nbd
 export TREECMP=$GRANARY_BUILD/tests/tools/treecmp
 export LC_ALL=C
 

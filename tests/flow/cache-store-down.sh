@@ -70,7 +70,7 @@ all_there
 end TERM
 rmdir "$W/store"
 
-echo "== granary serve: it falls back itself, and nbdkit killed under it is started again without the store"
+echo "== granary serve: it falls back itself, and its server killed under it is started again without the store"
 start serve
 warned "$W/gone"
 all_there

@@ -12,9 +12,9 @@ done
 # The build tree may be in a directory of root's own.
 chmod 711 "$W"
 mkdir "$W/bin" "$W/home"
-cp "$GRANARY" "$PLUGIN" "$W/bin"
+cp "$GRANARY" "$PLUGIN" "$NBD" "$W/bin"
 chown 54321:54321 "$W/home"
-export GRANARY_PLUGIN=$W/bin/${PLUGIN##*/} HOME=$W/home
+export GRANARY_PLUGIN=$W/bin/${PLUGIN##*/} GRANARY_NBD=$W/bin/granary-nbd HOME=$W/home
 # as UID GROUPS COMMAND...
 as() { setpriv --reuid "$1" --regid "$1" --groups "$2" --no-new-privs --bounding-set=-all --inh-caps=-all "${@:3}"; }
 granary=$W/bin/granary
@@ -53,7 +53,7 @@ refused 1 "Permission denied" as 54322 54331 nbdinfo --size "$uri"
 as 54322 54331 "$granary" status --quick "$socket.control" >"$W/null"
 ! as 54322 54330 "$granary" status --quick "$socket.control" >"$W/null" 2>&1 || fail "the control socket is the readers' too"
 
-echo "== after a restart of nbdkit the control socket is its group's again"
+echo "== after a restart of the server the control socket is its group's again"
 kill -9 "$(pgrep -P "$SERVE")"
 control_is_back() { [ "$(stat -c '%a %g' "$socket.control")" = "620 54331" ] && as 54322 54331 "$granary" status --quick "$socket.control"; }
 wait_for 60 grep -q 'up again' "$W/serve.err"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Exports added and removed while a server runs and is read: checked like those given at the start, seen by everything that
-# shows exports, kept over nbdkit's end by the digest they had, refused to be removed while somebody is connected.
+# shows exports, kept over the server's end by the digest they had, refused to be removed while somebody is connected.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree" "$W/tree2"
@@ -26,14 +26,14 @@ serve() {
         >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
-    NBDKIT=$(pgrep -P "$SERVE")
+    CHILD=$(pgrep -P "$SERVE")
 }
-# kill_server: nbdkit goes with its supervisor, and has the cache until it is gone
+# kill_server: the server goes with its supervisor, and has the cache until it is gone
 kill_server() {
-    NBDKIT=$(pgrep -P "$SERVE")
+    CHILD=$(pgrep -P "$SERVE")
     kill -9 "$SERVE"
     wait "$SERVE" || true
-    wait_for 60 gone "$NBDKIT"
+    wait_for 60 gone "$CHILD"
 }
 names() { ask GET /status | jq -c '.exports | map(.name)'; }
 reads_as() { nbdcopy "$(uri "$1")" - | cmp - "$2"; }
@@ -100,13 +100,13 @@ wait_for 60 removed
 [ "$(names)" = '["one","two"]' ] || fail "exports after the removal: $(names)"
 kill "$READER"
 
-echo "== nbdkit killed: the same digest, though the tag has moved; and a server that is started anew"
+echo "== the server killed: the same digest, though the tag has moved; and a server that is started anew"
 head -c 600000 /dev/urandom >"$W/tree2/file"
 "$GRANARY" build -q "$W/tree2" "$W/other-store/two:live" >"$W/built"
-kill -9 "$NBDKIT"
-back() { [ "$(pgrep -P "$SERVE")" != "$NBDKIT" ] && [ "$(names 2>"$W/null")" = '["one","two"]' ]; }
+kill -9 "$CHILD"
+back() { [ "$(pgrep -P "$SERVE")" != "$CHILD" ] && [ "$(names 2>"$W/null")" = '["one","two"]' ]; }
 wait_for 60 back
-reads_as two "$W/two.img" || fail "after nbdkit's end the export is another image"
+reads_as two "$W/two.img" || fail "after the server's end the export is another image"
 kill_server
 serve
 [ "$(names)" = '["one","two"]' ] || fail "a new supervisor: $(names)"

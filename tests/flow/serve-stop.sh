@@ -1,5 +1,5 @@
 #!/bin/bash
-# granary serve is told to end, and so is its nbdkit alone: a client that reads all the while gets an answer or the end of
+# granary serve is told to end, and so is its server alone: a client that reads all the while gets an answer or the end of
 # its connection, never an error, which a mount would hand on to its readers. What was cached is there for the next
 # server, which asks the store for nothing.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
@@ -16,7 +16,7 @@ serve() {
         --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
-    NBDKIT=$(pgrep -P "$SERVE")
+    CHILD=$(pgrep -P "$SERVE")
 }
 
 # reader.py SOCKET: reads the first 64 KiB until its connection ends, and prints the errors it was answered with
@@ -62,16 +62,16 @@ nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes than the export"
 all_cached() { "$GRANARY" status "$W/nbd.sock" | grep '(100.0 %).* index cached' >"$W/null"; }
 wait_for 60 all_cached
 
-echo "== SIGTERM to nbdkit, which is not its father's to send: it is started again"
+echo "== SIGTERM to the server, which is not its father's to send: it is started again"
 read_on
-kill -TERM "$NBDKIT"
-read_no_error "nbdkit told to end"
+kill -TERM "$CHILD"
+read_no_error "the server told to end"
 wait_for 60 grep -q 'up again' "$W/serve.err"
 grep -q 'was killed by signal 15' "$W/serve.err" || fail "$(cat "$W/serve.err")"
-NBDKIT=$(pgrep -P "$SERVE")
+CHILD=$(pgrep -P "$SERVE")
 
-echo "== the terminal's ^C does not reach nbdkit"
-[ "$(ps -o sid= -p "$NBDKIT")" != "$(ps -o sid= -p "$SERVE")" ] || fail "one session"
+echo "== the terminal's ^C does not reach the server"
+[ "$(ps -o sid= -p "$CHILD")" != "$(ps -o sid= -p "$SERVE")" ] || fail "one session"
 
 for signal in TERM INT; do
     echo "== SIG$signal to the supervisor"
@@ -79,7 +79,7 @@ for signal in TERM INT; do
     kill -$signal "$SERVE"
     read_no_error "the supervisor told to end by SIG$signal"
     wait "$SERVE" || fail "SIG$signal: exit $?"
-    [ ! -e "/proc/$NBDKIT" ] || fail "nbdkit is left"
+    [ ! -e "/proc/$CHILD" ] || fail "the server is left"
     [ ! -e "$W/nbd.sock" ] && [ ! -e "$W/nbd.sock.control" ] || fail "sockets are left"
 
     echo "== the next one has all in its cache"
@@ -91,7 +91,7 @@ for signal in TERM INT; do
 done
 
 echo "== a server that hangs is killed in the end"
-kill -STOP "$NBDKIT"
+kill -STOP "$CHILD"
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "frozen: exit $?"
-[ ! -e "/proc/$NBDKIT" ] || fail "nbdkit is left"
+[ ! -e "/proc/$CHILD" ] || fail "the server is left"

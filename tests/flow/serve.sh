@@ -1,7 +1,7 @@
 #!/bin/bash
-# granary serve: a killed nbdkit is started again behind the same socket, a killed supervisor takes nbdkit with it, an
+# granary serve: a killed server is started again behind the same socket, a killed supervisor takes it along, an
 # orderly end removes the sockets, a restart serves the digest it began with, what served is tried until it serves again,
-# and what cannot work gives up with nbdkit's own words.
+# and what cannot work gives up with the server's own words.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir -p "$W/tree" "$W/tree2"
@@ -16,7 +16,7 @@ serve() {
     background "$GRANARY" serve "$@" >"$W/serve.out" 2>"$W/serve.err"
     SERVE=$BACKGROUND_PID
     wait_for 60 grep -q '^serving' "$W/serve.out"
-    NBDKIT=$(pgrep -P "$SERVE")
+    CHILD=$(pgrep -P "$SERVE")
 }
 
 serve "$W/store/one" "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M" --warm none --disk-timeout "$DISK_TIMEOUT"
@@ -69,19 +69,19 @@ on_terminal() { script -qec "stty rows $1; '$GRANARY' top '$W/nbd.sock' --once -
 [ "$(on_terminal 6)" = 3 ] || fail "a terminal with room for all: $(cat -v "$W/typescript")"
 [ "$(on_terminal 5)" = 1 ] && grep -qa '^2 that are read less are not shown' "$W/typescript" || fail "five rows: $(cat -v "$W/typescript")"
 
-echo "== nbdkit is killed: started again; a tag moved meanwhile changes nothing"
+echo "== the server is killed: started again; a tag moved meanwhile changes nothing"
 "$GRANARY" build -q "$W/tree2" "$W/store/one" >"$W/built"
-kill -9 "$NBDKIT"
+kill -9 "$CHILD"
 nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes after the restart"
 wait_for 60 grep -q 'up again' "$W/serve.err"
 grep -q 'killed by signal 9; starting it again in 100 ms' "$W/serve.err" || fail "the first pause: $(cat "$W/serve.err")"
-[ "$(pgrep -P "$SERVE")" != "$NBDKIT" ] || fail "the same process"
+[ "$(pgrep -P "$SERVE")" != "$CHILD" ] || fail "the same process"
 
 echo "== killed again and again, soon after each start: whatever served is never given up"
 for _ in 1 2 3 4 5; do
-    NBDKIT=$(pgrep -P "$SERVE")
-    kill -9 "$NBDKIT"
-    wait_for 60 gone "$NBDKIT"
+    CHILD=$(pgrep -P "$SERVE")
+    kill -9 "$CHILD"
+    wait_for 60 gone "$CHILD"
     wait_for 60 "$GRANARY" status "$W/nbd.sock" >"$W/null"
 done
 nbdcopy "$uri" - | cmp - "$W/image" || fail "other bytes after six restarts"
@@ -91,13 +91,13 @@ echo "== the same socket twice is refused"
 grep -qE 'another server' "$W/err" || fail "$(cat "$W/err")"
 
 echo "== an orderly end"
-NBDKIT=$(pgrep -P "$SERVE")
+CHILD=$(pgrep -P "$SERVE")
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "SIGTERM: exit $?"
-gone "$NBDKIT" || fail "nbdkit is left"
+gone "$CHILD" || fail "its server is left"
 [ ! -e "$W/nbd.sock" ] && [ ! -e "$W/nbd.sock.control" ] || fail "sockets are left"
 
-echo "== the supervisor is killed under a connected client: nbdkit goes too, and the next one can start"
+echo "== the supervisor is killed under a connected client: the server goes too, and the next one can start"
 serve "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
 background python3 -c 'import socket, sys, time
 s = socket.socket(socket.AF_UNIX)
@@ -107,7 +107,7 @@ open(sys.argv[2], "w").close()
 time.sleep(600)' "$W/nbd.sock" "$W/connected"
 wait_for 60 test -e "$W/connected"
 kill -9 "$SERVE"
-wait_for 60 gone "$NBDKIT"
+wait_for 60 gone "$CHILD"
 serve "$W/store/two" --socket "$W/nbd.sock" --cache "$W/cache:64M"
 
 echo "== the metadata is cached and pinned by itself; the pins end with the server"
@@ -125,13 +125,13 @@ head -c 1100000 /dev/zero >"$W/log"
 background "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" >"$W/serve.out" 2>>"$W/log"
 SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
-NBDKIT=$(pgrep -P "$SERVE")
-kill -9 "$NBDKIT"
+CHILD=$(pgrep -P "$SERVE")
+kill -9 "$CHILD"
 wait_for 60 bash -c "tail -c 1000 $W/log | grep -a 'up again' >$W/null"
 ! nbdinfo "nbd+unix:///nobody?socket=$W/nbd.sock" >"$W/null" 2>&1 || fail "an export that is not there"
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "SIGTERM: exit $?"
-tail -c 1000 "$W/log" | grep -a "no export 'nobody'" >"$W/null" || fail "nbdkit's words are not in the log"
+tail -c 1000 "$W/log" | grep -a "no export 'nobody'" >"$W/null" || fail "the server's words are not in the log"
 [ "$(stat -c %s "$W/log")" -gt 1100000 ] || fail "the log was cut short"
 
 echo "== TCP, a free port"
@@ -156,34 +156,32 @@ sys.exit(0 if (ready, stopping, p.wait()) == (b"READY=1", b"STOPPING=1", 0) else
 PY
 python3 "$W/notified.py" "$W" "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" || fail "no READY=1"
 
-echo "== what served once is started again however often that fails, and when there is no nbdkit at all"
+echo "== what served once is started again however often that fails, and when its program is gone"
 mkdir "$W/bin"
-cp "$PLUGIN" "$W/plugin.so"
-ln -s "$(command -v nbdkit)" "$W/bin/nbdkit"
-background env PATH="$W/bin" GRANARY_PLUGIN="$W/plugin.so" "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" >"$W/serve.out" 2>"$W/serve.err"
+ln -s "$NBD" "$W/bin/nbd"
+background env GRANARY_NBD="$W/bin/nbd" "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" >"$W/serve.out" 2>"$W/serve.err"
 SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"
 # said WORDS TIMES
 said() { [ "$(grep -c "$1" "$W/serve.err")" -ge "$2" ]; }
-mv "$W/plugin.so" "$W/away.so"
+ln -sf /bin/false "$W/bin/nbd"
 kill -9 "$(pgrep -P "$SERVE")"
-wait_for 60 said 'nbdkit ended with exit code.*; starting it again in' 5
-mv "$W/bin/nbdkit" "$W/bin/away"
-wait_for 60 said 'nbdkit is not installed.*; starting it again in' 1
-mv "$W/bin/away" "$W/bin/nbdkit"
-mv "$W/away.so" "$W/plugin.so"
+wait_for 60 said 'granary-nbd ended with exit code.*; starting it again in' 5
+rm "$W/bin/nbd"
+wait_for 60 said 'bin/nbd is not installed.*; starting it again in' 1
+ln -s "$NBD" "$W/bin/nbd"
 wait_for 60 said 'up again' 1
 [ "$(nbdinfo --size "nbd+unix:///two?socket=$W/nbd.sock")" -gt 500000 ] || fail "not served again"
 kill -TERM "$SERVE"
 wait "$SERVE" || fail "SIGTERM: exit $?"
 
-echo "== what cannot work gives up, with nbdkit's last words"
+echo "== what cannot work gives up, with the server's last words"
 status=0
 timeout 60 "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" --cache /proc/none:1G 2>"$W/err" || status=$?
 [ $status = 1 ] || fail "exit $status"
-grep -q '^granary: serve: nbdkit does not start: .*/proc/none' "$W/err" || { cat "$W/err"; fail "no last words"; }
+grep -q '^granary: serve: granary-nbd does not start: .*/proc/none' "$W/err" || { cat "$W/err"; fail "no last words"; }
 [ "$(wc -l <"$W/err")" = 1 ] || fail "said more than once: $(cat "$W/err")"
 ! grep -q 'starting it again' "$W/err" || fail "tried again with what cannot work: $(cat "$W/err")"
 [ ! -e "$W/nbd.sock" ] || fail "the socket is left"
-GRANARY_PLUGIN=$W/none.so timeout 60 "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" 2>"$W/err" && fail "no plugin, no failure"
-grep -q 'none.so' "$W/err" || { cat "$W/err"; fail "the missing plugin is not named"; }
+GRANARY_NBD=$W/none timeout 60 "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" 2>"$W/err" && fail "no program, no failure"
+grep -q "$W/none is not installed" "$W/err" || { cat "$W/err"; fail "the missing program is not named"; }

@@ -13,9 +13,9 @@ uri="nbd+unix:///one?socket=$W/nbd.sock"
 
 # another_build DIR: the programs in another place, as a new version of a package would put them
 another_build() {
-    mkdir -p "$1/cli" "$1/plugin"
+    mkdir -p "$1/cli" "$1/nbd"
     cp "$GRANARY" "$1/cli/granary"
-    cp "$PLUGIN" "$1/plugin/"
+    cp "$NBD" "$1/nbd/"
 }
 another_build "$W/new"
 NEW=$W/new/cli/granary
@@ -30,7 +30,7 @@ serve() {
 sockets() { stat -c '%n %i %a %u' "$W/nbd.sock" "$W/nbd.sock.control.upgrade"; }
 runs() { readlink "/proc/$SERVE/exe"; }
 served() { nbdcopy "$uri" - | cmp - "$W/image" || fail "$1: other bytes than the export"; }
-# refuses TEXT COMMAND...: it fails with that sentence, and nbdkit is the one before
+# refuses TEXT COMMAND...: it fails with that sentence, and the server is the one before
 refuses() {
     local text=$1 before
     shift
@@ -49,13 +49,13 @@ echo "== a check beside a running server touches neither store nor cache nor soc
 "$GRANARY" serve --check "$W/nowhere/none" --socket "$W/other.sock" --cache "$W/other:64M" || fail "it asked the store"
 [ ! -e "$W/other" ] && [ ! -e "$W/other.sock" ] || fail "it made something"
 refused 2 "at least 16M" "$GRANARY" serve --check "$W/store/one" --cache "$W/other:1M"
-refused 1 "$W/none.so" env GRANARY_PLUGIN="$W/none.so" "$GRANARY" serve --check "$W/store/one"
+refused 1 "$W/none is not installed" env GRANARY_NBD="$W/none" "$GRANARY" serve --check "$W/store/one"
 
 echo "== refused, and nothing is changed"
 another_build "$W/broken"
-echo "no library" >"$W/broken/plugin/nbdkit-granary-plugin.so"
+ln -sf /bin/false "$W/broken/nbd/granary-nbd"
 refuses "nothing is changed: $W/broken/cli/granary cannot serve in this one's place: " "$W/broken/cli/granary" upgrade "$W/nbd.sock"
-grep -q 'nbdkit-granary-plugin.so' "$W/err" || fail "the plugin is not named: $(cat "$W/err")"
+grep -q 'granary-nbd failed' "$W/err" || fail "the program is not named: $(cat "$W/err")"
 # ask WORDS: by hand
 ask() { python3 -c 'import socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -82,19 +82,19 @@ echo "== upgraded: the same process and sockets, another program; a tag that has
 curl -sS -G -X PUT --unix-socket "$W/nbd.sock.control" --data-urlencode image="$W/store/one" http://granary/exports/two >"$W/added"
 grep -q '"ok":true' "$W/added" || fail "an export more: $(cat "$W/added")"
 "$GRANARY" build -q "$W/tree2" "$W/store/one" >"$W/built"
-before=$(sockets) nbdkit=$(pgrep -P "$SERVE")
+before=$(sockets) child=$(pgrep -P "$SERVE")
 "$NEW" upgrade "$W/nbd.sock" >"$W/out" || fail "upgrade: $(cat "$W/serve.err")"
 grep -q '^granary .* serves in the place of .*; there was no server for [0-9.]* s$' "$W/out" || fail "$(cat "$W/out")"
 [ "$(sockets)" = "$before" ] || fail "other sockets: $(sockets)"
 [ "$(runs)" = "$NEW" ] || fail "$(runs) runs"
-[ "$(pgrep -P "$SERVE")" != "$nbdkit" ] && [ ! -e "/proc/$nbdkit" ] || fail "the nbdkit before is left"
-grep -zq "^$W/new/.*nbdkit-granary-plugin.so" "/proc/$(pgrep -P "$SERVE")/cmdline" || fail "the plugin before"
+[ "$(pgrep -P "$SERVE")" != "$child" ] && [ ! -e "/proc/$child" ] || fail "the server before is left"
+[ "$(readlink "/proc/$(pgrep -P "$SERVE")/exe")" = "$W/new/nbd/granary-nbd" ] || fail "the program before"
 [ "$(stat -c %a "$W/nbd.sock.control")" = 600 ] || fail "the control socket's mode"
 served "after the upgrade"
 nbdcopy "nbd+unix:///two?socket=$W/nbd.sock" - | cmp - "$W/image" || fail "the added export"
 "$GRANARY" status "$W/nbd.sock" --quick --json | jq -e '.counters.granary_fetch_requests_total == 0' >"$W/null" || fail "it was not all in the cache"
-NBDKIT=$(pgrep -P "$SERVE")
-! grep -zq GRANARY_TAKE_OVER "/proc/$NBDKIT/environ" || fail "nbdkit was told of it"
+CHILD=$(pgrep -P "$SERVE")
+! grep -zq GRANARY_TAKE_OVER "/proc/$CHILD/environ" || fail "the server was told of it"
 
 echo "== back again, by the control socket, from its directory; killed afterwards it is started by the program that is there now"
 (cd "$W" && "$GRANARY" upgrade nbd.sock.control --json >"$W/out") || fail "upgrade: $(cat "$W/serve.err")"
@@ -105,19 +105,18 @@ served "after a kill"
 
 echo "== a new server that does not start is said, and tried until it does; another upgrade helps it"
 another_build "$W/late"
-mv "$W/late/plugin/nbdkit-granary-plugin.so" "$W/late/plugin/right.so"
 # takes every check, and cannot start
-printf '#!/bin/sh\ncase " $* " in *" --check "*) exit 0;; esac\nexport GRANARY_PLUGIN=%s\nexec %s "$@"\n' "$W/none.so" "$W/late/cli/granary" >"$W/late/run"
+printf '#!/bin/sh\ncase " $* " in *" --check "*) exit 0;; esac\nexport GRANARY_NBD=%s\nexec %s "$@"\n' "$W/none" "$W/late/cli/granary" >"$W/late/run"
 chmod +x "$W/late/run"
 ask "upgrade $W/late/run" >"$W/late.out"
-grep -q '^failed nbdkit ended with exit code 1 before it served: .*none.so.*; it is tried again' "$W/late.out" || fail "$(cat "$W/late.out")"
+grep -q "^failed $W/none is not installed .*; it is tried again" "$W/late.out" || fail "$(cat "$W/late.out")"
 tried_often() { [ "$(grep -c 'starting it again' "$W/serve.err")" -gt 6 ]; }
 wait_for 120 tried_often
 background nbdcopy "$uri" "$W/copy" # waits meanwhile
 READER=$BACKGROUND_PID
-env -u GRANARY_PLUGIN "$NEW" upgrade "$W/nbd.sock" >"$W/out" 2>"$W/err" && fail "GRANARY_PLUGIN is the server's own"
-grep -q 'none.so' "$W/err" || fail "$(cat "$W/err")"
-cp "$PLUGIN" "$W/none.so"
+env -u GRANARY_NBD "$NEW" upgrade "$W/nbd.sock" >"$W/out" 2>"$W/err" && fail "GRANARY_NBD is the server's own"
+grep -q "$W/none" "$W/err" || fail "$(cat "$W/err")"
+ln -s "$NBD" "$W/none"
 wait "$READER" || fail "a client that waited was let down"
 cmp "$W/copy" "$W/image" || fail "other bytes for who waited"
 "$NEW" upgrade "$W/nbd.sock" >"$W/out" || fail "upgrade of what had failed before: $(cat "$W/serve.err")"
@@ -132,10 +131,10 @@ serve
 ask "upgrade $W/slow" >"$W/slow.out" 2>&1 &
 slow=$!
 wait_for 60 test -e "$W/checking"
-NBDKIT=$(pgrep -P "$SERVE" -x nbdkit)
+CHILD=$(pgrep -P "$SERVE" -x granary-nbd)
 kill -9 "$SERVE"
 wait $slow || true
-wait_for 60 gone "$NBDKIT"
+wait_for 60 gone "$CHILD"
 refused 1 "is gone; start the server again" "$NEW" upgrade "$W/nbd.sock"
 serve
 "$NEW" upgrade "$W/nbd.sock" >"$W/out" || fail "upgrade after healing: $(cat "$W/serve.err")"

@@ -96,7 +96,7 @@ wait $holder
 wait
 cat /mount.err
 [ "$(cat /sys/block/${device#/dev/}/size)" = 0 ]
-until_true '! pidof nbdkit granary >/dev/null'
+until_true '! pidof granary-nbd granary >/dev/null'
 [ -z "$(find /run/granary ! -type d)" ] || { ls -lR /run/granary; exit 1; }
 GUEST
 } >"$W/guest.sh"

@@ -26,7 +26,7 @@ file:///store/perl /mnt/data granary _netdev,nofail,noexec,cache=/cache:64M,nbd-
 FSTAB
 nothing_left() {
     grep -E '/mnt/data|nbd' /proc/mounts && { echo "the mount is left"; exit 1; }
-    until_true '! pidof nbdkit granary >/dev/null'
+    until_true '! pidof granary-nbd granary >/dev/null'
     for d in /sys/block/nbd*; do [ "$(cat $d/size)" = 0 ] || { echo "$d is left attached"; exit 1; }; done
     [ -z "$(find /run/granary ! -type d 2>/dev/null)" ] || { ls -lR /run/granary; exit 1; }
 }
@@ -34,7 +34,7 @@ nothing_left() {
 echo "== mount -a, and again; the line that cannot be is passed over by nofail"
 $mount -a -t granary -O _netdev || true
 grep '^/dev/nbd[0-9]* /mnt/data erofs ro,nosuid,nodev,noexec' /proc/mounts || { cat /proc/mounts /run/granary/*/*; exit 1; }
-tr '\0' '\n' </proc/$(pidof nbdkit)/environ | grep -x 'AWS_ENDPOINT_URL=http://127.0.0.1:1' >/found
+tr '\0' '\n' </proc/$(pidof granary-nbd)/environ | grep -x 'AWS_ENDPOINT_URL=http://127.0.0.1:1' >/found
 $mount -a -t granary || true
 [ "$(grep -c ' /mnt/data ' /proc/mounts)" = 1 ]
 ls /mnt/data >/dev/null

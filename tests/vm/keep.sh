@@ -23,17 +23,17 @@ start_readers
 end_readers "nothing"
 
 start_readers
-kill_nbdkit
-another_nbdkit
-end_readers "nbdkit killed, restarted"
+kill_child
+another_child
+end_readers "the server killed, restarted"
 until_true 'grep "new connections after" /run/granary/*/keep.log'
 
 start_readers
 dmesg -c >/dev/null
-kill -STOP $(pidof nbdkit)
+kill -STOP $(pidof granary-nbd)
 until_true 'dmesg | grep "Connection timed out" >/found'
-kill -CONT $(pidof nbdkit)
-end_readers "nbdkit frozen"
+kill -CONT $(pidof granary-nbd)
+end_readers "server frozen"
 
 start_readers
 granary keep $device 2>/err && { echo "two keepers"; exit 1; }
@@ -46,7 +46,7 @@ kill_nbdkit
 another_nbdkit
 until_true '! grep -q . /proc/$keeper/cmdline 2>/dev/null'
 keep
-end_readers "keeper killed, nbdkit killed, new keeper"
+end_readers "keeper killed, server killed, new keeper"
 
 echo "== umount ends the keeper, too"
 granary umount /mnt/data
@@ -59,12 +59,12 @@ granary mount file:///store/perl /mnt/data --socket /s.sock $times
 device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
 start_readers
 kill -9 $server
-until_true '! pidof nbdkit'
+until_true '! pidof granary-nbd'
 serve store2 /s.sock /other.log
 until_true 'grep -q "REFUSED.*another image" /run/granary/*/keep.log'
 cat /run/granary/*/keep.log
 kill -9 $server
-until_true '! pidof nbdkit'
+until_true '! pidof granary-nbd'
 serve store /s.sock /serve.log
 end_readers "server back with another image, refused; then the right one"
 granary umount /mnt/data
@@ -84,9 +84,9 @@ server=$right
 keep --socket /s.sock --export perl $times
 mount -t erofs -o ro $device /mnt/data
 start_readers
-kill_nbdkit
-another_nbdkit
-end_readers "attached by nbd-client, adopted, nbdkit killed"
+kill_child
+another_child
+end_readers "attached by nbd-client, adopted, server killed"
 umount /mnt/data
 nbd-client -d $device
 wait $keeper
@@ -97,13 +97,13 @@ echo "== the same without a keeper does fail: the readers can tell"
 nbd-client -unix /s.sock $device -N perl -C 4 -R
 mount -t erofs -o ro $device /mnt/data
 start_readers
-kill_nbdkit
-another_nbdkit
+kill_child
+another_child
 until_true '[ -s /readers.err ]'
 nbd-client -d $device # ends reads that are stuck
 kill -TERM $readers
 wait $readers && { echo "not one read failed"; exit 1; }
-tell "attached by nbd-client, nbdkit killed"
+tell "attached by nbd-client, server killed"
 umount /mnt/data
 kill $server
 wait $server

@@ -40,7 +40,7 @@ grep -qE '^CapInh:[[:space:]]+0+$' /proc/$keeper/status
 grep -qE '^NoNewPrivs:[[:space:]]+1$' /proc/$keeper/status
 
 echo "== and it is enough"
-old=$(pidof nbdkit)
+old=$(pidof granary-nbd)
 kill -9 $old
 until_true 'grep -q "new connections after" /run/granary/*/keep.log'
 cmp /tree/file /mnt/data/file
@@ -69,7 +69,7 @@ granary umount /mnt/data
 mount_it
 [ "$(cat /unit.pid)" = $keeper ]
 granary umount /mnt/data
-until_true '! pidof nbdkit granary >/dev/null'
+until_true '! pidof granary-nbd granary >/dev/null'
 GUEST
 } >"$W/guest.sh"
 "$vm" run --timeout 850 --mem 1536 "${PROGRAMS[@]}" --bin /usr/bin/setpriv --file "$W/store:/store" --file "$W/tree:/tree" \

@@ -27,7 +27,7 @@ run_killed() {
 mount_it() { granary mount --warm none file:///store/set "${1:-/mnt/data}" >/mount.out; }
 
 check_nothing_left() {
-    until_true '! pidof nbdkit granary >/dev/null'
+    until_true '! pidof granary-nbd granary >/dev/null'
     ! grep /mnt/ /proc/mounts || { echo "$1: the mount is left"; exit 1; }
     until_true "! cat /sys/block/nbd*/size | grep -v '^0\$'" # 0 when the last who had it open is gone
     [ -z "$(ls /run/granary)" ] || { echo "$1: state is left"; ls -lR /run/granary; exit 1; }

@@ -59,11 +59,11 @@ end_readers() {
     tell "$1"
     cat /run/granary/*/serve.log /serve.log 2>/dev/null | grep "slow read" || true
 }
-kill_nbdkit() {
-    old=$(pidof nbdkit)
+kill_child() {
+    old=$(pidof granary-nbd)
     kill -9 $old
 }
-another_nbdkit() { until_true 'new=$(pidof nbdkit) && [ "$new" != "$old" ]'; }
+another_child() { until_true 'new=$(pidof granary-nbd) && [ "$new" != "$old" ]'; }
 # said LOG WORDS: a program that is started now says them there; what an earlier one said does not count
 said() { until_true "grep -qs '^$2' $1"; }
 # serve STORE SOCKET LOG

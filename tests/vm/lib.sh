@@ -4,14 +4,14 @@ vm=$GRANARY_SOURCE/tests/vm/kit/vm.sh
 
 # prepare_guest: the kit is there; PROGRAMS are the words of `vm.sh run` that bring the installed programs along
 prepare_guest() {
-    local plugin granary
+    local nbd granary
     "$vm" prepare "$GRANARY_BUILD/vm"
     DESTDIR=$W/installed cmake --install "$GRANARY_BUILD" >"$W/install.log"
-    plugin=$(cd "$W/installed" && find . -name nbdkit-granary-plugin.so)
+    nbd=$(cd "$W/installed" && find . -name granary-nbd)
     granary=$(cd "$W/installed" && find . -path '*/bin/granary')
-    [ -n "$plugin" ] && [ -n "$granary" ] || fail "cmake --install did not install the programs"
-    export PROGRAMS=(--bin "$(command -v nbdkit)" --bin "$GRANARY" --bin "$PLUGIN"
-        --file "$W/installed/$granary:/${granary#./}" --file "$W/installed/$plugin:/${plugin#./}")
+    [ -n "$nbd" ] && [ -n "$granary" ] || fail "cmake --install did not install the programs"
+    export PROGRAMS=(--bin "$GRANARY" --bin "$NBD"
+        --file "$W/installed/$granary:/${granary#./}" --file "$W/installed/$nbd:/${nbd#./}")
 }
 
 # In the guest. until_true COMMAND: five minutes at least for it to succeed

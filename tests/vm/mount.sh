@@ -48,8 +48,8 @@ cat /mnt/data/$(cd /mnt/data && find . -type f | sed -n 1p) >/dev/null
 
 echo "== umount leaves nothing"
 granary umount /mnt/data
-until_true '! pidof nbdkit granary >/dev/null'
-ps | grep -E 'nbdkit|granary|nbd-client' | grep -v grep && { echo "processes are left"; exit 1; }
+until_true '! pidof granary-nbd granary >/dev/null'
+ps | grep -E 'granary|nbd-client' | grep -v grep && { echo "processes are left"; exit 1; }
 grep -E 'mnt/data' /proc/mounts && { echo "the mount is left"; exit 1; }
 for d in /sys/block/nbd*; do [ "$(cat $d/size)" = 0 ] || { echo "$d is left attached"; exit 1; }; done
 ls /run | grep -vx -e granary -e mount >/after || true # mount: libmount's table, which stays
@@ -68,7 +68,7 @@ echo "== two images share a server; that is gone: umount says so, and --force en
 mkdir /mnt/data2
 granary mount file:///store/perl /mnt/data --cache /cache:64M
 granary mount file:///store/ext4 /mnt/data2 --cache /cache:64M
-[ "$(pidof nbdkit | wc -w)" = 1 ] || { echo "two servers"; ps; exit 1; }
+[ "$(pidof granary-nbd | wc -w)" = 1 ] || { echo "two servers"; ps; exit 1; }
 manifest_of_tree /mnt/data2 >/got
 cmp /got /want || { diff /got /want | sed -n 1,20p; exit 1; }
 granary umount /mnt/data2
@@ -76,7 +76,7 @@ sleep 1000 </mnt/data &
 user=$!
 until_true '[ "$(readlink /proc/$user/fd/0)" = /mnt/data ]'
 kill -9 $(ps | grep 'granary serve' | grep -v grep | awk '{ print $1 }')
-until_true '! pidof nbdkit >/dev/null'
+until_true '! pidof granary-nbd >/dev/null'
 granary umount /mnt/data 2>/err && { echo "unmounted under a reader"; exit 1; }
 grep 'its server is gone.*--force' /err || { cat /err; exit 1; }
 grep -q ' /mnt/data ' /proc/mounts

@@ -40,8 +40,8 @@ nbdfuse_down() {
 }
 
 killed() {
-    kill_nbdkit
-    another_nbdkit
+    kill_child
+    another_child
 }
 silent() {
     host dead
@@ -77,7 +77,7 @@ row() {
 }
 serve_far
 echo "| by | fault | reads | errors | reads go on | longest |"
-for fault in "killed nbdkit killed, started again" "silent store silent for 25 s"; do
+for fault in "killed server killed, started again" "silent store silent for 25 s"; do
     for by in granary nbd_client persist nbdfuse; do
         row $by ${fault%% *} "${fault#* }"
     done

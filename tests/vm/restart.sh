@@ -24,14 +24,14 @@ for signal in TERM INT; do
 done
 
 start_readers
-old=$(pidof nbdkit)
+old=$(pidof granary-nbd)
 kill -TERM $old
-another_nbdkit
-end_readers "nbdkit told to end by SIGTERM"
+another_child
+end_readers "the server told to end by SIGTERM"
 
-mkdir -p /new/cli /new/plugin
+mkdir -p /new/cli /new/nbd
 cp "$(command -v granary)" /new/cli/
-cp $(find /usr -name nbdkit-granary-plugin.so) /new/plugin/
+cp $(find /usr -name granary-nbd) /new/nbd/
 start_readers
 /new/cli/granary upgrade /s.sock
 [ "$(readlink /proc/$server/exe)" = /new/cli/granary ]
@@ -67,7 +67,7 @@ done
 grep "what came is cached: run it again to go on" /warm.err
 granary warm /mnt/data --all --quiet
 granary umount /mnt/data
-until_true '! pidof nbdkit'
+until_true '! pidof granary-nbd'
 [ -z "$(find /run/granary ! -type d)" ] || { ls -lR /run/granary; exit 1; }
 GUEST
 } >"$W/guest.sh"

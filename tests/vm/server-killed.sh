@@ -1,5 +1,5 @@
 #!/bin/bash
-# The server that `granary mount` started is killed with -9, the supervisor and not only nbdkit, under readers of the
+# The server that `granary mount` started is killed with -9, the supervisor and not only its child, under readers of the
 # mount (tests/tools/mount_reader.c): `granary mount -f` starts it again by itself, and the next `granary mount` does for
 # mounts without one, with all images that had been added. No read fails, none is wrong, and all go on.
 # ctest: serial
@@ -18,9 +18,9 @@ done
     cat <<'GUEST'
 options="--cache /cache:64M --nbd-timeout 5s"
 mkdir -p /mnt/two /mnt/three
-# kill_server: the supervisor, which takes nbdkit along
+# kill_server: the supervisor, which takes its child along
 kill_server() {
-    old=$(pidof nbdkit)
+    old=$(pidof granary-nbd)
     kill -9 $(sed -n 's/^PPid:[[:space:]]*//p' /proc/$old/status)
 }
 
@@ -30,12 +30,12 @@ until_true 'grep -q "is mounted on" /mount.out'
 device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
 start_readers
 kill_server
-another_nbdkit
+another_child
 until_true 'grep "/mnt/data: its server was gone; it is started again" /mount.err'
 end_readers "granary serve that granary mount -f started, killed with -9"
 kill -TERM $mount
 wait $mount
-until_true '! pidof nbdkit'
+until_true '! pidof granary-nbd'
 [ -z "$(find /run/granary ! -type d)" ] || { ls -lR /run/granary; exit 1; }
 
 granary mount file:///store/perl /mnt/data $options
@@ -53,7 +53,7 @@ granary umount /mnt/data
 granary umount /mnt/two
 cmp /trees/three/file /mnt/three/file
 granary umount /mnt/three
-until_true '! pidof nbdkit'
+until_true '! pidof granary-nbd'
 [ -z "$(find /run/granary ! -type d)" ] || { ls -lR /run/granary; exit 1; }
 GUEST
 } >"$W/guest.sh"

@@ -39,7 +39,7 @@ echo "== started"
 systemctl start granary-serve@a.service
 systemctl start granary-mount@a.service
 cmp /tree/file /mnt/data/file
-pid=$(pidof nbdkit)
+pid=$(pidof granary-nbd)
 grep -E '^(Uid|CapBnd|Seccomp):' /proc/$pid/status
 grep -qE '^Uid:[[:space:]]1001[[:space:]]1001[[:space:]]1001[[:space:]]1001$' /proc/$pid/status
 grep -qE '^CapBnd:[[:space:]]0+$' /proc/$pid/status
@@ -67,7 +67,7 @@ done
 grep /mnt/data /proc/mounts && { echo "the mount is left"; exit 1; }
 [ "$(cat /sys/block/nbd0/size)" = 0 ]
 until_true '[ "$(mark granary-keep@nbd0.service ActiveState)" = inactive ]'
-until_true '! pidof nbdkit granary'
+until_true '! pidof granary-nbd granary'
 : >/test.ok
 TEST
 } >"$W/test.sh"
