@@ -51,7 +51,7 @@ static const struct option_row rows[] = {
      "without a parent, leave every so many bytes what a run after a failure goes on from (default 64G)"},
     ENDPOINT_ROW(struct build_values),
     {OPTION_TEXT, 0, "parent", "auto|none|IMAGE", AT(parent),
-     "build upon that image: only what changed is read (default auto: what the tag names now)"},
+     "build upon that image: only what changed is read (default auto: what the tag names now, else the name's newest)"},
     {OPTION_TEXT, 0, "compact-budget", "PERCENT%|SIZE", AT(compact_budget),
      "move so much at most out of chunks that are mostly dead (default 2% of what is kept)"},
     {OPTION_FLAG, 0, "scrub", NULL, AT(scrub), "erase every byte of the parent that no file of the new image has"},
@@ -104,15 +104,29 @@ static void print_counted(const char *what, uint64_t n)
         printf("  %-16s %llu\n", what, (unsigned long long)n);
 }
 
+/* What was read, and upon which image, in a line. */
+static void print_parent(const struct build_rebuild *r, bool no_parent)
+{
+    char parent[PRINT_DIGEST_MAX], read[TEXT_SIZE_MAX], kept[TEXT_SIZE_MAX];
+    if (digest_is_zero(&r->parent)) {
+        printf("  %-16s in full: %s\n", "built",
+               r->parent_differs ? "the parent has another filesystem or chunk size, or (ext4) no room left"
+               : no_parent       ? "--parent none"
+                                 : "no parent");
+        return;
+    }
+    print_digest(&r->parent, parent);
+    printf("  %-16s upon %s: %llu files, %s read, %s kept\n", "built", r->parent_name[0] ? r->parent_name : parent,
+           (unsigned long long)(r->added + r->changed + r->healed), text_format_size(r->bytes_to_read, read),
+           text_format_size(r->bytes_kept, kept));
+    printf("  %-16s %s\n", "parent", parent);
+}
+
 static void print_rebuild(const struct build_rebuild *r)
 {
-    char parent[PRINT_DIGEST_MAX], kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX];
-    if (r->parent_differs)
-        printf("  %-16s none: the image there has another filesystem or chunk size, or (ext4) no room left\n",
-               "parent");
+    char kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX];
     if (digest_is_zero(&r->parent))
         return;
-    printf("  %-16s %s\n", "parent", print_digest(&r->parent, parent));
     printf("  %-16s %llu new, %llu changed, %llu removed, %llu unchanged\n", "files since",
            (unsigned long long)r->added, (unsigned long long)r->changed, (unsigned long long)r->removed,
            (unsigned long long)r->unchanged);
@@ -130,7 +144,7 @@ static void print_rebuild(const struct build_rebuild *r)
                text_format_size(r->bytes_repacked, kept), (unsigned long long)r->packs_emptied);
 }
 
-static void print_result(const struct image_ref *ref, const struct build_result *r, bool dry_run)
+static void print_result(const struct image_ref *ref, const struct build_result *r, bool no_parent, bool dry_run)
 {
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX], uploaded[TEXT_SIZE_MAX];
     const struct manifest_counts *c = &r->manifest.counts;
@@ -148,6 +162,7 @@ static void print_result(const struct image_ref *ref, const struct build_result 
                (unsigned long long)r->packs_reused);
         printf("  %-16s %.1f s\n", "took", r->seconds);
     }
+    print_parent(&r->rebuild, no_parent);
     print_rebuild(&r->rebuild);
     if (r->bytes_resumed)
         printf("  %-16s %llu files, %s of an earlier run that failed\n", "went on from",
@@ -174,15 +189,16 @@ static json_t *counts_json(const struct manifest_counts *c)
 
 static json_t *rebuild_json(const struct build_rebuild *r)
 {
-    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "parent",
-                     print_json_digest(&r->parent), "parent_differs", r->parent_differs, "unchanged",
-                     INTEGER(r->unchanged), "added", INTEGER(r->added), "changed", INTEGER(r->changed), "removed",
-                     INTEGER(r->removed), "packs_damaged", INTEGER(r->packs_damaged), "healed", INTEGER(r->healed),
-                     "bytes_healed", INTEGER(r->bytes_healed), "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept",
-                     INTEGER(r->bytes_kept), "bytes_moved", INTEGER(r->bytes_moved), "files_moved",
-                     INTEGER(r->files_moved), "dead_bytes", INTEGER(r->dead_bytes), "chunks_scrubbed",
-                     INTEGER(r->chunks_scrubbed), "bytes_scrubbed", INTEGER(r->bytes_scrubbed), "packs_emptied",
-                     INTEGER(r->packs_emptied), "bytes_repacked", INTEGER(r->bytes_repacked));
+    return json_pack("{s:o,s:s?,s:b,s:o,s:o,s:o,s:o, s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "parent",
+                     print_json_digest(&r->parent), "parent_name", r->parent_name[0] ? r->parent_name : NULL,
+                     "parent_differs", r->parent_differs, "unchanged", INTEGER(r->unchanged), "added",
+                     INTEGER(r->added), "changed", INTEGER(r->changed), "removed", INTEGER(r->removed), "packs_damaged",
+                     INTEGER(r->packs_damaged), "healed", INTEGER(r->healed), "bytes_healed", INTEGER(r->bytes_healed),
+                     "bytes_to_read", INTEGER(r->bytes_to_read), "bytes_kept", INTEGER(r->bytes_kept), "bytes_moved",
+                     INTEGER(r->bytes_moved), "files_moved", INTEGER(r->files_moved), "dead_bytes",
+                     INTEGER(r->dead_bytes), "chunks_scrubbed", INTEGER(r->chunks_scrubbed), "bytes_scrubbed",
+                     INTEGER(r->bytes_scrubbed), "packs_emptied", INTEGER(r->packs_emptied), "bytes_repacked",
+                     INTEGER(r->bytes_repacked));
 }
 
 static json_t *result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
@@ -269,7 +285,7 @@ static int build(const struct build_values *v, const struct build_source *source
         return rc;
     if (v->json)
         return print_json(result_json(ref, &result, v->dry_run));
-    print_result(ref, &result, v->dry_run);
+    print_result(ref, &result, words->no_parent, v->dry_run);
     return 0;
 }
 

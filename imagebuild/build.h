@@ -26,8 +26,8 @@ struct build_options {
     size_t pack_size;                   /* target; 0: 32 MiB */
     unsigned uploads;                   /* concurrent puts; 0: 4 */
     unsigned workers;                   /* threads that hash and compress; 0: CPUs */
-    bool no_parent;                     /* read everything; else the image that the tag names now is built upon */
-    const struct image_ref *parent;     /* this one is, of the same store; NULL: none is named */
+    bool no_parent; /* read everything; else the image that the tag names now is built upon, or the name's newest */
+    const struct image_ref *parent; /* this one is, of the same store; NULL: none is named */
     /* What compaction moves at most: that share of the bytes kept and that number of them. Both 0: nothing. */
     unsigned compact_percent;
     uint64_t compact_bytes;
@@ -46,8 +46,9 @@ struct build_options {
 
 /* What was taken over from a parent. Numbers of regular files, a hard-linked one counted once. */
 struct build_rebuild {
-    struct digest parent; /* zero: none, everything was read */
-    bool parent_differs;  /* there was one, but nothing could stay: of another filesystem or chunk size, or too small */
+    struct digest parent;                                 /* zero: none, everything was read */
+    char parent_name[IMAGE_NAME_MAX + IMAGE_TAG_MAX + 2]; /* NAME:TAG; "" when there is none or a digest named it */
+    bool parent_differs; /* there was one, but nothing could stay: of another filesystem or chunk size, or too small */
     uint64_t unchanged, added, changed, removed;
     /* Packs of the parent that are missing or damaged; unchanged files read again since they lay there. */
     uint64_t packs_damaged, healed, bytes_healed;

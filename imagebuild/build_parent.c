@@ -4,6 +4,7 @@
 #include "imagebuild/build_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -147,6 +148,9 @@ static void take_plan(struct build *b)
                                                 .bytes_moved = p->moved.bytes,
                                                 .files_moved = p->moved.files,
                                                 .dead_bytes = p->dead_bytes};
+    struct build_rebuild *r = &b->result->rebuild;
+    if (!p->found.by_digest)
+        snprintf(r->parent_name, sizeof r->parent_name, "%s:%s", p->found.name, p->found.tag);
     b->progress.bytes_total = p->plan.bytes_read + p->moved.bytes;
 }
 

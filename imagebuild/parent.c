@@ -4,8 +4,10 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "imagebuild/parent_source.h"
 #include "store/gc.h"
+#include "store/lineage.h"
 #include "store/repository.h"
 
 /* Of the image that parent_open found: can the new one's files stay where they are in it? */
@@ -22,6 +24,26 @@ static int check_geometry(const struct parent *p, bool *out_other)
                      manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), chunk_size);
 }
 
+/* The tag asked for is a new one: the newest image of the name. A store that may not be listed has none. */
+static int find_newest(struct parent *p)
+{
+    int rc = lineage_newest(p->config.store, p->found.name, p->found.tag, &p->tag);
+    p->digest = p->tag.digest;
+    if (rc != -EACCES && rc != -ENOTSUP)
+        return rc;
+    log_warning("build: the newest image of %s cannot be found, so everything is read: %s", p->found.name,
+                error_text());
+    return -ENOENT;
+}
+
+static int find_image(struct parent *p)
+{
+    const struct parent_config *c = &p->config;
+    p->found = *c->image;
+    int rc = repository_resolve(c->store, c->image, &p->digest, &p->tag);
+    return rc == -ENOENT && !c->must_be ? find_newest(p) : rc;
+}
+
 int parent_open(const struct parent_config *config, struct parent **out, bool *out_other)
 {
     CLEANUP(cleanup_parent) struct parent *p = calloc(1, sizeof *p);
@@ -30,7 +52,7 @@ int parent_open(const struct parent_config *config, struct parent **out, bool *o
     if (!p)
         return error_set(-ENOMEM, "build: out of memory");
     p->config = *config;
-    int rc = repository_resolve(config->store, config->image, &p->digest, &p->tag);
+    int rc = find_image(p);
     if (rc == -ENOENT && !config->must_be)
         return 0;
     if (rc)

@@ -19,9 +19,11 @@
 struct parent_config {
     struct store *store;           /* the caller's */
     const struct image_ref *image; /* which image, of this store */
-    bool must_be;                  /* -ENOENT, -EINVAL when it is not there or of other geometry; else there is none */
-    enum manifest_fs fs;           /* of the image to be built */
-    uint32_t chunk_size;           /* likewise; 0: the parent's will do */
+    /* -ENOENT, -EINVAL when it is not there or of other geometry. Else the newest image of the name (lineage_newest) is
+     * taken when the tag is not there, and when there is none or it is of other geometry there is no parent. */
+    bool must_be;
+    enum manifest_fs fs; /* of the image to be built */
+    uint32_t chunk_size; /* likewise; 0: the parent's will do */
     /* Files moved by compaction have at most so many bytes, in blocks: that share of what is kept, and that number. */
     unsigned compact_percent;
     uint64_t compact_bytes;
@@ -35,7 +37,8 @@ struct parent_config {
 struct parent {
     struct parent_config config;
     struct digest digest;
-    struct tag tag; /* zero when it was named by digest */
+    struct image_ref found; /* config.image, or the newest image's */
+    struct tag tag;         /* zero when it was named by digest */
     struct manifest manifest;
     struct live *live;
     struct parent_damage damage; /* parent_look: what cannot stay, since the store lacks it */

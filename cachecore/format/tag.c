@@ -52,6 +52,14 @@ char *tag_build_name(int64_t created, const struct digest *image, char out[TAG_B
     return out;
 }
 
+bool tag_is_build_name(const char *tag, const struct digest *image)
+{
+    char hex[DIGEST_HEX_SIZE], ending[16];
+    snprintf(ending, sizeof ending, "-%.12s", digest_hex(image, hex));
+    size_t len = strlen(tag), ending_len = strlen(ending);
+    return len > ending_len && !strcmp(tag + len - ending_len, ending);
+}
+
 int lease_encode(const struct lease *l, struct bytes *out)
 {
     CLEANUP_JSON json_t *root =

@@ -3,6 +3,7 @@
 #ifndef GRANARY_FORMAT_TAG_H
 #define GRANARY_FORMAT_TAG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/bytes.h"
@@ -26,6 +27,9 @@ GR_MUST_CHECK int tag_decode(const void *data, size_t len, struct tag *out); /* 
  * digest. */
 enum { TAG_BUILD_NAME_MAX = 32 };
 char *tag_build_name(int64_t created, const struct digest *image, char out[TAG_BUILD_NAME_MAX]);
+
+/* Is it one, of an image of this digest: "20261121T013000Z-0123456789ab"? */
+bool tag_is_build_name(const char *tag, const struct digest *image);
 
 /* builds/<uuid>: a running build's lease. */
 struct lease {

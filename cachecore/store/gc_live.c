@@ -19,19 +19,10 @@ void gc_tags_release(struct gc_tags *tags)
     vec_release(&tags->list);
 }
 
-/* "20261121T013000Z-0123456789ab" */
-static bool is_build_tag(const char *tag, const struct digest *image)
-{
-    char hex[DIGEST_HEX_SIZE], ending[16];
-    snprintf(ending, sizeof ending, "-%.12s", digest_hex(image, hex));
-    size_t len = strlen(tag), ending_len = strlen(ending);
-    return len > ending_len && !strcmp(tag + len - ending_len, ending);
-}
-
 static int collect_tag(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     struct gc_tags *tags = arg;
-    struct gc_tag fresh = {.image = t->digest, .created = t->created, .build_tag = is_build_tag(tag, &t->digest)};
+    struct gc_tag fresh = {.image = t->digest, .created = t->created, .build_tag = tag_is_build_name(tag, &t->digest)};
     snprintf(fresh.name, sizeof fresh.name, "%s", name);
     snprintf(fresh.tag, sizeof fresh.tag, "%s", tag);
     return vec_push(&tags->list, fresh) ? error_set(-ENOMEM, "gc: out of memory") : 0;

@@ -32,7 +32,7 @@ static int collect(void *arg, const char *name, const char *tag, const struct ta
     struct known_tags *tags = arg;
     struct known k = {.tag = *t};
     snprintf(k.name, sizeof k.name, "%s", tag);
-    return vec_push(&tags->list, k) ? error_set(-ENOMEM, "inspect: out of memory") : 0;
+    return vec_push(&tags->list, k) ? error_set(-ENOMEM, "tags: out of memory") : 0;
 }
 
 /* What the image's tags say it was built upon; zero: nothing. */
@@ -68,6 +68,62 @@ static bool was_seen(const struct lineage *l, const struct digest *first, const 
     return seen;
 }
 
+/* ------------------------------------------------------------------ the newest image */
+
+/* Is `old` among the images that `image` was built upon, one step after the other? A chain longer than LINEAGE_MAX, or
+ * a circle, ends unfound. */
+static bool was_built_upon(const struct known_tags *tags, const struct digest *image, const struct digest *old)
+{
+    struct digest at = *image;
+    for (unsigned i = 0; i < LINEAGE_MAX && !digest_is_zero(&at); i++) {
+        at = parent_of(tags, &at);
+        if (digest_equal(&at, old))
+            return true;
+    }
+    return false;
+}
+
+/* Times are whole seconds, so of one second the parents are the older ones. What is equal even so is decided by the
+ * name, since it must not depend on the order in which a store lists. */
+static bool is_newer(const struct known_tags *tags, const struct known *a, const struct known *b)
+{
+    if (a->tag.created != b->tag.created || digest_equal(&a->tag.digest, &b->tag.digest))
+        return a->tag.created > b->tag.created;
+    bool a_upon_b = was_built_upon(tags, &a->tag.digest, &b->tag.digest);
+    bool b_upon_a = was_built_upon(tags, &b->tag.digest, &a->tag.digest);
+    return a_upon_b != b_upon_a ? a_upon_b : strcmp(a->name, b->name) > 0;
+}
+
+/* People know an image by the name they gave it. */
+static bool is_better_name(const struct known *k, const struct known *than)
+{
+    return tag_is_build_name(than->name, &than->tag.digest) && !tag_is_build_name(k->name, &k->tag.digest);
+}
+
+int lineage_newest(struct store *s, const char *name, char out_tag[IMAGE_TAG_MAX + 1], struct tag *out)
+{
+    struct known_tags tags CLEANUP(known_release) = {0};
+    int rc = repository_tags(s, name, collect, &tags);
+    if (rc)
+        return rc;
+    if (!tags.list.len)
+        return error_set(-ENOENT, "there is no image %s in %s", name, s->url);
+    const struct known *newest = &tags.list.items[0];
+    for (size_t i = 1; i < tags.list.len; i++)
+        if (is_newer(&tags, &tags.list.items[i], newest))
+            newest = &tags.list.items[i];
+    for (size_t i = 0; i < tags.list.len; i++) {
+        const struct known *k = &tags.list.items[i];
+        if (digest_equal(&k->tag.digest, &newest->tag.digest) && is_better_name(k, newest))
+            newest = k;
+    }
+    memcpy(out_tag, newest->name, sizeof newest->name);
+    *out = newest->tag;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ an image's parents */
+
 int lineage_read(struct store *s, const char *name, const struct digest *image, const struct digest *parent,
                  struct lineage *out)
 {
@@ -81,7 +137,7 @@ int lineage_read(struct store *s, const char *name, const struct digest *image, 
     while (!digest_is_zero(&at) && !was_seen(out, image, &at) && out->steps.len < LINEAGE_MAX) {
         struct lineage_step step = step_to(&tags, &at);
         if (vec_push(&out->steps, step))
-            return error_set(-ENOMEM, "inspect: out of memory");
+            return error_set(-ENOMEM, "tags: out of memory");
         at = parent_of(&tags, &at);
     }
     return 0;

@@ -1,4 +1,4 @@
-/* The images an image was built upon, as far as the tags of its name know. */
+/* The images an image was built upon, and the newest of a name, as far as the tags of the name know. */
 #ifndef GRANARY_STORE_LINEAGE_H
 #define GRANARY_STORE_LINEAGE_H
 
@@ -26,5 +26,9 @@ void lineage_release(struct lineage *l);
  * image itself again, which is no step. A store that cannot be listed is an error (-ENOTSUP, -EACCES). */
 GR_MUST_CHECK int lineage_read(struct store *s, const char *name, const struct digest *image,
                                const struct digest *parent, struct lineage *out);
+
+/* The newest image of the name: of the tag with the latest time; of one second, the image that was built upon the
+ * others. *out_tag: one of its tags, a given one rather than a build's. -ENOENT: the name has no tags. */
+GR_MUST_CHECK int lineage_newest(struct store *s, const char *name, char out_tag[IMAGE_TAG_MAX + 1], struct tag *out);
 
 #endif

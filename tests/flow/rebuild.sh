@@ -55,6 +55,14 @@ printf 'M a/6\nA a/new\nD b/1\nm b/4\nD b/secret\nD c/d/8\nA c/moved\n' | cmp - 
 "$GRANARY" inspect "$image" --json >"$W/inspect"
 [ "$(jq -r .parent "$W/inspect")" = "$(jq -r .digest "$W/first")" ] || fail "the tag does not say the parent"
 
+echo "== under a new tag the name's newest image is the parent; another name has none"
+"$GRANARY" build "$W/tree" "$store/set:tomorrow" --quiet --dry-run >"$W/plan"
+grep -qE '^  built +upon set:daily: 0 files, 0 ?B? .*read, .* kept$' "$W/plan" || fail "it says $(cat "$W/plan")"
+"$GRANARY" build "$W/tree" "$store/set:tomorrow" --quiet --dry-run --json >"$W/plan"
+[ "$(jq -r .rebuild.parent_name "$W/plan")" = set:daily ] || fail "it says $(cat "$W/plan")"
+"$GRANARY" build "$W/tree" "$store/another:v1" --quiet --dry-run >"$W/plan"
+grep -qE '^  built +in full: no parent$' "$W/plan" || fail "it says $(cat "$W/plan")"
+
 echo "== going back"
 "$GRANARY" tag "$store/set:$first_tag" daily >"$W/null"
 [ "$(digest_of "$image")" = "$(jq -r .digest "$W/first")" ] || fail "tag did not go back"

@@ -115,16 +115,22 @@ static inline struct build_options options(void)
                                   .compact_percent = 2};
 }
 
-static inline int run(struct world *w, struct store_fake *store, const struct build_options *o, struct build_result *r)
+static inline int run_as(struct world *w, struct store_fake *store, const char *image, const struct build_options *o,
+                         struct build_result *r)
 {
     struct image_ref ref;
     struct source *source = source_of(w);
     struct build_options with_fs = *o;
     with_fs.fs = w->fs;
-    assert_int_equal(image_ref_parse("/store/faces:daily", &ref), 0);
+    assert_int_equal(image_ref_parse(image, &ref), 0);
     int rc = build_run(source, store_fake_store(store), &ref, &with_fs, r);
     source_close(source);
     return rc;
+}
+
+static inline int run(struct world *w, struct store_fake *store, const struct build_options *o, struct build_result *r)
+{
+    return run_as(w, store, "/store/faces:daily", o, r);
 }
 
 static inline struct build_result rebuild(struct world *w, const struct build_options *o)

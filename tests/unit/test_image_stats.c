@@ -200,6 +200,36 @@ static void test_lineage__ends_in_a_circle(void **state)
     assert_int_equal(l.steps.len, 1);
 }
 
+/* Images of one second: what was built upon the other is newer, whatever the names, which are listed in order. */
+static void test_lineage__the_newest_image(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
+    struct store *s = store_fake_store(fake);
+    char name[IMAGE_TAG_MAX + 1], build_name[TAG_BUILD_NAME_MAX];
+    struct digest image = image_number(2), third = image_number(3);
+    struct tag tag;
+    assert_int_equal(lineage_newest(s, "faces", name, &tag), -ENOENT);
+    put_tag(fake, "zebra", 1, 1, 100);
+    put_tag(fake, "m", 3, 2, 100);
+    put_tag(fake, "a", 4, 3, 100);
+    put_tag(fake, "k", 2, 1, 100);
+    assert_int_equal(lineage_newest(s, "faces", name, &tag), 0);
+    assert_string_equal(name, "a");
+    put_tag(fake, "old", 5, 5, 99);
+    put_tag(fake, tag_build_name(101, &image, build_name), 2, 1, 101);
+    assert_int_equal(lineage_newest(s, "faces", name, &tag), 0);
+    assert_string_equal(name, "k"); /* the same image by the name that it was given */
+    assert_true(digest_equal(&tag.digest, &image));
+    put_tag(fake, "circle", 6, 7, 200);
+    put_tag(fake, "square", 7, 6, 200);
+    assert_int_equal(lineage_newest(s, "faces", name, &tag), 0);
+    assert_string_equal(name, "square");
+    put_tag(fake, tag_build_name(300, &third, build_name), 3, 2, 300);
+    assert_true(store_fake_remove(fake, "images/faces/m"));
+    assert_int_equal(lineage_newest(s, "faces", name, &tag), 0);
+    assert_string_equal(name, build_name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_extent_sweep__agrees_with_a_bitmap),
         cmocka_unit_test(test_lineage__follows_the_tags),
         cmocka_unit_test(test_lineage__ends_in_a_circle),
+        cmocka_unit_test(test_lineage__the_newest_image),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -303,6 +303,37 @@ static void test_rebuild__the_tags_say_the_parent(void **state)
     store_fake_free(w.store);
 }
 
+/* A tag for each day, all of one second or two: each upon the one before. */
+static void test_rebuild__a_new_tag_is_built_upon_the_newest_image(void **state)
+{
+    static struct world w;
+    struct build_options o = options();
+    struct build_result r;
+    struct digest before = {{0}};
+    char image[64], previous[64] = "";
+    open_world(&w, 100);
+    for (unsigned i = 0; i < w.count; i++)
+        set_file(&w, i, 5000);
+    for (unsigned day = 0; day < 5; day++) {
+        snprintf(image, sizeof image, "/store/faces:v%u", 9 - day);
+        assert_int_equal(run_as(&w, w.store, image, &o, &r), 0);
+        assert_true(digest_equal(&r.rebuild.parent, &before));
+        assert_string_equal(r.rebuild.parent_name, previous);
+        assert_int_equal(r.bytes_read, day ? 6000 : w.listed);
+        before = r.image;
+        snprintf(previous, sizeof previous, "%s", strrchr(image, '/') + 1);
+        set_file(&w, day, 6000);
+    }
+    /* another name's images are none of it; a store that cannot be listed has none */
+    assert_int_equal(run_as(&w, w.store, "/store/dogs:v1", &o, &r), 0);
+    assert_true(digest_is_zero(&r.rebuild.parent));
+    store_fake_add_fault(w.store, &(struct store_fake_fault){
+                                      .op = FAKE_LIST, .kind = FAKE_FAIL, .key_prefix = "images/", .code = -EACCES});
+    assert_int_equal(run_as(&w, w.store, "/store/faces:next", &o, &r), 0);
+    assert_true(digest_is_zero(&r.rebuild.parent));
+    store_fake_free(w.store);
+}
+
 static void test_rebuild__a_dry_run_shows_the_plan(void **state)
 {
     static struct world w;
@@ -511,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_rebuild__an_ext4_parent_that_is_too_small),
         cmocka_unit_test(test_rebuild__without_a_parent_everything_is_read),
         cmocka_unit_test(test_rebuild__the_tags_say_the_parent),
+        cmocka_unit_test(test_rebuild__a_new_tag_is_built_upon_the_newest_image),
         cmocka_unit_test(test_rebuild__a_dry_run_shows_the_plan),
         cmocka_unit_test(test_rebuild__a_damaged_parent_is_no_wrong_byte),
         cmocka_unit_test(test_rebuild__damaged_packs_are_read_again),
