@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 
@@ -46,11 +46,7 @@ static void *work_main(void *arg)
 /* Wait until no thread is left, a step's time at the most; false: none is. */
 static bool wait_alive(struct running *r)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PARALLEL_STEP_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    const struct timespec until = clock_at_ms(clock_now_ms() + PARALLEL_STEP_MS);
     SCOPED_LOCK(&r->lock);
     while (r->alive)
         if (pthread_cond_timedwait(&r->ended, &r->lock, &until))

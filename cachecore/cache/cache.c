@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/le.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "cache/cache_internal.h"
 
 static void cache_destroy(struct cache *c)
@@ -171,7 +172,7 @@ int cache_open_with(const struct cache_config *config, const struct cache_seams 
     if (!c)
         return error_set(-ENOMEM, "cache: out of memory");
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->changed, NULL);
+    thread_cond_init(&c->changed);
     janitor_init(&c->janitor);
     c->disk_timeout_ms = config->disk_timeout_ms ? config->disk_timeout_ms : DISK_TIMEOUT_DEFAULT_MS;
     c->compressed = config->compressed;

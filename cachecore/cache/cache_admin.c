@@ -4,14 +4,13 @@
  * bring it back, and only then the slot is free. Readers never wait for any of this.
  */
 #include <errno.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "cache/cache_internal.h"
 
 enum {
-    READERS_WAIT_S = 10, /* a reader that takes longer finds the record gone, which is a miss */
-    SWEEP_TAKE = 16,     /* slots taken, and looked at, under one lock */
+    READERS_WAIT_MS = 10000, /* a reader that takes longer finds the record gone, which is a miss */
+    SWEEP_TAKE = 16,         /* slots taken, and looked at, under one lock */
     SWEEP_LOOK = 2048,
 };
 
@@ -60,11 +59,9 @@ static int write_record(struct cache *c, const struct space_slot *slot, const ui
 
 static void wait_for_readers(struct cache *c, _Atomic uint16_t *pins)
 {
-    struct timespec until;
     if (!atomic_load(pins))
         return;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += READERS_WAIT_S;
+    const struct timespec until = clock_at_ms(clock_now_ms() + READERS_WAIT_MS);
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
     atomic_fetch_add(&c->waiters, 1); /* before looking at pins: cache_unpin looks in the other order */
     space_assert(&c->space);

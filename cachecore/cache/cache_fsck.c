@@ -16,8 +16,10 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/thread.h"
 #include "cache/cache_lock.h"
 #include "format/chunk.h"
 
@@ -229,13 +231,9 @@ static int read_table(struct fsck *f)
 static void watch(struct fsck *f)
 {
     const struct cache_fsck_options *o = f->options;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
     pthread_mutex_lock(&f->lock);
-    while (f->running) {
-        until.tv_nsec += TELL_EVERY_MS * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+    for (uint64_t next_ms = clock_now_ms() + TELL_EVERY_MS; f->running; next_ms += TELL_EVERY_MS) {
+        const struct timespec until = clock_at_ms(next_ms);
         while (f->running && pthread_cond_timedwait(&f->ended, &f->lock, &until) == 0)
             ;
         if (o->cancel && *o->cancel) {
@@ -257,7 +255,7 @@ static int check_all(struct fsck *f)
         pthread_mutex_lock(&f->lock);
         f->running++;
         pthread_mutex_unlock(&f->lock);
-        rc = pthread_create(&threads[count], NULL, run_worker, f);
+        rc = thread_start(&threads[count], run_worker, f);
         if (rc)
             break;
     }
@@ -266,7 +264,7 @@ static int check_all(struct fsck *f)
         f->running--;
     }
     if (!count)
-        return error_set(-rc, "cache: cannot start a thread for the check: %s", strerror(rc));
+        return error_prefix(rc, "cache");
     watch(f);
     while (count)
         pthread_join(threads[--count], NULL);
@@ -290,12 +288,8 @@ int cache_fsck(const char *dir, const struct cache_fsck_options *options, struct
 {
     CLEANUP_FD int lock = -1;
     CLEANUP(fsck_release)
-    struct fsck f = {.dir = dir,
-                     .options = options,
-                     .record_fd = -1,
-                     .data_fd = -1,
-                     .lock = PTHREAD_MUTEX_INITIALIZER,
-                     .ended = PTHREAD_COND_INITIALIZER};
+    struct fsck f = {.dir = dir, .options = options, .record_fd = -1, .data_fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
+    thread_cond_init(&f.ended);
     int rc = cache_lock_take(dir, false, &lock);
     if (!rc)
         rc = open_file(&f, "records", options->repair ? O_RDWR : O_RDONLY, &f.record_fd);

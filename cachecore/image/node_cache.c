@@ -20,7 +20,7 @@
 #include "base/le.h"
 #include "store/repository.h"
 
-enum { BUCKETS = 1024 };
+enum { BUCKETS_MIN = 64 };
 
 struct node {
     _Atomic unsigned refs;
@@ -38,14 +38,21 @@ struct node_cache {
     size_t memory;        /* the config's, until others are told */
     struct node *newest, *oldest;
     struct node_cache_stats stats;
-    struct node *buckets[BUCKETS];
+    struct node **buckets;
+    size_t bucket_count; /* a power of two; at least as many as nodes, unless memory ran out */
 };
 
 int node_cache_new(const struct node_cache_config *config, struct node_cache **out)
 {
     struct node_cache *nc = calloc(1, sizeof *nc);
-    if (!nc)
+    struct node **buckets = calloc(BUCKETS_MIN, sizeof *buckets);
+    if (!nc || !buckets) {
+        free(nc);
+        free(buckets);
         return error_set(-ENOMEM, "image: out of memory");
+    }
+    nc->buckets = buckets;
+    nc->bucket_count = BUCKETS_MIN;
     nc->config = *config;
     nc->memory = config->memory;
     pthread_mutex_init(&nc->lock, NULL);
@@ -70,7 +77,7 @@ const struct index_node *node_index(const struct node *node)
 
 static struct node **bucket_of(struct node_cache *nc, const struct digest *digest)
 {
-    return &nc->buckets[le64_get(digest->b) % BUCKETS];
+    return &nc->buckets[le64_get(digest->b) & (nc->bucket_count - 1)];
 }
 
 static void unlink_locked(struct node_cache *nc, struct node *node)
@@ -110,6 +117,7 @@ static void evict_oldest_locked(struct node_cache *nc)
     while (*at != node)
         at = &(*at)->bucket_next;
     *at = node->bucket_next;
+    nc->stats.nodes--;
     nc->stats.bytes -= node->bytes;
     node_unref(node);
 }
@@ -121,6 +129,7 @@ void node_cache_free(struct node_cache *nc)
     while (nc->oldest)
         evict_oldest_locked(nc);
     pthread_mutex_destroy(&nc->lock);
+    free(nc->buckets);
     free(nc);
 }
 
@@ -133,6 +142,24 @@ static void shrink_locked(struct node_cache *nc)
     }
 }
 
+/* One node a bucket on average, whatever the memory limit. Without memory for a larger table lookups only get slower.
+ */
+static void grow_table_locked(struct node_cache *nc)
+{
+    size_t count = nc->bucket_count * 2;
+    struct node **buckets = calloc(count, sizeof *buckets);
+    if (!buckets)
+        return;
+    free(nc->buckets);
+    nc->buckets = buckets;
+    nc->bucket_count = count;
+    for (struct node *node = nc->newest; node; node = node->older) {
+        struct node **bucket = bucket_of(nc, &node->digest);
+        node->bucket_next = *bucket;
+        *bucket = node;
+    }
+}
+
 /* Takes node, whose one reference becomes the caller's; returns the one that is in the table. */
 static struct node *insert(struct node_cache *nc, struct node *node)
 {
@@ -142,9 +169,12 @@ static struct node *insert(struct node_cache *nc, struct node *node)
         node_unref(node);
         return there;
     }
+    if (nc->stats.nodes >= nc->bucket_count)
+        grow_table_locked(nc);
     struct node **bucket = bucket_of(nc, &node->digest);
     node->bucket_next = *bucket;
     *bucket = node;
+    nc->stats.nodes++;
     link_newest_locked(nc, node);
     atomic_fetch_add_explicit(&node->refs, 1, memory_order_relaxed);
     nc->stats.bytes += node->bytes;
@@ -287,4 +317,5 @@ void node_cache_stats(struct node_cache *nc, struct node_cache_stats *out)
 {
     SCOPED_LOCK(&nc->lock);
     *out = nc->stats;
+    out->buckets = nc->bucket_count;
 }

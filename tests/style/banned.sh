@@ -7,6 +7,8 @@ set -euo pipefail
 BANNED='strcpy|strcat|strncat|stpcpy|sprintf|vsprintf|gets|scanf|atoi|atol|atoll|atof|strtok|asctime'
 BANNED+='|ctime|gmtime|localtime|inet_ntoa|gethostbyname|readdir_r|rand|srand|tmpnam|mktemp|tempnam|alloca'
 BANNED+='|system|popen'
+# timed waits on CLOCK_REALTIME, which an administrator may set
+BANNED+='|sem_timedwait|pthread_mutex_timedlock|pthread_rwlock_timedrdlock|pthread_rwlock_timedwrlock|mtx_timedlock|cnd_timedwait'
 
 check_banned() {
     local files bad=0
@@ -17,7 +19,23 @@ check_banned() {
     return $bad
 }
 
+# A timed wait is on a condition that thread_cond_init of its own directory made monotonic.
+check_timed_waits() {
+    local file name bad=0 waits='pthread_cond_timedwait\(&[A-Za-z_]*(->|\.)?[A-Za-z_]+'
+    while IFS=: read -r file name; do
+        name=${name##*[>.&]}
+        if ! grep -qE "thread_cond_init\(&([A-Za-z_]+(->|\.))?$name\)" "$(dirname "$file")"/*.c ||
+            grep -E "pthread_cond_init\(&([A-Za-z_]+(->|\.))?$name,|$name = PTHREAD_COND_INITIALIZER" "$file"; then
+            echo "$file: waits for a time on '$name', which thread_cond_init (base/thread.h) must make"
+            bad=1
+        fi
+    done < <(project_files '*.c' | grep -v '^\./tests/' | xargs grep -oE "$waits" /dev/null)
+    return $bad
+}
+
+can_fail check_timed_waits a.c 'void f(void) { pthread_cond_timedwait(&f->ended, &f->lock, &until); }' ended
 can_fail check_banned a.c 'void f(void) { strcpy(a, b); }' strcpy
 can_fail check_banned a.c 'int x = atoi (s);' atoi
 can_fail check_banned a.c '/* FIXME */' FIXME
 check_banned
+check_timed_waits

@@ -11,6 +11,7 @@
 #include "fake/image_fake.h"
 #include "format/index.h"
 #include "image/image.h"
+#include "image/image_internal.h"
 #include "unit/counters.h"
 #include "unit/scratch.h"
 
@@ -162,6 +163,33 @@ static void test_image__index_memory_is_a_limit_and_not_a_fault(void **state)
     }
     assert_true(image_count(&w, "node_evictions_total") >= 8);
     assert_true(image_count(&w, "node_bytes") < 120 << 10); /* one leaf */
+    world_release(&w);
+}
+
+static bool all_but_one_a_leaf(uint64_t chunk)
+{
+    return chunk % INDEX_FANOUT != 5;
+}
+
+static void test_image__the_table_of_nodes_grows_with_them(void **state)
+{
+    enum { LEAVES = 80 };
+    const struct image_fake many = {
+        .seed = 9, .size = (uint64_t)LEAVES * INDEX_FANOUT * CHUNK, .chunk_size = CHUNK, .hole = all_but_one_a_leaf};
+    struct world w;
+    struct node_cache_stats stats;
+    world_init(&w, &many, false, 0);
+    for (uint64_t i = 0; i < LEAVES; i++)
+        expect_read(&w, (i * INDEX_FANOUT + 5) * CHUNK, 10);
+    node_cache_stats(w.image->nodes, &stats);
+    assert_int_equal(stats.nodes, LEAVES + 1);
+    assert_true(stats.buckets >= stats.nodes);
+    for (uint64_t i = 0; i < LEAVES; i++)
+        expect_read(&w, (i * INDEX_FANOUT + 5) * CHUNK, 10);
+    assert_int_equal(image_count(&w, "node_misses_total"), LEAVES + 1);
+    image_set_index_memory(w.image, 1);
+    node_cache_stats(w.image->nodes, &stats);
+    assert_int_equal(stats.nodes, 1);
     world_release(&w);
 }
 
@@ -489,6 +517,7 @@ int main(void)
         cmocka_unit_test(test_image__what_reaches_behind_the_end_is_refused),
         cmocka_unit_test(test_image__two_levels_of_index_read_right),
         cmocka_unit_test(test_image__index_memory_is_a_limit_and_not_a_fault),
+        cmocka_unit_test(test_image__the_table_of_nodes_grows_with_them),
         cmocka_unit_test(test_image__extents_cover_the_range_and_merge_neighbours),
         cmocka_unit_test(test_image__a_subtree_of_holes_costs_nothing),
         cmocka_unit_test(test_image__a_node_in_the_wrong_place_is_refused),
