@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/safe_dir.h"
 #include "base/text.h"
 #include "cache/cache_dir.h"
 #include "cache/cache_lock.h"
@@ -43,37 +43,24 @@ bool default_cache_dir(char out[PATH_MAX])
     return len > 0 && len < PATH_MAX;
 }
 
-static int make_dir(const char *dir)
+/* This user's alone: another could put chunks there that were never in a store. */
+static int open_dir(const char *dir, int *out_fd)
 {
     CLEANUP_FREE char *parent = strdup(dir);
     if (!parent)
         return error_set(-ENOMEM, "out of memory");
     *strrchr(parent, '/') = 0;
     int rc = io_mkdirs(parent);
-    if (!rc && mkdir(dir, 0700) && errno != EEXIST)
-        rc = error_set(-errno, "cannot make %s: %s", dir, strerror(errno));
-    return rc;
-}
-
-/* This user's alone: another could put chunks there that were never in a store. */
-static int check_owner(const char *dir)
-{
-    struct stat st;
-    if (lstat(dir, &st))
-        return error_set(-errno, "%s: %s", dir, strerror(errno));
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
-        return error_set(-EPERM, "%s is not a directory that belongs to this user and only this user writes", dir);
-    return 0;
+    return rc ? rc : safe_dir_open(dir, true, out_fd);
 }
 
 /* Of servers without --cache one has it, from before its own process opens the cache. */
-static int claim(const char *dir, int *out_fd)
+static int claim(int dir_fd, const char *dir, int *out_fd)
 {
-    char path[PATH_MAX + 16];
-    snprintf(path, sizeof path, "%s/default.lock", dir);
-    CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+    CLEANUP_FD int fd = -1;
+    int rc = safe_file_open(dir_fd, dir, "default.lock", O_RDWR | O_CREAT, &fd);
+    if (rc)
+        return rc;
     if (flock(fd, LOCK_EX | LOCK_NB))
         return error_set(-errno, "%s is in use by another server", dir);
     *out_fd = steal_fd(&fd);
@@ -107,17 +94,17 @@ static int choose_size(const char *dir, uint64_t *out)
 int default_cache_make(char spec[DEFAULT_CACHE_SPEC_MAX], int *out_fd)
 {
     char dir[PATH_MAX];
-    CLEANUP_FD int lock = -1, claimed = -1;
+    CLEANUP_FD int dir_fd = -1;
+    CLEANUP_FD int lock = -1;
+    CLEANUP_FD int claimed = -1;
     uint64_t size = 0;
     if (!default_cache_dir(dir))
         return error_set(-ENOENT, "this user has neither XDG_CACHE_HOME nor HOME");
-    int rc = make_dir(dir);
+    int rc = open_dir(dir, &dir_fd);
     if (!rc)
-        rc = check_owner(dir);
+        rc = claim(dir_fd, dir, &claimed);
     if (!rc)
-        rc = claim(dir, &claimed);
-    if (!rc)
-        rc = cache_lock_take(dir, true, &lock);
+        rc = cache_lock_take(dir_fd, dir, true, &lock);
     if (!rc)
         rc = check_reserves(dir);
     if (!rc)

@@ -65,11 +65,8 @@ int io_write_full(int fd, const void *data, size_t len)
     return write_full(fd, data, len, NULL);
 }
 
-int io_read_file(const char *path, struct bytes *out)
+int io_read_rest(int fd, const char *path, struct bytes *out)
 {
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
     char block[65536];
     for (;;) {
         ssize_t n = io_read_full(fd, block, sizeof block);
@@ -81,6 +78,14 @@ int io_read_file(const char *path, struct bytes *out)
         if ((size_t)n < sizeof block)
             return 0;
     }
+}
+
+int io_read_file(const char *path, struct bytes *out)
+{
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+    return io_read_rest(fd, path, out);
 }
 
 static int sync_parent(const char *path)
@@ -136,7 +141,9 @@ int io_write_file_owned(const char *path, const void *data, size_t len)
         temporary = NULL;
         return error_set(-ENOMEM, "out of memory while writing %s", path);
     }
-    CLEANUP_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (unlink(temporary) && errno != ENOENT)
+        return error_set(-errno, "cannot remove %s: %s", temporary, strerror(errno));
+    CLEANUP_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return error_set(-errno, "cannot create %s: %s", temporary, strerror(errno));
     return write_and_rename(fd, temporary, path, data, len, true);

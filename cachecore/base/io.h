@@ -25,13 +25,16 @@ GR_MUST_CHECK int io_write_full(int fd, const void *data, size_t len);
  * -ENOENT absent. */
 GR_MUST_CHECK int io_read_file(const char *path, struct bytes *out);
 
+/* The same of an open file, from its present position, called path in sentences. */
+GR_MUST_CHECK int io_read_rest(int fd, const char *path, struct bytes *out);
+
 /* Replace path by data so that a reader sees the old or the new contents, never a mixture: a
  * temporary file in the same directory, renamed. sync: fsync file and directory first (survives
  * power loss). Directories must exist. */
 GR_MUST_CHECK int io_write_file_atomic(const char *path, const void *data, size_t len, bool sync);
 
 /* The same, synced, for the only writer there is: the temporary file is PATH.new, so that writers who
- * die leave one behind at most. */
+ * die leave one behind at most. What is left there is removed, never written to: it may be a link. */
 GR_MUST_CHECK int io_write_file_owned(const char *path, const void *data, size_t len);
 
 /* Make every missing directory of path (mode 0755); path itself included. 0 or -errno with a

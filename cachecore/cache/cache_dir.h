@@ -28,8 +28,9 @@ struct cache_dir {
 };
 
 /* What a cache in that directory may take, in bytes: what is free on its filesystem (but for root's reserve) and what
- * the cache holds already; and the filesystem's size, without that reserve. The directory is made if missing. -EIO and
- * the like. */
+ * the cache holds already; and the filesystem's size, without that reserve. The directory is made if missing.
+ * -EPERM: another user could have made or could change what is in it (safe_dir.h), as of cache_dir_open; -EIO and the
+ * like. */
 GR_MUST_CHECK int cache_dir_room(const char *path, uint64_t *room, uint64_t *total);
 /* Percent of that room. */
 GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *out);

@@ -19,27 +19,24 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/safe_dir.h"
 #include "base/text.h"
 #include "cache/cache_dir.h"
 #include "cache/cache_lock.h"
 
 DEFINE_CLEANUP(cache_dir, struct cache_dir *, cache_dir_close)
 
-static int open_in(const struct cache_dir *d, const char *name, int flags)
+/* The time of a read is a write to the filesystem's journal, for which the read waits when the disk hangs: O_NOATIME.
+ */
+static int open_in(const struct cache_dir *d, int dir_fd, const char *name, int flags, int *out_fd)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s", d->path, name) >= (int)sizeof path)
-        return -ENAMETOOLONG;
-    /* The time of a read is a write to the filesystem's journal, for which the read waits when the disk hangs. */
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOATIME | flags, 0600);
-    if (fd < 0 && errno == EPERM) /* somebody else's file */
-        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0600);
-    return fd < 0 ? -errno : fd;
-}
-
-static int say_open(const struct cache_dir *d, const char *name, int rc)
-{
-    return error_set(rc, "cache: cannot open %s/%s: %s; the directory must be writable", d->path, name, strerror(-rc));
+    int rc = safe_file_open(dir_fd, d->path, name, O_RDWR | O_CREAT | O_NOATIME | flags, out_fd);
+    if (rc == -EPERM)
+        return error_prefix(rc, "cache");
+    if (rc)
+        return error_set(rc, "cache: cannot open %s/%s: %s; the directory must be writable", d->path, name,
+                         strerror(-rc));
+    return 0;
 }
 
 /* ---- opening ---- */
@@ -55,36 +52,32 @@ static bool fits(int fd, uint64_t size)
     return held >= size || size - held <= (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-static uint64_t held_bytes(const char *dir, const char *name)
+static uint64_t held_bytes(int dir_fd, const char *name)
 {
-    char path[4096];
     struct stat st;
-    bool there = snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path && !stat(path, &st);
-    return there ? (uint64_t)st.st_blocks * 512 : 0;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)st.st_blocks * 512;
 }
 
-/* Only the last directory of path: one above that is missing is most likely a disk that is not mounted, and its room
- * must not be taken of the filesystem below. */
-static int make_dir(const char *path)
+/* Only the last directory of path is made: one above that is missing is most likely a disk that is not mounted, and its
+ * room must not be taken of the filesystem below. */
+static int open_dir(const char *path, int *out_fd)
 {
-    if (!mkdir(path, 0755) || errno == EEXIST)
-        return 0;
-    if (errno == ENOENT)
-        return error_set(-ENOENT, "cache: %s: the directory above it does not exist; mount its disk, or make it", path);
-    return error_set(-errno, "cache: cannot make the directory %s: %s", path, strerror(errno));
+    int rc = safe_dir_open(path, true, out_fd);
+    return rc ? error_prefix(rc, "cache") : 0;
 }
 
 int cache_dir_room(const char *path, uint64_t *room, uint64_t *total)
 {
     struct statvfs fs;
-    int rc = make_dir(path);
+    CLEANUP_FD int dir = -1;
+    int rc = open_dir(path, &dir);
     if (rc)
         return rc;
-    if (statvfs(path, &fs))
+    if (fstatvfs(dir, &fs))
         return error_set(-errno, "cache: %s: cannot ask for the size of its filesystem: %s", path, strerror(errno));
     *total = (uint64_t)(fs.f_blocks - fs.f_bfree + fs.f_bavail) * fs.f_frsize;
-    *room = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(path, "data") + held_bytes(path, "records") +
-            held_bytes(path, "exports");
+    *room = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(dir, "data") + held_bytes(dir, "records") +
+            held_bytes(dir, "exports");
     return 0;
 }
 
@@ -250,17 +243,16 @@ static int start_empty(struct cache_dir *d)
     return rc ? rc : write_header(d);
 }
 
-static int open_files(struct cache_dir *d)
+static int open_files(struct cache_dir *d, int dir_fd)
 {
-    d->record_fd = open_in(d, "records", 0);
-    if (d->record_fd < 0)
-        return say_open(d, "records", d->record_fd);
-    d->data_fd = open_in(d, "data", O_DIRECT);
-    if (d->data_fd == -EINVAL) {
-        log_warning("cache: the filesystem of %s has no direct I/O; reads go through the page cache", d->path);
-        d->data_fd = open_in(d, "data", 0);
-    }
-    return d->data_fd < 0 ? say_open(d, "data", d->data_fd) : 0;
+    int rc = open_in(d, dir_fd, "records", 0, &d->record_fd);
+    if (rc)
+        return rc;
+    rc = open_in(d, dir_fd, "data", O_DIRECT, &d->data_fd);
+    if (rc != -EINVAL)
+        return rc;
+    log_warning("cache: the filesystem of %s has no direct I/O; reads go through the page cache", d->path);
+    return open_in(d, dir_fd, "data", 0, &d->data_fd);
 }
 
 static int write_probe(struct cache_dir *d)
@@ -310,10 +302,16 @@ static int reserve_sparingly(struct cache_dir *d)
     return 0;
 }
 
+static uint64_t held_now(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
 /* high: see cache_dir_open. */
 static int reserve_data(struct cache_dir *d, unsigned high)
 {
-    uint64_t size = cache_geometry_data_file_size(&d->geometry), held = held_bytes(d->path, "data");
+    uint64_t size = cache_geometry_data_file_size(&d->geometry), held = held_now(d->data_fd);
     if (high && watermark_over(d, high, size > held ? size - held : 0))
         return reserve_sparingly(d);
     return reserve_both(d);
@@ -330,13 +328,14 @@ int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_
     d->path = strdup(path);
     if (!d->path)
         return error_set(-ENOMEM, "cache: out of memory");
+    CLEANUP_FD int dir = -1;
     int rc = cache_geometry_plan(size, &d->geometry);
     if (!rc)
-        rc = make_dir(path);
+        rc = open_dir(path, &dir);
     if (!rc)
-        rc = cache_lock_take(path, true, &d->lock_fd);
+        rc = cache_lock_take(dir, path, true, &d->lock_fd);
     if (!rc)
-        rc = open_files(d);
+        rc = open_files(d, dir);
     struct cache_geometry found;
     if (!rc)
         rc = recognise(d, &found);

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/safe_dir.h"
 #include "base/thread.h"
 #include "cache/cache_lock.h"
 #include "format/chunk.h"
@@ -185,14 +186,12 @@ static void *run_worker(void *arg)
 
 /* ---- the directory ---- */
 
-static int open_file(const struct fsck *f, const char *name, int flags, int *out_fd)
+static int open_file(const struct fsck *f, int dir_fd, const char *name, int flags, int *out_fd)
 {
-    char path[4096];
-    int n = snprintf(path, sizeof path, "%s/%s", f->dir, name);
-    *out_fd = n < (int)sizeof path ? open(path, flags | O_CLOEXEC) : -1;
-    if (*out_fd < 0 && errno == EINVAL && flags & O_DIRECT)
-        *out_fd = open(path, (flags & ~O_DIRECT) | O_CLOEXEC);
-    return *out_fd < 0 ? error_set(-errno, "cache: cannot open %s: %s", path, strerror(errno)) : 0;
+    int rc = safe_file_open(dir_fd, f->dir, name, flags, out_fd);
+    if (rc == -EINVAL && flags & O_DIRECT)
+        rc = safe_file_open(dir_fd, f->dir, name, flags & ~O_DIRECT, out_fd);
+    return rc ? error_prefix(rc, "cache") : 0;
 }
 
 static int read_header(struct fsck *f)
@@ -290,11 +289,13 @@ int cache_fsck(const char *dir, const struct cache_fsck_options *options, struct
     CLEANUP(fsck_release)
     struct fsck f = {.dir = dir, .options = options, .record_fd = -1, .data_fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
     thread_cond_init(&f.ended);
-    int rc = cache_lock_take(dir, false, &lock);
+    CLEANUP_FD int dir_fd = -1;
+    int rc = safe_dir_open(dir, false, &dir_fd);
+    rc = rc ? error_prefix(rc, "cache") : cache_lock_take(dir_fd, dir, false, &lock);
     if (!rc)
-        rc = open_file(&f, "records", options->repair ? O_RDWR : O_RDONLY, &f.record_fd);
+        rc = open_file(&f, dir_fd, "records", options->repair ? O_RDWR : O_RDONLY, &f.record_fd);
     if (!rc)
-        rc = open_file(&f, "data", O_RDONLY | O_DIRECT, &f.data_fd);
+        rc = open_file(&f, dir_fd, "data", O_RDONLY | O_DIRECT, &f.data_fd);
     if (!rc)
         rc = read_header(&f);
     if (!rc)

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/safe_dir.h"
 
 void cache_lock_sign(int fd, const char *dir)
 {
@@ -23,24 +24,22 @@ void cache_lock_sign(int fd, const char *dir)
         log_debug("cache: cannot note the pid in %s/lock", dir);
 }
 
-static int open_lock(const char *dir, bool make)
+static int open_lock(int dir_fd, const char *dir, bool make, int *out_fd)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/lock", dir) >= (int)sizeof path)
-        return -ENAMETOOLONG;
-    int fd = open(path, O_RDWR | O_CLOEXEC | (make ? O_CREAT : 0), 0600);
-    if (fd < 0 && !make && errno == EROFS)
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    int rc = safe_file_open(dir_fd, dir, "lock", O_RDWR | (make ? O_CREAT : 0), out_fd);
+    return rc == -EROFS && !make ? safe_file_open(dir_fd, dir, "lock", O_RDONLY, out_fd) : rc;
 }
 
-int cache_lock_take(const char *dir, bool make, int *out_fd)
+int cache_lock_take(int dir_fd, const char *dir, bool make, int *out_fd)
 {
-    CLEANUP_FD int fd = open_lock(dir, make);
-    if (fd == -ENOENT && !make)
-        return error_set(fd, "cache: there is no cache in %s", dir);
-    if (fd < 0)
-        return error_set(fd, "cache: cannot open %s/lock: %s; the directory must be writable", dir, strerror(-fd));
+    CLEANUP_FD int fd = -1;
+    int rc = open_lock(dir_fd, dir, make, &fd);
+    if (rc == -ENOENT && !make)
+        return error_set(rc, "cache: there is no cache in %s", dir);
+    if (rc == -EPERM)
+        return error_prefix(rc, "cache");
+    if (rc)
+        return error_set(rc, "cache: cannot open %s/lock: %s; the directory must be writable", dir, strerror(-rc));
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         cache_lock_sign(fd, dir);
         *out_fd = steal_fd(&fd);

@@ -9,6 +9,7 @@
 #include "store/resolver.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/safe_dir.h"
 #include "base/text.h"
 #include "format/export_table.h"
 #include "store/repository.h"
@@ -52,10 +54,13 @@ static int read_table(struct resolver *r, const char *dir)
 {
     CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
     CLEANUP_EXPORT_TABLE t = {0};
-    char path[PATH_MAX];
-    int rc = table_path(dir, path);
+    CLEANUP_FD int dir_fd = -1;
+    CLEANUP_FD int fd = -1;
+    int rc = safe_dir_open(dir, false, &dir_fd);
     if (!rc)
-        rc = io_read_file(path, &text);
+        rc = safe_file_open(dir_fd, dir, "exports", O_RDONLY, &fd);
+    if (!rc)
+        rc = io_read_rest(fd, dir, &text);
     if (rc == -ENOENT || rc == -ENOTDIR)
         return 0;
     if (!rc)

@@ -355,6 +355,47 @@ static void test_cache__a_directory_below_a_missing_one_is_refused(void **state)
     world_release(&w);
 }
 
+static void expect_refused(struct world *w, const char *why)
+{
+    assert_int_equal(cache_open(&w->config, &w->cache), -EPERM);
+    if (!strstr(error_text(), w->dir) || !strstr(error_text(), why))
+        fail_msg("'%s' does not say '%s'", error_text(), why);
+}
+
+static void test_cache__a_directory_that_another_user_made_ready_is_refused(void **state)
+{
+    static const char *const names[] = {"lock", "records", "data"};
+    struct world w;
+    char path[96], victim[96];
+    struct stat st;
+    world_init(&w, 1, EVEN, 16 << 20);
+    snprintf(victim, sizeof victim, "%s.victim", w.dir);
+    CLEANUP_FD int fd = open(victim, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, "secret", 6), 6);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(names); i++) {
+        char target[128];
+        snprintf(path, sizeof path, "%s/%s", w.dir, names[i]);
+        snprintf(target, sizeof target, "../%s", victim);
+        assert_int_equal(symlink(target, path), 0);
+        expect_refused(&w, "is a symbolic link");
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(link(victim, path), 0);
+        expect_refused(&w, "a hard link");
+        assert_int_equal(unlink(path), 0);
+        int made = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        assert_true(made >= 0 && !fchmod(made, 0666) && !close(made));
+        expect_refused(&w, "may be written by other users");
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(chmod(w.dir, 0777), 0);
+    expect_refused(&w, "chmod go-w");
+    assert_int_equal(chmod(w.dir, 0700), 0);
+    assert_true(!fstat(fd, &st) && st.st_size == 6);
+    assert_int_equal(unlink(victim), 0);
+    world_open(&w);
+    world_release(&w);
+}
+
 static void test_cache__second_opener_is_told_the_pid_of_the_first(void **state)
 {
     struct world w;
@@ -498,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_cache__a_size_that_does_not_fit_leaves_what_is_there),
         cmocka_unit_test(test_cache__too_small_or_too_large_is_refused),
         cmocka_unit_test(test_cache__a_directory_below_a_missing_one_is_refused),
+        cmocka_unit_test(test_cache__a_directory_that_another_user_made_ready_is_refused),
         cmocka_unit_test(test_cache__second_opener_is_told_the_pid_of_the_first),
         cmocka_unit_test(test_cache__without_directories_everything_is_fetched),
         cmocka_unit_test(test_cache__fills_beyond_their_memory_are_dropped_but_never_when_warming),

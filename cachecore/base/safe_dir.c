@@ -1,0 +1,215 @@
+/* The path is walked component by component with O_PATH | O_NOFOLLOW, links are resolved here, so that what is checked
+ * is what is opened. A directory on the way is checked before anything in it is looked up: from then on only root and
+ * this user can change what a name in it means, or, in a sticky one, what an entry of root's or this user's means.
+ */
+#include "base/safe_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+enum { LINKS_MAX = 40, OTHERS_WRITE = S_IWGRP | S_IWOTH, MODE = 07777 };
+
+struct walk {
+    const char *path;    /* as given, for sentences */
+    int fd;              /* the directory reached */
+    char rest[PATH_MAX]; /* of the path, below fd */
+    unsigned links;
+};
+
+static bool is_trusted(uid_t owner)
+{
+    return owner == 0 || owner == geteuid();
+}
+
+static int say_errno(const char *path, int code)
+{
+    return error_set(-code, "cannot open the directory %s: %s", path, strerror(code));
+}
+
+/* A directory on the way. */
+static int check_ancestor(const struct walk *w)
+{
+    struct stat st;
+    if (fstat(w->fd, &st))
+        return say_errno(w->path, errno);
+    bool others = st.st_mode & OTHERS_WRITE && !(st.st_mode & S_ISVTX);
+    if (is_trusted(st.st_uid) && !others)
+        return 0;
+    char proc[64], name[PATH_MAX];
+    snprintf(proc, sizeof proc, "/proc/self/fd/%d", w->fd);
+    ssize_t n = readlink(proc, name, sizeof name - 1);
+    snprintf(name + GR_MAX(n, 0), 2, "%s", n > 0 ? "" : "?");
+    if (others)
+        return error_set(-EPERM,
+                         "%s: %s above it may be written by other users (mode %04o), who could put another directory "
+                         "in its place; take their right away ('chmod go-w %s') or choose another directory",
+                         w->path, name, st.st_mode & MODE, name);
+    return error_set(-EPERM,
+                     "%s: %s above it belongs to user %u, who could put another directory in its place; choose one "
+                     "below directories of root and of user %u",
+                     w->path, name, (unsigned)st.st_uid, (unsigned)geteuid());
+}
+
+/* The directory itself. */
+static int check_last(const char *path, const struct stat *st)
+{
+    if (st->st_uid != geteuid())
+        return error_set(-EPERM,
+                         "%s belongs to user %u and not to user %u, who runs this; choose another directory, or remove "
+                         "this one with what is in it",
+                         path, (unsigned)st->st_uid, (unsigned)geteuid());
+    if (st->st_mode & OTHERS_WRITE)
+        return error_set(-EPERM,
+                         "%s may be written by other users (mode %04o); take their right away ('chmod go-w %s') if "
+                         "you trust what is in it, or choose another directory",
+                         path, st->st_mode & MODE, path);
+    return 0;
+}
+
+/* Put a link's target in front of what is left. */
+static int follow(struct walk *w, int link_fd, const struct stat *st, const char *name)
+{
+    char target[PATH_MAX], rest[PATH_MAX];
+    if (!is_trusted(st->st_uid))
+        return error_set(-EPERM,
+                         "%s: '%s' in it is a symbolic link of user %u, who could have it lead elsewhere; give the "
+                         "directory itself",
+                         w->path, name, (unsigned)st->st_uid);
+    ssize_t n = readlinkat(link_fd, "", target, sizeof target);
+    if (n < 0)
+        return say_errno(w->path, errno);
+    if (++w->links > LINKS_MAX)
+        return say_errno(w->path, ELOOP);
+    if (n == sizeof target || snprintf(rest, sizeof rest, "%.*s/%s", (int)n, target, w->rest) >= (int)sizeof rest)
+        return say_errno(w->path, ENAMETOOLONG);
+    memcpy(w->rest, rest, strlen(rest) + 1);
+    if (*target != '/')
+        return 0;
+    int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return say_errno(w->path, errno);
+    close(w->fd);
+    w->fd = root;
+    return 0;
+}
+
+/* Take the next component out of rest; false: there is none. */
+static bool next_name(struct walk *w, char out[NAME_MAX + 2])
+{
+    const char *from = w->rest + strspn(w->rest, "/");
+    size_t len = strcspn(from, "/");
+    snprintf(out, NAME_MAX + 2, "%.*s", (int)GR_MIN(len, (size_t)NAME_MAX + 1), from);
+    memmove(w->rest, from + len, strlen(from + len) + 1);
+    return len > 0;
+}
+
+static int step(struct walk *w, const char *name, bool make)
+{
+    struct stat st;
+    bool last = !w->rest[strspn(w->rest, "/")];
+    int rc = check_ancestor(w);
+    if (rc)
+        return rc;
+    if (make && last && mkdirat(w->fd, name, 0700) && errno != EEXIST)
+        return error_set(-errno, "cannot make the directory %s: %s", w->path, strerror(errno));
+    CLEANUP_FD int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && !last)
+        return error_set(-ENOENT, "%s: the directory above it does not exist; mount its disk, or make it", w->path);
+    if (fd < 0 || fstat(fd, &st))
+        return say_errno(w->path, errno);
+    if (S_ISLNK(st.st_mode))
+        return follow(w, fd, &st, name);
+    if (!S_ISDIR(st.st_mode))
+        return say_errno(w->path, ENOTDIR);
+    int reached = steal_fd(&fd);
+    close(w->fd);
+    w->fd = reached;
+    return 0;
+}
+
+static int start(struct walk *w)
+{
+    char here[PATH_MAX] = "";
+    if (*w->path != '/' && !getcwd(here, sizeof here))
+        return say_errno(w->path, errno);
+    if (!*w->path)
+        return say_errno(w->path, ENOENT);
+    if (snprintf(w->rest, sizeof w->rest, "%s/%s", here, w->path) >= (int)sizeof w->rest)
+        return say_errno(w->path, ENAMETOOLONG);
+    w->fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return w->fd < 0 ? say_errno(w->path, errno) : 0;
+}
+
+int safe_dir_open(const char *path, bool make, int *out_fd)
+{
+    CLEANUP_FREE struct walk *w = calloc(1, sizeof *w);
+    char name[NAME_MAX + 2];
+    struct stat st;
+    if (!w)
+        return error_set(-ENOMEM, "out of memory for opening %s", path);
+    w->path = path;
+    w->fd = -1;
+    int rc = start(w);
+    while (!rc && next_name(w, name))
+        rc = step(w, name, make);
+    CLEANUP_FD int reached = w->fd;
+    if (rc)
+        return rc;
+    CLEANUP_FD int fd = openat(reached, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st))
+        return say_errno(path, errno);
+    rc = check_last(path, &st);
+    if (!rc)
+        *out_fd = steal_fd(&fd);
+    return rc;
+}
+
+static int say_unsafe(const char *dir, const char *name, const char *what)
+{
+    return error_set(-EPERM, "%s/%s %s; remove it if it is not yours", dir, name, what);
+}
+
+static int check_file(int fd, const char *dir, const char *name)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return error_set(-errno, "cannot look at %s/%s: %s", dir, name, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return say_unsafe(dir, name, "is no regular file");
+    if (st.st_uid != geteuid())
+        return say_unsafe(dir, name, "belongs to another user than the one who runs this");
+    if (st.st_mode & OTHERS_WRITE)
+        return say_unsafe(dir, name, "may be written by other users");
+    if (st.st_nlink != 1)
+        return say_unsafe(dir, name, "has another name elsewhere (a hard link), or none");
+    return 0;
+}
+
+int safe_file_open(int dir_fd, const char *dir, const char *name, int flags, int *out_fd)
+{
+    int common = (flags & ~O_CREAT) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    CLEANUP_FD int fd = openat(dir_fd, name, common);
+    if (fd < 0 && errno == EPERM && flags & O_NOATIME) /* another user's file: to be named as such */
+        fd = openat(dir_fd, name, common & ~O_NOATIME);
+    for (int tries = 0; fd < 0 && errno == ENOENT && flags & O_CREAT && tries < 2; tries++) {
+        fd = openat(dir_fd, name, common | O_CREAT | O_EXCL, 0600);
+        if (fd < 0 && errno == EEXIST) /* another process made it just now */
+            fd = openat(dir_fd, name, common);
+    }
+    if (fd < 0 && errno == ELOOP)
+        return say_unsafe(dir, name, "is a symbolic link");
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s/%s: %s", dir, name, strerror(errno));
+    int rc = check_file(fd, dir, name);
+    if (!rc)
+        *out_fd = steal_fd(&fd);
+    return rc;
+}
