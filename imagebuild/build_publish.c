@@ -44,7 +44,7 @@ int build_publish(struct build *b)
 {
     CLEANUP_BYTES document = BYTES_INIT(MANIFEST_MAX);
     struct build_result *r = b->result;
-    enum repository_found found;
+    enum repository_found found = REPOSITORY_ABSENT;
     int rc = manifest_encode(&r->manifest, &document);
     if (!rc)
         rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &found);
