@@ -21,7 +21,8 @@ struct build_values {
     uint64_t chunk_size, level, jobs, checkpoint;
     unsigned fs;       /* enum manifest_fs */
     unsigned compress; /* 0: zstd, 1: none */
-    const char *endpoint, *tmpdir, *parent, *compact_budget, *bwlimit;
+    const char *tmpdir, *parent, *compact_budget, *bwlimit;
+    struct open_access access;
     struct build_source_values source;
     struct option_list map_users, map_groups;
     const char *hdfs_token_file, *http_token_file;
@@ -49,7 +50,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "tmpdir", "DIR", AT(tmpdir), "for temporary data, never file bodies (default $TMPDIR, /var/tmp)"},
     {OPTION_SIZE, 0, "checkpoint", "SIZE", NUMBER(checkpoint, 1 << 20, UINT64_C(1) << 50),
      "without a parent, leave every so many bytes what a run after a failure goes on from (default 64G)"},
-    ENDPOINT_ROW(struct build_values),
+    STORE_ROWS(struct build_values),
     {OPTION_TEXT, 0, "parent", "auto|none|IMAGE", AT(parent),
      "build upon that image: only what changed is read (default auto: what the tag names now, else the name's newest)"},
     {OPTION_TEXT, 0, "compact-budget", "PERCENT%|SIZE", AT(compact_budget),
@@ -249,7 +250,8 @@ static int build(const struct build_values *v, const struct build_source *source
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
     struct store_options store_options = {
-        .endpoint = v->endpoint, .hdfs_token_file = v->hdfs_token_file, .cancel = interrupt_watch(), .rate = rate};
+        .hdfs_token_file = v->hdfs_token_file, .cancel = interrupt_watch(), .rate = rate};
+    open_store_options(&v->access, &store_options);
     int rc = store_open(ref->store, &store_options, &store);
     if (rc)
         return rc;
@@ -362,7 +364,8 @@ static int run(const struct invocation *inv)
     rate_init(&limit, GR_MAX(bytes_per_s, (uint64_t)1));
     struct build_source source;
     struct source_options options = {.rate = rate,
-                                     .endpoint = v->endpoint,
+                                     .endpoint = v->access.endpoint,
+                                     .timeout_ms = v->access.timeout_s * 1000,
                                      .connections = v->jobs ? (unsigned)v->jobs : JOBS_MOST,
                                      .cancel = interrupt_watch(),
                                      .http_token_file = v->http_token_file,

@@ -14,7 +14,8 @@
 
 struct copy_values {
     uint64_t jobs;
-    const char *endpoint, *to_endpoint;
+    const char *to_endpoint;
+    struct open_access access;
     bool strict_tags, json, quiet;
 };
 
@@ -26,7 +27,7 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct copy_values, jobs), 1, 256,
      "objects copied at the same time (default 8)"},
     {OPTION_FLAG, 0, "strict-tags", NULL, AT(strict_tags), "refuse a store that cannot replace a tag safely"},
-    ENDPOINT_ROW(struct copy_values),
+    STORE_ROWS(struct copy_values),
     {OPTION_URL, 0, "to-endpoint", "URL", AT(to_endpoint),
      "S3 server of the store that is copied to (default: the same)"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object"},
@@ -95,14 +96,16 @@ static int run(const struct invocation *inv)
     struct copy_result result;
     CLEANUP_OPEN_IMAGE image;
     CLEANUP(cleanup_store) struct store *to = NULL;
-    int rc = open_image(inv->operands[0], v->endpoint, &image);
+    int rc = open_image(inv->operands[0], &v->access, &image);
     if (!rc)
         rc = parse_target(inv->operands[1], &image.ref, &target);
     if (!rc)
         rc = open_check_writable(&target);
     if (rc)
         return rc;
-    const struct store_options store = {.endpoint = v->to_endpoint ? v->to_endpoint : v->endpoint, .cancel = cancel};
+    struct store_options store = {.cancel = cancel};
+    open_store_options(&v->access, &store);
+    store.endpoint = v->to_endpoint ? v->to_endpoint : store.endpoint;
     rc = store_open(target.store, &store, &to);
     if (rc)
         return rc;

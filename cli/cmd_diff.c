@@ -15,17 +15,19 @@
 
 struct diff_values {
     bool stat, exit_code, zero, json;
-    const char *endpoint;
+    struct open_access access;
 };
 
 #define AT(field) offsetof(struct diff_values, field), 0, 0
+
+static const struct diff_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
 
 static const struct option_row rows[] = {
     {OPTION_FLAG, 0, "stat", NULL, AT(stat), "how many paths of each kind, and their bytes, instead of the paths"},
     {OPTION_FLAG, 0, "exit-code", NULL, AT(exit_code), "exit with 3 when there is a difference"},
     {OPTION_FLAG, '0', NULL, NULL, AT(zero), "end names with NUL instead of a newline, never escape"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line; with --stat one object"},
-    ENDPOINT_ROW(struct diff_values),
+    LOOKUP_ROWS(struct diff_values),
     {0},
 };
 
@@ -171,9 +173,9 @@ static int run(const struct invocation *inv)
     struct diff d = {.v = v, .escape = !v->zero && print_escapes(stdout)};
     CLEANUP_OPEN_IMAGE a = {.store = NULL};
     CLEANUP_OPEN_IMAGE b = {.store = NULL};
-    int rc = open_image(inv->operands[0], v->endpoint, &a);
+    int rc = open_image(inv->operands[0], &v->access, &a);
     if (!rc)
-        rc = open_image(inv->operands[1], v->endpoint, &b);
+        rc = open_image(inv->operands[1], &v->access, &b);
     return rc ? rc : compare_images(&d, &a, &b);
 }
 
@@ -188,5 +190,6 @@ const struct verb verb_diff = {
                "their digests in the catalogs: no file is read.",
     .options = rows,
     .values_size = sizeof(struct diff_values),
+    .defaults = &defaults,
     .run = run,
 };

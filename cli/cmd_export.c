@@ -14,7 +14,7 @@
 
 struct export_values {
     uint64_t jobs;
-    const char *endpoint;
+    struct open_access access;
     bool json, quiet;
 };
 
@@ -25,7 +25,7 @@ static const struct export_values defaults = {.jobs = 8};
 static const struct option_row rows[] = {
     {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct export_values, jobs), 1, 256,
      "ranges read at the same time (default 8)"},
-    ENDPOINT_ROW(struct export_values),
+    STORE_ROWS(struct export_values),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object; not with FILE -"},
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
     {0},
@@ -55,7 +55,7 @@ static int run(const struct invocation *inv)
     if (check(v, to_stdout))
         return CLI_USAGE;
     CLEANUP_OPEN_IMAGE image;
-    int rc = open_image(inv->operands[0], v->endpoint, &image);
+    int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)
         return rc;
     struct progress progress;

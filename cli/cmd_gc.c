@@ -9,7 +9,7 @@
 
 struct gc_values {
     uint64_t grace_s, keep_last;
-    const char *endpoint;
+    struct open_access access;
     bool dry_run, json;
 };
 
@@ -23,7 +23,7 @@ static const struct option_row rows[] = {
     {OPTION_NUMBER, 0, "keep-last", "N", offsetof(struct gc_values, keep_last), 1, 1000000,
      "first remove all but the newest N build tags of each image"},
     {OPTION_FLAG, 'n', "dry-run", NULL, AT(dry_run), "change nothing, only count"},
-    ENDPOINT_ROW(struct gc_values),
+    STORE_ROWS(struct gc_values),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
     {0},
 };
@@ -47,7 +47,7 @@ static int run(const struct invocation *inv)
     CLEANUP(cleanup_store) struct store *store = NULL;
     if (image_ref_parse_store(inv->operands[0], &ref) || open_check_writable(&ref))
         return CLI_USAGE;
-    int rc = open_store(inv->operands[0], v->endpoint, &ref, &store);
+    int rc = open_store(inv->operands[0], &v->access, &ref, &store);
     if (rc)
         return rc;
     struct gc_options options = {

@@ -10,12 +10,14 @@
 #include "store/repository.h"
 
 struct images_values {
-    const char *endpoint;
+    struct open_access access;
     bool json;
 };
 
+static const struct images_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
+
 static const struct option_row rows[] = {
-    ENDPOINT_ROW(struct images_values),
+    LOOKUP_ROWS(struct images_values),
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct images_values, json), 0, 0, "print one JSON object"},
     {0},
 };
@@ -40,7 +42,7 @@ static int run(const struct invocation *inv)
     const struct images_values *v = inv->values;
     struct image_ref ref;
     CLEANUP(cleanup_store) struct store *store = NULL;
-    int rc = open_store(inv->operands[0], v->endpoint, &ref, &store);
+    int rc = open_store(inv->operands[0], &v->access, &ref, &store);
     if (rc)
         return rc;
     if (!v->json)
@@ -62,5 +64,6 @@ const struct verb verb_images = {
     .summary = "List the images of a store and their tags",
     .options = rows,
     .values_size = sizeof(struct images_values),
+    .defaults = &defaults,
     .run = run,
 };

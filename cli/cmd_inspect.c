@@ -13,12 +13,14 @@
 #include "store/lineage.h"
 
 struct inspect_values {
-    const char *endpoint;
+    struct open_access access;
     bool json, quiet;
 };
 
+static const struct inspect_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
+
 static const struct option_row rows[] = {
-    ENDPOINT_ROW(struct inspect_values),
+    LOOKUP_ROWS(struct inspect_values),
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct inspect_values, json), 0, 0, "print one JSON object"},
     {OPTION_FLAG, 'q', "quiet", NULL, offsetof(struct inspect_values, quiet), 0, 0, "no progress"},
     {0},
@@ -236,7 +238,7 @@ static int run(const struct invocation *inv)
     const struct inspect_values *v = inv->values;
     CLEANUP_OPEN_IMAGE image;
     struct inspection in = {.image = &image};
-    int rc = open_image(inv->operands[0], v->endpoint, &image);
+    int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)
         return rc;
     struct progress progress;
@@ -267,5 +269,6 @@ const struct verb verb_inspect = {
                "behind a build's last file. The others' bytes in the packs are other images', or nobody's.",
     .options = rows,
     .values_size = sizeof(struct inspect_values),
+    .defaults = &defaults,
     .run = run,
 };

@@ -15,10 +15,13 @@
 
 struct ls_values {
     bool is_long, recursive, zero, json;
-    const char *at, *endpoint;
+    const char *at;
+    struct open_access access;
 };
 
 #define AT(field) offsetof(struct ls_values, field), 0, 0
+
+static const struct ls_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
 
 static const struct option_row rows[] = {
     {OPTION_FLAG, 'l', "long", NULL, AT(is_long), "mode, owner, size and time as well"},
@@ -26,7 +29,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "at", "OFFSET", AT(at), "name the file whose bytes lie at this offset of the image"},
     {OPTION_FLAG, '0', NULL, NULL, AT(zero), "end names with NUL instead of a newline, never escape"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line"},
-    ENDPOINT_ROW(struct ls_values),
+    LOOKUP_ROWS(struct ls_values),
     {0},
 };
 
@@ -244,7 +247,7 @@ static int run(const struct invocation *inv)
     if (check(inv))
         return CLI_USAGE;
     CLEANUP_OPEN_IMAGE image;
-    int rc = open_image(inv->operands[0], v->endpoint, &image);
+    int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)
         return rc;
     return v->at ? list_at(&image, &l) : list_path(&image, &l, inv->operand_count > 1 ? inv->operands[1] : "");
@@ -260,5 +263,6 @@ const struct verb verb_ls = {
                "escaped. Without -R only the children of PATH (the root by default) are listed.",
     .options = rows,
     .values_size = sizeof(struct ls_values),
+    .defaults = &defaults,
     .run = run,
 };

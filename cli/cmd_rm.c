@@ -7,12 +7,14 @@
 #include "store/repository.h"
 
 struct rm_values {
-    const char *endpoint;
+    struct open_access access;
     bool json;
 };
 
+static const struct rm_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
+
 static const struct option_row rows[] = {
-    ENDPOINT_ROW(struct rm_values),
+    LOOKUP_ROWS(struct rm_values),
     {OPTION_FLAG, 0, "json", NULL, offsetof(struct rm_values, json), 0, 0, "print one JSON object"},
     {0},
 };
@@ -31,7 +33,7 @@ static int run(const struct invocation *inv)
         return CLI_USAGE;
     }
     CLEANUP(cleanup_store) struct store *store = NULL;
-    int rc = open_image_store(inv->operands[0], v->endpoint, &ref, &store);
+    int rc = open_image_store(inv->operands[0], &v->access, &ref, &store);
     struct digest digest;
     if (!rc)
         rc = repository_resolve(store, &ref, &digest, NULL); /* an absent tag is an error here */
@@ -55,5 +57,6 @@ const struct verb verb_rm = {
     .summary = "Remove a tag of an image; gc reclaims the space",
     .options = rows,
     .values_size = sizeof(struct rm_values),
+    .defaults = &defaults,
     .run = run,
 };

@@ -11,14 +11,16 @@
 #include "store/repository.h"
 
 struct tag_values {
-    const char *endpoint;
+    struct open_access access;
     bool strict_tags, json;
 };
 
 #define AT(field) offsetof(struct tag_values, field), 0, 0
 
+static const struct tag_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
+
 static const struct option_row rows[] = {
-    ENDPOINT_ROW(struct tag_values),
+    LOOKUP_ROWS(struct tag_values),
     {OPTION_FLAG, 0, "strict-tags", NULL, AT(strict_tags), "refuse a store that cannot replace a tag safely"},
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
     {0},
@@ -32,7 +34,7 @@ static int run(const struct invocation *inv)
     if (image_ref_check_name("tag", tag) || image_ref_parse(inv->operands[0], &ref) || open_check_writable(&ref))
         return CLI_USAGE;
     CLEANUP_OPEN_IMAGE image;
-    int rc = open_image(inv->operands[0], v->endpoint, &image);
+    int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)
         return rc;
     /* An image without any other tag may be about to be swept: with the lease there, either gc gives way or it has
@@ -68,5 +70,6 @@ const struct verb verb_tag = {
     .details = "The way to roll back: 'granary tag STORE/NAME:OLD latest'.",
     .options = rows,
     .values_size = sizeof(struct tag_values),
+    .defaults = &defaults,
     .run = run,
 };

@@ -18,7 +18,8 @@
 struct verify_values {
     bool deep, all, repair, json, quiet;
     uint64_t jobs, sample; /* sample 0: not given */
-    const char *against, *endpoint, *hdfs_token_file, *http_token_file;
+    const char *against, *hdfs_token_file, *http_token_file;
+    struct open_access access;
     struct build_source_values source;
 };
 
@@ -40,7 +41,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "http-token-file", "FILE", AT(http_token_file), "bearer token for the web server of SOURCE"},
     {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct verify_values, jobs), 1, 256,
      "objects looked at, or files read, at the same time (default 8)"},
-    ENDPOINT_ROW(struct verify_values),
+    STORE_ROWS(struct verify_values),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object"},
     {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
     {0},
@@ -189,7 +190,8 @@ static int check_options(const struct verify_values *v, const char *image)
 static int open_source(struct verifying *v)
 {
     const struct verify_values *values = v->values;
-    const struct source_options options = {.endpoint = values->endpoint,
+    const struct source_options options = {.endpoint = values->access.endpoint,
+                                           .timeout_ms = values->access.timeout_s * 1000,
                                            .connections = (unsigned)values->jobs,
                                            .hdfs = {.token_file = values->hdfs_token_file},
                                            .http_token_file = values->http_token_file,
@@ -252,7 +254,7 @@ static int compare(struct verifying *v)
 static int check_all(struct verifying *v, const char *image)
 {
     const struct verify_values *values = v->values;
-    int rc = open_image(image, values->endpoint, &v->image);
+    int rc = open_image(image, &values->access, &v->image);
     if (!rc)
         rc = open_source(v);
     if (!rc)

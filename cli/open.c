@@ -7,10 +7,22 @@
 #include "cli/options.h"
 #include "store/repository.h"
 
-static int open_checked(const struct image_ref *ref, const char *endpoint, struct store **out)
+enum { REQUEST_MOST_S = 30, CONNECT_MOST_S = 10 };
+
+void open_store_options(const struct open_access *access, struct store_options *out)
+{
+    uint64_t most_s = access->timeout_s ? access->timeout_s : UINT64_MAX;
+    out->endpoint = access->endpoint;
+    out->timeout_ms = access->timeout_s * 1000;
+    out->request_s = (unsigned)GR_MIN(most_s, (uint64_t)REQUEST_MOST_S);
+    out->connect_ms = (unsigned)GR_MIN(most_s, (uint64_t)CONNECT_MOST_S) * 1000;
+}
+
+static int open_checked(const struct image_ref *ref, const struct open_access *access, struct store **out)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
-    struct store_options options = {.endpoint = endpoint};
+    struct store_options options = {0};
+    open_store_options(access, &options);
     int rc = store_open(ref->store, &options, &store);
     if (!rc)
         rc = repository_check(store, false);
@@ -31,24 +43,24 @@ int open_check_writable(const struct image_ref *ref)
     return CLI_USAGE;
 }
 
-int open_image_store(const char *text, const char *endpoint, struct image_ref *ref, struct store **out)
+int open_image_store(const char *text, const struct open_access *access, struct image_ref *ref, struct store **out)
 {
     if (image_ref_parse(text, ref))
         return CLI_USAGE;
-    return open_checked(ref, endpoint, out);
+    return open_checked(ref, access, out);
 }
 
-int open_store(const char *text, const char *endpoint, struct image_ref *ref, struct store **out)
+int open_store(const char *text, const struct open_access *access, struct image_ref *ref, struct store **out)
 {
     if (image_ref_parse_store(text, ref))
         return CLI_USAGE;
-    return open_checked(ref, endpoint, out);
+    return open_checked(ref, access, out);
 }
 
-int open_image(const char *text, const char *endpoint, struct open_image *out)
+int open_image(const char *text, const struct open_access *access, struct open_image *out)
 {
     *out = (struct open_image){0};
-    int rc = open_image_store(text, endpoint, &out->ref, &out->store);
+    int rc = open_image_store(text, access, &out->ref, &out->store);
     if (!rc)
         rc = repository_resolve(out->store, &out->ref, &out->digest, &out->tag);
     if (!rc)

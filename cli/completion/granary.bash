@@ -9,18 +9,18 @@ _granary_trace_commands="record"
 _granary_options() {
     case $1 in
         build) echo "--files-from --ignore-missing --tar-dirs --include --exclude --exclude-from --add --prefix-strip --uid --gid --mode --dir-mode --mtime" \
-            "--parent --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --bwlimit --tmpdir --endpoint --skip-bad-names --strict --strict-tags" \
+            "--parent --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --bwlimit --tmpdir --endpoint --timeout --skip-bad-names --strict --strict-tags" \
             "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
-        images | rm) echo "--endpoint --json";;
-        inspect) echo "--endpoint --json --quiet";;
-        ls) echo "--long --recursive --at --json --endpoint";;
-        diff) echo "--stat --exit-code --json --endpoint";;
-        verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --http-token-file --jobs --endpoint" \
+        images | rm) echo "--endpoint --timeout --json";;
+        inspect) echo "--endpoint --timeout --json --quiet";;
+        ls) echo "--long --recursive --at --json --endpoint --timeout";;
+        diff) echo "--stat --exit-code --json --endpoint --timeout";;
+        verify) echo "--deep --against --sample --all --repair --add --prefix-strip --hdfs-token-file --http-token-file --jobs --endpoint --timeout" \
             "--json --quiet";;
-        export) echo "--jobs --endpoint --json --quiet";;
-        copy) echo "--jobs --strict-tags --endpoint --to-endpoint --json --quiet";;
-        tag) echo "--endpoint --strict-tags --json";;
-        gc) echo "--grace --keep-last --dry-run --endpoint --json";;
+        export) echo "--jobs --endpoint --timeout --json --quiet";;
+        copy) echo "--jobs --strict-tags --endpoint --timeout --to-endpoint --json --quiet";;
+        tag) echo "--endpoint --timeout --strict-tags --json";;
+        gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
         mount) echo "$_granary_server_options --fuse --mkdir --foreground --noexec --env-file --socket --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;
@@ -59,7 +59,7 @@ _granary() {
         --fs) mapfile -t COMPREPLY < <(compgen -W "erofs ext4" -- "$word"); return;;
         --compress) mapfile -t COMPREPLY < <(compgen -W "zstd none" -- "$word"); return;;
         --cache | --socket | --control | --tls-certificates | --tls-psk | --env-file | --trace | --exclude-from | --files-from) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return;;
-        --chunk-size | --compress-level | --jobs | --endpoint | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
+        --chunk-size | --compress-level | --jobs | --endpoint | --timeout | --l2 | --bwlimit | --at | --grace | --size | --keep-last | --listen | --metrics | --count | --interval | --threads | \
             --connections | --export | --path | --for) return;;
     esac
     case $word in
