@@ -2,7 +2,8 @@
  * means a directory (no bytes, and a "/" at its end or Hadoop's "_$folder$") becomes one here and
  * nowhere else.
  *
- * The version of an object is its ETag: reads are conditional on it. A failed request is repeated
+ * The version of an object is its ETag, which every answer is compared with: If-Match would do it at the server, but a
+ * caching proxy on the way drops it, and the request's signature covers it. A failed request is repeated
  * with growing pauses until timeout_ms have passed since the last success (a page of a listing, or
  * the whole read); s3_walk.c lists.
  */
@@ -121,9 +122,14 @@ static int s3_source_read(struct source *base, const struct source_read *r)
         struct source_target target = {.dst = r->dst, .len = r->len};
         struct s3_meta meta = {0};
         const struct http_part part = {.off = r->offset, .len = r->len};
-        rc = s3_get(s->s3, (const char *)key.data, key.len, &part, *etag ? etag : NULL, source_take, &target, &meta);
-        if (!rc && *etag && *meta.etag && strcmp(meta.etag, etag)) /* a server that ignores If-Match */
+        rc = s3_get(s->s3, (const char *)key.data, key.len, &part, source_take, &target, &meta);
+        if (*etag && (rc == -EBADMSG || (!rc && *meta.etag && strcmp(meta.etag, etag)))) /* shorter, or another */
             return error_set(-ESTALE, "source: %s: '%.*s' changed", base->url, (int)r->path_len, r->path);
+        if (!rc && *etag && !*meta.etag)
+            return error_set(-EIO,
+                             "source: %s: the answer for '%.*s' has no ETag, so nobody can tell whether it changed; a "
+                             "proxy on the way must pass ETag on",
+                             base->url, (int)r->path_len, r->path);
         if (!rc && target.done < target.len)
             rc = error_set(-EAGAIN, "source: %s: the answer for '%.*s' was cut short", base->url, (int)r->path_len,
                            r->path);

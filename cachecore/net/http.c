@@ -144,15 +144,9 @@ static int add_header(struct http_transfer *t, const char *line)
 static int set_headers(struct http_transfer *t)
 {
     const struct http_request *q = t->req;
-    char line[128];
     int rc = 0;
     for (size_t i = 0; !rc && i < HTTP_HEADERS_MAX && q->headers[i]; i++)
         rc = add_header(t, q->headers[i]);
-    if (!rc && q->range_len) {
-        snprintf(line, sizeof line, "Range: bytes=%llu-%llu", (unsigned long long)q->range_off,
-                 (unsigned long long)(q->range_off + q->range_len - 1));
-        rc = add_header(t, line);
-    }
     if (!rc && q->signer && q->signer->session_token) {
         CLEANUP_FREE char *token = NULL;
         if (asprintf(&token, "x-amz-security-token: %s", q->signer->session_token) < 0)
@@ -176,6 +170,17 @@ static void set_method(CURL *curl, const struct http_request *q)
     } else if (strcmp(q->method, "GET") != 0) {
         curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, q->method);
     }
+}
+
+/* Not among the headers, all of which libcurl signs: caching proxies drop it and ask for the whole. */
+static void set_range(CURL *curl, const struct http_request *q)
+{
+    char range[64];
+    if (!q->range_len)
+        return;
+    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)q->range_off,
+             (unsigned long long)(q->range_off + q->range_len - 1));
+    curl_easy_setopt(curl, CURLOPT_RANGE, range);
 }
 
 static void set_signer(CURL *curl, struct http_transfer *t)
@@ -256,6 +261,7 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
     set_rate(h, curl, t);
     set_method(curl, t->req);
+    set_range(curl, t->req);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, t->headers);
     set_signer(curl, t);
     if (t->req->netrc) {

@@ -103,7 +103,7 @@ struct call {
     const struct lent_credentials *credentials;
     struct http_signer signer;
     struct bytes url; /* address->base, then path and query */
-    char sha256[96], condition[HTTP_ETAG_MAX + 32];
+    char sha256[96];
     struct http_request request;
     struct http_response response;
 };
@@ -255,25 +255,19 @@ static void take_meta(const struct http_response *resp, struct s3_meta *meta)
     memcpy(meta->etag, resp->etag, sizeof meta->etag);
 }
 
-int s3_get(struct s3 *s, const char *key, size_t key_len, const struct http_part *part, const char *if_match,
-           http_sink *sink, void *arg, struct s3_meta *meta)
+int s3_get(struct s3 *s, const char *key, size_t key_len, const struct http_part *part, http_sink *sink, void *arg,
+           struct s3_meta *meta)
 {
     CLEANUP_CALL c = {.s = s, .key = key, .key_len = key_len};
     int rc = call_init(&c, "GET");
     if (rc)
         return rc;
-    if (if_match) {
-        snprintf(c.condition, sizeof c.condition, "If-Match: %s", if_match);
-        add_header(&c, c.condition);
-    }
     c.request.range_off = part->off;
     c.request.range_len = part->len;
     c.request.fresh = part->fresh;
     c.request.sink = sink;
     c.request.sink_arg = arg;
     rc = call_run(&c);
-    if (c.response.status == 416 && if_match)
-        return -ESTALE; /* the sentence says that it is shorter */
     if (!rc && meta)
         take_meta(&c.response, meta);
     return rc;

@@ -60,11 +60,11 @@ struct s3_meta {
     int64_t mtime;
 };
 
-/* Bytes [off, off+len) of an object into sink; len 0: the whole object without a Range. if_match: an ETag or NULL
- * (-ESTALE when it differs). meta may be NULL. A shorter answer than asked is -EAGAIN. A range
- * behind the end: -ESTALE when if_match was given, else -EBADMSG. */
-GR_MUST_CHECK int s3_get(struct s3 *s, const char *key, size_t key_len, const struct http_part *part,
-                         const char *if_match, http_sink *sink, void *arg, struct s3_meta *meta);
+/* Bytes [off, off+len) of an object into sink; len 0: the whole object without a Range. meta may be NULL. A shorter
+ * answer than asked is -EAGAIN. A range behind the end: -EBADMSG. Not conditional: a caching proxy drops If-Match,
+ * which is signed; compare meta->etag. */
+GR_MUST_CHECK int s3_get(struct s3 *s, const char *key, size_t key_len, const struct http_part *part, http_sink *sink,
+                         void *arg, struct s3_meta *meta);
 GR_MUST_CHECK int s3_head(struct s3 *s, const char *key, size_t key_len, struct s3_meta *out);
 
 /* sha256: of data, when known (else computed here). condition: NULL, "If-None-Match: *" or

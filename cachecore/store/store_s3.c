@@ -47,7 +47,7 @@ static int get_part(struct store *s, const char *key, const struct http_part *pa
     if (rc)
         return rc;
     if (part->len)
-        return s3_get(s3_of(s)->s3, full, strlen(full), part, NULL, sink, arg, NULL);
+        return s3_get(s3_of(s)->s3, full, strlen(full), part, sink, arg, NULL);
     struct s3_meta meta; /* a Range of no bytes cannot be said; the object must be there all the same */
     rc = s3_head(s3_of(s)->s3, full, strlen(full), &meta);
     if (!rc && meta.size < part->off)
@@ -78,7 +78,7 @@ static int s3_store_get_small(struct store *s, const char *key, struct bytes *ou
     size_t before = out->len;
     int rc = full_key(s, key, full);
     if (!rc)
-        rc = s3_get(s3_of(s)->s3, full, strlen(full), &(struct http_part){0}, NULL, append, out, &meta);
+        rc = s3_get(s3_of(s)->s3, full, strlen(full), &(struct http_part){0}, append, out, &meta);
     if (rc)
         out->len = before;
     if (!rc && version)

@@ -386,7 +386,7 @@ static struct s3 *new_s3(const char *endpoint)
 static int read_object(struct s3 *s)
 {
     CLEANUP_BYTES body = BYTES_INIT(100);
-    int rc = s3_get(s, "k", 1, &(struct http_part){0}, NULL, append, &body, NULL);
+    int rc = s3_get(s, "k", 1, &(struct http_part){0}, append, &body, NULL);
     if (!rc)
         assert_memory_equal(body.data, "body", 4);
     return rc;

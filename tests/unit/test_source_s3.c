@@ -157,8 +157,10 @@ static void test_source_s3__reads_are_conditional_and_repeated(void **state)
     assert_int_equal(read_at(s, "dir/file", "\"0\"", 2, 4, data), -ESTALE);
     assert_int_equal(read_at(s, "dir/file", "\"6\"", 2, 6, data), -ESTALE);
     assert_int_equal(read_at(s, "dir/none", "\"6\"", 2, 4, data), -ENOENT);
-    server.ignores_if_match = true;
-    assert_int_equal(read_at(s, "dir/file", "\"0\"", 2, 4, data), -ESTALE);
+    server.hides_etag = true;
+    assert_int_equal(read_at(s, "dir/file", "\"6\"", 2, 4, data), -EIO);
+    assert_non_null(strstr(error_text(), "must pass ETag on"));
+    server.hides_etag = false;
     server.fail_reads = 2;
     server.fail_rc = -EAGAIN;
     assert_int_equal(read_at(s, "dir/file", "\"6\"", 0, 7, data), 0);
