@@ -1,38 +1,17 @@
 #include "attach/child_output.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach/state.h"
+#include "attach/service_log.h"
 #include "base/cleanup.h"
-#include "base/log.h"
-
-enum { LOG_FILE_MAX = 1 << 20 /* a log file of our own that reached this starts afresh */ };
-
-bool child_output_to_own_log(void)
-{
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/fd/2", path, sizeof path);
-    return n > (ssize_t)strlen(STATE_ROOT) && !memcmp(path, STATE_ROOT "/", strlen(STATE_ROOT "/"));
-}
-
-static void print_line(const struct child_output *o, const char *line)
-{
-    struct stat st;
-    if (o->own_log && !fstat(STDERR_FILENO, &st) && S_ISREG(st.st_mode) && st.st_size > LOG_FILE_MAX &&
-        ftruncate(STDERR_FILENO, 0))
-        log_warning("cannot shorten the log: %s", strerror(errno));
-    fprintf(stderr, "%s\n", line);
-}
 
 void child_output_release(struct child_output *o)
 {
     if (o->held)
-        print_line(o, o->last);
+        service_log_line(o->last);
     o->held = false;
 }
 
@@ -49,7 +28,7 @@ static void end_line(struct child_output *o)
     if (o->line_len)
         memcpy(o->last, o->line, o->line_len + 1);
     if (!o->held)
-        print_line(o, o->line);
+        service_log_line(o->line);
     o->line_len = 0;
 }
 

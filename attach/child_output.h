@@ -11,16 +11,14 @@ struct child_output {
     char line[512]; /* the one being received */
     size_t line_len;
     char last[512]; /* the one before */
-    bool holds;   /* the last line waits, since a sentence of ours may say it: child_output_release, or the next one */
-    bool held;    /* it does */
-    bool own_log; /* standard error is a log that 'granary mount' made: it is cut when it has grown */
+    bool holds; /* the last line waits, since a sentence of ours may say it: child_output_release, or the next one */
+    bool held;  /* it does */
 };
 #define CHILD_OUTPUT_INIT                                                                                              \
     {                                                                                                                  \
-        .fd = -1, .own_log = child_output_to_own_log()                                                                 \
+        .fd = -1                                                                                                       \
     }
 
-bool child_output_to_own_log(void);
 /* A program begins; fd is taken. */
 void child_output_begin(struct child_output *o, int fd);
 /* 1: took some, 0: nothing is there now, -1: it has ended. */

@@ -6,7 +6,7 @@
 
 #include "attach/device.h"
 #include "attach/keeper.h"
-#include "attach/run_log.h"
+#include "attach/service_log.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 
@@ -39,12 +39,12 @@ static int attach_nbd(const struct mount_config *c, struct mount_state *s)
 /* 1: it keeps the device, with its words in the mount's directory. */
 static int start_keeper(const struct mount_state *s, const struct keep_state *k)
 {
-    CLEANUP_FD int log = run_log_open(s->run_dir, "keep.log");
+    CLEANUP_FD int log = service_log_open(s->run_dir, "keep.log");
     if (log < 0)
         return log;
     int rc = keeper_start(k, log);
     if (rc == -EIO)
-        return run_log_explain(s->run_dir, "keep.log", "the device's keeper failed", rc);
+        return service_log_explain(s->run_dir, "keep.log", "the device's keeper failed", rc);
     return rc ? rc : 1;
 }
 

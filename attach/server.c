@@ -40,6 +40,7 @@
 #include "attach/process.h"
 #include "attach/quiesce.h"
 #include "attach/server_child.h"
+#include "attach/service_log.h"
 #include "attach/upgrade.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -316,6 +317,9 @@ static int prepare(struct server *s)
     s->heir = s->announced = upgrade_inherit(&s->upgrade, &s->listen_fd, s->where);
     s->output.holds = !s->announced;
     if (setenv("GRANARY_RESOLVED", now, !s->heir)) /* for the child: how old the images' tags are, after restarts too */
+        return error_set(-errno, "setenv: %s", strerror(errno));
+    char log[PATH_MAX];
+    if (setenv("GRANARY_LOG", service_log_where(log), 1)) /* for status */
         return error_set(-errno, "setenv: %s", strerror(errno));
     int rc = server_child_argv(s->config, SERVER_CHILD_SERVES, &s->argv);
     if (!rc && listen_answered(s->config->control) > 0)

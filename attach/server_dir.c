@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 #include "attach/fuse_mount.h"
-#include "attach/run_log.h"
+#include "attach/service_log.h"
 #include "attach/state.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -119,7 +119,7 @@ static int spawn(const char *dir, const char *const *argv, struct process *out)
 {
     struct starting new = {.dir = dir, .argv = argv};
     pid_t pid;
-    CLEANUP_FD int log = run_log_open(dir, LOG);
+    CLEANUP_FD int log = service_log_open(dir, LOG);
     if (log < 0)
         return log;
     struct process_spec spec = {
@@ -154,7 +154,7 @@ int server_dir_start_again(const char *dir, struct process *out)
 
 int server_dir_explain(const char *dir, int rc)
 {
-    return run_log_explain(dir, LOG, "the server cannot serve the image", rc);
+    return service_log_explain(dir, LOG, "the server cannot serve the image", rc);
 }
 
 void server_dir_remove(const char *dir)

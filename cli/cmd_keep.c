@@ -100,6 +100,7 @@ const struct verb verb_keep = {
                "detached. 'granary mount' starts one by itself; one that was killed is started again by this, and a\n"
                "device that nbd-client attached is adopted with --socket or --connect.",
     .options = rows,
+    .service = true,
     .values_size = sizeof(struct keep_values),
     .defaults = &defaults,
     .run = run,

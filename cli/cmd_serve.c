@@ -197,6 +197,7 @@ const struct verb verb_serve = {
         "dies. Each image is an export of its own name. Tags are resolved once, here. With --fuse it is granary-fuse\n"
         "instead, and each image a file.",
     .options = rows,
+    .service = true,
     .values_size = sizeof(struct serve_values),
     .defaults = &defaults,
     .run = run,

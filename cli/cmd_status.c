@@ -249,6 +249,8 @@ static void print_status(json_t *status, bool verbose)
            text_format_time(time(NULL) - (int64_t)(control_number(status, "uptime_ms") / 1000), since));
     if (json_object_get(status, "health_reason"))
         printf("%s: %s\n", server_status_text(status, "health"), server_status_text(status, "health_reason"));
+    if (json_object_get(status, "log"))
+        printf("log: %s\n", server_status_text(status, "log"));
     if (!strcmp(server_status_text(status, "fence"), "warmed"))
         printf("fence: only what is cached is read\n");
     printf("exports\n");

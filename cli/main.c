@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach/service_log.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/mount_helper.h"
 #include "cli/verbs.h"
 
@@ -54,12 +56,15 @@ static int flush_output(const struct verb *verb)
 }
 
 /* Sentences of the library begin with the part they are of, and one part is called as the verb it does the work of. */
-static void complain(const struct verb *verb)
+static void complain(const struct verb *verb, int rc)
 {
     const char *sentence = error_text();
     size_t len = strlen(verb->name);
     bool named = !strncmp(sentence, verb->name, len) && !strncmp(sentence + len, ": ", 2);
-    fprintf(stderr, "granary: %s%s%s\n", named ? "" : verb->name, named ? "" : ": ", sentence);
+    if (verb->service && rc != CLI_USAGE)
+        log_error("%s%s%s", named ? "" : verb->name, named ? "" : ": ", sentence);
+    else
+        fprintf(stderr, "granary: %s%s%s\n", named ? "" : verb->name, named ? "" : ": ", sentence);
 }
 
 static int run_verb(const struct verb *verb, const struct invocation *inv)
@@ -68,12 +73,14 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
         options_help(verb, stdout);
         return flush_output(verb);
     }
+    if (verb->service)
+        service_log_begin();
     int rc = verb->run(inv);
     int flushed = flush_output(verb);
     if (rc == CLI_DIFFERENT || rc == CLI_FAILED)
         return flushed ? flushed : rc;
     if (rc)
-        complain(verb);
+        complain(verb, rc);
     return rc == CLI_USAGE ? CLI_USAGE : rc ? CLI_FAILED : flushed;
 }
 
@@ -111,7 +118,7 @@ static int run_words(int argc, char **argv)
     }
     int rc = options_parse(verb, argc - skip, argv + skip, &inv);
     if (rc)
-        complain(verb);
+        complain(verb, CLI_USAGE);
     rc = rc ? CLI_USAGE : run_verb(verb, &inv);
     options_release(&inv);
     return rc;

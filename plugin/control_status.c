@@ -1,6 +1,7 @@
 /* The answer to /status. It is made on the control socket's thread: sums and constants, no walk over anything. */
 #include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -238,6 +239,8 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
     json_object_set_new(root, "stores", stores_json(stack));
     json_object_set_new(root, "shared_tiers", tiers_json(stack));
     add_health(root, stack);
+    if (getenv("GRANARY_LOG")) /* the supervisor's */
+        json_name_set(root, "log", getenv("GRANARY_LOG"), strlen(getenv("GRANARY_LOG")));
     json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
     json_object_set_new(root, "amplification", json_real(amplification(stack)));
     CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));

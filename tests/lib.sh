@@ -20,6 +20,7 @@ export GRANARY_CACHE=none
 . "$GRANARY_SOURCE/tools/processes.sh"
 
 W=$(mktemp -d)
+export LOGS_DIRECTORY=$W/log # not in this machine's /var/log
 MOUNTS=()
 FAULTY=()
 

@@ -25,7 +25,7 @@ dirs() { curl -sS --fail --unix-socket "$W/$1.control" http://granary/status | j
 echo "== half of what is free, in a directory for root alone"
 start a
 [ "$(dirs a)" = '[["/var/cache/granary",134217728]]' ] || fail "$(dirs a)"
-grep -q '^granary: info: cache: /var/cache/granary, 128.0 MiB: half ' "$W/a.err" || fail "$(cat "$W/a.err")"
+grep -q ' info granary: cache: /var/cache/granary, 128.0 MiB: half ' "$W/a.err" || fail "$(cat "$W/a.err")"
 [ "$(stat -c '%a %u' /var/cache/granary)" = "700 0" ] || fail "$(stat /var/cache/granary)"
 
 echo "== another server has none, and says why"

@@ -52,6 +52,9 @@ echo 3 >/proc/sys/vm/drop_caches
 "$GRANARY" status "$dir" --json | jq -e '.counters.granary_cache_hits_total > 0 and .hit_ratio > 0' >"$W/null" || fail "no hits"
 "$GRANARY" status "$dir" | grep '^hits [1-9]' >"$W/null" || fail "status shows no hits"
 "$GRANARY" status "$dir" | grep -Fx "    mounted on $dir" >"$W/null" || fail "status does not say where it is mounted"
+log=$("$GRANARY" status "$dir" --json | jq -r .log)
+[[ $log = "$LOGS_DIRECTORY"/serve-*.log && -f $log ]] || fail "the log is $log"
+[ "$STATE/serve.log" -ef "$log" ] || fail "the server's directory does not lead to the log"
 # Without a target all servers are shown, those of other tests too, which may come and go.
 ("$GRANARY" status --quick --json || true) | jq -es --arg dir "$dir" 'any(.[].exports[]; .mounts == [$dir])' >"$W/null" || fail "not among the machine's servers"
 
@@ -108,6 +111,8 @@ echo "== umount leaves nothing, and the second time there is nothing to do"
 "$GRANARY" umount "$dir"
 nothing_left
 "$GRANARY" umount --json "$dir" | jq -e '.unmounted == false' >"$W/null" || fail "the second umount"
+[ -s "$log" ] || fail "the log is gone, or empty"
+! grep -vE '^serving |^20[0-9-]{8}T[0-9:]{8}Z (error|warning|info|debug) ' "$log" >"$W/out" || fail "lines without time and level: $(cat "$W/out")"
 
 echo "== the cache is kept: the store's packs may be gone"
 mv "$W/store/packs" "$W/packs"

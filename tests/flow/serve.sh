@@ -179,7 +179,7 @@ echo "== what cannot work gives up, with the server's last words"
 status=0
 timeout 60 "$GRANARY" serve "$W/store/two" --socket "$W/nbd.sock" --cache /proc/none:1G 2>"$W/err" || status=$?
 [ $status = 1 ] || fail "exit $status"
-grep -q '^granary: serve: granary-nbd does not start: .*/proc/none' "$W/err" || { cat "$W/err"; fail "no last words"; }
+grep -q ' error granary: serve: granary-nbd does not start: .*/proc/none' "$W/err" || { cat "$W/err"; fail "no last words"; }
 [ "$(wc -l <"$W/err")" = 1 ] || fail "said more than once: $(cat "$W/err")"
 ! grep -q 'starting it again' "$W/err" || fail "tried again with what cannot work: $(cat "$W/err")"
 [ ! -e "$W/nbd.sock" ] || fail "the socket is left"
