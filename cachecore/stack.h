@@ -46,7 +46,7 @@ void stack_close(struct stack *s);
  * reference, and it is whole until that is given back, whether or not it is in the table by then. Any thread; nothing
  * here waits for I/O but stack_add. */
 
-enum { STACK_EXPORTS_MAX = 10000 };
+enum { STACK_EXPORTS_MAX = 10000, STACK_EXPORT_NAME_MAX = 4096 /* as NBD has it */ };
 
 /* By name; the empty name is the only export when there is one. NULL: none. */
 struct stack_export *stack_get(struct stack *s, const char *name);

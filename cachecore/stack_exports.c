@@ -233,6 +233,22 @@ static int add_store(struct stack *s, const char *url, struct store **out)
 
 /* ---- adding ---- */
 
+/* Names stand in NBD's handshake, in URLs, in lines of log and, by FUSE, in a directory. */
+static int check_name(const char *name)
+{
+    bool printable = true;
+    for (const char *p = name; *p; p++)
+        printable = printable && (unsigned char)*p >= ' ' && *p != 0x7f;
+    if (!*name)
+        return error_set(-EINVAL, "image: an export's name is empty; write image=NAME=STORE/IMAGE");
+    if (strlen(name) > STACK_EXPORT_NAME_MAX)
+        return error_set(-EINVAL, "the name of an export has at most %d bytes", STACK_EXPORT_NAME_MAX);
+    if (!printable || strchr(name, '/'))
+        return error_set(-EINVAL, "the export's name '%.100s' contains '/' or a control character; choose another",
+                         name);
+    return 0;
+}
+
 int stack_export_new(struct stack *s, const struct stack_image *image, struct resolver *resolver,
                      struct stack_export **out)
 {
@@ -246,8 +262,9 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     e->name = strdup(image->export_name ? image->export_name : e->ref.name);
     if (!e->name)
         return no_memory();
-    if (!*e->name)
-        return error_set(-EINVAL, "image: an export's name is empty; write image=NAME=STORE/IMAGE");
+    rc = check_name(e->name);
+    if (rc)
+        return rc;
     rc = resolver_resolve(resolver, &e->ref);
     if (!rc)
         rc = add_store(s, e->ref.store, &e->store);

@@ -53,7 +53,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 {
     struct control *c = arg;
     bool by_job = false;
-    enum MHD_Result result = control_routes_take(&c->routes, connection, url, method, data, data_len, state, &by_job);
+    enum MHD_Result result;
+    if (http_daemon_refuses(connection, *state, &result))
+        return result;
+    result = control_routes_take(&c->routes, connection, url, method, data, data_len, state, &by_job);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct client *client = info ? info->socket_context : NULL;
     if (client && by_job)

@@ -7,7 +7,7 @@
 
 enum control_deed { CONTROL_LS, CONTROL_EVICT, CONTROL_PIN, CONTROL_UNPIN };
 
-enum { CONTROL_EXPORT_MAX = 4096 };
+enum { CONTROL_EXPORT_MAX = STACK_EXPORT_NAME_MAX };
 
 /* NULL members: not given. */
 struct control_request {

@@ -17,7 +17,10 @@ struct MHD_Daemon *http_daemon_start(int fd, unsigned flags, MHD_AccessHandlerCa
 /* For a handler, which is called with the header, then for each part of a body, which is passed over, then once more:
  * is the request whole? */
 bool http_daemon_whole(size_t *data_len, void **state);
-/* Is a request's state http_daemon_whole's, which nobody frees? */
+/* For a handler, first of all: is the request one whose URL no string can hold (%00)? Then *out is what the handler
+ * returns: the refusal has been queued. */
+bool http_daemon_refuses(struct MHD_Connection *connection, const void *state, enum MHD_Result *out);
+/* Does a request's state belong to this file? Then the handler does not free it. */
 bool http_daemon_owns(const void *state);
 
 /* Send body, which is copied, and end the connection or keep it. */

@@ -35,6 +35,9 @@ static enum MHD_Result answer_metrics(struct metrics_server *m, struct MHD_Conne
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *data_len, void **state)
 {
+    enum MHD_Result refusal;
+    if (http_daemon_refuses(connection, *state, &refusal))
+        return refusal;
     if (!http_daemon_whole(data_len, state))
         return MHD_YES;
     if (strcmp(url, "/metrics") != 0)
