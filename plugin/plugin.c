@@ -16,7 +16,9 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -154,11 +156,32 @@ static const char *granary_default_export(int readonly, int is_tls)
     return e ? nbdkit_strdup_intern(stack_export_name(e)) : "";
 }
 
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
+    if (address->ss_family == AF_INET)
+        return ntohl(v4->sin_addr.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
+    return address->ss_family != AF_INET6 || IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
+}
+
+/* Once a process: nbdkit does not tell a plugin where it listens, so the first client from elsewhere has to show it. */
+static void warn_of_plain_tcp(const struct client_peer *peer)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    bool plain = peer->address_len && nbdkit_is_tls() == 0 && !is_loopback(&peer->address);
+    if (plain && !atomic_flag_test_and_set(&warned))
+        log_warning("a client reads over TCP without TLS from another address: whoever reaches the port reads the "
+                    "images, and the network sees them; start nbdkit with -U SOCKET, or with --tls=require");
+}
+
 static int find_client(struct client **out)
 {
     struct client_peer peer = {.address_len = sizeof peer.address};
     if (nbdkit_peer_name((struct sockaddr *)&peer.address, &peer.address_len) < 0)
         peer.address_len = 0;
+    warn_of_plain_tcp(&peer);
     if (peer.address_len && peer.address.ss_family == AF_UNIX)
         peer.pid = nbdkit_peer_pid();
     return client_new(clients, &peer, out);

@@ -156,6 +156,19 @@ serve_unix "$W/sock" "$W/damaged/faces" "image=$W/damaged/cars" 2>"$W/server.err
 grep -qF "$(basename "$pack")" "$W/server.err" || fail "the damaged pack was not named: $(cat "$W/server.err")"
 stop
 
+echo "== TCP without TLS: warned of when a client comes from another address, and then alone"
+# tcp ADDRESS: a server on all addresses of a network of its own, a client of that one
+tcp() {
+    unshare -n sh -c 'ip link set lo up && ip address add 192.0.2.1/32 dev lo && exec nbdkit -f -t 64 -p 10809 "$1" "$2" disk-timeout=60s \
+        --run "nbdinfo --size nbd://$3/faces"' sh "$PLUGIN" "$W/store/faces" "$1" >"$W/tcp.out" 2>"$W/tcp.err" || fail "TCP: $(cat "$W/tcp.err")"
+}
+if unshare -n true 2>"$W/null"; then
+    tcp 127.0.0.1
+    ! grep 'without TLS' "$W/tcp.err" >"$W/null" || fail "warned of loopback: $(cat "$W/tcp.err")"
+    tcp 192.0.2.1
+    grep 'warning: a client reads over TCP without TLS' "$W/tcp.err" >"$W/null" || fail "not warned of TCP: $(cat "$W/tcp.err")"
+fi
+
 echo "== wrong parameters"
 refused "no image" cache="$W/cache4:64M"
 refused "unknown parameter 'colour'" "$W/store/faces" colour=red
