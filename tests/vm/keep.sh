@@ -42,8 +42,8 @@ granary status --quick /mnt/data | grep -x "    $device: keeper $keeper"
 kill -9 $keeper
 until_true 'granary status --quick /mnt/data | grep -Fx "    $device: no keeper: run '"'granary keep $device'"'"'
 granary status --quick --json /mnt/data | grep -E '"keeper": ?null'
-kill_nbdkit
-another_nbdkit
+kill_child
+another_child
 until_true '! grep -q . /proc/$keeper/cmdline 2>/dev/null'
 keep
 end_readers "keeper killed, server killed, new keeper"

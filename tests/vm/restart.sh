@@ -62,7 +62,7 @@ for try in 1 2 3 4 5 6; do
     [ $over = 0 ] || break
     [ $try != 6 ] || { echo "warming went on over the change"; exit 1; }
     granary umount /mnt/data
-    until_true '! pidof nbdkit'
+    until_true '! pidof granary-nbd'
 done
 grep "what came is cached: run it again to go on" /warm.err
 granary warm /mnt/data --all --quiet
