@@ -3,7 +3,7 @@
 # exported file equals the source in every byte and attribute, and a build with other parallelism has the same digest and
 # sends nothing.
 # GRANARY_FULL=1: 66,000 subdirectories instead of 3,000.
-# ctest: serial
+# ctest: lock=loop
 . "$(dirname "$0")/../lib.sh"
 
 [ "$(id -u)" = 0 ] || skip "needs root to mount"

@@ -24,6 +24,7 @@
 #include "image/image_internal.h"
 #include "store/store_tiers.h"
 #include "unit/counters.h"
+#include "unit/counts.h"
 #include "unit/scratch.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -549,7 +550,7 @@ static void test_bit_flips__no_byte_is_ever_wrong(void **state)
         struct place *p = &places[i];
         struct world w;
         world_init(&w, 0x9E3779B97F4A7C15u + i);
-        unsigned n = (unsigned)((uint64_t)p->share * TRIALS / 10000);
+        unsigned n = (unsigned)((uint64_t)p->share * full_or(TRIALS, 1000) / 10000);
         p->trials(&w, p, n);
         world_release(&w);
         done += n;

@@ -14,6 +14,7 @@
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
+#include "unit/counts.h"
 
 enum { FILES = 60 };
 
@@ -71,7 +72,7 @@ static void assert_nothing_published(struct store_fake *store)
 static void test_build_faults__a_soak_gives_the_right_digest(void **state)
 {
     const struct digest clean = clean_digest();
-    const unsigned rounds = getenv("GRANARY_FULL") ? 200 : 8;
+    const unsigned rounds = full_or(200, 8);
     log_to(NULL, LOG_LEVEL_ERROR);
     for (unsigned seed = 1; seed <= rounds; seed++) {
         CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();

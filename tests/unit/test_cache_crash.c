@@ -15,6 +15,7 @@
  * Every write is a pwrite (ring.h), also where io_uring reads.
  */
 #include "unit/cache_world.h"
+#include "unit/counts.h"
 #include "unit/crash_disk.h"
 
 #include "base/clock.h"
@@ -220,7 +221,7 @@ static void check_state(struct crash *c, uint64_t budget)
 
 static void try_prefixes(struct crash *c)
 {
-    size_t torn_step = getenv("GRANARY_FULL") ? PREFIX_STEP : TORN_STEP;
+    size_t torn_step = full_or(PREFIX_STEP, TORN_STEP);
     disk_rewind();
     for (size_t i = 0; i < the_disk.events.len; i++) {
         const struct disk_event *e = &the_disk.events.items[i];
@@ -298,7 +299,7 @@ static void test_cache_crash__whatever_a_power_loss_leaves_is_right_or_a_miss(vo
     uint64_t start = clock_now_ms();
     try_prefixes(c);
     uint64_t prefixes = c->states, after_prefixes = clock_now_ms();
-    try_random(c, after_prefixes + (getenv("GRANARY_FULL") ? 40 * RANDOM_MS : RANDOM_MS));
+    try_random(c, after_prefixes + full_or(40 * RANDOM_MS, RANDOM_MS));
     print_message("%zu writes; %llu states of prefixes in %llu ms, %llu random ones; %llu reads right, %llu misses\n",
                   the_disk.events.len, (unsigned long long)prefixes, (unsigned long long)(after_prefixes - start),
                   (unsigned long long)(c->states - prefixes), (unsigned long long)c->hits,

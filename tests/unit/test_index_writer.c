@@ -12,6 +12,7 @@
 #include "fake/store_fake.h"
 #include "imagebuild/index_writer.h"
 #include "store/index_read.h"
+#include "unit/counts.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, TRIALS = 20 };
 
@@ -211,7 +212,7 @@ static void write_random(struct way *w, struct image *m, const struct image *par
 
 static void test_index_writer__generations_against_a_model(void **state)
 {
-    for (random_state = 1; random_state <= TRIALS;) {
+    for (random_state = 1; random_state <= full_or(TRIALS, 5);) {
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
         const uint64_t trial = random_state;
         uint32_t seed = 0;

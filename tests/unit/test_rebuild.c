@@ -14,6 +14,7 @@
 #include "base/vec.h"
 #include "store/image_stats.h"
 #include "store/verify.h"
+#include "unit/counts.h"
 #include "unit/rebuild_world.h"
 
 /* The filesystem's own checker, where it is installed, finds nothing. */
@@ -110,7 +111,7 @@ static void test_rebuild__any_day_is_a_full_build_of_that_day(void **state)
 {
     static struct world w;
     uint64_t size;
-    for (unsigned seed = 1; seed <= (getenv("GRANARY_FULL") ? 8 : 2); seed++) {
+    for (unsigned seed = 1; seed <= full_or(8, 1); seed++) {
         srand(seed);
         struct build_result r;
         open_world(&w, 200);

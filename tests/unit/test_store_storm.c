@@ -21,6 +21,7 @@
 #include "image/image.h"
 #include "store/store_tiers.h"
 #include "unit/counters.h"
+#include "unit/counts.h"
 #include "unit/threads.h"
 
 enum {
@@ -153,7 +154,7 @@ static void overture(struct storm *s)
 /* Until the time is over: each of the three by itself; now and then what waits is cancelled. */
 static void rage(struct storm *s)
 {
-    uint64_t seed = seed_of(s), end = clock_now_ms() + (getenv("GRANARY_FULL") ? 60000 : 2000);
+    uint64_t seed = seed_of(s), end = clock_now_ms() + full_or(60000, 2000);
     while (clock_now_ms() < end) {
         for (unsigned i = 0; i <= TIERS; i++)
             if (draw(&seed) % 2)

@@ -2,7 +2,7 @@
 # An image of a real tree, served here over TCP, attached by the guest with plain nbd-client over four connections and
 # mounted: every path is the same there. Then two containers share the one attachment through read-only bind mounts:
 # both read it right, neither can write.
-# ctest: serial
+# ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 vm=$GRANARY_SOURCE/tests/vm/kit/vm.sh
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # `granary mount` with kernel nbd, killed at its steps by strace, inside the guest: as it tells the kernel to attach, writes
 # something down, starts a process, mounts. The next mount works, and after its umount nothing is left.
-# ctest: serial
+# ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-killed.sh"
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A store that is silent for longer than the server's --timeout, and so for several times as long as the kernel waits for a
 # reply, is EIO, then and not before; reads are right again when it is back.
-# ctest: serial long
+# ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-readers.sh"
 . "$GRANARY_SOURCE/tests/vm/lib-far.sh"
