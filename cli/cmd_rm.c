@@ -1,5 +1,6 @@
 /* granary rm IMAGE: removes a tag. The bytes go when gc finds that nothing needs them. */
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/open.h"
 #include "cli/options.h"
 #include "cli/print.h"
@@ -33,10 +34,15 @@ static int run(const struct invocation *inv)
         return CLI_USAGE;
     }
     CLEANUP(cleanup_store) struct store *store = NULL;
+    struct digest digest = {{0}};
     int rc = open_image_store(inv->operands[0], &v->access, &ref, &store);
-    struct digest digest;
-    if (!rc)
-        rc = repository_resolve(store, &ref, &digest, NULL); /* an absent tag is an error here */
+    if (rc)
+        return rc;
+    rc = repository_resolve(store, &ref, &digest, NULL); /* an absent tag is an error here */
+    if (rc == -EBADMSG) {
+        log_warning("%s", error_text()); /* which is a reason to remove it */
+        rc = 0;
+    }
     if (!rc)
         rc = repository_remove_tag(store, ref.name, ref.tag);
     if (rc)
@@ -45,7 +51,8 @@ static int run(const struct invocation *inv)
         return print_json(json_pack("{s:s,s:s,s:s,s:o}", "store", ref.store, "name", ref.name, "tag", ref.tag, "digest",
                                     print_json_digest(&digest)));
     char text[PRINT_DIGEST_MAX];
-    printf("removed %s/%s:%s, which was %s\n", ref.store, ref.name, ref.tag, print_digest(&digest, text));
+    printf("removed %s/%s:%s, which was %s\n", ref.store, ref.name, ref.tag,
+           digest_is_zero(&digest) ? "damaged" : print_digest(&digest, text));
     return 0;
 }
 

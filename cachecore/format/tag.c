@@ -14,7 +14,12 @@ int tag_encode(const struct tag *t, struct bytes *out)
         json_pack("{s:s, s:i, s:o, s:o, s:I, s:s}", "format", "granary-tag", "version", 1, "digest",
                   json_doc_from_digest(&t->digest), "content_root", json_doc_from_digest(&t->content_root), "created",
                   (json_int_t)t->created, "nonce", t->nonce);
-    if (root && !digest_is_zero(&t->parent) && json_object_set_new(root, "parent", json_doc_from_digest(&t->parent)))
+    bool failed =
+        root && !digest_is_zero(&t->parent) && json_object_set_new(root, "parent", json_doc_from_digest(&t->parent));
+    if (root && t->name[0])
+        failed |= json_object_set_new(root, "name", json_string(t->name)) ||
+                  json_object_set_new(root, "tag", json_string(t->tag));
+    if (failed)
         return json_doc_dump("tag", NULL, out);
     return json_doc_dump("tag", root, out);
 }
@@ -33,12 +38,28 @@ int tag_decode(const void *data, size_t len, struct tag *out)
     if (json_object_get(root, "parent"))
         t.parent = json_doc_digest(&doc, root, "parent");
     json_doc_string(&doc, root, "nonce", t.nonce, sizeof t.nonce);
+    if (json_object_get(root, "name") || json_object_get(root, "tag")) {
+        json_doc_string(&doc, root, "name", t.name, sizeof t.name);
+        json_doc_string(&doc, root, "tag", t.tag, sizeof t.tag);
+        if (!doc.rc && (!t.name[0] || !t.tag[0]))
+            json_doc_fail(&doc, "\"name\" or \"tag\" is empty");
+    }
     if (digest_is_zero(&t.digest))
         json_doc_fail(&doc, "\"digest\" is all zero");
     if (doc.rc)
         return doc.rc;
     *out = t;
     return 0;
+}
+
+bool tag_is_other_document(const void *data, size_t len)
+{
+    struct json_doc doc = {.what = "tag"};
+    CLEANUP_JSON json_t *root = NULL;
+    if (json_doc_parse(&doc, data, len, TAG_DOC_MAX, &root))
+        return false;
+    const char *format = json_string_value(json_object_get(root, "format"));
+    return format && !strncmp(format, "granary-", 8) && strcmp(format, "granary-tag") != 0;
 }
 
 char *tag_build_name(int64_t created, const struct digest *image, char out[TAG_BUILD_NAME_MAX])

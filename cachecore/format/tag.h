@@ -8,20 +8,26 @@
 
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "format/image_ref.h"
 
 enum { TAG_DOC_MAX = 64 << 10, TAG_NONCE_MAX = 64 };
 
 /* images/<name>/<tag> */
 struct tag {
-    struct digest digest;       /* the image */
-    struct digest content_root; /* what a reconnecting client compares */
-    int64_t created;            /* seconds since the epoch */
-    struct digest parent;       /* zero: none */
-    char nonce[TAG_NONCE_MAX];  /* tells our own put from another's after a lost answer */
+    struct digest digest;                                  /* the image */
+    struct digest content_root;                            /* what a reconnecting client compares */
+    int64_t created;                                       /* seconds since the epoch */
+    struct digest parent;                                  /* zero: none */
+    char nonce[TAG_NONCE_MAX];                             /* tells our own put from another's after a lost answer */
+    char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1]; /* the key it was put under; empty: an old document */
 };
 
 GR_MUST_CHECK int tag_encode(const struct tag *t, struct bytes *out);
 GR_MUST_CHECK int tag_decode(const void *data, size_t len, struct tag *out); /* -EBADMSG */
+
+/* Is it a document of Granary's, but no tag: a lease, a manifest, a mark? So for what a store that stands inside
+ * another one has where the outer one's tags are. */
+bool tag_is_other_document(const void *data, size_t len);
 
 /* The name of the unique tag that a build, or a copy of what it built, writes beside the one asked for: time and
  * digest. */

@@ -70,12 +70,23 @@ static int no_such_tag(struct store *s, const char *name, const char *tag)
                      s->url, s->url);
 }
 
-/* Read and decode a tag; version may be NULL. */
-static int read_tag(struct store *s, const char *key, struct tag *out, char version[STORE_VERSION_MAX])
+/* Read and decode a tag. */
+static int read_tag(struct store *s, const char *key, struct tag *out)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    int rc = s->ops->get_small(s, key, &doc, version);
+    int rc = s->ops->get_small(s, key, &doc, NULL);
     return rc ? rc : at_key(tag_decode(doc.data, doc.len, out), s, key);
+}
+
+/* Was it put under this name? One that was copied there would pass for another image. */
+static int check_place(struct store *s, const char *name, const char *tag, const struct tag *t)
+{
+    if (!t->name[0] || (!strcmp(t->name, name) && !strcmp(t->tag, tag)))
+        return 0;
+    return error_set(-EBADMSG,
+                     "%s: images/%s/%s is the tag %s:%s, copied there by other means than Granary's: name the image by "
+                     "`granary tag %s/%s:%s` or `granary copy`, or remove the copy by `granary rm`",
+                     s->url, name, tag, t->name, t->tag, s->url, t->name, t->tag);
 }
 
 int repository_resolve(struct store *s, const struct image_ref *ref, struct digest *out, struct tag *out_tag)
@@ -85,7 +96,9 @@ int repository_resolve(struct store *s, const struct image_ref *ref, struct dige
         char key[TAG_KEY_MAX];
         int rc = check_names(ref->name, ref->tag);
         if (!rc)
-            rc = read_tag(s, tag_key(ref->name, ref->tag, key), &found, NULL);
+            rc = read_tag(s, tag_key(ref->name, ref->tag, key), &found);
+        if (!rc)
+            rc = check_place(s, ref->name, ref->tag, &found);
         if (rc)
             return rc == -ENOENT ? no_such_tag(s, ref->name, ref->tag) : rc;
     }
@@ -214,7 +227,7 @@ static int publish_once(struct store *s, const char *key, const struct tag *t, c
     struct error failed;
     error_take(&failed, rc);
     struct tag now;
-    rc = read_tag(s, key, &now, NULL);
+    rc = read_tag(s, key, &now);
     if (rc == 0 && !strcmp(now.nonce, t->nonce))
         return 1;
     return failed.code == -EEXIST ? 0 : error_restore(&failed);
@@ -241,6 +254,8 @@ int repository_publish(struct store *s, const char *name, const char *tag, struc
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     bool conditional;
     int rc = check_names(name, tag);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    snprintf(t->tag, sizeof t->tag, "%s", tag);
     if (!rc)
         rc = fill_in(t);
     if (!rc)
@@ -320,24 +335,41 @@ static int compare_keys(const void *a, const void *b)
     return cx - cy;
 }
 
-static int visit_tag(struct store *s, char *key, repository_tag_visit *visit, void *arg)
+/* What was listed and is no tag; each kind is warned of once, with the first as an example. */
+struct passed_over {
+    uint64_t others, copied;
+};
+
+static int visit_tag(struct store *s, char *key, struct passed_over *passed, repository_tag_visit *visit, void *arg)
 {
     struct tag t;
     const char *name, *tag;
     CLEANUP_FREE char *parts = strdup(key);
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     if (!parts)
         return error_set(-ENOMEM, "tags: out of memory");
     if (!split_tag_key(parts, &name, &tag))
         return 0;
-    int rc = read_tag(s, key, &t, NULL);
-    if (rc == -ENOENT)
-        return 0; /* removed since it was listed */
+    int rc = s->ops->get_small(s, key, &doc, NULL);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc; /* removed since it was listed */
+    if (tag_is_other_document(doc.data, doc.len)) {
+        if (!passed->others++)
+            log_warning("%s: %s, and whatever else there is like it, is no tag and passed over: another store was made "
+                        "inside this one; see \"A store inside a store\" in docs/stores.md",
+                        s->url, key);
+        return 0;
+    }
+    rc = at_key(tag_decode(doc.data, doc.len, &t), s, key);
+    if (!rc && check_place(s, name, tag, &t) && !passed->copied++)
+        log_warning("%s", error_text());
     return rc ? rc : visit(arg, name, tag, &t);
 }
 
 int repository_tags(struct store *s, const char *name, repository_tag_visit *visit, void *arg)
 {
     CLEANUP(key_list_release) key_list keys = {0};
+    struct passed_over passed = {0};
     char prefix[TAG_KEY_MAX];
     int rc = name ? image_ref_check_name("image name", name) : 0;
     if (rc)
@@ -349,6 +381,6 @@ int repository_tags(struct store *s, const char *name, repository_tag_visit *vis
     if (keys.len)
         qsort(keys.items, keys.len, sizeof *keys.items, compare_keys);
     for (size_t i = 0; i < keys.len && !rc; i++)
-        rc = visit_tag(s, keys.items[i], visit, arg);
+        rc = visit_tag(s, keys.items[i], &passed, visit, arg);
     return rc;
 }

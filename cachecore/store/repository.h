@@ -14,7 +14,8 @@
 GR_MUST_CHECK int repository_check(struct store *s, bool init);
 
 /* The digest a reference names: its own, or its tag's (out_tag may be NULL; zeroed for a digest
- * reference). -ENOENT: a sentence that names image and tag and says how to list them. */
+ * reference). -ENOENT: a sentence that names image and tag and says how to list them. -EBADMSG: among others, a tag
+ * that was put under another name and copied there. */
 GR_MUST_CHECK int repository_resolve(struct store *s, const struct image_ref *ref, struct digest *out,
                                      struct tag *out_tag);
 
@@ -28,11 +29,12 @@ GR_MUST_CHECK int repository_manifest_text(struct store *s, const struct digest 
  * compare-and-swap against what is there now, repeated until it holds; an -EEXIST whose document
  * carries our nonce is success, and so is any failed put that did arrive. Where it does not: last
  * writer wins, with a warning when a tag is replaced, or -ENOTSUP when strict. t->nonce and t->created are filled in
- * here when empty. */
+ * here when empty, t->name and t->tag always. */
 GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict);
 
 /* Visit every tag (name NULL: of every image) in byte order of name, tag. A tag that cannot be
- * decoded ends the walk with -EBADMSG, visit's non-zero result too. */
+ * decoded ends the walk with -EBADMSG, visit's non-zero result too. A document of another kind, as a store inside this
+ * one has there, is passed over with a warning; a tag that was copied from another name is visited with one. */
 typedef int repository_tag_visit(void *arg, const char *name, const char *tag, const struct tag *t);
 GR_MUST_CHECK int repository_tags(struct store *s, const char *name, repository_tag_visit *visit, void *arg);
 

@@ -456,11 +456,69 @@ static void test_lease__of_two_that_begin_to_sweep_one_does(void **state)
     }
 }
 
+static int count_visit(void *arg, const char *name, const char *tag, const struct tag *t)
+{
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+/* A tag stands for an image under the name that it was put under, or under any if it is too old to say. */
+static void test_repository__a_tag_of_another_name_is_refused(void **state)
+{
+    struct store_fake *f = *state;
+    struct store *s = store_fake_store(f);
+    struct tag t = tag_of("image"), unnamed = tag_of("old");
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    CLEANUP_BYTES old = BYTES_INIT(TAG_DOC_MAX);
+    struct image_ref ref;
+    struct digest d;
+    unsigned visited = 0;
+    assert_int_equal(repository_publish(s, "faces", "v1", &t, true), 0);
+    assert_true(store_fake_get(f, "images/faces/v1", &doc));
+    store_fake_put(f, "images/dogs/v1", doc.data, doc.len);
+    store_fake_put(f, "images/faces/v2", doc.data, doc.len);
+    assert_names(f, "faces", "v1", "image");
+    assert_int_equal(image_ref_parse("/store/dogs:v1", &ref), 0);
+    assert_int_equal(repository_resolve(s, &ref, &d, NULL), -EBADMSG);
+    assert_non_null(strstr(error_text(), "faces:v1"));
+    assert_int_equal(image_ref_parse("/store/faces:v2", &ref), 0);
+    assert_int_equal(repository_resolve(s, &ref, &d, NULL), -EBADMSG);
+    assert_int_equal(repository_tags(s, NULL, count_visit, &visited), 0); /* what it names is not to be collected */
+    assert_int_equal(visited, 3);
+    assert_int_equal(warnings, 1);
+    assert_int_equal(tag_encode(&unnamed, &old), 0);
+    assert_null(strstr((const char *)old.data, "\"name\""));
+    store_fake_put(f, "images/dogs/v1", old.data, old.len);
+    assert_names(f, "dogs", "v1", "old");
+    assert_int_equal(repository_publish(s, "dogs", "v1", &t, true), 0); /* named anew */
+    assert_names(f, "dogs", "v1", "image");
+}
+
+/* What a store that was made inside this one has where the tags are. */
+static void test_repository__documents_of_an_inner_store_are_no_tags(void **state)
+{
+    static const char *const documents[] = {"{\"format\":\"granary-lease\"}", "{\"format\":\"granary-image\"}"};
+    struct store_fake *f = *state;
+    struct store *s = store_fake_store(f);
+    struct tag t = tag_of("image");
+    unsigned visited = 0;
+    assert_int_equal(repository_publish(s, "faces", "v1", &t, true), 0);
+    store_fake_put(f, "images/builds/x", documents[0], strlen(documents[0]));
+    store_fake_put(f, "images/manifests/x", documents[1], strlen(documents[1]));
+    assert_int_equal(repository_tags(s, NULL, count_visit, &visited), 0);
+    assert_int_equal(visited, 1);
+    assert_int_equal(warnings, 1);
+    store_fake_put(f, "images/manifests/y", "{", 1); /* that may have been a tag */
+    assert_int_equal(repository_tags(s, NULL, count_visit, &visited), -EBADMSG);
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RUN(test_repository__a_tag_of_another_name_is_refused),
+        RUN(test_repository__documents_of_an_inner_store_are_no_tags),
         RUN(test_repository__a_store_is_made_once_and_recognized),
         RUN(test_repository__publish_and_resolve),
         RUN(test_repository__publishers_who_meet_all_get_through),
