@@ -16,6 +16,7 @@
 #include "imagebuild/checkpoint.h"
 #include "imagebuild/jobs.h"
 #include "net/hdfs_address.h"
+#include "store/nesting.h"
 
 struct build_values {
     uint64_t chunk_size, level, jobs, checkpoint;
@@ -253,6 +254,8 @@ static int build(const struct build_values *v, const struct build_source *source
         .hdfs_token_file = v->hdfs_token_file, .cancel = interrupt_watch(), .rate = rate};
     open_store_options(&v->access, &store_options);
     int rc = store_open(ref->store, &store_options, &store);
+    if (!rc)
+        rc = nesting_check(store, ref->name, &store_options);
     if (rc)
         return rc;
     struct progress progress;

@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "store/copy.h"
+#include "store/nesting.h"
 
 struct copy_values {
     uint64_t jobs;
@@ -107,6 +108,8 @@ static int run(const struct invocation *inv)
     open_store_options(&v->access, &store);
     store.endpoint = v->to_endpoint ? v->to_endpoint : store.endpoint;
     rc = store_open(target.store, &store, &to);
+    if (!rc)
+        rc = nesting_check(to, target.name, &store);
     if (rc)
         return rc;
     struct progress progress;

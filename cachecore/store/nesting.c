@@ -1,0 +1,70 @@
+#include "store/nesting.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "format/image_ref.h"
+#include "store/repository.h"
+
+/* Cut the last component of the path off url; false: there is none left (the root, a bucket, a host). */
+static bool go_up(char *url)
+{
+    char *path = strstr(url, "://");
+    if (!path)
+        return false;
+    path += 3;
+    char *slash = strrchr(path, '/');
+    if (!slash || !slash[1])
+        return false;
+    slash[slash == path] = '\0'; /* "file:///" is a store too */
+    return true;
+}
+
+static int refuse(const struct store *s, const char *other)
+{
+    return error_set(
+        -EINVAL,
+        "%s would be a store inside or around the store %s, and neither could be listed or collected then: "
+        "was a part of the path forgotten, or is one too many? Write %s/NAME[:TAG], or choose a directory "
+        "beside it",
+        s->url, other, other);
+}
+
+static bool is_store(const char *url, const struct store_options *options)
+{
+    CLEANUP(cleanup_store) struct store *store = NULL;
+    return !store_open(url, options, &store) && !repository_check(store, false);
+}
+
+static int look_below(struct store *s, const char *name)
+{
+    static const char *const places[] = {"%s/granary.json", "images/granary.json", "images/%s/granary.json"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(places); i++) {
+        char key[IMAGE_NAME_MAX + 64], other[IMAGE_STORE_MAX + IMAGE_NAME_MAX + 64];
+        struct store_item item;
+        snprintf(key, sizeof key, places[i], name);
+        int rc = s->ops->stat(s, key, &item);
+        if (rc == -ENOENT)
+            continue;
+        if (rc)
+            return rc;
+        snprintf(other, sizeof other, "%s/%.*s", s->url, (int)(strrchr(key, '/') - key), key);
+        return refuse(s, other);
+    }
+    return 0;
+}
+
+int nesting_check(struct store *s, const char *name, const struct store_options *options)
+{
+    char url[IMAGE_STORE_MAX + 1];
+    int rc = repository_check(s, false);
+    if (rc != -ENOENT)
+        return rc;
+    snprintf(url, sizeof url, "%s", s->url);
+    while (go_up(url))
+        if (is_store(url, options))
+            return refuse(s, url);
+    return look_below(s, name);
+}

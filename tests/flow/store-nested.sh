@@ -1,0 +1,58 @@
+#!/bin/bash
+# A store inside a store is refused before anything is written; where there is one, images and gc go on; a tag under
+# another's name is refused.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+mkdir -p "$W/tree" "$W/a" "$W/b"
+for i in $(seq 20); do head -c 20000 /dev/urandom >"$W/tree/$i"; done
+
+# refused_there VERB OPERAND... DIRECTORY: exit 1, the sentence, and DIRECTORY is not there or as it was
+refused_there() {
+    local status=0 dir=${*: -1}
+    find "$dir" 2>"$W/null" | sort >"$W/before" || true
+    "$GRANARY" "${@:1:$#-1}" -q >"$W/out" 2>"$W/err" || status=$?
+    [ $status = 1 ] || fail "$*: exit $status: $(cat "$W/err")"
+    grep -qF 'a store inside or around the store' "$W/err" || fail "$*: says $(cat "$W/err")"
+    find "$dir" 2>"$W/null" | sort | cmp - "$W/before" || fail "$*: something was written"
+}
+
+echo "== refused: below a store, around one, where NAME is one"
+lake=$W/a/lake
+"$GRANARY" build -q "$W/tree" "$lake/faces:v1" >"$W/out"
+refused_there build "$W/tree" "$lake/images/faces:v1" "$lake"
+refused_there build "$W/tree" "$lake/deep/er/faces:v1" "$lake"
+refused_there build "$W/tree" "$W/a/lake" "$W/a"
+refused_there copy "$lake/faces:v1" "$lake/other" "$lake"
+"$GRANARY" build -q "$W/tree" "$W/b/images/faces:v1" >"$W/out"
+refused_there build "$W/tree" "$W/b/faces:v1" "$W/b"
+"$GRANARY" build -q "$W/tree" "$W/a/beside/faces:v1" >"$W/out"
+
+echo "== there is one already: the outer store is listed and collected, and so is the inner one"
+cp -a "$lake" "$W/outer"
+cp -a "$W/b/images/." "$W/outer/images"
+head -c 100 /dev/urandom >"$W/tree/1"
+for store in "$W/outer" "$W/outer/images"; do
+    "$GRANARY" build -q "$W/tree" "$store/faces:v2" >"$W/out" || fail "build into $store"
+    "$GRANARY" images "$store" --json >"$W/json" 2>"$W/err" || fail "images of $store: $(cat "$W/err")"
+    jq -e '.images | map(.tag) | contains(["v1", "v2"])' "$W/json" >"$W/null" || fail "images of $store: $(cat "$W/json")"
+    "$GRANARY" gc "$store" --grace 0 >"$W/out" 2>"$W/err" || fail "gc of $store: $(cat "$W/err")"
+    "$GRANARY" verify -q --deep "$store/faces:v1" || fail "$store/faces:v1"
+    "$GRANARY" verify -q --deep "$store/faces:v2" || fail "$store/faces:v2"
+done
+"$GRANARY" images "$W/outer" >"$W/out" 2>"$W/err"
+[ "$(grep -c 'is no tag and passed over' "$W/err")" = 1 ] || fail "the outer store's warning: $(cat "$W/err")"
+
+echo "== a tag that was copied from another name"
+"$GRANARY" build -q "$W/tree" "$lake/dogs:v1" >"$W/out"
+cp "$lake/images/dogs/v1" "$lake/images/faces/v9"
+for verb in inspect ls verify; do
+    status=0
+    "$GRANARY" $verb "$lake/faces:v9" >"$W/out" 2>"$W/err" || status=$?
+    [ $status = 1 ] && grep -qF 'images/faces/v9 is the tag dogs:v1, copied there' "$W/err" || fail "$verb: $status $(cat "$W/err")"
+done
+"$GRANARY" images "$lake" >"$W/out" 2>"$W/err"
+grep -qF 'images/faces/v9 is the tag dogs:v1' "$W/err" || fail "images does not warn: $(cat "$W/err")"
+"$GRANARY" rm "$lake/faces:v9" >"$W/out" 2>"$W/err" || fail "rm: $(cat "$W/err")"
+[ ! -e "$lake/images/faces/v9" ] || fail "rm left it"
+"$GRANARY" tag "$lake/dogs:v1" v9 >"$W/out"
+"$GRANARY" inspect "$lake/dogs:v9" >"$W/out"
