@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "format/catalog.h"
 #include "imagebuild/bodies_internal.h"
 
@@ -63,6 +64,9 @@ static int vanish(struct bodies *b, struct body_part *out)
     if (b->strict)
         return error_set(-ENOENT, "source: '%s' vanished while the build ran; --strict makes this an error",
                          redo_path(b));
+    if (counter_get(&b->vanished) < SOURCE_VANISHED_NAMED)
+        log_warning("source: '%s' was listed, but is not there when it is read: it is left out of the image",
+                    redo_path(b));
     counter_add(&b->vanished, 1);
     *out = (struct body_part){.rank = b->redo.rank, .gone = true};
     return STEP_PART;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "imagebuild/source_kinds.h"
 #include "net/hdfs_address.h"
 
@@ -34,6 +35,9 @@ int source_open(const char *url, const struct source_options *options, struct so
 
 void source_counts_vanished(struct source_counts *c, const char *path, size_t len)
 {
+    if (c->vanished < SOURCE_VANISHED_NAMED)
+        log_warning("source: '%.*s' was named where it should be, but is not there: it is left out",
+                    (int)GR_MIN(len, (size_t)1024), path);
     if (!c->vanished++)
         snprintf(c->first_vanished, sizeof c->first_vanished, "%.*s", (int)GR_MIN(len, sizeof c->first_vanished), path);
 }

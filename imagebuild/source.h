@@ -101,6 +101,9 @@ struct source_version {
     size_t validator_len;
 };
 
+/* So many of the paths that vanish are warned of by name, while they are listed and again while they are read. */
+enum { SOURCE_VANISHED_NAMED = 8 };
+
 /* What a listing met that is neither an entry nor an error. */
 struct source_counts {
     /* Paths that were gone when the listing came to them, after what they are in had named them. What was below a

@@ -26,7 +26,7 @@ GR_MUST_CHECK int source_http_open(const char *url, const struct source_options 
 GR_MUST_CHECK int source_tell(const struct source_ask *ask, const struct source_version *now, source_visit *visit,
                               void *arg);
 
-/* One more path has vanished. */
+/* One more path has vanished; the first SOURCE_VANISHED_NAMED are warned of by name. */
 void source_counts_vanished(struct source_counts *c, const char *path, size_t len);
 void source_counts_add(struct source_counts *to, const struct source_counts *from);
 

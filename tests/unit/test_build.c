@@ -284,6 +284,44 @@ static void test_build__names_of_one_file_change_and_leave_together(void **state
     source_close(source);
 }
 
+static struct {
+    unsigned count;
+    char last[2048];
+} vanished_lines;
+
+static void take_vanished(enum log_level level, const char *line)
+{
+    if (level != LOG_LEVEL_WARNING || !strstr(line, "not there when it is read"))
+        return;
+    vanished_lines.count++;
+    snprintf(vanished_lines.last, sizeof vanished_lines.last, "%s", line);
+}
+
+/* What a listing named and a read did not find: the first few by name, all of them counted. */
+static void test_build__what_vanished_is_named(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
+    struct source *source = source_fake_new();
+    struct build_options o = options();
+    struct build_result r;
+    char path[16];
+    for (unsigned i = 0; i < 20; i++) {
+        snprintf(path, sizeof path, "f%02u", i);
+        source_fake_file(source, path, 5000, i);
+        if (i >= 3 && i < 15)
+            source_fake_rule(source, path, 0, FAKE_VANISH, 0);
+    }
+    vanished_lines.count = 0;
+    log_to(take_vanished, LOG_LEVEL_INFO);
+    int rc = run(source, store, &o, &r);
+    log_to(NULL, LOG_LEVEL_INFO);
+    assert_int_equal(rc, 0);
+    assert_int_equal(r.files_vanished, 12);
+    assert_int_equal(vanished_lines.count, SOURCE_VANISHED_NAMED);
+    assert_non_null(strstr(vanished_lines.last, "'f10'"));
+    source_close(source);
+}
+
 static void test_build__strict_refuses_what_vanished_from_the_listing(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
@@ -451,7 +489,7 @@ static void test_build__dry_run_writes_nothing(void **state)
     struct build_result r;
     o.dry_run = true;
     assert_int_equal(run(source, store, &o, &r), 0);
-    assert_int_equal(store_fake_calls(store, FAKE_ANY), 1); /* is there a parent? */
+    assert_int_equal(store_fake_calls(store, FAKE_ANY), 2); /* is there a parent: of the tag, of the name? */
     assert_int_equal(store_fake_calls(store, FAKE_GET_SMALL), 1);
     assert_int_equal(r.manifest.counts.files, 63);
     assert_int_equal(source_fake_stats(source).reads, 0);
@@ -613,6 +651,7 @@ int main(void)
         cmocka_unit_test(test_build__an_empty_source_is_a_root),
         cmocka_unit_test(test_build__what_changed_is_taken_as_it_is_now),
         cmocka_unit_test(test_build__names_of_one_file_change_and_leave_together),
+        cmocka_unit_test(test_build__what_vanished_is_named),
         cmocka_unit_test(test_build__strict_refuses_what_vanished_from_the_listing),
         cmocka_unit_test(test_build__names_of_one_file_that_part_are_not_mixed_up),
         cmocka_unit_test(test_build__strict_refuses_what_changed),
