@@ -2,7 +2,8 @@
  *
  *   1 begin    the manifest from the one store, a lease in the other
  *   2 collect  every object the image needs: index nodes and packs by the index, catalog pages by the catalog
- *   3 look     at each in both stores, in parallel: how long it is, and whether the target has it in that length
+ *   3 look     at each in both stores, in parallel: how long it is, and whether the target has it, as long and with
+ *              the same end
  *   4 copy     what is missing, in parallel, each checked against its name
  *   5 recheck  what was there already (everything, when the lease lapsed), and take gc's marks off it
  *   6 publish  the manifest, the build tag, the tag asked for
@@ -176,8 +177,11 @@ static int look(void *arg, size_t i)
         return rc;
     o->size = item.size;
     rc = c->to->ops->stat(c->to, key, &item);
-    o->there = rc == 0 && item.size == o->size; /* one of another length was cut short by whatever put it */
-    return rc == -ENOENT ? 0 : rc;
+    if (rc || item.size != o->size) /* one of another length was cut short by whatever put it */
+        return rc == -ENOENT ? 0 : rc;
+    CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
+    rc = repository_read_end(c->from, key, o->size, &end);
+    return rc ? rc : repository_has_end(c->to, key, o->size, end.data, end.len, &o->there);
 }
 
 /* Those that are missing come first. */

@@ -148,14 +148,19 @@ static int append(void *arg, const void *data, size_t len)
     return bytes_append(arg, data, len);
 }
 
-/* Is what is there under the key, of the right length, the object? Its end is compared, which for most kinds is all of
- * it: an object that was replaced by something else, or filled up with zeros, is told without reading a pack. */
-static int has_end(struct store *s, const char *key, const uint8_t *data, size_t len, bool *out)
+int repository_read_end(struct store *s, const char *key, uint64_t len, struct bytes *out)
 {
-    const size_t n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
-    CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
-    int rc = n ? s->ops->get(s, key, len - n, n, append, &end) : 0;
-    *out = !rc && end.len == n && !memcmp(end.data, data + len - n, n);
+    const uint64_t n = GR_MIN(len, (uint64_t)REPOSITORY_COMPARED);
+    bytes_clear(out);
+    out->max = REPOSITORY_COMPARED;
+    return n ? s->ops->get(s, key, len - n, n, append, out) : 0;
+}
+
+int repository_has_end(struct store *s, const char *key, uint64_t len, const void *end, size_t n, bool *out)
+{
+    CLEANUP_BYTES found = BYTES_INIT(REPOSITORY_COMPARED);
+    int rc = repository_read_end(s, key, len, &found);
+    *out = !rc && found.len == n && !memcmp(found.data, end, n);
     return rc == -EBADMSG || rc == -ENOENT ? 0 : rc;
 }
 
@@ -167,8 +172,9 @@ int repository_look(struct store *s, const char *key, const void *data, size_t l
     int rc = s->ops->stat(s, key, &item);
     if (rc)
         return rc == -ENOENT ? 0 : rc;
+    const size_t n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
     if (item.size == len)
-        rc = has_end(s, key, data, len, &whole);
+        rc = repository_has_end(s, key, len, (const uint8_t *)data + len - n, n, &whole);
     *out = whole ? REPOSITORY_WHOLE : REPOSITORY_DAMAGED;
     return rc;
 }

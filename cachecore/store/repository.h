@@ -46,6 +46,14 @@ GR_MUST_CHECK int repository_remove_tag(struct store *s, const char *name, const
 enum { REPOSITORY_COMPARED = 128 << 10 };
 enum repository_found { REPOSITORY_ABSENT, REPOSITORY_DAMAGED, REPOSITORY_WHOLE };
 
+/* The last REPOSITORY_COMPARED bytes (or all) of an object that is len long, in the place of *out's contents and
+ * maximum. */
+GR_MUST_CHECK int repository_read_end(struct store *s, const char *key, uint64_t len, struct bytes *out);
+/* Does an object of this length end with these n bytes, as repository_read_end gave them? One that is shorter, or not
+ * there, does not. */
+GR_MUST_CHECK int repository_has_end(struct store *s, const char *key, uint64_t len, const void *end, size_t n,
+                                     bool *out);
+
 /* Look for the object of these bytes. */
 GR_MUST_CHECK int repository_look(struct store *s, const char *key, const void *data, size_t len,
                                   enum repository_found *out);
