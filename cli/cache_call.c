@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attach/control_client.h"
+#include "attach/state.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "cli/control_target.h"
@@ -89,6 +90,26 @@ static int split(const struct invocation *inv, char **out_name, const char **out
     return *out_name ? 0 : error_set(-ENOMEM, "out of memory");
 }
 
+/* What the operand NAME and --control say. */
+struct aim {
+    const char *target;          /* the server; NULL: the only one */
+    const char *export;          /* NULL: all */
+    char mounted[STATE_REF_MAX]; /* the export of a mount point, which stands for its server and its export */
+};
+
+static int take_aim(const struct cache_call *call, const char *name, struct aim *out)
+{
+    *out = (struct aim){.target = call->values->control, .export = name};
+    bool path = name && (*name == '/' || *name == '.');
+    if (!path || !control_target_export(name, out->mounted, sizeof out->mounted))
+        return 0;
+    if (out->target)
+        return options_exclude("--control", name, "a mount point says which server");
+    out->target = name;
+    out->export = out->mounted;
+    return 0;
+}
+
 int cache_call(const struct cache_call *call, const struct invocation *inv, uint64_t *out_refused)
 {
     struct answer a = {.call = call};
@@ -96,13 +117,16 @@ int cache_call(const struct cache_call *call, const struct invocation *inv, uint
     const char *glob;
     char control[PATH_MAX];
     int rc = split(inv, &name, &glob);
+    struct aim aim;
     if (!rc)
-        rc = control_target_find(call->values->control, control, sizeof control);
+        rc = take_aim(call, name, &aim);
+    if (!rc)
+        rc = control_target_find(aim.target, control, sizeof control);
     if (rc)
         return rc;
     a.of_files = glob;
     const char *const *more = call->params;
-    const char *params[] = {"export", name, "glob", glob, more[0], more[1], more[2], more[3], NULL};
+    const char *params[] = {"export", aim.export, "glob", glob, more[0], more[1], more[2], more[3], NULL};
     progress_init(&a.progress, call->what, call->values->quiet);
     rc = control_call(control, call->method, call->path, params, take_line, &a);
     progress_end(&a.progress);

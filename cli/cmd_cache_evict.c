@@ -52,7 +52,8 @@ const struct verb verb_cache_evict = {
     .operands = "NAME[:GLOB] | NAME GLOB | --all",
     .max_operands = 2,
     .summary = "Drop chunks from a server's cache while it runs",
-    .details = "NAME is an export. With a GLOB the chunks of its files whose full paths match are dropped; * also\n"
+    .details = "NAME is an export or a mount point. With a GLOB the chunks of its files whose full paths match are "
+               "dropped; * also\n"
                "matches /. A chunk that holds parts of several files is dropped when any of them matches. Reads go on\n"
                "meanwhile; what they want is fetched again.",
     .options = rows,

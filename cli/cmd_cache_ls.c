@@ -58,10 +58,10 @@ const struct verb verb_cache_ls = {
     .operands = "[NAME[:GLOB] | NAME GLOB]",
     .max_operands = 2,
     .summary = "Show how much of its images a server has cached",
-    .details =
-        "NAME is an export. With a GLOB its files whose full paths match are listed first; * also matches /, and\n"
-        "a directory that matches stands for all that is below it. Chunks that files share are counted once\n"
-        "in the sum.",
+    .details = "NAME is an export or a mount point. With a GLOB its files whose full paths match are listed first; * "
+               "also matches /, and\n"
+               "a directory that matches stands for all that is below it. Chunks that files share are counted once\n"
+               "in the sum.",
     .options = rows,
     .values_size = sizeof(struct ls_values),
     .run = run,

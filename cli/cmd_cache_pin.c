@@ -70,7 +70,8 @@ const struct verb verb_cache_pin = {
     .operands = "NAME[:GLOB] | NAME GLOB | --all",
     .max_operands = 2,
     .summary = "Have chunks stay in a server's cache until they are unpinned",
-    .details = "NAME is an export. With a GLOB the chunks of its files whose full paths match are pinned; * also\n"
+    .details = "NAME is an export or a mount point. With a GLOB the chunks of its files whose full paths match are "
+               "pinned; * also\n"
                "matches /. Only what is cached now is pinned: read or warm it first. Pins outlive restarts and take\n"
                "at most three quarters of the cache.",
     .options = rows,

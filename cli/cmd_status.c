@@ -3,10 +3,12 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "attach/control_client.h"
+#include "attach/state.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/control_target.h"
@@ -17,6 +19,7 @@
 #include "cli/server_rates.h"
 #include "cli/server_status.h"
 #include "cli/verbs.h"
+#include "format/json_name.h"
 
 struct status_values {
     bool json, quick, verbose;
@@ -27,7 +30,8 @@ static const struct option_row rows[] = {
      "what the server can say at once: not how much of each image is cached"},
     {OPTION_FLAG, 'v', "verbose", NULL, offsetof(struct status_values, verbose), 0, 0,
      "show every counter that is not zero, too"},
-    {OPTION_FLAG, 0, "json", NULL, offsetof(struct status_values, json), 0, 0, "print one JSON object"},
+    {OPTION_FLAG, 0, "json", NULL, offsetof(struct status_values, json), 0, 0,
+     "print one JSON object; without TARGET {\"servers\": [...]}"},
     {0},
 };
 
@@ -287,49 +291,82 @@ static int exit_status(json_t *status)
                                                                  : STATUS_DEGRADED;
 }
 
-/* *out_exit: what its health makes the exit status. */
-static int show(const char *control, const struct status_values *v, int *out_exit)
+/* Leave the mount on dir alone: its export, and of that this directory and its device. */
+static void keep_mount(json_t *status, const char *dir)
 {
-    json_t *status = NULL;
-    int rc = server_status_get(control, &status);
+    char name[STATE_REF_MAX];
+    CLEANUP_FREE char *resolved = realpath(dir, NULL);
+    json_t *exports = json_object_get(status, "exports");
+    if (!resolved || !control_target_export(dir, name, sizeof name))
+        return;
+    for (size_t i = json_array_size(exports); i--;)
+        if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
+            json_array_remove(exports, i);
+    json_t *export = json_array_get(exports, 0);
+    node_servers_keep_mount(export, resolved);
+}
+
+/* What is to be shown of the server; *out_exit: what its health makes the exit status. */
+static int look(const struct node_server *server, const char *target, const struct status_values *v, json_t **out,
+                int *out_exit)
+{
+    int rc = server_status_get(server->control, out);
     if (rc)
         return rc;
-    *out_exit = exit_status(status);
+    *out_exit = exit_status(*out);
     if (!v->quick)
-        add_cached(control, status);
-    node_servers_add_mounts(control, status);
-    if (v->json)
-        return print_json(status);
-    print_status(status, v->verbose);
-    json_decref(status);
+        add_cached(server->control, *out);
+    node_servers_add_mounts(server->control, *out);
+    if (target)
+        keep_mount(*out, target);
     return 0;
 }
 
-/* A server that does not answer hides no other, and is failing. */
-static int show_or_complain(const struct node_server *server, const struct status_values *v)
+/* A server that does not answer hides no other, and is failing. into: for JSON of all servers, NULL: it is shown at
+ * once. */
+static int show_or_complain(const struct node_server *server, const char *target, const struct status_values *v,
+                            json_t *into)
 {
-    int health = CLI_DONE, rc = show(server->control, v, &health);
-    if (!rc)
+    json_t *status = NULL;
+    int health = CLI_DONE, rc = look(server, target, v, &status, &health);
+    if (rc) {
+        if (server->dir)
+            rc = error_prefix(rc, "%s", server->dir);
+        fprintf(stderr, "granary: status: %s\n", error_text());
+        if (into)
+            json_array_append_new(into, json_pack("{s:o,s:s,s:s}", "control",
+                                                  json_name(server->control, strlen(server->control)), "health",
+                                                  "failing", "error", error_text()));
+        return STATUS_FAILING;
+    }
+    if (into) {
+        json_array_append_new(into, status);
         return health;
-    if (server->dir)
-        rc = error_prefix(rc, "%s", server->dir);
-    fprintf(stderr, "granary: status: %s\n", error_text());
-    return STATUS_FAILING;
+    }
+    if (v->json)
+        return print_json(status) ? CLI_FAILED : health;
+    print_status(status, v->verbose);
+    json_decref(status);
+    return health;
 }
 
 static int show_all(const struct node_servers *n, const struct status_values *v)
 {
     int worst = CLI_DONE;
+    json_t *all = v->json ? json_array() : NULL;
+    for (size_t i = 0; i < n->found.len; i++) {
+        if (i && !v->json)
+            putchar('\n');
+        int health = show_or_complain(&n->found.items[i], NULL, v, all);
+        worst = GR_MAX(worst, health);
+    }
+    if (all && print_json(json_pack("{s:o}", "servers", all)))
+        return CLI_FAILED;
     if (!n->found.len)
         return error_set(
             -ENOENT,
             "nothing listens on %s, and no mount is known to this user; give a control socket or a mount point",
             PIN_CONTROL);
-    for (size_t i = 0; i < n->found.len; i++) {
-        if (i && !v->json)
-            putchar('\n');
-        worst = GR_MAX(worst, show_or_complain(&n->found.items[i], v));
-    }
     return worst;
 }
 
@@ -337,8 +374,9 @@ static int run(const struct invocation *inv)
 {
     char control[PATH_MAX];
     if (inv->operand_count) {
-        int rc = control_target_find(inv->operands[0], control, sizeof control);
-        return rc ? rc : show_or_complain(&(struct node_server){.control = control}, inv->values);
+        const char *target = inv->operands[0];
+        int rc = control_target_find(target, control, sizeof control);
+        return rc ? rc : show_or_complain(&(struct node_server){.control = control}, target, inv->values, NULL);
     }
     struct node_servers servers;
     int rc = node_servers_find(&servers);
@@ -353,13 +391,14 @@ const struct verb verb_status = {
     .operands = "[TARGET]",
     .max_operands = 1,
     .summary = "Show a server's exports, how much of each is cached, hits, misses, rates and health",
-    .details = "TARGET is a mount point or a server's control socket; without one all servers of this machine are\n"
-               "shown: that of 'granary serve' and those of mounts.\n"
-               "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
-               "store fails now and then or keeps a read waiting for 5 s, a shared tier is down, a cache directory\n"
-               "failed lately; failing (3): a store does not answer, or keeps a read waiting for 30 s, or the server\n"
-               "does not answer. Rates are those of the last ten seconds. What is cached is looked up by the part of\n"
-               "the index that is cached: no store is asked.",
+    .details =
+        "TARGET is a mount point, of which that mount alone is shown, or a server's control socket; without one\n"
+        "all servers of this machine are: that of 'granary serve' and those of mounts.\n"
+        "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
+        "store fails now and then or keeps a read waiting for 5 s, a shared tier is down, a cache directory\n"
+        "failed lately; failing (3): a store does not answer, or keeps a read waiting for 30 s, or the server\n"
+        "does not answer. Rates are those of the last ten seconds. What is cached is looked up by the part of\n"
+        "the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
     .run = run,

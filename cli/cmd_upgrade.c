@@ -7,13 +7,14 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 
-#include "attach/mount.h"
+#include "attach/process.h"
 #include "attach/upgrade.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
+#include "cli/control_target.h"
 #include "cli/pin.h"
 #include "cli/print.h"
 #include "cli/verbs.h"
@@ -37,25 +38,22 @@ static bool is_at(const char *target, const char *suffix, char out[PATH_MAX])
     return !stat(out, &st) && S_ISSOCK(st.st_mode);
 }
 
-/* The socket beside the control socket: of a server's socket or directory, that itself, or of a mount. It is there
- * while what answers is not, so the target is looked at last. */
+/* The socket beside the control socket. It is there while what answers is not, so what lies beside the target is looked
+ * at first. */
 static int find(const char *target, char out[PATH_MAX])
 {
-    struct stat st;
-    struct mount_state state;
-    if (is_at(target, ".control" UPGRADE_SUFFIX, out) || is_at(target, UPGRADE_SUFFIX, out))
+    char control[PATH_MAX];
+    if (!target && is_at(PIN_CONTROL, UPGRADE_SUFFIX, out))
         return 0;
-    if (stat(target, &st))
-        return error_set(-ENOENT, "no server at %s; give its socket, its control socket or a mount point", target);
-    int rc = S_ISDIR(st.st_mode) ? mount_find(target, &state) : 0;
-    if (rc)
+    if (target && (is_at(target, ".control" UPGRADE_SUFFIX, out) || is_at(target, UPGRADE_SUFFIX, out)))
+        return 0;
+    int rc = control_target_find(target, control, sizeof control);
+    if (rc || is_at(control, UPGRADE_SUFFIX, out))
         return rc;
-    if (S_ISDIR(st.st_mode) && is_at(state.control, UPGRADE_SUFFIX, out))
-        return 0;
     return error_set(-ENOENT,
                      "the server at %s has no supervisor that can be replaced (%s): it was not started by 'granary "
                      "serve', or by an earlier version; stop it and start it again",
-                     target, out);
+                     target ? target : control, out);
 }
 
 static int connect_to(const char *path, int *out_fd)
@@ -111,7 +109,7 @@ static int run(const struct invocation *inv)
 {
     char path[PATH_MAX];
     CLEANUP_BYTES answer = BYTES_INIT(ANSWER_MAX + 1);
-    int rc = find(inv->operand_count ? inv->operands[0] : PIN_SOCKET, path);
+    int rc = find(inv->operand_count ? inv->operands[0] : NULL, path);
     if (!rc)
         rc = ask(path, &answer);
     return rc ? rc : tell(inv->values, path, (const char *)answer.data);
@@ -124,9 +122,9 @@ const struct verb verb_upgrade = {
     .summary = "Replace a running server by this version of Granary",
     .details =
         "TARGET is a server's socket, its control socket, the directory of 'granary serve --fuse' or a mount point\n"
-        "(default: " PIN_SOCKET "). Its supervisor becomes this program, on the same socket, and starts this\n"
-        "program's server. Mounts wait meanwhile. Nothing is changed where this program does not take the server's\n"
-        "options.",
+        "(default: that of 'granary serve', else the only one). Its supervisor becomes this program, on the same\n"
+        "socket, and starts this program's server. Mounts wait meanwhile. Nothing is changed where this program does\n"
+        "not take the server's options.",
     .options = rows,
     .values_size = sizeof(struct upgrade_values),
     .run = run,

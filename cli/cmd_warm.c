@@ -353,13 +353,12 @@ const struct verb verb_warm = {
     .operands = "[TARGET]",
     .max_operands = 1,
     .summary = "Have an image, or files of it, in a server's cache before they are read",
-    .details =
-        "TARGET is a mount point, a server's socket or its control socket\n"
-        "(/run/granary/nbd.sock.control unless given), or an address of NBD (nbd://HOST/EXPORT) for --metadata,\n"
-        "--all and --trace. The filesystem's metadata is warmed first, whatever is\n"
-        "asked for. In a GLOB * also matches /; a directory that matches stands for all below it. What is\n"
-        "cached already is not fetched again: after an interruption the same command goes on. Exit code 1 if\n"
-        "anything asked for is not cached at the end; the first 100 such files are named.",
+    .details = "TARGET is a mount point, a server's socket or its control socket\n"
+               "(default: the only server of this machine), or an address of NBD (nbd://HOST/EXPORT) for --metadata,\n"
+               "--all and --trace. The filesystem's metadata is warmed first, whatever is\n"
+               "asked for. In a GLOB * also matches /; a directory that matches stands for all below it. What is\n"
+               "cached already is not fetched again: after an interruption the same command goes on. Exit code 1 if\n"
+               "anything asked for is not cached at the end; the first 100 such files are named.",
     .options = rows,
     .values_size = sizeof(struct warm_values),
     .run = run,

@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 
 #include "attach/mount.h"
+#include "base/bytes.h"
 #include "base/error.h"
+#include "cli/node_servers.h"
 #include "cli/pin.h"
+#include "net/listen.h"
 
 static bool find_beside(const char *target, char *out, size_t size)
 {
@@ -20,12 +23,45 @@ static bool find_beside(const char *target, char *out, size_t size)
     return true;
 }
 
+static bool listens(const struct node_server *server)
+{
+    return listen_answered(server->control) > 0;
+}
+
+/* A socket that nobody listens on was left behind by a server that was killed. */
+static int find_only(char *out, size_t size)
+{
+    CLEANUP_BYTES names = BYTES_INIT(ERROR_TEXT_MAX);
+    struct node_servers servers;
+    size_t count = 0;
+    int rc = node_servers_find(&servers);
+    for (size_t i = 0; !rc && i < servers.found.len; i++) {
+        const struct node_server *server = &servers.found.items[i];
+        if (!listens(server))
+            continue;
+        if (!count++)
+            snprintf(out, size, "%s", server->control);
+        if (bytes_printf(&names, "%s%s", count > 1 ? ", " : "", server->dir ? server->dir : server->control))
+            break;
+    }
+    node_servers_release(&servers);
+    if (!rc && !count)
+        return error_set(-ENOENT,
+                         "no server listens on %s, nor does one of a mount that this user knows of; give a control "
+                         "socket or a mount point",
+                         PIN_CONTROL);
+    if (!rc && count > 1)
+        return error_set(-EINVAL, "there are several servers; say which: %.*s", (int)names.len,
+                         (const char *)names.data);
+    return rc;
+}
+
 int control_target_find(const char *target, char *out, size_t size)
 {
     struct stat st;
     struct mount_state state;
     if (!target)
-        target = PIN_CONTROL;
+        return find_only(out, size);
     int rc = stat(target, &st) ? -errno : 0;
     if (!rc && S_ISSOCK(st.st_mode)) {
         if (!find_beside(target, out, size))
@@ -52,4 +88,20 @@ const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX]
     if (!target || stat(target, &st) || !S_ISDIR(st.st_mode) || mount_find(target, &state))
         return NULL;
     return print_digest(&state.digest, out);
+}
+
+bool control_target_export(const char *target, char *out, size_t size)
+{
+    struct mount_state state;
+    struct image_ref ref;
+    if (mount_find(target, &state))
+        return false;
+    if (*state.export_name) {
+        snprintf(out, size, "%s", state.export_name);
+        return true;
+    }
+    if (image_ref_parse(state.image, &ref)) /* a server that was joined by --socket serves it by its own name */
+        return false;
+    snprintf(out, size, "%s", ref.name);
+    return true;
 }

@@ -2,17 +2,23 @@
 #ifndef GRANARY_CLI_CONTROL_TARGET_H
 #define GRANARY_CLI_CONTROL_TARGET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/compiler.h"
 #include "cli/print.h"
 
 /* target is a control socket, a server's socket or the directory of `granary serve --fuse` with the control socket
- * beside it, or a mount point; NULL: that of `granary serve`. -ENOENT: nothing there. */
+ * beside it, or a mount point; NULL: the only server of this machine that listens, be it of `granary serve` at its
+ * usual place or of mounts. -ENOENT: nothing there, no server; -EINVAL: there are several, and the sentence names them.
+ */
 GR_MUST_CHECK int control_target_find(const char *target, char *out, size_t size);
 
 /* The image that is mounted on target, "sha256:<hex>": a mount point has one image, whatever else its server has. NULL:
  * target is no mount point. */
 const char *control_target_digest(const char *target, char out[PRINT_DIGEST_MAX]);
+
+/* The name of the mount point's export, at most size bytes with its NUL. false: target is no mount point. */
+bool control_target_export(const char *target, char *out, size_t size);
 
 #endif

@@ -104,3 +104,16 @@ void node_servers_add_mounts(const char *control, json_t *status)
     }
     mount_each(add_mount, &l);
 }
+
+void node_servers_keep_mount(json_t *export, const char *dir)
+{
+    struct mount_state s;
+    json_t *mounts = json_object_get(export, "mounts"), *devices = json_object_get(export, "devices");
+    if (!export || mount_find(dir, &s))
+        return;
+    json_array_clear(mounts);
+    json_array_append_new(mounts, json_name(dir, strlen(dir)));
+    for (size_t i = json_array_size(devices); i--;)
+        if (strcmp(server_status_text(json_array_get(devices, i), "device"), s.device) != 0)
+            json_array_remove(devices, i);
+}

@@ -24,4 +24,7 @@ void node_servers_release(struct node_servers *n);
  * and "devices", the nbd devices of these mounts, each with its "keeper": a process or null. */
 void node_servers_add_mounts(const char *control, json_t *status);
 
+/* Of such an export's mounts and devices leave those on dir (absolute, without symlinks) alone. NULL is allowed. */
+void node_servers_keep_mount(json_t *export, const char *dir);
+
 #endif

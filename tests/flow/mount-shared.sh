@@ -23,7 +23,8 @@ mount_it() {
     STATE=$(dirname "$(jq -r .socket "$W/mount.json")")
     SERVER_PID=$(jq .server_pid "$W/mount.json")
 }
-exports() { "$GRANARY" status "$1" --quick --json | jq -c '.exports | map(.name)'; }
+# of the server that $W/a has; of a mount point its own export is shown alone
+exports() { "$GRANARY" status "$state/fuse.control" --quick --json | jq -c '.exports | map(.name)'; }
 
 echo "== a second image is added while the first is read"
 mount_it "$W/store/one" "$W/a"
@@ -33,22 +34,39 @@ READER=$BACKGROUND_PID
 mount_it "$W/store/two" "$W/b"
 [ "$SERVER_PID" = "$first" ] || fail "the second mount has a server of its own"
 cmp "$W/two/file" "$W/b/file"
-[ "$(exports "$W/a")" = '["one","two"]' ] || fail "exports: $(exports "$W/a")"
+[ "$(exports)" = '["one","two"]' ] || fail "exports: $(exports)"
 kill -0 "$READER" || fail "the reader of the first has ended"
 
 echo "== the same image again is the same export; another one of the same name has another"
 mount_it "$W/store/one" "$W/a2"
-[ "$(exports "$W/a")" = '["one","two"]' ] || fail "exports: $(exports "$W/a")"
+[ "$(exports)" = '["one","two"]' ] || fail "exports: $(exports)"
 mount_it "$W/other/one" "$W/c"
-[[ $(exports "$W/a") = '["one","two","one@'* ]] || fail "exports: $(exports "$W/a")"
+[[ $(exports) = '["one","two","one@'* ]] || fail "exports: $(exports)"
 cmp "$W/three/file" "$W/c/file"
 cmp "$W/one/file" "$W/a2/file"
 [ "$SERVER_PID" = "$first" ] || fail "it has a server of its own"
+
+echo "== a mount point says server and export, to every verb; the only server needs no name"
+"$GRANARY" status "$W/c" --json >"$W/status"
+jq -e --arg dir "$W/c" '.exports | length == 1 and .[0].mounts == [$dir] and (.[0].name | startswith("one@"))' "$W/status" >"$W/null" ||
+    fail "status of a mount point shows others: $(jq -c .exports "$W/status")"
+"$GRANARY" status "$W/a2" --quick --json | jq -e --arg dir "$W/a2" '.exports[0].mounts == [$dir]' >"$W/null" || fail "status shows another mount of the export"
+[ "$("$GRANARY" status --quick --json | jq '.servers | length')" = 1 ] || fail "not one document of one server: $("$GRANARY" status --quick --json | jq -c ".servers[] | [.pid, .control, .error, .health, [.exports[]?.name]]")"
+"$GRANARY" cache ls "$W/b" >"$W/out"
+grep -q '^two ' "$W/out" && [ "$(wc -l <"$W/out")" = 1 ] || fail "cache ls of a mount point: $(cat "$W/out")"
+"$GRANARY" cache ls "$W/c:*file" | grep -q ' file$' || fail "cache ls of a file below a mount point"
+refused 2 "exclude each other" "$GRANARY" cache ls "$W/b" --control "$W/a"
+[ "$("$GRANARY" cache ls | wc -l)" = 3 ] || fail "cache ls does not find the only server"
+"$GRANARY" top --once | grep -q '  two$' || fail "top does not find the only server"
+"$GRANARY" warm -q --all --export two >"$W/out" || fail "warm does not find the only server"
 
 echo "== other options: another server, said so"
 "$GRANARY" mount --fuse --cache "$W/cache2:100M" "$W/store/two" "$W/d" 2>"$W/err" >"$W/out"
 grep -q "process [0-9]*) has other options" "$W/err" || fail "nothing is said of two servers: $(cat "$W/err")"
 second=$("$GRANARY" status "$W/d" --quick --json | jq .pid)
+"$GRANARY" status --quick --json | jq -es 'length == 1 and (.[0].servers | length == 2)' >"$W/null" || fail "not one document of two servers"
+refused 1 "there are several servers; say which: $W/" "$GRANARY" top --once
+refused 1 "there are several servers; say which: $W/" "$GRANARY" upgrade
 "$GRANARY" umount "$W/d"
 wait_for 60 gone "$second"
 pid_of() { "$GRANARY" status "$1" --quick --json | jq .pid; }
@@ -60,9 +78,9 @@ pid_of() { "$GRANARY" status "$1" --quick --json | jq .pid; }
 
 echo "== what no mount needs any more goes, the rest is read on"
 "$GRANARY" umount "$W/a2"
-[[ $(exports "$W/a") = '["one","two","one@'* ]] || fail "an export went with one of its two mounts: $(exports "$W/a")"
+[[ $(exports) = '["one","two","one@'* ]] || fail "an export went with one of its two mounts: $(exports)"
 "$GRANARY" umount "$W/c"
-[ "$(exports "$W/a")" = '["one","two"]' ] || fail "an export stays without a mount: $(exports "$W/a")"
+[ "$(exports)" = '["one","two"]' ] || fail "an export stays without a mount: $(exports)"
 kill -0 "$READER" || fail "the reader of the first has ended"
 touch "$W/enough"
 wait "$READER" || fail "the reader of the first read something else"
@@ -134,7 +152,7 @@ for i in "${images[@]}"; do
 done
 "$GRANARY" mount --fuse --cache "$W/cache:200M" "$W/store/two" "$W/b" >"$W/out" 2>"$W/err" &
 one=$!
-has_two() { "$GRANARY" status "$W/m1" --quick --json | jq -e '.exports | any(.name == "two")' >"$W/null"; }
+has_two() { "$GRANARY" status "$control" --quick --json | jq -e '.exports | any(.name == "two")' >"$W/null"; }
 wait_for 60 has_two
 kill -0 "$one" || fail "the mount did not wait for its metadata: $(cat "$W/err")"
 kill "${recorders[@]}"

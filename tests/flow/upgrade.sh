@@ -146,7 +146,7 @@ if [ "$(id -u)" = 0 ] && id nobody >"$W/null" 2>&1; then
     ! setpriv --reuid=nobody --clear-groups "$NEW" upgrade "$W/nbd.sock" 2>"$W/err" || fail "another user replaced the server"
     grep -q 'may not be replaced by this user' "$W/err" || fail "$(cat "$W/err")"
 fi
-refused 1 "no server at $W/nothing" "$NEW" upgrade "$W/nothing"
+refused 1 "no server and no mount at $W/nothing" "$NEW" upgrade "$W/nothing"
 serve_unix "$W/plain.sock" "$W/store/one" control="$W/plain.sock.control"
 refused 1 "not started by 'granary serve'" "$NEW" upgrade "$W/plain.sock"
 kill -TERM "$SERVE"
