@@ -26,7 +26,7 @@ uri="nbd+unix:///?socket=$W/sock"
 count() { curl -sS --fail --unix-socket "$W/control" http://granary/status | jq -r ".counters.granary_$1"; }
 start() {
     rm -f "$W/sock" "$W/control"
-    serve_unix "$W/sock" "$W/store/img" cache="$W/ssd/cache:70%" watermark=85:75 control="$W/control" 2>"$W/err"
+    serve_unix "$W/sock" "$W/store/img" cache="$W/ssd/cache:$budget" watermark=85:75 control="$W/control" 2>"$W/err"
 }
 taken() { du -B1 -s "$W/ssd/cache" | cut -f1; }
 in_use() { echo $(($(stat -f -c '(%b - %a) * 100 / %b' "$W/ssd"))); }
