@@ -5,12 +5,15 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -43,7 +46,8 @@ static void set(const char *key, const char *format)
         fail_msg("%s", error_text());
 }
 
-static void world_init(struct nbd_server_config config)
+/* A store with an image, and a socket. */
+static void make_store(void)
 {
     scratch_make(w.dir);
     snprintf(w.path, sizeof w.path, "%s/s", w.dir);
@@ -52,13 +56,25 @@ static void world_init(struct nbd_server_config config)
     image_fake_put(&w.img, fake, "faces");
     image_fake_save(fake, w.dir);
     store_fake_free(fake);
+    if (listen_unix(w.path, &w.listen_fd))
+        fail_msg("%s", error_text());
+}
+
+static void remove_store(void)
+{
+    close(w.listen_fd);
+    image_fake_release(&w.img);
+    scratch_remove(w.dir);
+}
+
+static void world_init(struct nbd_server_config config)
+{
+    make_store();
     serving_init(&w.serving);
     set("image", "/faces");
     set("cache", "/cache:32M");
     assert_int_equal(stack_options_set(&w.serving.options, "disk-timeout", "60s"), 0);
     assert_int_equal(stack_options_complete(&w.serving.options), 0);
-    if (listen_unix(w.path, &w.listen_fd))
-        fail_msg("%s", error_text());
     config.serving = &w.serving;
     config.listen_fd = w.listen_fd;
     if (serving_open(&w.serving) || serving_start(&w.serving) || nbd_server_start(&config, &w.server))
@@ -73,10 +89,8 @@ static struct nbd_server_config at_most(unsigned threads)
 static void world_release(void)
 {
     nbd_server_stop(w.server, WAIT_MS);
-    close(w.listen_fd);
     serving_close(&w.serving);
-    image_fake_release(&w.img);
-    scratch_remove(w.dir);
+    remove_store();
 }
 
 static struct nbd_server_stats stats(void)
@@ -459,6 +473,36 @@ static void test_nbd__who_takes_nothing_is_disconnected(void **state)
     world_release();
 }
 
+/* ---- the program ---- */
+
+static void become_server(void)
+{
+    char fd[16], image[SCRATCH_MAX + 16];
+    snprintf(fd, sizeof fd, "%d", w.listen_fd);
+    snprintf(image, sizeof image, "image=%s/faces", w.dir);
+    fcntl(w.listen_fd, F_SETFD, 0);
+    execl(GRANARY_NBD_PROGRAM, "granary-nbd", fd, image, "memory=16M", NULL);
+    _exit(127);
+}
+
+/* Under the address sanitizer this is the server's leak check: the exit status tells of a leak. */
+static void test_nbd__the_program_ends_in_order(void **state)
+{
+    int status;
+    make_store();
+    pid_t pid = fork();
+    if (!pid)
+        become_server();
+    assert_true(pid > 0);
+    int fd = attach();
+    check_read(fd, 0, SIZE);
+    kill(pid, SIGTERM);
+    expect_end(fd);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    remove_store();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_nbd__clients_that_vanish_harm_nobody),
         cmocka_unit_test(test_nbd__threads_do_not_grow_with_clients),
         cmocka_unit_test(test_nbd__who_takes_nothing_is_disconnected),
+        cmocka_unit_test(test_nbd__the_program_ends_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
