@@ -60,15 +60,30 @@ static int check_quotas(const struct stack *s)
     return 0;
 }
 
+/* What the stores are asked about many images goes to them at once. What is wrong with a reference is said later. */
+static int ask_ahead(const struct stack_config *config, struct resolver *resolver)
+{
+    CLEANUP_FREE struct image_ref *refs = calloc(config->image_count + 1, sizeof *refs);
+    size_t n = 0;
+    if (!refs)
+        return no_memory();
+    for (size_t i = 0; i < config->image_count; i++)
+        n += !image_ref_parse(config->images[i].ref, &refs[n]);
+    return resolver_ahead(resolver, refs, n, true);
+}
+
 static int open_all(struct stack *s, struct resolver *resolver)
 {
     const struct stack_config *config = &s->config;
+    int rc = config->image_count > 1 ? ask_ahead(config, resolver) : 0;
+    if (rc)
+        return rc;
     for (size_t i = 0; i < config->image_count; i++) {
-        int rc = add_image(s, &config->images[i], resolver);
+        rc = add_image(s, &config->images[i], resolver);
         if (rc)
             return rc;
     }
-    int rc = check_quotas(s);
+    rc = check_quotas(s);
     if (!rc)
         rc = cache_open(&config->cache, &s->cache);
     if (!rc && config->readahead && !config->no_completion)

@@ -150,7 +150,15 @@ static int parse(const struct invocation *inv, struct pin *pins)
 static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
 {
     CLEANUP_PINNER pinner;
+    CLEANUP_FREE struct image_ref *refs = calloc(inv->operand_count, sizeof *refs);
+    size_t n = 0;
     int rc = pinner_init(&pinner, &v->server);
+    if (!rc && !refs)
+        rc = error_set(-ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        n += !image_ref_parse(inv->operands[i], &refs[n]);
+    if (!rc && n > 1)
+        rc = resolver_ahead(pinner.resolver, refs, n, false);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         rc = pin_resolve(&pinner, inv->operands[i], &pins[i]);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)

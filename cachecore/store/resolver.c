@@ -18,10 +18,13 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/safe_dir.h"
 #include "base/text.h"
 #include "format/export_table.h"
 #include "store/repository.h"
+
+enum { AHEAD_THREADS = 32 };
 
 struct source {
     char *url;
@@ -30,11 +33,21 @@ struct source {
     struct error away;             /* why the hasty one got no answer; code 0: nothing of the kind */
 };
 
+/* A reference that was asked for ahead. */
+struct asked {
+    struct image_ref ref; /* with its digest, once that is known */
+    struct store *store;
+    struct manifest manifest;
+    struct bytes text;  /* the manifest's; empty: not asked for, or it failed */
+    struct error error; /* code 0: none */
+};
+
 struct resolver {
     const struct resolver_config *config;
     struct export_table known;  /* as read */
     struct export_table wanted; /* of this life */
     VEC(struct source) sources;
+    VEC(struct asked) asked;
 };
 
 static int no_memory(void)
@@ -109,6 +122,9 @@ void resolver_free(struct resolver *r)
         free(r->sources.items[i].url);
     }
     vec_release(&r->sources);
+    for (size_t i = 0; i < r->asked.len; i++)
+        bytes_release(&r->asked.items[i].text);
+    vec_release(&r->asked);
     export_table_release(&r->known);
     export_table_release(&r->wanted);
     free(r);
@@ -187,6 +203,84 @@ static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct d
     return 1;
 }
 
+/* ---- ahead ---- */
+
+/* What was asked ahead of a tag, or NULL. */
+static struct asked *find_tag(const struct resolver *r, const struct image_ref *ref)
+{
+    for (size_t i = 0; i < r->asked.len; i++) {
+        struct asked *a = &r->asked.items[i];
+        bool told = a->error.code || !digest_is_zero(&a->ref.digest);
+        if (told && !a->ref.by_digest && !strcmp(a->ref.store, ref->store) && !strcmp(a->ref.name, ref->name) &&
+            !strcmp(a->ref.tag, ref->tag))
+            return a;
+    }
+    return NULL;
+}
+
+/* What was asked ahead of an image's manifest, or NULL. */
+static struct asked *find_image(const struct resolver *r, const struct image_ref *ref)
+{
+    for (size_t i = 0; i < r->asked.len; i++) {
+        struct asked *a = &r->asked.items[i];
+        if ((a->text.len || a->error.code) && digest_equal(&a->ref.digest, &ref->digest) &&
+            !strcmp(a->ref.store, ref->store))
+            return a;
+    }
+    return NULL;
+}
+
+static bool is_known(const struct resolver *r, const struct image_ref *ref)
+{
+    return ref->by_digest ? export_table_find_image(&r->known, ref->store, &ref->digest) || find_image(r, ref)
+                          : export_table_find_tag(&r->known, ref) || find_tag(r, ref);
+}
+
+struct asking {
+    struct asked *items;
+    bool manifests;
+};
+
+static int ask_one(void *arg, size_t i)
+{
+    const struct asking *asking = arg;
+    struct asked *a = &asking->items[i];
+    int rc = a->error.code; /* of its store */
+    if (!rc && !a->ref.by_digest)
+        rc = repository_resolve(a->store, &a->ref, &a->ref.digest, NULL);
+    if (!rc && asking->manifests)
+        rc = repository_manifest_text(a->store, &a->ref.digest, &a->manifest, &a->text);
+    if (rc && !a->error.code) {
+        bytes_clear(&a->text);
+        error_take(&a->error, rc);
+    }
+    return rc; /* what has not been begun is not: who wants them all fails with this one */
+}
+
+int resolver_ahead(struct resolver *r, const struct image_ref *refs, size_t n, bool manifests)
+{
+    size_t before = r->asked.len;
+    for (size_t i = 0; i < n; i++) {
+        if (is_known(r, &refs[i]) || (refs[i].by_digest && !manifests))
+            continue;
+        struct asked a = {.ref = refs[i], .text = BYTES_INIT(MANIFEST_MAX)};
+        if (!a.ref.by_digest)
+            a.ref.digest = (struct digest){{0}};
+        int rc = ask_patiently(r, a.ref.store, &a.store);
+        if (rc)
+            error_take(&a.error, rc);
+        if (vec_push(&r->asked, a))
+            return no_memory();
+        if (rc)
+            break; /* the wait for a store that is away is not repeated */
+    }
+    struct asking asking = {.items = r->asked.items + before, .manifests = manifests};
+    const struct parallel work = {
+        .count = r->asked.len - before, .threads = AHEAD_THREADS, .item = ask_one, .arg = &asking};
+    int rc = work.count ? parallel_run(&work) : 0;
+    return rc == -ENOMEM ? rc : 0;
+}
+
 /* ---- tags ---- */
 
 static void say_unasked(const struct image_ref *ref, const struct export_entry *known)
@@ -204,8 +298,12 @@ int resolver_resolve(struct resolver *r, struct image_ref *ref)
     if (ref->by_digest)
         return 0;
     const struct export_entry *known = export_table_find_tag(&r->known, ref);
+    struct asked *asked = find_tag(r, ref);
     int rc;
-    if (known) {
+    if (asked) {
+        rc = digest_is_zero(&asked->ref.digest) ? error_restore(&asked->error) : 0;
+        ref->digest = asked->ref.digest;
+    } else if (known) {
         rc = ask_hastily(r, ref, &ref->digest);
     } else {
         rc = ask_patiently(r, ref->store, &store);
@@ -248,6 +346,13 @@ int resolver_manifest(struct resolver *r, const struct image_ref *ref, struct ma
     const struct export_entry *known = known_image(r, ref, out);
     if (known)
         return note(r, ref, known, &known->manifest);
+    struct asked *asked = find_image(r, ref);
+    if (asked && asked->error.code)
+        return error_restore(&asked->error);
+    if (asked) {
+        *out = asked->manifest;
+        return note(r, ref, NULL, &asked->text);
+    }
     struct store *store;
     int rc = ask_patiently(r, ref->store, &store);
     if (!rc)

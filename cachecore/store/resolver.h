@@ -37,6 +37,11 @@ DEFINE_CLEANUP(resolver, struct resolver *, resolver_free)
  * Granary's. Errors are repository_resolve's. */
 GR_MUST_CHECK int resolver_resolve(struct resolver *r, struct image_ref *ref);
 
+/* Ask the stores at once, several requests at a time, for what resolver_resolve and, with manifests, resolver_manifest
+ * of these references would ask them one after the other. Those then answer from it, failures too. References that the
+ * table knows are left to them. -ENOMEM. */
+GR_MUST_CHECK int resolver_ahead(struct resolver *r, const struct image_ref *refs, size_t n, bool manifests);
+
 /* The manifest of a reference by digest; it is noted for resolver_save. Errors are
  * repository_manifest's. */
 GR_MUST_CHECK int resolver_manifest(struct resolver *r, const struct image_ref *ref, struct manifest *out);

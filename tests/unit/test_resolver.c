@@ -6,9 +6,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "fake/http_fake.h"
 #include "fake/image_fake.h"
 #include "store/resolver.h"
@@ -378,6 +380,85 @@ static void test_resolver__a_store_that_is_away_is_asked_once(void **state)
     world_release(&w);
 }
 
+enum { MANY = 24, TOGETHER = 9, PATIENCE_S = 60 };
+
+/* Answers about images wait until so many are asked for at once, or nobody asks for more. */
+struct crowd {
+    struct site site;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    unsigned asking, most;
+    bool alone;
+};
+
+static void wait_for_others(struct crowd *c)
+{
+    struct timespec until = clock_at_ms(clock_now_ms() + PATIENCE_S * 1000);
+    SCOPED_LOCK(&c->lock);
+    c->asking++;
+    c->most = GR_MAX(c->most, c->asking);
+    pthread_cond_broadcast(&c->more);
+    while (c->most < TOGETHER && !c->alone)
+        c->alone = pthread_cond_timedwait(&c->more, &c->lock, &until) == ETIMEDOUT;
+    c->asking--;
+}
+
+static enum http_fake_next answer_crowd(void *arg, const struct http_fake_request *request, int fd)
+{
+    struct crowd *c = arg;
+    if (!strstr(request->target, "granary.json"))
+        wait_for_others(c);
+    return answer(&c->site, request, fd);
+}
+
+/* And nothing is asked for twice. */
+static void test_resolver__many_images_are_asked_for_at_once(void **state)
+{
+    static struct image_fake images[MANY];
+    static struct image_ref refs[MANY];
+    struct world w;
+    struct manifest m;
+    world_init(&w);
+    struct crowd crowd = {.site = {.root = w.store}, .lock = PTHREAD_MUTEX_INITIALIZER};
+    thread_cond_init(&crowd.more);
+    struct store_fake *fake = store_fake_new();
+    struct http_fake *http = http_fake_start(answer_crowd, &crowd);
+    for (unsigned i = 0; i < MANY; i++) {
+        char name[16], text[128];
+        snprintf(name, sizeof name, "image%u", i);
+        images[i] = (struct image_fake){.seed = 100 + i, .size = CHUNK, .chunk_size = CHUNK};
+        image_fake_put(&images[i], fake, name);
+        snprintf(text, sizeof text, "%s/%s", http_fake_url(http), name);
+        assert_int_equal(image_ref_parse(text, &refs[i]), 0);
+    }
+    image_fake_save(fake, w.store);
+    store_fake_free(fake);
+    w.config.store.timeout_ms = 2 * PATIENCE_S * 1000;
+    w.config.store.request_s = 2 * PATIENCE_S;
+    restart(&w);
+    assert_int_equal(resolver_ahead(w.resolver, refs, MANY, true), 0);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(resolver_resolve(w.resolver, &refs[i]), 0);
+        assert_true(digest_equal(&refs[i].digest, &images[i].digest));
+        assert_int_equal(resolver_manifest(w.resolver, &refs[i], &m), 0);
+        assert_int_equal(m.size, CHUNK);
+    }
+    assert_true(crowd.most >= TOGETHER);
+    assert_int_equal(http_fake_requests(http), 1 + 2 * MANY);
+    struct image_ref absent[2] = {refs[0], refs[1]};
+    for (int i = 0; i < 2; i++) {
+        absent[i].by_digest = false;
+        snprintf(absent[i].tag, sizeof absent[i].tag, "none%d", i);
+    }
+    assert_int_equal(resolver_ahead(w.resolver, absent, 2, true), 0);
+    assert_int_equal(resolver_resolve(w.resolver, &absent[0]), -ENOENT);
+    assert_int_equal(resolver_resolve(w.resolver, &absent[1]), -ENOENT);
+    http_fake_stop(http);
+    for (int i = 0; i < MANY; i++)
+        image_fake_release(&images[i]);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_resolver__a_directory_that_takes_no_table_is_warned_of),
         cmocka_unit_test(test_resolver__which_http_answers_are_answers),
         cmocka_unit_test(test_resolver__a_store_that_is_away_is_asked_once),
+        cmocka_unit_test(test_resolver__many_images_are_asked_for_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
