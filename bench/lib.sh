@@ -11,6 +11,7 @@ set -euo pipefail
 shopt -s inherit_errexit
 export LC_ALL=C
 unset AWS_CA_BUNDLE # rclone of Debian 12 fails on it
+export GRANARY_CACHE=none # a contender has the cache that it is given
 BENCH=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 SOURCE=$(dirname "$BENCH")
 . "$SOURCE/tools/packages.sh"
