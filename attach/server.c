@@ -237,7 +237,7 @@ static int take_signals(struct server *s)
 /* Milliseconds until something is due; -1: nothing is. */
 static int next_due(const struct server *s)
 {
-    uint64_t now = clock_now_ms(), due;
+    uint64_t now = clock_now_ms(), due, pending = s->upgrade.pending_fd >= 0 ? s->upgrade.pending_until_ms : UINT64_MAX;
     if (s->child && s->killed)
         return -1;
     if (!s->child)
@@ -249,6 +249,9 @@ static int next_due(const struct server *s)
     else if (s->upgrade.check)
         due = s->upgrade.check_until_ms;
     else
+        due = UINT64_MAX;
+    due = GR_MIN(due, pending);
+    if (due == UINT64_MAX)
         return -1;
     return due > now ? (int)(due - now) : 0;
 }
@@ -264,13 +267,13 @@ static int step(struct server *s)
     }
     struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN},
                            {.fd = s->output.fd, .events = POLLIN},
-                           {.fd = s->upgrade.requests_fd, .events = POLLIN},
+                           {.fd = upgrade_poll_fd(&s->upgrade), .events = POLLIN},
                            {.fd = s->upgrade.output.fd, .events = POLLIN}};
     if (poll(fds, GR_ARRAY_SIZE(fds), next_due(s)) < 0 && errno != EINTR)
         return error_set(-errno, "poll: %s", strerror(errno));
     if (fds[1].revents && child_output_take(&s->output) < 0)
         close(steal_fd(&s->output.fd)); /* its exit follows by SIGCHLD */
-    if (fds[2].revents)
+    if (fds[2].revents || s->upgrade.pending_fd >= 0)
         upgrade_take(&s->upgrade, s->config->again);
     if (fds[3].revents && child_output_take(&s->upgrade.output) < 0)
         close(steal_fd(&s->upgrade.output.fd));

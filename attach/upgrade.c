@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@
 
 #define HERITAGE "GRANARY_TAKE_OVER" /* LISTEN_FD REQUESTS_FD ASKER_FD STOPPED_MS VERSION WHERE */
 
-enum { REQUEST_S = 10, CHECK_MS = 90000, LINE_SIZE = PATH_MAX + 64 };
+enum { REQUEST_MS = 10000, CHECK_MS = 90000, LINE_SIZE = PATH_MAX + 64 };
 
 /* ---- answers ---- */
 
@@ -82,17 +82,17 @@ void upgrade_release(struct upgrade *u)
         waitpid(u->check, NULL, 0);
     }
     child_output_end(&u->output);
+    if (u->pending_fd >= 0)
+        close(steal_fd(&u->pending_fd));
     if (u->requests_fd >= 0) {
         close(u->requests_fd);
         unlink(u->path);
     }
 }
 
-/* The line without its end. It comes in one piece; whoever connects and says nothing is not waited for. */
+/* The line without its end. It comes in one piece. */
 static int take_line(int fd, char line[LINE_SIZE])
 {
-    const struct timeval limit = {.tv_sec = REQUEST_S};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     ssize_t n = recv(fd, line, LINE_SIZE - 1, 0);
     if (n <= 0 || line[n - 1] != '\n')
         return -EPROTO;
@@ -130,12 +130,23 @@ static int begin_check(struct upgrade *u, const char **again)
     return rc;
 }
 
+/* True: the pending client has said something, has gone, or has been silent for too long. */
+static bool is_due(struct upgrade *u)
+{
+    struct pollfd fd = {.fd = u->pending_fd, .events = POLLIN};
+    if (u->pending_fd >= 0)
+        return poll(&fd, 1, 0) > 0 || clock_now_ms() >= u->pending_until_ms;
+    u->pending_fd = accept4(u->requests_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    u->pending_until_ms = clock_now_ms() + REQUEST_MS;
+    return false;
+}
+
 void upgrade_take(struct upgrade *u, const char **again)
 {
     char line[LINE_SIZE];
-    struct upgrade other = {.asker_fd = accept4(u->requests_fd, NULL, NULL, SOCK_CLOEXEC)};
-    if (other.asker_fd < 0)
+    if (!is_due(u))
         return;
+    struct upgrade other = {.asker_fd = steal_fd(&u->pending_fd)};
     const char *program = line + strlen(UPGRADE_REQUEST);
     if (take_line(other.asker_fd, line) || strncmp(line, UPGRADE_REQUEST "/", sizeof UPGRADE_REQUEST) ||
         strlen(program) >= sizeof u->program)

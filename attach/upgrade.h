@@ -24,8 +24,10 @@
 enum { UPGRADE_VERSION_MAX = 64 };
 
 struct upgrade {
-    char path[PATH_MAX];            /* of the socket; "": none */
-    int requests_fd, asker_fd;      /* -1: none; nobody waits */
+    char path[PATH_MAX];       /* of the socket; "": none */
+    int requests_fd, asker_fd; /* -1: none; nobody waits */
+    int pending_fd;            /* a client that has not said yet what it wants; -1: none */
+    uint64_t pending_until_ms;
     char program[PATH_MAX];         /* the next one */
     char from[UPGRADE_VERSION_MAX]; /* what was served before */
     pid_t check;                    /* tries the command line; 0: none */
@@ -35,16 +37,22 @@ struct upgrade {
 };
 #define UPGRADE_INIT                                                                                                   \
     {                                                                                                                  \
-        .requests_fd = -1, .asker_fd = -1, .output = CHILD_OUTPUT_INIT                                                 \
+        .requests_fd = -1, .asker_fd = -1, .pending_fd = -1, .output = CHILD_OUTPUT_INIT                               \
     }
 
 /* Requests are taken from now on. Without such a socket a server works all the same: that is warned of. */
 void upgrade_listen(struct upgrade *u, const char *control);
 void upgrade_release(struct upgrade *u);
 
-/* A request is there. again: the supervisor's own words, the first of them left for the program, the second its verb;
- * by them the program is checked: a process, whose end upgrade_checked is for. One that comes while another is answered
- * is refused. */
+/* What to poll for: a client, or the request of the one that is there. */
+static inline int upgrade_poll_fd(const struct upgrade *u)
+{
+    return u->pending_fd >= 0 ? u->pending_fd : u->requests_fd;
+}
+
+/* upgrade_poll_fd is readable, or pending_until_ms is over: nobody is waited for here. again: the supervisor's own
+ * words, the first of them left for the program, the second its verb; by them the program is checked: a process, whose
+ * end upgrade_checked is for. One that comes while another is answered is refused. */
 void upgrade_take(struct upgrade *u, const char **again);
 /* After SIGCHLD, and when check_until_ms is over. true: the check has gone well, and the program's turn is now. */
 bool upgrade_checked(struct upgrade *u);
