@@ -230,19 +230,29 @@ static int refuse(struct image *img, uint64_t off)
                      (unsigned long long)off, (unsigned long long)off);
 }
 
-/* Returns the walk's result; b has what it cost. */
-static int walk_batched(struct batch *b, struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
+static void batch_begin(struct batch *b, struct image *img, bool prefetch, uint64_t off)
 {
     b->img = img;
-    b->prefetch = !dst;
+    b->prefetch = prefetch;
     b->count = 0;
     b->served = (struct cache_served){0};
     b->index_us = 0;
     b->refused_at = off;
+}
+
+/* Returns rc, the result of what was done, or the fence's sentence in its place. */
+static int batch_end(struct batch *b, int rc)
+{
+    count_served(b->img, &b->served);
+    return rc == -ENODATA ? refuse(b->img, b->refused_at) : rc;
+}
+
+/* Returns the walk's result; b has what it cost. */
+static int walk_batched(struct batch *b, struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
+{
+    batch_begin(b, img, !dst, off);
     readahead_init(&b->ahead, img, off, len);
-    int rc = walk(b, dst, off, len);
-    count_served(img, &b->served);
-    return rc == -ENODATA ? refuse(img, b->refused_at) : rc;
+    return batch_end(b, walk(b, dst, off, len));
 }
 
 /* Its sentence is left as it is. */
@@ -289,9 +299,7 @@ int image_prefetch(struct image *img, uint64_t off, uint64_t len)
 int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
 {
     struct batch b;
-    b.img = img;
-    b.prefetch = true;
-    b.count = 0;
+    batch_begin(&b, img, true, n ? chunks[0] * img->manifest.chunk_size : 0);
     struct span span = {0};
     int rc = 0;
     counter_add(&img->prefetches, 1);
@@ -307,7 +315,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
             rc = add_piece(&b, ref, 0, 0, NULL);
     }
     node_unref(span.leaf);
-    return rc ? rc : flush(&b);
+    return batch_end(&b, rc ? rc : flush(&b));
 }
 
 /* ---- what is cached ---- */
