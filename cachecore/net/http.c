@@ -35,7 +35,8 @@ enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL
 
 struct http {
     struct http_places own, *places; /* places: own, or those of several */
-    pthread_mutex_t mutex;           /* guards idle */
+    struct http_places_user user;
+    pthread_mutex_t mutex; /* guards idle */
     VEC(CURL *) idle;
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
@@ -65,6 +66,7 @@ int http_new(const struct http_config *config, struct http **out)
     }
     http_places_init(&h->own, config->connections ? config->connections : CONNECTIONS);
     h->places = config->places ? config->places : &h->own;
+    http_places_join(h->places);
     pthread_mutex_init(&h->mutex, NULL);
     h->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     h->stall_timeout_s = config->stall_timeout_s ? config->stall_timeout_s : STALL_TIMEOUT_S;
@@ -86,6 +88,7 @@ void http_free(struct http *h)
     vec_release(&h->idle);
     free(h->ca_bundle);
     free(h->user_agent);
+    http_places_leave(h->places);
     http_places_release(&h->own);
     pthread_mutex_destroy(&h->mutex);
     free(h);
@@ -97,11 +100,16 @@ static int out_of_time(const struct http_transfer *t)
     return error_set(-ETIMEDOUT, "%s: no time is left for the request", t->host);
 }
 
+static enum http_place_kind place_kind(const struct http_request *req)
+{
+    return req->lookup ? HTTP_PLACE_LOOKUP : HTTP_PLACE_DATA;
+}
+
 /* fresh: one without a connection. */
 static int take_handle(struct http *h, const struct http_transfer *t, bool fresh, CURL **out)
 {
     CURL *curl = NULL;
-    if (!http_places_take(h->places, t->req->deadline_ms))
+    if (!http_places_take(h->places, &h->user, place_kind(t->req), t->req->deadline_ms))
         return out_of_time(t);
     {
         SCOPED_LOCK(&h->mutex);
@@ -118,7 +126,7 @@ static int take_handle(struct http *h, const struct http_transfer *t, bool fresh
     return 0;
 }
 
-static void return_handle(struct http *h, CURL *curl)
+static void return_handle(struct http *h, const struct http_request *req, CURL *curl)
 {
     if (curl)
         curl_easy_reset(curl); /* keeps the connection; forgets keys and pointers */
@@ -129,7 +137,7 @@ static void return_handle(struct http *h, CURL *curl)
     }
     if (curl)
         curl_easy_cleanup(curl);
-    http_places_give(h->places);
+    http_places_give(h->places, &h->user, place_kind(req));
 }
 
 static int add_header(struct http_transfer *t, const char *line)
@@ -342,7 +350,7 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
             curl = NULL;
         }
     }
-    return_handle(h, curl);
+    return_handle(h, req, curl);
     curl_slist_free_all(t.headers);
     resp->body.max = t.body_max;
     return rc;

@@ -59,7 +59,8 @@ struct http_request {
      * or the request fails: an object that ends inside the range comes back as status 416, a server
      * that ignores or misreads Range as -ENOTSUP or -EIO. */
     uint64_t range_off, range_len;
-    bool fresh; /* over a new connection, in place of one that is kept alive */
+    bool fresh;  /* over a new connection, in place of one that is kept alive */
+    bool lookup; /* of names, sizes, small documents: has not all of the shared places */
 };
 
 struct http_response {

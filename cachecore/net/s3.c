@@ -265,6 +265,7 @@ int s3_get(struct s3 *s, const char *key, size_t key_len, const struct http_part
     c.request.range_off = part->off;
     c.request.range_len = part->len;
     c.request.fresh = part->fresh;
+    c.request.lookup = !part->len;
     c.request.sink = sink;
     c.request.sink_arg = arg;
     rc = call_run(&c);
@@ -277,6 +278,7 @@ int s3_head(struct s3 *s, const char *key, size_t key_len, struct s3_meta *out)
 {
     CLEANUP_CALL c = {.s = s, .key = key, .key_len = key_len};
     int rc = call_init(&c, "HEAD");
+    c.request.lookup = true;
     if (!rc)
         rc = call_run(&c);
     if (!rc && c.response.content_length < 0)
@@ -328,6 +330,7 @@ static int list_page(struct s3 *s, const char *prefix, const char *start_after, 
 {
     CLEANUP_CALL c = {.s = s};
     int rc = call_init(&c, "GET");
+    c.request.lookup = true;
     c.response.body.max = LIST_BODY_MAX;
     if (!rc)
         rc = bytes_printf(&c.url, "?");

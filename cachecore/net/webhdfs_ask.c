@@ -101,7 +101,8 @@ static int pass_on(void *arg, const void *data, size_t len)
 static int run(struct webhdfs *w, const struct webhdfs_question *q, const char *url, bool with_body,
                struct http_response *resp)
 {
-    struct http_request request = {.method = q->method, .url = url, .fresh = q->fresh};
+    struct http_request request = {
+        .method = q->method, .url = url, .fresh = q->fresh, .lookup = !q->flow && !with_body};
     if (q->flow) {
         request.sink = pass_on;
         request.sink_arg = q->flow;

@@ -80,7 +80,7 @@ static int run(struct store *s, const char *key, struct http_request *req, struc
 static int http_stat(struct store *s, const char *key, struct store_item *out)
 {
     CLEANUP(http_response_release) struct http_response resp = {0};
-    struct http_request req = {.method = "HEAD"};
+    struct http_request req = {.method = "HEAD", .lookup = true};
     int rc = run(s, key, &req, &resp);
     if (rc)
         return rc;
@@ -130,7 +130,7 @@ static int http_get_small(struct store *s, const char *key, struct bytes *out, c
     CLEANUP(http_response_release) struct http_response resp = {0};
     /* caches on the way must ask the origin */
     struct http_request req = {
-        .method = "GET", .headers = {"Cache-Control: no-cache"}, .sink = append, .sink_arg = out};
+        .method = "GET", .lookup = true, .headers = {"Cache-Control: no-cache"}, .sink = append, .sink_arg = out};
     size_t before = out->len;
     int rc = run(s, key, &req, &resp);
     if (rc)
