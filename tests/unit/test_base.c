@@ -21,6 +21,7 @@
 #include "base/queue.h"
 #include "base/text.h"
 #include "base/vec.h"
+#include "unit/scratch.h"
 
 static void test_error__control_bytes_cannot_break_a_line(void **state)
 {
@@ -146,6 +147,27 @@ static void test_text__times_round_trip(void **state)
     assert_int_equal(text_parse_time(out, &t), 0);
     assert_int_equal(t, -5);
     assert_int_equal(text_parse_time("2026-11-20", &t), -EINVAL);
+}
+
+static void test_io__owned_write_leaves_alone_what_a_link_leads_to(void **state)
+{
+    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 8], temporary[SCRATCH_MAX + 16], victim[SCRATCH_MAX + 8];
+    CLEANUP_BYTES got = BYTES_INIT(16);
+    scratch_make(dir);
+    snprintf(path, sizeof path, "%s/file", dir);
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    snprintf(victim, sizeof victim, "%s/victim", dir);
+    assert_int_equal(io_write_file_atomic(victim, "mine", 4, false), 0);
+    assert_int_equal(link(victim, temporary), 0);
+    assert_int_equal(io_write_file_owned(path, "fresh", 5), 0);
+    assert_int_equal(symlink(victim, temporary), 0);
+    assert_int_equal(io_write_file_owned(path, "fresh", 5), 0);
+    assert_int_equal(io_read_file(victim, &got), 0);
+    assert_true(got.len == 4 && !memcmp(got.data, "mine", 4));
+    got.len = 0;
+    assert_int_equal(io_read_file(path, &got), 0);
+    assert_true(got.len == 5 && !memcmp(got.data, "fresh", 5));
+    scratch_remove(dir);
 }
 
 static void test_io__atomic_write_replaces_and_leaves_nothing_behind(void **state)
@@ -279,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_digest__known_answer_and_hex),
         cmocka_unit_test(test_text__sizes_in_both_spellings),
         cmocka_unit_test(test_text__times_round_trip),
+        cmocka_unit_test(test_io__owned_write_leaves_alone_what_a_link_leads_to),
         cmocka_unit_test(test_io__atomic_write_replaces_and_leaves_nothing_behind),
         cmocka_unit_test(test_queue__bounded_ordered_and_drained_after_close),
         cmocka_unit_test(test_vec__grows),
