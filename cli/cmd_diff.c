@@ -155,6 +155,8 @@ static int compare_images(struct diff *d, const struct open_image *a, const stru
     if (!rc && d->v->stat)
         rc = print_stat(d);
     bool differ = d->paths[ADDED] || d->paths[REMOVED] || d->paths[CHANGED] || d->paths[ATTRIBUTES];
+    if (!rc && !differ && !d->v->stat && !d->v->json)
+        fprintf(stderr, "no differences\n"); /* standard output is the list: empty */
     return !rc && differ && d->v->exit_code ? CLI_DIFFERENT : rc;
 }
 

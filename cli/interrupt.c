@@ -14,7 +14,7 @@ static volatile int interrupted;
 static void on_signal(int signal_number)
 {
     if (interrupted)
-        _exit(CLI_FAILED);
+        _exit(CLI_INTERRUPTED);
     interrupted = 1;
 }
 
@@ -25,6 +25,11 @@ const volatile int *interrupt_watch(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     return &interrupted;
+}
+
+bool interrupt_came(void)
+{
+    return interrupted;
 }
 
 /* They are let in only while it sleeps: one that came between the look at the flag and the sleep would not end that. */

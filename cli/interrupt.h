@@ -3,11 +3,15 @@
 #ifndef GRANARY_CLI_INTERRUPT_H
 #define GRANARY_CLI_INTERRUPT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Catch SIGINT and SIGTERM from now on. Returns the flag that the first one sets; it lives as long
  * as the process. */
 const volatile int *interrupt_watch(void);
+
+/* Has one come since interrupt_watch? */
+bool interrupt_came(void);
 
 /* Sleep until when_ms (on clock_now_ms), or until the first of them has come, be it before the call. Of the main
  * thread, after interrupt_watch. */

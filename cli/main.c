@@ -11,6 +11,8 @@
 #include "attach/service_log.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "cli/interrupt.h"
 #include "cli/mount_helper.h"
 #include "cli/verbs.h"
 
@@ -30,6 +32,11 @@ const struct verb *verb_find(const char *name)
 static int unknown_verb(const char *name)
 {
     (void)error_set(0, "%s", name);
+    for (size_t i = 0; verbs[i]; i++)
+        if (text_resembles(name, strlen(name), verbs[i]->name)) {
+            fprintf(stderr, "granary: unknown verb '%s'; did you mean '%s'?\n", error_text(), verbs[i]->name);
+            return CLI_USAGE;
+        }
     fprintf(stderr, "granary: unknown verb '%s'; there are", error_text());
     for (size_t i = 0; verbs[i]; i++)
         fprintf(stderr, "%s %s", i ? "," : "", verbs[i]->name);
@@ -81,7 +88,9 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
         return flushed ? flushed : rc;
     if (rc)
         complain(verb, rc);
-    return rc == CLI_USAGE ? CLI_USAGE : rc ? CLI_FAILED : flushed;
+    if (rc && rc != CLI_USAGE)
+        return interrupt_came() ? CLI_INTERRUPTED : CLI_FAILED;
+    return rc ? CLI_USAGE : flushed;
 }
 
 /* A standard stream that was closed would be the next file that is opened, and what is said there would be written into

@@ -152,6 +152,14 @@ static int take_value(const struct option_row *row, struct words *words, const c
     return 0;
 }
 
+static int unknown_option(const struct verb *verb, const char *word, size_t len)
+{
+    for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++)
+        if (row->name && text_resembles(word, len, row->name))
+            return error_set(-EINVAL, "unknown option --%.*s; did you mean --%s?", (int)len, word, row->name);
+    return error_set(-EINVAL, "unknown option --%.*s; 'granary help %s' lists the options", (int)len, word, verb->name);
+}
+
 static int parse_long(struct invocation *inv, const char *word, struct words *words)
 {
     size_t len = strcspn(word, "=");
@@ -162,8 +170,7 @@ static int parse_long(struct invocation *inv, const char *word, struct words *wo
         return 0;
     }
     if (!row)
-        return error_set(-EINVAL, "unknown option --%.*s; 'granary help %s' lists the options", (int)len, word,
-                         inv->verb->name);
+        return unknown_option(inv->verb, word, len);
     if (row->kind == OPTION_FLAG && value)
         return error_set(-EINVAL, "--%s: takes no value", row->name);
     if (row->kind != OPTION_FLAG && !value) {

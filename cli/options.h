@@ -69,7 +69,8 @@ enum {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
-    CLI_DIFFERENT = 3, /* nothing failed: two things are not the same; without a sentence */
+    CLI_INTERRUPTED = 130, /* by SIGINT or SIGTERM, which the verb heeded; main's */
+    CLI_DIFFERENT = 3,     /* nothing failed: two things are not the same; without a sentence */
 };
 
 struct invocation {

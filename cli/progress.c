@@ -2,11 +2,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"
 
+enum { TERMINAL_COLUMNS = 80 /* where it does not say */ };
 enum { TERMINAL_EVERY_MS = 200, JSON_EVERY_MS = 1000, PLAIN_EVERY_MS = 5000, RATE_AFTER_MS = 500 };
 
 void progress_init(struct progress *p, const char *what, bool quiet)
@@ -106,6 +108,13 @@ static uint64_t pause_of(const struct progress *p)
     return p->terminal ? TERMINAL_EVERY_MS : p->json ? JSON_EVERY_MS : PLAIN_EVERY_MS;
 }
 
+/* Of the terminal. */
+static unsigned columns(void)
+{
+    struct winsize size = {0};
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? TERMINAL_COLUMNS : size.ws_col;
+}
+
 static void draw(struct progress *p, uint64_t now)
 {
     const uint64_t elapsed_ms = now - p->phase_ms;
@@ -117,8 +126,12 @@ static void draw(struct progress *p, uint64_t now)
         return;
     }
     progress_format(&p->last, elapsed_ms, p->phase_bytes, p->phase_files, line);
-    fprintf(stderr, p->terminal ? "\r%s: %s%s%s\033[K" : "%s: %s%s%s\n", p->what, p->last.phase, *line ? " " : "",
-            line);
+    char whole[2 * PROGRESS_LINE_MAX];
+    snprintf(whole, sizeof whole, "%s: %s%s%s", p->what, p->last.phase, *line ? " " : "", line);
+    if (p->terminal)
+        fprintf(stderr, "\r%.*s\033[K", (int)columns() - 1, whole); /* a line that wraps is not rewritten */
+    else
+        fprintf(stderr, "%s\n", whole);
     fflush(stderr);
     p->shown = true;
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "format/image_ref.h"
 #include "imagebuild/source_kinds.h"
 #include "net/hdfs_address.h"
 
@@ -26,6 +27,8 @@ int source_open(const char *url, const struct source_options *options, struct so
         return source_hdfs_open(url, options, out);
     if (!strncmp(url, "file:///", 8))
         return source_local_open(url, url + 7, options, out);
+    if (strstr(url, "://") && image_ref_advice(url))
+        return error_set(-EINVAL, "source: '%s': %s", url, image_ref_advice(url));
     if (strstr(url, "://"))
         return error_set(-EINVAL, "source: '%s' is of no known kind; write %s", url, known);
     if (!*url)

@@ -138,3 +138,31 @@ bool text_is_utf8(const char *text, size_t len)
     }
     return true;
 }
+
+/* ---- words that were meant ---- */
+
+unsigned text_distance(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    unsigned rows[3][TEXT_DISTANCE_MAX + 1]; /* of the last two bytes of a, and of this one */
+    if (a_len > TEXT_DISTANCE_MAX || b_len > TEXT_DISTANCE_MAX)
+        return TEXT_DISTANCE_MAX;
+    for (size_t j = 0; j <= b_len; j++)
+        rows[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= a_len; i++) {
+        unsigned *now = rows[i % 3], *before = rows[(i - 1) % 3], *older = rows[(i + 1) % 3];
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= b_len; j++) {
+            unsigned change = before[j - 1] + (a[i - 1] != b[j - 1]);
+            now[j] = GR_MIN(change, GR_MIN(before[j], now[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = GR_MIN(now[j], older[j - 2] + 1);
+        }
+    }
+    return rows[a_len % 3][b_len];
+}
+
+bool text_resembles(const char *a, size_t a_len, const char *b)
+{
+    unsigned most = a_len < 6 ? 1 : (unsigned)(a_len / 3);
+    return a_len > 1 && text_distance(a, a_len, b, strlen(b)) <= most;
+}

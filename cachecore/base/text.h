@@ -33,6 +33,13 @@ char *text_format_time(int64_t seconds, char out[TEXT_TIME_MAX]);
 /* The opposite. -EINVAL without a sentence. */
 GR_MUST_CHECK int text_parse_time(const char *text, int64_t *out);
 
+/* Edits (a byte added, removed, changed, or two neighbours exchanged) from one word to another of at most
+ * TEXT_DISTANCE_MAX bytes each; longer ones are TEXT_DISTANCE_MAX apart. */
+enum { TEXT_DISTANCE_MAX = 32 };
+unsigned text_distance(const char *a, size_t a_len, const char *b, size_t b_len);
+/* May a be b, mistyped? At most a third of its bytes are edited, and one byte of a short word. */
+bool text_resembles(const char *a, size_t a_len, const char *b);
+
 /* Length of the UTF-8 character at p, 0 when these bytes are none: overlong forms, surrogates and
  * what lies above U+10FFFF included. */
 size_t text_utf8_length(const void *p, size_t left);

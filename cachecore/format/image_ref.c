@@ -56,6 +56,44 @@ static int refuse_password(const char *text)
                               "the environment or the shared files");
 }
 
+const char *image_ref_advice(const char *url)
+{
+    static const struct {
+        const char *scheme, *advice;
+    } others[] = {
+        {"gs://", "Google Cloud Storage speaks S3: write s3://BUCKET/PREFIX with --endpoint "
+                  "https://storage.googleapis.com and an HMAC key"},
+        {"oss://", "Alibaba OSS speaks S3: write s3://BUCKET/PREFIX with --endpoint https://oss-REGION.aliyuncs.com"},
+        {"az://", "Azure does not speak S3: write s3://BUCKET/PREFIX with the --endpoint of an S3 gateway before it"},
+        {"abfs", "Azure does not speak S3: write s3://BUCKET/PREFIX with the --endpoint of an S3 gateway before it"},
+        {"wasb", "Azure does not speak S3: write s3://BUCKET/PREFIX with the --endpoint of an S3 gateway before it"},
+        {"s3a://", "write s3:// in place of s3a://"},
+        {"s3n://", "write s3:// in place of s3n://"},
+    };
+    if (!strcmp(url, "s3:") || !strcmp(url, "s3:/") || !strncmp(url, "s3:///", 6) || !strcmp(url, "s3://"))
+        return "it names no bucket: write s3://BUCKET/PREFIX";
+    for (size_t i = 0; i < GR_ARRAY_SIZE(others); i++)
+        if (!strncmp(url, others[i].scheme, strlen(others[i].scheme)) && strstr(url, "://"))
+            return others[i].advice;
+    return NULL;
+}
+
+static int refuse_scheme(const char *whole)
+{
+    const char *advice = image_ref_advice(whole);
+    if (advice)
+        return error_set(-EINVAL, "reference \"%s\": %s", whole, advice);
+    if (!strstr(whole, "://") && (*whole == '.' || strchr(whole, '/')))
+        return error_set(-EINVAL, "reference \"%s\": a relative path; write it from the root on, as \"$PWD/%s\"", whole,
+                         whole + (strncmp(whole, "./", 2) ? 0 : 2));
+    if (!strstr(whole, "://"))
+        return error_set(-EINVAL, "reference \"%s\": a name without its store; %s", whole, form);
+    return error_set(-EINVAL,
+                     "reference \"%s\": the store is an absolute path or a URL that begins with file://, s3://, "
+                     "http://, https://, hdfs:// or swebhdfs://; %s",
+                     whole, form);
+}
+
 /* Copy the store part text[0..len) into out: file:// put before a plain path, final slashes
  * taken off, every part that a URL of its scheme needs present. */
 static int set_store(const char *whole, const char *text, size_t len, char out[IMAGE_STORE_MAX])
@@ -72,10 +110,7 @@ static int set_store(const char *whole, const char *text, size_t len, char out[I
 
     const char *colon = strstr(out, "://");
     if (!colon || !scheme_known(out, (size_t)(colon - out)))
-        return error_set(-EINVAL,
-                         "reference \"%s\": the store is an absolute path or a URL that begins with file://, s3://, "
-                         "http://, https://, hdfs:// or swebhdfs://; %s",
-                         whole, form);
+        return refuse_scheme(whole);
     const char *rest = colon + 3;
     bool local = !strncmp(out, "file://", 7);
     size_t host = strcspn(rest, "/");
@@ -126,6 +161,8 @@ int image_ref_parse(const char *text, struct image_ref *out)
     int rc = refuse_password(text);
     if (rc)
         return rc;
+    if (image_ref_advice(text))
+        return refuse_scheme(text);
     const char *slash = strrchr(text, '/');
     if (!slash)
         return error_set(-EINVAL, "reference \"%s\" names no store; %s", text, form);

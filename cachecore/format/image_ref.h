@@ -30,6 +30,10 @@ GR_MUST_CHECK int image_ref_parse(const char *text, struct image_ref *out);
 /* Written out in full, to be parsed to the same again; returns out. */
 char *image_ref_text(const struct image_ref *ref, char out[IMAGE_REF_MAX]);
 
+/* What to write in place of an address of another kind of store ("gs://..."), or of one without a bucket; NULL: nothing
+ * is known. */
+const char *image_ref_advice(const char *url);
+
 /* The store part alone ("granary images STORE"): out->name empty. */
 GR_MUST_CHECK int image_ref_parse_store(const char *text, struct image_ref *out);
 

@@ -28,7 +28,7 @@ interrupt() {
 for signal in INT TERM; do
     status=0
     interrupt $signal || status=$?
-    [ $status = 1 ] || { cat "$W/err"; fail "SIG$signal: exit $status"; }
+    [ $status = 130 ] || { cat "$W/err"; fail "SIG$signal: exit $status"; }
     grep -q "^granary: build: " "$W/err" || { cat "$W/err"; fail "SIG$signal: no sentence"; }
     "$GRANARY" images "$store" >"$W/out" || fail "SIG$signal: the store cannot be listed"
     [ ! -s "$W/out" ] || fail "SIG$signal: something was published"

@@ -108,6 +108,17 @@ expect 2 "usage|IMAGE" "$GRANARY" build
 expect 2 "^usage: granary VERB" "$GRANARY"
 [ ! -s "$W/out" ] || fail "the usage that nobody asked for is on standard output"
 "$GRANARY" help 2>"$W/null" | grep "^usage: granary VERB" >"$W/null" || fail "help is not on standard output"
+expect 2 "s3://.*names no bucket: write s3://BUCKET/PREFIX" "$GRANARY" images s3://
+expect 2 "Google Cloud Storage speaks S3.*--endpoint https://storage.googleapis.com" "$GRANARY" inspect gs://bucket/set
+expect 2 "Alibaba OSS speaks S3" "$GRANARY" images oss://bucket
+expect 2 "Azure does not speak S3" "$GRANARY" images az://container
+expect 2 "source: .gs://bucket/in': Google Cloud Storage speaks S3" "$GRANARY" build gs://bucket/in "$store/x"
+expect 2 "a relative path; write it from the root on, as .*PWD/store" "$GRANARY" images ./store
+expect 2 "a name without its store" "$GRANARY" images faces
+expect 2 "unknown verb 'stauts'; did you mean 'status'?" "$GRANARY" stauts
+expect 2 "unknown option --timeuot; did you mean --timeout?" "$GRANARY" images --timeuot 3 "$store"
+expect 2 "unknown option --frobnicate; 'granary help images' lists" "$GRANARY" images --frobnicate "$store"
+expect 0 "no differences" "$GRANARY" diff "$store/set:v1" "$store/set:v1"
 expect 2 "unknown verb 'frobnicate'; there are build, images" "$GRANARY" frobnicate
 expect 2 "unknown option --frob" "$GRANARY" build --frob a b
 expect 2 "unexpected operand" "$GRANARY" inspect a b

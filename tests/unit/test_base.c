@@ -289,9 +289,28 @@ static void test_log_limit__a_storm_is_a_hundred_lines_then_one_a_second(void **
     assert_false(log_limit_pass(&l, 10000000, &over));
 }
 
+static unsigned distance(const char *a, const char *b)
+{
+    return text_distance(a, strlen(a), b, strlen(b));
+}
+
+static void test_text__distance_counts_edits(void **state)
+{
+    assert_int_equal(distance("status", "status"), 0);
+    assert_int_equal(distance("stauts", "status"), 1);
+    assert_int_equal(distance("", "gc"), 2);
+    assert_int_equal(distance("bulid", "build"), 1);
+    assert_int_equal(distance("kitten", "sitting"), 3);
+    assert_int_equal(distance("a-word-of-more-bytes-than-are-looked-at", "a"), TEXT_DISTANCE_MAX);
+    assert_true(text_resembles("timeuot=3", 7, "timeout"));
+    assert_false(text_resembles("frobnicate", 10, "export"));
+    assert_false(text_resembles("ls", 2, "gc"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text__distance_counts_edits),
         cmocka_unit_test(test_error__control_bytes_cannot_break_a_line),
         cmocka_unit_test(test_error__prefix_keeps_the_sentence),
         cmocka_unit_test(test_error__travels_between_threads),
