@@ -175,7 +175,8 @@ mkdir "$W/gone"
 cp "$W/set/train-0000.tar" "$W/gone/"
 ln -s nowhere "$W/gone/train-0001.tar"
 for fs in erofs ext4; do
-    "$GRANARY" build --quiet --json --fs "$fs" "tar:http://127.0.0.1:$P/gone" "$W/store/gone" >"$W/out" 2>&1 || { cat "$W/out"; fail "gone, $fs"; }
+    "$GRANARY" build --quiet --json --fs "$fs" "tar:http://127.0.0.1:$P/gone" "$W/store/gone" >"$W/out" 2>"$W/err" || fail "gone, $fs: $(cat "$W/err")"
+    grep -qF "'train-0001.tar' was named" "$W/err" || fail "gone, $fs: nobody says what: $(cat "$W/err")"
     [ "$(jq '.listing_vanished, .counts.files' "$W/out" | xargs)" = "1 2" ] || fail "gone: $(cat "$W/out")"
 done
 refused "'train-0001.tar' vanished while it was listed; --strict" --strict "tar:http://127.0.0.1:$P/gone"
