@@ -6,6 +6,7 @@
 #define GR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 #define GR_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+/* Each argument is evaluated twice: no calls with effects or of any cost. */
 #define GR_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define GR_MAX(a, b) ((a) > (b) ? (a) : (b))
 

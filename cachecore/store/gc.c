@@ -116,7 +116,8 @@ static int collect_mark(void *arg, const struct store_item *item)
 {
     struct gc *g = arg;
     struct digest name;
-    return mark_key_parse(item->key, &name) ? GR_MIN(digest_map_add(&g->marks, &name, item->mtime), 0) : 0;
+    int rc = mark_key_parse(item->key, &name) ? digest_map_add(&g->marks, &name, item->mtime) : 0;
+    return rc < 0 ? rc : 0;
 }
 
 /* An object nobody needs, old enough to be given up. */

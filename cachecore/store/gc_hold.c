@@ -73,8 +73,8 @@ int gc_hold_parent(struct store *s, const struct digest *image, bool look)
     if (!rc && look)
         rc = look_for(s, &names);
     if (!rc && names.count)
-        rc = GR_MIN(digest_map_add(&names, image, 0), 0);
-    return rc ? rc : gc_unmark(s, &names);
+        rc = digest_map_add(&names, image, 0);
+    return rc < 0 ? rc : gc_unmark(s, &names);
 }
 
 static int note_mark(void *arg, const struct store_item *item)

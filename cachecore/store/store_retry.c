@@ -108,7 +108,8 @@ static bool attempt_pause(struct attempt *a, int *rc)
         return false;
     }
     warn_of_trouble(a, now);
-    uint64_t again = GR_MIN(now + asked_ms + (open ? 0 : jittered(a->tries - 1)), deadline);
+    uint64_t again = now + asked_ms + (open ? 0 : jittered(a->tries - 1));
+    again = GR_MIN(again, deadline);
     cancel_sleep_until(again * 1000, a->r->cancel);
     if (!cancel_asked(a->r->cancel))
         return true;
