@@ -40,7 +40,7 @@ static int wait_for(struct nbd_server *s, int fd, void *what, bool on)
 static void pause_accepting(struct nbd_server *s, const char *why)
 {
     log_limited(&s->complaints, LOG_LEVEL_WARNING, "no client can be accepted now: %s", why);
-    s->paused = !wait_for(s, s->config.listen_fd, &s->config, false);
+    s->paused = !wait_for(s, s->config.listen_fd, &s->config.listen_fd, false);
 }
 
 static void take_clients(struct nbd_server *s)
@@ -95,7 +95,7 @@ static void tick(struct nbd_server *s)
 {
     struct connection *c;
     if (s->paused)
-        s->paused = wait_for(s, s->config.listen_fd, &s->config, true) != 0;
+        s->paused = wait_for(s, s->config.listen_fd, &s->config.listen_fd, true) != 0;
     {
         SCOPED_LOCK(&s->lock);
         disconnect_idlers_locked(s, clock_now_ms());
@@ -126,7 +126,7 @@ static void free_dead(struct nbd_server *s)
 static bool drain(struct nbd_server *s)
 {
     if (!s->paused)
-        s->paused = !wait_for(s, s->config.listen_fd, &s->config, false);
+        s->paused = !wait_for(s, s->config.listen_fd, &s->config.listen_fd, false);
     SCOPED_LOCK(&s->lock);
     bool late = clock_now_ms() >= s->drain_until_ms;
     for (struct connection *c = s->first, *next; c; c = next) {
@@ -144,11 +144,11 @@ static bool drain(struct nbd_server *s)
 static void take_event(struct nbd_server *s, const struct epoll_event *e)
 {
     eventfd_t count;
-    if (e->data.ptr == &s->config) {
+    if (e->data.ptr == &s->config.listen_fd) {
         take_clients(s);
         return;
     }
-    if (e->data.ptr == s) {
+    if (e->data.ptr == &s->wake_fd) {
         eventfd_read(s->wake_fd, &count);
         return;
     }
@@ -218,8 +218,8 @@ static int open_events(struct nbd_server *s)
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->epoll < 0 || s->wake_fd < 0 || flags < 0 || fcntl(s->config.listen_fd, F_SETFL, flags | O_NONBLOCK))
         return error_set(-errno, "cannot wait for clients: %s", strerror(errno));
-    int rc = wait_for(s, s->wake_fd, s, true);
-    return rc ? rc : wait_for(s, s->config.listen_fd, &s->config, true);
+    int rc = wait_for(s, s->wake_fd, &s->wake_fd, true);
+    return rc ? rc : wait_for(s, s->config.listen_fd, &s->config.listen_fd, true);
 }
 
 static void release(struct nbd_server *s)

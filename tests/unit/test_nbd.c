@@ -473,6 +473,28 @@ static void test_nbd__who_takes_nothing_is_disconnected(void **state)
     world_release();
 }
 
+static uint64_t cpu_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Time of the CPU and not of the clock: a busy machine makes it less, never more. */
+static void test_nbd__a_server_without_work_uses_no_cpu(void **state)
+{
+    enum { IDLE_MS = 400 };
+    world_init(at_most(THREADS));
+    int stays = attach();
+    close(attach());
+    wait_for_clients(1);
+    uint64_t before = cpu_ms();
+    sleep_ms(IDLE_MS);
+    assert_true(cpu_ms() - before < IDLE_MS / 4);
+    close(stays);
+    world_release();
+}
+
 /* ---- the program ---- */
 
 static void become_server(void)
@@ -515,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_nbd__clients_that_vanish_harm_nobody),
         cmocka_unit_test(test_nbd__threads_do_not_grow_with_clients),
         cmocka_unit_test(test_nbd__who_takes_nothing_is_disconnected),
+        cmocka_unit_test(test_nbd__a_server_without_work_uses_no_cpu),
         cmocka_unit_test(test_nbd__the_program_ends_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
