@@ -184,6 +184,14 @@ static int open_in_log_directory(const char *run_dir, const char *name)
     return steal_fd(&fd);
 }
 
+/* To a file in the log directory, of an earlier start. */
+static void remove_link(const char *path)
+{
+    struct stat st;
+    if (!lstat(path, &st) && S_ISLNK(st.st_mode))
+        unlink(path);
+}
+
 int service_log_open(const char *run_dir, const char *name)
 {
     char path[PATH_SIZE];
@@ -192,6 +200,7 @@ int service_log_open(const char *run_dir, const char *name)
         return fd;
     link_name(run_dir, name, path);
     log_warning("%s; the log is %s, which goes with the mount", error_text(), path);
+    remove_link(path);
     fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? error_set(-errno, "cannot create %s: %s", path, strerror(errno)) : fd;
 }

@@ -65,19 +65,41 @@ static bool is_overdue(const struct nbd_server *s, const struct connection *c, u
     return !c->transmitting && now - c->since_ms >= s->config.handshake_ms;
 }
 
-static void disconnect_idlers_locked(struct nbd_server *s, uint64_t now)
+/* What a tick found, logged when the lock has been released. */
+struct tick_report {
+    unsigned overdue, slow; /* clients that were disconnected */
+    bool threads_short;
+    size_t threads;
+};
+
+static struct tick_report disconnect_idlers(struct nbd_server *s, uint64_t now)
 {
+    SCOPED_LOCK(&s->lock);
+    struct tick_report report = {.threads_short = s->threads_short, .threads = s->workers.len};
+    s->threads_short = false;
     for (struct connection *c = s->first, *next; c; c = next) {
         next = c->next;
-        const char *why = is_overdue(s, c, now) ? "it has not asked for an export in time"
-                          : connection_is_slow_locked(c, now)
-                              ? "it does not take its replies, and others need the memory"
-                              : NULL;
-        if (!why)
-            continue;
-        log_limited(&s->complaints, LOG_LEVEL_WARNING, "a client is disconnected: %s", why);
-        connection_kill_locked(c);
+        bool overdue = is_overdue(s, c, now), slow = !overdue && connection_is_slow_locked(c, now);
+        if (overdue || slow)
+            connection_kill_locked(c);
+        report.overdue += overdue;
+        report.slow += slow;
     }
+    return report;
+}
+
+static void log_report(struct nbd_server *s, const struct tick_report *r)
+{
+    if (r->overdue)
+        log_limited(&s->complaints, LOG_LEVEL_WARNING, "%u NBD clients asked for no export in time: disconnected",
+                    r->overdue);
+    if (r->slow)
+        log_limited(&s->complaints, LOG_LEVEL_WARNING,
+                    "%u NBD clients do not read their replies, and others need the memory: disconnected", r->slow);
+    if (r->threads_short)
+        log_limited(&s->complaints, LOG_LEVEL_WARNING,
+                    "no more than %zu threads can be started to read: the limit of processes or memory is reached",
+                    r->threads);
 }
 
 static struct connection *find_stalled(struct nbd_server *s)
@@ -96,10 +118,8 @@ static void tick(struct nbd_server *s)
     struct connection *c;
     if (s->paused)
         s->paused = wait_for(s, s->config.listen_fd, &s->config.listen_fd, true) != 0;
-    {
-        SCOPED_LOCK(&s->lock);
-        disconnect_idlers_locked(s, clock_now_ms());
-    }
+    struct tick_report report = disconnect_idlers(s, clock_now_ms());
+    log_report(s, &report);
     while ((c = find_stalled(s)))
         connection_continue(c);
 }

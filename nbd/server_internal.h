@@ -108,6 +108,7 @@ struct nbd_server {
     VEC(struct worker *) workers;
     struct worker *idle; /* the last one that worked comes first: its caches are warm */
     unsigned busy, reserve_busy;
+    bool threads_short; /* one could not be started; the next tick logs it */
     size_t memory;
     uint64_t short_ms; /* when a request last waited for memory */
     bool draining, ending;

@@ -249,8 +249,7 @@ void workers_wake_locked(struct nbd_server *s)
         w->woken = true;
         pthread_cond_signal(&w->wake);
     } else if (s->workers.len < s->config.threads && add_locked(s))
-        log_limited(&s->complaints, LOG_LEVEL_WARNING, "%zu threads read, and not one more: %s", s->workers.len,
-                    error_text());
+        s->threads_short = true;
 }
 
 void workers_queue_locked(struct task *t)
