@@ -56,6 +56,11 @@ static int perform(CURL *curl, const char *socket, const char *url, collector *c
         return not_connected(curl, socket);
     if (code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING)
         return error_set(-ECONNRESET, "the server on the control socket %s ended in the middle of its answer", socket);
+    if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY)
+        return error_set(-EPROTO,
+                         "%s is no control socket: what answers there does not speak HTTP. Give the server's control "
+                         "socket, not its NBD socket; `granary status` lists it",
+                         socket);
     if (code)
         return error_set(-EIO, "the server on the control socket %s gives no answer: %s", socket,
                          *reason ? reason : curl_easy_strerror(code));

@@ -50,8 +50,9 @@ static const struct {
     /* TLS */
     [CURLE_SSL_CONNECT_ERROR] = {-EACCES, "; check that the server speaks TLS on this port"}, /* or it broke */
     [CURLE_SSL_SHUTDOWN_FAILED] = {PASSES},
-    [CURLE_PEER_FAILED_VERIFICATION] = {-EACCES,
-                                        "; trust the server's authority with AWS_CA_BUNDLE, or check the address"},
+    [CURLE_PEER_FAILED_VERIFICATION] =
+        {-EACCES, "; trust the server's authority with AWS_CA_BUNDLE, or check the address; a certificate that has "
+                  "expired must be renewed, or this machine's clock is wrong"},
     [CURLE_SSL_CACERT_BADFILE] = {-EACCES, "; check the file named by AWS_CA_BUNDLE"},
     [CURLE_SSL_ENGINE_NOTFOUND] = {TLS},
     [CURLE_SSL_ENGINE_SETFAILED] = {TLS},

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -413,6 +414,33 @@ static void test_deadline_call__what_does_it_has_nothing_of_ours(void **state)
 
 /* ---- asking a server ---- */
 
+/* A child that greets one client as an NBD server does. */
+static pid_t greet_as_nbd(int listen_fd)
+{
+    static const char greeting[] = "NBDMAGICIHAVEOPT\0\3";
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child)
+        return child;
+    char byte;
+    int fd = accept(listen_fd, NULL, NULL);
+    bool ok = fd >= 0 && write(fd, greeting, sizeof greeting - 1) > 0 && read(fd, &byte, 1) >= 0;
+    _exit(!ok);
+}
+
+static void test_control_get__an_nbd_socket_is_no_control_socket(void **state)
+{
+    const char *path = path_of("nbd");
+    CLEANUP_BYTES out = BYTES_INIT(1024);
+    int fd, status;
+    assert_int_equal(listen_unix(path, &fd), 0);
+    pid_t child = greet_as_nbd(fd);
+    assert_int_equal(control_get(path, "/status", &out), -EPROTO);
+    assert_non_null(strstr(error_text(), "is no control socket"));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(fd);
+}
+
 static void test_control_get__another_users_socket_is_told_from_no_server(void **state)
 {
     const char *path = path_of("control");
@@ -467,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_listen_answered__is_told_at_once_of_who_accepts_nobody),
         cmocka_unit_test(test_listen_unix__what_is_no_socket_is_left_alone),
         cmocka_unit_test(test_listen_tcp__addresses),
+        cmocka_unit_test(test_control_get__an_nbd_socket_is_no_control_socket),
         cmocka_unit_test(test_control_get__another_users_socket_is_told_from_no_server),
         cmocka_unit_test(test_process_run__tells_why_a_program_failed),
         cmocka_unit_test(test_process_end__waits_and_insists),
