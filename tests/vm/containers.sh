@@ -76,7 +76,7 @@ for c in one two; do
 done
 
 echo "== a keeper that is killed is there again"
-keeper_of() { granary keep $device 2>&1 | sed -n 's/^granary: keep: process \([0-9]*\) keeps .* already$/\1/p'; }
+keeper_of() { granary keep $device 2>&1 | sed -n 's/^.*granary: keep: process \([0-9]*\) keeps .* already$/\1/p'; }
 old=$(keeper_of)
 kill -9 $old
 until_true 'grep -q "there is another one" /mount.err'

@@ -37,7 +37,7 @@ end_readers "server frozen"
 
 start_readers
 granary keep $device 2>/err && { echo "two keepers"; exit 1; }
-keeper=$(sed -n 's/^granary: keep: process \([0-9]*\) keeps .* already$/\1/p' /err)
+keeper=$(sed -n 's/^.*granary: keep: process \([0-9]*\) keeps .* already$/\1/p' /err)
 granary status --quick /mnt/data | grep -x "    $device: keeper $keeper"
 kill -9 $keeper
 until_true 'granary status --quick /mnt/data | grep -Fx "    $device: no keeper: run '"'granary keep $device'"'"'

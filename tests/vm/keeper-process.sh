@@ -18,7 +18,7 @@ set -e
 mkdir -p /mnt/data /home/server
 chown 1001 /home/server
 chmod 755 /store
-keeper_of() { granary keep $device 2>&1 | sed -n 's/^granary: keep: process \([0-9]*\) keeps .* already$/\1/p'; }
+keeper_of() { granary keep $device 2>&1 | sed -n 's/^.*granary: keep: process \([0-9]*\) keeps .* already$/\1/p'; }
 mount_it() {
     granary mount file:///store/set /mnt/data "$@"
     device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
