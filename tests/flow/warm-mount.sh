@@ -83,7 +83,7 @@ mount_it --socket "$W/files"
 "$GRANARY" warm "$dir" --path 'val/*' --json -q | jq -e '.export == "faces" and .files == 13' >"$W/null" || fail "the mount's export"
 refused 1 "this server has 2 exports; say which" "$GRANARY" warm "$W/files" --all
 "$GRANARY" warm "$W/files" --all --export other --json -q | jq -e '.export == "other" and .files == 1 and .bytes == .cached_bytes' >"$W/null" || fail "other"
-status '[.exports[] | {(.name): (.cached.cached_chunks == .cached.chunks)}] | add' | jq -e '.other and (.faces | not)' >"$W/null" || fail "$(status .exports)"
+"$GRANARY" status "$W/files" --json | jq '[.exports[] | {(.name): (.cached.cached_chunks == .cached.chunks)}] | add' | jq -e '.other and (.faces | not)' >"$W/null" || fail "$(status .exports)"
 "$GRANARY" umount "$dir"
 
 echo "== metadata outlives evictions: all of the image is read through a cache of a part of it"
