@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -19,6 +20,7 @@ static struct parent_config parent_config(struct build *b)
     const struct build_options *o = &b->options;
     return (struct parent_config){.store = b->store,
                                   .image = o->parent ? o->parent : b->ref,
+                                  .source = digest_of(b->source->url, strlen(b->source->url)),
                                   .must_be = o->parent,
                                   .fs = o->fs,
                                   .chunk_size = o->chunk_size,
@@ -38,7 +40,7 @@ int build_parent_find(struct build *b)
     if (!rc && b->parent)
         rc = build_step(b, "checking the parent");
     if (!rc && b->parent)
-        rc = parent_look(b->parent);
+        rc = parent_look(&b->parent);
     if (!o->chunk_size) /* nobody said: a new default does not end building upon what there is */
         o->chunk_size = b->parent ? b->parent->manifest.chunk_size : CHUNK_SIZE_DEFAULT;
     return rc;
@@ -97,7 +99,7 @@ static bool checkpoints(const struct build *b)
 /* To begin anew costs little more than to read a part of it again, and the image comes out as it would have. */
 static int look_at_rest(struct parent *left)
 {
-    int rc = parent_look(left);
+    int rc = parent_look(&left); /* which somebody did ask for: it stays */
     return rc || !left->damage.packs.count ? rc : error_set(-EBADMSG, "packs of it are missing or damaged");
 }
 

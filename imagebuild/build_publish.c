@@ -1,6 +1,7 @@
 /* The last step of a build: from here on something refers to what was uploaded. */
 #include "imagebuild/build_internal.h"
 
+#include <string.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -13,7 +14,11 @@ static int publish_tags(struct build *b)
 {
     struct build_result *r = b->result;
     int64_t now = (int64_t)time(NULL);
-    struct tag unique = {.digest = r->image, .content_root = r->content_root, .created = now};
+    const char *source = b->source->url;
+    struct tag unique = {.digest = r->image,
+                         .content_root = r->content_root,
+                         .created = now,
+                         .source = digest_of(source, strlen(source))};
     if (b->parent && !b->resumed)
         unique.parent = parent_of_tag(b->parent, &r->image);
     struct tag asked = unique;

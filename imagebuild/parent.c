@@ -24,16 +24,26 @@ static int check_geometry(const struct parent *p, bool *out_other)
                      manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), chunk_size);
 }
 
+/* Nobody asked for this parent: the build does without it. */
+static int do_without(const struct parent *p)
+{
+    log_warning("build: the newest image of %s cannot be built upon, so everything is read: %s", p->found.name,
+                error_text());
+    return -ENOENT;
+}
+
+static bool is_unusable(int rc)
+{
+    return rc == -EACCES || rc == -ENOTSUP || rc == -EBADMSG;
+}
+
 /* The tag asked for is a new one: the newest image of the name. A store that may not be listed has none. */
 static int find_newest(struct parent *p)
 {
-    int rc = lineage_newest(p->config.store, p->found.name, p->found.tag, &p->tag);
+    int rc = lineage_newest(p->config.store, p->found.name, &p->config.source, p->found.tag, &p->tag);
     p->digest = p->tag.digest;
-    if (rc != -EACCES && rc != -ENOTSUP)
-        return rc;
-    log_warning("build: the newest image of %s cannot be found, so everything is read: %s", p->found.name,
-                error_text());
-    return -ENOENT;
+    p->is_newest = true;
+    return is_unusable(rc) ? do_without(p) : rc;
 }
 
 static int find_image(struct parent *p)
@@ -58,6 +68,10 @@ int parent_open(const struct parent_config *config, struct parent **out, bool *o
     if (rc)
         return rc == -EBADMSG ? plan_parent_failed(rc) : rc;
     rc = repository_manifest(config->store, &p->digest, &p->manifest);
+    if (p->is_newest && (rc == -ENOENT || is_unusable(rc))) {
+        (void)do_without(p);
+        return 0;
+    }
     if (rc)
         return rc == -ECANCELED ? rc : plan_parent_failed(rc);
     rc = check_geometry(p, out_other);
@@ -86,11 +100,17 @@ int parent_resume(const struct parent_config *config, const struct manifest *lef
     return 0;
 }
 
-int parent_look(struct parent *p)
+int parent_look(struct parent **parent)
 {
+    struct parent *p = *parent;
     const struct parent_check_config config = {
         .store = p->config.store, .manifest = &p->manifest, .step = p->config.step, .step_arg = p->config.step_arg};
-    return parent_check(&config, &p->damage);
+    int rc = parent_check(&config, &p->damage);
+    if (!p->is_newest || (rc != -ENOENT && !is_unusable(rc)))
+        return rc;
+    (void)do_without(p);
+    parent_free(steal_ptr(parent));
+    return 0;
 }
 
 void parent_free(struct parent *p)

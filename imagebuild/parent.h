@@ -19,8 +19,10 @@
 struct parent_config {
     struct store *store;           /* the caller's */
     const struct image_ref *image; /* which image, of this store */
-    /* -ENOENT, -EINVAL when it is not there or of other geometry. Else the newest image of the name (lineage_newest) is
-     * taken when the tag is not there, and when there is none or it is of other geometry there is no parent. */
+    struct digest source;          /* of the address that is built (struct tag) */
+    /* -ENOENT, -EINVAL when it is not there or of other geometry. Else the newest image of the name that was built
+     * from this source (lineage_newest) is taken when the tag is not there, and when there is none, or it is damaged
+     * or of other geometry, there is no parent. */
     bool must_be;
     enum manifest_fs fs; /* of the image to be built */
     uint32_t chunk_size; /* likewise; 0: the parent's will do */
@@ -38,6 +40,7 @@ struct parent {
     struct parent_config config;
     struct digest digest;
     struct image_ref found; /* config.image, or the newest image's */
+    bool is_newest;         /* the latter, which nobody asked for */
     struct tag tag;         /* zero when it was named by digest */
     struct manifest manifest;
     struct live *live;
@@ -56,8 +59,9 @@ GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent 
 /* What an earlier run of this build left (checkpoint.h) is gone on from as from a parent. Nothing is moved in it, and
  * it is not held by parent_hold. */
 GR_MUST_CHECK int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out);
-/* Once it was found: is what it refers to in the store (parent_check.h)? Fills p->damage. */
-GR_MUST_CHECK int parent_look(struct parent *p);
+/* Once it was found: is what it refers to in the store (parent_check.h)? Fills (*p)->damage. *p becomes NULL when
+ * nobody asked for it and it cannot be built upon. */
+GR_MUST_CHECK int parent_look(struct parent **p);
 void parent_free(struct parent *p); /* NULL is allowed */
 DEFINE_CLEANUP(parent, struct parent *, parent_free)
 

@@ -16,6 +16,8 @@ int tag_encode(const struct tag *t, struct bytes *out)
                   (json_int_t)t->created, "nonce", t->nonce);
     bool failed =
         root && !digest_is_zero(&t->parent) && json_object_set_new(root, "parent", json_doc_from_digest(&t->parent));
+    if (root && !digest_is_zero(&t->source))
+        failed |= json_object_set_new(root, "source", json_doc_from_digest(&t->source));
     if (root && t->name[0])
         failed |= json_object_set_new(root, "name", json_string(t->name)) ||
                   json_object_set_new(root, "tag", json_string(t->tag));
@@ -37,6 +39,8 @@ int tag_decode(const void *data, size_t len, struct tag *out)
     t.created = json_doc_int(&doc, root, "created", INT64_MIN, INT64_MAX);
     if (json_object_get(root, "parent"))
         t.parent = json_doc_digest(&doc, root, "parent");
+    if (json_object_get(root, "source"))
+        t.source = json_doc_digest(&doc, root, "source");
     json_doc_string(&doc, root, "nonce", t.nonce, sizeof t.nonce);
     if (json_object_get(root, "name") || json_object_get(root, "tag")) {
         json_doc_string(&doc, root, "name", t.name, sizeof t.name);

@@ -18,6 +18,7 @@ struct tag {
     struct digest content_root;                            /* what a reconnecting client compares */
     int64_t created;                                       /* seconds since the epoch */
     struct digest parent;                                  /* zero: none */
+    struct digest source;                                  /* of the address it was built from; zero: not known */
     char nonce[TAG_NONCE_MAX];                             /* tells our own put from another's after a lost answer */
     char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1]; /* the key it was put under; empty: an old document */
 };

@@ -100,21 +100,32 @@ static bool is_better_name(const struct known *k, const struct known *than)
     return tag_is_build_name(than->name, &than->tag.digest) && !tag_is_build_name(k->name, &k->tag.digest);
 }
 
-int lineage_newest(struct store *s, const char *name, char out_tag[IMAGE_TAG_MAX + 1], struct tag *out)
+/* A tag copied from another name's is none of this one's. */
+static bool is_candidate(const struct known *k, const char *name, const struct digest *source)
+{
+    const struct tag *t = &k->tag;
+    return digest_equal(&t->source, source) && (!t->name[0] || (!strcmp(t->name, name) && !strcmp(t->tag, k->name)));
+}
+
+int lineage_newest(struct store *s, const char *name, const struct digest *source, char out_tag[IMAGE_TAG_MAX + 1],
+                   struct tag *out)
 {
     struct known_tags tags CLEANUP(known_release) = {0};
+    const struct known *newest = NULL;
     int rc = repository_tags(s, name, collect, &tags);
     if (rc)
         return rc;
-    if (!tags.list.len)
-        return error_set(-ENOENT, "there is no image %s in %s", name, s->url);
-    const struct known *newest = &tags.list.items[0];
-    for (size_t i = 1; i < tags.list.len; i++)
-        if (is_newer(&tags, &tags.list.items[i], newest))
-            newest = &tags.list.items[i];
     for (size_t i = 0; i < tags.list.len; i++) {
         const struct known *k = &tags.list.items[i];
-        if (digest_equal(&k->tag.digest, &newest->tag.digest) && is_better_name(k, newest))
+        if (is_candidate(k, name, source) && (!newest || is_newer(&tags, k, newest)))
+            newest = k;
+    }
+    if (!newest)
+        return error_set(-ENOENT, "there is no image %s of this source in %s", name, s->url);
+    for (size_t i = 0; i < tags.list.len; i++) {
+        const struct known *k = &tags.list.items[i];
+        if (is_candidate(k, name, source) && digest_equal(&k->tag.digest, &newest->tag.digest) &&
+            is_better_name(k, newest))
             newest = k;
     }
     memcpy(out_tag, newest->name, sizeof newest->name);

@@ -27,8 +27,10 @@ void lineage_release(struct lineage *l);
 GR_MUST_CHECK int lineage_read(struct store *s, const char *name, const struct digest *image,
                                const struct digest *parent, struct lineage *out);
 
-/* The newest image of the name: of the tag with the latest time; of one second, the image that was built upon the
- * others. *out_tag: one of its tags, a given one rather than a build's. -ENOENT: the name has no tags. */
-GR_MUST_CHECK int lineage_newest(struct store *s, const char *name, char out_tag[IMAGE_TAG_MAX + 1], struct tag *out);
+/* The newest image of the name that was built from that source (struct tag): of the tag with the latest time; of one
+ * second, the image that was built upon the others. *out_tag: one of its tags, a given one rather than a build's.
+ * -ENOENT: there is none. */
+GR_MUST_CHECK int lineage_newest(struct store *s, const char *name, const struct digest *source,
+                                 char out_tag[IMAGE_TAG_MAX + 1], struct tag *out);
 
 #endif

@@ -208,26 +208,56 @@ static void test_lineage__the_newest_image(void **state)
     char name[IMAGE_TAG_MAX + 1], build_name[TAG_BUILD_NAME_MAX];
     struct digest image = image_number(2), third = image_number(3);
     struct tag tag;
-    assert_int_equal(lineage_newest(s, "faces", name, &tag), -ENOENT);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), -ENOENT);
     put_tag(fake, "zebra", 1, 1, 100);
     put_tag(fake, "m", 3, 2, 100);
     put_tag(fake, "a", 4, 3, 100);
     put_tag(fake, "k", 2, 1, 100);
-    assert_int_equal(lineage_newest(s, "faces", name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), 0);
     assert_string_equal(name, "a");
     put_tag(fake, "old", 5, 5, 99);
     put_tag(fake, tag_build_name(101, &image, build_name), 2, 1, 101);
-    assert_int_equal(lineage_newest(s, "faces", name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), 0);
     assert_string_equal(name, "k"); /* the same image by the name that it was given */
     assert_true(digest_equal(&tag.digest, &image));
     put_tag(fake, "circle", 6, 7, 200);
     put_tag(fake, "square", 7, 6, 200);
-    assert_int_equal(lineage_newest(s, "faces", name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), 0);
     assert_string_equal(name, "square");
     put_tag(fake, tag_build_name(300, &third, build_name), 3, 2, 300);
     assert_true(store_fake_remove(fake, "images/faces/m"));
-    assert_int_equal(lineage_newest(s, "faces", name, &tag), 0);
+    assert_int_equal(lineage_newest(s, "faces", &(struct digest){{0}}, name, &tag), 0);
     assert_string_equal(name, build_name);
+}
+
+static void put_tag_of_source(struct store_fake *fake, const char *key, int image, const struct tag *named)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    struct tag t = *named;
+    t.digest = image_number(image);
+    t.created = 100 + image;
+    assert_int_equal(tag_encode(&t, &doc), 0);
+    store_fake_put(fake, key, doc.data, doc.len);
+}
+
+/* Equal sizes and times mean nothing between two sources, nor is another name's image one of this name. */
+static void test_lineage__the_newest_image_is_of_the_same_source(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *fake = store_fake_new();
+    struct store *s = store_fake_store(fake);
+    struct digest here = digest_of("https://h/v1", 12), there = digest_of("https://h/v2", 12);
+    char name[IMAGE_TAG_MAX + 1];
+    struct tag tag;
+    put_tag_of_source(fake, "images/faces/a", 1, &(struct tag){.source = here, .name = "faces", .tag = "a"});
+    put_tag_of_source(fake, "images/faces/b", 2, &(struct tag){.source = there, .name = "faces", .tag = "b"});
+    put_tag_of_source(fake, "images/faces/c", 3, &(struct tag){.name = "faces", .tag = "c"});
+    put_tag_of_source(fake, "images/faces/d", 4, &(struct tag){.source = here, .name = "dogs", .tag = "d"});
+    assert_int_equal(lineage_newest(s, "faces", &here, name, &tag), 0);
+    assert_string_equal(name, "a");
+    assert_int_equal(lineage_newest(s, "faces", &there, name, &tag), 0);
+    assert_string_equal(name, "b");
+    assert_true(store_fake_remove(fake, "images/faces/a"));
+    assert_int_equal(lineage_newest(s, "faces", &here, name, &tag), -ENOENT);
 }
 
 int main(void)
@@ -239,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_lineage__follows_the_tags),
         cmocka_unit_test(test_lineage__ends_in_a_circle),
         cmocka_unit_test(test_lineage__the_newest_image),
+        cmocka_unit_test(test_lineage__the_newest_image_is_of_the_same_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
