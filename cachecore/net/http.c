@@ -300,13 +300,15 @@ static void name_host(struct http_transfer *t)
     snprintf(t->host, sizeof t->host, "%.*s", (int)GR_MIN(len, sizeof t->host - 1), t->req->url);
 }
 
-/* The server does not want this version of HTTP: it says so, or breaks off the TLS handshake that offers no other. */
+/* The server does not want this version of HTTP: it says so, or ends the TLS handshake that offers no other. A
+ * connection that broke says nothing of versions. */
 static bool version_refused(const struct http_transfer *t, const struct http_failure *failure)
 {
     if (strncmp(t->req->url, "https:", 6))
         return false;
     return t->resp->status == 505 || t->resp->status == 426 ||
-           (failure->code == CURLE_SSL_CONNECT_ERROR && !http_failure_broke_handshake(failure));
+           (failure->code == CURLE_SSL_CONNECT_ERROR && failure->os_errno != ECONNRESET && failure->os_errno != EPIPE &&
+            failure->os_errno != ETIMEDOUT);
 }
 
 static void perform(CURL *curl, struct http_transfer *t, struct http_failure *out)

@@ -139,7 +139,8 @@ bool http_failure_known(int code)
     return code > 0 && (size_t)code < GR_ARRAY_SIZE(failures) && failures[code].rc;
 }
 
-bool http_failure_broke_handshake(const struct http_failure *q)
+/* In the TLS handshake, as curl gives one number for all that ends it. */
+static bool broke_handshake(const struct http_failure *q)
 {
     if (q->code != CURLE_SSL_CONNECT_ERROR)
         return false;
@@ -154,7 +155,7 @@ int http_failure_errno(const struct http_failure *q, const char **remedy)
     if (!http_failure_known(q->code))
         return -EIO;
     *remedy = failures[q->code].remedy;
-    return http_failure_broke_handshake(q) ? -EAGAIN : failures[q->code].rc;
+    return broke_handshake(q) ? -EAGAIN : failures[q->code].rc;
 }
 
 static const struct {

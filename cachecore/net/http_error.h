@@ -17,9 +17,6 @@ struct http_failure {
 int http_failure_errno(const struct http_failure *failure, const char **remedy);
 /* It is in the table. */
 bool http_failure_known(int code);
-/* The connection broke in its TLS handshake: nothing is known about who was to answer. */
-bool http_failure_broke_handshake(const struct http_failure *failure);
-
 /* 0 for 2xx. Passing (-EAGAIN): 408, 421, 425, 429, 499 and every 5xx that is not named here. Lasting: 401, 403, 407,
  * 451, 511 -EACCES; 404, 410 -ENOENT; 412 -ESTALE; 416 -EBADMSG; 413 -EFBIG; 414 -ENAMETOOLONG; 426, 501, 505 -ENOTSUP;
  * 507 -ENOSPC; 506, 508, 510 and all others -EIO. */
