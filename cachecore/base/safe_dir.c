@@ -209,6 +209,9 @@ int safe_file_open(int dir_fd, const char *dir, const char *name, int flags, int
     if (fd < 0)
         return error_set(-errno, "cannot open %s/%s: %s", dir, name, strerror(errno));
     int rc = check_file(fd, dir, name);
+    /* O_NONBLOCK was for what is no regular file. With it io_uring does not wait on some block devices. */
+    if (!rc && fcntl(fd, F_SETFL, flags & (O_APPEND | O_DIRECT | O_NOATIME)))
+        rc = error_set(-errno, "%s/%s: %s", dir, name, strerror(errno));
     if (!rc)
         *out_fd = steal_fd(&fd);
     return rc;
