@@ -135,10 +135,16 @@ static int fetch(struct walk *w, const struct job *job, struct webhdfs_page **ou
     return rc;
 }
 
-static int vanished(struct walk *w, const struct job *job)
+static bool count_vanished(struct walk *w, const struct job *job)
 {
     SCOPED_LOCK(&w->mutex);
-    source_counts_vanished(w->config->counts, job->path, strlen(job->path));
+    return source_counts_vanished(w->config->counts, job->path, strlen(job->path));
+}
+
+static int vanished(struct walk *w, const struct job *job)
+{
+    if (count_vanished(w, job))
+        source_warn_vanished(job->path, strlen(job->path));
     return 0;
 }
 

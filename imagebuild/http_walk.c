@@ -152,7 +152,8 @@ static int tell(struct walk *c, const struct source_entry *e)
 static int take_answer(struct walk *c, const struct look *look)
 {
     if (look->error.code == -ENOENT && look->ask.path_len) {
-        source_counts_vanished(c->config->counts, look->ask.path, look->ask.path_len);
+        if (source_counts_vanished(c->config->counts, look->ask.path, look->ask.path_len))
+            source_warn_vanished(look->ask.path, look->ask.path_len);
         return 0;
     }
     int rc = look->error.code ? error_restore(&look->error) : 0;

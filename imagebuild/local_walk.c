@@ -79,7 +79,8 @@ struct walk {
 /* The path at which the listing is. */
 static int vanished(struct walk *w)
 {
-    source_counts_vanished(w->config->counts, (const char *)w->path.data, w->path.len);
+    if (source_counts_vanished(w->config->counts, (const char *)w->path.data, w->path.len))
+        source_warn_vanished((const char *)w->path.data, w->path.len);
     return 0;
 }
 

@@ -36,13 +36,17 @@ int source_open(const char *url, const struct source_options *options, struct so
     return source_local_open(url, url, options, out);
 }
 
-void source_counts_vanished(struct source_counts *c, const char *path, size_t len)
+bool source_counts_vanished(struct source_counts *c, const char *path, size_t len)
 {
-    if (c->vanished < SOURCE_VANISHED_NAMED)
-        log_warning("source: '%.*s' was named where it should be, but is not there: it is left out",
-                    (int)GR_MIN(len, (size_t)1024), path);
-    if (!c->vanished++)
+    if (!c->vanished)
         snprintf(c->first_vanished, sizeof c->first_vanished, "%.*s", (int)GR_MIN(len, sizeof c->first_vanished), path);
+    return c->vanished++ < SOURCE_VANISHED_NAMED;
+}
+
+void source_warn_vanished(const char *path, size_t len)
+{
+    log_warning("source: '%.*s' was named where it should be, but is not there: it is left out",
+                (int)GR_MIN(len, (size_t)1024), path);
 }
 
 void source_counts_add(struct source_counts *to, const struct source_counts *from)

@@ -26,8 +26,9 @@ GR_MUST_CHECK int source_http_open(const char *url, const struct source_options 
 GR_MUST_CHECK int source_tell(const struct source_ask *ask, const struct source_version *now, source_visit *visit,
                               void *arg);
 
-/* One more path has vanished; the first SOURCE_VANISHED_NAMED are warned of by name. */
-void source_counts_vanished(struct source_counts *c, const char *path, size_t len);
+/* One more path has vanished. True: warn of it by name; so for the first SOURCE_VANISHED_NAMED. */
+bool source_counts_vanished(struct source_counts *c, const char *path, size_t len);
+void source_warn_vanished(const char *path, size_t len); /* logs: not under a lock */
 void source_counts_add(struct source_counts *to, const struct source_counts *from);
 
 /* Where the bytes of an answer go. */
