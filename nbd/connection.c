@@ -329,6 +329,8 @@ static bool may_shake_hands(struct connection *c)
 {
     SCOPED_LOCK(&c->server->lock);
     c->stalled = c->server->memory >= c->server->config.memory;
+    if (c->stalled)
+        c->server->short_ms = clock_now_ms();
     update_events_locked(c);
     return !c->stalled && !c->unanswered && !c->ended && !c->dead;
 }

@@ -202,6 +202,8 @@ static void *work(void *arg)
         bool reserve = !t;
         if (!t)
             t = next_cached_locked(s);
+        if (!t && (t = next_of_any_locked(s))) /* was put back, or came, while the lock was let go */
+            reserve = false;
         if (!t && !s->ending) {
             idle_locked(w);
             continue;
