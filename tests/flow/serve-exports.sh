@@ -64,7 +64,7 @@ ask PUT /exports/one%00 image="$W/other-store/two:live" >"$W/answer"; refused "a
 ask DELETE /exports/two%00x >"$W/answer"; refused "a NUL behind a name that is there" "NUL"
 ask PUT /exports/four%0a image="$W/store/one" >"$W/answer"; refused "a control character" "control character"
 ask PUT /exports/a/b image="$W/store/one" >"$W/answer"; refused "a name with a slash" "control character"
-ask PUT /exports/$(printf 'x%.0s' {1..4097}) image="$W/store/one" >"$W/answer"; refused "a name that is too long" "4096 bytes"
+ask PUT /exports/"$(printf 'x%.0s' {1..4097})" image="$W/store/one" >"$W/answer"; refused "a name that is too long" "4096 bytes"
 curl -s --unix-socket "$control" 'http://granary/status?quick=%00' >"$W/answer"; refused "a NUL in a parameter" "NUL"
 ask PUT /exports/four image=nonsense >"$W/answer"; refused "no reference" "nonsense"
 ask PUT /exports/four >"$W/answer"; refused "no image" "image="

@@ -114,8 +114,8 @@ static void read_some(struct stress *s, uint64_t *seed, uint8_t *memory)
     }
     must(rc == 0, "the store is well, but: %s", error_text());
     for (unsigned i = 0; i < n; i++)
-        must(memcmp(p[i].dst, s->w.plain[chunk[i]] + p[i].offset, p[i].len) == 0, "chunk %u at %u, %u bytes", chunk[i],
-             p[i].offset, p[i].len);
+        must(memcmp(p[i].dst, s->w.plain[chunk[i]] + p[i].offset, p[i].len) == 0,
+             "wrong bytes: chunk %u at %u, %u bytes", chunk[i], p[i].offset, p[i].len);
     atomic_fetch_add(&s->reads, 1);
 }
 

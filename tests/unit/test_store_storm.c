@@ -188,7 +188,8 @@ static void wait_or_leave(struct storm *s, struct flight *flight, uint64_t n, ui
         atomic_fetch_add(&s->failed, 1);
         return;
     }
-    must(plain->len == CHUNK && !memcmp(plain->data, s->plain + n * CHUNK, CHUNK), "chunk %llu", (unsigned long long)n);
+    must(plain->len == CHUNK && !memcmp(plain->data, s->plain + n * CHUNK, CHUNK), "wrong bytes: chunk %llu",
+         (unsigned long long)n);
     atomic_fetch_add(&s->right, 1);
 }
 
@@ -227,7 +228,7 @@ static void image_reader_step(struct storm *s, uint8_t *got, uint64_t *seed)
     int rc = warm ? image_prefetch(s->image, off, len) : image_read(s->image, got, off, len);
     if (rc)
         check_failure(rc);
-    must(rc || warm || !memcmp(got, s->plain + n * CHUNK + within, len), "%zu bytes at %llu", len,
+    must(rc || warm || !memcmp(got, s->plain + n * CHUNK + within, len), "wrong bytes: %zu at %llu", len,
          (unsigned long long)off);
     if (!warm)
         atomic_fetch_add(rc ? &s->failed : &s->right, 1);
