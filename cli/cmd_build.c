@@ -109,7 +109,7 @@ static void print_counted(const char *what, uint64_t n)
 /* What was read, and upon which image, in a line. */
 static void print_parent(const struct build_rebuild *r, bool no_parent)
 {
-    char parent[PRINT_DIGEST_MAX], read[TEXT_SIZE_MAX], kept[TEXT_SIZE_MAX];
+    char parent[PRINT_DIGEST_MAX], files[TEXT_COUNT_MAX], read[TEXT_SIZE_MAX], kept[TEXT_SIZE_MAX];
     if (digest_is_zero(&r->parent)) {
         printf("  %-16s in full: %s\n", "built",
                r->parent_differs ? "the parent has another filesystem or chunk size, or (ext4) no room left"
@@ -118,15 +118,15 @@ static void print_parent(const struct build_rebuild *r, bool no_parent)
         return;
     }
     print_digest(&r->parent, parent);
-    printf("  %-16s upon %s: %llu files, %s read, %s kept\n", "built", r->parent_name[0] ? r->parent_name : parent,
-           (unsigned long long)(r->added + r->changed + r->healed), text_format_size(r->bytes_to_read, read),
-           text_format_size(r->bytes_kept, kept));
+    printf("  %-16s upon %s: %s, %s read, %s kept\n", "built", r->parent_name[0] ? r->parent_name : parent,
+           text_format_count(r->added + r->changed + r->healed, "file", files),
+           text_format_size(r->bytes_to_read, read), text_format_size(r->bytes_kept, kept));
     printf("  %-16s %s\n", "parent", parent);
 }
 
 static void print_rebuild(const struct build_rebuild *r)
 {
-    char kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX];
+    char kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
     if (digest_is_zero(&r->parent))
         return;
     printf("  %-16s %llu new, %llu changed, %llu removed, %llu unchanged\n", "files since",
@@ -135,42 +135,42 @@ static void print_rebuild(const struct build_rebuild *r)
     printf("  %-16s %s, moved %s, dead %s\n", "kept", text_format_size(r->bytes_kept, kept),
            text_format_size(r->bytes_moved, moved), text_format_size(r->dead_bytes, dead));
     if (r->packs_damaged)
-        printf("  %-16s %llu files, %s read again, since %llu packs of the parent are missing or damaged\n", "healed",
-               (unsigned long long)r->healed, text_format_size(r->bytes_healed, kept),
-               (unsigned long long)r->packs_damaged);
+        printf("  %-16s %s, %s read again, since %s of the parent %s missing or damaged\n", "healed",
+               text_format_count(r->healed, "file", n), text_format_size(r->bytes_healed, kept),
+               text_format_count(r->packs_damaged, "pack", packs), r->packs_damaged == 1 ? "is" : "are");
     if (r->chunks_scrubbed)
-        printf("  %-16s %llu bytes in %llu chunks\n", "erased", (unsigned long long)r->bytes_scrubbed,
-               (unsigned long long)r->chunks_scrubbed);
+        printf("  %-16s %s in %s\n", "erased", text_format_count(r->bytes_scrubbed, "byte", packs),
+               text_format_count(r->chunks_scrubbed, "chunk", n));
     if (r->packs_emptied)
-        printf("  %-16s %s out of %llu packs that were partly dead\n", "repacked",
-               text_format_size(r->bytes_repacked, kept), (unsigned long long)r->packs_emptied);
+        printf("  %-16s %s out of %s that %s partly dead\n", "repacked", text_format_size(r->bytes_repacked, kept),
+               text_format_count(r->packs_emptied, "pack", packs), r->packs_emptied == 1 ? "was" : "were");
 }
 
 static void print_result(const struct image_ref *ref, const struct build_result *r, bool no_parent, bool dry_run)
 {
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX], uploaded[TEXT_SIZE_MAX];
+    char n[TEXT_COUNT_MAX], links[TEXT_COUNT_MAX];
     const struct manifest_counts *c = &r->manifest.counts;
     if (dry_run) {
-        printf("would build %s/%s:%s: %llu files, %s\n", ref->store, ref->name, ref->tag, (unsigned long long)c->files,
-               text_format_size(c->bytes, bytes));
+        printf("would build %s/%s:%s: %s, %s\n", ref->store, ref->name, ref->tag,
+               text_format_count(c->files, "file", n), text_format_size(c->bytes, bytes));
     } else {
         printf("%s/%s:%s\n", ref->store, ref->name, ref->tag);
         printf("  %-16s %s\n", "digest", print_digest(&r->image, digest));
         printf("  %-16s %s\n", "also tagged", r->unique_tag);
-        printf("  %-16s %llu, %s; %llu directories, %llu symlinks\n", "files", (unsigned long long)c->files,
-               text_format_size(c->bytes, bytes), (unsigned long long)c->directories, (unsigned long long)c->symlinks);
-        printf("  %-16s %s in %llu new packs, %llu already there\n", "uploaded",
-               text_format_size(r->bytes_uploaded, uploaded), (unsigned long long)r->packs_new,
-               (unsigned long long)r->packs_reused);
+        printf("  %-16s %llu, %s; %s, %s\n", "files", (unsigned long long)c->files, text_format_size(c->bytes, bytes),
+               text_format_count(c->directories, "directory", n), text_format_count(c->symlinks, "symlink", links));
+        printf("  %-16s %s in %s, %llu already there\n", "uploaded", text_format_size(r->bytes_uploaded, uploaded),
+               text_format_count(r->packs_new, "new pack", n), (unsigned long long)r->packs_reused);
         printf("  %-16s %.1f s\n", "took", r->seconds);
     }
     print_parent(&r->rebuild, no_parent);
     print_rebuild(&r->rebuild);
     if (r->bytes_resumed)
-        printf("  %-16s %llu files, %s of an earlier run that failed\n", "went on from",
-               (unsigned long long)r->files_resumed, text_format_size(r->bytes_resumed, bytes));
+        printf("  %-16s %s, %s of an earlier run that failed\n", "went on from",
+               text_format_count(r->files_resumed, "file", n), text_format_size(r->bytes_resumed, bytes));
     if (r->objects_healed)
-        printf("  %-16s %llu damaged objects of the store\n", "written again", (unsigned long long)r->objects_healed);
+        printf("  %-16s %s of the store\n", "written again", text_format_count(r->objects_healed, "damaged object", n));
     print_counted("changed", r->files_changed);
     print_counted("vanished", r->files_vanished);
     print_counted("gone when listed", r->listing_vanished);

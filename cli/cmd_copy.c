@@ -76,7 +76,7 @@ static int parse_target(const char *text, const struct image_ref *from, struct i
 static int print_result(const struct open_image *image, const struct image_ref *to, const struct copy_result *r,
                         bool json)
 {
-    char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX];
+    char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX], objects[TEXT_COUNT_MAX];
     if (json)
         return print_json(json_pack("{s:o,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "digest",
                                     print_json_digest(&image->digest), "store", to->store, "name", to->name, "tag",
@@ -84,8 +84,9 @@ static int print_result(const struct open_image *image, const struct image_ref *
                                     "objects_copied", (json_int_t)r->objects_copied, "bytes", (json_int_t)r->bytes,
                                     "bytes_copied", (json_int_t)r->bytes_copied));
     printf("%s/%s:%s is %s\n", to->store, to->name, to->tag, print_digest(&image->digest, digest));
-    printf("  %llu of %llu objects copied, %s; the others were there\n", (unsigned long long)r->objects_copied,
-           (unsigned long long)r->objects, text_format_size(r->bytes_copied, bytes));
+    printf("  %llu of %s copied, %s%s\n", (unsigned long long)r->objects_copied,
+           text_format_count(r->objects, "object", objects), text_format_size(r->bytes_copied, bytes),
+           r->objects_copied < r->objects ? "; the rest was there" : "");
     return 0;
 }
 

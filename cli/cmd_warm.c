@@ -125,21 +125,22 @@ static void print_warm(const struct warm_values *v, json_t *w)
     const char *name = json_string_value(json_object_get(w, "export"));
     uint64_t files = control_number(w, "files");
     char bytes[TEXT_SIZE_MAX], needed[TEXT_SIZE_MAX], fetched[TEXT_SIZE_MAX], cached[TEXT_SIZE_MAX];
+    char n[TEXT_COUNT_MAX], missing[TEXT_COUNT_MAX];
     text_format_size(control_number(w, "bytes"), bytes);
     text_format_size(control_number(w, "needed_bytes"), needed);
     text_format_size(control_number(w, "fetch_bytes"), fetched);
     text_format_size(control_number(w, "cached_bytes"), cached);
     printf("%s: ", name ? name : "");
     if (files)
-        printf("%llu files, ", (unsigned long long)files);
+        printf("%s, ", text_format_count(files, "file", n));
     if (v->trace)
-        printf("%llu chunks of the trace, %llu not in this image, ",
-               (unsigned long long)control_number(w, "traced_chunks"),
+        printf("%s of the trace, %llu not in this image, ",
+               text_format_count(control_number(w, "traced_chunks"), "chunk", n),
                (unsigned long long)control_number(w, "absent_chunks"));
     if (v->dry)
-        printf("%s in %llu chunks; %s in %llu chunks missing, %s to be fetched\n", bytes,
-               (unsigned long long)control_number(w, "chunks"), needed,
-               (unsigned long long)control_number(w, "needed_chunks"), fetched);
+        printf("%s in %s; %s in %s missing, %s to be fetched\n", bytes,
+               text_format_count(control_number(w, "chunks"), "chunk", n), needed,
+               text_format_count(control_number(w, "needed_chunks"), "chunk", missing), fetched);
     else
         print_done(w, cached, bytes, needed);
 }
@@ -150,10 +151,11 @@ static int judge(const struct warm_values *v, const json_t *w)
     uint64_t absent = control_number(w, "absent_files"), failed = control_number(w, "failed_files");
     uint64_t chunks = control_number(w, "chunks") - control_number(w, "cached_chunks");
     const char *why = json_string_value(json_object_get(w, "error"));
+    char n[TEXT_COUNT_MAX], files[TEXT_COUNT_MAX];
     if (chunks && !v->dry)
-        return error_set(-EIO, "%llu chunks of %llu files are not cached%s%s; run it again to go on",
-                         (unsigned long long)chunks, (unsigned long long)failed, why && *why ? ": " : "",
-                         why ? why : "");
+        return error_set(-EIO, "%s of %s %s not cached%s%s; run it again to go on",
+                         text_format_count(chunks, "chunk", n), text_format_count(failed, "file", files),
+                         chunks == 1 ? "is" : "are", why && *why ? ": " : "", why ? why : "");
     uint64_t traced = control_number(w, "traced_chunks");
     if (traced && traced == control_number(w, "absent_chunks"))
         return error_set(-ENOENT, "none of the chunks that %s lists is in this image: it is of another one", v->trace);

@@ -113,6 +113,17 @@ int text_parse_time(const char *text, int64_t *out)
     return 0;
 }
 
+char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX])
+{
+    size_t len = strlen(noun);
+    bool ies = n != 1 && len > 1 && noun[len - 1] == 'y' && !strchr("aeiou", noun[len - 2]);
+    snprintf(out, TEXT_COUNT_MAX, "%llu %.*s%s", (unsigned long long)n, (int)(ies ? len - 1 : len), noun,
+             n == 1 ? ""
+             : ies  ? "ies"
+                    : "s");
+    return out;
+}
+
 size_t text_utf8_length(const void *bytes, size_t left)
 {
     const unsigned char *p = bytes;

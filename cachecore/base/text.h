@@ -33,6 +33,10 @@ char *text_format_time(int64_t seconds, char out[TEXT_TIME_MAX]);
 /* The opposite. -EINVAL without a sentence. */
 GR_MUST_CHECK int text_parse_time(const char *text, int64_t *out);
 
+/* "1 file", "2 files", "2 directories": the noun is given in the singular, in at most 30 bytes; returns out. */
+enum { TEXT_COUNT_MAX = 56 };
+char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX]);
+
 /* Edits (a byte added, removed, changed, or two neighbours exchanged) from one word to another of at most
  * TEXT_DISTANCE_MAX bytes each; longer ones are TEXT_DISTANCE_MAX apart. */
 enum { TEXT_DISTANCE_MAX = 32 };

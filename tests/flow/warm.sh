@@ -212,7 +212,7 @@ wait_for 60 some_cached
 rm "$W/limit"
 status=0
 wait "$client" || status=$?
-[ $status = 1 ] && grep -q 'chunks of [0-9]* files are not cached; run it again' "$W/err" || fail "exit $status: $(cat "$W/err")"
+[ $status = 1 ] && grep -q -E 'chunks? of [0-9]+ files? (is|are) not cached; run it again' "$W/err" || fail "exit $status: $(cat "$W/err")"
 jq -se 'last.failed_files > 0 and any(.path and (.why | test("somebody evicted it")))' "$W/out" >"$W/null" || fail "$(cat "$W/out")"
 stop
 

@@ -139,6 +139,18 @@ static void test_text__sizes_in_both_spellings(void **state)
     assert_string_equal(error_text(), "jobs: '17' is not a number from 1 to 16");
 }
 
+static void test_text__counts_agree_with_their_nouns(void **state)
+{
+    char out[TEXT_COUNT_MAX];
+    assert_string_equal(text_format_count(0, "file", out), "0 files");
+    assert_string_equal(text_format_count(1, "file", out), "1 file");
+    assert_string_equal(text_format_count(2, "file", out), "2 files");
+    assert_string_equal(text_format_count(1, "directory", out), "1 directory");
+    assert_string_equal(text_format_count(2, "directory", out), "2 directories");
+    assert_string_equal(text_format_count(2, "key", out), "2 keys");
+    assert_string_equal(text_format_count(UINT64_MAX, "damaged object", out), "18446744073709551615 damaged objects");
+}
+
 static void test_text__times_round_trip(void **state)
 {
     char out[TEXT_TIME_MAX];
@@ -319,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_crc32c__is_its_definition_at_every_length_and_alignment),
         cmocka_unit_test(test_digest__known_answer_and_hex),
         cmocka_unit_test(test_text__sizes_in_both_spellings),
+        cmocka_unit_test(test_text__counts_agree_with_their_nouns),
         cmocka_unit_test(test_text__times_round_trip),
         cmocka_unit_test(test_io__owned_write_leaves_alone_what_a_link_leads_to),
         cmocka_unit_test(test_io__atomic_write_replaces_and_leaves_nothing_behind),
