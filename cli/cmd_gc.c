@@ -22,7 +22,7 @@ static const struct option_row rows[] = {
      "how long unneeded objects stay, e.g. 12h, 14d (default 14d)"},
     {OPTION_NUMBER, 0, "keep-last", "N", offsetof(struct gc_values, keep_last), 1, 1000000,
      "first remove all but the newest N build tags of each image"},
-    {OPTION_FLAG, 'n', "dry-run", NULL, AT(dry_run), "change nothing, only count"},
+    {OPTION_FLAG, 'n', "dry-run", NULL, AT(dry_run), "change nothing, only say what would be freed and marked"},
     STORE_ROWS(struct gc_values),
     {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
     {0},
@@ -38,6 +38,26 @@ static int print_result_json(const struct gc_values *v, const struct image_ref *
                                 INTEGER(r->marked_bytes), "unmarked", INTEGER(r->unmarked), "swept", INTEGER(r->swept),
                                 "swept_bytes", INTEGER(r->swept_bytes), "tags_removed", INTEGER(r->tags_removed),
                                 "live_leases", INTEGER(r->live_leases)));
+}
+
+/* First what is or would be freed, then what waits, then what there is. */
+static void print_result(bool dry, const struct gc_result *r)
+{
+    char n[TEXT_COUNT_MAX], size[TEXT_SIZE_MAX], images[TEXT_COUNT_MAX];
+    printf("%s %s in %s", dry ? "would free" : "freed", text_format_size(r->swept_bytes, size),
+           text_format_count(r->swept, "object", n));
+    if (r->tags_removed)
+        printf(", %s %s", dry ? "would remove" : "removed", text_format_count(r->tags_removed, "tag", n));
+    printf("\n%s %s in %s for a later gc, after the grace period", dry ? "would mark" : "marked",
+           text_format_size(r->marked_bytes, size), text_format_count(r->marked, "object", n));
+    if (r->unmarked)
+        printf("; %s needed again", text_format_count(r->unmarked, "marked object", n));
+    printf("\n%s, %s, %llu of them needed, younger than the grace period, or marked already\n",
+           text_format_count(r->images, "image", images), text_format_count(r->objects, "object", n),
+           (unsigned long long)r->kept);
+    if (r->live_leases)
+        printf("nothing is freed: %s %s running, or left a lease or a checkpoint within the grace period\n",
+               text_format_count(r->live_leases, "build", n), r->live_leases == 1 ? "is" : "are");
 }
 
 static int run(const struct invocation *inv)
@@ -58,18 +78,7 @@ static int run(const struct invocation *inv)
         return rc;
     if (v->json)
         return print_result_json(v, &ref, &r);
-    char marked[TEXT_SIZE_MAX], swept[TEXT_SIZE_MAX];
-    printf("%llu images, %llu objects, %llu of them needed, younger than the grace period, or marked already\n",
-           (unsigned long long)r.images, (unsigned long long)r.objects, (unsigned long long)r.kept);
-    if (r.tags_removed)
-        printf("%s %llu tags\n", v->dry_run ? "would remove" : "removed", (unsigned long long)r.tags_removed);
-    printf("%s %llu (%s), %llu needed again, %s %llu (%s)\n", v->dry_run ? "would mark" : "marked",
-           (unsigned long long)r.marked, text_format_size(r.marked_bytes, marked), (unsigned long long)r.unmarked,
-           v->dry_run ? "would remove" : "removed", (unsigned long long)r.swept,
-           text_format_size(r.swept_bytes, swept));
-    if (r.live_leases)
-        printf("nothing is removed: %llu builds are running, or left a lease or a checkpoint within the grace period\n",
-               (unsigned long long)r.live_leases);
+    print_result(v->dry_run, &r);
     return 0;
 }
 

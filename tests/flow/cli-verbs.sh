@@ -93,12 +93,21 @@ expect 2 "only tags are removed" "$GRANARY" rm "$store/set@$digest"
 expect 1 "v1" "$GRANARY" rm "$store/other:v1"
 expect 1 "other:v1|no .*v1" "$GRANARY" inspect "$store/other:v1"
 "$GRANARY" rm "$store/other:$(jq -r .unique_tag "$W/other.json")"
-"$GRANARY" gc --dry-run --grace 0 "$store"
+says() { grep -qE "^$1" "$W/gc" || fail "gc does not say '$1': $(cat "$W/gc")"; }
+"$GRANARY" gc --dry-run --grace 0 "$store" >"$W/gc"
+says 'would free 0 B in 0 objects$'
+says 'would mark [0-9.]+ KiB in [2-9] objects for a later gc'
 [ "$(packs)" = 2 ] || fail "gc --dry-run removed a pack"
 "$GRANARY" gc "$store"
 [ "$(packs)" = 2 ] || fail "gc removed a pack inside its grace period"
-"$GRANARY" gc --grace 0 "$store"
-"$GRANARY" gc --grace 0 "$store"
+"$GRANARY" gc --grace 0 "$store" >"$W/gc"
+says 'marked [0-9.]+ KiB in [2-9] objects for a later gc'
+"$GRANARY" gc --dry-run --grace 0 "$store" >"$W/gc"
+says 'would free [0-9.]+ KiB in [2-9] objects$'
+[ "$(packs)" = 2 ] || fail "gc --dry-run removed what is due"
+"$GRANARY" gc --grace 0 "$store" >"$W/gc"
+says 'freed [0-9.]+ KiB in [2-9] objects$'
+says '1 image, '
 [ "$(packs)" = 1 ] || fail "gc left what nothing needs: $(packs) packs"
 "$GRANARY" verify --deep "$store/set:stable"
 "$GRANARY" verify --deep "$store/set:v1" --json | jq -e '.ok and .files == 4 and .chunks_bad == 0' >"$W/null" || fail "verify --json"
