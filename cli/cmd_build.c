@@ -396,6 +396,7 @@ const struct verb verb_build = {
         "before it for the members of the tar shards there; or - for local files named on standard input.\n"
         "IMAGE is STORE/NAME[:TAG]; without a tag it is 'latest'. An interrupted or failed build publishes\n"
         "nothing; run again, it re-uses what is there.",
+    .interrupted = "what was stored is used by the next run",
     .options = rows,
     .values_size = sizeof(struct build_values),
     .defaults = &defaults,

@@ -136,6 +136,7 @@ const struct verb verb_copy = {
     .details = "Sends what the other store lacks, checked on the way, and then the tags: NAME and TAG are the image's\n"
                "own unless given. The copy has the same digest. An interrupted copy goes on when run again. A place\n"
                "that is empty becomes a store.",
+    .interrupted = "what was copied stays, and the next run sends the rest",
     .options = rows,
     .values_size = sizeof(struct copy_values),
     .defaults = &defaults,

@@ -83,6 +83,7 @@ const struct verb verb_export = {
     .max_operands = 2,
     .summary = "Write an image out as one file, verified on the way",
     .details = "The file is sparse and appears under its name when it is whole. FILE - is standard output.",
+    .interrupted = "FILE was not written, and a file that was there is as it was; a stream is incomplete",
     .options = rows,
     .values_size = sizeof(struct export_values),
     .defaults = &defaults,

@@ -88,6 +88,8 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
         return flushed ? flushed : rc;
     if (rc)
         complain(verb, rc);
+    if (rc < 0 && interrupt_came() && verb->interrupted)
+        fprintf(stderr, "granary: %s: interrupted: %s\n", verb->name, verb->interrupted);
     if (rc && rc != CLI_USAGE)
         return interrupt_came() ? CLI_INTERRUPTED : CLI_FAILED;
     return rc ? CLI_USAGE : flushed;

@@ -63,8 +63,7 @@ static void report(struct build *b, const char *phase)
 int build_step(struct build *b, const char *phase)
 {
     if (b->options.cancel && *b->options.cancel)
-        return error_set(-ECANCELED, "build: interrupted; nothing was published, and running it again re-uses what was "
-                                     "uploaded");
+        return error_set(-ECANCELED, "build: interrupted; nothing was published");
     b->phase = phase;
     report(b, phase);
     return b->lease ? lease_renew(b->lease) : 0;

@@ -78,7 +78,7 @@ static int step(void *arg)
 {
     struct copying *c = arg;
     if (cancelled(c))
-        return error_set(-ECANCELED, "interrupted; the same command goes on with what is missing");
+        return error_set(-ECANCELED, "interrupted");
     if (c->options->progress) {
         pthread_mutex_lock(&c->lock);
         uint64_t done = c->bytes;
@@ -237,7 +237,7 @@ static int receive(void *arg, const void *data, size_t len)
 {
     struct receiving *r = arg;
     if (cancelled(r->c))
-        return error_set(-ECANCELED, "interrupted; the same command goes on with what is missing");
+        return error_set(-ECANCELED, "interrupted");
     return bytes_append(r->body, data, len);
 }
 

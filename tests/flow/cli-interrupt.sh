@@ -29,7 +29,8 @@ for signal in INT TERM; do
     status=0
     interrupt $signal || status=$?
     [ $status = 130 ] || { cat "$W/err"; fail "SIG$signal: exit $status"; }
-    grep -q "^granary: build: " "$W/err" || { cat "$W/err"; fail "SIG$signal: no sentence"; }
+    [ "$(tail -n 1 "$W/err")" = "granary: build: interrupted: what was stored is used by the next run" ] ||
+        { cat "$W/err"; fail "SIG$signal: no sentence"; }
     "$GRANARY" images "$store" >"$W/out" || fail "SIG$signal: the store cannot be listed"
     [ ! -s "$W/out" ] || fail "SIG$signal: something was published"
     [ -z "$(find "$store/manifests" -type f 2>"$W/null")" ] || fail "SIG$signal: a manifest was written"
@@ -54,5 +55,6 @@ for _ in 1 2 3 4 5 6 7 8; do
     kill -INT $pid 2>"$W/null" || true
     wait $pid || { interrupted=yes; break; }
 done
+[ -z "$interrupted" ] || grep -q "^granary: export: interrupted: FILE was not written" "$W/err" || fail "export: $(cat "$W/err")"
 [ -n "$interrupted" ] || fail "the export was always over before it could be interrupted"
 [ ! -e "$W/image" ] && ! compgen -G "$W/image.*" || fail "something of the export is left"
