@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,6 +23,7 @@ struct walk {
     int fd;              /* the directory reached */
     char rest[PATH_MAX]; /* of the path, below fd */
     unsigned links;
+    unsigned flags; /* enum safe_dir_flags */
 };
 
 static bool is_trusted(uid_t owner)
@@ -40,7 +42,8 @@ static int check_ancestor(const struct walk *w)
     struct stat st;
     if (fstat(w->fd, &st))
         return say_errno(w->path, errno);
-    bool others = st.st_mode & OTHERS_WRITE && !(st.st_mode & S_ISVTX);
+    bool group = w->flags & SAFE_DIR_ROOTS_GROUP && st.st_uid == 0;
+    bool others = st.st_mode & (group ? S_IWOTH : OTHERS_WRITE) && !(st.st_mode & S_ISVTX);
     if (is_trusted(st.st_uid) && !others)
         return 0;
     char proc[64], name[PATH_MAX];
@@ -111,14 +114,14 @@ static bool next_name(struct walk *w, char out[NAME_MAX + 2])
     return len > 0;
 }
 
-static int step(struct walk *w, const char *name, bool make)
+static int step(struct walk *w, const char *name)
 {
     struct stat st;
     bool last = !w->rest[strspn(w->rest, "/")];
     int rc = check_ancestor(w);
     if (rc)
         return rc;
-    if (make && last && mkdirat(w->fd, name, 0700) && errno != EEXIST)
+    if (w->flags & SAFE_DIR_MAKE && last && mkdirat(w->fd, name, 0700) && errno != EEXIST)
         return error_set(-errno, "cannot make the directory %s: %s", w->path, strerror(errno));
     CLEANUP_FD int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && !last)
@@ -148,7 +151,7 @@ static int start(struct walk *w)
     return w->fd < 0 ? say_errno(w->path, errno) : 0;
 }
 
-int safe_dir_open(const char *path, bool make, int *out_fd)
+int safe_dir_open(const char *path, unsigned flags, int *out_fd)
 {
     CLEANUP_FREE struct walk *w = calloc(1, sizeof *w);
     char name[NAME_MAX + 2];
@@ -156,10 +159,11 @@ int safe_dir_open(const char *path, bool make, int *out_fd)
     if (!w)
         return error_set(-ENOMEM, "out of memory for opening %s", path);
     w->path = path;
+    w->flags = flags;
     w->fd = -1;
     int rc = start(w);
     while (!rc && next_name(w, name))
-        rc = step(w, name, make);
+        rc = step(w, name);
     CLEANUP_FD int reached = w->fd;
     if (rc)
         return rc;

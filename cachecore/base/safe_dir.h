@@ -10,13 +10,18 @@
 #ifndef GRANARY_BASE_SAFE_DIR_H
 #define GRANARY_BASE_SAFE_DIR_H
 
-#include <stdbool.h>
-
 #include "base/compiler.h"
 
-/* Open the safe directory at path. make: its last component is made, with mode 0700, where it is missing. *out_fd: to
- * be closed. -EPERM: it is not safe; -ENOENT, -ENOTDIR and the like: the sentence says what is missing. */
-GR_MUST_CHECK int safe_dir_open(const char *path, bool make, int *out_fd);
+enum safe_dir_flags {
+    SAFE_DIR_MAKE = 1, /* the last component is made, with mode 0700, where it is missing */
+    /* A directory of root's on the path may be written by its group, as /var/log is by syslog's on Ubuntu: for logs
+     * alone. That group could put another directory of this user's in the last one's place, but none of its own. */
+    SAFE_DIR_ROOTS_GROUP = 2,
+};
+
+/* Open the safe directory at path. flags: of enum safe_dir_flags. *out_fd: to be closed. -EPERM: it is not safe;
+ * -ENOENT, -ENOTDIR and the like: the sentence says what is missing. */
+GR_MUST_CHECK int safe_dir_open(const char *path, unsigned flags, int *out_fd);
 
 /* Open file `name` of the safe directory dir_fd, called dir in sentences. flags: of open(2); O_CREAT makes it with mode
  * 0600 where it is missing. It must be a regular file of the effective user with one name, which nobody else may write.

@@ -62,7 +62,7 @@ static uint64_t held_bytes(int dir_fd, const char *name)
  * room must not be taken of the filesystem below. */
 static int open_dir(const char *path, int *out_fd)
 {
-    int rc = safe_dir_open(path, true, out_fd);
+    int rc = safe_dir_open(path, SAFE_DIR_MAKE, out_fd);
     return rc ? error_prefix(rc, "cache") : 0;
 }
 

@@ -290,7 +290,7 @@ int cache_fsck(const char *dir, const struct cache_fsck_options *options, struct
     struct fsck f = {.dir = dir, .options = options, .record_fd = -1, .data_fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
     thread_cond_init(&f.ended);
     CLEANUP_FD int dir_fd = -1;
-    int rc = safe_dir_open(dir, false, &dir_fd);
+    int rc = safe_dir_open(dir, 0, &dir_fd);
     rc = rc ? error_prefix(rc, "cache") : cache_lock_take(dir_fd, dir, false, &lock);
     if (!rc)
         rc = open_file(&f, dir_fd, "records", options->repair ? O_RDWR : O_RDONLY, &f.record_fd);

@@ -69,7 +69,7 @@ static int read_table(struct resolver *r, const char *dir)
     CLEANUP_EXPORT_TABLE t = {0};
     CLEANUP_FD int dir_fd = -1;
     CLEANUP_FD int fd = -1;
-    int rc = safe_dir_open(dir, false, &dir_fd);
+    int rc = safe_dir_open(dir, 0, &dir_fd);
     if (!rc)
         rc = safe_file_open(dir_fd, dir, "exports", O_RDONLY, &fd);
     if (!rc)

@@ -54,7 +54,7 @@ static void expect_dir(const char *path, int rc, const char *why)
 {
     CLEANUP_FD int fd = -1;
     (void)error_set(-EIO, "no sentence");
-    assert_int_equal(safe_dir_open(path, true, &fd), rc);
+    assert_int_equal(safe_dir_open(path, SAFE_DIR_MAKE, &fd), rc);
     if (rc && !strstr(error_text(), why))
         fail_msg("'%s' does not say '%s'", error_text(), why);
     assert_true(rc ? fd == -1 : fd >= 0);
@@ -65,7 +65,7 @@ static void expect_file(struct place *p, int flags, int rc, const char *why)
     CLEANUP_FD int dir = -1;
     CLEANUP_FD int fd = -1;
     (void)error_set(-EIO, "no sentence");
-    assert_int_equal(safe_dir_open(p->dir, false, &dir), 0);
+    assert_int_equal(safe_dir_open(p->dir, 0, &dir), 0);
     assert_int_equal(safe_file_open(dir, p->dir, "data", flags, &fd), rc);
     if (rc && !strstr(error_text(), why))
         fail_msg("'%s' does not say '%s'", error_text(), why);
@@ -115,6 +115,26 @@ static void test_safe_dir__that_others_may_write_is_refused(void **state)
     assert_int_equal(chmod(in(&p, "open"), 01777), 0); /* as /tmp: nobody replaces what is another's */
     expect_dir(in(&p, "open/below"), 0, "");
     expect_dir(in(&p, "open"), -EPERM, "may be written by other users (mode 1777)");
+    scratch_remove(p.dir);
+}
+
+static void test_safe_dir__below_one_of_root_s_that_its_group_may_write(void **state)
+{
+    NEED_ROOT();
+    struct place p;
+    CLEANUP_FD int fd = -1;
+    make_place(&p);
+    assert_int_equal(mkdir(in(&p, "log"), 0755), 0);
+    assert_int_equal(chmod(in(&p, "log"), 0775), 0);
+    expect_dir(in(&p, "log/ours"), -EPERM, "who could put another directory in its place");
+    assert_int_equal(safe_dir_open(in(&p, "log"), SAFE_DIR_ROOTS_GROUP, &fd), -EPERM); /* not itself */
+    assert_int_equal(safe_dir_open(in(&p, "log/ours"), SAFE_DIR_MAKE | SAFE_DIR_ROOTS_GROUP, &fd), 0);
+    close(steal_fd(&fd));
+    assert_int_equal(chmod(in(&p, "log"), 0777), 0);
+    assert_int_equal(safe_dir_open(in(&p, "log/ours"), SAFE_DIR_ROOTS_GROUP, &fd), -EPERM);
+    assert_int_equal(chmod(in(&p, "log"), 0775), 0);
+    assert_int_equal(chown(in(&p, "log"), STRANGER, STRANGER), 0);
+    assert_int_equal(safe_dir_open(in(&p, "log/ours"), SAFE_DIR_ROOTS_GROUP, &fd), -EPERM);
     scratch_remove(p.dir);
 }
 
@@ -210,6 +230,7 @@ int main(void)
         cmocka_unit_test(test_safe_dir__is_made_for_this_user_alone),
         cmocka_unit_test(test_safe_dir__of_a_relative_path),
         cmocka_unit_test(test_safe_dir__that_others_may_write_is_refused),
+        cmocka_unit_test(test_safe_dir__below_one_of_root_s_that_its_group_may_write),
         cmocka_unit_test(test_safe_dir__of_another_user_is_refused),
         cmocka_unit_test(test_safe_dir__through_links_of_this_user_and_no_other),
         cmocka_unit_test(test_safe_file__is_made_for_this_user_alone),
