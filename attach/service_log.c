@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "attach/state.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -66,20 +67,46 @@ static bool to_journal(void)
            st.st_ino == ino;
 }
 
-/* The file that standard error is; false: it is none in the log directory. */
-static bool own_file(char path[PATH_MAX], char dir[PATH_MAX])
+/* The regular file that standard error is, without links in its path; false: it is none. */
+static bool stderr_file(char path[PATH_MAX])
 {
     struct stat st;
-    struct error before;
-    error_take(&before, 0);
-    int rc = service_log_directory(dir);
-    (void)error_restore(&before);
-    if (rc || fstat(STDERR_FILENO, &st) || !S_ISREG(st.st_mode))
+    if (fstat(STDERR_FILENO, &st) || !S_ISREG(st.st_mode))
         return false;
     ssize_t n = readlink("/proc/self/fd/2", path, PATH_MAX - 1);
     path[n > 0 ? n : 0] = 0;
+    return n > 0;
+}
+
+static bool is_below(const char *path, const char *dir)
+{
     size_t len = strlen(dir);
-    return !strncmp(path, dir, len) && path[len] == '/' && !strchr(path + len + 1, '/');
+    return !strncmp(path, dir, len) && path[len] == '/';
+}
+
+/* The log directory without links in its path; false: there is none. */
+static bool resolve_log_directory(char dir[PATH_MAX])
+{
+    char given[PATH_MAX];
+    struct error before;
+    error_take(&before, 0);
+    int rc = service_log_directory(given);
+    (void)error_restore(&before);
+    return !rc && realpath(given, dir);
+}
+
+/* path: stderr_file, which is one of the log directory's, dir. */
+static bool own_file(char path[PATH_MAX], char dir[PATH_MAX])
+{
+    return stderr_file(path) && resolve_log_directory(dir) && is_below(path, dir) &&
+           !strchr(path + strlen(dir) + 1, '/');
+}
+
+/* It is the one in a run directory, where the log directory could not be used: those lie in memory. */
+static bool is_fallback(const char *path)
+{
+    char root[PATH_MAX];
+    return realpath(STATE_ROOT, root) && is_below(path, root);
 }
 
 /* It becomes FILE.1, and a new one standard error. */
@@ -89,7 +116,7 @@ static int rotate(const char *path, const char *dir)
     const char *name = path + strlen(dir) + 1;
     CLEANUP_FD int dir_fd = -1;
     CLEANUP_FD int fd = -1;
-    int rc = safe_dir_open(dir, false, &dir_fd);
+    int rc = safe_dir_open(dir, SAFE_DIR_ROOTS_GROUP, &dir_fd);
     snprintf(before, sizeof before, "%.200s.1", name);
     if (!rc && renameat(dir_fd, name, dir_fd, before))
         rc = -errno;
@@ -103,10 +130,13 @@ static void make_room(void)
     struct stat st;
     struct error before;
     char path[PATH_MAX], dir[PATH_MAX];
-    if (fstat(STDERR_FILENO, &st) || !S_ISREG(st.st_mode) || st.st_size < SERVICE_LOG_MAX || !own_file(path, dir))
+    if (fstat(STDERR_FILENO, &st) || !S_ISREG(st.st_mode) || st.st_size < SERVICE_LOG_MAX || !stderr_file(path))
+        return;
+    bool own = own_file(path, dir);
+    if (!own && !is_fallback(path))
         return;
     error_take(&before, 0);
-    if (rotate(path, dir) && ftruncate(STDERR_FILENO, 0))
+    if ((!own || rotate(path, dir)) && ftruncate(STDERR_FILENO, 0))
         (void)0; /* a full log must not end the server */
     (void)error_restore(&before);
 }
@@ -172,7 +202,7 @@ static int open_in_log_directory(const char *run_dir, const char *name)
         return rc;
     CLEANUP_FD int dir_fd = -1;
     CLEANUP_FD int fd = -1;
-    rc = safe_dir_open(dir, true, &dir_fd);
+    rc = safe_dir_open(dir, SAFE_DIR_MAKE | SAFE_DIR_ROOTS_GROUP, &dir_fd);
     if (!rc)
         rc = safe_file_open(dir_fd, dir, file, FILE_FLAGS, &fd);
     if (rc)

@@ -5,7 +5,8 @@
  *   else                                                 "2026-11-20T23:01:02Z warning text"
  *
  * What `granary mount` starts writes to a file of its own in the log directory, which stays after umount and is
- * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, in place of the one before.
+ * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, in place of the one before. Below STATE_ROOT, which lies in
+ * memory, it is cut to nothing instead.
  */
 #ifndef GRANARY_ATTACH_SERVICE_LOG_H
 #define GRANARY_ATTACH_SERVICE_LOG_H

@@ -1,6 +1,7 @@
 /* The log of long-lived processes: time and level, a file that stays, is bounded and no link to another. */
 #include "unit/cmocka_all.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "attach/service_log.h"
+#include "attach/state.h"
 #include "base/error.h"
 #include "unit/scratch.h"
 
@@ -38,13 +40,18 @@ static int tear_down(void **state)
 }
 
 /* Standard error becomes the log. */
-static void begin(void)
+static void begin_in(const char *of)
 {
-    int fd = service_log_open(run_dir, "serve.log");
+    int fd = service_log_open(of, "serve.log");
     assert_true(fd >= 0);
     assert_int_equal(dup2(fd, STDERR_FILENO), STDERR_FILENO);
     close(fd);
     service_log_begin();
+}
+
+static void begin(void)
+{
+    begin_in(run_dir);
 }
 
 static off_t size_of(const char *path)
@@ -102,6 +109,45 @@ static void test_service_log__a_full_file_is_rotated(void **state)
     assert_non_null(strstr(line, "second"));
 }
 
+static void test_service_log__a_directory_behind_a_link_is_rotated_too(void **state)
+{
+    char link[SCRATCH_MAX + 8], before[SCRATCH_MAX + 48];
+    snprintf(link, sizeof link, "%s/link", dir);
+    snprintf(before, sizeof before, "%s.1", file);
+    assert_int_equal(mkdir(logs, 0700), 0);
+    assert_int_equal(symlink(logs, link), 0);
+    assert_int_equal(setenv("LOGS_DIRECTORY", link, 1), 0);
+    begin();
+    assert_int_equal(ftruncate(STDERR_FILENO, SERVICE_LOG_MAX), 0);
+    log_info("second");
+    assert_int_equal(size_of(before), SERVICE_LOG_MAX);
+    assert_true(size_of(file) > 0 && size_of(file) < 256);
+}
+
+static void test_service_log__one_in_a_run_directory_is_cut(void **state)
+{
+    char own[64], path[80], elsewhere[sizeof run_dir + 16];
+    snprintf(own, sizeof own, STATE_ROOT "/test-log-%d", (int)getpid());
+    if ((mkdir(STATE_ROOT, 0700) && errno != EEXIST) || mkdir(own, 0700)) {
+        print_message("skipped: only root can make %s\n", own);
+        skip();
+    }
+    snprintf(path, sizeof path, "%s/serve.log", own);
+    snprintf(elsewhere, sizeof elsewhere, "%s/serve.log", run_dir);
+    assert_int_equal(setenv("LOGS_DIRECTORY", "/proc/none", 1), 0);
+    begin_in(own);
+    assert_int_equal(ftruncate(STDERR_FILENO, SERVICE_LOG_MAX), 0);
+    log_info("second");
+    off_t size = size_of(path);
+    begin(); /* a file of this user's is not ours to cut */
+    assert_int_equal(ftruncate(STDERR_FILENO, SERVICE_LOG_MAX), 0);
+    log_info("second");
+    unlink(path);
+    rmdir(own);
+    assert_true(size > 0 && size < 256);
+    assert_true(size_of(elsewhere) > SERVICE_LOG_MAX);
+}
+
 static void test_service_log__a_link_or_a_directory_of_others_is_not_used(void **state)
 {
     char victim[SCRATCH_MAX + 16];
@@ -139,6 +185,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_service_log__the_level_of_a_program_s_line_is_read_from_it, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__a_full_file_is_rotated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_service_log__a_directory_behind_a_link_is_rotated_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_service_log__one_in_a_run_directory_is_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__a_link_or_a_directory_of_others_is_not_used, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__the_last_line_explains, set_up, tear_down),
