@@ -178,7 +178,8 @@ bool upgrade_checked(struct upgrade *u)
     if (WIFEXITED(status) && !WEXITSTATUS(status))
         return true;
     const char *why = u->output.last;
-    why += strncmp(why, own, sizeof own - 1) ? 0 : sizeof own - 1;
+    const char *said = strstr(why, own); /* behind the time and the level */
+    why = said ? said + sizeof own - 1 : why;
     upgrade_failed(u, "nothing is changed: %s cannot serve in this one's place: %s", u->program,
                    WIFSIGNALED(status) ? "it was killed while it was checked"
                    : *why              ? why

@@ -56,6 +56,7 @@ another_build "$W/broken"
 ln -sf /bin/false "$W/broken/nbd/granary-nbd"
 refuses "nothing is changed: $W/broken/cli/granary cannot serve in this one's place: " "$W/broken/cli/granary" upgrade "$W/nbd.sock"
 grep -q 'granary-nbd failed' "$W/err" || fail "the program is not named: $(cat "$W/err")"
+! grep -q ' error granary' "$W/err" || fail "a line of the log in the sentence: $(cat "$W/err")"
 # ask WORDS: by hand
 ask() { python3 -c 'import socket, sys
 s = socket.socket(socket.AF_UNIX)
