@@ -92,7 +92,7 @@ static int split(const struct invocation *inv, char **out_name, const char **out
 
 /* What the operand NAME and --control say. */
 struct aim {
-    const char *target;          /* the server; NULL: the only one */
+    const char *target;          /* the server; NULL: control_target_find */
     const char *export;          /* NULL: all */
     char mounted[STATE_REF_MAX]; /* the export of a mount point, which stands for its server and its export */
 };

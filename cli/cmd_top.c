@@ -134,7 +134,8 @@ const struct verb verb_top = {
     .operands = "[TARGET]",
     .max_operands = 1,
     .summary = "Show live what a server's exports are read, and where it comes from",
-    .details = "TARGET is a mount point or a server's control socket; the default is the only server of this machine.\n"
+    .details = "TARGET is a mount point or a server's control socket; the default is that of\n"
+               "'granary serve', else the only one.\n"
                "A table every two seconds, the busiest export first; the last row is the sum.",
     .options = rows,
     .values_size = sizeof(struct top_values),

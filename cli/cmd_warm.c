@@ -356,7 +356,8 @@ const struct verb verb_warm = {
     .max_operands = 1,
     .summary = "Have an image, or files of it, in a server's cache before they are read",
     .details = "TARGET is a mount point, a server's socket or its control socket\n"
-               "(default: the only server of this machine), or an address of NBD (nbd://HOST/EXPORT) for --metadata,\n"
+               "(default: that of 'granary serve', else the only one), or an address of NBD (nbd://HOST/EXPORT) for "
+               "--metadata,\n"
                "--all and --trace. The filesystem's metadata is warmed first, whatever is\n"
                "asked for. In a GLOB * also matches /; a directory that matches stands for all below it. What is\n"
                "cached already is not fetched again: after an interruption the same command goes on. Exit code 1 if\n"

@@ -28,9 +28,14 @@ static bool listens(const struct node_server *server)
     return listen_answered(server->control) > 0;
 }
 
-/* A socket that nobody listens on was left behind by a server that was killed. */
-static int find_only(char *out, size_t size)
+/* A socket that nobody listens on was left behind by a server that was killed. The server of `granary serve` comes
+ * first: scripts that name no target must not fail once something is mounted beside it. */
+static int find_default(char *out, size_t size)
 {
+    if (listen_answered(PIN_CONTROL) > 0) {
+        snprintf(out, size, "%s", PIN_CONTROL);
+        return 0;
+    }
     CLEANUP_BYTES names = BYTES_INIT(ERROR_TEXT_MAX);
     struct node_servers servers;
     size_t count = 0;
@@ -61,7 +66,7 @@ int control_target_find(const char *target, char *out, size_t size)
     struct stat st;
     struct mount_state state;
     if (!target)
-        return find_only(out, size);
+        return find_default(out, size);
     int rc = stat(target, &st) ? -errno : 0;
     if (!rc && S_ISSOCK(st.st_mode)) {
         if (!find_beside(target, out, size))

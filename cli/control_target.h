@@ -9,8 +9,8 @@
 #include "cli/print.h"
 
 /* target is a control socket, a server's socket or the directory of `granary serve --fuse` with the control socket
- * beside it, or a mount point; NULL: the only server of this machine that listens, be it of `granary serve` at its
- * usual place or of mounts. -ENOENT: nothing there, no server; -EINVAL: there are several, and the sentence names them.
+ * beside it, or a mount point; NULL: that of `granary serve` at its usual place, else the only server of mounts.
+ * -ENOENT: nothing there, no server; -EINVAL: mounts have several, and the sentence names them.
  */
 GR_MUST_CHECK int control_target_find(const char *target, char *out, size_t size);
 

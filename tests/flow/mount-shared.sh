@@ -69,6 +69,12 @@ second=$("$GRANARY" status "$W/d" --quick --json | jq .pid)
 "$GRANARY" status --quick --json | jq -es 'length == 1 and (.[0].servers | length == 2)' >"$W/null" || fail "not one document of two servers"
 refused 1 "there are several servers; say which: $W/" "$GRANARY" top --once
 refused 1 "there are several servers; say which: $W/" "$GRANARY" upgrade
+background "$GRANARY" serve "$W/store/one" --socket /run/granary/nbd.sock >"$W/serve.out" 2>"$W/serve.err"
+wait_for 60 grep -q '^serving' "$W/serve.out"
+"$GRANARY" top --once >"$W/out" || fail "the server of granary serve is not the default"
+grep -q '  one$' "$W/out" && ! grep -q '  two$' "$W/out" || fail "another server is the default: $(cat "$W/out")"
+kill -TERM "$BACKGROUND_PID"
+wait "$BACKGROUND_PID" || fail "serve: $(cat "$W/serve.err")"
 "$GRANARY" umount "$W/d"
 wait_for 60 gone "$second"
 pid_of() { "$GRANARY" status "$1" --quick --json | jq .pid; }
