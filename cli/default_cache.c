@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/safe_dir.h"
@@ -22,7 +23,7 @@
 #define SYSTEM_DIR "/var/cache/granary"
 
 static const uint64_t LEAST = 64ull << 20;
-enum { PROBE = 1 << 20, SHARE_PERCENT = 50, LEFT_PERCENT = 10 };
+enum { PROBE = 1 << 20, SHARE_PERCENT = 50, LEFT_PERCENT = 10, LOCK_MS = 5000, LOCK_STEP_US = 50000 };
 
 const char *default_cache_environment(void)
 {
@@ -51,7 +52,7 @@ static int open_dir(const char *dir, int *out_fd)
         return error_set(-ENOMEM, "out of memory");
     *strrchr(parent, '/') = 0;
     int rc = io_mkdirs(parent);
-    return rc ? rc : safe_dir_open(dir, true, out_fd);
+    return rc ? rc : safe_dir_open(dir, SAFE_DIR_MAKE, out_fd);
 }
 
 /* Of servers without --cache one has it, from before its own process opens the cache. */
@@ -65,6 +66,19 @@ static int claim(int dir_fd, const char *dir, int *out_fd)
         return error_set(-errno, "%s is in use by another server", dir);
     *out_fd = steal_fd(&fd);
     return 0;
+}
+
+/* A server that was killed leaves a child that has the cache for a moment longer than the claim; without the wait the
+ * next server would do without a cache for its whole life. */
+static int lock_soon(int dir_fd, const char *dir, int *out_fd)
+{
+    uint64_t deadline = clock_now_ms() + LOCK_MS;
+    for (;;) {
+        int rc = cache_lock_take(dir_fd, dir, true, out_fd);
+        if (rc != -EBUSY || clock_now_ms() >= deadline)
+            return rc;
+        usleep(LOCK_STEP_US);
+    }
 }
 
 static int check_reserves(const char *dir)
@@ -104,7 +118,7 @@ int default_cache_make(char spec[DEFAULT_CACHE_SPEC_MAX], int *out_fd)
     if (!rc)
         rc = claim(dir_fd, dir, &claimed);
     if (!rc)
-        rc = cache_lock_take(dir_fd, dir, true, &lock);
+        rc = lock_soon(dir_fd, dir, &lock);
     if (!rc)
         rc = check_reserves(dir);
     if (!rc)

@@ -20,9 +20,9 @@ bool default_cache_dir(char out[PATH_MAX]);
 
 /* Make that directory (0700) and choose a size: half of what is free or the cache's own already, less where a tenth of
  * the filesystem would not stay free. spec: "DIR:SIZE". A negative errno with a sentence: there can be none; the
- * directory is in use by another server (-EBUSY), belongs to another user, has no room, or its filesystem cannot
- * reserve any. *out_fd: to be held as long as the server lives, so that others that start at the same moment find it in
- * use. */
+ * directory is in use by another server (-EBUSY; what a server that was killed has left is waited for, up to 5 s),
+ * belongs to another user, has no room, or its filesystem cannot reserve any. *out_fd: to be held as long as the server
+ * lives, so that others that start at the same moment find it in use. */
 GR_MUST_CHECK int default_cache_make(char spec[DEFAULT_CACHE_SPEC_MAX], int *out_fd);
 
 #endif

@@ -40,6 +40,16 @@ start c
 ! grep -q 'starts empty' "$W/c.err" || fail "$(cat "$W/c.err")"
 end_background
 
+echo "== the child of a killed server, which has the lock for a moment longer, is waited for"
+flock /var/cache/granary/lock sleep 2 &
+holder=$!
+is_locked() { ! flock -n /var/cache/granary/lock true; }
+wait_for 60 is_locked
+start c2
+wait $holder
+[ "$(dirs c2)" = '[["/var/cache/granary",134217728]]' ] || fail "$(dirs c2) $(cat "$W/c2.err")"
+end_background
+
 echo "== a tenth stays free"
 rm -rf /var/cache/granary
 fallocate -l 215M /var/cache/others
