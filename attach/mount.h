@@ -16,6 +16,7 @@ struct mount_config {
     const char *socket;                /* of a running server to join, with fuse its directory; NULL: start one */
     const char *const *server_options; /* words for `granary serve`, when one is started; may be none */
     size_t server_option_count;
+    bool environment_cache;     /* --cache among them is GRANARY_CACHE: no reason to leave a user's server */
     bool keeps_nothing;         /* that server has neither cache nor memory */
     bool noexec;                /* no program is started from it */
     bool fuse;                  /* FUSE and a loop device instead of kernel nbd */

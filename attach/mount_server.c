@@ -179,12 +179,18 @@ static void warn_of_others(const struct mount_state *s)
         closedir(root);
 }
 
+static bool begins(const char *word, const char *with)
+{
+    return !strncmp(word, with, strlen(with));
+}
+
 /* A server that a user started at the usual place is joined by mounts that have no wishes; --endpoint is the command's
  * too, and such a server has its own. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
     for (size_t i = 0; i < c->server_option_count; i++)
-        if (strncmp(c->server_options[i], "--endpoint=", strlen("--endpoint=")) != 0)
+        if (!begins(c->server_options[i], "--endpoint=") &&
+            !(c->environment_cache && begins(c->server_options[i], "--cache=")))
             return false;
     if (c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
         return false;

@@ -27,6 +27,7 @@ struct mount_values {
     struct keep_times times;
     const char *env_file;
     bool fuse, mkdir, foreground, noexec, json;
+    bool environment_cache; /* no option: --cache was not given */
 };
 
 static_assert(!offsetof(struct mount_values, server), "SERVER_ROWS");
@@ -134,6 +135,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
                                   .socket = v->socket,
                                   .server_options = (const char *const *)words.items,
                                   .server_option_count = words.len,
+                                  .environment_cache = v->environment_cache,
                                   .keeps_nothing = server_options_no_cache(&v->server) && !v->server.memory,
                                   .noexec = v->noexec,
                                   .fuse = v->fuse,
@@ -190,10 +192,20 @@ static int prepare_mount(struct mount_values *v, const char *dir)
     return rc ? rc : choose_method(v);
 }
 
+/* Before the options are checked: GRANARY_CACHE may be in it. */
+static int load_environment(const struct mount_values *v)
+{
+    int rc = v->env_file ? need_root("mount") : 0;
+    return rc || !v->env_file ? rc : env_file_load(v->env_file);
+}
+
 static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
     const char *given = server_options_given(&v->server);
+    int rc = load_environment(v);
+    if (rc)
+        return rc;
     if (v->socket && given) {
         (void)error_set(0, "--%s is the server's: with --socket the running server has its own", given);
         return CLI_USAGE;
@@ -204,9 +216,10 @@ static int run_mount(const struct invocation *inv)
         return options_exclude("--fuse", "--nbd-timeout, --dead-timeout", "those are of kernel nbd");
     if (v->fuse && v->connections)
         return options_exclude("--fuse", "--connections", "it has none");
-    int rc = prepare_mount(v, inv->operands[1]);
-    if (!rc && v->env_file)
-        rc = env_file_load(v->env_file);
+    v->environment_cache = !v->socket && !v->server.caches.count;
+    rc = prepare_mount(v, inv->operands[1]);
+    if (!rc && v->environment_cache) /* servers of other caches are others */
+        rc = server_options_take_environment(&v->server);
     if (rc)
         return rc;
     CLEANUP_PINNER pinner;

@@ -103,21 +103,27 @@ static int take_cache(struct server_values *v, const char *spec)
     return 0;
 }
 
-int server_options_choose_cache(struct server_values *v, struct server_cache *chosen)
+int server_options_take_environment(struct server_values *v)
 {
     const char *text = default_cache_environment();
+    struct stack_options parsed;
+    if (v->caches.count || !text)
+        return 0;
+    stack_options_init(&parsed);
+    int rc = stack_options_set(&parsed, "cache", text);
+    stack_options_release(&parsed);
+    if (!rc)
+        return take_cache(v, text);
+    (void)error_prefix(0, "GRANARY_CACHE");
+    return CLI_USAGE;
+}
+
+int server_options_choose_cache(struct server_values *v, struct server_cache *chosen)
+{
     if (v->caches.count || server_options_no_cache(v))
         return 0;
-    if (text) {
-        struct stack_options parsed;
-        stack_options_init(&parsed);
-        int rc = stack_options_set(&parsed, "cache", text);
-        stack_options_release(&parsed);
-        if (!rc)
-            return take_cache(v, text);
-        (void)error_prefix(0, "GRANARY_CACHE");
-        return CLI_USAGE;
-    }
+    if (default_cache_environment())
+        return server_options_take_environment(v);
     if (default_cache_make(chosen->spec, &chosen->claim_fd)) {
         log_warning("no cache on disk: %s; give --cache DIR:SIZE, or --cache none", error_text());
         return 0;

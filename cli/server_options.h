@@ -36,6 +36,10 @@ struct server_values {
 /* Nothing is to be kept on disk: --cache none, or GRANARY_CACHE=none, or --memory alone. */
 bool server_options_no_cache(const struct server_values *v);
 
+/* Without --cache, and where GRANARY_CACHE is set: put it in --cache's place. CLI_USAGE with a sentence: it is wrong.
+ */
+GR_MUST_CHECK int server_options_take_environment(struct server_values *v);
+
 /* For a server about to start: without --cache, and unless server_options_no_cache, put GRANARY_CACHE or the default
  * cache in its place, with a line on stderr that says what the default is, or why there is none. `chosen` is to live as
  * long as the server; server_cache_release. */

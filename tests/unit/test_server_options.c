@@ -137,6 +137,32 @@ static void test_server_options__what_the_plugin_would_refuse_is_refused(void **
     expect_refusal("--store-connections=0", "--store-connections 0: write a number from 1 to 256");
 }
 
+static void test_server_options__the_environment_s_cache_is_said_as_if_given(void **state)
+{
+    char *none[] = {"store/faces", "dir"}, *given[] = {"--cache=/a:1G", "store/faces", "dir"};
+    struct invocation inv;
+    CLEANUP_SERVER_WORDS words = {0}, own = {0};
+    assert_int_equal(setenv("GRANARY_CACHE", "/e:2G", 1), 0);
+    parse(&verb_mount, none, 2, &inv);
+    assert_int_equal(server_options_take_environment(inv.values), 0);
+    assert_int_equal(server_options_words(inv.values, SERVER_FOR_SERVE, &words), 0);
+    assert_int_equal(words.len, 1);
+    assert_string_equal(words.items[0], "--cache=/e:2G");
+    options_release(&inv);
+    parse(&verb_mount, given, 3, &inv);
+    assert_int_equal(server_options_take_environment(inv.values), 0);
+    assert_int_equal(server_options_words(inv.values, SERVER_FOR_SERVE, &own), 0);
+    assert_int_equal(own.len, 1);
+    assert_string_equal(own.items[0], "--cache=/a:1G");
+    options_release(&inv);
+    assert_int_equal(setenv("GRANARY_CACHE", "nonsense", 1), 0);
+    parse(&verb_mount, none, 2, &inv);
+    assert_int_equal(server_options_take_environment(inv.values), CLI_USAGE);
+    assert_non_null(strstr(error_text(), "GRANARY_CACHE"));
+    options_release(&inv);
+    unsetenv("GRANARY_CACHE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +171,7 @@ int main(void)
         cmocka_unit_test(test_server_options__help_names_the_default),
         cmocka_unit_test(test_server_options__serve_has_every_option_of_mount),
         cmocka_unit_test(test_server_options__what_the_plugin_would_refuse_is_refused),
+        cmocka_unit_test(test_server_options__the_environment_s_cache_is_said_as_if_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
