@@ -343,8 +343,10 @@ static int show_or_complain(const struct node_server *server, const char *target
         json_array_append_new(into, status);
         return health;
     }
-    if (v->json)
-        return print_json(status) ? CLI_FAILED : health;
+    if (v->json) {
+        rc = print_json(status);
+        return rc ? rc : health;
+    }
     print_status(status, v->verbose);
     json_decref(status);
     return health;
@@ -360,8 +362,9 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
         int health = show_or_complain(&n->found.items[i], NULL, v, all);
         worst = GR_MAX(worst, health);
     }
-    if (all && print_json(json_pack("{s:o}", "servers", all)))
-        return CLI_FAILED;
+    int rc = all ? print_json(json_pack("{s:o}", "servers", all)) : 0;
+    if (rc)
+        return rc;
     if (!n->found.len)
         return error_set(
             -ENOENT,
