@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attach/device.h"
@@ -261,12 +262,25 @@ static int remove_locked(struct mount_state *s, bool force)
     return unmount_take_down(s, force);
 }
 
-/* A directory on which nothing is mounted, by anybody. */
+static int visit_around(void *arg, const struct mount_state *s)
+{
+    const char *dir = arg;
+    size_t len = strlen(s->dir);
+    return !strncmp(dir, s->dir, len) && dir[len] == '/';
+}
+
+/* What a mount of ours may have been on: a directory on which nothing is mounted, by anybody, outside of all others. */
 static bool is_free(const char *dir)
 {
     dev_t device;
+    struct stat st;
+    struct error before;
     CLEANUP_FREE char *resolved = realpath(dir, NULL);
-    return resolved && !mountinfo_at(resolved, &device);
+    error_take(&before, 0);
+    bool free_dir = resolved && mount_each(visit_around, resolved) <= 0 && !mountinfo_at(resolved, &device) &&
+                    !lstat(resolved, &st) && S_ISDIR(st.st_mode);
+    (void)error_restore(&before);
+    return free_dir;
 }
 
 int mount_remove(const char *dir, bool force, bool *out_removed)

@@ -34,9 +34,9 @@ GR_MUST_CHECK int mount_image(const struct mount_config *config, struct mount_st
 /* Take down what mount_image made: mount, keeper, device, its part in the server, which ends with its last mount, the
  * state; and what killed mounts have left. What is gone already is passed over; a dead server does not make it hang.
  * force: readers get EIO, no mount is too much in use. *out_removed (may be NULL): false where nothing was mounted
- * there any more, which is no failure. -ENOENT: there is no such directory, or what is mounted there is not
- * mount_image's; -EBUSY: in use, nothing was touched, or in use by a mount elsewhere alone: it is unmounted, and the
- * next call does the rest. */
+ * there any more, which is no failure. -ENOENT: there is no such directory, it lies in a mount of mount_image's, or
+ * what is mounted there is not mount_image's; -EBUSY: in use, nothing was touched, or in use by a mount elsewhere
+ * alone: it is unmounted, and the next call does the rest. */
 GR_MUST_CHECK int mount_remove(const char *dir, bool force, bool *out_removed);
 
 /* The state of a mount point. -ENOENT as above. */

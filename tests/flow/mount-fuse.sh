@@ -72,6 +72,8 @@ refused "not empty" "$GRANARY" mount --fuse "$W/store/set" "$W/tree"
 refused "was not mounted by granary" "$GRANARY" umount /proc
 "$GRANARY" umount "$W/mnt2" 2>"$W/err" || fail "umount of what is not mounted: exit $?"
 grep -q "$W/mnt2 is not mounted" "$W/err" || fail "not said: $(cat "$W/err")"
+refused "nothing is mounted on $dir/many" "$GRANARY" umount "$dir/many"
+refused "nothing is mounted on $W/built" "$GRANARY" umount "$W/built"
 refused "no such directory" "$GRANARY" umount "$W/nowhere"
 refused "no such directory.*--mkdir" "$GRANARY" mount --fuse "$W/store/set" "$W/nowhere"
 refused "no such directory.*--mkdir" "$GRANARY" mount --fuse http://127.0.0.1:1/set "$W/nowhere" # before a store is asked
