@@ -116,7 +116,7 @@ static int start(const struct mount_config *c, struct mount_state *s)
     return rc;
 }
 
-/* The nbdkit of the one that died goes with it, and has the cache until it is gone. */
+/* The granary-nbd of the one that died goes with it, and has the cache until it is gone. */
 static int start_again_locked(struct mount_state *s)
 {
     uint64_t deadline = clock_now_ms() + END_MS;
@@ -125,8 +125,8 @@ static int start_again_locked(struct mount_state *s)
     while (listen_answered(s->control) > 0 && clock_now_ms() < deadline);
     if (clock_now_ms() >= deadline)
         return error_set(-EBUSY,
-                         "the server of other mounts died, and its nbdkit, which listens on %s, does not end; "
-                         "end it ('fuser %s' shows it) and try again",
+                         "the server of other mounts died, and its granary-nbd, which listens on %s, does not "
+                         "end; end it ('fuser %s' shows it) and try again",
                          s->control, s->control);
     return server_dir_start_again(s->server_dir, &s->server);
 }

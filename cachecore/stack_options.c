@@ -197,13 +197,6 @@ STACK_OPTIONS(NO_PUT, PUT)
     {key, option, NULL, put_##field, type, zero, shape, low, high, standard},
 static const struct row table[] = {STACK_OPTIONS(OWN_ROW, VALUE_ROW)};
 
-#define OWN_HELP(field, how, key, option, shape, set, help) key "=" shape "\n    " help "\n"
-#define VALUE_HELP(field, how, key, option, shape, type, low, high, zero, standard, place, help)                       \
-    key "=" shape "\n    " STACK_OPTION_HELP(help, standard) "\n"
-const char stack_options_help[] =
-    STACK_OPTIONS(OWN_HELP, VALUE_HELP) "\n"
-                                        "Start nbdkit with -t 256: a read that waits for a store holds a thread.\n";
-
 /* ---- values ---- */
 
 /* Which of the words "a|b|c", or -1. */
@@ -305,7 +298,7 @@ int stack_options_set(struct stack_options *o, const char *key, const char *valu
     char what[64];
     const struct row *row = find_key(key);
     if (!row)
-        return error_set(-EINVAL, "unknown parameter '%s'; 'nbdkit granary --help' lists the known ones", key);
+        return error_set(-EINVAL, "unknown parameter '%s'; --help lists the known ones", key);
     snprintf(what, sizeof what, "%s=", key);
     return set_row(o, row, what, value);
 }

@@ -116,7 +116,10 @@ GR_MUST_CHECK int stack_options_complete(struct stack_options *o);
 /* The default of a VALUE row by its key, as it would be given; NULL: it has none. */
 const char *stack_options_default(const char *key);
 
-/* One paragraph a key, for nbdkit granary --help. */
-extern const char stack_options_help[];
+/* One paragraph a key, for --help: a string literal. */
+#define STACK_OPTION_OWN_HELP(field, how, key, option, shape, set, help) key "=" shape "\n    " help "\n"
+#define STACK_OPTION_VALUE_HELP(field, how, key, option, shape, type, low, high, zero, standard, place, help)          \
+    key "=" shape "\n    " STACK_OPTION_HELP(help, standard) "\n"
+#define STACK_OPTIONS_HELP STACK_OPTIONS(STACK_OPTION_OWN_HELP, STACK_OPTION_VALUE_HELP)
 
 #endif

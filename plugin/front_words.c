@@ -44,7 +44,7 @@ static int usage(const char *program)
     fprintf(stderr,
             "usage: %s [-t THREADS] [-v] FD KEY=VALUE...\n"
             "'granary serve' starts it. The keys:\n\n%s",
-            slash ? slash + 1 : program, stack_options_help);
+            slash ? slash + 1 : program, STACK_OPTIONS_HELP);
     return FRONT_EXIT_USAGE;
 }
 
