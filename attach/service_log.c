@@ -222,29 +222,40 @@ static void remove_link(const char *path)
         unlink(path);
 }
 
-int service_log_open(const char *run_dir, const char *name)
+static int open_in_run_dir(const char *run_dir, const char *name)
 {
     char path[PATH_SIZE];
-    int fd = open_in_log_directory(run_dir, name);
-    if (fd >= 0)
-        return fd;
     link_name(run_dir, name, path);
     log_warning("%s; the log is %s, which goes with the mount", error_text(), path);
     remove_link(path);
-    fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? error_set(-errno, "cannot create %s: %s", path, strerror(errno)) : fd;
 }
 
-/* What stands before a sentence: the time and the level, then who says it. */
-static size_t prefix_of(const char *line, size_t len)
+int service_log_open(const char *run_dir, const char *name)
+{
+    char now[TEXT_TIME_MAX];
+    int fd = open_in_log_directory(run_dir, name);
+    if (fd < 0)
+        fd = open_in_run_dir(run_dir, name);
+    if (fd >= 0 && dprintf(fd, "%s info granary: a process is started\n", text_format_time(time(NULL), now)) < 0)
+        log_debug("cannot write to the log of %s", run_dir); /* a full disk keeps nobody from mounting */
+    return fd;
+}
+
+/* The sentence in a line of an error, which has the time and the level in front or, where the program never came to
+ * log, its name alone; NULL: the line is none. What a server that was killed has said before explains nothing. */
+static const char *error_in(const char *line)
 {
     static const char *const prefixes[] = {"granary: serve: ", "granary: keep: "};
     static const char stamp[] = "2026-11-20T23:01:02Z error ";
-    size_t at = len > sizeof stamp - 1 && !memcmp(line + 19, stamp + 19, sizeof stamp - 1 - 19) ? sizeof stamp - 1 : 0;
+    const size_t at = sizeof stamp - 1, level = 19; /* of the stamp: what is the same in all */
+    bool stamped = strlen(line) > at && !memcmp(line + level, stamp + level, at - level);
+    line += stamped ? at : 0;
     for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++)
-        if (len - at > strlen(prefixes[i]) && !memcmp(line + at, prefixes[i], strlen(prefixes[i])))
-            return at + strlen(prefixes[i]);
-    return at;
+        if (!strncmp(line, prefixes[i], strlen(prefixes[i])))
+            return line + strlen(prefixes[i]);
+    return stamped ? line : NULL;
 }
 
 int service_log_explain(const char *run_dir, const char *name, const char *what, int rc)
@@ -258,11 +269,9 @@ int service_log_explain(const char *run_dir, const char *name, const char *what,
         return error_restore(&known);
     while (text.len && text.data[text.len - 1] == '\n')
         text.len--;
-    size_t from = text.len;
-    while (from && text.data[from - 1] != '\n')
-        from--;
-    from += prefix_of((const char *)text.data + from, text.len - from);
-    if (from == text.len)
+    if (!bytes_string(&text))
         return error_restore(&known);
-    return error_set(rc, "%s: %.*s", what, (int)(text.len - from), (char *)text.data + from);
+    const char *last = strrchr((char *)text.data, '\n');
+    const char *sentence = error_in(last ? last + 1 : (char *)text.data);
+    return sentence && *sentence ? error_set(rc, "%s: %s", what, sentence) : error_restore(&known);
 }

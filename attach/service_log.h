@@ -32,13 +32,13 @@ char *service_log_where(char out[PATH_MAX]);
 GR_MUST_CHECK int service_log_directory(char out[PATH_MAX]);
 
 /* Open the log file for a process to be started, to append: NAME (run_dir/serve.log is serve-ID.log, ID the last
- * component of run_dir) in the log directory, made where it is missing; and make run_dir/name a symbolic link to it.
- * Where the log directory cannot be used a warning says so, and the file is in run_dir. Returns the descriptor (close
- * it) or -errno. */
+ * component of run_dir) in the log directory, made where it is missing; and make run_dir/name a symbolic link to it. A
+ * line there marks the beginning: what stands before it is of earlier processes. Where the log directory cannot be used
+ * a warning says so, and the file is in run_dir. Returns the descriptor (close it) or -errno. */
 GR_MUST_CHECK int service_log_open(const char *run_dir, const char *name);
 
 /* A program said why it failed in that log: put its last line, after `what`, into the sentence of rc, and return rc. As
- * it was where it said nothing. */
+ * it was where that line is no error's: it said nothing, or was killed. */
 GR_MUST_CHECK int service_log_explain(const char *run_dir, const char *name, const char *what, int rc);
 
 #endif

@@ -60,12 +60,16 @@ static off_t size_of(const char *path)
     return lstat(path, &st) ? -1 : st.st_size;
 }
 
+/* The last line. */
 static void read_line(const char *path, char out[256])
 {
     FILE *f = fopen(path, "r");
+    *out = 0;
     assert_non_null(f);
-    assert_non_null(fgets(out, 256, f));
+    while (fgets(out, 256, f))
+        continue;
     fclose(f);
+    assert_int_not_equal(*out, 0);
 }
 
 static void test_service_log__a_line_has_time_and_level(void **state)
@@ -176,6 +180,21 @@ static void test_service_log__the_last_line_explains(void **state)
     log_error("serve: the image is gone");
     assert_int_equal(service_log_explain(run_dir, "serve.log", "it does not start", error_set(-EIO, "exit 1")), -EIO);
     assert_string_equal(error_text(), "it does not start: the image is gone");
+    fprintf(stderr, "granary: serve: no such option\n"); /* before it came to log */
+    assert_int_equal(service_log_explain(run_dir, "serve.log", "it does not start", error_set(-EIO, "exit 1")), -EIO);
+    assert_string_equal(error_text(), "it does not start: no such option");
+}
+
+static void test_service_log__what_another_said_before_or_no_error_explains_nothing(void **state)
+{
+    begin();
+    log_error("serve: the image is gone");
+    begin(); /* and killed before it says a word */
+    assert_int_equal(service_log_explain(run_dir, "serve.log", "it does not start", error_set(-EIO, "killed")), -EIO);
+    assert_string_equal(error_text(), "killed");
+    log_warning("the disk is slow");
+    assert_int_equal(service_log_explain(run_dir, "serve.log", "it does not start", error_set(-EIO, "killed")), -EIO);
+    assert_string_equal(error_text(), "killed");
 }
 
 int main(void)
@@ -190,6 +209,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_service_log__a_link_or_a_directory_of_others_is_not_used, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__the_last_line_explains, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_service_log__what_another_said_before_or_no_error_explains_nothing, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
