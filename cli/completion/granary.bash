@@ -11,7 +11,8 @@ _granary_options() {
         build) echo "--files-from --ignore-missing --tar-dirs --include --exclude --exclude-from --add --prefix-strip --uid --gid --mode --dir-mode --mtime" \
             "--parent --compact-budget --scrub --checkpoint --fs --chunk-size --compress --compress-level --jobs --bwlimit --tmpdir --endpoint --timeout --skip-bad-names --strict --strict-tags" \
             "--map-user --map-group --hdfs-token-file --http-token-file --keep-special --dry-run --json --quiet";;
-        images | rm) echo "--endpoint --timeout --json";;
+        images) echo "--endpoint --timeout --all --json";;
+        rm) echo "--endpoint --timeout --json";;
         inspect) echo "--endpoint --timeout --json --quiet";;
         ls) echo "--long --recursive --at --json --endpoint --timeout";;
         diff) echo "--stat --exit-code --json --endpoint --timeout";;

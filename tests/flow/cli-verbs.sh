@@ -31,7 +31,12 @@ echo "== build, twice: the second uploads nothing"
 
 echo "== images and inspect"
 "$GRANARY" images "$store" >"$W/images"
-grep -q ' set:v1$' "$W/images" && grep -q ' set:v2$' "$W/images" || fail "images lists: $(cat "$W/images")"
+short=$(jq -r .digest "$W/first.json" | cut -c 8-19)
+grep -qE "^set  *v1  *5  .* $short\$" "$W/images" && grep -qE '^set  *v2  ' "$W/images" || fail "images lists: $(cat "$W/images")"
+[ "$(wc -l <"$W/images")" = 3 ] && grep -qE '^NAME  *TAG  *FILES  *SIZE  *AGE  *DIGEST$' "$W/images" || fail "images: $(cat "$W/images")"
+"$GRANARY" images "$store" set --all >"$W/images"
+grep -q "^set  *$(jq -r .unique_tag "$W/first.json") " "$W/images" || fail "images --all: $(cat "$W/images")"
+"$GRANARY" images "$store" other >"$W/images" && [ ! -s "$W/images" ] || fail "images of another name: $(cat "$W/images")"
 "$GRANARY" images "$store" --json | jq -e --arg tag "$(jq -r .unique_tag "$W/first.json")" \
     '.images | map(.tag) | contains(["v1", "v2", $tag])' >"$W/null" || fail "a tag is missing from images --json"
 "$GRANARY" inspect "$store/set:v1" --json >"$W/inspect.json"
