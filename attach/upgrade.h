@@ -2,8 +2,8 @@
  * listening socket and the process's number.
  *
  * Requests come over a unix socket of the supervisor's own, beside the control socket, which is there while the server
- * is not. Whoever may connect to it (its owner, root) says which program; the answer is one line, when it serves or has
- * failed.
+ * is not. A client that may connect to it (its owner, root) names the program; the answer is one line, when it serves
+ * or has failed.
  */
 #ifndef GRANARY_ATTACH_UPGRADE_H
 #define GRANARY_ATTACH_UPGRADE_H
@@ -57,13 +57,13 @@ void upgrade_take(struct upgrade *u, const char **again);
 /* After SIGCHLD, and when check_until_ms is over. true: the check has gone well, and the program's turn is now. */
 bool upgrade_checked(struct upgrade *u);
 
-/* The child is gone: become that program. Returns when that failed, having said so to whoever waits. */
+/* The child is gone: become that program. Returns when that failed, after telling the waiting client. */
 void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const char *where);
 /* At a program's start: is it one that took another's place? Then that's descriptors are in *u and *out_listen_fd,
  * where it listened in out_where. */
 bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_MAX]);
 
-/* The outcome, for whoever waits for it: it serves, or why it does not. */
+/* Tell the waiting client the outcome: the server serves, or why it does not. */
 void upgrade_done(struct upgrade *u);
 void upgrade_failed(struct upgrade *u, const char *format, ...) GR_PRINTF(2, 3);
 

@@ -101,7 +101,7 @@ struct source_version {
     size_t validator_len;
 };
 
-/* So many of the paths that vanish are warned of by name, while they are listed and again while they are read. */
+/* The first paths that vanish are named in warnings: up to this number in the listing, and again in the reading. */
 enum { SOURCE_VANISHED_NAMED = 8 };
 
 /* What a listing met that is neither an entry nor an error. */

@@ -1,5 +1,5 @@
-/* One connection. The connections' thread receives; whoever has a reply sends it, so that a reply needs no second
- * thread unless the client is slow: then the rest waits until the socket takes more.
+/* One connection. The connections' thread receives; the thread that has a reply sends it, so that a reply needs no
+ * second thread unless the client is slow: then the rest waits until the socket takes more.
  *
  * Requests are taken from the socket up to a number, and all that have been received are queued. A client that reads
  * no replies so stops being read, and costs no more than its bounds.

@@ -11,7 +11,7 @@
 
 enum {
     HANDSHAKE_OPTION_MAX = 8000,  /* bytes of an option's data; of a longer one nothing is kept, and it is refused */
-    HANDSHAKE_SKIP_MAX = 1 << 20, /* whoever announces more is disconnected */
+    HANDSHAKE_SKIP_MAX = 1 << 20, /* a client that announces more is disconnected */
     HANDSHAKE_OPTIONS_MAX = 64,   /* of one client */
     HANDSHAKE_OUT_MAX = 64 << 20, /* the list of 10,000 exports with the longest names fits */
 };

@@ -382,7 +382,7 @@ static void test_resolver__a_store_that_is_away_is_asked_once(void **state)
 
 enum { MANY = 24, TOGETHER = 9, PATIENCE_S = 60 };
 
-/* Answers about images wait until so many are asked for at once, or nobody asks for more. */
+/* Answers about images wait until enough requests are in flight at once, or no more come. */
 struct crowd {
     struct site site;
     pthread_mutex_t lock;
