@@ -6,14 +6,12 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "fuse/session.h"
 #include "plugin/front_words.h"
 
@@ -61,14 +59,5 @@ static int serve(struct serving *s, const struct front_words *w)
 
 int main(int argc, char **argv)
 {
-    static struct serving serving;
-    struct front_words words = {.threads = SESSION_THREADS};
-    serving_init(&serving);
-    int status = front_words_parse(argc, argv, &words, &serving.options);
-    if (!status && serve(&serving, &words)) {
-        log_error("%s", error_text());
-        status = EXIT_FAILURE;
-    }
-    serving_close(&serving);
-    return status;
+    return front_main(argc, argv, SESSION_THREADS, serve);
 }

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "nbd/server.h"
 #include "plugin/front_words.h"
 
@@ -57,14 +55,5 @@ static int serve(struct serving *s, const struct front_words *w)
 
 int main(int argc, char **argv)
 {
-    static struct serving serving;
-    struct front_words words = {.threads = NBD_SERVER_THREADS};
-    serving_init(&serving);
-    int status = front_words_parse(argc, argv, &words, &serving.options);
-    if (!status && serve(&serving, &words)) {
-        log_error("%s", error_text());
-        status = EXIT_FAILURE;
-    }
-    serving_close(&serving);
-    return status;
+    return front_main(argc, argv, NBD_SERVER_THREADS, serve);
 }

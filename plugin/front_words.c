@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/text.h"
 
+enum { EXIT_USAGE = 2, THREADS_MAX = 4096 };
+
 static int set_parameter(struct stack_options *o, const char *word)
 {
     const char *equals = strchr(word, '=');
@@ -25,7 +27,7 @@ static int parse(int argc, char **argv, struct front_words *w)
 {
     uint64_t threads = w->threads, fd;
     for (int c; (c = getopt(argc, argv, "t:v")) != -1;)
-        if (c == 't' && text_parse_uint("-t", optarg, 1, FRONT_THREADS_MAX, &threads))
+        if (c == 't' && text_parse_uint("-t", optarg, 1, THREADS_MAX, &threads))
             return -EINVAL;
         else if (c == 'v')
             log_to(NULL, LOG_LEVEL_DEBUG);
@@ -45,10 +47,11 @@ static int usage(const char *program)
             "usage: %s [-t THREADS] [-v] FD KEY=VALUE...\n"
             "'granary serve' starts it. The keys:\n\n%s",
             slash ? slash + 1 : program, STACK_OPTIONS_HELP);
-    return FRONT_EXIT_USAGE;
+    return EXIT_USAGE;
 }
 
-int front_words_parse(int argc, char **argv, struct front_words *words, struct stack_options *options)
+/* 0, or the exit status, having said why. */
+static int parse_all(int argc, char **argv, struct front_words *words, struct stack_options *options)
 {
     log_to(NULL, LOG_LEVEL_WARNING);
     if (parse(argc, argv, words))
@@ -61,4 +64,19 @@ int front_words_parse(int argc, char **argv, struct front_words *words, struct s
     if (rc)
         log_error("%s", error_text());
     return rc ? EXIT_FAILURE : 0;
+}
+
+int front_main(int argc, char **argv, unsigned threads,
+               int (*serve)(struct serving *serving, const struct front_words *words))
+{
+    static struct serving serving;
+    struct front_words words = {.threads = threads};
+    serving_init(&serving);
+    int status = parse_all(argc, argv, &words, &serving.options);
+    if (!status && serve(&serving, &words)) {
+        log_error("%s", error_text());
+        status = EXIT_FAILURE;
+    }
+    serving_close(&serving);
+    return status;
 }

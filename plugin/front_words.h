@@ -2,17 +2,17 @@
 #ifndef GRANARY_PLUGIN_FRONT_WORDS_H
 #define GRANARY_PLUGIN_FRONT_WORDS_H
 
-#include "stack_options.h"
-
-enum { FRONT_EXIT_USAGE = 2, FRONT_THREADS_MAX = 4096 };
+#include "plugin/serving.h"
 
 struct front_words {
-    unsigned threads; /* the default before, unless -t is given */
+    unsigned threads; /* -t, or the default */
     int fd;           /* what the supervisor holds and hands on: a listening socket, /dev/fuse */
 };
 
-/* Logs to standard error, warnings and worse, with -v everything; options: initialised, complete afterwards. Returns 0,
- * or the process's exit status, having said why on standard error. */
-GR_MUST_CHECK int front_words_parse(int argc, char **argv, struct front_words *words, struct stack_options *options);
+/* main() of a front end: parses the command line, calls serve with the options set, and closes what it opened. threads:
+ * the default. Logs to standard error, warnings and worse, with -v everything. Returns the process's exit status,
+ * having said why on standard error where it is not 0. */
+int front_main(int argc, char **argv, unsigned threads,
+               int (*serve)(struct serving *serving, const struct front_words *words));
 
 #endif
