@@ -6,7 +6,7 @@
 #include "cli/options.h"
 #include "cli/print.h"
 #include "cli/verbs.h"
-#include "store/gc.h"
+#include "store/gc_marks.h"
 #include "store/lease.h"
 #include "store/repository.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "store/gc.h"
+#include "store/gc_marks.h"
 #include "store/repository.h"
 
 /* Both tags or neither, as far as the store lets us. */

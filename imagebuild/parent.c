@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "imagebuild/parent_source.h"
-#include "store/gc.h"
+#include "store/gc_marks.h"
 #include "store/lineage.h"
 #include "store/repository.h"
 

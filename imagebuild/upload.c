@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/vec.h"
-#include "store/gc.h"
+#include "store/gc_marks.h"
 #include "store/repository.h"
 
 /* Bounds the memory of jobs that carry no bytes. */

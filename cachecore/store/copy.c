@@ -23,7 +23,7 @@
 #include "base/vec.h"
 #include "format/image_ref.h"
 #include "store/catalog_read.h"
-#include "store/gc.h"
+#include "store/gc_marks.h"
 #include "store/index_read.h"
 #include "store/lease.h"
 #include "store/pack_set.h"

@@ -24,8 +24,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "format/json_doc.h"
-#include "format/object.h"
 #include "store/gc_live.h"
+#include "store/gc_marks.h"
 #include "store/lease.h"
 #include "store/repository.h"
 
@@ -60,13 +60,6 @@ static void gc_release(struct gc *g)
     vec_release(&g->ripe);
 }
 
-static char *mark_key(const struct digest *name, char out[OBJECT_KEY_MAX])
-{
-    char hex[DIGEST_HEX_SIZE];
-    snprintf(out, OBJECT_KEY_MAX, "trash/%s", digest_hex(name, hex));
-    return out;
-}
-
 static int put_mark(struct gc *g, enum object_kind kind, const struct digest *name)
 {
     char key[OBJECT_KEY_MAX], object[OBJECT_KEY_MAX];
@@ -75,14 +68,14 @@ static int put_mark(struct gc *g, enum object_kind kind, const struct digest *na
                                           object_key(kind, name, object), "marked", (json_int_t)g->now);
     int rc = json_doc_dump("trash mark", root, &doc);
     const struct store_put put = {
-        .key = mark_key(name, key), .data = doc.data, .len = doc.len, .mode = STORE_PUT_ALWAYS};
+        .key = gc_mark_key(name, key), .data = doc.data, .len = doc.len, .mode = STORE_PUT_ALWAYS};
     return rc ? rc : g->store->ops->put(g->store, &put);
 }
 
 static int remove_mark(struct gc *g, const struct digest *name)
 {
     char key[OBJECT_KEY_MAX];
-    return g->options->dry_run ? 0 : g->store->ops->remove(g->store, mark_key(name, key));
+    return g->options->dry_run ? 0 : g->store->ops->remove(g->store, gc_mark_key(name, key));
 }
 
 /* Does the mark itself say that this object has been marked for the grace period? An unreadable mark does not. */
@@ -93,7 +86,7 @@ static int mark_is_ripe(struct gc *g, const struct ripe *r, bool *out)
     CLEANUP_JSON json_t *root = NULL;
     struct json_doc doc = {.what = "trash mark"};
     *out = false;
-    int rc = g->store->ops->get_small(g->store, mark_key(&r->name, key), &text, NULL);
+    int rc = g->store->ops->get_small(g->store, gc_mark_key(&r->name, key), &text, NULL);
     if (rc)
         return rc == -ENOENT || rc == -EMSGSIZE ? 0 : rc;
     if (json_doc_parse(&doc, text.data, text.len, MARK_MAX, &root))
@@ -105,18 +98,11 @@ static int mark_is_ripe(struct gc *g, const struct ripe *r, bool *out)
     return 0;
 }
 
-/* "trash/<digest>"; false: another key. */
-static bool mark_key_parse(const char *key, struct digest *out)
-{
-    const char *hex = key + strlen("trash/");
-    return !digest_parse(hex, strlen(hex), out) && !digest_is_zero(out);
-}
-
 static int collect_mark(void *arg, const struct store_item *item)
 {
     struct gc *g = arg;
     struct digest name;
-    int rc = mark_key_parse(item->key, &name) ? digest_map_add(&g->marks, &name, item->mtime) : 0;
+    int rc = gc_mark_key_parse(item->key, &name) ? digest_map_add(&g->marks, &name, item->mtime) : 0;
     return rc < 0 ? rc : 0;
 }
 
@@ -173,7 +159,7 @@ static int remove_stray_marks(struct gc *g)
 
 static int list_objects(struct gc *g)
 {
-    int rc = g->store->ops->list(g->store, "trash/", collect_mark, g);
+    int rc = g->store->ops->list(g->store, GC_MARKS_PREFIX, collect_mark, g);
     for (int kind = 0; kind < OBJECT_KINDS && !rc; kind++) {
         char prefix[OBJECT_KEY_MAX];
         g->kind = (enum object_kind)kind;
@@ -286,34 +272,4 @@ int gc_run(struct store *s, const struct gc_options *options, struct gc_result *
     if (!rc)
         rc = list_objects(&g);
     return rc ? rc : sweep(&g);
-}
-
-struct unmarking {
-    const struct digest_map *names;
-    VEC(struct digest) marked;
-};
-
-static void unmarking_release(struct unmarking *u)
-{
-    vec_release(&u->marked);
-}
-
-static int collect_marked(void *arg, const struct store_item *item)
-{
-    struct unmarking *u = arg;
-    struct digest name;
-    if (!mark_key_parse(item->key, &name) || !digest_map_find(u->names, &name))
-        return 0;
-    return vec_push(&u->marked, name) ? error_set(-ENOMEM, "gc: out of memory") : 0;
-}
-
-int gc_unmark(struct store *s, const struct digest_map *names)
-{
-    CLEANUP(unmarking_release) struct unmarking u = {.names = names};
-    int rc = names->count ? s->ops->list(s, "trash/", collect_marked, &u) : 0;
-    for (size_t i = 0; i < u.marked.len && !rc; i++) {
-        char key[OBJECT_KEY_MAX];
-        rc = s->ops->remove(s, mark_key(&u.marked.items[i], key));
-    }
-    return rc;
 }

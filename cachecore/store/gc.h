@@ -5,7 +5,6 @@
 #ifndef GRANARY_STORE_GC_H
 #define GRANARY_STORE_GC_H
 
-#include "store/digest_map.h"
 #include "store/store.h"
 
 enum { GC_GRACE_DEFAULT_S = 14 * 24 * 3600 };
@@ -34,19 +33,5 @@ struct gc_result {
  * manifest is missing, a damaged index or catalog ends the run before anything is marked, swept or
  * untagged. Memory: about 60 bytes for each object that is needed or marked. */
 GR_MUST_CHECK int gc_run(struct store *s, const struct gc_options *options, struct gc_result *out);
-
-/* Take the marks off these objects, under a lease: a new image needs them again, and should it be given up before a gc
- * sees it, they must not count as unneeded since their old marks. */
-GR_MUST_CHECK int gc_unmark(struct store *s, const struct digest_map *names);
-
-/* The same for everything that this image needs: when it is to be given a name again. Looks for marks first; without
- * any, the image is not walked. */
-GR_MUST_CHECK int gc_unmark_image(struct store *s, const struct digest *image);
-
-/* Before an image is published that shares chunks with `image`, its parent, under a lease that was begun before the
- * parent was looked at: is the parent still there? If it is marked, the marks are taken off its packs and index nodes.
- * look: each of those is looked for; for when the lease has lapsed, or no tag named the parent, which may have lost
- * some by then. -EAGAIN naming what is gone. Memory: 60 bytes an object, when it is marked or looked for. */
-GR_MUST_CHECK int gc_hold_parent(struct store *s, const struct digest *image, bool look);
 
 #endif

@@ -9,6 +9,7 @@
 #include "fake/image_fake.h"
 #include "fake/store_fake.h"
 #include "store/gc.h"
+#include "store/gc_marks.h"
 #include "store/index_read.h"
 #include "store/lease.h"
 #include "store/repository.h"

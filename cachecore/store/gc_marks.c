@@ -3,25 +3,68 @@
  * A build shares what its parent holds without having put it. Under a lease nothing is swept, so what was whole when
  * the lease began is whole at the end; but it may have been marked, when the parent's last tag went meanwhile.
  */
+#include "store/gc_marks.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "format/object.h"
-#include "store/gc.h"
+#include "base/vec.h"
 #include "store/gc_live.h"
 #include "store/repository.h"
+
+char *gc_mark_key(const struct digest *name, char out[OBJECT_KEY_MAX])
+{
+    char hex[DIGEST_HEX_SIZE];
+    snprintf(out, OBJECT_KEY_MAX, GC_MARKS_PREFIX "%s", digest_hex(name, hex));
+    return out;
+}
+
+bool gc_mark_key_parse(const char *key, struct digest *out)
+{
+    const char *hex = key + strlen(GC_MARKS_PREFIX);
+    return !digest_parse(hex, strlen(hex), out) && !digest_is_zero(out);
+}
 
 /* *out: does gc's mark stand on this object? */
 static int is_marked(struct store *s, const struct digest *name, bool *out)
 {
-    char key[OBJECT_KEY_MAX], hex[DIGEST_HEX_SIZE];
+    char key[OBJECT_KEY_MAX];
     struct store_item item;
-    snprintf(key, sizeof key, "trash/%s", digest_hex(name, hex));
-    int rc = s->ops->stat(s, key, &item);
+    int rc = s->ops->stat(s, gc_mark_key(name, key), &item);
     *out = !rc;
     return rc == -ENOENT ? 0 : rc;
+}
+
+struct unmarking {
+    const struct digest_map *names;
+    VEC(struct digest) marked;
+};
+
+static void unmarking_release(struct unmarking *u)
+{
+    vec_release(&u->marked);
+}
+
+static int collect_marked(void *arg, const struct store_item *item)
+{
+    struct unmarking *u = arg;
+    struct digest name;
+    if (!gc_mark_key_parse(item->key, &name) || !digest_map_find(u->names, &name))
+        return 0;
+    return vec_push(&u->marked, name) ? error_set(-ENOMEM, "gc: out of memory") : 0;
+}
+
+int gc_unmark(struct store *s, const struct digest_map *names)
+{
+    CLEANUP(unmarking_release) struct unmarking u = {.names = names};
+    int rc = names->count ? s->ops->list(s, GC_MARKS_PREFIX, collect_marked, &u) : 0;
+    for (size_t i = 0; i < u.marked.len && !rc; i++) {
+        char key[OBJECT_KEY_MAX];
+        rc = s->ops->remove(s, gc_mark_key(&u.marked.items[i], key));
+    }
+    return rc;
 }
 
 static int gone(const struct store *s, const char *what)
@@ -80,8 +123,7 @@ int gc_hold_parent(struct store *s, const struct digest *image, bool look)
 static int note_mark(void *arg, const struct store_item *item)
 {
     struct digest name;
-    const char *hex = item->key + strlen("trash/");
-    *(bool *)arg |= !digest_parse(hex, strlen(hex), &name);
+    *(bool *)arg |= gc_mark_key_parse(item->key, &name);
     return 0;
 }
 
@@ -89,7 +131,7 @@ int gc_unmark_image(struct store *s, const struct digest *image)
 {
     CLEANUP_DIGEST_MAP names = {0};
     bool marks = false;
-    int rc = s->ops->list(s, "trash/", note_mark, &marks);
+    int rc = s->ops->list(s, GC_MARKS_PREFIX, note_mark, &marks);
     if (rc || !marks)
         return rc;
     rc = gc_live_add_image(s, image, &names, NULL);
