@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "cache/cache_dir.h"
+#include "cache/disk/cache_dir.h"
 
 static int fail(void)
 {

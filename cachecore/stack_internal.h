@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "base/vec.h"
-#include "image/ahead.h"
+#include "image/readahead/ahead.h"
 #include "net/http_places.h"
 #include "stack.h"
 #include "store/resolver.h"

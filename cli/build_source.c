@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/vec.h"
-#include "imagebuild/source_join.h"
-#include "imagebuild/source_kinds.h"
-#include "imagebuild/source_listed.h"
+#include "imagebuild/source/source_join.h"
+#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_listed.h"
 
 typedef VEC(struct source_part) source_parts;
 

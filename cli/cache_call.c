@@ -1,4 +1,4 @@
-/* The server answers with a JSON object a line (plugin/control_cache.h): progress is drawn, files and
+/* The server answers with a JSON object a line (server/control_cache.h): progress is drawn, files and
  * images are printed as they come, the result or an error ends it.
  */
 #include "cli/cache_call.h"

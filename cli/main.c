@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attach/service_log.h"
+#include "attach/server/service_log.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/interrupt.h"
 #include "cli/mount_helper.h"
-#include "cli/verbs.h"
+#include "cli/verbs/verbs.h"
 
 const struct verb *const verbs[] = {
     &verb_build,  &verb_images, &verb_inspect, &verb_ls,    &verb_diff,  &verb_verify, &verb_export, &verb_copy,

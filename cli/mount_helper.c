@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attach/mount.h"
+#include "attach/mount/mount.h"
 #include "base/error.h"
-#include "cli/verbs.h"
+#include "cli/verbs/verbs.h"
 
 /* A mount is read-only, nodev and nosuid whatever is asked for, and mount(8) says rw where nothing was said. */
 static const char *const passed_over[] = {"ro",         "rw",     "nodev",   "dev",     "nosuid", "suid",    "exec",

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "attach/keep_state.h"
-#include "attach/mount.h"
-#include "attach/mount_device.h"
+#include "attach/keeper/keep_state.h"
+#include "attach/mount/mount.h"
+#include "attach/mount/mount_device.h"
 #include "base/error.h"
 #include "cli/pin.h"
 #include "cli/print.h"

@@ -58,7 +58,7 @@ struct verb {
      * commands has no options of its own, and its run is called only for a word that is none. */
     const struct verb *const *commands;
     const char *interrupted; /* what main says, in a line of its own, of what an interrupted run kept; NULL: nothing */
-    bool service;            /* it runs for long: what it says is a log (attach/service_log.h) */
+    bool service;            /* it runs for long: what it says is a log (attach/server/service_log.h) */
     size_t values_size;
     const void *defaults; /* values_size bytes to start from; NULL: zero */
     /* 0, a negative errno with a sentence (exit 1), CLI_USAGE with a sentence (exit 2), or an exit status whose reason

@@ -1,4 +1,4 @@
-/* What a server says of itself: its answer to GET /status (plugin/control.h). */
+/* What a server says of itself: its answer to GET /status (server/control.h). */
 #ifndef GRANARY_CLI_SERVER_STATUS_H
 #define GRANARY_CLI_SERVER_STATUS_H
 

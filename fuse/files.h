@@ -7,7 +7,7 @@
 
 #include "base/compiler.h"
 #include "fuse/shown.h"
-#include "plugin/serving.h"
+#include "server/serving.h"
 
 /* What a client's request may ask for at most; the mount option max_read says it to the kernel. */
 enum { FILES_READ_MAX = 1 << 20 };

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "fuse/session.h"
-#include "plugin/front_words.h"
+#include "server/front_words.h"
 
 /* Until a signal or the end of the mount. */
 static int wait_for_end(int signal_fd, const struct session *session)

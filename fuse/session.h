@@ -3,7 +3,7 @@
 #define GRANARY_FUSE_SESSION_H
 
 #include "base/compiler.h"
-#include "plugin/serving.h"
+#include "server/serving.h"
 
 enum { SESSION_THREADS = 256 }; /* a read that waits for a store holds one */
 

@@ -20,9 +20,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "imagebuild/catalog_writer.h"
-#include "imagebuild/fs.h"
-#include "imagebuild/sink.h"
+#include "imagebuild/fs/fs.h"
+#include "imagebuild/sink/catalog_writer.h"
+#include "imagebuild/sink/sink.h"
 #include "store/repository.h"
 
 enum { PROGRESS_MS = 200 };

@@ -6,8 +6,8 @@
 #include "base/digest.h"
 #include "format/image_ref.h"
 #include "format/manifest.h"
-#include "imagebuild/listing.h"
-#include "imagebuild/source.h"
+#include "imagebuild/source/source.h"
+#include "imagebuild/tree/listing.h"
 #include "store/store.h"
 
 struct build_progress {

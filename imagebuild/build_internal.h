@@ -4,13 +4,13 @@
 #ifndef GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
 #define GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
 
-#include "imagebuild/body_writer.h"
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
+#include "imagebuild/content/body_writer.h"
 #include "imagebuild/intake.h"
-#include "imagebuild/known_shards.h"
-#include "imagebuild/parent.h"
-#include "imagebuild/upload.h"
+#include "imagebuild/rebuild/parent.h"
+#include "imagebuild/sink/upload.h"
+#include "imagebuild/tar/known_shards.h"
 #include "store/lease.h"
 
 struct build {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "format/chunk.h"
-#include "imagebuild/fs.h"
+#include "imagebuild/fs/fs.h"
 
 /* ------------------------------------------------------------------ the parent */
 

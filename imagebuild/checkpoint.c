@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "format/checkpoint_doc.h"
-#include "imagebuild/catalog_writer.h"
+#include "imagebuild/sink/catalog_writer.h"
 
 struct checkpoint {
     struct checkpoint_config config;

@@ -12,8 +12,8 @@
 #define GRANARY_IMAGEBUILD_CHECKPOINT_H
 
 #include "format/manifest.h"
-#include "imagebuild/nodes.h"
-#include "imagebuild/sink.h"
+#include "imagebuild/sink/sink.h"
+#include "imagebuild/tree/nodes.h"
 #include "store/lease.h"
 
 #define CHECKPOINT_BYTES_DEFAULT (UINT64_C(64) << 30)

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "imagebuild/members.h"
+#include "imagebuild/tar/members.h"
 
 struct intake {
     const struct intake_config *config;

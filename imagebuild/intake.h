@@ -4,9 +4,9 @@
 #ifndef GRANARY_IMAGEBUILD_INTAKE_H
 #define GRANARY_IMAGEBUILD_INTAKE_H
 
-#include "imagebuild/body_stream.h"
-#include "imagebuild/known_shards.h"
-#include "imagebuild/listing.h"
+#include "imagebuild/content/body_stream.h"
+#include "imagebuild/tar/known_shards.h"
+#include "imagebuild/tree/listing.h"
 
 struct intake_config {
     struct source *source;

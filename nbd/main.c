@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 
 #include "nbd/server.h"
-#include "plugin/front_words.h"
+#include "server/front_words.h"
 
 /* Each client is a descriptor. Fewer are no error: clients wait then. */
 static void allow_descriptors(void)

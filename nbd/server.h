@@ -5,7 +5,7 @@
 #define GRANARY_NBD_SERVER_H
 
 #include "base/compiler.h"
-#include "plugin/serving.h"
+#include "server/serving.h"
 
 enum {
     NBD_SERVER_THREADS = 256,

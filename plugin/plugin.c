@@ -25,10 +25,10 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cache/cache_meta.h"
+#include "cache/disk/cache_meta.h"
 #include "plugin/client.h"
 #include "plugin/server_threads.h"
-#include "plugin/serving.h"
+#include "server/serving.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 

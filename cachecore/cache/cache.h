@@ -10,7 +10,7 @@
 
 #include "base/counter.h"
 #include "base/histogram.h"
-#include "cache/evict.h"
+#include "cache/policy/evict.h"
 #include "fetch/fetch.h"
 
 struct cache;

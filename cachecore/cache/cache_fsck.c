@@ -21,7 +21,7 @@
 #include "base/io.h"
 #include "base/safe_dir.h"
 #include "base/thread.h"
-#include "cache/cache_lock.h"
+#include "cache/disk/cache_lock.h"
 #include "format/chunk.h"
 
 enum { ALIGN = 4096, TELL_EVERY_MS = 100 };

@@ -2,7 +2,7 @@
 #ifndef GRANARY_CACHE_CACHE_FSCK_H
 #define GRANARY_CACHE_CACHE_FSCK_H
 
-#include "cache/cache_meta.h"
+#include "cache/disk/cache_meta.h"
 
 enum { CACHE_FSCK_THREADS = 8, CACHE_FSCK_THREADS_MAX = 64 };
 

@@ -11,11 +11,11 @@
 
 #include "base/queue.h"
 #include "cache/cache.h"
-#include "cache/cache_dir.h"
+#include "cache/disk/cache_dir.h"
+#include "cache/disk/ring.h"
 #include "cache/front.h"
+#include "cache/index/space_lock.h"
 #include "cache/mover.h"
-#include "cache/ring.h"
-#include "cache/space_lock.h"
 
 enum {
     FILL_THREADS = 4,

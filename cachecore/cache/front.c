@@ -22,7 +22,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/le.h"
-#include "cache/space_lock.h"
+#include "cache/index/space_lock.h"
 #include "format/chunk.h"
 
 enum {

@@ -12,7 +12,7 @@
 
 #include "base/compiler.h"
 #include "base/digest.h"
-#include "cache/evict.h"
+#include "cache/policy/evict.h"
 
 struct front;
 

@@ -5,7 +5,7 @@
 #define GRANARY_CACHE_HIT_H
 
 #include "cache/cache.h"
-#include "cache/space.h"
+#include "cache/index/space.h"
 
 struct hit {
     const struct cache_piece *piece;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "store/chunk_read.h"
+#include "store/read/chunk_read.h"
 
 enum { LOOK_AGAIN_US = 3000000 };
 

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "image/readahead.h"
+#include "image/readahead/readahead.h"
 
 enum { BATCH = 64, INDEX_MEMORY_DEFAULT = 64 << 20 };
 

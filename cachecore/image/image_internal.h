@@ -4,11 +4,11 @@
 
 #include <pthread.h>
 
-#include "image/demand.h"
 #include "image/image.h"
 #include "image/node_cache.h"
+#include "image/readahead/demand.h"
+#include "image/readahead/streams.h"
 #include "image/recorder.h"
-#include "image/streams.h"
 
 struct image {
     _Atomic unsigned refs;

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "store/catalog_read.h"
-#include "store/index_read.h"
+#include "store/read/catalog_read.h"
+#include "store/read/index_read.h"
 #include "store/repository.h"
 
 void gc_tags_release(struct gc_tags *tags)

@@ -5,7 +5,7 @@
 #include "base/vec.h"
 #include "format/image_ref.h"
 #include "format/manifest.h"
-#include "store/digest_map.h"
+#include "store/read/digest_map.h"
 #include "store/store.h"
 
 struct gc_tag {

@@ -3,7 +3,7 @@
 #define GRANARY_STORE_GC_MARKS_H
 
 #include "format/object.h"
-#include "store/digest_map.h"
+#include "store/read/digest_map.h"
 #include "store/store.h"
 
 #define GC_MARKS_PREFIX "trash/"

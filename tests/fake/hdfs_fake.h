@@ -1,5 +1,5 @@
-/* A small HDFS in memory: a NameNode and a DataNode on 127.0.0.1, with as much of WebHDFS as net/webhdfs.h asks for. A
- * test's hook sees every request first and may answer it, wrongly or not at all. */
+/* A small HDFS in memory: a NameNode and a DataNode on 127.0.0.1, with as much of WebHDFS as net/hdfs/webhdfs.h asks
+ * for. A test's hook sees every request first and may answer it, wrongly or not at all. */
 #ifndef GRANARY_TESTS_FAKE_HDFS_FAKE_H
 #define GRANARY_TESTS_FAKE_HDFS_FAKE_H
 

@@ -6,7 +6,7 @@
 #ifndef GRANARY_TESTS_FAKE_SOURCE_FAKE_H
 #define GRANARY_TESTS_FAKE_SOURCE_FAKE_H
 
-#include "imagebuild/source.h"
+#include "imagebuild/source/source.h"
 
 enum fake_action {
     FAKE_CHANGE, /* to the next version, before the read */

@@ -2,7 +2,7 @@
  * exactly the bytes it came from, and whatever is written is believed. */
 #include <string.h>
 
-#include "cache/cache_meta.h"
+#include "cache/disk/cache_meta.h"
 #include "fuzz/fuzz.h"
 
 static const struct cache_geometry fixed = {

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "net/credentials_decode.h"
+#include "net/aws/credentials_decode.h"
 
 static void check(int rc, struct credentials *c)
 {

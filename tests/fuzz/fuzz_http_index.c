@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/http_index.h"
+#include "imagebuild/source/http_index.h"
 
 static int check(void *arg, const struct http_index_entry *e)
 {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/le.h"
-#include "cache/cache_meta.h"
+#include "cache/disk/cache_meta.h"
 #include "format/catalog.h"
 #include "format/checkpoint_doc.h"
 #include "format/chunk.h"

@@ -4,7 +4,7 @@ set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
 check_includes() {
-    find cachecore imagebuild attach plugin fuse nbd cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null | awk '
+    find cachecore imagebuild attach server plugin fuse nbd cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null | awk '
         # which part a file, or an included name, belongs to
         function part_of(path, names) {
             sub(/^cachecore\//, "", path)
@@ -20,15 +20,17 @@ check_includes() {
             sees["attach"] = below " format net attach"
             below = below " format net store"
             sees["store"] = below
+            sees["upkeep"] = below " upkeep"
             sees["imagebuild"] = below " imagebuild"
             sees["fetch"] = below = below " fetch"
             sees["cache"] = below = below " cache"
             sees["image"] = below = below " image"
-            sees["stack"] = below = below " stack"
+            sees["stack"] = stack = below = below " stack"
+            sees["server"] = below = below " server"
             sees["plugin"] = below " plugin"
-            sees["fuse"] = below " plugin fuse"
-            sees["nbd"] = below " plugin nbd"
-            sees["cli"] = below " imagebuild attach cli"
+            sees["fuse"] = below " fuse"
+            sees["nbd"] = below " nbd"
+            sees["cli"] = stack " upkeep imagebuild attach cli"
         }
         {
             split($0, where, ":")
@@ -45,6 +47,6 @@ check_includes() {
 
 can_fail check_includes cachecore/base/x.h '#include "store/store.h"' "base must not include store/store.h"
 can_fail check_includes imagebuild/x.c '#include "cache/cache.h"' "imagebuild must not include cache/cache.h"
-can_fail check_includes plugin/x.c '#include "imagebuild/build.h"' "plugin must not include"
+can_fail check_includes server/x.c '#include "imagebuild/build.h"' "server must not include"
 can_fail check_includes cachecore/image/x.c '#include "stack.h"' "image must not include stack.h"
 check_includes

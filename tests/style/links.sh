@@ -4,7 +4,7 @@
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
-PARTS='docs|tests|tools|bench|deploy|cachecore|imagebuild|plugin|attach|cli'
+PARTS='docs|tests|tools|bench|deploy|cachecore|imagebuild|server|plugin|fuse|nbd|attach|cli'
 
 check_links() {
     local file target bad=0

@@ -21,7 +21,7 @@ check "$bad" "$bad/table" || { echo "the check fails on a good tree"; exit 1; }
 printf '| `granary_a_total` | B. |\n' >"$bad/table"
 ! check "$bad" "$bad/table" >/dev/null || { echo "the check does not see another help"; exit 1; }
 
-mapfile -t sources < <(grep -lE '"granary_[a-z0-9_]+",' -r --include='*.c' cachecore plugin)
+mapfile -t sources < <(grep -lE '"granary_[a-z0-9_]+",' -r --include='*.c' cachecore server)
 [ ${#sources[@]} -ge 4 ] || { echo "counters in ${#sources[@]} files only"; exit 1; }
 mkdir "$bad/sources"
 for file in "${sources[@]}"; do cp "$file" "$bad/sources/${file//\//-}"; done

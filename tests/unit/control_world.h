@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "fake/image_fake.h"
-#include "plugin/control.h"
+#include "server/control.h"
 #include "stack.h"
 #include "unit/scratch.h"
 

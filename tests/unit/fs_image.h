@@ -18,7 +18,7 @@
 #include "base/le.h"
 #include "base/vec.h"
 #include "fake/store_fake.h"
-#include "imagebuild/fs.h"
+#include "imagebuild/fs/fs.h"
 #include "unit/read_back.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, BLOCK = 4096 };

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/vec.h"
-#include "imagebuild/listing.h"
+#include "imagebuild/tree/listing.h"
 
 struct node_list {
     struct listing_stats stats;

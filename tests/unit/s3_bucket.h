@@ -1,5 +1,5 @@
-/* A bucket in memory behind a client of our own making, linked in place of net/s3.c: it answers wrongly, late or not at
- * all as `server` says. */
+/* A bucket in memory behind a client of our own making, linked in place of net/aws/s3.c: it answers wrongly, late or
+ * not at all as `server` says. */
 #ifndef GRANARY_TESTS_UNIT_S3_BUCKET_H
 #define GRANARY_TESTS_UNIT_S3_BUCKET_H
 
@@ -15,9 +15,9 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "imagebuild/rules.h"
-#include "imagebuild/source.h"
-#include "net/s3_list.h"
+#include "imagebuild/source/rules.h"
+#include "imagebuild/source/source.h"
+#include "net/aws/s3_list.h"
 
 struct object {
     const char *key;

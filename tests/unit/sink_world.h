@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fake/store_fake.h"
-#include "imagebuild/sink.h"
+#include "imagebuild/sink/sink.h"
 #include "unit/cmocka_all.h"
 
 enum { CHUNK = CHUNK_SIZE_MIN, PACK = 300 << 10 };

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#include "cache/space.h"
+#include "cache/index/space.h"
 
 /* The last `slow` directories are on the slower medium. */
 static inline void init_media(struct space *s, const uint64_t *budgets, size_t count, size_t slow)

@@ -1,0 +1,163 @@
+/* One NBD connection by libnbd, in small steps, so that a dead server or an interrupt ends the wait; or a look at the
+ * file that a server shows, by a child process, which can be killed while the server does not answer. */
+#include "attach/device/export_check.h"
+
+#include <errno.h>
+#include <libnbd.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "attach/device/deadline.h"
+#include "attach/device/nbd_dial.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "net/listen.h"
+
+enum {
+    STEP_MS = 100,
+    LOOK_MS = 3000,
+    ENDING_MS = 10000,
+    DESCRIPTION_MAX = 1024,
+    JOIN_MS = 30000 /* a server that is there already answers at once, or hangs */
+};
+
+DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
+
+/* A server of our own may take its time, as long as it lives: its store may. */
+static int still_wanted(const struct export_check *check, uint64_t deadline_ms)
+{
+    if (check->cancel && *check->cancel)
+        return error_set(-ECANCELED, "interrupted");
+    if (check->server && !process_alive(check->server))
+        return error_set(-EIO, "the server ended before it answered");
+    if (!check->server && clock_now_ms() > deadline_ms)
+        return error_set(-ETIMEDOUT, "the server on %s accepts connections but does not answer; is it stopped?",
+                         check->socket);
+    return 0;
+}
+
+static int wait_for_socket(const struct export_check *check, const char *socket)
+{
+    for (;;) {
+        int rc = listen_answered(socket);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        if (!check->server)
+            return error_set(-ECONNREFUSED, "no server listens on %s", socket);
+        rc = still_wanted(check, UINT64_MAX);
+        if (rc)
+            return rc;
+        usleep(STEP_MS * 1000 / 4);
+    }
+}
+
+/* A server of our own that breaks a connection off is about to end, and writes why before it does. */
+static void wait_for_end(const struct export_check *check)
+{
+    uint64_t deadline = clock_now_ms() + ENDING_MS;
+    while (check->server && clock_now_ms() < deadline && !still_wanted(check, UINT64_MAX))
+        usleep(STEP_MS * 1000 / 4);
+}
+
+static int connected(const struct export_check *check, struct nbd_handle *h)
+{
+    if (nbd_set_export_name(h, check->name) || nbd_set_full_info(h, true) || nbd_aio_connect_unix(h, check->socket))
+        return error_set(-EIO, "cannot connect to the server: %s", nbd_get_error());
+    uint64_t deadline = clock_now_ms() + JOIN_MS;
+    while (nbd_aio_is_connecting(h)) {
+        int rc = still_wanted(check, deadline);
+        if (rc)
+            return rc;
+        if (nbd_poll(h, STEP_MS) < 0)
+            break;
+    }
+    if (nbd_aio_is_ready(h))
+        return 0;
+    wait_for_end(check);
+    return error_set(-EIO, "the server refuses the export '%s': %s", check->name,
+                     nbd_get_error() ? nbd_get_error() : "the connection was closed");
+}
+
+int export_content_root(const char *description, struct digest *out)
+{
+    static const char key[] = "content-root sha256:";
+    const char *at = description ? strstr(description, key) : NULL;
+    if (!at)
+        return -EINVAL;
+    at += sizeof key - 1;
+    return digest_parse(at, strnlen(at, DIGEST_HEX_SIZE - 1), out);
+}
+
+/* Whether it is there the caller finds out, who looks again. */
+static int look_at(void *path)
+{
+    struct stat st;
+    (void)stat(path, &st);
+    return 0;
+}
+
+static int wait_for_file(const struct export_check *check, char *path)
+{
+    uint64_t deadline = clock_now_ms() + JOIN_MS;
+    int rc;
+    while ((rc = deadline_call(look_at, path, LOOK_MS)) == -ETIMEDOUT) {
+        rc = still_wanted(check, deadline);
+        if (rc)
+            return rc;
+    }
+    return rc;
+}
+
+static int ask_file(const struct export_check *check, struct nbd_export *out)
+{
+    char path[PATH_MAX], description[DESCRIPTION_MAX] = "";
+    struct stat st;
+    snprintf(path, sizeof path, "%.*s/%.*s", PATH_MAX / 2, check->socket, NAME_MAX, check->name);
+    int rc = wait_for_file(check, path);
+    if (rc)
+        return rc;
+    if (stat(path, &st))
+        return error_set(-errno, "the server has no export '%s': %s: %s", check->name, path, strerror(errno));
+    if (getxattr(path, "user.granary", description, sizeof description - 1) < 0 && errno != ENODATA)
+        return error_set(-errno, "%s: %s", path, strerror(errno));
+    *out = (struct nbd_export){.size = (uint64_t)st.st_size};
+    out->rooted = !export_content_root(description, &out->content_root);
+    return 0;
+}
+
+static int check_file(const struct export_check *check)
+{
+    struct nbd_export got;
+    int rc = wait_for_socket(check, check->control);
+    if (!rc)
+        rc = ask_file(check, &got);
+    return rc ? rc : nbd_export_check(check->socket, check->name, &got, check->size, &check->content_root);
+}
+
+int export_check(const struct export_check *check)
+{
+    if (check->control)
+        return check_file(check);
+    CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
+    if (!h)
+        return error_set(-ENOMEM, "out of memory");
+    int rc = wait_for_socket(check, check->socket);
+    if (!rc)
+        rc = connected(check, h);
+    if (rc)
+        return rc;
+    struct nbd_export got = {.size = (uint64_t)nbd_get_size(h)};
+    CLEANUP_FREE char *description = nbd_get_export_description(h);
+    got.rooted = !export_content_root(description, &got.content_root);
+    rc = nbd_export_check(check->socket, check->name, &got, check->size, &check->content_root);
+    if (rc)
+        return rc;
+    nbd_shutdown(h, 0);
+    return 0;
+}

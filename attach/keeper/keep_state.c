@@ -1,0 +1,166 @@
+#include "attach/keeper/keep_state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach/json_text.h"
+#include "attach/node_lock.h"
+#include "attach/state.h"
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+
+enum { FILE_MAX = 64 << 10, PATH_SIZE = 64, CLAIM_TRIES = 16 };
+
+#define TEXT(field) JSON_TEXT(struct keep_state, field)
+static const struct json_text_field texts[] = {TEXT(device), TEXT(mark), TEXT(address), TEXT(export_name)};
+
+static const char *path_of(const char *device, char out[PATH_SIZE])
+{
+    snprintf(out, PATH_SIZE, "%s/%.20s.json", STATE_ROOT, device + strlen("/dev/"));
+    return out;
+}
+
+int keep_state_save(const struct keep_state *s)
+{
+    char path[PATH_SIZE], content_root[DIGEST_HEX_SIZE];
+    CLEANUP(cleanup_json)
+    json_t *root = json_pack("{s:i,s:I,s:s,s:b,s:i,s:i}", "version", 1, "size", (json_int_t)s->size, "content_root",
+                             digest_hex(&s->content_root, content_root), "tagged", s->tagged, "timeout",
+                             (int)s->timeout_s, "dead_timeout", (int)s->dead_s);
+    json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
+    CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    if (!text)
+        return error_set(-ENOMEM, "out of memory");
+    CLEANUP_FD int lock = -1;
+    int rc = node_lock(&lock); /* which makes the directory */
+    return rc ? rc : io_write_file_atomic(path_of(s->device, path), text, strlen(text), false);
+}
+
+static bool decode(const json_t *root, struct keep_state *out)
+{
+    json_int_t size;
+    const char *content_root;
+    int version, tagged, timeout, dead;
+    if (json_unpack((json_t *)root, "{s:i,s:I,s:s,s:b,s:i,s:i}", "version", &version, "size", &size, "content_root",
+                    &content_root, "tagged", &tagged, "timeout", &timeout, "dead_timeout", &dead) ||
+        version != 1 || size < 0 || timeout < 1 || dead < 0 ||
+        digest_parse(content_root, strlen(content_root), &out->content_root))
+        return false;
+    out->size = (uint64_t)size;
+    out->tagged = tagged;
+    out->timeout_s = (unsigned)timeout;
+    out->dead_s = (unsigned)dead;
+    return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
+}
+
+int keep_state_load(const char *device, struct keep_state *out)
+{
+    char path[PATH_SIZE], mark[DEVICE_MARK_MAX];
+    CLEANUP_BYTES text = BYTES_INIT(FILE_MAX);
+    *out = (struct keep_state){.device = ""};
+    int rc = io_read_file(path_of(device, path), &text);
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
+    if (!root || !decode(root, out) || strcmp(out->device, device))
+        return error_set(-EBADMSG, "%s is damaged; remove it, and give the server by --socket", path);
+    device_nbd_mark(device, mark);
+    return strcmp(mark, out->mark) ? error_set(-ENOENT, "%s is of an earlier attachment", path) : 0;
+}
+
+void keep_state_remove(const char *device)
+{
+    char path[PATH_SIZE];
+    (void)unlink(path_of(device, path)); /* what was never made is absent */
+}
+
+/* ---- what was left ---- */
+
+/* All are written under the node's lock: one that is half-written now is a killed process's. */
+static bool is_left(const char *name)
+{
+    static const char suffix[] = ".json";
+    char device[DEVICE_NAME_MAX];
+    struct keep_state s;
+    int number;
+    const char *end = strstr(name, suffix);
+    snprintf(device, sizeof device, "/dev/%.*s", end ? (int)GR_MIN(end - name, (ptrdiff_t)20) : 0, name);
+    if (device_nbd_number(device, &number))
+        return false;
+    return end[sizeof suffix - 1] || (keep_state_load(device, &s) == -ENOENT && !keep_holder(device));
+}
+
+void keep_states_sweep_locked(void)
+{
+    DIR *root = opendir(STATE_ROOT);
+    for (struct dirent *e; root && (e = readdir(root));)
+        if (is_left(e->d_name) && unlinkat(dirfd(root), e->d_name, 0) && errno != ENOENT)
+            log_warning("cannot remove %s/%s: %s", STATE_ROOT, e->d_name, strerror(errno));
+    if (root)
+        closedir(root);
+}
+
+/* ---- who keeps it ---- */
+
+static struct flock whole_file(void)
+{
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+}
+
+static bool is_at(const char *path, int fd)
+{
+    struct stat here, there;
+    return !fstat(fd, &here) && !stat(path, &there) && here.st_ino == there.st_ino;
+}
+
+/* 1: locked, 0: the file was replaced meanwhile. */
+static int claim_once(const char *device, int *out_fd)
+{
+    char path[PATH_SIZE];
+    struct flock lock = whole_file();
+    CLEANUP_FD int fd = open(path_of(device, path), O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", path, strerror(errno));
+    if (fcntl(fd, F_SETLK, &lock)) {
+        int code = errno;
+        if (code != EAGAIN && code != EACCES)
+            return error_set(-code, "cannot lock %s: %s", path, strerror(code));
+        lock = whole_file();
+        (void)fcntl(fd, F_GETLK, &lock);
+        return error_set(-EBUSY, "process %d keeps %s already", lock.l_type == F_UNLCK ? 0 : (int)lock.l_pid, device);
+    }
+    if (!is_at(path, fd))
+        return 0;
+    *out_fd = steal_fd(&fd);
+    return 1;
+}
+
+int keep_claim(const char *device, int *out_fd)
+{
+    int rc = 0;
+    for (int i = 0; !rc && i < CLAIM_TRIES; i++)
+        rc = claim_once(device, out_fd);
+    return rc > 0 ? 0 : rc ? rc : error_set(-EBUSY, "others begin to keep %s all the time; try again", device);
+}
+
+void keep_release(const char *device, int claim_fd)
+{
+    char path[PATH_SIZE];
+    if (is_at(path_of(device, path), claim_fd))
+        keep_state_remove(device);
+}
+
+pid_t keep_holder(const char *device)
+{
+    char path[PATH_SIZE];
+    struct flock lock = whole_file();
+    CLEANUP_FD int fd = open(path_of(device, path), O_RDWR | O_CLOEXEC);
+    return fd < 0 || fcntl(fd, F_GETLK, &lock) || lock.l_type == F_UNLCK ? 0 : lock.l_pid;
+}

@@ -1,0 +1,222 @@
+/* Waits for news of a dead connection, and then hands over new ones until the kernel takes no more. The kernel does not
+ * say how many are dead, and news may be lost or older than the keeper: what counts is what it takes.
+ *
+ *   whole --(LINK_DEAD)--> broken --(connected, checked, handed over until none is taken)--> whole
+ *   broken --(nobody there, or another image)--> broken, tried again after a pause
+ *   any --(the device is detached, or another's)--> done
+ */
+#include "attach/keeper/keeper.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/device/nbd_dial.h"
+#include "attach/device/nbd_netlink.h"
+#include "attach/privileges.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+enum {
+    LOOK_MS = 1000,      /* how often it is looked whether the device is still there */
+    PAUSE_MIN_MS = 50,   /* between tries, doubling */
+    PAUSE_MAX_MS = 1000, /* up to this */
+    AT_ONCE_MAX = 64,    /* connections that die as soon as they are handed over go on no faster than by the pause */
+    ANSWER_TIMEOUT_S = 30,
+    START_MS = 60000,
+    END_MS = 5000,
+    STEP_US = 20000
+};
+
+/* The kernel takes connections from administrators alone; the server's socket may be another user's alone. */
+static const int needed_capabilities[] = {CAP_SYS_ADMIN, CAP_DAC_OVERRIDE};
+
+struct keeper {
+    const struct keep_state *state;
+    struct nbd_netlink *netlink;
+    struct nbd_link link;
+    char backend[DEVICE_BACKEND_MAX];
+    bool broken;
+    uint64_t broken_ms, pause_ms;
+    char told[ERROR_TEXT_MAX]; /* why it could not be healed, as last logged */
+    struct log_limit limit;
+};
+
+static bool still_attached(const struct keep_state *s)
+{
+    char now[DEVICE_MARK_MAX];
+    device_nbd_mark(s->device, now);
+    return !strcmp(now, s->mark);
+}
+
+/* ---- healing ---- */
+
+/* One connection more. *out_taken false: the kernel has all it wants. */
+static int give_one(struct keeper *k, bool *out_taken)
+{
+    const struct keep_state *s = k->state;
+    struct nbd_export got;
+    CLEANUP_FD int fd = -1;
+    *out_taken = false;
+    int rc = nbd_dial(s->address, s->export_name, ANSWER_TIMEOUT_S, &got, &fd);
+    if (!rc)
+        rc = nbd_export_check(s->address, s->export_name, &got, s->size, &s->content_root);
+    if (rc || !still_attached(s)) /* it took its time: the device may be another's by now */
+        return rc;
+    return nbd_netlink_hand_over(k->netlink, &k->link, fd, out_taken);
+}
+
+static void tell(struct keeper *k, int rc)
+{
+    if (!strcmp(k->told, error_text()))
+        return;
+    snprintf(k->told, sizeof k->told, "%s", error_text());
+    if (rc == -ESTALE)
+        log_error("%s: REFUSED: %s; reads wait for the image that is mounted", k->state->device, k->told);
+    else
+        log_limited(&k->limit, LOG_LEVEL_WARNING, "%s: a connection is dead: %s; trying again", k->state->device,
+                    k->told);
+}
+
+static void heal(struct keeper *k)
+{
+    bool taken;
+    unsigned count = 0;
+    int rc;
+    do {
+        rc = give_one(k, &taken);
+        count += taken;
+    } while (!rc && taken && count < AT_ONCE_MAX);
+    if (rc || taken) {
+        if (rc)
+            tell(k, rc);
+        k->pause_ms = GR_MIN(k->pause_ms * 2, (uint64_t)PAUSE_MAX_MS);
+        return;
+    }
+    k->broken = false;
+    if (count)
+        log_limited(&k->limit, LOG_LEVEL_INFO, "%s: %u new connections after %llu ms", k->state->device, count,
+                    (unsigned long long)(clock_now_ms() - k->broken_ms));
+}
+
+static void break_(struct keeper *k)
+{
+    if (!k->broken) {
+        k->broken_ms = clock_now_ms();
+        *k->told = 0;
+    }
+    k->broken = true;
+    k->pause_ms = PAUSE_MIN_MS;
+}
+
+/* ---- the loop ---- */
+
+static int prepare(struct keeper *k)
+{
+    int number = 0, rc = device_nbd_number(k->state->device, &number);
+    k->link =
+        (struct nbd_link){.index = number,
+                          .backend = k->state->tagged ? device_nbd_backend(&k->state->content_root, k->backend) : NULL,
+                          .timeout_s = k->state->timeout_s,
+                          .dead_s = k->state->dead_s};
+    if (!rc)
+        rc = nbd_netlink_open(&k->netlink);
+    if (!rc)
+        rc = nbd_netlink_watch(k->netlink);
+    return rc ? rc : nbd_netlink_policy(k->netlink, &k->link);
+}
+
+static int loop(struct keeper *k)
+{
+    break_(k); /* what died before, nobody told */
+    for (;;) {
+        bool dead = false;
+        if (k->broken)
+            heal(k);
+        if (!still_attached(k->state))
+            return 0;
+        int rc = nbd_netlink_wait_dead(k->netlink, k->link.index, k->broken ? (int)k->pause_ms : LOOK_MS, &dead);
+        if (rc)
+            return rc;
+        if (dead)
+            break_(k);
+    }
+}
+
+int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg)
+{
+    struct keeper k = {.state = s, .limit = LOG_LIMIT_INIT};
+    CLEANUP_FD int claim = -1;
+    int rc = keep_claim(s->device, &claim);
+    if (!rc)
+        rc = privileges_keep(needed_capabilities, GR_ARRAY_SIZE(needed_capabilities));
+    if (!rc)
+        rc = prepare(&k);
+    if (!rc && ready)
+        ready(arg);
+    if (!rc)
+        rc = loop(&k);
+    if (!rc) {
+        log_info("%s was detached", s->device);
+        keep_release(s->device, claim);
+    }
+    nbd_netlink_close(k.netlink);
+    return rc;
+}
+
+/* ---- as a process ---- */
+
+static int wait_until_kept(const struct keep_state *s, pid_t pid)
+{
+    const struct process keeper = process_identify(pid);
+    uint64_t deadline = clock_now_ms() + START_MS;
+    while (keep_holder(s->device) != pid) {
+        if (!process_alive(&keeper))
+            return error_set(-EIO, "the keeper of %s ended at once", s->device);
+        if (clock_now_ms() > deadline)
+            return error_set(-ETIMEDOUT, "the keeper of %s did not get to work within %d s", s->device,
+                             START_MS / 1000);
+        usleep(STEP_US);
+    }
+    return 0;
+}
+
+/* Has systemd started its unit for it? Where that is installed, one that dies is started again. */
+static bool started_by_systemd(const struct keep_state *s)
+{
+    char unit[64];
+    const char *const argv[] = {"systemctl", "start", unit, NULL};
+    if (access("/run/systemd/system", F_OK)) /* it does not run */
+        return false;
+    snprintf(unit, sizeof unit, "granary-keep@%s.service", s->device + strlen("/dev/"));
+    return !process_run(argv, START_MS) && keep_holder(s->device);
+}
+
+int keeper_start(const struct keep_state *s, int output)
+{
+    char program[PATH_MAX];
+    const char *const argv[] = {program, "keep", s->device, NULL};
+    const struct process_spec spec = {.argv = argv, .output = output, .listen_fd = -1, .session = true};
+    pid_t pid;
+    int rc = process_own_program(program);
+    if (!rc)
+        rc = keep_state_save(s);
+    if (!rc && started_by_systemd(s))
+        return 0;
+    if (!rc)
+        rc = process_spawn(&spec, &pid);
+    return rc ? rc : wait_until_kept(s, pid);
+}
+
+int keeper_stop(const char *device)
+{
+    const struct process keeper = process_identify(keep_holder(device));
+    int rc = process_end(&keeper, END_MS);
+    if (!rc)
+        keep_state_remove(device);
+    return rc;
+}

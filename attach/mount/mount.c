@@ -1,0 +1,317 @@
+/* Every step records itself in the state, and the state in its file, before the next begins: undoing
+ * a failure half-way, umount, and cleaning up after a crash are one function that takes down what the
+ * state names, in reverse.
+ *
+ *   server -> export checked -> metadata cached -> device (nbd + keeper, or FUSE + loop) -> tuned, warmed -> mounted
+ */
+#include "attach/mount/mount.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach/device/device.h"
+#include "attach/device/export_check.h"
+#include "attach/mount/metadata_warm.h"
+#include "attach/mount/mount_device.h"
+#include "attach/mount/mount_server.h"
+#include "attach/mount/mountinfo.h"
+#include "attach/mount/unmount.h"
+#include "attach/mount/utab.h"
+#include "attach/node_lock.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "net/listen.h"
+
+/* ---- the mount point ---- */
+
+/* *out: absolute, without symlinks; free. */
+static int resolve_dir(const char *dir, char **out)
+{
+    *out = realpath(dir, NULL);
+    if (!*out && errno == ENOENT)
+        return error_set(-ENOENT, "%s: no such directory; make it, or have --mkdir make it", dir);
+    return *out ? 0 : error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
+}
+
+static int check_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
+    bool empty = true;
+    for (struct dirent *e; (e = readdir(d));)
+        empty = empty && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, "lost+found"));
+    closedir(d);
+    return empty
+               ? 0
+               : error_set(-ENOTEMPTY, "%s is not empty; what is in it would be hidden: give an empty directory", dir);
+}
+
+static int check_dir(const char *dir)
+{
+    dev_t device;
+    int mounted = mountinfo_at(dir, &device);
+    if (mounted)
+        return mounted < 0 ? mounted : error_set(-EBUSY, "%s is a mount point already; umount it first", dir);
+    return check_empty(dir);
+}
+
+int mount_check_dir(const char *dir)
+{
+    CLEANUP_FREE char *resolved = NULL;
+    int rc = resolve_dir(dir, &resolved);
+    return rc ? rc : check_dir(resolved);
+}
+
+/* ---- the server ---- */
+
+/* A running server of the user's choice, which serves the image already. */
+static int join_server(const struct mount_config *c, struct mount_state *s)
+{
+    if (!realpath(c->socket, s->socket)) /* umount may be run from anywhere */
+        return error_set(-errno, "no server listens on %s: %s", c->socket, strerror(errno));
+    snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
+    if (!c->fuse && listen_answered(s->control) <= 0)
+        *s->control = 0;
+    return state_save(s);
+}
+
+/* *out: the config, with the name that the image is served by. */
+static int have_server(const struct mount_config *c, struct mount_state *s, struct mount_config *out)
+{
+    int rc = c->socket ? join_server(c, s) : mount_server_have(c, s);
+    *out = *c;
+    if (*s->export_name)
+        out->export_name = s->export_name;
+    const struct export_check check = {.socket = s->socket,
+                                       .control = c->fuse ? s->control : NULL,
+                                       .name = out->export_name,
+                                       .size = c->size,
+                                       .content_root = c->content_root,
+                                       .server = s->server.pid ? &s->server : NULL,
+                                       .cancel = c->cancel};
+    if (rc)
+        return rc;
+    rc = export_check(&check);
+    return rc == -EIO && !c->socket ? mount_server_explain(s, rc) : rc;
+}
+
+/* ---- the mount ---- */
+
+static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
+{
+    unsigned long flags = MS_RDONLY | MS_NODEV | MS_NOSUID | (c->noexec ? MS_NOEXEC : 0);
+    if (mount(s->device, s->dir, c->fs, flags, NULL)) {
+        if (errno == ENODEV)
+            return error_set(-ENODEV, "this kernel cannot mount %s; load its module (modprobe %s)", c->fs, c->fs);
+        return error_set(-errno, "cannot mount %s on %s: %s", s->device, s->dir, strerror(errno));
+    }
+    s->mounted = true;
+    utab_add(s->device, s->dir);
+    return state_save(s);
+}
+
+static int cancelled(const struct mount_config *c)
+{
+    return c->cancel && *c->cancel ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+/* Readers look for it first, and behind the fence it must be there. A mount works without: what is missing is fetched.
+ */
+static int warm_metadata(const struct mount_config *c, const struct mount_state *s)
+{
+    if (!*s->control || (!c->socket && c->keeps_nothing))
+        return 0;
+    int rc = metadata_warm(s->control, c->export_name, c->cancel);
+    if (rc && rc != -ECANCELED)
+        log_warning("the filesystem's metadata is not kept in the cache: %s", error_text());
+    return rc == -ECANCELED ? rc : 0;
+}
+
+static int build_up(const struct mount_config *config, struct mount_state *s)
+{
+    CLEANUP_FD int fd = -1;
+    struct mount_config named;
+    const struct mount_config *c = &named;
+    int rc = have_server(config, s, &named);
+    if (!rc)
+        rc = warm_metadata(c, s);
+    if (!rc)
+        rc = mount_device_make(c, s, &fd);
+    if (rc)
+        return rc;
+    device_tune(s->device);
+    if (fd < 0)
+        fd = open(s->device, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot open %s: %s", s->device, strerror(errno));
+    rc = mount_filesystem(c, s);
+    /* Only now: ext4 tries several block sizes while it is mounted, which empties the device's page cache. */
+    if (!rc)
+        rc = device_warm(fd, s->device, 0, c->front_len, c->cancel);
+    if (!rc)
+        rc = device_warm(fd, s->device, c->metadata_offset, c->metadata_len, c->cancel);
+    return rc ? rc : cancelled(c);
+}
+
+/* ---- front ---- */
+
+/* The lock on the directory of the state is the claim on the mount point. What is in it is of a mount that was killed.
+ */
+static int claim(struct mount_state *s, int *out_lock)
+{
+    struct mount_state left = *s;
+    int rc = io_mkdirs(STATE_ROOT);
+    if (!rc)
+        rc = node_lock_mount(s->run_dir, true, out_lock);
+    if (rc)
+        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+    rc = state_read(&left);
+    if (rc == -ENOENT)
+        return 0;
+    if (!rc)
+        rc = check_dir(s->dir); /* another may have mounted there meanwhile */
+    if (!rc)
+        rc = unmount_take_down(&left, false);
+    close(steal_fd(out_lock));
+    return rc ? rc : node_lock_mount(s->run_dir, true, out_lock);
+}
+
+static int undo(struct mount_state *s, int rc)
+{
+    struct error first;
+    error_take(&first, rc);
+    rc = s->mounted ? unmount(s, false) : 0;
+    if (!rc)
+        rc = unmount_take_down(s, false);
+    if (rc)
+        log_warning("while undoing the mount: %s", error_text());
+    return error_restore(&first);
+}
+
+int mount_image(const struct mount_config *c, struct mount_state *out)
+{
+    CLEANUP_FREE char *dir = NULL;
+    *out = (struct mount_state){.digest = c->digest, .content_root = c->content_root};
+    int rc = resolve_dir(c->dir, &dir);
+    if (!rc)
+        rc = check_dir(dir);
+    if (!rc && !c->fuse)
+        rc = device_nbd_available();
+    if (rc)
+        return rc;
+    state_name(dir, out);
+    snprintf(out->image, sizeof out->image, "%s", c->image);
+    snprintf(out->method, sizeof out->method, c->fuse ? "fuse" : "nbd");
+    unmount_stale(out->id);
+    CLEANUP_FD int lock = -1;
+    rc = claim(out, &lock);
+    if (rc)
+        return rc;
+    out->mounter = process_identify(getpid());
+    rc = state_save(out);
+    if (!rc)
+        rc = build_up(c, out);
+    return rc ? undo(out, rc) : 0;
+}
+
+/* The mount point of a dead mount may not resolve any more: its name then counts as it is. */
+static int load(const char *dir, struct mount_state *out)
+{
+    dev_t device;
+    CLEANUP_FREE char *resolved = realpath(dir, NULL);
+    int rc = state_load(resolved ? resolved : dir, out);
+    if (rc != -ENOENT)
+        return rc;
+    if (!resolved)
+        return error_set(-ENOENT, "%s: no such directory", dir);
+    if (mountinfo_at(resolved, &device) > 0)
+        return error_set(-ENOENT, "%s was not mounted by granary; use umount %s", dir, dir);
+    return error_set(-ENOENT, "nothing is mounted on %s", dir);
+}
+
+int mount_find(const char *dir, struct mount_state *out)
+{
+    return load(dir, out);
+}
+
+static int remove_locked(struct mount_state *s, bool force)
+{
+    CLEANUP_FD int lock = -1;
+    int rc = node_lock_mount(s->run_dir, true, &lock);
+    if (rc)
+        return rc == -EBUSY ? error_prefix(rc, "%s", s->dir) : rc;
+    rc = state_read(s); /* others may have been faster */
+    if (rc == -ENOENT)
+        return error_set(rc, "nothing is mounted on %s", s->dir);
+    if (!rc)
+        rc = unmount(s, force);
+    if (rc)
+        return rc;
+    if (state_save(s)) /* only the next try would want it */
+        log_warning("%s", error_text());
+    return unmount_take_down(s, force);
+}
+
+static int visit_around(void *arg, const struct mount_state *s)
+{
+    const char *dir = arg;
+    size_t len = strlen(s->dir);
+    return !strncmp(dir, s->dir, len) && dir[len] == '/';
+}
+
+/* What a mount of ours may have been on: a directory on which nothing is mounted, by anybody, outside of all others. */
+static bool is_free(const char *dir)
+{
+    dev_t device;
+    struct stat st;
+    struct error before;
+    CLEANUP_FREE char *resolved = realpath(dir, NULL);
+    error_take(&before, 0);
+    bool free_dir = resolved && mount_each(visit_around, resolved) <= 0 && !mountinfo_at(resolved, &device) &&
+                    !lstat(resolved, &st) && S_ISDIR(st.st_mode);
+    (void)error_restore(&before);
+    return free_dir;
+}
+
+int mount_remove(const char *dir, bool force, bool *out_removed)
+{
+    struct mount_state s = {.id = ""};
+    int rc = load(dir, &s);
+    if (!rc)
+        rc = remove_locked(&s, force);
+    bool removed = !rc;
+    if (rc == -ENOENT && is_free(dir))
+        rc = 0;
+    if (!rc)
+        unmount_stale(s.id);
+    if (out_removed)
+        *out_removed = removed;
+    return rc;
+}
+
+struct mounted {
+    state_visit *visit;
+    void *arg;
+};
+
+static int visit_mounted(void *arg, const struct mount_state *s)
+{
+    const struct mounted *m = arg;
+    dev_t device;
+    return s->mounted && mountinfo_at(s->dir, &device) > 0 ? m->visit(m->arg, s) : 0;
+}
+
+int mount_each(state_visit *visit, void *arg)
+{
+    return state_each(visit_mounted, &(struct mounted){visit, arg});
+}

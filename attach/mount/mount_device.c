@@ -1,0 +1,131 @@
+#include "attach/mount/mount_device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attach/device/device.h"
+#include "attach/keeper/keeper.h"
+#include "attach/server/service_log.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+
+enum { NBD_CONNECTIONS = 4 };
+
+unsigned mount_device_connections(const struct mount_config *c)
+{
+    return c->connections ? c->connections : NBD_CONNECTIONS;
+}
+
+/* ---- kernel nbd ---- */
+
+static int attach_nbd(const struct mount_config *c, struct mount_state *s)
+{
+    const struct device_nbd d = {.address = s->socket,
+                                 .export_name = c->export_name,
+                                 .connections = mount_device_connections(c),
+                                 .size = c->size,
+                                 .content_root = c->content_root,
+                                 .timeout_s = c->timeout_s,
+                                 .dead_s = c->dead_s};
+    int rc = device_nbd_attach(&d, s->device);
+    if (rc)
+        *s->device = 0;
+    else
+        device_nbd_mark(s->device, s->device_mark);
+    return rc ? rc : state_save(s);
+}
+
+/* 1: it keeps the device, with its words in the mount's directory. */
+static int start_keeper(const struct mount_state *s, const struct keep_state *k)
+{
+    CLEANUP_FD int log = service_log_open(s->run_dir, "keep.log");
+    if (log < 0)
+        return log;
+    int rc = keeper_start(k, log);
+    if (rc == -EIO)
+        return service_log_explain(s->run_dir, "keep.log", "the device's keeper failed", rc);
+    return rc ? rc : 1;
+}
+
+static int keep_nbd(const struct mount_config *c, const struct mount_state *s)
+{
+    struct keep_state k = {.size = c->size,
+                           .content_root = c->content_root,
+                           .tagged = true,
+                           .timeout_s = c->timeout_s,
+                           .dead_s = c->dead_s};
+    snprintf(k.device, sizeof k.device, "%s", s->device);
+    snprintf(k.mark, sizeof k.mark, "%s", s->device_mark);
+    snprintf(k.address, sizeof k.address, "%s", s->socket);
+    snprintf(k.export_name, sizeof k.export_name, "%s", c->export_name);
+    int rc = start_keeper(s, &k);
+    return rc < 0 ? rc : 0;
+}
+
+/* The device may be somebody else's by now, and so its keeper. */
+static int detach_nbd(const struct mount_state *s)
+{
+    char mark[DEVICE_MARK_MAX];
+    device_nbd_mark(s->device, mark);
+    if (*mark && strcmp(mark, s->device_mark))
+        return 0;
+    int rc = keeper_stop(s->device);
+    return rc ? rc : device_nbd_detach(s->device, s->device_mark, false);
+}
+
+/* ---- a loop device on a file of granary-fuse ---- */
+
+static int attach_loop(const struct mount_config *c, struct mount_state *s, int *out_fd)
+{
+    snprintf(s->fuse_file, sizeof s->fuse_file, "%.*s/%.*s", PATH_MAX / 2, s->socket, NAME_MAX, c->export_name);
+    int rc = state_save(s);
+    if (!rc)
+        rc = device_loop_attach(s->fuse_file, s->device, out_fd);
+    if (rc)
+        *s->device = 0;
+    return rc ? rc : state_save(s);
+}
+
+/* ---- either ---- */
+
+int mount_device_make(const struct mount_config *c, struct mount_state *s, int *out_fd)
+{
+    *out_fd = -1;
+    if (c->fuse)
+        return attach_loop(c, s, out_fd);
+    int rc = attach_nbd(c, s);
+    return rc ? rc : keep_nbd(c, s);
+}
+
+int mount_device_tend(const struct mount_state *s)
+{
+    struct keep_state k;
+    if (*s->fuse_file || keep_holder(s->device))
+        return 0;
+    int rc = keep_state_load(s->device, &k);
+    return rc ? rc : start_keeper(s, &k);
+}
+
+bool mount_device_attached(const struct mount_state *s)
+{
+    char mark[DEVICE_MARK_MAX];
+    if (*s->fuse_file)
+        return device_loop_stands_on(s->device, s->fuse_file);
+    device_nbd_mark(s->device, mark);
+    return *mark && !strcmp(mark, s->device_mark);
+}
+
+int mount_device_cut(const struct mount_state *s)
+{
+    if (*s->fuse_file)
+        return 0; /* FUSE aborted when its server ended */
+    return *s->device ? device_nbd_detach(s->device, s->device_mark, true) : 0;
+}
+
+int mount_device_take_down(const struct mount_state *s, bool force)
+{
+    if (!*s->device || (force && *s->fuse_file && device_claimed(s->device)))
+        return 0;
+    return *s->fuse_file ? device_loop_detach(s->device, s->fuse_file) : detach_nbd(s);
+}

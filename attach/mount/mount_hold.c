@@ -1,0 +1,189 @@
+/* One loop over a signalfd and the kernel's list of mounts.
+ *
+ *   up --(SIGTERM, SIGINT)--> ending --(unmounted, taken down)--> done
+ *                             ending --(in use)--> ending; tried again twice a second, until a second signal
+ *   up --(others unmounted it, or the server of a FUSE mount died)--> taken down, failed
+ *   up --(the keeper died)--> up, with another one
+ *   up --(the server of an nbd device died, which mounts started)--> up; it is started again, its readers wait
+ */
+#include "attach/mount/mount_hold.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attach/mount/mount.h"
+#include "attach/mount/mount_device.h"
+#include "attach/mount/mount_server.h"
+#include "attach/mount/mount_users.h"
+#include "attach/mount/mountinfo.h"
+#include "attach/notify.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+enum { LOOK_MS = 1000, BUSY_MS = 500, CLEAR_MS = 30000, START_PAUSE_MAX_MS = 30000, USERS_MAX = 256 };
+
+struct hold {
+    const struct mount_state *state;
+    struct mountinfo mount;
+    int signal_fd, mounts_fd;
+    unsigned signals;                     /* SIGTERM and SIGINT so far */
+    uint64_t start_at_ms, start_pause_ms; /* of the server: no sooner, if it dies once more; doubles */
+    struct log_limit limit;
+};
+
+static void prepare_signals(struct hold *h)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int prepare(struct hold *h)
+{
+    int rc = mountinfo_of(h->state->dir, &h->mount);
+    if (rc)
+        return rc;
+    prepare_signals(h);
+    h->mounts_fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+    if (h->signal_fd < 0 || h->mounts_fd < 0)
+        return error_set(-errno, "cannot watch the mount: %s", strerror(errno));
+    return 0;
+}
+
+static void take_signals(struct hold *h)
+{
+    struct signalfd_siginfo info;
+    while (read(h->signal_fd, &info, sizeof info) == sizeof info)
+        h->signals += info.ssi_signo != SIGCHLD;
+    while (waitpid(-1, NULL, WNOHANG) > 0) /* in a container this may be everybody's parent */
+        ;
+}
+
+/* Until a signal comes, the list of mounts changes or so much time has passed. */
+static void pause_for(struct hold *h, int ms)
+{
+    struct pollfd fds[] = {{.fd = h->signal_fd, .events = POLLIN}, {.fd = h->mounts_fd, .events = POLLPRI}};
+    (void)poll(fds, GR_ARRAY_SIZE(fds), ms);
+    take_signals(h);
+}
+
+/* ---- while it is up ---- */
+
+static void tend_keeper(struct hold *h)
+{
+    int rc = mount_device_tend(h->state);
+    if (rc > 0)
+        log_warning("%s: its keeper was gone; there is another one", h->state->device);
+    else if (rc)
+        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: no new keeper in place of one that is gone: %s",
+                    h->state->device, error_text());
+}
+
+/* One that cannot serve is not started every second. */
+static void tend_server(struct hold *h)
+{
+    uint64_t now = clock_now_ms();
+    if (now < h->start_at_ms)
+        return;
+    int rc = mount_server_tend(h->state);
+    if (!rc)
+        return;
+    if (rc > 0)
+        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its server was gone; it is started again", h->state->dir);
+    else
+        log_limited(&h->limit, LOG_LEVEL_WARNING, "%s: its server is gone, and is not started again: %s", h->state->dir,
+                    error_text());
+    bool lived = now - h->start_at_ms > START_PAUSE_MAX_MS;
+    h->start_pause_ms = lived ? LOOK_MS : GR_MIN(2 * h->start_pause_ms, (uint64_t)START_PAUSE_MAX_MS);
+    h->start_at_ms = now + h->start_pause_ms;
+}
+
+/* 0: it is there. */
+static int look(struct hold *h)
+{
+    const struct mount_state *s = h->state;
+    int listed = mountinfo_lists(&h->mount);
+    if (listed < 0)
+        return listed;
+    if (!listed)
+        return error_set(-ENOENT, "%s was unmounted by others", s->dir);
+    if (*s->fuse_file && s->server.pid && !process_alive(&s->server))
+        return error_set(-EIO, "process %d, which answered the reads of %s, is gone", (int)s->server.pid, s->dir);
+    tend_keeper(h);
+    tend_server(h);
+    return 0;
+}
+
+/* ---- the end ---- */
+
+static void tell_users(const struct hold *h)
+{
+    char users[USERS_MAX];
+    mount_users(h->mount.device, users, sizeof users);
+    log_warning("%s is in use%s%s; it is unmounted as soon as it is not", h->state->dir, *users ? " by " : "", users);
+}
+
+/* 0 when it is down, by whomever. */
+static int end(struct hold *h)
+{
+    unsigned before = h->signals;
+    bool told = false;
+    notify("STOPPING=1");
+    for (;;) {
+        int rc = mount_remove(h->state->dir, false, NULL);
+        if (rc != -EBUSY)
+            return rc == -ENOENT ? 0 : rc;
+        if (!told)
+            tell_users(h);
+        told = true;
+        if (h->signals > before)
+            return rc;
+        pause_for(h, BUSY_MS);
+    }
+}
+
+/* What others have left. Readers of a server that is gone for good keep nothing. The kernel takes a mount off its list
+ * a while before it lets go of the device. */
+static int clear_away(struct hold *h, int rc)
+{
+    struct error first;
+    bool force = rc == -EIO;
+    uint64_t deadline = clock_now_ms() + CLEAR_MS;
+    error_take(&first, rc);
+    while ((rc = mount_remove(h->state->dir, force, NULL)) == -EBUSY && clock_now_ms() < deadline && !h->signals)
+        pause_for(h, BUSY_MS);
+    if (rc && rc != -ENOENT)
+        log_warning("while taking down the rest: %s", error_text());
+    return error_restore(&first);
+}
+
+int mount_hold(const struct mount_state *state, const volatile int *cancel)
+{
+    struct hold h = {.state = state, .signal_fd = -1, .mounts_fd = -1, .limit = LOG_LIMIT_INIT};
+    int rc = prepare(&h);
+    if (!rc)
+        notify("READY=1");
+    while (!rc && !*cancel && !h.signals) {
+        pause_for(&h, LOOK_MS);
+        if (!h.signals)
+            rc = look(&h);
+    }
+    rc = rc ? clear_away(&h, rc) : end(&h);
+    if (h.signal_fd >= 0)
+        close(h.signal_fd);
+    if (h.mounts_fd >= 0)
+        close(h.mounts_fd);
+    return rc;
+}

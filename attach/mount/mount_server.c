@@ -1,0 +1,412 @@
+/* A server of mounts has a directory, /run/granary/server-<hash of its options>, with its sockets, its log and the
+ * process. It is in use as long as the state of a mount names that directory; who finds one in nobody's use ends it.
+ * So nothing is counted, and whoever is killed half-way leaves what the next call puts right. One that has died under
+ * its mounts is started again as it was, with all that had been added to it, by whoever comes next.
+ *
+ * Which name an image has there is decided, and in the mount's state, before the export is added, and others who remove
+ * exports look at the states first: both under the node's lock.
+ */
+#include "attach/mount/mount_server.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/control_client.h"
+#include "attach/json_text.h"
+#include "attach/mount/mount_device.h"
+#include "attach/node_lock.h"
+#include "attach/server/server.h"
+#include "attach/server/server_dir.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "net/http.h"
+#include "net/listen.h"
+
+#define PREFIX "server-"
+
+enum {
+    END_MS = 15000,
+    LOOK_US = 50000,
+    RELEASE_TRIES = 100, /* of LOOK_US: the server hears a moment later that a device is gone */
+    OPTIONS_MAX = 1 << 20,
+    STATUS_MAX = 64 << 20,
+    NAME_DIGEST = 12 /* digits that tell two images of one name apart */
+};
+
+static bool is_fuse(const struct mount_state *s)
+{
+    return !strcmp(s->method, "fuse");
+}
+
+/* ---- the directory ---- */
+
+static int name_dir(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_BYTES text = BYTES_INIT(OPTIONS_MAX);
+    char hex[DIGEST_HEX_SIZE];
+    int rc = bytes_append(&text, s->method, strlen(s->method) + 1);
+    for (size_t i = 0; !rc && i < c->server_option_count; i++)
+        rc = bytes_append(&text, c->server_options[i], strlen(c->server_options[i]) + 1);
+    if (rc)
+        return error_set(rc, "out of memory");
+    struct digest d = digest_of(text.data, text.len);
+    snprintf(s->server_dir, sizeof s->server_dir, "%s/" PREFIX "%.16s", STATE_ROOT, digest_hex(&d, hex));
+    snprintf(s->socket, sizeof s->socket, "%s/%s", s->server_dir, is_fuse(s) ? "fuse" : "nbd.sock");
+    snprintf(s->control, sizeof s->control, "%.*s.control", PATH_MAX - 16, s->socket);
+    return 0;
+}
+
+/* ---- servers in nobody's use ---- */
+
+static int visit_user(void *arg, const struct mount_state *s)
+{
+    return !strcmp(arg, s->server_dir);
+}
+
+static void sweep_one(const char *name)
+{
+    char dir[sizeof((struct mount_state *)0)->server_dir];
+    snprintf(dir, sizeof dir, "%s/%.40s", STATE_ROOT, name);
+    if (state_each(visit_user, dir))
+        return;
+    struct process p = server_dir_alive(dir);
+    if (p.pid && process_end(&p, END_MS))
+        log_warning("the server of mounts that are gone does not end: %s", error_text());
+    else
+        server_dir_remove(dir);
+}
+
+void mount_servers_sweep_locked(void)
+{
+    DIR *root = opendir(STATE_ROOT);
+    for (struct dirent *e; root && (e = readdir(root));)
+        if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)))
+            sweep_one(e->d_name);
+    if (root)
+        closedir(root);
+}
+
+/* ---- starting ---- */
+
+static int start(const struct mount_config *c, struct mount_state *s)
+{
+    char program[PATH_MAX];
+    int rc = process_own_program(program);
+    if (rc)
+        return rc;
+    VEC(const char *) argv = {0};
+    const char *const fixed[] = {program,   "serve",     c->pinned, c->fuse ? "--fuse" : "--socket",
+                                 s->socket, "--control", s->control};
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(fixed); i++)
+        rc = vec_push(&argv, fixed[i]);
+    for (size_t i = 0; !rc && i < c->server_option_count; i++)
+        rc = vec_push(&argv, c->server_options[i]);
+    if (!rc)
+        rc = vec_push(&argv, NULL);
+    rc = rc ? error_set(rc, "out of memory") : server_dir_start(s->server_dir, argv.items, &s->server);
+    vec_release(&argv);
+    return rc;
+}
+
+/* The granary-nbd of the one that died goes with it, and has the cache until it is gone. */
+static int start_again_locked(struct mount_state *s)
+{
+    uint64_t deadline = clock_now_ms() + END_MS;
+    do
+        usleep(LOOK_US);
+    while (listen_answered(s->control) > 0 && clock_now_ms() < deadline);
+    if (clock_now_ms() >= deadline)
+        return error_set(-EBUSY,
+                         "the server of other mounts died, and its granary-nbd, which listens on %s, does not "
+                         "end; end it ('fuser %s' shows it) and try again",
+                         s->control, s->control);
+    return server_dir_start_again(s->server_dir, &s->server);
+}
+
+int mount_server_tend(const struct mount_state *s)
+{
+    CLEANUP_FD int lock = -1;
+    struct mount_state now = *s;
+    if (!*s->server_dir || is_fuse(s) || server_dir_alive(s->server_dir).pid)
+        return 0;
+    int rc = node_lock(&lock);
+    if (!rc)
+        rc = state_read(&now);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    if (!*now.server_dir || server_dir_alive(now.server_dir).pid) /* others were faster */
+        return 0;
+    rc = start_again_locked(&now);
+    return rc ? rc : 1;
+}
+
+bool mount_server_answers(const struct mount_state *s)
+{
+    if (*s->server_dir)
+        return server_dir_alive(s->server_dir).pid;
+    return listen_answered(is_fuse(s) ? s->control : s->socket) > 0;
+}
+
+/* ---- joining ---- */
+
+/* Another server than the one with these options. */
+static void warn_of_others(const struct mount_state *s)
+{
+    DIR *root = opendir(STATE_ROOT);
+    for (struct dirent *e; root && (e = readdir(root));) {
+        char dir[sizeof s->server_dir];
+        snprintf(dir, sizeof dir, "%s/%.40s", STATE_ROOT, e->d_name);
+        struct process p = {0};
+        if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)) && strcmp(dir, s->server_dir))
+            p = server_dir_alive(dir);
+        if (p.pid) {
+            log_warning(
+                "the server of other mounts (process %d) has other options: this mount has a server of its own, "
+                "and shares no cache with them; give the same options to share",
+                (int)p.pid);
+            break;
+        }
+    }
+    if (root)
+        closedir(root);
+}
+
+static bool begins(const char *word, const char *with)
+{
+    return !strncmp(word, with, strlen(with));
+}
+
+/* A server that a user started at the usual place is joined by mounts that have no wishes; --endpoint is the command's
+ * too, and such a server has its own. */
+static bool joins_users(const struct mount_config *c, struct mount_state *s)
+{
+    for (size_t i = 0; i < c->server_option_count; i++)
+        if (!begins(c->server_options[i], "--endpoint=") &&
+            !(c->environment_cache && begins(c->server_options[i], "--cache=")))
+            return false;
+    if (c->fuse || listen_answered(STATE_ROOT "/nbd.sock.control") <= 0)
+        return false;
+    *s->server_dir = 0;
+    snprintf(s->socket, sizeof s->socket, STATE_ROOT "/nbd.sock");
+    snprintf(s->control, sizeof s->control, STATE_ROOT "/nbd.sock.control");
+    return true;
+}
+
+static int visit_attached(void *arg, const struct mount_state *s)
+{
+    return *s->device && visit_user(arg, s);
+}
+
+/* Reads of a FUSE mount end with its server; those of an nbd device wait for the next one. */
+static bool is_waited_for(const struct mount_state *s)
+{
+    return !is_fuse(s) && state_each(visit_attached, (void *)s->server_dir);
+}
+
+/* *out_started: it was started with the image. */
+static int find_or_start(const struct mount_config *c, struct mount_state *s, bool *out_started)
+{
+    CLEANUP_FD int lock = -1;
+    *out_started = false;
+    int rc = node_lock(&lock);
+    if (!rc)
+        rc = name_dir(c, s);
+    if (rc)
+        return rc;
+    s->server = server_dir_alive(s->server_dir);
+    if (!s->server.pid && is_waited_for(s)) {
+        rc = start_again_locked(s);
+        if (!rc)
+            log_info("the server of other mounts had died; it is started again");
+        if (rc != -ENOENT && rc != -EBADMSG)
+            return rc ? rc : state_save(s);
+        log_warning("other mounts have lost their server, and get no other: %s", error_text());
+    }
+    if (s->server.pid || joins_users(c, s))
+        return state_save(s);
+    warn_of_others(s);
+    snprintf(s->export_name, sizeof s->export_name, "%s", c->export_name);
+    *out_started = true;
+    rc = state_save(s);
+    if (!rc)
+        rc = start(c, s);
+    return rc ? rc : state_save(s);
+}
+
+static int wait_for_control(const struct mount_config *c, const struct mount_state *s)
+{
+    for (;;) {
+        int rc = listen_answered(s->control);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        if (c->cancel && *c->cancel)
+            return error_set(-ECANCELED, "interrupted");
+        if (!s->server.pid || !process_alive(&s->server))
+            return mount_server_explain(s, error_set(-EIO, "the server ended"));
+        usleep(LOOK_US);
+    }
+}
+
+struct naming {
+    const struct mount_config *c;
+    const struct mount_state *s;
+};
+
+/* Has it chosen the image's own name for another image? Its export may be about to come. */
+static int visit_namesake(void *arg, const struct mount_state *other)
+{
+    const struct naming *n = arg;
+    return strcmp(other->id, n->s->id) && !strcmp(other->control, n->s->control) &&
+           !strcmp(other->export_name, n->c->export_name) && !digest_equal(&other->digest, &n->c->digest);
+}
+
+/* The name of the image's export, if it has one there; else one that no other export has, or will have. */
+static int choose_name(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
+    char hex[DIGEST_HEX_SIZE];
+    json_t *export;
+    size_t i;
+    bool taken = state_each(visit_namesake, &(struct naming){c, s});
+    int rc = control_get(s->control, "/status", &text);
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_json) json_t *root = json_loadb((const char *)text.data, text.len, 0, NULL);
+    digest_hex(&c->digest, hex);
+    json_array_foreach(json_object_get(root, "exports"), i, export)
+    {
+        const char *name = json_string_value(json_object_get(export, "name"));
+        const char *digest = json_string_value(json_object_get(export, "digest"));
+        if (name && digest && !strncmp(digest, "sha256:", 7) && !strcmp(digest + 7, hex)) {
+            snprintf(s->export_name, sizeof s->export_name, "%s", name);
+            return 0;
+        }
+        taken = taken || (name && !strcmp(name, c->export_name));
+    }
+    snprintf(s->export_name, sizeof s->export_name, taken ? "%s@%.*s" : "%s", c->export_name, NAME_DIGEST, hex);
+    return 0;
+}
+
+static int ignore_line(void *arg, const char *line, size_t len)
+{
+    json_t *object;
+    int rc = control_object(line, len, &object);
+    json_t *removed = json_object_get(json_object_get(object, "removed"), "removed");
+    if (arg && removed)
+        *(bool *)arg = json_is_true(removed);
+    json_decref(object);
+    return rc;
+}
+
+static int export_path(const struct mount_state *s, struct bytes *out)
+{
+    int rc = bytes_printf(out, "/exports/");
+    if (!rc)
+        rc = http_percent_encode(out, s->export_name, strlen(s->export_name), false);
+    return rc || !bytes_string(out) ? error_set(-ENOMEM, "out of memory") : 0;
+}
+
+static int add_export(const struct mount_config *c, struct mount_state *s)
+{
+    CLEANUP_BYTES path = BYTES_INIT(16 << 10);
+    CLEANUP_FD int lock = -1;
+    int rc = node_lock(&lock);
+    if (!rc)
+        rc = choose_name(c, s);
+    if (!rc)
+        rc = state_save(s);
+    if (lock >= 0)
+        close(steal_fd(&lock));
+    if (!rc)
+        rc = export_path(s, &path);
+    if (rc)
+        return rc;
+    const char *const params[] = {"image", c->pinned, "mount", "1", NULL};
+    struct control_turn turn = {.cancel = c->cancel};
+    do
+        rc = control_call(s->control, "PUT", (const char *)path.data, params, ignore_line, NULL);
+    while (control_turn(rc, &turn));
+    return rc;
+}
+
+int mount_server_have(const struct mount_config *c, struct mount_state *s)
+{
+    bool started;
+    int rc = find_or_start(c, s, &started);
+    if (!rc && !started)
+        rc = wait_for_control(c, s);
+    return rc || started ? rc : add_export(c, s);
+}
+
+int mount_server_explain(const struct mount_state *s, int rc)
+{
+    return *s->server_dir ? server_dir_explain(s->server_dir, rc) : rc;
+}
+
+/* ---- leaving ---- */
+
+struct others {
+    const struct mount_state *s;
+    bool export; /* one of them has the export */
+};
+
+static int visit_other(void *arg, const struct mount_state *s)
+{
+    struct others *o = arg;
+    o->export |=
+        strcmp(s->id, o->s->id) && !strcmp(s->control, o->s->control) && !strcmp(s->export_name, o->s->export_name);
+    return o->export;
+}
+
+/* The export goes with the last mount of it, once the server has heard that its connections are closed. */
+static void remove_export(const struct mount_state *s)
+{
+    CLEANUP_BYTES path = BYTES_INIT(16 << 10);
+    const char *const params[] = {"mount", "1", NULL};
+    bool removed = false;
+    int rc = export_path(s, &path);
+    for (int i = 0; !rc && !removed && i < RELEASE_TRIES; i++) {
+        CLEANUP_FD int lock = -1;
+        struct others others = {.s = s};
+        if (i)
+            usleep(LOOK_US);
+        rc = node_lock(&lock);
+        if (rc || state_each(visit_other, &others))
+            return;
+        rc = control_call(s->control, "DELETE", (const char *)path.data, params, ignore_line, &removed);
+        if (rc == -EBUSY) /* with others */
+            rc = 0;
+        if (!*s->server_dir) /* a user's: it may be wanted by him too */
+            return;
+    }
+}
+
+int mount_server_leave(struct mount_state *s)
+{
+    if (!*s->export_name && !*s->server_dir)
+        return 0;
+    const struct mount_state before = *s;
+    {
+        CLEANUP_FD int lock = -1;
+        int rc = node_lock(&lock);
+        if (rc)
+            return rc;
+        *s->server_dir = *s->export_name = 0;
+        s->server = (struct process){0};
+        rc = state_save(s);
+        if (rc)
+            return rc;
+        mount_servers_sweep_locked();
+    }
+    if (*before.export_name && listen_answered(before.control) > 0)
+        remove_export(&before);
+    return 0;
+}

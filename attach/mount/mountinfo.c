@@ -1,0 +1,65 @@
+#include "attach/mount/mountinfo.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+/* A line of the descriptor's own file in /proc: statx tells the number from Linux 5.8 on only. */
+static int mount_id(int fd)
+{
+    char path[64], line[128];
+    int id = -1;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *f = fopen(path, "re");
+    while (f && id < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "mnt_id: %d", &id) != 1)
+            id = -1;
+    if (f)
+        fclose(f);
+    return id;
+}
+
+int mountinfo_of(const char *dir, struct mountinfo *out)
+{
+    struct stat st;
+    CLEANUP_FD int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st))
+        return error_set(-errno, "%s: %s", dir, strerror(errno));
+    *out = (struct mountinfo){.id = mount_id(fd), .device = st.st_dev};
+    return out->id >= 0 ? 0 : error_set(-ENOTSUP, "%s: the kernel does not tell which mount it is in", dir);
+}
+
+int mountinfo_at(const char *dir, dev_t *out)
+{
+    struct statx st;
+    if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, &st))
+        return error_set(-errno, "%s: %s", dir, strerror(errno));
+    *out = makedev(st.stx_dev_major, st.stx_dev_minor);
+    return !!(st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
+int mountinfo_lists(const struct mountinfo *m)
+{
+    char *line = NULL;
+    size_t size = 0;
+    bool found = false;
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    if (!f)
+        return error_set(-errno, "cannot read the mounts: %s", strerror(errno));
+    while (!found && getline(&line, &size, f) > 0) {
+        int id;
+        unsigned high, low;
+        found = sscanf(line, "%d %*s %u:%u", &id, &high, &low) == 3 && (m->id < 0 || id == m->id) &&
+                makedev(high, low) == m->device;
+    }
+    free(line);
+    fclose(f);
+    return found;
+}

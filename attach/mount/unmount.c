@@ -1,0 +1,203 @@
+/* The kernel's calls that may wait for a device whose server is gone are made by a child process with a deadline. What
+ * is stale is told by three things together: nobody holds the mount's lock, nothing is mounted where it was, and the
+ * device, which a mount in whatever namespace has for itself, is free. */
+#include "attach/mount/unmount.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach/device/deadline.h"
+#include "attach/device/device.h"
+#include "attach/keeper/keep_state.h"
+#include "attach/mount/mount_device.h"
+#include "attach/mount/mount_server.h"
+#include "attach/mount/mountinfo.h"
+#include "attach/mount/utab.h"
+#include "attach/node_lock.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/vec.h"
+
+enum { UMOUNT_MS = 30000, TRIES = 20, STEP_US = 50000 };
+
+/* ---- the mount ---- */
+
+/* Who took ours away may have mounted something else there. */
+static bool is_anothers(const struct mount_state *s)
+{
+    dev_t mounted;
+    struct stat device;
+    if (mountinfo_at(s->dir, &mounted) <= 0)
+        return false;
+    return !*s->device || (!stat(s->device, &device) && mounted != device.st_rdev);
+}
+
+struct umounting {
+    const char *dir;
+    int flags;
+};
+
+static int call_umount(void *arg)
+{
+    const struct umounting *u = arg;
+    return umount2(u->dir, u->flags) ? error_set(-errno, "cannot umount %s: %s", u->dir, strerror(errno)) : 0;
+}
+
+/* 0 too when it was not mounted. */
+static int umount_soon(const char *dir, int flags)
+{
+    struct umounting u = {.dir = dir, .flags = UMOUNT_NOFOLLOW | flags};
+    int rc = deadline_call(call_umount, &u, UMOUNT_MS);
+    return rc == -EINVAL || rc == -ENOENT ? 0 : rc;
+}
+
+static int refuse(const struct mount_state *s, int rc)
+{
+    if (rc == -EBUSY && mount_server_answers(s))
+        return error_set(rc, "%s is in use; end what uses it ('fuser -vm %s' shows it) and try again", s->dir, s->dir);
+    return error_set(
+        -EBUSY,
+        "%s %s, and %s; start the server again, or have 'granary umount --force %s' end with EIO what reads "
+        "there",
+        s->dir, rc == -EBUSY ? "is in use" : "is not unmounted by the kernel in time",
+        mount_server_answers(s) ? "its server gives no answer" : "its server is gone", s->dir);
+}
+
+static int force_umount(struct mount_state *s)
+{
+    log_warning("%s: its device is detached first; what still reads there gets EIO", s->dir);
+    if (mount_device_cut(s))
+        log_warning("%s", error_text());
+    int rc = -EBUSY;
+    for (int i = 0; rc == -EBUSY && i < TRIES; i++) {
+        rc = umount_soon(s->dir, 0);
+        if (rc == -EBUSY)
+            usleep(STEP_US);
+    }
+    if (!rc)
+        return 0;
+    log_warning("%s is still in use: it is gone from there now, and from the kernel with its last user", s->dir);
+    rc = umount_soon(s->dir, MNT_DETACH);
+    return rc == -ETIMEDOUT ? error_set(rc, "the kernel does not unmount %s, not even lazily", s->dir) : rc;
+}
+
+int unmount(struct mount_state *s, bool force)
+{
+    int rc = is_anothers(s) ? 0 : umount_soon(s->dir, 0);
+    if (rc == -EBUSY || rc == -ETIMEDOUT)
+        rc = force ? force_umount(s) : refuse(s, rc);
+    if (!rc) {
+        s->mounted = false;
+        utab_remove(s->dir);
+    }
+    return rc;
+}
+
+/* ---- the rest ---- */
+
+/* Killed between the attach and its being written down. */
+static void find_device(struct mount_state *s)
+{
+    if (strcmp(s->method, "nbd") || *s->device || !s->mounter.pid)
+        return;
+    if (!device_nbd_find(s->mounter.pid, &s->content_root, s->device))
+        device_nbd_mark(s->device, s->device_mark);
+}
+
+/* A container has mounts of its own, which no list here shows: its readers would get EIO. */
+static int check_elsewhere(const struct mount_state *s)
+{
+    if (!*s->device || !mount_device_attached(s) || !device_claimed(s->device))
+        return 0;
+    return error_set(
+        -EBUSY,
+        "%s is unmounted, but %s is still mounted elsewhere, as in a container; end what reads it there and "
+        "run 'granary umount %s' again, or with --force",
+        s->dir, s->device, s->dir);
+}
+
+int unmount_take_down(struct mount_state *s, bool force)
+{
+    find_device(s);
+    int rc = force ? 0 : check_elsewhere(s);
+    if (!rc)
+        rc = mount_device_take_down(s, force);
+    if (!rc)
+        rc = mount_server_leave(s);
+    if (!rc)
+        state_remove_dir(s->run_dir);
+    return rc;
+}
+
+/* ---- what was left ---- */
+
+typedef VEC(struct mount_state) states;
+
+static int collect(void *arg, const struct mount_state *s)
+{
+    states *all = arg;
+    return vec_push(all, *s) ? error_set(-ENOMEM, "out of memory") : 0;
+}
+
+static void heal(struct mount_state *s)
+{
+    dev_t device;
+    CLEANUP_FD int lock = -1;
+    if (node_lock_mount(s->run_dir, false, &lock) || state_read(s) || mountinfo_at(s->dir, &device) > 0 ||
+        check_elsewhere(s))
+        return;
+    log_info("taking down what a mount on %s has left", s->dir);
+    if (unmount_take_down(s, false))
+        log_warning("what a mount on %s has left stays: %s", s->dir, error_text());
+}
+
+/* Of one that was killed before it wrote anything down. */
+static void remove_empty(const char *id)
+{
+    struct mount_state s = {.id = ""};
+    CLEANUP_FD int lock = -1;
+    char path[PATH_MAX];
+    snprintf(s.run_dir, sizeof s.run_dir, "%s/%.*s", STATE_ROOT, STATE_ID_MAX, id);
+    snprintf(path, sizeof path, "%s/state.json", s.run_dir);
+    if (!access(path, F_OK) || node_lock_mount(s.run_dir, false, &lock))
+        return;
+    if (access(path, F_OK) && errno == ENOENT)
+        state_remove_dir(s.run_dir);
+}
+
+static void remove_empty_dirs(const char *but_id)
+{
+    DIR *root = opendir(STATE_ROOT);
+    for (struct dirent *e; root && (e = readdir(root));)
+        if (strlen(e->d_name) == STATE_ID_MAX - 1 && strspn(e->d_name, "0123456789abcdef") == STATE_ID_MAX - 1 &&
+            strcmp(e->d_name, but_id) != 0)
+            remove_empty(e->d_name);
+    if (root)
+        closedir(root);
+}
+
+void unmount_stale(const char *but_id)
+{
+    states all = {0};
+    if (state_each(collect, &all))
+        log_warning("what killed mounts have left is not all looked for: %s", error_text());
+    for (size_t i = 0; i < all.len; i++)
+        if (strcmp(all.items[i].id, but_id) != 0)
+            heal(&all.items[i]);
+    vec_release(&all);
+    remove_empty_dirs(but_id);
+    CLEANUP_FD int lock = -1;
+    if (node_lock(&lock)) {
+        log_warning("%s", error_text());
+        return;
+    }
+    mount_servers_sweep_locked();
+    keep_states_sweep_locked();
+}

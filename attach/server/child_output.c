@@ -1,0 +1,80 @@
+#include "attach/server/child_output.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/server/service_log.h"
+#include "base/cleanup.h"
+
+void child_output_release(struct child_output *o)
+{
+    if (o->held)
+        service_log_line(o->last);
+    o->held = false;
+}
+
+static void end_line(struct child_output *o)
+{
+    static const char hint[] = "Use 'nbdkit --help'"; /* behind an error; its users did not start nbdkit */
+    o->line[o->line_len] = 0;
+    if (!strncmp(o->line, hint, sizeof hint - 1)) {
+        o->line_len = 0;
+        return;
+    }
+    child_output_release(o);
+    o->held = o->line_len && o->holds;
+    if (o->line_len)
+        memcpy(o->last, o->line, o->line_len + 1);
+    if (!o->held)
+        service_log_line(o->line);
+    o->line_len = 0;
+}
+
+void child_output_begin(struct child_output *o, int fd)
+{
+    o->fd = fd;
+    *o->last = 0;
+}
+
+int child_output_take(struct child_output *o)
+{
+    char block[4096];
+    ssize_t n = read(o->fd, block, sizeof block);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
+    for (ssize_t i = 0; i < n; i++) {
+        if (block[i] == '\n' || o->line_len + 1 == sizeof o->line)
+            end_line(o);
+        if (block[i] != '\n')
+            o->line[o->line_len++] = block[i];
+    }
+    return n > 0 ? 1 : -1;
+}
+
+void child_output_end(struct child_output *o)
+{
+    while (o->fd >= 0 && child_output_take(o) > 0)
+        ;
+    if (o->line_len)
+        end_line(o);
+    if (o->fd >= 0)
+        close(steal_fd(&o->fd));
+}
+
+const char *child_output_sentence(const char *line)
+{
+    static const char *const prefixes[] = {"nbdkit: error: ", "granary: error: "};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++) {
+        const char *at = strstr(line, prefixes[i]);
+        if (at)
+            return at + strlen(prefixes[i]);
+    }
+    return line;
+}
+
+const char *child_output_last(const struct child_output *o)
+{
+    return *o->last ? child_output_sentence(o->last) : "none";
+}

@@ -1,0 +1,372 @@
+/* One loop over a signalfd, the server's output and a clock.
+ *
+ *   down --(start)--> starting --(control socket answers)--> up
+ *   starting, for the first time --(it exits)--> failed: another try would end the same way
+ *   starting, up --(it dies)--> down, to start again after a pause that doubles; whatever served once is never given
+ *     up, whether it dies or cannot be started: mounts wait for it, and nobody else may be there to start it
+ *   starting, for the first time --(it is killed, GIVE_UP_AFTER times)--> failed
+ *   up --(SIGTERM, SIGINT)--> ending --(what was fetched is in the cache, END_MS, a second signal)--> killed --> done
+ *   any other --(SIGTERM, SIGINT)--> killed --> done
+ *   any --(granary upgrade, checked)--> as if ending --> killed --> this process becomes another program, in state down
+ *
+ * The server is never told to end but killed: clients lose their connection, which mounts survive, where an orderly end
+ * would answer them with errors. The cache is made for that.
+ *
+ * The listening socket is opened once and passed on by systemd's protocol at every start: clients
+ * that connect while it is down wait in the backlog. The child is
+ * granary-nbd, or nbdkit with the plugin where there is TLS. For FUSE it is granary-fuse, and /dev/fuse, mounted, is
+ * what is passed on in the socket's place: readers wait, and what a child had not answered when it died is asked of the
+ * next one. The child is killed when the supervisor ends in any other way: it asks for that (GRANARY_SUPERVISOR).
+ */
+#include "attach/server/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach/mount/fuse_mount.h"
+#include "attach/notify.h"
+#include "attach/process.h"
+#include "attach/server/child_output.h"
+#include "attach/server/quiesce.h"
+#include "attach/server/server_child.h"
+#include "attach/server/service_log.h"
+#include "attach/server/upgrade.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "net/listen.h"
+
+#define TRIED_ON "; it is tried again and again, mounts wait meanwhile"
+
+enum {
+    GIVE_UP_AFTER = 5,   /* first starts that came to nothing */
+    PAUSE_MIN_MS = 100,  /* before a new start, doubling */
+    PAUSE_MAX_MS = 5000, /* up to this, and anew once it lived longer */
+    READY_EVERY_MS = 50, /* how often the control socket is tried */
+    END_MS = 10000,      /* what was fetched may take so long to be written */
+    QUIET_EVERY_MS = 50, /* how often it is asked whether it is */
+};
+
+struct server {
+    const struct server_config *config;
+    const char *name; /* of the child */
+    server_child_words argv;
+    int listen_fd, signal_fd;
+    struct child_output
+        output; /* the child's; until it serves, the last line waits: a failed start's sentence says it */
+    char where[PATH_MAX];
+    pid_t child; /* 0: down */
+    uint64_t started_ms, start_at_ms, kill_at_ms;
+    unsigned deaths;        /* in a row, each soon after its start: the pause */
+    unsigned failed_starts; /* before the first that served: giving up */
+    bool ready, announced, killed;
+    bool ending, replacing; /* why the child is to be killed */
+    struct upgrade upgrade; /* how that is asked for */
+    bool heir;              /* took the place of another, and has not served yet */
+};
+
+/* ---- states ---- */
+
+static int start(struct server *s)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC))
+        return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    /* In a session of its own the terminal's ^C does not reach it. */
+    struct process_spec spec = {.argv = (const char *const *)s->argv.items,
+                                .output = ends[1],
+                                .listen_fd = s->listen_fd,
+                                .session = true,
+                                .supervised = true};
+    int rc = process_spawn(&spec, &s->child);
+    close(ends[1]);
+    if (rc) {
+        close(ends[0]);
+        return rc;
+    }
+    child_output_begin(&s->output, ends[0]);
+    s->started_ms = clock_now_ms();
+    s->ready = s->killed = false;
+    return 0;
+}
+
+static int check_ready(struct server *s)
+{
+    if (s->ready || s->ending || s->killed || listen_answered(s->config->control) <= 0)
+        return 0;
+    int rc = socket_access_apply(&s->config->control_access, s->config->control);
+    if (rc) /* once served, it is the child that has just ended */
+        return s->announced ? 0 : rc;
+    s->ready = true;
+    s->output.holds = false;
+    child_output_release(&s->output);
+    if (s->announced)
+        log_info("the server is up again");
+    else if (s->config->ready)
+        s->config->ready(s->config->arg, s->where);
+    s->announced = true;
+    s->heir = false;
+    upgrade_done(&s->upgrade);
+    notify("READY=1");
+    return 0;
+}
+
+/* It is down, as what says: start it after a pause. */
+static void put_off(struct server *s, const char *what)
+{
+    uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths, 16u), (uint64_t)PAUSE_MAX_MS);
+    s->deaths++;
+    s->start_at_ms = clock_now_ms() + pause;
+    log_warning("%s; starting it again in %llu ms", what, (unsigned long long)pause);
+}
+
+/* The child is gone: 0 to go on, else what ends the supervisor. */
+static int died(struct server *s, int status)
+{
+    uint64_t lived = clock_now_ms() - s->started_ms;
+    char how[64];
+    child_output_end(&s->output);
+    s->child = 0;
+    if (!s->ending && !s->announced && WIFEXITED(status)) /* its configuration or the store is at fault */
+        return error_set(-EIO, "%s does not start: %s", s->name, child_output_last(&s->output));
+    child_output_release(&s->output);
+    if (s->ending)
+        return 0;
+    if (s->config->fuse && WIFEXITED(status) && !WEXITSTATUS(status)) {
+        log_warning("%s was unmounted", s->config->fuse);
+        s->ending = true;
+        return 0;
+    }
+    if (s->config->fuse && fuse_mount_give_back(s->listen_fd))
+        return error_prefix(-EIO, "granary-fuse has ended, and with it %s", s->config->fuse);
+    if (s->replacing)
+        return 0;
+    if (WIFSIGNALED(status))
+        snprintf(how, sizeof how, "%s was killed by signal %d", s->name, WTERMSIG(status));
+    else
+        snprintf(how, sizeof how, "%s ended with exit code %d", s->name, WEXITSTATUS(status));
+    if (s->heir)
+        upgrade_failed(&s->upgrade, "%s before it served: %s" TRIED_ON, how, child_output_last(&s->output));
+    if (!s->announced && ++s->failed_starts >= GIVE_UP_AFTER)
+        return error_set(-EIO, "%s before it served, %u times in a row; its last words: %s", how, s->failed_starts,
+                         child_output_last(&s->output));
+    if (lived >= PAUSE_MAX_MS)
+        s->deaths = 0;
+    put_off(s, how);
+    return 0;
+}
+
+/* What cannot be started now, for want of memory or of processes, may be in a while. */
+static int start_or_put_off(struct server *s)
+{
+    int rc = start(s);
+    if (!rc || !s->announced)
+        return rc;
+    if (s->heir)
+        upgrade_failed(&s->upgrade, "%s" TRIED_ON, error_text());
+    put_off(s, error_text());
+    return 0;
+}
+
+/* Begin to, the first time that it is asked for. */
+static void stop_child(struct server *s)
+{
+    bool at_once = s->ending || s->replacing || !s->ready;
+    s->kill_at_ms = clock_now_ms() + (at_once ? 0 : END_MS);
+}
+
+static void begin_end(struct server *s)
+{
+    if (!s->ending)
+        notify("STOPPING=1");
+    stop_child(s);
+    s->ending = true;
+}
+
+static void begin_replace(struct server *s)
+{
+    stop_child(s);
+    s->replacing = true;
+}
+
+static void replace(struct server *s)
+{
+    upgrade_exec(&s->upgrade, s->config->again, s->listen_fd, s->where);
+    s->replacing = false; /* it could not be */
+    s->start_at_ms = 0;
+}
+
+static void kill_when_quiet(struct server *s)
+{
+    bool quiet = true;
+    if (clock_now_ms() < s->kill_at_ms && quiesce_ask(s->config->control, &quiet))
+        quiet = true; /* it cannot be asked */
+    if (!quiet && clock_now_ms() < s->kill_at_ms)
+        return;
+    kill(s->child, SIGKILL);
+    s->killed = true;
+}
+
+static int take_signals(struct server *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->signal_fd, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            begin_end(s);
+    if (!s->ending && upgrade_checked(&s->upgrade))
+        begin_replace(s);
+    int status;
+    if (!s->child || waitpid(s->child, &status, WNOHANG) != s->child)
+        return 0;
+    return died(s, status);
+}
+
+/* Milliseconds until something is due; -1: nothing is. */
+static int next_due(const struct server *s)
+{
+    uint64_t now = clock_now_ms(), due, pending = s->upgrade.pending_fd >= 0 ? s->upgrade.pending_until_ms : UINT64_MAX;
+    if (s->child && s->killed)
+        return -1;
+    if (!s->child)
+        due = s->replacing ? now : s->start_at_ms;
+    else if (s->ending || s->replacing)
+        due = GR_MIN(s->kill_at_ms, now + QUIET_EVERY_MS);
+    else if (!s->ready)
+        due = now + READY_EVERY_MS;
+    else if (s->upgrade.check)
+        due = s->upgrade.check_until_ms;
+    else
+        due = UINT64_MAX;
+    due = GR_MIN(due, pending);
+    if (due == UINT64_MAX)
+        return -1;
+    return due > now ? (int)(due - now) : 0;
+}
+
+static int step(struct server *s)
+{
+    if (!s->child && s->replacing)
+        replace(s);
+    if (!s->child && clock_now_ms() >= s->start_at_ms) {
+        int rc = start_or_put_off(s);
+        if (rc)
+            return rc;
+    }
+    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN},
+                           {.fd = s->output.fd, .events = POLLIN},
+                           {.fd = upgrade_poll_fd(&s->upgrade), .events = POLLIN},
+                           {.fd = s->upgrade.output.fd, .events = POLLIN}};
+    if (poll(fds, GR_ARRAY_SIZE(fds), next_due(s)) < 0 && errno != EINTR)
+        return error_set(-errno, "poll: %s", strerror(errno));
+    if (fds[1].revents && child_output_take(&s->output) < 0)
+        close(steal_fd(&s->output.fd)); /* its exit follows by SIGCHLD */
+    if (fds[2].revents || s->upgrade.pending_fd >= 0)
+        upgrade_take(&s->upgrade, s->config->again);
+    if (fds[3].revents && child_output_take(&s->upgrade.output) < 0)
+        close(steal_fd(&s->upgrade.output.fd));
+    int rc = take_signals(s);
+    if (s->child && (s->ending || s->replacing) && !s->killed)
+        kill_when_quiet(s);
+    if (!rc && s->child)
+        rc = check_ready(s);
+    return rc;
+}
+
+static int open_socket(struct server *s)
+{
+    const struct server_config *c = s->config;
+    if (c->fuse) {
+        snprintf(s->where, sizeof s->where, "%s", c->fuse);
+        return fuse_mount_open(c->fuse, &s->listen_fd);
+    }
+    if (c->socket) {
+        snprintf(s->where, sizeof s->where, "%s", c->socket);
+        int rc = listen_unix(c->socket, &s->listen_fd);
+        return rc ? rc : socket_access_apply(&c->socket_access, c->socket);
+    }
+    unsigned port = 0;
+    int rc = listen_tcp(c->listen, &s->listen_fd, &port);
+    if (!rc)
+        snprintf(s->where, sizeof s->where, "%.*s:%u", (int)(strrchr(c->listen, ':') - c->listen), c->listen, port);
+    return rc;
+}
+
+static int prepare(struct server *s)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->signal_fd < 0)
+        return error_set(-errno, "signalfd: %s", strerror(errno));
+    char now[32];
+    snprintf(now, sizeof now, "%lld", (long long)time(NULL));
+    s->heir = s->announced = upgrade_inherit(&s->upgrade, &s->listen_fd, s->where);
+    s->output.holds = !s->announced;
+    if (setenv("GRANARY_RESOLVED", now, !s->heir)) /* for the child: how old the images' tags are, after restarts too */
+        return error_set(-errno, "setenv: %s", strerror(errno));
+    char log[PATH_MAX];
+    if (setenv("GRANARY_LOG", service_log_where(log), 1)) /* for status */
+        return error_set(-errno, "setenv: %s", strerror(errno));
+    int rc = server_child_argv(s->config, SERVER_CHILD_SERVES, &s->argv);
+    if (!rc && listen_answered(s->config->control) > 0)
+        rc = error_set(-EADDRINUSE, "another server's control socket is %s; stop it or give --control",
+                       s->config->control);
+    if (!rc && !s->heir)
+        rc = open_socket(s);
+    if (!rc)
+        upgrade_listen(&s->upgrade, s->config->control);
+    return rc;
+}
+
+static void release(struct server *s)
+{
+    if (s->child) {
+        kill(s->child, SIGKILL);
+        waitpid(s->child, NULL, 0);
+    }
+    child_output_end(&s->output);
+    upgrade_release(&s->upgrade);
+    if (s->listen_fd >= 0) {
+        if (s->config->fuse)
+            fuse_mount_clear(s->config->fuse);
+        close(s->listen_fd);
+        if (s->config->socket)
+            unlink(s->config->socket);
+        unlink(s->config->control); /* the child's own, where it was killed */
+    }
+    if (s->signal_fd >= 0)
+        close(s->signal_fd);
+    server_child_release(&s->argv);
+}
+
+int server_run(const struct server_config *config)
+{
+    struct server s = {.config = config,
+                       .name = server_child_name(config),
+                       .listen_fd = -1,
+                       .signal_fd = -1,
+                       .output = CHILD_OUTPUT_INIT,
+                       .upgrade = UPGRADE_INIT};
+    int rc = prepare(&s);
+    while (!rc && (!s.ending || s.child))
+        rc = step(&s);
+    release(&s);
+    return rc;
+}

@@ -1,0 +1,172 @@
+#include "attach/server/server_child.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/process.h"
+#include "attach/server/child_output.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+
+enum { CHECK_MS = 60000 /* loading a plugin takes no longer */ };
+
+/* ---- the parts of Granary ---- */
+
+static int beside_program(const char *relative, char **out)
+{
+    char program[PATH_MAX];
+    int rc = process_own_program(program);
+    if (rc)
+        return rc;
+    char *slash = strrchr(program, '/');
+    if (slash)
+        *slash = 0;
+    if (asprintf(out, "%s/%s", program, relative) >= 0)
+        return 0;
+    *out = NULL;
+    return error_set(-ENOMEM, "out of memory");
+}
+
+/* A part of Granary: what the environment says, else the first of two places beside the program that is there, else
+ * its bare name. *out: free. */
+static int find_part(const char *variable, const char *const places[2], const char *name, char **out)
+{
+    const char *chosen = getenv(variable);
+    for (size_t i = 0; (!chosen || !*chosen) && i < 2; i++) {
+        CLEANUP_FREE char *path = NULL;
+        int rc = beside_program(places[i], &path);
+        if (rc)
+            return rc;
+        if (!access(path, R_OK)) {
+            *out = steal_ptr(&path);
+            return 0;
+        }
+    }
+    *out = strdup(chosen && *chosen ? chosen : name);
+    return *out ? 0 : error_set(-ENOMEM, "out of memory");
+}
+
+static int find_plugin(char **out)
+{
+    static const char *const places[] = {"../plugin/nbdkit-granary-plugin.so", /* a build tree */
+                                         GRANARY_PLUGIN_FROM_BIN "/nbdkit-granary-plugin.so"};
+    return find_part("GRANARY_PLUGIN", places, "granary", out);
+}
+
+static int find_fuse(char **out)
+{
+    static const char *const places[] = {"../fuse/granary-fuse", GRANARY_LIBEXEC_FROM_BIN "/granary-fuse"};
+    return find_part("GRANARY_FUSE", places, "granary-fuse", out);
+}
+
+static int find_nbd(char **out)
+{
+    static const char *const places[] = {"../nbd/granary-nbd", GRANARY_LIBEXEC_FROM_BIN "/granary-nbd"};
+    return find_part("GRANARY_NBD", places, "granary-nbd", out);
+}
+
+/* ---- the child's command line ---- */
+
+static int add_word(server_child_words *argv, const char *format, const char *word)
+{
+    char *text = NULL;
+    if (asprintf(&text, format, word) < 0)
+        return error_set(-ENOMEM, "out of memory");
+    int rc = vec_push(argv, text);
+    if (rc)
+        free(text);
+    return rc ? error_set(rc, "out of memory") : 0;
+}
+
+/* TLS is nbdkit's. */
+static bool by_nbdkit(const struct server_config *c)
+{
+    return c->tls_certificates || c->tls_psk;
+}
+
+static int add_tls(const struct server_config *c, server_child_words *argv)
+{
+    int rc = add_word(argv, "%s", "--tls=require");
+    if (!rc && c->tls_certificates)
+        rc = add_word(argv, "--tls-certificates=%s", c->tls_certificates);
+    if (!rc && c->tls_psk)
+        rc = add_word(argv, "--tls-psk=%s", c->tls_psk);
+    return !rc && c->tls_verify_peer ? add_word(argv, "%s", "--tls-verify-peer") : rc;
+}
+
+/* nbdkit and its options; the plugin is what it loads. */
+static int add_nbdkit(const struct server_config *c, enum server_child_mode mode, const char *plugin,
+                      const char *threads, server_child_words *argv)
+{
+    /* with -s there is no socket */
+    const char *const words[] = {"nbdkit", mode == SERVER_CHILD_CHECKS ? "-s" : "-f", "-r", "-t", threads};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(words); i++)
+        rc = add_word(argv, "%s", words[i]);
+    if (!rc)
+        rc = add_tls(c, argv);
+    return rc ? rc : add_word(argv, "%s", plugin);
+}
+
+static int add_front(const char *program, const char *threads, server_child_words *argv)
+{
+    const char *const words[] = {program, "-t", threads, PROCESS_PASSED_FD};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(words); i++)
+        rc = add_word(argv, "%s", words[i]);
+    return rc;
+}
+
+int server_child_argv(const struct server_config *c, enum server_child_mode mode, server_child_words *out)
+{
+    char threads[32];
+    CLEANUP_FREE char *path = NULL;
+    int rc = c->fuse ? find_fuse(&path) : by_nbdkit(c) ? find_plugin(&path) : find_nbd(&path);
+    snprintf(threads, sizeof threads, "%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
+    if (!rc)
+        rc = by_nbdkit(c) ? add_nbdkit(c, mode, path, threads, out) : add_front(path, threads, out);
+    for (size_t i = 0; !rc && i < c->image_count; i++)
+        rc = add_word(out, "image=%s", c->images[i]);
+    for (size_t i = 0; !rc && i < c->parameter_count; i++)
+        rc = add_word(out, "%s", c->parameters[i]);
+    if (!rc)
+        rc = add_word(out, "control=%s", c->control);
+    if (!rc)
+        rc = add_word(out, "exports=%s.exports", c->control);
+    if (!rc && vec_push(out, NULL))
+        rc = error_set(-ENOMEM, "out of memory");
+    return rc;
+}
+
+void server_child_release(server_child_words *argv)
+{
+    for (size_t i = 0; i < argv->len; i++)
+        free(argv->items[i]);
+    vec_release(argv);
+}
+
+const char *server_child_name(const struct server_config *config)
+{
+    return config->fuse ? "granary-fuse" : by_nbdkit(config) ? "nbdkit" : "granary-nbd";
+}
+
+/* ---- a check ---- */
+
+/* It ends where it would open caches (GRANARY_CHECK). */
+int server_check(const struct server_config *config)
+{
+    server_child_words argv = {0};
+    struct error e = {0};
+    int rc = server_child_argv(config, SERVER_CHILD_CHECKS, &argv);
+    if (!rc && setenv("GRANARY_CHECK", "1", 1))
+        rc = error_set(-errno, "setenv: %s", strerror(errno));
+    if (!rc)
+        rc = process_run((const char *const *)argv.items, CHECK_MS);
+    server_child_release(&argv);
+    error_take(&e, rc);
+    return rc ? error_set(rc, "%s", child_output_sentence(e.text)) : 0;
+}

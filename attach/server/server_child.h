@@ -1,0 +1,20 @@
+/* What a supervisor starts: granary-nbd; with TLS nbdkit with the plugin; for FUSE granary-fuse. */
+#ifndef GRANARY_ATTACH_SERVER_SERVER_CHILD_H
+#define GRANARY_ATTACH_SERVER_SERVER_CHILD_H
+
+#include "attach/server/server.h"
+#include "base/vec.h"
+
+typedef VEC(char *) server_child_words;
+
+/* Its command line, ended by NULL: to serve, or to see whether it takes its parameters. In every case
+ * server_child_release. */
+enum server_child_mode { SERVER_CHILD_SERVES, SERVER_CHILD_CHECKS };
+GR_MUST_CHECK int server_child_argv(const struct server_config *config, enum server_child_mode mode,
+                                    server_child_words *out);
+void server_child_release(server_child_words *argv);
+
+/* As sentences call it. */
+const char *server_child_name(const struct server_config *config);
+
+#endif

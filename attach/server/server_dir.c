@@ -1,0 +1,166 @@
+/* What is noted are strings, each ended by NUL, since a path is bytes: the format, two numbers, the words of the
+ * command.
+ *
+ *   spawned, and held --(noted)--> let go: no process is there that no file knows of
+ */
+#include "attach/server/server_dir.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "attach/mount/fuse_mount.h"
+#include "attach/server/service_log.h"
+#include "attach/state.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/vec.h"
+
+#define LOG "serve.log"
+#define FORMAT "granary server 1"
+
+enum { RECORD_MAX = 1 << 20 };
+
+struct record {
+    struct process process;
+    VEC(const char *) argv; /* without the NULL at the end; in text */
+    struct bytes text;
+};
+
+static void record_release(struct record *r)
+{
+    vec_release(&r->argv);
+    bytes_release(&r->text);
+}
+#define CLEANUP_RECORD CLEANUP(record_release) struct record
+
+static void path_of(const char *dir, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/server", dir);
+}
+
+static int save(const char *dir, const struct process *p, const char *const *argv)
+{
+    char path[PATH_MAX];
+    CLEANUP_BYTES text = BYTES_INIT(RECORD_MAX);
+    int rc = bytes_printf(&text, FORMAT "%c%d%c%llu%c", 0, (int)p->pid, 0, (unsigned long long)p->started, 0);
+    for (; !rc && *argv; argv++)
+        rc = bytes_append(&text, *argv, strlen(*argv) + 1);
+    if (rc)
+        return error_set(rc, "out of memory, or the server's options are too long to be noted");
+    path_of(dir, path);
+    return io_write_file_atomic(path, text.data, text.len, false);
+}
+
+static int split(struct record *r)
+{
+    const char *at = (const char *)r->text.data, *end = at + r->text.len;
+    while (at < end) {
+        const char *nul = memchr(at, 0, (size_t)(end - at));
+        if (!nul)
+            return -EBADMSG;
+        if (vec_push(&r->argv, at))
+            return -ENOMEM;
+        at = nul + 1;
+    }
+    return 0;
+}
+
+static bool take_head(struct record *r)
+{
+    enum { HEAD = 3 };
+    if (r->argv.len <= HEAD || strcmp(r->argv.items[0], FORMAT) != 0)
+        return false;
+    long pid = strtol(r->argv.items[1], NULL, 10);
+    r->process = (struct process){.pid = (pid_t)pid, .started = strtoull(r->argv.items[2], NULL, 10)};
+    r->argv.len -= HEAD;
+    memmove(r->argv.items, r->argv.items + HEAD, r->argv.len * sizeof *r->argv.items);
+    return pid > 0 && pid <= INT_MAX;
+}
+
+static int load(const char *dir, struct record *out)
+{
+    char path[PATH_MAX];
+    *out = (struct record){.text = BYTES_INIT(RECORD_MAX)};
+    path_of(dir, path);
+    int rc = io_read_file(path, &out->text);
+    if (rc)
+        return rc == -ENOENT ? error_set(rc, "%s: no server was started there", dir) : rc;
+    rc = split(out);
+    if (!rc && !take_head(out))
+        rc = -EBADMSG;
+    return rc ? error_set(rc, rc == -EBADMSG ? "%s is damaged" : "%s: out of memory", path) : 0;
+}
+
+struct process server_dir_alive(const char *dir)
+{
+    CLEANUP_RECORD r;
+    return load(dir, &r) || !process_alive(&r.process) ? (struct process){0} : r.process;
+}
+
+struct starting {
+    const char *dir, *const *argv;
+    struct process process;
+};
+
+static int write_down(void *arg, pid_t pid)
+{
+    struct starting *new = arg;
+    new->process = process_identify(pid);
+    return save(new->dir, &new->process, new->argv);
+}
+
+static int spawn(const char *dir, const char *const *argv, struct process *out)
+{
+    struct starting new = {.dir = dir, .argv = argv};
+    pid_t pid;
+    CLEANUP_FD int log = service_log_open(dir, LOG);
+    if (log < 0)
+        return log;
+    struct process_spec spec = {
+        .argv = argv, .output = log, .listen_fd = -1, .session = true, .write_down = write_down, .arg = &new};
+    int rc = process_spawn(&spec, &pid);
+    *out = new.process;
+    return rc;
+}
+
+int server_dir_start(const char *dir, const char *const *argv, struct process *out)
+{
+    server_dir_remove(dir);
+    if (mkdir(dir, 0700) && errno != EEXIST)
+        return error_set(-errno, "cannot make %s: %s", dir, strerror(errno));
+    return spawn(dir, argv, out);
+}
+
+int server_dir_start_again(const char *dir, struct process *out)
+{
+    char program[PATH_MAX];
+    CLEANUP_RECORD was;
+    int rc = load(dir, &was);
+    if (!rc)
+        rc = process_own_program(program);
+    if (!rc && vec_push(&was.argv, NULL))
+        rc = error_set(-ENOMEM, "out of memory");
+    if (rc)
+        return rc;
+    was.argv.items[0] = program;
+    return spawn(dir, was.argv.items, out);
+}
+
+int server_dir_explain(const char *dir, int rc)
+{
+    return service_log_explain(dir, LOG, "the server cannot serve the image", rc);
+}
+
+void server_dir_remove(const char *dir)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/fuse", dir);
+    fuse_mount_clear(path); /* what a server that was killed has left */
+    state_remove_dir(dir);
+}

@@ -1,0 +1,277 @@
+/* Nothing is remembered: what standard error is, is asked before each line, which costs two system calls. So there is
+ * nothing to hand to the sink of log_to, and a log that was rotated needs no state.
+ */
+#include "attach/server/service_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach/state.h"
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/safe_dir.h"
+#include "base/text.h"
+
+enum { PATH_SIZE = 128, TAIL_MAX = 2 * SERVICE_LOG_MAX };
+enum { FILE_FLAGS = O_RDWR | O_CREAT | O_APPEND };
+
+/* ---- the directory ---- */
+
+int service_log_directory(char out[PATH_MAX])
+{
+    const char *given = getenv("LOGS_DIRECTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int len;
+    if (given && *given == '/')
+        len = snprintf(out, PATH_MAX, "%s", given);
+    else if (!geteuid())
+        len = snprintf(out, PATH_MAX, "/var/log/granary");
+    else if (state && *state == '/')
+        len = snprintf(out, PATH_MAX, "%s/granary/log", state);
+    else if (home && *home == '/')
+        len = snprintf(out, PATH_MAX, "%s/.local/state/granary/log", home);
+    else
+        return error_set(-ENOENT, "there is no directory for logs: set HOME or LOGS_DIRECTORY");
+    return len < PATH_MAX ? 0 : error_set(-ENAMETOOLONG, "the path of the log directory is too long");
+}
+
+/* All but the last component. */
+static int make_parents(const char *path)
+{
+    char part[PATH_MAX];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash = part; (slash = strchr(slash + 1, '/'));) {
+        *slash = 0;
+        if (mkdir(part, 0755) && errno != EEXIST)
+            return error_set(-errno, "cannot make %s: %s", part, strerror(errno));
+        *slash = '/';
+    }
+    return 0;
+}
+
+/* ---- lines ---- */
+
+static bool to_journal(void)
+{
+    struct stat st;
+    unsigned long long dev, ino;
+    const char *stream = getenv("JOURNAL_STREAM");
+    return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 && !fstat(STDERR_FILENO, &st) && st.st_dev == dev &&
+           st.st_ino == ino;
+}
+
+/* The regular file that standard error is, without links in its path; false: it is none. */
+static bool stderr_file(char path[PATH_MAX])
+{
+    struct stat st;
+    if (fstat(STDERR_FILENO, &st) || !S_ISREG(st.st_mode))
+        return false;
+    ssize_t n = readlink("/proc/self/fd/2", path, PATH_MAX - 1);
+    path[n > 0 ? n : 0] = 0;
+    return n > 0;
+}
+
+static bool is_below(const char *path, const char *dir)
+{
+    size_t len = strlen(dir);
+    return !strncmp(path, dir, len) && path[len] == '/';
+}
+
+/* The log directory without links in its path; false: there is none. */
+static bool resolve_log_directory(char dir[PATH_MAX])
+{
+    char given[PATH_MAX];
+    struct error before;
+    error_take(&before, 0);
+    int rc = service_log_directory(given);
+    (void)error_restore(&before);
+    return !rc && realpath(given, dir);
+}
+
+/* path: stderr_file, which is one of the log directory's, dir. */
+static bool own_file(char path[PATH_MAX], char dir[PATH_MAX])
+{
+    return stderr_file(path) && resolve_log_directory(dir) && is_below(path, dir) &&
+           !strchr(path + strlen(dir) + 1, '/');
+}
+
+/* It is the one in a run directory, where the log directory could not be used: those lie in memory. */
+static bool is_fallback(const char *path)
+{
+    char root[PATH_MAX];
+    return realpath(STATE_ROOT, root) && is_below(path, root);
+}
+
+/* It becomes FILE.1, and a new one standard error. */
+static int rotate(const char *path, const char *dir)
+{
+    char before[NAME_MAX + 1];
+    const char *name = path + strlen(dir) + 1;
+    CLEANUP_FD int dir_fd = -1;
+    CLEANUP_FD int fd = -1;
+    int rc = safe_dir_open(dir, SAFE_DIR_ROOTS_GROUP, &dir_fd);
+    snprintf(before, sizeof before, "%.200s.1", name);
+    if (!rc && renameat(dir_fd, name, dir_fd, before))
+        rc = -errno;
+    if (!rc)
+        rc = safe_file_open(dir_fd, dir, name, FILE_FLAGS, &fd);
+    return rc ? rc : dup2(fd, STDERR_FILENO) < 0 ? -errno : 0;
+}
+
+static void make_room(void)
+{
+    struct stat st;
+    struct error before;
+    char path[PATH_MAX], dir[PATH_MAX];
+    if (fstat(STDERR_FILENO, &st) || !S_ISREG(st.st_mode) || st.st_size < SERVICE_LOG_MAX || !stderr_file(path))
+        return;
+    bool own = own_file(path, dir);
+    if (!own && !is_fallback(path))
+        return;
+    error_take(&before, 0);
+    if ((!own || rotate(path, dir)) && ftruncate(STDERR_FILENO, 0))
+        (void)0; /* a full log must not end the server */
+    (void)error_restore(&before);
+}
+
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+
+static void write_line(enum log_level level, const char *prefix, const char *line)
+{
+    static const int priorities[] = {3, 4, 6, 7}; /* of syslog */
+    char now[TEXT_TIME_MAX];
+    make_room();
+    if (to_journal())
+        fprintf(stderr, "<%d>%s%s\n", priorities[level], prefix, line);
+    else
+        fprintf(stderr, "%s %s %s%s\n", text_format_time(time(NULL), now), level_names[level], prefix, line);
+}
+
+static void sink(enum log_level level, const char *line)
+{
+    write_line(level, "granary: ", line);
+}
+
+void service_log_begin(void)
+{
+    log_to(sink, LOG_LEVEL_INFO);
+}
+
+void service_log_line(const char *line)
+{
+    write_line(strstr(line, "warning: ") ? LOG_LEVEL_WARNING
+               : strstr(line, "error: ") ? LOG_LEVEL_ERROR
+               : strstr(line, "debug: ") ? LOG_LEVEL_DEBUG
+                                         : LOG_LEVEL_INFO,
+               "", line);
+}
+
+char *service_log_where(char out[PATH_MAX])
+{
+    char dir[PATH_MAX];
+    if (to_journal())
+        snprintf(out, PATH_MAX, "journal");
+    else if (!own_file(out, dir))
+        snprintf(out, PATH_MAX, "standard error");
+    return out;
+}
+
+/* ---- of a process to be started ---- */
+
+static void link_name(const char *run_dir, const char *name, char out[PATH_SIZE])
+{
+    snprintf(out, PATH_SIZE, "%s/%s", run_dir, name);
+}
+
+static int open_in_log_directory(const char *run_dir, const char *name)
+{
+    char dir[PATH_MAX], file[NAME_MAX + 1], target[PATH_MAX + NAME_MAX + 2], link[PATH_SIZE];
+    const char *id = strrchr(run_dir, '/'), *dot = strrchr(name, '.');
+    snprintf(file, sizeof file, "%.*s-%.100s%s", (int)(dot - name), name, id ? id + 1 : run_dir, dot);
+    int rc = service_log_directory(dir);
+    if (!rc)
+        rc = make_parents(dir);
+    if (rc)
+        return rc;
+    CLEANUP_FD int dir_fd = -1;
+    CLEANUP_FD int fd = -1;
+    rc = safe_dir_open(dir, SAFE_DIR_MAKE | SAFE_DIR_ROOTS_GROUP, &dir_fd);
+    if (!rc)
+        rc = safe_file_open(dir_fd, dir, file, FILE_FLAGS, &fd);
+    if (rc)
+        return rc;
+    snprintf(target, sizeof target, "%s/%s", dir, file);
+    link_name(run_dir, name, link);
+    if ((unlink(link) && errno != ENOENT) || symlink(target, link))
+        return error_set(-errno, "cannot make %s: %s", link, strerror(errno));
+    return steal_fd(&fd);
+}
+
+/* To a file in the log directory, of an earlier start. */
+static void remove_link(const char *path)
+{
+    struct stat st;
+    if (!lstat(path, &st) && S_ISLNK(st.st_mode))
+        unlink(path);
+}
+
+static int open_in_run_dir(const char *run_dir, const char *name)
+{
+    char path[PATH_SIZE];
+    link_name(run_dir, name, path);
+    log_warning("%s; the log is %s, which goes with the mount", error_text(), path);
+    remove_link(path);
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return fd < 0 ? error_set(-errno, "cannot create %s: %s", path, strerror(errno)) : fd;
+}
+
+int service_log_open(const char *run_dir, const char *name)
+{
+    char now[TEXT_TIME_MAX];
+    int fd = open_in_log_directory(run_dir, name);
+    if (fd < 0)
+        fd = open_in_run_dir(run_dir, name);
+    if (fd >= 0 && dprintf(fd, "%s info granary: a process is started\n", text_format_time(time(NULL), now)) < 0)
+        log_debug("cannot write to the log of %s", run_dir); /* a full disk keeps nobody from mounting */
+    return fd;
+}
+
+/* The sentence in a line of an error, which has the time and the level in front or, where the program never came to
+ * log, its name alone; NULL: the line is none. What a server that was killed has said before explains nothing. */
+static const char *error_in(const char *line)
+{
+    static const char *const prefixes[] = {"granary: serve: ", "granary: keep: "};
+    static const char stamp[] = "2026-11-20T23:01:02Z error ";
+    const size_t at = sizeof stamp - 1, level = 19; /* of the stamp: what is the same in all */
+    bool stamped = strlen(line) > at && !memcmp(line + level, stamp + level, at - level);
+    line += stamped ? at : 0;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++)
+        if (!strncmp(line, prefixes[i], strlen(prefixes[i])))
+            return line + strlen(prefixes[i]);
+    return stamped ? line : NULL;
+}
+
+int service_log_explain(const char *run_dir, const char *name, const char *what, int rc)
+{
+    char path[PATH_SIZE];
+    struct error known;
+    CLEANUP_BYTES text = BYTES_INIT(TAIL_MAX);
+    error_take(&known, rc);
+    link_name(run_dir, name, path);
+    if (io_read_file(path, &text))
+        return error_restore(&known);
+    while (text.len && text.data[text.len - 1] == '\n')
+        text.len--;
+    if (!bytes_string(&text))
+        return error_restore(&known);
+    const char *last = strrchr((char *)text.data, '\n');
+    const char *sentence = error_in(last ? last + 1 : (char *)text.data);
+    return sentence && *sentence ? error_set(rc, "%s: %s", what, sentence) : error_restore(&known);
+}

@@ -1,0 +1,151 @@
+/* A scratch is a buffer until it would pass its memory, then a file that has no name: nothing is left behind whatever
+ * ends the process. The buffer goes at that moment; from then on the page cache is what is fast.
+ */
+#include "base/spill/scratch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/io.h"
+
+struct scratch {
+    char *dir;
+    size_t memory;
+    uint8_t *data; /* while fd < 0; cap bytes, those up to len are set */
+    size_t cap;
+    int fd;
+    uint64_t len;
+};
+
+int scratch_new(const struct scratch_config *config, struct scratch **out)
+{
+    const char *dir = config->dir ? config->dir : getenv("TMPDIR");
+    CLEANUP(cleanup_scratch) struct scratch *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(-ENOMEM, "out of memory for temporary data");
+    s->fd = -1;
+    s->memory = config->memory ? config->memory : SCRATCH_MEMORY_DEFAULT;
+    s->dir = strdup(dir && *dir ? dir : "/var/tmp");
+    if (!s->dir)
+        return error_set(-ENOMEM, "out of memory for temporary data");
+    *out = steal_ptr(&s);
+    return 0;
+}
+
+void scratch_free(struct scratch *s)
+{
+    if (!s)
+        return;
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->data);
+    free(s->dir);
+    free(s);
+}
+
+/* ENOTDIR, ENOENT, EACCES and EROFS have the same remedy as a full disk. */
+static int file_error(const struct scratch *s, int rc)
+{
+    return error_set(rc,
+                     "cannot keep temporary data in %s: %s; make room there or name another directory with --tmpdir",
+                     s->dir, strerror(-rc));
+}
+
+/* Filesystems without O_TMPFILE get a file that is unlinked at once. */
+static int make_file(struct scratch *s)
+{
+    s->fd = open(s->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (s->fd >= 0)
+        return 0;
+    CLEANUP_FREE char *name = NULL;
+    if (asprintf(&name, "%s/granary-XXXXXX", s->dir) < 0) {
+        name = NULL;
+        return error_set(-ENOMEM, "out of memory for temporary data");
+    }
+    s->fd = mkostemp(name, O_CLOEXEC);
+    if (s->fd < 0)
+        return file_error(s, -errno);
+    unlink(name);
+    return 0;
+}
+
+static int spill(struct scratch *s)
+{
+    int rc = make_file(s);
+    if (!rc && s->len)
+        rc = io_pwrite_full(s->fd, s->data, (size_t)s->len, 0);
+    if (rc && s->fd >= 0) { /* what is in memory can still be read */
+        close(steal_fd(&s->fd));
+        return file_error(s, rc);
+    }
+    if (rc)
+        return rc;
+    free(steal_ptr(&s->data));
+    return 0;
+}
+
+/* Room for `end` bytes in memory. */
+static int grow(struct scratch *s, size_t end)
+{
+    if (end <= s->cap)
+        return 0;
+    size_t cap = GR_MAX(GR_MIN(GR_MAX(s->cap * 2, (size_t)4096), s->memory), end);
+    uint8_t *fresh = realloc(s->data, cap);
+    if (!fresh)
+        return error_set(-ENOMEM, "out of memory for %zu bytes of temporary data", cap);
+    s->data = fresh;
+    s->cap = cap;
+    return 0;
+}
+
+int scratch_write(struct scratch *s, uint64_t at, const void *data, size_t len)
+{
+    uint64_t end;
+    bool over = __builtin_add_overflow(at, (uint64_t)len, &end);
+    assert(!over && end <= INT64_MAX);
+    if (!len)
+        return 0;
+    int rc = 0;
+    if (s->fd < 0 && end > s->memory)
+        rc = spill(s);
+    else if (s->fd < 0)
+        rc = grow(s, (size_t)end);
+    if (rc)
+        return rc;
+    if (s->fd >= 0) {
+        rc = io_pwrite_full(s->fd, data, len, at);
+        if (rc)
+            return file_error(s, rc);
+    } else {
+        if (at > s->len)
+            memset(s->data + s->len, 0, (size_t)(at - s->len));
+        memcpy(s->data + at, data, len);
+    }
+    s->len = GR_MAX(s->len, end);
+    return 0;
+}
+
+int scratch_read(struct scratch *s, uint64_t at, void *dst, size_t len)
+{
+    assert(at <= s->len && len <= s->len - at);
+    if (!len)
+        return 0;
+    if (s->fd < 0) {
+        memcpy(dst, s->data + at, len);
+        return 0;
+    }
+    ssize_t n = io_pread_full(s->fd, dst, len, at);
+    if (n < 0 || (size_t)n < len)
+        return error_set(n < 0 ? (int)n : -EIO, "cannot read temporary data back from %s: %s", s->dir,
+                         n < 0 ? strerror((int)-n) : "the file is shorter than what was written");
+    return 0;
+}
+
+uint64_t scratch_len(const struct scratch *s)
+{
+    return s->len;
+}

@@ -1,0 +1,400 @@
+/* Records lie back to back in an arena in the order of their coming, with a reference each; sorting sorts the
+ * references. When arena and references fill the memory, they become a run in a scratch. Runs are merged from windows
+ * that share the memory; more runs than windows of WINDOW_MIN fit are first merged into fewer, larger ones.
+ *
+ *   record: u32 key length, u32 value length, key, value     (in arena and runs alike; never outlives the process)
+ *
+ * Equal keys: within a run by place in the arena, between runs by the run's number, and only neighbouring runs are
+ * merged: that is the order of coming.
+ */
+#include "base/spill/sorter.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/vec.h"
+
+enum {
+    HEADER = 8,
+    WINDOW_MIN = 16 << 10,
+    WINDOW_MAX = 1 << 20,
+    WRITE_BUFFER = 256 << 10,
+    RECORD_COST = HEADER + 32, /* header, reference, and the room qsort takes */
+};
+
+struct ref {
+    uint64_t head; /* the key's 8 bytes behind what all keys of the run share, as a number that orders like them */
+    uint64_t at;   /* in the arena */
+};
+
+struct run {
+    uint64_t start, end; /* in the scratch */
+};
+
+/* Reads a run through a window. */
+struct reader {
+    uint64_t at, end; /* not in the window yet */
+    uint8_t *window;
+    size_t cap, pos, len;
+    struct sorter_record record;
+};
+
+struct sorter {
+    const char *dir;
+    char *dir_copy;
+    size_t memory;
+    struct bytes arena;
+    VEC(struct ref) refs;
+    size_t shared; /* bytes all keys of the arena share, at the time of sorting */
+    struct scratch *scratch;
+    VEC(struct run) runs;
+    struct bytes out; /* on its way to the scratch */
+    /* once sorted */
+    bool sorted, started;
+    size_t next; /* without runs: the next reference */
+    struct reader *readers;
+    size_t reader_count;
+    uint32_t *heap; /* numbers of readers that have a record, the least on top */
+    size_t heap_len;
+};
+
+static int out_of_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory for sorting");
+}
+
+int sorter_new(const struct sorter_config *config, struct sorter **out)
+{
+    CLEANUP(cleanup_sorter) struct sorter *s = calloc(1, sizeof *s);
+    if (!s)
+        return out_of_memory();
+    s->memory = config->memory ? config->memory : SORTER_MEMORY_DEFAULT;
+    s->arena.max = SIZE_MAX / 2;
+    s->out.max = WRITE_BUFFER + HEADER + SORTER_RECORD_MAX;
+    if (config->dir && !(s->dir = s->dir_copy = strdup(config->dir)))
+        return out_of_memory();
+    *out = steal_ptr(&s);
+    return 0;
+}
+
+static void readers_free(struct sorter *s)
+{
+    for (size_t i = 0; i < s->reader_count; i++)
+        free(s->readers[i].window);
+    free(steal_ptr(&s->readers));
+    free(steal_ptr(&s->heap));
+    s->reader_count = s->heap_len = 0;
+}
+
+void sorter_free(struct sorter *s)
+{
+    if (!s)
+        return;
+    readers_free(s);
+    scratch_free(s->scratch);
+    bytes_release(&s->arena);
+    bytes_release(&s->out);
+    vec_release(&s->refs);
+    vec_release(&s->runs);
+    free(s->dir_copy);
+    free(s);
+}
+
+static struct sorter_record record_at(const uint8_t *p)
+{
+    uint32_t lens[2];
+    memcpy(lens, p, HEADER);
+    return (struct sorter_record){p + HEADER, p + HEADER + lens[0], lens[0], lens[1]};
+}
+
+static int order_of(const struct sorter_record *a, const struct sorter_record *b)
+{
+    size_t common = GR_MIN(a->key_len, b->key_len);
+    int order = common ? memcmp(a->key, b->key, common) : 0;
+    return order ? order : (a->key_len > b->key_len) - (a->key_len < b->key_len);
+}
+
+/* ------------------------------------------------------------------ the arena */
+
+static int ref_order(const void *a, const void *b, void *arg)
+{
+    const struct ref *x = a, *y = b;
+    if (x->head != y->head)
+        return x->head < y->head ? -1 : 1;
+    const struct sorter *s = arg;
+    struct sorter_record p = record_at(s->arena.data + x->at), q = record_at(s->arena.data + y->at);
+    int order = order_of(&p, &q);
+    return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Paths of a directory share most of their bytes; the ones behind decide nearly always. */
+static void sort_arena(struct sorter *s)
+{
+    if (!s->refs.len)
+        return;
+    struct sorter_record first = record_at(s->arena.data + s->refs.items[0].at);
+    size_t shared = first.key_len;
+    for (size_t i = 1; i < s->refs.len && shared; i++) {
+        struct sorter_record r = record_at(s->arena.data + s->refs.items[i].at);
+        shared = GR_MIN(shared, r.key_len);
+        if (shared && memcmp(r.key, first.key, shared)) {
+            size_t same = 0;
+            while (r.key[same] == first.key[same])
+                same++;
+            shared = same;
+        }
+    }
+    for (size_t i = 0; i < s->refs.len; i++) {
+        struct sorter_record r = record_at(s->arena.data + s->refs.items[i].at);
+        uint64_t head = 0;
+        if (r.key_len > shared)
+            memcpy(&head, r.key + shared, GR_MIN(r.key_len - shared, sizeof head));
+        s->refs.items[i].head = be64toh(head);
+    }
+    qsort_r(s->refs.items, s->refs.len, sizeof *s->refs.items, ref_order, s);
+}
+
+/* ------------------------------------------------------------------ runs */
+
+static int flush_out(struct sorter *s, struct scratch *to)
+{
+    int rc = scratch_write(to, scratch_len(to), s->out.data, s->out.len);
+    bytes_clear(&s->out);
+    return rc;
+}
+
+static int put_record(struct sorter *s, struct scratch *to, const struct sorter_record *r)
+{
+    uint32_t lens[2] = {(uint32_t)r->key_len, (uint32_t)r->value_len};
+    int rc = bytes_append(&s->out, lens, HEADER);
+    if (!rc)
+        rc = bytes_append(&s->out, r->key, r->key_len);
+    if (!rc)
+        rc = bytes_append(&s->out, r->value, r->value_len);
+    return !rc && s->out.len >= WRITE_BUFFER ? flush_out(s, to) : rc;
+}
+
+/* The file is where runs go at once: what memory there is sorts. */
+static int run_scratch(struct sorter *s, struct scratch **out)
+{
+    return scratch_new(&(struct scratch_config){.dir = s->dir, .memory = 1}, out);
+}
+
+/* The arena becomes a run. */
+static int spill(struct sorter *s)
+{
+    int rc = s->scratch ? 0 : run_scratch(s, &s->scratch);
+    if (rc)
+        return rc;
+    struct run run = {.start = scratch_len(s->scratch)};
+    sort_arena(s);
+    for (size_t i = 0; !rc && i < s->refs.len; i++) {
+        struct sorter_record r = record_at(s->arena.data + s->refs.items[i].at);
+        rc = put_record(s, s->scratch, &r);
+    }
+    if (!rc)
+        rc = flush_out(s, s->scratch);
+    if (rc)
+        return rc;
+    run.end = scratch_len(s->scratch);
+    bytes_clear(&s->arena);
+    s->refs.len = 0;
+    return vec_push(&s->runs, run) ? out_of_memory() : 0;
+}
+
+int sorter_add(struct sorter *s, const void *key, size_t key_len, const void *value, size_t value_len)
+{
+    assert(!s->sorted);
+    if (key_len > SORTER_RECORD_MAX || value_len > SORTER_RECORD_MAX - key_len)
+        return error_set(-EINVAL, "a record to be sorted is larger than %d bytes", SORTER_RECORD_MAX);
+    int rc = 0;
+    if (s->refs.len &&
+        s->arena.len + s->refs.len * (RECORD_COST - HEADER) + RECORD_COST + key_len + value_len > s->memory)
+        rc = spill(s);
+    if (rc)
+        return rc;
+    struct ref ref = {.at = s->arena.len};
+    uint32_t lens[2] = {(uint32_t)key_len, (uint32_t)value_len};
+    rc = bytes_append(&s->arena, lens, HEADER);
+    if (!rc)
+        rc = bytes_append(&s->arena, key, key_len);
+    if (!rc)
+        rc = bytes_append(&s->arena, value, value_len);
+    if (!rc && vec_push(&s->refs, ref))
+        rc = out_of_memory();
+    if (rc)
+        s->arena.len = (size_t)ref.at;
+    return rc;
+}
+
+/* ------------------------------------------------------------------ merging */
+
+/* At least `need` bytes of the run in one piece at the window's position. */
+static int reader_fill(struct reader *r, struct scratch *from, size_t need)
+{
+    if (r->len - r->pos >= need)
+        return 0;
+    memmove(r->window, r->window + r->pos, r->len - r->pos);
+    r->len -= r->pos;
+    r->pos = 0;
+    if (need > r->cap) {
+        uint8_t *fresh = realloc(r->window, need);
+        if (!fresh)
+            return out_of_memory();
+        r->window = fresh;
+        r->cap = need;
+    }
+    size_t n = (size_t)GR_MIN((uint64_t)(r->cap - r->len), r->end - r->at);
+    assert(r->len + n >= need);
+    int rc = scratch_read(from, r->at, r->window + r->len, n);
+    if (rc)
+        return rc;
+    r->at += n;
+    r->len += n;
+    return 0;
+}
+
+/* Step to the next record: 1, the end: 0, or -errno. */
+static int reader_next(struct reader *r, struct scratch *from)
+{
+    if (r->pos == r->len && r->at == r->end)
+        return 0;
+    int rc = reader_fill(r, from, HEADER);
+    if (rc)
+        return rc;
+    struct sorter_record lens = record_at(r->window + r->pos);
+    size_t len = HEADER + lens.key_len + lens.value_len;
+    rc = reader_fill(r, from, len);
+    if (rc)
+        return rc;
+    r->record = record_at(r->window + r->pos);
+    r->pos += len;
+    return 1;
+}
+
+static bool before(const struct sorter *s, uint32_t a, uint32_t b)
+{
+    int order = order_of(&s->readers[a].record, &s->readers[b].record);
+    return order ? order < 0 : a < b;
+}
+
+static void sift_down(struct sorter *s, size_t i)
+{
+    uint32_t moved = s->heap[i];
+    for (size_t child; (child = 2 * i + 1) < s->heap_len; i = child) {
+        if (child + 1 < s->heap_len && before(s, s->heap[child + 1], s->heap[child]))
+            child++;
+        if (!before(s, s->heap[child], moved))
+            break;
+        s->heap[i] = s->heap[child];
+    }
+    s->heap[i] = moved;
+}
+
+/* Begin to merge `count` runs. */
+static int merge_start(struct sorter *s, const struct run *runs, size_t count)
+{
+    readers_free(s);
+    s->readers = calloc(count, sizeof *s->readers);
+    s->heap = calloc(count, sizeof *s->heap);
+    if (!s->readers || !s->heap)
+        return out_of_memory();
+    s->reader_count = count;
+    s->started = false;
+    size_t window = GR_MIN(GR_MAX(s->memory / count, (size_t)WINDOW_MIN), (size_t)WINDOW_MAX);
+    for (size_t i = 0; i < count; i++) {
+        struct reader *r = &s->readers[i];
+        r->at = runs[i].start;
+        r->end = runs[i].end;
+        r->cap = (size_t)GR_MIN((uint64_t)window, r->end - r->at);
+        if (!(r->window = malloc(r->cap)))
+            return out_of_memory();
+        int rc = reader_next(r, s->scratch);
+        if (rc < 0)
+            return rc;
+        assert(rc);
+        s->heap[s->heap_len++] = (uint32_t)i;
+    }
+    for (size_t i = count / 2; i-- > 0;)
+        sift_down(s, i);
+    return 0;
+}
+
+/* The record given last lives in its reader's window: that reader steps when the next one is asked for. */
+static int merge_next(struct sorter *s, struct sorter_record *out)
+{
+    if (s->started && s->heap_len) {
+        int rc = reader_next(&s->readers[s->heap[0]], s->scratch);
+        if (rc < 0)
+            return rc;
+        if (!rc)
+            s->heap[0] = s->heap[--s->heap_len];
+        if (s->heap_len)
+            sift_down(s, 0);
+    }
+    s->started = true;
+    if (!s->heap_len)
+        return 0;
+    *out = s->readers[s->heap[0]].record;
+    return 1;
+}
+
+/* Merge every `fan` neighbouring runs into one. */
+static int merge_pass(struct sorter *s, size_t fan)
+{
+    CLEANUP(cleanup_scratch) struct scratch *to = NULL;
+    int rc = run_scratch(s, &to);
+    size_t merged = 0;
+    for (size_t i = 0; !rc && i < s->runs.len; i += fan) {
+        struct run run = {.start = scratch_len(to)};
+        rc = merge_start(s, s->runs.items + i, GR_MIN(fan, s->runs.len - i));
+        struct sorter_record r;
+        while (!rc && (rc = merge_next(s, &r)) > 0)
+            rc = put_record(s, to, &r);
+        if (!rc)
+            rc = flush_out(s, to);
+        run.end = scratch_len(to);
+        s->runs.items[merged++] = run;
+    }
+    readers_free(s);
+    if (rc)
+        return rc;
+    s->runs.len = merged;
+    scratch_free(s->scratch);
+    s->scratch = steal_ptr(&to);
+    return 0;
+}
+
+int sorter_sort(struct sorter *s)
+{
+    assert(!s->sorted);
+    s->sorted = true;
+    if (!s->runs.len) {
+        sort_arena(s);
+        return 0;
+    }
+    int rc = s->refs.len ? spill(s) : 0;
+    bytes_release(&s->arena);
+    vec_release(&s->refs);
+    size_t fan = GR_MAX(s->memory / WINDOW_MIN, (size_t)2);
+    while (!rc && s->runs.len > fan)
+        rc = merge_pass(s, fan);
+    bytes_release(&s->out);
+    return rc ? rc : merge_start(s, s->runs.items, s->runs.len);
+}
+
+int sorter_next(struct sorter *s, struct sorter_record *out)
+{
+    assert(s->sorted);
+    if (s->runs.len)
+        return merge_next(s, out);
+    if (s->next == s->refs.len)
+        return 0;
+    *out = record_at(s->arena.data + s->refs.items[s->next++].at);
+    return 1;
+}

@@ -1,0 +1,302 @@
+/* A directory in use: loading, filling, its health. (cache_dir_open.c has the files and how they are made.)
+ *
+ * A fill: the old record is blanked, the data written (O_DIRECT), then the new record. Nothing is
+ * ever synced, so after a power loss any subset of those writes may be on the disk in any order.
+ * That is why every record carries the CRC of each block it speaks of: a record over bytes that are
+ * not the ones it was made for (an old record over new data, a new record over old data, torn data)
+ * proves itself wrong at the first read of that block and becomes a miss; a record over exactly its
+ * bytes is right, whichever fill left them there. Blanking the old record first only makes such
+ * misses rare.
+ */
+#include "cache/disk/cache_dir.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "cache/disk/cache_lock.h"
+
+enum { AHEAD_SLABS = 32 /* records of so many slabs are on their way at a start */ };
+
+void cache_dir_close(struct cache_dir *d)
+{
+    if (!d)
+        return;
+    if (d->record_fd >= 0)
+        close(d->record_fd);
+    if (d->data_fd >= 0)
+        close(d->data_fd);
+    if (d->lock_fd >= 0)
+        close(d->lock_fd);
+    pthread_mutex_destroy(&d->health_lock);
+    free(d->yielded);
+    free(d->path);
+    free(d);
+}
+
+void cache_dir_sign(struct cache_dir *d)
+{
+    cache_lock_sign(d->lock_fd, d->path);
+}
+
+/* ---- loading ---- */
+
+/* What a thread that reads is left with when its disk does not answer. */
+struct loader {
+    int fd; /* its own of the record file, which may be closed while it hangs */
+    struct io_thread *thread;
+    struct io_op op;
+    bool hangs;
+    uint8_t *table, *region;
+};
+
+static void loader_free(void *arg)
+{
+    struct loader *l = arg;
+    if (l->fd >= 0)
+        close(l->fd);
+    free(l->table);
+    free(l->region);
+    free(l);
+}
+
+static void loader_end(struct loader *l)
+{
+    if (l->hangs) {
+        io_thread_orphan(l->thread, loader_free, l);
+        return;
+    }
+    io_thread_free(l->thread);
+    loader_free(l);
+}
+DEFINE_CLEANUP(loader, struct loader *, loader_end)
+
+static struct loader *loader_new(const struct cache_dir *d, const struct io_calls *calls)
+{
+    struct loader *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    l->table = calloc(d->geometry.slab_count + (size_t)1, CACHE_META_SLAB_SIZE);
+    l->region = malloc(CACHE_REGION_MAX);
+    l->fd = fcntl(d->record_fd, F_DUPFD_CLOEXEC, 0);
+    if (l->fd >= 0 && l->table && l->region && io_thread_new(calls, &l->thread) == 0)
+        return l;
+    loader_free(l);
+    return NULL;
+}
+
+/* Read from the record file. -errno of the disk; -ETIMEDOUT: it hangs. */
+static int load_bytes(struct loader *l, uint8_t *out, size_t len, uint64_t off, uint32_t timeout_ms)
+{
+    size_t at;
+    l->op = (struct io_op){.fd = l->fd, .off = off, .len = (uint32_t)len, .data = out};
+    l->hangs = !io_thread_run(l->thread, &l->op, 1, clock_now_ms() + timeout_ms, &at);
+    return l->hangs ? -ETIMEDOUT : l->op.rc;
+}
+
+static int load_records(struct cache_dir *d, unsigned number, struct loader *l, struct cache_load *load,
+                        struct cache_place place)
+{
+    uint32_t stride = cache_class_record_size(place.class);
+    uint32_t slots = cache_class_slots(&d->geometry, place.class);
+    place.slot = 0;
+    if (load_bytes(l, l->region, (size_t)slots * stride, cache_place_record_offset(&d->geometry, &place),
+                   load->timeout_ms))
+        return 0; /* the slab's chunks are misses */
+    int rc = space_load_slab(load->space, number, &place);
+    struct cache_record record;
+    for (; !rc && place.slot < slots; place.slot++)
+        if (cache_meta_record_decode(&d->geometry, &place, l->region + (size_t)place.slot * stride, &record))
+            rc = space_load_slot(load->space, &load->slots, number, &place, &record);
+    return rc;
+}
+
+/* Ask the kernel for the records of a slab that will be read soon. */
+static void read_ahead(const struct cache_dir *d, const uint8_t *table, uint32_t slab)
+{
+    struct cache_place place = {.slab = slab};
+    if (slab < d->geometry.slab_count &&
+        cache_meta_slab_decode(&d->geometry, table + (size_t)slab * CACHE_META_SLAB_SIZE, &place))
+        (void)posix_fadvise(d->record_fd, (off_t)cache_place_record_offset(&d->geometry, &place),
+                            (off_t)cache_class_slots(&d->geometry, place.class) * cache_class_record_size(place.class),
+                            POSIX_FADV_WILLNEED);
+}
+
+static int load_slabs(struct cache_dir *d, unsigned number, struct loader *l, struct cache_load *load)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < AHEAD_SLABS; i++)
+        read_ahead(d, l->table, i);
+    for (uint32_t i = 0; !rc && !l->hangs && i < d->geometry.slab_count; i++) {
+        struct cache_place place = {.slab = i};
+        read_ahead(d, l->table, i + AHEAD_SLABS);
+        if (!(d->yielded && d->yielded[i]) &&
+            cache_meta_slab_decode(&d->geometry, l->table + (size_t)i * CACHE_META_SLAB_SIZE, &place))
+            rc = load_records(d, number, l, load, place);
+    }
+    return rc;
+}
+
+int cache_dir_load(struct cache_dir *d, unsigned number, struct cache_load *load)
+{
+    CLEANUP(cleanup_loader) struct loader *l = loader_new(d, load->calls);
+    if (!l)
+        return error_set(-ENOMEM, "%s: out of memory or file descriptors for the cache's index", d->path);
+    for (uint32_t i = 0; d->yielded && i < d->geometry.slab_count; i++)
+        if (d->yielded[i])
+            space_load_yielded(load->space, number, i);
+    size_t table_size = (size_t)d->geometry.slab_count * CACHE_META_SLAB_SIZE;
+    int read = load_bytes(l, l->table, table_size, cache_slab_entry_offset(&d->geometry, 0), load->timeout_ms);
+    int rc = read ? 0 : load_slabs(d, number, l, load);
+    if (read || l->hangs)
+        cache_dir_note(d, CACHE_READING, l->hangs ? -ETIMEDOUT : read);
+    return rc;
+}
+
+/* ---- filling ---- */
+
+enum { BLANK_AT = 512, RECORD_AT = 4096 }; /* in the bounce buffer; the slab's entry is at 0 */
+
+int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
+                   const struct digest *digest, struct buf *stored, uint64_t deadline_ms)
+{
+    assert(stored->len == slot->stored_len);
+    struct cache_record record = {
+        .digest = *digest,
+        .seq = slot->seq,
+        .plain_len = slot->plain_len,
+        .stored_len = slot->stored_len,
+        .flags = space_record_flags(slot->flags),
+        .owner = slot->owner,
+    };
+    uint8_t *bytes = ring_bounce(ring);
+    uint64_t record_off = cache_place_record_offset(&d->geometry, &slot->place);
+    unsigned data = cache_data_file(slot->dir), records = cache_record_file(slot->dir);
+    struct ring_write writes[RING_WRITES_MAX];
+    size_t n = 0;
+    if (slot->slab_bound) {
+        cache_meta_slab_encode(&d->geometry, &slot->place, bytes);
+        writes[n++] = (struct ring_write){records, cache_slab_entry_offset(&d->geometry, slot->place.slab),
+                                          CACHE_META_SLAB_SIZE, bytes};
+    }
+    if (slot->recorded) {
+        memset(bytes + BLANK_AT, 0, CACHE_META_RECORD_HEAD);
+        writes[n++] = (struct ring_write){records, record_off, CACHE_META_RECORD_HEAD, bytes + BLANK_AT};
+    }
+    /* cap: whole 4 KiB, as O_DIRECT wants; what is behind the chunk in it is zero */
+    writes[n++] = (struct ring_write){data, cache_place_data_offset(&d->geometry, &slot->place), (uint32_t)stored->cap,
+                                      stored->data};
+    cache_meta_record_encode(&d->geometry, &slot->place, &record, stored->data, bytes + RECORD_AT);
+    writes[n++] =
+        (struct ring_write){records, record_off, cache_class_record_size(slot->place.class), bytes + RECORD_AT};
+    return ring_write_all(ring, writes, n, stored, deadline_ms);
+}
+
+int cache_dir_blank(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot, uint64_t deadline_ms)
+{
+    const struct ring_write write = {cache_record_file(slot->dir),
+                                     cache_place_record_offset(&d->geometry, &slot->place), CACHE_META_RECORD_HEAD,
+                                     memset(ring_bounce(ring), 0, CACHE_META_RECORD_HEAD)};
+    return ring_write_all(ring, &write, 1, NULL, deadline_ms);
+}
+
+int cache_dir_write_flags(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot, uint8_t flags,
+                          uint64_t deadline_ms)
+{
+    uint64_t off = cache_place_record_offset(&d->geometry, &slot->place) + CACHE_META_RECORD_FLAGS;
+    *ring_bounce(ring) = flags;
+    const struct ring_write write = {cache_record_file(slot->dir), off, 1, ring_bounce(ring)};
+    return ring_write_all(ring, &write, 1, NULL, deadline_ms);
+}
+
+/* ---- room ---- */
+
+int cache_dir_slab_ranges(const struct cache_dir *d, unsigned number, uint32_t slab, enum cache_slab_change change,
+                          struct ring_range out[2])
+{
+    const struct cache_place place = {.slab = slab};
+    uint32_t size = d->geometry.slab_size;
+    out[0] = (struct ring_range){cache_record_file(number), cache_place_record_offset(&d->geometry, &place),
+                                 size / CACHE_REGION_SHARE};
+    out[1] = (struct ring_range){cache_data_file(number), cache_place_data_offset(&d->geometry, &place), size};
+    return change == CACHE_PUNCH ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE : 0;
+}
+
+int cache_dir_change_slab(const struct cache_dir *d, struct ring *ring, unsigned number, uint32_t slab,
+                          enum cache_slab_change change, uint64_t deadline_ms)
+{
+    struct ring_range at[2];
+    int mode = cache_dir_slab_ranges(d, number, slab, change, at);
+    return ring_allocate_all(ring, mode, at, 2, deadline_ms);
+}
+
+/* ---- health ---- */
+
+static const char *const way_names[CACHE_WAYS] = {"reading", "writing"};
+
+/* All of it as warnings: who was told of the fault wants to know of its end. */
+static void say_state(const struct cache_dir *d, enum cache_way way, enum health_state before, int rc)
+{
+    const char *why = rc == -EBADMSG     ? "bytes differ from their checksum"
+                      : rc == -ETIMEDOUT ? "no answer in time"
+                                         : strerror(-rc);
+    switch (cache_dir_state(d, way)) {
+    case HEALTH_NORMAL:
+        log_warning("cache: %s: %s has been well for a while", d->path, way_names[way]);
+        break;
+    case HEALTH_SUSPECT:
+        if (before == HEALTH_DOWN)
+            log_warning("cache: %s: %s works again", d->path, way_names[way]);
+        else
+            log_warning("cache: %s: %s failed: %s; what fails is fetched, nothing is lost", d->path, way_names[way],
+                        why);
+        break;
+    case HEALTH_DOWN:
+        log_warning("cache: %s: %s is down: %s; %s until a probe finds it working", d->path, way_names[way], why,
+                    way == CACHE_READING ? "its chunks are fetched" : "nothing is kept there");
+    }
+}
+
+static bool note(struct cache_dir *d, enum cache_way way, enum health_event event, int rc)
+{
+    SCOPED_LOCK(&d->health_lock); /* also while it is said: lines come in the order of the states */
+    enum health_state before = d->health[way].state;
+    if (!health_note(&d->health[way], event, clock_now_ms()))
+        return false;
+    atomic_store(&d->state[way], d->health[way].state);
+    say_state(d, way, before, rc);
+    return true;
+}
+
+bool cache_dir_note(struct cache_dir *d, enum cache_way way, int rc)
+{
+    if (rc == -ECANCELED || rc == -EAGAIN || rc == -ENOMEM)
+        return false;
+    if (!rc && cache_dir_state(d, way) == HEALTH_NORMAL)
+        return false; /* the usual case, without the lock */
+    enum health_event event = rc == 0            ? HEALTH_GOOD
+                              : rc == -EBADMSG   ? HEALTH_WRONG
+                              : rc == -ETIMEDOUT ? HEALTH_TIMEOUT
+                                                 : HEALTH_FAULT;
+    return note(d, way, event, rc);
+}
+
+bool cache_dir_note_probe(struct cache_dir *d, enum cache_way way, int rc)
+{
+    return note(d, way, rc ? HEALTH_PROBE_BAD : HEALTH_PROBE_GOOD, rc);
+}
+
+bool cache_dir_wants_probe(struct cache_dir *d, enum cache_way way)
+{
+    if (cache_dir_state(d, way) == HEALTH_NORMAL)
+        return false;
+    SCOPED_LOCK(&d->health_lock);
+    return health_wants_probe(&d->health[way], clock_now_ms());
+}

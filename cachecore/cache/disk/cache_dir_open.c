@@ -1,0 +1,352 @@
+/* Opening a cache directory.
+ *
+ * Files: "lock" (pid of the owner, flock'ed: a dead owner does not block), "data" (slabs of slots),
+ * "records" (header, slab table, records). Both are reserved by fallocate at open, so a fill never
+ * grows anything and the budget holds at every instant. (With a watermark some slabs may be without
+ * their room; no fill goes there: watermark.c.)
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/safe_dir.h"
+#include "base/text.h"
+#include "cache/disk/cache_dir.h"
+#include "cache/disk/cache_lock.h"
+
+DEFINE_CLEANUP(cache_dir, struct cache_dir *, cache_dir_close)
+
+/* The time of a read is a write to the filesystem's journal, for which the read waits when the disk hangs: O_NOATIME.
+ */
+static int open_in(const struct cache_dir *d, int dir_fd, const char *name, int flags, int *out_fd)
+{
+    int rc = safe_file_open(dir_fd, d->path, name, O_RDWR | O_CREAT | O_NOATIME | flags, out_fd);
+    if (rc == -EPERM)
+        return error_prefix(rc, "cache");
+    if (rc)
+        return error_set(rc, "cache: cannot open %s/%s: %s; the directory must be writable", d->path, name,
+                         strerror(-rc));
+    return 0;
+}
+
+/* ---- opening ---- */
+
+/* Asked before reserving: fallocate would take all there is before it fails. */
+static bool fits(int fd, uint64_t size)
+{
+    struct stat file;
+    struct statvfs fs;
+    if (fstat(fd, &file) || fstatvfs(fd, &fs))
+        return true; /* fallocate will tell */
+    uint64_t held = (uint64_t)file.st_blocks * 512;
+    return held >= size || size - held <= (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+static uint64_t held_bytes(int dir_fd, const char *name)
+{
+    struct stat st;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+/* Only the last directory of path is made: one above that is missing is most likely a disk that is not mounted, and its
+ * room must not be taken of the filesystem below. */
+static int open_dir(const char *path, int *out_fd)
+{
+    int rc = safe_dir_open(path, SAFE_DIR_MAKE, out_fd);
+    return rc ? error_prefix(rc, "cache") : 0;
+}
+
+int cache_dir_room(const char *path, uint64_t *room, uint64_t *total)
+{
+    struct statvfs fs;
+    CLEANUP_FD int dir = -1;
+    int rc = open_dir(path, &dir);
+    if (rc)
+        return rc;
+    if (fstatvfs(dir, &fs))
+        return error_set(-errno, "cache: %s: cannot ask for the size of its filesystem: %s", path, strerror(errno));
+    *total = (uint64_t)(fs.f_blocks - fs.f_bfree + fs.f_bavail) * fs.f_frsize;
+    *room = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(dir, "data") + held_bytes(dir, "records") +
+            held_bytes(dir, "exports");
+    return 0;
+}
+
+int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
+{
+    uint64_t room, total;
+    int rc = cache_dir_room(path, &room, &total);
+    if (!rc)
+        *out = room / 100 * percent / 4096 * 4096;
+    return rc;
+}
+
+static int say_unreserved(const struct cache_dir *d, uint64_t size, int rc)
+{
+    return error_set(rc, "cache: cannot reserve %llu bytes in %s: %s; give a smaller size or free some space",
+                     (unsigned long long)size, d->path, strerror(-rc));
+}
+
+/* Reserve exactly size bytes. Blocks that hold data already keep it; what fails leaves the file as it
+ * was. */
+static int reserve(const struct cache_dir *d, int fd, const char *name, uint64_t size)
+{
+    struct stat before;
+    if (fstat(fd, &before))
+        return error_set(-errno, "cache: cannot look at %s/%s: %s", d->path, name, strerror(errno));
+    errno = ENOSPC;
+    if (fits(fd, size) && ftruncate(fd, (off_t)size) == 0 && fallocate(fd, 0, 0, (off_t)size) == 0)
+        return 0;
+    int rc = -errno;
+    if (ftruncate(fd, before.st_size))
+        log_warning("cache: %s/%s could not be made small again", d->path, name);
+    if (rc == -EOPNOTSUPP)
+        return error_set(-EINVAL, "cache: the filesystem of %s cannot reserve space; use ext4, xfs or btrfs", d->path);
+    return say_unreserved(d, size, rc);
+}
+
+/* The files are at least as long as the geometry says: longer when making them smaller was broken off. */
+static bool sizes_match(const struct cache_dir *d, const struct cache_geometry *g)
+{
+    struct stat data, records;
+    return !fstat(d->data_fd, &data) && !fstat(d->record_fd, &records) &&
+           (uint64_t)data.st_size >= cache_geometry_data_file_size(g) &&
+           (uint64_t)records.st_size >= cache_geometry_record_file_size(g);
+}
+
+/* A disk that fails now may work tomorrow: what it holds is not to be thrown away for that. */
+static int say_unread(const struct cache_dir *d, int rc)
+{
+    return error_set(rc, "cache: cannot read %s/records: %s; what it holds is left as it is", d->path, strerror(-rc));
+}
+
+static int say_unwritten(const struct cache_dir *d, int rc)
+{
+    return error_set(rc, "cache: cannot write %s/records: %s", d->path, strerror(-rc));
+}
+
+/* The slab table, with room for `count` entries; those that the file has no more of are zero. */
+static int read_table(const struct cache_dir *d, const struct cache_geometry *g, uint32_t count, uint8_t **out)
+{
+    CLEANUP_FREE uint8_t *table = calloc(GR_MAX(count, g->slab_count), CACHE_META_SLAB_SIZE);
+    if (!table)
+        return error_set(-ENOMEM, "cache: out of memory for the index");
+    ssize_t n =
+        io_pread_full(d->record_fd, table, (size_t)g->slab_count * CACHE_META_SLAB_SIZE, cache_slab_entry_offset(g, 0));
+    if (n < 0)
+        return say_unread(d, (int)n);
+    *out = steal_ptr(&table);
+    return 0;
+}
+
+/* What the directory holds: *out_found is its geometry, with a slab count of 0 when there is nothing to
+ * keep; says why not. */
+static int recognise(const struct cache_dir *d, struct cache_geometry *out_found)
+{
+    CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
+    out_found->slab_count = 0;
+    if (!header)
+        return error_set(-ENOMEM, "cache: out of memory");
+    ssize_t n = io_pread_full(d->record_fd, header, CACHE_META_HEADER_SIZE, 0);
+    if (n < 0)
+        return say_unread(d, (int)n);
+    if (n == 0)
+        return 0; /* new */
+    struct cache_geometry found, kept;
+    int rc = cache_meta_header_decode(header, (size_t)n, &found);
+    const char *why = rc == -ENOTSUP            ? "it is of another version"
+                      : rc                      ? "its header is damaged"
+                      : !sizes_match(d, &found) ? "its files have been cut or replaced"
+                      : !cache_geometry_replan(d->geometry.budget, &found, &kept)
+                          ? "its size was changed by so much that slabs of another size serve better"
+                          : NULL;
+    if (why)
+        log_warning("cache: %s starts empty: %s", d->path, why);
+    else
+        *out_found = found;
+    return 0;
+}
+
+static int write_header(const struct cache_dir *d)
+{
+    CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
+    if (!header)
+        return error_set(-ENOMEM, "cache: out of memory");
+    cache_meta_header_encode(&d->geometry, header);
+    int rc = io_pwrite_full(d->record_fd, header, CACHE_META_HEADER_SIZE, 0);
+    return rc ? say_unwritten(d, rc) : 0;
+}
+
+static int reserve_both(const struct cache_dir *d)
+{
+    int rc = reserve(d, d->data_fd, "data", cache_geometry_data_file_size(&d->geometry));
+    return rc ? rc : reserve(d, d->record_fd, "records", cache_geometry_record_file_size(&d->geometry));
+}
+
+/* Another budget: slabs and their records stay where they are, those beyond the new end are gone, and the
+ * slab table moves behind the last region. A crash on the way leaves a table that is wholly or in parts
+ * garbage under the old or the new header, which costs those slabs: an entry knows its own number, and
+ * every record its place. */
+static int resize(struct cache_dir *d, const struct cache_geometry *found)
+{
+    CLEANUP_FREE uint8_t *table = NULL;
+    uint32_t count = d->geometry.slab_count;
+    int rc = read_table(d, found, count, &table);
+    if (!rc && count > found->slab_count)
+        rc = reserve_both(d);
+    if (rc)
+        return rc;
+    rc = io_pwrite_full(d->record_fd, table, (size_t)count * CACHE_META_SLAB_SIZE,
+                        cache_slab_entry_offset(&d->geometry, 0));
+    if (rc)
+        return say_unwritten(d, rc);
+    rc = write_header(d);
+    if (!rc && fdatasync(d->record_fd)) /* before the end of the file is cut off */
+        return say_unwritten(d, -errno);
+    if (!rc)
+        log_info("cache: %s has another size: what is in %u of its %u slabs is kept", d->path,
+                 GR_MIN(count, found->slab_count), found->slab_count);
+    return rc;
+}
+
+/* Keep what is there. */
+static int take_over(struct cache_dir *d, const struct cache_geometry *found)
+{
+    uint64_t budget = d->geometry.budget;
+    if (!cache_geometry_replan(budget, found, &d->geometry))
+        return -EINVAL; /* recognise asked the same */
+    if (!cache_geometry_same(&d->geometry, found))
+        return resize(d, found);
+    CLEANUP_FREE uint8_t *table = NULL; /* it must be readable before anything is written according to it */
+    return read_table(d, found, found->slab_count, &table);
+}
+
+static int start_empty(struct cache_dir *d)
+{
+    uint64_t size = cache_geometry_data_file_size(&d->geometry);
+    if (!fits(d->data_fd, size)) /* a wrong size must not cost what is there */
+        return say_unreserved(d, size, -ENOSPC);
+    if (getrandom(&d->geometry.id, sizeof d->geometry.id, 0) != sizeof d->geometry.id)
+        return error_set(-EIO, "cache: no random bytes for the id of %s", d->path);
+    if (ftruncate(d->record_fd, 0) || ftruncate(d->data_fd, 0))
+        return error_set(-errno, "cache: cannot empty %s: %s", d->path, strerror(errno));
+    int rc = reserve(d, d->record_fd, "records", cache_geometry_record_file_size(&d->geometry));
+    return rc ? rc : write_header(d);
+}
+
+static int open_files(struct cache_dir *d, int dir_fd)
+{
+    int rc = open_in(d, dir_fd, "records", 0, &d->record_fd);
+    if (rc)
+        return rc;
+    rc = open_in(d, dir_fd, "data", O_DIRECT, &d->data_fd);
+    if (rc != -EINVAL)
+        return rc;
+    log_warning("cache: the filesystem of %s has no direct I/O; reads go through the page cache", d->path);
+    return open_in(d, dir_fd, "data", 0, &d->data_fd);
+}
+
+static int write_probe(struct cache_dir *d)
+{
+    CLEANUP_BUF struct buf *probe = buf_new(CACHE_META_PROBE_SIZE);
+    if (!probe)
+        return error_set(-ENOMEM, "cache: out of memory");
+    cache_meta_probe_encode(&d->geometry, probe->data);
+    int rc = io_pwrite_full(d->data_fd, probe->data, probe->len, cache_geometry_data_size(&d->geometry));
+    return rc ? error_set(rc, "cache: cannot write %s/data: %s", d->path, strerror(-rc)) : 0;
+}
+
+static int change_slab(const struct cache_dir *d, uint32_t slab, enum cache_slab_change change)
+{
+    struct ring_range at[2];
+    int mode = cache_dir_slab_ranges(d, 0, slab, change, at);
+    if (fallocate(d->record_fd, mode, (off_t)at[0].off, at[0].len) ||
+        fallocate(d->data_fd, mode, (off_t)at[1].off, at[1].len))
+        return -errno;
+    return 0;
+}
+
+/* What was reserved and never written counts as nothing. */
+static bool slab_holds_data(const struct cache_dir *d, uint32_t slab)
+{
+    off_t off = (off_t)slab * d->geometry.slab_size, found = lseek(d->data_fd, off, SEEK_DATA);
+    return found < 0 ? errno != ENXIO : found < off + (off_t)d->geometry.slab_size;
+}
+
+/* Slabs that hold anything keep their room, the others wait until the filesystem has some to spare. */
+static int reserve_sparingly(struct cache_dir *d)
+{
+    uint64_t end = cache_geometry_data_size(&d->geometry), size = cache_geometry_data_file_size(&d->geometry);
+    d->yielded = calloc(d->geometry.slab_count, sizeof *d->yielded);
+    if (!d->yielded)
+        return error_set(-ENOMEM, "cache: out of memory");
+    if (ftruncate(d->data_fd, (off_t)size) || fallocate(d->data_fd, 0, (off_t)end, (off_t)(size - end)))
+        return error_set(-errno, "cache: cannot reserve space in %s: %s", d->path, strerror(errno));
+    for (uint32_t i = 0; i < d->geometry.slab_count; i++) {
+        if (slab_holds_data(d, i) && !change_slab(d, i, CACHE_RESERVE))
+            continue;
+        d->yielded[i] = true;
+        int rc = change_slab(d, i, CACHE_PUNCH);
+        if (rc)
+            return error_set(rc, "cache: cannot give space of %s back: %s", d->path, strerror(-rc));
+    }
+    return 0;
+}
+
+static uint64_t held_now(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+/* high: see cache_dir_open. */
+static int reserve_data(struct cache_dir *d, unsigned high)
+{
+    uint64_t size = cache_geometry_data_file_size(&d->geometry), held = held_now(d->data_fd);
+    if (high && watermark_over(d, high, size > held ? size - held : 0))
+        return reserve_sparingly(d);
+    return reserve_both(d);
+}
+
+int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_dir **out)
+{
+    CLEANUP(cleanup_cache_dir) struct cache_dir *d = calloc(1, sizeof *d);
+    if (!d)
+        return error_set(-ENOMEM, "cache: out of memory");
+    d->lock_fd = d->data_fd = d->record_fd = -1;
+    pthread_mutex_init(&d->health_lock, NULL);
+    d->size = size;
+    d->path = strdup(path);
+    if (!d->path)
+        return error_set(-ENOMEM, "cache: out of memory");
+    CLEANUP_FD int dir = -1;
+    int rc = cache_geometry_plan(size, &d->geometry);
+    if (!rc)
+        rc = open_dir(path, &dir);
+    if (!rc)
+        rc = cache_lock_take(dir, path, true, &d->lock_fd);
+    if (!rc)
+        rc = open_files(d, dir);
+    struct cache_geometry found;
+    if (!rc)
+        rc = recognise(d, &found);
+    if (!rc)
+        rc = found.slab_count ? take_over(d, &found) : start_empty(d);
+    if (!rc) /* also what was taken over: a file copied or restored may have holes */
+        rc = reserve_data(d, high);
+    if (!rc)
+        rc = write_probe(d);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&d);
+    return 0;
+}

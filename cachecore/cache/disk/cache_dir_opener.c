@@ -1,0 +1,110 @@
+/* Opening a directory whose disk may hang: by a thread, which is left to it when the time is over. That
+ * thread has everything it needs for itself. Should the disk answer after all, it closes what it has
+ * opened, and the next start finds the directory as it is.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
+#include "cache/disk/cache_dir.h"
+
+struct opening {
+    struct cache_dir_order order; /* its path is a copy */
+    pthread_mutex_t lock;
+    pthread_cond_t ending;
+    bool ended, left; /* left: nobody waits any more */
+    struct cache_dir *dir;
+    struct error error;
+};
+
+static void opening_free(struct opening *o)
+{
+    pthread_cond_destroy(&o->ending);
+    pthread_mutex_destroy(&o->lock);
+    free((char *)o->order.path);
+    free(o);
+}
+
+static struct opening *opening_new(const struct cache_dir_order *order)
+{
+    struct opening *o = calloc(1, sizeof *o);
+    char *path = strdup(order->path);
+    if (!o || !path) {
+        free(o);
+        free(path);
+        return NULL;
+    }
+    o->order = *order;
+    o->order.path = path;
+    pthread_mutex_init(&o->lock, NULL);
+    thread_cond_init(&o->ending);
+    return o;
+}
+
+static int open_dir(struct cache_dir_order *order, struct cache_dir **out)
+{
+    if (order->begin)
+        order->begin();
+    int rc = order->size ? 0 : cache_dir_share(order->path, order->percent, &order->size);
+    return rc ? rc : cache_dir_open(order->path, order->size, order->high, out);
+}
+
+/* false: nobody is there any more. */
+static bool hand_over(struct opening *o, int rc)
+{
+    SCOPED_LOCK(&o->lock);
+    error_take(&o->error, rc);
+    o->ended = true;
+    pthread_cond_signal(&o->ending);
+    return !o->left;
+}
+
+static void *work(void *arg)
+{
+    struct opening *o = arg;
+    int rc = open_dir(&o->order, &o->dir);
+    if (hand_over(o, rc))
+        return NULL;
+    cache_dir_close(o->dir);
+    opening_free(o);
+    return NULL;
+}
+
+/* false: the opening is the thread's now. */
+static bool wait_for_end(struct opening *o, uint32_t timeout_ms)
+{
+    struct timespec until = clock_at_ms(clock_now_ms() + timeout_ms);
+    SCOPED_LOCK(&o->lock);
+    while (!o->ended && pthread_cond_timedwait(&o->ending, &o->lock, &until) != ETIMEDOUT) {
+    }
+    o->left = !o->ended;
+    return o->ended;
+}
+
+int cache_dir_open_within(struct cache_dir_order *order, uint32_t timeout_ms, struct cache_dir **out)
+{
+    struct opening *o = opening_new(order);
+    if (!o)
+        return error_set(-ENOMEM, "cache: out of memory");
+    pthread_t thread;
+    int rc = thread_start(&thread, work, o);
+    if (rc) {
+        opening_free(o);
+        return rc;
+    }
+    if (!wait_for_end(o, timeout_ms)) {
+        pthread_detach(thread);
+        return error_set(-ETIMEDOUT, "cache: %s: its disk has given no answer for %u seconds", order->path,
+                         timeout_ms / 1000);
+    }
+    pthread_join(thread, NULL);
+    rc = o->error.code ? error_restore(&o->error) : 0;
+    order->size = o->order.size;
+    *out = o->dir;
+    opening_free(o);
+    return rc;
+}

@@ -1,0 +1,341 @@
+/* One ring: one blocking submission at a time by whoever borrowed it.
+ *
+ * A ring that changes threads cannot have SINGLE_ISSUER and DEFER_TASKRUN; COOP_TASKRUN (5.19) spares
+ * the interrupts that those would have spared, and costs the same in the measurement (docs/cache.md
+ * has the table). A kernel older than 5.11 cannot wait with a timeout (EXT_ARG) and counts as one that
+ * refuses. A registered buffer counts as locked memory: where that is not allowed (ENOMEM), the ring
+ * goes on without.
+ *
+ * Where a filesystem cannot read without blocking (FUSE), io_uring would hand each read to a kernel
+ * thread that belongs to the caller's, and the caller's could not end while the disk hangs. Such
+ * files are read by the ring's own thread.
+ *
+ * Direct writes go by io_uring too, one after the other: what the disk owes then holds neither a thread
+ * nor the end of the process, as a pwrite would. Writes into the page cache are not the disk's and go
+ * by the thread.
+ *
+ * What no deadline reaches is the thread that hands a read to io_uring while the kernel waits for the
+ * disk first: for the extents of the file, or for a place in the device's queue. rings_overdue tells
+ * whoever keeps house which disks do that.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cache/disk/ring_internal.h"
+
+enum { WAIT_MAX_S = 3600 };
+
+/* ---- its io_uring ---- */
+
+static int init_uring(struct io_uring *uring)
+{
+    int rc = io_uring_queue_init(RING_READS_MAX, uring, IORING_SETUP_COOP_TASKRUN);
+    if (rc == -EINVAL)
+        rc = io_uring_queue_init(RING_READS_MAX, uring, 0);
+    if (rc || uring->features & IORING_FEAT_EXT_ARG)
+        return rc;
+    io_uring_queue_exit(uring);
+    return -ENOSYS;
+}
+
+static bool is_refused(struct rings *rs)
+{
+    SCOPED_LOCK(&rs->lock);
+    return rs->refused;
+}
+
+static void note_refusal(struct rings *rs, int rc)
+{
+    SCOPED_LOCK(&rs->lock);
+    if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rs->refused)
+        return; /* this ring only */
+    rs->refused = true;
+    log_warning("cache: io_uring is refused here (%s); reading by pread", strerror(-rc));
+}
+
+void ring_attach_uring(struct ring *r)
+{
+    struct rings *rs = r->owner;
+    if (is_refused(rs))
+        return;
+    int rc = init_uring(&r->uring);
+    if (rc) {
+        note_refusal(rs, rc);
+        return;
+    }
+    r->has_uring = true;
+    counter_add(&rs->stats->rings, 1);
+    r->fixed_files = io_uring_register_files(&r->uring, rs->fds, (unsigned)rs->fd_count) == 0;
+    struct iovec whole = {.iov_base = r->bounce, .iov_len = RING_BOUNCE};
+    r->fixed_bounce = rs->huge_bounce && io_uring_register_buffers(&r->uring, &whole, 1) == 0;
+}
+
+void ring_drop_uring(struct ring *r)
+{
+    if (!r->has_uring)
+        return;
+    io_uring_queue_exit(&r->uring);
+    r->has_uring = false;
+    counter_add(&r->owner->stats->rings, UINT64_MAX);
+}
+
+bool ring_is_over(struct ring *r)
+{
+    if (r->has_uring) {
+        unsigned answered = io_uring_cq_ready(&r->uring);
+        io_uring_cq_advance(&r->uring, answered);
+        r->in_air -= answered;
+    }
+    return r->in_air == 0 && (!r->thread || io_thread_is_idle(r->thread));
+}
+
+/* ---- by the ring's thread ---- */
+
+static int need_thread(struct ring *r)
+{
+    return r->thread ? 0 : io_thread_new(&r->owner->calls, &r->thread);
+}
+
+static void lose(struct ring *r)
+{
+    r->lost = true;
+    counter_add(&r->owner->stats->lost, 1);
+}
+
+static bool is_pending(const struct ring_read *read)
+{
+    return read->rc == -EINPROGRESS || read->rc == -EAGAIN || read->rc == -EINTR;
+}
+
+/* Those reads that io_uring did not take or do. */
+static void read_by_thread(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms)
+{
+    size_t which[RING_READS_MAX], count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is_pending(&reads[i])) {
+            r->ops[count] = (struct io_op){
+                .fd = r->owner->fds[reads[i].file], .off = reads[i].off, .len = reads[i].len, .data = reads[i].buf};
+            which[count++] = i;
+        }
+    int rc = count ? need_thread(r) : 0;
+    if (rc || !count) {
+        for (size_t i = 0; i < count; i++)
+            reads[which[i]].rc = -ECANCELED;
+        return;
+    }
+    size_t at;
+    bool in_time = io_thread_run(r->thread, r->ops, count, deadline_ms, &at);
+    if (!in_time)
+        lose(r);
+    for (size_t i = 0; i < count; i++)
+        reads[which[i]].rc = in_time || i < at ? r->ops[i].rc : i == at ? -ETIMEDOUT : -ECANCELED;
+    counter_add(&r->owner->stats->preads, in_time ? count : at);
+}
+
+/* The first n of r->ops, of which the first failure ends them. */
+static int change_by_thread(struct ring *r, size_t n, uint64_t deadline_ms)
+{
+    int rc = need_thread(r);
+    if (rc)
+        return rc;
+    size_t at;
+    if (!io_thread_run(r->thread, r->ops, n, deadline_ms, &at)) {
+        lose(r);
+        return -ETIMEDOUT;
+    }
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = r->ops[i].rc;
+    return rc;
+}
+
+static int write_by_thread(struct ring *r, const struct ring_write *writes, size_t n, uint64_t deadline_ms)
+{
+    for (size_t i = 0; i < n; i++)
+        r->ops[i] = (struct io_op){.kind = IO_WRITE,
+                                   .fd = r->owner->fds[writes[i].file],
+                                   .off = writes[i].off,
+                                   .len = writes[i].len,
+                                   .data = (uint8_t *)writes[i].data};
+    return change_by_thread(r, n, deadline_ms);
+}
+
+int ring_allocate_all(struct ring *r, int mode, const struct ring_range *ranges, size_t n, uint64_t deadline_ms)
+{
+    assert(n <= RING_WRITES_MAX && !r->lost);
+    uint32_t files = 0;
+    for (size_t i = 0; i < n; i++) {
+        files |= UINT32_C(1) << ranges[i].file;
+        r->ops[i] = (struct io_op){.kind = IO_ALLOCATE,
+                                   .mode = mode,
+                                   .fd = r->owner->fds[ranges[i].file],
+                                   .off = ranges[i].off,
+                                   .len = ranges[i].len};
+    }
+    atomic_store_explicit(&r->files, files, memory_order_relaxed);
+    return change_by_thread(r, n, deadline_ms);
+}
+
+/* ---- by io_uring ---- */
+
+/* Op number i of the call. No address goes along: the reads are the caller's, who may be gone. */
+static void fit_out(struct ring *r, struct io_uring_sqe *sqe, size_t i)
+{
+    if (r->fixed_files)
+        sqe->flags |= IOSQE_FIXED_FILE;
+    if (r->owner->async)
+        sqe->flags |= IOSQE_ASYNC;
+    io_uring_sqe_set_data64(sqe, i);
+}
+
+static int file_of(const struct ring *r, unsigned file)
+{
+    return r->fixed_files ? (int)file : r->owner->fds[file];
+}
+
+static void prepare(struct ring *r, const struct ring_read *reads, size_t i)
+{
+    const struct ring_read *read = &reads[i];
+    assert(read->buf >= r->bounce && read->buf + read->len <= r->bounce + RING_BOUNCE);
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
+    if (r->fixed_bounce)
+        io_uring_prep_read_fixed(sqe, file_of(r, read->file), read->buf, read->len, read->off, 0);
+    else
+        io_uring_prep_read(sqe, file_of(r, read->file), read->buf, read->len, read->off);
+    fit_out(r, sqe, i);
+}
+
+static size_t take_answers(struct ring *r, struct ring_read *reads)
+{
+    struct io_uring_cqe *cqe;
+    unsigned head, n = 0;
+    io_uring_for_each_cqe(&r->uring, head, cqe)
+    {
+        struct ring_read *read = &reads[cqe->user_data];
+        read->rc = cqe->res < 0 ? cqe->res : (uint32_t)cqe->res == read->len ? 0 : -EIO;
+        n++;
+    }
+    io_uring_cq_advance(&r->uring, n);
+    return n;
+}
+
+/* The kernel takes no more reads of this ring. */
+static void give_up_uring(struct ring *r, int rc)
+{
+    log_warning("cache: an io_uring failed (%s); going on by pread in its place", strerror(-rc));
+    if (r->in_air)
+        lose(r); /* they may still land in the buffer */
+    else
+        ring_drop_uring(r);
+}
+
+/* One call of the kernel for up to `waiting` answers; false when the deadline has passed. */
+static bool submit_and_wait(struct ring *r, size_t waiting, uint64_t deadline_ms, int *rc)
+{
+    uint64_t now = clock_now_ms();
+    uint64_t left = deadline_ms > now ? GR_MIN(deadline_ms - now, (uint64_t)WAIT_MAX_S * 1000) : 0;
+    struct __kernel_timespec wait = {.tv_sec = (long long)(left / 1000), .tv_nsec = (long long)(left % 1000) * 1000000};
+    struct io_uring_cqe *cqe;
+    *rc = io_uring_submit_and_wait_timeout(&r->uring, &cqe, (unsigned)waiting, &wait, NULL);
+    return left > 0;
+}
+
+/* Hand over the `taken` that are prepared, and wait for their answers; how many came. */
+static size_t await_answers(struct ring *r, struct ring_read *reads, size_t taken, uint64_t deadline_ms)
+{
+    size_t done = 0;
+    while (done < taken) {
+        int rc;
+        bool in_time = submit_and_wait(r, taken - done, deadline_ms, &rc);
+        done += take_answers(r, reads);
+        r->in_air = taken - done - io_uring_sq_ready(&r->uring);
+        if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY && rc != -ETIME) {
+            give_up_uring(r, rc);
+            break;
+        }
+        if (!in_time && done < taken) {
+            lose(r);
+            break;
+        }
+    }
+    return done;
+}
+
+static void read_by_uring(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms)
+{
+    size_t taken = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!r->owner->blocking[reads[i].file]) {
+            prepare(r, reads, i);
+            taken++;
+        }
+    counter_add(&r->owner->stats->reads, await_answers(r, reads, taken, deadline_ms));
+}
+
+bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms)
+{
+    assert(n <= RING_READS_MAX && !r->lost);
+    uint32_t files = 0;
+    for (size_t i = 0; i < n; i++) {
+        reads[i].rc = -EINPROGRESS;
+        files |= UINT32_C(1) << reads[i].file;
+    }
+    atomic_store_explicit(&r->files, files, memory_order_relaxed);
+    atomic_store_explicit(&r->busy_until, deadline_ms, memory_order_release);
+    if (r->has_uring)
+        read_by_uring(r, reads, n, deadline_ms);
+    if (!r->lost)
+        read_by_thread(r, reads, n, deadline_ms);
+    atomic_store_explicit(&r->busy_until, 0, memory_order_relaxed);
+    if (!r->lost)
+        return true;
+    for (size_t i = 0; i < n; i++)
+        if (is_pending(&reads[i]))
+            reads[i].rc = clock_now_ms() < deadline_ms ? -ECANCELED : -ETIMEDOUT;
+    return false;
+}
+
+static int write_by_uring(struct ring *r, const struct ring_write *write, uint64_t deadline_ms)
+{
+    struct ring_read op = {.len = write->len, .rc = -EINPROGRESS};
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
+    io_uring_prep_write(sqe, file_of(r, write->file), write->data, write->len, write->off);
+    fit_out(r, sqe, 0);
+    await_answers(r, &op, 1, deadline_ms);
+    if (r->lost)
+        return -ETIMEDOUT;
+    return is_pending(&op) ? write_by_thread(r, write, 1, deadline_ms) : op.rc;
+}
+
+static bool goes_by_uring(const struct ring *r, const struct ring_write *write)
+{
+    return r->has_uring && r->owner->direct[write->file] && !r->owner->blocking[write->file];
+}
+
+int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, struct buf *held, uint64_t deadline_ms)
+{
+    assert(n <= RING_WRITES_MAX && !r->lost);
+    uint32_t files = 0;
+    for (size_t i = 0; i < n; i++)
+        files |= UINT32_C(1) << writes[i].file;
+    atomic_store_explicit(&r->files, files, memory_order_relaxed);
+    r->held = held ? buf_ref(held) : NULL;
+    int rc = 0;
+    for (size_t i = 0, next; !rc && i < n; i = next) {
+        next = i + 1;
+        if (goes_by_uring(r, &writes[i])) {
+            rc = write_by_uring(r, &writes[i], deadline_ms);
+            continue;
+        }
+        while (next < n && !goes_by_uring(r, &writes[next]))
+            next++;
+        rc = write_by_thread(r, writes + i, next - i, deadline_ms);
+    }
+    if (!r->lost)
+        buf_unref(steal_ptr(&r->held));
+    return rc;
+}

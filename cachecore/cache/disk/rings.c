@@ -1,0 +1,378 @@
+/* The pool. Idle rings are a stack: the one used last, whose memory is warm, goes out first.
+ *
+ *   made -> out -> idle -> out ...           freed with the pool
+ *            \-> lost (deadline missed) -> zombie (returned) -> freed (the disk answered)
+ *
+ * Rings and zombies together are at most twice the limit, and fewer rings are made the more zombies there are
+ * (may_make). When there are nothing but zombies, who wants to read goes without, at once.
+ *
+ * A ring for each thread would reach few reads: nbdkit starts its threads anew for every connection,
+ * hundreds of them.
+ *
+ * Ring and buffer are one mapping of their own, not memory of malloc: it can be left to the kernel. The
+ * buffers of a pool that reads are huge pages: what is one piece of memory to the disk instead of a
+ * page list arrives in two thirds of the time (docs/cache.md).
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cache/disk/ring_internal.h"
+
+enum {
+    OVERDUE_MS = 1000,     /* a thread needs no longer to see that its deadline has passed */
+    FAREWELL_MS = 1000,    /* rings_free waits so long for zombies */
+    FAREWELL_STEP_MS = 10, /* looking for them so often */
+};
+
+static void close_fds(struct rings *rs)
+{
+    for (size_t i = 0; i < rs->fd_count; i++)
+        close(rs->fds[i]);
+}
+
+/* ---- a ring's memory ---- */
+
+enum { HUGE_PAGE = 2 << 20, IDLE_KEPT = HUGE_PAGE / RING_SIZE };
+
+static_assert(sizeof(struct ring) <= RING_SIZE - RING_BOUNCE, "the ring stands behind its buffer");
+
+static void *map_pages(size_t len)
+{
+    void *map = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static uint8_t *map_huge_page(void)
+{
+    /* twice as much, to cut an aligned one from */
+    uint8_t *map = map_pages(2 * HUGE_PAGE);
+    if (!map)
+        return NULL;
+    uint8_t *page = (uint8_t *)GR_ALIGN_UP((uintptr_t)map, (uintptr_t)HUGE_PAGE);
+    if (page != map)
+        munmap(map, (size_t)(page - map));
+    munmap(page + HUGE_PAGE, (size_t)(map + HUGE_PAGE - page));
+    madvise(page, HUGE_PAGE, MADV_HUGEPAGE); /* where there are none, small ones do */
+    return page;
+}
+
+static struct slice *take_spare(struct rings *rs)
+{
+    SCOPED_LOCK(&rs->lock);
+    struct slice *s = rs->spare;
+    if (s)
+        rs->spare = s->next;
+    return s;
+}
+
+/* A quarter of a huge page, which may have others. Each is unmapped by itself. */
+static uint8_t *map_slice(struct rings *rs)
+{
+    struct slice *spare = take_spare(rs);
+    uint8_t *page = spare ? NULL : map_huge_page();
+    if (!page)
+        return (uint8_t *)spare;
+    SCOPED_LOCK(&rs->lock);
+    for (size_t at = RING_SIZE; at < HUGE_PAGE; at += RING_SIZE) {
+        struct slice *s = (struct slice *)(page + at);
+        s->next = rs->spare;
+        rs->spare = s;
+    }
+    return page;
+}
+
+static struct ring *ring_map(struct rings *rs)
+{
+    uint8_t *bounce = rs->huge_bounce ? map_slice(rs) : map_pages(RING_SIZE);
+    if (!bounce)
+        return NULL;
+    struct ring *r = (struct ring *)(bounce + RING_BOUNCE);
+    r->bounce = bounce;
+    return r;
+}
+
+static void ring_unmap(void *arg)
+{
+    struct ring *r = arg;
+    buf_unref(r->held);
+    munmap(r->bounce, RING_SIZE);
+}
+
+static void destroy(struct ring *r)
+{
+    io_thread_free(r->thread);
+    ring_drop_uring(r);
+    ring_unmap(r);
+}
+
+/* ---- the pool ---- */
+
+/* Would reading the file make the caller wait inside the kernel, whatever it asks for? */
+static bool is_blocking(int fd)
+{
+    uint8_t byte;
+    struct iovec one = {.iov_base = &byte, .iov_len = 1};
+    return preadv2(fd, &one, 1, 0, RWF_NOWAIT) < 0 && errno == EOPNOTSUPP;
+}
+
+static int copy_fds(struct rings *rs, const struct rings_config *config)
+{
+    for (size_t i = 0; i < config->count; i++) {
+        rs->fds[i] = fcntl(config->fds[i], F_DUPFD_CLOEXEC, 0);
+        if (rs->fds[i] < 0)
+            return error_set(-errno, "cache: cannot copy a file descriptor: %s", strerror(errno));
+        rs->fd_count++;
+        rs->blocking[i] = is_blocking(rs->fds[i]);
+        rs->direct[i] = fcntl(rs->fds[i], F_GETFL) & O_DIRECT;
+    }
+    return 0;
+}
+
+int rings_new(const struct rings_config *config, struct rings_stats *stats, struct rings **out)
+{
+    if (config->count > RING_FILES_MAX)
+        return error_set(-EINVAL, "cache: more than %d files", RING_FILES_MAX);
+    struct rings *rs = calloc(1, sizeof *rs);
+    if (!rs)
+        return error_set(-ENOMEM, "cache: out of memory");
+    pthread_mutex_init(&rs->lock, NULL);
+    thread_cond_init(&rs->returned);
+    rs->limit = config->limit;
+    rs->refused = config->no_uring;
+    rs->huge_bounce = config->huge_bounce;
+    rs->async = config->async;
+    rs->calls = config->calls;
+    rs->stats = stats;
+    int rc = copy_fds(rs, config);
+    if (rc) {
+        close_fds(rs);
+        free(rs);
+        return rc;
+    }
+    *out = rs;
+    return 0;
+}
+
+static struct ring *take_answered(struct rings *rs)
+{
+    struct ring *over = NULL;
+    SCOPED_LOCK(&rs->lock);
+    for (struct ring **at = &rs->zombies; *at;) {
+        struct ring *z = *at;
+        if (!ring_is_over(z)) {
+            at = &z->next;
+            continue;
+        }
+        *at = z->next;
+        z->next = over;
+        over = z;
+        rs->zombie_count--;
+        pthread_cond_signal(&rs->returned);
+    }
+    return over;
+}
+
+static void destroy_list(struct ring *list)
+{
+    while (list) {
+        struct ring *r = list;
+        list = r->next;
+        destroy(r);
+    }
+}
+
+void rings_reap(struct rings *rs)
+{
+    if (rs->zombie_count)
+        destroy_list(take_answered(rs));
+}
+
+/* Those at the end of the stack were used longest ago. */
+static struct ring *take_unused(struct rings *rs)
+{
+    SCOPED_LOCK(&rs->lock);
+    struct ring **at = &rs->idle, *unused;
+    unsigned stay = GR_MAX(rs->idle_count - rs->idle_least, (unsigned)IDLE_KEPT), n = 0;
+    while (*at && n < stay) {
+        at = &(*at)->next;
+        n++;
+    }
+    unused = *at;
+    *at = NULL;
+    rs->made -= rs->idle_count - n;
+    rs->idle_count = rs->idle_least = n;
+    return unused;
+}
+
+void rings_trim(struct rings *rs)
+{
+    destroy_list(take_unused(rs));
+}
+
+unsigned rings_lost(struct rings *rs, unsigned file)
+{
+    unsigned n = 0;
+    SCOPED_LOCK(&rs->lock);
+    for (const struct ring *z = rs->zombies; z; z = z->next)
+        n += z->files >> file & 1;
+    return n;
+}
+
+/* The thread's memory goes when it is through; what an io_uring reads into stays for good. */
+static void abandon(struct ring *z)
+{
+    if (z->in_air) {
+        io_thread_free(z->thread);
+        return;
+    }
+    ring_drop_uring(z);
+    io_thread_orphan(z->thread, ring_unmap, z);
+}
+
+void rings_free(struct rings *rs)
+{
+    if (!rs)
+        return;
+    uint64_t until = clock_now_ms() + FAREWELL_MS;
+    while (rings_reap(rs), rs->zombie_count && clock_now_ms() < until)
+        nanosleep(&(struct timespec){.tv_nsec = FAREWELL_STEP_MS * 1000000}, NULL);
+    for (struct ring *r = rs->idle; r; r = r->next)
+        rs->made--;
+    assert(!rs->made); /* one is still out */
+    destroy_list(rs->idle);
+    for (struct slice *s; (s = take_spare(rs));)
+        munmap(s, RING_SIZE);
+    if (rs->zombie_count)
+        log_warning("cache: %u reads or writes have had no answer from their disk; leaving without it",
+                    rs->zombie_count);
+    else
+        close_fds(rs);
+    while (rs->zombies) {
+        struct ring *z = rs->zombies;
+        rs->zombies = z->next;
+        abandon(z);
+    }
+    pthread_cond_destroy(&rs->returned);
+    pthread_mutex_destroy(&rs->lock);
+    free(rs);
+}
+
+/* ---- borrowing ---- */
+
+static struct ring *make(struct rings *rs)
+{
+    struct ring *r = ring_map(rs);
+    if (r) {
+        r->owner = rs;
+        ring_attach_uring(r);
+    }
+    return r;
+}
+
+/* As many as may be out or idle now: half of what zombies leave of twice the limit. So each directory that
+ * hangs takes at most half of the rings that the one before it left, and some remain for those that do not. */
+static bool may_make(const struct rings *rs)
+{
+    return rs->made < (2 * rs->limit - rs->zombie_count + 1) / 2;
+}
+
+static void put_out_locked(struct rings *rs, struct ring *r)
+{
+    r->prev = NULL;
+    r->next = rs->out;
+    if (rs->out)
+        rs->out->prev = r;
+    rs->out = r;
+}
+
+static void take_back_locked(struct rings *rs, struct ring *r)
+{
+    if (r->next)
+        r->next->prev = r->prev;
+    *(r->prev ? &r->prev->next : &rs->out) = r->next;
+}
+
+uint32_t rings_overdue(struct rings *rs, uint64_t now_ms)
+{
+    uint32_t files = 0;
+    SCOPED_LOCK(&rs->lock);
+    for (const struct ring *r = rs->out; r; r = r->next) {
+        uint64_t until = atomic_load(&r->busy_until);
+        files |= until && now_ms > until + OVERDUE_MS ? atomic_load(&r->files) : 0;
+    }
+    return files;
+}
+
+/* true: an idle ring in *out, or NULL with a place for a new one. */
+static bool take_place(struct rings *rs, uint64_t deadline_ms, struct ring **out)
+{
+    SCOPED_LOCK(&rs->lock);
+    while (!rs->idle && !may_make(rs)) {
+        if (!rs->made) /* there is none that somebody could return */
+            return false;
+        struct timespec until = clock_at_ms(deadline_ms);
+        if (pthread_cond_timedwait(&rs->returned, &rs->lock, &until) == ETIMEDOUT && !rs->idle && !may_make(rs))
+            return false;
+    }
+    *out = rs->idle;
+    if (*out) {
+        rs->idle = (*out)->next;
+        rs->idle_count--;
+        rs->idle_least = GR_MIN(rs->idle_least, rs->idle_count);
+        put_out_locked(rs, *out);
+    } else {
+        rs->made++;
+    }
+    return true;
+}
+
+struct ring *rings_borrow(struct rings *rs, uint64_t deadline_ms)
+{
+    struct ring *r;
+    rings_reap(rs);
+    if (!take_place(rs, deadline_ms, &r))
+        return NULL;
+    if (r)
+        return r;
+    r = make(rs);
+    SCOPED_LOCK(&rs->lock);
+    if (r) {
+        put_out_locked(rs, r);
+    } else {
+        rs->made--;
+        pthread_cond_signal(&rs->returned);
+    }
+    return r;
+}
+
+void rings_return(struct ring *r)
+{
+    struct rings *rs = r->owner;
+    SCOPED_LOCK(&rs->lock);
+    take_back_locked(rs, r);
+    struct ring **list = r->lost ? &rs->zombies : &rs->idle;
+    r->next = *list;
+    *list = r;
+    if (r->lost) {
+        rs->made--;
+        rs->zombie_count++;
+    } else {
+        rs->idle_count++;
+    }
+    pthread_cond_signal(&rs->returned);
+}
+
+uint8_t *ring_bounce(struct ring *r)
+{
+    return r->bounce;
+}

@@ -1,0 +1,493 @@
+/* Room for a chunk. Where it goes follows from its digest, in proportion to the sizes of the
+ * directories of one medium that may be written: so the policy's memory of a chunk that went stands in
+ * the pool it will come back to. There: a free slot of its class, or an unbound slab; if that
+ * directory has neither, those of the others; those of the slower medium; then a slot whose chunk goes,
+ * on the slower medium if there is one. Metadata makes room on the faster one.
+ *
+ * Slabs are bound to a size class when the class first needs one. A class that is full evicts within
+ * itself, except that every REBIND_PERIOD-th time it takes a cold slab of another class when
+ * everything in that slab was used longer ago than its own next victim: so that space follows a
+ * workload that moves from one chunk size to another. A class without any slab takes the coldest at
+ * once. The coldest is that of a bounded number looked at, as long as one of them will do. A slab with a slot that is
+ * kept is not taken.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cache/index/space_internal.h"
+
+enum {
+    REBIND_PERIOD = 32,
+    META_SHARE = 4,  /* metadata is kept up to a quarter of the capacity */
+    COLD_LOOKS = 64, /* slabs looked at in one search for a cold one */
+    OWN_LOOKS = 512, /* slots looked at in one search for one of a group */
+    OWN_TRIES = 8,   /* slots that make room for one, of a group that is full */
+    COLD_TRIES = 4,  /* of those, the coldest ones that are looked into */
+};
+
+/* ---- slabs ---- */
+
+int space_bind_slab(struct space *s, uint32_t number, unsigned class, uint32_t epoch)
+{
+    struct slab *slab = &s->slabs[number];
+    uint32_t count = cache_class_slots(&s->dirs[slab->dir].geometry, class);
+    slab->slots = calloc(count, sizeof *slab->slots);
+    if (!slab->slots)
+        return -ENOMEM;
+    slab->slot_count = count;
+    slab->kept = 0;
+    slab->class = (uint8_t) class;
+    slab->epoch = epoch;
+    slab->announced = false;
+    slab->used = (uint32_t)s->clock;
+    return 0;
+}
+
+/* The same, and its slots are free. */
+static int bind_free(struct space *s, uint32_t number, unsigned class, uint32_t epoch)
+{
+    int rc = space_bind_slab(s, number, class, epoch);
+    for (uint32_t i = 0; !rc && i < s->slabs[number].slot_count; i++)
+        space_make_free(s, number << SPACE_SLOT_BITS | i);
+    return rc;
+}
+
+static bool slab_busy(const struct slab *slab)
+{
+    for (uint32_t i = 0; i < slab->slot_count; i++)
+        if (slab->slots[i].state == SLOT_FILLING || slab->slots[i].state == SLOT_MOVING ||
+            atomic_load(&slab->slots[i].node.pins))
+            return true;
+    return false;
+}
+
+/* Was a used before b? */
+static bool older(uint32_t a, uint32_t b)
+{
+    return (int32_t)(a - b) < 0;
+}
+
+struct candidates {
+    uint32_t slabs[COLD_TRIES]; /* used longest ago first */
+    unsigned n;
+};
+
+static void add_candidate(const struct space *s, struct candidates *c, uint32_t number)
+{
+    unsigned at = c->n < COLD_TRIES ? c->n++ : COLD_TRIES;
+    for (; at > 0 && older(s->slabs[number].used, s->slabs[c->slabs[at - 1]].used); at--)
+        if (at < COLD_TRIES)
+            c->slabs[at] = c->slabs[at - 1];
+    if (at < COLD_TRIES)
+        c->slabs[at] = number;
+}
+
+/* A slab of another class whose latest use is long ago, and before `limit` if that is given: of
+ * COLD_LOOKS slabs, from where the last search ended, the one used longest ago that is not busy. Without
+ * a limit the search goes on until there is one: whoever waits for room waits for readers and writers,
+ * and they have nothing to do with slabs that were not looked at. */
+static uint32_t cold_slab(struct space *s, unsigned dir, unsigned class, const uint32_t *limit)
+{
+    struct space_dir *d = &s->dirs[dir];
+    struct candidates c = {.n = 0};
+    for (uint32_t i = 0; i < d->geometry.slab_count && (i < COLD_LOOKS || (!limit && !c.n)); i++) {
+        d->hand = d->hand + 1 < d->geometry.slab_count ? d->hand + 1 : 0;
+        const struct slab *slab = &s->slabs[d->first + d->hand];
+        if (slab->slots && slab->class != class && !slab->kept && (!limit || older(slab->used, *limit)))
+            add_candidate(s, &c, d->first + d->hand);
+    }
+    for (unsigned i = 0; i < c.n; i++)
+        if (!slab_busy(&s->slabs[c.slabs[i]]))
+            return c.slabs[i];
+    return SPACE_NONE;
+}
+
+static uint32_t next_epoch(const struct slab *slab)
+{
+    return slab->epoch + 1 ? slab->epoch + 1 : 1;
+}
+
+/* Everything in a slab that is not busy goes, and so does its binding. */
+static void empty_slab(struct space *s, uint32_t number)
+{
+    struct slab *slab = &s->slabs[number];
+    struct space_dir *d = &s->dirs[slab->dir];
+    for (uint32_t i = 0; i < slab->slot_count; i++) {
+        uint32_t id = number << SPACE_SLOT_BITS | i;
+        if (slab->slots[i].state == SLOT_READY) {
+            space_forget(s, id);
+            s->evictions++;
+        } else {
+            evict_list_remove(&d->free[slab->class], space_node_at, s, id);
+        }
+    }
+    free(slab->slots);
+    slab->slots = NULL;
+    slab->slot_count = 0;
+}
+
+static int take_slab(struct space *s, uint32_t number, unsigned class)
+{
+    struct slab *slab = &s->slabs[number];
+    struct space_dir *d = &s->dirs[slab->dir];
+    empty_slab(s, number);
+    uint32_t epoch = next_epoch(slab);
+    int rc = bind_free(s, number, class, epoch);
+    if (rc) { /* back to the unbound ones; its epoch goes on there */
+        slab->epoch = epoch;
+        d->unbound.items[d->unbound.len++] = number - d->first;
+    }
+    return rc;
+}
+
+uint32_t space_yield(struct space *s, unsigned dir)
+{
+    struct space_dir *d = &s->dirs[dir];
+    uint32_t number;
+    if (d->unbound.len) {
+        number = d->first + d->unbound.items[--d->unbound.len];
+    } else {
+        number = cold_slab(s, dir, CACHE_CLASSES /* of none */, NULL);
+        if (number == SPACE_NONE)
+            return number;
+        empty_slab(s, number);
+    }
+    s->slabs[number].yielded = true;
+    d->yielded++;
+    return number - d->first;
+}
+
+uint32_t space_yielded(const struct space *s, unsigned dir)
+{
+    const struct space_dir *d = &s->dirs[dir];
+    for (uint32_t i = 0; d->yielded && i < d->geometry.slab_count; i++)
+        if (s->slabs[d->first + i].yielded)
+            return i;
+    return SPACE_NONE;
+}
+
+void space_regain(struct space *s, unsigned dir, uint32_t slab)
+{
+    struct space_dir *d = &s->dirs[dir];
+    assert(s->slabs[d->first + slab].yielded);
+    s->slabs[d->first + slab].yielded = false;
+    d->yielded--;
+    d->unbound.items[d->unbound.len++] = slab; /* it has room for all */
+}
+
+/* ---- in one directory ---- */
+
+static uint32_t pop_free(struct space *s, unsigned dir, unsigned class)
+{
+    struct evict_list *list = &s->dirs[dir].free[class];
+    uint32_t id = list->head;
+    while (id != SPACE_NONE && space_busy_at(s, id))
+        id = space_slot_at(s, id)->node.next;
+    if (id != SPACE_NONE)
+        evict_list_remove(list, space_node_at, s, id);
+    return id;
+}
+
+/* A free slot or one of an unbound slab. -EAGAIN: neither. */
+static int take_free(struct space *s, unsigned dir, unsigned class, bool meta, uint32_t *out_id)
+{
+    (void)meta;
+    struct space_dir *d = &s->dirs[dir];
+    *out_id = pop_free(s, dir, class);
+    if (*out_id != SPACE_NONE)
+        return 0;
+    if (!d->unbound.len)
+        return -EAGAIN;
+    uint32_t number = d->first + d->unbound.items[d->unbound.len - 1];
+    int rc = bind_free(s, number, class, next_epoch(&s->slabs[number]));
+    if (rc)
+        return rc;
+    d->unbound.len--;
+    *out_id = pop_free(s, dir, class);
+    return 0;
+}
+
+/* Metadata takes data's room up to its share, beyond it its own as long as it has some there. */
+static uint32_t victim(struct space *s, unsigned dir, unsigned class, bool meta)
+{
+    uint32_t data_pool = space_pool(dir, class, false), meta_pool = space_pool(dir, class, true);
+    if (!meta)
+        return evict_victim(s->evict, data_pool);
+    bool over = s->meta_bytes + cache_class_slot_size(class) > s->capacity / META_SHARE;
+    uint32_t id = evict_victim(s->evict, over ? meta_pool : data_pool);
+    return id != SPACE_NONE ? id : evict_victim(s->evict, over ? data_pool : meta_pool);
+}
+
+/* A slot whose chunk goes. -EAGAIN: all are busy. */
+static int take_used(struct space *s, unsigned dir, unsigned class, bool meta, uint32_t *out_id)
+{
+    struct space_dir *d = &s->dirs[dir];
+    uint32_t id = victim(s, dir, class, meta), cold = SPACE_NONE;
+    if (id == SPACE_NONE) {
+        cold = cold_slab(s, dir, class, NULL);
+    } else if (++d->full_allocs[class] >= REBIND_PERIOD) {
+        uint32_t oldest = evict_oldest(s->evict, space_pool(dir, class, meta));
+        d->full_allocs[class] = 0;
+        cold = cold_slab(s, dir, class, &space_slot_at(s, oldest != SPACE_NONE ? oldest : id)->used);
+    }
+    if (cold != SPACE_NONE) {
+        int rc = take_slab(s, cold, class);
+        *out_id = rc ? SPACE_NONE : pop_free(s, dir, class);
+        return rc;
+    }
+    *out_id = id;
+    if (id == SPACE_NONE)
+        return -EAGAIN;
+    space_forget(s, id);
+    s->evictions++;
+    return 0;
+}
+
+/* ---- over the directories ---- */
+
+static bool eligible(const struct space *s, unsigned dir, enum cache_media media)
+{
+    return s->dirs[dir].writable && s->dirs[dir].media == media;
+}
+
+static uint64_t weight(const struct space *s, unsigned dir, enum cache_media media)
+{
+    return eligible(s, dir, media) ? cache_geometry_data_size(&s->dirs[dir].geometry) >> 12 : 0;
+}
+
+/* The directory of the medium that the digest stands for; SPACE_NONE: none is writable. */
+static uint32_t home_of(const struct space *s, const struct digest *digest, enum cache_media media)
+{
+    uint64_t total = 0;
+    for (unsigned i = 0; i < s->dir_count; i++)
+        total += weight(s, i, media);
+    uint64_t spot = (space_key_of(digest).word[0] >> 44) * total >> 20;
+    for (unsigned i = 0; i < s->dir_count; i++) {
+        if (spot < weight(s, i, media))
+            return i;
+        spot -= weight(s, i, media);
+    }
+    return SPACE_NONE;
+}
+
+/* Where data that is not told its medium makes room: on the slower one if there is one. */
+static enum cache_media media_of_last_resort(const struct space *s, const struct space_want *want)
+{
+    if (want->media != CACHE_MEDIA_ANY)
+        return want->media;
+    bool slow = !(want->flags & RECORD_META) && home_of(s, &want->digest, CACHE_MEDIA_HDD) != SPACE_NONE;
+    return slow || home_of(s, &want->digest, CACHE_MEDIA_SSD) == SPACE_NONE ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
+}
+
+/* Could a slot be had by waiting for readers and writers? */
+static bool worth_waiting(const struct space *s, const struct space_want *want, unsigned class)
+{
+    for (uint32_t i = 0; i < s->slab_count; i++) {
+        const struct slab *slab = &s->slabs[i];
+        const struct space_dir *d = &s->dirs[slab->dir];
+        if (d->writable && !slab->yielded && (want->media == CACHE_MEDIA_ANY || want->media == d->media) &&
+            slab->kept < (slab->class == class ? slab->slot_count : 1))
+            return true;
+    }
+    return false;
+}
+
+typedef int take_in_dir(struct space *s, unsigned dir, unsigned class, bool meta, uint32_t *out_id);
+
+/* At home, else in another directory of the medium. -EAGAIN: nowhere; -ENODEV: none is writable. */
+static int try_dirs(struct space *s, enum cache_media media, const struct space_want *want, take_in_dir *take,
+                    uint32_t *out_id)
+{
+    unsigned class = cache_class_of(want->stored_len);
+    bool meta = want->flags & RECORD_META;
+    uint32_t home = home_of(s, &want->digest, media);
+    if (home == SPACE_NONE)
+        return -ENODEV;
+    int rc = take(s, home, class, meta, out_id);
+    for (unsigned i = 0; rc == -EAGAIN && i < s->dir_count; i++)
+        if (i != home && eligible(s, i, media))
+            rc = take(s, i, class, meta, out_id);
+    return rc;
+}
+
+static uint32_t pool_of_want(const struct space *s, const struct space_want *want, enum cache_media media)
+{
+    return space_pool(home_of(s, &want->digest, media), cache_class_of(want->stored_len), want->flags & RECORD_META);
+}
+
+static bool policy_admits(const struct space *s, const struct space_want *want, enum cache_media media)
+{
+    uint64_t key = space_key_of(&want->digest).word[1];
+    if (want->force)
+        evict_force(s->evict, key);
+    return want->force || want->flags & RECORD_META || evict_admit(s->evict, pool_of_want(s, want, media), key);
+}
+
+bool space_admits(const struct space *s, const struct space_want *want)
+{
+    enum cache_media last = media_of_last_resort(s, want);
+    for (unsigned i = 0; i < s->dir_count; i++)
+        if ((want->media == CACHE_MEDIA_ANY || want->media == s->dirs[i].media) && s->dirs[i].writable &&
+            (s->dirs[i].unbound.len || s->dirs[i].free[cache_class_of(want->stored_len)].head != SPACE_NONE))
+            return true;
+    return home_of(s, &want->digest, last) != SPACE_NONE && policy_admits(s, want, last);
+}
+
+static int make_room(struct space *s, const struct space_want *want, uint32_t *out_id)
+{
+    enum cache_media media = media_of_last_resort(s, want);
+    if (home_of(s, &want->digest, media) == SPACE_NONE)
+        return -ENODEV;
+    if (!policy_admits(s, want, media))
+        return -EDQUOT;
+    int rc = try_dirs(s, media, want, take_used, out_id);
+    if (rc == -EAGAIN && want->media == CACHE_MEDIA_ANY) {
+        enum cache_media other = media == CACHE_MEDIA_SSD ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
+        if (try_dirs(s, other, want, take_used, out_id) == 0)
+            return 0;
+    }
+    return rc == -EAGAIN && !worth_waiting(s, want, cache_class_of(want->stored_len)) ? -EDQUOT : rc;
+}
+
+static int find_room(struct space *s, const struct space_want *want, uint32_t *out_id)
+{
+    int rc = -EAGAIN;
+    for (enum cache_media media = CACHE_MEDIA_SSD; media < CACHE_MEDIA_ANY && rc && rc != -ENOMEM; media++) {
+        if (want->media != CACHE_MEDIA_ANY && want->media != media)
+            continue;
+        if (media == CACHE_MEDIA_HDD && want->media == CACHE_MEDIA_ANY && want->flags & RECORD_META && rc != -ENODEV)
+            break; /* metadata makes room on the faster medium first */
+        rc = try_dirs(s, media, want, take_free, out_id);
+    }
+    return rc && rc != -ENOMEM ? make_room(s, want, out_id) : rc;
+}
+
+void space_miss(struct space *s, const struct space_want *want)
+{
+    enum cache_media media = media_of_last_resort(s, want);
+    if (home_of(s, &want->digest, media) != SPACE_NONE)
+        evict_miss(s->evict, pool_of_want(s, want, media), space_key_of(&want->digest).word[1],
+                   evict_part(want->asked, want->plain_len));
+}
+
+static void hand_out(struct space *s, uint32_t id, const struct space_want *want, enum slot_state state,
+                     struct space_slot *out)
+{
+    space_begin(s, id, want, state);
+    space_describe(s, id, out);
+    struct slab *slab = space_slab_of(s, id);
+    out->seq = ++s->clock;
+    out->owner = want->owner;
+    out->slab_bound = !slab->announced;
+    slab->announced = true;
+    space_slot_at(s, id)->recorded = true;
+}
+
+/* ---- quotas ---- */
+
+/* The slot of a group used longest ago of those found in a bounded search from where the last one
+ * ended; SPACE_NONE: none that can go. */
+static uint32_t own_victim(struct space *s, unsigned group)
+{
+    struct space_group *g = &s->groups[group - 1];
+    uint32_t best = SPACE_NONE;
+    for (unsigned looks = 0; looks < OWN_LOOKS; looks++) {
+        if (g->slot >= s->slabs[g->slab].slot_count) {
+            g->slab = g->slab + 1 < s->slab_count ? g->slab + 1 : 0;
+            g->slot = 0;
+            continue;
+        }
+        uint32_t id = g->slab << SPACE_SLOT_BITS | g->slot++;
+        const struct slot *slot = space_slot_at(s, id);
+        if (slot->group == group && slot->state == SLOT_READY && !space_kept(slot->flags) && !space_busy_at(s, id) &&
+            (best == SPACE_NONE || older(slot->used, space_slot_at(s, best)->used)))
+            best = id;
+    }
+    return best;
+}
+
+/* A group that is full makes room among its own. -EDQUOT: it cannot, or the policy keeps what it has. */
+static int charge(struct space *s, const struct space_want *want)
+{
+    if (!want->group || want->flags & RECORD_META)
+        return 0;
+    const struct space_group *g = &s->groups[want->group - 1];
+    uint32_t size = cache_class_slot_size(cache_class_of(want->stored_len));
+    if (g->used + size <= g->quota.limit)
+        return 0;
+    enum cache_media media = media_of_last_resort(s, want);
+    bool admitted = want->force || home_of(s, &want->digest, media) == SPACE_NONE ||
+                    evict_admit(s->evict, pool_of_want(s, want, media), space_key_of(&want->digest).word[1]);
+    for (unsigned i = 0; admitted && i < OWN_TRIES && g->used + size > g->quota.limit; i++) {
+        uint32_t id = own_victim(s, want->group);
+        if (id == SPACE_NONE)
+            break;
+        space_forget(s, id);
+        space_make_free_first(s, id);
+        s->evictions++;
+    }
+    if (g->used + size <= g->quota.limit)
+        return 0;
+    s->quota_refusals++;
+    return -EDQUOT;
+}
+
+int space_alloc(struct space *s, const struct space_want *want, struct space_slot *out)
+{
+    uint32_t id;
+    int rc = charge(s, want);
+    if (!rc)
+        rc = find_room(s, want, &id);
+    if (!rc)
+        hand_out(s, id, want, SLOT_FILLING, out);
+    return rc;
+}
+
+int space_refill(struct space *s, uint32_t id, const struct space_want *want, struct space_slot *out)
+{
+    struct space_want pinned = *want;
+    pinned.flags |= RECORD_PINNED;
+    pinned.force = true;
+    assert(space_slot_at(s, id)->state == SLOT_DAMAGED);
+    if (!s->dirs[space_dir_of(s, id)].writable)
+        return -ENODEV;
+    if (space_busy_at(s, id))
+        return -EAGAIN;
+    if (cache_class_of(want->stored_len) == space_slab_of(s, id)->class) {
+        space_leave(s, id);
+        hand_out(s, id, &pinned, SLOT_FILLING, out);
+        return 0;
+    }
+    /* compressed now, or not any more; the slot that knows of the pin goes when there is another one, and its slab, in
+     * which something is kept, is not taken for that */
+    uint32_t to;
+    int rc = find_room(s, &pinned, &to);
+    if (rc)
+        return rc;
+    space_give_up(s, id);
+    hand_out(s, to, &pinned, SLOT_FILLING, out);
+    return 0;
+}
+
+int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struct space_slot *out)
+{
+    const struct slot *slot = space_slot_at(s, id);
+    assert(slot->state == SLOT_READY);
+    struct space_want want = {
+        .plain_len = slot->plain_len,
+        .stored_len = slot->stored_len,
+        .flags = slot->flags,
+        .group = slot->group,
+        .media = media,
+    };
+    le64_put(want.digest.b, slot->key.word[0]); /* as much of it as space knows anyway */
+    le64_put(want.digest.b + 8, slot->key.word[1]);
+    uint32_t to;
+    atomic_fetch_add(&space_slot_at(s, id)->node.pins, 1); /* it must not be its own victim */
+    int rc = find_room(s, &want, &to);
+    space_unpin(&space_slot_at(s, id)->node.pins);
+    if (!rc)
+        hand_out(s, to, &want, SLOT_MOVING, out);
+    return rc;
+}

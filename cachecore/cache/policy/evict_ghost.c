@@ -1,0 +1,139 @@
+/* A cell is 32 bits: fingerprint 17, left the cache 1, when 8, count 6; 0 is an empty one. A key
+ * belongs to one set of four cells, one 16 bytes line of memory. What is new takes the place of the
+ * least counted; when that is counted more than once it only loses one, so that a flood of chunks
+ * asked for once does not wash out those asked for often.
+ *
+ * Time is counted in chunks that left, in units of 1/32 of the window, and wraps after 8 windows:
+ * something that old can pass for recent once, which costs a place in the wrong queue.
+ */
+#include "cache/policy/evict_ghost.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/compiler.h"
+
+enum { WAYS = 4, TICKS = 32 };
+enum { COUNT_MASK = 0x3f, WHEN_SHIFT = 6, WHEN_MASK = 0xff, LEFT = 1 << 14, PRINT_SHIFT = 15 };
+
+int ghost_init(struct ghost *g, uint64_t keys, uint64_t window)
+{
+    uint64_t sets = GR_MIN(GR_MAX(keys / WAYS, UINT64_C(4)), UINT64_C(1) << 31);
+    *g = (struct ghost){
+        .cells = calloc(sets * WAYS, sizeof *g->cells), .sets = (uint32_t)sets, .window = GR_MAX(window, UINT64_C(1))};
+    return g->cells ? 0 : -ENOMEM;
+}
+
+void ghost_release(struct ghost *g)
+{
+    free(g->cells);
+    *g = (struct ghost){0};
+}
+
+static uint32_t *set_of(const struct ghost *g, uint64_t key)
+{
+    return g->cells + (((key & UINT32_MAX) * g->sets) >> 32) * WAYS;
+}
+
+static uint32_t print_of(uint64_t key)
+{
+    return (uint32_t)(key >> 47);
+}
+
+static uint32_t *find(const struct ghost *g, uint64_t key)
+{
+    uint32_t *set = set_of(g, key), print = print_of(key);
+    for (unsigned i = 0; i < WAYS; i++)
+        if (set[i] && set[i] >> PRINT_SHIFT == print)
+            return &set[i];
+    return NULL;
+}
+
+static uint32_t tick(const struct ghost *g)
+{
+    return (uint32_t)(g->left * TICKS / g->window) & WHEN_MASK;
+}
+
+static uint32_t age_of(const struct ghost *g, uint32_t cell)
+{
+    return (tick(g) - (cell >> WHEN_SHIFT)) & WHEN_MASK;
+}
+
+/* Is a to be forgotten rather than b? */
+static bool lesser(const struct ghost *g, uint32_t a, uint32_t b)
+{
+    uint32_t x = a & COUNT_MASK, y = b & COUNT_MASK;
+    return x < y || (x == y && age_of(g, a) > age_of(g, b));
+}
+
+/* A cell for a key that has none, or NULL. */
+static uint32_t *make_room(struct ghost *g, uint64_t key, bool force)
+{
+    uint32_t *set = set_of(g, key), *least = NULL;
+    g->turn++;
+    for (unsigned i = 0; i < WAYS; i++) {
+        uint32_t *cell = &set[(g->turn + i) % WAYS];
+        if (!*cell)
+            return cell;
+        if (!least || lesser(g, *cell, *least))
+            least = cell;
+    }
+    if (force || (*least & COUNT_MASK) <= 1)
+        return least;
+    --*least;
+    return NULL;
+}
+
+unsigned ghost_ask(struct ghost *g, uint64_t key)
+{
+    uint32_t *cell = find(g, key);
+    if (cell) {
+        *cell += (*cell & COUNT_MASK) < GHOST_COUNT_MAX;
+        return *cell & COUNT_MASK;
+    }
+    cell = make_room(g, key, false);
+    if (cell)
+        *cell = print_of(key) << PRINT_SHIFT | tick(g) << WHEN_SHIFT | 1;
+    return 1;
+}
+
+unsigned ghost_count(const struct ghost *g, uint64_t key)
+{
+    const uint32_t *cell = find(g, key);
+    return cell ? *cell & COUNT_MASK : 0;
+}
+
+void ghost_leave(struct ghost *g, uint64_t key, unsigned count)
+{
+    g->left++;
+    uint32_t *cell = find(g, key);
+    if (!cell)
+        cell = make_room(g, key, true);
+    if (cell)
+        *cell = print_of(key) << PRINT_SHIFT | LEFT | tick(g) << WHEN_SHIFT | count;
+}
+
+unsigned ghost_take(struct ghost *g, uint64_t key, bool *out_lately)
+{
+    uint32_t *cell = find(g, key);
+    *out_lately = false;
+    if (!cell)
+        return 0;
+    *out_lately = (*cell & LEFT) && age_of(g, *cell) <= TICKS;
+    unsigned count = *cell & COUNT_MASK;
+    *cell = 0;
+    return count;
+}
+
+bool ghost_age(struct ghost *g, uint32_t n)
+{
+    for (; n && g->hand < g->sets; n--, g->hand++)
+        for (unsigned i = 0; i < WAYS; i++) {
+            uint32_t *cell = &g->cells[(size_t)g->hand * WAYS + i];
+            *cell = (*cell & ~(uint32_t)COUNT_MASK) | (*cell & COUNT_MASK) >> 1;
+        }
+    if (g->hand < g->sets)
+        return false;
+    g->hand = 0;
+    return true;
+}

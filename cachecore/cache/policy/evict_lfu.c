@@ -1,0 +1,106 @@
+/* lfu: a chunk comes in only when it was asked for oftener than the least asked for of the few that
+ * were used longest ago. Counts of what is in are in the nodes, of the rest in the ghosts; both are
+ * halved now and then, so that what was popular once can go.
+ *
+ * Four temperaments of the one algorithm, for EVICT_AUTO to choose from:
+ *   lfu         a long memory and no margin: popularity that stays as it is (Zipf)
+ *   lfu-keen    a short memory: popularity that moves
+ *   lfu-firm    a margin: when everything is asked for equally often (shuffled epochs), a newcomer is
+ *               ahead of its victim by one for the sole reason that its turn came earlier in this
+ *               epoch; to exchange them gains nothing and loses what was in
+ *   lfu-firmer  a wider one, where chance makes counts differ by more (many readers, chunks asked for
+ *               several times in an epoch)
+ *
+ * Ageing goes by hits, not by time: without hits nothing is learnt that would make the counts wrong;
+ * only a long time without any (everything here is of no use) makes them older too. A round of it
+ * walks through the ghosts and then the nodes, a few with each chunk asked for: in this order, because
+ * in between newcomers look worse than they are, which costs nothing. A node that moves to the young
+ * end is met again: BITS_ROUND says that it has had its turn.
+ */
+#include "cache/policy/evict_internal.h"
+
+enum { LOOKED_AT = 4, STEP = 2, HELD_MIN = 64, HIT_WEIGHT = 200 };
+
+static uint32_t lfu_victim(struct evict *e, struct evict_pool *p)
+{
+    uint32_t best = pool_oldest(e, p), slot = best;
+    if (p->small_count)
+        return best;
+    for (unsigned i = 1; i < LOOKED_AT && slot != EVICT_NONE; i++) {
+        slot = evict_node(e, slot)->prev;
+        if (slot != EVICT_NONE && evict_count(e, slot) < evict_count(e, best) && !evict_is_busy(e, slot))
+            best = slot;
+    }
+    return best;
+}
+
+static bool lfu_admit(struct evict *e, struct evict_pool *p, uint64_t key)
+{
+    uint32_t slot = lfu_victim(e, p);
+    if (p->small_count || slot == EVICT_NONE)
+        return true;
+    unsigned its = evict_count(e, slot), mine = ghost_count(&e->ghost, key);
+    if (its == 0 || mine > its * (e->ops->twice ? 2 : 1) + e->ops->margin) {
+        p->chosen = slot;
+        return true;
+    }
+    if (e->ops->margin == 0) /* look at others next time; with a margin the order of use says more */
+        pool_rotate(e, p, p->main.tail);
+    return false;
+}
+
+static bool begin_round(struct evict *e)
+{
+    struct evict_ageing *a = &e->ageing;
+    if (a->time < GR_MAX(e->held, (uint64_t)HELD_MIN) * e->ops->half_life * HIT_WEIGHT)
+        return false;
+    a->time = 0;
+    a->round ^= BITS_ROUND;
+    a->pool = 0;
+    a->ghosts_due = true;
+    e->pools[0].hand = e->pools[0].main.tail;
+    return true;
+}
+
+static void age_next(struct evict *e)
+{
+    struct evict_ageing *a = &e->ageing;
+    struct evict_pool *p = &e->pools[a->pool];
+    uint32_t slot = p->hand;
+    if (slot == EVICT_NONE) {
+        if (++a->pool < e->config.pools)
+            e->pools[a->pool].hand = e->pools[a->pool].main.tail;
+        return;
+    }
+    struct evict_node *n = evict_node(e, slot);
+    p->hand = n->prev;
+    if ((n->bits & BITS_ROUND) == a->round)
+        return;
+    unsigned count = (n->bits & BITS_COUNT) >> !e->ops->counts_its_own;
+    n->bits = (uint8_t)((n->bits & BITS_MAIN) | a->round | count);
+}
+
+void evict_age(struct evict *e, bool hit)
+{
+    struct evict_ageing *a = &e->ageing;
+    a->time += hit ? HIT_WEIGHT : e->ops->half_life;
+    if (a->pool == e->config.pools && !begin_round(e))
+        return;
+    if (a->ghosts_due) {
+        a->ghosts_due = !ghost_age(&e->ghost, STEP);
+        return;
+    }
+    for (unsigned i = 0; i < STEP && a->pool < e->config.pools; i++)
+        age_next(e);
+}
+
+#define LFU(called, ...)                                                                                               \
+    {                                                                                                                  \
+        .name = called, .remember = REMEMBER_ASKED, __VA_ARGS__, .insert = pool_insert_counted, .hit = pool_renew,     \
+        .admit = lfu_admit, .victim = lfu_victim,                                                                      \
+    }
+
+const struct evict_ops evict_lfu = LFU("lfu", .half_life = 32);
+const struct evict_ops evict_lfu_keen = LFU("lfu-keen", .half_life = 8);
+const struct evict_ops evict_lfu_firm = LFU("lfu-firm", .half_life = 16, .margin = 2);
+const struct evict_ops evict_lfu_firmer = LFU("lfu-firmer", .half_life = 16, .margin = 7, .twice = true);

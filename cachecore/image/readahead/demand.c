@@ -1,0 +1,141 @@
+/* All counts are relaxed: two threads may see each other's late, and then a chunk more or less is fetched ahead. */
+#include "image/readahead/demand.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+enum { SPARSE_PART = 16, BEYOND_FACTOR = 8 };
+
+static uint64_t bit_of(uint32_t chunk)
+{
+    return 1ull << chunk % 64;
+}
+
+static bool set_bit(_Atomic uint64_t *words, uint32_t chunk)
+{
+    return !(atomic_fetch_or_explicit(&words[chunk / 64], bit_of(chunk), memory_order_relaxed) & bit_of(chunk));
+}
+
+static bool clear_bit(_Atomic uint64_t *words, uint32_t chunk)
+{
+    return atomic_fetch_and_explicit(&words[chunk / 64], ~bit_of(chunk), memory_order_relaxed) & bit_of(chunk);
+}
+
+static bool get_bit(const _Atomic uint64_t *words, uint32_t chunk)
+{
+    return atomic_load_explicit(&words[chunk / 64], memory_order_relaxed) & bit_of(chunk);
+}
+
+static uint32_t get(const _Atomic uint32_t *count)
+{
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
+
+int demand_init(struct demand *d, uint64_t chunks, uint32_t chunk_size)
+{
+    d->chunks = chunks;
+    d->chunk_size = chunk_size;
+    d->leaf_count = (chunks + INDEX_FANOUT - 1) / INDEX_FANOUT;
+    d->leaves = calloc(d->leaf_count + 1, sizeof *d->leaves);
+    return d->leaves ? 0 : error_set(-ENOMEM, "image: out of memory");
+}
+
+void demand_release(struct demand *d)
+{
+    for (uint64_t i = 0; d->leaves && i < d->leaf_count; i++)
+        free(demand_leaf(d, i));
+    free(d->leaves);
+}
+
+static struct demand_leaf *make_leaf(struct demand *d, uint64_t number)
+{
+    struct demand_leaf *leaf = calloc(1, sizeof *leaf), *there = NULL;
+    if (!leaf || atomic_compare_exchange_strong(&d->leaves[number], &there, leaf))
+        return leaf;
+    free(leaf);
+    return there;
+}
+
+static void forget_asked(struct demand_leaf *leaf)
+{
+    for (size_t i = 0; i < DEMAND_WORDS; i++)
+        atomic_store_explicit(&leaf->asked[i], 0, memory_order_relaxed);
+    atomic_store_explicit(&leaf->pages, 0, memory_order_relaxed);
+    atomic_store_explicit(&leaf->fruitless, 0, memory_order_relaxed);
+}
+
+struct demand_leaf *demand_missed(struct demand *d, uint64_t number, uint32_t chunk)
+{
+    struct demand_leaf *leaf = demand_leaf(d, number);
+    if (!leaf)
+        leaf = make_leaf(d, number);
+    if (!leaf)
+        return NULL;
+    if (atomic_exchange_explicit(&leaf->complete, false, memory_order_relaxed))
+        forget_asked(leaf);
+    atomic_store_explicit(&leaf->last, chunk, memory_order_relaxed);
+    return leaf;
+}
+
+static void end_unread(struct demand_leaf *leaf)
+{
+    atomic_fetch_sub_explicit(&leaf->unread_count, 1, memory_order_relaxed);
+}
+
+bool demand_read(struct demand_leaf *leaf, uint32_t chunk, uint32_t len)
+{
+    if (!get_bit(leaf->asked, chunk) && set_bit(leaf->asked, chunk))
+        atomic_fetch_add_explicit(&leaf->pages, (len + DEMAND_PAGE - 1) / DEMAND_PAGE, memory_order_relaxed);
+    if (!get_bit(leaf->unread, chunk) || !clear_bit(leaf->unread, chunk))
+        return false;
+    end_unread(leaf);
+    return true;
+}
+
+bool demand_was_asked(const struct demand_leaf *leaf, uint32_t chunk)
+{
+    return get_bit(leaf->asked, chunk);
+}
+
+bool demand_is_known(const struct demand_leaf *leaf, uint32_t chunk)
+{
+    return get_bit(leaf->asked, chunk) || get_bit(leaf->unread, chunk);
+}
+
+uint32_t demand_credit(const struct demand *d, uint64_t number)
+{
+    const struct demand_leaf *leaf = demand_leaf(d, number);
+    if (!leaf || demand_is_complete(leaf))
+        return 0;
+    uint64_t asked = get(&leaf->pages), per_chunk = d->chunk_size / DEMAND_PAGE;
+    uint64_t chunks = GR_MIN(d->chunks - number * INDEX_FANOUT, (uint64_t)INDEX_FANOUT);
+    uint64_t sparse = chunks * per_chunk / SPARSE_PART, fruitless = get(&leaf->fruitless);
+    if (fruitless && asked < fruitless + sparse / SPARSE_PART + 1)
+        return 0;
+    uint64_t allowed = asked > sparse ? (asked - sparse) * BEYOND_FACTOR : 0;
+    uint64_t most = GR_MIN(allowed / per_chunk, chunks), unread = get(&leaf->unread_count);
+    return unread < most ? (uint32_t)(most - unread) : 0;
+}
+
+bool demand_claim(struct demand_leaf *leaf, uint32_t chunk)
+{
+    if (get_bit(leaf->unread, chunk) || !set_bit(leaf->unread, chunk))
+        return false;
+    atomic_fetch_add_explicit(&leaf->unread_count, 1, memory_order_relaxed);
+    return true;
+}
+
+void demand_unclaim(struct demand_leaf *leaf, uint32_t chunk)
+{
+    if (clear_bit(leaf->unread, chunk))
+        end_unread(leaf);
+}
+
+void demand_exhausted(struct demand_leaf *leaf, bool complete)
+{
+    atomic_store_explicit(&leaf->fruitless, GR_MAX(get(&leaf->pages), 1u), memory_order_relaxed);
+    if (complete)
+        atomic_store_explicit(&leaf->complete, true, memory_order_relaxed);
+}

@@ -1,0 +1,93 @@
+#include "image/warm/warm_missing.h"
+
+#include "image/image_internal.h"
+
+enum { LOOK_BATCH = 64 };
+
+struct looking {
+    struct image *img;
+    struct chunk_set *missing;
+    struct missing_sums *sums;
+    size_t n;
+    uint64_t chunks[LOOK_BATCH];
+    struct digest digests[LOOK_BATCH];
+    uint32_t lens[LOOK_BATCH], stored[LOOK_BATCH];
+};
+
+static void look(struct looking *l)
+{
+    struct cache_chunk found[LOOK_BATCH];
+    struct missing_sums *sums = l->sums;
+    cache_query(l->img->config.cache, l->digests, l->n, found);
+    for (size_t i = 0; i < l->n; i++) {
+        sums->chunks++;
+        sums->bytes += l->lens[i];
+        if (found[i].cached)
+            continue;
+        chunk_set_add(l->missing, l->chunks[i]);
+        sums->missing++;
+        sums->missing_bytes += l->lens[i];
+        sums->fetch_bytes += l->stored[i];
+    }
+    l->n = 0;
+}
+
+static void add(struct looking *l, uint64_t chunk, const struct chunk_ref *ref)
+{
+    l->chunks[l->n] = chunk;
+    l->digests[l->n] = ref->digest;
+    l->lens[l->n] = ref->plain_len;
+    l->stored[l->n++] = ref->stored_len;
+    if (l->n == LOOK_BATCH)
+        look(l);
+}
+
+/* A chunk of which the index node is not at hand is as good as missing. */
+static void add_unknown(struct looking *l, uint64_t chunk)
+{
+    uint64_t len = image_chunk_len(l->img, chunk);
+    chunk_set_add(l->missing, chunk);
+    l->sums->chunks++;
+    l->sums->missing++;
+    l->sums->bytes += len;
+    l->sums->missing_bytes += len;
+}
+
+static int look_all(struct looking *l, struct image_cursor *cursor, const struct chunk_set *chosen, missing_step *step,
+                    void *arg)
+{
+    uint64_t run = 1;
+    int rc = 0;
+    for (uint64_t i = chunk_set_next(chosen, 0); !rc && i != UINT64_MAX; i = chunk_set_next(chosen, i + run)) {
+        const struct chunk_ref *ref;
+        rc = image_cursor_at(cursor, i, &ref, &run);
+        if (!rc && cursor->store_error.code)
+            rc = error_restore(&cursor->store_error);
+        if (rc)
+            break;
+        if (cursor->unknown) {
+            run = 1;
+            add_unknown(l, i);
+        } else if (ref) {
+            add(l, i, ref);
+        }
+        rc = step(arg, i);
+    }
+    look(l);
+    return rc;
+}
+
+int warm_missing(struct image *img, struct store *store, const struct chunk_set *chosen, missing_step *step, void *arg,
+                 struct chunk_set *out, struct missing_sums *sums)
+{
+    struct looking l = {.img = img, .missing = out, .sums = sums};
+    struct image_cursor cursor;
+    *sums = (struct missing_sums){0};
+    int rc = chunk_set_init(out, img);
+    image_cursor_init(&cursor, img, store);
+    if (!rc)
+        rc = look_all(&l, &cursor, chosen, step, arg);
+    sums->fetch_bytes += cursor.missing_bytes;
+    image_cursor_release(&cursor);
+    return rc;
+}

@@ -1,0 +1,294 @@
+/* In four steps: the chunks that are wanted, from the catalog (warm_plan); which of them are missing, by one walk over
+ * the index in its own order; batches of missing and cached ones alike through image_prefetch_chunks, by threads, which
+ * also keeps the index nodes on the way; what is missing now. What was evicted meanwhile is no success.
+ */
+#include "image/warm/warm_run.h"
+
+#include <errno.h>
+
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "image/image_internal.h"
+#include "image/warm/warm_index.h"
+#include "image/warm/warm_internal.h"
+
+/* Under a limit chunks are asked for a few at a time: what is paid for at once comes as fast as the link has it. */
+enum { LIMITED_STEP = 4 };
+
+/* ---- what is missing ---- */
+
+/* store NULL: what can be read without one. */
+static int look_for_missing(struct warming *w, struct store *store, struct missing_sums *sums)
+{
+    chunk_set_release(&w->missing);
+    return warm_missing(w->c->img, store, &w->plan.chosen, warm_on_look, w, &w->missing, sums);
+}
+
+/* ---- warming ---- */
+
+static bool is_missing(const struct warming *w, uint64_t chunk)
+{
+    return chunk_set_meets(&w->missing, chunk, chunk + 1);
+}
+
+static bool is_ended(const struct warming *w)
+{
+    return cancel_asked(&w->ended);
+}
+
+static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, size_t n)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is_missing(w, chunks[i]))
+            bytes += image_chunk_len(w->c->img, chunks[i]);
+    return bytes;
+}
+
+/* How long each is when stored is in the index; what they come to together is known from the first look. */
+static int pay(struct warming *w, uint64_t bytes)
+{
+    const struct missing_sums *all = &w->out->before;
+    bool ended = is_ended(w);
+    if (!ended && w->c->bwlimit && bytes)
+        ended = !rate_take(&w->rate, (uint64_t)((double)bytes * (double)all->fetch_bytes / (double)all->missing_bytes),
+                           &w->ended);
+    return ended ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+/* Ask for n chunks, and count what came. */
+static int prefetch(struct warming *w, const uint64_t *chunks, size_t n)
+{
+    uint64_t bytes = missing_bytes(w, chunks, n);
+    int rc = pay(w, bytes);
+    if (!rc)
+        rc = image_prefetch_chunks(w->c->img, chunks, n);
+    if (rc)
+        return rc;
+    SCOPED_LOCK(&w->lock);
+    w->bytes_done += bytes;
+    return 0;
+}
+
+static void count_failed(struct warming *w, uint64_t chunk, int rc)
+{
+    SCOPED_LOCK(&w->lock);
+    w->failed_chunks++;
+    w->failed_bytes += missing_bytes(w, &chunk, 1);
+    if (!w->out->error.code)
+        error_take(&w->out->error, rc);
+}
+
+/* After a failure chunk by chunk, each paid for once more. */
+static int prefetch_singly(struct warming *w, const uint64_t *chunks, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int rc = prefetch(w, &chunks[i], 1);
+        if (rc && !error_of_one_thing(rc))
+            return rc;
+        if (rc)
+            count_failed(w, chunks[i], rc);
+    }
+    return 0;
+}
+
+static int warm_batch(struct warming *w, size_t i)
+{
+    uint64_t chunks[WARM_BATCH];
+    size_t n = warm_plan_batch(&w->plan, i, chunks), step = w->c->bwlimit ? LIMITED_STEP : WARM_BATCH;
+    int rc = 0;
+    for (size_t at = 0; !rc && at < n; at += step) {
+        size_t count = GR_MIN(step, n - at);
+        rc = prefetch(w, chunks + at, count);
+        if (error_of_one_thing(rc))
+            rc = prefetch_singly(w, chunks + at, count);
+    }
+    if (rc)
+        return rc;
+    SCOPED_LOCK(&w->lock);
+    return warm_plan_done(&w->plan, i);
+}
+
+static bool all_done_locked(const struct warming *w)
+{
+    return w->plan.prefix == warm_plan_batches(&w->plan);
+}
+
+/* Of everything, files are not what is asked for: where they end is looked up beside the warming, for those who watch.
+ */
+static int count_file(void *arg, const struct catalog_entry *e)
+{
+    struct warming *w = arg;
+    uint64_t first, end, last = 0;
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
+        rc = select_extent(w->c->img, e, i, &first, &end);
+        last = rc ? last : GR_MAX(last, end);
+    }
+    if (rc || e->hard_link)
+        return rc;
+    SCOPED_LOCK(&w->lock);
+    warm_plan_end_file_at(&w->plan, last);
+    return is_ended(w) || all_done_locked(w) ? -ECANCELED : 0;
+}
+
+static int warm_item(void *arg, size_t i)
+{
+    struct warming *w = arg;
+    if (!w->count_files)
+        return warm_batch(w, i);
+    if (i)
+        return warm_batch(w, i - 1);
+    (void)!select_files(w->c->img, w->c->store, "*", count_file, w); /* without a catalog nothing is counted */
+    return 0;
+}
+
+static int watch(void *arg)
+{
+    struct warming *w = arg;
+    struct warm_told t = {.phase = "warming", .bytes_total = w->bytes_total, .files_total = w->plan.files};
+    {
+        SCOPED_LOCK(&w->lock);
+        t.bytes_done = w->bytes_done;
+        t.files_done = all_done_locked(w) ? w->plan.files : w->plan.files_done;
+        t.failed_chunks = w->failed_chunks;
+        t.failed_bytes = w->failed_bytes;
+    }
+    int rc = w->c->tell(w->c->arg, &t);
+    if (rc)
+        __atomic_store_n(&w->ended, 1, __ATOMIC_RELAXED);
+    return rc;
+}
+
+/* The index goes along where something was fetched, so that the store is there: it is not waited for where it is not.
+ * Nodes that did not come are fetched when somebody reads. */
+static int warm_the_index(struct warming *w)
+{
+    if (!w->out->before.missing || w->out->error.code)
+        return 0;
+    int rc = warm_index(w->c->img, watch, w);
+    return w->ended ? rc : 0;
+}
+
+/* What tell returns ends the run: what else ends the warming is said with what was reached. */
+static int warm(struct warming *w)
+{
+    const struct missing_sums *before = &w->out->before;
+    w->bytes_total = before->bytes;
+    w->bytes_done = before->bytes - before->missing_bytes;
+    w->count_files = w->c->what == WARM_ALL && before->missing;
+    const struct parallel work = {.count = warm_plan_batches(&w->plan) + w->count_files,
+                                  .threads = WARM_THREADS + w->count_files,
+                                  .item = warm_item,
+                                  .step = watch,
+                                  .arg = w};
+    uint64_t began_ms = clock_now_ms(), had = w->bytes_done;
+    pthread_mutex_init(&w->lock, NULL);
+    rate_init(&w->rate, GR_MAX(w->c->bwlimit, (uint64_t)1));
+    int rc = parallel_run(&work);
+    if (!rc)
+        rc = warm_the_index(w);
+    rate_release(&w->rate);
+    pthread_mutex_destroy(&w->lock);
+    w->out->warming_ms = clock_now_ms() - began_ms;
+    w->out->warmed_bytes = w->bytes_done - had;
+    if (!rc || w->ended)
+        return rc;
+    error_take(&w->out->error, rc);
+    return 0;
+}
+
+/* ---- the end ---- */
+
+static int name_failed(void *arg, const struct catalog_path *name, const struct catalog_entry *e)
+{
+    struct warming *w = arg;
+    const struct error *error = &w->out->error;
+    bool failed = false;
+    if (w->c->what < WARM_FILES && name->number) /* a hard link's first name, which is named among all */
+        return 0;
+    for (uint32_t i = 0; e && !failed && i < e->extent_count; i++) {
+        uint64_t first, end;
+        int rc = select_extent(w->c->img, e, i, &first, &end);
+        if (rc)
+            return rc;
+        failed = chunk_set_meets(&w->missing, first, end);
+    }
+    if (!failed)
+        return warm_tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->out->failed_files});
+    w->out->failed_files++;
+    return w->c->failed(w->c->arg, e->path, e->path_len,
+                        error->code
+                            ? error->text
+                            : "it was dropped again: the cache is too small for all of this, or somebody evicted it");
+}
+
+/* Those of the metadata that are cached stay: who opens a file reads them before anything else. */
+static int hold_metadata(struct warming *w)
+{
+    struct warm_part parts[2];
+    struct image_cursor cursor;
+    uint64_t run;
+    int rc = 0;
+    warm_metadata_parts(&w->c->img->manifest, parts);
+    image_cursor_init(&cursor, w->c->img, NULL);
+    for (size_t k = 0; k < GR_ARRAY_SIZE(parts); k++)
+        for (uint64_t i = parts[k].first; !rc && i < parts[k].end; i += run) {
+            const struct chunk_ref *ref;
+            rc = image_cursor_at(&cursor, i, &ref, &run);
+            if (!rc && ref && cache_hold(w->c->img->config.cache, &ref->digest) == -EDQUOT)
+                w->out->unheld++;
+        }
+    image_cursor_release(&cursor);
+    return rc;
+}
+
+/* What is not cached, by name. The catalog was there a while ago; if it is not now, there are still the numbers. */
+static int name_all_failed(struct warming *w)
+{
+    const struct warm_names all = {.text = "*", .len = 1, .globs = true};
+    const struct warm_names names = w->c->what < WARM_FILES ? all : warm_names_of(w);
+    int rc = warm_files(w->c->img, w->c->store, &names, name_failed, w);
+    if (rc && rc != -ECANCELED && !w->out->error.code)
+        error_take(&w->out->error, rc);
+    return rc == -ECANCELED ? rc : 0;
+}
+
+static int run(struct warming *w)
+{
+    struct warm_result *out = w->out;
+    int rc = warm_plan_init(&w->plan, w->c->img);
+    if (!rc)
+        rc = warm_choose(w);
+    if (!rc)
+        rc = look_for_missing(w, w->c->store, &out->before);
+    out->files = w->plan.files;
+    out->after = out->before;
+    if (rc || w->c->dry)
+        return rc;
+    rc = warm(w);
+    if (!rc)
+        rc = hold_metadata(w);
+    if (out->unheld)
+        log_warning("image: %llu chunks of a filesystem's metadata are not pinned: pins take three quarters of the "
+                    "cache already",
+                    (unsigned long long)out->unheld);
+    if (!rc)
+        rc = look_for_missing(w, NULL, &out->after);
+    if (!rc && out->after.missing)
+        rc = name_all_failed(w);
+    return rc;
+}
+
+int warm_run(const struct warm_config *config, struct warm_result *out)
+{
+    struct warming w = {.c = config, .out = out};
+    *out = (struct warm_result){0};
+    int rc = run(&w);
+    chunk_set_release(&w.missing);
+    warm_plan_release(&w.plan);
+    return rc;
+}

@@ -1,0 +1,149 @@
+/* The files are small INI text; what is not understood is skipped, as the AWS tools do. Nested settings ("s3 =", then
+ * indented lines) are read as if they were not nested. */
+#include "net/aws/aws_profile.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+
+enum { FILE_MAX = 1 << 20 };
+
+static void wipe(char **secret)
+{
+    if (*secret)
+        explicit_bzero(*secret, strlen(*secret));
+    free(*secret);
+    *secret = NULL;
+}
+
+void aws_profile_release(struct aws_profile *p)
+{
+    char **const owned[] = {&p->name,
+                            &p->file,
+                            &p->access_key,
+                            &p->secret_key,
+                            &p->session_token,
+                            &p->region,
+                            &p->addressing_style,
+                            &p->role_arn,
+                            &p->role_session_name,
+                            &p->web_identity_token_file};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(owned); i++)
+        wipe(owned[i]);
+}
+
+static char *trim(char *text)
+{
+    text += strspn(text, " \t\r");
+    size_t len = strlen(text);
+    while (len && strchr(" \t\r", text[len - 1]))
+        len--;
+    text[len] = 0;
+    return text;
+}
+
+/* The last line of a file wins, the first file over the second. */
+static void take_line(char *line, struct aws_profile *p, const struct aws_profile *before)
+{
+    const struct {
+        const char *name;
+        char **value;
+        const char *set;
+    } table[] = {
+        {"aws_access_key_id", &p->access_key, before->access_key},
+        {"aws_secret_access_key", &p->secret_key, before->secret_key},
+        {"aws_session_token", &p->session_token, before->session_token},
+        {"region", &p->region, before->region},
+        {"addressing_style", &p->addressing_style, before->addressing_style},
+        {"role_arn", &p->role_arn, before->role_arn},
+        {"role_session_name", &p->role_session_name, before->role_session_name},
+        {"web_identity_token_file", &p->web_identity_token_file, before->web_identity_token_file},
+    };
+    char *equals = strchr(line, '=');
+    if (!equals)
+        return;
+    *equals = 0;
+    const char *name = trim(line), *value = trim(equals + 1);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
+        if (strcmp(name, table[i].name) == 0 && !table[i].set) {
+            wipe(table[i].value);
+            *table[i].value = *value ? strdup(value) : NULL;
+        }
+}
+
+/* "[name]", or in the configuration "[profile name]". */
+static bool is_section_of(char *title, const char *name)
+{
+    title = trim(title);
+    if (strncmp(title, "profile", 7) == 0 && (title[7] == ' ' || title[7] == '\t'))
+        title = trim(title + 7);
+    return strcmp(title, name) == 0;
+}
+
+/* Take the profile's lines of the text, which is cut up on the way. */
+static void take_text(char *text, struct aws_profile *p)
+{
+    const struct aws_profile before = *p;
+    bool inside = false;
+    char *rest = text, *line;
+    while ((line = strsep(&rest, "\n"))) {
+        line = trim(line);
+        if (*line == '#' || *line == ';')
+            continue;
+        char *end = *line == '[' ? strchr(line, ']') : NULL;
+        if (end) {
+            *end = 0;
+            inside = is_section_of(line + 1, p->name);
+        } else if (inside) {
+            take_line(line, p, &before);
+        }
+    }
+}
+
+/* The file's path; NULL: without HOME there is none. */
+static char *path_of(const char *variable, const char *below_home)
+{
+    const char *set = getenv(variable), *home = getenv("HOME");
+    if (set && *set)
+        return strdup(set);
+    char *path = NULL;
+    if (!home || asprintf(&path, "%s/%s", home, below_home) < 0)
+        return NULL;
+    return path;
+}
+
+static int take_file(const char *path, struct aws_profile *p)
+{
+    struct bytes text = BYTES_INIT(FILE_MAX);
+    int rc = io_read_file(path, &text);
+    char *string = rc ? NULL : bytes_string(&text);
+    if (string)
+        take_text(string, p);
+    if (text.data)
+        explicit_bzero(text.data, text.cap);
+    bytes_release(&text);
+    return rc && rc != -ENOENT ? error_prefix(rc, "S3 credentials") : 0;
+}
+
+int aws_profile_load(struct aws_profile *out)
+{
+    const char *name = getenv("AWS_PROFILE");
+    *out = (struct aws_profile){.named = name && *name,
+                                .file = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")};
+    out->name = strdup(out->named ? name : "default");
+    if (!out->name)
+        return error_set(-ENOMEM, "out of memory for S3 credentials");
+    CLEANUP_FREE char *config = path_of("AWS_CONFIG_FILE", ".aws/config");
+    int rc = out->file ? take_file(out->file, out) : 0;
+    if (!rc && config)
+        rc = take_file(config, out);
+    if (rc)
+        aws_profile_release(out);
+    return rc;
+}

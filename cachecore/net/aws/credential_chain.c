@@ -1,0 +1,295 @@
+/* The lock guards `current` and the renewal's state; it is never held across a request or a file's reading. Whoever
+ * finds that renewal is due and nobody at it, renews; `attempt` counts renewals, so that those who waited for one know
+ * that it has ended and take its failure for their own instead of trying one after the other.
+ */
+#include "net/aws/credential_chain.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "net/aws/credentials_remote.h"
+
+enum { AHEAD_S = 300, BETWEEN_MS = 10000, CONNECT_S = 1, SILENCE_S = 5 };
+
+enum place { STATIC, WEB_IDENTITY, CONTAINER, INSTANCE };
+
+struct credential_chain {
+    enum place place;
+    struct http *http; /* of the remote places */
+    char *region, *token_file, *role_arn, *session_name;
+    unsigned ahead_s, between_ms, connect_s, silence_s;
+    pthread_mutex_t lock;
+    pthread_cond_t renewed;
+    struct lent_credentials *current; /* NULL: none yet */
+    bool renewing, rejected;          /* rejected: a server says that current has expired */
+    uint64_t attempt, next_ms;        /* no renewal before, while current is valid */
+    struct error failure;             /* of the last attempt */
+};
+
+static int out_of_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory for S3 credentials");
+}
+
+/* ------------------------------------------------------------------ places */
+
+static int fetch(struct credential_chain *c, struct credentials *out)
+{
+    struct web_identity w = {
+        .token_file = c->token_file, .role_arn = c->role_arn, .session_name = c->session_name, .region = c->region};
+    switch (c->place) {
+    case STATIC:
+        return credentials_load(out);
+    case WEB_IDENTITY:
+        return credentials_from_web_identity(c->http, &w, out);
+    case CONTAINER:
+        return credentials_from_container(c->http, out);
+    case INSTANCE:
+        break;
+    }
+    return credentials_from_instance(c->http, out);
+}
+
+static const char *set_value(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static int use_web_identity(struct credential_chain *c, const char *file, const char *role, const char *session)
+{
+    c->place = WEB_IDENTITY;
+    c->token_file = strdup(file);
+    c->role_arn = strdup(role);
+    c->session_name = session ? strdup(session) : NULL;
+    return c->token_file && c->role_arn && (c->session_name || !session) ? 0 : out_of_memory();
+}
+
+static int choose_place(struct credential_chain *c)
+{
+    const char *file = set_value("AWS_WEB_IDENTITY_TOKEN_FILE"), *role = set_value("AWS_ROLE_ARN");
+    if (credentials_in_environment())
+        return 0;
+    if (file && role)
+        return use_web_identity(c, file, role, set_value("AWS_ROLE_SESSION_NAME"));
+    struct aws_profile p CLEANUP(aws_profile_release) = {0};
+    int rc = aws_profile_load(&p);
+    if (rc || p.access_key || p.secret_key)
+        return rc;
+    if (p.web_identity_token_file && p.role_arn)
+        return use_web_identity(c, p.web_identity_token_file, p.role_arn, p.role_session_name);
+    if (!p.named) /* who names a profile wants no other place */
+        c->place = credentials_in_container() ? CONTAINER : INSTANCE;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ renewing */
+
+static void lent_free(struct lent_credentials *l)
+{
+    credentials_release(&l->keys);
+    free(l);
+}
+
+static void drop_locked(struct lent_credentials *l)
+{
+    if (l && !--l->holders)
+        lent_free(l);
+}
+
+static bool is_valid_locked(const struct credential_chain *c)
+{
+    return c->current && !c->rejected && (!c->current->keys.expires || time(NULL) < c->current->keys.expires);
+}
+
+static bool is_due_locked(const struct credential_chain *c)
+{
+    if (!is_valid_locked(c))
+        return true;
+    return c->current->keys.expires && time(NULL) >= c->current->keys.expires - c->ahead_s &&
+           clock_now_ms() >= c->next_ms;
+}
+
+/* One attempt; the lock is not held. */
+static int renew(struct credential_chain *c)
+{
+    struct lent_credentials *fresh = calloc(1, sizeof *fresh);
+    int rc = fresh ? fetch(c, &fresh->keys) : out_of_memory();
+    SCOPED_LOCK(&c->lock);
+    c->renewing = false;
+    c->attempt++;
+    c->next_ms = clock_now_ms() + c->between_ms;
+    error_take(&c->failure, rc);
+    pthread_cond_broadcast(&c->renewed);
+    if (rc) {
+        free(fresh);
+        if (is_valid_locked(c))
+            log_warning("%.400s; the old ones are used while they are valid", error_text());
+        return rc;
+    }
+    fresh->holders = 1;
+    drop_locked(c->current);
+    c->current = fresh;
+    c->rejected = false;
+    return 0;
+}
+
+/* Wait for the attempt under way, or make one when it is one's turn. 0: an attempt has succeeded. */
+static int attempt_one(struct credential_chain *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (!c->renewing) {
+        c->renewing = true;
+        pthread_mutex_unlock(&c->lock);
+        return renew(c);
+    }
+    for (uint64_t seen = c->attempt; c->attempt == seen;)
+        pthread_cond_wait(&c->renewed, &c->lock);
+    int rc = c->failure.code ? error_restore(&c->failure) : 0;
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+/* For a store, "absent" is an answer: what failed here must not look like one. */
+static int as_refusal(int rc)
+{
+    return rc == -ENOENT ? -EACCES : rc;
+}
+
+static int lend_locked(struct credential_chain *c, const struct lent_credentials **out)
+{
+    c->current->holders++;
+    *out = c->current;
+    return 0;
+}
+
+int credential_chain_get(struct credential_chain *c, const struct lent_credentials **out)
+{
+    {
+        SCOPED_LOCK(&c->lock);
+        bool valid = is_valid_locked(c);
+        if (valid && (c->renewing || !is_due_locked(c)))
+            return lend_locked(c, out);
+    }
+    int rc = attempt_one(c);
+    SCOPED_LOCK(&c->lock);
+    if (is_valid_locked(c))
+        return lend_locked(c, out);
+    if (rc)
+        return as_refusal(rc);
+    return error_set(-EACCES, "S3 credentials: new ones have expired already; check this machine's clock");
+}
+
+void credential_chain_put(struct credential_chain *c, const struct lent_credentials *lent)
+{
+    SCOPED_LOCK(&c->lock);
+    drop_locked((struct lent_credentials *)lent);
+}
+
+int credential_chain_renew(struct credential_chain *c, const struct lent_credentials *expired)
+{
+    {
+        SCOPED_LOCK(&c->lock);
+        if (c->current != expired)
+            return 1; /* somebody was faster */
+        c->rejected = true;
+    }
+    int rc = attempt_one(c);
+    if (rc)
+        return as_refusal(rc);
+    SCOPED_LOCK(&c->lock);
+    return strcmp(c->current->keys.access_key, expired->keys.access_key) ||
+           strcmp(c->current->keys.secret_key, expired->keys.secret_key) ||
+           strcmp(c->current->keys.session_token ?: "", expired->keys.session_token ?: "");
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int make_http(struct credential_chain *c)
+{
+    if (c->place == STATIC)
+        return 0;
+    struct http_config config = {.connections = 1};
+    if (c->place != WEB_IDENTITY) { /* services of this machine: never through a proxy, and near or not there */
+        config.no_proxy = true;
+        config.connect_timeout_ms = c->connect_s * 1000;
+        config.stall_timeout_s = c->silence_s;
+    }
+    return http_new(&config, &c->http);
+}
+
+/* Nothing names a place, and the last one there is has none either. */
+static int no_credentials(int why)
+{
+    struct error instance;
+    struct aws_profile p CLEANUP(aws_profile_release) = {0};
+    struct credentials none;
+    error_take(&instance, why);
+    int rc = aws_profile_load(&p);
+    if (!rc)
+        rc = credentials_from_profile(&p, &none); /* says where was looked */
+    return error_set(rc, "%.300s (%.200s)", error_text(), instance.text);
+}
+
+/* The first credentials. A service that may or may not be there has to answer; one that is named may be late. */
+static int fetch_first(struct credential_chain *c)
+{
+    c->renewing = true;
+    int rc = renew(c);
+    if (rc && c->place == INSTANCE)
+        return no_credentials(rc);
+    return c->place != STATIC && (rc == -EAGAIN || rc == -ETIMEDOUT) ? 0 : c->place == STATIC ? rc : as_refusal(rc);
+}
+
+int credential_chain_new(const struct credential_chain_config *config, struct credential_chain **out)
+{
+    struct credential_chain *c = calloc(1, sizeof *c);
+    if (!c)
+        return out_of_memory();
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->renewed, NULL);
+    c->ahead_s = config->ahead_s ? config->ahead_s : AHEAD_S;
+    c->between_ms = config->between_ms ? config->between_ms : BETWEEN_MS;
+    c->connect_s = config->silence_s ? config->silence_s : CONNECT_S;
+    c->silence_s = config->silence_s ? config->silence_s : SILENCE_S;
+    int rc = 0;
+    if (config->region && !(c->region = strdup(config->region)))
+        rc = out_of_memory();
+    if (!rc)
+        rc = choose_place(c);
+    if (!rc)
+        rc = make_http(c);
+    if (!rc)
+        rc = fetch_first(c);
+    if (rc) {
+        credential_chain_free(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void credential_chain_free(struct credential_chain *c)
+{
+    if (!c)
+        return;
+    assert(!c->current || c->current->holders == 1);
+    if (c->current)
+        lent_free(c->current);
+    http_free(c->http);
+    free(c->region);
+    free(c->token_file);
+    free(c->role_arn);
+    free(c->session_name);
+    pthread_cond_destroy(&c->renewed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}

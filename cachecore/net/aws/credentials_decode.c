@@ -1,0 +1,82 @@
+/* The XML is looked at as text: the values wanted are base64 and dates, which need no escapes, and a value with one in
+ * it fails as a key. What copies are made of secrets are wiped. */
+#include "net/aws/credentials_decode.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+static int unexpected(const char *service)
+{
+    return error_set(-EIO, "S3 credentials from %s: the answer is not what such a service says", service);
+}
+
+/* "2026-11-22T01:02:03Z", perhaps with a fraction. */
+static int parse_expiration(const char *text, int64_t *out)
+{
+    char plain[] = "0000-00-00T00:00:00Z";
+    size_t seconds = sizeof plain - 2, len = strlen(text);
+    if (len <= seconds || (text[len - 1] != 'Z' && strcmp(text + len - 6, "+00:00")))
+        return -EINVAL;
+    memcpy(plain, text, seconds);
+    return text_parse_time(plain, out);
+}
+
+/* Copies; a missing expiration is none. */
+static int take(const char *service, const char *access, const char *secret, const char *token, const char *expiration,
+                struct credentials *out)
+{
+    *out = (struct credentials){0};
+    if (!access || !secret || (expiration && parse_expiration(expiration, &out->expires)))
+        return unexpected(service);
+    out->access_key = strdup(access);
+    out->secret_key = strdup(secret);
+    out->session_token = token && *token ? strdup(token) : NULL;
+    return credentials_check(service, out);
+}
+
+int credentials_decode_json(const char *service, const void *json, size_t len, struct credentials *out)
+{
+    *out = (struct credentials){0};
+    json_t *root = len ? json_loadb(json, len, 0, NULL) : NULL;
+    const char *access = json_string_value(json_object_get(root, "AccessKeyId"));
+    const char *secret = json_string_value(json_object_get(root, "SecretAccessKey"));
+    const char *token = json_string_value(json_object_get(root, "Token"));
+    const char *expiration = json_string_value(json_object_get(root, "Expiration"));
+    int rc = take(service, access, secret, token, expiration, out);
+    json_decref(root);
+    return rc;
+}
+
+/* The text of the first such element, to be wiped and freed; NULL: none. */
+static char *element(const char *xml, size_t len, const char *tag)
+{
+    char open[64];
+    size_t open_len = (size_t)snprintf(open, sizeof open, "<%s>", tag);
+    const char *start = len ? memmem(xml, len, open, open_len) : NULL;
+    if (!start)
+        return NULL;
+    start += open_len;
+    const char *end = memchr(start, '<', (size_t)(xml + len - start));
+    return end && !memchr(start, 0, (size_t)(end - start)) ? strndup(start, (size_t)(end - start)) : NULL;
+}
+
+int credentials_decode_sts(const char *service, const void *xml, size_t len, struct credentials *out)
+{
+    static const char *const tags[] = {"AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration"};
+    char *values[GR_ARRAY_SIZE(tags)];
+    for (size_t i = 0; i < GR_ARRAY_SIZE(tags); i++)
+        values[i] = element(xml, len, tags[i]);
+    int rc = take(service, values[0], values[1], values[2], values[3], out);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(tags); i++) {
+        if (values[i])
+            explicit_bzero(values[i], strlen(values[i]));
+        free(values[i]);
+    }
+    return rc;
+}

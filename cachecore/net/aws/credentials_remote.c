@@ -1,0 +1,250 @@
+/* Answers come from outside: their size is bounded, keys are checked before they are used, and nothing of an answer
+ * stands in a sentence. */
+#include "net/aws/credentials_remote.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "net/aws/credentials_decode.h"
+#include "net/http_error.h"
+
+enum { TOKEN_MAX = 64 << 10, STS_TIMEOUT_MS = 20000, HEADER_MAX = TOKEN_MAX + 64, URL_MAX = 2048 };
+
+static const char *set_value(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/* Buffers that held secrets. */
+static void wipe_bytes(struct bytes *b)
+{
+    if (b->data)
+        explicit_bzero(b->data, b->cap);
+    bytes_release(b);
+}
+
+static void wipe_response(struct http_response *r)
+{
+    wipe_bytes(&r->body);
+    http_response_release(r);
+}
+
+/* Perform and judge by the status. */
+static int ask(struct http *h, struct http_request *request, const char *service, struct http_response *out)
+{
+    int rc = http_do(h, request, out);
+    if (rc)
+        return error_prefix(rc, "S3 credentials from %s", service);
+    if (out->status >= 200 && out->status < 300)
+        return 0;
+    rc = http_status_errno(out->status);
+    rc = rc == -EAGAIN || rc == -ENOENT ? rc : -EACCES;
+    return error_set(rc, "S3 credentials from %s: it answered with status %d; check its settings and the role", service,
+                     out->status);
+}
+
+/* ------------------------------------------------------------------ STS */
+
+/* A file's text without the line's end. */
+static int read_token(const char *path, struct bytes *out)
+{
+    int rc = io_read_file(path, out);
+    while (!rc && out->len && strchr("\r\n \t", out->data[out->len - 1]))
+        out->len--;
+    if (!rc && (!out->len || memchr(out->data, '\n', out->len) || memchr(out->data, 0, out->len)))
+        rc = error_set(-EINVAL, "%s holds no token", path);
+    return rc ? error_prefix(rc == -ENOENT ? -EACCES : rc, "S3 credentials") : 0;
+}
+
+static int add_field(struct bytes *body, const char *name, const char *value, size_t len)
+{
+    int rc = bytes_printf(body, "&%s=", name);
+    return rc ? rc : http_percent_encode(body, value, len, false);
+}
+
+static int web_identity_form(const struct web_identity *w, struct bytes *body)
+{
+    struct bytes token CLEANUP(wipe_bytes) = BYTES_INIT(TOKEN_MAX);
+    const char *name = w->session_name ? w->session_name : "granary";
+    int rc = read_token(w->token_file, &token);
+    if (!rc)
+        rc = bytes_printf(body, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
+    if (!rc)
+        rc = add_field(body, "RoleArn", w->role_arn, strlen(w->role_arn));
+    if (!rc)
+        rc = add_field(body, "RoleSessionName", name, strlen(name));
+    return rc ? rc : add_field(body, "WebIdentityToken", (const char *)token.data, token.len);
+}
+
+static void sts_url(const struct web_identity *w, char url[URL_MAX])
+{
+    const char *given = set_value("AWS_ENDPOINT_URL_STS");
+    if (!given)
+        given = set_value("AWS_ENDPOINT_URL");
+    if (given)
+        snprintf(url, URL_MAX, "%s%s", given, given[strlen(given) - 1] == '/' ? "" : "/");
+    else if (w->region)
+        snprintf(url, URL_MAX, "https://sts.%s.amazonaws.com%s/", w->region, strncmp(w->region, "cn-", 3) ? "" : ".cn");
+    else
+        snprintf(url, URL_MAX, "https://sts.amazonaws.com/");
+}
+
+int credentials_from_web_identity(struct http *h, const struct web_identity *w, struct credentials *out)
+{
+    struct bytes form CLEANUP(wipe_bytes) = BYTES_INIT(4 * TOKEN_MAX);
+    int rc = web_identity_form(w, &form);
+    if (rc)
+        return rc;
+    char url[URL_MAX];
+    sts_url(w, url);
+    struct http_response answer CLEANUP(wipe_response) = {0};
+    struct http_request request = {.method = "POST",
+                                   .url = url,
+                                   .headers = {"Content-Type: application/x-www-form-urlencoded"},
+                                   .body = form.data,
+                                   .body_len = form.len,
+                                   .deadline_ms = clock_now_ms() + STS_TIMEOUT_MS};
+    rc = ask(h, &request, "STS", &answer);
+    if (rc)
+        return rc == -ENOENT ? -EACCES : rc;
+    return credentials_decode_sts("STS", answer.body.data, answer.body.len, out);
+}
+
+/* ------------------------------------------------------------------ container */
+
+bool credentials_in_container(void)
+{
+    return set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") || set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+}
+
+/* Plain HTTP goes nowhere but to this machine and the addresses AWS gives these services: the answer is a secret. */
+static bool may_ask(const char *url)
+{
+    static const char *const hosts[] = {"127.0.0.1",     "localhost",      "[::1]",
+                                        "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
+    if (strncmp(url, "https://", 8) == 0)
+        return true;
+    if (strncmp(url, "http://", 7))
+        return false;
+    url += 7;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(hosts); i++) {
+        size_t len = strlen(hosts[i]);
+        if (strncmp(url, hosts[i], len) == 0 && strchr(":/", url[len]))
+            return true;
+    }
+    return false;
+}
+
+/* The Authorization header, if one is asked for; *out empty: none. */
+static int authorization(struct bytes *out)
+{
+    const char *file = set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *value = set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    struct bytes token CLEANUP(wipe_bytes) = BYTES_INIT(TOKEN_MAX);
+    if (!file && !value)
+        return 0;
+    int rc = file ? read_token(file, &token) : bytes_append(&token, value, strlen(value));
+    if (!rc && memchr(token.data, '\r', token.len))
+        rc = error_set(-EINVAL, "S3 credentials: the container's authorization token holds a line's end");
+    if (!rc)
+        rc = bytes_printf(out, "Authorization: ");
+    return rc ? rc : bytes_append(out, token.data, token.len);
+}
+
+int credentials_from_container(struct http *h, struct credentials *out)
+{
+    const char *relative = set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    char url[URL_MAX];
+    snprintf(url, sizeof url, "%s%s", relative ? "http://169.254.170.2" : "", relative ? relative : full);
+    if (!may_ask(url))
+        return error_set(-EINVAL,
+                         "S3 credentials: AWS_CONTAINER_CREDENTIALS_FULL_URI must be https, or of this machine");
+    struct bytes header CLEANUP(wipe_bytes) = BYTES_INIT(HEADER_MAX);
+    struct http_response answer CLEANUP(wipe_response) = {0};
+    struct http_request request = {.method = "GET", .url = url};
+    int rc = authorization(&header);
+    if (!rc && header.len && !(request.headers[0] = bytes_string(&header)))
+        rc = error_set(-ENOMEM, "out of memory for S3 credentials");
+    if (!rc)
+        rc = ask(h, &request, "the container's endpoint", &answer);
+    return rc ? rc : credentials_decode_json("the container's endpoint", answer.body.data, answer.body.len, out);
+}
+
+/* ------------------------------------------------------------------ instance metadata */
+
+#define INSTANCE "the instance metadata service"
+
+static int unexpected(void)
+{
+    return error_set(-EIO, "S3 credentials from " INSTANCE ": the answer is not what such a service says");
+}
+
+static int metadata(struct http *h, const char *method, const char *path, const char *header, struct http_response *out)
+{
+    const char *base = set_value("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    if (!base)
+        base = "http://169.254.169.254";
+    char url[URL_MAX];
+    size_t len = strlen(base);
+    snprintf(url, sizeof url, "%.*s/latest/%s", (int)(base[len - 1] == '/' ? len - 1 : len), base, path);
+    struct http_request request = {.method = method, .url = url, .headers = {header}};
+    int rc = ask(h, &request, INSTANCE, out);
+    if (rc)
+        return rc;
+    /* an answer of one line becomes part of a header or address */
+    char *text = bytes_string(&out->body);
+    return text ? 0 : error_set(-ENOMEM, "out of memory for S3 credentials");
+}
+
+static int session_header(struct http *h, char out[HEADER_MAX])
+{
+    struct http_response answer CLEANUP(wipe_response) = {.body.max = TOKEN_MAX};
+    int rc = metadata(h, "PUT", "api/token", "X-aws-ec2-metadata-token-ttl-seconds: 21600", &answer);
+    if (rc)
+        return rc;
+    const char *token = (const char *)answer.body.data;
+    if (!*token || strpbrk(token, "\r\n"))
+        return unexpected();
+    snprintf(out, HEADER_MAX, "X-aws-ec2-metadata-token: %s", token);
+    return 0;
+}
+
+/* The role's name, into the path of its credentials. */
+static int role_path(struct http *h, const char *header, char out[URL_MAX])
+{
+    struct http_response answer CLEANUP(wipe_response) = {0};
+    int rc = metadata(h, "GET", "meta-data/iam/security-credentials/", header, &answer);
+    if (rc)
+        return rc;
+    char *role = (char *)answer.body.data;
+    role[strcspn(role, "\r\n")] = 0;
+    struct bytes encoded CLEANUP(bytes_release) = BYTES_INIT(URL_MAX / 2);
+    if (!*role || http_percent_encode(&encoded, role, strlen(role), false))
+        return unexpected();
+    snprintf(out, URL_MAX, "meta-data/iam/security-credentials/%.*s", (int)encoded.len, (const char *)encoded.data);
+    return 0;
+}
+
+int credentials_from_instance(struct http *h, struct credentials *out)
+{
+    const char *disabled = set_value("AWS_EC2_METADATA_DISABLED");
+    if (disabled && strcasecmp(disabled, "true") == 0)
+        return error_set(-ENOENT, "S3 credentials: " INSTANCE " is disabled by AWS_EC2_METADATA_DISABLED");
+    CLEANUP_FREE char *header = malloc(HEADER_MAX);
+    char path[URL_MAX];
+    struct http_response answer CLEANUP(wipe_response) = {0};
+    int rc = header ? session_header(h, header) : error_set(-ENOMEM, "out of memory for S3 credentials");
+    if (!rc)
+        rc = role_path(h, header, path);
+    if (!rc)
+        rc = metadata(h, "GET", path, header, &answer);
+    return rc ? rc : credentials_decode_json(INSTANCE, answer.body.data, answer.body.len, out);
+}

@@ -1,0 +1,139 @@
+/* Path style puts the bucket into the path, virtual-host style into the host's name. AWS wants the latter, most others
+ * want or allow the former; bucket names with dots fit no TLS wildcard. */
+#include "net/aws/s3_address.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "net/aws/aws_profile.h"
+
+#define LOWER_AND_DIGITS "abcdefghijklmnopqrstuvwxyz0123456789"
+#define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+enum style { AUTO, PATH, VIRTUAL };
+
+static const char *first_env(const char *a, const char *b)
+{
+    const char *value = getenv(a);
+    if (!value || !*value)
+        value = getenv(b);
+    return value && *value ? value : NULL;
+}
+
+static int out_of_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory for S3");
+}
+
+static int check_bucket(const char *bucket)
+{
+    size_t len = bucket ? strlen(bucket) : 0;
+    if (len && len < 256 && strspn(bucket, LOWER_AND_DIGITS UPPER "._-") == len && strcmp(bucket, ".") &&
+        strcmp(bucket, ".."))
+        return 0;
+    return error_set(-EINVAL, "S3: '%.100s' is no valid bucket name", bucket ? bucket : "");
+}
+
+static int set_region(struct s3_address *a, const char *region, const struct aws_profile *profile)
+{
+    if (!region)
+        region = first_env("AWS_REGION", "AWS_DEFAULT_REGION");
+    if (!region)
+        region = profile->region;
+    a->region_known = region;
+    if (!region)
+        region = "us-east-1";
+    if (strspn(region, LOWER_AND_DIGITS "-_") != strlen(region) || strlen(region) > 60)
+        return error_set(-EINVAL, "S3: '%.60s' is no region; check AWS_REGION", region);
+    a->region = strdup(region);
+    return a->region ? 0 : out_of_memory();
+}
+
+static int find_style(const struct aws_profile *profile, enum style *out)
+{
+    const char *set = getenv("AWS_S3_ADDRESSING_STYLE");
+    if (!set || !*set)
+        set = profile->addressing_style ? profile->addressing_style : "auto";
+    *out = strcmp(set, "path") == 0 ? PATH : strcmp(set, "virtual") == 0 ? VIRTUAL : AUTO;
+    if (*out != AUTO || strcmp(set, "auto") == 0)
+        return 0;
+    return error_set(-EINVAL,
+                     "S3: the addressing style '%.40s' is none of path, virtual and auto; check "
+                     "AWS_S3_ADDRESSING_STYLE",
+                     set);
+}
+
+/* The bucket's address at an endpoint whose host begins at `scheme`. */
+static int set_base(struct s3_address *a, const char *bucket, size_t scheme, bool virtual_host)
+{
+    int n = virtual_host ? asprintf(&a->base, "%.*s%s.%s", (int)scheme, a->endpoint, bucket, a->endpoint + scheme)
+                         : asprintf(&a->base, "%s/%s", a->endpoint, bucket);
+    if (n >= 0)
+        return 0;
+    a->base = NULL;
+    return out_of_memory();
+}
+
+/* An endpoint given by the user: scheme, host and perhaps a port and a path; nothing else. */
+static int set_given_endpoint(struct s3_address *a, const char *bucket, const char *endpoint, enum style style)
+{
+    size_t scheme = strncmp(endpoint, "http://", 7) == 0 ? 7 : strncmp(endpoint, "https://", 8) == 0 ? 8 : 0;
+    if (!scheme || !endpoint[scheme] || endpoint[scheme] == '/')
+        return error_set(-EINVAL, "S3 endpoint '%.200s': it must look like https://host or http://host:port",
+                         strchr(endpoint, '@') ? "(not shown)" : endpoint);
+    if (endpoint[scheme + strcspn(endpoint + scheme, "@?# ")])
+        return error_set(-EINVAL, "S3 endpoint: it must hold neither credentials nor '?', '#' or spaces; give keys by "
+                                  "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+    size_t len = strlen(endpoint);
+    while (endpoint[len - 1] == '/')
+        len--;
+    a->given = true;
+    a->endpoint = strndup(endpoint, len);
+    return a->endpoint ? set_base(a, bucket, scheme, style == VIRTUAL) : out_of_memory();
+}
+
+static int set_aws_endpoint(struct s3_address *a, const char *bucket, enum style style)
+{
+    const char *domain = strncmp(a->region, "cn-", 3) ? "amazonaws.com" : "amazonaws.com.cn";
+    if (asprintf(&a->endpoint, "https://s3.%s.%s", a->region, domain) < 0) {
+        a->endpoint = NULL;
+        return out_of_memory();
+    }
+    return set_base(a, bucket, strlen("https://"), style == AUTO ? !strchr(bucket, '.') : style == VIRTUAL);
+}
+
+int s3_address_make(const struct s3_config *config, const char *region, struct s3_address **out)
+{
+    CLEANUP(cleanup_s3_address) struct s3_address *a = calloc(1, sizeof *a);
+    struct aws_profile profile CLEANUP(aws_profile_release) = {0};
+    const char *endpoint =
+        config->endpoint && *config->endpoint ? config->endpoint : first_env("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
+    enum style style = AUTO;
+    int rc = a ? check_bucket(config->bucket) : out_of_memory();
+    if (!rc)
+        rc = aws_profile_load(&profile);
+    if (!rc)
+        rc = find_style(&profile, &style);
+    if (!rc)
+        rc = set_region(a, region ? region : config->region, &profile);
+    if (!rc)
+        rc = endpoint ? set_given_endpoint(a, config->bucket, endpoint, style)
+                      : set_aws_endpoint(a, config->bucket, style);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&a);
+    return 0;
+}
+
+void s3_address_free(struct s3_address *a)
+{
+    if (!a)
+        return;
+    free(a->region);
+    free(a->endpoint);
+    free(a->base);
+    free(a);
+}

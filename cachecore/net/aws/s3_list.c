@@ -1,0 +1,336 @@
+/* ListObjectsV2 answers through expat.
+ *
+ * The elements we want are few and at fixed depths: ListBucketResult / (IsTruncated, EncodingType,
+ * NextContinuationToken, Contents / (Key, Size, LastModified, ETag)). A start tag at such a place
+ * selects a field, its text gathers in `text`, its end tag takes it. Everything else is skipped.
+ *
+ * The bytes come from outside: a document type (the door to entities) is refused, every field and
+ * their number are bounded, a field twice in one object, a missing key or size, a truncated page
+ * without a token are refused. Keys are decoded at the end, since EncodingType may follow them.
+ */
+#include "net/aws/s3_list.h"
+
+#include <errno.h>
+#include <expat.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/vec.h"
+
+enum { OBJECTS_MAX = 10000, TEXT_MAX = 16 << 10, ARENA_MAX = 64 << 20, DEPTH_MAX = 32 };
+
+enum field { NONE, KEY, SIZE, MODIFIED, ETAG, TRUNCATED, ENCODING, TOKEN };
+
+struct s3_list_page {
+    VEC(struct s3_object) objects;
+    struct bytes arena; /* keys and etags, each with a final NUL */
+    char *token;
+};
+
+struct decoder {
+    XML_Parser parser;
+    struct s3_list_page *page;
+    unsigned depth;
+    bool in_contents;
+    enum field field;
+    unsigned seen; /* bit per field of the current object; of the page in seen_page */
+    unsigned seen_page;
+    struct bytes text;
+    struct s3_object object;
+    size_t key_at, etag_at; /* of the current object, in the arena */
+    VEC(size_t) places;     /* key_at, etag_at of each object: the arena moves while it grows */
+    bool truncated, url_encoded;
+    const char *failed; /* why; NULL: all well */
+};
+
+static void refuse(struct decoder *d, const char *why)
+{
+    if (!d->failed)
+        d->failed = why;
+    XML_StopParser(d->parser, XML_FALSE);
+}
+
+static enum field field_at(const struct decoder *d, const char *name)
+{
+    static const struct {
+        const char *name;
+        enum field field;
+        bool of_object;
+    } table[] = {
+        {"Key", KEY, true},
+        {"Size", SIZE, true},
+        {"LastModified", MODIFIED, true},
+        {"ETag", ETAG, true},
+        {"IsTruncated", TRUNCATED, false},
+        {"EncodingType", ENCODING, false},
+        {"NextContinuationToken", TOKEN, false},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
+        if (table[i].of_object == d->in_contents && d->depth == (d->in_contents ? 3 : 2) &&
+            strcmp(table[i].name, name) == 0)
+            return table[i].field;
+    return NONE;
+}
+
+static void begin_field(struct decoder *d, enum field field)
+{
+    unsigned *seen = d->in_contents ? &d->seen : &d->seen_page;
+    if (*seen & 1u << field)
+        refuse(d, "a field stands twice");
+    *seen |= 1u << field;
+    d->field = field;
+    bytes_clear(&d->text);
+}
+
+static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
+{
+    struct decoder *d = arg;
+    if (++d->depth > DEPTH_MAX)
+        refuse(d, "elements are nested too deeply");
+    if (d->depth == 1 && strcmp(name, "ListBucketResult"))
+        refuse(d, "it is not a ListBucketResult");
+    if (d->field != NONE)
+        refuse(d, "a field holds elements");
+    if (d->depth == 2 && strcmp(name, "Contents") == 0) {
+        d->in_contents = true;
+        d->seen = 0;
+        d->object = (struct s3_object){0};
+        return;
+    }
+    enum field field = field_at(d, name);
+    if (field != NONE)
+        begin_field(d, field);
+}
+
+static void XMLCALL on_text(void *arg, const XML_Char *text, int len)
+{
+    struct decoder *d = arg;
+    if (d->field != NONE && bytes_append(&d->text, text, (size_t)len))
+        refuse(d, "a field is too long");
+}
+
+static void take_size(struct decoder *d, const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || n > INT64_MAX)
+        refuse(d, "a size is not a number");
+    d->object.size = n;
+}
+
+/* 2026-11-20T23:01:02[.123]Z */
+static void take_time(struct decoder *d, char *text)
+{
+    uint32_t nsec = 0;
+    char *dot = strchr(text, '.');
+    if (dot) {
+        uint32_t unit = 100000000;
+        char *p = dot + 1;
+        for (; *p >= '0' && *p <= '9'; p++, unit /= 10)
+            nsec += (uint32_t)(*p - '0') * unit;
+        if (strcmp(p, "Z")) {
+            refuse(d, "a time is not one");
+            return;
+        }
+        memcpy(dot, "Z", 2);
+    }
+    if (text_parse_time(text, &d->object.mtime))
+        refuse(d, "a time is not one");
+    d->object.mtime_nsec = nsec;
+}
+
+/* Append text and a NUL to the arena. */
+static size_t keep(struct decoder *d)
+{
+    size_t at = d->page->arena.len;
+    if (bytes_append(&d->page->arena, d->text.data, d->text.len) || bytes_append(&d->page->arena, "", 1))
+        refuse(d, "it is too long");
+    return at;
+}
+
+static void take_field(struct decoder *d)
+{
+    char *text = bytes_string(&d->text);
+    if (!text) {
+        refuse(d, "a field is too long");
+        return;
+    }
+    switch (d->field) {
+    case KEY:
+        d->key_at = keep(d);
+        d->object.key_len = d->text.len;
+        break;
+    case SIZE:
+        take_size(d, text);
+        break;
+    case MODIFIED:
+        take_time(d, text);
+        break;
+    case ETAG: /* comes back in an If-Match header: no line may end in it */
+        if (strpbrk(text, "\r\n"))
+            refuse(d, "an ETag is not one");
+        d->etag_at = keep(d);
+        break;
+    case TRUNCATED:
+        d->truncated = strcmp(text, "true") == 0;
+        break;
+    case ENCODING:
+        d->url_encoded = strcmp(text, "url") == 0;
+        break;
+    case TOKEN:
+        d->page->token = strdup(text);
+        if (!d->page->token)
+            refuse(d, "out of memory");
+        break;
+    case NONE:
+        break;
+    }
+}
+
+static void take_object(struct decoder *d)
+{
+    unsigned needed = 1u << KEY | 1u << SIZE;
+    if ((d->seen & needed) != needed || !d->object.key_len) {
+        refuse(d, "an object has no key or no size");
+        return;
+    }
+    if (!(d->seen & 1u << ETAG)) {
+        bytes_clear(&d->text);
+        d->etag_at = keep(d);
+    }
+    if (d->page->objects.len >= OBJECTS_MAX)
+        refuse(d, "it holds too many objects");
+    else if (vec_push(&d->page->objects, d->object) || vec_push(&d->places, d->key_at) ||
+             vec_push(&d->places, d->etag_at))
+        refuse(d, "out of memory");
+}
+
+static void XMLCALL on_end(void *arg, const XML_Char *name)
+{
+    struct decoder *d = arg;
+    if (d->field != NONE)
+        take_field(d);
+    else if (d->in_contents && d->depth == 2)
+        take_object(d);
+    d->field = NONE;
+    if (d->depth-- == 2)
+        d->in_contents = false;
+}
+
+static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *public,
+                               int internal)
+{
+    refuse(arg, "it declares a document type");
+}
+
+static int refused(const char *why)
+{
+    return error_set(-EBADMSG, "S3 listing: %s", why);
+}
+
+/* Point the objects into the arena, which has stopped moving, and decode their keys. */
+static int settle_objects(struct decoder *d)
+{
+    for (size_t i = 0; i < d->page->objects.len; i++) {
+        struct s3_object *o = &d->page->objects.items[i];
+        char *key = (char *)d->page->arena.data + d->places.items[2 * i];
+        if (d->url_encoded) {
+            for (char *p = key; *p; p++) /* AWS writes a space as '+', and '+' as %2B */
+                if (*p == '+')
+                    *p = ' ';
+            long len = http_percent_decode(key, o->key_len);
+            if (len < 0)
+                return refused("a key is wrongly escaped");
+            o->key_len = (size_t)len;
+            key[len] = 0;
+        }
+        o->key = key;
+        o->etag = (char *)d->page->arena.data + d->places.items[2 * i + 1];
+    }
+    return 0;
+}
+
+static int finish(struct decoder *d)
+{
+    if (d->failed)
+        return refused(d->failed);
+    if (d->truncated && (!d->page->token || !*d->page->token))
+        return refused("it says that more follows but not where");
+    if (!d->truncated) {
+        free(d->page->token);
+        d->page->token = NULL;
+    }
+    return settle_objects(d);
+}
+
+/* Does well-formed XML stop before its end? A length that is wrong in the answer's head makes such an answer. */
+static bool ends_early(enum XML_Error error)
+{
+    return error == XML_ERROR_NO_ELEMENTS || error == XML_ERROR_UNCLOSED_TOKEN || error == XML_ERROR_PARTIAL_CHAR ||
+           error == XML_ERROR_UNCLOSED_CDATA_SECTION;
+}
+
+static int run(struct decoder *d, const void *xml, size_t len)
+{
+    XML_SetUserData(d->parser, d);
+    XML_SetElementHandler(d->parser, on_start, on_end);
+    XML_SetCharacterDataHandler(d->parser, on_text);
+    XML_SetStartDoctypeDeclHandler(d->parser, on_doctype);
+    if (XML_Parse(d->parser, xml, (int)len, 1) != XML_STATUS_OK && !d->failed) {
+        if (len && ends_early(XML_GetErrorCode(d->parser)))
+            return error_set(-EAGAIN, "S3 listing: the server's answer ends in the middle");
+        XML_Size line = XML_GetCurrentLineNumber(d->parser);
+        return error_set(-EBADMSG, "S3 listing: %s in line %lu; check that the endpoint is an S3 server",
+                         XML_ErrorString(XML_GetErrorCode(d->parser)), (unsigned long)line);
+    }
+    return finish(d);
+}
+
+int s3_list_decode(const void *xml, size_t len, struct s3_list_page **out)
+{
+    if (len > INT_MAX)
+        return refused("it is too long");
+    CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = calloc(1, sizeof *page);
+    struct decoder d = {.page = page, .parser = XML_ParserCreate("UTF-8"), .text = BYTES_INIT(TEXT_MAX)};
+    if (!page || !d.parser) {
+        XML_ParserFree(d.parser);
+        return error_set(-ENOMEM, "out of memory for an S3 listing");
+    }
+    page->arena.max = ARENA_MAX;
+    int rc = run(&d, xml, len);
+    XML_ParserFree(d.parser);
+    bytes_release(&d.text);
+    vec_release(&d.places);
+    if (!rc)
+        *out = steal_ptr(&page);
+    return rc;
+}
+
+void s3_list_page_free(struct s3_list_page *p)
+{
+    if (!p)
+        return;
+    vec_release(&p->objects);
+    bytes_release(&p->arena);
+    free(p->token);
+    free(p);
+}
+
+size_t s3_list_page_count(const struct s3_list_page *p)
+{
+    return p->objects.len;
+}
+
+const struct s3_object *s3_list_page_object(const struct s3_list_page *p, size_t i)
+{
+    return &p->objects.items[i];
+}
+
+const char *s3_list_page_token(const struct s3_list_page *p)
+{
+    return p->token;
+}

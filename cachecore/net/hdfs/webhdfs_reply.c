@@ -1,0 +1,197 @@
+/* The answers' JSON through jansson. The strings of a page stay jansson's; a page owns the document. */
+#include "net/hdfs/webhdfs_reply.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/vec.h"
+
+DEFINE_CLEANUP(json, json_t *, json_decref)
+#define CLEANUP_JSON CLEANUP(cleanup_json)
+
+struct webhdfs_page {
+    json_t *root;
+    VEC(struct webhdfs_status) statuses;
+    bool more;
+};
+
+static int strange(const char *what)
+{
+    return error_set(-EBADMSG, "the server's answer is not what WebHDFS sends: %s", what);
+}
+
+static int parse(const void *data, size_t len, json_t **out)
+{
+    json_error_t error;
+    if (len > WEBHDFS_BODY_MAX)
+        return strange("it is too long");
+    *out = json_loadb(data, len, JSON_REJECT_DUPLICATES, &error);
+    return *out ? 0 : strange("no valid JSON");
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static int number_of(const json_t *object, const char *key, bool required, int64_t min, int64_t *out)
+{
+    const json_t *value = json_object_get(object, key);
+    *out = 0;
+    if (!value && !required)
+        return 0;
+    if (!json_is_integer(value) || json_integer_value(value) < min)
+        return strange(key);
+    *out = json_integer_value(value);
+    return 0;
+}
+
+static int type_of(const json_t *object, enum webhdfs_type *out)
+{
+    static const char *const types[] = {
+        [WEBHDFS_FILE] = "FILE", [WEBHDFS_DIRECTORY] = "DIRECTORY", [WEBHDFS_SYMLINK] = "SYMLINK"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(types); i++)
+        if (!strcmp(text_of(object, "type"), types[i])) {
+            *out = (enum webhdfs_type)i;
+            return 0;
+        }
+    return strange("type");
+}
+
+static int permission_of(const json_t *object, uint32_t *out)
+{
+    const char *text = text_of(object, "permission");
+    size_t digits = strspn(text, "01234567");
+    if (!digits || text[digits] || digits > 5)
+        return strange("permission");
+    *out = (uint32_t)strtoul(text, NULL, 8) & 07777;
+    return 0;
+}
+
+static bool name_ok(const struct webhdfs_status *s, bool listed)
+{
+    if (!listed)
+        return true;
+    return s->name_len && strcmp(s->name, ".") && strcmp(s->name, "..") && !strchr(s->name, '/');
+}
+
+static int take_status(struct webhdfs_page *page, const json_t *object, bool listed)
+{
+    struct webhdfs_status s = {.name = text_of(object, "pathSuffix"),
+                               .owner = text_of(object, "owner"),
+                               .group = text_of(object, "group"),
+                               .target = text_of(object, "symlink")};
+    int64_t size = 0, id = 0;
+    s.name_len = strlen(s.name);
+    if (!name_ok(&s, listed))
+        return strange("pathSuffix");
+    int rc = type_of(object, &s.type);
+    if (!rc)
+        rc = permission_of(object, &s.permission);
+    if (!rc)
+        rc = number_of(object, "length", true, 0, &size);
+    if (!rc)
+        rc = number_of(object, "modificationTime", true, INT64_MIN, &s.mtime_ms);
+    if (!rc)
+        rc = number_of(object, "fileId", false, 0, &id);
+    s.size = (uint64_t)size;
+    s.file_id = (uint64_t)id;
+    if (!rc && vec_push(&page->statuses, s))
+        rc = error_set(-ENOMEM, "out of memory for HDFS");
+    return rc;
+}
+
+void webhdfs_page_free(struct webhdfs_page *page)
+{
+    vec_release(&page->statuses);
+    json_decref(page->root);
+    free(page);
+}
+
+size_t webhdfs_page_count(const struct webhdfs_page *page)
+{
+    return page->statuses.len;
+}
+
+const struct webhdfs_status *webhdfs_page_status(const struct webhdfs_page *page, size_t i)
+{
+    return &page->statuses.items[i];
+}
+
+bool webhdfs_page_more(const struct webhdfs_page *page)
+{
+    return page->more;
+}
+
+static int new_page(const void *data, size_t len, struct webhdfs_page **out)
+{
+    CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = calloc(1, sizeof *page);
+    int rc = page ? parse(data, len, &page->root) : error_set(-ENOMEM, "out of memory for HDFS");
+    if (!rc)
+        *out = steal_ptr(&page);
+    return rc;
+}
+
+static int take_list(struct webhdfs_page *page)
+{
+    const json_t *listing = json_object_get(page->root, "DirectoryListing");
+    const json_t *statuses = json_object_get(json_object_get(listing, "partialListing"), "FileStatuses"), *item;
+    const json_t *items = json_object_get(statuses, "FileStatus");
+    int64_t remaining;
+    size_t i;
+    if (!json_is_array(items))
+        return strange("FileStatus");
+    int rc = number_of(listing, "remainingEntries", true, 0, &remaining);
+    if (rc)
+        return rc;
+    json_array_foreach(items, i, item)
+    {
+        rc = take_status(page, item, true);
+        if (rc)
+            return rc;
+    }
+    page->more = remaining > 0;
+    return page->more && !page->statuses.len ? strange("an empty page") : 0;
+}
+
+int webhdfs_list_decode(const void *data, size_t len, struct webhdfs_page **out)
+{
+    CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
+    int rc = new_page(data, len, &page);
+    if (!rc)
+        rc = take_list(page);
+    if (!rc)
+        *out = steal_ptr(&page);
+    return rc;
+}
+
+int webhdfs_status_decode(const void *data, size_t len, struct webhdfs_page **out)
+{
+    CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
+    int rc = new_page(data, len, &page);
+    if (!rc)
+        rc = take_status(page, json_object_get(page->root, "FileStatus"), false);
+    if (!rc)
+        *out = steal_ptr(&page);
+    return rc;
+}
+
+void webhdfs_exception_decode(const void *data, size_t len, struct webhdfs_exception *out)
+{
+    CLEANUP_JSON json_t *root = len ? json_loadb(data, len, 0, NULL) : NULL;
+    const json_t *exception = json_object_get(root, "RemoteException");
+    const char *name = text_of(exception, "exception"), *message = text_of(exception, "message");
+    *out = (struct webhdfs_exception){.name = ""};
+    size_t n = 0;
+    while (isalnum((unsigned char)name[n]) || name[n] == '$')
+        n++;
+    if (!n || name[n] || n >= sizeof out->name)
+        return;
+    memcpy(out->name, name, n);
+    snprintf(out->message, sizeof out->message, "%.*s", (int)strcspn(message, "\r\n"), message);
+}

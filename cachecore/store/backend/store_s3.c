@@ -1,0 +1,335 @@
+/* A store under a prefix of a bucket; net/aws/s3.h does the talking.
+ *
+ * Versions are ETags. Conditional puts are asked for with If-None-Match and If-Match; some servers
+ * ignore them or answer 501, which probe_conditional finds out by trying and remembers.
+ */
+#include "store/store_impl.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "net/aws/s3.h"
+
+enum { FULL_KEY_MAX = 2 * STORE_KEY_MAX + 2 };
+enum conditional { UNKNOWN, IGNORED, HONOURED, HONOURED_BARE };
+
+struct store_s3 {
+    struct store base;
+    struct s3 *s3;
+    char *prefix; /* "" or ending in '/' */
+    _Atomic int conditional;
+};
+
+static struct store_s3 *s3_of(struct store *s)
+{
+    return (struct store_s3 *)s;
+}
+
+/* Check a store's key and put the prefix before it. */
+static int full_key(struct store *s, const char *key, char out[FULL_KEY_MAX])
+{
+    int rc = store_key_check(s, key);
+    if (!rc)
+        snprintf(out, FULL_KEY_MAX, "%s%s", s3_of(s)->prefix, key);
+    return rc;
+}
+
+static int get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink, void *arg)
+{
+    char full[FULL_KEY_MAX];
+    int rc = full_key(s, key, full);
+    if (rc)
+        return rc;
+    if (part->len)
+        return s3_get(s3_of(s)->s3, full, strlen(full), part, sink, arg, NULL);
+    struct s3_meta meta; /* a Range of no bytes cannot be said; the object must be there all the same */
+    rc = s3_head(s3_of(s)->s3, full, strlen(full), &meta);
+    if (!rc && meta.size < part->off)
+        return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
+    return rc;
+}
+
+static int s3_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
+}
+
+static int s3_store_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    return get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
+}
+
+static int append(void *arg, const void *data, size_t len)
+{
+    return bytes_append(arg, data, len);
+}
+
+static int s3_store_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
+{
+    _Static_assert((int)HTTP_ETAG_MAX <= (int)STORE_VERSION_MAX, "a version holds an ETag");
+    char full[FULL_KEY_MAX];
+    struct s3_meta meta;
+    size_t before = out->len;
+    int rc = full_key(s, key, full);
+    if (!rc)
+        rc = s3_get(s3_of(s)->s3, full, strlen(full), &(struct http_part){0}, append, out, &meta);
+    if (rc)
+        out->len = before;
+    if (!rc && version)
+        snprintf(version, STORE_VERSION_MAX, "%s", meta.etag);
+    return rc == -EMSGSIZE
+               ? error_set(rc, "store %s: %s is larger than the %zu bytes it may have", s->url, key, out->max)
+               : rc;
+}
+
+enum { CONDITION_MAX = STORE_VERSION_MAX + 16 };
+
+/* Most servers want the ETag in its quotes, as RFC 9110 says; Ceph compares with the bare one. */
+static void if_match_header(const char *etag, enum conditional form, char out[CONDITION_MAX])
+{
+    size_t len = strlen(etag), quoted = form == HONOURED_BARE && len >= 2 && etag[0] == '"' && etag[len - 1] == '"';
+    snprintf(out, CONDITION_MAX, "If-Match: %.*s", (int)(len - 2 * quoted), etag + quoted);
+}
+
+/* One put with a condition header or NULL; out_etag may be NULL. */
+static int put_full(struct store *s, const char *full, const struct store_put *put, const char *condition,
+                    char out_etag[HTTP_ETAG_MAX])
+{
+    int rc = s3_put(s3_of(s)->s3, full, put->data, put->len, put->sha256, condition, out_etag);
+    if (condition && rc == -ENOTSUP)
+        return error_set(rc, "store %s: the server does not support conditional puts", s->url);
+    return rc;
+}
+
+/* 0 and *out: whether a put under this condition is accepted (true) or refused. */
+static int accepts(struct store *s, const char *full, const char *condition, bool *out)
+{
+    struct store_put put = {.key = full, .data = "probe", .len = 5};
+    int rc = put_full(s, full, &put, condition, NULL);
+    *out = rc == 0;
+    return rc == -EEXIST || rc == -ENOTSUP ? 0 : rc;
+}
+
+/* Whether If-Match in this form refuses another version and accepts the right one. */
+static int match_works(struct store *s, const char *full, enum conditional form, const char *etag, bool *out)
+{
+    char condition[CONDITION_MAX];
+    bool wrong = false, right = false;
+    if_match_header("\"00000000000000000000000000000000\"", form, condition);
+    int rc = accepts(s, full, condition, &wrong);
+    if_match_header(etag, form, condition);
+    if (!rc && !wrong)
+        rc = accepts(s, full, condition, &right);
+    *out = !wrong && right;
+    return rc;
+}
+
+static int try_conditions(struct store *s, const char *full, enum conditional *out)
+{
+    struct store_put put = {.key = full, .data = "probe", .len = 5};
+    char etag[HTTP_ETAG_MAX];
+    bool second_put = true, works = false;
+    *out = IGNORED;
+    int rc = put_full(s, full, &put, NULL, etag);
+    if (!rc)
+        rc = accepts(s, full, "If-None-Match: *", &second_put);
+    if (rc || second_put || !etag[0])
+        return rc;
+    for (enum conditional form = HONOURED; !rc && !works && form <= HONOURED_BARE; form++) {
+        rc = match_works(s, full, form, etag, &works);
+        if (works)
+            *out = form;
+    }
+    return rc;
+}
+
+static int s3_store_probe_conditional(struct store *s, bool *out)
+{
+    struct store_s3 *t = s3_of(s);
+    enum conditional known = atomic_load(&t->conditional);
+    int rc = 0;
+    if (known == UNKNOWN) {
+        char key[64], full[FULL_KEY_MAX];
+        uint64_t random = 0;
+        if (getrandom(&random, sizeof random, 0) != sizeof random)
+            return error_set(-EIO, "the system gives no random numbers");
+        snprintf(key, sizeof key, "probe/%016llx", (unsigned long long)random);
+        rc = full_key(s, key, full);
+        if (rc)
+            return rc;
+        rc = try_conditions(s, full, &known);
+        int removed = s3_delete(t->s3, full);
+        if (!rc)
+            rc = removed;
+        if (!rc)
+            atomic_store(&t->conditional, known);
+    }
+    *out = !rc && known != IGNORED;
+    return rc;
+}
+
+static int put_if_match(struct store *s, const char *full, const struct store_put *put)
+{
+    char condition[CONDITION_MAX];
+    bool honoured;
+    int rc = s3_store_probe_conditional(s, &honoured); /* also finds out the form */
+    if (rc)
+        return rc;
+    if (!honoured || !put->version || !*put->version)
+        return error_set(-ENOTSUP, "store %s: the server does not support conditional puts", s->url);
+    if_match_header(put->version, atomic_load(&s3_of(s)->conditional), condition);
+    rc = put_full(s, full, put, condition, NULL);
+    return rc == -ENOENT ? error_set(-EEXIST, "store %s: %s was removed by somebody else", s->url, put->key) : rc;
+}
+
+static int put_if_absent(struct store *s, const char *full, const struct store_put *put)
+{
+    int rc = put_full(s, full, put, "If-None-Match: *", NULL);
+    if (rc != -ENOTSUP)
+        return rc;
+    struct s3_meta there; /* a server without conditions: look first, the best there is */
+    rc = s3_head(s3_of(s)->s3, full, strlen(full), &there);
+    if (rc == 0)
+        return error_set(-EEXIST, "store %s: %s exists already", s->url, put->key);
+    return rc == -ENOENT ? put_full(s, full, put, NULL, NULL) : rc;
+}
+
+static int s3_store_put(struct store *s, const struct store_put *put)
+{
+    char full[FULL_KEY_MAX];
+    int rc = full_key(s, put->key, full);
+    if (rc)
+        return rc;
+    if (put->mode == STORE_PUT_IF_MATCH)
+        return put_if_match(s, full, put);
+    if (put->mode == STORE_PUT_IF_ABSENT)
+        return put_if_absent(s, full, put);
+    return put_full(s, full, put, NULL, NULL);
+}
+
+static int s3_store_stat(struct store *s, const char *key, struct store_item *out)
+{
+    char full[FULL_KEY_MAX];
+    struct s3_meta meta;
+    int rc = full_key(s, key, full);
+    if (!rc)
+        rc = s3_head(s3_of(s)->s3, full, strlen(full), &meta);
+    if (!rc)
+        *out = (struct store_item){.key = key, .size = meta.size, .mtime = meta.mtime};
+    return rc;
+}
+
+struct listing {
+    size_t prefix_len; /* of the store, cut off every key */
+    store_visit *visit;
+    void *arg;
+};
+
+static int visit_object(void *arg, const struct s3_object *object)
+{
+    struct listing *l = arg;
+    /* what no put of ours made: directory marks, keys with NUL, overlong ones */
+    if (object->key_len <= l->prefix_len || object->key_len - l->prefix_len > STORE_KEY_MAX ||
+        strlen(object->key) != object->key_len || object->key[object->key_len - 1] == '/')
+        return 0;
+    struct store_item item = {.key = object->key + l->prefix_len, .size = object->size, .mtime = object->mtime};
+    return l->visit(l->arg, &item);
+}
+
+static int s3_store_list_after(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg)
+{
+    struct store_s3 *t = s3_of(s);
+    char full_prefix[FULL_KEY_MAX], full_after[FULL_KEY_MAX];
+    int rc = store_prefix_check(s, prefix);
+    if (rc)
+        return rc;
+    snprintf(full_prefix, sizeof full_prefix, "%s%s", t->prefix, prefix);
+    snprintf(full_after, sizeof full_after, "%s%s", t->prefix, after ? after : "");
+    struct listing l = {.prefix_len = strlen(t->prefix), .visit = visit, .arg = arg};
+    return s3_list(t->s3, full_prefix, after ? full_after : NULL, visit_object, &l);
+}
+
+static int s3_store_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
+{
+    return s3_store_list_after(s, prefix, NULL, visit, arg);
+}
+
+static int s3_store_remove(struct store *s, const char *key)
+{
+    char full[FULL_KEY_MAX];
+    int rc = full_key(s, key, full);
+    return rc ? rc : s3_delete(s3_of(s)->s3, full);
+}
+
+static void s3_store_close(struct store *s)
+{
+    struct store_s3 *t = s3_of(s);
+    s3_free(t->s3);
+    free(t->prefix);
+    free((char *)t->base.url);
+    free(t);
+}
+
+/* "s3://bucket/a/b/" -> bucket, "a/b/". */
+static int split_url(const char *url, char **out_bucket, char **out_prefix)
+{
+    const char *bucket = url + strlen("s3://"), *prefix = bucket + strcspn(bucket, "/");
+    *out_bucket = strndup(bucket, (size_t)(prefix - bucket));
+    prefix += *prefix == '/';
+    size_t len = strlen(prefix);
+    while (len && prefix[len - 1] == '/')
+        len--;
+    int n = asprintf(out_prefix, "%.*s%s", (int)len, prefix, len ? "/" : "");
+    if (n < 0)
+        *out_prefix = NULL;
+    if (!*out_bucket || !*out_prefix)
+        return error_set(-ENOMEM, "out of memory while opening store %s", url);
+    if (n > STORE_KEY_MAX)
+        return error_set(-EINVAL, "store %.100s...: the prefix is longer than %d bytes", url, STORE_KEY_MAX);
+    return 0;
+}
+
+static int connect_s3(const char *bucket, const struct store_options *options, struct s3 **out)
+{
+    struct s3_config config = {.bucket = bucket};
+    if (options) {
+        config.endpoint = options->endpoint;
+        store_http_config(options, &config.http);
+    }
+    return s3_new(&config, out);
+}
+
+int store_s3_open(const char *url, const struct store_options *options, struct store **out)
+{
+    static const struct store_ops ops = {
+        .get = s3_store_get,
+        .get_fresh = s3_store_get_fresh,
+        .get_small = s3_store_get_small,
+        .put = s3_store_put,
+        .stat = s3_store_stat,
+        .list = s3_store_list,
+        .remove = s3_store_remove,
+        .probe_conditional = s3_store_probe_conditional,
+        .close = s3_store_close,
+        .list_after = s3_store_list_after,
+    };
+    CLEANUP_FREE char *bucket = NULL, *prefix = NULL, *copy = strdup(url);
+    CLEANUP_FREE struct store_s3 *t = calloc(1, sizeof *t);
+    if (!t || !copy)
+        return error_set(-ENOMEM, "out of memory while opening store %s", url);
+    int rc = split_url(url, &bucket, &prefix);
+    if (!rc)
+        rc = connect_s3(bucket, options, &t->s3);
+    if (rc)
+        return rc;
+    t->base = (struct store){.ops = &ops, .url = steal_ptr(&copy)};
+    t->prefix = steal_ptr(&prefix);
+    *out = &steal_ptr(&t)->base;
+    return 0;
+}

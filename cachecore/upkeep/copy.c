@@ -1,0 +1,362 @@
+/* One run:
+ *
+ *   1 begin    the manifest from the one store, a lease in the other
+ *   2 collect  every object the image needs: index nodes and packs by the index, catalog pages by the catalog
+ *   3 look     at each in both stores, in parallel: how long it is, and whether the target has it, as long and with
+ *              the same end
+ *   4 copy     what is missing, in parallel, each checked against its name
+ *   5 recheck  what was there already (everything, when the lease lapsed), and take gc's marks off it
+ *   6 publish  the manifest, the build tag, the tag asked for
+ *
+ * Objects are held whole, since a put is: `lock` guards the bytes held and the counts, and is held over no I/O.
+ */
+#include "upkeep/copy.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/vec.h"
+#include "format/image_ref.h"
+#include "store/gc_marks.h"
+#include "store/lease.h"
+#include "store/read/catalog_read.h"
+#include "store/read/index_read.h"
+#include "store/repository.h"
+#include "upkeep/pack_set.h"
+
+struct object {
+    struct digest name;
+    uint64_t size;
+    uint8_t kind;
+    bool there; /* in the target, before anything was sent */
+};
+
+struct copying {
+    struct store *from, *to;
+    const struct copy_options *options;
+    struct copy_result *result;
+    struct lease_handle *lease;
+    struct manifest manifest;
+    struct bytes manifest_text;
+    struct pack_set packs;
+    VEC(struct object) objects;
+    size_t missing; /* objects[0..missing) are not there */
+    size_t memory;
+    uint64_t to_send;
+    pthread_mutex_t lock;
+    pthread_cond_t room;
+    size_t held;    /* bytes of objects in memory */
+    uint64_t bytes; /* that have arrived */
+};
+
+static int out_of_memory(void)
+{
+    return error_set(-ENOMEM, "copy: out of memory");
+}
+
+static void release(struct copying *c)
+{
+    lease_end(c->lease);
+    bytes_release(&c->manifest_text);
+    pack_set_release(&c->packs);
+    vec_release(&c->objects);
+    pthread_cond_destroy(&c->room);
+    pthread_mutex_destroy(&c->lock);
+}
+
+static bool cancelled(const struct copying *c)
+{
+    return c->options->cancel && *c->options->cancel;
+}
+
+static int step(void *arg)
+{
+    struct copying *c = arg;
+    if (cancelled(c))
+        return error_set(-ECANCELED, "interrupted");
+    if (c->options->progress) {
+        pthread_mutex_lock(&c->lock);
+        uint64_t done = c->bytes;
+        pthread_mutex_unlock(&c->lock);
+        c->options->progress(c->options->progress_arg, done, c->to_send);
+    }
+    return lease_renew(c->lease);
+}
+
+static int in_parallel(struct copying *c, size_t count, int (*item)(void *arg, size_t i))
+{
+    const struct parallel work = {.count = count,
+                                  .threads = c->options->threads ? c->options->threads : COPY_THREADS,
+                                  .item = item,
+                                  .step = step,
+                                  .arg = c};
+    return parallel_run(&work);
+}
+
+/* ------------------------------------------------------------------ what the image needs */
+
+static int need(struct copying *c, enum object_kind kind, const struct digest *name)
+{
+    struct object o = {.name = *name, .kind = (uint8_t)kind};
+    return vec_push(&c->objects, o) ? out_of_memory() : 0;
+}
+
+static int need_node(void *arg, const struct index_child *node, unsigned level)
+{
+    int rc = need(arg, OBJECT_INDEX, &node->digest);
+    return rc ? rc : step(arg);
+}
+
+static int need_packs(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    struct copying *c = arg;
+    int rc = 0;
+    for (uint64_t i = 0; chunks && i < count && !rc; i++)
+        if (!chunk_is_hole(&chunks[i]))
+            rc = pack_set_add(&c->packs, &chunks[i]);
+    return rc;
+}
+
+static int need_page(void *arg, const struct digest *object)
+{
+    int rc = need(arg, OBJECT_CATALOG, object);
+    return rc ? rc : step(arg);
+}
+
+static int compare_objects(const void *a, const void *b)
+{
+    const struct object *x = a, *y = b;
+    return x->kind != y->kind ? (int)x->kind - (int)y->kind : memcmp(&x->name, &y->name, DIGEST_SIZE);
+}
+
+/* Equal subtrees of an index are one object. */
+static void leave_out_doubles(struct copying *c)
+{
+    size_t kept = 0;
+    qsort(c->objects.items, c->objects.len, sizeof *c->objects.items, compare_objects);
+    for (size_t i = 0; i < c->objects.len; i++)
+        if (!kept || compare_objects(&c->objects.items[kept - 1], &c->objects.items[i]))
+            c->objects.items[kept++] = c->objects.items[i];
+    c->objects.len = kept;
+}
+
+static int collect(struct copying *c)
+{
+    const struct index_walk_ops ops = {.node = need_node, .chunks = need_packs};
+    int rc = index_walk(c->from, &c->manifest, &ops, c);
+    if (!rc)
+        rc = catalog_walk_pages(c->from, &c->manifest, need_page, c);
+    pack_set_finish(&c->packs);
+    for (size_t i = 0; i < c->packs.needs.len && !rc; i++)
+        rc = need(c, OBJECT_PACK, &c->packs.needs.items[i].pack);
+    if (rc)
+        return rc == -ENOENT ? -EBADMSG : rc;
+    leave_out_doubles(c);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ what is missing */
+
+static int look(void *arg, size_t i)
+{
+    struct copying *c = arg;
+    struct object *o = &c->objects.items[i];
+    struct store_item item;
+    char key[OBJECT_KEY_MAX];
+    object_key((enum object_kind)o->kind, &o->name, key);
+    int rc = c->from->ops->stat(c->from, key, &item);
+    if (rc == -ENOENT)
+        return error_set(-EBADMSG, "%s: %s is missing, so the image is not whole there; `granary verify` says more",
+                         c->from->url, key);
+    if (rc)
+        return rc;
+    o->size = item.size;
+    rc = c->to->ops->stat(c->to, key, &item);
+    if (rc || item.size != o->size) /* one of another length was cut short by whatever put it */
+        return rc == -ENOENT ? 0 : rc;
+    CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
+    rc = repository_read_end(c->from, key, o->size, &end);
+    return rc ? rc : repository_has_end(c->to, key, o->size, end.data, end.len, &o->there);
+}
+
+/* Those that are missing come first. */
+static int compare_there(const void *a, const void *b)
+{
+    const struct object *x = a, *y = b;
+    return x->there != y->there ? (int)x->there - (int)y->there : compare_objects(a, b);
+}
+
+static int look_at_all(struct copying *c)
+{
+    int rc = in_parallel(c, c->objects.len, look);
+    if (rc)
+        return rc;
+    qsort(c->objects.items, c->objects.len, sizeof *c->objects.items, compare_there);
+    for (size_t i = 0; i < c->objects.len; i++) {
+        const struct object *o = &c->objects.items[i];
+        c->result->bytes += o->size;
+        c->missing += !o->there;
+        c->to_send += o->there ? 0 : o->size;
+    }
+    c->result->objects = c->objects.len;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ copying */
+
+static void hold(struct copying *c, uint64_t size)
+{
+    SCOPED_LOCK(&c->lock);
+    while (c->held && (size > c->memory || c->held > c->memory - size))
+        pthread_cond_wait(&c->room, &c->lock);
+    c->held += size;
+}
+
+static void let_go(struct copying *c, uint64_t size, bool arrived)
+{
+    SCOPED_LOCK(&c->lock);
+    c->held -= size;
+    if (arrived) {
+        c->bytes += size;
+        c->result->objects_copied++;
+    }
+    pthread_cond_broadcast(&c->room);
+}
+
+struct receiving {
+    const struct copying *c;
+    struct bytes *body;
+};
+
+static int receive(void *arg, const void *data, size_t len)
+{
+    struct receiving *r = arg;
+    if (cancelled(r->c))
+        return error_set(-ECANCELED, "interrupted");
+    return bytes_append(r->body, data, len);
+}
+
+static int send_object(struct copying *c, const struct object *o)
+{
+    char key[OBJECT_KEY_MAX];
+    CLEANUP_BYTES body = BYTES_INIT(o->size);
+    struct receiving receiving = {.c = c, .body = &body};
+    object_key((enum object_kind)o->kind, &o->name, key);
+    int rc = c->from->ops->get(c->from, key, 0, o->size, receive, &receiving);
+    if (rc)
+        return rc;
+    struct digest found = digest_of(body.data, body.len);
+    if (!digest_equal(&found, &o->name))
+        return error_set(-EBADMSG, "%s: %s: digest differs: the object is damaged; `granary verify --deep` says more",
+                         c->from->url, key);
+    const struct store_put put = {
+        .key = key, .data = body.data, .len = body.len, .sha256 = &o->name, .mode = STORE_PUT_ALWAYS};
+    return c->to->ops->put(c->to, &put);
+}
+
+static int copy_one(void *arg, size_t i)
+{
+    struct copying *c = arg;
+    const struct object *o = &c->objects.items[i];
+    hold(c, o->size);
+    int rc = send_object(c, o);
+    let_go(c, o->size, !rc);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ publishing */
+
+static int still_there(void *arg, size_t i)
+{
+    struct copying *c = arg;
+    const struct object *o = &c->objects.items[i];
+    struct store_item item;
+    char key[OBJECT_KEY_MAX];
+    if (!o->there && !lease_lapsed(c->lease))
+        return 0;
+    int rc = c->to->ops->stat(c->to, object_key((enum object_kind)o->kind, &o->name, key), &item);
+    if (rc == -ENOENT)
+        return error_set(-EAGAIN, "%s: %s was removed meanwhile, by a garbage collection; run the same command again",
+                         c->to->url, key);
+    return rc;
+}
+
+/* What was there already may bear gc's marks from the time when nobody needed it. */
+static int unmark(struct copying *c)
+{
+    CLEANUP_DIGEST_MAP names = {0};
+    int rc = 0;
+    for (size_t i = c->missing; i < c->objects.len && rc >= 0; i++)
+        rc = digest_map_add(&names, &c->objects.items[i].name, 0);
+    struct digest image = digest_of(c->manifest_text.data, c->manifest_text.len);
+    if (rc >= 0)
+        rc = digest_map_add(&names, &image, 0);
+    return rc < 0 ? rc : gc_unmark(c->to, &names);
+}
+
+static int publish_tags(struct copying *c, const struct digest *image, const struct copy_name *name)
+{
+    struct tag unique = {.digest = *image,
+                         .content_root = c->manifest.content_root,
+                         .created = name->created ? name->created : time(NULL),
+                         .parent = name->parent};
+    struct tag asked = unique;
+    bool strict = c->options->strict_tags;
+    tag_build_name(unique.created, image, c->result->unique_tag);
+    int rc = repository_publish(c->to, name->name, c->result->unique_tag, &unique, strict);
+    return rc || !strcmp(name->tag, c->result->unique_tag)
+               ? rc
+               : repository_publish(c->to, name->name, name->tag, &asked, strict);
+}
+
+static int publish(struct copying *c, const struct digest *image, const struct copy_name *name)
+{
+    enum repository_found found;
+    int rc = in_parallel(c, c->objects.len, still_there);
+    if (!rc)
+        rc = repository_put_object(c->to, OBJECT_MANIFEST, c->manifest_text.data, c->manifest_text.len, image, NULL,
+                                   &found);
+    if (!rc)
+        rc = unmark(c);
+    return rc ? rc : publish_tags(c, image, name);
+}
+
+static int run(struct copying *c, const struct digest *image, const struct copy_name *name)
+{
+    char called[2 * IMAGE_NAME_MAX];
+    int rc = repository_manifest_text(c->from, image, &c->manifest, &c->manifest_text);
+    if (!rc)
+        rc = repository_check(c->to, true);
+    snprintf(called, sizeof called, "%s:%s", name->name, name->tag);
+    if (!rc)
+        rc = lease_begin(c->to, called, &c->lease);
+    if (!rc)
+        rc = collect(c);
+    if (!rc)
+        rc = look_at_all(c);
+    if (!rc)
+        rc = in_parallel(c, c->missing, copy_one);
+    return rc ? rc : publish(c, image, name);
+}
+
+int copy_image(struct store *from, const struct digest *image, struct store *to, const struct copy_name *name,
+               const struct copy_options *options, struct copy_result *out)
+{
+    *out = (struct copy_result){0};
+    struct copying c CLEANUP(release) = {.from = from,
+                                         .to = to,
+                                         .options = options,
+                                         .result = out,
+                                         .manifest_text = BYTES_INIT(MANIFEST_MAX),
+                                         .memory = options->memory ? options->memory : COPY_MEMORY,
+                                         .lock = PTHREAD_MUTEX_INITIALIZER,
+                                         .room = PTHREAD_COND_INITIALIZER};
+    int rc = run(&c, image, name);
+    out->bytes_copied = c.bytes;
+    return rc;
+}

@@ -1,0 +1,113 @@
+/* Chunks come from chunk_stream in address order, so that one loop serves files and pipes. */
+#include "upkeep/export.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "store/read/chunk_stream.h"
+
+struct exporting {
+    const struct manifest *m;
+    const struct export_options *options;
+    const char *name;
+    int fd;
+    bool sparse;
+};
+
+static int write_zeros(int fd, uint64_t len)
+{
+    static const uint8_t zeros[64 << 10];
+    while (len) {
+        size_t n = GR_MIN(len, sizeof zeros);
+        int rc = io_write_full(fd, zeros, n);
+        if (rc)
+            return rc;
+        len -= n;
+    }
+    return 0;
+}
+
+static int write_item(void *arg, const struct chunk_item *item)
+{
+    struct exporting *e = arg;
+    uint64_t begin = item->number * e->m->chunk_size;
+    uint64_t end = GR_MIN(e->m->size, begin + item->count * e->m->chunk_size);
+    int rc = 0;
+    if (item->rc)
+        return item->rc;
+    if (item->data && e->sparse)
+        rc = io_pwrite_full(e->fd, item->data, end - begin, begin);
+    else if (item->data)
+        rc = io_write_full(e->fd, item->data, end - begin);
+    else if (!e->sparse)
+        rc = write_zeros(e->fd, end - begin);
+    if (rc)
+        return error_set(rc, "cannot write %s: %s", e->name, strerror(-rc));
+    if (e->options->progress)
+        e->options->progress(e->options->progress_arg, end, e->m->size);
+    return 0;
+}
+
+static int run(struct store *s, struct exporting *e)
+{
+    struct chunk_stream_options options = {.threads = e->options->threads, .cancel = e->options->cancel};
+    return chunk_stream(s, e->m, &options, write_item, e);
+}
+
+int export_stream(struct store *s, const struct manifest *m, int fd, const char *name,
+                  const struct export_options *options)
+{
+    struct exporting e = {.m = m, .options = options, .name = name, .fd = fd};
+    return run(s, &e);
+}
+
+static int check_target(const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st))
+        return errno == ENOENT ? 0 : error_set(-errno, "cannot look at %s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return error_set(-EINVAL, "%s exists and is not a regular file; give a new name, or - for standard output",
+                         path);
+    return 0;
+}
+
+/* Fill, sync and name the temporary file. */
+static int fill(struct store *s, struct exporting *e, const char *temporary, const char *path)
+{
+    if (ftruncate(e->fd, (off_t)e->m->size))
+        return error_set(-errno, "cannot size %s: %s", temporary, strerror(errno));
+    int rc = run(s, e);
+    if (rc)
+        return rc;
+    if (fchmod(e->fd, 0644) || fsync(e->fd) || rename(temporary, path))
+        return error_set(-errno, "cannot finish %s: %s", path, strerror(errno));
+    return 0;
+}
+
+int export_file(struct store *s, const struct manifest *m, const char *path, const struct export_options *options)
+{
+    CLEANUP_FREE char *temporary = NULL;
+    int rc = check_target(path);
+    if (rc)
+        return rc;
+    if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
+        temporary = NULL;
+        return error_set(-ENOMEM, "out of memory while exporting to %s", path);
+    }
+    CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        return error_set(-errno, "cannot create %s: %s; its directory must be there and writable", path,
+                         strerror(errno));
+    struct exporting e = {.m = m, .options = options, .name = path, .fd = fd, .sparse = true};
+    rc = fill(s, &e, temporary, path);
+    if (rc)
+        unlink(temporary);
+    return rc;
+}

@@ -1,0 +1,275 @@
+/* One run:
+ *
+ *   1 leases   count the live ones, forget the dead
+ *   2 live     read every tag, walk every image: the names of all objects that are needed. Nothing
+ *              has been written so far, and a failure ends the run here
+ *   3 untag    what keep_last gives up
+ *   4 list     every object against live and the marks: mark, unmark, keep, or remember as ripe
+ *              (marked a grace period ago)
+ *   5 sweep    announce it (lease.h), look for leases and new tags once more, remove the ripe that
+ *              are still unneeded; give way as soon as a lease appears
+ *
+ * An object and its mark go in that order, so a crash leaves at worst a mark without an object,
+ * which the next run removes. Manifests go first and packs last: an image is gone before it is
+ * incomplete.
+ */
+#include "upkeep/gc.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "format/json_doc.h"
+#include "store/gc_live.h"
+#include "store/gc_marks.h"
+#include "store/lease.h"
+#include "store/repository.h"
+
+enum {
+    MARK_MAX = 4096,
+    SWEEP_BATCH = 16, /* removals between two looks for leases */
+};
+
+struct ripe {
+    struct digest name;
+    enum object_kind kind;
+    uint64_t size;
+};
+
+struct gc {
+    struct store *store;
+    const struct gc_options *options;
+    struct gc_result *result;
+    int64_t now;
+    struct digest_map live;
+    struct digest_map marks; /* value: mtime of the mark, or MARK_SEEN once its object was listed */
+    VEC(struct ripe) ripe;
+    enum object_kind kind; /* being listed */
+};
+
+#define MARK_SEEN INT64_MIN
+
+static void gc_release(struct gc *g)
+{
+    digest_map_release(&g->live);
+    digest_map_release(&g->marks);
+    vec_release(&g->ripe);
+}
+
+static int put_mark(struct gc *g, enum object_kind kind, const struct digest *name)
+{
+    char key[OBJECT_KEY_MAX], object[OBJECT_KEY_MAX];
+    CLEANUP_BYTES doc = BYTES_INIT(MARK_MAX);
+    CLEANUP_JSON json_t *root = json_pack("{s:s, s:i, s:s, s:I}", "format", "granary-trash", "version", 1, "key",
+                                          object_key(kind, name, object), "marked", (json_int_t)g->now);
+    int rc = json_doc_dump("trash mark", root, &doc);
+    const struct store_put put = {
+        .key = gc_mark_key(name, key), .data = doc.data, .len = doc.len, .mode = STORE_PUT_ALWAYS};
+    return rc ? rc : g->store->ops->put(g->store, &put);
+}
+
+static int remove_mark(struct gc *g, const struct digest *name)
+{
+    char key[OBJECT_KEY_MAX];
+    return g->options->dry_run ? 0 : g->store->ops->remove(g->store, gc_mark_key(name, key));
+}
+
+/* Does the mark itself say that this object has been marked for the grace period? An unreadable mark does not. */
+static int mark_is_ripe(struct gc *g, const struct ripe *r, bool *out)
+{
+    char key[OBJECT_KEY_MAX], object[OBJECT_KEY_MAX], said[OBJECT_KEY_MAX];
+    CLEANUP_BYTES text = BYTES_INIT(MARK_MAX);
+    CLEANUP_JSON json_t *root = NULL;
+    struct json_doc doc = {.what = "trash mark"};
+    *out = false;
+    int rc = g->store->ops->get_small(g->store, gc_mark_key(&r->name, key), &text, NULL);
+    if (rc)
+        return rc == -ENOENT || rc == -EMSGSIZE ? 0 : rc;
+    if (json_doc_parse(&doc, text.data, text.len, MARK_MAX, &root))
+        return 0;
+    json_doc_check_format(&doc, root, "granary-trash", 1);
+    json_doc_string(&doc, root, "key", said, sizeof said);
+    int64_t marked = json_doc_int(&doc, root, "marked", 0, INT64_MAX);
+    *out = !doc.rc && !strcmp(said, object_key(r->kind, &r->name, object)) && marked <= g->now - g->options->grace_s;
+    return 0;
+}
+
+static int collect_mark(void *arg, const struct store_item *item)
+{
+    struct gc *g = arg;
+    struct digest name;
+    int rc = gc_mark_key_parse(item->key, &name) ? digest_map_add(&g->marks, &name, item->mtime) : 0;
+    return rc < 0 ? rc : 0;
+}
+
+/* An object nobody needs, old enough to be given up. */
+static int consider(struct gc *g, const struct digest *name, const struct store_item *item, struct digest_slot *mark)
+{
+    struct gc_result *result = g->result;
+    if (!mark) {
+        result->marked++;
+        result->marked_bytes += item->size;
+        return g->options->dry_run ? 0 : put_mark(g, g->kind, name);
+    }
+    struct ripe ripe = {.name = *name, .kind = g->kind, .size = item->size};
+    bool due = false;
+    int rc = mark->value <= g->now - g->options->grace_s ? mark_is_ripe(g, &ripe, &due) : 0;
+    mark->value = MARK_SEEN;
+    if (rc || !due) {
+        result->kept++;
+        return rc;
+    }
+    return vec_push(&g->ripe, ripe) ? error_set(-ENOMEM, "gc: out of memory") : 0;
+}
+
+static int judge_object(void *arg, const struct store_item *item)
+{
+    struct gc *g = arg;
+    struct digest name;
+    enum object_kind kind;
+    if (object_key_parse(item->key, &kind, &name) || kind != g->kind || digest_is_zero(&name))
+        return 0; /* another program's */
+    g->result->objects++;
+    struct digest_slot *mark = digest_map_find(&g->marks, &name);
+    if (!digest_map_find(&g->live, &name) && g->now - item->mtime >= g->options->grace_s)
+        return consider(g, &name, item, mark);
+    g->result->kept++;
+    if (!mark)
+        return 0;
+    mark->value = MARK_SEEN;
+    g->result->unmarked++;
+    return remove_mark(g, &name);
+}
+
+/* Marks whose object is gone: a crash came between the two removals. */
+static int remove_stray_marks(struct gc *g)
+{
+    int rc = 0;
+    for (size_t i = 0; i < g->marks.capacity && !rc; i++) {
+        const struct digest_slot *slot = &g->marks.slots[i];
+        if (!digest_is_zero(&slot->key) && slot->value != MARK_SEEN)
+            rc = remove_mark(g, &slot->key);
+    }
+    return rc;
+}
+
+static int list_objects(struct gc *g)
+{
+    int rc = g->store->ops->list(g->store, GC_MARKS_PREFIX, collect_mark, g);
+    for (int kind = 0; kind < OBJECT_KINDS && !rc; kind++) {
+        char prefix[OBJECT_KEY_MAX];
+        g->kind = (enum object_kind)kind;
+        snprintf(prefix, sizeof prefix, "%s/", object_kind_prefix(g->kind));
+        rc = g->store->ops->list(g->store, prefix, judge_object, g);
+    }
+    return rc ? rc : remove_stray_marks(g);
+}
+
+static int untag(struct gc *g, const struct gc_tags *tags)
+{
+    for (size_t i = 0; i < tags->list.len; i++) {
+        const struct gc_tag *t = &tags->list.items[i];
+        if (!t->doomed)
+            continue;
+        int rc = g->options->dry_run ? 0 : repository_remove_tag(g->store, t->name, t->tag);
+        if (rc && rc != -ENOENT)
+            return rc;
+        g->result->tags_removed++;
+    }
+    return 0;
+}
+
+static int count_leases(struct gc *g, bool forget_dead)
+{
+    return lease_count_live(g->store, g->now, g->options->grace_s, forget_dead && !g->options->dry_run,
+                            &g->result->live_leases);
+}
+
+static int sweep_one(struct gc *g, const struct ripe *r)
+{
+    char key[OBJECT_KEY_MAX];
+    if (digest_map_find(&g->live, &r->name)) {
+        g->result->kept++;
+        g->result->unmarked++;
+        return remove_mark(g, &r->name);
+    }
+    int rc = g->options->dry_run ? 0 : g->store->ops->remove(g->store, object_key(r->kind, &r->name, key));
+    if (!rc)
+        rc = remove_mark(g, &r->name);
+    if (!rc) {
+        g->result->swept++;
+        g->result->swept_bytes += r->size;
+    }
+    return rc;
+}
+
+/* Manifests, catalog pages, index nodes, packs: the order of `enum object_kind` backwards. */
+static int compare_ripe(const void *a, const void *b)
+{
+    const struct ripe *x = a, *y = b;
+    return x->kind != y->kind ? (int)y->kind - (int)x->kind : memcmp(x->name.b, y->name.b, DIGEST_SIZE);
+}
+
+/* Under the announcement: nothing new can be built on what is ripe without us seeing its lease, and
+ * what was published since step 2 is found by its tag. */
+static int sweep_announced(struct gc *g, struct lease_handle *sweep)
+{
+    CLEANUP_GC_TAGS tags = {0};
+    int rc = count_leases(g, false);
+    /* A dry run has not removed the tags that keep_last gives up: reading them would revive their images. */
+    if (!rc && !g->result->live_leases && !g->options->dry_run)
+        rc = gc_tags_read(g->store, 0, &tags);
+    if (!rc)
+        rc = gc_live_add(g->store, &tags, &g->live, NULL);
+    size_t done = 0;
+    for (; !rc && done < g->ripe.len && !g->result->live_leases; done++) {
+        rc = sweep ? lease_renew(sweep) : 0;
+        if (!rc && done && done % SWEEP_BATCH == 0)
+            rc = count_leases(g, false);
+        if (rc || g->result->live_leases)
+            break;
+        rc = sweep_one(g, &g->ripe.items[done]);
+    }
+    g->result->kept += g->ripe.len - done;
+    return rc;
+}
+
+static int sweep(struct gc *g)
+{
+    if (g->ripe.len == 0)
+        return 0;
+    qsort(g->ripe.items, g->ripe.len, sizeof *g->ripe.items, compare_ripe);
+    if (g->result->live_leases) {
+        g->result->kept += g->ripe.len;
+        return 0;
+    }
+    CLEANUP(cleanup_lease_handle) struct lease_handle *announced = NULL;
+    int rc = g->options->dry_run ? 0 : lease_begin_sweep(g->store, &announced);
+    return rc ? rc : sweep_announced(g, announced);
+}
+
+int gc_run(struct store *s, const struct gc_options *options, struct gc_result *out)
+{
+    memset(out, 0, sizeof *out);
+    if (options->grace_s < 0)
+        return error_set(-EINVAL, "gc: a grace period of %" PRId64 " seconds", options->grace_s);
+    CLEANUP(gc_release)
+    struct gc g = {.store = s, .options = options, .result = out, .now = options->now ? options->now : time(NULL)};
+    CLEANUP_GC_TAGS tags = {0};
+    int rc = repository_check(s, false);
+    if (!rc)
+        rc = count_leases(&g, true);
+    if (!rc)
+        rc = gc_tags_read(s, options->keep_last, &tags);
+    if (!rc)
+        rc = gc_live_add(s, &tags, &g.live, &out->images);
+    if (!rc)
+        rc = untag(&g, &tags);
+    if (!rc)
+        rc = list_objects(&g);
+    return rc ? rc : sweep(&g);
+}

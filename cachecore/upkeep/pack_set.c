@@ -1,0 +1,48 @@
+/* A vector that is sorted and merged whenever it has doubled: neighbouring chunks mostly share a
+ * pack, so that nearly every add only stretches the last entry. */
+#include "upkeep/pack_set.h"
+
+#include "base/error.h"
+
+enum { PACK_SET_MERGE_MIN = 4096 };
+
+static int compare(const void *a, const void *b)
+{
+    return memcmp(&((const struct pack_need *)a)->pack, &((const struct pack_need *)b)->pack, DIGEST_SIZE);
+}
+
+void pack_set_finish(struct pack_set *set)
+{
+    size_t kept = 0;
+    if (set->needs.len)
+        qsort(set->needs.items, set->needs.len, sizeof *set->needs.items, compare);
+    for (size_t i = 0; i < set->needs.len; i++) {
+        struct pack_need *need = &set->needs.items[i];
+        struct pack_need *last = kept ? &set->needs.items[kept - 1] : NULL;
+        if (last && digest_equal(&last->pack, &need->pack))
+            last->len = GR_MAX(last->len, need->len);
+        else
+            set->needs.items[kept++] = *need;
+    }
+    set->needs.len = set->merged = kept;
+}
+
+int pack_set_add(struct pack_set *set, const struct chunk_ref *ref)
+{
+    uint64_t end = (uint64_t)ref->offset + ref->stored_len;
+    struct pack_need *last = set->needs.len ? &set->needs.items[set->needs.len - 1] : NULL;
+    if (last && digest_equal(&last->pack, &ref->object)) {
+        last->len = GR_MAX(last->len, end);
+        return 0;
+    }
+    if (set->needs.len >= PACK_SET_MERGE_MIN && set->needs.len >= 2 * set->merged)
+        pack_set_finish(set);
+    struct pack_need need = {.pack = ref->object, .len = end};
+    return vec_push(&set->needs, need) ? error_set(-ENOMEM, "out of memory while collecting packs") : 0;
+}
+
+void pack_set_release(struct pack_set *set)
+{
+    vec_release(&set->needs);
+    set->merged = 0;
+}

@@ -1,0 +1,319 @@
+/* One record a file, sorted by address on disk. As bytes pass by, bodies begin, are fed and end; files that share one
+ * (same offset and length) are one group and share one hasher. A body inside one feed, the common case, is hashed at
+ * once and never becomes active.
+ *
+ * Of a group only the different digests that its files are said to have are held: one, in a sound image. Which files
+ * were bad is told from the body's own digest, kept for bad bodies alone.
+ */
+#include "upkeep/verify_files.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/spill/sorter.h"
+#include "base/vec.h"
+
+enum {
+    ACTIVE_MAX = 64,  /* different bodies over one byte: one in a sound image */
+    CLAIMED_MAX = 64, /* different digests claimed of one body: likewise */
+};
+
+struct key {
+    uint64_t offset, len; /* big-endian */
+    struct digest content;
+};
+
+/* So many files say that their body has this digest. */
+struct claim {
+    struct digest content;
+    uint64_t files;
+};
+
+/* The files of one body. */
+struct group {
+    uint64_t offset, len;
+    struct claim first;
+    VEC(struct claim) others;
+};
+
+struct active {
+    struct group group;
+    struct hasher *hasher; /* NULL: bytes were missing */
+};
+
+struct bad_body {
+    uint64_t offset, len;
+    struct digest content; /* what it is; zero: it could not be read */
+};
+
+struct verify_files {
+    struct sorter *sorter;
+    struct key ahead; /* the record behind `next` */
+    bool have_ahead, have_next;
+    struct group next;
+    struct active active[ACTIVE_MAX];
+    size_t active_count;
+    VEC(struct bad_body) bad;
+    bool bad_sorted;
+    uint64_t compared, bad_files;
+};
+
+static int out_of_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory while comparing files");
+}
+
+int verify_files_new(struct verify_files **out)
+{
+    struct verify_files *f = calloc(1, sizeof *f);
+    if (!f)
+        return out_of_memory();
+    int rc = sorter_new(&(struct sorter_config){0}, &f->sorter);
+    if (rc)
+        verify_files_free(f);
+    else
+        *out = f;
+    return rc;
+}
+
+static void end_active(struct active *a)
+{
+    hasher_free(a->hasher);
+    vec_release(&a->group.others);
+}
+
+void verify_files_free(struct verify_files *f)
+{
+    if (!f)
+        return;
+    for (size_t i = 0; i < f->active_count; i++)
+        end_active(&f->active[i]);
+    if (f->have_next)
+        vec_release(&f->next.others);
+    vec_release(&f->bad);
+    sorter_free(f->sorter);
+    free(f);
+}
+
+static bool has_body(const struct catalog_entry *e)
+{
+    return S_ISREG(e->mode) && !e->hard_link && e->size;
+}
+
+int verify_files_add(struct verify_files *f, const struct catalog_entry *e)
+{
+    if (!has_body(e))
+        return 0;
+    if (e->extent_count != 1 || e->extents[0].len < e->size || e->extents[0].offset > UINT64_MAX - e->size)
+        return error_set(-EBADMSG, "catalog: '%.*s' has %llu bytes but no extent that holds them", (int)e->path_len,
+                         e->path, (unsigned long long)e->size);
+    struct key key = {.offset = htobe64(e->extents[0].offset), .len = htobe64(e->size), .content = e->content};
+    return sorter_add(f->sorter, &key, sizeof key, NULL, 0);
+}
+
+/* ------------------------------------------------------------------ groups, ascending */
+
+static int read_ahead(struct verify_files *f)
+{
+    struct sorter_record r;
+    int rc = sorter_next(f->sorter, &r);
+    f->have_ahead = rc > 0;
+    if (rc > 0)
+        memcpy(&f->ahead, r.key, sizeof f->ahead);
+    return GR_MIN(rc, 0);
+}
+
+/* Equal digests come side by side. */
+static int add_claim(struct group *g, const struct digest *content)
+{
+    struct claim *last = g->others.len ? &g->others.items[g->others.len - 1] : &g->first;
+    if (digest_equal(&last->content, content)) {
+        last->files++;
+        return 0;
+    }
+    if (g->others.len == CLAIMED_MAX)
+        return error_set(-EBADMSG, "catalog: more than %d different digests of the same bytes", CLAIMED_MAX);
+    struct claim fresh = {.content = *content, .files = 1};
+    return vec_push(&g->others, fresh) ? out_of_memory() : 0;
+}
+
+static int load_next(struct verify_files *f)
+{
+    int rc = 0;
+    f->have_next = f->have_ahead;
+    if (!f->have_ahead)
+        return 0;
+    struct key key = f->ahead;
+    f->next = (struct group){.offset = be64toh(key.offset), .len = be64toh(key.len), .first = {.content = key.content}};
+    while (!rc && f->have_ahead && f->ahead.offset == key.offset && f->ahead.len == key.len) {
+        rc = add_claim(&f->next, &f->ahead.content);
+        if (!rc)
+            rc = read_ahead(f);
+    }
+    return rc;
+}
+
+int verify_files_begin(struct verify_files *f)
+{
+    int rc = sorter_sort(f->sorter);
+    if (!rc)
+        rc = read_ahead(f);
+    return rc ? rc : load_next(f);
+}
+
+/* ------------------------------------------------------------------ judging */
+
+/* content NULL: the bytes were not to be had. */
+static int judge(struct verify_files *f, const struct group *g, const struct digest *content)
+{
+    uint64_t bad = 0;
+    for (size_t i = 0; i <= g->others.len; i++) {
+        const struct claim *c = i ? &g->others.items[i - 1] : &g->first;
+        f->compared += c->files;
+        bad += content && digest_equal(content, &c->content) ? 0 : c->files;
+    }
+    f->bad_files += bad;
+    struct bad_body body = {.offset = g->offset, .len = g->len};
+    if (!bad || f->bad.len == VERIFY_FILES_NAMED_MAX)
+        return 0;
+    if (content)
+        body.content = *content;
+    return vec_push(&f->bad, body) ? out_of_memory() : 0;
+}
+
+static void hash_zeros(struct hasher *h, uint64_t len)
+{
+    static const uint8_t zeros[64 << 10];
+    for (uint64_t n; len; len -= n) {
+        n = GR_MIN(len, sizeof zeros);
+        hasher_update(h, zeros, n);
+    }
+}
+
+/* Feed an active group the bytes it has in [off, end); *out_ended when they were its last. */
+static int feed_one(struct verify_files *f, struct active *a, uint64_t off, uint64_t end, const uint8_t *data,
+                    bool *out_ended)
+{
+    const struct group *g = &a->group;
+    uint64_t from = GR_MAX(off, g->offset), to = GR_MIN(end, g->offset + g->len);
+    if (a->hasher && data)
+        hasher_update(a->hasher, data + (from - off), to - from);
+    else if (a->hasher)
+        hash_zeros(a->hasher, to - from);
+    *out_ended = to == g->offset + g->len;
+    if (!*out_ended)
+        return 0;
+    if (!a->hasher)
+        return judge(f, g, NULL);
+    struct digest content = hasher_finish(a->hasher);
+    return judge(f, g, &content);
+}
+
+static int feed_active(struct verify_files *f, uint64_t off, uint64_t end, const uint8_t *data)
+{
+    for (size_t i = 0; i < f->active_count;) {
+        bool ended;
+        int rc = feed_one(f, &f->active[i], off, end, data, &ended);
+        if (rc)
+            return rc;
+        if (!ended) {
+            i++;
+            continue;
+        }
+        end_active(&f->active[i]);
+        f->active[i] = f->active[--f->active_count];
+    }
+    return 0;
+}
+
+/* Make the next group active. */
+static int begin_group(struct verify_files *f)
+{
+    if (f->active_count == ACTIVE_MAX)
+        return error_set(-EBADMSG, "catalog: more than %d different files share one byte", ACTIVE_MAX);
+    struct hasher *hasher = hasher_new();
+    if (!hasher)
+        return out_of_memory();
+    f->active[f->active_count++] = (struct active){.group = f->next, .hasher = hasher};
+    f->have_next = false; /* its memory is the active one's */
+    return load_next(f);
+}
+
+/* The next group lies within these bytes. */
+static int judge_next(struct verify_files *f, uint64_t off, const uint8_t *data)
+{
+    struct digest content = digest_of(data + (f->next.offset - off), f->next.len);
+    int rc = judge(f, &f->next, &content);
+    vec_release(&f->next.others);
+    f->have_next = false;
+    return rc ? rc : load_next(f);
+}
+
+/* The next group begins within these bytes. */
+static int feed_next(struct verify_files *f, uint64_t off, uint64_t end, const uint8_t *data)
+{
+    struct active *a = &f->active[f->active_count];
+    bool ended;
+    int rc = begin_group(f);
+    if (!rc)
+        rc = feed_one(f, a, off, end, data, &ended);
+    if (!rc && ended) {
+        end_active(a);
+        f->active_count--;
+    }
+    return rc;
+}
+
+int verify_files_feed(struct verify_files *f, uint64_t off, uint64_t len, const uint8_t *data)
+{
+    int rc = feed_active(f, off, off + len, data);
+    while (!rc && f->have_next && f->next.offset < off + len) {
+        bool within = data && f->next.offset >= off && f->next.offset + f->next.len <= off + len;
+        rc = within ? judge_next(f, off, data) : feed_next(f, off, off + len, data);
+    }
+    return rc;
+}
+
+int verify_files_skip(struct verify_files *f, uint64_t off, uint64_t len)
+{
+    int rc = 0;
+    while (!rc && f->have_next && f->next.offset < off + len)
+        rc = begin_group(f);
+    for (size_t i = 0; i < f->active_count; i++) {
+        hasher_free(f->active[i].hasher);
+        f->active[i].hasher = NULL;
+    }
+    return rc ? rc : feed_active(f, off, off + len, NULL);
+}
+
+uint64_t verify_files_compared(const struct verify_files *f)
+{
+    return f->compared;
+}
+
+uint64_t verify_files_bad(const struct verify_files *f)
+{
+    return f->bad_files;
+}
+
+static int compare_bodies(const void *a, const void *b)
+{
+    const struct bad_body *x = a, *y = b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x->len < y->len ? -1 : x->len > y->len;
+}
+
+bool verify_files_is_bad(struct verify_files *f, const struct catalog_entry *e)
+{
+    if (!has_body(e) || !f->bad.len)
+        return false;
+    if (!f->bad_sorted)
+        qsort(f->bad.items, f->bad.len, sizeof *f->bad.items, compare_bodies);
+    f->bad_sorted = true;
+    const struct bad_body key = {.offset = e->extents[0].offset, .len = e->size};
+    const struct bad_body *body = bsearch(&key, f->bad.items, f->bad.len, sizeof key, compare_bodies);
+    return body && !digest_equal(&body->content, &e->content);
+}

@@ -1,0 +1,17 @@
+/* granary cache COMMAND: what is done to a cache and with one; each command has a file of its own. */
+#include "cli/verbs/verbs.h"
+
+static const struct option_row rows[] = {{0}};
+
+static const struct verb *const commands[] = {&verb_cache_ls,   &verb_cache_evict,    &verb_cache_pin,
+                                              &verb_cache_fsck, &verb_cache_simulate, NULL};
+
+const struct verb verb_cache = {
+    .name = "cache",
+    .operands = "COMMAND ...",
+    .max_operands = 64,
+    .summary = "Look into a cache, check it, choose what it holds",
+    .options = rows,
+    .commands = commands,
+    .run = options_need_command,
+};

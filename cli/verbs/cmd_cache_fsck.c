@@ -1,0 +1,137 @@
+/* granary cache fsck DIR... [--repair] */
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cache/cache_fsck.h"
+#include "cli/interrupt.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "cli/verbs/verbs.h"
+
+struct fsck_values {
+    bool repair, json, quiet;
+    uint64_t jobs;
+};
+
+#define AT(field) offsetof(struct fsck_values, field), 0, 0
+
+static const struct fsck_values defaults = {.jobs = CACHE_FSCK_THREADS};
+
+static const struct option_row rows[] = {
+    {OPTION_FLAG, 0, "repair", NULL, AT(repair), "forget the chunks that are bad; without it nothing is changed"},
+    {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct fsck_values, jobs), 1, CACHE_FSCK_THREADS_MAX,
+     "slots read at the same time (default 8)"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object"},
+    {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
+    {0},
+};
+
+/* Problems are named on standard error as they are found, the first ones also in the JSON result. */
+enum { PROBLEMS_NAMED = 100 };
+
+struct reporting {
+    const char *dir;
+    struct progress progress;
+    json_t *problems;
+    uint64_t count;
+};
+
+static void on_bad(void *arg, const struct cache_fsck_bad *bad)
+{
+    struct reporting *r = arg;
+    char digest[PRINT_DIGEST_MAX];
+    if (r->count++ >= PROBLEMS_NAMED)
+        return;
+    print_digest(bad->digest, digest);
+    progress_end(&r->progress);
+    fprintf(stderr, "granary: cache fsck: %s: slab %u, slot %u, chunk %s: %s%s\n", r->dir, bad->place->slab,
+            bad->place->slot, digest, bad->why, bad->repaired ? "; forgotten" : "");
+    json_array_append_new(r->problems,
+                          json_pack("{s:s,s:I,s:I,s:s,s:b}", "digest", digest, "slab", (json_int_t)bad->place->slab,
+                                    "slot", (json_int_t)bad->place->slot, "why", bad->why, "repaired", bad->repaired));
+}
+
+static void on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct reporting *r = arg;
+    progress_update(&r->progress,
+                    &(struct progress_state){.phase = "checking", .bytes_done = done, .bytes_total = total});
+}
+
+#define INTEGER(field) json_integer((json_int_t)(field))
+
+static json_t *result_json(const struct cache_fsck_result *r, const struct reporting *reporting)
+{
+    return json_pack("{s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "directory", reporting->dir, "ok",
+                     !r->bad, "slabs", INTEGER(r->slabs), "slabs_bound", INTEGER(r->bound), "slots", INTEGER(r->slots),
+                     "good", INTEGER(r->good), "empty", INTEGER(r->empty), "stale", INTEGER(r->stale), "bad",
+                     INTEGER(r->bad), "repaired", INTEGER(r->repaired), "pinned", INTEGER(r->pinned), "bytes",
+                     INTEGER(r->bytes), "problems", reporting->problems);
+}
+
+static void print_result(const char *dir, const struct cache_fsck_result *r)
+{
+    char bytes[TEXT_SIZE_MAX];
+    printf("%s: %s\n", dir, r->bad ? "NOT sound" : "sound");
+    printf("  %llu good chunks of %s; %llu slots empty, %llu stale\n", (unsigned long long)r->good,
+           text_format_size(r->bytes, bytes), (unsigned long long)r->empty, (unsigned long long)r->stale);
+    if (r->bad)
+        printf("  %llu bad chunks, %llu of them forgotten\n", (unsigned long long)r->bad,
+               (unsigned long long)r->repaired);
+}
+
+/* One directory; *bad counts what was found, results (NULL: text) takes the JSON. */
+static int check_dir(const char *dir, const struct fsck_values *v, json_t *results, uint64_t *bad)
+{
+    struct reporting reporting = {.dir = dir, .problems = json_array()};
+    progress_init(&reporting.progress, "cache fsck", v->quiet);
+    const struct cache_fsck_options options = {.threads = (unsigned)v->jobs,
+                                               .repair = v->repair,
+                                               .bad = on_bad,
+                                               .progress = on_progress,
+                                               .arg = &reporting,
+                                               .cancel = interrupt_watch()};
+    struct cache_fsck_result result;
+    int rc = cache_fsck(dir, &options, &result);
+    progress_end(&reporting.progress);
+    if (!rc && results)
+        json_array_append_new(results, result_json(&result, &reporting));
+    else if (!rc)
+        print_result(dir, &result);
+    json_decref(reporting.problems);
+    *bad += rc ? 0 : result.bad;
+    return rc;
+}
+
+static int run(const struct invocation *inv)
+{
+    const struct fsck_values *v = inv->values;
+    json_t *results = v->json ? json_array() : NULL;
+    uint64_t bad = 0;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        rc = check_dir(inv->operands[i], v, results, &bad);
+    if (!rc && v->json)
+        rc = print_json(json_pack("{s:b,s:O}", "ok", !bad, "directories", results));
+    json_decref(results);
+    if (!rc && bad)
+        rc = error_set(-EBADMSG, "%llu chunk%s bad%s", (unsigned long long)bad, bad == 1 ? " was" : "s were",
+                       v->repair ? "" : "; --repair forgets them, a server does so when it reads them");
+    return rc;
+}
+
+const struct verb verb_cache_fsck = {
+    .name = "cache fsck",
+    .operands = "DIR...",
+    .min_operands = 1,
+    .max_operands = 16,
+    .summary = "Check every chunk in cache directories that no server uses",
+    .details = "Reads every record and every byte it speaks of, and compares the checksums and the SHA-256. A chunk\n"
+               "that is bad does no harm: a server finds it out at the first read and fetches it again. After a power\n"
+               "loss some may be. Exit code 0 when none was found, 1 when any was, also when --repair forgot it.",
+    .options = rows,
+    .values_size = sizeof(struct fsck_values),
+    .defaults = &defaults,
+    .run = run,
+};

@@ -1,0 +1,91 @@
+/* granary export IMAGE FILE */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cli/interrupt.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "cli/verbs/verbs.h"
+#include "upkeep/export.h"
+
+struct export_values {
+    uint64_t jobs;
+    struct open_access access;
+    bool json, quiet;
+};
+
+#define AT(field) offsetof(struct export_values, field), 0, 0
+
+static const struct export_values defaults = {.jobs = 8};
+
+static const struct option_row rows[] = {
+    {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct export_values, jobs), 1, 256,
+     "ranges read at the same time (default 8)"},
+    STORE_ROWS(struct export_values),
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object; not with FILE -"},
+    {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
+    {0},
+};
+
+static void on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    progress_update(arg, &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
+}
+
+static int check(const struct export_values *v, bool to_stdout)
+{
+    if (to_stdout && v->json)
+        (void)error_set(0, "--json and FILE - would both write to standard output");
+    else if (to_stdout && isatty(STDOUT_FILENO))
+        (void)error_set(0, "standard output is a terminal; redirect it, or give a file name");
+    else
+        return 0;
+    return CLI_USAGE;
+}
+
+static int run(const struct invocation *inv)
+{
+    const struct export_values *v = inv->values;
+    const char *path = inv->operands[1];
+    bool to_stdout = !strcmp(path, "-");
+    if (check(v, to_stdout))
+        return CLI_USAGE;
+    CLEANUP_OPEN_IMAGE image;
+    int rc = open_image(inv->operands[0], &v->access, &image);
+    if (rc)
+        return rc;
+    struct progress progress;
+    progress_init(&progress, "export", v->quiet);
+    const struct export_options options = {
+        .threads = (unsigned)v->jobs, .progress = on_progress, .progress_arg = &progress, .cancel = interrupt_watch()};
+    if (to_stdout)
+        rc = export_stream(image.store, &image.manifest, STDOUT_FILENO, "standard output", &options);
+    else
+        rc = export_file(image.store, &image.manifest, path, &options);
+    progress_end(&progress);
+    if (rc || !v->json)
+        return rc;
+    json_t *result =
+        json_pack("{s:o,s:I}", "digest", print_json_digest(&image.digest), "size", (json_int_t)image.manifest.size);
+    if (result)
+        json_object_set_new(result, "file", json_name(path, strlen(path)));
+    return print_json(result);
+}
+
+const struct verb verb_export = {
+    .name = "export",
+    .operands = "IMAGE FILE",
+    .min_operands = 2,
+    .max_operands = 2,
+    .summary = "Write an image out as one file, verified on the way",
+    .details = "The file is sparse and appears under its name when it is whole. FILE - is standard output.",
+    .interrupted = "FILE was not written, and a file that was there is as it was; a stream is incomplete",
+    .options = rows,
+    .values_size = sizeof(struct export_values),
+    .defaults = &defaults,
+    .run = run,
+};

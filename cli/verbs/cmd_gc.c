@@ -1,0 +1,98 @@
+/* granary gc STORE */
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/print.h"
+#include "cli/verbs/verbs.h"
+#include "upkeep/gc.h"
+
+struct gc_values {
+    uint64_t grace_s, keep_last;
+    struct open_access access;
+    bool dry_run, json;
+};
+
+#define AT(field) offsetof(struct gc_values, field), 0, 0
+
+static const struct gc_values defaults = {.grace_s = GC_GRACE_DEFAULT_S};
+
+static const struct option_row rows[] = {
+    {OPTION_DURATION, 0, "grace", "DURATION", AT(grace_s),
+     "how long unneeded objects stay, e.g. 12h, 14d (default 14d)"},
+    {OPTION_NUMBER, 0, "keep-last", "N", offsetof(struct gc_values, keep_last), 1, 1000000,
+     "first remove all but the newest N build tags of each image"},
+    {OPTION_FLAG, 'n', "dry-run", NULL, AT(dry_run), "change nothing, only say what would be freed and marked"},
+    STORE_ROWS(struct gc_values),
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
+    {0},
+};
+
+#define INTEGER(field) json_integer((json_int_t)(field))
+
+static int print_result_json(const struct gc_values *v, const struct image_ref *ref, const struct gc_result *r)
+{
+    return print_json(json_pack("{s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "store", ref->store, "dry_run",
+                                v->dry_run, "images", INTEGER(r->images), "objects", INTEGER(r->objects), "kept",
+                                INTEGER(r->kept), "marked", INTEGER(r->marked), "marked_bytes",
+                                INTEGER(r->marked_bytes), "unmarked", INTEGER(r->unmarked), "swept", INTEGER(r->swept),
+                                "swept_bytes", INTEGER(r->swept_bytes), "tags_removed", INTEGER(r->tags_removed),
+                                "live_leases", INTEGER(r->live_leases)));
+}
+
+/* First what is or would be freed, then what waits, then what there is. */
+static void print_result(bool dry, const struct gc_result *r)
+{
+    char n[TEXT_COUNT_MAX], size[TEXT_SIZE_MAX], images[TEXT_COUNT_MAX];
+    printf("%s %s in %s", dry ? "would free" : "freed", text_format_size(r->swept_bytes, size),
+           text_format_count(r->swept, "object", n));
+    if (r->tags_removed)
+        printf(", %s %s", dry ? "would remove" : "removed", text_format_count(r->tags_removed, "tag", n));
+    printf("\n%s %s in %s for a later gc, after the grace period", dry ? "would mark" : "marked",
+           text_format_size(r->marked_bytes, size), text_format_count(r->marked, "object", n));
+    if (r->unmarked)
+        printf("; %s needed again", text_format_count(r->unmarked, "marked object", n));
+    printf("\n%s, %s, %llu of them needed, younger than the grace period, or marked already\n",
+           text_format_count(r->images, "image", images), text_format_count(r->objects, "object", n),
+           (unsigned long long)r->kept);
+    if (r->live_leases)
+        printf("nothing is freed: %s %s running, or left a lease or a checkpoint within the grace period\n",
+               text_format_count(r->live_leases, "build", n), r->live_leases == 1 ? "is" : "are");
+}
+
+static int run(const struct invocation *inv)
+{
+    const struct gc_values *v = inv->values;
+    struct image_ref ref;
+    CLEANUP(cleanup_store) struct store *store = NULL;
+    if (image_ref_parse_store(inv->operands[0], &ref) || open_check_writable(&ref))
+        return CLI_USAGE;
+    int rc = open_store(inv->operands[0], &v->access, &ref, &store);
+    if (rc)
+        return rc;
+    struct gc_options options = {
+        .grace_s = (int64_t)v->grace_s, .keep_last = (unsigned)v->keep_last, .dry_run = v->dry_run};
+    struct gc_result r = {0};
+    rc = gc_run(store, &options, &r);
+    if (rc)
+        return rc;
+    if (v->json)
+        return print_result_json(v, &ref, &r);
+    print_result(v->dry_run, &r);
+    return 0;
+}
+
+const struct verb verb_gc = {
+    .name = "gc",
+    .operands = "STORE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "Reclaim what no image of a store needs",
+    .details = "Works in two steps: an object that nothing needs is marked, and removed by a later gc, after the\n"
+               "grace period, if nothing needs it still. Objects younger than the grace period are never marked,\n"
+               "and nothing is removed while a build or a copy is running.",
+    .options = rows,
+    .values_size = sizeof(struct gc_values),
+    .defaults = &defaults,
+    .run = run,
+};

@@ -1,0 +1,274 @@
+/* granary inspect IMAGE */
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/interrupt.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "cli/verbs/verbs.h"
+#include "store/lineage.h"
+#include "upkeep/image_stats.h"
+
+struct inspect_values {
+    struct open_access access;
+    bool json, quiet;
+};
+
+static const struct inspect_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
+
+static const struct option_row rows[] = {
+    LOOKUP_ROWS(struct inspect_values),
+    {OPTION_FLAG, 0, "json", NULL, offsetof(struct inspect_values, json), 0, 0, "print one JSON object"},
+    {OPTION_FLAG, 'q', "quiet", NULL, offsetof(struct inspect_values, quiet), 0, 0, "no progress"},
+    {0},
+};
+
+/* Everything there is to say. */
+struct inspection {
+    const struct open_image *image;
+    struct image_stats stats;
+    struct lineage lineage;
+    char lineage_error[ERROR_TEXT_MAX]; /* why there is none; empty: there is */
+};
+
+static double ratio(uint64_t more, uint64_t less)
+{
+    return less ? (double)more / (double)less : 1;
+}
+
+/* Bytes of chunks over what they take in the store. */
+static double compression(const struct image_stats *s)
+{
+    return ratio(s->plain_bytes, s->stored_bytes);
+}
+
+/* Bytes of files over those of distinct bodies. */
+static double dedupe(const struct image_stats *s)
+{
+    return ratio(s->file_bytes, s->body_bytes);
+}
+
+static uint64_t class_min(unsigned n)
+{
+    return n ? UINT64_C(1) << (n - 1) : 0;
+}
+
+static uint64_t class_max(unsigned n)
+{
+    return n ? class_min(n) * 2 - 1 : 0;
+}
+
+/* ------------------------------------------------------------------ JSON */
+
+#define INTEGER(field) json_integer((json_int_t)(field))
+
+static json_t *counts_json(const struct manifest_counts *c)
+{
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "files", INTEGER(c->files), "directories", INTEGER(c->directories),
+                     "symlinks", INTEGER(c->symlinks), "hard_links", INTEGER(c->hard_links), "others",
+                     INTEGER(c->others), "bytes", INTEGER(c->bytes));
+}
+
+static json_t *sizes_json(const struct image_stats *s)
+{
+    json_t *sizes = json_array();
+    for (unsigned n = 0; n < IMAGE_SIZE_CLASSES; n++)
+        if (s->sizes[n].files)
+            json_array_append_new(sizes, json_pack("{s:o,s:o,s:o,s:o}", "min", INTEGER(class_min(n)), "max",
+                                                   INTEGER(class_max(n)), "files", INTEGER(s->sizes[n].files), "bytes",
+                                                   INTEGER(s->sizes[n].bytes)));
+    return sizes;
+}
+
+static json_t *parents_json(const struct lineage *l)
+{
+    json_t *parents = json_array();
+    for (size_t i = 0; i < l->steps.len; i++) {
+        const struct lineage_step *step = &l->steps.items[i];
+        json_array_append_new(parents, json_pack("{s:o,s:s?,s:o}", "digest", print_json_digest(&step->image), "tag",
+                                                 step->tag[0] ? step->tag : NULL, "created",
+                                                 step->tag[0] ? print_json_time(step->created) : json_null()));
+    }
+    return parents;
+}
+
+static json_t *inspect_json(const struct inspection *in)
+{
+    const struct open_image *image = in->image;
+    const struct manifest *m = &image->manifest;
+    const struct image_stats *s = &in->stats;
+    json_t *object = json_pack(
+        "{s:s,s:s,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:f}", "store", image->ref.store,
+        "name", image->ref.name, "digest", print_json_digest(&image->digest), "content_root",
+        print_json_digest(&m->content_root), "filesystem", manifest_fs_name(m->fs), "size", INTEGER(m->size),
+        "chunk_size", INTEGER(m->chunk_size), "metadata_offset", INTEGER(m->metadata_offset), "metadata_length",
+        INTEGER(m->metadata_len), "front_length", INTEGER(m->front_len), "counts", counts_json(&m->counts), "chunks",
+        INTEGER(s->chunks), "holes", INTEGER(s->holes), "zstd_chunks", INTEGER(s->zstd_chunks), "packs",
+        INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes), "plain_bytes", INTEGER(s->plain_bytes),
+        "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries", INTEGER(m->catalog_entries), "compression_ratio",
+        compression(s));
+    json_t *more = json_pack("{s:o,s:o,s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "bodies", INTEGER(s->bodies), "body_bytes",
+                             INTEGER(s->body_bytes), "padding_bytes", INTEGER(s->padding), "dedupe_ratio", dedupe(s),
+                             "dead_bytes", INTEGER(s->dead_bytes), "pack_bytes", INTEGER(s->pack_bytes),
+                             "packs_missing", INTEGER(s->packs_missing), "foreign_bytes", INTEGER(s->foreign_bytes),
+                             "sizes", sizes_json(s), "parents", parents_json(&in->lineage));
+    if (object && more)
+        json_object_update(object, more);
+    json_decref(more);
+    if (object && !image->ref.by_digest) {
+        json_object_set_new(object, "tag", json_string(image->ref.tag));
+        json_object_set_new(object, "created", print_json_time(image->tag.created));
+        json_object_set_new(object, "parent", print_json_digest(&image->tag.parent));
+    }
+    return object;
+}
+
+/* ------------------------------------------------------------------ text */
+
+static void print_size(const char *label, uint64_t bytes)
+{
+    char text[TEXT_SIZE_MAX];
+    printf("%-14s %s (%llu bytes)\n", label, text_format_size(bytes, text), (unsigned long long)bytes);
+}
+
+static void print_part(const char *label, uint64_t bytes, uint64_t whole, const char *what)
+{
+    char text[TEXT_SIZE_MAX];
+    printf("%-14s %s, %.1f %% of %s\n", label, text_format_size(bytes, text),
+           whole ? 100.0 * (double)bytes / (double)whole : 0.0, what);
+}
+
+static void print_identity(const struct open_image *image)
+{
+    const struct manifest *m = &image->manifest;
+    char text[PRINT_DIGEST_MAX];
+    printf("%-14s %s/%s\n", "image", image->ref.store, image->ref.name);
+    printf("%-14s %s\n", "digest", print_digest(&image->digest, text));
+    printf("%-14s %s\n", "content root", print_digest(&m->content_root, text));
+    if (!image->ref.by_digest) {
+        char created[TEXT_TIME_MAX];
+        printf("%-14s %s, created %s\n", "tag", image->ref.tag, text_format_time(image->tag.created, created));
+    }
+    printf("%-14s %s\n", "filesystem", manifest_fs_name(m->fs));
+    print_size("size", m->size);
+    print_size("metadata", m->front_len + m->metadata_len);
+}
+
+static void print_files(const struct manifest *m, const struct image_stats *s)
+{
+    printf("%-14s %llu, %llu directories, %llu symlinks, %llu hard links, %llu others\n", "files",
+           (unsigned long long)m->counts.files, (unsigned long long)m->counts.directories,
+           (unsigned long long)m->counts.symlinks, (unsigned long long)m->counts.hard_links,
+           (unsigned long long)m->counts.others);
+    print_size("file bytes", m->counts.bytes);
+    printf("%-14s %llu, dedupe ratio %.2f\n", "bodies", (unsigned long long)s->bodies, dedupe(s));
+    print_part("padding", s->padding, s->body_bytes, "the bodies");
+}
+
+static void print_chunks(const struct manifest *m, const struct image_stats *s)
+{
+    char chunk[TEXT_SIZE_MAX];
+    printf("%-14s %llu of %s, %llu holes, %llu compressed\n", "chunks", (unsigned long long)s->chunks,
+           text_format_size(m->chunk_size, chunk), (unsigned long long)s->holes, (unsigned long long)s->zstd_chunks);
+    printf("%-14s %llu, index nodes %llu\n", "packs", (unsigned long long)s->packs, (unsigned long long)s->index_nodes);
+    if (s->packs_missing)
+        printf("%-14s %llu packs are NOT THERE\n", "", (unsigned long long)s->packs_missing);
+    print_size("stored", s->stored_bytes);
+    printf("%-14s %.2f\n", "ratio", compression(s));
+    print_part("dead", s->dead_bytes, s->plain_bytes, "the chunks' bytes");
+    print_part("others' bytes", s->foreign_bytes, s->pack_bytes, "the packs");
+}
+
+static void print_sizes(const struct image_stats *s)
+{
+    for (unsigned n = 0; n < IMAGE_SIZE_CLASSES; n++) {
+        char min[TEXT_SIZE_MAX], bytes[TEXT_SIZE_MAX];
+        if (!s->sizes[n].files)
+            continue;
+        printf("%-14s %s%s: %llu files, %s\n", "sizes", n ? "from " : "",
+               n ? text_format_size(class_min(n), min) : "empty", (unsigned long long)s->sizes[n].files,
+               text_format_size(s->sizes[n].bytes, bytes));
+    }
+}
+
+static void print_parents(const struct inspection *in)
+{
+    if (in->lineage_error[0])
+        printf("%-14s not known: %s\n", "parents", in->lineage_error);
+    for (size_t i = 0; i < in->lineage.steps.len; i++) {
+        const struct lineage_step *step = &in->lineage.steps.items[i];
+        char digest[PRINT_DIGEST_MAX], created[TEXT_TIME_MAX];
+        printf("%-14s %s", i ? "" : "parents", print_digest(&step->image, digest));
+        if (step->tag[0])
+            printf(" %s, created %s\n", step->tag, text_format_time(step->created, created));
+        else
+            printf(", which no tag names any more\n");
+    }
+}
+
+static void print_text(const struct inspection *in)
+{
+    print_identity(in->image);
+    print_files(&in->image->manifest, &in->stats);
+    print_chunks(&in->image->manifest, &in->stats);
+    print_sizes(&in->stats);
+    print_parents(in);
+}
+
+/* ------------------------------------------------------------------ the verb */
+
+static void on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    progress_update(arg, &(struct progress_state){.phase = "reading", .files_done = done, .files_total = total});
+}
+
+/* A store behind plain http has no listing, so its tags are not known: no reason to say nothing of the image. */
+static void read_lineage(struct inspection *in)
+{
+    const struct open_image *image = in->image;
+    if (lineage_read(image->store, image->ref.name, &image->digest, &image->tag.parent, &in->lineage))
+        snprintf(in->lineage_error, sizeof in->lineage_error, "%s", error_text());
+}
+
+static int run(const struct invocation *inv)
+{
+    const struct inspect_values *v = inv->values;
+    CLEANUP_OPEN_IMAGE image;
+    struct inspection in = {.image = &image};
+    int rc = open_image(inv->operands[0], &v->access, &image);
+    if (rc)
+        return rc;
+    struct progress progress;
+    progress_init(&progress, "inspect", v->quiet);
+    const struct image_stats_options options = {
+        .progress = on_progress, .progress_arg = &progress, .cancel = interrupt_watch()};
+    rc = image_stats(image.store, &image.manifest, &options, &in.stats);
+    progress_end(&progress);
+    if (rc)
+        return rc;
+    read_lineage(&in);
+    if (v->json)
+        rc = print_json(inspect_json(&in));
+    else
+        print_text(&in);
+    lineage_release(&in.lineage);
+    return rc;
+}
+
+const struct verb verb_inspect = {
+    .name = "inspect",
+    .operands = "IMAGE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "Show an image's sizes, counts and digests",
+    .details = "Reads the catalog and the index, and asks the store for the lengths of the packs. Dead bytes are in\n"
+               "no file: what those of earlier builds left in chunks that are still needed, and the rest of the chunk\n"
+               "behind a build's last file. The others' bytes in the packs are other images', or nobody's.",
+    .options = rows,
+    .values_size = sizeof(struct inspect_values),
+    .defaults = &defaults,
+    .run = run,
+};

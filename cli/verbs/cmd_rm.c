@@ -1,0 +1,69 @@
+/* granary rm IMAGE: removes a tag. The bytes go when gc finds that nothing needs them. */
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/print.h"
+#include "cli/verbs/verbs.h"
+#include "store/repository.h"
+
+struct rm_values {
+    struct open_access access;
+    bool json;
+};
+
+static const struct rm_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
+
+static const struct option_row rows[] = {
+    LOOKUP_ROWS(struct rm_values),
+    {OPTION_FLAG, 0, "json", NULL, offsetof(struct rm_values, json), 0, 0, "print one JSON object"},
+    {0},
+};
+
+static int run(const struct invocation *inv)
+{
+    const struct rm_values *v = inv->values;
+    struct image_ref ref;
+    if (image_ref_parse(inv->operands[0], &ref) || open_check_writable(&ref))
+        return CLI_USAGE;
+    if (ref.by_digest) {
+        (void)error_set(0,
+                        "%s: only tags are removed; remove every tag that points at the digest ('granary images %s' "
+                        "lists them), then run 'granary gc %s'",
+                        inv->operands[0], ref.store, ref.store);
+        return CLI_USAGE;
+    }
+    CLEANUP(cleanup_store) struct store *store = NULL;
+    struct digest digest = {{0}};
+    int rc = open_image_store(inv->operands[0], &v->access, &ref, &store);
+    if (rc)
+        return rc;
+    rc = repository_resolve(store, &ref, &digest, NULL); /* an absent tag is an error here */
+    if (rc == -EBADMSG) {
+        log_warning("%s", error_text()); /* which is a reason to remove it */
+        rc = 0;
+    }
+    if (!rc)
+        rc = repository_remove_tag(store, ref.name, ref.tag);
+    if (rc)
+        return rc;
+    if (v->json)
+        return print_json(json_pack("{s:s,s:s,s:s,s:o}", "store", ref.store, "name", ref.name, "tag", ref.tag, "digest",
+                                    print_json_digest(&digest)));
+    char text[PRINT_DIGEST_MAX];
+    printf("removed %s/%s:%s, which was %s\n", ref.store, ref.name, ref.tag,
+           digest_is_zero(&digest) ? "damaged" : print_digest(&digest, text));
+    return 0;
+}
+
+const struct verb verb_rm = {
+    .name = "rm",
+    .operands = "IMAGE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "Remove a tag of an image; gc reclaims the space",
+    .options = rows,
+    .values_size = sizeof(struct rm_values),
+    .defaults = &defaults,
+    .run = run,
+};

@@ -1,0 +1,212 @@
+/* granary serve IMAGE...: resolves the tags once, then supervises a server of the digests. */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "attach/server/server.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/vec.h"
+#include "cli/access_options.h"
+#include "cli/pin.h"
+#include "cli/server_options.h"
+#include "cli/verbs/verbs.h"
+#include "net/listen.h"
+
+struct serve_values {
+    struct server_values server;
+    const char *socket, *listen, *fuse, *control;
+    uint64_t threads;
+    struct access_values access;
+    bool check;
+};
+
+static_assert(!offsetof(struct serve_values, server), "SERVER_ROWS");
+
+#define AT(field) offsetof(struct serve_values, field), 0, 0
+
+static const struct serve_values defaults = {.server = {.warm = "metadata"}, .threads = SERVER_THREADS};
+
+static const struct option_row rows[] = {
+    SERVER_ROWS /* with a comma */
+    {OPTION_TEXT, 0, "socket", "PATH", AT(socket), "unix socket to listen on (default " PIN_SOCKET ")"},
+    {OPTION_TEXT, 0, "listen", "HOST:PORT", AT(listen), "listen on TCP instead; port 0 takes a free one"},
+    {OPTION_TEXT, 0, "fuse", "DIR", AT(fuse), "show the images as files in DIR instead, without NBD"},
+    {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
+    {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
+     "threads that read, in all (with TLS a connection); a read that waits for the store holds one (default 256)"},
+    ACCESS_ROWS(struct serve_values, access),
+    {OPTION_FLAG, 0, "check", NULL, AT(check), "look whether the server takes the options, and end"},
+    {0},
+};
+
+struct serving {
+    struct pin *pins;
+    size_t count;
+    bool tcp, fuse;
+};
+
+static void on_ready(void *arg, const char *where)
+{
+    const struct serving *s = arg;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->fuse)
+            printf("serving %s at %s/%s\n", s->pins[i].given, where, s->pins[i].ref.name);
+        else if (s->tcp)
+            printf("serving %s at nbd://%s/%s\n", s->pins[i].given, where, s->pins[i].ref.name);
+        else
+            printf("serving %s at nbd+unix:///%s?socket=%s\n", s->pins[i].given, s->pins[i].ref.name, where);
+    fflush(stdout);
+}
+
+/* Sockets without a path of the user's live in PIN_RUN_DIR. Each server would find the supervisor's socket at its
+ * control socket's path, and end. */
+static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[PIN_PATH_MAX])
+{
+    c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : PIN_SOCKET;
+    c->listen = v->listen;
+    c->fuse = v->fuse;
+    snprintf(control, PIN_PATH_MAX, "%s.control", c->socket ? c->socket : c->fuse ? c->fuse : PIN_SOCKET);
+    c->control = v->control ? v->control : control;
+    if (c->socket && !strcmp(c->socket, c->control)) {
+        (void)error_set(0, "--control %s is the socket that clients come to; give it another path", c->control);
+        return CLI_USAGE;
+    }
+    bool all_given = v->socket || v->fuse || (v->listen && v->control);
+    return all_given || v->check ? 0 : io_mkdirs(PIN_RUN_DIR);
+}
+
+/* The words to be started by again: those that this process was, with the images by digest. */
+static int make_again(const struct invocation *inv, const struct pin *pins, const char ***out)
+{
+    const char **again = calloc(inv->word_count + 3, sizeof *again);
+    if (!again)
+        return error_set(-ENOMEM, "out of memory");
+    again[1] = inv->verb->name;
+    for (size_t i = 0, k = 0; i < inv->word_count; i++) {
+        bool operand = k < inv->operand_count && inv->words[i] == inv->operands[k];
+        again[2 + i] = operand ? pins[k++].text : inv->words[i];
+    }
+    *out = again;
+    return 0;
+}
+
+static int serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
+{
+    size_t count = inv->operand_count;
+    CLEANUP_FREE const char **again = NULL;
+    char control[PIN_PATH_MAX];
+    struct serving serving = {.pins = pins, .count = count, .tcp = v->listen, .fuse = v->fuse};
+    struct server_config config = {.threads = (unsigned)v->threads, .ready = on_ready, .arg = &serving};
+    CLEANUP_SERVER_WORDS words = {0};
+    VEC(const char *) images = {0};
+    access_options_apply(&v->access, &config);
+    int rc = choose_sockets(v, &config, control);
+    if (!rc)
+        rc = make_again(inv, pins, &again);
+    if (!rc)
+        rc = server_options_words(&v->server, SERVER_FOR_NBDKIT, &words);
+    for (size_t i = 0; !rc && i < count; i++)
+        if (vec_push(&images, pins[i].text))
+            rc = error_set(-ENOMEM, "out of memory");
+    config.images = images.items;
+    config.image_count = images.len;
+    config.parameters = (const char *const *)words.items;
+    config.parameter_count = words.len;
+    config.again = again;
+    if (!rc)
+        rc = v->check ? server_check(&config) : server_run(&config);
+    vec_release(&images);
+    return rc;
+}
+
+/* Are the exports before this one called otherwise? the server would name its own parameters as the remedy. */
+static int check_name(const struct pin *pins, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (!strcmp(pins[j].ref.name, pins[i].ref.name)) {
+            (void)error_set(0, "%s and %s would both be exported as '%s'; serve them by two servers", pins[j].given,
+                            pins[i].given, pins[i].ref.name);
+            return CLI_USAGE;
+        }
+    return 0;
+}
+
+/* For a check the images are what they are called. */
+static int parse(const struct invocation *inv, struct pin *pins)
+{
+    int rc = 0;
+    for (size_t i = 0; !rc && i < inv->operand_count; i++) {
+        pins[i].given = inv->operands[i];
+        rc = image_ref_parse(inv->operands[i], &pins[i].ref) ? CLI_USAGE : 0;
+        snprintf(pins[i].text, sizeof pins[i].text, "%s", inv->operands[i]);
+        if (!rc)
+            rc = check_name(pins, i);
+    }
+    return rc;
+}
+
+/* The stores are let go before the server starts. */
+static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
+{
+    CLEANUP_PINNER pinner;
+    CLEANUP_FREE struct image_ref *refs = calloc(inv->operand_count, sizeof *refs);
+    size_t n = 0;
+    int rc = pinner_init(&pinner, &v->server);
+    if (!rc && !refs)
+        rc = error_set(-ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        n += !image_ref_parse(inv->operands[i], &refs[n]);
+    if (!rc && n > 1)
+        rc = resolver_ahead(pinner.resolver, refs, n, false);
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        rc = pin_resolve(&pinner, inv->operands[i], &pins[i]);
+    for (size_t i = 0; !rc && i < inv->operand_count; i++)
+        rc = check_name(pins, i);
+    return rc;
+}
+
+static int check(const struct serve_values *v)
+{
+    if (v->socket && v->listen)
+        return options_exclude("--socket", "--listen", "a server listens in one place");
+    if (v->fuse && (v->socket || v->listen))
+        return options_exclude("--fuse", v->socket ? "--socket" : "--listen", "a server has one kind of clients");
+    if (v->listen && listen_tcp_check(v->listen)) {
+        (void)error_prefix(0, "--listen");
+        return CLI_USAGE;
+    }
+    return access_options_check(&v->access, v->listen) ? CLI_USAGE : server_options_check(&v->server);
+}
+
+static int run(const struct invocation *inv)
+{
+    struct serve_values *v = inv->values;
+    CLEANUP_SERVER_CACHE chosen = SERVER_CACHE_NONE;
+    if (check(v))
+        return CLI_USAGE;
+    CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
+    if (!pins)
+        return error_set(-ENOMEM, "out of memory");
+    int rc = v->check ? parse(inv, pins) : resolve(v, inv, pins);
+    if (!rc && !v->check)
+        rc = server_options_choose_cache(&v->server, &chosen);
+    return rc ? rc : serve(v, inv, pins);
+}
+
+const struct verb verb_serve = {
+    .name = "serve",
+    .operands = "IMAGE...",
+    .min_operands = 1,
+    .max_operands = 1024,
+    .summary = "Serve images over NBD, or as files, until a signal ends it",
+    .details =
+        "Supervises granary-nbd: holds the listening socket and starts granary-nbd again when it\n"
+        "dies. Each image is an export of its own name. Tags are resolved once, here. With --fuse it is granary-fuse\n"
+        "instead, and each image a file.",
+    .options = rows,
+    .service = true,
+    .values_size = sizeof(struct serve_values),
+    .defaults = &defaults,
+    .run = run,
+};

@@ -1,0 +1,408 @@
+/* granary status [TARGET]: what the server says of itself on its control socket, its rates by its own history; and by
+ * another request, which looks through the indexes that it has cached, how much of each image is there.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "attach/control_client.h"
+#include "attach/state.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/control_target.h"
+#include "cli/node_servers.h"
+#include "cli/options.h"
+#include "cli/pin.h"
+#include "cli/print.h"
+#include "cli/server_rates.h"
+#include "cli/server_status.h"
+#include "cli/verbs/verbs.h"
+#include "format/json_name.h"
+
+struct status_values {
+    bool json, quick, verbose;
+};
+
+static const struct option_row rows[] = {
+    {OPTION_FLAG, 0, "quick", NULL, offsetof(struct status_values, quick), 0, 0,
+     "what the server can say at once: not how much of each image is cached"},
+    {OPTION_FLAG, 'v', "verbose", NULL, offsetof(struct status_values, verbose), 0, 0,
+     "show every counter that is not zero, too"},
+    {OPTION_FLAG, 0, "json", NULL, offsetof(struct status_values, json), 0, 0,
+     "print one JSON object; without TARGET {\"servers\": [...]}"},
+    {0},
+};
+
+/* ---- what is cached ---- */
+
+/* A line for each export becomes its "cached". */
+static int take_line(void *arg, const char *line, size_t len)
+{
+    json_t *object;
+    int rc = control_object(line, len, &object);
+    json_t *image = json_object_get(object, "image");
+    json_t *export = image ? server_status_export(arg, server_status_text(image, "export")) : NULL;
+    if (export) {
+        json_object_del(image, "export");
+        json_object_del(image, "digest");
+        json_object_del(image, "store_error");
+        json_object_set(export, "cached", image);
+    }
+    json_decref(object);
+    return rc;
+}
+
+/* Status is what one wants when something is wrong: without this part it is told all the same. */
+static void add_cached(const char *control, json_t *status)
+{
+    const char *const params[] = {"known", "1", NULL};
+    int rc = control_call(control, "GET", "/cache", params, take_line, status);
+    if (rc)
+        fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
+}
+
+/* ---- printing ---- */
+
+static void print_cached(json_t *cached)
+{
+    char all[TEXT_SIZE_MAX], part[TEXT_SIZE_MAX];
+    uint64_t bytes = control_number(cached, "bytes"), have = control_number(cached, "cached_bytes");
+    uint64_t chunks = control_number(cached, "chunks"), unknown = control_number(cached, "unknown_chunks");
+    printf("    cached %s of %s (%.1f %%), ", text_format_size(have, part), text_format_size(bytes, all),
+           bytes ? 100 * (double)have / (double)bytes : 0);
+    uint64_t metadata = control_number(cached, "metadata_chunks");
+    uint64_t there = control_number(cached, "metadata_cached_chunks");
+    if (metadata)
+        printf("metadata %s%s, ",
+               there == metadata ? "cached"
+               : there           ? "cached in part"
+                                 : "not cached",
+               control_number(cached, "metadata_pinned_chunks") == metadata ? " and pinned" : "");
+    if (!unknown)
+        printf("index cached\n");
+    else
+        printf("as far as is known: the index of %llu of %llu chunks is not cached\n", (unsigned long long)unknown,
+               (unsigned long long)(chunks + unknown));
+}
+
+static const char *const sources[] = {"memory", "disk", "tier", "store", "hole"};
+
+/* ", 12.0 MiB/s from disk" for each source that gave anything. */
+static void print_rates(json_t *of)
+{
+    char size[TEXT_SIZE_MAX], key[32];
+    printf("%.1f reads/s, %s/s", server_rate(of, "reads"),
+           text_format_size((uint64_t)server_rate(of, "read_bytes"), size));
+    for (size_t i = 0; i < GR_ARRAY_SIZE(sources); i++) {
+        snprintf(key, sizeof key, "%s_bytes", sources[i]);
+        if (server_rate(of, key) >= 1)
+            printf(", %s/s from %s", text_format_size((uint64_t)server_rate(of, key), size), sources[i]);
+    }
+    putchar('\n');
+}
+
+static void print_traffic(json_t *export)
+{
+    char size[TEXT_SIZE_MAX], key[32];
+    printf("    %llu reads, hit ratio %.1f %%", (unsigned long long)control_number(export, "reads"),
+           100 * json_number_value(json_object_get(export, "hit_ratio")));
+    for (size_t i = 0; i < GR_ARRAY_SIZE(sources); i++) {
+        snprintf(key, sizeof key, "%s_bytes", sources[i]);
+        if (control_number(export, key))
+            printf(", %s from %s", text_format_size(control_number(export, key), size), sources[i]);
+    }
+    putchar('\n');
+    if (control_number(export, "fence_refusals"))
+        printf("    %llu reads refused by the fence\n", (unsigned long long)control_number(export, "fence_refusals"));
+}
+
+static void print_mounts(json_t *export)
+{
+    size_t i;
+    json_t *dir;
+    json_array_foreach(json_object_get(export, "mounts"), i, dir)
+    {
+        printf("    mounted on ");
+        print_name(stdout, json_string_value(dir), json_string_length(dir), print_escapes(stdout));
+        putchar('\n');
+    }
+}
+
+static void print_devices(json_t *export)
+{
+    size_t i;
+    json_t *device;
+    json_array_foreach(json_object_get(export, "devices"), i, device)
+    {
+        const char *name = server_status_text(device, "device");
+        uint64_t keeper = control_number(device, "keeper");
+        if (keeper)
+            printf("    %s: keeper %llu\n", name, (unsigned long long)keeper);
+        else
+            printf("    %s: no keeper: run 'granary keep %s'\n", name, name);
+    }
+}
+
+static void print_exports(json_t *status)
+{
+    size_t i;
+    json_t *export;
+    json_array_foreach(json_object_get(status, "exports"), i, export)
+    {
+        char size[TEXT_SIZE_MAX];
+        const char *digest = json_string_value(json_object_get(export, "digest"));
+        const char *name = json_string_value(json_object_get(export, "name"));
+        text_format_size(control_number(export, "size"), size);
+        printf("  ");
+        print_name(stdout, name ? name : "", name ? strlen(name) : 0, print_escapes(stdout));
+        printf("  %s, %s\n", size, digest ? digest : "");
+        print_mounts(export);
+        print_devices(export);
+        if (json_object_get(export, "cached"))
+            print_cached(json_object_get(export, "cached"));
+        print_traffic(export);
+        if (json_object_get(export, "rates")) {
+            printf("    now ");
+            print_rates(export);
+        }
+    }
+}
+
+static void print_directories(json_t *status)
+{
+    size_t i;
+    json_t *dir, *dirs = json_object_get(status, "cache_directories");
+    if (json_array_size(dirs))
+        printf("cache directories\n");
+    json_array_foreach(dirs, i, dir)
+    {
+        char size[TEXT_SIZE_MAX];
+        const char *path = server_status_text(dir, "path");
+        text_format_size(control_number(dir, "size"), size);
+        printf("  ");
+        print_name(stdout, path, strlen(path), print_escapes(stdout));
+        printf("  %s, reading %s, writing %s%s\n", size, server_status_text(dir, "reading"),
+               server_status_text(dir, "writing"), json_is_true(json_object_get(dir, "deleted")) ? ", deleted" : "");
+    }
+}
+
+static void print_stores(json_t *status)
+{
+    size_t i;
+    json_t *store, *stores = json_object_get(status, "stores");
+    if (json_array_size(stores))
+        printf("stores\n");
+    json_array_foreach(stores, i, store)
+    {
+        const char *state = server_status_text(store, "state");
+        printf("  %-20s ", server_status_text(store, "url"));
+        if (!strcmp(state, "answering"))
+            puts(state);
+        else if (!control_number(store, "failures"))
+            printf("%s: a read has been waiting for %.0f s\n", state,
+                   json_number_value(json_object_get(store, "read_waits_s")));
+        else
+            printf("%s since %.0f s, %llu requests wait: %s\n", strcmp(state, "silent") ? state : "not answering",
+                   json_number_value(json_object_get(store, "failing_s")),
+                   (unsigned long long)control_number(store, "waiting"), server_status_text(store, "error"));
+    }
+}
+
+static void print_tiers(json_t *status)
+{
+    size_t i;
+    json_t *tier, *tiers = json_object_get(status, "shared_tiers");
+    if (json_array_size(tiers))
+        printf("shared tiers\n");
+    json_array_foreach(tiers, i, tier)
+    {
+        char size[TEXT_SIZE_MAX];
+        text_format_size(control_number(tier, "bytes"), size);
+        printf("  %-20s %s, %llu requests, %s, %llu failures, %llu wrong\n", server_status_text(tier, "url"),
+               server_status_text(tier, "state"), (unsigned long long)control_number(tier, "requests"), size,
+               (unsigned long long)control_number(tier, "failures"), (unsigned long long)control_number(tier, "wrong"));
+    }
+}
+
+/* Counters of bytes are shown as sizes too. */
+static void print_counters(json_t *status)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(status, "counters"), name, value)
+    {
+        uint64_t n = (uint64_t)json_integer_value(value);
+        char size[TEXT_SIZE_MAX];
+        if (!n)
+            continue;
+        if (strstr(name, "_bytes"))
+            printf("  %-44s %llu (%s)\n", name, (unsigned long long)n, text_format_size(n, size));
+        else
+            printf("  %-44s %llu\n", name, (unsigned long long)n);
+    }
+}
+
+static void print_status(json_t *status, bool verbose)
+{
+    char since[TEXT_TIME_MAX];
+    const char *version = json_string_value(json_object_get(status, "version"));
+    printf("granary %s, process %llu, %s, since %s\n", version ? version : "?",
+           (unsigned long long)control_number(status, "pid"), server_status_text(status, "health"),
+           text_format_time(time(NULL) - (int64_t)(control_number(status, "uptime_ms") / 1000), since));
+    if (json_object_get(status, "health_reason"))
+        printf("%s: %s\n", server_status_text(status, "health"), server_status_text(status, "health_reason"));
+    if (json_object_get(status, "log"))
+        printf("log: %s\n", server_status_text(status, "log"));
+    if (!strcmp(server_status_text(status, "fence"), "warmed"))
+        printf("fence: only what is cached is read\n");
+    printf("exports\n");
+    print_exports(status);
+    print_directories(status);
+    print_stores(status);
+    print_tiers(status);
+    if (json_object_get(status, "rates")) {
+        printf("now ");
+        print_rates(status);
+    }
+    printf("hits %llu, misses %llu, hit ratio %.1f %%\n",
+           (unsigned long long)server_status_counter(status, "granary_cache_hits_total"),
+           (unsigned long long)server_status_counter(status, "granary_cache_misses_total"),
+           100 * json_number_value(json_object_get(status, "hit_ratio")));
+    printf("amplification %.2f (bytes asked of stores for each that was read)\n",
+           json_number_value(json_object_get(status, "amplification")));
+    if (verbose) {
+        printf("counters that are not zero\n");
+        print_counters(status);
+    }
+}
+
+/* ---- health ---- */
+
+enum { STATUS_DEGRADED = CLI_FAILED, STATUS_FAILING = CLI_DIFFERENT };
+
+/* The exit status that says it. "well" is healthy to servers of earlier versions. */
+static int exit_status(json_t *status)
+{
+    const char *health = server_status_text(status, "health");
+    return !strcmp(health, "healthy") || !strcmp(health, "well") ? CLI_DONE
+           : !strcmp(health, "failing")                          ? STATUS_FAILING
+                                                                 : STATUS_DEGRADED;
+}
+
+/* Leave the mount on dir alone: its export, and of that this directory and its device. */
+static void keep_mount(json_t *status, const char *dir)
+{
+    char name[STATE_REF_MAX];
+    CLEANUP_FREE char *resolved = realpath(dir, NULL);
+    json_t *exports = json_object_get(status, "exports");
+    if (!resolved || !control_target_export(dir, name, sizeof name))
+        return;
+    for (size_t i = json_array_size(exports); i--;)
+        if (strcmp(server_status_text(json_array_get(exports, i), "name"), name) != 0)
+            json_array_remove(exports, i);
+    json_t *export = json_array_get(exports, 0);
+    node_servers_keep_mount(export, resolved);
+}
+
+/* What is to be shown of the server; *out_exit: what its health makes the exit status. */
+static int look(const struct node_server *server, const char *target, const struct status_values *v, json_t **out,
+                int *out_exit)
+{
+    int rc = server_status_get(server->control, out);
+    if (rc)
+        return rc;
+    *out_exit = exit_status(*out);
+    if (!v->quick)
+        add_cached(server->control, *out);
+    node_servers_add_mounts(server->control, *out);
+    if (target)
+        keep_mount(*out, target);
+    return 0;
+}
+
+/* A server that does not answer hides no other, and is failing. into: for JSON of all servers, NULL: it is shown at
+ * once. */
+static int show_or_complain(const struct node_server *server, const char *target, const struct status_values *v,
+                            json_t *into)
+{
+    json_t *status = NULL;
+    int health = CLI_DONE, rc = look(server, target, v, &status, &health);
+    if (rc) {
+        if (server->dir)
+            rc = error_prefix(rc, "%s", server->dir);
+        fprintf(stderr, "granary: status: %s\n", error_text());
+        if (into)
+            json_array_append_new(into, json_pack("{s:o,s:s,s:s}", "control",
+                                                  json_name(server->control, strlen(server->control)), "health",
+                                                  "failing", "error", error_text()));
+        return STATUS_FAILING;
+    }
+    if (into) {
+        json_array_append_new(into, status);
+        return health;
+    }
+    if (v->json) {
+        rc = print_json(status);
+        return rc ? rc : health;
+    }
+    print_status(status, v->verbose);
+    json_decref(status);
+    return health;
+}
+
+static int show_all(const struct node_servers *n, const struct status_values *v)
+{
+    int worst = CLI_DONE;
+    json_t *all = v->json ? json_array() : NULL;
+    for (size_t i = 0; i < n->found.len; i++) {
+        if (i && !v->json)
+            putchar('\n');
+        int health = show_or_complain(&n->found.items[i], NULL, v, all);
+        worst = GR_MAX(worst, health);
+    }
+    int rc = all ? print_json(json_pack("{s:o}", "servers", all)) : 0;
+    if (rc)
+        return rc;
+    if (!n->found.len)
+        return error_set(
+            -ENOENT,
+            "nothing listens on %s, and no mount is known to this user; give a control socket or a mount point",
+            PIN_CONTROL);
+    return worst;
+}
+
+static int run(const struct invocation *inv)
+{
+    char control[PATH_MAX];
+    if (inv->operand_count) {
+        const char *target = inv->operands[0];
+        int rc = control_target_find(target, control, sizeof control);
+        return rc ? rc : show_or_complain(&(struct node_server){.control = control}, target, inv->values, NULL);
+    }
+    struct node_servers servers;
+    int rc = node_servers_find(&servers);
+    if (!rc)
+        rc = show_all(&servers, inv->values);
+    node_servers_release(&servers);
+    return rc;
+}
+
+const struct verb verb_status = {
+    .name = "status",
+    .operands = "[TARGET]",
+    .max_operands = 1,
+    .summary = "Show a server's exports, how much of each is cached, hits, misses, rates and health",
+    .details =
+        "TARGET is a mount point, of which that mount alone is shown, or a server's control socket; without one\n"
+        "all servers of this machine are: that of 'granary serve' and those of mounts.\n"
+        "The first line and the exit status say how well readers are served: healthy (0); degraded (1): a\n"
+        "store fails now and then or keeps a read waiting for 5 s, a shared tier is down, a cache directory\n"
+        "failed lately; failing (3): a store does not answer, or keeps a read waiting for 30 s, or the server\n"
+        "does not answer. Rates are those of the last ten seconds. What is cached is looked up by the part of\n"
+        "the index that is cached: no store is asked.",
+    .options = rows,
+    .values_size = sizeof(struct status_values),
+    .run = run,
+};

@@ -1,0 +1,75 @@
+/* granary tag IMAGE TAG */
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/print.h"
+#include "cli/verbs/verbs.h"
+#include "store/gc_marks.h"
+#include "store/lease.h"
+#include "store/repository.h"
+
+struct tag_values {
+    struct open_access access;
+    bool strict_tags, json;
+};
+
+#define AT(field) offsetof(struct tag_values, field), 0, 0
+
+static const struct tag_values defaults = {.access = {.timeout_s = OPEN_LOOKUP_S}};
+
+static const struct option_row rows[] = {
+    LOOKUP_ROWS(struct tag_values),
+    {OPTION_FLAG, 0, "strict-tags", NULL, AT(strict_tags), "refuse a store that cannot replace a tag safely"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object"},
+    {0},
+};
+
+static int run(const struct invocation *inv)
+{
+    const struct tag_values *v = inv->values;
+    const char *tag = inv->operands[1];
+    struct image_ref ref;
+    if (image_ref_check_name("tag", tag) || image_ref_parse(inv->operands[0], &ref) || open_check_writable(&ref))
+        return CLI_USAGE;
+    CLEANUP_OPEN_IMAGE image;
+    int rc = open_image(inv->operands[0], &v->access, &image);
+    if (rc)
+        return rc;
+    /* An image without any other tag may be about to be swept: with the lease there, either gc gives way or it has
+     * removed the manifest already. */
+    CLEANUP(cleanup_lease_handle) struct lease_handle *lease = NULL;
+    rc = lease_begin(image.store, inv->operands[0], &lease);
+    if (!rc)
+        rc = repository_manifest(image.store, &image.digest, &image.manifest);
+    /* From here on it is needed: should the tag go again, it counts as unneeded from then, not since its old marks. */
+    if (!rc)
+        rc = gc_unmark_image(image.store, &image.digest);
+    if (rc)
+        return rc;
+    struct tag fresh = {.digest = image.digest, .content_root = image.manifest.content_root};
+    fresh.parent = image.tag.parent;
+    rc = repository_publish(image.store, image.ref.name, tag, &fresh, v->strict_tags);
+    if (rc)
+        return rc;
+    if (v->json)
+        return print_json(json_pack("{s:s,s:s,s:s,s:o}", "store", image.ref.store, "name", image.ref.name, "tag", tag,
+                                    "digest", print_json_digest(&image.digest)));
+    char digest[PRINT_DIGEST_MAX];
+    printf("%s/%s:%s is now %s\n", image.ref.store, image.ref.name, tag, print_digest(&image.digest, digest));
+    return 0;
+}
+
+const struct verb verb_tag = {
+    .name = "tag",
+    .operands = "IMAGE TAG",
+    .min_operands = 2,
+    .max_operands = 2,
+    .summary = "Point a tag of the same image at IMAGE",
+    .details = "The way to roll back: 'granary tag STORE/NAME:OLD latest'.",
+    .options = rows,
+    .values_size = sizeof(struct tag_values),
+    .defaults = &defaults,
+    .run = run,
+};

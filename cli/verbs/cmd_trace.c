@@ -1,0 +1,16 @@
+/* granary trace COMMAND; each command has a file of its own. */
+#include "cli/verbs/verbs.h"
+
+static const struct option_row rows[] = {{0}};
+
+static const struct verb *const commands[] = {&verb_trace_record, NULL};
+
+const struct verb verb_trace = {
+    .name = "trace",
+    .operands = "COMMAND ...",
+    .max_operands = 64,
+    .summary = "Note which chunks a job reads, for granary warm --trace",
+    .options = rows,
+    .commands = commands,
+    .run = options_need_command,
+};

@@ -1,0 +1,303 @@
+/* granary verify IMAGE [--deep] [--against SOURCE [--repair]] */
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/build_source.h"
+#include "cli/interrupt.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "cli/verbs/verbs.h"
+#include "imagebuild/check/repair.h"
+#include "imagebuild/check/verify_source.h"
+#include "store/read/digest_map.h"
+#include "upkeep/verify.h"
+
+struct verify_values {
+    bool deep, all, repair, json, quiet;
+    uint64_t jobs, sample; /* sample 0: not given */
+    const char *against, *hdfs_token_file, *http_token_file;
+    struct open_access access;
+    struct build_source_values source;
+};
+
+#define AT(field) offsetof(struct verify_values, field), 0, 0
+
+static const struct verify_values defaults = {.jobs = 8};
+
+static const struct option_row rows[] = {
+    {OPTION_FLAG, 0, "deep", NULL, AT(deep), "read and hash every chunk and compare every file's digest"},
+    {OPTION_TEXT, 0, "against", "SOURCE", AT(against), "compare files of SOURCE with the digests in the catalog"},
+    {OPTION_NUMBER, 0, "sample", "N", offsetof(struct verify_values, sample), 1, UINT32_MAX,
+     "about N files of it (default 300)"},
+    {OPTION_FLAG, 0, "all", NULL, AT(all), "all files of it"},
+    {OPTION_FLAG, 0, "repair", NULL, AT(repair),
+     "rebuild damaged and missing packs from SOURCE; reads everything, as --deep"},
+    {OPTION_LIST, 0, "add", "DIR=SOURCE", AT(source.add), "a further source, as the image was built with"},
+    {OPTION_TEXT, 0, "prefix-strip", "PATH", AT(source.prefix_strip), "as the image was built with"},
+    {OPTION_TEXT, 0, "hdfs-token-file", "FILE", AT(hdfs_token_file), "delegation token for HDFS"},
+    {OPTION_TEXT, 0, "http-token-file", "FILE", AT(http_token_file), "bearer token for the web server of SOURCE"},
+    {OPTION_NUMBER, 'j', "jobs", "N", offsetof(struct verify_values, jobs), 1, 256,
+     "objects looked at, or files read, at the same time (default 8)"},
+    STORE_ROWS(struct verify_values),
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print the result as one JSON object"},
+    {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
+    {0},
+};
+
+/* Problems are named on standard error as they are found, the first ones also in the JSON result. */
+enum { PROBLEMS_NAMED = 100 };
+
+struct verifying {
+    const struct verify_values *values;
+    struct open_image image;
+    struct build_source source;
+    struct progress progress;
+    const volatile int *cancel;
+    json_t *problems;
+    uint64_t named;
+    struct digest_map bad_packs;
+    int collect_rc; /* of bad_packs */
+    struct verify_result result;
+    struct verify_source_result against;
+    struct repair_result repair;
+    bool compared;
+};
+
+static void release(struct verifying *v)
+{
+    open_image_release(&v->image);
+    build_source_release(&v->source);
+    json_decref(v->problems);
+    digest_map_release(&v->bad_packs);
+}
+
+static void on_problem(void *arg, const char *sentence)
+{
+    struct verifying *v = arg;
+    if (v->named++ >= PROBLEMS_NAMED)
+        return;
+    progress_end(&v->progress);
+    fprintf(stderr, "granary: verify: %s\n", sentence);
+    json_array_append_new(v->problems, json_string(sentence));
+}
+
+static void on_bad_pack(void *arg, const struct digest *pack)
+{
+    struct verifying *v = arg;
+    int rc = digest_map_add(&v->bad_packs, pack, 0);
+    if (rc < 0)
+        v->collect_rc = rc;
+}
+
+static void on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct verifying *v = arg;
+    progress_update(&v->progress,
+                    &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
+}
+
+static void on_compared(void *arg, uint64_t files, uint64_t files_total, uint64_t bytes)
+{
+    struct verifying *v = arg;
+    progress_update(&v->progress,
+                    &(struct progress_state){
+                        .phase = "comparing", .files_done = files, .files_total = files_total, .bytes_done = bytes});
+}
+
+/* ------------------------------------------------------------------ the result */
+
+#define INTEGER(field) json_integer((json_int_t)(field))
+
+static json_t *against_json(const struct verifying *v)
+{
+    const struct verify_source_result *a = &v->against;
+    if (!v->compared)
+        return json_null();
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "source", v->values->against, "files", INTEGER(a->files), "bytes",
+                     INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone", INTEGER(a->gone), "damaged",
+                     INTEGER(a->damaged));
+}
+
+static json_t *repair_json(const struct verifying *v)
+{
+    if (!v->values->repair)
+        return json_null();
+    return json_pack("{s:o,s:o,s:o}", "packs", INTEGER(v->repair.packs), "repaired", INTEGER(v->repair.repaired),
+                     "chunks", INTEGER(v->repair.chunks));
+}
+
+static json_t *result_json(const struct verifying *v)
+{
+    const struct verify_result *r = &v->result;
+    return json_pack("{s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "digest",
+                     print_json_digest(&v->image.digest), "deep", v->values->deep || v->values->repair, "ok",
+                     r->problems == 0, "problem_count", INTEGER(r->problems), "packs", INTEGER(r->packs), "packs_bad",
+                     INTEGER(r->packs_bad), "chunks", INTEGER(r->chunks), "holes", INTEGER(r->holes), "chunks_bad",
+                     INTEGER(r->chunks_bad), "entries", INTEGER(r->entries), "files", INTEGER(r->files), "files_bad",
+                     INTEGER(r->files_bad), "bytes", INTEGER(r->bytes), "against", against_json(v), "repair",
+                     repair_json(v), "problems", v->problems);
+}
+
+static void print_result(const struct verifying *v)
+{
+    const struct verify_result *r = &v->result;
+    char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX];
+    printf("%s: %s\n", print_digest(&v->image.digest, digest), r->problems ? "NOT sound" : "sound");
+    printf("  %llu packs there, %llu chunks, %llu of them holes, %llu paths\n",
+           (unsigned long long)(r->packs - r->packs_bad), (unsigned long long)r->chunks, (unsigned long long)r->holes,
+           (unsigned long long)r->entries);
+    if (v->values->deep || v->values->repair)
+        printf("  %s read and hashed, %llu files compared\n", text_format_size(r->bytes, bytes),
+               (unsigned long long)r->files);
+    if (v->compared)
+        printf("  %llu files compared with the source, %s; %llu have changed there, %llu are gone\n",
+               (unsigned long long)v->against.files, text_format_size(v->against.bytes, bytes),
+               (unsigned long long)v->against.changed, (unsigned long long)v->against.gone);
+    if (v->repair.packs)
+        printf("  %llu of %llu damaged packs rebuilt\n", (unsigned long long)v->repair.repaired,
+               (unsigned long long)v->repair.packs);
+}
+
+/* ------------------------------------------------------------------ the checks */
+
+static int check_options(const struct verify_values *v, const char *image)
+{
+    struct image_ref ref;
+    const char *alone = v->repair                ? "repair"
+                        : v->all                 ? "all"
+                        : v->sample              ? "sample"
+                        : v->source.add.count    ? "add"
+                        : v->source.prefix_strip ? "prefix-strip"
+                        : v->hdfs_token_file     ? "hdfs-token-file"
+                        : v->http_token_file     ? "http-token-file"
+                                                 : NULL;
+    if (alone && !v->against)
+        (void)error_set(0, "--%s needs --against SOURCE", alone);
+    else if (v->repair && image_ref_parse(image, &ref))
+        return CLI_USAGE;
+    else if (v->repair && open_check_writable(&ref))
+        return CLI_USAGE;
+    else if (v->all && v->sample)
+        return options_exclude("--all", "--sample", "all files are compared, or some");
+    else
+        return 0;
+    return CLI_USAGE;
+}
+
+static int open_source(struct verifying *v)
+{
+    const struct verify_values *values = v->values;
+    const struct source_options options = {.endpoint = values->access.endpoint,
+                                           .timeout_ms = values->access.timeout_s * 1000,
+                                           .connections = (unsigned)values->jobs,
+                                           .hdfs = {.token_file = values->hdfs_token_file},
+                                           .http_token_file = values->http_token_file,
+                                           .cancel = v->cancel};
+    return values->against ? build_source_open(values->against, &values->source, &options, &v->source) : 0;
+}
+
+static int check_image(struct verifying *v)
+{
+    const struct verify_options options = {.deep = v->values->deep || v->values->repair,
+                                           .threads = (unsigned)v->values->jobs,
+                                           .problem = on_problem,
+                                           .bad_pack = v->values->repair ? on_bad_pack : NULL,
+                                           .progress = on_progress,
+                                           .arg = v,
+                                           .cancel = v->cancel};
+    int rc = verify_image(v->image.store, &v->image.manifest, &options, &v->result);
+    return rc ? rc : v->collect_rc;
+}
+
+static int repair(struct verifying *v)
+{
+    const struct repair_options options = {
+        .threads = (unsigned)v->values->jobs, .problem = on_problem, .arg = v, .cancel = v->cancel};
+    CLEANUP_FREE struct digest *packs = calloc(v->bad_packs.count + 1, sizeof *packs);
+    size_t n = 0;
+    if (!packs)
+        return error_set(-ENOMEM, "verify: out of memory");
+    for (size_t i = 0; i < v->bad_packs.capacity; i++)
+        if (!digest_is_zero(&v->bad_packs.slots[i].key))
+            packs[n++] = v->bad_packs.slots[i].key;
+    int rc = repair_packs(v->image.store, &v->image.manifest, v->source.source, packs, n, &options, &v->repair);
+    if (rc || !v->repair.repaired)
+        return rc;
+    progress_end(&v->progress);
+    fprintf(stderr, "granary: verify: %llu of %llu damaged packs rebuilt; checking again\n",
+            (unsigned long long)v->repair.repaired, (unsigned long long)v->repair.packs);
+    json_array_clear(v->problems);
+    v->named = 0;
+    return check_image(v);
+}
+
+static int compare(struct verifying *v)
+{
+    const struct verify_values *values = v->values;
+    const struct verify_source_options options = {.sample = values->all      ? 0
+                                                            : values->sample ? values->sample
+                                                                             : VERIFY_SOURCE_SAMPLE,
+                                                  .threads = (unsigned)values->jobs,
+                                                  .problem = on_problem,
+                                                  .progress = on_compared,
+                                                  .arg = v,
+                                                  .cancel = v->cancel};
+    int rc = verify_source(v->image.store, &v->image.manifest, v->source.source, &options, &v->against);
+    v->compared = true;
+    v->result.problems += v->against.damaged;
+    return rc;
+}
+
+static int check_all(struct verifying *v, const char *image)
+{
+    const struct verify_values *values = v->values;
+    int rc = open_image(image, &values->access, &v->image);
+    if (!rc)
+        rc = open_source(v);
+    if (!rc)
+        rc = check_image(v);
+    if (!rc && values->repair && v->bad_packs.count)
+        rc = repair(v);
+    if (!rc && values->against && (!values->repair || values->all || values->sample))
+        rc = compare(v);
+    progress_end(&v->progress);
+    return rc;
+}
+
+static int run(const struct invocation *inv)
+{
+    struct verifying v CLEANUP(release) = {.values = inv->values, .problems = json_array()};
+    if (check_options(v.values, inv->operands[0]))
+        return CLI_USAGE;
+    progress_init(&v.progress, "verify", v.values->quiet);
+    v.cancel = interrupt_watch();
+    int rc = check_all(&v, inv->operands[0]);
+    if (!rc && v.values->json)
+        rc = print_json(result_json(&v));
+    else if (!rc)
+        print_result(&v);
+    if (!rc && v.result.problems)
+        rc = error_set(-EBADMSG, "%s has %llu problem%s", inv->operands[0], (unsigned long long)v.result.problems,
+                       v.result.problems == 1 ? "" : "s");
+    return rc;
+}
+
+const struct verb verb_verify = {
+    .name = "verify",
+    .operands = "IMAGE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "Check that an image is whole and right in its store",
+    .details = "Checks the manifest, the index and the catalog, and that every pack is there and long enough.\n"
+               "With --deep every byte is read and hashed as well. Exit code 1 when anything is wrong.\n\n"
+               "With --against SOURCE, files of the source are read and compared with the catalog: one that is the\n"
+               "version of the image and has other bytes is a problem, one that has changed since is only counted.\n"
+               "With --repair as well, packs that are damaged or missing are put together again from SOURCE.",
+    .options = rows,
+    .values_size = sizeof(struct verify_values),
+    .defaults = &defaults,
+    .run = run,
+};

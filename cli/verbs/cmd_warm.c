@@ -1,0 +1,369 @@
+/* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE: the server does the work
+ * (server/control_warm.h), or where TARGET is an address of NBD, its client asks for every byte
+ * (attach/device/nbd_warm.h). */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "attach/control_client.h"
+#include "attach/device/nbd_warm.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/rate.h"
+#include "base/text.h"
+#include "cli/cache_call.h"
+#include "cli/control_target.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "cli/verbs/verbs.h"
+#include "format/trace.h"
+#include "imagebuild/source/path_list.h"
+
+enum { LIST_MAX = 64 << 20 };
+
+struct warm_values {
+    bool metadata, all, nul, dry, json, quiet;
+    const char *files_from, *trace, *export, *bwlimit;
+    struct option_list globs;
+};
+
+#define AT(field) offsetof(struct warm_values, field), 0, 0
+
+static const struct option_row rows[] = {
+    {OPTION_FLAG, 0, "metadata", NULL, AT(metadata), "the filesystem's metadata alone"},
+    {OPTION_FLAG, 0, "all", NULL, AT(all), "the whole image"},
+    {OPTION_TEXT, 0, "files-from", "FILE", AT(files_from), "the files FILE names, in that order; -: standard input"},
+    {OPTION_FLAG, '0', NULL, NULL, AT(nul), "names in FILE end with NUL instead of a newline"},
+    {OPTION_LIST, 0, "path", "GLOB", AT(globs), "the files whose full paths match; may be repeated"},
+    {OPTION_TEXT, 0, "trace", "FILE", AT(trace), "what 'granary trace record' wrote to FILE, in that order"},
+    {OPTION_TEXT, 0, "export", "NAME", AT(export), "which export, when the server has several"},
+    {OPTION_TEXT, 0, "bwlimit", "RATE", AT(bwlimit), "bytes a second fetched for this, e.g. 100M (default: no limit)"},
+    {OPTION_FLAG, 0, "dry-run", NULL, AT(dry), "only say what is missing"},
+    {OPTION_FLAG, 0, "json", NULL, AT(json), "print one JSON object a line"},
+    {OPTION_FLAG, 'q', "quiet", NULL, AT(quiet), "no progress"},
+    {0},
+};
+
+/* ---- what the server answers ---- */
+
+struct answer {
+    const struct warm_values *v;
+    struct progress progress;
+    json_t *warm; /* the sums */
+    bool ended;
+};
+
+static const char *phase_of(const json_t *p)
+{
+    static const struct {
+        const char *key, *phase;
+    } phases[] = {{"catalog", "reading the catalog"}, {"looking", "looking"}, {"warming", "warming"}};
+    const char *key = json_string_value(json_object_get(p, "phase"));
+    for (size_t i = 0; key && i < GR_ARRAY_SIZE(phases); i++)
+        if (!strcmp(key, phases[i].key))
+            return phases[i].phase;
+    return "working";
+}
+
+static void draw(struct answer *a, const json_t *p)
+{
+    const struct progress_state state = {.phase = phase_of(p),
+                                         .bytes_done = control_number(p, "bytes_done"),
+                                         .bytes_total = control_number(p, "bytes_total"),
+                                         .files_done = control_number(p, "files_done"),
+                                         .files_total = control_number(p, "files_total"),
+                                         .failed = control_number(p, "failed_chunks"),
+                                         .failed_bytes = control_number(p, "failed_bytes")};
+    progress_update(&a->progress, &state);
+}
+
+static int show_failed(struct answer *a, json_t *failed)
+{
+    const char *path = json_string_value(json_object_get(failed, "path"));
+    const char *why = json_string_value(json_object_get(failed, "why"));
+    progress_end(&a->progress);
+    if (a->v->json)
+        return print_json(json_incref(failed));
+    fputs("granary: warm: not cached: ", stderr);
+    print_name(stderr, path ? path : "", path ? strlen(path) : 0, true);
+    fprintf(stderr, ": %s\n", why ? why : "?");
+    return 0;
+}
+
+static int take_line(void *arg, const char *line, size_t len)
+{
+    struct answer *a = arg;
+    json_t *object;
+    int rc = control_object(line, len, &object);
+    json_t *progress = json_object_get(object, "progress"), *failed = json_object_get(object, "failed");
+    if (progress)
+        draw(a, progress);
+    else if (failed)
+        rc = show_failed(a, failed);
+    else if (json_object_get(object, "warm") && !a->warm)
+        a->warm = json_incref(json_object_get(object, "warm"));
+    else if (json_object_get(object, "result"))
+        a->ended = true;
+    json_decref(object);
+    return rc;
+}
+
+/* ---- the result ---- */
+
+static void print_done(const json_t *w, const char *cached, const char *bytes, const char *needed)
+{
+    char rate[TEXT_SIZE_MAX];
+    printf("%s of %s cached; %s was missing", cached, bytes, needed);
+    if (control_number(w, "warmed_bytes"))
+        printf(", %.1f s, %s/s", json_real_value(json_object_get(w, "seconds")),
+               text_format_size(control_number(w, "bytes_per_s"), rate));
+    putchar('\n');
+}
+
+static void print_warm(const struct warm_values *v, json_t *w)
+{
+    const char *name = json_string_value(json_object_get(w, "export"));
+    uint64_t files = control_number(w, "files");
+    char bytes[TEXT_SIZE_MAX], needed[TEXT_SIZE_MAX], fetched[TEXT_SIZE_MAX], cached[TEXT_SIZE_MAX];
+    char n[TEXT_COUNT_MAX], missing[TEXT_COUNT_MAX];
+    text_format_size(control_number(w, "bytes"), bytes);
+    text_format_size(control_number(w, "needed_bytes"), needed);
+    text_format_size(control_number(w, "fetch_bytes"), fetched);
+    text_format_size(control_number(w, "cached_bytes"), cached);
+    printf("%s: ", name ? name : "");
+    if (files)
+        printf("%s, ", text_format_count(files, "file", n));
+    if (v->trace)
+        printf("%s of the trace, %llu not in this image, ",
+               text_format_count(control_number(w, "traced_chunks"), "chunk", n),
+               (unsigned long long)control_number(w, "absent_chunks"));
+    if (v->dry)
+        printf("%s in %s; %s in %s missing, %s to be fetched\n", bytes,
+               text_format_count(control_number(w, "chunks"), "chunk", n), needed,
+               text_format_count(control_number(w, "needed_chunks"), "chunk", missing), fetched);
+    else
+        print_done(w, cached, bytes, needed);
+}
+
+/* Whatever was asked for and is not cached is a failure. */
+static int judge(const struct warm_values *v, const json_t *w)
+{
+    uint64_t absent = control_number(w, "absent_files"), failed = control_number(w, "failed_files");
+    uint64_t chunks = control_number(w, "chunks") - control_number(w, "cached_chunks");
+    const char *why = json_string_value(json_object_get(w, "error"));
+    char n[TEXT_COUNT_MAX], files[TEXT_COUNT_MAX];
+    if (chunks && !v->dry)
+        return error_set(-EIO, "%s of %s %s not cached%s%s; run it again to go on",
+                         text_format_count(chunks, "chunk", n), text_format_count(failed, "file", files),
+                         chunks == 1 ? "is" : "are", why && *why ? ": " : "", why ? why : "");
+    uint64_t traced = control_number(w, "traced_chunks");
+    if (traced && traced == control_number(w, "absent_chunks"))
+        return error_set(-ENOENT, "none of the chunks that %s lists is in this image: it is of another one", v->trace);
+    return absent ? error_set(-ENOENT, "%llu of the names given are not in the image", (unsigned long long)absent) : 0;
+}
+
+static int conclude(struct answer *a)
+{
+    progress_end(&a->progress);
+    int rc = 0;
+    if (a->v->json)
+        rc = print_json(json_incref(a->warm));
+    else
+        print_warm(a->v, a->warm);
+    return rc ? rc : judge(a->v, a->warm);
+}
+
+/* ---- asking ---- */
+
+static int add_name(struct bytes *names, const char *name, size_t len)
+{
+    int rc = bytes_append(names, name, len);
+    if (!rc)
+        rc = bytes_append(names, "", 1);
+    return rc ? error_set(rc, "the names take more than %d MiB; divide them", LIST_MAX >> 20) : 0;
+}
+
+static int read_names(const struct warm_values *v, struct bytes *names)
+{
+    const struct path_list_config config = {.file = v->files_from, .nul = v->nul};
+    CLEANUP(cleanup_path_list) struct path_list *list = NULL;
+    struct source_ask ask;
+    int rc = path_list_open(&config, &list);
+    while (!rc && (rc = path_list_next(list, &ask)) == 1)
+        rc = add_name(names, ask.path, ask.path_len);
+    const char *from = !strcmp(v->files_from, "-") ? "standard input" : v->files_from;
+    return !rc && !names->len ? error_set(-EINVAL, "%s names no file", from) : rc;
+}
+
+/* The file as it is, once it is known to be one. */
+static int read_trace(const char *file, struct bytes *out, struct trace *trace)
+{
+    int rc = io_read_file(file, out);
+    if (rc)
+        return rc;
+    rc = trace_decode(out->data, out->len, trace);
+    return rc ? error_prefix(rc, "%s", file) : 0;
+}
+
+static int make_list(const struct warm_values *v, struct bytes *out)
+{
+    struct trace trace;
+    if (v->trace)
+        return read_trace(v->trace, out, &trace);
+    int rc = v->files_from ? read_names(v, out) : 0;
+    for (size_t i = 0; !rc && i < v->globs.count; i++)
+        rc = add_name(out, v->globs.items[i], strlen(v->globs.items[i]));
+    return rc;
+}
+
+static int warm_by_control(const struct warm_values *v, const char *target)
+{
+    CLEANUP_BYTES list = BYTES_INIT(LIST_MAX);
+    char control[PATH_MAX], digest[PRINT_DIGEST_MAX];
+    struct answer a = {.v = v};
+    int rc = control_target_find(target, control, sizeof control);
+    if (!rc)
+        rc = make_list(v, &list);
+    if (rc)
+        return rc;
+    const char *what = v->all          ? "all"
+                       : v->metadata   ? "metadata"
+                       : v->trace      ? "trace"
+                       : v->files_from ? "files"
+                                       : "globs";
+    const char *const params[] = {"what",    what,
+                                  "export",  v->export,
+                                  "digest",  v->export ? NULL : control_target_digest(target, digest),
+                                  "dry",     v->dry ? "1" : NULL,
+                                  "bwlimit", v->bwlimit,
+                                  NULL};
+    progress_init(&a.progress, "warm", v->quiet);
+    a.progress.json = v->json;
+    rc = control_post(control, "/warm", params, &list, take_line, &a);
+    progress_end(&a.progress);
+    if (rc == -ECONNRESET || (!rc && (!a.ended || !a.warm)))
+        rc = error_set(-EIO, "the server on %s ended in the middle; what came is cached: run it again to go on",
+                       control);
+    if (!rc)
+        rc = conclude(&a);
+    json_decref(a.warm);
+    return rc;
+}
+
+/* ---- by NBD ---- */
+
+static bool is_nbd(const char *target)
+{
+    return target && (!strncmp(target, "nbd://", 6) || !strncmp(target, "nbds://", 7) || !strncmp(target, "nbd+", 4) ||
+                      !strncmp(target, "nbds+", 5));
+}
+
+static void draw_nbd(void *arg, const struct nbd_warm_state *s)
+{
+    const struct progress_state state = {.phase = "warming",
+                                         .bytes_done = s->bytes_done,
+                                         .bytes_total = s->bytes_total,
+                                         .failed = s->failed_chunks,
+                                         .failed_bytes = s->failed_bytes};
+    progress_update(arg, &state);
+}
+
+static int print_nbd(const struct warm_values *v, const char *uri, const struct nbd_warm_state *s, uint64_t took_ms)
+{
+    char done[TEXT_SIZE_MAX], total[TEXT_SIZE_MAX], rate[TEXT_SIZE_MAX];
+    uint64_t bytes_per_s = s->bytes_done * 1000 / GR_MAX(took_ms, (uint64_t)1);
+    if (!v->json) {
+        printf("%s: %s of %s cached, %.1f s, %s/s\n", uri, text_format_size(s->bytes_done, done),
+               text_format_size(s->bytes_total, total), (double)took_ms / 1000, text_format_size(bytes_per_s, rate));
+        return 0;
+    }
+    json_t *offsets = json_array();
+    for (uint64_t i = 0; i < GR_MIN(s->failed_chunks, (uint64_t)NBD_WARM_NAMED); i++)
+        json_array_append_new(offsets, json_integer((json_int_t)s->failed_at[i]));
+    return print_json(json_pack("{s:s,s:I,s:I,s:f,s:I,s:I,s:o}", "uri", uri, "bytes", (json_int_t)s->bytes_total,
+                                "cached_bytes", (json_int_t)s->bytes_done, "seconds", (double)took_ms / 1000,
+                                "bytes_per_s", (json_int_t)bytes_per_s, "failed_chunks", (json_int_t)s->failed_chunks,
+                                "failed_offsets", offsets));
+}
+
+static int warm_by_nbd(const struct warm_values *v, const char *uri)
+{
+    struct progress progress;
+    struct nbd_warm_state state;
+    CLEANUP_BYTES file = BYTES_INIT(LIST_MAX);
+    struct trace trace;
+    uint64_t bwlimit = 0;
+    int rc = v->bwlimit ? rate_parse("--bwlimit", v->bwlimit, &bwlimit) : 0;
+    const struct nbd_warm config = {.uri = uri,
+                                    .bwlimit = bwlimit,
+                                    .metadata = v->metadata,
+                                    .trace = v->trace ? &trace : NULL,
+                                    .progress = draw_nbd,
+                                    .arg = &progress};
+    if (v->files_from || v->globs.count || v->dry || v->export) {
+        (void)error_set(0,
+                        "by NBD there are only --metadata, --all and --trace; give a mount point or a control socket");
+        return CLI_USAGE;
+    }
+    if (!rc && v->trace)
+        rc = read_trace(v->trace, &file, &trace);
+    if (rc)
+        return rc;
+    progress_init(&progress, "warm", v->quiet);
+    progress.json = v->json;
+    uint64_t began_ms = clock_now_ms();
+    rc = nbd_warm(&config, &state);
+    progress_end(&progress);
+    if (!rc)
+        rc = print_nbd(v, uri, &state, clock_now_ms() - began_ms);
+    if (!rc && state.failed_chunks)
+        rc = error_set(-EIO,
+                       "%llu chunks could not be cached, the first at offset %llu of the image, of which 'granary ls "
+                       "IMAGE --at' names the file; the server's log says why",
+                       (unsigned long long)state.failed_chunks, (unsigned long long)state.failed_at[0]);
+    return rc;
+}
+
+static int check(const struct warm_values *v)
+{
+    if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {
+        (void)error_set(0, "give one of --metadata, --all, --files-from, --path and --trace");
+        return CLI_USAGE;
+    }
+    uint64_t rate;
+    if (v->bwlimit && rate_parse("--bwlimit", v->bwlimit, &rate))
+        return CLI_USAGE;
+    if (v->nul && !v->files_from) {
+        (void)error_set(0, "-0 goes with --files-from");
+        return CLI_USAGE;
+    }
+    return 0;
+}
+
+static int run(const struct invocation *inv)
+{
+    const struct warm_values *v = inv->values;
+    const char *target = inv->operand_count ? inv->operands[0] : NULL;
+    int rc = check(v);
+    if (rc)
+        return rc;
+    return is_nbd(target) ? warm_by_nbd(v, target) : warm_by_control(v, target);
+}
+
+const struct verb verb_warm = {
+    .name = "warm",
+    .operands = "[TARGET]",
+    .max_operands = 1,
+    .summary = "Have an image, or files of it, in a server's cache before they are read",
+    .details = "TARGET is a mount point, a server's socket or its control socket\n"
+               "(default: that of 'granary serve', else the only one), or an address of NBD (nbd://HOST/EXPORT) for "
+               "--metadata,\n"
+               "--all and --trace. The filesystem's metadata is warmed first, whatever is\n"
+               "asked for. In a GLOB * also matches /; a directory that matches stands for all below it. What is\n"
+               "cached already is not fetched again: after an interruption the same command goes on. Exit code 1 if\n"
+               "anything asked for is not cached at the end; the first 100 such files are named.",
+    .options = rows,
+    .values_size = sizeof(struct warm_values),
+    .run = run,
+};

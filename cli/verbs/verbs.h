@@ -1,0 +1,28 @@
+/* Every verb of `granary`, in the order of help. */
+#ifndef GRANARY_CLI_VERBS_VERBS_H
+#define GRANARY_CLI_VERBS_VERBS_H
+
+#include <stdio.h>
+
+#include "cli/options.h"
+
+extern const struct verb verb_build, verb_images, verb_inspect, verb_ls, verb_diff, verb_verify, verb_export, verb_copy,
+    verb_tag, verb_rm, verb_gc, verb_serve, verb_mount, verb_umount, verb_keep, verb_upgrade, verb_status, verb_top,
+    verb_cache, verb_warm, verb_trace, verb_help;
+
+/* The commands of `granary cache`. */
+extern const struct verb verb_cache_ls, verb_cache_evict, verb_cache_pin, verb_cache_fsck, verb_cache_simulate;
+
+/* The commands of `granary trace`. */
+extern const struct verb verb_trace_record;
+
+/* Ends with NULL. */
+extern const struct verb *const verbs[];
+
+/* What 'granary help' shows: the usage, and every verb with its summary. */
+void help_list_verbs(FILE *to);
+
+/* NULL: no such verb. */
+const struct verb *verb_find(const char *name);
+
+#endif

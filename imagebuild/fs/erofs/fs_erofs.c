@@ -1,0 +1,329 @@
+/* erofs behind bodies that lie where the build put them: all metadata in one region on a chunk boundary, the superblock
+ * alone in chunk 0.
+ *
+ *   chunk 0        chunk 1 ...             chunk boundary
+ *   | superblock | bodies, 4 KiB-aligned | inodes, root first | directory and symlink blocks | end
+ *
+ * Once erofs_plan.c has given every inode its place, the nodes are walked in path order, and every inode and block is
+ * written at its place in a scratch, which then goes to the sink from one end to the other. What that walk finds is
+ * compared with what was planned.
+ *
+ * In memory: the plan (erofs_plan.h), the scratch's buffers, the open directories (erofs_walk.h). All positions here
+ * count from the region's start.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/le.h"
+#include "imagebuild/fs/erofs/erofs_plan.h"
+#include "imagebuild/fs/erofs/erofs_walk.h"
+#include "imagebuild/fs/erofs/erofs_xattr.h"
+#include "imagebuild/fs/fs.h"
+
+enum { GATHER_MAX = 64 << 10, COPY_PIECE = 1 << 20 };
+
+struct erofs {
+    struct fs fs;
+    struct fs_config config;
+    uint64_t bodies_end;
+    struct erofs_plan plan;
+    struct erofs_tally written;
+    struct scratch *region;
+    struct bytes gathered; /* neighbours on their way to the region, */
+    uint64_t gathered_at;  /* from here */
+    struct bytes xattrs;   /* of one inode */
+    struct hasher *hash;
+};
+
+/* The inode counts them in units of 4 bytes, in 16 bits. */
+static_assert(NODE_XATTRS_MAX / 4 < UINT16_MAX, "extended attributes that an inode cannot state");
+
+static int out_of_memory(void)
+{
+    return error_set(-ENOMEM, "build: out of memory");
+}
+
+/* ------------------------------------------------------------------ the region */
+
+static uint64_t metadata_of(const struct erofs *e)
+{
+    return GR_ALIGN_UP(e->bodies_end, (uint64_t)e->config.chunk_size);
+}
+
+static int flush(struct erofs *e)
+{
+    int rc = e->gathered.len ? scratch_write(e->region, e->gathered_at, e->gathered.data, e->gathered.len) : 0;
+    bytes_clear(&e->gathered);
+    return rc;
+}
+
+/* Do the bytes at `at` belong behind what is gathered? An inode may: between it and the end of the one before is
+ * padding only, less than a unit. Nothing else may, since a directory's attributes are written long before its tail. */
+static bool follows(const struct erofs *e, uint64_t at, size_t len)
+{
+    uint64_t end = e->gathered_at + e->gathered.len;
+    if (at < end || e->gathered.len + len > GATHER_MAX)
+        return false;
+    return at == end || (at % EROFS_NID_UNIT == 0 && at - end < EROFS_NID_UNIT);
+}
+
+/* Children of one directory stand side by side and mostly come one behind the other: they are written together. */
+static int emit(struct erofs *e, uint64_t at, const void *data, size_t len)
+{
+    uint8_t *padding;
+    int rc = 0;
+    if (follows(e, at, len)) {
+        rc = bytes_extend(&e->gathered, at - e->gathered_at - e->gathered.len, &padding);
+    } else {
+        rc = flush(e);
+        e->gathered_at = at;
+    }
+    return rc ? rc : bytes_append(&e->gathered, data, len);
+}
+
+static uint64_t block_position(const struct erofs *e, uint32_t rank, uint64_t number)
+{
+    return e->plan.inodes_end + (e->plan.blocks[rank] + number) * EROFS_BLOCK;
+}
+
+static uint32_t inode_union(const struct erofs *e, const struct erofs_inode *i)
+{
+    if (S_ISCHR(i->mode) || S_ISBLK(i->mode))
+        return i->rdev;
+    if (i->blocks)
+        return (uint32_t)((metadata_of(e) + block_position(e, i->rank, 0)) / EROFS_BLOCK);
+    return S_ISREG(i->mode) && i->size ? (uint32_t)(i->address / EROFS_BLOCK) : EROFS_NO_BLOCK;
+}
+
+static void encode_inode(const struct erofs *e, const struct erofs_inode *i, uint8_t out[EROFS_INODE_SIZE])
+{
+    unsigned layout = i->tail ? EROFS_FLAT_INLINE : EROFS_FLAT_PLAIN;
+    memset(out, 0, EROFS_INODE_SIZE);
+    le16_put(out, (uint16_t)(1 | layout << 1)); /* 1: extended */
+    le16_put(out + 2, erofs_xattr_count_field(i->xattr_size));
+    le16_put(out + 4, i->mode);
+    le64_put(out + 8, i->size);
+    le32_put(out + 16, inode_union(e, i));
+    le32_put(out + 20, (uint32_t)e->written.inodes); /* for 32-bit stat only */
+    le32_put(out + 24, i->uid);
+    le32_put(out + 28, i->gid);
+    le64_put(out + 32, (uint64_t)i->mtime);
+    le32_put(out + 40, i->mtime_nsec);
+    le32_put(out + 44, i->nlink);
+}
+
+static uint64_t inode_position(const struct erofs *e, const struct erofs_inode *i)
+{
+    return (uint64_t)e->plan.nids[i->rank] * EROFS_NID_UNIT;
+}
+
+static int emit_xattrs(struct erofs *e, const struct erofs_inode *i, const struct node *n)
+{
+    bytes_clear(&e->xattrs);
+    int rc = erofs_xattr_encode(n->xattrs, n->xattrs_len, &e->xattrs);
+    if (rc || !i->xattr_size)
+        return rc;
+    return emit(e, inode_position(e, i) + EROFS_INODE_SIZE, e->xattrs.data, e->xattrs.len);
+}
+
+static int emit_inode(struct erofs *e, const struct erofs_inode *i)
+{
+    uint8_t inode[EROFS_INODE_SIZE];
+    int rc = erofs_tally_add(&e->written, i, &e->config);
+    if (rc)
+        return rc;
+    encode_inode(e, i, inode);
+    return emit(e, inode_position(e, i), inode, sizeof inode);
+}
+
+/* What is left of a directory or symbolic link when its whole blocks are written: behind the inode, or its last block.
+ * The rest of that is zeros. */
+static int emit_last(struct erofs *e, const struct erofs_inode *i, const uint8_t block[EROFS_BLOCK])
+{
+    if (i->tail)
+        return emit(e, inode_position(e, i) + EROFS_INODE_SIZE + i->xattr_size, block, i->tail);
+    return i->blocks ? emit(e, block_position(e, i->rank, i->blocks - 1), block, EROFS_BLOCK) : 0;
+}
+
+static int check_body(struct erofs *e, const struct erofs_inode *i, const struct node *n)
+{
+    if (!S_ISREG(i->mode) || !i->size)
+        return 0;
+    if (i->address < e->fs.bodies || i->address % EROFS_BLOCK || i->address > e->bodies_end ||
+        i->size > e->bodies_end - i->address)
+        return error_set(-EIO, "erofs: a file of %llu bytes has no address: a bug, nothing was published",
+                         (unsigned long long)i->size);
+    hasher_update(e->hash, n->content.b, DIGEST_SIZE);
+    return 0;
+}
+
+static int write_leaf(void *arg, struct erofs_inode *i, const struct node *n)
+{
+    struct erofs *e = arg;
+    uint8_t target[EROFS_BLOCK] = {0};
+    int rc = check_body(e, i, n);
+    i->nlink = n->linked ? erofs_plan_names(&e->plan, n->rank) : 1;
+    if (!rc)
+        rc = emit_inode(e, i);
+    if (!rc)
+        rc = emit_xattrs(e, i, n);
+    if (rc || !S_ISLNK(n->mode))
+        return rc;
+    memcpy(target, n->target, GR_MIN(n->target_len, sizeof target));
+    return emit_last(e, i, target);
+}
+
+static int write_again(void *arg, const struct node *n)
+{
+    return 0;
+}
+
+static int write_enter(void *arg, const struct erofs_inode *dir, const struct node *n)
+{
+    return emit_xattrs(arg, dir, n);
+}
+
+static int write_block(void *arg, const struct erofs_inode *dir, uint64_t number, const uint8_t block[EROFS_BLOCK])
+{
+    struct erofs *e = arg;
+    return emit(e, block_position(e, dir->rank, number), block, EROFS_BLOCK);
+}
+
+static int write_leave(void *arg, const struct erofs_inode *dir, const uint8_t *last)
+{
+    int rc = emit_inode(arg, dir);
+    return rc ? rc : emit_last(arg, dir, last);
+}
+
+static const struct erofs_walk_ops writing = {
+    .leaf = write_leaf, .again = write_again, .enter = write_enter, .block = write_block, .leave = write_leave};
+
+/* Nothing may lie behind the planned end; what nobody wrote up to there is zeros. */
+static int close_region(struct erofs *e)
+{
+    int rc = flush(e);
+    if (rc)
+        return rc;
+    if (e->written.inodes != e->plan.tally.inodes || e->written.sum != e->plan.tally.sum ||
+        scratch_len(e->region) > e->plan.end)
+        return error_set(-EIO, "erofs: inodes were not written as they were planned: a bug, nothing was published");
+    return scratch_len(e->region) < e->plan.end ? scratch_write(e->region, e->plan.end - 1, "", 1) : 0;
+}
+
+static int copy_region(struct erofs *e, struct sink *sink)
+{
+    CLEANUP_FREE uint8_t *piece = malloc(COPY_PIECE);
+    int rc = piece ? 0 : out_of_memory();
+    for (uint64_t at = 0; at < e->plan.end && !rc; at += COPY_PIECE) {
+        size_t n = (size_t)GR_MIN(e->plan.end - at, (uint64_t)COPY_PIECE);
+        rc = scratch_read(e->region, at, piece, n);
+        if (rc)
+            break;
+        hasher_update(e->hash, piece, n);
+        rc = sink_write(sink, SINK_METADATA, metadata_of(e) + at, piece, n);
+        if (!rc && e->config.step)
+            rc = e->config.step(e->config.step_arg);
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ the superblock */
+
+/* The UUID: a digest of the files' digests and all metadata, so that it follows from the content. */
+static void make_uuid(struct erofs *e, uint8_t out[16])
+{
+    struct digest d = hasher_finish(e->hash);
+    memcpy(out, d.b, 16);
+    out[6] = (out[6] & 0x0f) | 0x80; /* version 8: of the maker's own making */
+    out[8] = (out[8] & 0x3f) | 0x80;
+}
+
+static int write_front(struct erofs *e, struct sink *sink)
+{
+    uint8_t block[EROFS_BLOCK] = {0}, *sb = block + EROFS_SUPER_OFFSET;
+    le32_put(sb, EROFS_MAGIC);
+    le32_put(sb + 8, EROFS_COMPAT_CHECKSUM | EROFS_COMPAT_MTIME);
+    sb[12] = EROFS_BLOCK_BITS;
+    le16_put(sb + 14, (uint16_t)e->plan.nids[NODE_ROOT]);
+    le64_put(sb + 16, e->written.inodes);
+    le32_put(sb + 36, (uint32_t)((metadata_of(e) + e->plan.end) / EROFS_BLOCK));
+    le32_put(sb + 40, (uint32_t)(metadata_of(e) / EROFS_BLOCK));
+    make_uuid(e, sb + 48);
+    memcpy(sb + 64, "granary", 7);
+    /* over the rest of the block, its own field zero */
+    le32_put(sb + 4, crc32c_raw(UINT32_MAX, sb, EROFS_BLOCK - EROFS_SUPER_OFFSET));
+    return sink_write(sink, SINK_FRONT, 0, block, sizeof block);
+}
+
+/* ------------------------------------------------------------------ the vtable */
+
+static int begin(struct erofs *e, uint64_t bodies_end)
+{
+    struct scratch_config region = {.dir = e->config.dir, .memory = e->config.memory};
+    e->bodies_end = GR_MAX(bodies_end, e->fs.bodies);
+    if (e->bodies_end > e->fs.bodies_max)
+        return erofs_too_large();
+    e->hash = hasher_new();
+    return e->hash ? scratch_new(&region, &e->region) : out_of_memory();
+}
+
+static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t bodies_end, struct sink *sink,
+                        struct fs_result *out)
+{
+    struct erofs *e = (struct erofs *)f;
+    int rc = begin(e, bodies_end);
+    if (!rc)
+        rc = erofs_plan_make(&e->plan, nodes, &e->config);
+    if (!rc && metadata_of(e) + e->plan.end > EROFS_IMAGE_MAX)
+        rc = erofs_too_large();
+    if (!rc)
+        rc = erofs_walk(nodes, e->plan.nids, &writing, e);
+    if (!rc)
+        rc = close_region(e);
+    if (!rc)
+        rc = copy_region(e, sink);
+    if (!rc)
+        rc = write_front(e, sink);
+    if (rc)
+        return rc;
+    *out = (struct fs_result){.image_size = metadata_of(e) + e->plan.end,
+                              .metadata_offset = metadata_of(e),
+                              .metadata_len = e->plan.end,
+                              .front_len = EROFS_BLOCK};
+    return 0;
+}
+
+static void erofs_free(struct fs *f)
+{
+    struct erofs *e = (struct erofs *)f;
+    erofs_plan_release(&e->plan);
+    scratch_free(e->region);
+    bytes_release(&e->gathered);
+    bytes_release(&e->xattrs);
+    hasher_free(e->hash);
+    free(e);
+}
+
+static const struct fs_ops erofs_ops = {.finish = erofs_finish, .free = erofs_free};
+
+int fs_erofs_new(const struct fs_config *config, struct fs **out)
+{
+    struct erofs *e = calloc(1, sizeof *e);
+    if (!e)
+        return out_of_memory();
+    e->fs = (struct fs){.ops = &erofs_ops,
+                        .bodies = config->chunk_size,
+                        .bodies_max = EROFS_IMAGE_MAX,
+                        .limit = EROFS_LIMIT,
+                        .keeps = true};
+    e->config = *config;
+    e->gathered.max = GATHER_MAX + 4 * (size_t)NODE_XATTRS_MAX;
+    e->xattrs.max = 4 * (size_t)NODE_XATTRS_MAX;
+    *out = &e->fs;
+    return 0;
+}

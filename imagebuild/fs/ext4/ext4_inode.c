@@ -1,0 +1,220 @@
+/* Inodes of 256 bytes, through libext2fs, which knows their checksum. A body is contiguous, so its extents follow from
+ * its first block and its length: four fit in the inode, 128 MiB each; more make a tree of blocks with 340 entries
+ * each, at most two levels of them for the 16 TiB a file can have.
+ */
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/le.h"
+#include "imagebuild/fs/ext4/ext4.h"
+
+enum {
+    EXTENT = 12, /* bytes of the header and of every entry */
+    INLINE_EXTENTS = 4,
+    BLOCK_EXTENTS = (EXT4_BLOCK - EXTENT - 4) / EXTENT,
+    SYMLINK_INLINE = 60, /* a shorter text lies in the inode */
+};
+
+/* A level of a tree of extents: entry i is about the file's blocks from i * span on, and points to block + i (in the
+ * bottom level, depth 0: to block + i * span). */
+struct level {
+    unsigned depth;
+    uint64_t count, span, block, file_blocks;
+};
+
+static void put_entry(uint8_t *at, const struct level *l, uint64_t i)
+{
+    uint64_t from = i * l->span, block = l->block + (l->depth ? i : from);
+    le32_put(at, (uint32_t)from);
+    if (l->depth) {
+        le32_put(at + 4, (uint32_t)block);
+        le16_put(at + 8, (uint16_t)(block >> 32));
+        return;
+    }
+    le16_put(at + 4, (uint16_t)GR_MIN(l->file_blocks - from, l->span));
+    le16_put(at + 6, (uint16_t)(block >> 32));
+    le32_put(at + 8, (uint32_t)block);
+}
+
+static void put_entries(uint8_t *at, unsigned max, const struct level *l, uint64_t first, uint64_t count)
+{
+    le16_put(at, EXT3_EXT_MAGIC);
+    le16_put(at + 2, (uint16_t)count);
+    le16_put(at + 4, (uint16_t)max);
+    le16_put(at + 6, (uint16_t)l->depth);
+    for (uint64_t i = 0; i < count; i++)
+        put_entry(at + EXTENT * (i + 1), l, first + i);
+}
+
+/* Write the blocks of a level; *l becomes the level above it. */
+static int write_level(struct ext4 *e, ext2_ino_t ino, struct level *l)
+{
+    _Alignas(8) uint8_t data[EXT4_BLOCK];
+    uint64_t blocks = (l->count + BLOCK_EXTENTS - 1) / BLOCK_EXTENTS, begin = e->next;
+    int rc = 0;
+    for (uint64_t k = 0; !rc && k < blocks; k++) {
+        uint64_t first = k * BLOCK_EXTENTS, block;
+        memset(data, 0, sizeof data);
+        put_entries(data, BLOCK_EXTENTS, l, first, GR_MIN(l->count - first, (uint64_t)BLOCK_EXTENTS));
+        rc = ext4_check(e, ext2fs_extent_block_csum_set(e->e2, ino, (void *)data));
+        if (!rc)
+            rc = ext4_take_block(e, &block);
+        if (!rc)
+            rc = ext4_check(e, io_channel_write_blk64(e->e2->io, block, 1, data));
+    }
+    *l = (struct level){l->depth + 1, blocks, l->span * BLOCK_EXTENTS, begin, l->file_blocks};
+    return rc;
+}
+
+/* The file's blocks, contiguous from `block` on, into the inode; *out_blocks: all it uses, the tree's included. */
+static int put_extents(struct ext4 *e, ext2_ino_t ino, struct ext2_inode_large *inode, uint64_t block, uint64_t blocks,
+                       uint64_t *out_blocks)
+{
+    uint64_t begin = e->next, count = (blocks + EXT4_EXTENT_BLOCKS - 1) / EXT4_EXTENT_BLOCKS;
+    struct level l = {0, count, EXT4_EXTENT_BLOCKS, block, blocks};
+    int rc = 0;
+    while (!rc && l.count > INLINE_EXTENTS)
+        rc = write_level(e, ino, &l);
+    inode->i_flags |= EXT4_EXTENTS_FL;
+    put_entries((uint8_t *)inode->i_block, INLINE_EXTENTS, &l, 0, l.count);
+    *out_blocks = blocks + (e->next - begin);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ by kind */
+
+/* Bytes of the path in a sentence. */
+static int shown(const struct node *n)
+{
+    return (int)GR_MIN(n->path_len, (size_t)200);
+}
+
+static int put_directory(struct ext4 *e, const struct ext4_dir *dir, ext2_ino_t ino, struct ext2_inode_large *inode,
+                         uint64_t *out_blocks)
+{
+    inode->i_flags |= dir->blocks > 1 ? EXT2_INDEX_FL : 0;
+    int rc = ext4_check(e, ext2fs_inode_size_set(e->e2, (void *)inode, dir->blocks * EXT4_BLOCK));
+    return rc ? rc : put_extents(e, ino, inode, dir->block, dir->blocks, out_blocks);
+}
+
+static int put_symlink(struct ext4 *e, const struct node *n, ext2_ino_t ino, struct ext2_inode_large *inode,
+                       uint64_t *out_blocks)
+{
+    uint8_t data[EXT4_BLOCK] = {0};
+    uint64_t block;
+    if (n->target_len >= EXT4_BLOCK)
+        return error_set(-EIO, "ext4: a symbolic link of %zu bytes: a bug, nothing was published", n->target_len);
+    inode->i_size = (uint32_t)n->target_len;
+    if (n->target_len < SYMLINK_INLINE) {
+        memcpy(inode->i_block, n->target, n->target_len);
+        return 0;
+    }
+    memcpy(data, n->target, n->target_len);
+    int rc = ext4_take_block(e, &block);
+    if (!rc)
+        rc = ext4_check(e, io_channel_write_blk64(e->e2->io, block, 1, data));
+    return rc ? rc : put_extents(e, ino, inode, block, 1, out_blocks);
+}
+
+static int put_file(struct ext4 *e, const struct node *n, ext2_ino_t ino, struct ext2_inode_large *inode,
+                    uint64_t *out_blocks)
+{
+    uint64_t blocks = n->size / EXT4_BLOCK + (n->size % EXT4_BLOCK > 0);
+    if (blocks > UINT32_MAX)
+        return error_set(-EFBIG,
+                         "%.*s: a file of %llu bytes is over ext4's limit of 16 TiB; use --fs erofs, or divide it",
+                         shown(n), n->path, (unsigned long long)n->size);
+    int rc = ext4_check(e, ext2fs_inode_size_set(e->e2, (void *)inode, n->size));
+    return rc ? rc : put_extents(e, ino, inode, n->address / EXT4_BLOCK, blocks, out_blocks);
+}
+
+/* The kernel's new_encode_dev form, as the inode has it: small numbers in their old place. */
+static void put_device(const struct node *n, struct ext2_inode_large *inode)
+{
+    uint32_t major = (n->rdev & 0xfff00) >> 8, minor = (n->rdev & 0xff) | (n->rdev >> 12 & 0xfff00);
+    if (major < 256 && minor < 256)
+        inode->i_block[0] = major << 8 | minor;
+    else
+        inode->i_block[1] = n->rdev;
+}
+
+static int put_kind(struct ext4 *e, const struct node *n, ext2_ino_t ino, const struct ext4_dir *dir,
+                    struct ext2_inode_large *inode, uint64_t *out_blocks)
+{
+    switch (n->mode & S_IFMT) {
+    case S_IFDIR:
+        return put_directory(e, dir, ino, inode, out_blocks);
+    case S_IFLNK:
+        return put_symlink(e, n, ino, inode, out_blocks);
+    case S_IFREG:
+        return put_file(e, n, ino, inode, out_blocks);
+    case S_IFCHR:
+    case S_IFBLK:
+        put_device(n, inode);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* ------------------------------------------------------------------ the fields all have */
+
+/* 34 bits of seconds from 1901 to 2446 (what is beyond becomes the nearest), the upper two beside the nanoseconds. */
+static void put_times(const struct node *n, struct ext2_inode_large *inode)
+{
+    const int64_t first = INT32_MIN, last = first + (INT64_C(1) << 34) - 1;
+    int64_t t = GR_MAX(first, GR_MIN(n->mtime, last));
+    uint32_t extra = n->mtime_nsec << 2 | (uint32_t)((t - (int32_t)t) >> 32 & 3);
+    inode->i_mtime = inode->i_atime = inode->i_ctime = inode->i_crtime = (uint32_t)t;
+    inode->i_mtime_extra = inode->i_atime_extra = inode->i_ctime_extra = inode->i_crtime_extra = extra;
+    inode->i_extra_isize = sizeof *inode - EXT2_GOOD_OLD_INODE_SIZE;
+}
+
+static void put_fields(const struct node *n, uint32_t links, struct ext2_inode_large *inode)
+{
+    inode->i_mode = n->mode;
+    inode->i_uid = (uint16_t)n->uid;
+    inode->i_uid_high = (uint16_t)(n->uid >> 16);
+    inode->i_gid = (uint16_t)n->gid;
+    inode->i_gid_high = (uint16_t)(n->gid >> 16);
+    inode->i_links_count = (uint16_t)links;
+    put_times(n, inode);
+}
+
+static int put_xattrs(struct ext4 *e, const struct node *n, ext2_ino_t ino, uint8_t *raw, uint64_t *blocks)
+{
+    _Alignas(8) uint8_t data[EXT4_BLOCK] = {0};
+    struct ext2_inode *inode = (void *)raw;
+    uint64_t block;
+    bool used;
+    e->xattrs_skipped += ext4_xattrs_place(n->xattrs, n->xattrs_len, raw + EXT4_INODE - EXT4_XATTR_ROOM, data, &used);
+    int rc = used ? ext4_take_block(e, &block) : 0;
+    if (rc || !used)
+        return rc;
+    ext2fs_file_acl_block_set(e->e2, inode, block);
+    ++*blocks;
+    return ext4_check(e, ext2fs_write_ext_attr3(e->e2, block, data, ino));
+}
+
+int ext4_inode_write(struct ext4 *e, const struct node *n, uint32_t links, const struct ext4_dir *dir)
+{
+    _Alignas(8) uint8_t raw[EXT4_INODE] = {0};
+    struct ext2_inode_large *inode = (void *)raw;
+    ext2_ino_t ino = ext4_ino(n->rank);
+    uint64_t blocks = 0;
+    if (links > EXT4_LINKS_MAX)
+        return error_set(-EFBIG, "%.*s: a file of %u names is over ext4's limit of %d; use --fs erofs", shown(n),
+                         n->path, links, EXT4_LINKS_MAX);
+    put_fields(n, links, inode);
+    int rc = put_kind(e, n, ino, dir, inode, &blocks);
+    if (!rc && n->xattrs_len)
+        rc = put_xattrs(e, n, ino, raw, &blocks);
+    if (!rc)
+        rc = ext4_check(e, ext2fs_iblk_set(e->e2, (void *)inode, blocks));
+    if (!rc)
+        rc = ext4_check(e, ext2fs_write_inode_full(e->e2, ino, (void *)inode, EXT4_INODE));
+    if (!rc)
+        ext2fs_inode_alloc_stats2(e->e2, ino, +1, S_ISDIR(n->mode));
+    return rc;
+}

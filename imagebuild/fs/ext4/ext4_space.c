@@ -1,0 +1,224 @@
+/* One block is held back, because libext2fs writes an inode table's block once for every inode in it. Reads of what was
+ * never written are zeros.
+ */
+#include "imagebuild/fs/ext4/ext4_space.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { EMIT_BLOCKS = 256 };
+#define NO_BLOCK UINT64_MAX
+
+/* Where a block lies; NULL: nowhere, which is a mistake of the writer. */
+static struct scratch *locate(const struct ext4_space *s, uint64_t block, uint64_t *out_at)
+{
+    if (block < s->front_end) {
+        *out_at = block * EXT4_SPACE_BLOCK;
+        return s->front;
+    }
+    if (block < s->region_begin || block >= s->region_end)
+        return NULL;
+    *out_at = (block - s->region_begin) * EXT4_SPACE_BLOCK;
+    return s->region;
+}
+
+/* len bytes of a scratch, zeros behind its end. */
+static int read_padded(struct scratch *scratch, uint64_t at, uint8_t *dst, size_t len)
+{
+    uint64_t end = scratch_len(scratch);
+    size_t there = at < end ? (size_t)GR_MIN(end - at, (uint64_t)len) : 0;
+    memset(dst + there, 0, len - there);
+    return there ? scratch_read(scratch, at, dst, there) : 0;
+}
+
+static int flush_held(struct ext4_space *s)
+{
+    uint64_t at = 0; /* what is held lies somewhere: hold() saw to it */
+    if (!s->dirty)
+        return 0;
+    s->dirty = false;
+    struct scratch *scratch = locate(s, s->held, &at);
+    return scratch_write(scratch, at, s->block, sizeof s->block);
+}
+
+/* Make s->block that block; its bytes are not needed when all of them will be replaced. */
+static int hold(struct ext4_space *s, uint64_t block, bool replaced)
+{
+    uint64_t at;
+    if (s->held == block)
+        return 0;
+    struct scratch *scratch = locate(s, block, &at);
+    if (!scratch)
+        return error_set(-EIO, "ext4: block %llu is no place for metadata: a bug, nothing was published",
+                         (unsigned long long)block);
+    int rc = flush_held(s);
+    s->held = NO_BLOCK;
+    if (!rc && !replaced)
+        rc = read_padded(scratch, at, s->block, sizeof s->block);
+    if (!rc)
+        s->held = block;
+    return rc;
+}
+
+/* len bytes at a byte address, to (out) or from (in) the blocks. */
+static int transfer(struct ext4_space *s, uint64_t at, size_t len, uint8_t *out, const uint8_t *in)
+{
+    size_t done = 0;
+    int rc = 0;
+    while (!rc && done < len) {
+        size_t within = (at + done) % EXT4_SPACE_BLOCK;
+        size_t n = GR_MIN(len - done, EXT4_SPACE_BLOCK - within);
+        rc = hold(s, (at + done) / EXT4_SPACE_BLOCK, in && n == EXT4_SPACE_BLOCK);
+        if (!rc && in) {
+            memcpy(s->block + within, in + done, n);
+            s->dirty = true;
+        } else if (!rc) {
+            memcpy(out + done, s->block + within, n);
+        }
+        done += n;
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ the io_manager */
+
+/* libext2fs counts blocks, or with a negative count bytes. */
+static errcode_t channel_transfer(io_channel channel, unsigned long long block, int count, void *out, const void *in)
+{
+    struct ext4_space *s = channel->private_data;
+    size_t len = count < 0 ? (size_t)-count : (size_t)count * (size_t)channel->block_size;
+    if (!s)
+        return EXT2_ET_BAD_DEVICE_NAME;
+    int rc = s->failed.code;
+    if (!rc && (rc = transfer(s, block * (uint64_t)channel->block_size, len, out, in)))
+        error_take(&s->failed, rc);
+    return -rc;
+}
+
+static errcode_t channel_read64(io_channel channel, unsigned long long block, int count, void *data)
+{
+    return channel_transfer(channel, block, count, data, NULL);
+}
+
+static errcode_t channel_write64(io_channel channel, unsigned long long block, int count, const void *data)
+{
+    return channel_transfer(channel, block, count, NULL, data);
+}
+
+static errcode_t channel_read(io_channel channel, unsigned long block, int count, void *data)
+{
+    return channel_transfer(channel, block, count, data, NULL);
+}
+
+static errcode_t channel_write(io_channel channel, unsigned long block, int count, const void *data)
+{
+    return channel_transfer(channel, block, count, NULL, data);
+}
+
+static errcode_t channel_set_blksize(io_channel channel, int size)
+{
+    channel->block_size = size;
+    return 0;
+}
+
+static errcode_t channel_flush(io_channel channel)
+{
+    return 0;
+}
+
+static errcode_t channel_close(io_channel channel)
+{
+    free(channel->name);
+    free(channel);
+    return 0;
+}
+
+static errcode_t channel_open(const char *name, int flags, io_channel *out)
+{
+    io_channel c = calloc(1, sizeof *c);
+    char *copy = strdup(name);
+    if (!c || !copy) {
+        free(c);
+        free(copy);
+        return EXT2_ET_NO_MEMORY;
+    }
+    c->magic = EXT2_ET_MAGIC_IO_CHANNEL;
+    c->manager = &ext4_space_manager;
+    c->name = copy;
+    c->block_size = EXT4_SPACE_BLOCK;
+    c->refcount = 1;
+    *out = c;
+    return 0;
+}
+
+struct struct_io_manager ext4_space_manager = {
+    .magic = EXT2_ET_MAGIC_IO_MANAGER,
+    .name = "granary",
+    .open = channel_open,
+    .close = channel_close,
+    .set_blksize = channel_set_blksize,
+    .read_blk = channel_read,
+    .write_blk = channel_write,
+    .flush = channel_flush,
+    .read_blk64 = channel_read64,
+    .write_blk64 = channel_write64,
+};
+
+/* ------------------------------------------------------------------ to the sink */
+
+static bool is_zero(const uint8_t *block)
+{
+    return !block[0] && !memcmp(block, block + 1, EXT4_SPACE_BLOCK - 1);
+}
+
+/* The runs of blocks that are not zeros, of a scratch whose first byte has this address. */
+static int emit(struct scratch *scratch, uint64_t address, struct sink *sink, enum sink_lane lane, uint64_t *out_len)
+{
+    CLEANUP_FREE uint8_t *piece = malloc((size_t)EMIT_BLOCKS * EXT4_SPACE_BLOCK);
+    uint64_t end = scratch_len(scratch);
+    int rc = piece ? 0 : error_set(-ENOMEM, "build: out of memory");
+    *out_len = 0;
+    for (uint64_t at = 0; !rc && at < end; at += (uint64_t)EMIT_BLOCKS * EXT4_SPACE_BLOCK) {
+        unsigned n = (unsigned)GR_MIN((end - at) / EXT4_SPACE_BLOCK, (uint64_t)EMIT_BLOCKS), first = 0;
+        rc = scratch_read(scratch, at, piece, (size_t)n * EXT4_SPACE_BLOCK);
+        while (!rc && first < n) {
+            unsigned run = 0;
+            while (first + run < n && !is_zero(piece + (size_t)(first + run) * EXT4_SPACE_BLOCK))
+                run++;
+            uint64_t from = at + (uint64_t)first * EXT4_SPACE_BLOCK;
+            size_t len = (size_t)run * EXT4_SPACE_BLOCK;
+            if (run) {
+                rc = sink_write(sink, lane, address + from, piece + (size_t)first * EXT4_SPACE_BLOCK, len);
+                *out_len = from + len;
+            }
+            first += run + 1;
+        }
+    }
+    return rc;
+}
+
+int ext4_space_emit(struct ext4_space *s, struct sink *sink, uint64_t *out_front_len)
+{
+    uint64_t region_len;
+    int rc = flush_held(s);
+    s->held = NO_BLOCK;
+    if (!rc)
+        rc = emit(s->region, s->region_begin * EXT4_SPACE_BLOCK, sink, SINK_METADATA, &region_len);
+    return rc ? rc : emit(s->front, 0, sink, SINK_FRONT, out_front_len);
+}
+
+/* ------------------------------------------------------------------ its life */
+
+int ext4_space_init(struct ext4_space *s, const struct scratch_config *config)
+{
+    s->held = NO_BLOCK;
+    int rc = scratch_new(config, &s->front);
+    return rc ? rc : scratch_new(config, &s->region);
+}
+
+void ext4_space_release(struct ext4_space *s)
+{
+    scratch_free(s->front);
+    scratch_free(s->region);
+    memset(s, 0, sizeof *s);
+}

@@ -1,0 +1,71 @@
+/* Two ascending fronts: one through the runs of chunks in which nothing is kept, one behind the last kept body, from a
+ * chunk's begin on.
+ *
+ * A body that does not fit into the rest of the run in use takes the front on to the next run, and what it passes over
+ * is given up for this build, unless more would then be given up than was placed altogether. So large bodies do not
+ * stand forever before a run too small for them, and one of them does not cost the small ones all their room.
+ */
+#include "imagebuild/rebuild/alloc.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+
+void alloc_init(struct alloc *a, const struct alloc_config *config)
+{
+    uint64_t kept = config->live ? live_chunk_end(config->live) * config->chunk_size : 0;
+    *a = (struct alloc){.config = *config, .end = GR_MAX(GR_MAX(kept, config->bodies), config->written_end)};
+    a->hole = a->hole_end = config->bodies;
+    a->no_hole = !config->live || config->written_end;
+}
+
+static void next_hole(struct alloc *a)
+{
+    const uint64_t size = a->config.chunk_size;
+    uint64_t first, count;
+    a->given_up += a->hole_end - a->hole;
+    if (live_next_free(a->config.live, a->hole_end / size, &first, &count)) {
+        a->hole = first * size;
+        a->hole_end = (first + count) * size;
+    } else {
+        a->no_hole = true;
+    }
+}
+
+/* Is there room for so many bytes at a->hole, by now? */
+static bool find_hole(struct alloc *a, uint64_t size)
+{
+    while (!a->no_hole && size > a->hole_end - a->hole) {
+        if (a->given_up + (a->hole_end - a->hole) > a->placed + size)
+            return false;
+        next_hole(a);
+    }
+    return !a->no_hole;
+}
+
+int alloc_body(struct alloc *a, uint64_t size, enum sink_lane *out_lane, uint64_t *out_address)
+{
+    const uint64_t max = a->config.bodies_max;
+    bool possible = size <= max;
+    size = GR_ALIGN_UP(size, (uint64_t)LIVE_BLOCK);
+    bool in_hole = possible && find_hole(a, size);
+    uint64_t *at = in_hole ? &a->hole : &a->end;
+    if (!possible || *at > max || size > max - *at)
+        return error_set(-EFBIG, "build: the image would pass %s; divide the dataset into several images",
+                         a->config.limit);
+    *out_lane = in_hole ? SINK_HOLES : SINK_BODIES;
+    *out_address = *at;
+    *at += size;
+    a->placed += size;
+    return 0;
+}
+
+void alloc_go_on(struct alloc *a, uint64_t end)
+{
+    a->end = end;
+}
+
+uint64_t alloc_end(const struct alloc *a)
+{
+    return a->end;
+}

@@ -1,0 +1,168 @@
+/* A chunk is worth emptying by its ratio: dead blocks over the blocks of all files that would have to move. Chunks are
+ * not sorted but counted by ratio, in classes of a power of two and an eighth; then whole classes are taken, best
+ * first, and of the one that the budget or the need ends in, chunks in ascending order. So memory does not grow with
+ * the number of chunks but by the bit that says which are chosen.
+ *
+ * The sum of the costs is at least what is moved: a file that lies in two chosen chunks is moved once.
+ */
+#include "imagebuild/rebuild/compact.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "imagebuild/rebuild/plan.h"
+
+enum { CLASSES = 64 * 8 };
+
+struct compact {
+    uint32_t chunk_size;
+    uint64_t words;
+    uint64_t chunks; /* chosen */
+    uint64_t *chosen;
+};
+
+struct chunk {
+    uint64_t dead, cost; /* blocks */
+    unsigned class;      /* higher is better */
+};
+
+/* The rest of what may be spent and what is wanted, in blocks. */
+struct limits {
+    uint64_t budget, need;
+};
+
+void compact_free(struct compact *c)
+{
+    if (!c)
+        return;
+    free(c->chosen);
+    free(c);
+}
+
+/* Is there something dead beside something live in it, and what would it cost? */
+static bool look_at(const struct live *l, uint64_t number, struct chunk *out)
+{
+    uint32_t live = live_blocks(l, number), all = live_chunk_size(l) / LIVE_BLOCK;
+    if (!live || live == all)
+        return false;
+    *out = (struct chunk){.dead = all - live, .cost = live_cost(l, number)};
+    if (out->cost == UINT32_MAX)
+        return false;
+    /* dead < 2^10, cost < 2^32: the quotient has at most 42 bits */
+    uint64_t ratio = (out->dead << 32) / out->cost;
+    unsigned bits = ratio ? 63 - (unsigned)__builtin_clzll(ratio) : 0;
+    unsigned eighths = bits >= 3 ? ratio >> (bits - 3) & 7 : 0;
+    out->class = bits * 8 + eighths;
+    return true;
+}
+
+static bool take(struct limits *limits, const struct chunk *c)
+{
+    if (c->cost > limits->budget)
+        return false;
+    limits->budget -= c->cost;
+    limits->need -= GR_MIN(limits->need, c->dead);
+    return true;
+}
+
+/* The lowest class of which chunks are taken; all above it are. *limits: what is left for it. */
+static unsigned lowest_class(const struct chunk sums[CLASSES], struct limits *limits)
+{
+    unsigned class = CLASSES;
+    while (class > 0) {
+        const struct chunk *sum = &sums[--class];
+        if (sum->dead >= limits->need || !take(limits, sum))
+            break;
+    }
+    return class;
+}
+
+static int choose(struct compact *c, const struct live *l, struct limits limits)
+{
+    struct chunk *sums = calloc(CLASSES, sizeof *sums), chunk;
+    uint64_t begin = live_begin(l) / c->chunk_size, end = live_chunk_end(l);
+    if (!sums)
+        return error_set(-ENOMEM, "build: out of memory");
+    for (uint64_t i = begin; i < end; i++) {
+        if (!look_at(l, i, &chunk))
+            continue;
+        sums[chunk.class].dead += chunk.dead;
+        sums[chunk.class].cost += chunk.cost;
+    }
+    unsigned lowest = lowest_class(sums, &limits);
+    free(sums);
+    for (uint64_t i = begin; i < end; i++) {
+        if (!look_at(l, i, &chunk) || chunk.class < lowest)
+            continue;
+        if (chunk.class == lowest && (!limits.need || !take(&limits, &chunk)))
+            continue;
+        c->chosen[i / 64] |= UINT64_C(1) << i % 64;
+        c->chunks++;
+    }
+    return 0;
+}
+
+int compact_choose(const struct live *live, uint64_t budget, struct compact **out)
+{
+    uint64_t allowed = live_bytes(live) / 100 * COMPACT_DEAD_PERCENT, dead = live_dead_bytes(live);
+    *out = NULL;
+    if (dead <= allowed)
+        return 0;
+    CLEANUP(cleanup_compact) struct compact *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(-ENOMEM, "build: out of memory");
+    c->chunk_size = live_chunk_size(live);
+    c->words = live_chunk_end(live) / 64 + 1;
+    c->chosen = calloc(c->words, sizeof *c->chosen);
+    if (!c->chosen)
+        return error_set(-ENOMEM, "build: out of memory");
+    struct limits limits = {.budget = budget / LIVE_BLOCK, .need = (dead - allowed) / LIVE_BLOCK};
+    int rc = choose(c, live, limits);
+    if (!rc && c->chunks)
+        *out = steal_ptr(&c);
+    return rc;
+}
+
+static bool is_chosen(const struct compact *c, uint64_t chunk)
+{
+    return chunk / 64 < c->words && c->chosen[chunk / 64] >> chunk % 64 & 1;
+}
+
+/* Chunks between a body's first and last are full of it: nothing is dead in them. What was written with the listing
+ * lies in free chunks, or behind all that is kept, where nothing is chosen. */
+static bool lies_in_chosen(const struct compact *c, uint64_t address, uint64_t len)
+{
+    return is_chosen(c, address / c->chunk_size) || is_chosen(c, (address + len - 1) / c->chunk_size);
+}
+
+int compact_apply(const struct compact *c, const struct compact_config *config, struct nodes **out,
+                  struct compact_counts *counts)
+{
+    CLEANUP(cleanup_nodes) struct nodes *to = NULL;
+    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *from = NULL;
+    struct node n;
+    uint64_t done = 0;
+    *counts = (struct compact_counts){.chunks = c->chunks};
+    int rc = nodes_new(&config->scratch, &to);
+    if (!rc)
+        rc = nodes_cursor_new(config->planned, &from);
+    while (!rc && (rc = nodes_next(from, &n)) == 1) {
+        if (n.plan == NODE_KEEP && lies_in_chosen(c, n.address, n.size)) {
+            n.plan = NODE_MOVE;
+            live_remove(config->live, n.address, n.size);
+            counts->files++;
+            counts->bytes += n.size;
+        }
+        rc = nodes_add(to, &n);
+        if (!rc && ++done % PLAN_STEP == 0 && config->step)
+            rc = config->step(config->step_arg);
+    }
+    if (!rc)
+        rc = nodes_end(to);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&to);
+    return 0;
+}

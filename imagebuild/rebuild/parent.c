@@ -1,0 +1,215 @@
+#include "imagebuild/rebuild/parent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "imagebuild/rebuild/parent_source.h"
+#include "store/gc_marks.h"
+#include "store/lineage.h"
+#include "store/repository.h"
+
+/* Of the image that parent_open found: can the new one's files stay where they are in it? */
+static int check_geometry(const struct parent *p, bool *out_other)
+{
+    const struct parent_config *c = &p->config;
+    const uint32_t chunk_size = c->chunk_size ? c->chunk_size : p->manifest.chunk_size;
+    *out_other = p->manifest.fs != c->fs || p->manifest.chunk_size != chunk_size;
+    if (!*out_other || !c->must_be)
+        return 0;
+    return error_set(-EINVAL,
+                     "build: the parent image is %s with chunks of %u bytes, to be built is %s with chunks of %u: give "
+                     "the same, or --parent none",
+                     manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), chunk_size);
+}
+
+/* Nobody asked for this parent: the build does without it. */
+static int do_without(const struct parent *p)
+{
+    log_warning("build: the newest image of %s cannot be built upon, so everything is read: %s", p->found.name,
+                error_text());
+    return -ENOENT;
+}
+
+static bool is_unusable(int rc)
+{
+    return rc == -EACCES || rc == -ENOTSUP || rc == -EBADMSG;
+}
+
+/* The tag asked for is a new one: the newest image of the name. A store that may not be listed has none. */
+static int find_newest(struct parent *p)
+{
+    int rc = lineage_newest(p->config.store, p->found.name, &p->config.source, p->found.tag, &p->tag);
+    p->digest = p->tag.digest;
+    p->is_newest = true;
+    return is_unusable(rc) ? do_without(p) : rc;
+}
+
+static int find_image(struct parent *p)
+{
+    const struct parent_config *c = &p->config;
+    p->found = *c->image;
+    int rc = repository_resolve(c->store, c->image, &p->digest, &p->tag);
+    return rc == -ENOENT && !c->must_be ? find_newest(p) : rc;
+}
+
+int parent_open(const struct parent_config *config, struct parent **out, bool *out_other)
+{
+    CLEANUP(cleanup_parent) struct parent *p = calloc(1, sizeof *p);
+    *out = NULL;
+    *out_other = false;
+    if (!p)
+        return error_set(-ENOMEM, "build: out of memory");
+    p->config = *config;
+    int rc = find_image(p);
+    if (rc == -ENOENT && !config->must_be)
+        return 0;
+    if (rc)
+        return rc == -EBADMSG ? plan_parent_failed(rc) : rc;
+    rc = repository_manifest(config->store, &p->digest, &p->manifest);
+    if (p->is_newest && (rc == -ENOENT || is_unusable(rc))) {
+        (void)do_without(p);
+        return 0;
+    }
+    if (rc)
+        return rc == -ECANCELED ? rc : plan_parent_failed(rc);
+    rc = check_geometry(p, out_other);
+    if (rc || *out_other)
+        return rc;
+    rc = live_new(p->manifest.size, p->manifest.chunk_size, &p->live);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&p);
+    return 0;
+}
+
+int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out)
+{
+    CLEANUP(cleanup_parent) struct parent *p = calloc(1, sizeof *p);
+    if (!p)
+        return error_set(-ENOMEM, "build: out of memory");
+    p->config = *config;
+    p->config.compact_percent = 0;
+    p->config.compact_bytes = 0;
+    p->manifest = *left;
+    int rc = live_new(left->size, left->chunk_size, &p->live);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&p);
+    return 0;
+}
+
+int parent_look(struct parent **parent)
+{
+    struct parent *p = *parent;
+    const struct parent_check_config config = {
+        .store = p->config.store, .manifest = &p->manifest, .step = p->config.step, .step_arg = p->config.step_arg};
+    int rc = parent_check(&config, &p->damage);
+    if (!p->is_newest || (rc != -ENOENT && !is_unusable(rc)))
+        return rc;
+    (void)do_without(p);
+    parent_free(steal_ptr(parent));
+    return 0;
+}
+
+void parent_free(struct parent *p)
+{
+    if (!p)
+        return;
+    source_close(p->source);
+    live_free(p->live);
+    parent_damage_release(&p->damage);
+    free(p);
+}
+
+/* ------------------------------------------------------------------ planning */
+
+/* An unchanged source gives the parent again, so nothing is moved for it. */
+static bool is_changed(const struct plan_counts *c)
+{
+    return c->added || c->changed || c->removed || c->healed;
+}
+
+static int move_files(struct parent *p, struct nodes **nodes)
+{
+    const struct parent_config *config = &p->config;
+    CLEANUP(cleanup_compact) struct compact *compact = NULL;
+    CLEANUP(cleanup_nodes) struct nodes *moved = NULL;
+    uint64_t budget = live_bytes(p->live) / 100 * config->compact_percent + config->compact_bytes;
+    p->budget_left = budget;
+    int rc = compact_choose(p->live, budget, &compact);
+    if (rc || !compact)
+        return rc;
+    const struct compact_config apply = {.planned = *nodes,
+                                         .live = p->live,
+                                         .scratch = {.dir = config->dir},
+                                         .step = config->step,
+                                         .step_arg = config->step_arg};
+    rc = compact_apply(compact, &apply, &moved, &p->moved);
+    if (!rc && p->moved.files)
+        rc = parent_source_new(config->store, &p->manifest, &p->source);
+    if (rc)
+        return rc;
+    p->budget_left = budget - GR_MIN(budget, p->moved.bytes);
+    nodes_free(*nodes);
+    *nodes = steal_ptr(&moved);
+    return 0;
+}
+
+int parent_plan(struct parent *p, struct nodes **nodes)
+{
+    const struct parent_config *config = &p->config;
+    struct nodes *planned = NULL;
+    const struct plan_config plan = {.listed = *nodes,
+                                     .store = config->store,
+                                     .parent = &p->manifest,
+                                     .live = p->live,
+                                     .damage = &p->damage,
+                                     .scratch = {.dir = config->dir},
+                                     .step = config->step,
+                                     .step_arg = config->step_arg};
+    int rc = plan_make(&plan, &planned, &p->plan);
+    if (rc)
+        return rc;
+    nodes_free(*nodes);
+    *nodes = planned;
+    if (is_changed(&p->plan))
+        rc = move_files(p, nodes);
+    p->dead_bytes = live_dead_bytes(p->live);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ building */
+
+struct sink_parent parent_sink(struct parent *p)
+{
+    return (struct sink_parent){.store = p->config.store,
+                                .manifest = &p->manifest,
+                                .kept = live_kept,
+                                .kept_all = live_kept_all,
+                                .arg = p->live,
+                                .damaged = &p->damage.packs};
+}
+
+int parent_scrub(struct parent *p, struct sink *sink)
+{
+    const struct scrub_config config = {.store = p->config.store,
+                                        .parent = &p->manifest,
+                                        .live = p->live,
+                                        .sink = sink,
+                                        .cancel = p->config.cancel,
+                                        .step = p->config.step,
+                                        .step_arg = p->config.step_arg};
+    return scrub_run(&config, &p->scrubbed);
+}
+
+int parent_hold(struct parent *p, bool lapsed)
+{
+    return gc_hold_parent(p->config.store, &p->digest, lapsed || p->config.image->by_digest);
+}
+
+struct digest parent_of_tag(const struct parent *p, const struct digest *image)
+{
+    return digest_equal(&p->digest, image) ? p->tag.parent : p->digest;
+}

@@ -1,0 +1,156 @@
+/* Two passes over the index: which packs there are, each with its last needed chunk; and, once some were found damaged,
+ * which chunks lie in them. Between the two the packs are read, in parallel. Workers write `bad[i]` of their own pack
+ * alone.
+ */
+#include "imagebuild/rebuild/parent_check.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/vec.h"
+#include "imagebuild/rebuild/plan.h"
+#include "store/read/chunk_read.h"
+#include "store/read/index_read.h"
+
+enum { NAMED_MAX = 8 };
+
+struct checking {
+    const struct parent_check_config *config;
+    struct parent_damage *damage;
+    struct digest_map packs;    /* value: place in `last` */
+    VEC(struct chunk_ref) last; /* of each pack, the chunk that ends last */
+    bool *bad;                  /* by pack */
+    _Atomic unsigned named;
+};
+
+static void release(struct checking *c)
+{
+    digest_map_release(&c->packs);
+    vec_release(&c->last);
+    free(c->bad);
+}
+
+static int out_of_memory(void)
+{
+    return error_set(-ENOMEM, "build: out of memory");
+}
+
+static int step(void *arg)
+{
+    struct checking *c = arg;
+    return c->config->step ? c->config->step(c->config->step_arg) : 0;
+}
+
+static int note_chunk(struct checking *c, const struct chunk_ref *ref)
+{
+    int rc = digest_map_add(&c->packs, &ref->object, (int64_t)c->last.len);
+    if (rc < 0)
+        return rc;
+    if (rc)
+        return vec_push(&c->last, *ref) ? out_of_memory() : 0;
+    struct chunk_ref *last = &c->last.items[digest_map_find(&c->packs, &ref->object)->value];
+    if (ref->offset > last->offset)
+        *last = *ref;
+    return 0;
+}
+
+static int note_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    struct checking *c = arg;
+    int rc = 0;
+    for (uint64_t i = 0; chunks && i < count && !rc; i++)
+        if (!chunk_is_hole(&chunks[i]))
+            rc = note_chunk(c, &chunks[i]);
+    return rc ? rc : step(c);
+}
+
+static int mark_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
+{
+    struct parent_damage *d = ((struct checking *)arg)->damage;
+    for (uint64_t i = 0; chunks && i < count; i++)
+        if (!chunk_is_hole(&chunks[i]) && digest_map_find(&d->packs, &chunks[i].object))
+            d->chunks[(first + i) / 8] |= (uint8_t)(1 << (first + i) % 8);
+    return step(arg);
+}
+
+static int walk(struct checking *c,
+                int (*chunks)(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks))
+{
+    const struct index_walk_ops ops = {.chunks = chunks};
+    int rc = index_walk(c->config->store, c->config->manifest, &ops, c);
+    return rc == -EBADMSG || rc == -ENOENT ? plan_parent_failed(-EBADMSG) : rc;
+}
+
+/* A worker: what cannot be told from damage (the store fails) ends the build. */
+static int check_pack(void *arg, size_t i)
+{
+    struct checking *c = arg;
+    struct buf *plain = NULL;
+    int rc = chunk_read_one(c->config->store, &c->last.items[i], &plain);
+    buf_unref(plain);
+    if (rc != -EBADMSG && rc != -ENOENT)
+        return rc;
+    c->bad[i] = true;
+    if (atomic_fetch_add(&c->named, 1) < NAMED_MAX)
+        log_warning("build: a pack of the parent image is missing or damaged; the files in it are read from the source "
+                    "again: %s",
+                    error_text());
+    return 0;
+}
+
+static int check_packs(struct checking *c)
+{
+    const struct parallel work = {
+        .count = c->last.len, .threads = PARENT_CHECK_THREADS, .item = check_pack, .step = step, .arg = c};
+    c->bad = calloc(c->last.len + 1, sizeof *c->bad);
+    return c->bad ? parallel_run(&work) : out_of_memory();
+}
+
+static int take_bad(struct checking *c)
+{
+    struct digest_map *packs = &c->damage->packs;
+    int rc = 0;
+    for (size_t i = 0; i < c->last.len && rc >= 0; i++)
+        if (c->bad[i])
+            rc = digest_map_add(packs, &c->last.items[i].object, 0);
+    if (packs->count > NAMED_MAX)
+        log_warning("build: %zu packs of the parent image are missing or damaged", packs->count);
+    return GR_MIN(rc, 0);
+}
+
+int parent_check(const struct parent_check_config *config, struct parent_damage *out)
+{
+    struct checking c CLEANUP(release) = {.config = config, .damage = out};
+    int rc = walk(&c, note_chunks);
+    if (!rc)
+        rc = check_packs(&c);
+    if (!rc)
+        rc = take_bad(&c);
+    if (rc || !out->packs.count)
+        return rc;
+    out->chunk_size = config->manifest->chunk_size;
+    out->chunks = calloc(manifest_chunk_count(config->manifest) / 8 + 1, 1);
+    return out->chunks ? walk(&c, mark_chunks) : out_of_memory();
+}
+
+void parent_damage_release(struct parent_damage *d)
+{
+    digest_map_release(&d->packs);
+    free(d->chunks);
+    *d = (struct parent_damage){.chunks = NULL};
+}
+
+bool parent_damage_touches(const struct parent_damage *d, uint64_t address, uint64_t len)
+{
+    if (!d->chunks || !len)
+        return false;
+    const uint64_t end = (address + len - 1) / d->chunk_size;
+    for (uint64_t i = address / d->chunk_size; i <= end; i++)
+        if (d->chunks[i / 8] >> i % 8 & 1)
+            return true;
+    return false;
+}

@@ -1,0 +1,220 @@
+/* A node is found by way of the node above it, which is most often among the held ones: a build goes through the image
+ * upward in a few places at once.
+ *
+ * Leaves fetched ahead are in a ring (base/in_order.h): those wanted from parent_leaves.next down to the one asked for
+ * last. Their entries in the nodes above are looked up in the caller's thread.
+ */
+#include "imagebuild/rebuild/parent_index.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/in_order.h"
+#include "imagebuild/rebuild/plan.h"
+#include "store/read/index_read.h"
+
+struct held {
+    struct index_node *node; /* NULL: free */
+    uint64_t number;
+    uint64_t used; /* when, by parent_index.clock */
+};
+
+/* A leaf fetched ahead. */
+struct ahead {
+    uint64_t number;
+    struct index_child child;
+    struct index_node *node;
+    struct error error;
+};
+
+struct parent_leaves {
+    struct parent_index *index;
+    bool (*wanted)(void *arg, uint64_t leaf);
+    void *arg;
+    struct in_order *ring;
+    uint64_t next, end; /* not looked at yet */
+};
+
+struct parent_index {
+    struct store *store;
+    struct manifest manifest;
+    uint64_t clock;
+    struct held held[PARENT_INDEX_NODES];
+};
+
+int parent_index_new(struct store *store, const struct manifest *manifest, struct parent_index **out)
+{
+    struct parent_index *p = calloc(1, sizeof *p);
+    if (!p)
+        return error_set(-ENOMEM, "build: out of memory");
+    p->store = store;
+    p->manifest = *manifest;
+    *out = p;
+    return 0;
+}
+
+void parent_index_free(struct parent_index *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < PARENT_INDEX_NODES; i++)
+        index_node_free(p->held[i].node);
+    free(p);
+}
+
+static struct held *find(struct parent_index *p, unsigned level, uint64_t number)
+{
+    for (int i = 0; i < PARENT_INDEX_NODES; i++) {
+        struct held *h = &p->held[i];
+        if (h->node && h->node->level == level && h->number == number) {
+            h->used = ++p->clock;
+            return h;
+        }
+    }
+    return NULL;
+}
+
+/* The place of what was not used for longest, emptied. */
+static struct held *make_room(struct parent_index *p)
+{
+    struct held *oldest = &p->held[0];
+    for (int i = 1; i < PARENT_INDEX_NODES; i++)
+        if (p->held[i].used < oldest->used)
+            oldest = &p->held[i];
+    index_node_free(oldest->node);
+    memset(oldest, 0, sizeof *oldest);
+    return oldest;
+}
+
+/* What the sentence says of a node that could not be read. */
+static int node_failed(int rc)
+{
+    return rc == -ECANCELED ? rc : plan_parent_failed(rc == -ENOENT ? -EBADMSG : rc);
+}
+
+/* *out: NULL where there is no node. */
+static int get_node(struct parent_index *p, unsigned level, uint64_t number, const struct index_node **out)
+{
+    struct held *h = find(p, level, number);
+    struct index_child child;
+    *out = h ? h->node : NULL;
+    if (h)
+        return 0;
+    int rc = parent_index_child(p, level, number, &child);
+    if (rc || digest_is_zero(&child.digest))
+        return rc;
+    h = make_room(p);
+    rc = index_read_node(p->store, &p->manifest, &child, level, number, &h->node);
+    if (rc)
+        return node_failed(rc);
+    h->number = number;
+    h->used = ++p->clock;
+    *out = h->node;
+    return 0;
+}
+
+/* Recursion goes up at most INDEX_LEVELS_MAX levels. */
+int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out)
+{
+    const struct index_node *above = NULL;
+    memset(out, 0, sizeof *out);
+    if (level + 1 == p->manifest.index_levels && !number)
+        *out = p->manifest.index_root;
+    if (level + 1 >= p->manifest.index_levels)
+        return 0;
+    int rc = get_node(p, level + 1, number / INDEX_FANOUT, &above);
+    if (!rc && above && number % INDEX_FANOUT < above->count)
+        *out = above->children[number % INDEX_FANOUT];
+    return rc;
+}
+
+int parent_index_leaf(struct parent_index *p, uint64_t number, const struct chunk_ref **out)
+{
+    const struct index_node *node;
+    int rc = get_node(p, 0, number, &node);
+    *out = !rc && node ? node->chunks : NULL;
+    return rc;
+}
+
+/* ------------------------------------------------------------------ ahead */
+
+static void load_ahead(void *leaves, void *slot)
+{
+    const struct parent_index *p = ((struct parent_leaves *)leaves)->index;
+    struct ahead *a = slot;
+    int rc = digest_is_zero(&a->child.digest)
+                 ? 0
+                 : index_read_node(p->store, &p->manifest, &a->child, 0, a->number, &a->node);
+    if (rc)
+        error_take(&a->error, node_failed(rc));
+}
+
+static void clear_ahead(void *slot)
+{
+    index_node_free(((struct ahead *)slot)->node);
+}
+
+int parent_leaves_new(struct parent_index *p, bool (*wanted)(void *arg, uint64_t leaf), void *arg,
+                      struct parent_leaves **out)
+{
+    CLEANUP(cleanup_parent_leaves) struct parent_leaves *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_set(-ENOMEM, "build: out of memory");
+    l->index = p;
+    l->wanted = wanted;
+    l->arg = arg;
+    l->end = (manifest_chunk_count(&p->manifest) + INDEX_FANOUT - 1) / INDEX_FANOUT;
+    const struct in_order_config ring = {.threads = INDEX_AHEAD,
+                                         .slots = INDEX_AHEAD,
+                                         .size = sizeof(struct ahead),
+                                         .work = load_ahead,
+                                         .clear = clear_ahead,
+                                         .arg = l};
+    int rc = in_order_new(&ring, &l->ring);
+    if (!rc)
+        *out = steal_ptr(&l);
+    return rc;
+}
+
+void parent_leaves_free(struct parent_leaves *l)
+{
+    if (!l)
+        return;
+    in_order_free(l->ring);
+    free(l);
+}
+
+/* What fails on the way to a leaf is that leaf's error, and nothing behind it is fetched ahead. */
+static void fill_ring(struct parent_leaves *l)
+{
+    struct ahead *a;
+    for (; l->next < l->end && (a = in_order_slot(l->ring)); l->next++) {
+        if (l->wanted && !l->wanted(l->arg, l->next))
+            continue;
+        a->number = l->next;
+        int rc = parent_index_child(l->index, 0, l->next, &a->child);
+        error_take(&a->error, rc);
+        if (rc)
+            l->end = l->next;
+        in_order_give(l->ring);
+    }
+}
+
+int parent_leaves_get(struct parent_leaves *l, uint64_t number, const struct chunk_ref **out)
+{
+    struct ahead *a;
+    l->next = GR_MAX(l->next, number);
+    for (;;) {
+        fill_ring(l);
+        a = in_order_take(l->ring);
+        if (!a || a->number >= number)
+            break;
+        in_order_drop(l->ring);
+    }
+    if (!a || a->number > number)
+        return parent_index_leaf(l->index, number, out);
+    *out = a->node ? a->node->chunks : NULL;
+    return a->error.code ? error_restore(&a->error) : 0;
+}

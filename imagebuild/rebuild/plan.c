@@ -1,0 +1,166 @@
+/* The merge. Both sides are cursors; `theirs` is the parent's entry that is due, NULL behind the last. */
+#include "imagebuild/rebuild/plan.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "store/read/catalog_cursor.h"
+
+struct plan {
+    const struct plan_config *config;
+    struct plan_counts *counts;
+    struct catalog_cursor *catalog;
+    const struct catalog_entry *theirs;
+};
+
+int plan_parent_failed(int code)
+{
+    struct error why;
+    error_take(&why, code);
+    return error_set(code, "%.400s; the parent image cannot be used: --parent none builds without it", why.text);
+}
+
+static int next_theirs(struct plan *p)
+{
+    int rc = catalog_cursor_next(p->catalog, &p->theirs);
+    if (rc < 0)
+        return rc == -ECANCELED ? rc : plan_parent_failed(rc);
+    if (!rc)
+        p->theirs = NULL;
+    return 0;
+}
+
+static bool counts_as_file(const struct catalog_entry *e)
+{
+    return S_ISREG(e->mode) && !e->hard_link;
+}
+
+/* Go on to the first of the parent's paths that is not before `path`; those passed are gone (path NULL: all). */
+static int skip_removed(struct plan *p, const struct node *n)
+{
+    int rc = 0;
+    while (!rc && p->theirs &&
+           (!n || catalog_path_compare(p->theirs->path, p->theirs->path_len, n->path, n->path_len) < 0)) {
+        p->counts->removed += counts_as_file(p->theirs);
+        rc = next_theirs(p);
+    }
+    return rc;
+}
+
+static bool same_version(const struct node *n, const struct catalog_entry *e)
+{
+    return n->size == e->size && n->validator_len && n->validator_len == e->validator_len &&
+           !memcmp(n->validator, e->validator, n->validator_len);
+}
+
+/* Is a body that has not changed read because of damage? It lies in a damaged pack, or is written with a shard of which
+ * something does. keep checks that it lies within the image; what does not is not looked at. */
+static bool is_damaged(const struct plan *p, const struct catalog_entry *e, bool written)
+{
+    const struct parent_damage *damage = p->config->damage;
+    const struct catalog_extent *at = e->extents;
+    if (!damage || !damage->chunks || written)
+        return written && damage && damage->chunks;
+    return e->extent_count == 1 && live_fits(p->config->live, at->offset, at->len) &&
+           parent_damage_touches(damage, at->offset, at->len);
+}
+
+/* A file of the listing that is the parent's e too: keep its bytes if they lie where they can stay. */
+static int keep(struct plan *p, struct node *n, const struct catalog_entry *e)
+{
+    if (!n->size)
+        return 0;
+    if (e->extent_count != 1 || digest_is_zero(&e->content)) {
+        n->plan = NODE_READ; /* not as a build of this program writes them */
+        return 0;
+    }
+    const struct catalog_extent *at = e->extents;
+    if (at->len != n->size || !live_fits(p->config->live, at->offset, at->len)) {
+        (void)error_set(-EBADMSG, "build: the parent's catalog says of '%.*s' that it lies where no file can",
+                        (int)GR_MIN(e->path_len, (size_t)200), e->path);
+        return plan_parent_failed(-EBADMSG);
+    }
+    n->plan = NODE_KEEP;
+    n->address = at->offset;
+    n->content = e->content;
+    live_add(p->config->live, at->offset, at->len);
+    return 0;
+}
+
+/* e: the parent's entry of the same path; NULL: it has none. */
+static int judge(struct plan *p, struct node *n, const struct catalog_entry *e)
+{
+    struct plan_counts *counts = p->counts;
+    bool file = S_ISREG(n->mode) && n->link == n->rank;
+    bool was_file = e && S_ISREG(e->mode);
+    if (!file) {
+        counts->removed += e && counts_as_file(e) && !S_ISREG(n->mode);
+        return 0;
+    }
+    bool written = n->plan == NODE_KEEP; /* with the listing */
+    bool same = was_file && same_version(n, e), healed = same && n->size && is_damaged(p, e, written);
+    int rc = !written && same && !healed ? keep(p, n, e) : 0;
+    bool unchanged = (!written && n->plan == NODE_KEEP) || (was_file && !n->size && !e->size);
+    if (unchanged)
+        counts->unchanged++;
+    else if (healed)
+        counts->healed++;
+    else if (was_file)
+        counts->changed++;
+    else
+        counts->added++;
+    *(unchanged ? &counts->bytes_kept : &counts->bytes_read) += n->size;
+    counts->bytes_healed += healed ? n->size : 0;
+    return rc;
+}
+
+static int plan_node(struct plan *p, struct node *n)
+{
+    int rc = skip_removed(p, n);
+    if (rc)
+        return rc;
+    const struct catalog_entry *e = p->theirs;
+    bool both = e && !catalog_path_compare(e->path, e->path_len, n->path, n->path_len);
+    rc = judge(p, n, both ? e : NULL);
+    return rc || !both ? rc : next_theirs(p);
+}
+
+static int plan_all(struct plan *p, struct nodes *to)
+{
+    const struct plan_config *config = p->config;
+    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *from = NULL;
+    struct node n;
+    uint64_t done = 0;
+    int rc = nodes_cursor_new(config->listed, &from);
+    if (!rc)
+        rc = next_theirs(p);
+    while (!rc && (rc = nodes_next(from, &n)) == 1) {
+        rc = plan_node(p, &n);
+        if (!rc)
+            rc = nodes_add(to, &n);
+        if (!rc && ++done % PLAN_STEP == 0 && config->step)
+            rc = config->step(config->step_arg);
+    }
+    if (!rc)
+        rc = skip_removed(p, NULL);
+    return rc ? rc : nodes_end(to);
+}
+
+int plan_make(const struct plan_config *config, struct nodes **out, struct plan_counts *counts)
+{
+    CLEANUP(cleanup_nodes) struct nodes *nodes = NULL;
+    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *catalog = NULL;
+    *counts = (struct plan_counts){0};
+    int rc = catalog_cursor_new(config->store, config->parent, NULL, 0, CATALOG_CURSOR_AHEAD, &catalog);
+    if (!rc)
+        rc = nodes_new(&config->scratch, &nodes);
+    struct plan p = {.config = config, .counts = counts, .catalog = catalog};
+    if (!rc)
+        rc = plan_all(&p, nodes);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&nodes);
+    return 0;
+}

@@ -1,0 +1,178 @@
+/* One page writer a level. A page that is full is put and becomes a child of the level above, which may fill that one.
+ * At the end the pages in progress are closed from below; the level that turns out to have had one page only is the
+ * top (the level above, which already holds it as its only child, is forgotten).
+ */
+#include "imagebuild/sink/catalog_writer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+
+struct level {
+    struct catalog_page_writer *page;
+    uint64_t pages;            /* finished */
+    uint64_t pending;          /* entries in the page in progress */
+    struct catalog_child last; /* the newest page, without its first path */
+};
+
+struct catalog_writer {
+    struct upload *upload;
+    struct level levels[CATALOG_LEVELS_MAX];
+};
+
+static int ensure_level(struct catalog_writer *w, unsigned level)
+{
+    if (level >= CATALOG_LEVELS_MAX)
+        return error_set(-EFBIG, "build: the catalog has more paths than %d levels can hold", CATALOG_LEVELS_MAX);
+    if (!w->levels[level].page)
+        w->levels[level].page = catalog_page_writer_new(level);
+    return w->levels[level].page ? 0 : error_set(-ENOMEM, "build: out of memory");
+}
+
+/* Put the page in progress; out->first lives until the level's next finish. */
+static int end_page(struct catalog_writer *w, unsigned level, struct catalog_child *out)
+{
+    CLEANUP_BYTES object = BYTES_INIT(2 * (size_t)CATALOG_PAGE_MAX);
+    struct level *l = &w->levels[level];
+    int rc = catalog_page_finish(l->page, &object, out);
+    if (rc)
+        return rc;
+    l->pages++;
+    l->pending = 0;
+    l->last = *out;
+    l->last.first = NULL;
+    return upload_put(w->upload, OBJECT_CATALOG, &object, &out->digest);
+}
+
+/* Add a child to `level`; pages that become full climb. */
+static int add_child(struct catalog_writer *w, unsigned level, struct catalog_child child)
+{
+    for (bool full = true; full; level++) {
+        int rc = ensure_level(w, level);
+        if (!rc)
+            rc = catalog_page_add_child(w->levels[level].page, &child, &full);
+        if (rc)
+            return rc;
+        w->levels[level].pending++;
+        rc = full ? end_page(w, level, &child) : 0;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static uint32_t body_extent(const struct node *n, struct catalog_extent *out)
+{
+    if (!S_ISREG(n->mode) || !n->size)
+        return 0;
+    *out = (struct catalog_extent){.offset = n->address, .len = n->size};
+    return 1;
+}
+
+struct catalog_entry catalog_entry_of(const struct node *n, struct catalog_extent *extent)
+{
+    bool has_target = S_ISLNK(n->mode) || n->link != n->rank;
+    struct catalog_entry e = {.path = n->path,
+                              .path_len = n->path_len,
+                              .mode = n->mode,
+                              .uid = n->uid,
+                              .gid = n->gid,
+                              .size = S_ISREG(n->mode) || S_ISLNK(n->mode) ? n->size : 0,
+                              .mtime = n->mtime,
+                              .mtime_nsec = n->mtime_nsec,
+                              .validator = n->validator,
+                              .validator_len = n->validator_len,
+                              .content = n->content,
+                              .hard_link = n->link != n->rank,
+                              .extents = extent,
+                              .extent_count = body_extent(n, extent)};
+    if (has_target) {
+        e.target = n->target;
+        e.target_len = n->target_len;
+    }
+    return e;
+}
+
+static int add_node(struct catalog_writer *w, const struct node *n)
+{
+    struct catalog_extent extent;
+    struct catalog_entry entry = catalog_entry_of(n, &extent);
+    struct catalog_child child;
+    bool full;
+    int rc = catalog_page_add(w->levels[0].page, &entry, &full);
+    if (rc)
+        return rc;
+    w->levels[0].pending++;
+    if (!full)
+        return 0;
+    rc = end_page(w, 0, &child);
+    return rc ? rc : add_child(w, 1, child);
+}
+
+static int add_nodes(struct catalog_writer *w, const struct nodes *nodes)
+{
+    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
+    struct node n;
+    int rc = nodes_cursor_new(nodes, &cursor);
+    while (!rc && (rc = nodes_next(cursor, &n)) == 1)
+        rc = add_node(w, &n);
+    return rc;
+}
+
+/* Close the pages in progress from `lowest` up until one page holds everything. */
+static int end_levels(struct catalog_writer *w, unsigned lowest, struct catalog_root *out)
+{
+    struct catalog_child child;
+    for (unsigned level = lowest; level < CATALOG_LEVELS_MAX && w->levels[level].page; level++) {
+        struct level *l = &w->levels[level];
+        bool pending = l->pending, top = l->pages + pending == 1;
+        int rc = pending ? end_page(w, level, &child) : 0;
+        if (rc)
+            return rc;
+        if (top) {
+            *out = (struct catalog_root){l->last.digest, l->last.len, l->last.crc, l->last.entries, level + 1};
+            return 0;
+        }
+        if (pending)
+            rc = add_child(w, level + 1, child);
+        if (rc)
+            return rc;
+    }
+    return error_set(-EFBIG, "build: the catalog has more paths than %d levels can hold", CATALOG_LEVELS_MAX);
+}
+
+static void release(struct catalog_writer *w)
+{
+    for (unsigned i = 0; i < CATALOG_LEVELS_MAX; i++)
+        catalog_page_writer_free(w->levels[i].page);
+}
+
+int catalog_write(const struct nodes *nodes, struct upload *upload, struct catalog_root *out)
+{
+    struct catalog_writer w = {.upload = upload};
+    int rc = ensure_level(&w, 0);
+    if (!rc)
+        rc = add_nodes(&w, nodes);
+    if (!rc)
+        rc = end_levels(&w, 0, out);
+    release(&w);
+    return rc;
+}
+
+int catalog_from_pages(const struct catalog_child *pages, size_t count, struct upload *upload, struct catalog_root *out)
+{
+    struct catalog_writer w = {.upload = upload};
+    int rc = 0;
+    if (count == 1) {
+        *out = (struct catalog_root){pages->digest, pages->len, pages->crc, pages->entries, 1};
+        return 0;
+    }
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = add_child(&w, 1, pages[i]);
+    if (!rc)
+        rc = end_levels(&w, 1, out);
+    release(&w);
+    return rc;
+}

@@ -1,0 +1,326 @@
+/* A list of jobs, `threads` threads that take the oldest, and a byte budget that upload_put waits for.
+ *
+ * A job is a put (it carries the object's bytes) or a check of an object that was found present. `pending` counts jobs
+ * in the list and in the threads' hands; a flush waits for it to become 0. After the first error jobs are taken and
+ * dropped without touching the store, so that flush and free end soon.
+ *
+ * One lock guards all of struct upload; it is not held while the store works.
+ */
+#include "imagebuild/sink/upload.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/vec.h"
+#include "store/gc_marks.h"
+#include "store/repository.h"
+
+/* Bounds the memory of jobs that carry no bytes. */
+enum { JOBS_MAX = 1024 };
+enum { HEALED_NAMED_MAX = 8 };
+
+struct object_name {
+    struct digest digest;
+    enum object_kind kind;
+    bool reused; /* it was there already */
+    size_t len;
+};
+
+struct job {
+    struct job *next;
+    struct object_name name;
+    bool check;
+    struct bytes body;
+};
+
+struct upload {
+    struct store *store;
+    size_t memory;
+    int (*step)(void *arg);
+    void *step_arg;
+    pthread_mutex_t lock;
+    pthread_cond_t work;  /* a job was added, or stop */
+    pthread_cond_t ended; /* a job ended */
+    struct job *head, **tail;
+    size_t pending, pending_bytes;
+    struct bytes spare; /* empty memory of a pack */
+    bool stop;
+    struct error error; /* the first */
+    struct upload_counts counts;
+    VEC(struct object_name) done; /* all that are in the store */
+    unsigned thread_count;
+    pthread_t threads[];
+};
+
+static void job_free(struct job *job)
+{
+    bytes_release(&job->body);
+    free(job);
+}
+
+/* Keep the memory of a pack that was stored for the next one; one is enough, since they are filled one by one. */
+static void keep_spare_locked(struct upload *u, struct job *job)
+{
+    if (job->name.kind != OBJECT_PACK || u->spare.data)
+        return;
+    u->spare = job->body;
+    bytes_clear(&u->spare);
+    job->body = (struct bytes)BYTES_INIT(0);
+}
+
+static int check_object(struct upload *u, const struct object_name *name)
+{
+    char key[OBJECT_KEY_MAX];
+    struct store_item item;
+    object_key(name->kind, &name->digest, key);
+    int rc = u->store->ops->stat(u->store, key, &item);
+    if (rc == -ENOENT)
+        return error_set(-EAGAIN,
+                         "build: %s/%s was there before and is gone now (a garbage collection while the build stood "
+                         "still?); nothing was published, run the build again",
+                         u->store->url, key);
+    if (!rc && item.size != name->len)
+        return error_set(
+            -EAGAIN,
+            "build: %s/%s has %llu bytes by now, of %zu: something damaged it while the build ran; nothing "
+            "was published, run the build again",
+            u->store->url, key, (unsigned long long)item.size, name->len);
+    return rc;
+}
+
+static int put_object(struct upload *u, const struct job *job, enum repository_found *out_found)
+{
+    return repository_put_object(u->store, job->name.kind, job->body.data, job->body.len, &job->name.digest, NULL,
+                                 out_found);
+}
+
+static int count_put_locked(struct upload *u, const struct job *job, enum repository_found found)
+{
+    bool pack = job->name.kind == OBJECT_PACK, existed = found == REPOSITORY_WHOLE;
+    struct object_name name = job->name;
+    name.reused = existed;
+    u->counts.packs_reused += pack && existed;
+    u->counts.packs_new += pack && !existed;
+    u->counts.objects_new += !existed;
+    u->counts.objects_healed += found == REPOSITORY_DAMAGED;
+    u->counts.bytes += existed ? 0 : job->body.len;
+    return vec_push(&u->done, name);
+}
+
+static void fail_locked(struct upload *u, int rc)
+{
+    if (rc && !u->error.code)
+        error_take(&u->error, rc);
+}
+
+static struct job *take_job(struct upload *u, bool *out_skip)
+{
+    SCOPED_LOCK(&u->lock);
+    while (!u->head && !u->stop)
+        pthread_cond_wait(&u->work, &u->lock);
+    struct job *job = u->head;
+    if (job) {
+        u->head = job->next;
+        if (!u->head)
+            u->tail = &u->head;
+    }
+    *out_skip = u->error.code || u->stop;
+    return job;
+}
+
+static void end_job(struct upload *u, struct job *job, int rc, bool skipped, enum repository_found found)
+{
+    SCOPED_LOCK(&u->lock);
+    if (!rc && !skipped && !job->check && count_put_locked(u, job, found))
+        rc = error_set(-ENOMEM, "build: out of memory");
+    fail_locked(u, rc);
+    u->pending--;
+    u->pending_bytes -= job->body.len;
+    keep_spare_locked(u, job);
+    pthread_cond_broadcast(&u->ended);
+}
+
+/* The first few by name; upload_counts has the number. */
+static void warn_of_healed(struct upload *u, const struct object_name *name)
+{
+    char key[OBJECT_KEY_MAX];
+    if (upload_counts(u).objects_healed < HEALED_NAMED_MAX)
+        log_warning("build: %s/%s is there, but cut short or with other bytes: it is written again", u->store->url,
+                    object_key(name->kind, &name->digest, key));
+}
+
+static void *upload_main(void *arg)
+{
+    struct upload *u = arg;
+    struct job *job;
+    bool skip;
+    while ((job = take_job(u, &skip))) {
+        enum repository_found found = REPOSITORY_ABSENT;
+        int rc = 0;
+        if (!skip)
+            rc = job->check ? check_object(u, &job->name) : put_object(u, job, &found);
+        if (!rc && found == REPOSITORY_DAMAGED)
+            warn_of_healed(u, &job->name);
+        end_job(u, job, rc, skip, found);
+        job_free(job);
+    }
+    return NULL;
+}
+
+int upload_new(const struct upload_config *config, struct upload **out)
+{
+    struct upload *u = calloc(1, sizeof *u + config->threads * sizeof *u->threads);
+    if (!u)
+        return error_set(-ENOMEM, "build: out of memory");
+    u->store = config->store;
+    u->memory = config->memory;
+    u->step = config->step;
+    u->step_arg = config->step_arg;
+    u->tail = &u->head;
+    pthread_mutex_init(&u->lock, NULL);
+    pthread_cond_init(&u->work, NULL);
+    thread_cond_init(&u->ended);
+    for (; u->thread_count < config->threads; u->thread_count++) {
+        int rc = pthread_create(&u->threads[u->thread_count], NULL, upload_main, u);
+        if (rc) {
+            upload_free(u);
+            return error_set(-rc, "build: cannot start %u upload threads", config->threads);
+        }
+    }
+    *out = u;
+    return 0;
+}
+
+void upload_free(struct upload *u)
+{
+    if (!u)
+        return;
+    pthread_mutex_lock(&u->lock);
+    u->stop = true;
+    pthread_cond_broadcast(&u->work);
+    pthread_mutex_unlock(&u->lock);
+    for (unsigned i = 0; i < u->thread_count; i++)
+        pthread_join(u->threads[i], NULL);
+    assert(!u->head);
+    pthread_cond_destroy(&u->ended);
+    pthread_cond_destroy(&u->work);
+    pthread_mutex_destroy(&u->lock);
+    vec_release(&u->done);
+    bytes_release(&u->spare);
+    free(u);
+}
+
+static bool has_room_locked(const struct upload *u, const struct job *job)
+{
+    return !u->pending || (u->pending < JOBS_MAX && u->pending_bytes + job->body.len <= u->memory);
+}
+
+/* Wait for a job to end, a second at the most, and let the caller take its step, which may talk to the store: the lock
+ * is given up for it. */
+static int wait_ended_locked(struct upload *u)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&u->ended, &u->lock, &until);
+    if (!u->step)
+        return 0;
+    pthread_mutex_unlock(&u->lock);
+    int rc = u->step(u->step_arg);
+    pthread_mutex_lock(&u->lock);
+    return rc;
+}
+
+/* Append job when there is room for it; on failure it stays the caller's. out_spare: gets the spare memory, or NULL. */
+static int add_job(struct upload *u, struct job *job, struct bytes *out_spare)
+{
+    int rc = upload_step(u);
+    SCOPED_LOCK(&u->lock);
+    while (!rc && !u->error.code && !has_room_locked(u, job))
+        rc = wait_ended_locked(u);
+    if (rc || u->error.code)
+        return rc ? rc : error_restore(&u->error);
+    *u->tail = job;
+    u->tail = &job->next;
+    u->pending++;
+    u->pending_bytes += job->body.len;
+    pthread_cond_signal(&u->work);
+    if (out_spare) {
+        *out_spare = u->spare;
+        u->spare = (struct bytes)BYTES_INIT(0);
+    }
+    return 0;
+}
+
+int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, const struct digest *name)
+{
+    struct job *job = malloc(sizeof *job);
+    if (!job)
+        return error_set(-ENOMEM, "build: out of memory");
+    *job = (struct job){.name = {.digest = *name, .kind = kind, .len = body->len}, .body = *body};
+    struct bytes spare = BYTES_INIT(0);
+    int rc = add_job(u, job, kind == OBJECT_PACK ? &spare : NULL);
+    if (rc) {
+        free(job); /* the bytes are still the caller's */
+        return rc;
+    }
+    spare.max = body->max;
+    *body = spare;
+    return 0;
+}
+
+int upload_step(struct upload *u)
+{
+    return u->step ? u->step(u->step_arg) : 0;
+}
+
+int upload_flush(struct upload *u)
+{
+    int rc = 0;
+    SCOPED_LOCK(&u->lock);
+    while (u->pending && !rc)
+        rc = wait_ended_locked(u);
+    return rc ? rc : u->error.code ? error_restore(&u->error) : 0;
+}
+
+static int check_listed(struct upload *u, bool all)
+{
+    /* No puts are in the air any more, so nothing else touches the list. */
+    for (size_t i = 0; i < u->done.len; i++) {
+        if (!all && !u->done.items[i].reused)
+            continue;
+        struct job *job = malloc(sizeof *job);
+        if (!job)
+            return error_set(-ENOMEM, "build: out of memory");
+        *job = (struct job){.name = u->done.items[i], .check = true};
+        int rc = add_job(u, job, NULL);
+        if (rc) {
+            free(job);
+            return rc;
+        }
+    }
+    return upload_flush(u);
+}
+
+int upload_check_present(struct upload *u, bool all)
+{
+    CLEANUP_DIGEST_MAP reused = {0};
+    int rc = check_listed(u, all);
+    for (size_t i = 0; i < u->done.len && rc >= 0; i++)
+        if (u->done.items[i].reused)
+            rc = digest_map_add(&reused, &u->done.items[i].digest, 0);
+    return rc < 0 ? rc : gc_unmark(u->store, &reused);
+}
+
+struct upload_counts upload_counts(struct upload *u)
+{
+    SCOPED_LOCK(&u->lock);
+    return u->counts;
+}

@@ -1,0 +1,158 @@
+/* A sorted table a kind, filled by the options and by what the host's databases said, so that each name is asked for
+ * once. The mutex guards the tables; the databases, which may be a server far away, are asked without it. */
+#include "imagebuild/source/owner_map.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/accounts.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/vec.h"
+
+struct owner {
+    char *name;
+    uint32_t id;
+    bool unknown;
+};
+
+struct owner_table {
+    VEC(struct owner) owners; /* by name */
+    size_t unknown;
+    char first_unknown[64];
+};
+
+struct owner_map {
+    pthread_mutex_t mutex;
+    struct owner_table users, groups;
+};
+
+/* Where the name is, or belongs. */
+static size_t place_of(const struct owner_table *t, const char *name, bool *out_found)
+{
+    size_t low = 0, high = t->owners.len;
+    *out_found = false;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(t->owners.items[middle].name, name);
+        *out_found |= !order;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Remember a name; one that is there stays as it is. Out of memory it is not remembered. */
+static void add(struct owner_table *t, const char *name, uint32_t id, bool unknown)
+{
+    bool found;
+    size_t at = place_of(t, name, &found);
+    struct owner fresh = {.name = found ? NULL : strdup(name), .id = id, .unknown = unknown};
+    if (!fresh.name || vec_push(&t->owners, fresh)) {
+        free(fresh.name);
+        return;
+    }
+    memmove(&t->owners.items[at + 1], &t->owners.items[at], (t->owners.len - 1 - at) * sizeof fresh);
+    t->owners.items[at] = fresh;
+    if (unknown && !t->unknown++)
+        memccpy(t->first_unknown, name, 0, sizeof t->first_unknown - 1);
+}
+
+static int add_given(struct owner_table *t, const char *option, const char *const *given, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *equals = strrchr(given[i], '=');
+        uint64_t id;
+        if (!equals || equals == given[i])
+            return error_set(-EINVAL, "%s: '%s' is not NAME=ID", option, given[i]);
+        int rc = text_parse_uint(option, equals + 1, 0, UINT32_MAX - 1, &id);
+        char *name = rc ? NULL : strndup(given[i], (size_t)(equals - given[i]));
+        if (!name)
+            return rc ? rc : error_set(-ENOMEM, "%s: out of memory", option);
+        add(t, name, (uint32_t)id, false);
+        free(name);
+    }
+    return 0;
+}
+
+int owner_map_new(const char *const *users, size_t user_count, const char *const *groups, size_t group_count,
+                  struct owner_map **out)
+{
+    CLEANUP(cleanup_owner_map) struct owner_map *m = calloc(1, sizeof *m);
+    if (!m)
+        return error_set(-ENOMEM, "out of memory for the owners of files");
+    pthread_mutex_init(&m->mutex, NULL);
+    int rc = add_given(&m->users, "--map-user", users, user_count);
+    if (!rc)
+        rc = add_given(&m->groups, "--map-group", groups, group_count);
+    if (!rc)
+        *out = steal_ptr(&m);
+    return rc;
+}
+
+static void table_release(struct owner_table *t)
+{
+    for (size_t i = 0; i < t->owners.len; i++)
+        free(t->owners.items[i].name);
+    vec_release(&t->owners);
+}
+
+void owner_map_free(struct owner_map *m)
+{
+    table_release(&m->users);
+    table_release(&m->groups);
+    pthread_mutex_destroy(&m->mutex);
+    free(m);
+}
+
+static uint32_t look_up(struct owner_map *m, struct owner_table *t, const char *name,
+                        bool (*host)(const char *, uint32_t *))
+{
+    uint32_t id = 0;
+    {
+        bool found;
+        SCOPED_LOCK(&m->mutex);
+        size_t at = place_of(t, name, &found);
+        if (found)
+            return t->owners.items[at].id;
+    }
+    bool known = *name && host(name, &id);
+    SCOPED_LOCK(&m->mutex);
+    add(t, name, id, !known);
+    return id;
+}
+
+uint32_t owner_map_user(struct owner_map *m, const char *name)
+{
+    return look_up(m, &m->users, name, account_user);
+}
+
+uint32_t owner_map_group(struct owner_map *m, const char *name)
+{
+    return look_up(m, &m->groups, name, account_group);
+}
+
+size_t owner_map_unknown(struct owner_map *m)
+{
+    SCOPED_LOCK(&m->mutex);
+    return m->users.unknown + m->groups.unknown;
+}
+
+static void report(const struct owner_table *t, const char *source, const char *kind, const char *option)
+{
+    if (t->unknown)
+        log_warning("source: %s: %s names not known here: %zu, '%s' among them; their id is 0: give %s NAME=ID", source,
+                    kind, t->unknown, t->first_unknown, option);
+}
+
+void owner_map_report(struct owner_map *m, const char *source)
+{
+    SCOPED_LOCK(&m->mutex);
+    report(&m->users, source, "user", "--map-user");
+    report(&m->groups, source, "group", "--map-group");
+}

@@ -1,0 +1,187 @@
+/* A line is read into a buffer and made into a path there, in place. */
+#include "imagebuild/source/path_list.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "format/catalog.h"
+#include "net/http.h"
+
+enum { LINE_MAX_BYTES = 3 * CATALOG_PATH_MAX + 4096 }; /* a path percent-encoded, an address before it */
+
+struct path_list {
+    FILE *file;
+    struct path_list_config config;
+    char *line;
+    size_t cap, len; /* len: of the line at hand */
+    uint64_t number;
+    bool pending; /* the line at hand was read ahead */
+    bool one_kind, absolute;
+};
+
+const char *path_list_name(const struct path_list *l)
+{
+    return strcmp(l->config.file, "-") != 0 ? l->config.file : "standard input";
+}
+
+int path_list_open(const struct path_list_config *config, struct path_list **out)
+{
+    struct path_list *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_set(-ENOMEM, "source: out of memory");
+    l->config = *config;
+    l->file = strcmp(config->file, "-") != 0 ? fopen(config->file, "re") : stdin;
+    if (!l->file) {
+        free(l);
+        return error_set(-errno, "cannot read the list of files %s: %s", config->file, strerror(errno));
+    }
+    *out = l;
+    return 0;
+}
+
+void path_list_close(struct path_list *l)
+{
+    if (l && l->file != stdin)
+        fclose(l->file);
+    if (l)
+        free(l->line);
+    free(l);
+}
+
+static int refuse(const struct path_list *l, const char *why)
+{
+    return error_set(-EINVAL, "%s:%llu: %s", path_list_name(l), (unsigned long long)l->number, why);
+}
+
+/* 1: a line that says something, without its end; 0: the end. */
+static int read_line(struct path_list *l)
+{
+    int delimiter = l->config.nul ? 0 : '\n';
+    if (l->pending) {
+        l->pending = false;
+        return 1;
+    }
+    for (;;) {
+        errno = 0;
+        ssize_t n = getdelim(&l->line, &l->cap, delimiter, l->file);
+        if (n < 0 && ferror(l->file))
+            return error_set(-EIO, "cannot read %s: %s", path_list_name(l), strerror(errno));
+        if (n < 0)
+            return errno == ENOMEM ? error_set(-ENOMEM, "source: out of memory") : 0;
+        l->number++;
+        l->len = (size_t)n - (l->line[n - 1] == delimiter);
+        l->line[l->len] = 0;
+        if (l->len > LINE_MAX_BYTES)
+            return refuse(l, l->config.nul ? "over 200 KB without a NUL; are the paths ended by newlines?"
+                                           : "over 200 KB without a newline; with -0 paths are ended by NUL");
+        if (memchr(l->line, 0, l->len))
+            return refuse(l, "a NUL byte within a line; with -0 paths are ended by NUL");
+        if (l->len && !(l->config.web_base && *l->line == '#'))
+            return 1;
+    }
+}
+
+int path_list_absolute(struct path_list *l, bool *out)
+{
+    int rc = read_line(l);
+    if (rc < 0)
+        return rc;
+    if (!rc)
+        return error_set(-EINVAL, "%s is empty: no file is named", path_list_name(l));
+    l->pending = l->one_kind = true;
+    *out = l->absolute = *l->line == '/';
+    return 0;
+}
+
+ssize_t path_clean(char *path, size_t len)
+{
+    size_t to = 0;
+    for (size_t at = 0; at < len;) {
+        const char *slash = memchr(path + at, '/', len - at);
+        size_t n = slash ? (size_t)(slash - path) - at : len - at;
+        if (n == 2 && !memcmp(path + at, "..", 2))
+            return -EINVAL;
+        if (n && !(n == 1 && path[at] == '.')) {
+            if (to)
+                path[to++] = '/';
+            memmove(path + to, path + at, n);
+            to += n;
+        }
+        at += n + 1;
+    }
+    return (ssize_t)to;
+}
+
+/* The path an address below the source's means, within text; NULL with a sentence. */
+static char *path_of_address(const struct path_list *l, char *text)
+{
+    const char *base = l->config.web_base;
+    size_t n = strlen(base);
+    while (n && base[n - 1] == '/')
+        n--;
+    if (strncmp(text, base, n) != 0 || (text[n] && text[n] != '/')) {
+        (void)error_set(-EINVAL, "%s:%llu: '%.300s' does not lie below %s", path_list_name(l),
+                        (unsigned long long)l->number, text, base);
+        return NULL;
+    }
+    if (strpbrk(text, "?#")) {
+        (void)refuse(l, "an address with '?' or '#' names no file here; write its path, with %3F or %23");
+        return NULL;
+    }
+    long len = http_percent_decode(text + n, strlen(text + n));
+    if (len < 0 || memchr(text + n, 0, (size_t)len)) {
+        (void)refuse(l, "the address has a wrong percent escape");
+        return NULL;
+    }
+    text[n + (size_t)len] = 0;
+    return text + n;
+}
+
+/* Size and digest behind the path. */
+static int take_columns(const struct path_list *l, char *size, struct source_ask *out)
+{
+    char *digest = strchr(size, '\t');
+    if (digest)
+        *digest++ = 0;
+    if (*size && text_parse_uint("size", size, 0, INT64_MAX, &out->size))
+        return refuse(l, "the second column is no size in bytes");
+    out->have_size = *size != 0;
+    if (!digest || !*digest)
+        return 0;
+    if (digest_parse(digest, strlen(digest), &out->sha256))
+        return refuse(l, "the third column is no SHA-256 of 64 lower-case hex digits");
+    out->have_sha256 = true;
+    return 0;
+}
+
+int path_list_next(struct path_list *l, struct source_ask *out)
+{
+    int rc = read_line(l);
+    *out = (struct source_ask){0};
+    if (rc <= 0)
+        return rc;
+    char *path = l->line;
+    char *tab = l->config.web_base ? strchr(path, '\t') : NULL;
+    if (tab) {
+        *tab = 0;
+        rc = take_columns(l, tab + 1, out);
+        if (rc)
+            return rc;
+    }
+    if (l->one_kind && (*path == '/') != l->absolute)
+        return refuse(l, "absolute and relative paths are mixed; write all of them one way");
+    if (l->config.web_base && (!strncmp(path, "http://", 7) || !strncmp(path, "https://", 8)))
+        path = path_of_address(l, path);
+    if (!path)
+        return -EINVAL;
+    ssize_t len = path_clean(path, strlen(path));
+    if (len < 0)
+        return refuse(l, "a path with '..' is not followed; write it without");
+    path[len] = 0;
+    out->path = path;
+    out->path_len = (size_t)len;
+    return 1;
+}

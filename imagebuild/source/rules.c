@@ -1,0 +1,219 @@
+/* A rule's pattern is cut into components once. Matching a path is then what glob.c does with bytes, with components in
+ * their place and "**" as the star. */
+#include "imagebuild/source/rules.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/vec.h"
+#include "imagebuild/source/glob.h"
+
+enum { RULES_FILE_MAX = 16 << 20 };
+
+struct component {
+    const char *text; /* within the rule's pattern */
+    size_t len;
+    bool any; /* "**": any number of components; at the end at least one */
+};
+
+struct rule {
+    char *pattern;
+    bool include, directories_only;
+    bool anchored; /* matches whole paths; else last components */
+    VEC(struct component) components;
+};
+
+struct rules {
+    VEC(struct rule) list;
+    bool default_out; /* the first rule is an --include */
+};
+
+int rules_new(struct rules **out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? 0 : error_set(-ENOMEM, "source: out of memory");
+}
+
+static void rule_release(struct rule *rule)
+{
+    free(rule->pattern);
+    vec_release(&rule->components);
+}
+
+void rules_free(struct rules *r)
+{
+    for (size_t i = 0; r && i < r->list.len; i++)
+        rule_release(&r->list.items[i]);
+    if (r)
+        vec_release(&r->list);
+    free(r);
+}
+
+/* ------------------------------------------------------------------ making */
+
+static size_t component_len(const char *text, size_t left)
+{
+    const char *slash = memchr(text, '/', left);
+    return slash ? (size_t)(slash - text) : left;
+}
+
+static int cut(struct rule *rule, const char *text, size_t len)
+{
+    for (size_t at = 0; at <= len;) {
+        struct component c = {.text = text + at, .len = component_len(text + at, len - at)};
+        const char *fault = c.len ? glob_fault(c.text, c.len) : "it has two slashes in a row; write one";
+        if (fault)
+            return error_set(-EINVAL, "pattern '%s': %s", rule->pattern, fault);
+        c.any = rule->anchored && c.len == 2 && !memcmp(c.text, "**", 2);
+        if (vec_push(&rule->components, c))
+            return error_set(-ENOMEM, "source: out of memory");
+        at += c.len + 1;
+    }
+    return 0;
+}
+
+static int compile(struct rule *rule)
+{
+    const char *text = rule->pattern;
+    size_t len = strlen(text);
+    rule->directories_only = len && text[len - 1] == '/';
+    len -= rule->directories_only;
+    rule->anchored = memchr(text, '/', len) != NULL;
+    if (len && *text == '/') {
+        text++;
+        len--;
+    }
+    if (!len)
+        return error_set(-EINVAL, "pattern '%s': there is nothing to match; write a name or a path", rule->pattern);
+    return cut(rule, text, len);
+}
+
+static int add(struct rules *r, bool include, const char *pattern, size_t len)
+{
+    struct rule rule = {.pattern = strndup(pattern, len), .include = include};
+    int rc = rule.pattern ? compile(&rule) : error_set(-ENOMEM, "source: out of memory");
+    if (!rc && vec_push(&r->list, rule))
+        rc = error_set(-ENOMEM, "source: out of memory");
+    if (rc)
+        rule_release(&rule);
+    return rc;
+}
+
+int rules_add(struct rules *r, bool include, const char *pattern)
+{
+    bool first = !r->list.len;
+    int rc = add(r, include, pattern, strlen(pattern));
+    if (!rc && first)
+        r->default_out = include;
+    return rc;
+}
+
+/* The line without blanks at its end, but for an escaped one. */
+static size_t trimmed(const char *line, size_t len)
+{
+    while (len && (line[len - 1] == ' ' || line[len - 1] == '\t') && !(len > 1 && line[len - 2] == '\\'))
+        len--;
+    return len;
+}
+
+int rules_add_file(struct rules *r, const char *path)
+{
+    CLEANUP_BYTES text = BYTES_INIT(RULES_FILE_MAX);
+    int rc = io_read_file(path, &text);
+    if (rc)
+        return error_set(rc, "cannot read the patterns of %s: %s", path, strerror(-rc));
+    const char *at = (const char *)text.data;
+    for (size_t left = text.len, number = 1, n; !rc && left; number++) {
+        const char *end = memchr(at, '\n', left);
+        n = end ? (size_t)(end - at) : left;
+        size_t len = trimmed(at, n);
+        bool include = len && *at == '!';
+        if (memchr(at, 0, len))
+            rc = error_set(-EINVAL, "%s:%zu: a NUL byte in a pattern", path, number);
+        else if (len && *at != '#')
+            rc = add(r, include, at + include, len - include);
+        rc = rc ? error_prefix(rc, "%s:%zu", path, number) : 0;
+        at += n + (end != NULL);
+        left -= n + (end != NULL);
+    }
+    return rc;
+}
+
+int rules_print(const struct rules *r, struct bytes *out)
+{
+    int rc = bytes_printf(out, "%d\n", r->default_out);
+    for (size_t i = 0; !rc && i < r->list.len; i++)
+        rc = bytes_printf(out, "%c%zu %s\n", r->list.items[i].include ? '+' : '-', strlen(r->list.items[i].pattern),
+                          r->list.items[i].pattern);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ judging */
+
+/* As glob_match; `at` is where a component of the path begins, behind len when none is left. */
+static bool match_components(const struct rule *rule, const char *path, size_t len)
+{
+    const struct component *c = rule->components.items, *end = c + rule->components.len, *behind_star = NULL;
+    size_t at = 0, star_end = 0;
+    while (at <= len) {
+        size_t n = component_len(path + at, len - at);
+        if (c < end && c->any) {
+            behind_star = ++c;
+            star_end = at;
+            if (c == end)
+                return true;
+        } else if (c < end && glob_match(c->text, c->len, path + at, n)) {
+            c++;
+            at += n + 1;
+        } else if (behind_star) {
+            c = behind_star;
+            at = star_end += component_len(path + star_end, len - star_end) + 1;
+        } else {
+            return false;
+        }
+    }
+    return c == end;
+}
+
+static bool matches(const struct rule *rule, const char *path, size_t len, bool directory)
+{
+    if (rule->directories_only && !directory)
+        return false;
+    if (rule->anchored)
+        return match_components(rule, path, len);
+    const char *slash = memrchr(path, '/', len);
+    const char *name = slash ? slash + 1 : path;
+    const struct component *c = rule->components.items;
+    return glob_match(c->text, c->len, name, len - (size_t)(name - path));
+}
+
+enum rules_verdict rules_judge(const struct rules *r, enum rules_verdict parent, const char *path, size_t len,
+                               bool directory)
+{
+    if (parent == RULES_OUT)
+        return RULES_OUT;
+    for (size_t i = r->list.len; i-- > 0;)
+        if (matches(&r->list.items[i], path, len, directory))
+            return r->list.items[i].include ? RULES_IN : RULES_OUT;
+    return parent;
+}
+
+bool rules_verdict_takes(const struct rules *r, enum rules_verdict verdict, bool directory)
+{
+    return verdict == RULES_NONE ? directory || !r->default_out : verdict == RULES_IN;
+}
+
+bool rules_take(const struct rules *r, const char *path, size_t len, bool directory)
+{
+    enum rules_verdict verdict = RULES_NONE;
+    if (!r || !len)
+        return true;
+    for (size_t at = 0; at < len; at++)
+        if (path[at] == '/')
+            verdict = rules_judge(r, verdict, path, at, true);
+    return rules_verdict_takes(r, rules_judge(r, verdict, path, len, directory), directory);
+}

@@ -1,0 +1,25 @@
+/* Every object under a prefix of a bucket, listed by several threads at once: what is left of the keys is split into
+ * ranges again and again, whatever the keys look like. */
+#ifndef GRANARY_IMAGEBUILD_SOURCE_S3_WALK_H
+#define GRANARY_IMAGEBUILD_SOURCE_S3_WALK_H
+
+#include "imagebuild/source/rules.h"
+#include "imagebuild/source/source_retry.h"
+#include "net/aws/s3.h"
+
+enum { S3_WALK_THREADS_MAX = 8 };
+
+struct s3_walk_config {
+    struct s3 *s3;
+    const char *prefix;
+    struct source_retry *retry;
+    const struct rules
+        *rules;       /* what lies in directories that these leave out may not be visited; NULL: everything is */
+    unsigned threads; /* at most; 0: S3_WALK_THREADS_MAX */
+};
+
+/* visit is called in the calling thread, once for each key (but see rules), in no order; its non-zero result ends the
+ * walk and is returned. Failures are retried as the source says; -EIO: the server lists out of order. */
+GR_MUST_CHECK int s3_walk(const struct s3_walk_config *config, s3_visit *visit, void *arg);
+
+#endif

@@ -1,0 +1,285 @@
+/* A directory of HDFS as a source, over WebHDFS or HttpFS (net/hdfs/webhdfs.h).
+ *
+ * The version of a file is its mtime, length and file id. WebHDFS has no conditional read, so the version is asked for
+ * again behind the last byte: bytes count only when the name then still has the version wanted. What that cannot see is
+ * a name that is moved away, another file moved there, and the first one moved back, all within one read.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "imagebuild/source/hdfs_walk.h"
+#include "imagebuild/source/owner_map.h"
+#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_retry.h"
+#include "net/hdfs/webhdfs.h"
+
+enum { LIST_THREADS = 8, FULL_PATH_MAX = 128 << 10 };
+
+struct source_hdfs {
+    struct source base;
+    char *url;
+    struct webhdfs *client;
+    struct owner_map *owners;
+    struct source_retry retry;
+    const struct rules *rules;
+    unsigned connections;
+    struct source_counts counts;
+};
+
+static struct source_hdfs *hdfs_of(struct source *s)
+{
+    return (struct source_hdfs *)s;
+}
+
+static void hdfs_source_cancel(struct source *base)
+{
+    source_retry_cancel(&hdfs_of(base)->retry);
+}
+
+/* ------------------------------------------------------------------ what HDFS says, in our words */
+
+static void version_of(struct source_hdfs *s, const struct webhdfs_status *status, struct source_version *out)
+{
+    int64_t ms = status->mtime_ms % 1000;
+    ms += ms < 0 ? 1000 : 0;
+    *out = (struct source_version){.size = status->size,
+                                   .mtime = (status->mtime_ms - ms) / 1000,
+                                   .mtime_nsec = (uint32_t)ms * 1000000,
+                                   .have_owner = true,
+                                   .mode = S_IFREG | status->permission,
+                                   .uid = owner_map_user(s->owners, status->owner),
+                                   .gid = owner_map_group(s->owners, status->group)};
+    out->validator_len = (size_t)snprintf(out->validator, sizeof out->validator, "%" PRId64 "-%" PRIu64 "-%" PRIu64,
+                                          status->mtime_ms, status->size, status->file_id);
+}
+
+static mode_t mode_of(const struct webhdfs_status *status)
+{
+    static const mode_t types[] = {
+        [WEBHDFS_FILE] = S_IFREG, [WEBHDFS_DIRECTORY] = S_IFDIR, [WEBHDFS_SYMLINK] = S_IFLNK};
+    return types[status->type] | status->permission;
+}
+
+/* ------------------------------------------------------------------ listing */
+
+struct hdfs_listing {
+    struct source_hdfs *s;
+    source_visit *visit;
+    void *arg;
+};
+
+static int visit_status(void *arg, const char *path, size_t path_len, const struct webhdfs_status *status)
+{
+    struct hdfs_listing *l = arg;
+    struct source_version version;
+    version_of(l->s, status, &version);
+    struct source_entry e = {.path = path,
+                             .path_len = path_len,
+                             .mode = mode_of(status),
+                             .uid = version.uid,
+                             .gid = version.gid,
+                             .mtime = version.mtime,
+                             .mtime_nsec = version.mtime_nsec};
+    if (status->type == WEBHDFS_FILE) {
+        e.size = version.size;
+        e.validator = version.validator;
+        e.validator_len = version.validator_len;
+    } else if (status->type == WEBHDFS_SYMLINK) {
+        e.target = status->target;
+        e.target_len = strlen(status->target);
+    }
+    int rc = l->visit(l->arg, &e);
+    return rc == -EINVAL ? error_prefix(rc, "source: %s", l->s->url) : rc;
+}
+
+/* Path of the source's root and one below it. */
+static int full_path(const struct source_hdfs *s, const char *path, size_t len, struct bytes *out)
+{
+    int rc = bytes_printf(out, "%s%s", webhdfs_address(s->client)->path, len ? "/" : "");
+    if (!rc)
+        rc = bytes_append(out, path, len);
+    return rc ? error_set(-EINVAL, "source: %s: a path is too long", s->url) : 0;
+}
+
+static int status_of(struct source_hdfs *s, const char *path, size_t len, struct webhdfs_page **out)
+{
+    CLEANUP_BYTES full = BYTES_INIT(FULL_PATH_MAX);
+    struct source_try try = {0};
+    int rc = full_path(s, path, len, &full);
+    if (rc)
+        return rc;
+    while ((rc = webhdfs_stat(s->client, (const char *)full.data, full.len, out)) &&
+           !(rc = source_retry_wait(&s->retry, &try, rc)))
+        ;
+    return rc;
+}
+
+static int hdfs_source_list(struct source *base, source_visit *visit, void *arg)
+{
+    struct source_hdfs *s = hdfs_of(base);
+    struct hdfs_listing l = {.s = s, .visit = visit, .arg = arg};
+    CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *root = NULL;
+    int rc = status_of(s, "", 0, &root);
+    if (rc)
+        return rc == -ENOENT ? error_set(rc, "source: there is no %s; check the path", s->url) : rc;
+    const struct webhdfs_status *status = webhdfs_page_status(root, 0);
+    if (status->type != WEBHDFS_DIRECTORY)
+        return error_set(-ENOTDIR, "source: %s is no directory; give the one it is in", s->url);
+    s->counts = (struct source_counts){0};
+    rc = visit_status(&l, "", 0, status);
+    const struct hdfs_walk walk = {.client = s->client,
+                                   .root = webhdfs_address(s->client)->path,
+                                   .threads = GR_MIN(s->connections, (unsigned)LIST_THREADS),
+                                   .retry = &s->retry,
+                                   .rules = s->rules,
+                                   .visit = visit_status,
+                                   .arg = &l,
+                                   .counts = &s->counts};
+    if (!rc)
+        rc = hdfs_walk_run(&walk);
+    return rc;
+}
+
+static void hdfs_source_counts(struct source *base, struct source_counts *out)
+{
+    struct source_hdfs *s = hdfs_of(base);
+    source_counts_add(out, &s->counts);
+    out->owners_unknown += owner_map_unknown(s->owners);
+}
+
+static int hdfs_source_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
+{
+    struct hdfs_listing l = {.s = hdfs_of(base), .visit = visit, .arg = arg};
+    CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
+    int rc = status_of(l.s, ask->path, ask->path_len, &page);
+    return rc ? rc : visit_status(&l, ask->path, ask->path_len, webhdfs_page_status(page, 0));
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static int hdfs_source_stat(struct source *base, const char *path, size_t len, struct source_version *out)
+{
+    struct source_hdfs *s = hdfs_of(base);
+    CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
+    int rc = status_of(s, path, len, &page);
+    if (rc)
+        return rc;
+    const struct webhdfs_status *status = webhdfs_page_status(page, 0);
+    if (status->type != WEBHDFS_FILE)
+        return error_set(-ENOENT, "source: %s: '%.*s' is no file any more", s->url, (int)len, path);
+    version_of(s, status, out);
+    return 0;
+}
+
+static int take_bytes(void *arg, const void *data, size_t len)
+{
+    uint8_t **to = arg; /* webhdfs_read hands on no more than was asked for */
+    memcpy(*to, data, len);
+    *to += len;
+    return 0;
+}
+
+/* Behind the bytes: are they of the version wanted? */
+static int check_version(struct source_hdfs *s, const struct source_read *r)
+{
+    struct source_version now;
+    int rc = r->validator_len ? hdfs_source_stat(&s->base, r->path, r->path_len, &now) : 0;
+    if (rc || !r->validator_len)
+        return rc;
+    if (now.validator_len == r->validator_len && !memcmp(now.validator, r->validator, r->validator_len))
+        return 0;
+    return error_set(-ESTALE, "source: %s: '%.*s' changed", s->url, (int)r->path_len, r->path);
+}
+
+/* One try, behind the bytes that are there. */
+static int read_on(struct source_hdfs *s, const struct source_read *r, const struct bytes *path, uint64_t *done)
+{
+    uint8_t *to = r->dst + *done;
+    uint64_t got = 0;
+    const struct http_part part = {.off = r->offset + *done, .len = r->len - *done};
+    int rc = webhdfs_read(s->client, (const char *)path->data, path->len, &part, take_bytes, &to, &got);
+    *done += got;
+    if (rc)
+        return rc;
+    rc = check_version(s, r);
+    if (rc || *done == r->len)
+        return rc;
+    return error_set(-EAGAIN, "source: %s: the answer for '%.*s' was cut short", s->url, (int)r->path_len, r->path);
+}
+
+static int hdfs_source_read(struct source *base, const struct source_read *r)
+{
+    struct source_hdfs *s = hdfs_of(base);
+    CLEANUP_BYTES path = BYTES_INIT(FULL_PATH_MAX);
+    struct source_try try = {0};
+    uint64_t done = 0, before;
+    int rc = full_path(s, r->path, r->path_len, &path);
+    if (rc || !r->len)
+        return rc;
+    do {
+        before = done;
+        rc = read_on(s, r, &path, &done);
+        if (rc && done > before)
+            try = (struct source_try){0};
+    } while (rc && !(rc = source_retry_wait(&s->retry, &try, rc)));
+    return rc;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static void hdfs_source_close(struct source *base)
+{
+    struct source_hdfs *s = hdfs_of(base);
+    webhdfs_free(s->client);
+    if (s->owners) {
+        owner_map_report(s->owners, s->url); /* of lists and single paths alike */
+        owner_map_free(s->owners);
+    }
+    source_retry_release(&s->retry);
+    free(s->url);
+    free(s);
+}
+
+static void cleanup_source_hdfs(struct source_hdfs **s)
+{
+    if (*s)
+        hdfs_source_close(&(*s)->base);
+}
+
+int source_hdfs_open(const char *url, const struct source_options *options, struct source **out)
+{
+    static const struct source_ops ops = {.list = hdfs_source_list,
+                                          .counts = hdfs_source_counts,
+                                          .look = hdfs_source_look,
+                                          .read = hdfs_source_read,
+                                          .stat = hdfs_source_stat,
+                                          .cancel = hdfs_source_cancel,
+                                          .close = hdfs_source_close};
+    CLEANUP(cleanup_source_hdfs) struct source_hdfs *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(-ENOMEM, "source: out of memory");
+    source_retry_init(&s->retry, url, options);
+    s->url = strdup(url);
+    if (!s->url)
+        return error_set(-ENOMEM, "source: out of memory");
+    s->retry.url = s->url;
+    s->rules = options->rules;
+    s->connections = options->connections ? options->connections : LIST_THREADS;
+    const struct source_hdfs_options *h = &options->hdfs;
+    int rc = owner_map_new(h->map_users, h->map_user_count, h->map_groups, h->map_group_count, &s->owners);
+    const struct webhdfs_config config = {
+        .token_file = h->token_file,
+        .http = {.connections = options->connections, .rate = options->rate, .cancel = options->cancel}};
+    if (!rc)
+        rc = webhdfs_new(url, &config, &s->client);
+    if (rc)
+        return rc;
+    s->base = (struct source){.ops = &ops, .url = s->url};
+    *out = &steal_ptr(&s)->base;
+    return 0;
+}

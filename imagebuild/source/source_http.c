@@ -1,0 +1,379 @@
+/* What lies below an address of a web server, as a source: found by the server's index pages, or named by a list.
+ *
+ * The version of a file is its strong ETag, else its Last-Modified and length ("t:MTIME-SIZE"), else nothing is known
+ * of it; a digest that the list gives is the version itself ("sha256:HEX"): the build compares it with what was read.
+ * Reads are ranged and conditional, and the answer is compared too, for servers that ignore conditions.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "format/catalog.h"
+#include "imagebuild/source/http_login.h"
+#include "imagebuild/source/http_walk.h"
+#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_retry.h"
+#include "net/http_error.h"
+#include "net/http_follow.h"
+
+enum { URL_MAX = 4 * CATALOG_PATH_MAX };
+
+struct source_http {
+    struct source base;
+    struct http *http;
+    char *url;   /* without slashes at its end */
+    char *login; /* a header line, never shown; NULL: what netrc has */
+    char *netrc; /* a file; NULL: none */
+    struct source_retry retry;
+    unsigned connections;
+    const struct rules *rules;
+    struct source_counts counts;
+};
+
+static struct source_http *http_of(struct source *s)
+{
+    return (struct source_http *)s;
+}
+
+static void http_source_cancel(struct source *base)
+{
+    source_retry_cancel(&http_of(base)->retry);
+}
+
+/* ------------------------------------------------------------------ one request */
+
+/* name: the address, and where it led. */
+static int refusal(const char *name, const struct http_response *resp)
+{
+    int status = resp->status, rc = http_status_errno(status);
+    const char *meaning = http_status_meaning(status);
+    if (rc == -ENOENT)
+        return error_set(rc, "source: %s is not there", name);
+    if (rc == -ESTALE || rc == -EBADMSG)
+        return error_set(-ESTALE, "source: %s changed", name);
+    if (rc == -EAGAIN)
+        return error_retry_after(error_set(rc, "source: the server failed on %s (status %d)", name, status),
+                                 (unsigned)GR_MAX(resp->retry_after_s, 0));
+    if (*meaning)
+        return error_set(rc, "source: %s: %s (status %d)", name, meaning, status);
+    if (rc == -EACCES)
+        return error_set(-EACCES,
+                         "source: the server refuses to show %s (status %d); check its access rules, and what "
+                         "--http-token-file or ~/.netrc say",
+                         name, status);
+    return error_set(rc, "source: the server answered %s with status %d", name, status);
+}
+
+/* The address of a path; empty: the base, which always ends with a slash. */
+static int make_url(const struct source_http *s, const char *path, size_t len, bool directory, struct bytes *out)
+{
+    int rc = bytes_printf(out, "%s/", s->url);
+    if (!rc)
+        rc = http_percent_encode(out, path, len, true);
+    if (!rc && directory && len)
+        rc = bytes_append(out, "/", 1);
+    if (!rc && !bytes_string(out))
+        rc = -ENOMEM;
+    return rc ? error_set(rc, "source: %s: no memory for the address of a path of %zu bytes", s->url, len) : 0;
+}
+
+/* asked has its url, and one header at most; redirects are followed; answers outside 2xx become errors. *out_url, where
+ * it is not NULL: see http_follow(). */
+static int ask_once(struct source_http *s, const struct http_request *asked, struct http_response *resp, char **out_url)
+{
+    CLEANUP_FREE char *to = NULL;
+    char name[400];
+    struct http_request req = *asked;
+    req.headers[req.headers[0] != NULL] = s->login;
+    req.netrc = s->netrc;
+    int rc = http_follow(s->http, &req, resp, &to);
+    snprintf(name, sizeof name, to ? "%.190s (redirected to %.190s)" : "%.300s", req.url, to);
+    if (rc && !resp->sink_stopped)
+        rc = error_prefix(rc, "source: %.300s", req.url);
+    if (!rc && (resp->status < 200 || resp->status > 299))
+        rc = refusal(name, resp);
+    if (out_url)
+        *out_url = steal_ptr(&to);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ versions */
+
+static size_t print_validator(const struct http_response *resp, char out[SOURCE_VALIDATOR_MAX + 1])
+{
+    if (*resp->etag == '"' && strlen(resp->etag) <= SOURCE_VALIDATOR_MAX)
+        return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "%s", resp->etag);
+    if (resp->last_modified >= 0)
+        return http_walk_validator(resp->last_modified, (uint64_t)resp->content_length, out);
+    return 0;
+}
+
+static int hang_up(void *arg, const void *data, size_t len)
+{
+    return -ECANCELED;
+}
+
+/* Addresses that a redirect signs are often good for GET alone. */
+static bool refuses_head(const struct http_response *resp, bool redirected)
+{
+    return resp->status == 405 || resp->status == 501 || (redirected && resp->status == 403);
+}
+
+/* HEAD; and where that is refused, or says no length, as Apache's of an empty file: GET up to its first byte. */
+static int ask_version(struct source_http *s, const char *url, struct source_version *out)
+{
+    CLEANUP(http_response_release) struct http_response resp = {0};
+    CLEANUP_FREE char *to = NULL;
+    const struct http_request head = {.method = "HEAD", .url = url},
+                              get = {.method = "GET", .url = url, .sink = hang_up};
+    int rc = ask_once(s, &head, &resp, &to);
+    if (rc ? refuses_head(&resp, to) : resp.content_length < 0) {
+        rc = ask_once(s, &get, &resp, NULL);
+        if (!rc)
+            resp.content_length = 0;
+        rc = resp.sink_stopped ? 0 : rc;
+    }
+    if (!rc && resp.content_length < 0)
+        rc = error_set(-EIO, "source: the server does not say how long %.300s is", url);
+    if (rc)
+        return rc;
+    *out = (struct source_version){.size = (uint64_t)resp.content_length, .mtime = GR_MAX(resp.last_modified, 0)};
+    out->validator_len = print_validator(&resp, out->validator);
+    return 0;
+}
+
+static int http_source_stat(struct source *base, const char *path, size_t len, struct source_version *out)
+{
+    struct source_http *s = http_of(base);
+    CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
+    struct source_try try = {0};
+    int rc = make_url(s, path, len, false, &url);
+    if (rc)
+        return rc;
+    while ((rc = ask_version(s, (const char *)url.data, out)) && !(rc = source_retry_wait(&s->retry, &try, rc)))
+        ;
+    return rc;
+}
+
+/* ------------------------------------------------------------------ one path */
+
+static int http_source_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
+{
+    char hex[DIGEST_HEX_SIZE];
+    struct source_version now = {.size = ask->size};
+    int rc = ask->have_size && ask->have_sha256 ? 0 : http_source_stat(base, ask->path, ask->path_len, &now);
+    if (rc)
+        return rc;
+    if (ask->have_size && now.size != ask->size)
+        return error_set(-EBADMSG, "source: %s/%.*s has %llu bytes, the list says %llu; correct the list", base->url,
+                         (int)GR_MIN(ask->path_len, (size_t)300), ask->path, (unsigned long long)now.size,
+                         (unsigned long long)ask->size);
+    struct digest empty = digest_of("", 0);
+    if (ask->have_sha256 && !now.size && !digest_equal(&ask->sha256, &empty)) /* empty files are not read */
+        return error_set(-EBADMSG, "source: %s/%.*s is empty, the list has another SHA-256; correct the list",
+                         base->url, (int)GR_MIN(ask->path_len, (size_t)300), ask->path);
+    if (ask->have_sha256)
+        now.validator_len = (size_t)snprintf(now.validator, sizeof now.validator, SOURCE_VALIDATOR_SHA256 "%s",
+                                             digest_hex(&ask->sha256, hex));
+    return source_tell(ask, &now, visit, arg);
+}
+
+/* ------------------------------------------------------------------ index pages */
+
+static int get_page(struct source *base, const char *path, size_t len, struct bytes *out_url,
+                    struct http_response *resp)
+{
+    struct source_http *s = http_of(base);
+    CLEANUP_FREE char *to = NULL;
+    const size_t limit = resp->body.max;
+    struct source_try try = {0};
+    int rc = make_url(s, path, len, true, out_url);
+    if (rc)
+        return rc;
+    const struct http_request req = {.method = "GET", .url = (const char *)out_url->data};
+    while ((rc = ask_once(s, &req, resp, &to)) && !(rc = source_retry_wait(&s->retry, &try, rc))) {
+        http_response_release(resp);
+        *resp = (struct http_response){.body.max = limit};
+        free(to);
+    }
+    if (rc || !to)
+        return rc;
+    bytes_clear(out_url); /* the page's links are of where it lies */
+    return bytes_printf(out_url, "%.*s", (int)(strrchr(to, '/') + 1 - to), to);
+}
+
+static int http_source_list(struct source *base, source_visit *visit, void *arg)
+{
+    struct source_http *s = http_of(base);
+    const struct http_walk walk = {.source = base,
+                                   .threads = s->connections,
+                                   .rules = s->rules,
+                                   .get = get_page,
+                                   .visit = visit,
+                                   .arg = arg,
+                                   .counts = &s->counts};
+    s->counts = (struct source_counts){0};
+    return http_walk_run(&walk);
+}
+
+static void http_source_counts(struct source *base, struct source_counts *out)
+{
+    source_counts_add(out, &http_of(base)->counts);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+enum version_kind { VERSION_NONE, VERSION_ETAG, VERSION_TIME, VERSION_SHA256 };
+
+/* A version as it was listed. */
+struct version {
+    enum version_kind kind;
+    char text[SOURCE_VALIDATOR_MAX + 1];
+    long long mtime;
+    unsigned long long size;
+};
+
+static struct version version_of(const struct source_read *r)
+{
+    struct version v = {0};
+    memcpy(v.text, r->validator_len ? r->validator : "", GR_MIN(r->validator_len, (size_t)SOURCE_VALIDATOR_MAX));
+    if (*v.text == '"')
+        v.kind = VERSION_ETAG;
+    else if (sscanf(v.text, "t:%lld-%llu", &v.mtime, &v.size) == 2)
+        v.kind = VERSION_TIME;
+    else if (!strncmp(v.text, SOURCE_VALIDATOR_SHA256, strlen(SOURCE_VALIDATOR_SHA256)))
+        v.kind = VERSION_SHA256;
+    return v;
+}
+
+/* The condition's header line; empty: none. */
+static void print_condition(const struct version *v, char *out, size_t size)
+{
+    time_t mtime = (time_t)v->mtime;
+    struct tm utc;
+    *out = 0;
+    if (v->kind == VERSION_ETAG)
+        snprintf(out, size, "If-Match: %s", v->text);
+    else if (v->kind == VERSION_TIME && gmtime_r(&mtime, &utc))
+        strftime(out, size, "If-Unmodified-Since: %a, %d %b %Y %H:%M:%S GMT", &utc);
+}
+
+/* Is the answer of that version, as far as it says so? */
+static bool is_version(const struct source_read *r, const struct version *v, const struct http_response *resp)
+{
+    int64_t total = resp->status == 206 ? resp->range_total : resp->content_length;
+    if (r->size && total >= 0 && (uint64_t)total != r->size)
+        return false;
+    if (v->kind == VERSION_ETAG)
+        return !*resp->etag || !strcmp(resp->etag, v->text);
+    if (v->kind == VERSION_TIME)
+        return (resp->last_modified < 0 || resp->last_modified == v->mtime) &&
+               (total < 0 || (uint64_t)total == v->size);
+    return true;
+}
+
+static int read_once(struct source_http *s, const struct source_read *r, const char *url, const struct version *v)
+{
+    CLEANUP(http_response_release) struct http_response resp = {0};
+    char condition[SOURCE_VALIDATOR_MAX + 32];
+    struct source_target target = {.dst = r->dst, .len = r->len};
+    print_condition(v, condition, sizeof condition);
+    const struct http_request req = {.method = "GET",
+                                     .url = url,
+                                     .headers = {*condition ? condition : NULL},
+                                     .sink = source_take,
+                                     .sink_arg = &target,
+                                     .range_off = r->offset,
+                                     .range_len = r->len};
+    int rc = ask_once(s, &req, &resp, NULL);
+    if (!rc && !is_version(r, v, &resp))
+        return error_set(-ESTALE, "source: %.300s changed", url);
+    if (!rc && target.done < target.len)
+        return error_set(-EAGAIN, "source: the answer for %.300s was cut short", url);
+    return rc;
+}
+
+static int http_source_read(struct source *base, const struct source_read *r)
+{
+    struct source_http *s = http_of(base);
+    CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
+    const struct version v = version_of(r);
+    struct source_try try = {0};
+    int rc = make_url(s, r->path, r->path_len, false, &url);
+    if (rc)
+        return rc;
+    while ((rc = read_once(s, r, (const char *)url.data, &v)) && !(rc = source_retry_wait(&s->retry, &try, rc)))
+        ;
+    if (rc == -ESTALE && v.kind == VERSION_SHA256)
+        return error_set(-EBADMSG, "source: %.300s is not what the list says: its size differs",
+                         (const char *)url.data);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static void http_source_close(struct source *base)
+{
+    struct source_http *s = http_of(base);
+    http_free(s->http);
+    source_retry_release(&s->retry);
+    http_login_free(s->login);
+    free(s->netrc);
+    free(s->url);
+    free(s);
+}
+
+/* -EINVAL: no host, or what a plain base address cannot hold. The text is not shown where it may hold a password. */
+static int check_url(const char *url)
+{
+    const char *host = strstr(url, "://") + 3;
+    size_t len = strcspn(host, "/");
+    if (memchr(host, '@', len))
+        return error_set(-EINVAL, "source: credentials do not belong into the address; put them into "
+                                  "~/.netrc, or a token into what --http-token-file names");
+    if (!len || host[strcspn(host, "?# ")])
+        return error_set(-EINVAL, "source: %s: it must look like http://host[:port]/path, without '?', '#' or spaces",
+                         url);
+    return 0;
+}
+
+int source_http_open(const char *url, const struct source_options *options, struct source **out)
+{
+    static const struct source_ops ops = {.list = http_source_list,
+                                          .counts = http_source_counts,
+                                          .look = http_source_look,
+                                          .read = http_source_read,
+                                          .stat = http_source_stat,
+                                          .cancel = http_source_cancel,
+                                          .close = http_source_close};
+    const struct http_config config = {
+        .connections = options->connections, .rate = options->rate, .cancel = options->cancel};
+    int rc = check_url(url);
+    if (rc)
+        return rc;
+    struct source_http *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(-ENOMEM, "source: out of memory");
+    source_retry_init(&s->retry, url, options);
+    s->connections = options->connections;
+    s->rules = options->rules;
+    s->base.ops = &ops;
+    s->base.url = s->retry.url = s->url = strdup(url);
+    for (size_t len = strlen(url); s->url && s->url[len - 1] == '/';)
+        s->url[--len] = 0;
+    rc = s->url ? 0 : error_set(-ENOMEM, "source: out of memory");
+    if (!rc && options->http_token_file)
+        rc = http_login_read(options->http_token_file, &s->login);
+    else if (!rc)
+        s->netrc = http_login_netrc();
+    if (!rc)
+        rc = http_new(&config, &s->http);
+    if (rc)
+        http_source_close(&s->base);
+    else
+        *out = &s->base;
+    return rc;
+}

@@ -1,0 +1,86 @@
+/* Waits look at the interrupt every LOOK_MS: a signal's handler may set it but wake nobody. */
+#include "imagebuild/source/source_retry.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+enum { PAUSE_FIRST_MS = 100, PAUSE_MAX_MS = 5000, LOOK_MS = 200, TIMEOUT_DEFAULT_MS = 300000 };
+enum { RETRY_AFTER_MOST_S = 60, WARN_AFTER_MS = 3000, WARN_EVERY_MS = 30000 };
+
+void source_retry_init(struct source_retry *r, const char *url, const struct source_options *options)
+{
+    *r = (struct source_retry){.url = url,
+                               .timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_DEFAULT_MS,
+                               .interrupted = options->cancel};
+    thread_cond_init(&r->cancelling);
+    pthread_mutex_init(&r->lock, NULL);
+}
+
+void source_retry_release(struct source_retry *r)
+{
+    pthread_cond_destroy(&r->cancelling);
+    pthread_mutex_destroy(&r->lock);
+}
+
+static bool is_over_locked(const struct source_retry *r)
+{
+    return r->cancelled || (r->interrupted && *r->interrupted);
+}
+
+/* 0 after so many milliseconds, or -ECANCELED as soon as the build is to end. */
+static int pause_for(struct source_retry *r, unsigned ms)
+{
+    uint64_t until = clock_now_ms() + ms, now;
+    SCOPED_LOCK(&r->lock);
+    while (!is_over_locked(r) && (now = clock_now_ms()) < until) {
+        struct timespec at = clock_at_ms(now + GR_MIN(until - now, (uint64_t)LOOK_MS));
+        pthread_cond_timedwait(&r->cancelling, &r->lock, &at);
+    }
+    if (is_over_locked(r))
+        return error_set(-ECANCELED, "source: %s: the build was stopped while it waited for the server", r->url);
+    return 0;
+}
+
+/* At most one line for all operations in WARN_EVERY_MS. */
+static void warn_of_trouble(struct source_retry *r, const struct source_try *t, uint64_t now)
+{
+    uint64_t last = atomic_load(&r->warned_ms), begin = t->until_ms - r->timeout_ms;
+    if (now - begin < WARN_AFTER_MS || (last && now - last < WARN_EVERY_MS))
+        return;
+    if (atomic_compare_exchange_strong(&r->warned_ms, &last, now))
+        log_warning("source: %.200s: %.400s; trying again for up to %llu s", r->url, error_text(),
+                    (unsigned long long)r->timeout_ms / 1000);
+}
+
+int source_retry_wait(struct source_retry *r, struct source_try *t, int rc)
+{
+    if (rc != -EAGAIN && rc != -ETIMEDOUT)
+        return rc;
+    uint64_t now = clock_now_ms();
+    if (!t->until_ms) {
+        t->until_ms = now + r->timeout_ms;
+        t->pause_ms = PAUSE_FIRST_MS;
+    }
+    if (now + t->pause_ms > t->until_ms)
+        return error_prefix(rc, "source: no success for %llu s of retries", (unsigned long long)r->timeout_ms / 1000);
+    warn_of_trouble(r, t, now);
+    /* Readers that failed together must not come back together. */
+    unsigned pause = t->pause_ms / 2 + (unsigned)((uintptr_t)t >> 4 ^ now) % (t->pause_ms / 2 + 1);
+    pause += 1000 * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
+    pause = (unsigned)GR_MIN((uint64_t)pause, t->until_ms - now);
+    t->pause_ms = GR_MIN(t->pause_ms * 2, (unsigned)PAUSE_MAX_MS);
+    return pause_for(r, pause);
+}
+
+void source_retry_cancel(struct source_retry *r)
+{
+    SCOPED_LOCK(&r->lock);
+    r->cancelled = true;
+    pthread_cond_broadcast(&r->cancelling);
+}

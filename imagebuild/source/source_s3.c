@@ -1,0 +1,243 @@
+/* A bucket, or what lies under a prefix of it, as a source. Keys become paths as they are; a key that
+ * means a directory (no bytes, and a "/" at its end or Hadoop's "_$folder$") becomes one here and
+ * nowhere else.
+ *
+ * The version of an object is its ETag, which every answer is compared with: If-Match would do it at the server, but a
+ * caching proxy on the way drops it, and the request's signature covers it. A failed request is repeated
+ * with growing pauses until timeout_ms have passed since the last success (a page of a listing, or
+ * the whole read); s3_walk.c lists.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "imagebuild/source/s3_walk.h"
+#include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/source_retry.h"
+#include "net/aws/s3.h"
+
+struct source_s3 {
+    struct source base;
+    struct s3 *s3;
+    char *url;
+    char *prefix; /* empty, or with a slash at its end */
+    size_t prefix_len;
+    unsigned connections;
+    const struct rules *rules;
+    struct source_retry retry;
+};
+
+static struct source_s3 *s3_of(struct source *s)
+{
+    return (struct source_s3 *)s;
+}
+
+static void s3_source_cancel(struct source *base)
+{
+    source_retry_cancel(&s3_of(base)->retry);
+}
+
+/* ------------------------------------------------------------------ listing */
+
+struct s3_listing {
+    struct source_s3 *s;
+    source_visit *visit;
+    void *arg;
+    uint64_t seen;
+};
+
+/* The length of the directory's path that a key without bytes means, or -1. */
+static ssize_t directory_length(const char *path, size_t len)
+{
+    static const char hadoop[] = "_$folder$";
+    size_t suffix = sizeof hadoop - 1;
+    if (!len)
+        return 0; /* the prefix itself */
+    if (path[len - 1] == '/')
+        return (ssize_t)len - 1;
+    if (len > suffix && !memcmp(path + len - suffix, hadoop, suffix) && path[len - suffix - 1] != '/')
+        return (ssize_t)(len - suffix);
+    return -1;
+}
+
+static int list_visit(void *arg, const struct s3_object *o)
+{
+    struct s3_listing *l = arg;
+    if (o->key_len < l->s->prefix_len)
+        return error_set(-EBADMSG, "source: %s: the listing holds '%s', which is not under the prefix", l->s->url,
+                         o->key);
+    struct source_entry e = {.path = o->key + l->s->prefix_len,
+                             .path_len = o->key_len - l->s->prefix_len,
+                             .mode = S_IFREG | 0644,
+                             .size = o->size,
+                             .mtime = o->mtime,
+                             .mtime_nsec = o->mtime_nsec};
+    ssize_t directory = o->size ? -1 : directory_length(e.path, e.path_len);
+    if (directory >= 0) {
+        e.path_len = (size_t)directory;
+        e.mode = S_IFDIR | 0755;
+    } else if (o->etag && strlen(o->etag) <= SOURCE_VALIDATOR_MAX) {
+        e.validator = o->etag;
+        e.validator_len = strlen(o->etag);
+    }
+    int rc = l->visit(l->arg, &e);
+    if (rc == -EINVAL)
+        (void)error_prefix(rc, "source: %s", l->s->url);
+    l->seen++;
+    return rc;
+}
+
+static int s3_source_list(struct source *base, source_visit *visit, void *arg)
+{
+    struct s3_listing l = {.s = s3_of(base), .visit = visit, .arg = arg};
+    struct s3_walk_config config = {
+        .s3 = l.s->s3, .prefix = l.s->prefix, .retry = &l.s->retry, .rules = l.s->rules, .threads = l.s->connections};
+    int rc = s3_walk(&config, list_visit, &l);
+    if (!rc && !l.seen)
+        return error_set(-ENOENT, "source: there is nothing under %s; check bucket and prefix", base->url);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ reading */
+
+/* prefix + path; the key's length is checked by the server. */
+static int make_key(const struct source_s3 *s, const char *path, size_t len, struct bytes *out)
+{
+    int rc = bytes_append(out, s->prefix, s->prefix_len);
+    return rc ? rc : bytes_append(out, path, len);
+}
+
+static int s3_source_read(struct source *base, const struct source_read *r)
+{
+    struct source_s3 *s = s3_of(base);
+    CLEANUP_BYTES key = BYTES_INIT(HTTP_ERROR_BODY_MAX);
+    char etag[SOURCE_VALIDATOR_MAX + 1] = {0};
+    struct source_try try = {0};
+    int rc = make_key(s, r->path, r->path_len, &key);
+    if (rc)
+        return rc;
+    memcpy(etag, r->validator_len ? r->validator : "", GR_MIN(r->validator_len, (size_t)SOURCE_VALIDATOR_MAX));
+    for (;;) {
+        struct source_target target = {.dst = r->dst, .len = r->len};
+        struct s3_meta meta = {0};
+        const struct http_part part = {.off = r->offset, .len = r->len};
+        rc = s3_get(s->s3, (const char *)key.data, key.len, &part, source_take, &target, &meta);
+        if (*etag && (rc == -EBADMSG || (!rc && *meta.etag && strcmp(meta.etag, etag)))) /* shorter, or another */
+            return error_set(-ESTALE, "source: %s: '%.*s' changed", base->url, (int)r->path_len, r->path);
+        if (!rc && *etag && !*meta.etag)
+            return error_set(-EIO,
+                             "source: %s: the answer for '%.*s' has no ETag, so nobody can tell whether it changed; a "
+                             "proxy on the way must pass ETag on",
+                             base->url, (int)r->path_len, r->path);
+        if (!rc && target.done < target.len)
+            rc = error_set(-EAGAIN, "source: %s: the answer for '%.*s' was cut short", base->url, (int)r->path_len,
+                           r->path);
+        rc = rc ? source_retry_wait(&s->retry, &try, rc) : 0;
+        if (rc || target.done == target.len)
+            return rc;
+    }
+}
+
+static int s3_source_stat(struct source *base, const char *path, size_t path_len, struct source_version *out)
+{
+    struct source_s3 *s = s3_of(base);
+    CLEANUP_BYTES key = BYTES_INIT(HTTP_ERROR_BODY_MAX);
+    struct s3_meta meta = {0};
+    struct source_try try = {0};
+    int rc = make_key(s, path, path_len, &key);
+    while (!rc) {
+        rc = s3_head(s->s3, (const char *)key.data, key.len, &meta);
+        if (!rc)
+            break;
+        rc = source_retry_wait(&s->retry, &try, rc);
+    }
+    if (rc)
+        return rc;
+    *out = (struct source_version){.size = meta.size, .mtime = meta.mtime};
+    if (strlen(meta.etag) <= SOURCE_VALIDATOR_MAX) {
+        out->validator_len = strlen(meta.etag);
+        memcpy(out->validator, meta.etag, out->validator_len + 1);
+    }
+    return 0;
+}
+
+static int s3_source_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
+{
+    struct source_version now;
+    int rc = s3_source_stat(base, ask->path, ask->path_len, &now);
+    return rc ? rc : source_tell(ask, &now, visit, arg);
+}
+
+/* ------------------------------------------------------------------ life */
+
+static void s3_source_close(struct source *base)
+{
+    struct source_s3 *s = s3_of(base);
+    if (s->s3)
+        s3_free(s->s3);
+    source_retry_release(&s->retry);
+    free(s->prefix);
+    free(s->url);
+    free(s);
+}
+
+static void cleanup_source_s3(struct source_s3 **s)
+{
+    if (*s)
+        s3_source_close(&(*s)->base);
+}
+
+/* "a/b" and "a/b/" both mean the keys under "a/b/". */
+static char *prefix_of(const char *text)
+{
+    size_t len = strlen(text);
+    char *prefix = malloc(len + 2);
+    if (!prefix)
+        return NULL;
+    memcpy(prefix, text, len + 1);
+    if (len && text[len - 1] != '/')
+        memcpy(prefix + len, "/", 2);
+    return prefix;
+}
+
+int source_s3_open(const char *url, const char *bucket_and_prefix, const struct source_options *options,
+                   struct source **out)
+{
+    static const struct source_ops ops = {.list = s3_source_list,
+                                          .look = s3_source_look,
+                                          .read = s3_source_read,
+                                          .stat = s3_source_stat,
+                                          .cancel = s3_source_cancel,
+                                          .close = s3_source_close};
+    const char *slash = strchrnul(bucket_and_prefix, '/');
+    CLEANUP_FREE char *bucket = strndup(bucket_and_prefix, (size_t)(slash - bucket_and_prefix));
+    CLEANUP(cleanup_source_s3) struct source_s3 *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(-ENOMEM, "source: out of memory");
+    source_retry_init(&s->retry, url, options);
+    s->url = strdup(url);
+    if (!bucket || !s->url)
+        return error_set(-ENOMEM, "source: out of memory");
+    s->retry.url = s->url;
+    if (!*bucket)
+        return error_set(-EINVAL, "source: '%s' names no bucket; write s3://bucket/prefix", url);
+    s->prefix = prefix_of(*slash ? slash + 1 : slash);
+    if (!s->prefix)
+        return error_set(-ENOMEM, "source: out of memory");
+    s->prefix_len = strlen(s->prefix);
+    s->connections = options->connections;
+    s->rules = options->rules;
+    struct s3_config config = {
+        .bucket = bucket,
+        .endpoint = options->endpoint,
+        .http = {.connections = options->connections, .rate = options->rate, .cancel = options->cancel}};
+    int rc = s3_new(&config, &s->s3);
+    if (rc)
+        return rc;
+    s->base.ops = &ops;
+    s->base.url = s->url;
+    *out = &s->base;
+    s = NULL;
+    return 0;
+}

@@ -1,0 +1,258 @@
+/* Rules see the paths of the inner source, before the prefix is stripped. A listing comes directory by directory, so
+ * the verdict on the last entry's directory is kept: nearly every entry then costs one judgement, whatever its depth.
+ */
+#include "imagebuild/source/source_shape.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "format/catalog.h"
+
+struct source_shape_of {
+    struct source base;
+    struct source *inner;
+    struct source_shape shape;
+    char *strip; /* without slashes around it; NULL: none */
+    size_t strip_len;
+};
+
+static struct source_shape_of *shape_of(struct source *s)
+{
+    return (struct source_shape_of *)s;
+}
+
+/* ------------------------------------------------------------------ listing */
+
+struct shaping {
+    struct source_shape_of *s;
+    source_visit *visit;
+    void *arg;
+    struct bytes parent; /* the directory judged last */
+    enum rules_verdict parent_verdict;
+};
+
+/* The verdict on the directory that is the path's first len bytes. */
+static enum rules_verdict judge_directory(const struct rules *rules, const char *path, size_t len)
+{
+    enum rules_verdict verdict = RULES_NONE;
+    for (size_t at = 0; at <= len && len; at++)
+        if (at == len || path[at] == '/')
+            verdict = rules_judge(rules, verdict, path, at, true);
+    return verdict;
+}
+
+/* 1: part of the image, 0: not, or -errno. */
+static int taken(struct shaping *l, const struct source_entry *e)
+{
+    const struct rules *rules = l->s->shape.rules;
+    if (!rules || !e->path_len)
+        return 1;
+    const char *slash = memrchr(e->path, '/', e->path_len);
+    size_t len = slash ? (size_t)(slash - e->path) : 0;
+    if (len != l->parent.len || (len && memcmp(l->parent.data, e->path, len) != 0)) {
+        bytes_clear(&l->parent);
+        int rc = bytes_append(&l->parent, e->path, len);
+        if (rc)
+            return error_set(rc, "source: %s: no memory for a path of %zu bytes", l->s->base.url, len);
+        l->parent_verdict = judge_directory(rules, e->path, len);
+    }
+    bool directory = S_ISDIR(e->mode);
+    return rules_verdict_takes(rules, rules_judge(rules, l->parent_verdict, e->path, e->path_len, directory),
+                               directory);
+}
+
+/* Is the path's beginning the other one, whole components of it? */
+static bool begins_with(const char *path, size_t len, const char *other, size_t other_len)
+{
+    return len >= other_len && !memcmp(path, other, other_len) && (len == other_len || path[other_len] == '/');
+}
+
+/* 1: the path without the prefix, 0: a directory that the prefix passes through, or -EINVAL. */
+static int strip(const struct source_shape_of *s, struct source_entry *e)
+{
+    if (!s->strip)
+        return 1;
+    if (begins_with(e->path, e->path_len, s->strip, s->strip_len)) {
+        size_t n = s->strip_len + (e->path_len > s->strip_len);
+        e->path += n;
+        e->path_len -= n;
+        return 1;
+    }
+    if (S_ISDIR(e->mode) && (!e->path_len || begins_with(s->strip, s->strip_len, e->path, e->path_len)))
+        return 0;
+    return error_set(-EINVAL, "'%.*s' does not lie below '%s', the prefix to strip; leave it out with --exclude",
+                     (int)GR_MIN(e->path_len, 300u), e->path, s->strip);
+}
+
+static void override_mode(const struct source_overrides *o, uint32_t *mode)
+{
+    if (S_ISREG(*mode) && o->have_file_mode)
+        *mode = S_IFREG | o->file_mode;
+    if (S_ISDIR(*mode) && o->have_directory_mode)
+        *mode = S_IFDIR | o->directory_mode;
+}
+
+static void override_owner(const struct source_overrides *o, uint32_t *uid, uint32_t *gid)
+{
+    if (o->have_uid)
+        *uid = o->uid;
+    if (o->have_gid)
+        *gid = o->gid;
+}
+
+static void override_time(const struct source_overrides *o, int64_t *mtime, uint32_t *nsec)
+{
+    if (o->have_mtime) {
+        *mtime = o->mtime;
+        *nsec = 0;
+    }
+}
+
+static int shape_entry(void *arg, const struct source_entry *in)
+{
+    struct shaping *l = arg;
+    struct source_entry e = *in;
+    const struct source_overrides *o = &l->s->shape.override;
+    int rc = taken(l, &e);
+    if (rc > 0)
+        rc = strip(l->s, &e);
+    if (rc <= 0)
+        return rc;
+    override_mode(o, &e.mode);
+    override_owner(o, &e.uid, &e.gid);
+    override_time(o, &e.mtime, &e.mtime_nsec);
+    return l->visit(l->arg, &e);
+}
+
+static int shape_list(struct source *base, source_visit *visit, void *arg)
+{
+    struct source_shape_of *s = shape_of(base);
+    struct shaping l = {.s = s, .visit = visit, .arg = arg, .parent = BYTES_INIT(1 << 20)};
+    int rc = s->inner->ops->list(s->inner, shape_entry, &l);
+    bytes_release(&l.parent);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ the rest */
+
+/* The path in the inner source. */
+static int inner_path(const struct source_shape_of *s, const char *path, size_t len, struct bytes *out)
+{
+    int rc = bytes_append(out, s->strip, s->strip_len);
+    if (!rc && len)
+        rc = bytes_append(out, "/", 1);
+    if (!rc)
+        rc = bytes_append(out, path, len);
+    return rc ? error_set(rc, "source: %s: no memory for a path of %zu bytes", s->base.url, len) : 0;
+}
+
+static void shape_counts(struct source *base, struct source_counts *out)
+{
+    source_ask_counts(shape_of(base)->inner, out);
+}
+
+static bool shape_streams(const struct source *base)
+{
+    const struct source *inner = ((const struct source_shape_of *)base)->inner;
+    return inner->ops->streams && inner->ops->streams(inner);
+}
+
+static int shape_set_known(struct source *base, const struct source_known *known)
+{
+    struct source *inner = shape_of(base)->inner;
+    return inner->ops->set_known ? inner->ops->set_known(inner, known) : 0;
+}
+
+static bool shape_name_shard(struct source *base, const char *validator, size_t len, char *out, size_t size)
+{
+    return source_name_shard(shape_of(base)->inner, validator, len, out, size);
+}
+
+static int shape_read(struct source *base, const struct source_read *r)
+{
+    struct source_shape_of *s = shape_of(base);
+    if (!s->strip)
+        return s->inner->ops->read(s->inner, r);
+    CLEANUP_BYTES path = BYTES_INIT(2 * CATALOG_PATH_MAX);
+    struct source_read inner = *r;
+    int rc = inner_path(s, r->path, r->path_len, &path);
+    inner.path = (const char *)path.data;
+    inner.path_len = path.len;
+    return rc ? rc : s->inner->ops->read(s->inner, &inner);
+}
+
+static int shape_stat(struct source *base, const char *path, size_t len, struct source_version *out)
+{
+    struct source_shape_of *s = shape_of(base);
+    const struct source_overrides *o = &s->shape.override;
+    CLEANUP_BYTES inner = BYTES_INIT(2 * CATALOG_PATH_MAX);
+    int rc = s->strip ? inner_path(s, path, len, &inner) : 0;
+    if (!rc && s->strip)
+        rc = s->inner->ops->stat(s->inner, (const char *)inner.data, inner.len, out);
+    else if (!rc)
+        rc = s->inner->ops->stat(s->inner, path, len, out);
+    if (rc)
+        return rc;
+    override_time(o, &out->mtime, &out->mtime_nsec);
+    if (out->have_owner) {
+        override_mode(o, &out->mode);
+        override_owner(o, &out->uid, &out->gid);
+    }
+    return 0;
+}
+
+static void shape_cancel(struct source *base)
+{
+    struct source *inner = shape_of(base)->inner;
+    if (inner->ops->cancel)
+        inner->ops->cancel(inner);
+}
+
+static void shape_close(struct source *base)
+{
+    struct source_shape_of *s = shape_of(base);
+    source_close(s->inner);
+    free(s->strip);
+    free(s);
+}
+
+/* Without the slashes around it; NULL when out of memory. */
+static char *bare(const char *path)
+{
+    path += strspn(path, "/");
+    size_t len = strlen(path);
+    while (len && path[len - 1] == '/')
+        len--;
+    return strndup(path, len);
+}
+
+int source_shape_open(struct source *inner, const struct source_shape *shape, struct source **out)
+{
+    static const struct source_ops ops = {.list = shape_list,
+                                          .counts = shape_counts,
+                                          .streams = shape_streams,
+                                          .set_known = shape_set_known,
+                                          .name_shard = shape_name_shard,
+                                          .read = shape_read,
+                                          .stat = shape_stat,
+                                          .cancel = shape_cancel,
+                                          .close = shape_close};
+    CLEANUP_FREE char *prefix = shape->strip ? bare(shape->strip) : NULL;
+    struct source_shape_of *s = calloc(1, sizeof *s);
+    if (!s || (shape->strip && !prefix)) {
+        free(s);
+        source_close(inner);
+        return error_set(-ENOMEM, "source: out of memory");
+    }
+    *s = (struct source_shape_of){
+        .base = {.ops = &ops, .url = inner->url, .near = inner->near}, .inner = inner, .shape = *shape};
+    if (prefix && *prefix) {
+        s->strip_len = strlen(prefix);
+        s->strip = steal_ptr(&prefix);
+    }
+    *out = &s->base;
+    return 0;
+}

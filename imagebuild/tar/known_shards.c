@@ -1,0 +1,192 @@
+/* A member's validator is its shard's key (SOURCE_SHARD_KEY: "tar:...:") and its place in there. */
+#include "imagebuild/tar/known_shards.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "imagebuild/rebuild/plan.h"
+#include "store/read/catalog_cursor.h"
+#include "store/read/digest_map.h"
+
+/* What is known of a key, in its value. */
+enum { UNCHANGED = 1, HAS_DIRECTORIES = 2, DAMAGED = 4 };
+
+struct known_shards {
+    struct known_shards_config config;
+    struct digest_map keys;
+    struct digest_map linked; /* the first names of hard-linked members, numbered */
+    bool of_no_use;
+};
+
+/* Their identities are apart from device numbers that sources list, and from those of members.c. */
+#define LINKS_OF_KNOWN (UINT64_C(3) << 62)
+
+/* The length of the shard's key in a validator; 0: it is no member's. */
+static size_t key_len(const char *validator, size_t len)
+{
+    bool member = len > SOURCE_SHARD_KEY_LEN && !memcmp(validator, SOURCE_SHARD_KEY, strlen(SOURCE_SHARD_KEY));
+    return member ? SOURCE_SHARD_KEY_LEN : 0;
+}
+
+/* Go through the parent's members. */
+static int walk(struct known_shards *k, int (*visit)(struct known_shards *k, const struct catalog_entry *e, void *arg),
+                void *arg)
+{
+    const struct known_shards_config *c = &k->config;
+    CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;
+    const struct catalog_entry *e;
+    int rc = catalog_cursor_new(c->store, c->parent, NULL, 0, CATALOG_CURSOR_AHEAD, &cursor);
+    if (rc)
+        return rc;
+    for (uint64_t n = 1; (rc = catalog_cursor_next(cursor, &e)) == 1; n++) {
+        rc = visit(k, e, arg);
+        if (!rc && n % PLAN_STEP == 0)
+            rc = c->step(c->step_arg);
+        if (rc)
+            return rc;
+    }
+    return rc && rc != -ECANCELED ? plan_parent_failed(rc) : rc;
+}
+
+/* The shard that the entry is a member of; NULL: of none. */
+static struct digest_slot *shard_of(const struct known_shards *k, const struct catalog_entry *e)
+{
+    struct digest key;
+    if (!key_len(e->validator, e->validator_len))
+        return NULL;
+    key = digest_of(e->validator, SOURCE_SHARD_KEY_LEN);
+    return digest_map_find(&k->keys, &key);
+}
+
+/* Does any of it lie in a damaged pack? */
+static bool is_damaged(const struct known_shards *k, const struct catalog_entry *e)
+{
+    bool damaged = false;
+    for (uint32_t i = 0; k->config.damage && i < e->extent_count; i++) {
+        const struct catalog_extent *at = &e->extents[i];
+        bool inside = at->offset < k->config.parent->size && at->len <= k->config.parent->size - at->offset;
+        damaged |= inside && parent_damage_touches(k->config.damage, at->offset, at->len);
+    }
+    return damaged;
+}
+
+static int take_key(struct known_shards *k, const struct catalog_entry *e, void *arg)
+{
+    if (!key_len(e->validator, e->validator_len))
+        return 0;
+    struct digest key = digest_of(e->validator, SOURCE_SHARD_KEY_LEN), first = digest_of(e->target, e->target_len);
+    int rc = digest_map_add(&k->keys, &key, 0);
+    if (rc >= 0 && e->hard_link)
+        rc = digest_map_add(&k->linked, &first, (int64_t)k->linked.count + 1);
+    if (rc < 0)
+        return rc;
+    if (S_ISDIR(e->mode))
+        digest_map_find(&k->keys, &key)->value |= HAS_DIRECTORIES;
+    if (is_damaged(k, e))
+        digest_map_find(&k->keys, &key)->value |= DAMAGED;
+    return 0;
+}
+
+int known_shards_new(const struct known_shards_config *config, struct known_shards **out)
+{
+    CLEANUP(cleanup_known_shards) struct known_shards *k = calloc(1, sizeof *k);
+    if (!k)
+        return error_set(-ENOMEM, "build: out of memory");
+    k->config = *config;
+    int rc = walk(k, take_key, NULL);
+    if (!rc)
+        *out = steal_ptr(&k);
+    return rc;
+}
+
+void known_shards_free(struct known_shards *k)
+{
+    if (!k)
+        return;
+    digest_map_release(&k->keys);
+    digest_map_release(&k->linked);
+    free(k);
+}
+
+bool known_shards_has(void *arg, const char *key, size_t len)
+{
+    struct known_shards *k = arg;
+    struct digest digest = digest_of(key, len);
+    struct digest_slot *slot = k->of_no_use ? NULL : digest_map_find(&k->keys, &digest);
+    if (!slot || slot->value & DAMAGED)
+        return false;
+    slot->value |= UNCHANGED;
+    return true;
+}
+
+/* Of the entries that several shards have for a directory the catalog has one. When that one goes, another counts, of
+ * which nothing is known. */
+bool known_shards_suffice(void *arg)
+{
+    struct known_shards *k = arg;
+    for (size_t i = 0; i < k->keys.capacity && !k->of_no_use; i++)
+        k->of_no_use = k->keys.slots[i].value & HAS_DIRECTORIES && !(k->keys.slots[i].value & UNCHANGED);
+    return !k->of_no_use;
+}
+
+static bool is_unchanged(const struct known_shards *k, const struct digest_slot *shard)
+{
+    return !k->of_no_use && shard && shard->value & UNCHANGED;
+}
+
+/* The number of the file if e is one of several names of it; 0: it is not. */
+static uint64_t file_of(const struct known_shards *k, const struct catalog_entry *e)
+{
+    if (!k->linked.count || S_ISDIR(e->mode))
+        return 0;
+    struct digest first = e->hard_link ? digest_of(e->target, e->target_len) : digest_of(e->path, e->path_len);
+    const struct digest_slot *slot = digest_map_find(&k->linked, &first);
+    return slot ? (uint64_t)slot->value : 0;
+}
+
+static int list_member(struct known_shards *k, const struct catalog_entry *e, void *listing)
+{
+    if (!is_unchanged(k, shard_of(k, e)))
+        return 0;
+    struct source_entry entry = {.path = e->path,
+                                 .path_len = e->path_len,
+                                 .mode = e->mode,
+                                 .uid = e->uid,
+                                 .gid = e->gid,
+                                 .size = e->size,
+                                 .mtime = e->mtime,
+                                 .mtime_nsec = e->mtime_nsec,
+                                 .validator = e->validator,
+                                 .validator_len = e->validator_len};
+    entry.link_ino = file_of(k, e);
+    entry.link_dev = entry.link_ino ? LINKS_OF_KNOWN : 0;
+    if (S_ISLNK(
+            e->mode)) { /* the catalog has a further name's first one in the place of the text, which that one has */
+        entry.target = e->hard_link ? "-" : e->target;
+        entry.target_len = e->hard_link ? 1 : e->target_len;
+    }
+    return listing_add(listing, &entry);
+}
+
+int known_shards_list(struct known_shards *k, struct listing *listing)
+{
+    return walk(k, list_member, listing);
+}
+
+/* Of what is no shard's member another source decides, later: it may stay if its version can be told. */
+static int add_live(struct known_shards *k, const struct catalog_entry *e, void *live)
+{
+    const struct digest_slot *shard = shard_of(k, e);
+    bool stays = shard ? is_unchanged(k, shard) : e->validator_len > 0 && !is_damaged(k, e);
+    for (uint32_t i = 0; stays && i < e->extent_count; i++)
+        if (e->extents[i].len && live_fits(live, e->extents[i].offset, e->extents[i].len))
+            live_add(live, e->extents[i].offset, e->extents[i].len);
+    return 0;
+}
+
+int known_shards_live(struct known_shards *k, struct live *live)
+{
+    return walk(k, add_live, live);
+}

@@ -1,0 +1,123 @@
+#include "imagebuild/tree/listing_judge.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/error.h"
+#include "base/le.h"
+#include "base/vec.h"
+#include "format/catalog.h"
+#include "imagebuild/tree/nodes.h"
+
+enum { COMPONENT_MAX = 255, TARGET_MAX = 4095, XATTR_HEADER = 6 };
+
+/* ------------------------------------------------------------------ names */
+
+static const char *component_fault(const char *name, size_t len)
+{
+    if (!len)
+        return "an empty component cannot be a file name";
+    if (len > COMPONENT_MAX)
+        return "a component over 255 bytes cannot be a file name";
+    if (name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')))
+        return "'.' and '..' cannot be file names";
+    return NULL;
+}
+
+static const char *path_fault(const char *path, size_t len)
+{
+    if (len > CATALOG_PATH_MAX)
+        return "a path over 65535 bytes cannot be kept";
+    if (memchr(path, 0, len))
+        return "a NUL byte cannot be in a file name";
+    for (const char *p = path, *end = path + len;;) {
+        const char *slash = memchr(p, '/', (size_t)(end - p));
+        const char *fault = component_fault(p, (size_t)((slash ? slash : end) - p));
+        if (fault || !slash)
+            return fault;
+        p = slash + 1;
+    }
+}
+
+const char *listing_fault(const struct source_entry *e)
+{
+    const char *fault = path_fault(e->path, e->path_len);
+    if (!fault && S_ISLNK(e->mode) && (!e->target_len || e->target_len > TARGET_MAX))
+        fault = "a symbolic link's text must have 1 to 4095 bytes";
+    return fault;
+}
+
+uint32_t listing_encode_rdev(uint64_t rdev)
+{
+    uint32_t maj = major(rdev), min = minor(rdev);
+    return (min & 0xff) | maj << 8 | (min & ~0xffu) << 12;
+}
+
+/* ------------------------------------------------------------------ extended attributes */
+
+struct xattr {
+    const uint8_t *start; /* of the whole record */
+    const char *name;
+    size_t name_len, len;
+};
+
+static int compare_xattrs(const void *pa, const void *pb)
+{
+    const struct xattr *a = pa, *b = pb;
+    return catalog_path_compare(a->name, a->name_len, b->name, b->name_len);
+}
+
+static bool has_prefix(const struct xattr *x, const char *prefix)
+{
+    size_t len = strlen(prefix);
+    return x->name_len > len && !memcmp(x->name, prefix, len);
+}
+
+static bool is_exactly(const struct xattr *x, const char *name)
+{
+    return x->name_len == strlen(name) && !memcmp(x->name, name, x->name_len);
+}
+
+/* Namespaces that both filesystems know. */
+static bool supported(const struct xattr *x)
+{
+    return has_prefix(x, "user.") || has_prefix(x, "trusted.") || has_prefix(x, "security.") ||
+           is_exactly(x, "system.posix_acl_access") || is_exactly(x, "system.posix_acl_default");
+}
+
+int listing_filter_xattrs(const struct source_entry *e, struct bytes *out, uint64_t *skipped)
+{
+    struct {
+        struct xattr *items;
+        size_t len, cap;
+    } list CLEANUP(cleanup_free_) = {0};
+    const uint8_t *p = e->xattrs, *end = p + e->xattrs_len;
+    while (p < end) {
+        size_t room = (size_t)(end - p);
+        struct xattr x = {.start = p, .name = (const char *)p + XATTR_HEADER};
+        x.name_len = room < XATTR_HEADER ? 0 : le16_get(p);
+        x.len = room < XATTR_HEADER ? 0 : XATTR_HEADER + x.name_len + le32_get(p + 2);
+        if (room < XATTR_HEADER || x.len > room)
+            return error_set(-EINVAL, "the attributes of '%.*s' are malformed", (int)e->path_len, e->path);
+        p += x.len;
+        if (vec_push(&list, x))
+            return error_set(-ENOMEM, "out of memory for extended attributes");
+    }
+    if (list.len)
+        qsort(list.items, list.len, sizeof *list.items, compare_xattrs);
+    for (size_t i = 0; i < list.len; i++) {
+        const struct xattr *x = &list.items[i];
+        if (is_exactly(x, "security.selinux"))
+            continue;
+        if (!supported(x) || x->name_len > COMPONENT_MAX || out->len + x->len > NODE_XATTRS_MAX) {
+            ++*skipped;
+            continue;
+        }
+        int rc = bytes_append(out, x->start, x->len);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}

@@ -1,0 +1,329 @@
+/* Nodes lie in a scratch back to back, each a fixed head and what only some have behind it. A path is kept as what
+ * differs from the one before: neighbours in path order share most of it.
+ *
+ *   struct head, [content], path's rest, validator, target, xattrs      (never outlives the process: native order)
+ */
+#include "imagebuild/tree/nodes.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "format/catalog.h"
+
+enum {
+    WINDOW = 256 << 10, /* of the writer, and of each cursor */
+    LINKED = 1,
+    IMPLICIT = 2,
+    CONTENT = 4,
+};
+
+struct head {
+    uint32_t len; /* of the whole */
+    uint32_t rank, parent, link;
+    uint32_t uid, gid, rdev, mtime_nsec;
+    int64_t mtime;
+    uint64_t size, address;
+    uint32_t xattrs_len;
+    uint16_t mode;
+    uint16_t shared, rest; /* of the path */
+    uint16_t validator_len, target_len;
+    uint8_t flags, plan;
+};
+
+struct nodes {
+    struct scratch *scratch;
+    struct bytes buffer; /* on its way to the scratch */
+    uint64_t count;
+    uint32_t last_rank;
+    bool ended;
+    size_t last_len;
+    char last[CATALOG_PATH_MAX];
+};
+
+struct nodes_cursor {
+    const struct nodes *nodes;
+    uint64_t at; /* in the scratch: what the window has not got yet */
+    uint8_t *window;
+    size_t cap, pos, len;
+    size_t path_len;
+    char path[CATALOG_PATH_MAX];
+};
+
+static int out_of_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory for the list of files");
+}
+
+int nodes_new(const struct scratch_config *config, struct nodes **out)
+{
+    CLEANUP(cleanup_nodes) struct nodes *n = calloc(1, sizeof *n);
+    if (!n)
+        return out_of_memory();
+    n->buffer.max = SIZE_MAX / 2; /* a window and one node */
+    int rc = scratch_new(config, &n->scratch);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&n);
+    return 0;
+}
+
+void nodes_free(struct nodes *n)
+{
+    if (!n)
+        return;
+    scratch_free(n->scratch);
+    bytes_release(&n->buffer);
+    free(n);
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static size_t shared_prefix(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    size_t n = 0, common = GR_MIN(a_len, b_len);
+    while (n < common && a[n] == b[n])
+        n++;
+    return n;
+}
+
+static int flush(struct nodes *n)
+{
+    int rc = scratch_write(n->scratch, scratch_len(n->scratch), n->buffer.data, n->buffer.len);
+    bytes_clear(&n->buffer);
+    return rc;
+}
+
+static struct head head_of(const struct node *node, size_t shared)
+{
+    bool content = !digest_is_zero(&node->content);
+    struct head h = {
+        .rank = node->rank,
+        .parent = node->parent,
+        .link = node->link,
+        .uid = node->uid,
+        .gid = node->gid,
+        .rdev = node->rdev,
+        .mtime_nsec = node->mtime_nsec,
+        .mtime = node->mtime,
+        .size = node->size,
+        .address = node->address,
+        .xattrs_len = (uint32_t)node->xattrs_len,
+        .mode = node->mode,
+        .shared = (uint16_t)shared,
+        .rest = (uint16_t)(node->path_len - shared),
+        .validator_len = (uint16_t)node->validator_len,
+        .target_len = (uint16_t)node->target_len,
+        .flags = (uint8_t)((node->linked ? LINKED : 0) | (node->implicit ? IMPLICIT : 0) | (content ? CONTENT : 0)),
+        .plan = (uint8_t)node->plan,
+    };
+    h.len = (uint32_t)(sizeof h + (content ? DIGEST_SIZE : 0) + h.rest + h.validator_len + h.target_len + h.xattrs_len);
+    return h;
+}
+
+static uint8_t *put(uint8_t *p, const void *data, size_t len)
+{
+    return len ? mempcpy(p, data, len) : p;
+}
+
+int nodes_add(struct nodes *n, const struct node *node)
+{
+    assert(!n->ended && node->path_len <= CATALOG_PATH_MAX);
+    assert(node->validator_len <= UINT16_MAX && node->target_len <= UINT16_MAX && node->xattrs_len <= NODE_XATTRS_MAX);
+    assert(!n->count ||
+           (node->rank > n->last_rank && catalog_path_compare(n->last, n->last_len, node->path, node->path_len) < 0));
+    size_t shared = shared_prefix(n->last, n->last_len, node->path, node->path_len);
+    struct head h = head_of(node, shared);
+    uint8_t *p;
+    int rc = bytes_extend(&n->buffer, h.len, &p);
+    if (rc)
+        return rc;
+    p = put(p, &h, sizeof h);
+    if (h.flags & CONTENT)
+        p = put(p, &node->content, DIGEST_SIZE);
+    p = put(p, node->path + shared, h.rest);
+    p = put(p, node->validator, h.validator_len);
+    p = put(p, node->target, h.target_len);
+    (void)put(p, node->xattrs, h.xattrs_len);
+    put((uint8_t *)n->last + shared, node->path + shared, h.rest);
+    n->last_len = node->path_len;
+    n->last_rank = node->rank;
+    n->count++;
+    return n->buffer.len >= WINDOW ? flush(n) : 0;
+}
+
+uint64_t nodes_place(const struct nodes *n)
+{
+    return scratch_len(n->scratch) + n->buffer.len;
+}
+
+/* Nodes are flushed whole: one lies in the buffer or in the scratch. */
+static int get_head(struct nodes *n, uint64_t place, struct head *out)
+{
+    assert(!n->ended && place < nodes_place(n));
+    if (place < scratch_len(n->scratch))
+        return scratch_read(n->scratch, place, out, sizeof *out);
+    memcpy(out, n->buffer.data + (place - scratch_len(n->scratch)), sizeof *out);
+    return 0;
+}
+
+static int set_head(struct nodes *n, uint64_t place, const struct head *h)
+{
+    if (place < scratch_len(n->scratch))
+        return scratch_write(n->scratch, place, h, sizeof *h);
+    memcpy(n->buffer.data + (place - scratch_len(n->scratch)), h, sizeof *h);
+    return 0;
+}
+
+int nodes_set_mtime(struct nodes *n, uint64_t place, int64_t mtime, uint32_t mtime_nsec)
+{
+    struct head h;
+    int rc = get_head(n, place, &h);
+    if (rc)
+        return rc;
+    h.mtime = mtime;
+    h.mtime_nsec = mtime_nsec;
+    return set_head(n, place, &h);
+}
+
+int nodes_set_linked(struct nodes *n, uint64_t place)
+{
+    struct head h;
+    int rc = get_head(n, place, &h);
+    if (rc)
+        return rc;
+    h.flags |= LINKED;
+    return set_head(n, place, &h);
+}
+
+int nodes_end(struct nodes *n)
+{
+    assert(!n->ended);
+    n->ended = true;
+    int rc = flush(n);
+    bytes_release(&n->buffer);
+    return rc;
+}
+
+uint64_t nodes_count(const struct nodes *n)
+{
+    return n->count;
+}
+
+uint32_t nodes_rank_end(const struct nodes *n)
+{
+    return n->count ? n->last_rank + 1 : 0;
+}
+
+/* ------------------------------------------------------------------ reading */
+
+int nodes_cursor_new(const struct nodes *n, struct nodes_cursor **out)
+{
+    assert(n->ended);
+    CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *c = calloc(1, sizeof *c);
+    if (!c)
+        return out_of_memory();
+    c->nodes = n;
+    c->cap = (size_t)GR_MIN(scratch_len(n->scratch), (uint64_t)WINDOW);
+    c->window = malloc(c->cap + 1); /* malloc(0) may be NULL */
+    if (!c->window)
+        return out_of_memory();
+    *out = steal_ptr(&c);
+    return 0;
+}
+
+void nodes_cursor_free(struct nodes_cursor *c)
+{
+    if (!c)
+        return;
+    free(c->window);
+    free(c);
+}
+
+/* At least `need` bytes in one piece at the window's position. */
+static int fill(struct nodes_cursor *c, size_t need)
+{
+    if (c->len - c->pos >= need)
+        return 0;
+    memmove(c->window, c->window + c->pos, c->len - c->pos);
+    c->len -= c->pos;
+    c->pos = 0;
+    if (need > c->cap) {
+        uint8_t *fresh = realloc(c->window, need);
+        if (!fresh)
+            return out_of_memory();
+        c->window = fresh;
+        c->cap = need;
+    }
+    struct scratch *from = c->nodes->scratch;
+    size_t n = (size_t)GR_MIN((uint64_t)(c->cap - c->len), scratch_len(from) - c->at);
+    assert(c->len + n >= need);
+    int rc = scratch_read(from, c->at, c->window + c->len, n);
+    if (rc)
+        return rc;
+    c->at += n;
+    c->len += n;
+    return 0;
+}
+
+static const void *take(const uint8_t **p, size_t len)
+{
+    const uint8_t *at = *p;
+    *p += len;
+    return len ? at : NULL;
+}
+
+static struct node node_of(const struct head *h)
+{
+    return (struct node){
+        .rank = h->rank,
+        .parent = h->parent,
+        .link = h->link,
+        .linked = h->flags & LINKED,
+        .implicit = h->flags & IMPLICIT,
+        .plan = (enum node_plan)h->plan,
+        .mode = h->mode,
+        .uid = h->uid,
+        .gid = h->gid,
+        .rdev = h->rdev,
+        .mtime = h->mtime,
+        .mtime_nsec = h->mtime_nsec,
+        .size = h->size,
+        .address = h->address,
+        .validator_len = h->validator_len,
+        .target_len = h->target_len,
+        .xattrs_len = h->xattrs_len,
+    };
+}
+
+int nodes_next(struct nodes_cursor *c, struct node *out)
+{
+    if (c->pos == c->len && c->at == scratch_len(c->nodes->scratch))
+        return 0;
+    struct head h;
+    int rc = fill(c, sizeof h);
+    if (rc)
+        return rc;
+    memcpy(&h, c->window + c->pos, sizeof h);
+    rc = fill(c, h.len);
+    if (rc)
+        return rc;
+    const uint8_t *p = c->window + c->pos + sizeof h;
+    c->pos += h.len;
+    *out = node_of(&h);
+    if (h.flags & CONTENT)
+        memcpy(&out->content, take(&p, DIGEST_SIZE), DIGEST_SIZE);
+    put((uint8_t *)c->path + h.shared, take(&p, h.rest), h.rest);
+    c->path_len = (size_t)h.shared + h.rest;
+    out->validator = take(&p, h.validator_len);
+    out->target = take(&p, h.target_len);
+    out->xattrs = take(&p, h.xattrs_len);
+    out->path = c->path;
+    out->path_len = c->path_len;
+    const char *slash = c->path_len ? memrchr(c->path, '/', c->path_len) : NULL;
+    out->name = slash ? slash + 1 : c->path;
+    out->name_len = c->path_len - (size_t)(out->name - c->path);
+    return 1;
+}

@@ -1,0 +1,278 @@
+/* The file is written anew, as a whole, after each change: a first line, then for each export three strings, each ended
+ * by NUL: for whom it was added, its name, its image by digest. No file: no export was added.
+ *
+ * Who writes it waits for others who do (`writing`), and for nobody else; the list is locked while it changes, with the
+ * stack's table, and never across I/O.
+ */
+#include "server/added_exports.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "format/image_ref.h"
+
+enum { FILE_MAX_BYTES = 32 << 20 };
+
+static const char first_line[] = "granary added exports 1\n";
+static const char *const whose[] = {[ADDED_FOR_USER] = "user", [ADDED_FOR_MOUNTS] = "mounts"};
+
+struct added {
+    enum added_for who;
+    char *name, *ref;
+};
+
+struct added_exports {
+    struct stack *stack;
+    const char *file;                  /* NULL: none */
+    _Atomic(struct start_warm *) warm; /* NULL: nothing is warmed */
+    pthread_mutex_t writing;           /* the file; taken before the lock */
+    pthread_mutex_t lock;
+    VEC(struct added) list; /* under the lock */
+};
+DEFINE_CLEANUP(added_exports, struct added_exports *, added_exports_close)
+
+static int no_memory(void)
+{
+    return error_set(-ENOMEM, "exports: out of memory");
+}
+
+/* ---- the list ---- */
+
+static struct added *find_locked(struct added_exports *a, const char *name)
+{
+    for (size_t i = 0; i < a->list.len; i++)
+        if (!strcmp(a->list.items[i].name, name))
+            return &a->list.items[i];
+    return NULL;
+}
+
+static void forget_locked(struct added_exports *a, struct added *e)
+{
+    free(e->name);
+    free(e->ref);
+    *e = a->list.items[--a->list.len];
+}
+
+/* Another who wants the same changes nothing for a user. */
+static int list(struct added_exports *a, const struct stack_export *export, enum added_for who)
+{
+    char ref[IMAGE_REF_MAX];
+    SCOPED_LOCK(&a->lock);
+    CLEANUP(cleanup_stack_export) struct stack_export *now = stack_get(a->stack, stack_export_name(export));
+    if (now != export)
+        return error_set(-EBUSY, "the export '%s' has just been removed; add it again", stack_export_name(export));
+    struct added *there = find_locked(a, stack_export_name(export));
+    if (there) {
+        there->who = who == ADDED_FOR_USER ? who : there->who;
+        return 0;
+    }
+    struct added fresh = {.who = who,
+                          .name = strdup(stack_export_name(export)),
+                          .ref = strdup(image_ref_text(stack_export_ref(export), ref))};
+    if (fresh.name && fresh.ref && !vec_push(&a->list, fresh))
+        return 0;
+    free(fresh.name);
+    free(fresh.ref);
+    return no_memory();
+}
+
+/* stack_remove, and off the list, at once: it is on both or on none, for who adds the same meanwhile. */
+static int take_out(struct added_exports *a, const char *name)
+{
+    SCOPED_LOCK(&a->lock);
+    int rc = stack_remove(a->stack, name);
+    struct added *e = rc ? NULL : find_locked(a, name);
+    if (e)
+        forget_locked(a, e);
+    return rc;
+}
+
+/* false: it was not added. */
+static bool look(struct added_exports *a, const char *name, enum added_for *out_who)
+{
+    SCOPED_LOCK(&a->lock);
+    const struct added *e = find_locked(a, name);
+    *out_who = e ? e->who : ADDED_FOR_USER;
+    return e;
+}
+
+/* ---- the file ---- */
+
+static int encode(struct added_exports *a, struct bytes *out, size_t *out_count)
+{
+    SCOPED_LOCK(&a->lock);
+    int rc = bytes_append(out, first_line, sizeof first_line - 1);
+    *out_count = a->list.len;
+    for (size_t i = 0; !rc && i < a->list.len; i++) {
+        const struct added *e = &a->list.items[i];
+        const char *const strings[] = {whose[e->who], e->name, e->ref};
+        for (size_t k = 0; !rc && k < GR_ARRAY_SIZE(strings); k++)
+            rc = bytes_append(out, strings[k], strlen(strings[k]) + 1);
+    }
+    return rc ? error_set(rc, "exports: out of memory, or there are too many to be noted") : 0;
+}
+
+static int save(struct added_exports *a)
+{
+    CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
+    size_t count;
+    if (!a->file)
+        return 0;
+    SCOPED_LOCK(&a->writing);
+    int rc = encode(a, &text, &count);
+    if (rc || count)
+        return rc ? rc : io_write_file_atomic(a->file, text.data, text.len, false);
+    if (unlink(a->file) && errno != ENOENT)
+        return error_set(-errno, "cannot remove %s: %s", a->file, strerror(errno));
+    return 0;
+}
+
+/* An error that will be the same at the next start. */
+static bool is_lasting(int rc)
+{
+    return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST;
+}
+
+static int restore(struct added_exports *a, struct stack_adding *adding, enum added_for who, const char *name,
+                   const char *ref)
+{
+    const struct stack_image image = {.ref = ref, .export_name = name};
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    bool added;
+    int rc = stack_adding_add(adding, &image, &e, &added);
+    if (!rc)
+        return added ? list(a, e, who) : 0; /* not: it was given at this start */
+    if (!is_lasting(rc))
+        return error_prefix(rc, "export '%s', noted in %s", name, a->file);
+    log_warning("export '%s', noted in %s, is not served any more: %s", name, a->file, error_text());
+    return 0;
+}
+
+/* The string at *at, which moves behind its end; NULL: there is no whole one. */
+static const char *take_string(const char **at, const char *end)
+{
+    const char *string = *at, *nul = memchr(string, 0, (size_t)(end - string));
+    if (nul)
+        *at = nul + 1;
+    return nul ? string : NULL;
+}
+
+static int restore_all(struct added_exports *a, const struct bytes *text)
+{
+    CLEANUP(cleanup_stack_adding) struct stack_adding *adding = NULL;
+    const char *at = (const char *)text->data, *end = at + text->len;
+    int rc = stack_adding_begin(a->stack, NULL, &adding);
+    for (at += sizeof first_line - 1; !rc && at < end;) {
+        const char *who = take_string(&at, end), *name = who ? take_string(&at, end) : NULL;
+        const char *ref = name ? take_string(&at, end) : NULL;
+        if (!ref)
+            return error_set(-EBADMSG, "%s is damaged; remove it to start without the exports it notes", a->file);
+        rc = restore(a, adding, strcmp(who, whose[ADDED_FOR_MOUNTS]) ? ADDED_FOR_USER : ADDED_FOR_MOUNTS, name, ref);
+    }
+    return rc;
+}
+
+static int load(struct added_exports *a)
+{
+    CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
+    int rc = io_read_file(a->file, &text);
+    if (rc == -ENOENT)
+        return 0;
+    if (!rc && (text.len < sizeof first_line - 1 || memcmp(text.data, first_line, sizeof first_line - 1) != 0))
+        rc =
+            error_set(-EBADMSG, "%s is no list of exports, or of a later version; remove it to start without", a->file);
+    return rc ? rc : restore_all(a, &text);
+}
+
+/* ---- life ---- */
+
+int added_exports_open(struct stack *stack, const char *file, struct added_exports **out)
+{
+    CLEANUP(cleanup_added_exports) struct added_exports *a = calloc(1, sizeof *a);
+    if (!a)
+        return no_memory();
+    a->stack = stack;
+    a->file = file;
+    pthread_mutex_init(&a->writing, NULL);
+    pthread_mutex_init(&a->lock, NULL);
+    int rc = file ? load(a) : 0;
+    if (!rc)
+        *out = steal_ptr(&a);
+    return rc;
+}
+
+void added_exports_close(struct added_exports *a)
+{
+    if (!a)
+        return;
+    while (a->list.len)
+        forget_locked(a, &a->list.items[0]);
+    vec_release(&a->list);
+    pthread_mutex_destroy(&a->writing);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+void added_exports_warm(struct added_exports *a, struct start_warm *warm)
+{
+    atomic_store(&a->warm, warm);
+    start_warm_added(warm);
+}
+
+/* ---- changes ---- */
+
+int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for who,
+                      const volatile int *cancel, struct stack_export **out)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    enum added_for before;
+    bool added;
+    int rc = stack_add(a->stack, image, cancel, &e, &added);
+    if (rc)
+        return rc;
+    if (added || look(a, stack_export_name(e), &before)) {
+        rc = list(a, e, who);
+        if (!rc)
+            rc = save(a);
+    }
+    if (rc) {
+        struct error first;
+        error_take(&first, rc);
+        if (added && take_out(a, stack_export_name(e)))
+            log_warning("%s", error_text());
+        return error_restore(&first);
+    }
+    start_warm_added(atomic_load(&a->warm));
+    *out = steal_ptr(&e);
+    return 0;
+}
+
+int added_exports_remove(struct added_exports *a, const char *name, enum added_for who, bool *out_removed)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = *name ? stack_get(a->stack, name) : NULL;
+    enum added_for wanted;
+    bool added = look(a, name, &wanted);
+    *out_removed = false;
+    if (!e)
+        return error_set(-ENOENT, "there is no export '%.100s' here", name);
+    if (who == ADDED_FOR_MOUNTS && (!added || wanted != who || stack_export_clients(e)))
+        return 0;
+    if (!added)
+        return error_set(-EPERM, "the export '%.100s' was given when the server was started, and stays as long as it",
+                         name);
+    int rc = take_out(a, name);
+    if (rc == -EBUSY && who == ADDED_FOR_MOUNTS)
+        return 0;
+    if (rc)
+        return rc;
+    *out_removed = true;
+    return save(a);
+}

@@ -1,0 +1,209 @@
+/* libmicrohttpd on a listening socket of our own; one thread serves all connections and waits for
+ * nothing: a document is counters and constants, what takes longer is a job with a thread of its own
+ * (control_job.h). At most CONNECTIONS_MAX connections: when they become many, the one that has been
+ * silent longest is ended, so that idle clients delay nobody.
+ *
+ * The socket is bound before the fork, so that whoever starts the server sees what is wrong with
+ * its path; requests wait in the backlog until control_start.
+ */
+#include "server/control.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "net/listen.h"
+#include "server/control_routes.h"
+#include "server/http_daemon.h"
+
+enum {
+    CONNECTIONS_MAX = 64,
+    CONNECTIONS_MANY = 48, /* from here on idle ones are ended */
+    IDLE_TIMEOUT_S = 10,
+};
+
+/* A connection, in the order of their coming. The daemon's thread alone uses these. */
+struct client {
+    struct client *prev, *next;
+    int fd;
+    bool working; /* a job answers it */
+};
+
+struct control {
+    char *path;
+    int fd; /* -1: the daemon's */
+    dev_t dev;
+    ino_t ino; /* of the socket we made */
+    struct MHD_Daemon *daemon;
+    struct control_routes routes;
+    struct client *first, *last;
+    unsigned clients;
+};
+DEFINE_CLEANUP(control, struct control *, control_close)
+
+/* ---- requests ---- */
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+                                  const char *version, const char *data, size_t *data_len, void **state)
+{
+    struct control *c = arg;
+    bool by_job = false;
+    enum MHD_Result result;
+    if (http_daemon_refuses(connection, *state, &result))
+        return result;
+    result = control_routes_take(&c->routes, connection, url, method, data, data_len, state, &by_job);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct client *client = info ? info->socket_context : NULL;
+    if (client && by_job)
+        client->working = true;
+    return result;
+}
+
+/* ---- connections ---- */
+
+static void unlink_client(struct control *c, struct client *client)
+{
+    *(client->prev ? &client->prev->next : &c->first) = client->next;
+    *(client->next ? &client->next->prev : &c->last) = client->prev;
+    c->clients--;
+}
+
+static void link_client(struct control *c, struct client *client)
+{
+    client->prev = c->last;
+    client->next = NULL;
+    *(c->last ? &c->last->next : &c->first) = client;
+    c->last = client;
+    c->clients++;
+}
+
+/* End the one that came first; the daemon takes it down when it sees the end. */
+static void end_an_idle_one(struct control *c)
+{
+    struct client *client = c->first;
+    while (client && (client->working || client->fd < 0))
+        client = client->next;
+    if (!client)
+        return;
+    shutdown(client->fd, SHUT_RDWR);
+    client->fd = -1;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct control *c = arg;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*context)
+            unlink_client(c, *context);
+        free(*context);
+        *context = NULL;
+        return;
+    }
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct client *client = info ? calloc(1, sizeof *client) : NULL;
+    if (!client)
+        return;
+    client->fd = info->connect_fd;
+    link_client(c, client);
+    *context = client;
+    if (c->clients > CONNECTIONS_MANY)
+        end_an_idle_one(c);
+}
+
+/* After a request: the connection waits for the next one, behind the others. */
+static void on_answered(void *arg, struct MHD_Connection *connection, void **state,
+                        enum MHD_RequestTerminationCode code)
+{
+    struct control *c = arg;
+    control_routes_done(&c->routes, *state);
+    *state = NULL;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct client *client = info ? info->socket_context : NULL;
+    if (!client)
+        return;
+    client->working = false;
+    unlink_client(c, client);
+    link_client(c, client);
+}
+
+/* ---- life ---- */
+
+static int listen_at(struct control *c)
+{
+    struct stat st;
+    int rc = listen_unix(c->path, &c->fd);
+    if (rc)
+        return error_prefix(rc, "control");
+    if (lstat(c->path, &st) < 0)
+        return error_set(-errno, "control: %s: %s", c->path, strerror(errno));
+    c->dev = st.st_dev;
+    c->ino = st.st_ino;
+    return 0;
+}
+
+int control_open(const char *path, struct stack *stack, struct added_exports *added, struct control **out)
+{
+    CLEANUP(cleanup_control) struct control *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(-ENOMEM, "control: out of memory");
+    c->fd = -1;
+    c->routes.stack = stack;
+    c->routes.added = added;
+    c->path = strdup(path);
+    if (!c->path)
+        return error_set(-ENOMEM, "control: out of memory");
+    int rc = history_new(stack, &c->routes.history);
+    if (!rc)
+        rc = control_jobs_new(&c->routes.jobs);
+    if (!rc)
+        rc = control_jobs_new(&c->routes.changes);
+    if (!rc)
+        rc = listen_at(c);
+    if (rc)
+        return rc;
+    *out = steal_ptr(&c);
+    return 0;
+}
+
+int control_start(struct control *c)
+{
+    struct MHD_OptionItem options[] = {{MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, NULL},
+                                       {MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, NULL},
+                                       {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, c},
+                                       {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_answered, c},
+                                       {MHD_OPTION_END, 0, NULL}};
+    int rc = history_start(c->routes.history);
+    if (rc)
+        return error_prefix(rc, "control");
+    c->daemon = http_daemon_start(c->fd, MHD_ALLOW_SUSPEND_RESUME, on_request, c, options);
+    if (!c->daemon)
+        return error_set(-EIO, "control: cannot start the thread that serves %s", c->path);
+    c->fd = -1;
+    return 0;
+}
+
+void control_close(struct control *c)
+{
+    if (!c)
+        return;
+    struct stat st;
+    if (c->ino && lstat(c->path, &st) == 0 && st.st_dev == c->dev && st.st_ino == c->ino)
+        unlink(c->path);
+    control_jobs_stop(c->routes.jobs); /* no connection may be suspended when the daemon stops */
+    control_jobs_stop(c->routes.changes);
+    if (c->daemon)
+        MHD_stop_daemon(c->daemon);
+    control_jobs_free(c->routes.jobs);
+    control_jobs_free(c->routes.changes);
+    history_free(c->routes.history);
+    if (c->fd >= 0)
+        close(c->fd);
+    free(c->path);
+    free(c);
+}

@@ -1,0 +1,370 @@
+/* A walk over the chunks of an image, all or those of chosen files, in batches that are looked up
+ * together. With a glob the catalog is walked first; the chunks it leads to are a set of bits, so
+ * that chunks which files share are counted once and the index is read in its own order.
+ *
+ * The catalog, and index nodes that are not cached, come through a store handle of the request's own:
+ * it gives up after STORE_TIMEOUT_MS and when the request is cancelled, which reads must not.
+ */
+#include "server/control_cache.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "format/json_name.h"
+#include "image/warm/select.h"
+#include "image/warm/warm_run.h"
+#include "server/control_export.h"
+#include "server/control_json.h"
+
+enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TELL_EVERY_MS = 500, TICKS = 256 /* steps between looks at the clock */ };
+
+struct control_task {
+    struct stack *stack;
+    enum control_deed deed;
+    bool all;
+    bool pinned;         /* evict what is pinned too */
+    bool known;          /* ask no store */
+    char *export, *glob; /* NULL: all */
+};
+
+struct tally {
+    uint64_t files, chunks, bytes, cached, cached_bytes, stored_bytes, pinned;
+    uint64_t changed, changed_bytes, refused, unknown;
+    uint64_t metadata, metadata_cached, metadata_held; /* chunks; unknown ones are none of them */
+};
+
+/* Of one image. */
+struct walk {
+    const struct control_task *task;
+    struct control_job *job;
+    struct cache *cache;
+    struct image *img;
+    struct store *store;
+    struct image_cursor cursor;
+    struct chunk_set set; /* with a glob */
+    uint64_t told_ms;
+    unsigned ticks;
+};
+
+/* ---- requests ---- */
+
+static int check_request(struct stack *stack, const struct control_request *r)
+{
+    if (r->export && strlen(r->export) > CONTROL_EXPORT_MAX)
+        return error_set(-EINVAL, "the name of an export has at most %d bytes", CONTROL_EXPORT_MAX);
+    if (r->glob && (!*r->glob || strlen(r->glob) > SELECT_GLOB_MAX))
+        return error_set(-EINVAL, "a path glob has 1 to %d bytes", SELECT_GLOB_MAX);
+    if (r->glob && !r->export)
+        return error_set(-EINVAL, "glob= needs export=: paths are those of one image");
+    if (r->pinned && (r->deed != CONTROL_EVICT || strcmp(r->pinned, "1") != 0))
+        return error_set(-EINVAL, "pinned=1 goes with evict, and has no other value");
+    if (r->known && (r->deed != CONTROL_LS || r->glob || strcmp(r->known, "1") != 0))
+        return error_set(-EINVAL, "known=1 goes with a list of whole images, and has no other value");
+    if (r->all && (r->deed == CONTROL_LS || r->export || strcmp(r->all, "1") != 0))
+        return error_set(-EINVAL, "all=1 stands in the place of export=, and not for ls");
+    if (r->deed != CONTROL_LS && !r->export && !r->all)
+        return error_set(-EINVAL, "give export= or all=1");
+    CLEANUP(cleanup_stack_export) struct stack_export *export = NULL;
+    return r->export ? control_export_find(stack, r->export, NULL, &export) : 0;
+}
+
+void control_cache_free(void *arg)
+{
+    struct control_task *task = arg;
+    if (!task)
+        return;
+    free(task->export);
+    free(task->glob);
+    free(task);
+}
+DEFINE_CLEANUP(task, struct control_task *, control_cache_free)
+
+int control_cache_prepare(struct stack *stack, const struct control_request *request, struct control_task **out)
+{
+    int rc = check_request(stack, request);
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_task) struct control_task *task = calloc(1, sizeof *task);
+    if (task) {
+        task->stack = stack;
+        task->deed = request->deed;
+        task->all = request->all;
+        task->pinned = request->pinned;
+        task->known = request->known;
+        task->export = request->export ? strdup(request->export) : NULL;
+        task->glob = request->glob ? strdup(request->glob) : NULL;
+    }
+    if (!task || (request->export && !task->export) || (request->glob && !task->glob))
+        return error_set(-ENOMEM, "control: out of memory");
+    *out = steal_ptr(&task);
+    return 0;
+}
+
+/* ---- progress ---- */
+
+/* At every step: it looks at the clock now and then. files: so far; else where in the image. */
+static int tick(struct walk *w, uint64_t files, uint64_t chunk)
+{
+    if (w->ticks++ % TICKS)
+        return 0;
+    if (control_job_cancelled(w->job))
+        return error_set(-ECANCELED, "interrupted");
+    uint64_t now = clock_now_ms();
+    if (now - w->told_ms < TELL_EVERY_MS)
+        return 0;
+    w->told_ms = now;
+    const struct manifest *m = image_manifest(w->img);
+    json_t *progress = files ? json_pack("{s:o}", "files_done", control_json_integer(files))
+                             : json_pack("{s:o,s:o}", "bytes_done", control_json_integer(chunk * m->chunk_size),
+                                         "bytes_total", control_json_integer(m->size));
+    return control_job_send(w->job, json_pack("{s:o}", "progress", progress));
+}
+
+/* ---- chunks ---- */
+
+struct batch {
+    size_t n;
+    struct digest digests[BATCH];
+    uint32_t lens[BATCH];
+    bool metadata[BATCH];
+};
+
+/* Do what is wanted to a chunk that is cached. */
+static void act(struct walk *w, struct tally *t, const struct digest *digest, const struct cache_chunk *chunk)
+{
+    int rc = 0;
+    switch (w->task->deed) {
+    case CONTROL_LS:
+        return;
+    case CONTROL_EVICT:
+        rc = cache_evict(w->cache, digest, w->task->pinned);
+        break;
+    case CONTROL_PIN:
+    case CONTROL_UNPIN:
+        if (chunk->pinned == (w->task->deed == CONTROL_PIN))
+            return;
+        rc = cache_pin(w->cache, digest, w->task->deed == CONTROL_PIN);
+        break;
+    }
+    t->changed += !rc;
+    t->changed_bytes += rc ? 0 : chunk->stored_bytes;
+    t->refused += rc && rc != -ENOENT;
+}
+
+static void flush(struct walk *w, struct batch *b, struct tally *t)
+{
+    struct cache_chunk chunks[BATCH];
+    cache_query(w->cache, b->digests, b->n, chunks);
+    for (size_t i = 0; i < b->n; i++) {
+        t->chunks++;
+        t->bytes += b->lens[i];
+        t->metadata += b->metadata[i];
+        if (!chunks[i].cached)
+            continue;
+        t->metadata_cached += b->metadata[i];
+        t->metadata_held += b->metadata[i] && (chunks[i].held || chunks[i].pinned);
+        t->cached++;
+        t->cached_bytes += b->lens[i];
+        t->stored_bytes += chunks[i].stored_bytes;
+        t->pinned += chunks[i].pinned;
+        act(w, t, &b->digests[i], &chunks[i]);
+    }
+    b->n = 0;
+}
+
+/* Chunk `chunk`, and those behind it, up to end, of which the same is true (holes): *out_run. */
+static int add_chunk(struct walk *w, struct batch *b, struct tally *t, uint64_t chunk, uint64_t end, uint64_t *out_run)
+{
+    const struct chunk_ref *ref;
+    int rc = image_cursor_at(&w->cursor, chunk, &ref, out_run);
+    if (rc)
+        return rc;
+    *out_run = GR_MIN(*out_run, end - chunk);
+    if (w->cursor.unknown)
+        t->unknown += *out_run;
+    if (!ref)
+        return 0;
+    b->digests[b->n] = ref->digest;
+    b->metadata[b->n] = warm_is_metadata(image_manifest(w->img), chunk);
+    b->lens[b->n++] = ref->plain_len;
+    if (b->n == BATCH)
+        flush(w, b, t);
+    return 0;
+}
+
+static int walk_all(struct walk *w, struct tally *t)
+{
+    struct batch b = {0};
+    uint64_t total = manifest_chunk_count(image_manifest(w->img)), run;
+    int rc = 0;
+    for (uint64_t i = 0; !rc && i < total; i += run) {
+        rc = add_chunk(w, &b, t, i, total, &run);
+        if (!rc)
+            rc = tick(w, 0, i);
+    }
+    flush(w, &b, t);
+    return rc;
+}
+
+static int walk_set(struct walk *w, struct tally *t)
+{
+    struct batch b = {0};
+    uint64_t run;
+    int rc = 0;
+    for (uint64_t i = chunk_set_next(&w->set, 0); !rc && i != UINT64_MAX; i = chunk_set_next(&w->set, i + 1)) {
+        rc = add_chunk(w, &b, t, i, i + 1, &run);
+        if (!rc)
+            rc = tick(w, 0, i);
+    }
+    flush(w, &b, t);
+    return rc;
+}
+
+/* ---- files ---- */
+
+struct file_walk {
+    struct walk *w;
+    struct tally sum; /* files alone */
+};
+
+static int send_file(struct walk *w, const struct catalog_entry *e, const struct tally *t)
+{
+    json_t *file = json_object();
+    json_name_set(file, "path", e->path, e->path_len);
+    json_object_set_new(file, "size", control_json_integer(e->size));
+    json_object_set_new(file, "chunks", control_json_integer(t->chunks));
+    json_object_set_new(file, "cached_chunks", control_json_integer(t->cached));
+    json_object_set_new(file, "pinned_chunks", control_json_integer(t->pinned));
+    json_object_set_new(file, "unknown_chunks", control_json_integer(t->unknown));
+    return control_job_send(w->job, json_pack("{s:o}", "file", file));
+}
+
+static int visit_file(void *arg, const struct catalog_entry *e)
+{
+    struct file_walk *f = arg;
+    struct walk *w = f->w;
+    struct batch b = {0};
+    struct tally t = {0};
+    bool list = w->task->deed == CONTROL_LS;
+    f->sum.files++;
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
+        uint64_t first, end, run = 1;
+        rc = select_extent(w->img, e, i, &first, &end);
+        for (uint64_t k = first; !rc && k < end; k += run) {
+            if (list)
+                rc = add_chunk(w, &b, &t, k, end, &run);
+            for (uint64_t n = 0; n < run; n++)
+                chunk_set_add(&w->set, k + n);
+            if (!rc)
+                rc = tick(w, f->sum.files, 0);
+        }
+    }
+    flush(w, &b, &t);
+    if (!rc)
+        rc = tick(w, f->sum.files, 0);
+    return rc || !list ? rc : send_file(w, e, &t);
+}
+
+static int walk_files(struct walk *w, struct tally *t)
+{
+    struct file_walk f = {.w = w};
+    int rc = chunk_set_init(&w->set, w->img);
+    if (!rc)
+        rc = select_files(w->img, w->store, w->task->glob, visit_file, &f);
+    t->files = f.sum.files;
+    return rc ? rc : walk_set(w, t);
+}
+
+/* ---- images ---- */
+
+static int send_image(struct walk *w, const struct stack_export *export, const struct tally *t)
+{
+    json_t *image = control_json_export(export);
+    const struct control_sum sums[] = {
+        {"files", t->files},
+        {"chunks", t->chunks},
+        {"bytes", t->bytes},
+        {"cached_chunks", t->cached},
+        {"cached_bytes", t->cached_bytes},
+        {"stored_bytes", t->stored_bytes},
+        {"pinned_chunks", t->pinned},
+        {"changed_chunks", t->changed},
+        {"changed_bytes", t->changed_bytes},
+        {"refused_chunks", t->refused},
+        {"unknown_chunks", t->unknown},
+        {"metadata_chunks", t->metadata},
+        {"metadata_cached_chunks", t->metadata_cached},
+        {"metadata_pinned_chunks", t->metadata_held},
+    };
+    control_json_add(image, sums, GR_ARRAY_SIZE(sums));
+    const char *why = w->cursor.store_error.code ? w->cursor.store_error.text : "";
+    json_object_set_new(image, "store_error", json_name(why, strlen(why)));
+    return control_job_send(w->job, json_pack("{s:o}", "image", image));
+}
+
+static int walk_image(struct control_job *job, const struct control_task *task, const struct stack_export *export)
+{
+    CLEANUP(cleanup_store) struct store *store = NULL;
+    struct walk w = {.task = task,
+                     .job = job,
+                     .cache = stack_cache(task->stack),
+                     .img = stack_export_image(export),
+                     .told_ms = clock_now_ms()};
+    struct tally t = {0};
+    int rc = task->known ? 0 : stack_open_store(task->stack, export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
+    if (rc && task->glob)
+        return rc;
+    w.store = store;
+    image_cursor_init(&w.cursor, w.img, store);
+    if (rc) /* what is cached can be looked at all the same */
+        error_take(&w.cursor.store_error, rc);
+    rc = task->glob ? walk_files(&w, &t) : walk_all(&w, &t);
+    if (!rc)
+        rc = send_image(&w, export, &t);
+    image_cursor_release(&w.cursor);
+    chunk_set_release(&w.set);
+    return rc;
+}
+
+/* ---- the whole cache ---- */
+
+static enum cache_deed deed_of(const struct control_task *task)
+{
+    if (task->deed == CONTROL_EVICT)
+        return task->pinned ? CACHE_EVICT_PINNED_TOO : CACHE_EVICT;
+    return task->deed == CONTROL_PIN ? CACHE_PIN : CACHE_UNPIN;
+}
+
+static int sweep(struct control_job *job, const struct control_task *task)
+{
+    struct cache_sweep s = {0};
+    uint64_t told_ms = clock_now_ms();
+    while (cache_sweep_next(stack_cache(task->stack), deed_of(task), &s)) {
+        if (control_job_cancelled(job))
+            return error_set(-ECANCELED, "interrupted");
+        if (clock_now_ms() - told_ms < TELL_EVERY_MS)
+            continue;
+        told_ms = clock_now_ms();
+        int rc = control_job_send(job, json_pack("{s:{s:o,s:o}}", "progress", "bytes_done",
+                                                 control_json_integer(s.bytes_done), "bytes_total",
+                                                 control_json_integer(s.bytes_total)));
+        if (rc)
+            return rc;
+    }
+    return control_job_send(
+        job, json_pack("{s:{s:o,s:o,s:o}}", "cache", "changed_chunks", control_json_integer(s.changed), "changed_bytes",
+                       control_json_integer(s.changed_bytes), "refused_chunks", control_json_integer(s.refused)));
+}
+
+int control_cache_run(struct control_job *job, void *arg)
+{
+    const struct control_task *task = arg;
+    int rc = task->all ? sweep(job, task) : 0;
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    while (!rc && !task->all && (e = stack_next(task->stack, e)))
+        if (!task->export || !strcmp(task->export, stack_export_name(e)))
+            rc = walk_image(job, task, e);
+    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+}

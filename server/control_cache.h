@@ -1,0 +1,39 @@
+/* What the control socket does with the cache: ls, evict, pin, by image and path. */
+#ifndef GRANARY_SERVER_CONTROL_CACHE_H
+#define GRANARY_SERVER_CONTROL_CACHE_H
+
+#include "server/control_job.h"
+#include "stack.h"
+
+enum control_deed { CONTROL_LS, CONTROL_EVICT, CONTROL_PIN, CONTROL_UNPIN };
+
+enum { CONTROL_EXPORT_MAX = STACK_EXPORT_NAME_MAX };
+
+/* NULL members: not given. */
+struct control_request {
+    enum control_deed deed;
+    const char *export;
+    const char *glob;   /* of its paths; with export only */
+    const char *all;    /* "1": whatever the cache holds, instead of an export */
+    const char *pinned; /* "1": evict what is pinned too */
+    const char *known;  /* "1": ask no store, where the index is not cached its chunks are unknown */
+};
+
+struct control_task;
+
+/* Check a request; *out: a copy that control_cache_run takes. -EINVAL; -ENOENT: no such export. */
+GR_MUST_CHECK int control_cache_prepare(struct stack *stack, const struct control_request *request,
+                                        struct control_task **out);
+/* A control_work and its control_free. Sends, each as an object in a line of its own:
+ *   progress  {bytes_done, bytes_total} of the image or cache; {files_done} while the catalog is read
+ *   file      ls with a glob: {path, size, chunks, cached_chunks, pinned_chunks, unknown_chunks}
+ *   image     at its end: {export, digest, files, chunks, bytes, cached_chunks, cached_bytes,
+ *             stored_bytes, pinned_chunks, changed_chunks, changed_bytes, refused_chunks,
+ *             unknown_chunks, metadata_chunks, metadata_cached_chunks,
+ *             metadata_pinned_chunks (by the user, or held), store_error}
+ *   cache     with all=1: {changed_chunks, changed_bytes, refused_chunks}
+ *   result    the last line of success: {"ok": true} */
+int control_cache_run(struct control_job *job, void *task);
+void control_cache_free(void *task);
+
+#endif

@@ -1,0 +1,87 @@
+#include "server/control_exports.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "format/image_ref.h"
+#include "server/control_cache.h"
+#include "server/control_json.h"
+
+struct control_exports {
+    struct added_exports *added;
+    char *name, *image; /* image: NULL to remove */
+    enum added_for who;
+};
+DEFINE_CLEANUP(control_exports, struct control_exports *, control_exports_free)
+
+void control_exports_free(void *arg)
+{
+    struct control_exports *c = arg;
+    free(c->name);
+    free(c->image);
+    free(c);
+}
+
+static int check(const struct added_exports *added, const struct control_exports_request *r, bool put)
+{
+    if (!added)
+        return error_set(-EINVAL, "this server's exports do not change");
+    if (!*r->name || strlen(r->name) > CONTROL_EXPORT_MAX)
+        return error_set(-EINVAL, "the name of an export has 1 to %d bytes", CONTROL_EXPORT_MAX);
+    if (put && !r->image)
+        return error_set(-EINVAL, "image= is missing; give a reference, e.g. image=s3://bucket/prefix/faces");
+    if (!put && r->image)
+        return error_set(-EINVAL, "image= goes with PUT alone");
+    if (r->mount && strcmp(r->mount, "1") != 0)
+        return error_set(-EINVAL, "mount= is 1 or left out");
+    struct image_ref ref;
+    return put ? image_ref_parse(r->image, &ref) : 0;
+}
+
+int control_exports_prepare(struct added_exports *added, const struct control_exports_request *request, bool put,
+                            struct control_exports **out)
+{
+    int rc = check(added, request, put);
+    if (rc)
+        return rc;
+    CLEANUP(cleanup_control_exports) struct control_exports *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(-ENOMEM, "control: out of memory");
+    c->added = added;
+    c->who = request->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
+    c->name = strdup(request->name);
+    c->image = put ? strdup(request->image) : NULL;
+    if (!c->name || (put && !c->image))
+        return error_set(-ENOMEM, "control: out of memory");
+    *out = steal_ptr(&c);
+    return 0;
+}
+
+static int put(struct control_job *job, const struct control_exports *c)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    const struct stack_image image = {.ref = c->image, .export_name = c->name};
+    int rc = added_exports_put(c->added, &image, c->who, control_job_cancel(job), &e);
+    if (rc)
+        return rc;
+    const struct manifest *m = image_manifest(stack_export_image(e));
+    json_t *export = control_json_export(e);
+    json_object_set_new(export, "content_root", control_json_digest(&m->content_root));
+    json_object_set_new(export, "size", control_json_integer(m->size));
+    return control_job_send(job, json_pack("{s:o}", "export", export));
+}
+
+static int drop(struct control_job *job, const struct control_exports *c)
+{
+    bool removed;
+    int rc = added_exports_remove(c->added, c->name, c->who, &removed);
+    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "removed", "removed", removed));
+}
+
+int control_exports_run(struct control_job *job, void *arg)
+{
+    const struct control_exports *c = arg;
+    int rc = c->image ? put(job, c) : drop(job, c);
+    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+}

@@ -1,0 +1,274 @@
+/* A job's thread fills a bounded buffer, the daemon's thread empties it. When there is nothing to send
+ * the connection is suspended, and resumed by the next line; both under the job's lock, so that no
+ * line is missed. The job belongs to its thread and to the answer; whoever lets go last frees it. A
+ * client that went away is noticed when something is sent to it: the work sends at least a line of
+ * progress now and then.
+ */
+#include "server/control_job.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/cancel.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/thread.h"
+
+enum { BUFFER = 256 << 10, LINE_MAX_BYTES = 1 << 20, BLOCK = 64 << 10 };
+
+struct control_job {
+    struct control_jobs *jobs;
+    struct MHD_Connection *connection;
+    control_work *work;
+    void *arg;
+    control_free *free_arg;
+    size_t slot; /* of jobs->slots */
+    _Atomic unsigned refs;
+    volatile int cancel;
+
+    pthread_mutex_t lock;
+    pthread_cond_t room;
+    struct bytes pending;
+    size_t sent; /* of pending */
+    bool done, suspended;
+};
+
+struct control_jobs {
+    pthread_mutex_t lock;
+    bool stopping;
+    struct {
+        struct control_job *job; /* with a reference; NULL: free */
+        pthread_t thread;
+        bool ended; /* the thread is to be joined */
+    } slots[CONTROL_JOBS_MAX];
+};
+
+static void job_unref(struct control_job *job)
+{
+    if (atomic_fetch_sub(&job->refs, 1) != 1)
+        return;
+    bytes_release(&job->pending);
+    pthread_cond_destroy(&job->room);
+    pthread_mutex_destroy(&job->lock);
+    free(job);
+}
+
+/* ---- lines ---- */
+
+const volatile int *control_job_cancel(const struct control_job *job)
+{
+    return &job->cancel;
+}
+
+bool control_job_cancelled(const struct control_job *job)
+{
+    return cancel_asked(&job->cancel);
+}
+
+static void resume_locked(struct control_job *job)
+{
+    if (job->suspended) {
+        job->suspended = false;
+        MHD_resume_connection(job->connection);
+    }
+}
+
+static int append_locked(struct control_job *job, const char *line)
+{
+    while (job->pending.len - job->sent >= BUFFER && !job->cancel)
+        pthread_cond_wait(&job->room, &job->lock);
+    if (job->cancel)
+        return error_set(-ECANCELED, "control: the client is gone");
+    if (job->sent >= BUFFER) { /* a client that is never quite up to date */
+        job->pending.len -= job->sent;
+        memmove(job->pending.data, job->pending.data + job->sent, job->pending.len);
+        job->sent = 0;
+    }
+    size_t before = job->pending.len;
+    int rc = bytes_append(&job->pending, line, strlen(line));
+    if (!rc)
+        rc = bytes_append(&job->pending, "\n", 1);
+    if (rc) {
+        job->pending.len = before;
+        return error_set(rc, "control: a line of the answer is too long, or out of memory");
+    }
+    resume_locked(job);
+    return 0;
+}
+
+int control_job_send(struct control_job *job, json_t *object)
+{
+    CLEANUP_FREE char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (!line)
+        return error_set(-ENOMEM, "control: out of memory");
+    SCOPED_LOCK(&job->lock);
+    return append_locked(job, line);
+}
+
+/* What the daemon sends next. */
+static ssize_t take(void *arg, uint64_t pos, char *out, size_t max)
+{
+    struct control_job *job = arg;
+    SCOPED_LOCK(&job->lock);
+    size_t n = GR_MIN(job->pending.len - job->sent, max);
+    if (!n && job->done)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (!n) {
+        job->suspended = true;
+        MHD_suspend_connection(job->connection);
+        return 0;
+    }
+    memcpy(out, job->pending.data + job->sent, n);
+    job->sent += n;
+    if (job->sent == job->pending.len)
+        job->sent = job->pending.len = 0;
+    pthread_cond_signal(&job->room);
+    return (ssize_t)n;
+}
+
+static void cancel(struct control_job *job)
+{
+    SCOPED_LOCK(&job->lock);
+    __atomic_store_n(&job->cancel, 1, __ATOMIC_RELAXED);
+    pthread_cond_signal(&job->room);
+}
+
+/* The answer is sent, or nobody wants it any more. */
+static void end_answer(void *arg)
+{
+    cancel(arg);
+    job_unref(arg);
+}
+
+/* ---- threads ---- */
+
+static void *run_job(void *arg)
+{
+    struct control_job *job = arg;
+    int rc = job->work(job, job->arg);
+    job->free_arg(job->arg);
+    if (rc && rc != -ECANCELED && text_is_utf8(error_text(), strlen(error_text())))
+        rc = control_job_send(job, json_pack("{s:s}", "error", error_text()));
+    else if (rc && rc != -ECANCELED)
+        rc = control_job_send(job, json_pack("{s:s}", "error", strerror(-rc)));
+    {
+        SCOPED_LOCK(&job->lock);
+        job->done = true;
+        resume_locked(job);
+    }
+    SCOPED_LOCK(&job->jobs->lock);
+    job->jobs->slots[job->slot].ended = true;
+    return NULL;
+}
+
+static void reap_locked(struct control_jobs *jobs, size_t i)
+{
+    pthread_join(jobs->slots[i].thread, NULL);
+    job_unref(jobs->slots[i].job);
+    jobs->slots[i].job = NULL;
+    jobs->slots[i].ended = false;
+}
+
+static int start_thread_locked(struct control_jobs *jobs, struct control_job *job)
+{
+    size_t i = 0;
+    if (jobs->stopping) /* and joins them all */
+        return -EBUSY;
+    for (size_t k = 0; k < CONTROL_JOBS_MAX; k++)
+        if (jobs->slots[k].ended)
+            reap_locked(jobs, k);
+    while (i < CONTROL_JOBS_MAX && jobs->slots[i].job)
+        i++;
+    if (i == CONTROL_JOBS_MAX)
+        return -EBUSY;
+    job->slot = i;
+    int rc = thread_start(&jobs->slots[i].thread, run_job, job);
+    if (!rc)
+        jobs->slots[i].job = job;
+    return rc ? -ENOMEM : 0;
+}
+
+static struct control_job *job_new(struct control_jobs *jobs, struct MHD_Connection *connection)
+{
+    struct control_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    job->jobs = jobs;
+    job->connection = connection;
+    job->pending = (struct bytes)BYTES_INIT(2 * BUFFER + LINE_MAX_BYTES);
+    atomic_init(&job->refs, 2); /* its thread's and its answer's */
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_cond_init(&job->room, NULL);
+    return job;
+}
+
+int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connection, control_work *work, void *arg,
+                       control_free *free_arg)
+{
+    struct control_job *job = job_new(jobs, connection);
+    struct MHD_Response *response =
+        job ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, take, job, end_answer) : NULL;
+    int rc = -ENOMEM;
+    if (response) {
+        job->work = work;
+        job->arg = arg;
+        job->free_arg = free_arg;
+        SCOPED_LOCK(&jobs->lock);
+        rc = start_thread_locked(jobs, job);
+    }
+    if (!rc) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/x-ndjson");
+        if (MHD_queue_response(connection, MHD_HTTP_OK, response) != MHD_YES)
+            rc = -EIO; /* the answer goes now, and so does the job */
+    } else {
+        free_arg(arg);
+        if (job)
+            job_unref(job); /* what the thread would have had */
+    }
+    if (response)
+        MHD_destroy_response(response); /* its part of the job goes with it, unless it is queued */
+    else if (job)
+        job_unref(job);
+    return rc;
+}
+
+int control_jobs_new(struct control_jobs **out)
+{
+    struct control_jobs *jobs = calloc(1, sizeof *jobs);
+    if (!jobs)
+        return error_set(-ENOMEM, "control: out of memory");
+    pthread_mutex_init(&jobs->lock, NULL);
+    *out = jobs;
+    return 0;
+}
+
+void control_jobs_stop(struct control_jobs *jobs)
+{
+    if (!jobs)
+        return;
+    {
+        SCOPED_LOCK(&jobs->lock);
+        jobs->stopping = true;
+        for (size_t i = 0; i < CONTROL_JOBS_MAX; i++)
+            if (jobs->slots[i].job)
+                cancel(jobs->slots[i].job);
+    }
+    for (size_t i = 0; i < CONTROL_JOBS_MAX; i++) /* nobody else takes them now */
+        if (jobs->slots[i].job) {
+            pthread_join(jobs->slots[i].thread, NULL);
+            job_unref(jobs->slots[i].job);
+        }
+}
+
+void control_jobs_free(struct control_jobs *jobs)
+{
+    if (!jobs)
+        return;
+    pthread_mutex_destroy(&jobs->lock);
+    free(jobs);
+}

@@ -1,0 +1,324 @@
+/* One table of what the control socket answers. Documents are made at once; what may take longer is a job
+ * (control_job.h). A body is collected for the routes that expect one and passed over for the others.
+ */
+#include "server/control_routes.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "format/json_name.h"
+#include "server/control.h"
+#include "server/control_cache.h"
+#include "server/control_exports.h"
+#include "server/control_trace.h"
+#include "server/control_warm.h"
+#include "server/http_daemon.h"
+#include "server/metrics.h"
+
+enum { DOCUMENT_MAX = METRICS_DOCUMENT_MAX /* some 150,000 exports in a status */ };
+
+DEFINE_CLEANUP(json, json_t *, json_decref)
+
+/* A request that is whole. */
+struct request {
+    struct control_routes *routes;
+    struct MHD_Connection *connection;
+    struct bytes *body; /* NULL: the route takes none */
+    const char *rest;   /* of the path, behind the route's */
+    bool by_job;
+};
+
+struct route {
+    const char *path, *method; /* a path that ends in '/' has something behind it */
+    /* Queue the answer. -errno with a sentence when nothing was queued. */
+    int (*answer)(struct request *r, const struct route *route);
+    union {
+        int (*document)(const struct control_routes *routes, struct bytes *out);
+        enum control_deed deed;
+    };
+    const char *type; /* of a document */
+    size_t body_max;  /* 0: none is expected */
+};
+
+static enum MHD_Result answer_error(struct MHD_Connection *connection, int rc)
+{
+    unsigned status = rc == -EINVAL   ? MHD_HTTP_BAD_REQUEST
+                      : rc == -ENOENT ? MHD_HTTP_NOT_FOUND
+                      : rc == -EBUSY  ? MHD_HTTP_SERVICE_UNAVAILABLE
+                                      : MHD_HTTP_INTERNAL_SERVER_ERROR;
+    CLEANUP(cleanup_json) json_t *object = json_object();
+    json_object_set_new(object, "error", json_name(error_text(), strlen(error_text())));
+    CLEANUP_FREE char *text = json_dumps(object, JSON_COMPACT);
+    return text ? http_daemon_answer(connection, status, "application/json", text, strlen(text), false) : MHD_NO;
+}
+
+static int queued(enum MHD_Result result)
+{
+    return result == MHD_YES ? 0 : error_set(-EIO, "control: an answer cannot be queued");
+}
+
+/* ---- documents ---- */
+
+static int metrics_document(const struct control_routes *routes, struct bytes *out)
+{
+    return metrics_write(routes->stack, out);
+}
+
+static int status_document(const struct control_routes *routes, struct bytes *out)
+{
+    return control_status(routes->stack, routes->history, out);
+}
+
+static int answer_document(struct request *r, const struct route *route)
+{
+    CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
+    if (route->document(r->routes, &body))
+        return error_set(-ENOMEM, "out of memory");
+    return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, route->type, body.data, body.len, false));
+}
+
+/* ---- parameters ---- */
+
+struct parameter {
+    const char *key, **value;
+};
+
+struct parameters {
+    const struct parameter *known;
+    size_t count;
+    int rc;
+};
+
+static enum MHD_Result take_parameter(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
+                                      const char *value, size_t len)
+{
+    struct parameters *p = arg;
+    const char **at = NULL;
+    for (size_t i = 0; i < p->count; i++)
+        if (!strcmp(key, p->known[i].key))
+            at = p->known[i].value;
+    if (!at || *at || strlen(key) != key_len)
+        p->rc = error_set(-EINVAL, "parameter '%.40s' is unknown or given twice", key);
+    else if (!value || strlen(value) != len)
+        p->rc = error_set(-EINVAL, "parameter '%.40s' has no value, or a NUL in it", key);
+    else
+        *at = value;
+    return p->rc ? MHD_NO : MHD_YES;
+}
+
+static int take_parameters(struct MHD_Connection *connection, const struct parameter *known, size_t count)
+{
+    struct parameters p = {.known = known, .count = count};
+    MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take_parameter, &p);
+    return p.rc;
+}
+
+/* ---- jobs ---- */
+
+static int answer_by_job(struct request *r, struct control_jobs *jobs, control_work *work, void *arg,
+                         control_free *free_arg)
+{
+    int rc = control_jobs_start(jobs, r->connection, work, arg, free_arg);
+    if (rc == -EBUSY)
+        return error_set(rc, "%d such requests are being answered already; try again", CONTROL_JOBS_MAX);
+    r->by_job = !rc;
+    return rc ? error_set(rc, "out of memory or threads") : 0;
+}
+
+static int answer_deed(struct request *r, const struct route *route)
+{
+    struct control_request c = {.deed = route->deed};
+    const struct parameter known[] = {
+        {"export", &c.export}, {"glob", &c.glob}, {"all", &c.all}, {"pinned", &c.pinned}, {"known", &c.known}};
+    struct control_task *task;
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_cache_prepare(r->routes->stack, &c, &task);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, control_cache_run, task, control_cache_free);
+}
+
+static int answer_warm(struct request *r, const struct route *route)
+{
+    struct control_warm_request c = {0};
+    const struct parameter known[] = {
+        {"export", &c.export}, {"digest", &c.digest}, {"what", &c.what}, {"dry", &c.dry}, {"bwlimit", &c.bwlimit}};
+    struct control_warm *warm;
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_warm_prepare(r->routes->stack, &c, r->body, &warm);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, control_warm_run, warm, control_warm_free);
+}
+
+static int answer_trace(struct request *r, const struct route *route)
+{
+    const char *export = NULL, *digest = NULL;
+    const struct parameter known[] = {{"export", &export}, {"digest", &digest}};
+    struct control_trace *trace;
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_trace_prepare(r->routes->stack, export, digest, &trace);
+    return rc ? rc : answer_by_job(r, r->routes->jobs, control_trace_run, trace, control_trace_free);
+}
+
+static int answer_trace_end(struct request *r, const struct route *route)
+{
+    static const char done[] = "{\"result\":{\"ok\":true}}\n";
+    const char *export = NULL, *digest = NULL;
+    const struct parameter known[] = {{"export", &export}, {"digest", &digest}};
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_trace_end(r->routes->stack, export, digest);
+    if (rc)
+        return rc;
+    return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, "application/x-ndjson", done, sizeof done - 1, false));
+}
+
+/* Whoever is going to kill this process wants what was fetched to be on the disk first, and asks until it is. */
+static int answer_quiesce(struct request *r, const struct route *route)
+{
+    char text[64];
+    struct cache *cache = stack_cache(r->routes->stack);
+    cache_keep_no_more(cache);
+    size_t left = cache_unwritten(cache);
+    int len = snprintf(text, sizeof text, "{\"unwritten_bytes\":%zu}\n", left);
+    return queued(http_daemon_answer(r->connection, left ? MHD_HTTP_ACCEPTED : MHD_HTTP_OK, "application/json", text,
+                                     (size_t)len, true));
+}
+
+static int answer_exports(struct request *r, const struct route *route)
+{
+    struct control_exports_request c = {.name = r->rest};
+    const struct parameter known[] = {{"image", &c.image}, {"mount", &c.mount}};
+    struct control_exports *exports;
+    int rc = take_parameters(r->connection, known, GR_ARRAY_SIZE(known));
+    if (!rc)
+        rc = control_exports_prepare(r->routes->added, &c, !strcmp(route->method, MHD_HTTP_METHOD_PUT), &exports);
+    return rc ? rc : answer_by_job(r, r->routes->changes, control_exports_run, exports, control_exports_free);
+}
+
+/* ---- routes ---- */
+
+static const struct route table[] = {
+    {"/metrics", MHD_HTTP_METHOD_GET, answer_document, {.document = metrics_document}, METRICS_TYPE, 0},
+    {"/status", MHD_HTTP_METHOD_GET, answer_document, {.document = status_document}, "application/json", 0},
+    {"/cache", MHD_HTTP_METHOD_GET, answer_deed, {.deed = CONTROL_LS}, NULL, 0},
+    {"/cache/evict", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_EVICT}, NULL, 0},
+    {"/cache/pin", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_PIN}, NULL, 0},
+    {"/cache/unpin", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_UNPIN}, NULL, 0},
+    {"/warm", MHD_HTTP_METHOD_POST, answer_warm, {0}, NULL, CONTROL_WARM_BODY_MAX},
+    {"/trace", MHD_HTTP_METHOD_GET, answer_trace, {0}, NULL, 0},
+    {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
+    {"/exports/", MHD_HTTP_METHOD_PUT, answer_exports, {0}, NULL, 0},
+    {"/exports/", MHD_HTTP_METHOD_DELETE, answer_exports, {0}, NULL, 0},
+    {"/quiesce", MHD_HTTP_METHOD_POST, answer_quiesce, {0}, NULL, 0},
+};
+
+static bool is_at(const struct route *route, const char *url)
+{
+    size_t len = strlen(route->path);
+    return route->path[len - 1] == '/' ? !strncmp(url, route->path, len) : !strcmp(url, route->path);
+}
+
+static const struct route *find_route(const char *url, const char *method)
+{
+    for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
+        if (is_at(&table[i], url) && (!method || !strcmp(method, table[i].method)))
+            return &table[i];
+    return NULL;
+}
+
+static enum MHD_Result answer_unknown(struct MHD_Connection *connection, const char *url)
+{
+    CLEANUP_BYTES text = BYTES_INIT(ERROR_TEXT_MAX);
+    if (find_route(url, NULL))
+        return http_daemon_answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "another method is understood here\n",
+                                       false);
+    int rc = bytes_printf(&text, "not found; there are");
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(table); i++)
+        rc = bytes_printf(&text, " %s", table[i].path);
+    if (!rc)
+        rc = bytes_printf(&text, "\n");
+    return rc ? MHD_NO : http_daemon_answer(connection, MHD_HTTP_NOT_FOUND, "text/plain", text.data, text.len, false);
+}
+
+/* ---- bodies ---- */
+
+/* The body of a request. */
+struct upload {
+    struct bytes body;
+    struct error error; /* why it is passed over */
+};
+
+static void upload_take(struct upload *u, const char *data, size_t len)
+{
+    int rc = u->error.code ? 0 : bytes_append(&u->body, data, len);
+    if (rc == -EMSGSIZE)
+        rc = error_set(-EINVAL, "a body may have at most %zu MiB; divide the list", u->body.max >> 20);
+    else if (rc)
+        rc = error_set(rc, "control: out of memory");
+    if (rc)
+        error_take(&u->error, rc);
+}
+
+static struct upload *upload_new(struct control_routes *r, size_t max)
+{
+    struct upload *u = calloc(1, sizeof *u);
+    if (!u)
+        return NULL;
+    u->body = (struct bytes)BYTES_INIT(max);
+    if (r->uploads++ >= CONTROL_JOBS_MAX)
+        error_take(&u->error,
+                   error_set(-EBUSY, "%d such requests are being sent already; try again", CONTROL_JOBS_MAX));
+    return u;
+}
+
+void control_routes_done(struct control_routes *r, void *state)
+{
+    struct upload *u = state;
+    if (!u || http_daemon_owns(u))
+        return;
+    r->uploads--;
+    bytes_release(&u->body);
+    free(u);
+}
+
+/* ---- requests ---- */
+
+/* Is the request whole? With a body to be collected its state is an upload, else http_daemon_whole's. */
+static bool collect(struct control_routes *r, const struct route *route, const char *data, size_t *data_len,
+                    void **state)
+{
+    if (!route || !route->body_max)
+        return http_daemon_whole(data_len, state);
+    if (!*state) {
+        *state = upload_new(r, route->body_max);
+        return false;
+    }
+    bool whole = !*data_len;
+    if (!whole)
+        upload_take(*state, data, *data_len);
+    *data_len = 0;
+    return whole;
+}
+
+enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connection *connection, const char *url,
+                                    const char *method, const char *data, size_t *data_len, void **state,
+                                    bool *out_by_job)
+{
+    const struct route *route = find_route(url, method);
+    bool whole = collect(r, route, data, data_len, state);
+    if (!whole)
+        return *state ? MHD_YES : MHD_NO;
+    if (!route)
+        return answer_unknown(connection, url);
+    struct upload *u = route->body_max ? *state : NULL;
+    struct request request = {
+        .routes = r, .connection = connection, .body = u ? &u->body : NULL, .rest = url + strlen(route->path)};
+    int rc = u && u->error.code ? error_restore(&u->error) : route->answer(&request, route);
+    *out_by_job = request.by_job;
+    return rc ? answer_error(connection, rc) : MHD_YES;
+}

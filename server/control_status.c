@@ -1,0 +1,250 @@
+/* The answer to /status. It is made on the control socket's thread: sums and constants, no walk over anything. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "format/json_name.h"
+#include "server/control.h"
+#include "server/control_json.h"
+#include "server/server_health.h"
+
+DEFINE_CLEANUP(json, json_t *, json_decref)
+
+struct hit_counts {
+    uint64_t hits, misses;
+};
+
+static void count_hits(void *arg, const struct counter_row *row)
+{
+    struct hit_counts *c = arg;
+    if (!strcmp(row->name, "granary_cache_hits_total"))
+        c->hits = row->value;
+    else if (!strcmp(row->name, "granary_cache_misses_total"))
+        c->misses = row->value;
+}
+
+double control_hit_ratio(struct stack *stack)
+{
+    struct hit_counts c = {0};
+    stack_counters(stack, count_hits, &c);
+    return c.hits ? (double)c.hits / (double)(c.hits + c.misses) : 0;
+}
+
+struct traffic {
+    uint64_t fetched, read, holes;
+};
+
+static void count_traffic(void *arg, const struct counter_row *row)
+{
+    struct traffic *t = arg;
+    if (!strcmp(row->name, "granary_fetch_bytes_total"))
+        t->fetched = row->value;
+    else if (!strcmp(row->name, "granary_image_read_bytes_total"))
+        t->read = row->value;
+    else if (!strcmp(row->name, "granary_image_hole_bytes_total"))
+        t->holes = row->value;
+}
+
+/* Bytes asked of stores for each that was read and is none of a hole; 0: nothing was read. */
+static double amplification(struct stack *stack)
+{
+    struct traffic t = {0};
+    stack_counters(stack, count_traffic, &t);
+    return t.read > t.holes ? (double)t.fetched / (double)(t.read - t.holes) : 0;
+}
+
+static double hit_ratio_of(const struct cache_served *s)
+{
+    uint64_t hits = s->pieces[CACHE_FROM_MEMORY] + s->pieces[CACHE_FROM_DISK];
+    return hits ? (double)hits / (double)(hits + cache_served_fetched(s)) : 0;
+}
+
+/* ---- rates ---- */
+
+/* Over the time since the oldest sample. */
+struct rates {
+    struct history_sample then;
+    uint64_t now_us;
+    double sums[HISTORY_SUMS]; /* of all exports */
+};
+
+static json_t *rates_json(const double rates[HISTORY_SUMS])
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < HISTORY_SUMS; i++)
+        json_object_set_new(object, history_names[i], json_real(rates[i]));
+    return object;
+}
+
+static void add_rates(json_t *export, const struct stack_export *e, struct rates *r)
+{
+    uint64_t sums[HISTORY_SUMS];
+    double rates[HISTORY_SUMS];
+    history_sums(e, sums);
+    history_rates(&r->then, stack_export_number(e), sums, r->now_us, rates);
+    for (size_t i = 0; i < HISTORY_SUMS; i++)
+        r->sums[i] += rates[i];
+    json_object_set_new(export, "rates", rates_json(rates));
+}
+
+/* ---- parts ---- */
+
+static json_t *export_json(const struct stack_export *e, struct rates *rates)
+{
+    struct image *img = stack_export_image(e);
+    const char *name = stack_export_name(e);
+    struct image_traffic t;
+    image_traffic(img, &t);
+    json_t *export = json_object();
+    json_name_set(export, "name", name, strlen(name));
+    json_object_set_new(export, "digest", control_json_digest(image_digest(img)));
+    json_object_set_new(export, "content_root", control_json_digest(&image_manifest(img)->content_root));
+    json_object_set_new(export, "clients", control_json_integer(stack_export_clients(e)));
+    json_object_set_new(export, "size", control_json_integer(image_manifest(img)->size));
+    json_object_set_new(export, "reads", control_json_integer(t.reads));
+    json_object_set_new(export, "read_bytes", control_json_integer(t.read_bytes));
+    json_object_set_new(export, "memory_bytes", control_json_integer(t.served.bytes[CACHE_FROM_MEMORY]));
+    json_object_set_new(export, "disk_bytes", control_json_integer(t.served.bytes[CACHE_FROM_DISK]));
+    json_object_set_new(export, "tier_bytes", control_json_integer(t.served.bytes[CACHE_FROM_TIER]));
+    json_object_set_new(export, "store_bytes", control_json_integer(t.served.bytes[CACHE_FROM_STORE]));
+    json_object_set_new(export, "fence_refusals", control_json_integer(t.fence_refusals));
+    json_object_set_new(export, "hole_bytes", control_json_integer(t.hole_bytes));
+    json_object_set_new(export, "hit_ratio", json_real(hit_ratio_of(&t.served)));
+    if (rates)
+        add_rates(export, e, rates);
+    return export;
+}
+
+static json_t *exports_json(struct stack *stack, struct rates *rates)
+{
+    json_t *exports = json_array();
+    for (struct stack_export *e = NULL; (e = stack_next(stack, e));)
+        json_array_append_new(exports, export_json(e, rates));
+    return exports;
+}
+
+static json_t *directory_json(const struct cache_dir_report *dir)
+{
+    json_t *object = json_object();
+    json_name_set(object, "path", dir->path, strlen(dir->path));
+    json_object_set_new(object, "size", control_json_integer(dir->size));
+    json_object_set_new(object, "reading", json_string(dir->reading));
+    json_object_set_new(object, "writing", json_string(dir->writing));
+    json_object_set_new(object, "deleted", json_boolean(dir->deleted));
+    return object;
+}
+
+static json_t *directories_json(struct stack *stack)
+{
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    json_t *directories = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(directories, directory_json(&dirs[i]));
+    return directories;
+}
+
+static json_t *store_json(const char *url, const struct store_health *h)
+{
+    const char *state;
+    json_t *store = json_object();
+    (void)server_health_of_store(h, &state);
+    json_name_set(store, "url", url, strlen(url));
+    json_object_set_new(store, "state", json_string(state));
+    if (h->read_waits_ms >= SERVER_READ_SLOW_MS)
+        json_object_set_new(store, "read_waits_s", json_real((double)h->read_waits_ms / 1000));
+    if (!h->failures)
+        return store;
+    json_object_set_new(store, "failing_s", json_real((double)h->failing_ms / 1000));
+    json_object_set_new(store, "failures", control_json_integer(h->failures));
+    json_object_set_new(store, "waiting", control_json_integer(h->waiting));
+    json_name_set(store, "error", h->last, strlen(h->last));
+    return store;
+}
+
+static json_t *stores_json(struct stack *stack)
+{
+    struct store_health health;
+    json_t *stores = json_array();
+    const char *url;
+    for (size_t i = 0; (url = stack_store_health(stack, i, &health)); i++)
+        json_array_append_new(stores, store_json(url, &health));
+    return stores;
+}
+
+static json_t *tiers_json(struct stack *stack)
+{
+    struct store_tier_report reports[STORE_TIERS_MAX];
+    size_t n = stack_tiers(stack, reports);
+    json_t *tiers = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const struct store_tier_report *t = &reports[i];
+        json_array_append_new(tiers, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "url", t->url, "state",
+                                               t->down ? "down" : "up", "requests", (json_int_t)t->requests, "bytes",
+                                               (json_int_t)t->bytes, "failures", (json_int_t)t->failures, "wrong",
+                                               (json_int_t)t->wrong));
+    }
+    return tiers;
+}
+
+static void add_counter_json(void *arg, const struct counter_row *row)
+{
+    json_object_set_new(arg, row->name, control_json_integer(row->value));
+}
+
+static void add_health(json_t *root, struct stack *stack)
+{
+    char why[SERVER_HEALTH_WHY_MAX];
+    enum server_health health = server_health(stack, why);
+    json_object_set_new(root, "health", json_string(server_health_word(health)));
+    if (health)
+        json_name_set(root, "health_reason", why, strlen(why));
+}
+
+/* Without a history there are none. */
+static int add_exports(json_t *root, struct stack *stack, struct history *history)
+{
+    struct rates rates = {.now_us = clock_now_us()};
+    int rc = history ? history_oldest(history, &rates.then) : 0;
+    if (!rc)
+        json_object_set_new(root, "exports", exports_json(stack, history ? &rates : NULL));
+    if (!rc && history) {
+        json_object_set_new(root, "rates", rates_json(rates.sums));
+        json_object_set_new(root, "rates_over_s", json_real((double)(rates.now_us - rates.then.at_us) / 1e6));
+    }
+    history_sample_release(&rates.then);
+    return rc;
+}
+
+int control_status(struct stack *stack, struct history *history, struct bytes *out)
+{
+    CLEANUP(cleanup_json) json_t *root = json_object();
+    json_t *counters = json_object();
+    stack_counters(stack, add_counter_json, counters);
+    json_object_set_new(root, "version", json_string(GRANARY_VERSION));
+    json_object_set_new(root, "pid", json_integer(getpid()));
+    json_object_set_new(root, "uptime_ms", control_json_integer(stack_age_ms(stack)));
+    json_object_set_new(root, "fence", json_string(cache_is_fenced(stack_cache(stack)) ? "warmed" : "none"));
+    json_object_set_new(root, "counters", counters);
+    int rc = add_exports(root, stack, history);
+    if (rc)
+        return rc;
+    json_object_set_new(root, "cache_directories", directories_json(stack));
+    json_object_set_new(root, "stores", stores_json(stack));
+    json_object_set_new(root, "shared_tiers", tiers_json(stack));
+    add_health(root, stack);
+    if (getenv("GRANARY_LOG")) /* the supervisor's */
+        json_name_set(root, "log", getenv("GRANARY_LOG"), strlen(getenv("GRANARY_LOG")));
+    json_object_set_new(root, "hit_ratio", json_real(control_hit_ratio(stack)));
+    json_object_set_new(root, "amplification", json_real(amplification(stack)));
+    CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    if (!text)
+        return error_set(-ENOMEM, "control: out of memory");
+    return bytes_printf(out, "%s\n", text);
+}

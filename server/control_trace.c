@@ -1,0 +1,137 @@
+/* The job's thread empties the image's recorder and looks again after a pause: a reader wakes nobody. */
+#include "server/control_trace.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "server/control_export.h"
+#include "server/control_json.h"
+
+enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };
+
+struct control_trace {
+    struct stack_export *export; /* a reference */
+
+    /* of the run */
+    struct control_job *job;
+    struct recorder *recorder;
+    uint64_t chunks, told_ms;
+};
+
+void control_trace_free(void *arg)
+{
+    struct control_trace *t = arg;
+    if (t)
+        stack_put(t->export);
+    free(t);
+}
+
+int control_trace_prepare(struct stack *stack, const char *export, const char *digest, struct control_trace **out)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    int rc = control_export_find(stack, export, digest, &e);
+    const struct manifest *m = rc ? NULL : image_manifest(stack_export_image(e));
+    if (!rc)
+        rc = trace_check_geometry(m->size, m->chunk_size);
+    if (rc)
+        return rc;
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return error_set(-ENOMEM, "control: out of memory");
+    (*out)->export = steal_ptr(&e);
+    return 0;
+}
+
+int control_trace_end(struct stack *stack, const char *export, const char *digest)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    int rc = control_export_find(stack, export, digest, &e);
+    if (!rc && !recorder_end(image_recorder(stack_export_image(e))))
+        rc = error_set(-ENOENT, "nobody records the export '%.100s'", stack_export_name(e));
+    return rc;
+}
+
+/* ---- what is said ---- */
+
+static int send_image(struct control_trace *t)
+{
+    const struct manifest *m = image_manifest(stack_export_image(t->export));
+    json_t *image = control_json_export(t->export);
+    json_object_set_new(image, "content_root", control_json_digest(&m->content_root));
+    json_object_set_new(image, "size", control_json_integer(m->size));
+    json_object_set_new(image, "chunk_size", control_json_integer(m->chunk_size));
+    return control_job_send(t->job, json_pack("{s:o}", "image", image));
+}
+
+static int send_count(struct control_trace *t)
+{
+    t->told_ms = clock_now_ms();
+    return control_job_send(t->job, json_pack("{s:{s:o,s:o}}", "trace", "chunks", control_json_integer(t->chunks),
+                                              "dropped", control_json_integer(recorder_dropped(t->recorder))));
+}
+
+static int send_entries(struct control_trace *t, const struct trace_entry *entries, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    char text[BATCH * TRACE_ENTRY_SIZE * 2], *at = text;
+    for (size_t i = 0; i < n; i++) {
+        uint8_t bytes[TRACE_ENTRY_SIZE];
+        trace_entry_put(bytes, &entries[i]);
+        for (size_t k = 0; k < sizeof bytes; k++) {
+            *at++ = digits[bytes[k] >> 4];
+            *at++ = digits[bytes[k] & 15];
+        }
+    }
+    t->chunks += n;
+    return control_job_send(t->job, json_pack("{s:s#}", "entries", text, (int)(at - text)));
+}
+
+/* ---- recording ---- */
+
+/* All that is there now, as far as a trace goes. */
+static int send_taken(struct control_trace *t)
+{
+    struct trace_entry entries[BATCH];
+    int rc = 0;
+    for (size_t n = BATCH; !rc && n == BATCH;) {
+        n = recorder_take(t->recorder, entries, GR_MIN((uint64_t)BATCH, TRACE_CHUNKS_MAX - t->chunks));
+        if (n)
+            rc = send_entries(t, entries, n);
+    }
+    return rc;
+}
+
+static int record(struct control_trace *t, struct recorder_place *place)
+{
+    int rc = send_image(t);
+    while (!rc && !recorder_ending(place) && t->chunks < TRACE_CHUNKS_MAX) {
+        if (control_job_cancelled(t->job))
+            return error_set(-ECANCELED, "interrupted");
+        rc = send_taken(t);
+        if (!rc && clock_now_ms() - t->told_ms >= TELL_EVERY_MS)
+            rc = send_count(t);
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    }
+    recorder_stop(place, t->recorder);
+    if (!rc)
+        rc = send_taken(t);
+    return rc ? rc : send_count(t);
+}
+
+int control_trace_run(struct control_job *job, void *arg)
+{
+    struct control_trace *t = arg;
+    struct image *img = stack_export_image(t->export);
+    struct recorder_place *place = image_recorder(img);
+    int rc = recorder_start(place, manifest_chunk_count(image_manifest(img)), &t->recorder);
+    if (rc)
+        return rc;
+    t->job = job;
+    t->told_ms = clock_now_ms();
+    rc = record(t, place);
+    recorder_stop(place, t->recorder);
+    recorder_free(t->recorder);
+    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+}

@@ -1,0 +1,172 @@
+/* A request to warm: its parameters, and what is said of it. The work is warm_run's. Catalog and index come through a
+ * store handle of the request's own, as in control_cache.c, so that a request that is cancelled ends when the chunks in
+ * the air have come, or have failed.
+ */
+#include "server/control_warm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rate.h"
+#include "format/json_name.h"
+#include "image/warm/warm_run.h"
+#include "server/control_export.h"
+#include "server/control_json.h"
+
+enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 };
+
+static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* enum warm_what */
+
+struct control_warm {
+    struct stack *stack;
+    struct stack_export *export; /* a reference */
+    enum warm_what what;
+    bool dry;
+    uint64_t bwlimit;
+    struct bytes list;
+
+    /* of the run */
+    struct control_job *job;
+    uint64_t told_ms;
+    unsigned named; /* of the files that failed */
+};
+
+/* ---- requests ---- */
+
+static int find_what(const char *text, enum warm_what *out)
+{
+    for (size_t i = 0; i < GR_ARRAY_SIZE(whats); i++)
+        if (text && !strcmp(text, whats[i])) {
+            *out = (enum warm_what)i;
+            return 0;
+        }
+    return error_set(-EINVAL, "what= is metadata, all, trace, files or globs");
+}
+
+void control_warm_free(void *arg)
+{
+    struct control_warm *w = arg;
+    if (!w)
+        return;
+    bytes_release(&w->list);
+    stack_put(w->export);
+    free(w);
+}
+DEFINE_CLEANUP(control_warm, struct control_warm *, control_warm_free)
+
+int control_warm_prepare(struct stack *stack, const struct control_warm_request *request, struct bytes *body,
+                         struct control_warm **out)
+{
+    CLEANUP(cleanup_control_warm) struct control_warm *w = calloc(1, sizeof *w);
+    if (!w)
+        return error_set(-ENOMEM, "control: out of memory");
+    w->stack = stack;
+    w->dry = request->dry;
+    int rc = find_what(request->what, &w->what);
+    if (!rc)
+        rc = control_export_find(stack, request->export, request->digest, &w->export);
+    if (!rc && request->dry && strcmp(request->dry, "1") != 0)
+        rc = error_set(-EINVAL, "dry= is 1 or left out");
+    if (!rc && request->bwlimit)
+        rc = rate_parse("bwlimit", request->bwlimit, &w->bwlimit);
+    if (!rc && (w->what >= WARM_TRACE) != (body->len > 0))
+        rc = error_set(-EINVAL, "files, globs and trace need a list in the request's body, the others have none");
+    if (rc)
+        return rc;
+    w->list = *body;
+    *body = (struct bytes)BYTES_INIT(0);
+    *out = steal_ptr(&w);
+    return 0;
+}
+
+/* ---- what is said ---- */
+
+/* The end of the warming is told, whenever it comes. */
+static bool is_due(struct control_warm *w, const struct warm_told *t)
+{
+    uint64_t now = clock_now_ms();
+    bool complete = t->bytes_total && t->bytes_done + t->failed_bytes == t->bytes_total;
+    if (!complete && now - w->told_ms < TELL_EVERY_MS)
+        return false;
+    w->told_ms = now;
+    return true;
+}
+
+static int tell(void *arg, const struct warm_told *t)
+{
+    struct control_warm *w = arg;
+    if (control_job_cancelled(w->job))
+        return error_set(-ECANCELED, "interrupted");
+    if (!is_due(w, t))
+        return 0;
+    json_t *progress = json_pack("{s:s}", "phase", t->phase);
+    const struct control_sum sums[] = {
+        {"bytes_done", t->bytes_done},   {"bytes_total", t->bytes_total},     {"files_done", t->files_done},
+        {"files_total", t->files_total}, {"failed_chunks", t->failed_chunks}, {"failed_bytes", t->failed_bytes},
+    };
+    control_json_add(progress, sums, GR_ARRAY_SIZE(sums));
+    return control_job_send(w->job, json_pack("{s:o}", "progress", progress));
+}
+
+static int send_failed(void *arg, const char *path, size_t len, const char *why)
+{
+    struct control_warm *w = arg;
+    if (w->named++ >= CONTROL_WARM_FAILED_MAX)
+        return 0;
+    json_t *failed = json_object();
+    json_name_set(failed, "path", path, len);
+    json_object_set_new(failed, "why", json_name(why, strlen(why)));
+    return control_job_send(w->job, json_pack("{s:o}", "failed", failed));
+}
+
+static int send_sums(struct control_warm *w, const struct warm_result *r)
+{
+    const char *why = r->error.code ? r->error.text : "";
+    json_t *warm = control_json_export(w->export);
+    const struct control_sum sums[] = {
+        {"files", r->files},
+        {"absent_files", r->absent},
+        {"traced_chunks", r->traced},
+        {"absent_chunks", r->traced_absent},
+        {"chunks", r->after.chunks},
+        {"bytes", r->after.bytes},
+        {"needed_chunks", r->before.missing},
+        {"needed_bytes", r->before.missing_bytes},
+        {"fetch_bytes", r->before.fetch_bytes},
+        {"cached_chunks", r->after.chunks - r->after.missing},
+        {"cached_bytes", r->after.bytes - r->after.missing_bytes},
+        {"failed_files", r->failed_files},
+        {"warmed_bytes", r->warmed_bytes},
+        {"bytes_per_s", r->warmed_bytes * 1000 / GR_MAX(r->warming_ms, (uint64_t)1)},
+        {"unpinned_chunks", r->unheld},
+    };
+    control_json_add(warm, sums, GR_ARRAY_SIZE(sums));
+    json_object_set_new(warm, "seconds", json_real((double)r->warming_ms / 1000));
+    json_object_set_new(warm, "error", json_name(why, strlen(why)));
+    return control_job_send(w->job, json_pack("{s:o}", "warm", warm));
+}
+
+int control_warm_run(struct control_job *job, void *arg)
+{
+    struct control_warm *w = arg;
+    CLEANUP(cleanup_store) struct store *store = NULL;
+    struct warm_result result;
+    w->job = job;
+    w->told_ms = clock_now_ms();
+    int rc = stack_open_store(w->stack, w->export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
+    const struct warm_config config = {.img = stack_export_image(w->export),
+                                       .store = store,
+                                       .what = w->what,
+                                       .list = &w->list,
+                                       .dry = w->dry,
+                                       .bwlimit = w->bwlimit,
+                                       .tell = tell,
+                                       .failed = send_failed,
+                                       .arg = w};
+    if (!rc)
+        rc = warm_run(&config, &result);
+    if (!rc)
+        rc = send_sums(w, &result);
+    return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
+}

@@ -1,0 +1,82 @@
+#include "server/front_words.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+enum { EXIT_USAGE = 2, THREADS_MAX = 4096 };
+
+static int set_parameter(struct stack_options *o, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    if (!equals)
+        return error_set(-EINVAL, "'%s' is no KEY=VALUE", word);
+    CLEANUP_FREE char *key = strndup(word, (size_t)(equals - word));
+    return key ? stack_options_set(o, key, equals + 1) : error_set(-ENOMEM, "out of memory");
+}
+
+static int parse(int argc, char **argv, struct front_words *w)
+{
+    uint64_t threads = w->threads, fd;
+    for (int c; (c = getopt(argc, argv, "t:v")) != -1;)
+        if (c == 't' && text_parse_uint("-t", optarg, 1, THREADS_MAX, &threads))
+            return -EINVAL;
+        else if (c == 'v')
+            log_to(NULL, LOG_LEVEL_DEBUG);
+        else if (c != 't')
+            return -EINVAL;
+    if (optind >= argc)
+        return error_set(-EINVAL, "no descriptor");
+    int rc = text_parse_uint("the descriptor", argv[optind], 0, INT_MAX, &fd);
+    *w = (struct front_words){.threads = (unsigned)threads, .fd = (int)fd};
+    return rc;
+}
+
+static int usage(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    fprintf(stderr,
+            "usage: %s [-t THREADS] [-v] FD KEY=VALUE...\n"
+            "'granary serve' starts it. The keys:\n\n%s",
+            slash ? slash + 1 : program, STACK_OPTIONS_HELP);
+    return EXIT_USAGE;
+}
+
+/* 0, or the exit status, having said why. */
+static int parse_all(int argc, char **argv, struct front_words *words, struct stack_options *options)
+{
+    log_to(NULL, LOG_LEVEL_WARNING);
+    if (parse(argc, argv, words))
+        return usage(argv[0]);
+    int rc = 0;
+    for (int i = optind + 1; !rc && i < argc; i++)
+        rc = set_parameter(options, argv[i]);
+    if (!rc)
+        rc = stack_options_complete(options);
+    if (rc)
+        log_error("%s", error_text());
+    return rc ? EXIT_FAILURE : 0;
+}
+
+int front_main(int argc, char **argv, unsigned threads,
+               int (*serve)(struct serving *serving, const struct front_words *words))
+{
+    static struct serving serving;
+    struct front_words words = {.threads = threads};
+    serving_init(&serving);
+    int status = parse_all(argc, argv, &words, &serving.options);
+    if (!status && serve(&serving, &words)) {
+        log_error("%s", error_text());
+        status = EXIT_FAILURE;
+    }
+    serving_close(&serving);
+    return status;
+}

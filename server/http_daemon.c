@@ -1,0 +1,70 @@
+#include "server/http_daemon.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+/* States of a request: its head has been seen; it is refused. */
+#define REFUSAL "{\"error\":\"the URL holds %00; no name has a NUL\"}"
+static char begun, refused;
+
+/* The request's first state. libmicrohttpd hands a path on as a string, which would end at a NUL: another name than was
+ * sent. */
+static void *look_at_uri(void *arg, const char *uri, struct MHD_Connection *connection)
+{
+    return strstr(uri, "%00") ? &refused : NULL;
+}
+
+/* Signals are the front end's own: the thread takes none. */
+struct MHD_Daemon *http_daemon_start(int fd, unsigned flags, MHD_AccessHandlerCallback handler, void *arg,
+                                     struct MHD_OptionItem *options)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    struct MHD_Daemon *daemon = MHD_start_daemon(
+        MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | flags, 0, NULL, NULL, handler, arg, MHD_OPTION_LISTEN_SOCKET,
+        fd, MHD_OPTION_URI_LOG_CALLBACK, look_at_uri, NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return daemon;
+}
+
+bool http_daemon_owns(const void *state)
+{
+    return state == &begun || state == &refused;
+}
+
+bool http_daemon_refuses(struct MHD_Connection *connection, const void *state, enum MHD_Result *out)
+{
+    if (state != &refused)
+        return false;
+    *out = http_daemon_answer(connection, MHD_HTTP_BAD_REQUEST, "application/json", REFUSAL, sizeof REFUSAL - 1, true);
+    return true;
+}
+
+bool http_daemon_whole(size_t *data_len, void **state)
+{
+    bool first = !*state, more = *data_len;
+    *state = &begun;
+    *data_len = 0;
+    return !first && !more;
+}
+
+enum MHD_Result http_daemon_answer(struct MHD_Connection *connection, unsigned status, const char *type,
+                                   const void *body, size_t len, bool last)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(len, (void *)body, MHD_RESPMEM_MUST_COPY);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (last)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    enum MHD_Result result = MHD_queue_response(connection, status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+enum MHD_Result http_daemon_answer_text(struct MHD_Connection *connection, unsigned status, const char *text, bool last)
+{
+    return http_daemon_answer(connection, status, "text/plain", text, strlen(text), last);
+}

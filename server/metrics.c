@@ -1,0 +1,277 @@
+/* Prometheus wants all lines of a metric together, so the metrics of the exports go through all exports once a metric.
+ * Their number is bounded: every line is a time series for whoever scrapes.
+ */
+#include "server/metrics.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/vec.h"
+#include "server/server_health.h"
+
+struct appending {
+    struct bytes *out;
+    int rc;
+};
+
+static const char *type_of(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 6 && !strcmp(name + len - 6, "_total") ? "counter" : "gauge";
+}
+
+static int append_head(struct bytes *out, const char *name, const char *help, const char *type)
+{
+    return bytes_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void append_counter(void *arg, const struct counter_row *row)
+{
+    struct appending *a = arg;
+    if (!a->rc)
+        a->rc = append_head(a->out, row->name, row->help, type_of(row->name));
+    if (!a->rc)
+        a->rc = bytes_printf(a->out, "%s %llu\n", row->name, (unsigned long long)row->value);
+}
+
+/* ---- histograms ---- */
+
+/* Seconds without what a double would add: 0.00005, 60. */
+static void format_bound(uint64_t us, char out[32])
+{
+    int len = snprintf(out, 32, "%llu.%06llu", (unsigned long long)(us / 1000000), (unsigned long long)(us % 1000000));
+    while (out[len - 1] == '0')
+        len--;
+    out[out[len - 1] == '.' ? len - 1 : len] = 0;
+}
+
+static void append_histogram(void *arg, const struct histogram_row *row)
+{
+    struct appending *a = arg;
+    uint64_t count = 0;
+    if (!a->rc)
+        a->rc = append_head(a->out, row->name, row->help, "histogram");
+    for (unsigned i = 0; !a->rc && i <= HISTOGRAM_BOUNDS; i++) {
+        char bound[32] = "+Inf";
+        if (i < HISTOGRAM_BOUNDS)
+            format_bound(histogram_bounds_us[i], bound);
+        count += row->counts[i];
+        a->rc = bytes_printf(a->out, "%s_bucket{le=\"%s\"} %llu\n", row->name, bound, (unsigned long long)count);
+    }
+    if (!a->rc)
+        a->rc = bytes_printf(a->out, "%s_sum %llu.%06llu\n%s_count %llu\n", row->name,
+                             (unsigned long long)(row->sum_us / 1000000), (unsigned long long)(row->sum_us % 1000000),
+                             row->name, (unsigned long long)count);
+}
+
+/* ---- exports ---- */
+
+struct export_metric {
+    const char *name, *help;
+    struct {
+        const char *from; /* the label's value; NULL: the metric has one value an export */
+        size_t at;        /* in struct image_traffic */
+    } values[5];
+    size_t count;
+};
+
+#define AT(member) offsetof(struct image_traffic, member)
+
+static const struct export_metric export_metrics[] = {
+    {"granary_export_reads_total", "Reads of an export", {{NULL, AT(reads)}}, 1},
+    {"granary_export_read_bytes_total", "Bytes read of an export", {{NULL, AT(read_bytes)}}, 1},
+    {"granary_export_served_total",
+     "Pieces of chunks that reads of an export were served, by where they came from",
+     {{"memory", AT(served.pieces[CACHE_FROM_MEMORY])},
+      {"disk", AT(served.pieces[CACHE_FROM_DISK])},
+      {"tier", AT(served.pieces[CACHE_FROM_TIER])},
+      {"store", AT(served.pieces[CACHE_FROM_STORE])}},
+     4},
+    {"granary_export_served_bytes_total",
+     "Bytes that reads of an export were served, by where they came from",
+     {{"memory", AT(served.bytes[CACHE_FROM_MEMORY])},
+      {"disk", AT(served.bytes[CACHE_FROM_DISK])},
+      {"tier", AT(served.bytes[CACHE_FROM_TIER])},
+      {"store", AT(served.bytes[CACHE_FROM_STORE])},
+      {"hole", AT(hole_bytes)}},
+     5},
+    {"granary_fence_refusals_total",
+     "Reads of an export refused because what they want is not cached (fence=warmed)",
+     {{NULL, AT(fence_refusals)}},
+     1},
+    {"granary_export_prefetches_total", "Ranges of an export asked to be cached", {{NULL, AT(prefetches)}}, 1},
+    {"granary_export_prefetch_bytes_total", "Bytes of an export asked to be cached", {{NULL, AT(prefetch_bytes)}}, 1},
+};
+
+/* A name's bytes as a label's value: what is no UTF-8 as \xNN, so that names that differ stay different. */
+static int append_label(struct bytes *out, const char *name)
+{
+    int rc = 0;
+    size_t len = strlen(name);
+    for (size_t i = 0, n; !rc && i < len; i += n ? n : 1) {
+        n = text_utf8_length(name + i, len - i);
+        if (!n)
+            rc = bytes_printf(out, "\\\\x%02x", (unsigned char)name[i]);
+        else if (name[i] == '\n')
+            rc = bytes_printf(out, "\\n");
+        else if (name[i] == '\\' || name[i] == '"')
+            rc = bytes_printf(out, "\\%c", name[i]);
+        else
+            rc = bytes_append(out, name + i, n);
+    }
+    return rc;
+}
+
+/* What is said of an export, taken once: each metric says its part of the same exports. */
+struct export_row {
+    struct stack_export *export; /* a reference */
+    struct image_traffic traffic;
+};
+
+typedef VEC(struct export_row) export_rows;
+
+static void release_rows(export_rows *rows)
+{
+    for (size_t i = 0; i < rows->len; i++)
+        stack_put(rows->items[i].export);
+    vec_release(rows);
+}
+
+static int take_rows(struct stack *stack, export_rows *out)
+{
+    struct stack_export *e = NULL;
+    while (out->len < METRICS_EXPORTS_MAX && (e = stack_next(stack, e))) {
+        struct export_row row = {.export = e};
+        image_traffic(stack_export_image(e), &row.traffic);
+        if (vec_push(out, row)) {
+            stack_put(e);
+            return -ENOMEM;
+        }
+        stack_ref(e);
+    }
+    stack_put(e);
+    return 0;
+}
+
+static int append_export_value(struct bytes *out, const struct export_metric *m, size_t v, const struct export_row *row)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)&row->traffic + m->values[v].at, sizeof value);
+    int rc = bytes_printf(out, "%s{export=\"", m->name);
+    if (!rc)
+        rc = append_label(out, stack_export_name(row->export));
+    if (!rc && m->values[v].from)
+        rc = bytes_printf(out, "\",from=\"%s", m->values[v].from);
+    return rc ? rc : bytes_printf(out, "\"} %llu\n", (unsigned long long)value);
+}
+
+static int append_exports(struct stack *stack, struct bytes *out)
+{
+    CLEANUP(release_rows) export_rows rows = {0};
+    int rc = take_rows(stack, &rows);
+    size_t count = rows.len;
+    for (size_t m = 0; !rc && m < GR_ARRAY_SIZE(export_metrics); m++) {
+        const struct export_metric *metric = &export_metrics[m];
+        rc = append_head(out, metric->name, metric->help, type_of(metric->name));
+        for (size_t i = 0; !rc && i < count * metric->count; i++)
+            rc = append_export_value(out, metric, i % metric->count, &rows.items[i / metric->count]);
+    }
+    return rc;
+}
+
+/* ---- what may be down, one by one ---- */
+
+/* One row: value of NAME{LABEL="OF",as="AS"}; as may be NULL. */
+static int append_up(struct bytes *out, const char *name, const char *label, const char *of, const char *as, bool up)
+{
+    int rc = bytes_printf(out, "%s{%s=\"", name, label);
+    if (!rc)
+        rc = append_label(out, of);
+    if (!rc && as)
+        rc = bytes_printf(out, "\",as=\"%s", as);
+    return rc ? rc : bytes_printf(out, "\"} %d\n", up);
+}
+
+static bool is_used(const char *state)
+{
+    return strcmp(state, "down") != 0 && strcmp(state, "absent") != 0;
+}
+
+static int append_directories(struct stack *stack, struct bytes *out, const char *name)
+{
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n; i++) {
+        rc = append_up(out, name, "directory", dirs[i].path, "reading", is_used(dirs[i].reading));
+        if (!rc)
+            rc = append_up(out, name, "directory", dirs[i].path, "writing", is_used(dirs[i].writing));
+    }
+    return rc;
+}
+
+static int append_tiers(struct stack *stack, struct bytes *out, const char *name)
+{
+    struct store_tier_report tiers[STORE_TIERS_MAX];
+    size_t n = stack_tiers(stack, tiers);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = append_up(out, name, "tier", tiers[i].url, NULL, !tiers[i].down);
+    return rc;
+}
+
+static int append_stores(struct stack *stack, struct bytes *out, const char *name)
+{
+    struct store_health health;
+    const char *url;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < METRICS_EXPORTS_MAX && (url = stack_store_health(stack, i, &health)); i++)
+        rc = append_up(out, name, "store", url, NULL, !health.silent);
+    return rc;
+}
+
+static const struct up_metric {
+    const char *name, *help;
+    int (*append)(struct stack *stack, struct bytes *out, const char *name);
+} up_metrics[] = {
+    {"granary_cache_directory_up", "Whether a cache directory is read and written", append_directories},
+    {"granary_tier_up", "Whether a shared tier is asked", append_tiers},
+    {"granary_store_up", "Whether a store answers", append_stores},
+};
+
+static int append_ups(struct stack *stack, struct bytes *out)
+{
+    int rc = 0;
+    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(up_metrics); i++) {
+        rc = append_head(out, up_metrics[i].name, up_metrics[i].help, "gauge");
+        if (!rc)
+            rc = up_metrics[i].append(stack, out, up_metrics[i].name);
+    }
+    return rc;
+}
+
+static void append_health(struct stack *stack, struct appending *a)
+{
+    char why[SERVER_HEALTH_WHY_MAX];
+    const struct counter_row row = {"granary_health", "How well readers are served: 0 healthy, 1 degraded, 2 failing",
+                                    server_health(stack, why)};
+    append_counter(a, &row);
+}
+
+int metrics_write(struct stack *stack, struct bytes *out)
+{
+    struct appending a = {.out = out};
+    a.rc = append_head(out, "granary_build_info", "Version of this server", "gauge");
+    if (!a.rc)
+        a.rc = bytes_printf(out, "granary_build_info{version=\"%s\"} 1\n", GRANARY_VERSION);
+    append_health(stack, &a);
+    stack_counters(stack, append_counter, &a);
+    stack_histograms(stack, append_histogram, &a);
+    if (!a.rc)
+        a.rc = append_exports(stack, out);
+    return a.rc ? a.rc : append_ups(stack, out);
+}

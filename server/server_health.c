@@ -1,0 +1,95 @@
+#include "server/server_health.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *server_health_word(enum server_health health)
+{
+    static const char *const words[] = {"healthy", "degraded", "failing"};
+    return words[health];
+}
+
+enum server_health server_health_of_store(const struct store_health *store, const char **out_state)
+{
+    *out_state = store->silent                                  ? "silent"
+                 : store->read_waits_ms >= SERVER_READ_STUCK_MS ? "stuck"
+                 : store->failures                              ? "failing"
+                 : store->read_waits_ms >= SERVER_READ_SLOW_MS  ? "slow"
+                                                                : "answering";
+    if (store->silent || store->read_waits_ms >= SERVER_READ_STUCK_MS)
+        return SERVER_FAILING;
+    return store->failures || store->read_waits_ms >= SERVER_READ_SLOW_MS ? SERVER_DEGRADED : SERVER_HEALTHY;
+}
+
+enum server_health server_health_of_dir(const struct cache_dir_report *dir)
+{
+    return dir->deleted || strcmp(dir->reading, "normal") != 0 || strcmp(dir->writing, "normal") != 0 ? SERVER_DEGRADED
+                                                                                                      : SERVER_HEALTHY;
+}
+
+enum server_health server_health_of_tier(const struct store_tier_report *tier)
+{
+    return tier->down ? SERVER_DEGRADED : SERVER_HEALTHY;
+}
+
+/* ---- all of them ---- */
+
+struct judgement {
+    enum server_health worst;
+    char *why;
+};
+
+/* Is it worse than all before? Then its sentence is to be written. */
+static bool is_worst(struct judgement *j, enum server_health health)
+{
+    if (health <= j->worst)
+        return false;
+    j->worst = health;
+    return true;
+}
+
+static void judge_stores(struct stack *stack, struct judgement *j)
+{
+    struct store_health h;
+    const char *url, *state;
+    for (size_t i = 0; (url = stack_store_health(stack, i, &h)); i++) {
+        if (!is_worst(j, server_health_of_store(&h, &state)))
+            continue;
+        if (h.failures)
+            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "store %s has been failing for %.0f s: %s", url,
+                     (double)h.failing_ms / 1000, h.last);
+        else
+            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "a read has been waiting for store %s for %.0f s", url,
+                     (double)h.read_waits_ms / 1000);
+    }
+}
+
+static void judge_dirs(struct stack *stack, struct judgement *j)
+{
+    struct cache_dir_report dirs[CACHE_DIRS_MAX];
+    size_t n = stack_cache_dirs(stack, dirs);
+    for (size_t i = 0; i < n; i++)
+        if (is_worst(j, server_health_of_dir(&dirs[i])))
+            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "cache directory %s: %s%s%s%s", dirs[i].path,
+                     dirs[i].deleted ? "its files were deleted" : "reading is ", dirs[i].deleted ? "" : dirs[i].reading,
+                     dirs[i].deleted ? "" : ", writing is ", dirs[i].deleted ? "" : dirs[i].writing);
+}
+
+static void judge_tiers(struct stack *stack, struct judgement *j)
+{
+    struct store_tier_report tiers[STORE_TIERS_MAX];
+    size_t n = stack_tiers(stack, tiers);
+    for (size_t i = 0; i < n; i++)
+        if (is_worst(j, server_health_of_tier(&tiers[i])))
+            snprintf(j->why, SERVER_HEALTH_WHY_MAX, "shared tier %s is down", tiers[i].url);
+}
+
+enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX])
+{
+    struct judgement j = {.worst = SERVER_HEALTHY, .why = why};
+    *why = 0;
+    judge_stores(stack, &j);
+    judge_dirs(stack, &j);
+    judge_tiers(stack, &j);
+    return j.worst;
+}

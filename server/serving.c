@@ -1,0 +1,175 @@
+#include "server/serving.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/pages.h"
+
+void serving_init(struct serving *s)
+{
+    *s = (struct serving){.failures = LOG_LIMIT_INIT};
+    pages_settle_heap();
+    stack_options_init(&s->options);
+}
+
+/* ---- opening ---- */
+
+char *serving_describe(const struct stack_export *e, char out[SERVING_DESCRIPTION_MAX])
+{
+    char root[DIGEST_HEX_SIZE], digest[DIGEST_HEX_SIZE];
+    const struct manifest *m = image_manifest(stack_export_image(e));
+    snprintf(
+        out, SERVING_DESCRIPTION_MAX, "granary content-root sha256:%s image sha256:%s metadata %llu+%llu front %llu",
+        digest_hex(&m->content_root, root), digest_hex(image_digest(stack_export_image(e)), digest),
+        (unsigned long long)m->metadata_offset, (unsigned long long)m->metadata_len, (unsigned long long)m->front_len);
+    return out;
+}
+
+static void log_exports(struct serving *s)
+{
+    char text[SERVING_DESCRIPTION_MAX];
+    for (struct stack_export *e = NULL; (e = stack_next(s->stack, e));)
+        log_info("export '%s': %llu bytes, %s", stack_export_name(e),
+                 (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
+}
+
+/* A start that is a supervisor's restart goes on with tags that were resolved when it began. */
+static int64_t resolved_when(void)
+{
+    const char *text = getenv("GRANARY_RESOLVED");
+    long long when = text ? strtoll(text, NULL, 10) : 0;
+    return when > 0 ? when : 0;
+}
+
+static int open_metrics(struct serving *s)
+{
+    int rc = metrics_server_open(s->options.metrics, s->stack, &s->metrics);
+    if (!rc)
+        log_info("metrics at %s, port %u", s->options.metrics, metrics_server_port(s->metrics));
+    return rc;
+}
+
+int serving_open(struct serving *s)
+{
+    if (getenv("GRANARY_CHECK")) /* the parameters are understood: all that is asked */
+        _exit(EXIT_SUCCESS);
+    s->options.stack.resolved = resolved_when();
+    s->options.stack.store.cancel = &s->ending;
+    int rc = stack_open(&s->options.stack, &s->stack);
+    if (!rc)
+        rc = added_exports_open(s->stack, s->options.exports, &s->added);
+    if (!rc)
+        log_exports(s);
+    if (!rc && s->options.metrics)
+        rc = open_metrics(s);
+    if (!rc && s->options.control)
+        rc = control_open(s->options.control, s->stack, s->added, &s->control);
+    return rc;
+}
+
+/* ---- starting ---- */
+
+/* nbdkit's own parent-death signal is SIGTERM, which waits for idle connections, and a fork forgets the one that the
+ * process was started with. */
+static int follow_supervisor(void)
+{
+    const char *supervisor = getenv("GRANARY_SUPERVISOR");
+    if (!supervisor)
+        return 0;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL))
+        return error_set(-errno, "cannot follow the supervisor: %s", strerror(errno));
+    if (getppid() != strtol(supervisor, NULL, 10)) /* it ended before prctl */
+        return error_set(-ECANCELED, "the supervisor is gone");
+    return 0;
+}
+
+int serving_start(struct serving *s)
+{
+    int rc = follow_supervisor();
+    if (!rc)
+        rc = stack_start_threads(s->stack);
+    if (!rc && s->control)
+        rc = control_start(s->control);
+    if (!rc && s->metrics)
+        rc = metrics_server_start(s->metrics);
+    const struct cache_config *cache = &s->options.stack.cache;
+    if (!rc && s->options.warm_metadata && (cache->dir_count || cache->memory))
+        rc = start_warm_begin(s->stack, &s->start_warm);
+    if (!rc)
+        added_exports_warm(s->added, s->start_warm);
+    return rc;
+}
+
+/* ---- ending ---- */
+
+static void debug_counter(void *arg, const struct counter_row *row)
+{
+    log_debug("%s %llu", row->name, (unsigned long long)row->value);
+}
+
+void serving_stop_fetching(struct serving *s)
+{
+    __atomic_store_n(&s->ending, 1, __ATOMIC_RELAXED);
+}
+
+void serving_close(struct serving *s)
+{
+    serving_stop_fetching(s);
+    control_close(s->control);
+    start_warm_end(s->start_warm);
+    metrics_server_close(s->metrics);
+    added_exports_close(s->added);
+    if (s->stack) {
+        stack_counters(s->stack, debug_counter, NULL);
+        log_debug("hit ratio %.4f", control_hit_ratio(s->stack));
+        stack_close(s->stack);
+    }
+    stack_options_release(&s->options);
+}
+
+/* ---- clients ---- */
+
+static int say_unknown(struct serving *s, const char *name)
+{
+    CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    int rc = 0;
+    while (!rc && (e = stack_next(s->stack, e)))
+        rc = bytes_printf(&known, "%s'%s'", known.len ? ", " : "", stack_export_name(e));
+    return error_set(-ENOENT, "no export '%.100s' here; there are %.*s%s", name, (int)known.len,
+                     (const char *)known.data, rc ? ", ..." : "");
+}
+
+int serving_connect(struct serving *s, const char *name, struct serving_export **out)
+{
+    struct stack_export *export = stack_connect(s->stack, name);
+    struct serving_export *e = export ? calloc(1, sizeof *e) : NULL;
+    if (!export)
+        return say_unknown(s, name);
+    if (!e) {
+        stack_disconnect(export);
+        return error_set(-ENOMEM, "out of memory");
+    }
+    *e = (struct serving_export){.export = export, .image = stack_export_image(export)};
+    *out = e;
+    return 0;
+}
+
+void serving_disconnect(struct serving_export *e)
+{
+    stack_disconnect(e->export);
+    free(e);
+}
+
+int serving_request_failed(struct serving *s, int rc)
+{
+    log_limited(&s->failures, LOG_LEVEL_ERROR, "%s", error_text());
+    return rc == -ENOMEM ? ENOMEM : EIO;
+}

@@ -1,0 +1,182 @@
+/* The catalog is not asked for, and index nodes come through a store handle of its own, which ends with it. What is in
+ * the air ends when the images' stores are told to.
+ */
+#include "server/start_warm.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/vec.h"
+#include "image/warm/warm_run.h"
+
+enum { STORE_TIMEOUT_MS = 30000, PAUSE_MIN_MS = 1000, PAUSE_MAX_MS = 60000 };
+
+/* An export whose metadata is not cached yet, though that was tried. */
+struct unfinished {
+    uint64_t number;
+    bool said;
+};
+
+struct start_warm {
+    struct stack *stack;
+    pthread_t thread;
+    VEC(struct unfinished) unfinished; /* ascending; the thread's, like last */
+    uint64_t last;                     /* exports up to this number were tried */
+    volatile int ending;               /* set under the lock; stores look at it */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool added; /* since the last round began; under the lock */
+};
+
+static bool is_ending(const struct start_warm *w)
+{
+    return __atomic_load_n(&w->ending, __ATOMIC_RELAXED);
+}
+
+static int tell(void *arg, const struct warm_told *told)
+{
+    return is_ending(arg) ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+static int ignore_failed(void *arg, const char *path, size_t len, const char *why)
+{
+    return tell(arg, NULL);
+}
+
+static int warm_export(struct start_warm *w, struct stack_export *e, struct warm_result *out)
+{
+    CLEANUP(cleanup_store) struct store *store = NULL;
+    int rc = stack_open_store(w->stack, e, STORE_TIMEOUT_MS, &w->ending, &store);
+    const struct warm_config config = {.img = stack_export_image(e),
+                                       .store = store,
+                                       .what = WARM_METADATA,
+                                       .tell = tell,
+                                       .failed = ignore_failed,
+                                       .arg = w};
+    return rc ? rc : warm_run(&config, out);
+}
+
+static void say(const struct stack_export *e, bool *said, const char *why)
+{
+    if (!*said)
+        log_warning("export '%s': its metadata is not all in the cache: %s", stack_export_name(e), why);
+    *said = true;
+}
+
+/* false: it is worth another try. */
+static bool try_export(struct start_warm *w, struct stack_export *e, bool *said)
+{
+    struct warm_result result;
+    int rc = warm_export(w, e, &result);
+    if (!rc && result.error.code)
+        rc = error_restore(&result.error);
+    if (is_ending(w) || rc == -ECANCELED)
+        return true;
+    if (rc)
+        say(e, said, error_text());
+    else if (result.after.missing)
+        say(e, said, "the cache is too small");
+    else
+        log_debug("export '%s': its metadata is in the cache", stack_export_name(e));
+    return !rc || rc == -ENOENT || rc == -EBADMSG;
+}
+
+/* Try what is new and what is unfinished. What was removed meanwhile is forgotten. */
+static int try_all(struct start_warm *w)
+{
+    size_t at = 0, kept = 0;
+    CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    while (!is_ending(w) && (e = stack_next(w->stack, e))) {
+        struct unfinished u = {.number = stack_export_number(e)};
+        while (at < w->unfinished.len && w->unfinished.items[at].number < u.number)
+            at++;
+        bool known = at < w->unfinished.len && w->unfinished.items[at].number == u.number;
+        if (u.number <= w->last && !known)
+            continue;
+        if (known)
+            u = w->unfinished.items[at++];
+        w->last = GR_MAX(w->last, u.number);
+        if (try_export(w, e, &u.said))
+            continue;
+        if (vec_reserve(&w->unfinished, 1))
+            return -ENOMEM;
+        w->unfinished.items[kept++] = u;
+        w->unfinished.len = GR_MAX(w->unfinished.len, kept);
+    }
+    w->unfinished.len = kept;
+    return 0;
+}
+
+/* Until the end, until something was added, or for so long (0: without end). */
+static void pause_for(struct start_warm *w, uint64_t ms)
+{
+    struct timespec until = clock_at_ms(clock_now_ms() + ms);
+    SCOPED_LOCK(&w->lock);
+    int rc = 0;
+    while (!w->ending && !w->added && rc != ETIMEDOUT)
+        rc = ms ? pthread_cond_timedwait(&w->changed, &w->lock, &until) : pthread_cond_wait(&w->changed, &w->lock);
+    w->added = false;
+}
+
+static void *run(void *arg)
+{
+    struct start_warm *w = arg;
+    uint64_t pause = PAUSE_MIN_MS;
+    while (!is_ending(w)) {
+        if (try_all(w))
+            log_warning("out of memory: metadata is not cached ahead of its readers");
+        pause_for(w, w->unfinished.len ? pause : 0);
+        pause = w->unfinished.len ? GR_MIN(2 * pause, (uint64_t)PAUSE_MAX_MS) : PAUSE_MIN_MS;
+    }
+    return NULL;
+}
+
+static void release(struct start_warm *w)
+{
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    vec_release(&w->unfinished);
+    free(w);
+}
+
+int start_warm_begin(struct stack *stack, struct start_warm **out)
+{
+    struct start_warm *w = calloc(1, sizeof *w);
+    if (!w)
+        return error_set(-ENOMEM, "out of memory");
+    w->stack = stack;
+    pthread_mutex_init(&w->lock, NULL);
+    thread_cond_init(&w->changed);
+    int rc = thread_start(&w->thread, run, w);
+    if (rc)
+        release(w);
+    else
+        *out = w;
+    return rc;
+}
+
+void start_warm_added(struct start_warm *w)
+{
+    if (!w)
+        return;
+    SCOPED_LOCK(&w->lock);
+    w->added = true;
+    pthread_cond_signal(&w->changed);
+}
+
+void start_warm_end(struct start_warm *w)
+{
+    if (!w)
+        return;
+    {
+        SCOPED_LOCK(&w->lock);
+        __atomic_store_n(&w->ending, 1, __ATOMIC_RELAXED);
+        pthread_cond_signal(&w->changed);
+    }
+    pthread_join(w->thread, NULL);
+    release(w);
+}

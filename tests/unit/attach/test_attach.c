@@ -1,0 +1,510 @@
+/* What a mount is made of, without a device: its state, its sockets, the programs it runs. */
+#include "unit/cmocka_all.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attach/control_client.h"
+#include "attach/device/deadline.h"
+#include "attach/device/nbd_remedy.h"
+#include "attach/keeper/keep_state.h"
+#include "attach/node_lock.h"
+#include "attach/process.h"
+#include "attach/state.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "net/listen.h"
+#include "unit/scratch.h"
+
+static char scratch[SCRATCH_MAX];
+
+static int make_scratch(void **state)
+{
+    scratch_make(scratch);
+    return 0;
+}
+
+static int remove_scratch(void **state)
+{
+    scratch_remove(scratch);
+    return 0;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[SCRATCH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    return path;
+}
+
+/* ---- state ---- */
+
+static struct mount_state example(void)
+{
+    struct mount_state s = {.server = {.pid = 12, .started = 1ull << 40}, .mounted = true, .method = "fuse"};
+    state_name("/mnt/a\xff\xc3(\n\"b", &s);
+    snprintf(s.run_dir, sizeof s.run_dir, "%.60s", scratch);
+    snprintf(s.image, sizeof s.image, "file:///store/x");
+    snprintf(s.device, sizeof s.device, "/dev/loop7");
+    memset(&s.digest, 0xab, sizeof s.digest);
+    memset(&s.content_root, 0xcd, sizeof s.content_root);
+    return s;
+}
+
+static void test_state__what_is_saved_is_read_whatever_the_bytes(void **state)
+{
+    struct mount_state saved = example(), got = {.id = ""};
+    assert_int_equal(state_save(&saved), 0);
+    snprintf(got.run_dir, sizeof got.run_dir, "%.60s", scratch);
+    snprintf(got.dir, sizeof got.dir, "%s", saved.dir);
+    assert_int_equal(state_read(&got), 0);
+    assert_string_equal(got.dir, saved.dir);
+    assert_string_equal(got.image, saved.image);
+    assert_string_equal(got.device, saved.device);
+    assert_string_equal(got.control, ""); /* an empty text stays one */
+    assert_string_equal(got.method, "fuse");
+    assert_true(digest_equal(&got.digest, &saved.digest));
+    assert_true(digest_equal(&got.content_root, &saved.content_root));
+    assert_int_equal(got.server.pid, 12);
+    assert_int_equal(got.server.started, 1ull << 40);
+    assert_true(got.mounted);
+}
+
+static void test_state__damage_and_absence_are_told_apart(void **state)
+{
+    struct mount_state saved = example(), got = example();
+    (void)remove(path_of("state.json"));
+    assert_int_equal(state_read(&got), -ENOENT);
+    assert_int_equal(state_save(&saved), 0);
+    snprintf(got.dir, sizeof got.dir, "/mnt/other"); /* the state of another mount point */
+    assert_int_equal(state_read(&got), -EBADMSG);
+    static const char *const bad[] = {
+        "",
+        "{",
+        "[]",
+        "{}",
+        "null",
+        "{\"version\":2}",
+        "{\"version\":1,\"digest\":\"x\",\"content_root\":\"y\",\"server\":{},\"mounted\":true}"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(bad); i++) {
+        got = example();
+        assert_int_equal(io_write_file_atomic(path_of("state.json"), bad[i], strlen(bad[i]), false), 0);
+        assert_int_equal(state_read(&got), -EBADMSG);
+    }
+}
+
+static void test_state__who_may_not_read_it_is_told_who_may(void **state)
+{
+    struct mount_state saved = example(), got = example();
+    assert_int_equal(state_save(&saved), 0);
+    assert_int_equal(chmod(path_of("state.json"), 0), 0);
+    uid_t user = geteuid();
+    if (!user && seteuid(65534))
+        skip();
+    int rc = state_read(&got);
+    if (!user)
+        assert_int_equal(seteuid(user), 0);
+    assert_int_equal(rc, -EACCES);
+    assert_non_null(strstr(error_text(), "the mount on /mnt/a"));
+    assert_non_null(strstr(error_text(), "run this as root"));
+}
+
+static void test_state__every_cut_of_the_file_is_damage(void **state)
+{
+    struct mount_state saved = example();
+    assert_int_equal(state_save(&saved), 0);
+    CLEANUP_BYTES text = BYTES_INIT(1 << 16);
+    assert_int_equal(io_read_file(path_of("state.json"), &text), 0);
+    for (size_t len = 0; len + 1 < text.len; len += 7) {
+        struct mount_state got = example();
+        assert_int_equal(io_write_file_atomic(path_of("state.json"), text.data, len, false), 0);
+        assert_int_equal(state_read(&got), -EBADMSG);
+    }
+}
+
+/* ---- keeper ---- */
+
+static pid_t start_holder(const char *device)
+{
+    int ends[2], claim;
+    char ready = 0;
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        if (keep_claim(device, &claim) || io_write_full(ends[1], "x", 1))
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    assert_int_equal(io_read_full(ends[0], &ready, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+static void test_keep_holder__is_known_as_long_as_it_lives(void **state)
+{
+    struct keep_state s = {.address = "/s.sock", .timeout_s = 1};
+    int claim;
+    if (geteuid())
+        skip(); /* it is kept in /run */
+    snprintf(s.device, sizeof s.device, "/dev/test%d", (int)getpid());
+    assert_int_equal(keep_holder(s.device), 0);
+    assert_int_equal(keep_state_save(&s), 0);
+    assert_int_equal(keep_holder(s.device), 0);
+    pid_t holder = start_holder(s.device);
+    assert_int_equal(keep_holder(s.device), holder);
+    assert_int_equal(keep_claim(s.device, &claim), -EBUSY);
+    kill(holder, SIGKILL);
+    assert_int_equal(waitpid(holder, NULL, 0), holder);
+    assert_int_equal(keep_holder(s.device), 0);
+    keep_state_remove(s.device);
+}
+
+/* Is the device's state, or what a write of it with that suffix has left, there after a look for such? */
+static bool stays(const char *device, const char *suffix)
+{
+    char path[128];
+    CLEANUP_FD int lock = -1;
+    snprintf(path, sizeof path, "%s/%s.json%s", STATE_ROOT, device + strlen("/dev/"), suffix);
+    assert_int_equal(node_lock(&lock), 0);
+    if (*suffix)
+        assert_int_equal(io_write_file_atomic(path, "{", 1, false), 0);
+    keep_states_sweep_locked();
+    return !access(path, F_OK);
+}
+
+static void test_keep_states_sweep__takes_what_is_of_no_attachment(void **state)
+{
+    struct keep_state s = {.address = "/s.sock", .timeout_s = 1};
+    if (geteuid())
+        skip();                                                                         /* it is kept in /run */
+    snprintf(s.device, sizeof s.device, "/dev/nbd%d", 900000 + (int)getpid() % 100000); /* nobody has so many */
+    assert_int_equal(keep_state_save(&s), 0);
+    assert_false(stays(s.device, ".Xu12ab"));
+    assert_true(stays(s.device, ""));
+    snprintf(s.mark, sizeof s.mark, "1"); /* of an attachment that is no more */
+    assert_int_equal(keep_state_save(&s), 0);
+    assert_false(stays(s.device, ""));
+}
+
+/* ---- listen ---- */
+
+static void test_listen_unix__a_stale_socket_is_replaced_a_live_one_never(void **state)
+{
+    char path[SCRATCH_MAX + 64];
+    int first = -1, second = -1;
+    snprintf(path, sizeof path, "%s", path_of("s.sock"));
+    assert_int_equal(listen_answered(path), 0);
+    assert_int_equal(listen_unix(path, &first), 0);
+    assert_int_equal(listen_answered(path), 1);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(listen_unix(path, &second), -EADDRINUSE);
+    assert_non_null(strstr(error_text(), path));
+    close(first);
+    assert_int_equal(listen_answered(path), 0);
+    assert_int_equal(listen_unix(path, &second), 0);
+    close(second);
+}
+
+static void test_listen_answered__is_told_at_once_of_who_accepts_nobody(void **state)
+{
+    enum { MORE_THAN_WAIT = 200 };
+    char path[SCRATCH_MAX + 64];
+    int fd = -1;
+    snprintf(path, sizeof path, "%s", path_of("full.sock"));
+    assert_int_equal(listen_unix(path, &fd), 0);
+    for (int i = 0; i < MORE_THAN_WAIT; i++)
+        assert_int_equal(listen_answered(path), 1);
+    close(fd);
+}
+
+static void test_listen_unix__what_is_no_socket_is_left_alone(void **state)
+{
+    int fd = -1;
+    assert_int_equal(io_write_file_atomic(path_of("file"), "x", 1, false), 0);
+    assert_int_equal(listen_unix(path_of("file"), &fd), -EEXIST);
+    assert_int_equal(access(path_of("file"), F_OK), 0);
+    char deep[256];
+    memset(deep, 'a', sizeof deep - 1);
+    deep[0] = '/';
+    deep[sizeof deep - 1] = 0;
+    assert_int_equal(listen_unix(deep, &fd), -EINVAL);
+    assert_int_equal(listen_unix(path_of("no/such/dir"), &fd), -ENOENT);
+}
+
+static void test_listen_tcp__addresses(void **state)
+{
+    int fd = -1;
+    unsigned port = 0;
+    assert_int_equal(listen_tcp("127.0.0.1:0", &fd, &port), 0);
+    assert_true(port > 0);
+    char same[32];
+    int second = -1;
+    unsigned other;
+    snprintf(same, sizeof same, "127.0.0.1:%u", port);
+    assert_int_equal(listen_tcp(same, &second, &other), -EADDRINUSE);
+    close(fd);
+    static const char *const bad[] = {
+        "", ":", "127.0.0.1", "127.0.0.1:", ":10809", "127.0.0.1:port", "127.0.0.1:65536"};
+    for (size_t i = 0; i < GR_ARRAY_SIZE(bad); i++)
+        assert_int_equal(listen_tcp(bad[i], &fd, &port), -EINVAL);
+}
+
+/* ---- process ---- */
+
+static int run_shell(const char *script, uint64_t timeout_ms)
+{
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    return process_run(argv, timeout_ms);
+}
+
+static void test_process_run__tells_why_a_program_failed(void **state)
+{
+    assert_int_equal(run_shell("exit 0", 60000), 0);
+    assert_int_equal(run_shell("echo first; echo the reason >&2; exit 3", 60000), -EIO);
+    assert_string_equal(error_text(), "sh failed: the reason");
+    assert_int_equal(run_shell("exit 3", 60000), -EIO);
+    assert_int_equal(run_shell("kill -9 $$", 60000), -EIO);
+    const char *const absent[] = {"granary-no-such-program", NULL};
+    assert_int_equal(process_run(absent, 60000), -ENOENT);
+    assert_non_null(strstr(error_text(), "granary-no-such-program"));
+    assert_int_equal(run_shell("exec sleep 100", 50), -ETIMEDOUT);
+}
+
+static struct process start(const char *script)
+{
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    struct process_spec spec = {.argv = argv, .output = -1, .listen_fd = -1};
+    pid_t pid;
+    assert_int_equal(process_spawn(&spec, &pid), 0);
+    return process_identify(pid);
+}
+
+static void test_process_end__waits_and_insists(void **state)
+{
+    struct process polite = start("exec sleep 100");
+    assert_true(process_alive(&polite));
+    assert_int_equal(process_end(&polite, 10000), 0);
+    assert_false(process_alive(&polite));
+    assert_int_equal(process_end(&polite, 10000), 0); /* twice is fine */
+
+    char script[SCRATCH_MAX + 128];
+    snprintf(script, sizeof script, "trap '' TERM; : >%s; while :; do sleep 1; done", path_of("trapped"));
+    struct process stubborn = start(script);
+    while (access(path_of("trapped"), F_OK))
+        usleep(1000);
+    assert_int_equal(process_end(&stubborn, 50), 0);
+    assert_false(process_alive(&stubborn));
+}
+
+static void test_process_end__spares_another_process_of_the_same_number(void **state)
+{
+    struct process mine = start("exec sleep 100"), old = mine;
+    old.started--;
+    assert_false(process_alive(&old));
+    assert_int_equal(process_end(&old, 10), 0);
+    assert_true(process_alive(&mine));
+    assert_int_equal(process_end(&mine, 10000), 0);
+    struct process none = process_identify(0);
+    assert_int_equal(none.pid, 0);
+    assert_false(process_alive(&none));
+    assert_int_equal(process_end(&none, 10), 0);
+}
+
+static void test_process_identify__a_hostile_name_confuses_nobody(void **state)
+{
+    char program[SCRATCH_MAX + 64], command[SCRATCH_MAX + 128];
+    snprintf(program, sizeof program, "%s", path_of("a) Z 1 (b"));
+    snprintf(command, sizeof command, "cp /bin/sleep '%s'", program);
+    assert_int_equal(system(command), 0);
+    const char *const argv[] = {program, "100", NULL};
+    struct process_spec spec = {.argv = argv, .output = -1, .listen_fd = -1};
+    pid_t pid;
+    assert_int_equal(process_spawn(&spec, &pid), 0);
+    struct process p = process_identify(pid);
+    assert_int_equal(p.pid, pid);
+    assert_int_equal(process_end(&p, 10000), 0);
+}
+
+static void test_process_spawn__hands_the_socket_over_by_systemds_protocol(void **state)
+{
+    int fd = -1;
+    char script[256];
+    assert_int_equal(listen_unix(path_of("passed.sock"), &fd), 0);
+    snprintf(script, sizeof script,
+             "[ $LISTEN_PID = $$ ] && [ $LISTEN_FDS = 1 ] && [ -S /proc/self/fd/3 ] && "
+             "[ $GRANARY_SUPERVISOR = %d ]",
+             (int)getpid());
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    struct process_spec spec = {.argv = argv, .output = -1, .listen_fd = fd, .supervised = true};
+    pid_t pid;
+    int status;
+    assert_int_equal(process_spawn(&spec, &pid), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    close(fd);
+}
+
+/* ---- calls with an end ---- */
+
+static int fail_with_a_sentence(void *arg)
+{
+    return error_set(-EBUSY, "%s is in use", (const char *)arg);
+}
+
+static int succeed(void *arg)
+{
+    return 0;
+}
+
+static int wait_for_ever(void *arg)
+{
+    for (;;)
+        pause();
+    return 0;
+}
+
+/* -EIO: something is open that is neither /dev/null nor what it answers by. */
+static int look_at_descriptors(void *arg)
+{
+    struct stat null, st;
+    if (stat("/dev/null", &null))
+        return -errno;
+    for (int fd = 0; fd < 256; fd++)
+        if (fd != 3 && !fstat(fd, &st) && (fd > 3 || st.st_rdev != null.st_rdev))
+            return error_set(-EIO, "descriptor %d is open", fd);
+    return 0;
+}
+
+static void test_deadline_call__answers_or_is_given_up(void **state)
+{
+    enum { LONG_MS = 60000 };
+    assert_int_equal(deadline_call(succeed, NULL, LONG_MS), 0);
+    assert_int_equal(deadline_call(fail_with_a_sentence, "it", LONG_MS), -EBUSY);
+    assert_string_equal(error_text(), "it is in use");
+    assert_int_equal(deadline_call(wait_for_ever, NULL, 10), -ETIMEDOUT);
+}
+
+/* Who reads our output to its end would wait for a child that the kernel keeps, too. */
+static void test_deadline_call__what_does_it_has_nothing_of_ours(void **state)
+{
+    int ends[2], output = dup(STDOUT_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(dup2(ends[1], STDOUT_FILENO), STDOUT_FILENO);
+    int rc = deadline_call(look_at_descriptors, NULL, 60000);
+    assert_int_equal(dup2(output, STDOUT_FILENO), STDOUT_FILENO);
+    close(output);
+    close(ends[0]);
+    close(ends[1]);
+    if (rc)
+        fail_msg("%s", error_text());
+}
+
+/* ---- asking a server ---- */
+
+/* A child that greets one client as an NBD server does. */
+static pid_t greet_as_nbd(int listen_fd)
+{
+    static const char greeting[] = "NBDMAGICIHAVEOPT\0\3";
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child)
+        return child;
+    char byte;
+    int fd = accept(listen_fd, NULL, NULL);
+    bool ok = fd >= 0 && write(fd, greeting, sizeof greeting - 1) > 0 && read(fd, &byte, 1) >= 0;
+    _exit(!ok);
+}
+
+static void test_control_get__an_nbd_socket_is_no_control_socket(void **state)
+{
+    const char *path = path_of("nbd");
+    CLEANUP_BYTES out = BYTES_INIT(1024);
+    int fd, status;
+    assert_int_equal(listen_unix(path, &fd), 0);
+    pid_t child = greet_as_nbd(fd);
+    assert_int_equal(control_get(path, "/status", &out), -EPROTO);
+    assert_non_null(strstr(error_text(), "is no control socket"));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(fd);
+}
+
+static void test_control_get__another_users_socket_is_told_from_no_server(void **state)
+{
+    const char *path = path_of("control");
+    CLEANUP_BYTES out = BYTES_INIT(1024);
+    int fd;
+    assert_int_equal(control_get(path, "/status", &out), -ECONNREFUSED);
+    assert_non_null(strstr(error_text(), "no server answers on the control socket"));
+    assert_int_equal(listen_unix(path, &fd), 0);
+    if (geteuid())
+        assert_int_equal(chmod(path, 0), 0);
+    else
+        assert_int_equal(seteuid(65534), 0);
+    assert_int_equal(listen_answered(path), -EACCES);
+    assert_int_equal(listen_unix(path, &(int){-1}), -EACCES);
+    assert_int_equal(control_get(path, "/status", &out), -EACCES);
+    assert_non_null(strstr(error_text(), "may not be used by this user; ask as the user that the server runs as"));
+    assert_int_equal(seteuid(getuid()), 0);
+    close(fd);
+    unlink(path);
+}
+
+static void test_nbd_remedy__is_the_distributions(void **state)
+{
+    static const char *const expected[][2] = {
+        {"NAME=\"Ubuntu\"\nID=ubuntu\nID_LIKE=debian\n",
+         "Ubuntu: apt install linux-modules-extra-6.1-x, then modprobe nbd"},
+        {"ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", "linux-modules-extra-6.1-x"},
+        {"PRETTY_NAME=\"Debian GNU/Linux 12\"\nID=debian\n", "Debian: modprobe nbd"},
+        {"ID=\"rhel\"\nID_LIKE=\"fedora\"\n", "RHEL and its relatives have no nbd"},
+        {"ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "RHEL and its relatives have no nbd"},
+        {"ID=fedora\n", "dnf install kernel-modules-6.1-x"},
+        {"ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"\n", "kernel-default"},
+        {"ID=arch", "modprobe nbd, or a kernel with CONFIG_BLK_DEV_NBD"},
+        {"", "modprobe nbd"},
+    };
+    char out[NBD_REMEDY_MAX];
+    for (size_t i = 0; i < GR_ARRAY_SIZE(expected); i++)
+        if (!strstr(nbd_remedy(expected[i][0], "6.1-x", out), expected[i][1]))
+            fail_msg("%s: %s", expected[i][0], out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_state__what_is_saved_is_read_whatever_the_bytes),
+        cmocka_unit_test(test_state__damage_and_absence_are_told_apart),
+        cmocka_unit_test(test_state__who_may_not_read_it_is_told_who_may),
+        cmocka_unit_test(test_state__every_cut_of_the_file_is_damage),
+        cmocka_unit_test(test_keep_holder__is_known_as_long_as_it_lives),
+        cmocka_unit_test(test_keep_states_sweep__takes_what_is_of_no_attachment),
+        cmocka_unit_test(test_listen_unix__a_stale_socket_is_replaced_a_live_one_never),
+        cmocka_unit_test(test_listen_answered__is_told_at_once_of_who_accepts_nobody),
+        cmocka_unit_test(test_listen_unix__what_is_no_socket_is_left_alone),
+        cmocka_unit_test(test_listen_tcp__addresses),
+        cmocka_unit_test(test_control_get__an_nbd_socket_is_no_control_socket),
+        cmocka_unit_test(test_control_get__another_users_socket_is_told_from_no_server),
+        cmocka_unit_test(test_process_run__tells_why_a_program_failed),
+        cmocka_unit_test(test_process_end__waits_and_insists),
+        cmocka_unit_test(test_process_end__spares_another_process_of_the_same_number),
+        cmocka_unit_test(test_process_identify__a_hostile_name_confuses_nobody),
+        cmocka_unit_test(test_process_spawn__hands_the_socket_over_by_systemds_protocol),
+        cmocka_unit_test(test_nbd_remedy__is_the_distributions),
+        cmocka_unit_test(test_deadline_call__answers_or_is_given_up),
+        cmocka_unit_test(test_deadline_call__what_does_it_has_nothing_of_ours),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
