@@ -16,7 +16,7 @@ static unsigned number(const char *text)
 {
     char *end;
     unsigned long n = strtoul(text, &end, 10);
-    return end == text || *end || n == 0 || n > 1u << 20 ? SERVER_THREADS_DEFAULT : n;
+    return end == text || *end || n == 0 || n > 1u << 20 ? SERVER_THREADS_DEFAULT : (unsigned)n;
 }
 
 /* The value of an option that `rest` of its argument may hold, else the next argument. */

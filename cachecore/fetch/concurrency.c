@@ -96,7 +96,7 @@ static void judge_rise(struct concurrency *c, double rate, uint64_t now_us)
         fall_back(c, now_us);
         return;
     }
-    bool grew = c->limit > c->former || !c->former_rate;
+    bool grew = c->limit > c->former || c->former_rate <= 0;
     c->former = c->limit;
     c->former_rate = rate;
     if (!grew)

@@ -163,8 +163,8 @@ static int read_span(struct batch *b, const struct span *span, uint64_t *off, ui
     uint64_t stop = GR_MIN(end, span->end * m->chunk_size), start = *off;
     while (*off < stop) {
         uint64_t chunk = *off / m->chunk_size;
-        uint32_t within = *off % m->chunk_size;
-        uint32_t len = GR_MIN(stop - *off, (uint64_t)m->chunk_size - within);
+        uint32_t within = (uint32_t)(*off % m->chunk_size);
+        uint32_t len = (uint32_t)GR_MIN(stop - *off, (uint64_t)m->chunk_size - within);
         uint8_t *to = dst ? dst + (*off - start) : NULL;
         const struct chunk_ref *ref = span_chunk(span, chunk);
         if (ref) {

@@ -269,7 +269,7 @@ void space_begin(struct space *s, uint32_t id, const struct space_want *want, en
     slot->plain_len = want->plain_len;
     slot->stored_len = want->stored_len;
     slot->group = want->group;
-    slot->flags = want->flags & 0x7f;
+    slot_set_flags(slot, want->flags);
     space_enter(s, id, state);
 }
 
@@ -334,7 +334,8 @@ void space_retake(struct space *s, uint32_t id, struct space_slot *out)
         space_leave(s, id);
     else
         space_forget(s, id);
-    space_slot_at(s, id)->flags &= (uint8_t) ~(RECORD_PINNED | SPACE_HELD);
+    struct slot *slot = space_slot_at(s, id);
+    slot_set_flags(slot, slot->flags & ~(unsigned)(RECORD_PINNED | SPACE_HELD));
     space_enter(s, id, SLOT_FILLING);
     space_describe(s, id, out);
 }
@@ -388,7 +389,7 @@ int space_set_pinned(struct space *s, uint32_t id, bool pinned)
     struct slot *slot = space_slot_at(s, id);
     assert(slot->state == SLOT_READY);
     bool is_pinned = slot->flags & RECORD_PINNED;
-    slot->flags &= (uint8_t)~SPACE_HELD;
+    slot_set_flags(slot, slot->flags & ~(unsigned)SPACE_HELD);
     if (pinned == is_pinned)
         return 0;
     if (pinned && s->pinned_bytes + slot_size(s, id) > space_pin_limit(s))

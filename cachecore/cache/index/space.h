@@ -54,7 +54,13 @@ struct slot {
 };
 
 /* Beside RECORD_PINNED among a slot's flags: the pin is this process's own and not written to the record. */
-enum { SPACE_HELD = 0x40 };
+enum { SPACE_HELD = 0x40, SLOT_FLAGS = 0x7f };
+
+static inline void slot_set_flags(struct slot *slot, unsigned flags)
+{
+    slot->flags = flags & SLOT_FLAGS;
+}
+
 /* What of a slot's flags its record has. */
 static inline uint8_t space_record_flags(unsigned flags)
 {

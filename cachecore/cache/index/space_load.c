@@ -52,9 +52,9 @@ int space_load_slot(struct space *s, struct space_load *load, unsigned dir, cons
     slot->key = space_key_of(&record->digest);
     slot->plain_len = record->plain_len;
     slot->stored_len = record->stored_len;
-    slot->flags = record->flags & 0x7f;
+    slot_set_flags(slot, record->flags);
     if (slot->flags & RECORD_PINNED && load->pinned_bytes + cache_class_slot_size(place->class) > space_pin_limit(s))
-        slot->flags &= (uint8_t)~RECORD_PINNED; /* the directory was made smaller */
+        slot_set_flags(slot, slot->flags & ~(unsigned)RECORD_PINNED); /* the directory was made smaller */
     load->pinned_bytes += slot->flags & RECORD_PINNED ? cache_class_slot_size(place->class) : 0;
     slot->group = group_of(s, record->owner);
     s->clock = GR_MAX(s->clock, record->seq);

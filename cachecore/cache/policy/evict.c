@@ -329,7 +329,8 @@ void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsi
         return;
     }
     struct evict_node *n = evict_node(e, slot);
-    n->bits += (n->bits & BITS_COUNT) < COUNT_MAX;
+    if ((n->bits & BITS_COUNT) < COUNT_MAX)
+        n->bits++;
     if (part)
         n->read = (uint8_t)add_parts(evict_is_read(e, slot) ? 0 : n->read, part);
     e->ops->hit(e, p, slot);
