@@ -10,6 +10,23 @@ target_include_directories(granary_flags INTERFACE ${PROJECT_SOURCE_DIR}/cacheco
 if(GRANARY_WERROR)
   target_compile_options(granary_flags INTERFACE -Werror)
 endif()
+
+# What makes an overflow a stop and not an entry. A sanitizer checks what fortified functions check, and better.
+include(CheckCCompilerFlag)
+include(CheckPIESupported)
+check_pie_supported()
+foreach(flag IN ITEMS -fstack-protector-strong -fstack-clash-protection -fcf-protection=full -mbranch-protection=standard)
+  string(MAKE_C_IDENTIFIER "GRANARY_HAS${flag}" has)
+  check_c_compiler_flag(${flag} ${has})
+  if(${has})
+    target_compile_options(granary_flags INTERFACE ${flag})
+  endif()
+endforeach()
+if(NOT GRANARY_SANITIZE AND NOT GRANARY_FUZZ)
+  target_compile_options(granary_flags INTERFACE $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>)
+endif()
+target_link_options(granary_flags INTERFACE LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
+
 if(GRANARY_SANITIZE)
   target_compile_options(granary_flags INTERFACE -fsanitize=${GRANARY_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(granary_flags INTERFACE -fsanitize=${GRANARY_SANITIZE})
