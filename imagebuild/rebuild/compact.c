@@ -53,7 +53,7 @@ static bool look_at(const struct live *l, uint64_t number, struct chunk *out)
     /* dead < 2^10, cost < 2^32: the quotient has at most 42 bits */
     uint64_t ratio = (out->dead << 32) / out->cost;
     unsigned bits = ratio ? 63 - (unsigned)__builtin_clzll(ratio) : 0;
-    unsigned eighths = bits >= 3 ? ratio >> (bits - 3) & 7 : 0;
+    unsigned eighths = bits >= 3 ? (unsigned)(ratio >> (bits - 3)) & 7 : 0;
     out->class = bits * 8 + eighths;
     return true;
 }
