@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CLEANUP(fn) __attribute__((cleanup(fn)))
+/* Some stand there for their end alone. */
+#define CLEANUP(fn) __attribute__((cleanup(fn), unused))
 
 /* Define cleanup_NAME(TYPE *p): runs release(*p) unless *p is NULL. Use: CLEANUP(cleanup_NAME) TYPE
  * x = NULL; */

@@ -27,7 +27,7 @@ static void test_recorder__first_touches_in_order(void **state)
 {
     static const unsigned reads[] = {7, 3, 7, 199, 3, 0, 64, 63, 7};
     static const unsigned listed[] = {7, 3, 199, 0, 64, 63};
-    struct recorder_place place = {0};
+    struct recorder_place place = {.current = NULL};
     struct recorder *r, *second;
     struct trace_entry out[BATCH];
     note(&place, 1); /* before it begins */
@@ -50,7 +50,7 @@ static void test_recorder__first_touches_in_order(void **state)
 static void test_recorder__what_does_not_fit_is_dropped_and_comes_again(void **state)
 {
     static struct trace_entry out[RECORDER_RING];
-    struct recorder_place place = {0};
+    struct recorder_place place = {.current = NULL};
     struct recorder *r;
     assert_int_equal(recorder_start(&place, RECORDER_RING + 10, &r), 0);
     for (uint64_t i = 0; i < RECORDER_RING + 10; i++)
@@ -68,7 +68,7 @@ static void test_recorder__what_does_not_fit_is_dropped_and_comes_again(void **s
 
 static void test_recorder__the_end_is_asked_for_once_a_recording(void **state)
 {
-    struct recorder_place place = {0};
+    struct recorder_place place = {.current = NULL};
     struct recorder *r;
     assert_false(recorder_end(&place));
     for (int i = 0; i < 2; i++) {
