@@ -15,6 +15,7 @@
 #include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/thread.h"
 
@@ -152,10 +153,9 @@ static void *run_job(void *arg)
     struct control_job *job = arg;
     int rc = job->work(job, job->arg);
     job->free_arg(job->arg);
-    if (rc && rc != -ECANCELED && text_is_utf8(error_text(), strlen(error_text())))
-        rc = control_job_send(job, json_pack("{s:s}", "error", error_text()));
-    else if (rc && rc != -ECANCELED)
-        rc = control_job_send(job, json_pack("{s:s}", "error", strerror(-rc)));
+    const char *said = text_is_utf8(error_text(), strlen(error_text())) ? error_text() : strerror(-rc);
+    if (rc && rc != -ECANCELED && control_job_send(job, json_pack("{s:s}", "error", said)))
+        log_debug("a client left before it was told why its job failed: %s", said);
     {
         SCOPED_LOCK(&job->lock);
         job->done = true;

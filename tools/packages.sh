@@ -9,7 +9,7 @@ declare -A PACKAGES=(
         libjansson-dev libexpat1-dev libmicrohttpd-dev nbdkit-plugin-dev libnbd-dev libnl-3-dev
         libnl-genl-3-dev libmount-dev libfuse3-dev libext2fs-dev comerr-dev libarchive-dev zlib1g-dev"
     [run]="nbdkit libnbd-bin fuse3 mount kmod ca-certificates"
-    [style]="shellcheck clang-format"
+    [style]="shellcheck clang-format clang-tidy cppcheck jq"
     [test]="libcmocka-dev binutils clang libclang-rt-14-dev llvm erofs-utils e2fsprogs qemu-utils nbdkit libnbd-bin fuse3 strace curl
         jq zstd python3 procps attr ceph-mon ceph-osd ceph-common radosgw nginx-light apache2-bin libnginx-mod-http-echo
         default-jre-headless maven iproute2 faketime prometheus gnutls-bin systemd udev"

@@ -16,7 +16,7 @@ static void sanitize(char *s)
             *s = '?';
 }
 
-int error_set(int code, const char *fmt, ...)
+int(error_set)(int code, const char *fmt, ...)
 {
     int saved = errno;
     char fresh[ERROR_TEXT_MAX]; /* an argument may point into text itself */
@@ -31,7 +31,7 @@ int error_set(int code, const char *fmt, ...)
     return code;
 }
 
-int error_prefix(int code, const char *fmt, ...)
+int(error_prefix)(int code, const char *fmt, ...)
 {
     char prefix[ERROR_TEXT_MAX];
     va_list ap;

@@ -34,6 +34,11 @@ int error_set(int code, const char *fmt, ...) GR_PRINTF(2, 3);
  * the work was for. */
 int error_prefix(int code, const char *fmt, ...) GR_PRINTF(2, 3);
 
+#ifdef __clang_analyzer__ /* it sees one file at a time, and would follow an error that is 0 */
+#define error_set(code, ...) ((error_set)(code, __VA_ARGS__), -EIO)
+#define error_prefix(code, ...) ((error_prefix)(code, __VA_ARGS__), -EIO)
+#endif
+
 /* The other side asks to be left alone for so long (0: it does not say); goes with the sentence until the thread's next
  * error_set. Returns code. */
 int error_retry_after(int code, unsigned seconds);

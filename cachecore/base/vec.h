@@ -35,7 +35,7 @@
 
 GR_MUST_CHECK static inline int vec_reserve_(void **items, size_t *cap, size_t need, size_t size)
 {
-    if (need <= *cap)
+    if (*items && need <= *cap)
         return 0;
     size_t fresh_cap = *cap ? *cap + *cap / 2 + 1 : 16;
     if (fresh_cap < need)

@@ -158,7 +158,7 @@ static int copy_chunk(struct cache *c, const struct space_slot *from, struct spa
     struct ring *ring = stored ? rings_borrow(c->readers, deadline_ms) : NULL;
     if (!ring)
         return -EAGAIN;
-    struct cache_record record;
+    struct cache_record record = {0};
     int rc = read_slot(c, from, digest, ring, stored->data, &record, deadline_ms);
     cache_note(c, from->dir, CACHE_READING, rc); /* before the ring is another's */
     rings_return(ring);

@@ -164,7 +164,7 @@ int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct byt
     if (count == 0 || count > INDEX_FANOUT)
         return error_set(-EINVAL, "index: a leaf of %u entries", count);
     CLEANUP_FREE struct digest *packs = calloc(INDEX_FANOUT, sizeof *packs);
-    uint16_t pack_of[INDEX_FANOUT];
+    uint16_t pack_of[INDEX_FANOUT] = {0};
     if (!packs)
         return error_set(-ENOMEM, "index: out of memory");
     struct header h = {.count = count};

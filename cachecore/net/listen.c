@@ -128,13 +128,15 @@ static int listen_info(const struct addrinfo *info, int *out)
 
 static unsigned bound_port(int fd)
 {
-    struct sockaddr_storage a;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a = {.v6 = {.sin6_family = AF_UNSPEC}};
     socklen_t len = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &len))
+    if (getsockname(fd, &a.any, &len))
         return 0;
-    if (a.ss_family == AF_INET6)
-        return ntohs(((struct sockaddr_in6 *)&a)->sin6_port);
-    return ntohs(((struct sockaddr_in *)&a)->sin_port);
+    return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
 }
 
 int listen_tcp(const char *address, int *out, unsigned *out_port)

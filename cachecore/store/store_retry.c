@@ -292,8 +292,8 @@ static int retry_list(struct store *s, const char *prefix, store_visit *visit, v
     const struct store_ops *ops = a.r->inner->ops;
     int rc = 0;
     while (attempt_next(&a, &rc)) {
-        rc = rv.last[0] ? ops->list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
-                        : ops->list(a.r->inner, prefix, visit_on, &rv);
+        rc = rv.last[0] && ops->list_after ? ops->list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
+                                           : ops->list(a.r->inner, prefix, visit_on, &rv);
         a.over = rv.stopped || (rv.last[0] && !ops->list_after);
     }
     return rc;

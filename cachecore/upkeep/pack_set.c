@@ -14,7 +14,7 @@ static int compare(const void *a, const void *b)
 void pack_set_finish(struct pack_set *set)
 {
     size_t kept = 0;
-    if (set->needs.len)
+    if (set->needs.items)
         qsort(set->needs.items, set->needs.len, sizeof *set->needs.items, compare);
     for (size_t i = 0; i < set->needs.len; i++) {
         struct pack_need *need = &set->needs.items[i];

@@ -331,7 +331,7 @@ static int show_or_complain(const struct node_server *server, const char *target
     int health = CLI_DONE, rc = look(server, target, v, &status, &health);
     if (rc) {
         if (server->dir)
-            rc = error_prefix(rc, "%s", server->dir);
+            (void)error_prefix(rc, "%s", server->dir);
         fprintf(stderr, "granary: status: %s\n", error_text());
         if (into)
             json_array_append_new(into, json_pack("{s:o,s:s,s:s}", "control",

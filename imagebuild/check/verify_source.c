@@ -126,7 +126,7 @@ static void *compare_main(void *arg)
     if (!piece || !h)
         fail(c, error_set(-ENOMEM, "verify: out of memory"));
     for (struct job *job; (job = queue_pop(c->todo)); free(job)) {
-        enum outcome outcome;
+        enum outcome outcome = DAMAGED;
         int rc = atomic_load(&c->stopped) ? 0 : compare(c, job, piece, h, &outcome);
         if (rc)
             fail(c, rc);

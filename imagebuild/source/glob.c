@@ -46,7 +46,7 @@ static size_t match_set(const char *p, size_t len, unsigned char c, bool *match)
     bool negated = len > 1 && (p[1] == '!' || p[1] == '^'), found = false;
     at += negated;
     for (size_t first = at; at < len && (p[at] != ']' || at == first); at += n) {
-        unsigned char low, high;
+        unsigned char low = 0, high;
         n = named_class(p + at, len - at, &which);
         if (n) {
             found |= c < 128 && classes[which].has(c);

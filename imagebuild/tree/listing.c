@@ -94,7 +94,7 @@ static struct listing_known *known_slot(struct listing *l, const char *path, siz
 /* What a slot held before is only forgotten: its record may come again. */
 static int remember(struct listing_known *k, const char *path, size_t len)
 {
-    char *copy = realloc(k->path, len);
+    char *copy = realloc(k->path, GR_MAX(len, (size_t)1));
     if (!copy)
         return out_of_memory();
     memcpy(copy, path, len);

@@ -201,7 +201,7 @@ int evict_new_ops(const struct evict_config *config, const struct evict_ops *ops
 
 int evict_new(const struct evict_config *config, struct evict **out)
 {
-    struct evict *e;
+    struct evict *e = NULL;
     int rc = evict_new_ops(config, policies[config->policy].ops, &e);
     if (!rc && config->policy == EVICT_AUTO)
         rc = panel_new(config->capacity, &e->panel);

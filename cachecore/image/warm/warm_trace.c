@@ -50,7 +50,7 @@ static int table_init(struct table *table, const struct trace *t)
 {
     *table = (struct table){.t = t};
     table->order = malloc((t->count + !t->count) * sizeof *table->order);
-    table->found = malloc((t->count + !t->count) * sizeof *table->found);
+    table->found = calloc(t->count + !t->count, sizeof *table->found);
     if (!table->order || !table->found)
         return error_set(-ENOMEM, "image: out of memory");
     for (uint32_t i = 0; i < t->count; i++) {

@@ -92,7 +92,7 @@ static int file_get(struct store *s, const char *key, uint64_t off, uint64_t len
 {
     struct store_file *f = store_file_of(s);
     CLEANUP_FD int fd = -1;
-    struct stat st;
+    struct stat st = {0};
     int rc = open_object(f, key, &fd, &st);
     if (rc)
         return rc;
@@ -131,7 +131,7 @@ int store_file_get_small(struct store *s, const char *key, struct bytes *out, ch
 {
     struct store_file *f = store_file_of(s);
     CLEANUP_FD int fd = -1;
-    struct stat st;
+    struct stat st = {0};
     int rc = open_object(f, key, &fd, &st);
     if (rc)
         return rc;
