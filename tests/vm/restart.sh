@@ -52,7 +52,7 @@ for try in 1 2 3 4 5 6; do
     rm -rf /cache-warm /warm.err
     granary mount file:///store/perl /mnt/data --cache /cache-warm:64M --nbd-timeout 5s --slow-read 2s
     device=$(grep ' /mnt/data ' /proc/mounts | cut -d ' ' -f 1)
-    granary warm /mnt/data --all --bwlimit 16K >/warm.out 2>/warm.err &
+    granary warm /mnt/data --all --bwlimit 64K >/warm.out 2>/warm.err &
     warm=$!
     start_readers
     /new/cli/granary upgrade /mnt/data
@@ -64,7 +64,7 @@ for try in 1 2 3 4 5 6; do
     granary umount /mnt/data
     until_true '! pidof granary-nbd'
 done
-grep "what came is cached: run it again to go on" /warm.err
+grep "what came is cached: run it again to go on" /warm.err || { cat /warm.err; exit 1; }
 granary warm /mnt/data --all --quiet
 granary umount /mnt/data
 until_true '! pidof granary-nbd'
