@@ -73,11 +73,11 @@ echo "== what nbd-client attached"
 device=/dev/nbd5
 nbd-client -unix /s.sock $device -N perl -C 4 -R
 granary keep $device 2>/err && { echo "kept without being told of what"; exit 1; }
-grep -- --socket /err
+grep -- --socket /err || { cat /err; exit 1; }
 right=$server
 serve store2 /o.sock /other.log
 granary keep $device --socket /o.sock --export perl 2>/err && { echo "adopted another image's device"; exit 1; }
-grep "another image" /err
+grep "another image" /err || { cat /err; exit 1; }
 kill $server
 wait $server
 server=$right
@@ -90,7 +90,7 @@ end_readers "attached by nbd-client, adopted, server killed"
 umount /mnt/data
 nbd-client -d $device
 wait $keeper
-grep "was detached" /keep.log
+grep "was detached" /keep.log || { cat /keep.log; exit 1; }
 [ ! -e /run/granary/nbd5.json ]
 
 echo "== the same without a keeper does fail: the readers can tell"

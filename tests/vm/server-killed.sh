@@ -44,7 +44,7 @@ granary mount file:///store/two /mnt/two $options
 start_readers
 kill_server
 granary mount file:///store/three /mnt/three $options 2>/err
-grep "the server of other mounts had died; it is started again" /err
+grep "the server of other mounts had died; it is started again" /err || { cat /err; exit 1; }
 end_readers "one that mounts share, killed with -9; another mount"
 for name in two three; do cmp /trees/$name/file /mnt/$name/file; done
 granary status --quick --json >/status # of a mount point its export alone
