@@ -1,5 +1,6 @@
 /* The memory tier: alone, and in the cache with and without directories. Every byte is compared. */
 #include "unit/cache_world.h"
+#include "unit/counts.h"
 
 #include <sys/resource.h>
 
@@ -125,7 +126,7 @@ static void fill_under_budget(enum evict_policy policy)
     uint64_t before = resident();
     assert_int_equal(front_new(BUDGET, policy, &f), 0);
     assert_true(SANITIZED || resident() - before < 2 << 20);
-    for (uint64_t n = 0; n < 6000; n++) {
+    for (uint64_t n = 0; n < full_or(6000, 2000); n++) {
         expect(f, n, 0, 1); /* a miss, for the policy */
         put(f, n);
         front_stats(f, &s);
@@ -165,7 +166,7 @@ static void test_front__memory_that_is_not_to_be_had_is_refused_with_a_sentence(
 
 /* ---- 32 threads, evictions ---- */
 
-enum { THREADS = 32, TURNS = 400, NAMES = 3000 };
+enum { THREADS = 32, NAMES = 3000 };
 
 struct crowd {
     struct front *front;
@@ -176,7 +177,7 @@ static void *put_and_read(void *arg)
 {
     struct crowd *crowd = arg;
     uint64_t seed = 77 + atomic_fetch_add(&crowd->numbers, 1);
-    for (int i = 0; i < TURNS; i++) {
+    for (unsigned i = 0; i < full_or(400, 100); i++) {
         uint64_t n = world_random(&seed) % NAMES;
         n = world_random(&seed) % 2 ? n % 50 : n; /* some are hot: many readers of one slot */
         struct digest name = name_of(n);
@@ -356,7 +357,7 @@ static void *read_at_random(void *arg)
     struct world *w = arg;
     uint64_t seed = 1000 + atomic_fetch_add(&w->readers, 1);
     CLEANUP_FREE uint8_t *dst = malloc(512 * K);
-    for (int i = 0; i < 150; i++) {
+    for (unsigned i = 0; i < full_or(150, 50); i++) {
         unsigned chunk = world_random(&seed) % w->count;
         uint32_t whole = w->refs[chunk].plain_len, off = world_random(&seed) % whole;
         uint32_t len = i % 2 ? whole - off : 1 + world_random(&seed) % (whole - off);

@@ -1,5 +1,6 @@
 /* What is hot goes up: from disk to memory, from a slow directory to a fast one. */
 #include "unit/cache_world.h"
+#include "unit/counts.h"
 
 #include <signal.h>
 
@@ -301,7 +302,7 @@ static void test_mover__a_chunk_hit_in_parts_enters_memory_after_the_second(void
 
 /* ---- all at once ---- */
 
-enum { THREADS = 32, TURNS = 120 };
+enum { THREADS = 32 };
 
 static void *do_anything(void *arg)
 {
@@ -310,7 +311,8 @@ static void *do_anything(void *arg)
     uint64_t seed = 500 + atomic_fetch_add(&w->readers, 1);
     CLEANUP_FREE uint8_t *dst = malloc(512 * K);
     /* on a busy machine the mover comes to it late */
-    for (int i = 0; i < TURNS || !count_of(w, "moves_total") || !count_of(w, "memory_lifts_total"); i++) {
+    const unsigned turns = full_or(120, 40);
+    for (unsigned i = 0; i < turns || !count_of(w, "moves_total") || !count_of(w, "memory_lifts_total"); i++) {
         unsigned chunk = world_random(&seed) % w->count;
         if (world_random(&seed) % 2)
             chunk %= 40; /* hot ones */
