@@ -69,6 +69,13 @@ summary '100% tests passed, 0' 1
 run_test 2 --part none
 said 'test: no part none; .*'
 
+# Only what the short form leaves out
+run_test 1 --long --part flow
+summary '0% tests passed, 1' 1
+said '.*flow/endless \(Failed\)'
+run_test 1 --long
+said 'test: part style has no tests'
+
 # A part without tests fails, and so does a name that no test has.
 every_part
 rm "$W/tests.tsan"
