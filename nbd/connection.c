@@ -208,7 +208,7 @@ void connection_send_locked(struct connection *c)
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms)
 {
     enum { PART = 4 };
-    if (!c->watched_ms || now_ms - c->watched_ms < c->server->config.slow_ms)
+    if (!c->watched_ms || now_ms < c->watched_ms + c->server->config.slow_ms)
         return false;
     bool slow = c->server->short_ms >= c->watched_ms && c->watched_taken < c->watched_waiting / PART;
     watch_locked(c);
