@@ -119,7 +119,15 @@ static void settle_locked(struct connection *c)
 void connection_end_locked(struct connection *c)
 {
     c->ended = true;
+    c->heard_ms = clock_now_ms();
     settle_locked(c);
+}
+
+/* Over TCP a client that closed its connection looks like one that shut its sending direction, until something is sent
+ * to it, and a silent store sends nothing: its reads would hold threads, and itself a place, for as long. */
+bool connection_is_gone_locked(const struct connection *c, uint64_t now_ms)
+{
+    return c->ended && !c->out.first && now_ms >= c->heard_ms + LEAVING_MS;
 }
 
 void connection_free(struct connection *c)
@@ -157,6 +165,8 @@ static size_t gather(struct task *t, struct iovec out[2 * SEND_AT_ONCE])
 static void sent_locked(struct connection *c, size_t bytes)
 {
     c->watched_taken += bytes;
+    if (c->ended)
+        c->heard_ms = clock_now_ms();
     for (struct task *t; bytes && (t = c->out.first);) {
         size_t now = GR_MIN(bytes, bytes_of(t) - t->sent);
         t->sent += now;
@@ -416,7 +426,7 @@ void connection_continue(struct connection *c)
         update_events_locked(c);
 }
 
-/* A client that shut its sending direction alone may still want answers. */
+/* A client that shut its sending direction alone may still want answers, and gets those that come soon. */
 void connection_receive(struct connection *c)
 {
     ssize_t n =

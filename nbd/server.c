@@ -80,7 +80,7 @@ static struct tick_report disconnect_idlers(struct nbd_server *s, uint64_t now)
     for (struct connection *c = s->first, *next; c; c = next) {
         next = c->next;
         bool overdue = is_overdue(s, c, now), slow = !overdue && connection_is_slow_locked(c, now);
-        if (overdue || slow)
+        if (overdue || slow || connection_is_gone_locked(c, now))
             connection_kill_locked(c);
         report.overdue += overdue;
         report.slow += slow;

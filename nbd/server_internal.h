@@ -31,6 +31,7 @@ enum {
     CONNECTION_MEMORY_MAX = 64 << 20, /* bytes of replies of one client */
     REFUSED_MAX = 64,                 /* connections beyond the clients, who are told so */
     TICK_MS = 1000,
+    LEAVING_MS = 5000, /* that a client who sends nothing more may wait for the next reply; then it is disconnected */
 };
 
 enum waiting { WAITING_UNSORTED, WAITING_MISSING, WAITINGS };
@@ -67,6 +68,7 @@ struct connection {
     struct task_list waiting[WAITINGS], out;
     uint64_t watched_ms;                   /* since when it is looked whether it takes its replies; 0: it is not */
     size_t watched_waiting, watched_taken; /* bytes that waited then, and were taken since */
+    uint64_t heard_ms;                     /* when it ended, or took something after that */
     struct asker asker;
 
     /* Of the connections' thread alone. */
@@ -137,6 +139,8 @@ void connection_end_locked(struct connection *c);
 void connection_kill_locked(struct connection *c);
 /* A thread has ended its work for it. */
 void connection_left_locked(struct connection *c);
+/* Has it ended, and waits in vain for what was asked before? */
+bool connection_is_gone_locked(const struct connection *c, uint64_t now_ms);
 /* Has it taken too little of what waits for it? */
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms);
 void connection_free(struct connection *c);

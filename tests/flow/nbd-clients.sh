@@ -1,7 +1,8 @@
 #!/bin/bash
 # Clients of granary serve ask for more than its threads can read while the store is silent: a read of what is cached and a
 # new client are answered all the same, the threads do not grow with the clients, and when the clients are killed the
-# server and its other clients go on.
+# server and its other clients go on. Clients that send nothing more, as those who closed a TCP connection seem to, are
+# disconnected when the silence lasts, and have their answers when there is none.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree"
@@ -23,6 +24,40 @@ PY
 export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
 background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
 wait_for 60 test -s "$W/port"
+
+# SOCKET OFFSET COUNT: so many clients ask for 64 KiB there and shut their sending direction; what each gets, or how many
+# were disconnected
+cat >"$W/leaving.py" <<'PY'
+import socket, struct, sys
+path, offset, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def take(s, n):
+    data = b""
+    while len(data) < n:
+        part = s.recv(n - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+def ask():
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(120)
+    s.connect(path)
+    take(s, 18)
+    s.sendall(struct.pack(">I8sII", 3, b"IHAVEOPT", 1, 3) + b"one")
+    take(s, 10)
+    s.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, 7, offset, 65536))
+    s.shutdown(socket.SHUT_WR)
+    return s
+ended = 0
+for s in [ask() for _ in range(count)]:
+    try:
+        assert struct.unpack(">IIQ", take(s, 16)) == (0x67446698, 0, 7)
+        sys.stdout.buffer.write(take(s, 65536))
+    except EOFError:
+        ended += 1
+if ended:
+    print(ended, "disconnected")
+PY
 
 uri="nbd+unix:///one?socket=$W/sock"
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
@@ -52,6 +87,10 @@ for pid in "${crowds[@]}"; do
     wait "$pid" 2>"$W/null" || true
 done
 timeout 60 "$probe" "$uri" read 0 65536 | cmp -n 65536 - "$W/image" || fail "after the clients were killed"
+python3 "$W/leaving.py" "$W/sock" 4000000 $THREADS >"$W/left"
+grep -qx "$THREADS disconnected" "$W/left" || fail "not all who send nothing more were disconnected"
 rm "$W/dead"
+python3 "$W/leaving.py" "$W/sock" 4000000 1 | cmp - <(tail -c +4000001 "$W/image" | head -c 65536) ||
+    fail "who sent nothing more has no answer"
 "$probe" "$uri" compare "$W/image" >"$W/compared"
 [ -e "/proc/$CHILD" ] || fail "the server has ended: $(cat "$W/serve.err")"
