@@ -1,10 +1,11 @@
 /* A cache that gives room back and takes it again, with readers all the while. */
 #include "unit/cache_world.h"
+#include "unit/counts.h"
 
 #include "base/log.h"
 
 #define K 1024u
-enum { BUDGET = 48 << 20, CHUNKS = 300, READERS = 8, ROUNDS = 40 };
+enum { BUDGET = 48 << 20, CHUNKS = 300, READERS = 8 };
 
 static const uint32_t lens[] = {128 * K, 64 * K, 100 * K + 7, 4096};
 static const struct watermark marks = {.high = 85, .low = 75};
@@ -115,7 +116,7 @@ static void test_watermark__readers_and_fills_see_nothing_of_it(void **state)
         readers[i] = (struct reader){.w = &w, .stop = &stop, .seed = 88172645463325252u + i};
         assert_int_equal(pthread_create(&readers[i].thread, NULL, read_on, &readers[i]), 0);
     }
-    for (unsigned i = 0; i < ROUNDS; i++) {
+    for (unsigned i = 0; i < full_or(40, 12); i++) {
         watermark_apply(w.cache, 0, &marks, full, total);
         world_expect(&w, i);
         watermark_apply(w.cache, 0, &marks, half, total);
