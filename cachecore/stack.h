@@ -29,6 +29,7 @@ struct stack_config {
     uint32_t readahead;    /* bytes; see image_config */
     uint64_t slow_read_ms; /* reads that take so long are logged; 0: none */
     bool no_completion;    /* nothing is fetched in the background; no readahead has the same effect */
+    const char *handed;    /* resolver_config's; NULL: none */
     int64_t resolved;      /* when tags that stand beside digests were resolved; 0: now */
 };
 

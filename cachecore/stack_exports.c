@@ -336,6 +336,7 @@ const struct resolver_config *stack_resolving(const struct stack *s, const volat
     const struct cache_config *cache = &s->config.cache;
     *out = (struct stack_resolving){.config = {.dirs = out->dirs,
                                                .dir_count = GR_MIN(cache->dir_count, (size_t)CACHE_DIRS_MAX),
+                                               .handed = s->config.handed,
                                                .store = s->config.store,
                                                .resolved = s->config.resolved}};
     for (size_t i = 0; i < out->config.dir_count; i++)

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pages.h"
+#include "format/export_table.h"
 
 void serving_init(struct serving *s)
 {
@@ -61,6 +62,11 @@ int serving_open(struct serving *s)
     if (getenv("GRANARY_CHECK")) /* the parameters are understood: all that is asked */
         _exit(EXIT_SUCCESS);
     s->options.stack.resolved = resolved_when();
+    if (s->options.control && asprintf(&s->handed, "%s" EXPORT_TABLE_HANDED, s->options.control) < 0) {
+        s->handed = NULL;
+        return error_set(-ENOMEM, "out of memory");
+    }
+    s->options.stack.handed = s->handed;
     s->options.stack.store.cancel = &s->ending;
     int rc = stack_open(&s->options.stack, &s->stack);
     if (!rc)
@@ -132,6 +138,7 @@ void serving_close(struct serving *s)
         stack_close(s->stack);
     }
     stack_options_release(&s->options);
+    free(s->handed);
 }
 
 /* ---- clients ---- */

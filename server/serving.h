@@ -24,6 +24,7 @@ struct serving_export {
 
 struct serving {
     struct stack_options options;
+    char *handed; /* the path of what a supervisor or mount has resolved (EXPORT_TABLE_HANDED) */
     struct stack *stack;
     struct added_exports *added;
     struct control *control;

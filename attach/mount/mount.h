@@ -3,11 +3,13 @@
 #define GRANARY_ATTACH_MOUNT_MOUNT_H
 
 #include "attach/state.h"
+#include "base/bytes.h"
 
 struct mount_config {
-    const char *dir;    /* mount_check_dir */
-    const char *image;  /* the reference as given, for people */
-    const char *pinned; /* the same image by digest: what the server is started with */
+    const char *dir;              /* mount_check_dir */
+    const char *image;            /* the reference as given, for people */
+    const char *pinned;           /* the same image by digest: what the server is started with */
+    const struct bytes *resolved; /* resolver_hand's, for the server */
     const char *export_name;
     const char *fs; /* "erofs", "ext4" */
     struct digest digest, content_root;

@@ -111,7 +111,11 @@ static int start(const struct mount_config *c, struct mount_state *s)
         rc = vec_push(&argv, c->server_options[i]);
     if (!rc)
         rc = vec_push(&argv, NULL);
-    rc = rc ? error_set(rc, "out of memory") : server_dir_start(s->server_dir, argv.items, &s->server);
+    rc = rc ? error_set(rc, "out of memory") : server_dir_make(s->server_dir);
+    if (!rc) {
+        server_hand(s->control, c->resolved);
+        rc = server_dir_start(s->server_dir, argv.items, &s->server);
+    }
     vec_release(&argv);
     return rc;
 }
@@ -323,6 +327,8 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
         rc = choose_name(c, s);
     if (!rc)
         rc = state_save(s);
+    if (!rc)
+        server_hand(s->control, c->resolved);
     if (lock >= 0)
         close(steal_fd(&lock));
     if (!rc)

@@ -45,7 +45,9 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/io.h"
 #include "base/log.h"
+#include "format/export_table.h"
 #include "net/listen.h"
 
 #define TRIED_ON "; it is tried again and again, mounts wait meanwhile"
@@ -335,6 +337,21 @@ static int prepare(struct server *s)
     return rc;
 }
 
+static int handed_path(const char *control, char out[PATH_MAX])
+{
+    return snprintf(out, PATH_MAX, "%s" EXPORT_TABLE_HANDED, control) < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+void server_hand(const char *control, const struct bytes *images)
+{
+    char path[PATH_MAX];
+    int rc = handed_path(control, path);
+    if (!rc)
+        rc = io_write_file_atomic(path, images->data, images->len, false);
+    if (rc)
+        log_debug("the server asks the store again for what was resolved: %s", error_text());
+}
+
 static void release(struct server *s)
 {
     if (s->child) {
@@ -350,6 +367,9 @@ static void release(struct server *s)
         if (s->config->socket)
             unlink(s->config->socket);
         unlink(s->config->control); /* the child's own, where it was killed */
+        char handed[PATH_MAX];
+        if (!handed_path(s->config->control, handed))
+            unlink(handed);
     }
     if (s->signal_fd >= 0)
         close(s->signal_fd);

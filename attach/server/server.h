@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "attach/server/socket_access.h"
-#include "base/compiler.h"
+#include "base/bytes.h"
 
 enum { SERVER_THREADS = 256 }; /* of the server; with TLS of each connection. A read that waits for a store holds one */
 
@@ -36,6 +36,10 @@ struct server_config {
  * ends by exit, or is killed five times in a row (-EIO, with its last words); one that served, never. Removes its
  * sockets. Blocks those signals and SIGCHLD in the calling thread; call it from a process's only thread. */
 GR_MUST_CHECK int server_run(const struct server_config *config);
+
+/* Hand a server what was resolved for it (resolver_hand), before it is started or an image is added: it then asks its
+ * store for none of those manifests again. Best effort. */
+void server_hand(const char *control, const struct bytes *images);
 
 /* Would the server take its parameters? Neither stores nor caches nor sockets
  * are touched. */

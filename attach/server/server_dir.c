@@ -129,11 +129,16 @@ static int spawn(const char *dir, const char *const *argv, struct process *out)
     return rc;
 }
 
-int server_dir_start(const char *dir, const char *const *argv, struct process *out)
+int server_dir_make(const char *dir)
 {
     server_dir_remove(dir);
     if (mkdir(dir, 0700) && errno != EEXIST)
         return error_set(-errno, "cannot make %s: %s", dir, strerror(errno));
+    return 0;
+}
+
+int server_dir_start(const char *dir, const char *const *argv, struct process *out)
+{
     return spawn(dir, argv, out);
 }
 

@@ -7,7 +7,10 @@
 /* The process; pid 0: none is alive. */
 struct process server_dir_alive(const char *dir);
 
-/* Make the directory anew and start argv (NULL ends), which is noted there before it begins. *out: who it is. */
+/* Make the directory anew, empty. */
+GR_MUST_CHECK int server_dir_make(const char *dir);
+
+/* In a directory that was made, start argv (NULL ends), which is noted there before it begins. *out: who it is. */
 GR_MUST_CHECK int server_dir_start(const char *dir, const char *const *argv, struct process *out);
 
 /* Start the one that has died as it was started then, by the program that is running now; what it left in the directory

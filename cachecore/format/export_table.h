@@ -12,6 +12,9 @@
 
 enum { EXPORT_TABLE_MAX = 1 << 20 /* bytes; about 700 images */ };
 
+/* Behind the path of a server's control socket: the table that the process which resolved the images hands to it. */
+#define EXPORT_TABLE_HANDED ".images"
+
 struct export_entry {
     struct image_ref ref;  /* by digest; with a tag: the store said that the tag is this image */
     int64_t resolved;      /* when it said so, seconds since the epoch; 0: no tag */

@@ -45,6 +45,7 @@ struct asked {
 struct resolver {
     const struct resolver_config *config;
     struct export_table known;  /* as read */
+    struct export_table handed; /* by another process, for its manifests */
     struct export_table wanted; /* of this life */
     VEC(struct source) sources;
     VEC(struct asked) asked;
@@ -90,6 +91,23 @@ static int read_table(struct resolver *r, const char *dir)
     return 0;
 }
 
+/* What is not right there costs requests, and no more. */
+static int read_handed(struct resolver *r, const char *path)
+{
+    CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
+    CLEANUP_EXPORT_TABLE t = {0};
+    int rc = io_read_file(path, &text);
+    if (!rc)
+        rc = export_table_decode(text.data, text.len, &t);
+    if (rc && rc != -ENOENT && rc != -ENOMEM)
+        log_warning("%s: %s; the store is asked", path, error_text());
+    if (rc)
+        return rc == -ENOMEM ? rc : 0;
+    r->handed = t;
+    t = (struct export_table){0};
+    return 0;
+}
+
 int resolver_new(const struct resolver_config *config, struct resolver **out)
 {
     CLEANUP(cleanup_resolver) struct resolver *r = calloc(1, sizeof *r);
@@ -98,6 +116,8 @@ int resolver_new(const struct resolver_config *config, struct resolver **out)
         r->config = config;
     for (size_t i = 0; !rc && i < config->dir_count; i++)
         rc = read_table(r, config->dirs[i]);
+    if (!rc && config->handed)
+        rc = read_handed(r, config->handed);
     if (!rc)
         *out = steal_ptr(&r);
     return rc;
@@ -126,6 +146,7 @@ void resolver_free(struct resolver *r)
         bytes_release(&r->asked.items[i].text);
     vec_release(&r->asked);
     export_table_release(&r->known);
+    export_table_release(&r->handed);
     export_table_release(&r->wanted);
     free(r);
 }
@@ -149,12 +170,16 @@ static int find_source(struct resolver *r, const char *url, struct source **out)
 }
 
 /* A store that is asked because nobody else knows. */
-static int ask_patiently(struct resolver *r, const char *url, struct store **out)
+static int open_patient(struct resolver *r, const char *url, struct source **out)
+{
+    int rc = find_source(r, url, out);
+    return rc || (*out)->patient ? rc : store_open(url, &r->config->store, &(*out)->patient);
+}
+
+static int check_patient(struct resolver *r, const char *url, struct store **out)
 {
     struct source *source;
-    int rc = find_source(r, url, &source);
-    if (!rc && !source->patient)
-        rc = store_open(url, &r->config->store, &source->patient);
+    int rc = open_patient(r, url, &source);
     if (!rc && !source->checked)
         rc = repository_check(source->patient, false);
     if (rc)
@@ -162,6 +187,37 @@ static int ask_patiently(struct resolver *r, const char *url, struct store **out
     source->checked = true;
     *out = source->patient;
     return 0;
+}
+
+/* A question to a store, and beside it whether it is one of Granary's. */
+struct question {
+    struct store *store;
+    int (*ask)(void *arg, struct store *store);
+    void *arg;
+    struct error unchecked, unanswered; /* code 0: it went well */
+};
+
+static int ask_half(void *arg, size_t i)
+{
+    struct question *q = arg;
+    int rc = i ? q->ask(q->arg, q->store) : repository_check(q->store, false);
+    if (rc)
+        error_take(i ? &q->unanswered : &q->unchecked, rc);
+    return 0;
+}
+
+static int ask_patiently(struct resolver *r, const char *url, int (*ask)(void *arg, struct store *store), void *arg)
+{
+    struct source *source;
+    int rc = open_patient(r, url, &source);
+    if (rc || source->checked)
+        return rc ? rc : ask(arg, source->patient);
+    struct question q = {.store = source->patient, .ask = ask, .arg = arg};
+    rc = parallel_run(&(struct parallel){.count = 2, .threads = 2, .item = ask_half, .arg = &q});
+    if (rc || q.unchecked.code)
+        return rc ? rc : error_restore(&q.unchecked);
+    source->checked = true;
+    return q.unanswered.code ? error_restore(&q.unanswered) : 0;
 }
 
 /* Is rc no answer of the store? A directory without granary.json is one where nothing is mounted now:
@@ -232,7 +288,8 @@ static struct asked *find_image(const struct resolver *r, const struct image_ref
 
 static bool is_known(const struct resolver *r, const struct image_ref *ref)
 {
-    return ref->by_digest ? export_table_find_image(&r->known, ref->store, &ref->digest) || find_image(r, ref)
+    return ref->by_digest ? export_table_find_image(&r->known, ref->store, &ref->digest) ||
+                                export_table_find_image(&r->handed, ref->store, &ref->digest) || find_image(r, ref)
                           : export_table_find_tag(&r->known, ref) || find_tag(r, ref);
 }
 
@@ -266,7 +323,7 @@ int resolver_ahead(struct resolver *r, const struct image_ref *refs, size_t n, b
         struct asked a = {.ref = refs[i], .text = BYTES_INIT(MANIFEST_MAX)};
         if (!a.ref.by_digest)
             a.ref.digest = (struct digest){{0}};
-        int rc = ask_patiently(r, a.ref.store, &a.store);
+        int rc = check_patient(r, a.ref.store, &a.store);
         if (rc)
             error_take(&a.error, rc);
         if (vec_push(&r->asked, a))
@@ -292,9 +349,14 @@ static void say_unasked(const struct image_ref *ref, const struct export_entry *
                 text_format_time(known->resolved, when), (long long)age / 3600);
 }
 
+static int ask_tag(void *arg, struct store *store)
+{
+    struct image_ref *ref = arg;
+    return repository_resolve(store, ref, &ref->digest, NULL);
+}
+
 int resolver_resolve(struct resolver *r, struct image_ref *ref)
 {
-    struct store *store = NULL;
     if (ref->by_digest)
         return 0;
     const struct export_entry *known = export_table_find_tag(&r->known, ref);
@@ -306,9 +368,7 @@ int resolver_resolve(struct resolver *r, struct image_ref *ref)
     } else if (known) {
         rc = ask_hastily(r, ref, &ref->digest);
     } else {
-        rc = ask_patiently(r, ref->store, &store);
-        if (!rc)
-            rc = repository_resolve(store, ref, &ref->digest, NULL);
+        rc = ask_patiently(r, ref->store, ask_tag, ref);
     }
     if (rc < 0)
         return rc;
@@ -328,6 +388,8 @@ static const struct export_entry *known_image(const struct resolver *r, const st
                                               struct manifest *out)
 {
     const struct export_entry *e = export_table_find_image(&r->known, ref->store, &ref->digest);
+    if (!e)
+        e = export_table_find_image(&r->handed, ref->store, &ref->digest);
     return e && !manifest_decode(e->manifest.data, e->manifest.len, out) ? e : NULL;
 }
 
@@ -340,9 +402,20 @@ static int note(struct resolver *r, const struct image_ref *ref, const struct ex
     return export_table_put(&r->wanted, ref, ref->tag[0] ? now : 0, text->data, text->len);
 }
 
+struct manifest_question {
+    const struct image_ref *ref;
+    struct manifest *manifest;
+    struct bytes text;
+};
+
+static int ask_manifest(void *arg, struct store *store)
+{
+    struct manifest_question *q = arg;
+    return repository_manifest_text(store, &q->ref->digest, q->manifest, &q->text);
+}
+
 int resolver_manifest(struct resolver *r, const struct image_ref *ref, struct manifest *out)
 {
-    CLEANUP_BYTES text = BYTES_INIT(MANIFEST_MAX);
     const struct export_entry *known = known_image(r, ref, out);
     if (known)
         return note(r, ref, known, &known->manifest);
@@ -353,11 +426,18 @@ int resolver_manifest(struct resolver *r, const struct image_ref *ref, struct ma
         *out = asked->manifest;
         return note(r, ref, NULL, &asked->text);
     }
-    struct store *store;
-    int rc = ask_patiently(r, ref->store, &store);
+    struct manifest_question q = {.ref = ref, .manifest = out, .text = BYTES_INIT(MANIFEST_MAX)};
+    int rc = ask_patiently(r, ref->store, ask_manifest, &q);
     if (!rc)
-        rc = repository_manifest_text(store, &ref->digest, out, &text);
-    return rc ? rc : note(r, ref, NULL, &text);
+        rc = note(r, ref, NULL, &q.text);
+    bytes_release(&q.text);
+    return rc;
+}
+
+int resolver_hand(const struct resolver *r, struct bytes *out)
+{
+    size_t kept;
+    return export_table_encode(&r->wanted, out, &kept);
 }
 
 /* ---- writing ---- */

@@ -4,7 +4,10 @@
  * A tag is asked of its store, always. Only where a table knows the tag, the store gets RESOLVER_ASK_MS
  * to answer, and when it gives no answer by then the table's digest counts, with one warning. "There is
  * no such tag" and "access denied" are answers. A digest is never asked for, nor a manifest that a table
- * holds.
+ * holds. That a store is one of Granary's is asked beside the first question to it, not before.
+ *
+ * What one process has resolved another is handed as such a table (resolver_hand, `handed`): it has the manifests then
+ * without asking. Each is checked against its digest, whoever wrote the table.
  *
  * One thread. Nothing is locked: tables are replaced as a whole.
  */
@@ -20,6 +23,7 @@ enum { RESOLVER_ASK_MS = 3000, RESOLVER_REQUEST_S = 3 };
 struct resolver_config {
     const char *const *dirs; /* cache directories, each with a copy of the table, or none yet */
     size_t dir_count;
+    const char *handed;         /* a file by resolver_hand, for manifests alone; NULL, or not there: none */
     struct store_options store; /* for what only the store knows */
     int64_t resolved;           /* when the tags beside digests were resolved, seconds since the epoch; 0: now */
 };
@@ -45,6 +49,9 @@ GR_MUST_CHECK int resolver_ahead(struct resolver *r, const struct image_ref *ref
 /* The manifest of a reference by digest; it is noted for resolver_save. Errors are
  * repository_manifest's. */
 GR_MUST_CHECK int resolver_manifest(struct resolver *r, const struct image_ref *ref, struct manifest *out);
+
+/* Append the table of the images whose manifests were asked for. -ENOMEM. */
+GR_MUST_CHECK int resolver_hand(const struct resolver *r, struct bytes *out);
 
 /* Read the tables again: who lives long and adds to a table, when others may have done so, begins with what is there.
  */

@@ -19,6 +19,7 @@
 #include "cli/server_options.h"
 #include "cli/server_status.h"
 #include "cli/verbs/verbs.h"
+#include "format/export_table.h"
 
 struct mount_values {
     struct server_values server;
@@ -114,7 +115,7 @@ static int print_mounted(const struct mount_values *v, const struct mount_state 
 }
 
 static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
-                  const struct manifest *m)
+                  const struct manifest *m, const struct bytes *resolved)
 {
     struct mount_state state;
     CLEANUP_SERVER_WORDS words = {0};
@@ -124,6 +125,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
     struct mount_config config = {.dir = inv->operands[1],
                                   .image = inv->operands[0],
                                   .pinned = pin->text,
+                                  .resolved = resolved,
                                   .export_name = pin->ref.name,
                                   .fs = manifest_fs_name(m->fs),
                                   .digest = pin->ref.digest,
@@ -225,12 +227,15 @@ static int run_mount(const struct invocation *inv)
     CLEANUP_PINNER pinner;
     struct pin pin;
     struct manifest manifest;
+    CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
     rc = pinner_init(&pinner, &v->server);
     if (!rc)
         rc = pin_resolve(&pinner, inv->operands[0], &pin);
     if (!rc)
         rc = resolver_manifest(pinner.resolver, &pin.ref, &manifest);
-    return rc ? rc : attach(v, inv, &pin, &manifest);
+    if (!rc)
+        rc = resolver_hand(pinner.resolver, &resolved);
+    return rc ? rc : attach(v, inv, &pin, &manifest, &resolved);
 }
 
 const struct verb verb_mount = {

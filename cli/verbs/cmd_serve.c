@@ -11,6 +11,7 @@
 #include "cli/pin.h"
 #include "cli/server_options.h"
 #include "cli/verbs/verbs.h"
+#include "format/export_table.h"
 #include "net/listen.h"
 
 struct serve_values {
@@ -91,7 +92,8 @@ static int make_again(const struct invocation *inv, const struct pin *pins, cons
     return 0;
 }
 
-static int serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
+static int serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins,
+                 const struct bytes *resolved)
 {
     size_t count = inv->operand_count;
     CLEANUP_FREE const char **again = NULL;
@@ -114,6 +116,8 @@ static int serve(const struct serve_values *v, const struct invocation *inv, str
     config.parameters = (const char *const *)words.items;
     config.parameter_count = words.len;
     config.again = again;
+    if (!rc && resolved->len)
+        server_hand(config.control, resolved);
     if (!rc)
         rc = v->check ? server_check(&config) : server_run(&config);
     vec_release(&images);
@@ -146,9 +150,11 @@ static int parse(const struct invocation *inv, struct pin *pins)
     return rc;
 }
 
-/* The stores are let go before the server starts. */
-static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins)
+/* Where there are tags, the manifests are asked for here too, and handed to the server. Images by digest alone are left
+ * to it: the mount that starts this has handed them. */
+static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins, struct bytes *resolved)
 {
+    bool tags = false;
     CLEANUP_PINNER pinner;
     CLEANUP_FREE struct image_ref *refs = calloc(inv->operand_count, sizeof *refs);
     size_t n = 0;
@@ -157,13 +163,18 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
         rc = error_set(-ENOMEM, "out of memory");
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         n += !image_ref_parse(inv->operands[i], &refs[n]);
-    if (!rc && n > 1)
-        rc = resolver_ahead(pinner.resolver, refs, n, false);
+    for (size_t i = 0; i < n; i++)
+        tags |= !refs[i].by_digest;
+    if (!rc && n > 1 && tags)
+        rc = resolver_ahead(pinner.resolver, refs, n, true);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         rc = pin_resolve(&pinner, inv->operands[i], &pins[i]);
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         rc = check_name(pins, i);
-    return rc;
+    struct manifest manifest;
+    for (size_t i = 0; !rc && tags && i < inv->operand_count; i++)
+        rc = resolver_manifest(pinner.resolver, &pins[i].ref, &manifest);
+    return rc || !tags ? rc : resolver_hand(pinner.resolver, resolved);
 }
 
 static int check(const struct serve_values *v)
@@ -188,10 +199,11 @@ static int run(const struct invocation *inv)
     CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
     if (!pins)
         return error_set(-ENOMEM, "out of memory");
-    int rc = v->check ? parse(inv, pins) : resolve(v, inv, pins);
+    CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
+    int rc = v->check ? parse(inv, pins) : resolve(v, inv, pins, &resolved);
     if (!rc && !v->check)
         rc = server_options_choose_cache(&v->server, &chosen);
-    return rc ? rc : serve(v, inv, pins);
+    return rc ? rc : serve(v, inv, pins, &resolved);
 }
 
 const struct verb verb_serve = {

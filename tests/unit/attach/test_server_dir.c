@@ -70,6 +70,7 @@ static void test_server_dir__one_that_died_is_started_again_as_it_was(void **sta
     assert_int_equal(process_own_program(program), 0);
     const char *const argv[] = {program, "--as-server", told, ODD, "", NULL};
     assert_int_equal(server_dir_alive(dir).pid, 0);
+    assert_int_equal(server_dir_make(dir), 0);
     assert_int_equal(server_dir_start(dir, argv, &first), 0);
     assert_int_equal(server_dir_alive(dir).pid, first.pid);
     check_told(argv);
@@ -84,6 +85,7 @@ static void test_server_dir__one_that_died_is_started_again_as_it_was(void **sta
     assert_int_equal(access(left, F_OK), 0);
     end(&second);
 
+    assert_int_equal(server_dir_make(dir), 0);
     assert_int_equal(server_dir_start(dir, argv, &first), 0); /* another one */
     check_told(argv);
     assert_int_equal(access(left, F_OK), -1);

@@ -16,7 +16,7 @@
 #include "store/resolver.h"
 #include "unit/scratch.h"
 
-enum { CHUNK = 64 << 10 };
+enum { CHUNK = 64 << 10, SUM_LINE = 7 + DIGEST_HEX_SIZE /* a table's first line: "sha256:", hex, newline */ };
 
 /* A store with faces:latest, two cache directories, and a resolver over them. */
 struct world {
@@ -459,6 +459,53 @@ static void test_resolver__many_images_are_asked_for_at_once(void **state)
     world_release(&w);
 }
 
+/* What a table of another process says of an image stands in for the store, if it is that image's manifest. */
+static void test_resolver__what_is_handed_is_not_asked_for_and_not_trusted(void **state)
+{
+    struct world w;
+    struct image_ref ref;
+    struct manifest m;
+    char path[SCRATCH_MAX + 16], hex[DIGEST_HEX_SIZE];
+    CLEANUP_BYTES handed = BYTES_INIT(1 << 20);
+    world_init(&w);
+    struct site site = {.root = w.store};
+    struct http_fake *http = http_fake_start(answer, &site);
+    w.config.dir_count = 0;
+    w.config.store.timeout_ms = PATIENCE_S * 1000;
+    restart(&w);
+    if (resolve_at(&w, http_fake_url(http), "faces", &ref) || resolver_manifest(w.resolver, &ref, &m))
+        fail_msg("%s", error_text());
+    assert_int_equal(http_fake_requests(http), 3);
+    assert_int_equal(resolver_hand(w.resolver, &handed), 0);
+
+    snprintf(path, sizeof path, "%s/handed", w.dir);
+    w.config.handed = path;
+    restart(&w); /* the file is not there */
+    assert_int_equal(warnings, 0);
+    assert_int_equal(io_write_file_atomic(path, handed.data, handed.len, false), 0);
+    restart(&w);
+    m.size = 0;
+    assert_int_equal(resolver_manifest(w.resolver, &ref, &m), 0);
+    assert_int_equal(m.size, w.faces.size);
+    assert_int_equal(http_fake_requests(http), 3);
+
+    /* another image's digest at this one's manifest, the table's own sum right */
+    struct digest other = digest_of("other", 5);
+    char *at = memmem(handed.data, handed.len, digest_hex(&ref.digest, hex), DIGEST_HEX_SIZE - 1);
+    assert_non_null(at);
+    memcpy(at, digest_hex(&other, hex), DIGEST_HEX_SIZE - 1);
+    struct digest sum = digest_of(handed.data + SUM_LINE, handed.len - SUM_LINE);
+    memcpy(handed.data + 7, digest_hex(&sum, hex), DIGEST_HEX_SIZE - 1);
+    assert_int_equal(io_write_file_atomic(path, handed.data, handed.len, false), 0);
+    restart(&w);
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(warned, "differs from its digest"));
+    ref.digest = other;
+    assert_int_equal(resolver_manifest(w.resolver, &ref, &m), -ENOENT);
+    http_fake_stop(http);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_resolver__which_http_answers_are_answers),
         cmocka_unit_test(test_resolver__a_store_that_is_away_is_asked_once),
         cmocka_unit_test(test_resolver__many_images_are_asked_for_at_once),
+        cmocka_unit_test(test_resolver__what_is_handed_is_not_asked_for_and_not_trusted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
