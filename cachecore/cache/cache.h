@@ -99,6 +99,10 @@ GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, 
  * is no directory. -EIO when the cache cannot hold them (neither directory nor memory, all down). */
 GR_MUST_CHECK int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane);
 
+/* Have a chunk in the cache of which the caller has asked the store for the bytes (ref->plain_len of them), and has
+ * checked them against their digest. It counts as fetched. -errno, no sentence, where the cache cannot take it. */
+GR_MUST_CHECK int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data);
+
 /* Have n chunks in the cache, of one store, as far as there is room or the eviction policy makes some: fetched on the
  * readahead lane, and waited for. -EDQUOT, -ENODEV (no sentence): the cache takes no more of them; errors of a fetch.
  */

@@ -105,6 +105,20 @@ int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, en
     return ensure_all(c, pieces, n, lane, keep);
 }
 
+int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
+{
+    fetch_count_object(c->fetch, ref->plain_len);
+    if (!c->dir_count && !c->front)
+        return -ENODEV;
+    CLEANUP_BUF struct buf *plain = buf_new(ref->plain_len);
+    if (!plain)
+        return -ENOMEM;
+    memcpy(plain->data, data, ref->plain_len);
+    struct space_want want = fill_want(ref);
+    want.force = true;
+    return c->dir_count ? fill_chunk(c, &want, plain, true) : memory_landed(c, &ref->digest, plain, true);
+}
+
 int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
 {
     {

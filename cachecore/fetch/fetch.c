@@ -85,6 +85,15 @@ uint64_t fetch_warm_window(struct fetch *f)
     return air_alone(&f->air, f->concurrency.base_us);
 }
 
+void fetch_count_object(struct fetch *f, uint64_t bytes)
+{
+    struct fetch_counts *c = &f->counters;
+    counter_add(&c->chunks[LANE_WARM], 1);
+    counter_add(&c->requests, 1);
+    counter_add(&c->chunk_bytes, bytes);
+    counter_add(&c->bytes, bytes);
+}
+
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
 {
     uint64_t flights, queued, lanes[LANES], busy, limit, phase, warm, window, ahead, ahead_window;

@@ -73,6 +73,8 @@ uint64_t fetch_longest_wait_us(struct fetch *f, const struct store *store);
 uint64_t fetch_warm_window(struct fetch *f);
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg);
+/* Count a whole object that a caller has asked of a store himself, for warming. */
+void fetch_count_object(struct fetch *f, uint64_t bytes);
 void fetch_histograms(struct fetch *f, histogram_visit *visit, void *arg);
 
 #endif

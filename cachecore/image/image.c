@@ -43,6 +43,7 @@ int image_open(const struct image_config *config, const struct digest *digest, s
         .memory = config->index_memory ? config->index_memory : INDEX_MEMORY_DEFAULT,
     };
     pthread_mutex_init(&img->streams_lock, NULL);
+    warm_turns_init(&img->warm_turns);
     int rc = demand_init(&img->demand, manifest_chunk_count(&img->manifest), img->manifest.chunk_size);
     if (!rc)
         rc = node_cache_new(&nodes, &img->nodes);
@@ -65,6 +66,7 @@ void image_close(struct image *img)
     node_cache_free(img->nodes);
     demand_release(&img->demand);
     pthread_mutex_destroy(&img->streams_lock);
+    warm_turns_release(&img->warm_turns);
     free(img);
 }
 

@@ -9,6 +9,7 @@
 #include "image/readahead/demand.h"
 #include "image/readahead/streams.h"
 #include "image/recorder.h"
+#include "image/warm/warm_turn.h"
 
 struct image {
     _Atomic unsigned refs;
@@ -27,6 +28,7 @@ struct image {
     struct ahead *ahead;        /* completes what is read here and there; not owned; NULL: nothing does */
     _Atomic uint64_t active_ms; /* when something was missed last, or a chunk fetched ahead read */
     counter fence_refusals;
+    struct warm_turns warm_turns;
 };
 
 /* Chunks below one entry of a node at `level`. */

@@ -285,6 +285,13 @@ int node_cache_get(struct node_cache *nc, const struct index_child *child, struc
     return rc;
 }
 
+static int fetch_from_store(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                            struct store *store, struct bytes *object, struct node **out)
+{
+    int rc = repository_get_object(store, OBJECT_INDEX, &child->digest, INDEX_NODE_MAX, object);
+    return rc ? rc : make_node(nc, child, place, object->data, object->len, out);
+}
+
 int node_cache_peek(struct node_cache *nc, const struct index_child *child, struct node_place place,
                     struct store *store, struct node **out)
 {
@@ -296,8 +303,27 @@ int node_cache_peek(struct node_cache *nc, const struct index_child *child, stru
     if (!store)
         return -ENODATA;
     CLEANUP_BYTES object = BYTES_INIT(INDEX_NODE_MAX);
-    rc = repository_get_object(store, OBJECT_INDEX, &child->digest, INDEX_NODE_MAX, &object);
-    return rc ? rc : make_node(nc, child, place, object.data, object.len, out);
+    return fetch_from_store(nc, child, place, store, &object, out);
+}
+
+/* Inner nodes, which many leaves are reached by, are kept in memory too. */
+int node_cache_bring(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                     struct store *store, struct node **out, counter *fetched)
+{
+    CLEANUP_BYTES object = BYTES_INIT(INDEX_NODE_MAX);
+    int rc = node_cache_peek(nc, child, place, NULL, out);
+    if (rc == -ENODATA)
+        rc = fetch_from_store(nc, child, place, store, &object, out);
+    if (rc)
+        return rc;
+    const struct chunk_ref ref = index_child_ref(child);
+    if (object.len == ref.plain_len) {
+        counter_add(fetched, object.len);
+        (void)!cache_put(nc->config.cache, &ref, object.data); /* else it is fetched again when it is read */
+    }
+    if (place.level)
+        *out = insert(nc, *out);
+    return 0;
 }
 
 size_t node_cache_memory(struct node_cache *nc)

@@ -35,6 +35,9 @@ GR_MUST_CHECK int node_cache_get(struct node_cache *nc, const struct index_child
  * its readers use: from memory, from the cache, or else from `store` (NULL: -ENODATA, no sentence). */
 GR_MUST_CHECK int node_cache_peek(struct node_cache *nc, const struct index_child *child, struct node_place place,
                                   struct store *store, struct node **out);
+/* The same for who warms: what had to be asked of `store` is kept in the cache, and *fetched grows by its bytes. */
+GR_MUST_CHECK int node_cache_bring(struct node_cache *nc, const struct index_child *child, struct node_place place,
+                                   struct store *store, struct node **out, counter *fetched);
 /* Have the node on disk too, be it in memory or not: without it nothing it describes can be read while
  * the store is away. Errors are cache_ensure's. */
 GR_MUST_CHECK int node_cache_keep(struct node_cache *nc, const struct index_child *child);

@@ -55,7 +55,9 @@ all_told
 for i in 1 2 3; do
     wait "${readers[i]}" && grep -q '^0 of ' "$W/read.$i" || fail "reader $i: $(cat "$W/read.$i" "$W/read.$i.err")"
 done
-[ "$(fetched)" = "$need" ] || fail "the image has $need bytes, $(fetched) came for it and its readers"
+came=$(fetched) # the warming asks for index nodes by a handle of its own, and a reader may at the same moment: the one node
+chunks=$("$GRANARY" inspect --json "$STORE/faces" | jq .stored_bytes)
+[ "$came" = "$need" ] || [ "$came" = $((need + need - chunks)) ] || fail "the image has $need bytes, $came came for it and its readers"
 stop
 
 echo "== two of one image at once: both succeed, each chunk comes once"

@@ -1,41 +1,97 @@
-/* Leaf by leaf, each by the way a read takes to it: inner nodes are few, and come with the first leaf below them. The
- * gets go over connections of their own, which readers find open afterwards.
+/* Two ways: the nodes that a warming needs first come through its own handle on the store, which is cancelled with it,
+ * level by level, so that each is asked for once; then leaf by leaf, each by the way a read takes to it, whose gets go
+ * over connections that readers find open afterwards.
  */
 #include "image/warm/warm_index.h"
 
+#include <errno.h>
+
+#include "base/error.h"
 #include "base/parallel.h"
+#include "base/vec.h"
+#include "image/image_internal.h"
 #include "image/span.h"
 
-enum { THREADS = 16, MEMORY_SHARE = 2 };
+enum { THREADS = 32, MEMORY_SHARE = 2 };
 
-struct index_warming {
+/* ---- what is above chosen chunks ---- */
+
+struct bringing {
     struct image *img;
+    struct store *store;
+    unsigned level;
+    VEC(uint64_t) numbers; /* of the level's nodes that are wanted */
+    counter fetched;
     int (*step)(void *arg);
     void *arg;
 };
 
-static int warm_leaf(void *arg, size_t i)
+static int choose_nodes(struct bringing *b, const struct chunk_set *chosen)
 {
-    struct index_warming *w = arg;
-    struct span span;
-    int rc = span_locate(w->img, i * INDEX_FANOUT, SPAN_KEPT, &span);
-    if (!rc)
-        node_unref(span.leaf);
-    return rc;
+    uint64_t below = image_chunks_below(b->level + 1);
+    b->numbers.len = 0;
+    for (uint64_t i = chunk_set_next(chosen, 0); i != UINT64_MAX; i = chunk_set_next(chosen, i / below * below + below))
+        if (vec_push(&b->numbers, i / below))
+            return error_set(-ENOMEM, "image: out of memory");
+    return 0;
+}
+
+/* Down to the wanted node; those above it were brought before. */
+static int bring_node(void *arg, size_t i)
+{
+    struct bringing *b = arg;
+    const struct manifest *m = &b->img->manifest;
+    uint64_t chunk = b->numbers.items[i] * image_chunks_below(b->level + 1);
+    struct index_child child = m->index_root;
+    for (unsigned level = m->index_levels; level-- > b->level && !digest_is_zero(&child.digest);) {
+        CLEANUP(cleanup_node) struct node *node = NULL;
+        const struct node_place place = {.level = level, .number = chunk / image_chunks_below(level + 1)};
+        int rc = node_cache_bring(b->img->nodes, &child, place, b->store, &node, &b->fetched);
+        if (rc)
+            return rc;
+        if (level)
+            child = node_index(node)->children[chunk / image_chunks_below(level) % INDEX_FANOUT];
+    }
+    return 0;
 }
 
 static int step(void *arg)
 {
-    struct index_warming *w = arg;
-    return w->step(w->arg);
+    struct bringing *b = arg;
+    return b->step(b->arg);
 }
 
-int warm_index(struct image *img, int (*on_step)(void *arg), void *arg)
+int warm_index_of(struct image *img, struct store *store, const struct chunk_set *chosen, int (*on_step)(void *arg),
+                  void *arg, uint64_t *out_fetched)
+{
+    struct bringing b = {.img = img, .store = store, .step = on_step, .arg = arg};
+    int rc = 0;
+    for (b.level = img->manifest.index_levels; !rc && b.level-- > 0;) {
+        rc = choose_nodes(&b, chosen);
+        const struct parallel work = {
+            .count = b.numbers.len, .threads = THREADS, .item = bring_node, .step = step, .arg = &b};
+        if (!rc && work.count)
+            rc = parallel_run(&work);
+    }
+    *out_fetched = counter_get(&b.fetched);
+    vec_release(&b.numbers);
+    return rc;
+}
+
+/* ---- the rest ---- */
+
+uint64_t warm_index_leaves(const struct image *img)
 {
     uint64_t leaves = (manifest_chunk_count(&img->manifest) + INDEX_FANOUT - 1) / INDEX_FANOUT;
-    if (leaves > node_cache_memory(img->nodes) / MEMORY_SHARE / (INDEX_FANOUT * sizeof(struct chunk_ref)))
-        return 0;
-    struct index_warming w = {.img = img, .step = on_step, .arg = arg};
-    const struct parallel work = {.count = leaves, .threads = THREADS, .item = warm_leaf, .step = step, .arg = &w};
-    return parallel_run(&work);
+    size_t most = node_cache_memory(img->nodes) / MEMORY_SHARE / (INDEX_FANOUT * sizeof(struct chunk_ref));
+    return leaves > most ? 0 : leaves;
+}
+
+int warm_index_leaf(struct image *img, uint64_t leaf)
+{
+    struct span span;
+    int rc = span_locate(img, leaf * INDEX_FANOUT, SPAN_KEPT, &span);
+    if (!rc)
+        node_unref(span.leaf);
+    return rc;
 }

@@ -4,11 +4,18 @@
 #ifndef GRANARY_IMAGE_WARM_WARM_INDEX_H
 #define GRANARY_IMAGE_WARM_WARM_INDEX_H
 
-#include "image/image.h"
+#include "image/warm/select.h"
 
-/* Have all nodes of the index in the cache and in memory, several at a time; of an image whose nodes are more than half
- * of what its index-memory= holds, none. step(arg) is called now and then, and what it returns ends the work. Returns
- * that, or the failure of a node: the rest may be missing then, and is fetched when it is read. */
-GR_MUST_CHECK int warm_index(struct image *img, int (*step)(void *arg), void *arg);
+/* Have the nodes that describe the chosen chunks in the cache, a level after the other and several of one at a time:
+ * what is missing is asked of `store`. step(arg) is called now and then, and what it returns ends the work. Returns
+ * that, or the failure of a node. *out_fetched: bytes. */
+GR_MUST_CHECK int warm_index_of(struct image *img, struct store *store, const struct chunk_set *chosen,
+                                int (*step)(void *arg), void *arg, uint64_t *out_fetched);
+
+/* How many leaves are worth having beside the metadata: all, or of an image whose nodes are more than half of what its
+ * index-memory= holds, none. */
+uint64_t warm_index_leaves(const struct image *img);
+/* Have a leaf, and what is above it, in the cache and in memory. Any thread. */
+GR_MUST_CHECK int warm_index_leaf(struct image *img, uint64_t leaf);
 
 #endif

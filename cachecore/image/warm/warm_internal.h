@@ -16,6 +16,8 @@ struct warming {
     struct chunk_set missing; /* at the beginning, then at the end */
     unsigned ticks;
     bool count_files;     /* how many are done, beside the warming */
+    bool turn;            /* no other run brings index nodes now */
+    uint64_t leaves;      /* of the index, that come along */
     volatile int ended;   /* by tell */
     struct rate rate;     /* where the config has a limit */
     pthread_mutex_t lock; /* plan's progress and these, while threads work */

@@ -1,6 +1,7 @@
-/* In four steps: the chunks that are wanted, from the catalog (warm_plan); which of them are missing, by one walk over
- * the index in its own order; batches of missing and cached ones alike through image_prefetch_chunks, by threads, which
- * also keeps the index nodes on the way; what is missing now. What was evicted meanwhile is no success.
+/* In five steps: the chunks that are wanted, from the catalog (warm_plan); the index nodes that describe them; which of
+ * them are missing, by one walk over the index in its own order; batches of missing and cached ones alike through
+ * image_prefetch_chunks, by threads, and beside them the rest of the index; what is missing now. What was evicted
+ * meanwhile is no success.
  */
 #include "image/warm/warm_run.h"
 
@@ -20,11 +21,44 @@ enum { LIMITED_STEP = 4 };
 
 /* ---- what is missing ---- */
 
+static int tell_looking(void *arg)
+{
+    struct warming *w = arg;
+    return w->c->tell(w->c->arg, &(struct warm_told){.phase = "looking", .bytes_total = w->c->img->manifest.size});
+}
+
 /* store NULL: what can be read without one. */
 static int look_for_missing(struct warming *w, struct store *store, struct missing_sums *sums)
 {
     chunk_set_release(&w->missing);
     return warm_missing(w->c->img, store, &w->plan.chosen, warm_on_look, w, &w->missing, sums);
+}
+
+static void give_turn(struct warming *w, int rc)
+{
+    if (w->turn)
+        warm_turn_give(&w->c->img->warm_turns, rc);
+    w->turn = false;
+}
+
+/* Dry, nothing is brought: the look then asks for the nodes itself, and keeps none. */
+static int look_first(struct warming *w)
+{
+    uint64_t fetched = 0;
+    int rc = 0;
+    if (!w->c->dry) {
+        rc = warm_turn_take(&w->c->img->warm_turns, tell_looking, w);
+        if (rc)
+            return rc;
+        w->turn = true;
+        rc = warm_index_of(w->c->img, w->c->store, &w->plan.chosen, tell_looking, w, &fetched);
+        if (rc || w->c->what != WARM_METADATA)
+            give_turn(w, rc);
+    }
+    if (!rc)
+        rc = look_for_missing(w, w->c->store, &w->out->before);
+    w->out->before.fetch_bytes += fetched;
+    return rc;
 }
 
 /* ---- warming ---- */
@@ -135,14 +169,24 @@ static int count_file(void *arg, const struct catalog_entry *e)
     return is_ended(w) || all_done_locked(w) ? -ECANCELED : 0;
 }
 
+static bool has_failed(struct warming *w)
+{
+    SCOPED_LOCK(&w->lock);
+    return w->out->error.code;
+}
+
 static int warm_item(void *arg, size_t i)
 {
     struct warming *w = arg;
-    if (!w->count_files)
-        return warm_batch(w, i);
-    if (i)
-        return warm_batch(w, i - 1);
-    (void)!select_files(w->c->img, w->c->store, "*", count_file, w); /* without a catalog nothing is counted */
+    if (w->count_files && !i) {
+        (void)!select_files(w->c->img, w->c->store, "*", count_file, w); /* without a catalog nothing is counted */
+        return 0;
+    }
+    size_t batch = i - w->count_files, batches = warm_plan_batches(&w->plan);
+    if (batch < batches)
+        return warm_batch(w, batch);
+    if (!is_ended(w) && !has_failed(w) && warm_index_leaf(w->c->img, batch - batches))
+        log_debug("image: an index node is left to its readers: %s", error_text());
     return 0;
 }
 
@@ -163,16 +207,6 @@ static int watch(void *arg)
     return rc;
 }
 
-/* The index goes along where something was fetched, so that the store is there: it is not waited for where it is not.
- * Nodes that did not come are fetched when somebody reads. */
-static int warm_the_index(struct warming *w)
-{
-    if (!w->out->before.missing || w->out->error.code)
-        return 0;
-    int rc = warm_index(w->c->img, watch, w);
-    return w->ended ? rc : 0;
-}
-
 /* What tell returns ends the run: what else ends the warming is said with what was reached. */
 static int warm(struct warming *w)
 {
@@ -180,7 +214,9 @@ static int warm(struct warming *w)
     w->bytes_total = before->bytes;
     w->bytes_done = before->bytes - before->missing_bytes;
     w->count_files = w->c->what == WARM_ALL && before->missing;
-    const struct parallel work = {.count = warm_plan_batches(&w->plan) + w->count_files,
+    /* The index goes along where something is missing, for which the store is needed anyway. */
+    w->leaves = before->missing ? warm_index_leaves(w->c->img) : 0;
+    const struct parallel work = {.count = warm_plan_batches(&w->plan) + w->count_files + w->leaves,
                                   .threads = WARM_THREADS + w->count_files,
                                   .item = warm_item,
                                   .step = watch,
@@ -189,8 +225,6 @@ static int warm(struct warming *w)
     pthread_mutex_init(&w->lock, NULL);
     rate_init(&w->rate, GR_MAX(w->c->bwlimit, (uint64_t)1));
     int rc = parallel_run(&work);
-    if (!rc)
-        rc = warm_the_index(w);
     rate_release(&w->rate);
     pthread_mutex_destroy(&w->lock);
     w->out->warming_ms = clock_now_ms() - began_ms;
@@ -264,7 +298,7 @@ static int run(struct warming *w)
     if (!rc)
         rc = warm_choose(w);
     if (!rc)
-        rc = look_for_missing(w, w->c->store, &out->before);
+        rc = look_first(w);
     out->files = w->plan.files;
     out->after = out->before;
     if (rc || w->c->dry)
@@ -288,6 +322,7 @@ int warm_run(const struct warm_config *config, struct warm_result *out)
     struct warming w = {.c = config, .out = out};
     *out = (struct warm_result){0};
     int rc = run(&w);
+    give_turn(&w, rc);
     chunk_set_release(&w.missing);
     warm_plan_release(&w.plan);
     return rc;

@@ -1,0 +1,61 @@
+/* The turn is a flag: nobody holds the lock while he warms. */
+#include "image/warm/warm_turn.h"
+
+#include <errno.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/thread.h"
+
+enum { LOOK_MS = 200 };
+
+void warm_turns_init(struct warm_turns *t)
+{
+    pthread_mutex_init(&t->lock, NULL);
+    thread_cond_init(&t->given);
+}
+
+void warm_turns_release(struct warm_turns *t)
+{
+    pthread_cond_destroy(&t->given);
+    pthread_mutex_destroy(&t->lock);
+}
+
+/* false: another one has it. */
+static bool try_turn(struct warm_turns *t, bool *waited, struct error *failed)
+{
+    struct timespec until = clock_at_ms(clock_now_ms() + LOOK_MS);
+    SCOPED_LOCK(&t->lock);
+    *waited |= t->taken;
+    if (t->taken)
+        (void)!pthread_cond_timedwait(&t->given, &t->lock, &until);
+    if (t->taken)
+        return false;
+    if (*waited)
+        *failed = t->failed;
+    t->taken = !failed->code;
+    return true;
+}
+
+int warm_turn_take(struct warm_turns *t, int (*wait)(void *arg), void *arg)
+{
+    struct error failed = {0};
+    bool waited = false;
+    while (!try_turn(t, &waited, &failed)) {
+        int rc = wait(arg);
+        if (rc)
+            return rc;
+    }
+    return failed.code ? error_restore(&failed) : 0;
+}
+
+void warm_turn_give(struct warm_turns *t, int rc)
+{
+    struct error failed = {0};
+    if (rc && rc != -ECANCELED)
+        error_take(&failed, rc);
+    SCOPED_LOCK(&t->lock);
+    t->taken = false;
+    t->failed = failed;
+    pthread_cond_broadcast(&t->given);
+}
