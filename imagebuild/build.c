@@ -102,7 +102,7 @@ static int prepare(struct build *b)
 {
     char image[IMAGE_NAME_MAX + IMAGE_TAG_MAX + 2];
     bool guarded = true;
-    int rc = b->options.strict_tags ? b->store->ops->probe_conditional(b->store, &guarded) : 0;
+    int rc = b->options.strict_tags ? store_probe_conditional(b->store, &guarded) : 0;
     if (!rc && !guarded)
         rc = error_set(-ENOTSUP,
                        "build: %s has no conditional writes, so another build could replace the tag unseen; leave out "
@@ -244,7 +244,7 @@ static int count_first(struct build *b)
 /* A source that streams: its bodies are written while it is listed. */
 static int open_streaming(struct build *b)
 {
-    b->streams = !b->options.dry_run && b->source->ops->streams && b->source->ops->streams(b->source);
+    b->streams = !b->options.dry_run && source_streams(b->source);
     if (!b->streams)
         return 0;
     int rc = build_parent_know_shards(b);

@@ -50,7 +50,7 @@ int build_parent_know_shards(struct build *b)
 {
     if (!b->parent)
         return 0;
-    if (b->options.keep_special || b->options.skip_bad_names || !b->source->ops->set_known) {
+    if (b->options.keep_special || b->options.skip_bad_names || !source_can_know(b->source)) {
         parent_free(steal_ptr(&b->parent));
         return 0;
     }
@@ -63,7 +63,7 @@ int build_parent_know_shards(struct build *b)
     if (rc)
         return rc;
     const struct source_known known = {.has = known_shards_has, .suffice = known_shards_suffice, .arg = b->known};
-    return b->source->ops->set_known(b->source, &known);
+    return source_set_known(b->source, &known);
 }
 
 int build_parent_forget_shards(struct build *b)
@@ -72,7 +72,7 @@ int build_parent_forget_shards(struct build *b)
     if (!b->known)
         return 0;
     known_shards_free(steal_ptr(&b->known));
-    return b->source->ops->set_known(b->source, &none);
+    return source_set_known(b->source, &none);
 }
 
 /* ------------------------------------------------------------------ what an earlier run left */

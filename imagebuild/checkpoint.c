@@ -45,7 +45,7 @@ int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint6
     const struct digest name = checkpoint_key(id);
     struct checkpoint_doc doc;
     char key[CHECKPOINT_KEY_MAX];
-    int rc = s->ops->get_small(s, checkpoint_doc_key(&name, key), &text, NULL);
+    int rc = store_get_small(s, checkpoint_doc_key(&name, key), &text, NULL);
     if (rc == -ENOENT)
         return 0;
     if (!rc)
@@ -67,7 +67,7 @@ int checkpoint_hold(struct store *s, const struct checkpoint_identity *id)
     const struct digest name = checkpoint_key(id);
     struct store_item item;
     char key[CHECKPOINT_KEY_MAX];
-    int rc = s->ops->stat(s, checkpoint_doc_key(&name, key), &item);
+    int rc = store_stat(s, checkpoint_doc_key(&name, key), &item);
     return rc == -ENOENT ? error_set(-EAGAIN,
                                      "build: the checkpoint %s is gone from %s, and what it names may be; nothing was "
                                      "published, run the build again",
@@ -79,7 +79,7 @@ void checkpoint_remove(struct store *s, const struct checkpoint_identity *id)
 {
     const struct digest name = checkpoint_key(id);
     char key[CHECKPOINT_KEY_MAX];
-    if (s->ops->remove(s, checkpoint_doc_key(&name, key)))
+    if (store_remove(s, checkpoint_doc_key(&name, key)))
         log_warning("the checkpoint %s stays until gc forgets it: %s", key, error_text());
 }
 
@@ -170,7 +170,7 @@ static int put_document(struct checkpoint *c, uint64_t end, const struct sink_re
     int rc = checkpoint_doc_encode(&doc, &text);
     const struct store_put put = {
         .key = checkpoint_doc_key(&doc.key, key), .data = text.data, .len = text.len, .mode = STORE_PUT_ALWAYS};
-    return rc ? rc : c->config.store->ops->put(c->config.store, &put);
+    return rc ? rc : store_put(c->config.store, &put);
 }
 
 int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end)

@@ -95,14 +95,13 @@ static int take_all(struct intake *t)
     if (!rc)
         rc = members_new(c->listing.dir, &t->members);
     if (!rc)
-        rc = c->source->ops->list(c->source, on_entry, t);
+        rc = source_list(c->source, on_entry, t);
     if (!rc && c->known)
         rc = known_shards_list(c->known, t->listing);
     if (rc)
         return rc;
     rc = listing_seal(t->listing, &t->result->nodes);
-    bool streams = c->source->ops->streams && c->source->ops->streams(c->source);
-    if (rc == -EINVAL && streams)
+    if (rc == -EINVAL && source_streams(c->source))
         return error_prefix(rc, "%s: the shards together cannot be one tree (--tar-dirs gives each a directory)",
                             c->source->url);
     return rc;

@@ -7,7 +7,7 @@
 
 static _Thread_local char text[ERROR_TEXT_MAX] = "unknown error";
 
-static _Thread_local unsigned retry_after;
+static _Thread_local unsigned retry_after, count;
 
 static void sanitize(char *s)
 {
@@ -27,6 +27,7 @@ int(error_set)(int code, const char *fmt, ...)
     sanitize(fresh);
     memcpy(text, fresh, sizeof text);
     retry_after = 0;
+    count++;
     errno = saved;
     return code;
 }
@@ -54,6 +55,11 @@ unsigned error_retry_after_s(void)
     return retry_after;
 }
 
+unsigned error_count(void)
+{
+    return count;
+}
+
 const char *error_text(void)
 {
     return text;
@@ -70,5 +76,6 @@ int error_restore(const struct error *e)
 {
     memcpy(text, e->text, sizeof text);
     retry_after = e->retry_after_s;
+    count++;
     return e->code;
 }

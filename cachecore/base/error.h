@@ -44,6 +44,9 @@ int error_prefix(int code, const char *fmt, ...) GR_PRINTF(2, 3);
 int error_retry_after(int code, unsigned seconds);
 unsigned error_retry_after_s(void);
 
+/* How many sentences the calling thread has set: whether a call that failed set one. */
+unsigned error_count(void);
+
 /* The calling thread's sentence; never NULL. Valid until the thread's next error_set. */
 const char *error_text(void);
 

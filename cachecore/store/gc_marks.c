@@ -32,7 +32,7 @@ static int is_marked(struct store *s, const struct digest *name, bool *out)
 {
     char key[OBJECT_KEY_MAX];
     struct store_item item;
-    int rc = s->ops->stat(s, gc_mark_key(name, key), &item);
+    int rc = store_stat(s, gc_mark_key(name, key), &item);
     *out = !rc;
     return rc == -ENOENT ? 0 : rc;
 }
@@ -59,10 +59,10 @@ static int collect_marked(void *arg, const struct store_item *item)
 int gc_unmark(struct store *s, const struct digest_map *names)
 {
     CLEANUP(unmarking_release) struct unmarking u = {.names = names};
-    int rc = names->count ? s->ops->list(s, GC_MARKS_PREFIX, collect_marked, &u) : 0;
+    int rc = names->count ? store_list(s, GC_MARKS_PREFIX, collect_marked, &u) : 0;
     for (size_t i = 0; i < u.marked.len && !rc; i++) {
         char key[OBJECT_KEY_MAX];
-        rc = s->ops->remove(s, gc_mark_key(&u.marked.items[i], key));
+        rc = store_remove(s, gc_mark_key(&u.marked.items[i], key));
     }
     return rc;
 }
@@ -90,9 +90,9 @@ static int note_present(void *arg, const struct store_item *item)
 /* names: of packs and index nodes. */
 static int look_for(struct store *s, struct digest_map *names)
 {
-    int rc = s->ops->list(s, "packs/", note_present, names);
+    int rc = store_list(s, "packs/", note_present, names);
     if (!rc)
-        rc = s->ops->list(s, "indexes/", note_present, names);
+        rc = store_list(s, "indexes/", note_present, names);
     for (size_t i = 0; i < names->capacity && !rc; i++) {
         char hex[DIGEST_HEX_SIZE];
         if (!digest_is_zero(&names->slots[i].key) && !names->slots[i].value)
@@ -131,7 +131,7 @@ int gc_unmark_image(struct store *s, const struct digest *image)
 {
     CLEANUP_DIGEST_MAP names = {0};
     bool marks = false;
-    int rc = s->ops->list(s, GC_MARKS_PREFIX, note_mark, &marks);
+    int rc = store_list(s, GC_MARKS_PREFIX, note_mark, &marks);
     if (rc || !marks)
         return rc;
     rc = gc_live_add_image(s, image, &names, NULL);

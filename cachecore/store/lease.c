@@ -37,7 +37,7 @@ static int lease_put(struct lease_handle *l, uint64_t now_ms, struct store_put *
     put->data = doc.data;
     put->len = doc.len;
     if (!rc)
-        rc = l->store->ops->put(l->store, put);
+        rc = store_put(l->store, put);
     if (!rc)
         l->written_ms = now_ms;
     return rc;
@@ -84,7 +84,7 @@ static int sweep_runs(struct store *s, bool *out)
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     struct lease sweep;
     *out = false;
-    int rc = s->ops->get_small(s, sweep_key, &doc, NULL);
+    int rc = store_get_small(s, sweep_key, &doc, NULL);
     if (rc == -ENOENT)
         return 0;
     if (!rc)
@@ -150,12 +150,12 @@ static int announce(struct lease_handle *l)
     char version[STORE_VERSION_MAX] = "";
     struct lease there;
     bool conditional;
-    int found = s->ops->get_small(s, sweep_key, &doc, version);
+    int found = store_get_small(s, sweep_key, &doc, version);
     if (found && found != -ENOENT)
         return found;
     if (!found && !lease_decode(doc.data, doc.len, &there) && time(NULL) - there.renewed < LEASE_SWEEP_DEAD_S)
         return another_sweeps(s);
-    int rc = s->ops->probe_conditional(s, &conditional);
+    int rc = store_probe_conditional(s, &conditional);
     if (rc)
         return rc;
     struct store_put put = {.key = sweep_key, .mode = STORE_PUT_ALWAYS, .version = version};
@@ -208,7 +208,7 @@ static bool is_ours(const struct lease_handle *l)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     struct lease there;
-    if (!l->sweep || l->store->ops->get_small(l->store, l->key, &doc, NULL) || lease_decode(doc.data, doc.len, &there))
+    if (!l->sweep || store_get_small(l->store, l->key, &doc, NULL) || lease_decode(doc.data, doc.len, &there))
         return true;
     return there.started == l->lease.started && there.pid == l->lease.pid && !strcmp(there.host, l->lease.host);
 }
@@ -217,7 +217,7 @@ void lease_end(struct lease_handle *l)
 {
     if (!l)
         return;
-    if (is_ours(l) && l->store->ops->remove(l->store, l->key))
+    if (is_ours(l) && store_remove(l->store, l->key))
         log_warning("the lease %s stays until gc forgets it: %s", l->key, error_text());
     free(l);
 }
@@ -249,7 +249,7 @@ static int last_sign(struct store *s, const struct found *f, int64_t *out)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     struct lease lease;
-    int rc = s->ops->get_small(s, f->key, &doc, NULL);
+    int rc = store_get_small(s, f->key, &doc, NULL);
     if (rc && rc != -EMSGSIZE)
         return rc;
     *out = f->mtime;
@@ -262,7 +262,7 @@ int lease_count_live(struct store *s, int64_t now, int64_t grace_s, bool forget_
 {
     CLEANUP(found_list_release) found_list list = {0};
     *out = 0;
-    int rc = s->ops->list(s, "builds/", collect, &list);
+    int rc = store_list(s, "builds/", collect, &list);
     for (size_t i = 0; i < list.len && !rc; i++) {
         int64_t seen;
         rc = last_sign(s, &list.items[i], &seen);
@@ -275,7 +275,7 @@ int lease_count_live(struct store *s, int64_t now, int64_t grace_s, bool forget_
         if (now - seen < GR_MAX(grace_s, (int64_t)LEASE_LIFE_MIN_S))
             ++*out;
         else if (forget_dead)
-            rc = s->ops->remove(s, list.items[i].key);
+            rc = store_remove(s, list.items[i].key);
     }
     return rc;
 }

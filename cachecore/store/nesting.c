@@ -45,7 +45,7 @@ static int look_below(struct store *s, const char *name)
         char key[IMAGE_NAME_MAX + 64], other[IMAGE_STORE_MAX + IMAGE_NAME_MAX + 64];
         struct store_item item;
         snprintf(key, sizeof key, places[i], name);
-        int rc = s->ops->stat(s, key, &item);
+        int rc = store_stat(s, key, &item);
         if (rc == -ENOENT)
             continue;
         if (rc)

@@ -29,7 +29,7 @@ static int at_key(int rc, struct store *s, const char *key)
 static int read_store_doc(struct store *s)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    int rc = s->ops->get_small(s, store_doc_key, &doc, NULL);
+    int rc = store_get_small(s, store_doc_key, &doc, NULL);
     return rc ? rc : at_key(store_doc_decode(doc.data, doc.len), s, store_doc_key);
 }
 
@@ -47,7 +47,7 @@ int repository_check(struct store *s, bool init)
     if (rc)
         return rc;
     const struct store_put put = {.key = store_doc_key, .data = doc.data, .len = doc.len, .mode = STORE_PUT_IF_ABSENT};
-    rc = s->ops->put(s, &put);
+    rc = store_put(s, &put);
     /* Another build was first: what it wrote decides. */
     return rc == -EEXIST ? read_store_doc(s) : rc;
 }
@@ -74,7 +74,7 @@ static int no_such_tag(struct store *s, const char *name, const char *tag)
 static int read_tag(struct store *s, const char *key, struct tag *out)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
-    int rc = s->ops->get_small(s, key, &doc, NULL);
+    int rc = store_get_small(s, key, &doc, NULL);
     return rc ? rc : at_key(tag_decode(doc.data, doc.len, out), s, key);
 }
 
@@ -115,7 +115,7 @@ int repository_get_object(struct store *s, enum object_kind kind, const struct d
     object_key(kind, name, key);
     bytes_clear(out);
     out->max = max;
-    int rc = s->ops->get_small(s, key, out, NULL);
+    int rc = store_get_small(s, key, out, NULL);
     if (rc == -EMSGSIZE)
         return error_set(-EBADMSG, "%s: %s is longer than the %zu bytes it may have", s->url, key, max);
     if (rc)
@@ -153,7 +153,7 @@ int repository_read_end(struct store *s, const char *key, uint64_t len, struct b
     const uint64_t n = GR_MIN(len, (uint64_t)REPOSITORY_COMPARED);
     bytes_clear(out);
     out->max = REPOSITORY_COMPARED;
-    return n ? s->ops->get(s, key, len - n, n, append, out) : 0;
+    return n ? store_get(s, key, len - n, n, append, out) : 0;
 }
 
 int repository_has_end(struct store *s, const char *key, uint64_t len, const void *end, size_t n, bool *out)
@@ -169,7 +169,7 @@ int repository_look(struct store *s, const char *key, const void *data, size_t l
     struct store_item item;
     bool whole = false;
     *out = REPOSITORY_ABSENT;
-    int rc = s->ops->stat(s, key, &item);
+    int rc = store_stat(s, key, &item);
     if (rc)
         return rc == -ENOENT ? 0 : rc;
     const size_t n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
@@ -195,7 +195,7 @@ int repository_put_object(struct store *s, enum object_kind kind, const void *da
     if (rc || *out_found == REPOSITORY_WHOLE)
         return rc;
     const struct store_put put = {.key = key, .data = data, .len = len, .sha256 = name, .mode = STORE_PUT_ALWAYS};
-    return s->ops->put(s, &put);
+    return store_put(s, &put);
 }
 
 static int fill_in(struct tag *t)
@@ -217,7 +217,7 @@ static int publish_once(struct store *s, const char *key, const struct tag *t, c
 {
     char version[STORE_VERSION_MAX] = "";
     CLEANUP_BYTES before = BYTES_INIT(TAG_DOC_MAX);
-    int rc = s->ops->get_small(s, key, &before, version);
+    int rc = store_get_small(s, key, &before, version);
     if (rc && rc != -ENOENT)
         return rc;
     const struct store_put put = {
@@ -227,7 +227,7 @@ static int publish_once(struct store *s, const char *key, const struct tag *t, c
         .mode = rc ? STORE_PUT_IF_ABSENT : STORE_PUT_IF_MATCH,
         .version = version,
     };
-    rc = s->ops->put(s, &put);
+    rc = store_put(s, &put);
     if (rc == 0)
         return 1;
     struct error failed;
@@ -248,10 +248,10 @@ static int publish_anyway(struct store *s, const char *key, const struct bytes *
                          "out --strict-tags to let the last writer win",
                          s->url, key);
     struct store_item there;
-    if (s->ops->stat(s, key, &there) == 0)
+    if (store_stat(s, key, &there) == 0)
         log_warning("%s does not honour conditional puts: the last writer of %s wins", s->url, key);
     const struct store_put put = {.key = key, .data = doc->data, .len = doc->len, .mode = STORE_PUT_ALWAYS};
-    return s->ops->put(s, &put);
+    return store_put(s, &put);
 }
 
 int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict)
@@ -267,7 +267,7 @@ int repository_publish(struct store *s, const char *name, const char *tag, struc
     if (!rc)
         rc = tag_encode(t, &doc);
     if (!rc)
-        rc = s->ops->probe_conditional(s, &conditional);
+        rc = store_probe_conditional(s, &conditional);
     if (rc)
         return rc;
     tag_key(name, tag, key);
@@ -287,10 +287,10 @@ int repository_remove_tag(struct store *s, const char *name, const char *tag)
     struct store_item item;
     int rc = check_names(name, tag);
     if (!rc)
-        rc = s->ops->stat(s, tag_key(name, tag, key), &item);
+        rc = store_stat(s, tag_key(name, tag, key), &item);
     if (rc)
         return rc == -ENOENT ? no_such_tag(s, name, tag) : rc;
-    return s->ops->remove(s, key);
+    return store_remove(s, key);
 }
 
 typedef VEC(char *) key_list;
@@ -356,7 +356,7 @@ static int visit_tag(struct store *s, char *key, struct passed_over *passed, rep
         return error_set(-ENOMEM, "tags: out of memory");
     if (!split_tag_key(parts, &name, &tag))
         return 0;
-    int rc = s->ops->get_small(s, key, &doc, NULL);
+    int rc = store_get_small(s, key, &doc, NULL);
     if (rc)
         return rc == -ENOENT ? 0 : rc; /* removed since it was listed */
     if (tag_is_other_document(doc.data, doc.len)) {
@@ -381,7 +381,7 @@ int repository_tags(struct store *s, const char *name, repository_tag_visit *vis
     if (rc)
         return rc;
     snprintf(prefix, sizeof prefix, name ? "images/%s/" : "images/", name);
-    rc = s->ops->list(s, prefix, collect_key, &keys);
+    rc = store_list(s, prefix, collect_key, &keys);
     if (rc)
         return rc;
     if (keys.len)

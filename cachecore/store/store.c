@@ -1,69 +1,112 @@
-/* From a URL to a store. Only this file knows which schemes there are. */
-#include "store/store_impl.h"
-
+/* The way to every store: keys are checked, and a failure carries a sentence, whatever stands behind the vtable. Nobody
+ * else calls it. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "net/hdfs/hdfs_address.h"
+#include "store/store_impl.h"
 
-enum { RETRY_TIMEOUT_MS = 5 * 60 * 1000 };
+/* ---- keys ---- */
 
-static bool begins_with(const char *text, const char *with)
+static bool component_ok(const char *p, size_t len)
 {
-    return strncmp(text, with, strlen(with)) == 0;
+    return len && !(len == 1 && p[0] == '.') && !(len == 2 && p[0] == '.' && p[1] == '.');
 }
 
-static int open_plain(const char *url, const struct store_options *options, struct store **out)
+/* All components up to the last; the last only when it is whole. */
+static bool path_ok(const char *path, bool last_is_whole)
 {
-    if (url[0] == '/' || begins_with(url, "file://"))
-        return store_file_open(url, options, out);
-    if (begins_with(url, "s3://"))
-        return store_s3_open(url, options, out);
-    if (hdfs_address_known(url))
-        return store_hdfs_open(url, options, out);
-    if (begins_with(url, "http://") || begins_with(url, "https://"))
-        return store_http_open(url, options, out);
-    return error_set(-EINVAL,
-                     "store %s: unknown kind of address; known are file:///DIR, s3://BUCKET/PREFIX, "
-                     "hdfs://NAMENODE:9870/PATH and http(s)://HOST/PATH",
-                     url);
+    if (strlen(path) > STORE_KEY_MAX)
+        return false;
+    for (const char *p = path;;) {
+        const char *slash = strchr(p, '/');
+        if (!slash)
+            return (!last_is_whole && !*p) || component_ok(p, strlen(p));
+        if (!component_ok(p, (size_t)(slash - p)))
+            return false;
+        p = slash + 1;
+    }
 }
 
-int store_open(const char *url, const struct store_options *options, struct store **out)
+static int check_key(const struct store *s, const char *key)
 {
-    static const struct store_options defaults = {0};
-    if (!options)
-        options = &defaults;
-    struct store *plain = NULL;
-    int rc = open_plain(url, options, &plain);
-    if (rc)
-        return rc;
-    return store_retry_open(plain, options->timeout_ms ? options->timeout_ms : RETRY_TIMEOUT_MS, options->cancel, out);
+    if (path_ok(key, true))
+        return 0;
+    return error_set(-EINVAL, "store %s: '%.200s' is not a valid key", s->url, key);
 }
 
-int store_pass_on(void *arg, const void *data, size_t len)
+static int check_prefix(const struct store *s, const char *prefix)
 {
-    struct store_resume *resume = arg;
-    resume->stopped = resume->sink(resume->arg, data, len);
-    if (!resume->stopped)
-        resume->done += len;
-    return resume->stopped;
+    if (path_ok(prefix, false))
+        return 0;
+    return error_set(-EINVAL, "store %s: '%.200s' is not a valid prefix of keys", s->url, prefix);
 }
 
-void store_http_config(const struct store_options *options, struct http_config *out)
+/* ---- operations ---- */
+
+/* Of a failure, that this thread has a sentence it had not before. What a sink or a visitor returns is its own matter.
+ */
+static int says_why(int rc, unsigned said)
 {
-    out->connections = options->connections;
-    out->places = options->places;
-    out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
-    out->stall_timeout_s = options->request_s;
-    out->rate = options->rate;
-    out->cancel = options->cancel;
+#ifdef GRANARY_CHECK
+    assert(rc == 0 || error_count() != said);
+#endif
+    return rc;
+}
+
+int store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+{
+    int rc = check_key(s, key);
+    return rc ? rc : s->ops->get(s, key, off, len, sink, arg);
+}
+
+int store_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
+{
+    unsigned said = error_count();
+    int rc = check_key(s, key);
+    return says_why(rc ? rc : s->ops->get_small(s, key, out, version), said);
+}
+
+int store_put(struct store *s, const struct store_put *put)
+{
+    unsigned said = error_count();
+    int rc = check_key(s, put->key);
+    return says_why(rc ? rc : s->ops->put(s, put), said);
+}
+
+int store_stat(struct store *s, const char *key, struct store_item *out)
+{
+    unsigned said = error_count();
+    int rc = check_key(s, key);
+    return says_why(rc ? rc : s->ops->stat(s, key, out), said);
+}
+
+int store_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
+{
+    int rc = check_prefix(s, prefix);
+    return rc ? rc : s->ops->list(s, prefix, visit, arg);
+}
+
+int store_remove(struct store *s, const char *key)
+{
+    unsigned said = error_count();
+    int rc = check_key(s, key);
+    return says_why(rc ? rc : s->ops->remove(s, key), said);
+}
+
+int store_probe_conditional(struct store *s, bool *out)
+{
+    unsigned said = error_count();
+    return says_why(s->ops->probe_conditional(s, out), said);
 }
 
 int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                     store_sink *sink, void *arg)
 {
+    int rc = check_key(s, key);
+    if (rc)
+        return rc;
     if (s->ops->get_until)
         return s->ops->get_until(s, key, off, len, errand, sink, arg);
     errand->tries++;
@@ -107,36 +150,13 @@ void store_blame(struct store *s, const char *key)
         s->ops->blame(s, key);
 }
 
-static bool component_ok(const char *p, size_t len)
-{
-    return len && !(len == 1 && p[0] == '.') && !(len == 2 && p[0] == '.' && p[1] == '.');
-}
+/* ---- for implementations ---- */
 
-/* All components up to the last; the last only when it is whole. */
-static bool path_ok(const char *path, bool last_is_whole)
+int store_pass_on(void *arg, const void *data, size_t len)
 {
-    if (strlen(path) > STORE_KEY_MAX)
-        return false;
-    for (const char *p = path;;) {
-        const char *slash = strchr(p, '/');
-        if (!slash)
-            return (!last_is_whole && !*p) || component_ok(p, strlen(p));
-        if (!component_ok(p, (size_t)(slash - p)))
-            return false;
-        p = slash + 1;
-    }
-}
-
-int store_key_check(const struct store *s, const char *key)
-{
-    if (path_ok(key, true))
-        return 0;
-    return error_set(-EINVAL, "store %s: '%.200s' is not a valid key", s->url, key);
-}
-
-int store_prefix_check(const struct store *s, const char *prefix)
-{
-    if (path_ok(prefix, false))
-        return 0;
-    return error_set(-EINVAL, "store %s: '%.200s' is not a valid prefix of keys", s->url, prefix);
+    struct store_resume *resume = arg;
+    resume->stopped = resume->sink(resume->arg, data, len);
+    if (!resume->stopped)
+        resume->done += len;
+    return resume->stopped;
 }

@@ -67,6 +67,7 @@ struct store_put {
     const char *version; /* STORE_PUT_IF_MATCH: what store_get_small gave */
 };
 
+/* What an implementation does. Keys and prefixes are valid; callers have the functions below. */
 struct store_ops {
     /* Bytes [off, off+len) of key, exactly that many; fewer in the object is -EBADMSG. */
     int (*get)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
@@ -133,7 +134,18 @@ static inline void store_close(struct store *s)
 }
 DEFINE_CLEANUP(store, struct store *, store_close)
 
-/* ops->get as the errand says, tried again until its deadline at the latest. */
+/* The operations, which do what store_ops says. A key is 1 to STORE_KEY_MAX bytes of components divided by single
+ * slashes; no component is empty, "." or "..", so that no key, wherever it came from, leads out of the store. A prefix
+ * may be empty, and its last component may be cut anywhere. -EINVAL otherwise. */
+int store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
+int store_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX]);
+int store_put(struct store *s, const struct store_put *put);
+int store_stat(struct store *s, const char *key, struct store_item *out);
+int store_list(struct store *s, const char *prefix, store_visit *visit, void *arg);
+int store_remove(struct store *s, const char *key);
+int store_probe_conditional(struct store *s, bool *out);
+
+/* store_get as the errand says, tried again until its deadline at the latest. */
 int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
                     store_sink *sink, void *arg);
 

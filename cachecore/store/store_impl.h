@@ -5,13 +5,6 @@
 #include "net/http.h"
 #include "store/store.h"
 
-/* A key is 1 to STORE_KEY_MAX bytes of components divided by single slashes; no component is empty,
- * "." or "..": so that no key, wherever it came from, leads out of the store. -EINVAL. */
-GR_MUST_CHECK int store_key_check(const struct store *s, const char *key);
-
-/* The same for a listing's prefix, which may be empty and whose last component may be cut anywhere. */
-GR_MUST_CHECK int store_prefix_check(const struct store *s, const char *prefix);
-
 /* A caller's sink with what it has got so far: for a get that goes on elsewhere behind the bytes handed on. */
 struct store_resume {
     store_sink *sink;

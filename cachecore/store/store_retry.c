@@ -210,7 +210,7 @@ static int retry_get_small(struct store *s, const char *key, struct bytes *out, 
     int rc = 0;
     while (attempt_next(&a, &rc)) {
         out->len = before;
-        rc = a.r->inner->ops->get_small(a.r->inner, key, out, version);
+        rc = store_get_small(a.r->inner, key, out, version);
     }
     return rc;
 }
@@ -235,12 +235,12 @@ static int settle_existing(struct store *inner, const struct store_put *put)
     struct store_item item;
     struct error refused;
     error_take(&refused, -EEXIST);
-    int rc = inner->ops->stat(inner, put->key, &item);
+    int rc = store_stat(inner, put->key, &item);
     if (rc == -ENOENT || (!rc && item.size != put->len))
         return error_restore(&refused);
     struct comparison c = {.expected = put->data};
     if (!rc && put->len)
-        rc = inner->ops->get(inner, put->key, 0, put->len, compare, &c);
+        rc = store_get(inner, put->key, 0, put->len, compare, &c);
     if (c.differs || rc == -ENOENT || rc == -EBADMSG)
         return error_restore(&refused);
     return rc;
@@ -251,7 +251,7 @@ static int retry_put(struct store *s, const struct store_put *put)
     struct attempt a = attempt_begin(s);
     int rc = 0;
     while (attempt_next(&a, &rc)) {
-        rc = a.r->inner->ops->put(a.r->inner, put);
+        rc = store_put(a.r->inner, put);
         if (rc == -EEXIST && a.tries)
             rc = settle_existing(a.r->inner, put);
     }
@@ -263,7 +263,7 @@ static int retry_stat(struct store *s, const char *key, struct store_item *out)
     struct attempt a = attempt_begin(s);
     int rc = 0;
     while (attempt_next(&a, &rc))
-        rc = a.r->inner->ops->stat(a.r->inner, key, out);
+        rc = store_stat(a.r->inner, key, out);
     return rc;
 }
 
@@ -304,7 +304,7 @@ static int retry_remove(struct store *s, const char *key)
     struct attempt a = attempt_begin(s);
     int rc = 0;
     while (attempt_next(&a, &rc))
-        rc = a.r->inner->ops->remove(a.r->inner, key);
+        rc = store_remove(a.r->inner, key);
     return rc;
 }
 
@@ -313,7 +313,7 @@ static int retry_probe(struct store *s, bool *out)
     struct attempt a = attempt_begin(s);
     int rc = 0;
     while (attempt_next(&a, &rc))
-        rc = a.r->inner->ops->probe_conditional(a.r->inner, out);
+        rc = store_probe_conditional(a.r->inner, out);
     return rc;
 }
 

@@ -260,32 +260,32 @@ static void tiers_blame(struct store *s, const char *key)
 
 static int tiers_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
 {
-    return self(s)->origin->ops->get_small(self(s)->origin, key, out, version);
+    return store_get_small(self(s)->origin, key, out, version);
 }
 
 static int tiers_put(struct store *s, const struct store_put *put)
 {
-    return self(s)->origin->ops->put(self(s)->origin, put);
+    return store_put(self(s)->origin, put);
 }
 
 static int tiers_stat(struct store *s, const char *key, struct store_item *out)
 {
-    return self(s)->origin->ops->stat(self(s)->origin, key, out);
+    return store_stat(self(s)->origin, key, out);
 }
 
 static int tiers_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
 {
-    return self(s)->origin->ops->list(self(s)->origin, prefix, visit, arg);
+    return store_list(self(s)->origin, prefix, visit, arg);
 }
 
 static int tiers_remove(struct store *s, const char *key)
 {
-    return self(s)->origin->ops->remove(self(s)->origin, key);
+    return store_remove(self(s)->origin, key);
 }
 
 static int tiers_probe(struct store *s, bool *out)
 {
-    return self(s)->origin->ops->probe_conditional(self(s)->origin, out);
+    return store_probe_conditional(self(s)->origin, out);
 }
 
 static void tiers_close(struct store *s)

@@ -169,14 +169,14 @@ static int look(void *arg, size_t i)
     struct store_item item;
     char key[OBJECT_KEY_MAX];
     object_key((enum object_kind)o->kind, &o->name, key);
-    int rc = c->from->ops->stat(c->from, key, &item);
+    int rc = store_stat(c->from, key, &item);
     if (rc == -ENOENT)
         return error_set(-EBADMSG, "%s: %s is missing, so the image is not whole there; `granary verify` says more",
                          c->from->url, key);
     if (rc)
         return rc;
     o->size = item.size;
-    rc = c->to->ops->stat(c->to, key, &item);
+    rc = store_stat(c->to, key, &item);
     if (rc || item.size != o->size) /* one of another length was cut short by whatever put it */
         return rc == -ENOENT ? 0 : rc;
     CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
@@ -247,7 +247,7 @@ static int send_object(struct copying *c, const struct object *o)
     CLEANUP_BYTES body = BYTES_INIT(o->size);
     struct receiving receiving = {.c = c, .body = &body};
     object_key((enum object_kind)o->kind, &o->name, key);
-    int rc = c->from->ops->get(c->from, key, 0, o->size, receive, &receiving);
+    int rc = store_get(c->from, key, 0, o->size, receive, &receiving);
     if (rc)
         return rc;
     struct digest found = digest_of(body.data, body.len);
@@ -256,7 +256,7 @@ static int send_object(struct copying *c, const struct object *o)
                          c->from->url, key);
     const struct store_put put = {
         .key = key, .data = body.data, .len = body.len, .sha256 = &o->name, .mode = STORE_PUT_ALWAYS};
-    return c->to->ops->put(c->to, &put);
+    return store_put(c->to, &put);
 }
 
 static int copy_one(void *arg, size_t i)
@@ -279,7 +279,7 @@ static int still_there(void *arg, size_t i)
     char key[OBJECT_KEY_MAX];
     if (!o->there && !lease_lapsed(c->lease))
         return 0;
-    int rc = c->to->ops->stat(c->to, object_key((enum object_kind)o->kind, &o->name, key), &item);
+    int rc = store_stat(c->to, object_key((enum object_kind)o->kind, &o->name, key), &item);
     if (rc == -ENOENT)
         return error_set(-EAGAIN, "%s: %s was removed meanwhile, by a garbage collection; run the same command again",
                          c->to->url, key);

@@ -69,13 +69,13 @@ static int put_mark(struct gc *g, enum object_kind kind, const struct digest *na
     int rc = json_doc_dump("trash mark", root, &doc);
     const struct store_put put = {
         .key = gc_mark_key(name, key), .data = doc.data, .len = doc.len, .mode = STORE_PUT_ALWAYS};
-    return rc ? rc : g->store->ops->put(g->store, &put);
+    return rc ? rc : store_put(g->store, &put);
 }
 
 static int remove_mark(struct gc *g, const struct digest *name)
 {
     char key[OBJECT_KEY_MAX];
-    return g->options->dry_run ? 0 : g->store->ops->remove(g->store, gc_mark_key(name, key));
+    return g->options->dry_run ? 0 : store_remove(g->store, gc_mark_key(name, key));
 }
 
 /* Does the mark itself say that this object has been marked for the grace period? An unreadable mark does not. */
@@ -86,7 +86,7 @@ static int mark_is_ripe(struct gc *g, const struct ripe *r, bool *out)
     CLEANUP_JSON json_t *root = NULL;
     struct json_doc doc = {.what = "trash mark"};
     *out = false;
-    int rc = g->store->ops->get_small(g->store, gc_mark_key(&r->name, key), &text, NULL);
+    int rc = store_get_small(g->store, gc_mark_key(&r->name, key), &text, NULL);
     if (rc)
         return rc == -ENOENT || rc == -EMSGSIZE ? 0 : rc;
     if (json_doc_parse(&doc, text.data, text.len, MARK_MAX, &root))
@@ -159,12 +159,12 @@ static int remove_stray_marks(struct gc *g)
 
 static int list_objects(struct gc *g)
 {
-    int rc = g->store->ops->list(g->store, GC_MARKS_PREFIX, collect_mark, g);
+    int rc = store_list(g->store, GC_MARKS_PREFIX, collect_mark, g);
     for (int kind = 0; kind < OBJECT_KINDS && !rc; kind++) {
         char prefix[OBJECT_KEY_MAX];
         g->kind = (enum object_kind)kind;
         snprintf(prefix, sizeof prefix, "%s/", object_kind_prefix(g->kind));
-        rc = g->store->ops->list(g->store, prefix, judge_object, g);
+        rc = store_list(g->store, prefix, judge_object, g);
     }
     return rc ? rc : remove_stray_marks(g);
 }
@@ -197,7 +197,7 @@ static int sweep_one(struct gc *g, const struct ripe *r)
         g->result->unmarked++;
         return remove_mark(g, &r->name);
     }
-    int rc = g->options->dry_run ? 0 : g->store->ops->remove(g->store, object_key(r->kind, &r->name, key));
+    int rc = g->options->dry_run ? 0 : store_remove(g->store, object_key(r->kind, &r->name, key));
     if (!rc)
         rc = remove_mark(g, &r->name);
     if (!rc) {

@@ -113,7 +113,7 @@ static int measure_pack(void *arg, size_t i)
     struct counting *c = arg;
     struct store_item item;
     char key[OBJECT_KEY_MAX];
-    int rc = c->store->ops->stat(c->store, object_key(OBJECT_PACK, &c->packs.needs.items[i].pack, key), &item);
+    int rc = store_stat(c->store, object_key(OBJECT_PACK, &c->packs.needs.items[i].pack, key), &item);
     if (rc == -ENOENT)
         atomic_fetch_add(&c->packs_missing, 1);
     else if (!rc)

@@ -116,7 +116,7 @@ static int check_pack(struct verifying *v, const struct pack_need *need)
 {
     char key[OBJECT_KEY_MAX];
     struct store_item item;
-    int rc = v->store->ops->stat(v->store, object_key(OBJECT_PACK, &need->pack, key), &item);
+    int rc = store_stat(v->store, object_key(OBJECT_PACK, &need->pack, key), &item);
     if (!rc && item.size < need->len)
         rc = error_set(-EBADMSG, "%s: %s has %llu bytes, the image needs %llu: it was cut short", v->store->url, key,
                        (unsigned long long)item.size, (unsigned long long)need->len);

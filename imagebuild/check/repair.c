@@ -151,11 +151,11 @@ static int read_left(struct repairing *r, const struct pack *p, struct bytes *ou
     uint8_t *zeros;
     object_key(OBJECT_PACK, &p->name, key);
     bytes_clear(out);
-    int rc = r->store->ops->stat(r->store, key, &item);
+    int rc = store_stat(r->store, key, &item);
     if (rc && rc != -ENOENT)
         return rc;
     *out_left = GR_MIN(item.size, (uint64_t)REPAIR_PACK_BYTES);
-    rc = *out_left ? r->store->ops->get(r->store, key, 0, *out_left, append, out) : 0;
+    rc = *out_left ? store_get(r->store, key, 0, *out_left, append, out) : 0;
     uint64_t need = (uint64_t)last->offset + last->stored_len;
     if (!rc && need > out->len && need <= REPAIR_PACK_BYTES)
         rc = bytes_extend(out, need - out->len, &zeros);
@@ -350,7 +350,7 @@ static int put_pack(struct repairing *r, struct pack *p, const struct bytes *bod
                                   .len = len,
                                   .sha256 = &p->name,
                                   .mode = STORE_PUT_ALWAYS};
-    int rc = r->store->ops->put(r->store, &put);
+    int rc = store_put(r->store, &put);
     r->result->repaired += !rc;
     r->result->chunks += rc ? 0 : r->todo.len;
     return rc;

@@ -113,7 +113,7 @@ static int read_piece(struct repair_maker *m, const struct repair_piece *p, uint
                                .offset = p->file_offset + (from - p->address),
                                .len = to - from,
                                .dst = plain + (from - begin)};
-    return m->source->ops->read(m->source, &read);
+    return source_read(m->source, &read);
 }
 
 /* The first of this place's pieces. */

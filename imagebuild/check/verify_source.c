@@ -62,7 +62,7 @@ static int read_all(struct comparing *c, const struct job *job, uint8_t *piece, 
                                    .offset = at,
                                    .len = GR_MIN(job->size - at, (uint64_t)VERIFY_SOURCE_PIECE),
                                    .dst = piece};
-        int rc = cancelled(c) ? error_set(-ECANCELED, "interrupted") : c->source->ops->read(c->source, &read);
+        int rc = cancelled(c) ? error_set(-ECANCELED, "interrupted") : source_read(c->source, &read);
         if (rc)
             return rc;
         hasher_update(h, piece, read.len);
@@ -74,7 +74,7 @@ static int read_all(struct comparing *c, const struct job *job, uint8_t *piece, 
 static int look_at(struct comparing *c, const struct job *job, enum outcome *out)
 {
     struct source_version now;
-    int rc = c->source->ops->stat(c->source, job->text, job->path_len, &now);
+    int rc = source_stat(c->source, job->text, job->path_len, &now);
     if (rc)
         return rc;
     bool same = now.size == job->size && now.validator_len == job->validator_len &&

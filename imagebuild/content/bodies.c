@@ -86,7 +86,7 @@ static int redo_version(struct bodies *b, struct body_part *out)
     if (++r->tries > BODY_TRIES)
         return error_set(-ESTALE, "source: '%s' changed %d times while it was read; build when nobody writes to it",
                          redo_path(b), BODY_TRIES);
-    int rc = b->source->ops->stat(b->source, (const char *)r->path.data, r->path.len, &r->version);
+    int rc = source_stat(b->source, (const char *)r->path.data, r->path.len, &r->version);
     if (rc == -ENOENT)
         return vanish(b, out);
     if (rc)
@@ -120,7 +120,7 @@ static int redo_step(struct bodies *b, struct body_part *out)
                                .len = len,
                                .dst = r->data,
                                .size = r->version.size};
-    int rc = b->source->ops->read(b->source, &read);
+    int rc = source_read(b->source, &read);
     if (rc == -ESTALE)
         return redo_version(b, out);
     if (rc)
@@ -285,8 +285,8 @@ struct bodies_counts bodies_counts(struct bodies *b)
 
 static void cancel_reads(struct source *s)
 {
-    if (s && s->ops->cancel)
-        s->ops->cancel(s);
+    if (s)
+        source_cancel(s);
 }
 
 static void stop_readers(struct bodies *b)

@@ -205,7 +205,7 @@ static int read_from(struct bodies *b, struct source *from, const struct body_cl
                                .dst = c->data,
                                .size = c->size,
                                .address = c->address};
-    int rc = from->ops->read(from, &read);
+    int rc = source_read(from, &read);
     if (!rc)
         counter_add(from == b->parent ? &b->moved_bytes : &b->read_bytes, c->len);
     return rc;

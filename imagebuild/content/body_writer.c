@@ -182,11 +182,11 @@ static int check_further(struct body_writer *w, const struct linked *l, const st
     const struct node *first = &l->node;
     struct source_version now, there;
     for (unsigned i = 0; i < BODY_TRIES; i++) {
-        int rc = s->ops->stat(s, n->path, n->path_len, &now);
+        int rc = source_stat(s, n->path, n->path_len, &now);
         *out_gone = rc == -ENOENT;
         if (rc || (!l->gone && same_version(&now, first->size, first->validator, first->validator_len)))
             return *out_gone ? 0 : rc;
-        rc = s->ops->stat(s, first->path, first->path_len, &there);
+        rc = source_stat(s, first->path, first->path_len, &there);
         if (rc && rc != -ENOENT)
             return rc;
         if (!rc && !l->gone && same_version(&now, there.size, there.validator, there.validator_len))

@@ -123,7 +123,7 @@ static int choose(struct repack *r)
     uint64_t left = erase ? UINT64_MAX : r->config->budget;
     int rc = each_leaf(r, count_live);
     if (!rc)
-        rc = s->ops->list(s, "packs/", note_pack, r);
+        rc = store_list(s, "packs/", note_pack, r);
     if (rc || !r->candidates.len || (!erase && r->size <= r->live + r->live / 100 * REPACK_DEAD_PERCENT))
         return rc;
     qsort(r->candidates.items, r->candidates.len, sizeof *r->candidates.items, compare);

@@ -80,7 +80,7 @@ static int check_object(struct upload *u, const struct object_name *name)
     char key[OBJECT_KEY_MAX];
     struct store_item item;
     object_key(name->kind, &name->digest, key);
-    int rc = u->store->ops->stat(u->store, key, &item);
+    int rc = store_stat(u->store, key, &item);
     if (rc == -ENOENT)
         return error_set(-EAGAIN,
                          "build: %s/%s was there before and is gone now (a garbage collection while the build stood "

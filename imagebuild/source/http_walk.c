@@ -109,7 +109,7 @@ static int walk_work(void *arg, struct look *look)
 {
     struct walk *c = arg;
     if (look->kind == LOOK_FILE)
-        return c->config->source->ops->look(c->config->source, &look->ask, look_keep, look);
+        return source_look(c->config->source, &look->ask, look_keep, look);
     int rc = page_room_enter(&c->room, false);
     if (!rc)
         rc = look_at_page(c, look, PAGE_ROOM_SMALL_BYTES);

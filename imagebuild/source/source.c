@@ -1,4 +1,4 @@
-/* Which source an address means, and what sources share. */
+/* The way to every source, and what sources share. Nobody else calls the vtable. */
 #include "imagebuild/source/source.h"
 
 #include <errno.h>
@@ -8,33 +8,76 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "format/image_ref.h"
 #include "imagebuild/source/source_kinds.h"
-#include "net/hdfs/hdfs_address.h"
 
-static const char known[] =
-    "/dir, file:///dir, s3://bucket/prefix, hdfs://namenode:9870/path, http://host/path, or tar: before one of them";
+/* ---- operations ---- */
 
-int source_open(const char *url, const struct source_options *options, struct source **out)
+int source_list(struct source *s, source_visit *visit, void *arg)
 {
-    if (!strncmp(url, "tar:", 4))
-        return source_tar_open(url, url + 4, options, out);
-    if (!strncmp(url, "s3://", 5))
-        return source_s3_open(url, url + 5, options, out);
-    if (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8))
-        return source_http_open(url, options, out);
-    if (hdfs_address_known(url))
-        return source_hdfs_open(url, options, out);
-    if (!strncmp(url, "file:///", 8))
-        return source_local_open(url, url + 7, options, out);
-    if (strstr(url, "://") && image_ref_advice(url))
-        return error_set(-EINVAL, "source: '%s': %s", url, image_ref_advice(url));
-    if (strstr(url, "://"))
-        return error_set(-EINVAL, "source: '%s' is of no known kind; write %s", url, known);
-    if (!*url)
-        return error_set(-EINVAL, "source: an empty address; write %s", known);
-    return source_local_open(url, url, options, out);
+    return s->ops->list(s, visit, arg);
 }
+
+void source_ask_counts(struct source *s, struct source_counts *out)
+{
+    if (s->ops->counts)
+        s->ops->counts(s, out);
+}
+
+bool source_can_look(const struct source *s)
+{
+    return s->ops->look;
+}
+
+int source_look(struct source *s, const struct source_ask *ask, source_visit *visit, void *arg)
+{
+    if (!s->ops->look)
+        return error_set(-ENOTSUP, "source: %s can only be listed as a whole", s->url);
+    return s->ops->look(s, ask, visit, arg);
+}
+
+bool source_streams(const struct source *s)
+{
+    return s->ops->streams && s->ops->streams(s);
+}
+
+bool source_can_know(const struct source *s)
+{
+    return s->ops->set_known;
+}
+
+int source_set_known(struct source *s, const struct source_known *known)
+{
+    return s->ops->set_known ? s->ops->set_known(s, known) : 0;
+}
+
+bool source_name_shard(struct source *s, const char *validator, size_t len, char *out, size_t size)
+{
+    return s->ops->name_shard && s->ops->name_shard(s, validator, len, out, size);
+}
+
+int source_read(struct source *s, const struct source_read *read)
+{
+    return s->ops->read(s, read);
+}
+
+int source_stat(struct source *s, const char *path, size_t path_len, struct source_version *out)
+{
+    return s->ops->stat(s, path, path_len, out);
+}
+
+void source_cancel(struct source *s)
+{
+    if (s->ops->cancel)
+        s->ops->cancel(s);
+}
+
+void source_close(struct source *s)
+{
+    if (s)
+        s->ops->close(s);
+}
+
+/* ---- for implementations ---- */
 
 bool source_counts_vanished(struct source_counts *c, const char *path, size_t len)
 {

@@ -114,6 +114,7 @@ struct source_counts {
 };
 
 struct source;
+/* What an implementation does; callers have the functions below. */
 struct source_ops {
     /* Every path once, in any order, each time it is called; a file's parents need not be listed (they are made 0755).
      * A key that no filesystem can hold is passed as it is: the listing judges names. */
@@ -180,21 +181,18 @@ struct source_options {
  */
 GR_MUST_CHECK int source_open(const char *url, const struct source_options *options, struct source **out);
 
-static inline void source_ask_counts(struct source *s, struct source_counts *out)
-{
-    if (s->ops->counts)
-        s->ops->counts(s, out);
-}
-
-static inline bool source_name_shard(struct source *s, const char *validator, size_t len, char *out, size_t size)
-{
-    return s->ops->name_shard && s->ops->name_shard(s, validator, len, out, size);
-}
-
-static inline void source_close(struct source *s)
-{
-    if (s)
-        s->ops->close(s);
-}
+/* The operations, which do what source_ops says; what an implementation leaves NULL does nothing, or says no. */
+int source_list(struct source *s, source_visit *visit, void *arg);
+void source_ask_counts(struct source *s, struct source_counts *out);
+bool source_can_look(const struct source *s);
+int source_look(struct source *s, const struct source_ask *ask, source_visit *visit, void *arg);
+bool source_streams(const struct source *s);
+bool source_can_know(const struct source *s);
+int source_set_known(struct source *s, const struct source_known *known);
+bool source_name_shard(struct source *s, const char *validator, size_t len, char *out, size_t size);
+int source_read(struct source *s, const struct source_read *read);
+int source_stat(struct source *s, const char *path, size_t path_len, struct source_version *out);
+void source_cancel(struct source *s);
+void source_close(struct source *s); /* NULL is allowed */
 
 #endif

@@ -94,7 +94,7 @@ static int join_list(struct source *base, source_visit *visit, void *arg)
     for (size_t i = 0; !rc && i < s->count; i++) {
         l.part = &s->parts[i];
         l.archives_before = l.archives;
-        rc = l.part->source->ops->list(l.part->source, join_entry, &l);
+        rc = source_list(l.part->source, join_entry, &l);
     }
     bytes_release(&l.path);
     return rc;
@@ -125,11 +125,9 @@ static void join_counts(struct source *base, struct source_counts *out)
 static bool join_streams(const struct source *base)
 {
     const struct source_join *s = (const struct source_join *)base;
-    for (size_t i = 0; i < s->count; i++) {
-        const struct source *source = s->parts[i].source;
-        if (source->ops->streams && source->ops->streams(source))
+    for (size_t i = 0; i < s->count; i++)
+        if (source_streams(s->parts[i].source))
             return true;
-    }
     return false;
 }
 
@@ -138,8 +136,7 @@ static int join_set_known(struct source *base, const struct source_known *known)
     struct source_join *s = join_of(base);
     int rc = 0;
     for (size_t i = 0; !rc && i < s->count; i++)
-        if (s->parts[i].source->ops->set_known)
-            rc = s->parts[i].source->ops->set_known(s->parts[i].source, known);
+        rc = source_set_known(s->parts[i].source, known);
     return rc;
 }
 
@@ -157,22 +154,21 @@ static int join_read(struct source *base, const struct source_read *r)
     struct source_read inner = *r;
     struct source *source = NULL;
     int rc = find(join_of(base), &inner.path, &inner.path_len, &source);
-    return rc ? rc : source->ops->read(source, &inner);
+    return rc ? rc : source_read(source, &inner);
 }
 
 static int join_stat(struct source *base, const char *path, size_t len, struct source_version *out)
 {
     struct source *source = NULL;
     int rc = find(join_of(base), &path, &len, &source);
-    return rc ? rc : source->ops->stat(source, path, len, out);
+    return rc ? rc : source_stat(source, path, len, out);
 }
 
 static void join_cancel(struct source *base)
 {
     struct source_join *s = join_of(base);
     for (size_t i = 0; i < s->count; i++)
-        if (s->parts[i].source->ops->cancel)
-            s->parts[i].source->ops->cancel(s->parts[i].source);
+        source_cancel(s->parts[i].source);
 }
 
 static void join_close(struct source *base)

@@ -34,7 +34,7 @@ struct looking {
 static int look_at(void *arg, struct look *look)
 {
     struct source *inner = ((struct looking *)arg)->s->inner;
-    return inner->ops->look(inner, &look->ask, look_keep, look);
+    return source_look(inner, &look->ask, look_keep, look);
 }
 
 static void note_missing(struct looking *l, const struct look *look)
@@ -104,7 +104,7 @@ static bool never_seen(const struct source_read *r)
 static int listed_read(struct source *base, const struct source_read *r)
 {
     struct source_listed *s = listed_of(base);
-    int rc = s->inner->ops->read(s->inner, r);
+    int rc = source_read(s->inner, r);
     if (rc != -ENOENT || s->config.ignore_missing || !never_seen(r))
         return rc;
     return error_set(-EBADMSG, "source: %s names '%.*s', which is not there; --ignore-missing leaves it out",
@@ -119,14 +119,12 @@ static void listed_counts(struct source *base, struct source_counts *out)
 static int listed_stat(struct source *base, const char *path, size_t len, struct source_version *out)
 {
     struct source *inner = listed_of(base)->inner;
-    return inner->ops->stat(inner, path, len, out);
+    return source_stat(inner, path, len, out);
 }
 
 static void listed_cancel(struct source *base)
 {
-    struct source *inner = listed_of(base)->inner;
-    if (inner->ops->cancel)
-        inner->ops->cancel(inner);
+    source_cancel(listed_of(base)->inner);
 }
 
 static void listed_close(struct source *base)
@@ -146,9 +144,9 @@ int source_listed_open(struct source *inner, struct path_list *list, const struc
                                           .stat = listed_stat,
                                           .cancel = listed_cancel,
                                           .close = listed_close};
-    struct source_listed *s = inner->ops->look ? calloc(1, sizeof *s) : NULL;
+    struct source_listed *s = source_can_look(inner) ? calloc(1, sizeof *s) : NULL;
     if (!s) {
-        int rc = inner->ops->look
+        int rc = source_can_look(inner)
                      ? error_set(-ENOMEM, "source: out of memory")
                      : error_set(-ENOTSUP, "--files-from: %s can only be listed as a whole; choose by --include",
                                  inner->url);

@@ -131,7 +131,7 @@ static int shape_list(struct source *base, source_visit *visit, void *arg)
 {
     struct source_shape_of *s = shape_of(base);
     struct shaping l = {.s = s, .visit = visit, .arg = arg, .parent = BYTES_INIT(1 << 20)};
-    int rc = s->inner->ops->list(s->inner, shape_entry, &l);
+    int rc = source_list(s->inner, shape_entry, &l);
     bytes_release(&l.parent);
     return rc;
 }
@@ -156,14 +156,12 @@ static void shape_counts(struct source *base, struct source_counts *out)
 
 static bool shape_streams(const struct source *base)
 {
-    const struct source *inner = ((const struct source_shape_of *)base)->inner;
-    return inner->ops->streams && inner->ops->streams(inner);
+    return source_streams(((const struct source_shape_of *)base)->inner);
 }
 
 static int shape_set_known(struct source *base, const struct source_known *known)
 {
-    struct source *inner = shape_of(base)->inner;
-    return inner->ops->set_known ? inner->ops->set_known(inner, known) : 0;
+    return source_set_known(shape_of(base)->inner, known);
 }
 
 static bool shape_name_shard(struct source *base, const char *validator, size_t len, char *out, size_t size)
@@ -175,13 +173,13 @@ static int shape_read(struct source *base, const struct source_read *r)
 {
     struct source_shape_of *s = shape_of(base);
     if (!s->strip)
-        return s->inner->ops->read(s->inner, r);
+        return source_read(s->inner, r);
     CLEANUP_BYTES path = BYTES_INIT(2 * CATALOG_PATH_MAX);
     struct source_read inner = *r;
     int rc = inner_path(s, r->path, r->path_len, &path);
     inner.path = (const char *)path.data;
     inner.path_len = path.len;
-    return rc ? rc : s->inner->ops->read(s->inner, &inner);
+    return rc ? rc : source_read(s->inner, &inner);
 }
 
 static int shape_stat(struct source *base, const char *path, size_t len, struct source_version *out)
@@ -191,9 +189,9 @@ static int shape_stat(struct source *base, const char *path, size_t len, struct 
     CLEANUP_BYTES inner = BYTES_INIT(2 * CATALOG_PATH_MAX);
     int rc = s->strip ? inner_path(s, path, len, &inner) : 0;
     if (!rc && s->strip)
-        rc = s->inner->ops->stat(s->inner, (const char *)inner.data, inner.len, out);
+        rc = source_stat(s->inner, (const char *)inner.data, inner.len, out);
     else if (!rc)
-        rc = s->inner->ops->stat(s->inner, path, len, out);
+        rc = source_stat(s->inner, path, len, out);
     if (rc)
         return rc;
     override_time(o, &out->mtime, &out->mtime_nsec);
@@ -206,9 +204,7 @@ static int shape_stat(struct source *base, const char *path, size_t len, struct 
 
 static void shape_cancel(struct source *base)
 {
-    struct source *inner = shape_of(base)->inner;
-    if (inner->ops->cancel)
-        inner->ops->cancel(inner);
+    source_cancel(shape_of(base)->inner);
 }
 
 static void shape_close(struct source *base)

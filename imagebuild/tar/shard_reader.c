@@ -91,7 +91,7 @@ static int read_block(struct shard_reader *r, struct block *b)
                                      .size = shard->version.size};
     if (!b->data)
         return error_set(-ENOMEM, "source: out of memory");
-    return r->config.source->ops->read(r->config.source, &read);
+    return source_read(r->config.source, &read);
 }
 
 static void *read_run(void *arg)
@@ -173,8 +173,8 @@ void shard_reader_stop(struct shard_reader *r)
     r->stopping = true;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    if (early && source->ops->cancel)
-        source->ops->cancel(source);
+    if (early)
+        source_cancel(source);
     for (unsigned i = 0; i < r->thread_count; i++)
         pthread_join(r->threads[i], NULL);
     for (size_t i = 0; i < PLACES_MAX; i++)

@@ -83,7 +83,7 @@ static int parse_range(const char *pattern, struct range *out)
 static int look_at(struct shard_set *set, const char *path)
 {
     struct source_version version;
-    int rc = set->source->ops->stat(set->source, path, strlen(path), &version);
+    int rc = source_stat(set->source, path, strlen(path), &version);
     return rc ? rc : add(set, path, strlen(path), &version);
 }
 
@@ -125,7 +125,7 @@ static int compare(const void *a, const void *b)
 
 int shard_set_list(struct shard_set *set)
 {
-    int rc = set->pattern ? list_pattern(set) : set->source->ops->list(set->source, take_listed, set);
+    int rc = set->pattern ? list_pattern(set) : source_list(set->source, take_listed, set);
     if (rc)
         return rc;
     if (!set->shards.len)

@@ -148,9 +148,7 @@ static int tar_stat(struct source *base, const char *path, size_t len, struct so
 
 static void tar_cancel(struct source *base)
 {
-    struct source *inner = tar_of(base)->set.source;
-    if (inner->ops->cancel)
-        inner->ops->cancel(inner);
+    source_cancel(tar_of(base)->set.source);
 }
 
 static void tar_close(struct source *base)

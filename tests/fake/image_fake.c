@@ -224,7 +224,7 @@ void image_fake_save(struct store_fake *store, const char *dir)
 {
     struct store *s = store_fake_store(store);
     struct saving saving = {.store = store, .dir = dir};
-    must(!s->ops->list(s, "", save_one, &saving));
+    must(!store_list(s, "", save_one, &saving));
 }
 
 void image_fake_release(struct image_fake *img)

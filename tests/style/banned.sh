@@ -1,5 +1,5 @@
 #!/bin/bash
-# Functions with a better form in cachecore/base or libc, and marks of unfinished work. Tests may call what they like.
+# Calls with a better form in the project or libc, and marks of unfinished work. Tests may call what they like.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
@@ -33,9 +33,19 @@ check_timed_waits() {
     return $bad
 }
 
+# The operations of stores and sources are called by store_*() and source_*(), which check what all of them must keep.
+check_hops() {
+    local files names='get|get_small|put|list|stat|remove|probe_conditional|get_until|get_fresh|counters|health'
+    names+='|origin|blame|counts|look|streams|set_known|name_shard|read|cancel'
+    mapfile -t files < <(project_files '*.c' '*.h' | grep -vE '^\./(cachecore/store/store|imagebuild/source/source)\.c$')
+    ! code_of "${files[@]}" | grep -E "[>.]ops->($names) ?\("
+}
+
+can_fail check_hops a.c 'int f(void) { return s->ops->get(s, key, 0, 1, sink, arg); }' 'ops->get'
 can_fail check_timed_waits a.c 'void f(void) { pthread_cond_timedwait(&f->ended, &f->lock, &until); }' ended
 can_fail check_banned a.c 'void f(void) { strcpy(a, b); }' strcpy
 can_fail check_banned a.c 'int x = atoi (s);' atoi
 can_fail check_banned a.c '/* FIXME */' FIXME
 check_banned
+check_hops
 check_timed_waits

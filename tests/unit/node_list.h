@@ -51,7 +51,7 @@ static inline struct node_list node_list_of(struct source *s, const struct listi
     CLEANUP(cleanup_nodes) struct nodes *nodes = NULL;
     struct node_list list = {0};
     assert_int_equal(listing_new(options, &listing), 0);
-    if (s->ops->list(s, node_list_add, listing) || listing_seal(listing, &nodes))
+    if (source_list(s, node_list_add, listing) || listing_seal(listing, &nodes))
         fail_msg("%s", error_text());
     list.stats = listing_stats(listing);
     node_list_load(&list, nodes);

@@ -62,9 +62,6 @@ char *store_file_path(const struct store_file *f, const char *key)
 
 int store_file_locate(const struct store_file *f, const char *key, char **out_path)
 {
-    int rc = store_key_check(&f->base, key);
-    if (rc)
-        return rc;
     if (strncmp(key, STORE_FILE_TMP_DIR, strlen(STORE_FILE_TMP_DIR)) == 0)
         return error_set(-EINVAL, "store %s: keys that begin with " STORE_FILE_TMP_DIR " are the store's own",
                          f->base.url);
@@ -236,8 +233,7 @@ static int walk_dir(struct walk *w, int parent, const char *name, size_t key_len
 static int file_list(struct store *s, const char *prefix, store_visit *visit, void *arg)
 {
     struct walk w = {.f = store_file_of(s), .prefix = prefix, .visit = visit, .arg = arg};
-    int rc = store_prefix_check(s, prefix);
-    return rc ? rc : walk_dir(&w, AT_FDCWD, w.f->root, 0);
+    return walk_dir(&w, AT_FDCWD, w.f->root, 0);
 }
 
 static int file_probe_conditional(struct store *s, bool *out)

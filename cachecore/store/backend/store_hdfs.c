@@ -49,13 +49,12 @@ static int path_below(struct store *s, const char *name, struct bytes *out)
     return rc || !bytes_string(out) ? error_set(-EINVAL, "store %s: a path is too long", s->url) : 0;
 }
 
-/* Check a key and make its path. */
+/* The path of a key. */
 static int locate(struct store *s, const char *key, struct bytes *out)
 {
-    int rc = store_key_check(s, key);
-    if (!rc && !strncmp(key, TMP_DIR, strlen(TMP_DIR)))
-        rc = error_set(-EINVAL, "store %s: keys that begin with " TMP_DIR " are the store's own", s->url);
-    return rc ? rc : path_below(s, key, out);
+    if (!strncmp(key, TMP_DIR, strlen(TMP_DIR)))
+        return error_set(-EINVAL, "store %s: keys that begin with " TMP_DIR " are the store's own", s->url);
+    return path_below(s, key, out);
 }
 
 #define CLEANUP_PATH CLEANUP(bytes_release) struct bytes
@@ -372,9 +371,6 @@ static int walk_dir(struct walk *w, size_t key_len)
 static int hdfs_list_after(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg)
 {
     struct walk w = {.s = s, .prefix = prefix, .after = after ? after : "", .visit = visit, .arg = arg};
-    int rc = store_prefix_check(s, prefix);
-    if (rc)
-        return rc;
     const char *slash = strrchr(prefix, '/');
     size_t len = slash ? (size_t)(slash - prefix) + 1 : 0;
     memcpy(w.key, prefix, len);

@@ -63,9 +63,7 @@ static int refusal(struct store *s, const char *key, const struct http_response 
 static int run(struct store *s, const char *key, struct http_request *req, struct http_response *resp)
 {
     CLEANUP_BYTES url = BYTES_INIT(16 << 10);
-    int rc = store_key_check(s, key);
-    if (!rc)
-        rc = bytes_printf(&url, "%s/", s->url);
+    int rc = bytes_printf(&url, "%s/", s->url);
     if (!rc)
         rc = http_percent_encode(&url, key, strlen(key), true);
     req->url = rc ? NULL : bytes_string(&url);

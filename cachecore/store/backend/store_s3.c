@@ -31,25 +31,20 @@ static struct store_s3 *s3_of(struct store *s)
     return (struct store_s3 *)s;
 }
 
-/* Check a store's key and put the prefix before it. */
-static int full_key(struct store *s, const char *key, char out[FULL_KEY_MAX])
+/* A store's key with the prefix before it; returns its length. */
+static size_t full_key(struct store *s, const char *key, char out[FULL_KEY_MAX])
 {
-    int rc = store_key_check(s, key);
-    if (!rc)
-        snprintf(out, FULL_KEY_MAX, "%s%s", s3_of(s)->prefix, key);
-    return rc;
+    return (size_t)snprintf(out, FULL_KEY_MAX, "%s%s", s3_of(s)->prefix, key);
 }
 
 static int get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink, void *arg)
 {
     char full[FULL_KEY_MAX];
-    int rc = full_key(s, key, full);
-    if (rc)
-        return rc;
+    size_t full_len = full_key(s, key, full);
     if (part->len)
-        return s3_get(s3_of(s)->s3, full, strlen(full), part, sink, arg, NULL);
+        return s3_get(s3_of(s)->s3, full, full_len, part, sink, arg, NULL);
     struct s3_meta meta; /* a Range of no bytes cannot be said; the object must be there all the same */
-    rc = s3_head(s3_of(s)->s3, full, strlen(full), &meta);
+    int rc = s3_head(s3_of(s)->s3, full, full_len, &meta);
     if (!rc && meta.size < part->off)
         return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
     return rc;
@@ -76,9 +71,8 @@ static int s3_store_get_small(struct store *s, const char *key, struct bytes *ou
     char full[FULL_KEY_MAX];
     struct s3_meta meta;
     size_t before = out->len;
-    int rc = full_key(s, key, full);
-    if (!rc)
-        rc = s3_get(s3_of(s)->s3, full, strlen(full), &(struct http_part){0}, append, out, &meta);
+    size_t full_len = full_key(s, key, full);
+    int rc = s3_get(s3_of(s)->s3, full, full_len, &(struct http_part){0}, append, out, &meta);
     if (rc)
         out->len = before;
     if (!rc && version)
@@ -160,9 +154,7 @@ static int s3_store_probe_conditional(struct store *s, bool *out)
         if (getrandom(&random, sizeof random, 0) != sizeof random)
             return error_set(-EIO, "the system gives no random numbers");
         snprintf(key, sizeof key, "probe/%016llx", (unsigned long long)random);
-        rc = full_key(s, key, full);
-        if (rc)
-            return rc;
+        full_key(s, key, full);
         rc = try_conditions(s, full, &known);
         int removed = s3_delete(t->s3, full);
         if (!rc)
@@ -203,9 +195,7 @@ static int put_if_absent(struct store *s, const char *full, const struct store_p
 static int s3_store_put(struct store *s, const struct store_put *put)
 {
     char full[FULL_KEY_MAX];
-    int rc = full_key(s, put->key, full);
-    if (rc)
-        return rc;
+    full_key(s, put->key, full);
     if (put->mode == STORE_PUT_IF_MATCH)
         return put_if_match(s, full, put);
     if (put->mode == STORE_PUT_IF_ABSENT)
@@ -217,9 +207,7 @@ static int s3_store_stat(struct store *s, const char *key, struct store_item *ou
 {
     char full[FULL_KEY_MAX];
     struct s3_meta meta;
-    int rc = full_key(s, key, full);
-    if (!rc)
-        rc = s3_head(s3_of(s)->s3, full, strlen(full), &meta);
+    int rc = s3_head(s3_of(s)->s3, full, full_key(s, key, full), &meta);
     if (!rc)
         *out = (struct store_item){.key = key, .size = meta.size, .mtime = meta.mtime};
     return rc;
@@ -246,9 +234,6 @@ static int s3_store_list_after(struct store *s, const char *prefix, const char *
 {
     struct store_s3 *t = s3_of(s);
     char full_prefix[FULL_KEY_MAX], full_after[FULL_KEY_MAX];
-    int rc = store_prefix_check(s, prefix);
-    if (rc)
-        return rc;
     snprintf(full_prefix, sizeof full_prefix, "%s%s", t->prefix, prefix);
     snprintf(full_after, sizeof full_after, "%s%s", t->prefix, after ? after : "");
     struct listing l = {.prefix_len = strlen(t->prefix), .visit = visit, .arg = arg};
@@ -263,8 +248,8 @@ static int s3_store_list(struct store *s, const char *prefix, store_visit *visit
 static int s3_store_remove(struct store *s, const char *key)
 {
     char full[FULL_KEY_MAX];
-    int rc = full_key(s, key, full);
-    return rc ? rc : s3_delete(s3_of(s)->s3, full);
+    full_key(s, key, full);
+    return s3_delete(s3_of(s)->s3, full);
 }
 
 static void s3_store_close(struct store *s)

@@ -107,7 +107,7 @@ static int read_run(struct run *r)
     object_key(first->kind, &first->object, key);
     r->at = first->offset;
     r->held = 0;
-    int rc = r->store->ops->get(r->store, key, first->offset, len, run_sink, r);
+    int rc = store_get(r->store, key, first->offset, len, run_sink, r);
     if (rc == 0 && r->next < r->end)
         rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", r->store->url, key);
     if (rc)

@@ -16,7 +16,7 @@ struct twin {
 static int twin_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
     struct store *inner = ((struct twin *)s)->inner;
-    return inner->ops->get(inner, key, off, len, sink, arg);
+    return store_get(inner, key, off, len, sink, arg);
 }
 
 static void make_twins(struct world *w, struct twin *twins, unsigned n)

@@ -48,7 +48,7 @@ static void load(struct setup *s)
     struct node n;
     int rc;
     assert_int_equal(listing_new(&options, &listing), 0);
-    assert_int_equal(s->source->ops->list(s->source, add, listing), 0);
+    assert_int_equal(source_list(s->source, add, listing), 0);
     assert_int_equal(listing_seal(listing, &s->nodes), 0);
     s->ranks = nodes_rank_end(s->nodes);
     assert_true(s->ranks <= GR_ARRAY_SIZE(s->outcomes));

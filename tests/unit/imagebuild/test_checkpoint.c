@@ -247,7 +247,7 @@ static bool find_key(struct store_fake *f, const char *prefix, char out[256])
 {
     struct store *s = store_fake_store(f);
     out[0] = 0;
-    assert_int_equal(s->ops->list(s, prefix, take_key, out), 0);
+    assert_int_equal(store_list(s, prefix, take_key, out), 0);
     return out[0];
 }
 

@@ -78,7 +78,7 @@ static struct search search_store(struct world *w, const uint8_t *what, size_t l
 {
     struct store *s = store_fake_store(w->store);
     struct search search = {.store = w->store, .what = what, .len = len};
-    assert_int_equal(s->ops->list(s, "", search_object, &search), 0);
+    assert_int_equal(store_list(s, "", search_object, &search), 0);
     return search;
 }
 

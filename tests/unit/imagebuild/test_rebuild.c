@@ -430,7 +430,7 @@ static unsigned damage_some(struct store_fake *store, const char *prefix, unsign
     struct keys keys = {0};
     struct store *s = store_fake_store(store);
     unsigned damaged = 0;
-    assert_int_equal(s->ops->list(s, prefix, collect_key, &keys), 0);
+    assert_int_equal(store_list(s, prefix, collect_key, &keys), 0);
     for (size_t i = 0; i < keys.list.len; i++) {
         if (i % every == 0) {
             damage(store, keys.list.items[i], kind);

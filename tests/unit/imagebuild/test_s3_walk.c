@@ -73,7 +73,7 @@ static void assert_all_seen_once(void)
     static uint8_t seen[MANY];
     memset(seen, 0, sizeof seen);
     struct source *s = open_source("s3://bucket/p", 0);
-    int rc = s->ops->list(s, see, seen);
+    int rc = source_list(s, see, seen);
     if (rc)
         fail_msg("%s", error_text());
     for (size_t i = 0; i < many; i++)
@@ -108,7 +108,7 @@ static int list_without(const char *pattern)
     assert_int_equal(rules_new(&left_out), 0);
     assert_int_equal(rules_add(left_out, false, pattern), 0);
     struct source *s = open_source("s3://bucket/p", 0);
-    assert_int_equal(s->ops->list(s, see, seen), 0);
+    assert_int_equal(source_list(s, see, seen), 0);
     for (size_t i = 0; i < many; i++) {
         const char *path = many_objects[i].key + 2;
         if (seen[i] > 1 || (!seen[i] && rules_take(left_out, path, strlen(path), false)))
@@ -182,7 +182,7 @@ static void test_s3_walk__a_server_without_order_is_refused(void **state)
     server.fault_call = 10;
     server.fault_always = true;
     struct source *s = open_source("s3://bucket/p", 0);
-    assert_int_equal(s->ops->list(s, see, seen), -EIO);
+    assert_int_equal(source_list(s, see, seen), -EIO);
     assert_non_null(strstr(error_text(), "backwards"));
     source_close(s);
     serve_fewer(0);
@@ -191,7 +191,7 @@ static void test_s3_walk__a_server_without_order_is_refused(void **state)
     server.fault_call = 10;
     server.fault_always = true;
     s = open_source("s3://bucket/p", 0);
-    assert_int_equal(s->ops->list(s, see, seen), -EIO);
+    assert_int_equal(source_list(s, see, seen), -EIO);
     assert_non_null(strstr(error_text(), "does not end"));
     source_close(s);
 }
@@ -206,7 +206,7 @@ static void test_s3_walk__a_visitor_ends_the_listing(void **state)
     int left = 1500;
     serve_fewer(1);
     struct source *s = open_source("s3://bucket/p", 0);
-    assert_int_equal(s->ops->list(s, stop_visiting, &left), -ENOSPC);
+    assert_int_equal(source_list(s, stop_visiting, &left), -ENOSPC);
     assert_int_equal(left, 0);
     source_close(s);
 }

@@ -29,7 +29,7 @@ static int setup(void **state)
         source_fake_file(w->source, w->paths[i], sizes[i], i);
         w->shards[i].path = w->paths[i];
         w->shards[i].path_len = strlen(w->paths[i]);
-        assert_int_equal(w->source->ops->stat(w->source, w->paths[i], 2, &w->shards[i].version), 0);
+        assert_int_equal(source_stat(w->source, w->paths[i], 2, &w->shards[i].version), 0);
     }
     *state = w;
     return 0;

@@ -87,7 +87,7 @@ static const struct listed *find(const struct world *w, const char *path)
 static void list(struct world *w)
 {
     w->entries.len = 0;
-    if (w->source->ops->list(w->source, collect, w))
+    if (source_list(w->source, collect, w))
         fail_msg("%s", error_text());
 }
 
@@ -167,7 +167,7 @@ static void test_source_hdfs__a_listing_ends_as_it_should(void **state)
 {
     struct world *w = *state;
     w->stop_after = 3; /* the visitor's value comes back */
-    assert_int_equal(w->source->ops->list(w->source, collect, w), 77);
+    assert_int_equal(source_list(w->source, collect, w), 77);
     assert_int_equal(w->entries.len, 3);
     w->stop_after = 0;
     w->vanish = "/d/a/b"; /* gone meanwhile: empty */
@@ -180,11 +180,11 @@ static void test_source_hdfs__a_listing_ends_as_it_should(void **state)
     assert_int_equal(counts.owners_unknown, 1); /* the group; root was given */
     w->vanish = "/d?";
     w->entries.len = 0;
-    assert_int_equal(w->source->ops->list(w->source, collect, w), -ENOENT);
+    assert_int_equal(source_list(w->source, collect, w), -ENOENT);
     w->vanish = NULL;
-    w->source->ops->cancel(w->source);
+    source_cancel(w->source);
     atomic_store(&w->fail_lists, 1000);
-    assert_int_equal(w->source->ops->list(w->source, collect, w), -ECANCELED);
+    assert_int_equal(source_list(w->source, collect, w), -ECANCELED);
 }
 
 static void test_source_hdfs__looks_at_single_paths(void **state)
@@ -198,7 +198,7 @@ static void test_source_hdfs__looks_at_single_paths(void **state)
     for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
         const struct source_ask ask = {.path = cases[i].path, .path_len = strlen(cases[i].path)};
         w->entries.len = 0;
-        assert_int_equal(w->source->ops->look(w->source, &ask, collect, w), cases[i].rc);
+        assert_int_equal(source_look(w->source, &ask, collect, w), cases[i].rc);
         assert_int_equal(w->entries.len, cases[i].rc == 0);
         if (!cases[i].rc)
             assert_int_equal(find(w, cases[i].path)->mode, cases[i].mode);
@@ -207,8 +207,7 @@ static void test_source_hdfs__looks_at_single_paths(void **state)
     char validator[SOURCE_VALIDATOR_MAX + 1];
     snprintf(validator, sizeof validator, "%s", find(w, "a/one")->validator);
     w->entries.len = 0;
-    assert_int_equal(w->source->ops->look(w->source, &(struct source_ask){.path = "a/one", .path_len = 5}, collect, w),
-                     0);
+    assert_int_equal(source_look(w->source, &(struct source_ask){.path = "a/one", .path_len = 5}, collect, w), 0);
     assert_string_equal(find(w, "a/one")->validator, validator);
 }
 
@@ -235,7 +234,7 @@ static int read_one(struct world *w, const char *path, const char *validator, ch
                                   .validator_len = strlen(validator),
                                   .len = len,
                                   .dst = (uint8_t *)out};
-    return w->source->ops->read(w->source, &r);
+    return source_read(w->source, &r);
 }
 
 static void test_source_hdfs__reads_one_version(void **state)
@@ -247,7 +246,7 @@ static void test_source_hdfs__reads_one_version(void **state)
     const char *old = find(w, "a/one")->validator;
     assert_int_equal(read_one(w, "a/one", old, out, 8), 0);
     assert_string_equal(out, "oldbytes");
-    assert_int_equal(w->source->ops->stat(w->source, "a/one", 5, &v), 0);
+    assert_int_equal(source_stat(w->source, "a/one", 5, &v), 0);
     assert_string_equal(v.validator, old);
     assert_true(v.have_owner);
     assert_int_equal(v.mode, S_IFREG | 0640);
@@ -255,7 +254,7 @@ static void test_source_hdfs__reads_one_version(void **state)
     w->replace = "/d/a/one"; /* behind the NameNode's answer: the bytes are new, and of the same length */
     assert_int_equal(read_one(w, "a/one", old, out, 8), -ESTALE);
     w->replace = NULL;
-    assert_int_equal(w->source->ops->stat(w->source, "a/one", 5, &v), 0);
+    assert_int_equal(source_stat(w->source, "a/one", 5, &v), 0);
     assert_string_not_equal(v.validator, old);
     assert_int_equal(read_one(w, "a/one", v.validator, out, 8), 0);
     assert_memory_equal(out, "NEWBYTES", 8);
@@ -263,7 +262,7 @@ static void test_source_hdfs__reads_one_version(void **state)
     assert_int_equal(read_one(w, "a/one", v.validator, out, 8), -ESTALE);
     hdfs_fake_remove(w->f, "/d/a/one");
     assert_int_equal(read_one(w, "a/one", v.validator, out, 8), -ENOENT);
-    assert_int_equal(w->source->ops->stat(w->source, "a", 1, &v), -ENOENT); /* no file */
+    assert_int_equal(source_stat(w->source, "a", 1, &v), -ENOENT); /* no file */
 }
 
 static void test_source_hdfs__goes_on_behind_what_came(void **state)
@@ -287,7 +286,7 @@ static void test_source_hdfs__a_root_must_be_a_directory(void **state)
         struct source *s = NULL;
         snprintf(url, sizeof url, "hdfs://%s%s", hdfs_fake_namenode(w->f), paths[i]);
         assert_int_equal(source_open(url, &(struct source_options){.connections = 1}, &s), 0);
-        assert_int_equal(s->ops->list(s, collect, w), expected[i]);
+        assert_int_equal(source_list(s, collect, w), expected[i]);
         assert_non_null(strstr(error_text(), paths[i]));
         source_close(s);
     }

@@ -117,7 +117,7 @@ static int note(void *arg, const struct source_entry *e)
 static int listed(char *out, size_t size)
 {
     struct bytes text = BYTES_INIT(1 << 16);
-    int rc = source->ops->list(source, note, &text);
+    int rc = source_list(source, note, &text);
     snprintf(out, size, "%s", text.len ? bytes_string(&text) : "");
     bytes_release(&text);
     return rc;
@@ -133,7 +133,7 @@ static int read_part(const char *validator, uint64_t off, size_t len, char *dst)
                                   .len = len,
                                   .dst = (uint8_t *)dst};
     memset(dst, 0, len + 1);
-    return source->ops->read(source, &r);
+    return source_read(source, &r);
 }
 
 static void test_source_http__versions_are_the_best_the_server_gives(void **state)
@@ -184,10 +184,10 @@ static void test_source_http__a_large_page_is_listed_alone(void **state)
 {
     unsigned files = 0;
     server.large = true;
-    assert_int_equal(source->ops->list(source, count, &files), 0);
+    assert_int_equal(source_list(source, count, &files), 0);
     assert_int_equal(files, LARGE_FILES + 1);
     assert_int_equal(__atomic_load_n(&server.large_asked, __ATOMIC_RELAXED), 2); /* again, with all the room there is */
-    assert_int_equal(source->ops->list(source, stop, NULL), 77);
+    assert_int_equal(source_list(source, stop, NULL), 77);
 }
 
 static void test_source_http__reads_what_was_listed(void **state)
@@ -222,25 +222,25 @@ static void test_source_http__the_size_is_proved(void **state)
     char got[16] = "";
     struct source_read r = {
         .path = "file", .path_len = 4, .validator = "", .len = 4, .dst = (uint8_t *)got, .size = 10};
-    assert_int_equal(source->ops->read(source, &r), 0);
+    assert_int_equal(source_read(source, &r), 0);
     assert_string_equal(got, "0123");
     r.size = 9; /* it has grown */
-    assert_int_equal(source->ops->read(source, &r), -ESTALE);
+    assert_int_equal(source_read(source, &r), -ESTALE);
     r.validator = "sha256:abc";
     r.validator_len = 10;
-    assert_int_equal(source->ops->read(source, &r), -EBADMSG);
+    assert_int_equal(source_read(source, &r), -EBADMSG);
 }
 
 static void test_source_http__a_list_says_what_need_not_be_asked(void **state)
 {
     struct source_ask ask = {.path = "file", .path_len = 4, .have_size = true, .size = 10, .have_sha256 = true};
     CLEANUP_BYTES text = BYTES_INIT(1 << 16);
-    assert_int_equal(source->ops->look(source, &ask, note, &text), 0);
+    assert_int_equal(source_look(source, &ask, note, &text), 0);
     assert_int_equal(http_fake_requests(fake), 0);
     assert_non_null(strstr(bytes_string(&text), ":10:0:sha256:0000"));
     ask.have_sha256 = false;
     ask.size = 11;
-    assert_int_equal(source->ops->look(source, &ask, note, &text), -EBADMSG);
+    assert_int_equal(source_look(source, &ask, note, &text), -EBADMSG);
     assert_non_null(strstr(error_text(), "10 bytes, the list says 11"));
 }
 
@@ -265,12 +265,12 @@ static void test_source_http__refusals_name_the_address(void **state)
     struct source_version v;
     server.leads_to = "/cdn/";
     server.gone = true;
-    assert_int_equal(source->ops->stat(source, "a b", 3, &v), -ENOENT);
+    assert_int_equal(source_stat(source, "a b", 3, &v), -ENOENT);
     assert_non_null(strstr(error_text(), "/base/a%20b (redirected to http://127.0.0.1:"));
     assert_non_null(strstr(error_text(), "/cdn/a%20b) is not there"));
     assert_null(strstr(error_text(), "secret"));
     server.leads_to = "ftp://elsewhere/";
-    assert_int_equal(source->ops->stat(source, "a b", 3, &v), -EBADMSG);
+    assert_int_equal(source_stat(source, "a b", 3, &v), -EBADMSG);
     assert_non_null(strstr(error_text(), "/base/a%20b: it is redirected to 'ftp://elsewhere/a%20b'"));
     assert_null(strstr(error_text(), "secret"));
 }
@@ -280,7 +280,7 @@ static void test_source_http__a_loop_of_redirects_ends(void **state)
 {
     struct source_version v;
     server.leads_to = "/base/";
-    assert_int_equal(source->ops->stat(source, "a", 1, &v), -EIO);
+    assert_int_equal(source_stat(source, "a", 1, &v), -EIO);
     assert_non_null(strstr(error_text(), "more than 10 times"));
     assert_int_equal(http_fake_requests(fake), 11);
 }

@@ -153,7 +153,7 @@ static int list_subset(struct source *fake, struct path_list *list, bool ignore_
     struct source_listed_config config = {.threads = 4, .ignore_missing = ignore_missing};
     struct source *s;
     assert_int_equal(source_listed_open(fake, list, &config, &s), 0);
-    int rc = s->ops->list(s, count, out);
+    int rc = source_list(s, count, out);
     source_close(s);
     return rc;
 }
@@ -203,7 +203,7 @@ static void test_source_listed__a_file_of_known_digest_that_is_missing(void **st
         assert_int_equal(source_listed_open(files(2), LIST("no\n"), &config, &s), 0);
         read.validator = i & 2 ? "sha256:1234" : "v0-1";
         read.validator_len = strlen(read.validator);
-        assert_int_equal(s->ops->read(s, &read), i == 2 ? -EBADMSG : -ENOENT);
+        assert_int_equal(source_read(s, &read), i == 2 ? -EBADMSG : -ENOENT);
         source_close(s);
     }
 }

@@ -80,13 +80,13 @@ static int read_at(struct place *p, const char *path, const char *validator, uin
                             .offset = offset,
                             .len = len,
                             .dst = dst};
-    return p->source->ops->read(p->source, &r);
+    return source_read(p->source, &r);
 }
 
 static struct source_version version_of(struct place *p, const char *path)
 {
     struct source_version v;
-    assert_int_equal(p->source->ops->stat(p->source, path, strlen(path), &v), 0);
+    assert_int_equal(source_stat(p->source, path, strlen(path), &v), 0);
     return v;
 }
 
@@ -257,10 +257,10 @@ static void test_source_local__another_version_is_stale_and_a_lost_file_gone(voi
     assert_int_equal(read_at(p, "f", v.validator, 0, 6, data), -ESTALE);
     assert_int_equal(unlinkat(p->fd, "f", 0), 0);
     assert_int_equal(read_at(p, "f", v.validator, 0, 6, data), -ENOENT);
-    assert_int_equal(p->source->ops->stat(p->source, "f", 1, &v), -ENOENT);
+    assert_int_equal(source_stat(p->source, "f", 1, &v), -ENOENT);
     assert_int_equal(mkdirat(p->fd, "f", 0755), 0);
     assert_int_equal(read_at(p, "f", v.validator, 0, 6, data), -ENOENT);
-    assert_int_equal(p->source->ops->stat(p->source, "f", 1, &v), -ENOENT);
+    assert_int_equal(source_stat(p->source, "f", 1, &v), -ENOENT);
     assert_int_equal(mkfifoat(p->fd, "fifo", 0600), 0); /* must not hang */
     assert_int_equal(read_at(p, "fifo", v.validator, 0, 6, data), -ENOENT);
 }
@@ -280,7 +280,7 @@ static void test_source_local__what_goes_while_it_is_listed_is_counted(void **st
     put_file(p, "stays", "x", 1);
     assert_int_equal(mkdirat(p->fd, "a", 0700), 0);
     assert_int_equal(mkdirat(p->fd, "b", 0700), 0);
-    assert_int_equal(p->source->ops->list(p->source, remove_directories, p), 0);
+    assert_int_equal(source_list(p->source, remove_directories, p), 0);
     source_ask_counts(p->source, &counts);
     assert_int_equal(counts.vanished, 2);
     assert_int_equal(strlen(counts.first_vanished), 1);
@@ -380,7 +380,7 @@ static void test_source_local__what_may_not_be_read_is_an_error_that_names_it(vo
     struct error read_error, list_error;
     assert_int_equal(seteuid(65534), 0);
     error_take(&read_error, read_at(p, "plain", v.validator, 0, 1, data));
-    error_take(&list_error, p->source->ops->list(p->source, node_list_add, listing));
+    error_take(&list_error, source_list(p->source, node_list_add, listing));
     assert_int_equal(seteuid(0), 0);
     assert_int_equal(read_error.code, -EACCES);
     assert_non_null(strstr(read_error.text, "/plain: Permission denied; run as a user who may read it"));
@@ -422,7 +422,7 @@ static int look(struct place *p, const char *path, struct seen *out)
 {
     struct source_ask ask = {.path = path, .path_len = strlen(path)};
     memset(out, 0, sizeof *out);
-    return p->source->ops->look(p->source, &ask, see, out);
+    return source_look(p->source, &ask, see, out);
 }
 
 static void test_source_local__looks_at_one_path(void **state)
@@ -437,7 +437,7 @@ static void test_source_local__looks_at_one_path(void **state)
     assert_int_equal(look(p, "d/f", &seen), 0);
     assert_string_equal(seen.path, "d/f");
     assert_int_equal(seen.entry.size, 3);
-    assert_int_equal(p->source->ops->stat(p->source, "d/f", 3, &version), 0);
+    assert_int_equal(source_stat(p->source, "d/f", 3, &version), 0);
     assert_string_equal(seen.validator, version.validator);
     assert_int_equal(look(p, "d", &seen), 0);
     assert_int_equal(seen.entry.mode, S_IFDIR | 0750);

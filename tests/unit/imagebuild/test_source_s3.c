@@ -32,7 +32,7 @@ static void assert_listed(const char *url, const char *expected, unsigned skippe
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *c = NULL;
     CLEANUP_BYTES text = BYTES_INIT(1 << 17);
     log_to(NULL, LOG_LEVEL_ERROR);
-    assert_int_equal(s->ops->list(s, add, l), 0);
+    assert_int_equal(source_list(s, add, l), 0);
     assert_int_equal(listing_seal(l, &nodes), 0);
     log_to(NULL, LOG_LEVEL_INFO);
     assert_int_equal(nodes_cursor_new(nodes, &c), 0);
@@ -92,7 +92,7 @@ static void test_source_s3__bad_keys_are_refused_by_name(void **state)
     serve(keys, GR_ARRAY_SIZE(keys));
     struct source *s = open_source("s3://bucket/data", 0);
     CLEANUP(cleanup_listing) struct listing *l = make_listing(false);
-    assert_int_equal(s->ops->list(s, add, l), -EINVAL);
+    assert_int_equal(source_list(s, add, l), -EINVAL);
     assert_non_null(strstr(error_text(), "s3://bucket/data: an empty component cannot be a file name: '/double'"));
     assert_int_equal(server.list_calls, 1); /* the visitor's error is not retried */
     source_close(s);
@@ -123,7 +123,7 @@ static void test_source_s3__nothing_under_the_prefix(void **state)
 {
     serve(keys, GR_ARRAY_SIZE(keys));
     struct source *s = open_source("s3://bucket/dat", 0);
-    assert_int_equal(s->ops->list(s, add, NULL), -ENOENT);
+    assert_int_equal(source_list(s, add, NULL), -ENOENT);
     assert_non_null(strstr(error_text(), "s3://bucket/dat"));
     source_close(s);
     struct source_options options = {0};
@@ -144,7 +144,7 @@ static int read_at(struct source *s, const char *path, const char *etag, uint64_
                             .offset = off,
                             .len = len,
                             .dst = dst};
-    return s->ops->read(s, &r);
+    return source_read(s, &r);
 }
 
 static void test_source_s3__reads_are_conditional_and_repeated(void **state)
@@ -178,12 +178,12 @@ static void test_source_s3__reads_are_conditional_and_repeated(void **state)
     struct source_version v;
     server.fail_reads = 1;
     server.fail_rc = -EAGAIN;
-    assert_int_equal(s->ops->stat(s, "dir/file", 8, &v), 0);
+    assert_int_equal(source_stat(s, "dir/file", 8, &v), 0);
     assert_int_equal(v.size, 7);
     assert_int_equal(v.mtime, 77);
     assert_false(v.have_owner);
     assert_string_equal(v.validator, "\"6\"");
-    assert_int_equal(s->ops->stat(s, "dir/none", 8, &v), -ENOENT);
+    assert_int_equal(source_stat(s, "dir/none", 8, &v), -ENOENT);
     source_close(s);
 }
 
@@ -217,7 +217,7 @@ static void test_source_s3__cancel_ends_the_waiting(void **state)
     void *rc;
     assert_int_equal(pthread_create(&thread, NULL, read_forever, s), 0);
     usleep(20000);
-    s->ops->cancel(s);
+    source_cancel(s);
     pthread_join(thread, &rc);
     assert_int_equal((intptr_t)rc, -ECANCELED);
     source_close(s);
@@ -233,7 +233,7 @@ static void test_source_s3__a_signal_ends_the_waiting(void **state)
     struct source *s;
     assert_int_equal(source_open("s3://bucket/data", &options, &s), 0);
     log_to(NULL, LOG_LEVEL_ERROR);
-    assert_int_equal(s->ops->list(s, add, l), -ECANCELED);
+    assert_int_equal(source_list(s, add, l), -ECANCELED);
     log_to(NULL, LOG_LEVEL_INFO);
     assert_int_equal(server.list_calls, 1);
     source_close(s);

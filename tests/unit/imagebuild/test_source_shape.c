@@ -22,7 +22,7 @@ static int note(void *arg, const struct source_entry *e)
 static void assert_listing(struct source *s, const char *expected)
 {
     CLEANUP_BYTES text = BYTES_INIT(1 << 20);
-    int rc = s->ops->list(s, note, &text);
+    int rc = source_list(s, note, &text);
     if (rc)
         fail_msg("%s", error_text());
     assert_string_equal(bytes_string(&text), expected);
@@ -35,7 +35,7 @@ static int no_note(void *arg, const struct source_entry *e)
 
 static void assert_refused(struct source *s, const char *part)
 {
-    assert_int_equal(s->ops->list(s, no_note, NULL), -EINVAL);
+    assert_int_equal(source_list(s, no_note, NULL), -EINVAL);
     if (!strstr(error_text(), part))
         fail_msg("'%s' is not in: %s", part, error_text());
 }
@@ -58,7 +58,7 @@ static void assert_reads(struct source *s, const char *path, unsigned seed)
 {
     struct source_version v;
     uint8_t byte;
-    if (s->ops->stat(s, path, strlen(path), &v))
+    if (source_stat(s, path, strlen(path), &v))
         fail_msg("%s: %s", path, error_text());
     struct source_read r = {.path = path,
                             .path_len = strlen(path),
@@ -66,7 +66,7 @@ static void assert_reads(struct source *s, const char *path, unsigned seed)
                             .validator_len = v.validator_len,
                             .len = 1,
                             .dst = &byte};
-    if (s->ops->read(s, &r))
+    if (source_read(s, &r))
         fail_msg("%s: %s", path, error_text());
     assert_int_equal(byte, source_fake_byte(seed, 0));
 }
@@ -134,8 +134,8 @@ static void test_source_shape__gives_other_attributes(void **state)
                                               .directory_mode = 0750,
                                               .mtime = -1}};
     struct source *s = shaped(fake, &shape);
-    assert_int_equal(s->ops->list(s, first_of, &file), 0);
-    assert_int_equal(s->ops->list(s, first_of, &dir), 0);
+    assert_int_equal(source_list(s, first_of, &file), 0);
+    assert_int_equal(source_list(s, first_of, &dir), 0);
     assert_int_equal(file.mode, S_IFREG | 0640);
     assert_int_equal(dir.mode, S_IFDIR | 0750);
     assert_int_equal(file.uid, 1000);
@@ -152,7 +152,7 @@ static void test_source_shape__a_changed_file_keeps_the_given_time(void **state)
     struct source_version v;
     source_fake_file(fake, "a", 10, 1);
     struct source *s = shaped(fake, &(struct source_shape){.override = {.have_mtime = true, .mtime = 77}});
-    assert_int_equal(s->ops->stat(s, "a", 1, &v), 0);
+    assert_int_equal(source_stat(s, "a", 1, &v), 0);
     assert_int_equal(v.mtime, 77);
     source_close(s);
 }
@@ -178,7 +178,7 @@ static void test_source_join__each_part_has_its_directory(void **state)
     assert_reads(s, "x", 1);
     assert_reads(s, "one/x", 2);
     assert_reads(s, "one-more/two/d/x", 3);
-    s->ops->cancel(s);
+    source_cancel(s);
     assert_int_equal(source_fake_stats(two).cancels, 1);
     source_close(s);
 }

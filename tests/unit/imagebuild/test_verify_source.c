@@ -52,7 +52,7 @@ static int setup(void **state)
         struct catalog_entry *e = &f->entries[i + 1];
         snprintf(f->paths[i], sizeof f->paths[i], "file-%03d", i);
         source_fake_file(f->source, f->paths[i], size_of(i), (unsigned)i);
-        assert_int_equal(f->source->ops->stat(f->source, f->paths[i], 8, &f->versions[i]), 0);
+        assert_int_equal(source_stat(f->source, f->paths[i], 8, &f->versions[i]), 0);
         *e = (struct catalog_entry){.path = f->paths[i],
                                     .path_len = 8,
                                     .mode = S_IFREG | 0644,

@@ -79,11 +79,11 @@ static int operate(struct world *w, size_t i)
     snprintf(key, sizeof key, "put%zu", i);
     switch (i % 3) {
     case 0:
-        return w->store->ops->stat(w->store, "k", &item);
+        return store_stat(w->store, "k", &item);
     case 1:
-        return w->store->ops->put(w->store, &(struct store_put){.key = key, .data = "x", .len = 1});
+        return store_put(w->store, &(struct store_put){.key = key, .data = "x", .len = 1});
     default:
-        return w->store->ops->get(w->store, "k", 0, 4, ignore, NULL);
+        return store_get(w->store, "k", 0, 4, ignore, NULL);
     }
 }
 
@@ -213,7 +213,7 @@ struct slow_get {
 static void *get_slowly(void *arg)
 {
     struct slow_get *g = arg;
-    g->rc = g->w->store->ops->get(g->w->store, "slow", 0, 4, take_slowly, &g->sink);
+    g->rc = store_get(g->w->store, "slow", 0, 4, take_slowly, &g->sink);
     return NULL;
 }
 
@@ -262,7 +262,7 @@ static void test_breaker__what_fails_here_is_no_answer(void **state)
     store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_STAT, .key_prefix = "here", .code = -ENOMEM});
     store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_ANY, .code = -EAGAIN});
     store_fake_set_dead(w.fake, 0);
-    assert_int_equal(w.store->ops->stat(w.store, "here", &item), -ENOMEM);
+    assert_int_equal(store_stat(w.store, "here", &item), -ENOMEM);
     assert_true(health(&w).silent);
     store_fake_reset_counters(w.fake);
     while (store_fake_calls(w.fake, FAKE_ANY) < 2)

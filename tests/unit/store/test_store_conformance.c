@@ -37,8 +37,8 @@ static char dir[] = "/tmp/granary-test-XXXXXX";
 static int put(struct kind *k, const char *key, const void *data, size_t len, enum store_put_mode mode,
                const char *version)
 {
-    return k->writer->ops->put(
-        k->writer, &(struct store_put){.key = key, .data = data, .len = len, .mode = mode, .version = version});
+    return store_put(k->writer,
+                     &(struct store_put){.key = key, .data = data, .len = len, .mode = mode, .version = version});
 }
 
 static void must_put(struct kind *k, const char *key, const void *data, size_t len)
@@ -55,7 +55,7 @@ static int collect(void *arg, const void *data, size_t len)
 static void assert_reads(struct kind *k, const char *key, uint64_t off, const void *data, size_t len)
 {
     CLEANUP_BYTES got = BYTES_INIT(64 << 20);
-    if (k->reader->ops->get(k->reader, key, off, len, collect, &got))
+    if (store_get(k->reader, key, off, len, collect, &got))
         fail_msg("%s", error_text());
     assert_int_equal(got.len, len);
     if (len)
@@ -65,7 +65,7 @@ static void assert_reads(struct kind *k, const char *key, uint64_t off, const vo
 static int get_fails(struct kind *k, const char *key, uint64_t off, uint64_t len)
 {
     CLEANUP_BYTES got = BYTES_INIT(64 << 20);
-    int rc = k->reader->ops->get(k->reader, key, off, len, collect, &got);
+    int rc = store_get(k->reader, key, off, len, collect, &got);
     assert_int_equal(got.len, 0);
     return rc;
 }
@@ -86,9 +86,9 @@ static void what_was_put_comes_back(struct kind *k)
         must_put(k, keys[i], keys[i], strlen(keys[i]));
         assert_reads(k, keys[i], 0, keys[i], strlen(keys[i]));
         assert_int_equal(bytes_append(&small, "<", 1), 0);
-        assert_int_equal(k->reader->ops->get_small(k->reader, keys[i], &small, NULL), 0);
+        assert_int_equal(store_get_small(k->reader, keys[i], &small, NULL), 0);
         assert_string_equal(bytes_string(&small) + 1, keys[i]);
-        assert_int_equal(k->reader->ops->stat(k->reader, keys[i], &item), 0);
+        assert_int_equal(store_stat(k->reader, keys[i], &item), 0);
         assert_int_equal(item.size, strlen(keys[i]));
         assert_true(llabs(item.mtime - time(NULL)) < 3600);
     }
@@ -112,7 +112,7 @@ static void ranges_are_exact(struct kind *k)
     assert_int_equal(get_fails(k, "packs/big", UINT64_MAX - 5, 5), -EBADMSG);
     CLEANUP_BYTES small = BYTES_INIT(100);
     assert_int_equal(bytes_append(&small, "kept", 4), 0);
-    assert_int_equal(k->reader->ops->get_small(k->reader, "packs/big", &small, NULL), -EMSGSIZE);
+    assert_int_equal(store_get_small(k->reader, "packs/big", &small, NULL), -EMSGSIZE);
     assert_int_equal(small.len, 4);
     free(data);
 }
@@ -129,7 +129,7 @@ static int refuse_after(void *arg, const void *data, size_t len)
 static void a_sink_may_refuse(struct kind *k)
 {
     size_t left = 1 << 20;
-    assert_int_equal(k->reader->ops->get(k->reader, "packs/big", 0, 3 << 20, refuse_after, &left), -ECANCELED);
+    assert_int_equal(store_get(k->reader, "packs/big", 0, 3 << 20, refuse_after, &left), -ECANCELED);
     assert_string_equal(error_text(), "the sink's own");
 }
 
@@ -138,11 +138,11 @@ static void empty_objects_are_objects(struct kind *k)
     struct store_item item;
     CLEANUP_BYTES small = BYTES_INIT(10);
     must_put(k, "empty/object", "", 0);
-    assert_int_equal(k->reader->ops->stat(k->reader, "empty/object", &item), 0);
+    assert_int_equal(store_stat(k->reader, "empty/object", &item), 0);
     assert_int_equal(item.size, 0);
     assert_reads(k, "empty/object", 0, "", 0);
     assert_int_equal(get_fails(k, "empty/object", 0, 1), -EBADMSG);
-    assert_int_equal(k->reader->ops->get_small(k->reader, "empty/object", &small, NULL), 0);
+    assert_int_equal(store_get_small(k->reader, "empty/object", &small, NULL), 0);
     assert_int_equal(small.len, 0);
 }
 
@@ -153,10 +153,10 @@ static void what_is_absent_is_enoent(struct kind *k)
     assert_int_equal(get_fails(k, "no/such/key", 0, 1), -ENOENT);
     assert_non_null(strstr(error_text(), "no/such/key"));
     assert_int_equal(get_fails(k, "no/such/key", 0, 0), -ENOENT);
-    assert_int_equal(k->reader->ops->get_small(k->reader, "no/such/key", &small, NULL), -ENOENT);
-    assert_int_equal(k->reader->ops->stat(k->reader, "no/such/key", &item), -ENOENT);
-    assert_int_equal(k->reader->ops->stat(k->reader, "packs", &item), -ENOENT); /* a prefix is no object */
-    assert_int_equal(k->reader->ops->stat(k->reader, "granary.json/below", &item), -ENOENT);
+    assert_int_equal(store_get_small(k->reader, "no/such/key", &small, NULL), -ENOENT);
+    assert_int_equal(store_stat(k->reader, "no/such/key", &item), -ENOENT);
+    assert_int_equal(store_stat(k->reader, "packs", &item), -ENOENT); /* a prefix is no object */
+    assert_int_equal(store_stat(k->reader, "granary.json/below", &item), -ENOENT);
 }
 
 static void keys_that_lead_out_are_refused(struct kind *k)
@@ -164,7 +164,7 @@ static void keys_that_lead_out_are_refused(struct kind *k)
     static const char *const bad[] = {"", "/", "/a", "a/", "..", "a/../b", "./a", "a//b"};
     struct store_item item;
     for (size_t i = 0; k->checks_keys && i < GR_ARRAY_SIZE(bad); i++)
-        assert_int_equal(k->reader->ops->stat(k->reader, bad[i], &item), -EINVAL);
+        assert_int_equal(store_stat(k->reader, bad[i], &item), -EINVAL);
 }
 
 static void read_only_stores_say_so(struct kind *k)
@@ -173,11 +173,11 @@ static void read_only_stores_say_so(struct kind *k)
     struct store_put q = {.key = "x", .data = "x", .len = 1};
     if (k->reader == k->writer)
         return;
-    assert_int_equal(k->reader->ops->put(k->reader, &q), -ENOTSUP);
+    assert_int_equal(store_put(k->reader, &q), -ENOTSUP);
     assert_non_null(strstr(error_text(), "use the s3:// or file:// address"));
-    assert_int_equal(k->reader->ops->remove(k->reader, "x"), -ENOTSUP);
-    assert_int_equal(k->reader->ops->list(k->reader, "", NULL, NULL), -ENOTSUP);
-    assert_int_equal(k->reader->ops->probe_conditional(k->reader, &conditional), 0);
+    assert_int_equal(store_remove(k->reader, "x"), -ENOTSUP);
+    assert_int_equal(store_list(k->reader, "", NULL, NULL), -ENOTSUP);
+    assert_int_equal(store_probe_conditional(k->reader, &conditional), 0);
     assert_false(conditional);
 }
 
@@ -211,7 +211,7 @@ static void seen_release(struct seen *s)
 static void assert_lists(struct kind *k, const char *prefix, const char *const *keys, size_t n)
 {
     CLEANUP(seen_release) struct seen s = {0};
-    if (k->writer->ops->list(k->writer, prefix, see, &s))
+    if (store_list(k->writer, prefix, see, &s))
         fail_msg("%s", error_text());
     if (s.keys.len)
         qsort(s.keys.items, s.keys.len, sizeof(char *), by_name);
@@ -236,7 +236,7 @@ static void listings_show_each_key_once(struct kind *k)
     assert_lists(k, "l/none", NULL, 0);
     assert_lists(k, "none/at/all/", NULL, 0);
     CLEANUP(seen_release) struct seen s = {.stop_after = 2};
-    assert_int_equal(k->writer->ops->list(k->writer, "l/", see, &s), 77);
+    assert_int_equal(store_list(k->writer, "l/", see, &s), 77);
     assert_int_equal(s.keys.len, 2);
     assert_int_equal(s.bytes, 10);
 }
@@ -249,7 +249,7 @@ static void long_listings_are_whole(struct kind *k)
         must_put(k, key, "", 0);
     }
     CLEANUP(seen_release) struct seen s = {0};
-    assert_int_equal(k->writer->ops->list(k->writer, "many/", see, &s), 0);
+    assert_int_equal(store_list(k->writer, "many/", see, &s), 0);
     assert_int_equal(s.keys.len, k->many);
     qsort(s.keys.items, s.keys.len, sizeof(char *), by_name);
     for (size_t i = 1; i < s.keys.len; i++)
@@ -261,7 +261,7 @@ static void absence_holds(struct kind *k)
 {
     struct store *s = k->writer;
     bool conditional = true;
-    assert_int_equal(s->ops->probe_conditional(s, &conditional), 0);
+    assert_int_equal(store_probe_conditional(s, &conditional), 0);
     assert_false(conditional);
     assert_int_equal(put(k, "c/tag", "one", 3, STORE_PUT_IF_ABSENT, NULL), 0);
     assert_int_equal(put(k, "c/tag", "two", 3, STORE_PUT_IF_ABSENT, NULL), -EEXIST);
@@ -269,7 +269,7 @@ static void absence_holds(struct kind *k)
     assert_reads(k, "c/tag", 0, "one", 3);
     must_put(k, "c/tag", "three", 5);
     assert_reads(k, "c/tag", 0, "three", 5);
-    assert_int_equal(s->ops->remove(s, "c/tag"), 0);
+    assert_int_equal(store_remove(s, "c/tag"), 0);
     assert_int_equal(put(k, "c/tag", "four", 4, STORE_PUT_IF_ABSENT, NULL), 0);
     assert_lists(k, ".granary-tmp", NULL, 0);
 }
@@ -280,21 +280,21 @@ static void conditions_hold(struct kind *k)
     bool conditional = false;
     char first[STORE_VERSION_MAX], second[STORE_VERSION_MAX];
     CLEANUP_BYTES b = BYTES_INIT(100);
-    assert_int_equal(s->ops->probe_conditional(s, &conditional), 0);
+    assert_int_equal(store_probe_conditional(s, &conditional), 0);
     assert_true(conditional);
     assert_lists(k, "probe/", NULL, 0); /* the probe leaves nothing behind */
     assert_int_equal(put(k, "c/tag", "one", 3, STORE_PUT_IF_MATCH, "\"0123\""), -EEXIST); /* absent */
     assert_int_equal(put(k, "c/tag", "one", 3, STORE_PUT_IF_ABSENT, NULL), 0);
     assert_int_equal(put(k, "c/tag", "two", 3, STORE_PUT_IF_ABSENT, NULL), -EEXIST);
-    assert_int_equal(s->ops->get_small(s, "c/tag", &b, first), 0);
+    assert_int_equal(store_get_small(s, "c/tag", &b, first), 0);
     assert_string_equal(bytes_string(&b), "one");
     assert_int_equal(put(k, "c/tag", "two", 3, STORE_PUT_IF_MATCH, first), 0);
     assert_int_equal(put(k, "c/tag", "three", 5, STORE_PUT_IF_MATCH, first), -EEXIST);
     bytes_clear(&b);
-    assert_int_equal(s->ops->get_small(s, "c/tag", &b, second), 0);
+    assert_int_equal(store_get_small(s, "c/tag", &b, second), 0);
     assert_string_equal(bytes_string(&b), "two");
     assert_string_not_equal(first, second);
-    assert_int_equal(s->ops->remove(s, "c/tag"), 0);
+    assert_int_equal(store_remove(s, "c/tag"), 0);
     assert_int_equal(put(k, "c/tag", "three", 5, STORE_PUT_IF_MATCH, second), -EEXIST);
     assert_int_equal(put(k, "c/tag", "four", 4, STORE_PUT_IF_ABSENT, NULL), 0);
 }
@@ -303,10 +303,10 @@ static void removed_is_absent(struct kind *k)
 {
     struct store_item item;
     must_put(k, "r/a", "x", 1);
-    assert_int_equal(k->writer->ops->remove(k->writer, "r/a"), 0);
-    assert_int_equal(k->writer->ops->stat(k->writer, "r/a", &item), -ENOENT);
-    assert_int_equal(k->writer->ops->remove(k->writer, "r/a"), 0);
-    assert_int_equal(k->writer->ops->remove(k->writer, "never/was"), 0);
+    assert_int_equal(store_remove(k->writer, "r/a"), 0);
+    assert_int_equal(store_stat(k->writer, "r/a", &item), -ENOENT);
+    assert_int_equal(store_remove(k->writer, "r/a"), 0);
+    assert_int_equal(store_remove(k->writer, "never/was"), 0);
     assert_lists(k, "r/", NULL, 0);
 }
 

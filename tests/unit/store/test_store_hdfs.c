@@ -93,13 +93,13 @@ static int teardown(void **state)
 
 static int put(struct store *s, const char *key, enum store_put_mode mode)
 {
-    return s->ops->put(s, &(struct store_put){.key = key, .data = "bytes", .len = 5, .mode = mode});
+    return store_put(s, &(struct store_put){.key = key, .data = "bytes", .len = 5, .mode = mode});
 }
 
 static void assert_holds(struct store *s, const char *key, const char *text)
 {
     CLEANUP_BYTES b = BYTES_INIT(100);
-    if (s->ops->get_small(s, key, &b, NULL))
+    if (store_get_small(s, key, &b, NULL))
         fail_msg("%s", error_text());
     assert_string_equal(bytes_string(&b), text);
 }
@@ -146,7 +146,7 @@ static void test_store_hdfs__what_is_cut_short_is_not_moved_into_place(void **st
     atomic_store(&w->short_writes, 1);
     assert_int_equal(put(w->plain, "k", STORE_PUT_ALWAYS), -EAGAIN);
     assert_non_null(strstr(error_text(), "2 of the 5 bytes"));
-    assert_int_equal(w->plain->ops->stat(w->plain, "k", &item), -ENOENT);
+    assert_int_equal(store_stat(w->plain, "k", &item), -ENOENT);
     atomic_store(&w->short_writes, 2);
     assert_int_equal(put(w->patient, "k", STORE_PUT_ALWAYS), 0);
     assert_holds(w->patient, "k", "bytes");
@@ -194,7 +194,7 @@ static void test_store_hdfs__lists_in_the_order_of_keys_and_goes_on(void **state
     }
     struct seen s = {0};
     atomic_store(&w->lost_pages, 4);
-    assert_int_equal(w->patient->ops->list(w->patient, "", see, &s), 0);
+    assert_int_equal(store_list(w->patient, "", see, &s), 0);
     assert_int_equal(s.keys.len, GR_ARRAY_SIZE(keys) - 1);
     for (size_t i = 0; i < s.keys.len; i++)
         free(s.keys.items[i]);

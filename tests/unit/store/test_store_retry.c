@@ -69,7 +69,7 @@ static void test_store_retry__a_get_goes_on_behind_what_came(void **state)
     fault(b.fake, FAKE_GET, FAKE_CUT, 1, -EAGAIN, 5);
     fault(b.fake, FAKE_GET, FAKE_CUT, 1, -ETIMEDOUT, 0);
     fault(b.fake, FAKE_GET, FAKE_CUT, 1, -EAGAIN, 3);
-    assert_int_equal(b.store->ops->get(b.store, "k", 1, 14, collect, &got), 0);
+    assert_int_equal(store_get(b.store, "k", 1, 14, collect, &got), 0);
     assert_int_equal(got.len, 14);
     assert_memory_equal(got.data, "123456789abcde", 14);
     assert_int_equal(store_fake_bytes_got(b.fake), 14); /* nothing came twice */
@@ -82,7 +82,7 @@ static void test_store_retry__a_get_that_broke_behind_its_last_byte_is_done(void
     CLEANUP_BYTES got = BYTES_INIT(100);
     store_fake_put(b.fake, "k", "0123", 4);
     fault(b.fake, FAKE_GET, FAKE_CUT, 0, -EAGAIN, 4);
-    assert_int_equal(b.store->ops->get(b.store, "k", 0, 4, collect, &got), 0);
+    assert_int_equal(store_get(b.store, "k", 0, 4, collect, &got), 0);
     assert_int_equal(got.len, 4);
     assert_int_equal(store_fake_calls(b.fake, FAKE_GET), 1);
 }
@@ -98,7 +98,7 @@ static void test_store_retry__what_the_callers_sink_says_is_final(void **state)
     BOTH(LONG);
     int calls = 0;
     store_fake_put(b.fake, "k", "0123", 4);
-    assert_int_equal(b.store->ops->get(b.store, "k", 0, 4, refuse, &calls), -EAGAIN);
+    assert_int_equal(store_get(b.store, "k", 0, 4, refuse, &calls), -EAGAIN);
     assert_string_equal(error_text(), "the caller's own");
     assert_int_equal(calls, 1);
 }
@@ -112,7 +112,7 @@ static void test_store_retry__lasting_failures_are_passed_on_at_once(void **stat
         store_fake_clear_faults(b.fake);
         store_fake_reset_counters(b.fake);
         fault(b.fake, FAKE_STAT, FAKE_FAIL, 0, codes[i], 0);
-        assert_int_equal(b.store->ops->stat(b.store, "k", &item), codes[i]);
+        assert_int_equal(store_stat(b.store, "k", &item), codes[i]);
         assert_int_equal(store_fake_calls(b.fake, FAKE_STAT), 1);
     }
 }
@@ -126,7 +126,7 @@ static void test_store_retry__gives_up_at_its_deadline_and_says_so(void **state)
         struct store_item item;
         store_fake_set_dead(b.fake, -EAGAIN);
         uint64_t begin = clock_now_ms();
-        assert_int_equal(b.store->ops->stat(b.store, "k", &item), -EAGAIN);
+        assert_int_equal(store_stat(b.store, "k", &item), -EAGAIN);
         assert_true(clock_now_ms() - begin >= timeout_ms);
         assert_non_null(strstr(error_text(), "injected fault"));
         assert_non_null(strstr(error_text(), "(gave up after "));
@@ -146,13 +146,13 @@ static void test_store_retry__every_operation_is_repeated(void **state)
     for (enum store_fake_op op = 0; op < FAKE_OPS; op++)
         fault(b.fake, op, FAKE_FAIL, 1, op & 1 ? -EAGAIN : -ETIMEDOUT, 0);
     struct store_put put = {.key = "k2", .data = "x", .len = 1, .mode = STORE_PUT_IF_ABSENT};
-    assert_int_equal(b.store->ops->stat(b.store, "k", &item), 0);
-    assert_int_equal(b.store->ops->get_small(b.store, "k", &small, NULL), 0);
+    assert_int_equal(store_stat(b.store, "k", &item), 0);
+    assert_int_equal(store_get_small(b.store, "k", &small, NULL), 0);
     assert_memory_equal(small.data, "before0123", 10);
     assert_int_equal(small.len, 10);
-    assert_int_equal(b.store->ops->put(b.store, &put), 0);
-    assert_int_equal(b.store->ops->remove(b.store, "k2"), 0);
-    assert_int_equal(b.store->ops->probe_conditional(b.store, &conditional), 0);
+    assert_int_equal(store_put(b.store, &put), 0);
+    assert_int_equal(store_remove(b.store, "k2"), 0);
+    assert_int_equal(store_probe_conditional(b.store, &conditional), 0);
     assert_counted(&b, 5, 0);
     assert_int_equal(store_fake_count(b.fake, ""), 1);
 }
@@ -163,7 +163,7 @@ static void test_store_retry__a_small_get_that_was_lost_is_not_there_twice(void 
     CLEANUP_BYTES small = BYTES_INIT(4);
     store_fake_put(b.fake, "k", "0123", 4);
     fault(b.fake, FAKE_GET_SMALL, FAKE_LOSE, 2, -EAGAIN, 0);
-    assert_int_equal(b.store->ops->get_small(b.store, "k", &small, NULL), 0);
+    assert_int_equal(store_get_small(b.store, "k", &small, NULL), 0);
     assert_int_equal(small.len, 4);
 }
 
@@ -174,16 +174,16 @@ static void test_store_retry__a_conditional_put_whose_answer_was_lost_is_done(vo
     CLEANUP_BYTES old = BYTES_INIT(100);
     fault(b.fake, FAKE_PUT, FAKE_LOSE, 1, -ETIMEDOUT, 0);
     struct store_put put = {.key = "k", .data = "mine", .len = 4, .mode = STORE_PUT_IF_ABSENT};
-    assert_int_equal(b.store->ops->put(b.store, &put), 0);
-    assert_int_equal(b.store->ops->get_small(b.store, "k", &old, version), 0);
+    assert_int_equal(store_put(b.store, &put), 0);
+    assert_int_equal(store_get_small(b.store, "k", &old, version), 0);
     store_fake_clear_faults(b.fake);
     fault(b.fake, FAKE_PUT, FAKE_LOSE, 1, -EAGAIN, 0);
     fault(b.fake, FAKE_STAT, FAKE_FAIL, 1, -EAGAIN, 0); /* and the look at it fails once, too */
     put = (struct store_put){.key = "k", .data = "next", .len = 4, .mode = STORE_PUT_IF_MATCH, .version = version};
-    assert_int_equal(b.store->ops->put(b.store, &put), 0);
+    assert_int_equal(store_put(b.store, &put), 0);
     fault(b.fake, FAKE_PUT, FAKE_LOSE, 1, -EAGAIN, 0);
     put = (struct store_put){.key = "empty", .mode = STORE_PUT_IF_ABSENT};
-    assert_int_equal(b.store->ops->put(b.store, &put), 0);
+    assert_int_equal(store_put(b.store, &put), 0);
 }
 
 static void rival_puts(void *arg, struct store_fake *f, enum store_fake_op op, const char *key)
@@ -198,11 +198,11 @@ static void test_store_retry__a_rivals_bytes_are_not_taken_for_ours(void **state
     fault(b.fake, FAKE_PUT, FAKE_FAIL, 1, -EAGAIN, 0);
     store_fake_set_hook(b.fake, rival_puts, (char[]){"his"});
     struct store_put put = {.key = "k", .data = "mine", .len = 4, .mode = STORE_PUT_IF_ABSENT};
-    assert_int_equal(b.store->ops->put(b.store, &put), -EEXIST);
+    assert_int_equal(store_put(b.store, &put), -EEXIST);
     put.len = 3; /* another length */
     store_fake_clear_faults(b.fake);
     fault(b.fake, FAKE_PUT, FAKE_FAIL, 1, -EAGAIN, 0);
-    assert_int_equal(b.store->ops->put(b.store, &put), -EEXIST);
+    assert_int_equal(store_put(b.store, &put), -EEXIST);
 }
 
 static void test_store_retry__a_condition_that_fails_at_first_is_final_even_with_equal_bytes(void **state)
@@ -210,7 +210,7 @@ static void test_store_retry__a_condition_that_fails_at_first_is_final_even_with
     BOTH(LONG);
     store_fake_put(b.fake, "k", "mine", 4);
     struct store_put put = {.key = "k", .data = "mine", .len = 4, .mode = STORE_PUT_IF_ABSENT};
-    assert_int_equal(b.store->ops->put(b.store, &put), -EEXIST);
+    assert_int_equal(store_put(b.store, &put), -EEXIST);
     assert_int_equal(store_fake_calls(b.fake, FAKE_STAT), 0);
 }
 
@@ -265,16 +265,16 @@ static void test_store_retry__a_listing_goes_on_behind_the_last_key(void **state
     CLEANUP_BYTES keys = BYTES_INIT(100);
     CLEANUP(cleanup_store) struct store *s = NULL;
     assert_int_equal(store_retry_open(&k.base, LONG, NULL, &s), 0);
-    assert_int_equal(s->ops->list(s, "", join, &keys), 0);
+    assert_int_equal(store_list(s, "", join, &keys), 0);
     assert_string_equal(bytes_string(&keys), "abcdefg");
     assert_int_equal(k.calls, 4);
     k.calls = 0;
-    assert_int_equal(s->ops->list(s, "", stop_at_b, NULL), -EAGAIN); /* the visitor's, not repeated */
+    assert_int_equal(store_list(s, "", stop_at_b, NULL), -EAGAIN); /* the visitor's, not repeated */
     assert_int_equal(k.calls, 1);
     /* a store that cannot resume must not show keys twice */
     bytes_clear(&keys);
     k.base.ops = &plain;
-    assert_int_equal(s->ops->list(s, "", join, &keys), -EAGAIN);
+    assert_int_equal(store_list(s, "", join, &keys), -EAGAIN);
     assert_string_equal(bytes_string(&keys), "ab");
 }
 
@@ -286,7 +286,7 @@ static void test_store_retry__nothing_is_tried_again_once_cancelled(void **state
     struct store_item item;
     assert_int_equal(store_retry_open(store_fake_store(fake), LONG, &cancel, &s), 0);
     fault(fake, FAKE_STAT, FAKE_FAIL, 100, -EAGAIN, 0);
-    assert_int_equal(s->ops->stat(s, "k", &item), -EAGAIN);
+    assert_int_equal(store_stat(s, "k", &item), -EAGAIN);
     assert_non_null(strstr(error_text(), "interrupted"));
     struct both b = {.store = s};
     assert_counted(&b, 0, 0);

@@ -94,7 +94,7 @@ static struct store *open_store(struct http_fake *server)
 
 static int put(struct store *s, const char *text, enum store_put_mode mode, const char *version)
 {
-    return s->ops->put(
+    return store_put(
         s, &(struct store_put){.key = "k", .data = text, .len = strlen(text), .mode = mode, .version = version});
 }
 
@@ -111,7 +111,7 @@ static void with_bucket(enum conditions conditions, void (*check)(struct store *
 static bool probe(struct store *s)
 {
     bool honoured = false;
-    if (s->ops->probe_conditional(s, &honoured))
+    if (store_probe_conditional(s, &honoured))
         fail_msg("%s", error_text());
     return honoured;
 }
@@ -126,7 +126,7 @@ static void swaps(struct store *s, struct bucket *b)
     assert_int_equal(b->puts, puts); /* found out once */
     assert_int_equal(put(s, "one", STORE_PUT_IF_ABSENT, NULL), 0);
     assert_int_equal(put(s, "two", STORE_PUT_IF_ABSENT, NULL), -EEXIST);
-    assert_int_equal(s->ops->get_small(s, "k", &now, version), 0);
+    assert_int_equal(store_get_small(s, "k", &now, version), 0);
     assert_int_equal(put(s, "two", STORE_PUT_IF_MATCH, version), 0);
     assert_int_equal(put(s, "three", STORE_PUT_IF_MATCH, version), -EEXIST);
     assert_string_equal(b->key, "/bucket/some/prefix/k");
@@ -141,7 +141,7 @@ static void swaps_without_asking(struct store *s, struct bucket *b)
     /* there is room for one object: let the probe come first all the same, by a put that fails */
     assert_int_equal(put(s, "x", STORE_PUT_IF_MATCH, "\"9\""), -EEXIST);
     assert_int_equal(put(s, "one", STORE_PUT_ALWAYS, NULL), 0);
-    assert_int_equal(s->ops->get_small(s, "k", &now, version), 0);
+    assert_int_equal(store_get_small(s, "k", &now, version), 0);
     assert_int_equal(put(s, "two", STORE_PUT_IF_MATCH, version), 0);
 }
 
@@ -220,7 +220,7 @@ static void test_store_s3__a_broken_listing_shows_each_key_once(void **state)
     CLEANUP_BYTES keys = BYTES_INIT(100);
     struct http_fake *server = http_fake_start(serve_pages, NULL);
     struct store *s = open_store(server);
-    if (s->ops->list(s, "", join, &keys))
+    if (store_list(s, "", join, &keys))
         fail_msg("%s", error_text());
     assert_string_equal(bytes_string(&keys), "abcdefg");
     assert_true(http_fake_requests(server) >= 6);
@@ -253,7 +253,7 @@ static void test_store_s3__a_busy_server_is_left_alone_for_as_long_as_it_says(vo
     struct store *s = open_store(server);
     CLEANUP_BYTES got = BYTES_INIT(64);
     uint64_t before = clock_now_ms();
-    assert_int_equal(s->ops->get_small(s, "k", &got, NULL), 0);
+    assert_int_equal(store_get_small(s, "k", &got, NULL), 0);
     assert_true(clock_now_ms() - before >= 2000); /* 1 s, and up to the second 2 s away */
     assert_int_equal(http_fake_requests(server), 3);
     store_close(s);
@@ -274,7 +274,7 @@ static void test_store_s3__an_error_cut_short_is_asked_for_again(void **state)
     struct http_fake *server = http_fake_start(serve_cut_error, NULL);
     struct store *s = open_store(server);
     CLEANUP_BYTES got = BYTES_INIT(64);
-    assert_int_equal(s->ops->get_small(s, "k", &got, NULL), -ENOENT);
+    assert_int_equal(store_get_small(s, "k", &got, NULL), -ENOENT);
     assert_int_equal(http_fake_requests(server), 2);
     store_close(s);
     http_fake_stop(server);

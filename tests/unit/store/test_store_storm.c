@@ -286,8 +286,7 @@ static void begin(struct storm *s)
         s->tiers[i] = store_fake_new();
         tiers[i] = store_fake_store(s->tiers[i]);
         struct copying copying = {.from = s->origin, .to = s->tiers[i]};
-        assert_int_equal(store_fake_store(s->origin)->ops->list(store_fake_store(s->origin), "", copy_key, &copying),
-                         0);
+        assert_int_equal(store_list(store_fake_store(s->origin), "", copy_key, &copying), 0);
         tiers[i]->url = urls[i];
     }
     struct store *patient = NULL;

@@ -72,7 +72,7 @@ static int collect(void *arg, const void *data, size_t len)
 static int get(struct store *s, const char *key, const char *text)
 {
     CLEANUP_BYTES got = BYTES_INIT(1000);
-    int rc = s->ops->get(s, key, 0, strlen(text), collect, &got);
+    int rc = store_get(s, key, 0, strlen(text), collect, &got);
     if (!rc) {
         assert_int_equal(got.len, strlen(text));
         assert_memory_equal(got.data, text, got.len);
@@ -225,7 +225,7 @@ static void test_store_tiers__a_reader_who_stops_is_no_failure(void **state)
     WORLD(1);
     put_everywhere(&w, "packs/ab/c", "text");
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(w.store->ops->get(w.store, "packs/ab/c", 0, 4, refuse, NULL), -EAGAIN);
+        assert_int_equal(store_get(w.store, "packs/ab/c", 0, 4, refuse, NULL), -EAGAIN);
         assert_string_equal(error_text(), "the reader's own");
     }
     assert_false(report_of(&w, 0).down);
@@ -273,8 +273,8 @@ static void test_store_tiers__only_packs_and_index_nodes_go_through_them(void **
         assert_int_equal(get(w.store, direct[i], "text"), 0);
     }
     put_everywhere(&w, "packs/ab/c", "text");
-    assert_int_equal(w.store->ops->stat(w.store, "packs/ab/c", &item), 0);
-    assert_int_equal(w.store->ops->get_small(w.store, "packs/ab/c", &small, NULL), 0);
+    assert_int_equal(store_stat(w.store, "packs/ab/c", &item), 0);
+    assert_int_equal(store_get_small(w.store, "packs/ab/c", &small, NULL), 0);
     assert_int_equal(store_fake_calls(w.tiers[0], FAKE_ANY), 0);
     put_everywhere(&w, "indexes/ab/c", "text");
     assert_int_equal(get(w.store, "indexes/ab/c", "text"), 0);

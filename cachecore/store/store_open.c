@@ -1,0 +1,53 @@
+/* From a URL to a store. Only this file knows which schemes there are. */
+#include "store/store_impl.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "net/hdfs/hdfs_address.h"
+
+enum { RETRY_TIMEOUT_MS = 5 * 60 * 1000 };
+
+static bool begins_with(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static int open_plain(const char *url, const struct store_options *options, struct store **out)
+{
+    if (url[0] == '/' || begins_with(url, "file://"))
+        return store_file_open(url, options, out);
+    if (begins_with(url, "s3://"))
+        return store_s3_open(url, options, out);
+    if (hdfs_address_known(url))
+        return store_hdfs_open(url, options, out);
+    if (begins_with(url, "http://") || begins_with(url, "https://"))
+        return store_http_open(url, options, out);
+    return error_set(-EINVAL,
+                     "store %s: unknown kind of address; known are file:///DIR, s3://BUCKET/PREFIX, "
+                     "hdfs://NAMENODE:9870/PATH and http(s)://HOST/PATH",
+                     url);
+}
+
+int store_open(const char *url, const struct store_options *options, struct store **out)
+{
+    static const struct store_options defaults = {0};
+    if (!options)
+        options = &defaults;
+    struct store *plain = NULL;
+    int rc = open_plain(url, options, &plain);
+    if (rc)
+        return rc;
+    return store_retry_open(plain, options->timeout_ms ? options->timeout_ms : RETRY_TIMEOUT_MS, options->cancel, out);
+}
+
+void store_http_config(const struct store_options *options, struct http_config *out)
+{
+    out->connections = options->connections;
+    out->places = options->places;
+    out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
+    out->stall_timeout_s = options->request_s;
+    out->rate = options->rate;
+    out->cancel = options->cancel;
+}
