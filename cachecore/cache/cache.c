@@ -21,6 +21,7 @@ static void cache_destroy(struct cache *c)
     rings_free(c->writers);
     space_release(&c->space);
     mover_free(c->mover);
+    hot_free(c->hot);
     front_free(c->front);
     for (size_t i = 0; i < c->dir_count; i++)
         cache_dir_close(c->dirs[i]);
@@ -156,14 +157,17 @@ static int make_rings(struct cache *c, const struct cache_seams *seams)
 
 static int make_mover(struct cache *c, const struct cache_config *config, uint32_t apart_ms)
 {
-    struct mover_config mover = {.cache = c, .capacity = config->memory, .to_memory = c->front, .apart_ms = apart_ms};
+    struct hot_config hot = {.capacity = config->memory, .to_memory = c->front, .apart_ms = apart_ms};
     uint64_t fast = 0, slow = 0;
     for (size_t i = 0; i < c->dir_count; i++)
         *(c->dirs[i]->media == CACHE_MEDIA_HDD ? &slow : &fast) += c->dirs[i]->geometry.budget;
     c->tiered = fast && slow;
     if (c->tiered)
-        mover.capacity += fast;
-    return c->dir_count && (c->front || c->tiered) ? mover_new(&mover, &c->mover) : 0;
+        hot.capacity += fast;
+    if (!c->dir_count || (!c->front && !c->tiered))
+        return 0;
+    int rc = hot_new(&hot, &c->hot);
+    return rc ? rc : mover_new(&(struct mover_config){.cache = c, .hot = c->hot}, &c->mover);
 }
 
 int cache_open_with(const struct cache_config *config, const struct cache_seams *seams, struct cache **out)
@@ -244,20 +248,6 @@ void cache_close(struct cache *c)
     fill_stop(&c->fill, c->disk_timeout_ms);
     janitor_stop(&c->janitor);
     cache_destroy(c);
-}
-
-void cache_unpin(struct cache *c, const struct space_slot *slot)
-{
-    space_unpin(slot->pins);
-    if (atomic_load(&c->waiters) == 0)
-        return;
-    SCOPED_SPACE_LOCK(&c->lock, &c->space);
-    pthread_cond_broadcast(&c->changed);
-}
-
-bool cache_readable_locked(const struct cache *c, uint32_t id)
-{
-    return space_slot_at(&c->space, id)->state == SLOT_READY && cache_dir_reads(c->dirs[space_dir_of(&c->space, id)]);
 }
 
 bool cache_has(struct cache *c, const struct digest *chunk)

@@ -140,7 +140,7 @@ static void show_memory_and_moves(const struct view *v)
         {"granary_cache_memory_lifts_total", "Chunks read whole from disk for the memory.", counter_get(&up->lifts)},
         {"granary_cache_moves_total", "Chunks moved from a slow directory to a fast one.", counter_get(&up->moves)},
         {"granary_cache_moves_dropped_total", "Chunks not lifted or moved because the mover was behind.",
-         counter_get(&up->dropped)},
+         v->c->hot ? hot_dropped(v->c->hot) : 0},
     };
     show(v, rows, GR_ARRAY_SIZE(rows));
 }

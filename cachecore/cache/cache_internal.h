@@ -73,9 +73,10 @@ struct cache {
     struct cache_quota quotas[CACHE_QUOTAS_MAX];
     size_t quota_count;
     struct front *front; /* the memory tier; NULL: none */
-    struct mover *mover; /* NULL: nothing can be moved up */
-    bool tiered;         /* there are fast and slow directories */
-    struct {             /* asked for, but the disk failed at the start */
+    struct hot *hot;     /* NULL: nothing can be moved up; so mover */
+    struct mover *mover;
+    bool tiered; /* there are fast and slow directories */
+    struct {     /* asked for, but the disk failed at the start */
         char *path;
         uint64_t size;
     } absent[CACHE_DIRS_MAX];
@@ -101,7 +102,7 @@ struct cache {
 struct cache_seams {
     bool no_uring;         /* io_uring left aside */
     struct io_calls calls; /* how files are read without io_uring, and written */
-    uint32_t apart_ms;     /* mover_config's */
+    uint32_t apart_ms;     /* hot_config's */
     uint32_t open_timeout_ms, load_timeout_ms;
     void (*opening)(void); /* cache_dir_order's begin */
 };
@@ -177,10 +178,6 @@ GR_MUST_CHECK int janitor_start(struct cache *c);
 void janitor_tell_to_stop(struct janitor *j);
 void janitor_stop(struct janitor *j);
 
-/* What a read or write of a directory came to (cache_dir_note), and what follows from it. cache.lock is
- * not held. */
-void cache_note(struct cache *c, unsigned dir, enum cache_way way, int rc);
-
 /* ---- cache_read.c ---- */
 
 /* Read a piece if it is on disk; no hit is counted, nothing is fetched. false: it is not, or proved bad. */
@@ -192,12 +189,18 @@ GR_MUST_CHECK bool cache_read_kept(struct cache *c, const struct cache_piece *pi
  * refuses, a restart may bring the chunk back, whole. */
 void cache_blank_slot(struct cache *c, const struct space_slot *slot);
 
-/* ---- cache.c ---- */
+/* ---- cache_state.c ---- */
 
 /* The slot is ready and its directory can be read. */
 bool cache_readable_locked(const struct cache *c, uint32_t id);
 
 /* Give a pin back. */
 void cache_unpin(struct cache *c, const struct space_slot *slot);
+
+/* What a read or write of a directory came to (cache_dir_note), and what follows from it. cache.lock is
+ * not held. */
+void cache_note(struct cache *c, unsigned dir, enum cache_way way, int rc);
+/* A directory may be filled, or may no longer be: tell the space, and who waits for a slot. cache.lock is not held. */
+void cache_dir_changed(struct cache *c, unsigned dir);
 
 #endif

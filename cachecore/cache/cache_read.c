@@ -204,8 +204,8 @@ static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
             counter_add(&c->stats.hits, 1);
             counter_add(&c->stats.hit_bytes, hit->piece->len);
             count_served(hit->piece, CACHE_FROM_DISK);
-            if (c->mover)
-                mover_hit(c->mover, hit->piece, is_slow(c, hit->slot.dir));
+            if (c->hot)
+                hot_hit(c->hot, hit->piece, is_slow(c, hit->slot.dir));
         }
     }
 }

@@ -22,20 +22,6 @@
 
 enum { TICK_MS = 1000, TRIM_TICKS = 5, UNHEARD_MAX = 4 };
 
-static void state_changed(struct cache *c, unsigned dir)
-{
-    SCOPED_SPACE_LOCK(&c->lock, &c->space);
-    space_dir_writable(&c->space, dir,
-                       cache_dir_fills(c->dirs[dir])); /* as it is now: another change may be on its way */
-    pthread_cond_broadcast(&c->changed);               /* who waits for a slot may wait for nothing now */
-}
-
-void cache_note(struct cache *c, unsigned dir, enum cache_way way, int rc)
-{
-    if (cache_dir_note(c->dirs[dir], way, rc))
-        state_changed(c, dir);
-}
-
 /* ---- probing ---- */
 
 static int write_probe(struct cache *c, unsigned dir)
@@ -105,7 +91,7 @@ static void probe_dir(struct cache *c, unsigned dir)
         changed |= note_result(d, CACHE_READING, seen);
     }
     if (changed)
-        state_changed(c, dir);
+        cache_dir_changed(c, dir);
 }
 
 static bool is_normal(const struct cache_dir *d)

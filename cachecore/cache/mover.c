@@ -1,7 +1,4 @@
-/* Which chunks were hit before is remembered in a table of one word a chunk, placed by digest, where a
- * newcomer replaces what it finds: a tag of the digest, the time of the first hit, and which work is
- * queued for it. Words are changed by compare and swap; a hit that loses a race is not remembered,
- * which does no harm.
+/* One chunk at a time: what hot.h says is due. A chunk is read whole into the memory tier, or moved.
  *
  * A move has two slots (space.h, state moving):
  *
@@ -22,103 +19,25 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/le.h"
 #include "base/thread.h"
 #include "cache/cache_internal.h"
 #include "format/chunk.h"
 
 enum {
-    QUEUE_ITEMS = 256,
-    WORDS_MIN = 1024,
-    WORDS_MAX = 1 << 20,
-    APART_DEFAULT_MS = 1000,
     REST = 3, /* times the time a job took */
     REST_MAX_US = 250000,
     READ_PART = 256 << 10,
 };
 
-/* A word: tag | time of the first hit in ms, 24 bits | work. */
-enum { WORK_LIFT = 1, WORK_MOVE = 2, WORK_MASK = 3, TIME_SHIFT = 2, TIME_BITS = 24, TAG_SHIFT = 26 };
-#define TIME_MASK ((UINT64_C(1) << TIME_BITS) - 1)
-
 struct mover {
     struct mover_config config;
     struct mover_stats stats;
-    _Atomic uint64_t *words;
-    uint64_t word_mask;
-    struct queue *queue;
     pthread_t thread;
     bool running;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stopping;
 };
-
-DEFINE_CLEANUP(mover, struct mover *, mover_free)
-
-struct job {
-    struct cache_piece piece; /* the whole chunk; no dst, no store */
-    unsigned work;
-};
-
-/* ---- what was hit ---- */
-
-static _Atomic uint64_t *word_of(struct mover *m, const struct digest *digest)
-{
-    return &m->words[le64_get(digest->b + 16) & m->word_mask];
-}
-
-static uint64_t tag_of(const struct digest *digest)
-{
-    return le64_get(digest->b + 24) >> TAG_SHIFT << TAG_SHIFT;
-}
-
-/* The work that this hit makes due, of what `may` be done. */
-static unsigned note_hit(struct mover *m, const struct digest *digest, unsigned may)
-{
-    _Atomic uint64_t *word = word_of(m, digest);
-    uint64_t now = clock_now_ms() & TIME_MASK, tag = tag_of(digest);
-    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-    if (seen >> TAG_SHIFT << TAG_SHIFT != tag) {
-        atomic_store_explicit(word, tag | now << TIME_SHIFT, memory_order_relaxed);
-        return 0;
-    }
-    uint64_t ago = (now - (seen >> TIME_SHIFT & TIME_MASK)) & TIME_MASK;
-    unsigned due = may & ~(unsigned)(seen & WORK_MASK);
-    if (ago < m->config.apart_ms)
-        due &= ~(unsigned)WORK_MOVE;
-    if (!due ||
-        !atomic_compare_exchange_strong_explicit(word, &seen, seen | due, memory_order_relaxed, memory_order_relaxed))
-        return 0;
-    return due;
-}
-
-/* The chunk starts anew: it may be hot again later. */
-static void forget_hit(struct mover *m, const struct digest *digest)
-{
-    _Atomic uint64_t *word = word_of(m, digest);
-    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-    if (seen >> TAG_SHIFT << TAG_SHIFT == tag_of(digest))
-        (void)atomic_compare_exchange_strong_explicit(word, &seen, 0, memory_order_relaxed, memory_order_relaxed);
-}
-
-void mover_hit(struct mover *m, const struct cache_piece *p, bool slow)
-{
-    bool in_part = p->len != p->ref.plain_len;
-    unsigned may = (m->config.to_memory && in_part ? WORK_LIFT : 0) | (slow ? WORK_MOVE : 0);
-    unsigned due = may ? note_hit(m, &p->ref.digest, may) : 0;
-    if (!due)
-        return;
-    struct job *job = malloc(sizeof *job);
-    if (job) {
-        *job = (struct job){.piece = {.ref = p->ref, .len = p->ref.plain_len}, .work = due};
-        if (queue_try_push(m->queue, job))
-            return;
-        free(job);
-    }
-    counter_add(&m->stats.dropped, 1);
-    forget_hit(m, &p->ref.digest);
-}
 
 /* ---- moving ---- */
 
@@ -245,16 +164,15 @@ static bool rest(struct mover *m, uint64_t us)
 static void *work(void *arg)
 {
     struct mover *m = arg;
-    struct job *job;
+    struct hot_chunk *chunk;
     bool go = true;
-    while ((job = queue_pop(m->queue))) {
+    while ((chunk = hot_take(m->config.hot))) {
         uint64_t start = clock_now_us();
-        if (go && job->work & WORK_LIFT)
-            lift_chunk(m, &job->piece);
-        if (go && job->work & WORK_MOVE)
-            move_chunk(m, &job->piece.ref.digest);
-        forget_hit(m, &job->piece.ref.digest);
-        free(job);
+        if (go && chunk->work & HOT_LIFT)
+            lift_chunk(m, &chunk->piece);
+        if (go && chunk->work & HOT_MOVE)
+            move_chunk(m, &chunk->piece.ref.digest);
+        hot_done(m->config.hot, chunk);
         uint64_t took = clock_now_us() - start;
         go = go && rest(m, GR_MIN(took * REST, (uint64_t)REST_MAX_US));
     }
@@ -263,23 +181,13 @@ static void *work(void *arg)
 
 int mover_new(const struct mover_config *config, struct mover **out)
 {
-    CLEANUP(cleanup_mover) struct mover *m = calloc(1, sizeof *m);
+    struct mover *m = calloc(1, sizeof *m);
     if (!m)
         return error_set(-ENOMEM, "cache: out of memory");
     m->config = *config;
-    if (!m->config.apart_ms)
-        m->config.apart_ms = APART_DEFAULT_MS;
-    uint64_t words = WORDS_MIN;
-    while (words < WORDS_MAX && words < config->capacity / CHUNK_SIZE_DEFAULT)
-        words *= 2;
-    m->word_mask = words - 1;
-    m->words = calloc(words, sizeof *m->words);
-    m->queue = queue_new(QUEUE_ITEMS);
     thread_cond_init(&m->wake);
     pthread_mutex_init(&m->lock, NULL);
-    if (!m->words || !m->queue)
-        return error_set(-ENOMEM, "cache: out of memory");
-    *out = steal_ptr(&m);
+    *out = m;
     return 0;
 }
 
@@ -299,7 +207,7 @@ void mover_stop(struct mover *m)
         m->stopping = true;
         pthread_cond_broadcast(&m->wake);
     }
-    queue_close(m->queue);
+    hot_close(m->config.hot);
     if (m->running)
         pthread_join(m->thread, NULL);
     m->running = false;
@@ -309,11 +217,8 @@ void mover_free(struct mover *m)
 {
     if (!m)
         return;
-    if (m->queue)
-        queue_free(m->queue);
     pthread_cond_destroy(&m->wake);
     pthread_mutex_destroy(&m->lock);
-    free(m->words);
     free(m);
 }
 

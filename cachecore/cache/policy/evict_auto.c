@@ -30,7 +30,8 @@ struct member {
     struct seat seats[SEATS_MAX];
 };
 
-struct evict_panel {
+struct panel {
+    struct evict_panel base;
     unsigned shift, followed;
     uint64_t asked; /* since the sums were halved */
     struct member members[MEMBERS];
@@ -128,31 +129,15 @@ static int member_init(struct member *m, const struct evict_ops *ops)
 
 /* ---- the panel ---- */
 
-int panel_new(uint64_t capacity, struct evict_panel **out)
+static void panel_free(struct evict_panel *base)
 {
-    _Static_assert(sizeof(struct evict_panel) < 480 << 10, "evict.h and docs/cache.md state the memory");
-    struct evict_panel *panel = calloc(1, sizeof *panel);
-    if (!panel)
-        return -ENOMEM;
-    while (capacity >> panel->shift > SEATS_MAX)
-        panel->shift++;
+    struct panel *panel = (struct panel *)base;
     for (unsigned i = 0; i < MEMBERS; i++)
-        if (member_init(&panel->members[i], followable[i])) {
-            panel_free(panel);
-            return -ENOMEM;
-        }
-    *out = panel;
-    return 0;
-}
-
-void panel_free(struct evict_panel *panel)
-{
-    for (unsigned i = 0; panel && i < MEMBERS; i++)
         evict_free(panel->members[i].e);
     free(panel);
 }
 
-static void follow(struct evict_panel *panel, unsigned which)
+static void follow(struct panel *panel, unsigned which)
 {
     panel->followed = which;
     panel->asked = 0;
@@ -160,7 +145,7 @@ static void follow(struct evict_panel *panel, unsigned which)
         panel->members[i].ahead = panel->members[i].differed = 0;
 }
 
-static void judge(struct evict_panel *panel, const bool hit[MEMBERS], uint32_t seats)
+static void judge(struct panel *panel, const bool hit[MEMBERS], uint32_t seats)
 {
     unsigned best = panel->followed;
     bool halve = ++panel->asked >= (uint64_t)MEMORY * seats;
@@ -182,13 +167,14 @@ static void judge(struct evict_panel *panel, const bool hit[MEMBERS], uint32_t s
         follow(panel, best);
 }
 
-static bool is_sampled(const struct evict_panel *panel, uint64_t key)
+static bool is_sampled(const struct panel *panel, uint64_t key)
 {
     return (key & ((UINT64_C(1) << panel->shift) - 1)) == 0;
 }
 
-void panel_more(struct evict_panel *panel, uint64_t key, unsigned part)
+static void panel_more(struct evict_panel *base, uint64_t key, unsigned part)
 {
+    struct panel *panel = (struct panel *)base;
     for (unsigned i = 0; is_sampled(panel, key) && i < MEMBERS; i++) {
         struct member *m = &panel->members[i];
         uint32_t seat = find(m, key);
@@ -199,8 +185,9 @@ void panel_more(struct evict_panel *panel, uint64_t key, unsigned part)
     }
 }
 
-const struct evict_ops *panel_ask(struct evict_panel *panel, uint64_t key, unsigned part, uint64_t held)
+static const struct evict_ops *panel_ask(struct evict_panel *base, uint64_t key, unsigned part, uint64_t held)
 {
+    struct panel *panel = (struct panel *)base;
     if (is_sampled(panel, key)) {
         uint64_t share = GR_MIN(GR_MAX(held >> panel->shift, (uint64_t)SEATS_MIN), (uint64_t)SEATS_MAX);
         uint32_t seats = held ? (uint32_t)share : SEATS_MAX;
@@ -211,4 +198,22 @@ const struct evict_ops *panel_ask(struct evict_panel *panel, uint64_t key, unsig
             judge(panel, hit, seats);
     }
     return followable[panel->followed];
+}
+
+int panel_new(uint64_t capacity, struct evict_panel **out)
+{
+    _Static_assert(sizeof(struct panel) < 480 << 10, "evict.h and docs/cache.md state the memory");
+    struct panel *panel = calloc(1, sizeof *panel);
+    if (!panel)
+        return -ENOMEM;
+    while (capacity >> panel->shift > SEATS_MAX)
+        panel->shift++;
+    for (unsigned i = 0; i < MEMBERS; i++)
+        if (member_init(&panel->members[i], followable[i])) {
+            panel_free(&panel->base);
+            return -ENOMEM;
+        }
+    panel->base = (struct evict_panel){.ask = panel_ask, .more = panel_more, .free = panel_free};
+    *out = &panel->base;
+    return 0;
 }

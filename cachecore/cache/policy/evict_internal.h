@@ -49,6 +49,16 @@ struct evict_missed {
     uint32_t read;
 };
 
+/* What is told of each ask, and says what to follow: a policy above the policies. */
+struct evict_panel {
+    /* Part of a chunk was asked for; held: the slots the cache has in use, 0 as long as it has room. What to follow
+     * from now on. */
+    const struct evict_ops *(*ask)(struct evict_panel *panel, uint64_t key, unsigned part, uint64_t held);
+    /* More of a chunk that was asked for just now. */
+    void (*more)(struct evict_panel *panel, uint64_t key, unsigned part);
+    void (*free)(struct evict_panel *panel);
+};
+
 struct evict {
     struct evict_config config;
     const struct evict_ops *ops; /* under EVICT_AUTO: what is followed now */
@@ -111,13 +121,6 @@ bool pool_admit_always(struct evict *e, struct evict_pool *p, uint64_t key);
 void evict_age(struct evict *e, bool hit);
 
 /* The panel that EVICT_AUTO follows: evict_auto.c. capacity: of the cache, in slots. -ENOMEM. */
-struct evict_panel;
 GR_MUST_CHECK int panel_new(uint64_t capacity, struct evict_panel **out);
-void panel_free(struct evict_panel *panel);
-/* Part of a chunk was asked for; held: the slots the cache has in use, 0 as long as it has room. What to
- * follow from now on. */
-const struct evict_ops *panel_ask(struct evict_panel *panel, uint64_t key, unsigned part, uint64_t held);
-/* More of a chunk that was asked for just now. */
-void panel_more(struct evict_panel *panel, uint64_t key, unsigned part);
 
 #endif

@@ -1,0 +1,30 @@
+/* Which slots can be read and written now: their pins, and how their directories are. */
+#include "cache/cache_internal.h"
+
+bool cache_readable_locked(const struct cache *c, uint32_t id)
+{
+    return space_slot_at(&c->space, id)->state == SLOT_READY && cache_dir_reads(c->dirs[space_dir_of(&c->space, id)]);
+}
+
+void cache_unpin(struct cache *c, const struct space_slot *slot)
+{
+    space_unpin(slot->pins);
+    if (atomic_load(&c->waiters) == 0)
+        return;
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    pthread_cond_broadcast(&c->changed);
+}
+
+void cache_dir_changed(struct cache *c, unsigned dir)
+{
+    SCOPED_SPACE_LOCK(&c->lock, &c->space);
+    space_dir_writable(&c->space, dir,
+                       cache_dir_fills(c->dirs[dir])); /* as it is now: another change may be on its way */
+    pthread_cond_broadcast(&c->changed);               /* who waits for a slot may wait for nothing now */
+}
+
+void cache_note(struct cache *c, unsigned dir, enum cache_way way, int rc)
+{
+    if (cache_dir_note(c->dirs[dir], way, rc))
+        cache_dir_changed(c, dir);
+}

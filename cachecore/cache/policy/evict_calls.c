@@ -1,0 +1,198 @@
+/* The way of each call, whatever the policy.
+ *
+ * A chunk is asked for once for every piece of it that is read, many times in a moment when a file
+ * is read in order. To count these would make each file read once look popular: what was asked for
+ * among the last few hundred (recent: a direct-mapped table) is passed over. How much of the chunk was
+ * read is added up all the same: in the node, and for a chunk that is missing in another such table (missed).
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cache/policy/evict_internal.h"
+
+enum { GHOSTS_ASKED = 2 /* a slot */ };
+
+_Static_assert(sizeof(struct evict_node) == 12, "docs/cache.md states the memory of a chunk");
+
+/* ---- life ---- */
+
+int evict_new_ops(const struct evict_config *config, const struct evict_ops *ops, struct evict **out)
+{
+    struct evict *e = calloc(1, sizeof *e + config->pools * sizeof e->pools[0]);
+    if (!e)
+        return -ENOMEM;
+    e->config = *config;
+    e->ops = ops;
+    e->counts = ops->remember == REMEMBER_ASKED;
+    e->ageing.pool = config->pools;
+    for (uint32_t i = 0; i < config->pools; i++) {
+        struct evict_pool *p = &e->pools[i];
+        evict_list_init(&p->small);
+        evict_list_init(&p->main);
+        p->hand = p->chosen = EVICT_NONE;
+    }
+    uint64_t ghosts = config->capacity * (e->counts ? GHOSTS_ASKED : 1);
+    int rc = ops->remember == REMEMBER_NOTHING ? 0 : ghost_init(&e->ghost, ghosts, config->capacity);
+    if (rc) {
+        evict_free(e);
+        return rc;
+    }
+    *out = e;
+    return 0;
+}
+
+void evict_free(struct evict *e)
+{
+    if (!e)
+        return;
+    if (e->panel)
+        e->panel->free(e->panel);
+    ghost_release(&e->ghost);
+    free(e);
+}
+
+const char *evict_following(const struct evict *e)
+{
+    return e->ops->name;
+}
+
+/* ---- the calls ---- */
+
+static struct evict_pool *pool_of(struct evict *e, uint32_t pool)
+{
+    assert(pool < e->config.pools);
+    return &e->pools[pool];
+}
+
+static bool asked_just_now(struct evict *e, uint64_t key)
+{
+    if (!e->recent_mask)
+        return false;
+    uint32_t *cell = &e->recent[(key >> 8) & e->recent_mask], print = (uint32_t)(key >> 32);
+    bool same = *cell == print;
+    *cell = print;
+    return same;
+}
+
+static void asked(struct evict *e, uint64_t key, unsigned part, bool hit)
+{
+    if (e->panel)
+        e->ops = e->panel->ask(e->panel, key, part, e->full ? e->held : 0);
+    if (e->counts)
+        evict_age(e, hit);
+}
+
+static unsigned add_parts(unsigned a, unsigned b)
+{
+    return GR_MIN(a + b, (unsigned)EVICT_WHOLE);
+}
+
+/* The keys of a panel's sample have their low bits in common. */
+static size_t missed_place(uint64_t key)
+{
+    return (key >> 24) % MISSED_MAX;
+}
+
+/* It has come in, or what was asked of it before does not count. */
+static void forget_missed(struct evict *e, uint64_t key)
+{
+    if (evict_missed_part(e, key))
+        e->missed[missed_place(key)] = (struct evict_missed){0};
+}
+
+unsigned evict_missed_part(const struct evict *e, uint64_t key)
+{
+    const struct evict_missed *m = &e->missed[missed_place(key)];
+    return m->print == (uint32_t)(key >> 32) ? m->read : 0;
+}
+
+void evict_missed_more(struct evict *e, uint64_t key, unsigned part)
+{
+    unsigned before = evict_missed_part(e, key);
+    before = before >= READ_ENOUGH ? 0 : before; /* that was an earlier pass */
+    e->missed[missed_place(key)] =
+        (struct evict_missed){.print = (uint32_t)(key >> 32), .read = add_parts(before, part)};
+}
+
+void evict_insert(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
+{
+    struct evict_node *n = evict_node(e, slot);
+    n->bits = e->ageing.round;
+    n->read = (uint8_t)evict_missed_part(e, key);
+    forget_missed(e, key);
+    e->ops->insert(e, pool_of(e, pool), slot, key);
+    e->held++;
+}
+
+void evict_more(struct evict *e, uint32_t slot, unsigned part)
+{
+    struct evict_node *n = evict_node(e, slot);
+    if (!evict_is_read(e, slot))
+        n->read = (uint8_t)add_parts(n->read, part);
+}
+
+void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsigned part)
+{
+    struct evict_pool *p = pool_of(e, pool);
+    if (asked_just_now(e, key)) {
+        evict_more(e, slot, part);
+        if (e->panel)
+            e->panel->more(e->panel, key, part);
+        return;
+    }
+    struct evict_node *n = evict_node(e, slot);
+    if ((n->bits & BITS_COUNT) < COUNT_MAX)
+        n->bits++;
+    if (part)
+        n->read = (uint8_t)add_parts(evict_is_read(e, slot) ? 0 : n->read, part);
+    e->ops->hit(e, p, slot);
+    asked(e, key, part, true);
+}
+
+void evict_remove(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key)
+{
+    pool_unlink(e, pool_of(e, pool), slot);
+    e->held--;
+    if (e->ghost.sets)
+        ghost_leave(&e->ghost, key, evict_count(e, slot));
+}
+
+void evict_miss(struct evict *e, uint32_t pool, uint64_t key, unsigned part)
+{
+    (void)pool_of(e, pool);
+    evict_missed_more(e, key, part);
+    if (asked_just_now(e, key)) {
+        if (e->panel)
+            e->panel->more(e->panel, key, part);
+        return;
+    }
+    if (e->counts)
+        ghost_ask(&e->ghost, key);
+    asked(e, key, part, false);
+}
+
+bool evict_admit(struct evict *e, uint32_t pool, uint64_t key)
+{
+    e->full = true;
+    return e->ops->admit(e, pool_of(e, pool), key);
+}
+
+void evict_force(struct evict *e, uint64_t key)
+{
+    forget_missed(e, key);
+}
+
+uint32_t evict_oldest(struct evict *e, uint32_t pool)
+{
+    return pool_oldest(e, pool_of(e, pool));
+}
+
+uint32_t evict_victim(struct evict *e, uint32_t pool)
+{
+    e->full = true;
+    struct evict_pool *p = pool_of(e, pool);
+    uint32_t slot = p->chosen;
+    p->chosen = EVICT_NONE;
+    return slot != EVICT_NONE && !evict_is_busy(e, slot) ? slot : e->ops->victim(e, p);
+}
