@@ -25,7 +25,9 @@ struct image {
     counter served[CACHE_SOURCES], served_bytes[CACHE_SOURCES];
     _Atomic int next_credit; /* see readahead.c: chunks that may be taken along as the next ones */
     counter readahead_bytes, completion_bytes, ahead_used_bytes;
-    struct ahead *ahead;        /* completes what is read here and there; not owned; NULL: nothing does */
+    /* Told that something was missed of a leaf, or that what was fetched ahead was read (ahead.h); NULL: nobody is. */
+    void (*noted)(void *arg, struct image *img, uint64_t leaf);
+    void *noted_arg;
     _Atomic uint64_t active_ms; /* when something was missed last, or a chunk fetched ahead read */
     counter fence_refusals;
     struct warm_turns warm_turns;

@@ -71,6 +71,19 @@ int ahead_new(unsigned threads, struct ahead **out)
     return 0;
 }
 
+static void wake(void *arg, struct image *img, uint64_t leaf)
+{
+    struct ahead *a = arg;
+    atomic_store_explicit(&img->active_ms, clock_now_ms(), memory_order_relaxed);
+    if (demand_credit(&img->demand, leaf) < complete_worth(img, leaf))
+        return;
+    atomic_fetch_add(&a->wakes, 1);
+    if (!atomic_load(&a->idle))
+        return;
+    SCOPED_LOCK(&a->lock);
+    pthread_cond_signal(&a->work);
+}
+
 int ahead_add(struct ahead *a, struct image *img)
 {
     struct watched *w = calloc(1, sizeof *w);
@@ -81,7 +94,8 @@ int ahead_add(struct ahead *a, struct image *img)
     }
     w->img = image_ref(img);
     atomic_fetch_add(&a->image_bytes, img->manifest.size);
-    img->ahead = a;
+    img->noted_arg = a;
+    img->noted = wake;
     return 0;
 }
 
@@ -238,18 +252,6 @@ static void *run(void *arg)
             wait_for_work(a, wakes, again_ms);
     }
     return NULL;
-}
-
-void ahead_wake(struct ahead *a, struct image *img, uint64_t leaf)
-{
-    atomic_store_explicit(&img->active_ms, clock_now_ms(), memory_order_relaxed);
-    if (demand_credit(&img->demand, leaf) < complete_worth(img, leaf))
-        return;
-    atomic_fetch_add(&a->wakes, 1);
-    if (!atomic_load(&a->idle))
-        return;
-    SCOPED_LOCK(&a->lock);
-    pthread_cond_signal(&a->work);
 }
 
 int ahead_start_threads(struct ahead *a)

@@ -19,8 +19,4 @@ GR_MUST_CHECK int ahead_start_threads(struct ahead *a);
 /* Waits for the gets in the air. NULL is allowed. */
 void ahead_free(struct ahead *a);
 
-/* Something was missed of a leaf of the image, or what was fetched ahead was read. Never waits for a search or for I/O.
- */
-void ahead_wake(struct ahead *a, struct image *img, uint64_t leaf);
-
 #endif

@@ -8,8 +8,6 @@
  */
 #include "image/readahead/readahead.h"
 
-#include "image/readahead/ahead.h"
-
 enum { NEXT_WORTH = 3, NEXT_CREDIT_MOST = 48, SHORT_PART = 4 /* of a chunk: a short read at most */ };
 
 void readahead_init(struct readahead *r, struct image *img, uint64_t off, uint64_t len)
@@ -128,6 +126,6 @@ void readahead_note(struct readahead *r, uint64_t chunk, uint32_t len, bool miss
         change_credit(r, NEXT_WORTH);
     if (used)
         counter_add(&r->img->ahead_used_bytes, image_chunk_len(r->img, chunk));
-    if ((used || missed) && r->img->ahead)
-        ahead_wake(r->img->ahead, r->img, number);
+    if ((used || missed) && r->img->noted)
+        r->img->noted(r->img->noted_arg, r->img, number);
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "fake/image_fake.h"
 #include "image/image.h"
+#include "image/image_internal.h"
 #include "image/readahead/ahead.h"
 #include "unit/counters.h"
 #include "unit/scratch.h"
@@ -81,13 +82,18 @@ static void read_some(struct world *w, unsigned image, unsigned n)
         read_chunk(w, image, i * 37 % CHUNKS);
 }
 
+static void note_read(struct image *img)
+{
+    img->noted(img->noted_arg, img, 0);
+}
+
 /* As somebody who reads on: what nobody has read for seconds is not completed, and this machine may be slow. */
 static void wait_until_cached(struct world *w, unsigned image)
 {
     uint64_t since = 0;
     for (uint64_t i = 0; i < CHUNKS; i++)
         while (!cache_has(w->cache, &w->img[image].refs[i].digest)) {
-            ahead_wake(w->ahead, w->image[image], 0);
+            note_read(w->image[image]);
             counter_pause(&since, "the image to be completed");
         }
 }
@@ -164,7 +170,7 @@ static void test_ahead__a_store_that_fails_in_the_background_fails_no_reader_and
     uint64_t calls = store_fake_calls(w.fake, FAKE_GET);
     assert_int_equal(ahead_start_threads(w.ahead), 0);
     while (!atomic_load(&lines) || store_fake_calls(w.fake, FAKE_GET) < calls + 5) {
-        ahead_wake(w.ahead, w.image[0], 0); /* further units fail too, after their rests */
+        note_read(w.image[0]); /* further units fail too, after their rests */
         counter_pause(&since, "a line of log and further tries");
     }
     for (uint64_t i = 0; i < CHUNKS / 4; i++)
@@ -191,7 +197,7 @@ static void test_ahead__a_bad_chunk_keeps_no_other_from_being_completed(void **s
     uint64_t since = 0;
     for (uint64_t i = 0; i < CHUNKS; i++)
         while (i != bad && !cache_has(w.cache, &w.img[0].refs[i].digest)) {
-            ahead_wake(w.ahead, w.image[0], 0);
+            note_read(w.image[0]);
             counter_pause(&since, "all the others");
         }
     /* It was asked for once, and once more, in the first unit that met it alone. */
