@@ -202,13 +202,6 @@ static void set_signer(CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_PASSWORD, s->secret_key);
 }
 
-int http_transfer_pay(struct http_transfer *t, uint64_t n)
-{
-    if (rate_take(t->rate, n, t->cancel))
-        return 0;
-    return error_set(-EAGAIN, "%s: interrupted", t->host);
-}
-
 /* curl tells how much it has sent, each time before it sends more. */
 static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_send, curl_off_t sent)
 {

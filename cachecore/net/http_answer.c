@@ -194,6 +194,13 @@ static int take_body(struct http_transfer *t, const void *data, size_t len)
                            : rc;
 }
 
+int http_transfer_pay(struct http_transfer *t, uint64_t n)
+{
+    if (rate_take(t->rate, n, t->cancel))
+        return 0;
+    return error_set(-EAGAIN, "%s: interrupted", t->host);
+}
+
 size_t http_answer_body(char *data, size_t one, size_t len, void *arg)
 {
     struct http_transfer *t = arg;

@@ -41,13 +41,3 @@ int store_open(const char *url, const struct store_options *options, struct stor
         return rc;
     return store_retry_open(plain, options->timeout_ms ? options->timeout_ms : RETRY_TIMEOUT_MS, options->cancel, out);
 }
-
-void store_http_config(const struct store_options *options, struct http_config *out)
-{
-    out->connections = options->connections;
-    out->places = options->places;
-    out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
-    out->stall_timeout_s = options->request_s;
-    out->rate = options->rate;
-    out->cancel = options->cancel;
-}

@@ -8,11 +8,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-int webhdfs_no_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for HDFS");
-}
-
 int webhdfs_new(const char *url, const struct webhdfs_config *config, struct webhdfs **out)
 {
     struct webhdfs *w = calloc(1, sizeof *w);

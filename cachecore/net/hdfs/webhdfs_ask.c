@@ -21,6 +21,11 @@
 
 enum { DEAD_MS = 120000, DATANODES_TRIED = 4 };
 
+int webhdfs_no_memory(void)
+{
+    return error_set(-ENOMEM, "out of memory for HDFS");
+}
+
 /* ------------------------------------------------------------------ dead DataNodes */
 
 void webhdfs_host_of(const char *url, char out[WEBHDFS_HOST_MAX])

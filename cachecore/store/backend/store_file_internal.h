@@ -35,7 +35,9 @@ char *store_file_path(const struct store_file *f, const char *key);
 GR_MUST_CHECK int store_file_locate(const struct store_file *f, const char *key, char **out_path);
 
 /* Of struct store_ops. */
+int store_file_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
 int store_file_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX]);
+int store_file_stat(struct store *s, const char *key, struct store_item *out);
 int store_file_put(struct store *s, const struct store_put *put);
 int store_file_remove(struct store *s, const char *key);
 

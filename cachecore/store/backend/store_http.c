@@ -19,6 +19,16 @@ struct store_http {
     struct http *http;
 };
 
+void store_http_config(const struct store_options *options, struct http_config *out)
+{
+    out->connections = options->connections;
+    out->places = options->places;
+    out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
+    out->stall_timeout_s = options->request_s;
+    out->rate = options->rate;
+    out->cancel = options->cancel;
+}
+
 static int read_only(struct store *s, const char *doing)
 {
     return error_set(-ENOTSUP,

@@ -1,0 +1,106 @@
+/* What a stack says of itself: its stores' health, its directories, counters and histograms. An image's totals stay
+ * when it goes (stack_sums_add). */
+#include <string.h>
+
+#include "base/clock.h"
+#include "stack_internal.h"
+
+/* The i-th store; false: there are no more. */
+static bool store_at(struct stack *s, size_t i, struct stack_store *out)
+{
+    SCOPED_LOCK(&s->lock);
+    if (i >= s->stores.len)
+        return false;
+    *out = s->stores.items[i];
+    return true;
+}
+
+const char *stack_store_health(struct stack *s, size_t i, struct store_health *out)
+{
+    struct stack_store at;
+    if (!store_at(s, i, &at))
+        return NULL;
+    store_health(at.store, out);
+    out->read_waits_ms = cache_longest_wait_us(s->cache, at.store) / 1000;
+    return at.url;
+}
+
+/* ---- counters ---- */
+
+static void add_row(void *arg, const struct counter_row *row)
+{
+    struct stack_sums *sums = arg;
+    size_t i = sums->at++;
+    if (i >= STACK_ROWS_MAX)
+        return;
+    if (i < sums->count) {
+        sums->rows[i].value += row->value;
+    } else {
+        sums->rows[i] = *row;
+        sums->count = i + 1;
+    }
+}
+
+void stack_sums_add(struct stack_sums *sums, struct image *img)
+{
+    sums->at = 0;
+    image_counters(img, add_row, sums);
+}
+
+static void show_sums(const struct stack_sums *sums, counter_visit *visit, void *arg)
+{
+    for (size_t i = 0; i < sums->count; i++)
+        visit(arg, &sums->rows[i]);
+}
+
+size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_MAX])
+{
+    return cache_dir_reports(s->cache, out);
+}
+
+/* With tiers there is one store. */
+size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX])
+{
+    struct stack_store at;
+    return s->config.tier_count && store_at(s, 0, &at) ? store_tiers_reports(at.store, out) : 0;
+}
+
+uint64_t stack_age_ms(const struct stack *s)
+{
+    return clock_now_ms() - s->opened_ms;
+}
+
+/* Under one lock: an export that is removed meanwhile is counted once. */
+static struct stack_sums sum_images(struct stack *s)
+{
+    SCOPED_LOCK(&s->lock);
+    struct stack_sums sums = s->gone;
+    for (size_t i = 0; i < s->exports.len; i++)
+        stack_sums_add(&sums, s->exports.items[i]->image);
+    return sums;
+}
+
+void stack_counters(struct stack *s, counter_visit *visit, void *arg)
+{
+    cache_counters(s->cache, visit, arg);
+    struct stack_sums images = sum_images(s), stores = {0};
+    struct stack_store at;
+    for (size_t i = 0; store_at(s, i, &at); i++) {
+        stores.at = 0;
+        store_counters(at.store, add_row, &stores);
+    }
+    show_sums(&images, visit, arg);
+    visit(arg, &(struct counter_row){"granary_slow_reads_total", "Reads that took as long as slow-read= says",
+                                     counter_get(&s->slow.total)});
+    show_sums(&stores, visit, arg);
+    visit(arg, &(struct counter_row){"granary_store_connections_waiting",
+                                     "Requests that wait for a place among the connections to stores",
+                                     http_places_waiting(&s->places)});
+}
+
+void stack_histograms(struct stack *s, histogram_visit *visit, void *arg)
+{
+    const struct histogram_row reads = {"granary_read_seconds", "How long reads took, failed ones too", {0}, 0};
+    histogram_show(&s->reads, reads, visit, arg);
+    cache_histograms(s->cache, visit, arg);
+}
