@@ -16,19 +16,6 @@
 #include "cli/mount_helper.h"
 #include "cli/verbs/verbs.h"
 
-const struct verb *const verbs[] = {
-    &verb_build,  &verb_images, &verb_inspect, &verb_ls,    &verb_diff,  &verb_verify, &verb_export, &verb_copy,
-    &verb_tag,    &verb_rm,     &verb_gc,      &verb_serve, &verb_mount, &verb_umount, &verb_keep,   &verb_upgrade,
-    &verb_status, &verb_top,    &verb_cache,   &verb_warm,  &verb_trace, &verb_help,   NULL};
-
-const struct verb *verb_find(const char *name)
-{
-    for (size_t i = 0; verbs[i]; i++)
-        if (!strcmp(verbs[i]->name, name))
-            return verbs[i];
-    return NULL;
-}
-
 static int unknown_verb(const char *name)
 {
     (void)error_set(0, "%s", name);

@@ -9,7 +9,7 @@
  *
  * Until the unique tag is there nothing refers to anything that was uploaded: a failure before it leaves objects that
  * the next run re-uses or gc removes. Whatever was started is ended in build_release, in reverse. build_parent.c has
- * what a build goes on from, build_publish.c the last step.
+ * what a build goes on from, build_publish.c the last step, build_step.c what happens between any two.
  */
 #include "imagebuild/build_internal.h"
 
@@ -25,7 +25,6 @@
 #include "imagebuild/sink/sink.h"
 #include "store/repository.h"
 
-enum { PROGRESS_MS = 200 };
 #define READ_MEMORY_DEFAULT ((size_t)128 << 20)
 #define PACK_SIZE_DEFAULT ((size_t)32 << 20)
 #define PACK_SIZE_MAX ((size_t)1 << 30)
@@ -41,38 +40,6 @@ static void build_release(struct build *b)
     checkpoint_free(b->checkpoint);
     parent_free(b->parent);
     lease_end(b->lease);
-}
-
-/* ------------------------------------------------------------------ while anything goes on */
-
-static void report(struct build *b, const char *phase)
-{
-    if (!b->options.progress)
-        return;
-    uint64_t now = clock_now_ms();
-    bool same = b->progress.phase && !strcmp(phase, b->progress.phase);
-    if (same && now - b->reported_ms < PROGRESS_MS)
-        return;
-    b->reported_ms = now;
-    b->progress.phase = phase;
-    if (b->upload)
-        b->progress.bytes_uploaded = upload_counts(b->upload).bytes;
-    b->options.progress(b->options.progress_arg, &b->progress);
-}
-
-int build_step(struct build *b, const char *phase)
-{
-    if (b->options.cancel && *b->options.cancel)
-        return error_set(-ECANCELED, "build: interrupted; nothing was published");
-    b->phase = phase;
-    report(b, phase);
-    return b->lease ? lease_renew(b->lease) : 0;
-}
-
-int build_same_step(void *arg)
-{
-    struct build *b = arg;
-    return build_step(b, b->phase);
 }
 
 /* ------------------------------------------------------------------ prepare */

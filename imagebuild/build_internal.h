@@ -1,5 +1,5 @@
-/* A build under way, shared by build.c (the order of things), build_parent.c (what it goes on from) and
- * build_publish.c. Nobody else includes this. All of it is used from the thread that called build_run.
+/* A build under way, shared by build.c (the order of things), build_parent.c (what it goes on from),
+ * build_publish.c and build_step.c. Nobody else includes this. All of it is used from the thread that called build_run.
  */
 #ifndef GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
 #define GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
@@ -36,7 +36,7 @@ struct build {
     struct body_writer_result written; /* the final nodes among it */
 };
 
-/* ---- build.c: between any two pieces of work ---- */
+/* ---- build_step.c: between any two pieces of work ---- */
 
 /* -ECANCELED when asked to stop; progress; the lease. */
 GR_MUST_CHECK int build_step(struct build *b, const char *phase);

@@ -84,16 +84,6 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
                      nbd_get_error() ? nbd_get_error() : "the connection was closed");
 }
 
-int export_content_root(const char *description, struct digest *out)
-{
-    static const char key[] = "content-root sha256:";
-    const char *at = description ? strstr(description, key) : NULL;
-    if (!at)
-        return -EINVAL;
-    at += sizeof key - 1;
-    return digest_parse(at, strnlen(at, DIGEST_HEX_SIZE - 1), out);
-}
-
 /* Whether it is there the caller finds out, who looks again. */
 static int look_at(void *path)
 {
@@ -127,7 +117,7 @@ static int ask_file(const struct export_check *check, struct nbd_export *out)
     if (getxattr(path, "user.granary", description, sizeof description - 1) < 0 && errno != ENODATA)
         return error_set(-errno, "%s: %s", path, strerror(errno));
     *out = (struct nbd_export){.size = (uint64_t)st.st_size};
-    out->rooted = !export_content_root(description, &out->content_root);
+    out->rooted = !nbd_content_root(description, &out->content_root);
     return 0;
 }
 
@@ -154,7 +144,7 @@ int export_check(const struct export_check *check)
         return rc;
     struct nbd_export got = {.size = (uint64_t)nbd_get_size(h)};
     CLEANUP_FREE char *description = nbd_get_export_description(h);
-    got.rooted = !export_content_root(description, &got.content_root);
+    got.rooted = !nbd_content_root(description, &got.content_root);
     rc = nbd_export_check(check->socket, check->name, &got, check->size, &check->content_root);
     if (rc)
         return rc;

@@ -19,8 +19,4 @@ struct export_check {
  * or refuses; -ETIMEDOUT: one that is there already hangs; -ECANCELED. */
 GR_MUST_CHECK int export_check(const struct export_check *check);
 
-/* The content root that an export's description tells ("... content-root sha256:<hex> ..."; NULL: it has none). -EINVAL
- * without a sentence: it tells none. */
-GR_MUST_CHECK int export_content_root(const char *description, struct digest *out);
-
 #endif

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include "attach/device/export_check.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -128,7 +127,7 @@ static void take_info(const struct reply *r, struct nbd_export *out, bool *sized
         out->flags = be16toh(info.flags);
         *sized = true;
     } else if (be16toh(info.type) == NBD_WIRE_INFO_DESCRIPTION)
-        out->rooted = !export_content_root((const char *)r->data + 2, &out->content_root);
+        out->rooted = !nbd_content_root((const char *)r->data + 2, &out->content_root);
 }
 
 static int negotiate(int fd, const char *export_name, struct nbd_export *out)
@@ -169,6 +168,16 @@ int nbd_dial(const char *address, const char *export_name, unsigned timeout_s, s
         return error_set(-errno, "cannot lift the time limits of the connection to %s: %s", address, strerror(errno));
     *out_fd = steal_fd(&fd);
     return 0;
+}
+
+int nbd_content_root(const char *description, struct digest *out)
+{
+    static const char key[] = "content-root sha256:";
+    const char *at = description ? strstr(description, key) : NULL;
+    if (!at)
+        return -EINVAL;
+    at += sizeof key - 1;
+    return digest_parse(at, strnlen(at, DIGEST_HEX_SIZE - 1), out);
 }
 
 int nbd_export_check(const char *address, const char *export_name, const struct nbd_export *got, uint64_t size,

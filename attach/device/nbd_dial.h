@@ -22,6 +22,10 @@ struct nbd_export {
 GR_MUST_CHECK int nbd_dial(const char *address, const char *export_name, unsigned timeout_s, struct nbd_export *out,
                            int *out_fd);
 
+/* The content root that an export's description tells ("... content-root sha256:<hex> ..."; NULL: it has none). -EINVAL
+ * without a sentence: it tells none. */
+GR_MUST_CHECK int nbd_content_root(const char *description, struct digest *out);
+
 /* Is it what is wanted? -ESTALE, with both in the sentence: another image. */
 GR_MUST_CHECK int nbd_export_check(const char *address, const char *export_name, const struct nbd_export *got,
                                    uint64_t size, const struct digest *content_root);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "attach/device/export_check.h"
+#include "attach/device/nbd_dial.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/rate.h"
@@ -97,7 +97,7 @@ static int add_traced(struct warming *w, const char *description, uint64_t size)
 {
     const struct trace *t = w->config->trace;
     struct digest root;
-    if (export_content_root(description, &root) || !digest_equal(&root, &t->content_root) || size != t->size)
+    if (nbd_content_root(description, &root) || !digest_equal(&root, &t->content_root) || size != t->size)
         return error_set(-EINVAL,
                          "the trace is of another image than the export at %s has, and by NBD there are no digests to "
                          "find its chunks by; give a mount point or a control socket",

@@ -1,6 +1,21 @@
-/* granary help [VERB [COMMAND]]: generated from the tables, nothing of it is written twice. */
+/* The table of verbs, and granary help [VERB [COMMAND]], which is generated from it and from each verb's options. */
+#include <string.h>
+
 #include "base/error.h"
 #include "cli/verbs/verbs.h"
+
+const struct verb *const verbs[] = {
+    &verb_build,  &verb_images, &verb_inspect, &verb_ls,    &verb_diff,  &verb_verify, &verb_export, &verb_copy,
+    &verb_tag,    &verb_rm,     &verb_gc,      &verb_serve, &verb_mount, &verb_umount, &verb_keep,   &verb_upgrade,
+    &verb_status, &verb_top,    &verb_cache,   &verb_warm,  &verb_trace, &verb_help,   NULL};
+
+const struct verb *verb_find(const char *name)
+{
+    for (size_t i = 0; verbs[i]; i++)
+        if (!strcmp(verbs[i]->name, name))
+            return verbs[i];
+    return NULL;
+}
 
 struct help_values {
     bool all;

@@ -66,14 +66,14 @@ int parent_open(const struct parent_config *config, struct parent **out, bool *o
     if (rc == -ENOENT && !config->must_be)
         return 0;
     if (rc)
-        return rc == -EBADMSG ? plan_parent_failed(rc) : rc;
+        return rc == -EBADMSG ? parent_failed(rc) : rc;
     rc = repository_manifest(config->store, &p->digest, &p->manifest);
     if (p->is_newest && (rc == -ENOENT || is_unusable(rc))) {
         (void)do_without(p);
         return 0;
     }
     if (rc)
-        return rc == -ECANCELED ? rc : plan_parent_failed(rc);
+        return rc == -ECANCELED ? rc : parent_failed(rc);
     rc = check_geometry(p, out_other);
     if (rc || *out_other)
         return rc;

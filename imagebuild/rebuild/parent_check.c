@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/vec.h"
-#include "imagebuild/rebuild/plan.h"
 #include "store/read/chunk_read.h"
 #include "store/read/index_read.h"
 
@@ -26,6 +25,13 @@ struct checking {
     bool *bad;                  /* by pack */
     _Atomic unsigned named;
 };
+
+int parent_failed(int code)
+{
+    struct error why;
+    error_take(&why, code);
+    return error_set(code, "%.400s; the parent image cannot be used: --parent none builds without it", why.text);
+}
 
 static void release(struct checking *c)
 {
@@ -82,7 +88,7 @@ static int walk(struct checking *c,
 {
     const struct index_walk_ops ops = {.chunks = chunks};
     int rc = index_walk(c->config->store, c->config->manifest, &ops, c);
-    return rc == -EBADMSG || rc == -ENOENT ? plan_parent_failed(-EBADMSG) : rc;
+    return rc == -EBADMSG || rc == -ENOENT ? parent_failed(-EBADMSG) : rc;
 }
 
 /* A worker: what cannot be told from damage (the store fails) ends the build. */

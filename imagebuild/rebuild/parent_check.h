@@ -36,6 +36,9 @@ struct parent_damage {
 GR_MUST_CHECK int parent_check(const struct parent_check_config *config, struct parent_damage *out);
 void parent_damage_release(struct parent_damage *d);
 
+/* code, and "...; the parent image cannot be used: --parent none builds without it" around the thread's sentence. */
+int parent_failed(int code);
+
 /* Does [address, address + len) of the parent's image touch a damaged chunk? It lies within the image. */
 bool parent_damage_touches(const struct parent_damage *d, uint64_t address, uint64_t len);
 

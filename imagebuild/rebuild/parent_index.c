@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/in_order.h"
-#include "imagebuild/rebuild/plan.h"
+#include "imagebuild/rebuild/parent_check.h"
 #include "store/read/index_read.h"
 
 struct held {
@@ -91,7 +91,7 @@ static struct held *make_room(struct parent_index *p)
 /* What the sentence says of a node that could not be read. */
 static int node_failed(int rc)
 {
-    return rc == -ECANCELED ? rc : plan_parent_failed(rc == -ENOENT ? -EBADMSG : rc);
+    return rc == -ECANCELED ? rc : parent_failed(rc == -ENOENT ? -EBADMSG : rc);
 }
 
 /* *out: NULL where there is no node. */

@@ -15,18 +15,11 @@ struct plan {
     const struct catalog_entry *theirs;
 };
 
-int plan_parent_failed(int code)
-{
-    struct error why;
-    error_take(&why, code);
-    return error_set(code, "%.400s; the parent image cannot be used: --parent none builds without it", why.text);
-}
-
 static int next_theirs(struct plan *p)
 {
     int rc = catalog_cursor_next(p->catalog, &p->theirs);
     if (rc < 0)
-        return rc == -ECANCELED ? rc : plan_parent_failed(rc);
+        return rc == -ECANCELED ? rc : parent_failed(rc);
     if (!rc)
         p->theirs = NULL;
     return 0;
@@ -80,7 +73,7 @@ static int keep(struct plan *p, struct node *n, const struct catalog_entry *e)
     if (at->len != n->size || !live_fits(p->config->live, at->offset, at->len)) {
         (void)error_set(-EBADMSG, "build: the parent's catalog says of '%.*s' that it lies where no file can",
                         (int)GR_MIN(e->path_len, (size_t)200), e->path);
-        return plan_parent_failed(-EBADMSG);
+        return parent_failed(-EBADMSG);
     }
     n->plan = NODE_KEEP;
     n->address = at->offset;

@@ -40,7 +40,4 @@ struct plan_counts {
  * --parent none. */
 GR_MUST_CHECK int plan_make(const struct plan_config *config, struct nodes **out, struct plan_counts *counts);
 
-/* "the parent image cannot be used: ...; --parent none builds without it", around the thread's sentence. */
-int plan_parent_failed(int code);
-
 #endif

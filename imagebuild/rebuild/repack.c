@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "imagebuild/rebuild/plan.h"
+#include "imagebuild/rebuild/parent_check.h"
 #include "store/read/chunk_read.h"
 #include "store/read/digest_map.h"
 
@@ -152,7 +152,7 @@ static void take_chunk(void *arg, size_t i, int rc, struct buf *plain, const voi
     const struct moved *m = &r->run[i];
     buf_unref(plain);
     if (rc && r->config->erase && !r->rc)
-        r->rc = rc == -ECANCELED ? rc : plan_parent_failed(rc);
+        r->rc = rc == -ECANCELED ? rc : parent_failed(rc);
     else if (rc && !r->read_failed)
         log_warning("build: repacking ends, since a chunk of the parent cannot be read: %s", error_text());
     r->read_failed |= rc != 0;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "imagebuild/rebuild/plan.h"
+#include "imagebuild/rebuild/parent_check.h"
 #include "store/read/chunk_stream.h"
 
 struct scrub {
@@ -44,7 +44,7 @@ static int clean_chunk(void *arg, const struct chunk_item *item)
     struct scrub *s = arg;
     const struct scrub_config *config = s->config;
     if (item->rc)
-        return plan_parent_failed(item->rc);
+        return parent_failed(item->rc);
     memcpy(s->chunk, item->data, item->ref->plain_len);
     uint64_t erased = erase(s, item->number, item->ref->plain_len);
     s->counts->chunks += erased > 0;

@@ -15,9 +15,12 @@ GR_MUST_CHECK int source_s3_open(const char *url, const char *bucket_and_prefix,
 /* An hdfs:// or swebhdfs:// address. */
 GR_MUST_CHECK int source_hdfs_open(const char *url, const struct source_options *options, struct source **out);
 
-/* What follows "tar:". */
+/* As source_open. */
+typedef int source_opener(const char *url, const struct source_options *options, struct source **out);
+
+/* What follows "tar:"; open: how the source is opened that the shards lie in. */
 GR_MUST_CHECK int source_tar_open(const char *url, const char *address, const struct source_options *options,
-                                  struct source **out);
+                                  source_opener *open, struct source **out);
 
 /* http://host/path or https://. */
 GR_MUST_CHECK int source_http_open(const char *url, const struct source_options *options, struct source **out);

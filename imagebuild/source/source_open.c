@@ -15,7 +15,7 @@ static const char known[] =
 int source_open(const char *url, const struct source_options *options, struct source **out)
 {
     if (!strncmp(url, "tar:", 4))
-        return source_tar_open(url, url + 4, options, out);
+        return source_tar_open(url, url + 4, options, source_open, out);
     if (!strncmp(url, "s3://", 5))
         return source_s3_open(url, url + 5, options, out);
     if (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8))

@@ -47,7 +47,7 @@ static int walk(struct known_shards *k, int (*visit)(struct known_shards *k, con
         if (rc)
             return rc;
     }
-    return rc && rc != -ECANCELED ? plan_parent_failed(rc) : rc;
+    return rc && rc != -ECANCELED ? parent_failed(rc) : rc;
 }
 
 /* The shard that the entry is a member of; NULL: of none. */

@@ -146,7 +146,8 @@ static size_t directory_end(const char *address)
     return n;
 }
 
-int shard_set_open(const char *address, const struct source_options *options, struct shard_set *out)
+int shard_set_open(const char *address, const struct source_options *options, source_opener *open,
+                   struct shard_set *out)
 {
     struct range range;
     size_t stem, dir = directory_end(address);
@@ -156,12 +157,12 @@ int shard_set_open(const char *address, const struct source_options *options, st
     if (rc)
         return rc;
     if (!named)
-        return source_open(address, options, &out->source);
+        return open(address, options, &out->source);
     CLEANUP_FREE char *base = dir ? strndup(address, dir) : strdup(".");
     CLEANUP_FREE char *pattern = strdup(address + dir);
     if (!base || !pattern)
         return out_of_memory();
-    rc = source_open(base, options, &out->source);
+    rc = open(base, options, &out->source);
     if (!rc)
         out->pattern = steal_ptr(&pattern);
     return rc;

@@ -4,6 +4,7 @@
 #define GRANARY_IMAGEBUILD_TAR_SHARD_SET_H
 
 #include "base/vec.h"
+#include "imagebuild/source/source_kinds.h"
 #include "imagebuild/tar/shard_reader.h"
 
 enum shard_kind { SHARD_NONE, SHARD_TAR, SHARD_GZIP, SHARD_ZSTD };
@@ -22,7 +23,8 @@ struct shard_set {
 };
 
 /* Opens the source alone; nothing is looked at yet. -EINVAL: braces that are no range of numbers. */
-GR_MUST_CHECK int shard_set_open(const char *address, const struct source_options *options, struct shard_set *out);
+GR_MUST_CHECK int shard_set_open(const char *address, const struct source_options *options, source_opener *open,
+                                 struct shard_set *out);
 /* Find the shards and their versions. -ENOENT: one that the address names is not there, or there is none at all. */
 GR_MUST_CHECK int shard_set_list(struct shard_set *set);
 /* Of a set that was opened, or is zero. */

@@ -159,7 +159,8 @@ static void tar_close(struct source *base)
     free(s);
 }
 
-int source_tar_open(const char *url, const char *address, const struct source_options *options, struct source **out)
+int source_tar_open(const char *url, const char *address, const struct source_options *options, source_opener *open,
+                    struct source **out)
 {
     static const struct source_ops ops = {.list = tar_list,
                                           .counts = tar_counts,
@@ -185,7 +186,7 @@ int source_tar_open(const char *url, const char *address, const struct source_op
     s->threads = options->connections;
     s->cancel = options->cancel;
     s->directories = options->tar_directories;
-    rc = rc ? error_set(rc, "source: no memory for the options") : shard_set_open(address, &inner, &s->set);
+    rc = rc ? error_set(rc, "source: no memory for the options") : shard_set_open(address, &inner, open, &s->set);
     if (rc)
         tar_close(&s->base);
     else

@@ -15,7 +15,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "attach/device/export_check.h"
+#include "attach/device/nbd_dial.h"
 #include "attach/mount/fuse_mount.h"
 #include "fake/image_fake.h"
 #include "fuse/session.h"
@@ -140,7 +140,7 @@ static void test_fuse__a_file_is_its_export(void **state)
     check_listing();
     check_refusals();
     assert_true(getxattr(w.file, "user.granary", description, sizeof description - 1) > 0);
-    assert_int_equal(export_content_root(description, &root), 0);
+    assert_int_equal(nbd_content_root(description, &root), 0);
     assert_true(digest_equal(&root, &w.img.manifest.content_root));
     world_release();
 }

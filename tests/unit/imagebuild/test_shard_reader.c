@@ -150,7 +150,7 @@ static void test_shard_set__braces_must_be_a_range(void **state)
                                         "/d/{-1..2}.tar"};
     for (size_t i = 0; i < GR_ARRAY_SIZE(wrong); i++) {
         struct shard_set set;
-        if (shard_set_open(wrong[i], &(struct source_options){0}, &set) != -EINVAL)
+        if (shard_set_open(wrong[i], &(struct source_options){0}, source_open, &set) != -EINVAL)
             fail_msg("taken: %s", wrong[i]);
     }
 }

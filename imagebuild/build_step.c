@@ -1,0 +1,40 @@
+/* Between any two pieces of a build's work: is it still wanted, how far is it, and the lease. */
+#include "imagebuild/build_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+enum { PROGRESS_MS = 200 };
+
+static void report(struct build *b, const char *phase)
+{
+    if (!b->options.progress)
+        return;
+    uint64_t now = clock_now_ms();
+    bool same = b->progress.phase && !strcmp(phase, b->progress.phase);
+    if (same && now - b->reported_ms < PROGRESS_MS)
+        return;
+    b->reported_ms = now;
+    b->progress.phase = phase;
+    if (b->upload)
+        b->progress.bytes_uploaded = upload_counts(b->upload).bytes;
+    b->options.progress(b->options.progress_arg, &b->progress);
+}
+
+int build_step(struct build *b, const char *phase)
+{
+    if (b->options.cancel && *b->options.cancel)
+        return error_set(-ECANCELED, "build: interrupted; nothing was published");
+    b->phase = phase;
+    report(b, phase);
+    return b->lease ? lease_renew(b->lease) : 0;
+}
+
+int build_same_step(void *arg)
+{
+    struct build *b = arg;
+    return build_step(b, b->phase);
+}
