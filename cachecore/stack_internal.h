@@ -6,7 +6,7 @@
 
 #include "base/vec.h"
 #include "image/readahead/ahead.h"
-#include "net/http_places.h"
+#include "net/http.h"
 #include "stack.h"
 #include "store/resolver.h"
 

@@ -2,7 +2,7 @@
 #ifndef GRANARY_CLI_ACCESS_OPTIONS_H
 #define GRANARY_CLI_ACCESS_OPTIONS_H
 
-#include "attach/server/server.h"
+#include "attach/attach.h"
 #include "cli/options.h"
 
 struct access_values {

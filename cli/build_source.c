@@ -8,9 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/vec.h"
-#include "imagebuild/source/source_join.h"
-#include "imagebuild/source/source_kinds.h"
-#include "imagebuild/source/source_listed.h"
+#include "imagebuild/imagebuild.h"
 
 typedef VEC(struct source_part) source_parts;
 

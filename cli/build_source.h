@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "cli/options.h"
-#include "imagebuild/source/source_shape.h"
+#include "imagebuild/imagebuild.h"
 
 /* Where the verb's rows put them. */
 struct build_source_values {

@@ -7,8 +7,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "attach/control_client.h"
-#include "attach/state.h"
+#include "attach/attach.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "cli/control_target.h"

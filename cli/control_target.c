@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "attach/mount/mount.h"
+#include "attach/attach.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "cli/node_servers.h"

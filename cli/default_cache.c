@@ -17,8 +17,7 @@
 #include "base/io.h"
 #include "base/safe_dir.h"
 #include "base/text.h"
-#include "cache/disk/cache_dir.h"
-#include "cache/disk/cache_lock.h"
+#include "cache/cache_tools.h"
 
 #define SYSTEM_DIR "/var/cache/granary"
 

@@ -2,7 +2,7 @@
 #ifndef GRANARY_CLI_KEEP_OPTIONS_H
 #define GRANARY_CLI_KEEP_OPTIONS_H
 
-#include "attach/device/device.h"
+#include "attach/attach.h"
 #include "cli/options.h"
 
 /* Not given: UINT64_MAX. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attach/server/service_log.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attach/mount/mount.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "cli/verbs/verbs.h"
 

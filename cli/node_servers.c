@@ -5,9 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "attach/keeper/keep_state.h"
-#include "attach/mount/mount.h"
-#include "attach/mount/mount_device.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "cli/pin.h"
 #include "cli/print.h"

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "attach/control_client.h"
+#include "attach/attach.h"
 #include "cli/server_status.h"
 
 const char *const server_rate_names[] = {"reads",       "read_bytes", "memory_bytes", "disk_bytes", "tier_bytes",

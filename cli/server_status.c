@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "attach/control_client.h"
+#include "attach/attach.h"
 #include "base/error.h"
 
 enum { STATUS_MAX = 64 << 20 };

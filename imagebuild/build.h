@@ -10,6 +10,8 @@
 #include "imagebuild/tree/listing.h"
 #include "store/store.h"
 
+#define BUILD_CHECKPOINT_BYTES (UINT64_C(64) << 30) /* between two checkpoints, where nothing else is wanted */
+
 struct build_progress {
     const char *phase; /* "checking the parent", "listing", "reading", "metadata", "publishing" */
     uint64_t files_listed, files_total, files_done, bytes_total, bytes_done, bytes_uploaded;
@@ -19,7 +21,7 @@ struct build_options {
     enum manifest_fs fs;
     uint32_t chunk_size; /* 0: the parent's, CHUNK_SIZE_DEFAULT without one */
     int zstd_level;      /* 0: none; default 3 */
-    unsigned jobs;       /* concurrent reads; 0: as many as fill the link, up to JOBS_MOST (jobs.h) */
+    unsigned jobs;       /* concurrent reads; 0: as many as fill the link, up to SOURCE_JOBS_MAX */
     bool skip_bad_names, strict, strict_tags, keep_special, dry_run;
     struct listing_directory directory; /* what directories become that the source does not list */
     size_t read_memory;                 /* bytes of bodies read ahead of the writer; 0: 128 MiB */

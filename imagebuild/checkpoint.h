@@ -16,8 +16,6 @@
 #include "imagebuild/tree/nodes.h"
 #include "store/lease.h"
 
-#define CHECKPOINT_BYTES_DEFAULT (UINT64_C(64) << 30)
-
 /* What makes two runs the same build: the other may go on where this one ended. */
 struct checkpoint_identity {
     const char *name, *tag, *source;

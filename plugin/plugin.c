@@ -25,7 +25,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cache/disk/cache_meta.h"
 #include "plugin/client.h"
 #include "plugin/server_threads.h"
 #include "server/serving.h"
@@ -308,7 +307,7 @@ static bool have_io_uring(void)
 static void granary_dump_plugin(void)
 {
     printf("granary_version=%s\n", GRANARY_VERSION);
-    printf("granary_cache_format_version=%d\n", CACHE_META_VERSION);
+    printf("granary_cache_format_version=%u\n", cache_format_version());
     printf("granary_io_uring=%s\n", have_io_uring() ? "yes" : "no");
     printf("granary_readahead_default=%s\n", stack_options_default("readahead"));
     printf("granary_connections_default=%s\n", stack_options_default("connections"));

@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "format/json_name.h"
-#include "image/warm/select.h"
 #include "image/warm/warm_run.h"
 #include "server/control_export.h"
 #include "server/control_json.h"

@@ -300,3 +300,8 @@ size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS
             .path = c->absent[i].path, .size = c->absent[i].size, .reading = "absent", .writing = "absent"};
     return n;
 }
+
+unsigned cache_format_version(void)
+{
+    return CACHE_META_VERSION;
+}

@@ -44,6 +44,9 @@ struct cache_config {
     struct fetch_config fetch; /* keep_stored, on_landed and arg are the cache's own */
 };
 
+/* Of what lies in a directory; a server starts empty where it finds another one. */
+unsigned cache_format_version(void);
+
 /* cache_open locks each directory (-EBUSY: the sentence names the pid that holds it), reserves its
  * space and loads its index. -EINVAL: too small; -ENOSPC: the budget does not fit the disk. A directory
  * whose disk fails (-EIO, -EROFS) or has not answered for a minute is left out and said; such a disk keeps the thread

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/compiler.h"
 #include "base/rate.h"
+#include "net/http_error.h"
 #include "net/http_places.h"
 
 /* What is wanted of an object. */
@@ -96,5 +97,19 @@ enum { HTTP_SHOWN_MAX = 301 };
 /* What a sentence may show of an address that a server gave, in out or a constant: no query, and nothing of one that
  * may have a name and password. */
 const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX]);
+
+enum { HTTP_FOLLOW_MAX = 10 };
+
+/* http_do() for GET and HEAD, following at most HTTP_FOLLOW_MAX redirects (301, 302, 303, 307, 308 with a Location),
+ * for servers that only know where bytes lie (dataset hosts in front of a CDN). Each call begins at the request's own
+ * address: what a redirect names may hold a signature that expires. Method, range and headers go on, but who asks (an
+ * Authorization header, netrc) is told to no other scheme, host or port than the request's own, nor to that one once
+ * the way has left it; nothing that signs the request may be set.
+ *
+ * *out_url: the address of the answer, without query, when it is another than the request's; the caller's to free, also
+ * after an error; else NULL. As http_do(), and -EACCES: from https to http; -EIO: too many; -EBADMSG: to what is no
+ * address of a web server. Sentences show neither what stands behind '?' nor a name and password. */
+GR_MUST_CHECK int http_follow(struct http *h, const struct http_request *req, struct http_response *resp,
+                              char **out_url);
 
 #endif

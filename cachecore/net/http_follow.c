@@ -1,7 +1,7 @@
 /* libcurl's own following is not used: a request that is judged and signed by http.c must not travel on unseen, and
  * where it went must be known for sentences and for the links of an index page. Its URL parser does the resolving.
  */
-#include "net/http_follow.h"
+#include "net/http.h"
 
 #include <assert.h>
 #include <curl/curl.h>

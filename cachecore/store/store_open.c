@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "net/hdfs/hdfs_address.h"
+#include "net/hdfs/webhdfs.h"
 
 enum { RETRY_TIMEOUT_MS = 5 * 60 * 1000 };
 

@@ -12,10 +12,8 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs/verbs.h"
-#include "imagebuild/build.h"
-#include "imagebuild/checkpoint.h"
-#include "imagebuild/content/jobs.h"
-#include "net/hdfs/hdfs_address.h"
+#include "imagebuild/imagebuild.h"
+#include "net/hdfs/webhdfs.h"
 #include "store/nesting.h"
 
 struct build_values {
@@ -279,7 +277,7 @@ static int build(const struct build_values *v, const struct build_source *source
                                           .compact_percent = words->percent,
                                           .compact_bytes = words->bytes,
                                           .scrub = v->scrub,
-                                          .checkpoint_bytes = v->checkpoint ? v->checkpoint : CHECKPOINT_BYTES_DEFAULT,
+                                          .checkpoint_bytes = v->checkpoint ? v->checkpoint : BUILD_CHECKPOINT_BYTES,
                                           .progress = on_progress,
                                           .progress_arg = &progress,
                                           .cancel = interrupt_watch()};
@@ -369,7 +367,7 @@ static int run(const struct invocation *inv)
     struct source_options options = {.rate = rate,
                                      .endpoint = v->access.endpoint,
                                      .timeout_ms = v->access.timeout_s * 1000,
-                                     .connections = v->jobs ? (unsigned)v->jobs : JOBS_MOST,
+                                     .connections = v->jobs ? (unsigned)v->jobs : SOURCE_JOBS_MAX,
                                      .cancel = interrupt_watch(),
                                      .http_token_file = v->http_token_file,
                                      .hdfs = {.token_file = v->hdfs_token_file,

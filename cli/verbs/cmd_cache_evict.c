@@ -1,5 +1,5 @@
 /* granary cache evict NAME[:GLOB] | NAME GLOB | --all */
-#include "attach/control_client.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cache_call.h"

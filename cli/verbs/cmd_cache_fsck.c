@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "cache/cache_fsck.h"
+#include "cache/cache_tools.h"
 #include "cli/interrupt.h"
 #include "cli/print.h"
 #include "cli/progress.h"

@@ -1,7 +1,7 @@
 /* granary cache ls [NAME[:GLOB] | NAME GLOB] */
 #include <string.h>
 
-#include "attach/control_client.h"
+#include "attach/attach.h"
 #include "base/text.h"
 #include "cli/cache_call.h"
 #include "cli/print.h"

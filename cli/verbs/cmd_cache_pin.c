@@ -1,7 +1,7 @@
 /* granary cache pin [--off] NAME[:GLOB] | NAME GLOB | --all */
 #include <errno.h>
 
-#include "attach/control_client.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cache_call.h"

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/le.h"
 #include "base/text.h"
-#include "cache/policy/evict_sim.h"
+#include "cache/cache_tools.h"
 #include "cli/print.h"
 #include "cli/verbs/verbs.h"
 #include "format/chunk.h"

@@ -11,7 +11,7 @@
 #include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "store/nesting.h"
-#include "upkeep/copy.h"
+#include "upkeep/upkeep.h"
 
 struct copy_values {
     uint64_t jobs;

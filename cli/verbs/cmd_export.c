@@ -10,7 +10,7 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs/verbs.h"
-#include "upkeep/export.h"
+#include "upkeep/upkeep.h"
 
 struct export_values {
     uint64_t jobs;

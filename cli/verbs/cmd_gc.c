@@ -5,7 +5,7 @@
 #include "cli/options.h"
 #include "cli/print.h"
 #include "cli/verbs/verbs.h"
-#include "upkeep/gc.h"
+#include "upkeep/upkeep.h"
 
 struct gc_values {
     uint64_t grace_s, keep_last;

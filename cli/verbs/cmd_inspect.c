@@ -10,7 +10,7 @@
 #include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "store/lineage.h"
-#include "upkeep/image_stats.h"
+#include "upkeep/upkeep.h"
 
 struct inspect_values {
     struct open_access access;

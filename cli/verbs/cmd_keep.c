@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attach/keeper/keeper.h"
-#include "attach/notify.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "cli/keep_options.h"
 #include "cli/verbs/verbs.h"

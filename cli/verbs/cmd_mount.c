@@ -4,9 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attach/control_client.h"
-#include "attach/mount/mount.h"
-#include "attach/mount/mount_hold.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/log.h"

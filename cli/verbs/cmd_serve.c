@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "attach/server/server.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/vec.h"

@@ -7,8 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "attach/control_client.h"
-#include "attach/state.h"
+#include "attach/attach.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/control_target.h"

@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "attach/control_client.h"
+#include "attach/attach.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"

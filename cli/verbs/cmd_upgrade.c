@@ -7,8 +7,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 
-#include "attach/process.h"
-#include "attach/server/upgrade.h"
+#include "attach/attach.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"

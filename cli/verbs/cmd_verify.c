@@ -10,10 +10,9 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs/verbs.h"
-#include "imagebuild/check/repair.h"
-#include "imagebuild/check/verify_source.h"
+#include "imagebuild/imagebuild.h"
 #include "store/read/digest_map.h"
-#include "upkeep/verify.h"
+#include "upkeep/upkeep.h"
 
 struct verify_values {
     bool deep, all, repair, json, quiet;

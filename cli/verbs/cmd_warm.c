@@ -5,8 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "attach/control_client.h"
-#include "attach/device/nbd_warm.h"
+#include "attach/attach.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/io.h"
@@ -18,7 +17,7 @@
 #include "cli/progress.h"
 #include "cli/verbs/verbs.h"
 #include "format/trace.h"
-#include "imagebuild/source/path_list.h"
+#include "imagebuild/imagebuild.h"
 
 enum { LIST_MAX = 64 << 20 };
 

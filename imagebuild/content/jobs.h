@@ -8,12 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "imagebuild/source/source.h"
+
 enum {
     JOBS_FIRST = 32,               /* over a network: a short build is over before another number is found */
     JOBS_LEAST = 8,                /* over a network never fewer */
     JOBS_NEAR_PER_CPU = 2,         /* for a source that is near (source.h): to begin with, */
     JOBS_NEAR_LEAST = 2,           /* and never fewer in all */
-    JOBS_MOST = 256,               /* never more */
+    JOBS_MOST = SOURCE_JOBS_MAX,   /* never more */
     JOBS_REQUEST_UNITS = 64 << 10, /* a request counts as so many bytes */
     JOBS_INTERVAL_MS = 250,        /* at least, */
     JOBS_INTERVAL_MAX_MS = 3000,   /* and at most, unless two requests for each job were answered before */

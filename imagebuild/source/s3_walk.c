@@ -29,7 +29,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "imagebuild/source/key_split.h"
-#include "net/aws/s3_list.h"
+#include "net/aws/s3.h"
 
 enum { SPLIT_AFTER = 2, QUEUE = 16, PAGE_TRIES = 3 };
 

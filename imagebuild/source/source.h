@@ -160,6 +160,8 @@ struct source_hdfs_options {
     size_t map_user_count, map_group_count;
 };
 
+enum { SOURCE_JOBS_MAX = 256 }; /* files that a build reads at the same time, at most */
+
 struct source_options {
     struct source_hdfs_options hdfs;
     const char *http_token_file; /* sent to the http(s) server of the address, as a bearer token; NULL: nothing is */
@@ -180,6 +182,10 @@ struct source_options {
  * -ENOENT.
  */
 GR_MUST_CHECK int source_open(const char *url, const struct source_options *options, struct source **out);
+
+/* A directory of this machine. url is kept for messages. */
+GR_MUST_CHECK int source_local_open(const char *url, const char *path, const struct source_options *options,
+                                    struct source **out);
 
 /* The operations, which do what source_ops says; what an implementation leaves NULL does nothing, or says no. */
 int source_list(struct source *s, source_visit *visit, void *arg);

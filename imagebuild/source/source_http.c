@@ -16,8 +16,7 @@
 #include "imagebuild/source/http_walk.h"
 #include "imagebuild/source/source_kinds.h"
 #include "imagebuild/source/source_retry.h"
-#include "net/http_error.h"
-#include "net/http_follow.h"
+#include "net/http.h"
 
 enum { URL_MAX = 4 * CATALOG_PATH_MAX };
 

@@ -4,10 +4,6 @@
 
 #include "imagebuild/source/source.h"
 
-/* A directory of this machine. url is kept for messages. */
-GR_MUST_CHECK int source_local_open(const char *url, const char *path, const struct source_options *options,
-                                    struct source **out);
-
 /* What follows "s3://". */
 GR_MUST_CHECK int source_s3_open(const char *url, const char *bucket_and_prefix, const struct source_options *options,
                                  struct source **out);

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "format/image_ref.h"
 #include "imagebuild/source/source_kinds.h"
-#include "net/hdfs/hdfs_address.h"
+#include "net/hdfs/webhdfs.h"
 
 static const char known[] =
     "/dir, file:///dir, s3://bucket/prefix, hdfs://namenode:9870/path, http://host/path, or tar: before one of them";

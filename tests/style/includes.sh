@@ -1,5 +1,6 @@
 #!/bin/bash
-# Includes point one way (the layers: CONTRIBUTING.md). Also a step of every build: a wrong include fails it.
+# Includes point one way (the layers: CONTRIBUTING.md), and from outside at a module's doors alone: its other headers are
+# its own. Also a step of every build: a wrong include fails it.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
@@ -32,13 +33,37 @@ check_includes() {
             sees["nbd"] = below " nbd"
             sees["cli"] = stack " upkeep imagebuild attach cli"
         }
+        BEGIN {
+            # base and format are a floor: each of their headers is a door
+            doors["net"] = "net/http.h net/listen.h net/nbd_wire.h net/aws/s3.h net/hdfs/webhdfs.h"
+            doors["store"] = "store/store.h store/store_tiers.h" \
+                " store/repository.h store/resolver.h store/lineage.h store/lease.h store/nesting.h" \
+                " store/gc_live.h store/gc_marks.h" \
+                " store/read/catalog_cursor.h store/read/catalog_find.h store/read/catalog_read.h" \
+                " store/read/chunk_read.h store/read/chunk_stream.h store/read/index_read.h" \
+                " store/read/digest_map.h store/read/image_bytes.h"
+            doors["upkeep"] = "upkeep/upkeep.h"
+            doors["fetch"] = "fetch/fetch.h"
+            doors["cache"] = "cache/cache.h cache/cache_tools.h"
+            doors["image"] = "image/image.h image/readahead/ahead.h image/warm/warm_run.h"
+            doors["stack"] = "stack.h stack_options.h"
+            doors["imagebuild"] = "imagebuild/imagebuild.h"
+            doors["attach"] = "attach/attach.h"
+            doors["server"] = "server/serving.h server/front_words.h"
+        }
         {
             split($0, where, ":")
             split($0, quoted, "\"")
             from = part_of(where[1])
             to = quoted[2] ~ /\// || quoted[2] ~ /^stack[._]/ ? part_of(quoted[2]) : from
             if (!(from in sees)) { print where[1] ": no part " from " in tests/style/includes.sh"; bad = 1; next }
-            if (index(" " sees[from] " ", " " to " ")) next
+            inside = from == to || to == "base" || to == "format"
+            if (index(" " sees[from] " ", " " to " ")) {
+                if (inside || index(" " doors[to] " ", " " quoted[2] " ")) next
+                print where[1] ":" where[2] ": " quoted[2] " is private to " to ": from outside include " doors[to]
+                bad = 1
+                next
+            }
             print where[1] ":" where[2] ": " from " must not include " quoted[2] ": it sees " sees[from]
             bad = 1
         }
@@ -49,4 +74,5 @@ can_fail check_includes cachecore/base/x.h '#include "store/store.h"' "base must
 can_fail check_includes imagebuild/x.c '#include "cache/cache.h"' "imagebuild must not include cache/cache.h"
 can_fail check_includes server/x.c '#include "imagebuild/build.h"' "server must not include"
 can_fail check_includes cachecore/image/x.c '#include "stack.h"' "image must not include stack.h"
+can_fail check_includes server/x.c '#include "cache/hot.h"' "cache/hot.h is private to cache"
 check_includes

@@ -49,10 +49,16 @@ typedef int s3_visit(void *arg, const struct s3_object *object);
 GR_MUST_CHECK int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg);
 
 /* One page of the keys behind `after` (len 0: from the first on), at most 1,000; the server's empty pages are passed
- * over. More follow when s3_list_page_token() is not NULL; s3_list.h has what a page says. */
+ * over. More follow when s3_list_page_token() is not NULL. */
 struct s3_list_page;
 GR_MUST_CHECK int s3_list_after(struct s3 *s, const char *prefix, const void *after, size_t after_len,
                                 struct s3_list_page **out);
+void s3_list_page_free(struct s3_list_page *p);
+DEFINE_CLEANUP(s3_list_page, struct s3_list_page *, s3_list_page_free)
+size_t s3_list_page_count(const struct s3_list_page *p);
+const struct s3_object *s3_list_page_object(const struct s3_list_page *p, size_t i);
+/* NULL: this was the last page. */
+const char *s3_list_page_token(const struct s3_list_page *p);
 
 struct s3_meta {
     uint64_t size; /* of the whole object */

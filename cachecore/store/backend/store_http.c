@@ -12,7 +12,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "net/http.h"
-#include "net/http_error.h"
 
 struct store_http {
     struct store base; /* url: without a final slash */

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "fake/http_fake.h"
-#include "net/http_follow.h"
+#include "net/http.h"
 
 /* /to/STATUS/ADDRESS answers with a redirect there, with here: and there: for the addresses of the servers, and
  * /d/to?ADDRESS too; /down/N leads to /down/N-1; all else has a body. */
