@@ -1,11 +1,9 @@
-/* One connection. The connections' thread receives; the thread that has a reply sends it, so that a reply needs no
- * second thread unless the client is slow: then the rest waits until the socket takes more.
+/* One connection, as the connections' thread receives it: the handshake, then requests.
  *
  * Requests are taken from the socket up to a number, and all that have been received are queued. A client that reads
  * no replies so stops being read, and costs no more than its bounds.
  */
 #include <assert.h>
-#include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,7 +12,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -23,121 +20,10 @@
 #include "base/log.h"
 #include "nbd/server_internal.h"
 
-enum { SEND_AT_ONCE = 16, PROBE_IDLE_S = 30, PROBE_EVERY_S = 10, PROBES = 3, SEND_BUFFER = 4 << 20 };
+enum { PROBE_IDLE_S = 30, PROBE_EVERY_S = 10, PROBES = 3, SEND_BUFFER = 4 << 20 };
 
 static_assert((int)CONNECTION_IN >= (int)HANDSHAKE_OPTION_MAX + (int)sizeof(struct nbd_wire_option_head),
               "an option that is looked at fits");
-
-/* ---- tasks ---- */
-
-void task_list_push(struct task_list *l, struct task *t)
-{
-    t->next = NULL;
-    if (l->first)
-        l->last->next = t;
-    else
-        l->first = t;
-    l->last = t;
-}
-
-struct task *task_list_pop(struct task_list *l)
-{
-    struct task *t = l->first;
-    if (t)
-        l->first = t->next;
-    return t;
-}
-
-void connection_task_free_locked(struct task *t)
-{
-    struct connection *c = t->connection;
-    c->server->memory -= t->memory;
-    c->memory -= t->memory;
-    c->unanswered--;
-    if (t->memory)
-        workers_wake_locked(c->server);
-    buf_unref(t->data);
-    free(t);
-}
-
-static size_t bytes_of(const struct task *t)
-{
-    return t->head_len + (t->data ? t->data->len : 0);
-}
-
-/* ---- what is waited for ---- */
-
-static void update_events_locked(struct connection *c)
-{
-    bool full = c->unanswered >= (c->transmitting ? CONNECTION_UNANSWERED_MAX : 1);
-    uint32_t events = (c->ended || full || c->stalled ? 0u : (uint32_t)EPOLLIN) | (c->blocked ? (uint32_t)EPOLLOUT : 0);
-    struct epoll_event event = {.events = events, .data.ptr = c};
-    if (events != c->events && !c->dead && !epoll_ctl(c->server->epoll, EPOLL_CTL_MOD, c->fd, &event))
-        c->events = events;
-}
-
-/* ---- the end ---- */
-
-void connection_left_locked(struct connection *c)
-{
-    struct nbd_server *s = c->server;
-    if (--c->working || !c->dead)
-        return;
-    while (c->out.first)
-        connection_task_free_locked(task_list_pop(&c->out));
-    c->next = s->dead;
-    s->dead = c;
-    server_wake(s);
-}
-
-void connection_kill_locked(struct connection *c)
-{
-    struct nbd_server *s = c->server;
-    if (c->dead)
-        return;
-    c->dead = true;
-    asker_go(&c->asker);
-    workers_forget_locked(c);
-    epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
-    shutdown(c->fd, SHUT_RDWR);
-    *(c->prev ? &c->prev->next : &s->first) = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    c->working++;
-    connection_left_locked(c);
-}
-
-/* After each change: it may be the last. */
-static void settle_locked(struct connection *c)
-{
-    if (c->ended && !c->unanswered)
-        connection_kill_locked(c);
-    else
-        update_events_locked(c);
-}
-
-void connection_end_locked(struct connection *c)
-{
-    c->ended = true;
-    c->heard_ms = clock_now_ms();
-    settle_locked(c);
-}
-
-/* Over TCP a client that closed its connection looks like one that shut its sending direction, until something is sent
- * to it, and a silent store sends nothing: its reads would hold threads, and itself a place, for as long. */
-bool connection_is_gone_locked(const struct connection *c, uint64_t now_ms)
-{
-    return c->ended && !c->out.first && now_ms >= c->heard_ms + LEAVING_MS;
-}
-
-void connection_free(struct connection *c)
-{
-    if (c->export)
-        serving_disconnect(c->export);
-    asker_release(&c->asker);
-    close(c->fd);
-    free(c);
-}
 
 /* The client does what it must not, or something is short. */
 static void complain(struct connection *c)
@@ -145,93 +31,6 @@ static void complain(struct connection *c)
     log_limited(&c->server->complaints, LOG_LEVEL_WARNING, "a client is disconnected: %s", error_text());
     SCOPED_LOCK(&c->server->lock);
     connection_kill_locked(c);
-}
-
-/* ---- sending ---- */
-
-static size_t gather(struct task *t, struct iovec out[2 * SEND_AT_ONCE])
-{
-    size_t n = 0;
-    for (int i = 0; t && i < SEND_AT_ONCE; t = t->next, i++) {
-        size_t in_data = t->sent > t->head_len ? t->sent - t->head_len : 0;
-        if (t->sent < t->head_len)
-            out[n++] = (struct iovec){(uint8_t *)&t->head + t->sent, t->head_len - t->sent};
-        if (t->data)
-            out[n++] = (struct iovec){t->data->data + in_data, t->data->len - in_data};
-    }
-    return n;
-}
-
-static void sent_locked(struct connection *c, size_t bytes)
-{
-    c->watched_taken += bytes;
-    if (c->ended)
-        c->heard_ms = clock_now_ms();
-    for (struct task *t; bytes && (t = c->out.first);) {
-        size_t now = GR_MIN(bytes, bytes_of(t) - t->sent);
-        t->sent += now;
-        bytes -= now;
-        if (t->sent == bytes_of(t))
-            connection_task_free_locked(task_list_pop(&c->out));
-    }
-}
-
-static void watch_locked(struct connection *c)
-{
-    c->watched_ms = clock_now_ms();
-    c->watched_taken = c->watched_waiting = 0;
-    for (const struct task *t = c->out.first; t; t = t->next)
-        c->watched_waiting += bytes_of(t) - t->sent;
-}
-
-void connection_send_locked(struct connection *c)
-{
-    struct nbd_server *s = c->server;
-    if (c->sending || c->blocked || c->dead)
-        return;
-    c->sending = true;
-    c->working++;
-    while (c->out.first && !c->blocked && !c->dead) {
-        struct iovec parts[2 * SEND_AT_ONCE];
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(c->out.first, parts)};
-        pthread_mutex_unlock(&s->lock);
-        ssize_t n = sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        int code = n < 0 ? errno : 0;
-        pthread_mutex_lock(&s->lock);
-        if (n >= 0)
-            sent_locked(c, (size_t)n);
-        else if (code == EAGAIN)
-            c->blocked = true;
-        else if (code != EINTR)
-            connection_kill_locked(c);
-    }
-    c->sending = false;
-    if (!c->blocked)
-        c->watched_ms = 0;
-    else if (!c->watched_ms)
-        watch_locked(c);
-    if (!c->dead)
-        settle_locked(c);
-    connection_left_locked(c);
-}
-
-bool connection_is_slow_locked(struct connection *c, uint64_t now_ms)
-{
-    enum { PART = 4 };
-    if (!c->watched_ms || now_ms < c->watched_ms + c->server->config.slow_ms)
-        return false;
-    bool slow = c->server->short_ms >= c->watched_ms && c->watched_taken < c->watched_waiting / PART;
-    watch_locked(c);
-    return slow;
-}
-
-void connection_answer_locked(struct connection *c, struct task *t)
-{
-    t->head = (struct nbd_wire_simple_reply){
-        .magic = htobe32(NBD_WIRE_SIMPLE_MAGIC), .error = htobe32(t->request.error), .cookie = t->request.cookie};
-    t->head_len = sizeof t->head;
-    task_list_push(&c->out, t);
-    connection_send_locked(c);
 }
 
 /* ---- the handshake ---- */
@@ -341,7 +140,7 @@ static bool may_shake_hands(struct connection *c)
     c->stalled = c->server->memory >= c->server->config.memory;
     if (c->stalled)
         c->server->short_ms = clock_now_ms();
-    update_events_locked(c);
+    connection_wait_locked(c);
     return !c->stalled && !c->unanswered && !c->ended && !c->dead;
 }
 
@@ -363,7 +162,7 @@ static int take_request(struct connection *c, const struct request *r)
     if (r->kind == REQUEST_ANSWERED)
         connection_answer_locked(c, t);
     else
-        workers_queue_locked(t);
+        pool_queue_locked(t);
     return 0;
 }
 
@@ -423,7 +222,7 @@ void connection_continue(struct connection *c)
     memmove(c->in, c->in + at, c->in_len);
     SCOPED_LOCK(&c->server->lock);
     if (!c->dead)
-        update_events_locked(c);
+        connection_wait_locked(c);
 }
 
 /* A client that shut its sending direction alone may still want answers, and gets those that come soon. */

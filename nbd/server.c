@@ -21,11 +21,6 @@
 
 enum { EVENTS = 64, ACCEPT_AT_ONCE = 64 };
 
-void server_wake(struct nbd_server *s)
-{
-    eventfd_write(s->wake_fd, 1);
-}
-
 /* ---- new clients ---- */
 
 static int wait_for(struct nbd_server *s, int fd, void *what, bool on)
@@ -244,7 +239,7 @@ static int open_events(struct nbd_server *s)
 
 static void release(struct nbd_server *s)
 {
-    workers_stop(s);
+    pool_stop(s);
     if (s->epoll >= 0)
         close(s->epoll);
     if (s->wake_fd >= 0)
@@ -264,7 +259,7 @@ int nbd_server_start(const struct nbd_server_config *config, struct nbd_server *
     pthread_mutex_init(&s->lock, NULL);
     int rc = open_events(s);
     if (!rc)
-        rc = workers_start(s);
+        rc = pool_start(s, workers_run);
     if (!rc)
         rc = thread_start(&s->thread, run, s);
     if (rc)
@@ -283,7 +278,7 @@ void nbd_server_stop(struct nbd_server *s, unsigned drain_ms)
         s->draining = true;
         s->drain_until_ms = clock_now_ms() + drain_ms;
     }
-    server_wake(s);
+    eventfd_write(s->wake_fd, 1);
     pthread_join(s->thread, NULL);
     release(s);
 }

@@ -2,8 +2,10 @@
  * sending to a socket that does not block is done for a connection, and that without the lock.
  *
  *   server.c      the thread of the connections: accepts, waits for sockets, looks after the clock
- *   connection.c  one connection: bytes in, replies out, its end
- *   workers.c     which request is next, and the threads that read
+ *   connection.c  one connection: bytes in
+ *   replies.c     bytes out, and its end
+ *   workers.c     which request is next, and reading for it
+ *   pool.c        tasks, the queues that they wait in, threads
  *
  * A task is a request from the moment that it is whole until its reply has been sent:
  *
@@ -108,6 +110,7 @@ struct nbd_server {
     unsigned connections;     /* all that are not freed */
     struct ring rings[WAITINGS];
     VEC(struct worker *) workers;
+    void *(*run)(void *worker);
     struct worker *idle; /* the last one that worked comes first: its caches are warm */
     unsigned busy, reserve_busy;
     bool threads_short; /* one could not be started; the next tick logs it */
@@ -122,13 +125,30 @@ struct nbd_server {
     char description[SERVING_DESCRIPTION_MAX];
 };
 
-/* ---- connection.c ---- */
+/* ---- pool.c ---- */
 
-/* By the connections' thread, without the lock. -ENOMEM; the descriptor is the connection's, or closed. */
-GR_MUST_CHECK int connection_new(struct nbd_server *s, int fd, bool refused);
-/* Likewise: bytes have come; go on with those that are there. */
-void connection_receive(struct connection *c);
-void connection_continue(struct connection *c);
+void task_list_push(struct task_list *l, struct task *t);
+struct task *task_list_pop(struct task_list *l);
+void task_free_locked(struct task *t);
+
+/* The connections that have something waiting. */
+void ring_push(struct ring *ring, enum waiting which, struct connection *c);
+struct connection *ring_pop(struct ring *ring, enum waiting which);
+
+/* run: of each thread; its argument is a struct worker. */
+GR_MUST_CHECK int pool_start(struct nbd_server *s, void *(*run)(void *worker));
+void pool_stop(struct nbd_server *s); /* no connection is left */
+void pool_queue_locked(struct task *t);
+/* The same, without waking a thread. */
+void pool_push_locked(struct task *t, enum waiting which);
+void pool_forget_locked(struct connection *c); /* what waits of it */
+/* A task has come, or memory has become free: a thread looks for work, where there is any. */
+void pool_wake_locked(struct nbd_server *s);
+/* The calling thread waits until it is woken. */
+void pool_idle_locked(struct worker *w);
+
+/* ---- replies.c ---- */
+
 /* Send what it takes of out. The lock is let go meanwhile. */
 void connection_send_locked(struct connection *c);
 /* The reply is complete. */
@@ -137,6 +157,10 @@ void connection_answer_locked(struct connection *c, struct task *t);
 void connection_end_locked(struct connection *c);
 /* It ends now. */
 void connection_kill_locked(struct connection *c);
+/* What its socket is waited for, after a change of that. */
+void connection_wait_locked(struct connection *c);
+/* After each change of it: it may be the last. */
+void connection_settle_locked(struct connection *c);
 /* A thread has ended its work for it. */
 void connection_left_locked(struct connection *c);
 /* Has it ended, and waits in vain for what was asked before? */
@@ -144,23 +168,18 @@ bool connection_is_gone_locked(const struct connection *c, uint64_t now_ms);
 /* Has it taken too little of what waits for it? */
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms);
 void connection_free(struct connection *c);
-void connection_task_free_locked(struct task *t);
 
-void task_list_push(struct task_list *l, struct task *t);
-struct task *task_list_pop(struct task_list *l);
+/* ---- connection.c ---- */
+
+/* By the connections' thread, without the lock. -ENOMEM; the descriptor is the connection's, or closed. */
+GR_MUST_CHECK int connection_new(struct nbd_server *s, int fd, bool refused);
+/* Likewise: bytes have come; go on with those that are there. */
+void connection_receive(struct connection *c);
+void connection_continue(struct connection *c);
 
 /* ---- workers.c ---- */
 
-GR_MUST_CHECK int workers_start(struct nbd_server *s);
-void workers_stop(struct nbd_server *s); /* no connection is left */
-void workers_queue_locked(struct task *t);
-void workers_forget_locked(struct connection *c); /* what waits of it */
-/* A task has come, or memory has become free: a thread looks for work, where there is any. */
-void workers_wake_locked(struct nbd_server *s);
-
-/* ---- server.c ---- */
-
-/* The connections' thread has something to look at. */
-void server_wake(struct nbd_server *s);
+/* A thread of the pool: reads for one request after another. */
+void *workers_run(void *worker);
 
 #endif

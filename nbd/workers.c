@@ -1,4 +1,4 @@
-/* Which request is next, and the threads that read.
+/* Which request is next, and what a thread does with it.
  *
  * Clients take turns, a request each. Of the threads and of the memory a part is kept in reserve for reads of what is
  * cached: a store that is silent may hold all the others. Only when those are all in use is it looked whether a request
@@ -7,64 +7,12 @@
  * A thread that ends its work looks for more, and wakes another idle one if there is any. The thread that worked last
  * is woken first.
  */
-#include <stdlib.h>
-
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
-#include "base/thread.h"
 #include "nbd/server_internal.h"
 
-enum { RESERVE_PART = 16 /* of the threads */, MEMORY_RESERVE_PART = 4 };
-
-/* ---- rings of connections that have something waiting ---- */
-
-static void ring_push(struct ring *ring, enum waiting which, struct connection *c)
-{
-    c->ring_next[which] = NULL;
-    if (ring->first)
-        ring->last->ring_next[which] = c;
-    else
-        ring->first = c;
-    ring->last = c;
-    ring->count++;
-}
-
-static struct connection *ring_pop(struct ring *ring, enum waiting which)
-{
-    struct connection *c = ring->first;
-    ring->first = c->ring_next[which];
-    ring->count--;
-    return c;
-}
-
-static void ring_remove(struct ring *ring, enum waiting which, const struct connection *gone)
-{
-    for (size_t n = ring->count; n--;) {
-        struct connection *c = ring_pop(ring, which);
-        if (c != gone)
-            ring_push(ring, which, c);
-    }
-}
-
-static void push_waiting_locked(struct task *t, enum waiting which)
-{
-    struct connection *c = t->connection;
-    if (!c->waiting[which].first)
-        ring_push(&c->server->rings[which], which, c);
-    task_list_push(&c->waiting[which], t);
-}
-
-void workers_forget_locked(struct connection *c)
-{
-    for (enum waiting which = 0; which < WAITINGS; which++) {
-        if (c->waiting[which].first)
-            ring_remove(&c->server->rings[which], which, c);
-        while (c->waiting[which].first)
-            connection_task_free_locked(task_list_pop(&c->waiting[which]));
-    }
-}
+enum { MEMORY_RESERVE_PART = 4 };
 
 /* ---- which is next ---- */
 
@@ -122,9 +70,9 @@ static void put_back_locked(struct task *t)
     c->server->memory -= t->memory;
     t->memory = 0;
     if (c->dead)
-        connection_task_free_locked(t);
+        task_free_locked(t);
     else
-        push_waiting_locked(t, WAITING_MISSING);
+        pool_push_locked(t, WAITING_MISSING);
     connection_left_locked(c);
 }
 
@@ -176,23 +124,13 @@ static void finish_locked(struct task *t)
 {
     struct connection *c = t->connection;
     if (c->dead)
-        connection_task_free_locked(t);
+        task_free_locked(t);
     else
         connection_answer_locked(c, t);
     connection_left_locked(c);
 }
 
-static void idle_locked(struct worker *w)
-{
-    struct nbd_server *s = w->server;
-    w->next_idle = s->idle;
-    s->idle = w;
-    w->woken = false;
-    while (!w->woken)
-        pthread_cond_wait(&w->wake, &s->lock);
-}
-
-static void *work(void *arg)
+void *workers_run(void *arg)
 {
     struct worker *w = arg;
     struct nbd_server *s = w->server;
@@ -205,12 +143,12 @@ static void *work(void *arg)
         if (!t && (t = next_of_any_locked(s))) /* was put back, or came, while the lock was let go */
             reserve = false;
         if (!t && !s->ending) {
-            idle_locked(w);
+            pool_idle_locked(w);
             continue;
         }
         if (!t)
             break;
-        workers_wake_locked(s);
+        pool_wake_locked(s);
         pthread_mutex_unlock(&s->lock);
         perform(t);
         pthread_mutex_lock(&s->lock);
@@ -219,74 +157,4 @@ static void *work(void *arg)
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
-}
-
-/* ---- threads ---- */
-
-static int add_locked(struct nbd_server *s)
-{
-    struct worker *w = calloc(1, sizeof *w);
-    int rc = w && !vec_reserve(&s->workers, 1) ? 0 : error_set(-ENOMEM, "out of memory");
-    if (rc) {
-        free(w);
-        return rc;
-    }
-    w->server = s;
-    pthread_cond_init(&w->wake, NULL);
-    rc = thread_start(&w->thread, work, w);
-    if (!rc)
-        return vec_push(&s->workers, w);
-    pthread_cond_destroy(&w->wake);
-    free(w);
-    return rc;
-}
-
-void workers_wake_locked(struct nbd_server *s)
-{
-    struct worker *w = s->idle;
-    if (!s->rings[WAITING_UNSORTED].count && !s->rings[WAITING_MISSING].count)
-        return;
-    if (w) {
-        s->idle = w->next_idle;
-        w->woken = true;
-        pthread_cond_signal(&w->wake);
-    } else if (s->workers.len < s->config.threads && add_locked(s))
-        s->threads_short = true;
-}
-
-void workers_queue_locked(struct task *t)
-{
-    push_waiting_locked(t, WAITING_UNSORTED);
-    workers_wake_locked(t->connection->server);
-}
-
-int workers_start(struct nbd_server *s)
-{
-    s->reserve = (s->config.threads + RESERVE_PART - 1) / RESERVE_PART;
-    if (s->reserve >= s->config.threads)
-        s->reserve = s->config.threads - 1;
-    SCOPED_LOCK(&s->lock);
-    int rc = 0;
-    for (unsigned i = 0; !rc && i <= s->reserve; i++) /* these few are never missing */
-        rc = add_locked(s);
-    return rc;
-}
-
-void workers_stop(struct nbd_server *s)
-{
-    {
-        SCOPED_LOCK(&s->lock);
-        s->ending = true;
-        for (struct worker *w; (w = s->idle); pthread_cond_signal(&w->wake)) {
-            s->idle = w->next_idle;
-            w->woken = true;
-        }
-    }
-    for (size_t i = 0; i < s->workers.len; i++) { /* none is added any more */
-        struct worker *w = s->workers.items[i];
-        pthread_join(w->thread, NULL);
-        pthread_cond_destroy(&w->wake);
-        free(w);
-    }
-    vec_release(&s->workers);
 }

@@ -1,0 +1,171 @@
+/* Tasks, the queues that they wait in, and the threads of a server. What the threads run is given to pool_start:
+ * nothing here knows what a task is about.
+ */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "nbd/server_internal.h"
+
+enum { RESERVE_PART = 16 /* of the threads */ };
+
+/* ---- tasks ---- */
+
+void task_list_push(struct task_list *l, struct task *t)
+{
+    t->next = NULL;
+    if (l->first)
+        l->last->next = t;
+    else
+        l->first = t;
+    l->last = t;
+}
+
+struct task *task_list_pop(struct task_list *l)
+{
+    struct task *t = l->first;
+    if (t)
+        l->first = t->next;
+    return t;
+}
+
+void task_free_locked(struct task *t)
+{
+    struct connection *c = t->connection;
+    c->server->memory -= t->memory;
+    c->memory -= t->memory;
+    c->unanswered--;
+    if (t->memory)
+        pool_wake_locked(c->server);
+    buf_unref(t->data);
+    free(t);
+}
+
+/* ---- rings of connections that have something waiting ---- */
+
+void ring_push(struct ring *ring, enum waiting which, struct connection *c)
+{
+    c->ring_next[which] = NULL;
+    if (ring->first)
+        ring->last->ring_next[which] = c;
+    else
+        ring->first = c;
+    ring->last = c;
+    ring->count++;
+}
+
+struct connection *ring_pop(struct ring *ring, enum waiting which)
+{
+    struct connection *c = ring->first;
+    ring->first = c->ring_next[which];
+    ring->count--;
+    return c;
+}
+
+static void ring_remove(struct ring *ring, enum waiting which, const struct connection *gone)
+{
+    for (size_t n = ring->count; n--;) {
+        struct connection *c = ring_pop(ring, which);
+        if (c != gone)
+            ring_push(ring, which, c);
+    }
+}
+
+void pool_push_locked(struct task *t, enum waiting which)
+{
+    struct connection *c = t->connection;
+    if (!c->waiting[which].first)
+        ring_push(&c->server->rings[which], which, c);
+    task_list_push(&c->waiting[which], t);
+}
+
+void pool_forget_locked(struct connection *c)
+{
+    for (enum waiting which = 0; which < WAITINGS; which++) {
+        if (c->waiting[which].first)
+            ring_remove(&c->server->rings[which], which, c);
+        while (c->waiting[which].first)
+            task_free_locked(task_list_pop(&c->waiting[which]));
+    }
+}
+
+/* ---- threads ---- */
+
+void pool_idle_locked(struct worker *w)
+{
+    struct nbd_server *s = w->server;
+    w->next_idle = s->idle;
+    s->idle = w;
+    w->woken = false;
+    while (!w->woken)
+        pthread_cond_wait(&w->wake, &s->lock);
+}
+
+static int add_locked(struct nbd_server *s)
+{
+    struct worker *w = calloc(1, sizeof *w);
+    int rc = w && !vec_reserve(&s->workers, 1) ? 0 : error_set(-ENOMEM, "out of memory");
+    if (rc) {
+        free(w);
+        return rc;
+    }
+    w->server = s;
+    pthread_cond_init(&w->wake, NULL);
+    rc = thread_start(&w->thread, s->run, w);
+    if (!rc)
+        return vec_push(&s->workers, w);
+    pthread_cond_destroy(&w->wake);
+    free(w);
+    return rc;
+}
+
+void pool_wake_locked(struct nbd_server *s)
+{
+    struct worker *w = s->idle;
+    if (!s->rings[WAITING_UNSORTED].count && !s->rings[WAITING_MISSING].count)
+        return;
+    if (w) {
+        s->idle = w->next_idle;
+        w->woken = true;
+        pthread_cond_signal(&w->wake);
+    } else if (s->workers.len < s->config.threads && add_locked(s))
+        s->threads_short = true;
+}
+
+void pool_queue_locked(struct task *t)
+{
+    pool_push_locked(t, WAITING_UNSORTED);
+    pool_wake_locked(t->connection->server);
+}
+
+int pool_start(struct nbd_server *s, void *(*run)(void *worker))
+{
+    s->run = run;
+    s->reserve = (s->config.threads + RESERVE_PART - 1) / RESERVE_PART;
+    if (s->reserve >= s->config.threads)
+        s->reserve = s->config.threads - 1;
+    SCOPED_LOCK(&s->lock);
+    int rc = 0;
+    for (unsigned i = 0; !rc && i <= s->reserve; i++) /* these few are never missing */
+        rc = add_locked(s);
+    return rc;
+}
+
+void pool_stop(struct nbd_server *s)
+{
+    {
+        SCOPED_LOCK(&s->lock);
+        s->ending = true;
+        for (struct worker *w; (w = s->idle); pthread_cond_signal(&w->wake)) {
+            s->idle = w->next_idle;
+            w->woken = true;
+        }
+    }
+    for (size_t i = 0; i < s->workers.len; i++) { /* none is added any more */
+        struct worker *w = s->workers.items[i];
+        pthread_join(w->thread, NULL);
+        pthread_cond_destroy(&w->wake);
+        free(w);
+    }
+    vec_release(&s->workers);
+}
