@@ -11,7 +11,6 @@
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "cli/interrupt.h"
 #include "cli/mount_helper.h"
 #include "cli/verbs/verbs.h"
@@ -19,11 +18,11 @@
 static int unknown_verb(const char *name)
 {
     (void)error_set(0, "%s", name);
-    for (size_t i = 0; verbs[i]; i++)
-        if (text_resembles(name, strlen(name), verbs[i]->name)) {
-            fprintf(stderr, "granary: unknown verb '%s'; did you mean '%s'?\n", error_text(), verbs[i]->name);
-            return CLI_USAGE;
-        }
+    const struct verb *meant = verb_resembling(name);
+    if (meant) {
+        fprintf(stderr, "granary: unknown verb '%s'; did you mean 'granary %s'?\n", error_text(), meant->name);
+        return CLI_USAGE;
+    }
     fprintf(stderr, "granary: unknown verb '%s'; there are", error_text());
     for (size_t i = 0; verbs[i]; i++)
         fprintf(stderr, "%s %s", i ? "," : "", verbs[i]->name);
@@ -113,6 +112,8 @@ static int run_words(int argc, char **argv)
     if (command) {
         verb = command;
         skip++;
+    } else if (verb->commands && skip < argc) {
+        argc = skip + 1; /* a command that is none is what is wrong, whatever options stand behind it */
     }
     int rc = options_parse(verb, argc - skip, argv + skip, &inv);
     if (rc)

@@ -279,20 +279,31 @@ static const char *command_word(const struct verb *verb, const struct verb *comm
     return command->name + strlen(verb->name) + 1;
 }
 
-int options_need_command(const struct invocation *inv)
+int options_no_command(const struct verb *verb, const char *word)
 {
-    const struct verb *verb = inv->verb;
     CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);
-    for (size_t i = 0; verb->commands[i]; i++)
-        if (bytes_printf(&known, "%s %s", i ? "," : "", verb->commands[i]->name + strlen(verb->name) + 1))
+    for (size_t i = 0; verb->commands[i]; i++) {
+        const char *name = command_word(verb, verb->commands[i]);
+        if (word && text_resembles(word, strlen(word), name)) {
+            (void)error_set(0, "'%s' is no command of '%s'; did you mean 'granary %s'?", word, verb->name,
+                            verb->commands[i]->name);
+            return CLI_USAGE;
+        }
+        if (bytes_printf(&known, "%s %s", i ? "," : "", name))
             break;
+    }
     const int len = (int)known.len;
     const char *there = (const char *)known.data;
-    if (inv->operand_count)
-        (void)error_set(0, "'%s' is no command; there are%.*s", inv->operands[0], len, there);
+    if (word)
+        (void)error_set(0, "'%s' is no command; there are%.*s", word, len, there);
     else
         (void)error_set(0, "name a command; there are%.*s", len, there);
     return CLI_USAGE;
+}
+
+int options_need_command(const struct invocation *inv)
+{
+    return options_no_command(inv->verb, inv->operand_count ? inv->operands[0] : NULL);
 }
 
 const struct verb *options_command(const struct verb *verb, const char *word)

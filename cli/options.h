@@ -96,7 +96,10 @@ bool options_known(const struct verb *verb, const char *word);
  */
 GR_MUST_CHECK int options_exclude(const char *a, const char *b, const char *why);
 
-/* For the run of a verb with commands: CLI_USAGE, with the sentence that names them. */
+/* CLI_USAGE, with the sentence that names the command of verb that was meant by word, else all of them. */
+GR_MUST_CHECK int options_no_command(const struct verb *verb, const char *word);
+
+/* The run of every verb with commands, which is called for what is none: the same, also where there is no word. */
 GR_MUST_CHECK int options_need_command(const struct invocation *inv);
 
 /* The command of that name below a verb; NULL: none. */

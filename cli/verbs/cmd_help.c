@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/verbs/verbs.h"
 
 const struct verb *const verbs[] = {
@@ -14,6 +15,19 @@ const struct verb *verb_find(const char *name)
     for (size_t i = 0; verbs[i]; i++)
         if (!strcmp(verbs[i]->name, name))
             return verbs[i];
+    return NULL;
+}
+
+const struct verb *verb_resembling(const char *name)
+{
+    for (size_t i = 0; verbs[i]; i++)
+        if (text_resembles(name, strlen(name), verbs[i]->name))
+            return verbs[i];
+    for (size_t i = 0; verbs[i]; i++) {
+        const struct verb *command = options_command(verbs[i], name);
+        if (command)
+            return command;
+    }
     return NULL;
 }
 
@@ -37,6 +51,16 @@ void help_list_verbs(FILE *to)
                 "Exit codes: 0 done, 1 failed, 2 usage (and 3: diff --exit-code found a difference).\n");
 }
 
+static int unknown(const char *name)
+{
+    const struct verb *meant = verb_resembling(name);
+    if (meant)
+        (void)error_set(0, "unknown verb '%s'; did you mean 'granary help %s'?", name, meant->name);
+    else
+        (void)error_set(0, "unknown verb '%s'; 'granary help' lists them", name);
+    return CLI_USAGE;
+}
+
 static int run(const struct invocation *inv)
 {
     const struct help_values *v = inv->values;
@@ -52,14 +76,14 @@ static int run(const struct invocation *inv)
         return 0;
     }
     const struct verb *verb = verb_find(inv->operands[0]);
-    if (!verb) {
-        (void)error_set(0, "unknown verb '%s'; 'granary help' lists them", inv->operands[0]);
-        return CLI_USAGE;
-    }
-    const struct verb *command = inv->operand_count > 1 ? options_command(verb, inv->operands[1]) : NULL;
-    if (inv->operand_count > 1 && !command) {
-        (void)error_set(0, "'%s' is no command of '%s'; 'granary help %s' %s", inv->operands[1], verb->name, verb->name,
-                        verb->commands ? "lists them" : "shows its options");
+    if (!verb)
+        return unknown(inv->operands[0]);
+    const char *word = inv->operand_count > 1 ? inv->operands[1] : NULL;
+    const struct verb *command = word ? options_command(verb, word) : NULL;
+    if (word && !command && verb->commands)
+        return options_no_command(verb, word);
+    if (word && !command) {
+        (void)error_set(0, "'%s' has no commands; 'granary help %s' shows its options", verb->name, verb->name);
         return CLI_USAGE;
     }
     options_help(command ? command : verb, stdout);

@@ -25,4 +25,8 @@ void help_list_verbs(FILE *to);
 /* NULL: no such verb. */
 const struct verb *verb_find(const char *name);
 
+/* The verb that was meant by a name that is none: one that is spelled much like it, or the command of that very name
+ * below a verb. NULL: there is none. */
+const struct verb *verb_resembling(const char *name);
+
 #endif

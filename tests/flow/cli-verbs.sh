@@ -129,7 +129,13 @@ expect 2 "Azure does not speak S3" "$GRANARY" images az://container
 expect 2 "source: .gs://bucket/in': Google Cloud Storage speaks S3" "$GRANARY" build gs://bucket/in "$store/x"
 expect 2 "a relative path; write it from the root on, as .*PWD/store" "$GRANARY" images ./store
 expect 2 "a name without its store" "$GRANARY" images faces
-expect 2 "unknown verb 'stauts'; did you mean 'status'?" "$GRANARY" stauts
+expect 2 "unknown verb 'stauts'; did you mean 'granary status'\?$" "$GRANARY" stauts
+expect 2 "unknown verb 'stauts'; did you mean 'granary help status'\?$" "$GRANARY" help stauts
+expect 2 "unknown verb 'evict'; did you mean 'granary cache evict'\?$" "$GRANARY" evict --all
+expect 2 "^granary: cache: 'evcit' is no command of 'cache'; did you mean 'granary cache evict'\?$" "$GRANARY" cache evcit --all x
+expect 2 "^granary: trace: 'recrod' is no command of 'trace'; did you mean 'granary trace record'\?$" "$GRANARY" trace recrod
+expect 2 "'evcit' is no command of 'cache'; did you mean 'granary cache evict'\?$" "$GRANARY" help cache evcit
+expect 2 "'ls' has no commands; 'granary help ls' shows its options" "$GRANARY" help ls evict
 expect 2 "unknown option --timeuot; did you mean --timeout?" "$GRANARY" images --timeuot 3 "$store"
 expect 2 "unknown option --frobnicate; 'granary help images' lists" "$GRANARY" images --frobnicate "$store"
 expect 0 "no differences" "$GRANARY" diff "$store/set:v1" "$store/set:v1"
