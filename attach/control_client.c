@@ -81,7 +81,7 @@ int control_get(const char *socket, const char *path, struct bytes *out)
     snprintf(url, sizeof url, "http://granary%s", path);
     CLEANUP(cleanup_curl) CURL *curl = curl_easy_init();
     if (!curl)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)TIMEOUT_S);
     int rc = perform(curl, socket, url, collect_document, out, &status);
     if (!rc && status != 200)
@@ -167,7 +167,7 @@ static int call(const char *socket, const char *method, const char *path, const 
     long status = 0;
     CLEANUP(cleanup_curl) CURL *curl = curl_easy_init();
     if (!curl)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     struct lines l = {.curl = curl, .line = line, .arg = arg, .pending = BYTES_INIT(ANSWER_LINE_MAX)};
     int rc = make_url(curl, path, params, &url);
     if (!rc) {

@@ -61,7 +61,7 @@ int state_save(const struct mount_state *s)
     json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
-        return error_set(-ENOMEM, "out of memory while saving the mount's state");
+        return error_no_memory();
     path_of(s, path);
     return io_write_file_atomic(path, text, strlen(text), false);
 }
@@ -151,7 +151,7 @@ int state_each(state_visit *visit, void *arg)
     int rc = nothing ? 0 : error_set(-errno, "cannot list %s: %s", STATE_ROOT, strerror(errno));
     CLEANUP_FREE struct mount_state *s = root ? malloc(sizeof *s) : NULL;
     if (root && !s)
-        rc = error_set(-ENOMEM, "out of memory");
+        rc = error_no_memory();
     for (struct dirent *e; s && !rc && (e = readdir(root));)
         if (strlen(e->d_name) == STATE_ID_MAX - 1 && read_named(e->d_name, s))
             rc = visit(arg, s);

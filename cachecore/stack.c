@@ -23,11 +23,6 @@ enum { AHEAD_THREADS = 8 };
 
 DEFINE_CLEANUP(stack, struct stack *, stack_close)
 
-static int no_memory(void)
-{
-    return error_set(-ENOMEM, "stack: out of memory");
-}
-
 /* What is served under one name is one image; the sentence is for who wrote the parameters. */
 static int add_image(struct stack *s, const struct stack_image *image, struct resolver *resolver)
 {
@@ -66,7 +61,7 @@ static int ask_ahead(const struct stack_config *config, struct resolver *resolve
     CLEANUP_FREE struct image_ref *refs = calloc(config->image_count + 1, sizeof *refs);
     size_t n = 0;
     if (!refs)
-        return no_memory();
+        return error_no_memory();
     for (size_t i = 0; i < config->image_count; i++)
         n += !image_ref_parse(config->images[i].ref, &refs[n]);
     return resolver_ahead(resolver, refs, n, true);
@@ -119,7 +114,7 @@ int stack_open(const struct stack_config *config, struct stack **out)
     CLEANUP(cleanup_resolver) struct resolver *resolver = NULL;
     CLEANUP(cleanup_stack) struct stack *s = calloc(1, sizeof *s);
     if (!s)
-        return no_memory();
+        return error_no_memory();
     init(s, config);
     struct stack_resolving resolving;
     int rc = resolver_new(stack_resolving(s, NULL, &resolving), &resolver);

@@ -14,11 +14,6 @@
 
 enum { INDEX_MEMORY_DEFAULT = 64 << 20, STORES_MAX = 1000 };
 
-static int no_memory(void)
-{
-    return error_set(-ENOMEM, "stack: out of memory");
-}
-
 /* ---- the table ---- */
 
 void stack_put(struct stack_export *e)
@@ -117,7 +112,7 @@ int stack_link(struct stack *s, struct stack_export *e, struct stack_export **ou
                          STACK_EXPORTS_MAX);
     e->number = s->numbers + 1;
     if (vec_push(&s->exports, e))
-        return no_memory();
+        return error_no_memory();
     s->numbers++;
     return 0;
 }
@@ -202,7 +197,7 @@ static int keep_store(struct stack *s, struct stack_store *fresh, struct store *
     if (rc || *out)
         return rc;
     if (vec_push(&s->stores, *fresh))
-        return no_memory();
+        return error_no_memory();
     *out = steal_ptr(&fresh->store);
     fresh->url = NULL;
     return 0;
@@ -223,7 +218,7 @@ static int add_store(struct stack *s, const char *url, struct store **out)
     if (have_store(s, url, out, &rc) || rc)
         return rc;
     struct stack_store fresh = {.url = strdup(url)};
-    rc = fresh.url ? open_store(s, url, &fresh.store) : no_memory();
+    rc = fresh.url ? open_store(s, url, &fresh.store) : error_no_memory();
     if (!rc)
         rc = keep_store(s, &fresh, out);
     store_close(fresh.store);
@@ -254,14 +249,14 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = calloc(1, sizeof *e);
     if (!e)
-        return no_memory();
+        return error_no_memory();
     e->refs = 1;
     int rc = image_ref_parse(image->ref, &e->ref);
     if (rc)
         return rc;
     e->name = strdup(image->export_name ? image->export_name : e->ref.name);
     if (!e->name)
-        return no_memory();
+        return error_no_memory();
     rc = check_name(e->name);
     if (rc)
         return rc;
@@ -357,7 +352,7 @@ int stack_adding_begin(struct stack *s, const volatile int *cancel, struct stack
 {
     CLEANUP_FREE struct stack_adding *a = calloc(1, sizeof *a);
     if (!a)
-        return no_memory();
+        return error_no_memory();
     a->stack = s;
     int rc = resolver_new(stack_resolving(s, cancel, &a->resolving), &a->resolver);
     if (!rc)

@@ -23,11 +23,6 @@ void stack_options_release(struct stack_options *o)
     vec_release(&o->images);
 }
 
-static int no_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory");
-}
-
 /* "cache" of "cache=", "--cache" of "--cache "; returns out. */
 static const char *name_of(const char *what, char out[64])
 {
@@ -63,12 +58,12 @@ static int set_image(struct stack_options *o, const char *what, const char *valu
     if (value[name_len] == '=') {
         image.export_name = keep(o, value, name_len);
         if (!image.export_name)
-            return no_memory();
+            return error_no_memory();
         value += name_len + 1;
     }
     image.ref = keep(o, value, strlen(value));
     if (!image.ref || vec_push(&o->images, image))
-        return no_memory();
+        return error_no_memory();
     return 0;
 }
 
@@ -110,7 +105,7 @@ static int set_quota(struct stack_options *o, const char *what, const char *valu
     c->quotas[c->quota_count].size = size;
     c->quotas[c->quota_count].name = keep(o, value, name_len);
     if (!c->quotas[c->quota_count].name)
-        return no_memory();
+        return error_no_memory();
     c->quota_count++;
     return 0;
 }
@@ -129,7 +124,7 @@ static int set_eviction(struct stack_options *o, const char *what, const char *v
 static int set_endpoint(struct stack_options *o, const char *what, const char *value)
 {
     o->endpoint = keep(o, value, strlen(value));
-    return o->endpoint ? 0 : no_memory();
+    return o->endpoint ? 0 : error_no_memory();
 }
 
 static int set_l2(struct stack_options *o, const char *what, const char *value)
@@ -141,7 +136,7 @@ static int set_l2(struct stack_options *o, const char *what, const char *value)
     if (c->tier_count == STORE_TIERS_MAX)
         return error_set(-EINVAL, "%s...: more than %d shared caches", what, STORE_TIERS_MAX);
     c->tiers[c->tier_count] = keep(o, value, strlen(value));
-    return c->tiers[c->tier_count++] ? 0 : no_memory();
+    return c->tiers[c->tier_count++] ? 0 : error_no_memory();
 }
 
 static int set_control(struct stack_options *o, const char *what, const char *value)
@@ -163,7 +158,7 @@ static int set_metrics(struct stack_options *o, const char *what, const char *va
     if (rc)
         return error_prefix(rc, "%s", name_of(what, name));
     o->metrics = keep(o, value, strlen(value));
-    return o->metrics ? 0 : no_memory();
+    return o->metrics ? 0 : error_no_memory();
 }
 
 static int set_bwlimit(struct stack_options *o, const char *what, const char *value)

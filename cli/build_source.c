@@ -124,7 +124,7 @@ static int add_part(source_parts *parts, const char *dir, struct source *source)
     if (!vec_push(parts, part))
         return 0;
     source_close(source);
-    return error_set(-ENOMEM, "source: out of memory");
+    return error_no_memory();
 }
 
 /* What stands behind "DIR="; NULL: it is not DIR=SOURCE. */
@@ -146,7 +146,7 @@ static int join_added(const struct option_list *add, const struct source_options
         struct source *source;
         if (!dir || vec_push(&dirs, dir)) {
             free(dir);
-            rc = error_set(-ENOMEM, "source: out of memory");
+            rc = error_no_memory();
         }
         if (!rc)
             rc = open_address(url, options, &source);
@@ -286,7 +286,7 @@ int build_source_open(const char *url, const struct build_source_values *v, cons
     rc = print_choice(v, out->rules, &out->choice);
     shaped.choice = rc ? NULL : bytes_string(&out->choice);
     if (!shaped.choice)
-        return rc ? rc : error_set(-ENOMEM, "source: out of memory");
+        return rc ? rc : error_no_memory();
     rc = open_all(url, v, &shaped, &source);
     struct source_shape last = {.override = out->override};
     if (!rc && any_override(&out->override))

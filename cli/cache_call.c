@@ -86,7 +86,7 @@ static int split(const struct invocation *inv, char **out_name, const char **out
     if (name[len])
         *out_glob = name + len + 1;
     *out_name = strndup(name, len);
-    return *out_name ? 0 : error_set(-ENOMEM, "out of memory");
+    return *out_name ? 0 : error_no_memory();
 }
 
 /* What the operand NAME and --control say. */

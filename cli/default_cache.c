@@ -48,7 +48,7 @@ static int open_dir(const char *dir, int *out_fd)
 {
     CLEANUP_FREE char *parent = strdup(dir);
     if (!parent)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     *strrchr(parent, '/') = 0;
     int rc = io_mkdirs(parent);
     return rc ? rc : safe_dir_open(dir, SAFE_DIR_MAKE, out_fd);

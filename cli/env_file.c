@@ -51,7 +51,7 @@ int env_file_load(const char *path)
     if (rc)
         return rc;
     if (!bytes_string(&text))
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     char *rest = (char *)text.data, *line;
     for (unsigned number = 1; !rc && (line = strsep(&rest, "\n")); number++)
         rc = take_line(path, number, line);

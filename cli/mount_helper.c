@@ -49,7 +49,7 @@ static int push(helper_words *out, const char *format, const char *word)
     if (text && !vec_push(out, text))
         return 0;
     free(text);
-    (void)error_set(-ENOMEM, "out of memory");
+    (void)error_no_memory();
     return HELPER_FAILED;
 }
 

@@ -31,7 +31,7 @@ static int add(struct node_servers *n, const char *control, const char *dir)
         return 0;
     free(server.control);
     free(server.dir);
-    return error_set(-ENOMEM, "out of memory");
+    return error_no_memory();
 }
 
 static int add_of_mount(void *arg, const struct mount_state *s)

@@ -72,7 +72,7 @@ static int set_list(struct option_list *list, const struct option_row *row, cons
         list->items = items;
     const struct option_row **rows = items ? reallocarray(list->rows, list->count + 1, sizeof *rows) : NULL;
     if (!rows)
-        return error_set(-ENOMEM, "out of memory while reading the options");
+        return error_no_memory();
     list->rows = rows;
     list->rows[list->count] = row;
     list->items[list->count++] = text;
@@ -225,7 +225,7 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct invocat
     out->values = calloc(1, verb->values_size + 1);
     out->operands = calloc((size_t)argc + 1, sizeof *out->operands);
     if (!out->values || !out->operands)
-        return error_set(-ENOMEM, "out of memory while reading the options");
+        return error_no_memory();
     if (verb->defaults)
         memcpy(out->values, verb->defaults, verb->values_size);
     struct words words = {.count = argc, .argv = argv};

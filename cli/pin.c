@@ -11,7 +11,7 @@ static int add_dir(struct pinner *p, const char *text, size_t len)
 {
     CLEANUP_FREE char *dir = strndup(text, len);
     if (!dir || vec_push(&p->dirs, dir))
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     (void)steal_ptr(&dir);
     return 0;
 }

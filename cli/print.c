@@ -63,7 +63,7 @@ json_t *print_json_time(int64_t seconds)
 int print_json(json_t *object)
 {
     if (!object)
-        return error_set(-ENOMEM, "out of memory while printing JSON");
+        return error_no_memory();
     int rc = json_dumpf(object, stdout, JSON_COMPACT);
     json_decref(object);
     putchar('\n');

@@ -98,7 +98,7 @@ static int take_cache(struct server_values *v, const char *spec)
 {
     v->caches.items = calloc(1, sizeof *v->caches.items);
     if (!v->caches.items)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     v->caches.items[v->caches.count++] = spec;
     return 0;
 }
@@ -176,7 +176,7 @@ static int add_word(server_words *out, enum server_form form, const struct optio
         return 0;
     if (len >= 0)
         free(word);
-    return error_set(-ENOMEM, "out of memory");
+    return error_no_memory();
 }
 
 int server_options_words(const struct server_values *v, enum server_form form, server_words *out)

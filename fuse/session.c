@@ -187,7 +187,7 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
     sigaction(WAKE, &wake, NULL);
     struct session *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     s->files = (struct files){.serving = serving, .requests = threads_max};
     shown_init(&s->files.shown, serving->stack);
     s->threads_max = threads_max;
@@ -196,7 +196,7 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
     pthread_cond_init(&s->needed, NULL);
     int rc = s->gone_fd < 0 ? error_set(-errno, "eventfd: %s", strerror(errno)) : 0;
     if (!rc && vec_reserve(&s->threads, threads_max))
-        rc = error_set(-ENOMEM, "out of memory");
+        rc = error_no_memory();
     if (!rc)
         rc = files_session(&s->files, &s->fuse);
     snprintf(path, sizeof path, "/dev/fd/%d", fd);

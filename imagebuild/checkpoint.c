@@ -92,7 +92,7 @@ int checkpoint_new(const struct checkpoint_config *config, struct checkpoint **o
         c->page = catalog_page_writer_new(0);
     if (!c || !c->page) {
         checkpoint_free(c);
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     }
     c->config = *config;
     *out = c;
@@ -125,12 +125,12 @@ static int end_page(struct checkpoint *c)
     c->pending = false;
     char *first = malloc(child.first_len + 1); /* the root's path is empty */
     if (!first)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     memcpy(first, child.first, child.first_len);
     child.first = first;
     if (vec_push(&c->pages, child)) {
         free(first);
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     }
     return upload_put(c->config.upload, OBJECT_CATALOG, &object, &child.digest);
 }

@@ -44,7 +44,7 @@ static bool say(struct connection *c, const struct bytes *text)
     if (!data) {
         free(t);
         if (text->len) {
-            (void)error_set(-ENOMEM, "out of memory");
+            (void)error_no_memory();
             complain(c);
         }
         return !text->len;
@@ -151,7 +151,7 @@ static int take_request(struct connection *c, const struct request *r)
     struct nbd_server *s = c->server;
     struct task *t = calloc(1, sizeof *t);
     if (!t)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     *t = (struct task){.connection = c, .request = *r};
     SCOPED_LOCK(&s->lock);
     if (c->dead) {
@@ -266,7 +266,7 @@ int connection_new(struct nbd_server *s, int fd, bool refused)
     if (!c || handshake_greet(&greeting) || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event)) {
         free(c);
         close(fd);
-        return error_set(-ENOMEM, "cannot take a client: out of memory");
+        return error_no_memory();
     }
     set_up_socket(fd);
     c->server = s;

@@ -104,7 +104,7 @@ void pool_idle_locked(struct worker *w)
 static int add_locked(struct nbd_server *s)
 {
     struct worker *w = calloc(1, sizeof *w);
-    int rc = w && !vec_reserve(&s->workers, 1) ? 0 : error_set(-ENOMEM, "out of memory");
+    int rc = w && !vec_reserve(&s->workers, 1) ? 0 : error_no_memory();
     if (rc) {
         free(w);
         return rc;

@@ -252,7 +252,7 @@ int nbd_server_start(const struct nbd_server_config *config, struct nbd_server *
 {
     struct nbd_server *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     *s = (struct nbd_server){.config = *config, .epoll = -1, .wake_fd = -1, .complaints = LOG_LIMIT_INIT};
     set_defaults(&s->config);
     s->tick_ms = GR_MIN(GR_MIN(s->config.handshake_ms, s->config.slow_ms), (unsigned)TICK_MS);

@@ -109,7 +109,7 @@ static void perform(struct task *t)
     if (r->kind == REQUEST_CACHE)
         rc = image_prefetch(image, r->offset, r->len);
     else if (!(t->data = buf_new(r->len)))
-        rc = error_set(-ENOMEM, "out of memory for a read of %u bytes", r->len);
+        rc = error_no_memory();
     else
         rc = image_read(image, t->data->data, r->offset, r->len);
     asker_serve(NULL);

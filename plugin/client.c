@@ -189,7 +189,7 @@ int client_new(struct clients *cs, const struct client_peer *peer, struct client
 {
     struct client *c = calloc(1, sizeof *c);
     if (!c)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     c->clients = cs;
     asker_init(&c->asker);
     pthread_mutex_init(&c->lock, NULL);
@@ -279,7 +279,7 @@ int clients_open(const char *control, struct clients **out)
 {
     CLEANUP(cleanup_clients) struct clients *cs = calloc(1, sizeof *cs);
     if (!cs)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     cs->epoll = cs->ending = -1;
     pthread_mutex_init(&cs->lock, NULL);
     int rc = pthread_key_create(&cs->leaver, end_turn);

@@ -189,7 +189,7 @@ static int find_client(struct client **out)
 static int connect_to(const char *name, struct connection **out)
 {
     CLEANUP_FREE struct connection *c = malloc(sizeof *c);
-    int rc = c ? serving_connect(&serving, name, &c->export) : error_set(-ENOMEM, "out of memory");
+    int rc = c ? serving_connect(&serving, name, &c->export) : error_no_memory();
     if (rc)
         return rc;
     rc = find_client(&c->client);

@@ -39,11 +39,6 @@ struct added_exports {
 };
 DEFINE_CLEANUP(added_exports, struct added_exports *, added_exports_close)
 
-static int no_memory(void)
-{
-    return error_set(-ENOMEM, "exports: out of memory");
-}
-
 /* ---- the list ---- */
 
 static struct added *find_locked(struct added_exports *a, const char *name)
@@ -81,7 +76,7 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
         return 0;
     free(fresh.name);
     free(fresh.ref);
-    return no_memory();
+    return error_no_memory();
 }
 
 /* stack_remove, and off the list, at once: it is on both or on none, for who adds the same meanwhile. */
@@ -198,7 +193,7 @@ int added_exports_open(struct stack *stack, const char *file, struct added_expor
 {
     CLEANUP(cleanup_added_exports) struct added_exports *a = calloc(1, sizeof *a);
     if (!a)
-        return no_memory();
+        return error_no_memory();
     a->stack = stack;
     a->file = file;
     pthread_mutex_init(&a->writing, NULL);

@@ -151,13 +151,13 @@ int control_open(const char *path, struct stack *stack, struct added_exports *ad
 {
     CLEANUP(cleanup_control) struct control *c = calloc(1, sizeof *c);
     if (!c)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     c->fd = -1;
     c->routes.stack = stack;
     c->routes.added = added;
     c->path = strdup(path);
     if (!c->path)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     int rc = history_new(stack, &c->routes.history);
     if (!rc)
         rc = control_jobs_new(&c->routes.jobs);

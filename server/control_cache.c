@@ -95,7 +95,7 @@ int control_cache_prepare(struct stack *stack, const struct control_request *req
         task->glob = request->glob ? strdup(request->glob) : NULL;
     }
     if (!task || (request->export && !task->export) || (request->glob && !task->glob))
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     *out = steal_ptr(&task);
     return 0;
 }

@@ -47,13 +47,13 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
         return rc;
     CLEANUP(cleanup_control_exports) struct control_exports *c = calloc(1, sizeof *c);
     if (!c)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     c->added = added;
     c->who = request->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
     c->name = strdup(request->name);
     c->image = put ? strdup(request->image) : NULL;
     if (!c->name || (put && !c->image))
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     *out = steal_ptr(&c);
     return 0;
 }

@@ -106,7 +106,7 @@ int control_job_send(struct control_job *job, json_t *object)
     CLEANUP_FREE char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     if (!line)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     SCOPED_LOCK(&job->lock);
     return append_locked(job, line);
 }
@@ -241,7 +241,7 @@ int control_jobs_new(struct control_jobs **out)
 {
     struct control_jobs *jobs = calloc(1, sizeof *jobs);
     if (!jobs)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     pthread_mutex_init(&jobs->lock, NULL);
     *out = jobs;
     return 0;

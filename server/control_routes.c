@@ -77,7 +77,7 @@ static int answer_document(struct request *r, const struct route *route)
 {
     CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
     if (route->document(r->routes, &body))
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, route->type, body.data, body.len, false));
 }
 

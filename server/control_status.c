@@ -245,6 +245,6 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
     json_object_set_new(root, "amplification", json_real(amplification(stack)));
     CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
     if (!text)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     return bytes_printf(out, "%s\n", text);
 }

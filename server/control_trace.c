@@ -39,7 +39,7 @@ int control_trace_prepare(struct stack *stack, const char *export, const char *d
         return rc;
     *out = calloc(1, sizeof **out);
     if (!*out)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     (*out)->export = steal_ptr(&e);
     return 0;
 }

@@ -60,7 +60,7 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
 {
     CLEANUP(cleanup_control_warm) struct control_warm *w = calloc(1, sizeof *w);
     if (!w)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     w->stack = stack;
     w->dry = request->dry;
     int rc = find_what(request->what, &w->what);

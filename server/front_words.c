@@ -20,7 +20,7 @@ static int set_parameter(struct stack_options *o, const char *word)
     if (!equals)
         return error_set(-EINVAL, "'%s' is no KEY=VALUE", word);
     CLEANUP_FREE char *key = strndup(word, (size_t)(equals - word));
-    return key ? stack_options_set(o, key, equals + 1) : error_set(-ENOMEM, "out of memory");
+    return key ? stack_options_set(o, key, equals + 1) : error_no_memory();
 }
 
 static int parse(int argc, char **argv, struct front_words *w)

@@ -70,7 +70,7 @@ static int take_sample(struct stack *stack, struct history_sample *out)
         if (vec_push(&out->rows, row)) {
             stack_put(e);
             history_sample_release(out);
-            return error_set(-ENOMEM, "control: out of memory");
+            return error_no_memory();
         }
     }
     return 0;
@@ -115,7 +115,7 @@ int history_new(struct stack *stack, struct history **out)
     struct history_sample first;
     struct history *h = calloc(1, sizeof *h);
     if (!h)
-        return error_set(-ENOMEM, "control: out of memory");
+        return error_no_memory();
     h->stack = stack;
     pthread_mutex_init(&h->lock, NULL);
     thread_cond_init(&h->ends);
@@ -143,7 +143,7 @@ int history_oldest(struct history *h, struct history_sample *out)
     out->at_us = oldest->at_us;
     for (size_t i = 0; i < oldest->rows.len; i++)
         if (vec_push(&out->rows, oldest->rows.items[i]))
-            return error_set(-ENOMEM, "control: out of memory");
+            return error_no_memory();
     return 0;
 }
 

@@ -52,7 +52,7 @@ int metrics_server_open(const char *address, struct stack *stack, struct metrics
 {
     CLEANUP_FREE struct metrics_server *m = calloc(1, sizeof *m);
     if (!m)
-        return error_set(-ENOMEM, "metrics: out of memory");
+        return error_no_memory();
     m->stack = stack;
     int rc = listen_tcp(address, &m->fd, &m->port);
     if (rc)

@@ -64,7 +64,7 @@ int serving_open(struct serving *s)
     s->options.stack.resolved = resolved_when();
     if (s->options.control && asprintf(&s->handed, "%s" EXPORT_TABLE_HANDED, s->options.control) < 0) {
         s->handed = NULL;
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     }
     s->options.stack.handed = s->handed;
     s->options.stack.store.cancel = &s->ending;
@@ -162,7 +162,7 @@ int serving_connect(struct serving *s, const char *name, struct serving_export *
         return say_unknown(s, name);
     if (!e) {
         stack_disconnect(export);
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     }
     *e = (struct serving_export){.export = export, .image = stack_export_image(export)};
     *out = e;

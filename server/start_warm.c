@@ -147,7 +147,7 @@ int start_warm_begin(struct stack *stack, struct start_warm **out)
 {
     struct start_warm *w = calloc(1, sizeof *w);
     if (!w)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     w->stack = stack;
     pthread_mutex_init(&w->lock, NULL);
     thread_cond_init(&w->changed);

@@ -64,7 +64,7 @@ int device_warm(int fd, const char *device, uint64_t off, uint64_t len, const vo
     CLEANUP_FREE void *block = malloc(WARM_STEP);
     uint64_t most = available_memory() / WARM_SHARE;
     if (!block)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     if (len > most) {
         log_info("%llu bytes of metadata are not read ahead: that is over a quarter of the memory available",
                  (unsigned long long)(len - most));

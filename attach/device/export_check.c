@@ -136,7 +136,7 @@ int export_check(const struct export_check *check)
         return check_file(check);
     CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
     if (!h)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     int rc = wait_for_socket(check, check->socket);
     if (!rc)
         rc = connected(check, h);

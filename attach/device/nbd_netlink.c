@@ -87,7 +87,7 @@ static int open_ask(struct nbd_netlink *n)
 {
     n->ask = nl_socket_alloc();
     if (!n->ask)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     int rc = genl_connect(n->ask);
     if (rc)
         return error_set(-EIO, "cannot open a netlink socket: %s", nl_geterror(rc));
@@ -107,7 +107,7 @@ int nbd_netlink_open(struct nbd_netlink **out)
 {
     CLEANUP(cleanup_nbd_netlink) struct nbd_netlink *n = calloc(1, sizeof *n);
     if (!n)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     int rc = open_ask(n);
     if (!rc)
         *out = steal_ptr(&n);
@@ -128,7 +128,7 @@ static int begin(struct nbd_netlink *n, uint8_t command, int index, struct nl_ms
     CLEANUP(cleanup_message) struct nl_msg *m = nlmsg_alloc();
     if (!m || !genlmsg_put(m, NL_AUTO_PORT, NL_AUTO_SEQ, n->family, 0, NLM_F_ACK, command, PROTOCOL_VERSION) ||
         (index != NO_INDEX && nla_put_u32(m, NBD_ATTR_INDEX, (uint32_t)index)))
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     *out = steal_ptr(&m);
     return 0;
 }
@@ -137,7 +137,7 @@ static int put_link(struct nl_msg *m, const struct nbd_link *link)
 {
     if (nla_put_u64(m, NBD_ATTR_TIMEOUT, link->timeout_s) || nla_put_u64(m, NBD_ATTR_DEAD_CONN_TIMEOUT, link->dead_s) ||
         (link->backend && nla_put_string(m, NBD_ATTR_BACKEND_IDENTIFIER, link->backend)))
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     return 0;
 }
 
@@ -152,7 +152,7 @@ static int put_sockets(struct nl_msg *m, const int *fds, size_t count)
             nla_nest_end(m, item);
     }
     if (!item)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     nla_nest_end(m, list);
     return 0;
 }
@@ -182,7 +182,7 @@ int nbd_netlink_connect(struct nbd_netlink *n, const struct nbd_link *link, uint
     if (!rc)
         rc = put_link(m, link);
     if (!rc && (nla_put_u64(m, NBD_ATTR_SIZE_BYTES, size) || nla_put_u64(m, NBD_ATTR_SERVER_FLAGS, flags)))
-        rc = error_set(-ENOMEM, "out of memory");
+        rc = error_no_memory();
     if (!rc)
         rc = put_sockets(m, fds, count);
     if (rc)
@@ -250,7 +250,7 @@ int nbd_netlink_watch(struct nbd_netlink *n)
 {
     n->news = nl_socket_alloc();
     if (!n->news)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     nl_socket_disable_seq_check(n->news);
     nl_socket_modify_cb(n->news, NL_CB_VALID, NL_CB_CUSTOM, on_news, n);
     int rc = genl_connect(n->news);

@@ -73,7 +73,7 @@ static int add(struct warming *w, uint64_t off, uint64_t end)
         last->end = end;
         return 0;
     }
-    return vec_push(&w->ranges, range) ? error_set(-ENOMEM, "out of memory") : 0;
+    return vec_push(&w->ranges, range) ? error_no_memory() : 0;
 }
 
 /* The description says where: "granary content-root ... metadata OFFSET+LENGTH front LENGTH". */
@@ -239,7 +239,7 @@ int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
     struct warming w = {.config = config, .state = out}; /* before the handle, whose end calls back */
     CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
     if (!h)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     w.h = h;
     rate_init(&w.rate, GR_MAX(config->bwlimit, (uint64_t)1));
     int rc = connect_to(&w);

@@ -41,7 +41,7 @@ static int compare(const struct keep_state *s, int device, int connection)
 {
     uint64_t last = s->size > SAMPLE ? (s->size - SAMPLE) / BLOCK * BLOCK : 0;
     CLEANUP_FREE void *two = NULL;
-    int rc = posix_memalign(&two, BLOCK, (size_t)2 * SAMPLE) ? error_set(-ENOMEM, "out of memory") : 0;
+    int rc = posix_memalign(&two, BLOCK, (size_t)2 * SAMPLE) ? error_no_memory() : 0;
     for (uint64_t i = 0; !rc && i < SAMPLES; i++) {
         uint64_t off = last / (SAMPLES - 1) * i / BLOCK * BLOCK;
         if (i == SAMPLES - 1)

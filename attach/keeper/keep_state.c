@@ -37,7 +37,7 @@ int keep_state_save(const struct keep_state *s)
     json_text_put(root, texts, GR_ARRAY_SIZE(texts), s);
     CLEANUP_FREE char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     CLEANUP_FD int lock = -1;
     int rc = node_lock(&lock); /* which makes the directory */
     return rc ? rc : io_write_file_atomic(path_of(s->device, path), text, strlen(text), false);

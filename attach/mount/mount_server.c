@@ -315,7 +315,7 @@ static int export_path(const struct mount_state *s, struct bytes *out)
     int rc = bytes_printf(out, "/exports/");
     if (!rc)
         rc = http_percent_encode(out, s->export_name, strlen(s->export_name), false);
-    return rc || !bytes_string(out) ? error_set(-ENOMEM, "out of memory") : 0;
+    return rc || !bytes_string(out) ? error_no_memory() : 0;
 }
 
 static int add_export(const struct mount_config *c, struct mount_state *s)

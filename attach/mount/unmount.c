@@ -143,7 +143,7 @@ typedef VEC(struct mount_state) states;
 static int collect(void *arg, const struct mount_state *s)
 {
     states *all = arg;
-    return vec_push(all, *s) ? error_set(-ENOMEM, "out of memory") : 0;
+    return vec_push(all, *s) ? error_no_memory() : 0;
 }
 
 static void heal(struct mount_state *s)

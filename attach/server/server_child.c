@@ -28,7 +28,7 @@ static int beside_program(const char *relative, char **out)
     if (asprintf(out, "%s/%s", program, relative) >= 0)
         return 0;
     *out = NULL;
-    return error_set(-ENOMEM, "out of memory");
+    return error_no_memory();
 }
 
 /* A part of Granary: what the environment says, else the first of two places beside the program that is there, else
@@ -47,7 +47,7 @@ static int find_part(const char *variable, const char *const places[2], const ch
         }
     }
     *out = strdup(chosen && *chosen ? chosen : name);
-    return *out ? 0 : error_set(-ENOMEM, "out of memory");
+    return *out ? 0 : error_no_memory();
 }
 
 static int find_plugin(char **out)
@@ -75,7 +75,7 @@ static int add_word(server_child_words *argv, const char *format, const char *wo
 {
     char *text = NULL;
     if (asprintf(&text, format, word) < 0)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     int rc = vec_push(argv, text);
     if (rc)
         free(text);
@@ -138,7 +138,7 @@ int server_child_argv(const struct server_config *c, enum server_child_mode mode
     if (!rc)
         rc = add_word(out, "exports=%s.exports", c->control);
     if (!rc && vec_push(out, NULL))
-        rc = error_set(-ENOMEM, "out of memory");
+        rc = error_no_memory();
     return rc;
 }
 

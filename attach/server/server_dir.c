@@ -150,7 +150,7 @@ int server_dir_start_again(const char *dir, struct process *out)
     if (!rc)
         rc = process_own_program(program);
     if (!rc && vec_push(&was.argv, NULL))
-        rc = error_set(-ENOMEM, "out of memory");
+        rc = error_no_memory();
     if (rc)
         return rc;
     was.argv.items[0] = program;

@@ -26,7 +26,7 @@ static int reserve(struct bytes *b, size_t more)
         cap *= 2;
     uint8_t *fresh = realloc(b->data, cap);
     if (!fresh)
-        return error_set(-ENOMEM, "out of memory for a buffer of %zu bytes", cap);
+        return error_no_memory();
     b->data = fresh;
     b->cap = cap;
     return 0;
@@ -72,7 +72,7 @@ int bytes_printf(struct bytes *b, const char *fmt, ...)
     va_end(ap);
     if (n < 0) {
         text = NULL;
-        return error_set(-ENOMEM, "out of memory while formatting text");
+        return error_no_memory();
     }
     return bytes_append(b, text, (size_t)n);
 }

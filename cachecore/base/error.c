@@ -32,6 +32,11 @@ int(error_set)(int code, const char *fmt, ...)
     return code;
 }
 
+int(error_no_memory)(void)
+{
+    return (error_set)(-ENOMEM, "out of memory");
+}
+
 int(error_prefix)(int code, const char *fmt, ...)
 {
     char prefix[ERROR_TEXT_MAX];

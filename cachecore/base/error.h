@@ -34,9 +34,13 @@ int error_set(int code, const char *fmt, ...) GR_PRINTF(2, 3);
  * the work was for. */
 int error_prefix(int code, const char *fmt, ...) GR_PRINTF(2, 3);
 
+/* "out of memory", as everybody says it; returns -ENOMEM. What was being done adds nothing: the remedy is the same. */
+int error_no_memory(void);
+
 #ifdef __clang_analyzer__ /* it sees one file at a time, and would follow an error that is 0 */
 #define error_set(code, ...) ((error_set)(code, __VA_ARGS__), -EIO)
 #define error_prefix(code, ...) ((error_prefix)(code, __VA_ARGS__), -EIO)
+#define error_no_memory() ((error_no_memory)(), -ENOMEM)
 #endif
 
 /* The other side asks to be left alone for so long (0: it does not say); goes with the sentence until the thread's next

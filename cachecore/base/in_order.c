@@ -129,7 +129,7 @@ int in_order_new(const struct in_order_config *config, struct in_order **out)
 {
     CLEANUP(cleanup_in_order) struct in_order *r = calloc(1, sizeof *r);
     if (!r)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     r->config = *config;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->slot_done, NULL);
@@ -138,7 +138,7 @@ int in_order_new(const struct in_order_config *config, struct in_order **out)
     r->threads = calloc(config->threads + 1, sizeof *r->threads);
     r->todo = queue_new(config->slots);
     if (!r->slots || !r->done || !r->threads || !r->todo)
-        return error_set(-ENOMEM, "out of memory for %zu pieces of work ahead", config->slots);
+        return error_no_memory();
     *out = steal_ptr(&r);
     return 0;
 }

@@ -126,7 +126,7 @@ int io_write_file_atomic(const char *path, const void *data, size_t len, bool sy
     CLEANUP_FREE char *temporary = NULL;
     if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
         temporary = NULL;
-        return error_set(-ENOMEM, "out of memory while writing %s", path);
+        return error_no_memory();
     }
     CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
@@ -139,7 +139,7 @@ int io_write_file_owned(const char *path, const void *data, size_t len)
     CLEANUP_FREE char *temporary = NULL;
     if (asprintf(&temporary, "%s.new", path) < 0) {
         temporary = NULL;
-        return error_set(-ENOMEM, "out of memory while writing %s", path);
+        return error_no_memory();
     }
     if (unlink(temporary) && errno != ENOENT)
         return error_set(-errno, "cannot remove %s: %s", temporary, strerror(errno));
@@ -153,7 +153,7 @@ int io_mkdirs(const char *path)
 {
     CLEANUP_FREE char *copy = strdup(path);
     if (!copy)
-        return error_set(-ENOMEM, "out of memory while making %s", path);
+        return error_no_memory();
     for (char *p = copy + 1;; p++) {
         if (*p && *p != '/')
             continue;

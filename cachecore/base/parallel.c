@@ -73,7 +73,7 @@ int parallel_run(const struct parallel *work)
     unsigned want = (unsigned)GR_MIN((size_t)work->threads, work->count), started = 0;
     CLEANUP_FREE pthread_t *threads = calloc(want + 1, sizeof *threads);
     if (!threads)
-        return error_set(-ENOMEM, "out of memory for %u threads", want);
+        return error_no_memory();
     thread_cond_init(&r.ended);
     r.alive = want;
     while (started < want) {

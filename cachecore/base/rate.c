@@ -50,7 +50,7 @@ int rate_parse(const char *what, const char *text, uint64_t *out_bytes_per_s)
     bool named = len > 2 && !strcmp(text + len - 2, "/s");
     CLEANUP_FREE char *size = strndup(text, named ? len - 2 : len);
     if (!size)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     int rc = text_parse_size(what, size, out_bytes_per_s);
     if (rc)
         return error_set(rc, "%s: '%s' is not a rate; write for example 100M or 100M/s, in bytes a second", what, text);

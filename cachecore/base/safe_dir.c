@@ -157,7 +157,7 @@ int safe_dir_open(const char *path, unsigned flags, int *out_fd)
     char name[NAME_MAX + 2];
     struct stat st;
     if (!w)
-        return error_set(-ENOMEM, "out of memory for opening %s", path);
+        return error_no_memory();
     w->path = path;
     w->flags = flags;
     w->fd = -1;

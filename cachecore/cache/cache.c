@@ -50,7 +50,7 @@ static int note_absent(struct cache *c, const char *path, uint64_t size)
     log_error("%s; starting without this directory: until the next start nothing is kept there", error_text());
     char *copy = strdup(path);
     if (!copy)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     c->absent[c->absent_count].path = copy;
     c->absent[c->absent_count++].size = size;
     return 0;
@@ -94,7 +94,7 @@ static int take_quotas(struct cache *c, const struct cache_config *config)
             return error_set(-EINVAL, "cache: two quotas of '%s'; give it one", config->quotas[c->quota_count].name);
         q->name = strdup(config->quotas[c->quota_count].name);
         if (!q->name)
-            return error_set(-ENOMEM, "cache: out of memory");
+            return error_no_memory();
         q->size = config->quotas[c->quota_count].size;
         q->owner = owner_of(q->name);
     }
@@ -174,7 +174,7 @@ int cache_open_with(const struct cache_config *config, const struct cache_seams 
 {
     CLEANUP(cleanup_cache) struct cache *c = calloc(1, sizeof *c);
     if (!c)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     pthread_mutex_init(&c->lock, NULL);
     thread_cond_init(&c->changed);
     janitor_init(&c->janitor);

@@ -167,7 +167,7 @@ static void *run_worker(void *arg)
     CLEANUP_FREE uint8_t *region = malloc(CACHE_REGION_MAX);
     CLEANUP_FREE uint8_t *slot = aligned_alloc(ALIGN, cache_class_slot_size(CACHE_CLASSES - 1));
     CLEANUP_FREE uint8_t *unpacked = malloc(CHUNK_SIZE_MAX);
-    int rc = !w || !region || !slot || !unpacked ? error_set(-ENOMEM, "cache: out of memory for the check") : 0;
+    int rc = !w || !region || !slot || !unpacked ? error_no_memory() : 0;
     if (!rc) {
         *w = (struct worker){.f = f, .region = region, .slot = slot, .unpacked = unpacked};
         rc = work(w);
@@ -198,7 +198,7 @@ static int read_header(struct fsck *f)
 {
     CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
     if (!header)
-        return error_set(-ENOMEM, "cache: out of memory for the check");
+        return error_no_memory();
     ssize_t n = io_pread_full(f->record_fd, header, CACHE_META_HEADER_SIZE, 0);
     int rc = n < 0 ? (int)n : cache_meta_header_decode(header, (size_t)n, &f->geometry);
     if (rc == -ENOTSUP)
@@ -213,7 +213,7 @@ static int read_table(struct fsck *f)
     size_t size = (size_t)f->geometry.slab_count * CACHE_META_SLAB_SIZE;
     f->table = malloc(size + 1);
     if (!f->table)
-        return error_set(-ENOMEM, "cache: out of memory for the check");
+        return error_no_memory();
     ssize_t n = io_pread_full(f->record_fd, f->table, size, cache_slab_entry_offset(&f->geometry, 0));
     if (n < (ssize_t)size)
         return error_set(-EIO, "cache: the slab table of %s/records cannot be read: %s", f->dir,

@@ -30,7 +30,7 @@ int fill_init(struct fill *f, size_t memory)
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->room, NULL);
     f->queue = queue_new(items);
-    return f->queue ? 0 : error_set(-ENOMEM, "cache: out of memory");
+    return f->queue ? 0 : error_no_memory();
 }
 
 void fill_release(struct fill *f)

@@ -123,7 +123,7 @@ int front_new(uint64_t memory, enum evict_policy policy, struct front **out)
     if (f)
         f->shards = aligned_alloc(_Alignof(struct shard), n * sizeof *f->shards);
     if (!f || !f->shards)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     memset(f->shards, 0, n * sizeof *f->shards);
     f->shard_mask = n - 1;
     for (unsigned i = 0; i < n; i++) {

@@ -109,7 +109,7 @@ int hot_new(const struct hot_config *config, struct hot **out)
 {
     CLEANUP(cleanup_hot) struct hot *h = calloc(1, sizeof *h);
     if (!h)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     h->config = *config;
     if (!h->config.apart_ms)
         h->config.apart_ms = APART_DEFAULT_MS;
@@ -120,7 +120,7 @@ int hot_new(const struct hot_config *config, struct hot **out)
     h->words = calloc(words, sizeof *h->words);
     h->queue = queue_new(QUEUE_ITEMS);
     if (!h->words || !h->queue)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     *out = steal_ptr(&h);
     return 0;
 }

@@ -183,7 +183,7 @@ int mover_new(const struct mover_config *config, struct mover **out)
 {
     struct mover *m = calloc(1, sizeof *m);
     if (!m)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     m->config = *config;
     thread_cond_init(&m->wake);
     pthread_mutex_init(&m->lock, NULL);

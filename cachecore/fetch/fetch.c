@@ -24,7 +24,7 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
 {
     struct fetch *f = calloc(1, sizeof *f);
     if (!f)
-        return error_set(-ENOMEM, "fetch: out of memory");
+        return error_no_memory();
     f->config = *config;
     struct fetch_config *c = &f->config;
     c->workers = c->workers ? c->workers : WORKERS_DEFAULT;
@@ -49,7 +49,7 @@ int fetch_start_threads(struct fetch *f)
 {
     f->threads = calloc(f->config.workers, sizeof *f->threads);
     if (!f->threads)
-        return error_set(-ENOMEM, "fetch: out of memory");
+        return error_no_memory();
     int rc = 0;
     while (!rc && f->thread_count < f->config.workers) {
         rc = thread_start(&f->threads[f->thread_count], fetch_worker, f);

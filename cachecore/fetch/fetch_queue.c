@@ -352,7 +352,7 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
     /* All memory first, so that a failure starts nothing. */
     CLEANUP_FREE struct flight **flights = calloc(2 * n + 1, sizeof *flights);
     if (!flights)
-        return error_set(-ENOMEM, "fetch: out of memory");
+        return error_no_memory();
     struct request request = {.n = n,
                               .wanted = wanted,
                               .lane = lane,
@@ -365,7 +365,7 @@ int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *co
         flights[i] = flight_new(store, refs[i]);
         if (!flights[i]) {
             flight_unref_all(flights, i);
-            return error_set(-ENOMEM, "fetch: out of memory");
+            return error_no_memory();
         }
         flights[i]->tag = tag;
     }

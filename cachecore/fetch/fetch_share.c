@@ -29,7 +29,7 @@ int fetch_find_store_locked(struct fetch *f, const struct store *store, struct f
     if (!s) {
         s = calloc(1, sizeof *s);
         if (!s)
-            return error_set(-ENOMEM, "fetch: out of memory");
+            return error_no_memory();
         s->store = store;
         s->bucket_next = *bucket;
         *bucket = s;

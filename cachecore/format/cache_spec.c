@@ -37,7 +37,7 @@ int cache_spec_parse(const char *what, const char *text, struct cache_spec *out)
     size_t len = strlen(text);
     bool slow = ends_with(text, len, hdd), named = slow || ends_with(text, len, ssd);
     CLEANUP_FREE char *plain = strndup(text, named ? len - strlen(hdd) : len);
-    int rc = plain ? parse_plain(what, plain, out) : error_set(-ENOMEM, "out of memory");
+    int rc = plain ? parse_plain(what, plain, out) : error_no_memory();
     if (!rc)
         out->hdd = slow;
     return rc;

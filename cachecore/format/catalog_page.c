@@ -235,7 +235,7 @@ static int allocate(struct catalog_page *page)
     else
         page->entries = room(h->count, sizeof *page->entries);
     if (!page->plain || !page->paths || !page->extents || !(h->level ? (void *)page->children : (void *)page->entries))
-        return error_set(-ENOMEM, "catalog page: out of memory");
+        return error_no_memory();
     return 0;
 }
 
@@ -243,7 +243,7 @@ int catalog_page_decode(const void *data, size_t len, struct catalog_page **out)
 {
     CLEANUP(cleanup_catalog_page) struct catalog_page *page = calloc(1, sizeof *page);
     if (!page)
-        return error_set(-ENOMEM, "catalog page: out of memory");
+        return error_no_memory();
     struct catalog_header *h = &page->header;
     int rc = decode_header(data, len, h);
     if (!rc)

@@ -209,7 +209,7 @@ int catalog_page_add(struct catalog_page_writer *w, const struct catalog_entry *
     size_t before = w->plain.len;
     int rc = begin_record(w, e->path, e->path_len);
     if (!rc && put_entry(&w->plain, e))
-        rc = error_set(-ENOMEM, "catalog: out of memory");
+        rc = error_no_memory();
     if (!rc)
         rc = end_record(w, e->path, e->path_len, out_full);
     if (rc) {
@@ -230,7 +230,7 @@ int catalog_page_add_child(struct catalog_page_writer *w, const struct catalog_c
     size_t before = w->plain.len;
     int rc = begin_record(w, c->first, c->first_len);
     if (!rc && put_child(&w->plain, c))
-        rc = error_set(-ENOMEM, "catalog: out of memory");
+        rc = error_no_memory();
     if (!rc)
         rc = end_record(w, c->first, c->first_len, out_full);
     if (rc) {

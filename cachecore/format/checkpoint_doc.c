@@ -36,7 +36,7 @@ int checkpoint_doc_decode(const void *data, size_t len, struct checkpoint_doc *o
     CLEANUP_JSON json_t *root = NULL;
     CLEANUP_FREE char *text = malloc(CHECKPOINT_DOC_MAX);
     if (!text)
-        return error_set(-ENOMEM, "checkpoint: out of memory");
+        return error_no_memory();
     if (json_doc_parse(&doc, data, len, CHECKPOINT_DOC_MAX, &root))
         return doc.rc;
     json_doc_check_format(&doc, root, "granary-checkpoint", 1);

@@ -70,7 +70,7 @@ int chunk_decode(const struct chunk_ref *ref, const void *stored, struct buf **o
 
     CLEANUP_BUF struct buf *plain = buf_new(ref->plain_len);
     if (!plain)
-        return error_set(-ENOMEM, "chunk: out of memory for %u bytes", ref->plain_len);
+        return error_no_memory();
     if (ref->flags & CHUNK_ZSTD) {
         const char *why;
         int rc = zstd_frame_decode(stored, ref->stored_len, plain->data, ref->plain_len, &why);

@@ -14,11 +14,6 @@ enum { VERSION = 1, SUM_LINE = 7 + DIGEST_HEX_SIZE /* "sha256:", hex, newline */
 
 static const char what[] = "exports", format[] = "granary-exports";
 
-static int no_memory(void)
-{
-    return error_set(-ENOMEM, "exports: out of memory");
-}
-
 void export_table_release(struct export_table *t)
 {
     for (size_t i = 0; i < t->entries.len; i++)
@@ -64,7 +59,7 @@ static int make_entry(struct export_table *t, const struct image_ref *ref, int64
 {
     struct export_entry fresh = {.ref = *ref, .resolved = resolved, .manifest = BYTES_INIT(MANIFEST_MAX)};
     if (vec_reserve(&t->entries, 1))
-        return no_memory();
+        return error_no_memory();
     int rc = bytes_append(&fresh.manifest, manifest, len);
     if (!rc)
         *out = fresh;

@@ -92,7 +92,7 @@ int index_node_content(const struct index_node *node, struct digest *out)
 {
     CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
     if (!hash)
-        return error_set(-ENOMEM, "index: out of memory");
+        return error_no_memory();
     bool holes = true;
     for (uint32_t i = 0; i < node->count; i++) {
         const struct digest *d = node->level ? &node->children[i].content : &node->chunks[i].digest;
@@ -166,7 +166,7 @@ int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct byt
     CLEANUP_FREE struct digest *packs = calloc(INDEX_FANOUT, sizeof *packs);
     uint16_t pack_of[INDEX_FANOUT] = {0};
     if (!packs)
-        return error_set(-ENOMEM, "index: out of memory");
+        return error_no_memory();
     struct header h = {.count = count};
     int rc = leaf_survey(chunks, count, &h, packs, pack_of);
     if (rc)
@@ -334,16 +334,16 @@ int index_decode(const void *data, size_t len, struct index_node **out)
         return rc;
     CLEANUP(cleanup_index_node) struct index_node *node = calloc(1, sizeof *node);
     if (!node)
-        return error_set(-ENOMEM, "index: out of memory");
+        return error_no_memory();
     node->level = h.level;
     node->count = h.count;
     const uint8_t *bitmap = (const uint8_t *)data + HEADER;
     if (h.level == 0) {
         node->chunks = calloc(h.count, sizeof *node->chunks);
-        rc = node->chunks ? decode_leaf(&h, bitmap, node->chunks) : error_set(-ENOMEM, "index: out of memory");
+        rc = node->chunks ? decode_leaf(&h, bitmap, node->chunks) : error_no_memory();
     } else {
         node->children = calloc(h.count, sizeof *node->children);
-        rc = node->children ? decode_inner(&h, bitmap, node->children) : error_set(-ENOMEM, "index: out of memory");
+        rc = node->children ? decode_inner(&h, bitmap, node->children) : error_no_memory();
     }
     if (!rc)
         *out = steal_ptr(&node);

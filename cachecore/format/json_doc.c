@@ -121,7 +121,7 @@ int json_doc_dump(const char *what, const json_t *root, struct bytes *out)
 {
     size_t before = out->len;
     if (!root)
-        return error_set(-ENOMEM, "%s: out of memory", what);
+        return error_no_memory();
     if (json_dump_callback(root, append_piece, out, JSON_SORT_KEYS | JSON_COMPACT)) {
         out->len = before;
         return error_set(-EMSGSIZE, "%s: does not fit in %zu bytes", what, out->max);

@@ -99,7 +99,7 @@ int manifest_encode(const struct manifest *m, struct bytes *out)
     CLEANUP_JSON json_t *root = manifest_json(m);
     if (root && m->front_len &&
         json_object_set_new(json_object_get(root, "metadata"), "front", json_integer((json_int_t)m->front_len)))
-        return error_set(-ENOMEM, "manifest: out of memory");
+        return error_no_memory();
     return json_doc_dump("manifest", root, out);
 }
 

@@ -61,7 +61,7 @@ int zstd_frame_encode(const void *plain, size_t len, int level, size_t limit, st
     if (c && !c->compress)
         c->compress = ZSTD_createCCtx();
     if (!c || !c->compress)
-        return error_set(-ENOMEM, "zstd: out of memory");
+        return error_no_memory();
 
     uint8_t *dst;
     int rc = bytes_reserve(out, limit, &dst);
@@ -83,7 +83,7 @@ int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t p
     if (c && !c->decompress)
         c->decompress = ZSTD_createDCtx();
     if (!c || !c->decompress)
-        return error_set(-ENOMEM, "zstd: out of memory");
+        return error_no_memory();
 
     unsigned long long announced = ZSTD_getFrameContentSize(stored, stored_len);
     *why = "not a zstd frame of the length expected";

@@ -30,7 +30,7 @@ int image_open(const struct image_config *config, const struct digest *digest, s
 {
     CLEANUP(cleanup_image) struct image *img = calloc(1, sizeof *img);
     if (!img)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     img->refs = 1;
     img->config = *config;
     img->digest = *digest;

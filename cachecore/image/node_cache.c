@@ -49,7 +49,7 @@ int node_cache_new(const struct node_cache_config *config, struct node_cache **o
     if (!nc || !buckets) {
         free(nc);
         free(buckets);
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     }
     nc->buckets = buckets;
     nc->bucket_count = BUCKETS_MIN;
@@ -217,7 +217,7 @@ static int make_node(struct node_cache *nc, const struct index_child *child, str
         return rc;
     struct node *node = calloc(1, sizeof *node);
     if (!node)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     atomic_init(&node->refs, 1);
     node->digest = child->digest;
     node->place = place;
@@ -249,7 +249,7 @@ static int fetch_node(struct node_cache *nc, const struct index_child *child, st
         return rc;
     CLEANUP_FREE uint8_t *data = malloc(child->len);
     if (!data)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     const struct cache_piece piece = {
         .ref = index_child_ref(child), .store = nc->config.store, .len = child->len, .dst = data};
     rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, LANE_DEMAND);

@@ -44,11 +44,11 @@ int recorder_start(struct recorder_place *place, uint64_t chunk_count, struct re
 {
     CLEANUP(cleanup_recorder) struct recorder *r = calloc(1, sizeof *r);
     if (!r)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     r->touched = calloc(chunk_count / 64 + 1, sizeof *r->touched);
     r->ring = calloc(RECORDER_RING, sizeof *r->ring);
     if (!r->touched || !r->ring)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     for (uint64_t i = 0; i < RECORDER_RING; i++)
         atomic_init(&r->ring[i].turn, i);
     struct recorder *none = NULL;

@@ -62,7 +62,7 @@ int http_new(const struct http_config *config, struct http **out)
     struct http *h = calloc(1, sizeof *h);
     if (!h) {
         curl_global_cleanup();
-        return error_set(-ENOMEM, "out of memory for HTTP");
+        return error_no_memory();
     }
     http_places_init(&h->own, config->connections ? config->connections : CONNECTIONS);
     h->places = config->places ? config->places : &h->own;
@@ -144,7 +144,7 @@ static int add_header(struct http_transfer *t, const char *line)
 {
     struct curl_slist *longer = curl_slist_append(t->headers, line);
     if (!longer)
-        return error_set(-ENOMEM, "out of memory for an HTTP request");
+        return error_no_memory();
     t->headers = longer;
     return 0;
 }
@@ -159,7 +159,7 @@ static int set_headers(struct http_transfer *t)
         CLEANUP_FREE char *token = NULL;
         if (asprintf(&token, "x-amz-security-token: %s", q->signer->session_token) < 0)
             token = NULL;
-        rc = token ? add_header(t, token) : error_set(-ENOMEM, "out of memory for an HTTP request");
+        rc = token ? add_header(t, token) : error_no_memory();
         if (token)
             explicit_bzero(token, strlen(token));
     }
@@ -332,7 +332,7 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
     int rc = take_handle(h, &t, a->fresh || req->fresh, &curl);
     if (rc)
         return rc;
-    rc = curl ? set_options(h, curl, &t, a->http2) : error_set(-ENOMEM, "out of memory for an HTTP request");
+    rc = curl ? set_options(h, curl, &t, a->http2) : error_no_memory();
     if (!rc) {
         struct http_failure failure;
         perform(curl, &t, &failure);

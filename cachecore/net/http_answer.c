@@ -81,7 +81,7 @@ static char *take_location(struct http_transfer *t, const char *value)
     free(t->resp->location);
     char *copy = strdup(value);
     if (!copy)
-        t->failed = error_set(-ENOMEM, "out of memory for an HTTP answer");
+        t->failed = error_no_memory();
     return copy;
 }
 

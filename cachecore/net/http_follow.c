@@ -27,15 +27,10 @@ static bool leads_on(const struct http_response *resp)
     return resp->location && (s == 301 || s == 302 || s == 303 || s == 307 || s == 308);
 }
 
-static int no_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for a redirect");
-}
-
 /* Only memory can be short where the address has been parsed. */
 static int part_of(CURLU *u, CURLUPart part, char **out)
 {
-    return curl_url_get(u, part, out, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) ? no_memory() : 0;
+    return curl_url_get(u, part, out, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) ? error_no_memory() : 0;
 }
 
 /* Are scheme, host and port of both the same? */
@@ -63,7 +58,7 @@ static int resolve(CURLU *to, const char *from, const char *location)
     CURLUcode code = curl_url_set(to, CURLUPART_URL, location, CURLU_URLENCODE | CURLU_PATH_AS_IS);
     char *scheme = NULL, text[HTTP_SHOWN_MAX];
     if (code == CURLUE_OUT_OF_MEMORY)
-        return no_memory();
+        return error_no_memory();
     bool web = !code && !curl_url_get(to, CURLUPART_SCHEME, &scheme, 0) &&
                (!strcmp(scheme, "http") || !strcmp(scheme, "https"));
     bool plain = web && !strcmp(scheme, "http") && !strncasecmp(from, "https:", 6);
@@ -84,13 +79,13 @@ static int go_on(struct way *w, const char *location)
     CURLU *to = curl_url_dup(w->at);
     char *url = NULL;
     bool same = false;
-    int rc = to ? resolve(to, w->url, location) : no_memory();
+    int rc = to ? resolve(to, w->url, location) : error_no_memory();
     if (!rc)
         rc = compare_origin(w->at, to, &same);
     /* A name and password there would be sent as the asker's; what stands behind '#' is never sent. */
     if (!rc && (curl_url_set(to, CURLUPART_USER, NULL, 0) || curl_url_set(to, CURLUPART_PASSWORD, NULL, 0) ||
                 curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) || curl_url_get(to, CURLUPART_URL, &url, 0)))
-        rc = no_memory();
+        rc = error_no_memory();
     if (rc) {
         curl_url_cleanup(to);
         return rc;
@@ -123,7 +118,7 @@ static int begin(struct way *w, const char *url)
     CURLUcode code = w->at ? curl_url_set(w->at, CURLUPART_URL, url, CURLU_PATH_AS_IS) : CURLUE_OUT_OF_MEMORY;
     if (code && code != CURLUE_OUT_OF_MEMORY)
         return error_set(-EINVAL, "'%s' is no address of a web server", http_shown(url, text));
-    return code || curl_url_get(w->at, CURLUPART_URL, &w->url, 0) ? no_memory() : 0;
+    return code || curl_url_get(w->at, CURLUPART_URL, &w->url, 0) ? error_no_memory() : 0;
 }
 
 static int follow(struct http *h, const struct http_request *req, struct http_response *resp, struct way *w)
@@ -155,7 +150,7 @@ int http_follow(struct http *h, const struct http_request *req, struct http_resp
         return rc;
     rc = follow(h, req, resp, &way);
     if (way.redirects && !(*out_url = strndup(way.url, strcspn(way.url, "?"))) && !rc)
-        rc = no_memory();
+        rc = error_no_memory();
     curl_free(way.url);
     curl_url_cleanup(way.at);
     return rc;

@@ -112,7 +112,7 @@ static int split(const char *address, char **out_host, const char **out_port)
     bool bracketed = *address == '[' && address[len - 1] == ']';
     *out_host = bracketed ? strndup(address + 1, len - 2) : strndup(address, len);
     *out_port = colon + 1;
-    return *out_host ? 0 : error_set(-ENOMEM, "out of memory");
+    return *out_host ? 0 : error_no_memory();
 }
 
 static int listen_info(const struct addrinfo *info, int *out)

@@ -25,7 +25,7 @@ static int collect_tag(void *arg, const char *name, const char *tag, const struc
     struct gc_tag fresh = {.image = t->digest, .created = t->created, .build_tag = tag_is_build_name(tag, &t->digest)};
     snprintf(fresh.name, sizeof fresh.name, "%s", name);
     snprintf(fresh.tag, sizeof fresh.tag, "%s", tag);
-    return vec_push(&tags->list, fresh) ? error_set(-ENOMEM, "gc: out of memory") : 0;
+    return vec_push(&tags->list, fresh) ? error_no_memory() : 0;
 }
 
 /* True when build tag a is kept in preference to b. Of two builds within one second the one that

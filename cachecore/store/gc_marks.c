@@ -53,7 +53,7 @@ static int collect_marked(void *arg, const struct store_item *item)
     struct digest name;
     if (!gc_mark_key_parse(item->key, &name) || !digest_map_find(u->names, &name))
         return 0;
-    return vec_push(&u->marked, name) ? error_set(-ENOMEM, "gc: out of memory") : 0;
+    return vec_push(&u->marked, name) ? error_no_memory() : 0;
 }
 
 int gc_unmark(struct store *s, const struct digest_map *names)

@@ -67,7 +67,7 @@ static int make(struct store *s, const char *image, struct lease_handle **out)
 {
     struct lease_handle *l = calloc(1, sizeof *l);
     if (!l)
-        return error_set(-ENOMEM, "lease: out of memory");
+        return error_no_memory();
     l->store = s;
     l->lease.started = time(NULL);
     l->lease.pid = (uint64_t)getpid();
@@ -241,7 +241,7 @@ static int collect(void *arg, const struct store_item *item)
     if (strlen(item->key) >= sizeof f.key)
         return 0; /* no build writes such a key */
     snprintf(f.key, sizeof f.key, "%s", item->key);
-    return vec_push(list, f) ? error_set(-ENOMEM, "leases: out of memory") : 0;
+    return vec_push(list, f) ? error_no_memory() : 0;
 }
 
 /* The last sign of life of a lease. -ENOENT: it ended meanwhile. */

@@ -320,7 +320,7 @@ static int collect_key(void *arg, const struct store_item *item)
     key_list *keys = arg;
     CLEANUP_FREE char *key = strdup(item->key);
     if (!key || vec_push(keys, key))
-        return error_set(-ENOMEM, "tags: out of memory");
+        return error_no_memory();
     (void)steal_ptr(&key);
     return 0;
 }
@@ -353,7 +353,7 @@ static int visit_tag(struct store *s, char *key, struct passed_over *passed, rep
     CLEANUP_FREE char *parts = strdup(key);
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
     if (!parts)
-        return error_set(-ENOMEM, "tags: out of memory");
+        return error_no_memory();
     if (!split_tag_key(parts, &name, &tag))
         return 0;
     int rc = store_get_small(s, key, &doc, NULL);

@@ -51,11 +51,6 @@ struct resolver {
     VEC(struct asked) asked;
 };
 
-static int no_memory(void)
-{
-    return error_set(-ENOMEM, "resolve: out of memory");
-}
-
 /* ---- tables ---- */
 
 static int table_path(const char *dir, char out[PATH_MAX])
@@ -111,7 +106,7 @@ static int read_handed(struct resolver *r, const char *path)
 int resolver_new(const struct resolver_config *config, struct resolver **out)
 {
     CLEANUP(cleanup_resolver) struct resolver *r = calloc(1, sizeof *r);
-    int rc = r ? 0 : no_memory();
+    int rc = r ? 0 : error_no_memory();
     if (r)
         r->config = config;
     for (size_t i = 0; !rc && i < config->dir_count; i++)
@@ -163,7 +158,7 @@ static int find_source(struct resolver *r, const char *url, struct source **out)
     struct source fresh = {.url = strdup(url)};
     if (!fresh.url || vec_push(&r->sources, fresh)) {
         free(fresh.url);
-        return no_memory();
+        return error_no_memory();
     }
     *out = &r->sources.items[r->sources.len - 1];
     return 0;
@@ -327,7 +322,7 @@ int resolver_ahead(struct resolver *r, const struct image_ref *refs, size_t n, b
         if (rc)
             error_take(&a.error, rc);
         if (vec_push(&r->asked, a))
-            return no_memory();
+            return error_no_memory();
         if (rc)
             break; /* the wait for a store that is away is not repeated */
     }

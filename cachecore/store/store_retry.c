@@ -363,7 +363,7 @@ int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile in
     struct store_retry *r = calloc(1, sizeof *r);
     if (!r) {
         store_close(inner);
-        return error_set(-ENOMEM, "out of memory while opening a store");
+        return error_no_memory();
     }
     r->base = (struct store){.ops = &ops, .url = inner->url};
     r->inner = inner;

@@ -384,7 +384,7 @@ int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n,
         for (size_t i = 0; i < n; i++)
             store_close(tiers[i]);
         store_close(origin);
-        return rc ? rc : error_set(-ENOMEM, "out of memory while opening shared tiers");
+        return rc ? rc : error_no_memory();
     }
     t->base = (struct store){.ops = &ops, .url = origin->url};
     t->origin = origin;

@@ -54,11 +54,6 @@ struct copying {
     uint64_t bytes; /* that have arrived */
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "copy: out of memory");
-}
-
 static void release(struct copying *c)
 {
     lease_end(c->lease);
@@ -103,7 +98,7 @@ static int in_parallel(struct copying *c, size_t count, int (*item)(void *arg, s
 static int need(struct copying *c, enum object_kind kind, const struct digest *name)
 {
     struct object o = {.name = *name, .kind = (uint8_t)kind};
-    return vec_push(&c->objects, o) ? out_of_memory() : 0;
+    return vec_push(&c->objects, o) ? error_no_memory() : 0;
 }
 
 static int need_node(void *arg, const struct index_child *node, unsigned level)

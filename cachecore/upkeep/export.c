@@ -99,7 +99,7 @@ int export_file(struct store *s, const struct manifest *m, const char *path, con
         return rc;
     if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
         temporary = NULL;
-        return error_set(-ENOMEM, "out of memory while exporting to %s", path);
+        return error_no_memory();
     }
     CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)

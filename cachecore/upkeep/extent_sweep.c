@@ -33,7 +33,7 @@ int extent_sweep_new(const struct manifest *m, struct extent_sweep **out)
 {
     CLEANUP(cleanup_extent_sweep) struct extent_sweep *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "inspect: out of memory");
+        return error_no_memory();
     s->m = m;
     int rc = sorter_new(&(struct sorter_config){0}, &s->sorter);
     if (!rc)

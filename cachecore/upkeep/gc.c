@@ -123,7 +123,7 @@ static int consider(struct gc *g, const struct digest *name, const struct store_
         result->kept++;
         return rc;
     }
-    return vec_push(&g->ripe, ripe) ? error_set(-ENOMEM, "gc: out of memory") : 0;
+    return vec_push(&g->ripe, ripe) ? error_no_memory() : 0;
 }
 
 static int judge_object(void *arg, const struct store_item *item)

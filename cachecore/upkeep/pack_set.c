@@ -38,7 +38,7 @@ int pack_set_add(struct pack_set *set, const struct chunk_ref *ref)
     if (set->needs.len >= PACK_SET_MERGE_MIN && set->needs.len >= 2 * set->merged)
         pack_set_finish(set);
     struct pack_need need = {.pack = ref->object, .len = end};
-    return vec_push(&set->needs, need) ? error_set(-ENOMEM, "out of memory while collecting packs") : 0;
+    return vec_push(&set->needs, need) ? error_no_memory() : 0;
 }
 
 void pack_set_release(struct pack_set *set)

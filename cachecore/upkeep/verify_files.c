@@ -60,16 +60,11 @@ struct verify_files {
     uint64_t compared, bad_files;
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory while comparing files");
-}
-
 int verify_files_new(struct verify_files **out)
 {
     struct verify_files *f = calloc(1, sizeof *f);
     if (!f)
-        return out_of_memory();
+        return error_no_memory();
     int rc = sorter_new(&(struct sorter_config){0}, &f->sorter);
     if (rc)
         verify_files_free(f);
@@ -136,7 +131,7 @@ static int add_claim(struct group *g, const struct digest *content)
     if (g->others.len == CLAIMED_MAX)
         return error_set(-EBADMSG, "catalog: more than %d different digests of the same bytes", CLAIMED_MAX);
     struct claim fresh = {.content = *content, .files = 1};
-    return vec_push(&g->others, fresh) ? out_of_memory() : 0;
+    return vec_push(&g->others, fresh) ? error_no_memory() : 0;
 }
 
 static int load_next(struct verify_files *f)
@@ -180,7 +175,7 @@ static int judge(struct verify_files *f, const struct group *g, const struct dig
         return 0;
     if (content)
         body.content = *content;
-    return vec_push(&f->bad, body) ? out_of_memory() : 0;
+    return vec_push(&f->bad, body) ? error_no_memory() : 0;
 }
 
 static void hash_zeros(struct hasher *h, uint64_t len)
@@ -235,7 +230,7 @@ static int begin_group(struct verify_files *f)
         return error_set(-EBADMSG, "catalog: more than %d different files share one byte", ACTIVE_MAX);
     struct hasher *hasher = hasher_new();
     if (!hasher)
-        return out_of_memory();
+        return error_no_memory();
     f->active[f->active_count++] = (struct active){.group = f->next, .hasher = hasher};
     f->have_next = false; /* its memory is the active one's */
     return load_next(f);

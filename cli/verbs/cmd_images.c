@@ -64,7 +64,7 @@ static int add_row(void *arg, const char *name, const char *tag, const struct ta
         return 0;
     snprintf(row.name, sizeof row.name, "%s", name);
     snprintf(row.tag, sizeof row.tag, "%s", tag);
-    return vec_push(&table->rows, row) ? error_set(-ENOMEM, "out of memory while listing images") : 0;
+    return vec_push(&table->rows, row) ? error_no_memory() : 0;
 }
 
 static int by_digest(const void *a, const void *b)
@@ -108,7 +108,7 @@ static int read_manifests(struct table *t)
     for (size_t i = 0; i < t->rows.len; i++)
         if (!i || !digest_equal(&t->rows.items[i].digest, &t->rows.items[i - 1].digest))
             if (vec_push(&t->firsts, i))
-                return error_set(-ENOMEM, "out of memory while listing images");
+                return error_no_memory();
     const struct parallel work = {
         .count = t->firsts.len, .threads = MANIFESTS_AT_ONCE, .item = read_manifest, .arg = t};
     return t->firsts.len ? parallel_run(&work) : 0;
@@ -170,7 +170,7 @@ static int append_tag(void *arg, const char *name, const char *tag, const struct
     json_t *image = json_pack("{s:s,s:s,s:o,s:o,s:o,s:o}", "name", name, "tag", tag, "digest",
                               print_json_digest(&t->digest), "content_root", print_json_digest(&t->content_root),
                               "created", print_json_time(t->created), "parent", print_json_digest(&t->parent));
-    return json_array_append_new(arg, image) ? error_set(-ENOMEM, "out of memory while listing images") : 0;
+    return json_array_append_new(arg, image) ? error_no_memory() : 0;
 }
 
 static int run(const struct invocation *inv)

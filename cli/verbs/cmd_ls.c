@@ -190,7 +190,7 @@ static int list_path(const struct open_image *image, struct listing *l, const ch
         return 0;
     CLEANUP_BYTES prefix = BYTES_INIT(CATALOG_PATH_MAX + 1);
     if (len && (bytes_append(&prefix, path, len) || bytes_append(&prefix, "/", 1)))
-        return error_set(-ENOMEM, "out of memory while listing");
+        return error_no_memory();
     l->prefix = len ? (const char *)prefix.data : "";
     l->prefix_len = prefix.len;
     rc = catalog_walk(image->store, &image->manifest, l->prefix, l->prefix_len, visit_below, l);

@@ -82,7 +82,7 @@ static int make_again(const struct invocation *inv, const struct pin *pins, cons
 {
     const char **again = calloc(inv->word_count + 3, sizeof *again);
     if (!again)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     again[1] = inv->verb->name;
     for (size_t i = 0, k = 0; i < inv->word_count; i++) {
         bool operand = k < inv->operand_count && inv->words[i] == inv->operands[k];
@@ -110,7 +110,7 @@ static int serve(const struct serve_values *v, const struct invocation *inv, str
         rc = server_options_words(&v->server, SERVER_FOR_NBDKIT, &words);
     for (size_t i = 0; !rc && i < count; i++)
         if (vec_push(&images, pins[i].text))
-            rc = error_set(-ENOMEM, "out of memory");
+            rc = error_no_memory();
     config.images = images.items;
     config.image_count = images.len;
     config.parameters = (const char *const *)words.items;
@@ -160,7 +160,7 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     size_t n = 0;
     int rc = pinner_init(&pinner, &v->server);
     if (!rc && !refs)
-        rc = error_set(-ENOMEM, "out of memory");
+        rc = error_no_memory();
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
         n += !image_ref_parse(inv->operands[i], &refs[n]);
     for (size_t i = 0; i < n; i++)
@@ -198,7 +198,7 @@ static int run(const struct invocation *inv)
         return CLI_USAGE;
     CLEANUP_FREE struct pin *pins = calloc(inv->operand_count, sizeof *pins);
     if (!pins)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
     int rc = v->check ? parse(inv, pins) : resolve(v, inv, pins, &resolved);
     if (!rc && !v->check)

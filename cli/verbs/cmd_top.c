@@ -82,7 +82,7 @@ static int print_table(json_t *status)
     bool terminal = isatty(STDOUT_FILENO);
     CLEANUP_FREE json_t **table = calloc(count + 1, sizeof(json_t *));
     if (!table)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     json_array_foreach(exports, i, export) table[i] = export;
     qsort(table, count, sizeof *table, by_bytes);
     if (terminal) {

@@ -86,8 +86,7 @@ static int ask(const char *path, struct bytes *answer)
     ssize_t n = io_read_full(fd, block, sizeof block);
     if (n <= 0 || block[n - 1] != '\n')
         return error_set(-ECONNRESET, "the server on %s ended in the middle of it; its log says why", path);
-    return bytes_append(answer, block, (size_t)n - 1) || !bytes_string(answer) ? error_set(-ENOMEM, "out of memory")
-                                                                               : 0;
+    return bytes_append(answer, block, (size_t)n - 1) || !bytes_string(answer) ? error_no_memory() : 0;
 }
 
 static int tell(const struct upgrade_values *v, const char *path, const char *answer)

@@ -218,7 +218,7 @@ static int repair(struct verifying *v)
     CLEANUP_FREE struct digest *packs = calloc(v->bad_packs.count + 1, sizeof *packs);
     size_t n = 0;
     if (!packs)
-        return error_set(-ENOMEM, "verify: out of memory");
+        return error_no_memory();
     for (size_t i = 0; i < v->bad_packs.capacity; i++)
         if (!digest_is_zero(&v->bad_packs.slots[i].key))
             packs[n++] = v->bad_packs.slots[i].key;

@@ -53,11 +53,6 @@ struct repairing {
     uint64_t done;
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "repair: out of memory");
-}
-
 static void release(struct repairing *r)
 {
     digest_map_release(&r->names);
@@ -101,7 +96,7 @@ static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struc
             continue;
         struct repair_chunk chunk = {.ref = refs[i], .number = first + i};
         if (vec_push(&r->chunks, chunk))
-            return out_of_memory();
+            return error_no_memory();
     }
     return step(r);
 }
@@ -128,7 +123,7 @@ static int collect(struct repairing *r, const struct digest *packs, size_t count
         struct pack *last = r->packs.len ? &r->packs.items[r->packs.len - 1] : NULL;
         struct pack fresh = {.name = r->chunks.items[i].ref.object, .first = i};
         if ((!last || !digest_equal(&last->name, &fresh.name)) && vec_push(&r->packs, fresh))
-            return out_of_memory();
+            return error_no_memory();
         r->packs.items[r->packs.len - 1].count++;
     }
     r->result->packs = r->packs.len;
@@ -192,7 +187,7 @@ static int look_at(struct repairing *r, struct pack *p, struct bytes *body)
     }
     for (size_t i = p->first; i < p->first + p->count && !rc && !p->lost; i++)
         if (r->chunks.items[i].missing && vec_push(&r->missing, i))
-            rc = out_of_memory();
+            rc = error_no_memory();
     return rc;
 }
 
@@ -312,7 +307,7 @@ static int make_chunks(struct repairing *r, const struct pack *p)
     r->todo.len = 0;
     for (size_t i = p->first; i < p->first + p->count; i++)
         if (r->chunks.items[i].missing && vec_push(&r->todo, i))
-            return out_of_memory();
+            return error_no_memory();
     const struct parallel work = {.count = r->todo.len,
                                   .threads = r->options->threads ? r->options->threads : THREADS,
                                   .item = make_nth,

@@ -88,7 +88,7 @@ int repair_maker_add(struct repair_maker *m, const struct sorter_record *r)
                                  .validator_len = noted.validator_len};
     int rc = bytes_append(&m->texts, r->value + sizeof noted, r->value_len - sizeof noted);
     if (!rc && vec_push(&m->pieces, piece))
-        rc = error_set(-ENOMEM, "repair: out of memory");
+        rc = error_no_memory();
     return rc;
 }
 
@@ -189,7 +189,7 @@ int repair_make(struct repair_maker *m, const struct repair_chunk *chunk, uint32
     CLEANUP_BYTES out = BYTES_INIT(CHUNK_SIZE_MAX);
     bool fits;
     if (!plain)
-        return error_set(-ENOMEM, "repair: out of memory");
+        return error_no_memory();
     int rc = fill(m, place, begin, begin + ref->plain_len, plain, &lost);
     if (rc)
         return rc;

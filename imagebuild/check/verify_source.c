@@ -124,7 +124,7 @@ static void *compare_main(void *arg)
     CLEANUP_FREE uint8_t *piece = malloc(VERIFY_SOURCE_PIECE);
     CLEANUP(cleanup_hasher) struct hasher *h = hasher_new();
     if (!piece || !h)
-        fail(c, error_set(-ENOMEM, "verify: out of memory"));
+        fail(c, error_no_memory());
     for (struct job *job; (job = queue_pop(c->todo)); free(job)) {
         enum outcome outcome = DAMAGED;
         int rc = atomic_load(&c->stopped) ? 0 : compare(c, job, piece, h, &outcome);
@@ -153,7 +153,7 @@ static int hand_on(struct comparing *c, const struct catalog_entry *e)
 {
     CLEANUP_FREE struct job *job = malloc(sizeof *job + e->path_len + e->validator_len);
     if (!job)
-        return error_set(-ENOMEM, "verify: out of memory");
+        return error_no_memory();
     *job = (struct job){
         .size = e->size, .content = e->content, .path_len = e->path_len, .validator_len = e->validator_len};
     memcpy(job->text, e->path, e->path_len);
@@ -205,7 +205,7 @@ int verify_source(struct store *s, const struct manifest *m, struct source *sour
     *out = (struct verify_source_result){0};
     c.todo = queue_new(want);
     if (!c.todo)
-        return error_set(-ENOMEM, "verify: out of memory");
+        return error_no_memory();
     while (started < want && !(rc = thread_start(&threads[started], compare_main, &c)))
         started++;
     if (started) /* fewer will do */

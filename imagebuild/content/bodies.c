@@ -111,7 +111,7 @@ static int redo_step(struct bodies *b, struct body_part *out)
     if (!r->data)
         r->data = malloc(b->part);
     if (!r->data)
-        return error_set(-ENOMEM, "source: out of memory for a part of a file");
+        return error_no_memory();
     struct source_read read = {.path = (const char *)r->path.data,
                                .path_len = r->path.len,
                                .validator = r->version.validator,
@@ -250,7 +250,7 @@ int bodies_start(const struct bodies_config *config, struct bodies **out)
 {
     CLEANUP(cleanup_bodies) struct bodies *b = calloc(1, sizeof *b);
     if (!b)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->room, NULL);
     pthread_cond_init(&b->ready, NULL);
@@ -264,7 +264,7 @@ int bodies_start(const struct bodies_config *config, struct bodies **out)
     b->redo.validator.max = SOURCE_VALIDATOR_MAX;
     b->hasher = hasher_new();
     if (!b->hasher)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     int rc = nodes_cursor_new(config->nodes, &b->cursor);
     if (!rc)
         rc = start_readers(b, config->jobs);

@@ -184,7 +184,7 @@ static void claim_next(struct bodies *b, struct run *run)
         claim_run_locked(b, run);
     if (claims && !run->count) {
         b->have_node = false;
-        fail_locked(b, error_set(-ENOMEM, "source: out of memory while reading files"));
+        fail_locked(b, error_no_memory());
     }
     if (!run->count)
         pthread_cond_signal(&b->ready); /* the consumer may wait for a part that does not come */
@@ -215,7 +215,7 @@ static int read_part(struct bodies *b, struct body_claim *c)
 {
     c->data = malloc(c->len);
     if (!c->data)
-        return error_set(-ENOMEM, "source: out of memory for %zu bytes of a file", c->len);
+        return error_no_memory();
     int rc = c->move ? read_from(b, b->parent, c) : 0;
     if (rc && rc != -ECANCELED) {
         counter_add(&b->unmovable, 1);

@@ -23,7 +23,7 @@ int body_stream_new(const struct body_stream_config *config, struct body_stream 
 {
     struct body_stream *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     const struct alloc_config alloc = {.live = config->live,
                                        .chunk_size = config->chunk_size,
                                        .bodies = config->fs->bodies,
@@ -39,7 +39,7 @@ int body_stream_new(const struct body_stream_config *config, struct body_stream 
         return 0;
     }
     body_stream_free(s);
-    return error_set(-ENOMEM, "build: out of memory");
+    return error_no_memory();
 }
 
 void body_stream_free(struct body_stream *s)
@@ -88,7 +88,7 @@ static int take_small(struct body_stream *s, const struct source_entry *e, struc
     bytes_clear(&s->held);
     while ((rc = next_piece(s, e, &left, &data, &len)) == 1)
         if (bytes_append(&s->held, data, len))
-            return error_set(-ENOMEM, "build: out of memory");
+            return error_no_memory();
     if (rc || !e->size)
         return rc;
     out->content = digest_of(s->held.data, s->held.len);

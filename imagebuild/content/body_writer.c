@@ -34,11 +34,6 @@ struct body_writer {
     struct source_version version;
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "build: out of memory");
-}
-
 /* ------------------------------------------------------------------ one body */
 
 /* The file is another version than the one planned; its extended attributes stay the listing's. */
@@ -149,7 +144,7 @@ static int remember(struct body_writer *w, const struct node *n, bool gone)
     struct linked *l = calloc(1, sizeof *l + n->path_len + n->validator_len);
     if (!l || vec_push(&w->linked, l)) {
         free(l);
-        return out_of_memory();
+        return error_no_memory();
     }
     l->gone = gone;
     l->changed = w->changed;
@@ -310,7 +305,7 @@ static int start(struct body_writer *w)
         checkpoint_start(c->checkpoint, alloc_end(&w->alloc));
     w->dedupe = dedupe_new();
     if (!w->dedupe)
-        return out_of_memory();
+        return error_no_memory();
     int rc = nodes_new(&scratch, &w->result.nodes);
     return rc ? rc : bodies_start(&bodies, &w->bodies);
 }

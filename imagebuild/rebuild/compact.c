@@ -84,7 +84,7 @@ static int choose(struct compact *c, const struct live *l, struct limits limits)
     struct chunk *sums = calloc(CLASSES, sizeof *sums), chunk;
     uint64_t begin = live_begin(l) / c->chunk_size, end = live_chunk_end(l);
     if (!sums)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     for (uint64_t i = begin; i < end; i++) {
         if (!look_at(l, i, &chunk))
             continue;
@@ -112,12 +112,12 @@ int compact_choose(const struct live *live, uint64_t budget, struct compact **ou
         return 0;
     CLEANUP(cleanup_compact) struct compact *c = calloc(1, sizeof *c);
     if (!c)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     c->chunk_size = live_chunk_size(live);
     c->words = live_chunk_end(live) / 64 + 1;
     c->chosen = calloc(c->words, sizeof *c->chosen);
     if (!c->chosen)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     struct limits limits = {.budget = budget / LIVE_BLOCK, .need = (dead - allowed) / LIVE_BLOCK};
     int rc = choose(c, live, limits);
     if (!rc && c->chunks)

@@ -27,7 +27,7 @@ int live_new(uint64_t size, uint32_t chunk_size, struct live **out)
     CLEANUP(cleanup_live) struct live *l = calloc(1, sizeof *l);
     uint64_t unit = GR_MAX((uint64_t)chunk_size, (uint64_t)WORD * LIVE_BLOCK);
     if (!l)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     l->chunk_size = chunk_size;
     l->size = size;
     l->words = (size + unit - 1) / unit * (unit / LIVE_BLOCK / WORD);

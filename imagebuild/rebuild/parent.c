@@ -60,7 +60,7 @@ int parent_open(const struct parent_config *config, struct parent **out, bool *o
     *out = NULL;
     *out_other = false;
     if (!p)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     p->config = *config;
     int rc = find_image(p);
     if (rc == -ENOENT && !config->must_be)
@@ -88,7 +88,7 @@ int parent_resume(const struct parent_config *config, const struct manifest *lef
 {
     CLEANUP(cleanup_parent) struct parent *p = calloc(1, sizeof *p);
     if (!p)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     p->config = *config;
     p->config.compact_percent = 0;
     p->config.compact_bytes = 0;

@@ -40,11 +40,6 @@ static void release(struct checking *c)
     free(c->bad);
 }
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "build: out of memory");
-}
-
 static int step(void *arg)
 {
     struct checking *c = arg;
@@ -57,7 +52,7 @@ static int note_chunk(struct checking *c, const struct chunk_ref *ref)
     if (rc < 0)
         return rc;
     if (rc)
-        return vec_push(&c->last, *ref) ? out_of_memory() : 0;
+        return vec_push(&c->last, *ref) ? error_no_memory() : 0;
     struct chunk_ref *last = &c->last.items[digest_map_find(&c->packs, &ref->object)->value];
     if (ref->offset > last->offset)
         *last = *ref;
@@ -113,7 +108,7 @@ static int check_packs(struct checking *c)
     const struct parallel work = {
         .count = c->last.len, .threads = PARENT_CHECK_THREADS, .item = check_pack, .step = step, .arg = c};
     c->bad = calloc(c->last.len + 1, sizeof *c->bad);
-    return c->bad ? parallel_run(&work) : out_of_memory();
+    return c->bad ? parallel_run(&work) : error_no_memory();
 }
 
 static int take_bad(struct checking *c)
@@ -140,7 +135,7 @@ int parent_check(const struct parent_check_config *config, struct parent_damage 
         return rc;
     out->chunk_size = config->manifest->chunk_size;
     out->chunks = calloc(manifest_chunk_count(config->manifest) / 8 + 1, 1);
-    return out->chunks ? walk(&c, mark_chunks) : out_of_memory();
+    return out->chunks ? walk(&c, mark_chunks) : error_no_memory();
 }
 
 void parent_damage_release(struct parent_damage *d)

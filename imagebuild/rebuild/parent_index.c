@@ -48,7 +48,7 @@ int parent_index_new(struct store *store, const struct manifest *manifest, struc
 {
     struct parent_index *p = calloc(1, sizeof *p);
     if (!p)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     p->store = store;
     p->manifest = *manifest;
     *out = p;
@@ -161,7 +161,7 @@ int parent_leaves_new(struct parent_index *p, bool (*wanted)(void *arg, uint64_t
 {
     CLEANUP(cleanup_parent_leaves) struct parent_leaves *l = calloc(1, sizeof *l);
     if (!l)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     l->index = p;
     l->wanted = wanted;
     l->arg = arg;

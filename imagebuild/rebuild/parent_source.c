@@ -30,7 +30,7 @@ int parent_source_new(struct store *store, const struct manifest *parent, struct
 {
     struct parent_source *p = calloc(1, sizeof *p);
     if (!p)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     p->base = (struct source){.ops = &parent_ops, .url = store->url};
     int rc = image_bytes_new(store, parent, &p->bytes);
     if (rc) {

@@ -102,7 +102,7 @@ static int note_pack(void *arg, const struct store_item *item)
     r->size += c.size;
     if (!is_dead_enough(r, &c))
         return 0;
-    return vec_push(&r->candidates, c) ? error_set(-ENOMEM, "build: out of memory") : 0;
+    return vec_push(&r->candidates, c) ? error_no_memory() : 0;
 }
 
 /* The smaller live share first. */
@@ -193,7 +193,7 @@ int repack_run(const struct repack_config *config, struct repack_counts *out)
     struct repack *r = calloc(1, sizeof *r);
     *out = (struct repack_counts){0};
     if (!r)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     r->config = config;
     r->stored = (struct bytes)BYTES_INIT(CHUNK_SIZE_MAX);
     int rc = choose(r);

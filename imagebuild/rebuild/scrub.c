@@ -62,7 +62,7 @@ int scrub_run(const struct scrub_config *config, struct scrub_counts *counts)
     const struct chunk_stream_options options = {.cancel = config->cancel, .wanted = has_dead};
     *counts = (struct scrub_counts){0};
     if (!s.chunk)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     int rc = chunk_stream(config->store, config->parent, &options, clean_chunk, &s);
     free(s.chunk);
     return rc;

@@ -28,7 +28,7 @@ static int ensure_level(struct catalog_writer *w, unsigned level)
         return error_set(-EFBIG, "build: the catalog has more paths than %d levels can hold", CATALOG_LEVELS_MAX);
     if (!w->levels[level].page)
         w->levels[level].page = catalog_page_writer_new(level);
-    return w->levels[level].page ? 0 : error_set(-ENOMEM, "build: out of memory");
+    return w->levels[level].page ? 0 : error_no_memory();
 }
 
 /* Put the page in progress; out->first lives until the level's next finish. */

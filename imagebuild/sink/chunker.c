@@ -67,13 +67,13 @@ static int allocate(struct chunker *c)
     c->workers = calloc(c->config.workers, sizeof *c->workers);
     c->queue = queue_new(c->slot_count);
     if (!c->slots || !c->workers || !c->queue)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     for (size_t i = 0; i < c->slot_count; i++) {
         c->slots[i].plain = malloc(c->config.chunk_size);
         /* zstd may want more room than it uses in the end */
         c->slots[i].stored = (struct bytes)BYTES_INIT((size_t)c->config.chunk_size * 2 + 4096);
         if (!c->slots[i].plain)
-            return error_set(-ENOMEM, "build: out of memory");
+            return error_no_memory();
     }
     return 0;
 }
@@ -92,7 +92,7 @@ int chunker_new(const struct chunker_config *config, struct chunker **out)
 {
     struct chunker *c = calloc(1, sizeof *c);
     if (!c)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     c->config = *config;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->done, NULL);

@@ -59,7 +59,7 @@ int index_writer_new(const struct index_writer_config *config, struct index_writ
 {
     struct index_writer *w = calloc(1, sizeof *w);
     if (!w)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     w->config = *config;
     w->streamed = UINT64_MAX;
     if (config->parent) {
@@ -68,7 +68,7 @@ int index_writer_new(const struct index_writer_config *config, struct index_writ
         w->stored_bytes = config->parent->manifest->stored_bytes;
     }
     w->early_leaves = calloc(w->parent_leaves / 64 + 1, sizeof *w->early_leaves);
-    int rc = w->early_leaves ? sorter_new(&config->sorter, &w->early) : error_set(-ENOMEM, "build: out of memory");
+    int rc = w->early_leaves ? sorter_new(&config->sorter, &w->early) : error_no_memory();
     if (rc) {
         index_writer_free(w);
         return rc;
@@ -136,7 +136,7 @@ static int end_leaf(struct index_writer *w, uint32_t count)
     w->dirty = false;
     w->leaf++;
     if (!rc && vec_push(&w->ended, child))
-        rc = error_set(-ENOMEM, "build: out of memory");
+        rc = error_no_memory();
     return rc;
 }
 
@@ -322,7 +322,7 @@ int index_writer_finish(struct index_writer *w, uint64_t image_size, struct inde
             rc = end_leaf(w, node_count(w->leaf, chunks));
     CLEANUP_FREE struct index_child *nodes = calloc(leaves, sizeof *nodes);
     if (!nodes)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     if (w->ended.len)
         memcpy(nodes + w->streamed, w->ended.items, w->ended.len * sizeof *nodes);
     if (!rc)
@@ -372,7 +372,7 @@ int index_writer_snapshot(struct index_writer *w, uint64_t image_size, struct in
     CLEANUP_FREE struct index_child *nodes = calloc(leaves, sizeof *nodes);
     CLEANUP_FREE struct index_writer *as_it_was = malloc(sizeof *as_it_was);
     if (!nodes || !as_it_was)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     *as_it_was = *w;
     w->image_size = image_size;
     int rc = snapshot_leaves(w, chunks, nodes);

@@ -22,7 +22,7 @@ int packer_new(const struct packer_config *config, struct packer **out)
 {
     struct packer *p = malloc(sizeof *p);
     if (!p)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     p->config = *config;
     /* a single chunk may be larger than a small pack_size */
     p->pack = (struct bytes)BYTES_INIT(GR_MAX(config->pack_size, (size_t)CHUNK_SIZE_MAX));

@@ -127,7 +127,7 @@ static int open_erasure(struct sink *s)
     s->parent.kept = stays;
     s->parent.kept_all = NULL;
     s->parent.arg = s;
-    return s->fates ? 0 : error_set(-ENOMEM, "build: out of memory");
+    return s->fates ? 0 : error_no_memory();
 }
 
 static int open_parent(struct sink *s)
@@ -169,7 +169,7 @@ int sink_new(const struct sink_config *config, struct sink **out)
 {
     struct sink *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     s->config = *config;
     int rc = open_parts(s);
     if (rc) {
@@ -277,7 +277,7 @@ static int fill(struct sink *s, struct lane *l, uint32_t off, const uint8_t *dat
     if (!l->buffer)
         l->buffer = malloc(size);
     if (!l->buffer)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     if (!l->open)
         l->filled = 0;
     l->open = true;

@@ -139,7 +139,7 @@ static void end_job(struct upload *u, struct job *job, int rc, bool skipped, enu
 {
     SCOPED_LOCK(&u->lock);
     if (!rc && !skipped && !job->check && count_put_locked(u, job, found))
-        rc = error_set(-ENOMEM, "build: out of memory");
+        rc = error_no_memory();
     fail_locked(u, rc);
     u->pending--;
     u->pending_bytes -= job->body.len;
@@ -178,7 +178,7 @@ int upload_new(const struct upload_config *config, struct upload **out)
 {
     struct upload *u = calloc(1, sizeof *u + config->threads * sizeof *u->threads);
     if (!u)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     u->store = config->store;
     u->memory = config->memory;
     u->step = config->step;
@@ -263,7 +263,7 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, cons
 {
     struct job *job = malloc(sizeof *job);
     if (!job)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     *job = (struct job){.name = {.digest = *name, .kind = kind, .len = body->len}, .body = *body};
     struct bytes spare = BYTES_INIT(0);
     int rc = add_job(u, job, kind == OBJECT_PACK ? &spare : NULL);
@@ -298,7 +298,7 @@ static int check_listed(struct upload *u, bool all)
             continue;
         struct job *job = malloc(sizeof *job);
         if (!job)
-            return error_set(-ENOMEM, "build: out of memory");
+            return error_no_memory();
         *job = (struct job){.name = u->done.items[i], .check = true};
         int rc = add_job(u, job, NULL);
         if (rc) {

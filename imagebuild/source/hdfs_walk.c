@@ -42,11 +42,6 @@ struct walk {
     struct error failed; /* code 0: none; -ECANCELED without more: the visitor's */
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for a listing of HDFS");
-}
-
 static void job_release(struct job *job)
 {
     free(job->path);
@@ -98,7 +93,7 @@ static int push_job_locked(struct walk *w, const char *path, const char *after)
 {
     CLEANUP_JOB job = {.path = strdup(path), .after = after ? strdup(after) : NULL};
     if (!job.path || (after && !job.after) || vec_push(&w->jobs, job))
-        return out_of_memory();
+        return error_no_memory();
     job = (struct job){.path = NULL};
     return 0;
 }
@@ -152,7 +147,7 @@ static int do_job(struct walk *w, struct job *job)
 {
     CLEANUP(cleanup_told) struct told *told = calloc(1, sizeof *told);
     if (!told)
-        return out_of_memory();
+        return error_no_memory();
     int rc = fetch(w, job, &told->page);
     if (rc == -ENOENT && *job->path)
         return vanished(w, job);
@@ -252,7 +247,7 @@ int hdfs_walk_run(const struct hdfs_walk *config)
 {
     struct walk w = {.config = config, .pages = queue_new(2 * (size_t)config->threads + 2)};
     if (!w.pages)
-        return out_of_memory();
+        return error_no_memory();
     pthread_mutex_init(&w.mutex, NULL);
     pthread_cond_init(&w.changed, NULL);
     int rc = push_job_locked(&w, "", NULL); /* nobody else is there yet */

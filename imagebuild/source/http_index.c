@@ -112,7 +112,7 @@ static int take_link(struct decoder *d)
 {
     char *link = bytes_string(&d->link);
     if (!link)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     if (strlen(link) != d->link.len || strpbrk(link, "?#"))
         return 0;
     const char *child = below(d->directory, link);

@@ -35,7 +35,7 @@ static int take_token(const struct bytes *text, const char *file, char **out)
             -EBADMSG, "--http-token-file: %s holds no token: one line of printable characters, without blanks", file);
     char *line = malloc(sizeof bearer + len);
     if (!line)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     memcpy(line, bearer, sizeof bearer - 1);
     memcpy(line + sizeof bearer - 1, token, len);
     line[sizeof bearer - 1 + len] = 0;

@@ -122,7 +122,7 @@ static int push(struct walk *c, const char *path, size_t len, int kind)
     if (p.path && !vec_push(&c->pending, p))
         return 0;
     free(p.path);
-    return error_set(-ENOMEM, "source: out of memory");
+    return error_no_memory();
 }
 
 static int take_directory(struct walk *c, const struct source_entry *e)

@@ -264,7 +264,7 @@ static int run(const struct local_walk *config, int (*work)(struct walk *w, cons
 {
     CLEANUP_FREE struct walk *w = calloc(1, sizeof *w);
     if (!w)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     w->config = config;
     w->path.max = CATALOG_PATH_MAX;
     w->pending.max = PENDING_MAX;

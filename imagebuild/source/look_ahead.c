@@ -41,7 +41,7 @@ int look_keep(void *arg, const struct source_entry *e)
     size_t size = sizeof *copy + e->path_len + e->validator_len + e->target_len + e->xattrs_len + 1;
     copy = malloc(size);
     if (!copy)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     char *to = (char *)(copy + 1);
     *copy = *e;
     copy->path = put(&to, e->path, e->path_len);
@@ -53,7 +53,7 @@ int look_keep(void *arg, const struct source_entry *e)
         return 0;
     }
     free(copy);
-    return error_set(-ENOMEM, "source: out of memory");
+    return error_no_memory();
 }
 
 void look_forget(struct look *look)
@@ -96,7 +96,7 @@ static int fill(struct look *look, const struct source_ask *ask, int kind)
     if (look->path_cap < ask->path_len + 1) {
         char *fresh = realloc(look->path, ask->path_len + 1);
         if (!fresh)
-            return error_set(-ENOMEM, "source: out of memory");
+            return error_no_memory();
         look->path = fresh;
         look->path_cap = ask->path_len + 1;
     }
@@ -153,7 +153,7 @@ static int start(struct look_ahead *l)
     l->todo = queue_new(l->look_count);
     l->done = queue_new(l->look_count);
     if (!l->todo || !l->done)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     for (int rc; l->thread_count < wanted; l->thread_count++)
         if ((rc = thread_start(&l->threads[l->thread_count], work_run, l)))
             return rc;
@@ -164,7 +164,7 @@ int look_ahead_start(const struct look_ahead_config *config, struct look_ahead *
 {
     struct look_ahead *l = calloc(1, sizeof *l);
     if (!l)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     l->config = *config;
     int rc = start(l);
     if (rc)

@@ -73,7 +73,7 @@ static int add_given(struct owner_table *t, const char *option, const char *cons
         int rc = text_parse_uint(option, equals + 1, 0, UINT32_MAX - 1, &id);
         char *name = rc ? NULL : strndup(given[i], (size_t)(equals - given[i]));
         if (!name)
-            return rc ? rc : error_set(-ENOMEM, "%s: out of memory", option);
+            return rc ? rc : error_no_memory();
         add(t, name, (uint32_t)id, false);
         free(name);
     }
@@ -85,7 +85,7 @@ int owner_map_new(const char *const *users, size_t user_count, const char *const
 {
     CLEANUP(cleanup_owner_map) struct owner_map *m = calloc(1, sizeof *m);
     if (!m)
-        return error_set(-ENOMEM, "out of memory for the owners of files");
+        return error_no_memory();
     pthread_mutex_init(&m->mutex, NULL);
     int rc = add_given(&m->users, "--map-user", users, user_count);
     if (!rc)

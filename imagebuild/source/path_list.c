@@ -31,7 +31,7 @@ int path_list_open(const struct path_list_config *config, struct path_list **out
 {
     struct path_list *l = calloc(1, sizeof *l);
     if (!l)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     l->config = *config;
     l->file = strcmp(config->file, "-") != 0 ? fopen(config->file, "re") : stdin;
     if (!l->file) {
@@ -70,7 +70,7 @@ static int read_line(struct path_list *l)
         if (n < 0 && ferror(l->file))
             return error_set(-EIO, "cannot read %s: %s", path_list_name(l), strerror(errno));
         if (n < 0)
-            return errno == ENOMEM ? error_set(-ENOMEM, "source: out of memory") : 0;
+            return errno == ENOMEM ? error_no_memory() : 0;
         l->number++;
         l->len = (size_t)n - (l->line[n - 1] == delimiter);
         l->line[l->len] = 0;

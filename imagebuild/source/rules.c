@@ -35,7 +35,7 @@ struct rules {
 int rules_new(struct rules **out)
 {
     *out = calloc(1, sizeof **out);
-    return *out ? 0 : error_set(-ENOMEM, "source: out of memory");
+    return *out ? 0 : error_no_memory();
 }
 
 static void rule_release(struct rule *rule)
@@ -70,7 +70,7 @@ static int cut(struct rule *rule, const char *text, size_t len)
             return error_set(-EINVAL, "pattern '%s': %s", rule->pattern, fault);
         c.any = rule->anchored && c.len == 2 && !memcmp(c.text, "**", 2);
         if (vec_push(&rule->components, c))
-            return error_set(-ENOMEM, "source: out of memory");
+            return error_no_memory();
         at += c.len + 1;
     }
     return 0;
@@ -95,9 +95,9 @@ static int compile(struct rule *rule)
 static int add(struct rules *r, bool include, const char *pattern, size_t len)
 {
     struct rule rule = {.pattern = strndup(pattern, len), .include = include};
-    int rc = rule.pattern ? compile(&rule) : error_set(-ENOMEM, "source: out of memory");
+    int rc = rule.pattern ? compile(&rule) : error_no_memory();
     if (!rc && vec_push(&r->list, rule))
-        rc = error_set(-ENOMEM, "source: out of memory");
+        rc = error_no_memory();
     if (rc)
         rule_release(&rule);
     return rc;

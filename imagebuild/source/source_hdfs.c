@@ -262,11 +262,11 @@ int source_hdfs_open(const char *url, const struct source_options *options, stru
                                           .close = hdfs_source_close};
     CLEANUP(cleanup_source_hdfs) struct source_hdfs *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     source_retry_init(&s->retry, url, options);
     s->url = strdup(url);
     if (!s->url)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     s->retry.url = s->url;
     s->rules = options->rules;
     s->connections = options->connections ? options->connections : LIST_THREADS;

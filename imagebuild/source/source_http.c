@@ -355,7 +355,7 @@ int source_http_open(const char *url, const struct source_options *options, stru
         return rc;
     struct source_http *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     source_retry_init(&s->retry, url, options);
     s->connections = options->connections;
     s->rules = options->rules;
@@ -363,7 +363,7 @@ int source_http_open(const char *url, const struct source_options *options, stru
     s->base.url = s->retry.url = s->url = strdup(url);
     for (size_t len = strlen(url); s->url && s->url[len - 1] == '/';)
         s->url[--len] = 0;
-    rc = s->url ? 0 : error_set(-ENOMEM, "source: out of memory");
+    rc = s->url ? 0 : error_no_memory();
     if (!rc && options->http_token_file)
         rc = http_login_read(options->http_token_file, &s->login);
     else if (!rc)

@@ -196,7 +196,7 @@ static int set_dir(struct source_join *s, size_t i, const char *dir)
         p->dir_len--;
     p->dir = strndup(dir, p->dir_len);
     if (!p->dir)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     for (size_t at = 0; p->dir_len && at <= p->dir_len;) {
         size_t n = strcspn(p->dir + at, "/");
         if (!component_fits(p->dir + at, n))
@@ -225,7 +225,7 @@ int source_join_open(const struct source_part *parts, size_t count, struct sourc
     if (!s) {
         for (size_t i = 0; i < count; i++)
             source_close(parts[i].source);
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     }
     s->base = (struct source){.ops = &ops, .url = parts[0].source->url, .near = true};
     s->count = count;

@@ -147,7 +147,7 @@ int source_listed_open(struct source *inner, struct path_list *list, const struc
     struct source_listed *s = source_can_look(inner) ? calloc(1, sizeof *s) : NULL;
     if (!s) {
         int rc = source_can_look(inner)
-                     ? error_set(-ENOMEM, "source: out of memory")
+                     ? error_no_memory()
                      : error_set(-ENOTSUP, "--files-from: %s can only be listed as a whole; choose by --include",
                                  inner->url);
         source_close(inner);

@@ -198,7 +198,7 @@ int source_local_open(const char *url, const char *path, const struct source_opt
                                           .close = local_close};
     CLEANUP(cleanup_local) struct source_local *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     s->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->root < 0)
         return error_set(-errno, "source: cannot open the directory %s: %s", path, strerror(errno));
@@ -206,7 +206,7 @@ int source_local_open(const char *url, const char *path, const struct source_opt
     s->rules = options->rules;
     s->url = strdup(url);
     if (!s->url)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     size_t len = strlen(s->url);
     while (len > 1 && s->url[len - 1] == '/')
         s->url[--len] = 0;

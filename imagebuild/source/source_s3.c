@@ -214,17 +214,17 @@ int source_s3_open(const char *url, const char *bucket_and_prefix, const struct 
     CLEANUP_FREE char *bucket = strndup(bucket_and_prefix, (size_t)(slash - bucket_and_prefix));
     CLEANUP(cleanup_source_s3) struct source_s3 *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     source_retry_init(&s->retry, url, options);
     s->url = strdup(url);
     if (!bucket || !s->url)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     s->retry.url = s->url;
     if (!*bucket)
         return error_set(-EINVAL, "source: '%s' names no bucket; write s3://bucket/prefix", url);
     s->prefix = prefix_of(*slash ? slash + 1 : slash);
     if (!s->prefix)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     s->prefix_len = strlen(s->prefix);
     s->connections = options->connections;
     s->rules = options->rules;

@@ -241,7 +241,7 @@ int source_shape_open(struct source *inner, const struct source_shape *shape, st
     if (!s || (shape->strip && !prefix)) {
         free(s);
         source_close(inner);
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     }
     *s = (struct source_shape_of){
         .base = {.ops = &ops, .url = inner->url, .near = inner->near}, .inner = inner, .shape = *shape};

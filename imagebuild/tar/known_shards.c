@@ -93,7 +93,7 @@ int known_shards_new(const struct known_shards_config *config, struct known_shar
 {
     CLEANUP(cleanup_known_shards) struct known_shards *k = calloc(1, sizeof *k);
     if (!k)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     k->config = *config;
     int rc = walk(k, take_key, NULL);
     if (!rc)

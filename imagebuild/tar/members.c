@@ -44,7 +44,7 @@ int members_new(const char *dir, struct members **out)
     CLEANUP(cleanup_members) struct members *m = calloc(1, sizeof *m);
     const struct scratch_config config = {.dir = dir};
     if (!m)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     m->text.max = CATALOG_PATH_MAX + 2 * (size_t)UINT16_MAX;
     int rc = scratch_new(&config, &m->records);
     if (!rc)

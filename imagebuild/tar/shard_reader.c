@@ -90,7 +90,7 @@ static int read_block(struct shard_reader *r, struct block *b)
                                      .dst = b->data,
                                      .size = shard->version.size};
     if (!b->data)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     return source_read(r->config.source, &read);
 }
 
@@ -188,7 +188,7 @@ int shard_reader_start(const struct shard_reader_config *config, struct shard_re
 {
     struct shard_reader *r = calloc(1, sizeof *r);
     if (!r)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     unsigned wanted = GR_MIN(config->threads ? config->threads : THREADS_DEFAULT, (unsigned)THREADS_MAX);
     r->config = *config;
     r->places = (size_t)wanted * PLACES_PER_THREAD;

@@ -12,11 +12,6 @@
 
 enum { SET_MAX = 1000000 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "source: out of memory");
-}
-
 enum shard_kind shard_kind(const char *path, size_t len, size_t *out_stem)
 {
     static const struct {
@@ -39,7 +34,7 @@ static int add(struct shard_set *set, const char *path, size_t len, const struct
     if (shard.path && !vec_push(&set->shards, shard))
         return 0;
     free(shard.path);
-    return out_of_memory();
+    return error_no_memory();
 }
 
 /* ------------------------------------------------------------------ numbered sets */
@@ -97,7 +92,7 @@ static int list_pattern(struct shard_set *set)
         CLEANUP_FREE char *path = NULL;
         if (asprintf(&path, "%.*s%0*lu%s", (int)(range.open - set->pattern), set->pattern, (int)range.digits, i,
                      range.behind) < 0)
-            return out_of_memory();
+            return error_no_memory();
         rc = look_at(set, path);
     }
     return rc;
@@ -161,7 +156,7 @@ int shard_set_open(const char *address, const struct source_options *options, so
     CLEANUP_FREE char *base = dir ? strndup(address, dir) : strdup(".");
     CLEANUP_FREE char *pattern = strdup(address + dir);
     if (!base || !pattern)
-        return out_of_memory();
+        return error_no_memory();
     rc = open(base, options, &out->source);
     if (!rc)
         out->pattern = steal_ptr(&pattern);

@@ -24,16 +24,11 @@ struct shard_stream {
     uint8_t *piece;
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "source: out of memory");
-}
-
 int shard_stream_new(struct shard_reader *reader, struct shard_stream **out)
 {
     CLEANUP(cleanup_shard_stream) struct shard_stream *s = calloc(1, sizeof *s);
     if (!s || !(s->piece = malloc(PIECE)))
-        return out_of_memory();
+        return error_no_memory();
     s->reader = reader;
     *out = steal_ptr(&s);
     return 0;
@@ -57,11 +52,11 @@ int shard_stream_begin(struct shard_stream *s, enum shard_kind kind)
     s->inside = false;
     if (kind == SHARD_GZIP && !s->gzip_open) {
         if (inflateInit2(&s->gzip, MAX_WBITS + 16) != Z_OK) /* 16: gzip's header and trailer */
-            return out_of_memory();
+            return error_no_memory();
         s->gzip_open = true;
     }
     if (kind == SHARD_ZSTD && !s->zstd && !(s->zstd = ZSTD_createDStream()))
-        return out_of_memory();
+        return error_no_memory();
     return 0;
 }
 

@@ -51,7 +51,7 @@ static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_c
     CLEANUP_FREE struct shard *chosen = calloc(s->set.shards.len + 1, sizeof *chosen);
     size_t count = 0;
     if (!chosen)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     for (size_t i = 0; i < s->set.shards.len; i++) {
         bool has;
         int rc = is_known(s, &s->set.shards.items[i], &has);
@@ -176,7 +176,7 @@ int source_tar_open(const char *url, const char *address, const struct source_op
     inner.rules = NULL; /* they are about members */
     if (!s || !(s->url = strdup(url))) {
         free(s);
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     }
     CLEANUP_BYTES choice = BYTES_INIT(1 << 24);
     int rc = bytes_printf(&choice, "%s%c%d%c%s", url, 0, options->tar_directories, 0,

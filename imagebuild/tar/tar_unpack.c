@@ -261,7 +261,7 @@ static int open_archive(struct unpacking *u)
         return rc;
     u->archive = archive_read_new();
     if (!u->archive)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     rc = archive_read_support_format_tar(u->archive);
     if (rc == ARCHIVE_OK)
         rc = archive_read_open(u->archive, u, NULL, on_read, NULL);
@@ -342,7 +342,7 @@ int tar_unpack_run(const struct tar_unpack *config)
 {
     CLEANUP_FREE struct unpacking *u = calloc(1, sizeof *u);
     if (!u)
-        return error_set(-ENOMEM, "source: out of memory");
+        return error_no_memory();
     u->config = config;
     u->path.max = u->target.max = CATALOG_PATH_MAX;
     u->body = (struct body){.body.next = body_next, .u = u};

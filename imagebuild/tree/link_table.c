@@ -35,7 +35,7 @@ static int grow(struct link_table *t)
         fresh.seed = (uintptr_t)t;
     fresh.files = calloc(fresh.slots, sizeof *fresh.files);
     if (!fresh.files)
-        return error_set(-ENOMEM, "out of memory for %zu hard-linked files", t->count);
+        return error_no_memory();
     for (size_t i = 0; i < t->slots; i++)
         if (t->files[i].ino)
             *slot_of(&fresh, &t->files[i]) = t->files[i];

@@ -17,11 +17,6 @@
 
 enum { WARNINGS_MAX = 20, KNOWN_PATH_MAX = 4096 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for the list of files");
-}
-
 /* A directory that nobody listed. */
 static int add_implicit(struct listing *l, const char *path, size_t len)
 {
@@ -34,12 +29,12 @@ int listing_new(const struct listing_options *options, struct listing **out)
 {
     CLEANUP(cleanup_listing) struct listing *l = calloc(1, sizeof *l);
     if (!l)
-        return out_of_memory();
+        return error_no_memory();
     l->options = *options;
     l->value.max = SORTER_RECORD_MAX;
     l->last.max = CATALOG_PATH_MAX + 1;
     if (options->dir && !(l->options.dir = l->dir = strdup(options->dir)))
-        return out_of_memory();
+        return error_no_memory();
     struct sorter_config config = {.dir = l->options.dir, .memory = options->sort_memory};
     int rc = sorter_new(&config, &l->sorter);
     if (!rc)
@@ -96,7 +91,7 @@ static int remember(struct listing_known *k, const char *path, size_t len)
 {
     char *copy = realloc(k->path, GR_MAX(len, (size_t)1));
     if (!copy)
-        return out_of_memory();
+        return error_no_memory();
     memcpy(copy, path, len);
     *k = (struct listing_known){copy, len};
     return 0;

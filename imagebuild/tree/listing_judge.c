@@ -103,7 +103,7 @@ int listing_filter_xattrs(const struct source_entry *e, struct bytes *out, uint6
             return error_set(-EINVAL, "the attributes of '%.*s' are malformed", (int)e->path_len, e->path);
         p += x.len;
         if (vec_push(&list, x))
-            return error_set(-ENOMEM, "out of memory for extended attributes");
+            return error_no_memory();
     }
     if (list.len)
         qsort(list.items, list.len, sizeof *list.items, compare_xattrs);

@@ -248,7 +248,7 @@ static int open_dir(struct sealer *s, const struct node *n, size_t parent, uint6
                            .place = place,
                            .mtime = n->implicit ? INT64_MIN : n->mtime,
                            .mtime_nsec = n->mtime_nsec};
-    return vec_push(&s->open, dir) ? error_set(-ENOMEM, "out of memory for the list of files") : 0;
+    return vec_push(&s->open, dir) ? error_no_memory() : 0;
 }
 
 /* What the folded records came to becomes the next node. */
@@ -295,7 +295,7 @@ int listing_seal(struct listing *l, struct nodes **out)
 {
     CLEANUP(cleanup_sealer) struct sealer *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "out of memory for the list of files");
+        return error_no_memory();
     s->listing = l;
     s->path.max = CATALOG_PATH_MAX;
     s->value.max = SORTER_RECORD_MAX;

@@ -52,16 +52,11 @@ struct nodes_cursor {
     char path[CATALOG_PATH_MAX];
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for the list of files");
-}
-
 int nodes_new(const struct scratch_config *config, struct nodes **out)
 {
     CLEANUP(cleanup_nodes) struct nodes *n = calloc(1, sizeof *n);
     if (!n)
-        return out_of_memory();
+        return error_no_memory();
     n->buffer.max = SIZE_MAX / 2; /* a window and one node */
     int rc = scratch_new(config, &n->scratch);
     if (rc)
@@ -224,12 +219,12 @@ int nodes_cursor_new(const struct nodes *n, struct nodes_cursor **out)
     assert(n->ended);
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *c = calloc(1, sizeof *c);
     if (!c)
-        return out_of_memory();
+        return error_no_memory();
     c->nodes = n;
     c->cap = (size_t)GR_MIN(scratch_len(n->scratch), (uint64_t)WINDOW);
     c->window = malloc(c->cap + 1); /* malloc(0) may be NULL */
     if (!c->window)
-        return out_of_memory();
+        return error_no_memory();
     *out = steal_ptr(&c);
     return 0;
 }
@@ -253,7 +248,7 @@ static int fill(struct nodes_cursor *c, size_t need)
     if (need > c->cap) {
         uint8_t *fresh = realloc(c->window, need);
         if (!fresh)
-            return out_of_memory();
+            return error_no_memory();
         c->window = fresh;
         c->cap = need;
     }

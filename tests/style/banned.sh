@@ -41,11 +41,20 @@ check_hops() {
     ! code_of "${files[@]}" | grep -E "[>.]ops->($names) ?\("
 }
 
+# Memory that is short is said in one sentence, by error_no_memory().
+check_no_memory() {
+    local files
+    mapfile -t files < <(project_files '*.c' '*.h' | grep -v '^\./cachecore/base/error\.c$')
+    ! grep -nE 'error_set\(-ENOMEM, ".*out of memory' "${files[@]}"
+}
+
 can_fail check_hops a.c 'int f(void) { return s->ops->get(s, key, 0, 1, sink, arg); }' 'ops->get'
+can_fail check_no_memory a.c 'int f(void) { return error_set(-ENOMEM, "walk: out of memory"); }' 'out of memory'
 can_fail check_timed_waits a.c 'void f(void) { pthread_cond_timedwait(&f->ended, &f->lock, &until); }' ended
 can_fail check_banned a.c 'void f(void) { strcpy(a, b); }' strcpy
 can_fail check_banned a.c 'int x = atoi (s);' atoi
 can_fail check_banned a.c '/* FIXME */' FIXME
 check_banned
 check_hops
+check_no_memory
 check_timed_waits

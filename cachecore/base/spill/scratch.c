@@ -26,12 +26,12 @@ int scratch_new(const struct scratch_config *config, struct scratch **out)
     const char *dir = config->dir ? config->dir : getenv("TMPDIR");
     CLEANUP(cleanup_scratch) struct scratch *s = calloc(1, sizeof *s);
     if (!s)
-        return error_set(-ENOMEM, "out of memory for temporary data");
+        return error_no_memory();
     s->fd = -1;
     s->memory = config->memory ? config->memory : SCRATCH_MEMORY_DEFAULT;
     s->dir = strdup(dir && *dir ? dir : "/var/tmp");
     if (!s->dir)
-        return error_set(-ENOMEM, "out of memory for temporary data");
+        return error_no_memory();
     *out = steal_ptr(&s);
     return 0;
 }
@@ -64,7 +64,7 @@ static int make_file(struct scratch *s)
     CLEANUP_FREE char *name = NULL;
     if (asprintf(&name, "%s/granary-XXXXXX", s->dir) < 0) {
         name = NULL;
-        return error_set(-ENOMEM, "out of memory for temporary data");
+        return error_no_memory();
     }
     s->fd = mkostemp(name, O_CLOEXEC);
     if (s->fd < 0)
@@ -96,7 +96,7 @@ static int grow(struct scratch *s, size_t end)
     size_t cap = GR_MAX(GR_MIN(GR_MAX(s->cap * 2, (size_t)4096), s->memory), end);
     uint8_t *fresh = realloc(s->data, cap);
     if (!fresh)
-        return error_set(-ENOMEM, "out of memory for %zu bytes of temporary data", cap);
+        return error_no_memory();
     s->data = fresh;
     s->cap = cap;
     return 0;

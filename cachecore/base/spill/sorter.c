@@ -63,21 +63,16 @@ struct sorter {
     size_t heap_len;
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for sorting");
-}
-
 int sorter_new(const struct sorter_config *config, struct sorter **out)
 {
     CLEANUP(cleanup_sorter) struct sorter *s = calloc(1, sizeof *s);
     if (!s)
-        return out_of_memory();
+        return error_no_memory();
     s->memory = config->memory ? config->memory : SORTER_MEMORY_DEFAULT;
     s->arena.max = SIZE_MAX / 2;
     s->out.max = WRITE_BUFFER + HEADER + SORTER_RECORD_MAX;
     if (config->dir && !(s->dir = s->dir_copy = strdup(config->dir)))
-        return out_of_memory();
+        return error_no_memory();
     *out = steal_ptr(&s);
     return 0;
 }
@@ -204,7 +199,7 @@ static int spill(struct sorter *s)
     run.end = scratch_len(s->scratch);
     bytes_clear(&s->arena);
     s->refs.len = 0;
-    return vec_push(&s->runs, run) ? out_of_memory() : 0;
+    return vec_push(&s->runs, run) ? error_no_memory() : 0;
 }
 
 int sorter_add(struct sorter *s, const void *key, size_t key_len, const void *value, size_t value_len)
@@ -226,7 +221,7 @@ int sorter_add(struct sorter *s, const void *key, size_t key_len, const void *va
     if (!rc)
         rc = bytes_append(&s->arena, value, value_len);
     if (!rc && vec_push(&s->refs, ref))
-        rc = out_of_memory();
+        rc = error_no_memory();
     if (rc)
         s->arena.len = (size_t)ref.at;
     return rc;
@@ -245,7 +240,7 @@ static int reader_fill(struct reader *r, struct scratch *from, size_t need)
     if (need > r->cap) {
         uint8_t *fresh = realloc(r->window, need);
         if (!fresh)
-            return out_of_memory();
+            return error_no_memory();
         r->window = fresh;
         r->cap = need;
     }
@@ -303,7 +298,7 @@ static int merge_start(struct sorter *s, const struct run *runs, size_t count)
     s->readers = calloc(count, sizeof *s->readers);
     s->heap = calloc(count, sizeof *s->heap);
     if (!s->readers || !s->heap)
-        return out_of_memory();
+        return error_no_memory();
     s->reader_count = count;
     s->started = false;
     size_t window = GR_MIN(GR_MAX(s->memory / count, (size_t)WINDOW_MIN), (size_t)WINDOW_MAX);
@@ -313,7 +308,7 @@ static int merge_start(struct sorter *s, const struct run *runs, size_t count)
         r->end = runs[i].end;
         r->cap = (size_t)GR_MIN((uint64_t)window, r->end - r->at);
         if (!(r->window = malloc(r->cap)))
-            return out_of_memory();
+            return error_no_memory();
         int rc = reader_next(r, s->scratch);
         if (rc < 0)
             return rc;

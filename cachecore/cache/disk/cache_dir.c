@@ -148,7 +148,7 @@ int cache_dir_load(struct cache_dir *d, unsigned number, struct cache_load *load
 {
     CLEANUP(cleanup_loader) struct loader *l = loader_new(d, load->calls);
     if (!l)
-        return error_set(-ENOMEM, "%s: out of memory or file descriptors for the cache's index", d->path);
+        return error_no_memory();
     for (uint32_t i = 0; d->yielded && i < d->geometry.slab_count; i++)
         if (d->yielded[i])
             space_load_yielded(load->space, number, i);

@@ -139,7 +139,7 @@ static int read_table(const struct cache_dir *d, const struct cache_geometry *g,
 {
     CLEANUP_FREE uint8_t *table = calloc(GR_MAX(count, g->slab_count), CACHE_META_SLAB_SIZE);
     if (!table)
-        return error_set(-ENOMEM, "cache: out of memory for the index");
+        return error_no_memory();
     ssize_t n =
         io_pread_full(d->record_fd, table, (size_t)g->slab_count * CACHE_META_SLAB_SIZE, cache_slab_entry_offset(g, 0));
     if (n < 0)
@@ -155,7 +155,7 @@ static int recognise(const struct cache_dir *d, struct cache_geometry *out_found
     CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
     out_found->slab_count = 0;
     if (!header)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     ssize_t n = io_pread_full(d->record_fd, header, CACHE_META_HEADER_SIZE, 0);
     if (n < 0)
         return say_unread(d, (int)n);
@@ -180,7 +180,7 @@ static int write_header(const struct cache_dir *d)
 {
     CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
     if (!header)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     cache_meta_header_encode(&d->geometry, header);
     int rc = io_pwrite_full(d->record_fd, header, CACHE_META_HEADER_SIZE, 0);
     return rc ? say_unwritten(d, rc) : 0;
@@ -259,7 +259,7 @@ static int write_probe(struct cache_dir *d)
 {
     CLEANUP_BUF struct buf *probe = buf_new(CACHE_META_PROBE_SIZE);
     if (!probe)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     cache_meta_probe_encode(&d->geometry, probe->data);
     int rc = io_pwrite_full(d->data_fd, probe->data, probe->len, cache_geometry_data_size(&d->geometry));
     return rc ? error_set(rc, "cache: cannot write %s/data: %s", d->path, strerror(-rc)) : 0;
@@ -288,7 +288,7 @@ static int reserve_sparingly(struct cache_dir *d)
     uint64_t end = cache_geometry_data_size(&d->geometry), size = cache_geometry_data_file_size(&d->geometry);
     d->yielded = calloc(d->geometry.slab_count, sizeof *d->yielded);
     if (!d->yielded)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     if (ftruncate(d->data_fd, (off_t)size) || fallocate(d->data_fd, 0, (off_t)end, (off_t)(size - end)))
         return error_set(-errno, "cache: cannot reserve space in %s: %s", d->path, strerror(errno));
     for (uint32_t i = 0; i < d->geometry.slab_count; i++) {
@@ -321,13 +321,13 @@ int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_
 {
     CLEANUP(cleanup_cache_dir) struct cache_dir *d = calloc(1, sizeof *d);
     if (!d)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     d->lock_fd = d->data_fd = d->record_fd = -1;
     pthread_mutex_init(&d->health_lock, NULL);
     d->size = size;
     d->path = strdup(path);
     if (!d->path)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     CLEANUP_FD int dir = -1;
     int rc = cache_geometry_plan(size, &d->geometry);
     if (!rc)

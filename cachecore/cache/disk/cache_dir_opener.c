@@ -89,7 +89,7 @@ int cache_dir_open_within(struct cache_dir_order *order, uint32_t timeout_ms, st
 {
     struct opening *o = opening_new(order);
     if (!o)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     pthread_t thread;
     int rc = thread_start(&thread, work, o);
     if (rc) {

@@ -144,7 +144,7 @@ int rings_new(const struct rings_config *config, struct rings_stats *stats, stru
         return error_set(-EINVAL, "cache: more than %d files", RING_FILES_MAX);
     struct rings *rs = calloc(1, sizeof *rs);
     if (!rs)
-        return error_set(-ENOMEM, "cache: out of memory");
+        return error_no_memory();
     pthread_mutex_init(&rs->lock, NULL);
     thread_cond_init(&rs->returned);
     rs->limit = config->limit;

@@ -22,7 +22,7 @@ int space_load_slab(struct space *s, unsigned dir, const struct cache_place *pla
 {
     uint32_t number = s->dirs[dir].first + place->slab;
     if (space_bind_slab(s, number, place->class, place->epoch))
-        return error_set(-ENOMEM, "cache: out of memory for the index");
+        return error_no_memory();
     s->slabs[number].announced = true;
     return 0;
 }
@@ -47,7 +47,7 @@ int space_load_slot(struct space *s, struct space_load *load, unsigned dir, cons
     uint32_t id = (s->dirs[dir].first + place->slab) << SPACE_SLOT_BITS | place->slot;
     struct slot *slot = space_slot_at(s, id);
     if (vec_push(&load->slots, loaded_of(record->seq, id)))
-        return error_set(-ENOMEM, "cache: out of memory for the index");
+        return error_no_memory();
     slot->recorded = true;
     slot->key = space_key_of(&record->digest);
     slot->plain_len = record->plain_len;
@@ -70,7 +70,7 @@ static int sort_loaded(struct space_load *load)
         return 0;
     uint64_t *from = load->slots.items, *to = malloc(n * sizeof *to), *const scratch = to;
     if (!to)
-        return error_set(-ENOMEM, "cache: out of memory for the index");
+        return error_no_memory();
     for (unsigned pass = 0; pass < PASSES; pass++) {
         unsigned shift = 32 + pass * BITS;
         size_t start[BINS + 1] = {0};

@@ -97,7 +97,7 @@ void evict_trace_release(struct evict_trace *t)
 static int result_init(struct evict_sim_result *r, const struct evict_trace *t)
 {
     memset(r, 0, sizeof *r);
-    return vec_reserve(&r->epochs, evict_trace_epoch_count(t) + 1) ? error_set(-ENOMEM, "simulate: out of memory") : 0;
+    return vec_reserve(&r->epochs, evict_trace_epoch_count(t) + 1) ? error_no_memory() : 0;
 }
 
 void evict_sim_release(struct evict_sim_result *r)
@@ -178,7 +178,7 @@ int evict_sim_policy(const struct evict_trace *t, uint64_t size, enum evict_poli
     CLEANUP_FREE struct evict_node *nodes = calloc(t->chunks.len, sizeof *nodes);
     CLEANUP_FREE bool *in = calloc(t->chunks.len, sizeof *in);
     if (!nodes || !in)
-        return error_set(-ENOMEM, "simulate: out of memory");
+        return error_no_memory();
     struct sim s = {.t = t, .nodes = nodes, .in = in, .size = size};
     uint64_t mean = t->bytes / t->chunks.len;
     struct evict_config config = {.policy = policy,
@@ -298,7 +298,7 @@ int evict_sim_optimum(const struct evict_trace *t, uint64_t size, struct evict_s
     CLEANUP_FREE uint32_t *due = malloc(t->chunks.len * sizeof *due);
     CLEANUP_FREE bool *in = calloc(t->chunks.len, sizeof *in);
     if (!next || !due || !in)
-        return error_set(-ENOMEM, "simulate: out of memory");
+        return error_no_memory();
     struct oracle o = {.t = t, .next = next, .due = due, .in = in, .size = size};
     look_ahead(&o);
     for (size_t i = 0; !rc && i < t->asks.len; i++) {

@@ -62,7 +62,7 @@ int ahead_new(unsigned threads, struct ahead **out)
 {
     struct ahead *a = calloc(1, sizeof *a);
     if (!a)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     a->thread_max = threads;
     pthread_mutex_init(&a->search, NULL);
     pthread_mutex_init(&a->lock, NULL);
@@ -90,7 +90,7 @@ int ahead_add(struct ahead *a, struct image *img)
     SCOPED_LOCK(&a->search);
     if (!w || vec_push(&a->images, w)) {
         free(w);
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     }
     w->img = image_ref(img);
     atomic_fetch_add(&a->image_bytes, img->manifest.size);
@@ -258,7 +258,7 @@ int ahead_start_threads(struct ahead *a)
 {
     a->threads = calloc(a->thread_max, sizeof *a->threads);
     if (!a->threads)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     int rc = 0;
     while (!rc && a->thread_count < a->thread_max) {
         rc = thread_start(&a->threads[a->thread_count], run, a);

@@ -39,7 +39,7 @@ int demand_init(struct demand *d, uint64_t chunks, uint32_t chunk_size)
     d->chunk_size = chunk_size;
     d->leaf_count = (chunks + INDEX_FANOUT - 1) / INDEX_FANOUT;
     d->leaves = calloc(d->leaf_count + 1, sizeof *d->leaves);
-    return d->leaves ? 0 : error_set(-ENOMEM, "image: out of memory");
+    return d->leaves ? 0 : error_no_memory();
 }
 
 void demand_release(struct demand *d)

@@ -41,7 +41,7 @@ int select_files(struct image *img, struct store *store, const char *glob, selec
         return error_set(-EINVAL, "a path glob has 1 to %d bytes", SELECT_GLOB_MAX);
     CLEANUP_FREE struct walk *w = malloc(sizeof *w);
     if (!w)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     w->visit = visit;
     w->arg = arg;
     memcpy(w->glob, glob, len);
@@ -68,7 +68,7 @@ int chunk_set_init(struct chunk_set *set, const struct image *img)
 {
     set->count = manifest_chunk_count(&img->manifest);
     set->bits = calloc(set->count / 64 + 1, sizeof *set->bits);
-    return set->bits ? 0 : error_set(-ENOMEM, "image: out of memory");
+    return set->bits ? 0 : error_no_memory();
 }
 
 void chunk_set_release(struct chunk_set *set)

@@ -40,7 +40,7 @@ static int walk_globs(struct walk *w, struct image *img, struct store *store, co
         w->name.len = strnlen(w->name.path, names->len - at);
         w->matched = 0;
         CLEANUP_FREE char *glob = strndup(w->name.path, w->name.len);
-        rc = glob ? select_files(img, store, glob, visit_match, w) : error_set(-ENOMEM, "image: out of memory");
+        rc = glob ? select_files(img, store, glob, visit_match, w) : error_no_memory();
         if (!rc && !w->matched)
             rc = w->visit(w->arg, &w->name, NULL);
         w->name.number++;

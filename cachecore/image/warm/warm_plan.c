@@ -2,11 +2,6 @@
 
 #include <errno.h>
 
-static int no_memory(void)
-{
-    return error_set(-ENOMEM, "image: out of memory for what is to be warmed");
-}
-
 int warm_plan_init(struct warm_plan *p, const struct image *img)
 {
     *p = (struct warm_plan){0};
@@ -30,10 +25,10 @@ static int append(struct warm_plan *p, uint64_t chunk)
     } else {
         const struct warm_run run = {.first = chunk, .count = 1, .at = p->chunks};
         if (vec_push(&p->runs, run))
-            return no_memory();
+            return error_no_memory();
     }
     if (p->chunks++ / WARM_BATCH == p->ends.len && vec_push(&p->ends, 0))
-        return no_memory();
+        return error_no_memory();
     return 0;
 }
 
@@ -103,7 +98,7 @@ int warm_plan_done(struct warm_plan *p, size_t i)
     if (!p->done)
         p->done = calloc(p->ends.len, sizeof *p->done);
     if (!p->done)
-        return no_memory();
+        return error_no_memory();
     p->done[i] = true;
     for (; p->prefix < p->ends.len && p->done[p->prefix]; p->prefix++)
         p->files_done += p->ends.items[p->prefix];

@@ -52,7 +52,7 @@ static int table_init(struct table *table, const struct trace *t)
     table->order = malloc((t->count + !t->count) * sizeof *table->order);
     table->found = calloc(t->count + !t->count, sizeof *table->found);
     if (!table->order || !table->found)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     for (uint32_t i = 0; i < t->count; i++) {
         table->order[i] = i;
         table->found[i] = nothing;

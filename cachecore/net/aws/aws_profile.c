@@ -138,7 +138,7 @@ int aws_profile_load(struct aws_profile *out)
                                 .file = path_of("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")};
     out->name = strdup(out->named ? name : "default");
     if (!out->name)
-        return error_set(-ENOMEM, "out of memory for S3 credentials");
+        return error_no_memory();
     CLEANUP_FREE char *config = path_of("AWS_CONFIG_FILE", ".aws/config");
     int rc = out->file ? take_file(out->file, out) : 0;
     if (!rc && config)

@@ -34,11 +34,6 @@ struct credential_chain {
     struct error failure;             /* of the last attempt */
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for S3 credentials");
-}
-
 /* ------------------------------------------------------------------ places */
 
 static int fetch(struct credential_chain *c, struct credentials *out)
@@ -70,7 +65,7 @@ static int use_web_identity(struct credential_chain *c, const char *file, const 
     c->token_file = strdup(file);
     c->role_arn = strdup(role);
     c->session_name = session ? strdup(session) : NULL;
-    return c->token_file && c->role_arn && (c->session_name || !session) ? 0 : out_of_memory();
+    return c->token_file && c->role_arn && (c->session_name || !session) ? 0 : error_no_memory();
 }
 
 static int choose_place(struct credential_chain *c)
@@ -122,7 +117,7 @@ static bool is_due_locked(const struct credential_chain *c)
 static int renew(struct credential_chain *c)
 {
     struct lent_credentials *fresh = calloc(1, sizeof *fresh);
-    int rc = fresh ? fetch(c, &fresh->keys) : out_of_memory();
+    int rc = fresh ? fetch(c, &fresh->keys) : error_no_memory();
     SCOPED_LOCK(&c->lock);
     c->renewing = false;
     c->attempt++;
@@ -253,7 +248,7 @@ int credential_chain_new(const struct credential_chain_config *config, struct cr
 {
     struct credential_chain *c = calloc(1, sizeof *c);
     if (!c)
-        return out_of_memory();
+        return error_no_memory();
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->renewed, NULL);
     c->ahead_s = config->ahead_s ? config->ahead_s : AHEAD_S;
@@ -262,7 +257,7 @@ int credential_chain_new(const struct credential_chain_config *config, struct cr
     c->silence_s = config->silence_s ? config->silence_s : SILENCE_S;
     int rc = 0;
     if (config->region && !(c->region = strdup(config->region)))
-        rc = out_of_memory();
+        rc = error_no_memory();
     if (!rc)
         rc = choose_place(c);
     if (!rc)

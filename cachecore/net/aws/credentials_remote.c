@@ -172,7 +172,7 @@ int credentials_from_container(struct http *h, struct credentials *out)
     struct http_request request = {.method = "GET", .url = url};
     int rc = authorization(&header);
     if (!rc && header.len && !(request.headers[0] = bytes_string(&header)))
-        rc = error_set(-ENOMEM, "out of memory for S3 credentials");
+        rc = error_no_memory();
     if (!rc)
         rc = ask(h, &request, "the container's endpoint", &answer);
     return rc ? rc : credentials_decode_json("the container's endpoint", answer.body.data, answer.body.len, out);
@@ -201,7 +201,7 @@ static int metadata(struct http *h, const char *method, const char *path, const 
         return rc;
     /* an answer of one line becomes part of a header or address */
     char *text = bytes_string(&out->body);
-    return text ? 0 : error_set(-ENOMEM, "out of memory for S3 credentials");
+    return text ? 0 : error_no_memory();
 }
 
 static int session_header(struct http *h, char out[HEADER_MAX])
@@ -241,7 +241,7 @@ int credentials_from_instance(struct http *h, struct credentials *out)
     CLEANUP_FREE char *header = malloc(HEADER_MAX);
     char path[URL_MAX];
     struct http_response answer CLEANUP(wipe_response) = {0};
-    int rc = header ? session_header(h, header) : error_set(-ENOMEM, "out of memory for S3 credentials");
+    int rc = header ? session_header(h, header) : error_no_memory();
     if (!rc)
         rc = role_path(h, header, path);
     if (!rc)

@@ -38,11 +38,6 @@ struct s3 {
     struct credential_chain *credentials; /* NULL: anonymous */
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for S3");
-}
-
 static int set_credentials(struct s3 *s)
 {
     const char *unsigned_reads = getenv("AWS_NO_SIGN_REQUEST");
@@ -61,14 +56,14 @@ int s3_new(const struct s3_config *config, struct s3 **out)
 {
     struct s3 *s = calloc(1, sizeof *s);
     if (!s)
-        return out_of_memory();
+        return error_no_memory();
     pthread_mutex_init(&s->following, NULL);
     int rc = s3_address_make(config, NULL, &s->first);
     if (!rc) {
         atomic_store(&s->address, s->first);
         s->bucket = strdup(config->bucket);
         s->endpoint = copy_of(config->endpoint);
-        rc = s->bucket && (s->endpoint || !config->endpoint) ? set_credentials(s) : out_of_memory();
+        rc = s->bucket && (s->endpoint || !config->endpoint) ? set_credentials(s) : error_no_memory();
     }
     if (!rc)
         rc = http_new(&config->http, &s->http);
@@ -367,7 +362,7 @@ static int next_page(struct s3 *s, const char *prefix, const char *after, size_t
             return error_set(-EIO, "s3://%s: the server's listing does not end", s->bucket);
         free(steal_ptr(token));
         if (next && !(*token = strdup(next)))
-            return out_of_memory();
+            return error_no_memory();
         if (!next || s3_list_page_count(page)) {
             *out = steal_ptr(&page);
             return 0;

@@ -23,11 +23,6 @@ static const char *first_env(const char *a, const char *b)
     return value && *value ? value : NULL;
 }
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for S3");
-}
-
 static int check_bucket(const char *bucket)
 {
     size_t len = bucket ? strlen(bucket) : 0;
@@ -49,7 +44,7 @@ static int set_region(struct s3_address *a, const char *region, const struct aws
     if (strspn(region, LOWER_AND_DIGITS "-_") != strlen(region) || strlen(region) > 60)
         return error_set(-EINVAL, "S3: '%.60s' is no region; check AWS_REGION", region);
     a->region = strdup(region);
-    return a->region ? 0 : out_of_memory();
+    return a->region ? 0 : error_no_memory();
 }
 
 static int find_style(const struct aws_profile *profile, enum style *out)
@@ -74,7 +69,7 @@ static int set_base(struct s3_address *a, const char *bucket, size_t scheme, boo
     if (n >= 0)
         return 0;
     a->base = NULL;
-    return out_of_memory();
+    return error_no_memory();
 }
 
 /* An endpoint given by the user: scheme, host and perhaps a port and a path; nothing else. */
@@ -92,7 +87,7 @@ static int set_given_endpoint(struct s3_address *a, const char *bucket, const ch
         len--;
     a->given = true;
     a->endpoint = strndup(endpoint, len);
-    return a->endpoint ? set_base(a, bucket, scheme, style == VIRTUAL) : out_of_memory();
+    return a->endpoint ? set_base(a, bucket, scheme, style == VIRTUAL) : error_no_memory();
 }
 
 static int set_aws_endpoint(struct s3_address *a, const char *bucket, enum style style)
@@ -100,7 +95,7 @@ static int set_aws_endpoint(struct s3_address *a, const char *bucket, enum style
     const char *domain = strncmp(a->region, "cn-", 3) ? "amazonaws.com" : "amazonaws.com.cn";
     if (asprintf(&a->endpoint, "https://s3.%s.%s", a->region, domain) < 0) {
         a->endpoint = NULL;
-        return out_of_memory();
+        return error_no_memory();
     }
     return set_base(a, bucket, strlen("https://"), style == AUTO ? !strchr(bucket, '.') : style == VIRTUAL);
 }
@@ -112,7 +107,7 @@ int s3_address_make(const struct s3_config *config, const char *region, struct s
     const char *endpoint =
         config->endpoint && *config->endpoint ? config->endpoint : first_env("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
     enum style style = AUTO;
-    int rc = a ? check_bucket(config->bucket) : out_of_memory();
+    int rc = a ? check_bucket(config->bucket) : error_no_memory();
     if (!rc)
         rc = aws_profile_load(&profile);
     if (!rc)

@@ -298,7 +298,7 @@ int s3_list_decode(const void *xml, size_t len, struct s3_list_page **out)
     struct decoder d = {.page = page, .parser = XML_ParserCreate("UTF-8"), .text = BYTES_INIT(TEXT_MAX)};
     if (!page || !d.parser) {
         XML_ParserFree(d.parser);
-        return error_set(-ENOMEM, "out of memory for an S3 listing");
+        return error_no_memory();
     }
     page->arena.max = ARENA_MAX;
     int rc = run(&d, xml, len);

@@ -165,7 +165,7 @@ static int decode_text(const char *text, size_t len, char **out)
         return error_set(-EBADMSG, "Hadoop token file: neither Hadoop's own form nor one token's URL form; fetch the "
                                    "tokens again (hdfs fetchdt)");
     *out = strndup(text, len);
-    return *out ? 0 : error_set(-ENOMEM, "out of memory for HDFS");
+    return *out ? 0 : error_no_memory();
 }
 
 int hadoop_token_decode(const void *data, size_t len, const char *const *services, size_t count, char **out)

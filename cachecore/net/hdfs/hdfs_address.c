@@ -27,11 +27,6 @@ bool hdfs_address_known(const char *url)
     return begins_with(url, plain_scheme) || begins_with(url, tls_scheme);
 }
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for HDFS");
-}
-
 void hdfs_address_release(struct hdfs_address *a)
 {
     for (size_t i = 0; i < a->count; i++)
@@ -66,7 +61,7 @@ static int add_namenode(struct hdfs_address *a, const char *host, size_t len)
                          a->name, (int)len, host);
     int n = asprintf(&a->namenodes[a->count], "%.*s%s", (int)len, host, port ? "" : a->tls ? ":9871" : ":9870");
     if (n < 0)
-        return out_of_memory();
+        return error_no_memory();
     a->count++;
     return 0;
 }
@@ -83,7 +78,7 @@ static int parse(const char *url, struct hdfs_address *a)
     a->name = strndup(url, (size_t)(host - url) + len);
     a->path = strndup(host + len, path_len);
     if (!a->name || !a->path)
-        return out_of_memory();
+        return error_no_memory();
     for (const char *p = host;; p++) {
         size_t one = strcspn(p, ",/");
         int rc = add_namenode(a, p, one);
@@ -118,7 +113,7 @@ static int parameter(const char *name, const char *value, char **out)
         rc = http_percent_encode(&text, value, strlen(value), false);
     const char *whole = rc ? NULL : bytes_string(&text);
     *out = whole ? strdup(whole) : NULL;
-    return *out ? 0 : out_of_memory();
+    return *out ? 0 : error_no_memory();
 }
 
 static int token_parameter(const struct hdfs_address *a, const char *file, char **out)

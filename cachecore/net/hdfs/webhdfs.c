@@ -12,7 +12,7 @@ int webhdfs_new(const char *url, const struct webhdfs_config *config, struct web
 {
     struct webhdfs *w = calloc(1, sizeof *w);
     if (!w)
-        return webhdfs_no_memory();
+        return error_no_memory();
     pthread_mutex_init(&w->mutex, NULL);
     int rc = hdfs_address_parse(url, &w->address);
     if (!rc)
@@ -66,7 +66,7 @@ int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *st
     if (!rc && start_after)
         rc = http_percent_encode(&query, start_after, strlen(start_after), false);
     if (rc || !bytes_string(&query))
-        return webhdfs_no_memory();
+        return error_no_memory();
     const struct webhdfs_question q = {.method = "GET",
                                        .op = "LISTSTATUS_BATCH",
                                        .path = path,
@@ -182,7 +182,7 @@ int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, bool rep
     if (!rc)
         rc = http_percent_encode(&query, to, strlen(to), false);
     if (rc || !bytes_string(&query))
-        return webhdfs_no_memory();
+        return error_no_memory();
     rc = change(w, "PUT", "RENAME", from, (const char *)query.data, &resp);
     /* a server that knows the options answers without a body */
     if (!rc && resp.body.len)

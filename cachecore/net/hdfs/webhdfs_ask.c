@@ -21,11 +21,6 @@
 
 enum { DEAD_MS = 120000, DATANODES_TRIED = 4 };
 
-int webhdfs_no_memory(void)
-{
-    return error_set(-ENOMEM, "out of memory for HDFS");
-}
-
 /* ------------------------------------------------------------------ dead DataNodes */
 
 void webhdfs_host_of(const char *url, char out[WEBHDFS_HOST_MAX])
@@ -165,7 +160,7 @@ static int question_url(struct webhdfs *w, const struct webhdfs_question *q, siz
         rc = add_dead(w, url, out_excluding);
     if (rc == -EMSGSIZE)
         return error_set(-EINVAL, "%s: a path is too long", w->address.name);
-    return rc ? rc : bytes_string(url) ? 0 : webhdfs_no_memory();
+    return rc ? rc : bytes_string(url) ? 0 : error_no_memory();
 }
 
 /* One NameNode. *out_next: another may know better. */
@@ -216,7 +211,7 @@ static int take_location(const struct webhdfs *w, const struct webhdfs_question 
     for (const char *p = location ? location : ""; !rc && *p; p++)
         rc = (unsigned char)*p < 0x80 ? bytes_append(url, p, 1) : bytes_printf(url, "%%%02X", (unsigned char)*p);
     if (rc || !bytes_string(url))
-        return rc ? rc : webhdfs_no_memory();
+        return rc ? rc : error_no_memory();
     const char *text = (const char *)url->data;
     if (!strncmp(text, "https://", 8) || (!strncmp(text, "http://", 7) && !w->address.tls))
         return 0;

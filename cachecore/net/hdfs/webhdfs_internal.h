@@ -48,8 +48,6 @@ struct webhdfs_question {
     size_t body_len;
 };
 
-int webhdfs_no_memory(void);
-
 static inline bool webhdfs_passing(int rc)
 {
     return rc == -EAGAIN || rc == -ETIMEDOUT;

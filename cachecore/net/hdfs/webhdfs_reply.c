@@ -102,7 +102,7 @@ static int take_status(struct webhdfs_page *page, const json_t *object, bool lis
     s.size = (uint64_t)size;
     s.file_id = (uint64_t)id;
     if (!rc && vec_push(&page->statuses, s))
-        rc = error_set(-ENOMEM, "out of memory for HDFS");
+        rc = error_no_memory();
     return rc;
 }
 
@@ -131,7 +131,7 @@ bool webhdfs_page_more(const struct webhdfs_page *page)
 static int new_page(const void *data, size_t len, struct webhdfs_page **out)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = calloc(1, sizeof *page);
-    int rc = page ? parse(data, len, &page->root) : error_set(-ENOMEM, "out of memory for HDFS");
+    int rc = page ? parse(data, len, &page->root) : error_no_memory();
     if (!rc)
         *out = steal_ptr(&page);
     return rc;

@@ -60,7 +60,7 @@ static int walk_dir(struct walk *w, int parent, const char *name, size_t key_len
     DIR *d = fdopendir(fd);
     if (!d) {
         close(fd);
-        return error_set(-ENOMEM, "out of memory in store %s", w->f->base.url);
+        return error_no_memory();
     }
     w->depth++;
     int rc = 0;
@@ -137,7 +137,7 @@ int store_file_open(const char *url, const struct store_options *options, struct
         return error_set(-EINVAL, "store %s: this is not a directory", url);
     struct store_file *f = new_store(root);
     if (!f)
-        return error_set(-ENOMEM, "out of memory while opening store %s", url);
+        return error_no_memory();
     if (options) {
         f->rate = options->rate;
         f->cancel = options->cancel;

@@ -70,7 +70,7 @@ static int make_parent(const struct store_file *f, const char *key, const char *
 {
     CLEANUP_FREE char *dir = strdup(path);
     if (!dir)
-        return error_set(-ENOMEM, "out of memory in store %s", f->base.url);
+        return error_no_memory();
     *strrchr(dir, '/') = 0;
     int rc = make_dirs(f, dir);
     if (rc == -ENOENT)

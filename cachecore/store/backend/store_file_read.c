@@ -50,7 +50,7 @@ char *store_file_path(const struct store_file *f, const char *key)
 {
     char *path = NULL;
     if (asprintf(&path, "%s/%s", f->root, key) < 0) {
-        (void)error_set(-ENOMEM, "out of memory in store %s", f->base.url);
+        (void)error_no_memory();
         return NULL;
     }
     return path;
@@ -96,7 +96,7 @@ int store_file_get(struct store *s, const char *key, uint64_t off, uint64_t len,
     CLEANUP_PAGES piece = {.len = (size_t)GR_MIN(len, (uint64_t)STORE_FILE_PIECE)};
     piece.data = pages_get(piece.len);
     if (!piece.data)
-        return error_set(-ENOMEM, "out of memory in store %s", s->url);
+        return error_no_memory();
     for (uint64_t done = 0; done < len;) {
         size_t want = (size_t)GR_MIN(len - done, (uint64_t)STORE_FILE_PIECE);
         ssize_t n = io_pread_full(fd, piece.data, want, off + done);

@@ -173,7 +173,7 @@ static int make_parent(struct store *s, const struct bytes *path)
 {
     CLEANUP_FREE char *dir = strdup((const char *)path->data);
     if (!dir)
-        return error_set(-ENOMEM, "out of memory in store %s", s->url);
+        return error_no_memory();
     *strrchr(dir, '/') = 0;
     return webhdfs_mkdirs(client_of(s), dir);
 }
@@ -299,10 +299,10 @@ static int take_page(struct walk *w, const struct webhdfs_page *page, listed_vec
         if (status->type == WEBHDFS_SYMLINK || !strcmp(status->name, TMP_DIR))
             continue;
         if (asprintf(&l.name, "%s%s", status->name, status->type == WEBHDFS_DIRECTORY ? "/" : "") < 0)
-            return error_set(-ENOMEM, "out of memory in store %s", w->s->url);
+            return error_no_memory();
         if (vec_push(out, l)) {
             free(l.name);
-            return error_set(-ENOMEM, "out of memory in store %s", w->s->url);
+            return error_no_memory();
         }
     }
     return 0;
@@ -326,7 +326,7 @@ static int read_dir(struct walk *w, listed_vec *out)
         free(after);
         after = more ? strdup(webhdfs_page_status(page, webhdfs_page_count(page) - 1)->name) : NULL;
         if (more && !after)
-            rc = error_set(-ENOMEM, "out of memory in store %s", w->s->url);
+            rc = error_no_memory();
     }
     if (!rc && out->len)
         qsort(out->items, out->len, sizeof out->items[0], by_name);
@@ -408,7 +408,7 @@ int store_hdfs_open(const char *url, const struct store_options *options, struct
     CLEANUP_FREE struct store_hdfs *t = calloc(1, sizeof *t);
     CLEANUP_FREE char *copy = strdup(url);
     if (!t || !copy)
-        return error_set(-ENOMEM, "out of memory while opening store %s", url);
+        return error_no_memory();
     struct webhdfs_config config = {.token_file = options ? options->hdfs_token_file : NULL};
     if (options)
         store_http_config(options, &config.http);

@@ -213,7 +213,7 @@ int store_http_open(const char *url, const struct store_options *options, struct
     CLEANUP_FREE struct store_http *t = calloc(1, sizeof *t);
     CLEANUP_FREE char *copy = strndup(url, len);
     if (!t || !copy)
-        return error_set(-ENOMEM, "out of memory while opening store %s", url);
+        return error_no_memory();
     struct http_config config = {0};
     if (options)
         store_http_config(options, &config);

@@ -274,7 +274,7 @@ static int split_url(const char *url, char **out_bucket, char **out_prefix)
     if (n < 0)
         *out_prefix = NULL;
     if (!*out_bucket || !*out_prefix)
-        return error_set(-ENOMEM, "out of memory while opening store %s", url);
+        return error_no_memory();
     if (n > STORE_KEY_MAX)
         return error_set(-EINVAL, "store %.100s...: the prefix is longer than %d bytes", url, STORE_KEY_MAX);
     return 0;
@@ -307,7 +307,7 @@ int store_s3_open(const char *url, const struct store_options *options, struct s
     CLEANUP_FREE char *bucket = NULL, *prefix = NULL, *copy = strdup(url);
     CLEANUP_FREE struct store_s3 *t = calloc(1, sizeof *t);
     if (!t || !copy)
-        return error_set(-ENOMEM, "out of memory while opening store %s", url);
+        return error_no_memory();
     int rc = split_url(url, &bucket, &prefix);
     if (!rc)
         rc = connect_s3(bucket, options, &t->s3);

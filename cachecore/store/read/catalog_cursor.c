@@ -161,7 +161,7 @@ static int fill_slot(struct slot *s, const struct catalog_child *child)
         return 0;
     s->first = malloc(child->first_len ? child->first_len : 1);
     if (!s->first)
-        return error_set(-ENOMEM, "catalog: out of memory");
+        return error_no_memory();
     memcpy(s->first, child->first, child->first_len);
     s->child.first = s->first;
     return 0;
@@ -231,7 +231,7 @@ int catalog_cursor_new(struct store *s, const struct manifest *m, const char *pr
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *c = calloc(1, sizeof *c);
     if (!c)
-        return error_set(-ENOMEM, "catalog: out of memory");
+        return error_no_memory();
     ahead = GR_MIN(ahead, (unsigned)CATALOG_CURSOR_AHEAD);
     c->store = s;
     c->root = catalog_root_child(m);

@@ -72,7 +72,7 @@ static int hand_on_chunks(struct stream *st, struct job *job)
         if (job->plain[i])
             item.data = job->plain[i]->data;
         else
-            item.rc = job->errors[i] ? error_restore(job->errors[i]) : error_set(-ENOMEM, "out of memory");
+            item.rc = job->errors[i] ? error_restore(job->errors[i]) : error_no_memory();
         int rc = st->visit(st->arg, &item);
         if (rc)
             return rc;

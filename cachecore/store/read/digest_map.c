@@ -30,7 +30,7 @@ static int grow(struct digest_map *m)
     struct digest_map larger = {.capacity = m->capacity ? m->capacity * 2 : CAPACITY_MIN, .count = m->count};
     larger.slots = calloc(larger.capacity, sizeof *larger.slots);
     if (!larger.slots)
-        return error_set(-ENOMEM, "out of memory for a table of %zu objects", larger.capacity);
+        return error_no_memory();
     for (size_t i = 0; i < m->capacity; i++)
         if (!digest_is_zero(&m->slots[i].key))
             *probe(&larger, &m->slots[i].key) = m->slots[i];

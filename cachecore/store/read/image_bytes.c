@@ -44,7 +44,7 @@ int image_bytes_new(struct store *s, const struct manifest *m, struct image_byte
 {
     struct image_bytes *b = calloc(1, sizeof *b);
     if (!b)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     b->store = s;
     b->manifest = m;
     b->nodes.count = NODE_SLOTS;
@@ -203,7 +203,7 @@ static int load_chunk(struct image_bytes *b, uint64_t number, struct buf **out)
         return chunk_read_one(b->store, &ref, out);
     *out = buf_new(b->manifest->chunk_size);
     if (!*out)
-        return error_set(-ENOMEM, "image: out of memory");
+        return error_no_memory();
     memset((*out)->data, 0, (*out)->len);
     return 0;
 }

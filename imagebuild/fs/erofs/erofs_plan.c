@@ -23,11 +23,6 @@ struct planner {
     struct sorter *order;
 };
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "build: out of memory");
-}
-
 int erofs_too_large(void)
 {
     return error_set(-EFBIG, "build: the image would pass " EROFS_LIMIT "; divide the dataset into several images");
@@ -63,7 +58,7 @@ static int plan_leaf(void *arg, struct erofs_inode *i, const struct node *n)
     struct planner *w = arg;
     struct erofs_linked link = {n->rank, 1};
     if (n->linked && vec_push(&w->plan->links, link))
-        return out_of_memory();
+        return error_no_memory();
     int rc = erofs_tally_add(&w->plan->tally, i, w->config);
     return rc ? rc : plan(w, i);
 }
@@ -155,7 +150,7 @@ int erofs_plan_make(struct erofs_plan *p, const struct nodes *nodes, const struc
     p->nids = calloc(ranks, sizeof *p->nids);
     p->blocks = calloc(ranks, sizeof *p->blocks);
     if (!p->nids || !p->blocks)
-        return out_of_memory();
+        return error_no_memory();
     int rc = sorter_new(&order, &sorter);
     struct planner w = {.plan = p, .config = config, .order = sorter};
     if (!rc)

@@ -96,7 +96,7 @@ static int enter(struct walk *w, const struct node *n)
         struct open_dir *fresh = calloc(1, sizeof *fresh);
         if (!fresh || vec_push(&w->dirs, fresh)) {
             free(fresh);
-            return error_set(-ENOMEM, "build: out of memory");
+            return error_no_memory();
         }
         fresh->walk = w;
     }

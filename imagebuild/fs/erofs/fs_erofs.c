@@ -43,11 +43,6 @@ struct erofs {
 /* The inode counts them in units of 4 bytes, in 16 bits. */
 static_assert(NODE_XATTRS_MAX / 4 < UINT16_MAX, "extended attributes that an inode cannot state");
 
-static int out_of_memory(void)
-{
-    return error_set(-ENOMEM, "build: out of memory");
-}
-
 /* ------------------------------------------------------------------ the region */
 
 static uint64_t metadata_of(const struct erofs *e)
@@ -218,7 +213,7 @@ static int close_region(struct erofs *e)
 static int copy_region(struct erofs *e, struct sink *sink)
 {
     CLEANUP_FREE uint8_t *piece = malloc(COPY_PIECE);
-    int rc = piece ? 0 : out_of_memory();
+    int rc = piece ? 0 : error_no_memory();
     for (uint64_t at = 0; at < e->plan.end && !rc; at += COPY_PIECE) {
         size_t n = (size_t)GR_MIN(e->plan.end - at, (uint64_t)COPY_PIECE);
         rc = scratch_read(e->region, at, piece, n);
@@ -269,7 +264,7 @@ static int begin(struct erofs *e, uint64_t bodies_end)
     if (e->bodies_end > e->fs.bodies_max)
         return erofs_too_large();
     e->hash = hasher_new();
-    return e->hash ? scratch_new(&region, &e->region) : out_of_memory();
+    return e->hash ? scratch_new(&region, &e->region) : error_no_memory();
 }
 
 static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t bodies_end, struct sink *sink,
@@ -315,7 +310,7 @@ int fs_erofs_new(const struct fs_config *config, struct fs **out)
 {
     struct erofs *e = calloc(1, sizeof *e);
     if (!e)
-        return out_of_memory();
+        return error_no_memory();
     e->fs = (struct fs){.ops = &erofs_ops,
                         .bodies = config->chunk_size,
                         .bodies_max = EROFS_IMAGE_MAX,

@@ -14,7 +14,7 @@ int ext4_check(struct ext4 *e, errcode_t code)
     if (!code)
         return 0;
     if (code == EXT2_ET_NO_MEMORY || code == ENOMEM)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     return error_set(-EIO, "ext4: libext2fs says \"%s\": a bug, nothing was published", error_message(code));
 }
 

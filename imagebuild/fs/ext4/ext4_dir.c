@@ -153,7 +153,7 @@ static int close_leaf(struct ext4_dirs *d)
     if (!rc)
         rc = ext4_take_block(d->e, &block);
     if (!rc && vec_push(&d->leaves, d->hash))
-        rc = error_set(-ENOMEM, "build: out of memory");
+        rc = error_no_memory();
     if (rc)
         return rc;
     le16_put(d->leaf + d->last + 4, (uint16_t)(ROOM - d->last));
@@ -320,7 +320,7 @@ int ext4_dirs_new(struct ext4 *e, struct ext4_dirs **out)
 {
     CLEANUP(cleanup_ext4_dirs) struct ext4_dirs *d = calloc(1, sizeof *d);
     if (!d)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     d->e = e;
     const struct sorter_config sorter = {.dir = e->config.dir, .memory = e->config.memory};
     const struct scratch_config scratch = {.dir = e->config.dir, .memory = e->config.memory};

@@ -176,7 +176,7 @@ static int emit(struct scratch *scratch, uint64_t address, struct sink *sink, en
 {
     CLEANUP_FREE uint8_t *piece = malloc((size_t)EMIT_BLOCKS * EXT4_SPACE_BLOCK);
     uint64_t end = scratch_len(scratch);
-    int rc = piece ? 0 : error_set(-ENOMEM, "build: out of memory");
+    int rc = piece ? 0 : error_no_memory();
     *out_len = 0;
     for (uint64_t at = 0; !rc && at < end; at += (uint64_t)EMIT_BLOCKS * EXT4_SPACE_BLOCK) {
         unsigned n = (unsigned)GR_MIN((end - at) / EXT4_SPACE_BLOCK, (uint64_t)EMIT_BLOCKS), first = 0;

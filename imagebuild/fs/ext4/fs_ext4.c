@@ -221,7 +221,7 @@ static int write_inodes(struct ext4 *e, const struct nodes *nodes, uint64_t bodi
     CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
     struct node n;
     uint64_t done = 0;
-    int rc = hash ? nodes_cursor_new(nodes, &cursor) : error_set(-ENOMEM, "build: out of memory");
+    int rc = hash ? nodes_cursor_new(nodes, &cursor) : error_no_memory();
     if (!rc)
         rc = sorter_sort(links->sorter);
     if (!rc)
@@ -355,7 +355,7 @@ int fs_ext4_new(const struct fs_config *config, struct fs **out)
 {
     CLEANUP_FREE struct ext4 *e = calloc(1, sizeof *e);
     if (!e)
-        return error_set(-ENOMEM, "build: out of memory");
+        return error_no_memory();
     int rc = ext4_geometry_choose(config, &e->geometry, &e->fs.keeps);
     if (rc)
         return rc;
