@@ -145,7 +145,9 @@ static int lock(const struct store_file *f, int how, const char *key, int *out_f
     CLEANUP_FREE char *path = store_file_path(f, STORE_FILE_TMP_DIR "/lock");
     if (!path)
         return -ENOMEM;
-    CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == ELOOP)
+        return error_set(-EPERM, "store %s: %s is a symbolic link; remove it", f->base.url, path);
     if (fd < 0)
         return store_file_fail(f, "lock", key, errno);
     while (flock(fd, how))

@@ -131,6 +131,20 @@ static void test_store_file__puts_leave_no_temporary_files(void **state)
     assert_int_equal(st.st_mode & 07777, 0644);
 }
 
+static void test_store_file__a_lock_that_is_a_link_is_not_followed(void **state)
+{
+    struct place *p = *state;
+    char lock[128], other[128];
+    snprintf(lock, sizeof lock, "%s/.granary-tmp/lock", p->root);
+    snprintf(other, sizeof other, "%s/elsewhere", p->dir);
+    assert_int_equal(put(p->store, "a", "1", STORE_PUT_ALWAYS, NULL), 0);
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(symlink(other, lock), 0);
+    assert_int_equal(put(p->store, "a", "2", STORE_PUT_ALWAYS, NULL), -EPERM);
+    assert_non_null(strstr(error_text(), "/lock is a symbolic link; remove it"));
+    assert_int_equal(access(other, F_OK), -1);
+}
+
 static void test_store_file__old_temporary_files_are_swept(void **state)
 {
     struct place *p = *state;
@@ -327,6 +341,7 @@ int main(void)
         TEST(the_first_put_makes_the_root_but_not_its_parent),
         TEST(keys_never_lead_out),
         TEST(puts_leave_no_temporary_files),
+        TEST(a_lock_that_is_a_link_is_not_followed),
         TEST(old_temporary_files_are_swept),
         TEST(listing_skips_what_is_no_object),
         TEST(a_loop_of_links_is_bounded),
