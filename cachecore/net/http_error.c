@@ -149,11 +149,21 @@ static bool broke_handshake(const struct http_failure *q)
            strstr(q->text, "SSL_ERROR_ZERO_RETURN"); /* as OpenSSL says it */
 }
 
+/* One number for "https:// is not built into libcurl", which lasts, and an answer in HTTP/0.9, which passes. */
+static bool speaks_no_tls(const struct http_failure *q)
+{
+    return q->code == CURLE_UNSUPPORTED_PROTOCOL && strstr(q->text, "not supported");
+}
+
 int http_failure_errno(const struct http_failure *q, const char **remedy)
 {
     *remedy = "";
     if (!http_failure_known(q->code))
         return -EIO;
+    if (speaks_no_tls(q)) {
+        *remedy = "; install a libcurl with TLS";
+        return -ENOTSUP;
+    }
     *remedy = failures[q->code].remedy;
     return broke_handshake(q) ? -EAGAIN : failures[q->code].rc;
 }

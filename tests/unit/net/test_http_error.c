@@ -50,6 +50,9 @@ static void test_http_error__what_is_no_answer_passes(void **state)
         int rc = errno_of(lasting[i], 0, "");
         assert_true(rc != -EAGAIN && rc != -ETIMEDOUT);
     }
+    assert_int_equal(errno_of(CURLE_UNSUPPORTED_PROTOCOL, 0, "Received HTTP/0.9 when not allowed"), -EAGAIN);
+    assert_int_equal(errno_of(CURLE_UNSUPPORTED_PROTOCOL, 0, "Protocol \"https\" not supported or disabled in libcurl"),
+                     -ENOTSUP);
     assert_int_equal(errno_of(CURLE_OPERATION_TIMEDOUT, 0, ""), -ETIMEDOUT);
     assert_int_equal(errno_of(CURLE_SSL_CONNECT_ERROR, ECONNRESET, ""), -EAGAIN);
     assert_int_equal(errno_of(CURLE_SSL_CONNECT_ERROR, 0, "OpenSSL SSL_connect: SSL_ERROR_SYSCALL"), -EAGAIN);
