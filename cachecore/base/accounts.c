@@ -2,11 +2,23 @@
 
 #include <grp.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 
 enum { ROOM = 64 << 10 }; /* of one entry: a group's members stand in it */
+
+const char *account_text(uint32_t user, char out[ACCOUNT_TEXT_MAX])
+{
+    struct passwd entry, *found = NULL;
+    CLEANUP_FREE char *room = malloc(ROOM);
+    if (!room || getpwuid_r(user, &entry, room, ROOM, &found) || !found)
+        snprintf(out, ACCOUNT_TEXT_MAX, "user %u", (unsigned)user);
+    else
+        snprintf(out, ACCOUNT_TEXT_MAX, "user %u (%.32s)", (unsigned)user, found->pw_name);
+    return out;
+}
 
 bool account_user(const char *name, uint32_t *out)
 {

@@ -5,6 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { ACCOUNT_TEXT_MAX = 64 };
+
+/* "user 65534 (nobody)", or "user 65534" where the number has no name. Returns out. */
+const char *account_text(uint32_t user, char out[ACCOUNT_TEXT_MAX]);
+
 /* False: there is none. */
 bool account_user(const char *name, uint32_t *out);
 bool account_group(const char *name, uint32_t *out);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/accounts.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 
@@ -64,11 +65,12 @@ static int check_ancestor(const struct walk *w)
 /* The directory itself. */
 static int check_last(const char *path, const struct stat *st)
 {
+    char owner[ACCOUNT_TEXT_MAX], self[ACCOUNT_TEXT_MAX];
     if (st->st_uid != geteuid())
         return error_set(-EPERM,
-                         "%s belongs to user %u and not to user %u, who runs this; choose another directory, or remove "
-                         "this one with what is in it",
-                         path, (unsigned)st->st_uid, (unsigned)geteuid());
+                         "%s belongs to %s and not to %s, who runs this; run it as that user, choose another "
+                         "directory, or remove this one with what is in it",
+                         path, account_text(st->st_uid, owner), account_text(geteuid(), self));
     if (st->st_mode & OTHERS_WRITE)
         return error_set(-EPERM,
                          "%s may be written by other users (mode %04o); take their right away ('chmod go-w %s') if "
@@ -176,6 +178,14 @@ int safe_dir_open(const char *path, unsigned flags, int *out_fd)
     return rc;
 }
 
+static int say_owner(const char *dir, const char *name, uid_t is)
+{
+    char owner[ACCOUNT_TEXT_MAX], self[ACCOUNT_TEXT_MAX];
+    return error_set(-EPERM,
+                     "%s/%s belongs to %s and not to %s, who runs this; run it as that user, or remove the file", dir,
+                     name, account_text(is, owner), account_text(geteuid(), self));
+}
+
 static int say_unsafe(const char *dir, const char *name, const char *what)
 {
     return error_set(-EPERM, "%s/%s %s; remove it if it is not yours", dir, name, what);
@@ -189,7 +199,7 @@ static int check_file(int fd, const char *dir, const char *name)
     if (!S_ISREG(st.st_mode))
         return say_unsafe(dir, name, "is no regular file");
     if (st.st_uid != geteuid())
-        return say_unsafe(dir, name, "belongs to another user than the one who runs this");
+        return say_owner(dir, name, st.st_uid);
     if (st.st_mode & OTHERS_WRITE)
         return say_unsafe(dir, name, "may be written by other users");
     if (st.st_nlink != 1)

@@ -145,7 +145,8 @@ static void test_safe_dir__of_another_user_is_refused(void **state)
     make_place(&p);
     assert_int_equal(mkdir(in(&p, "theirs"), 0700), 0);
     assert_int_equal(chown(in(&p, "theirs"), STRANGER, STRANGER), 0);
-    expect_dir(in(&p, "theirs"), -EPERM, "belongs to user 65534 and not to user 0, who runs this");
+    expect_dir(in(&p, "theirs"), -EPERM,
+               "belongs to user 65534 (nobody) and not to user 0 (root), who runs this; run it as that user");
     expect_dir(in(&p, "theirs/below"), -EPERM, "above it belongs to user 65534");
     assert_int_equal(access(in(&p, "theirs/below"), F_OK), -1); /* and nothing was made there */
     scratch_remove(p.dir);
@@ -219,7 +220,8 @@ static void test_safe_file__that_another_made_or_may_write_is_refused(void **sta
     if (!geteuid()) {
         make_file(in(&p, "data"), 0600);
         assert_int_equal(chown(in(&p, "data"), STRANGER, STRANGER), 0);
-        expect_file(&p, O_RDWR | O_CREAT | O_NOATIME, -EPERM, "belongs to another user");
+        expect_file(&p, O_RDWR | O_CREAT | O_NOATIME, -EPERM,
+                    "/data belongs to user 65534 (nobody) and not to user 0 (root), who runs this");
     }
     scratch_remove(p.dir);
 }
