@@ -3,6 +3,7 @@
  */
 #include "attach/server/service_log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -190,11 +191,41 @@ static void link_name(const char *run_dir, const char *name, char out[PATH_SIZE]
     snprintf(out, PATH_SIZE, "%s/%s", run_dir, name);
 }
 
+/* Is file STEM-ID.log, or the one before it, of a run directory that is no more beside run_dir? */
+static bool is_of_none(const char *file, const char *stem, const char *run_dir)
+{
+    char other[PATH_MAX];
+    size_t len = strlen(stem);
+    const char *end = strstr(file, ".log"), *id = file + len + 1;
+    if (strncmp(file, stem, len) || file[len] != '-' || !end || end <= id || (end[4] && strcmp(end + 4, ".1")))
+        return false;
+    int parent = (int)(strrchr(run_dir, '/') - run_dir);
+    return snprintf(other, sizeof other, "%.*s/%.*s", parent, run_dir, (int)(end - id), id) < (int)sizeof other &&
+           access(other, F_OK) && errno == ENOENT;
+}
+
+/* A node that mounts at ever new places has ever new logs: the old ones go. */
+static void sweep_old(int dir_fd, const char *stem, const char *run_dir)
+{
+    struct stat st;
+    time_t oldest = time(NULL) - (time_t)SERVICE_LOG_KEPT_DAYS * 24 * 3600;
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (is_of_none(e->d_name, stem, run_dir) && !fstatat(dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) &&
+            S_ISREG(st.st_mode) && st.st_mtime < oldest && unlinkat(dir_fd, e->d_name, 0))
+            log_debug("cannot remove the old log %s: %s", e->d_name, strerror(errno));
+    if (d)
+        closedir(d);
+    else if (fd >= 0)
+        close(fd);
+}
+
 static int open_in_log_directory(const char *run_dir, const char *name)
 {
-    char dir[PATH_MAX], file[NAME_MAX + 1], target[PATH_MAX + NAME_MAX + 2], link[PATH_SIZE];
-    const char *id = strrchr(run_dir, '/'), *dot = strrchr(name, '.');
-    snprintf(file, sizeof file, "%.*s-%.100s%s", (int)(dot - name), name, id ? id + 1 : run_dir, dot);
+    char dir[PATH_MAX], stem[32], file[NAME_MAX + 1], target[PATH_MAX + NAME_MAX + 2], link[PATH_SIZE];
+    snprintf(stem, sizeof stem, "%.*s", (int)strcspn(name, "."), name);
+    snprintf(file, sizeof file, "%s-%.100s.log", stem, strrchr(run_dir, '/') + 1);
     int rc = service_log_directory(dir);
     if (!rc)
         rc = make_parents(dir);
@@ -207,6 +238,7 @@ static int open_in_log_directory(const char *run_dir, const char *name)
         rc = safe_file_open(dir_fd, dir, file, FILE_FLAGS, &fd);
     if (rc)
         return rc;
+    sweep_old(dir_fd, stem, run_dir);
     snprintf(target, sizeof target, "%s/%s", dir, file);
     link_name(run_dir, name, link);
     if ((unlink(link) && errno != ENOENT) || symlink(target, link))

@@ -5,7 +5,8 @@
  *   else                                                 "2026-11-20T23:01:02Z warning text"
  *
  * What `granary mount` starts writes to a file of its own in the log directory, which stays after umount and is
- * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, in place of the one before. Below STATE_ROOT, which lies in
+ * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, in place of the one before. A month after
+ * its last line it is removed, when its run directory is no more. Below STATE_ROOT, which lies in
  * memory, it is cut to nothing instead.
  */
 #ifndef GRANARY_ATTACH_SERVER_SERVICE_LOG_H
@@ -16,7 +17,7 @@
 #include "base/compiler.h"
 #include "base/log.h"
 
-enum { SERVICE_LOG_MAX = 16 << 20 };
+enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 };
 
 /* From now on log_line of this process writes so. */
 void service_log_begin(void);

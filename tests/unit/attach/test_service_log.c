@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "attach/server/service_log.h"
@@ -128,6 +129,44 @@ static void test_service_log__a_directory_behind_a_link_is_rotated_too(void **st
     assert_true(size_of(file) > 0 && size_of(file) < 256);
 }
 
+/* NAME in the log directory, written last `days` ago. */
+static void make_old(const char *name, int days)
+{
+    char path[SCRATCH_MAX + 64];
+    time_t then = time(NULL) - (time_t)days * 24 * 3600;
+    snprintf(path, sizeof path, "%s/%s", logs, name);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[2]){{.tv_sec = then}, {.tv_sec = then}}, 0), 0);
+}
+
+static bool is_there(const char *name)
+{
+    char path[SCRATCH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", logs, name);
+    return !access(path, F_OK);
+}
+
+static void test_service_log__old_ones_of_mounts_that_are_gone_are_removed(void **state)
+{
+    static const char *const kept[] = {"serve-run-8.log", "serve-run-4.log", "keep-run-9.log",   "serve-run-9.log.2",
+                                       "serve-.log",      "other-run-9.log", "serve-run-9.log~", "serve.log"};
+    char mounted[SCRATCH_MAX + 16];
+    snprintf(mounted, sizeof mounted, "%s/run-8", dir);
+    assert_int_equal(mkdir(mounted, 0700), 0);
+    assert_int_equal(mkdir(logs, 0700), 0);
+    make_old("serve-run-9.log", 31);
+    make_old("serve-run-9.log.1", 31);
+    make_old("serve-run-4.log", 29);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(kept); i++)
+        if (strcmp(kept[i], "serve-run-4.log"))
+            make_old(kept[i], 31);
+    begin();
+    assert_false(is_there("serve-run-9.log") || is_there("serve-run-9.log.1"));
+    for (size_t i = 0; i < GR_ARRAY_SIZE(kept); i++)
+        if (!is_there(kept[i]))
+            fail_msg("%s is gone", kept[i]);
+}
+
 static void test_service_log__one_in_a_run_directory_is_cut(void **state)
 {
     char own[64], path[80], elsewhere[sizeof run_dir + 16];
@@ -205,6 +244,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__a_full_file_is_rotated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__a_directory_behind_a_link_is_rotated_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_service_log__old_ones_of_mounts_that_are_gone_are_removed, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__one_in_a_run_directory_is_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__a_link_or_a_directory_of_others_is_not_used, set_up,
                                         tear_down),
