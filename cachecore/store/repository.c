@@ -362,8 +362,8 @@ static int visit_tag(struct store *s, char *key, struct passed_over *passed, rep
     if (tag_is_other_document(doc.data, doc.len)) {
         if (!passed->others++)
             log_warning("%s: %s, and whatever else there is like it, is no tag and passed over: another store was made "
-                        "inside this one; see \"A store inside a store\" in docs/stores.md",
-                        s->url, key);
+                        "inside this one; 'granary unnest %s' moves its images out of it",
+                        s->url, key, s->url);
         return 0;
     }
     rc = at_key(tag_decode(doc.data, doc.len, &t), s, key);

@@ -29,7 +29,7 @@ GR_MUST_CHECK int repository_manifest_text(struct store *s, const struct digest 
  * compare-and-swap against what is there now, repeated until it holds; an -EEXIST whose document
  * carries our nonce is success, and so is any failed put that did arrive. Where it does not: last
  * writer wins, with a warning when a tag is replaced, or -ENOTSUP when strict. t->nonce and t->created are filled in
- * here when empty, t->name and t->tag always. */
+ * here when empty, t->name and t->tag always (so name and tag must not be those). */
 GR_MUST_CHECK int repository_publish(struct store *s, const char *name, const char *tag, struct tag *t, bool strict);
 
 /* Visit every tag (name NULL: of every image) in byte order of name, tag. A tag that cannot be

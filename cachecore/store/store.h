@@ -157,6 +157,11 @@ struct store_on_errand {
 };
 void store_on_errand_init(struct store_on_errand *e, struct store *s, struct store_errand *errand);
 
+/* A part of a store as a store of its own: the keys of `outer` that begin with dir and a slash, without them. Its URL
+ * is the outer one's with dir. outer: stays the caller's, and outlives it. dir: the beginning of a valid key. *out:
+ * store_close. A key that is too long together with dir is -EINVAL. */
+GR_MUST_CHECK int store_below_open(struct store *outer, const char *dir, struct store **out);
+
 /* Retries and whatever else the store counts. */
 void store_counters(struct store *s, counter_visit *visit, void *arg);
 

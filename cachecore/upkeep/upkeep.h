@@ -6,6 +6,7 @@
 #include "upkeep/export.h"      /* an image into a file */
 #include "upkeep/gc.h"          /* what no tag needs */
 #include "upkeep/image_stats.h" /* what an image holds */
+#include "upkeep/unnest.h"      /* a store out of another one */
 #include "upkeep/verify.h"      /* does an image hold together? */
 
 #endif

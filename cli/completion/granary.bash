@@ -1,7 +1,7 @@
 # bash completion for granary(1). The lists are checked against the program's tables by tests/style/docs.sh.
 # shellcheck shell=bash
 
-_granary_verbs="build images inspect ls diff verify export copy tag rm gc serve mount umount keep upgrade status top cache warm trace help"
+_granary_verbs="build images inspect ls diff verify export copy tag rm gc unnest serve mount umount keep upgrade status top cache warm trace help"
 _granary_server_options="--cache --cache-compressed --quota --watermark --disk-timeout --memory --eviction --fence --warm --metrics --l2 --bwlimit --timeout --slow-read --readahead --fill --hedge --store-connections --index-memory --endpoint"
 _granary_cache_commands="ls evict pin fsck simulate"
 _granary_trace_commands="record"
@@ -22,6 +22,7 @@ _granary_options() {
         copy) echo "--jobs --strict-tags --endpoint --timeout --to-endpoint --json --quiet";;
         tag) echo "--endpoint --timeout --strict-tags --json";;
         gc) echo "--grace --keep-last --dry-run --endpoint --timeout --json";;
+        unnest) echo "--jobs --strict-tags --dry-run --endpoint --timeout --json --quiet";;
         serve) echo "$_granary_server_options --socket --listen --fuse --control --threads --check --socket-mode --socket-owner --control-mode --control-owner --tls-certificates --tls-psk --tls-verify-peer";;
         mount) echo "$_granary_server_options --fuse --mkdir --foreground --noexec --env-file --socket --connections --nbd-timeout --dead-timeout --json";;
         keep) echo "--socket --connect --export --nbd-timeout --dead-timeout";;

@@ -42,6 +42,34 @@ done
 "$GRANARY" images "$W/outer" >"$W/out" 2>"$W/err"
 [ "$(grep -c 'is no tag and passed over' "$W/err")" = 1 ] || fail "the outer store's warning: $(cat "$W/err")"
 
+echo "== unnest takes it out"
+head -c 100 /dev/urandom >"$W/tree/1"
+"$GRANARY" build -q "$W/tree" "$W/outer/faces:v2" >"$W/out" 2>"$W/null"
+status=0
+"$GRANARY" unnest -q "$W/outer" >"$W/out" 2>"$W/err" || status=$?
+[ $status = 1 ] || fail "one name, two images: exit $status"
+grep -q 'faces:v2 is one image in .* and another in' "$W/err" || fail "$(cat "$W/err")"
+for tag in v1 v2; do
+    "$GRANARY" copy -q "$W/outer/images/faces:$tag" "$W/outer/faces:inner-$tag" >"$W/out"
+    "$GRANARY" rm "$W/outer/images/faces:$tag" >"$W/out"
+done
+find "$W/outer" | sort >"$W/before"
+"$GRANARY" unnest -n "$W/outer" >"$W/out"
+grep -q 'would copy 2 images with 2 tags' "$W/out" || fail "$(cat "$W/out")"
+find "$W/outer" | sort | cmp - "$W/before" || fail "a dry run wrote something"
+"$GRANARY" unnest -q --json "$W/outer" >"$W/json"
+jq -e '.stores == [.stores[0]] and .stores[0].directory == "images" and .stores[0].tags == 2' "$W/json" >"$W/null" ||
+    fail "$(cat "$W/json")"
+[ ! -e "$W/outer/images/granary.json" ] || fail "the inner store is still there"
+[ -z "$(find "$W/outer/images/packs" "$W/outer/images/manifests" -type f)" ] || fail "it left objects"
+"$GRANARY" images "$W/outer" >"$W/out" 2>"$W/err"
+[ ! -s "$W/err" ] || fail "images still warns: $(cat "$W/err")"
+"$GRANARY" gc "$W/outer" --grace 0 >"$W/out"
+"$GRANARY" gc "$W/outer" --grace 0 >"$W/out"
+for tag in v1 v2 inner-v1 inner-v2; do "$GRANARY" verify -q --deep "$W/outer/faces:$tag" || fail "$tag"; done
+"$GRANARY" unnest "$W/outer" >"$W/out"
+grep -q '^no store stands among the images' "$W/out" || fail "$(cat "$W/out")"
+
 echo "== a tag that was copied from another name"
 "$GRANARY" build -q "$W/tree" "$lake/dogs:v1" >"$W/out"
 cp "$lake/images/dogs/v1" "$lake/images/faces/v9"

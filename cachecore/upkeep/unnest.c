@@ -1,0 +1,369 @@
+/* One run:
+ *
+ *   1 look     leases of the inner store, its tags, and what those names stand for in the outer one
+ *   2 list     what lies below dir, and what of it is the inner store's
+ *   3 copy     each image, then its tags as they are
+ *   4 remove   after another look at the tags: tags first, so that no image is named that is incomplete, granary.json
+ *              last, so that what is left of a run that was killed is found again
+ *
+ * Where the inner store is the directory "images" itself, its keys of two components lie where the outer store has
+ * tags: those are read, and what may be a tag stays.
+ */
+#include "upkeep/unnest.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/vec.h"
+#include "format/object.h"
+#include "store/lease.h"
+#include "store/repository.h"
+
+static const char images[] = "images/", document[] = "/granary.json";
+
+/* ---- finding ---- */
+
+struct dirs {
+    VEC(char *) list;
+};
+
+static void dirs_release(struct dirs *d)
+{
+    for (size_t i = 0; i < d->list.len; i++)
+        free(d->list.items[i]);
+    vec_release(&d->list);
+}
+
+static int note_dir(void *arg, const struct store_item *item)
+{
+    struct dirs *d = arg;
+    size_t len = strlen(item->key), tail = sizeof document - 1;
+    if (len <= tail || strcmp(item->key + len - tail, document) != 0)
+        return 0;
+    CLEANUP_FREE char *dir = strndup(item->key, len - tail);
+    if (!dir || vec_push(&d->list, dir))
+        return error_no_memory();
+    (void)steal_ptr(&dir);
+    return 0;
+}
+
+static int compare_depth(const void *a, const void *b)
+{
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    size_t m = strlen(x), n = strlen(y);
+    return m != n ? (m < n ? 1 : -1) : strcmp(x, y);
+}
+
+/* A tag may be called granary.json. */
+static int check_dir(struct store *outer, const char *dir)
+{
+    CLEANUP(cleanup_store) struct store *inner = NULL;
+    int rc = store_below_open(outer, dir, &inner);
+    return rc ? rc : repository_check(inner, false);
+}
+
+int unnest_find(struct store *outer, unnest_visit *visit, void *arg)
+{
+    struct dirs dirs CLEANUP(dirs_release) = {{0}};
+    int rc = store_list(outer, images, note_dir, &dirs);
+    if (dirs.list.len)
+        qsort(dirs.list.items, dirs.list.len, sizeof *dirs.list.items, compare_depth);
+    for (size_t i = 0; i < dirs.list.len && !rc; i++) {
+        rc = check_dir(outer, dirs.list.items[i]);
+        if (rc == -EBADMSG || rc == -ENOENT)
+            rc = 0;
+        else if (!rc)
+            rc = visit(arg, dirs.list.items[i]);
+    }
+    return rc;
+}
+
+/* ---- what is to be done ---- */
+
+struct moved_tag {
+    struct tag tag;
+    bool there; /* in the outer store */
+};
+
+/* The order of removal, but for documents, which are between. */
+enum rank { RANK_TAG, RANK_MANIFEST, RANK_CATALOG, RANK_INDEX, RANK_PACK, RANK_OTHER, RANK_STORE, RANK_LEFT };
+
+struct piece {
+    char *key; /* of the inner store */
+    uint64_t size;
+    enum rank rank;
+};
+
+struct unnesting {
+    struct store *outer, *inner;
+    const struct unnest_options *options;
+    struct unnest_result *result;
+    VEC(struct moved_tag) tags;
+    VEC(struct piece) pieces;
+    bool among_tags; /* keys of two components lie where the outer store's tags are */
+    size_t first;    /* of the pieces being removed */
+    _Atomic uint64_t removed, removed_bytes;
+};
+
+static void release(struct unnesting *u)
+{
+    for (size_t i = 0; i < u->pieces.len; i++)
+        free(u->pieces.items[i].key);
+    vec_release(&u->pieces);
+    vec_release(&u->tags);
+    store_close(u->inner);
+}
+
+static int check_no_build(struct unnesting *u)
+{
+    uint64_t live;
+    int rc = lease_count_live(u->inner, time(NULL), 0, false, &live);
+    if (rc || !live)
+        return rc;
+    return error_set(-EBUSY,
+                     "%s: a build into it is running, or left a lease or a checkpoint within the last ten minutes; end "
+                     "it, or wait",
+                     u->inner->url);
+}
+
+static int note_tag(void *arg, const char *name, const char *tag, const struct tag *t)
+{
+    struct unnesting *u = arg;
+    struct moved_tag m = {.tag = *t};
+    snprintf(m.tag.name, sizeof m.tag.name, "%s", name);
+    snprintf(m.tag.tag, sizeof m.tag.tag, "%s", tag);
+    return vec_push(&u->tags, m) ? error_no_memory() : 0;
+}
+
+/* Is it in the outer store? */
+static int look_outside(struct unnesting *u, const struct tag *t, bool *there)
+{
+    struct image_ref ref = {.by_digest = false};
+    struct digest image;
+    memcpy(ref.name, t->name, sizeof ref.name);
+    memcpy(ref.tag, t->tag, sizeof ref.tag);
+    *there = false;
+    int rc = repository_resolve(u->outer, &ref, &image, NULL);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    *there = digest_equal(&image, &t->digest);
+    if (*there)
+        return 0;
+    return error_set(-EEXIST,
+                     "%s:%s is one image in %s and another in %s: give the latter another name there ('granary copy "
+                     "%s/%s:%s %s/%s:OTHER'), remove it ('granary rm %s/%s:%s'), and run this again",
+                     t->name, t->tag, u->outer->url, u->inner->url, u->inner->url, t->name, t->tag, u->outer->url,
+                     t->name, u->inner->url, t->name, t->tag);
+}
+
+static int compare_images(const void *a, const void *b)
+{
+    const struct moved_tag *x = a, *y = b;
+    int order = memcmp(&x->tag.digest, &y->tag.digest, DIGEST_SIZE);
+    return order ? order : strcmp(x->tag.tag, y->tag.tag);
+}
+
+/* By image, as they are copied. */
+static int look(struct unnesting *u)
+{
+    struct unnest_result *r = u->result;
+    int rc = check_no_build(u);
+    if (!rc)
+        rc = repository_tags(u->inner, NULL, note_tag, u);
+    if (u->tags.len)
+        qsort(u->tags.items, u->tags.len, sizeof *u->tags.items, compare_images);
+    for (size_t i = 0; i < u->tags.len && !rc; i++) {
+        struct moved_tag *m = &u->tags.items[i];
+        rc = look_outside(u, &m->tag, &m->there);
+        r->tags_there += m->there;
+        r->images += !i || !digest_equal(&m[-1].tag.digest, &m->tag.digest);
+    }
+    r->tags = u->tags.len;
+    return rc;
+}
+
+/* ---- what lies there ---- */
+
+static bool begins_with(const char *text, const char *with)
+{
+    return !strncmp(text, with, strlen(with));
+}
+
+static unsigned count_slashes(const char *key)
+{
+    unsigned n = 0;
+    for (; *key; key++)
+        n += *key == '/';
+    return n;
+}
+
+static enum rank rank_of(const char *key)
+{
+    static const enum rank ranks[OBJECT_KINDS] = {[OBJECT_MANIFEST] = RANK_MANIFEST,
+                                                  [OBJECT_CATALOG] = RANK_CATALOG,
+                                                  [OBJECT_INDEX] = RANK_INDEX,
+                                                  [OBJECT_PACK] = RANK_PACK};
+    enum object_kind kind;
+    struct digest name;
+    unsigned slashes = count_slashes(key);
+    if (!object_key_parse(key, &kind, &name))
+        return ranks[kind];
+    if (!strcmp(key, document + 1))
+        return RANK_STORE;
+    if (begins_with(key, images) && slashes == 2)
+        return RANK_TAG;
+    bool other = begins_with(key, "builds/") || begins_with(key, "trash/") || begins_with(key, "probe/");
+    return other && slashes == 1 ? RANK_OTHER : RANK_LEFT;
+}
+
+static int note_piece(void *arg, const struct store_item *item)
+{
+    struct unnesting *u = arg;
+    struct piece p = {.key = strdup(item->key), .size = item->size, .rank = rank_of(item->key)};
+    if (p.key && !vec_push(&u->pieces, p))
+        return 0;
+    free(p.key);
+    return error_no_memory();
+}
+
+/* May this, which has a tag's key, be a tag of the outer store? */
+static int leave_tags(struct unnesting *u, struct piece *p)
+{
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    int rc = store_get_small(u->inner, p->key, &doc, NULL);
+    if (!rc && !tag_is_other_document(doc.data, doc.len))
+        p->rank = RANK_LEFT;
+    return rc == -EMSGSIZE || rc == -ENOENT ? 0 : rc;
+}
+
+static int compare_pieces(const void *a, const void *b)
+{
+    const struct piece *x = a, *y = b;
+    return x->rank != y->rank ? (int)x->rank - (int)y->rank : strcmp(x->key, y->key);
+}
+
+static int list(struct unnesting *u)
+{
+    int rc = store_list(u->inner, "", note_piece, u);
+    for (size_t i = 0; i < u->pieces.len && !rc; i++) {
+        struct piece *p = &u->pieces.items[i];
+        if (u->among_tags && count_slashes(p->key) == 1 && p->rank != RANK_LEFT)
+            rc = leave_tags(u, p);
+        u->result->left += p->rank == RANK_LEFT;
+        u->result->removed += p->rank != RANK_LEFT;
+        u->result->removed_bytes += p->rank != RANK_LEFT ? p->size : 0;
+    }
+    if (u->pieces.len)
+        qsort(u->pieces.items, u->pieces.len, sizeof *u->pieces.items, compare_pieces);
+    return rc;
+}
+
+/* ---- copying ---- */
+
+static int copy_tagged(struct unnesting *u, const struct tag *t)
+{
+    struct copy_result r = {0};
+    const struct copy_name name = {.name = t->name, .tag = t->tag, .created = t->created, .parent = t->parent};
+    int rc = copy_image(u->inner, &t->digest, u->outer, &name, &u->options->copy, &r);
+    u->result->objects_sent += r.objects_copied;
+    u->result->bytes_sent += r.bytes_copied;
+    return rc;
+}
+
+static int copy_all(struct unnesting *u)
+{
+    int rc = 0;
+    for (size_t i = 0; i < u->tags.len && !rc; i++) {
+        const struct moved_tag *m = &u->tags.items[i];
+        struct tag t = m->tag;
+        /* An image that the outer store names is looked at, too: the only other one is going to be removed. */
+        if (!i || !digest_equal(&m[-1].tag.digest, &m->tag.digest))
+            rc = copy_tagged(u, &m->tag);
+        if (!rc && !m->there) /* as it was: copy_image's tag does not say what the image was built from */
+            rc = repository_publish(u->outer, m->tag.name, m->tag.tag, &t, u->options->copy.strict_tags);
+    }
+    return rc;
+}
+
+/* ---- removing ---- */
+
+static int check_tag(void *arg, const char *name, const char *tag, const struct tag *t)
+{
+    struct unnesting *u = arg;
+    struct tag now = *t;
+    bool there;
+    snprintf(now.name, sizeof now.name, "%s", name);
+    snprintf(now.tag, sizeof now.tag, "%s", tag);
+    int rc = look_outside(u, &now, &there);
+    if (rc == -EEXIST || (!rc && !there))
+        return error_set(-EAGAIN, "%s: %s:%s was published meanwhile; run the same command again", u->inner->url, name,
+                         tag);
+    return rc;
+}
+
+static int remove_one(void *arg, size_t i)
+{
+    struct unnesting *u = arg;
+    const struct piece *p = &u->pieces.items[u->first + i];
+    int rc = store_remove(u->inner, p->key);
+    if (rc)
+        return rc;
+    u->removed++;
+    u->removed_bytes += p->size;
+    return 0;
+}
+
+static int step(void *arg)
+{
+    struct unnesting *u = arg;
+    const struct copy_options *o = &u->options->copy;
+    if (o->progress)
+        o->progress(o->progress_arg, u->removed_bytes, u->result->removed_bytes);
+    return o->cancel && *o->cancel ? error_set(-ECANCELED, "interrupted") : 0;
+}
+
+static int remove_all(struct unnesting *u)
+{
+    struct parallel work = {.threads = u->options->copy.threads ? u->options->copy.threads : COPY_THREADS,
+                            .item = remove_one,
+                            .step = step,
+                            .arg = u};
+    int rc = repository_tags(u->inner, NULL, check_tag, u);
+    if (!rc)
+        rc = check_no_build(u);
+    for (u->first = 0; u->first < u->pieces.len && !rc; u->first += work.count) {
+        const struct piece *p = &u->pieces.items[u->first];
+        if (p->rank == RANK_LEFT)
+            break;
+        for (work.count = 1; u->first + work.count < u->pieces.len && p[work.count].rank == p->rank;)
+            work.count++;
+        rc = parallel_run(&work);
+    }
+    u->result->removed = u->removed;
+    u->result->removed_bytes = u->removed_bytes;
+    return rc;
+}
+
+int unnest_run(struct store *outer, const char *dir, const struct unnest_options *options, struct unnest_result *out)
+{
+    *out = (struct unnest_result){0};
+    struct unnesting u CLEANUP(release) = {
+        .outer = outer, .options = options, .result = out, .among_tags = !strchr(dir, '/')};
+    int rc = store_below_open(outer, dir, &u.inner);
+    if (!rc)
+        rc = repository_check(u.inner, false);
+    if (!rc)
+        rc = look(&u);
+    if (!rc)
+        rc = list(&u);
+    if (rc || options->dry_run)
+        return rc;
+    rc = copy_all(&u);
+    return rc ? rc : remove_all(&u);
+}
