@@ -15,9 +15,14 @@ static double rate_of(json_t *export, json_t *before, const char *name, double s
     return now > then && seconds > 0 ? (double)(now - then) / seconds : 0;
 }
 
+static bool was_restarted(json_t *now, json_t *before)
+{
+    return control_number(now, "pid") != control_number(before, "pid");
+}
+
 void server_rates_add(json_t *now, json_t *before)
 {
-    bool restarted = control_number(now, "pid") != control_number(before, "pid");
+    bool restarted = was_restarted(now, before);
     json_t *export, *sums = json_object();
     uint64_t ms = control_number(now, "uptime_ms") - (restarted ? 0 : control_number(before, "uptime_ms"));
     double seconds = (double)ms / 1000;
@@ -41,4 +46,36 @@ void server_rates_add(json_t *now, json_t *before)
 double server_rate(json_t *object, const char *name)
 {
     return json_number_value(json_object_get(json_object_get(object, "rates"), name));
+}
+
+/* Reads that ended in bucket i between the two. */
+static uint64_t bucket_reads(json_t *latency, json_t *then, size_t i)
+{
+    json_int_t n = json_integer_value(json_array_get(json_object_get(latency, "counts"), i));
+    json_int_t old = json_integer_value(json_array_get(json_object_get(then, "counts"), i));
+    return n > old ? (uint64_t)(n - old) : 0;
+}
+
+uint64_t server_latency_us(json_t *now, json_t *before, unsigned percent)
+{
+    json_t *latency = json_object_get(now, "read_latency");
+    json_t *then = was_restarted(now, before) ? NULL : json_object_get(before, "read_latency");
+    json_t *bounds = json_object_get(latency, "bounds_us");
+    size_t buckets = json_array_size(json_object_get(latency, "counts"));
+    uint64_t all = 0, ended = 0;
+    for (size_t i = 0; i < buckets; i++)
+        all += bucket_reads(latency, then, i);
+    for (size_t i = 0; all && i < json_array_size(bounds); i++) {
+        ended += bucket_reads(latency, then, i);
+        if ((double)ended * 100 >= (double)all * percent)
+            return (uint64_t)json_integer_value(json_array_get(bounds, i));
+    }
+    return all ? UINT64_MAX : 0;
+}
+
+double server_hit_percent(json_t *rates_of)
+{
+    double here = server_rate(rates_of, "memory_bytes") + server_rate(rates_of, "disk_bytes");
+    double all = here + server_rate(rates_of, "tier_bytes") + server_rate(rates_of, "store_bytes");
+    return all > 0 ? 100 * here / all : -1;
 }

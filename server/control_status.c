@@ -198,6 +198,21 @@ static void add_counter_json(void *arg, const struct counter_row *row)
     json_object_set_new(arg, row->name, control_json_integer(row->value));
 }
 
+/* Of whole reads since the start, as granary_read_seconds has them. */
+static void add_latency_json(void *arg, const struct histogram_row *row)
+{
+    if (strcmp(row->name, "granary_read_seconds"))
+        return;
+    json_t *latency = json_object(), *bounds = json_array(), *counts = json_array();
+    for (size_t i = 0; i < HISTOGRAM_BOUNDS; i++)
+        json_array_append_new(bounds, control_json_integer(histogram_bounds_us[i]));
+    for (size_t i = 0; i <= HISTOGRAM_BOUNDS; i++)
+        json_array_append_new(counts, control_json_integer(row->counts[i]));
+    json_object_set_new(latency, "bounds_us", bounds);
+    json_object_set_new(latency, "counts", counts);
+    json_object_set_new(arg, "read_latency", latency);
+}
+
 static void add_health(json_t *root, struct stack *stack)
 {
     char why[SERVER_HEALTH_WHY_MAX];
@@ -232,6 +247,7 @@ int control_status(struct stack *stack, struct history *history, struct bytes *o
     json_object_set_new(root, "uptime_ms", control_json_integer(stack_age_ms(stack)));
     json_object_set_new(root, "fence", json_string(cache_is_fenced(stack_cache(stack)) ? "warmed" : "none"));
     json_object_set_new(root, "counters", counters);
+    stack_histograms(stack, add_latency_json, root);
     int rc = add_exports(root, stack, history);
     if (rc)
         return rc;

@@ -18,7 +18,9 @@
 #include "cli/server_status.h"
 #include "cli/verbs/verbs.h"
 
-enum { TERMINAL_ROWS = 24 /* where it does not say */, FRAME_ROWS = 4 /* head, sum, the cursor's */ };
+enum { TERMINAL_ROWS = 24, TERMINAL_COLUMNS = 80 /* where it does not say */ };
+enum { FRAME_ROWS = 6 /* title, health, load, head, sum, the cursor's */ };
+enum { WIDE_COLUMNS = 90 /* a terminal of fewer has no room for every source */ };
 
 struct top_values {
     uint64_t count, interval;
@@ -45,58 +47,143 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(server_status_text(x, "name"), server_status_text(y, "name"));
 }
 
-static void print_row(json_t *rates_of, const char *name)
+/* A table, written to memory first: what is too wide for a terminal is cut, since a line that wraps moves the others.
+ */
+struct table {
+    FILE *to;
+    const char *where; /* the target, as it was given or found */
+    uint64_t interval_s;
+    size_t columns, rows; /* of the terminal; 0: it goes somewhere else */
+};
+
+/* Is there room for a column of that source? */
+static bool shows(const struct table *t, const char *rate)
 {
-    char size[TEXT_SIZE_MAX];
-    printf("%8.1f", server_rate(rates_of, server_rate_names[0]));
-    for (const char *const *rate = server_rate_names + 1; *rate; rate++)
-        printf(" %10s", text_format_size((uint64_t)server_rate(rates_of, *rate), size));
-    printf("  ");
-    print_name(stdout, name, strlen(name), print_escapes(stdout));
-    putchar('\n');
+    return !t->columns || t->columns >= WIDE_COLUMNS || (strcmp(rate, "memory_bytes") && strcmp(rate, "tier_bytes"));
 }
 
-static void print_head(json_t *status)
+static void print_row(const struct table *t, json_t *rates_of, const char *name)
 {
-    printf("%s, hit ratio %.1f %%, %llu gets in flight, %llu chunks queued\n", server_status_text(status, "health"),
-           100 * json_number_value(json_object_get(status, "hit_ratio")),
-           (unsigned long long)server_status_counter(status, "granary_fetch_busy_workers"),
-           (unsigned long long)server_status_counter(status, "granary_fetch_queued"));
-    printf("%8s %10s %10s %10s %10s %10s  %s\n", "reads/s", "read/s", "memory/s", "disk/s", "tier/s", "store/s",
-           "export");
+    char size[TEXT_SIZE_MAX], hits[16] = "-";
+    double percent = server_hit_percent(rates_of);
+    if (percent >= 0)
+        snprintf(hits, sizeof hits, "%.0f%%", percent);
+    fprintf(t->to, "%8.1f %10s %5s", server_rate(rates_of, "reads"),
+            text_format_size((uint64_t)server_rate(rates_of, "read_bytes"), size), hits);
+    for (const char *const *rate = server_rate_names + 2; *rate; rate++)
+        if (shows(t, *rate))
+            fprintf(t->to, " %10s", text_format_size((uint64_t)server_rate(rates_of, *rate), size));
+    fprintf(t->to, "  ");
+    print_name(t->to, name, strlen(name), t->columns > 0);
+    putc('\n', t->to);
+}
+
+static const char *format_latency(uint64_t us, char out[24])
+{
+    if (!us)
+        return "-";
+    if (us == UINT64_MAX)
+        return "more than a minute";
+    if (us < 1000)
+        snprintf(out, 24, "%llu us", (unsigned long long)us);
+    else
+        snprintf(out, 24, "%g %s", (double)us / (us < 1000000 ? 1e3 : 1e6), us < 1000000 ? "ms" : "s");
+    return out;
+}
+
+static void print_head(const struct table *t, json_t *status, json_t *before)
+{
+    char median[24], slow[24];
+    fprintf(t->to, "granary top: every %llu s, ", (unsigned long long)t->interval_s);
+    print_name(t->to, t->where, strlen(t->where), t->columns > 0);
+    fprintf(t->to, "\n%s, reads take up to p50 %s, p99 %s\n", server_status_text(status, "health"),
+            format_latency(server_latency_us(status, before, 50), median),
+            format_latency(server_latency_us(status, before, 99), slow));
+    fprintf(t->to, "hit ratio %.1f %%, %llu gets in flight, %llu chunks queued\n",
+            100 * json_number_value(json_object_get(status, "hit_ratio")),
+            (unsigned long long)server_status_counter(status, "granary_fetch_busy_workers"),
+            (unsigned long long)server_status_counter(status, "granary_fetch_queued"));
+    fprintf(t->to, "%8s %10s %5s", "reads/s", "read/s", "hits");
+    for (const char *const *rate = server_rate_names + 2; *rate; rate++)
+        if (shows(t, *rate)) {
+            char head[16];
+            snprintf(head, sizeof head, "%.*s/s", (int)strcspn(*rate, "_"), *rate);
+            fprintf(t->to, " %10s", head);
+        }
+    fprintf(t->to, "  export\n");
 }
 
 /* How many of so many exports have room; one row less when the number of the others is said. */
-static size_t rows_there_are(size_t count)
+static size_t rows_there_are(const struct table *t, size_t count)
 {
-    struct winsize size = {0};
-    size_t high = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_row ? TERMINAL_ROWS : size.ws_row;
-    size_t room = high > FRAME_ROWS ? high - FRAME_ROWS : 0;
+    if (!t->columns)
+        return count;
+    size_t room = t->rows > FRAME_ROWS ? t->rows - FRAME_ROWS : 0;
     return count <= room ? count : GR_MAX(room, (size_t)1) - 1;
 }
 
-static int print_table(json_t *status)
+static int write_table(const struct table *t, json_t *status, json_t *before)
 {
     json_t *exports = json_object_get(status, "exports"), *export;
-    size_t i, count = json_array_size(exports), shown = count;
-    bool terminal = isatty(STDOUT_FILENO);
+    size_t i, count = json_array_size(exports), shown = rows_there_are(t, count);
     CLEANUP_FREE json_t **table = calloc(count + 1, sizeof(json_t *));
     if (!table)
         return error_no_memory();
     json_array_foreach(exports, i, export) table[i] = export;
     qsort(table, count, sizeof *table, by_bytes);
-    if (terminal) {
-        printf("\033[H\033[2J\033[?7l"); /* what is too wide is cut off */
-        shown = rows_there_are(count);
-    }
-    print_head(status);
+    print_head(t, status, before);
     for (i = 0; i < shown; i++)
-        print_row(table[i], server_status_text(table[i], "name"));
-    print_row(status, "all");
+        print_row(t, table[i], server_status_text(table[i], "name"));
+    print_row(t, status, "all");
     if (shown < count)
-        printf("%zu that are read less are not shown\n", count - shown);
+        fprintf(t->to, "%zu that are read less are not shown\n", count - shown);
+    return 0;
+}
+
+/* Bytes of a line of `len` that fit in so many columns, a character a column. */
+static size_t cut(const char *line, size_t len, size_t columns)
+{
+    size_t at = 0;
+    for (; at < len && columns; columns--)
+        at += GR_MAX(text_utf8_length(line + at, len - at), (size_t)1);
+    return at;
+}
+
+static void show_lines(const char *text, size_t len, size_t columns)
+{
+    for (const char *end = text + len; text < end;) {
+        size_t line = strcspn(text, "\n");
+        fwrite(text, 1, columns ? cut(text, line, columns) : line, stdout);
+        putchar('\n');
+        text += line + 1;
+    }
+}
+
+static int print_table(const char *where, uint64_t interval_s, json_t *status, json_t *before)
+{
+    struct winsize size = {0};
+    bool terminal = isatty(STDOUT_FILENO);
+    CLEANUP_FREE char *text = NULL;
+    size_t len = 0;
     if (terminal)
-        printf("\033[?7h");
+        (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    const struct table t = {.to = open_memstream(&text, &len),
+                            .where = where,
+                            .interval_s = interval_s,
+                            .columns = !terminal     ? 0
+                                       : size.ws_col ? size.ws_col
+                                                     : TERMINAL_COLUMNS,
+                            .rows = size.ws_row ? size.ws_row : TERMINAL_ROWS};
+    if (!t.to)
+        return error_set(-ENOMEM, "out of memory");
+    int rc = write_table(&t, status, before);
+    if (fclose(t.to) && !rc)
+        rc = error_set(-ENOMEM, "out of memory");
+    if (rc)
+        return rc;
+    if (terminal)
+        printf("\033[H\033[2J");
+    show_lines(text, len, t.columns);
     return fflush(stdout) ? -EPIPE : 0;
 }
 
@@ -119,7 +206,7 @@ static int run(const struct invocation *inv)
         rc = server_status_get(control, &now);
         if (!rc) {
             server_rates_add(now, before);
-            rc = print_table(now);
+            rc = print_table(inv->operand_count ? inv->operands[0] : control, v->interval, now, before);
         }
         json_decref(before);
         before = now;
@@ -136,7 +223,9 @@ const struct verb verb_top = {
     .summary = "Show live what a server's exports are read, and where it comes from",
     .details = "TARGET is a mount point or a server's control socket; the default is that of\n"
                "'granary serve', else the only one.\n"
-               "A table every two seconds, the busiest export first; the last row is the sum.",
+               "A table every two seconds, the busiest export first; the last row is the sum. hits is the share of\n"
+               "the bytes that came from memory and disk. Latencies are the bounds of the buckets that\n"
+               "half, and 99 %, of the reads in between ended within; hit ratio counts from the server's start.",
     .options = rows,
     .values_size = sizeof(struct top_values),
     .defaults = &defaults,

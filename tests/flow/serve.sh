@@ -64,10 +64,35 @@ wait_for 60 gone "$TOP"
 wait "$TOP" || fail "top: exit $?"
 
 echo "== top shows as many exports as the terminal has room for"
-# on_terminal ROWS: the lines of a table on one that has so many
-on_terminal() { script -qec "stty rows $1; '$GRANARY' top '$W/nbd.sock' --once --interval 1" "$W/typescript" >"$W/null" </dev/null; grep -ac ' [0-9].* B  ' "$W/typescript"; }
-[ "$(on_terminal 6)" = 3 ] || fail "a terminal with room for all: $(cat -v "$W/typescript")"
-[ "$(on_terminal 5)" = 1 ] && grep -qa '^2 that are read less are not shown' "$W/typescript" || fail "five rows: $(cat -v "$W/typescript")"
+# on_terminal ROWS [COLUMNS]: the lines of a table on one that has so many
+on_terminal() { script -qec "stty rows $1 cols ${2:-100}; '$GRANARY' top '$W/nbd.sock' --once --interval 1" "$W/typescript" >"$W/null" </dev/null; grep -ac ' [0-9].* B  ' "$W/typescript"; }
+[ "$(on_terminal 8)" = 3 ] || fail "a terminal with room for all: $(cat -v "$W/typescript")"
+[ "$(on_terminal 7)" = 1 ] && grep -qa '^2 that are read less are not shown' "$W/typescript" || fail "seven rows: $(cat -v "$W/typescript")"
+
+echo "== top's title and latency; on a narrow terminal lines are cut, and every export keeps its name"
+"$GRANARY" top "$W/nbd.sock" --once --interval 1 >"$W/top"
+[ "$(head -n 1 "$W/top")" = "granary top: every 1 s, $W/nbd.sock" ] || fail "the title: $(cat "$W/top")"
+[ "$(sed -n 2p "$W/top")" = "healthy, reads take up to p50 -, p99 -" ] || fail "the latency of nothing: $(cat "$W/top")"
+sed -n 4p "$W/top" | grep -qx ' *reads/s *read/s *hits *memory/s *disk/s *tier/s *store/s *export' || fail "the head: $(cat "$W/top")"
+background bash -c "while nbdcopy '$uri' null:; do :; done"
+READER=$BACKGROUND_PID
+latency_shown() {
+    "$GRANARY" top "$W/nbd.sock" --once --interval 1 >"$W/top" &&
+        grep -qE '^healthy, reads take up to p50 [0-9.]+ (us|ms|s), p99 ([0-9.]+ (us|ms|s)|more than a minute)$' "$W/top" &&
+        awk '$NF == "one" && $4 == "100%" { one = 1 } $NF == "two" && $4 == "-" { two = 1 } END { exit !(one && two) }' "$W/top"
+}
+wait_for 60 latency_shown
+kill "$READER"
+# lines_on COLUMNS: the table on a terminal that has so many, without its commands to the terminal
+lines_on() {
+    on_terminal 24 "$1" >"$W/null"
+    tr -d '\r' <"$W/typescript" | sed 's/\x1b\[[0-9;?]*[A-Za-z]//g' | grep -av '^Script ' | grep -a . >"$W/top"
+    [ "$(awk -v most="$1" 'length > most' "$W/top" | wc -l)" = 0 ] || fail "a line wraps at $1 columns: $(cat "$W/top")"
+}
+lines_on 60
+grep -qa '  one$' "$W/top" && grep -qa 'disk/s    store/s  export$' "$W/top" || fail "60 columns: $(cat "$W/top")"
+lines_on 30
+[ "$(wc -l <"$W/top")" = 7 ] && grep -qax 'hit ratio [0-9.]* %, [0-9]* gets i[n fl]*' "$W/top" || fail "30 columns: $(cat "$W/top")"
 
 echo "== the server is killed: started again; a tag moved meanwhile changes nothing"
 "$GRANARY" build -q "$W/tree2" "$W/store/one" >"$W/built"
