@@ -15,7 +15,7 @@
 
 enum {
     PAGES_ALIGN = 4096,
-    PAGES_KEPT_MAX = 16 << 20, /* bytes kept for the next who asks */
+    PAGES_KEPT_MAX = 8 << 20, /* bytes kept for the next who asks */
 };
 
 /* len bytes with undefined contents, aligned to PAGES_ALIGN; NULL when out of memory. Pieces are of powers of two: what

@@ -34,7 +34,7 @@ struct cache_config {
     bool compressed;            /* chunks stay compressed on disk where that saves a size class */
     uint64_t memory;            /* bytes of the memory tier in front of them; 0: none */
     enum evict_policy eviction; /* of the directories and the memory tier */
-    size_t fill_memory;         /* bytes of chunks waiting to be written; beyond it fills are dropped; 0: 64
+    size_t fill_memory;         /* bytes of chunks waiting to be written; beyond it fills are dropped; 0: 16
                                    MiB */
     struct {
         unsigned high, low; /* percent of a directory's filesystem in use: above high the cache gives room

@@ -20,7 +20,7 @@
 #include "base/thread.h"
 #include "cache/cache_internal.h"
 
-enum { FILL_MEMORY_DEFAULT = 64 << 20, QUEUE_ITEMS_MIN = 16, QUEUE_ITEMS_MAX = 65536 };
+enum { FILL_MEMORY_DEFAULT = 16 << 20, QUEUE_ITEMS_MIN = 16, QUEUE_ITEMS_MAX = 65536 };
 
 int fill_init(struct fill *f, size_t memory)
 {
@@ -291,7 +291,7 @@ void fill_stop(struct fill *f, uint32_t patience_ms)
 
 void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window)
 {
-    size_t most = (size_t)GR_MIN(GR_MAX(window, (uint64_t)f->memory / 2), (uint64_t)2 * f->memory);
+    size_t most = (size_t)GR_MIN(GR_MAX(window, (uint64_t)2 * f->memory), (uint64_t)8 * f->memory);
     SCOPED_LOCK(&f->lock);
     uint64_t turn = f->warm_turns++;
     while (turn != f->warm_turn || (f->warm_bytes && f->warm_bytes + bytes > most))

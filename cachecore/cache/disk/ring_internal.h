@@ -23,7 +23,8 @@ struct ring {
 };
 
 struct rings {
-    pthread_mutex_t lock; /* innermost, but for a ring's thread's */
+    pthread_mutex_t lock;    /* innermost, but for a ring's thread's */
+    pthread_mutex_t mapping; /* one thread makes slices; before lock */
     pthread_cond_t returned;
     struct ring *idle;
     unsigned idle_count, idle_least; /* of them now; the least since rings_trim */

@@ -75,9 +75,11 @@ static struct slice *take_spare(struct rings *rs)
     return s;
 }
 
-/* A quarter of a huge page, which may have others. Each is unmapped by itself. */
+/* A quarter of a huge page, which may have others. Each is unmapped by itself. One thread at a time, or as many pages
+ * would be made as readers come at once, and three quarters of each would be for nobody. */
 static uint8_t *map_slice(struct rings *rs)
 {
+    SCOPED_LOCK(&rs->mapping);
     struct slice *spare = take_spare(rs);
     uint8_t *page = spare ? NULL : map_huge_page();
     if (!page)
@@ -146,6 +148,7 @@ int rings_new(const struct rings_config *config, struct rings_stats *stats, stru
     if (!rs)
         return error_no_memory();
     pthread_mutex_init(&rs->lock, NULL);
+    pthread_mutex_init(&rs->mapping, NULL);
     thread_cond_init(&rs->returned);
     rs->limit = config->limit;
     rs->refused = config->no_uring;
@@ -263,6 +266,7 @@ void rings_free(struct rings *rs)
         abandon(z);
     }
     pthread_cond_destroy(&rs->returned);
+    pthread_mutex_destroy(&rs->mapping);
     pthread_mutex_destroy(&rs->lock);
     free(rs);
 }

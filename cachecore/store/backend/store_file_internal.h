@@ -7,7 +7,7 @@
 #include "store/store_impl.h"
 
 #define STORE_FILE_TMP_DIR ".granary-tmp"
-enum { STORE_FILE_PIECE = 256 << 10 };
+enum { STORE_FILE_PIECE = 128 << 10 };
 
 struct store_file {
     struct store base;
