@@ -112,6 +112,7 @@ static int add_locked(struct nbd_server *s)
     w->server = s;
     pthread_cond_init(&w->wake, NULL);
     rc = thread_start(&w->thread, s->run, w);
+    s->starting += !rc;
     if (!rc)
         return vec_push(&s->workers, w);
     pthread_cond_destroy(&w->wake);
@@ -128,7 +129,7 @@ void pool_wake_locked(struct nbd_server *s)
         s->idle = w->next_idle;
         w->woken = true;
         pthread_cond_signal(&w->wake);
-    } else if (s->workers.len < s->config.threads && add_locked(s))
+    } else if (!s->starting && s->workers.len < s->config.threads && add_locked(s))
         s->threads_short = true;
 }
 

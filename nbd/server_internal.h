@@ -28,10 +28,10 @@
 #include "nbd/server.h"
 
 enum {
-    CONNECTION_IN = 8192,             /* holds the longest option that is looked at */
-    CONNECTION_UNANSWERED_MAX = 256,  /* requests of one client; then nothing more of it is received for now */
-    CONNECTION_MEMORY_MAX = 64 << 20, /* bytes of replies of one client */
-    REFUSED_MAX = 64,                 /* connections beyond the clients, who are told so */
+    CONNECTION_IN = 8192,            /* holds the longest option that is looked at */
+    CONNECTION_UNANSWERED_MAX = 256, /* requests of one client; then nothing more of it is received for now */
+    CONNECTION_MEMORY_MAX = 8 << 20, /* bytes of replies of one client */
+    REFUSED_MAX = 64,                /* connections beyond the clients, who are told so */
     TICK_MS = 1000,
     LEAVING_MS = 5000, /* that a client who sends nothing more may wait for the next reply; then it is disconnected */
 };
@@ -113,6 +113,7 @@ struct nbd_server {
     void *(*run)(void *worker);
     struct worker *idle; /* the last one that worked comes first: its caches are warm */
     unsigned busy, reserve_busy;
+    unsigned starting;  /* threads that have not looked for work yet: each starts the next one, where it is needed */
     bool threads_short; /* one could not be started; the next tick logs it */
     size_t memory;
     uint64_t short_ms; /* when a request last waited for memory */

@@ -135,6 +135,7 @@ void *workers_run(void *arg)
     struct worker *w = arg;
     struct nbd_server *s = w->server;
     pthread_mutex_lock(&s->lock);
+    s->starting--;
     while (!s->ending) {
         struct task *t = next_of_any_locked(s);
         bool reserve = !t;
