@@ -1,0 +1,56 @@
+#!/bin/bash
+# What a server holds while a whole image is read of it ten times, by nbdcopy's 4 connections of 64 requests and as a
+# file: 100 MiB at most with no tier in memory, and the tenth reading no more than a tenth beyond the first two, one from
+# the store and one from the cache.
+. "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
+
+BOUND=$((100 * 1024))
+READS=10
+
+mkdir "$W/tree"
+head -c 400000000 /dev/urandom >"$W/tree/large"
+"$GRANARY" build -q --chunk-size 64K "$W/tree" "$W/store/one" >"$W/built"
+
+# field NAME: of the front's memory, KiB
+field() { awk -v name="$1:" '$1 == name { print $2 }' "/proc/$FRONT/status"; }
+front_is_there() { FRONT=$(pgrep -P "$BACKGROUND_PID"); }
+
+# reads NAME COMMAND...: ten times, the peak of each by itself
+reads() {
+    local name=$1 i early=0 peak all=0
+    shift
+    for ((i = 1; i <= READS; i++)); do
+        echo 5 >"/proc/$FRONT/clear_refs" # VmHWM begins anew
+        "$@"
+        peak=$(field VmHWM)
+        echo "$name: reading $i: peak $((peak / 1024)) MiB"
+        all=$((peak > all ? peak : all))
+        [ $i != 2 ] || early=$all
+    done
+    [ "$all" -le $BOUND ] || fail "$name held $((all / 1024)) MiB, more than $((BOUND / 1024))"
+    [ $((peak * 10)) -le $((early * 11)) ] || fail "$name grows: $((early / 1024)) MiB for the first two, $((peak / 1024)) for reading $READS"
+}
+
+by_nbdcopy() { nbdcopy "nbd+unix:///one?socket=$W/nbd.sock" null:; }
+by_files() {
+    local i pids=()
+    for i in {0..7}; do
+        dd if="$W/images/one" of=/dev/null bs=1M iflag=direct status=none skip=$((i * 50)) count=50 &
+        pids+=($!)
+    done
+    for i in "${pids[@]}"; do wait "$i"; done
+}
+
+background "$GRANARY" serve --socket "$W/nbd.sock" "$W/store/one" --cache "$W/cache-nbd:1G" --disk-timeout "$DISK_TIMEOUT" 2>"$W/nbd.err"
+wait_for 60 listens "$W/nbd.sock"
+wait_for 60 front_is_there
+reads granary-nbd by_nbdcopy
+end_background
+
+[ "$(id -u)" = 0 ] && [ -e /dev/fuse ] || skip "no /dev/fuse here, or not root: the memory of the front for FUSE is not tested"
+extra_cleanup() { umount -l "$W/images" 2>/dev/null; }
+mkdir "$W/images"
+background "$GRANARY" serve --fuse "$W/images" "$W/store/one" --cache "$W/cache-fuse:1G" --disk-timeout "$DISK_TIMEOUT" 2>"$W/fuse.err"
+wait_for 60 test -s "$W/images/one"
+wait_for 60 front_is_there
+reads granary-fuse by_files
