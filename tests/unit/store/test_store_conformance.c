@@ -390,6 +390,21 @@ static enum http_fake_next serve_file(void *arg, const struct http_fake_request 
     return HTTP_FAKE_KEEP;
 }
 
+static void test_store_below__conforms(void **state)
+{
+    CLEANUP(cleanup_store_fake) struct store_fake *f = store_fake_new();
+    CLEANUP(cleanup_store) struct store *s = NULL;
+    store_fake_put(f, "granary.json", "outside", 7);
+    assert_int_equal(store_below_open(store_fake_store(f), "deep/er", &s), 0);
+    assert_string_equal(s->url, "fake://store/deep/er");
+    conforms(&(struct kind){.name = "below", .writer = s, .reader = s, .checks_keys = true, .many = 1500});
+    char key[STORE_KEY_MAX + 1];
+    struct store_item item;
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = 0;
+    assert_int_equal(store_stat(s, key, &item), -EINVAL); /* too long with what is in front of it */
+}
+
 static void test_store_http__conforms(void **state)
 {
     char date[64], url[128];
@@ -458,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_store_file__conforms),      cmocka_unit_test(test_store_fake__conforms),
         cmocka_unit_test(test_store_http__conforms),      cmocka_unit_test(test_store_s3__conforms),
         cmocka_unit_test(test_store_fake_hdfs__conforms), cmocka_unit_test(test_store_hdfs__conforms),
+        cmocka_unit_test(test_store_below__conforms),
     };
     char command[128];
     if (!mkdtemp(dir))
