@@ -28,15 +28,27 @@ bool digest_is_zero(const struct digest *d)
     return digest_equal(d, &zero);
 }
 
-char *digest_hex(const struct digest *d, char out[DIGEST_HEX_SIZE])
+static char *hex_of(const uint8_t *b, size_t n, char *out)
 {
     static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < DIGEST_SIZE; i++) {
-        out[2 * i] = digits[d->b[i] >> 4];
-        out[2 * i + 1] = digits[d->b[i] & 15];
+    for (size_t i = 0; i < n; i++) {
+        out[2 * i] = digits[b[i] >> 4];
+        out[2 * i + 1] = digits[b[i] & 15];
     }
-    out[2 * DIGEST_SIZE] = 0;
+    out[2 * n] = 0;
     return out;
+}
+
+char *md5_hex(const void *data, size_t len, char out[MD5_HEX_SIZE])
+{
+    uint8_t b[MD5_HEX_SIZE / 2];
+    bool made = EVP_Digest(data, len, b, NULL, EVP_md5(), NULL);
+    return hex_of(b, made ? sizeof b : 0, out);
+}
+
+char *digest_hex(const struct digest *d, char out[DIGEST_HEX_SIZE])
+{
+    return hex_of(d->b, DIGEST_SIZE, out);
 }
 
 static int hex_value(char c)

@@ -19,6 +19,10 @@ struct digest digest_of(const void *data, size_t len);
 bool digest_equal(const struct digest *a, const struct digest *b);
 /* All bytes zero: in the index it stands for a hole. */
 bool digest_is_zero(const struct digest *d);
+/* The MD5 in lower-case hex, to compare with what a store says of an object, for nothing else; empty where this OpenSSL
+ * has none (FIPS). Returns out. */
+enum { MD5_HEX_SIZE = 33 /* with the final NUL */ };
+char *md5_hex(const void *data, size_t len, char out[MD5_HEX_SIZE]);
 /* Lower-case hex with a final NUL; returns out. */
 char *digest_hex(const struct digest *d, char out[DIGEST_HEX_SIZE]);
 /* Exactly 64 lower-case hex digits of text (len bytes); -EINVAL otherwise, without a sentence. */

@@ -164,6 +164,33 @@ int repository_has_end(struct store *s, const char *key, uint64_t len, const voi
     return rc == -EBADMSG || rc == -ENOENT ? 0 : rc;
 }
 
+int repository_says_md5(struct store *s, bool *out)
+{
+    struct store_item item;
+    char md5[MD5_HEX_SIZE];
+    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    *out = false;
+    int rc = store_get_small(s, "granary.json", &doc, NULL);
+    if (!rc)
+        rc = store_stat(s, "granary.json", &item);
+    if (!rc)
+        *out = *item.md5 && !strcmp(item.md5, md5_hex(doc.data, doc.len, md5));
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* Of the same length: by what the store says, if it says what can be relied on, else by its end. */
+static int is_whole(struct store *s, const struct store_item *item, const char *key, const void *data, bool *out)
+{
+    const size_t len = (size_t)item->size, n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
+    char md5[MD5_HEX_SIZE];
+    bool differs = false;
+    *out = *item->md5 && !strcmp(item->md5, md5_hex(data, len, md5));
+    int rc = *item->md5 && !*out ? repository_says_md5(s, &differs) : 0;
+    if (rc || *out || differs)
+        return rc;
+    return repository_has_end(s, key, len, (const uint8_t *)data + len - n, n, out);
+}
+
 int repository_look(struct store *s, const char *key, const void *data, size_t len, enum repository_found *out)
 {
     struct store_item item;
@@ -172,9 +199,8 @@ int repository_look(struct store *s, const char *key, const void *data, size_t l
     int rc = store_stat(s, key, &item);
     if (rc)
         return rc == -ENOENT ? 0 : rc;
-    const size_t n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
     if (item.size == len)
-        rc = repository_has_end(s, key, len, (const uint8_t *)data + len - n, n, &whole);
+        rc = is_whole(s, &item, key, data, &whole);
     *out = whole ? REPOSITORY_WHOLE : REPOSITORY_DAMAGED;
     return rc;
 }

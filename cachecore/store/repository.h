@@ -41,8 +41,8 @@ GR_MUST_CHECK int repository_tags(struct store *s, const char *name, repository_
 /* -ENOENT: no such tag. */
 GR_MUST_CHECK int repository_remove_tag(struct store *s, const char *name, const char *tag);
 
-/* What stands under an object's key. It is compared by its length and its last REPOSITORY_COMPARED bytes, which tells
- * one that was cut short, or replaced, without reading a pack. */
+/* What stands under an object's key. It is compared by its length and its MD5, where the store says that, else by its
+ * last REPOSITORY_COMPARED bytes, which tells one that was cut short, or replaced, without reading a pack. */
 enum { REPOSITORY_COMPARED = 128 << 10 };
 enum repository_found { REPOSITORY_ABSENT, REPOSITORY_DAMAGED, REPOSITORY_WHOLE };
 
@@ -53,6 +53,10 @@ GR_MUST_CHECK int repository_read_end(struct store *s, const char *key, uint64_t
  * there, does not. */
 GR_MUST_CHECK int repository_has_end(struct store *s, const char *key, uint64_t len, const void *end, size_t n,
                                      bool *out);
+
+/* Are the MD5s that the store says of its objects what they look like? It is asked of granary.json, for whoever found
+ * one that differs. */
+GR_MUST_CHECK int repository_says_md5(struct store *s, bool *out);
 
 /* Look for the object of these bytes. */
 GR_MUST_CHECK int repository_look(struct store *s, const char *key, const void *data, size_t len,

@@ -29,6 +29,9 @@ struct store_item {
     const char *key;
     uint64_t size;
     int64_t mtime; /* seconds since the epoch */
+    /* stat alone: what may be the object's MD5 in lower-case hex (S3: an ETag that looks like one; of an object that
+     * the server encrypts it is something else). Empty: the store says none. */
+    char md5[MD5_HEX_SIZE];
 };
 typedef int store_visit(void *arg, const struct store_item *item);
 

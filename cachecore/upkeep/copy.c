@@ -3,7 +3,7 @@
  *   1 begin    the manifest from the one store, a lease in the other
  *   2 collect  every object the image needs: index nodes and packs by the index, catalog pages by the catalog
  *   3 look     at each in both stores, in parallel: how long it is, and whether the target has it, as long and with
- *              the same end
+ *              the same MD5, or the same end where the stores say none
  *   4 copy     what is missing, in parallel, each checked against its name
  *   5 recheck  what was there already (everything, when the lease lapsed), and take gc's marks off it
  *   6 publish  the manifest, the build tag, the tag asked for
@@ -157,11 +157,28 @@ static int collect(struct copying *c)
 
 /* ------------------------------------------------------------------ what is missing */
 
+/* Of the same length: by the MD5s, where both stores say them, else by the ends. */
+static int is_same(struct copying *c, const struct store_item *from, const struct store_item *to, bool *out)
+{
+    CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
+    bool said = *from->md5 && *to->md5, differs = said;
+    *out = said && !strcmp(from->md5, to->md5);
+    if (*out)
+        return 0;
+    int rc = differs ? repository_says_md5(c->from, &differs) : 0;
+    if (!rc && differs)
+        rc = repository_says_md5(c->to, &differs);
+    if (rc || differs)
+        return rc;
+    rc = repository_read_end(c->from, from->key, from->size, &end);
+    return rc ? rc : repository_has_end(c->to, from->key, from->size, end.data, end.len, out);
+}
+
 static int look(void *arg, size_t i)
 {
     struct copying *c = arg;
     struct object *o = &c->objects.items[i];
-    struct store_item item;
+    struct store_item item, target;
     char key[OBJECT_KEY_MAX];
     object_key((enum object_kind)o->kind, &o->name, key);
     int rc = store_stat(c->from, key, &item);
@@ -171,12 +188,10 @@ static int look(void *arg, size_t i)
     if (rc)
         return rc;
     o->size = item.size;
-    rc = store_stat(c->to, key, &item);
-    if (rc || item.size != o->size) /* one of another length was cut short by whatever put it */
+    rc = store_stat(c->to, key, &target);
+    if (rc || target.size != o->size) /* one of another length was cut short by whatever put it */
         return rc == -ENOENT ? 0 : rc;
-    CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
-    rc = repository_read_end(c->from, key, o->size, &end);
-    return rc ? rc : repository_has_end(c->to, key, o->size, end.data, end.len, &o->there);
+    return is_same(c, &item, &target, &o->there);
 }
 
 /* Those that are missing come first. */

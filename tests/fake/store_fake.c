@@ -36,6 +36,7 @@ struct store_fake {
     uint64_t next_version, random;
     int dead;
     bool conditional, held;
+    enum store_fake_md5 md5;
     enum store_fake_op held_op;
     unsigned waiting, inside, peak;
     size_t piece;
@@ -344,6 +345,9 @@ static int stat_inside(struct store_fake *f, const char *key, struct store_item 
     if (!o)
         return absent(f, key);
     *out = (struct store_item){.key = key, .size = o->len, .mtime = o->mtime};
+    if (f->md5 != FAKE_MD5_NONE)
+        md5_hex(f->md5 == FAKE_MD5_TRUE ? o->data : (const void *)"secret", f->md5 == FAKE_MD5_TRUE ? o->len : 6,
+                out->md5);
     return 0;
 }
 
@@ -484,6 +488,12 @@ void store_fake_set_dead(struct store_fake *f, int code)
 {
     SCOPED_LOCK(&f->lock);
     f->dead = code;
+}
+
+void store_fake_set_md5(struct store_fake *f, enum store_fake_md5 how)
+{
+    SCOPED_LOCK(&f->lock);
+    f->md5 = how;
 }
 
 void store_fake_set_conditional(struct store_fake *f, bool honoured)

@@ -62,6 +62,9 @@ void store_fake_seed(struct store_fake *f, uint64_t seed); /* of what permille d
 void store_fake_set_dead(struct store_fake *f, int code);
 /* false: conditions of puts are ignored and probe_conditional says so. Default true. */
 void store_fake_set_conditional(struct store_fake *f, bool honoured);
+/* What stat says of MD5s: nothing (the default), the truth, or what is none but looks so, as of encrypted objects. */
+enum store_fake_md5 { FAKE_MD5_NONE, FAKE_MD5_TRUE, FAKE_MD5_OTHER };
+void store_fake_set_md5(struct store_fake *f, enum store_fake_md5 how);
 /* Gets hand on at most so many bytes at once (0: all at once, the default). */
 void store_fake_set_piece(struct store_fake *f, size_t bytes);
 /* While held, calls of op (FAKE_ANY: all) wait inside the store, after being counted. wait_held returns when n

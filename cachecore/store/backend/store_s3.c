@@ -203,14 +203,24 @@ static int s3_store_put(struct store *s, const struct store_put *put)
     return put_full(s, full, put, NULL, NULL);
 }
 
+/* An ETag in its quotes that has the form of an MD5. */
+static void take_md5(const char *etag, char out[MD5_HEX_SIZE])
+{
+    static const size_t len = MD5_HEX_SIZE - 1;
+    bool is = strspn(etag, "\"") == 1 && strspn(etag + 1, "0123456789abcdef") == len && !strcmp(etag + 1 + len, "\"");
+    snprintf(out, MD5_HEX_SIZE, "%.*s", is ? (int)len : 0, etag + is);
+}
+
 static int s3_store_stat(struct store *s, const char *key, struct store_item *out)
 {
     char full[FULL_KEY_MAX];
     struct s3_meta meta;
     int rc = s3_head(s3_of(s)->s3, full, full_key(s, key, full), &meta);
-    if (!rc)
-        *out = (struct store_item){.key = key, .size = meta.size, .mtime = meta.mtime};
-    return rc;
+    if (rc)
+        return rc;
+    *out = (struct store_item){.key = key, .size = meta.size, .mtime = meta.mtime};
+    take_md5(meta.etag, out->md5);
+    return 0;
 }
 
 struct listing {

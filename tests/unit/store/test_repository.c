@@ -238,6 +238,33 @@ static void test_repository__objects_are_put_once_and_whole(void **state)
     assert_int_equal(repository_get_object(s, OBJECT_INDEX, &name, 5, &out), 0);
 }
 
+static void test_repository__what_the_store_says_of_an_object_is_believed(void **state)
+{
+    enum { LEN = 1 << 20 };
+    struct store_fake *f = *state;
+    struct store *s = store_fake_store(f);
+    struct digest name;
+    enum repository_found found;
+    char key[OBJECT_KEY_MAX];
+    CLEANUP_FREE char *data = calloc(1, LEN);
+    store_fake_set_md5(f, FAKE_MD5_TRUE);
+    assert_int_equal(repository_put_object(s, OBJECT_PACK, data, LEN, NULL, &name, &found), 0);
+    assert_int_equal(repository_put_object(s, OBJECT_PACK, data, LEN, &name, NULL, &found), 0);
+    assert_int_equal(found, REPOSITORY_WHOLE);
+    assert_int_equal(store_fake_calls(f, FAKE_GET), 0); /* nothing of it was read */
+    assert_true(store_fake_flip(f, object_key(OBJECT_PACK, &name, key), LEN / 2));
+    assert_int_equal(repository_look(s, key, data, LEN, &found), 0);
+    assert_int_equal(found, REPOSITORY_DAMAGED); /* far from its end */
+    assert_int_equal(store_fake_calls(f, FAKE_GET), 0);
+    /* A server that encrypts says something else: then its end tells, as far as that goes. */
+    store_fake_set_md5(f, FAKE_MD5_OTHER);
+    assert_int_equal(repository_look(s, key, data, LEN, &found), 0);
+    assert_int_equal(found, REPOSITORY_WHOLE);
+    assert_true(store_fake_flip(f, key, LEN - 1));
+    assert_int_equal(repository_look(s, key, data, LEN, &found), 0);
+    assert_int_equal(found, REPOSITORY_DAMAGED);
+}
+
 static void test_repository__a_manifest_is_verified(void **state)
 {
     struct store_fake *f = *state;
@@ -526,6 +553,7 @@ int main(void)
         RUN(test_repository__a_put_whose_answer_was_lost_is_recognized),
         RUN(test_repository__without_conditional_puts_the_last_writer_wins),
         RUN(test_repository__objects_are_put_once_and_whole),
+        RUN(test_repository__what_the_store_says_of_an_object_is_believed),
         RUN(test_repository__a_manifest_is_verified),
         RUN(test_repository__tags_come_in_order),
         RUN(test_lease__lives_while_it_is_renewed),

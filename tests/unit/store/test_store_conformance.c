@@ -29,7 +29,8 @@ struct kind {
     bool checks_keys; /* -EINVAL for keys that lead out */
     bool text_keys;   /* keys must be UTF-8 */
     bool no_match;    /* IF_ABSENT holds, IF_MATCH is refused */
-    unsigned many;    /* keys of the long listing */
+    bool says_md5;
+    unsigned many; /* keys of the long listing */
 };
 
 static char dir[] = "/tmp/granary-test-XXXXXX";
@@ -91,6 +92,8 @@ static void what_was_put_comes_back(struct kind *k)
         assert_int_equal(store_stat(k->reader, keys[i], &item), 0);
         assert_int_equal(item.size, strlen(keys[i]));
         assert_true(llabs(item.mtime - time(NULL)) < 3600);
+        char md5[MD5_HEX_SIZE];
+        assert_string_equal(item.md5, k->says_md5 ? md5_hex(keys[i], strlen(keys[i]), md5) : "");
     }
 }
 
@@ -428,8 +431,13 @@ static void test_store_s3__conforms(void **state)
     char url[1024];
     snprintf(url, sizeof url, "%s/conformance-%d", base, (int)getpid());
     CLEANUP(cleanup_store) struct store *s = open_url(url);
-    conforms(
-        &(struct kind){.name = "s3", .writer = s, .reader = s, .checks_keys = true, .text_keys = true, .many = 2500});
+    conforms(&(struct kind){.name = "s3",
+                            .writer = s,
+                            .reader = s,
+                            .checks_keys = true,
+                            .text_keys = true,
+                            .says_md5 = true,
+                            .many = 2500});
 }
 
 static void test_store_fake_hdfs__conforms(void **state)

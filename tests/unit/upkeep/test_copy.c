@@ -156,6 +156,30 @@ static void test_copy__replaces_what_was_cut_short(void **state)
     check_whole(f);
 }
 
+static void test_copy__reads_nothing_of_what_both_stores_say_is_the_same(void **state)
+{
+    struct fixture *f = *state;
+    char key[OBJECT_KEY_MAX];
+    store_fake_set_md5(f->from, FAKE_MD5_TRUE);
+    store_fake_set_md5(f->to, FAKE_MD5_TRUE);
+    assert_int_equal(copy(f), 0);
+    store_fake_reset_counters(f->from);
+    store_fake_reset_counters(f->to);
+    assert_int_equal(copy(f), 0);
+    assert_int_equal(f->result.objects_copied, 0);
+    assert_int_equal(store_fake_calls(f->from, FAKE_GET), 0);
+    assert_int_equal(store_fake_calls(f->to, FAKE_GET), 0);
+    /* with its first byte wrong, which its end does not show */
+    assert_true(store_fake_flip(f->to, a_pack(f, key), 0));
+    assert_int_equal(copy(f), 0);
+    assert_int_equal(f->result.objects_copied, 1);
+    check_whole(f);
+    /* one of them encrypts */
+    store_fake_set_md5(f->to, FAKE_MD5_OTHER);
+    assert_int_equal(copy(f), 0);
+    assert_int_equal(f->result.objects_copied, 0);
+}
+
 static void test_copy__takes_marks_off_what_was_there(void **state)
 {
     struct fixture *f = *state;
@@ -297,6 +321,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copy__goes_on_where_it_failed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__hands_on_nothing_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__replaces_what_was_cut_short, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy__reads_nothing_of_what_both_stores_say_is_the_same, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__takes_marks_off_what_was_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__looks_again_at_what_was_there, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy__holds_a_lease_throughout, setup, teardown),
