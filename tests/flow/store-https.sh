@@ -52,6 +52,31 @@ read_all "$two"
 grep -q '^HTTP/2.0 206' "$W/two.log" || fail "no range by HTTP/2: $(cat "$W/two.log")"
 [ "$(grep -c '^HTTP/1.1' "$W/two.log")" -le 12 ] || fail "asked by HTTP/1.1 again and again: $(cat "$W/two.log")"
 
+# cut COUNT: port $PORT leads to $both; of the connections that offer HTTP/1.1 alone, the first COUNT end in their
+# handshake. One at a time is asked for: what counts is refusals in a row.
+cut() {
+    : >"$W/both.log"
+    background python3 "$GRANARY_SOURCE/tests/servers/cut-handshakes.py" "$W/proxy-$1" "$W/cuts-$1" "$both" "$1"
+    wait_for 60 test -s "$W/proxy-$1"
+    PORT=$(cat "$W/proxy-$1")
+    rm -f "$W/image-cut"
+    AWS_CA_BUNDLE="$W/ca" "$GRANARY" export -q -j 1 "https://127.0.0.1:$PORT/one" "$W/image-cut"
+    cmp "$W/image" "$W/image-cut" || fail "wrong byte behind $1 handshakes that failed"
+}
+by() { grep -c "^HTTP/$1 20" "$W/both.log" || true; }
+
+echo "== one handshake that fails, or two in a row, do not change the version for good"
+for count in 1 2; do
+    cut $count
+    [ "$(wc -l <"$W/cuts-$count")" = $count ] || fail "$(wc -l <"$W/cuts-$count") handshakes failed, not $count"
+    [ "$(by 2.0)" = $count ] && [ "$(by 1.1)" -ge 3 ] || fail "after $count: $(sort "$W/both.log" | uniq -c)"
+done
+
+echo "== three in a row do"
+cut 1000
+[ "$(wc -l <"$W/cuts-1000")" = 3 ] || fail "$(wc -l <"$W/cuts-1000") handshakes failed before HTTP/2 was offered at once"
+[ "$(by 1.1)" = 0 ] && [ "$(by 2.0)" -ge 5 ] || fail "$(sort "$W/both.log" | uniq -c)"
+
 echo "== a build over HTTP/2"
 export AWS_CA_BUNDLE=$W/ca AWS_ENDPOINT_URL=https://127.0.0.1:$two AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=hidden
 "$GRANARY" build -q --chunk-size 64K "$W/tree" s3://lake/store/one >"$W/built"
