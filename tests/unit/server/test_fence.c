@@ -72,10 +72,30 @@ static void test_fence__only_what_is_warmed_is_read(void **state)
     control_world_release(&w);
 }
 
+/* Warming by number goes through the fence in batches; what a batch is refused, if ever, has an offset of its own. */
+static void test_fence__chunks_by_number_are_warmed_behind_it(void **state)
+{
+    enum { WANTED = 150 }; /* more than two batches */
+    uint64_t wanted[WANTED];
+    w.fenced = true;
+    control_world_init(&w);
+    struct image *img = image_at(w.stack, 0);
+    for (size_t i = 0; i < WANTED; i++)
+        wanted[i] = (WANTED - i) * 7 % CONTROL_CHUNKS; /* in no order, some twice */
+    assert_int_equal(image_prefetch_chunks(img, wanted, 0), 0);
+    assert_int_equal(requests(), 0);
+    assert_int_equal(image_prefetch_chunks(img, wanted, WANTED), 0);
+    assert_int_equal(refusals(), 0);
+    for (size_t i = 0; i < WANTED; i++)
+        assert_int_equal(read_chunks(wanted[i] * CONTROL_CHUNK, 100), 0);
+    control_world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fence__only_what_is_warmed_is_read),
+        cmocka_unit_test(test_fence__chunks_by_number_are_warmed_behind_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
