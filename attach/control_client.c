@@ -59,7 +59,7 @@ static int perform(CURL *curl, const char *socket, const char *url, collector *c
     if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY)
         return error_set(-EPROTO,
                          "%s is no control socket: what answers there does not speak HTTP. Give the server's control "
-                         "socket, not its NBD socket; `granary status` lists it",
+                         "socket, not its NBD socket; 'granary status' lists it",
                          socket);
     if (code)
         return error_set(-EIO, "the server on the control socket %s gives no answer: %s", socket,

@@ -78,6 +78,9 @@ int control_target_find(const char *target, char *out, size_t size)
     rc = mount_find(target, &state);
     if (rc == -ENOENT && find_beside(target, out, size)) /* the directory of serve --fuse */
         return 0;
+    if (rc == -ENOENT)
+        return error_set(rc, "nothing is mounted on %s, and it is no socket; give a control socket or a mount point",
+                         target);
     if (rc)
         return rc;
     if (!*state.control)

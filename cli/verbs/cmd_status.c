@@ -336,7 +336,7 @@ static int show_or_complain(const struct node_server *server, const char *target
             json_array_append_new(into, json_pack("{s:o,s:s,s:s}", "control",
                                                   json_name(server->control, strlen(server->control)), "health",
                                                   "failing", "error", error_text()));
-        return STATUS_FAILING;
+        return rc == -EPROTO ? CLI_FAILED : STATUS_FAILING; /* of what is no control socket nothing is known */
     }
     if (into) {
         json_array_append_new(into, status);

@@ -175,10 +175,10 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
                                                      : TERMINAL_COLUMNS,
                             .rows = size.ws_row ? size.ws_row : TERMINAL_ROWS};
     if (!t.to)
-        return error_set(-ENOMEM, "out of memory");
+        return error_no_memory();
     int rc = write_table(&t, status, before);
     if (fclose(t.to) && !rc)
-        rc = error_set(-ENOMEM, "out of memory");
+        rc = error_no_memory();
     if (rc)
         return rc;
     if (terminal)

@@ -16,6 +16,7 @@
 #include "cli/control_target.h"
 #include "cli/pin.h"
 #include "cli/print.h"
+#include "cli/server_status.h"
 #include "cli/verbs/verbs.h"
 #include "net/listen.h"
 
@@ -37,6 +38,15 @@ static bool is_at(const char *target, const char *suffix, char out[PATH_MAX])
     return !stat(out, &st) && S_ISSOCK(st.st_mode);
 }
 
+/* Of what is no control socket, or of nobody, it is not said that no supervisor stands beside it. */
+static int check_control(const char *control)
+{
+    json_t *status = NULL;
+    int rc = server_status_get(control, &status);
+    json_decref(status);
+    return rc;
+}
+
 /* The socket beside the control socket. It is there while what answers is not, so what lies beside the target is looked
  * at first. */
 static int find(const char *target, char out[PATH_MAX])
@@ -48,6 +58,9 @@ static int find(const char *target, char out[PATH_MAX])
         return 0;
     int rc = control_target_find(target, control, sizeof control);
     if (rc || is_at(control, UPGRADE_SUFFIX, out))
+        return rc;
+    rc = check_control(control);
+    if (rc)
         return rc;
     return error_set(-ENOENT,
                      "the server at %s has no supervisor that can be replaced (%s): it was not started by 'granary "
