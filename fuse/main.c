@@ -37,7 +37,7 @@ static int open_signals(int *out_fd)
     return *out_fd < 0 ? error_set(-errno, "signalfd: %s", strerror(errno)) : 0;
 }
 
-static int serve(struct serving *s, const struct front_words *w)
+static int serve(void *arg, struct serving *s, const struct front_words *w)
 {
     CLEANUP_FD int signal_fd = -1;
     struct session *session = NULL;
@@ -59,5 +59,6 @@ static int serve(struct serving *s, const struct front_words *w)
 
 int main(int argc, char **argv)
 {
-    return front_main(argc, argv, SESSION_THREADS, serve);
+    const struct front front = {.threads = SESSION_THREADS, .own = "", .own_help = "", .serve = serve};
+    return front_main(argc, argv, &front);
 }

@@ -123,6 +123,7 @@ static size_t shake_hands(struct connection *c, const uint8_t *at, size_t len)
         return 0;
     }
     c->transmitting = step == HANDSHAKE_READY;
+    c->securing = step == HANDSHAKE_SECURES;
     if (!say(c, &text))
         return 0;
     if (step == HANDSHAKE_OVER) {
@@ -142,6 +143,28 @@ static bool may_shake_hands(struct connection *c)
         c->server->short_ms = clock_now_ms();
     connection_wait_locked(c);
     return !c->stalled && !c->unanswered && !c->ended && !c->dead;
+}
+
+/* ---- TLS ---- */
+
+/* A step of its handshake. Of what was said in plaintext nothing is kept: no export is open before it. */
+static void secure(struct connection *c)
+{
+    struct nbd_server *s = c->server;
+    bool sends = false;
+    if (!may_shake_hands(c))
+        return;
+    int rc = c->tls ? 0 : tls_session_new(s->config.tls, c->fd, &c->tls);
+    if (!rc)
+        rc = tls_session_handshake(c->tls, &sends);
+    if (rc && rc != -EAGAIN) {
+        complain(c);
+        return;
+    }
+    c->securing = rc;
+    SCOPED_LOCK(&s->lock);
+    c->blocked |= sends;
+    connection_wait_locked(c);
 }
 
 /* ---- requests ---- */
@@ -206,7 +229,7 @@ static bool is_over(struct connection *c)
 
 /* ---- receiving ---- */
 
-void connection_continue(struct connection *c)
+static void take_all(struct connection *c)
 {
     size_t at = 0, used = 1;
     while (used && at < c->in_len && !is_over(c)) {
@@ -220,28 +243,48 @@ void connection_continue(struct connection *c)
     }
     c->in_len -= at;
     memmove(c->in, c->in + at, c->in_len);
+}
+
+/* False: nothing has come. A client that shut its sending direction alone may still want answers, and gets those that
+ * come soon. */
+static bool receive_some(struct connection *c)
+{
+    size_t room = CONNECTION_IN - c->in_len;
+    if (!room || is_over(c))
+        return false;
+    ssize_t n =
+        c->tls ? tls_session_recv(c->tls, c->in + c->in_len, room) : recv(c->fd, c->in + c->in_len, room, MSG_DONTWAIT);
+    if (n > 0) {
+        c->in_len += (size_t)n;
+        return true;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    SCOPED_LOCK(&c->server->lock);
+    if (n < 0)
+        connection_kill_locked(c);
+    else if (!c->dead)
+        connection_end_locked(c);
+    return false;
+}
+
+/* The rest of a record of TLS is in no socket, so it is taken at once, or when the handshake goes on. */
+void connection_continue(struct connection *c)
+{
+    do {
+        take_all(c);
+        if (c->securing)
+            secure(c);
+    } while (c->tls && !c->securing && tls_session_has_more(c->tls) && receive_some(c));
     SCOPED_LOCK(&c->server->lock);
     if (!c->dead)
         connection_wait_locked(c);
 }
 
-/* A client that shut its sending direction alone may still want answers, and gets those that come soon. */
 void connection_receive(struct connection *c)
 {
-    ssize_t n =
-        c->in_len == CONNECTION_IN ? -1 : recv(c->fd, c->in + c->in_len, CONNECTION_IN - c->in_len, MSG_DONTWAIT);
-    if (n < 0 && (c->in_len == CONNECTION_IN || errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        SCOPED_LOCK(&c->server->lock);
-        if (n < 0)
-            connection_kill_locked(c);
-        else if (!c->dead)
-            connection_end_locked(c);
-        return;
-    }
-    c->in_len += (size_t)n;
-    connection_continue(c);
+    if (c->securing || receive_some(c))
+        connection_continue(c);
 }
 
 /* ---- the beginning ---- */
@@ -273,7 +316,8 @@ int connection_new(struct nbd_server *s, int fd, bool refused)
     c->fd = fd;
     c->refused = refused;
     c->since_ms = clock_now_ms();
-    c->handshake = (struct handshake){.exports = &exports, .arg = c};
+    c->handshake = (struct handshake){
+        .exports = &exports, .arg = c, .tls = s->config.tls ? HANDSHAKE_TLS_REQUIRED : HANDSHAKE_TLS_NONE};
     asker_init(&c->asker);
     {
         SCOPED_LOCK(&s->lock);

@@ -200,8 +200,37 @@ static int answer_export_name(struct option *o, enum handshake_step *step)
     return rc;
 }
 
+static int answer_starttls(struct option *o, enum handshake_step *step)
+{
+    if (o->h->tls == HANDSHAKE_TLS_NONE)
+        return append_refusal(o->out, o->number, NBD_WIRE_REP_ERR_UNSUP,
+                              "this server does not speak TLS; 'granary serve --listen --tls-certificates' does");
+    if (o->h->tls == HANDSHAKE_TLS_SECURED || o->len)
+        return append_refusal(o->out, o->number, NBD_WIRE_REP_ERR_INVALID,
+                              o->len ? "NBD_OPT_STARTTLS has no data" : "the connection speaks TLS already");
+    o->h->tls = HANDSHAKE_TLS_SECURED;
+    *step = HANDSHAKE_SECURES;
+    return append_ack(o->out, o->number);
+}
+
+static bool is_refused_in_plaintext(const struct option *o)
+{
+    return o->h->tls == HANDSHAKE_TLS_REQUIRED && o->number != NBD_WIRE_OPT_STARTTLS && o->number != NBD_WIRE_OPT_ABORT;
+}
+
+/* In plaintext a client learns nothing, not even which exports there are. The old way has no word for that. */
+static int refuse_plaintext(const struct option *o)
+{
+    static const char why[] = "this server requires TLS";
+    if (o->number == NBD_WIRE_OPT_EXPORT_NAME)
+        return error_set(-EPROTO, "%s, and the client asks for an export without it", why);
+    return append_refusal(o->out, o->number, NBD_WIRE_REP_ERR_TLS_REQD, why);
+}
+
 static int answer(struct option *o, enum handshake_step *step)
 {
+    if (is_refused_in_plaintext(o))
+        return refuse_plaintext(o);
     switch (o->number) {
     case NBD_WIRE_OPT_EXPORT_NAME:
         return answer_export_name(o, step);
@@ -214,8 +243,7 @@ static int answer(struct option *o, enum handshake_step *step)
     case NBD_WIRE_OPT_GO:
         return answer_info(o, step);
     case NBD_WIRE_OPT_STARTTLS:
-        return append_refusal(o->out, o->number, NBD_WIRE_REP_ERR_UNSUP,
-                              "this server does not speak TLS; 'granary serve --listen --tls-certificates' does");
+        return answer_starttls(o, step);
     default:
         return append_refusal(o->out, o->number, NBD_WIRE_REP_ERR_UNSUP, "this server does not know the option");
     }
@@ -236,6 +264,8 @@ static int take_option(struct handshake *h, const uint8_t *data, size_t *used, s
         return error_set(-EPROTO, "the client has sent more than %d options", HANDSHAKE_OPTIONS_MAX);
     if (o.len > HANDSHAKE_OPTION_MAX) {
         h->skip = o.len;
+        if (is_refused_in_plaintext(&o))
+            return refuse_plaintext(&o);
         return append_refusal(out, o.number, NBD_WIRE_REP_ERR_TOO_BIG, "the option is too long");
     }
     *used += o.len;
@@ -276,8 +306,13 @@ int handshake_take(struct handshake *h, const uint8_t *data, size_t len, size_t 
         *step = HANDSHAKE_WAITS;
     if (rc || len < need)
         return rc;
-    if (h->greeted)
-        return take_option(h, data, used, out, step);
-    *used = sizeof(uint32_t);
-    return take_flags(h, data);
+    if (!h->greeted) {
+        *used = sizeof(uint32_t);
+        return take_flags(h, data);
+    }
+    rc = take_option(h, data, used, out, step);
+    /* Whoever sits between the two could have put it there, to be taken for what comes by TLS. */
+    if (!rc && *step == HANDSHAKE_SECURES && *used < len)
+        rc = error_set(-EPROTO, "plaintext has come behind NBD_OPT_STARTTLS");
+    return rc;
 }

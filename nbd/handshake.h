@@ -33,9 +33,16 @@ struct handshake_exports {
     int (*list)(void *arg, int (*visit)(void *visit_arg, const struct handshake_export *e), void *visit_arg);
 };
 
+enum handshake_tls {
+    HANDSHAKE_TLS_NONE,     /* this server has none */
+    HANDSHAKE_TLS_REQUIRED, /* the client has not got it yet: nothing else is answered */
+    HANDSHAKE_TLS_SECURED,
+};
+
 struct handshake {
     const struct handshake_exports *exports;
     void *arg;
+    enum handshake_tls tls; /* NONE or REQUIRED to begin with */
     bool greeted, no_zeroes;
     unsigned options; /* taken so far */
     uint32_t skip;    /* bytes to pass over */
@@ -44,6 +51,7 @@ struct handshake {
 enum handshake_step {
     HANDSHAKE_WAITS,   /* for more bytes: nothing was taken */
     HANDSHAKE_GOES_ON, /* *used bytes were taken; call again with the rest, once what is in out has been sent */
+    HANDSHAKE_SECURES, /* the same, and TLS follows: nothing of before it counts, but that the client was greeted */
     HANDSHAKE_READY,   /* the same, and requests follow, for the export that was opened last */
     HANDSHAKE_OVER,    /* disconnect when what is in out has been sent */
 };

@@ -1,7 +1,10 @@
 /* granary-nbd: serves exports to NBD's clients over a socket that listens. `granary serve` makes the socket, hands it
  * on as descriptor FD, and starts this again when it dies.
  *
- *   granary-nbd [-t THREADS] [-v] FD KEY=VALUE...      the keys are those of the plugin (granary-nbd --help)
+ *   granary-nbd [-t THREADS] [-v] [-c DIR [-p] | -k FILE] FD KEY=VALUE...
+ *
+ * The keys are those of the plugin (granary-nbd --help). With -c (certificates) or -k (keys of psktool's) clients must
+ * speak TLS, with -p by certificates of their own.
  *
  * Under a supervisor it dies of SIGTERM at once, as of SIGKILL: clients lose their connection, which mounts survive.
  */
@@ -33,15 +36,29 @@ static void block_signals(sigset_t *out)
     sigprocmask(SIG_BLOCK, out, NULL);
 }
 
-static int serve(struct serving *s, const struct front_words *w)
+static void take_tls(void *arg, int option, const char *value)
 {
-    const struct nbd_server_config config = {.serving = s, .listen_fd = w->fd, .threads = w->threads};
+    struct tls_config *tls = arg;
+    if (option == 'c')
+        tls->certificates = value;
+    else if (option == 'k')
+        tls->psk = value;
+    else
+        tls->verify_peer = true;
+}
+
+static int serve(void *arg, struct serving *s, const struct front_words *w)
+{
+    const struct tls_config *tls = arg;
+    struct nbd_server_config config = {.serving = s, .listen_fd = w->fd, .threads = w->threads};
     struct nbd_server *server = NULL;
     sigset_t ends;
     int number;
     block_signals(&ends);
     allow_descriptors();
-    int rc = serving_open(s);
+    int rc = tls->certificates || tls->psk ? tls_new(tls, &config.tls) : 0;
+    if (!rc)
+        rc = serving_open(s);
     if (!rc)
         rc = serving_start(s);
     if (!rc)
@@ -49,11 +66,19 @@ static int serve(struct serving *s, const struct front_words *w)
     while (!rc && sigwait(&ends, &number))
         ;
     nbd_server_stop(server, NBD_SERVER_DRAIN_MS);
+    tls_free(config.tls);
     serving_stop_fetching(s);
     return rc;
 }
 
 int main(int argc, char **argv)
 {
-    return front_main(argc, argv, NBD_SERVER_THREADS, serve);
+    struct tls_config tls = {0};
+    const struct front front = {.threads = NBD_SERVER_THREADS,
+                                .own = "c:k:p",
+                                .own_help = "[-c DIR [-p] | -k FILE] ",
+                                .take = take_tls,
+                                .serve = serve,
+                                .arg = &tls};
+    return front_main(argc, argv, &front);
 }

@@ -86,6 +86,7 @@ bool connection_is_gone_locked(const struct connection *c, uint64_t now_ms)
 
 void connection_free(struct connection *c)
 {
+    tls_session_free(c->tls);
     if (c->export)
         serving_disconnect(c->export);
     asker_release(&c->asker);
@@ -141,7 +142,8 @@ void connection_send_locked(struct connection *c)
         struct iovec parts[2 * SEND_AT_ONCE];
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(c->out.first, parts)};
         pthread_mutex_unlock(&s->lock);
-        ssize_t n = sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = c->tls ? tls_session_send(c->tls, parts, message.msg_iovlen)
+                           : sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         int code = n < 0 ? errno : 0;
         pthread_mutex_lock(&s->lock);
         if (n >= 0)

@@ -5,6 +5,7 @@
 #define GRANARY_NBD_SERVER_H
 
 #include "base/compiler.h"
+#include "nbd/tls.h"
 #include "server/serving.h"
 
 enum {
@@ -21,13 +22,15 @@ struct nbd_server;
 /* 0 in a field: the default above. */
 struct nbd_server_config {
     struct serving *serving; /* open and started; outlives the server */
+    struct tls *tls;         /* clients must speak TLS; outlives the server; NULL: they cannot */
     int listen_fd;           /* stays the caller's, and becomes non-blocking */
     unsigned threads;        /* that read, at most; a read that waits for a store holds one */
     unsigned clients;        /* connections at a time; one more is told so, and refused */
     size_t memory;           /* bytes of replies; a quarter is kept for reads of what is cached */
-    unsigned handshake_ms;   /* a client that has not asked for an export by then is disconnected */
-    unsigned slow_ms;        /* how long a client may take less than a quarter of what waits for it, while others need
-                                the memory; then it is disconnected */
+    unsigned
+        handshake_ms; /* a client that has not asked for an export by then, by TLS where it must, is disconnected */
+    unsigned slow_ms; /* how long a client may take less than a quarter of what waits for it, while others need
+                         the memory; then it is disconnected */
 };
 
 GR_MUST_CHECK int nbd_server_start(const struct nbd_server_config *config, struct nbd_server **out);

@@ -4,6 +4,7 @@
  *   server.c      the thread of the connections: accepts, waits for sockets, looks after the clock
  *   connection.c  one connection: bytes in
  *   replies.c     bytes out, and its end
+ *   tls.c         TLS on its socket
  *   workers.c     which request is next, and reading for it
  *   pool.c        tasks, the queues that they wait in, threads
  *
@@ -26,6 +27,7 @@
 #include "nbd/handshake.h"
 #include "nbd/request.h"
 #include "nbd/server.h"
+#include "nbd/tls.h"
 
 enum {
     CONNECTION_IN = 8192,            /* holds the longest option that is looked at */
@@ -71,10 +73,12 @@ struct connection {
     uint64_t watched_ms;                   /* since when it is looked whether it takes its replies; 0: it is not */
     size_t watched_waiting, watched_taken; /* bytes that waited then, and were taken since */
     uint64_t heard_ms;                     /* when it ended, or took something after that */
+    struct tls_session *tls;               /* NULL: plaintext; set before anything is sent by it, then constant */
     struct asker asker;
 
     /* Of the connections' thread alone. */
     uint64_t since_ms;
+    bool securing;     /* TLS's handshake goes on; begins when the answer to STARTTLS has left */
     bool transmitting; /* behind the handshake */
     bool stalled;      /* memory is short */
     struct handshake handshake;

@@ -23,16 +23,20 @@ static int set_parameter(struct stack_options *o, const char *word)
     return key ? stack_options_set(o, key, equals + 1) : error_no_memory();
 }
 
-static int parse(int argc, char **argv, struct front_words *w)
+static int parse(int argc, char **argv, const struct front *front, struct front_words *w)
 {
-    uint64_t threads = w->threads, fd;
-    for (int c; (c = getopt(argc, argv, "t:v")) != -1;)
+    char letters[32];
+    uint64_t threads = front->threads, fd;
+    snprintf(letters, sizeof letters, "t:v%s", front->own);
+    for (int c; (c = getopt(argc, argv, letters)) != -1;)
         if (c == 't' && text_parse_uint("-t", optarg, 1, THREADS_MAX, &threads))
             return -EINVAL;
         else if (c == 'v')
             log_to(NULL, LOG_LEVEL_DEBUG);
-        else if (c != 't')
+        else if (c == '?')
             return -EINVAL;
+        else if (c != 't')
+            front->take(front->arg, c, optarg);
     if (optind >= argc)
         return error_set(-EINVAL, "no descriptor");
     int rc = text_parse_uint("the descriptor", argv[optind], 0, INT_MAX, &fd);
@@ -40,22 +44,23 @@ static int parse(int argc, char **argv, struct front_words *w)
     return rc;
 }
 
-static int usage(const char *program)
+static int usage(const char *program, const struct front *front)
 {
     const char *slash = strrchr(program, '/');
     fprintf(stderr,
-            "usage: %s [-t THREADS] [-v] FD KEY=VALUE...\n"
+            "usage: %s [-t THREADS] [-v] %sFD KEY=VALUE...\n"
             "'granary serve' starts it. The keys:\n\n%s",
-            slash ? slash + 1 : program, STACK_OPTIONS_HELP);
+            slash ? slash + 1 : program, front->own_help, STACK_OPTIONS_HELP);
     return EXIT_USAGE;
 }
 
 /* 0, or the exit status, having said why. */
-static int parse_all(int argc, char **argv, struct front_words *words, struct stack_options *options)
+static int parse_all(int argc, char **argv, const struct front *front, struct front_words *words,
+                     struct stack_options *options)
 {
     log_to(NULL, LOG_LEVEL_WARNING);
-    if (parse(argc, argv, words))
-        return usage(argv[0]);
+    if (parse(argc, argv, front, words))
+        return usage(argv[0], front);
     int rc = 0;
     for (int i = optind + 1; !rc && i < argc; i++)
         rc = set_parameter(options, argv[i]);
@@ -66,14 +71,13 @@ static int parse_all(int argc, char **argv, struct front_words *words, struct st
     return rc ? EXIT_FAILURE : 0;
 }
 
-int front_main(int argc, char **argv, unsigned threads,
-               int (*serve)(struct serving *serving, const struct front_words *words))
+int front_main(int argc, char **argv, const struct front *front)
 {
     static struct serving serving;
-    struct front_words words = {.threads = threads};
+    struct front_words words;
     serving_init(&serving);
-    int status = parse_all(argc, argv, &words, &serving.options);
-    if (!status && serve(&serving, &words)) {
+    int status = parse_all(argc, argv, front, &words, &serving.options);
+    if (!status && front->serve(front->arg, &serving, &words)) {
         log_error("%s", error_text());
         status = EXIT_FAILURE;
     }

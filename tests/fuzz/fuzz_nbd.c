@@ -42,11 +42,12 @@ static void take_requests(const uint8_t *data, size_t len)
             FUZZ_CHECK(r.skip <= REQUEST_DATA_MAX);
 }
 
-/* The first byte says how much comes at a time. */
+/* The first byte says how much comes at a time, and whether TLS is required: what follows STARTTLS is then what comes
+ * by TLS, and nothing may have come with it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static const struct handshake_exports exports = {.open = open_export, .list = list_exports};
-    struct handshake h = {.exports = &exports};
+    struct handshake h = {.exports = &exports, .tls = len && data[0] & 1 ? HANDSHAKE_TLS_REQUIRED : HANDSHAKE_TLS_NONE};
     size_t piece = len ? 1 + (size_t)data[0] * 64 : 1, at = 1, there = 1;
     enum handshake_step step = HANDSHAKE_WAITS;
     int rc = 0;
@@ -66,6 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         FUZZ_CHECK(used <= there - at && (rc || used || step == HANDSHAKE_WAITS));
         FUZZ_CHECK(rc || step != HANDSHAKE_WAITS || there - at < HANDSHAKE_OPTION_MAX + 16);
         at += used;
+        FUZZ_CHECK(rc || step != HANDSHAKE_SECURES || at == there);
+        FUZZ_CHECK(rc || step != HANDSHAKE_READY || h.tls != HANDSHAKE_TLS_REQUIRED);
     }
     if (!rc && step == HANDSHAKE_READY)
         take_requests(data + at, len - at);

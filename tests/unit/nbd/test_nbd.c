@@ -33,6 +33,7 @@ struct world {
     struct image_fake img;
     struct serving serving;
     struct nbd_server *server;
+    struct tls *tls;
     int listen_fd;
 };
 
@@ -89,6 +90,7 @@ static struct nbd_server_config at_most(unsigned threads)
 static void world_release(void)
 {
     nbd_server_stop(w.server, WAIT_MS);
+    tls_free(steal_ptr(&w.tls));
     serving_close(&w.serving);
     remove_store();
 }
@@ -396,6 +398,82 @@ static void test_nbd__a_bad_request_is_answered_or_ends(void **state)
     world_release();
 }
 
+/* ---- TLS: what needs no client that speaks it; the others are in flow/serve-tls ---- */
+
+/* A server that requires it, by a key that nobody here has. */
+static void tls_world_init(unsigned handshake_ms)
+{
+    static const char key[] = "alice:00112233445566778899aabbccddeeff\n";
+    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 8];
+    struct nbd_server_config config = {.threads = THREADS, .handshake_ms = handshake_ms};
+    scratch_make(dir);
+    snprintf(path, sizeof path, "%s/keys", dir);
+    assert_int_equal(io_write_file_atomic(path, key, sizeof key - 1, false), 0);
+    if (tls_new(&(struct tls_config){.psk = path}, &w.tls))
+        fail_msg("%s", error_text());
+    scratch_remove(dir);
+    config.tls = w.tls;
+    world_init(config);
+}
+
+static void test_nbd__where_tls_is_required_plaintext_learns_nothing(void **state)
+{
+    static const uint32_t options[] = {NBD_WIRE_OPT_LIST, NBD_WIRE_OPT_INFO, NBD_WIRE_OPT_GO, 77};
+    static char zeros[70000];
+    tls_world_init(0);
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(options); i++) {
+        send_option(fd, options[i], "", 0);
+        assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ERR_TLS_REQD);
+    }
+    send_option(fd, 77, zeros, sizeof zeros);
+    assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ERR_TLS_REQD);
+    send_option(fd, NBD_WIRE_OPT_STARTTLS, "x", 1);
+    assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ERR_INVALID);
+    send_option(fd, NBD_WIRE_OPT_EXPORT_NAME, "faces", 5);
+    assert_int_equal(recv(fd, zeros, 1, 0), 0);
+    close(fd);
+    world_release();
+}
+
+/* What comes behind STARTTLS in plaintext is no option, whether with it or later, nor is anything else but TLS. */
+static void test_nbd__plaintext_behind_starttls_ends_it(void **state)
+{
+    static const char both[] = "IHAVEOPT\0\0\0\5\0\0\0\0IHAVEOPT\0\0\0\3\0\0\0\0";
+    char rest[4096];
+    tls_world_init(0);
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    transmit(fd, both, sizeof both - 1);
+    assert_int_equal(recv(fd, rest, sizeof rest, 0), 0);
+    close(fd);
+    for (int i = 0; i < 2; i++) {
+        fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+        send_option(fd, NBD_WIRE_OPT_STARTTLS, "", 0);
+        assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ACK);
+        transmit(fd, i ? "\x16\3\1\2\0garbage in a record of TLS, as long as it likes to be" : both, 32);
+        if (i)
+            shutdown(fd, SHUT_WR); /* the record is not whole */
+        ssize_t n = recv(fd, rest, sizeof rest, 0);
+        assert_true(n <= 0 || rest[0] == 21); /* an alert */
+        expect_end(fd);
+    }
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
+static void test_nbd__who_begins_tls_and_stops_is_disconnected(void **state)
+{
+    tls_world_init(1000);
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    send_option(fd, NBD_WIRE_OPT_STARTTLS, "", 0);
+    assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ACK);
+    transmit(fd, "\x16\3\1\2\0", 5);
+    expect_end(fd);
+    wait_for_clients(0);
+    world_release();
+}
+
 /* ---- clients that do harm elsewhere ---- */
 
 /* nbdkit 1.32 aborts here. */
@@ -534,6 +612,9 @@ int main(void)
         cmocka_unit_test(test_nbd__who_asks_for_nothing_is_disconnected),
         cmocka_unit_test(test_nbd__one_client_too_many_is_told_so),
         cmocka_unit_test(test_nbd__a_bad_request_is_answered_or_ends),
+        cmocka_unit_test(test_nbd__where_tls_is_required_plaintext_learns_nothing),
+        cmocka_unit_test(test_nbd__plaintext_behind_starttls_ends_it),
+        cmocka_unit_test(test_nbd__who_begins_tls_and_stops_is_disconnected),
         cmocka_unit_test(test_nbd__clients_that_vanish_harm_nobody),
         cmocka_unit_test(test_nbd__threads_do_not_grow_with_clients),
         cmocka_unit_test(test_nbd__who_takes_nothing_is_disconnected),
