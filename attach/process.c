@@ -142,7 +142,7 @@ int process_spawn(const struct process_spec *spec, pid_t *out)
 }
 
 /* Read what the program says until it closes its output; keep the last line, or the first that calls itself an
- * error: behind that nbdkit says where its manual is. */
+ * error: what follows may be about how it ends. */
 static int drain(int fd, uint64_t deadline_ms, char *last, size_t size)
 {
     size_t len = 0;

@@ -17,12 +17,7 @@ void child_output_release(struct child_output *o)
 
 static void end_line(struct child_output *o)
 {
-    static const char hint[] = "Use 'nbdkit --help'"; /* behind an error; its users did not start nbdkit */
     o->line[o->line_len] = 0;
-    if (!strncmp(o->line, hint, sizeof hint - 1)) {
-        o->line_len = 0;
-        return;
-    }
     child_output_release(o);
     o->held = o->line_len && o->holds;
     if (o->line_len)
@@ -65,13 +60,9 @@ void child_output_end(struct child_output *o)
 
 const char *child_output_sentence(const char *line)
 {
-    static const char *const prefixes[] = {"nbdkit: error: ", "granary: error: "};
-    for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++) {
-        const char *at = strstr(line, prefixes[i]);
-        if (at)
-            return at + strlen(prefixes[i]);
-    }
-    return line;
+    static const char prefix[] = "granary: error: ";
+    const char *at = strstr(line, prefix);
+    return at ? at + strlen(prefix) : line;
 }
 
 const char *child_output_last(const struct child_output *o)

@@ -27,9 +27,9 @@ int child_output_take(struct child_output *o);
 void child_output_end(struct child_output *o);
 /* Print the line that waits. */
 void child_output_release(struct child_output *o);
-/* What a line says behind the prefix that errors of nbdkit and Granary have; the whole line without one. */
+/* What a line says behind the prefix that errors have; the whole line without one. */
 const char *child_output_sentence(const char *line);
-/* Its last words, without the prefix that errors of nbdkit and Granary have; "none". */
+/* Its last words, without the prefix that errors have; "none". */
 const char *child_output_last(const struct child_output *o);
 
 #endif

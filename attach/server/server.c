@@ -14,7 +14,7 @@
  *
  * The listening socket is opened once and passed on by systemd's protocol at every start: clients
  * that connect while it is down wait in the backlog. The child is
- * granary-nbd, or nbdkit with the plugin where there is TLS. For FUSE it is granary-fuse, and /dev/fuse, mounted, is
+ * granary-nbd. For FUSE it is granary-fuse, and /dev/fuse, mounted, is
  * what is passed on in the socket's place: readers wait, and what a child had not answered when it died is asked of the
  * next one. The child is killed when the supervisor ends in any other way: it asks for that (GRANARY_SUPERVISOR).
  */
@@ -326,7 +326,7 @@ static int prepare(struct server *s)
     char log[PATH_MAX];
     if (setenv("GRANARY_LOG", service_log_where(log), 1)) /* for status */
         return error_set(-errno, "setenv: %s", strerror(errno));
-    int rc = server_child_argv(s->config, SERVER_CHILD_SERVES, &s->argv);
+    int rc = server_child_argv(s->config, &s->argv);
     if (!rc && listen_answered(s->config->control) > 0)
         rc = error_set(-EADDRINUSE, "another server's control socket is %s; stop it or give --control",
                        s->config->control);

@@ -1,5 +1,5 @@
-/* A supervised server: granary-nbd on a socket that the supervisor holds (nbdkit with the plugin where there is TLS),
- * or granary-fuse on a mount that it holds. */
+/* A supervised server: granary-nbd on a socket that the supervisor holds or
+ * granary-fuse on a mount that it holds. */
 #ifndef GRANARY_ATTACH_SERVER_SERVER_H
 #define GRANARY_ATTACH_SERVER_SERVER_H
 
@@ -9,7 +9,7 @@
 #include "attach/server/socket_access.h"
 #include "base/bytes.h"
 
-enum { SERVER_THREADS = 256 }; /* of the server; with TLS of each connection. A read that waits for a store holds one */
+enum { SERVER_THREADS = 256 }; /* of the server. A read that waits for a store holds one */
 
 struct server_config {
     const char *const *images; /* by digest: a restart must not resolve a tag again */
@@ -21,7 +21,7 @@ struct server_config {
     const char *fuse;    /* a directory to show the exports in as files, by granary-fuse */
     const char *control; /* unix path of the control socket */
     struct socket_access socket_access, control_access;
-    const char *tls_certificates, *tls_psk; /* nbdkit serves: no client comes without TLS; NULL: without */
+    const char *tls_certificates, *tls_psk; /* no client comes without TLS; NULL: without */
     bool tls_verify_peer;
     unsigned threads;   /* 0: SERVER_THREADS */
     const char **again; /* how another program is started in this one's place (granary upgrade): [0] is left for its

@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-enum { CHECK_MS = 60000 /* loading a plugin takes no longer */ };
+enum { CHECK_MS = 60000 };
 
 /* ---- the parts of Granary ---- */
 
@@ -50,16 +50,10 @@ static int find_part(const char *variable, const char *const places[2], const ch
     return *out ? 0 : error_no_memory();
 }
 
-static int find_plugin(char **out)
-{
-    static const char *const places[] = {"../plugin/nbdkit-granary-plugin.so", /* a build tree */
-                                         GRANARY_PLUGIN_FROM_BIN "/nbdkit-granary-plugin.so"};
-    return find_part("GRANARY_PLUGIN", places, "granary", out);
-}
-
 static int find_fuse(char **out)
 {
-    static const char *const places[] = {"../fuse/granary-fuse", GRANARY_LIBEXEC_FROM_BIN "/granary-fuse"};
+    static const char *const places[] = {"../fuse/granary-fuse", /* a build tree */
+                                         GRANARY_LIBEXEC_FROM_BIN "/granary-fuse"};
     return find_part("GRANARY_FUSE", places, "granary-fuse", out);
 }
 
@@ -82,53 +76,31 @@ static int add_word(server_child_words *argv, const char *format, const char *wo
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
-/* TLS is nbdkit's. */
-static bool by_nbdkit(const struct server_config *c)
-{
-    return c->tls_certificates || c->tls_psk;
-}
-
+/* Where the keys are, never what they are. */
 static int add_tls(const struct server_config *c, server_child_words *argv)
 {
-    int rc = add_word(argv, "%s", "--tls=require");
-    if (!rc && c->tls_certificates)
-        rc = add_word(argv, "--tls-certificates=%s", c->tls_certificates);
+    int rc = c->tls_certificates ? add_word(argv, "-c%s", c->tls_certificates) : 0;
     if (!rc && c->tls_psk)
-        rc = add_word(argv, "--tls-psk=%s", c->tls_psk);
-    return !rc && c->tls_verify_peer ? add_word(argv, "%s", "--tls-verify-peer") : rc;
+        rc = add_word(argv, "-k%s", c->tls_psk);
+    return !rc && c->tls_verify_peer ? add_word(argv, "%s", "-p") : rc;
 }
 
-/* nbdkit and its options; the plugin is what it loads. */
-static int add_nbdkit(const struct server_config *c, enum server_child_mode mode, const char *plugin,
-                      const char *threads, server_child_words *argv)
+int server_child_argv(const struct server_config *c, server_child_words *out)
 {
-    /* with -s there is no socket */
-    const char *const words[] = {"nbdkit", mode == SERVER_CHILD_CHECKS ? "-s" : "-f", "-r", "-t", threads};
-    int rc = 0;
-    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(words); i++)
-        rc = add_word(argv, "%s", words[i]);
+    CLEANUP_FREE char *path = NULL, *threads = NULL;
+    int rc = c->fuse ? find_fuse(&path) : find_nbd(&path);
     if (!rc)
-        rc = add_tls(c, argv);
-    return rc ? rc : add_word(argv, "%s", plugin);
-}
-
-static int add_front(const char *program, const char *threads, server_child_words *argv)
-{
-    const char *const words[] = {program, "-t", threads, PROCESS_PASSED_FD};
-    int rc = 0;
-    for (size_t i = 0; !rc && i < GR_ARRAY_SIZE(words); i++)
-        rc = add_word(argv, "%s", words[i]);
-    return rc;
-}
-
-int server_child_argv(const struct server_config *c, enum server_child_mode mode, server_child_words *out)
-{
-    char threads[32];
-    CLEANUP_FREE char *path = NULL;
-    int rc = c->fuse ? find_fuse(&path) : by_nbdkit(c) ? find_plugin(&path) : find_nbd(&path);
-    snprintf(threads, sizeof threads, "%u", c->threads ? c->threads : (unsigned)SERVER_THREADS);
+        rc = add_word(out, "%s", path);
+    if (!rc && asprintf(&threads, "-t%u", c->threads ? c->threads : (unsigned)SERVER_THREADS) < 0) {
+        threads = NULL;
+        rc = error_no_memory();
+    }
     if (!rc)
-        rc = by_nbdkit(c) ? add_nbdkit(c, mode, path, threads, out) : add_front(path, threads, out);
+        rc = add_word(out, "%s", threads);
+    if (!rc)
+        rc = add_tls(c, out);
+    if (!rc)
+        rc = add_word(out, "%s", PROCESS_PASSED_FD);
     for (size_t i = 0; !rc && i < c->image_count; i++)
         rc = add_word(out, "image=%s", c->images[i]);
     for (size_t i = 0; !rc && i < c->parameter_count; i++)
@@ -151,7 +123,7 @@ void server_child_release(server_child_words *argv)
 
 const char *server_child_name(const struct server_config *config)
 {
-    return config->fuse ? "granary-fuse" : by_nbdkit(config) ? "nbdkit" : "granary-nbd";
+    return config->fuse ? "granary-fuse" : "granary-nbd";
 }
 
 /* ---- a check ---- */
@@ -161,7 +133,7 @@ int server_check(const struct server_config *config)
 {
     server_child_words argv = {0};
     struct error e = {0};
-    int rc = server_child_argv(config, SERVER_CHILD_CHECKS, &argv);
+    int rc = server_child_argv(config, &argv);
     if (!rc && setenv("GRANARY_CHECK", "1", 1))
         rc = error_set(-errno, "setenv: %s", strerror(errno));
     if (!rc)

@@ -1,4 +1,4 @@
-/* What a supervisor starts: granary-nbd; with TLS nbdkit with the plugin; for FUSE granary-fuse. */
+/* What a supervisor starts: granary-nbd; for FUSE granary-fuse. */
 #ifndef GRANARY_ATTACH_SERVER_SERVER_CHILD_H
 #define GRANARY_ATTACH_SERVER_SERVER_CHILD_H
 
@@ -7,11 +7,8 @@
 
 typedef VEC(char *) server_child_words;
 
-/* Its command line, ended by NULL: to serve, or to see whether it takes its parameters. In every case
- * server_child_release. */
-enum server_child_mode { SERVER_CHILD_SERVES, SERVER_CHILD_CHECKS };
-GR_MUST_CHECK int server_child_argv(const struct server_config *config, enum server_child_mode mode,
-                                    server_child_words *out);
+/* Its command line, ended by NULL. In every case server_child_release. */
+GR_MUST_CHECK int server_child_argv(const struct server_config *config, server_child_words *out);
 void server_child_release(server_child_words *argv);
 
 /* As sentences call it. */

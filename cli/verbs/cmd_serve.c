@@ -35,7 +35,7 @@ static const struct option_row rows[] = {
     {OPTION_TEXT, 0, "fuse", "DIR", AT(fuse), "show the images as files in DIR instead, without NBD"},
     {OPTION_TEXT, 0, "control", "PATH", AT(control), "control socket (default: the socket's path and .control)"},
     {OPTION_NUMBER, 't', "threads", "N", offsetof(struct serve_values, threads), 1, 4096,
-     "threads that read, in all (with TLS a connection); a read that waits for the store holds one (default 256)"},
+     "threads that read, in all; a read that waits for the store holds one (default 256)"},
     ACCESS_ROWS(struct serve_values, access),
     {OPTION_FLAG, 0, "check", NULL, AT(check), "look whether the server takes the options, and end"},
     {0},
@@ -107,7 +107,7 @@ static int serve(const struct serve_values *v, const struct invocation *inv, str
     if (!rc)
         rc = make_again(inv, pins, &again);
     if (!rc)
-        rc = server_options_words(&v->server, SERVER_FOR_NBDKIT, &words);
+        rc = server_options_words(&v->server, SERVER_FOR_FRONT, &words);
     for (size_t i = 0; !rc && i < count; i++)
         if (vec_push(&images, pins[i].text))
             rc = error_no_memory();

@@ -12,9 +12,9 @@ done
 # The build tree may be in a directory of root's own.
 chmod 711 "$W"
 mkdir "$W/bin" "$W/home"
-cp "$GRANARY" "$PLUGIN" "$NBD" "$W/bin"
+cp "$GRANARY" "$NBD" "$W/bin"
 chown 54321:54321 "$W/home"
-export GRANARY_PLUGIN=$W/bin/${PLUGIN##*/} GRANARY_NBD=$W/bin/granary-nbd HOME=$W/home
+export GRANARY_NBD=$W/bin/granary-nbd HOME=$W/home
 # as UID GROUPS COMMAND...
 as() { setpriv --reuid "$1" --regid "$1" --groups "$2" --no-new-privs --bounding-set=-all --inh-caps=-all "${@:3}"; }
 granary=$W/bin/granary
