@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/vec.h"
 
 static const char store_doc_key[] = "granary.json";
@@ -372,30 +373,70 @@ struct passed_over {
     uint64_t others, copied;
 };
 
-static int visit_tag(struct store *s, char *key, struct passed_over *passed, repository_tag_visit *visit, void *arg)
+/* Documents that are fetched at the same time, and visited in their order. */
+enum { TAGS_BATCH = 64, TAGS_THREADS = 16 };
+
+struct tag_batch {
+    struct store *store;
+    char **keys;
+    size_t count;
+    struct {
+        struct bytes doc;
+        bool there; /* else removed since it was listed, or another program's file */
+    } docs[TAGS_BATCH];
+};
+
+static int fetch_tag(void *arg, size_t i)
 {
-    struct tag t;
+    struct tag_batch *b = arg;
     const char *name, *tag;
-    CLEANUP_FREE char *parts = strdup(key);
-    CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
+    CLEANUP_FREE char *parts = strdup(b->keys[i]);
     if (!parts)
         return error_no_memory();
     if (!split_tag_key(parts, &name, &tag))
         return 0;
-    int rc = store_get_small(s, key, &doc, NULL);
-    if (rc)
-        return rc == -ENOENT ? 0 : rc; /* removed since it was listed */
-    if (tag_is_other_document(doc.data, doc.len)) {
+    int rc = store_get_small(b->store, b->keys[i], &b->docs[i].doc, NULL);
+    b->docs[i].there = !rc;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int visit_tag(struct store *s, char *key, const struct bytes *doc, struct passed_over *passed,
+                     repository_tag_visit *visit, void *arg)
+{
+    struct tag t;
+    const char *name, *tag;
+    if (tag_is_other_document(doc->data, doc->len)) {
         if (!passed->others++)
             log_warning("%s: %s, and whatever else there is like it, is no tag and passed over: another store was made "
                         "inside this one; 'granary unnest %s' moves its images out of it",
                         s->url, key, s->url);
         return 0;
     }
-    rc = at_key(tag_decode(doc.data, doc.len, &t), s, key);
-    if (!rc && check_place(s, name, tag, &t) && !passed->copied++)
+    int rc = at_key(tag_decode(doc->data, doc->len, &t), s, key);
+    if (rc || !split_tag_key(key, &name, &tag))
+        return rc;
+    if (check_place(s, name, tag, &t) && !passed->copied++)
         log_warning("%s", error_text());
-    return rc ? rc : visit(arg, name, tag, &t);
+    return visit(arg, name, tag, &t);
+}
+
+static int visit_batch(struct store *s, char **keys, size_t count, struct passed_over *passed,
+                       repository_tag_visit *visit, void *arg)
+{
+    CLEANUP_FREE struct tag_batch *b = calloc(1, sizeof *b);
+    if (!b)
+        return error_no_memory();
+    *b = (struct tag_batch){.store = s, .keys = keys, .count = count};
+    for (size_t i = 0; i < count; i++)
+        b->docs[i].doc.max = TAG_DOC_MAX;
+    const struct parallel work = {.count = count, .threads = TAGS_THREADS, .item = fetch_tag, .arg = b};
+    int rc = parallel_run(&work);
+    for (size_t i = 0; i < count; i++) {
+        if (!rc && b->docs[i].there)
+            rc = visit_tag(s, keys[i], &b->docs[i].doc, passed, visit, arg);
+        bytes_release(&b->docs[i].doc);
+    }
+    return rc;
 }
 
 int repository_tags(struct store *s, const char *name, repository_tag_visit *visit, void *arg)
@@ -412,7 +453,7 @@ int repository_tags(struct store *s, const char *name, repository_tag_visit *vis
         return rc;
     if (keys.len)
         qsort(keys.items, keys.len, sizeof *keys.items, compare_keys);
-    for (size_t i = 0; i < keys.len && !rc; i++)
-        rc = visit_tag(s, keys.items[i], &passed, visit, arg);
+    for (size_t i = 0; i < keys.len && !rc; i += TAGS_BATCH)
+        rc = visit_batch(s, keys.items + i, GR_MIN(keys.len - i, (size_t)TAGS_BATCH), &passed, visit, arg);
     return rc;
 }

@@ -317,6 +317,46 @@ static void test_repository__tags_come_in_order(void **state)
     assert_non_null(strstr(error_text(), "images/a/latest"));
 }
 
+static int check_number(void *arg, const char *name, const char *tag, const struct tag *t)
+{
+    unsigned *next = arg;
+    char expected[16];
+    snprintf(expected, sizeof expected, "%04u", *next);
+    assert_string_equal(tag, expected);
+    ++*next;
+    return 0;
+}
+
+static void *list_numbers(void *arg)
+{
+    unsigned next = 0;
+    if (repository_tags(store_fake_store(arg), "many", check_number, &next))
+        fail_msg("%s", error_text());
+    assert_int_equal(next, 150);
+    return NULL;
+}
+
+static void test_repository__tags_are_fetched_side_by_side_and_visited_in_order(void **state)
+{
+    enum { TOGETHER = 16 };
+    struct store_fake *f = *state;
+    pthread_t lister;
+    char tag[16];
+    for (unsigned i = 0; i < 150; i++) {
+        struct tag t = tag_of("many");
+        snprintf(tag, sizeof tag, "%04u", i);
+        assert_int_equal(repository_publish(store_fake_store(f), "many", tag, &t, true), 0);
+    }
+    store_fake_reset_counters(f);
+    store_fake_hold(f, FAKE_GET_SMALL);
+    assert_int_equal(pthread_create(&lister, NULL, list_numbers, f), 0);
+    store_fake_wait_held(f, TOGETHER);
+    store_fake_release(f);
+    assert_int_equal(pthread_join(lister, NULL), 0);
+    assert_int_equal(store_fake_peak(f), TOGETHER);
+    assert_int_equal(store_fake_calls(f, FAKE_GET_SMALL), 150);
+}
+
 static void test_lease__lives_while_it_is_renewed(void **state)
 {
     struct store_fake *f = *state;
@@ -556,6 +596,7 @@ int main(void)
         RUN(test_repository__what_the_store_says_of_an_object_is_believed),
         RUN(test_repository__a_manifest_is_verified),
         RUN(test_repository__tags_come_in_order),
+        RUN(test_repository__tags_are_fetched_side_by_side_and_visited_in_order),
         RUN(test_lease__lives_while_it_is_renewed),
         RUN(test_lease__one_that_cannot_be_read_counts_by_the_clock),
         RUN(test_lease__waits_for_a_sweep_but_not_for_a_dead_one),
