@@ -99,6 +99,7 @@ static void init(struct stack *s, const struct stack_config *config)
     s->opened_ms = clock_now_ms();
     pthread_mutex_init(&s->noting, NULL);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->front_lock, NULL);
     rate_init(&s->rate, GR_MAX(config->bwlimit, (uint64_t)1));
     s->store = config->store;
     if (config->bwlimit)
@@ -149,6 +150,7 @@ void stack_close(struct stack *s)
     vec_release(&s->stores);
     http_places_release(&s->places);
     rate_release(&s->rate);
+    pthread_mutex_destroy(&s->front_lock);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->noting);
     free(s);

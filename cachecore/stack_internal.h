@@ -44,6 +44,10 @@ struct stack {
     struct store_options store; /* the config's; with the rate where it is limited */
     uint64_t opened_ms;         /* on clock_now_ms */
 
+    pthread_mutex_t front_lock; /* held while the front is asked; outside its locks */
+    void (*front)(void *arg, struct stack_front *out);
+    void *front_arg;
+
     pthread_mutex_t noting; /* of the tables beside the cache: those who add exports write them one after another */
 
     /* Of what follows. Held for a few instructions, or as many as there are exports; outside the locks of images. */

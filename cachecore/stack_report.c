@@ -80,6 +80,34 @@ static struct stack_sums sum_images(struct stack *s)
     return sums;
 }
 
+void stack_set_front(struct stack *s, void (*ask)(void *arg, struct stack_front *out), void *arg)
+{
+    SCOPED_LOCK(&s->front_lock);
+    s->front = ask;
+    s->front_arg = arg;
+}
+
+static void show_front(struct stack *s, counter_visit *visit, void *arg)
+{
+    struct stack_front f;
+    {
+        SCOPED_LOCK(&s->front_lock);
+        if (!s->front)
+            return;
+        s->front(s->front_arg, &f);
+    }
+    const struct counter_row rows[] = {
+        {"granary_front_connections", "Connections of clients now", f.connections},
+        {"granary_front_connections_limit", "Connections of clients at most", f.connections_max},
+        {"granary_front_threads", "Threads that read for clients now, busy or idle", f.threads},
+        {"granary_front_threads_limit", "Threads that read for clients at most", f.threads_max},
+        {"granary_front_reply_bytes", "Memory that replies hold now", f.reply_bytes},
+        {"granary_front_reply_bytes_limit", "Memory that replies may hold", f.reply_bytes_max},
+    };
+    for (size_t i = 0; i < GR_ARRAY_SIZE(rows); i++)
+        visit(arg, &rows[i]);
+}
+
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)
 {
     cache_counters(s->cache, visit, arg);
@@ -96,6 +124,7 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     visit(arg, &(struct counter_row){"granary_store_connections_waiting",
                                      "Requests that wait for a place among the connections to stores",
                                      http_places_waiting(&s->places)});
+    show_front(s, visit, arg);
 }
 
 void stack_histograms(struct stack *s, histogram_visit *visit, void *arg)

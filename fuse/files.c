@@ -158,6 +158,7 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
         fuse_reply_err(req, e ? ENOMEM : ESTALE);
         return;
     }
+    atomic_fetch_add(&f->reply_bytes, size);
     struct image *image = stack_export_image(e);
     uint64_t end = image_manifest(image)->size, from = (uint64_t)off;
     size_t len = from < end ? GR_MIN((uint64_t)size, end - from) : 0;
@@ -166,6 +167,7 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
         fuse_reply_err(req, serving_request_failed(f->serving, rc));
     else
         fuse_reply_buf(req, bytes.data, len);
+    atomic_fetch_sub(&f->reply_bytes, size);
 }
 
 /* ---- the session ---- */

@@ -15,7 +15,8 @@ enum { FILES_READ_MAX = 1 << 20 };
 struct files {
     struct serving *serving; /* not owned */
     struct shown shown;
-    unsigned requests; /* reads that the kernel has in the air at most */
+    unsigned requests;          /* reads that the kernel has in the air at most */
+    _Atomic size_t reply_bytes; /* that reads under way hold */
 };
 
 /* A session that answers for f's exports, not mounted yet. f outlives it. *out: fuse_session_destroy. Its callbacks may

@@ -209,8 +209,22 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
     return rc;
 }
 
+/* The mount is the one connection. */
+static void tell_stack(void *arg, struct stack_front *out)
+{
+    struct session *s = arg;
+    SCOPED_LOCK(&s->lock);
+    *out = (struct stack_front){.connections = 1,
+                                .connections_max = 1,
+                                .threads = s->threads.len,
+                                .threads_max = s->threads_max,
+                                .reply_bytes = atomic_load(&s->files.reply_bytes),
+                                .reply_bytes_max = (uint64_t)s->threads_max * FILES_READ_MAX};
+}
+
 int session_start(struct session *s)
 {
+    stack_set_front(s->files.serving->stack, tell_stack, s);
     SCOPED_LOCK(&s->lock);
     return add_locked(s);
 }
@@ -236,6 +250,7 @@ void session_close(struct session *s)
 {
     if (!s)
         return;
+    stack_set_front(s->files.serving->stack, NULL, NULL);
     while (wake_readers(s))
         usleep(WAKE_AGAIN_US);
     for (size_t i = 0; i < s->threads.len; i++) /* none is added any more */

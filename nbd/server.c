@@ -248,6 +248,19 @@ static void release(struct nbd_server *s)
     free(s);
 }
 
+static void tell_stack(void *arg, struct stack_front *out)
+{
+    struct nbd_server *s = arg;
+    struct nbd_server_stats now;
+    nbd_server_stats(s, &now);
+    *out = (struct stack_front){.connections = now.clients,
+                                .connections_max = s->config.clients,
+                                .threads = now.threads,
+                                .threads_max = s->config.threads,
+                                .reply_bytes = now.memory,
+                                .reply_bytes_max = s->config.memory};
+}
+
 int nbd_server_start(const struct nbd_server_config *config, struct nbd_server **out)
 {
     struct nbd_server *s = calloc(1, sizeof *s);
@@ -265,7 +278,7 @@ int nbd_server_start(const struct nbd_server_config *config, struct nbd_server *
     if (rc)
         release(s);
     else
-        *out = s;
+        stack_set_front(config->serving->stack, tell_stack, *out = s);
     return rc;
 }
 
@@ -273,6 +286,7 @@ void nbd_server_stop(struct nbd_server *s, unsigned drain_ms)
 {
     if (!s)
         return;
+    stack_set_front(s->config.serving->stack, NULL, NULL);
     {
         SCOPED_LOCK(&s->lock);
         s->draining = true;

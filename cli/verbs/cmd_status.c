@@ -243,6 +243,21 @@ static void print_counters(json_t *status)
     }
 }
 
+/* Of a server that has a front of Granary's own. */
+static void print_front(json_t *status)
+{
+    char now[TEXT_SIZE_MAX], most[TEXT_SIZE_MAX];
+    uint64_t connections = server_status_counter(status, "granary_front_connections_limit");
+    if (!connections)
+        return;
+    printf("clients: %llu of at most %llu connections, %llu of %llu threads, replies %s of %s\n",
+           (unsigned long long)server_status_counter(status, "granary_front_connections"),
+           (unsigned long long)connections, (unsigned long long)server_status_counter(status, "granary_front_threads"),
+           (unsigned long long)server_status_counter(status, "granary_front_threads_limit"),
+           text_format_size(server_status_counter(status, "granary_front_reply_bytes"), now),
+           text_format_size(server_status_counter(status, "granary_front_reply_bytes_limit"), most));
+}
+
 static void print_status(json_t *status, bool verbose)
 {
     char since[TEXT_TIME_MAX];
@@ -261,6 +276,7 @@ static void print_status(json_t *status, bool verbose)
     print_directories(status);
     print_stores(status);
     print_tiers(status);
+    print_front(status);
     if (json_object_get(status, "rates")) {
         printf("now ");
         print_rates(status);

@@ -34,6 +34,13 @@ echo "== an address that is taken is said in one sentence"
 ! timeout 60 "$GRANARY" serve "$W/store/two" --socket "$W/two.sock" --metrics "127.0.0.1:$SERVED" 2>"$W/err" || fail "two servers on one port"
 grep -q "another program listens on 127.0.0.1:$SERVED; end it or choose another port" "$W/err" || fail "$(cat "$W/err")"
 
+echo "== the clients' connections, threads and replies, in granary status, too"
+for line in 'granary_front_connections_limit 1024' 'granary_front_threads_limit 256' 'granary_front_reply_bytes_limit 16777216'; do
+    grep -qx "$line" "$W/document" || fail "no $line: $(grep ^granary_front "$W/document")"
+done
+"$GRANARY" status "$W/nbd.sock.control" >"$W/status" || fail "granary status: $(cat "$W/status")"
+grep -qE '^clients: [0-9]+ of at most 1024 connections, [0-9]+ of 256 threads, replies .* of 16\.0 MiB$' "$W/status" || fail "$(cat "$W/status")"
+
 echo "== promtool"
 promtool check metrics <"$W/document" >"$W/promtool" 2>&1 || fail "promtool: $(cat "$W/promtool")"
 sed 's/^granary_build_info{version=/granary_build_info{version:/' "$W/document" >"$W/broken"

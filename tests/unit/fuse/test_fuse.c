@@ -18,7 +18,9 @@
 #include "attach/device/nbd_dial.h"
 #include "attach/mount/fuse_mount.h"
 #include "fake/image_fake.h"
+#include "fuse/files.h"
 #include "fuse/session.h"
+#include "unit/counters.h"
 #include "unit/scratch.h"
 #include "unit/threads.h"
 
@@ -217,6 +219,24 @@ static void test_fuse__one_thread_is_enough(void **state)
 }
 
 /* Files follow the table of exports; the kernel tells of a close some time later. */
+static uint64_t count_of(const char *name)
+{
+    return counter_value(stack_counters, w.serving.stack, name);
+}
+
+static void test_fuse__the_counters_have_the_mount_and_the_limits(void **state)
+{
+    world_init(16);
+    with_readers(do_nothing);
+    assert_int_equal(count_of("granary_front_connections"), 1);
+    assert_int_equal(count_of("granary_front_connections_limit"), 1);
+    assert_in_range(count_of("granary_front_threads"), 1, 16);
+    assert_int_equal(count_of("granary_front_threads_limit"), 16);
+    counter_wait_zero(stack_counters, w.serving.stack, "granary_front_reply_bytes");
+    assert_int_equal(count_of("granary_front_reply_bytes_limit"), 16 * FILES_READ_MAX);
+    world_release();
+}
+
 static void test_fuse__an_open_export_stays(void **state)
 {
     struct stat st;
@@ -267,8 +287,11 @@ static void test_fuse__a_session_follows_another(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fuse__a_file_is_its_export),      cmocka_unit_test(test_fuse__readers_get_the_image),
-        cmocka_unit_test(test_fuse__one_thread_is_enough),      cmocka_unit_test(test_fuse__an_open_export_stays),
+        cmocka_unit_test(test_fuse__a_file_is_its_export),
+        cmocka_unit_test(test_fuse__readers_get_the_image),
+        cmocka_unit_test(test_fuse__one_thread_is_enough),
+        cmocka_unit_test(test_fuse__the_counters_have_the_mount_and_the_limits),
+        cmocka_unit_test(test_fuse__an_open_export_stays),
         cmocka_unit_test(test_fuse__a_session_follows_another),
     };
     if (geteuid() || access("/dev/fuse", R_OK | W_OK)) {

@@ -23,6 +23,7 @@
 #include "nbd/server.h"
 #include "net/listen.h"
 #include "net/nbd_wire.h"
+#include "unit/counters.h"
 #include "unit/scratch.h"
 #include "unit/threads.h"
 
@@ -603,6 +604,31 @@ static void test_nbd__the_program_ends_in_order(void **state)
     remove_store();
 }
 
+static uint64_t count_of(const char *name)
+{
+    return counter_value(stack_counters, w.serving.stack, name);
+}
+
+static void test_nbd__the_counters_have_the_clients_and_the_limits(void **state)
+{
+    world_init((struct nbd_server_config){.threads = THREADS, .clients = 5, .memory = MEMORY});
+    int fds[2] = {attach(), attach()};
+    wait_for_clients(2);
+    check_read(fds[0], 0, SIZE);
+    assert_int_equal(count_of("granary_front_connections"), 2);
+    assert_int_equal(count_of("granary_front_connections_limit"), 5);
+    assert_in_range(count_of("granary_front_threads"), 1, THREADS);
+    assert_int_equal(count_of("granary_front_threads_limit"), THREADS);
+    assert_in_range(count_of("granary_front_reply_bytes"), 0, SIZE + BUF_ALIGN);
+    assert_int_equal(count_of("granary_front_reply_bytes_limit"), MEMORY);
+    close(fds[0]);
+    wait_for_clients(1);
+    assert_int_equal(count_of("granary_front_connections"), 1);
+    assert_int_equal(count_of("granary_front_reply_bytes"), 0);
+    close(fds[1]);
+    world_release();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -619,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_nbd__threads_do_not_grow_with_clients),
         cmocka_unit_test(test_nbd__who_takes_nothing_is_disconnected),
         cmocka_unit_test(test_nbd__a_server_without_work_uses_no_cpu),
+        cmocka_unit_test(test_nbd__the_counters_have_the_clients_and_the_limits),
         cmocka_unit_test(test_nbd__the_program_ends_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
