@@ -2,20 +2,45 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "cli/options.h"
 
 /* A signal handler can be given nothing but static storage. */
 static volatile int interrupted;
+static char last_words[256];
+static size_t last_words_len;
+
+static void on_signal_end(int signal_number)
+{
+    ssize_t written = write(STDERR_FILENO, last_words, last_words_len);
+    (void)written; /* there is nobody left to tell */
+    _exit(CLI_INTERRUPTED);
+}
 
 static void on_signal(int signal_number)
 {
     if (interrupted)
-        _exit(CLI_INTERRUPTED);
+        on_signal_end(signal_number);
     interrupted = 1;
+}
+
+void interrupt_end(const char *verb, const char *kept)
+{
+    const struct sigaction action = {.sa_handler = on_signal_end};
+    const int signals[] = {SIGINT, SIGTERM};
+    int len = snprintf(last_words, sizeof last_words, "%sgranary: %s: interrupted%s%s\n",
+                       isatty(STDERR_FILENO) ? "\r\033[K" : "", verb, kept ? ": " : "", kept ? kept : "");
+    last_words_len = GR_MIN((size_t)len, sizeof last_words - 1);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(signals); i++) {
+        struct sigaction before;
+        if (!sigaction(signals[i], NULL, &before) && before.sa_handler == SIG_DFL)
+            sigaction(signals[i], &action, NULL);
+    }
 }
 
 const volatile int *interrupt_watch(void)

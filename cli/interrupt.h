@@ -1,10 +1,16 @@
-/* Ctrl-C and SIGTERM during long work: the first asks the work to end, the second ends the process.
+/* Ctrl-C and SIGTERM during long work: the first asks the work to end, the second ends the process
+ * with the line of interrupt_end.
  */
 #ifndef GRANARY_CLI_INTERRUPT_H
 #define GRANARY_CLI_INTERRUPT_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Until interrupt_watch the first of them ends the process: with CLI_INTERRUPTED and one line on standard error, of the
+ * verb, and what an interrupted run of it keeps (NULL: nothing is said of that). One that whoever started the process
+ * had it ignore stays ignored. */
+void interrupt_end(const char *verb, const char *kept);
 
 /* Catch SIGINT and SIGTERM from now on. Returns the flag that the first one sets; it lives as long
  * as the process. */

@@ -68,14 +68,18 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     }
     if (verb->service)
         service_log_begin();
+    else
+        interrupt_end(verb->name, verb->interrupted);
     int rc = verb->run(inv);
     int flushed = flush_output(verb);
     if (rc == CLI_DIFFERENT || rc == CLI_FAILED)
         return flushed ? flushed : rc;
-    if (rc)
+    bool told = rc == -ECANCELED && interrupt_came(); /* what it says of that is the line below */
+    if (rc && !told)
         complain(verb, rc);
-    if (rc < 0 && interrupt_came() && verb->interrupted)
-        fprintf(stderr, "granary: %s: interrupted: %s\n", verb->name, verb->interrupted);
+    if (rc < 0 && interrupt_came() && (told || verb->interrupted))
+        fprintf(stderr, "granary: %s: interrupted%s%s\n", verb->name, verb->interrupted ? ": " : "",
+                verb->interrupted ? verb->interrupted : "");
     if (rc && rc != CLI_USAGE)
         return interrupt_came() ? CLI_INTERRUPTED : CLI_FAILED;
     return rc ? CLI_USAGE : flushed;

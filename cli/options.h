@@ -57,7 +57,7 @@ struct verb {
     /* Commands below this verb, ended by NULL, each named "VERB COMMAND"; NULL: none. A verb with
      * commands has no options of its own, and its run is called only for a word that is none. */
     const struct verb *const *commands;
-    const char *interrupted; /* what main says, in a line of its own, of what an interrupted run kept; NULL: nothing */
+    const char *interrupted; /* what is said of what an interrupted run kept; NULL: nothing */
     bool service;            /* it runs for long: what it says is a log (attach/server/service_log.h) */
     size_t values_size;
     const void *defaults; /* values_size bytes to start from; NULL: zero */

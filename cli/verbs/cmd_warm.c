@@ -362,6 +362,7 @@ const struct verb verb_warm = {
                "asked for. In a GLOB * also matches /; a directory that matches stands for all below it. What is\n"
                "cached already is not fetched again: after an interruption the same command goes on. Exit code 1 if\n"
                "anything asked for is not cached at the end; the first 100 such files are named.",
+    .interrupted = "what came is cached, and the next run goes on",
     .options = rows,
     .values_size = sizeof(struct warm_values),
     .run = run,
