@@ -39,7 +39,6 @@ struct tls_session {
     pthread_mutex_t lock;
     gnutls_session_t session;
     bool held; /* a record waits in GnuTLS until the socket takes it */
-    uint8_t record[RECORD_MAX];
 };
 
 /* ---- files ---- */
@@ -293,16 +292,16 @@ bool tls_session_has_more(struct tls_session *s)
     return gnutls_record_check_pending(s->session);
 }
 
-/* Where the bytes behind the first `skip` of parts begin. A record is copied together, for a reply's head would be one
- * of its own. Returns its length. */
-static size_t fill_record(struct tls_session *s, const struct iovec *parts, size_t count, size_t skip)
+/* What follows the first `skip` bytes of parts: copied together, for a reply's head would be a record of its own.
+ * Returns its length. */
+static size_t fill_record(uint8_t out[RECORD_MAX], const struct iovec *parts, size_t count, size_t skip)
 {
     size_t len = 0;
     for (size_t i = 0; i < count && len < RECORD_MAX; i++) {
         size_t passed = GR_MIN(skip, parts[i].iov_len), now = GR_MIN(parts[i].iov_len - passed, RECORD_MAX - len);
         skip -= passed;
         if (now)
-            memcpy(s->record + len, (const uint8_t *)parts[i].iov_base + passed, now);
+            memcpy(out + len, (const uint8_t *)parts[i].iov_base + passed, now);
         len += now;
     }
     return len;
@@ -311,11 +310,12 @@ static size_t fill_record(struct tls_session *s, const struct iovec *parts, size
 /* One record, or that which waits. 0: there is nothing more to be sent. */
 static ssize_t send_record(struct tls_session *s, const struct iovec *parts, size_t count, size_t skip)
 {
+    uint8_t record[RECORD_MAX];
     SCOPED_LOCK(&s->lock);
-    size_t len = s->held ? 0 : fill_record(s, parts, count, skip);
+    size_t len = s->held ? 0 : fill_record(record, parts, count, skip);
     if (!len && !s->held)
         return 0;
-    ssize_t code = gnutls_record_send(s->session, len ? s->record : NULL, len);
+    ssize_t code = gnutls_record_send(s->session, len ? record : NULL, len);
     s->held = code == GNUTLS_E_AGAIN || code == GNUTLS_E_INTERRUPTED;
     return result_of(code);
 }

@@ -1,0 +1,200 @@
+/* TLS of the server for NBD's clients: what comes in plaintext where it must not, handshakes that stop, garbage, and a
+ * client that speaks it. Certificates are in flow/serve-tls. */
+#include "unit/cmocka_all.h"
+
+#include <gnutls/gnutls.h>
+#include <pthread.h>
+
+#include "unit/nbd_world.h"
+
+#define KEY "00112233445566778899aabbccddeeff"
+
+static char key_dir[SCRATCH_MAX];
+
+/* A server that requires it, by alice's key. */
+static void tls_world_init(unsigned handshake_ms)
+{
+    static const char key[] = "alice:" KEY "\n";
+    char path[SCRATCH_MAX + 8];
+    struct nbd_server_config config = {.threads = THREADS, .handshake_ms = handshake_ms};
+    scratch_make(key_dir);
+    snprintf(path, sizeof path, "%s/keys", key_dir);
+    assert_int_equal(io_write_file_atomic(path, key, sizeof key - 1, false), 0);
+    if (tls_new(&(struct tls_config){.psk = path}, &w.tls))
+        fail_msg("%s", error_text());
+    config.tls = w.tls;
+    world_init(config);
+}
+
+static void tls_world_release(void)
+{
+    world_release();
+    scratch_remove(key_dir);
+}
+
+static void test_nbd_tls__where_tls_is_required_plaintext_learns_nothing(void **state)
+{
+    static const uint32_t options[] = {NBD_WIRE_OPT_LIST, NBD_WIRE_OPT_INFO, NBD_WIRE_OPT_GO, 77};
+    static char zeros[70000];
+    tls_world_init(0);
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    for (size_t i = 0; i < GR_ARRAY_SIZE(options); i++) {
+        send_option(fd, options[i], "", 0);
+        assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ERR_TLS_REQD);
+    }
+    send_option(fd, 77, zeros, sizeof zeros);
+    assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ERR_TLS_REQD);
+    send_option(fd, NBD_WIRE_OPT_STARTTLS, "x", 1);
+    assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ERR_INVALID);
+    send_option(fd, NBD_WIRE_OPT_EXPORT_NAME, "faces", 5);
+    assert_int_equal(recv(fd, zeros, 1, 0), 0);
+    close(fd);
+    tls_world_release();
+}
+
+/* What comes behind STARTTLS in plaintext is no option, whether with it or later, nor is anything else but TLS. */
+static void test_nbd_tls__plaintext_behind_starttls_ends_it(void **state)
+{
+    static const char both[] = "IHAVEOPT\0\0\0\5\0\0\0\0IHAVEOPT\0\0\0\3\0\0\0\0";
+    char rest[4096];
+    tls_world_init(0);
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    transmit(fd, both, sizeof both - 1);
+    assert_int_equal(recv(fd, rest, sizeof rest, 0), 0);
+    close(fd);
+    for (int i = 0; i < 2; i++) {
+        fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+        send_option(fd, NBD_WIRE_OPT_STARTTLS, "", 0);
+        assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ACK);
+        transmit(fd, i ? "\x16\3\1\2\0garbage in a record of TLS, as long as it likes to be" : both, 32);
+        if (i)
+            shutdown(fd, SHUT_WR); /* the record is not whole */
+        ssize_t n = recv(fd, rest, sizeof rest, 0);
+        assert_true(n <= 0 || rest[0] == 21); /* an alert */
+        expect_end(fd);
+    }
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    tls_world_release();
+}
+
+static void test_nbd_tls__who_begins_tls_and_stops_is_disconnected(void **state)
+{
+    tls_world_init(1000);
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE);
+    send_option(fd, NBD_WIRE_OPT_STARTTLS, "", 0);
+    assert_int_equal(receive_reply(fd, NULL), NBD_WIRE_REP_ACK);
+    transmit(fd, "\x16\3\1\2\0", 5);
+    expect_end(fd);
+    wait_for_clients(0);
+    tls_world_release();
+}
+
+/* ---- a client that speaks it ---- */
+
+static int complete(gnutls_session_t session)
+{
+    int code;
+    do
+        code = gnutls_handshake(session);
+    while (code < 0 && !gnutls_error_is_fatal(code));
+    return code;
+}
+
+/* With the key of alice, or another one. *out: the session, behind its handshake; NULL: refused. */
+static int secure(gnutls_psk_client_credentials_t keys, const char *hex, gnutls_session_t *out)
+{
+    const gnutls_datum_t key = {.data = (unsigned char *)(uintptr_t)hex, .size = (unsigned)strlen(hex)};
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES);
+    send_option(fd, NBD_WIRE_OPT_STARTTLS, "", 0);
+    must(receive_reply(fd, NULL) == NBD_WIRE_REP_ACK, "no TLS");
+    must(!gnutls_psk_set_client_credentials(keys, "alice", &key, GNUTLS_PSK_KEY_HEX), "the key");
+    must(!gnutls_init(out, GNUTLS_CLIENT | GNUTLS_NO_SIGNAL), "no session");
+    must(!gnutls_priority_set_direct(*out, "NORMAL:-KX-ALL:+ECDHE-PSK:+DHE-PSK", NULL), "the priority");
+    must(!gnutls_credentials_set(*out, GNUTLS_CRD_PSK, keys), "the credentials");
+    gnutls_transport_set_int(*out, fd);
+    if (complete(*out) < 0) {
+        gnutls_deinit(*out);
+        *out = NULL;
+    }
+    return fd;
+}
+
+static void say(gnutls_session_t session, const void *data, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = gnutls_record_send(session, (const char *)data + done, len - done);
+        must(n > 0, "%s", gnutls_strerror((int)n));
+        done += (size_t)n;
+    }
+}
+
+static void hear(gnutls_session_t session, void *out, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = gnutls_record_recv(session, (char *)out + done, len - done);
+        must(n > 0, "%s", gnutls_strerror((int)n));
+        done += (size_t)n;
+    }
+}
+
+enum { READS = 400, READ = 100000 };
+
+static void *ask_for_all(void *arg)
+{
+    for (uint64_t i = 0; i < READS; i++) {
+        const struct nbd_wire_request r = {
+            .magic = htobe32(NBD_WIRE_REQUEST_MAGIC), .cookie = i, .offset = htobe64(i * 4096), .len = htobe32(READ)};
+        say(arg, &r, sizeof r);
+    }
+    return NULL;
+}
+
+/* The server receives requests while it sends replies; of both there is more than its buffers hold. */
+static void test_nbd_tls__requests_and_replies_pass_each_other(void **state)
+{
+    static const char option[] = "IHAVEOPT\0\0\0\1\0\0\0\5faces", hex[] = KEY;
+    static uint8_t got[READ], want[READ];
+    gnutls_psk_client_credentials_t keys;
+    gnutls_session_t session;
+    pthread_t asker;
+    uint8_t export[10];
+    tls_world_init(0);
+    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
+    int fd = secure(keys, "ff112233445566778899aabbccddeeff", &session);
+    assert_null(session);
+    close(fd);
+    gnutls_psk_free_client_credentials(keys);
+    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
+    fd = secure(keys, hex, &session);
+    assert_non_null(session);
+    say(session, option, sizeof option - 1);
+    hear(session, export, sizeof export);
+    assert_int_equal(pthread_create(&asker, NULL, ask_for_all, session), 0);
+    for (int i = 0; i < READS; i++) {
+        struct nbd_wire_simple_reply r;
+        hear(session, &r, sizeof r);
+        must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && !r.error && r.cookie < READS, "no reply");
+        hear(session, got, READ);
+        image_fake_bytes(&w.img, r.cookie * 4096, want, READ);
+        must(!memcmp(got, want, READ), "wrong byte in the reply to %llu", (unsigned long long)r.cookie);
+    }
+    pthread_join(asker, NULL);
+    gnutls_deinit(session);
+    close(fd);
+    gnutls_psk_free_client_credentials(keys);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    tls_world_release();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nbd_tls__where_tls_is_required_plaintext_learns_nothing),
+        cmocka_unit_test(test_nbd_tls__plaintext_behind_starttls_ends_it),
+        cmocka_unit_test(test_nbd_tls__who_begins_tls_and_stops_is_disconnected),
+        cmocka_unit_test(test_nbd_tls__requests_and_replies_pass_each_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

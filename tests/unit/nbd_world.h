@@ -1,0 +1,218 @@
+/* A store with an image, a server for NBD's clients over it, and a client's side of the protocol by bytes. */
+#ifndef GRANARY_TESTS_UNIT_NBD_WORLD_H
+#define GRANARY_TESTS_UNIT_NBD_WORLD_H
+
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/io.h"
+#include "fake/image_fake.h"
+#include "nbd/server.h"
+#include "net/listen.h"
+#include "net/nbd_wire.h"
+#include "unit/scratch.h"
+#include "unit/threads.h"
+
+enum { CHUNK = 64 << 10, CHUNKS = 40, SIZE = CHUNKS * CHUNK + 4096, WAIT_MS = 120000, THREADS = 8 };
+
+struct world {
+    char dir[SCRATCH_MAX], path[SCRATCH_MAX + 8];
+    struct image_fake img;
+    struct serving serving;
+    struct nbd_server *server;
+    struct tls *tls;
+    int listen_fd;
+};
+
+static struct world w;
+
+static inline void set(const char *key, const char *format)
+{
+    char value[SCRATCH_MAX + 64];
+    snprintf(value, sizeof value, "%s%s", w.dir, format);
+    if (stack_options_set(&w.serving.options, key, value))
+        fail_msg("%s", error_text());
+}
+
+/* A store with an image, and a socket. */
+static inline void make_store(void)
+{
+    scratch_make(w.dir);
+    snprintf(w.path, sizeof w.path, "%s/s", w.dir);
+    struct store_fake *fake = store_fake_new();
+    w.img = (struct image_fake){.seed = 1, .size = SIZE, .chunk_size = CHUNK};
+    image_fake_put(&w.img, fake, "faces");
+    image_fake_save(fake, w.dir);
+    store_fake_free(fake);
+    if (listen_unix(w.path, &w.listen_fd))
+        fail_msg("%s", error_text());
+}
+
+static inline void remove_store(void)
+{
+    close(w.listen_fd);
+    image_fake_release(&w.img);
+    scratch_remove(w.dir);
+}
+
+static inline void world_init(struct nbd_server_config config)
+{
+    make_store();
+    serving_init(&w.serving);
+    set("image", "/faces");
+    set("cache", "/cache:32M");
+    assert_int_equal(stack_options_set(&w.serving.options, "disk-timeout", "60s"), 0);
+    assert_int_equal(stack_options_complete(&w.serving.options), 0);
+    config.serving = &w.serving;
+    config.listen_fd = w.listen_fd;
+    if (serving_open(&w.serving) || serving_start(&w.serving) || nbd_server_start(&config, &w.server))
+        fail_msg("%s", error_text());
+}
+
+static inline struct nbd_server_config at_most(unsigned threads)
+{
+    return (struct nbd_server_config){.threads = threads};
+}
+
+static inline void world_release(void)
+{
+    nbd_server_stop(w.server, WAIT_MS);
+    tls_free(steal_ptr(&w.tls));
+    serving_close(&w.serving);
+    remove_store();
+}
+
+static inline struct nbd_server_stats stats(void)
+{
+    struct nbd_server_stats s;
+    nbd_server_stats(w.server, &s);
+    return s;
+}
+
+static inline void wait_for_clients(unsigned n)
+{
+    uint64_t until = clock_now_ms() + WAIT_MS;
+    while (stats().clients != n && clock_now_ms() < until)
+        sleep_ms(1);
+    assert_int_equal(stats().clients, n);
+}
+
+/* ---- a client ---- */
+
+static inline int dial(void)
+{
+    int fd;
+    must(!listen_connect_unix(w.path, WAIT_MS / 1000, &fd), "%s", error_text());
+    return fd;
+}
+
+static inline void transmit(int fd, const void *data, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = send(fd, (const char *)data + done, len - done, MSG_NOSIGNAL);
+        must(n > 0, "%s", strerror(errno));
+        done += (size_t)n;
+    }
+}
+
+static inline void receive(int fd, void *out, size_t len)
+{
+    ssize_t n = io_read_full(fd, out, len);
+    must(n == (ssize_t)len, "%zd of %zu bytes", n, len);
+}
+
+static inline void expect_end(int fd)
+{
+    uint8_t rest[4096];
+    while (recv(fd, rest, sizeof rest, 0) > 0)
+        ;
+    close(fd);
+}
+
+static inline void send_option(int fd, uint32_t option, const void *data, uint32_t len)
+{
+    struct nbd_wire_option_head head = {.option = htobe32(option), .len = htobe32(len)};
+    memcpy(head.magic, NBD_WIRE_OPTION_MAGIC, sizeof head.magic);
+    transmit(fd, &head, sizeof head);
+    transmit(fd, data, len);
+}
+
+/* The type of a reply; its data are passed over, the first of them in text, where there is one. */
+static inline uint32_t receive_reply(int fd, char text[4096])
+{
+    struct nbd_wire_reply_head head;
+    char data[4096];
+    receive(fd, &head, sizeof head);
+    must(be64toh(head.magic) == NBD_WIRE_REPLY_MAGIC && be32toh(head.len) < sizeof data, "no reply");
+    receive(fd, data, be32toh(head.len));
+    data[be32toh(head.len)] = 0;
+    if (text)
+        memcpy(text, data, sizeof data);
+    return be32toh(head.type);
+}
+
+/* What the last of an option's replies is. */
+static inline uint32_t outcome(int fd, char text[4096])
+{
+    uint32_t type;
+    do
+        type = receive_reply(fd, text);
+    while (type == NBD_WIRE_REP_INFO || type == NBD_WIRE_REP_SERVER);
+    return type;
+}
+
+static inline int greet(uint32_t flags)
+{
+    struct nbd_wire_greeting hello;
+    int fd = dial();
+    receive(fd, &hello, sizeof hello);
+    must(!memcmp(hello.magic, NBD_WIRE_GREETING, sizeof hello.magic), "no greeting");
+    flags = htobe32(flags);
+    transmit(fd, &flags, sizeof flags);
+    return fd;
+}
+
+static inline uint32_t go(int fd, const char *name, char text[4096])
+{
+    uint8_t data[256] = {0};
+    uint32_t len = (uint32_t)strlen(name), sent = htobe32(len);
+    memcpy(data, &sent, sizeof sent);
+    memcpy(data + sizeof sent, name, len);
+    send_option(fd, NBD_WIRE_OPT_GO, data, len + 6);
+    return outcome(fd, text);
+}
+
+static inline int attach(void)
+{
+    int fd = greet(NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES);
+    must(go(fd, "faces", NULL) == NBD_WIRE_REP_ACK, "no export");
+    return fd;
+}
+
+static inline void ask(int fd, uint16_t command, uint64_t cookie, uint64_t off, uint32_t len)
+{
+    const struct nbd_wire_request r = {.magic = htobe32(NBD_WIRE_REQUEST_MAGIC),
+                                       .command = htobe16(command),
+                                       .cookie = cookie,
+                                       .offset = htobe64(off),
+                                       .len = htobe32(len)};
+    transmit(fd, &r, sizeof r);
+}
+
+/* The error of the next reply, which must be to that request. */
+static inline uint32_t receive_error(int fd, uint64_t cookie)
+{
+    struct nbd_wire_simple_reply r;
+    receive(fd, &r, sizeof r);
+    must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && r.cookie == cookie, "the reply is to %llu",
+         (unsigned long long)r.cookie);
+    return be32toh(r.error);
+}
+
+#endif
