@@ -67,7 +67,7 @@ static int check_names(const char *name, const char *tag)
 
 static int no_such_tag(struct store *s, const char *name, const char *tag)
 {
-    return error_set(-ENOENT, "there is no image %s:%s in %s; `granary images %s` lists what is there", name, tag,
+    return error_set(-ENOENT, "there is no image %s:%s in %s; 'granary images %s' lists what is there", name, tag,
                      s->url, s->url);
 }
 
@@ -86,7 +86,7 @@ static int check_place(struct store *s, const char *name, const char *tag, const
         return 0;
     return error_set(-EBADMSG,
                      "%s: images/%s/%s is the tag %s:%s, copied there by other means than Granary's: name the image by "
-                     "`granary tag %s/%s:%s` or `granary copy`, or remove the copy by `granary rm`",
+                     "'granary tag %s/%s:%s' or 'granary copy', or remove the copy by 'granary rm'",
                      s->url, name, tag, t->name, t->tag, s->url, t->name, t->tag);
 }
 

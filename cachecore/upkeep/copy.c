@@ -183,7 +183,7 @@ static int look(void *arg, size_t i)
     object_key((enum object_kind)o->kind, &o->name, key);
     int rc = store_stat(c->from, key, &item);
     if (rc == -ENOENT)
-        return error_set(-EBADMSG, "%s: %s is missing, so the image is not whole there; `granary verify` says more",
+        return error_set(-EBADMSG, "%s: %s is missing, so the image is not whole there; 'granary verify' says more",
                          c->from->url, key);
     if (rc)
         return rc;
@@ -262,7 +262,7 @@ static int send_object(struct copying *c, const struct object *o)
         return rc;
     struct digest found = digest_of(body.data, body.len);
     if (!digest_equal(&found, &o->name))
-        return error_set(-EBADMSG, "%s: %s: digest differs: the object is damaged; `granary verify --deep` says more",
+        return error_set(-EBADMSG, "%s: %s: digest differs: the object is damaged; 'granary verify --deep' says more",
                          c->from->url, key);
     const struct store_put put = {
         .key = key, .data = body.data, .len = body.len, .sha256 = &o->name, .mode = STORE_PUT_ALWAYS};

@@ -131,8 +131,8 @@ static int print_stat(const struct diff *d)
         return print_json(object);
     }
     for (enum change c = SAME; c < CHANGES; c++) {
-        char bytes[TEXT_SIZE_MAX];
-        printf("%-12s %llu paths, files of %s\n", changes[c].name, (unsigned long long)d->paths[c],
+        char bytes[TEXT_SIZE_MAX], paths[TEXT_COUNT_MAX];
+        printf("%-12s %s, files of %s\n", changes[c].name, text_format_count(d->paths[c], "path", paths),
                text_format_size(d->bytes[c], bytes));
     }
     return 0;
@@ -186,7 +186,7 @@ const struct verb verb_diff = {
     .operands = "A B",
     .min_operands = 2,
     .max_operands = 2,
-    .summary = "Show what image B has otherwise than image A",
+    .summary = "Show how image B differs from image A",
     .details = "A line a path: 'A' added, 'D' removed, 'M' changed in content or kind, 'm' in attributes alone (mode,\n"
                "owner, time, which names are links of one file; not a directory's time). Contents are compared by\n"
                "their digests in the catalogs: no file is read.",

@@ -42,13 +42,18 @@ static const struct option_row rows[] = {
 
 void help_list_verbs(FILE *to)
 {
-    fprintf(to, "usage: granary VERB [options] operands\n\n"
-                "Read-only dataset images: built from a tree of files, kept in an object store, mounted over NBD.\n\n");
+    fprintf(
+        to,
+        "usage: granary VERB [options] operands\n\n"
+        "Read-only dataset images: built from a tree of files, kept in an object store, mounted over NBD or FUSE.\n\n");
     for (size_t i = 0; verbs[i]; i++)
         fprintf(to, "  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
-    fprintf(to, "\n'granary VERB --help' shows a verb's options, 'granary --version' the version.\n"
-                "IMAGE is STORE/NAME[:TAG] or STORE/NAME@sha256:DIGEST, e.g. s3://bucket/images/faces:latest.\n"
-                "Exit codes: 0 done, 1 failed, 2 usage (and 3: diff --exit-code found a difference).\n");
+    fprintf(
+        to,
+        "\n'granary VERB --help' shows a verb's options, 'granary --version' the version.\n"
+        "IMAGE is STORE/NAME[:TAG] or STORE/NAME@sha256:DIGEST, e.g. s3://bucket/images/faces:latest.\n"
+        "Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted; 3: diff --exit-code found a difference, or status a\n"
+        "server that is failing (1: degraded).\n");
 }
 
 static int unknown(const char *name)

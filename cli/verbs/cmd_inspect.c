@@ -185,12 +185,11 @@ static void print_chunks(const struct manifest *m, const struct image_stats *s)
 static void print_sizes(const struct image_stats *s)
 {
     for (unsigned n = 0; n < IMAGE_SIZE_CLASSES; n++) {
-        char min[TEXT_SIZE_MAX], bytes[TEXT_SIZE_MAX];
+        char min[TEXT_SIZE_MAX], bytes[TEXT_SIZE_MAX], files[TEXT_COUNT_MAX];
         if (!s->sizes[n].files)
             continue;
-        printf("%-14s %s%s: %llu files, %s\n", "sizes", n ? "from " : "",
-               n ? text_format_size(class_min(n), min) : "empty", (unsigned long long)s->sizes[n].files,
-               text_format_size(s->sizes[n].bytes, bytes));
+        printf("%-14s %s%s: %s, %s\n", "sizes", n ? "from " : "", n ? text_format_size(class_min(n), min) : "empty",
+               text_format_count(s->sizes[n].files, "file", files), text_format_size(s->sizes[n].bytes, bytes));
     }
 }
 

@@ -94,7 +94,7 @@ const struct verb verb_keep = {
     .operands = "DEVICE",
     .min_operands = 1,
     .max_operands = 1,
-    .summary = "Keep an attached /dev/nbdN alive through its server's end",
+    .summary = "Keep an attached /dev/nbdN alive when its server ends",
     .details = "Gives the kernel new connections in place of dead ones, to the very image alone, until the device is\n"
                "detached. 'granary mount' starts one by itself; one that was killed is started again by this, and a\n"
                "device that nbd-client attached is adopted with --socket or --connect.",

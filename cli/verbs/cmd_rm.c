@@ -28,8 +28,8 @@ static int run(const struct invocation *inv)
         return CLI_USAGE;
     if (ref.by_digest) {
         (void)error_set(0,
-                        "%s: only tags are removed; remove every tag that points at the digest ('granary images %s' "
-                        "lists them), then run 'granary gc %s'",
+                        "%s: only tags are removed; remove every tag that points at the digest ('granary images %s "
+                        "--all' lists them), then run 'granary gc %s'",
                         inv->operands[0], ref.store, ref.store);
         return CLI_USAGE;
     }
@@ -53,6 +53,8 @@ static int run(const struct invocation *inv)
     char text[PRINT_DIGEST_MAX];
     printf("removed %s/%s:%s, which was %s\n", ref.store, ref.name, ref.tag,
            digest_is_zero(&digest) ? "damaged" : print_digest(&digest, text));
+    printf("  'granary gc' frees its space once no other tag keeps it; 'granary images %s %s --all' lists them\n",
+           ref.store, ref.name);
     return 0;
 }
 

@@ -354,7 +354,7 @@ const struct verb verb_warm = {
     .name = "warm",
     .operands = "[TARGET]",
     .max_operands = 1,
-    .summary = "Have an image, or files of it, in a server's cache before they are read",
+    .summary = "Bring an image, or files of it, into a server's cache before they are read",
     .details = "TARGET is a mount point, a server's socket or its control socket\n"
                "(default: that of 'granary serve', else the only one), or an address of NBD (nbd://HOST/EXPORT) for "
                "--metadata,\n"

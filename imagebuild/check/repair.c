@@ -79,7 +79,7 @@ static void lose(struct repairing *r, struct pack *p, const char *why)
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
     p->lost = true;
     (void)error_set(-EBADMSG,
-                    "pack %.12s... cannot be rebuilt: %s; remove %s from %s and run `granary build --parent none` with "
+                    "pack %.12s... cannot be rebuilt: %s; remove %s from %s and run 'granary build --parent none' with "
                     "the options of the image: it puts back what is missing",
                     digest_hex(&p->name, hex), why, object_key(OBJECT_PACK, &p->name, key), r->store->url);
     if (r->options->problem)

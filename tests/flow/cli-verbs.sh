@@ -94,7 +94,9 @@ expect 1 "v9" "$GRANARY" tag "$store/set:v9" stable
 expect 2 "tag" "$GRANARY" tag "$store/set:v1" 'no/tag'
 expect 2 "only tags are removed" "$GRANARY" rm "$store/set@$digest"
 [ "$("$GRANARY" gc --grace 0 --json "$store" | jq .swept)" = 0 ] || fail "gc removed what is needed"
-"$GRANARY" rm "$store/other:v1"
+"$GRANARY" rm "$store/other:v1" >"$W/removed"
+grep -qF "lists them" "$W/removed" && eval "$(sed -n "s/.*; '\\(granary images .*\\)' lists them$/\\1/p" "$W/removed" | sed "s|^granary|'$GRANARY'|")" >"$W/left" &&
+    grep -q "$(jq -r .unique_tag "$W/other.json")" "$W/left" || fail "what still keeps it is not found by what rm says: $(cat "$W/removed")"
 expect 1 "v1" "$GRANARY" rm "$store/other:v1"
 expect 1 "other:v1|no .*v1" "$GRANARY" inspect "$store/other:v1"
 "$GRANARY" rm "$store/other:$(jq -r .unique_tag "$W/other.json")"
@@ -115,6 +117,7 @@ says 'freed [0-9.]+ KiB in [2-9] objects$'
 says '1 image, '
 [ "$(packs)" = 1 ] || fail "gc left what nothing needs: $(packs) packs"
 "$GRANARY" verify --deep "$store/set:stable"
+! "$GRANARY" inspect "$store/set:stable" | grep -E '(^|[ :])1 (files|paths)' || fail "1 is not many"
 "$GRANARY" verify --deep "$store/set:v1" --json | jq -e '.ok and .files == 4 and .chunks_bad == 0' >"$W/null" || fail "verify --json"
 
 echo "== wrong usage is 2, failure is 1, and both have a sentence"
