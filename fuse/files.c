@@ -126,6 +126,55 @@ static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from, 
     fuse_reply_buf(req, listing, len);
 }
 
+/* ---- the memory of replies ---- */
+
+enum { RESERVE_PART = 4 };
+
+void reply_room_init(struct reply_room *r)
+{
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->freed, NULL);
+}
+
+void reply_room_release(struct reply_room *r)
+{
+    pthread_cond_destroy(&r->freed);
+    pthread_mutex_destroy(&r->lock);
+}
+
+size_t reply_room_used(struct reply_room *r)
+{
+    SCOPED_LOCK(&r->lock);
+    return r->used;
+}
+
+static bool take_room(struct reply_room *r, size_t bytes, size_t most, bool wait)
+{
+    SCOPED_LOCK(&r->lock);
+    while (r->used && r->used + bytes > most) {
+        if (!wait)
+            return false;
+        pthread_cond_wait(&r->freed, &r->lock);
+    }
+    r->used += bytes;
+    return true;
+}
+
+static void give_room(struct reply_room *r, size_t bytes)
+{
+    SCOPED_LOCK(&r->lock);
+    r->used -= bytes;
+    pthread_cond_broadcast(&r->freed);
+}
+
+/* Reads that wait for a silent store do not hold all of it: only where it is short is it looked what is cached. */
+static void wait_for_room(struct reply_room *r, struct image *image, uint64_t off, size_t len)
+{
+    size_t most = FILES_REPLIES_MAX - FILES_REPLIES_MAX / RESERVE_PART;
+    if (!take_room(r, len, most, false))
+        take_room(r, len, image_is_cached(image, off, len) ? FILES_REPLIES_MAX : most, true);
+}
+
 /* ---- reading ---- */
 
 static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -148,26 +197,36 @@ static void on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     fuse_reply_err(req, 0);
 }
 
+static void read_for(struct files *f, fuse_req_t req, struct image *image, uint64_t off, size_t len)
+{
+    CLEANUP_PAGES bytes = {.data = pages_get(len), .len = len};
+    int rc = bytes.data ? image_read(image, bytes.data, off, len) : -ENOMEM;
+    if (!bytes.data)
+        fuse_reply_err(req, ENOMEM);
+    else if (rc)
+        fuse_reply_err(req, serving_request_failed(f->serving, rc));
+    else
+        fuse_reply_buf(req, bytes.data, len);
+}
+
 static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct files *f = fuse_req_userdata(req);
     CLEANUP(cleanup_stack_export) struct stack_export *e = shown_get_open(&f->shown, ino);
-    CLEANUP_PAGES bytes = {.len = size};
-    bytes.data = e && size <= FILES_READ_MAX ? pages_get(size) : NULL;
-    if (!bytes.data) {
+    if (!e || size > FILES_READ_MAX) {
         fuse_reply_err(req, e ? ENOMEM : ESTALE);
         return;
     }
-    atomic_fetch_add(&f->reply_bytes, size);
     struct image *image = stack_export_image(e);
     uint64_t end = image_manifest(image)->size, from = (uint64_t)off;
     size_t len = from < end ? GR_MIN((uint64_t)size, end - from) : 0;
-    int rc = len ? image_read(image, bytes.data, from, len) : 0;
-    if (rc)
-        fuse_reply_err(req, serving_request_failed(f->serving, rc));
-    else
-        fuse_reply_buf(req, bytes.data, len);
-    atomic_fetch_sub(&f->reply_bytes, size);
+    if (!len) {
+        fuse_reply_buf(req, NULL, 0);
+        return;
+    }
+    wait_for_room(&f->room, image, from, len);
+    read_for(f, req, image, from, len);
+    give_room(&f->room, len);
 }
 
 /* ---- the session ---- */

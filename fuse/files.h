@@ -4,6 +4,7 @@
 
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
+#include <pthread.h>
 
 #include "base/compiler.h"
 #include "fuse/shown.h"
@@ -12,15 +13,29 @@
 /* What a client's request may ask for at most; the mount option max_read says it to the kernel. */
 enum { FILES_READ_MAX = 1 << 20 };
 
+/* Bytes of replies, of all reads under way; a quarter is kept for reads of what is cached. */
+enum { FILES_REPLIES_MAX = 16 << 20 };
+
+struct reply_room {
+    pthread_mutex_t lock; /* innermost */
+    pthread_cond_t freed;
+    size_t used;
+};
+
 struct files {
     struct serving *serving; /* not owned */
     struct shown shown;
-    unsigned requests;          /* reads that the kernel has in the air at most */
-    _Atomic size_t reply_bytes; /* that reads under way hold */
+    unsigned requests; /* reads that the kernel has in the air at most */
+    struct reply_room room;
 };
 
 /* A session that answers for f's exports, not mounted yet. f outlives it. *out: fuse_session_destroy. Its callbacks may
  * run in any number of threads. */
 GR_MUST_CHECK int files_session(struct files *f, struct fuse_session **out);
+
+void reply_room_init(struct reply_room *r);
+void reply_room_release(struct reply_room *r);
+/* Bytes that replies hold now. Any thread. */
+size_t reply_room_used(struct reply_room *r);
 
 #endif

@@ -190,6 +190,7 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
         return error_no_memory();
     s->files = (struct files){.serving = serving, .requests = threads_max};
     shown_init(&s->files.shown, serving->stack);
+    reply_room_init(&s->files.room);
     s->threads_max = threads_max;
     s->gone_fd = eventfd(0, EFD_CLOEXEC);
     pthread_mutex_init(&s->lock, NULL);
@@ -218,8 +219,8 @@ static void tell_stack(void *arg, struct stack_front *out)
                                 .connections_max = 1,
                                 .threads = s->threads.len,
                                 .threads_max = s->threads_max,
-                                .reply_bytes = atomic_load(&s->files.reply_bytes),
-                                .reply_bytes_max = (uint64_t)s->threads_max * FILES_READ_MAX};
+                                .reply_bytes = reply_room_used(&s->files.room),
+                                .reply_bytes_max = FILES_REPLIES_MAX};
 }
 
 int session_start(struct session *s)
@@ -258,6 +259,7 @@ void session_close(struct session *s)
     vec_release(&s->threads);
     if (s->fuse)
         fuse_session_destroy(s->fuse);
+    reply_room_release(&s->files.room);
     shown_release(&s->files.shown);
     if (s->gone_fd >= 0)
         close(s->gone_fd);

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What a server holds while a whole image is read of it ten times, by nbdcopy's 4 connections of 64 requests and as a
-# file: 100 MiB at most with no tier in memory, and the tenth reading no more than a tenth beyond the first two, one from
-# the store and one from the cache.
+# What a server holds while a whole image is read of it ten times, by nbdcopy's 4 connections of 64 requests and by 64
+# readers of its file: 100 MiB at most with no tier in memory, and the tenth reading no more than a tenth beyond the first
+# two, one from the store and one from the cache.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 BOUND=$((100 * 1024))
@@ -34,8 +34,8 @@ reads() {
 by_nbdcopy() { nbdcopy "nbd+unix:///one?socket=$W/nbd.sock" null:; }
 by_files() {
     local i pids=()
-    for i in {0..7}; do
-        dd if="$W/images/one" of=/dev/null bs=1M iflag=direct status=none skip=$((i * 50)) count=50 &
+    for i in {0..63}; do
+        dd if="$W/images/one" of=/dev/null bs=1M iflag=direct status=none skip=$((i * 6)) count=6 &
         pids+=($!)
     done
     for i in "${pids[@]}"; do wait "$i"; done

@@ -233,7 +233,7 @@ static void test_fuse__the_counters_have_the_mount_and_the_limits(void **state)
     assert_in_range(count_of("granary_front_threads"), 1, 16);
     assert_int_equal(count_of("granary_front_threads_limit"), 16);
     counter_wait_zero(stack_counters, w.serving.stack, "granary_front_reply_bytes");
-    assert_int_equal(count_of("granary_front_reply_bytes_limit"), 16 * FILES_READ_MAX);
+    assert_int_equal(count_of("granary_front_reply_bytes_limit"), FILES_REPLIES_MAX);
     world_release();
 }
 
