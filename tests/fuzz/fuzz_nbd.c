@@ -47,7 +47,8 @@ static void take_requests(const uint8_t *data, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static const struct handshake_exports exports = {.open = open_export, .list = list_exports};
-    struct handshake h = {.exports = &exports, .tls = len && data[0] & 1 ? HANDSHAKE_TLS_REQUIRED : HANDSHAKE_TLS_NONE};
+    struct handshake h = {.exports = &exports,
+                          .tls = len && !(data[0] & 1) ? HANDSHAKE_TLS_REQUIRED : HANDSHAKE_TLS_NONE};
     size_t piece = len ? 1 + (size_t)data[0] * 64 : 1, at = 1, there = 1;
     enum handshake_step step = HANDSHAKE_WAITS;
     int rc = 0;
