@@ -48,7 +48,7 @@ free_port
 serve_nginx "limit_rate 16m; server { listen 127.0.0.1:$FREE_PORT; location / { root $W; } }"
 wait_for 60 answers "$FREE_PORT"
 script -qec "stty cols 100; '$GRANARY' copy -j 1 'http://127.0.0.1:$FREE_PORT/a/set:v1' '$W/e'" "$W/typescript" >"$W/null" </dev/null
-tr '\r' '\n' <"$W/typescript" | grep -aqE '^copy: copying [0-9.]+ MiB of [0-9.]+ MiB, [0-9.]+ [KM]iB/s, 0:[0-9]{2} left' ||
+tr '\r' '\n' <"$W/typescript" | grep -aE '^copy: copying [0-9.]+ MiB of [0-9.]+ MiB, [0-9.]+ [KM]iB/s, 0:[0-9]{2} left' >"$W/null" ||
     fail "no rate, or no time left: $(cat -v "$W/typescript")"
 
 echo "== what is refused"

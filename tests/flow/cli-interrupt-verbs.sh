@@ -29,7 +29,8 @@ background python3 "$W/silent.py" "$W/port" "$seen"
 background python3 "$W/silent.py" "$W/control.sock" "$seen"
 wait_for 60 test -s "$W/port"
 wait_for 60 listens "$W/control.sock"
-export AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$W/port") AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=hidden
+AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$W/port")
+export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=hidden
 mkdir "$W/tree"
 echo file >"$W/tree/file"
 "$GRANARY" build -q "$W/tree" "$W/store/one" >"$W/built"

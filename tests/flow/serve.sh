@@ -73,7 +73,7 @@ echo "== top's title and latency; on a narrow terminal lines are cut, and every 
 "$GRANARY" top "$W/nbd.sock" --once --interval 1 >"$W/top"
 [ "$(head -n 1 "$W/top")" = "granary top: every 1 s, $W/nbd.sock" ] || fail "the title: $(cat "$W/top")"
 [ "$(sed -n 2p "$W/top")" = "healthy, reads take up to p50 -, p99 -" ] || fail "the latency of nothing: $(cat "$W/top")"
-sed -n 4p "$W/top" | grep -qx ' *reads/s *read/s *hits *memory/s *disk/s *tier/s *store/s *export' || fail "the head: $(cat "$W/top")"
+sed -n 4p "$W/top" | grep -x ' *reads/s *read/s *hits *memory/s *disk/s *tier/s *store/s *export' >"$W/null" || fail "the head: $(cat "$W/top")"
 background bash -c "while nbdcopy '$uri' null:; do :; done"
 READER=$BACKGROUND_PID
 latency_shown() {
