@@ -317,10 +317,9 @@ static void become_server(void)
 }
 
 /* Under the address sanitizer this is the server's leak check: the exit status tells of a leak. nbdkit cannot be
- * checked so: with libasan, Debian 12's nbdkit 1.32.5 hangs in exit() behind any plugin that called strerror() before
- * its first thread, a plugin of 15 lines without Granary, too. p11-kit's destructor waits in freelocale() for glibc's
- * lock of the locale, which counts one reader too few. Without a control socket the plugin calls none, and nbdkit ends.
- */
+ * checked so: with libasan Debian 12's nbdkit 1.32.5 hangs in exit() behind a plugin that calls strerror() when it
+ * starts, one of 15 lines without Granary, too. p11-kit's destructor waits in freelocale() for glibc's lock of the
+ * locale, which counts one reader too few. */
 static void test_nbd__the_program_ends_in_order(void **state)
 {
     int status;
