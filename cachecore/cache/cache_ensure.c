@@ -121,6 +121,7 @@ int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
 
 int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
 {
+    fill_wait_for_room(&c->fill);
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         for (size_t i = 0; i < n; i++)

@@ -122,6 +122,10 @@ void fill_release(struct fill *f);
 
 /* What waits to be written. */
 size_t fill_queued_bytes(struct fill *f);
+/* Would what is fetched ahead be kept? Not while writing is behind: it would be dropped, and fetched again. */
+bool fill_has_room(struct fill *f);
+/* Until it would, or filling ends. */
+void fill_wait_for_room(struct fill *f);
 
 /* The fetch's on_landed. */
 void fill_landed(void *arg, struct flight *flight, enum fetch_lane lane);

@@ -190,16 +190,36 @@ static bool take_memory(struct fill *f, size_t bytes, bool node)
     return true;
 }
 
+static bool has_room_locked(const struct fill *f)
+{
+    return f->queued_bytes <= f->memory / 2;
+}
+
 static void give_memory(struct fill *f, size_t bytes)
 {
     SCOPED_LOCK(&f->lock);
     f->queued_bytes -= bytes;
+    if (has_room_locked(f))
+        pthread_cond_broadcast(&f->room);
 }
 
 size_t fill_queued_bytes(struct fill *f)
 {
     SCOPED_LOCK(&f->lock);
     return f->queued_bytes;
+}
+
+bool fill_has_room(struct fill *f)
+{
+    SCOPED_LOCK(&f->lock);
+    return has_room_locked(f);
+}
+
+void fill_wait_for_room(struct fill *f)
+{
+    SCOPED_LOCK(&f->lock);
+    while (!f->stopping && !has_room_locked(f))
+        pthread_cond_wait(&f->room, &f->lock);
 }
 
 void fill_landed(void *arg, struct flight *flight, enum fetch_lane lane)
@@ -272,6 +292,7 @@ static void tell_to_stop(struct fill *f, uint64_t until_ms)
     SCOPED_LOCK(&f->lock);
     f->stop_ms = until_ms;
     f->stopping = true;
+    pthread_cond_broadcast(&f->room);
 }
 
 void fill_take_no_more(struct fill *f)

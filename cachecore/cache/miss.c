@@ -48,10 +48,12 @@ bool miss_would_stay_locked(const struct cache *c, const struct cache_piece *p)
 }
 
 /* The neighbours of the group of first that are to be fetched; how many. */
-static size_t choose_ahead_locked(const struct cache *c, struct cache_piece *ahead, size_t n,
-                                  const struct cache_piece *first, const struct chunk_ref **out)
+static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, size_t n, const struct cache_piece *first,
+                                  const struct chunk_ref **out)
 {
     size_t count = 0;
+    if (n && !fill_has_room(&c->fill))
+        return 0;
     for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
         if (!same_group(&ahead[i], first) || in_reach_locked(c, &ahead[i].ref.digest) ||
             !miss_would_stay_locked(c, &ahead[i]))

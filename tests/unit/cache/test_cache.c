@@ -452,6 +452,59 @@ static void test_cache__fills_beyond_their_memory_are_dropped_but_never_when_war
     world_release(&w);
 }
 
+/* As if so much waited to be written. */
+static void set_behind(struct world *w, size_t bytes)
+{
+    SCOPED_LOCK(&w->cache->fill.lock);
+    w->cache->fill.queued_bytes = bytes;
+    pthread_cond_broadcast(&w->cache->fill.room);
+}
+
+struct fetch_ahead {
+    struct world *w;
+    unsigned chunk;
+    _Atomic bool begun;
+    int rc;
+};
+
+static void *fetch_ahead(void *arg)
+{
+    struct fetch_ahead *a = arg;
+    struct cache_piece p = world_piece(a->w, a->chunk, 0, 0, NULL);
+    a->begun = true;
+    a->rc = cache_ahead(a->w->cache, &p, 1);
+    return NULL;
+}
+
+static void test_cache__nothing_is_fetched_ahead_that_would_be_dropped(void **state)
+{
+    struct world w;
+    pthread_t thread;
+    CLEANUP_FREE uint8_t *dst = malloc(128 * K);
+    world_init(&w, 20, EVEN, 64 << 20);
+    w.config.fill_memory = 1024 * K;
+    world_open(&w);
+    struct cache_piece p = world_piece(&w, 0, 0, 128 * K, dst), next = world_piece(&w, 1, 0, 0, NULL);
+    struct fetch_ahead ahead = {.w = &w, .chunk = 2};
+    set_behind(&w, 600 * K);
+    assert_int_equal(cache_read(w.cache, &p, 1, &next, 1, LANE_DEMAND), 0);
+    assert_false(next.started);
+    assert_int_equal(pthread_create(&thread, NULL, fetch_ahead, &ahead), 0);
+    while (!ahead.begun)
+        sched_yield();
+    wait_for(&w, "entries", 1);
+    assert_int_equal(gets(&w),
+                     1); /* the thread stands still, or has not come so far: it asks for nothing in either case */
+    set_behind(&w, 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(ahead.rc, 0);
+    assert_true(cache_has(w.cache, &w.refs[2].digest));
+    p = world_piece(&w, 4, 0, 128 * K, dst);
+    assert_int_equal(cache_read(w.cache, &p, 1, &next, 1, LANE_DEMAND), 0);
+    assert_true(next.started);
+    world_release(&w);
+}
+
 static void *warm_all(void *arg)
 {
     world_warm(arg);
@@ -545,6 +598,7 @@ int main(void)
         cmocka_unit_test(test_cache__second_opener_is_told_the_pid_of_the_first),
         cmocka_unit_test(test_cache__without_directories_everything_is_fetched),
         cmocka_unit_test(test_cache__fills_beyond_their_memory_are_dropped_but_never_when_warming),
+        cmocka_unit_test(test_cache__nothing_is_fetched_ahead_that_would_be_dropped),
         cmocka_unit_test(test_cache__many_warm_callers_at_once_keep_everything),
         cmocka_unit_test(test_cache__warming_waits_for_a_slot_that_readers_hold),
     };
