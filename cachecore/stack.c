@@ -83,6 +83,8 @@ static int open_all(struct stack *s, struct resolver *resolver)
         rc = cache_open(&config->cache, &s->cache);
     if (!rc && config->readahead && !config->no_completion)
         rc = ahead_new(AHEAD_THREADS, &s->ahead);
+    if (!rc && config->slow_read_ms)
+        rc = slow_names_new(&s->slow, &s->names);
     for (size_t i = 0; !rc && i < s->exports.len; i++) {
         rc = stack_export_open(s, resolver, s->exports.items[i]);
         if (rc)
@@ -130,6 +132,8 @@ int stack_open(const struct stack_config *config, struct stack **out)
 int stack_start_threads(struct stack *s)
 {
     int rc = cache_start_threads(s->cache);
+    if (!rc && s->names)
+        rc = slow_names_start_thread(s->names);
     return rc || !s->ahead ? rc : ahead_start_threads(s->ahead);
 }
 
@@ -138,6 +142,7 @@ void stack_close(struct stack *s)
     if (!s)
         return;
     ahead_free(s->ahead);
+    slow_names_free(s->names);
     for (size_t i = 0; i < s->exports.len; i++)
         stack_put(s->exports.items[i]);
     if (s->cache)

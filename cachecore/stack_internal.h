@@ -6,6 +6,7 @@
 
 #include "base/vec.h"
 #include "image/readahead/ahead.h"
+#include "image/slow_names.h"
 #include "net/http.h"
 #include "stack.h"
 #include "store/resolver.h"
@@ -39,6 +40,7 @@ struct stack {
     struct ahead *ahead; /* NULL: nothing is completed */
     struct histogram reads;
     struct slow_reads slow;
+    struct slow_names *names; /* NULL: slow reads are not logged */
     struct rate rate;
     struct http_places places;  /* of all stores, their tiers, and the handles of stack_open_store */
     struct store_options store; /* the config's; with the rate where it is limited */

@@ -262,7 +262,8 @@ static void note_time(struct image *img, const struct batch *b, uint64_t off, ui
 {
     if (img->config.latency)
         histogram_add(img->config.latency, took_us);
-    const struct slow_read read = {.image = &img->digest,
+    const struct slow_read read = {.of = img,
+                                   .image = &img->digest,
                                    .offset = off,
                                    .len = len,
                                    .took_us = took_us,

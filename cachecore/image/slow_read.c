@@ -42,4 +42,6 @@ void slow_reads_note(struct slow_reads *s, const struct slow_read *read)
                 read->failed ? "failed after" : "took", seconds(read->took_us), seconds(read->index_us),
                 seconds(served->disk_us), seconds(served->store.queued_us), seconds(served->store.get_us),
                 seconds(read->took_us > known_us ? read->took_us - known_us : 0), slowest);
+    if (s->ask)
+        s->ask(s->ask_arg, read->of, read->offset);
 }

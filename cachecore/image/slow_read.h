@@ -6,14 +6,19 @@
 #include "base/log.h"
 #include "cache/cache.h"
 
+struct image;
+
 struct slow_reads {
     uint64_t least_us; /* a read that takes so long is slow; 0: none is */
     counter total;
     struct log_limit limit;
+    void (*ask)(void *arg, struct image *img, uint64_t offset); /* which file it was; NULL: nobody knows */
+    void *ask_arg;
 };
 
 /* A read that has ended. */
 struct slow_read {
+    struct image *of;
     const struct digest *image;
     uint64_t offset, len;
     uint64_t took_us, index_us; /* all of it; to find its chunks in the index, fetching its nodes included */

@@ -61,3 +61,16 @@ dead_for() {
 printf '| store | failed reads | lines of log | memory early, at the end | threads at most | hits |\n| --- | --- | --- | --- | --- | --- |\n'
 dead_for '{"mode": "refuse"}' "$(seconds 4 300)"
 dead_for '{"mode": "silent"}' "$(seconds 4 60)"
+
+echo "== the file of a slow read is named"
+at=$((2 * CACHED + 4096))
+start slow-read=1s readahead=0 hedge=0
+line '{"mode": "late", "delay_s": 1.1}'
+"$PROBE" "$URI" read $at 4096 >"$W/null"
+named() { grep -q "slow read at $at of image sha256:[0-9a-f]* was of the file " "$W/log"; }
+wait_for 60 named
+line '{"mode": "none"}'
+sed -n "s/.*slow read at $at of .* was of the file //p" "$W/log" >"$W/named"
+"$GRANARY" ls "$W/store/set" --at $at >"$W/at"
+cmp "$W/named" "$W/at" || fail "the log names $(cat "$W/named"), ls $(cat "$W/at")"
+stop

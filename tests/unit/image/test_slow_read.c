@@ -3,13 +3,15 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "fake/image_fake.h"
-#include "image/image.h"
+#include "image/slow_names.h"
 #include "unit/counters.h"
 
 enum { CHUNK = 64 << 10, CHUNKS = 8, DELAY_MS = 30 };
@@ -20,11 +22,14 @@ static struct {
     unsigned lines; /* of slow reads */
     char last[1024];
     double queued; /* the most of any line */
+    char named[256];
 } heard = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void hear(enum log_level level, const char *line)
 {
     SCOPED_LOCK(&heard.lock);
+    if (!strncmp(line, "slow read at ", 13))
+        snprintf(heard.named, sizeof heard.named, "%s", line);
     if (strncmp(line, "slow read: ", 11))
         return;
     heard.lines++;
@@ -41,11 +46,15 @@ struct world {
     struct image *image;
 };
 
-static void world_init(struct world *w, uint64_t slow_us)
+static void world_init_with(struct world *w, uint64_t slow_us, const struct catalog_entry *entries, size_t count)
 {
     *w = (struct world){.fake = store_fake_new(), .img = {.seed = 3, .size = CHUNKS * CHUNK, .chunk_size = CHUNK}};
+    w->img.entries = entries;
+    w->img.entry_count = count;
     slow_reads_init(&w->slow, slow_us);
     image_fake_put(&w->img, w->fake, NULL);
+    w->img.manifest.metadata_offset = (CHUNKS - 1) * CHUNK;
+    w->img.manifest.metadata_len = CHUNK;
     const struct cache_config cache = {.fetch = {.workers = 1}};
     assert_int_equal(cache_open(&cache, &w->cache), 0);
     assert_int_equal(cache_start_threads(w->cache), 0);
@@ -55,7 +64,13 @@ static void world_init(struct world *w, uint64_t slow_us)
     heard.lines = 0;
     heard.queued = 0;
     *heard.last = 0;
+    *heard.named = 0;
     log_to(hear, LOG_LEVEL_INFO);
+}
+
+static void world_init(struct world *w, uint64_t slow_us)
+{
+    world_init_with(w, slow_us, NULL, 0);
 }
 
 static void world_release(struct world *w)
@@ -157,10 +172,63 @@ static void test_slow_read__there_is_no_line_where_none_is_slow_and_few_in_a_sto
     }
 }
 
+/* The file that chunk 5 is of, and one before it. */
+static const struct catalog_extent extents[] = {{4 * CHUNK, CHUNK}, {5 * CHUNK, CHUNK}};
+static const struct catalog_entry entries[] = {
+    {.path = "", .mode = S_IFDIR | 0755},
+    {.path = "before", .path_len = 6, .mode = S_IFREG | 0644, .size = CHUNK, .extents = &extents[0], .extent_count = 1},
+    {.path = "odd\nname",
+     .path_len = 8,
+     .mode = S_IFREG | 0644,
+     .size = CHUNK,
+     .extents = &extents[1],
+     .extent_count = 1},
+};
+
+static void wait_for_name(void)
+{
+    for (bool named = false; !named;) {
+        SCOPED_LOCK(&heard.lock);
+        named = *heard.named;
+        sched_yield();
+    }
+}
+
+static void expect_name(unsigned chunk, const char *tail)
+{
+    struct world w = {.fake = NULL};
+    struct slow_names *names;
+    world_init_with(&w, 1, entries, GR_ARRAY_SIZE(entries));
+    assert_int_equal(slow_names_new(&w.slow, &names), 0);
+    assert_int_equal(slow_names_start_thread(names), 0);
+    assert_int_equal(read_chunk(&w, chunk), 0);
+    wait_for_name();
+    assert_string_equal(heard.named + strlen(heard.named) - strlen(tail), tail);
+    store_fake_reset_counters(w.fake);
+    *heard.named = 0;
+    assert_int_equal(read_chunk(&w, 3), 0);
+    slow_names_free(names);                                  /* though it rests */
+    assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1); /* the chunk: the catalog is not read again at once */
+    assert_string_equal(heard.named, "");
+    world_release(&w);
+}
+
+static void test_slow_read__a_line_names_the_file(void **state)
+{
+    expect_name(5, " was of the file odd?name");
+}
+
+static void test_slow_read__or_says_that_it_was_metadata(void **state)
+{
+    expect_name(CHUNKS - 1, " was of the filesystem's metadata");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_read__says_which_layer_the_time_went_to_and_for_which_chunk),
+        cmocka_unit_test(test_slow_read__a_line_names_the_file),
+        cmocka_unit_test(test_slow_read__or_says_that_it_was_metadata),
         cmocka_unit_test(test_slow_read__the_wait_for_other_gets_is_not_the_stores),
         cmocka_unit_test(test_slow_read__those_that_fail_are_told_too),
         cmocka_unit_test(test_slow_read__there_is_no_line_where_none_is_slow_and_few_in_a_storm),
