@@ -24,6 +24,7 @@
 #include "format/object.h"
 #include "store/lease.h"
 #include "store/repository.h"
+#include "upkeep/verify.h"
 
 static const char images[] = "images/", document[] = "/granary.json";
 
@@ -195,6 +196,21 @@ static bool begins_with(const char *text, const char *with)
     return !strncmp(text, with, strlen(with));
 }
 
+/* Is it one of those that were read? What else lies there may be of a store that is deeper still. */
+static bool is_tag(const struct unnesting *u, const char *key)
+{
+    const char *rest = key + sizeof images - 1;
+    if (!begins_with(key, images))
+        return false;
+    for (size_t i = 0; i < u->tags.len; i++) {
+        const struct tag *t = &u->tags.items[i].tag;
+        size_t len = strlen(t->name);
+        if (begins_with(rest, t->name) && rest[len] == '/' && !strcmp(rest + len + 1, t->tag))
+            return true;
+    }
+    return false;
+}
+
 static unsigned count_slashes(const char *key)
 {
     unsigned n = 0;
@@ -203,7 +219,7 @@ static unsigned count_slashes(const char *key)
     return n;
 }
 
-static enum rank rank_of(const char *key)
+static enum rank rank_of(const struct unnesting *u, const char *key)
 {
     static const enum rank ranks[OBJECT_KINDS] = {[OBJECT_MANIFEST] = RANK_MANIFEST,
                                                   [OBJECT_CATALOG] = RANK_CATALOG,
@@ -216,7 +232,7 @@ static enum rank rank_of(const char *key)
         return ranks[kind];
     if (!strcmp(key, document + 1))
         return RANK_STORE;
-    if (begins_with(key, images) && slashes == 2)
+    if (is_tag(u, key))
         return RANK_TAG;
     bool other = begins_with(key, "builds/") || begins_with(key, "trash/") || begins_with(key, "probe/");
     return other && slashes == 1 ? RANK_OTHER : RANK_LEFT;
@@ -225,7 +241,7 @@ static enum rank rank_of(const char *key)
 static int note_piece(void *arg, const struct store_item *item)
 {
     struct unnesting *u = arg;
-    struct piece p = {.key = strdup(item->key), .size = item->size, .rank = rank_of(item->key)};
+    struct piece p = {.key = strdup(item->key), .size = item->size, .rank = rank_of(u, item->key)};
     if (p.key && !vec_push(&u->pieces, p))
         return 0;
     free(p.key);
@@ -266,6 +282,26 @@ static int list(struct unnesting *u)
 
 /* ---- copying ---- */
 
+/* Something of the image was in the outer store before. It was compared by its length and its end: read all of it,
+ * since the only other one is going to be removed. */
+static int check_bytes(struct unnesting *u, const struct tag *t)
+{
+    struct manifest m;
+    struct verify_result r = {0};
+    const struct verify_options deep = {
+        .deep = true, .threads = u->options->copy.threads, .cancel = u->options->copy.cancel};
+    int rc = repository_manifest(u->outer, &t->digest, &m);
+    if (!rc)
+        rc = verify_image(u->outer, &m, &deep, &r);
+    if (rc || !r.problems)
+        return rc;
+    return error_set(
+        -EBADMSG,
+        "%s/%s:%s is damaged, so the one in %s stays: 'granary verify --deep' says what of it, remove those "
+        "objects and run this again",
+        u->outer->url, t->name, t->tag, u->inner->url);
+}
+
 static int copy_tagged(struct unnesting *u, const struct tag *t)
 {
     struct copy_result r = {0};
@@ -273,19 +309,24 @@ static int copy_tagged(struct unnesting *u, const struct tag *t)
     int rc = copy_image(u->inner, &t->digest, u->outer, &name, &u->options->copy, &r);
     u->result->objects_sent += r.objects_copied;
     u->result->bytes_sent += r.bytes_copied;
-    return rc;
+    return rc || r.objects_copied == r.objects ? rc : check_bytes(u, t);
 }
 
 static int copy_all(struct unnesting *u)
 {
     int rc = 0;
     for (size_t i = 0; i < u->tags.len && !rc; i++) {
-        const struct moved_tag *m = &u->tags.items[i];
+        struct moved_tag *m = &u->tags.items[i];
         struct tag t = m->tag;
+        rc = look_outside(u, &t, &m->there); /* again: the images before took their time */
+        if (rc)
+            break;
         /* An image that the outer store names is looked at, too: the only other one is going to be removed. */
         if (!i || !digest_equal(&m[-1].tag.digest, &m->tag.digest))
             rc = copy_tagged(u, &m->tag);
-        if (!rc && !m->there) /* as it was: copy_image's tag does not say what the image was built from */
+        if (!rc) /* as it was: copy_image's tag does not say what the image was built from */
+            rc = look_outside(u, &t, &m->there);
+        if (!rc)
             rc = repository_publish(u->outer, m->tag.name, m->tag.tag, &t, u->options->copy.strict_tags);
     }
     return rc;
@@ -334,9 +375,9 @@ static int remove_all(struct unnesting *u)
                             .item = remove_one,
                             .step = step,
                             .arg = u};
-    int rc = repository_tags(u->inner, NULL, check_tag, u);
+    int rc = check_no_build(u); /* before the tags: a build that ended meanwhile has published */
     if (!rc)
-        rc = check_no_build(u);
+        rc = repository_tags(u->inner, NULL, check_tag, u);
     for (u->first = 0; u->first < u->pieces.len && !rc; u->first += work.count) {
         const struct piece *p = &u->pieces.items[u->first];
         if (p->rank == RANK_LEFT)

@@ -190,8 +190,10 @@ void image_fake_put(struct image_fake *img, struct store_fake *store, const char
     for (uint64_t i = 0; i < chunks; i += pack_chunks)
         put_pack(img, store, i, GR_MIN(chunks - i, pack_chunks));
     put_index(img, store, chunks);
-    for (size_t i = 0; i < img->entry_count; i++)
+    for (size_t i = 0; i < img->entry_count; i++) {
         img->manifest.counts.files += S_ISREG(img->entries[i].mode) && !img->entries[i].hard_link;
+        img->manifest.counts.directories += S_ISDIR(img->entries[i].mode);
+    }
     put_manifest(img, store);
     if (name) {
         struct tag tag = {.digest = img->digest, .content_root = img->manifest.content_root};

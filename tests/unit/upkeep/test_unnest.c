@@ -261,6 +261,54 @@ static void test_unnest__heals_what_the_outer_store_has_lost(void **state)
     check_moved(f);
 }
 
+/* What is there already is as long and ends alike, but has a wrong byte: the inner store's is the only good one. */
+static void test_unnest__leaves_the_inner_store_where_the_outer_image_is_damaged(void **state)
+{
+    struct fixture *f = *state;
+    char key[OBJECT_KEY_MAX], inner[OBJECT_KEY_MAX + 8];
+    CLEANUP_BYTES pack = BYTES_INIT(1 << 30);
+    object_key(OBJECT_PACK, &f->theirs.refs[0].object, key);
+    snprintf(inner, sizeof inner, "images/%s", key);
+    assert_true(store_fake_get(f->fake, inner, &pack));
+    assert_true(pack.len > REPOSITORY_COMPARED);
+    store_fake_put(f->fake, key, pack.data, pack.len);
+    assert_true(store_fake_flip(f->fake, key, 0));
+    assert_int_equal(unnest_as(f, false), -EBADMSG);
+    assert_non_null(strstr(error_text(), "is damaged, so the one in"));
+    assert_true(is_whole(f->inner, "faces", "v1", &f->theirs));
+    assert_true(store_fake_remove(f->fake, key));
+    assert_int_equal(unnest_as(f, false), 0);
+    check_moved(f);
+}
+
+static void publish_outside(void *arg, struct store_fake *fake, enum store_fake_op op, const char *key)
+{
+    struct fixture *f = arg;
+    if (op != FAKE_PUT || strncmp(key, "packs/", 6) != 0)
+        return;
+    store_fake_set_hook(fake, NULL, NULL);
+    publish(f->outer, "faces", "v1", &f->ours);
+}
+
+static void test_unnest__a_tag_that_was_published_outside_meanwhile_stays(void **state)
+{
+    struct fixture *f = *state;
+    store_fake_set_hook(f->fake, publish_outside, f);
+    assert_int_equal(unnest_as(f, false), -EEXIST);
+    assert_true(is_whole(f->outer, "faces", "v1", &f->ours));
+    assert_true(is_whole(f->inner, "faces", "v1", &f->theirs));
+}
+
+/* A store that is deeper still and was not recognized: its manifest lies where the inner store's tags are. */
+static void test_unnest__what_is_no_tag_of_the_inner_store_stays(void **state)
+{
+    struct fixture *f = *state;
+    store_fake_put(f->fake, "images/images/manifests/abc", "{\"format\":\"granary-image\"}", 26);
+    assert_int_equal(unnest_as(f, false), 0);
+    assert_true(store_fake_has(f->fake, "images/images/manifests/abc"));
+    assert_true(is_whole(f->outer, "faces", "v1", &f->theirs));
+}
+
 static void test_unnest__waits_for_no_build(void **state)
 {
     struct fixture *f = *state;
@@ -304,6 +352,9 @@ int main(void)
         TEST(goes_on_wherever_it_ended),
         TEST(a_name_for_two_images_is_refused),
         TEST(heals_what_the_outer_store_has_lost),
+        TEST(leaves_the_inner_store_where_the_outer_image_is_damaged),
+        TEST(a_tag_that_was_published_outside_meanwhile_stays),
+        TEST(what_is_no_tag_of_the_inner_store_stays),
         TEST(waits_for_no_build),
         TEST(what_was_published_meanwhile_stays),
     };
