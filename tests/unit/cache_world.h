@@ -83,6 +83,7 @@ static inline void world_init_level(struct world *w, unsigned n, const uint32_t 
     w->config.dirs[0].size = budget;
     w->config.disk_timeout_ms = 60000; /* a machine that is busy for seconds is no disk that hangs */
     w->config.fetch.workers = 4;
+    w->config.fill_memory = 256 << 20; /* nothing is dropped, however far behind a busy machine writes */
 }
 
 static inline void world_init(struct world *w, unsigned n, const uint32_t *lens, size_t lens_count, uint64_t budget)
