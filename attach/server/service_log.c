@@ -204,7 +204,7 @@ static bool is_of_none(const char *file, const char *stem, const char *run_dir)
            access(other, F_OK) && errno == ENOENT;
 }
 
-/* A node that mounts at ever new places has ever new logs: the old ones go. */
+/* A node that mounts at new directories every day would collect logs without end: remove the old ones. */
 static void sweep_old(int dir_fd, const char *stem, const char *run_dir)
 {
     struct stat st;

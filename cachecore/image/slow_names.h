@@ -1,6 +1,6 @@
-/* Which file a slow read was of: a line of the log a moment after the read's own. The names of an image are in its
- * catalog, in the order of paths: to find one by its offset is a pass over all of it, so that one read at a time is
- * looked for, by a thread, and one a minute at most; the others' lines have their offset, for `granary ls --at`.
+/* Which file a slow read was of: a line of the log a moment after the read's own. The catalog is in
+ * the order of paths, so that finding a file by its offset takes a pass over all of it: a thread looks for one read at
+ * a time, and for one a minute at most. The lines of the others have an offset, for `granary ls --at`.
  */
 #ifndef GRANARY_IMAGE_SLOW_NAMES_H
 #define GRANARY_IMAGE_SLOW_NAMES_H

@@ -92,7 +92,7 @@ struct moved_tag {
     bool there; /* in the outer store */
 };
 
-/* The order of removal, but for documents, which are between. */
+/* What an object is, in the order of removal; RANK_LEFT is not removed. */
 enum rank { RANK_TAG, RANK_MANIFEST, RANK_CATALOG, RANK_INDEX, RANK_PACK, RANK_OTHER, RANK_STORE, RANK_LEFT };
 
 struct piece {
