@@ -92,6 +92,7 @@ void fetch_count_object(struct fetch *f, uint64_t bytes)
     counter_add(&c->requests, 1);
     counter_add(&c->chunk_bytes, bytes);
     counter_add(&c->bytes, bytes);
+    counter_add(&c->warm_bytes, bytes);
 }
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
@@ -132,6 +133,7 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
          counter_get(&c->requests)},
         {"granary_fetch_chunk_bytes_total", "Stored bytes of the chunks asked of stores", counter_get(&c->chunk_bytes)},
         {"granary_fetch_bytes_total", "Bytes asked of stores, gaps between chunks included", counter_get(&c->bytes)},
+        {"granary_fetch_warm_bytes_total", "Those of them that were asked for warming", counter_get(&c->warm_bytes)},
         {"granary_fetch_refetches_total",
          "Chunks asked for once more, over another connection, after wrong bytes or a broken get",
          counter_get(&c->refetches)},

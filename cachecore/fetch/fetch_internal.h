@@ -25,7 +25,7 @@ enum {
 
 struct fetch_counts {
     counter chunks[LANES], joins, raised, merged, held, dropped;
-    counter requests, chunk_bytes, bytes, refetches, origin_refetches, healed, verify_failures, errors;
+    counter requests, chunk_bytes, bytes, warm_bytes, refetches, origin_refetches, healed, verify_failures, errors;
     counter hedges, hedge_wins;
 };
 
