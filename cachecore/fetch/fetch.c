@@ -70,10 +70,11 @@ void fetch_free(struct fetch *f)
     fetch_cancel_queued(f);
     for (unsigned i = 0; i < f->thread_count; i++)
         pthread_join(f->threads[i], NULL);
-    fetch_cancel_queued(f); /* what came in meanwhile */
-    assert(!f->flights);    /* landed, and whoever was told has not retired it */
+    fetch_cancel_queued(f);    /* what came in meanwhile */
+    assert(!f->flights.count); /* landed, and whoever was told has not retired it */
     pthread_cond_destroy(&f->work);
     pthread_mutex_destroy(&f->lock);
+    map_release(&f->flights);
     fetch_free_stores(f);
     free(f->threads);
     free(f);
@@ -100,7 +101,7 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
     uint64_t flights, queued, lanes[LANES], busy, limit, phase, warm, window, ahead, ahead_window;
     {
         SCOPED_LOCK(&f->lock);
-        flights = f->flights;
+        flights = f->flights.count;
         queued = f->queued;
         for (int lane = 0; lane < LANES; lane++)
             lanes[lane] = f->lanes[lane].len;

@@ -6,6 +6,9 @@
  * differed it won by three standard deviations. What was long ago counts less: both sums are halved
  * every five times the seats. The panel begins with the first ask, so it has an opinion when the
  * cache gets full.
+ *
+ * The seats' table is no map of base/map.h: a panel is one block of fixed size, and nothing is allocated, and so
+ * nothing can fail, while the cache's lock is held.
  */
 #include <assert.h>
 #include <errno.h>
