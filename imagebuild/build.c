@@ -96,7 +96,7 @@ static int open_fs(struct build *b)
                            .dir = b->options.tmpdir,
                            .step = build_same_step,
                            .step_arg = b};
-    int rc = b->options.fs == MANIFEST_EXT4 ? fs_ext4_new(&fs, &b->fs) : fs_erofs_new(&fs, &b->fs);
+    int rc = fs_new(b->options.fs, &fs, &b->fs);
     if (rc || !b->parent || b->fs->keeps)
         return rc;
     b->result->rebuild.parent_differs = true;

@@ -13,7 +13,8 @@
 
 enum { MANIFEST_MAX = 64 << 10, MANIFEST_VERSION = 1 };
 
-enum manifest_fs { MANIFEST_EROFS, MANIFEST_EXT4 };
+/* The filesystem in the image; manifest.c has the names. */
+enum manifest_fs { MANIFEST_EROFS, MANIFEST_EXT4, MANIFEST_FILESYSTEMS };
 
 struct manifest_counts {
     uint64_t files, directories, symlinks, hard_links, others;
