@@ -17,7 +17,7 @@ export PATH=$GRANARY_BUILD/cli:$PATH
 # blocks PAGE LANGUAGE: what stands in its ```LANGUAGE blocks, about this test's directories
 blocks() {
     awk -v begin="\`\`\`$2" '$0 == begin { on = 1; next } /^```$/ { on = 0 } on' "$1" |
-        sed "s,s3://lake/raw/faces,$W/raw/faces,g; s,s3://lake/images,$W/images,g; s,/ssd/granary:[0-9]*G,$W/cache:64M,g; s,/data/faces,$W/faces,g"
+        sed "s,s3://lake/raw/faces,$W/raw/faces,g; s,s3://lake/images,$W/images,g; s,s3://other/images,$W/other,g; s,/ssd/granary:[0-9]*G,$W/cache:64M,g; s,/data/faces,$W/faces,g"
 }
 # run PAGE: its commands, one after the other; the first that fails ends it
 run() {
@@ -71,7 +71,7 @@ run guide/daily-builds.md || fail "see above"
 
 echo "== warming, operations: with a mount"
 granary mount "$W/images/faces:v1" "$W/faces" --cache "$W/cache:64M" --disk-timeout "$DISK_TIMEOUT" >"$W/out"
-for page in guide/warming operations/{monitoring,runbook,upgrades}; do
+for page in guide/warming operations/{monitoring,runbook,upgrades,images}; do
     run $page.md || fail "see above"
 done
 granary umount "$W/faces" >"$W/out"
