@@ -1,4 +1,4 @@
-/* The order of a build, each step one function here; docs/way-of-a-build.md walks through it.
+/* The order of a build, each step one function here; docs/internals/build.md walks through it.
  *
  *   prepare   the store's own document, tags can be guarded (--strict-tags), a lease; which image is the parent
  *   list      source -> nodes in path order

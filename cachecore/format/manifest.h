@@ -1,6 +1,6 @@
 /* The manifest: canonical JSON (keys sorted, no white space, integers only); its SHA-256 is the
  * image digest. Holds neither time nor parent, so that equal images have equal digests.
- * docs/format-store.md, "Manifest".
+ * docs/reference/format-store.md, "Manifest".
  */
 #ifndef GRANARY_FORMAT_MANIFEST_H
 #define GRANARY_FORMAT_MANIFEST_H

@@ -5,8 +5,8 @@
  * guards the stack, and is never held across a transfer.
  *
  * HTTP/1.1 is asked for, also of servers that know HTTP/2: one request a connection is what the pool counts, and so
- * used HTTP/2 is the slower one (docs/stores.md). A server that refuses HTTP/1.1 is offered both for some minutes; then
- * HTTP/1.1 is tried again.
+ * used HTTP/2 is the slower one (docs/reference/stores.md). A server that refuses HTTP/1.1 is offered both for some
+ * minutes; then HTTP/1.1 is tried again.
  *
  * What is deliberately left out: redirects (a signed request must not follow a stranger's
  * Location), cookies, compression (it would make lengths and ranges meaningless).

@@ -1,4 +1,4 @@
-/* An object store: keys under one prefix (docs/format-store.md). One vtable, blocking, any thread;
+/* An object store: keys under one prefix (docs/reference/format-store.md). One vtable, blocking, any thread;
  * the fakes of the tests implement it too. Objects are immutable except tags, leases and trash
  * marks.
  *

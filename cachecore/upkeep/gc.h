@@ -1,6 +1,6 @@
 /* Garbage collection in two steps: mark what no manifest needs (trash/<digest>), sweep it after the
  * grace period if it is still unneeded. Never sweeps while a lease younger than the grace period
- * exists; never marks an object younger than grace. docs/format-store.md, "Garbage collection".
+ * exists; never marks an object younger than grace. docs/reference/format-store.md, "Garbage collection".
  */
 #ifndef GRANARY_UPKEEP_GC_H
 #define GRANARY_UPKEEP_GC_H

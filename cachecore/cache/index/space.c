@@ -18,7 +18,7 @@
 #include "cache/index/space_internal.h"
 #include "format/chunk.h"
 
-_Static_assert(sizeof(struct slot) == 48, "docs/cache.md states the memory of a chunk");
+_Static_assert(sizeof(struct slot) == 48, "docs/internals/cache.md states the memory of a chunk");
 
 enum { BUCKETS_MIN = 1024 };
 

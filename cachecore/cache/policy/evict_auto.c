@@ -205,7 +205,7 @@ static const struct evict_ops *panel_ask(struct evict_panel *base, uint64_t key,
 
 int panel_new(uint64_t capacity, struct evict_panel **out)
 {
-    _Static_assert(sizeof(struct panel) < 480 << 10, "evict.h and docs/cache.md state the memory");
+    _Static_assert(sizeof(struct panel) < 480 << 10, "evict.h and docs/internals/cache.md state the memory");
     struct panel *panel = calloc(1, sizeof *panel);
     if (!panel)
         return -ENOMEM;
