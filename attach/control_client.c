@@ -38,7 +38,8 @@ static int not_connected(CURL *curl, const char *socket)
 }
 
 /* *out_status: of HTTP. What is sent on a connection to a server that there is not is -ECONNREFUSED. */
-static int perform(CURL *curl, const char *socket, const char *url, collector *collect, void *arg, long *out_status)
+static int control_client_perform(CURL *curl, const char *socket, const char *url, collector *collect, void *arg,
+                                  long *out_status)
 {
     char reason[CURL_ERROR_SIZE] = "";
     curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket);
@@ -83,7 +84,7 @@ int control_get(const char *socket, const char *path, struct bytes *out)
     if (!curl)
         return error_no_memory();
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)TIMEOUT_S);
-    int rc = perform(curl, socket, url, collect_document, out, &status);
+    int rc = control_client_perform(curl, socket, url, collect_document, out, &status);
     if (!rc && status != 200)
         rc = error_set(-EIO, "the server on the control socket %s answers %s with HTTP status %ld", socket, path,
                        status);
@@ -100,7 +101,7 @@ struct lines {
     struct error error;   /* the caller's, or of memory: curl only knows that it was to stop */
 };
 
-static int keep(struct lines *l, const char *data, size_t len)
+static int control_client_keep(struct lines *l, const char *data, size_t len)
 {
     int rc = bytes_append(&l->pending, data, len);
     return rc ? error_set(rc, "a line of the server's answer is too long, or out of memory") : 0;
@@ -112,7 +113,7 @@ static int take_lines(struct lines *l, const char *data, size_t len)
     long status = 0;
     curl_easy_getinfo(l->curl, CURLINFO_RESPONSE_CODE, &status);
     for (const char *end; status == 200 && (end = memchr(data, '\n', len)); data = end + 1) {
-        int rc = keep(l, data, (size_t)(end - data));
+        int rc = control_client_keep(l, data, (size_t)(end - data));
         if (!rc)
             rc = l->line(l->arg, (const char *)l->pending.data, l->pending.len);
         if (rc)
@@ -120,7 +121,7 @@ static int take_lines(struct lines *l, const char *data, size_t len)
         bytes_clear(&l->pending);
         len -= (size_t)(end - data) + 1;
     }
-    return keep(l, data, len);
+    return control_client_keep(l, data, len);
 }
 
 static size_t collect_lines(char *data, size_t size, size_t count, void *arg)
@@ -149,7 +150,7 @@ static int make_url(CURL *curl, const char *path, const char *const *params, str
 }
 
 /* {"error": sentence} */
-static int refused(const char *socket, long status, const struct bytes *body)
+static int control_client_refused(const char *socket, long status, const struct bytes *body)
 {
     json_t *object = json_loadb((const char *)body->data, body->len, 0, NULL);
     const char *why = json_string_value(json_object_get(object, "error"));
@@ -178,12 +179,12 @@ static int call(const char *socket, const char *method, const char *path, const 
         curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)SILENCE_S);
-        rc = perform(curl, socket, (const char *)url.data, collect_lines, &l, &status);
+        rc = control_client_perform(curl, socket, (const char *)url.data, collect_lines, &l, &status);
     }
     if (l.error.code)
         rc = error_restore(&l.error);
     else if (!rc && status != 200)
-        rc = refused(socket, status, &l.pending);
+        rc = control_client_refused(socket, status, &l.pending);
     bytes_release(&l.pending);
     return rc;
 }

@@ -16,7 +16,7 @@
 
 enum { WAIT_MS = 60000, MOUNT_WAIT_MS = 20000, STEP_US = 20000 };
 
-static int open_dir(const char *path)
+static int node_lock_open_dir(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd >= 0 ? fd : error_set(-errno, "cannot open %s: %s", path, strerror(errno));
@@ -25,7 +25,7 @@ static int open_dir(const char *path)
 int node_lock(int *out_fd)
 {
     int rc = io_mkdirs(STATE_ROOT);
-    CLEANUP_FD int fd = rc ? -1 : open_dir(STATE_ROOT);
+    CLEANUP_FD int fd = rc ? -1 : node_lock_open_dir(STATE_ROOT);
     if (rc || fd < 0)
         return rc ? rc : fd;
     uint64_t deadline = clock_now_ms() + WAIT_MS;

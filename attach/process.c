@@ -143,7 +143,7 @@ int process_spawn(const struct process_spec *spec, pid_t *out)
 
 /* Read what the program says until it closes its output; keep the last line, or the first that calls itself an
  * error: what follows may be about how it ends. */
-static int drain(int fd, uint64_t deadline_ms, char *last, size_t size)
+static int process_drain(int fd, uint64_t deadline_ms, char *last, size_t size)
 {
     size_t len = 0;
     bool ended = false; /* a whole line stands in last: the next byte begins a new one */
@@ -188,7 +188,7 @@ int process_run(const char *const *argv, uint64_t timeout_ms)
     close(ends[1]);
     if (rc)
         return rc;
-    rc = drain(from, clock_now_ms() + timeout_ms, last, sizeof last);
+    rc = process_drain(from, clock_now_ms() + timeout_ms, last, sizeof last);
     if (rc)
         kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)

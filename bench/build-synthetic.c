@@ -38,7 +38,7 @@ static int entry(source_visit *visit, void *arg, uint64_t i)
     return visit(arg, &e);
 }
 
-static int list(struct source *s, source_visit *visit, void *arg)
+static int build_synthetic_list(struct source *s, source_visit *visit, void *arg)
 {
     uint64_t files = ((struct synthetic *)s)->files;
     const uint64_t stride = 7919; /* a prime: every file once unless it divides their number */
@@ -55,7 +55,7 @@ static int read_body(struct source *s, const struct source_read *r)
     return 0;
 }
 
-static const struct source_ops ops = {.list = list, .read = read_body};
+static const struct source_ops ops = {.list = build_synthetic_list, .read = read_body};
 
 /* ------------------------------------------------------------------ what it takes */
 

@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "cache/disk/cache_dir.h"
 
-static int fail(void)
+static int cache_restart_fail(void)
 {
     fprintf(stderr, "cache-restart: %s\n", error_text());
     return 1;
@@ -69,7 +69,7 @@ static long resident(const char *field)
     return kb;
 }
 
-static int load(int fd, const struct cache_geometry *g, const char *what)
+static int cache_restart_load(int fd, const struct cache_geometry *g, const char *what)
 {
     struct cache_dir dir = {.path = (char *)"bench", .geometry = *g, .lock_fd = -1, .data_fd = -1, .record_fd = fd};
     struct space_config config = {.dirs = {{.geometry = *g}}, .dir_count = 1};
@@ -79,10 +79,10 @@ static int load(int fd, const struct cache_geometry *g, const char *what)
     long before = resident("VmRSS:");
     uint64_t start = clock_now_ms();
     if (space_init(&space, &config) || cache_dir_load(&dir, 0, &loaded))
-        return fail();
+        return cache_restart_fail();
     uint64_t read = clock_now_ms();
     if (space_load_finish(&space, &loaded.slots))
-        return fail();
+        return cache_restart_fail();
     uint64_t end = clock_now_ms();
     printf("%-22s %8llu chunks  %6.2f s (reading %.2f s)  %4ld MiB in memory, %4ld at most\n", what,
            (unsigned long long)space.entries, (double)(end - start) / 1e3, (double)(read - start) / 1e3,
@@ -98,7 +98,7 @@ static int load_apart(int fd, const struct cache_geometry *g, const char *what)
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0)
-        exit(load(fd, g, what));
+        exit(cache_restart_load(fd, g, what));
     return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0 ? 0 : 1;
 }
 
@@ -112,10 +112,10 @@ int main(int argc, char **argv)
     }
     if (text_parse_size("SIZE", argv[2], &size) || text_parse_size("LEN", argv[3], &len) ||
         cache_geometry_plan(size, &g))
-        return fail();
+        return cache_restart_fail();
     int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0 || write_records(fd, &g, (uint32_t)len))
-        return fail();
+        return cache_restart_fail();
     int rc = load_apart(fd, &g, "in the page cache");
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     rc |= load_apart(fd, &g, "from disk");

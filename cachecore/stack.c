@@ -101,14 +101,14 @@ static void init(struct stack *s, const struct stack_config *config)
     s->opened_ms = clock_now_ms();
     pthread_mutex_init(&s->noting, NULL);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->front_lock, NULL);
+    pthread_mutex_init(&s->front_end_lock, NULL);
     rate_init(&s->rate, GR_MAX(config->bwlimit, (uint64_t)1));
     s->store = config->store;
     if (config->bwlimit)
         s->store.rate = &s->rate;
-    http_places_init(&s->places, GR_MAX(config->store.connections, 1u));
+    http_slots_init(&s->slots, GR_MAX(config->store.connections, 1u));
     if (config->store.connections)
-        s->store.places = &s->places;
+        s->store.slots = &s->slots;
     slow_reads_init(&s->slow, config->slow_read_ms * 1000);
 }
 
@@ -153,9 +153,9 @@ void stack_close(struct stack *s)
     }
     vec_release(&s->exports);
     vec_release(&s->stores);
-    http_places_release(&s->places);
+    http_slots_release(&s->slots);
     rate_release(&s->rate);
-    pthread_mutex_destroy(&s->front_lock);
+    pthread_mutex_destroy(&s->front_end_lock);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->noting);
     free(s);

@@ -59,7 +59,8 @@ DEFINE_CLEANUP(stack_export, struct stack_export *, stack_put)
 struct stack_export *stack_next(struct stack *s, struct stack_export *after);
 size_t stack_count(struct stack *s);
 
-/* For a front's clients: stack_get of an export that is not removed before stack_disconnect, which gives it back. */
+/* For a front end's clients: stack_get of an export that is not removed before stack_disconnect, which gives it back.
+ */
 struct stack_export *stack_connect(struct stack *s, const char *name);
 void stack_disconnect(struct stack_export *e);
 
@@ -106,15 +107,15 @@ size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX
 /* How long ago it was opened. */
 uint64_t stack_age_ms(const struct stack *s);
 
-/* What the front that serves the exports holds for its clients now, and may at most. */
-struct stack_front {
+/* What the front end that serves the exports holds for its clients now, and may at most. */
+struct stack_front_end {
     uint64_t connections, connections_max;
     uint64_t threads, threads_max;         /* that read, busy or idle */
     uint64_t reply_bytes, reply_bytes_max; /* of replies that are being made or wait to be sent */
 };
 /* ask is called for the counters, on the thread of whoever wants them, and wants no counters itself. NULL: no more;
  * it is not running when this returns. */
-void stack_set_front(struct stack *s, void (*ask)(void *arg, struct stack_front *out), void *arg);
+void stack_set_front_end(struct stack *s, void (*ask)(void *arg, struct stack_front_end *out), void *arg);
 
 void stack_counters(struct stack *s, counter_visit *visit, void *arg);
 /* How long it took: reads of all images, then the layers below. */

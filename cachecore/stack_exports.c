@@ -3,7 +3,7 @@
  *   resolved, opened --(stack_link)--> listed --(stack_remove: no client)--> on its own --(last reference)--> gone
  *
  * A walk goes from number to number, so that it is not led astray by what comes and goes meanwhile. An image's total
- * counters stay when it goes. Its store stays too: fetches in the air are of it, and the next image may be as well.
+ * counters stay when it goes. Its store stays too: fetches in flight are of it, and the next image may be as well.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct stack_export *stack_ref(struct stack_export *e)
 }
 
 /* Borrowed from the table. */
-static struct stack_export *find_locked(struct stack *s, const char *name)
+static struct stack_export *stack_exports_find_locked(struct stack *s, const char *name)
 {
     if (!*name && s->exports.len == 1)
         return s->exports.items[0];
@@ -45,14 +45,14 @@ static struct stack_export *find_locked(struct stack *s, const char *name)
 struct stack_export *stack_get(struct stack *s, const char *name)
 {
     SCOPED_LOCK(&s->lock);
-    struct stack_export *e = find_locked(s, name);
+    struct stack_export *e = stack_exports_find_locked(s, name);
     return e ? stack_ref(e) : NULL;
 }
 
 struct stack_export *stack_connect(struct stack *s, const char *name)
 {
     SCOPED_LOCK(&s->lock);
-    struct stack_export *e = find_locked(s, name);
+    struct stack_export *e = stack_exports_find_locked(s, name);
     if (!e)
         return NULL;
     atomic_fetch_add(&e->clients, 1);
@@ -303,7 +303,7 @@ static void share_index_memory(struct stack *s)
 }
 
 /* Link it, or find that it is there. Takes *e if it is linked. */
-static int enter(struct stack *s, struct stack_export **e, struct stack_export **out, bool *out_added)
+static int stack_exports_enter(struct stack *s, struct stack_export **e, struct stack_export **out, bool *out_added)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *there = NULL, *mine = stack_ref(*e);
     int rc = stack_link(s, *e, &there);
@@ -369,7 +369,7 @@ int stack_adding_add(struct stack_adding *a, const struct stack_image *image, st
     if (!rc)
         rc = stack_export_open(s, a->resolver, e);
     if (!rc)
-        rc = enter(s, &e, out, out_added);
+        rc = stack_exports_enter(s, &e, out, out_added);
     if (e && e->image && s->ahead)
         ahead_remove(s->ahead, e->image);
     a->added |= !rc && *out_added;
@@ -413,17 +413,17 @@ int stack_add(struct stack *s, const struct stack_image *image, const volatile i
 static void keep_totals_locked(struct stack *s, struct image *img)
 {
     static const char end[] = "_total";
-    stack_sums_add(&s->gone, img);
-    for (size_t i = 0; i < s->gone.count; i++) {
-        size_t len = strlen(s->gone.rows[i].name);
-        if (len < sizeof end - 1 || strcmp(s->gone.rows[i].name + len - (sizeof end - 1), end) != 0)
-            s->gone.rows[i].value = 0;
+    stack_sums_add(&s->removed, img);
+    for (size_t i = 0; i < s->removed.count; i++) {
+        size_t len = strlen(s->removed.rows[i].name);
+        if (len < sizeof end - 1 || strcmp(s->removed.rows[i].name + len - (sizeof end - 1), end) != 0)
+            s->removed.rows[i].value = 0;
     }
 }
 
 static int unlink_locked(struct stack *s, const char *name, struct stack_export **out)
 {
-    struct stack_export *e = *name ? find_locked(s, name) : NULL;
+    struct stack_export *e = *name ? stack_exports_find_locked(s, name) : NULL;
     if (!e)
         return error_set(-ENOENT, "there is no export '%.100s' here", name);
     unsigned clients = stack_export_clients(e);

@@ -42,22 +42,22 @@ struct stack {
     struct slow_reads slow;
     struct slow_names *names; /* NULL: slow reads are not logged */
     struct rate rate;
-    struct http_places places;  /* of all stores, their tiers, and the handles of stack_open_store */
+    struct http_slots slots;    /* of all stores, their tiers, and the handles of stack_open_store */
     struct store_options store; /* the config's; with the rate where it is limited */
     uint64_t opened_ms;         /* on clock_now_ms */
 
-    pthread_mutex_t front_lock; /* held while the front is asked; outside its locks */
-    void (*front)(void *arg, struct stack_front *out);
-    void *front_arg;
+    pthread_mutex_t front_end_lock; /* held while the front end is asked; outside its locks */
+    void (*front_end)(void *arg, struct stack_front_end *out);
+    void *front_end_arg;
 
     pthread_mutex_t noting; /* of the tables beside the cache: those who add exports write them one after another */
 
     /* Of what follows. Held for a few instructions, or as many as there are exports; outside the locks of images. */
     pthread_mutex_t lock;
-    VEC(struct stack_store) stores; /* grows only: fetches in the air are of them */
+    VEC(struct stack_store) stores; /* grows only: fetches in flight are of them */
     VEC(struct stack_export *) exports;
     uint64_t numbers;
-    struct stack_sums gone; /* of images that were removed: a total never falls */
+    struct stack_sums removed; /* of images that were removed: a total never falls */
 };
 
 /* Of stack_resolving. */

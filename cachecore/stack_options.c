@@ -31,7 +31,7 @@ static const char *name_of(const char *what, char out[64])
 }
 
 /* A copy of text[0..len) that lives as long as o; NULL: out of memory. */
-static char *keep(struct stack_options *o, const char *text, size_t len)
+static char *stack_options_keep(struct stack_options *o, const char *text, size_t len)
 {
     CLEANUP_FREE char *copy = strndup(text, len);
     if (!copy || vec_push(&o->strings, copy))
@@ -42,12 +42,12 @@ static char *keep(struct stack_options *o, const char *text, size_t len)
 static char *keep_absolute(struct stack_options *o, const char *path, size_t len)
 {
     if (*path == '/')
-        return keep(o, path, len);
+        return stack_options_keep(o, path, len);
     char dir[PATH_MAX], whole[2 * PATH_MAX];
     if (!getcwd(dir, sizeof dir) || len >= PATH_MAX)
         return NULL;
     snprintf(whole, sizeof whole, "%s/%.*s", dir, (int)len, path);
-    return keep(o, whole, strlen(whole));
+    return stack_options_keep(o, whole, strlen(whole));
 }
 
 /* A reference has no '=' before its first '/', so NAME=REF is told from REF. */
@@ -56,12 +56,12 @@ static int set_image(struct stack_options *o, const char *what, const char *valu
     struct stack_image image = {0};
     size_t name_len = strcspn(value, "=/");
     if (value[name_len] == '=') {
-        image.export_name = keep(o, value, name_len);
+        image.export_name = stack_options_keep(o, value, name_len);
         if (!image.export_name)
             return error_no_memory();
         value += name_len + 1;
     }
-    image.ref = keep(o, value, strlen(value));
+    image.ref = stack_options_keep(o, value, strlen(value));
     if (!image.ref || vec_push(&o->images, image))
         return error_no_memory();
     return 0;
@@ -103,7 +103,7 @@ static int set_quota(struct stack_options *o, const char *what, const char *valu
     if (c->quota_count == CACHE_QUOTAS_MAX)
         return error_set(-EINVAL, "%s%s: more than %d quotas", what, value, CACHE_QUOTAS_MAX);
     c->quotas[c->quota_count].size = size;
-    c->quotas[c->quota_count].name = keep(o, value, name_len);
+    c->quotas[c->quota_count].name = stack_options_keep(o, value, name_len);
     if (!c->quotas[c->quota_count].name)
         return error_no_memory();
     c->quota_count++;
@@ -123,7 +123,7 @@ static int set_eviction(struct stack_options *o, const char *what, const char *v
 
 static int set_endpoint(struct stack_options *o, const char *what, const char *value)
 {
-    o->endpoint = keep(o, value, strlen(value));
+    o->endpoint = stack_options_keep(o, value, strlen(value));
     return o->endpoint ? 0 : error_no_memory();
 }
 
@@ -135,7 +135,7 @@ static int set_l2(struct stack_options *o, const char *what, const char *value)
         return rc;
     if (c->tier_count == STORE_TIERS_MAX)
         return error_set(-EINVAL, "%s...: more than %d shared caches", what, STORE_TIERS_MAX);
-    c->tiers[c->tier_count] = keep(o, value, strlen(value));
+    c->tiers[c->tier_count] = stack_options_keep(o, value, strlen(value));
     return c->tiers[c->tier_count++] ? 0 : error_no_memory();
 }
 
@@ -157,7 +157,7 @@ static int set_metrics(struct stack_options *o, const char *what, const char *va
     int rc = listen_tcp_check(value);
     if (rc)
         return error_prefix(rc, "%s", name_of(what, name));
-    o->metrics = keep(o, value, strlen(value));
+    o->metrics = stack_options_keep(o, value, strlen(value));
     return o->metrics ? 0 : error_no_memory();
 }
 
@@ -268,7 +268,7 @@ static int set_row(struct stack_options *o, const struct row *row, const char *w
     return 0;
 }
 
-/* ---- front ---- */
+/* ---- front end ---- */
 
 void stack_options_init(struct stack_options *o)
 {

@@ -74,27 +74,27 @@ uint64_t stack_age_ms(const struct stack *s)
 static struct stack_sums sum_images(struct stack *s)
 {
     SCOPED_LOCK(&s->lock);
-    struct stack_sums sums = s->gone;
+    struct stack_sums sums = s->removed;
     for (size_t i = 0; i < s->exports.len; i++)
         stack_sums_add(&sums, s->exports.items[i]->image);
     return sums;
 }
 
-void stack_set_front(struct stack *s, void (*ask)(void *arg, struct stack_front *out), void *arg)
+void stack_set_front_end(struct stack *s, void (*ask)(void *arg, struct stack_front_end *out), void *arg)
 {
-    SCOPED_LOCK(&s->front_lock);
-    s->front = ask;
-    s->front_arg = arg;
+    SCOPED_LOCK(&s->front_end_lock);
+    s->front_end = ask;
+    s->front_end_arg = arg;
 }
 
-static void show_front(struct stack *s, counter_visit *visit, void *arg)
+static void show_front_end(struct stack *s, counter_visit *visit, void *arg)
 {
-    struct stack_front f;
+    struct stack_front_end f;
     {
-        SCOPED_LOCK(&s->front_lock);
-        if (!s->front)
+        SCOPED_LOCK(&s->front_end_lock);
+        if (!s->front_end)
             return;
-        s->front(s->front_arg, &f);
+        s->front_end(s->front_end_arg, &f);
     }
     const struct counter_row rows[] = {
         {"granary_front_connections", "Connections of clients now", f.connections},
@@ -123,8 +123,8 @@ void stack_counters(struct stack *s, counter_visit *visit, void *arg)
     show_sums(&stores, visit, arg);
     visit(arg, &(struct counter_row){"granary_store_connections_waiting",
                                      "Requests that wait for a place among the connections to stores",
-                                     http_places_waiting(&s->places)});
-    show_front(s, visit, arg);
+                                     http_slots_waiting(&s->slots)});
+    show_front_end(s, visit, arg);
 }
 
 void stack_histograms(struct stack *s, histogram_visit *visit, void *arg)

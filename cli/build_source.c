@@ -223,7 +223,7 @@ static int check_token(const char *url, const struct build_source_values *v)
     return first ? 0 : error_set(-EINVAL, "--http-token-file: no source is a web server");
 }
 
-static int check(const char *url, const struct build_source_values *v, bool with_token)
+static int build_source_check(const char *url, const struct build_source_values *v, bool with_token)
 {
     if (v->files_from && !strcmp(url, "-"))
         return error_set(-EINVAL, "SOURCE '-' is a list of files already; leave out --files-from");
@@ -272,7 +272,7 @@ int build_source_open(const char *url, const struct build_source_values *v, cons
     struct source_options shaped = *options;
     struct source *source = NULL;
     *out = (struct build_source){0};
-    int rc = check(url, v, options->http_token_file);
+    int rc = build_source_check(url, v, options->http_token_file);
     if (!rc)
         rc = rules_new(&out->rules);
     if (!rc)

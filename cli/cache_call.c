@@ -23,7 +23,7 @@ struct answer {
     char why_unknown[ERROR_TEXT_MAX];
 };
 
-static void draw(struct answer *a, const json_t *p)
+static void cache_call_draw(struct answer *a, const json_t *p)
 {
     struct progress_state state = {.phase = "reading the catalog", .files_done = control_number(p, "files_done")};
     if (!state.files_done)
@@ -54,7 +54,7 @@ static int take_image(struct answer *a, json_t *image)
     return show(a, image, a->call->image);
 }
 
-static int take_line(void *arg, const char *line, size_t len)
+static int cache_call_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
     json_t *object;
@@ -63,7 +63,7 @@ static int take_line(void *arg, const char *line, size_t len)
     image = image ? image : json_object_get(object, "cache");
     json_t *progress = json_object_get(object, "progress");
     if (progress)
-        draw(a, progress);
+        cache_call_draw(a, progress);
     else if (file)
         rc = show(a, file, a->call->file);
     else if (image)
@@ -75,7 +75,7 @@ static int take_line(void *arg, const char *line, size_t len)
 }
 
 /* "NAME", "NAME:GLOB". *out_name is to be freed. */
-static int split(const struct invocation *inv, char **out_name, const char **out_glob)
+static int cache_call_split(const struct invocation *inv, char **out_name, const char **out_glob)
 {
     *out_name = NULL;
     *out_glob = inv->operand_count > 1 ? inv->operands[1] : NULL;
@@ -115,7 +115,7 @@ int cache_call(const struct cache_call *call, const struct invocation *inv, uint
     CLEANUP_FREE char *name = NULL;
     const char *glob;
     char control[PATH_MAX];
-    int rc = split(inv, &name, &glob);
+    int rc = cache_call_split(inv, &name, &glob);
     struct aim aim;
     if (!rc)
         rc = take_aim(call, name, &aim);
@@ -127,7 +127,7 @@ int cache_call(const struct cache_call *call, const struct invocation *inv, uint
     const char *const *more = call->params;
     const char *params[] = {"export", aim.export, "glob", glob, more[0], more[1], more[2], more[3], NULL};
     progress_init(&a.progress, call->what, call->values->quiet);
-    rc = control_call(control, call->method, call->path, params, take_line, &a);
+    rc = control_call(control, call->method, call->path, params, cache_call_take_line, &a);
     progress_end(&a.progress);
     if (rc == -EPIPE && ferror(stdout))
         return 0; /* main says what there is to say */

@@ -44,7 +44,7 @@ bool default_cache_dir(char out[PATH_MAX])
 }
 
 /* This user's alone: another could put chunks there that were never in a store. */
-static int open_dir(const char *dir, int *out_fd)
+static int default_cache_open_dir(const char *dir, int *out_fd)
 {
     CLEANUP_FREE char *parent = strdup(dir);
     if (!parent)
@@ -55,7 +55,7 @@ static int open_dir(const char *dir, int *out_fd)
 }
 
 /* Of servers without --cache one has it, from before its own process opens the cache. */
-static int claim(int dir_fd, const char *dir, int *out_fd)
+static int default_cache_claim(int dir_fd, const char *dir, int *out_fd)
 {
     CLEANUP_FD int fd = -1;
     int rc = safe_file_open(dir_fd, dir, "default.lock", O_RDWR | O_CREAT, &fd);
@@ -90,15 +90,16 @@ static int check_reserves(const char *dir)
 
 static int choose_size(const char *dir, uint64_t *out)
 {
-    uint64_t room, total;
-    int rc = cache_dir_room(dir, &room, &total);
+    uint64_t free_space, total;
+    int rc = cache_dir_free_space(dir, &free_space, &total);
     if (rc)
         return rc;
-    uint64_t left = total / 100 * LEFT_PERCENT, size = room / 100 * SHARE_PERCENT;
-    size = GR_MIN(size, room > left ? room - left : 0) / LEAST * LEAST;
+    uint64_t left = total / 100 * LEFT_PERCENT, size = free_space / 100 * SHARE_PERCENT;
+    size = GR_MIN(size, free_space > left ? free_space - left : 0) / LEAST * LEAST;
     if (!size) {
         char have[TEXT_SIZE_MAX];
-        return error_set(-ENOSPC, "the filesystem of %s has too little room, %s", dir, text_format_size(room, have));
+        return error_set(-ENOSPC, "the filesystem of %s has too little room, %s", dir,
+                         text_format_size(free_space, have));
     }
     *out = size;
     return 0;
@@ -113,9 +114,9 @@ int default_cache_make(char spec[DEFAULT_CACHE_SPEC_MAX], int *out_fd)
     uint64_t size = 0;
     if (!default_cache_dir(dir))
         return error_set(-ENOENT, "this user has neither XDG_CACHE_HOME nor HOME");
-    int rc = open_dir(dir, &dir_fd);
+    int rc = default_cache_open_dir(dir, &dir_fd);
     if (!rc)
-        rc = claim(dir_fd, dir, &claimed);
+        rc = default_cache_claim(dir_fd, dir, &claimed);
     if (!rc)
         rc = lock_soon(dir_fd, dir, &lock);
     if (!rc)

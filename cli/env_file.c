@@ -28,7 +28,7 @@ static char *unquote(char *value)
     return value + 1;
 }
 
-static int take_line(const char *path, unsigned number, char *line)
+static int env_file_take_line(const char *path, unsigned number, char *line)
 {
     line = trim(line);
     if (!*line || *line == '#' || *line == ';')
@@ -54,6 +54,6 @@ int env_file_load(const char *path)
         return error_no_memory();
     char *rest = (char *)text.data, *line;
     for (unsigned number = 1; !rc && (line = strsep(&rest, "\n")); number++)
-        rc = take_line(path, number, line);
+        rc = env_file_take_line(path, number, line);
     return rc;
 }

@@ -74,10 +74,10 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     int flushed = flush_output(verb);
     if (rc == CLI_DIFFERENT || rc == CLI_FAILED)
         return flushed ? flushed : rc;
-    bool told = rc == -ECANCELED && interrupt_came(); /* what it says of that is the line below */
-    if (rc && !told)
+    bool reported = rc == -ECANCELED && interrupt_came(); /* what it says of that is the line below */
+    if (rc && !reported)
         complain(verb, rc);
-    if (rc < 0 && interrupt_came() && (told || verb->interrupted))
+    if (rc < 0 && interrupt_came() && (reported || verb->interrupted))
         fprintf(stderr, "granary: %s: interrupted%s%s\n", verb->name, verb->interrupted ? ": " : "",
                 verb->interrupted ? verb->interrupted : "");
     if (rc && rc != CLI_USAGE)

@@ -41,7 +41,7 @@ static int usage(const char *sentence)
     return HELPER_USAGE;
 }
 
-static int push(helper_words *out, const char *format, const char *word)
+static int mount_helper_push(helper_words *out, const char *format, const char *word)
 {
     char *text = NULL;
     if (asprintf(&text, format, word) < 0)
@@ -74,7 +74,7 @@ static int add_option(const struct verb *verb, const char *word, bool sloppy, he
         return usage("mount -t granary returns when it is mounted; run 'granary mount --foreground' itself");
     if (sloppy && !options_known(verb, word))
         return 0;
-    return push(out, "--%s", word);
+    return mount_helper_push(out, "--%s", word);
 }
 
 static int add_options(const struct verb *verb, char *list, bool sloppy, helper_words *out)
@@ -142,7 +142,7 @@ static int take_letters(struct call *c, const char *letters, int *next, int argc
     return 0;
 }
 
-static int parse(int argc, char **argv, struct call *c)
+static int mount_helper_parse(int argc, char **argv, struct call *c)
 {
     int rc = 0;
     for (int next = 1; !rc && next < argc;) {
@@ -162,17 +162,17 @@ int mount_helper_words(int argc, char **argv, helper_words *out, bool *out_nothi
     const char *slash = strrchr(argv[0], '/');
     bool umount = *(slash ? slash + 1 : argv[0]) == 'u';
     struct call c = {.verb = umount ? &verb_umount : &verb_mount};
-    int rc = parse(argc, argv, &c);
+    int rc = mount_helper_parse(argc, argv, &c);
     if (!rc)
-        rc = push(out, "%s", "granary");
+        rc = mount_helper_push(out, "%s", "granary");
     if (!rc)
-        rc = push(out, "%s", c.verb->name);
+        rc = mount_helper_push(out, "%s", c.verb->name);
     if (!rc && !umount && c.options)
         rc = add_options(c.verb, c.options, c.sloppy, out);
     if (!rc)
-        rc = push(out, "%s", "--");
+        rc = mount_helper_push(out, "%s", "--");
     for (size_t i = 0; !rc && i < c.operand_count; i++)
-        rc = push(out, "%s", c.operands[i]);
+        rc = mount_helper_push(out, "%s", c.operands[i]);
     if (!rc && vec_push(out, NULL))
         rc = HELPER_FAILED;
     *out_nothing = c.nothing || (!rc && !umount && is_mounted(c.operands[0], c.operands[1]));

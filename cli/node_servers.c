@@ -21,7 +21,7 @@ static bool same_socket(const char *a, const char *b)
     return at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino;
 }
 
-static int add(struct node_servers *n, const char *control, const char *dir)
+static int node_servers_add(struct node_servers *n, const char *control, const char *dir)
 {
     for (size_t i = 0; i < n->found.len; i++)
         if (same_socket(n->found.items[i].control, control))
@@ -36,14 +36,14 @@ static int add(struct node_servers *n, const char *control, const char *dir)
 
 static int add_of_mount(void *arg, const struct mount_state *s)
 {
-    return *s->control ? add(arg, s->control, s->dir) : 0;
+    return *s->control ? node_servers_add(arg, s->control, s->dir) : 0;
 }
 
 int node_servers_find(struct node_servers *out)
 {
     struct stat st;
     *out = (struct node_servers){.found = {0}};
-    int rc = !stat(PIN_CONTROL, &st) && S_ISSOCK(st.st_mode) ? add(out, PIN_CONTROL, NULL) : 0;
+    int rc = !stat(PIN_CONTROL, &st) && S_ISSOCK(st.st_mode) ? node_servers_add(out, PIN_CONTROL, NULL) : 0;
     return rc ? rc : mount_each(add_of_mount, out);
 }
 

@@ -99,7 +99,7 @@ static int set_size(const struct option_row *row, const char *label, const char 
 }
 
 /* text: NULL for flags, otherwise the option's value. */
-static int set_value(const struct option_row *row, const char *text, void *values)
+static int options_set_value(const struct option_row *row, const char *text, void *values)
 {
     char label[64];
     void *at = (char *)values + row->offset;
@@ -178,7 +178,7 @@ static int parse_long(struct invocation *inv, const char *word, struct words *wo
         if (rc)
             return rc;
     }
-    return set_value(row, value, inv->values);
+    return options_set_value(row, value, inv->values);
 }
 
 /* "-lR", "-lvalue", "-l value". */
@@ -199,9 +199,9 @@ static int parse_letters(struct invocation *inv, const char *letters, struct wor
             value = letters + 1;
             if (!*value)
                 rc = take_value(row, words, &value);
-            return rc ? rc : set_value(row, value, inv->values);
+            return rc ? rc : options_set_value(row, value, inv->values);
         }
-        int rc = set_value(row, value, inv->values);
+        int rc = options_set_value(row, value, inv->values);
         if (rc)
             return rc;
     }

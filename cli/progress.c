@@ -115,7 +115,7 @@ static unsigned columns(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? TERMINAL_COLUMNS : size.ws_col;
 }
 
-static void draw(struct progress *p, uint64_t now)
+static void progress_draw(struct progress *p, uint64_t now)
 {
     const uint64_t elapsed_ms = now - p->phase_ms;
     char line[PROGRESS_LINE_MAX], object[PROGRESS_JSON_MAX];
@@ -151,13 +151,13 @@ void progress_update(struct progress *p, const struct progress_state *state)
         p->phase_files = state->files_done;
     }
     if (due || (fresh && p->terminal))
-        draw(p, now);
+        progress_draw(p, now);
 }
 
 void progress_end(struct progress *p)
 {
     if (p->owed)
-        draw(p, clock_now_ms());
+        progress_draw(p, clock_now_ms());
     if (p->shown && p->terminal)
         fprintf(stderr, "\r\033[K");
     p->shown = false;

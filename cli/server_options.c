@@ -170,8 +170,8 @@ static int add_word(server_words *out, enum server_form form, const struct optio
 {
     char *word = NULL;
     bool flag = row->kind == OPTION_FLAG;
-    int len = form == SERVER_FOR_FRONT ? asprintf(&word, "%s=%s", parameter_of(row), value)
-                                       : asprintf(&word, "--%s%s%s", row->name, flag ? "" : "=", flag ? "" : value);
+    int len = form == SERVER_FOR_FRONT_END ? asprintf(&word, "%s=%s", parameter_of(row), value)
+                                           : asprintf(&word, "--%s%s%s", row->name, flag ? "" : "=", flag ? "" : value);
     if (len >= 0 && !vec_push(out, word))
         return 0;
     if (len >= 0)

@@ -62,7 +62,7 @@ const char *server_options_given(const struct server_values *v);
 
 /* Words that say the same: to a front "cache=DIR:SIZE", "cache-compressed=yes"; to granary serve "--cache=DIR:SIZE",
  * "--cache-compressed". --store-connections is the plugin's connections=: mount has --connections of its own. */
-enum server_form { SERVER_FOR_FRONT, SERVER_FOR_SERVE };
+enum server_form { SERVER_FOR_FRONT_END, SERVER_FOR_SERVE };
 typedef VEC(char *) server_words;
 GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, server_words *out);
 void server_words_release(server_words *words);

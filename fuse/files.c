@@ -1,4 +1,4 @@
-/* Every export is a file of its image's size that its owner alone may read (shown.h).
+/* Every export is a file of its image's size that its owner alone may read (inode_table.h).
  *
  * The kernel asks for names again each time, since exports come and go; what a file's number shows never changes, so
  * attributes and whatever the kernel caches of its bytes hold for good.
@@ -57,7 +57,7 @@ static void on_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         fuse_reply_err(req, ENOENT);
         return;
     }
-    struct fuse_entry_param entry = {.ino = shown_number(e), .generation = 1, .attr_timeout = forever_s};
+    struct fuse_entry_param entry = {.ino = inode_table_number(e), .generation = 1, .attr_timeout = forever_s};
     entry.attr = attributes(entry.ino, e);
     fuse_reply_entry(req, &entry);
 }
@@ -65,7 +65,8 @@ static void on_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 static void on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct files *f = fuse_req_userdata(req);
-    CLEANUP(cleanup_stack_export) struct stack_export *e = ino == FUSE_ROOT_ID ? NULL : shown_get(&f->shown, ino);
+    CLEANUP(cleanup_stack_export)
+    struct stack_export *e = ino == FUSE_ROOT_ID ? NULL : inode_table_get(&f->inode_table, ino);
     if (!e && ino != FUSE_ROOT_ID) {
         fuse_reply_err(req, ESTALE);
         return;
@@ -88,7 +89,8 @@ static void on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 {
     struct files *f = fuse_req_userdata(req);
     char text[SERVING_DESCRIPTION_MAX];
-    CLEANUP(cleanup_stack_export) struct stack_export *e = strcmp(name, attribute) ? NULL : shown_get(&f->shown, ino);
+    CLEANUP(cleanup_stack_export)
+    struct stack_export *e = strcmp(name, attribute) ? NULL : inode_table_get(&f->inode_table, ino);
     size_t len = e ? strlen(serving_describe(e, text)) : 0;
     if (!e)
         fuse_reply_err(req, ENODATA);
@@ -117,7 +119,7 @@ static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from, 
         off_t number = (off_t)stack_export_number(e);
         if (number <= from || !can_be_shown(stack_export_name(e)))
             continue;
-        struct stat st = attributes(shown_number(e), e);
+        struct stat st = attributes(inode_table_number(e), e);
         size_t more = fuse_add_direntry(req, listing + len, size - len, stack_export_name(e), &st, number);
         if (more > size - len)
             break;
@@ -130,25 +132,25 @@ static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from, 
 
 enum { RESERVE_PART = 4 };
 
-void reply_room_init(struct reply_room *r)
+void reply_budget_init(struct reply_budget *r)
 {
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->freed, NULL);
 }
 
-void reply_room_release(struct reply_room *r)
+void reply_budget_release(struct reply_budget *r)
 {
     pthread_cond_destroy(&r->freed);
     pthread_mutex_destroy(&r->lock);
 }
 
-size_t reply_room_used(struct reply_room *r)
+size_t reply_budget_used(struct reply_budget *r)
 {
     SCOPED_LOCK(&r->lock);
     return r->used;
 }
 
-static bool take_room(struct reply_room *r, size_t bytes, size_t most, bool wait)
+static bool take_budget(struct reply_budget *r, size_t bytes, size_t most, bool wait)
 {
     SCOPED_LOCK(&r->lock);
     while (r->used && r->used + bytes > most) {
@@ -160,7 +162,7 @@ static bool take_room(struct reply_room *r, size_t bytes, size_t most, bool wait
     return true;
 }
 
-static void give_room(struct reply_room *r, size_t bytes)
+static void give_back(struct reply_budget *r, size_t bytes)
 {
     SCOPED_LOCK(&r->lock);
     r->used -= bytes;
@@ -168,11 +170,11 @@ static void give_room(struct reply_room *r, size_t bytes)
 }
 
 /* Reads that wait for a silent store do not hold all of it: only where it is short is it looked what is cached. */
-static void wait_for_room(struct reply_room *r, struct image *image, uint64_t off, size_t len)
+static void wait_for_budget(struct reply_budget *r, struct image *image, uint64_t off, size_t len)
 {
     size_t most = FILES_REPLIES_MAX - FILES_REPLIES_MAX / RESERVE_PART;
-    if (!take_room(r, len, most, false))
-        take_room(r, len, image_is_cached(image, off, len) ? FILES_REPLIES_MAX : most, true);
+    if (!take_budget(r, len, most, false))
+        take_budget(r, len, image_is_cached(image, off, len) ? FILES_REPLIES_MAX : most, true);
 }
 
 /* ---- reading ---- */
@@ -180,20 +182,20 @@ static void wait_for_room(struct reply_room *r, struct image *image, uint64_t of
 static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct files *f = fuse_req_userdata(req);
-    int rc = (fi->flags & O_ACCMODE) == O_RDONLY ? shown_open(&f->shown, ino) : -EROFS;
+    int rc = (fi->flags & O_ACCMODE) == O_RDONLY ? inode_table_open(&f->inode_table, ino) : -EROFS;
     if (rc) {
         fuse_reply_err(req, -rc);
         return;
     }
     fi->keep_cache = 1;
     if (fuse_reply_open(req, fi) == -ENOENT) /* who opened it was interrupted, and will not release it */
-        shown_close(&f->shown, ino);
+        inode_table_close(&f->inode_table, ino);
 }
 
 static void on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct files *f = fuse_req_userdata(req);
-    shown_close(&f->shown, ino);
+    inode_table_close(&f->inode_table, ino);
     fuse_reply_err(req, 0);
 }
 
@@ -212,7 +214,7 @@ static void read_for(struct files *f, fuse_req_t req, struct image *image, uint6
 static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct files *f = fuse_req_userdata(req);
-    CLEANUP(cleanup_stack_export) struct stack_export *e = shown_get_open(&f->shown, ino);
+    CLEANUP(cleanup_stack_export) struct stack_export *e = inode_table_get_open(&f->inode_table, ino);
     if (!e || size > FILES_READ_MAX) {
         fuse_reply_err(req, e ? ENOMEM : ESTALE);
         return;
@@ -224,9 +226,9 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
         fuse_reply_buf(req, NULL, 0);
         return;
     }
-    wait_for_room(&f->room, image, from, len);
+    wait_for_budget(&f->budget, image, from, len);
     read_for(f, req, image, from, len);
-    give_room(&f->room, len);
+    give_back(&f->budget, len);
 }
 
 /* ---- the session ---- */

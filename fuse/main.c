@@ -13,12 +13,12 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "fuse/session.h"
-#include "server/front_words.h"
+#include "server/front_end.h"
 
 /* Until a signal or the end of the mount. */
-static int wait_for_end(int signal_fd, const struct session *session)
+static int fuse_wait_for_end(int signal_fd, const struct session *session)
 {
-    struct pollfd fds[] = {{.fd = signal_fd, .events = POLLIN}, {.fd = session_gone_fd(session), .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = signal_fd, .events = POLLIN}, {.fd = session_ended_fd(session), .events = POLLIN}};
     while (poll(fds, GR_ARRAY_SIZE(fds), -1) < 0)
         if (errno != EINTR)
             return error_set(-errno, "poll: %s", strerror(errno));
@@ -37,7 +37,7 @@ static int open_signals(int *out_fd)
     return *out_fd < 0 ? error_set(-errno, "signalfd: %s", strerror(errno)) : 0;
 }
 
-static int serve(void *arg, struct serving *s, const struct front_words *w)
+static int fuse_serve(void *arg, struct serving *s, const struct front_end_arguments *w)
 {
     CLEANUP_FD int signal_fd = -1;
     struct session *session = NULL;
@@ -51,7 +51,7 @@ static int serve(void *arg, struct serving *s, const struct front_words *w)
     if (!rc)
         rc = session_start(session);
     if (!rc)
-        rc = wait_for_end(signal_fd, session);
+        rc = fuse_wait_for_end(signal_fd, session);
     serving_stop_fetching(s);
     session_close(session);
     return rc;
@@ -59,6 +59,6 @@ static int serve(void *arg, struct serving *s, const struct front_words *w)
 
 int main(int argc, char **argv)
 {
-    const struct front front = {.threads = SESSION_THREADS, .own = "", .own_help = "", .serve = serve};
-    return front_main(argc, argv, &front);
+    const struct front_end front_end = {.threads = SESSION_THREADS, .own = "", .own_help = "", .serve = fuse_serve};
+    return front_end_main(argc, argv, &front_end);
 }

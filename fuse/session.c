@@ -40,7 +40,7 @@ struct session {
     struct files files;
     struct fuse_session *fuse;
     unsigned threads_max;
-    int gone_fd;
+    int ended_fd;
     pthread_mutex_t lock;
     pthread_cond_t needed;              /* a parked thread is to read */
     VEC(struct session_thread) threads; /* room for threads_max: they do not move */
@@ -74,7 +74,7 @@ static bool is_ending(struct session *s)
 }
 
 /* False: nothing more will come. */
-static bool receive(struct session *s, struct fuse_buf *buf)
+static bool fuse_session_receive(struct session *s, struct fuse_buf *buf)
 {
     int n;
     do
@@ -86,7 +86,7 @@ static bool receive(struct session *s, struct fuse_buf *buf)
 }
 
 /* Of the first thread, before there are others. */
-static void begin(struct session *s, const struct fuse_buf *first)
+static void fuse_session_begin(struct session *s, const struct fuse_buf *first)
 {
     const struct fuse_in_header *head = first->mem;
     if (head->opcode != FUSE_INIT)
@@ -96,13 +96,13 @@ static void begin(struct session *s, const struct fuse_buf *first)
 
 /* ---- threads ---- */
 
-static void *run(void *arg);
+static void *fuse_session_run(void *arg);
 
 static int add_locked(struct session *s)
 {
     struct session_thread *t = &s->threads.items[s->threads.len];
     *t = (struct session_thread){.session = s};
-    int rc = thread_start(&t->id, run, t);
+    int rc = thread_start(&t->id, fuse_session_run, t);
     s->threads.len += !rc;
     return rc;
 }
@@ -129,9 +129,9 @@ static bool park_locked(struct session *s)
 static bool answer_one(struct session_thread *t, struct fuse_buf *buf)
 {
     struct session *s = t->session;
-    bool got = receive(s, buf);
+    bool got = fuse_session_receive(s, buf);
     if (got && !s->initialised)
-        begin(s, buf);
+        fuse_session_begin(s, buf);
     {
         SCOPED_LOCK(&s->lock);
         t->reading = false;
@@ -152,7 +152,7 @@ static void accept_wakes(void)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-static void *run(void *arg)
+static void *fuse_session_run(void *arg)
 {
     struct session_thread *t = arg;
     struct session *s = t->session;
@@ -166,7 +166,7 @@ static void *run(void *arg)
             s->reading += going;
         }
         if (going && !answer_one(t, &buf)) {
-            eventfd_write(s->gone_fd, 1);
+            eventfd_write(s->ended_fd, 1);
             going = false;
         }
     }
@@ -174,7 +174,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* ---- front ---- */
+/* ---- front end ---- */
 
 static void do_nothing(int number)
 {
@@ -189,13 +189,13 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
     if (!s)
         return error_no_memory();
     s->files = (struct files){.serving = serving, .requests = threads_max};
-    shown_init(&s->files.shown, serving->stack);
-    reply_room_init(&s->files.room);
+    inode_table_init(&s->files.inode_table, serving->stack);
+    reply_budget_init(&s->files.budget);
     s->threads_max = threads_max;
-    s->gone_fd = eventfd(0, EFD_CLOEXEC);
+    s->ended_fd = eventfd(0, EFD_CLOEXEC);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->needed, NULL);
-    int rc = s->gone_fd < 0 ? error_set(-errno, "eventfd: %s", strerror(errno)) : 0;
+    int rc = s->ended_fd < 0 ? error_set(-errno, "eventfd: %s", strerror(errno)) : 0;
     if (!rc && vec_reserve(&s->threads, threads_max))
         rc = error_no_memory();
     if (!rc)
@@ -211,28 +211,28 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
 }
 
 /* The mount is the one connection. */
-static void tell_stack(void *arg, struct stack_front *out)
+static void tell_stack(void *arg, struct stack_front_end *out)
 {
     struct session *s = arg;
     SCOPED_LOCK(&s->lock);
-    *out = (struct stack_front){.connections = 1,
-                                .connections_max = 1,
-                                .threads = s->threads.len,
-                                .threads_max = s->threads_max,
-                                .reply_bytes = reply_room_used(&s->files.room),
-                                .reply_bytes_max = FILES_REPLIES_MAX};
+    *out = (struct stack_front_end){.connections = 1,
+                                    .connections_max = 1,
+                                    .threads = s->threads.len,
+                                    .threads_max = s->threads_max,
+                                    .reply_bytes = reply_budget_used(&s->files.budget),
+                                    .reply_bytes_max = FILES_REPLIES_MAX};
 }
 
 int session_start(struct session *s)
 {
-    stack_set_front(s->files.serving->stack, tell_stack, s);
+    stack_set_front_end(s->files.serving->stack, tell_stack, s);
     SCOPED_LOCK(&s->lock);
     return add_locked(s);
 }
 
-int session_gone_fd(const struct session *s)
+int session_ended_fd(const struct session *s)
 {
-    return s->gone_fd;
+    return s->ended_fd;
 }
 
 /* A signal that comes just before read(2) is lost on it, so there is another. False: nobody reads any more. */
@@ -251,7 +251,7 @@ void session_close(struct session *s)
 {
     if (!s)
         return;
-    stack_set_front(s->files.serving->stack, NULL, NULL);
+    stack_set_front_end(s->files.serving->stack, NULL, NULL);
     while (wake_readers(s))
         usleep(WAKE_AGAIN_US);
     for (size_t i = 0; i < s->threads.len; i++) /* none is added any more */
@@ -259,10 +259,10 @@ void session_close(struct session *s)
     vec_release(&s->threads);
     if (s->fuse)
         fuse_session_destroy(s->fuse);
-    reply_room_release(&s->files.room);
-    shown_release(&s->files.shown);
-    if (s->gone_fd >= 0)
-        close(s->gone_fd);
+    reply_budget_release(&s->files.budget);
+    inode_table_release(&s->files.inode_table);
+    if (s->ended_fd >= 0)
+        close(s->ended_fd);
     pthread_cond_destroy(&s->needed);
     pthread_mutex_destroy(&s->lock);
     free(s);

@@ -15,7 +15,7 @@ GR_MUST_CHECK int session_open(struct serving *s, int fd, unsigned threads_max, 
 /* Answer requests, in threads. */
 GR_MUST_CHECK int session_start(struct session *s);
 /* A descriptor that is readable once the mount is gone: nothing more will be asked. */
-int session_gone_fd(const struct session *s);
+int session_ended_fd(const struct session *s);
 /* Requests under way are answered to their end, others stay with the kernel. NULL is allowed. */
 void session_close(struct session *s);
 

@@ -65,7 +65,7 @@ static int fill_options(struct build *b, const struct build_options *options)
     return 0;
 }
 
-static int prepare(struct build *b)
+static int build_prepare(struct build *b)
 {
     char image[IMAGE_NAME_MAX + IMAGE_TAG_MAX + 2];
     bool guarded = true;
@@ -92,7 +92,7 @@ static int open_fs(struct build *b)
                            .nodes = b->planned ? nodes_count(b->planned) : 0,
                            .bytes = b->progress.bytes_total,
                            .parent_size = parent ? parent->size : 0,
-                           .parent_bodies_end = parent ? parent->metadata_offset : 0,
+                           .parent_data_end = parent ? parent->metadata_offset : 0,
                            .dir = b->options.tmpdir,
                            .step = build_same_step,
                            .step_arg = b};
@@ -104,7 +104,7 @@ static int open_fs(struct build *b)
     return 0;
 }
 
-static int open_way(struct build *b)
+static int open_output(struct build *b)
 {
     const struct build_options *o = &b->options;
     struct upload_config upload = {.store = b->store,
@@ -128,7 +128,7 @@ static int open_way(struct build *b)
     return sink_new(&sink, &b->sink);
 }
 
-static int body_step(void *arg, uint64_t files, uint64_t bytes)
+static int content_step(void *arg, uint64_t files, uint64_t bytes)
 {
     struct build *b = arg;
     b->progress.files_done += files;
@@ -138,7 +138,7 @@ static int body_step(void *arg, uint64_t files, uint64_t bytes)
 
 /* ------------------------------------------------------------------ list */
 
-/* What was listed; the numbers of what is published are counted anew (read_bodies). */
+/* What was listed; the numbers of what is published are counted anew (read_content). */
 static void take_listing_stats(struct build *b, const struct listing_stats *s)
 {
     b->progress.files_total = s->files;
@@ -174,10 +174,10 @@ static int on_listed(void *arg)
 }
 
 /* List the source; bodies that come with it are written when there is a sink. */
-static int take_in(struct build *b, struct intake_result *out)
+static int ingest_source(struct build *b, struct ingest_result *out)
 {
     const struct build_options *o = &b->options;
-    const struct intake_config config = {.source = b->source,
+    const struct ingest_config config = {.source = b->source,
                                          .listing = {.skip_bad_names = o->skip_bad_names,
                                                      .keep_special = o->keep_special,
                                                      .directory = o->directory,
@@ -188,16 +188,16 @@ static int take_in(struct build *b, struct intake_result *out)
                                          .fs = b->fs,
                                          .chunk_size = o->chunk_size,
                                          .listed = on_listed,
-                                         .step = body_step,
+                                         .step = content_step,
                                          .arg = b};
-    return intake_run(&config, out);
+    return ingest_run(&config, out);
 }
 
 /* ext4's front must be known before the first body: the shards are read twice. */
 static int count_first(struct build *b)
 {
-    struct intake_result counted;
-    int rc = take_in(b, &counted);
+    struct ingest_result counted;
+    int rc = ingest_source(b, &counted);
     if (rc)
         return rc;
     b->planned = counted.nodes;
@@ -219,20 +219,20 @@ static int open_streaming(struct build *b)
         rc = b->options.fs == MANIFEST_EXT4 ? count_first(b) : open_fs(b);
     if (!rc && !b->parent)
         rc = build_parent_forget_shards(b);
-    return rc ? rc : open_way(b);
+    return rc ? rc : open_output(b);
 }
 
-static int list(struct build *b)
+static int build_list(struct build *b)
 {
     int rc = build_step(b, "listing");
     if (!rc)
         rc = open_streaming(b);
     if (!rc)
-        rc = take_in(b, &b->taken);
+        rc = ingest_source(b, &b->ingested);
     if (rc)
         return rc;
-    b->planned = steal_ptr(&b->taken.nodes);
-    take_listing_stats(b, &b->taken.stats);
+    b->planned = steal_ptr(&b->ingested.nodes);
+    take_listing_stats(b, &b->ingested.stats);
     return take_source_counts(b);
 }
 
@@ -240,43 +240,43 @@ static int list(struct build *b)
 
 static void take_written(struct build *b)
 {
-    const struct body_writer_result *w = &b->written;
-    b->result->files_changed = w->bodies.changed;
-    b->result->files_vanished = w->bodies.vanished;
-    b->result->bytes_read = w->bodies.read_bytes + b->taken.written.bytes;
+    const struct content_writer_result *w = &b->written;
+    b->result->files_changed = w->read.changed;
+    b->result->files_vanished = w->read.vanished;
+    b->result->bytes_read = w->read.read_bytes + b->ingested.written.bytes;
     b->result->checkpoints = b->checkpoint ? checkpoint_count(b->checkpoint) : 0;
-    b->result->dedupe_files = w->dedupe_files + b->taken.written.dedupe_files;
-    b->result->dedupe_bytes = w->dedupe_bytes + b->taken.written.dedupe_bytes;
+    b->result->dedupe_files = w->dedupe_files + b->ingested.written.dedupe_files;
+    b->result->dedupe_bytes = w->dedupe_bytes + b->ingested.written.dedupe_bytes;
     b->result->manifest.counts = w->counts;
 }
 
-static int read_bodies(struct build *b)
+static int read_content(struct build *b)
 {
     const struct build_options *o = &b->options;
-    int rc = b->sink ? 0 : open_way(b);
+    int rc = b->sink ? 0 : open_output(b);
     if (!rc)
         rc = build_parent_scrub(b);
     if (!rc)
         rc = build_parent_open_checkpoint(b);
     if (rc)
         return rc;
-    const struct body_writer_config config = {.source = b->source,
-                                              .parent = b->parent ? b->parent->source : NULL,
-                                              .live = b->parent ? b->parent->live : NULL,
-                                              .planned = b->planned,
-                                              .fs = b->fs,
-                                              .sink = b->sink,
-                                              .checkpoint = b->checkpoint,
-                                              .written_end = b->taken.written_end,
-                                              .chunk_size = o->chunk_size,
-                                              .jobs = o->jobs,
-                                              .memory = o->read_memory,
-                                              .strict = o->strict,
-                                              .keep_special = o->keep_special,
-                                              .dir = o->tmpdir,
-                                              .step = body_step,
-                                              .step_arg = b};
-    rc = body_writer_run(&config, &b->written);
+    const struct content_writer_config config = {.source = b->source,
+                                                 .parent = b->parent ? b->parent->source : NULL,
+                                                 .live = b->parent ? b->parent->live : NULL,
+                                                 .planned = b->planned,
+                                                 .fs = b->fs,
+                                                 .sink = b->sink,
+                                                 .checkpoint = b->checkpoint,
+                                                 .written_end = b->ingested.written_end,
+                                                 .chunk_size = o->chunk_size,
+                                                 .jobs = o->jobs,
+                                                 .memory = o->read_memory,
+                                                 .strict = o->strict,
+                                                 .keep_special = o->keep_special,
+                                                 .dir = o->tmpdir,
+                                                 .step = content_step,
+                                                 .step_arg = b};
+    rc = content_writer_run(&config, &b->written);
     if (rc)
         return rc;
     take_written(b);
@@ -314,7 +314,7 @@ static int finish(struct build *b)
     struct fs_result fs;
     struct sink_result sink;
     struct catalog_root catalog;
-    int rc = b->fs->ops->finish(b->fs, b->written.nodes, b->written.bodies_end, b->sink, &fs);
+    int rc = b->fs->ops->finish(b->fs, b->written.nodes, b->written.data_end, b->sink, &fs);
     if (!rc)
         rc = sink_finish(b->sink, fs.image_size, &sink);
     if (!rc)
@@ -339,18 +339,18 @@ static int finish(struct build *b)
 
 static int build_all(struct build *b)
 {
-    int rc = b->options.dry_run ? 0 : prepare(b);
+    int rc = b->options.dry_run ? 0 : build_prepare(b);
     if (!rc)
         rc = build_parent_find(b);
     if (!rc)
-        rc = list(b);
+        rc = build_list(b);
     if (!rc && !b->fs)
         rc = open_fs(b);
     if (!rc)
         rc = build_parent_plan(b);
     if (rc || b->options.dry_run)
         return rc;
-    rc = read_bodies(b);
+    rc = read_content(b);
     if (!rc)
         rc = finish(b);
     if (!rc)

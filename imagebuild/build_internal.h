@@ -6,8 +6,8 @@
 
 #include "imagebuild/build.h"
 #include "imagebuild/checkpoint.h"
-#include "imagebuild/content/body_writer.h"
-#include "imagebuild/intake.h"
+#include "imagebuild/content/content_writer.h"
+#include "imagebuild/ingest.h"
 #include "imagebuild/rebuild/parent.h"
 #include "imagebuild/sink/upload.h"
 #include "imagebuild/tar/known_shards.h"
@@ -30,10 +30,10 @@ struct build {
     struct upload *upload;
     struct sink *sink;
     struct fs *fs;
-    struct known_shards *known;        /* of the parent, for such a source; NULL: there is none */
-    bool streams;                      /* bodies come with the listing, and are written then */
-    struct intake_result taken;        /* its nodes are `planned` */
-    struct body_writer_result written; /* the final nodes among it */
+    struct known_shards *known;           /* of the parent, for such a source; NULL: there is none */
+    bool streams;                         /* bodies come with the listing, and are written then */
+    struct ingest_result ingested;        /* its nodes are `planned` */
+    struct content_writer_result written; /* the final nodes among it */
 };
 
 /* ---- build_step.c: between any two pieces of work ---- */

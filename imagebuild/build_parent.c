@@ -110,7 +110,7 @@ static int resume(struct build *b)
     const struct checkpoint_identity id = identity(b);
     const struct parent_config config = parent_config(b);
     struct manifest left;
-    int rc = checkpoint_find(b->store, &id, b->fs->bodies, &left);
+    int rc = checkpoint_find(b->store, &id, b->fs->data_begin, &left);
     if (rc <= 0)
         return rc;
     rc = parent_resume(&config, &left, &b->parent);
@@ -191,7 +191,7 @@ int build_parent_open_checkpoint(struct build *b)
                                              .sink = b->sink,
                                              .lease = b->lease,
                                              .id = identity(b),
-                                             .bodies = b->fs->bodies};
+                                             .data_begin = b->fs->data_begin};
     return checkpoints(b) && (!b->parent || b->resumed) ? checkpoint_new(&config, &b->checkpoint) : 0;
 }
 

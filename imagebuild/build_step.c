@@ -9,7 +9,7 @@
 
 enum { PROGRESS_MS = 200 };
 
-static void report(struct build *b, const char *phase)
+static void build_step_report(struct build *b, const char *phase)
 {
     if (!b->options.progress)
         return;
@@ -29,7 +29,7 @@ int build_step(struct build *b, const char *phase)
     if (b->options.cancel && *b->options.cancel)
         return error_set(-ECANCELED, "build: interrupted; nothing was published");
     b->phase = phase;
-    report(b, phase);
+    build_step_report(b, phase);
     return b->lease ? lease_renew(b->lease) : 0;
 }
 

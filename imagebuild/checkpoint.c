@@ -39,7 +39,7 @@ struct digest checkpoint_key(const struct checkpoint_identity *id)
 
 /* ------------------------------------------------------------------ finding */
 
-int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint64_t bodies, struct manifest *out)
+int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint64_t data_begin, struct manifest *out)
 {
     CLEANUP_BYTES text = BYTES_INIT(CHECKPOINT_DOC_MAX);
     const struct digest name = checkpoint_key(id);
@@ -52,7 +52,7 @@ int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint6
         rc = checkpoint_doc_decode(text.data, text.len, &doc);
     if (!rc && (!digest_equal(&doc.key, &name) || doc.image.fs != id->fs || doc.image.chunk_size != id->chunk_size))
         rc = error_set(-EBADMSG, "it belongs to another build");
-    if (!rc && doc.image.front_len != bodies)
+    if (!rc && doc.image.front_len != data_begin)
         rc = error_set(-EBADMSG, "the source has become so much larger that bodies begin elsewhere");
     if (rc == -EBADMSG || rc == -EMSGSIZE) {
         log_warning("build: begins anew, since the checkpoint %s cannot be used: %s", key, error_text());
@@ -156,7 +156,7 @@ static int put_document(struct checkpoint *c, uint64_t end, const struct sink_re
                                                  .size = end,
                                                  .chunk_size = c->config.id.chunk_size,
                                                  .metadata_offset = end,
-                                                 .front_len = c->config.bodies,
+                                                 .front_len = c->config.data_begin,
                                                  .index_levels = r->index_levels,
                                                  .index_root = r->index_root,
                                                  .content_root = r->content_root,

@@ -30,7 +30,7 @@ struct digest checkpoint_key(const struct checkpoint_identity *id);
 
 /* After the lease has begun: what an earlier run of the same build left, whose bodies begin at `bodies` (struct fs). 1:
  * found; 0: nothing (what cannot be used is warned of); or -errno. */
-GR_MUST_CHECK int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint64_t bodies,
+GR_MUST_CHECK int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint64_t data_begin,
                                   struct manifest *out);
 /* Before a build that went on upon one publishes: while the document is there, gc has swept nothing that it names.
  * -EAGAIN: it is gone. */
@@ -46,7 +46,7 @@ struct checkpoint_config {
     struct sink *sink;
     const struct lease_handle *lease; /* when it has lapsed, none are left any more: what they name may be gone */
     struct checkpoint_identity id;
-    uint64_t bodies; /* as in struct fs */
+    uint64_t data_begin; /* as in struct fs */
 };
 
 GR_MUST_CHECK int checkpoint_new(const struct checkpoint_config *config, struct checkpoint **out);

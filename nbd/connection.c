@@ -36,7 +36,7 @@ static void complain(struct connection *c)
 /* ---- the handshake ---- */
 
 /* False: the connection is dead. */
-static bool say(struct connection *c, const struct bytes *text)
+static bool nbd_connection_say(struct connection *c, const struct bytes *text)
 {
     struct nbd_server *s = c->server;
     struct task *t = text->len ? calloc(1, sizeof *t) : NULL;
@@ -69,7 +69,7 @@ static void describe(struct nbd_server *s, const struct stack_export *e, struct 
                                      .description = serving_describe(e, s->description)};
 }
 
-static int connect_to(const struct connection *c, const char *name, struct serving_export **out)
+static int nbd_connection_connect_to(const struct connection *c, const char *name, struct serving_export **out)
 {
     const struct nbd_server_config *config = &c->server->config;
     if (c->refused)
@@ -83,7 +83,7 @@ static int open_export(void *arg, const char *name, struct handshake_export *out
 {
     struct connection *c = arg;
     struct serving_export *e;
-    int rc = connect_to(c, name, &e);
+    int rc = nbd_connection_connect_to(c, name, &e);
     if (rc) {
         log_limited(&c->server->complaints, LOG_LEVEL_ERROR, "%s", error_text());
         return rc;
@@ -99,11 +99,11 @@ static int list_exports(void *arg, int (*visit)(void *visit_arg, const struct ha
 {
     const struct connection *c = arg;
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
-    struct handshake_export told;
+    struct handshake_export described;
     int rc = 0;
     while (!rc && (e = stack_next(c->server->config.serving->stack, e))) {
-        describe(c->server, e, &told);
-        rc = visit(visit_arg, &told);
+        describe(c->server, e, &described);
+        rc = visit(visit_arg, &described);
     }
     return rc;
 }
@@ -123,7 +123,7 @@ static size_t shake_hands(struct connection *c, const uint8_t *at, size_t len)
     }
     c->transmitting = step == HANDSHAKE_READY;
     c->securing = step == HANDSHAKE_SECURES;
-    if (!say(c, &text))
+    if (!nbd_connection_say(c, &text))
         return 0;
     if (step == HANDSHAKE_OVER) {
         SCOPED_LOCK(&c->server->lock);
@@ -317,7 +317,7 @@ int connection_new(struct nbd_server *s, int fd, bool refused)
     c->since_ms = clock_now_ms();
     c->handshake = (struct handshake){
         .exports = &exports, .arg = c, .tls = s->config.tls ? HANDSHAKE_TLS_REQUIRED : HANDSHAKE_TLS_NONE};
-    asker_init(&c->asker);
+    client_init(&c->client);
     {
         SCOPED_LOCK(&s->lock);
         c->next = s->first;
@@ -326,6 +326,6 @@ int connection_new(struct nbd_server *s, int fd, bool refused)
         s->first = c;
         s->connections++;
     }
-    say(c, &greeting);
+    nbd_connection_say(c, &greeting);
     return 0;
 }

@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 
 #include "nbd/server.h"
-#include "server/front_words.h"
+#include "server/front_end.h"
 
 /* Each client is a descriptor. Fewer are no error: clients wait then. */
 static void allow_descriptors(void)
@@ -47,7 +47,7 @@ static void take_tls(void *arg, int option, const char *value)
         tls->verify_peer = true;
 }
 
-static int serve(void *arg, struct serving *s, const struct front_words *w)
+static int nbd_serve(void *arg, struct serving *s, const struct front_end_arguments *w)
 {
     const struct tls_config *tls = arg;
     struct nbd_server_config config = {.serving = s, .listen_fd = w->fd, .threads = w->threads};
@@ -74,11 +74,11 @@ static int serve(void *arg, struct serving *s, const struct front_words *w)
 int main(int argc, char **argv)
 {
     struct tls_config tls = {0};
-    const struct front front = {.threads = NBD_SERVER_THREADS,
-                                .own = "c:k:p",
-                                .own_help = "[-c DIR [-p] | -k FILE] ",
-                                .take = take_tls,
-                                .serve = serve,
-                                .arg = &tls};
-    return front_main(argc, argv, &front);
+    const struct front_end front_end = {.threads = NBD_SERVER_THREADS,
+                                        .own = "c:k:p",
+                                        .own_help = "[-c DIR [-p] | -k FILE] ",
+                                        .take = take_tls,
+                                        .serve = nbd_serve,
+                                        .arg = &tls};
+    return front_end_main(argc, argv, &front_end);
 }

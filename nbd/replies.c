@@ -61,7 +61,7 @@ void connection_kill_locked(struct connection *c)
     if (c->dead)
         return;
     c->dead = true;
-    asker_go(&c->asker);
+    client_set_disconnected(&c->client);
     pool_forget_locked(c);
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     shutdown(c->fd, SHUT_RDWR);
@@ -72,7 +72,7 @@ void connection_kill_locked(struct connection *c)
     connection_left_locked(c);
 }
 
-void connection_settle_locked(struct connection *c)
+void connection_complete_locked(struct connection *c)
 {
     if (c->ended && !c->unanswered)
         connection_kill_locked(c);
@@ -84,12 +84,12 @@ void connection_end_locked(struct connection *c)
 {
     c->ended = true;
     c->heard_ms = clock_now_ms();
-    connection_settle_locked(c);
+    connection_complete_locked(c);
 }
 
 /* Over TCP a client that closed its connection looks like one that shut its sending direction, until something is sent
  * to it, and a silent store sends nothing: its reads would hold threads, and itself a place, for as long. */
-bool connection_is_gone_locked(const struct connection *c, uint64_t now_ms)
+bool connection_is_lost_locked(const struct connection *c, uint64_t now_ms)
 {
     return c->ended && !c->out.first && !c->blocked && now_ms >= c->heard_ms + LEAVING_MS;
 }
@@ -99,7 +99,7 @@ void connection_free(struct connection *c)
     tls_session_free(c->tls);
     if (c->export)
         serving_disconnect(c->export);
-    asker_release(&c->asker);
+    client_release(&c->client);
     close(c->fd);
     free(c);
 }
@@ -173,7 +173,7 @@ void connection_send_locked(struct connection *c)
     else if (!c->watched_ms)
         watch_locked(c);
     if (!c->dead)
-        connection_settle_locked(c);
+        connection_complete_locked(c);
     connection_left_locked(c);
 }
 

@@ -12,7 +12,7 @@ static uint32_t check_range(const struct request *r, uint64_t size)
     return within && (r->kind == REQUEST_CACHE || r->len <= REQUEST_LEN_MAX) ? 0 : EINVAL;
 }
 
-static void judge(struct request *r, unsigned command, unsigned flags, uint64_t size)
+static void nbd_request_judge(struct request *r, unsigned command, unsigned flags, uint64_t size)
 {
     switch (command) {
     case NBD_WIRE_READ:
@@ -48,7 +48,7 @@ int request_parse(const uint8_t bytes[REQUEST_SIZE], uint64_t size, struct reque
         return error_set(-EPROTO, "the client has sent something that is no request");
     *out = (struct request){
         .kind = REQUEST_ANSWERED, .cookie = wire.cookie, .offset = be64toh(wire.offset), .len = be32toh(wire.len)};
-    judge(out, be16toh(wire.command), be16toh(wire.flags), size);
+    nbd_request_judge(out, be16toh(wire.command), be16toh(wire.flags), size);
     if (out->skip > REQUEST_DATA_MAX)
         return error_set(-EPROTO, "the client has announced a write of %u bytes", out->skip);
     return 0;

@@ -75,7 +75,7 @@ static struct tick_report disconnect_idlers(struct nbd_server *s, uint64_t now)
     for (struct connection *c = s->first, *next; c; c = next) {
         next = c->next;
         bool overdue = is_overdue(s, c, now), slow = !overdue && connection_is_slow_locked(c, now);
-        if (overdue || slow || connection_is_gone_locked(c, now))
+        if (overdue || slow || connection_is_lost_locked(c, now))
             connection_kill_locked(c);
         report.overdue += overdue;
         report.slow += slow;
@@ -108,7 +108,7 @@ static struct connection *find_stalled(struct nbd_server *s)
     return c;
 }
 
-static void tick(struct nbd_server *s)
+static void nbd_server_tick(struct nbd_server *s)
 {
     struct connection *c;
     if (s->paused)
@@ -138,7 +138,7 @@ static void free_dead(struct nbd_server *s)
 }
 
 /* False: all have gone. */
-static bool drain(struct nbd_server *s)
+static bool nbd_server_drain(struct nbd_server *s)
 {
     if (!s->paused)
         s->paused = !wait_for(s, s->config.listen_fd, &s->config.listen_fd, false);
@@ -189,7 +189,7 @@ static bool is_draining(struct nbd_server *s)
     return s->draining;
 }
 
-static void *run(void *arg)
+static void *nbd_server_run(void *arg)
 {
     struct nbd_server *s = arg;
     uint64_t tick_ms = clock_now_ms();
@@ -203,10 +203,10 @@ static void *run(void *arg)
         free_dead(s);
         bool draining = is_draining(s);
         if (draining)
-            going = drain(s);
+            going = nbd_server_drain(s);
         if (clock_now_ms() >= tick_ms) {
             if (!draining)
-                tick(s);
+                nbd_server_tick(s);
             tick_ms = clock_now_ms() + s->tick_ms;
         }
         free_dead(s);
@@ -236,7 +236,7 @@ static int open_events(struct nbd_server *s)
     return rc ? rc : wait_for(s, s->config.listen_fd, &s->config.listen_fd, true);
 }
 
-static void release(struct nbd_server *s)
+static void nbd_server_release(struct nbd_server *s)
 {
     pool_stop(s);
     if (s->epoll >= 0)
@@ -247,17 +247,17 @@ static void release(struct nbd_server *s)
     free(s);
 }
 
-static void tell_stack(void *arg, struct stack_front *out)
+static void tell_stack(void *arg, struct stack_front_end *out)
 {
     struct nbd_server *s = arg;
     struct nbd_server_stats now;
     nbd_server_stats(s, &now);
-    *out = (struct stack_front){.connections = now.clients,
-                                .connections_max = s->config.clients,
-                                .threads = now.threads,
-                                .threads_max = s->config.threads,
-                                .reply_bytes = now.memory,
-                                .reply_bytes_max = s->config.memory};
+    *out = (struct stack_front_end){.connections = now.clients,
+                                    .connections_max = s->config.clients,
+                                    .threads = now.threads,
+                                    .threads_max = s->config.threads,
+                                    .reply_bytes = now.memory,
+                                    .reply_bytes_max = s->config.memory};
 }
 
 int nbd_server_start(const struct nbd_server_config *config, struct nbd_server **out)
@@ -273,11 +273,11 @@ int nbd_server_start(const struct nbd_server_config *config, struct nbd_server *
     if (!rc)
         rc = pool_start(s, workers_run);
     if (!rc)
-        rc = thread_start(&s->thread, run, s);
+        rc = thread_start(&s->thread, nbd_server_run, s);
     if (rc)
-        release(s);
+        nbd_server_release(s);
     else
-        stack_set_front(config->serving->stack, tell_stack, *out = s);
+        stack_set_front_end(config->serving->stack, tell_stack, *out = s);
     return rc;
 }
 
@@ -285,7 +285,7 @@ void nbd_server_stop(struct nbd_server *s, unsigned drain_ms)
 {
     if (!s)
         return;
-    stack_set_front(s->config.serving->stack, NULL, NULL);
+    stack_set_front_end(s->config.serving->stack, NULL, NULL);
     {
         SCOPED_LOCK(&s->lock);
         s->draining = true;
@@ -293,7 +293,7 @@ void nbd_server_stop(struct nbd_server *s, unsigned drain_ms)
     }
     eventfd_write(s->wake_fd, 1);
     pthread_join(s->thread, NULL);
-    release(s);
+    nbd_server_release(s);
 }
 
 void nbd_server_stats(struct nbd_server *s, struct nbd_server_stats *out)

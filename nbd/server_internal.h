@@ -23,8 +23,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "base/asker.h"
 #include "base/buf.h"
+#include "base/client.h"
 #include "base/log_limit.h"
 #include "base/vec.h"
 #include "nbd/handshake.h"
@@ -84,7 +84,7 @@ struct connection {
     size_t watched_waiting, watched_taken; /* bytes that waited then, and were taken since */
     uint64_t heard_ms;                     /* when it ended, or took something after that */
     struct tls_session *tls;               /* NULL: plaintext; set before anything is sent by it, then constant */
-    struct asker asker;
+    struct client client;
 
     /* Of the connections' thread alone. */
     uint64_t since_ms;
@@ -187,11 +187,11 @@ void connection_kill_locked(struct connection *c);
 /* What its socket is waited for, after a change of that. */
 void connection_wait_locked(struct connection *c);
 /* After each change of it: it may be the last. */
-void connection_settle_locked(struct connection *c);
+void connection_complete_locked(struct connection *c);
 /* A thread has ended its work for it. */
 void connection_left_locked(struct connection *c);
 /* Has it ended, and waits in vain for what was asked before? */
-bool connection_is_gone_locked(const struct connection *c, uint64_t now_ms);
+bool connection_is_lost_locked(const struct connection *c, uint64_t now_ms);
 /* Has it taken too little of what waits for it? */
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms);
 void connection_free(struct connection *c);

@@ -129,25 +129,25 @@ static struct task *next_cached_locked(struct nbd_server *s)
 
 /* ---- working ---- */
 
-static void perform(struct task *t)
+static void nbd_worker_perform(struct task *t)
 {
     struct connection *c = t->connection;
     struct serving *serving = c->server->config.serving;
     struct request *r = &t->request;
     struct image *image = c->export->image;
     int rc;
-    asker_serve(&c->asker);
+    client_bind_thread(&c->client);
     if (r->kind == REQUEST_CACHE)
         rc = image_prefetch(image, r->offset, r->len);
     else if (!(t->data = buf_new(r->len)))
         rc = error_no_memory();
     else
         rc = image_read(image, t->data->data, r->offset, r->len);
-    asker_serve(NULL);
+    client_bind_thread(NULL);
     if (!rc)
         return;
     buf_unref(steal_ptr(&t->data));
-    r->error = asker_is_gone(&c->asker) ? EIO : (uint32_t)serving_request_failed(serving, rc);
+    r->error = client_is_disconnected(&c->client) ? EIO : (uint32_t)serving_request_failed(serving, rc);
 }
 
 /* Of a task that a thread took. */
@@ -184,7 +184,7 @@ void *workers_run(void *arg)
             break;
         pool_wake_locked(s);
         pthread_mutex_unlock(&s->lock);
-        perform(t);
+        nbd_worker_perform(t);
         pthread_mutex_lock(&s->lock);
         *(reserve ? &s->reserve_busy : &s->busy) -= 1;
         finish_locked(t);

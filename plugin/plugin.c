@@ -1,4 +1,4 @@
-/* nbdkit-granary-plugin: nbdkit's callbacks on what every front serves from (serving.h), and nothing else.
+/* nbdkit-granary-plugin: nbdkit's callbacks on what every front end serves from (serving.h), and nothing else.
  *
  *   config            options.c
  *   get_ready         stores, cache directories, images, sockets: all that can be wrong
@@ -25,7 +25,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "plugin/client.h"
+#include "plugin/plugin_client.h"
 #include "plugin/server_threads.h"
 #include "server/serving.h"
 
@@ -34,11 +34,11 @@
 enum { REQUEST_MAX = 32 << 20 }; /* what nbdkit accepts of any client is 64 MiB */
 
 static struct serving serving;
-static struct clients *clients;
+static struct plugin_clients *clients;
 
 struct connection {
     struct serving_export *export;
-    struct client *client;
+    struct plugin_client *client;
 };
 
 /* ---- errors and log ---- */
@@ -63,7 +63,7 @@ static int failed(int rc)
 /* What a request comes to. Of one whose client has gone nobody reads that, and there is nothing to log. */
 static int request_end(const struct connection *c, int rc)
 {
-    bool there = client_end(c->client);
+    bool there = plugin_client_end(c->client);
     if (!rc)
         return 0;
     if (!there) {
@@ -108,7 +108,7 @@ static int granary_get_ready(void)
     warn_of_few_threads();
     int rc = serving_open(&serving);
     if (!rc)
-        rc = clients_open(serving.options.control, &clients);
+        rc = plugin_clients_open(serving.options.control, &clients);
     return rc ? failed(rc) : 0;
 }
 
@@ -126,14 +126,14 @@ static int granary_after_fork(void)
     die_at_once();
     int rc = serving_start(&serving);
     if (!rc)
-        rc = clients_start(clients);
+        rc = plugin_clients_start(clients);
     return rc ? failed(rc) : 0;
 }
 
 static void granary_unload(void)
 {
     serving_close(&serving);
-    clients_close(clients);
+    plugin_clients_close(clients);
 }
 
 /* ---- exports ---- */
@@ -166,7 +166,7 @@ static bool is_loopback(const struct sockaddr_storage *address)
 }
 
 /* Once a process: nbdkit does not tell a plugin where it listens, so the first client from elsewhere has to show it. */
-static void warn_of_plain_tcp(const struct client_peer *peer)
+static void warn_of_plain_tcp(const struct plugin_client_peer *peer)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     bool plain = peer->address_len && nbdkit_is_tls() == 0 && !is_loopback(&peer->address);
@@ -175,18 +175,18 @@ static void warn_of_plain_tcp(const struct client_peer *peer)
                     "images, and the network sees them; start nbdkit with -U SOCKET, or with --tls=require");
 }
 
-static int find_client(struct client **out)
+static int find_client(struct plugin_client **out)
 {
-    struct client_peer peer = {.address_len = sizeof peer.address};
+    struct plugin_client_peer peer = {.address_len = sizeof peer.address};
     if (nbdkit_peer_name((struct sockaddr *)&peer.address, &peer.address_len) < 0)
         peer.address_len = 0;
     warn_of_plain_tcp(&peer);
     if (peer.address_len && peer.address.ss_family == AF_UNIX)
         peer.pid = nbdkit_peer_pid();
-    return client_new(clients, &peer, out);
+    return plugin_client_new(clients, &peer, out);
 }
 
-static int connect_to(const char *name, struct connection **out)
+static int plugin_connect_to(const char *name, struct connection **out)
 {
     CLEANUP_FREE struct connection *c = malloc(sizeof *c);
     int rc = c ? serving_connect(&serving, name, &c->export) : error_no_memory();
@@ -204,7 +204,7 @@ static void *granary_open(int readonly)
 {
     const char *name = nbdkit_export_name();
     struct connection *c;
-    int rc = connect_to(name ? name : "", &c);
+    int rc = plugin_connect_to(name ? name : "", &c);
     if (!rc)
         return c;
     nbdkit_error("%s", error_text());
@@ -215,7 +215,7 @@ static void *granary_open(int readonly)
 static void granary_close(void *handle)
 {
     struct connection *c = handle;
-    client_free(c->client);
+    plugin_client_free(c->client);
     serving_disconnect(c->export);
     free(c);
 }
@@ -258,14 +258,14 @@ static int granary_can_cache(void *handle)
 static int granary_pread(void *handle, void *buf, uint32_t count, uint64_t offset, uint32_t flags)
 {
     const struct connection *c = handle;
-    client_begin(c->client);
+    plugin_client_begin(c->client);
     return request_end(c, image_read(c->export->image, buf, offset, count));
 }
 
 static int granary_cache(void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
     const struct connection *c = handle;
-    client_begin(c->client);
+    plugin_client_begin(c->client);
     return request_end(c, image_prefetch(c->export->image, offset, count));
 }
 
@@ -287,7 +287,7 @@ static int granary_extents(void *handle, uint32_t count, uint64_t offset, uint32
 {
     const struct connection *c = handle;
     struct extents_request r = {.extents = extents, .one = flags & NBDKIT_FLAG_REQ_ONE};
-    client_begin(c->client);
+    plugin_client_begin(c->client);
     if (request_end(c, image_extents(c->export->image, offset, count, add_extent, &r)))
         return -1;
     return r.failed ? -1 : 0; /* nbdkit_add_extent has said why */

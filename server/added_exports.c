@@ -91,7 +91,7 @@ static int take_out(struct added_exports *a, const char *name)
 }
 
 /* false: it was not added. */
-static bool look(struct added_exports *a, const char *name, enum added_for *out_who)
+static bool added_exports_look(struct added_exports *a, const char *name, enum added_for *out_who)
 {
     SCOPED_LOCK(&a->lock);
     const struct added *e = find_locked(a, name);
@@ -115,7 +115,7 @@ static int encode(struct added_exports *a, struct bytes *out, size_t *out_count)
     return rc ? error_set(rc, "exports: out of memory, or there are too many to be noted") : 0;
 }
 
-static int save(struct added_exports *a)
+static int added_exports_save(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
     size_t count;
@@ -152,7 +152,7 @@ static int restore(struct added_exports *a, struct stack_adding *adding, enum ad
 }
 
 /* The string at *at, which moves behind its end; NULL: there is no whole one. */
-static const char *take_string(const char **at, const char *end)
+static const char *added_exports_take_string(const char **at, const char *end)
 {
     const char *string = *at, *nul = memchr(string, 0, (size_t)(end - string));
     if (nul)
@@ -166,8 +166,8 @@ static int restore_all(struct added_exports *a, const struct bytes *text)
     const char *at = (const char *)text->data, *end = at + text->len;
     int rc = stack_adding_begin(a->stack, NULL, &adding);
     for (at += sizeof first_line - 1; !rc && at < end;) {
-        const char *who = take_string(&at, end), *name = who ? take_string(&at, end) : NULL;
-        const char *ref = name ? take_string(&at, end) : NULL;
+        const char *who = added_exports_take_string(&at, end), *name = who ? added_exports_take_string(&at, end) : NULL;
+        const char *ref = name ? added_exports_take_string(&at, end) : NULL;
         if (!ref)
             return error_set(-EBADMSG, "%s is damaged; remove it to start without the exports it notes", a->file);
         rc = restore(a, adding, strcmp(who, whose[ADDED_FOR_MOUNTS]) ? ADDED_FOR_USER : ADDED_FOR_MOUNTS, name, ref);
@@ -175,7 +175,7 @@ static int restore_all(struct added_exports *a, const struct bytes *text)
     return rc;
 }
 
-static int load(struct added_exports *a)
+static int added_exports_load(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
     int rc = io_read_file(a->file, &text);
@@ -198,7 +198,7 @@ int added_exports_open(struct stack *stack, const char *file, struct added_expor
     a->file = file;
     pthread_mutex_init(&a->writing, NULL);
     pthread_mutex_init(&a->lock, NULL);
-    int rc = file ? load(a) : 0;
+    int rc = file ? added_exports_load(a) : 0;
     if (!rc)
         *out = steal_ptr(&a);
     return rc;
@@ -233,10 +233,10 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     int rc = stack_add(a->stack, image, cancel, &e, &added);
     if (rc)
         return rc;
-    if (added || look(a, stack_export_name(e), &before)) {
+    if (added || added_exports_look(a, stack_export_name(e), &before)) {
         rc = list(a, e, who);
         if (!rc)
-            rc = save(a);
+            rc = added_exports_save(a);
     }
     if (rc) {
         struct error first;
@@ -254,7 +254,7 @@ int added_exports_remove(struct added_exports *a, const char *name, enum added_f
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = *name ? stack_get(a->stack, name) : NULL;
     enum added_for wanted;
-    bool added = look(a, name, &wanted);
+    bool added = added_exports_look(a, name, &wanted);
     *out_removed = false;
     if (!e)
         return error_set(-ENOENT, "there is no export '%.100s' here", name);
@@ -269,5 +269,5 @@ int added_exports_remove(struct added_exports *a, const char *name, enum added_f
     if (rc)
         return rc;
     *out_removed = true;
-    return save(a);
+    return added_exports_save(a);
 }

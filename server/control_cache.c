@@ -20,7 +20,7 @@ enum { BATCH = 64, STORE_TIMEOUT_MS = 10000, TELL_EVERY_MS = 500, TICKS = 256 /*
 
 struct control_task {
     struct stack *stack;
-    enum control_deed deed;
+    enum control_bulk_operation operation;
     bool all;
     bool pinned;         /* evict what is pinned too */
     bool known;          /* ask no store */
@@ -42,7 +42,7 @@ struct walk {
     struct store *store;
     struct image_cursor cursor;
     struct chunk_set set; /* with a glob */
-    uint64_t told_ms;
+    uint64_t reported_ms;
     unsigned ticks;
 };
 
@@ -56,13 +56,13 @@ static int check_request(struct stack *stack, const struct control_request *r)
         return error_set(-EINVAL, "a path glob has 1 to %d bytes", SELECT_GLOB_MAX);
     if (r->glob && !r->export)
         return error_set(-EINVAL, "glob= needs export=: paths are those of one image");
-    if (r->pinned && (r->deed != CONTROL_EVICT || strcmp(r->pinned, "1") != 0))
+    if (r->pinned && (r->operation != CONTROL_EVICT || strcmp(r->pinned, "1") != 0))
         return error_set(-EINVAL, "pinned=1 goes with evict, and has no other value");
-    if (r->known && (r->deed != CONTROL_LS || r->glob || strcmp(r->known, "1") != 0))
+    if (r->known && (r->operation != CONTROL_LS || r->glob || strcmp(r->known, "1") != 0))
         return error_set(-EINVAL, "known=1 goes with a list of whole images, and has no other value");
-    if (r->all && (r->deed == CONTROL_LS || r->export || strcmp(r->all, "1") != 0))
+    if (r->all && (r->operation == CONTROL_LS || r->export || strcmp(r->all, "1") != 0))
         return error_set(-EINVAL, "all=1 stands in the place of export=, and not for ls");
-    if (r->deed != CONTROL_LS && !r->export && !r->all)
+    if (r->operation != CONTROL_LS && !r->export && !r->all)
         return error_set(-EINVAL, "give export= or all=1");
     CLEANUP(cleanup_stack_export) struct stack_export *export = NULL;
     return r->export ? control_export_find(stack, r->export, NULL, &export) : 0;
@@ -87,7 +87,7 @@ int control_cache_prepare(struct stack *stack, const struct control_request *req
     CLEANUP(cleanup_task) struct control_task *task = calloc(1, sizeof *task);
     if (task) {
         task->stack = stack;
-        task->deed = request->deed;
+        task->operation = request->operation;
         task->all = request->all;
         task->pinned = request->pinned;
         task->known = request->known;
@@ -103,16 +103,16 @@ int control_cache_prepare(struct stack *stack, const struct control_request *req
 /* ---- progress ---- */
 
 /* At every step: it looks at the clock now and then. files: so far; else where in the image. */
-static int tick(struct walk *w, uint64_t files, uint64_t chunk)
+static int control_cache_tick(struct walk *w, uint64_t files, uint64_t chunk)
 {
     if (w->ticks++ % TICKS)
         return 0;
     if (control_job_cancelled(w->job))
         return error_set(-ECANCELED, "interrupted");
     uint64_t now = clock_now_ms();
-    if (now - w->told_ms < TELL_EVERY_MS)
+    if (now - w->reported_ms < TELL_EVERY_MS)
         return 0;
-    w->told_ms = now;
+    w->reported_ms = now;
     const struct manifest *m = image_manifest(w->img);
     json_t *progress = files ? json_pack("{s:o}", "files_done", control_json_integer(files))
                              : json_pack("{s:o,s:o}", "bytes_done", control_json_integer(chunk * m->chunk_size),
@@ -133,7 +133,7 @@ struct batch {
 static void act(struct walk *w, struct tally *t, const struct digest *digest, const struct cache_chunk *chunk)
 {
     int rc = 0;
-    switch (w->task->deed) {
+    switch (w->task->operation) {
     case CONTROL_LS:
         return;
     case CONTROL_EVICT:
@@ -141,9 +141,9 @@ static void act(struct walk *w, struct tally *t, const struct digest *digest, co
         break;
     case CONTROL_PIN:
     case CONTROL_UNPIN:
-        if (chunk->pinned == (w->task->deed == CONTROL_PIN))
+        if (chunk->pinned == (w->task->operation == CONTROL_PIN))
             return;
-        rc = cache_pin(w->cache, digest, w->task->deed == CONTROL_PIN);
+        rc = cache_pin(w->cache, digest, w->task->operation == CONTROL_PIN);
         break;
     }
     t->changed += !rc;
@@ -151,7 +151,7 @@ static void act(struct walk *w, struct tally *t, const struct digest *digest, co
     t->refused += rc && rc != -ENOENT;
 }
 
-static void flush(struct walk *w, struct batch *b, struct tally *t)
+static void control_cache_flush(struct walk *w, struct batch *b, struct tally *t)
 {
     struct cache_chunk chunks[BATCH];
     cache_query(w->cache, b->digests, b->n, chunks);
@@ -188,11 +188,11 @@ static int add_chunk(struct walk *w, struct batch *b, struct tally *t, uint64_t 
     b->metadata[b->n] = warm_is_metadata(image_manifest(w->img), chunk);
     b->lens[b->n++] = ref->plain_len;
     if (b->n == BATCH)
-        flush(w, b, t);
+        control_cache_flush(w, b, t);
     return 0;
 }
 
-static int walk_all(struct walk *w, struct tally *t)
+static int control_cache_walk_all(struct walk *w, struct tally *t)
 {
     struct batch b = {0};
     uint64_t total = manifest_chunk_count(image_manifest(w->img)), run;
@@ -200,9 +200,9 @@ static int walk_all(struct walk *w, struct tally *t)
     for (uint64_t i = 0; !rc && i < total; i += run) {
         rc = add_chunk(w, &b, t, i, total, &run);
         if (!rc)
-            rc = tick(w, 0, i);
+            rc = control_cache_tick(w, 0, i);
     }
-    flush(w, &b, t);
+    control_cache_flush(w, &b, t);
     return rc;
 }
 
@@ -214,9 +214,9 @@ static int walk_set(struct walk *w, struct tally *t)
     for (uint64_t i = chunk_set_next(&w->set, 0); !rc && i != UINT64_MAX; i = chunk_set_next(&w->set, i + 1)) {
         rc = add_chunk(w, &b, t, i, i + 1, &run);
         if (!rc)
-            rc = tick(w, 0, i);
+            rc = control_cache_tick(w, 0, i);
     }
-    flush(w, &b, t);
+    control_cache_flush(w, &b, t);
     return rc;
 }
 
@@ -245,7 +245,7 @@ static int visit_file(void *arg, const struct catalog_entry *e)
     struct walk *w = f->w;
     struct batch b = {0};
     struct tally t = {0};
-    bool list = w->task->deed == CONTROL_LS;
+    bool list = w->task->operation == CONTROL_LS;
     f->sum.files++;
     int rc = 0;
     for (uint32_t i = 0; !rc && i < e->extent_count; i++) {
@@ -257,12 +257,12 @@ static int visit_file(void *arg, const struct catalog_entry *e)
             for (uint64_t n = 0; n < run; n++)
                 chunk_set_add(&w->set, k + n);
             if (!rc)
-                rc = tick(w, f->sum.files, 0);
+                rc = control_cache_tick(w, f->sum.files, 0);
         }
     }
-    flush(w, &b, &t);
+    control_cache_flush(w, &b, &t);
     if (!rc)
-        rc = tick(w, f->sum.files, 0);
+        rc = control_cache_tick(w, f->sum.files, 0);
     return rc || !list ? rc : send_file(w, e, &t);
 }
 
@@ -310,7 +310,7 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
                      .job = job,
                      .cache = stack_cache(task->stack),
                      .img = stack_export_image(export),
-                     .told_ms = clock_now_ms()};
+                     .reported_ms = clock_now_ms()};
     struct tally t = {0};
     int rc = task->known ? 0 : stack_open_store(task->stack, export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
     if (rc && task->glob)
@@ -319,7 +319,7 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
     image_cursor_init(&w.cursor, w.img, store);
     if (rc) /* what is cached can be looked at all the same */
         error_take(&w.cursor.store_error, rc);
-    rc = task->glob ? walk_files(&w, &t) : walk_all(&w, &t);
+    rc = task->glob ? walk_files(&w, &t) : control_cache_walk_all(&w, &t);
     if (!rc)
         rc = send_image(&w, export, &t);
     image_cursor_release(&w.cursor);
@@ -329,23 +329,23 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
 
 /* ---- the whole cache ---- */
 
-static enum cache_deed deed_of(const struct control_task *task)
+static enum cache_bulk_operation operation_of(const struct control_task *task)
 {
-    if (task->deed == CONTROL_EVICT)
+    if (task->operation == CONTROL_EVICT)
         return task->pinned ? CACHE_EVICT_PINNED_TOO : CACHE_EVICT;
-    return task->deed == CONTROL_PIN ? CACHE_PIN : CACHE_UNPIN;
+    return task->operation == CONTROL_PIN ? CACHE_PIN : CACHE_UNPIN;
 }
 
 static int sweep(struct control_job *job, const struct control_task *task)
 {
     struct cache_sweep s = {0};
-    uint64_t told_ms = clock_now_ms();
-    while (cache_sweep_next(stack_cache(task->stack), deed_of(task), &s)) {
+    uint64_t reported_ms = clock_now_ms();
+    while (cache_sweep_next(stack_cache(task->stack), operation_of(task), &s)) {
         if (control_job_cancelled(job))
             return error_set(-ECANCELED, "interrupted");
-        if (clock_now_ms() - told_ms < TELL_EVERY_MS)
+        if (clock_now_ms() - reported_ms < TELL_EVERY_MS)
             continue;
-        told_ms = clock_now_ms();
+        reported_ms = clock_now_ms();
         int rc = control_job_send(job, json_pack("{s:{s:o,s:o}}", "progress", "bytes_done",
                                                  control_json_integer(s.bytes_done), "bytes_total",
                                                  control_json_integer(s.bytes_total)));

@@ -5,13 +5,13 @@
 #include "server/control_job.h"
 #include "stack.h"
 
-enum control_deed { CONTROL_LS, CONTROL_EVICT, CONTROL_PIN, CONTROL_UNPIN };
+enum control_bulk_operation { CONTROL_LS, CONTROL_EVICT, CONTROL_PIN, CONTROL_UNPIN };
 
 enum { CONTROL_EXPORT_MAX = STACK_EXPORT_NAME_MAX };
 
 /* NULL members: not given. */
 struct control_request {
-    enum control_deed deed;
+    enum control_bulk_operation operation;
     const char *export;
     const char *glob;   /* of its paths; with export only */
     const char *all;    /* "1": whatever the cache holds, instead of an export */

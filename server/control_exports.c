@@ -23,26 +23,27 @@ void control_exports_free(void *arg)
     free(c);
 }
 
-static int check(const struct added_exports *added, const struct control_exports_request *r, bool put)
+static int control_exports_check(const struct added_exports *added, const struct control_exports_request *r,
+                                 bool control_exports_put)
 {
     if (!added)
         return error_set(-EINVAL, "this server's exports do not change");
     if (!*r->name || strlen(r->name) > CONTROL_EXPORT_MAX)
         return error_set(-EINVAL, "the name of an export has 1 to %d bytes", CONTROL_EXPORT_MAX);
-    if (put && !r->image)
+    if (control_exports_put && !r->image)
         return error_set(-EINVAL, "image= is missing; give a reference, e.g. image=s3://bucket/prefix/faces");
-    if (!put && r->image)
+    if (!control_exports_put && r->image)
         return error_set(-EINVAL, "image= goes with PUT alone");
     if (r->mount && strcmp(r->mount, "1") != 0)
         return error_set(-EINVAL, "mount= is 1 or left out");
     struct image_ref ref;
-    return put ? image_ref_parse(r->image, &ref) : 0;
+    return control_exports_put ? image_ref_parse(r->image, &ref) : 0;
 }
 
-int control_exports_prepare(struct added_exports *added, const struct control_exports_request *request, bool put,
-                            struct control_exports **out)
+int control_exports_prepare(struct added_exports *added, const struct control_exports_request *request,
+                            bool control_exports_put, struct control_exports **out)
 {
-    int rc = check(added, request, put);
+    int rc = control_exports_check(added, request, control_exports_put);
     if (rc)
         return rc;
     CLEANUP(cleanup_control_exports) struct control_exports *c = calloc(1, sizeof *c);
@@ -51,14 +52,14 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     c->added = added;
     c->who = request->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
     c->name = strdup(request->name);
-    c->image = put ? strdup(request->image) : NULL;
-    if (!c->name || (put && !c->image))
+    c->image = control_exports_put ? strdup(request->image) : NULL;
+    if (!c->name || (control_exports_put && !c->image))
         return error_no_memory();
     *out = steal_ptr(&c);
     return 0;
 }
 
-static int put(struct control_job *job, const struct control_exports *c)
+static int control_exports_put(struct control_job *job, const struct control_exports *c)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
     const struct stack_image image = {.ref = c->image, .export_name = c->name};
@@ -82,6 +83,6 @@ static int drop(struct control_job *job, const struct control_exports *c)
 int control_exports_run(struct control_job *job, void *arg)
 {
     const struct control_exports *c = arg;
-    int rc = c->image ? put(job, c) : drop(job, c);
+    int rc = c->image ? control_exports_put(job, c) : drop(job, c);
     return rc ? rc : control_job_send(job, json_pack("{s:{s:b}}", "result", "ok", 1));
 }

@@ -78,7 +78,7 @@ static void resume_locked(struct control_job *job)
     }
 }
 
-static int append_locked(struct control_job *job, const char *line)
+static int control_job_append_locked(struct control_job *job, const char *line)
 {
     while (job->pending.len - job->sent >= BUFFER && !job->cancel)
         pthread_cond_wait(&job->room, &job->lock);
@@ -108,11 +108,11 @@ int control_job_send(struct control_job *job, json_t *object)
     if (!line)
         return error_no_memory();
     SCOPED_LOCK(&job->lock);
-    return append_locked(job, line);
+    return control_job_append_locked(job, line);
 }
 
 /* What the daemon sends next. */
-static ssize_t take(void *arg, uint64_t pos, char *out, size_t max)
+static ssize_t control_job_take(void *arg, uint64_t pos, char *out, size_t max)
 {
     struct control_job *job = arg;
     SCOPED_LOCK(&job->lock);
@@ -212,7 +212,7 @@ int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connect
 {
     struct control_job *job = job_new(jobs, connection);
     struct MHD_Response *response =
-        job ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, take, job, end_answer) : NULL;
+        job ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, control_job_take, job, end_answer) : NULL;
     int rc = -ENOMEM;
     if (response) {
         job->work = work;

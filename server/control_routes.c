@@ -38,7 +38,7 @@ struct route {
     int (*answer)(struct request *r, const struct route *route);
     union {
         int (*document)(const struct control_routes *routes, struct bytes *out);
-        enum control_deed deed;
+        enum control_bulk_operation operation;
     };
     const char *type; /* of a document */
     size_t body_max;  /* 0: none is expected */
@@ -129,9 +129,9 @@ static int answer_by_job(struct request *r, struct control_jobs *jobs, control_w
     return rc ? error_set(rc, "out of memory or threads") : 0;
 }
 
-static int answer_deed(struct request *r, const struct route *route)
+static int answer_bulk_operation(struct request *r, const struct route *route)
 {
-    struct control_request c = {.deed = route->deed};
+    struct control_request c = {.operation = route->operation};
     const struct parameter known[] = {
         {"export", &c.export}, {"glob", &c.glob}, {"all", &c.all}, {"pinned", &c.pinned}, {"known", &c.known}};
     struct control_task *task;
@@ -205,10 +205,10 @@ static int answer_exports(struct request *r, const struct route *route)
 static const struct route table[] = {
     {"/metrics", MHD_HTTP_METHOD_GET, answer_document, {.document = metrics_document}, METRICS_TYPE, 0},
     {"/status", MHD_HTTP_METHOD_GET, answer_document, {.document = status_document}, "application/json", 0},
-    {"/cache", MHD_HTTP_METHOD_GET, answer_deed, {.deed = CONTROL_LS}, NULL, 0},
-    {"/cache/evict", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_EVICT}, NULL, 0},
-    {"/cache/pin", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_PIN}, NULL, 0},
-    {"/cache/unpin", MHD_HTTP_METHOD_POST, answer_deed, {.deed = CONTROL_UNPIN}, NULL, 0},
+    {"/cache", MHD_HTTP_METHOD_GET, answer_bulk_operation, {.operation = CONTROL_LS}, NULL, 0},
+    {"/cache/evict", MHD_HTTP_METHOD_POST, answer_bulk_operation, {.operation = CONTROL_EVICT}, NULL, 0},
+    {"/cache/pin", MHD_HTTP_METHOD_POST, answer_bulk_operation, {.operation = CONTROL_PIN}, NULL, 0},
+    {"/cache/unpin", MHD_HTTP_METHOD_POST, answer_bulk_operation, {.operation = CONTROL_UNPIN}, NULL, 0},
     {"/warm", MHD_HTTP_METHOD_POST, answer_warm, {0}, NULL, CONTROL_WARM_BODY_MAX},
     {"/trace", MHD_HTTP_METHOD_GET, answer_trace, {0}, NULL, 0},
     {"/trace/end", MHD_HTTP_METHOD_POST, answer_trace_end, {0}, NULL, 0},
@@ -289,8 +289,8 @@ void control_routes_done(struct control_routes *r, void *state)
 /* ---- requests ---- */
 
 /* Is the request whole? With a body to be collected its state is an upload, else http_daemon_whole's. */
-static bool collect(struct control_routes *r, const struct route *route, const char *data, size_t *data_len,
-                    void **state)
+static bool control_routes_collect(struct control_routes *r, const struct route *route, const char *data,
+                                   size_t *data_len, void **state)
 {
     if (!route || !route->body_max)
         return http_daemon_whole(data_len, state);
@@ -310,7 +310,7 @@ enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connect
                                     bool *out_by_job)
 {
     const struct route *route = find_route(url, method);
-    bool whole = collect(r, route, data, data_len, state);
+    bool whole = control_routes_collect(r, route, data, data_len, state);
     if (!whole)
         return *state ? MHD_YES : MHD_NO;
     if (!route)

@@ -17,7 +17,7 @@ struct control_trace {
     /* of the run */
     struct control_job *job;
     struct recorder *recorder;
-    uint64_t chunks, told_ms;
+    uint64_t chunks, reported_ms;
 };
 
 void control_trace_free(void *arg)
@@ -67,7 +67,7 @@ static int send_image(struct control_trace *t)
 
 static int send_count(struct control_trace *t)
 {
-    t->told_ms = clock_now_ms();
+    t->reported_ms = clock_now_ms();
     return control_job_send(t->job, json_pack("{s:{s:o,s:o}}", "trace", "chunks", control_json_integer(t->chunks),
                                               "dropped", control_json_integer(recorder_dropped(t->recorder))));
 }
@@ -110,7 +110,7 @@ static int record(struct control_trace *t, struct recorder_place *place)
         if (control_job_cancelled(t->job))
             return error_set(-ECANCELED, "interrupted");
         rc = send_taken(t);
-        if (!rc && clock_now_ms() - t->told_ms >= TELL_EVERY_MS)
+        if (!rc && clock_now_ms() - t->reported_ms >= TELL_EVERY_MS)
             rc = send_count(t);
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     }
@@ -129,7 +129,7 @@ int control_trace_run(struct control_job *job, void *arg)
     if (rc)
         return rc;
     t->job = job;
-    t->told_ms = clock_now_ms();
+    t->reported_ms = clock_now_ms();
     rc = record(t, place);
     recorder_stop(place, t->recorder);
     recorder_free(t->recorder);

@@ -1,6 +1,6 @@
 /* A request to warm: its parameters, and what is said of it. The work is warm_run's. Catalog and index come through a
  * store handle of the request's own, as in control_cache.c, so that a request that is cancelled ends when the chunks in
- * the air have come, or have failed.
+ * flight have come, or have failed.
  */
 #include "server/control_warm.h"
 
@@ -28,7 +28,7 @@ struct control_warm {
 
     /* of the run */
     struct control_job *job;
-    uint64_t told_ms;
+    uint64_t reported_ms;
     unsigned named; /* of the files that failed */
 };
 
@@ -83,17 +83,17 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
 /* ---- what is said ---- */
 
 /* The end of the warming is told, whenever it comes. */
-static bool is_due(struct control_warm *w, const struct warm_told *t)
+static bool is_due(struct control_warm *w, const struct warm_report *t)
 {
     uint64_t now = clock_now_ms();
     bool complete = t->bytes_total && t->bytes_done + t->failed_bytes == t->bytes_total;
-    if (!complete && now - w->told_ms < TELL_EVERY_MS)
+    if (!complete && now - w->reported_ms < TELL_EVERY_MS)
         return false;
-    w->told_ms = now;
+    w->reported_ms = now;
     return true;
 }
 
-static int tell(void *arg, const struct warm_told *t)
+static int control_warm_tell(void *arg, const struct warm_report *t)
 {
     struct control_warm *w = arg;
     if (control_job_cancelled(w->job))
@@ -153,7 +153,7 @@ int control_warm_run(struct control_job *job, void *arg)
     CLEANUP(cleanup_store) struct store *store = NULL;
     struct warm_result result;
     w->job = job;
-    w->told_ms = clock_now_ms();
+    w->reported_ms = clock_now_ms();
     int rc = stack_open_store(w->stack, w->export, STORE_TIMEOUT_MS, control_job_cancel(job), &store);
     const struct warm_config config = {.img = stack_export_image(w->export),
                                        .store = store,
@@ -161,7 +161,7 @@ int control_warm_run(struct control_job *job, void *arg)
                                        .list = &w->list,
                                        .dry = w->dry,
                                        .bwlimit = w->bwlimit,
-                                       .tell = tell,
+                                       .tell = control_warm_tell,
                                        .failed = send_failed,
                                        .arg = w};
     if (!rc)

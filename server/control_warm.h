@@ -27,8 +27,8 @@ struct control_warm;
 GR_MUST_CHECK int control_warm_prepare(struct stack *stack, const struct control_warm_request *request,
                                        struct bytes *body, struct control_warm **out);
 /* A control_work and its control_free: warm_run. Sends, each as an object in a line of its own:
- *   progress  {phase, bytes_done, bytes_total, files_done, files_total, failed_chunks, failed_bytes}: struct warm_told,
- *             twice a second, and when all has come or failed
+ *   progress  {phase, bytes_done, bytes_total, files_done, files_total, failed_chunks, failed_bytes}:
+ *             struct warm_report, twice a second, and when all has come or failed
  *   failed    {path, why}: a file that is not all cached at the end, or not in the image
  *   warm      at the end: {export, digest, files, absent_files, traced_chunks,
  *             absent_chunks (listed by the trace, and not in the image), chunks, bytes, needed_chunks, needed_bytes,

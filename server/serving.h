@@ -1,6 +1,6 @@
-/* What a process that serves images consists of, whatever front its clients come through: the stack, its control
- * socket, its metrics over TCP, the warming of metadata. A front sets the parameters, opens, starts, and closes; reads
- * of an export are image_read. */
+/* What a process that serves images consists of, whatever front end its clients come through: the stack, its control
+ * socket, its metrics over TCP, the warming of metadata. A front end sets the parameters, opens, starts, and closes;
+ * reads of an export are image_read. */
 #ifndef GRANARY_SERVER_SERVING_H
 #define GRANARY_SERVER_SERVING_H
 
@@ -46,7 +46,7 @@ GR_MUST_CHECK int serving_open(struct serving *s);
  * ends, for it holds the caches' locks. */
 GR_MUST_CHECK int serving_start(struct serving *s);
 
-/* What is being fetched is not tried again, and reads that wait for it fail: for a front that ends its clients. */
+/* What is being fetched is not tried again, and reads that wait for it fail: for a front end that ends its clients. */
 void serving_stop_fetching(struct serving *s);
 
 /* All of it down again, the counters in debug lines; in any state after init. No client waits any more, so what is

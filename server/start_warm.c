@@ -1,5 +1,5 @@
 /* The catalog is not asked for, and index nodes come through a store handle of its own, which ends with it. What is in
- * the air ends when the images' stores are told to.
+ * flight ends when the images' stores are told to.
  */
 #include "server/start_warm.h"
 
@@ -37,14 +37,14 @@ static bool is_ending(const struct start_warm *w)
     return __atomic_load_n(&w->ending, __ATOMIC_RELAXED);
 }
 
-static int tell(void *arg, const struct warm_told *told)
+static int start_warm_tell(void *arg, const struct warm_report *report)
 {
     return is_ending(arg) ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
 static int ignore_failed(void *arg, const char *path, size_t len, const char *why)
 {
-    return tell(arg, NULL);
+    return start_warm_tell(arg, NULL);
 }
 
 static int warm_export(struct start_warm *w, struct stack_export *e, struct warm_result *out)
@@ -54,13 +54,13 @@ static int warm_export(struct start_warm *w, struct stack_export *e, struct warm
     const struct warm_config config = {.img = stack_export_image(e),
                                        .store = store,
                                        .what = WARM_METADATA,
-                                       .tell = tell,
+                                       .tell = start_warm_tell,
                                        .failed = ignore_failed,
                                        .arg = w};
     return rc ? rc : warm_run(&config, out);
 }
 
-static void say(const struct stack_export *e, bool *said, const char *why)
+static void start_warm_say(const struct stack_export *e, bool *said, const char *why)
 {
     if (!*said)
         log_warning("export '%s': its metadata is not all in the cache: %s", stack_export_name(e), why);
@@ -77,9 +77,9 @@ static bool try_export(struct start_warm *w, struct stack_export *e, bool *said)
     if (is_ending(w) || rc == -ECANCELED)
         return true;
     if (rc)
-        say(e, said, error_text());
+        start_warm_say(e, said, error_text());
     else if (result.after.missing)
-        say(e, said, "the cache is too small");
+        start_warm_say(e, said, "the cache is too small");
     else
         log_debug("export '%s': its metadata is in the cache", stack_export_name(e));
     return !rc || rc == -ENOENT || rc == -EBADMSG;
@@ -112,7 +112,7 @@ static int try_all(struct start_warm *w)
 }
 
 /* Until the end, until something was added, or for so long (0: without end). */
-static void pause_for(struct start_warm *w, uint64_t ms)
+static void start_warm_pause_for(struct start_warm *w, uint64_t ms)
 {
     struct timespec until = clock_at_ms(clock_now_ms() + ms);
     SCOPED_LOCK(&w->lock);
@@ -122,20 +122,20 @@ static void pause_for(struct start_warm *w, uint64_t ms)
     w->added = false;
 }
 
-static void *run(void *arg)
+static void *start_warm_run(void *arg)
 {
     struct start_warm *w = arg;
     uint64_t pause = PAUSE_MIN_MS;
     while (!is_ending(w)) {
         if (try_all(w))
             log_warning("out of memory: metadata is not cached ahead of its readers");
-        pause_for(w, w->unfinished.len ? pause : 0);
+        start_warm_pause_for(w, w->unfinished.len ? pause : 0);
         pause = w->unfinished.len ? GR_MIN(2 * pause, (uint64_t)PAUSE_MAX_MS) : PAUSE_MIN_MS;
     }
     return NULL;
 }
 
-static void release(struct start_warm *w)
+static void start_warm_release(struct start_warm *w)
 {
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
@@ -151,9 +151,9 @@ int start_warm_begin(struct stack *stack, struct start_warm **out)
     w->stack = stack;
     pthread_mutex_init(&w->lock, NULL);
     thread_cond_init(&w->changed);
-    int rc = thread_start(&w->thread, run, w);
+    int rc = thread_start(&w->thread, start_warm_run, w);
     if (rc)
-        release(w);
+        start_warm_release(w);
     else
         *out = w;
     return rc;
@@ -178,5 +178,5 @@ void start_warm_end(struct start_warm *w)
         pthread_cond_signal(&w->changed);
     }
     pthread_join(w->thread, NULL);
-    release(w);
+    start_warm_release(w);
 }

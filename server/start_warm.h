@@ -12,7 +12,7 @@ struct start_warm;
 GR_MUST_CHECK int start_warm_begin(struct stack *stack, struct start_warm **out);
 /* There is an export more. NULL is allowed. */
 void start_warm_added(struct start_warm *w);
-/* Ends it when the chunks in the air have come or have failed: tell the stores first. NULL is allowed. */
+/* Ends it when the chunks in flight have come or have failed: tell the stores first. NULL is allowed. */
 void start_warm_end(struct start_warm *w);
 
 #endif

@@ -36,7 +36,7 @@ static void work_and_tell(deadline_work *work, void *arg, int fd)
 }
 
 /* Wait for the answer, which comes as a whole. */
-static int take(int fd, uint64_t deadline_ms, struct answer *out)
+static int deadline_take(int fd, uint64_t deadline_ms, struct answer *out)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     for (;;) {
@@ -64,7 +64,7 @@ int deadline_call(deadline_work *work, void *arg, uint64_t timeout_ms)
     if (!pid)
         work_and_tell(work, arg, in);
     close(steal_fd(&in));
-    int rc = take(out, clock_now_ms() + timeout_ms, &a);
+    int rc = deadline_take(out, clock_now_ms() + timeout_ms, &a);
     if (rc == -ETIMEDOUT) { /* it ends with what holds it, and is init's to wait for then */
         kill(pid, SIGKILL);
         waitpid(pid, NULL, WNOHANG);

@@ -58,7 +58,7 @@ static int wait_for_socket(const struct export_check *check, const char *socket)
 }
 
 /* A server of our own that breaks a connection off is about to end, and writes why before it does. */
-static void wait_for_end(const struct export_check *check)
+static void export_check_wait_for_end(const struct export_check *check)
 {
     uint64_t deadline = clock_now_ms() + ENDING_MS;
     while (check->server && clock_now_ms() < deadline && !still_wanted(check, UINT64_MAX))
@@ -79,13 +79,13 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
     }
     if (nbd_aio_is_ready(h))
         return 0;
-    wait_for_end(check);
+    export_check_wait_for_end(check);
     return error_set(-EIO, "the server refuses the export '%s': %s", check->name,
                      nbd_get_error() ? nbd_get_error() : "the connection was closed");
 }
 
 /* Whether it is there the caller finds out, who looks again. */
-static int look_at(void *path)
+static int export_check_look_at(void *path)
 {
     struct stat st;
     (void)stat(path, &st);
@@ -96,7 +96,7 @@ static int wait_for_file(const struct export_check *check, char *path)
 {
     uint64_t deadline = clock_now_ms() + JOIN_MS;
     int rc;
-    while ((rc = deadline_call(look_at, path, LOOK_MS)) == -ETIMEDOUT) {
+    while ((rc = deadline_call(export_check_look_at, path, LOOK_MS)) == -ETIMEDOUT) {
         rc = still_wanted(check, deadline);
         if (rc)
             return rc;

@@ -29,7 +29,7 @@ struct reply {
 
 /* ---- bytes ---- */
 
-static int receive(int fd, void *out, size_t len)
+static int nbd_dial_receive(int fd, void *out, size_t len)
 {
     ssize_t n = io_read_full(fd, out, len);
     if (n == -EAGAIN)
@@ -63,7 +63,7 @@ static int not_nbd(void)
 static int greet(int fd, uint32_t *out_flags)
 {
     struct nbd_wire_greeting hello;
-    int rc = receive(fd, &hello, sizeof hello);
+    int rc = nbd_dial_receive(fd, &hello, sizeof hello);
     if (rc)
         return rc;
     *out_flags = be16toh(hello.flags) & (NBD_WIRE_FIXED_NEWSTYLE | NBD_WIRE_NO_ZEROES);
@@ -72,7 +72,7 @@ static int greet(int fd, uint32_t *out_flags)
                : 0;
 }
 
-static int ask(int fd, uint32_t flags, const char *export_name)
+static int nbd_dial_ask(int fd, uint32_t flags, const char *export_name)
 {
     CLEANUP_BYTES b = BYTES_INIT(NBD_WIRE_NAME_MAX + 64);
     size_t len = strlen(export_name);
@@ -89,19 +89,19 @@ static int ask(int fd, uint32_t flags, const char *export_name)
 static int take_reply(int fd, struct reply *r)
 {
     struct nbd_wire_reply_head head;
-    int rc = receive(fd, &head, sizeof head);
+    int rc = nbd_dial_receive(fd, &head, sizeof head);
     if (rc)
         return rc;
     r->type = be32toh(head.type);
     r->len = be32toh(head.len);
     if (be64toh(head.magic) != NBD_WIRE_REPLY_MAGIC || be32toh(head.option) != NBD_WIRE_OPT_GO || r->len > REPLY_MAX)
         return not_nbd();
-    rc = receive(fd, r->data, r->len);
+    rc = nbd_dial_receive(fd, r->data, r->len);
     r->data[r->len] = 0;
     return rc;
 }
 
-static int refused(const struct reply *r, const char *export_name)
+static int nbd_dial_refused(const struct reply *r, const char *export_name)
 {
     switch (r->type) {
     case NBD_WIRE_REP_ERR_UNKNOWN:
@@ -138,7 +138,7 @@ static int negotiate(int fd, const char *export_name, struct nbd_export *out)
     *out = (struct nbd_export){0};
     int rc = greet(fd, &flags);
     if (!rc)
-        rc = ask(fd, flags, export_name);
+        rc = nbd_dial_ask(fd, flags, export_name);
     for (int i = 0; !rc && i < REPLIES_MAX; i++) {
         rc = take_reply(fd, &r);
         if (rc)
@@ -146,7 +146,7 @@ static int negotiate(int fd, const char *export_name, struct nbd_export *out)
         if (r.type == NBD_WIRE_REP_ACK)
             return sized ? 0 : not_nbd();
         if (r.type & NBD_WIRE_REP_ERROR)
-            return refused(&r, export_name);
+            return nbd_dial_refused(&r, export_name);
         if (r.type == NBD_WIRE_REP_INFO)
             take_info(&r, out, &sized);
     }
@@ -205,12 +205,12 @@ int nbd_read(int fd, uint64_t off, void *out, uint32_t len)
     struct nbd_reply reply;
     int rc = transmit(fd, &request, sizeof request);
     if (!rc)
-        rc = receive(fd, &reply, sizeof reply);
+        rc = nbd_dial_receive(fd, &reply, sizeof reply);
     if (rc)
         return rc;
     if (be32toh(reply.magic) != NBD_REPLY_MAGIC)
         return not_nbd();
     if (be32toh(reply.error))
         return error_set(-EIO, "it cannot read %u bytes at %llu; its log says why", len, (unsigned long long)off);
-    return receive(fd, out, len);
+    return nbd_dial_receive(fd, out, len);
 }

@@ -123,7 +123,7 @@ void nbd_netlink_close(struct nbd_netlink *n)
     free(n);
 }
 
-static int begin(struct nbd_netlink *n, uint8_t command, int index, struct nl_msg **out)
+static int nbd_netlink_begin(struct nbd_netlink *n, uint8_t command, int index, struct nl_msg **out)
 {
     CLEANUP(cleanup_message) struct nl_msg *m = nlmsg_alloc();
     if (!m || !genlmsg_put(m, NL_AUTO_PORT, NL_AUTO_SEQ, n->family, 0, NLM_F_ACK, command, PROTOCOL_VERSION) ||
@@ -178,7 +178,7 @@ int nbd_netlink_connect(struct nbd_netlink *n, const struct nbd_link *link, uint
                         const int *fds, size_t count, int *out_index)
 {
     CLEANUP(cleanup_message) struct nl_msg *m = NULL;
-    int rc = begin(n, NBD_CMD_CONNECT, NO_INDEX, &m);
+    int rc = nbd_netlink_begin(n, NBD_CMD_CONNECT, NO_INDEX, &m);
     if (!rc)
         rc = put_link(m, link);
     if (!rc && (nla_put_u64(m, NBD_ATTR_SIZE_BYTES, size) || nla_put_u64(m, NBD_ATTR_SERVER_FLAGS, flags)))
@@ -211,7 +211,7 @@ static int reconfigured(const struct nbd_link *link, int rc)
 static int reconfigure(struct nbd_netlink *n, const struct nbd_link *link, const int *fds, size_t count)
 {
     CLEANUP(cleanup_message) struct nl_msg *m = NULL;
-    int rc = begin(n, NBD_CMD_RECONFIGURE, link->index, &m);
+    int rc = nbd_netlink_begin(n, NBD_CMD_RECONFIGURE, link->index, &m);
     if (!rc)
         rc = put_link(m, link);
     if (!rc && count)
@@ -238,7 +238,7 @@ int nbd_netlink_hand_over(struct nbd_netlink *n, const struct nbd_link *link, in
 int nbd_netlink_disconnect(struct nbd_netlink *n, int index)
 {
     CLEANUP(cleanup_message) struct nl_msg *m = NULL;
-    int rc = begin(n, NBD_CMD_DISCONNECT, index, &m);
+    int rc = nbd_netlink_begin(n, NBD_CMD_DISCONNECT, index, &m);
     if (!rc)
         rc = ask(n, m);
     return rc && rc != -EPERM ? error_set(rc, "the kernel does not detach /dev/nbd%d: %s", index, strerror(-rc)) : rc;

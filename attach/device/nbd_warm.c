@@ -62,7 +62,7 @@ static int failed(const char *what)
 
 /* ---- what is to be cached ---- */
 
-static int add(struct warming *w, uint64_t off, uint64_t end)
+static int nbd_warm_add(struct warming *w, uint64_t off, uint64_t end)
 {
     const struct range range = {.off = off, .end = end};
     struct range *last = w->ranges.len ? &w->ranges.items[w->ranges.len - 1] : NULL;
@@ -88,8 +88,8 @@ static int add_metadata(struct warming *w, const char *description, uint64_t siz
                          "of Granary; use --all",
                          w->config->uri);
     uint64_t first_end = GR_MAX((uint64_t)front, GR_MIN(w->chunk, size));
-    int rc = add(w, 0, first_end);
-    return rc ? rc : add(w, GR_MAX((uint64_t)off, first_end), off + len);
+    int rc = nbd_warm_add(w, 0, first_end);
+    return rc ? rc : nbd_warm_add(w, GR_MAX((uint64_t)off, first_end), off + len);
 }
 
 /* By NBD there is nothing but offsets. */
@@ -106,7 +106,7 @@ static int add_traced(struct warming *w, const char *description, uint64_t size)
     int rc = 0;
     for (uint32_t i = 0; !rc && i < t->count; i++) {
         uint64_t off = (uint64_t)trace_entry_at(t, i).chunk * t->chunk_size;
-        rc = add(w, off, GR_MIN(off + t->chunk_size, size));
+        rc = nbd_warm_add(w, off, GR_MIN(off + t->chunk_size, size));
     }
     return rc;
 }
@@ -126,7 +126,7 @@ static void keep_alive(struct nbd_handle *h)
                          sizeof options[i].value);
 }
 
-static int connect_to(struct warming *w)
+static int nbd_warm_connect_to(struct warming *w)
 {
     const char *uri = w->config->uri;
     if (nbd_set_full_info(w->h, true) || nbd_connect_uri(w->h, uri))
@@ -142,7 +142,7 @@ static int connect_to(struct warming *w)
     if (w->config->metadata)
         return add_metadata(w, description, (uint64_t)size);
     if (!w->config->trace)
-        return add(w, 0, (uint64_t)size);
+        return nbd_warm_add(w, 0, (uint64_t)size);
     int rc = add_metadata(w, description, (uint64_t)size);
     return rc ? rc : add_traced(w, description, (uint64_t)size);
 }
@@ -174,7 +174,7 @@ static int on_answer(void *arg, int *error)
 }
 
 /* As many as there may be. */
-static int ask(struct warming *w)
+static int nbd_warm_ask(struct warming *w)
 {
     for (size_t i = 0; i < IN_FLIGHT; i++) {
         struct slot *slot = &w->slots[i];
@@ -184,7 +184,7 @@ static int ask(struct warming *w)
         if (!next(w, &slot->range))
             return 0;
         nbd_completion_callback callback = {.callback = on_answer, .user_data = slot};
-        if (w->config->bwlimit) { /* those in the air go on meanwhile: the server has them */
+        if (w->config->bwlimit) { /* those in flight go on meanwhile: the server has them */
             (void)rate_take(&w->rate, slot->range.end - slot->range.off, NULL);
             w->config->progress(w->config->arg, w->state);
         }
@@ -219,7 +219,7 @@ static int take_answer(struct warming *w, struct slot *slot)
 
 static int warm(struct warming *w)
 {
-    int rc = ask(w);
+    int rc = nbd_warm_ask(w);
     while (!rc && w->busy) {
         if (nbd_poll(w->h, STEP_MS) < 0 || !nbd_aio_is_ready(w->h))
             rc = nbd_aio_is_processing(w->h) ? 0 : failed(w->config->uri);
@@ -228,7 +228,7 @@ static int warm(struct warming *w)
                 rc = take_answer(w, &w->slots[i]);
         w->config->progress(w->config->arg, w->state);
         if (!rc)
-            rc = ask(w);
+            rc = nbd_warm_ask(w);
     }
     return rc;
 }
@@ -242,7 +242,7 @@ int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
         return error_no_memory();
     w.h = h;
     rate_init(&w.rate, GR_MAX(config->bwlimit, (uint64_t)1));
-    int rc = connect_to(&w);
+    int rc = nbd_warm_connect_to(&w);
     if (!rc)
         rc = warm(&w);
     if (!rc)

@@ -64,7 +64,8 @@ static bool backend_root(const char *device, struct digest *out)
     return !digest_parse((char *)text.data + sizeof prefix - 1, DIGEST_HEX_SIZE - 1, out);
 }
 
-static int check(struct keep_state *s, int device, uint64_t device_size, const struct nbd_export *got, int connection)
+static int keep_adopt_check(struct keep_state *s, int device, uint64_t device_size, const struct nbd_export *got,
+                            int connection)
 {
     struct digest root;
     s->tagged = backend_root(s->device, &root);
@@ -92,5 +93,5 @@ int keeper_adopt(struct keep_state *s)
     if (device < 0 || ioctl(device, BLKGETSIZE64, &size))
         return error_set(-errno, "cannot open %s: %s", s->device, strerror(errno));
     int rc = nbd_dial(s->address, s->export_name, ANSWER_TIMEOUT_S, &got, &connection);
-    return rc ? rc : check(s, device, size, &got, connection);
+    return rc ? rc : keep_adopt_check(s, device, size, &got, connection);
 }

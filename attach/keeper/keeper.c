@@ -42,7 +42,7 @@ struct keeper {
     char backend[DEVICE_BACKEND_MAX];
     bool broken;
     uint64_t broken_ms, pause_ms;
-    char told[ERROR_TEXT_MAX]; /* why it could not be healed, as last logged */
+    char reported[ERROR_TEXT_MAX]; /* why it could not be healed, as last logged */
     struct log_limit limit;
 };
 
@@ -70,16 +70,16 @@ static int give_one(struct keeper *k, bool *out_taken)
     return nbd_netlink_hand_over(k->netlink, &k->link, fd, out_taken);
 }
 
-static void tell(struct keeper *k, int rc)
+static void keeper_tell(struct keeper *k, int rc)
 {
-    if (!strcmp(k->told, error_text()))
+    if (!strcmp(k->reported, error_text()))
         return;
-    snprintf(k->told, sizeof k->told, "%s", error_text());
+    snprintf(k->reported, sizeof k->reported, "%s", error_text());
     if (rc == -ESTALE)
-        log_error("%s: REFUSED: %s; reads wait for the image that is mounted", k->state->device, k->told);
+        log_error("%s: REFUSED: %s; reads wait for the image that is mounted", k->state->device, k->reported);
     else
         log_limited(&k->limit, LOG_LEVEL_WARNING, "%s: a connection is dead: %s; trying again", k->state->device,
-                    k->told);
+                    k->reported);
 }
 
 static void heal(struct keeper *k)
@@ -93,7 +93,7 @@ static void heal(struct keeper *k)
     } while (!rc && taken && count < AT_ONCE_MAX);
     if (rc || taken) {
         if (rc)
-            tell(k, rc);
+            keeper_tell(k, rc);
         k->pause_ms = GR_MIN(k->pause_ms * 2, (uint64_t)PAUSE_MAX_MS);
         return;
     }
@@ -107,7 +107,7 @@ static void break_(struct keeper *k)
 {
     if (!k->broken) {
         k->broken_ms = clock_now_ms();
-        *k->told = 0;
+        *k->reported = 0;
     }
     k->broken = true;
     k->pause_ms = PAUSE_MIN_MS;
@@ -115,7 +115,7 @@ static void break_(struct keeper *k)
 
 /* ---- the loop ---- */
 
-static int prepare(struct keeper *k)
+static int keeper_prepare(struct keeper *k)
 {
     int number = 0, rc = device_nbd_number(k->state->device, &number);
     k->link =
@@ -155,7 +155,7 @@ int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg)
     if (!rc)
         rc = privileges_keep(needed_capabilities, GR_ARRAY_SIZE(needed_capabilities));
     if (!rc)
-        rc = prepare(&k);
+        rc = keeper_prepare(&k);
     if (!rc && ready)
         ready(arg);
     if (!rc)

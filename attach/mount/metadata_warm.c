@@ -21,7 +21,7 @@ static int take_sums(struct answer *a, const json_t *sums)
                    : 0;
 }
 
-static int take_line(void *arg, const char *line, size_t len)
+static int metadata_warm_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
     json_t *object;
@@ -43,7 +43,7 @@ int metadata_warm(const char *control, const char *export_name, const volatile i
     struct control_turn turn = {.cancel = cancel};
     int rc;
     do
-        rc = control_post(control, "/warm", params, &nothing, take_line, &a);
+        rc = control_post(control, "/warm", params, &nothing, metadata_warm_take_line, &a);
     while (control_turn(rc, &turn));
     if (cancel && *cancel) /* it also ends the wait for an answer */
         return error_set(-ECANCELED, "interrupted");

@@ -56,7 +56,7 @@ static int check_empty(const char *dir)
                : error_set(-ENOTEMPTY, "%s is not empty; what is in it would be hidden: give an empty directory", dir);
 }
 
-static int check_dir(const char *dir)
+static int mount_check_mount_point(const char *dir)
 {
     dev_t device;
     int mounted = mountinfo_at(dir, &device);
@@ -69,7 +69,7 @@ int mount_check_dir(const char *dir)
 {
     CLEANUP_FREE char *resolved = NULL;
     int rc = resolve_dir(dir, &resolved);
-    return rc ? rc : check_dir(resolved);
+    return rc ? rc : mount_check_mount_point(resolved);
 }
 
 /* ---- the server ---- */
@@ -167,7 +167,7 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
 
 /* The lock on the directory of the state is the claim on the mount point. What is in it is of a mount that was killed.
  */
-static int claim(struct mount_state *s, int *out_lock)
+static int mount_claim(struct mount_state *s, int *out_lock)
 {
     struct mount_state left = *s;
     int rc = io_mkdirs(STATE_ROOT);
@@ -179,7 +179,7 @@ static int claim(struct mount_state *s, int *out_lock)
     if (rc == -ENOENT)
         return 0;
     if (!rc)
-        rc = check_dir(s->dir); /* another may have mounted there meanwhile */
+        rc = mount_check_mount_point(s->dir); /* another may have mounted there meanwhile */
     if (!rc)
         rc = unmount_take_down(&left, false);
     close(steal_fd(out_lock));
@@ -204,7 +204,7 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     *out = (struct mount_state){.digest = c->digest, .content_root = c->content_root};
     int rc = resolve_dir(c->dir, &dir);
     if (!rc)
-        rc = check_dir(dir);
+        rc = mount_check_mount_point(dir);
     if (!rc && !c->fuse)
         rc = device_nbd_available();
     if (rc)
@@ -214,7 +214,7 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     snprintf(out->method, sizeof out->method, c->fuse ? "fuse" : "nbd");
     unmount_stale(out->id);
     CLEANUP_FD int lock = -1;
-    rc = claim(out, &lock);
+    rc = mount_claim(out, &lock);
     if (rc)
         return rc;
     out->mounter = process_identify(getpid());
@@ -225,7 +225,7 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
 }
 
 /* The mount point of a dead mount may not resolve any more: its name then counts as it is. */
-static int load(const char *dir, struct mount_state *out)
+static int mount_load(const char *dir, struct mount_state *out)
 {
     dev_t device;
     CLEANUP_FREE char *resolved = realpath(dir, NULL);
@@ -241,7 +241,7 @@ static int load(const char *dir, struct mount_state *out)
 
 int mount_find(const char *dir, struct mount_state *out)
 {
-    return load(dir, out);
+    return mount_load(dir, out);
 }
 
 static int remove_locked(struct mount_state *s, bool force)
@@ -286,7 +286,7 @@ static bool is_free(const char *dir)
 int mount_remove(const char *dir, bool force, bool *out_removed)
 {
     struct mount_state s = {.id = ""};
-    int rc = load(dir, &s);
+    int rc = mount_load(dir, &s);
     if (!rc)
         rc = remove_locked(&s, force);
     bool removed = !rc;

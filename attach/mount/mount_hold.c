@@ -50,7 +50,7 @@ static void prepare_signals(struct hold *h)
     h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int prepare(struct hold *h)
+static int mount_hold_prepare(struct hold *h)
 {
     int rc = mountinfo_of(h->state->dir, &h->mount);
     if (rc)
@@ -72,7 +72,7 @@ static void take_signals(struct hold *h)
 }
 
 /* Until a signal comes, the list of mounts changes or so much time has passed. */
-static void pause_for(struct hold *h, int ms)
+static void mount_hold_pause_for(struct hold *h, int ms)
 {
     struct pollfd fds[] = {{.fd = h->signal_fd, .events = POLLIN}, {.fd = h->mounts_fd, .events = POLLPRI}};
     (void)poll(fds, GR_ARRAY_SIZE(fds), ms);
@@ -111,7 +111,7 @@ static void tend_server(struct hold *h)
 }
 
 /* 0: it is there. */
-static int look(struct hold *h)
+static int mount_hold_look(struct hold *h)
 {
     const struct mount_state *s = h->state;
     int listed = mountinfo_lists(&h->mount);
@@ -139,18 +139,18 @@ static void tell_users(const struct hold *h)
 static int end(struct hold *h)
 {
     unsigned before = h->signals;
-    bool told = false;
+    bool reported = false;
     notify("STOPPING=1");
     for (;;) {
         int rc = mount_remove(h->state->dir, false, NULL);
         if (rc != -EBUSY)
             return rc == -ENOENT ? 0 : rc;
-        if (!told)
+        if (!reported)
             tell_users(h);
-        told = true;
+        reported = true;
         if (h->signals > before)
             return rc;
-        pause_for(h, BUSY_MS);
+        mount_hold_pause_for(h, BUSY_MS);
     }
 }
 
@@ -163,7 +163,7 @@ static int clear_away(struct hold *h, int rc)
     uint64_t deadline = clock_now_ms() + CLEAR_MS;
     error_take(&first, rc);
     while ((rc = mount_remove(h->state->dir, force, NULL)) == -EBUSY && clock_now_ms() < deadline && !h->signals)
-        pause_for(h, BUSY_MS);
+        mount_hold_pause_for(h, BUSY_MS);
     if (rc && rc != -ENOENT)
         log_warning("while taking down the rest: %s", error_text());
     return error_restore(&first);
@@ -172,13 +172,13 @@ static int clear_away(struct hold *h, int rc)
 int mount_hold(const struct mount_state *state, const volatile int *cancel)
 {
     struct hold h = {.state = state, .signal_fd = -1, .mounts_fd = -1, .limit = LOG_LIMIT_INIT};
-    int rc = prepare(&h);
+    int rc = mount_hold_prepare(&h);
     if (!rc)
         notify("READY=1");
     while (!rc && !*cancel && !h.signals) {
-        pause_for(&h, LOOK_MS);
+        mount_hold_pause_for(&h, LOOK_MS);
         if (!h.signals)
-            rc = look(&h);
+            rc = mount_hold_look(&h);
     }
     rc = rc ? clear_away(&h, rc) : end(&h);
     if (h.signal_fd >= 0)

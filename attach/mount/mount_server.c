@@ -96,7 +96,7 @@ void mount_servers_sweep_locked(void)
 
 /* ---- starting ---- */
 
-static int start(const struct mount_config *c, struct mount_state *s)
+static int mount_server_start(const struct mount_config *c, struct mount_state *s)
 {
     char program[PATH_MAX];
     int rc = process_own_program(program);
@@ -241,7 +241,7 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     *out_started = true;
     rc = state_save(s);
     if (!rc)
-        rc = start(c, s);
+        rc = mount_server_start(c, s);
     return rc ? rc : state_save(s);
 }
 

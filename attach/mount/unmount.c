@@ -58,7 +58,7 @@ static int umount_soon(const char *dir, int flags)
     return rc == -EINVAL || rc == -ENOENT ? 0 : rc;
 }
 
-static int refuse(const struct mount_state *s, int rc)
+static int unmount_refuse(const struct mount_state *s, int rc)
 {
     if (rc == -EBUSY && mount_server_answers(s))
         return error_set(rc, "%s is in use; end what uses it ('fuser -vm %s' shows it) and try again", s->dir, s->dir);
@@ -92,7 +92,7 @@ int unmount(struct mount_state *s, bool force)
 {
     int rc = is_anothers(s) ? 0 : umount_soon(s->dir, 0);
     if (rc == -EBUSY || rc == -ETIMEDOUT)
-        rc = force ? force_umount(s) : refuse(s, rc);
+        rc = force ? force_umount(s) : unmount_refuse(s, rc);
     if (!rc) {
         s->mounted = false;
         utab_remove(s->dir);
@@ -140,7 +140,7 @@ int unmount_take_down(struct mount_state *s, bool force)
 
 typedef VEC(struct mount_state) states;
 
-static int collect(void *arg, const struct mount_state *s)
+static int unmount_collect(void *arg, const struct mount_state *s)
 {
     states *all = arg;
     return vec_push(all, *s) ? error_no_memory() : 0;
@@ -186,7 +186,7 @@ static void remove_empty_dirs(const char *but_id)
 void unmount_stale(const char *but_id)
 {
     states all = {0};
-    if (state_each(collect, &all))
+    if (state_each(unmount_collect, &all))
         log_warning("what killed mounts have left is not all looked for: %s", error_text());
     for (size_t i = 0; i < all.len; i++)
         if (strcmp(all.items[i].id, but_id) != 0)

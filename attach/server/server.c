@@ -81,7 +81,7 @@ struct server {
 
 /* ---- states ---- */
 
-static int start(struct server *s)
+static int server_start(struct server *s)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC))
@@ -174,7 +174,7 @@ static int died(struct server *s, int status)
 /* What cannot be started now, for want of memory or of processes, may be in a while. */
 static int start_or_put_off(struct server *s)
 {
-    int rc = start(s);
+    int rc = server_start(s);
     if (!rc || !s->announced)
         return rc;
     if (s->heir)
@@ -258,7 +258,7 @@ static int next_due(const struct server *s)
     return due > now ? (int)(due - now) : 0;
 }
 
-static int step(struct server *s)
+static int server_step(struct server *s)
 {
     if (!s->child && s->replacing)
         replace(s);
@@ -306,7 +306,7 @@ static int open_socket(struct server *s)
     return rc;
 }
 
-static int prepare(struct server *s)
+static int server_prepare(struct server *s)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -352,7 +352,7 @@ void server_hand(const char *control, const struct bytes *images)
         log_debug("the server asks the store again for what was resolved: %s", error_text());
 }
 
-static void release(struct server *s)
+static void server_release(struct server *s)
 {
     if (s->child) {
         kill(s->child, SIGKILL);
@@ -384,9 +384,9 @@ int server_run(const struct server_config *config)
                        .signal_fd = -1,
                        .output = CHILD_OUTPUT_INIT,
                        .upgrade = UPGRADE_INIT};
-    int rc = prepare(&s);
+    int rc = server_prepare(&s);
     while (!rc && (!s.ending || s.child))
-        rc = step(&s);
-    release(&s);
+        rc = server_step(&s);
+    server_release(&s);
     return rc;
 }

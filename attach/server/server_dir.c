@@ -44,7 +44,7 @@ static void path_of(const char *dir, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%s/server", dir);
 }
 
-static int save(const char *dir, const struct process *p, const char *const *argv)
+static int server_dir_save(const char *dir, const struct process *p, const char *const *argv)
 {
     char path[PATH_MAX];
     CLEANUP_BYTES text = BYTES_INIT(RECORD_MAX);
@@ -57,7 +57,7 @@ static int save(const char *dir, const struct process *p, const char *const *arg
     return io_write_file_atomic(path, text.data, text.len, false);
 }
 
-static int split(struct record *r)
+static int server_dir_split(struct record *r)
 {
     const char *at = (const char *)r->text.data, *end = at + r->text.len;
     while (at < end) {
@@ -83,7 +83,7 @@ static bool take_head(struct record *r)
     return pid > 0 && pid <= INT_MAX;
 }
 
-static int load(const char *dir, struct record *out)
+static int server_dir_load(const char *dir, struct record *out)
 {
     char path[PATH_MAX];
     *out = (struct record){.text = BYTES_INIT(RECORD_MAX)};
@@ -91,7 +91,7 @@ static int load(const char *dir, struct record *out)
     int rc = io_read_file(path, &out->text);
     if (rc)
         return rc == -ENOENT ? error_set(rc, "%s: no server was started there", dir) : rc;
-    rc = split(out);
+    rc = server_dir_split(out);
     if (!rc && !take_head(out))
         rc = -EBADMSG;
     return rc ? error_set(rc, rc == -EBADMSG ? "%s is damaged" : "%s: out of memory", path) : 0;
@@ -100,7 +100,7 @@ static int load(const char *dir, struct record *out)
 struct process server_dir_alive(const char *dir)
 {
     CLEANUP_RECORD r;
-    return load(dir, &r) || !process_alive(&r.process) ? (struct process){0} : r.process;
+    return server_dir_load(dir, &r) || !process_alive(&r.process) ? (struct process){0} : r.process;
 }
 
 struct starting {
@@ -112,7 +112,7 @@ static int write_down(void *arg, pid_t pid)
 {
     struct starting *new = arg;
     new->process = process_identify(pid);
-    return save(new->dir, &new->process, new->argv);
+    return server_dir_save(new->dir, &new->process, new->argv);
 }
 
 static int spawn(const char *dir, const char *const *argv, struct process *out)
@@ -146,7 +146,7 @@ int server_dir_start_again(const char *dir, struct process *out)
 {
     char program[PATH_MAX];
     CLEANUP_RECORD was;
-    int rc = load(dir, &was);
+    int rc = server_dir_load(dir, &was);
     if (!rc)
         rc = process_own_program(program);
     if (!rc && vec_push(&was.argv, NULL))

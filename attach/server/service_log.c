@@ -145,7 +145,7 @@ static int rotate(const char *path, const char *dir)
     return fd < 0 ? fd : dup2(fd, STDERR_FILENO) < 0 ? -errno : 0;
 }
 
-static void make_room(void)
+static void service_log_make_room(void)
 {
     struct stat st;
     struct error before;
@@ -167,7 +167,7 @@ static void write_line(enum log_level level, const char *prefix, const char *lin
 {
     static const int priorities[] = {3, 4, 6, 7}; /* of syslog */
     char now[TEXT_TIME_MAX];
-    make_room();
+    service_log_make_room();
     if (to_journal())
         fprintf(stderr, "<%d>%s%s\n", priorities[level], prefix, line);
     else

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/text.h"
 
-static int find(const char *what, const char *kind, const char *name, bool (*by_name)(const char *, uint32_t *),
-                uint32_t *out)
+static int socket_access_find(const char *what, const char *kind, const char *name,
+                              bool (*by_name)(const char *, uint32_t *), uint32_t *out)
 {
     uint64_t number;
     if (by_name(name, out))
@@ -36,9 +36,9 @@ int socket_access_parse(const char *option, const char *mode, const char *owner,
     out->has_owner = user && *user;
     out->has_group = group && *group;
     if (out->has_owner)
-        rc = find(what, "user", user, account_user, &out->owner);
+        rc = socket_access_find(what, "user", user, account_user, &out->owner);
     if (!rc && out->has_group)
-        rc = find(what, "group", group, account_group, &out->group);
+        rc = socket_access_find(what, "group", group, account_group, &out->group);
     snprintf(what, sizeof what, "--%s-mode", option);
     if (out->has_group)
         out->mode = 0660;

@@ -91,7 +91,7 @@ void upgrade_release(struct upgrade *u)
 }
 
 /* The line without its end. It comes in one piece. */
-static int take_line(int fd, char line[LINE_SIZE])
+static int upgrade_take_line(int fd, char line[LINE_SIZE])
 {
     ssize_t n = recv(fd, line, LINE_SIZE - 1, 0);
     if (n <= 0 || line[n - 1] != '\n')
@@ -148,7 +148,7 @@ void upgrade_take(struct upgrade *u, const char **again)
         return;
     struct upgrade other = {.asker_fd = steal_fd(&u->pending_fd)};
     const char *program = line + strlen(UPGRADE_REQUEST);
-    if (take_line(other.asker_fd, line) || strncmp(line, UPGRADE_REQUEST "/", sizeof UPGRADE_REQUEST) ||
+    if (upgrade_take_line(other.asker_fd, line) || strncmp(line, UPGRADE_REQUEST "/", sizeof UPGRADE_REQUEST) ||
         strlen(program) >= sizeof u->program)
         upgrade_failed(&other, "the request is not understood");
     else if (u->asker_fd >= 0 || u->check)

@@ -5,7 +5,7 @@
 const uint64_t histogram_bounds_us[HISTOGRAM_BOUNDS] = {50,    200,    1000,   2500,    5000,     10000,
                                                         25000, 100000, 500000, 2500000, 10000000, 60000000};
 
-static unsigned bucket_of(uint64_t us)
+static unsigned histogram_bucket_of(uint64_t us)
 {
     unsigned i = 0;
     while (i < HISTOGRAM_BOUNDS && us > histogram_bounds_us[i])
@@ -16,7 +16,7 @@ static unsigned bucket_of(uint64_t us)
 void histogram_add(struct histogram *h, uint64_t us)
 {
     unsigned stripe = (unsigned)sched_getcpu() % HISTOGRAM_STRIPES;
-    counter_add(&h->stripes[stripe].counts[bucket_of(us)], 1);
+    counter_add(&h->stripes[stripe].counts[histogram_bucket_of(us)], 1);
     counter_add(&h->stripes[stripe].sum_us, us);
 }
 

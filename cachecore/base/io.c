@@ -97,7 +97,7 @@ static int sync_parent(const char *path)
     return dir < 0 || fsync(dir) ? -errno : 0;
 }
 
-static int write_temporary(int fd, const void *data, size_t len, bool sync)
+static int io_write_temporary(int fd, const void *data, size_t len, bool sync)
 {
     int rc = io_write_full(fd, data, len);
     if (rc)
@@ -110,7 +110,7 @@ static int write_temporary(int fd, const void *data, size_t len, bool sync)
 /* Takes fd's file from its temporary name to its own. */
 static int write_and_rename(int fd, const char *temporary, const char *path, const void *data, size_t len, bool sync)
 {
-    int rc = write_temporary(fd, data, len, sync);
+    int rc = io_write_temporary(fd, data, len, sync);
     if (!rc && rename(temporary, path))
         rc = -errno;
     if (rc) {

@@ -57,7 +57,7 @@ static struct piece *take_kept(unsigned k)
     return p;
 }
 
-static bool keep(struct piece *p, unsigned k)
+static bool pages_keep(struct piece *p, unsigned k)
 {
     SCOPED_LOCK(&pool.lock);
     if (pool.bytes + class_bytes(k) > PAGES_KEPT_MAX)
@@ -92,7 +92,7 @@ void pages_put(void *p, size_t len)
     return;
 #endif
     unsigned k = size_class(len);
-    if (k >= SIZES || !keep(p, k))
+    if (k >= SIZES || !pages_keep(p, k))
         munmap(p, class_bytes(k));
 }
 

@@ -21,7 +21,7 @@ struct running {
     struct error failed; /* the first */
 };
 
-static void fail(struct running *r, int rc)
+static void parallel_fail(struct running *r, int rc)
 {
     SCOPED_LOCK(&r->lock);
     if (!r->failed.code)
@@ -35,7 +35,7 @@ static void *work_main(void *arg)
     for (size_t i; (i = atomic_fetch_add(&r->next, 1)) < r->work->count;) {
         int rc = r->work->item(r->work->arg, i);
         if (rc)
-            fail(r, rc);
+            parallel_fail(r, rc);
     }
     SCOPED_LOCK(&r->lock);
     r->alive--;
@@ -61,7 +61,7 @@ static void look_after(struct running *r)
         alive = wait_alive(r);
         int rc = stepping ? r->work->step(r->work->arg) : 0;
         if (rc) {
-            fail(r, rc);
+            parallel_fail(r, rc);
             stepping = false;
         }
     } while (alive);
@@ -83,7 +83,7 @@ int parallel_run(const struct parallel *work)
             continue;
         }
         if (!started)
-            fail(&r, rc);
+            parallel_fail(&r, rc);
         SCOPED_LOCK(&r.lock);
         r.alive -= want - started;
         break;

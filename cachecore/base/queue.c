@@ -35,7 +35,7 @@ void queue_free(struct queue *q)
     free(q);
 }
 
-static void append_locked(struct queue *q, void *item)
+static void queue_append_locked(struct queue *q, void *item)
 {
     q->items[(q->head + q->len++) % q->limit] = item;
     pthread_cond_signal(&q->not_empty);
@@ -48,7 +48,7 @@ bool queue_push(struct queue *q, void *item)
         pthread_cond_wait(&q->not_full, &q->lock);
     if (q->closed)
         return false;
-    append_locked(q, item);
+    queue_append_locked(q, item);
     return true;
 }
 
@@ -57,7 +57,7 @@ bool queue_try_push(struct queue *q, void *item)
     SCOPED_LOCK(&q->lock);
     if (q->closed || q->len == q->limit)
         return false;
-    append_locked(q, item);
+    queue_append_locked(q, item);
     return true;
 }
 

@@ -80,7 +80,7 @@ static int check_last(const char *path, const struct stat *st)
 }
 
 /* Put a link's target in front of what is left. */
-static int follow(struct walk *w, int link_fd, const struct stat *st, const char *name)
+static int safe_dir_follow(struct walk *w, int link_fd, const struct stat *st, const char *name)
 {
     char target[PATH_MAX], rest[PATH_MAX];
     if (!is_trusted(st->st_uid))
@@ -116,7 +116,7 @@ static bool next_name(struct walk *w, char out[NAME_MAX + 2])
     return len > 0;
 }
 
-static int step(struct walk *w, const char *name)
+static int safe_dir_step(struct walk *w, const char *name)
 {
     struct stat st;
     bool last = !w->rest[strspn(w->rest, "/")];
@@ -131,7 +131,7 @@ static int step(struct walk *w, const char *name)
     if (fd < 0 || fstat(fd, &st))
         return say_errno(w->path, errno);
     if (S_ISLNK(st.st_mode))
-        return follow(w, fd, &st, name);
+        return safe_dir_follow(w, fd, &st, name);
     if (!S_ISDIR(st.st_mode))
         return say_errno(w->path, ENOTDIR);
     int reached = steal_fd(&fd);
@@ -140,7 +140,7 @@ static int step(struct walk *w, const char *name)
     return 0;
 }
 
-static int start(struct walk *w)
+static int safe_dir_start(struct walk *w)
 {
     char here[PATH_MAX] = "";
     if (*w->path != '/' && !getcwd(here, sizeof here))
@@ -163,9 +163,9 @@ int safe_dir_open(const char *path, unsigned flags, int *out_fd)
     w->path = path;
     w->flags = flags;
     w->fd = -1;
-    int rc = start(w);
+    int rc = safe_dir_start(w);
     while (!rc && next_name(w, name))
-        rc = step(w, name);
+        rc = safe_dir_step(w, name);
     CLEANUP_FD int reached = w->fd;
     if (rc)
         return rc;

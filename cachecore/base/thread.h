@@ -8,7 +8,7 @@
 
 typedef void *thread_run(void *arg);
 
-/* Start run(arg) in a new joinable thread that blocks every signal: they are the front's business.
+/* Start run(arg) in a new joinable thread that blocks every signal: they are the front end's business.
  * -errno with a sentence; then *out is undefined. */
 GR_MUST_CHECK int thread_start(pthread_t *out, thread_run *run, void *arg);
 

@@ -22,12 +22,12 @@ static void cache_destroy(struct cache *c)
     space_release(&c->space);
     mover_free(c->mover);
     hot_free(c->hot);
-    front_free(c->front);
+    memory_tier_free(c->memory_tier);
     for (size_t i = 0; i < c->dir_count; i++)
         cache_dir_close(c->dirs[i]);
     for (size_t i = 0; i < c->absent_count; i++)
         free(c->absent[i].path);
-    janitor_release(&c->janitor);
+    disk_monitor_release(&c->disk_monitor);
     fill_release(&c->fill);
     for (size_t i = 0; i < c->quota_count; i++)
         free(c->quotas[i].name);
@@ -56,9 +56,9 @@ static int note_absent(struct cache *c, const char *path, uint64_t size)
     return 0;
 }
 
-static int open_dirs(struct cache *c, const struct cache_config *config, const struct cache_seams *seams)
+static int open_dirs(struct cache *c, const struct cache_config *config, const struct cache_test_hooks *hooks)
 {
-    uint32_t timeout_ms = seams->open_timeout_ms ? seams->open_timeout_ms : OPEN_TIMEOUT_MS;
+    uint32_t timeout_ms = hooks->open_timeout_ms ? hooks->open_timeout_ms : OPEN_TIMEOUT_MS;
     if (config->dir_count > CACHE_DIRS_MAX)
         return error_set(-EINVAL, "cache: at most %d directories", CACHE_DIRS_MAX);
     for (size_t i = 0; i < config->dir_count; i++) {
@@ -66,7 +66,7 @@ static int open_dirs(struct cache *c, const struct cache_config *config, const s
                                         .size = config->dirs[i].size,
                                         .percent = config->dirs[i].percent,
                                         .high = config->watermark.high,
-                                        .begin = seams->opening};
+                                        .begin = hooks->opening};
         int rc = cache_dir_open_within(&order, timeout_ms, &c->dirs[c->dir_count]);
         if (!rc)
             c->dirs[c->dir_count++]->media = config->dirs[i].hdd ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
@@ -109,7 +109,7 @@ unsigned cache_quota(const struct cache *c, const char *image)
     return 0;
 }
 
-static int load_dirs(struct cache *c, enum evict_policy policy, const struct cache_seams *seams)
+static int load_dirs(struct cache *c, enum evict_policy policy, const struct cache_test_hooks *hooks)
 {
     struct space_config config = {.dir_count = c->dir_count, .policy = policy, .group_count = c->quota_count};
     for (size_t i = 0; i < c->quota_count; i++)
@@ -120,8 +120,8 @@ static int load_dirs(struct cache *c, enum evict_policy policy, const struct cac
     }
     int rc = space_init(&c->space, &config);
     struct cache_load load = {.space = &c->space,
-                              .calls = &seams->calls,
-                              .timeout_ms = seams->load_timeout_ms ? seams->load_timeout_ms : OPEN_TIMEOUT_MS};
+                              .calls = &hooks->calls,
+                              .timeout_ms = hooks->load_timeout_ms ? hooks->load_timeout_ms : OPEN_TIMEOUT_MS};
     for (unsigned i = 0; !rc && i < c->dir_count; i++)
         rc = cache_dir_load(c->dirs[i], i, &load);
     for (unsigned i = 0; !rc && i < c->dir_count; i++)
@@ -132,7 +132,7 @@ static int load_dirs(struct cache *c, enum evict_policy policy, const struct cac
     return rc;
 }
 
-static int make_rings(struct cache *c, const struct cache_seams *seams)
+static int make_rings(struct cache *c, const struct cache_test_hooks *hooks)
 {
     int fds[RING_FILES_MAX];
     for (unsigned i = 0; i < c->dir_count; i++) {
@@ -144,40 +144,40 @@ static int make_rings(struct cache *c, const struct cache_seams *seams)
         .count = c->dir_count * 2,
         .limit = READERS_MAX,
         .huge_bounce = true,
-        .no_uring = seams->no_uring,
-        .calls = seams->calls,
+        .no_uring = hooks->no_uring,
+        .calls = hooks->calls,
     };
     int rc = rings_new(&config, &c->reader_stats, &c->readers);
     config.limit = WRITERS_MAX;
     config.huge_bounce = false;
     config.async = true;
-    config.no_uring = seams->no_uring || seams->calls.pwrite;
+    config.no_uring = hooks->no_uring || hooks->calls.pwrite;
     return rc ? rc : rings_new(&config, &c->writer_stats, &c->writers);
 }
 
 static int make_mover(struct cache *c, const struct cache_config *config, uint32_t apart_ms)
 {
-    struct hot_config hot = {.capacity = config->memory, .to_memory = c->front, .apart_ms = apart_ms};
+    struct hot_config hot = {.capacity = config->memory, .to_memory = c->memory_tier, .apart_ms = apart_ms};
     uint64_t fast = 0, slow = 0;
     for (size_t i = 0; i < c->dir_count; i++)
         *(c->dirs[i]->media == CACHE_MEDIA_HDD ? &slow : &fast) += c->dirs[i]->geometry.budget;
     c->tiered = fast && slow;
     if (c->tiered)
         hot.capacity += fast;
-    if (!c->dir_count || (!c->front && !c->tiered))
+    if (!c->dir_count || (!c->memory_tier && !c->tiered))
         return 0;
     int rc = hot_new(&hot, &c->hot);
     return rc ? rc : mover_new(&(struct mover_config){.cache = c, .hot = c->hot}, &c->mover);
 }
 
-int cache_open_with(const struct cache_config *config, const struct cache_seams *seams, struct cache **out)
+int cache_open_with(const struct cache_config *config, const struct cache_test_hooks *hooks, struct cache **out)
 {
     CLEANUP(cleanup_cache) struct cache *c = calloc(1, sizeof *c);
     if (!c)
         return error_no_memory();
     pthread_mutex_init(&c->lock, NULL);
     thread_cond_init(&c->changed);
-    janitor_init(&c->janitor);
+    disk_monitor_init(&c->disk_monitor);
     c->disk_timeout_ms = config->disk_timeout_ms ? config->disk_timeout_ms : DISK_TIMEOUT_DEFAULT_MS;
     c->compressed = config->compressed;
     c->fenced = config->fenced;
@@ -187,15 +187,15 @@ int cache_open_with(const struct cache_config *config, const struct cache_seams 
     if (!rc)
         rc = take_quotas(c, config);
     if (!rc)
-        rc = open_dirs(c, config, seams);
+        rc = open_dirs(c, config, hooks);
     if (!rc)
-        rc = load_dirs(c, config->eviction, seams);
+        rc = load_dirs(c, config->eviction, hooks);
     if (!rc && config->memory)
-        rc = front_new(config->memory, config->eviction, &c->front);
+        rc = memory_tier_new(config->memory, config->eviction, &c->memory_tier);
     if (!rc)
-        rc = make_mover(c, config, seams->apart_ms);
+        rc = make_mover(c, config, hooks->apart_ms);
     if (!rc)
-        rc = make_rings(c, seams);
+        rc = make_rings(c, hooks);
     if (!rc) {
         struct fetch_config fetch = config->fetch;
         fetch.keep_stored = config->compressed;
@@ -213,7 +213,7 @@ int cache_open_with(const struct cache_config *config, const struct cache_seams 
 
 int cache_open(const struct cache_config *config, struct cache **out)
 {
-    static const struct cache_seams none;
+    static const struct cache_test_hooks none;
     return cache_open_with(config, &none, out);
 }
 
@@ -225,7 +225,7 @@ int cache_start_threads(struct cache *c)
     if (!rc && c->mover)
         rc = mover_start_thread(c->mover);
     if (!rc)
-        rc = janitor_start(c);
+        rc = disk_monitor_start(c);
     return rc ? rc : fetch_start_threads(c->fetch);
 }
 
@@ -243,16 +243,16 @@ void cache_close(struct cache *c)
 {
     if (!c)
         return;
-    janitor_tell_to_stop(&c->janitor);
+    disk_monitor_tell_to_stop(&c->disk_monitor);
     mover_stop(c->mover);
     fill_stop(&c->fill, c->disk_timeout_ms);
-    janitor_stop(&c->janitor);
+    disk_monitor_stop(&c->disk_monitor);
     cache_destroy(c);
 }
 
 bool cache_has(struct cache *c, const struct digest *chunk)
 {
-    if (memory_has(c, chunk))
+    if (cache_memory_has(c, chunk))
         return true;
     if (!c->dir_count)
         return false;
@@ -262,24 +262,24 @@ bool cache_has(struct cache *c, const struct digest *chunk)
 }
 
 /* What is pinned is nobody's room, metadata neither. */
-struct cache_room cache_room(struct cache *c, unsigned quota)
+struct cache_capacity cache_capacity(struct cache *c, unsigned quota)
 {
-    struct cache_room room = {0, 0};
-    if (!c->dir_count && c->front) {
-        struct front_stats memory;
-        front_stats(c->front, &memory);
-        room.most = memory.capacity;
-        room.free = memory.capacity - GR_MIN(memory.capacity, memory.used_bytes);
-        return room;
+    struct cache_capacity capacity = {0, 0};
+    if (!c->dir_count && c->memory_tier) {
+        struct memory_tier_stats memory;
+        memory_tier_stats(c->memory_tier, &memory);
+        capacity.most = memory.capacity;
+        capacity.free = memory.capacity - GR_MIN(memory.capacity, memory.used_bytes);
+        return capacity;
     }
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
     const struct space *s = &c->space;
     uint64_t kept = s->pinned_bytes + s->meta_bytes;
-    room.most = s->capacity - GR_MIN(s->capacity, kept);
-    room.free = s->capacity - GR_MIN(s->capacity, s->used_bytes);
+    capacity.most = s->capacity - GR_MIN(s->capacity, kept);
+    capacity.free = s->capacity - GR_MIN(s->capacity, s->used_bytes);
     if (quota)
-        room.most = GR_MIN(room.most, c->quotas[quota - 1].size);
-    return room;
+        capacity.most = GR_MIN(capacity.most, c->quotas[quota - 1].size);
+    return capacity;
 }
 
 size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS_MAX])

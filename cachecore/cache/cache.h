@@ -68,10 +68,10 @@ unsigned cache_quota(const struct cache *c, const char *image);
 enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_TIER, CACHE_FROM_STORE, CACHE_SOURCES };
 struct cache_served {
     uint64_t pieces[CACHE_SOURCES], bytes[CACHE_SOURCES];
-    uint64_t disk_us;          /* took reading from disk */
-    struct flight_times store; /* waited for fetches, together; tries and from are those of: */
-    struct chunk_ref slowest;  /* the chunk that was waited for the longest */
-    uint64_t slowest_us;       /* 0: none */
+    uint64_t disk_us;            /* took reading from disk */
+    struct inflight_times store; /* waited for fetches, together; tries and from are those of: */
+    struct chunk_ref slowest;    /* the chunk that was waited for the longest */
+    uint64_t slowest_us;         /* 0: none */
 };
 /* Pieces that had to be fetched. */
 static inline uint64_t cache_served_fetched(const struct cache_served *s)
@@ -90,32 +90,34 @@ struct cache_piece {
     bool started;                /* set for a neighbour whose fetch begins */
 };
 
-/* Read n pieces: hits by one submission, misses together through fetch on `lane`.
+/* Read n pieces: hits by one submission, misses together through fetch at `priority`.
  * ahead[0..ahead_count): neighbours worth having soon; those that are missing and would be kept are fetched in the same
- * runs or on the readahead lane, nobody waits for them. Any thread, blocking. Returns 0 with every dst filled, or the
+ * runs or at readahead priority, nobody waits for them. Any thread, blocking. Returns 0 with every dst filled, or the
  * first error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). -ENODATA: fenced, and a piece is not cached. */
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
-                             size_t ahead_count, enum fetch_lane lane);
+                             size_t ahead_count, enum fetch_priority priority);
 
-/* Have n chunks in the cache (offset, len, dst unused): those missing are fetched on `lane` and
+/* Have n chunks in the cache (offset, len, dst unused): those missing are fetched at `priority` and
  * their fills are waited for, never dropped. 0 when all are cached: on disk, or in memory where there
  * is no directory. -EIO when the cache cannot hold them (neither directory nor memory, all down). */
-GR_MUST_CHECK int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane);
+GR_MUST_CHECK int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n,
+                               enum fetch_priority priority);
 
 /* Have a chunk in the cache of which the caller has asked the store for the bytes (ref->plain_len of them), and has
  * checked them against their digest. It counts as fetched. -errno, no sentence, where the cache cannot take it. */
 GR_MUST_CHECK int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data);
 
-/* Have n chunks in the cache, of one store, as far as there is room or the eviction policy makes some: fetched on the
- * readahead lane, and waited for. -EDQUOT, -ENODEV (no sentence): the cache takes no more of them; errors of a fetch.
+/* Have n chunks in the cache, of one store, as far as there is room or the eviction policy makes some: fetched at
+ * readahead priority, and waited for. -EDQUOT, -ENODEV (no sentence): the cache takes no more of them; errors of a
+ * fetch.
  */
 GR_MUST_CHECK int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n);
 
 /* How much of one image the cache could hold, and what of that needs nobody else's room now. Bytes. */
-struct cache_room {
+struct cache_capacity {
     uint64_t most, free;
 };
-struct cache_room cache_room(struct cache *c, unsigned quota);
+struct cache_capacity cache_capacity(struct cache *c, unsigned quota);
 
 bool cache_is_fenced(const struct cache *c);
 
@@ -126,7 +128,7 @@ bool cache_has(struct cache *c, const struct digest *chunk);
 
 struct cache_chunk {
     bool cached, pinned;   /* on disk; in memory where there is no directory */
-    bool held;             /* cache_hold */
+    bool held;             /* cache_session_pin */
     uint32_t stored_bytes; /* on the disk, without what it leaves of its slot; 0: not there */
 };
 
@@ -146,17 +148,17 @@ GR_MUST_CHECK int cache_pin(struct cache *c, const struct digest *chunk, bool on
 /* Have a cached chunk stay while this process has the cache, unless it proves bad: nothing of it is on disk, so that it
  * ends with what it was wanted for. Unpinning it ends it too; pinning it makes it a pin. -ENOENT, -EDQUOT: as of
  * cache_pin, whose limit it shares. No sentence. */
-GR_MUST_CHECK int cache_hold(struct cache *c, const struct digest *chunk);
+GR_MUST_CHECK int cache_session_pin(struct cache *c, const struct digest *chunk);
 
 /* Evicting, pinning or unpinning of whatever the cache holds but index nodes and manifests, by which images are served:
  * each call goes on where the one before it stopped (begin with zeros). false: there is no more. */
-enum cache_deed { CACHE_EVICT, CACHE_EVICT_PINNED_TOO, CACHE_PIN, CACHE_UNPIN };
+enum cache_bulk_operation { CACHE_EVICT, CACHE_EVICT_PINNED_TOO, CACHE_PIN, CACHE_UNPIN };
 struct cache_sweep {
     uint32_t slab, slot;                      /* where to go on */
     uint64_t changed, changed_bytes, refused; /* so far; refused: pinned ones (evict), no more pins (pin) */
     uint64_t bytes_done, bytes_total;         /* of the space looked at */
 };
-GR_MUST_CHECK bool cache_sweep_next(struct cache *c, enum cache_deed deed, struct cache_sweep *sweep);
+GR_MUST_CHECK bool cache_sweep_next(struct cache *c, enum cache_bulk_operation operation, struct cache_sweep *sweep);
 
 /* The directories asked for. Strings are constant or the cache's. */
 struct cache_dir_report {

@@ -18,7 +18,7 @@ void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct 
 {
     memset(out, 0, n * sizeof *out);
     for (size_t i = 0; !c->dir_count && i < n; i++)
-        out[i].cached = memory_has(c, &chunks[i]);
+        out[i].cached = cache_memory_has(c, &chunks[i]);
     if (!c->dir_count)
         return;
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
@@ -29,7 +29,7 @@ void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct 
         out[i].cached = true;
         unsigned flags = space_slot_at(&c->space, id)->flags;
         out[i].pinned = space_record_flags(flags) & RECORD_PINNED;
-        out[i].held = flags & SPACE_HELD;
+        out[i].held = flags & SPACE_SESSION_PINNED;
         out[i].stored_bytes = space_slot_at(&c->space, id)->stored_len;
     }
 }
@@ -40,14 +40,14 @@ void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct 
  * came free. */
 static int write_record(struct cache *c, const struct space_slot *slot, const uint8_t *flags)
 {
-    uint64_t patience = (uint64_t)c->disk_timeout_ms * WRITE_PATIENCE;
+    uint64_t timeout_ms = (uint64_t)c->disk_timeout_ms * WRITE_TIMEOUT_FACTOR;
     struct cache_dir *dir = c->dirs[slot->dir];
     if (cache_dir_state(dir, CACHE_WRITING) == HEALTH_DOWN)
         return -EIO;
-    struct ring *ring = rings_borrow(c->writers, clock_now_ms() + patience);
+    struct ring *ring = rings_borrow(c->writers, clock_now_ms() + timeout_ms);
     if (!ring)
         return -EAGAIN;
-    uint64_t deadline_ms = clock_now_ms() + patience;
+    uint64_t deadline_ms = clock_now_ms() + timeout_ms;
     int rc = flags ? cache_dir_write_flags(dir, ring, slot, *flags, deadline_ms)
                    : cache_dir_blank(dir, ring, slot, deadline_ms);
     cache_note(c, slot->dir, CACHE_WRITING, rc); /* before the ring is another's */
@@ -111,11 +111,11 @@ int cache_evict(struct cache *c, const struct digest *chunk, bool pinned)
     struct space_slot slot;
     int rc = retake(c, chunk, pinned, &slot);
     if (rc == -ENOENT) /* memory may have what was never kept on disk */
-        return memory_drop(c, chunk) ? 0 : rc;
+        return cache_memory_drop(c, chunk) ? 0 : rc;
     if (rc)
         return rc;
     forget(c, &slot, 1);
-    memory_drop(c, chunk); /* now: a reader from disk may have put it there until its pin went */
+    cache_memory_drop(c, chunk); /* now: a reader from disk may have put it there until its pin went */
     return 0;
 }
 
@@ -173,7 +173,7 @@ int cache_pin(struct cache *c, const struct digest *chunk, bool on)
     return rc || damaged ? rc : write_pinned(c, &slot);
 }
 
-int cache_hold(struct cache *c, const struct digest *chunk)
+int cache_session_pin(struct cache *c, const struct digest *chunk)
 {
     if (!c->dir_count)
         return -ENOENT;
@@ -181,30 +181,30 @@ int cache_hold(struct cache *c, const struct digest *chunk)
     uint32_t id = space_find(&c->space, chunk);
     if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY)
         return -ENOENT;
-    return space_hold(&c->space, id);
+    return space_session_pin(&c->space, id);
 }
 
 /* ---- everything ---- */
 
 /* Begin with one slot. false: there is nothing to finish. */
-static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_deed deed, struct cache_sweep *sweep,
-                              struct space_slot *out)
+static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_bulk_operation operation,
+                              struct cache_sweep *sweep, struct space_slot *out)
 {
     const struct slot *slot = space_slot_at(&c->space, id);
     bool pinned = space_record_flags(slot->flags) & RECORD_PINNED;
     if (!may_go_locked(c, id) || slot->flags & RECORD_META)
         return false;
-    if (slot->state == SLOT_DAMAGED && deed == CACHE_UNPIN) {
+    if (slot->state == SLOT_DAMAGED && operation == CACHE_UNPIN) {
         space_give_up(&c->space, id); /* its record goes when the slot is used again */
         sweep->changed++;
         return false;
     }
-    if ((deed == CACHE_PIN && pinned) || (deed == CACHE_UNPIN && !pinned))
+    if ((operation == CACHE_PIN && pinned) || (operation == CACHE_UNPIN && !pinned))
         return false;
     int rc = 0;
-    if (deed == CACHE_PIN || deed == CACHE_UNPIN)
-        rc = set_pinned_locked(c, id, deed == CACHE_PIN, out);
-    else if (slot->flags & RECORD_PINNED && deed == CACHE_EVICT)
+    if (operation == CACHE_PIN || operation == CACHE_UNPIN)
+        rc = set_pinned_locked(c, id, operation == CACHE_PIN, out);
+    else if (slot->flags & RECORD_PINNED && operation == CACHE_EVICT)
         rc = -EPERM;
     else
         space_retake(&c->space, id, out);
@@ -214,7 +214,7 @@ static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_deed deed
     return !rc;
 }
 
-static size_t sweep_locked(struct cache *c, enum cache_deed deed, struct cache_sweep *sweep,
+static size_t sweep_locked(struct cache *c, enum cache_bulk_operation operation, struct cache_sweep *sweep,
                            struct space_slot out[SWEEP_TAKE])
 {
     size_t taken = 0;
@@ -223,7 +223,7 @@ static size_t sweep_locked(struct cache *c, enum cache_deed deed, struct cache_s
         const struct slab *slab = &c->space.slabs[sweep->slab];
         if (sweep->slot < slab->slot_count) {
             uint32_t id = sweep->slab << SPACE_SLOT_BITS | sweep->slot++;
-            taken += sweep_slot_locked(c, id, deed, sweep, &out[taken]);
+            taken += sweep_slot_locked(c, id, operation, sweep, &out[taken]);
             continue;
         }
         sweep->bytes_done += c->space.dirs[slab->dir].geometry.slab_size;
@@ -233,15 +233,15 @@ static size_t sweep_locked(struct cache *c, enum cache_deed deed, struct cache_s
     return taken;
 }
 
-bool cache_sweep_next(struct cache *c, enum cache_deed deed, struct cache_sweep *sweep)
+bool cache_sweep_next(struct cache *c, enum cache_bulk_operation operation, struct cache_sweep *sweep)
 {
     struct space_slot slots[SWEEP_TAKE];
-    bool evict = deed == CACHE_EVICT || deed == CACHE_EVICT_PINNED_TOO, more;
+    bool evict = operation == CACHE_EVICT || operation == CACHE_EVICT_PINNED_TOO, more;
     size_t n;
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         sweep->bytes_total = c->space.capacity;
-        n = sweep_locked(c, deed, sweep, slots);
+        n = sweep_locked(c, operation, sweep, slots);
         more = sweep->slab < c->space.slab_count;
     }
     if (evict)
@@ -249,6 +249,6 @@ bool cache_sweep_next(struct cache *c, enum cache_deed deed, struct cache_sweep 
     for (size_t i = 0; i < n && !evict; i++)
         (void)write_pinned(c, &slots[i]); /* refused: it holds until the next restart, and the fault is counted */
     if (evict && !more)
-        memory_clear(c);
+        cache_memory_clear(c);
     return more;
 }

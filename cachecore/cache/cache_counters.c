@@ -12,14 +12,14 @@ struct view {
     counter_visit *visit;
     void *arg;
     struct gauges gauges;
-    struct front_stats memory;
+    struct memory_tier_stats memory;
 };
 
-static uint64_t count_dirs(const struct cache *c, enum cache_way way, enum health_state state)
+static uint64_t count_dirs(const struct cache *c, enum cache_direction direction, enum health_state state)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < c->dir_count; i++)
-        n += cache_dir_state(c->dirs[i], way) == state;
+        n += cache_dir_state(c->dirs[i], direction) == state;
     return n;
 }
 
@@ -59,7 +59,7 @@ static void show_traffic(const struct view *v)
 {
     struct cache_stats *s = &v->c->stats;
     const struct gauges *g = &v->gauges;
-    const struct front_stats *m = &v->memory;
+    const struct memory_tier_stats *m = &v->memory;
     const struct counter_row rows[] = {
         {"granary_cache_hits_total", "Pieces of chunks served from the cache.", counter_get(&s->hits) + m->hits},
         {"granary_cache_misses_total", "Pieces of chunks that had to be fetched.", counter_get(&s->misses)},
@@ -128,7 +128,7 @@ static void show_slots(const struct view *v)
 
 static void show_memory_and_moves(const struct view *v)
 {
-    const struct front_stats *m = &v->memory;
+    const struct memory_tier_stats *m = &v->memory;
     struct mover_stats none = {0}, *up = v->c->mover ? mover_stats(v->c->mover) : &none;
     const struct counter_row rows[] = {
         {"granary_cache_memory_hits_total", "Pieces of chunks served from memory.", m->hits},
@@ -167,8 +167,8 @@ uint64_t cache_longest_wait_us(struct cache *c, const struct store *store)
 void cache_counters(struct cache *c, counter_visit *visit, void *arg)
 {
     struct view v = {.c = c, .visit = visit, .arg = arg, .gauges = read_gauges(c)};
-    if (c->front)
-        front_stats(c->front, &v.memory);
+    if (c->memory_tier)
+        memory_tier_stats(c->memory_tier, &v.memory);
     show_traffic(&v);
     show_directories(&v);
     show_slots(&v);

@@ -7,22 +7,22 @@
 #include "base/error.h"
 #include "cache/miss.h"
 
-enum { WARM_WINDOW = 16 /* chunks in the air at once */ };
+enum { WARM_WINDOW = 16 /* chunks in flight at once */ };
 
 /* Wait for a miss and put it where it is kept; named: whatever the policy thinks of it. *out_kept: what that came to.
  */
 static int bring(struct cache *c, struct miss *miss, bool named, int *out_kept)
 {
     CLEANUP_BUF struct buf *plain = NULL;
-    int rc = flight_wait(miss->flight, &plain);
+    int rc = inflight_wait(miss->inflight, &plain);
     if (rc)
         return rc;
-    *out_kept = c->dir_count ? fill_flight(c, miss->flight, plain, named)
-                             : memory_landed(c, &flight_chunk(miss->flight)->digest, plain, true);
+    *out_kept = c->dir_count ? fill_inflight(c, miss->inflight, plain, named)
+                             : cache_memory_landed(c, &inflight_chunk(miss->inflight)->digest, plain, true);
     return 0;
 }
 
-static int keep(struct cache *c, struct miss *miss)
+static int cache_ensure_keep(struct cache *c, struct miss *miss)
 {
     int kept = 0, rc = bring(c, miss, true, &kept);
     if (kept == -ENODEV)
@@ -41,7 +41,7 @@ static int keep_ahead(struct cache *c, struct miss *miss)
 /* Memory counts as kept where there is nothing else. */
 static bool kept_locked(const struct cache *c, const struct digest *digest)
 {
-    return c->dir_count ? miss_ready_locked(c, digest) : memory_has(c, digest);
+    return c->dir_count ? miss_ready_locked(c, digest) : cache_memory_has(c, digest);
 }
 
 /* Which of the n pieces are missing; returns their bytes. */
@@ -58,7 +58,7 @@ static size_t look_for_missing_locked(const struct cache *c, const struct cache_
     return bytes;
 }
 
-static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane,
+static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
                          miss_use *use)
 {
     struct misses m;
@@ -69,26 +69,29 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
     }
     if (!bytes)
         return 0;
-    bool warm = lane == LANE_WARM; /* what is fetched ahead is bounded by its threads, and not to wait for warming */
+    bool warm =
+        priority == PRIORITY_WARM; /* what is fetched ahead is bounded by its threads, and not to wait for warming */
     if (warm)
         fill_warm_acquire(&c->fill, bytes, fetch_warm_window(c->fetch));
     int rc;
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         look_for_missing_locked(c, pieces, n, &m); /* again: the wait may have been long */
-        rc = misses_start_locked(c, &m, 0, NULL, 0, lane);
+        rc = misses_start_locked(c, &m, 0, NULL, 0, priority);
     }
-    rc = misses_finish(c, &m, rc, use, use == keep); /* the cache also keeps what came beside a bad chunk */
+    rc =
+        misses_finish(c, &m, rc, use, use == cache_ensure_keep); /* the cache also keeps what came beside a bad chunk */
     if (warm)
         fill_warm_release(&c->fill, bytes);
     return rc;
 }
 
-static int ensure_all(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane, miss_use *use)
+static int ensure_all(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
+                      miss_use *use)
 {
     for (size_t done = 0; done < n;) {
         size_t part = GR_MIN(n - done, (size_t)WARM_WINDOW);
-        int rc = ensure_window(c, pieces + done, part, lane, use);
+        int rc = ensure_window(c, pieces + done, part, priority, use);
         if (rc)
             return rc;
         done += part;
@@ -96,37 +99,37 @@ static int ensure_all(struct cache *c, const struct cache_piece *pieces, size_t 
     return 0;
 }
 
-int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_lane lane)
+int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority)
 {
-    if (!c->dir_count && !c->front && n)
+    if (!c->dir_count && !c->memory_tier && n)
         return error_set(-EIO, c->absent_count
                                    ? "cache: no cache directory could be opened at the start; the log says why"
                                    : "cache: there is no cache directory to keep chunks in; give cache=DIR:SIZE");
-    return ensure_all(c, pieces, n, lane, keep);
+    return ensure_all(c, pieces, n, priority, cache_ensure_keep);
 }
 
 int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
 {
     fetch_count_object(c->fetch, ref->plain_len);
-    if (!c->dir_count && !c->front)
+    if (!c->dir_count && !c->memory_tier)
         return -ENODEV;
     CLEANUP_BUF struct buf *plain = buf_new(ref->plain_len);
     if (!plain)
         return -ENOMEM;
     memcpy(plain->data, data, ref->plain_len);
-    struct space_want want = fill_want(ref);
-    want.force = true;
-    return c->dir_count ? fill_chunk(c, &want, plain, true) : memory_landed(c, &ref->digest, plain, true);
+    struct space_request request = fill_request(ref);
+    request.force = true;
+    return c->dir_count ? fill_chunk(c, &request, plain, true) : cache_memory_landed(c, &ref->digest, plain, true);
 }
 
 int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n)
 {
-    fill_wait_for_room(&c->fill);
+    fill_wait_for_memory(&c->fill);
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         for (size_t i = 0; i < n; i++)
             if (!miss_would_stay_locked(c, &pieces[i]))
                 return -EDQUOT;
     }
-    return ensure_all(c, pieces, n, LANE_READAHEAD, keep_ahead);
+    return ensure_all(c, pieces, n, PRIORITY_READAHEAD, keep_ahead);
 }

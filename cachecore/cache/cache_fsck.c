@@ -57,7 +57,7 @@ struct worker {
 /* ---- a slot ---- */
 
 /* NULL: it holds what its record says. */
-static const char *judge(struct worker *w, const struct cache_place *place, const uint8_t *bytes)
+static const char *cache_fsck_judge(struct worker *w, const struct cache_place *place, const uint8_t *bytes)
 {
     struct fsck *f = w->f;
     const struct cache_record *r = &w->record;
@@ -92,7 +92,7 @@ static void check_slot(struct worker *w, const struct cache_place *place, const 
         *(memcmp(bytes, zeros, sizeof zeros) == 0 ? &w->found.empty : &w->found.stale) += 1;
         return;
     }
-    const char *why = judge(w, place, bytes);
+    const char *why = cache_fsck_judge(w, place, bytes);
     if (!why) {
         w->found.good++;
         w->found.pinned += (w->record.flags & RECORD_PINNED) != 0;
@@ -133,7 +133,7 @@ static int check_slab(struct worker *w, struct cache_place place)
     return 0;
 }
 
-static int work(struct worker *w)
+static int cache_fsck_work(struct worker *w)
 {
     struct fsck *f = w->f;
     struct cache_place place;
@@ -170,7 +170,7 @@ static void *run_worker(void *arg)
     int rc = !w || !region || !slot || !unpacked ? error_no_memory() : 0;
     if (!rc) {
         *w = (struct worker){.f = f, .region = region, .slot = slot, .unpacked = unpacked};
-        rc = work(w);
+        rc = cache_fsck_work(w);
     }
     SCOPED_LOCK(&f->lock);
     if (w)
@@ -208,7 +208,7 @@ static int read_header(struct fsck *f)
     return rc ? error_set(rc, "cache: cannot read %s/records: %s", f->dir, strerror(-rc)) : 0;
 }
 
-static int read_table(struct fsck *f)
+static int cache_fsck_read_table(struct fsck *f)
 {
     size_t size = (size_t)f->geometry.slab_count * CACHE_META_SLAB_SIZE;
     f->table = malloc(size + 1);
@@ -227,7 +227,7 @@ static int read_table(struct fsck *f)
 }
 
 /* Wait for the threads; what others want to know meanwhile is told from here. */
-static void watch(struct fsck *f)
+static void cache_fsck_watch(struct fsck *f)
 {
     const struct cache_fsck_options *o = f->options;
     pthread_mutex_lock(&f->lock);
@@ -245,7 +245,7 @@ static void watch(struct fsck *f)
     pthread_mutex_unlock(&f->lock);
 }
 
-static int check_all(struct fsck *f)
+static int cache_fsck_check_all(struct fsck *f)
 {
     pthread_t threads[CACHE_FSCK_THREADS_MAX];
     unsigned wanted = f->options->threads ? f->options->threads : CACHE_FSCK_THREADS, count = 0;
@@ -264,7 +264,7 @@ static int check_all(struct fsck *f)
     }
     if (!count)
         return error_prefix(rc, "cache");
-    watch(f);
+    cache_fsck_watch(f);
     while (count)
         pthread_join(threads[--count], NULL);
     if (f->error.code == -ECANCELED)
@@ -299,9 +299,9 @@ int cache_fsck(const char *dir, const struct cache_fsck_options *options, struct
     if (!rc)
         rc = read_header(&f);
     if (!rc)
-        rc = read_table(&f);
+        rc = cache_fsck_read_table(&f);
     if (!rc)
-        rc = check_all(&f);
+        rc = cache_fsck_check_all(&f);
     *out = f.result;
     return rc;
 }

@@ -13,8 +13,8 @@
 #include "cache/cache.h"
 #include "cache/disk/cache_dir.h"
 #include "cache/disk/ring.h"
-#include "cache/front.h"
 #include "cache/index/space_lock.h"
+#include "cache/memory_tier.h"
 #include "cache/mover.h"
 
 enum {
@@ -23,7 +23,7 @@ enum {
     WRITERS_MAX = 16,               /* rings that write: the fill threads and callers of cache_ensure */
     DISK_TIMEOUT_DEFAULT_MS = 2000, /* a read waits so long for a disk */
     OPEN_TIMEOUT_MS = 60000,        /* the opening of a directory, and each read of it while it is loaded */
-    WRITE_PATIENCE = 4,             /* a write so many times as long: no reader waits for it */
+    WRITE_TIMEOUT_FACTOR = 4,       /* a write so many times as long: no reader waits for it */
 };
 
 struct cache_stats {
@@ -33,25 +33,25 @@ struct cache_stats {
 };
 
 struct fill {
-    struct queue *queue; /* of landed flights, each with a reference */
+    struct queue *queue; /* of landed in-flight fetches, each with a reference */
     pthread_t threads[FILL_THREADS];
     unsigned thread_count;
     size_t memory; /* limit of queued_bytes; warm_bytes may take half as much again, twice where the link is long */
     pthread_mutex_t lock;
-    pthread_cond_t room;
+    pthread_cond_t memory_freed;
     size_t queued_bytes, warm_bytes;
     uint64_t warm_turns, warm_turn; /* of those who waited for warm_bytes, in order: given out; whose it is */
     bool stopping;
     uint64_t stop_ms; /* when stopping: what is queued is not written after that */
 };
 
-struct janitor {
+struct disk_monitor {
     pthread_t thread;
     bool started;
     pthread_mutex_t lock; /* of stopping */
     pthread_cond_t wake;
     bool stopping;
-    struct {              /* the janitor thread's own */
+    struct {              /* the disk monitor thread's own */
         bool lost;        /* reads or writes of it were with the kernel at the last look */
         unsigned unheard; /* probes without an answer since it last answered everything */
     } dirs[CACHE_DIRS_MAX];
@@ -72,8 +72,8 @@ struct cache {
     size_t dir_count;
     struct cache_quota quotas[CACHE_QUOTAS_MAX];
     size_t quota_count;
-    struct front *front; /* the memory tier; NULL: none */
-    struct hot *hot;     /* NULL: nothing can be moved up; so mover */
+    struct memory_tier *memory_tier; /* the memory tier; NULL: none */
+    struct hot *hot;                 /* NULL: nothing can be moved up; so mover */
     struct mover *mover;
     bool tiered; /* there are fast and slow directories */
     struct {     /* asked for, but the disk failed at the start */
@@ -87,7 +87,7 @@ struct cache {
     struct watermark watermark;
     struct fetch *fetch;
     struct fill fill;
-    struct janitor janitor;
+    struct disk_monitor disk_monitor;
     struct cache_stats stats;
     struct histogram disk_reads, fetch_waits;
     struct rings_stats reader_stats, writer_stats;
@@ -99,55 +99,55 @@ struct cache {
 };
 
 /* What tests want otherwise. */
-struct cache_seams {
+struct cache_test_hooks {
     bool no_uring;         /* io_uring left aside */
     struct io_calls calls; /* how files are read without io_uring, and written */
     uint32_t apart_ms;     /* hot_config's */
     uint32_t open_timeout_ms, load_timeout_ms;
     void (*opening)(void); /* cache_dir_order's begin */
 };
-GR_MUST_CHECK int cache_open_with(const struct cache_config *config, const struct cache_seams *seams,
+GR_MUST_CHECK int cache_open_with(const struct cache_config *config, const struct cache_test_hooks *hooks,
                                   struct cache **out);
 
 /* ---- fill.c ---- */
 
 GR_MUST_CHECK int fill_init(struct fill *f, size_t memory);
 GR_MUST_CHECK int fill_start_threads(struct cache *c);
-/* Writes what is queued as far as it comes in patience_ms, joins the threads; flights that land later are
+/* Writes what is queued as far as it comes in timeout_ms, joins the threads; in-flight fetches that land later are
  * not kept. */
-void fill_stop(struct fill *f, uint32_t patience_ms);
-/* Writes all that is queued, as far as the process lives; flights that land later are not kept. */
+void fill_stop(struct fill *f, uint32_t timeout_ms);
+/* Writes all that is queued, as far as the process lives; in-flight fetches that land later are not kept. */
 void fill_take_no_more(struct fill *f);
 void fill_release(struct fill *f);
 
 /* What waits to be written. */
 size_t fill_queued_bytes(struct fill *f);
 /* Would what is fetched ahead be kept? Not while writing is behind: it would be dropped, and fetched again. */
-bool fill_has_room(struct fill *f);
+bool fill_has_memory(struct fill *f);
 /* Until it would, or filling ends. */
-void fill_wait_for_room(struct fill *f);
+void fill_wait_for_memory(struct fill *f);
 
 /* The fetch's on_landed. */
-void fill_landed(void *arg, struct flight *flight, enum fetch_lane lane);
+void fill_landed(void *arg, struct inflight *inflight, enum fetch_priority priority);
 
 /* What a chunk asks of the space. */
-struct space_want fill_want(const struct chunk_ref *ref);
+struct space_request fill_request(const struct chunk_ref *ref);
 
 /* Write one chunk; 0 when it is in the cache afterwards (also by another's fill, which is waited for).
  * wait: until a slot is to be had, else -EAGAIN when all are busy; and in another directory where the one
  * chosen goes down. -EDQUOT and -ENODEV as space_alloc
  * says; -errno of the disk. */
-GR_MUST_CHECK int fill_chunk(struct cache *c, const struct space_want *want, struct buf *stored, bool wait);
+GR_MUST_CHECK int fill_chunk(struct cache *c, const struct space_request *request, struct buf *stored, bool wait);
 
-/* fill_chunk with what a landed flight brought, plain or as it was stored. named: somebody waits for
+/* fill_chunk with what a landed fetch brought, plain or as it was stored. named: somebody waits for
  * this very chunk to be kept. */
-GR_MUST_CHECK int fill_flight(struct cache *c, struct flight *flight, struct buf *plain, bool named);
+GR_MUST_CHECK int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named);
 /* Write a chunk into a slot that is the caller's, and note how its directory does. -EAGAIN: no writer
  * came free, or the directory went down meanwhile. */
 GR_MUST_CHECK int fill_write(struct cache *c, const struct space_slot *slot, const struct digest *digest,
                              struct buf *stored);
 
-/* Memory of the warm lane: waits until bytes more may be on their way, in the order of the calls. window: what the
+/* Memory of warming: waits until bytes more may be on their way, in the order of the calls. window: what the
  * fetch says the link takes (fetch_warm_window). */
 void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window);
 void fill_warm_release(struct fill *f, size_t bytes);
@@ -156,16 +156,16 @@ void fill_warm_release(struct fill *f, size_t bytes);
  * no memory tier ---- */
 
 /* Read a piece from memory. false: it is not there. */
-GR_MUST_CHECK bool memory_read(struct cache *c, const struct cache_piece *piece);
-bool memory_has(const struct cache *c, const struct digest *digest);
+GR_MUST_CHECK bool cache_memory_read(struct cache *c, const struct cache_piece *piece);
+bool cache_memory_has(const struct cache *c, const struct digest *digest);
 /* Was it there? Who reads it at this moment still gets its bytes. */
-bool memory_drop(struct cache *c, const struct digest *digest);
+bool cache_memory_drop(struct cache *c, const struct digest *digest);
 /* Forget everything. */
-void memory_clear(struct cache *c);
+void cache_memory_clear(struct cache *c);
 /* A piece was read from disk into its dst, and verified; its slot is still pinned. */
-void memory_disk_hit(struct cache *c, const struct cache_piece *piece);
+void cache_memory_disk_hit(struct cache *c, const struct cache_piece *piece);
 /* A chunk landed. wait: until it is in memory, for as long as that has sense; 0: it is there. */
-int memory_landed(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait);
+int cache_memory_landed(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait);
 /* ---- watermark.c ---- */
 
 /* Give slabs of a directory back to its filesystem, or take them again. Blocks; not for readers. */
@@ -173,14 +173,14 @@ void watermark_keep(struct cache *c, unsigned dir);
 /* The same on a filesystem of which so many bytes are used. One thread at a time. */
 void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total);
 
-/* ---- janitor.c ---- */
+/* ---- disk_monitor.c ---- */
 
-void janitor_init(struct janitor *j);
-void janitor_release(struct janitor *j);
-GR_MUST_CHECK int janitor_start(struct cache *c);
+void disk_monitor_init(struct disk_monitor *j);
+void disk_monitor_release(struct disk_monitor *j);
+GR_MUST_CHECK int disk_monitor_start(struct cache *c);
 /* Ask it to end, without waiting; then wait. */
-void janitor_tell_to_stop(struct janitor *j);
-void janitor_stop(struct janitor *j);
+void disk_monitor_tell_to_stop(struct disk_monitor *j);
+void disk_monitor_stop(struct disk_monitor *j);
 
 /* ---- cache_read.c ---- */
 
@@ -203,7 +203,7 @@ void cache_unpin(struct cache *c, const struct space_slot *slot);
 
 /* What a read or write of a directory came to (cache_dir_note), and what follows from it. cache.lock is
  * not held. */
-void cache_note(struct cache *c, unsigned dir, enum cache_way way, int rc);
+void cache_note(struct cache *c, unsigned dir, enum cache_direction direction, int rc);
 /* A directory may be filled, or may no longer be: tell the space, and who waits for a slot. cache.lock is not held. */
 void cache_dir_changed(struct cache *c, unsigned dir);
 

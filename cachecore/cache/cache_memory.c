@@ -1,8 +1,8 @@
 /* The memory tier's place in the cache: what is read from it, what enters it.
  *
- *   landed from a store   by the fill threads, before the chunk is written to disk and its flight
+ *   landed from a store   by the fill threads, before the chunk is written to disk and its in-flight fetch
  *                         retired: at a lookup under cache.lock a chunk still is in memory, or on
- *                         disk, or in the air, or really has to be fetched
+ *                         disk, or in flight, or really has to be fetched
  *   hit on disk, whole    by the reader itself, out of its own buffer
  *
  * Hits in memory would make a chunk look cold to the disk's policy, which then would evict what is
@@ -29,46 +29,47 @@ static void tell_disk(struct cache *c, const struct digest *digest)
     pthread_mutex_unlock(&c->lock);
 }
 
-bool memory_read(struct cache *c, const struct cache_piece *p)
+bool cache_memory_read(struct cache *c, const struct cache_piece *p)
 {
-    if (!c->front)
+    if (!c->memory_tier)
         return false;
-    enum front_result rc = front_read(c->front, &p->ref.digest, p->ref.plain_len, p->offset, p->len, p->dst);
-    if (rc == FRONT_HIT_TELL)
+    enum memory_tier_result rc =
+        memory_tier_read(c->memory_tier, &p->ref.digest, p->ref.plain_len, p->offset, p->len, p->dst);
+    if (rc == MEMORY_TIER_HIT_TELL)
         tell_disk(c, &p->ref.digest);
-    return rc != FRONT_MISS;
+    return rc != MEMORY_TIER_MISS;
 }
 
-bool memory_has(const struct cache *c, const struct digest *digest)
+bool cache_memory_has(const struct cache *c, const struct digest *digest)
 {
-    return c->front && front_has(c->front, digest);
+    return c->memory_tier && memory_tier_has(c->memory_tier, digest);
 }
 
-bool memory_drop(struct cache *c, const struct digest *digest)
+bool cache_memory_drop(struct cache *c, const struct digest *digest)
 {
-    return c->front && front_drop(c->front, digest);
+    return c->memory_tier && memory_tier_drop(c->memory_tier, digest);
 }
 
-void memory_clear(struct cache *c)
+void cache_memory_clear(struct cache *c)
 {
-    if (c->front)
-        front_clear(c->front);
+    if (c->memory_tier)
+        memory_tier_clear(c->memory_tier);
 }
 
-void memory_disk_hit(struct cache *c, const struct cache_piece *p)
+void cache_memory_disk_hit(struct cache *c, const struct cache_piece *p)
 {
-    if (c->front && p->len == p->ref.plain_len)
-        front_put(c->front, &p->ref.digest, p->dst, p->len, false); /* no room: it stays on disk only */
+    if (c->memory_tier && p->len == p->ref.plain_len)
+        memory_tier_put(c->memory_tier, &p->ref.digest, p->dst, p->len, false); /* no room: it stays on disk only */
 }
 
-int memory_landed(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait)
+int cache_memory_landed(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait)
 {
-    if (!c->front)
+    if (!c->memory_tier)
         return 0;
-    int rc = front_put(c->front, digest, plain->data, (uint32_t)plain->len, wait);
+    int rc = memory_tier_put(c->memory_tier, digest, plain->data, (uint32_t)plain->len, wait);
     for (int i = 0; wait && rc == -EAGAIN && i < PUT_TRIES; i++) {
         nanosleep(&(struct timespec){.tv_nsec = PUT_PAUSE_MS * 1000000L}, NULL);
-        rc = front_put(c->front, digest, plain->data, (uint32_t)plain->len, wait);
+        rc = memory_tier_put(c->memory_tier, digest, plain->data, (uint32_t)plain->len, wait);
     }
     return rc;
 }

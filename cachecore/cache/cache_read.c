@@ -1,7 +1,7 @@
 /* The way of a read. What the memory tier has is copied from there. Of the rest a window of pieces is
  * looked up under one lock: hits are pinned, misses start their fetch before the lock is given back.
- * (A fill makes its chunk readable under that lock and retires the flight afterwards, so a chunk that
- * is neither readable nor in the air at that moment really has to be fetched: nothing is fetched
+ * (A fill makes its chunk readable under that lock and retires the in-flight fetch afterwards, so a chunk that
+ * is neither readable nor in flight at that moment really has to be fetched: nothing is fetched
  * twice.) Then, without the lock, the hits are read from disk while the misses travel; a hit that
  * fails its checksum or its read is dropped and joins the misses; at last the misses are waited for.
  *
@@ -38,7 +38,7 @@ static void count_served(const struct cache_piece *p, enum cache_source source)
 
 static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
 {
-    bool there = memory_read(c, p);
+    bool there = cache_memory_read(c, p);
     if (there)
         count_served(p, CACHE_FROM_MEMORY);
     return there;
@@ -46,12 +46,12 @@ static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
 
 /* ---- misses ---- */
 
-/* What the wait for a miss's flight, since since_us, has cost its reader. Returns who gave the bytes. */
+/* What the wait for a miss's in-flight fetch, since since_us, has cost its reader. Returns who gave the bytes. */
 static enum cache_source count_wait(struct cache *c, const struct miss *miss, uint64_t since_us)
 {
     struct cache_served *served = miss->piece->served;
-    struct flight_times t;
-    flight_times(miss->flight, since_us, &t);
+    struct inflight_times t;
+    inflight_times(miss->inflight, since_us, &t);
     histogram_add(&c->fetch_waits, t.queued_us + t.get_us);
     served->store.queued_us += t.queued_us;
     served->store.get_us += t.get_us;
@@ -69,9 +69,9 @@ static enum cache_source count_wait(struct cache *c, const struct miss *miss, ui
 static int wait_for(struct cache *c, const struct miss *miss, struct buf **out, enum cache_source *out_source)
 {
     if (!miss->piece->served)
-        return flight_wait(miss->flight, out);
+        return inflight_wait(miss->inflight, out);
     uint64_t since_us = clock_now_us();
-    int rc = flight_wait(miss->flight, out);
+    int rc = inflight_wait(miss->inflight, out);
     if (rc != -ECANCELED) /* it may travel still */
         *out_source = count_wait(c, miss, since_us);
     return rc;
@@ -125,10 +125,10 @@ static uint32_t hit_slot_locked(struct cache *c, const struct cache_piece *p)
 static void note_miss_locked(struct cache *c, const struct cache_piece *p, enum cache_media media)
 {
     if (c->dir_count && p->ref.plain_len && p->ref.plain_len <= CHUNK_SIZE_MAX) {
-        struct space_want want = fill_want(&p->ref);
-        want.media = media;
-        want.asked = p->len;
-        space_miss(&c->space, &want);
+        struct space_request request = fill_request(&p->ref);
+        request.media = media;
+        request.asked = p->len;
+        space_miss(&c->space, &request);
     }
 }
 
@@ -144,7 +144,7 @@ static void look_up_locked(struct cache *c, struct window *w, const struct cache
             space_pin_read(&c->space, id, p->len, &hit->slot);
             if (is_slow(c, hit->slot.dir))
                 note_miss_locked(c, p, CACHE_MEDIA_SSD);
-        } else if (memory_has(c, &p->ref.digest)) {
+        } else if (cache_memory_has(c, &p->ref.digest)) {
             w->late[w->late_count++] = p;
         } else {
             misses_add(&w->misses, p);
@@ -184,7 +184,7 @@ static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
         if (hit->rc)
             note_failed(c, hit);
         else
-            memory_disk_hit(c, hit->piece);
+            cache_memory_disk_hit(c, hit->piece);
         cache_unpin(c, &hit->slot);
     }
 }
@@ -234,14 +234,14 @@ static void read_late(struct cache *c, struct window *w)
 
 /* Those not in memory, in the window's way: from disk or by a fetch. */
 static int read_window(struct cache *c, const struct cache_piece *const *pieces, size_t n, struct cache_piece *ahead,
-                       size_t ahead_count, enum fetch_lane lane, uint64_t *left_ms)
+                       size_t ahead_count, enum fetch_priority priority, uint64_t *left_ms)
 {
     struct window w;
     int rc;
     {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
         look_up_locked(c, &w, pieces, n);
-        rc = misses_start_locked(c, &w.misses, 0, ahead, ahead_count, lane);
+        rc = misses_start_locked(c, &w.misses, 0, ahead, ahead_count, priority);
     }
     size_t started = w.misses.count;
     read_late(c, &w);
@@ -249,7 +249,7 @@ static int read_window(struct cache *c, const struct cache_piece *const *pieces,
         read_hits(c, &w, left_ms);
     if (!rc && w.misses.count > started) {
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
-        rc = misses_start_locked(c, &w.misses, started, NULL, 0, lane);
+        rc = misses_start_locked(c, &w.misses, started, NULL, 0, priority);
     }
     return w.misses.count ? misses_finish(c, &w.misses, rc, deliver, false) : 0;
 }
@@ -265,14 +265,15 @@ static size_t read_memory(struct cache *c, const struct cache_piece *pieces, siz
 }
 
 int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
-               size_t ahead_count, enum fetch_lane lane)
+               size_t ahead_count, enum fetch_priority priority)
 {
     uint64_t left_ms = c->disk_timeout_ms; /* for the disks */
     for (size_t done = 0; done < n;) {
         size_t part = GR_MIN(n - done, (size_t)WINDOW);
         const struct cache_piece *left[WINDOW];
         size_t left_count = read_memory(c, pieces + done, part, left);
-        int rc = left_count || ahead_count ? read_window(c, left, left_count, ahead, ahead_count, lane, &left_ms) : 0;
+        int rc =
+            left_count || ahead_count ? read_window(c, left, left_count, ahead, ahead_count, priority, &left_ms) : 0;
         if (rc)
             return rc;
         ahead_count = 0; /* asked for once */

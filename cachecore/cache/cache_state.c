@@ -23,8 +23,8 @@ void cache_dir_changed(struct cache *c, unsigned dir)
     pthread_cond_broadcast(&c->changed);               /* who waits for a slot may wait for nothing now */
 }
 
-void cache_note(struct cache *c, unsigned dir, enum cache_way way, int rc)
+void cache_note(struct cache *c, unsigned dir, enum cache_direction direction, int rc)
 {
-    if (cache_dir_note(c->dirs[dir], way, rc))
+    if (cache_dir_note(c->dirs[dir], direction, rc))
         cache_dir_changed(c, dir);
 }

@@ -11,17 +11,17 @@ enum { AHEAD_MAX = 64 /* neighbours fetched with a window's misses */ };
 
 /* Start one fetch for n misses, all of the store and quota of first, and the neighbours. */
 static int start_group(struct cache *c, const struct cache_piece *first, struct miss *misses, size_t n,
-                       const struct chunk_ref *const *ahead, size_t ahead_count, enum fetch_lane lane)
+                       const struct chunk_ref *const *ahead, size_t ahead_count, enum fetch_priority priority)
 {
     const struct chunk_ref *refs[MISSES_MAX + AHEAD_MAX];
-    struct flight *flights[MISSES_MAX];
+    struct inflight *inflights[MISSES_MAX];
     for (size_t i = 0; i < n; i++)
         refs[i] = &misses[i].piece->ref;
     for (size_t i = 0; i < ahead_count; i++)
         refs[n + i] = ahead[i];
-    int rc = fetch_start(c->fetch, first->store, refs, n + ahead_count, n, lane, first->quota, flights);
+    int rc = fetch_start(c->fetch, first->store, refs, n + ahead_count, n, priority, first->quota, inflights);
     for (size_t i = 0; !rc && i < n; i++)
-        misses[i].flight = flights[i];
+        misses[i].inflight = inflights[i];
     return rc;
 }
 
@@ -33,7 +33,7 @@ bool miss_ready_locked(const struct cache *c, const struct digest *digest)
 
 static bool in_reach_locked(const struct cache *c, const struct digest *digest)
 {
-    return miss_ready_locked(c, digest) || memory_has(c, digest);
+    return miss_ready_locked(c, digest) || cache_memory_has(c, digest);
 }
 
 static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
@@ -43,8 +43,8 @@ static bool same_group(const struct cache_piece *a, const struct cache_piece *b)
 
 bool miss_would_stay_locked(const struct cache *c, const struct cache_piece *p)
 {
-    const struct space_want want = fill_want(&p->ref);
-    return c->front || (c->dir_count && space_admits(&c->space, &want));
+    const struct space_request request = fill_request(&p->ref);
+    return c->memory_tier || (c->dir_count && space_admits(&c->space, &request));
 }
 
 /* The neighbours of the group of first that are to be fetched; how many. */
@@ -52,7 +52,7 @@ static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, si
                                   const struct chunk_ref **out)
 {
     size_t count = 0;
-    if (n && !fill_has_room(&c->fill))
+    if (n && !fill_has_memory(&c->fill))
         return 0;
     for (size_t i = 0; i < n && count < AHEAD_MAX; i++) {
         if (!same_group(&ahead[i], first) || in_reach_locked(c, &ahead[i].ref.digest) ||
@@ -65,10 +65,10 @@ static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, si
 }
 
 int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct cache_piece *ahead, size_t ahead_count,
-                        enum fetch_lane lane)
+                        enum fetch_priority priority)
 {
     const struct chunk_ref *wanted[AHEAD_MAX];
-    if (c->fenced && lane != LANE_WARM)
+    if (c->fenced && priority != PRIORITY_WARM)
         return from < m->count ? error_set(-ENODATA, "cache: not cached, and nothing is fetched for a reader") : 0;
     while (from < m->count || ahead_count) {
         const struct cache_piece *first = from < m->count ? m->items[from].piece : ahead;
@@ -80,7 +80,7 @@ int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct c
             ahead_count = 0;
         }
         int rc = to - from + wanted_count
-                     ? start_group(c, first, m->items + from, to - from, wanted, wanted_count, lane)
+                     ? start_group(c, first, m->items + from, to - from, wanted, wanted_count, priority)
                      : 0;
         if (rc)
             return rc;
@@ -94,13 +94,13 @@ int misses_finish(struct cache *c, struct misses *m, int start_rc, miss_use *use
     struct error first;
     error_take(&first, start_rc);
     for (size_t i = 0; i < m->count; i++) {
-        if (!m->items[i].flight)
+        if (!m->items[i].inflight)
             continue;
         bool others = on && error_of_one_thing(first.code);
         int rc = first.code && !others ? 0 : use(c, &m->items[i]);
         if (rc && (!first.code || !error_of_one_thing(rc)))
             error_take(&first, rc);
-        flight_unref(m->items[i].flight);
+        inflight_unref(m->items[i].inflight);
     }
     return first.code ? error_restore(&first) : 0;
 }

@@ -10,7 +10,7 @@ enum { MISSES_MAX = 64 };
 
 struct miss {
     const struct cache_piece *piece;
-    struct flight *flight; /* NULL: not started */
+    struct inflight *inflight; /* NULL: not started */
 };
 
 struct misses {
@@ -29,9 +29,9 @@ typedef int miss_use(struct cache *c, struct miss *miss);
 /* Start those from `from` on, in groups; behind the fence none but those of who warms; neighbours go with the last one,
  * if they are of it, or by themselves. */
 GR_MUST_CHECK int misses_start_locked(struct cache *c, struct misses *m, size_t from, struct cache_piece *ahead,
-                                      size_t ahead_count, enum fetch_lane lane);
-/* End every flight; those before the first error (start_rc counts) are used. on: so are those behind a chunk that is
- * missing or bad; other errors are the store's, and the others would wait as long for it. */
+                                      size_t ahead_count, enum fetch_priority priority);
+/* End every in-flight fetch; those before the first error (start_rc counts) are used. on: so are those behind a chunk
+ * that is missing or bad; other errors are the store's, and the others would wait as long for it. */
 GR_MUST_CHECK int misses_finish(struct cache *c, struct misses *m, int start_rc, miss_use *use, bool on);
 
 /* The chunk is in a slot that can be read. */

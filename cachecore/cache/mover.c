@@ -136,8 +136,8 @@ static void move_chunk(struct mover *m, const struct digest *digest)
 
 static void lift_chunk(struct mover *m, struct cache_piece *piece)
 {
-    struct front *front = m->config.cache->front;
-    if (!front_admits(front, &piece->ref.digest, piece->ref.plain_len))
+    struct memory_tier *memory_tier = m->config.cache->memory_tier;
+    if (!memory_tier_admits(memory_tier, &piece->ref.digest, piece->ref.plain_len))
         return;
     CLEANUP_BUF struct buf *plain = buf_new(piece->ref.plain_len);
     if (!plain)
@@ -161,7 +161,7 @@ static bool rest(struct mover *m, uint64_t us)
     return !m->stopping;
 }
 
-static void *work(void *arg)
+static void *mover_work(void *arg)
 {
     struct mover *m = arg;
     struct hot_chunk *chunk;
@@ -193,7 +193,7 @@ int mover_new(const struct mover_config *config, struct mover **out)
 
 int mover_start_thread(struct mover *m)
 {
-    int rc = thread_start(&m->thread, work, m);
+    int rc = thread_start(&m->thread, mover_work, m);
     m->running = !rc;
     return rc ? error_prefix(rc, "cache") : 0;
 }

@@ -25,7 +25,7 @@ struct usage {
     uint64_t used, total; /* bytes, as df counts them: without what is reserved for root */
 };
 
-static bool look(const struct cache_dir *d, struct usage *out)
+static bool watermark_look(const struct cache_dir *d, struct usage *out)
 {
     struct statvfs fs;
     if (fstatvfs(d->record_fd, &fs))
@@ -43,13 +43,13 @@ static uint64_t percent_of(uint64_t total, unsigned percent)
 bool watermark_over(const struct cache_dir *d, unsigned high, uint64_t more)
 {
     struct usage u;
-    return look(d, &u) && u.used + more > percent_of(u.total, high);
+    return watermark_look(d, &u) && u.used + more > percent_of(u.total, high);
 }
 
 /* Without the lock, with the deadline of a write. */
 static int change_slab(struct cache *c, unsigned dir, uint32_t slab, enum cache_slab_change change)
 {
-    uint64_t deadline_ms = clock_now_ms() + (uint64_t)c->disk_timeout_ms * WRITE_PATIENCE;
+    uint64_t deadline_ms = clock_now_ms() + (uint64_t)c->disk_timeout_ms * WRITE_TIMEOUT_FACTOR;
     struct ring *ring = rings_borrow(c->writers, deadline_ms);
     if (!ring)
         return -EAGAIN;
@@ -114,6 +114,6 @@ void watermark_apply(struct cache *c, unsigned dir, const struct watermark *mark
 void watermark_keep(struct cache *c, unsigned dir)
 {
     struct usage u;
-    if (c->watermark.high && look(c->dirs[dir], &u))
+    if (c->watermark.high && watermark_look(c->dirs[dir], &u))
         watermark_apply(c, dir, &c->watermark, u.used, u.total);
 }

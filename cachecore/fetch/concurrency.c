@@ -10,7 +10,7 @@
  *
  * A round is so many answers for each place: gets that were sent together answer together, and a round that cut such a
  * wave in two would measure the cut; where gets are long, so many chunks will do. Rounds in which fewer gets were in
- * the air than the limit allows say nothing about it and are not judged; but bursts too short for a round, whose gets
+ * flight than the limit allows say nothing about it and are not judged; but bursts too short for a round, whose gets
  * wait for a place and answer promptly, make it rise.
  */
 #include "fetch/concurrency.h"
@@ -105,7 +105,7 @@ static void judge_rise(struct concurrency *c, double rate, uint64_t now_us)
         begin_phase(c, CONCURRENCY_REST);
 }
 
-static void judge(struct concurrency *c, double rate, bool crowded, uint64_t now_us)
+static void concurrency_judge(struct concurrency *c, double rate, bool crowded, uint64_t now_us)
 {
     switch (c->phase) {
     case CONCURRENCY_RISE:
@@ -163,7 +163,7 @@ static void end_round(struct concurrency *c, uint64_t now_us)
     bool crowded = 2 * c->crowded_rounds > c->rounds, enough = c->rounds >= needed[c->phase];
     begin_round(c, now_us);
     if (enough) {
-        judge(c, rate, crowded, now_us);
+        concurrency_judge(c, rate, crowded, now_us);
         if (c->phase == CONCURRENCY_RISE)
             begin_phase(c, CONCURRENCY_RISE);
     }

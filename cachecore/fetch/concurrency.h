@@ -1,4 +1,4 @@
-/* How many gets may be in the air: as many as fill the link, and not many more. It grows while more is delivered for
+/* How many gets may be in flight: as many as fill the link, and not many more. It grows while more is delivered for
  * it, and shrinks when gets answer late and fewer deliver as much. Arithmetic alone: no lock, no clock, no thread; the
  * caller measures.
  */
@@ -17,7 +17,7 @@ enum concurrency_phase { CONCURRENCY_RISE, CONCURRENCY_REST, CONCURRENCY_UP, CON
 
 /* In the caller's memory; there is nothing to release. */
 struct concurrency {
-    unsigned limit; /* gets in the air, now */
+    unsigned limit; /* gets in flight, now */
     unsigned most;  /* the cap */
     enum concurrency_phase phase;
     unsigned former;    /* the limit that delivered former_rate */
@@ -32,7 +32,7 @@ struct concurrency {
     unsigned due;                        /* it ends with so many answers */
     unsigned arrivals, answers;          /* chunks, first chunks of a get */
     uint64_t bytes, latency_sum_us;
-    bool starved, waited; /* at some moment: fewer than the limit were in the air; work waited for a place */
+    bool starved, waited; /* at some moment: fewer than the limit were in flight; work waited for a place */
 
     /* The rounds of this phase. */
     double rate_sum;

@@ -34,11 +34,11 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     c->silent_ms = c->silent_ms ? c->silent_ms : SILENT_DEFAULT_MS;
     c->queue_max = c->queue_max ? c->queue_max : QUEUE_DEFAULT;
     concurrency_init(&f->concurrency, c->workers, clock_now_us());
-    air_init(&f->air);
+    window_init(&f->window);
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->work);
     f->watched_us = UINT64_MAX;
-    f->hold_credit = FETCH_HOLDS_FIRST;
+    f->delay_credit = FETCH_DELAYS_FIRST;
     f->healed = (struct log_limit)LOG_LIMIT_INIT;
     f->hedge.percent = config->hedge_percent;
     *out = f;
@@ -70,11 +70,11 @@ void fetch_free(struct fetch *f)
     fetch_cancel_queued(f);
     for (unsigned i = 0; i < f->thread_count; i++)
         pthread_join(f->threads[i], NULL);
-    fetch_cancel_queued(f);    /* what came in meanwhile */
-    assert(!f->flights.count); /* landed, and whoever was told has not retired it */
+    fetch_cancel_queued(f);      /* what came in meanwhile */
+    assert(!f->inflights.count); /* landed, and whoever was told has not retired it */
     pthread_cond_destroy(&f->work);
     pthread_mutex_destroy(&f->lock);
-    map_release(&f->flights);
+    map_release(&f->inflights);
     fetch_free_stores(f);
     free(f->threads);
     free(f);
@@ -83,13 +83,13 @@ void fetch_free(struct fetch *f)
 uint64_t fetch_warm_window(struct fetch *f)
 {
     SCOPED_LOCK(&f->lock);
-    return air_alone(&f->air, f->concurrency.base_us);
+    return window_alone(&f->window, f->concurrency.base_us);
 }
 
 void fetch_count_object(struct fetch *f, uint64_t bytes)
 {
     struct fetch_counts *c = &f->counters;
-    counter_add(&c->chunks[LANE_WARM], 1);
+    counter_add(&c->chunks[PRIORITY_WARM], 1);
     counter_add(&c->requests, 1);
     counter_add(&c->chunk_bytes, bytes);
     counter_add(&c->bytes, bytes);
@@ -98,29 +98,29 @@ void fetch_count_object(struct fetch *f, uint64_t bytes)
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
 {
-    uint64_t flights, queued, lanes[LANES], busy, limit, phase, warm, window, ahead, ahead_window;
+    uint64_t inflights, queued, queues[PRIORITIES], busy, limit, phase, warm, window, ahead, ahead_window;
     {
         SCOPED_LOCK(&f->lock);
-        flights = f->flights.count;
+        inflights = f->inflights.count;
         queued = f->queued;
-        for (int lane = 0; lane < LANES; lane++)
-            lanes[lane] = f->lanes[lane].len;
+        for (int priority = 0; priority < PRIORITIES; priority++)
+            queues[priority] = f->queues[priority].len;
         busy = f->busy;
         limit = f->concurrency.limit;
         phase = f->concurrency.phase;
-        warm = f->in_air[LANE_WARM];
-        window = air_beside(&f->air);
-        ahead = f->in_air[LANE_READAHEAD];
-        ahead_window = air_ahead(&f->air);
+        warm = f->in_flight[PRIORITY_WARM];
+        window = window_beside(&f->window);
+        ahead = f->in_flight[PRIORITY_READAHEAD];
+        ahead_window = window_ahead(&f->window);
     }
     struct fetch_counts *c = &f->counters;
     const struct counter_row rows[] = {
         {"granary_fetch_demand_chunks_total", "Chunks whose fetch a reader started",
-         counter_get(&c->chunks[LANE_DEMAND])},
+         counter_get(&c->chunks[PRIORITY_DEMAND])},
         {"granary_fetch_readahead_chunks_total", "Chunks whose fetch readahead started",
-         counter_get(&c->chunks[LANE_READAHEAD])},
+         counter_get(&c->chunks[PRIORITY_READAHEAD])},
         {"granary_fetch_warm_chunks_total", "Chunks whose fetch a warm request started",
-         counter_get(&c->chunks[LANE_WARM])},
+         counter_get(&c->chunks[PRIORITY_WARM])},
         {"granary_fetch_joins_total", "Readers who found a chunk's fetch in the air and shared it",
          counter_get(&c->joins)},
         {"granary_fetch_raised_total", "Queued chunks moved to a better lane", counter_get(&c->raised)},
@@ -150,11 +150,12 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_hedge_wins_total", "Second gets that brought a chunk before the first",
          counter_get(&c->hedge_wins)},
         {"granary_fetch_errors_total", "Chunks whose fetch failed for good", counter_get(&c->errors)},
-        {"granary_fetch_in_flight", "Chunks in the air now, or landed and being written to the cache", flights},
+        {"granary_fetch_in_flight", "Chunks in the air now, or landed and being written to the cache", inflights},
         {"granary_fetch_queued", "Chunks waiting for a worker now", queued},
-        {"granary_fetch_demand_queued", "Chunks waiting on the demand lane, before all others", lanes[LANE_DEMAND]},
-        {"granary_fetch_readahead_queued", "Chunks waiting on the readahead lane", lanes[LANE_READAHEAD]},
-        {"granary_fetch_warm_queued", "Chunks waiting on the warm lane, behind all others", lanes[LANE_WARM]},
+        {"granary_fetch_demand_queued", "Chunks waiting on the demand lane, before all others",
+         queues[PRIORITY_DEMAND]},
+        {"granary_fetch_readahead_queued", "Chunks waiting on the readahead lane", queues[PRIORITY_READAHEAD]},
+        {"granary_fetch_warm_queued", "Chunks waiting on the warm lane, behind all others", queues[PRIORITY_WARM]},
         {"granary_fetch_busy_workers", "Workers in a get now", busy},
         {"granary_fetch_limit", "Gets that may be in the air now", limit},
         {"granary_fetch_limit_phase", "What is done about that limit: 0 rise, 1 rest, 2 up, 3 down", phase},

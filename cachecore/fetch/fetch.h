@@ -1,13 +1,13 @@
 /* The fetch scheduler: chunks come in by ranged gets over neighbours, each chunk at most once at a
  * time.
  *
- * A *flight* is one chunk's fetch in the air: whoever asks for a chunk joins its flight or starts
- * one (single-flight). Chunks started together are grouped into runs (same store, same object, gap
- * <= gap_max, at most run_max bytes) and queued on a lane; threads take runs, demand before readahead before warm, as
+ * An *in-flight fetch* (struct inflight) is the fetch of one chunk: whoever asks for a chunk joins its in-flight fetch
+ * or starts one (single-flight). Chunks started together are grouped into runs (same store, same object, gap
+ * <= gap_max, at most run_max bytes) and queued by priority; threads take runs, demand before readahead before warm, as
  * many at a time as fill the link (concurrency.h).
  *
- * States of a flight: queued -> landed (bytes or error; waiters wake) -> retired (out of the
- * table). Between landed and retired, late comers get the bytes from the flight: the cache fills in
+ * States of an in-flight fetch: queued -> landed (bytes or error; waiters wake) -> retired (out of the
+ * table). Between landed and retired, late comers get the bytes from the in-flight fetch: the cache fills in
  * that time (on_landed), so that no chunk is fetched twice while it is being written.
  */
 #ifndef GRANARY_FETCH_FETCH_H
@@ -15,11 +15,11 @@
 
 #include "base/counter.h"
 #include "base/histogram.h"
-#include "fetch/flight.h"
+#include "fetch/inflight.h"
 #include "format/chunk.h"
 #include "store/store.h"
 
-enum fetch_lane { LANE_DEMAND, LANE_READAHEAD, LANE_WARM, LANES };
+enum fetch_priority { PRIORITY_DEMAND, PRIORITY_READAHEAD, PRIORITY_WARM, PRIORITIES };
 
 struct fetch;
 
@@ -32,11 +32,11 @@ struct fetch_config {
     uint64_t timeout_ms;    /* nothing is tried again for a chunk that somebody has waited for so long; 0: 5 minutes */
     uint64_t silent_ms;     /* a store that has brought nothing for so long, though asked, is silent; 0: 2 s */
     unsigned hedge_percent; /* second gets in a hundred demand gets at most; 0: none */
-    bool keep_stored;       /* flights of compressed chunks carry their stored bytes too */
-    /* Called on a worker for every flight that landed with bytes, after its waiters woke. The
+    bool keep_stored;       /* in-flight fetches of compressed chunks carry their stored bytes too */
+    /* Called on a worker for every in-flight fetch that landed with bytes, after its waiters woke. The
      * callee must call fetch_retire(f, flight) exactly once, now or later, from any thread. NULL:
      * retired at once. */
-    void (*on_landed)(void *arg, struct flight *flight, enum fetch_lane lane);
+    void (*on_landed)(void *arg, struct inflight *inflight, enum fetch_priority priority);
     void *arg;
 };
 
@@ -45,25 +45,26 @@ struct fetch_config {
 GR_MUST_CHECK int fetch_new(const struct fetch_config *config, struct fetch **out);
 GR_MUST_CHECK int fetch_start_threads(struct fetch *f);
 /* Waits for running gets, fails what is queued with -ECANCELED, joins the threads. Nobody may be in
- * fetch_start; every landed flight was retired or will be within on_landed (the owner drains what
+ * fetch_start; every landed fetch was retired or will be within on_landed (the owner drains what
  * it keeps first and from then on retires at once). */
 void fetch_free(struct fetch *f);
 
-/* Join or start a flight for each of refs[0..wanted); out_flights[i] gets a reference, flight_unref.
- * A flight is joined by chunk digest and store. One that failed is out of the table when its
+/* Join or start an in-flight fetch for each of refs[0..wanted); out_inflights[i] gets a reference, inflight_unref.
+ * An in-flight fetch is joined by chunk digest and store. One that failed is out of the table when its
  * waiters wake: asking again fetches again.
  * refs[wanted..n) are neighbours that nobody waits for. Those that come in the same run as a wanted
- * chunk that starts now ride on `lane`; the others go on the readahead lane (or `lane`, if that is
+ * chunk that starts now ride at `priority`; the others go at readahead priority (or `priority`, if that is
  * lower), so that no demand read stands behind them. Neighbours that do not fit the queue are dropped
  * and counted.
- * tag is the caller's, kept in the flights that start now (flight_tag).
- * A flight that is queued on a lower lane is raised, with what comes in the same get. No ref is a hole; refs and what
- * they point at are copied. -ENOMEM; then nothing was started. */
+ * tag is the caller's, kept in the in-flight fetches that start now (inflight_tag).
+ * An in-flight fetch that is queued at a lower priority is raised, with what comes in the same get. No ref is a hole;
+ * refs and what they point at are copied. -ENOMEM; then nothing was started. */
 GR_MUST_CHECK int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n,
-                              size_t wanted, enum fetch_lane lane, uint32_t tag, struct flight **out_flights);
+                              size_t wanted, enum fetch_priority priority, uint32_t tag,
+                              struct inflight **out_inflights);
 
-/* Take a landed flight out of the table. */
-void fetch_retire(struct fetch *f, struct flight *flight);
+/* Take a landed fetch out of the table. */
+void fetch_retire(struct fetch *f, struct inflight *inflight);
 
 /* How long somebody has been waiting for a chunk of that store that has not come, the longest of all; 0: nobody waits.
  * It walks through what is in flight: for status and metrics, not for reads. */

@@ -1,17 +1,18 @@
-/* Which flights there are, and in which order they go: the table and a queue a lane. fetch_take.c takes them out.
+/* Which fetches are in flight, and in which order they go: the table and a queue for each priority. fetch_take.c takes
+ * them out.
  *
- * Table: a map, keyed by chunk digest and store (the same chunk asked of two stores is two flights, so that a dead
- * store delays nobody who reads from a living one; the plain length is compared too, since a hostile index may lie
- * about it). The table holds one reference to each flight from its start until it is retired; queues and workers borrow
- * that one.
+ * Table: a map, keyed by chunk digest and store (the same chunk asked of two stores is two in-flight fetches, so that a
+ * dead store delays nobody who reads from a living one; the plain length is compared too, since a hostile index may lie
+ * about it). The table holds one reference to each in-flight fetch from its start until it is retired; queues and
+ * workers borrow that one.
  *
- * Runs are formed when a worker takes work, not when flights are queued: it takes the first flight
- * of the best lane and goes on with its successors while they lie behind it in the same object.
+ * Runs are formed when a worker takes work, not when in-flight fetches are queued: it takes the first fetch
+ * of the best priority and goes on with its successors while they lie behind it in the same object.
  * Flights that start together are queued sorted by object and offset, so they come out together:
- * neighbours of a demand read that its own get passes over or goes on to ride on the demand lane, all
- * others on the readahead lane. What other requests have queued beside them is gone on from: a flight is put next to
- * its neighbours, not at the end of the queue, as long as they make one run. One that is raised to a better lane leaves
- * a gap in its queue and nothing else to mend.
+ * neighbours of a demand read that its own get passes over or goes on to ride at demand priority, all
+ * others at readahead priority. What other requests have queued beside them is gone on from: an in-flight fetch is put
+ * next to its neighbours, not at the end of the queue, as long as they make one run. One that is raised to a better
+ * priority leaves a gap in its queue and nothing else to mend.
  */
 #include "fetch/fetch_internal.h"
 
@@ -23,109 +24,112 @@
 #include "base/clock.h"
 
 enum {
-    BESIDE_MOST = 128, /* of a queue's last flights, looked through for neighbours of a new one */
-    HOLD_SHARE = 16,   /* of the time that a get takes at least */
-    HOLD_LEAST_US = 250,
-    HOLD_MOST_US = 1000,
-    HOLD_BYTES = 256 << 10,
-    HOLD_WORTH = 4, /* so many holds a flight that comes meanwhile is worth */
-    HOLD_CREDIT_MOST = 64,
-    HOLD_TRY = 31, /* one in so many where they are worth nothing */
+    BESIDE_MOST = 128, /* of a queue's last fetches, looked through for neighbours of a new one */
+    DELAY_SHARE = 16,  /* of the time that a get takes at least */
+    DELAY_LEAST_US = 250,
+    DELAY_MOST_US = 1000,
+    DELAY_BYTES = 256 << 10,
+    DELAY_WORTH = 4, /* so many delays an in-flight fetch that comes meanwhile is worth */
+    DELAY_CREDIT_MOST = 64,
+    DELAY_TRY = 31, /* one in so many where they are worth nothing */
     TIMEOUT_PARTS = 64,
 };
 
 /* ---- table ---- */
 
-struct flight_entry {
+struct inflight_entry {
     uint64_t hash;
-    struct flight *flight;
+    struct inflight *inflight;
 };
 
-/* What a flight is looked up by. */
-struct flight_key {
+/* What an in-flight fetch is looked up by. */
+struct inflight_key {
     const struct store *store;
     const struct chunk_ref *chunk;
 };
 
-static bool flight_entry_is(const void *entry, const void *flight_key)
+static bool inflight_entry_is(const void *entry, const void *inflight_key)
 {
-    const struct flight *flight = ((const struct flight_entry *)entry)->flight;
-    const struct flight_key *key = flight_key;
-    return flight->store == key->store && flight->chunk.plain_len == key->chunk->plain_len &&
-           digest_equal(&flight->chunk.digest, &key->chunk->digest);
+    const struct inflight *inflight = ((const struct inflight_entry *)entry)->inflight;
+    const struct inflight_key *key = inflight_key;
+    return inflight->store == key->store && inflight->chunk.plain_len == key->chunk->plain_len &&
+           digest_equal(&inflight->chunk.digest, &key->chunk->digest);
 }
 
-static const struct map_type flight_entries = {.size = sizeof(struct flight_entry), .is = flight_entry_is};
+static const struct map_type inflight_entries = {.size = sizeof(struct inflight_entry), .is = inflight_entry_is};
 
-static struct flight_entry *find_locked(struct fetch *f, const struct store *store, const struct chunk_ref *chunk)
+static struct inflight_entry *fetch_queue_find_locked(struct fetch *f, const struct store *store,
+                                                      const struct chunk_ref *chunk)
 {
-    return map_find(&f->flights, &flight_entries, digest_hash(&chunk->digest), &(struct flight_key){store, chunk});
+    return map_find(&f->inflights, &inflight_entries, digest_hash(&chunk->digest),
+                    &(struct inflight_key){store, chunk});
 }
 
-void fetch_retire(struct fetch *f, struct flight *flight)
+void fetch_retire(struct fetch *f, struct inflight *inflight)
 {
     {
         SCOPED_LOCK(&f->lock);
-        struct flight_entry *entry = find_locked(f, flight->store, &flight->chunk);
-        assert(entry && entry->flight == flight); /* else retired twice */
-        map_remove(&f->flights, &flight_entries, entry);
+        struct inflight_entry *entry = fetch_queue_find_locked(f, inflight->store, &inflight->chunk);
+        assert(entry && entry->inflight == inflight); /* else retired twice */
+        map_remove(&f->inflights, &inflight_entries, entry);
     }
-    flight_unref(flight);
+    inflight_unref(inflight);
 }
 
 uint64_t fetch_longest_wait_us(struct fetch *f, const struct store *store)
 {
     uint64_t now = clock_now_us(), since = now;
     SCOPED_LOCK(&f->lock);
-    for (const struct flight_entry *entry = NULL; (entry = map_next(&f->flights, &flight_entries, entry));) {
-        const struct flight *flight = entry->flight;
-        if (flight->store == store && flight->wanted_us && !flight->settled)
-            since = GR_MIN(since, flight->wanted_us);
+    for (const struct inflight_entry *entry = NULL; (entry = map_next(&f->inflights, &inflight_entries, entry));) {
+        const struct inflight *inflight = entry->inflight;
+        if (inflight->store == store && inflight->wanted_us && !inflight->completed)
+            since = GR_MIN(since, inflight->wanted_us);
     }
     return now - since;
 }
 
 /* ---- queues ---- */
 
-/* Before `next` of that lane's queue; NULL: at its end. */
-static void enqueue_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane, struct flight *next)
+/* Before `next` of that priority's queue; NULL: at its end. */
+static void enqueue_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority,
+                           struct inflight *next)
 {
-    struct fetch_lane_queue *q = &f->lanes[lane];
-    flight->lane = lane;
-    flight->queued = true;
-    flight->due_us = 0;
-    flight->next = next;
-    flight->prev = next ? next->prev : q->last;
-    *(flight->prev ? &flight->prev->next : &q->first) = flight;
-    *(next ? &next->prev : &q->last) = flight;
+    struct fetch_queue *q = &f->queues[priority];
+    inflight->priority = priority;
+    inflight->queued = true;
+    inflight->due_us = 0;
+    inflight->next = next;
+    inflight->prev = next ? next->prev : q->last;
+    *(inflight->prev ? &inflight->prev->next : &q->first) = inflight;
+    *(next ? &next->prev : &q->last) = inflight;
     q->len++;
     f->queued++;
-    f->queued_waiterless += !flight->wanted_us;
+    f->queued_waiterless += !inflight->wanted_us;
 }
 
-void fetch_dequeue_locked(struct fetch *f, struct flight *flight)
+void fetch_dequeue_locked(struct fetch *f, struct inflight *inflight)
 {
-    struct fetch_lane_queue *q = &f->lanes[flight->lane];
-    if (flight->prev)
-        flight->prev->next = flight->next;
+    struct fetch_queue *q = &f->queues[inflight->priority];
+    if (inflight->prev)
+        inflight->prev->next = inflight->next;
     else
-        q->first = flight->next;
-    if (flight->next)
-        flight->next->prev = flight->prev;
+        q->first = inflight->next;
+    if (inflight->next)
+        inflight->next->prev = inflight->prev;
     else
-        q->last = flight->prev;
-    flight->prev = flight->next = NULL;
-    flight->queued = false;
+        q->last = inflight->prev;
+    inflight->prev = inflight->next = NULL;
+    inflight->queued = false;
     q->len--;
     f->queued--;
-    f->queued_waiterless -= !flight->wanted_us;
+    f->queued_waiterless -= !inflight->wanted_us;
 }
 
 /* ---- start ---- */
 
 static int by_place(const void *a, const void *b)
 {
-    const struct flight *x = *(struct flight *const *)a, *y = *(struct flight *const *)b;
+    const struct inflight *x = *(struct inflight *const *)a, *y = *(struct inflight *const *)b;
     int order = memcmp(&x->chunk.object, &y->chunk.object, sizeof x->chunk.object);
     if (order)
         return order;
@@ -133,19 +137,19 @@ static int by_place(const void *a, const void *b)
 }
 
 /* The deadline of a get is that of who has waited for longest: one who has just come must not fail with him. */
-static bool wait_alike(const struct fetch *f, const struct flight *a, const struct flight *b)
+static bool wait_alike(const struct fetch *f, const struct inflight *a, const struct inflight *b)
 {
     uint64_t first_us = GR_MIN(a->wanted_us, b->wanted_us), last_us = GR_MAX(a->wanted_us, b->wanted_us);
     return !first_us || last_us - first_us <= f->config.timeout_ms * 1000 / TIMEOUT_PARTS;
 }
 
 /* Skipped bytes come for nothing; a get more costs no time where nobody waits for it. */
-static uint32_t gap_of(const struct fetch *f, const struct flight *head)
+static uint32_t gap_of(const struct fetch *f, const struct inflight *head)
 {
-    return head->lane == LANE_READAHEAD ? 0 : f->config.gap_max;
+    return head->priority == PRIORITY_READAHEAD ? 0 : f->config.gap_max;
 }
 
-bool fetch_follows(const struct fetch *f, const struct flight *head, const struct flight *next, uint64_t end)
+bool fetch_follows(const struct fetch *f, const struct inflight *head, const struct inflight *next, uint64_t end)
 {
     const struct chunk_ref *a = &head->chunk, *b = &next->chunk;
     return next->store == head->store && b->kind == a->kind && digest_equal(&b->object, &a->object) &&
@@ -153,41 +157,41 @@ bool fetch_follows(const struct fetch *f, const struct flight *head, const struc
            fetch_end_of(next) - a->offset <= f->config.run_max && wait_alike(f, head, next);
 }
 
-/* The first and the last that come by one get with a queued flight. */
-static const struct flight *first_of_run(const struct fetch *f, const struct flight *flight)
+/* The first and the last that come by one get with a queued fetch. */
+static const struct inflight *first_of_run(const struct fetch *f, const struct inflight *inflight)
 {
-    const struct flight *last = flight;
-    while (flight->prev && fetch_follows(f, flight->prev, flight, fetch_end_of(flight->prev)) &&
-           fetch_end_of(last) - flight->prev->chunk.offset <= f->config.run_max)
-        flight = flight->prev;
-    return flight;
+    const struct inflight *last = inflight;
+    while (inflight->prev && fetch_follows(f, inflight->prev, inflight, fetch_end_of(inflight->prev)) &&
+           fetch_end_of(last) - inflight->prev->chunk.offset <= f->config.run_max)
+        inflight = inflight->prev;
+    return inflight;
 }
 
-const struct flight *fetch_last_of_run(const struct fetch *f, const struct flight *flight)
+const struct inflight *fetch_last_of_run(const struct fetch *f, const struct inflight *inflight)
 {
-    const struct flight *first = flight;
-    while (flight->next && fetch_follows(f, first, flight->next, fetch_end_of(flight)))
-        flight = flight->next;
-    return flight;
+    const struct inflight *first = inflight;
+    while (inflight->next && fetch_follows(f, first, inflight->next, fetch_end_of(inflight)))
+        inflight = inflight->next;
+    return inflight;
 }
 
-/* A place in a lane's queue where a flight comes by the same get as others that are queued already: in *out_next what
- * stands behind it. */
-static bool find_beside_locked(struct fetch *f, const struct flight *flight, enum fetch_lane lane,
-                               struct flight **out_next)
+/* A place in a priority's queue where an in-flight fetch comes by the same get as others that are queued already: in
+ * *out_next what stands behind it. */
+static bool find_beside_locked(struct fetch *f, const struct inflight *inflight, enum fetch_priority priority,
+                               struct inflight **out_next)
 {
     unsigned seen = 0;
-    for (struct flight *at = f->lanes[lane].last; at && seen < BESIDE_MOST; at = at->prev, seen++) {
-        if (fetch_follows(f, at, flight, fetch_end_of(at)) &&
-            fetch_follows(f, first_of_run(f, at), flight, fetch_end_of(at)) &&
+    for (struct inflight *at = f->queues[priority].last; at && seen < BESIDE_MOST; at = at->prev, seen++) {
+        if (fetch_follows(f, at, inflight, fetch_end_of(at)) &&
+            fetch_follows(f, first_of_run(f, at), inflight, fetch_end_of(at)) &&
             !(at->next && fetch_follows(f, at, at->next, fetch_end_of(at)) &&
-              at->next->chunk.offset < fetch_end_of(flight))) {
+              at->next->chunk.offset < fetch_end_of(inflight))) {
             *out_next = at->next;
             return true;
         }
-        if (fetch_follows(f, flight, at, fetch_end_of(flight)) &&
+        if (fetch_follows(f, inflight, at, fetch_end_of(inflight)) &&
             !(at->prev && fetch_follows(f, at->prev, at, fetch_end_of(at->prev))) &&
-            fetch_end_of(fetch_last_of_run(f, at)) - flight->chunk.offset <= f->config.run_max) {
+            fetch_end_of(fetch_last_of_run(f, at)) - inflight->chunk.offset <= f->config.run_max) {
             *out_next = at;
             return true;
         }
@@ -195,31 +199,31 @@ static bool find_beside_locked(struct fetch *f, const struct flight *flight, enu
     return false;
 }
 
-/* Move a queued flight to a better lane, and with it those behind it that come in the same get. */
-static void raise_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane)
+/* Move a queued fetch to a better priority, and with it those behind it that come in the same get. */
+static void raise_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority)
 {
-    const struct flight *head = flight;
+    const struct inflight *head = inflight;
     uint64_t end;
     do {
-        struct flight *next = flight->next;
-        fetch_dequeue_locked(f, flight);
-        enqueue_locked(f, flight, lane, NULL);
-        end = fetch_end_of(flight);
+        struct inflight *next = inflight->next;
+        fetch_dequeue_locked(f, inflight);
+        enqueue_locked(f, inflight, priority, NULL);
+        end = fetch_end_of(inflight);
         counter_add(&f->counters.raised, 1);
-        flight = next;
-    } while (flight && fetch_follows(f, head, flight, end));
+        inflight = next;
+    } while (inflight && fetch_follows(f, head, inflight, end));
 }
 
-/* Join the flight that is in the air. True when it was raised. */
-static bool join_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane, bool waiting)
+/* Join a fetch that is in flight. True when it was raised. */
+static bool join_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority, bool waiting)
 {
-    bool raise = flight->queued && lane < flight->lane;
+    bool raise = inflight->queued && priority < inflight->priority;
     if (raise)
-        raise_locked(f, flight, lane);
+        raise_locked(f, inflight, priority);
     if (waiting) {
         counter_add(&f->counters.joins, 1);
-        f->queued_waiterless -= flight->queued && !flight->wanted_us;
-        flight->wanted_us = flight->wanted_us ? flight->wanted_us : clock_now_us();
+        f->queued_waiterless -= inflight->queued && !inflight->wanted_us;
+        inflight->wanted_us = inflight->wanted_us ? inflight->wanted_us : clock_now_us();
     }
     return raise;
 }
@@ -227,40 +231,40 @@ static bool join_locked(struct fetch *f, struct flight *flight, enum fetch_lane 
 /* The chunks of one fetch_start. */
 struct request {
     size_t n, wanted;
-    enum fetch_lane lane;
-    struct flight **flights; /* n, made but not yet known to the table */
-    struct flight **spare;   /* n; what was not used (joined, dropped) is put there */
-    struct flight **out_flights;
+    enum fetch_priority priority;
+    struct inflight **inflights; /* n, made but not yet known to the table */
+    struct inflight **spare;     /* n; what was not used (joined, dropped) is put there */
+    struct inflight **out_inflights;
     uint64_t now_us;
     bool raised;
 };
 
-/* Join or insert the flights. New ones, to be queued, are moved to the front, the lane they are meant
+/* Join or insert the in-flight fetches. New ones, to be queued, are moved to the front, the priority they are meant
  * for set; returns their number. */
 static size_t place_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = 0;
     for (size_t i = 0; i < r->n; i++) {
         bool waiting = i < r->wanted;
-        enum fetch_lane lane = waiting ? r->lane : GR_MAX(r->lane, LANE_READAHEAD);
-        struct flight *mine = r->flights[i];
-        const struct flight_entry *entry = find_locked(f, mine->store, &mine->chunk);
-        struct flight *there = entry ? entry->flight : NULL;
+        enum fetch_priority priority = waiting ? r->priority : GR_MAX(r->priority, PRIORITY_READAHEAD);
+        struct inflight *mine = r->inflights[i];
+        const struct inflight_entry *entry = fetch_queue_find_locked(f, mine->store, &mine->chunk);
+        struct inflight *there = entry ? entry->inflight : NULL;
         r->spare[i] = there ? mine : NULL;
         if (there) {
-            r->raised |= join_locked(f, there, lane, waiting);
+            r->raised |= join_locked(f, there, priority, waiting);
         } else if (!waiting && f->queued_waiterless + fresh >= f->config.queue_max) {
             counter_add(&f->counters.dropped, 1);
             r->spare[i] = mine;
         } else {
             mine->wanted_us = waiting ? r->now_us : 0;
-            mine->lane = lane;
-            map_put(&f->flights, &flight_entries, &(struct flight_entry){digest_hash(&mine->chunk.digest), mine});
-            r->flights[fresh++] = there = mine;
-            counter_add(&f->counters.chunks[lane], 1);
+            mine->priority = priority;
+            map_put(&f->inflights, &inflight_entries, &(struct inflight_entry){digest_hash(&mine->chunk.digest), mine});
+            r->inflights[fresh++] = there = mine;
+            counter_add(&f->counters.chunks[priority], 1);
         }
         if (waiting)
-            r->out_flights[i] = flight_ref(there);
+            r->out_inflights[i] = inflight_ref(there);
     }
     return fresh;
 }
@@ -269,68 +273,69 @@ static size_t place_locked(struct fetch *f, struct request *r)
  * threads take them, and go by one get then. Not where the request has brought neighbours: it is known what is wanted;
  * and seldom where of late hardly anything has come meanwhile.
  */
-static uint64_t hold_us(struct fetch *f, const struct request *r, size_t fresh)
+static uint64_t delay_us(struct fetch *f, const struct request *r, size_t fresh)
 {
-    uint64_t bytes = 0, hold = f->concurrency.base_us / HOLD_SHARE;
+    uint64_t bytes = 0, delay = f->concurrency.base_us / DELAY_SHARE;
     for (size_t i = 0; i < fresh; i++)
-        bytes += r->flights[i]->chunk.stored_len;
-    bool little = r->lane == LANE_DEMAND && r->n == r->wanted && bytes <= HOLD_BYTES;
-    if (!little || hold < HOLD_LEAST_US || (!f->hold_credit && ++f->not_held % HOLD_TRY))
+        bytes += r->inflights[i]->chunk.stored_len;
+    bool little = r->priority == PRIORITY_DEMAND && r->n == r->wanted && bytes <= DELAY_BYTES;
+    if (!little || delay < DELAY_LEAST_US || (!f->delay_credit && ++f->not_delayed % DELAY_TRY))
         return 0;
-    return GR_MIN(hold, (uint64_t)HOLD_MOST_US);
+    return GR_MIN(delay, (uint64_t)DELAY_MOST_US);
 }
 
-static void hold_locked(struct fetch *f, struct flight *flight, uint64_t hold)
+static void delay_locked(struct fetch *f, struct inflight *inflight, uint64_t delay)
 {
-    flight->due_us = clock_now_us() + hold;
-    f->hold_credit -= f->hold_credit > 0;
+    inflight->due_us = clock_now_us() + delay;
+    f->delay_credit -= f->delay_credit > 0;
     counter_add(&f->counters.held, 1);
 }
 
-/* A flight that does not ride on one of its own request. */
-static void enqueue_head_locked(struct fetch *f, struct flight *flight, uint64_t hold)
+/* An in-flight fetch that does not ride on one of its own request. */
+static void enqueue_head_locked(struct fetch *f, struct inflight *inflight, uint64_t delay)
 {
-    struct flight *next = NULL;
-    if (!find_beside_locked(f, flight, flight->lane, &next)) {
-        enqueue_locked(f, flight, flight->lane, NULL);
-        if (hold)
-            hold_locked(f, flight, hold);
+    struct inflight *next = NULL;
+    if (!find_beside_locked(f, inflight, inflight->priority, &next)) {
+        enqueue_locked(f, inflight, inflight->priority, NULL);
+        if (delay)
+            delay_locked(f, inflight, delay);
         return;
     }
     counter_add(&f->counters.merged, 1);
-    enqueue_locked(f, flight, flight->lane, next);
-    if (first_of_run(f, flight)->due_us || (next && next->due_us))
-        f->hold_credit = GR_MIN(f->hold_credit + HOLD_WORTH, (unsigned)HOLD_CREDIT_MOST);
-    if (next && fetch_follows(f, flight, next, fetch_end_of(flight)))
-        flight->due_us = next->due_us; /* it may be the first of its run now */
+    enqueue_locked(f, inflight, inflight->priority, next);
+    if (first_of_run(f, inflight)->due_us || (next && next->due_us))
+        f->delay_credit = GR_MIN(f->delay_credit + DELAY_WORTH, (unsigned)DELAY_CREDIT_MOST);
+    if (next && fetch_follows(f, inflight, next, fetch_end_of(inflight)))
+        inflight->due_us = next->due_us; /* it may be the first of its run now */
 }
 
-/* Behind last, a flight of the same request, and those of its run that lie in front of this one. */
-static void enqueue_rider_locked(struct fetch *f, struct flight *flight, enum fetch_lane lane, struct flight *last)
+/* Behind last, an in-flight fetch of the same request, and those of its run that lie in front of this one. */
+static void enqueue_rider_locked(struct fetch *f, struct inflight *inflight, enum fetch_priority priority,
+                                 struct inflight *last)
 {
-    while (last->next && last->next->chunk.offset < flight->chunk.offset &&
+    while (last->next && last->next->chunk.offset < inflight->chunk.offset &&
            fetch_follows(f, last, last->next, fetch_end_of(last)))
         last = last->next;
-    enqueue_locked(f, flight, lane, last->next);
+    enqueue_locked(f, inflight, priority, last->next);
 }
 
 static void start_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = place_locked(f, r);
-    uint64_t hold = hold_us(f, r, fresh);
-    qsort(r->flights, fresh, sizeof(struct flight *), by_place);
-    struct flight *head = NULL, *last = NULL; /* of the run on r->lane that is being queued */
+    uint64_t delay = delay_us(f, r, fresh);
+    qsort(r->inflights, fresh, sizeof(struct inflight *), by_place);
+    struct inflight *head = NULL, *last = NULL; /* of the run at `priority` that is being queued */
     for (size_t i = 0; i < fresh; i++) {
-        struct flight *flight = r->flights[i];
-        bool rides = head && fetch_follows(f, head, flight, fetch_end_of(last));
+        struct inflight *inflight = r->inflights[i];
+        bool rides = head && fetch_follows(f, head, inflight, fetch_end_of(last));
         if (rides)
-            enqueue_rider_locked(f, flight, r->lane, last);
+            enqueue_rider_locked(f, inflight, r->priority, last);
         else
-            enqueue_head_locked(f, flight, hold);
-        if (flight->lane != r->lane)
+            enqueue_head_locked(f, inflight, delay);
+        if (inflight->priority != r->priority)
             continue;
-        last = flight;
-        head = rides ? head : flight;
+        last = inflight;
+        head = rides ? head : inflight;
     }
     if (fresh || r->raised)
         pthread_cond_signal(&f->work); /* whom it wakes wakes the next one, if there is work for two */
@@ -340,68 +345,68 @@ static int start_of_store(struct fetch *f, const struct store *store, struct req
 {
     struct fetch_store *of;
     SCOPED_LOCK(&f->lock);
-    int rc =
-        map_reserve(&f->flights, &flight_entries, r->n) ? error_no_memory() : fetch_find_store_locked(f, store, &of);
+    int rc = map_reserve(&f->inflights, &inflight_entries, r->n) ? error_no_memory()
+                                                                 : fetch_find_store_locked(f, store, &of);
     for (size_t i = 0; !rc && i < r->n; i++)
-        r->flights[i]->of = of;
+        r->inflights[i]->of = of;
     if (!rc)
         start_locked(f, r);
     return rc;
 }
 
 int fetch_start(struct fetch *f, struct store *store, const struct chunk_ref *const *refs, size_t n, size_t wanted,
-                enum fetch_lane lane, uint32_t tag, struct flight **out_flights)
+                enum fetch_priority priority, uint32_t tag, struct inflight **out_inflights)
 {
     /* All memory first, so that a failure starts nothing. */
-    CLEANUP_FREE struct flight **flights = calloc(2 * n + 1, sizeof *flights);
-    if (!flights)
+    CLEANUP_FREE struct inflight **inflights = calloc(2 * n + 1, sizeof *inflights);
+    if (!inflights)
         return error_no_memory();
     struct request request = {.n = n,
                               .wanted = wanted,
-                              .lane = lane,
-                              .flights = flights,
-                              .spare = flights + n,
-                              .out_flights = out_flights,
+                              .priority = priority,
+                              .inflights = inflights,
+                              .spare = inflights + n,
+                              .out_inflights = out_inflights,
                               .now_us = clock_now_us()};
     for (size_t i = 0; i < n; i++) {
         assert(!chunk_is_hole(refs[i]));
-        flights[i] = flight_new(store, refs[i]);
-        if (!flights[i]) {
-            flight_unref_all(flights, i);
+        inflights[i] = inflight_new(store, refs[i]);
+        if (!inflights[i]) {
+            inflight_unref_all(inflights, i);
             return error_no_memory();
         }
-        flights[i]->tag = tag;
+        inflights[i]->tag = tag;
     }
     int rc = start_of_store(f, store, &request);
-    flight_unref_all(rc ? flights : request.spare, n);
+    inflight_unref_all(rc ? inflights : request.spare, n);
     return rc;
 }
 
 /* ---- ends ---- */
 
 /* Out of the table first: who asks after the failure has been seen starts afresh. */
-void fetch_fail(struct fetch *f, struct flight *flight, int rc)
+void fetch_fail(struct fetch *f, struct inflight *inflight, int rc)
 {
     counter_add(&f->counters.errors, 1);
-    flight_ref(flight);
-    fetch_retire(f, flight);
-    flight_land(flight, rc, NULL, NULL);
-    flight_unref(flight);
+    inflight_ref(inflight);
+    fetch_retire(f, inflight);
+    inflight_land(inflight, rc, NULL, NULL);
+    inflight_unref(inflight);
 }
 
 void fetch_cancel_queued(struct fetch *f)
 {
     for (;;) {
-        struct flight *flight = NULL;
+        struct inflight *inflight = NULL;
         {
             SCOPED_LOCK(&f->lock);
-            for (int lane = 0; lane < LANES && !flight; lane++)
-                flight = f->lanes[lane].first;
-            if (flight)
-                fetch_dequeue_locked(f, flight);
+            for (int priority = 0; priority < PRIORITIES && !inflight; priority++)
+                inflight = f->queues[priority].first;
+            if (inflight)
+                fetch_dequeue_locked(f, inflight);
         }
-        if (!flight)
+        if (!inflight)
             return;
-        fetch_fail(f, flight, error_set(-ECANCELED, "fetch: the server is shutting down"));
+        fetch_fail(f, inflight, error_set(-ECANCELED, "fetch: the server is shutting down"));
     }
 }

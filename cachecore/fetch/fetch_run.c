@@ -23,7 +23,7 @@ static struct hedge_get *next_late_locked(struct fetch *f, uint64_t *due_ms)
     return f->busy + 1 < f->config.workers ? hedge_next(&f->hedge, due_ms) : NULL;
 }
 
-/* The second get of one that is late. It is silent still, so none of its flights is settled. */
+/* The second get of one that is late. It is silent still, so none of its in-flight fetches is completed. */
 static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
 {
     uint64_t due_ms;
@@ -31,16 +31,16 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
     if (!get || clock_now_ms() < due_ms)
         return false;
     const struct fetch_run *late = (const struct fetch_run *)get;
-    run->lane = LANE_DEMAND;
+    run->priority = PRIORITY_DEMAND;
     run->second = true;
     run->won = run->answered = false;
-    run->in_air = 0;
+    run->in_flight = 0;
     run->n = 0;
     run->store = store_origin(late->store);
     run->of = late->of;
-    run->errand.deadline_ms = late->errand.deadline_ms;
+    run->context.deadline_ms = late->context.deadline_ms;
     for (size_t i = 0; i < late->n; i++)
-        fetch_add_to_run_locked(run, late->flights[i]);
+        fetch_add_to_run_locked(run, late->inflights[i]);
     fetch_begin_run_locked(f, run);
     hedge_send(&f->hedge, get);
     counter_add(&f->counters.hedges, 1);
@@ -50,10 +50,10 @@ static bool take_hedge_locked(struct fetch *f, struct fetch_run *run)
 /* Until when the idle may wait: then work that is held back may go, or a get is late. 0: there is work by now. */
 static uint64_t idle_until_locked(struct fetch *f)
 {
-    uint64_t held_us, late_ms;
-    if (fetch_next_locked(f, &held_us))
+    uint64_t delayed_us, late_ms;
+    if (fetch_next_locked(f, &delayed_us))
         return 0;
-    return next_late_locked(f, &late_ms) ? GR_MIN(held_us, late_ms * 1000) : held_us;
+    return next_late_locked(f, &late_ms) ? GR_MIN(delayed_us, late_ms * 1000) : delayed_us;
 }
 
 /* Whoever has got work wakes the next one, if there is work for him too, or a time that nobody watches. */
@@ -68,9 +68,9 @@ static uint64_t deadline_locked(const struct fetch_run *run)
 {
     uint64_t since_us = run->sent_us;
     for (size_t i = 0; i < run->n; i++)
-        if (run->flights[i]->wanted_us) {
-            since_us = GR_MIN(since_us, run->flights[i]->wanted_us);
-            histogram_add(&run->f->queue, run->sent_us - GR_MIN(run->sent_us, run->flights[i]->wanted_us));
+        if (run->inflights[i]->wanted_us) {
+            since_us = GR_MIN(since_us, run->inflights[i]->wanted_us);
+            histogram_add(&run->f->queue, run->sent_us - GR_MIN(run->sent_us, run->inflights[i]->wanted_us));
         }
     return since_us / 1000 + run->f->config.timeout_ms;
 }
@@ -81,11 +81,11 @@ static bool take_locked(struct fetch *f, struct fetch_run *run)
         return false;
     run->sent_us = clock_now_us();
     if (!run->second)
-        run->errand.deadline_ms = deadline_locked(run);
-    run->errand.tries = 0;
-    run->errand.from = NULL;
-    run->errand.fresh = false;
-    if (run->lane == LANE_DEMAND && !run->second && f->hedge.percent)
+        run->context.deadline_ms = deadline_locked(run);
+    run->context.tries = 0;
+    run->context.from = NULL;
+    run->context.fresh = false;
+    if (run->priority == PRIORITY_DEMAND && !run->second && f->hedge.percent)
         hedge_begin(&f->hedge, &run->get, run->store, run->sent_us / 1000);
     wake_next_locked(f);
     return true;
@@ -111,32 +111,33 @@ static struct buf *keep_stored(const struct fetch_run *run, size_t i, const void
     return copy;
 }
 
-static void note_arrival_locked(struct fetch_run *run, const struct flight *flight)
+static void note_arrival_locked(struct fetch_run *run, const struct inflight *inflight)
 {
     struct fetch *f = run->f;
     fetch_heard_locked(f, run->of);
     const struct concurrency_arrival arrival = {.sent_us = run->sent_us,
                                                 .now_us = clock_now_us(),
-                                                .bytes = flight->chunk.stored_len,
+                                                .bytes = inflight->chunk.stored_len,
                                                 .first = !run->answered,
                                                 .waiting = fetch_is_full_locked(f)};
     run->answered = true;
-    air_arrived(&f->air, &arrival, f->concurrency.base_us, f->in_air[LANE_WARM], f->in_air[LANE_READAHEAD]);
+    window_arrived(&f->window, &arrival, f->concurrency.base_us, f->in_flight[PRIORITY_WARM],
+                   f->in_flight[PRIORITY_READAHEAD]);
     if (concurrency_arrived(&f->concurrency, &arrival))
         pthread_cond_signal(&f->work);
 }
 
-/* Is this result of run's the flight's? The first good one is, or the last bad one. */
-static bool claim(struct fetch_run *run, struct flight *flight, bool good)
+/* Is this result of run's the in-flight fetch's? The first good one is, or the last bad one. */
+static bool fetch_run_claim(struct fetch_run *run, struct inflight *inflight, bool good)
 {
     SCOPED_LOCK(&run->f->lock);
-    flight->attempts--;
-    fetch_landed_locked(run, flight);
-    if (flight->settled || (!good && flight->attempts))
+    inflight->attempts--;
+    fetch_landed_locked(run, inflight);
+    if (inflight->completed || (!good && inflight->attempts))
         return false;
-    flight->settled = true;
+    inflight->completed = true;
     if (good)
-        note_arrival_locked(run, flight);
+        note_arrival_locked(run, inflight);
     if (run->second && good && !run->won) {
         run->won = true;
         counter_add(&run->f->counters.hedge_wins, 1);
@@ -147,21 +148,21 @@ static bool claim(struct fetch_run *run, struct flight *flight, bool good)
 static void land(struct fetch_run *run, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct fetch *f = run->f;
-    struct flight *flight = run->flights[i];
-    if (!claim(run, flight, !rc)) {
+    struct inflight *inflight = run->inflights[i];
+    if (!fetch_run_claim(run, inflight, !rc)) {
         buf_unref(plain);
         return;
     }
-    flight_note(flight, run->sent_us, &run->errand);
+    inflight_note(inflight, run->sent_us, &run->context);
     if (rc) {
-        fetch_fail(f, flight, rc);
+        fetch_fail(f, inflight, rc);
         return;
     }
-    flight_land(flight, 0, plain, keep_stored(run, i, stored));
+    inflight_land(inflight, 0, plain, keep_stored(run, i, stored));
     if (f->config.on_landed)
-        f->config.on_landed(f->config.arg, flight, run->lane);
+        f->config.on_landed(f->config.arg, inflight, run->priority);
     else
-        fetch_retire(f, flight);
+        fetch_retire(f, inflight);
 }
 
 /* The get has brought its first chunk, or failed on it. */
@@ -174,10 +175,10 @@ static void end_silence(struct fetch_run *run, bool good)
 }
 
 /* Another get has brought it, or failed for good. */
-static bool is_settled(struct fetch_run *run, const struct flight *flight)
+static bool is_completed(struct fetch_run *run, const struct inflight *inflight)
 {
     SCOPED_LOCK(&run->f->lock);
-    return flight->settled;
+    return inflight->completed;
 }
 
 static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
@@ -186,7 +187,7 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
     end_silence(run, !rc);
     if (rc == -EBADMSG)
         counter_add(&run->f->counters.verify_failures, 1);
-    run->again[i] = worth_again(rc) && clock_now_ms() < run->errand.deadline_ms ? rc : 0;
+    run->again[i] = worth_again(rc) && clock_now_ms() < run->context.deadline_ms ? rc : 0;
     if (!run->again[i])
         land(run, i, rc, plain, stored);
 }
@@ -200,18 +201,18 @@ static void count_request(const struct fetch_run *run, const struct chunk_ref *c
     counter_add(&c->requests, 1);
     counter_add(&c->chunk_bytes, wanted);
     counter_add(&c->bytes, asked);
-    counter_add(&c->warm_bytes, run->lane == LANE_WARM ? asked : 0);
+    counter_add(&c->warm_bytes, run->priority == PRIORITY_WARM ? asked : 0);
 }
 
 /* One more get of a chunk alone, over a connection that nothing wrong has come over. */
 static int read_again(struct fetch_run *run, size_t i, struct store *store, struct buf **out)
 {
     struct fetch *f = run->f;
-    struct store_on_errand errand;
-    store_on_errand_init(&errand, store, &run->errand);
-    run->errand.fresh = true;
+    struct store_with_context context;
+    store_with_context_init(&context, store, &run->context);
+    run->context.fresh = true;
     count_request(run, &run->refs[i], 1);
-    int rc = chunk_read_one(&errand.base, run->refs[i], out);
+    int rc = chunk_read_one(&context.base, run->refs[i], out);
     if (rc == -EBADMSG)
         counter_add(&f->counters.verify_failures, 1);
     return rc;
@@ -220,7 +221,7 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
 /* Did a shared tier give what came last? Then there is somebody else to ask. */
 static bool came_from_tier(const struct fetch_run *run)
 {
-    return run->errand.from && strcmp(run->errand.from, store_origin(run->store)->url);
+    return run->context.from && strcmp(run->context.from, store_origin(run->store)->url);
 }
 
 /* What was healed nobody else hears of. What was not is the sentence of whoever waits for the chunk, once. */
@@ -234,7 +235,7 @@ static void say_healed(struct fetch_run *run, size_t i, bool of_tier)
                 run->store->url, digest_hex(&ref->digest, hex), key, ref->offset, ref->stored_len,
                 run->again[i] == -EBADMSG ? "wrong bytes" : "the get broke");
     if (run->again[i] == -EBADMSG && of_tier)
-        store_blame(run->store, key);
+        store_report_bad(run->store, key);
 }
 
 /* Over another connection, then of the store itself where a tier gave it: the tier may keep wrong bytes. of_tier: it
@@ -245,7 +246,7 @@ static void fetch_again(struct fetch_run *run, size_t i, bool of_tier)
     struct buf *plain = NULL;
     counter_add(&f->counters.refetches, 1);
     int rc = read_again(run, i, run->store, &plain);
-    if (worth_again(rc) && came_from_tier(run) && clock_now_ms() < run->errand.deadline_ms) {
+    if (worth_again(rc) && came_from_tier(run) && clock_now_ms() < run->context.deadline_ms) {
         of_tier = true;
         counter_add(&f->counters.origin_refetches, 1);
         rc = read_again(run, i, store_origin(run->store), &plain);
@@ -259,16 +260,16 @@ static void carry_out(struct fetch_run *run)
 {
     count_request(run, run->refs, run->n);
     /* Each chunk's own result went to chunk_done: the get's adds nothing. */
-    struct store_on_errand store;
-    store_on_errand_init(&store, run->store, &run->errand);
+    struct store_with_context store;
+    store_with_context_init(&store, run->store, &run->context);
     (void)chunk_read_run(&store.base, run->refs, run->n, chunk_done, run);
     bool of_tier = came_from_tier(run); /* a get that a tier broke off is the store's */
     histogram_add(of_tier ? &run->f->tier_gets : &run->f->gets, clock_now_us() - run->sent_us);
     end_silence(run, false);
     for (size_t i = 0; i < run->n; i++)
-        if (run->again[i] && !is_settled(run, run->flights[i]))
+        if (run->again[i] && !is_completed(run, run->inflights[i]))
             fetch_again(run, i, of_tier);
-    flight_unref_all(run->flights, run->n);
+    inflight_unref_all(run->inflights, run->n);
 }
 
 /* Until there is work, or the time has come if no other worker waits for that. What was held back a moment ago may go

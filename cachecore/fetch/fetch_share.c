@@ -7,7 +7,7 @@
  *   several       each as share_allows() says: three quarters at most, and the last place is for a store with none
  *   not answering its last get failed, or nothing came yet, or it is silent: an eighth of the places
  *   silent        it has gets in flight, and nothing has come for silent_ms: their places are not counted in the limit
- *                 (concurrency.h), for nothing of them is on the link, nor are their bytes in the windows (air.h)
+ *                 (concurrency.h), for nothing of them is on the link, nor are their bytes in the windows (window.h)
  *
  * A store is noticed to be silent by the next look for work: idle workers look every few seconds (fetch_run.c).
  */
@@ -66,8 +66,8 @@ struct fetch_shares fetch_shares_locked(const struct fetch *f)
         if (is_silent(f, s, shares.now_us)) {
             shares.silent_busy += s->busy;
             shares.silent_background += s->busy_background;
-            for (int lane = 0; lane < LANES; lane++)
-                shares.silent_in_air[lane] += s->in_air[lane];
+            for (int priority = 0; priority < PRIORITIES; priority++)
+                shares.silent_in_flight[priority] += s->in_flight[priority];
         }
     shares.limit = GR_MIN(shares.limit + shares.silent_busy, f->config.workers);
     shares.free = shares.limit - GR_MIN(shares.limit, f->busy);
@@ -79,16 +79,16 @@ bool fetch_is_answering(const struct fetch *f, const struct fetch_shares *shares
     return s->answers && !is_silent(f, s, shares->now_us);
 }
 
-bool fetch_has_place(const struct fetch *f, const struct fetch_shares *shares, const struct flight *flight)
+bool fetch_has_place(const struct fetch *f, const struct fetch_shares *shares, const struct inflight *inflight)
 {
-    const struct fetch_store *s = flight->of;
+    const struct fetch_store *s = inflight->of;
     unsigned unproven = GR_MAX(f->concurrency.limit / UNPROVEN_PART, 1u);
     if (f->stores.count == 1)
         return shares->free > 0 && s->busy < f->config.workers - f->config.workers / SOLE_LEAVES_PART;
     if (!fetch_is_answering(f, shares, s) && s->busy >= unproven)
         return false;
     return share_allows(s->busy, shares->free) &&
-           (flight->lane == LANE_DEMAND ||
+           (inflight->priority == PRIORITY_DEMAND ||
             s->busy_background < fetch_three_quarters(fetch_three_quarters(shares->limit)));
 }
 

@@ -10,7 +10,7 @@
 enum { SAMPLES_MOST = 2000, GET = 100, CREDIT_MOST = 10 * GET };
 
 /* 0..7 are themselves; behind that four an octave, the last one open. */
-static unsigned bucket_of(uint64_t ms)
+static unsigned hedge_bucket_of(uint64_t ms)
 {
     if (ms < 8)
         return (unsigned)ms;
@@ -35,7 +35,7 @@ static struct hedge_times *times_of(struct hedge *h, const struct store *store)
     return NULL;
 }
 
-static void note(struct hedge *h, const struct store *store, uint64_t ms)
+static void hedge_note(struct hedge *h, const struct store *store, uint64_t ms)
 {
     struct hedge_times *t = times_of(h, store);
     if (!t) {
@@ -44,7 +44,7 @@ static void note(struct hedge *h, const struct store *store, uint64_t ms)
         t = &h->times[h->stores++];
         t->store = store;
     }
-    t->buckets[bucket_of(ms)]++;
+    t->buckets[hedge_bucket_of(ms)]++;
     if (++t->count < SAMPLES_MOST)
         return;
     t->count = 0;
@@ -82,7 +82,7 @@ void hedge_end(struct hedge *h, struct hedge_get *get, bool good, uint64_t now_m
         get->next->prev = get->prev;
     get->silent = false;
     if (good)
-        note(h, get->store, now_ms - get->begun_ms);
+        hedge_note(h, get->store, now_ms - get->begun_ms);
 }
 
 struct hedge_get *hedge_next(struct hedge *h, uint64_t *due_ms)

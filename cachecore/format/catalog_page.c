@@ -69,7 +69,7 @@ const struct catalog_child *catalog_page_child(const struct catalog_page *p, uin
     return &p->children[i];
 }
 
-static const uint8_t *take(struct cursor *c, size_t n)
+static const uint8_t *catalog_page_take(struct cursor *c, size_t n)
 {
     if (c->failed || n > (size_t)(c->end - c->p)) {
         c->failed = true;
@@ -85,7 +85,7 @@ static uint64_t take_number(struct cursor *c, uint64_t max)
 {
     uint64_t v = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
-        const uint8_t *b = take(c, 1);
+        const uint8_t *b = catalog_page_take(c, 1);
         if (!b)
             return 0;
         uint64_t part = *b & 0x7f;
@@ -102,15 +102,15 @@ static uint64_t take_number(struct cursor *c, uint64_t max)
     return 0;
 }
 
-static const char *take_string(struct cursor *c, size_t max, size_t *out_len)
+static const char *catalog_page_take_string(struct cursor *c, size_t max, size_t *out_len)
 {
     *out_len = take_number(c, max);
-    return (const char *)take(c, *out_len);
+    return (const char *)catalog_page_take(c, *out_len);
 }
 
 static void take_digest(struct cursor *c, struct digest *out)
 {
-    const uint8_t *b = take(c, DIGEST_SIZE);
+    const uint8_t *b = catalog_page_take(c, DIGEST_SIZE);
     if (b)
         memcpy(out->b, b, DIGEST_SIZE);
 }
@@ -119,7 +119,7 @@ static void take_digest(struct cursor *c, struct digest *out)
 static const char *take_path(struct cursor *c, struct catalog_page *page, size_t *out_len)
 {
     size_t suffix_len, shared = take_number(c, c->path_len);
-    const char *suffix = take_string(c, CATALOG_PATH_MAX - shared, &suffix_len);
+    const char *suffix = catalog_page_take_string(c, CATALOG_PATH_MAX - shared, &suffix_len);
     size_t len = shared + suffix_len;
     if (c->failed || len > page->header.paths_len - c->paths_used) {
         c->failed = true;
@@ -157,7 +157,7 @@ static void take_extents(struct cursor *c, struct catalog_page *page, struct cat
     e->extents = extents;
 }
 
-static void take_entry(struct cursor *c, struct catalog_page *page, struct catalog_entry *e)
+static void catalog_page_take_entry(struct cursor *c, struct catalog_page *page, struct catalog_entry *e)
 {
     e->path = take_path(c, page, &e->path_len);
     uint64_t flags = take_number(c, CATALOG_FLAGS);
@@ -168,13 +168,13 @@ static void take_entry(struct cursor *c, struct catalog_page *page, struct catal
     uint64_t mtime = take_number(c, UINT64_MAX);
     e->mtime = (int64_t)(mtime >> 1 ^ -(mtime & 1));
     e->mtime_nsec = (uint32_t)take_number(c, 999999999);
-    e->validator = take_string(c, CATALOG_VALIDATOR_MAX, &e->validator_len);
+    e->validator = catalog_page_take_string(c, CATALOG_VALIDATOR_MAX, &e->validator_len);
     if (flags & CATALOG_HAS_CONTENT) {
         take_digest(c, &e->content);
         c->failed |= digest_is_zero(&e->content);
     }
     if (flags & CATALOG_HAS_TARGET) {
-        e->target = take_string(c, CATALOG_PATH_MAX, &e->target_len);
+        e->target = catalog_page_take_string(c, CATALOG_PATH_MAX, &e->target_len);
         c->failed |= e->target_len == 0;
     }
     e->hard_link = flags & CATALOG_HARD_LINK;
@@ -189,7 +189,7 @@ static void take_child(struct cursor *c, struct catalog_page *page, struct catal
     child->first = take_path(c, page, &child->first_len);
     take_digest(c, &child->digest);
     child->len = (uint32_t)take_number(c, UINT32_MAX);
-    const uint8_t *crc = take(c, 4);
+    const uint8_t *crc = catalog_page_take(c, 4);
     child->crc = crc ? le32_get(crc) : 0;
     child->entries = take_number(c, UINT64_MAX);
     if (!c->failed && catalog_child_problem(page->header.level, child))
@@ -261,7 +261,7 @@ int catalog_page_decode(const void *data, size_t len, struct catalog_page **out)
         if (h->level)
             take_child(&c, page, &page->children[i]);
         else
-            take_entry(&c, page, &page->entries[i]);
+            catalog_page_take_entry(&c, page, &page->entries[i]);
     }
     if (c.failed)
         return bad("a record is cut short, out of bounds or out of order");

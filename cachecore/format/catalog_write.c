@@ -131,7 +131,7 @@ static int put_path(struct catalog_page_writer *w, const char *path, size_t len)
     return rc;
 }
 
-static int put_entry(struct bytes *out, const struct catalog_entry *e)
+static int catalog_write_put_entry(struct bytes *out, const struct catalog_entry *e)
 {
     bool has_content = !digest_is_zero(&e->content);
     unsigned flags = (has_content ? CATALOG_HAS_CONTENT : 0) | (e->target_len ? CATALOG_HAS_TARGET : 0) |
@@ -208,7 +208,7 @@ int catalog_page_add(struct catalog_page_writer *w, const struct catalog_entry *
         return error_set(-EINVAL, "catalog: \"%.*s\": %s", (int)GR_MIN(e->path_len, 200), e->path, problem);
     size_t before = w->plain.len;
     int rc = begin_record(w, e->path, e->path_len);
-    if (!rc && put_entry(&w->plain, e))
+    if (!rc && catalog_write_put_entry(&w->plain, e))
         rc = error_no_memory();
     if (!rc)
         rc = end_record(w, e->path, e->path_len, out_full);

@@ -125,7 +125,7 @@ static uint64_t first_missing(const struct batch *b)
 static int flush_reads(struct batch *b)
 {
     uint64_t missed = cache_served_fetched(&b->served);
-    int rc = cache_read(b->img->config.cache, b->pieces, b->count, b->ahead.pieces, b->ahead.count, LANE_DEMAND);
+    int rc = cache_read(b->img->config.cache, b->pieces, b->count, b->ahead.pieces, b->ahead.count, PRIORITY_DEMAND);
     missed = cache_served_fetched(&b->served) - missed;
     readahead_started(&b->ahead);
     if (rc == -ENODATA)
@@ -135,18 +135,18 @@ static int flush_reads(struct batch *b)
     return rc;
 }
 
-static int flush(struct batch *b)
+static int image_flush(struct batch *b)
 {
     if (!b->count)
         return 0;
-    int rc = b->prefetch ? cache_ensure(b->img->config.cache, b->pieces, b->count, LANE_WARM) : flush_reads(b);
+    int rc = b->prefetch ? cache_ensure(b->img->config.cache, b->pieces, b->count, PRIORITY_WARM) : flush_reads(b);
     b->count = 0;
     return rc;
 }
 
 static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offset, uint32_t len, uint8_t *dst)
 {
-    int rc = b->count == BATCH ? flush(b) : 0;
+    int rc = b->count == BATCH ? image_flush(b) : 0;
     if (!rc)
         b->pieces[b->count++] = (struct cache_piece){.ref = *ref,
                                                      .store = b->img->config.store,
@@ -197,7 +197,7 @@ static void count_served(struct image *img, const struct cache_served *served)
     }
 }
 
-static int walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
+static int image_walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
 {
     struct image *img = b->img;
     uint64_t start = off, end = off + len;
@@ -219,11 +219,11 @@ static int walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
         if (rc)
             return rc;
     }
-    return flush(b);
+    return image_flush(b);
 }
 
 /* The fence has ended it: its index node or its bytes are not cached. */
-static int refuse(struct image *img, uint64_t off)
+static int image_refuse(struct image *img, uint64_t off)
 {
     counter_add(&img->fence_refusals, 1);
     return error_set(-EIO,
@@ -246,7 +246,7 @@ static void batch_begin(struct batch *b, struct image *img, bool prefetch, uint6
 static int batch_end(struct batch *b, int rc)
 {
     count_served(b->img, &b->served);
-    return rc == -ENODATA ? refuse(b->img, b->refused_at) : rc;
+    return rc == -ENODATA ? image_refuse(b->img, b->refused_at) : rc;
 }
 
 /* Returns the walk's result; b has what it cost. */
@@ -254,7 +254,7 @@ static int walk_batched(struct batch *b, struct image *img, uint8_t *dst, uint64
 {
     batch_begin(b, img, !dst, off);
     readahead_init(&b->ahead, img, off, len);
-    return batch_end(b, walk(b, dst, off, len));
+    return batch_end(b, image_walk(b, dst, off, len));
 }
 
 /* Its sentence is left as it is. */
@@ -318,7 +318,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
             rc = add_piece(&b, ref, 0, 0, NULL);
     }
     node_unref(span.leaf);
-    return batch_end(&b, rc ? rc : flush(&b));
+    return batch_end(&b, rc ? rc : image_flush(&b));
 }
 
 /* ---- what is cached ---- */
@@ -401,7 +401,7 @@ int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_vi
         struct span span;
         rc = span_locate(img, off / img->manifest.chunk_size, SPAN_FETCHED, &span);
         if (rc)
-            return rc == -ENODATA ? refuse(img, off) : rc;
+            return rc == -ENODATA ? image_refuse(img, off) : rc;
         int stop = extent_add_span(&e, &span, img->manifest.chunk_size, &off, end);
         node_unref(span.leaf);
         if (stop)

@@ -98,7 +98,7 @@ static void link_newest_locked(struct node_cache *nc, struct node *node)
 }
 
 /* The node with a new reference, now the newest; NULL: not here. */
-static struct node *find_locked(struct node_cache *nc, const struct digest *digest)
+static struct node *node_cache_find_locked(struct node_cache *nc, const struct digest *digest)
 {
     const struct node_entry *entry = find_entry_locked(nc, digest);
     if (!entry)
@@ -146,7 +146,7 @@ static void shrink_locked(struct node_cache *nc)
 static struct node *insert(struct node_cache *nc, struct node *node)
 {
     SCOPED_LOCK(&nc->lock);
-    struct node *there = find_locked(nc, &node->digest);
+    struct node *there = node_cache_find_locked(nc, &node->digest);
     if (there) {
         node_unref(node);
         return there;
@@ -217,7 +217,7 @@ int node_cache_keep(struct node_cache *nc, const struct index_child *child)
 {
     const struct cache_piece piece = {.ref = index_child_ref(child), .store = nc->config.store};
     int rc = check_length(child);
-    return rc ? rc : cache_ensure(nc->config.cache, &piece, 1, LANE_WARM);
+    return rc ? rc : cache_ensure(nc->config.cache, &piece, 1, PRIORITY_WARM);
 }
 
 static int fetch_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
@@ -231,7 +231,7 @@ static int fetch_node(struct node_cache *nc, const struct index_child *child, st
         return error_no_memory();
     const struct cache_piece piece = {
         .ref = index_child_ref(child), .store = nc->config.store, .len = child->len, .dst = data};
-    rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, LANE_DEMAND);
+    rc = cache_read(nc->config.cache, &piece, 1, NULL, 0, PRIORITY_DEMAND);
     return rc ? rc : make_node(nc, child, place, data, child->len, out);
 }
 
@@ -240,7 +240,7 @@ static int find_node(struct node_cache *nc, const struct index_child *child, str
 {
     {
         SCOPED_LOCK(&nc->lock);
-        *out = find_locked(nc, &child->digest);
+        *out = node_cache_find_locked(nc, &child->digest);
         *(*out ? &nc->stats.hits : &nc->stats.misses) += 1;
     }
     /* Equal subtrees share a node: what fits one place need not fit the other. */

@@ -69,7 +69,7 @@ void recorder_stop(struct recorder_place *place, struct recorder *r)
 }
 
 /* false: the ring is full. */
-static bool put(struct recorder *r, const struct trace_entry *entry)
+static bool recorder_put(struct recorder *r, const struct trace_entry *entry)
 {
     uint64_t at = atomic_load_explicit(&r->tail, memory_order_relaxed);
     for (;;) {
@@ -97,7 +97,7 @@ static void touch(struct recorder *r, uint64_t chunk, const struct digest *diges
         atomic_fetch_or_explicit(word, bit, memory_order_relaxed) & bit)
         return;
     const struct trace_entry entry = trace_entry_of(chunk, digest);
-    if (put(r, &entry))
+    if (recorder_put(r, &entry))
         return;
     atomic_fetch_and_explicit(word, ~bit, memory_order_relaxed);
     counter_add(&r->dropped, 1);

@@ -34,7 +34,7 @@ struct looking {
     uint64_t offset;
 };
 
-static void say(const struct looking *l, const char *what, int len, const char *path)
+static void slow_names_say(const struct looking *l, const char *what, int len, const char *path)
 {
     char hex[DIGEST_HEX_SIZE];
     log_warning("slow read at %llu of image sha256:%s was of %s%.*s", (unsigned long long)l->offset,
@@ -47,18 +47,18 @@ static int compare(void *arg, const struct catalog_entry *e)
     const struct looking *l = arg;
     for (uint32_t i = 0; i < e->extent_count && !e->hard_link; i++)
         if (l->offset >= e->extents[i].offset && l->offset - e->extents[i].offset < e->extents[i].len) {
-            say(l, "the file ", (int)e->path_len, e->path);
+            slow_names_say(l, "the file ", (int)e->path_len, e->path);
             return 1;
         }
     return atomic_load(&l->names->stopping) ? error_set(-ECANCELED, "the server ends") : 0;
 }
 
-static void look(struct looking *l)
+static void slow_names_look(struct looking *l)
 {
     const struct manifest *m = &l->img->manifest;
     if (l->offset < m->front_len ||
         (l->offset >= m->metadata_offset && l->offset - m->metadata_offset < m->metadata_len)) {
-        say(l, "the filesystem's metadata", 0, "");
+        slow_names_say(l, "the filesystem's metadata", 0, "");
         return;
     }
     if (m->catalog_entries > SLOW_NAMES_ENTRIES_MAX)
@@ -86,7 +86,7 @@ static void *look_for_names(void *arg)
         struct image *img = steal_ptr(&n->img);
         struct looking l = {.names = n, .img = img, .offset = n->offset};
         pthread_mutex_unlock(&n->lock);
-        look(&l);
+        slow_names_look(&l);
         image_close(img);
         pthread_mutex_lock(&n->lock);
         rest_locked(n);
@@ -96,7 +96,7 @@ static void *look_for_names(void *arg)
     return NULL;
 }
 
-static void ask(void *arg, struct image *img, uint64_t offset)
+static void slow_names_ask(void *arg, struct image *img, uint64_t offset)
 {
     struct slow_names *n = arg;
     SCOPED_LOCK(&n->lock);
@@ -117,7 +117,7 @@ int slow_names_new(struct slow_reads *s, struct slow_names **out)
     thread_cond_init(&n->changed);
     n->reads = s;
     s->ask_arg = n;
-    s->ask = ask;
+    s->ask = slow_names_ask;
     *out = n;
     return 0;
 }

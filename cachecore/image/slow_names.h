@@ -14,7 +14,7 @@ struct slow_names;
 /* From now on the slow reads of s are asked about. s: outlives it. -ENOMEM. No thread is made. */
 GR_MUST_CHECK int slow_names_new(struct slow_reads *s, struct slow_names **out);
 GR_MUST_CHECK int slow_names_start_thread(struct slow_names *n);
-/* After the last read of the images; waits for a get in the air. NULL is allowed. */
+/* After the last read of the images; waits for a get in flight. NULL is allowed. */
 void slow_names_free(struct slow_names *n);
 
 #endif

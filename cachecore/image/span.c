@@ -3,8 +3,8 @@
  */
 #include "image/span.h"
 
-static int get_node(struct image *img, const struct index_child *child, struct node_place place, enum span_nodes how,
-                    struct node **out)
+static int span_get_node(struct image *img, const struct index_child *child, struct node_place place,
+                         enum span_nodes how, struct node **out)
 {
     if (how == SPAN_CACHED)
         return node_cache_peek(img->nodes, child, place, NULL, out);
@@ -24,7 +24,7 @@ int span_locate(struct image *img, uint64_t chunk, enum span_nodes how, struct s
         span->leaf = NULL;
         if (digest_is_zero(&child.digest))
             return 0;
-        int rc = get_node(img, &child, place, how, &span->leaf);
+        int rc = span_get_node(img, &child, place, how, &span->leaf);
         if (rc)
             return rc;
         if (level) {

@@ -35,8 +35,8 @@ enum { REFUSALS_TELL = 3, HTTP2_MS = 10 * 60 * 1000 };
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
 
 struct http {
-    struct http_places own, *places; /* places: own, or those of several */
-    struct http_places_user user;
+    struct http_slots own, *slots; /* places: own, or those of several */
+    struct http_slots_user user;
     pthread_mutex_t mutex; /* guards idle */
     VEC(CURL *) idle;
     unsigned connect_timeout_ms, stall_timeout_s;
@@ -65,9 +65,9 @@ int http_new(const struct http_config *config, struct http **out)
         curl_global_cleanup();
         return error_no_memory();
     }
-    http_places_init(&h->own, config->connections ? config->connections : CONNECTIONS);
-    h->places = config->places ? config->places : &h->own;
-    http_places_join(h->places);
+    http_slots_init(&h->own, config->connections ? config->connections : CONNECTIONS);
+    h->slots = config->slots ? config->slots : &h->own;
+    http_slots_join(h->slots);
     pthread_mutex_init(&h->mutex, NULL);
     h->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     h->stall_timeout_s = config->stall_timeout_s ? config->stall_timeout_s : STALL_TIMEOUT_S;
@@ -89,8 +89,8 @@ void http_free(struct http *h)
     vec_release(&h->idle);
     free(h->ca_bundle);
     free(h->user_agent);
-    http_places_leave(h->places);
-    http_places_release(&h->own);
+    http_slots_leave(h->slots);
+    http_slots_release(&h->own);
     pthread_mutex_destroy(&h->mutex);
     free(h);
     curl_global_cleanup();
@@ -101,16 +101,16 @@ static int out_of_time(const struct http_transfer *t)
     return error_set(-ETIMEDOUT, "%s: no time is left for the request", t->host);
 }
 
-static enum http_place_kind place_kind(const struct http_request *req)
+static enum http_slot_kind place_kind(const struct http_request *req)
 {
-    return req->lookup ? HTTP_PLACE_LOOKUP : HTTP_PLACE_DATA;
+    return req->lookup ? HTTP_SLOT_LOOKUP : HTTP_SLOT_DATA;
 }
 
 /* fresh: one without a connection. */
 static int take_handle(struct http *h, const struct http_transfer *t, bool fresh, CURL **out)
 {
     CURL *curl = NULL;
-    if (!http_places_take(h->places, &h->user, place_kind(t->req), t->req->deadline_ms))
+    if (!http_slots_take(h->slots, &h->user, place_kind(t->req), t->req->deadline_ms))
         return out_of_time(t);
     {
         SCOPED_LOCK(&h->mutex);
@@ -138,7 +138,7 @@ static void return_handle(struct http *h, const struct http_request *req, CURL *
     }
     if (curl)
         curl_easy_cleanup(curl);
-    http_places_give(h->places, &h->user, place_kind(req));
+    http_slots_give(h->slots, &h->user, place_kind(req));
 }
 
 static int add_header(struct http_transfer *t, const char *line)
@@ -316,7 +316,7 @@ static bool version_refused(const struct http_transfer *t, const struct http_fai
             failure->os_errno != ETIMEDOUT);
 }
 
-static void perform(CURL *curl, struct http_transfer *t, struct http_failure *out)
+static void http_perform(CURL *curl, struct http_transfer *t, struct http_failure *out)
 {
     *out = (struct http_failure){.code = (int)curl_easy_perform(curl), .text = t->text};
     curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &out->os_errno);
@@ -347,7 +347,7 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
     rc = curl ? set_options(h, curl, &t, a->http2) : error_no_memory();
     if (!rc) {
         struct http_failure failure;
-        perform(curl, &t, &failure);
+        http_perform(curl, &t, &failure);
         rc = conclude(&t, &failure);
         a->refused = version_refused(&t, &failure);
         a->said_so = a->refused && !failure.code;

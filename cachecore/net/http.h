@@ -11,7 +11,7 @@
 #include "base/compiler.h"
 #include "base/rate.h"
 #include "net/http_error.h"
-#include "net/http_places.h"
+#include "net/http_slots.h"
 
 /* What is wanted of an object. */
 struct http_part {
@@ -23,7 +23,7 @@ struct http; /* a pool of easy handles; at most `connections` requests run at on
 
 struct http_config {
     unsigned connections;        /* 0: 64 */
-    struct http_places *places;  /* shared with others, instead of connections; outlives the struct http; NULL: none */
+    struct http_slots *slots;    /* shared with others, instead of connections; outlives the struct http; NULL: none */
     unsigned connect_timeout_ms; /* 0: 10,000 */
     unsigned stall_timeout_s;    /* a transfer under 1 KiB/s for so long fails with -ETIMEDOUT; 0: 30 */
     const char *ca_bundle;       /* NULL: AWS_CA_BUNDLE, then the system's */

@@ -14,7 +14,7 @@
 #include "base/error.h"
 
 /* The way so far. */
-struct way {
+struct route {
     CURLU *at;
     char *url; /* the same as text: where the next request goes */
     unsigned redirects;
@@ -74,7 +74,7 @@ static int resolve(CURLU *to, const char *from, const char *location)
     return 0;
 }
 
-static int go_on(struct way *w, const char *location)
+static int go_on(struct route *w, const char *location)
 {
     CURLU *to = curl_url_dup(w->at);
     char *url = NULL;
@@ -111,21 +111,22 @@ static void tell_nobody(struct http_request *req)
         req->headers[kept] = NULL;
 }
 
-static int begin(struct way *w, const char *url)
+static int http_follow_begin(struct route *w, const char *url)
 {
     char text[HTTP_SHOWN_MAX];
-    *w = (struct way){.at = curl_url(), .known = true};
+    *w = (struct route){.at = curl_url(), .known = true};
     CURLUcode code = w->at ? curl_url_set(w->at, CURLUPART_URL, url, CURLU_PATH_AS_IS) : CURLUE_OUT_OF_MEMORY;
     if (code && code != CURLUE_OUT_OF_MEMORY)
         return error_set(-EINVAL, "'%s' is no address of a web server", http_shown(url, text));
     return code || curl_url_get(w->at, CURLUPART_URL, &w->url, 0) ? error_no_memory() : 0;
 }
 
-static int follow(struct http *h, const struct http_request *req, struct http_response *resp, struct way *w)
+static int http_follow_follow(struct http *h, const struct http_request *req, struct http_response *resp,
+                              struct route *w)
 {
     struct http_request next = *req;
     char text[HTTP_SHOWN_MAX];
-    int rc = begin(w, req->url);
+    int rc = http_follow_begin(w, req->url);
     while (!rc && leads_on(resp)) {
         if (w->redirects == HTTP_FOLLOW_MAX)
             return error_set(-EIO, "it is redirected more than %d times, the last time to '%s'; a loop, most likely",
@@ -142,16 +143,16 @@ static int follow(struct http *h, const struct http_request *req, struct http_re
 
 int http_follow(struct http *h, const struct http_request *req, struct http_response *resp, char **out_url)
 {
-    struct way way = {0};
+    struct route route = {0};
     *out_url = NULL;
     assert(!req->signer && (!strcmp(req->method, "GET") || !strcmp(req->method, "HEAD")));
     int rc = http_do(h, req, resp);
     if (rc || !leads_on(resp))
         return rc;
-    rc = follow(h, req, resp, &way);
-    if (way.redirects && !(*out_url = strndup(way.url, strcspn(way.url, "?"))) && !rc)
+    rc = http_follow_follow(h, req, resp, &route);
+    if (route.redirects && !(*out_url = strndup(route.url, strcspn(route.url, "?"))) && !rc)
         rc = error_no_memory();
-    curl_free(way.url);
-    curl_url_cleanup(way.at);
+    curl_free(route.url);
+    curl_url_cleanup(route.at);
     return rc;
 }

@@ -102,7 +102,7 @@ int listen_tcp_check(const char *address)
 }
 
 /* Split HOST:PORT or [HOST]:PORT. */
-static int split(const char *address, char **out_host, const char **out_port)
+static int listen_split(const char *address, char **out_host, const char **out_port)
 {
     int rc = listen_tcp_check(address);
     if (rc)
@@ -143,7 +143,7 @@ int listen_tcp(const char *address, int *out, unsigned *out_port)
 {
     CLEANUP_FREE char *host = NULL;
     const char *port = NULL;
-    int rc = split(address, &host, &port);
+    int rc = listen_split(address, &host, &port);
     if (rc)
         return rc;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
@@ -165,7 +165,7 @@ int listen_tcp(const char *address, int *out, unsigned *out_port)
 /* ---- clients ---- */
 
 /* -errno without a sentence. Nagle's wait is for those who write in pieces. */
-static int connect_to(int family, int protocol, const void *address, socklen_t len, unsigned timeout_s, int *out)
+static int listen_connect_to(int family, int protocol, const void *address, socklen_t len, unsigned timeout_s, int *out)
 {
     const struct timeval limit = {.tv_sec = timeout_s};
     int on = 1;
@@ -184,7 +184,7 @@ static int connect_tcp(const char *address, unsigned timeout_s, int *out)
 {
     CLEANUP_FREE char *host = NULL;
     const char *port = NULL;
-    int rc = split(address, &host, &port);
+    int rc = listen_split(address, &host, &port);
     if (rc)
         return rc;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
@@ -193,7 +193,7 @@ static int connect_tcp(const char *address, unsigned timeout_s, int *out)
         return error_set(-EHOSTUNREACH, "cannot resolve %s: %s", address, gai_strerror(gai));
     rc = -EADDRNOTAVAIL;
     for (struct addrinfo *info = list; info && rc; info = info->ai_next)
-        rc = connect_to(info->ai_family, info->ai_protocol, info->ai_addr, info->ai_addrlen, timeout_s, out);
+        rc = listen_connect_to(info->ai_family, info->ai_protocol, info->ai_addr, info->ai_addrlen, timeout_s, out);
     freeaddrinfo(list);
     return rc ? error_set(rc, "cannot connect to %s: %s", address, strerror(-rc)) : 0;
 }
@@ -204,7 +204,7 @@ int listen_connect_unix(const char *path, unsigned timeout_s, int *out)
     int rc = unix_address(path, &address);
     if (rc)
         return rc;
-    rc = connect_to(AF_UNIX, 0, &address, sizeof address, timeout_s, out);
+    rc = listen_connect_to(AF_UNIX, 0, &address, sizeof address, timeout_s, out);
     return rc ? error_set(rc, "cannot connect to %s: %s", path, strerror(-rc)) : 0;
 }
 

@@ -121,9 +121,9 @@ void breaker_answered(struct breaker *b, struct breaker_turn *t)
     {
         SCOPED_LOCK(&b->lock);
         t->probe = 0;
-        tell = b->open && b->told;
+        tell = b->open && b->reported;
         seconds = (double)(clock_now_ms() - b->since_ms) / 1000;
-        b->open = b->told = b->probing = false;
+        b->open = b->reported = b->probing = false;
         b->failures = b->operations = 0;
         b->row++;
         atomic_store(&b->troubled, false);
@@ -149,10 +149,10 @@ static bool open_locked(struct breaker *b, uint64_t now)
     b->pause_ms = PAUSE_FIRST_MS / 2 + breaker_jitter(PAUSE_FIRST_MS / 2);
     b->probed_ms = now;
     counter_add(&b->opens, 1);
-    b->told = !b->told_ms || now - b->told_ms >= TELL_EVERY_MS;
-    if (b->told)
-        b->told_ms = now;
-    return b->told;
+    b->reported = !b->reported_ms || now - b->reported_ms >= TELL_EVERY_MS;
+    if (b->reported)
+        b->reported_ms = now;
+    return b->reported;
 }
 
 static void count_failure_locked(struct breaker *b, struct breaker_turn *t, int code, uint64_t now)

@@ -23,11 +23,11 @@ struct breaker {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     _Atomic bool troubled;         /* failures is not 0: what a good answer has to look at */
-    bool open, probing, told;      /* told: the log has a line of this opening */
+    bool open, probing, reported;  /* told: the log has a line of this opening */
     unsigned failures, operations; /* tries that failed in a row, and operations that they were of */
     unsigned waiting;
     uint64_t row; /* which row of failures this is */
-    uint64_t since_ms, told_ms, probed_ms, pause_ms;
+    uint64_t since_ms, reported_ms, probed_ms, pause_ms;
     struct error last;
     counter opens, probes;
 };

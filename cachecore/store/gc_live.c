@@ -55,7 +55,7 @@ static void doom(struct gc_tag *tags, size_t n, unsigned keep_last)
         unsigned ahead = 0;
         for (size_t j = 0; j < n && ahead < keep_last; j++)
             ahead += tags[j].build_tag && newer(&tags[j], &tags[i]);
-        tags[i].doomed = tags[i].build_tag && ahead >= keep_last;
+        tags[i].expired = tags[i].build_tag && ahead >= keep_last;
     }
 }
 
@@ -120,7 +120,7 @@ int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *
 {
     for (size_t i = 0; i < tags->list.len; i++) {
         const struct gc_tag *t = &tags->list.items[i];
-        if (t->doomed)
+        if (t->expired)
             continue;
         int rc = gc_live_add_image(s, &t->image, live, images);
         if (rc)

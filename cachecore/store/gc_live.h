@@ -14,7 +14,7 @@ struct gc_tag {
     int64_t created;
     bool build_tag; /* the unique one that a build writes: it ends in "-" and 12 digits of the digest */
     bool current;   /* "latest" names the same image */
-    bool doomed;    /* keep_last removes it */
+    bool expired;   /* keep_last removes it */
 };
 
 struct gc_tags {
@@ -24,7 +24,7 @@ struct gc_tags {
 void gc_tags_release(struct gc_tags *tags);
 #define CLEANUP_GC_TAGS CLEANUP(gc_tags_release) struct gc_tags
 
-/* Read every tag; with keep_last above 0 mark all but each image's newest build tags as doomed. */
+/* Read every tag; with keep_last above 0 mark all but each image's newest build tags as expired. */
 GR_MUST_CHECK int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out);
 
 /* Add the names of the image's index nodes and packs; what is in it already is taken as walked. */
@@ -35,7 +35,7 @@ GR_MUST_CHECK int gc_live_add_chunks(struct store *s, const struct manifest *m, 
 GR_MUST_CHECK int gc_live_add_image(struct store *s, const struct digest *image, struct digest_map *live,
                                     uint64_t *images);
 
-/* Add the name of every object that the tags (doomed ones aside) need to live. What is in it
+/* Add the name of every object that the tags (expired ones aside) need to live. What is in it
  * already is taken as walked. *images (may be NULL): how many images were added. */
 GR_MUST_CHECK int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *live, uint64_t *images);
 

@@ -67,7 +67,7 @@ int gc_unmark(struct store *s, const struct digest_map *names)
     return rc;
 }
 
-static int gone(const struct store *s, const char *what)
+static int removed(const struct store *s, const char *what)
 {
     return error_set(-EAGAIN,
                      "build: %s of the parent image is gone from %s (a garbage collection while the build stood still, "
@@ -96,7 +96,7 @@ static int look_for(struct store *s, struct digest_map *names)
     for (struct digest_slot *slot = NULL; !rc && (slot = digest_map_next(names, slot));) {
         char hex[DIGEST_HEX_SIZE];
         if (!slot->value)
-            rc = gone(s, digest_hex(&slot->key, hex));
+            rc = removed(s, digest_hex(&slot->key, hex));
     }
     return rc;
 }
@@ -112,7 +112,7 @@ int gc_hold_parent(struct store *s, const struct digest *image, bool look)
     if (!rc && (look || marked))
         rc = gc_live_add_chunks(s, &m, &names);
     if (rc == -ENOENT)
-        return gone(s, "something");
+        return removed(s, "something");
     if (!rc && look)
         rc = look_for(s, &names);
     if (!rc && names.map.count)

@@ -234,7 +234,7 @@ static void found_list_release(found_list *l)
     vec_release(l);
 }
 
-static int collect(void *arg, const struct store_item *item)
+static int lease_collect(void *arg, const struct store_item *item)
 {
     found_list *list = arg;
     struct found f = {.mtime = item->mtime};
@@ -262,7 +262,7 @@ int lease_count_live(struct store *s, int64_t now, int64_t grace_s, bool forget_
 {
     CLEANUP(found_list_release) found_list list = {0};
     *out = 0;
-    int rc = store_list(s, "builds/", collect, &list);
+    int rc = store_list(s, "builds/", lease_collect, &list);
     for (size_t i = 0; i < list.len && !rc; i++) {
         int64_t seen;
         rc = last_sign(s, &list.items[i], &seen);

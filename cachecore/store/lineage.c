@@ -27,7 +27,7 @@ void lineage_release(struct lineage *l)
     vec_release(&l->steps);
 }
 
-static int collect(void *arg, const char *name, const char *tag, const struct tag *t)
+static int lineage_collect(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     struct known_tags *tags = arg;
     struct known k = {.tag = *t};
@@ -112,7 +112,7 @@ int lineage_newest(struct store *s, const char *name, const struct digest *sourc
 {
     struct known_tags tags CLEANUP(known_release) = {0};
     const struct known *newest = NULL;
-    int rc = repository_tags(s, name, collect, &tags);
+    int rc = repository_tags(s, name, lineage_collect, &tags);
     if (rc)
         return rc;
     for (size_t i = 0; i < tags.list.len; i++) {
@@ -139,7 +139,7 @@ int lineage_read(struct store *s, const char *name, const struct digest *image, 
                  struct lineage *out)
 {
     struct known_tags tags CLEANUP(known_release) = {0};
-    int rc = repository_tags(s, name, collect, &tags);
+    int rc = repository_tags(s, name, lineage_collect, &tags);
     if (rc)
         return rc;
     struct digest at = *parent;

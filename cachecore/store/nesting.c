@@ -22,7 +22,7 @@ static bool go_up(char *url)
     return true;
 }
 
-static int refuse(const struct store *s, const char *other)
+static int nesting_refuse(const struct store *s, const char *other)
 {
     return error_set(
         -EINVAL,
@@ -51,7 +51,7 @@ static int look_below(struct store *s, const char *name)
         if (rc)
             return rc;
         snprintf(other, sizeof other, "%s/%.*s", s->url, (int)(strrchr(key, '/') - key), key);
-        return refuse(s, other);
+        return nesting_refuse(s, other);
     }
     return 0;
 }
@@ -65,6 +65,6 @@ int nesting_check(struct store *s, const char *name, const struct store_options 
     snprintf(url, sizeof url, "%s", s->url);
     while (go_up(url))
         if (is_store(url, options))
-            return refuse(s, url);
+            return nesting_refuse(s, url);
     return look_below(s, name);
 }

@@ -59,7 +59,7 @@ static int table_path(const char *dir, char out[PATH_MAX])
 }
 
 /* Take over the directory's copy if it is newer than what is known. */
-static int read_table(struct resolver *r, const char *dir)
+static int resolver_read_table(struct resolver *r, const char *dir)
 {
     CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
     CLEANUP_EXPORT_TABLE t = {0};
@@ -110,7 +110,7 @@ int resolver_new(const struct resolver_config *config, struct resolver **out)
     if (r)
         r->config = config;
     for (size_t i = 0; !rc && i < config->dir_count; i++)
-        rc = read_table(r, config->dirs[i]);
+        rc = resolver_read_table(r, config->dirs[i]);
     if (!rc && config->handed)
         rc = read_handed(r, config->handed);
     if (!rc)
@@ -124,7 +124,7 @@ void resolver_reread(struct resolver *r)
     r->known = (struct export_table){0};
     int rc = 0;
     for (size_t i = 0; !rc && i < r->config->dir_count; i++)
-        rc = read_table(r, r->config->dirs[i]);
+        rc = resolver_read_table(r, r->config->dirs[i]);
     if (rc)
         log_warning("the table of exports is written anew: %s", error_text());
 }
@@ -388,8 +388,8 @@ static const struct export_entry *known_image(const struct resolver *r, const st
     return e && !manifest_decode(e->manifest.data, e->manifest.len, out) ? e : NULL;
 }
 
-static int note(struct resolver *r, const struct image_ref *ref, const struct export_entry *known,
-                const struct bytes *text)
+static int resolver_note(struct resolver *r, const struct image_ref *ref, const struct export_entry *known,
+                         const struct bytes *text)
 {
     if (!ref->tag[0] && known) /* under the tag that it was resolved from, and when */
         return export_table_put(&r->wanted, &known->ref, known->resolved, text->data, text->len);
@@ -413,18 +413,18 @@ int resolver_manifest(struct resolver *r, const struct image_ref *ref, struct ma
 {
     const struct export_entry *known = known_image(r, ref, out);
     if (known)
-        return note(r, ref, known, &known->manifest);
+        return resolver_note(r, ref, known, &known->manifest);
     struct asked *asked = find_image(r, ref);
     if (asked && asked->error.code)
         return error_restore(&asked->error);
     if (asked) {
         *out = asked->manifest;
-        return note(r, ref, NULL, &asked->text);
+        return resolver_note(r, ref, NULL, &asked->text);
     }
     struct manifest_question q = {.ref = ref, .manifest = out, .text = BYTES_INIT(MANIFEST_MAX)};
     int rc = ask_patiently(r, ref->store, ask_manifest, &q);
     if (!rc)
-        rc = note(r, ref, NULL, &q.text);
+        rc = resolver_note(r, ref, NULL, &q.text);
     bytes_release(&q.text);
     return rc;
 }

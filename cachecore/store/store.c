@@ -101,29 +101,29 @@ int store_probe_conditional(struct store *s, bool *out)
     return says_why(s->ops->probe_conditional(s, out), said);
 }
 
-int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
+int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                     store_sink *sink, void *arg)
 {
     int rc = check_key(s, key);
     if (rc)
         return rc;
     if (s->ops->get_until)
-        return s->ops->get_until(s, key, off, len, errand, sink, arg);
-    errand->tries++;
-    errand->from = s->url;
-    return (errand->fresh && s->ops->get_fresh ? s->ops->get_fresh : s->ops->get)(s, key, off, len, sink, arg);
+        return s->ops->get_until(s, key, off, len, context, sink, arg);
+    context->tries++;
+    context->from = s->url;
+    return (context->fresh && s->ops->get_fresh ? s->ops->get_fresh : s->ops->get)(s, key, off, len, sink, arg);
 }
 
-static int errand_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
+static int with_context_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    struct store_on_errand *e = (struct store_on_errand *)s;
-    return store_get_until(e->inner, key, off, len, e->errand, sink, arg);
+    struct store_with_context *e = (struct store_with_context *)s;
+    return store_get_until(e->inner, key, off, len, e->context, sink, arg);
 }
 
-void store_on_errand_init(struct store_on_errand *e, struct store *s, struct store_errand *errand)
+void store_with_context_init(struct store_with_context *e, struct store *s, struct request_context *context)
 {
-    static const struct store_ops ops = {.get = errand_get};
-    *e = (struct store_on_errand){.base = {.ops = &ops, .url = s->url}, .inner = s, .errand = errand};
+    static const struct store_ops ops = {.get = with_context_get};
+    *e = (struct store_with_context){.base = {.ops = &ops, .url = s->url}, .inner = s, .context = context};
 }
 
 void store_counters(struct store *s, counter_visit *visit, void *arg)
@@ -144,10 +144,10 @@ struct store *store_origin(struct store *s)
     return s->ops->origin ? s->ops->origin(s) : s;
 }
 
-void store_blame(struct store *s, const char *key)
+void store_report_bad(struct store *s, const char *key)
 {
-    if (s->ops->blame)
-        s->ops->blame(s, key);
+    if (s->ops->report_bad)
+        s->ops->report_bad(s, key);
 }
 
 /* ---- for implementations ---- */

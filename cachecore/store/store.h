@@ -20,7 +20,7 @@
 #include "base/rate.h"
 
 struct store;
-struct http_places;
+struct http_slots;
 
 /* Receives bytes in order as they arrive; non-zero stops the get with that -errno. */
 typedef int store_sink(void *arg, const void *data, size_t len);
@@ -52,7 +52,7 @@ struct store_health {
 };
 
 /* A get's deadline, and what became of it. */
-struct store_errand {
+struct request_context {
     uint64_t deadline_ms; /* on clock_now_ms: nothing is tried again after that */
     bool fresh;           /* over new connections: what came over one that is kept alive was wrong */
     unsigned tries;       /* so many so far, those of shared tiers counted */
@@ -93,7 +93,7 @@ struct store_ops {
      * list is ascending too then. Lets store_retry go on with a listing that broke. */
     int (*list_after)(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
     /* Optional (NULL: it never tries again): see store_get_until. */
-    int (*get_until)(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
+    int (*get_until)(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                      store_sink *sink, void *arg);
     /* Optional (NULL: it keeps no connections): get over new ones. */
     int (*get_fresh)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
@@ -101,9 +101,9 @@ struct store_ops {
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: nobody watches it): see store_health. */
     void (*health)(struct store *s, struct store_health *out);
-    /* Optional, both or none (NULL: nothing stands in between): see store_origin, store_blame. */
+    /* Optional, both or none (NULL: nothing stands in between): see store_origin, store_report_bad. */
     struct store *(*origin)(struct store *s);
-    void (*blame)(struct store *s, const char *key);
+    void (*report_bad)(struct store *s, const char *key);
 };
 
 /* First member of every implementation. */
@@ -116,7 +116,7 @@ struct store_options {
     const char *endpoint;        /* s3: --endpoint; NULL: environment */
     const char *hdfs_token_file; /* NULL: HADOOP_TOKEN_FILE_LOCATION */
     unsigned connections;        /* 0: 64 */
-    struct http_places *places;  /* shared by several stores, instead of connections; outlives them; NULL: none */
+    struct http_slots *slots;    /* shared by several stores, instead of connections; outlives them; NULL: none */
     uint64_t timeout_ms;         /* retries go on for so long; 0: 5 minutes */
     unsigned request_s;          /* http, s3, hdfs: a request that gets nothing for so long fails with -ETIMEDOUT; 0:
                                     10 s to connect, then 30 s */
@@ -149,17 +149,17 @@ int store_list(struct store *s, const char *prefix, store_visit *visit, void *ar
 int store_remove(struct store *s, const char *key);
 int store_probe_conditional(struct store *s, bool *out);
 
-/* store_get as the errand says, tried again until its deadline at the latest. */
-int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
+/* store_get as the context says, tried again until its deadline at the latest. */
+int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                     store_sink *sink, void *arg);
 
-/* s for one errand: what to read from where a store is wanted, get alone. In the caller's memory; not to be closed. */
-struct store_on_errand {
+/* s for one request: what to read from where a store is wanted, get alone. In the caller's memory; not to be closed. */
+struct store_with_context {
     struct store base;
     struct store *inner;
-    struct store_errand *errand;
+    struct request_context *context;
 };
-void store_on_errand_init(struct store_on_errand *e, struct store *s, struct store_errand *errand);
+void store_with_context_init(struct store_with_context *e, struct store *s, struct request_context *context);
 
 /* A part of a store as a store of its own: the keys of `outer` that begin with dir and a slash, without them. Its URL
  * is the outer one's with dir. outer: stays the caller's, and outlives it. dir: the beginning of a valid key. *out:
@@ -175,7 +175,7 @@ void store_health(struct store *s, struct store_health *out);
  * not to be closed. */
 struct store *store_origin(struct store *s);
 /* What s gave of key did not match its checksum, and what it or store_origin(s) gave then did. */
-void store_blame(struct store *s, const char *key);
+void store_report_bad(struct store *s, const char *key);
 
 /* The implementations, unwrapped. */
 GR_MUST_CHECK int store_file_open(const char *url, const struct store_options *options, struct store **out);

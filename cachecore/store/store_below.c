@@ -19,7 +19,7 @@ struct below_key {
     char text[STORE_KEY_MAX + 1];
 };
 
-static int make_key(const struct store_below *b, const char *key, struct below_key *out)
+static int store_below_make_key(const struct store_below *b, const char *key, struct below_key *out)
 {
     if (snprintf(out->text, sizeof out->text, "%s%s", b->dir, key) < (int)sizeof out->text)
         return 0;
@@ -30,7 +30,7 @@ static int below_get(struct store *s, const char *key, uint64_t off, uint64_t le
 {
     const struct store_below *b = (const struct store_below *)s;
     struct below_key k;
-    int rc = make_key(b, key, &k);
+    int rc = store_below_make_key(b, key, &k);
     return rc ? rc : store_get(b->outer, k.text, off, len, sink, arg);
 }
 
@@ -38,7 +38,7 @@ static int below_get_small(struct store *s, const char *key, struct bytes *out, 
 {
     const struct store_below *b = (const struct store_below *)s;
     struct below_key k;
-    int rc = make_key(b, key, &k);
+    int rc = store_below_make_key(b, key, &k);
     return rc ? rc : store_get_small(b->outer, k.text, out, version);
 }
 
@@ -48,7 +48,7 @@ static int below_put(struct store *s, const struct store_put *put)
     struct store_put inner = *put;
     struct below_key k;
     inner.key = k.text;
-    int rc = make_key(b, put->key, &k);
+    int rc = store_below_make_key(b, put->key, &k);
     return rc ? rc : store_put(b->outer, &inner);
 }
 
@@ -56,7 +56,7 @@ static int below_stat(struct store *s, const char *key, struct store_item *out)
 {
     const struct store_below *b = (const struct store_below *)s;
     struct below_key k;
-    int rc = make_key(b, key, &k);
+    int rc = store_below_make_key(b, key, &k);
     if (!rc)
         rc = store_stat(b->outer, k.text, out);
     out->key = key;
@@ -82,7 +82,7 @@ static int below_list(struct store *s, const char *prefix, store_visit *visit, v
     const struct store_below *b = (const struct store_below *)s;
     struct listing l = {.b = b, .visit = visit, .arg = arg};
     struct below_key k;
-    int rc = make_key(b, prefix, &k);
+    int rc = store_below_make_key(b, prefix, &k);
     return rc ? rc : store_list(b->outer, k.text, pass_item, &l);
 }
 
@@ -90,7 +90,7 @@ static int below_remove(struct store *s, const char *key)
 {
     const struct store_below *b = (const struct store_below *)s;
     struct below_key k;
-    int rc = make_key(b, key, &k);
+    int rc = store_below_make_key(b, key, &k);
     return rc ? rc : store_remove(b->outer, k.text);
 }
 

@@ -184,17 +184,17 @@ static int get_on(void *arg, const void *data, size_t len)
     return store_pass_on(&g->resume, data, len);
 }
 
-static int retry_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
-                           store_sink *sink, void *arg)
+static int retry_get_until(struct store *s, const char *key, uint64_t off, uint64_t len,
+                           struct request_context *context, store_sink *sink, void *arg)
 {
     struct attempt a = attempt_begin(s);
-    a.deadline_ms = GR_MIN(a.deadline_ms, errand->deadline_ms);
+    a.deadline_ms = GR_MIN(a.deadline_ms, context->deadline_ms);
     struct resuming_get g = {.a = &a, .resume = {.sink = sink, .arg = arg}};
     struct store_resume *rs = &g.resume;
     int rc = 0;
     while (attempt_next(&a, &rc)) {
         counter_add(&a.r->gets, 1);
-        rc = store_get_until(a.r->inner, key, off + rs->done, len - rs->done, errand, get_on, &g);
+        rc = store_get_until(a.r->inner, key, off + rs->done, len - rs->done, context, get_on, &g);
         if (rc && rs->done == len && !rs->stopped && len)
             rc = 0; /* all bytes came; what broke afterwards is nobody's loss */
         a.over = rs->stopped;
@@ -204,8 +204,8 @@ static int retry_get_until(struct store *s, const char *key, uint64_t off, uint6
 
 static int retry_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    struct store_errand errand = {.deadline_ms = UINT64_MAX};
-    return retry_get_until(s, key, off, len, &errand, sink, arg);
+    struct request_context context = {.deadline_ms = UINT64_MAX};
+    return retry_get_until(s, key, off, len, &context, sink, arg);
 }
 
 static int retry_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
@@ -235,7 +235,7 @@ static int compare(void *arg, const void *data, size_t len)
 
 /* A condition failed on a later try: perhaps the first try's put arrived and only its answer was
  * lost. 0: these bytes stand there. */
-static int settle_existing(struct store *inner, const struct store_put *put)
+static int complete_existing(struct store *inner, const struct store_put *put)
 {
     struct store_item item;
     struct error refused;
@@ -258,7 +258,7 @@ static int retry_put(struct store *s, const struct store_put *put)
     while (attempt_next(&a, &rc)) {
         rc = store_put(a.r->inner, put);
         if (rc == -EEXIST && a.tries)
-            rc = settle_existing(a.r->inner, put);
+            rc = complete_existing(a.r->inner, put);
     }
     return rc;
 }

@@ -93,7 +93,7 @@ static struct tier *best_locked(struct store_tiers *t, const char *key, uint64_t
 }
 
 /* NULL: all are down. *trial: settle() with this request's outcome decides about the tier. */
-static struct tier *choose(struct store_tiers *t, const char *key, bool *trial)
+static struct tier *store_tiers_choose(struct store_tiers *t, const char *key, bool *trial)
 {
     SCOPED_LOCK(&t->lock);
     struct tier *tier = best_locked(t, key, clock_now_ms());
@@ -136,7 +136,7 @@ static bool bad_locked(struct tier *tier, bool trial, uint64_t now)
 }
 
 /* What a request did to its tier. The sentence of a failure is the thread's. */
-static void settle(struct store_tiers *t, struct tier *tier, bool good, bool trial)
+static void complete(struct store_tiers *t, struct tier *tier, bool good, bool trial)
 {
     bool went_down = false;
     {
@@ -179,16 +179,16 @@ static bool perhaps_true(int rc)
 /* The tier's failure rc, the rest from the store. The caller of a get that succeeds must not see the tier's sentence,
  * but settle() shows it. */
 static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, int rc, const char *key, uint64_t off,
-                        uint64_t len, struct store_errand *errand, struct store_resume *resume)
+                        uint64_t len, struct request_context *context, struct store_resume *resume)
 {
     struct error failure;
     error_take(&failure, rc);
     counter_add(&tier->failures, 1);
     counter_add(&t->fallen_through, 1);
     if (!perhaps_true(rc))
-        settle(t, tier, false, trial);
+        complete(t, tier, false, trial);
     uint64_t done = resume->done;
-    rc = store_get_until(t->origin, key, off + done, len - done, errand, store_pass_on, resume);
+    rc = store_get_until(t->origin, key, off + done, len - done, context, store_pass_on, resume);
     if (!perhaps_true(failure.code))
         return rc;
     if (rc) {
@@ -196,25 +196,25 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
         return rc;
     }
     (void)error_restore(&failure);
-    settle(t, tier, false, trial);
+    complete(t, tier, false, trial);
     return 0;
 }
 
-static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct store_errand *errand,
-                           store_sink *sink, void *arg)
+static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint64_t len,
+                           struct request_context *context, store_sink *sink, void *arg)
 {
     struct store_tiers *t = self(s);
     bool trial = false;
     if (!len || !through_tiers(key))
-        return store_get_until(t->origin, key, off, len, errand, sink, arg);
-    struct tier *tier = choose(t, key, &trial);
+        return store_get_until(t->origin, key, off, len, context, sink, arg);
+    struct tier *tier = store_tiers_choose(t, key, &trial);
     if (!tier) {
         counter_add(&t->fallen_through, 1);
-        return store_get_until(t->origin, key, off, len, errand, sink, arg);
+        return store_get_until(t->origin, key, off, len, context, sink, arg);
     }
     struct store_resume resume = {.sink = sink, .arg = arg};
     counter_add(&tier->requests, 1);
-    int rc = store_get_until(tier->store, key, off, len, errand, store_pass_on, &resume);
+    int rc = store_get_until(tier->store, key, off, len, context, store_pass_on, &resume);
     counter_add(&tier->bytes, resume.done);
     if (resume.stopped) {
         call_off(t, tier, trial);
@@ -223,15 +223,15 @@ static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint6
     if (!rc && resume.done < len)
         rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", tier->store->url, key);
     if (rc && resume.done < len)
-        return fall_through(t, tier, trial, rc, key, off, len, errand, &resume);
-    settle(t, tier, true, trial);
+        return fall_through(t, tier, trial, rc, key, off, len, context, &resume);
+    complete(t, tier, true, trial);
     return 0;
 }
 
 static int tiers_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    struct store_errand errand = {.deadline_ms = UINT64_MAX};
-    return tiers_get_until(s, key, off, len, &errand, sink, arg);
+    struct request_context context = {.deadline_ms = UINT64_MAX};
+    return tiers_get_until(s, key, off, len, &context, sink, arg);
 }
 
 static struct store *tiers_origin(struct store *s)
@@ -241,7 +241,7 @@ static struct store *tiers_origin(struct store *s)
 
 /* The tier that would be asked now is the one that was asked, but where its health changed in between: a wrong one
  * is blamed then, which costs it a demerit. */
-static void tiers_blame(struct store *s, const char *key)
+static void tiers_report_bad(struct store *s, const char *key)
 {
     struct store_tiers *t = self(s);
     struct tier *tier;
@@ -253,7 +253,7 @@ static void tiers_blame(struct store *s, const char *key)
         return;
     counter_add(&tier->wrong, 1);
     (void)error_set(-EBADMSG, "what it gives of %s is wrong", key);
-    settle(t, tier, false, false);
+    complete(t, tier, false, false);
 }
 
 /* ---- everything else is the store's ---- */
@@ -375,7 +375,7 @@ int store_tiers_open(struct store *origin, struct store *const *tiers, size_t n,
         .counters = tiers_counters,
         .health = tiers_health,
         .origin = tiers_origin,
-        .blame = tiers_blame,
+        .report_bad = tiers_report_bad,
     };
     assert(n && n <= STORE_TIERS_MAX);
     int rc = check_names(tiers, n);
@@ -399,7 +399,7 @@ int store_tiers_open_urls(struct store *origin, const char *const *urls, size_t 
                           struct store **out)
 {
     const struct store_options options = {.connections = of_store->connections,
-                                          .places = of_store->places,
+                                          .slots = of_store->slots,
                                           .rate = of_store->rate,
                                           .cancel = of_store->cancel,
                                           .connect_ms = CONNECT_MS,

@@ -4,7 +4,7 @@
  * alone. Everything else, and what a tier fails to give, is asked of the store.
  *
  * Tiers are not trusted: what they give is verified by whoever reads chunks, who asks again for what was wrong, at last
- * store_origin(), and tells store_blame().
+ * store_origin(), and tells store_report_bad().
  */
 #ifndef GRANARY_STORE_STORE_TIERS_H
 #define GRANARY_STORE_STORE_TIERS_H

@@ -54,7 +54,7 @@ struct copying {
     uint64_t bytes; /* that have arrived */
 };
 
-static void release(struct copying *c)
+static void copy_release(struct copying *c)
 {
     lease_end(c->lease);
     bytes_release(&c->manifest_text);
@@ -69,7 +69,7 @@ static bool cancelled(const struct copying *c)
     return c->options->cancel && *c->options->cancel;
 }
 
-static int step(void *arg)
+static int copy_step(void *arg)
 {
     struct copying *c = arg;
     if (cancelled(c))
@@ -88,7 +88,7 @@ static int in_parallel(struct copying *c, size_t count, int (*item)(void *arg, s
     const struct parallel work = {.count = count,
                                   .threads = c->options->threads ? c->options->threads : COPY_THREADS,
                                   .item = item,
-                                  .step = step,
+                                  .step = copy_step,
                                   .arg = c};
     return parallel_run(&work);
 }
@@ -104,7 +104,7 @@ static int need(struct copying *c, enum object_kind kind, const struct digest *n
 static int need_node(void *arg, const struct index_child *node, unsigned level)
 {
     int rc = need(arg, OBJECT_INDEX, &node->digest);
-    return rc ? rc : step(arg);
+    return rc ? rc : copy_step(arg);
 }
 
 static int need_packs(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
@@ -120,7 +120,7 @@ static int need_packs(void *arg, uint64_t first, uint64_t count, const struct ch
 static int need_page(void *arg, const struct digest *object)
 {
     int rc = need(arg, OBJECT_CATALOG, object);
-    return rc ? rc : step(arg);
+    return rc ? rc : copy_step(arg);
 }
 
 static int compare_objects(const void *a, const void *b)
@@ -140,7 +140,7 @@ static void leave_out_doubles(struct copying *c)
     c->objects.len = kept;
 }
 
-static int collect(struct copying *c)
+static int copy_collect(struct copying *c)
 {
     const struct index_walk_ops ops = {.node = need_node, .chunks = need_packs};
     int rc = index_walk(c->from, &c->manifest, &ops, c);
@@ -174,7 +174,7 @@ static int is_same(struct copying *c, const struct store_item *from, const struc
     return rc ? rc : repository_has_end(c->to, from->key, from->size, end.data, end.len, out);
 }
 
-static int look(void *arg, size_t i)
+static int copy_look(void *arg, size_t i)
 {
     struct copying *c = arg;
     struct object *o = &c->objects.items[i];
@@ -201,9 +201,9 @@ static int compare_there(const void *a, const void *b)
     return x->there != y->there ? (int)x->there - (int)y->there : compare_objects(a, b);
 }
 
-static int look_at_all(struct copying *c)
+static int copy_look_at_all(struct copying *c)
 {
-    int rc = in_parallel(c, c->objects.len, look);
+    int rc = in_parallel(c, c->objects.len, copy_look);
     if (rc)
         return rc;
     qsort(c->objects.items, c->objects.len, sizeof *c->objects.items, compare_there);
@@ -243,7 +243,7 @@ struct receiving {
     struct bytes *body;
 };
 
-static int receive(void *arg, const void *data, size_t len)
+static int copy_receive(void *arg, const void *data, size_t len)
 {
     struct receiving *r = arg;
     if (cancelled(r->c))
@@ -257,7 +257,7 @@ static int send_object(struct copying *c, const struct object *o)
     CLEANUP_BYTES body = BYTES_INIT(o->size);
     struct receiving receiving = {.c = c, .body = &body};
     object_key((enum object_kind)o->kind, &o->name, key);
-    int rc = store_get(c->from, key, 0, o->size, receive, &receiving);
+    int rc = store_get(c->from, key, 0, o->size, copy_receive, &receiving);
     if (rc)
         return rc;
     struct digest found = digest_of(body.data, body.len);
@@ -336,7 +336,7 @@ static int publish(struct copying *c, const struct digest *image, const struct c
     return rc ? rc : publish_tags(c, image, name);
 }
 
-static int run(struct copying *c, const struct digest *image, const struct copy_name *name)
+static int copy_run(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
     char called[2 * IMAGE_NAME_MAX];
     int rc = repository_manifest_text(c->from, image, &c->manifest, &c->manifest_text);
@@ -346,9 +346,9 @@ static int run(struct copying *c, const struct digest *image, const struct copy_
     if (!rc)
         rc = lease_begin(c->to, called, &c->lease);
     if (!rc)
-        rc = collect(c);
+        rc = copy_collect(c);
     if (!rc)
-        rc = look_at_all(c);
+        rc = copy_look_at_all(c);
     if (!rc)
         rc = in_parallel(c, c->missing, copy_one);
     return rc ? rc : publish(c, image, name);
@@ -358,15 +358,15 @@ int copy_image(struct store *from, const struct digest *image, struct store *to,
                const struct copy_options *options, struct copy_result *out)
 {
     *out = (struct copy_result){0};
-    struct copying c CLEANUP(release) = {.from = from,
-                                         .to = to,
-                                         .options = options,
-                                         .result = out,
-                                         .manifest_text = BYTES_INIT(MANIFEST_MAX),
-                                         .memory = options->memory ? options->memory : COPY_MEMORY,
-                                         .lock = PTHREAD_MUTEX_INITIALIZER,
-                                         .room = PTHREAD_COND_INITIALIZER};
-    int rc = run(&c, image, name);
+    struct copying c CLEANUP(copy_release) = {.from = from,
+                                              .to = to,
+                                              .options = options,
+                                              .result = out,
+                                              .manifest_text = BYTES_INIT(MANIFEST_MAX),
+                                              .memory = options->memory ? options->memory : COPY_MEMORY,
+                                              .lock = PTHREAD_MUTEX_INITIALIZER,
+                                              .room = PTHREAD_COND_INITIALIZER};
+    int rc = copy_run(&c, image, name);
     out->bytes_copied = c.bytes;
     return rc;
 }

@@ -54,7 +54,7 @@ static int write_item(void *arg, const struct chunk_item *item)
     return 0;
 }
 
-static int run(struct store *s, struct exporting *e)
+static int export_run(struct store *s, struct exporting *e)
 {
     struct chunk_stream_options options = {.threads = e->options->threads, .cancel = e->options->cancel};
     return chunk_stream(s, e->m, &options, write_item, e);
@@ -64,7 +64,7 @@ int export_stream(struct store *s, const struct manifest *m, int fd, const char 
                   const struct export_options *options)
 {
     struct exporting e = {.m = m, .options = options, .name = name, .fd = fd};
-    return run(s, &e);
+    return export_run(s, &e);
 }
 
 static int check_target(const char *path)
@@ -79,11 +79,11 @@ static int check_target(const char *path)
 }
 
 /* Fill, sync and name the temporary file. */
-static int fill(struct store *s, struct exporting *e, const char *temporary, const char *path)
+static int export_fill(struct store *s, struct exporting *e, const char *temporary, const char *path)
 {
     if (ftruncate(e->fd, (off_t)e->m->size))
         return error_set(-errno, "cannot size %s: %s", temporary, strerror(errno));
-    int rc = run(s, e);
+    int rc = export_run(s, e);
     if (rc)
         return rc;
     if (fchmod(e->fd, 0644) || fsync(e->fd) || rename(temporary, path))
@@ -106,7 +106,7 @@ int export_file(struct store *s, const struct manifest *m, const char *path, con
         return error_set(-errno, "cannot create %s: %s; its directory must be there and writable", path,
                          strerror(errno));
     struct exporting e = {.m = m, .options = options, .name = path, .fd = fd, .sparse = true};
-    rc = fill(s, &e, temporary, path);
+    rc = export_fill(s, &e, temporary, path);
     if (rc)
         unlink(temporary);
     return rc;

@@ -74,9 +74,9 @@ static void take_extent(struct extent_sweep *s, uint64_t offset, uint64_t len)
 {
     uint64_t end = GR_ALIGN_UP(offset + len, (uint64_t)EXTENT_BLOCK);
     s->at = (struct range){offset, end};
-    if (!s->totals.bodies || offset != s->last_offset || len != s->last_len) {
-        s->totals.bodies++;
-        s->totals.body_bytes += len;
+    if (!s->totals.contents || offset != s->last_offset || len != s->last_len) {
+        s->totals.contents++;
+        s->totals.content_bytes += len;
         s->totals.padding += end - offset - len;
     }
     s->last_offset = offset;

@@ -12,8 +12,8 @@
 enum { EXTENT_BLOCK = 4096 }; /* extents begin on its multiples; the rest of the last one is padding */
 
 struct extent_totals {
-    uint64_t bodies, body_bytes; /* distinct extents: what several files share counts once */
-    uint64_t padding;            /* behind them, to the next block */
+    uint64_t contents, content_bytes; /* distinct extents: what several files share counts once */
+    uint64_t padding;                 /* behind them, to the next block */
 };
 
 struct extent_sweep;

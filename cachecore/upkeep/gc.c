@@ -4,9 +4,9 @@
  *   2 live     read every tag, walk every image: the names of all objects that are needed. Nothing
  *              has been written so far, and a failure ends the run here
  *   3 untag    what keep_last gives up
- *   4 list     every object against live and the marks: mark, unmark, keep, or remember as ripe
+ *   4 list     every object against live and the marks: mark, unmark, keep, or remember as eligible
  *              (marked a grace period ago)
- *   5 sweep    announce it (lease.h), look for leases and new tags once more, remove the ripe that
+ *   5 sweep    announce it (lease.h), look for leases and new tags once more, remove the eligible that
  *              are still unneeded; give way as soon as a lease appears
  *
  * An object and its mark go in that order, so a crash leaves at worst a mark without an object,
@@ -34,7 +34,7 @@ enum {
     SWEEP_BATCH = 16, /* removals between two looks for leases */
 };
 
-struct ripe {
+struct eligible {
     struct digest name;
     enum object_kind kind;
     uint64_t size;
@@ -47,7 +47,7 @@ struct gc {
     int64_t now;
     struct digest_map live;
     struct digest_map marks; /* value: mtime of the mark, or MARK_SEEN once its object was listed */
-    VEC(struct ripe) ripe;
+    VEC(struct eligible) eligible;
     enum object_kind kind; /* being listed */
 };
 
@@ -57,7 +57,7 @@ static void gc_release(struct gc *g)
 {
     digest_map_release(&g->live);
     digest_map_release(&g->marks);
-    vec_release(&g->ripe);
+    vec_release(&g->eligible);
 }
 
 static int put_mark(struct gc *g, enum object_kind kind, const struct digest *name)
@@ -79,7 +79,7 @@ static int remove_mark(struct gc *g, const struct digest *name)
 }
 
 /* Does the mark itself say that this object has been marked for the grace period? An unreadable mark does not. */
-static int mark_is_ripe(struct gc *g, const struct ripe *r, bool *out)
+static int mark_is_eligible(struct gc *g, const struct eligible *r, bool *out)
 {
     char key[OBJECT_KEY_MAX], object[OBJECT_KEY_MAX], said[OBJECT_KEY_MAX];
     CLEANUP_BYTES text = BYTES_INIT(MARK_MAX);
@@ -115,15 +115,15 @@ static int consider(struct gc *g, const struct digest *name, const struct store_
         result->marked_bytes += item->size;
         return g->options->dry_run ? 0 : put_mark(g, g->kind, name);
     }
-    struct ripe ripe = {.name = *name, .kind = g->kind, .size = item->size};
+    struct eligible eligible = {.name = *name, .kind = g->kind, .size = item->size};
     bool due = false;
-    int rc = mark->value <= g->now - g->options->grace_s ? mark_is_ripe(g, &ripe, &due) : 0;
+    int rc = mark->value <= g->now - g->options->grace_s ? mark_is_eligible(g, &eligible, &due) : 0;
     mark->value = MARK_SEEN;
     if (rc || !due) {
         result->kept++;
         return rc;
     }
-    return vec_push(&g->ripe, ripe) ? error_no_memory() : 0;
+    return vec_push(&g->eligible, eligible) ? error_no_memory() : 0;
 }
 
 static int judge_object(void *arg, const struct store_item *item)
@@ -171,7 +171,7 @@ static int untag(struct gc *g, const struct gc_tags *tags)
 {
     for (size_t i = 0; i < tags->list.len; i++) {
         const struct gc_tag *t = &tags->list.items[i];
-        if (!t->doomed)
+        if (!t->expired)
             continue;
         int rc = g->options->dry_run ? 0 : repository_remove_tag(g->store, t->name, t->tag);
         if (rc && rc != -ENOENT)
@@ -187,7 +187,7 @@ static int count_leases(struct gc *g, bool forget_dead)
                             &g->result->live_leases);
 }
 
-static int sweep_one(struct gc *g, const struct ripe *r)
+static int sweep_one(struct gc *g, const struct eligible *r)
 {
     char key[OBJECT_KEY_MAX];
     if (digest_map_find(&g->live, &r->name)) {
@@ -206,13 +206,13 @@ static int sweep_one(struct gc *g, const struct ripe *r)
 }
 
 /* Manifests, catalog pages, index nodes, packs: the order of `enum object_kind` backwards. */
-static int compare_ripe(const void *a, const void *b)
+static int compare_eligible(const void *a, const void *b)
 {
-    const struct ripe *x = a, *y = b;
+    const struct eligible *x = a, *y = b;
     return x->kind != y->kind ? (int)y->kind - (int)x->kind : memcmp(x->name.b, y->name.b, DIGEST_SIZE);
 }
 
-/* Under the announcement: nothing new can be built on what is ripe without us seeing its lease, and
+/* Under the announcement: nothing new can be built on what is eligible without us seeing its lease, and
  * what was published since step 2 is found by its tag. */
 static int sweep_announced(struct gc *g, struct lease_handle *sweep)
 {
@@ -224,25 +224,25 @@ static int sweep_announced(struct gc *g, struct lease_handle *sweep)
     if (!rc)
         rc = gc_live_add(g->store, &tags, &g->live, NULL);
     size_t done = 0;
-    for (; !rc && done < g->ripe.len && !g->result->live_leases; done++) {
+    for (; !rc && done < g->eligible.len && !g->result->live_leases; done++) {
         rc = sweep ? lease_renew(sweep) : 0;
         if (!rc && done && done % SWEEP_BATCH == 0)
             rc = count_leases(g, false);
         if (rc || g->result->live_leases)
             break;
-        rc = sweep_one(g, &g->ripe.items[done]);
+        rc = sweep_one(g, &g->eligible.items[done]);
     }
-    g->result->kept += g->ripe.len - done;
+    g->result->kept += g->eligible.len - done;
     return rc;
 }
 
 static int sweep(struct gc *g)
 {
-    if (g->ripe.len == 0)
+    if (g->eligible.len == 0)
         return 0;
-    qsort(g->ripe.items, g->ripe.len, sizeof *g->ripe.items, compare_ripe);
+    qsort(g->eligible.items, g->eligible.len, sizeof *g->eligible.items, compare_eligible);
     if (g->result->live_leases) {
-        g->result->kept += g->ripe.len;
+        g->result->kept += g->eligible.len;
         return 0;
     }
     CLEANUP(cleanup_lease_handle) struct lease_handle *announced = NULL;

@@ -26,13 +26,13 @@ struct counting {
     _Atomic uint64_t pack_bytes, packs_missing;
 };
 
-static void release(struct counting *c)
+static void image_stats_release(struct counting *c)
 {
     extent_sweep_free(c->sweep);
     pack_set_release(&c->packs);
 }
 
-static int step(void *arg)
+static int image_stats_step(void *arg)
 {
     struct counting *c = arg;
     if (c->options->cancel && *c->options->cancel)
@@ -49,7 +49,7 @@ static unsigned size_class(uint64_t size)
 
 static int count_entry(struct counting *c, const struct catalog_entry *e)
 {
-    int rc = ++c->entries % PROGRESS_ENTRIES ? 0 : step(c);
+    int rc = ++c->entries % PROGRESS_ENTRIES ? 0 : image_stats_step(c);
     if (rc || !S_ISREG(e->mode) || e->hard_link)
         return rc;
     struct image_size_class *class = &c->stats->sizes[size_class(e->size)];
@@ -77,7 +77,7 @@ static int count_node(void *arg, const struct index_child *node, unsigned level)
     struct counting *c = arg;
     c->stats->index_nodes++;
     c->stats->index_bytes += node->len;
-    return step(c);
+    return image_stats_step(c);
 }
 
 static int count_chunk(struct counting *c, uint64_t number, const struct chunk_ref *ref)
@@ -128,7 +128,7 @@ static int measure_packs(struct counting *c)
     const struct parallel work = {.count = c->packs.needs.len,
                                   .threads = c->options->threads ? c->options->threads : STATS_THREADS,
                                   .item = measure_pack,
-                                  .step = step,
+                                  .step = image_stats_step,
                                   .arg = c};
     int rc = parallel_run(&work);
     c->stats->pack_bytes = c->pack_bytes;
@@ -143,7 +143,7 @@ int image_stats(struct store *s, const struct manifest *m, const struct image_st
                 struct image_stats *out)
 {
     *out = (struct image_stats){0};
-    struct counting c CLEANUP(release) = {.store = s, .m = m, .options = options, .stats = out};
+    struct counting c CLEANUP(image_stats_release) = {.store = s, .m = m, .options = options, .stats = out};
     const struct index_walk_ops ops = {.node = count_node, .chunks = count_chunks};
     struct extent_totals totals;
     int rc = extent_sweep_new(m, &c.sweep);
@@ -155,8 +155,8 @@ int image_stats(struct store *s, const struct manifest *m, const struct image_st
         rc = extent_sweep_end(c.sweep, &totals);
     if (rc)
         return rc;
-    out->bodies = totals.bodies;
-    out->body_bytes = totals.body_bytes;
+    out->contents = totals.contents;
+    out->content_bytes = totals.content_bytes;
     out->padding = totals.padding;
     return measure_packs(&c);
 }

@@ -16,8 +16,8 @@ struct image_stats {
     /* the catalog; hard links count once */
     uint64_t files, file_bytes;
     struct image_size_class sizes[IMAGE_SIZE_CLASSES];
-    uint64_t bodies, body_bytes; /* what several files share counts once */
-    uint64_t padding;            /* zeros behind bodies, up to the next 4096 */
+    uint64_t contents, content_bytes; /* what several files share counts once */
+    uint64_t padding;                 /* zeros behind bodies, up to the next 4096 */
     /* the index */
     uint64_t chunks, holes; /* holes are among chunks */
     uint64_t zstd_chunks;   /* stored compressed */

@@ -62,7 +62,7 @@ static int compare_depth(const void *a, const void *b)
 }
 
 /* A tag may be called granary.json. */
-static int check_dir(struct store *outer, const char *dir)
+static int unnest_check_dir(struct store *outer, const char *dir)
 {
     CLEANUP(cleanup_store) struct store *inner = NULL;
     int rc = store_below_open(outer, dir, &inner);
@@ -76,7 +76,7 @@ int unnest_find(struct store *outer, unnest_visit *visit, void *arg)
     if (dirs.list.len)
         qsort(dirs.list.items, dirs.list.len, sizeof *dirs.list.items, compare_depth);
     for (size_t i = 0; i < dirs.list.len && !rc; i++) {
-        rc = check_dir(outer, dirs.list.items[i]);
+        rc = unnest_check_dir(outer, dirs.list.items[i]);
         if (rc == -EBADMSG || rc == -ENOENT)
             rc = 0;
         else if (!rc)
@@ -113,7 +113,7 @@ struct unnesting {
     _Atomic uint64_t removed, removed_bytes;
 };
 
-static void release(struct unnesting *u)
+static void unnest_release(struct unnesting *u)
 {
     for (size_t i = 0; i < u->pieces.len; i++)
         free(u->pieces.items[i].key);
@@ -185,7 +185,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int look(struct unnesting *u)
+static int unnest_look(struct unnesting *u)
 {
     struct unnest_result *r = u->result;
     int rc = check_no_build(u);
@@ -368,7 +368,7 @@ static int remove_one(void *arg, size_t i)
     return 0;
 }
 
-static int step(void *arg)
+static int unnest_step(void *arg)
 {
     struct unnesting *u = arg;
     const struct copy_options *o = &u->options->copy;
@@ -381,7 +381,7 @@ static int remove_all(struct unnesting *u)
 {
     struct parallel work = {.threads = u->options->copy.threads ? u->options->copy.threads : COPY_THREADS,
                             .item = remove_one,
-                            .step = step,
+                            .step = unnest_step,
                             .arg = u};
     int rc = check_no_build(u); /* before the tags: a build that ended meanwhile has published */
     if (!rc)
@@ -402,13 +402,13 @@ static int remove_all(struct unnesting *u)
 int unnest_run(struct store *outer, const char *dir, const struct unnest_options *options, struct unnest_result *out)
 {
     *out = (struct unnest_result){0};
-    struct unnesting u CLEANUP(release) = {
+    struct unnesting u CLEANUP(unnest_release) = {
         .outer = outer, .options = options, .result = out, .among_tags = !strchr(dir, '/')};
     int rc = store_below_open(outer, dir, &u.inner);
     if (!rc)
         rc = repository_check(u.inner, false);
     if (!rc)
-        rc = look(&u);
+        rc = unnest_look(&u);
     if (!rc)
         rc = list(&u);
     if (rc || options->dry_run)

@@ -196,7 +196,7 @@ static int check_chunks(struct verifying *v)
     return v->result->files_bad ? catalog_walk(v->store, v->m, "", 0, name_bad_file, v) : 0;
 }
 
-static int check_all(struct verifying *v)
+static int verify_check_all(struct verifying *v)
 {
     const struct index_walk_ops ops = {.chunks = collect_packs};
     uint64_t before = v->result->problems;
@@ -221,7 +221,7 @@ int verify_image(struct store *s, const struct manifest *m, const struct verify_
     struct verifying v = {.store = s, .m = m, .options = options, .result = out, .lock = PTHREAD_MUTEX_INITIALIZER};
     int rc = options->deep ? verify_files_new(&v.files) : 0;
     if (!rc)
-        rc = check_all(&v);
+        rc = verify_check_all(&v);
     verify_files_free(v.files);
     pack_set_release(&v.packs);
     pthread_mutex_destroy(&v.lock);

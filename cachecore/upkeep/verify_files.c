@@ -43,7 +43,7 @@ struct active {
     struct hasher *hasher; /* NULL: bytes were missing */
 };
 
-struct bad_body {
+struct bad_data {
     uint64_t offset, len;
     struct digest content; /* what it is; zero: it could not be read */
 };
@@ -55,7 +55,7 @@ struct verify_files {
     struct group next;
     struct active active[ACTIVE_MAX];
     size_t active_count;
-    VEC(struct bad_body) bad;
+    VEC(struct bad_data) bad;
     bool bad_sorted;
     uint64_t compared, bad_files;
 };
@@ -92,14 +92,14 @@ void verify_files_free(struct verify_files *f)
     free(f);
 }
 
-static bool has_body(const struct catalog_entry *e)
+static bool has_data(const struct catalog_entry *e)
 {
     return S_ISREG(e->mode) && !e->hard_link && e->size;
 }
 
 int verify_files_add(struct verify_files *f, const struct catalog_entry *e)
 {
-    if (!has_body(e))
+    if (!has_data(e))
         return 0;
     if (e->extent_count != 1 || e->extents[0].len < e->size || e->extents[0].offset > UINT64_MAX - e->size)
         return error_set(-EBADMSG, "catalog: '%.*s' has %llu bytes but no extent that holds them", (int)e->path_len,
@@ -110,7 +110,7 @@ int verify_files_add(struct verify_files *f, const struct catalog_entry *e)
 
 /* ------------------------------------------------------------------ groups, ascending */
 
-static int read_ahead(struct verify_files *f)
+static int verify_files_read_ahead(struct verify_files *f)
 {
     struct sorter_record r;
     int rc = sorter_next(f->sorter, &r);
@@ -145,7 +145,7 @@ static int load_next(struct verify_files *f)
     while (!rc && f->have_ahead && f->ahead.offset == key.offset && f->ahead.len == key.len) {
         rc = add_claim(&f->next, &f->ahead.content);
         if (!rc)
-            rc = read_ahead(f);
+            rc = verify_files_read_ahead(f);
     }
     return rc;
 }
@@ -154,14 +154,14 @@ int verify_files_begin(struct verify_files *f)
 {
     int rc = sorter_sort(f->sorter);
     if (!rc)
-        rc = read_ahead(f);
+        rc = verify_files_read_ahead(f);
     return rc ? rc : load_next(f);
 }
 
 /* ------------------------------------------------------------------ judging */
 
 /* content NULL: the bytes were not to be had. */
-static int judge(struct verify_files *f, const struct group *g, const struct digest *content)
+static int verify_files_judge(struct verify_files *f, const struct group *g, const struct digest *content)
 {
     uint64_t bad = 0;
     for (size_t i = 0; i <= g->others.len; i++) {
@@ -170,12 +170,12 @@ static int judge(struct verify_files *f, const struct group *g, const struct dig
         bad += content && digest_equal(content, &c->content) ? 0 : c->files;
     }
     f->bad_files += bad;
-    struct bad_body body = {.offset = g->offset, .len = g->len};
+    struct bad_data damaged = {.offset = g->offset, .len = g->len};
     if (!bad || f->bad.len == VERIFY_FILES_NAMED_MAX)
         return 0;
     if (content)
-        body.content = *content;
-    return vec_push(&f->bad, body) ? error_no_memory() : 0;
+        damaged.content = *content;
+    return vec_push(&f->bad, damaged) ? error_no_memory() : 0;
 }
 
 static void hash_zeros(struct hasher *h, uint64_t len)
@@ -201,9 +201,9 @@ static int feed_one(struct verify_files *f, struct active *a, uint64_t off, uint
     if (!*out_ended)
         return 0;
     if (!a->hasher)
-        return judge(f, g, NULL);
+        return verify_files_judge(f, g, NULL);
     struct digest content = hasher_finish(a->hasher);
-    return judge(f, g, &content);
+    return verify_files_judge(f, g, &content);
 }
 
 static int feed_active(struct verify_files *f, uint64_t off, uint64_t end, const uint8_t *data)
@@ -240,7 +240,7 @@ static int begin_group(struct verify_files *f)
 static int judge_next(struct verify_files *f, uint64_t off, const uint8_t *data)
 {
     struct digest content = digest_of(data + (f->next.offset - off), f->next.len);
-    int rc = judge(f, &f->next, &content);
+    int rc = verify_files_judge(f, &f->next, &content);
     vec_release(&f->next.others);
     f->have_next = false;
     return rc ? rc : load_next(f);
@@ -293,9 +293,9 @@ uint64_t verify_files_bad(const struct verify_files *f)
     return f->bad_files;
 }
 
-static int compare_bodies(const void *a, const void *b)
+static int compare_bad_data(const void *a, const void *b)
 {
-    const struct bad_body *x = a, *y = b;
+    const struct bad_data *x = a, *y = b;
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
     return x->len < y->len ? -1 : x->len > y->len;
@@ -303,12 +303,12 @@ static int compare_bodies(const void *a, const void *b)
 
 bool verify_files_is_bad(struct verify_files *f, const struct catalog_entry *e)
 {
-    if (!has_body(e) || !f->bad.len)
+    if (!has_data(e) || !f->bad.len)
         return false;
     if (!f->bad_sorted)
-        qsort(f->bad.items, f->bad.len, sizeof *f->bad.items, compare_bodies);
+        qsort(f->bad.items, f->bad.len, sizeof *f->bad.items, compare_bad_data);
     f->bad_sorted = true;
-    const struct bad_body key = {.offset = e->extents[0].offset, .len = e->size};
-    const struct bad_body *body = bsearch(&key, f->bad.items, f->bad.len, sizeof key, compare_bodies);
-    return body && !digest_equal(&body->content, &e->content);
+    const struct bad_data key = {.offset = e->extents[0].offset, .len = e->size};
+    const struct bad_data *damaged = bsearch(&key, f->bad.items, f->bad.len, sizeof key, compare_bad_data);
+    return damaged && !digest_equal(&damaged->content, &e->content);
 }

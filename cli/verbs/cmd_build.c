@@ -144,7 +144,8 @@ static void print_rebuild(const struct build_rebuild *r)
                text_format_count(r->packs_emptied, "pack", packs), r->packs_emptied == 1 ? "was" : "were");
 }
 
-static void print_result(const struct image_ref *ref, const struct build_result *r, bool no_parent, bool dry_run)
+static void cmd_build_print_result(const struct image_ref *ref, const struct build_result *r, bool no_parent,
+                                   bool dry_run)
 {
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX], uploaded[TEXT_SIZE_MAX];
     char n[TEXT_COUNT_MAX], links[TEXT_COUNT_MAX];
@@ -201,7 +202,7 @@ static json_t *rebuild_json(const struct build_rebuild *r)
                      INTEGER(r->bytes_repacked));
 }
 
-static json_t *result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
+static json_t *cmd_build_result_json(const struct image_ref *ref, const struct build_result *r, bool dry_run)
 {
     return json_pack(
         "{s:s,s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o, s:o,s:o,s:o,s:o,s:o,s:o, "
@@ -286,12 +287,12 @@ static int build(const struct build_values *v, const struct build_source *source
     if (rc)
         return rc;
     if (v->json)
-        return print_json(result_json(ref, &result, v->dry_run));
-    print_result(ref, &result, words->no_parent, v->dry_run);
+        return print_json(cmd_build_result_json(ref, &result, v->dry_run));
+    cmd_build_print_result(ref, &result, words->no_parent, v->dry_run);
     return 0;
 }
 
-static int check(const struct build_values *v, const char *image, struct image_ref *ref)
+static int cmd_build_check(const struct build_values *v, const char *image, struct image_ref *ref)
 {
     int rc = image_ref_parse(image, ref);
     if (!rc && ref->by_digest)
@@ -343,12 +344,12 @@ static int check_together(const struct build_values *v, const char *url, const s
     return 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_build_run(const struct invocation *inv)
 {
     const struct build_values *v = inv->values;
     struct image_ref ref;
     struct rebuild_words words;
-    int rc = check(v, inv->operands[1], &ref);
+    int rc = cmd_build_check(v, inv->operands[1], &ref);
     if (!rc && parse_rebuild(v, &ref, &words))
         rc = CLI_USAGE;
     if (!rc)
@@ -397,5 +398,5 @@ const struct verb verb_build = {
     .options = rows,
     .values_size = sizeof(struct build_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_build_run,
 };

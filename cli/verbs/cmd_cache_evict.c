@@ -31,7 +31,7 @@ static void print_image(json_t *image)
     putchar('\n');
 }
 
-static int run(const struct invocation *inv)
+static int cmd_cache_evict_run(const struct invocation *inv)
 {
     const struct evict_values *v = inv->values;
     if (v->all == (inv->operand_count > 0)) {
@@ -58,5 +58,5 @@ const struct verb verb_cache_evict = {
                "meanwhile; what they want is fetched again.",
     .options = rows,
     .values_size = sizeof(struct evict_values),
-    .run = run,
+    .run = cmd_cache_evict_run,
 };

@@ -61,7 +61,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
 
 #define INTEGER(field) json_integer((json_int_t)(field))
 
-static json_t *result_json(const struct cache_fsck_result *r, const struct reporting *reporting)
+static json_t *cmd_cache_fsck_result_json(const struct cache_fsck_result *r, const struct reporting *reporting)
 {
     return json_pack("{s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "directory", reporting->dir, "ok",
                      !r->bad, "slabs", INTEGER(r->slabs), "slabs_bound", INTEGER(r->bound), "slots", INTEGER(r->slots),
@@ -70,7 +70,7 @@ static json_t *result_json(const struct cache_fsck_result *r, const struct repor
                      INTEGER(r->bytes), "problems", reporting->problems);
 }
 
-static void print_result(const char *dir, const struct cache_fsck_result *r)
+static void cmd_cache_fsck_print_result(const char *dir, const struct cache_fsck_result *r)
 {
     char bytes[TEXT_SIZE_MAX];
     printf("%s: %s\n", dir, r->bad ? "NOT sound" : "sound");
@@ -82,7 +82,7 @@ static void print_result(const char *dir, const struct cache_fsck_result *r)
 }
 
 /* One directory; *bad counts what was found, results (NULL: text) takes the JSON. */
-static int check_dir(const char *dir, const struct fsck_values *v, json_t *results, uint64_t *bad)
+static int cmd_cache_fsck_check_dir(const char *dir, const struct fsck_values *v, json_t *results, uint64_t *bad)
 {
     struct reporting reporting = {.dir = dir, .problems = json_array()};
     progress_init(&reporting.progress, "cache fsck", v->quiet);
@@ -96,22 +96,22 @@ static int check_dir(const char *dir, const struct fsck_values *v, json_t *resul
     int rc = cache_fsck(dir, &options, &result);
     progress_end(&reporting.progress);
     if (!rc && results)
-        json_array_append_new(results, result_json(&result, &reporting));
+        json_array_append_new(results, cmd_cache_fsck_result_json(&result, &reporting));
     else if (!rc)
-        print_result(dir, &result);
+        cmd_cache_fsck_print_result(dir, &result);
     json_decref(reporting.problems);
     *bad += rc ? 0 : result.bad;
     return rc;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_cache_fsck_run(const struct invocation *inv)
 {
     const struct fsck_values *v = inv->values;
     json_t *results = v->json ? json_array() : NULL;
     uint64_t bad = 0;
     int rc = 0;
     for (size_t i = 0; !rc && i < inv->operand_count; i++)
-        rc = check_dir(inv->operands[i], v, results, &bad);
+        rc = cmd_cache_fsck_check_dir(inv->operands[i], v, results, &bad);
     if (!rc && v->json)
         rc = print_json(json_pack("{s:b,s:O}", "ok", !bad, "directories", results));
     json_decref(results);
@@ -133,5 +133,5 @@ const struct verb verb_cache_fsck = {
     .options = rows,
     .values_size = sizeof(struct fsck_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_cache_fsck_run,
 };

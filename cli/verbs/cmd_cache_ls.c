@@ -41,7 +41,7 @@ static void print_image(json_t *image)
            text_format_size(bytes, all), (unsigned long long)control_number(image, "pinned_chunks"));
 }
 
-static int run(const struct invocation *inv)
+static int cmd_cache_ls_run(const struct invocation *inv)
 {
     const struct ls_values *v = inv->values;
     const struct cache_call call = {.values = &v->call,
@@ -64,5 +64,5 @@ const struct verb verb_cache_ls = {
                "in the sum.",
     .options = rows,
     .values_size = sizeof(struct ls_values),
-    .run = run,
+    .run = cmd_cache_ls_run,
 };

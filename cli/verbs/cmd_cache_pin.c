@@ -44,7 +44,7 @@ static void print_unpinned(json_t *image)
     print_change(image, "unpinned");
 }
 
-static int run(const struct invocation *inv)
+static int cmd_cache_pin_run(const struct invocation *inv)
 {
     const struct pin_values *v = inv->values;
     if (v->all == (inv->operand_count > 0)) {
@@ -76,5 +76,5 @@ const struct verb verb_cache_pin = {
                "at most three quarters of the cache.",
     .options = rows,
     .values_size = sizeof(struct pin_values),
-    .run = run,
+    .run = cmd_cache_pin_run,
 };

@@ -131,7 +131,7 @@ static void runs_release(struct runs *r)
         evict_sim_release(&r->items[i].result);
 }
 
-static int choose(const struct option_list *words, bool chosen[EVICT_POLICIES])
+static int cmd_cache_simulate_choose(const struct option_list *words, bool chosen[EVICT_POLICIES])
 {
     for (unsigned i = 0; i < EVICT_POLICIES; i++)
         chosen[i] = words->count == 0;
@@ -232,7 +232,7 @@ static int run(const struct invocation *inv)
         (void)error_set(0, "give --trace FILE and --size SIZE");
         return CLI_USAGE;
     }
-    int rc = choose(&v->policies, chosen);
+    int rc = cmd_cache_simulate_choose(&v->policies, chosen);
     if (!rc)
         rc = read_trace(v->trace, &trace);
     if (!rc)

@@ -73,8 +73,8 @@ static int parse_target(const char *text, const struct image_ref *from, struct i
     return CLI_USAGE;
 }
 
-static int print_result(const struct open_image *image, const struct image_ref *to, const struct copy_result *r,
-                        bool json)
+static int cmd_copy_print_result(const struct open_image *image, const struct image_ref *to,
+                                 const struct copy_result *r, bool json)
 {
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX], objects[TEXT_COUNT_MAX];
     if (json)
@@ -90,7 +90,7 @@ static int print_result(const struct open_image *image, const struct image_ref *
     return 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_copy_run(const struct invocation *inv)
 {
     const struct copy_values *v = inv->values;
     const volatile int *cancel = interrupt_watch();
@@ -124,7 +124,7 @@ static int run(const struct invocation *inv)
         .name = target.name, .tag = target.tag, .created = image.tag.created, .parent = image.tag.parent};
     rc = copy_image(image.store, &image.digest, to, &name, &options, &result);
     progress_end(&progress);
-    return rc ? rc : print_result(&image, &target, &result, v->json);
+    return rc ? rc : cmd_copy_print_result(&image, &target, &result, v->json);
 }
 
 const struct verb verb_copy = {
@@ -140,5 +140,5 @@ const struct verb verb_copy = {
     .options = rows,
     .values_size = sizeof(struct copy_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_copy_run,
 };

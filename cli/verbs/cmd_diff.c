@@ -74,7 +74,7 @@ static int print_change_json(const struct catalog_entry *e, enum change change)
 }
 
 /* 1: the reader of stdout has gone. */
-static int take(struct diff *d, const struct catalog_entry *e, enum change change)
+static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum change change)
 {
     d->paths[change]++;
     if (S_ISREG(e->mode) && !e->hard_link)
@@ -109,9 +109,9 @@ static int merge(struct diff *d, struct catalog_cursor *from, struct catalog_cur
     while (!rc && (a || b)) {
         int order = !a ? 1 : !b ? -1 : catalog_path_compare(a->path, a->path_len, b->path, b->path_len);
         if (order)
-            rc = order < 0 ? take(d, a, REMOVED) : take(d, b, ADDED);
+            rc = order < 0 ? cmd_diff_take(d, a, REMOVED) : cmd_diff_take(d, b, ADDED);
         else
-            rc = take(d, b, compare(a, b));
+            rc = cmd_diff_take(d, b, compare(a, b));
         if (!rc && order <= 0)
             rc = advance(from, &a);
         if (!rc && order >= 0)
@@ -160,17 +160,17 @@ static int compare_images(struct diff *d, const struct open_image *a, const stru
     return !rc && differ && d->v->exit_code ? CLI_DIFFERENT : rc;
 }
 
-static int check(const struct diff_values *v)
+static int cmd_diff_check(const struct diff_values *v)
 {
     if (v->zero && v->json)
         return options_exclude("-0", "--json", "names are escaped in JSON");
     return v->zero && v->stat ? options_exclude("-0", "--stat", "no names are printed") : 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_diff_run(const struct invocation *inv)
 {
     const struct diff_values *v = inv->values;
-    if (check(v))
+    if (cmd_diff_check(v))
         return CLI_USAGE;
     struct diff d = {.v = v, .escape = !v->zero && print_escapes(stdout)};
     CLEANUP_OPEN_IMAGE a = {.store = NULL};
@@ -193,5 +193,5 @@ const struct verb verb_diff = {
     .options = rows,
     .values_size = sizeof(struct diff_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_diff_run,
 };

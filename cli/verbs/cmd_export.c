@@ -36,7 +36,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
 }
 
-static int check(const struct export_values *v, bool to_stdout)
+static int cmd_export_check(const struct export_values *v, bool to_stdout)
 {
     if (to_stdout && v->json)
         (void)error_set(0, "--json and FILE - would both write to standard output");
@@ -47,12 +47,12 @@ static int check(const struct export_values *v, bool to_stdout)
     return CLI_USAGE;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_export_run(const struct invocation *inv)
 {
     const struct export_values *v = inv->values;
     const char *path = inv->operands[1];
     bool to_stdout = !strcmp(path, "-");
-    if (check(v, to_stdout))
+    if (cmd_export_check(v, to_stdout))
         return CLI_USAGE;
     CLEANUP_OPEN_IMAGE image;
     int rc = open_image(inv->operands[0], &v->access, &image);
@@ -87,5 +87,5 @@ const struct verb verb_export = {
     .options = rows,
     .values_size = sizeof(struct export_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_export_run,
 };

@@ -41,7 +41,7 @@ static int print_result_json(const struct gc_values *v, const struct image_ref *
 }
 
 /* First what is or would be freed, then what waits, then what there is. */
-static void print_result(bool dry, const struct gc_result *r)
+static void cmd_gc_print_result(bool dry, const struct gc_result *r)
 {
     char n[TEXT_COUNT_MAX], size[TEXT_SIZE_MAX], images[TEXT_COUNT_MAX];
     printf("%s %s in %s", dry ? "would free" : "freed", text_format_size(r->swept_bytes, size),
@@ -60,7 +60,7 @@ static void print_result(bool dry, const struct gc_result *r)
                text_format_count(r->live_leases, "build", n), r->live_leases == 1 ? "is" : "are");
 }
 
-static int run(const struct invocation *inv)
+static int cmd_gc_run(const struct invocation *inv)
 {
     const struct gc_values *v = inv->values;
     struct image_ref ref;
@@ -78,7 +78,7 @@ static int run(const struct invocation *inv)
         return rc;
     if (v->json)
         return print_result_json(v, &ref, &r);
-    print_result(v->dry_run, &r);
+    cmd_gc_print_result(v->dry_run, &r);
     return 0;
 }
 
@@ -94,5 +94,5 @@ const struct verb verb_gc = {
     .options = rows,
     .values_size = sizeof(struct gc_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_gc_run,
 };

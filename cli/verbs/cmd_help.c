@@ -66,7 +66,7 @@ static int unknown(const char *name)
     return CLI_USAGE;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_help_run(const struct invocation *inv)
 {
     const struct help_values *v = inv->values;
     if (v->all && inv->operand_count)
@@ -102,5 +102,5 @@ const struct verb verb_help = {
     .summary = "Show the verbs, or the options of one",
     .options = rows,
     .values_size = sizeof(struct help_values),
-    .run = run,
+    .run = cmd_help_run,
 };

@@ -50,7 +50,7 @@ struct table {
     VEC(size_t) firsts;         /* the first row of each image */
 };
 
-static void table_release(struct table *t)
+static void cmd_images_table_release(struct table *t)
 {
     vec_release(&t->rows);
     vec_release(&t->firsts);
@@ -145,7 +145,7 @@ static void print_row(const struct image_row *r, int name_width, int tag_width)
 
 static int print_table(struct store *store, const char *name, bool all)
 {
-    struct table table CLEANUP(table_release) = {.store = store, .all = all};
+    struct table table CLEANUP(cmd_images_table_release) = {.store = store, .all = all};
     int name_width = sizeof "NAME" - 1, tag_width = sizeof "TAG" - 1;
     int rc = repository_tags(store, name, add_row, &table);
     if (!rc)
@@ -173,7 +173,7 @@ static int append_tag(void *arg, const char *name, const char *tag, const struct
     return json_array_append_new(arg, image) ? error_no_memory() : 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_images_run(const struct invocation *inv)
 {
     const struct images_values *v = inv->values;
     const char *name = inv->operand_count > 1 ? inv->operands[1] : NULL;
@@ -202,5 +202,5 @@ const struct verb verb_images = {
     .options = rows,
     .values_size = sizeof(struct images_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_images_run,
 };

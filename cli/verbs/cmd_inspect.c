@@ -48,7 +48,7 @@ static double compression(const struct image_stats *s)
 /* Bytes of files over those of distinct bodies. */
 static double dedupe(const struct image_stats *s)
 {
-    return ratio(s->file_bytes, s->body_bytes);
+    return ratio(s->file_bytes, s->content_bytes);
 }
 
 static uint64_t class_min(unsigned n)
@@ -110,8 +110,8 @@ static json_t *inspect_json(const struct inspection *in)
         INTEGER(s->packs), "index_nodes", INTEGER(s->index_nodes), "plain_bytes", INTEGER(s->plain_bytes),
         "stored_bytes", INTEGER(s->stored_bytes), "catalog_entries", INTEGER(m->catalog_entries), "compression_ratio",
         compression(s));
-    json_t *more = json_pack("{s:o,s:o,s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "bodies", INTEGER(s->bodies), "body_bytes",
-                             INTEGER(s->body_bytes), "padding_bytes", INTEGER(s->padding), "dedupe_ratio", dedupe(s),
+    json_t *more = json_pack("{s:o,s:o,s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o}", "bodies", INTEGER(s->contents), "body_bytes",
+                             INTEGER(s->content_bytes), "padding_bytes", INTEGER(s->padding), "dedupe_ratio", dedupe(s),
                              "dead_bytes", INTEGER(s->dead_bytes), "pack_bytes", INTEGER(s->pack_bytes),
                              "packs_missing", INTEGER(s->packs_missing), "foreign_bytes", INTEGER(s->foreign_bytes),
                              "sizes", sizes_json(s), "parents", parents_json(&in->lineage));
@@ -164,8 +164,8 @@ static void print_files(const struct manifest *m, const struct image_stats *s)
            (unsigned long long)m->counts.symlinks, (unsigned long long)m->counts.hard_links,
            (unsigned long long)m->counts.others);
     print_size("file bytes", m->counts.bytes);
-    printf("%-14s %llu, dedupe ratio %.2f\n", "bodies", (unsigned long long)s->bodies, dedupe(s));
-    print_part("padding", s->padding, s->body_bytes, "the bodies");
+    printf("%-14s %llu, dedupe ratio %.2f\n", "bodies", (unsigned long long)s->contents, dedupe(s));
+    print_part("padding", s->padding, s->content_bytes, "the bodies");
 }
 
 static void print_chunks(const struct manifest *m, const struct image_stats *s)
@@ -232,7 +232,7 @@ static void read_lineage(struct inspection *in)
         snprintf(in->lineage_error, sizeof in->lineage_error, "%s", error_text());
 }
 
-static int run(const struct invocation *inv)
+static int cmd_inspect_run(const struct invocation *inv)
 {
     const struct inspect_values *v = inv->values;
     CLEANUP_OPEN_IMAGE image;
@@ -269,5 +269,5 @@ const struct verb verb_inspect = {
     .options = rows,
     .values_size = sizeof(struct inspect_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_inspect_run,
 };

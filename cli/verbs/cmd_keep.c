@@ -71,7 +71,7 @@ static void on_ready(void *arg)
     notify("READY=1");
 }
 
-static int run(const struct invocation *inv)
+static int cmd_keep_run(const struct invocation *inv)
 {
     const struct keep_values *v = inv->values;
     const char *device = inv->operands[0];
@@ -102,5 +102,5 @@ const struct verb verb_keep = {
     .service = true,
     .values_size = sizeof(struct keep_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_keep_run,
 };

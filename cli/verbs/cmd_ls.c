@@ -226,7 +226,7 @@ static int list_at(const struct open_image *image, struct listing *l)
                               : "it lies in padding, dead bytes or the superblock");
 }
 
-static int check(const struct invocation *inv)
+static int cmd_ls_check(const struct invocation *inv)
 {
     const struct ls_values *v = inv->values;
     if (v->zero && v->json)
@@ -238,13 +238,13 @@ static int check(const struct invocation *inv)
     return 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_ls_run(const struct invocation *inv)
 {
     const struct ls_values *v = inv->values;
     struct listing l = {.v = v, .escape = !v->zero && print_escapes(stdout)};
     if (v->at && text_parse_size("--at", v->at, &l.at))
         return CLI_USAGE;
-    if (check(inv))
+    if (cmd_ls_check(inv))
         return CLI_USAGE;
     CLEANUP_OPEN_IMAGE image;
     int rc = open_image(inv->operands[0], &v->access, &image);
@@ -264,5 +264,5 @@ const struct verb verb_ls = {
     .options = rows,
     .values_size = sizeof(struct ls_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_ls_run,
 };

@@ -20,7 +20,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
-static int run(const struct invocation *inv)
+static int cmd_rm_run(const struct invocation *inv)
 {
     const struct rm_values *v = inv->values;
     struct image_ref ref;
@@ -67,5 +67,5 @@ const struct verb verb_rm = {
     .options = rows,
     .values_size = sizeof(struct rm_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_rm_run,
 };

@@ -92,8 +92,8 @@ static int make_again(const struct invocation *inv, const struct pin *pins, cons
     return 0;
 }
 
-static int serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins,
-                 const struct bytes *resolved)
+static int cmd_serve_serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins,
+                           const struct bytes *resolved)
 {
     size_t count = inv->operand_count;
     CLEANUP_FREE const char **again = NULL;
@@ -107,7 +107,7 @@ static int serve(const struct serve_values *v, const struct invocation *inv, str
     if (!rc)
         rc = make_again(inv, pins, &again);
     if (!rc)
-        rc = server_options_words(&v->server, SERVER_FOR_FRONT, &words);
+        rc = server_options_words(&v->server, SERVER_FOR_FRONT_END, &words);
     for (size_t i = 0; !rc && i < count; i++)
         if (vec_push(&images, pins[i].text))
             rc = error_no_memory();
@@ -137,7 +137,7 @@ static int check_name(const struct pin *pins, size_t i)
 }
 
 /* For a check the images are what they are called. */
-static int parse(const struct invocation *inv, struct pin *pins)
+static int cmd_serve_parse(const struct invocation *inv, struct pin *pins)
 {
     int rc = 0;
     for (size_t i = 0; !rc && i < inv->operand_count; i++) {
@@ -190,7 +190,7 @@ static int check(const struct serve_values *v)
     return access_options_check(&v->access, v->listen) ? CLI_USAGE : server_options_check(&v->server);
 }
 
-static int run(const struct invocation *inv)
+static int cmd_serve_run(const struct invocation *inv)
 {
     struct serve_values *v = inv->values;
     CLEANUP_SERVER_CACHE chosen = SERVER_CACHE_NONE;
@@ -200,10 +200,10 @@ static int run(const struct invocation *inv)
     if (!pins)
         return error_no_memory();
     CLEANUP_BYTES resolved = BYTES_INIT(EXPORT_TABLE_MAX);
-    int rc = v->check ? parse(inv, pins) : resolve(v, inv, pins, &resolved);
+    int rc = v->check ? cmd_serve_parse(inv, pins) : resolve(v, inv, pins, &resolved);
     if (!rc && !v->check)
         rc = server_options_choose_cache(&v->server, &chosen);
-    return rc ? rc : serve(v, inv, pins, &resolved);
+    return rc ? rc : cmd_serve_serve(v, inv, pins, &resolved);
 }
 
 const struct verb verb_serve = {
@@ -220,5 +220,5 @@ const struct verb verb_serve = {
     .service = true,
     .values_size = sizeof(struct serve_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_serve_run,
 };

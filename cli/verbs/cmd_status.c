@@ -37,7 +37,7 @@ static const struct option_row rows[] = {
 /* ---- what is cached ---- */
 
 /* A line for each export becomes its "cached". */
-static int take_line(void *arg, const char *line, size_t len)
+static int cmd_status_take_line(void *arg, const char *line, size_t len)
 {
     json_t *object;
     int rc = control_object(line, len, &object);
@@ -57,7 +57,7 @@ static int take_line(void *arg, const char *line, size_t len)
 static void add_cached(const char *control, json_t *status)
 {
     const char *const params[] = {"known", "1", NULL};
-    int rc = control_call(control, "GET", "/cache", params, take_line, status);
+    int rc = control_call(control, "GET", "/cache", params, cmd_status_take_line, status);
     if (rc)
         fprintf(stderr, "granary: status: how much is cached is not known: %s\n", error_text());
 }
@@ -243,8 +243,8 @@ static void print_counters(json_t *status)
     }
 }
 
-/* Of a server that has a front of Granary's own. */
-static void print_front(json_t *status)
+/* Of a server that has a front end of Granary's own. */
+static void print_front_end(json_t *status)
 {
     char now[TEXT_SIZE_MAX], most[TEXT_SIZE_MAX];
     uint64_t connections = server_status_counter(status, "granary_front_connections_limit");
@@ -276,7 +276,7 @@ static void print_status(json_t *status, bool verbose)
     print_directories(status);
     print_stores(status);
     print_tiers(status);
-    print_front(status);
+    print_front_end(status);
     if (json_object_get(status, "rates")) {
         printf("now ");
         print_rates(status);
@@ -322,8 +322,8 @@ static void keep_mount(json_t *status, const char *dir)
 }
 
 /* What is to be shown of the server; *out_exit: what its health makes the exit status. */
-static int look(const struct node_server *server, const char *target, const struct status_values *v, json_t **out,
-                int *out_exit)
+static int cmd_status_look(const struct node_server *server, const char *target, const struct status_values *v,
+                           json_t **out, int *out_exit)
 {
     int rc = server_status_get(server->control, out);
     if (rc)
@@ -343,7 +343,7 @@ static int show_or_complain(const struct node_server *server, const char *target
                             json_t *into)
 {
     json_t *status = NULL;
-    int health = CLI_DONE, rc = look(server, target, v, &status, &health);
+    int health = CLI_DONE, rc = cmd_status_look(server, target, v, &status, &health);
     if (rc) {
         if (server->dir)
             (void)error_prefix(rc, "%s", server->dir);
@@ -388,7 +388,7 @@ static int show_all(const struct node_servers *n, const struct status_values *v)
     return worst;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_status_run(const struct invocation *inv)
 {
     char control[PATH_MAX];
     if (inv->operand_count) {
@@ -419,5 +419,5 @@ const struct verb verb_status = {
         "the index that is cached: no store is asked.",
     .options = rows,
     .values_size = sizeof(struct status_values),
-    .run = run,
+    .run = cmd_status_run,
 };

@@ -26,7 +26,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
-static int run(const struct invocation *inv)
+static int cmd_tag_run(const struct invocation *inv)
 {
     const struct tag_values *v = inv->values;
     const char *tag = inv->operands[1];
@@ -71,5 +71,5 @@ const struct verb verb_tag = {
     .options = rows,
     .values_size = sizeof(struct tag_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_tag_run,
 };

@@ -187,7 +187,7 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
     return fflush(stdout) ? -EPIPE : 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_top_run(const struct invocation *inv)
 {
     const struct top_values *v = inv->values;
     if (v->once && v->count)
@@ -229,5 +229,5 @@ const struct verb verb_top = {
     .options = rows,
     .values_size = sizeof(struct top_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_top_run,
 };

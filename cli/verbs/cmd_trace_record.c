@@ -54,7 +54,7 @@ struct recording {
 
 /* ---- the file ---- */
 
-static int save(struct recording *r)
+static int cmd_trace_record_save(struct recording *r)
 {
     CLEANUP_BYTES file = BYTES_INIT(TRACE_FILE_MAX);
     r->trace.entries = r->entries.data;
@@ -88,7 +88,7 @@ static int take_image(struct recording *r, json_t *image)
         return not_understood(r);
     int rc = trace_check_geometry(r->trace.size, r->trace.chunk_size);
     if (!rc)
-        rc = save(r);
+        rc = cmd_trace_record_save(r);
     if (!rc)
         r->image = json_incref(image);
     return rc;
@@ -141,7 +141,7 @@ static void ask_for_the_end(struct recording *r)
         log_warning("%s", error_text());
 }
 
-static int take_line(void *arg, const char *line, size_t len)
+static int cmd_trace_record_take_line(void *arg, const char *line, size_t len)
 {
     struct recording *r = arg;
     json_t *object;
@@ -204,17 +204,17 @@ static int print(const struct recording *r)
 static int record(struct recording *r)
 {
     progress_init(&r->progress, "trace record", r->v->quiet);
-    int rc = control_call(r->control, "GET", "/trace", r->params, take_line, r);
+    int rc = control_call(r->control, "GET", "/trace", r->params, cmd_trace_record_take_line, r);
     progress_end(&r->progress);
     if (!r->image && !rc)
         return error_set(-EIO, "the answer of the server on %s ended early", r->control);
     if (rc && (!r->image || r->own_failed))
         return rc;
-    rc = save(r);
+    rc = cmd_trace_record_save(r);
     return rc ? rc : print(r);
 }
 
-static int run(const struct invocation *inv)
+static int cmd_trace_record_run(const struct invocation *inv)
 {
     const struct record_values *v = inv->values;
     const char *target = inv->operands[0];
@@ -246,5 +246,5 @@ const struct verb verb_trace_record = {
                "begin before the job does.",
     .options = rows,
     .values_size = sizeof(struct record_values),
-    .run = run,
+    .run = cmd_trace_record_run,
 };

@@ -46,7 +46,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &state);
 }
 
-static void print_result(const struct work *w, const char *dir, const struct unnest_result *r)
+static void cmd_unnest_print_result(const struct work *w, const char *dir, const struct unnest_result *r)
 {
     char n[TEXT_COUNT_MAX], tags[TEXT_COUNT_MAX], size[TEXT_SIZE_MAX];
     bool dry = w->values->dry_run;
@@ -85,11 +85,11 @@ static int unnest(void *arg, const char *dir)
     w->found++;
     if (w->stores)
         return add_result(w, dir, &r);
-    print_result(w, dir, &r);
+    cmd_unnest_print_result(w, dir, &r);
     return 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_unnest_run(const struct invocation *inv)
 {
     const struct unnest_values *v = inv->values;
     struct image_ref ref;
@@ -130,5 +130,5 @@ const struct verb verb_unnest = {
     .options = rows,
     .values_size = sizeof(struct unnest_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_unnest_run,
 };

@@ -49,7 +49,7 @@ static int check_control(const char *control)
 
 /* The socket beside the control socket. It is there while what answers is not, so what lies beside the target is looked
  * at first. */
-static int find(const char *target, char out[PATH_MAX])
+static int cmd_upgrade_find(const char *target, char out[PATH_MAX])
 {
     char control[PATH_MAX];
     if (!target && is_at(PIN_CONTROL, UPGRADE_SUFFIX, out))
@@ -68,7 +68,7 @@ static int find(const char *target, char out[PATH_MAX])
                      target ? target : control, out);
 }
 
-static int connect_to(const char *path, int *out_fd)
+static int cmd_upgrade_connect_to(const char *path, int *out_fd)
 {
     static const struct timeval none;
     int rc = listen_connect_unix(path, CONNECT_S, out_fd);
@@ -83,13 +83,13 @@ static int connect_to(const char *path, int *out_fd)
 }
 
 /* The one line of its answer. */
-static int ask(const char *path, struct bytes *answer)
+static int cmd_upgrade_ask(const char *path, struct bytes *answer)
 {
     char program[PATH_MAX], request[PATH_MAX + 16];
     CLEANUP_FD int fd = -1;
     int rc = process_own_program(program);
     if (!rc)
-        rc = connect_to(path, &fd);
+        rc = cmd_upgrade_connect_to(path, &fd);
     if (rc)
         return rc;
     int len = snprintf(request, sizeof request, UPGRADE_REQUEST "%s\n", program);
@@ -102,7 +102,7 @@ static int ask(const char *path, struct bytes *answer)
     return bytes_append(answer, block, (size_t)n - 1) || !bytes_string(answer) ? error_no_memory() : 0;
 }
 
-static int tell(const struct upgrade_values *v, const char *path, const char *answer)
+static int cmd_upgrade_tell(const struct upgrade_values *v, const char *path, const char *answer)
 {
     char from[UPGRADE_VERSION_MAX], to[UPGRADE_VERSION_MAX];
     unsigned long long ms;
@@ -116,14 +116,14 @@ static int tell(const struct upgrade_values *v, const char *path, const char *an
     return 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_upgrade_run(const struct invocation *inv)
 {
     char path[PATH_MAX];
     CLEANUP_BYTES answer = BYTES_INIT(ANSWER_MAX + 1);
-    int rc = find(inv->operand_count ? inv->operands[0] : NULL, path);
+    int rc = cmd_upgrade_find(inv->operand_count ? inv->operands[0] : NULL, path);
     if (!rc)
-        rc = ask(path, &answer);
-    return rc ? rc : tell(inv->values, path, (const char *)answer.data);
+        rc = cmd_upgrade_ask(path, &answer);
+    return rc ? rc : cmd_upgrade_tell(inv->values, path, (const char *)answer.data);
 }
 
 const struct verb verb_upgrade = {
@@ -138,5 +138,5 @@ const struct verb verb_upgrade = {
         "not take the server's options.",
     .options = rows,
     .values_size = sizeof(struct upgrade_values),
-    .run = run,
+    .run = cmd_upgrade_run,
 };

@@ -65,7 +65,7 @@ struct verifying {
     bool compared;
 };
 
-static void release(struct verifying *v)
+static void cmd_verify_release(struct verifying *v)
 {
     open_image_release(&v->image);
     build_source_release(&v->source);
@@ -116,7 +116,7 @@ static json_t *against_json(const struct verifying *v)
     if (!v->compared)
         return json_null();
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "source", v->values->against, "files", INTEGER(a->files), "bytes",
-                     INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone", INTEGER(a->gone), "damaged",
+                     INTEGER(a->bytes), "changed", INTEGER(a->changed), "gone", INTEGER(a->removed), "damaged",
                      INTEGER(a->damaged));
 }
 
@@ -128,7 +128,7 @@ static json_t *repair_json(const struct verifying *v)
                      "chunks", INTEGER(v->repair.chunks));
 }
 
-static json_t *result_json(const struct verifying *v)
+static json_t *cmd_verify_result_json(const struct verifying *v)
 {
     const struct verify_result *r = &v->result;
     return json_pack("{s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:O}", "digest",
@@ -140,7 +140,7 @@ static json_t *result_json(const struct verifying *v)
                      repair_json(v), "problems", v->problems);
 }
 
-static void print_result(const struct verifying *v)
+static void cmd_verify_print_result(const struct verifying *v)
 {
     const struct verify_result *r = &v->result;
     char digest[PRINT_DIGEST_MAX], bytes[TEXT_SIZE_MAX];
@@ -154,7 +154,7 @@ static void print_result(const struct verifying *v)
     if (v->compared)
         printf("  %llu files compared with the source, %s; %llu have changed there, %llu are gone\n",
                (unsigned long long)v->against.files, text_format_size(v->against.bytes, bytes),
-               (unsigned long long)v->against.changed, (unsigned long long)v->against.gone);
+               (unsigned long long)v->against.changed, (unsigned long long)v->against.removed);
     if (v->repair.packs)
         printf("  %llu of %llu damaged packs rebuilt\n", (unsigned long long)v->repair.repaired,
                (unsigned long long)v->repair.packs);
@@ -249,7 +249,7 @@ static int compare(struct verifying *v)
     return rc;
 }
 
-static int check_all(struct verifying *v, const char *image)
+static int cmd_verify_check_all(struct verifying *v, const char *image)
 {
     const struct verify_values *values = v->values;
     int rc = open_image(image, &values->access, &v->image);
@@ -265,18 +265,18 @@ static int check_all(struct verifying *v, const char *image)
     return rc;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_verify_run(const struct invocation *inv)
 {
-    struct verifying v CLEANUP(release) = {.values = inv->values, .problems = json_array()};
+    struct verifying v CLEANUP(cmd_verify_release) = {.values = inv->values, .problems = json_array()};
     if (check_options(v.values, inv->operands[0]))
         return CLI_USAGE;
     progress_init(&v.progress, "verify", v.values->quiet);
     v.cancel = interrupt_watch();
-    int rc = check_all(&v, inv->operands[0]);
+    int rc = cmd_verify_check_all(&v, inv->operands[0]);
     if (!rc && v.values->json)
-        rc = print_json(result_json(&v));
+        rc = print_json(cmd_verify_result_json(&v));
     else if (!rc)
-        print_result(&v);
+        cmd_verify_print_result(&v);
     if (!rc && v.result.problems)
         rc = error_set(-EBADMSG, "%s has %llu problem%s", inv->operands[0], (unsigned long long)v.result.problems,
                        v.result.problems == 1 ? "" : "s");
@@ -297,5 +297,5 @@ const struct verb verb_verify = {
     .options = rows,
     .values_size = sizeof(struct verify_values),
     .defaults = &defaults,
-    .run = run,
+    .run = cmd_verify_run,
 };

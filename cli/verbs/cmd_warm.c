@@ -65,7 +65,7 @@ static const char *phase_of(const json_t *p)
     return "working";
 }
 
-static void draw(struct answer *a, const json_t *p)
+static void cmd_warm_draw(struct answer *a, const json_t *p)
 {
     const struct progress_state state = {.phase = phase_of(p),
                                          .bytes_done = control_number(p, "bytes_done"),
@@ -90,14 +90,14 @@ static int show_failed(struct answer *a, json_t *failed)
     return 0;
 }
 
-static int take_line(void *arg, const char *line, size_t len)
+static int cmd_warm_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
     json_t *object;
     int rc = control_object(line, len, &object);
     json_t *progress = json_object_get(object, "progress"), *failed = json_object_get(object, "failed");
     if (progress)
-        draw(a, progress);
+        cmd_warm_draw(a, progress);
     else if (failed)
         rc = show_failed(a, failed);
     else if (json_object_get(object, "warm") && !a->warm)
@@ -146,7 +146,7 @@ static void print_warm(const struct warm_values *v, json_t *w)
 }
 
 /* Whatever was asked for and is not cached is a failure. */
-static int judge(const struct warm_values *v, const json_t *w)
+static int cmd_warm_judge(const struct warm_values *v, const json_t *w)
 {
     uint64_t absent = control_number(w, "absent_files"), failed = control_number(w, "failed_files");
     uint64_t chunks = control_number(w, "chunks") - control_number(w, "cached_chunks");
@@ -170,7 +170,7 @@ static int conclude(struct answer *a)
         rc = print_json(json_incref(a->warm));
     else
         print_warm(a->v, a->warm);
-    return rc ? rc : judge(a->v, a->warm);
+    return rc ? rc : cmd_warm_judge(a->v, a->warm);
 }
 
 /* ---- asking ---- */
@@ -239,7 +239,7 @@ static int warm_by_control(const struct warm_values *v, const char *target)
                                   NULL};
     progress_init(&a.progress, "warm", v->quiet);
     a.progress.json = v->json;
-    rc = control_post(control, "/warm", params, &list, take_line, &a);
+    rc = control_post(control, "/warm", params, &list, cmd_warm_take_line, &a);
     progress_end(&a.progress);
     if (rc == -ECONNRESET || (!rc && (!a.ended || !a.warm)))
         rc = error_set(-EIO, "the server on %s ended in the middle; what came is cached: run it again to go on",
@@ -324,7 +324,7 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     return rc;
 }
 
-static int check(const struct warm_values *v)
+static int cmd_warm_check(const struct warm_values *v)
 {
     if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {
         (void)error_set(0, "give one of --metadata, --all, --files-from, --path and --trace");
@@ -340,11 +340,11 @@ static int check(const struct warm_values *v)
     return 0;
 }
 
-static int run(const struct invocation *inv)
+static int cmd_warm_run(const struct invocation *inv)
 {
     const struct warm_values *v = inv->values;
     const char *target = inv->operand_count ? inv->operands[0] : NULL;
-    int rc = check(v);
+    int rc = cmd_warm_check(v);
     if (rc)
         return rc;
     return is_nbd(target) ? warm_by_nbd(v, target) : warm_by_control(v, target);
@@ -365,5 +365,5 @@ const struct verb verb_warm = {
     .interrupted = "what came is cached, and the next run goes on",
     .options = rows,
     .values_size = sizeof(struct warm_values),
-    .run = run,
+    .run = cmd_warm_run,
 };

@@ -48,12 +48,12 @@ struct repairing {
     struct sorter_record ahead;
     bool have_ahead;
     struct repair_maker maker;
-    uint8_t *body;    /* of the pack being rebuilt */
+    uint8_t *pack;    /* of the pack being rebuilt */
     VEC(size_t) todo; /* its missing chunks */
     uint64_t done;
 };
 
-static void release(struct repairing *r)
+static void repair_release(struct repairing *r)
 {
     digest_map_release(&r->names);
     vec_release(&r->chunks);
@@ -64,7 +64,7 @@ static void release(struct repairing *r)
     repair_maker_release(&r->maker);
 }
 
-static int step(void *arg)
+static int repair_step(void *arg)
 {
     struct repairing *r = arg;
     if (r->options->cancel && *r->options->cancel)
@@ -74,7 +74,7 @@ static int step(void *arg)
     return 0;
 }
 
-static void lose(struct repairing *r, struct pack *p, const char *why)
+static void repair_lose(struct repairing *r, struct pack *p, const char *why)
 {
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
     p->lost = true;
@@ -98,7 +98,7 @@ static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struc
         if (vec_push(&r->chunks, chunk))
             return error_no_memory();
     }
-    return step(r);
+    return repair_step(r);
 }
 
 static int compare_places(const void *a, const void *b)
@@ -108,7 +108,7 @@ static int compare_places(const void *a, const void *b)
     return order ? order : x->ref.offset < y->ref.offset ? -1 : x->ref.offset > y->ref.offset;
 }
 
-static int collect(struct repairing *r, const struct digest *packs, size_t count)
+static int repair_collect(struct repairing *r, const struct digest *packs, size_t count)
 {
     const struct index_walk_ops ops = {.chunks = collect_chunks};
     int rc = 0;
@@ -132,7 +132,7 @@ static int collect(struct repairing *r, const struct digest *packs, size_t count
 
 /* ------------------------------------------------------------------ 2: what is left of them */
 
-static int append(void *arg, const void *data, size_t len)
+static int repair_append(void *arg, const void *data, size_t len)
 {
     return bytes_append(arg, data, len);
 }
@@ -150,17 +150,17 @@ static int read_left(struct repairing *r, const struct pack *p, struct bytes *ou
     if (rc && rc != -ENOENT)
         return rc;
     *out_left = GR_MIN(item.size, (uint64_t)REPAIR_PACK_BYTES);
-    rc = *out_left ? store_get(r->store, key, 0, *out_left, append, out) : 0;
+    rc = *out_left ? store_get(r->store, key, 0, *out_left, repair_append, out) : 0;
     uint64_t need = (uint64_t)last->offset + last->stored_len;
     if (!rc && need > out->len && need <= REPAIR_PACK_BYTES)
         rc = bytes_extend(out, need - out->len, &zeros);
     return rc;
 }
 
-static bool is_whole(const struct chunk_ref *ref, const struct bytes *body, uint64_t left)
+static bool is_whole(const struct chunk_ref *ref, const struct bytes *pack, uint64_t left)
 {
     return (uint64_t)ref->offset + ref->stored_len <= left &&
-           crc32c(body->data + ref->offset, ref->stored_len) == ref->stored_crc;
+           crc32c(pack->data + ref->offset, ref->stored_len) == ref->stored_crc;
 }
 
 /* The superblock's chunk, what a filesystem has in front of the bodies, and the region behind them. */
@@ -170,20 +170,20 @@ static bool is_metadata(const struct manifest *m, uint64_t number)
     return number == 0 || begin < m->front_len || begin + m->chunk_size > m->metadata_offset;
 }
 
-static int look_at(struct repairing *r, struct pack *p, struct bytes *body)
+static int repair_look_at(struct repairing *r, struct pack *p, struct bytes *pack)
 {
     const struct chunk_ref *last = &r->chunks.items[p->first + p->count - 1].ref;
     uint64_t left;
     if ((uint64_t)last->offset + last->stored_len > REPAIR_PACK_BYTES) {
-        lose(r, p, "it is longer than 256 MiB");
+        repair_lose(r, p, "it is longer than 256 MiB");
         return 0;
     }
-    int rc = read_left(r, p, body, &left);
+    int rc = read_left(r, p, pack, &left);
     for (size_t i = p->first; i < p->first + p->count && !rc && !p->lost; i++) {
         struct repair_chunk *chunk = &r->chunks.items[i];
-        chunk->missing = !is_whole(&chunk->ref, body, left);
+        chunk->missing = !is_whole(&chunk->ref, pack, left);
         if (chunk->missing && is_metadata(r->m, chunk->number))
-            lose(r, p, "it holds metadata of the filesystem, which is not in the source");
+            repair_lose(r, p, "it holds metadata of the filesystem, which is not in the source");
     }
     for (size_t i = p->first; i < p->first + p->count && !rc && !p->lost; i++)
         if (r->chunks.items[i].missing && vec_push(&r->missing, i))
@@ -191,13 +191,13 @@ static int look_at(struct repairing *r, struct pack *p, struct bytes *body)
     return rc;
 }
 
-static int look_at_all(struct repairing *r, struct bytes *body)
+static int repair_look_at_all(struct repairing *r, struct bytes *pack)
 {
     int rc = 0;
     for (size_t i = 0; i < r->packs.len && !rc; i++) {
-        rc = look_at(r, &r->packs.items[i], body);
+        rc = repair_look_at(r, &r->packs.items[i], pack);
         if (!rc)
-            rc = step(r);
+            rc = repair_step(r);
     }
     return rc;
 }
@@ -266,14 +266,14 @@ static int find_files(struct repairing *r)
     while (!rc && (rc = catalog_cursor_next(cursor, &e)) > 0) {
         rc = note_file(r, e);
         if (!rc)
-            rc = step(r);
+            rc = repair_step(r);
     }
     return rc;
 }
 
 /* ------------------------------------------------------------------ 4: putting them together */
 
-static int read_ahead(struct repairing *r)
+static int repair_read_ahead(struct repairing *r)
 {
     int rc = sorter_next(r->files, &r->ahead);
     r->have_ahead = rc > 0;
@@ -289,7 +289,7 @@ static int load_files(struct repairing *r, const struct pack *p)
         if (repair_noted_chunk(&r->ahead) >= p->first)
             rc = repair_maker_add(&r->maker, &r->ahead);
         if (!rc)
-            rc = read_ahead(r);
+            rc = repair_read_ahead(r);
     }
     return rc;
 }
@@ -299,7 +299,7 @@ static int make_nth(void *arg, size_t i)
     struct repairing *r = arg;
     size_t chunk = r->todo.items[i];
     return repair_make(&r->maker, &r->chunks.items[chunk], (uint32_t)chunk, r->m->chunk_size,
-                       r->body + r->chunks.items[chunk].ref.offset);
+                       r->pack + r->chunks.items[chunk].ref.offset);
 }
 
 static int make_chunks(struct repairing *r, const struct pack *p)
@@ -311,7 +311,7 @@ static int make_chunks(struct repairing *r, const struct pack *p)
     const struct parallel work = {.count = r->todo.len,
                                   .threads = r->options->threads ? r->options->threads : THREADS,
                                   .item = make_nth,
-                                  .step = step,
+                                  .step = repair_step,
                                   .arg = r};
     return parallel_run(&work);
 }
@@ -323,25 +323,25 @@ static bool has_name(const struct pack *p, const void *data, size_t len)
 }
 
 /* How much of the body is the pack: something may have been appended to it. 0: it is none. */
-static size_t pack_len(const struct repairing *r, const struct pack *p, const struct bytes *body)
+static size_t pack_len(const struct repairing *r, const struct pack *p, const struct bytes *pack)
 {
     const struct chunk_ref *last = &r->chunks.items[p->first + p->count - 1].ref;
     size_t needed = (size_t)last->offset + last->stored_len;
-    if (has_name(p, body->data, body->len))
-        return body->len;
-    return needed < body->len && has_name(p, body->data, needed) ? needed : 0;
+    if (has_name(p, pack->data, pack->len))
+        return pack->len;
+    return needed < pack->len && has_name(p, pack->data, needed) ? needed : 0;
 }
 
-static int put_pack(struct repairing *r, struct pack *p, const struct bytes *body)
+static int put_pack(struct repairing *r, struct pack *p, const struct bytes *pack)
 {
     char key[OBJECT_KEY_MAX];
-    size_t len = pack_len(r, p, body);
+    size_t len = pack_len(r, p, pack);
     if (!len) {
-        lose(r, p, "it also held chunks of other images, which are damaged too; repair those images first");
+        repair_lose(r, p, "it also held chunks of other images, which are damaged too; repair those images first");
         return 0;
     }
     const struct store_put put = {.key = object_key(OBJECT_PACK, &p->name, key),
-                                  .data = body->data,
+                                  .data = pack->data,
                                   .len = len,
                                   .sha256 = &p->name,
                                   .mode = STORE_PUT_ALWAYS};
@@ -351,32 +351,32 @@ static int put_pack(struct repairing *r, struct pack *p, const struct bytes *bod
     return rc;
 }
 
-static int rebuild(struct repairing *r, struct pack *p, struct bytes *body)
+static int rebuild(struct repairing *r, struct pack *p, struct bytes *pack)
 {
     uint64_t left;
     int rc = load_files(r, p);
     if (rc || p->lost)
         return rc;
-    rc = read_left(r, p, body, &left);
-    r->body = body->data;
+    rc = read_left(r, p, pack, &left);
+    r->pack = pack->data;
     if (!rc)
         rc = make_chunks(r, p);
     if (rc)
         return rc;
     if (r->maker.why[0]) {
-        lose(r, p, r->maker.why);
+        repair_lose(r, p, r->maker.why);
         return 0;
     }
-    return put_pack(r, p, body);
+    return put_pack(r, p, pack);
 }
 
-static int rebuild_all(struct repairing *r, struct bytes *body)
+static int rebuild_all(struct repairing *r, struct bytes *pack)
 {
     int rc = sorter_sort(r->files);
     if (!rc)
-        rc = read_ahead(r);
+        rc = repair_read_ahead(r);
     for (size_t i = 0; i < r->packs.len && !rc; i++) {
-        rc = rebuild(r, &r->packs.items[i], body);
+        rc = rebuild(r, &r->packs.items[i], pack);
         r->done++;
     }
     return rc;
@@ -386,15 +386,15 @@ int repair_packs(struct store *s, const struct manifest *m, struct source *sourc
                  size_t count, const struct repair_options *options, struct repair_result *out)
 {
     *out = (struct repair_result){0};
-    struct repairing r CLEANUP(release) = {.store = s, .m = m, .options = options, .result = out};
-    CLEANUP_BYTES body = BYTES_INIT(REPAIR_PACK_BYTES);
+    struct repairing r CLEANUP(repair_release) = {.store = s, .m = m, .options = options, .result = out};
+    CLEANUP_BYTES pack = BYTES_INIT(REPAIR_PACK_BYTES);
     repair_maker_init(&r.maker, source);
     int rc = sorter_new(&(struct sorter_config){0}, &r.files);
     if (!rc)
-        rc = collect(&r, packs, count);
+        rc = repair_collect(&r, packs, count);
     if (!rc)
-        rc = look_at_all(&r, &body);
+        rc = repair_look_at_all(&r, &pack);
     if (!rc)
         rc = find_files(&r);
-    return rc ? rc : rebuild_all(&r, &body);
+    return rc ? rc : rebuild_all(&r, &pack);
 }

@@ -92,7 +92,7 @@ int repair_maker_add(struct repair_maker *m, const struct sorter_record *r)
     return rc;
 }
 
-static void lose(struct repair_maker *m, const char *what, const char *name, size_t name_len)
+static void repair_chunk_lose(struct repair_maker *m, const char *what, const char *name, size_t name_len)
 {
     SCOPED_LOCK(&m->lock);
     if (!m->why[0])
@@ -131,8 +131,8 @@ static size_t first_piece(const struct repair_maker *m, uint32_t place)
 }
 
 /* *out_lost: a piece that no file of the source has any more, NULL: none. */
-static int fill(struct repair_maker *m, uint32_t place, uint64_t begin, uint64_t end, uint8_t *plain,
-                const struct repair_piece **out_lost)
+static int repair_chunk_fill(struct repair_maker *m, uint32_t place, uint64_t begin, uint64_t end, uint8_t *plain,
+                             const struct repair_piece **out_lost)
 {
     const struct repair_piece *before = NULL;
     bool have = false;
@@ -190,22 +190,23 @@ int repair_make(struct repair_maker *m, const struct repair_chunk *chunk, uint32
     bool fits;
     if (!plain)
         return error_no_memory();
-    int rc = fill(m, place, begin, begin + ref->plain_len, plain, &lost);
+    int rc = repair_chunk_fill(m, place, begin, begin + ref->plain_len, plain, &lost);
     if (rc)
         return rc;
     struct digest found = digest_of(plain, ref->plain_len);
     if (!digest_equal(&found, &ref->digest)) {
         if (lost)
-            lose(m, "the source no longer has the image's version of ", (char *)m->texts.data + lost->text,
-                 lost->path_len);
+            repair_chunk_lose(m, "the source no longer has the image's version of ", (char *)m->texts.data + lost->text,
+                              lost->path_len);
         else
-            lose(m, "it holds bytes that no file of this image has, or a file's bytes changed unnoticed", "", 0);
+            repair_chunk_lose(m, "it holds bytes that no file of this image has, or a file's bytes changed unnoticed",
+                              "", 0);
         return 0;
     }
     rc = compress(m, ref, plain, &out, &fits);
     if (!rc && fits)
         memcpy(stored, out.data, out.len);
     else if (!rc)
-        lose(m, "this version of zstd compresses it differently", "", 0);
+        repair_chunk_lose(m, "this version of zstd compresses it differently", "", 0);
     return rc;
 }

@@ -24,7 +24,7 @@ struct job {
     char text[];
 };
 
-enum outcome { SAME, CHANGED, GONE, DAMAGED };
+enum outcome { SAME, CHANGED, REMOVED, DAMAGED };
 
 struct comparing {
     struct source *source;
@@ -42,7 +42,7 @@ static bool cancelled(const struct comparing *c)
     return c->options->cancel && *c->options->cancel;
 }
 
-static void fail(struct comparing *c, int rc)
+static void verify_source_fail(struct comparing *c, int rc)
 {
     SCOPED_LOCK(&c->lock);
     if (!c->failed.code)
@@ -71,7 +71,7 @@ static int read_all(struct comparing *c, const struct job *job, uint8_t *piece, 
 }
 
 /* An empty file, or one whose version has no name: is what is there now as long? */
-static int look_at(struct comparing *c, const struct job *job, enum outcome *out)
+static int verify_source_look_at(struct comparing *c, const struct job *job, enum outcome *out)
 {
     struct source_version now;
     int rc = source_stat(c->source, job->text, job->path_len, &now);
@@ -88,7 +88,7 @@ static int compare(struct comparing *c, const struct job *job, uint8_t *piece, s
     int rc = 0;
     *out = SAME;
     if (!job->size || !job->validator_len)
-        rc = look_at(c, job, out);
+        rc = verify_source_look_at(c, job, out);
     if (!rc && *out == SAME && job->size) {
         rc = read_all(c, job, piece, h);
         struct digest found = hasher_finish(h); /* in any case: the hasher is used again */
@@ -98,18 +98,18 @@ static int compare(struct comparing *c, const struct job *job, uint8_t *piece, s
     if (rc == -ESTALE)
         *out = CHANGED;
     if (rc == -ENOENT)
-        *out = GONE;
+        *out = REMOVED;
     return rc == -ESTALE || rc == -ENOENT ? 0 : rc;
 }
 
-static void report(struct comparing *c, const struct job *job, enum outcome outcome)
+static void verify_source_report(struct comparing *c, const struct job *job, enum outcome outcome)
 {
     struct verify_source_result *r = c->result;
     SCOPED_LOCK(&c->lock);
     r->files += outcome == SAME || outcome == DAMAGED;
     r->bytes += outcome == SAME || outcome == DAMAGED ? job->size : 0;
     r->changed += outcome == CHANGED;
-    r->gone += outcome == GONE;
+    r->removed += outcome == REMOVED;
     r->damaged += outcome == DAMAGED;
     if (outcome != DAMAGED || !c->options->problem)
         return;
@@ -124,14 +124,14 @@ static void *compare_main(void *arg)
     CLEANUP_FREE uint8_t *piece = malloc(VERIFY_SOURCE_PIECE);
     CLEANUP(cleanup_hasher) struct hasher *h = hasher_new();
     if (!piece || !h)
-        fail(c, error_no_memory());
+        verify_source_fail(c, error_no_memory());
     for (struct job *job; (job = queue_pop(c->todo)); free(job)) {
         enum outcome outcome = DAMAGED;
         int rc = atomic_load(&c->stopped) ? 0 : compare(c, job, piece, h, &outcome);
         if (rc)
-            fail(c, rc);
+            verify_source_fail(c, rc);
         else if (!atomic_load(&c->stopped))
-            report(c, job, outcome);
+            verify_source_report(c, job, outcome);
     }
     return NULL;
 }
@@ -149,7 +149,7 @@ static uint64_t lot(const struct manifest *m, const struct catalog_entry *e)
     return path ^ path >> 32;
 }
 
-static int hand_on(struct comparing *c, const struct catalog_entry *e)
+static int verify_source_hand_on(struct comparing *c, const struct catalog_entry *e)
 {
     CLEANUP_FREE struct job *job = malloc(sizeof *job + e->path_len + e->validator_len);
     if (!job)
@@ -168,14 +168,14 @@ static int look_after(struct comparing *c)
 {
     if (c->options->progress) {
         pthread_mutex_lock(&c->lock);
-        uint64_t files = c->result->files + c->result->changed + c->result->gone, bytes = c->result->bytes;
+        uint64_t files = c->result->files + c->result->changed + c->result->removed, bytes = c->result->bytes;
         pthread_mutex_unlock(&c->lock);
         c->options->progress(c->options->arg, files, c->total, bytes);
     }
     return cancelled(c) ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
-static int choose(struct comparing *c, struct store *s, const struct manifest *m)
+static int verify_source_choose(struct comparing *c, struct store *s, const struct manifest *m)
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;
     const struct catalog_entry *e;
@@ -188,7 +188,7 @@ static int choose(struct comparing *c, struct store *s, const struct manifest *m
         rc = 0;
         if (!S_ISREG(e->mode) || e->hard_link || (!all && lot(m, e) >= below))
             continue;
-        rc = hand_on(c, e);
+        rc = verify_source_hand_on(c, e);
         if (!rc)
             rc = look_after(c);
     }
@@ -209,9 +209,9 @@ int verify_source(struct store *s, const struct manifest *m, struct source *sour
     while (started < want && !(rc = thread_start(&threads[started], compare_main, &c)))
         started++;
     if (started) /* fewer will do */
-        rc = choose(&c, s, m);
+        rc = verify_source_choose(&c, s, m);
     if (rc)
-        fail(&c, rc);
+        verify_source_fail(&c, rc);
     queue_close(c.todo);
     for (unsigned i = 0; i < started; i++)
         pthread_join(threads[i], NULL);

@@ -24,7 +24,7 @@ struct verify_source_options {
 struct verify_source_result {
     uint64_t files, bytes; /* read and compared */
     uint64_t changed;      /* of another version now; not compared */
-    uint64_t gone;         /* not there any more */
+    uint64_t removed;      /* not there any more */
     uint64_t damaged;      /* the version of the image, other bytes */
 };
 

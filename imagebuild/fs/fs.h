@@ -20,7 +20,7 @@ struct fs_config {
     uint64_t nodes, bytes;
     /* A parent's image of the same filesystem and chunk size (0: none), as its manifest has them: its size, and
      * metadata_offset, which no body of it ends behind. */
-    uint64_t parent_size, parent_bodies_end;
+    uint64_t parent_size, parent_data_end;
     const char *dir; /* for temporary files; as in struct scratch_config */
     size_t memory;   /* of each sort and scratch, before it becomes a file; 0: their defaults */
     /* Called at least every 65,536 nodes of fs_finish; not 0 ends it with that value. NULL: nobody asks. */
@@ -36,19 +36,18 @@ struct fs_result {
 };
 
 struct fs_ops {
-    /* Write all metadata of the nodes, whose files have their addresses, with the sink. bodies_end: nothing at or
+    /* Write all metadata of the nodes, whose files have their addresses, with the sink. data_end: nothing at or
      * behind it is used by a body. -EFBIG: the filesystem's limit, with a sentence naming it. */
-    int (*finish)(struct fs *f, const struct nodes *nodes, uint64_t bodies_end, struct sink *sink,
-                  struct fs_result *out);
+    int (*finish)(struct fs *f, const struct nodes *nodes, uint64_t data_end, struct sink *sink, struct fs_result *out);
     void (*free)(struct fs *f);
 };
 
 /* First member of every implementation. */
 struct fs {
     const struct fs_ops *ops;
-    uint64_t bodies;     /* the first address of a body, a multiple of the chunk size, at least one chunk */
-    uint64_t bodies_max; /* no body may end behind it */
-    const char *limit;   /* bodies_max in words: "16 TiB, the limit of erofs with 4096-byte blocks" */
+    uint64_t data_begin; /* the first address of a body, a multiple of the chunk size, at least one chunk */
+    uint64_t data_max;   /* no body may end behind it */
+    const char *limit;   /* data_max in words: "16 TiB, the limit of erofs with 4096-byte blocks" */
     bool keeps;          /* a parent's bodies can stay where they are; else the image is built as if there were none */
 };
 

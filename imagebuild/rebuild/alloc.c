@@ -13,9 +13,9 @@
 
 void alloc_init(struct alloc *a, const struct alloc_config *config)
 {
-    uint64_t kept = config->live ? live_chunk_end(config->live) * config->chunk_size : 0;
-    *a = (struct alloc){.config = *config, .end = GR_MAX(GR_MAX(kept, config->bodies), config->written_end)};
-    a->hole = a->hole_end = config->bodies;
+    uint64_t kept = config->live ? live_map_chunk_end(config->live) * config->chunk_size : 0;
+    *a = (struct alloc){.config = *config, .end = GR_MAX(GR_MAX(kept, config->data_begin), config->written_end)};
+    a->hole = a->hole_end = config->data_begin;
     a->no_hole = !config->live || config->written_end;
 }
 
@@ -24,7 +24,7 @@ static void next_hole(struct alloc *a)
     const uint64_t size = a->config.chunk_size;
     uint64_t first, count;
     a->given_up += a->hole_end - a->hole;
-    if (live_next_free(a->config.live, a->hole_end / size, &first, &count)) {
+    if (live_map_next_free(a->config.live, a->hole_end / size, &first, &count)) {
         a->hole = first * size;
         a->hole_end = (first + count) * size;
     } else {
@@ -43,9 +43,9 @@ static bool find_hole(struct alloc *a, uint64_t size)
     return !a->no_hole;
 }
 
-int alloc_body(struct alloc *a, uint64_t size, enum sink_lane *out_lane, uint64_t *out_address)
+int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uint64_t *out_address)
 {
-    const uint64_t max = a->config.bodies_max;
+    const uint64_t max = a->config.data_max;
     bool possible = size <= max;
     size = GR_ALIGN_UP(size, (uint64_t)LIVE_BLOCK);
     bool in_hole = possible && find_hole(a, size);
@@ -53,7 +53,7 @@ int alloc_body(struct alloc *a, uint64_t size, enum sink_lane *out_lane, uint64_
     if (!possible || *at > max || size > max - *at)
         return error_set(-EFBIG, "build: the image would pass %s; divide the dataset into several images",
                          a->config.limit);
-    *out_lane = in_hole ? SINK_HOLES : SINK_BODIES;
+    *out_region = in_hole ? SINK_HOLES : SINK_DATA;
     *out_address = *at;
     *at += size;
     a->placed += size;

@@ -4,16 +4,16 @@
 #ifndef GRANARY_IMAGEBUILD_REBUILD_ALLOC_H
 #define GRANARY_IMAGEBUILD_REBUILD_ALLOC_H
 
-#include "imagebuild/rebuild/live.h"
+#include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/sink/sink.h"
 
 struct alloc_config {
-    const struct live *live; /* what is kept of a parent; NULL: nothing. The caller's; it stays as it is */
+    const struct live_map *live; /* what is kept of a parent; NULL: nothing. The caller's; it stays as it is */
     uint32_t chunk_size;
-    uint64_t bodies, bodies_max; /* as in struct fs: the first address, no body may end behind the last */
-    uint64_t written_end;        /* bodies up to here, behind all that is kept, are written already, and so may the free
-                                    chunks before be; 0: none are */
-    const char *limit;           /* bodies_max in words */
+    uint64_t data_begin, data_max; /* as in struct fs: the first address, no body may end behind the last */
+    uint64_t written_end; /* bodies up to here, behind all that is kept, are written already, and so may the free
+                             chunks before be; 0: none are */
+    const char *limit;    /* data_max in words */
 };
 
 /* In the caller's memory; there is nothing to release. */
@@ -27,9 +27,9 @@ struct alloc {
 
 void alloc_init(struct alloc *a, const struct alloc_config *config);
 
-/* Where the next body of `size` bytes (not 0) lies, and through which lane it is written: SINK_HOLES or SINK_BODIES,
- * addresses ascend in each. -EFBIG: beyond bodies_max, with a sentence. */
-GR_MUST_CHECK int alloc_body(struct alloc *a, uint64_t size, enum sink_lane *out_lane, uint64_t *out_address);
+/* Where the next body of `size` bytes (not 0) lies, and through which region it is written: SINK_HOLES or SINK_DATA,
+ * addresses ascend in each. -EFBIG: beyond data_max, with a sentence. */
+GR_MUST_CHECK int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uint64_t *out_address);
 
 /* What comes behind all bodies begins at `end`, a chunk's begin, not before alloc_end. */
 void alloc_go_on(struct alloc *a, uint64_t end);

@@ -42,12 +42,12 @@ void compact_free(struct compact *c)
 }
 
 /* Is there something dead beside something live in it, and what would it cost? */
-static bool look_at(const struct live *l, uint64_t number, struct chunk *out)
+static bool compact_look_at(const struct live_map *l, uint64_t number, struct chunk *out)
 {
-    uint32_t live = live_blocks(l, number), all = live_chunk_size(l) / LIVE_BLOCK;
+    uint32_t live = live_map_blocks(l, number), all = live_map_chunk_size(l) / LIVE_BLOCK;
     if (!live || live == all)
         return false;
-    *out = (struct chunk){.dead = all - live, .cost = live_cost(l, number)};
+    *out = (struct chunk){.dead = all - live, .cost = live_map_cost(l, number)};
     if (out->cost == UINT32_MAX)
         return false;
     /* dead < 2^10, cost < 2^32: the quotient has at most 42 bits */
@@ -58,7 +58,7 @@ static bool look_at(const struct live *l, uint64_t number, struct chunk *out)
     return true;
 }
 
-static bool take(struct limits *limits, const struct chunk *c)
+static bool compact_take(struct limits *limits, const struct chunk *c)
 {
     if (c->cost > limits->budget)
         return false;
@@ -73,20 +73,20 @@ static unsigned lowest_class(const struct chunk sums[CLASSES], struct limits *li
     unsigned class = CLASSES;
     while (class > 0) {
         const struct chunk *sum = &sums[--class];
-        if (sum->dead >= limits->need || !take(limits, sum))
+        if (sum->dead >= limits->need || !compact_take(limits, sum))
             break;
     }
     return class;
 }
 
-static int choose(struct compact *c, const struct live *l, struct limits limits)
+static int compact_choose_chunks(struct compact *c, const struct live_map *l, struct limits limits)
 {
     struct chunk *sums = calloc(CLASSES, sizeof *sums), chunk;
-    uint64_t begin = live_begin(l) / c->chunk_size, end = live_chunk_end(l);
+    uint64_t begin = live_map_begin(l) / c->chunk_size, end = live_map_chunk_end(l);
     if (!sums)
         return error_no_memory();
     for (uint64_t i = begin; i < end; i++) {
-        if (!look_at(l, i, &chunk))
+        if (!compact_look_at(l, i, &chunk))
             continue;
         sums[chunk.class].dead += chunk.dead;
         sums[chunk.class].cost += chunk.cost;
@@ -94,9 +94,9 @@ static int choose(struct compact *c, const struct live *l, struct limits limits)
     unsigned lowest = lowest_class(sums, &limits);
     free(sums);
     for (uint64_t i = begin; i < end; i++) {
-        if (!look_at(l, i, &chunk) || chunk.class < lowest)
+        if (!compact_look_at(l, i, &chunk) || chunk.class < lowest)
             continue;
-        if (chunk.class == lowest && (!limits.need || !take(&limits, &chunk)))
+        if (chunk.class == lowest && (!limits.need || !compact_take(&limits, &chunk)))
             continue;
         c->chosen[i / 64] |= UINT64_C(1) << i % 64;
         c->chunks++;
@@ -104,22 +104,22 @@ static int choose(struct compact *c, const struct live *l, struct limits limits)
     return 0;
 }
 
-int compact_choose(const struct live *live, uint64_t budget, struct compact **out)
+int compact_choose(const struct live_map *live, uint64_t budget, struct compact **out)
 {
-    uint64_t allowed = live_bytes(live) / 100 * COMPACT_DEAD_PERCENT, dead = live_dead_bytes(live);
+    uint64_t allowed = live_map_bytes(live) / 100 * COMPACT_DEAD_PERCENT, dead = live_map_dead_bytes(live);
     *out = NULL;
     if (dead <= allowed)
         return 0;
     CLEANUP(cleanup_compact) struct compact *c = calloc(1, sizeof *c);
     if (!c)
         return error_no_memory();
-    c->chunk_size = live_chunk_size(live);
-    c->words = live_chunk_end(live) / 64 + 1;
+    c->chunk_size = live_map_chunk_size(live);
+    c->words = live_map_chunk_end(live) / 64 + 1;
     c->chosen = calloc(c->words, sizeof *c->chosen);
     if (!c->chosen)
         return error_no_memory();
     struct limits limits = {.budget = budget / LIVE_BLOCK, .need = (dead - allowed) / LIVE_BLOCK};
-    int rc = choose(c, live, limits);
+    int rc = compact_choose_chunks(c, live, limits);
     if (!rc && c->chunks)
         *out = steal_ptr(&c);
     return rc;
@@ -151,7 +151,7 @@ int compact_apply(const struct compact *c, const struct compact_config *config, 
     while (!rc && (rc = nodes_next(from, &n)) == 1) {
         if (n.plan == NODE_KEEP && lies_in_chosen(c, n.address, n.size)) {
             n.plan = NODE_MOVE;
-            live_remove(config->live, n.address, n.size);
+            live_map_remove(config->live, n.address, n.size);
             counts->files++;
             counts->bytes += n.size;
         }

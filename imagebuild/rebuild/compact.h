@@ -5,7 +5,7 @@
 #ifndef GRANARY_IMAGEBUILD_REBUILD_COMPACT_H
 #define GRANARY_IMAGEBUILD_REBUILD_COMPACT_H
 
-#include "imagebuild/rebuild/live.h"
+#include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/tree/nodes.h"
 
 enum {
@@ -16,13 +16,13 @@ struct compact;
 
 /* Choose the chunks to be emptied, so that the files to be moved have at most `budget` bytes (rounded up to 4 KiB
  * each). *out NULL: nothing is to be moved. Memory: one bit a chunk. */
-GR_MUST_CHECK int compact_choose(const struct live *live, uint64_t budget, struct compact **out);
+GR_MUST_CHECK int compact_choose(const struct live_map *live, uint64_t budget, struct compact **out);
 void compact_free(struct compact *c); /* NULL is allowed */
 DEFINE_CLEANUP(compact, struct compact *, compact_free)
 
 struct compact_config {
     const struct nodes *planned;
-    struct live *live; /* is told what is not kept after all */
+    struct live_map *live; /* is told what is not kept after all */
     struct scratch_config scratch;
     int (*step)(void *arg); /* as in struct plan_config */
     void *step_arg;

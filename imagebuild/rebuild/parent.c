@@ -77,7 +77,7 @@ int parent_open(const struct parent_config *config, struct parent **out, bool *o
     rc = check_geometry(p, out_other);
     if (rc || *out_other)
         return rc;
-    rc = live_new(p->manifest.size, p->manifest.chunk_size, &p->live);
+    rc = live_map_new(p->manifest.size, p->manifest.chunk_size, &p->live);
     if (rc)
         return rc;
     *out = steal_ptr(&p);
@@ -93,7 +93,7 @@ int parent_resume(const struct parent_config *config, const struct manifest *lef
     p->config.compact_percent = 0;
     p->config.compact_bytes = 0;
     p->manifest = *left;
-    int rc = live_new(left->size, left->chunk_size, &p->live);
+    int rc = live_map_new(left->size, left->chunk_size, &p->live);
     if (rc)
         return rc;
     *out = steal_ptr(&p);
@@ -118,7 +118,7 @@ void parent_free(struct parent *p)
     if (!p)
         return;
     source_close(p->source);
-    live_free(p->live);
+    live_map_free(p->live);
     parent_damage_release(&p->damage);
     free(p);
 }
@@ -136,7 +136,7 @@ static int move_files(struct parent *p, struct nodes **nodes)
     const struct parent_config *config = &p->config;
     CLEANUP(cleanup_compact) struct compact *compact = NULL;
     CLEANUP(cleanup_nodes) struct nodes *moved = NULL;
-    uint64_t budget = live_bytes(p->live) / 100 * config->compact_percent + config->compact_bytes;
+    uint64_t budget = live_map_bytes(p->live) / 100 * config->compact_percent + config->compact_bytes;
     p->budget_left = budget;
     int rc = compact_choose(p->live, budget, &compact);
     if (rc || !compact)
@@ -176,7 +176,7 @@ int parent_plan(struct parent *p, struct nodes **nodes)
     *nodes = planned;
     if (is_changed(&p->plan))
         rc = move_files(p, nodes);
-    p->dead_bytes = live_dead_bytes(p->live);
+    p->dead_bytes = live_map_dead_bytes(p->live);
     return rc;
 }
 
@@ -186,8 +186,8 @@ struct sink_parent parent_sink(struct parent *p)
 {
     return (struct sink_parent){.store = p->config.store,
                                 .manifest = &p->manifest,
-                                .kept = live_kept,
-                                .kept_all = live_kept_all,
+                                .kept = live_map_kept,
+                                .kept_all = live_map_kept_all,
                                 .arg = p->live,
                                 .damaged = &p->damage.packs};
 }

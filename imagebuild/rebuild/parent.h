@@ -1,8 +1,8 @@
 /* The image a build is made upon: what of it stays, what is moved, what is erased. One home for what build.c would
- * otherwise know about plan.h, live.h, compact.h and scrub.h.
+ * otherwise know about plan.h, live_map.h, compact.h and scrub.h.
  *
  *   parent_open, parent_look, fs_*_new (does the filesystem keep the parent's bodies?), parent_plan, parent_sink ->
- * sink_new, parent_scrub, body_writer_run with live and source, parent_hold before publishing, parent_free
+ * sink_new, parent_scrub, content_writer_run with live and source, parent_hold before publishing, parent_free
  */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_H
@@ -43,7 +43,7 @@ struct parent {
     bool is_newest;         /* the latter, which nobody asked for */
     struct tag tag;         /* zero when it was named by digest */
     struct manifest manifest;
-    struct live *live;
+    struct live_map *live;
     struct parent_damage damage; /* parent_look: what cannot stay, since the store lacks it */
     struct source *source;       /* of NODE_MOVE bodies; NULL: nothing is moved */
     struct plan_counts plan;

@@ -33,14 +33,14 @@ int parent_failed(int code)
     return error_set(code, "%.400s; the parent image cannot be used: --parent none builds without it", why.text);
 }
 
-static void release(struct checking *c)
+static void parent_check_release(struct checking *c)
 {
     digest_map_release(&c->packs);
     vec_release(&c->last);
     free(c->bad);
 }
 
-static int step(void *arg)
+static int parent_check_step(void *arg)
 {
     struct checking *c = arg;
     return c->config->step ? c->config->step(c->config->step_arg) : 0;
@@ -66,7 +66,7 @@ static int note_chunks(void *arg, uint64_t first, uint64_t count, const struct c
     for (uint64_t i = 0; chunks && i < count && !rc; i++)
         if (!chunk_is_hole(&chunks[i]))
             rc = note_chunk(c, &chunks[i]);
-    return rc ? rc : step(c);
+    return rc ? rc : parent_check_step(c);
 }
 
 static int mark_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
@@ -75,11 +75,11 @@ static int mark_chunks(void *arg, uint64_t first, uint64_t count, const struct c
     for (uint64_t i = 0; chunks && i < count; i++)
         if (!chunk_is_hole(&chunks[i]) && digest_map_find(&d->packs, &chunks[i].object))
             d->chunks[(first + i) / 8] |= (uint8_t)(1 << (first + i) % 8);
-    return step(arg);
+    return parent_check_step(arg);
 }
 
-static int walk(struct checking *c,
-                int (*chunks)(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks))
+static int parent_check_walk(struct checking *c,
+                             int (*chunks)(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks))
 {
     const struct index_walk_ops ops = {.chunks = chunks};
     int rc = index_walk(c->config->store, c->config->manifest, &ops, c);
@@ -106,7 +106,7 @@ static int check_pack(void *arg, size_t i)
 static int check_packs(struct checking *c)
 {
     const struct parallel work = {
-        .count = c->last.len, .threads = PARENT_CHECK_THREADS, .item = check_pack, .step = step, .arg = c};
+        .count = c->last.len, .threads = PARENT_CHECK_THREADS, .item = check_pack, .step = parent_check_step, .arg = c};
     c->bad = calloc(c->last.len + 1, sizeof *c->bad);
     return c->bad ? parallel_run(&work) : error_no_memory();
 }
@@ -125,8 +125,8 @@ static int take_bad(struct checking *c)
 
 int parent_check(const struct parent_check_config *config, struct parent_damage *out)
 {
-    struct checking c CLEANUP(release) = {.config = config, .damage = out};
-    int rc = walk(&c, note_chunks);
+    struct checking c CLEANUP(parent_check_release) = {.config = config, .damage = out};
+    int rc = parent_check_walk(&c, note_chunks);
     if (!rc)
         rc = check_packs(&c);
     if (!rc)
@@ -135,7 +135,7 @@ int parent_check(const struct parent_check_config *config, struct parent_damage 
         return rc;
     out->chunk_size = config->manifest->chunk_size;
     out->chunks = calloc(manifest_chunk_count(config->manifest) / 8 + 1, 1);
-    return out->chunks ? walk(&c, mark_chunks) : error_no_memory();
+    return out->chunks ? parent_check_walk(&c, mark_chunks) : error_no_memory();
 }
 
 void parent_damage_release(struct parent_damage *d)

@@ -64,7 +64,7 @@ void parent_index_free(struct parent_index *p)
     free(p);
 }
 
-static struct held *find(struct parent_index *p, unsigned level, uint64_t number)
+static struct held *parent_index_find(struct parent_index *p, unsigned level, uint64_t number)
 {
     for (int i = 0; i < PARENT_INDEX_NODES; i++) {
         struct held *h = &p->held[i];
@@ -77,7 +77,7 @@ static struct held *find(struct parent_index *p, unsigned level, uint64_t number
 }
 
 /* The place of what was not used for longest, emptied. */
-static struct held *make_room(struct parent_index *p)
+static struct held *parent_index_make_room(struct parent_index *p)
 {
     struct held *oldest = &p->held[0];
     for (int i = 1; i < PARENT_INDEX_NODES; i++)
@@ -95,9 +95,9 @@ static int node_failed(int rc)
 }
 
 /* *out: NULL where there is no node. */
-static int get_node(struct parent_index *p, unsigned level, uint64_t number, const struct index_node **out)
+static int parent_index_get_node(struct parent_index *p, unsigned level, uint64_t number, const struct index_node **out)
 {
-    struct held *h = find(p, level, number);
+    struct held *h = parent_index_find(p, level, number);
     struct index_child child;
     *out = h ? h->node : NULL;
     if (h)
@@ -105,7 +105,7 @@ static int get_node(struct parent_index *p, unsigned level, uint64_t number, con
     int rc = parent_index_child(p, level, number, &child);
     if (rc || digest_is_zero(&child.digest))
         return rc;
-    h = make_room(p);
+    h = parent_index_make_room(p);
     rc = index_read_node(p->store, &p->manifest, &child, level, number, &h->node);
     if (rc)
         return node_failed(rc);
@@ -124,7 +124,7 @@ int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, 
         *out = p->manifest.index_root;
     if (level + 1 >= p->manifest.index_levels)
         return 0;
-    int rc = get_node(p, level + 1, number / INDEX_FANOUT, &above);
+    int rc = parent_index_get_node(p, level + 1, number / INDEX_FANOUT, &above);
     if (!rc && above && number % INDEX_FANOUT < above->count)
         *out = above->children[number % INDEX_FANOUT];
     return rc;
@@ -133,7 +133,7 @@ int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, 
 int parent_index_leaf(struct parent_index *p, uint64_t number, const struct chunk_ref **out)
 {
     const struct index_node *node;
-    int rc = get_node(p, 0, number, &node);
+    int rc = parent_index_get_node(p, 0, number, &node);
     *out = !rc && node ? node->chunks : NULL;
     return rc;
 }

@@ -43,7 +43,7 @@ struct parent_leaves;
  * NULL: all will. p and arg are the caller's and stay. */
 GR_MUST_CHECK int parent_leaves_new(struct parent_index *p, bool (*wanted)(void *arg, uint64_t leaf), void *arg,
                                     struct parent_leaves **out);
-/* Waits for the fetches in the air. NULL is allowed. */
+/* Waits for the fetches in flight. NULL is allowed. */
 void parent_leaves_free(struct parent_leaves *l);
 DEFINE_CLEANUP(parent_leaves, struct parent_leaves *, parent_leaves_free)
 

@@ -56,12 +56,12 @@ static bool is_damaged(const struct plan *p, const struct catalog_entry *e, bool
     const struct catalog_extent *at = e->extents;
     if (!damage || !damage->chunks || written)
         return written && damage && damage->chunks;
-    return e->extent_count == 1 && live_fits(p->config->live, at->offset, at->len) &&
+    return e->extent_count == 1 && live_map_fits(p->config->live, at->offset, at->len) &&
            parent_damage_touches(damage, at->offset, at->len);
 }
 
 /* A file of the listing that is the parent's e too: keep its bytes if they lie where they can stay. */
-static int keep(struct plan *p, struct node *n, const struct catalog_entry *e)
+static int plan_keep(struct plan *p, struct node *n, const struct catalog_entry *e)
 {
     if (!n->size)
         return 0;
@@ -70,7 +70,7 @@ static int keep(struct plan *p, struct node *n, const struct catalog_entry *e)
         return 0;
     }
     const struct catalog_extent *at = e->extents;
-    if (at->len != n->size || !live_fits(p->config->live, at->offset, at->len)) {
+    if (at->len != n->size || !live_map_fits(p->config->live, at->offset, at->len)) {
         (void)error_set(-EBADMSG, "build: the parent's catalog says of '%.*s' that it lies where no file can",
                         (int)GR_MIN(e->path_len, (size_t)200), e->path);
         return parent_failed(-EBADMSG);
@@ -78,12 +78,12 @@ static int keep(struct plan *p, struct node *n, const struct catalog_entry *e)
     n->plan = NODE_KEEP;
     n->address = at->offset;
     n->content = e->content;
-    live_add(p->config->live, at->offset, at->len);
+    live_map_add(p->config->live, at->offset, at->len);
     return 0;
 }
 
 /* e: the parent's entry of the same path; NULL: it has none. */
-static int judge(struct plan *p, struct node *n, const struct catalog_entry *e)
+static int plan_judge(struct plan *p, struct node *n, const struct catalog_entry *e)
 {
     struct plan_counts *counts = p->counts;
     bool file = S_ISREG(n->mode) && n->link == n->rank;
@@ -94,7 +94,7 @@ static int judge(struct plan *p, struct node *n, const struct catalog_entry *e)
     }
     bool written = n->plan == NODE_KEEP; /* with the listing */
     bool same = was_file && same_version(n, e), healed = same && n->size && is_damaged(p, e, written);
-    int rc = !written && same && !healed ? keep(p, n, e) : 0;
+    int rc = !written && same && !healed ? plan_keep(p, n, e) : 0;
     bool unchanged = (!written && n->plan == NODE_KEEP) || (was_file && !n->size && !e->size);
     if (unchanged)
         counts->unchanged++;
@@ -116,7 +116,7 @@ static int plan_node(struct plan *p, struct node *n)
         return rc;
     const struct catalog_entry *e = p->theirs;
     bool both = e && !catalog_path_compare(e->path, e->path_len, n->path, n->path_len);
-    rc = judge(p, n, both ? e : NULL);
+    rc = plan_judge(p, n, both ? e : NULL);
     return rc || !both ? rc : next_theirs(p);
 }
 

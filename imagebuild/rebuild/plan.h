@@ -9,7 +9,7 @@
 #define GRANARY_IMAGEBUILD_REBUILD_PLAN_H
 
 #include "format/manifest.h"
-#include "imagebuild/rebuild/live.h"
+#include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/rebuild/parent_check.h"
 #include "imagebuild/tree/nodes.h"
 #include "store/store.h"
@@ -18,7 +18,7 @@ struct plan_config {
     const struct nodes *listed;
     struct store *store;                /* the parent's */
     const struct manifest *parent;      /* of the filesystem and chunk size that are built */
-    struct live *live;                  /* of the parent's size, empty: is told what is kept */
+    struct live_map *live;              /* of the parent's size, empty: is told what is kept */
     const struct parent_damage *damage; /* what cannot be kept; NULL: nothing */
     struct scratch_config scratch;      /* for the planned nodes */
     /* Called every PLAN_STEP nodes; not 0 ends the pass with that value. NULL: nobody asks. */

@@ -116,7 +116,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* Mark the chosen packs in the map. */
-static int choose(struct repack *r)
+static int repack_choose(struct repack *r)
 {
     struct store *s = r->config->parent->store;
     const bool erase = r->config->erase;
@@ -196,7 +196,7 @@ int repack_run(const struct repack_config *config, struct repack_counts *out)
         return error_no_memory();
     r->config = config;
     r->stored = (struct bytes)BYTES_INIT(CHUNK_SIZE_MAX);
-    int rc = choose(r);
+    int rc = repack_choose(r);
     if (!rc && r->counts.packs)
         rc = each_leaf(r, copy_leaf);
     *out = r->counts;

@@ -19,17 +19,17 @@ struct scrub {
 
 static bool has_dead(void *arg, uint64_t number)
 {
-    const struct live *l = ((struct scrub *)arg)->config->live;
-    uint32_t live = live_blocks(l, number);
-    return live && live < live_chunk_size(l) / LIVE_BLOCK;
+    const struct live_map *l = ((struct scrub *)arg)->config->live;
+    uint32_t live = live_map_blocks(l, number);
+    return live && live < live_map_chunk_size(l) / LIVE_BLOCK;
 }
 
 /* Zero the dead blocks of the copy; how many bytes were not zero. */
 static uint64_t erase(struct scrub *s, uint64_t number, uint32_t len)
 {
-    uint64_t erased = 0, first = number * (live_chunk_size(s->config->live) / LIVE_BLOCK);
+    uint64_t erased = 0, first = number * (live_map_chunk_size(s->config->live) / LIVE_BLOCK);
     for (uint32_t off = 0; off < len; off += LIVE_BLOCK) {
-        if (live_is_block(s->config->live, first + off / LIVE_BLOCK))
+        if (live_map_is_block(s->config->live, first + off / LIVE_BLOCK))
             continue;
         uint32_t n = GR_MIN(len - off, (uint32_t)LIVE_BLOCK);
         for (uint32_t i = 0; i < n; i++)

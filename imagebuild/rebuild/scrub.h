@@ -5,13 +5,13 @@
 #define GRANARY_IMAGEBUILD_REBUILD_SCRUB_H
 
 #include "format/manifest.h"
-#include "imagebuild/rebuild/live.h"
+#include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/sink/sink.h"
 
 struct scrub_config {
     struct store *store;           /* the parent's */
     const struct manifest *parent; /* likewise */
-    const struct live *live;       /* as it will be: after compaction */
+    const struct live_map *live;   /* as it will be: after compaction */
     struct sink *sink;
     const volatile int *cancel; /* may be NULL */
     /* Called for every chunk; not 0 ends the scrub with that value. NULL: nobody asks. */

@@ -63,7 +63,7 @@ static int add_child(struct catalog_writer *w, unsigned level, struct catalog_ch
     return 0;
 }
 
-static uint32_t body_extent(const struct node *n, struct catalog_extent *out)
+static uint32_t content_extent(const struct node *n, struct catalog_extent *out)
 {
     if (!S_ISREG(n->mode) || !n->size)
         return 0;
@@ -87,7 +87,7 @@ struct catalog_entry catalog_entry_of(const struct node *n, struct catalog_exten
                               .content = n->content,
                               .hard_link = n->link != n->rank,
                               .extents = extent,
-                              .extent_count = body_extent(n, extent)};
+                              .extent_count = content_extent(n, extent)};
     if (has_target) {
         e.target = n->target;
         e.target_len = n->target_len;
@@ -143,7 +143,7 @@ static int end_levels(struct catalog_writer *w, unsigned lowest, struct catalog_
     return error_set(-EFBIG, "build: the catalog has more paths than %d levels can hold", CATALOG_LEVELS_MAX);
 }
 
-static void release(struct catalog_writer *w)
+static void catalog_writer_release(struct catalog_writer *w)
 {
     for (unsigned i = 0; i < CATALOG_LEVELS_MAX; i++)
         catalog_page_writer_free(w->levels[i].page);
@@ -157,7 +157,7 @@ int catalog_write(const struct nodes *nodes, struct upload *upload, struct catal
         rc = add_nodes(&w, nodes);
     if (!rc)
         rc = end_levels(&w, 0, out);
-    release(&w);
+    catalog_writer_release(&w);
     return rc;
 }
 
@@ -173,6 +173,6 @@ int catalog_from_pages(const struct catalog_child *pages, size_t count, struct u
         rc = add_child(&w, 1, pages[i]);
     if (!rc)
         rc = end_levels(&w, 1, out);
-    release(&w);
+    catalog_writer_release(&w);
     return rc;
 }

@@ -8,7 +8,7 @@
  * zero.
  *
  * A snapshot is made in the same way; what it needs of the sorter, which cannot be read yet, is kept a second time in
- * `head_refs`: the streamed lanes' chunks of the leaf before the first streamed one.
+ * `head_refs`: the streamed regions' chunks of the leaf before the first streamed one.
  *
  * Stored bytes: the parent's sum less that of its leaves that are looked at, plus that of every leaf that is encoded. A
  * leaf of which everything stays is taken over by its entry in the node above, unseen.

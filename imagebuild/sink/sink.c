@@ -1,5 +1,5 @@
-/* sink_write -> lane's chunk -> chunker (hash, compress) -> packer (packs) -> index_writer (leaves), each handing on to
- * the next in the order in which chunks were closed, in the caller's thread. Holes are simply never submitted.
+/* sink_write -> region's chunk -> chunker (hash, compress) -> packer (packs) -> index_writer (leaves), each handing on
+ * to the next in the order in which chunks were closed, in the caller's thread. Holes are simply never submitted.
  *
  *   chunks   | FRONT .. | HOLES, SCRUB, kept ones .. | BODIES .. | METADATA .. |
  *                                                    ^ border: the first chunk of BODIES or METADATA
@@ -19,7 +19,7 @@
 #include "imagebuild/sink/index_writer.h"
 #include "imagebuild/sink/packer.h"
 
-struct lane {
+struct region {
     bool used, open; /* open: `chunk` is in progress, in buffer */
     uint64_t chunk;  /* the last one written to */
     uint64_t end;    /* of the last write */
@@ -49,11 +49,11 @@ struct sink {
     struct repack_counts repacked;
     bool bordered;
     uint64_t border;   /* when bordered */
-    uint64_t low_next; /* behind the last chunk of the lanes below the border */
-    struct lane lanes[SINK_LANES];
+    uint64_t low_next; /* behind the last chunk of the regions below the border */
+    struct region regions[SINK_REGIONS];
 };
 
-static const char *const lane_names[SINK_LANES] = {"front", "holes", "scrub", "bodies", "metadata"};
+static const char *const region_names[SINK_REGIONS] = {"front", "holes", "scrub", "bodies", "metadata"};
 
 /* Is something in this leaf free, for SINK_HOLES to be written? (SINK_SCRUB is mostly where that is so, too.) */
 static bool has_holes(void *arg, uint64_t leaf)
@@ -68,7 +68,7 @@ static bool has_holes(void *arg, uint64_t leaf)
 static int get_leaf(struct sink *s, uint64_t number, const struct chunk_ref **out)
 {
     const uint64_t leaf = number / INDEX_FANOUT;
-    if ((s->bordered && number >= s->border) || s->lanes[SINK_FRONT].used)
+    if ((s->bordered && number >= s->border) || s->regions[SINK_FRONT].used)
         return parent_index_leaf(s->parent_index, leaf, out);
     if (leaf < s->leaf)
         parent_leaves_free(steal_ptr(&s->leaves));
@@ -190,40 +190,40 @@ void sink_free(struct sink *s)
     parent_leaves_free(s->leaves);
     parent_index_free(s->parent_index);
     free(s->fates);
-    for (int i = 0; i < SINK_LANES; i++)
-        free(s->lanes[i].buffer);
+    for (int i = 0; i < SINK_REGIONS; i++)
+        free(s->regions[i].buffer);
     free(s);
 }
 
-/* ------------------------------------------------------------------ the lanes' rules */
+/* ------------------------------------------------------------------ the regions' rules */
 
-static int misuse(enum sink_lane lane, uint64_t address, const char *what)
+static int misuse(enum sink_region region, uint64_t address, const char *what)
 {
     return error_set(-EIO, "build: the %s lane writes at %" PRIu64 ", %s: a bug, nothing was published",
-                     lane_names[lane], address, what);
+                     region_names[region], address, what);
 }
 
-static bool is_high(enum sink_lane lane)
+static bool is_high(enum sink_region region)
 {
-    return lane == SINK_BODIES || lane == SINK_METADATA;
+    return region == SINK_DATA || region == SINK_METADATA;
 }
 
-/* May this lane write to this chunk, its next? Notes the border. What slips through (a chunk that another lane has left
- * behind) is found by index_writer_finish. */
-static int enter_chunk(struct sink *s, enum sink_lane lane, uint64_t chunk)
+/* May this region write to this chunk, its next? Notes the border. What slips through (a chunk that another region has
+ * left behind) is found by index_writer_finish. */
+static int enter_chunk(struct sink *s, enum sink_region region, uint64_t chunk)
 {
     const uint64_t address = chunk * s->config.chunk_size;
-    for (int i = 0; i < SINK_LANES; i++)
-        if (i != (int)lane && s->lanes[i].used && s->lanes[i].chunk == chunk)
-            return misuse(lane, address, "in a chunk of another lane");
-    if (!is_high(lane)) {
+    for (int i = 0; i < SINK_REGIONS; i++)
+        if (i != (int)region && s->regions[i].used && s->regions[i].chunk == chunk)
+            return misuse(region, address, "in a chunk of another lane");
+    if (!is_high(region)) {
         s->low_next = GR_MAX(s->low_next, chunk + 1);
-        return s->bordered && chunk >= s->border ? misuse(lane, address, "behind the bodies") : 0;
+        return s->bordered && chunk >= s->border ? misuse(region, address, "behind the bodies") : 0;
     }
     if (chunk < s->low_next)
-        return misuse(lane, address, "before the end of what stays");
-    if (lane == SINK_METADATA && s->lanes[SINK_BODIES].used && chunk <= s->lanes[SINK_BODIES].chunk)
-        return misuse(lane, address, "before the end of the bodies");
+        return misuse(region, address, "before the end of what stays");
+    if (region == SINK_METADATA && s->regions[SINK_DATA].used && chunk <= s->regions[SINK_DATA].chunk)
+        return misuse(region, address, "before the end of the bodies");
     if (!s->bordered) {
         s->bordered = true;
         s->border = chunk;
@@ -234,9 +234,9 @@ static int enter_chunk(struct sink *s, enum sink_lane lane, uint64_t chunk)
 
 /* ------------------------------------------------------------------ chunks */
 
-/* The chunk's first `filled` bytes are at data, the others, up to len, are zeros. Bytes in a lane's buffer are not
- * copied: the buffer is exchanged for an empty one. lane_buffer is NULL for others. */
-static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t **lane_buffer, uint32_t filled,
+/* The chunk's first `filled` bytes are at data, the others, up to len, are zeros. Bytes in a region's buffer are not
+ * copied: the buffer is exchanged for an empty one. region_buffer is NULL for others. */
+static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t **region_buffer, uint32_t filled,
                   uint32_t len)
 {
     static const struct chunk_ref hole;
@@ -248,9 +248,9 @@ static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t *
     int rc = chunker_begin(s->chunker, &buffer);
     if (rc)
         return rc;
-    if (lane_buffer) {
-        uint8_t *full = *lane_buffer;
-        *lane_buffer = *buffer;
+    if (region_buffer) {
+        uint8_t *full = *region_buffer;
+        *region_buffer = *buffer;
         *buffer = full;
     } else {
         memcpy(*buffer, data, filled);
@@ -260,7 +260,7 @@ static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t *
     return 0;
 }
 
-static int close_lane(struct sink *s, struct lane *l, uint32_t len)
+static int close_region(struct sink *s, struct region *l, uint32_t len)
 {
     if (!l->open)
         return 0;
@@ -268,8 +268,8 @@ static int close_lane(struct sink *s, struct lane *l, uint32_t len)
     return submit(s, l->chunk, l->buffer, &l->buffer, l->filled, len);
 }
 
-/* Put n bytes at `off` of the lane's chunk, which is entered. */
-static int fill(struct sink *s, struct lane *l, uint32_t off, const uint8_t *data, uint32_t n)
+/* Put n bytes at `off` of the region's chunk, which is entered. */
+static int sink_fill(struct sink *s, struct region *l, uint32_t off, const uint8_t *data, uint32_t n)
 {
     const uint32_t size = s->config.chunk_size;
     if (n == size)
@@ -284,33 +284,33 @@ static int fill(struct sink *s, struct lane *l, uint32_t off, const uint8_t *dat
     memset(l->buffer + l->filled, 0, off - l->filled);
     memcpy(l->buffer + off, data, n);
     l->filled = off + n;
-    return l->filled == size ? close_lane(s, l, size) : 0;
+    return l->filled == size ? close_region(s, l, size) : 0;
 }
 
-int sink_write(struct sink *s, enum sink_lane lane, uint64_t address, const void *data, size_t len)
+int sink_write(struct sink *s, enum sink_region region, uint64_t address, const void *data, size_t len)
 {
     const uint32_t size = s->config.chunk_size;
-    struct lane *l = &s->lanes[lane];
+    struct region *l = &s->regions[region];
     const uint8_t *p = data;
     int rc = 0;
     if (address < l->end)
-        return misuse(lane, address, "before the end of its last write");
-    if (lane == SINK_BODIES && s->lanes[SINK_METADATA].used)
-        return misuse(lane, address, "after the metadata has begun");
-    if (lane == SINK_METADATA)
-        rc = close_lane(s, &s->lanes[SINK_BODIES], size);
+        return misuse(region, address, "before the end of its last write");
+    if (region == SINK_DATA && s->regions[SINK_METADATA].used)
+        return misuse(region, address, "after the metadata has begun");
+    if (region == SINK_METADATA)
+        rc = close_region(s, &s->regions[SINK_DATA], size);
     while (len && !rc) {
         const uint64_t chunk = address / size;
         const uint32_t off = (uint32_t)(address % size), n = (uint32_t)GR_MIN(len, (size_t)(size - off));
         if (!l->used || l->chunk != chunk) {
-            rc = close_lane(s, l, size);
+            rc = close_region(s, l, size);
             if (!rc)
-                rc = enter_chunk(s, lane, chunk);
+                rc = enter_chunk(s, region, chunk);
             l->used = true;
             l->chunk = chunk;
         }
         if (!rc)
-            rc = fill(s, l, off, p, n);
+            rc = sink_fill(s, l, off, p, n);
         address += n;
         p += n;
         len -= n;
@@ -334,7 +334,7 @@ static void describe(const struct sink *s, uint64_t image_size, const struct ind
 }
 
 /* Everything written so far reaches the index. */
-static int drain(struct sink *s)
+static int sink_drain(struct sink *s)
 {
     int rc = chunker_drain(s->chunker);
     return rc ? rc : packer_finish(s->packer);
@@ -342,17 +342,17 @@ static int drain(struct sink *s)
 
 int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out)
 {
-    struct lane *bodies = &s->lanes[SINK_BODIES];
+    struct region *data_region = &s->regions[SINK_DATA];
     struct index_writer_result index;
     bool only = !s->fates;
-    if (address % s->config.chunk_size || address < bodies->end)
-        return misuse(SINK_BODIES, address, "where no checkpoint can be");
-    int rc = close_lane(s, bodies, s->config.chunk_size);
-    bodies->end = address;
+    if (address % s->config.chunk_size || address < data_region->end)
+        return misuse(SINK_DATA, address, "where no checkpoint can be");
+    int rc = close_region(s, data_region, s->config.chunk_size);
+    data_region->end = address;
     if (!rc)
-        rc = drain(s);
-    for (int i = 0; i < SINK_LANES; i++)
-        only = only && (i == SINK_BODIES || !s->lanes[i].used);
+        rc = sink_drain(s);
+    for (int i = 0; i < SINK_REGIONS; i++)
+        only = only && (i == SINK_DATA || !s->regions[i].used);
     if (rc || !only)
         return rc;
     rc = index_writer_snapshot(s->index, address, &index);
@@ -370,22 +370,22 @@ static int repack(struct sink *s)
                                          .upload = s->config.upload,
                                          .budget = s->config.repack_budget,
                                          .erase = s->fates};
-    bool wanted = s->parent_index && (config.erase || (config.budget && !s->lanes[SINK_SCRUB].used));
+    bool wanted = s->parent_index && (config.erase || (config.budget && !s->regions[SINK_SCRUB].used));
     return wanted ? repack_run(&config, &s->repacked) : 0;
 }
 
 int sink_finish(struct sink *s, uint64_t image_size, struct sink_result *out)
 {
-    static const enum sink_lane order[SINK_LANES] = {SINK_HOLES, SINK_SCRUB, SINK_BODIES, SINK_METADATA, SINK_FRONT};
+    static const enum sink_region order[SINK_REGIONS] = {SINK_HOLES, SINK_SCRUB, SINK_DATA, SINK_METADATA, SINK_FRONT};
     const uint32_t size = s->config.chunk_size;
     const uint64_t count = (image_size + size - 1) / size;
     const uint32_t last_len = (uint32_t)(image_size - (count - 1) * size);
     int rc = 0;
-    for (int i = 0; i < SINK_LANES && !rc; i++) {
-        struct lane *l = &s->lanes[order[i]];
+    for (int i = 0; i < SINK_REGIONS && !rc; i++) {
+        struct region *l = &s->regions[order[i]];
         if (l->end > image_size)
             return misuse(order[i], l->end, "behind the end of the image");
-        rc = close_lane(s, l, l->chunk == count - 1 ? last_len : size);
+        rc = close_region(s, l, l->chunk == count - 1 ? last_len : size);
     }
     if (!rc)
         rc = chunker_drain(s->chunker);

@@ -1,16 +1,16 @@
 /* The image's address space on its way into the store: bytes become chunks, chunks become packs and index leaves, all
  * of it put into the store while more is written.
  *
- * Writers have lanes, each with a chunk in progress of its own. Addresses ascend within a lane, lanes interleave as
- * they like; no chunk is written by two lanes, and what BODIES and METADATA write lies behind all the others' chunks. A
- * chunk is closed when it is full, when its lane goes on to another one, or at the end; chunks are packed in the order
- * in which they are closed, so the result does not depend on the number of workers or uploads.
+ * Writers have regions, each with a chunk in progress of its own. Addresses ascend within a region, regions interleave
+ * as they like; no chunk is written by two regions, and what DATA and METADATA write lies behind all the others'
+ * chunks. A chunk is closed when it is full, when its region goes on to another one, or at the end; chunks are packed
+ * in the order in which they are closed, so the result does not depend on the number of workers or uploads.
  *
  * Addresses that are never written are zeros, and a chunk of nothing but zeros is a hole that costs nothing. Upon a
  * parent, chunks that nobody writes stay where the parent says so, and a written chunk that is the parent's of the same
  * number, byte for byte, takes the parent's reference instead of a place in a pack.
  *
- * Memory: a chunk for each lane in use; for erasure a byte for each chunk of the parent; chunker.h and index_writer.h
+ * Memory: a chunk for each region in use; for erasure a byte for each chunk of the parent; chunker.h and index_writer.h
  * state theirs; one pack being filled (pack_size), the upload's budget. Used from one thread.
  */
 #ifndef GRANARY_IMAGEBUILD_SINK_SINK_H
@@ -24,13 +24,13 @@
 
 struct sink;
 
-enum sink_lane {
+enum sink_region {
     SINK_FRONT,    /* the filesystem's beginning, from address 0 on */
     SINK_HOLES,    /* bodies placed in free ranges of the parent */
     SINK_SCRUB,    /* chunks of the parent written again, dead bytes zeroed */
-    SINK_BODIES,   /* bodies behind everything kept */
-    SINK_METADATA, /* one region behind the bodies: the first write ends SINK_BODIES */
-    SINK_LANES,
+    SINK_DATA,     /* bodies behind everything kept */
+    SINK_METADATA, /* one region behind the bodies: the first write ends SINK_DATA */
+    SINK_REGIONS,
 };
 
 struct sink_config {
@@ -60,14 +60,14 @@ GR_MUST_CHECK int sink_new(const struct sink_config *config, struct sink **out);
 /* Stops the workers. NULL is allowed. */
 void sink_free(struct sink *s);
 
-/* len bytes at address, not before the end of the lane's last write. -EIO with a sentence: the lanes' rules are broken,
- * which is the caller's mistake. */
-GR_MUST_CHECK int sink_write(struct sink *s, enum sink_lane lane, uint64_t address, const void *data, size_t len);
+/* len bytes at address, not before the end of the region's last write. -EIO with a sentence: the regions' rules are
+ * broken, which is the caller's mistake. */
+GR_MUST_CHECK int sink_write(struct sink *s, enum sink_region region, uint64_t address, const void *data, size_t len);
 
-/* For a checkpoint: what was written through SINK_BODIES ends at or before `address`, a chunk's begin, from which on it
+/* For a checkpoint: what was written through SINK_DATA ends at or before `address`, a chunk's begin, from which on it
  * goes on. Closes chunk and pack, so that what follows is packed as in a build that begins there upon what has been
  * described, and describes the image up to address. Everything has been handed to the upload. 1: done; 0: closed, but
- * not described, since other lanes were used; or -errno. */
+ * not described, since other regions were used; or -errno. */
 GR_MUST_CHECK int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out);
 
 /* Nothing more comes: the image is image_size bytes. Everything has been handed to the upload when this returns, not

@@ -37,7 +37,7 @@ struct job {
     struct job *next;
     struct object_name name;
     bool check;
-    struct bytes body;
+    struct bytes bytes;
 };
 
 struct upload {
@@ -61,7 +61,7 @@ struct upload {
 
 static void job_free(struct job *job)
 {
-    bytes_release(&job->body);
+    bytes_release(&job->bytes);
     free(job);
 }
 
@@ -70,9 +70,9 @@ static void keep_spare_locked(struct upload *u, struct job *job)
 {
     if (job->name.kind != OBJECT_PACK || u->spare.data)
         return;
-    u->spare = job->body;
+    u->spare = job->bytes;
     bytes_clear(&u->spare);
-    job->body = (struct bytes)BYTES_INIT(0);
+    job->bytes = (struct bytes)BYTES_INIT(0);
 }
 
 static int check_object(struct upload *u, const struct object_name *name)
@@ -97,7 +97,7 @@ static int check_object(struct upload *u, const struct object_name *name)
 
 static int put_object(struct upload *u, const struct job *job, enum repository_found *out_found)
 {
-    return repository_put_object(u->store, job->name.kind, job->body.data, job->body.len, &job->name.digest, NULL,
+    return repository_put_object(u->store, job->name.kind, job->bytes.data, job->bytes.len, &job->name.digest, NULL,
                                  out_found);
 }
 
@@ -110,7 +110,7 @@ static int count_put_locked(struct upload *u, const struct job *job, enum reposi
     u->counts.packs_new += pack && !existed;
     u->counts.objects_new += !existed;
     u->counts.objects_healed += found == REPOSITORY_DAMAGED;
-    u->counts.bytes += existed ? 0 : job->body.len;
+    u->counts.bytes += existed ? 0 : job->bytes.len;
     return vec_push(&u->done, name);
 }
 
@@ -142,7 +142,7 @@ static void end_job(struct upload *u, struct job *job, int rc, bool skipped, enu
         rc = error_no_memory();
     fail_locked(u, rc);
     u->pending--;
-    u->pending_bytes -= job->body.len;
+    u->pending_bytes -= job->bytes.len;
     keep_spare_locked(u, job);
     pthread_cond_broadcast(&u->ended);
 }
@@ -217,9 +217,9 @@ void upload_free(struct upload *u)
     free(u);
 }
 
-static bool has_room_locked(const struct upload *u, const struct job *job)
+static bool has_budget_locked(const struct upload *u, const struct job *job)
 {
-    return !u->pending || (u->pending < JOBS_MAX && u->pending_bytes + job->body.len <= u->memory);
+    return !u->pending || (u->pending < JOBS_MAX && u->pending_bytes + job->bytes.len <= u->memory);
 }
 
 /* Wait for a job to end, a second at the most, and let the caller take its step, which may talk to the store: the lock
@@ -243,14 +243,14 @@ static int add_job(struct upload *u, struct job *job, struct bytes *out_spare)
 {
     int rc = upload_step(u);
     SCOPED_LOCK(&u->lock);
-    while (!rc && !u->error.code && !has_room_locked(u, job))
+    while (!rc && !u->error.code && !has_budget_locked(u, job))
         rc = wait_ended_locked(u);
     if (rc || u->error.code)
         return rc ? rc : error_restore(&u->error);
     *u->tail = job;
     u->tail = &job->next;
     u->pending++;
-    u->pending_bytes += job->body.len;
+    u->pending_bytes += job->bytes.len;
     pthread_cond_signal(&u->work);
     if (out_spare) {
         *out_spare = u->spare;
@@ -259,20 +259,20 @@ static int add_job(struct upload *u, struct job *job, struct bytes *out_spare)
     return 0;
 }
 
-int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, const struct digest *name)
+int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, const struct digest *name)
 {
     struct job *job = malloc(sizeof *job);
     if (!job)
         return error_no_memory();
-    *job = (struct job){.name = {.digest = *name, .kind = kind, .len = body->len}, .body = *body};
+    *job = (struct job){.name = {.digest = *name, .kind = kind, .len = bytes->len}, .bytes = *bytes};
     struct bytes spare = BYTES_INIT(0);
     int rc = add_job(u, job, kind == OBJECT_PACK ? &spare : NULL);
     if (rc) {
         free(job); /* the bytes are still the caller's */
         return rc;
     }
-    spare.max = body->max;
-    *body = spare;
+    spare.max = bytes->max;
+    *bytes = spare;
     return 0;
 }
 
@@ -292,7 +292,7 @@ int upload_flush(struct upload *u)
 
 static int check_listed(struct upload *u, bool all)
 {
-    /* No puts are in the air any more, so nothing else touches the list. */
+    /* No puts are in flight any more, so nothing else touches the list. */
     for (size_t i = 0; i < u->done.len; i++) {
         if (!all && !u->done.items[i].reused)
             continue;

@@ -1,4 +1,4 @@
-/* Putting immutable objects into a store with a bounded number of puts in the air.
+/* Putting immutable objects into a store with a bounded number of puts in flight.
  *
  * Objects are handed over whole and named by their SHA-256. What the store has already (repository_look) is not
  * sent again but remembered, so that all of it can be checked once more before an image that relies on it is published.
@@ -34,12 +34,12 @@ struct upload_counts {
 };
 
 GR_MUST_CHECK int upload_new(const struct upload_config *config, struct upload **out);
-/* Drops what has not begun, waits for the puts in the air. NULL is allowed. */
+/* Drops what has not begun, waits for the puts in flight. NULL is allowed. */
 void upload_free(struct upload *u);
 
 /* Store body under kind and its SHA-256 name, some time. Waits for room. Takes body's bytes unless it fails: it is left
  * empty, of packs with the memory of one that was stored, since the kernel takes long to give 32 MiB. One thread. */
-GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct bytes *body, const struct digest *name);
+GR_MUST_CHECK int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, const struct digest *name);
 
 /* The caller's step (struct upload_config), between any two pieces of long work that puts nothing. */
 GR_MUST_CHECK int upload_step(struct upload *u);

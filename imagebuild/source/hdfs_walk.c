@@ -27,7 +27,7 @@ struct job {
     char *after; /* NULL: from the first entry */
 };
 
-struct told {
+struct listed_page {
     char *path;
     struct webhdfs_page *page;
 };
@@ -50,14 +50,14 @@ static void job_release(struct job *job)
 
 #define CLEANUP_JOB CLEANUP(job_release) struct job
 
-static void told_free(struct told *t)
+static void listed_page_free(struct listed_page *t)
 {
     if (t->page)
         webhdfs_page_free(t->page);
     free(t->path);
     free(t);
 }
-DEFINE_CLEANUP(told, struct told *, told_free)
+DEFINE_CLEANUP(listed_page, struct listed_page *, listed_page_free)
 
 static void fail_locked(struct walk *w, int rc)
 {
@@ -116,7 +116,7 @@ static int push_jobs(struct walk *w, const struct job *done, const struct webhdf
     return rc;
 }
 
-static int fetch(struct walk *w, const struct job *job, struct webhdfs_page **out)
+static int hdfs_walk_fetch(struct walk *w, const struct job *job, struct webhdfs_page **out)
 {
     const struct hdfs_walk *c = w->config;
     CLEANUP_BYTES path = BYTES_INIT(2 * PATH_LEN_MAX);
@@ -145,23 +145,23 @@ static int vanished(struct walk *w, const struct job *job)
 
 static int do_job(struct walk *w, struct job *job)
 {
-    CLEANUP(cleanup_told) struct told *told = calloc(1, sizeof *told);
-    if (!told)
+    CLEANUP(cleanup_listed_page) struct listed_page *listed = calloc(1, sizeof *listed);
+    if (!listed)
         return error_no_memory();
-    int rc = fetch(w, job, &told->page);
+    int rc = hdfs_walk_fetch(w, job, &listed->page);
     if (rc == -ENOENT && *job->path)
         return vanished(w, job);
     if (!rc)
-        rc = push_jobs(w, job, told->page);
+        rc = push_jobs(w, job, listed->page);
     if (rc)
         return rc;
-    told->path = steal_ptr(&job->path);
-    if (queue_push(w->pages, told))
-        told = NULL;
+    listed->path = steal_ptr(&job->path);
+    if (queue_push(w->pages, listed))
+        listed = NULL;
     return 0; /* a closed queue: the visitor wants no more */
 }
 
-static void *list(void *arg)
+static void *hdfs_walk_list(void *arg)
 {
     struct walk *w = arg;
     for (;;) {
@@ -183,13 +183,13 @@ static void *list(void *arg)
 
 /* ---- the thread that visits ---- */
 
-static int visit_page(const struct hdfs_walk *c, const struct told *told)
+static int visit_page(const struct hdfs_walk *c, const struct listed_page *listed)
 {
     CLEANUP_BYTES path = BYTES_INIT(PATH_LEN_MAX);
     int rc = 0;
-    for (size_t i = 0; !rc && i < webhdfs_page_count(told->page); i++) {
-        const struct webhdfs_status *s = webhdfs_page_status(told->page, i);
-        rc = join(&path, told->path, s->name);
+    for (size_t i = 0; !rc && i < webhdfs_page_count(listed->page); i++) {
+        const struct webhdfs_status *s = webhdfs_page_status(listed->page, i);
+        rc = join(&path, listed->path, s->name);
         if (!rc)
             rc = c->visit(c->arg, (const char *)path.data, path.len, s);
     }
@@ -199,13 +199,13 @@ static int visit_page(const struct hdfs_walk *c, const struct told *told)
 /* Visit until the queue is closed and empty. */
 static int visit_all(struct walk *w)
 {
-    struct told *next;
+    struct listed_page *next;
     int rc = 0;
     while ((next = queue_pop(w->pages))) {
-        CLEANUP(cleanup_told) struct told *told = next;
+        CLEANUP(cleanup_listed_page) struct listed_page *listed = next;
         if (rc)
             continue;
-        rc = visit_page(w->config, told);
+        rc = visit_page(w->config, listed);
         if (!rc)
             continue;
         queue_close(w->pages);
@@ -215,7 +215,7 @@ static int visit_all(struct walk *w)
     return rc;
 }
 
-static int walk_all(struct walk *w)
+static int hdfs_walk_all(struct walk *w)
 {
     pthread_t threads[THREADS_MAX];
     unsigned wanted = GR_MAX(1U, GR_MIN(w->config->threads, (unsigned)THREADS_MAX)), started = 0;
@@ -226,7 +226,7 @@ static int walk_all(struct walk *w)
             SCOPED_LOCK(&w->mutex);
             w->running++;
         }
-        rc = thread_start(&threads[started], list, w);
+        rc = thread_start(&threads[started], hdfs_walk_list, w);
         started += !rc;
     }
     {
@@ -252,7 +252,7 @@ int hdfs_walk_run(const struct hdfs_walk *config)
     pthread_cond_init(&w.changed, NULL);
     int rc = push_job_locked(&w, "", NULL); /* nobody else is there yet */
     if (!rc)
-        rc = walk_all(&w);
+        rc = hdfs_walk_all(&w);
     for (size_t i = 0; i < w.jobs.len; i++)
         job_release(&w.jobs.items[i]);
     vec_release(&w.jobs);

@@ -212,7 +212,7 @@ static int decode_html(struct decoder *d)
 
 /* ------------------------------------------------------------------ JSON */
 
-static int take_object(void *arg, const struct http_index_object *o)
+static int http_index_take_object(void *arg, const struct http_index_object *o)
 {
     const struct decoder *d = arg;
     struct http_index_entry e = {.name = o->name, .name_len = o->name_len, .directory = o->directory};
@@ -241,7 +241,7 @@ int http_index_decode(const void *page, size_t len, const char *directory, http_
         d.p++;
     int rc;
     if (d.p < d.end && *d.p == '[') {
-        rc = http_index_json_decode(d.p, (size_t)(d.end - d.p), take_object, &d);
+        rc = http_index_json_decode(d.p, (size_t)(d.end - d.p), http_index_take_object, &d);
         rc = rc == -EBADMSG ? no_index(&d) : rc;
     } else {
         rc = d.p < d.end ? decode_html(&d) : no_index(&d);

@@ -21,7 +21,7 @@ static char peek(struct scanner *s)
     return s->p < s->end ? *s->p : 0;
 }
 
-static bool take(struct scanner *s, char c)
+static bool http_index_json_take(struct scanner *s, char c)
 {
     if (peek(s) != c)
         return false;
@@ -83,10 +83,10 @@ static int take_escape(struct scanner *s, struct bytes *out)
     return known ? bytes_append(out, &to[known - from], 1) : -EBADMSG;
 }
 
-static int take_string(struct scanner *s, struct bytes *out)
+static int http_index_json_take_string(struct scanner *s, struct bytes *out)
 {
     bytes_clear(out);
-    if (!take(s, '"'))
+    if (!http_index_json_take(s, '"'))
         return -EBADMSG;
     for (int rc = 0; s->p < s->end && !rc;) {
         char c = *s->p++;
@@ -123,8 +123,8 @@ static bool equals(const struct bytes *b, const char *text)
 /* One "key": value; `key` is in s->text. */
 static int take_member(struct scanner *s, struct http_index_object *o)
 {
-    int rc = take_string(s, &s->text);
-    if (rc || !take(s, ':'))
+    int rc = http_index_json_take_string(s, &s->text);
+    if (rc || !http_index_json_take(s, ':'))
         return rc ? rc : -EBADMSG;
     bool name = equals(&s->text, "name"), type = equals(&s->text, "type"), mtime = equals(&s->text, "mtime"),
          size = equals(&s->text, "size"), number;
@@ -137,7 +137,7 @@ static int take_member(struct scanner *s, struct http_index_object *o)
         }
         return rc;
     }
-    rc = take_string(s, name ? &s->name : &s->text);
+    rc = http_index_json_take_string(s, name ? &s->name : &s->text);
     if (!rc && type) {
         o->directory = equals(&s->text, "directory");
         o->file = equals(&s->text, "file");
@@ -149,17 +149,17 @@ static int take_member(struct scanner *s, struct http_index_object *o)
     return rc;
 }
 
-static int take_object(struct scanner *s, struct http_index_object *o)
+static int http_index_json_take_object(struct scanner *s, struct http_index_object *o)
 {
     *o = (struct http_index_object){0};
     bytes_clear(&s->name);
-    if (!take(s, '{'))
+    if (!http_index_json_take(s, '{'))
         return -EBADMSG;
     for (int rc; peek(s) != '}';) {
         rc = take_member(s, o);
         if (rc)
             return rc;
-        if (!take(s, ',') && peek(s) != '}')
+        if (!http_index_json_take(s, ',') && peek(s) != '}')
             return -EBADMSG;
     }
     s->p++;
@@ -171,15 +171,15 @@ static int take_object(struct scanner *s, struct http_index_object *o)
 static int take_array(struct scanner *s, http_index_object_visit *visit, void *arg)
 {
     struct http_index_object o;
-    if (!take(s, '['))
+    if (!http_index_json_take(s, '['))
         return -EBADMSG;
     for (int rc; peek(s) != ']';) {
-        rc = take_object(s, &o);
+        rc = http_index_json_take_object(s, &o);
         if (!rc)
             rc = visit(arg, &o);
         if (rc)
             return rc;
-        if (!take(s, ',') && peek(s) != ']')
+        if (!http_index_json_take(s, ',') && peek(s) != ']')
             return -EBADMSG;
     }
     s->p++;

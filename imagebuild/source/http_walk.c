@@ -1,4 +1,4 @@
-/* Pages are asked for by several threads, as many as there is room for in memory (page_room.h): a page and what it
+/* Pages are asked for by several threads, as many as there is room for in memory (page_budget.h): a page and what it
  * names take their part of it until they have been told. Of what waits to be asked for, files come before further
  * pages, so that names do not pile up. All but the looks is of the calling thread.
  */
@@ -14,7 +14,7 @@
 #include "format/catalog.h"
 #include "imagebuild/source/http_index.h"
 #include "imagebuild/source/look_ahead.h"
-#include "imagebuild/source/page_room.h"
+#include "imagebuild/source/page_budget.h"
 #include "imagebuild/source/source_kinds.h"
 
 enum { DEPTH_MAX = 128 };
@@ -36,7 +36,7 @@ struct walk {
     const struct http_walk *config;
     VEC(struct pending) pending; /* last in, first out */
     uint64_t files;
-    struct page_room room; /* a look at a page that was answered holds its part of it until it was told */
+    struct page_budget budget; /* a look at a page that was answered holds its part of it until it was told */
 };
 
 struct page {
@@ -91,18 +91,18 @@ static int look_at_page(const struct walk *c, struct look *look, size_t limit)
 static int look_at_large_page(struct walk *c, struct look *look)
 {
     look_forget(look);
-    page_room_leave(&c->room, false);
+    page_budget_leave(&c->budget, false);
     look->kind = LOOK_LARGE_PAGE;
-    int rc = page_room_enter(&c->room, true);
+    int rc = page_budget_enter(&c->budget, true);
     if (!rc)
-        rc = look_at_page(c, look, PAGE_ROOM_BYTES);
+        rc = look_at_page(c, look, PAGE_BUDGET_BYTES);
     if (rc != -EFBIG)
         return rc;
     return error_set(rc,
                      "source: the index of %s/%.*s takes more than %d MiB with the files it names; name them by "
                      "--files-from",
                      c->config->source->url, (int)GR_MIN(look->ask.path_len, (size_t)200), look->ask.path,
-                     PAGE_ROOM_BYTES >> 20);
+                     PAGE_BUDGET_BYTES >> 20);
 }
 
 static int walk_work(void *arg, struct look *look)
@@ -110,13 +110,13 @@ static int walk_work(void *arg, struct look *look)
     struct walk *c = arg;
     if (look->kind == LOOK_FILE)
         return source_look(c->config->source, &look->ask, look_keep, look);
-    int rc = page_room_enter(&c->room, false);
+    int rc = page_budget_enter(&c->budget, false);
     if (!rc)
-        rc = look_at_page(c, look, PAGE_ROOM_SMALL_BYTES);
+        rc = look_at_page(c, look, PAGE_BUDGET_SMALL_BYTES);
     return rc == -EFBIG ? look_at_large_page(c, look) : rc;
 }
 
-static int push(struct walk *c, const char *path, size_t len, int kind)
+static int http_walk_push(struct walk *c, const char *path, size_t len, int kind)
 {
     struct pending p = {.path = strndup(path, len), .len = len, .kind = kind};
     if (p.path && !vec_push(&c->pending, p))
@@ -138,15 +138,17 @@ static int take_directory(struct walk *c, const struct source_entry *e)
                          "out with --exclude",
                          c->config->source->url, DEPTH_MAX, (int)GR_MIN(e->path_len, (size_t)200), e->path);
     int rc = e->size ? 0 : c->config->visit(c->config->arg, e);
-    return rc ? rc : push(c, e->path, e->path_len, LOOK_PAGE);
+    return rc ? rc : http_walk_push(c, e->path, e->path_len, LOOK_PAGE);
 }
 
-static int tell(struct walk *c, const struct source_entry *e)
+static int http_walk_tell(struct walk *c, const struct source_entry *e)
 {
     c->files += S_ISREG(e->mode);
     if (e->mode)
         return c->config->visit(c->config->arg, e);
-    return rules_take(c->config->rules, e->path, e->path_len, false) ? push(c, e->path, e->path_len, LOOK_FILE) : 0;
+    return rules_take(c->config->rules, e->path, e->path_len, false)
+               ? http_walk_push(c, e->path, e->path_len, LOOK_FILE)
+               : 0;
 }
 
 static int take_answer(struct walk *c, const struct look *look)
@@ -162,7 +164,7 @@ static int take_answer(struct walk *c, const struct look *look)
             rc = take_directory(c, look->entries.items[i]);
     for (size_t i = 0; !rc && i < look->entries.len; i++)
         if (!S_ISDIR(look->entries.items[i]->mode))
-            rc = tell(c, look->entries.items[i]);
+            rc = http_walk_tell(c, look->entries.items[i]);
     return rc;
 }
 
@@ -172,13 +174,13 @@ static int walk_answer(void *arg, struct look *look)
     int rc = take_answer(c, look);
     look_forget(look);
     if (look->kind != LOOK_FILE)
-        page_room_leave(&c->room, look->kind == LOOK_LARGE_PAGE);
+        page_budget_leave(&c->budget, look->kind == LOOK_LARGE_PAGE);
     return rc;
 }
 
-static int walk_all(struct walk *c, struct look_ahead *looks)
+static int http_walk_all(struct walk *c, struct look_ahead *looks)
 {
-    int rc = push(c, "", 0, LOOK_PAGE);
+    int rc = http_walk_push(c, "", 0, LOOK_PAGE);
     while (!rc) {
         if (!c->pending.len) {
             bool taken;
@@ -201,13 +203,13 @@ int http_walk_run(const struct http_walk *config)
     struct look_ahead_config looking = {
         .threads = config->threads, .work = walk_work, .answer = walk_answer, .arg = &c};
     struct look_ahead *looks = NULL;
-    page_room_init(&c.room);
+    page_budget_init(&c.budget);
     int rc = look_ahead_start(&looking, &looks);
     if (!rc)
-        rc = walk_all(&c, looks);
-    page_room_close(&c.room);
+        rc = http_walk_all(&c, looks);
+    page_budget_close(&c.budget);
     look_ahead_stop(looks);
-    page_room_release(&c.room);
+    page_budget_release(&c.budget);
     for (size_t i = 0; i < c.pending.len; i++)
         free(c.pending.items[i].path);
     vec_release(&c.pending);

@@ -20,7 +20,7 @@ struct http_walk {
     struct source_counts *counts; /* of what is gone when it is asked for */
 };
 
-/* Memory: page_room.h, and about 100 bytes for each name that waits to be asked for. */
+/* Memory: page_budget.h, and about 100 bytes for each name that waits to be asked for. */
 GR_MUST_CHECK int http_walk_run(const struct http_walk *walk);
 
 /* The version of a file of which only time and size are known; its length. */

@@ -53,7 +53,7 @@ static size_t shared_bytes(const struct span *s, size_t prefix_len)
 }
 
 /* Shared bytes and the digits of `number`. */
-static int make_key(const struct span *s, size_t shared, uint64_t number, unsigned digits, struct bytes *out)
+static int key_split_make_key(const struct span *s, size_t shared, uint64_t number, unsigned digits, struct bytes *out)
 {
     char text[DIGITS];
     for (unsigned i = digits; i-- > 0; number /= BASE)
@@ -92,7 +92,7 @@ int key_split(const char *after, size_t after_len, const char *end, size_t end_l
         high = end ? high * BASE + digit(end, end_len, shared + digits - 1) : (above *= BASE);
         if (high < low + 2)
             continue;
-        int rc = make_key(&s, shared, low + (high - low) / 2, digits, out);
+        int rc = key_split_make_key(&s, shared, low + (high - low) / 2, digits, out);
         if (rc || is_between(&s, out))
             return rc ? rc : 1;
     }

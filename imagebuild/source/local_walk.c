@@ -14,13 +14,13 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "format/catalog.h"
-#include "imagebuild/source/beneath.h"
 #include "imagebuild/source/local_xattr.h"
+#include "imagebuild/source/openat2.h"
 #include "imagebuild/source/source_kinds.h"
 
 enum { TARGET_MAX = 4096, PENDING_MAX = 1 << 30 };
 
-bool local_is_gone(int rc)
+bool local_is_removed(int rc)
 {
     return rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP;
 }
@@ -91,7 +91,7 @@ static int failed(const struct walk *w, const char *what, int code)
                      code == -EACCES || code == -EPERM ? "; run as a user who may read it" : "");
 }
 
-static int push(struct walk *w, size_t parent_len, const char *name)
+static int local_walk_push(struct walk *w, size_t parent_len, const char *name)
 {
     struct pending p = {.parent_len = (uint32_t)parent_len, .name_len = (uint32_t)strlen(name)};
     int rc = bytes_append(&w->pending, name, p.name_len);
@@ -130,7 +130,7 @@ static int read_target(struct walk *w, int dir, const char *name, struct source_
 }
 
 /* Hand on one path; name is "." for the directory itself. *out_away: it went away meanwhile, and was not. */
-static int emit(struct walk *w, int dir, const char *name, const struct stat *st, bool *out_away)
+static int local_walk_emit(struct walk *w, int dir, const char *name, const struct stat *st, bool *out_away)
 {
     char validator[SOURCE_VALIDATOR_MAX + 1];
     struct source_entry e = {.path = (const char *)w->path.data,
@@ -177,10 +177,10 @@ static int list_entry(struct walk *w, int dir, size_t dir_len, const char *name)
         return errno == ENOENT ? vanished(w) : failed(w, "look at", -errno);
     if (S_ISDIR(st.st_mode) && !rules_take(w->config->rules, (const char *)w->path.data, w->path.len, true))
         return 0; /* nor anything below it */
-    rc = emit(w, dir, name, &st, &away);
+    rc = local_walk_emit(w, dir, name, &st, &away);
     if (!rc && away)
         return vanished(w);
-    return !rc && S_ISDIR(st.st_mode) ? push(w, dir_len, name) : rc;
+    return !rc && S_ISDIR(st.st_mode) ? local_walk_push(w, dir_len, name) : rc;
 }
 
 static void cleanup_dir(DIR **d)
@@ -192,10 +192,10 @@ static void cleanup_dir(DIR **d)
 /* The directory at path: its entries, subdirectories onto the stack. */
 static int list_directory(struct walk *w)
 {
-    int fd = beneath_open(w->config->root, w->config->openat2, (const char *)w->path.data, w->path.len,
-                          O_RDONLY | O_DIRECTORY);
+    int fd = openat2_beneath(w->config->root, w->config->openat2, (const char *)w->path.data, w->path.len,
+                             O_RDONLY | O_DIRECTORY);
     if (fd < 0)
-        return local_is_gone(fd) ? vanished(w) : failed(w, "open", fd);
+        return local_is_removed(fd) ? vanished(w) : failed(w, "open", fd);
     CLEANUP(cleanup_dir) DIR *d = fdopendir(fd);
     if (!d) {
         close(fd);
@@ -226,9 +226,9 @@ static int list_all(struct walk *w, const void *unused)
         return failed(w, "look at", -errno);
     int rc = local_xattrs_possible();
     if (!rc)
-        rc = emit(w, w->config->root, ".", &st, &away);
+        rc = local_walk_emit(w, w->config->root, ".", &st, &away);
     if (!rc)
-        rc = push(w, 0, "");
+        rc = local_walk_push(w, 0, "");
     while (!rc && w->pending.len) {
         rc = pop(w);
         if (!rc)
@@ -237,7 +237,7 @@ static int list_all(struct walk *w, const void *unused)
     return rc;
 }
 
-static int look_at(struct walk *w, const void *arg)
+static int local_walk_look_at(struct walk *w, const void *arg)
 {
     const struct source_ask *ask = arg;
     const char *slash = memrchr(ask->path, '/', ask->path_len);
@@ -248,19 +248,20 @@ static int look_at(struct walk *w, const void *arg)
     if (rc)
         return rc;
     CLEANUP_FD int dir =
-        beneath_open(w->config->root, w->config->openat2, ask->path, parent_len, O_RDONLY | O_DIRECTORY);
-    if (local_is_gone(dir))
+        openat2_beneath(w->config->root, w->config->openat2, ask->path, parent_len, O_RDONLY | O_DIRECTORY);
+    if (local_is_removed(dir))
         return -ENOENT;
     if (dir < 0)
         return failed(w, "open the directory of", dir);
     const char *name = !ask->path_len ? "." : (const char *)bytes_string(&w->path) + (slash ? parent_len + 1 : 0);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
         return errno == ENOENT ? -ENOENT : failed(w, "look at", -errno);
-    rc = emit(w, dir, name, &st, &away);
+    rc = local_walk_emit(w, dir, name, &st, &away);
     return !rc && away ? -ENOENT : rc;
 }
 
-static int run(const struct local_walk *config, int (*work)(struct walk *w, const void *arg), const void *arg)
+static int local_walk_run_with(const struct local_walk *config, int (*work)(struct walk *w, const void *arg),
+                               const void *arg)
 {
     CLEANUP_FREE struct walk *w = calloc(1, sizeof *w);
     if (!w)
@@ -278,10 +279,10 @@ static int run(const struct local_walk *config, int (*work)(struct walk *w, cons
 
 int local_walk_run(const struct local_walk *walk)
 {
-    return run(walk, list_all, NULL);
+    return local_walk_run_with(walk, list_all, NULL);
 }
 
 int local_walk_look(const struct local_walk *walk, const struct source_ask *ask)
 {
-    return run(walk, look_at, ask);
+    return local_walk_run_with(walk, local_walk_look_at, ask);
 }

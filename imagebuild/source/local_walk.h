@@ -12,7 +12,7 @@
 
 struct local_walk {
     int root;                  /* the directory */
-    bool openat2;              /* beneath.h */
+    bool openat2;              /* openat2.h */
     const char *url;           /* for messages */
     const struct rules *rules; /* directories these leave out are neither told nor listed; may be NULL */
     source_visit *visit;
@@ -26,7 +26,7 @@ GR_MUST_CHECK int local_walk_run(const struct local_walk *walk);
 GR_MUST_CHECK int local_walk_look(const struct local_walk *walk, const struct source_ask *ask);
 
 /* Does this error of opening a path mean that nothing is there any more? */
-bool local_is_gone(int rc);
+bool local_is_removed(int rc);
 /* A file's version, "size-mtime-ctime-inode", times in nanoseconds, all in hex; its length. */
 size_t local_validator(const struct stat *st, char out[SOURCE_VALIDATOR_MAX + 1]);
 /* Do both have the same? */

@@ -25,7 +25,7 @@ struct look_ahead {
 
 /* ------------------------------------------------------------------ workers */
 
-static const void *put(char **to, const void *from, size_t len)
+static const void *look_ahead_put(char **to, const void *from, size_t len)
 {
     char *at = *to;
     if (len)
@@ -44,10 +44,10 @@ int look_keep(void *arg, const struct source_entry *e)
         return error_no_memory();
     char *to = (char *)(copy + 1);
     *copy = *e;
-    copy->path = put(&to, e->path, e->path_len);
-    copy->validator = put(&to, e->validator, e->validator_len);
-    copy->target = put(&to, e->target, e->target_len);
-    copy->xattrs = e->xattrs ? put(&to, e->xattrs, e->xattrs_len) : NULL;
+    copy->path = look_ahead_put(&to, e->path, e->path_len);
+    copy->validator = look_ahead_put(&to, e->validator, e->validator_len);
+    copy->target = look_ahead_put(&to, e->target, e->target_len);
+    copy->xattrs = e->xattrs ? look_ahead_put(&to, e->xattrs, e->xattrs_len) : NULL;
     if (!vec_push(&look->entries, copy)) {
         look->kept += size + ENTRY_OVERHEAD;
         return 0;
@@ -91,7 +91,7 @@ int look_ahead_wait(struct look_ahead *l, bool *out_taken)
     return rc;
 }
 
-static int fill(struct look *look, const struct source_ask *ask, int kind)
+static int look_ahead_fill(struct look *look, const struct source_ask *ask, int kind)
 {
     if (look->path_cap < ask->path_len + 1) {
         char *fresh = realloc(look->path, ask->path_len + 1);
@@ -116,7 +116,7 @@ int look_ahead_ask(struct look_ahead *l, const struct source_ask *ask, int kind)
     if (rc)
         return rc;
     struct look *look = l->free[l->free_count - 1];
-    rc = fill(look, ask, kind);
+    rc = look_ahead_fill(look, ask, kind);
     if (rc)
         return rc;
     l->free_count--;
@@ -144,7 +144,7 @@ void look_ahead_stop(struct look_ahead *l)
     free(l);
 }
 
-static int start(struct look_ahead *l)
+static int look_ahead_start_threads(struct look_ahead *l)
 {
     unsigned wanted = GR_MIN(l->config.threads ? l->config.threads : THREADS_DEFAULT, (unsigned)THREADS_MAX);
     l->look_count = (size_t)wanted * LOOKS_PER_THREAD;
@@ -166,7 +166,7 @@ int look_ahead_start(const struct look_ahead_config *config, struct look_ahead *
     if (!l)
         return error_no_memory();
     l->config = *config;
-    int rc = start(l);
+    int rc = look_ahead_start_threads(l);
     if (rc)
         look_ahead_stop(l);
     else

@@ -48,7 +48,7 @@ static size_t place_of(const struct owner_table *t, const char *name, bool *out_
 }
 
 /* Remember a name; one that is there stays as it is. Out of memory it is not remembered. */
-static void add(struct owner_table *t, const char *name, uint32_t id, bool unknown)
+static void owner_map_add(struct owner_table *t, const char *name, uint32_t id, bool unknown)
 {
     bool found;
     size_t at = place_of(t, name, &found);
@@ -74,7 +74,7 @@ static int add_given(struct owner_table *t, const char *option, const char *cons
         char *name = rc ? NULL : strndup(given[i], (size_t)(equals - given[i]));
         if (!name)
             return rc ? rc : error_no_memory();
-        add(t, name, (uint32_t)id, false);
+        owner_map_add(t, name, (uint32_t)id, false);
         free(name);
     }
     return 0;
@@ -95,7 +95,7 @@ int owner_map_new(const char *const *users, size_t user_count, const char *const
     return rc;
 }
 
-static void table_release(struct owner_table *t)
+static void owner_map_table_release(struct owner_table *t)
 {
     for (size_t i = 0; i < t->owners.len; i++)
         free(t->owners.items[i].name);
@@ -104,8 +104,8 @@ static void table_release(struct owner_table *t)
 
 void owner_map_free(struct owner_map *m)
 {
-    table_release(&m->users);
-    table_release(&m->groups);
+    owner_map_table_release(&m->users);
+    owner_map_table_release(&m->groups);
     pthread_mutex_destroy(&m->mutex);
     free(m);
 }
@@ -123,7 +123,7 @@ static uint32_t look_up(struct owner_map *m, struct owner_table *t, const char *
     }
     bool known = *name && host(name, &id);
     SCOPED_LOCK(&m->mutex);
-    add(t, name, id, !known);
+    owner_map_add(t, name, id, !known);
     return id;
 }
 
@@ -143,7 +143,8 @@ size_t owner_map_unknown(struct owner_map *m)
     return m->users.unknown + m->groups.unknown;
 }
 
-static void report(const struct owner_table *t, const char *source, const char *kind, const char *option)
+static void owner_map_report_unknown(const struct owner_table *t, const char *source, const char *kind,
+                                     const char *option)
 {
     if (t->unknown)
         log_warning("source: %s: %s names not known here: %zu, '%s' among them; their id is 0: give %s NAME=ID", source,
@@ -153,6 +154,6 @@ static void report(const struct owner_table *t, const char *source, const char *
 void owner_map_report(struct owner_map *m, const char *source)
 {
     SCOPED_LOCK(&m->mutex);
-    report(&m->users, source, "user", "--map-user");
-    report(&m->groups, source, "group", "--map-group");
+    owner_map_report_unknown(&m->users, source, "user", "--map-user");
+    owner_map_report_unknown(&m->groups, source, "group", "--map-group");
 }

@@ -51,7 +51,7 @@ void path_list_close(struct path_list *l)
     free(l);
 }
 
-static int refuse(const struct path_list *l, const char *why)
+static int path_list_refuse(const struct path_list *l, const char *why)
 {
     return error_set(-EINVAL, "%s:%llu: %s", path_list_name(l), (unsigned long long)l->number, why);
 }
@@ -75,10 +75,10 @@ static int read_line(struct path_list *l)
         l->len = (size_t)n - (l->line[n - 1] == delimiter);
         l->line[l->len] = 0;
         if (l->len > LINE_MAX_BYTES)
-            return refuse(l, l->config.nul ? "over 200 KB without a NUL; are the paths ended by newlines?"
-                                           : "over 200 KB without a newline; with -0 paths are ended by NUL");
+            return path_list_refuse(l, l->config.nul ? "over 200 KB without a NUL; are the paths ended by newlines?"
+                                                     : "over 200 KB without a newline; with -0 paths are ended by NUL");
         if (memchr(l->line, 0, l->len))
-            return refuse(l, "a NUL byte within a line; with -0 paths are ended by NUL");
+            return path_list_refuse(l, "a NUL byte within a line; with -0 paths are ended by NUL");
         if (l->len && !(l->config.web_base && *l->line == '#'))
             return 1;
     }
@@ -128,12 +128,12 @@ static char *path_of_address(const struct path_list *l, char *text)
         return NULL;
     }
     if (strpbrk(text, "?#")) {
-        (void)refuse(l, "an address with '?' or '#' names no file here; write its path, with %3F or %23");
+        (void)path_list_refuse(l, "an address with '?' or '#' names no file here; write its path, with %3F or %23");
         return NULL;
     }
     long len = http_percent_decode(text + n, strlen(text + n));
     if (len < 0 || memchr(text + n, 0, (size_t)len)) {
-        (void)refuse(l, "the address has a wrong percent escape");
+        (void)path_list_refuse(l, "the address has a wrong percent escape");
         return NULL;
     }
     text[n + (size_t)len] = 0;
@@ -147,12 +147,12 @@ static int take_columns(const struct path_list *l, char *size, struct source_ask
     if (digest)
         *digest++ = 0;
     if (*size && text_parse_uint("size", size, 0, INT64_MAX, &out->size))
-        return refuse(l, "the second column is no size in bytes");
+        return path_list_refuse(l, "the second column is no size in bytes");
     out->have_size = *size != 0;
     if (!digest || !*digest)
         return 0;
     if (digest_parse(digest, strlen(digest), &out->sha256))
-        return refuse(l, "the third column is no SHA-256 of 64 lower-case hex digits");
+        return path_list_refuse(l, "the third column is no SHA-256 of 64 lower-case hex digits");
     out->have_sha256 = true;
     return 0;
 }
@@ -172,14 +172,14 @@ int path_list_next(struct path_list *l, struct source_ask *out)
             return rc;
     }
     if (l->one_kind && (*path == '/') != l->absolute)
-        return refuse(l, "absolute and relative paths are mixed; write all of them one way");
+        return path_list_refuse(l, "absolute and relative paths are mixed; write all of them one way");
     if (l->config.web_base && (!strncmp(path, "http://", 7) || !strncmp(path, "https://", 8)))
         path = path_of_address(l, path);
     if (!path)
         return -EINVAL;
     ssize_t len = path_clean(path, strlen(path));
     if (len < 0)
-        return refuse(l, "a path with '..' is not followed; write it without");
+        return path_list_refuse(l, "a path with '..' is not followed; write it without");
     path[len] = 0;
     out->path = path;
     out->path_len = (size_t)len;

@@ -92,7 +92,7 @@ static int compile(struct rule *rule)
     return cut(rule, text, len);
 }
 
-static int add(struct rules *r, bool include, const char *pattern, size_t len)
+static int rules_add_one(struct rules *r, bool include, const char *pattern, size_t len)
 {
     struct rule rule = {.pattern = strndup(pattern, len), .include = include};
     int rc = rule.pattern ? compile(&rule) : error_no_memory();
@@ -106,7 +106,7 @@ static int add(struct rules *r, bool include, const char *pattern, size_t len)
 int rules_add(struct rules *r, bool include, const char *pattern)
 {
     bool first = !r->list.len;
-    int rc = add(r, include, pattern, strlen(pattern));
+    int rc = rules_add_one(r, include, pattern, strlen(pattern));
     if (!rc && first)
         r->default_out = include;
     return rc;
@@ -135,7 +135,7 @@ int rules_add_file(struct rules *r, const char *path)
         if (memchr(at, 0, len))
             rc = error_set(-EINVAL, "%s:%zu: a NUL byte in a pattern", path, number);
         else if (len && *at != '#')
-            rc = add(r, include, at + include, len - include);
+            rc = rules_add_one(r, include, at + include, len - include);
         rc = rc ? error_prefix(rc, "%s:%zu", path, number) : 0;
         at += n + (end != NULL);
         left -= n + (end != NULL);

@@ -111,7 +111,7 @@ static int check_page(const struct s3_walk *w, const struct s3_list_page *page, 
 }
 
 /* The page behind `after`, tried again and again as the source says. */
-static int fetch(struct s3_walk *w, const struct bytes *after, struct s3_list_page **out)
+static int s3_walk_fetch(struct s3_walk *w, const struct bytes *after, struct s3_list_page **out)
 {
     struct source_try try = {0};
     for (unsigned faulty = 0;;) {
@@ -212,7 +212,7 @@ static int advance_locked(struct s3_walk *w, struct range *r, struct s3_list_pag
 static int list_on(struct s3_walk *w, struct range *r)
 {
     CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
-    int rc = fetch(w, &r->after, &page); /* only its owner moves a range's `after` */
+    int rc = s3_walk_fetch(w, &r->after, &page); /* only its owner moves a range's `after` */
     SCOPED_LOCK(&w->lock);
     return rc || w->over ? rc : advance_locked(w, r, &page);
 }
@@ -270,7 +270,7 @@ static int split_locked(struct s3_walk *w, struct range *of, struct range *mine,
 static int probe(struct s3_walk *w, struct range *of, struct range *mine, const struct bytes *middle)
 {
     CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
-    int rc = fetch(w, middle, &page);
+    int rc = s3_walk_fetch(w, middle, &page);
     SCOPED_LOCK(&w->lock);
     if (!rc && !w->over)
         rc = split_locked(w, of, mine, middle, &page);
@@ -280,7 +280,7 @@ static int probe(struct s3_walk *w, struct range *of, struct range *mine, const 
 }
 
 /* One page, or a wait until there is something to do. */
-static int step(struct s3_walk *w, struct range *mine, struct bytes *middle)
+static int s3_walk_step(struct s3_walk *w, struct range *mine, struct bytes *middle)
 {
     struct range *of = NULL;
     bool own;
@@ -302,14 +302,14 @@ static bool is_over(struct s3_walk *w)
     return w->over;
 }
 
-static void *work(void *arg)
+static void *s3_walk_work(void *arg)
 {
     struct worker *me = arg;
     struct s3_walk *w = me->walk;
     CLEANUP_BYTES middle = BYTES_INIT(HTTP_ERROR_BODY_MAX);
     int rc = 0;
     while (!rc && !is_over(w))
-        rc = step(w, me->range, &middle);
+        rc = s3_walk_step(w, me->range, &middle);
     if (rc) {
         SCOPED_LOCK(&w->lock);
         if (!w->error.code)
@@ -388,7 +388,7 @@ int s3_walk(const struct s3_walk_config *config, s3_visit *visit, void *arg)
     unsigned started = 0;
     for (; !rc && started < w.threads; started += !rc) {
         workers[started] = (struct worker){.walk = &w, .range = &w.ranges[started]};
-        rc = thread_start(&workers[started].thread, work, &workers[started]);
+        rc = thread_start(&workers[started].thread, s3_walk_work, &workers[started]);
         if (rc && started) {
             rc = 0; /* those there are will do */
             break;

@@ -32,8 +32,8 @@ struct source_known {
 
 /* The bytes of a file while it is listed: exactly as many as its size says come from calls of next (len 0: the end),
  * each piece valid until the next call. */
-struct source_body {
-    int (*next)(struct source_body *body, const void **out, size_t *len);
+struct source_content {
+    int (*next)(struct source_content *content, const void **out, size_t *len);
 };
 
 /* What a listing says of one path. Strings belong to the source and live during the callback only.
@@ -56,7 +56,7 @@ struct source_entry {
     size_t xattrs_len;
     /* Of a regular file of a source that streams: its bytes, to be had within the callback alone. NULL: `read` gives
      * them. */
-    struct source_body *body;
+    struct source_content *content;
     /* Of a source of archives: in which one, from 1, and its place there, from 1, ascending: of two entries of one path
      * in one archive the later counts. 0: in none. */
     uint32_t archive;

@@ -45,7 +45,7 @@ static void http_source_cancel(struct source *base)
 /* ------------------------------------------------------------------ one request */
 
 /* name: the address, and where it led. */
-static int refusal(const char *name, const struct http_response *resp)
+static int source_http_refusal(const char *name, const struct http_response *resp)
 {
     int status = resp->status, rc = http_status_errno(status);
     const char *meaning = http_status_meaning(status);
@@ -93,7 +93,7 @@ static int ask_once(struct source_http *s, const struct http_request *asked, str
     if (rc && !resp->sink_stopped)
         rc = error_prefix(rc, "source: %.300s", req.url);
     if (!rc && (resp->status < 200 || resp->status > 299))
-        rc = refusal(name, resp);
+        rc = source_http_refusal(name, resp);
     if (out_url)
         *out_url = steal_ptr(&to);
     return rc;

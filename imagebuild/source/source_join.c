@@ -51,7 +51,7 @@ struct joining {
     uint32_t archives, archives_before; /* of all parts so far, of those before this one: each part counts from 1 */
 };
 
-static int place(struct joining *l, const struct source_entry *e)
+static int source_join_place(struct joining *l, const struct source_entry *e)
 {
     bytes_clear(&l->path);
     int rc = bytes_append(&l->path, l->part->dir, l->part->dir_len);
@@ -66,7 +66,7 @@ static int join_entry(void *arg, const struct source_entry *in)
 {
     struct joining *l = arg;
     struct source_entry e = *in;
-    int rc = place(l, &e);
+    int rc = source_join_place(l, &e);
     if (rc)
         return rc;
     e.path = l->path.len ? (const char *)l->path.data : "";
@@ -103,7 +103,7 @@ static int join_list(struct source *base, source_visit *visit, void *arg)
 /* ------------------------------------------------------------------ the rest */
 
 /* The part and the path within it. */
-static int find(const struct source_join *s, const char **path, size_t *len, struct source **out)
+static int source_join_find(const struct source_join *s, const char **path, size_t *len, struct source **out)
 {
     const struct part *p = part_of(s, *path, *len);
     if (!p)
@@ -153,14 +153,14 @@ static int join_read(struct source *base, const struct source_read *r)
 {
     struct source_read inner = *r;
     struct source *source = NULL;
-    int rc = find(join_of(base), &inner.path, &inner.path_len, &source);
+    int rc = source_join_find(join_of(base), &inner.path, &inner.path_len, &source);
     return rc ? rc : source_read(source, &inner);
 }
 
 static int join_stat(struct source *base, const char *path, size_t len, struct source_version *out)
 {
     struct source *source = NULL;
-    int rc = find(join_of(base), &path, &len, &source);
+    int rc = source_join_find(join_of(base), &path, &len, &source);
     return rc ? rc : source_stat(source, path, len, out);
 }
 

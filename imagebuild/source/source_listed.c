@@ -31,7 +31,7 @@ struct looking {
     uint64_t missing;
 };
 
-static int look_at(void *arg, struct look *look)
+static int look_at_listed(void *arg, struct look *look)
 {
     struct source *inner = ((struct looking *)arg)->s->inner;
     return source_look(inner, &look->ask, look_keep, look);
@@ -45,7 +45,7 @@ static void note_missing(struct looking *l, const struct look *look)
     l->missing++;
 }
 
-static int hand_on(void *arg, struct look *look)
+static int source_listed_hand_on(void *arg, struct look *look)
 {
     struct looking *l = arg;
     int rc = look->error.code;
@@ -59,7 +59,7 @@ static int hand_on(void *arg, struct look *look)
     return rc;
 }
 
-static int look_at_all(struct source_listed *s, struct look_ahead *looks)
+static int source_listed_look_at_all(struct source_listed *s, struct look_ahead *looks)
 {
     const volatile int *cancel = s->config.cancel;
     struct source_ask ask;
@@ -80,11 +80,12 @@ static int listed_list(struct source *base, source_visit *visit, void *arg)
 {
     struct source_listed *s = listed_of(base);
     struct looking l = {.s = s, .visit = visit, .arg = arg};
-    struct look_ahead_config config = {.threads = s->config.threads, .work = look_at, .answer = hand_on, .arg = &l};
+    struct look_ahead_config config = {
+        .threads = s->config.threads, .work = look_at_listed, .answer = source_listed_hand_on, .arg = &l};
     CLEANUP(cleanup_look_ahead) struct look_ahead *looks = NULL;
     int rc = look_ahead_start(&config, &looks);
     if (!rc)
-        rc = look_at_all(s, looks);
+        rc = source_listed_look_at_all(s, looks);
     if (!rc && l.missing && !s->config.ignore_missing)
         return error_set(-ENOENT,
                          "source: %llu of the paths that %s names are not there; --ignore-missing leaves them out",

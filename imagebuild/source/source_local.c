@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/io.h"
-#include "imagebuild/source/beneath.h"
 #include "imagebuild/source/local_walk.h"
+#include "imagebuild/source/openat2.h"
 #include "imagebuild/source/source_kinds.h"
 
 struct source_local {
@@ -54,7 +54,7 @@ static int local_list(struct source *base, source_visit *visit, void *arg)
     return local_walk_run(&walk);
 }
 
-static int gone(const struct source_local *s, const char *path, size_t len)
+static int removed(const struct source_local *s, const char *path, size_t len)
 {
     return error_set(-ENOENT, "source: %s/%.*s is not there (any more)", s->base.url, (int)GR_MIN(len, 300u), path);
 }
@@ -64,7 +64,7 @@ static int local_look(struct source *base, const struct source_ask *ask, source_
     struct source_local *s = local_of(base);
     const struct local_walk walk = walk_of(s, visit, arg);
     int rc = local_walk_look(&walk, ask);
-    return rc == -ENOENT ? gone(s, ask->path, ask->path_len) : rc;
+    return rc == -ENOENT ? removed(s, ask->path, ask->path_len) : rc;
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -80,14 +80,14 @@ static int file_failed(const struct source_local *s, const char *path, size_t le
 static int open_file(const struct source_local *s, const char *path, size_t len, struct stat *st)
 {
     int flags = O_RDONLY | O_NONBLOCK | O_NOATIME;
-    int fd = beneath_open(s->root, s->openat2, path, len, flags);
+    int fd = openat2_beneath(s->root, s->openat2, path, len, flags);
     if (fd == -EPERM)
-        fd = beneath_open(s->root, s->openat2, path, len, flags & ~O_NOATIME);
-    if (local_is_gone(fd) || fd == -ENXIO)
-        return gone(s, path, len);
+        fd = openat2_beneath(s->root, s->openat2, path, len, flags & ~O_NOATIME);
+    if (local_is_removed(fd) || fd == -ENXIO)
+        return removed(s, path, len);
     if (fd < 0)
         return file_failed(s, path, len, fd);
-    int rc = fstat(fd, st) ? file_failed(s, path, len, -errno) : S_ISREG(st->st_mode) ? 0 : gone(s, path, len);
+    int rc = fstat(fd, st) ? file_failed(s, path, len, -errno) : S_ISREG(st->st_mode) ? 0 : removed(s, path, len);
     if (rc) {
         close(fd);
         return rc;
@@ -152,14 +152,14 @@ static int local_read(struct source *base, const struct source_read *r)
 static int local_stat(struct source *base, const char *path, size_t path_len, struct source_version *out)
 {
     const struct source_local *s = local_of(base);
-    CLEANUP_FD int fd = beneath_open(s->root, s->openat2, path, path_len, O_PATH);
+    CLEANUP_FD int fd = openat2_beneath(s->root, s->openat2, path, path_len, O_PATH);
     struct stat st;
-    if (local_is_gone(fd))
-        return gone(s, path, path_len);
+    if (local_is_removed(fd))
+        return removed(s, path, path_len);
     if (fd < 0 || fstat(fd, &st))
         return file_failed(s, path, path_len, fd < 0 ? fd : -errno);
     if (!S_ISREG(st.st_mode))
-        return gone(s, path, path_len);
+        return removed(s, path, path_len);
     *out = (struct source_version){.size = (uint64_t)st.st_size,
                                    .mtime = st.st_mtim.tv_sec,
                                    .mtime_nsec = (uint32_t)st.st_mtim.tv_nsec,
@@ -202,7 +202,7 @@ int source_local_open(const char *url, const char *path, const struct source_opt
     s->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->root < 0)
         return error_set(-errno, "source: cannot open the directory %s: %s", path, strerror(errno));
-    s->openat2 = beneath_has_openat2(s->root);
+    s->openat2 = openat2_is_supported(s->root);
     s->rules = options->rules;
     s->url = strdup(url);
     if (!s->url)

@@ -34,7 +34,7 @@ static bool is_over_locked(const struct source_retry *r)
 }
 
 /* 0 after so many milliseconds, or -ECANCELED as soon as the build is to end. */
-static int pause_for(struct source_retry *r, unsigned ms)
+static int source_retry_pause_for(struct source_retry *r, unsigned ms)
 {
     uint64_t until = clock_now_ms() + ms, now;
     SCOPED_LOCK(&r->lock);
@@ -75,7 +75,7 @@ int source_retry_wait(struct source_retry *r, struct source_try *t, int rc)
     pause += 1000 * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
     pause = (unsigned)GR_MIN((uint64_t)pause, t->until_ms - now);
     t->pause_ms = GR_MIN(t->pause_ms * 2, (unsigned)PAUSE_MAX_MS);
-    return pause_for(r, pause);
+    return source_retry_pause_for(r, pause);
 }
 
 void source_retry_cancel(struct source_retry *r)

@@ -102,7 +102,7 @@ static int s3_source_list(struct source *base, source_visit *visit, void *arg)
 /* ------------------------------------------------------------------ reading */
 
 /* prefix + path; the key's length is checked by the server. */
-static int make_key(const struct source_s3 *s, const char *path, size_t len, struct bytes *out)
+static int source_s3_make_key(const struct source_s3 *s, const char *path, size_t len, struct bytes *out)
 {
     int rc = bytes_append(out, s->prefix, s->prefix_len);
     return rc ? rc : bytes_append(out, path, len);
@@ -114,7 +114,7 @@ static int s3_source_read(struct source *base, const struct source_read *r)
     CLEANUP_BYTES key = BYTES_INIT(HTTP_ERROR_BODY_MAX);
     char etag[SOURCE_VALIDATOR_MAX + 1] = {0};
     struct source_try try = {0};
-    int rc = make_key(s, r->path, r->path_len, &key);
+    int rc = source_s3_make_key(s, r->path, r->path_len, &key);
     if (rc)
         return rc;
     memcpy(etag, r->validator_len ? r->validator : "", GR_MIN(r->validator_len, (size_t)SOURCE_VALIDATOR_MAX));
@@ -145,7 +145,7 @@ static int s3_source_stat(struct source *base, const char *path, size_t path_len
     CLEANUP_BYTES key = BYTES_INIT(HTTP_ERROR_BODY_MAX);
     struct s3_meta meta = {0};
     struct source_try try = {0};
-    int rc = make_key(s, path, path_len, &key);
+    int rc = source_s3_make_key(s, path, path_len, &key);
     while (!rc) {
         rc = s3_head(s->s3, (const char *)key.data, key.len, &meta);
         if (!rc)

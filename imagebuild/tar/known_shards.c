@@ -20,7 +20,7 @@ struct known_shards {
     bool of_no_use;
 };
 
-/* Their identities are apart from device numbers that sources list, and from those of members.c. */
+/* Their identities are apart from device numbers that sources list, and from those of archive_index.c. */
 #define LINKS_OF_KNOWN (UINT64_C(3) << 62)
 
 /* The length of the shard's key in a validator; 0: it is no member's. */
@@ -31,8 +31,8 @@ static size_t key_len(const char *validator, size_t len)
 }
 
 /* Go through the parent's members. */
-static int walk(struct known_shards *k, int (*visit)(struct known_shards *k, const struct catalog_entry *e, void *arg),
-                void *arg)
+static int known_shards_walk(struct known_shards *k,
+                             int (*visit)(struct known_shards *k, const struct catalog_entry *e, void *arg), void *arg)
 {
     const struct known_shards_config *c = &k->config;
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;
@@ -95,7 +95,7 @@ int known_shards_new(const struct known_shards_config *config, struct known_shar
     if (!k)
         return error_no_memory();
     k->config = *config;
-    int rc = walk(k, take_key, NULL);
+    int rc = known_shards_walk(k, take_key, NULL);
     if (!rc)
         *out = steal_ptr(&k);
     return rc;
@@ -172,7 +172,7 @@ static int list_member(struct known_shards *k, const struct catalog_entry *e, vo
 
 int known_shards_list(struct known_shards *k, struct listing *listing)
 {
-    return walk(k, list_member, listing);
+    return known_shards_walk(k, list_member, listing);
 }
 
 /* Of what is no shard's member another source decides, later: it may stay if its version can be told. */
@@ -181,12 +181,12 @@ static int add_live(struct known_shards *k, const struct catalog_entry *e, void 
     const struct digest_slot *shard = shard_of(k, e);
     bool stays = shard ? is_unchanged(k, shard) : e->validator_len > 0 && !is_damaged(k, e);
     for (uint32_t i = 0; stays && i < e->extent_count; i++)
-        if (e->extents[i].len && live_fits(live, e->extents[i].offset, e->extents[i].len))
-            live_add(live, e->extents[i].offset, e->extents[i].len);
+        if (e->extents[i].len && live_map_fits(live, e->extents[i].offset, e->extents[i].len))
+            live_map_add(live, e->extents[i].offset, e->extents[i].len);
     return 0;
 }
 
-int known_shards_live(struct known_shards *k, struct live *live)
+int known_shards_live(struct known_shards *k, struct live_map *live)
 {
-    return walk(k, add_live, live);
+    return known_shards_walk(k, add_live, live);
 }

@@ -5,7 +5,7 @@
 #define GRANARY_IMAGEBUILD_TAR_KNOWN_SHARDS_H
 
 #include "format/manifest.h"
-#include "imagebuild/rebuild/live.h"
+#include "imagebuild/rebuild/live_map.h"
 #include "imagebuild/rebuild/parent_check.h"
 #include "imagebuild/tree/listing.h"
 #include "store/store.h"
@@ -34,6 +34,6 @@ bool known_shards_suffice(void *known_shards);
 GR_MUST_CHECK int known_shards_list(struct known_shards *k, struct listing *listing);
 /* Tell live, empty and of the parent's size, what of the parent may stay: bodies of unchanged shards' members, and all
  * that are no shard's. Once all shards have been asked about. */
-GR_MUST_CHECK int known_shards_live(struct known_shards *k, struct live *live);
+GR_MUST_CHECK int known_shards_live(struct known_shards *k, struct live_map *live);
 
 #endif

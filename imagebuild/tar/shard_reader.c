@@ -58,7 +58,7 @@ static bool any_left_locked(struct shard_reader *r)
 }
 
 /* Wait for a place; NULL: nothing is left to read. */
-static struct block *claim(struct shard_reader *r)
+static struct block *shard_reader_claim(struct shard_reader *r)
 {
     SCOPED_LOCK(&r->lock);
     for (;;) {
@@ -98,7 +98,7 @@ static void *read_run(void *arg)
 {
     struct shard_reader *r = arg;
     struct block *b;
-    while ((b = claim(r))) {
+    while ((b = shard_reader_claim(r))) {
         if (!b->data)
             b->data = malloc(SHARD_BLOCK);
         struct error error;

@@ -28,7 +28,7 @@ enum shard_kind shard_kind(const char *path, size_t len, size_t *out_stem)
     return SHARD_NONE;
 }
 
-static int add(struct shard_set *set, const char *path, size_t len, const struct source_version *version)
+static int shard_set_add(struct shard_set *set, const char *path, size_t len, const struct source_version *version)
 {
     struct shard shard = {.path = strndup(path, len), .path_len = len, .version = *version};
     if (shard.path && !vec_push(&set->shards, shard))
@@ -75,25 +75,25 @@ static int parse_range(const char *pattern, struct range *out)
 }
 
 /* One that the address names. */
-static int look_at(struct shard_set *set, const char *path)
+static int shard_set_look_at(struct shard_set *set, const char *path)
 {
     struct source_version version;
     int rc = source_stat(set->source, path, strlen(path), &version);
-    return rc ? rc : add(set, path, strlen(path), &version);
+    return rc ? rc : shard_set_add(set, path, strlen(path), &version);
 }
 
 static int list_pattern(struct shard_set *set)
 {
     struct range range;
     if (!strchr(set->pattern, '{'))
-        return look_at(set, set->pattern);
+        return shard_set_look_at(set, set->pattern);
     int rc = parse_range(set->pattern, &range);
     for (unsigned long i = range.first; !rc && i <= range.last; i++) {
         CLEANUP_FREE char *path = NULL;
         if (asprintf(&path, "%.*s%0*lu%s", (int)(range.open - set->pattern), set->pattern, (int)range.digits, i,
                      range.behind) < 0)
             return error_no_memory();
-        rc = look_at(set, path);
+        rc = shard_set_look_at(set, path);
     }
     return rc;
 }
@@ -109,7 +109,7 @@ static int take_listed(void *arg, const struct source_entry *e)
         return 0;
     if (e->validator_len)
         memcpy(version.validator, e->validator, e->validator_len);
-    return add(set, e->path, e->path_len, &version);
+    return shard_set_add(set, e->path, e->path_len, &version);
 }
 
 static int compare(const void *a, const void *b)

@@ -38,8 +38,8 @@ struct unpacking {
     uint32_t shards;         /* begun */
     uint64_t members;        /* of the shard, so far */
     struct digest_map names; /* of the shard but for directories: the place of the member, a hard link's target's */
-    struct body {
-        struct source_body body;
+    struct content {
+        struct source_content content;
         struct unpacking *u;
         const char *name; /* the shard's, for messages */
         uint64_t size, at;
@@ -48,7 +48,7 @@ struct unpacking {
         size_t block_len; /* of what is left of it */
         uint64_t block_at;
         bool ended; /* no further block */
-    } body;
+    } content;
 };
 
 /* What libarchive says of the shard. */
@@ -65,7 +65,7 @@ static int broken(const struct unpacking *u)
 
 /* ------------------------------------------------------------------ members */
 
-static int wrong_length(const struct body *b)
+static int wrong_length(const struct content *b)
 {
     int rc = error_set(-EBADMSG, "'%.200s' does not have the %llu bytes that its header says", b->name,
                        (unsigned long long)b->size);
@@ -74,7 +74,7 @@ static int wrong_length(const struct body *b)
 }
 
 /* The next bytes of it that the shard has. */
-static int next_block(struct body *b)
+static int next_block(struct content *b)
 {
     const void *data;
     la_int64_t at;
@@ -94,10 +94,10 @@ static int next_block(struct body *b)
     return fits ? 0 : wrong_length(b);
 }
 
-static int body_next(struct source_body *base, const void **out, size_t *len)
+static int content_next(struct source_content *base, const void **out, size_t *len)
 {
     static const uint8_t zeros[PIECE];
-    struct body *b = (struct body *)base;
+    struct content *b = (struct content *)base;
     *len = 0;
     if (b->at == b->size)
         return 0;
@@ -115,7 +115,7 @@ static int body_next(struct source_body *base, const void **out, size_t *len)
     return 0;
 }
 
-static void begin_body(struct body *b, struct archive_entry *a, const char *name, uint64_t size)
+static void begin_content(struct content *b, struct archive_entry *a, const char *name, uint64_t size)
 {
     la_int64_t at, len;
     bool sparse = archive_entry_sparse_reset(a) > 0;
@@ -136,7 +136,7 @@ static int of_shard(const struct unpacking *u, int rc, const char *name)
                         (int)GR_MIN(u->shard->path_len, (size_t)200), u->shard->path, name);
 }
 
-static int refuse(const struct unpacking *u, const char *name, const char *why)
+static int tar_unpack_refuse(const struct unpacking *u, const char *name, const char *why)
 {
     return error_set(-EINVAL, "source: %s/%.*s: '%.200s' %s", u->config->source->url,
                      (int)GR_MIN(u->shard->path_len, (size_t)200), u->shard->path, name, why);
@@ -154,10 +154,10 @@ static int make_path(const struct unpacking *u, const char *name, struct bytes *
     if (!rc)
         rc = bytes_append(out, name, strlen(name));
     if (rc)
-        return rc == -EMSGSIZE ? refuse(u, name, "has a path of over 65535 bytes") : rc;
+        return rc == -EMSGSIZE ? tar_unpack_refuse(u, name, "has a path of over 65535 bytes") : rc;
     ssize_t len = path_clean((char *)out->data, out->len);
     if (len < 0)
-        return refuse(u, name, "has '..' in its path, which is not followed; repack the shard without");
+        return tar_unpack_refuse(u, name, "has '..' in its path, which is not followed; repack the shard without");
     out->len = (size_t)len;
     return 0;
 }
@@ -188,7 +188,7 @@ static int take_owner(const struct unpacking *u, struct archive_entry *a, const 
 {
     int64_t uid = archive_entry_uid(a), gid = archive_entry_gid(a);
     if (uid < 0 || uid >= UINT32_MAX || gid < 0 || gid >= UINT32_MAX)
-        return refuse(u, name, "has an owner or group that is no number of 32 bits; repack the shard");
+        return tar_unpack_refuse(u, name, "has an owner or group that is no number of 32 bits; repack the shard");
     e->uid = (uint32_t)uid;
     e->gid = (uint32_t)gid;
     return 0;
@@ -227,8 +227,8 @@ static int take_member(struct unpacking *u, struct archive_entry *a)
     }
     if (S_ISREG(e.mode) && !hard) {
         e.size = (uint64_t)archive_entry_size(a);
-        e.body = &u->body.body;
-        begin_body(&u->body, a, name, e.size);
+        e.content = &u->content.content;
+        begin_content(&u->content, a, name, e.size);
     }
     if (!S_ISDIR(e.mode))
         rc = note_name(u, hard ? e.link_to : e.member);
@@ -345,7 +345,7 @@ int tar_unpack_run(const struct tar_unpack *config)
         return error_no_memory();
     u->config = config;
     u->path.max = u->target.max = CATALOG_PATH_MAX;
-    u->body = (struct body){.body.next = body_next, .u = u};
+    u->content = (struct content){.content.next = content_next, .u = u};
     const struct shard_reader_config reader = {
         .source = config->source, .shards = config->shards, .count = config->count, .threads = config->threads};
     int rc = shard_reader_start(&reader, &u->reader);

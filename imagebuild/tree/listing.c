@@ -128,7 +128,7 @@ static int add_parents(struct listing *l, const char *path, size_t len)
 /* ------------------------------------------------------------------ entries */
 
 /* The record of e into l->value. */
-static int make_record(struct listing *l, const struct source_entry *e, const struct listing_body *body)
+static int make_record(struct listing *l, const struct source_entry *e, const struct listing_written *written)
 {
     CLEANUP_BYTES xattrs = BYTES_INIT(NODE_XATTRS_MAX);
     int rc = e->xattrs_len ? listing_filter_xattrs(e, &xattrs, &l->stats.xattrs_skipped) : 0;
@@ -154,8 +154,8 @@ static int make_record(struct listing *l, const struct source_entry *e, const st
     r.validator_len = (uint16_t)e->validator_len;
     r.target_len = (uint16_t)target_len;
     r.xattrs_len = (uint32_t)xattrs.len;
-    if (body)
-        r.body = *body;
+    if (written)
+        r.written = *written;
     bytes_clear(&l->value);
     rc = bytes_append(&l->value, &r, sizeof r);
     if (!rc)
@@ -165,7 +165,7 @@ static int make_record(struct listing *l, const struct source_entry *e, const st
     return rc ? rc : bytes_append(&l->value, xattrs.data, xattrs.len);
 }
 
-static int add(struct listing *l, const struct source_entry *e, const struct listing_body *body)
+static int listing_add_record(struct listing *l, const struct source_entry *e, const struct listing_written *written)
 {
     bool is_directory = S_ISDIR(e->mode), is_root = is_directory && !e->path_len;
     const char *fault = is_root ? NULL : listing_fault(e);
@@ -176,7 +176,7 @@ static int add(struct listing *l, const struct source_entry *e, const struct lis
         l->stats.special_skipped++;
         return 0;
     }
-    int rc = make_record(l, e, body);
+    int rc = make_record(l, e, written);
     if (!rc)
         rc = add_parents(l, e->path, e->path_len);
     if (!rc)
@@ -189,12 +189,12 @@ static int add(struct listing *l, const struct source_entry *e, const struct lis
 
 int listing_add(struct listing *l, const struct source_entry *e)
 {
-    return add(l, e, NULL);
+    return listing_add_record(l, e, NULL);
 }
 
-int listing_add_written(struct listing *l, const struct source_entry *e, const struct listing_body *body)
+int listing_add_written(struct listing *l, const struct source_entry *e, const struct listing_written *written)
 {
-    return add(l, e, body);
+    return listing_add_record(l, e, written);
 }
 
 bool listing_refuses(const struct source_entry *e)

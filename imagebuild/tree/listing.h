@@ -44,13 +44,14 @@ DEFINE_CLEANUP(listing, struct listing *, listing_free)
 GR_MUST_CHECK int listing_add(struct listing *l, const struct source_entry *e);
 
 /* Where a body lies that was written into the image while it was listed. */
-struct listing_body {
+struct listing_written {
     uint64_t address;
     struct digest content;
 };
 
 /* The same for a regular file with such a body: its node will be NODE_KEEP. */
-GR_MUST_CHECK int listing_add_written(struct listing *l, const struct source_entry *e, const struct listing_body *body);
+GR_MUST_CHECK int listing_add_written(struct listing *l, const struct source_entry *e,
+                                      const struct listing_written *written);
 /* Will this path be left out, or refused, for what it is? So that its body need not be written. */
 bool listing_refuses(const struct source_entry *e);
 /* One path is left out: an error without skip_bad_names, else counted, the first few with a line. */

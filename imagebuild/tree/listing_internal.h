@@ -15,7 +15,7 @@ struct listing_record {
     uint32_t mode, uid, gid, rdev;
     uint32_t xattrs_len, archive;
     uint16_t validator_len, target_len;
-    struct listing_body body; /* address 0: none was written */
+    struct listing_written written; /* address 0: none was written */
 };
 
 enum { LISTING_KNOWN = 4096 };

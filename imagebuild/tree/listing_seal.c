@@ -102,7 +102,7 @@ static int listed_twice(struct sealer *s, const struct listing_record *a, const 
     return listing_skip(s->listing, (const char *)s->path.data, s->path.len, why);
 }
 
-static int take(struct sealer *s, const struct sorter_record *r)
+static int listing_seal_take(struct sealer *s, const struct sorter_record *r)
 {
     bytes_clear(&s->value);
     return bytes_append(&s->value, r->value, r->value_len);
@@ -132,7 +132,7 @@ static int fold(struct sealer *s, const struct sorter_record *sorted)
     const struct listing_record *loser = wins ? &kept : &r;
     if (S_ISREG(loser->mode) && !(same_archive && r.member == kept.member))
         s->listing->stats.bytes_replaced += loser->size;
-    return wins ? take(s, sorted) : 0;
+    return wins ? listing_seal_take(s, sorted) : 0;
 }
 
 /* ------------------------------------------------------------------ directories */
@@ -250,9 +250,9 @@ static struct node node_of(const struct sealer *s, const struct listing_record *
         .mtime = r->mtime,
         .mtime_nsec = r->mtime_nsec,
         .size = r->size,
-        .plan = r->body.address ? NODE_KEEP : NODE_READ,
-        .address = r->body.address,
-        .content = r->body.content,
+        .plan = r->written.address ? NODE_KEEP : NODE_READ,
+        .address = r->written.address,
+        .content = r->written.content,
         .path = (const char *)s->path.data,
         .path_len = s->path.len,
         .validator = rest,
@@ -264,7 +264,7 @@ static struct node node_of(const struct sealer *s, const struct listing_record *
     };
 }
 
-static int open_dir(struct sealer *s, const struct node *n, size_t parent, uint64_t place)
+static int listing_seal_open_dir(struct sealer *s, const struct node *n, size_t parent, uint64_t place)
 {
     struct open_dir dir = {.path_len = n->path_len,
                            .parent = parent,
@@ -277,7 +277,7 @@ static int open_dir(struct sealer *s, const struct node *n, size_t parent, uint6
 }
 
 /* What the folded records came to becomes the next node. */
-static int emit(struct sealer *s)
+static int listing_seal_emit(struct sealer *s)
 {
     struct listing_record r = record_of(s->value.data);
     if (nodes_count(s->nodes) >= UINT32_MAX - 1)
@@ -298,7 +298,7 @@ static int emit(struct sealer *s)
     s->before_len = n.path_len;
     count(&s->listing->stats, &n);
     if (S_ISDIR(n.mode))
-        return open_dir(s, &n, parent, place);
+        return listing_seal_open_dir(s, &n, parent, place);
     age(&s->open.items[parent], n.mtime, n.mtime_nsec);
     return 0;
 }
@@ -307,13 +307,13 @@ static int next_record(struct sealer *s, const struct sorter_record *r)
 {
     if (s->folding && s->path.len == r->key_len && (!r->key_len || !memcmp(s->path.data, r->key, r->key_len)))
         return fold(s, r);
-    int rc = s->folding ? emit(s) : 0;
+    int rc = s->folding ? listing_seal_emit(s) : 0;
     if (rc)
         return rc;
     s->folding = true;
     bytes_clear(&s->path);
     rc = bytes_append(&s->path, r->key, r->key_len);
-    return rc ? rc : take(s, r);
+    return rc ? rc : listing_seal_take(s, r);
 }
 
 int listing_seal(struct listing *l, struct nodes **out)
@@ -332,7 +332,7 @@ int listing_seal(struct listing *l, struct nodes **out)
         rc = next_record(s, &r);
     sorter_free(steal_ptr(&l->sorter));
     if (!rc)
-        rc = emit(s); /* at least the root */
+        rc = listing_seal_emit(s); /* at least the root */
     while (!rc && s->open.len)
         rc = close_top(s);
     if (!rc)

@@ -84,7 +84,7 @@ static size_t shared_prefix(const char *a, size_t a_len, const char *b, size_t b
     return n;
 }
 
-static int flush(struct nodes *n)
+static int nodes_flush(struct nodes *n)
 {
     int rc = scratch_write(n->scratch, scratch_len(n->scratch), n->buffer.data, n->buffer.len);
     bytes_clear(&n->buffer);
@@ -118,7 +118,7 @@ static struct head head_of(const struct node *node, size_t shared)
     return h;
 }
 
-static uint8_t *put(uint8_t *p, const void *data, size_t len)
+static uint8_t *nodes_put(uint8_t *p, const void *data, size_t len)
 {
     return len ? mempcpy(p, data, len) : p;
 }
@@ -135,18 +135,18 @@ int nodes_add(struct nodes *n, const struct node *node)
     int rc = bytes_extend(&n->buffer, h.len, &p);
     if (rc)
         return rc;
-    p = put(p, &h, sizeof h);
+    p = nodes_put(p, &h, sizeof h);
     if (h.flags & CONTENT)
-        p = put(p, &node->content, DIGEST_SIZE);
-    p = put(p, node->path + shared, h.rest);
-    p = put(p, node->validator, h.validator_len);
-    p = put(p, node->target, h.target_len);
-    (void)put(p, node->xattrs, h.xattrs_len);
-    put((uint8_t *)n->last + shared, node->path + shared, h.rest);
+        p = nodes_put(p, &node->content, DIGEST_SIZE);
+    p = nodes_put(p, node->path + shared, h.rest);
+    p = nodes_put(p, node->validator, h.validator_len);
+    p = nodes_put(p, node->target, h.target_len);
+    (void)nodes_put(p, node->xattrs, h.xattrs_len);
+    nodes_put((uint8_t *)n->last + shared, node->path + shared, h.rest);
     n->last_len = node->path_len;
     n->last_rank = node->rank;
     n->count++;
-    return n->buffer.len >= WINDOW ? flush(n) : 0;
+    return n->buffer.len >= WINDOW ? nodes_flush(n) : 0;
 }
 
 uint64_t nodes_place(const struct nodes *n)
@@ -197,7 +197,7 @@ int nodes_end(struct nodes *n)
 {
     assert(!n->ended);
     n->ended = true;
-    int rc = flush(n);
+    int rc = nodes_flush(n);
     bytes_release(&n->buffer);
     return rc;
 }
@@ -238,7 +238,7 @@ void nodes_cursor_free(struct nodes_cursor *c)
 }
 
 /* At least `need` bytes in one piece at the window's position. */
-static int fill(struct nodes_cursor *c, size_t need)
+static int nodes_fill(struct nodes_cursor *c, size_t need)
 {
     if (c->len - c->pos >= need)
         return 0;
@@ -263,7 +263,7 @@ static int fill(struct nodes_cursor *c, size_t need)
     return 0;
 }
 
-static const void *take(const uint8_t **p, size_t len)
+static const void *nodes_take(const uint8_t **p, size_t len)
 {
     const uint8_t *at = *p;
     *p += len;
@@ -298,23 +298,23 @@ int nodes_next(struct nodes_cursor *c, struct node *out)
     if (c->pos == c->len && c->at == scratch_len(c->nodes->scratch))
         return 0;
     struct head h;
-    int rc = fill(c, sizeof h);
+    int rc = nodes_fill(c, sizeof h);
     if (rc)
         return rc;
     memcpy(&h, c->window + c->pos, sizeof h);
-    rc = fill(c, h.len);
+    rc = nodes_fill(c, h.len);
     if (rc)
         return rc;
     const uint8_t *p = c->window + c->pos + sizeof h;
     c->pos += h.len;
     *out = node_of(&h);
     if (h.flags & CONTENT)
-        memcpy(&out->content, take(&p, DIGEST_SIZE), DIGEST_SIZE);
-    put((uint8_t *)c->path + h.shared, take(&p, h.rest), h.rest);
+        memcpy(&out->content, nodes_take(&p, DIGEST_SIZE), DIGEST_SIZE);
+    nodes_put((uint8_t *)c->path + h.shared, nodes_take(&p, h.rest), h.rest);
     c->path_len = (size_t)h.shared + h.rest;
-    out->validator = take(&p, h.validator_len);
-    out->target = take(&p, h.target_len);
-    out->xattrs = take(&p, h.xattrs_len);
+    out->validator = nodes_take(&p, h.validator_len);
+    out->target = nodes_take(&p, h.target_len);
+    out->xattrs = nodes_take(&p, h.xattrs_len);
     out->path = c->path;
     out->path_len = c->path_len;
     const char *slash = c->path_len ? memrchr(c->path, '/', c->path_len) : NULL;

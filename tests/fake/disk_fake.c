@@ -44,7 +44,7 @@ static enum disk_fault fault_locked(const char *path, bool write, int *error)
 {
     const struct fault *f = find_locked(path);
     *error = f ? f->error[write] : 0;
-    return f ? f->kind[write] : DISK_WELL;
+    return f ? f->kind[write] : DISK_HEALTHY;
 }
 
 /* What this call is to meet; waits while that is silence. */

@@ -5,7 +5,7 @@
 #include "cache/disk/io_thread.h"
 
 enum disk_fault {
-    DISK_WELL,
+    DISK_HEALTHY,
     DISK_ERROR, /* fails with the errno given */
     DISK_HANG,  /* does not answer until it is well again */
     DISK_WRONG, /* reads return other bytes than were written */

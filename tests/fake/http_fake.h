@@ -11,9 +11,9 @@
 struct http_fake;
 
 /* For who asks one: a machine that is busy for seconds is no server that is not there. */
-enum { HTTP_FAKE_PATIENCE_S = 60 };
-#define HTTP_FAKE_PATIENCE                                                                                             \
-    .connect_timeout_ms = HTTP_FAKE_PATIENCE_S * 1000, .stall_timeout_s = HTTP_FAKE_PATIENCE_S /* of http_config */
+enum { HTTP_FAKE_TIMEOUT_S = 60 };
+#define HTTP_FAKE_TIMEOUTS                                                                                             \
+    .connect_timeout_ms = HTTP_FAKE_TIMEOUT_S * 1000, .stall_timeout_s = HTTP_FAKE_TIMEOUT_S /* of http_config */
 
 struct http_fake_request {
     char head[16384]; /* request line and headers */

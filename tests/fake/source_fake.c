@@ -100,16 +100,16 @@ uint8_t source_fake_byte(unsigned seed, uint64_t offset)
 
 /* ------------------------------------------------------------------ the vtable */
 
-struct fake_body {
-    struct source_body body;
+struct fake_content {
+    struct source_content content;
     unsigned seed;
     uint64_t offset, end;
     uint8_t piece[1000];
 };
 
-static int body_next(struct source_body *base, const void **out, size_t *len)
+static int content_next(struct source_content *base, const void **out, size_t *len)
 {
-    struct fake_body *b = (struct fake_body *)base;
+    struct fake_content *b = (struct fake_content *)base;
     *len = (size_t)GR_MIN(b->end - b->offset, (uint64_t)sizeof b->piece);
     for (size_t i = 0; i < *len; i++)
         b->piece[i] = source_fake_byte(b->seed, b->offset + i);
@@ -127,10 +127,10 @@ static int list_one(struct source_fake *f, const struct fake_file *file, source_
         e.validator = validator;
         e.validator_len = print_version(file, validator, sizeof validator);
     }
-    struct fake_body body = {.body.next = body_next, .end = e.size > f->shorten ? e.size - f->shorten : 0};
+    struct fake_content content = {.content.next = content_next, .end = e.size > f->shorten ? e.size - f->shorten : 0};
     if (f->streams && S_ISREG(e.mode)) {
-        body.seed = file->versions.items[file->version].seed;
-        e.body = &body.body;
+        content.seed = file->versions.items[file->version].seed;
+        e.content = &content.content;
     }
     return visit(arg, &e);
 }

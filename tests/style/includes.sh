@@ -49,7 +49,7 @@ check_includes() {
             doors["stack"] = "stack.h stack_options.h"
             doors["imagebuild"] = "imagebuild/imagebuild.h"
             doors["attach"] = "attach/attach.h"
-            doors["server"] = "server/serving.h server/front_words.h"
+            doors["server"] = "server/serving.h server/front_end.h"
         }
         {
             split($0, where, ":")

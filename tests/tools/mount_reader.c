@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EACH = 2, BLOCK = 4096, PIECE_MAX = 128 << 10, PATHS_MAX = 4096, STEP_US = 100000, PATIENCE_MS = 120000 };
+enum { EACH = 2, BLOCK = 4096, PIECE_MAX = 128 << 10, PATHS_MAX = 4096, STEP_US = 100000, TIMEOUT_MS = 120000 };
 
 struct kind {
     const char *name;
@@ -173,7 +173,7 @@ int main(int argc, char **argv)
         usleep(STEP_US);
         tell_progress(progress);
     }
-    for (unsigned long end = now_ms() + PATIENCE_MS; reading && now_ms() < end;)
+    for (unsigned long end = now_ms() + TIMEOUT_MS; reading && now_ms() < end;)
         usleep(STEP_US);
     bool good = !reading;
     if (reading)

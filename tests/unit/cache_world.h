@@ -103,15 +103,15 @@ static inline void world_add_metadata(struct world *w, unsigned step)
         w->refs[i].kind = OBJECT_INDEX;
 }
 
-static inline void world_open_seams(struct world *w, const struct cache_seams *seams)
+static inline void world_open_hooks(struct world *w, const struct cache_test_hooks *hooks)
 {
-    assert_int_equal(cache_open_with(&w->config, seams, &w->cache), 0);
+    assert_int_equal(cache_open_with(&w->config, hooks, &w->cache), 0);
     assert_int_equal(cache_start_threads(w->cache), 0);
 }
 
 static inline void world_open_with(struct world *w, bool no_uring)
 {
-    world_open_seams(w, &(struct cache_seams){.no_uring = no_uring});
+    world_open_hooks(w, &(struct cache_test_hooks){.no_uring = no_uring});
 }
 
 static inline void world_open(struct world *w)
@@ -150,7 +150,7 @@ static inline void world_expect(struct world *w, unsigned chunk)
     uint32_t len = w->refs[chunk].plain_len;
     CLEANUP_FREE uint8_t *got = malloc(len);
     struct cache_piece p = world_piece(w, chunk, 0, len, got);
-    if (cache_read(w->cache, &p, 1, NULL, 0, LANE_DEMAND))
+    if (cache_read(w->cache, &p, 1, NULL, 0, PRIORITY_DEMAND))
         fail_msg("chunk %u: %s", chunk, error_text());
     if (memcmp(got, w->plain[chunk], len) != 0) /* not assert_memory_equal: it prints every byte */
         fail_msg("chunk %u: wrong bytes", chunk);
@@ -162,8 +162,8 @@ static inline void world_expect_all(struct world *w)
         world_expect(w, i);
 }
 
-/* Until what was read is kept, or left out, and no flight is left to join: a reader has its bytes before the fill, a
- * fill is counted before its chunk can be read, and the flight goes last. */
+/* Until what was read is kept, or left out, and no in-flight fetch is left to join: a reader has its bytes before the
+ * fill, a fill is counted before its chunk can be read, and the in-flight fetch goes last. */
 static inline void world_settle(struct world *w)
 {
     counter_wait_zero(cache_counters, w->cache, "granary_fetch_in_flight");
@@ -176,13 +176,13 @@ static inline void world_settle_fills(struct world *w, uint64_t fills)
     assert_int_equal(count_of(w, "fills_total"), fills);
 }
 
-/* Every chunk in the cache, by the warm lane, and none in the air. */
+/* Every chunk in the cache, at warm priority, and none in flight. */
 static inline void world_warm(struct world *w)
 {
     struct cache_piece *pieces = calloc(w->count, sizeof *pieces);
     for (unsigned i = 0; i < w->count; i++)
         pieces[i] = world_piece(w, i, 0, 0, NULL);
-    if (cache_ensure(w->cache, pieces, w->count, LANE_WARM))
+    if (cache_ensure(w->cache, pieces, w->count, PRIORITY_WARM))
         fail_msg("cache_ensure: %s", error_text());
     free(pieces);
     world_settle(w);

@@ -44,40 +44,40 @@ static inline void world_release(struct world *w)
 }
 
 /* Start chunks[0..n); flights NULL: nobody waits. */
-static inline void start(struct world *w, const unsigned *chunks, size_t n, enum fetch_lane lane,
-                         struct flight **flights)
+static inline void start(struct world *w, const unsigned *chunks, size_t n, enum fetch_priority priority,
+                         struct inflight **inflights)
 {
     const struct chunk_ref *refs[CHUNKS];
     for (size_t i = 0; i < n; i++)
         refs[i] = &w->img.refs[chunks[i]];
-    assert_int_equal(fetch_start(w->fetch, w->store, refs, n, flights ? n : 0, lane, 0, flights), 0);
+    assert_int_equal(fetch_start(w->fetch, w->store, refs, n, inflights ? n : 0, priority, 0, inflights), 0);
 }
 
-static inline struct flight *start_one(struct world *w, unsigned chunk, enum fetch_lane lane)
+static inline struct inflight *start_one(struct world *w, unsigned chunk, enum fetch_priority priority)
 {
-    struct flight *flight = NULL;
-    start(w, &chunk, 1, lane, &flight);
-    return flight;
+    struct inflight *inflight = NULL;
+    start(w, &chunk, 1, priority, &inflight);
+    return inflight;
 }
 
 /* Wait, compare with what the image has there, let go. */
-static inline void expect_bytes(struct world *w, struct flight *flight, unsigned chunk)
+static inline void expect_bytes(struct world *w, struct inflight *inflight, unsigned chunk)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     CLEANUP_FREE uint8_t *expected = malloc(CHUNK);
-    assert_int_equal(flight_wait(flight, &plain), 0);
+    assert_int_equal(inflight_wait(inflight, &plain), 0);
     image_fake_bytes(&w->img, (uint64_t)chunk * CHUNK, expected, CHUNK);
     assert_int_equal(plain->len, CHUNK);
     assert_memory_equal(plain->data, expected, CHUNK);
-    flight_unref(flight);
+    inflight_unref(inflight);
 }
 
-static inline void expect_error(struct flight *flight, int code, const char *part)
+static inline void expect_error(struct inflight *inflight, int code, const char *part)
 {
     struct buf *plain = NULL;
-    assert_int_equal(flight_wait(flight, &plain), code);
+    assert_int_equal(inflight_wait(inflight, &plain), code);
     assert_non_null(strstr(error_text(), part));
-    flight_unref(flight);
+    inflight_unref(inflight);
 }
 
 #endif

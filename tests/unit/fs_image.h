@@ -43,7 +43,7 @@ struct image {
     struct sink *sink;
     struct nodes *nodes;
     struct fs *fs;
-    uint64_t bodies_end;
+    uint64_t data_end;
     struct fs_result result;
     uint8_t *data;
 };
@@ -87,7 +87,7 @@ static inline struct image image_begin_as(int (*make)(const struct fs_config *, 
     assert_int_equal(make(config, &i.fs), 0);
     struct scratch_config scratch = {.memory = config->memory};
     assert_int_equal(nodes_new(&scratch, &i.nodes), 0);
-    i.bodies_end = i.fs->bodies;
+    i.data_end = i.fs->data_begin;
     add_item(&i, "", 0, S_IFDIR | 0755);
     return i;
 }
@@ -149,14 +149,14 @@ static inline void complete(struct image *i, struct item *item)
     n->xattrs_len = item->xattrs.len;
 }
 
-static inline void put_body(struct image *i, struct item *item)
+static inline void put_content(struct image *i, struct item *item)
 {
     uint8_t *data = malloc(item->node.size);
     memset(data, item->letter, item->node.size);
     item->node.content = digest_of(data, item->node.size);
-    item->node.address = i->bodies_end;
-    assert_int_equal(sink_write(i->sink, SINK_BODIES, i->bodies_end, data, item->node.size), 0);
-    i->bodies_end += GR_ALIGN_UP(item->node.size, (uint64_t)BLOCK);
+    item->node.address = i->data_end;
+    assert_int_equal(sink_write(i->sink, SINK_DATA, i->data_end, data, item->node.size), 0);
+    i->data_end += GR_ALIGN_UP(item->node.size, (uint64_t)BLOCK);
     free(data);
 }
 
@@ -169,7 +169,7 @@ static inline void order(struct image *i)
     for (size_t k = 0; k < i->items.len; k++) {
         struct item *item = &i->items.items[k];
         if (item->letter && item->node.size && item->node.link == item->node.rank)
-            put_body(i, item);
+            put_content(i, item);
     }
     for (size_t k = 0; k < i->items.len; k++)
         assert_int_equal(nodes_add(i->nodes, &i->items.items[k].node), 0);
@@ -178,7 +178,7 @@ static inline void order(struct image *i)
 
 static inline int finish(struct image *i)
 {
-    return i->fs->ops->finish(i->fs, i->nodes, i->bodies_end, i->sink, &i->result);
+    return i->fs->ops->finish(i->fs, i->nodes, i->data_end, i->sink, &i->result);
 }
 
 static inline void image_end(struct image *i)

@@ -62,7 +62,7 @@ static inline const char *last_request(struct fixture *f)
 static inline struct http *new_http(unsigned connections)
 {
     struct http *h = NULL;
-    const struct http_config config = {.connections = connections, HTTP_FAKE_PATIENCE};
+    const struct http_config config = {.connections = connections, HTTP_FAKE_TIMEOUTS};
     assert_int_equal(http_new(&config, &h), 0);
     return h;
 }

@@ -12,16 +12,17 @@
 enum { CHUNK = CHUNK_SIZE_MIN, PACK = 300 << 10 };
 
 /* One way into a fake store. */
-struct way {
+struct pipeline {
     struct store_fake *store;
     struct upload *upload;
     struct sink *sink;
 };
 
-static inline struct way open_way_full(struct store_fake *store, unsigned workers, unsigned uploads, size_t pack_size,
-                                       const struct sink_parent *parent, uint64_t repack_budget)
+static inline struct pipeline open_pipeline_full(struct store_fake *store, unsigned workers, unsigned uploads,
+                                                 size_t pack_size, const struct sink_parent *parent,
+                                                 uint64_t repack_budget)
 {
-    struct way w = {.store = store};
+    struct pipeline w = {.store = store};
     struct upload_config upload = {.store = store_fake_store(store), .threads = uploads, .memory = uploads * pack_size};
     assert_int_equal(upload_new(&upload, &w.upload), 0);
     struct sink_config sink = {.upload = w.upload,
@@ -35,18 +36,19 @@ static inline struct way open_way_full(struct store_fake *store, unsigned worker
     return w;
 }
 
-static inline struct way open_way_upon(struct store_fake *store, unsigned workers, unsigned uploads, size_t pack_size,
-                                       const struct sink_parent *parent)
+static inline struct pipeline open_pipeline_upon(struct store_fake *store, unsigned workers, unsigned uploads,
+                                                 size_t pack_size, const struct sink_parent *parent)
 {
-    return open_way_full(store, workers, uploads, pack_size, parent, 0);
+    return open_pipeline_full(store, workers, uploads, pack_size, parent, 0);
 }
 
-static inline struct way open_way(struct store_fake *store, unsigned workers, unsigned uploads, size_t pack_size)
+static inline struct pipeline open_pipeline(struct store_fake *store, unsigned workers, unsigned uploads,
+                                            size_t pack_size)
 {
-    return open_way_upon(store, workers, uploads, pack_size, NULL);
+    return open_pipeline_upon(store, workers, uploads, pack_size, NULL);
 }
 
-static inline void close_way(struct way *w)
+static inline void close_pipeline(struct pipeline *w)
 {
     sink_free(w->sink);
     upload_free(w->upload);
@@ -68,12 +70,11 @@ struct model {
     uint64_t size;
 };
 
-static inline void write_span(struct way *w, struct model *m, uint64_t at, size_t len, size_t piece)
+static inline void write_span(struct pipeline *w, struct model *m, uint64_t at, size_t len, size_t piece)
 {
     fill(m->data + at, at, len);
     for (size_t done = 0; done < len; done += piece)
-        assert_int_equal(sink_write(w->sink, SINK_BODIES, at + done, m->data + at + done, GR_MIN(piece, len - done)),
-                         0);
+        assert_int_equal(sink_write(w->sink, SINK_DATA, at + done, m->data + at + done, GR_MIN(piece, len - done)), 0);
 }
 
 #endif

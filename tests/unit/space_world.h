@@ -39,24 +39,24 @@ static inline struct digest name_of(uint64_t n)
     return digest_of(&n, sizeof n);
 }
 
-static inline struct space_want want_of(uint64_t n, uint32_t len, unsigned flags)
+static inline struct space_request request_of(uint64_t n, uint32_t len, unsigned flags)
 {
-    return (struct space_want){
+    return (struct space_request){
         .digest = name_of(n), .plain_len = len, .stored_len = len, .flags = (uint16_t)flags, .media = CACHE_MEDIA_ANY};
 }
 
 static inline int alloc(struct space *s, uint64_t n, uint32_t len, struct space_slot *slot)
 {
-    struct space_want want = want_of(n, len, 0);
-    return space_alloc(s, &want, slot);
+    struct space_request request = request_of(n, len, 0);
+    return space_alloc(s, &request, slot);
 }
 
 /* Put chunk n of len bytes; the slot's number. */
 static inline uint32_t put_with(struct space *s, uint64_t n, uint32_t len, unsigned flags)
 {
-    struct space_want want = want_of(n, len, flags);
+    struct space_request request = request_of(n, len, flags);
     struct space_slot slot;
-    assert_int_equal(space_alloc(s, &want, &slot), 0);
+    assert_int_equal(space_alloc(s, &request, &slot), 0);
     space_commit(s, slot.id);
     return slot.id;
 }

@@ -119,7 +119,7 @@ static int load_records(struct cache_dir *d, unsigned number, struct loader *l, 
 }
 
 /* Ask the kernel for the records of a slab that will be read soon. */
-static void read_ahead(const struct cache_dir *d, const uint8_t *table, uint32_t slab)
+static void cache_dir_read_ahead(const struct cache_dir *d, const uint8_t *table, uint32_t slab)
 {
     struct cache_place place = {.slab = slab};
     if (slab < d->geometry.slab_count &&
@@ -133,10 +133,10 @@ static int load_slabs(struct cache_dir *d, unsigned number, struct loader *l, st
 {
     int rc = 0;
     for (uint32_t i = 0; i < AHEAD_SLABS; i++)
-        read_ahead(d, l->table, i);
+        cache_dir_read_ahead(d, l->table, i);
     for (uint32_t i = 0; !rc && !l->hangs && i < d->geometry.slab_count; i++) {
         struct cache_place place = {.slab = i};
-        read_ahead(d, l->table, i + AHEAD_SLABS);
+        cache_dir_read_ahead(d, l->table, i + AHEAD_SLABS);
         if (!(d->yielded && d->yielded[i]) &&
             cache_meta_slab_decode(&d->geometry, l->table + (size_t)i * CACHE_META_SLAB_SIZE, &place))
             rc = load_records(d, number, l, load, place);
@@ -239,64 +239,64 @@ int cache_dir_change_slab(const struct cache_dir *d, struct ring *ring, unsigned
 
 /* ---- health ---- */
 
-static const char *const way_names[CACHE_WAYS] = {"reading", "writing"};
+static const char *const direction_names[CACHE_DIRECTIONS] = {"reading", "writing"};
 
 /* All of it as warnings: who was told of the fault wants to know of its end. */
-static void say_state(const struct cache_dir *d, enum cache_way way, enum health_state before, int rc)
+static void say_state(const struct cache_dir *d, enum cache_direction direction, enum health_state before, int rc)
 {
     const char *why = rc == -EBADMSG     ? "bytes differ from their checksum"
                       : rc == -ETIMEDOUT ? "no answer in time"
                                          : strerror(-rc);
-    switch (cache_dir_state(d, way)) {
+    switch (cache_dir_state(d, direction)) {
     case HEALTH_NORMAL:
-        log_warning("cache: %s: %s has been well for a while", d->path, way_names[way]);
+        log_warning("cache: %s: %s has been well for a while", d->path, direction_names[direction]);
         break;
     case HEALTH_SUSPECT:
         if (before == HEALTH_DOWN)
-            log_warning("cache: %s: %s works again", d->path, way_names[way]);
+            log_warning("cache: %s: %s works again", d->path, direction_names[direction]);
         else
-            log_warning("cache: %s: %s failed: %s; what fails is fetched, nothing is lost", d->path, way_names[way],
-                        why);
+            log_warning("cache: %s: %s failed: %s; what fails is fetched, nothing is lost", d->path,
+                        direction_names[direction], why);
         break;
     case HEALTH_DOWN:
-        log_warning("cache: %s: %s is down: %s; %s until a probe finds it working", d->path, way_names[way], why,
-                    way == CACHE_READING ? "its chunks are fetched" : "nothing is kept there");
+        log_warning("cache: %s: %s is down: %s; %s until a probe finds it working", d->path, direction_names[direction],
+                    why, direction == CACHE_READING ? "its chunks are fetched" : "nothing is kept there");
     }
 }
 
-static bool note(struct cache_dir *d, enum cache_way way, enum health_event event, int rc)
+static bool cache_dir_note_event(struct cache_dir *d, enum cache_direction direction, enum health_event event, int rc)
 {
     SCOPED_LOCK(&d->health_lock); /* also while it is said: lines come in the order of the states */
-    enum health_state before = d->health[way].state;
-    if (!health_note(&d->health[way], event, clock_now_ms()))
+    enum health_state before = d->health[direction].state;
+    if (!health_note(&d->health[direction], event, clock_now_ms()))
         return false;
-    atomic_store(&d->state[way], d->health[way].state);
-    say_state(d, way, before, rc);
+    atomic_store(&d->state[direction], d->health[direction].state);
+    say_state(d, direction, before, rc);
     return true;
 }
 
-bool cache_dir_note(struct cache_dir *d, enum cache_way way, int rc)
+bool cache_dir_note(struct cache_dir *d, enum cache_direction direction, int rc)
 {
     if (rc == -ECANCELED || rc == -EAGAIN || rc == -ENOMEM)
         return false;
-    if (!rc && cache_dir_state(d, way) == HEALTH_NORMAL)
+    if (!rc && cache_dir_state(d, direction) == HEALTH_NORMAL)
         return false; /* the usual case, without the lock */
     enum health_event event = rc == 0            ? HEALTH_GOOD
                               : rc == -EBADMSG   ? HEALTH_WRONG
                               : rc == -ETIMEDOUT ? HEALTH_TIMEOUT
                                                  : HEALTH_FAULT;
-    return note(d, way, event, rc);
+    return cache_dir_note_event(d, direction, event, rc);
 }
 
-bool cache_dir_note_probe(struct cache_dir *d, enum cache_way way, int rc)
+bool cache_dir_note_probe(struct cache_dir *d, enum cache_direction direction, int rc)
 {
-    return note(d, way, rc ? HEALTH_PROBE_BAD : HEALTH_PROBE_GOOD, rc);
+    return cache_dir_note_event(d, direction, rc ? HEALTH_PROBE_BAD : HEALTH_PROBE_GOOD, rc);
 }
 
-bool cache_dir_wants_probe(struct cache_dir *d, enum cache_way way)
+bool cache_dir_wants_probe(struct cache_dir *d, enum cache_direction direction)
 {
-    if (cache_dir_state(d, way) == HEALTH_NORMAL)
+    if (cache_dir_state(d, direction) == HEALTH_NORMAL)
         return false;
     SCOPED_LOCK(&d->health_lock);
-    return health_wants_probe(&d->health[way], clock_now_ms());
+    return health_wants_probe(&d->health[direction], clock_now_ms());
 }

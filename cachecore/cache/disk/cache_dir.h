@@ -10,7 +10,7 @@
 #include "cache/disk/ring.h"
 #include "cache/index/space.h"
 
-enum cache_way { CACHE_READING, CACHE_WRITING, CACHE_WAYS };
+enum cache_direction { CACHE_READING, CACHE_WRITING, CACHE_DIRECTIONS };
 
 struct cache_dir {
     char *path;
@@ -22,16 +22,16 @@ struct cache_dir {
     uint64_t size;               /* as it was asked for */
     bool *yielded;               /* slabs that were not reserved at the start; NULL: all are */
     pthread_mutex_t health_lock; /* innermost */
-    struct health health[CACHE_WAYS];
-    _Atomic uint8_t state[CACHE_WAYS]; /* of health, to be looked at without the lock */
-    _Atomic bool deleted;              /* its files have no name any more */
+    struct health health[CACHE_DIRECTIONS];
+    _Atomic uint8_t state[CACHE_DIRECTIONS]; /* of health, to be looked at without the lock */
+    _Atomic bool deleted;                    /* its files have no name any more */
 };
 
 /* What a cache in that directory may take, in bytes: what is free on its filesystem (but for root's reserve) and what
  * the cache holds already; and the filesystem's size, without that reserve. The directory is made if missing.
  * -EPERM: another user could have made or could change what is in it (safe_dir.h), as of cache_dir_open; -EIO and the
  * like. */
-GR_MUST_CHECK int cache_dir_room(const char *path, uint64_t *room, uint64_t *total);
+GR_MUST_CHECK int cache_dir_free_space(const char *path, uint64_t *free_space, uint64_t *total);
 /* Percent of that room. */
 GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *out);
 
@@ -102,14 +102,14 @@ int cache_dir_slab_ranges(const struct cache_dir *d, unsigned number, uint32_t s
 /* What a read or write of the directory came to: 0, or -errno of the disk (-EBADMSG: a checksum did not
  * hold; -ECANCELED, -EAGAIN, -ENOMEM: nothing to do with it). One log line when its state changes; true
  * then. Any thread. */
-bool cache_dir_note(struct cache_dir *d, enum cache_way way, int rc);
+bool cache_dir_note(struct cache_dir *d, enum cache_direction direction, int rc);
 /* The same of a probe. */
-bool cache_dir_note_probe(struct cache_dir *d, enum cache_way way, int rc);
-bool cache_dir_wants_probe(struct cache_dir *d, enum cache_way way);
+bool cache_dir_note_probe(struct cache_dir *d, enum cache_direction direction, int rc);
+bool cache_dir_wants_probe(struct cache_dir *d, enum cache_direction direction);
 
-static inline enum health_state cache_dir_state(const struct cache_dir *d, enum cache_way way)
+static inline enum health_state cache_dir_state(const struct cache_dir *d, enum cache_direction direction)
 {
-    return atomic_load_explicit(&d->state[way], memory_order_relaxed);
+    return atomic_load_explicit(&d->state[direction], memory_order_relaxed);
 }
 /* watermark.c: is the filesystem, with so many bytes more, used above `high` percent? */
 bool watermark_over(const struct cache_dir *d, unsigned high, uint64_t more);

@@ -60,33 +60,33 @@ static uint64_t held_bytes(int dir_fd, const char *name)
 
 /* Only the last directory of path is made: one above that is missing is most likely a disk that is not mounted, and its
  * room must not be taken of the filesystem below. */
-static int open_dir(const char *path, int *out_fd)
+static int cache_dir_open_dir(const char *path, int *out_fd)
 {
     int rc = safe_dir_open(path, SAFE_DIR_MAKE, out_fd);
     return rc ? error_prefix(rc, "cache") : 0;
 }
 
-int cache_dir_room(const char *path, uint64_t *room, uint64_t *total)
+int cache_dir_free_space(const char *path, uint64_t *free_space, uint64_t *total)
 {
     struct statvfs fs;
     CLEANUP_FD int dir = -1;
-    int rc = open_dir(path, &dir);
+    int rc = cache_dir_open_dir(path, &dir);
     if (rc)
         return rc;
     if (fstatvfs(dir, &fs))
         return error_set(-errno, "cache: %s: cannot ask for the size of its filesystem: %s", path, strerror(errno));
     *total = (uint64_t)(fs.f_blocks - fs.f_bfree + fs.f_bavail) * fs.f_frsize;
-    *room = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(dir, "data") + held_bytes(dir, "records") +
-            held_bytes(dir, "exports");
+    *free_space = (uint64_t)fs.f_bavail * fs.f_frsize + held_bytes(dir, "data") + held_bytes(dir, "records") +
+                  held_bytes(dir, "exports");
     return 0;
 }
 
 int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
 {
-    uint64_t room, total;
-    int rc = cache_dir_room(path, &room, &total);
+    uint64_t free_space, total;
+    int rc = cache_dir_free_space(path, &free_space, &total);
     if (!rc)
-        *out = room / 100 * percent / 4096 * 4096;
+        *out = free_space / 100 * percent / 4096 * 4096;
     return rc;
 }
 
@@ -135,7 +135,8 @@ static int say_unwritten(const struct cache_dir *d, int rc)
 }
 
 /* The slab table, with room for `count` entries; those that the file has no more of are zero. */
-static int read_table(const struct cache_dir *d, const struct cache_geometry *g, uint32_t count, uint8_t **out)
+static int cache_dir_open_read_table(const struct cache_dir *d, const struct cache_geometry *g, uint32_t count,
+                                     uint8_t **out)
 {
     CLEANUP_FREE uint8_t *table = calloc(GR_MAX(count, g->slab_count), CACHE_META_SLAB_SIZE);
     if (!table)
@@ -200,7 +201,7 @@ static int resize(struct cache_dir *d, const struct cache_geometry *found)
 {
     CLEANUP_FREE uint8_t *table = NULL;
     uint32_t count = d->geometry.slab_count;
-    int rc = read_table(d, found, count, &table);
+    int rc = cache_dir_open_read_table(d, found, count, &table);
     if (!rc && count > found->slab_count)
         rc = reserve_both(d);
     if (rc)
@@ -227,7 +228,7 @@ static int take_over(struct cache_dir *d, const struct cache_geometry *found)
     if (!cache_geometry_same(&d->geometry, found))
         return resize(d, found);
     CLEANUP_FREE uint8_t *table = NULL; /* it must be readable before anything is written according to it */
-    return read_table(d, found, found->slab_count, &table);
+    return cache_dir_open_read_table(d, found, found->slab_count, &table);
 }
 
 static int start_empty(struct cache_dir *d)
@@ -331,7 +332,7 @@ int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_
     CLEANUP_FD int dir = -1;
     int rc = cache_geometry_plan(size, &d->geometry);
     if (!rc)
-        rc = open_dir(path, &dir);
+        rc = cache_dir_open_dir(path, &dir);
     if (!rc)
         rc = cache_lock_take(dir, path, true, &d->lock_fd);
     if (!rc)

@@ -45,7 +45,7 @@ static struct opening *opening_new(const struct cache_dir_order *order)
     return o;
 }
 
-static int open_dir(struct cache_dir_order *order, struct cache_dir **out)
+static int cache_dir_opener_open_dir(struct cache_dir_order *order, struct cache_dir **out)
 {
     if (order->begin)
         order->begin();
@@ -63,10 +63,10 @@ static bool hand_over(struct opening *o, int rc)
     return !o->left;
 }
 
-static void *work(void *arg)
+static void *cache_dir_opener_work(void *arg)
 {
     struct opening *o = arg;
-    int rc = open_dir(&o->order, &o->dir);
+    int rc = cache_dir_opener_open_dir(&o->order, &o->dir);
     if (hand_over(o, rc))
         return NULL;
     cache_dir_close(o->dir);
@@ -75,7 +75,7 @@ static void *work(void *arg)
 }
 
 /* false: the opening is the thread's now. */
-static bool wait_for_end(struct opening *o, uint32_t timeout_ms)
+static bool cache_dir_opener_wait_for_end(struct opening *o, uint32_t timeout_ms)
 {
     struct timespec until = clock_at_ms(clock_now_ms() + timeout_ms);
     SCOPED_LOCK(&o->lock);
@@ -91,12 +91,12 @@ int cache_dir_open_within(struct cache_dir_order *order, uint32_t timeout_ms, st
     if (!o)
         return error_no_memory();
     pthread_t thread;
-    int rc = thread_start(&thread, work, o);
+    int rc = thread_start(&thread, cache_dir_opener_work, o);
     if (rc) {
         opening_free(o);
         return rc;
     }
-    if (!wait_for_end(o, timeout_ms)) {
+    if (!cache_dir_opener_wait_for_end(o, timeout_ms)) {
         pthread_detach(thread);
         return error_set(-ETIMEDOUT, "cache: %s: its disk has given no answer for %u seconds", order->path,
                          timeout_ms / 1000);

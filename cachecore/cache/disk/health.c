@@ -32,7 +32,7 @@ static void note_bad(struct health *h, enum health_event event, uint64_t now_ms)
 static void note_good(struct health *h, uint64_t now_ms)
 {
     h->faults = 0;
-    if (h->state == HEALTH_SUSPECT && now_ms >= h->fault_ms + HEALTH_WELL_AFTER_MS)
+    if (h->state == HEALTH_SUSPECT && now_ms >= h->fault_ms + HEALTH_NORMAL_AFTER_MS)
         *h = (struct health){0};
 }
 

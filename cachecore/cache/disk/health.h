@@ -6,7 +6,7 @@
  *   suspect  | normal, if well | down, if the 8th  | -       | down    | normal, if well | down
  *   down     | -               | -                 | -       | -       | suspect         | probed later
  *
- * well: the latest fault, or the return from down, is HEALTH_WELL_AFTER_MS ago. the 8th: of faults in a row,
+ * well: the latest fault, or the return from down, is HEALTH_NORMAL_AFTER_MS ago. the 8th: of faults in a row,
  * nothing good between. Bytes that differ from their checksum say that their slot is damaged, which
  * heals by being filled again; only a probe whose bytes come back wrong says that of the disk.
  *
@@ -22,7 +22,7 @@
 
 enum {
     HEALTH_FAULTS_MAX = 8, /* in a row: down */
-    HEALTH_WELL_AFTER_MS = 10000,
+    HEALTH_NORMAL_AFTER_MS = 10000,
     HEALTH_PROBE_MIN_MS = 1000,
     HEALTH_PROBE_MAX_MS = 30000,
 };

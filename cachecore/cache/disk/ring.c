@@ -89,9 +89,9 @@ bool ring_is_over(struct ring *r)
     if (r->has_uring) {
         unsigned answered = io_uring_cq_ready(&r->uring);
         io_uring_cq_advance(&r->uring, answered);
-        r->in_air -= answered;
+        r->in_flight -= answered;
     }
-    return r->in_air == 0 && (!r->thread || io_thread_is_idle(r->thread));
+    return r->in_flight == 0 && (!r->thread || io_thread_is_idle(r->thread));
 }
 
 /* ---- by the ring's thread ---- */
@@ -101,7 +101,7 @@ static int need_thread(struct ring *r)
     return r->thread ? 0 : io_thread_new(&r->owner->calls, &r->thread);
 }
 
-static void lose(struct ring *r)
+static void ring_lose(struct ring *r)
 {
     r->lost = true;
     counter_add(&r->owner->stats->lost, 1);
@@ -131,7 +131,7 @@ static void read_by_thread(struct ring *r, struct ring_read *reads, size_t n, ui
     size_t at;
     bool in_time = io_thread_run(r->thread, r->ops, count, deadline_ms, &at);
     if (!in_time)
-        lose(r);
+        ring_lose(r);
     for (size_t i = 0; i < count; i++)
         reads[which[i]].rc = in_time || i < at ? r->ops[i].rc : i == at ? -ETIMEDOUT : -ECANCELED;
     counter_add(&r->owner->stats->preads, in_time ? count : at);
@@ -145,7 +145,7 @@ static int change_by_thread(struct ring *r, size_t n, uint64_t deadline_ms)
         return rc;
     size_t at;
     if (!io_thread_run(r->thread, r->ops, n, deadline_ms, &at)) {
-        lose(r);
+        ring_lose(r);
         return -ETIMEDOUT;
     }
     for (size_t i = 0; !rc && i < n; i++)
@@ -197,7 +197,7 @@ static int file_of(const struct ring *r, unsigned file)
     return r->fixed_files ? (int)file : r->owner->fds[file];
 }
 
-static void prepare(struct ring *r, const struct ring_read *reads, size_t i)
+static void ring_prepare(struct ring *r, const struct ring_read *reads, size_t i)
 {
     const struct ring_read *read = &reads[i];
     assert(read->buf >= r->bounce && read->buf + read->len <= r->bounce + RING_BOUNCE);
@@ -227,8 +227,8 @@ static size_t take_answers(struct ring *r, struct ring_read *reads)
 static void give_up_uring(struct ring *r, int rc)
 {
     log_warning("cache: an io_uring failed (%s); going on by pread in its place", strerror(-rc));
-    if (r->in_air)
-        lose(r); /* they may still land in the buffer */
+    if (r->in_flight)
+        ring_lose(r); /* they may still land in the buffer */
     else
         ring_drop_uring(r);
 }
@@ -252,13 +252,13 @@ static size_t await_answers(struct ring *r, struct ring_read *reads, size_t take
         int rc;
         bool in_time = submit_and_wait(r, taken - done, deadline_ms, &rc);
         done += take_answers(r, reads);
-        r->in_air = taken - done - io_uring_sq_ready(&r->uring);
+        r->in_flight = taken - done - io_uring_sq_ready(&r->uring);
         if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY && rc != -ETIME) {
             give_up_uring(r, rc);
             break;
         }
         if (!in_time && done < taken) {
-            lose(r);
+            ring_lose(r);
             break;
         }
     }
@@ -270,7 +270,7 @@ static void read_by_uring(struct ring *r, struct ring_read *reads, size_t n, uin
     size_t taken = 0;
     for (size_t i = 0; i < n; i++)
         if (!r->owner->blocking[reads[i].file]) {
-            prepare(r, reads, i);
+            ring_prepare(r, reads, i);
             taken++;
         }
     counter_add(&r->owner->stats->reads, await_answers(r, reads, taken, deadline_ms));

@@ -18,7 +18,7 @@ struct ring {
     bool lost;                   /* a deadline was missed */
     _Atomic uint32_t files;      /* bits of those with reads or writes of the latest call */
     _Atomic uint64_t busy_until; /* the deadline of the reads under way; 0: none */
-    size_t in_air;               /* reads the io_uring has taken and not answered */
+    size_t in_flight;            /* reads the io_uring has taken and not answered */
     struct io_uring uring;
 };
 

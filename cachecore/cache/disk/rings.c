@@ -234,7 +234,7 @@ unsigned rings_lost(struct rings *rs, unsigned file)
 /* The thread's memory goes when it is through; what an io_uring reads into stays for good. */
 static void abandon(struct ring *z)
 {
-    if (z->in_air) {
+    if (z->in_flight) {
         io_thread_free(z->thread);
         return;
     }

@@ -96,8 +96,8 @@ static void index_remove(struct space *s, uint32_t id)
 
 static int buckets_init(struct space *s)
 {
-    uint64_t want = s->capacity / CHUNK_SIZE_DEFAULT, n = BUCKETS_MIN;
-    while (n < want && n < UINT32_C(1) << 31)
+    uint64_t request = s->capacity / CHUNK_SIZE_DEFAULT, n = BUCKETS_MIN;
+    while (n < request && n < UINT32_C(1) << 31)
         n *= 2;
     s->buckets = malloc(n * sizeof *s->buckets);
     if (!s->buckets)
@@ -266,14 +266,14 @@ static void count_flags(struct space *s, uint32_t id, int sign)
         s->groups[group - 1].used += bytes;
 }
 
-void space_begin(struct space *s, uint32_t id, const struct space_want *want, enum slot_state state)
+void space_begin(struct space *s, uint32_t id, const struct space_request *request, enum slot_state state)
 {
     struct slot *slot = space_slot_at(s, id);
-    slot->key = space_key_of(&want->digest);
-    slot->plain_len = want->plain_len;
-    slot->stored_len = want->stored_len;
-    slot->group = want->group;
-    slot_set_flags(slot, want->flags);
+    slot->key = space_key_of(&request->digest);
+    slot->plain_len = request->plain_len;
+    slot->stored_len = request->stored_len;
+    slot->group = request->group;
+    slot_set_flags(slot, request->flags);
     space_enter(s, id, state);
 }
 
@@ -339,7 +339,7 @@ void space_retake(struct space *s, uint32_t id, struct space_slot *out)
     else
         space_forget(s, id);
     struct slot *slot = space_slot_at(s, id);
-    slot_set_flags(slot, slot->flags & ~(unsigned)(RECORD_PINNED | SPACE_HELD));
+    slot_set_flags(slot, slot->flags & ~(unsigned)(RECORD_PINNED | SPACE_SESSION_PINNED));
     space_enter(s, id, SLOT_FILLING);
     space_describe(s, id, out);
 }
@@ -393,7 +393,7 @@ int space_set_pinned(struct space *s, uint32_t id, bool pinned)
     struct slot *slot = space_slot_at(s, id);
     assert(slot->state == SLOT_READY);
     bool is_pinned = slot->flags & RECORD_PINNED;
-    slot_set_flags(slot, slot->flags & ~(unsigned)SPACE_HELD);
+    slot_set_flags(slot, slot->flags & ~(unsigned)SPACE_SESSION_PINNED);
     if (pinned == is_pinned)
         return 0;
     if (pinned && s->pinned_bytes + slot_size(s, id) > space_pin_limit(s))
@@ -408,13 +408,13 @@ int space_set_pinned(struct space *s, uint32_t id, bool pinned)
     return 0;
 }
 
-int space_hold(struct space *s, uint32_t id)
+int space_session_pin(struct space *s, uint32_t id)
 {
     struct slot *slot = space_slot_at(s, id);
     if (slot->flags & RECORD_PINNED)
         return 0;
     int rc = space_set_pinned(s, id, true);
     if (!rc)
-        slot->flags |= SPACE_HELD;
+        slot->flags |= SPACE_SESSION_PINNED;
     return rc;
 }

@@ -50,11 +50,11 @@ struct slot {
     uint8_t state;
     uint8_t group;        /* charged to; 0: none */
     uint8_t recorded : 1; /* a record on disk may speak of it */
-    uint8_t flags : 7;    /* RECORD_*, SPACE_HELD */
+    uint8_t flags : 7;    /* RECORD_*, SPACE_SESSION_PINNED */
 };
 
 /* Beside RECORD_PINNED among a slot's flags: the pin is this process's own and not written to the record. */
-enum { SPACE_HELD = 0x40, SLOT_FLAGS = 0x7f };
+enum { SPACE_SESSION_PINNED = 0x40, SLOT_FLAGS = 0x7f };
 
 static inline void slot_set_flags(struct slot *slot, unsigned flags)
 {
@@ -64,7 +64,7 @@ static inline void slot_set_flags(struct slot *slot, unsigned flags)
 /* What of a slot's flags its record has. */
 static inline uint8_t space_record_flags(unsigned flags)
 {
-    return (uint8_t)(flags & SPACE_HELD ? flags & ~(unsigned)(SPACE_HELD | RECORD_PINNED) : flags);
+    return (uint8_t)(flags & SPACE_SESSION_PINNED ? flags & ~(unsigned)(SPACE_SESSION_PINNED | RECORD_PINNED) : flags);
 }
 
 struct slab {
@@ -80,7 +80,7 @@ struct slab {
 };
 
 /* A slower medium takes what the faster one has no room for. */
-enum cache_media { CACHE_MEDIA_SSD, CACHE_MEDIA_HDD, CACHE_MEDIA_ANY /* in a space_want */ };
+enum cache_media { CACHE_MEDIA_SSD, CACHE_MEDIA_HDD, CACHE_MEDIA_ANY /* in a space_request */ };
 
 struct space_dir {
     struct cache_geometry geometry;
@@ -136,7 +136,7 @@ struct space_config {
 };
 
 /* What a slot is asked for. */
-struct space_want {
+struct space_request {
     struct digest digest;
     uint32_t plain_len;
     uint32_t stored_len; /* bytes in the slot */
@@ -182,20 +182,21 @@ void space_pin_read(struct space *s, uint32_t id, uint32_t asked, struct space_s
 void space_unpin(_Atomic uint16_t *pins);
 
 /* A chunk was asked for that has no slot: the eviction policy may want to know. */
-void space_miss(struct space *s, const struct space_want *want);
+void space_miss(struct space *s, const struct space_request *request);
 
 /* Is there room for the chunk, or would the policy make some for it? Nothing is changed. */
-bool space_admits(const struct space *s, const struct space_want *want);
+bool space_admits(const struct space *s, const struct space_request *request);
 /* A slot for a chunk that is not in the index: filling afterwards. Evicts when needed. -EAGAIN: every
  * slot it could take is busy now; -EDQUOT: its group has no more, the policy keeps what there is, or
  * all of it must be kept;
  * -ENODEV: no directory of the wanted medium is writable; -ENOMEM. No sentence. */
-GR_MUST_CHECK int space_alloc(struct space *s, const struct space_want *want, struct space_slot *out);
+GR_MUST_CHECK int space_alloc(struct space *s, const struct space_request *request, struct space_slot *out);
 void space_commit(struct space *s, uint32_t id);
 void space_abort(struct space *s, uint32_t id);
 /* Fill a damaged slot again, or another one where the chunk is stored in another length now; it is pinned afterwards.
  * Errors as space_alloc, the slot stays damaged then; -EAGAIN also while its readers are not done. */
-GR_MUST_CHECK int space_refill(struct space *s, uint32_t id, const struct space_want *want, struct space_slot *out);
+GR_MUST_CHECK int space_refill(struct space *s, uint32_t id, const struct space_request *request,
+                               struct space_slot *out);
 /* Make a ready or damaged slot filling again, unpinned, for its record to be blanked before space_abort. Its readers
  * keep their pins. */
 void space_retake(struct space *s, uint32_t id, struct space_slot *out);
@@ -216,7 +217,7 @@ GR_MUST_CHECK bool space_commit_move(struct space *s, uint32_t old_id, uint32_t 
  * is pinned as may be. */
 GR_MUST_CHECK int space_set_pinned(struct space *s, uint32_t id, bool pinned);
 /* Pin it without a word in its record, unless the user has. -EDQUOT. */
-GR_MUST_CHECK int space_hold(struct space *s, uint32_t id);
+GR_MUST_CHECK int space_session_pin(struct space *s, uint32_t id);
 
 /* Empty a slab of the directory that is not in use now, without metadata or pins, and take it out of
  * service: its number in the directory, or SPACE_NONE. What is unbound goes first, then what was not used

@@ -272,21 +272,21 @@ static uint32_t home_of(const struct space *s, const struct digest *digest, enum
 }
 
 /* Where data that is not told its medium makes room: on the slower one if there is one. */
-static enum cache_media media_of_last_resort(const struct space *s, const struct space_want *want)
+static enum cache_media media_of_last_resort(const struct space *s, const struct space_request *request)
 {
-    if (want->media != CACHE_MEDIA_ANY)
-        return want->media;
-    bool slow = !(want->flags & RECORD_META) && home_of(s, &want->digest, CACHE_MEDIA_HDD) != SPACE_NONE;
-    return slow || home_of(s, &want->digest, CACHE_MEDIA_SSD) == SPACE_NONE ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
+    if (request->media != CACHE_MEDIA_ANY)
+        return request->media;
+    bool slow = !(request->flags & RECORD_META) && home_of(s, &request->digest, CACHE_MEDIA_HDD) != SPACE_NONE;
+    return slow || home_of(s, &request->digest, CACHE_MEDIA_SSD) == SPACE_NONE ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
 }
 
 /* Could a slot be had by waiting for readers and writers? */
-static bool worth_waiting(const struct space *s, const struct space_want *want, unsigned class)
+static bool worth_waiting(const struct space *s, const struct space_request *request, unsigned class)
 {
     for (uint32_t i = 0; i < s->slab_count; i++) {
         const struct slab *slab = &s->slabs[i];
         const struct space_dir *d = &s->dirs[slab->dir];
-        if (d->writable && !slab->yielded && (want->media == CACHE_MEDIA_ANY || want->media == d->media) &&
+        if (d->writable && !slab->yielded && (request->media == CACHE_MEDIA_ANY || request->media == d->media) &&
             slab->kept < (slab->class == class ? slab->slot_count : 1))
             return true;
     }
@@ -296,12 +296,12 @@ static bool worth_waiting(const struct space *s, const struct space_want *want, 
 typedef int take_in_dir(struct space *s, unsigned dir, unsigned class, bool meta, uint32_t *out_id);
 
 /* At home, else in another directory of the medium. -EAGAIN: nowhere; -ENODEV: none is writable. */
-static int try_dirs(struct space *s, enum cache_media media, const struct space_want *want, take_in_dir *take,
+static int try_dirs(struct space *s, enum cache_media media, const struct space_request *request, take_in_dir *take,
                     uint32_t *out_id)
 {
-    unsigned class = cache_class_of(want->stored_len);
-    bool meta = want->flags & RECORD_META;
-    uint32_t home = home_of(s, &want->digest, media);
+    unsigned class = cache_class_of(request->stored_len);
+    bool meta = request->flags & RECORD_META;
+    uint32_t home = home_of(s, &request->digest, media);
     if (home == SPACE_NONE)
         return -ENODEV;
     int rc = take(s, home, class, meta, out_id);
@@ -311,74 +311,77 @@ static int try_dirs(struct space *s, enum cache_media media, const struct space_
     return rc;
 }
 
-static uint32_t pool_of_want(const struct space *s, const struct space_want *want, enum cache_media media)
+static uint32_t pool_of_request(const struct space *s, const struct space_request *request, enum cache_media media)
 {
-    return space_pool(home_of(s, &want->digest, media), cache_class_of(want->stored_len), want->flags & RECORD_META);
+    return space_pool(home_of(s, &request->digest, media), cache_class_of(request->stored_len),
+                      request->flags & RECORD_META);
 }
 
-static bool policy_admits(const struct space *s, const struct space_want *want, enum cache_media media)
+static bool policy_admits(const struct space *s, const struct space_request *request, enum cache_media media)
 {
-    uint64_t key = space_key_of(&want->digest).word[1];
-    if (want->force)
+    uint64_t key = space_key_of(&request->digest).word[1];
+    if (request->force)
         evict_force(s->evict, key);
-    return want->force || want->flags & RECORD_META || evict_admit(s->evict, pool_of_want(s, want, media), key);
+    return request->force || request->flags & RECORD_META ||
+           evict_admit(s->evict, pool_of_request(s, request, media), key);
 }
 
-bool space_admits(const struct space *s, const struct space_want *want)
+bool space_admits(const struct space *s, const struct space_request *request)
 {
-    enum cache_media last = media_of_last_resort(s, want);
+    enum cache_media last = media_of_last_resort(s, request);
     for (unsigned i = 0; i < s->dir_count; i++)
-        if ((want->media == CACHE_MEDIA_ANY || want->media == s->dirs[i].media) && s->dirs[i].writable &&
-            (s->dirs[i].unbound.len || s->dirs[i].free[cache_class_of(want->stored_len)].head != SPACE_NONE))
+        if ((request->media == CACHE_MEDIA_ANY || request->media == s->dirs[i].media) && s->dirs[i].writable &&
+            (s->dirs[i].unbound.len || s->dirs[i].free[cache_class_of(request->stored_len)].head != SPACE_NONE))
             return true;
-    return home_of(s, &want->digest, last) != SPACE_NONE && policy_admits(s, want, last);
+    return home_of(s, &request->digest, last) != SPACE_NONE && policy_admits(s, request, last);
 }
 
-static int make_room(struct space *s, const struct space_want *want, uint32_t *out_id)
+static int space_alloc_make_room(struct space *s, const struct space_request *request, uint32_t *out_id)
 {
-    enum cache_media media = media_of_last_resort(s, want);
-    if (home_of(s, &want->digest, media) == SPACE_NONE)
+    enum cache_media media = media_of_last_resort(s, request);
+    if (home_of(s, &request->digest, media) == SPACE_NONE)
         return -ENODEV;
-    if (!policy_admits(s, want, media))
+    if (!policy_admits(s, request, media))
         return -EDQUOT;
-    int rc = try_dirs(s, media, want, take_used, out_id);
-    if (rc == -EAGAIN && want->media == CACHE_MEDIA_ANY) {
+    int rc = try_dirs(s, media, request, take_used, out_id);
+    if (rc == -EAGAIN && request->media == CACHE_MEDIA_ANY) {
         enum cache_media other = media == CACHE_MEDIA_SSD ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
-        if (try_dirs(s, other, want, take_used, out_id) == 0)
+        if (try_dirs(s, other, request, take_used, out_id) == 0)
             return 0;
     }
-    return rc == -EAGAIN && !worth_waiting(s, want, cache_class_of(want->stored_len)) ? -EDQUOT : rc;
+    return rc == -EAGAIN && !worth_waiting(s, request, cache_class_of(request->stored_len)) ? -EDQUOT : rc;
 }
 
-static int find_room(struct space *s, const struct space_want *want, uint32_t *out_id)
+static int find_room(struct space *s, const struct space_request *request, uint32_t *out_id)
 {
     int rc = -EAGAIN;
     for (enum cache_media media = CACHE_MEDIA_SSD; media < CACHE_MEDIA_ANY && rc && rc != -ENOMEM; media++) {
-        if (want->media != CACHE_MEDIA_ANY && want->media != media)
+        if (request->media != CACHE_MEDIA_ANY && request->media != media)
             continue;
-        if (media == CACHE_MEDIA_HDD && want->media == CACHE_MEDIA_ANY && want->flags & RECORD_META && rc != -ENODEV)
+        if (media == CACHE_MEDIA_HDD && request->media == CACHE_MEDIA_ANY && request->flags & RECORD_META &&
+            rc != -ENODEV)
             break; /* metadata makes room on the faster medium first */
-        rc = try_dirs(s, media, want, take_free, out_id);
+        rc = try_dirs(s, media, request, take_free, out_id);
     }
-    return rc && rc != -ENOMEM ? make_room(s, want, out_id) : rc;
+    return rc && rc != -ENOMEM ? space_alloc_make_room(s, request, out_id) : rc;
 }
 
-void space_miss(struct space *s, const struct space_want *want)
+void space_miss(struct space *s, const struct space_request *request)
 {
-    enum cache_media media = media_of_last_resort(s, want);
-    if (home_of(s, &want->digest, media) != SPACE_NONE)
-        evict_miss(s->evict, pool_of_want(s, want, media), space_key_of(&want->digest).word[1],
-                   evict_part(want->asked, want->plain_len));
+    enum cache_media media = media_of_last_resort(s, request);
+    if (home_of(s, &request->digest, media) != SPACE_NONE)
+        evict_miss(s->evict, pool_of_request(s, request, media), space_key_of(&request->digest).word[1],
+                   evict_part(request->asked, request->plain_len));
 }
 
-static void hand_out(struct space *s, uint32_t id, const struct space_want *want, enum slot_state state,
+static void hand_out(struct space *s, uint32_t id, const struct space_request *request, enum slot_state state,
                      struct space_slot *out)
 {
-    space_begin(s, id, want, state);
+    space_begin(s, id, request, state);
     space_describe(s, id, out);
     struct slab *slab = space_slab_of(s, id);
     out->seq = ++s->clock;
-    out->owner = want->owner;
+    out->owner = request->owner;
     out->slab_bound = !slab->announced;
     slab->announced = true;
     space_slot_at(s, id)->recorded = true;
@@ -408,19 +411,19 @@ static uint32_t own_victim(struct space *s, unsigned group)
 }
 
 /* A group that is full makes room among its own. -EDQUOT: it cannot, or the policy keeps what it has. */
-static int charge(struct space *s, const struct space_want *want)
+static int charge(struct space *s, const struct space_request *request)
 {
-    if (!want->group || want->flags & RECORD_META)
+    if (!request->group || request->flags & RECORD_META)
         return 0;
-    const struct space_group *g = &s->groups[want->group - 1];
-    uint32_t size = cache_class_slot_size(cache_class_of(want->stored_len));
+    const struct space_group *g = &s->groups[request->group - 1];
+    uint32_t size = cache_class_slot_size(cache_class_of(request->stored_len));
     if (g->used + size <= g->quota.limit)
         return 0;
-    enum cache_media media = media_of_last_resort(s, want);
-    bool admitted = want->force || home_of(s, &want->digest, media) == SPACE_NONE ||
-                    evict_admit(s->evict, pool_of_want(s, want, media), space_key_of(&want->digest).word[1]);
+    enum cache_media media = media_of_last_resort(s, request);
+    bool admitted = request->force || home_of(s, &request->digest, media) == SPACE_NONE ||
+                    evict_admit(s->evict, pool_of_request(s, request, media), space_key_of(&request->digest).word[1]);
     for (unsigned i = 0; admitted && i < OWN_TRIES && g->used + size > g->quota.limit; i++) {
-        uint32_t id = own_victim(s, want->group);
+        uint32_t id = own_victim(s, request->group);
         if (id == SPACE_NONE)
             break;
         space_forget(s, id);
@@ -433,20 +436,20 @@ static int charge(struct space *s, const struct space_want *want)
     return -EDQUOT;
 }
 
-int space_alloc(struct space *s, const struct space_want *want, struct space_slot *out)
+int space_alloc(struct space *s, const struct space_request *request, struct space_slot *out)
 {
     uint32_t id;
-    int rc = charge(s, want);
+    int rc = charge(s, request);
     if (!rc)
-        rc = find_room(s, want, &id);
+        rc = find_room(s, request, &id);
     if (!rc)
-        hand_out(s, id, want, SLOT_FILLING, out);
+        hand_out(s, id, request, SLOT_FILLING, out);
     return rc;
 }
 
-int space_refill(struct space *s, uint32_t id, const struct space_want *want, struct space_slot *out)
+int space_refill(struct space *s, uint32_t id, const struct space_request *request, struct space_slot *out)
 {
-    struct space_want pinned = *want;
+    struct space_request pinned = *request;
     pinned.flags |= RECORD_PINNED;
     pinned.force = true;
     assert(space_slot_at(s, id)->state == SLOT_DAMAGED);
@@ -454,7 +457,7 @@ int space_refill(struct space *s, uint32_t id, const struct space_want *want, st
         return -ENODEV;
     if (space_busy_at(s, id))
         return -EAGAIN;
-    if (cache_class_of(want->stored_len) == space_slab_of(s, id)->class) {
+    if (cache_class_of(request->stored_len) == space_slab_of(s, id)->class) {
         space_leave(s, id);
         hand_out(s, id, &pinned, SLOT_FILLING, out);
         return 0;
@@ -474,20 +477,20 @@ int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struc
 {
     const struct slot *slot = space_slot_at(s, id);
     assert(slot->state == SLOT_READY);
-    struct space_want want = {
+    struct space_request request = {
         .plain_len = slot->plain_len,
         .stored_len = slot->stored_len,
         .flags = slot->flags,
         .group = slot->group,
         .media = media,
     };
-    le64_put(want.digest.b, slot->key.word[0]); /* as much of it as space knows anyway */
-    le64_put(want.digest.b + 8, slot->key.word[1]);
+    le64_put(request.digest.b, slot->key.word[0]); /* as much of it as space knows anyway */
+    le64_put(request.digest.b + 8, slot->key.word[1]);
     uint32_t to;
     atomic_fetch_add(&space_slot_at(s, id)->node.pins, 1); /* it must not be its own victim */
-    int rc = find_room(s, &want, &to);
+    int rc = find_room(s, &request, &to);
     space_unpin(&space_slot_at(s, id)->node.pins);
     if (!rc)
-        hand_out(s, to, &want, SLOT_MOVING, out);
+        hand_out(s, to, &request, SLOT_MOVING, out);
     return rc;
 }

@@ -74,7 +74,7 @@ static void check_unbound(const struct space *s)
 }
 
 /* Returns how many slots there are. */
-static uint64_t check_all(const struct space *s)
+static uint64_t space_check_all(const struct space *s)
 {
     struct sums sums = {0};
     for (uint32_t i = 0; i < s->slab_count; i++)
@@ -94,13 +94,13 @@ static uint64_t check_all(const struct space *s)
 
 void space_check(const struct space *s)
 {
-    check_all(s);
+    space_check_all(s);
 }
 
 #ifdef GRANARY_CHECK
 void space_assert(struct space *s)
 {
     if (s->unchecked-- == 0)
-        s->unchecked = check_all(s) / SPACE_CHECK_SLOTS;
+        s->unchecked = space_check_all(s) / SPACE_CHECK_SLOTS;
 }
 #endif

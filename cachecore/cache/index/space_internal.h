@@ -45,7 +45,7 @@ bool space_busy_at(void *arg, uint32_t id);
 uint32_t *space_bucket_of(const struct space *s, struct space_key key);
 uint32_t space_find_key(const struct space *s, struct space_key key);
 /* A free slot that is in no list becomes filling or moving. */
-void space_begin(struct space *s, uint32_t id, const struct space_want *want, enum slot_state state);
+void space_begin(struct space *s, uint32_t id, const struct space_request *request, enum slot_state state);
 /* The same for one whose fields are set. */
 void space_enter(struct space *s, uint32_t id, enum slot_state state);
 /* The opposite of space_enter. */

@@ -37,7 +37,7 @@ int evict_new(const struct evict_config *config, struct evict **out)
     struct evict *e = NULL;
     int rc = evict_new_ops(config, policies[config->policy].ops, &e);
     if (!rc && config->policy == EVICT_AUTO)
-        rc = panel_new(config->capacity, &e->panel);
+        rc = shadows_new(config->capacity, &e->shadows);
     if (rc) {
         evict_free(e);
         return error_set(rc, "cache: out of memory for the eviction");

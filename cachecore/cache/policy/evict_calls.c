@@ -46,8 +46,8 @@ void evict_free(struct evict *e)
 {
     if (!e)
         return;
-    if (e->panel)
-        e->panel->free(e->panel);
+    if (e->shadows)
+        e->shadows->free(e->shadows);
     ghost_release(&e->ghost);
     free(e);
 }
@@ -77,8 +77,8 @@ static bool asked_just_now(struct evict *e, uint64_t key)
 
 static void asked(struct evict *e, uint64_t key, unsigned part, bool hit)
 {
-    if (e->panel)
-        e->ops = e->panel->ask(e->panel, key, part, e->full ? e->held : 0);
+    if (e->shadows)
+        e->ops = e->shadows->ask(e->shadows, key, part, e->full ? e->held : 0);
     if (e->counts)
         evict_age(e, hit);
 }
@@ -88,7 +88,7 @@ static unsigned add_parts(unsigned a, unsigned b)
     return GR_MIN(a + b, (unsigned)EVICT_WHOLE);
 }
 
-/* The keys of a panel's sample have their low bits in common. */
+/* The keys of the shadow caches' sample have their low bits in common. */
 static size_t missed_place(uint64_t key)
 {
     return (key >> 24) % MISSED_MAX;
@@ -137,8 +137,8 @@ void evict_hit(struct evict *e, uint32_t pool, uint32_t slot, uint64_t key, unsi
     struct evict_pool *p = pool_of(e, pool);
     if (asked_just_now(e, key)) {
         evict_more(e, slot, part);
-        if (e->panel)
-            e->panel->more(e->panel, key, part);
+        if (e->shadows)
+            e->shadows->more(e->shadows, key, part);
         return;
     }
     struct evict_node *n = evict_node(e, slot);
@@ -163,8 +163,8 @@ void evict_miss(struct evict *e, uint32_t pool, uint64_t key, unsigned part)
     (void)pool_of(e, pool);
     evict_missed_more(e, key, part);
     if (asked_just_now(e, key)) {
-        if (e->panel)
-            e->panel->more(e->panel, key, part);
+        if (e->shadows)
+            e->shadows->more(e->shadows, key, part);
         return;
     }
     if (e->counts)

@@ -40,7 +40,7 @@ static uint32_t print_of(uint64_t key)
     return (uint32_t)(key >> 47);
 }
 
-static uint32_t *find(const struct ghost *g, uint64_t key)
+static uint32_t *evict_ghost_find(const struct ghost *g, uint64_t key)
 {
     uint32_t *set = set_of(g, key), print = print_of(key);
     for (unsigned i = 0; i < WAYS; i++)
@@ -49,14 +49,14 @@ static uint32_t *find(const struct ghost *g, uint64_t key)
     return NULL;
 }
 
-static uint32_t tick(const struct ghost *g)
+static uint32_t evict_ghost_tick(const struct ghost *g)
 {
     return (uint32_t)(g->left * TICKS / g->window) & WHEN_MASK;
 }
 
 static uint32_t age_of(const struct ghost *g, uint32_t cell)
 {
-    return (tick(g) - (cell >> WHEN_SHIFT)) & WHEN_MASK;
+    return (evict_ghost_tick(g) - (cell >> WHEN_SHIFT)) & WHEN_MASK;
 }
 
 /* Is a to be forgotten rather than b? */
@@ -67,7 +67,7 @@ static bool lesser(const struct ghost *g, uint32_t a, uint32_t b)
 }
 
 /* A cell for a key that has none, or NULL. */
-static uint32_t *make_room(struct ghost *g, uint64_t key, bool force)
+static uint32_t *evict_ghost_make_room(struct ghost *g, uint64_t key, bool force)
 {
     uint32_t *set = set_of(g, key), *least = NULL;
     g->turn++;
@@ -86,36 +86,36 @@ static uint32_t *make_room(struct ghost *g, uint64_t key, bool force)
 
 unsigned ghost_ask(struct ghost *g, uint64_t key)
 {
-    uint32_t *cell = find(g, key);
+    uint32_t *cell = evict_ghost_find(g, key);
     if (cell) {
         *cell += (*cell & COUNT_MASK) < GHOST_COUNT_MAX;
         return *cell & COUNT_MASK;
     }
-    cell = make_room(g, key, false);
+    cell = evict_ghost_make_room(g, key, false);
     if (cell)
-        *cell = print_of(key) << PRINT_SHIFT | tick(g) << WHEN_SHIFT | 1;
+        *cell = print_of(key) << PRINT_SHIFT | evict_ghost_tick(g) << WHEN_SHIFT | 1;
     return 1;
 }
 
 unsigned ghost_count(const struct ghost *g, uint64_t key)
 {
-    const uint32_t *cell = find(g, key);
+    const uint32_t *cell = evict_ghost_find(g, key);
     return cell ? *cell & COUNT_MASK : 0;
 }
 
 void ghost_leave(struct ghost *g, uint64_t key, unsigned count)
 {
     g->left++;
-    uint32_t *cell = find(g, key);
+    uint32_t *cell = evict_ghost_find(g, key);
     if (!cell)
-        cell = make_room(g, key, true);
+        cell = evict_ghost_make_room(g, key, true);
     if (cell)
-        *cell = print_of(key) << PRINT_SHIFT | LEFT | tick(g) << WHEN_SHIFT | count;
+        *cell = print_of(key) << PRINT_SHIFT | LEFT | evict_ghost_tick(g) << WHEN_SHIFT | count;
 }
 
 unsigned ghost_take(struct ghost *g, uint64_t key, bool *out_lately)
 {
-    uint32_t *cell = find(g, key);
+    uint32_t *cell = evict_ghost_find(g, key);
     *out_lately = false;
     if (!cell)
         return 0;

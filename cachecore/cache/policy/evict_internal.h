@@ -50,23 +50,23 @@ struct evict_missed {
 };
 
 /* What is told of each ask, and says what to follow: a policy above the policies. */
-struct evict_panel {
+struct evict_shadows {
     /* Part of a chunk was asked for; held: the slots the cache has in use, 0 as long as it has room. What to follow
      * from now on. */
-    const struct evict_ops *(*ask)(struct evict_panel *panel, uint64_t key, unsigned part, uint64_t held);
+    const struct evict_ops *(*ask)(struct evict_shadows *shadows, uint64_t key, unsigned part, uint64_t held);
     /* More of a chunk that was asked for just now. */
-    void (*more)(struct evict_panel *panel, uint64_t key, unsigned part);
-    void (*free)(struct evict_panel *panel);
+    void (*more)(struct evict_shadows *shadows, uint64_t key, unsigned part);
+    void (*free)(struct evict_shadows *shadows);
 };
 
 struct evict {
     struct evict_config config;
-    const struct evict_ops *ops; /* under EVICT_AUTO: what is followed now */
-    struct evict_panel *panel;   /* EVICT_AUTO, else NULL */
-    struct ghost ghost;          /* sets 0: nothing is remembered */
-    bool counts;                 /* what is asked for and missing, and all counts get older */
-    bool full;                   /* some pool has been without room */
-    uint64_t held;               /* slots in all pools */
+    const struct evict_ops *ops;   /* under EVICT_AUTO: what is followed now */
+    struct evict_shadows *shadows; /* EVICT_AUTO, else NULL */
+    struct ghost ghost;            /* sets 0: nothing is remembered */
+    bool counts;                   /* what is asked for and missing, and all counts get older */
+    bool full;                     /* some pool has been without room */
+    uint64_t held;                 /* slots in all pools */
     struct evict_ageing ageing;
     uint32_t recent_mask; /* 0: nothing is passed over */
     uint32_t recent[RECENT_MAX];
@@ -120,7 +120,7 @@ bool pool_admit_always(struct evict *e, struct evict_pool *p, uint64_t key);
 /* Something was asked for: evict_lfu.c. */
 void evict_age(struct evict *e, bool hit);
 
-/* The panel that EVICT_AUTO follows: evict_auto.c. capacity: of the cache, in slots. -ENOMEM. */
-GR_MUST_CHECK int panel_new(uint64_t capacity, struct evict_panel **out);
+/* The shadow caches that EVICT_AUTO follows: evict_auto.c. capacity: of the cache, in slots. -ENOMEM. */
+GR_MUST_CHECK int shadows_new(uint64_t capacity, struct evict_shadows **out);
 
 #endif

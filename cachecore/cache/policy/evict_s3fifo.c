@@ -26,7 +26,7 @@ static void s3fifo_hit(struct evict *e, struct evict_pool *p, uint32_t slot)
 }
 
 /* Look at the old end of one queue: the slot to give up, or EVICT_NONE when it got another round. */
-static uint32_t step(struct evict *e, struct evict_pool *p)
+static uint32_t evict_s3fifo_step(struct evict *e, struct evict_pool *p)
 {
     uint64_t total = (uint64_t)p->small_count + p->main_count;
     bool small = p->main_count == 0 || (p->small_count && (uint64_t)p->small_count * SMALL_PART >= total);
@@ -47,7 +47,7 @@ static uint32_t step(struct evict *e, struct evict_pool *p)
 static uint32_t s3fifo_victim(struct evict *e, struct evict_pool *p)
 {
     for (unsigned i = 0; i < STEPS_MAX && p->small_count + p->main_count; i++) {
-        uint32_t slot = step(e, p);
+        uint32_t slot = evict_s3fifo_step(e, p);
         if (slot == EVICT_NONE)
             continue;
         if (!evict_is_busy(e, slot))

@@ -17,7 +17,7 @@ enum { BUCKETS_MIN = 1024 };
 
 /* ---- the trace ---- */
 
-static uint32_t *bucket_of(struct evict_trace *t, uint64_t key)
+static uint32_t *evict_sim_bucket_of(struct evict_trace *t, uint64_t key)
 {
     return &t->buckets[key & (t->bucket_count - 1)];
 }
@@ -33,7 +33,7 @@ static int grow(struct evict_trace *t)
     t->bucket_count = count;
     memset(buckets, 0xff, count * sizeof *buckets); /* EVICT_NONE */
     for (uint32_t i = 0; i < t->chunks.len; i++) {
-        uint32_t *bucket = bucket_of(t, t->chunks.items[i].key);
+        uint32_t *bucket = evict_sim_bucket_of(t, t->chunks.items[i].key);
         t->chunks.items[i].hash_next = *bucket;
         *bucket = i;
     }
@@ -44,7 +44,7 @@ static int chunk_of(struct evict_trace *t, uint64_t key, uint32_t len, uint32_t 
 {
     if (t->chunks.len >= t->bucket_count && grow(t))
         return -ENOMEM;
-    uint32_t *bucket = bucket_of(t, key);
+    uint32_t *bucket = evict_sim_bucket_of(t, key);
     for (*out = *bucket; *out != EVICT_NONE; *out = t->chunks.items[*out].hash_next)
         if (t->chunks.items[*out].key == key)
             return t->chunks.items[*out].len == len ? 0 : -EINVAL;
@@ -225,7 +225,7 @@ static void swap(struct future *a, struct future *b)
     *b = t;
 }
 
-static int push(struct oracle *o, struct future f)
+static int evict_sim_push(struct oracle *o, struct future f)
 {
     if (vec_push(&o->heap, f))
         return -ENOMEM;
@@ -248,7 +248,7 @@ static void pop(struct oracle *o)
 }
 
 /* Room for len bytes by giving up what is used later than `next`. */
-static bool make_room(struct oracle *o, uint32_t len, uint32_t next, struct evict_sim_result *r)
+static bool evict_sim_make_room(struct oracle *o, uint32_t len, uint32_t next, struct evict_sim_result *r)
 {
     while (o->used + len > o->size && o->heap.len) {
         struct future f = o->heap.items[0];
@@ -271,14 +271,14 @@ static int oracle_ask(struct oracle *o, size_t i, struct evict_sim_result *r, bo
 {
     uint32_t chunk = o->t->asks.items[i], next = o->next[i], len = o->t->chunks.items[chunk].len;
     *out_hit = o->in[chunk];
-    if (!*out_hit && (next == NEVER || len > o->size || !make_room(o, len, next, r))) {
+    if (!*out_hit && (next == NEVER || len > o->size || !evict_sim_make_room(o, len, next, r))) {
         r->not_admitted++;
         return 0;
     }
     o->used += *out_hit ? 0 : len;
     o->in[chunk] = true;
     o->due[chunk] = next;
-    return push(o, (struct future){.next = next, .chunk = chunk});
+    return evict_sim_push(o, (struct future){.next = next, .chunk = chunk});
 }
 
 static void look_ahead(struct oracle *o)

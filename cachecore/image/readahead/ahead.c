@@ -32,9 +32,9 @@ struct watched {
     struct image *img;      /* a reference */
     uint64_t rest_until_ms; /* under the search, like all below */
     uint64_t hand;
-    uint64_t told_ms, failed; /* when the log last heard of failures; those since then */
-    unsigned jobs;            /* in the air */
-    bool removed;             /* goes with the last of them */
+    uint64_t reported_ms, failed; /* when the log last heard of failures; those since then */
+    unsigned jobs;                /* in flight */
+    bool removed;                 /* goes with the last of them */
 };
 
 struct ahead {
@@ -193,9 +193,9 @@ static void note_failure(struct ahead *a, struct watched *w, int rc)
         if (rc == -EDQUOT || rc == -ENODEV)
             return;
         failed = ++w->failed;
-        if (w->told_ms && now_ms - w->told_ms < TELL_MS)
+        if (w->reported_ms && now_ms - w->reported_ms < TELL_MS)
             return;
-        w->told_ms = now_ms;
+        w->reported_ms = now_ms;
         w->failed = 0;
     }
     log_warning(
@@ -207,7 +207,7 @@ static void note_failure(struct ahead *a, struct watched *w, int rc)
 static void carry_out(struct ahead *a, const struct job *job)
 {
     struct watched *w = job->of;
-    bool last, shared = cache_room(w->img->config.cache, 0).most < atomic_load(&a->image_bytes);
+    bool last, shared = cache_capacity(w->img->config.cache, 0).most < atomic_load(&a->image_bytes);
     int rc = complete_some(w->img, job->leaf, shared);
     if (rc)
         note_failure(a, w, rc);
@@ -239,7 +239,7 @@ static bool is_stopping(struct ahead *a)
     return a->stopping;
 }
 
-static void *run(void *arg)
+static void *ahead_run(void *arg)
 {
     struct ahead *a = arg;
     pthread_setname_np(pthread_self(), "granary-ahead");
@@ -261,7 +261,7 @@ int ahead_start_threads(struct ahead *a)
         return error_no_memory();
     int rc = 0;
     while (!rc && a->thread_count < a->thread_max) {
-        rc = thread_start(&a->threads[a->thread_count], run, a);
+        rc = thread_start(&a->threads[a->thread_count], ahead_run, a);
         a->thread_count += !rc;
     }
     return rc ? error_prefix(rc, "image") : 0;

@@ -13,10 +13,10 @@ struct ahead;
 GR_MUST_CHECK int ahead_new(unsigned threads, struct ahead **out);
 /* An image to watch, of which a reference is held; before anybody reads it. -ENOMEM. */
 GR_MUST_CHECK int ahead_add(struct ahead *a, struct image *img);
-/* Nothing is begun for it any more; what is in the air is not waited for. */
+/* Nothing is begun for it any more; what is in flight is not waited for. */
 void ahead_remove(struct ahead *a, struct image *img);
 GR_MUST_CHECK int ahead_start_threads(struct ahead *a);
-/* Waits for the gets in the air. NULL is allowed. */
+/* Waits for the gets in flight. NULL is allowed. */
 void ahead_free(struct ahead *a);
 
 #endif

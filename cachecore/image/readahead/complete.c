@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "image/span.h"
 
-enum { LOOK = 64 /* chunks looked up under one lock */, ROOM_PART = 64 /* of the cache is left free in any case */ };
+enum { LOOK = 64 /* chunks looked up under one lock */, FREE_PART = 64 /* of the cache is left free in any case */ };
 
 struct unit {
     struct image *img;
@@ -35,7 +35,7 @@ uint32_t complete_worth(const struct image *img, uint64_t leaf)
 }
 
 /* false: the unit is full. */
-static bool add(struct unit *u, const struct chunk_ref *ref, uint32_t number)
+static bool complete_add(struct unit *u, const struct chunk_ref *ref, uint32_t number)
 {
     u->missing = true;
     if (u->count == u->most || (u->count && number >= u->first + 2 * u->most))
@@ -66,14 +66,14 @@ static bool add_missing(struct unit *u, const struct span *span, uint32_t from, 
         }
         cache_query(u->img->config.cache, digests, n, states);
         for (uint32_t i = 0; i < n; i++)
-            if (!states[i].cached && !add(u, span_chunk(span, span->first + numbers[i]), numbers[i]))
+            if (!states[i].cached && !complete_add(u, span_chunk(span, span->first + numbers[i]), numbers[i]))
                 return false;
     }
     return true;
 }
 
 /* Fill in the unit; a leaf where nothing is found has no more credit. */
-static void choose(struct unit *u, const struct span *span)
+static void complete_choose(struct unit *u, const struct span *span)
 {
     uint32_t count = (uint32_t)(span->end - span->first), unit = complete_unit(u->img);
     uint32_t start = atomic_load_explicit(&u->leaf->last, memory_order_relaxed) / unit * unit;
@@ -85,10 +85,10 @@ static void choose(struct unit *u, const struct span *span)
 
 static bool has_room(const struct image *img, bool shared)
 {
-    struct cache_room room = cache_room(img->config.cache, img->config.quota);
-    if (room.most < img->manifest.size)
+    struct cache_capacity capacity = cache_capacity(img->config.cache, img->config.quota);
+    if (capacity.most < img->manifest.size)
         return false;
-    return !shared || room.free > room.most / ROOM_PART + COMPLETE_BYTES;
+    return !shared || capacity.free > capacity.most / FREE_PART + COMPLETE_BYTES;
 }
 
 int complete_some(struct image *img, uint64_t leaf, bool shared)
@@ -102,7 +102,7 @@ int complete_some(struct image *img, uint64_t leaf, bool shared)
     struct unit u = {.img = img, .leaf = demand_leaf(&img->demand, leaf)};
     u.most = GR_MIN(demand_credit(&img->demand, leaf), complete_unit(img));
     if (span.leaf && u.most)
-        choose(&u, &span);
+        complete_choose(&u, &span);
     node_unref(span.leaf);
     if (!u.count)
         return 0;

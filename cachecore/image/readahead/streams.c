@@ -16,7 +16,7 @@ static uint64_t distance(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
-static struct stream *find(struct streams *s, uint64_t off)
+static struct stream *streams_find(struct streams *s, uint64_t off)
 {
     struct stream *best = NULL;
     for (size_t i = 0; i < STREAMS_MAX; i++) {
@@ -29,7 +29,7 @@ static struct stream *find(struct streams *s, uint64_t off)
     return best;
 }
 
-static struct stream *begin(struct streams *s, uint64_t off)
+static struct stream *streams_begin(struct streams *s, uint64_t off)
 {
     struct stream *oldest = &s->runs[0];
     for (size_t i = 1; i < STREAMS_MAX; i++)
@@ -49,10 +49,10 @@ static uint64_t window_of(const struct stream *run, uint64_t most)
 
 struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len, const struct stream_limits *limits)
 {
-    struct stream *run = find(s, off);
+    struct stream *run = streams_find(s, off);
     bool follows = run; /* a read by itself may be long: kernels ask for a file of a megabyte at once */
     if (!run)
-        run = begin(s, off);
+        run = streams_begin(s, off);
     run->used = ++s->clock;
     run->end = GR_MAX(run->end, off + len);
     run->bytes = GR_MIN(run->bytes + len, run->end - run->begin); /* the same bytes again are no progress */

@@ -115,7 +115,8 @@ void image_cursor_release(struct image_cursor *c)
 }
 
 /* 1: the node is not to be had, which the cursor notes; 0; -ENOMEM. */
-static int get_node(struct image_cursor *c, const struct index_child *child, struct node_place place, struct node **out)
+static int select_get_node(struct image_cursor *c, const struct index_child *child, struct node_place place,
+                           struct node **out)
 {
     struct store *store = c->store_error.code ? NULL : c->store;
     int rc = node_cache_peek(c->img->nodes, child, place, store, out);
@@ -150,7 +151,7 @@ static int move(struct image_cursor *c, uint64_t chunk)
             return 0;
         CLEANUP(cleanup_node) struct node *node = NULL;
         count_missing(c, &child, place);
-        int rc = get_node(c, &child, place, &node);
+        int rc = select_get_node(c, &child, place, &node);
         c->unknown = rc > 0;
         if (rc)
             return rc > 0 ? 0 : rc;

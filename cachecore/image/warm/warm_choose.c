@@ -10,7 +10,7 @@
 
 enum { TICKS = 256, FRONT_MIN = 4096 /* the superblock */ };
 
-int warm_tick(struct warming *w, const struct warm_told *t)
+int warm_tick(struct warming *w, const struct warm_report *t)
 {
     return w->ticks++ % TICKS ? 0 : w->c->tell(w->c->arg, t);
 }
@@ -63,7 +63,7 @@ static int choose_file(void *arg, const struct catalog_path *name, const struct 
         return w->c->failed(w->c->arg, name->path, name->len,
                             globs ? "no file in the image matches" : "not in the image");
     }
-    int rc = warm_tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->plan.files + c->listed.len});
+    int rc = warm_tick(w, &(struct warm_report){.phase = "catalog", .files_done = w->plan.files + c->listed.len});
     if (rc)
         return rc;
     return globs ? add_file(w, e) : list_file(c, name->number, e);
@@ -128,7 +128,7 @@ int warm_on_look(void *arg, uint64_t chunk)
 {
     struct warming *w = arg;
     const struct manifest *m = &w->c->img->manifest;
-    return warm_tick(w, &(struct warm_told){"looking", .bytes_done = chunk * m->chunk_size, .bytes_total = m->size});
+    return warm_tick(w, &(struct warm_report){"looking", .bytes_done = chunk * m->chunk_size, .bytes_total = m->size});
 }
 
 static int choose_traced(struct warming *w)

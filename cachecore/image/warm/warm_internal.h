@@ -25,7 +25,7 @@ struct warming {
 };
 
 /* Tell at every 256th call: for every step of what has no end in sight. Not 0: it is to end. */
-GR_MUST_CHECK int warm_tick(struct warming *w, const struct warm_told *t);
+GR_MUST_CHECK int warm_tick(struct warming *w, const struct warm_report *t);
 /* A missing_step, of a struct warming. */
 GR_MUST_CHECK int warm_on_look(void *warming, uint64_t chunk);
 

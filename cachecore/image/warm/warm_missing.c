@@ -14,7 +14,7 @@ struct looking {
     uint32_t lens[LOOK_BATCH], stored[LOOK_BATCH];
 };
 
-static void look(struct looking *l)
+static void warm_missing_look(struct looking *l)
 {
     struct cache_chunk found[LOOK_BATCH];
     struct missing_sums *sums = l->sums;
@@ -32,14 +32,14 @@ static void look(struct looking *l)
     l->n = 0;
 }
 
-static void add(struct looking *l, uint64_t chunk, const struct chunk_ref *ref)
+static void warm_missing_add(struct looking *l, uint64_t chunk, const struct chunk_ref *ref)
 {
     l->chunks[l->n] = chunk;
     l->digests[l->n] = ref->digest;
     l->lens[l->n] = ref->plain_len;
     l->stored[l->n++] = ref->stored_len;
     if (l->n == LOOK_BATCH)
-        look(l);
+        warm_missing_look(l);
 }
 
 /* A chunk of which the index node is not at hand is as good as missing. */
@@ -69,11 +69,11 @@ static int look_all(struct looking *l, struct image_cursor *cursor, const struct
             run = 1;
             add_unknown(l, i);
         } else if (ref) {
-            add(l, i, ref);
+            warm_missing_add(l, i, ref);
         }
         rc = step(arg, i);
     }
-    look(l);
+    warm_missing_look(l);
     return rc;
 }
 

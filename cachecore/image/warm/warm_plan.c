@@ -17,7 +17,7 @@ void warm_plan_release(struct warm_plan *p)
     p->done = NULL;
 }
 
-static int append(struct warm_plan *p, uint64_t chunk)
+static int warm_plan_append(struct warm_plan *p, uint64_t chunk)
 {
     struct warm_run *last = p->runs.len ? &p->runs.items[p->runs.len - 1] : NULL;
     if (last && last->first + last->count == chunk) {
@@ -37,7 +37,7 @@ int warm_plan_add(struct warm_plan *p, uint64_t first, uint64_t end)
     int rc = 0;
     for (uint64_t i = first; !rc && i < end; i++)
         if (chunk_set_add(&p->chosen, i))
-            rc = append(p, i);
+            rc = warm_plan_append(p, i);
     return rc;
 }
 

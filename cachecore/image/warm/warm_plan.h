@@ -9,7 +9,7 @@
 #include "base/vec.h"
 #include "image/warm/select.h"
 
-enum { WARM_BATCH = 16 /* as many as a thread has in the air (cache_ensure) */ };
+enum { WARM_BATCH = 16 /* as many as a thread has in flight (cache_ensure) */ };
 
 struct warm_run {
     uint64_t first, count, at; /* chunks; how many are before them in the plan */

@@ -24,7 +24,7 @@ enum { LIMITED_STEP = 4 };
 static int tell_looking(void *arg)
 {
     struct warming *w = arg;
-    return w->c->tell(w->c->arg, &(struct warm_told){.phase = "looking", .bytes_total = w->c->img->manifest.size});
+    return w->c->tell(w->c->arg, &(struct warm_report){.phase = "looking", .bytes_total = w->c->img->manifest.size});
 }
 
 /* store NULL: what can be read without one. */
@@ -190,10 +190,10 @@ static int warm_item(void *arg, size_t i)
     return 0;
 }
 
-static int watch(void *arg)
+static int warm_run_watch(void *arg)
 {
     struct warming *w = arg;
-    struct warm_told t = {.phase = "warming", .bytes_total = w->bytes_total, .files_total = w->plan.files};
+    struct warm_report t = {.phase = "warming", .bytes_total = w->bytes_total, .files_total = w->plan.files};
     {
         SCOPED_LOCK(&w->lock);
         t.bytes_done = w->bytes_done;
@@ -219,7 +219,7 @@ static int warm(struct warming *w)
     const struct parallel work = {.count = warm_plan_batches(&w->plan) + w->count_files + w->leaves,
                                   .threads = WARM_THREADS + w->count_files,
                                   .item = warm_item,
-                                  .step = watch,
+                                  .step = warm_run_watch,
                                   .arg = w};
     uint64_t began_ms = clock_now_ms(), had = w->bytes_done;
     pthread_mutex_init(&w->lock, NULL);
@@ -252,7 +252,7 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
         failed = chunk_set_meets(&w->missing, first, end);
     }
     if (!failed)
-        return warm_tick(w, &(struct warm_told){.phase = "catalog", .files_done = w->out->failed_files});
+        return warm_tick(w, &(struct warm_report){.phase = "catalog", .files_done = w->out->failed_files});
     w->out->failed_files++;
     return w->c->failed(w->c->arg, e->path, e->path_len,
                         error->code
@@ -261,7 +261,7 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
 }
 
 /* Those of the metadata that are cached stay: who opens a file reads them before anything else. */
-static int hold_metadata(struct warming *w)
+static int pin_metadata(struct warming *w)
 {
     struct warm_part parts[2];
     struct image_cursor cursor;
@@ -273,7 +273,7 @@ static int hold_metadata(struct warming *w)
         for (uint64_t i = parts[k].first; !rc && i < parts[k].end; i += run) {
             const struct chunk_ref *ref;
             rc = image_cursor_at(&cursor, i, &ref, &run);
-            if (!rc && ref && cache_hold(w->c->img->config.cache, &ref->digest) == -EDQUOT)
+            if (!rc && ref && cache_session_pin(w->c->img->config.cache, &ref->digest) == -EDQUOT)
                 w->out->unheld++;
         }
     image_cursor_release(&cursor);
@@ -305,7 +305,7 @@ static int run(struct warming *w)
         return rc;
     rc = warm(w);
     if (!rc)
-        rc = hold_metadata(w);
+        rc = pin_metadata(w);
     if (out->unheld)
         log_warning("image: %llu chunks of a filesystem's metadata are not pinned: pins take three quarters of the "
                     "cache already",

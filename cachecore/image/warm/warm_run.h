@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "image/warm/warm_missing.h"
 
-enum { WARM_THREADS = 64 /* of one run; each has up to 16 chunks in the air (cache_ensure) */ };
+enum { WARM_THREADS = 64 /* of one run; each has up to 16 chunks in flight (cache_ensure) */ };
 
 /* From WARM_TRACE on it needs a list; from WARM_FILES on that is of names. */
 enum warm_what { WARM_METADATA, WARM_ALL, WARM_TRACE, WARM_FILES, WARM_GLOBS };
@@ -15,7 +15,7 @@ enum warm_what { WARM_METADATA, WARM_ALL, WARM_TRACE, WARM_FILES, WARM_GLOBS };
  */
 bool warm_is_metadata(const struct manifest *m, uint64_t chunk);
 
-struct warm_told {
+struct warm_report {
     const char *phase; /* "catalog", "looking", "warming" */
     /* Of what was asked for, with what was cached before. A file is done when it and all before it came or failed. */
     uint64_t bytes_done, bytes_total, files_done, files_total;
@@ -31,9 +31,9 @@ struct warm_config {
     const struct bytes *list; /* names, each ended by NUL; or a trace's file */
     bool dry;                 /* only look */
     uint64_t bwlimit;         /* stored bytes of chunks a second; 0: no limit */
-    /* Many times a second: how far it is. What is not 0 ends the run, when the chunks in the air have come or failed,
+    /* Many times a second: how far it is. What is not 0 ends the run, when the chunks in flight have come or failed,
      * and is returned. */
-    int (*tell)(void *arg, const struct warm_told *told);
+    int (*tell)(void *arg, const struct warm_report *report);
     /* A file that is not all cached at the end, or not in the image. As tell. */
     int (*failed)(void *arg, const char *path, size_t len, const char *why);
     void *arg;
@@ -49,10 +49,10 @@ struct warm_result {
     struct error error; /* of the first chunk that could not be had, or what ended the warming; code 0: none */
 };
 
-/* The filesystem's metadata goes first, whatever is asked for, and is held (cache_hold); then chunks in the order in
- * which they were asked for. A chunk that cannot be had (-ENOENT, -EBADMSG) is left out, any other failure ends the
- * warming, not the run. At the end all is looked up once more: only out->after says whether it was a success. The
- * calling thread makes WARM_THREADS for the time of the warming. */
+/* The filesystem's metadata goes first, whatever is asked for, and is held (cache_session_pin); then chunks in the
+ * order in which they were asked for. A chunk that cannot be had (-ENOENT, -EBADMSG) is left out, any other failure
+ * ends the warming, not the run. At the end all is looked up once more: only out->after says whether it was a success.
+ * The calling thread makes WARM_THREADS for the time of the warming. */
 GR_MUST_CHECK int warm_run(const struct warm_config *config, struct warm_result *out);
 
 #endif

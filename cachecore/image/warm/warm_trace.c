@@ -19,7 +19,7 @@ struct table {
     uint32_t left;   /* digests that are not found */
 };
 
-static void table_release(struct table *table)
+static void warm_trace_table_release(struct table *table)
 {
     free(table->order);
     free(table->found);
@@ -145,6 +145,6 @@ int warm_trace(struct image *img, struct store *store, const struct trace *t, wa
         rc = look_for_all(img, store, &table, step, arg);
     if (!rc)
         rc = add_found(&table, plan, out_absent);
-    table_release(&table);
+    warm_trace_table_release(&table);
     return rc;
 }

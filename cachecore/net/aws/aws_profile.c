@@ -49,7 +49,7 @@ static char *trim(char *text)
 }
 
 /* The last line of a file wins, the first file over the second. */
-static void take_line(char *line, struct aws_profile *p, const struct aws_profile *before)
+static void aws_profile_take_line(char *line, struct aws_profile *p, const struct aws_profile *before)
 {
     const struct {
         const char *name;
@@ -101,7 +101,7 @@ static void take_text(char *text, struct aws_profile *p)
             *end = 0;
             inside = is_section_of(line + 1, p->name);
         } else if (inside) {
-            take_line(line, p, &before);
+            aws_profile_take_line(line, p, &before);
         }
     }
 }

@@ -36,7 +36,7 @@ struct credential_chain {
 
 /* ------------------------------------------------------------------ places */
 
-static int fetch(struct credential_chain *c, struct credentials *out)
+static int credential_chain_fetch(struct credential_chain *c, struct credentials *out)
 {
     struct web_identity w = {
         .token_file = c->token_file, .role_arn = c->role_arn, .session_name = c->session_name, .region = c->region};
@@ -53,7 +53,7 @@ static int fetch(struct credential_chain *c, struct credentials *out)
     return credentials_from_instance(c->http, out);
 }
 
-static const char *set_value(const char *name)
+static const char *credential_chain_set_value(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
@@ -70,11 +70,12 @@ static int use_web_identity(struct credential_chain *c, const char *file, const 
 
 static int choose_place(struct credential_chain *c)
 {
-    const char *file = set_value("AWS_WEB_IDENTITY_TOKEN_FILE"), *role = set_value("AWS_ROLE_ARN");
+    const char *file = credential_chain_set_value("AWS_WEB_IDENTITY_TOKEN_FILE"),
+               *role = credential_chain_set_value("AWS_ROLE_ARN");
     if (credentials_in_environment())
         return 0;
     if (file && role)
-        return use_web_identity(c, file, role, set_value("AWS_ROLE_SESSION_NAME"));
+        return use_web_identity(c, file, role, credential_chain_set_value("AWS_ROLE_SESSION_NAME"));
     struct aws_profile p CLEANUP(aws_profile_release) = {0};
     int rc = aws_profile_load(&p);
     if (rc || p.access_key || p.secret_key)
@@ -117,7 +118,7 @@ static bool is_due_locked(const struct credential_chain *c)
 static int renew(struct credential_chain *c)
 {
     struct lent_credentials *fresh = calloc(1, sizeof *fresh);
-    int rc = fresh ? fetch(c, &fresh->keys) : error_no_memory();
+    int rc = fresh ? credential_chain_fetch(c, &fresh->keys) : error_no_memory();
     SCOPED_LOCK(&c->lock);
     c->renewing = false;
     c->attempt++;

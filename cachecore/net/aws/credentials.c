@@ -48,7 +48,7 @@ int credentials_check(const char *where, struct credentials *c)
                      bad);
 }
 
-static const char *set_value(const char *name)
+static const char *credentials_set_value(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
@@ -56,7 +56,7 @@ static const char *set_value(const char *name)
 
 bool credentials_in_environment(void)
 {
-    return set_value("AWS_ACCESS_KEY_ID") || set_value("AWS_SECRET_ACCESS_KEY");
+    return credentials_set_value("AWS_ACCESS_KEY_ID") || credentials_set_value("AWS_SECRET_ACCESS_KEY");
 }
 
 static char *copy_of(const char *text)
@@ -84,9 +84,9 @@ int credentials_from_profile(struct aws_profile *p, struct credentials *out)
 int credentials_load(struct credentials *out)
 {
     if (credentials_in_environment()) {
-        *out = (struct credentials){.access_key = copy_of(set_value("AWS_ACCESS_KEY_ID")),
-                                    .secret_key = copy_of(set_value("AWS_SECRET_ACCESS_KEY")),
-                                    .session_token = copy_of(set_value("AWS_SESSION_TOKEN"))};
+        *out = (struct credentials){.access_key = copy_of(credentials_set_value("AWS_ACCESS_KEY_ID")),
+                                    .secret_key = copy_of(credentials_set_value("AWS_SECRET_ACCESS_KEY")),
+                                    .session_token = copy_of(credentials_set_value("AWS_SESSION_TOKEN"))};
         return credentials_check("the environment", out);
     }
     *out = (struct credentials){0};

@@ -28,8 +28,8 @@ static int parse_expiration(const char *text, int64_t *out)
 }
 
 /* Copies; a missing expiration is none. */
-static int take(const char *service, const char *access, const char *secret, const char *token, const char *expiration,
-                struct credentials *out)
+static int credentials_decode_take(const char *service, const char *access, const char *secret, const char *token,
+                                   const char *expiration, struct credentials *out)
 {
     *out = (struct credentials){0};
     if (!access || !secret || (expiration && parse_expiration(expiration, &out->expires)))
@@ -48,7 +48,7 @@ int credentials_decode_json(const char *service, const void *json, size_t len, s
     const char *secret = json_string_value(json_object_get(root, "SecretAccessKey"));
     const char *token = json_string_value(json_object_get(root, "Token"));
     const char *expiration = json_string_value(json_object_get(root, "Expiration"));
-    int rc = take(service, access, secret, token, expiration, out);
+    int rc = credentials_decode_take(service, access, secret, token, expiration, out);
     json_decref(root);
     return rc;
 }
@@ -72,7 +72,7 @@ int credentials_decode_sts(const char *service, const void *xml, size_t len, str
     char *values[GR_ARRAY_SIZE(tags)];
     for (size_t i = 0; i < GR_ARRAY_SIZE(tags); i++)
         values[i] = element(xml, len, tags[i]);
-    int rc = take(service, values[0], values[1], values[2], values[3], out);
+    int rc = credentials_decode_take(service, values[0], values[1], values[2], values[3], out);
     for (size_t i = 0; i < GR_ARRAY_SIZE(tags); i++) {
         if (values[i])
             explicit_bzero(values[i], strlen(values[i]));

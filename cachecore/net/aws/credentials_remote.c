@@ -16,7 +16,7 @@
 
 enum { TOKEN_MAX = 64 << 10, STS_TIMEOUT_MS = 20000, HEADER_MAX = TOKEN_MAX + 64, URL_MAX = 2048 };
 
-static const char *set_value(const char *name)
+static const char *credentials_remote_set_value(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
@@ -37,7 +37,8 @@ static void wipe_response(struct http_response *r)
 }
 
 /* Perform and judge by the status. */
-static int ask(struct http *h, struct http_request *request, const char *service, struct http_response *out)
+static int credentials_remote_ask(struct http *h, struct http_request *request, const char *service,
+                                  struct http_response *out)
 {
     int rc = http_do(h, request, out);
     if (rc)
@@ -85,9 +86,9 @@ static int web_identity_form(const struct web_identity *w, struct bytes *body)
 
 static void sts_url(const struct web_identity *w, char url[URL_MAX])
 {
-    const char *given = set_value("AWS_ENDPOINT_URL_STS");
+    const char *given = credentials_remote_set_value("AWS_ENDPOINT_URL_STS");
     if (!given)
-        given = set_value("AWS_ENDPOINT_URL");
+        given = credentials_remote_set_value("AWS_ENDPOINT_URL");
     if (given)
         snprintf(url, URL_MAX, "%s%s", given, given[strlen(given) - 1] == '/' ? "" : "/");
     else if (w->region)
@@ -111,7 +112,7 @@ int credentials_from_web_identity(struct http *h, const struct web_identity *w, 
                                    .body = form.data,
                                    .body_len = form.len,
                                    .deadline_ms = clock_now_ms() + STS_TIMEOUT_MS};
-    rc = ask(h, &request, "STS", &answer);
+    rc = credentials_remote_ask(h, &request, "STS", &answer);
     if (rc)
         return rc == -ENOENT ? -EACCES : rc;
     return credentials_decode_sts("STS", answer.body.data, answer.body.len, out);
@@ -121,7 +122,8 @@ int credentials_from_web_identity(struct http *h, const struct web_identity *w, 
 
 bool credentials_in_container(void)
 {
-    return set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") || set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    return credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") ||
+           credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 }
 
 /* Plain HTTP goes nowhere but to this machine and the addresses AWS gives these services: the answer is a secret. */
@@ -145,8 +147,8 @@ static bool may_ask(const char *url)
 /* The Authorization header, if one is asked for; *out empty: none. */
 static int authorization(struct bytes *out)
 {
-    const char *file = set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-    const char *value = set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    const char *file = credentials_remote_set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *value = credentials_remote_set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN");
     struct bytes token CLEANUP(wipe_bytes) = BYTES_INIT(TOKEN_MAX);
     if (!file && !value)
         return 0;
@@ -160,8 +162,8 @@ static int authorization(struct bytes *out)
 
 int credentials_from_container(struct http *h, struct credentials *out)
 {
-    const char *relative = set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    const char *full = set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    const char *relative = credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     char url[URL_MAX];
     snprintf(url, sizeof url, "%s%s", relative ? "http://169.254.170.2" : "", relative ? relative : full);
     if (!may_ask(url))
@@ -174,7 +176,7 @@ int credentials_from_container(struct http *h, struct credentials *out)
     if (!rc && header.len && !(request.headers[0] = bytes_string(&header)))
         rc = error_no_memory();
     if (!rc)
-        rc = ask(h, &request, "the container's endpoint", &answer);
+        rc = credentials_remote_ask(h, &request, "the container's endpoint", &answer);
     return rc ? rc : credentials_decode_json("the container's endpoint", answer.body.data, answer.body.len, out);
 }
 
@@ -189,14 +191,14 @@ static int unexpected(void)
 
 static int metadata(struct http *h, const char *method, const char *path, const char *header, struct http_response *out)
 {
-    const char *base = set_value("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *base = credentials_remote_set_value("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     if (!base)
         base = "http://169.254.169.254";
     char url[URL_MAX];
     size_t len = strlen(base);
     snprintf(url, sizeof url, "%.*s/latest/%s", (int)(base[len - 1] == '/' ? len - 1 : len), base, path);
     struct http_request request = {.method = method, .url = url, .headers = {header}};
-    int rc = ask(h, &request, INSTANCE, out);
+    int rc = credentials_remote_ask(h, &request, INSTANCE, out);
     if (rc)
         return rc;
     /* an answer of one line becomes part of a header or address */
@@ -235,7 +237,7 @@ static int role_path(struct http *h, const char *header, char out[URL_MAX])
 
 int credentials_from_instance(struct http *h, struct credentials *out)
 {
-    const char *disabled = set_value("AWS_EC2_METADATA_DISABLED");
+    const char *disabled = credentials_remote_set_value("AWS_EC2_METADATA_DISABLED");
     if (disabled && strcasecmp(disabled, "true") == 0)
         return error_set(-ENOENT, "S3 credentials: " INSTANCE " is disabled by AWS_EC2_METADATA_DISABLED");
     CLEANUP_FREE char *header = malloc(HEADER_MAX);

@@ -172,7 +172,7 @@ static int call_once(struct call *c, const char *what)
 
 /* The address in another region, made by the first who hears of it. An endpoint that was given stays: then it is only
  * what requests are signed for that changes. NULL: no other than `from`. */
-static const struct s3_address *follow(struct s3 *s, const struct s3_address *from, const char *region)
+static const struct s3_address *s3_follow(struct s3 *s, const struct s3_address *from, const char *region)
 {
     SCOPED_LOCK(&s->following);
     struct s3_config config = {.bucket = s->bucket, .endpoint = s->endpoint};
@@ -188,7 +188,7 @@ static int call_follow(struct call *c)
     char region[S3_REGION_MAX];
     if (!s3_error_moved(&c->response, region) || !*region || (c->address->given && c->response.status < 400))
         return 0;
-    const struct s3_address *to = follow(c->s, c->address, region);
+    const struct s3_address *to = s3_follow(c->s, c->address, region);
     if (!to)
         return 0;
     struct bytes url = {.max = URL_MAX};

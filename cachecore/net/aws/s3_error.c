@@ -12,7 +12,7 @@
 
 enum { S3_CODE_MAX = 64 };
 
-static const void *find(const struct bytes *body, const char *tag)
+static const void *s3_error_find(const struct bytes *body, const char *tag)
 {
     return body->len ? memmem(body->data, body->len, tag, strlen(tag)) : NULL;
 }
@@ -21,7 +21,7 @@ static const void *find(const struct bytes *body, const char *tag)
 static void element(const struct bytes *body, const char *tag, char out[S3_CODE_MAX])
 {
     out[0] = 0;
-    const char *p = find(body, tag);
+    const char *p = s3_error_find(body, tag);
     if (!p)
         return;
     p += strlen(tag);
@@ -157,10 +157,11 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
 /* Something between wrote a Content-Length that is too small: what arrived says nothing of what the server meant. */
 static bool cut_short(const struct http_response *resp)
 {
-    return find(&resp->body, "<Error") && !find(&resp->body, "</Error>") && resp->body.len < HTTP_ERROR_BODY_MAX;
+    return s3_error_find(&resp->body, "<Error") && !s3_error_find(&resp->body, "</Error>") &&
+           resp->body.len < HTTP_ERROR_BODY_MAX;
 }
 
-static int judge(const struct s3_refusal *q, const struct http_response *resp)
+static int s3_error_judge(const struct s3_refusal *q, const struct http_response *resp)
 {
     char code[S3_CODE_MAX];
     element(&resp->body, "<Code>", code);
@@ -177,6 +178,6 @@ static int judge(const struct s3_refusal *q, const struct http_response *resp)
 
 int s3_error(const struct s3_refusal *q, const struct http_response *resp)
 {
-    int rc = judge(q, resp);
+    int rc = s3_error_judge(q, resp);
     return rc == -EAGAIN ? error_retry_after(rc, (unsigned)GR_MAX(resp->retry_after_s, 0)) : rc;
 }

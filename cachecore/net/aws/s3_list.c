@@ -46,7 +46,7 @@ struct decoder {
     const char *failed; /* why; NULL: all well */
 };
 
-static void refuse(struct decoder *d, const char *why)
+static void s3_list_refuse(struct decoder *d, const char *why)
 {
     if (!d->failed)
         d->failed = why;
@@ -79,7 +79,7 @@ static void begin_field(struct decoder *d, enum field field)
 {
     unsigned *seen = d->in_contents ? &d->seen : &d->seen_page;
     if (*seen & 1u << field)
-        refuse(d, "a field stands twice");
+        s3_list_refuse(d, "a field stands twice");
     *seen |= 1u << field;
     d->field = field;
     bytes_clear(&d->text);
@@ -89,11 +89,11 @@ static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **a
 {
     struct decoder *d = arg;
     if (++d->depth > DEPTH_MAX)
-        refuse(d, "elements are nested too deeply");
+        s3_list_refuse(d, "elements are nested too deeply");
     if (d->depth == 1 && strcmp(name, "ListBucketResult"))
-        refuse(d, "it is not a ListBucketResult");
+        s3_list_refuse(d, "it is not a ListBucketResult");
     if (d->field != NONE)
-        refuse(d, "a field holds elements");
+        s3_list_refuse(d, "a field holds elements");
     if (d->depth == 2 && strcmp(name, "Contents") == 0) {
         d->in_contents = true;
         d->seen = 0;
@@ -109,7 +109,7 @@ static void XMLCALL on_text(void *arg, const XML_Char *text, int len)
 {
     struct decoder *d = arg;
     if (d->field != NONE && bytes_append(&d->text, text, (size_t)len))
-        refuse(d, "a field is too long");
+        s3_list_refuse(d, "a field is too long");
 }
 
 static void take_size(struct decoder *d, const char *text)
@@ -118,7 +118,7 @@ static void take_size(struct decoder *d, const char *text)
     errno = 0;
     unsigned long long n = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || n > INT64_MAX)
-        refuse(d, "a size is not a number");
+        s3_list_refuse(d, "a size is not a number");
     d->object.size = n;
 }
 
@@ -133,22 +133,22 @@ static void take_time(struct decoder *d, char *text)
         for (; *p >= '0' && *p <= '9'; p++, unit /= 10)
             nsec += (uint32_t)(*p - '0') * unit;
         if (strcmp(p, "Z")) {
-            refuse(d, "a time is not one");
+            s3_list_refuse(d, "a time is not one");
             return;
         }
         memcpy(dot, "Z", 2);
     }
     if (text_parse_time(text, &d->object.mtime))
-        refuse(d, "a time is not one");
+        s3_list_refuse(d, "a time is not one");
     d->object.mtime_nsec = nsec;
 }
 
 /* Append text and a NUL to the arena. */
-static size_t keep(struct decoder *d)
+static size_t s3_list_keep(struct decoder *d)
 {
     size_t at = d->page->arena.len;
     if (bytes_append(&d->page->arena, d->text.data, d->text.len) || bytes_append(&d->page->arena, "", 1))
-        refuse(d, "it is too long");
+        s3_list_refuse(d, "it is too long");
     return at;
 }
 
@@ -156,12 +156,12 @@ static void take_field(struct decoder *d)
 {
     char *text = bytes_string(&d->text);
     if (!text) {
-        refuse(d, "a field is too long");
+        s3_list_refuse(d, "a field is too long");
         return;
     }
     switch (d->field) {
     case KEY:
-        d->key_at = keep(d);
+        d->key_at = s3_list_keep(d);
         d->object.key_len = d->text.len;
         break;
     case SIZE:
@@ -172,8 +172,8 @@ static void take_field(struct decoder *d)
         break;
     case ETAG: /* comes back in an If-Match header: no line may end in it */
         if (strpbrk(text, "\r\n"))
-            refuse(d, "an ETag is not one");
-        d->etag_at = keep(d);
+            s3_list_refuse(d, "an ETag is not one");
+        d->etag_at = s3_list_keep(d);
         break;
     case TRUNCATED:
         d->truncated = strcmp(text, "true") == 0;
@@ -184,29 +184,29 @@ static void take_field(struct decoder *d)
     case TOKEN:
         d->page->token = strdup(text);
         if (!d->page->token)
-            refuse(d, "out of memory");
+            s3_list_refuse(d, "out of memory");
         break;
     case NONE:
         break;
     }
 }
 
-static void take_object(struct decoder *d)
+static void s3_list_take_object(struct decoder *d)
 {
     unsigned needed = 1u << KEY | 1u << SIZE;
     if ((d->seen & needed) != needed || !d->object.key_len) {
-        refuse(d, "an object has no key or no size");
+        s3_list_refuse(d, "an object has no key or no size");
         return;
     }
     if (!(d->seen & 1u << ETAG)) {
         bytes_clear(&d->text);
-        d->etag_at = keep(d);
+        d->etag_at = s3_list_keep(d);
     }
     if (d->page->objects.len >= OBJECTS_MAX)
-        refuse(d, "it holds too many objects");
+        s3_list_refuse(d, "it holds too many objects");
     else if (vec_push(&d->page->objects, d->object) || vec_push(&d->places, d->key_at) ||
              vec_push(&d->places, d->etag_at))
-        refuse(d, "out of memory");
+        s3_list_refuse(d, "out of memory");
 }
 
 static void XMLCALL on_end(void *arg, const XML_Char *name)
@@ -215,7 +215,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
     if (d->field != NONE)
         take_field(d);
     else if (d->in_contents && d->depth == 2)
-        take_object(d);
+        s3_list_take_object(d);
     d->field = NONE;
     if (d->depth-- == 2)
         d->in_contents = false;
@@ -224,16 +224,16 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *public,
                                int internal)
 {
-    refuse(arg, "it declares a document type");
+    s3_list_refuse(arg, "it declares a document type");
 }
 
-static int refused(const char *why)
+static int s3_list_refused(const char *why)
 {
     return error_set(-EBADMSG, "S3 listing: %s", why);
 }
 
 /* Point the objects into the arena, which has stopped moving, and decode their keys. */
-static int settle_objects(struct decoder *d)
+static int complete_objects(struct decoder *d)
 {
     for (size_t i = 0; i < d->page->objects.len; i++) {
         struct s3_object *o = &d->page->objects.items[i];
@@ -244,7 +244,7 @@ static int settle_objects(struct decoder *d)
                     *p = ' ';
             long len = http_percent_decode(key, o->key_len);
             if (len < 0)
-                return refused("a key is wrongly escaped");
+                return s3_list_refused("a key is wrongly escaped");
             o->key_len = (size_t)len;
             key[len] = 0;
         }
@@ -257,14 +257,14 @@ static int settle_objects(struct decoder *d)
 static int finish(struct decoder *d)
 {
     if (d->failed)
-        return refused(d->failed);
+        return s3_list_refused(d->failed);
     if (d->truncated && (!d->page->token || !*d->page->token))
-        return refused("it says that more follows but not where");
+        return s3_list_refused("it says that more follows but not where");
     if (!d->truncated) {
         free(d->page->token);
         d->page->token = NULL;
     }
-    return settle_objects(d);
+    return complete_objects(d);
 }
 
 /* Does well-formed XML stop before its end? A length that is wrong in the answer's head makes such an answer. */
@@ -274,7 +274,7 @@ static bool ends_early(enum XML_Error error)
            error == XML_ERROR_UNCLOSED_CDATA_SECTION;
 }
 
-static int run(struct decoder *d, const void *xml, size_t len)
+static int s3_list_run(struct decoder *d, const void *xml, size_t len)
 {
     XML_SetUserData(d->parser, d);
     XML_SetElementHandler(d->parser, on_start, on_end);
@@ -293,7 +293,7 @@ static int run(struct decoder *d, const void *xml, size_t len)
 int s3_list_decode(const void *xml, size_t len, struct s3_list_page **out)
 {
     if (len > INT_MAX)
-        return refused("it is too long");
+        return s3_list_refused("it is too long");
     CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = calloc(1, sizeof *page);
     struct decoder d = {.page = page, .parser = XML_ParserCreate("UTF-8"), .text = BYTES_INIT(TEXT_MAX)};
     if (!page || !d.parser) {
@@ -301,7 +301,7 @@ int s3_list_decode(const void *xml, size_t len, struct s3_list_page **out)
         return error_no_memory();
     }
     page->arena.max = ARENA_MAX;
-    int rc = run(&d, xml, len);
+    int rc = s3_list_run(&d, xml, len);
     XML_ParserFree(d.parser);
     bytes_release(&d.text);
     vec_release(&d.places);

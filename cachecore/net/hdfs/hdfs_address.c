@@ -66,7 +66,7 @@ static int add_namenode(struct hdfs_address *a, const char *host, size_t len)
     return 0;
 }
 
-static int parse(const char *url, struct hdfs_address *a)
+static int hdfs_address_parse_url(const char *url, struct hdfs_address *a)
 {
     a->tls = begins_with(url, tls_scheme);
     const char *host = url + strlen(a->tls ? tls_scheme : plain_scheme);
@@ -91,7 +91,8 @@ static int parse(const char *url, struct hdfs_address *a)
 int hdfs_address_parse(const char *url, struct hdfs_address *out)
 {
     *out = (struct hdfs_address){.count = 0};
-    int rc = hdfs_address_known(url) ? parse(url, out) : error_set(-EINVAL, "%s: no hdfs:// address", url);
+    int rc =
+        hdfs_address_known(url) ? hdfs_address_parse_url(url, out) : error_set(-EINVAL, "%s: no hdfs:// address", url);
     if (rc)
         hdfs_address_release(out);
     return rc;

@@ -98,8 +98,8 @@ static int pass_on(void *arg, const void *data, size_t len)
     return rc;
 }
 
-static int run(struct webhdfs *w, const struct webhdfs_question *q, const char *url, bool with_body,
-               struct http_response *resp)
+static int webhdfs_ask_run(struct webhdfs *w, const struct webhdfs_question *q, const char *url, bool with_body,
+                           struct http_response *resp)
 {
     struct http_request request = {
         .method = q->method, .url = url, .fresh = q->fresh, .lookup = !q->flow && !with_body};
@@ -134,8 +134,8 @@ static int transport_failure(const struct webhdfs *w, const struct webhdfs_quest
     return error_prefix(rc, "%s", what);
 }
 
-static int refusal(const struct webhdfs *w, const struct webhdfs_question *q, const char *url,
-                   const struct http_response *resp, bool *out_standby)
+static int webhdfs_ask_refusal(const struct webhdfs *w, const struct webhdfs_question *q, const char *url,
+                               const struct http_response *resp, bool *out_standby)
 {
     char what[ERROR_TEXT_MAX], host[WEBHDFS_HOST_MAX];
     name_of(w, q, what);
@@ -172,14 +172,14 @@ static int ask_one(struct webhdfs *w, const struct webhdfs_question *q, size_t n
     int rc = question_url(w, q, namenode, url, &excluding);
     if (rc)
         return rc;
-    rc = run(w, q, (const char *)url->data, false, resp);
+    rc = webhdfs_ask_run(w, q, (const char *)url->data, false, resp);
     if (rc) {
         *out_next = webhdfs_passing(rc) && !resp->sink_stopped && !(q->flow && q->flow->done);
         return transport_failure(w, q, resp, rc);
     }
     if ((resp->status >= 200 && resp->status < 300) || (q->datanode && webhdfs_redirects(resp)))
         return 0;
-    rc = refusal(w, q, (const char *)url->data, resp, out_next);
+    rc = webhdfs_ask_refusal(w, q, (const char *)url->data, resp, out_next);
     if (webhdfs_passing(rc) && excluding)
         unbury_all(w);
     return rc;
@@ -227,14 +227,14 @@ int webhdfs_follow(struct webhdfs *w, const struct webhdfs_question *q, struct b
     int rc = take_location(w, q, resp->location, url);
     if (rc)
         return rc;
-    rc = run(w, q, (const char *)url->data, q->body != NULL, resp);
+    rc = webhdfs_ask_run(w, q, (const char *)url->data, q->body != NULL, resp);
     if (rc && webhdfs_passing(rc) && !resp->sink_stopped) {
         bury(w, (const char *)url->data);
         *out_again = !(q->flow && q->flow->done);
     }
     if (rc || (resp->status >= 200 && resp->status < 300))
         return transport_failure(w, q, resp, rc);
-    rc = refusal(w, q, (const char *)url->data, resp, &standby);
+    rc = webhdfs_ask_refusal(w, q, (const char *)url->data, resp, &standby);
     /* the NameNode knew the file a moment ago: it shall say that it is gone */
     return rc == -ENOENT ? error_set(-EAGAIN, "%s", error_text()) : rc;
 }

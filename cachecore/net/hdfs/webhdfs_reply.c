@@ -24,7 +24,7 @@ static int strange(const char *what)
     return error_set(-EBADMSG, "the server's answer is not what WebHDFS sends: %s", what);
 }
 
-static int parse(const void *data, size_t len, json_t **out)
+static int webhdfs_reply_parse(const void *data, size_t len, json_t **out)
 {
     json_error_t error;
     if (len > WEBHDFS_BODY_MAX)
@@ -131,7 +131,7 @@ bool webhdfs_page_more(const struct webhdfs_page *page)
 static int new_page(const void *data, size_t len, struct webhdfs_page **out)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = calloc(1, sizeof *page);
-    int rc = page ? parse(data, len, &page->root) : error_no_memory();
+    int rc = page ? webhdfs_reply_parse(data, len, &page->root) : error_no_memory();
     if (!rc)
         *out = steal_ptr(&page);
     return rc;

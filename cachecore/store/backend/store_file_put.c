@@ -114,7 +114,7 @@ static int write_pieces(const struct store_file *f, int fd, const struct store_p
 
 /* Write data to a new synced file in STORE_FILE_TMP_DIR; *out_path is the caller's to move or unlink, and
  * free. */
-static int write_temporary(struct store_file *f, const struct store_put *put, char **out_path)
+static int store_file_write_temporary(struct store_file *f, const struct store_put *put, char **out_path)
 {
     CLEANUP_FREE char *path = store_file_path(f, STORE_FILE_TMP_DIR "/put-XXXXXX");
     if (!path)
@@ -215,7 +215,7 @@ int store_file_put(struct store *s, const struct store_put *put)
     /* spares the writing of a pack that is there; move_into_place decides */
     if (put->mode == STORE_PUT_IF_ABSENT && access(path, F_OK) == 0)
         return changed(f, put);
-    rc = write_temporary(f, put, &temporary);
+    rc = store_file_write_temporary(f, put, &temporary);
     if (rc)
         return rc;
     rc = make_parent(f, put->key, path);

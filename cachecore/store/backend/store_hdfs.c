@@ -61,7 +61,7 @@ static int locate(struct store *s, const char *key, struct bytes *out)
 #define PATH_INIT BYTES_INIT(FULL_PATH_MAX)
 
 /* Size and time of a file; a directory is no object. */
-static int look_at(struct store *s, const struct bytes *path, const char *key, struct store_item *out)
+static int store_hdfs_look_at(struct store *s, const struct bytes *path, const char *key, struct store_item *out)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
     int rc = webhdfs_stat(client_of(s), (const char *)path->data, path->len, &page);
@@ -78,7 +78,7 @@ static int hdfs_stat(struct store *s, const char *key, struct store_item *out)
 {
     CLEANUP_PATH path = PATH_INIT;
     int rc = locate(s, key, &path);
-    return rc ? rc : look_at(s, &path, key, out);
+    return rc ? rc : store_hdfs_look_at(s, &path, key, out);
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -88,14 +88,15 @@ static int shorter(struct store *s, const char *key)
     return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
 }
 
-static int get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink, void *arg)
+static int store_hdfs_get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink,
+                               void *arg)
 {
     CLEANUP_PATH path = PATH_INIT;
     struct store_item item;
     uint64_t done = 0;
     int rc = locate(s, key, &path);
     if (!rc && !part->len)
-        rc = look_at(s, &path, key, &item);
+        rc = store_hdfs_look_at(s, &path, key, &item);
     if (rc || !part->len)
         return rc || part->off <= item.size ? rc : shorter(s, key);
     rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, part, sink, arg, &done);
@@ -104,15 +105,15 @@ static int get_part(struct store *s, const char *key, const struct http_part *pa
 
 static int hdfs_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    return get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
+    return store_hdfs_get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
 }
 
 static int hdfs_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    return get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
+    return store_hdfs_get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
 }
 
-static int append(void *arg, const void *data, size_t len)
+static int store_hdfs_append(void *arg, const void *data, size_t len)
 {
     return bytes_append(arg, data, len);
 }
@@ -125,7 +126,7 @@ static int hdfs_get_small(struct store *s, const char *key, struct bytes *out, c
     const struct http_part all = {.len = UINT64_MAX};
     int rc = locate(s, key, &path);
     if (!rc)
-        rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, &all, append, out, &done);
+        rc = webhdfs_read(client_of(s), (const char *)path.data, path.len, &all, store_hdfs_append, out, &done);
     if (rc)
         out->len = before;
     if (!rc && version) {
@@ -195,14 +196,14 @@ static int move_into_place(struct store *s, const struct store_put *put, const s
     return rc == -EEXIST ? error_set(rc, "store %s: %s exists already", s->url, put->key) : rc;
 }
 
-static int write_temporary(struct store *s, const struct store_put *put, const struct bytes *path)
+static int store_hdfs_write_temporary(struct store *s, const struct store_put *put, const struct bytes *path)
 {
     struct store_item written;
     int rc = webhdfs_create(client_of(s), (const char *)path->data, put->data, put->len);
     if (rc == -EEXIST) /* an earlier try of the client's own */
         rc = error_set(-EAGAIN, "%s", error_text());
     if (!rc)
-        rc = look_at(s, path, put->key, &written);
+        rc = store_hdfs_look_at(s, path, put->key, &written);
     if (!rc && written.size != put->len)
         return error_set(-EAGAIN, "store %s: %llu of the %zu bytes of %s arrived", s->url,
                          (unsigned long long)written.size, put->len, put->key);
@@ -215,7 +216,7 @@ static int put_object(struct store *s, const struct store_put *put, const struct
     int rc = temporary_path(s, &temporary);
     if (rc)
         return rc;
-    rc = write_temporary(s, put, &temporary);
+    rc = store_hdfs_write_temporary(s, put, &temporary);
     if (!rc)
         rc = move_into_place(s, put, &temporary, to);
     if (rc) {
@@ -238,7 +239,7 @@ static int hdfs_put(struct store *s, const struct store_put *put)
         return error_set(-ENOTSUP, "store %s: HDFS cannot replace %s on condition of its version", s->url, put->key);
     sweep_temporary(s);
     if (put->mode == STORE_PUT_IF_ABSENT) { /* spares the writing; the rename decides */
-        rc = look_at(s, &path, put->key, &there);
+        rc = store_hdfs_look_at(s, &path, put->key, &there);
         if (rc != -ENOENT)
             return rc ? rc : error_set(-EEXIST, "store %s: %s exists already", s->url, put->key);
     }

@@ -21,7 +21,7 @@ struct store_http {
 void store_http_config(const struct store_options *options, struct http_config *out)
 {
     out->connections = options->connections;
-    out->places = options->places;
+    out->slots = options->slots;
     out->connect_timeout_ms = options->connect_ms ? options->connect_ms : options->request_s * 1000;
     out->stall_timeout_s = options->request_s;
     out->rate = options->rate;
@@ -46,7 +46,7 @@ static int redirected(struct store *s, const char *key, const struct http_respon
                      s->url, key, to, resp->status);
 }
 
-static int refusal(struct store *s, const char *key, const struct http_response *resp)
+static int store_http_refusal(struct store *s, const char *key, const struct http_response *resp)
 {
     int status = resp->status, rc = http_status_errno(status);
     const char *meaning = http_status_meaning(status);
@@ -69,7 +69,7 @@ static int refusal(struct store *s, const char *key, const struct http_response 
 
 /* One request on a key; req's method, range and sink are the caller's. Answers outside 2xx become
  * errors. */
-static int run(struct store *s, const char *key, struct http_request *req, struct http_response *resp)
+static int store_http_run(struct store *s, const char *key, struct http_request *req, struct http_response *resp)
 {
     CLEANUP_BYTES url = BYTES_INIT(16 << 10);
     int rc = bytes_printf(&url, "%s/", s->url);
@@ -81,14 +81,14 @@ static int run(struct store *s, const char *key, struct http_request *req, struc
     rc = http_do(((struct store_http *)s)->http, req, resp);
     if (rc)
         return resp->sink_stopped ? rc : error_prefix(rc, "store %s: %s", s->url, key);
-    return resp->status >= 200 && resp->status < 300 ? 0 : refusal(s, key, resp);
+    return resp->status >= 200 && resp->status < 300 ? 0 : store_http_refusal(s, key, resp);
 }
 
 static int http_stat(struct store *s, const char *key, struct store_item *out)
 {
     CLEANUP(http_response_release) struct http_response resp = {0};
     struct http_request req = {.method = "HEAD", .lookup = true};
-    int rc = run(s, key, &req, &resp);
+    int rc = store_http_run(s, key, &req, &resp);
     if (rc)
         return rc;
     if (resp.content_length < 0)
@@ -98,7 +98,8 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
     return 0;
 }
 
-static int get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink, void *arg)
+static int store_http_get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink,
+                               void *arg)
 {
     struct store_item item;
     if (!part->len) {
@@ -114,20 +115,20 @@ static int get_part(struct store *s, const char *key, const struct http_part *pa
                                .fresh = part->fresh,
                                .sink = sink,
                                .sink_arg = arg};
-    return run(s, key, &req, &resp);
+    return store_http_run(s, key, &req, &resp);
 }
 
 static int http_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    return get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
+    return store_http_get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
 }
 
 static int http_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    return get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
+    return store_http_get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
 }
 
-static int append(void *arg, const void *data, size_t len)
+static int store_http_append(void *arg, const void *data, size_t len)
 {
     return bytes_append(arg, data, len);
 }
@@ -136,10 +137,13 @@ static int http_get_small(struct store *s, const char *key, struct bytes *out, c
 {
     CLEANUP(http_response_release) struct http_response resp = {0};
     /* caches on the way must ask the origin */
-    struct http_request req = {
-        .method = "GET", .lookup = true, .headers = {"Cache-Control: no-cache"}, .sink = append, .sink_arg = out};
+    struct http_request req = {.method = "GET",
+                               .lookup = true,
+                               .headers = {"Cache-Control: no-cache"},
+                               .sink = store_http_append,
+                               .sink_arg = out};
     size_t before = out->len;
-    int rc = run(s, key, &req, &resp);
+    int rc = store_http_run(s, key, &req, &resp);
     if (rc)
         out->len = before;
     if (!rc && version)

@@ -37,7 +37,8 @@ static size_t full_key(struct store *s, const char *key, char out[FULL_KEY_MAX])
     return (size_t)snprintf(out, FULL_KEY_MAX, "%s%s", s3_of(s)->prefix, key);
 }
 
-static int get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink, void *arg)
+static int store_s3_get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink,
+                             void *arg)
 {
     char full[FULL_KEY_MAX];
     size_t full_len = full_key(s, key, full);
@@ -52,15 +53,15 @@ static int get_part(struct store *s, const char *key, const struct http_part *pa
 
 static int s3_store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    return get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
+    return store_s3_get_part(s, key, &(struct http_part){.off = off, .len = len}, sink, arg);
 }
 
 static int s3_store_get_fresh(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
-    return get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
+    return store_s3_get_part(s, key, &(struct http_part){.off = off, .len = len, .fresh = true}, sink, arg);
 }
 
-static int append(void *arg, const void *data, size_t len)
+static int store_s3_append(void *arg, const void *data, size_t len)
 {
     return bytes_append(arg, data, len);
 }
@@ -72,7 +73,7 @@ static int s3_store_get_small(struct store *s, const char *key, struct bytes *ou
     struct s3_meta meta;
     size_t before = out->len;
     size_t full_len = full_key(s, key, full);
-    int rc = s3_get(s3_of(s)->s3, full, full_len, &(struct http_part){0}, append, out, &meta);
+    int rc = s3_get(s3_of(s)->s3, full, full_len, &(struct http_part){0}, store_s3_append, out, &meta);
     if (rc)
         out->len = before;
     if (!rc && version)

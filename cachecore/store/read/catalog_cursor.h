@@ -18,7 +18,7 @@ struct catalog_cursor;
  * 0: no threads, a page is fetched when it is due. prefix is the caller's and stays. */
 GR_MUST_CHECK int catalog_cursor_new(struct store *s, const struct manifest *m, const char *prefix, size_t prefix_len,
                                      unsigned ahead, struct catalog_cursor **out);
-/* Waits for the fetches in the air. NULL is allowed. */
+/* Waits for the fetches in flight. NULL is allowed. */
 void catalog_cursor_free(struct catalog_cursor *c);
 DEFINE_CLEANUP(catalog_cursor, struct catalog_cursor *, catalog_cursor_free)
 

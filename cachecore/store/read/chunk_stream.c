@@ -116,7 +116,7 @@ static bool continues(const struct stream *st, const struct job *job, uint64_t n
 }
 
 /* ref NULL: `count` holes. */
-static int add(struct stream *st, uint64_t number, uint64_t count, const struct chunk_ref *ref)
+static int chunk_stream_add(struct stream *st, uint64_t number, uint64_t count, const struct chunk_ref *ref)
 {
     struct job *job = st->open ? in_order_slot(st->jobs) : NULL;
     if (job && !continues(st, job, number, ref)) {
@@ -144,11 +144,11 @@ static int walk_chunks(void *arg, uint64_t first, uint64_t count, const struct c
     struct stream *st = arg;
     bool (*wanted)(void *arg, uint64_t number) = st->options->wanted;
     if (!chunks)
-        return wanted ? 0 : add(st, first, count, NULL);
+        return wanted ? 0 : chunk_stream_add(st, first, count, NULL);
     for (uint64_t i = 0; i < count; i++) {
         if (wanted && (chunk_is_hole(&chunks[i]) || !wanted(st->arg, first + i)))
             continue;
-        int rc = add(st, first + i, 1, chunk_is_hole(&chunks[i]) ? NULL : &chunks[i]);
+        int rc = chunk_stream_add(st, first + i, 1, chunk_is_hole(&chunks[i]) ? NULL : &chunks[i]);
         if (rc)
             return rc;
     }

@@ -138,7 +138,7 @@ struct found {
     struct chunk_ref chunk;
 };
 
-static void take_entry(const struct index_node *node, uint32_t i, struct found *out)
+static void image_bytes_take_entry(const struct index_node *node, uint32_t i, struct found *out)
 {
     if (node->level)
         out->child = node->children[i];
@@ -157,13 +157,13 @@ static int find_in_node(struct image_bytes *b, const struct index_child *child, 
         bool load;
         s = find_slot_locked(b, &b->nodes, level, number, &load);
         if (!load) {
-            take_entry(s->node, i, out);
+            image_bytes_take_entry(s->node, i, out);
             return 0;
         }
     }
     int rc = index_read_node(b->store, b->manifest, child, level, number, &node);
     if (!rc)
-        take_entry(node, i, out);
+        image_bytes_take_entry(node, i, out);
     SCOPED_LOCK(&b->lock);
     end_load_locked(b, s, node, NULL);
     return rc;

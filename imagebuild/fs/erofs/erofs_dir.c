@@ -71,7 +71,7 @@ static int next_block(struct erofs_dir *d)
     return rc;
 }
 
-static int keep(struct erofs_dir *d, const struct erofs_entry *entry)
+static int erofs_dir_keep(struct erofs_dir *d, const struct erofs_entry *entry)
 {
     uint8_t *p;
     int rc = bytes_extend(&d->entries, EROFS_DIRENT_SIZE, &p);
@@ -83,12 +83,12 @@ static int keep(struct erofs_dir *d, const struct erofs_entry *entry)
     return bytes_append(&d->names, entry->name, entry->len);
 }
 
-static int put(struct erofs_dir *d, const struct erofs_entry *entry)
+static int erofs_dir_put(struct erofs_dir *d, const struct erofs_entry *entry)
 {
     uint32_t more = EROFS_DIRENT_SIZE + entry->len;
     int rc = d->used + more > EROFS_BLOCK ? next_block(d) : 0;
     if (!rc && d->write)
-        rc = keep(d, entry);
+        rc = erofs_dir_keep(d, entry);
     d->used += more;
     return rc;
 }
@@ -97,7 +97,7 @@ static int put_dots(struct erofs_dir *d)
 {
     struct erofs_entry entry = {.name = "..", .len = ++d->dots, .mode = S_IFDIR};
     entry.nid = d->dots == 1 ? d->self : d->up;
-    return put(d, &entry);
+    return erofs_dir_put(d, &entry);
 }
 
 /* Is the next of "." and ".." to come before the name? */
@@ -113,7 +113,7 @@ int erofs_dir_add(struct erofs_dir *d, const struct erofs_entry *entry)
     int rc = 0;
     while (d->dots < 2 && !rc && dots_first(d, entry))
         rc = put_dots(d);
-    return rc ? rc : put(d, entry);
+    return rc ? rc : erofs_dir_put(d, entry);
 }
 
 int erofs_dir_end(struct erofs_dir *d)

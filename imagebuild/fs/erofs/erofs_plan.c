@@ -114,7 +114,7 @@ static int place_inode(struct planner *w, uint32_t rank, uint32_t need)
     return 0;
 }
 
-static int place(struct planner *w)
+static int erofs_plan_place(struct planner *w)
 {
     uint64_t blocks = 0;
     struct sorter_record r;
@@ -155,7 +155,7 @@ int erofs_plan_make(struct erofs_plan *p, const struct nodes *nodes, const struc
     struct planner w = {.plan = p, .config = config, .order = sorter};
     if (!rc)
         rc = erofs_walk(nodes, NULL, &planning, &w);
-    return rc ? rc : place(&w);
+    return rc ? rc : erofs_plan_place(&w);
 }
 
 uint32_t erofs_plan_names(const struct erofs_plan *p, uint32_t rank)

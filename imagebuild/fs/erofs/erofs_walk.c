@@ -84,13 +84,13 @@ static struct erofs_inode inode_of(const struct node *n)
 
 /* ------------------------------------------------------------------ directories */
 
-static int write_block(void *arg, uint64_t number, const uint8_t block[EROFS_BLOCK])
+static int erofs_walk_write_block(void *arg, uint64_t number, const uint8_t block[EROFS_BLOCK])
 {
     struct open_dir *d = arg;
     return d->walk->ops->block(d->walk->arg, &d->inode, number, block);
 }
 
-static int enter(struct walk *w, const struct node *n)
+static int erofs_walk_enter(struct walk *w, const struct node *n)
 {
     if (w->open == w->dirs.len) {
         struct open_dir *fresh = calloc(1, sizeof *fresh);
@@ -104,7 +104,8 @@ static int enter(struct walk *w, const struct node *n)
     d->inode = inode_of(n);
     d->inode.nlink = 2;
     d->path_len = n->path_len;
-    erofs_dir_begin(&d->entries, nid_of(w, n->rank), nid_of(w, n->parent), w->ops->block ? write_block : NULL, d);
+    erofs_dir_begin(&d->entries, nid_of(w, n->rank), nid_of(w, n->parent),
+                    w->ops->block ? erofs_walk_write_block : NULL, d);
     return w->ops->enter(w->arg, &d->inode, n);
 }
 
@@ -164,7 +165,7 @@ static int visit(struct walk *w, const struct node *n)
     if (rc)
         return rc;
     if (S_ISDIR(n->mode))
-        return enter(w, n);
+        return erofs_walk_enter(w, n);
     if (n->link != n->rank)
         return w->ops->again(w->arg, n);
     struct erofs_inode inode = inode_of(n);

@@ -30,7 +30,7 @@ enum { GATHER_MAX = 64 << 10, COPY_PIECE = 1 << 20 };
 struct erofs {
     struct fs fs;
     struct fs_config config;
-    uint64_t bodies_end;
+    uint64_t data_end;
     struct erofs_plan plan;
     struct erofs_tally written;
     struct scratch *region;
@@ -47,10 +47,10 @@ static_assert(NODE_XATTRS_MAX / 4 < UINT16_MAX, "extended attributes that an ino
 
 static uint64_t metadata_of(const struct erofs *e)
 {
-    return GR_ALIGN_UP(e->bodies_end, (uint64_t)e->config.chunk_size);
+    return GR_ALIGN_UP(e->data_end, (uint64_t)e->config.chunk_size);
 }
 
-static int flush(struct erofs *e)
+static int fs_erofs_flush(struct erofs *e)
 {
     int rc = e->gathered.len ? scratch_write(e->region, e->gathered_at, e->gathered.data, e->gathered.len) : 0;
     bytes_clear(&e->gathered);
@@ -68,14 +68,14 @@ static bool follows(const struct erofs *e, uint64_t at, size_t len)
 }
 
 /* Children of one directory stand side by side and mostly come one behind the other: they are written together. */
-static int emit(struct erofs *e, uint64_t at, const void *data, size_t len)
+static int fs_erofs_emit(struct erofs *e, uint64_t at, const void *data, size_t len)
 {
     uint8_t *padding;
     int rc = 0;
     if (follows(e, at, len)) {
         rc = bytes_extend(&e->gathered, at - e->gathered_at - e->gathered.len, &padding);
     } else {
-        rc = flush(e);
+        rc = fs_erofs_flush(e);
         e->gathered_at = at;
     }
     return rc ? rc : bytes_append(&e->gathered, data, len);
@@ -123,7 +123,7 @@ static int emit_xattrs(struct erofs *e, const struct erofs_inode *i, const struc
     int rc = erofs_xattr_encode(n->xattrs, n->xattrs_len, &e->xattrs);
     if (rc || !i->xattr_size)
         return rc;
-    return emit(e, inode_position(e, i) + EROFS_INODE_SIZE, e->xattrs.data, e->xattrs.len);
+    return fs_erofs_emit(e, inode_position(e, i) + EROFS_INODE_SIZE, e->xattrs.data, e->xattrs.len);
 }
 
 static int emit_inode(struct erofs *e, const struct erofs_inode *i)
@@ -133,7 +133,7 @@ static int emit_inode(struct erofs *e, const struct erofs_inode *i)
     if (rc)
         return rc;
     encode_inode(e, i, inode);
-    return emit(e, inode_position(e, i), inode, sizeof inode);
+    return fs_erofs_emit(e, inode_position(e, i), inode, sizeof inode);
 }
 
 /* What is left of a directory or symbolic link when its whole blocks are written: behind the inode, or its last block.
@@ -141,16 +141,16 @@ static int emit_inode(struct erofs *e, const struct erofs_inode *i)
 static int emit_last(struct erofs *e, const struct erofs_inode *i, const uint8_t block[EROFS_BLOCK])
 {
     if (i->tail)
-        return emit(e, inode_position(e, i) + EROFS_INODE_SIZE + i->xattr_size, block, i->tail);
-    return i->blocks ? emit(e, block_position(e, i->rank, i->blocks - 1), block, EROFS_BLOCK) : 0;
+        return fs_erofs_emit(e, inode_position(e, i) + EROFS_INODE_SIZE + i->xattr_size, block, i->tail);
+    return i->blocks ? fs_erofs_emit(e, block_position(e, i->rank, i->blocks - 1), block, EROFS_BLOCK) : 0;
 }
 
-static int check_body(struct erofs *e, const struct erofs_inode *i, const struct node *n)
+static int check_content(struct erofs *e, const struct erofs_inode *i, const struct node *n)
 {
     if (!S_ISREG(i->mode) || !i->size)
         return 0;
-    if (i->address < e->fs.bodies || i->address % EROFS_BLOCK || i->address > e->bodies_end ||
-        i->size > e->bodies_end - i->address)
+    if (i->address < e->fs.data_begin || i->address % EROFS_BLOCK || i->address > e->data_end ||
+        i->size > e->data_end - i->address)
         return error_set(-EIO, "erofs: a file of %llu bytes has no address: a bug, nothing was published",
                          (unsigned long long)i->size);
     hasher_update(e->hash, n->content.b, DIGEST_SIZE);
@@ -161,7 +161,7 @@ static int write_leaf(void *arg, struct erofs_inode *i, const struct node *n)
 {
     struct erofs *e = arg;
     uint8_t target[EROFS_BLOCK] = {0};
-    int rc = check_body(e, i, n);
+    int rc = check_content(e, i, n);
     i->nlink = n->linked ? erofs_plan_names(&e->plan, n->rank) : 1;
     if (!rc)
         rc = emit_inode(e, i);
@@ -183,10 +183,11 @@ static int write_enter(void *arg, const struct erofs_inode *dir, const struct no
     return emit_xattrs(arg, dir, n);
 }
 
-static int write_block(void *arg, const struct erofs_inode *dir, uint64_t number, const uint8_t block[EROFS_BLOCK])
+static int fs_erofs_write_block(void *arg, const struct erofs_inode *dir, uint64_t number,
+                                const uint8_t block[EROFS_BLOCK])
 {
     struct erofs *e = arg;
-    return emit(e, block_position(e, dir->rank, number), block, EROFS_BLOCK);
+    return fs_erofs_emit(e, block_position(e, dir->rank, number), block, EROFS_BLOCK);
 }
 
 static int write_leave(void *arg, const struct erofs_inode *dir, const uint8_t *last)
@@ -195,13 +196,16 @@ static int write_leave(void *arg, const struct erofs_inode *dir, const uint8_t *
     return rc ? rc : emit_last(arg, dir, last);
 }
 
-static const struct erofs_walk_ops writing = {
-    .leaf = write_leaf, .again = write_again, .enter = write_enter, .block = write_block, .leave = write_leave};
+static const struct erofs_walk_ops writing = {.leaf = write_leaf,
+                                              .again = write_again,
+                                              .enter = write_enter,
+                                              .block = fs_erofs_write_block,
+                                              .leave = write_leave};
 
 /* Nothing may lie behind the planned end; what nobody wrote up to there is zeros. */
 static int close_region(struct erofs *e)
 {
-    int rc = flush(e);
+    int rc = fs_erofs_flush(e);
     if (rc)
         return rc;
     if (e->written.inodes != e->plan.tally.inodes || e->written.sum != e->plan.tally.sum ||
@@ -257,21 +261,21 @@ static int write_front(struct erofs *e, struct sink *sink)
 
 /* ------------------------------------------------------------------ the vtable */
 
-static int begin(struct erofs *e, uint64_t bodies_end)
+static int fs_erofs_begin(struct erofs *e, uint64_t data_end)
 {
     struct scratch_config region = {.dir = e->config.dir, .memory = e->config.memory};
-    e->bodies_end = GR_MAX(bodies_end, e->fs.bodies);
-    if (e->bodies_end > e->fs.bodies_max)
+    e->data_end = GR_MAX(data_end, e->fs.data_begin);
+    if (e->data_end > e->fs.data_max)
         return erofs_too_large();
     e->hash = hasher_new();
     return e->hash ? scratch_new(&region, &e->region) : error_no_memory();
 }
 
-static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t bodies_end, struct sink *sink,
+static int erofs_finish(struct fs *f, const struct nodes *nodes, uint64_t data_end, struct sink *sink,
                         struct fs_result *out)
 {
     struct erofs *e = (struct erofs *)f;
-    int rc = begin(e, bodies_end);
+    int rc = fs_erofs_begin(e, data_end);
     if (!rc)
         rc = erofs_plan_make(&e->plan, nodes, &e->config);
     if (!rc && metadata_of(e) + e->plan.end > EROFS_IMAGE_MAX)
@@ -312,8 +316,8 @@ int fs_erofs_new(const struct fs_config *config, struct fs **out)
     if (!e)
         return error_no_memory();
     e->fs = (struct fs){.ops = &erofs_ops,
-                        .bodies = config->chunk_size,
-                        .bodies_max = EROFS_IMAGE_MAX,
+                        .data_begin = config->chunk_size,
+                        .data_max = EROFS_IMAGE_MAX,
                         .limit = EROFS_LIMIT,
                         .keeps = true};
     e->config = *config;

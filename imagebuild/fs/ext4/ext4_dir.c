@@ -115,8 +115,8 @@ int ext4_dirs_add(struct ext4_dirs *d, const struct node *n)
 /* ------------------------------------------------------------------ blocks */
 
 /* An entry at an offset, with the room it takes. */
-static void put_entry(uint8_t *block, unsigned at, unsigned room, ext2_ino_t ino, uint8_t type, const void *name,
-                      size_t len)
+static void ext4_dir_put_entry(uint8_t *block, unsigned at, unsigned room, ext2_ino_t ino, uint8_t type,
+                               const void *name, size_t len)
 {
     le32_put(block + at, ino);
     le16_put(block + at + 4, (uint16_t)room);
@@ -127,11 +127,11 @@ static void put_entry(uint8_t *block, unsigned at, unsigned room, ext2_ino_t ino
 
 static void put_dots(const struct ext4_dirs *d, uint8_t *block, unsigned second_room)
 {
-    put_entry(block, 0, DOTS / 2, d->ino, EXT2_FT_DIR, ".", 1);
-    put_entry(block, DOTS / 2, second_room, d->parent, EXT2_FT_DIR, "..", 2);
+    ext4_dir_put_entry(block, 0, DOTS / 2, d->ino, EXT2_FT_DIR, ".", 1);
+    ext4_dir_put_entry(block, DOTS / 2, second_room, d->parent, EXT2_FT_DIR, "..", 2);
 }
 
-static int write_block(struct ext4_dirs *d, uint64_t block, uint8_t *data)
+static int ext4_dir_write_block(struct ext4_dirs *d, uint64_t block, uint8_t *data)
 {
     return ext4_check(d->e, ext2fs_write_dir_block4(d->e->e2, block, data, 0, d->ino));
 }
@@ -139,7 +139,7 @@ static int write_block(struct ext4_dirs *d, uint64_t block, uint8_t *data)
 static int write_leaf(struct ext4_dirs *d, uint64_t block)
 {
     ext2fs_initialize_dirent_tail(d->e->e2, EXT2_DIRENT_TAIL(d->leaf, EXT4_BLOCK));
-    int rc = write_block(d, block, d->leaf);
+    int rc = ext4_dir_write_block(d, block, d->leaf);
     memset(d->leaf, 0, sizeof d->leaf);
     d->used = d->last = 0;
     return rc;
@@ -160,7 +160,7 @@ static int close_leaf(struct ext4_dirs *d)
     return write_leaf(d, block);
 }
 
-static int put(struct ext4_dirs *d, const struct sorter_record *r)
+static int ext4_dir_put(struct ext4_dirs *d, const struct sorter_record *r)
 {
     size_t len = r->value_len - VALUE_NAME;
     unsigned need = GR_ALIGN_UP(8 + (unsigned)len, 4u);
@@ -171,7 +171,7 @@ static int put(struct ext4_dirs *d, const struct sorter_record *r)
     if (!d->used)
         d->hash = d->leaves.len && hash == d->hash_of_last ? hash | 1 : hash;
     d->hash_of_last = hash;
-    put_entry(d->leaf, d->used, need, le32_get(r->value), r->value[4], r->value + VALUE_NAME, len);
+    ext4_dir_put_entry(d->leaf, d->used, need, le32_get(r->value), r->value[4], r->value + VALUE_NAME, len);
     d->last = d->used;
     d->used += need;
     d->dir.links += r->value[4] == EXT2_FT_DIR;
@@ -200,12 +200,12 @@ static int write_nodes(struct ext4_dirs *d, size_t *out_nodes)
     for (size_t done = 0; !rc && done < d->leaves.len; done += NODE_MAX, ++*out_nodes) {
         uint64_t block;
         memset(data, 0, sizeof data);
-        put_entry(data, 0, EXT4_BLOCK, 0, 0, "", 0);
+        ext4_dir_put_entry(data, 0, EXT4_BLOCK, 0, 0, "", 0);
         put_index(data + NODE_ENTRIES, NODE_MAX, d->leaves.items + done, 1, GR_MIN(d->leaves.len - done, NODE_MAX),
                   1 + done);
         rc = ext4_take_block(d->e, &block);
         if (!rc)
-            rc = write_block(d, block, data);
+            rc = ext4_dir_write_block(d, block, data);
     }
     return rc;
 }
@@ -231,7 +231,7 @@ static int write_index(struct ext4_dirs *d)
     else
         put_index(root + ROOT_ENTRIES, ROOT_MAX, d->leaves.items, 1, leaves, 1);
     d->dir.blocks = 1 + leaves + nodes;
-    return write_block(d, d->dir.block, root);
+    return ext4_dir_write_block(d, d->dir.block, root);
 }
 
 /* ------------------------------------------------------------------ one after the other */
@@ -288,7 +288,7 @@ int ext4_dirs_write(struct ext4_dirs *d)
         else if (!d->open || get_be32(r.key) != d->dir.rank)
             rc = error_set(-EIO, "ext4: a name without its directory: a bug, nothing was published");
         else
-            rc = put(d, &r);
+            rc = ext4_dir_put(d, &r);
         if (!rc)
             rc = ext4_step(d->e, ++done);
     }

@@ -9,8 +9,8 @@ enum {
     GROUPS_MIN = 2,
     GROUP_INODES_MAX = 8 * EXT4_BLOCK, /* as many as one block of bitmap can have */
     BLOCK_DESCRIPTORS = EXT4_BLOCK / 64,
-    GROUP_BODIES = 30700, /* blocks of a group that are left for bodies and region, a little less than there are */
-    NODE_BLOCKS = 3,      /* of the region at most: names, a directory's block or a long link's, attributes */
+    GROUP_DATA = 30700, /* blocks of a group that are left for bodies and region, a little less than there are */
+    NODE_BLOCKS = 3,    /* of the region at most: names, a directory's block or a long link's, attributes */
 };
 
 static const uint64_t spare_blocks_max = (UINT64_C(2) << 40) / EXT4_BLOCK;
@@ -46,7 +46,7 @@ static bool parent_does(const struct fs_config *c)
     const uint64_t group_size = (uint64_t)EXT4_GROUP_BLOCKS * EXT4_BLOCK;
     if (!c->parent_size || c->parent_size % group_size || c->parent_size / group_size > GROUPS_MAX)
         return false;
-    uint64_t end = GR_ALIGN_UP(c->parent_bodies_end, (uint64_t)EXT4_BLOCK) / EXT4_BLOCK;
+    uint64_t end = GR_ALIGN_UP(c->parent_data_end, (uint64_t)EXT4_BLOCK) / EXT4_BLOCK;
     struct ext4_geometry g = geometry_of(c->parent_size / group_size);
     return end + needed_blocks(c) <= c->parent_size / EXT4_BLOCK &&
            c->nodes + EXT4_FIRST_INODE < g.groups * g.inodes_per_group;
@@ -66,12 +66,12 @@ static uint64_t round_up(uint64_t groups)
  * for growth. */
 static int choose_groups(const struct fs_config *c, uint64_t *out)
 {
-    uint64_t needed = needed_blocks(c), capacity = (uint64_t)GROUPS_MAX * GROUP_BODIES;
+    uint64_t needed = needed_blocks(c), capacity = (uint64_t)GROUPS_MAX * GROUP_DATA;
     if (needed > capacity)
         return error_set(-EFBIG, "ext4: %llu files of %llu bytes are over its limit of 128 TiB; divide the dataset",
                          (unsigned long long)c->nodes, (unsigned long long)c->bytes);
     uint64_t wanted = 2 * needed + GR_MIN(2 * needed, spare_blocks_max);
-    *out = GR_MIN(round_up(GR_MIN(wanted, capacity) / GROUP_BODIES + GROUPS_MIN), (uint64_t)GROUPS_MAX);
+    *out = GR_MIN(round_up(GR_MIN(wanted, capacity) / GROUP_DATA + GROUPS_MIN), (uint64_t)GROUPS_MAX);
     return 0;
 }
 
@@ -85,12 +85,12 @@ int ext4_geometry_choose(const struct fs_config *config, struct ext4_geometry *o
     return rc;
 }
 
-uint64_t ext4_geometry_bodies(const struct ext4_geometry *g, const struct fs_config *config)
+uint64_t ext4_geometry_data(const struct ext4_geometry *g, const struct fs_config *config)
 {
     return GR_ALIGN_UP(g->front_end * EXT4_BLOCK, (uint64_t)config->chunk_size);
 }
 
-uint64_t ext4_geometry_bodies_max(const struct ext4_geometry *g, const struct fs_config *config)
+uint64_t ext4_geometry_data_max(const struct ext4_geometry *g, const struct fs_config *config)
 {
     return (g->groups * EXT4_GROUP_BLOCKS - region_blocks(config)) * EXT4_BLOCK;
 }

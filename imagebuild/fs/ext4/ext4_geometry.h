@@ -32,7 +32,7 @@ struct ext4_geometry {
  * limit of 128 TiB. */
 GR_MUST_CHECK int ext4_geometry_choose(const struct fs_config *config, struct ext4_geometry *out, bool *out_keeps);
 /* The first address of a body, and the one that none may end behind: what is behind that is for metadata. */
-uint64_t ext4_geometry_bodies(const struct ext4_geometry *g, const struct fs_config *config);
-uint64_t ext4_geometry_bodies_max(const struct ext4_geometry *g, const struct fs_config *config);
+uint64_t ext4_geometry_data(const struct ext4_geometry *g, const struct fs_config *config);
+uint64_t ext4_geometry_data_max(const struct ext4_geometry *g, const struct fs_config *config);
 
 #endif

@@ -23,7 +23,7 @@ struct level {
     uint64_t count, span, block, file_blocks;
 };
 
-static void put_entry(uint8_t *at, const struct level *l, uint64_t i)
+static void ext4_inode_put_entry(uint8_t *at, const struct level *l, uint64_t i)
 {
     uint64_t from = i * l->span, block = l->block + (l->depth ? i : from);
     le32_put(at, (uint32_t)from);
@@ -44,7 +44,7 @@ static void put_entries(uint8_t *at, unsigned max, const struct level *l, uint64
     le16_put(at + 4, (uint16_t)max);
     le16_put(at + 6, (uint16_t)l->depth);
     for (uint64_t i = 0; i < count; i++)
-        put_entry(at + EXTENT * (i + 1), l, first + i);
+        ext4_inode_put_entry(at + EXTENT * (i + 1), l, first + i);
 }
 
 /* Write the blocks of a level; *l becomes the level above it. */

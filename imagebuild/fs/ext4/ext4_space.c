@@ -172,7 +172,8 @@ static bool is_zero(const uint8_t *block)
 }
 
 /* The runs of blocks that are not zeros, of a scratch whose first byte has this address. */
-static int emit(struct scratch *scratch, uint64_t address, struct sink *sink, enum sink_lane lane, uint64_t *out_len)
+static int ext4_space_emit_scratch(struct scratch *scratch, uint64_t address, struct sink *sink,
+                                   enum sink_region region, uint64_t *out_len)
 {
     CLEANUP_FREE uint8_t *piece = malloc((size_t)EMIT_BLOCKS * EXT4_SPACE_BLOCK);
     uint64_t end = scratch_len(scratch);
@@ -188,7 +189,7 @@ static int emit(struct scratch *scratch, uint64_t address, struct sink *sink, en
             uint64_t from = at + (uint64_t)first * EXT4_SPACE_BLOCK;
             size_t len = (size_t)run * EXT4_SPACE_BLOCK;
             if (run) {
-                rc = sink_write(sink, lane, address + from, piece + (size_t)first * EXT4_SPACE_BLOCK, len);
+                rc = sink_write(sink, region, address + from, piece + (size_t)first * EXT4_SPACE_BLOCK, len);
                 *out_len = from + len;
             }
             first += run + 1;
@@ -203,8 +204,8 @@ int ext4_space_emit(struct ext4_space *s, struct sink *sink, uint64_t *out_front
     int rc = flush_held(s);
     s->held = NO_BLOCK;
     if (!rc)
-        rc = emit(s->region, s->region_begin * EXT4_SPACE_BLOCK, sink, SINK_METADATA, &region_len);
-    return rc ? rc : emit(s->front, 0, sink, SINK_FRONT, out_front_len);
+        rc = ext4_space_emit_scratch(s->region, s->region_begin * EXT4_SPACE_BLOCK, sink, SINK_METADATA, &region_len);
+    return rc ? rc : ext4_space_emit_scratch(s->front, 0, sink, SINK_FRONT, out_front_len);
 }
 
 /* ------------------------------------------------------------------ its life */

@@ -43,7 +43,7 @@ static size_t find_place(const struct place *p, const struct xattr *x)
 }
 
 /* Add the attribute if it fits. */
-static bool put(struct place *p, const struct xattr *x, const uint8_t *value, size_t value_len)
+static bool ext4_xattr_put(struct place *p, const struct xattr *x, const uint8_t *value, size_t value_len)
 {
     size_t entry = entry_len(x->name_len), space = GR_ALIGN_UP(value_len, (size_t)4);
     if (entry + space + 4 > p->values - p->entries)
@@ -108,9 +108,9 @@ uint64_t ext4_xattrs_place(const void *xattrs, size_t len, uint8_t room[EXT4_XAT
         const uint8_t *value = is_acl ? acl : x.value;
         if (is_acl && !value_len)
             skipped++;
-        else if (put(&inode, &x, value, value_len))
+        else if (ext4_xattr_put(&inode, &x, value, value_len))
             le32_put(room, EXT2_EXT_ATTR_MAGIC);
-        else if (put(&extra, &x, value, value_len))
+        else if (ext4_xattr_put(&extra, &x, value, value_len))
             *out_block_used = true;
         else
             skipped++;

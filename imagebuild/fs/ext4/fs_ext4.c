@@ -151,13 +151,13 @@ static int links_count(struct links *l, const struct node *n, uint32_t *out)
 }
 
 /* The blocks of a body are in use; those of equal files are the same. */
-static int mark_body(struct ext4 *e, const struct node *n, uint64_t bodies_end)
+static int mark_content(struct ext4 *e, const struct node *n, uint64_t data_end)
 {
     uint64_t block = n->address / EXT4_BLOCK, left = (n->size + EXT4_BLOCK - 1) / EXT4_BLOCK;
     if (!S_ISREG(n->mode) || !n->size || n->link != n->rank)
         return 0;
-    if (n->address % EXT4_BLOCK || n->address < e->fs.bodies || n->address > bodies_end ||
-        n->size > bodies_end - n->address)
+    if (n->address % EXT4_BLOCK || n->address < e->fs.data_begin || n->address > data_end ||
+        n->size > data_end - n->address)
         return error_set(-EIO, "ext4: a file of %llu bytes has address %llu: a bug, nothing was published",
                          (unsigned long long)n->size, (unsigned long long)n->address);
     while (left) {
@@ -214,7 +214,7 @@ static void put_uuid(struct ext4 *e, struct hasher *hash)
     memcpy(e->e2->super->s_uuid, d.b, sizeof e->e2->super->s_uuid);
 }
 
-static int write_inodes(struct ext4 *e, const struct nodes *nodes, uint64_t bodies_end, struct ext4_dirs *dirs,
+static int write_inodes(struct ext4 *e, const struct nodes *nodes, uint64_t data_end, struct ext4_dirs *dirs,
                         struct links *links)
 {
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
@@ -228,7 +228,7 @@ static int write_inodes(struct ext4 *e, const struct nodes *nodes, uint64_t bodi
         rc = links_pull(links);
     while (!rc && (rc = nodes_next(cursor, &n)) == 1) {
         hash_node(hash, &n);
-        rc = mark_body(e, &n, bodies_end);
+        rc = mark_content(e, &n, data_end);
         if (!rc)
             rc = write_node(e, &n, dirs, links);
         if (!rc)
@@ -257,7 +257,7 @@ static int add_names(struct ext4 *e, const struct nodes *nodes, struct ext4_dirs
     return rc;
 }
 
-static int write_tree(struct ext4 *e, const struct nodes *nodes, uint64_t bodies_end)
+static int write_tree(struct ext4 *e, const struct nodes *nodes, uint64_t data_end)
 {
     CLEANUP(cleanup_ext4_dirs) struct ext4_dirs *dirs = NULL;
     CLEANUP(cleanup_sorter) struct sorter *sorter = NULL;
@@ -271,7 +271,7 @@ static int write_tree(struct ext4 *e, const struct nodes *nodes, uint64_t bodies
         rc = add_names(e, nodes, dirs, &links);
     if (!rc)
         rc = ext4_dirs_write(dirs);
-    return rc ? rc : write_inodes(e, nodes, bodies_end, dirs, &links);
+    return rc ? rc : write_inodes(e, nodes, data_end, dirs, &links);
 }
 
 /* ------------------------------------------------------------------ the front */
@@ -307,10 +307,10 @@ static int close_filesystem(struct ext4 *e)
 
 /* ------------------------------------------------------------------ the vtable */
 
-static int write_all(struct ext4 *e, const struct nodes *nodes, uint64_t bodies_end, struct sink *sink,
+static int write_all(struct ext4 *e, const struct nodes *nodes, uint64_t data_end, struct sink *sink,
                      struct fs_result *out)
 {
-    uint64_t end = GR_ALIGN_UP(GR_MAX(bodies_end, e->fs.bodies), (uint64_t)e->config.chunk_size);
+    uint64_t end = GR_ALIGN_UP(GR_MAX(data_end, e->fs.data_begin), (uint64_t)e->config.chunk_size);
     uint64_t begin = end / EXT4_BLOCK;
     e->next = begin;
     e->space.front_end = e->geometry.front_end;
@@ -321,7 +321,7 @@ static int write_all(struct ext4 *e, const struct nodes *nodes, uint64_t bodies_
         return error_set(-EIO, "ext4: more files or bytes than were listed: a bug, nothing was published");
     int rc = open_filesystem(e);
     if (!rc)
-        rc = write_tree(e, nodes, bodies_end);
+        rc = write_tree(e, nodes, data_end);
     if (!rc)
         rc = close_filesystem(e);
     if (!rc)
@@ -333,11 +333,11 @@ static int write_all(struct ext4 *e, const struct nodes *nodes, uint64_t bodies_
     return rc;
 }
 
-static int ext4_finish(struct fs *f, const struct nodes *nodes, uint64_t bodies_end, struct sink *sink,
+static int ext4_finish(struct fs *f, const struct nodes *nodes, uint64_t data_end, struct sink *sink,
                        struct fs_result *out)
 {
     struct ext4 *e = ext4_of(f);
-    int rc = write_all(e, nodes, bodies_end, sink, out);
+    int rc = write_all(e, nodes, data_end, sink, out);
     if (e->e2)
         ext2fs_free(steal_ptr(&e->e2));
     ext4_space_release(&e->space);
@@ -362,8 +362,8 @@ int fs_ext4_new(const struct fs_config *config, struct fs **out)
     initialize_ext2_error_table(); /* for error_message */
     e->fs.ops = &ext4_ops;
     e->config = *config;
-    e->fs.bodies = ext4_geometry_bodies(&e->geometry, config);
-    e->fs.bodies_max = ext4_geometry_bodies_max(&e->geometry, config);
+    e->fs.data_begin = ext4_geometry_data(&e->geometry, config);
+    e->fs.data_max = ext4_geometry_data_max(&e->geometry, config);
     e->fs.limit = "the room this ext4 image has, chosen by what was listed";
     *out = &steal_ptr(&e)->fs;
     return 0;

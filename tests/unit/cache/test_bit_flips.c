@@ -431,7 +431,7 @@ static void in_memory_tier(struct world *w, struct place *p, unsigned n)
     while (n--) {
         warm(w);
         const struct digest *digest = &w->img.refs[w->numbers[draw(w, DATA_CHUNKS)]].digest;
-        uint8_t *bytes = front_peek(w->cache->front, digest);
+        uint8_t *bytes = memory_tier_peek(w->cache->memory_tier, digest);
         assert_non_null(bytes);
         turn(bytes, draw(w, 8 * CHUNK));
         assert_true(try_reading(w, p));

@@ -50,7 +50,7 @@ static void test_cache__any_part_at_any_alignment_is_right(void **state)
         uint8_t *at = dst + (i % 2 ? world_random(&seed) % 4096 : 0);
         at[len] = 0xAB; /* nothing is written behind it */
         struct cache_piece p = world_piece(&w, chunk, off, len, at);
-        assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), 0);
+        assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), 0);
         assert_true(memcmp(at, w.plain[chunk] + off, len) == 0);
         assert_int_equal(at[len], 0xAB);
     }
@@ -82,7 +82,7 @@ static void test_cache__images_whose_names_are_alike_in_16_bits_have_quotas_of_t
         pieces[i] = world_piece(&w, i, 0, 0, NULL);
         pieces[i].quota = cache_quota(w.cache, i < 5 ? "faces" : other);
     }
-    assert_int_equal(cache_ensure(w.cache, pieces, N, LANE_WARM), 0);
+    assert_int_equal(cache_ensure(w.cache, pieces, N, PRIORITY_WARM), 0);
     for (int life = 0; life < 2; life++) {
         world_settle(&w);
         world_check(&w);
@@ -107,7 +107,7 @@ static void test_cache__one_call_mixes_hits_and_misses_over_many_chunks(void **s
     world_settle_fills(&w, N / 3);
     for (unsigned i = 0; i < N; i++)
         pieces[i] = world_piece(&w, i, 100, 100 * K, dst + (size_t)i * 128 * K);
-    assert_int_equal(cache_read(w.cache, pieces, N, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, pieces, N, NULL, 0, PRIORITY_DEMAND), 0);
     for (unsigned i = 0; i < N; i++)
         assert_true(memcmp(pieces[i].dst, w.plain[i] + 100, 100 * K) == 0);
     assert_int_equal(count_of(&w, "hits_total"), N / 3);
@@ -123,13 +123,13 @@ static void test_cache__neighbours_of_a_miss_come_in_the_same_get(void **state)
     struct cache_piece p = world_piece(&w, 0, 0, 128 * K, dst), ahead[7];
     for (unsigned i = 1; i < 8; i++)
         ahead[i - 1] = world_piece(&w, i, 0, 0, NULL);
-    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, PRIORITY_DEMAND), 0);
     world_settle_fills(&w, 8);
     assert_int_equal(gets(&w), 1);
     world_expect_all(&w);
     assert_int_equal(gets(&w), 1);
     assert_true(cache_has(w.cache, &w.refs[7].digest));
-    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, LANE_DEMAND), 0); /* all are there */
+    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 7, PRIORITY_DEMAND), 0); /* all are there */
     assert_int_equal(gets(&w), 1);
     world_release(&w);
 }
@@ -146,7 +146,7 @@ static void test_cache__neighbours_of_a_hit_are_fetched_where_they_are_missing(v
     struct cache_piece p = world_piece(&w, 0, 0, 128 * K, dst), ahead[2];
     ahead[0] = world_piece(&w, 3, 0, 0, NULL);
     ahead[1] = world_piece(&w, 4, 0, 0, NULL);
-    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 2, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, &p, 1, ahead, 2, PRIORITY_DEMAND), 0);
     assert_false(ahead[0].started);
     assert_true(ahead[1].started);
     world_settle_fills(&w, 3);
@@ -252,7 +252,7 @@ static void test_cache__what_made_room_is_counted(void **state)
     world_open(&w);
     for (unsigned i = 0; i < w.count; i++) {
         struct cache_piece p = world_piece(&w, i, 0, 0, NULL);
-        assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), 0);
+        assert_int_equal(cache_ensure(w.cache, &p, 1, PRIORITY_WARM), 0);
     }
     world_settle(&w);
     uint64_t evictions = count_of(&w, "evictions_total");
@@ -424,7 +424,7 @@ static void test_cache__without_directories_everything_is_fetched(void **state)
     assert_true(gets(&w) >= 9);
     assert_int_equal(count_of(&w, "hits_total"), 0);
     struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);
-    assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EIO);
+    assert_int_equal(cache_ensure(w.cache, &p, 1, PRIORITY_WARM), -EIO);
     assert_non_null(strstr(error_text(), "no cache directory"));
     assert_false(cache_has(w.cache, &w.refs[0].digest));
     world_release(&w);
@@ -457,7 +457,7 @@ static void set_behind(struct world *w, size_t bytes)
 {
     SCOPED_LOCK(&w->cache->fill.lock);
     w->cache->fill.queued_bytes = bytes;
-    pthread_cond_broadcast(&w->cache->fill.room);
+    pthread_cond_broadcast(&w->cache->fill.memory_freed);
 }
 
 struct fetch_ahead {
@@ -487,7 +487,7 @@ static void test_cache__nothing_is_fetched_ahead_that_would_be_dropped(void **st
     struct cache_piece p = world_piece(&w, 0, 0, 128 * K, dst), next = world_piece(&w, 1, 0, 0, NULL);
     struct fetch_ahead ahead = {.w = &w, .chunk = 2};
     set_behind(&w, 600 * K);
-    assert_int_equal(cache_read(w.cache, &p, 1, &next, 1, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, &p, 1, &next, 1, PRIORITY_DEMAND), 0);
     assert_false(next.started);
     assert_int_equal(pthread_create(&thread, NULL, fetch_ahead, &ahead), 0);
     while (!ahead.begun)
@@ -500,7 +500,7 @@ static void test_cache__nothing_is_fetched_ahead_that_would_be_dropped(void **st
     assert_int_equal(ahead.rc, 0);
     assert_true(cache_has(w.cache, &w.refs[2].digest));
     p = world_piece(&w, 4, 0, 128 * K, dst);
-    assert_int_equal(cache_read(w.cache, &p, 1, &next, 1, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, &p, 1, &next, 1, PRIORITY_DEMAND), 0);
     assert_true(next.started);
     world_release(&w);
 }
@@ -539,7 +539,7 @@ struct warm_one {
 static void *warm_one(void *arg)
 {
     struct warm_one *one = arg;
-    one->rc = cache_ensure(one->c, one->piece, 1, LANE_WARM);
+    one->rc = cache_ensure(one->c, one->piece, 1, PRIORITY_WARM);
     return NULL;
 }
 
@@ -587,7 +587,7 @@ static void test_cache__what_warming_is_about_to_write_is_not_fetched_again(void
     struct warm_one one = {.c = c, .piece = &p};
     set_behind(&w, 256 * K);
     {
-        const struct space_want want = fill_want(&w.refs[0]);
+        const struct space_request want = fill_request(&w.refs[0]);
         SCOPED_LOCK(&c->lock);
         assert_int_equal(space_alloc(&c->space, &want, &slot), 0); /* a fill that takes its time */
     }

@@ -189,11 +189,11 @@ static void test_cache_admin__what_is_held_stays_until_the_end_and_no_longer(voi
         world_expect(&w, i);
     world_settle(&w);
     for (unsigned i = 0; i < 4; i++)
-        assert_int_equal(cache_hold(w.cache, &w.refs[i].digest), 0);
-    assert_int_equal(cache_hold(w.cache, &w.refs[100].digest), -ENOENT);
+        assert_int_equal(cache_session_pin(w.cache, &w.refs[i].digest), 0);
+    assert_int_equal(cache_session_pin(w.cache, &w.refs[100].digest), -ENOENT);
     assert_int_equal(cache_pin(w.cache, &w.refs[1].digest, true), 0);  /* the user's from now on */
     assert_int_equal(cache_pin(w.cache, &w.refs[2].digest, false), 0); /* nobody's */
-    assert_int_equal(cache_hold(w.cache, &w.refs[1].digest), 0);
+    assert_int_equal(cache_session_pin(w.cache, &w.refs[1].digest), 0);
     assert_true(query(&w, 0).held && !query(&w, 0).pinned);
     assert_true(query(&w, 1).pinned && !query(&w, 1).held);
     assert_true(!query(&w, 2).pinned && !query(&w, 2).held);
@@ -205,7 +205,7 @@ static void test_cache_admin__what_is_held_stays_until_the_end_and_no_longer(voi
     assert_true(query(&w, 0).cached && query(&w, 1).cached && query(&w, 3).cached);
     world_check(&w);
     for (unsigned i = 4; i < 480; i++) {
-        int rc = query(&w, i).cached ? cache_hold(w.cache, &w.refs[i].digest) : -ENOENT;
+        int rc = query(&w, i).cached ? cache_session_pin(w.cache, &w.refs[i].digest) : -ENOENT;
         assert_true(!rc || rc == -EDQUOT || rc == -ENOENT);
         held += !rc;
     }
@@ -220,7 +220,7 @@ static void test_cache_admin__what_is_held_stays_until_the_end_and_no_longer(voi
     for (unsigned i = 0; i < 480; i++)
         assert_true(!query(&w, i).held && query(&w, i).pinned == (i == 1));
     world_check(&w);
-    assert_int_equal(cache_hold(w.cache, &w.refs[0].digest), 0);
+    assert_int_equal(cache_session_pin(w.cache, &w.refs[0].digest), 0);
     assert_int_equal(cache_evict(w.cache, &w.refs[0].digest, true), 0);
     world_expect(&w, 0);
     world_settle(&w);
@@ -261,7 +261,7 @@ static void test_cache_admin__pinned_and_unpinned_at_once_is_one_of_them(void **
     bool pinned[500];
     pthread_t thread;
     world_init(&w, 500, &len, 1, 32 << 20);
-    world_open_seams(&w, &(struct cache_seams){.calls.pwrite = write_in_any_order});
+    world_open_hooks(&w, &(struct cache_test_hooks){.calls.pwrite = write_in_any_order});
     world_warm(&w);
     pthread_barrier_init(&race.barrier, NULL, 2);
     assert_int_equal(pthread_create(&thread, NULL, unpin_each, &race), 0);

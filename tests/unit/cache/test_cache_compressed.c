@@ -17,7 +17,7 @@ static void expect_part(struct world *w, unsigned chunk, uint32_t off, uint32_t 
 {
     CLEANUP_FREE uint8_t *got = malloc(len);
     struct cache_piece p = world_piece(w, chunk, off, len, got);
-    assert_int_equal(cache_read(w->cache, &p, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w->cache, &p, 1, NULL, 0, PRIORITY_DEMAND), 0);
     assert_int_equal(memcmp(got, w->plain[chunk] + off, len), 0);
 }
 

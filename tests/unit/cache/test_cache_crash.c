@@ -55,8 +55,8 @@ static void open_cache(struct crash *c, uint64_t budget)
 {
     for (int i = 0; i < DISK_DIRS; i++)
         c->w.config.dirs[i].size = budget;
-    const struct cache_seams seams = {.apart_ms = 1};
-    if (cache_open_with(&c->w.config, &seams, &c->w.cache))
+    const struct cache_test_hooks hooks = {.apart_ms = 1};
+    if (cache_open_with(&c->w.config, &hooks, &c->w.cache))
         fail_msg("the cache does not open: %s", error_text());
     assert_int_equal(c->w.cache->dir_count, DISK_DIRS);
     assert_int_equal(cache_start_threads(c->w.cache), 0);
@@ -84,7 +84,7 @@ static void fill_some(struct crash *c, unsigned n, unsigned first, unsigned step
     for (unsigned i = 0; i < n; i++) {
         unsigned chunk = (first + step * (unsigned)(world_random(&c->seed) % (CHUNKS / step))) % CHUNKS;
         struct cache_piece p = world_piece(&c->w, chunk, 0, 0, NULL);
-        assert_int_equal(cache_ensure(c->w.cache, &p, 1, LANE_WARM), 0);
+        assert_int_equal(cache_ensure(c->w.cache, &p, 1, PRIORITY_WARM), 0);
         world_settle(&c->w);
     }
 }
@@ -182,12 +182,12 @@ static void read_what_it_has(struct crash *c)
             pieces[n++] = world_piece(&c->w, i, 0, c->w.refs[i].plain_len, at);
             at += c->w.refs[i].plain_len;
         }
-    bool all = cache_read(c->w.cache, pieces, n, NULL, 0, LANE_DEMAND) == 0;
+    bool all = cache_read(c->w.cache, pieces, n, NULL, 0, PRIORITY_DEMAND) == 0;
     for (unsigned k = 0; k < n; k++) {
         unsigned i = 0;
         while (!digest_equal(&c->w.refs[i].digest, &pieces[k].ref.digest))
             i++;
-        if (!all && cache_read(c->w.cache, &pieces[k], 1, NULL, 0, LANE_DEMAND)) {
+        if (!all && cache_read(c->w.cache, &pieces[k], 1, NULL, 0, PRIORITY_DEMAND)) {
             c->misses++;
             continue;
         }

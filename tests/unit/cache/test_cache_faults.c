@@ -81,9 +81,9 @@ static void test_cache_faults__only_the_blocks_a_read_needs_must_hold(void **sta
     flip(fd, data_offset(&w, 0) + CACHE_BLOCK + 5, 1);
     struct cache_piece good = world_piece(&w, 0, 0, CACHE_BLOCK, dst);
     struct cache_piece bad = world_piece(&w, 0, 2 * CACHE_BLOCK - 100, 4096, dst);
-    assert_int_equal(cache_read(w.cache, &good, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, &good, 1, NULL, 0, PRIORITY_DEMAND), 0);
     assert_int_equal(count_of(&w, "crc_errors_total"), 0);
-    assert_int_equal(cache_read(w.cache, &bad, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, &bad, 1, NULL, 0, PRIORITY_DEMAND), 0);
     assert_int_equal(count_of(&w, "crc_errors_total"), 1);
     assert_memory_equal(dst, w.plain[0] + 2 * CACHE_BLOCK - 100, 4096);
     close(fd);
@@ -145,8 +145,8 @@ static void test_cache_faults__a_bad_hit_with_the_store_down_is_the_stores_error
     flip(fd, data_offset(&w, 0), 1);
     store_fake_set_dead(w.fake, -EACCES);
     struct cache_piece p = world_piece(&w, 0, 0, 4096, dst);
-    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), -EACCES);
-    assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EACCES);
+    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), -EACCES);
+    assert_int_equal(cache_ensure(w.cache, &p, 1, PRIORITY_WARM), -EACCES);
     store_fake_set_dead(w.fake, 0);
     world_expect(&w, 0);
     close(fd);
@@ -178,7 +178,7 @@ static void test_cache_faults__a_pinned_chunk_that_proved_bad_is_pinned_when_it_
     spoil(&w, fd, 0);
     store_fake_set_dead(w.fake, -EACCES);
     struct cache_piece p = world_piece(&w, 0, 0, 4096, dst);
-    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), -EACCES);
+    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), -EACCES);
     assert_false(query(&w, 0).cached);
     world_check(&w);
     store_fake_set_dead(w.fake, 0);
@@ -214,7 +214,7 @@ static void test_cache_faults__a_pinned_chunk_that_proved_bad_can_be_unpinned_an
         spoil(&w, fd, way);
         store_fake_set_dead(w.fake, -EACCES);
         struct cache_piece p = world_piece(&w, way, 0, 4096, dst);
-        assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), -EACCES);
+        assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), -EACCES);
         store_fake_set_dead(w.fake, 0);
         assert_int_equal(cache_evict(w.cache, chunk, false), -EPERM);
         if (way == BY_UNPIN)
@@ -379,7 +379,7 @@ static void test_cache_faults__a_disk_that_takes_no_writes_costs_only_hits(void 
         world_expect_all(&w);
         assert_int_equal(count_of(&w, "entries"), 0);
         struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);
-        assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EIO);
+        assert_int_equal(cache_ensure(w.cache, &p, 1, PRIORITY_WARM), -EIO);
         assert_non_null(strstr(error_text(), "no directory of the cache"));
         world_check(&w);
         limit_writes(RLIM_INFINITY);
@@ -405,10 +405,10 @@ static void test_cache_faults__a_failed_fetch_fails_its_reader_alone(void **stat
     world_settle_fills(&w, 1);
     store_fake_set_dead(w.fake, -ETIMEDOUT);
     struct cache_piece p[2] = {world_piece(&w, 0, 0, 4096, dst[0]), world_piece(&w, 1, 0, 4096, dst[1])};
-    assert_int_equal(cache_read(w.cache, p, 2, NULL, 0, LANE_DEMAND), -ETIMEDOUT);
-    assert_int_equal(cache_read(w.cache, p, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, p, 2, NULL, 0, PRIORITY_DEMAND), -ETIMEDOUT);
+    assert_int_equal(cache_read(w.cache, p, 1, NULL, 0, PRIORITY_DEMAND), 0);
     store_fake_set_dead(w.fake, 0);
-    assert_int_equal(cache_read(w.cache, p, 2, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, p, 2, NULL, 0, PRIORITY_DEMAND), 0);
     world_check(&w);
     world_release(&w);
 }
@@ -422,7 +422,7 @@ static void test_cache_faults__a_reference_that_lies_about_length_is_refused(voi
     world_warm(&w);
     struct cache_piece p = world_piece(&w, 0, 0, 4096, dst);
     p.ref.plain_len = 256 * K;
-    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), -EBADMSG);
+    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), -EBADMSG);
     world_expect(&w, 0);
     assert_int_equal(count_of(&w, "hits_total"), 1);
     world_release(&w);

@@ -15,13 +15,13 @@ enum { CHUNKS = 24, SOON_MS = 100 };
 /* A cache whose disk is the fake one, with two or three directories when others are given. */
 static void faulty_world_of(struct world *w, const char *second, const char *third)
 {
-    struct cache_seams seams = {.no_uring = true, .calls = disk_fake_calls()};
+    struct cache_test_hooks hooks = {.no_uring = true, .calls = disk_fake_calls()};
     world_init(w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
     w->config.dirs[1].path = second;
     w->config.dirs[2].path = third;
     w->config.dirs[1].size = w->config.dirs[2].size = 32 << 20;
     w->config.dir_count = third ? 3 : second ? 2 : 1;
-    world_open_seams(w, &seams);
+    world_open_hooks(w, &hooks);
 }
 
 static void faulty_world(struct world *w, const char *second)
@@ -228,7 +228,7 @@ static void test_cache_health__a_hung_write_costs_hits_and_ensure_says_so(void *
     world_settle(&w); /* no fill waits for the disk any more */
     set_timeout(&w, before);
     struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);
-    assert_int_equal(cache_ensure(w.cache, &p, 1, LANE_WARM), -EIO);
+    assert_int_equal(cache_ensure(w.cache, &p, 1, PRIORITY_WARM), -EIO);
     assert_non_null(strstr(error_text(), "no directory of the cache"));
     world_expect_all(&w);
     assert_int_equal(count_of(&w, "entries"), 0);
@@ -239,15 +239,15 @@ static void test_cache_health__a_hung_write_costs_hits_and_ensure_says_so(void *
     faulty_release(&w);
 }
 
-struct patience {
+struct raised_timeout {
     struct world *w;
     uint32_t later_ms;
 };
 
 /* What hangs has its deadline already. */
-static void *have_patience_after_a_hang(void *arg)
+static void *raise_timeout_after_a_hang(void *arg)
 {
-    const struct patience *p = arg;
+    const struct raised_timeout *p = arg;
     while (!disk_fake_hanging() && !count_of(p->w, "writing_down"))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     set_timeout(p->w, p->later_ms);
@@ -264,9 +264,9 @@ static void test_cache_health__ensure_keeps_in_another_directory_what_one_does_n
     unsigned chunk = chunk_in(&w, 1, 0);
     assert_int_equal(cache_evict(w.cache, &w.refs[chunk].digest, false), 0);
     disk_fake_writes(second, DISK_HANG, 0);
-    struct patience patience = {.w = &w, .later_ms = set_timeout(&w, SOON_MS)};
+    struct raised_timeout raised_timeout = {.w = &w, .later_ms = set_timeout(&w, SOON_MS)};
     pthread_t other;
-    assert_int_equal(pthread_create(&other, NULL, have_patience_after_a_hang, &patience), 0);
+    assert_int_equal(pthread_create(&other, NULL, raise_timeout_after_a_hang, &raised_timeout), 0);
     world_warm(&w);
     pthread_join(other, NULL);
     assert_int_equal(count_of(&w, "writing_down"), 1);
@@ -282,7 +282,7 @@ static void test_cache_health__reads_go_on_while_writes_hang(void **state)
     struct cache_piece half[CHUNKS / 2];
     for (unsigned i = 0; i < CHUNKS / 2; i++)
         half[i] = world_piece(&w, i, 0, 0, NULL);
-    assert_int_equal(cache_ensure(w.cache, half, CHUNKS / 2, LANE_WARM), 0);
+    assert_int_equal(cache_ensure(w.cache, half, CHUNKS / 2, PRIORITY_WARM), 0);
     disk_fake_writes(w.dir, DISK_HANG, 0);
     uint32_t before = set_timeout(&w, SOON_MS);
     for (unsigned i = CHUNKS / 2; i < CHUNKS; i++)
@@ -353,10 +353,10 @@ static void test_cache_health__a_disk_that_hangs_while_it_is_opened_is_left_out(
 {
     struct world w;
     struct cache_dir_report reports[CACHE_DIRS_MAX];
-    struct cache_seams seams = {.opening = wait_at_gate, .open_timeout_ms = 1};
+    struct cache_test_hooks hooks = {.opening = wait_at_gate, .open_timeout_ms = 1};
     world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
     open_gate(false);
-    world_open_seams(&w, &seams);
+    world_open_hooks(&w, &hooks);
     assert_int_equal(count_of(&w, "directories_absent"), 1);
     assert_int_equal(cache_dir_reports(w.cache, reports), 1);
     assert_string_equal(reports[0].reading, "absent");
@@ -380,9 +380,9 @@ static void test_cache_health__a_disk_that_hangs_while_it_is_loaded_is_down(void
     faulty_world(&w, NULL);
     world_warm(&w);
     world_close(&w);
-    struct cache_seams seams = {.no_uring = true, .calls = disk_fake_calls(), .load_timeout_ms = 1};
+    struct cache_test_hooks hooks = {.no_uring = true, .calls = disk_fake_calls(), .load_timeout_ms = 1};
     disk_fake_reads(w.dir, DISK_HANG, 0);
-    world_open_seams(&w, &seams);
+    world_open_hooks(&w, &hooks);
     assert_int_equal(count_of(&w, "reading_down"), 1);
     world_expect_all(&w);
     assert_int_equal(now_hits(&w), 0);
@@ -471,7 +471,7 @@ static void test_cache_health__closing_does_not_write_all_that_is_queued_to_a_sl
     pthread_t opener;
     open_gate(false);
     world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    world_open_seams(&w, &(struct cache_seams){.no_uring = true, .calls.pwrite = write_through_gate});
+    world_open_hooks(&w, &(struct cache_test_hooks){.no_uring = true, .calls.pwrite = write_through_gate});
     world_expect_all(&w);
     while (!count_at_gate()) /* it keeps the cache from closing until the gate is open */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -490,7 +490,7 @@ static void test_cache_health__what_came_before_the_last_is_written_and_nothing_
     struct world w;
     open_gate(false);
     world_init(&w, CHUNKS, lens, GR_ARRAY_SIZE(lens), 32 << 20);
-    world_open_seams(&w, &(struct cache_seams){.no_uring = true, .calls.pwrite = write_through_gate});
+    world_open_hooks(&w, &(struct cache_test_hooks){.no_uring = true, .calls.pwrite = write_through_gate});
     size_t bytes = 0;
     for (unsigned i = 0; i < CHUNKS / 2; i++) {
         world_expect(&w, i);
@@ -550,7 +550,7 @@ static void test_cache_health__readers_in_a_storm_of_faults_read_right(void **st
     static const struct {
         enum disk_fault fault;
         int error;
-    } kinds[] = {{DISK_WELL, 0}, {DISK_ERROR, EIO}, {DISK_HANG, 0}, {DISK_WRONG, 0}, {DISK_ERROR, ENOSPC}};
+    } kinds[] = {{DISK_HEALTHY, 0}, {DISK_ERROR, EIO}, {DISK_HANG, 0}, {DISK_WRONG, 0}, {DISK_ERROR, ENOSPC}};
     char second[SCRATCH_MAX];
     struct world w;
     pthread_t threads[READERS];

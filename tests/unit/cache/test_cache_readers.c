@@ -28,7 +28,7 @@ static void read_at_random(struct world *w, int rounds)
             uint32_t len = 1 + world_random(&seed) % (w->refs[chunks[k]].plain_len - off);
             pieces[k] = world_piece(w, chunks[k], off, len, dst + (size_t)k * 1024 * K);
         }
-        assert_int_equal(cache_read(w->cache, pieces, n, NULL, 0, LANE_DEMAND), 0);
+        assert_int_equal(cache_read(w->cache, pieces, n, NULL, 0, PRIORITY_DEMAND), 0);
         for (unsigned k = 0; k < n; k++)
             assert_true(memcmp(pieces[k].dst, w->plain[chunks[k]] + pieces[k].offset, pieces[k].len) == 0);
     }

@@ -39,7 +39,7 @@ static int read_other(struct pair *p, unsigned chunk)
     CLEANUP_FREE uint8_t *got = malloc(len);
     struct cache_piece piece = world_piece(&p->w, chunk, 0, len, got);
     piece.store = store_fake_store(p->other);
-    int rc = cache_read(p->w.cache, &piece, 1, NULL, 0, LANE_DEMAND);
+    int rc = cache_read(p->w.cache, &piece, 1, NULL, 0, PRIORITY_DEMAND);
     if (!rc && memcmp(got, p->w.plain[chunk], len))
         fail_msg("wrong bytes: chunk %u", (unsigned)chunk);
     return rc;

@@ -24,7 +24,7 @@ enum {
     PIECE_ROOM = (300 + 4) << 10,
     DIRS = 2,
     DISK_TIMEOUT_MS = 100,
-    ATTEMPTS = 200, /* joins to flights that began when the store was bad */
+    ATTEMPTS = 200, /* joins to in-flight fetches that began when the store was bad */
 };
 static const uint64_t budgets[] = {16 << 20, 22 << 20, 30 << 20};
 
@@ -102,11 +102,11 @@ static void read_some(struct stress *s, uint64_t *seed, uint8_t *memory)
         p[i] = random_piece(s, seed, memory + i * PIECE_ROOM + world_random(seed) % 2, &chunk[i]);
     for (unsigned i = 0; i < GR_ARRAY_SIZE(ahead); i++)
         ahead[i] = random_piece(s, seed, NULL, &unused);
-    enum fetch_lane lane = (enum fetch_lane)(world_random(seed) % LANES);
+    enum fetch_priority priority = (enum fetch_priority)(world_random(seed) % PRIORITIES);
     unsigned phase = atomic_load(&s->store_phase);
     int rc = -EIO;
     for (int i = 0; rc && i < ATTEMPTS; i++) {
-        rc = cache_read(s->w.cache, p, n, ahead, world_random(seed) % 2 ? GR_ARRAY_SIZE(ahead) : 0, lane);
+        rc = cache_read(s->w.cache, p, n, ahead, world_random(seed) % 2 ? GR_ARRAY_SIZE(ahead) : 0, priority);
         if (rc && (phase % 2 || atomic_load(&s->store_phase) != phase)) {
             atomic_fetch_add(&s->refused, 1);
             return; /* the store's error */
@@ -125,7 +125,7 @@ static void ensure_some(struct stress *s, uint64_t *seed)
     unsigned unused;
     for (unsigned i = 0; i < PIECES; i++)
         p[i] = random_piece(s, seed, NULL, &unused);
-    if (cache_ensure(s->w.cache, p, PIECES, LANE_WARM) == 0) /* else the store's error or the disk's */
+    if (cache_ensure(s->w.cache, p, PIECES, PRIORITY_WARM) == 0) /* else the store's error or the disk's */
         atomic_fetch_add(&s->ensured, 1);
 }
 
@@ -254,9 +254,9 @@ static void open_cache(struct stress *s, uint64_t random)
         s->w.config.dirs[i].size = size;
         atomic_store(&s->allowed[i], GR_MAX(size, atomic_load(&s->allowed[i])));
     }
-    struct cache_seams seams = {
+    struct cache_test_hooks hooks = {
         .no_uring = random & 8, .calls = {.pread = bad_pread, .pwrite = bad_pwrite}, .apart_ms = 5};
-    must(cache_open_with(&s->w.config, &seams, &s->w.cache) == 0, "%s", error_text());
+    must(cache_open_with(&s->w.config, &hooks, &s->w.cache) == 0, "%s", error_text());
     must(cache_start_threads(s->w.cache) == 0, "%s", error_text());
     for (int i = 0; i < DIRS; i++)
         atomic_store(&s->allowed[i], s->w.config.dirs[i].size);

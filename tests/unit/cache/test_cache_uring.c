@@ -68,7 +68,7 @@ static void read_all(struct world *w)
     for (unsigned i = 0; i < CHUNKS; i++)
         p[i] = world_piece(w, i, 0, lens[0], dst + (size_t)i * lens[0]);
     for (unsigned at = 0; at < CHUNKS; at += PIECES)
-        if (cache_read(w->cache, p + at, PIECES, NULL, 0, LANE_DEMAND))
+        if (cache_read(w->cache, p + at, PIECES, NULL, 0, PRIORITY_DEMAND))
             fail_msg("%s", error_text());
     for (unsigned i = 0; i < CHUNKS; i++)
         assert_true(memcmp(p[i].dst, w->plain[i], lens[0]) == 0);

@@ -31,14 +31,14 @@ static void test_health__normal_becomes_suspect_by_a_fault_and_down_by_silence(v
 
 static void test_health__suspect_becomes_normal_when_it_was_well_for_long_enough(void **state)
 {
-    expect(HEALTH_SUSPECT, HEALTH_GOOD, HEALTH_WELL_AFTER_MS - 1, HEALTH_SUSPECT);
-    expect(HEALTH_SUSPECT, HEALTH_GOOD, HEALTH_WELL_AFTER_MS, HEALTH_NORMAL);
-    expect(HEALTH_SUSPECT, HEALTH_PROBE_GOOD, HEALTH_WELL_AFTER_MS - 1, HEALTH_SUSPECT);
-    expect(HEALTH_SUSPECT, HEALTH_PROBE_GOOD, HEALTH_WELL_AFTER_MS, HEALTH_NORMAL);
+    expect(HEALTH_SUSPECT, HEALTH_GOOD, HEALTH_NORMAL_AFTER_MS - 1, HEALTH_SUSPECT);
+    expect(HEALTH_SUSPECT, HEALTH_GOOD, HEALTH_NORMAL_AFTER_MS, HEALTH_NORMAL);
+    expect(HEALTH_SUSPECT, HEALTH_PROBE_GOOD, HEALTH_NORMAL_AFTER_MS - 1, HEALTH_SUSPECT);
+    expect(HEALTH_SUSPECT, HEALTH_PROBE_GOOD, HEALTH_NORMAL_AFTER_MS, HEALTH_NORMAL);
     struct health h = in_state(HEALTH_SUSPECT);
     assert_false(health_note(&h, HEALTH_WRONG, NOW + 9000)); /* the ten seconds begin anew */
-    assert_false(health_note(&h, HEALTH_GOOD, NOW + HEALTH_WELL_AFTER_MS));
-    assert_true(health_note(&h, HEALTH_GOOD, NOW + 9000 + HEALTH_WELL_AFTER_MS));
+    assert_false(health_note(&h, HEALTH_GOOD, NOW + HEALTH_NORMAL_AFTER_MS));
+    assert_true(health_note(&h, HEALTH_GOOD, NOW + 9000 + HEALTH_NORMAL_AFTER_MS));
     assert_int_equal(h.probe_wait_ms, 0);
 }
 
@@ -106,7 +106,7 @@ static void test_health__one_that_relapses_is_left_alone_for_longer(void **state
     assert_true(health_wants_probe(&h, NOW + 2000 + 2 * HEALTH_PROBE_MIN_MS));
     /* ... until it was normal */
     health_note(&h, HEALTH_PROBE_GOOD, NOW + 4000);
-    assert_true(health_note(&h, HEALTH_GOOD, NOW + 4000 + HEALTH_WELL_AFTER_MS));
+    assert_true(health_note(&h, HEALTH_GOOD, NOW + 4000 + HEALTH_NORMAL_AFTER_MS));
     health_note(&h, HEALTH_TIMEOUT, NOW + 20000);
     assert_true(health_wants_probe(&h, NOW + 20000 + HEALTH_PROBE_MIN_MS));
 }

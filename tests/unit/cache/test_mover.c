@@ -15,7 +15,7 @@ enum { SSD, HDD };
 struct two {
     struct world w;
     char hdd[80];
-    struct cache_seams seams;
+    struct cache_test_hooks hooks;
 };
 
 static void two_init(struct two *t, unsigned n, const uint32_t *lens, size_t lens_count)
@@ -27,12 +27,12 @@ static void two_init(struct two *t, unsigned n, const uint32_t *lens, size_t len
     t->w.config.dirs[HDD].size = 48 << 20;
     t->w.config.dirs[HDD].hdd = true;
     t->w.config.dir_count = 2;
-    t->seams.apart_ms = 1;
+    t->hooks.apart_ms = 1;
 }
 
 static void two_open(struct two *t)
 {
-    assert_int_equal(cache_open_with(&t->w.config, &t->seams, &t->w.cache), 0);
+    assert_int_equal(cache_open_with(&t->w.config, &t->hooks, &t->w.cache), 0);
     assert_int_equal(cache_start_threads(t->w.cache), 0);
 }
 
@@ -129,7 +129,7 @@ static void test_mover__hits_at_one_time_count_as_one(void **state)
 {
     struct two t;
     two_init(&t, 200, even_lens, 1);
-    t.seams.apart_ms = 600000;
+    t.hooks.apart_ms = 600000;
     two_open(&t);
     world_warm(&t.w);
     unsigned warm = first_in(&t, HDD);
@@ -248,7 +248,7 @@ static void test_mover__bytes_that_went_bad_are_not_moved(void **state)
     assert_int_equal(cache_evict(t.w.cache, &t.w.refs[first_in(&t, SSD)].digest, false), 0);
     uint8_t byte;
     struct cache_piece p = world_piece(&t.w, bad, 0, 1, &byte);
-    assert_int_equal(cache_read(t.w.cache, &p, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(t.w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), 0);
     snprintf(path, sizeof path, "%s/data", t.hdd);
     CLEANUP_FD int fd = open(path, O_RDWR | O_CLOEXEC);
     uint64_t at;
@@ -263,9 +263,9 @@ static void test_mover__bytes_that_went_bad_are_not_moved(void **state)
     assert_int_equal(pwrite(fd, "wrong", 5, (off_t)at), 5);
     assert_int_equal(fdatasync(fd), 0);
     pause_ms(3);
-    assert_int_equal(cache_read(t.w.cache, &p, 1, NULL, 0, LANE_DEMAND), 0); /* hot; this block is good */
-    mover_stop(t.w.cache->mover);                                            /* when it has tried */
-    world_expect(&t.w, bad);                                                 /* found out, fetched */
+    assert_int_equal(cache_read(t.w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), 0); /* hot; this block is good */
+    mover_stop(t.w.cache->mover);                                                /* when it has tried */
+    world_expect(&t.w, bad);                                                     /* found out, fetched */
     assert_int_equal(count_of(&t.w, "moves_total"), 0);
     assert_int_equal(count_of(&t.w, "crc_errors_total"), 1);
     world_check(&t.w);
@@ -288,11 +288,11 @@ static void test_mover__a_chunk_hit_in_parts_enters_memory_after_the_second(void
     struct cache_piece p = world_piece(&w, 3, 8 * K, sizeof got, got);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(count_of(&w, "memory_entries"), 0);
-        assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), 0);
+        assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), 0);
     }
     wait_for(&w, "memory_lifts_total", 1);
     p = world_piece(&w, 3, 100 * K, sizeof got, got);
-    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, LANE_DEMAND), 0);
+    assert_int_equal(cache_read(w.cache, &p, 1, NULL, 0, PRIORITY_DEMAND), 0);
     assert_true(memcmp(got, w.plain[3] + 100 * K, sizeof got) == 0);
     assert_int_equal(count_of(&w, "memory_hits_total"), 1);
     assert_int_equal(count_of(&w, "hits_total"), 3); /* a lift is no hit */
@@ -319,7 +319,7 @@ static void *do_anything(void *arg)
         uint32_t whole = w->refs[chunk].plain_len, off = world_random(&seed) % whole;
         uint32_t len = 1 + world_random(&seed) % (whole - off);
         struct cache_piece p = world_piece(w, chunk, off, len, dst);
-        if (cache_read(w->cache, &p, 1, NULL, 0, LANE_DEMAND))
+        if (cache_read(w->cache, &p, 1, NULL, 0, PRIORITY_DEMAND))
             fail_msg("chunk %u: %s", chunk, error_text());
         if (memcmp(dst, w->plain[chunk] + off, len) != 0)
             fail_msg("chunk %u: wrong bytes", chunk);
@@ -346,7 +346,7 @@ static void test_mover__many_threads_with_every_tier_too_small(void **state)
     } while (!count_of(&t.w, "moves_total") || !count_of(&t.w, "memory_lifts_total"));
     world_settle(&t.w);
     world_check(&t.w);
-    front_check(t.w.cache->front);
+    memory_tier_check(t.w.cache->memory_tier);
     assert_int_equal(count_of(&t.w, "crc_errors_total"), 0);
     world_expect_all(&t.w);
     two_release(&t);

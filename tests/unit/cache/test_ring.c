@@ -233,7 +233,7 @@ static void test_ring__zombies_leave_the_pool_to_others_up_to_a_bound(void **sta
     assert_int_equal(rings_lost(b.rings, 1), 6);
     assert_null(rings_borrow(b.rings, in_ms(LONG_MS))); /* at once: nobody could return one */
     answer(&b, 6);
-    struct ring *r = borrow(&b); /* the answers make place, without a janitor */
+    struct ring *r = borrow(&b); /* the answers make place, without a disk monitor */
     struct ring_read read = read_at(r, 0, 0, 4096, 0);
     assert_true(ring_read_all(r, &read, 1, in_ms(LONG_MS)));
     assert_int_equal(read.rc, 0);

@@ -170,10 +170,10 @@ static void test_space__slots_without_a_record_are_free_after_loading(void **sta
 }
 
 /* What may follow for a damaged slot; true: its chunk is back. */
-static bool go_on_with_damaged(struct space *s, uint32_t id, const struct space_want *want, uint64_t r)
+static bool go_on_with_damaged(struct space *s, uint32_t id, const struct space_request *request, uint64_t r)
 {
     struct space_slot slot;
-    if (r & 4 && space_refill(s, id, want, &slot) == 0) {
+    if (r & 4 && space_refill(s, id, request, &slot) == 0) {
         (r & 8) ? space_commit(s, slot.id) : space_abort(s, slot.id);
         return r & 8;
     }
@@ -202,13 +202,13 @@ static void test_space__invariants_hold_through_any_history(void **state)
         uint32_t id = space_find(&s, &d);
         struct space_slot slot;
         if (id == SPACE_NONE) {
-            struct space_want want = want_of(n, len, n % 16 ? 0 : RECORD_META);
-            want.group = n % 5 == 0;
-            if (space_alloc(&s, &want, &slot) == 0)
+            struct space_request request = request_of(n, len, n % 16 ? 0 : RECORD_META);
+            request.group = n % 5 == 0;
+            if (space_alloc(&s, &request, &slot) == 0)
                 (r & 15) ? space_commit(&s, slot.id) : space_abort(&s, slot.id);
         } else if (space_slot_at(&s, id)->state == SLOT_DAMAGED) {
-            struct space_want want = want_of(n, r & 32 ? len : len / 4 + 1, n % 16 ? 0 : RECORD_META);
-            refills += go_on_with_damaged(&s, id, &want, r);
+            struct space_request request = request_of(n, r & 32 ? len : len / 4 + 1, n % 16 ? 0 : RECORD_META);
+            refills += go_on_with_damaged(&s, id, &request, r);
         } else if ((r & 31) == 0) {
             space_drop(&s, id);
         } else if ((r & 31) == 1) {
@@ -237,11 +237,11 @@ static void test_space__a_damaged_pin_of_another_length_waits_for_room(void **st
 {
     struct space s;
     struct space_slot readers[2], slot;
-    const struct space_want want = want_of(0, 100 << 10, 0);
+    const struct space_request request = request_of(0, 100 << 10, 0);
     open_space(&s, 16 << 20); /* 3 slabs of 4 slots */
     for (uint64_t i = 0; i < 12; i++)
         put(&s, i, 1 << 20);
-    uint32_t id = space_find(&s, &want.digest);
+    uint32_t id = space_find(&s, &request.digest);
     assert_int_equal(space_set_pinned(&s, id, true), 0);
     space_drop(&s, id);
     for (uint64_t i = 0, n = 0; n < 2; i++) { /* somebody reads in each of the other slabs */
@@ -252,17 +252,17 @@ static void test_space__a_damaged_pin_of_another_length_waits_for_room(void **st
             continue;
         space_pin(&s, other, &readers[n++]);
     }
-    assert_int_equal(space_refill(&s, id, &want, &slot), -EAGAIN);
-    assert_int_equal(space_find(&s, &want.digest), id);
+    assert_int_equal(space_refill(&s, id, &request, &slot), -EAGAIN);
+    assert_int_equal(space_find(&s, &request.digest), id);
     assert_int_equal(space_slot_at(&s, id)->state, SLOT_DAMAGED);
     assert_true(space_slot_at(&s, id)->flags & RECORD_PINNED);
     space_check(&s);
     space_unpin(readers[0].pins);
     space_unpin(readers[1].pins);
-    assert_int_equal(space_refill(&s, id, &want, &slot), 0);
+    assert_int_equal(space_refill(&s, id, &request, &slot), 0);
     space_commit(&s, slot.id);
     assert_int_not_equal(slot.id, id);
-    assert_int_equal(space_find(&s, &want.digest), slot.id);
+    assert_int_equal(space_find(&s, &request.digest), slot.id);
     assert_true(space_slot_at(&s, slot.id)->flags & RECORD_PINNED);
     space_check(&s);
     space_release(&s);

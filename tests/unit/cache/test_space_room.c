@@ -187,13 +187,13 @@ static void test_space_room__the_slower_medium_takes_what_the_faster_has_no_room
     put_with(&s, 20000, 128 << 10, RECORD_META); /* for metadata on the faster one */
     assert_false(has(&s, 0));
     struct space_slot slot;
-    struct space_want want = want_of(30000, 128 << 10, 0);
-    want.media = CACHE_MEDIA_SSD;
-    assert_int_equal(space_alloc(&s, &want, &slot), 0);
+    struct space_request request = request_of(30000, 128 << 10, 0);
+    request.media = CACHE_MEDIA_SSD;
+    assert_int_equal(space_alloc(&s, &request, &slot), 0);
     assert_int_equal(slot.dir, 0);
     space_abort(&s, slot.id);
     space_dir_writable(&s, 0, false);
-    assert_int_equal(space_alloc(&s, &want, &slot), -ENODEV);
+    assert_int_equal(space_alloc(&s, &request, &slot), -ENODEV);
     put_with(&s, 40000, 128 << 10, RECORD_META);
     put(&s, 50000, 128 << 10);
     space_check(&s);
@@ -254,11 +254,11 @@ static void test_space_room__a_chunk_moves_to_the_other_medium(void **state)
 /* Put chunk n of 128 KiB, charged to the group. */
 static int put_charged(struct space *s, uint64_t n, unsigned group, unsigned flags)
 {
-    struct space_want want = want_of(n, 128 << 10, flags);
+    struct space_request request = request_of(n, 128 << 10, flags);
     struct space_slot slot;
-    want.group = (uint8_t)group;
-    want.owner = group ? s->groups[group - 1].quota.owner : 0;
-    int rc = space_alloc(s, &want, &slot);
+    request.group = (uint8_t)group;
+    request.owner = group ? s->groups[group - 1].quota.owner : 0;
+    int rc = space_alloc(s, &request, &slot);
     if (!rc)
         space_commit(s, slot.id);
     return rc;

@@ -56,7 +56,7 @@ static void test_server_options__all_that_is_given_is_said(void **state)
     CLEANUP_SERVER_WORDS plain = {0}, dashed = {0};
     parse(&verb_mount, words, (int)(sizeof words / sizeof *words), &inv);
     assert_int_equal(server_options_check(inv.values), 0);
-    assert_int_equal(server_options_words(inv.values, SERVER_FOR_FRONT, &plain), 0);
+    assert_int_equal(server_options_words(inv.values, SERVER_FOR_FRONT_END, &plain), 0);
     assert_int_equal(server_options_words(inv.values, SERVER_FOR_SERVE, &dashed), 0);
     assert_int_equal(plain.len, sizeof nbdkit / sizeof *nbdkit);
     assert_int_equal(dashed.len, plain.len);

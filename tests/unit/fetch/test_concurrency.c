@@ -1,4 +1,4 @@
-/* The number of gets in the air against links of our own making, in simulated time. */
+/* The number of gets in flight against links of our own making, in simulated time. */
 #include "unit/cmocka_all.h"
 
 #include "base/compiler.h"
@@ -28,40 +28,40 @@ struct sim {
     struct concurrency c;
     uint64_t now_us, pause_until_us;
     struct get gets[GETS_MOST];
-    unsigned in_air, to_send, peak;
+    unsigned in_flight, to_send, peak;
     double delivered;
 };
 
 static double queue_ms(const struct sim *s)
 {
-    double windows = (double)s->in_air * GR_MIN((uint32_t)CONNECTION_WINDOW, s->link.get_bytes);
+    double windows = (double)s->in_flight * GR_MIN((uint32_t)CONNECTION_WINDOW, s->link.get_bytes);
     double waiting = windows / s->link.bytes_per_ms - s->link.rtt_ms;
     return waiting < 0 || s->link.shaped ? 0 : GR_MIN(waiting, (double)QUEUE_MS);
 }
 
-static bool is_offered(const struct sim *s, unsigned in_air)
+static bool is_offered(const struct sim *s, unsigned in_flight)
 {
-    return s->link.burst ? s->to_send > 0 : !s->link.offered || in_air < s->link.offered;
+    return s->link.burst ? s->to_send > 0 : !s->link.offered || in_flight < s->link.offered;
 }
 
 static void send_what_may(struct sim *s)
 {
-    if (s->link.burst && !s->to_send && !s->in_air && s->now_us >= s->pause_until_us)
+    if (s->link.burst && !s->to_send && !s->in_flight && s->now_us >= s->pause_until_us)
         s->to_send = s->link.burst;
-    while (s->in_air < s->c.limit && is_offered(s, s->in_air)) {
-        s->gets[s->in_air++] =
+    while (s->in_flight < s->c.limit && is_offered(s, s->in_flight)) {
+        s->gets[s->in_flight++] =
             (struct get){.sent_us = s->now_us, .silent_ms = s->link.rtt_ms + queue_ms(s), .left = s->link.get_bytes};
         s->to_send -= s->link.burst > 0;
     }
-    s->peak = GR_MAX(s->peak, s->in_air);
-    if (s->in_air < s->c.limit)
+    s->peak = GR_MAX(s->peak, s->in_flight);
+    if (s->in_flight < s->c.limit)
         concurrency_starved(&s->c);
 }
 
 static void end_get(struct sim *s, unsigned i)
 {
-    s->gets[i] = s->gets[--s->in_air];
-    if (!s->in_air && !s->to_send)
+    s->gets[i] = s->gets[--s->in_flight];
+    if (!s->in_flight && !s->to_send)
         s->pause_until_us = s->now_us + s->link.pause_ms * 1000;
 }
 
@@ -71,7 +71,7 @@ static void arrive(struct sim *s, struct get *g, uint32_t bytes)
                                                 .now_us = s->now_us,
                                                 .bytes = bytes,
                                                 .first = !g->answered,
-                                                .waiting = is_offered(s, GR_MAX(s->in_air, s->c.limit))};
+                                                .waiting = is_offered(s, GR_MAX(s->in_flight, s->c.limit))};
     g->answered = true;
     (void)concurrency_arrived(&s->c, &arrival);
 }
@@ -99,10 +99,10 @@ static double run(struct sim *s, unsigned ms)
     for (uint64_t end_us = s->now_us + ms * UINT64_C(1000); s->now_us < end_us; s->now_us += STEP_US) {
         send_what_may(s);
         unsigned active = 0;
-        for (unsigned i = 0; i < s->in_air; i++)
+        for (unsigned i = 0; i < s->in_flight; i++)
             active += s->gets[i].silent_ms <= 0;
         double window = CONNECTION_WINDOW / s->link.rtt_ms, share = s->link.bytes_per_ms / GR_MAX(active, 1u);
-        for (unsigned i = s->in_air; i-- > 0;) {
+        for (unsigned i = s->in_flight; i-- > 0;) {
             carry(s, &s->gets[i], GR_MIN(window, share) * step_ms);
             if (s->gets[i].left <= 0)
                 end_get(s, i);

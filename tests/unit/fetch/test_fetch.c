@@ -13,7 +13,7 @@
 static void *reader(void *arg)
 {
     struct world *w = arg;
-    expect_bytes(w, start_one(w, 5, LANE_DEMAND), 5);
+    expect_bytes(w, start_one(w, 5, PRIORITY_DEMAND), 5);
     return NULL;
 }
 
@@ -40,11 +40,11 @@ static void test_fetch__neighbours_come_by_one_get_whatever_their_order(void **s
 {
     struct world w;
     const unsigned chunks[] = {3, 0, 2, 1};
-    struct flight *flights[4];
+    struct inflight *inflights[4];
     world_init(&w, &(struct fetch_config){.workers = 4}, 16);
-    start(&w, chunks, 4, LANE_DEMAND, flights);
+    start(&w, chunks, 4, PRIORITY_DEMAND, inflights);
     for (int i = 0; i < 4; i++)
-        expect_bytes(&w, flights[i], chunks[i]);
+        expect_bytes(&w, inflights[i], chunks[i]);
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
     assert_int_equal(count_of(&w, "bytes_total"), count_of(&w, "chunk_bytes_total"));
     world_release(&w);
@@ -54,12 +54,12 @@ static void test_fetch__a_gap_is_read_through_up_to_gap_max(void **state)
 {
     for (int wide = 0; wide <= 1; wide++) {
         struct world w;
-        struct flight *flights[2];
+        struct inflight *inflights[2];
         const unsigned chunks[] = {0, 2};
         world_init(&w, &(struct fetch_config){.workers = 1, .gap_max = wide ? CHUNK : 1024}, 16);
-        start(&w, chunks, 2, LANE_DEMAND, flights);
-        expect_bytes(&w, flights[0], 0);
-        expect_bytes(&w, flights[1], 2);
+        start(&w, chunks, 2, PRIORITY_DEMAND, inflights);
+        expect_bytes(&w, inflights[0], 0);
+        expect_bytes(&w, inflights[1], 2);
         assert_int_equal(store_fake_calls(w.fake, FAKE_GET), wide ? 1 : 2);
         assert_int_equal(count_of(&w, "bytes_total") - count_of(&w, "chunk_bytes_total"),
                          wide ? w.img.refs[1].stored_len : 0);
@@ -71,15 +71,15 @@ static void test_fetch__a_run_ends_at_run_max_and_at_its_pack(void **state)
 {
     struct world w;
     unsigned chunks[CHUNKS];
-    struct flight *flights[CHUNKS];
+    struct inflight *inflights[CHUNKS];
     for (unsigned i = 0; i < CHUNKS; i++)
         chunks[i] = i;
     /* Two packs of 16 chunks; a run has at most four of up to CHUNK stored bytes, and at least four
      * because they are compressed. */
     world_init(&w, &(struct fetch_config){.workers = 1, .run_max = 4 * CHUNK}, 16);
-    start(&w, chunks, CHUNKS, LANE_DEMAND, flights);
+    start(&w, chunks, CHUNKS, PRIORITY_DEMAND, inflights);
     for (unsigned i = 0; i < CHUNKS; i++)
-        expect_bytes(&w, flights[i], i);
+        expect_bytes(&w, inflights[i], i);
     uint64_t runs = 2 * ((16 * (uint64_t)w.img.refs[0].stored_len + 4 * CHUNK - 1) / (4 * CHUNK));
     assert_true(store_fake_calls(w.fake, FAKE_GET) >= runs && store_fake_calls(w.fake, FAKE_GET) <= 8);
     world_release(&w);
@@ -89,13 +89,13 @@ static void test_fetch__wrong_bytes_once_are_healed(void **state)
 {
     struct world w;
     const unsigned chunks[] = {0, 1, 2};
-    struct flight *flights[3];
+    struct inflight *inflights[3];
     world_init(&w, &(struct fetch_config){.workers = 1}, 16);
     store_fake_add_fault(w.fake, &(struct store_fake_fault){
                                      .op = FAKE_GET, .kind = FAKE_FLIP, .count = 1, .bytes = w.img.refs[1].offset + 9});
-    start(&w, chunks, 3, LANE_DEMAND, flights);
+    start(&w, chunks, 3, PRIORITY_DEMAND, inflights);
     for (int i = 0; i < 3; i++)
-        expect_bytes(&w, flights[i], chunks[i]);
+        expect_bytes(&w, inflights[i], chunks[i]);
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2);
     assert_int_equal(count_of(&w, "refetches_total"), 1);
     assert_int_equal(count_of(&w, "verify_failures_total"), 1);
@@ -107,15 +107,15 @@ static void test_fetch__wrong_bytes_for_good_are_an_error_that_names_the_object(
 {
     struct world w;
     const unsigned chunks[] = {0, 1, 2};
-    struct flight *flights[3];
+    struct inflight *inflights[3];
     char key[OBJECT_KEY_MAX];
     world_init(&w, &(struct fetch_config){.workers = 1}, 16);
     object_key(OBJECT_PACK, &w.img.refs[1].object, key);
     assert_true(store_fake_flip(w.fake, key, w.img.refs[1].offset + 9));
-    start(&w, chunks, 3, LANE_DEMAND, flights);
-    expect_bytes(&w, flights[0], 0);
-    expect_error(flights[1], -EBADMSG, key);
-    expect_bytes(&w, flights[2], 2);
+    start(&w, chunks, 3, PRIORITY_DEMAND, inflights);
+    expect_bytes(&w, inflights[0], 0);
+    expect_error(inflights[1], -EBADMSG, key);
+    expect_bytes(&w, inflights[2], 2);
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2);
     assert_int_equal(count_of(&w, "verify_failures_total"), 2);
     assert_int_equal(count_of(&w, "errors_total"), 1);
@@ -129,15 +129,15 @@ static void test_fetch__a_run_that_broke_is_finished_chunk_by_chunk(void **state
     for (size_t k = 0; k < 2; k++) {
         struct world w;
         const unsigned chunks[] = {0, 1, 2, 3};
-        struct flight *flights[4];
+        struct inflight *inflights[4];
         world_init(&w, &(struct fetch_config){.workers = 1}, 16);
         store_fake_add_fault(
             w.fake,
             &(struct store_fake_fault){
                 .op = FAKE_GET, .kind = FAKE_CUT, .count = 1, .code = codes[k], .bytes = w.img.refs[2].offset + 9});
-        start(&w, chunks, 4, LANE_DEMAND, flights);
+        start(&w, chunks, 4, PRIORITY_DEMAND, inflights);
         for (int i = 0; i < 4; i++)
-            expect_bytes(&w, flights[i], chunks[i]);
+            expect_bytes(&w, inflights[i], chunks[i]);
         assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 3);
         assert_int_equal(count_of(&w, "refetches_total"), 2);
         world_release(&w);
@@ -148,33 +148,33 @@ static void test_fetch__a_pack_cut_short_fails_what_it_lacks_alone(void **state)
 {
     struct world w;
     const unsigned chunks[] = {0, 1, 2};
-    struct flight *flights[3];
+    struct inflight *inflights[3];
     char key[OBJECT_KEY_MAX];
     world_init(&w, &(struct fetch_config){.workers = 1}, 16);
     object_key(OBJECT_PACK, &w.img.refs[0].object, key);
     assert_true(store_fake_truncate(w.fake, key, w.img.refs[2].offset + 9));
-    start(&w, chunks, 3, LANE_DEMAND, flights);
-    expect_bytes(&w, flights[0], 0);
-    expect_bytes(&w, flights[1], 1);
-    expect_error(flights[2], -EBADMSG, key);
+    start(&w, chunks, 3, PRIORITY_DEMAND, inflights);
+    expect_bytes(&w, inflights[0], 0);
+    expect_bytes(&w, inflights[1], 1);
+    expect_error(inflights[2], -EBADMSG, key);
     world_release(&w);
 }
 
 static void test_fetch__a_dead_store_fails_every_waiter_once_and_is_asked_again(void **state)
 {
     struct world w;
-    struct flight *flights[3];
+    struct inflight *inflights[3];
     const unsigned chunks[] = {0, 1, 2};
     world_init(&w, &(struct fetch_config){.workers = 1}, 16);
     store_fake_set_dead(w.fake, -ETIMEDOUT);
-    start(&w, chunks, 3, LANE_DEMAND, flights);
+    start(&w, chunks, 3, PRIORITY_DEMAND, inflights);
     for (int i = 0; i < 3; i++)
-        expect_error(flights[i], -ETIMEDOUT, "injected fault");
+        expect_error(inflights[i], -ETIMEDOUT, "injected fault");
     /* Its deadline was spent in one get: it is not spent again for each chunk. */
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
     assert_int_equal(count_of(&w, "refetches_total"), 0);
     store_fake_set_dead(w.fake, 0);
-    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
     world_release(&w);
 }
 
@@ -209,13 +209,13 @@ static void test_fetch__what_is_asked_for_once_more_has_the_same_deadline_and_so
                              &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FLIP, .count = 1, .bytes = 9});
         store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_FAIL, .code = -EAGAIN});
         store_fake_hold(w.fake, FAKE_GET);
-        struct flight *flight = start_one(&w, 1, LANE_DEMAND);
+        struct inflight *inflight = start_one(&w, 1, PRIORITY_DEMAND);
         store_fake_wait_held(w.fake, 1);
-        struct flight *joined = start_one(&w, 1, LANE_DEMAND);
+        struct inflight *joined = start_one(&w, 1, PRIORITY_DEMAND);
         store_fake_release(w.fake);
         CLEANUP_BUF struct buf *plain = NULL;
-        again = flight_wait(flight, &plain) != -EBADMSG;
-        expect_error(flight, again ? -EAGAIN : -EBADMSG, again ? "gave up after" : "");
+        again = inflight_wait(inflight, &plain) != -EBADMSG;
+        expect_error(inflight, again ? -EAGAIN : -EBADMSG, again ? "gave up after" : "");
         expect_error(joined, again ? -EAGAIN : -EBADMSG, again ? "gave up after" : "");
         end_patient(&w, store);
     }
@@ -227,9 +227,9 @@ static void test_fetch__the_time_in_the_queue_counts(void **state)
     world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = 50}, 1);
     struct store *store = patient_store(&w);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *first = start_one(&w, 0, LANE_DEMAND);
+    struct inflight *first = start_one(&w, 0, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    struct flight *queued = start_one(&w, 1, LANE_DEMAND);
+    struct inflight *queued = start_one(&w, 1, PRIORITY_DEMAND);
     uint64_t deadline_ms = clock_now_ms() + 51;
     while (clock_now_ms() < deadline_ms)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -247,7 +247,7 @@ static void test_fetch__a_missing_pack_is_absent(void **state)
     char key[OBJECT_KEY_MAX];
     world_init(&w, &(struct fetch_config){.workers = 1}, 16);
     assert_true(store_fake_remove(w.fake, object_key(OBJECT_PACK, &w.img.refs[0].object, key)));
-    expect_error(start_one(&w, 0, LANE_DEMAND), -ENOENT, key);
+    expect_error(start_one(&w, 0, PRIORITY_DEMAND), -ENOENT, key);
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
     world_release(&w);
 }
@@ -258,13 +258,13 @@ static void test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_anot
     world_init(&w, &(struct fetch_config){.workers = 2}, 16);
     world_init(&other, &(struct fetch_config){.workers = 1}, 16);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *stuck = start_one(&w, 0, LANE_DEMAND), *flight = NULL;
+    struct inflight *stuck = start_one(&w, 0, PRIORITY_DEMAND), *inflight = NULL;
     const struct chunk_ref *ref = &other.img.refs[0];
-    assert_int_equal(fetch_start(w.fetch, other.store, &ref, 1, 1, LANE_DEMAND, 0, &flight), 0);
-    expect_bytes(&w, flight, 0);
+    assert_int_equal(fetch_start(w.fetch, other.store, &ref, 1, 1, PRIORITY_DEMAND, 0, &inflight), 0);
+    expect_bytes(&w, inflight, 0);
     store_fake_release(w.fake);
     expect_bytes(&w, stuck, 0);
-    /* A flight lands inside its get: the other's store is in use until the get has returned. */
+    /* An in-flight fetch lands inside its get: the other's store is in use until the get has returned. */
     fetch_free(w.fetch);
     w.fetch = NULL;
     world_release(&other);
@@ -273,36 +273,36 @@ static void test_fetch__a_dead_store_delays_nobody_who_reads_the_chunk_from_anot
 
 struct keeper {
     pthread_mutex_t lock;
-    struct flight *kept;
-    enum fetch_lane lane;
+    struct inflight *kept;
+    enum fetch_priority priority;
 };
 
-static void keep_flight(void *arg, struct flight *flight, enum fetch_lane lane)
+static void keep_inflight(void *arg, struct inflight *inflight, enum fetch_priority priority)
 {
     struct keeper *keeper = arg;
     SCOPED_LOCK(&keeper->lock);
-    keeper->kept = flight;
-    keeper->lane = lane;
+    keeper->kept = inflight;
+    keeper->priority = priority;
 }
 
 static void test_fetch__late_comers_get_the_bytes_until_the_flight_is_retired(void **state)
 {
     struct world w;
     struct keeper keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = keep_flight, .arg = &keeper}, 16);
-    expect_bytes(&w, start_one(&w, 4, LANE_WARM), 4);
-    expect_bytes(&w, start_one(&w, 4, LANE_DEMAND), 4);
+    world_init(&w, &(struct fetch_config){.workers = 1, .on_landed = keep_inflight, .arg = &keeper}, 16);
+    expect_bytes(&w, start_one(&w, 4, PRIORITY_WARM), 4);
+    expect_bytes(&w, start_one(&w, 4, PRIORITY_DEMAND), 4);
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 1);
     counter_wait(fetch_counters, w.fetch, "granary_fetch_in_flight", 1);
     for (bool told = false; !told;) {
         SCOPED_LOCK(&keeper.lock);
         told = keeper.kept != NULL;
     }
-    assert_int_equal(keeper.lane, LANE_WARM);
-    assert_true(digest_equal(&flight_chunk(keeper.kept)->digest, &w.img.refs[4].digest));
+    assert_int_equal(keeper.priority, PRIORITY_WARM);
+    assert_true(digest_equal(&inflight_chunk(keeper.kept)->digest, &w.img.refs[4].digest));
     fetch_retire(w.fetch, keeper.kept);
     keeper.kept = NULL;
-    expect_bytes(&w, start_one(&w, 4, LANE_DEMAND), 4);
+    expect_bytes(&w, start_one(&w, 4, PRIORITY_DEMAND), 4);
     assert_int_equal(store_fake_calls(w.fake, FAKE_GET), 2);
     for (bool told = false; !told;) {
         SCOPED_LOCK(&keeper.lock);
@@ -324,9 +324,9 @@ static void test_fetch__free_ends_running_gets_and_cancels_what_is_queued(void *
     pthread_t thread;
     world_init(&w, &(struct fetch_config){.workers = 1}, 1);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *running = start_one(&w, 0, LANE_DEMAND);
+    struct inflight *running = start_one(&w, 0, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    struct flight *queued = start_one(&w, 1, LANE_DEMAND);
+    struct inflight *queued = start_one(&w, 1, PRIORITY_DEMAND);
     assert_int_equal(pthread_create(&thread, NULL, free_fetch, w.fetch), 0);
     expect_error(queued, -ECANCELED, "shutting down");
     store_fake_release(w.fake);
@@ -343,11 +343,11 @@ static void *random_reader(void *arg)
     unsigned seed = (unsigned)(uintptr_t)&seed >> 4;
     for (int i = 0; i < 60; i++) {
         unsigned first = (unsigned)rand_r(&seed) % (CHUNKS - 3), chunks[3] = {first, first + 1, first + 2};
-        struct flight *flights[3];
-        start(w, chunks, 3, (enum fetch_lane)((unsigned)rand_r(&seed) % LANES), flights);
-        start(w, chunks, 1, LANE_READAHEAD, NULL);
+        struct inflight *inflights[3];
+        start(w, chunks, 3, (enum fetch_priority)((unsigned)rand_r(&seed) % PRIORITIES), inflights);
+        start(w, chunks, 1, PRIORITY_READAHEAD, NULL);
         for (int k = 0; k < 3; k++)
-            expect_bytes(w, flights[k], chunks[k]);
+            expect_bytes(w, inflights[k], chunks[k]);
     }
     return NULL;
 }
@@ -376,13 +376,13 @@ static void test_fetch__stored_bytes_are_kept_when_told_to(void **state)
         struct world w;
         world_init(&w, &(struct fetch_config){.workers = 1, .keep_stored = keep}, 16);
         assert_true(w.img.refs[3].flags & CHUNK_ZSTD);
-        struct flight *flight = flight_ref(start_one(&w, 3, LANE_DEMAND));
-        expect_bytes(&w, flight, 3);
-        CLEANUP_BUF struct buf *stored = flight_stored(flight);
+        struct inflight *inflight = inflight_ref(start_one(&w, 3, PRIORITY_DEMAND));
+        expect_bytes(&w, inflight, 3);
+        CLEANUP_BUF struct buf *stored = inflight_stored(inflight);
         assert_int_equal(stored != NULL, keep);
         assert_int_equal(keep ? stored->len : 0, keep ? w.img.refs[3].stored_len : 0);
         assert_int_equal(keep ? crc32c(stored->data, stored->len) : 0, keep ? w.img.refs[3].stored_crc : 0);
-        flight_unref(flight);
+        inflight_unref(inflight);
         world_release(&w);
     }
 }

@@ -52,7 +52,7 @@ static void begin(struct server *s, struct store_fake *objects)
 /* The world's store from now on: the origin over HTTP, behind a tier where there is one. */
 static struct store *serve(struct world *w, struct server *origin, struct server *tier)
 {
-    static const struct store_options patient = {.request_s = HTTP_FAKE_PATIENCE_S};
+    static const struct store_options patient = {.request_s = HTTP_FAKE_TIMEOUT_S};
     struct store *store = NULL, *first;
     begin(origin, w->fake);
     assert_int_equal(store_open(http_fake_url(origin->http), &patient, &store), 0);
@@ -84,14 +84,14 @@ static void test_fetch_again__wrong_bytes_heal_over_another_connection(void **st
     struct server origin = {.bad = 1};
     begin_world(&w);
     struct store *store = serve(&w, &origin, NULL);
-    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
     assert_int_equal(http_fake_connections(origin.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 2);
     assert_int_equal(count_of(&w, "refetches_total"), 1);
     assert_int_equal(count_of(&w, "healed_total"), 1);
     assert_int_equal(count_of(&w, "verify_failures_total"), 1);
     assert_int_equal(count_of(&w, "errors_total"), 0);
-    expect_bytes(&w, start_one(&w, 2, LANE_DEMAND), 2);
+    expect_bytes(&w, start_one(&w, 2, PRIORITY_DEMAND), 2);
     assert_int_equal(http_fake_connections(origin.http), 2); /* the good one is kept */
     end(&w, store, &origin, NULL);
 }
@@ -102,7 +102,7 @@ static void test_fetch_again__short_bytes_heal_over_another_connection(void **st
     struct server origin = {.bad = 1, .is_short = true};
     begin_world(&w);
     struct store *store = serve(&w, &origin, NULL);
-    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
     assert_int_equal(http_fake_connections(origin.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 2);
     assert_int_equal(counter_value(store_counters, store, "granary_store_retries_total"), 1);
@@ -116,7 +116,7 @@ static void test_fetch_again__bytes_wrong_everywhere_are_an_error_after_two_conn
     struct server origin = {.bad = UINT32_MAX};
     begin_world(&w);
     struct store *store = serve(&w, &origin, NULL);
-    expect_error(start_one(&w, 1, LANE_DEMAND), -EBADMSG, "packs/");
+    expect_error(start_one(&w, 1, PRIORITY_DEMAND), -EBADMSG, "packs/");
     assert_int_equal(http_fake_connections(origin.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 2);
     assert_int_equal(count_of(&w, "refetches_total"), 1);
@@ -133,7 +133,7 @@ static void test_fetch_again__a_tiers_broken_line_heals_without_the_store(void *
     struct server origin = {0}, tier = {.bad = 1};
     begin_world(&w);
     struct store *store = serve(&w, &origin, &tier);
-    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
     assert_int_equal(http_fake_connections(tier.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 0);
     assert_int_equal(count_of(&w, "refetches_total"), 1);
@@ -149,7 +149,7 @@ static void test_fetch_again__a_tier_that_keeps_wrong_bytes_is_asked_over_two_co
     struct server origin = {0}, tier = {.bad = UINT32_MAX};
     begin_world(&w);
     struct store *store = serve(&w, &origin, &tier);
-    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
     assert_int_equal(http_fake_connections(tier.http), 2);
     assert_int_equal(http_fake_requests(tier.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 1);
@@ -167,7 +167,7 @@ static void test_fetch_again__tier_and_store_wrong_are_an_error_that_blames_nobo
     struct server origin = {.bad = UINT32_MAX}, tier = {.bad = UINT32_MAX};
     begin_world(&w);
     struct store *store = serve(&w, &origin, &tier);
-    expect_error(start_one(&w, 1, LANE_DEMAND), -EBADMSG, "packs/");
+    expect_error(start_one(&w, 1, PRIORITY_DEMAND), -EBADMSG, "packs/");
     assert_int_equal(http_fake_requests(tier.http), 2);
     assert_int_equal(http_fake_requests(origin.http), 1);
     assert_int_equal(count_of(&w, "verify_failures_total"), 3);
@@ -182,7 +182,7 @@ static void test_fetch_again__a_tier_that_had_nothing_is_not_blamed_for_what_the
     struct server origin = {.bad = 1}, tier = {.is_empty = true};
     begin_world(&w);
     struct store *store = serve(&w, &origin, &tier);
-    expect_bytes(&w, start_one(&w, 1, LANE_DEMAND), 1);
+    expect_bytes(&w, start_one(&w, 1, PRIORITY_DEMAND), 1);
     assert_int_equal(http_fake_connections(origin.http), 2);
     assert_int_equal(count_of(&w, "healed_total"), 1);
     assert_int_equal(counter_value(store_counters, store, "granary_tier_wrong_total"), 0);

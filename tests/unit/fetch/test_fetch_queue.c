@@ -1,4 +1,5 @@
-/* In which order the fetch scheduler works, over the fake store: lanes, how many gets at a time, and what comes by one.
+/* In which order the fetch scheduler works, over the fake store: priorities, how many gets at a time, and what comes by
+ * one.
  */
 #include "unit/cmocka_all.h"
 
@@ -57,17 +58,17 @@ static void test_fetch_queue__background_leaves_a_quarter_of_the_workers(void **
     struct world w;
     struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
     unsigned chunks[10];
-    struct flight *flights[10];
+    struct inflight *inflights[10];
     for (unsigned i = 0; i < 10; i++)
         chunks[i] = i;
     world_init(&w, &(struct fetch_config){.workers = 5}, 1); /* a pack a chunk: no runs */
     store_fake_set_hook(w.fake, note_key, &order);
     store_fake_hold(w.fake, FAKE_GET);
-    start(&w, chunks, 6, LANE_WARM, flights);
-    start(&w, chunks + 6, 4, LANE_READAHEAD, flights + 6);
+    start(&w, chunks, 6, PRIORITY_WARM, inflights);
+    start(&w, chunks + 6, 4, PRIORITY_READAHEAD, inflights + 6);
     store_fake_wait_held(w.fake, 3);
     /* Though ten were before them, these two get a worker each. */
-    struct flight *demand = start_one(&w, 20, LANE_DEMAND), *second = start_one(&w, 21, LANE_DEMAND);
+    struct inflight *demand = start_one(&w, 20, PRIORITY_DEMAND), *second = start_one(&w, 21, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 5);
     assert_true(was_asked(&order, &w.img.refs[20]));
     assert_true(was_asked(&order, &w.img.refs[21]));
@@ -77,7 +78,7 @@ static void test_fetch_queue__background_leaves_a_quarter_of_the_workers(void **
     expect_bytes(&w, demand, 20);
     expect_bytes(&w, second, 21);
     for (unsigned i = 0; i < 10; i++)
-        expect_bytes(&w, flights[i], i);
+        expect_bytes(&w, inflights[i], i);
     assert_true(store_fake_peak(w.fake) <= 5);
     world_release(&w);
     order_release(&order);
@@ -107,7 +108,7 @@ static void test_fetch_queue__warming_has_few_bytes_in_the_air_beside_demand(voi
 {
     struct world w;
     unsigned chunks[CHUNKS];
-    struct flight *flights[CHUNKS];
+    struct inflight *inflights[CHUNKS];
     for (unsigned i = 0; i < CHUNKS; i++)
         chunks[i] = i;
     world_init(&w, &(struct fetch_config){.workers = 64}, CHUNKS); /* one pack */
@@ -115,19 +116,19 @@ static void test_fetch_queue__warming_has_few_bytes_in_the_air_beside_demand(voi
     uint64_t bytes;
     unsigned gets = gets_of_window(&w, count_of(&w, "warm_beside_bytes"), &end, &bytes);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *demand = start_one(&w, CHUNKS - 1, LANE_DEMAND);
+    struct inflight *demand = start_one(&w, CHUNKS - 1, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    start(&w, chunks, CHUNKS - 4, LANE_WARM, flights);
+    start(&w, chunks, CHUNKS - 4, PRIORITY_WARM, inflights);
     store_fake_wait_held(w.fake, 1 + gets);
     assert_int_equal(count_of(&w, "warm_in_air_bytes"), bytes);
     assert_int_equal(count_of(&w, "queued"), CHUNKS - 4 - end);
-    start(&w, chunks + CHUNKS - 4, 2, LANE_READAHEAD, flights + CHUNKS - 4);
+    start(&w, chunks + CHUNKS - 4, 2, PRIORITY_READAHEAD, inflights + CHUNKS - 4);
     store_fake_wait_held(w.fake, 2 + gets);
     assert_int_equal(count_of(&w, "busy_workers"), 2 + gets);
     store_fake_release(w.fake);
     expect_bytes(&w, demand, CHUNKS - 1);
     for (unsigned i = 0; i < CHUNKS - 2; i++)
-        expect_bytes(&w, flights[i], i);
+        expect_bytes(&w, inflights[i], i);
     world_release(&w);
 }
 
@@ -136,12 +137,12 @@ static void test_fetch_queue__warming_alone_goes_by_long_gets(void **state)
 {
     struct world w;
     unsigned chunks[CHUNKS];
-    struct flight *flights[CHUNKS];
+    struct inflight *inflights[CHUNKS];
     for (unsigned i = 0; i < CHUNKS; i++)
         chunks[i] = i;
     world_init(&w, &(struct fetch_config){.workers = 8}, CHUNKS);
     store_fake_hold(w.fake, FAKE_GET);
-    start(&w, chunks, CHUNKS, LANE_WARM, flights);
+    start(&w, chunks, CHUNKS, PRIORITY_WARM, inflights);
     store_fake_wait_held(w.fake, 1);
     assert_int_equal(count_of(&w, "queued"), 0);
     const struct chunk_ref *last = &w.img.refs[CHUNKS - 1];
@@ -149,7 +150,7 @@ static void test_fetch_queue__warming_alone_goes_by_long_gets(void **state)
     store_fake_set_dead(w.fake, -EACCES);
     store_fake_release(w.fake);
     for (unsigned i = 0; i < CHUNKS; i++)
-        expect_error(flights[i], -EACCES, "");
+        expect_error(inflights[i], -EACCES, "");
     while (count_of(&w, "busy_workers"))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     assert_int_equal(count_of(&w, "warm_in_air_bytes"), 0);
@@ -160,14 +161,14 @@ static void test_fetch_queue__warming_alone_goes_by_long_gets(void **state)
 static void test_fetch_queue__who_comes_late_does_not_fail_with_the_first(void **state)
 {
     struct world w;
-    struct flight *early[2];
+    struct inflight *early[2];
     world_init(&w, &(struct fetch_config){.workers = 1, .timeout_ms = 64000}, 4);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *held = start_one(&w, 8, LANE_DEMAND);
+    struct inflight *held = start_one(&w, 8, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    start(&w, (const unsigned[]){0, 1}, 2, LANE_DEMAND, early);
+    start(&w, (const unsigned[]){0, 1}, 2, PRIORITY_DEMAND, early);
     nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 100000000}, NULL);
-    struct flight *late = start_one(&w, 2, LANE_DEMAND);
+    struct inflight *late = start_one(&w, 2, PRIORITY_DEMAND);
     store_fake_release(w.fake);
     expect_bytes(&w, held, 8);
     expect_bytes(&w, early[0], 0);
@@ -181,27 +182,27 @@ static void test_fetch_queue__no_more_gets_are_in_the_air_than_fill_the_link(voi
 {
     struct world w;
     unsigned chunks[CHUNKS];
-    struct flight *flights[CHUNKS];
+    struct inflight *inflights[CHUNKS];
     for (unsigned i = 0; i < CHUNKS; i++)
         chunks[i] = i;
     world_init(&w, &(struct fetch_config){.workers = CHUNKS}, 1); /* a pack a chunk: no runs */
     unsigned first = (unsigned)count_of(&w, "limit");
     assert_in_range(first, 1, CHUNKS - 1);
     store_fake_hold(w.fake, FAKE_GET);
-    start(&w, chunks, CHUNKS, LANE_DEMAND, flights);
+    start(&w, chunks, CHUNKS, PRIORITY_DEMAND, inflights);
     store_fake_wait_held(w.fake, first);
     assert_int_equal(count_of(&w, "busy_workers"), first);
     assert_int_equal(count_of(&w, "queued"), CHUNKS - first);
     store_fake_release(w.fake);
     for (unsigned i = 0; i < CHUNKS; i++)
-        expect_bytes(&w, flights[i], i);
+        expect_bytes(&w, inflights[i], i);
     /* Bursts that wait, though gets answer promptly: more are sent at a time. */
     store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_DELAY, .bytes = 20});
     for (unsigned bursts = 0; store_fake_peak(w.fake) <= first; bursts++) {
         assert_true(bursts < 1000);
-        start(&w, chunks, CHUNKS, LANE_DEMAND, flights);
+        start(&w, chunks, CHUNKS, PRIORITY_DEMAND, inflights);
         for (unsigned i = 0; i < CHUNKS; i++)
-            expect_bytes(&w, flights[i], i);
+            expect_bytes(&w, inflights[i], i);
     }
     world_release(&w);
 }
@@ -211,27 +212,27 @@ static void test_fetch_queue__stores_that_are_silent_leave_places_to_another(voi
 {
     struct world w, silent[2];
     unsigned chunks[CHUNKS];
-    struct flight *flights[2][CHUNKS], *flight;
+    struct inflight *inflights[2][CHUNKS], *inflight;
     for (unsigned i = 0; i < CHUNKS; i++)
         chunks[i] = i;
     world_init(&w, &(struct fetch_config){.workers = CHUNKS}, 1); /* a pack a chunk: no runs */
-    expect_bytes(&w, start_one(&w, 0, LANE_DEMAND), 0);
+    expect_bytes(&w, start_one(&w, 0, PRIORITY_DEMAND), 0);
     for (unsigned i = 0; i < 2; i++) {
         world_init(&silent[i], &(struct fetch_config){.workers = 1}, 1);
         fetch_free(silent[i].fetch);
         silent[i].fetch = w.fetch;
         store_fake_hold(silent[i].fake, FAKE_GET);
-        start(&silent[i], chunks, CHUNKS, LANE_DEMAND, flights[i]);
+        start(&silent[i], chunks, CHUNKS, PRIORITY_DEMAND, inflights[i]);
     }
     for (unsigned i = 0; i < CHUNKS; i++) {
-        flight = start_one(&w, i, LANE_DEMAND);
-        expect_bytes(&w, flight, i);
+        inflight = start_one(&w, i, PRIORITY_DEMAND);
+        expect_bytes(&w, inflight, i);
     }
     assert_true(count_of(&w, "queued") > 0);
     for (unsigned i = 0; i < 2; i++) {
         store_fake_release(silent[i].fake);
         for (unsigned k = 0; k < CHUNKS; k++)
-            expect_bytes(&silent[i], flights[i][k], k);
+            expect_bytes(&silent[i], inflights[i][k], k);
         image_fake_release(&silent[i].img);
     }
     world_release(&w);
@@ -243,7 +244,7 @@ static void test_fetch_queue__one_worker_serves_background_too(void **state)
 {
     struct world w;
     world_init(&w, &(struct fetch_config){.workers = 1}, 1);
-    expect_bytes(&w, start_one(&w, 3, LANE_WARM), 3);
+    expect_bytes(&w, start_one(&w, 3, PRIORITY_WARM), 3);
     world_release(&w);
 }
 
@@ -253,35 +254,35 @@ static void test_fetch_queue__demand_raises_what_waits_on_a_lower_lane(void **st
     struct world w;
     struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
     const unsigned warm[] = {1, 2, 3};
-    struct flight *flights[5];
+    struct inflight *inflights[5];
     world_init(&w, &(struct fetch_config){.workers = 1}, 1);
     store_fake_set_hook(w.fake, note_key, &order);
     store_fake_hold(w.fake, FAKE_GET);
-    flights[0] = start_one(&w, 0, LANE_DEMAND);
+    inflights[0] = start_one(&w, 0, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    start(&w, warm, 3, LANE_WARM, NULL);
+    start(&w, warm, 3, PRIORITY_WARM, NULL);
     assert_int_equal(count_of(&w, "warm_queued"), 3);
-    struct flight *ahead = start_one(&w, 4, LANE_READAHEAD);
-    flights[3] = start_one(&w, 3, LANE_DEMAND);
+    struct inflight *ahead = start_one(&w, 4, PRIORITY_READAHEAD);
+    inflights[3] = start_one(&w, 3, PRIORITY_DEMAND);
     assert_int_equal(count_of(&w, "raised_total"), 1);
     store_fake_release(w.fake);
-    expect_bytes(&w, flights[0], 0);
-    expect_bytes(&w, flights[3], 3);
+    expect_bytes(&w, inflights[0], 0);
+    expect_bytes(&w, inflights[3], 3);
     expect_bytes(&w, ahead, 4);
     wait_for(&w, "requests_total", 5);
     assert_int_equal(count_of(&w, "warm_queued"), 0);
     end_and_expect_order(&w, &order, expected, GR_ARRAY_SIZE(expected));
 }
 
-/* Chunk `wanted` for its flight, n neighbours for nobody. */
-static struct flight *start_with_neighbours(struct world *w, unsigned wanted, const unsigned *neighbours, size_t n)
+/* Chunk `wanted` for its in-flight fetch, n neighbours for nobody. */
+static struct inflight *start_with_neighbours(struct world *w, unsigned wanted, const unsigned *neighbours, size_t n)
 {
     const struct chunk_ref *refs[CHUNKS] = {&w->img.refs[wanted]};
-    struct flight *flight = NULL;
+    struct inflight *inflight = NULL;
     for (size_t i = 0; i < n; i++)
         refs[1 + i] = &w->img.refs[neighbours[i]];
-    assert_int_equal(fetch_start(w->fetch, w->store, refs, 1 + n, 1, LANE_DEMAND, 0, &flight), 0);
-    return flight;
+    assert_int_equal(fetch_start(w->fetch, w->store, refs, 1 + n, 1, PRIORITY_DEMAND, 0, &inflight), 0);
+    return inflight;
 }
 
 static void test_fetch_queue__neighbours_ride_along_or_wait_behind_demand(void **state)
@@ -290,20 +291,20 @@ static void test_fetch_queue__neighbours_ride_along_or_wait_behind_demand(void *
     static const unsigned near_and_far[] = {17, 19}, of_a_joined_one[] = {24};
     struct world w;
     struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    struct flight *flights[4];
+    struct inflight *inflights[4];
     world_init(&w, &(struct fetch_config){.workers = 1, .gap_max = 1}, 4);
     store_fake_set_hook(w.fake, note_key, &order);
     store_fake_hold(w.fake, FAKE_GET);
-    flights[0] = start_one(&w, 0, LANE_DEMAND);
+    inflights[0] = start_one(&w, 0, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    flights[1] = start_with_neighbours(&w, 16, near_and_far, 2);
-    flights[2] = start_with_neighbours(&w, 16, of_a_joined_one, 1);
-    flights[3] = start_one(&w, 20, LANE_DEMAND);
+    inflights[1] = start_with_neighbours(&w, 16, near_and_far, 2);
+    inflights[2] = start_with_neighbours(&w, 16, of_a_joined_one, 1);
+    inflights[3] = start_one(&w, 20, PRIORITY_DEMAND);
     store_fake_release(w.fake);
-    expect_bytes(&w, flights[0], 0);
-    expect_bytes(&w, flights[1], 16);
-    expect_bytes(&w, flights[2], 16);
-    expect_bytes(&w, flights[3], 20);
+    expect_bytes(&w, inflights[0], 0);
+    expect_bytes(&w, inflights[1], 16);
+    expect_bytes(&w, inflights[2], 16);
+    expect_bytes(&w, inflights[3], 20);
     wait_for(&w, "requests_total", 5);
     assert_int_equal(count_of(&w, "joins_total"), 1);
     assert_int_equal(count_of(&w, "demand_chunks_total"), 3);
@@ -315,18 +316,18 @@ static void test_fetch_queue__neighbours_that_others_ask_for_join_a_queued_get(v
 {
     static const unsigned chunks[] = {20, 3, 19, 22, 21, 30};
     struct world w;
-    struct flight *flights[GR_ARRAY_SIZE(chunks)];
+    struct inflight *inflights[GR_ARRAY_SIZE(chunks)];
     world_init(&w, &(struct fetch_config){.workers = 1}, 16);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+    struct inflight *busy = start_one(&w, 0, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
     for (size_t i = 0; i < GR_ARRAY_SIZE(chunks); i++)
-        flights[i] = start_one(&w, chunks[i], LANE_DEMAND);
+        inflights[i] = start_one(&w, chunks[i], PRIORITY_DEMAND);
     assert_int_equal(count_of(&w, "merged_total"), 3);
     store_fake_release(w.fake);
     expect_bytes(&w, busy, 0);
     for (size_t i = 0; i < GR_ARRAY_SIZE(chunks); i++)
-        expect_bytes(&w, flights[i], chunks[i]);
+        expect_bytes(&w, inflights[i], chunks[i]);
     assert_int_equal(count_of(&w, "requests_total"), 4); /* 0; 19 to 22; 3; 30 */
     assert_int_equal(count_of(&w, "bytes_total"), count_of(&w, "chunk_bytes_total"));
     world_release(&w);
@@ -339,7 +340,7 @@ static void test_fetch_queue__no_run_grows_beyond_run_max_by_what_others_ask_for
         struct world w;
         struct order order = {.lock = PTHREAD_MUTEX_INITIALIZER};
         const unsigned *chunks = k ? down : up;
-        struct flight *flights[6];
+        struct inflight *inflights[6];
         world_init(&w, &(struct fetch_config){.workers = 1}, 16);
         uint32_t stored = w.img.refs[16].stored_len;
         fetch_free(w.fetch);
@@ -348,19 +349,19 @@ static void test_fetch_queue__no_run_grows_beyond_run_max_by_what_others_ask_for
         assert_int_equal(fetch_start_threads(w.fetch), 0);
         store_fake_set_hook(w.fake, note_key, &order);
         store_fake_hold(w.fake, FAKE_GET);
-        struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+        struct inflight *busy = start_one(&w, 0, PRIORITY_DEMAND);
         store_fake_wait_held(w.fake, 1);
         for (unsigned i = 0; i < 3; i++)
-            flights[i] = start_one(&w, chunks[i], LANE_DEMAND);
-        flights[5] = start_one(&w, 4, LANE_DEMAND); /* of the other pack: it does not wait for the next two */
+            inflights[i] = start_one(&w, chunks[i], PRIORITY_DEMAND);
+        inflights[5] = start_one(&w, 4, PRIORITY_DEMAND); /* of the other pack: it does not wait for the next two */
         for (unsigned i = 3; i < 5; i++)
-            flights[i] = start_one(&w, chunks[i], LANE_DEMAND);
+            inflights[i] = start_one(&w, chunks[i], PRIORITY_DEMAND);
         assert_int_equal(count_of(&w, "merged_total"), 3);
         store_fake_release(w.fake);
         expect_bytes(&w, busy, 0);
         for (unsigned i = 0; i < 5; i++)
-            expect_bytes(&w, flights[i], chunks[i]);
-        expect_bytes(&w, flights[5], 4);
+            expect_bytes(&w, inflights[i], chunks[i]);
+        expect_bytes(&w, inflights[5], 4);
         end_and_expect_order(&w, &order, (const unsigned[]){0, 16, 4, 16}, 4);
     }
 }
@@ -371,11 +372,11 @@ static void test_fetch_queue__what_is_raised_takes_its_run_along(void **state)
     const unsigned chunks[] = {16, 17, 18, 19};
     world_init(&w, &(struct fetch_config){.workers = 1}, 16);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+    struct inflight *busy = start_one(&w, 0, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    start(&w, chunks, 4, LANE_READAHEAD, NULL);
+    start(&w, chunks, 4, PRIORITY_READAHEAD, NULL);
     assert_int_equal(count_of(&w, "readahead_queued"), 4);
-    struct flight *wanted = start_one(&w, 17, LANE_DEMAND);
+    struct inflight *wanted = start_one(&w, 17, PRIORITY_DEMAND);
     assert_int_equal(count_of(&w, "raised_total"), 3);
     assert_int_equal(count_of(&w, "queued"), 4);
     assert_int_equal(count_of(&w, "demand_queued"), 3);
@@ -384,7 +385,7 @@ static void test_fetch_queue__what_is_raised_takes_its_run_along(void **state)
     expect_bytes(&w, busy, 0);
     expect_bytes(&w, wanted, 17);
     wait_for(&w, "requests_total", 3); /* 0; 17 to 19; 16 */
-    expect_bytes(&w, start_one(&w, 16, LANE_DEMAND), 16);
+    expect_bytes(&w, start_one(&w, 16, PRIORITY_DEMAND), 16);
     world_release(&w);
 }
 
@@ -394,24 +395,24 @@ static void test_fetch_queue__readahead_beyond_the_queue_is_dropped_and_counted(
     const unsigned chunks[] = {1, 2, 3, 4, 5};
     world_init(&w, &(struct fetch_config){.workers = 1, .queue_max = 2}, 1);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *busy = start_one(&w, 0, LANE_DEMAND);
+    struct inflight *busy = start_one(&w, 0, PRIORITY_DEMAND);
     store_fake_wait_held(w.fake, 1);
-    start(&w, chunks, 5, LANE_READAHEAD, NULL);
+    start(&w, chunks, 5, PRIORITY_READAHEAD, NULL);
     assert_int_equal(count_of(&w, "dropped_total"), 3);
     assert_int_equal(count_of(&w, "queued"), 2);
     /* One that is asked for has a waiter now and makes room for another. */
-    struct flight *wanted = start_one(&w, 1, LANE_DEMAND);
-    start(&w, chunks + 2, 3, LANE_READAHEAD, NULL);
+    struct inflight *wanted = start_one(&w, 1, PRIORITY_DEMAND);
+    start(&w, chunks + 2, 3, PRIORITY_READAHEAD, NULL);
     assert_int_equal(count_of(&w, "dropped_total"), 5);
     assert_int_equal(count_of(&w, "queued"), 3);
     /* Who waits is never dropped. */
-    struct flight *flights[5];
-    start(&w, chunks, 5, LANE_WARM, flights);
+    struct inflight *inflights[5];
+    start(&w, chunks, 5, PRIORITY_WARM, inflights);
     store_fake_release(w.fake);
     expect_bytes(&w, busy, 0);
     expect_bytes(&w, wanted, 1);
     for (unsigned i = 0; i < 5; i++)
-        expect_bytes(&w, flights[i], chunks[i]);
+        expect_bytes(&w, inflights[i], chunks[i]);
     world_release(&w);
 }
 

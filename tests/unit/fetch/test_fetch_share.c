@@ -32,7 +32,7 @@ static void read_each(const struct world *w, struct twin *twins, unsigned n)
     struct world other = *w;
     for (unsigned i = 0; i < n; i++) {
         other.store = &twins[i].base;
-        expect_bytes(&other, start_one(&other, 0, LANE_DEMAND), 0);
+        expect_bytes(&other, start_one(&other, 0, PRIORITY_DEMAND), 0);
     }
 }
 
@@ -42,12 +42,12 @@ static void let_it_be_silent(void)
     nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
 }
 
-static void ask_for_all(struct world *w, enum fetch_lane lane, struct flight **flights)
+static void ask_for_all(struct world *w, enum fetch_priority priority, struct inflight **inflights)
 {
     unsigned chunks[CHUNKS];
     for (unsigned i = 0; i < CHUNKS; i++)
         chunks[i] = i;
-    start(w, chunks, CHUNKS, lane, flights);
+    start(w, chunks, CHUNKS, priority, inflights);
 }
 
 /* A store that leaves what is asked of it without an answer, in w's fetch. */
@@ -59,11 +59,11 @@ static void init_silent(struct world *silent, const struct world *w, uint64_t pa
     store_fake_hold(silent->fake, FAKE_GET);
 }
 
-static void release_silent(struct world *silent, struct flight **flights)
+static void release_silent(struct world *silent, struct inflight **inflights)
 {
     store_fake_release(silent->fake);
     for (unsigned i = 0; i < CHUNKS; i++)
-        expect_bytes(silent, flights[i], i);
+        expect_bytes(silent, inflights[i], i);
     image_fake_release(&silent->img);
 }
 
@@ -72,20 +72,20 @@ static void one_of(unsigned stores, unsigned known)
 {
     static struct twin twins[STORES_MAX];
     struct world w, silent;
-    struct flight *flights[CHUNKS];
+    struct inflight *inflights[CHUNKS];
     world_init(&w, &(struct fetch_config){.workers = WORKERS}, 1); /* a pack a chunk: no runs */
     make_twins(&w, twins, stores - 1);
     init_silent(&silent, &w, 1);
     read_each(&w, twins, known);
     if (known == stores - 1) {
         store_fake_release(silent.fake);
-        expect_bytes(&silent, start_one(&silent, 0, LANE_DEMAND), 0);
+        expect_bytes(&silent, start_one(&silent, 0, PRIORITY_DEMAND), 0);
         store_fake_hold(silent.fake, FAKE_GET);
     }
-    ask_for_all(&silent, LANE_DEMAND, flights);
+    ask_for_all(&silent, PRIORITY_DEMAND, inflights);
     store_fake_wait_held(silent.fake, 1);
     read_each(&w, twins, stores - 1);
-    release_silent(&silent, flights);
+    release_silent(&silent, inflights);
     world_release(&w);
     store_fake_free(silent.fake);
 }
@@ -102,21 +102,21 @@ static void test_fetch_share__a_silent_store_delays_no_other(void **state)
 /* Many that never answered hold little each, and are not counted when they are known to be silent. */
 static void test_fetch_share__nor_do_many_silent_stores(void **state)
 {
-    enum { SILENT = 12, WELL = 5 };
-    struct twin twins[WELL];
+    enum { SILENT = 12, HEALTHY = 5 };
+    struct twin twins[HEALTHY];
     struct world w, silent[SILENT];
-    struct flight *flights[SILENT][CHUNKS];
+    struct inflight *inflights[SILENT][CHUNKS];
     world_init(&w, &(struct fetch_config){.workers = WORKERS, .silent_ms = 1}, 1);
-    make_twins(&w, twins, WELL);
+    make_twins(&w, twins, HEALTHY);
     read_each(&w, twins, 1);
     for (unsigned i = 0; i < SILENT; i++) {
         init_silent(&silent[i], &w, 1);
-        ask_for_all(&silent[i], LANE_DEMAND, flights[i]);
+        ask_for_all(&silent[i], PRIORITY_DEMAND, inflights[i]);
     }
     let_it_be_silent();
-    read_each(&w, twins, WELL);
+    read_each(&w, twins, HEALTHY);
     for (unsigned i = 0; i < SILENT; i++)
-        release_silent(&silent[i], flights[i]);
+        release_silent(&silent[i], inflights[i]);
     world_release(&w);
     for (unsigned i = 0; i < SILENT; i++)
         store_fake_free(silent[i].fake);
@@ -127,20 +127,20 @@ static void test_fetch_share__what_a_silent_store_is_to_bring_does_not_count_in_
 {
     struct twin twin;
     struct world w, silent;
-    struct flight *flights[CHUNKS], *flight;
+    struct inflight *inflights[CHUNKS], *inflight;
     world_init(&w, &(struct fetch_config){.workers = WORKERS, .silent_ms = 1}, 1);
     make_twins(&w, &twin, 1);
     read_each(&w, &twin, 1);
     init_silent(&silent, &w, CHUNKS);
-    ask_for_all(&silent, LANE_READAHEAD, flights);
+    ask_for_all(&silent, PRIORITY_READAHEAD, inflights);
     store_fake_wait_held(silent.fake, 1);
     assert_true(count_of(&w, "readahead_in_air_bytes") > count_of(&w, "readahead_window_bytes"));
     let_it_be_silent();
     struct world other = w;
     other.store = &twin.base;
-    flight = start_one(&other, 3, LANE_READAHEAD);
-    expect_bytes(&other, flight, 3);
-    release_silent(&silent, flights);
+    inflight = start_one(&other, 3, PRIORITY_READAHEAD);
+    expect_bytes(&other, inflight, 3);
+    release_silent(&silent, inflights);
     world_release(&w);
     store_fake_free(silent.fake);
 }

@@ -33,7 +33,7 @@ static void test_fetch_wait__what_may_go_while_the_idle_look_is_not_forgotten(vo
     store_fake_add_fault(w.fake, &(struct store_fake_fault){.op = FAKE_GET, .kind = FAKE_DELAY, .bytes = GET_MS});
     alarm(HANGS_S);
     for (unsigned i = 0; i < READS; i++) {
-        expect_bytes(&w, start_one(&w, i % CHUNKS, LANE_DEMAND), i % CHUNKS);
+        expect_bytes(&w, start_one(&w, i % CHUNKS, PRIORITY_DEMAND), i % CHUNKS);
         slow = true;
     }
     slow = false;

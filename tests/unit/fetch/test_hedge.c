@@ -158,37 +158,37 @@ static void let_go(struct world *w)
     pthread_cond_broadcast(&w->changed);
 }
 
-static void on_landed(void *arg, struct flight *flight, enum fetch_lane lane)
+static void on_landed(void *arg, struct inflight *inflight, enum fetch_priority priority)
 {
     struct world *w = arg;
     w->landed++;
-    fetch_retire(w->fetch, flight);
+    fetch_retire(w->fetch, inflight);
 }
 
-static struct flight *start(struct world *w, unsigned first, size_t n, struct flight **flights)
+static struct inflight *start(struct world *w, unsigned first, size_t n, struct inflight **inflights)
 {
     const struct chunk_ref *refs[CHUNKS];
     for (size_t i = 0; i < n; i++)
         refs[i] = &w->img.refs[first + i];
-    assert_int_equal(fetch_start(w->fetch, store_fake_store(w->fake), refs, n, n, LANE_DEMAND, 0, flights), 0);
-    return flights[0];
+    assert_int_equal(fetch_start(w->fetch, store_fake_store(w->fake), refs, n, n, PRIORITY_DEMAND, 0, inflights), 0);
+    return inflights[0];
 }
 
-static void expect_bytes(struct world *w, struct flight *flight, unsigned chunk)
+static void expect_bytes(struct world *w, struct inflight *inflight, unsigned chunk)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     CLEANUP_FREE uint8_t *expected = malloc(CHUNK);
-    assert_int_equal(flight_wait(flight, &plain), 0);
+    assert_int_equal(inflight_wait(inflight, &plain), 0);
     image_fake_bytes(&w->img, (uint64_t)chunk * CHUNK, expected, CHUNK);
     assert_memory_equal(plain->data, expected, CHUNK);
-    flight_unref(flight);
+    inflight_unref(inflight);
 }
 
 static void read_one(struct world *w, unsigned chunk)
 {
-    struct flight *flight;
-    start(w, chunk, 1, &flight);
-    expect_bytes(w, flight, chunk);
+    struct inflight *inflight;
+    start(w, chunk, 1, &inflight);
+    expect_bytes(w, inflight, chunk);
 }
 
 /* A fetch that knows its store; the next get of all will be held. At 50 percent credit is there whatever was late so
@@ -223,12 +223,12 @@ static void world_release(struct world *w)
 static void test_hedge__a_silent_get_is_overtaken(void **state)
 {
     struct world w;
-    struct flight *flights[3];
+    struct inflight *inflights[3];
     world_init(&w, 50);
     uint64_t wins = count_of(&w, "hedge_wins_total");
-    start(&w, 4, 3, flights);
+    start(&w, 4, 3, inflights);
     for (unsigned i = 0; i < 3; i++)
-        expect_bytes(&w, flights[i], 4 + i); /* the first get is inside the store still */
+        expect_bytes(&w, inflights[i], 4 + i); /* the first get is inside the store still */
     assert_int_equal(count_of(&w, "hedge_wins_total"), wins + 1);
     assert_int_equal(count_of(&w, "busy_workers") >= 1, true);
     let_go(&w);
@@ -268,15 +268,15 @@ static void fail_the_next(struct world *w, unsigned count)
 static void test_hedge__a_second_get_that_fails_leaves_it_to_the_first(void **state)
 {
     struct world w;
-    struct flight *flight;
+    struct inflight *inflight;
     world_init(&w, 50);
     uint64_t hedges = count_of(&w, "hedges_total"), wins = count_of(&w, "hedge_wins_total");
     fail_the_next(&w, 1);
-    start(&w, 4, 1, &flight);
+    start(&w, 4, 1, &inflight);
     wait_for_the_second(&w, hedges);
     assert_int_equal(w.landed, 0);
     let_go(&w);
-    expect_bytes(&w, flight, 4);
+    expect_bytes(&w, inflight, 4);
     assert_int_equal(count_of(&w, "hedge_wins_total"), wins);
     assert_int_equal(count_of(&w, "errors_total"), 0);
     world_release(&w);
@@ -285,17 +285,17 @@ static void test_hedge__a_second_get_that_fails_leaves_it_to_the_first(void **st
 static void test_hedge__when_both_fail_the_chunk_does_once(void **state)
 {
     struct world w;
-    struct flight *flight;
+    struct inflight *inflight;
     struct buf *plain;
     world_init(&w, 50);
     uint64_t hedges = count_of(&w, "hedges_total");
     fail_the_next(&w, 2);
-    start(&w, 4, 1, &flight);
+    start(&w, 4, 1, &inflight);
     wait_for_the_second(&w, hedges);
     assert_int_equal(count_of(&w, "errors_total"), 0);
     let_go(&w);
-    assert_int_equal(flight_wait(flight, &plain), -ENOENT);
-    flight_unref(flight);
+    assert_int_equal(inflight_wait(inflight, &plain), -ENOENT);
+    inflight_unref(inflight);
     counter_wait_zero(fetch_counters, w.fetch, "granary_fetch_busy_workers");
     assert_int_equal(count_of(&w, "errors_total"), 1);
     assert_int_equal(count_of(&w, "in_flight"), 0);
@@ -305,11 +305,11 @@ static void test_hedge__when_both_fail_the_chunk_does_once(void **state)
 static void test_hedge__without_a_share_there_are_none(void **state)
 {
     struct world w;
-    struct flight *flight;
+    struct inflight *inflight;
     world_init(&w, 0);
-    start(&w, 4, 1, &flight);
+    start(&w, 4, 1, &inflight);
     let_go(&w);
-    expect_bytes(&w, flight, 4);
+    expect_bytes(&w, inflight, 4);
     assert_int_equal(count_of(&w, "hedges_total"), 0);
     world_release(&w);
 }
@@ -321,7 +321,8 @@ static void *read_many(void *arg)
     return NULL;
 }
 
-/* Delays, breaks and wrong bytes, with second gets for half of all: each read has its bytes, each flight lands once. */
+/* Delays, breaks and wrong bytes, with second gets for half of all: each read has its bytes, each in-flight fetch lands
+ * once. */
 static void test_hedge__readers_under_faults_get_right_bytes(void **state)
 {
     enum { READERS = 6 };

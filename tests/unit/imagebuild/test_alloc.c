@@ -10,18 +10,18 @@
 
 #define CHUNK UINT64_C(65536)
 
-static struct alloc_config config_of(const struct live *live)
+static struct alloc_config config_of(const struct live_map *live)
 {
     return (struct alloc_config){
-        .live = live, .chunk_size = CHUNK, .bodies = CHUNK, .bodies_max = 1000 * CHUNK, .limit = "the limit"};
+        .live = live, .chunk_size = CHUNK, .data_begin = CHUNK, .data_max = 1000 * CHUNK, .limit = "the limit"};
 }
 
-static void expect(struct alloc *a, uint64_t size, enum sink_lane lane, uint64_t address)
+static void expect(struct alloc *a, uint64_t size, enum sink_region region, uint64_t address)
 {
-    enum sink_lane got_lane;
+    enum sink_region got_region;
     uint64_t got;
-    assert_int_equal(alloc_body(a, size, &got_lane, &got), 0);
-    assert_int_equal(got_lane, lane);
+    assert_int_equal(alloc_data(a, size, &got_region, &got), 0);
+    assert_int_equal(got_region, region);
     assert_int_equal(got, address);
 }
 
@@ -31,27 +31,27 @@ static void test_alloc__without_a_parent_bodies_follow_each_other(void **state)
     struct alloc a;
     alloc_init(&a, &c);
     assert_int_equal(alloc_end(&a), CHUNK);
-    expect(&a, 1, SINK_BODIES, CHUNK);
-    expect(&a, 4096, SINK_BODIES, CHUNK + 4096);
-    expect(&a, 3 * CHUNK + 1, SINK_BODIES, CHUNK + 8192);
-    expect(&a, 5, SINK_BODIES, 4 * CHUNK + 12288);
+    expect(&a, 1, SINK_DATA, CHUNK);
+    expect(&a, 4096, SINK_DATA, CHUNK + 4096);
+    expect(&a, 3 * CHUNK + 1, SINK_DATA, CHUNK + 8192);
+    expect(&a, 5, SINK_DATA, 4 * CHUNK + 12288);
     assert_int_equal(alloc_end(&a), 4 * CHUNK + 16384);
 }
 
 /* Chunks 1, 4 and 9 are kept: 2-3 and 5-8 are free. */
-static struct live *some_live(void)
+static struct live_map *some_live(void)
 {
-    struct live *l = NULL;
-    assert_int_equal(live_new(20 * CHUNK, CHUNK, &l), 0);
-    live_add(l, CHUNK + 4096, 100);
-    live_add(l, 4 * CHUNK, CHUNK);
-    live_add(l, 9 * CHUNK, 4096);
+    struct live_map *l = NULL;
+    assert_int_equal(live_map_new(20 * CHUNK, CHUNK, &l), 0);
+    live_map_add(l, CHUNK + 4096, 100);
+    live_map_add(l, 4 * CHUNK, CHUNK);
+    live_map_add(l, 9 * CHUNK, 4096);
     return l;
 }
 
 static void test_alloc__free_chunks_are_filled_first(void **state)
 {
-    CLEANUP(cleanup_live) struct live *l = some_live();
+    CLEANUP(cleanup_live_map) struct live_map *l = some_live();
     struct alloc_config c = config_of(l);
     struct alloc a;
     alloc_init(&a, &c);
@@ -61,92 +61,92 @@ static void test_alloc__free_chunks_are_filled_first(void **state)
     /* 60 KiB are left: as much as that may be given up for this one */
     expect(&a, 2 * CHUNK, SINK_HOLES, 5 * CHUNK);
     expect(&a, 2 * CHUNK, SINK_HOLES, 7 * CHUNK);
-    expect(&a, 1, SINK_BODIES, 10 * CHUNK);
-    expect(&a, 1, SINK_BODIES, 10 * CHUNK + 4096);
+    expect(&a, 1, SINK_DATA, 10 * CHUNK);
+    expect(&a, 1, SINK_DATA, 10 * CHUNK + 4096);
 }
 
 static void test_alloc__free_chunks_may_be_written_already(void **state)
 {
-    CLEANUP(cleanup_live) struct live *l = some_live();
+    CLEANUP(cleanup_live_map) struct live_map *l = some_live();
     struct alloc_config c = config_of(l);
     struct alloc a;
     c.written_end = 10 * CHUNK + 8192;
     alloc_init(&a, &c);
-    expect(&a, CHUNK, SINK_BODIES, 10 * CHUNK + 8192);
+    expect(&a, CHUNK, SINK_DATA, 10 * CHUNK + 8192);
 }
 
 static void test_alloc__no_more_is_given_up_than_placed(void **state)
 {
-    CLEANUP(cleanup_live) struct live *l = NULL;
+    CLEANUP(cleanup_live_map) struct live_map *l = NULL;
     struct alloc a;
-    assert_int_equal(live_new(1000 * CHUNK, CHUNK, &l), 0);
-    live_add(l, 100 * CHUNK, 1); /* 1-99 free */
-    live_add(l, 300 * CHUNK, 1); /* 101-299 */
+    assert_int_equal(live_map_new(1000 * CHUNK, CHUNK, &l), 0);
+    live_map_add(l, 100 * CHUNK, 1); /* 1-99 free */
+    live_map_add(l, 300 * CHUNK, 1); /* 101-299 */
     struct alloc_config c = config_of(l);
     alloc_init(&a, &c);
     expect(&a, 10 * CHUNK, SINK_HOLES, CHUNK);
     expect(&a, 99 * CHUNK, SINK_HOLES, 101 * CHUNK); /* 89 are passed over, 109 placed */
     alloc_init(&a, &c);
     expect(&a, 90 * CHUNK, SINK_HOLES, CHUNK);
-    expect(&a, 500 * CHUNK, SINK_BODIES, 301 * CHUNK); /* fits nowhere */
-    expect(&a, CHUNK, SINK_BODIES, 801 * CHUNK);       /* 9 + 199 were given up for it, 590 placed */
-    live_remove(l, 100 * CHUNK, 1);
-    live_remove(l, 300 * CHUNK, 1);
+    expect(&a, 500 * CHUNK, SINK_DATA, 301 * CHUNK); /* fits nowhere */
+    expect(&a, CHUNK, SINK_DATA, 801 * CHUNK);       /* 9 + 199 were given up for it, 590 placed */
+    live_map_remove(l, 100 * CHUNK, 1);
+    live_map_remove(l, 300 * CHUNK, 1);
     for (uint64_t at = 11; at <= 33; at += 11)
-        live_add(l, at * CHUNK, 1); /* 1-10, 12-21 and 23-32 are free */
+        live_map_add(l, at * CHUNK, 1); /* 1-10, 12-21 and 23-32 are free */
     alloc_init(&a, &c);
-    expect(&a, 11 * CHUNK, SINK_BODIES, 34 * CHUNK); /* the first run is given up for it, not the second too */
+    expect(&a, 11 * CHUNK, SINK_DATA, 34 * CHUNK); /* the first run is given up for it, not the second too */
     expect(&a, 10 * CHUNK, SINK_HOLES, 12 * CHUNK);
     expect(&a, CHUNK, SINK_HOLES, 23 * CHUNK);
 }
 
 static void test_alloc__the_filesystems_limit_is_named(void **state)
 {
-    CLEANUP(cleanup_live) struct live *l = some_live();
+    CLEANUP(cleanup_live_map) struct live_map *l = some_live();
     struct alloc_config c = config_of(l);
     struct alloc a;
-    enum sink_lane lane;
+    enum sink_region region;
     uint64_t address;
-    c.bodies_max = 12 * CHUNK;
+    c.data_max = 12 * CHUNK;
     alloc_init(&a, &c);
     expect(&a, CHUNK, SINK_HOLES, 2 * CHUNK);
-    assert_int_equal(alloc_body(&a, 5 * CHUNK, &lane, &address), -EFBIG);
+    assert_int_equal(alloc_data(&a, 5 * CHUNK, &region, &address), -EFBIG);
     assert_non_null(strstr(error_text(), "the limit"));
-    assert_int_equal(alloc_body(&a, UINT64_MAX, &lane, &address), -EFBIG);
-    expect(&a, 2 * CHUNK, SINK_BODIES, 10 * CHUNK);
-    assert_int_equal(alloc_body(&a, 1, &lane, &address), -EFBIG);
+    assert_int_equal(alloc_data(&a, UINT64_MAX, &region, &address), -EFBIG);
+    expect(&a, 2 * CHUNK, SINK_DATA, 10 * CHUNK);
+    assert_int_equal(alloc_data(&a, 1, &region, &address), -EFBIG);
 }
 
-/* Whatever comes: addresses ascend within a lane, nothing overlaps, nothing that is kept is touched. */
+/* Whatever comes: addresses ascend within a region, nothing overlaps, nothing that is kept is touched. */
 static void test_alloc__bodies_never_overlap(void **state)
 {
     for (unsigned seed = 1; seed <= 20; seed++) {
-        CLEANUP(cleanup_live) struct live *l = NULL;
+        CLEANUP(cleanup_live_map) struct live_map *l = NULL;
         enum { BLOCKS = 16 * 300 };
         static bool used[BLOCKS * 4];
-        uint64_t ends[SINK_LANES] = {0};
+        uint64_t ends[SINK_REGIONS] = {0};
         struct alloc a;
         memset(used, 0, sizeof used);
         srand(seed);
-        assert_int_equal(live_new(300 * CHUNK, CHUNK, &l), 0);
+        assert_int_equal(live_map_new(300 * CHUNK, CHUNK, &l), 0);
         for (unsigned i = 0; i < 80; i++)
-            live_add(l, CHUNK + (uint64_t)(rand() % (BLOCKS - 32)) * 4096, 4096);
+            live_map_add(l, CHUNK + (uint64_t)(rand() % (BLOCKS - 32)) * 4096, 4096);
         for (uint64_t b = 0; b < BLOCKS; b++)
-            used[b] = live_blocks(l, b / 16) > 0;
+            used[b] = live_map_blocks(l, b / 16) > 0;
         struct alloc_config c = config_of(l);
         alloc_init(&a, &c);
         for (unsigned i = 0; i < 200; i++) {
             uint64_t size = 1 + (uint64_t)rand() % (rand() % 3 ? 40000 : 400000), address;
-            enum sink_lane lane;
-            assert_int_equal(alloc_body(&a, size, &lane, &address), 0);
-            assert_true(address >= ends[lane]);
-            ends[lane] = address + size;
+            enum sink_region region;
+            assert_int_equal(alloc_data(&a, size, &region, &address), 0);
+            assert_true(address >= ends[region]);
+            ends[region] = address + size;
             for (uint64_t b = address / 4096; b * 4096 < address + size; b++) {
                 assert_false(used[b]);
                 used[b] = true;
             }
         }
-        assert_true(ends[SINK_HOLES] <= live_chunk_end(l) * CHUNK);
+        assert_true(ends[SINK_HOLES] <= live_map_chunk_end(l) * CHUNK);
         assert_true(ends[SINK_HOLES] > 0);
     }
 }

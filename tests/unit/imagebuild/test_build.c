@@ -15,7 +15,7 @@
 #include "fake/source_fake.h"
 #include "fake/store_fake.h"
 #include "imagebuild/build.h"
-#include "imagebuild/content/bodies.h"
+#include "imagebuild/content/content_reader.h"
 #include "store/read/catalog_read.h"
 #include "store/repository.h"
 #include "unit/read_back.h"
@@ -191,7 +191,7 @@ static void test_build__what_changed_is_taken_as_it_is_now(void **state)
     source_fake_rule(source, "big", 1000, FAKE_CHANGE, 0);
     source_fake_version(source, "d2/f9", 0, 0); /* to nothing */
     source_fake_rule(source, "d2/f9", 0, FAKE_CHANGE, 0);
-    source_fake_version(source, "d3/f10", BODY_PART + 1, 11); /* to more than a part */
+    source_fake_version(source, "d3/f10", CONTENT_PART + 1, 11); /* to more than a part */
     source_fake_rule(source, "d3/f10", 0, FAKE_CHANGE, 0);
     source_fake_vanish(source, "same1");
     source_fake_counts(source,

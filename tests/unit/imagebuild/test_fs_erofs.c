@@ -204,9 +204,9 @@ static void test_fs_erofs__metadata_far_up(void **state)
     struct sink_result sink;
     add_file(&i, "f", size, 0);
     find(&i, "f", 1)->node.address = CHUNK;
-    assert_int_equal(sink_write(i.sink, SINK_BODIES, CHUNK, "begin", 5), 0);
-    assert_int_equal(sink_write(i.sink, SINK_BODIES, CHUNK + size - 3, "end", 3), 0);
-    i.bodies_end = CHUNK + size;
+    assert_int_equal(sink_write(i.sink, SINK_DATA, CHUNK, "begin", 5), 0);
+    assert_int_equal(sink_write(i.sink, SINK_DATA, CHUNK + size - 3, "end", 3), 0);
+    i.data_end = CHUNK + size;
     order(&i);
     assert_int_equal(finish(&i), 0);
     assert_int_equal(sink_finish(i.sink, i.result.image_size, &sink), 0);
@@ -229,14 +229,14 @@ static void test_fs_erofs__sixteen_tebibytes_are_the_limit(void **state)
 {
     struct image i = image_begin();
     order(&i);
-    assert_true(i.fs->bodies_max < UINT64_C(16) << 40);
-    i.bodies_end = UINT64_C(17) << 40;
+    assert_true(i.fs->data_max < UINT64_C(16) << 40);
+    i.data_end = UINT64_C(17) << 40;
     assert_int_equal(finish(&i), -EFBIG);
     assert_non_null(strstr(error_text(), "16 TiB"));
     image_free(&i);
     i = image_begin();
     order(&i);
-    i.bodies_end = i.fs->bodies_max; /* no room behind it for the metadata */
+    i.data_end = i.fs->data_max; /* no room behind it for the metadata */
     assert_int_equal(finish(&i), -EFBIG);
     assert_non_null(strstr(error_text(), "16 TiB"));
     image_free(&i);
@@ -249,7 +249,7 @@ static void test_fs_erofs__a_body_without_its_address_is_noticed(void **state)
         struct image i = image_begin();
         add_file(&i, "f", 10, 0);
         find(&i, "f", 1)->node.address = wrong[k];
-        i.bodies_end = 2 * CHUNK;
+        i.data_end = 2 * CHUNK;
         order(&i);
         assert_int_equal(finish(&i), -EIO);
         image_free(&i);

@@ -137,7 +137,7 @@ static void test_fs_ext4__an_empty_tree_is_a_root(void **state)
     struct ext2_inode_large root = inode_of(&o, "");
     assert_int_equal(root.i_mode, S_IFDIR | 0755);
     assert_int_equal(root.i_links_count, 2);
-    assert_int_equal(o.image.result.metadata_offset, o.image.fs->bodies);
+    assert_int_equal(o.image.result.metadata_offset, o.image.fs->data_begin);
     assert_int_equal(o.image.result.metadata_len, BLOCK);
     assert_int_equal(ext2fs_blocks_count(o.e2->super) * BLOCK, o.image.result.image_size);
     assert_true(ext2fs_has_feature_readonly(o.e2->super));
@@ -346,8 +346,8 @@ static void add_hole(struct image *i, const char *path, uint64_t size)
 {
     add_file(i, path, size, 0);
     struct node *n = &find(i, path, strlen(path))->node;
-    n->address = i->bodies_end;
-    i->bodies_end += GR_ALIGN_UP(size, (uint64_t)BLOCK);
+    n->address = i->data_end;
+    i->data_end += GR_ALIGN_UP(size, (uint64_t)BLOCK);
 }
 
 /* More extents than an inode holds, than one block, than four blocks. */
@@ -379,7 +379,7 @@ static void test_fs_ext4__equal_bodies_share_blocks(void **state)
     add_file(&i, "a", 5000, 's');
     add_file(&i, "b", 5000, 0);
     add_file(&i, "c", 3000, 0);
-    find(&i, "b", 1)->node.address = find(&i, "c", 1)->node.address = i.bodies_end;
+    find(&i, "b", 1)->node.address = find(&i, "c", 1)->node.address = i.data_end;
     struct opened o = end(i);
     check_bytes(&o, "b", 0, 's', 5000);
     check_bytes(&o, "c", 0, 's', 3000);
@@ -396,11 +396,11 @@ static void test_fs_ext4__dead_space_and_vanished_files_are_free(void **state)
         snprintf(path, sizeof path, "d%u/%u", k % 5, k);
         add_file(&i, path, k % 50 ? 0 : 5000, 'f');
     }
-    i.bodies_end += 1 << 20; /* before the first body, as if one had been there */
+    i.data_end += 1 << 20; /* before the first body, as if one had been there */
     struct opened o = end(i);
     uint64_t used = ext2fs_blocks_count(o.e2->super) - ext2fs_free_blocks_count(o.e2->super);
-    uint64_t front = 1 + 1 + 2 * 2 + 2 * 2048, bodies = 8 * 2, directories = 6;
-    assert_int_equal(used, front + bodies + directories);
+    uint64_t front = 1 + 1 + 2 * 2 + 2 * 2048, data_begin = 8 * 2, directories = 6;
+    assert_int_equal(used, front + data_begin + directories);
     assert_int_equal(o.e2->super->s_inodes_count - o.e2->super->s_free_inodes_count, 10 + 405);
     check_bytes(&o, "d0/0", 0, 'f', 5000);
     done(&o);
@@ -432,13 +432,13 @@ static void test_fs_ext4__the_same_input_is_the_same_image(void **state)
     assert_false(digest_equal(&a, &c));
 }
 
-static struct fs *make(uint64_t nodes, uint64_t bytes, uint64_t parent_size, uint64_t parent_bodies_end)
+static struct fs *make(uint64_t nodes, uint64_t bytes, uint64_t parent_size, uint64_t parent_data_end)
 {
     struct fs_config config = {.chunk_size = CHUNK,
                                .nodes = nodes,
                                .bytes = bytes,
                                .parent_size = parent_size,
-                               .parent_bodies_end = parent_bodies_end};
+                               .parent_data_end = parent_data_end};
     struct fs *f;
     assert_int_equal(fs_ext4_new(&config, &f), 0);
     return f;
@@ -448,10 +448,10 @@ static struct fs *make(uint64_t nodes, uint64_t bytes, uint64_t parent_size, uin
 static uint64_t size_of(const struct fs *f)
 {
     const uint64_t group = 128 << 20;
-    for (uint64_t size = GR_ALIGN_UP(f->bodies_max, group);; size += group) {
-        CLEANUP(cleanup_fs) struct fs *same = make(1, 1, size, f->bodies);
-        assert_true(same->keeps && same->bodies <= f->bodies);
-        if (same->bodies == f->bodies)
+    for (uint64_t size = GR_ALIGN_UP(f->data_max, group);; size += group) {
+        CLEANUP(cleanup_fs) struct fs *same = make(1, 1, size, f->data_begin);
+        assert_true(same->keeps && same->data_begin <= f->data_begin);
+        if (same->data_begin == f->data_begin)
             return size;
     }
 }
@@ -460,7 +460,7 @@ static void test_fs_ext4__a_parents_geometry_is_kept_while_it_does(void **state)
 {
     const uint64_t gib = 1 << 30;
     CLEANUP(cleanup_fs) struct fs *first = make(100000, 10 * gib, 0, 0);
-    uint64_t size = size_of(first), end = first->bodies + 10 * gib;
+    uint64_t size = size_of(first), end = first->data_begin + 10 * gib;
     CLEANUP(cleanup_fs) struct fs *same = make(100000, 10 * gib, size, end);
     CLEANUP(cleanup_fs) struct fs *grown = make(150000, 15 * gib, size, end);
     CLEANUP(cleanup_fs) struct fs *over = make(100000, 40 * gib, size, end);
@@ -468,13 +468,13 @@ static void test_fs_ext4__a_parents_geometry_is_kept_while_it_does(void **state)
     CLEANUP(cleanup_fs) struct fs *foreign = make(100000, 10 * gib, size + BLOCK, end);
     CLEANUP(cleanup_fs) struct fs *fresh = make(150000, 15 * gib, 0, 0);
     assert_false(first->keeps);
-    assert_true(same->keeps && same->bodies == first->bodies);
-    assert_true(grown->keeps && grown->bodies == first->bodies);
+    assert_true(same->keeps && same->data_begin == first->data_begin);
+    assert_true(grown->keeps && grown->data_begin == first->data_begin);
     assert_false(over->keeps);
-    assert_int_equal(alike->bodies, first->bodies);
+    assert_int_equal(alike->data_begin, first->data_begin);
     assert_false(foreign->keeps);
-    assert_true(fresh->bodies > first->bodies);
-    assert_true(over->bodies_max > over->bodies + 40 * gib);
+    assert_true(fresh->data_begin > first->data_begin);
+    assert_true(over->data_max > over->data_begin + 40 * gib);
 }
 
 static void test_fs_ext4__limits(void **state)
@@ -485,7 +485,7 @@ static void test_fs_ext4__limits(void **state)
     assert_non_null(strstr(error_text(), "128 TiB"));
     config.bytes = UINT64_C(90) << 40; /* fits, without room to grow */
     assert_int_equal(fs_ext4_new(&config, &f), 0);
-    assert_true(f->bodies_max - f->bodies > config.bytes);
+    assert_true(f->data_max - f->data_begin > config.bytes);
     fs_free(f);
     config = (struct fs_config){.chunk_size = CHUNK, .nodes = 4000000000};
     assert_int_equal(fs_ext4_new(&config, &f), 0);

@@ -76,7 +76,7 @@ static bool kept_all(void *arg, uint64_t first, uint64_t count)
 }
 
 /* One index being written. */
-struct way {
+struct pipeline {
     struct store_fake *store;
     struct upload *upload;
     struct parent_index *index;
@@ -84,9 +84,10 @@ struct way {
     struct index_writer *writer;
 };
 
-static void open_way(struct way *w, struct store_fake *store, struct image *parent, bool ranges, size_t sort_memory)
+static void open_pipeline(struct pipeline *w, struct store_fake *store, struct image *parent, bool ranges,
+                          size_t sort_memory)
 {
-    *w = (struct way){.store = store};
+    *w = (struct pipeline){.store = store};
     struct upload_config upload = {.store = store_fake_store(store), .threads = 1, .memory = 1 << 20};
     assert_int_equal(upload_new(&upload, &w->upload), 0);
     struct index_writer_config config = {.upload = w->upload, .chunk_size = CHUNK, .sorter = {.memory = sort_memory}};
@@ -103,14 +104,14 @@ static void open_way(struct way *w, struct store_fake *store, struct image *pare
     assert_int_equal(index_writer_new(&config, &w->writer), 0);
 }
 
-static void close_way(struct way *w)
+static void close_pipeline(struct pipeline *w)
 {
     index_writer_free(w->writer);
     parent_index_free(w->index);
     upload_free(w->upload);
 }
 
-static void finish_with(struct way *w, struct image *m, const struct index_writer_result *r)
+static void finish_with(struct pipeline *w, struct image *m, const struct index_writer_result *r)
 {
     assert_int_equal(upload_flush(w->upload), 0);
     m->manifest.index_root = r->root;
@@ -118,7 +119,7 @@ static void finish_with(struct way *w, struct image *m, const struct index_write
     m->manifest.stored_bytes = r->stored_bytes;
 }
 
-static void finish(struct way *w, struct image *m, struct index_writer_result *r)
+static void finish(struct pipeline *w, struct image *m, struct index_writer_result *r)
 {
     int rc = index_writer_finish(w->writer, m->manifest.size, r);
     if (rc)
@@ -185,7 +186,8 @@ static uint64_t choose_kept(struct image *parent, uint64_t chunks)
 }
 
 /* Write some chunks: below `border` in disorder, from it on ascending. */
-static void write_random(struct way *w, struct image *m, const struct image *parent, uint64_t border, uint32_t *seed)
+static void write_random(struct pipeline *w, struct image *m, const struct image *parent, uint64_t border,
+                         uint32_t *seed)
 {
     const struct chunk_ref hole = {0};
     for (uint64_t i = 0; i < border; i++) {
@@ -220,19 +222,19 @@ static void test_index_writer__generations_against_a_model(void **state)
         for (int g = 0; g < 4; g++) {
             struct image *m = &images[g], *parent = g ? &images[g - 1] : NULL;
             struct index_writer_result r;
-            struct way w;
+            struct pipeline w;
             image_init(m, random_size());
             uint64_t border = parent ? choose_kept(parent, m->chunks) + 1 : 1, stay = 0;
             border = draw(8) ? border + draw(200) : m->chunks;
             border = GR_MIN(border, m->chunks);
-            open_way(&w, store, parent, draw(2), 0);
+            open_pipeline(&w, store, parent, draw(2), 0);
             write_random(&w, m, parent, border, &seed);
             finish(&w, m, &r);
             check_image(store, m);
             for (uint64_t i = 0; parent && i < m->chunks; i++)
                 stay += kept(parent, i) && m->seeds[i] == parent->seeds[i];
             assert_true(r.kept <= stay + m->chunks / 10 && stay <= r.kept + m->chunks / 2);
-            close_way(&w);
+            close_pipeline(&w);
         }
         for (int g = 0; g < 4; g++)
             image_release(&images[g]);
@@ -244,9 +246,9 @@ static void test_index_writer__generations_against_a_model(void **state)
 static void write_sparse(struct store_fake *store, struct image *m, uint64_t chunks, uint64_t step)
 {
     struct index_writer_result r;
-    struct way w;
+    struct pipeline w;
     image_init(m, chunks * CHUNK);
-    open_way(&w, store, NULL, false, 0);
+    open_pipeline(&w, store, NULL, false, 0);
     index_writer_stream(w.writer, 0);
     for (uint64_t i = 0; i < chunks; i += step) {
         m->seeds[i] = (uint32_t)(i + 1);
@@ -254,7 +256,7 @@ static void write_sparse(struct store_fake *store, struct image *m, uint64_t chu
         assert_int_equal(index_writer_add(w.writer, i, &ref), 0);
     }
     finish(&w, m, &r);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 /* Three levels: what stays is not fetched, what comes out the same is not put. */
@@ -264,14 +266,14 @@ static void test_index_writer__unchanged_leaves_are_neither_read_nor_put(void **
     enum { LEAVES = 1200 };
     struct image parent, m;
     struct index_writer_result r;
-    struct way w;
+    struct pipeline w;
     write_sparse(store, &parent, LEAVES * INDEX_FANOUT, 300);
     memset(parent.kept, 1, parent.chunks);
     parent.kept[0] = false;
     image_init(&m, parent.manifest.size);
     memcpy(m.seeds, parent.seeds, m.chunks * sizeof *m.seeds);
     store_fake_reset_counters(store);
-    open_way(&w, store, &parent, true, 0);
+    open_pipeline(&w, store, &parent, true, 0);
     const struct chunk_ref ref = made_up(&m, 0);
     assert_int_equal(index_writer_add(w.writer, 0, &ref), 0);
     finish(&w, &m, &r);
@@ -279,7 +281,7 @@ static void test_index_writer__unchanged_leaves_are_neither_read_nor_put(void **
     assert_int_equal(r.kept, m.chunks - 1);
     assert_int_equal(store_fake_calls(store, FAKE_PUT), 0);
     assert_true(store_fake_calls(store, FAKE_ANY) <= 4); /* the root, two inner nodes, leaf 0 */
-    close_way(&w);
+    close_pipeline(&w);
     check_image(store, &m);
 
     /* one chunk changes: its leaf and what is above it are put */
@@ -287,19 +289,19 @@ static void test_index_writer__unchanged_leaves_are_neither_read_nor_put(void **
     image_init(&m, parent.manifest.size);
     memcpy(m.seeds, parent.seeds, m.chunks * sizeof *m.seeds);
     m.seeds[0] = 7000000;
-    open_way(&w, store, &parent, true, 0);
+    open_pipeline(&w, store, &parent, true, 0);
     const struct chunk_ref other = made_up(&m, 0);
     assert_int_equal(index_writer_add(w.writer, 0, &other), 0);
     finish(&w, &m, &r);
     assert_int_equal(upload_counts(w.upload).objects_new, 3);
-    close_way(&w);
+    close_pipeline(&w);
     check_image(store, &m);
     image_release(&m);
     image_release(&parent);
 }
 
 struct finishing {
-    struct way *w;
+    struct pipeline *w;
     struct image *m;
     struct index_writer_result result;
     int rc;
@@ -319,14 +321,14 @@ static void test_index_writer__merged_leaves_are_fetched_ahead(void **state)
     enum { LEAVES = 3 * INDEX_AHEAD };
     struct image parent, m;
     struct index_child entry;
-    struct way w;
+    struct pipeline w;
     struct finishing f = {.w = &w, .m = &m};
     pthread_t thread;
     write_sparse(store, &parent, LEAVES * INDEX_FANOUT, 300);
     memset(parent.kept, 1, parent.chunks);
     image_init(&m, parent.manifest.size);
     memcpy(m.seeds, parent.seeds, m.chunks * sizeof *m.seeds);
-    open_way(&w, store, &parent, true, 0);
+    open_pipeline(&w, store, &parent, true, 0);
     for (uint64_t i = 0; i < LEAVES; i += 2) { /* every other leaf: one chunk goes, or another one comes */
         const uint64_t number = i * INDEX_FANOUT + (i % 4 ? 300 - i * INDEX_FANOUT % 300 : 1);
         m.seeds[number] = i % 4 ? 0 : (uint32_t)(9000000 + i);
@@ -346,7 +348,7 @@ static void test_index_writer__merged_leaves_are_fetched_ahead(void **state)
     assert_int_equal(f.rc, 0);
     assert_int_equal(store_fake_calls(store, FAKE_GET_SMALL), LEAVES / 2);
     finish_with(&w, &m, &f.result);
-    close_way(&w);
+    close_pipeline(&w);
     check_image(store, &m);
     image_release(&m);
     image_release(&parent);
@@ -362,15 +364,15 @@ static void test_index_writer__images_grow_and_shrink(void **state)
     random_state = 5;
     for (size_t g = 0; g < GR_ARRAY_SIZE(sizes); g++) {
         struct index_writer_result r;
-        struct way w;
+        struct pipeline w;
         struct image *m = &images[g], *parent = g ? &images[g - 1] : NULL;
         image_init(m, sizes[g] * CHUNK);
         uint64_t border = parent ? choose_kept(parent, m->chunks) + 1 : 1;
-        open_way(&w, store, parent, true, 0);
+        open_pipeline(&w, store, parent, true, 0);
         write_random(&w, m, parent, border, &seed);
         finish(&w, m, &r);
         check_image(store, m);
-        close_way(&w);
+        close_pipeline(&w);
     }
     for (size_t g = 0; g < GR_ARRAY_SIZE(sizes); g++)
         image_release(&images[g]);
@@ -383,23 +385,23 @@ static void test_index_writer__a_spilled_sorter_gives_the_same(void **state)
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
         struct image m;
         struct index_writer_result r;
-        struct way w;
+        struct pipeline w;
         uint32_t seed = 0;
         random_state = 9;
         image_init(&m, UINT64_C(9001) * CHUNK);
-        open_way(&w, store, NULL, false, i ? 64 << 10 : 0);
+        open_pipeline(&w, store, NULL, false, i ? 64 << 10 : 0);
         write_random(&w, &m, NULL, m.chunks, &seed);
         finish(&w, &m, &r);
         check_image(store, &m);
         roots[i] = r.root.digest;
-        close_way(&w);
+        close_pipeline(&w);
         image_release(&m);
     }
     assert_true(digest_equal(&roots[0], &roots[1]));
 }
 
 /* The chunks [from, to) of m, some of them holes, as bodies behind one another. */
-static void stream(struct way *w, const struct image *m, uint64_t from, uint64_t to)
+static void stream(struct pipeline *w, const struct image *m, uint64_t from, uint64_t to)
 {
     for (uint64_t i = from; i < to; i++) {
         const struct chunk_ref ref = made_up(m, i);
@@ -409,7 +411,7 @@ static void stream(struct way *w, const struct image *m, uint64_t from, uint64_t
 }
 
 /* The first `chunks` of m, all of which the next image keeps. */
-static void take_snapshot(struct way *w, const struct image *m, uint64_t chunks, struct image *out)
+static void take_snapshot(struct pipeline *w, const struct image *m, uint64_t chunks, struct image *out)
 {
     struct index_writer_result r;
     image_init(out, chunks * CHUNK);
@@ -433,13 +435,13 @@ static void test_index_writer__snapshots_can_be_gone_on_from(void **state)
         const uint64_t *end = ends[i];
         struct image m, snap[3], whole;
         struct index_writer_result r, again;
-        struct way w;
+        struct pipeline w;
         random_state = i;
         image_init(&m, end[2] * CHUNK);
         for (uint64_t c = 0; c < m.chunks; c++)
             m.seeds[c] = c == 1 || draw(9) ? (uint32_t)c + 1 : 0;
         m.seeds[0] = 0; /* written at the end */
-        open_way(&w, store, NULL, true, 0);
+        open_pipeline(&w, store, NULL, true, 0);
         index_writer_stream(w.writer, 1);
         stream(&w, &m, 1, end[0]);
         take_snapshot(&w, &m, end[0], &snap[0]);
@@ -447,10 +449,10 @@ static void test_index_writer__snapshots_can_be_gone_on_from(void **state)
         take_snapshot(&w, &m, end[1], &snap[1]);
         stream(&w, &m, end[1], end[2]);
         finish(&w, &m, &r);
-        close_way(&w);
+        close_pipeline(&w);
         check_image(store, &m);
 
-        open_way(&w, store, &snap[0], true, 0);
+        open_pipeline(&w, store, &snap[0], true, 0);
         index_writer_stream(w.writer, end[0]);
         stream(&w, &m, end[0], end[1]);
         take_snapshot(&w, &m, end[1], &snap[2]);
@@ -459,7 +461,7 @@ static void test_index_writer__snapshots_can_be_gone_on_from(void **state)
         image_init(&whole, m.manifest.size);
         memcpy(whole.seeds, m.seeds, m.chunks * sizeof *m.seeds);
         finish(&w, &whole, &again);
-        close_way(&w);
+        close_pipeline(&w);
         assert_true(digest_equal(&r.root.digest, &again.root.digest));
         assert_int_equal(r.stored_bytes, again.stored_bytes);
         for (int k = 0; k < 3; k++)
@@ -475,22 +477,22 @@ static void test_index_writer__no_snapshot_of_what_came_in_disorder(void **state
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct image m;
     struct index_writer_result r;
-    struct way w;
+    struct pipeline w;
     write_sparse(store, &m, 3000, 1);
-    open_way(&w, store, NULL, true, 0);
+    open_pipeline(&w, store, NULL, true, 0);
     assert_int_equal(index_writer_snapshot(w.writer, 5 * CHUNK, &r), 0); /* nothing is streamed yet */
     const struct chunk_ref ref = made_up(&m, 2);
     assert_int_equal(index_writer_add(w.writer, 2, &ref), 0);
     index_writer_stream(w.writer, 5);
     stream(&w, &m, 5, 10);
     assert_int_equal(index_writer_snapshot(w.writer, 10 * CHUNK, &r), 0);
-    close_way(&w);
+    close_pipeline(&w);
     /* upon a checkpoint of which not all stays: bodies begin before its end */
-    open_way(&w, store, &m, true, 0);
+    open_pipeline(&w, store, &m, true, 0);
     index_writer_stream(w.writer, 5);
     stream(&w, &m, 5, 3000);
     assert_int_equal(index_writer_snapshot(w.writer, 3000 * CHUNK, &r), 0);
-    close_way(&w);
+    close_pipeline(&w);
     image_release(&m);
 }
 
@@ -499,14 +501,14 @@ static void test_index_writer__what_stays_must_have_its_length(void **state)
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct image parent, m;
     struct index_writer_result r;
-    struct way w;
+    struct pipeline w;
     write_sparse(store, &parent, 5, 1);
     parent.kept[3] = true;
     image_init(&m, 4 * CHUNK - 4096);
-    open_way(&w, store, &parent, true, 0);
+    open_pipeline(&w, store, &parent, true, 0);
     assert_int_equal(index_writer_finish(w.writer, m.manifest.size, &r), -EIO);
     assert_non_null(strstr(error_text(), "chunk 3 of the parent"));
-    close_way(&w);
+    close_pipeline(&w);
     image_release(&m);
     image_release(&parent);
 }
@@ -517,16 +519,16 @@ static void test_index_writer__a_damaged_parent_ends_it(void **state)
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
         struct image parent;
         struct index_writer_result r;
-        struct way w;
+        struct pipeline w;
         char key[OBJECT_KEY_MAX];
         write_sparse(store, &parent, 5, 1);
         parent.kept[2] = true;
         object_key(OBJECT_INDEX, &parent.manifest.index_root.digest, key);
         assert_true(lost ? store_fake_remove(store, key) : store_fake_flip(store, key, 100));
-        open_way(&w, store, &parent, true, 0);
+        open_pipeline(&w, store, &parent, true, 0);
         assert_int_equal(index_writer_finish(w.writer, 5 * CHUNK, &r), -EBADMSG);
         assert_non_null(strstr(error_text(), "the parent image"));
-        close_way(&w);
+        close_pipeline(&w);
         image_release(&parent);
     }
 }

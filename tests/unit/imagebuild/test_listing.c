@@ -469,18 +469,18 @@ static void test_listing__of_one_archive_the_later_member_counts(void **state)
 static void test_listing__a_member_is_listed_again_with_its_file(void **state)
 {
     CLEANUP(cleanup_listing) struct listing *l = make(false, false);
-    const struct listing_body body = {.address = 4096, .content = digest_of("x", 1)};
+    const struct listing_written written = {.address = 4096, .content = digest_of("x", 1)};
     struct source_entry e = entry("target", S_IFREG | 0644);
     e.archive = 1;
     e.member = 1;
-    assert_int_equal(listing_add_written(l, &e, &body), 0);
+    assert_int_equal(listing_add_written(l, &e, &written), 0);
     e.link_dev = e.link_ino = 1;
-    assert_int_equal(listing_add_written(l, &e, &body), 0);
+    assert_int_equal(listing_add_written(l, &e, &written), 0);
     struct source_entry further = e;
     further.path = "link";
     further.path_len = 4;
     further.member = 2;
-    assert_int_equal(listing_add_written(l, &further, &body), 0);
+    assert_int_equal(listing_add_written(l, &further, &written), 0);
     CLEANUP(cleanup_nodes) struct nodes *n = seal(l);
     struct node first = find(n, "link"), second = find(n, "target");
     assert_int_equal(first.plan, NODE_KEEP);

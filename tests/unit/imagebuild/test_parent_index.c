@@ -141,7 +141,7 @@ static void test_parent_leaves__many_are_in_the_air_and_no_more(void **state)
     assert_true(store_fake_peak(w->fake) <= INDEX_AHEAD);
 }
 
-/* A build that is interrupted frees it with fetches in the air. */
+/* A build that is interrupted frees it with fetches in flight. */
 static void test_parent_leaves__can_be_given_up_at_any_leaf(void **state)
 {
     struct world *w = *state;

@@ -29,7 +29,7 @@ struct world {
     struct store_fake *store;
     struct side old[PATHS], now[PATHS];
     struct image_fake image;
-    struct live *live;
+    struct live_map *live;
 };
 
 static void make_sides(struct world *w, unsigned seed)
@@ -142,12 +142,12 @@ static void open_world(struct world *w, unsigned seed)
     w->store = store_fake_new();
     make_sides(w, seed);
     put_parent(w);
-    assert_int_equal(live_new(w->image.size, CHUNK, &w->live), 0);
+    assert_int_equal(live_map_new(w->image.size, CHUNK, &w->live), 0);
 }
 
 static void close_world(struct world *w)
 {
-    live_free(w->live);
+    live_map_free(w->live);
     image_fake_release(&w->image);
     store_fake_free(w->store);
 }
@@ -213,7 +213,7 @@ static unsigned check_nodes(const struct world *w, const struct nodes *nodes)
         assert_true(digest_equal(&n.content, &content));
         assert_int_equal(n.address, w->old[i].address);
         assert_int_not_equal(n.plan, NODE_READ);
-        assert_int_equal(live_is_block(w->live, n.address / BLOCK), n.plan == NODE_KEEP);
+        assert_int_equal(live_map_is_block(w->live, n.address / BLOCK), n.plan == NODE_KEEP);
         moved += n.plan == NODE_MOVE;
     }
     assert_int_equal(rc, 0);
@@ -237,7 +237,7 @@ static void test_plan__agrees_with_a_model(void **state)
         uint64_t kept = 0;
         for (unsigned i = 1; i < PATHS; i++)
             kept += is_kept(&w, i) ? GR_ALIGN_UP(w.now[i].size, (uint64_t)BLOCK) : 0;
-        assert_int_equal(live_bytes(w.live), kept);
+        assert_int_equal(live_map_bytes(w.live), kept);
         close_world(&w);
     }
 }
@@ -258,8 +258,8 @@ static void test_plan__an_unusable_parent_names_the_remedy(void **state)
     assert_non_null(strstr(error_text(), key));
     assert_true(store_fake_flip(w.store, key, 40));
     /* a body that lies outside the image */
-    live_free(steal_ptr(&w.live));
-    assert_int_equal(live_new(2 * CHUNK, CHUNK, &w.live), 0);
+    live_map_free(steal_ptr(&w.live));
+    assert_int_equal(live_map_new(2 * CHUNK, CHUNK, &w.live), 0);
     config.live = w.live;
     assert_int_equal(plan_make(&config, &planned, &counts), -EBADMSG);
     assert_non_null(strstr(error_text(), "--parent none"));
@@ -290,7 +290,7 @@ static void test_compact__moves_files_out_of_the_deadest_chunks(void **state)
         struct plan_counts counts;
         struct compact_counts done;
         assert_int_equal(plan_make(&config, &planned, &counts), 0);
-        uint64_t live = live_bytes(w.live), dead = live_dead_bytes(w.live), budget = live * percent / 100;
+        uint64_t live = live_map_bytes(w.live), dead = live_map_dead_bytes(w.live), budget = live * percent / 100;
         assert_true(dead > live / 10);
         assert_int_equal(compact_choose(w.live, budget, &c), 0);
         if (!percent) {
@@ -303,27 +303,27 @@ static void test_compact__moves_files_out_of_the_deadest_chunks(void **state)
         assert_int_equal(compact_apply(c, &apply, &moved, &done), 0);
         assert_int_equal(check_nodes(&w, moved), done.files);
         assert_true(done.files > 0);
-        assert_int_equal(live_bytes(w.live) + GR_ALIGN_UP(done.bytes, (uint64_t)BLOCK) <= live, true);
-        assert_true(live - live_bytes(w.live) <= budget);
+        assert_int_equal(live_map_bytes(w.live) + GR_ALIGN_UP(done.bytes, (uint64_t)BLOCK) <= live, true);
+        assert_true(live - live_map_bytes(w.live) <= budget);
         /* the best first: a tenth of the budget frees more than its share */
         if (percent == 10)
-            assert_true(dead - live_dead_bytes(w.live) > live - live_bytes(w.live));
+            assert_true(dead - live_map_dead_bytes(w.live) > live - live_map_bytes(w.live));
         /* no more than needed: what is dead ends near the limit, not at nothing */
         if (percent == 100)
-            assert_in_range(live_dead_bytes(w.live), live / 40, live / 8);
+            assert_in_range(live_map_dead_bytes(w.live), live / 40, live / 8);
         close_world(&w);
     }
 }
 
 static void test_compact__leaves_a_tidy_image_alone(void **state)
 {
-    CLEANUP(cleanup_live) struct live *l = NULL;
+    CLEANUP(cleanup_live_map) struct live_map *l = NULL;
     CLEANUP(cleanup_compact) struct compact *c = NULL;
-    assert_int_equal(live_new(1000 * CHUNK, CHUNK, &l), 0);
+    assert_int_equal(live_map_new(1000 * CHUNK, CHUNK, &l), 0);
     assert_int_equal(compact_choose(l, UINT64_MAX, &c), 0); /* nothing is kept */
     assert_null(c);
-    live_add(l, CHUNK, 100 * CHUNK);
-    live_add(l, 200 * CHUNK, 92 * CHUNK - 4096); /* as far as its last block */
+    live_map_add(l, CHUNK, 100 * CHUNK);
+    live_map_add(l, 200 * CHUNK, 92 * CHUNK - 4096); /* as far as its last block */
     assert_int_equal(compact_choose(l, UINT64_MAX, &c), 0);
     assert_null(c);
 }
@@ -332,7 +332,7 @@ static void test_compact__leaves_a_tidy_image_alone(void **state)
 static void test_compact__what_lies_behind_the_parent_stays(void **state)
 {
     enum { CHUNKS = 1000, WRITTEN = 20000 };
-    CLEANUP(cleanup_live) struct live *l = NULL;
+    CLEANUP(cleanup_live_map) struct live_map *l = NULL;
     CLEANUP(cleanup_compact) struct compact *c = NULL;
     CLEANUP(cleanup_nodes) struct nodes *planned = NULL, *moved = NULL;
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
@@ -340,7 +340,7 @@ static void test_compact__what_lies_behind_the_parent_stays(void **state)
     struct compact_counts done;
     struct node n = {.mode = S_IFDIR | 0755, .path = ""};
     char path[8];
-    assert_int_equal(live_new((uint64_t)CHUNKS * CHUNK, CHUNK, &l), 0);
+    assert_int_equal(live_map_new((uint64_t)CHUNKS * CHUNK, CHUNK, &l), 0);
     assert_int_equal(nodes_new(&scratch, &planned), 0);
     assert_int_equal(nodes_add(planned, &n), 0);
     for (uint32_t i = 1; i < WRITTEN; i++) {
@@ -350,7 +350,7 @@ static void test_compact__what_lies_behind_the_parent_stays(void **state)
         n.size = BLOCK;
         n.address = (i < CHUNKS ? (uint64_t)i : (uint64_t)i * 64) * CHUNK;
         if (i < CHUNKS)
-            live_add(l, n.address, n.size);
+            live_map_add(l, n.address, n.size);
         assert_int_equal(nodes_add(planned, &n), 0);
     }
     assert_int_equal(nodes_end(planned), 0);

@@ -192,7 +192,7 @@ static void test_rebuild__thirty_days_stay_bounded(void **state)
         uint64_t budget = w.blocks / 100 * 2, metadata = 150 * r.manifest.catalog_entries;
         if (day == 0)
             first_upload = r.bytes_uploaded;
-        /* the end of a lane's last chunk, the front, leaves and nodes of the index are the rest */
+        /* the end of a region's last chunk, the front, leaves and nodes of the index are the rest */
         if (day > 0)
             assert_true(r.bytes_uploaded <= w.unequal + budget + metadata + 4 * CHUNK);
         assert_true(day == 0 || r.bytes_uploaded < first_upload / 5);

@@ -11,7 +11,7 @@
 #include "unit/read_back.h"
 #include "unit/sink_world.h"
 
-static struct sink_result write_model(struct way *w, struct model *m, size_t piece)
+static struct sink_result write_model(struct pipeline *w, struct model *m, size_t piece)
 {
     struct sink_result result;
     m->size = 40 * CHUNK + 8192;
@@ -33,7 +33,7 @@ static struct sink_result write_model(struct way *w, struct model *m, size_t pie
 static void test_sink__what_was_written_is_read_back(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 2, 2, PACK);
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
     struct model m;
     struct sink_result r = write_model(&w, &m, 5000);
     assert_int_equal(r.index_levels, 1);
@@ -43,7 +43,7 @@ static void test_sink__what_was_written_is_read_back(void **state)
     assert_true(digest_equal(&content, &r.content_root));
     free(image);
     free(m.data);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void test_sink__result_does_not_depend_on_threads_or_pieces(void **state)
@@ -51,48 +51,48 @@ static void test_sink__result_does_not_depend_on_threads_or_pieces(void **state)
     static const struct {
         unsigned workers, uploads;
         size_t piece;
-    } ways[] = {{1, 1, 1 << 20}, {16, 4, 777}, {3, 16, CHUNK}};
+    } pipelines[] = {{1, 1, 1 << 20}, {16, 4, 777}, {3, 16, CHUNK}};
     struct sink_result first = {0};
-    for (size_t i = 0; i < GR_ARRAY_SIZE(ways); i++) {
+    for (size_t i = 0; i < GR_ARRAY_SIZE(pipelines); i++) {
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-        struct way w = open_way(store, ways[i].workers, ways[i].uploads, PACK);
+        struct pipeline w = open_pipeline(store, pipelines[i].workers, pipelines[i].uploads, PACK);
         struct model m;
-        struct sink_result r = write_model(&w, &m, ways[i].piece);
+        struct sink_result r = write_model(&w, &m, pipelines[i].piece);
         if (!i)
             first = r;
         assert_true(digest_equal(&r.index_root.digest, &first.index_root.digest));
         assert_int_equal(r.stored_bytes, first.stored_bytes);
         free(m.data);
-        close_way(&w);
+        close_pipeline(&w);
     }
 }
 
-/* Every lane in pieces, interleaved; two worker counts give the same digest. */
+/* Every region in pieces, interleaved; two worker counts give the same digest. */
 static void test_sink__lanes_interleave(void **state)
 {
     static const struct {
-        enum sink_lane lane;
+        enum sink_region region;
         uint64_t at;
     } spans[] = {{SINK_FRONT, 0},
                  {SINK_HOLES, 3 * CHUNK},
-                 {SINK_BODIES, 20 * CHUNK},
+                 {SINK_DATA, 20 * CHUNK},
                  {SINK_SCRUB, 8 * CHUNK},
                  {SINK_METADATA, 30 * CHUNK}};
     enum { STEPS = 40, STEP = 4096 };
     struct digest first = {{0}};
     for (unsigned workers = 1; workers <= 4; workers += 3) {
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-        struct way w = open_way(store, workers, 2, PACK);
+        struct pipeline w = open_pipeline(store, workers, 2, PACK);
         struct sink_result r;
         struct model m = {.size = 40 * CHUNK};
         m.data = calloc(1, m.size);
         for (uint64_t step = 0; step < STEPS; step++)
             for (size_t i = 0; i < GR_ARRAY_SIZE(spans); i++) {
                 uint64_t at = spans[i].at + step * STEP;
-                if (spans[i].lane == SINK_METADATA) /* when the bodies are over */
+                if (spans[i].region == SINK_METADATA) /* when the bodies are over */
                     continue;
                 fill(m.data + at, at, STEP);
-                assert_int_equal(sink_write(w.sink, spans[i].lane, at, m.data + at, STEP), 0);
+                assert_int_equal(sink_write(w.sink, spans[i].region, at, m.data + at, STEP), 0);
             }
         fill(m.data + spans[4].at, spans[4].at, 2 * CHUNK + 1000);
         assert_int_equal(sink_write(w.sink, SINK_METADATA, spans[4].at, m.data + spans[4].at, 2 * CHUNK + 1000), 0);
@@ -105,45 +105,45 @@ static void test_sink__lanes_interleave(void **state)
         assert_true(digest_equal(&first, &r.index_root.digest));
         free(image);
         free(m.data);
-        close_way(&w);
+        close_pipeline(&w);
     }
 }
 
 /* A write that must fail after another that is right. */
-static void check_misuse(enum sink_lane lane, uint64_t at, enum sink_lane wrong_lane, uint64_t wrong_at,
+static void check_misuse(enum sink_region region, uint64_t at, enum sink_region wrong_region, uint64_t wrong_at,
                          const char *sentence)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 1, 1, PACK);
-    assert_int_equal(sink_write(w.sink, lane, at, "right", 5), 0);
-    assert_int_equal(sink_write(w.sink, wrong_lane, wrong_at, "wrong", 5), -EIO);
+    struct pipeline w = open_pipeline(store, 1, 1, PACK);
+    assert_int_equal(sink_write(w.sink, region, at, "right", 5), 0);
+    assert_int_equal(sink_write(w.sink, wrong_region, wrong_at, "wrong", 5), -EIO);
     assert_non_null(strstr(error_text(), sentence));
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void test_sink__the_lanes_rules_are_checked(void **state)
 {
-    check_misuse(SINK_BODIES, 9 * CHUNK, SINK_BODIES, 9 * CHUNK + 4, "before the end of its last write");
+    check_misuse(SINK_DATA, 9 * CHUNK, SINK_DATA, 9 * CHUNK + 4, "before the end of its last write");
     check_misuse(SINK_FRONT, CHUNK, SINK_HOLES, CHUNK + 4096, "in a chunk of another lane");
-    check_misuse(SINK_BODIES, CHUNK, SINK_METADATA, CHUNK + 4096, "in a chunk of another lane");
-    check_misuse(SINK_BODIES, 2 * CHUNK, SINK_METADATA, CHUNK, "before the end of the bodies");
-    check_misuse(SINK_METADATA, 2 * CHUNK, SINK_BODIES, 3 * CHUNK, "after the metadata has begun");
-    check_misuse(SINK_HOLES, 5 * CHUNK, SINK_BODIES, 4 * CHUNK, "before the end of what stays");
-    check_misuse(SINK_BODIES, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "behind the bodies");
+    check_misuse(SINK_DATA, CHUNK, SINK_METADATA, CHUNK + 4096, "in a chunk of another lane");
+    check_misuse(SINK_DATA, 2 * CHUNK, SINK_METADATA, CHUNK, "before the end of the bodies");
+    check_misuse(SINK_METADATA, 2 * CHUNK, SINK_DATA, 3 * CHUNK, "after the metadata has begun");
+    check_misuse(SINK_HOLES, 5 * CHUNK, SINK_DATA, 4 * CHUNK, "before the end of what stays");
+    check_misuse(SINK_DATA, 4 * CHUNK, SINK_SCRUB, 5 * CHUNK, "behind the bodies");
 }
 
 /* Not noticed at once, but before anything could be published. */
 static void test_sink__a_chunk_written_twice_is_noticed(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 1, 1, PACK);
+    struct pipeline w = open_pipeline(store, 1, 1, PACK);
     struct sink_result r;
     assert_int_equal(sink_write(w.sink, SINK_HOLES, 2 * CHUNK, "one", 3), 0);
     assert_int_equal(sink_write(w.sink, SINK_HOLES, 3 * CHUNK, "two", 3), 0);
     assert_int_equal(sink_write(w.sink, SINK_SCRUB, 2 * CHUNK, "three", 5), 0);
     assert_int_equal(sink_finish(w.sink, 9 * CHUNK, &r), -EIO);
     assert_non_null(strstr(error_text(), "chunk 2 was written twice"));
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void count_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, const struct buf *plain)
@@ -154,12 +154,12 @@ static void count_chunk(void *arg, uint64_t number, const struct chunk_ref *ref,
 static void test_sink__zeros_are_holes(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 2, 2, PACK);
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
     uint8_t *zeros = calloc(1, 3 * CHUNK);
     struct sink_result r;
     unsigned chunks = 0;
-    assert_int_equal(sink_write(w.sink, SINK_BODIES, CHUNK, zeros, 3 * CHUNK), 0);
-    assert_int_equal(sink_write(w.sink, SINK_BODIES, 8 * CHUNK, zeros, 1000), 0);
+    assert_int_equal(sink_write(w.sink, SINK_DATA, CHUNK, zeros, 3 * CHUNK), 0);
+    assert_int_equal(sink_write(w.sink, SINK_DATA, 8 * CHUNK, zeros, 1000), 0);
     assert_int_equal(sink_write(w.sink, SINK_FRONT, 0, "front", 5), 0);
     assert_int_equal(sink_finish(w.sink, 9 * CHUNK, &r), 0);
     assert_int_equal(upload_flush(w.upload), 0);
@@ -167,13 +167,13 @@ static void test_sink__zeros_are_holes(void **state)
     assert_int_equal(chunks, 1);
     assert_int_equal(store_fake_count(store, "packs/"), 1);
     free(zeros);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void test_sink__packs_keep_to_their_size(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 2, 2, PACK);
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
     struct model m;
     struct sink_result r = write_model(&w, &m, 1 << 20);
     struct upload_counts counts = upload_counts(w.upload);
@@ -182,7 +182,7 @@ static void test_sink__packs_keep_to_their_size(void **state)
     assert_true(r.stored_bytes <= counts.packs_new * PACK);
     assert_true(r.stored_bytes > (counts.packs_new - 1) * (PACK - CHUNK));
     free(m.data);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 /* Chunks seen by number, in order. */
@@ -203,13 +203,13 @@ static void remember_chunk(void *arg, uint64_t number, const struct chunk_ref *r
 static void check_sparse(const uint64_t *numbers, size_t count, uint64_t chunk_count, unsigned levels)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 2, 2, PACK);
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
     struct sink_result r;
     struct seen seen = {0};
     for (size_t i = 0; i < count; i++) {
         uint8_t mark = (uint8_t)(numbers[i] % 251 + 1);
         if (numbers[i])
-            assert_int_equal(sink_write(w.sink, SINK_BODIES, numbers[i] * CHUNK, &mark, 1), 0);
+            assert_int_equal(sink_write(w.sink, SINK_DATA, numbers[i] * CHUNK, &mark, 1), 0);
     }
     assert_int_equal(sink_write(w.sink, SINK_FRONT, 0, "front", 5), 0);
     assert_int_equal(sink_finish(w.sink, chunk_count * CHUNK - 4096, &r), 0);
@@ -219,7 +219,7 @@ static void check_sparse(const uint64_t *numbers, size_t count, uint64_t chunk_c
     assert_int_equal(seen.count, count);
     for (size_t i = 0; i < count; i++)
         assert_int_equal(seen.numbers[i], numbers[i]);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void test_index_writer__leaf_borders(void **state)
@@ -249,29 +249,29 @@ static void test_index_writer__node_borders(void **state)
 static void test_packer__bounds_the_chunks_of_a_pack(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 2, 2, 64 << 20);
+    struct pipeline w = open_pipeline(store, 2, 2, 64 << 20);
     struct sink_result r;
     for (uint64_t i = 1; i <= PACK_CHUNKS + 1; i++)
-        assert_int_equal(sink_write(w.sink, SINK_BODIES, i * CHUNK, &i, sizeof i), 0);
+        assert_int_equal(sink_write(w.sink, SINK_DATA, i * CHUNK, &i, sizeof i), 0);
     assert_int_equal(sink_write(w.sink, SINK_FRONT, 0, "front", 5), 0);
     assert_int_equal(sink_finish(w.sink, (PACK_CHUNKS + 2) * (uint64_t)CHUNK, &r), 0);
     assert_int_equal(upload_flush(w.upload), 0);
     assert_int_equal(store_fake_count(store, "packs/"), 2);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void test_upload__what_is_there_is_not_sent_again(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct model m;
-    struct way w = open_way(store, 2, 2, PACK);
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
     write_model(&w, &m, 1 << 20);
     struct upload_counts once = upload_counts(w.upload);
     assert_int_equal(once.packs_reused, 0);
     free(m.data);
-    close_way(&w);
+    close_pipeline(&w);
     store_fake_reset_counters(store);
-    w = open_way(store, 2, 2, PACK);
+    w = open_pipeline(store, 2, 2, PACK);
     write_model(&w, &m, 1 << 20);
     struct upload_counts again = upload_counts(w.upload);
     assert_int_equal(again.packs_reused, once.packs_new);
@@ -279,7 +279,7 @@ static void test_upload__what_is_there_is_not_sent_again(void **state)
     assert_int_equal(again.bytes, 0);
     assert_int_equal(upload_check_present(w.upload, false), 0);
     free(m.data);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void test_upload__reused_objects_that_vanish_are_noticed(void **state)
@@ -289,43 +289,43 @@ static void test_upload__reused_objects_that_vanish_are_noticed(void **state)
     struct digest name = digest_of(data, sizeof data);
     char key[OBJECT_KEY_MAX];
     store_fake_put(store, object_key(OBJECT_PACK, &name, key), data, sizeof data);
-    struct way w = open_way(store, 1, 1, PACK);
-    CLEANUP_BYTES body = BYTES_INIT(100);
-    assert_int_equal(bytes_append(&body, data, sizeof data), 0);
-    assert_int_equal(upload_put(w.upload, OBJECT_PACK, &body, &name), 0);
+    struct pipeline w = open_pipeline(store, 1, 1, PACK);
+    CLEANUP_BYTES bytes = BYTES_INIT(100);
+    assert_int_equal(bytes_append(&bytes, data, sizeof data), 0);
+    assert_int_equal(upload_put(w.upload, OBJECT_PACK, &bytes, &name), 0);
     assert_int_equal(upload_flush(w.upload), 0);
     assert_int_equal(upload_counts(w.upload).packs_reused, 1);
     assert_int_equal(upload_check_present(w.upload, false), 0);
     assert_true(store_fake_remove(store, key));
     assert_int_equal(upload_check_present(w.upload, false), -EAGAIN);
     assert_non_null(strstr(error_text(), key));
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void test_upload__the_memory_of_a_stored_pack_is_given_back_once(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 1, 1, PACK);
+    struct pipeline w = open_pipeline(store, 1, 1, PACK);
     for (uint8_t i = 0; i < 4; i++) {
         enum object_kind kind = i == 2 ? OBJECT_INDEX : OBJECT_PACK;
-        CLEANUP_BYTES body = BYTES_INIT(100);
-        assert_int_equal(bytes_append(&body, &i, 1), 0);
+        CLEANUP_BYTES bytes = BYTES_INIT(100);
+        assert_int_equal(bytes_append(&bytes, &i, 1), 0);
         struct digest name = digest_of(&i, 1);
-        assert_int_equal(upload_put(w.upload, kind, &body, &name), 0);
-        assert_int_equal(body.len, 0);
-        assert_int_equal(body.max, 100);
-        assert_int_equal(body.cap > 0, i == 1 || i == 3);
+        assert_int_equal(upload_put(w.upload, kind, &bytes, &name), 0);
+        assert_int_equal(bytes.len, 0);
+        assert_int_equal(bytes.max, 100);
+        assert_int_equal(bytes.cap > 0, i == 1 || i == 3);
         assert_int_equal(upload_flush(w.upload), 0);
     }
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void put_numbered(struct upload *u, unsigned i, int expected)
 {
-    CLEANUP_BYTES body = BYTES_INIT(100);
-    assert_int_equal(bytes_append(&body, &i, sizeof i), 0);
-    struct digest name = digest_of(body.data, body.len);
-    int rc = upload_put(u, OBJECT_PACK, &body, &name);
+    CLEANUP_BYTES bytes = BYTES_INIT(100);
+    assert_int_equal(bytes_append(&bytes, &i, sizeof i), 0);
+    struct digest name = digest_of(bytes.data, bytes.len);
+    int rc = upload_put(u, OBJECT_PACK, &bytes, &name);
     assert_true(rc == expected || (expected && !rc));
 }
 
@@ -333,7 +333,7 @@ static void put_numbered(struct upload *u, unsigned i, int expected)
 static void test_upload__new_objects_that_vanish_are_noticed_when_asked(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 1, 1, PACK);
+    struct pipeline w = open_pipeline(store, 1, 1, PACK);
     put_numbered(w.upload, 1, 0);
     assert_int_equal(upload_flush(w.upload), 0);
     assert_int_equal(upload_check_present(w.upload, true), 0);
@@ -343,7 +343,7 @@ static void test_upload__new_objects_that_vanish_are_noticed_when_asked(void **s
     assert_true(store_fake_remove(store, object_key(OBJECT_PACK, &name, key)));
     assert_int_equal(upload_check_present(w.upload, false), 0);
     assert_int_equal(upload_check_present(w.upload, true), -EAGAIN);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static int take_steps(void *arg)
@@ -373,35 +373,35 @@ static void test_upload__steps_go_on_while_it_waits(void **state)
 static void test_upload__the_first_error_stays(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 1, 3, PACK);
+    struct pipeline w = open_pipeline(store, 1, 3, PACK);
     store_fake_add_fault(store, &(struct store_fake_fault){.op = FAKE_PUT, .skip = 4, .code = -EACCES});
     for (unsigned i = 0; i < 50; i++)
         put_numbered(w.upload, i, -EACCES);
     assert_int_equal(upload_flush(w.upload), -EACCES);
     store_fake_clear_faults(store);
-    CLEANUP_BYTES body = BYTES_INIT(100);
-    assert_int_equal(bytes_append(&body, "x", 1), 0);
+    CLEANUP_BYTES bytes = BYTES_INIT(100);
+    assert_int_equal(bytes_append(&bytes, "x", 1), 0);
     struct digest name = digest_of("x", 1);
-    assert_int_equal(upload_put(w.upload, OBJECT_PACK, &body, &name), -EACCES);
-    assert_int_equal(body.len, 1); /* still the caller's */
+    assert_int_equal(upload_put(w.upload, OBJECT_PACK, &bytes, &name), -EACCES);
+    assert_int_equal(bytes.len, 1); /* still the caller's */
     assert_int_equal(store_fake_count(store, "packs/"), 4);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 static void test_sink__a_failing_store_ends_the_writing(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 2, 2, PACK);
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
     uint8_t *data = malloc(CHUNK);
     int rc = 0;
     store_fake_add_fault(store, &(struct store_fake_fault){.op = FAKE_PUT, .skip = 1, .code = -ENOSPC});
     for (uint64_t i = 1; i < 1000 && !rc; i++) {
         fill(data, i * CHUNK, CHUNK);
-        rc = sink_write(w.sink, SINK_BODIES, i * CHUNK, data, CHUNK);
+        rc = sink_write(w.sink, SINK_DATA, i * CHUNK, data, CHUNK);
     }
     assert_int_equal(rc, -ENOSPC);
     free(data);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 struct feeder {
@@ -413,13 +413,13 @@ static void *feed(void *arg)
 {
     struct feeder *f = arg;
     for (unsigned i = 0; i < 20; i++) {
-        CLEANUP_BYTES body = BYTES_INIT(PACK);
+        CLEANUP_BYTES bytes = BYTES_INIT(PACK);
         uint8_t *p;
-        if (bytes_extend(&body, PACK / 2, &p))
+        if (bytes_extend(&bytes, PACK / 2, &p))
             abort();
         memcpy(p, &i, sizeof i);
-        struct digest name = digest_of(body.data, body.len);
-        if (upload_put(f->upload, OBJECT_PACK, &body, &name))
+        struct digest name = digest_of(bytes.data, bytes.len);
+        if (upload_put(f->upload, OBJECT_PACK, &bytes, &name))
             abort();
         f->done++;
     }
@@ -429,7 +429,7 @@ static void *feed(void *arg)
 static void test_upload__bytes_in_the_air_are_bounded(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 1, 2, PACK); /* room for two packs: four of these objects */
+    struct pipeline w = open_pipeline(store, 1, 2, PACK); /* room for two packs: four of these objects */
     struct feeder f = {.upload = w.upload};
     pthread_t t;
     store_fake_hold(store, FAKE_ANY);
@@ -441,7 +441,7 @@ static void test_upload__bytes_in_the_air_are_bounded(void **state)
     assert_int_equal(upload_flush(w.upload), 0);
     assert_true(store_fake_peak(store) <= 2);
     assert_int_equal(store_fake_count(store, "packs/"), 20);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 int main(void)

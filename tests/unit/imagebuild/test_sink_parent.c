@@ -19,10 +19,11 @@ struct generation {
     struct sink_result result;
 };
 
-static void write_lane(struct way *w, struct model *m, enum sink_lane lane, uint64_t at, size_t len, int change)
+static void write_region(struct pipeline *w, struct model *m, enum sink_region region, uint64_t at, size_t len,
+                         int change)
 {
     fill(m->data + at, at + (uint64_t)change * 1000000007, len);
-    assert_int_equal(sink_write(w->sink, lane, at, m->data + at, len), 0);
+    assert_int_equal(sink_write(w->sink, region, at, m->data + at, len), 0);
 }
 
 static void check_generation(struct store_fake *store, const struct generation *g)
@@ -32,7 +33,7 @@ static void check_generation(struct store_fake *store, const struct generation *
     free(image);
 }
 
-static void finish_generation(struct way *w, struct generation *g)
+static void finish_generation(struct pipeline *w, struct generation *g)
 {
     assert_int_equal(sink_finish(w->sink, g->model.size, &g->result), 0);
     assert_int_equal(upload_flush(w->upload), 0);
@@ -43,20 +44,20 @@ static void finish_generation(struct way *w, struct generation *g)
                                     .stored_bytes = g->result.stored_bytes};
 }
 
-static void write_generation(struct way *w, struct generation *g, bool bodies, int change)
+static void write_generation(struct pipeline *w, struct generation *g, bool bodies, int change)
 {
     g->model.size = 12 * CHUNK + 4096;
     g->model.data = g->model.data ? g->model.data : calloc(1, g->model.size);
     if (bodies)
-        write_lane(w, &g->model, SINK_BODIES, CHUNK, 9 * CHUNK, 0);
-    write_lane(w, &g->model, SINK_METADATA, 10 * CHUNK, CHUNK, 0);
-    write_lane(w, &g->model, SINK_METADATA, 11 * CHUNK, CHUNK + 4096, change);
-    write_lane(w, &g->model, SINK_FRONT, 0, 4096, 0);
+        write_region(w, &g->model, SINK_DATA, CHUNK, 9 * CHUNK, 0);
+    write_region(w, &g->model, SINK_METADATA, 10 * CHUNK, CHUNK, 0);
+    write_region(w, &g->model, SINK_METADATA, 11 * CHUNK, CHUNK + 4096, change);
+    write_region(w, &g->model, SINK_FRONT, 0, 4096, 0);
     finish_generation(w, g);
     check_generation(w->store, g);
 }
 
-static bool body_kept(void *arg, uint64_t chunk)
+static bool content_kept(void *arg, uint64_t chunk)
 {
     return chunk >= 1 && chunk <= 9;
 }
@@ -71,14 +72,14 @@ static void test_sink__what_is_the_parents_is_not_packed_again(void **state)
     for (size_t i = 0; i < GR_ARRAY_SIZE(cases); i++) {
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
         struct generation first = {0}, second = {0};
-        struct way w = open_way(store, 2, 2, PACK);
+        struct pipeline w = open_pipeline(store, 2, 2, PACK);
         write_generation(&w, &first, true, 0);
-        close_way(&w);
+        close_pipeline(&w);
         const struct sink_parent parent = {
-            .store = store_fake_store(store), .manifest = &first.manifest, .kept = body_kept};
+            .store = store_fake_store(store), .manifest = &first.manifest, .kept = content_kept};
         second.model.data = malloc(first.model.size);
         memcpy(second.model.data, first.model.data, first.model.size);
-        w = open_way_upon(store, 2, 2, PACK, &parent);
+        w = open_pipeline_upon(store, 2, 2, PACK, &parent);
         write_generation(&w, &second, cases[i].bodies, cases[i].change);
         assert_int_equal(second.result.chunks_new, cases[i].fresh);
         assert_int_equal(second.result.chunks_kept, cases[i].kept);
@@ -86,7 +87,7 @@ static void test_sink__what_is_the_parents_is_not_packed_again(void **state)
         assert_int_equal(upload_counts(w.upload).objects_new, cases[i].change ? 2 : 0); /* a pack and a leaf */
         bool same = digest_equal(&first.result.index_root.digest, &second.result.index_root.digest);
         assert_int_equal(same, !cases[i].change);
-        close_way(&w);
+        close_pipeline(&w);
         free(first.model.data);
         free(second.model.data);
     }
@@ -100,20 +101,20 @@ static bool one_kept(void *arg, uint64_t chunk)
     return chunk % INDEX_FANOUT == KEPT_CHUNK;
 }
 
-static void write_chunk(struct way *w, enum sink_lane lane, uint64_t chunk, uint64_t seed)
+static void write_chunk(struct pipeline *w, enum sink_region region, uint64_t chunk, uint64_t seed)
 {
     static uint8_t bytes[CHUNK];
     fill(bytes, chunk * CHUNK + seed, CHUNK);
-    assert_int_equal(sink_write(w->sink, lane, chunk * CHUNK, bytes, CHUNK), 0);
+    assert_int_equal(sink_write(w->sink, region, chunk * CHUNK, bytes, CHUNK), 0);
 }
 
-static void write_leaves(struct way *w, enum sink_lane lane, uint64_t chunk)
+static void write_leaves(struct pipeline *w, enum sink_region region, uint64_t chunk)
 {
     for (uint64_t leaf = 0; leaf < LEAVES; leaf++)
-        write_chunk(w, lane, leaf * INDEX_FANOUT + chunk, 0);
+        write_chunk(w, region, leaf * INDEX_FANOUT + chunk, 0);
 }
 
-static struct sink_result finish_leaves(struct way *w)
+static struct sink_result finish_leaves(struct pipeline *w)
 {
     struct sink_result r;
     const uint64_t end = (uint64_t)LEAVES * INDEX_FANOUT;
@@ -123,9 +124,9 @@ static struct sink_result finish_leaves(struct way *w)
     return r;
 }
 
-static void *write_holes(void *way)
+static void *write_holes(void *pipeline)
 {
-    write_leaves(way, SINK_HOLES, NEW_CHUNK);
+    write_leaves(pipeline, SINK_HOLES, NEW_CHUNK);
     return NULL;
 }
 
@@ -143,17 +144,17 @@ static void test_sink__the_parents_leaves_are_fetched_ahead_of_what_is_written(v
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
         atomic_bool root_got = false;
         pthread_t thread;
-        struct way w = open_way(store, 2, 2, PACK);
-        write_leaves(&w, SINK_BODIES, KEPT_CHUNK);
+        struct pipeline w = open_pipeline(store, 2, 2, PACK);
+        write_leaves(&w, SINK_DATA, KEPT_CHUNK);
         struct sink_result r = finish_leaves(&w);
-        close_way(&w);
+        close_pipeline(&w);
         const struct manifest m = {.size = ((uint64_t)LEAVES * INDEX_FANOUT + 1) * CHUNK,
                                    .chunk_size = CHUNK,
                                    .index_root = r.index_root,
                                    .index_levels = r.index_levels,
                                    .stored_bytes = r.stored_bytes};
         const struct sink_parent parent = {.store = store_fake_store(store), .manifest = &m, .kept = one_kept};
-        w = open_way_upon(store, 2, 2, PACK, &parent);
+        w = open_pipeline_upon(store, 2, 2, PACK, &parent);
         store_fake_reset_counters(store);
         if (scrub) {
             write_chunk(&w, SINK_SCRUB, 40 * INDEX_FANOUT + KEPT_CHUNK, 1);
@@ -173,7 +174,7 @@ static void test_sink__the_parents_leaves_are_fetched_ahead_of_what_is_written(v
         assert_int_equal(r.chunks_reused, 1); /* the metadata */
         /* the root; each leaf for what is written and for the merge, the last one also for the metadata */
         assert_true(scrub || store_fake_calls(store, FAKE_GET_SMALL) <= 2 * (LEAVES + 1) + 2);
-        close_way(&w);
+        close_pipeline(&w);
     }
 }
 
@@ -182,24 +183,24 @@ static void test_sink__zeros_take_the_place_of_what_would_stay(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
     struct generation first = {0}, second = {0};
-    struct way w = open_way(store, 2, 2, PACK);
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
     write_generation(&w, &first, true, 0);
-    close_way(&w);
+    close_pipeline(&w);
     const struct sink_parent parent = {
-        .store = store_fake_store(store), .manifest = &first.manifest, .kept = body_kept};
+        .store = store_fake_store(store), .manifest = &first.manifest, .kept = content_kept};
     second.model.size = first.model.size;
     second.model.data = malloc(first.model.size);
     memcpy(second.model.data, first.model.data, first.model.size);
     memset(second.model.data + 4 * CHUNK, 0, 2 * CHUNK);
     memset(second.model.data + 7 * CHUNK, 0, 100);
-    w = open_way_upon(store, 2, 2, PACK, &parent);
+    w = open_pipeline_upon(store, 2, 2, PACK, &parent);
     assert_int_equal(sink_write(w.sink, SINK_SCRUB, 4 * CHUNK, second.model.data + 4 * CHUNK, 2 * CHUNK), 0);
     assert_int_equal(sink_write(w.sink, SINK_SCRUB, 7 * CHUNK, second.model.data + 7 * CHUNK, CHUNK), 0);
     write_generation(&w, &second, false, 0);
     assert_int_equal(second.result.chunks_kept, 6);
     assert_int_equal(second.result.chunks_new, 1);
     assert_true(second.result.stored_bytes < first.result.stored_bytes);
-    close_way(&w);
+    close_pipeline(&w);
     free(first.model.data);
     free(second.model.data);
 }
@@ -245,19 +246,19 @@ static uint64_t live_through_days(unsigned count, uint64_t budget, uint64_t *out
     for (unsigned day = 0; day < count; day++) {
         const struct sink_parent parent = {
             .store = store_fake_store(store), .manifest = &last, .kept = day_kept, .arg = &days};
-        struct way w = open_way_full(store, 2, 2, 20 * CHUNK, day ? &parent : NULL, budget);
+        struct pipeline w = open_pipeline_full(store, 2, 2, 20 * CHUNK, day ? &parent : NULL, budget);
         for (uint64_t i = 1; i < 200; i++) {
             random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
             days.changed[i] = !day || (random >> 40) % 10 == 0;
             if (days.changed[i])
-                write_lane(&w, &g.model, day ? SINK_HOLES : SINK_BODIES, i * CHUNK, CHUNK, (int)day);
+                write_region(&w, &g.model, day ? SINK_HOLES : SINK_DATA, i * CHUNK, CHUNK, (int)day);
         }
-        write_lane(&w, &g.model, SINK_METADATA, 200 * CHUNK, 4096, (int)day);
-        write_lane(&w, &g.model, SINK_FRONT, 0, 4096, (int)day);
+        write_region(&w, &g.model, SINK_METADATA, 200 * CHUNK, 4096, (int)day);
+        write_region(&w, &g.model, SINK_FRONT, 0, 4096, (int)day);
         finish_generation(&w, &g);
         last = g.manifest;
         *out_most_copied = GR_MAX(*out_most_copied, g.result.repacked.bytes);
-        close_way(&w);
+        close_pipeline(&w);
     }
     struct pack_sum sum = {.store = store};
     check_generation(store, &g);
@@ -307,19 +308,19 @@ static void test_repack__other_packs_do_not_count(void **state)
     for (int others = 0; others < 2; others++) {
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
         struct generation first = {0};
-        struct way w = open_way(store, 2, 2, PACK);
+        struct pipeline w = open_pipeline(store, 2, 2, PACK);
         write_generation(&w, &first, true, 0);
-        close_way(&w);
+        close_pipeline(&w);
         if (others)
             store_fake_put(store, "packs/other", first.model.data, first.model.size);
         const struct sink_parent parent = {
             .store = store_fake_store(store), .manifest = &first.manifest, .kept = third_kept};
-        w = open_way_full(store, 2, 2, PACK, &parent, UINT64_MAX);
+        w = open_pipeline_full(store, 2, 2, PACK, &parent, UINT64_MAX);
         assert_int_equal(sink_write(w.sink, SINK_METADATA, 10 * CHUNK, "m", 1), 0);
         assert_int_equal(sink_finish(w.sink, 11 * CHUNK, &r[others]), 0);
         assert_int_equal(upload_flush(w.upload), 0);
         assert_int_equal(r[others].repacked.chunks, 3);
-        close_way(&w);
+        close_pipeline(&w);
         free(first.model.data);
     }
     assert_true(digest_equal(&r[0].index_root.digest, &r[1].index_root.digest));
@@ -332,9 +333,9 @@ static void test_repack__a_damaged_chunk_ends_it_and_not_the_build(void **state)
         CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
         struct generation first = {0};
         struct sink_result r;
-        struct way w = open_way(store, 2, 2, PACK);
+        struct pipeline w = open_pipeline(store, 2, 2, PACK);
         write_generation(&w, &first, true, 0);
-        close_way(&w);
+        close_pipeline(&w);
         struct chunk_ref fourth;
         char key[OBJECT_KEY_MAX];
         read_back_node(store, &first.result.index_root, 0, 0, find_the_fourth, &fourth);
@@ -342,13 +343,13 @@ static void test_repack__a_damaged_chunk_ends_it_and_not_the_build(void **state)
             store_fake_flip(store, object_key(OBJECT_PACK, &fourth.object, key), fourth.offset + 20);
         const struct sink_parent parent = {
             .store = store_fake_store(store), .manifest = &first.manifest, .kept = third_kept};
-        w = open_way_full(store, 2, 2, PACK, &parent, UINT64_MAX);
+        w = open_pipeline_full(store, 2, 2, PACK, &parent, UINT64_MAX);
         assert_int_equal(sink_write(w.sink, SINK_METADATA, 10 * CHUNK, "m", 1), 0);
         assert_int_equal(sink_finish(w.sink, 11 * CHUNK, &r), 0);
         assert_int_equal(upload_flush(w.upload), 0);
         assert_int_equal(r.chunks_new, 1);
         assert_int_equal(r.repacked.chunks != 3, damaged);
-        close_way(&w);
+        close_pipeline(&w);
         free(first.model.data);
     }
 }
@@ -358,12 +359,12 @@ static bool all_kept(void *arg, uint64_t chunk)
     return true;
 }
 
-static void write_rest(struct way *w, struct model *m, uint64_t from, struct sink_result *r)
+static void write_rest(struct pipeline *w, struct model *m, uint64_t from, struct sink_result *r)
 {
-    write_lane(w, m, SINK_BODIES, from, 11 * CHUNK + 5000, 0);
+    write_region(w, m, SINK_DATA, from, 11 * CHUNK + 5000, 0);
     uint64_t end = GR_ALIGN_UP(from + 11 * CHUNK + 5000, (uint64_t)CHUNK);
-    write_lane(w, m, SINK_METADATA, end, 100, 0);
-    write_lane(w, m, SINK_FRONT, 0, 100, 0);
+    write_region(w, m, SINK_METADATA, end, 100, 0);
+    write_region(w, m, SINK_FRONT, 0, 100, 0);
     m->size = end + 4096;
     assert_int_equal(sink_finish(w->sink, m->size, r), 0);
     assert_int_equal(upload_flush(w->upload), 0);
@@ -376,16 +377,16 @@ static void test_sink__a_snapshot_is_gone_on_from(void **state)
     enum { AT = 8 * CHUNK };
     struct sink_result snap, whole, resumed;
     struct model m = {.data = calloc(1, 40 * CHUNK)};
-    struct way w = open_way(store, 2, 2, PACK);
-    write_lane(&w, &m, SINK_BODIES, CHUNK, 6 * CHUNK + 777, 0);
+    struct pipeline w = open_pipeline(store, 2, 2, PACK);
+    write_region(&w, &m, SINK_DATA, CHUNK, 6 * CHUNK + 777, 0);
     assert_int_equal(sink_snapshot(w.sink, AT, &snap), 1);
     assert_int_equal(upload_flush(w.upload), 0);
     uint8_t *part = read_back(store, &snap.index_root, snap.index_levels, AT, CHUNK);
     assert_memory_equal(part, m.data, AT);
     free(part);
-    assert_int_equal(sink_write(w.sink, SINK_BODIES, AT - 1, "x", 1), -EIO);
+    assert_int_equal(sink_write(w.sink, SINK_DATA, AT - 1, "x", 1), -EIO);
     write_rest(&w, &m, AT, &whole);
-    close_way(&w);
+    close_pipeline(&w);
     uint8_t *image = read_back(store, &whole.index_root, whole.index_levels, m.size, CHUNK);
     assert_memory_equal(image, m.data, m.size);
     free(image);
@@ -396,25 +397,25 @@ static void test_sink__a_snapshot_is_gone_on_from(void **state)
                                       .index_levels = snap.index_levels,
                                       .stored_bytes = snap.stored_bytes};
     const struct sink_parent parent = {.store = store_fake_store(store), .manifest = &manifest, .kept = all_kept};
-    w = open_way_upon(store, 2, 2, PACK, &parent);
+    w = open_pipeline_upon(store, 2, 2, PACK, &parent);
     write_rest(&w, &m, AT, &resumed);
     assert_int_equal(upload_counts(w.upload).objects_new, 0);
     assert_true(digest_equal(&whole.index_root.digest, &resumed.index_root.digest));
     assert_int_equal(whole.stored_bytes, resumed.stored_bytes);
-    close_way(&w);
+    close_pipeline(&w);
     free(m.data);
 }
 
 static void test_sink__no_snapshot_beside_other_lanes(void **state)
 {
     CLEANUP(cleanup_store_fake) struct store_fake *store = store_fake_new();
-    struct way w = open_way(store, 1, 1, PACK);
+    struct pipeline w = open_pipeline(store, 1, 1, PACK);
     struct sink_result r;
     assert_int_equal(sink_write(w.sink, SINK_HOLES, CHUNK, "x", 1), 0);
-    assert_int_equal(sink_write(w.sink, SINK_BODIES, 2 * CHUNK, "x", 1), 0);
+    assert_int_equal(sink_write(w.sink, SINK_DATA, 2 * CHUNK, "x", 1), 0);
     assert_int_equal(sink_snapshot(w.sink, 3 * CHUNK, &r), 0);
     assert_int_equal(sink_snapshot(w.sink, 2 * CHUNK, &r), -EIO);
-    close_way(&w);
+    close_pipeline(&w);
 }
 
 int main(void)

@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/le.h"
-#include "imagebuild/source/beneath.h"
+#include "imagebuild/source/openat2.h"
 #include "imagebuild/source/source_kinds.h"
 #include "unit/node_list.h"
 
@@ -299,9 +299,9 @@ static void test_source_local__no_link_leads_out(void **state)
     assert_int_equal(read_at(p, "link/f", v.validator, 0, 5, data), -ENOENT);
     assert_int_equal(read_at(p, "real/l", v.validator, 0, 5, data), -ENOENT);
     for (int openat2 = 0; openat2 < 2; openat2++) {
-        assert_int_equal(beneath_open(p->fd, openat2, "link/f", 6, O_RDONLY), openat2 ? -ELOOP : -ENOTDIR);
-        assert_int_equal(beneath_open(p->fd, openat2, "real/l", 6, O_RDONLY), -ELOOP);
-        int fd = beneath_open(p->fd, openat2, "real/f", 6, O_RDONLY);
+        assert_int_equal(openat2_beneath(p->fd, openat2, "link/f", 6, O_RDONLY), openat2 ? -ELOOP : -ENOTDIR);
+        assert_int_equal(openat2_beneath(p->fd, openat2, "real/l", 6, O_RDONLY), -ELOOP);
+        int fd = openat2_beneath(p->fd, openat2, "real/f", 6, O_RDONLY);
         assert_true(fd >= 0);
         close(fd);
     }
@@ -337,7 +337,7 @@ static void test_source_local__four_thousand_levels_and_paths_beyond_path_max(vo
     struct source_version v = version_of(p, path);
     assert_int_equal(read_at(p, path, v.validator, 0, 4, data), 0);
     assert_memory_equal(data, "deep", 4);
-    int fd = beneath_open(p->fd, false, path, len, O_RDONLY);
+    int fd = openat2_beneath(p->fd, false, path, len, O_RDONLY);
     assert_true(fd >= 0);
     close(fd);
 }

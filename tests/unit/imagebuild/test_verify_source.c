@@ -99,7 +99,7 @@ static void test_verify_source__an_untouched_source_agrees(void **state)
     assert_int_equal(compare(f, 0), 0);
     assert_int_equal(f->result.files, FILES);
     assert_true(f->result.bytes > 3 * VERIFY_SOURCE_PIECE);
-    assert_int_equal(f->result.changed + f->result.gone + f->result.damaged, 0);
+    assert_int_equal(f->result.changed + f->result.removed + f->result.damaged, 0);
 }
 
 static void test_verify_source__tells_damage_from_another_version(void **state)
@@ -115,7 +115,7 @@ static void test_verify_source__tells_damage_from_another_version(void **state)
     assert_int_equal(compare(f, 0), 0);
     assert_int_equal(f->result.damaged, 1);
     assert_int_equal(f->result.changed, 2);
-    assert_int_equal(f->result.gone, 2);
+    assert_int_equal(f->result.removed, 2);
     assert_int_equal(f->result.files, FILES - 4);
     assert_int_equal(f->problems, 1);
     assert_non_null(strstr(f->problem, "file-007"));

@@ -206,7 +206,7 @@ static int tear_down(void **state)
 
 static struct credential_chain *make(void)
 {
-    struct credential_chain_config config = {.between_ms = 1, .silence_s = HTTP_FAKE_PATIENCE_S};
+    struct credential_chain_config config = {.between_ms = 1, .silence_s = HTTP_FAKE_TIMEOUT_S};
     struct credential_chain *c = NULL;
     if (credential_chain_new(&config, &c))
         fail_msg("%s", error_text());
@@ -231,8 +231,7 @@ static void assert_gives(struct credential_chain *c, int number)
 static void assert_refused(int rc, const char *part)
 {
     struct credential_chain *c = NULL;
-    assert_int_equal(credential_chain_new(&(struct credential_chain_config){.silence_s = HTTP_FAKE_PATIENCE_S}, &c),
-                     rc);
+    assert_int_equal(credential_chain_new(&(struct credential_chain_config){.silence_s = HTTP_FAKE_TIMEOUT_S}, &c), rc);
     if (!strstr(error_text(), part) || strstr(error_text(), "hidden"))
         fail_msg("'%s' has not '%s', or a secret", error_text(), part);
 }
@@ -377,7 +376,7 @@ static int append(void *arg, const void *data, size_t len)
 static struct s3 *new_s3(const char *endpoint)
 {
     struct s3 *s = NULL;
-    struct s3_config config = {.bucket = "bucket", .endpoint = endpoint, .http = {HTTP_FAKE_PATIENCE}};
+    struct s3_config config = {.bucket = "bucket", .endpoint = endpoint, .http = {HTTP_FAKE_TIMEOUTS}};
     if (s3_new(&config, &s))
         fail_msg("%s", error_text());
     return s;

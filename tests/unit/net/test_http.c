@@ -397,7 +397,7 @@ static int do_limited(const char *method, uint64_t rate, const volatile int *can
     struct http *h = NULL;
     rate_init(&limit, rate);
     struct http_fake *server = http_fake_start(answer_body, bytes);
-    const struct http_config config = {.rate = &limit, .cancel = cancel, HTTP_FAKE_PATIENCE};
+    const struct http_config config = {.rate = &limit, .cancel = cancel, HTTP_FAKE_TIMEOUTS};
     assert_int_equal(http_new(&config, &h), 0);
     bool puts = !strcmp(method, "PUT");
     struct http_request q = {.method = method,
@@ -458,7 +458,7 @@ static uint64_t do_cancelled(http_fake_handler *answer, volatile int *cancel, in
     RESPONSE r = {0};
     struct http *h = NULL;
     struct http_fake *server = http_fake_start(answer, (void *)cancel);
-    assert_int_equal(http_new(&(struct http_config){.cancel = cancel, HTTP_FAKE_PATIENCE}, &h), 0);
+    assert_int_equal(http_new(&(struct http_config){.cancel = cancel, HTTP_FAKE_TIMEOUTS}, &h), 0);
     struct http_request q = {.method = "GET", .url = http_fake_url(server)};
     uint64_t begin = clock_now_ms();
     *rc = http_do(h, &q, &r);
@@ -472,13 +472,13 @@ static void test_http__waiting_for_a_silent_server_is_cancelled(void **state)
 {
     volatile int cancel = 0;
     int rc;
-    assert_true(do_cancelled(cancel_and_be_silent, &cancel, &rc) < HTTP_FAKE_PATIENCE_S * 1000 / 2);
+    assert_true(do_cancelled(cancel_and_be_silent, &cancel, &rc) < HTTP_FAKE_TIMEOUT_S * 1000 / 2);
     assert_int_equal(rc, -EAGAIN);
     assert_non_null(strstr(error_text(), "interrupted"));
     /* what tidies up afterwards is answered still, and given up soon where it is not */
     (void)do_cancelled(answer_shortly, &cancel, &rc);
     assert_int_equal(rc, 0);
-    assert_true(do_cancelled(cancel_and_be_silent, &cancel, &rc) < HTTP_FAKE_PATIENCE_S * 1000 / 2);
+    assert_true(do_cancelled(cancel_and_be_silent, &cancel, &rc) < HTTP_FAKE_TIMEOUT_S * 1000 / 2);
     assert_int_equal(rc, -EAGAIN);
 }
 

@@ -76,7 +76,7 @@ static int set_up(void **state)
     assert_non_null(f);
     f->here = http_fake_start(answer_here, f);
     f->there = http_fake_start(answer_there, f);
-    const struct http_config config = {HTTP_FAKE_PATIENCE};
+    const struct http_config config = {HTTP_FAKE_TIMEOUTS};
     assert_int_equal(http_new(&config, &f->http), 0);
     *state = f;
     return 0;

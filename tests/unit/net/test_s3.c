@@ -20,7 +20,7 @@ static struct s3 *new_s3(struct fixture *f)
     unsetenv("AWS_REGION");
     unsetenv("AWS_DEFAULT_REGION");
     unsetenv("AWS_NO_SIGN_REQUEST");
-    struct s3_config config = {.bucket = "bucket", .endpoint = http_fake_url(f->server), .http = {HTTP_FAKE_PATIENCE}};
+    struct s3_config config = {.bucket = "bucket", .endpoint = http_fake_url(f->server), .http = {HTTP_FAKE_TIMEOUTS}};
     assert_int_equal(s3_new(&config, &s), 0);
     return s;
 }

@@ -49,7 +49,7 @@ static struct webhdfs *open_at(const char *hosts, const char *token_file)
 {
     char url[512];
     struct webhdfs *w = NULL;
-    const struct webhdfs_config config = {.token_file = token_file, .http = {HTTP_FAKE_PATIENCE}};
+    const struct webhdfs_config config = {.token_file = token_file, .http = {HTTP_FAKE_TIMEOUTS}};
     snprintf(url, sizeof url, "hdfs://%s/base", hosts);
     if (webhdfs_new(url, &config, &w))
         fail_msg("%s", error_text());

@@ -14,7 +14,7 @@
 #include "unit/control_world.h"
 #include "unit/exports.h"
 
-enum { PATIENCE_S = 8 /* less than the server gives an idle client */ };
+enum { TIMEOUT_S = 8 /* less than the server gives an idle client */ };
 
 static void warm(struct control_served *f, unsigned first, unsigned count)
 {
@@ -207,8 +207,8 @@ static bool answers(struct control_served *f, const char *request, const char *s
 {
     char answer[64] = "";
     int fd = control_send(f->w.path, request);
-    const struct timeval patience = {.tv_sec = PATIENCE_S};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     bool got = read(fd, answer, sizeof answer - 1) > 0 && strstr(answer, status);
     close(fd);
     return got;

@@ -46,16 +46,16 @@ static void test_server_health__a_get_is_waited_for_until_it_has_come(void **sta
     world_init(&w, &(struct fetch_config){.workers = 1}, 4);
     assert_int_equal(fetch_longest_wait_us(w.fetch, w.store), 0);
     store_fake_hold(w.fake, FAKE_GET);
-    struct flight *flight = start_one(&w, 0, LANE_DEMAND);
+    struct inflight *inflight = start_one(&w, 0, PRIORITY_DEMAND);
     for (uint64_t since = 0, before = 0; before < 2000; before = fetch_longest_wait_us(w.fetch, w.store))
         counter_pause(&since, "a reader that waits");
     assert_int_equal(fetch_longest_wait_us(w.fetch, NULL), 0); /* for another store nobody waits */
     store_fake_release(w.fake);
-    expect_bytes(&w, flight, 0);
+    expect_bytes(&w, inflight, 0);
     assert_int_equal(fetch_longest_wait_us(w.fetch, w.store), 0);
 
     store_fake_hold(w.fake, FAKE_GET); /* what nobody waits for keeps nobody waiting */
-    start(&w, (const unsigned[]){8}, 1, LANE_WARM, NULL);
+    start(&w, (const unsigned[]){8}, 1, PRIORITY_WARM, NULL);
     for (uint64_t since = 0; !count_of(&w, "busy_workers");)
         counter_pause(&since, "a get");
     assert_int_equal(fetch_longest_wait_us(w.fetch, w.store), 0);

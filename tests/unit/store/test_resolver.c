@@ -380,7 +380,7 @@ static void test_resolver__a_store_that_is_away_is_asked_once(void **state)
     world_release(&w);
 }
 
-enum { MANY = 24, TOGETHER = 9, PATIENCE_S = 60 };
+enum { MANY = 24, TOGETHER = 9, TIMEOUT_S = 60 };
 
 /* Answers about images wait until enough requests are in flight at once, or no more come. */
 struct crowd {
@@ -393,7 +393,7 @@ struct crowd {
 
 static void wait_for_others(struct crowd *c)
 {
-    struct timespec until = clock_at_ms(clock_now_ms() + PATIENCE_S * 1000);
+    struct timespec until = clock_at_ms(clock_now_ms() + TIMEOUT_S * 1000);
     SCOPED_LOCK(&c->lock);
     c->asking++;
     c->most = GR_MAX(c->most, c->asking);
@@ -433,8 +433,8 @@ static void test_resolver__many_images_are_asked_for_at_once(void **state)
     }
     image_fake_save(fake, w.store);
     store_fake_free(fake);
-    w.config.store.timeout_ms = 2 * PATIENCE_S * 1000;
-    w.config.store.request_s = 2 * PATIENCE_S;
+    w.config.store.timeout_ms = 2 * TIMEOUT_S * 1000;
+    w.config.store.request_s = 2 * TIMEOUT_S;
     restart(&w);
     assert_int_equal(resolver_ahead(w.resolver, refs, MANY, true), 0);
     for (int i = 0; i < MANY; i++) {
@@ -471,7 +471,7 @@ static void test_resolver__what_is_handed_is_not_asked_for_and_not_trusted(void 
     struct site site = {.root = w.store};
     struct http_fake *http = http_fake_start(answer, &site);
     w.config.dir_count = 0;
-    w.config.store.timeout_ms = PATIENCE_S * 1000;
+    w.config.store.timeout_ms = TIMEOUT_S * 1000;
     restart(&w);
     if (resolve_at(&w, http_fake_url(http), "faces", &ref) || resolver_manifest(w.resolver, &ref, &m))
         fail_msg("%s", error_text());

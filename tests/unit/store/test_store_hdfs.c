@@ -72,9 +72,9 @@ static int setup(void **state)
     w->f = hdfs_fake_new();
     hdfs_fake_set_hook(w->f, interfere, w);
     snprintf(url, sizeof url, "hdfs://%s/store", hdfs_fake_namenode(w->f));
-    const struct store_options options = {.timeout_ms = 120000, .request_s = HTTP_FAKE_PATIENCE_S};
+    const struct store_options options = {.timeout_ms = 120000, .request_s = HTTP_FAKE_TIMEOUT_S};
     if (store_hdfs_open(url, &options, &w->plain) || store_open(url, &options, &w->patient) ||
-        webhdfs_new(url, &(struct webhdfs_config){.http = {HTTP_FAKE_PATIENCE}}, &w->client))
+        webhdfs_new(url, &(struct webhdfs_config){.http = {HTTP_FAKE_TIMEOUTS}}, &w->client))
         fail_msg("%s", error_text());
     *state = w;
     return 0;

@@ -1,6 +1,6 @@
 /* 64 threads read through a store and two shared tiers that fail, stall, break off, send too little, wrong bytes or
  * nothing at all, are dead and come back, by the fetch alone and by an image over a cache. What is read is right or an
- * error; what was asked for is what the counters say became of it; nothing is left in the air, and no thread. Then the
+ * error; what was asked for is what the counters say became of it; nothing is left in flight, and no thread. Then the
  * weather is fine, and everything can be read. 2 seconds each, a minute with GRANARY_FULL; the sanitizers run it too.
  */
 #include "unit/cmocka_all.h"
@@ -173,16 +173,16 @@ static void check_failure(int rc)
     must(*error_text(), "an error without a sentence");
 }
 
-static void wait_or_leave(struct storm *s, struct flight *flight, uint64_t n, uint64_t *seed)
+static void wait_or_leave(struct storm *s, struct inflight *inflight, uint64_t n, uint64_t *seed)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     if (draw(seed) % 16 == 0) {
         atomic_fetch_add(&s->left, 1);
-        flight_unref(flight);
+        inflight_unref(inflight);
         return;
     }
-    int rc = flight_wait(flight, &plain);
-    flight_unref(flight);
+    int rc = inflight_wait(inflight, &plain);
+    inflight_unref(inflight);
     if (rc) {
         check_failure(rc);
         atomic_fetch_add(&s->failed, 1);
@@ -199,7 +199,7 @@ static void *fetch_reader(void *arg)
     uint64_t seed = seed_of(s);
     while (!atomic_load(&s->stop)) {
         const struct chunk_ref *refs[ASKED_MOST];
-        struct flight *flights[ASKED_MOST];
+        struct inflight *inflights[ASKED_MOST];
         uint64_t chunks[ASKED_MOST], n = 1 + draw(&seed) % ASKED_MOST, at = draw(&seed), step = 1 + draw(&seed) % 3;
         for (uint64_t i = 0; i < n; i++) {
             chunks[i] = (at + i * step) % (FIRST + SECOND);
@@ -208,9 +208,10 @@ static void *fetch_reader(void *arg)
         size_t wanted = s->neighbours ? draw(&seed) % (n + 1) : n;
         atomic_fetch_add(&s->asked, wanted);
         atomic_fetch_add(&s->beside, n - wanted);
-        must(!fetch_start(s->fetch, s->store, refs, n, wanted, draw(&seed) % LANES, 0, flights), "%s", error_text());
+        must(!fetch_start(s->fetch, s->store, refs, n, wanted, draw(&seed) % PRIORITIES, 0, inflights), "%s",
+             error_text());
         for (size_t i = 0; i < wanted; i++)
-            wait_or_leave(s, flights[i], chunks[i], &seed);
+            wait_or_leave(s, inflights[i], chunks[i], &seed);
     }
     return NULL;
 }
@@ -247,12 +248,12 @@ static void *image_reader(void *arg)
 
 /* ---- life ---- */
 
-static void on_landed(void *arg, struct flight *flight, enum fetch_lane lane)
+static void on_landed(void *arg, struct inflight *inflight, enum fetch_priority priority)
 {
     struct storm *s = arg;
     if (atomic_fetch_add(&s->landed, 1) % 64 == 0)
         sleep_ms(1); /* who comes late is given its bytes meanwhile */
-    fetch_retire(s->fetch, flight);
+    fetch_retire(s->fetch, inflight);
 }
 
 struct copying {
@@ -357,7 +358,7 @@ static void check_fetch_counters(struct storm *s)
     uint64_t known = started + count_of(s, "joins_total") + count_of(s, "dropped_total");
     assert_int_equal(started, s->landed + count_of(s, "errors_total"));
     if (s->neighbours)
-        assert_in_range(known, s->asked, s->asked + s->beside); /* those beside that were in the air are not counted */
+        assert_in_range(known, s->asked, s->asked + s->beside); /* those beside that were in flight are not counted */
     else
         assert_int_equal(known, s->asked);
     assert_true(count_of(s, "healed_total") && count_of(s, "verify_failures_total"));
@@ -371,13 +372,13 @@ static void expect_everything(struct storm *s)
 {
     for (uint64_t n = 0; n < FIRST + SECOND; n++) {
         const struct chunk_ref *ref = &s->img.refs[chunk_at(n)];
-        struct flight *flight;
+        struct inflight *inflight;
         CLEANUP_BUF struct buf *plain = NULL;
         int rc = -EIO;
         for (uint64_t since = 0; rc; counter_pause(&since, "a store that is well")) { /* its breaker may be open */
-            assert_int_equal(fetch_start(s->fetch, s->store, &ref, 1, 1, LANE_DEMAND, 0, &flight), 0);
-            rc = flight_wait(flight, &plain);
-            flight_unref(flight);
+            assert_int_equal(fetch_start(s->fetch, s->store, &ref, 1, 1, PRIORITY_DEMAND, 0, &inflight), 0);
+            rc = inflight_wait(inflight, &plain);
+            inflight_unref(inflight);
         }
         assert_memory_equal(plain->data, s->plain + n * CHUNK, CHUNK);
     }
@@ -435,8 +436,8 @@ static void test_store_storm__readers_are_gone_while_it_rages(void **state)
         assert_int_equal(fetch_start_threads(s.fetch), 0);
         for (unsigned k = 0; k <= TIERS; k++)
             change_weather(k ? s.tiers[k - 1] : s.origin, &seed);
-        assert_int_equal(fetch_start(s.fetch, s.store, refs, FIRST, 0, LANE_READAHEAD, 0, NULL), 0);
-        fetch_free(s.fetch); /* what is queued is cancelled, what is in the air ends */
+        assert_int_equal(fetch_start(s.fetch, s.store, refs, FIRST, 0, PRIORITY_READAHEAD, 0, NULL), 0);
+        fetch_free(s.fetch); /* what is queued is cancelled, what is in flight ends */
     }
     expect_threads(threads);
     end(&s);

@@ -134,13 +134,13 @@ static void test_store_tiers__a_key_has_its_place_for_ever(void **state)
 {
     static const char expected[] = "121220011200001112010222";
     WORLD(TIERS);
-    char key[64], places[sizeof expected];
+    char key[64], slots[sizeof expected];
     for (unsigned i = 0; i < sizeof expected - 1; i++) {
         put_everywhere(&w, key_of(i, key), "text");
-        places[i] = (char)('0' + asked(&w, key, "text"));
+        slots[i] = (char)('0' + asked(&w, key, "text"));
     }
-    places[sizeof expected - 1] = 0;
-    assert_string_equal(places, expected);
+    slots[sizeof expected - 1] = 0;
+    assert_string_equal(slots, expected);
 }
 
 static void test_store_tiers__one_that_goes_moves_its_own_keys_alone(void **state)
@@ -330,12 +330,12 @@ static void end_reading(struct reading *r)
 static int read_chunk(struct reading *r, unsigned chunk)
 {
     const struct chunk_ref *ref = &r->img.refs[chunk];
-    struct flight *flight;
+    struct inflight *inflight;
     CLEANUP_BUF struct buf *plain = NULL;
     CLEANUP_FREE uint8_t *expected = malloc(CHUNK);
-    assert_int_equal(fetch_start(r->fetch, r->w.store, &ref, 1, 1, LANE_DEMAND, 0, &flight), 0);
-    int rc = flight_wait(flight, &plain);
-    flight_unref(flight);
+    assert_int_equal(fetch_start(r->fetch, r->w.store, &ref, 1, 1, PRIORITY_DEMAND, 0, &inflight), 0);
+    int rc = inflight_wait(inflight, &plain);
+    inflight_unref(inflight);
     image_fake_bytes(&r->img, (uint64_t)chunk * CHUNK, expected, CHUNK);
     if (!rc)
         assert_memory_equal(plain->data, expected, CHUNK);

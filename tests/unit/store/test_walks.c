@@ -216,7 +216,7 @@ static void test_index_walk__fetches_a_bounded_number_of_leaves_ahead(void **sta
     assert_int_equal(store_fake_calls(k.f->fake, FAKE_GET_SMALL), WALK_LEAVES + 1);
 }
 
-/* An error comes behind all that lies before its place; a visitor ends the walk with leaves in the air. */
+/* An error comes behind all that lies before its place; a visitor ends the walk with leaves in flight. */
 static void test_index_walk__ends_where_it_should(void **state)
 {
     struct walking k = {.f = *state};
@@ -383,7 +383,7 @@ static void test_catalog_cursor__fetching_ahead_changes_nothing(void **state)
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *early = NULL;
     const struct catalog_entry *e;
     assert_int_equal(catalog_cursor_new(f->store, &m, NULL, 0, CATALOG_CURSOR_AHEAD, &early), 0);
-    assert_int_equal(catalog_cursor_next(early, &e), 1); /* and freed with pages in the air */
+    assert_int_equal(catalog_cursor_next(early, &e), 1); /* and freed with pages in flight */
 }
 
 struct reading {

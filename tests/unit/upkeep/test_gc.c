@@ -288,8 +288,8 @@ static void test_gc__sees_an_image_published_meanwhile(void **state)
     assert_int_equal(store_fake_count(f->fake, "trash/"), 0);
 }
 
-/* A build upon a parent whose tag is gone and whose objects are ripe: from the lease on nothing is swept, and before it
- * publishes the marks go, so that what it shares has its whole grace period again. */
+/* A build upon a parent whose tag is gone and whose objects are eligible: from the lease on nothing is swept, and
+ * before it publishes the marks go, so that what it shares has its whole grace period again. */
 static void test_gc__a_parent_outlives_the_build_upon_it(void **state)
 {
     struct fixture *f = *state;
@@ -363,7 +363,7 @@ static void test_gc__a_parent_that_lost_something_is_noticed(void **state)
     check_lost(*state, 4, OBJECT_INDEX, true);
 }
 
-/* What granary tag does: an image that is ripe gets a name, loses it again, and has its grace period once more. */
+/* What granary tag does: an image that is eligible gets a name, loses it again, and has its grace period once more. */
 static void test_gc__an_image_that_had_a_name_meanwhile_waits_anew(void **state)
 {
     struct fixture *f = *state;
@@ -401,7 +401,7 @@ static void test_gc__nothing_is_touched_on_doubt(void **state)
     put_image(f, 1, 2, NULL);
     pass(f, GRACE);
     run(f, 0, false);
-    pass(f, GRACE); /* image 1 is ripe now */
+    pass(f, GRACE); /* image 1 is eligible now */
 
     object_key(OBJECT_INDEX, &f->images[0].manifest.index_root.digest, key);
     assert_true(store_fake_flip(f->fake, key, 30));

@@ -72,8 +72,8 @@ static void test_image_stats__counts_files_chunks_and_packs(void **state)
     assert_int_equal(image_stats(store_fake_store(fake), &image.manifest, &options, &s), 0);
     assert_int_equal(s.files, 5);
     assert_int_equal(s.file_bytes, 10000 + CHUNK - 3 * BLOCK + 2 * CHUNK - 1);
-    assert_int_equal(s.bodies, 3);
-    assert_int_equal(s.body_bytes, s.file_bytes - 5000);
+    assert_int_equal(s.contents, 3);
+    assert_int_equal(s.content_bytes, s.file_bytes - 5000);
     assert_int_equal(s.padding, 2 * BLOCK - 5000 + 1);
     assert_int_equal(s.sizes[0].files, 1);
     assert_int_equal(s.sizes[13].files, 2); /* 4096 to 8191 */

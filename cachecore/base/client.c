@@ -1,0 +1,62 @@
+/* Whom a thread works for is the thread's own, as its last error is (error.h): the layers between the front end, which
+ * knows him, and those that wait have nothing to do with it.
+ *
+ * No wake-up is lost: `disconnected` is set before each condition is signalled under its mutex, and looked at under it.
+ */
+#include "base/client.h"
+
+#include "base/cleanup.h"
+
+static _Thread_local struct client *current;
+
+void client_init(struct client *c)
+{
+    pthread_mutex_init(&c->lock, NULL);
+    atomic_init(&c->disconnected, false);
+    c->waits = NULL;
+}
+
+void client_release(struct client *c)
+{
+    pthread_mutex_destroy(&c->lock);
+}
+
+void client_bind_thread(struct client *c)
+{
+    current = c;
+}
+
+void client_set_disconnected(struct client *c)
+{
+    SCOPED_LOCK(&c->lock);
+    atomic_store_explicit(&c->disconnected, true, memory_order_release);
+    for (struct client_wait *w = c->waits; w; w = w->next) {
+        SCOPED_LOCK(w->mutex);
+        pthread_cond_broadcast(w->cond);
+    }
+}
+
+void client_wait_begin(struct client_wait *w, pthread_mutex_t *mutex, pthread_cond_t *cond)
+{
+    *w = (struct client_wait){.client = current, .mutex = mutex, .cond = cond};
+    if (!w->client)
+        return;
+    SCOPED_LOCK(&w->client->lock);
+    w->next = w->client->waits;
+    if (w->next)
+        w->next->prev = w;
+    w->client->waits = w;
+}
+
+void client_wait_end(struct client_wait *w)
+{
+    if (!w->client)
+        return;
+    SCOPED_LOCK(&w->client->lock);
+    if (w->prev)
+        w->prev->next = w->next;
+    else
+        w->client->waits = w->next;
+    if (w->next)
+        w->next->prev = w->prev;
+}

@@ -1,0 +1,207 @@
+/* The one housekeeping thread. Once a second it frees the rings whose disk has answered after all, sets
+ * aside directories whose readers are held in the kernel, probes the directories that are not normal (health.h says
+ * when), and looks whether somebody deleted their files and
+ * whether their filesystems are too full (watermark.c). A server whose disks are well finds nothing to do.
+ *
+ * A probe writes the block behind the slots that is there for it, and reads it again when reading is
+ * not normal, each with the deadline of a read. As long as the kernel still owes answers of a directory, a few probes
+ * are tried and then none: each would leave another ring behind. When all answers have come it is probed at once.
+ * Writing does not come back before that: a late write must not meet a new one in its slot.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/pages.h"
+#include "base/thread.h"
+#include "cache/cache_internal.h"
+
+enum { TICK_MS = 1000, TRIM_TICKS = 5, UNHEARD_MAX = 4 };
+
+/* ---- probing ---- */
+
+static int write_probe(struct cache *c, unsigned dir)
+{
+    struct ring *ring = rings_borrow(c->writers, clock_now_ms() + c->disk_timeout_ms);
+    if (!ring)
+        return -EAGAIN;
+    const struct cache_geometry *g = &c->dirs[dir]->geometry;
+    cache_meta_probe_encode(g, ring_bounce(ring));
+    struct ring_write probe = {cache_data_file(dir), cache_geometry_data_size(g), CACHE_META_PROBE_SIZE,
+                               ring_bounce(ring)};
+    int rc = ring_write_all(ring, &probe, 1, NULL, clock_now_ms() + c->disk_timeout_ms);
+    rings_return(ring);
+    return rc;
+}
+
+static int read_probe(struct cache *c, unsigned dir)
+{
+    uint8_t expected[CACHE_META_PROBE_SIZE];
+    /* One of the writers: it hands over without waiting, so that this thread is not held in the kernel. */
+    struct ring *ring = rings_borrow(c->writers, clock_now_ms() + c->disk_timeout_ms);
+    if (!ring)
+        return -EAGAIN;
+    const struct cache_geometry *g = &c->dirs[dir]->geometry;
+    struct ring_read probe = {.file = cache_data_file(dir),
+                              .off = cache_geometry_data_size(g),
+                              .len = CACHE_META_PROBE_SIZE,
+                              .buf = ring_bounce(ring)};
+    cache_meta_probe_encode(g, expected);
+    ring_read_all(ring, &probe, 1, clock_now_ms() + c->disk_timeout_ms);
+    if (!probe.rc && memcmp(probe.buf, expected, sizeof expected) != 0)
+        probe.rc = -EBADMSG;
+    rings_return(ring);
+    return probe.rc;
+}
+
+/* A probe's result is news for a direction that is not normal, otherwise a write or read like any. */
+static bool note_result(struct cache_dir *d, enum cache_direction direction, int rc)
+{
+    if (rc == -EAGAIN || rc == -ECANCELED || rc == -ENOMEM)
+        return false;
+    return cache_dir_state(d, direction) == HEALTH_NORMAL ? cache_dir_note(d, direction, rc)
+                                                          : cache_dir_note_probe(d, direction, rc);
+}
+
+static unsigned lost_writes(struct cache *c, unsigned dir)
+{
+    return rings_lost(c->writers, cache_data_file(dir)) + rings_lost(c->writers, cache_record_file(dir));
+}
+
+static unsigned lost_reads(struct cache *c, unsigned dir)
+{
+    return rings_lost(c->readers, cache_data_file(dir)) + rings_lost(c->readers, cache_record_file(dir));
+}
+
+static void probe_dir(struct cache *c, unsigned dir)
+{
+    struct cache_dir *d = c->dirs[dir];
+    bool late_writes = lost_writes(c, dir) > 0;
+    int written = write_probe(c, dir);
+    bool changed = false;
+    if (written || !late_writes)
+        changed = note_result(d, CACHE_WRITING, written);
+    c->disk_monitor.dirs[dir].unheard += written == -ETIMEDOUT;
+    if (cache_dir_state(d, CACHE_READING) != HEALTH_NORMAL) {
+        int seen = read_probe(c, dir);
+        c->disk_monitor.dirs[dir].unheard += seen == -ETIMEDOUT;
+        changed |= note_result(d, CACHE_READING, seen);
+    }
+    if (changed)
+        cache_dir_changed(c, dir);
+}
+
+static bool is_normal(const struct cache_dir *d)
+{
+    return cache_dir_state(d, CACHE_READING) == HEALTH_NORMAL && cache_dir_state(d, CACHE_WRITING) == HEALTH_NORMAL;
+}
+
+static void look_at_health(struct cache *c, unsigned dir)
+{
+    struct cache_dir *d = c->dirs[dir];
+    struct disk_monitor *j = &c->disk_monitor;
+    bool lost = lost_reads(c, dir) + lost_writes(c, dir) > 0;
+    bool answered = j->dirs[dir].lost && !lost;
+    j->dirs[dir].lost = lost;
+    if (!lost)
+        j->dirs[dir].unheard = 0;
+    if (is_normal(d))
+        return;
+    bool due = cache_dir_wants_probe(d, CACHE_READING) || cache_dir_wants_probe(d, CACHE_WRITING);
+    if (answered || (due && j->dirs[dir].unheard < UNHEARD_MAX))
+        probe_dir(c, dir);
+}
+
+/* ---- the rest ---- */
+
+/* Readers held in the kernel cannot say so themselves. */
+static void look_for_overdue(struct cache *c)
+{
+    uint32_t files = rings_overdue(c->readers, clock_now_ms());
+    for (unsigned i = 0; files && i < c->dir_count; i++)
+        if (files & (UINT32_C(1) << cache_data_file(i) | UINT32_C(1) << cache_record_file(i)))
+            cache_note(c, i, CACHE_READING, -ETIMEDOUT);
+}
+
+static void look_for_names(struct cache_dir *d)
+{
+    struct stat data, records;
+    if (!is_normal(d) || atomic_load(&d->deleted) || fstat(d->data_fd, &data) || fstat(d->record_fd, &records) ||
+        (data.st_nlink && records.st_nlink))
+        return;
+    atomic_store(&d->deleted, true);
+    log_warning("cache: %s: its files were deleted; they are used until this server ends, and take their space until "
+                "then",
+                d->path);
+}
+
+static bool sleep_a_tick(struct disk_monitor *j)
+{
+    struct timespec until = clock_at_ms(clock_now_ms() + TICK_MS);
+    SCOPED_LOCK(&j->lock);
+    while (!j->stopping && pthread_cond_timedwait(&j->wake, &j->lock, &until) != ETIMEDOUT) {
+    }
+    return !j->stopping;
+}
+
+static void *keep_house(void *arg)
+{
+    struct cache *c = arg;
+    for (unsigned ticks = 1; sleep_a_tick(&c->disk_monitor); ticks++) {
+        rings_reap(c->readers);
+        rings_reap(c->writers);
+        look_for_overdue(c);
+        if (ticks % TRIM_TICKS == 0) {
+            rings_trim(c->readers);
+            rings_trim(c->writers);
+            pages_trim();
+        }
+        for (unsigned i = 0; i < c->dir_count; i++) {
+            look_at_health(c, i);
+            look_for_names(c->dirs[i]);
+            if (is_normal(c->dirs[i]) && !lost_writes(c, i))
+                watermark_keep(c, i);
+        }
+    }
+    return NULL;
+}
+
+void disk_monitor_init(struct disk_monitor *j)
+{
+    pthread_mutex_init(&j->lock, NULL);
+    thread_cond_init(&j->wake);
+}
+
+void disk_monitor_release(struct disk_monitor *j)
+{
+    pthread_cond_destroy(&j->wake);
+    pthread_mutex_destroy(&j->lock);
+}
+
+int disk_monitor_start(struct cache *c)
+{
+    if (!c->dir_count)
+        return 0;
+    int rc = thread_start(&c->disk_monitor.thread, keep_house, c);
+    c->disk_monitor.started = rc == 0;
+    return rc ? error_prefix(rc, "cache") : 0;
+}
+
+void disk_monitor_tell_to_stop(struct disk_monitor *j)
+{
+    SCOPED_LOCK(&j->lock);
+    j->stopping = true;
+    pthread_cond_signal(&j->wake);
+}
+
+void disk_monitor_stop(struct disk_monitor *j)
+{
+    disk_monitor_tell_to_stop(j);
+    if (j->started)
+        pthread_join(j->thread, NULL);
+    j->started = false;
+}

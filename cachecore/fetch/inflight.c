@@ -1,0 +1,118 @@
+/* One chunk in flight: a reference count, a condition to wait on, and the result. The result is
+ * written once, under the in-flight fetch's own lock, so that waiters never touch the table's lock. Lock
+ * order: the fetch's lock or a client's may be held when an in-flight fetch's is taken, never the other way round.
+ */
+#include "fetch/inflight_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/client.h"
+#include "base/clock.h"
+
+struct inflight *inflight_new(struct store *store, const struct chunk_ref *chunk)
+{
+    struct inflight *inflight = calloc(1, sizeof *inflight);
+    if (!inflight)
+        return NULL;
+    atomic_init(&inflight->refs, 1);
+    inflight->chunk = *chunk;
+    inflight->store = store;
+    pthread_mutex_init(&inflight->lock, NULL);
+    pthread_cond_init(&inflight->landing, NULL);
+    return inflight;
+}
+
+struct inflight *inflight_ref(struct inflight *inflight)
+{
+    atomic_fetch_add_explicit(&inflight->refs, 1, memory_order_relaxed);
+    return inflight;
+}
+
+void inflight_unref(struct inflight *inflight)
+{
+    if (!inflight || atomic_fetch_sub_explicit(&inflight->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    buf_unref(inflight->plain);
+    buf_unref(inflight->stored);
+    pthread_cond_destroy(&inflight->landing);
+    pthread_mutex_destroy(&inflight->lock);
+    free(inflight);
+}
+
+void inflight_unref_all(struct inflight *const *inflights, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        inflight_unref(inflights[i]);
+}
+
+const struct chunk_ref *inflight_chunk(const struct inflight *inflight)
+{
+    return &inflight->chunk;
+}
+
+uint32_t inflight_tag(const struct inflight *inflight)
+{
+    return inflight->tag;
+}
+
+void inflight_note(struct inflight *inflight, uint64_t sent_us, const struct request_context *context)
+{
+    SCOPED_LOCK(&inflight->lock);
+    inflight->sent_us = sent_us;
+    inflight->tries = context->tries;
+    inflight->from = context->from;
+}
+
+void inflight_times(struct inflight *inflight, uint64_t since_us, struct inflight_times *out)
+{
+    SCOPED_LOCK(&inflight->lock);
+    uint64_t landed_us = GR_MAX(inflight->landed_us, since_us);
+    uint64_t sent_us = GR_MIN(GR_MAX(inflight->sent_us ? inflight->sent_us : landed_us, since_us), landed_us);
+    *out = (struct inflight_times){.queued_us = sent_us - since_us,
+                                   .get_us = landed_us - sent_us,
+                                   .tries = inflight->tries,
+                                   .from = inflight->from};
+}
+
+void inflight_land(struct inflight *inflight, int rc, struct buf *plain, struct buf *stored)
+{
+    SCOPED_LOCK(&inflight->lock);
+    assert(!inflight->landed && (plain || rc < 0));
+    if (plain)
+        inflight->plain = plain;
+    else
+        error_take(&inflight->error, rc);
+    inflight->stored = stored;
+    inflight->landed = true;
+    inflight->landed_us = clock_now_us();
+    pthread_cond_broadcast(&inflight->landing);
+}
+
+struct buf *inflight_stored(struct inflight *inflight)
+{
+    SCOPED_LOCK(&inflight->lock);
+    return inflight->stored ? buf_ref(inflight->stored) : NULL;
+}
+
+static int wait_landed(struct inflight *inflight, const struct client_wait *wait, struct buf **out)
+{
+    SCOPED_LOCK(&inflight->lock);
+    while (!inflight->landed && !client_wait_is_over(wait))
+        pthread_cond_wait(&inflight->landing, &inflight->lock);
+    if (!inflight->landed)
+        return error_set(-ECANCELED, "fetch: who asked for it has gone");
+    if (!inflight->plain)
+        return error_restore(&inflight->error);
+    *out = buf_ref(inflight->plain);
+    return 0;
+}
+
+int inflight_wait(struct inflight *inflight, struct buf **out)
+{
+    struct client_wait wait;
+    client_wait_begin(&wait, &inflight->lock, &inflight->landing);
+    int rc = wait_landed(inflight, &wait, out);
+    client_wait_end(&wait);
+    return rc;
+}

@@ -1,0 +1,86 @@
+#include "server/front_end.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+enum { EXIT_USAGE = 2, THREADS_MAX = 4096 };
+
+static int set_parameter(struct stack_options *o, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    if (!equals)
+        return error_set(-EINVAL, "'%s' is no KEY=VALUE", word);
+    CLEANUP_FREE char *key = strndup(word, (size_t)(equals - word));
+    return key ? stack_options_set(o, key, equals + 1) : error_no_memory();
+}
+
+static int front_end_parse(int argc, char **argv, const struct front_end *front_end, struct front_end_arguments *w)
+{
+    char letters[32];
+    uint64_t threads = front_end->threads, fd;
+    snprintf(letters, sizeof letters, "t:v%s", front_end->own);
+    for (int c; (c = getopt(argc, argv, letters)) != -1;)
+        if (c == 't' && text_parse_uint("-t", optarg, 1, THREADS_MAX, &threads))
+            return -EINVAL;
+        else if (c == 'v')
+            log_to(NULL, LOG_LEVEL_DEBUG);
+        else if (c == '?')
+            return -EINVAL;
+        else if (c != 't')
+            front_end->take(front_end->arg, c, optarg);
+    if (optind >= argc)
+        return error_set(-EINVAL, "no descriptor");
+    int rc = text_parse_uint("the descriptor", argv[optind], 0, INT_MAX, &fd);
+    *w = (struct front_end_arguments){.threads = (unsigned)threads, .fd = (int)fd};
+    return rc;
+}
+
+static int usage(const char *program, const struct front_end *front_end)
+{
+    const char *slash = strrchr(program, '/');
+    fprintf(stderr,
+            "usage: %s [-t THREADS] [-v] %sFD KEY=VALUE...\n"
+            "'granary serve' starts it. The keys:\n\n%s",
+            slash ? slash + 1 : program, front_end->own_help, STACK_OPTIONS_HELP);
+    return EXIT_USAGE;
+}
+
+/* 0, or the exit status, having said why. */
+static int parse_all(int argc, char **argv, const struct front_end *front_end, struct front_end_arguments *words,
+                     struct stack_options *options)
+{
+    log_to(NULL, LOG_LEVEL_WARNING);
+    if (front_end_parse(argc, argv, front_end, words))
+        return usage(argv[0], front_end);
+    int rc = 0;
+    for (int i = optind + 1; !rc && i < argc; i++)
+        rc = set_parameter(options, argv[i]);
+    if (!rc)
+        rc = stack_options_complete(options);
+    if (rc)
+        log_error("%s", error_text());
+    return rc ? EXIT_FAILURE : 0;
+}
+
+int front_end_main(int argc, char **argv, const struct front_end *front_end)
+{
+    static struct serving serving;
+    struct front_end_arguments words;
+    serving_init(&serving);
+    int status = parse_all(argc, argv, front_end, &words, &serving.options);
+    if (!status && front_end->serve(front_end->arg, &serving, &words)) {
+        log_error("%s", error_text());
+        status = EXIT_FAILURE;
+    }
+    serving_close(&serving);
+    return status;
+}
