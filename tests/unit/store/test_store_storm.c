@@ -168,8 +168,8 @@ static void rage(struct storm *s)
 
 static void check_failure(int rc)
 {
-    must(rc == -EAGAIN || rc == -ETIMEDOUT || rc == -EIO || rc == -ENOENT || rc == -EBADMSG, "%d: %s", rc,
-         error_text());
+    must(rc == -EAGAIN || rc == -ETIMEDOUT || rc == -EIO || rc == -ENOENT || rc == -EBADMSG || rc == -ECANCELED,
+         "%d: %s", rc, error_text());
     must(*error_text(), "an error without a sentence");
 }
 
