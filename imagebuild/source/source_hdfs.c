@@ -12,7 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "imagebuild/source/hdfs_walk.h"
+#include "imagebuild/source/walk.h"
 #include "imagebuild/source/owner_map.h"
 #include "imagebuild/source/source_kinds.h"
 #include "imagebuild/source/source_retry.h"

@@ -6,7 +6,7 @@
  * page or of the visitor stops all: the first one is reported. The mutex guards jobs, busy, running, failed and the
  * counts, and is held across neither requests nor visits.
  */
-#include "imagebuild/source/hdfs_walk.h"
+#include "imagebuild/source/walk.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* All that lies below a directory of HDFS, listed by several threads at once, told by the calling one. */
-#ifndef GRANARY_IMAGEBUILD_SOURCE_HDFS_WALK_H
-#define GRANARY_IMAGEBUILD_SOURCE_HDFS_WALK_H
+#ifndef GRANARY_IMAGEBUILD_SOURCE_WALK_H
+#define GRANARY_IMAGEBUILD_SOURCE_WALK_H
 
 #include "imagebuild/source/rules.h"
 #include "imagebuild/source/source.h"
