@@ -1,10 +1,6 @@
-/* Jobs are pages to ask for: a directory, and behind which name. They lie on a stack, so that what waits there stays
- * small whatever the tree's width: a page puts the rest of its directory at the bottom and its subdirectories on top.
- * Pages go through a bounded queue to the calling thread, which visits.
- *
- * The walk is over when no job waits and none is under way; the last thread to notice closes the queue. A failure of a
- * page or of the visitor stops all: the first one is reported. The mutex guards jobs, busy, running, failed and the
- * counts, and is held across neither requests nor visits.
+/* Entries travel in batches of BATCH_BYTES, at most two a thread at a time: a thread fills one, and hands it over when
+ * it is full or its place is listed. The mutex guards all but a thread's own batch, and is held across neither `list`
+ * nor `visit`.
  */
 #include "imagebuild/source/walk.h"
 
@@ -12,252 +8,288 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/queue.h"
 #include "base/thread.h"
-#include "base/vec.h"
 #include "imagebuild/source/source_kinds.h"
 
-enum { THREADS_MAX = 64, PATH_LEN_MAX = 64 << 10 };
+enum { THREADS_MAX = 64, BATCH_BYTES = 64 << 10, WAITING_MAX = 1 << 30 };
 
-struct job {
-    char *path;  /* relative to the root; "" is the root */
-    char *after; /* NULL: from the first entry */
+/* A place on the stack; its strings follow it. */
+struct waiting {
+    struct waiting *below;
+    size_t size;
+    struct walk_place place;
+    char text[];
 };
 
-struct told {
-    char *path;
-    struct webhdfs_page *page;
+/* An entry in a batch; its strings follow it, and the next entry `size` bytes behind it. */
+struct emitted {
+    size_t size;
+    struct source_entry entry;
+    char text[];
 };
 
-struct walk {
-    const struct hdfs_walk *config;
-    struct queue *pages; /* of struct told */
+struct batch {
+    struct batch *next;
+    size_t len, size;
+    _Alignas(struct emitted) uint8_t data[];
+};
+
+struct run {
+    const struct walk *config;
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    VEC(struct job) jobs;
-    unsigned busy, running;
-    struct error failed; /* code 0: none; -ECANCELED without more: the visitor's */
+    pthread_cond_t work;  /* a place waits, or none will */
+    pthread_cond_t found; /* a batch is ready, or none will be */
+    pthread_cond_t room;  /* for another batch */
+    struct waiting *top;
+    size_t waiting_bytes;
+    struct batch *first, *last;
+    unsigned ready, ready_max; /* batches */
+    unsigned busy, running;    /* threads that list, that have not ended */
+    bool over;                 /* no further place is begun, no further batch visited */
+    struct error failed;       /* code 0: nothing has */
 };
 
-static void job_release(struct job *job)
+struct walker {
+    struct run *run;
+    struct batch *batch;
+    pthread_t thread;
+};
+
+static void fail_locked(struct run *r, int rc)
 {
-    free(job->path);
-    free(job->after);
+    if (!r->over)
+        error_take(&r->failed, rc);
+    r->over = true;
+    pthread_cond_broadcast(&r->work);
+    pthread_cond_broadcast(&r->found);
+    pthread_cond_broadcast(&r->room);
 }
 
-#define CLEANUP_JOB CLEANUP(job_release) struct job
-
-static void told_free(struct told *t)
+static char *put(char **to, const void *from, size_t len)
 {
-    if (t->page)
-        webhdfs_page_free(t->page);
-    free(t->path);
-    free(t);
-}
-DEFINE_CLEANUP(told, struct told *, told_free)
-
-static void fail_locked(struct walk *w, int rc)
-{
-    if (!w->failed.code)
-        error_take(&w->failed, rc);
-    pthread_cond_broadcast(&w->changed);
+    char *at = *to;
+    if (len)
+        memcpy(at, from, len);
+    *to += len;
+    return at;
 }
 
-/* Append base (if any), a slash and a name: a path below the root. */
-static int join(struct bytes *out, const char *base, const char *name)
-{
-    bytes_clear(out);
-    int rc = bytes_printf(out, "%s%s%s", base, *base && *name ? "/" : "", name);
-    return rc || !bytes_string(out) ? error_set(-EINVAL, "HDFS: a path is longer than %d bytes", PATH_LEN_MAX) : 0;
-}
+/* ------------------------------------------------------------------ places */
 
-/* ---- the threads that list ---- */
-
-/* false: the walk is over. */
-static bool take_job(struct walk *w, struct job *out)
+int walk_push(struct walker *w, const struct walk_place *place)
 {
-    SCOPED_LOCK(&w->mutex);
-    while (!w->failed.code && !w->jobs.len && w->busy)
-        pthread_cond_wait(&w->changed, &w->mutex);
-    if (w->failed.code || !w->jobs.len)
-        return false;
-    *out = w->jobs.items[--w->jobs.len];
-    w->busy++;
-    return true;
-}
-
-static int push_job_locked(struct walk *w, const char *path, const char *after)
-{
-    CLEANUP_JOB job = {.path = strdup(path), .after = after ? strdup(after) : NULL};
-    if (!job.path || (after && !job.after) || vec_push(&w->jobs, job))
+    struct run *r = w->run;
+    size_t after_len = place->after ? strlen(place->after) : 0;
+    size_t size = sizeof(struct waiting) + place->path_len + 1 + after_len + 1;
+    struct waiting *p = malloc(size);
+    if (!p)
         return error_no_memory();
-    job = (struct job){.path = NULL};
-    return 0;
-}
-
-static int push_jobs(struct walk *w, const struct job *done, const struct webhdfs_page *page)
-{
-    CLEANUP_BYTES path = BYTES_INIT(PATH_LEN_MAX);
-    size_t count = webhdfs_page_count(page);
-    SCOPED_LOCK(&w->mutex);
-    int rc = webhdfs_page_more(page) ? push_job_locked(w, done->path, webhdfs_page_status(page, count - 1)->name) : 0;
-    for (size_t i = count; !rc && i--;) {
-        const struct webhdfs_status *s = webhdfs_page_status(page, i);
-        if (s->type != WEBHDFS_DIRECTORY)
-            continue;
-        rc = join(&path, done->path, s->name);
-        if (!rc && rules_take(w->config->rules, (const char *)path.data, path.len, true))
-            rc = push_job_locked(w, (const char *)path.data, NULL);
+    char *to = p->text;
+    *p = (struct waiting){.size = size, .place = *place};
+    p->place.path = put(&to, place->path, place->path_len);
+    put(&to, "", 1);
+    if (place->after)
+        p->place.after = put(&to, place->after, after_len + 1);
+    SCOPED_LOCK(&r->mutex);
+    if (r->waiting_bytes + size > WAITING_MAX) {
+        free(p);
+        return error_set(-ENOMEM,
+                         "source: %s: over %d MiB of names wait to be listed; leave directories out with "
+                         "--exclude",
+                         r->config->url, WAITING_MAX >> 20);
     }
-    pthread_cond_broadcast(&w->changed);
-    return rc;
-}
-
-static int fetch(struct walk *w, const struct job *job, struct webhdfs_page **out)
-{
-    const struct hdfs_walk *c = w->config;
-    CLEANUP_BYTES path = BYTES_INIT(2 * PATH_LEN_MAX);
-    struct source_try try = {0};
-    int rc = bytes_printf(&path, "%s%s%s", c->root, *job->path ? "/" : "", job->path);
-    if (rc)
-        return error_set(-EINVAL, "HDFS: a path is longer than %d bytes", PATH_LEN_MAX);
-    while ((rc = webhdfs_list(c->client, (const char *)path.data, path.len, job->after, out)) &&
-           !(rc = source_retry_wait(c->retry, &try, rc)))
-        ;
-    return rc;
-}
-
-static bool count_vanished(struct walk *w, const struct job *job)
-{
-    SCOPED_LOCK(&w->mutex);
-    return source_counts_vanished(w->config->counts, job->path, strlen(job->path));
-}
-
-static int vanished(struct walk *w, const struct job *job)
-{
-    if (count_vanished(w, job))
-        source_warn_vanished(job->path, strlen(job->path));
+    p->below = r->top;
+    r->top = p;
+    r->waiting_bytes += size;
+    pthread_cond_signal(&r->work);
     return 0;
 }
 
-static int do_job(struct walk *w, struct job *job)
+/* The next place; NULL: the walk is over. */
+static struct waiting *take_place(struct run *r)
 {
-    CLEANUP(cleanup_told) struct told *told = calloc(1, sizeof *told);
-    if (!told)
-        return error_no_memory();
-    int rc = fetch(w, job, &told->page);
-    if (rc == -ENOENT && *job->path)
-        return vanished(w, job);
-    if (!rc)
-        rc = push_jobs(w, job, told->page);
+    SCOPED_LOCK(&r->mutex);
+    while (!r->over && !r->top && r->busy)
+        pthread_cond_wait(&r->work, &r->mutex);
+    struct waiting *p = r->top;
+    if (r->over || !p)
+        return NULL;
+    r->top = p->below;
+    r->waiting_bytes -= p->size;
+    r->busy++;
+    return p;
+}
+
+static void place_done(struct run *r, int rc)
+{
+    SCOPED_LOCK(&r->mutex);
+    r->busy--;
+    if (rc)
+        fail_locked(r, rc);
+    if (!r->busy && !r->top)
+        pthread_cond_broadcast(&r->work);
+}
+
+void walk_vanished(struct walker *w, const char *path, size_t len)
+{
+    bool named;
+    {
+        SCOPED_LOCK(&w->run->mutex);
+        named = source_counts_vanished(w->run->config->counts, path, len);
+    }
+    if (named)
+        source_warn_vanished(path, len);
+}
+
+/* ------------------------------------------------------------------ entries */
+
+static int hand_over(struct walker *w)
+{
+    struct run *r = w->run;
+    SCOPED_LOCK(&r->mutex);
+    while (r->ready == r->ready_max && !r->over)
+        pthread_cond_wait(&r->room, &r->mutex);
+    if (r->over)
+        return error_set(-ECANCELED, "source: the listing was stopped");
+    if (r->last)
+        r->last->next = w->batch;
+    else
+        r->first = w->batch;
+    r->last = steal_ptr(&w->batch);
+    r->ready++;
+    pthread_cond_signal(&r->found);
+    return 0;
+}
+
+int walk_emit(void *walker, const struct source_entry *e)
+{
+    struct walker *w = walker;
+    size_t align = _Alignof(struct emitted);
+    size_t size = sizeof(struct emitted) + e->path_len + e->validator_len + e->target_len + e->xattrs_len;
+    size = (size + align - 1) / align * align;
+    int rc = w->batch && w->batch->size - w->batch->len < size ? hand_over(w) : 0;
     if (rc)
         return rc;
-    told->path = steal_ptr(&job->path);
-    if (queue_push(w->pages, told))
-        told = NULL;
-    return 0; /* a closed queue: the visitor wants no more */
+    if (!w->batch) {
+        size_t room = GR_MAX(size, (size_t)BATCH_BYTES);
+        w->batch = malloc(sizeof *w->batch + room);
+        if (!w->batch)
+            return error_no_memory();
+        *w->batch = (struct batch){.size = room};
+    }
+    struct emitted *copy = (struct emitted *)(w->batch->data + w->batch->len);
+    char *to = copy->text;
+    copy->size = size;
+    copy->entry = *e;
+    copy->entry.path = put(&to, e->path, e->path_len);
+    copy->entry.validator = put(&to, e->validator, e->validator_len);
+    copy->entry.target = put(&to, e->target, e->target_len);
+    copy->entry.xattrs = e->xattrs ? put(&to, e->xattrs, e->xattrs_len) : NULL;
+    w->batch->len += size;
+    return 0;
 }
 
-static void *list(void *arg)
+/* The next batch; NULL: the walk is over. */
+static struct batch *take_batch(struct run *r)
 {
-    struct walk *w = arg;
-    for (;;) {
-        CLEANUP_JOB job = {.path = NULL};
-        if (!take_job(w, &job))
-            break;
-        int rc = do_job(w, &job);
-        SCOPED_LOCK(&w->mutex);
-        w->busy--;
-        if (rc)
-            fail_locked(w, rc);
-        pthread_cond_broadcast(&w->changed);
+    SCOPED_LOCK(&r->mutex);
+    while (!r->over && !r->first && r->running)
+        pthread_cond_wait(&r->found, &r->mutex);
+    struct batch *b = r->first;
+    if (r->over || !b)
+        return NULL;
+    r->first = b->next;
+    if (!r->first)
+        r->last = NULL;
+    r->ready--;
+    pthread_cond_signal(&r->room);
+    return b;
+}
+
+static int visit_batch(const struct walk *c, struct batch *b)
+{
+    int rc = 0;
+    for (size_t at = 0; !rc && at < b->len;) {
+        const struct emitted *next = (const struct emitted *)(b->data + at);
+        rc = c->visit(c->visit_arg, &next->entry);
+        at += next->size;
     }
-    SCOPED_LOCK(&w->mutex);
-    if (!--w->running)
-        queue_close(w->pages);
+    free(b);
+    return rc == -EINVAL ? error_prefix(rc, "source: %s", c->url) : rc;
+}
+
+/* ------------------------------------------------------------------ threads */
+
+static void *work(void *arg)
+{
+    struct walker *w = arg;
+    struct run *r = w->run;
+    struct waiting *p;
+    while ((p = take_place(r))) {
+        int rc = r->config->list(r->config->arg, w, &p->place);
+        if (rc == -ENOENT && p->place.path_len) {
+            walk_vanished(w, p->place.path, p->place.path_len);
+            rc = 0;
+        }
+        if (!rc && w->batch)
+            rc = hand_over(w);
+        free(p);
+        place_done(r, rc);
+    }
+    free(w->batch);
+    SCOPED_LOCK(&r->mutex);
+    if (!--r->running)
+        pthread_cond_signal(&r->found);
     return NULL;
 }
 
-/* ---- the thread that visits ---- */
-
-static int visit_page(const struct hdfs_walk *c, const struct told *told)
+static int run_threads(struct run *r)
 {
-    CLEANUP_BYTES path = BYTES_INIT(PATH_LEN_MAX);
+    struct walker walkers[THREADS_MAX];
+    unsigned wanted = GR_MAX(1U, GR_MIN(r->config->threads, (unsigned)THREADS_MAX)), started = 0;
+    struct batch *b;
     int rc = 0;
-    for (size_t i = 0; !rc && i < webhdfs_page_count(told->page); i++) {
-        const struct webhdfs_status *s = webhdfs_page_status(told->page, i);
-        rc = join(&path, told->path, s->name);
-        if (!rc)
-            rc = c->visit(c->arg, (const char *)path.data, path.len, s);
+    r->running = wanted; /* before the first looks for work */
+    r->ready_max = 2 * wanted;
+    for (; !rc && started < wanted; started += !rc) {
+        walkers[started] = (struct walker){.run = r};
+        rc = thread_start(&walkers[started].thread, work, &walkers[started]);
     }
-    return rc;
-}
-
-/* Visit until the queue is closed and empty. */
-static int visit_all(struct walk *w)
-{
-    struct told *next;
-    int rc = 0;
-    while ((next = queue_pop(w->pages))) {
-        CLEANUP(cleanup_told) struct told *told = next;
-        if (rc)
-            continue;
-        rc = visit_page(w->config, told);
-        if (!rc)
-            continue;
-        queue_close(w->pages);
-        SCOPED_LOCK(&w->mutex);
-        fail_locked(w, rc);
+    while (!rc && (b = take_batch(r)))
+        rc = visit_batch(r->config, b);
+    if (rc) {
+        SCOPED_LOCK(&r->mutex);
+        fail_locked(r, rc);
     }
-    return rc;
-}
-
-static int walk_all(struct walk *w)
-{
-    pthread_t threads[THREADS_MAX];
-    unsigned wanted = GR_MAX(1U, GR_MIN(w->config->threads, (unsigned)THREADS_MAX)), started = 0;
-    int rc = 0;
-    w->running = 1; /* ours, until all have been started */
-    while (!rc && started < wanted) {
-        {
-            SCOPED_LOCK(&w->mutex);
-            w->running++;
-        }
-        rc = thread_start(&threads[started], list, w);
-        started += !rc;
-    }
-    {
-        SCOPED_LOCK(&w->mutex);
-        w->running -= rc ? 2 : 1;
-        if (rc)
-            fail_locked(w, rc);
-        if (!w->running)
-            queue_close(w->pages);
-    }
-    (void)visit_all(w);
     for (unsigned i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    return w->failed.code ? error_restore(&w->failed) : 0;
+        pthread_join(walkers[i].thread, NULL);
+    return r->failed.code ? error_restore(&r->failed) : 0;
 }
 
-int hdfs_walk_run(const struct hdfs_walk *config)
+int walk_run(const struct walk *config)
 {
-    struct walk w = {.config = config, .pages = queue_new(2 * (size_t)config->threads + 2)};
-    if (!w.pages)
-        return error_no_memory();
-    pthread_mutex_init(&w.mutex, NULL);
-    pthread_cond_init(&w.changed, NULL);
-    int rc = push_job_locked(&w, "", NULL); /* nobody else is there yet */
+    struct run r = {.config = config};
+    struct walker root = {.run = &r};
+    pthread_mutex_init(&r.mutex, NULL);
+    pthread_cond_init(&r.work, NULL);
+    pthread_cond_init(&r.found, NULL);
+    pthread_cond_init(&r.room, NULL);
+    int rc = walk_push(&root, &(struct walk_place){.path = ""});
     if (!rc)
-        rc = walk_all(&w);
-    for (size_t i = 0; i < w.jobs.len; i++)
-        job_release(&w.jobs.items[i]);
-    vec_release(&w.jobs);
-    queue_free(w.pages);
-    pthread_cond_destroy(&w.changed);
-    pthread_mutex_destroy(&w.mutex);
+        rc = run_threads(&r);
+    for (struct waiting *p = r.top, *below; p; p = below) {
+        below = p->below;
+        free(p);
+    }
+    for (struct batch *b = r.first, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    pthread_cond_destroy(&r.room);
+    pthread_cond_destroy(&r.found);
+    pthread_cond_destroy(&r.work);
+    pthread_mutex_destroy(&r.mutex);
     return rc;
 }
