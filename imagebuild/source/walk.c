@@ -47,6 +47,7 @@ struct run {
     struct batch *first, *last;
     unsigned ready, ready_max; /* batches */
     unsigned busy, running;    /* threads that list, that have not ended */
+    bool alone;                /* the one that lists must stay the only one */
     bool over;                 /* no further place is begun, no further batch visited */
     struct error failed;       /* code 0: nothing has */
 };
@@ -111,7 +112,7 @@ int walk_push(struct walker *w, const struct walk_place *place)
 static struct waiting *take_place(struct run *r)
 {
     SCOPED_LOCK(&r->mutex);
-    while (!r->over && !r->top && r->busy)
+    while (!r->over && r->busy && (!r->top || r->top->place.alone || r->alone))
         pthread_cond_wait(&r->work, &r->mutex);
     struct waiting *p = r->top;
     if (r->over || !p)
@@ -119,6 +120,7 @@ static struct waiting *take_place(struct run *r)
     r->top = p->below;
     r->waiting_bytes -= p->size;
     r->busy++;
+    r->alone = p->place.alone;
     return p;
 }
 
@@ -128,7 +130,8 @@ static void place_done(struct run *r, int rc)
     r->busy--;
     if (rc)
         fail_locked(r, rc);
-    if (!r->busy && !r->top)
+    r->alone = false;
+    if (!r->busy)
         pthread_cond_broadcast(&r->work);
 }
 

@@ -16,6 +16,7 @@ struct walk_place {
     size_t path_len;
     const char *after; /* with a final NUL: list what comes behind this name; NULL: all of it */
     int kind;          /* the source's own */
+    bool alone;        /* nothing else is listed at the same time */
 };
 
 struct walker; /* a thread of the walk */

@@ -99,6 +99,35 @@ static void test_walk__places_that_are_gone_are_counted(void **state)
     assert_string_equal(error_text(), "the root is not there");
 }
 
+static _Atomic int listing, listing_alone, together, alone_met;
+
+/* Of 300 places every tenth is to be listed alone. */
+static int list_some_alone(void *arg, struct walker *w, const struct walk_place *place)
+{
+    int rc = 0;
+    for (int i = 0; !rc && !place->path_len && i < 300; i++)
+        rc = walk_push(w, &(struct walk_place){.path = "x", .path_len = 1, .alone = i % 10 == 0});
+    int others = atomic_fetch_add(&listing, 1);
+    if (place->alone)
+        atomic_fetch_add(&listing_alone, 1);
+    usleep(100); /* with it in here, others come upon it */
+    if (others && atomic_load(&listing_alone))
+        atomic_fetch_add(&alone_met, 1);
+    atomic_fetch_add(&together, others > 0);
+    if (place->alone)
+        atomic_fetch_sub(&listing_alone, 1);
+    atomic_fetch_sub(&listing, 1);
+    return rc ? rc : walk_emit(w, &(struct source_entry){.path = place->path, .path_len = place->path_len});
+}
+
+static void test_walk__a_place_may_be_listed_alone(void **state)
+{
+    assert_int_equal(run(THREADS, list_some_alone, NULL, NULL), 0);
+    assert_int_equal(visited, 301);
+    assert_int_equal(atomic_load(&alone_met), 0);
+    assert_true(atomic_load(&together));
+}
+
 /* ------------------------------------------------------------------ ends */
 
 static void test_walk__the_visitors_error_ends_it(void **state)
@@ -191,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_walk__every_place_is_listed_once),
         cmocka_unit_test(test_walk__places_that_are_gone_are_counted),
+        cmocka_unit_test(test_walk__a_place_may_be_listed_alone),
         cmocka_unit_test(test_walk__the_visitors_error_ends_it),
         cmocka_unit_test(test_walk__after_an_error_no_place_is_begun),
         cmocka_unit_test(test_walk__entries_wait_for_the_visitor_and_not_in_memory),
