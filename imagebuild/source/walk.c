@@ -1,5 +1,5 @@
 /* Entries travel in batches of BATCH_BYTES, at most two a thread at a time: a thread fills one, and hands it over when
- * it is full or its place is listed. The mutex guards all but a thread's own batch, and is held across neither `list`
+ * it is full or no place waits. The mutex guards all but a thread's own batch, and is held across neither `list`
  * nor `visit`.
  */
 #include "imagebuild/source/walk.h"
@@ -108,33 +108,6 @@ int walk_push(struct walker *w, const struct walk_place *place)
     return 0;
 }
 
-/* The next place; NULL: the walk is over. */
-static struct waiting *take_place(struct run *r)
-{
-    SCOPED_LOCK(&r->mutex);
-    while (!r->over && r->busy && (!r->top || r->top->place.alone || r->alone))
-        pthread_cond_wait(&r->work, &r->mutex);
-    struct waiting *p = r->top;
-    if (r->over || !p)
-        return NULL;
-    r->top = p->below;
-    r->waiting_bytes -= p->size;
-    r->busy++;
-    r->alone = p->place.alone;
-    return p;
-}
-
-static void place_done(struct run *r, int rc)
-{
-    SCOPED_LOCK(&r->mutex);
-    r->busy--;
-    if (rc)
-        fail_locked(r, rc);
-    r->alone = false;
-    if (!r->busy)
-        pthread_cond_broadcast(&r->work);
-}
-
 void walk_vanished(struct walker *w, const char *path, size_t len)
 {
     bool named;
@@ -148,10 +121,9 @@ void walk_vanished(struct walker *w, const char *path, size_t len)
 
 /* ------------------------------------------------------------------ entries */
 
-static int hand_over(struct walker *w)
+static int hand_over_locked(struct walker *w)
 {
     struct run *r = w->run;
-    SCOPED_LOCK(&r->mutex);
     while (r->ready == r->ready_max && !r->over)
         pthread_cond_wait(&r->room, &r->mutex);
     if (r->over)
@@ -164,6 +136,12 @@ static int hand_over(struct walker *w)
     r->ready++;
     pthread_cond_signal(&r->found);
     return 0;
+}
+
+static int hand_over(struct walker *w)
+{
+    SCOPED_LOCK(&w->run->mutex);
+    return hand_over_locked(w);
 }
 
 int walk_emit(void *walker, const struct source_entry *e)
@@ -225,19 +203,51 @@ static int visit_batch(const struct walk *c, struct batch *b)
 
 /* ------------------------------------------------------------------ threads */
 
+/* The next place; NULL: the walk is over, and the thread's entries are handed over. */
+static struct waiting *take_place(struct walker *w)
+{
+    struct run *r = w->run;
+    SCOPED_LOCK(&r->mutex);
+    while (!r->over && (!r->top || (r->busy && (r->top->place.alone || r->alone)))) {
+        if (w->batch)
+            (void)hand_over_locked(w); /* refused: it is over */
+        else if (r->busy)
+            pthread_cond_wait(&r->work, &r->mutex);
+        else
+            return NULL;
+    }
+    if (r->over)
+        return NULL;
+    struct waiting *p = r->top;
+    r->top = p->below;
+    r->waiting_bytes -= p->size;
+    r->busy++;
+    r->alone = p->place.alone;
+    return p;
+}
+
+static void place_done(struct run *r, int rc)
+{
+    SCOPED_LOCK(&r->mutex);
+    r->busy--;
+    if (rc)
+        fail_locked(r, rc);
+    r->alone = false;
+    if (!r->busy)
+        pthread_cond_broadcast(&r->work);
+}
+
 static void *work(void *arg)
 {
     struct walker *w = arg;
     struct run *r = w->run;
     struct waiting *p;
-    while ((p = take_place(r))) {
+    while ((p = take_place(w))) {
         int rc = r->config->list(r->config->arg, w, &p->place);
         if (rc == -ENOENT && p->place.path_len) {
             walk_vanished(w, p->place.path, p->place.path_len);
             rc = 0;
         }
-        if (!rc && w->batch)
-            rc = hand_over(w);
         free(p);
         place_done(r, rc);
     }

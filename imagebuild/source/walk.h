@@ -39,7 +39,7 @@ GR_MUST_CHECK int walk_run(const struct walk *config);
 /* Hand an entry on to the visitor; it is copied. Waits while the visitor is behind. walker is a struct walker, so that
  * this is a source_visit. */
 GR_MUST_CHECK int walk_emit(void *walker, const struct source_entry *e);
-/* A further place to list; it is copied. */
+/* A further place to list; it is copied, and its path needs no final NUL. */
 GR_MUST_CHECK int walk_push(struct walker *w, const struct walk_place *place);
 /* Count a path that is not there any more, and warn of the first. */
 void walk_vanished(struct walker *w, const char *path, size_t len);
