@@ -5,6 +5,7 @@
 
 #include "imagebuild/source/rules.h"
 #include "imagebuild/source/source_retry.h"
+#include "imagebuild/source/walk.h"
 #include "net/aws/s3.h"
 
 enum { S3_WALK_THREADS_MAX = 8 };
@@ -16,10 +17,13 @@ struct s3_walk_config {
     const struct rules
         *rules;       /* what lies in directories that these leave out may not be visited; NULL: everything is */
     unsigned threads; /* at most; 0: S3_WALK_THREADS_MAX */
+    /* Emit a key, once for each (but see rules), in no order; any of the threads. */
+    int (*emit)(void *arg, struct walker *walker, const struct s3_object *o);
+    void *arg;
 };
 
-/* visit is called in the calling thread, once for each key (but see rules), in no order; its non-zero result ends the
- * walk and is returned. Failures are retried as the source says; -EIO: the server lists out of order. */
-GR_MUST_CHECK int s3_walk(const struct s3_walk_config *config, s3_visit *visit, void *arg);
+/* What `emit` emits is visited by the calling thread. Failures are retried as the source says; -EIO: the server lists
+ * out of order. */
+GR_MUST_CHECK int s3_walk(const struct s3_walk_config *config, source_visit *visit, void *arg);
 
 #endif

@@ -48,6 +48,7 @@ struct run {
     unsigned ready, ready_max; /* batches */
     unsigned busy, running;    /* threads that list, that have not ended */
     bool alone;                /* the one that lists must stay the only one */
+    uint64_t changes;          /* places listed and shared: when there may be something to share again */
     bool over;                 /* no further place is begun, no further batch visited */
     struct error failed;       /* code 0: nothing has */
 };
@@ -55,6 +56,7 @@ struct run {
 struct walker {
     struct run *run;
     struct batch *batch;
+    uint64_t changes; /* of the run when this thread last found nothing to share */
     pthread_t thread;
 };
 
@@ -203,38 +205,43 @@ static int visit_batch(const struct walk *c, struct batch *b)
 
 /* ------------------------------------------------------------------ threads */
 
-/* The next place; NULL: the walk is over, and the thread's entries are handed over. */
-static struct waiting *take_place(struct walker *w)
+/* The next place; *out NULL: share another's. false: the walk is over, and the thread's entries are handed over. */
+static bool take_place(struct walker *w, struct waiting **out)
 {
     struct run *r = w->run;
     SCOPED_LOCK(&r->mutex);
     while (!r->over && (!r->top || (r->busy && (r->top->place.alone || r->alone)))) {
-        if (w->batch)
+        if (w->batch) {
             (void)hand_over_locked(w); /* refused: it is over */
-        else if (r->busy)
+        } else if (!r->busy) {
+            return false;
+        } else if (r->config->share && w->changes != r->changes) {
+            w->changes = r->changes;
+            r->busy++;
+            *out = NULL;
+            return true;
+        } else {
             pthread_cond_wait(&r->work, &r->mutex);
-        else
-            return NULL;
+        }
     }
     if (r->over)
-        return NULL;
-    struct waiting *p = r->top;
-    r->top = p->below;
-    r->waiting_bytes -= p->size;
+        return false;
+    *out = r->top;
+    r->top = (*out)->below;
+    r->waiting_bytes -= (*out)->size;
     r->busy++;
-    r->alone = p->place.alone;
-    return p;
+    r->alone = (*out)->place.alone;
+    return true;
 }
 
-static void place_done(struct run *r, int rc)
+static int list_place(struct walker *w, const struct walk_place *place)
 {
-    SCOPED_LOCK(&r->mutex);
-    r->busy--;
-    if (rc)
-        fail_locked(r, rc);
-    r->alone = false;
-    if (!r->busy)
-        pthread_cond_broadcast(&r->work);
+    const struct walk *c = w->run->config;
+    int rc = c->list(c->arg, w, place);
+    if (rc != -ENOENT || !place->path_len)
+        return rc;
+    walk_vanished(w, place->path, place->path_len);
+    return 0;
 }
 
 static void *work(void *arg)
@@ -242,14 +249,18 @@ static void *work(void *arg)
     struct walker *w = arg;
     struct run *r = w->run;
     struct waiting *p;
-    while ((p = take_place(w))) {
-        int rc = r->config->list(r->config->arg, w, &p->place);
-        if (rc == -ENOENT && p->place.path_len) {
-            walk_vanished(w, p->place.path, p->place.path_len);
-            rc = 0;
-        }
+    while (take_place(w, &p)) {
+        int rc = p ? list_place(w, &p->place) : r->config->share(r->config->arg, w);
+        bool changed = p || rc == 1;
         free(p);
-        place_done(r, rc);
+        SCOPED_LOCK(&r->mutex);
+        r->busy--;
+        r->alone = false;
+        r->changes += changed;
+        if (rc < 0)
+            fail_locked(r, rc);
+        if (!r->busy || (changed && r->config->share))
+            pthread_cond_broadcast(&r->work);
     }
     free(w->batch);
     SCOPED_LOCK(&r->mutex);

@@ -26,6 +26,9 @@ struct walk {
     unsigned threads; /* at most 64 are started */
     /* List one place: walk_emit, walk_push, walk_vanished, in any order and number. */
     int (*list)(void *arg, struct walker *w, const struct walk_place *place);
+    /* A thread has nothing to list while others have: take over a part of what they list. 1: there may be more to take
+     * over now; 0: not before another place is listed. NULL: places cannot be shared. */
+    int (*share)(void *arg, struct walker *w);
     void *arg;
     source_visit *visit; /* non-zero ends the walk with that value */
     void *visit_arg;
