@@ -4,7 +4,7 @@
  *   range      the keys behind `after`, up to and with `end` (none: to the end of the prefix). It is a place of the
  *              walk: a thread fetches a page of it, `after` moves on, and it is pushed again.
  *   probe      a thread for which no place waits picks another's range, asks for the page behind a key M half way to
- *              its end (key_split.h), and
+ *              its end (key_split.c), and
  *                keys came       a new range has (M, end], with the page; the other goes on up to M
  *                none up to end  nothing is there: the other's end becomes M
  *              so each probe halves what the other has before it, or shares it. One probe a range at a time.
@@ -27,7 +27,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "imagebuild/source/key_split.h"
 #include "net/aws/s3.h"
 
 enum { SPLIT_AFTER = 2, PAGE_TRIES = 3 };
@@ -48,13 +47,6 @@ struct s3_walk {
     pthread_mutex_t lock;
     struct range ranges[S3_WALK_THREADS_MAX]; /* a thread lists one at a time, or probes one for another */
 };
-
-static int order_of(const void *a, size_t a_len, const void *b, size_t b_len)
-{
-    size_t common = GR_MIN(a_len, b_len);
-    int order = common ? memcmp(a, b, common) : 0;
-    return order ? order : (a_len > b_len) - (a_len < b_len);
-}
 
 static int copy(struct bytes *to, const void *data, size_t len)
 {
@@ -81,7 +73,7 @@ static int check_page(const struct s3_walk *w, const struct s3_list_page *page, 
         return endless(w, after);
     for (size_t i = 0; i < s3_list_page_count(page); i++) {
         const struct s3_object *o = s3_list_page_object(page, i);
-        if (last_len && order_of(last, last_len, o->key, o->key_len) > 0)
+        if (last_len && key_order(last, last_len, o->key, o->key_len) > 0)
             return error_set(-EIO,
                              "source: %s: the server's listing goes backwards ('%.100s' behind '%.*s'); a source must "
                              "list its keys in the order of their bytes",
@@ -120,7 +112,7 @@ static size_t count_within(const struct s3_list_page *page, const struct range *
     size_t n = s3_list_page_count(page);
     while (r->has_end && n) {
         const struct s3_object *o = s3_list_page_object(page, n - 1);
-        if (order_of(o->key, o->key_len, r->end.data, r->end.len) <= 0)
+        if (key_order(o->key, o->key_len, r->end.data, r->end.len) <= 0)
             break;
         n--;
     }
@@ -133,7 +125,7 @@ static size_t count_repeated(const struct s3_list_page *page, const struct range
     size_t n = 0;
     for (; n < s3_list_page_count(page); n++) {
         const struct s3_object *o = s3_list_page_object(page, n);
-        if (order_of(o->key, o->key_len, r->after.data, r->after.len))
+        if (key_order(o->key, o->key_len, r->after.data, r->after.len))
             break;
     }
     return n;
@@ -174,7 +166,7 @@ static int advance_locked(const struct s3_walk *w, struct range *r, const struct
     }
     r->pages++;
     r->stuck = false;
-    r->active = more && !(r->has_end && order_of(r->after.data, r->after.len, r->end.data, r->end.len) >= 0);
+    r->active = more && !(r->has_end && key_order(r->after.data, r->after.len, r->end.data, r->end.len) >= 0);
     return 0;
 }
 
@@ -187,7 +179,7 @@ static int emit_page(struct s3_walk *w, struct walker *walker, struct range *r, 
     const struct s3_object *last = NULL;
     for (size_t i = from; i < to; i++) {
         const struct s3_object *o = s3_list_page_object(page, i);
-        int rc = last && !order_of(last->key, last->key_len, o->key, o->key_len)
+        int rc = last && !key_order(last->key, last->key_len, o->key, o->key_len)
                      ? 0
                      : w->config->emit(w->config->arg, walker, o);
         if (rc)
@@ -243,8 +235,8 @@ static int choose(struct s3_walk *w, struct range **out_of, struct range **out_m
 static int split_locked(struct range *of, struct range *mine, const struct bytes *middle,
                         const struct s3_list_page *page)
 {
-    bool passed = !of->active || order_of(of->after.data, of->after.len, middle->data, middle->len) >= 0 ||
-                  (of->has_end && order_of(middle->data, middle->len, of->end.data, of->end.len) >= 0);
+    bool passed = !of->active || key_order(of->after.data, of->after.len, middle->data, middle->len) >= 0 ||
+                  (of->has_end && key_order(middle->data, middle->len, of->end.data, of->end.len) >= 0);
     if (passed)
         return 0; /* too late: its owner was faster */
     if (!count_within(page, of)) {

@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "format/catalog.h"
 #include "imagebuild/source/http_index.h"
-#include "imagebuild/source/http_login.h"
 #include "imagebuild/source/rules.h"
 #include "imagebuild/source/source_kinds.h"
 #include "imagebuild/source/source_retry.h"

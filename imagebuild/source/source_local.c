@@ -18,7 +18,6 @@
 #include "base/io.h"
 #include "format/catalog.h"
 #include "imagebuild/source/beneath.h"
-#include "imagebuild/source/local_xattr.h"
 #include "imagebuild/source/rules.h"
 #include "imagebuild/source/source_kinds.h"
 #include "imagebuild/source/walk.h"
