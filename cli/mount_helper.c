@@ -41,7 +41,7 @@ static int usage(const char *sentence)
     return HELPER_USAGE;
 }
 
-static int mount_helper_push(helper_words *out, const char *format, const char *word)
+static int push(helper_words *out, const char *format, const char *word)
 {
     char *text = NULL;
     if (asprintf(&text, format, word) < 0)
@@ -74,7 +74,7 @@ static int add_option(const struct verb *verb, const char *word, bool sloppy, he
         return usage("mount -t granary returns when it is mounted; run 'granary mount --foreground' itself");
     if (sloppy && !options_known(verb, word))
         return 0;
-    return mount_helper_push(out, "--%s", word);
+    return push(out, "--%s", word);
 }
 
 static int add_options(const struct verb *verb, char *list, bool sloppy, helper_words *out)
@@ -164,15 +164,15 @@ int mount_helper_words(int argc, char **argv, helper_words *out, bool *out_nothi
     struct call c = {.verb = umount ? &verb_umount : &verb_mount};
     int rc = mount_helper_parse(argc, argv, &c);
     if (!rc)
-        rc = mount_helper_push(out, "%s", "granary");
+        rc = push(out, "%s", "granary");
     if (!rc)
-        rc = mount_helper_push(out, "%s", c.verb->name);
+        rc = push(out, "%s", c.verb->name);
     if (!rc && !umount && c.options)
         rc = add_options(c.verb, c.options, c.sloppy, out);
     if (!rc)
-        rc = mount_helper_push(out, "%s", "--");
+        rc = push(out, "%s", "--");
     for (size_t i = 0; !rc && i < c.operand_count; i++)
-        rc = mount_helper_push(out, "%s", c.operands[i]);
+        rc = push(out, "%s", c.operands[i]);
     if (!rc && vec_push(out, NULL))
         rc = HELPER_FAILED;
     *out_nothing = c.nothing || (!rc && !umount && is_mounted(c.operands[0], c.operands[1]));

@@ -192,7 +192,7 @@ static int add_chunk(struct walk *w, struct batch *b, struct tally *t, uint64_t 
     return 0;
 }
 
-static int control_cache_walk_all(struct walk *w, struct tally *t)
+static int walk_all(struct walk *w, struct tally *t)
 {
     struct batch b = {0};
     uint64_t total = manifest_chunk_count(image_manifest(w->img)), run;
@@ -319,7 +319,7 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
     image_cursor_init(&w.cursor, w.img, store);
     if (rc) /* what is cached can be looked at all the same */
         error_take(&w.cursor.store_error, rc);
-    rc = task->glob ? walk_files(&w, &t) : control_cache_walk_all(&w, &t);
+    rc = task->glob ? walk_files(&w, &t) : walk_all(&w, &t);
     if (!rc)
         rc = send_image(&w, export, &t);
     image_cursor_release(&w.cursor);

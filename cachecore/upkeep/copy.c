@@ -201,7 +201,7 @@ static int compare_there(const void *a, const void *b)
     return x->there != y->there ? (int)x->there - (int)y->there : compare_objects(a, b);
 }
 
-static int copy_look_at_all(struct copying *c)
+static int look_at_all(struct copying *c)
 {
     int rc = in_parallel(c, c->objects.len, copy_look);
     if (rc)
@@ -348,7 +348,7 @@ static int copy_run(struct copying *c, const struct digest *image, const struct 
     if (!rc)
         rc = copy_collect(c);
     if (!rc)
-        rc = copy_look_at_all(c);
+        rc = look_at_all(c);
     if (!rc)
         rc = in_parallel(c, c->missing, copy_one);
     return rc ? rc : publish(c, image, name);

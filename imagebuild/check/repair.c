@@ -191,7 +191,7 @@ static int repair_look_at(struct repairing *r, struct pack *p, struct bytes *pac
     return rc;
 }
 
-static int repair_look_at_all(struct repairing *r, struct bytes *pack)
+static int look_at_all(struct repairing *r, struct bytes *pack)
 {
     int rc = 0;
     for (size_t i = 0; i < r->packs.len && !rc; i++) {
@@ -393,7 +393,7 @@ int repair_packs(struct store *s, const struct manifest *m, struct source *sourc
     if (!rc)
         rc = repair_collect(&r, packs, count);
     if (!rc)
-        rc = repair_look_at_all(&r, &pack);
+        rc = look_at_all(&r, &pack);
     if (!rc)
         rc = find_files(&r);
     return rc ? rc : rebuild_all(&r, &pack);

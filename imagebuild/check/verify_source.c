@@ -149,7 +149,7 @@ static uint64_t lot(const struct manifest *m, const struct catalog_entry *e)
     return path ^ path >> 32;
 }
 
-static int verify_source_hand_on(struct comparing *c, const struct catalog_entry *e)
+static int hand_on(struct comparing *c, const struct catalog_entry *e)
 {
     CLEANUP_FREE struct job *job = malloc(sizeof *job + e->path_len + e->validator_len);
     if (!job)
@@ -188,7 +188,7 @@ static int verify_source_choose(struct comparing *c, struct store *s, const stru
         rc = 0;
         if (!S_ISREG(e->mode) || e->hard_link || (!all && lot(m, e) >= below))
             continue;
-        rc = verify_source_hand_on(c, e);
+        rc = hand_on(c, e);
         if (!rc)
             rc = look_after(c);
     }

@@ -26,7 +26,7 @@ static const char *redo_path(struct content_reader *b)
 }
 
 /* Complete a part on its way out. */
-static void content_reader_hand_on(struct content_reader *b, struct content_part *part, const struct digest *whole)
+static void hand_on(struct content_reader *b, struct content_part *part, const struct digest *whole)
 {
     if (part->first && b->hashing)
         (void)hasher_finish(b->hasher); /* of a version that was given up */
@@ -138,7 +138,7 @@ static int redo_step(struct content_reader *b, struct content_part *out)
     struct digest whole = {{0}};
     if (out->first && out->last)
         whole = digest_of(r->data, len);
-    content_reader_hand_on(b, out, &whole);
+    hand_on(b, out, &whole);
     r->offset += len;
     r->active = !out->last;
     return STEP_PART;
@@ -202,7 +202,7 @@ static int part_step(struct content_reader *b, struct content_part *out)
                                  .size = c->size,
                                  .first = !c->offset,
                                  .last = c->offset + c->len == c->size};
-    content_reader_hand_on(b, out, &c->digest);
+    hand_on(b, out, &c->digest);
     return STEP_PART;
 }
 

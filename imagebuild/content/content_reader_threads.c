@@ -43,7 +43,7 @@ bool content_reader_reads(const struct node *n)
 
 /* ------------------------------------------------------------------ claiming */
 
-static void fail_locked(struct content_reader *b, int rc)
+static void content_reader_fail_locked(struct content_reader *b, int rc)
 {
     error_take(&b->feed, rc);
     b->exhausted = true;
@@ -62,7 +62,7 @@ static void advance_locked(struct content_reader *b)
     b->have_node = rc == 1;
     b->node_offset = 0;
     if (rc < 0)
-        fail_locked(b, rc);
+        content_reader_fail_locked(b, rc);
     b->exhausted |= !b->have_node;
 }
 
@@ -184,7 +184,7 @@ static void claim_next(struct content_reader *b, struct run *run)
         claim_run_locked(b, run);
     if (claims && !run->count) {
         b->have_node = false;
-        fail_locked(b, error_no_memory());
+        content_reader_fail_locked(b, error_no_memory());
     }
     if (!run->count)
         pthread_cond_signal(&b->ready); /* the consumer may wait for a part that does not come */

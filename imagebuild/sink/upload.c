@@ -114,7 +114,7 @@ static int count_put_locked(struct upload *u, const struct job *job, enum reposi
     return vec_push(&u->done, name);
 }
 
-static void fail_locked(struct upload *u, int rc)
+static void upload_fail_locked(struct upload *u, int rc)
 {
     if (rc && !u->error.code)
         error_take(&u->error, rc);
@@ -140,7 +140,7 @@ static void end_job(struct upload *u, struct job *job, int rc, bool skipped, enu
     SCOPED_LOCK(&u->lock);
     if (!rc && !skipped && !job->check && count_put_locked(u, job, found))
         rc = error_no_memory();
-    fail_locked(u, rc);
+    upload_fail_locked(u, rc);
     u->pending--;
     u->pending_bytes -= job->bytes.len;
     keep_spare_locked(u, job);

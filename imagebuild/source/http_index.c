@@ -8,7 +8,6 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "imagebuild/source/http_index_json.h"
 #include "net/http.h"
 
 enum { LINK_MAX_BYTES = 64 << 10 };

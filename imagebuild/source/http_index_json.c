@@ -1,6 +1,6 @@
 /* One pass, no nesting but the array's and its objects': a value that is itself an array or an object is not what nginx
  * writes. */
-#include "imagebuild/source/http_index_json.h"
+#include "imagebuild/source/http_index.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "imagebuild/source/http_login.h"
+#include "imagebuild/source/source_kinds.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * Where the keys differ in bytes that are none of these (names in other scripts), all that is behind the directory of
  * `after` is split off.
  */
-#include "imagebuild/source/key_split.h"
+#include "imagebuild/source/s3_walk.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static unsigned digit(const char *key, size_t len, size_t at)
     return c <= FIRST ? 1 : GR_MIN((unsigned)c - FIRST, (unsigned)BASE - 1);
 }
 
-static int order_of(const char *a, size_t a_len, const char *b, size_t b_len)
+int key_order(const void *a, size_t a_len, const void *b, size_t b_len)
 {
     size_t common = GR_MIN(a_len, b_len);
     int order = common ? memcmp(a, b, common) : 0;
@@ -35,8 +35,8 @@ struct span {
 static bool is_between(const struct span *s, const struct bytes *key)
 {
     const char *k = (const char *)key->data;
-    return order_of(s->after, s->after_len, k, key->len) < 0 &&
-           (!s->end || order_of(k, key->len, s->end, s->end_len) < 0);
+    return key_order(s->after, s->after_len, k, key->len) < 0 &&
+           (!s->end || key_order(k, key->len, s->end, s->end_len) < 0);
 }
 
 /* Not into the middle of a UTF-8 character. */

@@ -1,7 +1,7 @@
 /* The l*xattr calls have no *at form before Linux 6.13: the directory's descriptor is named through /proc. Where there
  * is one it says of most files that they have none, in a fifth of the time. Values that change between two calls are
  * asked for again. */
-#include "imagebuild/source/local_xattr.h"
+#include "imagebuild/source/openat2.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/bytes.h"
 #include "base/compiler.h"
 
 /* Has this kernel openat2 (5.6 on), and may it be called? */
@@ -16,5 +17,16 @@ bool openat2_is_supported(int root);
  * or -errno, without a sentence: -ELOOP or -ENOTDIR when a link stands in the way. Without openat2
  * every component is opened by itself. */
 GR_MUST_CHECK int openat2_beneath(int root, bool openat2, const char *path, size_t path_len, int flags);
+
+/* Extended attributes of a path, without opening it and without following a link. */
+enum { LOCAL_XATTRS_MAX = 256 << 10 }; /* of one path; the kernel's lists end at 64 KiB of names */
+
+/* 0, or -ENOENT with a sentence: /proc is not mounted. */
+GR_MUST_CHECK int local_xattrs_possible(void);
+
+/* Replace *out by the attributes of `name` in the directory dir ("." is the directory itself), in
+ * the form of source_entry.xattrs; empty where the file system has none. -ENOENT: it is gone. No
+ * sentence. */
+GR_MUST_CHECK int local_xattrs_read(int dir, const char *name, struct bytes *out);
 
 #endif

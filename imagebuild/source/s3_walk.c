@@ -1,23 +1,22 @@
 /* A listing is pages of 1,000 keys, each asked for behind the last key of the one before: one page after the other,
  * unless several ranges of keys are listed at once. Nothing is known of the keys before, so ranges are found by trying:
  *
- *   range      the keys behind `after`, up to and with `end` (none: to the end of the prefix). One worker owns it and
- *              fetches its pages; `after` moves on.
- *   probe      a worker without a range picks another's, asks for the page behind a key M half way to its end
- *              (key_split.h), and
- *                keys came       takes (M, end] for itself, with the page; the other goes on up to M
+ *   range      the keys behind `after`, up to and with `end` (none: to the end of the prefix). It is a place of the
+ *              walk: a thread fetches a page of it, `after` moves on, and it is pushed again.
+ *   probe      a thread for which no place waits picks another's range, asks for the page behind a key M half way to
+ *              its end (key_split.c), and
+ *                keys came       a new range has (M, end], with the page; the other goes on up to M
  *                none up to end  nothing is there: the other's end becomes M
  *              so each probe halves what the other has before it, or shares it. One probe a range at a time.
  *
- * The first worker alone fetches SPLIT_AFTER pages before anybody probes: small buckets cost no request more. A page a
- * worker fetched beyond an end that came nearer meanwhile is cut there: those keys are the other's.
+ * SPLIT_AFTER pages are fetched before anybody probes: small buckets cost no request more. A page fetched beyond an end
+ * that came nearer meanwhile is cut there: those keys are the other's.
  *
  * A range whose page ends in a directory that the rules leave out goes on behind that directory.
  *
- * Pages go through a bounded queue to the caller's thread, which visits. The lock guards ranges and queue, and is never
- * held across a request or a visit. A key that comes twice in a row counts once; one that goes backwards means that
- * keys may have been passed over: the page is fetched again, and after PAGE_TRIES the walk fails. So is one without
- * keys that says more follow.
+ * The lock guards the ranges, and is never held across a request. A key that comes twice in a row counts once; one that
+ * goes backwards means that keys may have been passed over: the page is fetched again, and after PAGE_TRIES the walk
+ * fails. So is one without keys that says more follow.
  */
 #include "imagebuild/source/s3_walk.h"
 
@@ -28,51 +27,26 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "imagebuild/source/key_split.h"
 #include "net/aws/s3.h"
 
-enum { SPLIT_AFTER = 2, QUEUE = 16, PAGE_TRIES = 3 };
+enum { SPLIT_AFTER = 2, PAGE_TRIES = 3 };
 
 struct range {
-    bool active;
-    bool probed; /* by some worker, now */
+    bool used;   /* by a place that waits or is listed, or by a probe that may fill it */
+    bool active; /* more keys may come */
+    bool probed; /* by some thread, now */
     bool stuck;  /* no key lies half way; until `after` moves on */
     unsigned pages;
     struct bytes after, end;
     bool has_end;
 };
 
-struct batch {
-    struct s3_list_page *page;
-    size_t from, to; /* of its objects: these are visited */
-};
-
 struct s3_walk {
     const struct s3_walk_config *config;
     size_t prefix_len;
-    unsigned threads;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* a range, the queue, over */
-    struct range ranges[S3_WALK_THREADS_MAX];
-    unsigned active; /* ranges; 0: all pages are in the queue */
-    struct batch queue[QUEUE];
-    unsigned first, queued;
-    bool over;          /* workers end */
-    struct error error; /* of a worker */
+    struct range ranges[S3_WALK_THREADS_MAX]; /* a thread lists one at a time, or probes one for another */
 };
-
-struct worker {
-    struct s3_walk *walk;
-    struct range *range;
-    pthread_t thread;
-};
-
-static int order_of(const void *a, size_t a_len, const void *b, size_t b_len)
-{
-    size_t common = GR_MIN(a_len, b_len);
-    int order = common ? memcmp(a, b, common) : 0;
-    return order ? order : (a_len > b_len) - (a_len < b_len);
-}
 
 static int copy(struct bytes *to, const void *data, size_t len)
 {
@@ -99,7 +73,7 @@ static int check_page(const struct s3_walk *w, const struct s3_list_page *page, 
         return endless(w, after);
     for (size_t i = 0; i < s3_list_page_count(page); i++) {
         const struct s3_object *o = s3_list_page_object(page, i);
-        if (last_len && order_of(last, last_len, o->key, o->key_len) > 0)
+        if (last_len && key_order(last, last_len, o->key, o->key_len) > 0)
             return error_set(-EIO,
                              "source: %s: the server's listing goes backwards ('%.100s' behind '%.*s'); a source must "
                              "list its keys in the order of their bytes",
@@ -111,7 +85,7 @@ static int check_page(const struct s3_walk *w, const struct s3_list_page *page, 
 }
 
 /* The page behind `after`, tried again and again as the source says. */
-static int s3_walk_fetch(struct s3_walk *w, const struct bytes *after, struct s3_list_page **out)
+static int fetch(struct s3_walk *w, const struct bytes *after, struct s3_list_page **out)
 {
     struct source_try try = {0};
     for (unsigned faulty = 0;;) {
@@ -138,7 +112,7 @@ static size_t count_within(const struct s3_list_page *page, const struct range *
     size_t n = s3_list_page_count(page);
     while (r->has_end && n) {
         const struct s3_object *o = s3_list_page_object(page, n - 1);
-        if (order_of(o->key, o->key_len, r->end.data, r->end.len) <= 0)
+        if (key_order(o->key, o->key_len, r->end.data, r->end.len) <= 0)
             break;
         n--;
     }
@@ -151,7 +125,7 @@ static size_t count_repeated(const struct s3_list_page *page, const struct range
     size_t n = 0;
     for (; n < s3_list_page_count(page); n++) {
         const struct s3_object *o = s3_list_page_object(page, n);
-        if (order_of(o->key, o->key_len, r->after.data, r->after.len))
+        if (key_order(o->key, o->key_len, r->after.data, r->after.len))
             break;
     }
     return n;
@@ -173,81 +147,99 @@ static int pass_left_out(const struct s3_walk *w, struct bytes *key)
     return 0;
 }
 
-/* The page's keys are the range's: queue them and move on. Takes *page when it is queued. */
-static int advance_locked(struct s3_walk *w, struct range *r, struct s3_list_page **page)
+/* The page's keys are the range's: [*from, *to) of its objects. Move on. */
+static int advance_locked(const struct s3_walk *w, struct range *r, const struct s3_list_page *page, size_t *from,
+                          size_t *to)
 {
-    struct batch b = {.page = *page, .from = count_repeated(*page, r), .to = count_within(*page, r)};
-    bool more = b.to == s3_list_page_count(*page) && s3_list_page_token(*page);
-    if (b.from >= b.to && more)
+    *from = count_repeated(page, r);
+    *to = count_within(page, r);
+    bool more = *to == s3_list_page_count(page) && s3_list_page_token(page);
+    if (*from >= *to && more)
         return endless(w, &r->after);
-    if (b.from < b.to) {
-        const struct s3_object *last = s3_list_page_object(*page, b.to - 1);
+    if (*from < *to) {
+        const struct s3_object *last = s3_list_page_object(page, *to - 1);
         int rc = copy(&r->after, last->key, last->key_len);
         if (!rc)
             rc = pass_left_out(w, &r->after);
         if (rc)
             return rc;
     }
-    while (w->queued == QUEUE && !w->over)
-        pthread_cond_wait(&w->changed, &w->lock);
-    if (w->over)
-        return 0;
-    if (b.from < b.to) {
-        w->queue[(w->first + w->queued++) % QUEUE] = b;
-        (void)steal_ptr(page);
-    }
     r->pages++;
     r->stuck = false;
-    if (!more || (r->has_end && order_of(r->after.data, r->after.len, r->end.data, r->end.len) >= 0)) {
-        r->active = false;
-        w->over = !--w->active;
-    }
-    pthread_cond_broadcast(&w->changed);
+    r->active = more && !(r->has_end && key_order(r->after.data, r->after.len, r->end.data, r->end.len) >= 0);
     return 0;
 }
 
-/* ------------------------------------------------------------------ workers */
+/* ------------------------------------------------------------------ ranges */
 
-/* The next page of the worker's own range. */
-static int list_on(struct s3_walk *w, struct range *r)
+/* Emit the page's objects and come back for the range's next page, if it has one. */
+static int emit_page(struct s3_walk *w, struct walker *walker, struct range *r, const struct s3_list_page *page,
+                     size_t from, size_t to)
+{
+    const struct s3_object *last = NULL;
+    for (size_t i = from; i < to; i++) {
+        const struct s3_object *o = s3_list_page_object(page, i);
+        int rc = last && !key_order(last->key, last->key_len, o->key, o->key_len)
+                     ? 0
+                     : w->config->emit(w->config->arg, walker, o);
+        if (rc)
+            return rc;
+        last = o;
+    }
+    {
+        SCOPED_LOCK(&w->lock);
+        r->used = r->active;
+        if (!r->active)
+            return 0;
+    }
+    return walk_push(walker, &(struct walk_place){.path = "", .kind = (int)(r - w->ranges)});
+}
+
+static int list_range(struct s3_walk *w, struct walker *walker, struct range *r)
 {
     CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
-    int rc = s3_walk_fetch(w, &r->after, &page); /* only its owner moves a range's `after` */
-    SCOPED_LOCK(&w->lock);
-    return rc || w->over ? rc : advance_locked(w, r, &page);
+    size_t from = 0, to = 0;
+    int rc = fetch(w, &r->after, &page); /* nobody else moves its `after` */
+    if (!rc) {
+        SCOPED_LOCK(&w->lock);
+        rc = advance_locked(w, r, page, &from, &to);
+    }
+    return rc ? rc : emit_page(w, walker, r, page, from, to);
 }
 
-/* Another's range to share, and the key to split it at; NULL: none now. */
-static struct range *choose_locked(struct s3_walk *w, struct bytes *middle, int *rc)
+/* A range to share, one that is free, and the key to split it at: 1; 0: none now; or -errno. */
+static int s3_walk_choose(struct s3_walk *w, struct range **out_of, struct range **out_mine, struct bytes *middle)
 {
-    struct range *best = NULL;
-    for (unsigned i = 0; i < w->threads; i++) {
-        struct range *r = &w->ranges[i];
-        if (r->active && !r->probed && !r->stuck && r->pages >= SPLIT_AFTER && (!best || r->pages > best->pages))
+    struct range *best = NULL, *mine = NULL;
+    SCOPED_LOCK(&w->lock);
+    for (struct range *r = w->ranges; r < w->ranges + S3_WALK_THREADS_MAX; r++) {
+        if (!r->used)
+            mine = r;
+        else if (r->active && !r->probed && !r->stuck && r->pages >= SPLIT_AFTER && (!best || r->pages > best->pages))
             best = r;
     }
-    if (!best)
-        return NULL;
+    if (!best || !mine)
+        return 0;
     const char *end = best->has_end ? (const char *)best->end.data : NULL;
-    *rc = key_split((const char *)best->after.data, best->after.len, end, best->end.len, w->prefix_len, middle);
-    if (*rc == 1) {
-        *rc = 0;
-        best->probed = true;
-        return best;
+    int rc = key_split((const char *)best->after.data, best->after.len, end, best->end.len, w->prefix_len, middle);
+    best->stuck = !rc;
+    if (rc == 1) {
+        best->probed = mine->used = true;
+        *out_of = best;
+        *out_mine = mine;
     }
-    best->stuck = true;
-    return NULL;
+    return rc;
 }
 
-/* Share what `of` has behind the middle, where the page begins. */
-static int split_locked(struct s3_walk *w, struct range *of, struct range *mine, const struct bytes *middle,
-                        struct s3_list_page **page)
+/* Share what `of` has behind the middle, where the page begins: 1; 0: nothing to share. */
+static int split_locked(struct range *of, struct range *mine, const struct bytes *middle,
+                        const struct s3_list_page *page)
 {
-    bool passed = !of->active || order_of(of->after.data, of->after.len, middle->data, middle->len) >= 0 ||
-                  (of->has_end && order_of(middle->data, middle->len, of->end.data, of->end.len) >= 0);
+    bool passed = !of->active || key_order(of->after.data, of->after.len, middle->data, middle->len) >= 0 ||
+                  (of->has_end && key_order(middle->data, middle->len, of->end.data, of->end.len) >= 0);
     if (passed)
         return 0; /* too late: its owner was faster */
-    if (!count_within(*page, of)) {
+    if (!count_within(page, of)) {
         of->has_end = true; /* nothing is there */
         return copy(&of->end, middle->data, middle->len);
     }
@@ -260,148 +252,64 @@ static int split_locked(struct s3_walk *w, struct range *of, struct range *mine,
         return rc;
     mine->has_end = of->has_end;
     of->has_end = true;
-    mine->active = true;
     mine->pages = SPLIT_AFTER - 1; /* with this page it may be shared itself */
     of->pages = SPLIT_AFTER;
-    w->active++;
-    return advance_locked(w, mine, page);
-}
-
-static int probe(struct s3_walk *w, struct range *of, struct range *mine, const struct bytes *middle)
-{
-    CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
-    int rc = s3_walk_fetch(w, middle, &page);
-    SCOPED_LOCK(&w->lock);
-    if (!rc && !w->over)
-        rc = split_locked(w, of, mine, middle, &page);
-    of->probed = false;
-    pthread_cond_broadcast(&w->changed);
-    return rc;
-}
-
-/* One page, or a wait until there is something to do. */
-static int s3_walk_step(struct s3_walk *w, struct range *mine, struct bytes *middle)
-{
-    struct range *of = NULL;
-    bool own;
-    {
-        SCOPED_LOCK(&w->lock);
-        int rc = 0;
-        own = mine->active;
-        if (!own && !w->over && !(of = choose_locked(w, middle, &rc)) && !rc)
-            pthread_cond_wait(&w->changed, &w->lock);
-        if (rc || w->over)
-            return rc;
-    }
-    return own ? list_on(w, mine) : of ? probe(w, of, mine, middle) : 0;
-}
-
-static bool is_over(struct s3_walk *w)
-{
-    SCOPED_LOCK(&w->lock);
-    return w->over;
-}
-
-static void *s3_walk_work(void *arg)
-{
-    struct worker *me = arg;
-    struct s3_walk *w = me->walk;
-    CLEANUP_BYTES middle = BYTES_INIT(HTTP_ERROR_BODY_MAX);
-    int rc = 0;
-    while (!rc && !is_over(w))
-        rc = s3_walk_step(w, me->range, &middle);
-    if (rc) {
-        SCOPED_LOCK(&w->lock);
-        if (!w->error.code)
-            error_take(&w->error, rc);
-        w->over = true;
-        pthread_cond_broadcast(&w->changed);
-    }
-    return NULL;
-}
-
-/* ------------------------------------------------------------------ the caller */
-
-/* The next batch: 1; all is done: 0; or a worker's -errno. */
-static int take_batch(struct s3_walk *w, struct batch *out)
-{
-    SCOPED_LOCK(&w->lock);
-    while (!w->queued && !w->over)
-        pthread_cond_wait(&w->changed, &w->lock);
-    if (w->error.code)
-        return error_restore(&w->error);
-    if (!w->queued)
-        return 0;
-    *out = w->queue[w->first];
-    w->first = (w->first + 1) % QUEUE;
-    w->queued--;
-    pthread_cond_broadcast(&w->changed);
     return 1;
 }
 
-static int visit_batch(const struct batch *b, s3_visit *visit, void *arg)
+/* No range waits: 1 if something came of probing one. */
+static int probe(void *arg, struct walker *walker)
 {
-    const struct s3_object *last = NULL;
-    for (size_t i = b->from; i < b->to; i++) {
-        const struct s3_object *o = s3_list_page_object(b->page, i);
-        int rc = last && !order_of(last->key, last->key_len, o->key, o->key_len) ? 0 : visit(arg, o);
-        if (rc)
-            return rc;
-        last = o;
+    struct s3_walk *w = arg;
+    CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
+    CLEANUP_BYTES middle = BYTES_INIT(HTTP_ERROR_BODY_MAX);
+    struct range *of = NULL, *mine = NULL;
+    size_t from = 0, to = 0;
+    int rc = s3_walk_choose(w, &of, &mine, &middle), shared = 0;
+    if (rc <= 0)
+        return rc;
+    rc = fetch(w, &middle, &page);
+    {
+        SCOPED_LOCK(&w->lock);
+        if (!rc)
+            rc = shared = split_locked(of, mine, &middle, page);
+        if (shared > 0)
+            rc = advance_locked(w, mine, page, &from, &to);
+        else
+            mine->used = false;
+        of->probed = false;
     }
-    return 0;
+    if (!rc && shared)
+        rc = emit_page(w, walker, mine, page, from, to);
+    return rc ? rc : 1;
 }
 
-static void end_workers(struct s3_walk *w, struct worker *workers, unsigned started)
+static int s3_walk_list_place(void *arg, struct walker *walker, const struct walk_place *place)
 {
-    pthread_mutex_lock(&w->lock);
-    w->over = true;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(workers[i].thread, NULL);
+    struct s3_walk *w = arg;
+    return list_range(w, walker, &w->ranges[place->kind]);
 }
 
-static void walk_release(struct s3_walk *w)
+int s3_walk(const struct s3_walk_config *config, source_visit *visit, void *arg)
 {
-    for (; w->queued; w->queued--, w->first = (w->first + 1) % QUEUE)
-        s3_list_page_free(w->queue[w->first].page);
-    for (unsigned i = 0; i < S3_WALK_THREADS_MAX; i++) {
-        bytes_release(&w->ranges[i].after);
-        bytes_release(&w->ranges[i].end);
-    }
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
-}
-
-int s3_walk(const struct s3_walk_config *config, s3_visit *visit, void *arg)
-{
-    struct s3_walk w = {.config = config, .prefix_len = strlen(config->prefix), .active = 1};
-    struct worker workers[S3_WALK_THREADS_MAX];
-    w.threads = config->threads ? GR_MIN(config->threads, (unsigned)S3_WALK_THREADS_MAX) : S3_WALK_THREADS_MAX;
+    struct s3_walk w = {.config = config, .prefix_len = strlen(config->prefix)};
+    unsigned threads = config->threads ? config->threads : S3_WALK_THREADS_MAX;
+    const struct walk walk = {.url = config->retry->url,
+                              .threads = GR_MIN(threads, (unsigned)S3_WALK_THREADS_MAX),
+                              .list = s3_walk_list_place,
+                              .share = probe,
+                              .arg = &w,
+                              .visit = visit,
+                              .visit_arg = arg};
     pthread_mutex_init(&w.lock, NULL);
-    pthread_cond_init(&w.changed, NULL);
     for (unsigned i = 0; i < S3_WALK_THREADS_MAX; i++)
         w.ranges[i].after.max = w.ranges[i].end.max = HTTP_ERROR_BODY_MAX;
-    w.ranges[0].active = true;
-    int rc = 0;
-    unsigned started = 0;
-    for (; !rc && started < w.threads; started += !rc) {
-        workers[started] = (struct worker){.walk = &w, .range = &w.ranges[started]};
-        rc = thread_start(&workers[started].thread, s3_walk_work, &workers[started]);
-        if (rc && started) {
-            rc = 0; /* those there are will do */
-            break;
-        }
+    w.ranges[0].used = w.ranges[0].active = true;
+    int rc = walk_run(&walk);
+    for (unsigned i = 0; i < S3_WALK_THREADS_MAX; i++) {
+        bytes_release(&w.ranges[i].after);
+        bytes_release(&w.ranges[i].end);
     }
-    struct batch b = {0};
-    while (!rc && (rc = take_batch(&w, &b)) > 0) {
-        rc = visit_batch(&b, visit, arg);
-        s3_list_page_free(b.page);
-    }
-    struct error error;
-    error_take(&error, rc);
-    end_workers(&w, workers, started);
-    walk_release(&w);
-    return rc ? error_restore(&error) : 0;
+    pthread_mutex_destroy(&w.lock);
+    return rc;
 }

@@ -12,13 +12,14 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "imagebuild/source/hdfs_walk.h"
 #include "imagebuild/source/owner_map.h"
+#include "imagebuild/source/rules.h"
 #include "imagebuild/source/source_kinds.h"
 #include "imagebuild/source/source_retry.h"
+#include "imagebuild/source/walk.h"
 #include "net/hdfs/webhdfs.h"
 
-enum { LIST_THREADS = 8, FULL_PATH_MAX = 128 << 10 };
+enum { LIST_THREADS = 8, PATH_LEN_MAX = 64 << 10, FULL_PATH_MAX = 2 * PATH_LEN_MAX };
 
 struct source_hdfs {
     struct source base;
@@ -67,17 +68,11 @@ static mode_t mode_of(const struct webhdfs_status *status)
 
 /* ------------------------------------------------------------------ listing */
 
-struct hdfs_listing {
-    struct source_hdfs *s;
-    source_visit *visit;
-    void *arg;
-};
-
-static int visit_status(void *arg, const char *path, size_t path_len, const struct webhdfs_status *status)
+static int emit_status(struct source_hdfs *s, const char *path, size_t path_len, const struct webhdfs_status *status,
+                       source_visit *visit, void *arg)
 {
-    struct hdfs_listing *l = arg;
     struct source_version version;
-    version_of(l->s, status, &version);
+    version_of(s, status, &version);
     struct source_entry e = {.path = path,
                              .path_len = path_len,
                              .mode = mode_of(status),
@@ -93,8 +88,7 @@ static int visit_status(void *arg, const char *path, size_t path_len, const stru
         e.target = status->target;
         e.target_len = strlen(status->target);
     }
-    int rc = l->visit(l->arg, &e);
-    return rc == -EINVAL ? error_prefix(rc, "source: %s", l->s->url) : rc;
+    return visit(arg, &e);
 }
 
 /* Path of the source's root and one below it. */
@@ -119,10 +113,51 @@ static int status_of(struct source_hdfs *s, const char *path, size_t len, struct
     return rc;
 }
 
+static int fetch_page(struct source_hdfs *s, const struct walk_place *place, struct webhdfs_page **out)
+{
+    CLEANUP_BYTES full = BYTES_INIT(FULL_PATH_MAX);
+    struct source_try try = {0};
+    int rc = full_path(s, place->path, place->path_len, &full);
+    if (rc)
+        return rc;
+    while ((rc = webhdfs_list(s->client, (const char *)full.data, full.len, place->after, out)) &&
+           !(rc = source_retry_wait(&s->retry, &try, rc)))
+        ;
+    return rc;
+}
+
+/* A page of a directory. What follows it is pushed first, so that subdirectories come before it. */
+static int source_hdfs_list_page(void *arg, struct walker *w, const struct walk_place *place)
+{
+    struct source_hdfs *s = arg;
+    CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
+    CLEANUP_BYTES path = BYTES_INIT(PATH_LEN_MAX);
+    int rc = fetch_page(s, place, &page);
+    if (rc)
+        return rc;
+    size_t count = webhdfs_page_count(page);
+    if (webhdfs_page_more(page)) {
+        struct walk_place rest = *place;
+        rest.after = webhdfs_page_status(page, count - 1)->name;
+        rc = walk_push(w, &rest);
+    }
+    for (size_t i = 0; !rc && i < count; i++) {
+        const struct webhdfs_status *status = webhdfs_page_status(page, i);
+        bytes_clear(&path);
+        rc = bytes_printf(&path, "%s%s%s", place->path, place->path_len && *status->name ? "/" : "", status->name);
+        if (rc || !bytes_string(&path))
+            return error_set(-EINVAL, "HDFS: a path is longer than %d bytes", PATH_LEN_MAX);
+        const struct walk_place below = {.path = (const char *)path.data, .path_len = path.len};
+        rc = emit_status(s, below.path, below.path_len, status, walk_emit, w);
+        if (!rc && status->type == WEBHDFS_DIRECTORY && rules_take(s->rules, below.path, below.path_len, true))
+            rc = walk_push(w, &below);
+    }
+    return rc;
+}
+
 static int hdfs_source_list(struct source *base, source_visit *visit, void *arg)
 {
     struct source_hdfs *s = hdfs_of(base);
-    struct hdfs_listing l = {.s = s, .visit = visit, .arg = arg};
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *root = NULL;
     int rc = status_of(s, "", 0, &root);
     if (rc)
@@ -131,18 +166,15 @@ static int hdfs_source_list(struct source *base, source_visit *visit, void *arg)
     if (status->type != WEBHDFS_DIRECTORY)
         return error_set(-ENOTDIR, "source: %s is no directory; give the one it is in", s->url);
     s->counts = (struct source_counts){0};
-    rc = visit_status(&l, "", 0, status);
-    const struct hdfs_walk walk = {.client = s->client,
-                                   .root = webhdfs_address(s->client)->path,
-                                   .threads = GR_MIN(s->connections, (unsigned)LIST_THREADS),
-                                   .retry = &s->retry,
-                                   .rules = s->rules,
-                                   .visit = visit_status,
-                                   .arg = &l,
-                                   .counts = &s->counts};
-    if (!rc)
-        rc = hdfs_walk_run(&walk);
-    return rc;
+    const struct walk walk = {.url = s->url,
+                              .threads = GR_MIN(s->connections, (unsigned)LIST_THREADS),
+                              .list = source_hdfs_list_page,
+                              .arg = s,
+                              .visit = visit,
+                              .visit_arg = arg,
+                              .counts = &s->counts};
+    rc = emit_status(s, "", 0, status, visit, arg);
+    return rc ? rc : walk_run(&walk);
 }
 
 static void hdfs_source_counts(struct source *base, struct source_counts *out)
@@ -154,10 +186,10 @@ static void hdfs_source_counts(struct source *base, struct source_counts *out)
 
 static int hdfs_source_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
 {
-    struct hdfs_listing l = {.s = hdfs_of(base), .visit = visit, .arg = arg};
+    struct source_hdfs *s = hdfs_of(base);
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
-    int rc = status_of(l.s, ask->path, ask->path_len, &page);
-    return rc ? rc : visit_status(&l, ask->path, ask->path_len, webhdfs_page_status(page, 0));
+    int rc = status_of(s, ask->path, ask->path_len, &page);
+    return rc ? rc : emit_status(s, ask->path, ask->path_len, webhdfs_page_status(page, 0), visit, arg);
 }
 
 /* ------------------------------------------------------------------ reading */

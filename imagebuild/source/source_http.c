@@ -5,6 +5,7 @@
  * Reads are ranged and conditional, and the answer is compared too, for servers that ignore conditions.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,13 +13,17 @@
 
 #include "base/error.h"
 #include "format/catalog.h"
-#include "imagebuild/source/http_login.h"
-#include "imagebuild/source/http_walk.h"
+#include "imagebuild/source/http_index.h"
+#include "imagebuild/source/rules.h"
 #include "imagebuild/source/source_kinds.h"
 #include "imagebuild/source/source_retry.h"
+#include "imagebuild/source/walk.h"
 #include "net/http.h"
 
-enum { URL_MAX = 4 * CATALOG_PATH_MAX };
+enum { URL_MAX = 4 * CATALOG_PATH_MAX, LIST_THREADS = 8, DEPTH_MAX = 128 };
+/* An index page has PAGE_BYTES, and with as many at a time as a walk has threads (64) they have PAGES_BYTES. A larger
+ * one is asked for again alone. */
+enum { PAGE_BYTES = 4 << 20, PAGES_BYTES = 64 * PAGE_BYTES };
 
 struct source_http {
     struct source base;
@@ -30,6 +35,7 @@ struct source_http {
     unsigned connections;
     const struct rules *rules;
     struct source_counts counts;
+    _Atomic uint64_t files; /* that the listing found */
 };
 
 static struct source_http *http_of(struct source *s)
@@ -101,12 +107,17 @@ static int ask_once(struct source_http *s, const struct http_request *asked, str
 
 /* ------------------------------------------------------------------ versions */
 
+static size_t print_time_and_size(int64_t mtime, uint64_t size, char out[SOURCE_VALIDATOR_MAX + 1])
+{
+    return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "t:%lld-%llu", (long long)mtime, (unsigned long long)size);
+}
+
 static size_t print_validator(const struct http_response *resp, char out[SOURCE_VALIDATOR_MAX + 1])
 {
     if (*resp->etag == '"' && strlen(resp->etag) <= SOURCE_VALIDATOR_MAX)
         return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "%s", resp->etag);
     if (resp->last_modified >= 0)
-        return http_walk_validator(resp->last_modified, (uint64_t)resp->content_length, out);
+        return print_time_and_size(resp->last_modified, (uint64_t)resp->content_length, out);
     return 0;
 }
 
@@ -182,14 +193,14 @@ static int http_source_look(struct source *base, const struct source_ask *ask, s
 
 /* ------------------------------------------------------------------ index pages */
 
-static int get_page(struct source *base, const char *path, size_t len, struct bytes *out_url,
+/* The page of a directory, and its address. -EMSGSIZE: it is larger than resp->body.max. */
+static int get_page(struct source_http *s, const struct walk_place *place, struct bytes *out_url,
                     struct http_response *resp)
 {
-    struct source_http *s = http_of(base);
     CLEANUP_FREE char *to = NULL;
     const size_t limit = resp->body.max;
     struct source_try try = {0};
-    int rc = make_url(s, path, len, true, out_url);
+    int rc = make_url(s, place->path, place->path_len, true, out_url);
     if (rc)
         return rc;
     const struct http_request req = {.method = "GET", .url = (const char *)out_url->data};
@@ -204,18 +215,118 @@ static int get_page(struct source *base, const char *path, size_t len, struct by
     return bytes_printf(out_url, "%.*s", (int)(strrchr(to, '/') + 1 - to), to);
 }
 
+enum { PLACE_PAGE, PLACE_FILE }; /* a file of which the page says only the name */
+
+struct page {
+    struct source_http *s;
+    struct walker *walker;
+    const struct walk_place *place;
+    struct bytes path; /* of the child */
+    bool directories;  /* these are taken, else the files */
+};
+
+static int take_directory(struct page *p, const struct source_entry *e, bool exact)
+{
+    unsigned depth = 0;
+    for (size_t i = 0; i < e->path_len; i++)
+        depth += e->path[i] == '/';
+    if (!rules_take(p->s->rules, e->path, e->path_len, true))
+        return 0;
+    if (depth >= DEPTH_MAX)
+        return error_set(-EINVAL,
+                         "source: %s: directories nest over %d deep at '%.*s': a link there may lead back; leave it "
+                         "out with --exclude",
+                         p->s->base.url, DEPTH_MAX, (int)GR_MIN(e->path_len, (size_t)200), e->path);
+    int rc = exact ? walk_emit(p->walker, e) : 0; /* else its time is not known */
+    return rc ? rc : walk_push(p->walker, &(struct walk_place){.path = e->path, .path_len = e->path_len});
+}
+
+static int take_file(struct page *p, struct source_entry *e, const struct http_index_entry *child)
+{
+    char validator[SOURCE_VALIDATOR_MAX + 1];
+    if (!child->exact && !rules_take(p->s->rules, e->path, e->path_len, false))
+        return 0;
+    if (!child->exact)
+        return walk_push(p->walker, &(struct walk_place){.path = e->path, .path_len = e->path_len, .kind = PLACE_FILE});
+    e->mode = S_IFREG | 0644;
+    e->size = child->size;
+    e->validator = validator;
+    e->validator_len = print_time_and_size(child->mtime, child->size, validator);
+    atomic_fetch_add(&p->s->files, 1);
+    return walk_emit(p->walker, e);
+}
+
+static int take_child(void *arg, const struct http_index_entry *child)
+{
+    struct page *p = arg;
+    if (child->directory != p->directories)
+        return 0;
+    bytes_clear(&p->path);
+    int rc = bytes_append(&p->path, p->place->path, p->place->path_len);
+    if (!rc && p->path.len)
+        rc = bytes_append(&p->path, "/", 1);
+    if (!rc)
+        rc = bytes_append(&p->path, child->name, child->name_len);
+    if (rc)
+        return error_set(-EINVAL, "source: a path that begins with '%.100s' is over 65535 bytes", p->place->path);
+    struct source_entry e = {
+        .path = (const char *)p->path.data, .path_len = p->path.len, .mode = S_IFDIR | 0755, .mtime = child->mtime};
+    return child->directory ? take_directory(p, &e, child->exact) : take_file(p, &e, child);
+}
+
+/* Directories first: files then lie above them on the stack and are asked for before further pages, so that names do
+ * not pile up. */
+static int source_http_list_page(struct source_http *s, struct walker *w, const struct walk_place *place)
+{
+    CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
+    const size_t limit = place->alone ? PAGES_BYTES : PAGE_BYTES;
+    CLEANUP(http_response_release) struct http_response resp = {.body.max = limit};
+    struct page page = {.s = s, .walker = w, .place = place, .path = BYTES_INIT(CATALOG_PATH_MAX)};
+    int rc = get_page(s, place, &url, &resp);
+    if (rc == -EMSGSIZE && place->alone)
+        return error_set(-EFBIG, "source: the index of %s/%.*s takes more than %d MiB; name its files by --files-from",
+                         s->base.url, (int)GR_MIN(place->path_len, (size_t)200), place->path, PAGES_BYTES >> 20);
+    if (rc == -EMSGSIZE) {
+        struct walk_place again = *place;
+        again.alone = true;
+        return walk_push(w, &again);
+    }
+    for (int i = 0; !rc && i < 2; i++) {
+        page.directories = i == 0;
+        rc = http_index_decode(resp.body.data, resp.body.len, (const char *)url.data, take_child, &page);
+    }
+    bytes_release(&page.path);
+    return rc;
+}
+
+static int source_http_list_place(void *arg, struct walker *w, const struct walk_place *place)
+{
+    struct source_http *s = arg;
+    if (place->kind == PLACE_PAGE)
+        return source_http_list_page(s, w, place);
+    const struct source_ask ask = {.path = place->path, .path_len = place->path_len};
+    int rc = http_source_look(&s->base, &ask, walk_emit, w);
+    if (!rc)
+        atomic_fetch_add(&s->files, 1);
+    return rc;
+}
+
 static int http_source_list(struct source *base, source_visit *visit, void *arg)
 {
     struct source_http *s = http_of(base);
-    const struct http_walk walk = {.source = base,
-                                   .threads = s->connections,
-                                   .rules = s->rules,
-                                   .get = get_page,
-                                   .visit = visit,
-                                   .arg = arg,
-                                   .counts = &s->counts};
+    const struct walk walk = {.url = s->url,
+                              .threads = s->connections ? s->connections : LIST_THREADS,
+                              .list = source_http_list_place,
+                              .arg = s,
+                              .visit = visit,
+                              .visit_arg = arg,
+                              .counts = &s->counts};
     s->counts = (struct source_counts){0};
-    return http_walk_run(&walk);
+    atomic_store(&s->files, 0);
+    int rc = walk_run(&walk);
+    if (!rc && !atomic_load(&s->files))
+        return error_set(-ENOENT, "source: the index of %s/ names no file; check the address", s->url);
+    return rc;
 }
 
 static void http_source_counts(struct source *base, struct source_counts *out)

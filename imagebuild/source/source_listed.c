@@ -1,22 +1,23 @@
-/* The thread that lists reads paths into slots, workers look at them, and the entries they copied come back to be
- * handed on: the visitor is only ever called by the thread that lists. A slot is owned by whoever took it out of a
- * queue. */
+/* The walk has one place, "the next line": a thread that takes it reads the line, puts the place back for another one,
+ * and looks at the path. So one thread at a time reads the list, and nothing of it is kept. */
 #include "imagebuild/source/source_listed.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "imagebuild/source/look_ahead.h"
+#include "imagebuild/source/walk.h"
 
-enum { MISSING_NAMED = 20 };
+enum { MISSING_NAMED = 20, LOOK_THREADS = 8 };
 
 struct source_listed {
     struct source base;
     struct source *inner;
     struct path_list *list;
     struct source_listed_config config;
+    _Atomic uint64_t missing;
 };
 
 static struct source_listed *listed_of(struct source *s)
@@ -24,72 +25,50 @@ static struct source_listed *listed_of(struct source *s)
     return (struct source_listed *)s;
 }
 
-struct looking {
-    struct source_listed *s;
-    source_visit *visit;
-    void *arg;
-    uint64_t missing;
-};
-
-static int look_at_listed(void *arg, struct look *look)
+static void note_missing(struct source_listed *s, const struct source_ask *ask)
 {
-    struct source *inner = ((struct looking *)arg)->s->inner;
-    return source_look(inner, &look->ask, look_keep, look);
+    if (atomic_fetch_add(&s->missing, 1) < MISSING_NAMED && !s->config.ignore_missing)
+        log_warning("source: %s names '%.*s', which is not there", path_list_name(s->list),
+                    (int)GR_MIN(ask->path_len, (size_t)400), ask->path);
 }
 
-static void note_missing(struct looking *l, const struct look *look)
+static int look_at_next(void *arg, struct walker *w, const struct walk_place *next_line)
 {
-    if (!l->s->config.ignore_missing && l->missing < MISSING_NAMED)
-        log_warning("source: %s names '%.*s', which is not there", path_list_name(l->s->list),
-                    (int)GR_MIN(look->ask.path_len, (size_t)400), look->ask.path);
-    l->missing++;
-}
-
-static int source_listed_hand_on(void *arg, struct look *look)
-{
-    struct looking *l = arg;
-    int rc = look->error.code;
-    if (rc == -ENOENT) {
-        note_missing(l, look);
-        return 0;
-    }
-    rc = rc ? error_restore(&look->error) : 0;
-    for (size_t i = 0; !rc && i < look->entries.len; i++)
-        rc = l->visit(l->arg, look->entries.items[i]);
-    return rc;
-}
-
-static int source_listed_look_at_all(struct source_listed *s, struct look_ahead *looks)
-{
-    const volatile int *cancel = s->config.cancel;
+    struct source_listed *s = arg;
     struct source_ask ask;
-    int rc;
-    while ((rc = path_list_next(s->list, &ask)) == 1) {
-        if (cancel && *cancel)
-            return error_set(-ECANCELED, "source: the build was stopped while it read %s", path_list_name(s->list));
-        rc = look_ahead_ask(looks, &ask, 0);
-        if (rc)
-            return rc;
-    }
-    for (bool taken = true; !rc && taken;)
-        rc = look_ahead_wait(looks, &taken);
-    return rc;
+    if (s->config.cancel && *s->config.cancel)
+        return error_set(-ECANCELED, "source: the build was stopped while it read %s", path_list_name(s->list));
+    int rc = path_list_next(s->list, &ask);
+    if (rc <= 0)
+        return rc;
+    CLEANUP_FREE char *path = strndup(ask.path, ask.path_len); /* the list's is gone with the line */
+    if (!path)
+        return error_no_memory();
+    ask.path = path;
+    rc = walk_push(w, next_line);
+    if (!rc)
+        rc = source_look(s->inner, &ask, walk_emit, w);
+    if (rc != -ENOENT)
+        return rc;
+    note_missing(s, &ask);
+    return 0;
 }
 
 static int listed_list(struct source *base, source_visit *visit, void *arg)
 {
     struct source_listed *s = listed_of(base);
-    struct looking l = {.s = s, .visit = visit, .arg = arg};
-    struct look_ahead_config config = {
-        .threads = s->config.threads, .work = look_at_listed, .answer = source_listed_hand_on, .arg = &l};
-    CLEANUP(cleanup_look_ahead) struct look_ahead *looks = NULL;
-    int rc = look_ahead_start(&config, &looks);
-    if (!rc)
-        rc = source_listed_look_at_all(s, looks);
-    if (!rc && l.missing && !s->config.ignore_missing)
+    const struct walk walk = {.url = base->url,
+                              .threads = s->config.threads ? s->config.threads : LOOK_THREADS,
+                              .list = look_at_next,
+                              .arg = s,
+                              .visit = visit,
+                              .visit_arg = arg};
+    int rc = walk_run(&walk);
+    uint64_t missing = atomic_load(&s->missing);
+    if (!rc && missing && !s->config.ignore_missing)
         return error_set(-ENOENT,
                          "source: %llu of the paths that %s names are not there; --ignore-missing leaves them out",
-                         (unsigned long long)l.missing, path_list_name(s->list));
+                         (unsigned long long)missing, path_list_name(s->list));
     return rc;
 }
 

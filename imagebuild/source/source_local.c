@@ -1,18 +1,28 @@
-/* A local directory as a source; local_walk.c lists it. Files are opened beneath its descriptor, as there.
+/* A local directory as a source. Everything is opened relative to its descriptor without following a link, so that
+ * whoever may write below it cannot lead the build out of it. Mounts below it are crossed.
  *
  * A version of a file is its size, mtime, ctime and inode: taken before and after reading. A write
  * within one tick of the file system's clock that leaves the size alone goes unseen.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/io.h"
-#include "imagebuild/source/local_walk.h"
+#include "format/catalog.h"
 #include "imagebuild/source/openat2.h"
+#include "imagebuild/source/rules.h"
 #include "imagebuild/source/source_kinds.h"
+#include "imagebuild/source/walk.h"
+
+enum { TARGET_MAX = 4096, LIST_THREADS = 4 };
 
 struct source_local {
     struct source base;
@@ -28,17 +38,202 @@ static struct source_local *local_of(struct source *s)
     return (struct source_local *)s;
 }
 
+/* ------------------------------------------------------------------ versions */
+
+/* Does this error of opening a path mean that nothing is there any more? */
+static bool is_gone(int rc)
+{
+    return rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP;
+}
+
+static uint64_t nanoseconds(const struct timespec *t)
+{
+    return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
+}
+
+/* %llx, which takes as long as a system call for every file. */
+static char *put_hex(char *p, uint64_t v)
+{
+    int shift = v ? (63 - __builtin_clzll(v)) / 4 * 4 : 0;
+    for (; shift >= 0; shift -= 4)
+        *p++ = "0123456789abcdef"[v >> shift & 15];
+    return p;
+}
+
+/* A file's version, "size-mtime-ctime-inode", times in nanoseconds, all in hex; its length. */
+static size_t print_validator(const struct stat *st, char out[SOURCE_VALIDATOR_MAX + 1])
+{
+    const uint64_t numbers[] = {(uint64_t)st->st_size, nanoseconds(&st->st_mtim), nanoseconds(&st->st_ctim),
+                                (uint64_t)st->st_ino};
+    char *p = out;
+    for (size_t i = 0; i < GR_ARRAY_SIZE(numbers); i++) {
+        if (i)
+            *p++ = '-';
+        p = put_hex(p, numbers[i]);
+    }
+    *p = 0;
+    return (size_t)(p - out);
+}
+
+static bool is_same_version(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && nanoseconds(&a->st_mtim) == nanoseconds(&b->st_mtim) &&
+           nanoseconds(&a->st_ctim) == nanoseconds(&b->st_ctim) && a->st_ino == b->st_ino;
+}
+
 /* ------------------------------------------------------------------ listing */
 
-static struct local_walk walk_of(struct source_local *s, source_visit *visit, void *arg)
+/* Where a listing is: a path, and the visitor that hears of it. */
+struct spot {
+    const struct source_local *s;
+    struct walker *walker; /* NULL: a look at one path */
+    source_visit *visit;
+    void *arg;
+    struct bytes path;
+    struct bytes xattrs;
+    char target[TARGET_MAX];
+};
+
+static void spot_release(struct spot *at)
 {
-    return (struct local_walk){.root = s->root,
-                               .openat2 = s->openat2,
-                               .url = s->base.url,
-                               .rules = s->rules,
-                               .visit = visit,
-                               .arg = arg,
-                               .counts = &s->counts};
+    bytes_release(&at->path);
+    bytes_release(&at->xattrs);
+}
+
+#define CLEANUP_SPOT CLEANUP(spot_release) struct spot
+
+static int failed(const struct spot *at, const char *what, int code)
+{
+    return error_set(code, "source: cannot %s %s/%.*s: %s%s", what, at->s->base.url, (int)GR_MIN(at->path.len, 300u),
+                     at->path.len ? (const char *)at->path.data : "", strerror(-code),
+                     code == -EACCES || code == -EPERM ? "; run as a user who may read it" : "");
+}
+
+/* Set path to its first len bytes plus "/name". */
+static int set_path(struct spot *at, size_t len, const char *name, size_t name_len)
+{
+    at->path.len = len;
+    int rc = len ? bytes_append(&at->path, "/", 1) : 0;
+    if (!rc)
+        rc = bytes_append(&at->path, name, name_len);
+    return rc == -EMSGSIZE ? error_set(-EINVAL, "source: a path below %s is over 65535 bytes", at->s->base.url) : rc;
+}
+
+/* The text of the link `name` in dir. */
+static int read_target(struct spot *at, int dir, const char *name, struct source_entry *e)
+{
+    ssize_t n = readlinkat(dir, name, at->target, sizeof at->target);
+    if (n < 0)
+        return errno == ENOENT || errno == EINVAL ? -ENOENT : failed(at, "read the link", -errno);
+    e->target = at->target;
+    e->target_len = (size_t)n;
+    return 0;
+}
+
+/* Hand on one path; name is "." for the directory itself. 1: it went away meanwhile, and was not. */
+static int source_local_emit(struct spot *at, int dir, const char *name, const struct stat *st)
+{
+    char validator[SOURCE_VALIDATOR_MAX + 1];
+    struct source_entry e = {.path = (const char *)at->path.data,
+                             .path_len = at->path.len,
+                             .mode = st->st_mode,
+                             .uid = st->st_uid,
+                             .gid = st->st_gid,
+                             .rdev = st->st_rdev,
+                             .size = (uint64_t)st->st_size,
+                             .mtime = st->st_mtim.tv_sec,
+                             .mtime_nsec = (uint32_t)st->st_mtim.tv_nsec};
+    int rc = 0;
+    if (!e.path)
+        e.path = "";
+    if (S_ISREG(st->st_mode)) {
+        e.validator = validator;
+        e.validator_len = print_validator(st, validator);
+    } else if (S_ISLNK(st->st_mode)) {
+        rc = read_target(at, dir, name, &e);
+    }
+    if (!S_ISDIR(st->st_mode) && st->st_nlink > 1) {
+        e.link_dev = st->st_dev;
+        e.link_ino = st->st_ino;
+    }
+    if (!rc)
+        rc = local_xattrs_read(dir, name, &at->xattrs);
+    if (rc)
+        return rc == -ENOENT ? 1 : failed(at, "read the attributes of", rc);
+    e.xattrs = at->xattrs.data;
+    e.xattrs_len = at->xattrs.len;
+    return at->visit(at->arg, &e);
+}
+
+static int list_entry(struct spot *at, int dir, size_t dir_len, const char *name)
+{
+    struct stat st;
+    int rc = set_path(at, dir_len, name, strlen(name));
+    if (rc)
+        return rc;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW)) {
+        if (errno != ENOENT)
+            return failed(at, "look at", -errno);
+        rc = 1;
+    }
+    if (!rc && S_ISDIR(st.st_mode) && !rules_take(at->s->rules, (const char *)at->path.data, at->path.len, true))
+        return 0; /* nor anything below it */
+    if (!rc)
+        rc = source_local_emit(at, dir, name, &st);
+    const struct walk_place place = {.path = (const char *)at->path.data, .path_len = at->path.len};
+    if (rc == 1)
+        walk_vanished(at->walker, place.path, place.path_len);
+    else if (!rc && S_ISDIR(st.st_mode))
+        return walk_push(at->walker, &place);
+    return rc == 1 ? 0 : rc;
+}
+
+static void cleanup_dir(DIR **d)
+{
+    if (*d)
+        closedir(*d);
+}
+
+/* A directory: its entries, and subdirectories to be listed. */
+static int list_directory(void *arg, struct walker *w, const struct walk_place *place)
+{
+    const struct source_local *s = arg;
+    CLEANUP_SPOT at = {.s = s,
+                       .walker = w,
+                       .visit = walk_emit,
+                       .arg = w,
+                       .path = BYTES_INIT(CATALOG_PATH_MAX),
+                       .xattrs = BYTES_INIT(LOCAL_XATTRS_MAX)};
+    struct stat st;
+    int rc = set_path(&at, 0, place->path, place->path_len);
+    if (rc)
+        return rc;
+    if (!place->path_len && fstat(s->root, &st))
+        return failed(&at, "look at", -errno);
+    if (!place->path_len && (rc = source_local_emit(&at, s->root, ".", &st)))
+        return rc == 1 ? failed(&at, "look at", -ENOENT) : rc;
+    int fd = openat2_beneath(s->root, s->openat2, place->path, place->path_len, O_RDONLY | O_DIRECTORY);
+    if (fd < 0)
+        return is_gone(fd) ? -ENOENT : failed(&at, "open", fd);
+    CLEANUP(cleanup_dir) DIR *d = fdopendir(fd);
+    if (!d) {
+        close(fd);
+        return failed(&at, "open", -ENOMEM);
+    }
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(d);
+        if (!entry) {
+            at.path.len = place->path_len;
+            return errno ? failed(&at, "read", -errno) : 0;
+        }
+        const char *name = entry->d_name;
+        if (!strcmp(name, ".") || !strcmp(name, ".."))
+            continue;
+        rc = list_entry(&at, dirfd(d), place->path_len, name);
+        if (rc)
+            return rc;
+    }
 }
 
 static void local_counts(struct source *s, struct source_counts *out)
@@ -49,9 +244,16 @@ static void local_counts(struct source *s, struct source_counts *out)
 static int local_list(struct source *base, source_visit *visit, void *arg)
 {
     struct source_local *s = local_of(base);
-    const struct local_walk walk = walk_of(s, visit, arg);
+    const struct walk walk = {.url = s->base.url,
+                              .threads = LIST_THREADS,
+                              .list = list_directory,
+                              .arg = s,
+                              .visit = visit,
+                              .visit_arg = arg,
+                              .counts = &s->counts};
     s->counts = (struct source_counts){0};
-    return local_walk_run(&walk);
+    int rc = local_xattrs_possible();
+    return rc ? rc : walk_run(&walk);
 }
 
 static int removed(const struct source_local *s, const char *path, size_t len)
@@ -62,9 +264,27 @@ static int removed(const struct source_local *s, const char *path, size_t len)
 static int local_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
 {
     struct source_local *s = local_of(base);
-    const struct local_walk walk = walk_of(s, visit, arg);
-    int rc = local_walk_look(&walk, ask);
-    return rc == -ENOENT ? removed(s, ask->path, ask->path_len) : rc;
+    CLEANUP_SPOT at = {.s = s,
+                       .visit = visit,
+                       .arg = arg,
+                       .path = BYTES_INIT(CATALOG_PATH_MAX),
+                       .xattrs = BYTES_INIT(LOCAL_XATTRS_MAX)};
+    const char *slash = memrchr(ask->path, '/', ask->path_len);
+    size_t parent_len = slash ? (size_t)(slash - ask->path) : 0;
+    struct stat st;
+    int rc = set_path(&at, 0, ask->path, ask->path_len);
+    if (rc)
+        return rc;
+    CLEANUP_FD int dir = openat2_beneath(s->root, s->openat2, ask->path, parent_len, O_RDONLY | O_DIRECTORY);
+    if (is_gone(dir))
+        return removed(s, ask->path, ask->path_len);
+    if (dir < 0)
+        return failed(&at, "open the directory of", dir);
+    const char *name = !ask->path_len ? "." : (const char *)bytes_string(&at.path) + (slash ? parent_len + 1 : 0);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
+        return errno == ENOENT ? removed(s, ask->path, ask->path_len) : failed(&at, "look at", -errno);
+    rc = source_local_emit(&at, dir, name, &st);
+    return rc == 1 ? removed(s, ask->path, ask->path_len) : rc;
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -83,7 +303,7 @@ static int open_file(const struct source_local *s, const char *path, size_t len,
     int fd = openat2_beneath(s->root, s->openat2, path, len, flags);
     if (fd == -EPERM)
         fd = openat2_beneath(s->root, s->openat2, path, len, flags & ~O_NOATIME);
-    if (local_is_removed(fd) || fd == -ENXIO)
+    if (is_gone(fd) || fd == -ENXIO)
         return removed(s, path, len);
     if (fd < 0)
         return file_failed(s, path, len, fd);
@@ -98,7 +318,7 @@ static int open_file(const struct source_local *s, const char *path, size_t len,
 static bool is_version(const struct stat *st, const struct source_read *r)
 {
     char now[SOURCE_VALIDATOR_MAX + 1];
-    size_t len = local_validator(st, now);
+    size_t len = print_validator(st, now);
     return len == r->validator_len && !memcmp(now, r->validator, len);
 }
 
@@ -142,7 +362,7 @@ static int local_read(struct source *base, const struct source_read *r)
             return file_failed(s, r->path, r->path_len, (int)n);
         if (fstat(fd, &after))
             return file_failed(s, r->path, r->path_len, -errno);
-        if ((uint64_t)n == r->len && local_same_version(&before, &after))
+        if ((uint64_t)n == r->len && is_same_version(&before, &after))
             return 0;
     }
     return error_set(-ESTALE, "source: %s/%.*s changed while it was read", s->base.url, (int)GR_MIN(r->path_len, 300u),
@@ -154,7 +374,7 @@ static int local_stat(struct source *base, const char *path, size_t path_len, st
     const struct source_local *s = local_of(base);
     CLEANUP_FD int fd = openat2_beneath(s->root, s->openat2, path, path_len, O_PATH);
     struct stat st;
-    if (local_is_removed(fd))
+    if (is_gone(fd))
         return removed(s, path, path_len);
     if (fd < 0 || fstat(fd, &st))
         return file_failed(s, path, path_len, fd < 0 ? fd : -errno);
@@ -167,7 +387,7 @@ static int local_stat(struct source *base, const char *path, size_t path_len, st
                                    .mode = st.st_mode,
                                    .uid = st.st_uid,
                                    .gid = st.st_gid};
-    out->validator_len = local_validator(&st, out->validator);
+    out->validator_len = print_validator(&st, out->validator);
     return 0;
 }
 

@@ -8,6 +8,7 @@
  * the whole read); s3_walk.c lists.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -26,6 +27,7 @@ struct source_s3 {
     unsigned connections;
     const struct rules *rules;
     struct source_retry retry;
+    _Atomic bool has_keys; /* of the last listing */
 };
 
 static struct source_s3 *s3_of(struct source *s)
@@ -39,13 +41,6 @@ static void s3_source_cancel(struct source *base)
 }
 
 /* ------------------------------------------------------------------ listing */
-
-struct s3_listing {
-    struct source_s3 *s;
-    source_visit *visit;
-    void *arg;
-    uint64_t seen;
-};
 
 /* The length of the directory's path that a key without bytes means, or -1. */
 static ssize_t directory_length(const char *path, size_t len)
@@ -61,14 +56,13 @@ static ssize_t directory_length(const char *path, size_t len)
     return -1;
 }
 
-static int list_visit(void *arg, const struct s3_object *o)
+static int emit_object(void *arg, struct walker *walker, const struct s3_object *o)
 {
-    struct s3_listing *l = arg;
-    if (o->key_len < l->s->prefix_len)
-        return error_set(-EBADMSG, "source: %s: the listing holds '%s', which is not under the prefix", l->s->url,
-                         o->key);
-    struct source_entry e = {.path = o->key + l->s->prefix_len,
-                             .path_len = o->key_len - l->s->prefix_len,
+    struct source_s3 *s = arg;
+    if (o->key_len < s->prefix_len)
+        return error_set(-EBADMSG, "source: %s: the listing holds '%s', which is not under the prefix", s->url, o->key);
+    struct source_entry e = {.path = o->key + s->prefix_len,
+                             .path_len = o->key_len - s->prefix_len,
                              .mode = S_IFREG | 0644,
                              .size = o->size,
                              .mtime = o->mtime,
@@ -81,20 +75,23 @@ static int list_visit(void *arg, const struct s3_object *o)
         e.validator = o->etag;
         e.validator_len = strlen(o->etag);
     }
-    int rc = l->visit(l->arg, &e);
-    if (rc == -EINVAL)
-        (void)error_prefix(rc, "source: %s", l->s->url);
-    l->seen++;
-    return rc;
+    atomic_store(&s->has_keys, true);
+    return walk_emit(walker, &e);
 }
 
 static int s3_source_list(struct source *base, source_visit *visit, void *arg)
 {
-    struct s3_listing l = {.s = s3_of(base), .visit = visit, .arg = arg};
-    struct s3_walk_config config = {
-        .s3 = l.s->s3, .prefix = l.s->prefix, .retry = &l.s->retry, .rules = l.s->rules, .threads = l.s->connections};
-    int rc = s3_walk(&config, list_visit, &l);
-    if (!rc && !l.seen)
+    struct source_s3 *s = s3_of(base);
+    const struct s3_walk_config config = {.s3 = s->s3,
+                                          .prefix = s->prefix,
+                                          .retry = &s->retry,
+                                          .rules = s->rules,
+                                          .threads = s->connections,
+                                          .emit = emit_object,
+                                          .arg = s};
+    atomic_store(&s->has_keys, false);
+    int rc = s3_walk(&config, visit, arg);
+    if (!rc && !atomic_load(&s->has_keys))
         return error_set(-ENOENT, "source: there is nothing under %s; check bucket and prefix", base->url);
     return rc;
 }

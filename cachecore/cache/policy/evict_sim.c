@@ -225,7 +225,7 @@ static void swap(struct future *a, struct future *b)
     *b = t;
 }
 
-static int evict_sim_push(struct oracle *o, struct future f)
+static int push(struct oracle *o, struct future f)
 {
     if (vec_push(&o->heap, f))
         return -ENOMEM;
@@ -278,7 +278,7 @@ static int oracle_ask(struct oracle *o, size_t i, struct evict_sim_result *r, bo
     o->used += *out_hit ? 0 : len;
     o->in[chunk] = true;
     o->due[chunk] = next;
-    return evict_sim_push(o, (struct future){.next = next, .chunk = chunk});
+    return push(o, (struct future){.next = next, .chunk = chunk});
 }
 
 static void look_ahead(struct oracle *o)

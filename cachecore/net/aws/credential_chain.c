@@ -36,7 +36,7 @@ struct credential_chain {
 
 /* ------------------------------------------------------------------ places */
 
-static int credential_chain_fetch(struct credential_chain *c, struct credentials *out)
+static int fetch(struct credential_chain *c, struct credentials *out)
 {
     struct web_identity w = {
         .token_file = c->token_file, .role_arn = c->role_arn, .session_name = c->session_name, .region = c->region};
@@ -118,7 +118,7 @@ static bool is_due_locked(const struct credential_chain *c)
 static int renew(struct credential_chain *c)
 {
     struct lent_credentials *fresh = calloc(1, sizeof *fresh);
-    int rc = fresh ? credential_chain_fetch(c, &fresh->keys) : error_no_memory();
+    int rc = fresh ? fetch(c, &fresh->keys) : error_no_memory();
     SCOPED_LOCK(&c->lock);
     c->renewing = false;
     c->attempt++;

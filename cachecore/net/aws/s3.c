@@ -320,8 +320,8 @@ static int add_parameter(struct bytes *url, const char *name, const char *value,
 }
 
 /* Fetch one page. token wins over start_after. */
-static int list_page(struct s3 *s, const char *prefix, const char *start_after, size_t start_after_len,
-                     const char *token, struct s3_list_page **out)
+static int list_page_s3(struct s3 *s, const char *prefix, const char *start_after, size_t start_after_len,
+                        const char *token, struct s3_list_page **out)
 {
     CLEANUP_CALL c = {.s = s};
     int rc = call_init(&c, "GET");
@@ -354,7 +354,7 @@ static int next_page(struct s3 *s, const char *prefix, const char *after, size_t
 {
     for (unsigned empty = 0;; empty++) {
         CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
-        int rc = list_page(s, prefix ? prefix : "", after, after_len, *token, &page);
+        int rc = list_page_s3(s, prefix ? prefix : "", after, after_len, *token, &page);
         if (rc)
             return rc;
         const char *next = s3_list_page_token(page);
