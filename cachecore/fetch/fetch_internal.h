@@ -19,12 +19,11 @@
 enum {
     FETCH_RUN_CHUNKS_MAX = 128, /* bounds a run of tiny chunks */
     FETCH_BUCKETS = 8192,
-    FETCH_HOLDS_FIRST = 16, /* before it is known what they bring */
     FETCH_STORE_BUCKETS = 256,
 };
 
 struct fetch_counts {
-    counter chunks[LANES], joins, raised, merged, held, dropped;
+    counter chunks[LANES], joins, raised, merged, dropped;
     counter requests, chunk_bytes, bytes, refetches, origin_refetches, healed, verify_failures, errors;
     counter hedges, hedge_wins;
 };
@@ -68,7 +67,6 @@ struct fetch {
     size_t queued, queued_waiterless, flights;
     unsigned busy, busy_background; /* gets in the air; those for warming are background too */
     uint64_t in_air[LANES];         /* bytes that those of the background lanes are still to bring */
-    unsigned hold_credit, not_held; /* holds that are worth it still; those left out since */
     uint64_t demand_us;             /* when a demand get was last sent, or ended */
     struct fetch_store *stores[FETCH_STORE_BUCKETS], *busy_stores;
     unsigned store_count;

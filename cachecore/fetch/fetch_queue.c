@@ -25,13 +25,6 @@
 
 enum {
     BESIDE_MOST = 128, /* of a queue's last flights, looked through for neighbours of a new one */
-    HOLD_SHARE = 16,   /* of the time that a get takes at least */
-    HOLD_LEAST_US = 250,
-    HOLD_MOST_US = 1000,
-    HOLD_BYTES = 256 << 10,
-    HOLD_WORTH = 4, /* so many holds a flight that comes meanwhile is worth */
-    HOLD_CREDIT_MOST = 64,
-    HOLD_TRY = 31, /* one in so many where they are worth nothing */
     TIMEOUT_PARTS = 64,
 };
 
@@ -93,7 +86,6 @@ static void enqueue_locked(struct fetch *f, struct flight *flight, enum fetch_la
     struct fetch_lane_queue *q = &f->lanes[lane];
     flight->lane = lane;
     flight->queued = true;
-    flight->due_us = 0;
     flight->next = next;
     flight->prev = next ? next->prev : q->last;
     *(flight->prev ? &flight->prev->next : &q->first) = flight;
@@ -263,44 +255,13 @@ static size_t place_locked(struct fetch *f, struct request *r)
     return fresh;
 }
 
-/* Where gets take long, little that is asked for waits a moment: the parts of a request that was split come as fast as
- * threads take them, and go by one get then. Not where the request has brought neighbours: it is known what is wanted;
- * and seldom where of late hardly anything has come meanwhile.
- */
-static uint64_t hold_us(struct fetch *f, const struct request *r, size_t fresh)
-{
-    uint64_t bytes = 0, hold = f->concurrency.base_us / HOLD_SHARE;
-    for (size_t i = 0; i < fresh; i++)
-        bytes += r->flights[i]->chunk.stored_len;
-    bool little = r->lane == LANE_DEMAND && r->n == r->wanted && bytes <= HOLD_BYTES;
-    if (!little || hold < HOLD_LEAST_US || (!f->hold_credit && ++f->not_held % HOLD_TRY))
-        return 0;
-    return GR_MIN(hold, (uint64_t)HOLD_MOST_US);
-}
-
-static void hold_locked(struct fetch *f, struct flight *flight, uint64_t hold)
-{
-    flight->due_us = clock_now_us() + hold;
-    f->hold_credit -= f->hold_credit > 0;
-    counter_add(&f->counters.held, 1);
-}
-
 /* A flight that does not ride on one of its own request. */
-static void enqueue_head_locked(struct fetch *f, struct flight *flight, uint64_t hold)
+static void enqueue_head_locked(struct fetch *f, struct flight *flight)
 {
     struct flight *next = NULL;
-    if (!find_beside_locked(f, flight, flight->lane, &next)) {
-        enqueue_locked(f, flight, flight->lane, NULL);
-        if (hold)
-            hold_locked(f, flight, hold);
-        return;
-    }
-    counter_add(&f->counters.merged, 1);
+    if (find_beside_locked(f, flight, flight->lane, &next))
+        counter_add(&f->counters.merged, 1);
     enqueue_locked(f, flight, flight->lane, next);
-    if (first_of_run(f, flight)->due_us || (next && next->due_us))
-        f->hold_credit = GR_MIN(f->hold_credit + HOLD_WORTH, (unsigned)HOLD_CREDIT_MOST);
-    if (next && fetch_follows(f, flight, next, fetch_end_of(flight)))
-        flight->due_us = next->due_us; /* it may be the first of its run now */
 }
 
 /* Behind last, a flight of the same request, and those of its run that lie in front of this one. */
@@ -315,7 +276,6 @@ static void enqueue_rider_locked(struct fetch *f, struct flight *flight, enum fe
 static void start_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = place_locked(f, r);
-    uint64_t hold = hold_us(f, r, fresh);
     qsort(r->flights, fresh, sizeof(struct flight *), by_place);
     struct flight *head = NULL, *last = NULL; /* of the run on r->lane that is being queued */
     for (size_t i = 0; i < fresh; i++) {
@@ -324,7 +284,7 @@ static void start_locked(struct fetch *f, struct request *r)
         if (rides)
             enqueue_rider_locked(f, flight, r->lane, last);
         else
-            enqueue_head_locked(f, flight, hold);
+            enqueue_head_locked(f, flight);
         if (flight->lane != r->lane)
             continue;
         last = flight;

@@ -28,18 +28,13 @@ struct look {
     bool blocked;    /* a store that answers has no place for more */
 };
 
-/* The first of a lane's runs that has a place and is not held, and in due_us when the first of the others is not, if
- * that is sooner. */
-static struct flight *first_due_locked(struct fetch *f, enum fetch_lane lane, struct look *look)
+/* The first of a lane's runs that has a place. */
+static struct flight *first_with_place_locked(struct fetch *f, enum fetch_lane lane, struct look *look)
 {
     for (struct flight *flight = f->lanes[lane].first; flight; flight = fetch_last_of_run(f, flight)->next) {
-        if (!fetch_has_place(f, &look->shares, flight)) {
-            look->blocked |= fetch_is_answering(f, &look->shares, flight->of);
-            continue;
-        }
-        if (flight->due_us <= look->shares.now_us)
+        if (fetch_has_place(f, &look->shares, flight))
             return flight;
-        look->due_us = GR_MIN(look->due_us, flight->due_us);
+        look->blocked |= fetch_is_answering(f, &look->shares, flight->of);
     }
     return NULL;
 }
@@ -99,7 +94,7 @@ static struct flight *next_locked(struct fetch *f, struct look *look)
     struct flight *next = NULL;
     for (enum fetch_lane lane = LANE_DEMAND; look->shares.free && lane < LANES && !next; lane++)
         if (lane_is_open_locked(f, lane, look))
-            next = first_due_locked(f, lane, look);
+            next = first_with_place_locked(f, lane, look);
     return next;
 }
 

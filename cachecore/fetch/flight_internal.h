@@ -21,7 +21,6 @@ struct flight {
     enum fetch_lane lane;
     uint64_t wanted_us; /* since when somebody waits for it; 0: nobody does */
     bool queued;
-    uint64_t due_us;   /* not taken before: its neighbours may come; 0: at any time */
     unsigned attempts; /* gets on their way that bring it: 1, hedged 2 */
     bool settled;      /* its result is known: what another get brings is dropped */
 
