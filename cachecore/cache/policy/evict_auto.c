@@ -13,7 +13,7 @@
 
 #include "cache/policy/evict_internal.h"
 
-enum { MEMBERS = 7, SEATS_MAX = 2048, SEATS_MIN = 8, LEAD_MIN = 16, DEVIATIONS = 3, MEMORY = 5 };
+enum { MEMBERS = 5, SEATS_MAX = 2048, SEATS_MIN = 8, LEAD_MIN = 16, DEVIATIONS = 3, MEMORY = 5 };
 
 struct seat {
     uint64_t key;
@@ -39,7 +39,7 @@ struct panel {
 
 /* The first is followed until another proves better. */
 static const struct evict_ops *const followable[MEMBERS] = {
-    &evict_lfu_firm, &evict_lfu, &evict_s3fifo, &evict_lru, &evict_lfu_keen, &evict_lfu_firmer, &evict_parts,
+    &evict_lfu_firm, &evict_lfu, &evict_s3fifo, &evict_lru, &evict_parts,
 };
 
 static struct evict_node *seat_node(void *arg, uint32_t seat)
@@ -202,7 +202,7 @@ static const struct evict_ops *panel_ask(struct evict_panel *base, uint64_t key,
 
 int panel_new(uint64_t capacity, struct evict_panel **out)
 {
-    _Static_assert(sizeof(struct panel) < 480 << 10, "evict.h and docs/cache.md state the memory");
+    _Static_assert(sizeof(struct panel) < 296 << 10, "evict.h and docs/cache.md state the memory");
     struct panel *panel = calloc(1, sizeof *panel);
     if (!panel)
         return -ENOMEM;
