@@ -99,7 +99,7 @@ struct aim {
 static int take_aim(const struct cache_call *call, const char *name, struct aim *out)
 {
     *out = (struct aim){.target = call->values->control, .export = name};
-    bool path = name && (*name == '/' || *name == '.');
+    bool path = name && (*name == '/' || *name == '.' || !out->target);
     if (!path || !control_target_export(name, out->mounted, sizeof out->mounted))
         return 0;
     if (out->target)

@@ -52,6 +52,11 @@ const volatile int *interrupt_watch(void)
     return &interrupted;
 }
 
+const volatile int *interrupt_flag(void)
+{
+    return &interrupted;
+}
+
 bool interrupt_came(void)
 {
     return interrupted;

@@ -12,9 +12,11 @@
  * had it ignore stays ignored. */
 void interrupt_end(const char *verb, const char *kept);
 
-/* Catch SIGINT and SIGTERM from now on. Returns the flag that the first one sets; it lives as long
- * as the process. */
+/* Catch SIGINT and SIGTERM from now on. Returns interrupt_flag. */
 const volatile int *interrupt_watch(void);
+
+/* The flag that the first one after interrupt_watch sets; it lives as long as the process. */
+const volatile int *interrupt_flag(void);
 
 /* Has one come since interrupt_watch? */
 bool interrupt_came(void);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "cli/interrupt.h"
 #include "cli/options.h"
 #include "store/repository.h"
 
@@ -15,6 +16,7 @@ void open_store_options(const struct open_access *access, struct store_options *
     out->endpoint = access->endpoint;
     out->timeout_ms = access->timeout_s * 1000;
     out->request_s = (unsigned)GR_MIN(most_s, (uint64_t)REQUEST_MOST_S);
+    out->cancel = interrupt_flag();
     out->connect_ms = (unsigned)GR_MIN(most_s, (uint64_t)CONNECT_MOST_S) * 1000;
 }
 

@@ -1,4 +1,4 @@
-/* The order of a build, each step one function here; docs/way-of-a-build.md walks through it.
+/* The order of a build, each step one function here; docs/internals/build.md walks through it.
  *
  *   prepare   the store's own document, tags can be guarded (--strict-tags), a lease; which image is the parent
  *   list      source -> nodes in path order
@@ -96,7 +96,7 @@ static int open_fs(struct build *b)
                            .dir = b->options.tmpdir,
                            .step = build_same_step,
                            .step_arg = b};
-    int rc = b->options.fs == MANIFEST_EXT4 ? fs_ext4_new(&fs, &b->fs) : fs_erofs_new(&fs, &b->fs);
+    int rc = fs_new(b->options.fs, &fs, &b->fs);
     if (rc || !b->parent || b->fs->keeps)
         return rc;
     b->result->rebuild.parent_differs = true;

@@ -1,5 +1,5 @@
 /* Building an image: source -> nodes -> sink -> packs -> store.
- * docs/way-of-a-build.md. */
+ * docs/internals/build.md. */
 #ifndef GRANARY_IMAGEBUILD_BUILD_H
 #define GRANARY_IMAGEBUILD_BUILD_H
 

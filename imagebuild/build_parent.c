@@ -100,7 +100,7 @@ static bool checkpoints(const struct build *b)
 static int look_at_rest(struct parent *left)
 {
     int rc = parent_look(&left); /* which somebody did ask for: it stays */
-    return rc || !left->damage.packs.count ? rc : error_set(-EBADMSG, "packs of it are missing or damaged");
+    return rc || !left->damage.packs.map.count ? rc : error_set(-EBADMSG, "packs of it are missing or damaged");
 }
 
 /* Without a parent: go on from where an earlier run of this build came to. One that turns out to be damaged is as good
@@ -142,7 +142,7 @@ static void take_plan(struct build *b)
                                                 .added = p->plan.added,
                                                 .changed = p->plan.changed,
                                                 .removed = p->plan.removed,
-                                                .packs_damaged = p->damage.packs.count,
+                                                .packs_damaged = p->damage.packs.map.count,
                                                 .healed = p->plan.healed,
                                                 .bytes_healed = p->plan.bytes_healed,
                                                 .bytes_to_read = p->plan.bytes_read,

@@ -1,6 +1,6 @@
 /* Checkpoints: every so many bytes of bodies a build without a parent leaves a description of what is stored so far in
- * builds/<key>.checkpoint (docs/format-store.md, "Checkpoints"). A build that is run again after it failed finds it
- * with one get and goes on upon it as upon a parent: files that are in it unchanged stay where they are.
+ * builds/<key>.checkpoint (docs/reference/format-store.md, "Checkpoints"). A build that is run again after it failed
+ * finds it with one get and goes on upon it as upon a parent: files that are in it unchanged stay where they are.
  *
  * At a checkpoint the bodies go on at a chunk's begin and in a new pack, whether or not a build ever fails, so that the
  * image of a build that was interrupted is the same. A file is never divided: between two checkpoints lie at least

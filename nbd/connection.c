@@ -50,11 +50,10 @@ static bool say(struct connection *c, const struct bytes *text)
         return !text->len;
     }
     memcpy(data->data, text->data, text->len);
-    *t = (struct task){.connection = c, .data = data, .memory = data->cap};
+    *t = (struct task){.connection = c, .data = data};
     SCOPED_LOCK(&s->lock);
     c->unanswered++;
-    c->memory += t->memory;
-    s->memory += t->memory;
+    task_take_memory_locked(t, data->cap, &s->text_memory);
     task_list_push(&c->out, t);
     connection_send_locked(c);
     return !c->dead;
@@ -134,11 +133,11 @@ static size_t shake_hands(struct connection *c, const uint8_t *at, size_t len)
     return used;
 }
 
-/* A handshake waits until what was said has been taken, and while others hold all the memory. */
+/* A handshake waits until what was said has been taken, and while those of others hold all the memory. */
 static bool may_shake_hands(struct connection *c)
 {
     SCOPED_LOCK(&c->server->lock);
-    c->stalled = c->server->memory >= c->server->config.memory;
+    c->stalled = c->server->text_memory >= c->server->config.memory / TEXT_PART;
     if (c->stalled)
         c->server->short_ms = clock_now_ms();
     connection_wait_locked(c);

@@ -29,13 +29,40 @@ struct task *task_list_pop(struct task_list *l)
     return t;
 }
 
+void task_list_push_first(struct task_list *l, struct task *t)
+{
+    t->next = l->first;
+    if (!l->first)
+        l->last = t;
+    l->first = t;
+}
+
+void task_take_memory_locked(struct task *t, size_t bytes, size_t *of)
+{
+    struct connection *c = t->connection;
+    t->memory = bytes;
+    t->memory_of = of;
+    *of += bytes;
+    c->memory += of == &c->server->memory ? bytes : 0;
+}
+
+void task_give_memory_locked(struct task *t)
+{
+    struct connection *c = t->connection;
+    if (!t->memory)
+        return;
+    *t->memory_of -= t->memory;
+    c->memory -= t->memory_of == &c->server->memory ? t->memory : 0;
+    t->memory = 0;
+}
+
 void task_free_locked(struct task *t)
 {
     struct connection *c = t->connection;
-    c->server->memory -= t->memory;
-    c->memory -= t->memory;
+    bool held = t->memory;
+    task_give_memory_locked(t);
     c->unanswered--;
-    if (t->memory)
+    if (held)
         pool_wake_locked(c->server);
     buf_unref(t->data);
     free(t);
@@ -76,7 +103,10 @@ void pool_push_locked(struct task *t, enum waiting which)
     struct connection *c = t->connection;
     if (!c->waiting[which].first)
         ring_push(&c->server->rings[which], which, c);
-    task_list_push(&c->waiting[which], t);
+    if (t == c->broken_off)
+        task_list_push_first(&c->waiting[which], t);
+    else
+        task_list_push(&c->waiting[which], t);
 }
 
 void pool_forget_locked(struct connection *c)

@@ -1,5 +1,9 @@
 /* One connection's replies, and its end. The thread that has a reply sends it, so that a reply needs no second thread
  * unless the client is slow: then the rest waits until the socket takes more.
+ *
+ * What waits so is only a copy of what can be read again, so it is given up where another client needs the memory: a
+ * client that takes nothing holds none that others could use. The first of its replies may be half sent. It is the next
+ * to be sent in any case, and nothing else is until it has been read again.
  */
 #include <endian.h>
 #include <errno.h>
@@ -18,6 +22,12 @@ enum { SEND_AT_ONCE = 16 };
 static size_t bytes_of(const struct task *t)
 {
     return t->head_len + (t->data ? t->data->len : 0);
+}
+
+/* A large one would be read again for the little that the socket takes. */
+static bool can_be_given_up(const struct task *t)
+{
+    return t->memory && t->memory_of == &t->connection->server->memory;
 }
 
 /* ---- what is waited for ---- */
@@ -81,7 +91,7 @@ void connection_end_locked(struct connection *c)
  * to it, and a silent store sends nothing: its reads would hold threads, and itself a place, for as long. */
 bool connection_is_gone_locked(const struct connection *c, uint64_t now_ms)
 {
-    return c->ended && !c->out.first && now_ms >= c->heard_ms + LEAVING_MS;
+    return c->ended && !c->out.first && !c->blocked && now_ms >= c->heard_ms + LEAVING_MS;
 }
 
 void connection_free(struct connection *c)
@@ -96,10 +106,12 @@ void connection_free(struct connection *c)
 
 /* ---- sending ---- */
 
-static size_t gather(struct task *t, struct iovec out[2 * SEND_AT_ONCE])
+/* Over TLS one at a time: a record that the socket did not take stays what it is, whatever is given up. */
+static size_t gather(const struct connection *c, struct iovec out[2 * SEND_AT_ONCE])
 {
+    struct task *t = c->out.first;
     size_t n = 0;
-    for (int i = 0; t && i < SEND_AT_ONCE; t = t->next, i++) {
+    for (int i = 0; t && i < (c->tls ? 1 : SEND_AT_ONCE); t = t->next, i++) {
         size_t in_data = t->sent > t->head_len ? t->sent - t->head_len : 0;
         if (t->sent < t->head_len)
             out[n++] = (struct iovec){(uint8_t *)&t->head + t->sent, t->head_len - t->sent};
@@ -118,8 +130,10 @@ static void sent_locked(struct connection *c, size_t bytes)
         size_t now = GR_MIN(bytes, bytes_of(t) - t->sent);
         t->sent += now;
         bytes -= now;
-        if (t->sent == bytes_of(t))
+        if (t->sent == bytes_of(t)) {
+            c->out_memory -= can_be_given_up(t) ? t->memory : 0;
             task_free_locked(task_list_pop(&c->out));
+        }
     }
 }
 
@@ -138,9 +152,9 @@ void connection_send_locked(struct connection *c)
         return;
     c->sending = true;
     c->working++;
-    while (c->out.first && !c->blocked && !c->dead) {
+    while (c->out.first && !c->broken_off && !c->blocked && !c->dead) {
         struct iovec parts[2 * SEND_AT_ONCE];
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(c->out.first, parts)};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(c, parts)};
         pthread_mutex_unlock(&s->lock);
         ssize_t n = c->tls ? tls_session_send(c->tls, parts, message.msg_iovlen)
                            : sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -163,12 +177,58 @@ void connection_send_locked(struct connection *c)
     connection_left_locked(c);
 }
 
+void connection_unblock_locked(struct connection *c)
+{
+    c->blocked = c->given_up = false;
+    c->heard_ms = clock_now_ms();
+    connection_send_locked(c);
+    pool_wake_locked(c->server); /* it may be read for again, and what waits for it again may be given up */
+}
+
+/* ---- replies that are not taken ---- */
+
+/* The last one: the first is wanted soonest. */
+static void give_up_last_locked(struct connection *c)
+{
+    struct task_list kept = {0};
+    struct task *last = NULL;
+    for (struct task *t = c->out.first; t; t = t->next)
+        last = can_be_given_up(t) ? t : last;
+    c->given_up = c->blocked;
+    if (last == c->out.first && !c->broken_off)
+        c->broken_off = last;
+    for (struct task *t; (t = task_list_pop(&c->out));)
+        if (t != last)
+            task_list_push(&kept, t);
+    c->out = kept;
+    c->out_memory -= last->memory;
+    buf_unref(steal_ptr(&last->data));
+    task_give_memory_locked(last);
+    pool_push_locked(last, WAITING_UNSORTED);
+}
+
+bool replies_give_up_locked(const struct connection *by, size_t need)
+{
+    struct connection *most = NULL;
+    for (struct connection *c = by->blocked ? NULL : by->server->first; c; c = c->next) {
+        size_t least = by->memory && c != by ? by->memory + need : 0;
+        if ((c->blocked || c->broken_off) && !c->sending && c->out_memory > GR_MAX(least, most ? most->out_memory : 0))
+            most = c;
+    }
+    if (most)
+        give_up_last_locked(most);
+    return most;
+}
+
+/* ---- slow clients ---- */
+
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms)
 {
     enum { PART = 4 };
     if (!c->watched_ms || now_ms < c->watched_ms + c->server->config.slow_ms)
         return false;
-    bool slow = c->server->short_ms >= c->watched_ms && c->watched_taken < c->watched_waiting / PART;
+    bool needed = c->given_up || c->server->short_ms >= c->watched_ms;
+    bool slow = needed && c->watched_taken < c->watched_waiting / PART;
     watch_locked(c);
     return slow;
 }
@@ -178,6 +238,13 @@ void connection_answer_locked(struct connection *c, struct task *t)
     t->head = (struct nbd_wire_simple_reply){
         .magic = htobe32(NBD_WIRE_SIMPLE_MAGIC), .error = htobe32(t->request.error), .cookie = t->request.cookie};
     t->head_len = sizeof t->head;
-    task_list_push(&c->out, t);
+    if (!t->data)
+        task_give_memory_locked(t);
+    c->out_memory += can_be_given_up(t) ? t->memory : 0;
+    if (t == c->broken_off) {
+        c->broken_off = NULL;
+        task_list_push_first(&c->out, t);
+    } else
+        task_list_push(&c->out, t);
     connection_send_locked(c);
 }

@@ -100,7 +100,7 @@ static void log_report(struct nbd_server *s, const struct tick_report *r)
 static struct connection *find_stalled(struct nbd_server *s)
 {
     SCOPED_LOCK(&s->lock);
-    struct connection *c = s->memory < s->config.memory ? s->first : NULL;
+    struct connection *c = s->text_memory < s->config.memory / TEXT_PART ? s->first : NULL;
     while (c && !c->stalled)
         c = c->next;
     if (c)
@@ -175,8 +175,7 @@ static void take_event(struct nbd_server *s, const struct epoll_event *e)
     }
     if (e->events & EPOLLOUT) {
         SCOPED_LOCK(&s->lock);
-        c->blocked = false;
-        connection_send_locked(c);
+        connection_unblock_locked(c);
     }
     if (e->events & EPOLLIN)
         connection_receive(c);
@@ -300,6 +299,7 @@ void nbd_server_stop(struct nbd_server *s, unsigned drain_ms)
 void nbd_server_stats(struct nbd_server *s, struct nbd_server_stats *out)
 {
     SCOPED_LOCK(&s->lock);
-    *out =
-        (struct nbd_server_stats){.clients = s->connections, .threads = (unsigned)s->workers.len, .memory = s->memory};
+    *out = (struct nbd_server_stats){.clients = s->connections,
+                                     .threads = (unsigned)s->workers.len,
+                                     .memory = s->memory + s->large_memory + s->text_memory};
 }

@@ -1,6 +1,7 @@
 /* Exports to NBD's clients, over a listening socket: one thread for all connections, and threads that read, whose
  * number is bounded for the process and not by connection. No client can harm another one: what a client may have under
- * way, and the memory that its unread replies hold, is bounded, and a client that vanishes leaves nothing behind. */
+ * way is bounded, the memory that its unread replies hold is taken from it where others need it, and a client that
+ * vanishes leaves nothing behind. */
 #ifndef GRANARY_NBD_SERVER_H
 #define GRANARY_NBD_SERVER_H
 
@@ -26,7 +27,8 @@ struct nbd_server_config {
     int listen_fd;           /* stays the caller's, and becomes non-blocking */
     unsigned threads;        /* that read, at most; a read that waits for a store holds one */
     unsigned clients;        /* connections at a time; one more is told so, and refused */
-    size_t memory;           /* bytes of replies; a quarter is kept for reads of what is cached */
+    size_t memory;           /* bytes of replies; a quarter is kept for reads of what is cached; a read of more than
+                         a quarter has memory beside it, one at a time */
     unsigned
         handshake_ms; /* a client that has not asked for an export by then, by TLS where it must, is disconnected */
     unsigned slow_ms; /* how long a client may take less than a quarter of what waits for it, while others need

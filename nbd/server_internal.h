@@ -13,6 +13,9 @@
  *   received --> waiting[UNSORTED] --> taken by a thread --> out --> sent
  *                       |                    ^
  *                       +-- not cached --> waiting[MISSING]      only where threads or memory are short (workers.c)
+ *
+ * A reply in out whose client takes nothing is given up where others need its memory: its task goes back to
+ * waiting[UNSORTED], and is read for again when the client takes more.
  */
 #ifndef GRANARY_NBD_SERVER_INTERNAL_H
 #define GRANARY_NBD_SERVER_INTERNAL_H
@@ -32,11 +35,14 @@
 enum {
     CONNECTION_IN = 8192,            /* holds the longest option that is looked at */
     CONNECTION_UNANSWERED_MAX = 256, /* requests of one client; then nothing more of it is received for now */
-    CONNECTION_MEMORY_MAX = 8 << 20, /* bytes of replies of one client */
     REFUSED_MAX = 64,                /* connections beyond the clients, who are told so */
     TICK_MS = 1000,
     LEAVING_MS = 5000, /* that a client who sends nothing more may wait for the next reply; then it is disconnected */
 };
+
+/* Of the memory: what is reserved for reads of what is cached, and the largest read; what one client may have; and
+ * beside it, what handshakes may say. */
+enum { MEMORY_RESERVE_PART = 4, CLIENT_PART = 2, TEXT_PART = 4 };
 
 enum waiting { WAITING_UNSORTED, WAITING_MISSING, WAITINGS };
 
@@ -47,8 +53,9 @@ struct task {
     struct nbd_wire_simple_reply head;
     size_t head_len; /* 0: data alone, of a handshake */
     struct buf *data;
-    size_t sent;   /* bytes of both */
-    size_t memory; /* that it holds of the server's */
+    size_t sent;       /* bytes of both */
+    size_t memory;     /* that it holds */
+    size_t *memory_of; /* and of which of the server's */
 };
 
 struct task_list {
@@ -68,7 +75,10 @@ struct connection {
     bool blocked;                           /* the socket takes no more for now */
     unsigned working;                       /* threads, the one that sends too */
     unsigned unanswered;                    /* tasks */
-    size_t memory;                          /* of its tasks */
+    size_t memory;                          /* of its tasks, of the server's memory */
+    size_t out_memory;                      /* of those in out that can be given up */
+    bool given_up;                          /* replies were, and it has taken nothing since */
+    struct task *broken_off;                /* the reply that was given up half sent: it is the next to be sent */
     struct task_list waiting[WAITINGS], out;
     uint64_t watched_ms;                   /* since when it is looked whether it takes its replies; 0: it is not */
     size_t watched_waiting, watched_taken; /* bytes that waited then, and were taken since */
@@ -117,10 +127,12 @@ struct nbd_server {
     void *(*run)(void *worker);
     struct worker *idle; /* the last one that worked comes first: its caches are warm */
     unsigned busy, reserve_busy;
-    unsigned starting;  /* threads that have not looked for work yet: each starts the next one, where it is needed */
-    bool threads_short; /* one could not be started; the next tick logs it */
-    size_t memory;
-    uint64_t short_ms; /* when a request last waited for memory */
+    unsigned starting;   /* threads that have not looked for work yet: each starts the next one, where it is needed */
+    bool threads_short;  /* one could not be started; the next tick logs it */
+    size_t memory;       /* of reads */
+    size_t large_memory; /* of a read that is too large for that: of one at a time */
+    size_t text_memory;  /* of what handshakes say */
+    uint64_t short_ms;   /* when a request last waited for memory */
     bool draining, ending;
     uint64_t drain_until_ms;
     struct log_limit complaints;
@@ -133,8 +145,12 @@ struct nbd_server {
 /* ---- pool.c ---- */
 
 void task_list_push(struct task_list *l, struct task *t);
+void task_list_push_first(struct task_list *l, struct task *t);
 struct task *task_list_pop(struct task_list *l);
 void task_free_locked(struct task *t);
+/* A task holds so much from now on, of one of the server's. */
+void task_take_memory_locked(struct task *t, size_t bytes, size_t *of);
+void task_give_memory_locked(struct task *t);
 
 /* The connections that have something waiting. */
 void ring_push(struct ring *ring, enum waiting which, struct connection *c);
@@ -144,7 +160,7 @@ struct connection *ring_pop(struct ring *ring, enum waiting which);
 GR_MUST_CHECK int pool_start(struct nbd_server *s, void *(*run)(void *worker));
 void pool_stop(struct nbd_server *s); /* no connection is left */
 void pool_queue_locked(struct task *t);
-/* The same, without waking a thread. */
+/* The same, without waking a thread. A reply that was broken off comes before the client's others. */
 void pool_push_locked(struct task *t, enum waiting which);
 void pool_forget_locked(struct connection *c); /* what waits of it */
 /* A task has come, or memory has become free: a thread looks for work, where there is any. */
@@ -156,6 +172,12 @@ void pool_idle_locked(struct worker *w);
 
 /* Send what it takes of out. The lock is let go meanwhile. */
 void connection_send_locked(struct connection *c);
+/* Its socket takes more. */
+void connection_unblock_locked(struct connection *c);
+/* Give up a reply, so that a client gets so much memory: of that which takes nothing and has the most. False: there is
+ * none. Who takes nothing either gets nothing so, and who has memory already gets no more than the other one keeps:
+ * such clients would only take it from each other in turn. */
+bool replies_give_up_locked(const struct connection *by, size_t need);
 /* The reply is complete. */
 void connection_answer_locked(struct connection *c, struct task *t);
 /* Nothing more is taken from it; it ends when all is answered. */

@@ -4,6 +4,10 @@
  * cached: a store that is silent may hold all the others. Only when those are all in use is it looked whether a request
  * is for what is cached; one that is not then waits with the missing, until another thread or other memory is free.
  *
+ * Replies whose clients take nothing do not count: they are given up where a request needs their memory (replies.c). So
+ * a request waits for reads alone, and of these the reserve leaves a quarter free. A request that is larger than that
+ * quarter has memory of its own, for one at a time: no other waits until so much is free.
+ *
  * A thread that ends its work looks for more, and wakes another idle one if there is any. The thread that worked last
  * is woken first.
  */
@@ -12,8 +16,6 @@
 #include "base/error.h"
 #include "nbd/server_internal.h"
 
-enum { MEMORY_RESERVE_PART = 4 };
-
 /* ---- which is next ---- */
 
 static size_t memory_for(const struct task *t)
@@ -21,7 +23,39 @@ static size_t memory_for(const struct task *t)
     return t->request.kind == REQUEST_READ ? GR_ALIGN_UP((size_t)t->request.len, (size_t)BUF_ALIGN) : 0;
 }
 
-/* The next one whose client may have so much; NULL: none, or others have the memory. It holds what it needs then. */
+/* Others would wait for too much. */
+static bool is_large(const struct nbd_server *s, size_t need)
+{
+    return need > s->config.memory / MEMORY_RESERVE_PART;
+}
+
+/* May it be read for, as far as its own client goes? All other replies of the client wait for what was broken off. */
+static bool client_may_locked(const struct connection *c, const struct task *t, size_t need)
+{
+    if (c->given_up || c->broken_off)
+        return !c->given_up && t == c->broken_off;
+    return is_large(c->server, need) || c->memory + need <= c->server->config.memory / CLIENT_PART;
+}
+
+static bool fits_locked(const struct nbd_server *s, size_t need, size_t memory)
+{
+    return is_large(s, need) ? !s->large_memory : s->memory + need <= memory;
+}
+
+static bool make_room_locked(const struct connection *c, size_t need, size_t memory)
+{
+    struct nbd_server *s = c->server;
+    bool fits = fits_locked(s, need, memory);
+    if (!fits)
+        s->short_ms = clock_now_ms();
+    while (!fits && !is_large(s, need) && replies_give_up_locked(c, need))
+        fits = fits_locked(s, need, memory);
+    return fits;
+}
+
+/* The next one whose client may have so much; NULL: none, or reads have the memory, and a client that has nothing waits
+ * for it; one that has something waits for that. It holds what it needs then. A
+ * large one whose turn has not come goes to the missing, out of the way of what is cached. */
 static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t memory)
 {
     struct ring *ring = &s->rings[which];
@@ -29,21 +63,20 @@ static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t
         struct connection *c = ring->first;
         struct task *t = c->waiting[which].first;
         size_t need = memory_for(t);
-        bool own_limit = c->memory && c->memory + need > CONNECTION_MEMORY_MAX;
-        if (!own_limit && s->memory && s->memory + need > memory) {
-            s->short_ms = clock_now_ms();
+        bool may = client_may_locked(c, t, need), fits = may && make_room_locked(c, need, memory);
+        bool large = is_large(s, need), moves = may && !fits && large && which == WAITING_UNSORTED;
+        if (may && !fits && !large && !c->blocked && !c->memory)
             return NULL;
-        }
         ring_pop(ring, which);
-        if (!own_limit)
+        if (fits || moves)
             task_list_pop(&c->waiting[which]);
         if (c->waiting[which].first)
             ring_push(ring, which, c);
-        if (own_limit)
+        if (moves)
+            pool_push_locked(t, WAITING_MISSING);
+        if (!fits)
             continue;
-        t->memory = need;
-        c->memory += need;
-        s->memory += need;
+        task_take_memory_locked(t, need, large ? &s->large_memory : &s->memory);
         c->working++;
         return t;
     }
@@ -66,9 +99,7 @@ static struct task *next_of_any_locked(struct nbd_server *s)
 static void put_back_locked(struct task *t)
 {
     struct connection *c = t->connection;
-    c->memory -= t->memory;
-    c->server->memory -= t->memory;
-    t->memory = 0;
+    task_give_memory_locked(t);
     if (c->dead)
         task_free_locked(t);
     else
@@ -123,6 +154,8 @@ static void perform(struct task *t)
 static void finish_locked(struct task *t)
 {
     struct connection *c = t->connection;
+    if (t == c->broken_off && t->request.error) /* it cannot be told any more */
+        connection_kill_locked(c);
     if (c->dead)
         task_free_locked(t);
     else

@@ -3,8 +3,9 @@
  * plugin finds the connection's socket among the descriptors of the process, and watches it by itself. When a client
  * has closed his end, reads that wait on his behalf end at once (base/asker.h); what they wait for goes on.
  *
- * nbdkit before 1.34 ends the whole server when several replies meet a connection that is gone (docs/attachment.md), so
- * the requests of a vanished client are given back to it one by one, each after the thread of the one before has ended.
+ * nbdkit before 1.34 ends the whole server when several replies meet a connection that is gone
+ * (docs/internals/attachment.md), so the requests of a vanished client are given back to it one by one, each after the
+ * thread of the one before has ended.
  */
 #ifndef GRANARY_PLUGIN_CLIENT_H
 #define GRANARY_PLUGIN_CLIENT_H

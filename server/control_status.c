@@ -37,7 +37,7 @@ double control_hit_ratio(struct stack *stack)
 }
 
 struct traffic {
-    uint64_t fetched, read, holes;
+    uint64_t fetched, warmed, read, holes;
 };
 
 static void count_traffic(void *arg, const struct counter_row *row)
@@ -45,18 +45,21 @@ static void count_traffic(void *arg, const struct counter_row *row)
     struct traffic *t = arg;
     if (!strcmp(row->name, "granary_fetch_bytes_total"))
         t->fetched = row->value;
+    else if (!strcmp(row->name, "granary_fetch_warm_bytes_total"))
+        t->warmed = row->value;
     else if (!strcmp(row->name, "granary_image_read_bytes_total"))
         t->read = row->value;
     else if (!strcmp(row->name, "granary_image_hole_bytes_total"))
         t->holes = row->value;
 }
 
-/* Bytes asked of stores for each that was read and is none of a hole; 0: nothing was read. */
+/* Bytes asked of stores, but for warming, for each that was read and is none of a hole; 0: nothing was read. */
 static double amplification(struct stack *stack)
 {
     struct traffic t = {0};
     stack_counters(stack, count_traffic, &t);
-    return t.read > t.holes ? (double)t.fetched / (double)(t.read - t.holes) : 0;
+    uint64_t fetched = t.fetched - GR_MIN(t.fetched, t.warmed); /* the two are not counted at one moment */
+    return t.read > t.holes ? (double)fetched / (double)(t.read - t.holes) : 0;
 }
 
 static double hit_ratio_of(const struct cache_served *s)

@@ -1,4 +1,4 @@
-/* Everything that is counted, as one document in Prometheus' text form: docs/metrics.md. */
+/* Everything that is counted, as one document in Prometheus' text form: docs/reference/metrics.md. */
 #ifndef GRANARY_SERVER_METRICS_H
 #define GRANARY_SERVER_METRICS_H
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -110,6 +111,23 @@ static bool is_fallback(const char *path)
     return realpath(STATE_ROOT, root) && is_below(path, root);
 }
 
+/* Open a log to append. It stays locked for as long as a process writes to it, so that sweep_old knows whose log is not
+ * to be removed: by any process, in another container too. */
+static int open_locked(int dir_fd, const char *dir, const char *file)
+{
+    for (;;) {
+        CLEANUP_FD int fd = -1;
+        struct stat st;
+        int rc = safe_file_open(dir_fd, dir, file, FILE_FLAGS, &fd);
+        if (rc)
+            return rc;
+        if (flock(fd, LOCK_SH)) /* where there are no locks, sweep_old gets none either, and removes nothing */
+            log_debug("cannot lock the log %s: %s", file, strerror(errno));
+        if (fstat(fd, &st) || st.st_nlink) /* else sweep_old removed it in between */
+            return steal_fd(&fd);
+    }
+}
+
 /* It becomes FILE.1, and a new one standard error. */
 static int rotate(const char *path, const char *dir)
 {
@@ -121,9 +139,10 @@ static int rotate(const char *path, const char *dir)
     snprintf(before, sizeof before, "%.200s.1", name);
     if (!rc && renameat(dir_fd, name, dir_fd, before))
         rc = -errno;
-    if (!rc)
-        rc = safe_file_open(dir_fd, dir, name, FILE_FLAGS, &fd);
-    return rc ? rc : dup2(fd, STDERR_FILENO) < 0 ? -errno : 0;
+    if (rc)
+        return rc;
+    fd = open_locked(dir_fd, dir, name);
+    return fd < 0 ? fd : dup2(fd, STDERR_FILENO) < 0 ? -errno : 0;
 }
 
 static void make_room(void)
@@ -204,17 +223,30 @@ static bool is_of_none(const char *file, const char *stem, const char *run_dir)
            access(other, F_OK) && errno == ENOENT;
 }
 
+/* Remove FILE, or FILE.1, unless it is newer than oldest or a process writes to FILE. */
+static void remove_old(int dir_fd, const char *file, time_t oldest)
+{
+    struct stat st;
+    char current[NAME_MAX + 1];
+    snprintf(current, sizeof current, "%.*s.log", (int)(strstr(file, ".log") - file), file);
+    if (fstatat(dir_fd, file, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode) || st.st_mtime >= oldest)
+        return;
+    CLEANUP_FD int fd = openat(dir_fd, current, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 ? errno != ENOENT : flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return;
+    if (unlinkat(dir_fd, file, 0))
+        log_debug("cannot remove the old log %s: %s", file, strerror(errno));
+}
+
 /* A node that mounts at new directories every day would collect logs without end: remove the old ones. */
 static void sweep_old(int dir_fd, const char *stem, const char *run_dir)
 {
-    struct stat st;
     time_t oldest = time(NULL) - (time_t)SERVICE_LOG_KEPT_DAYS * 24 * 3600;
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     for (const struct dirent *e; d && (e = readdir(d));)
-        if (is_of_none(e->d_name, stem, run_dir) && !fstatat(dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) &&
-            S_ISREG(st.st_mode) && st.st_mtime < oldest && unlinkat(dir_fd, e->d_name, 0))
-            log_debug("cannot remove the old log %s: %s", e->d_name, strerror(errno));
+        if (is_of_none(e->d_name, stem, run_dir))
+            remove_old(dir_fd, e->d_name, oldest);
     if (d)
         closedir(d);
     else if (fd >= 0)
@@ -234,10 +266,11 @@ static int open_in_log_directory(const char *run_dir, const char *name)
     CLEANUP_FD int dir_fd = -1;
     CLEANUP_FD int fd = -1;
     rc = safe_dir_open(dir, SAFE_DIR_MAKE | SAFE_DIR_ROOTS_GROUP, &dir_fd);
-    if (!rc)
-        rc = safe_file_open(dir_fd, dir, file, FILE_FLAGS, &fd);
     if (rc)
         return rc;
+    fd = open_locked(dir_fd, dir, file);
+    if (fd < 0)
+        return fd;
     sweep_old(dir_fd, stem, run_dir);
     snprintf(target, sizeof target, "%s/%s", dir, file);
     link_name(run_dir, name, link);

@@ -6,8 +6,8 @@
  *
  * What `granary mount` starts writes to a file of its own in the log directory, which stays after umount and is
  * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, in place of the one before. A month after
- * its last line it is removed, when its run directory is no more. Below STATE_ROOT, which lies in
- * memory, it is cut to nothing instead.
+ * its last line it is removed, when its run directory is no more and no process has it open to write: a shared lock
+ * (flock) of the descriptor says so. Below STATE_ROOT, which lies in memory, it is cut to nothing instead.
  */
 #ifndef GRANARY_ATTACH_SERVER_SERVICE_LOG_H
 #define GRANARY_ATTACH_SERVER_SERVICE_LOG_H

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/compiler.h"
@@ -17,6 +18,13 @@ struct digest {
 
 struct digest digest_of(const void *data, size_t len);
 bool digest_equal(const struct digest *a, const struct digest *b);
+/* For tables (map.h): its first bytes, since a digest needs no further hashing. */
+static inline uint64_t digest_hash(const struct digest *d)
+{
+    uint64_t hash;
+    memcpy(&hash, d->b, sizeof hash);
+    return hash;
+}
 /* All bytes zero: in the index it stands for a hole. */
 bool digest_is_zero(const struct digest *d);
 /* The MD5 in lower-case hex, to compare with what a store says of an object, for nothing else; empty where this OpenSSL

@@ -2,8 +2,8 @@
  * CRC-32C.
  *
  * A fault of the cache is a miss, never an error: what is torn, flipped, lost or refused is
- * dropped, counted and fetched again. No lock is held across I/O. docs/cache.md and
- * docs/format-cache.md.
+ * dropped, counted and fetched again. No lock is held across I/O. docs/internals/cache.md and
+ * docs/reference/format-cache.md.
  */
 #ifndef GRANARY_CACHE_CACHE_H
 #define GRANARY_CACHE_CACHE_H

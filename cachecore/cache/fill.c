@@ -8,8 +8,9 @@
  *
  * The warm lane waits for its fills: cache_ensure, having the bytes in hand, calls fill_chunk itself.
  * Whichever of it and a writer comes first has the slot (state filling), the other waits for the
- * outcome. Its memory is bounded before the fetch starts, by fill_warm_acquire, in the thread that
- * asked, so that no fetch worker ever waits for a disk.
+ * outcome. Its flights are queued however much waits, since their chunks will be readable. Its memory is bounded
+ * before the fetch starts, by fill_warm_acquire, in the thread that asked, so that no fetch worker ever waits for a
+ * disk.
  */
 #include <assert.h>
 #include <errno.h>
@@ -21,11 +22,12 @@
 #include "cache/cache_internal.h"
 
 enum { FILL_MEMORY_DEFAULT = 16 << 20, QUEUE_ITEMS_MIN = 16, QUEUE_ITEMS_MAX = 65536 };
+enum { WARM_MEMORY_LEAST = 2, WARM_MEMORY_MOST = 8 }; /* of the warm lane, in fill memories */
 
 int fill_init(struct fill *f, size_t memory)
 {
     f->memory = memory ? memory : FILL_MEMORY_DEFAULT;
-    size_t items = f->memory / 4096;
+    size_t items = WARM_MEMORY_MOST * f->memory / 4096;
     items = GR_MIN(GR_MAX(items, (size_t)QUEUE_ITEMS_MIN), (size_t)QUEUE_ITEMS_MAX);
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->room, NULL);
@@ -181,10 +183,11 @@ static bool is_node(const struct flight *flight)
     return flight_chunk(flight)->kind == OBJECT_INDEX;
 }
 
-static bool take_memory(struct fill *f, size_t bytes, bool node)
+static bool take_memory(struct fill *f, size_t bytes, bool node, bool warm)
 {
     SCOPED_LOCK(&f->lock);
-    if (f->stopping || (f->queued_bytes && f->queued_bytes + bytes > (node ? 2 * f->memory : f->memory)))
+    bool full = f->queued_bytes && f->queued_bytes + bytes > (node ? 2 * f->memory : f->memory);
+    if (f->stopping || (full && !warm))
         return false;
     f->queued_bytes += bytes;
     return true;
@@ -226,14 +229,14 @@ void fill_landed(void *arg, struct flight *flight, enum fetch_lane lane)
 {
     struct cache *c = arg;
     size_t bytes = flight_bytes(c, flight);
-    bool keeps = c->dir_count || c->front;
-    if (keeps && take_memory(&c->fill, bytes, is_node(flight))) {
+    bool keeps = c->dir_count || c->front, warm = lane == LANE_WARM;
+    if (keeps && take_memory(&c->fill, bytes, is_node(flight), warm)) {
         if (queue_try_push(c->fill.queue, flight_ref(flight)))
             return;
         flight_unref(flight);
         give_memory(&c->fill, bytes);
     }
-    if (keeps && lane != LANE_WARM) /* the warm lane's own thread writes it */
+    if (keeps && !warm) /* the warm lane's own thread writes it */
         counter_add(&c->stats.fills_dropped, 1);
     fetch_retire(c->fetch, flight);
 }
@@ -312,10 +315,11 @@ void fill_stop(struct fill *f, uint32_t patience_ms)
 
 void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window)
 {
-    size_t most = (size_t)GR_MIN(GR_MAX(window, (uint64_t)2 * f->memory), (uint64_t)8 * f->memory);
+    size_t most =
+        (size_t)GR_MIN(GR_MAX(window, (uint64_t)WARM_MEMORY_LEAST * f->memory), (uint64_t)WARM_MEMORY_MOST * f->memory);
     SCOPED_LOCK(&f->lock);
     uint64_t turn = f->warm_turns++;
-    while (turn != f->warm_turn || (f->warm_bytes && f->warm_bytes + bytes > most))
+    while (turn != f->warm_turn || (f->warm_bytes && (f->warm_bytes + bytes > most || f->queued_bytes > most)))
         pthread_cond_wait(&f->room, &f->lock);
     f->warm_turn++;
     f->warm_bytes += bytes;

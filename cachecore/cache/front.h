@@ -2,7 +2,7 @@
  *
  * Inclusive: what is here is normally on disk too, so a restart loses nothing. A chunk is known by
  * its full digest, and the CRC-32C of every 4 KiB block that a read touches is compared at that read.
- * docs/cache.md.
+ * docs/internals/cache.md.
  */
 #ifndef GRANARY_CACHE_FRONT_H
 #define GRANARY_CACHE_FRONT_H

@@ -69,10 +69,11 @@ void fetch_free(struct fetch *f)
     fetch_cancel_queued(f);
     for (unsigned i = 0; i < f->thread_count; i++)
         pthread_join(f->threads[i], NULL);
-    fetch_cancel_queued(f); /* what came in meanwhile */
-    assert(!f->flights);    /* landed, and whoever was told has not retired it */
+    fetch_cancel_queued(f);    /* what came in meanwhile */
+    assert(!f->flights.count); /* landed, and whoever was told has not retired it */
     pthread_cond_destroy(&f->work);
     pthread_mutex_destroy(&f->lock);
+    map_release(&f->flights);
     fetch_free_stores(f);
     free(f->threads);
     free(f);
@@ -91,6 +92,7 @@ void fetch_count_object(struct fetch *f, uint64_t bytes)
     counter_add(&c->requests, 1);
     counter_add(&c->chunk_bytes, bytes);
     counter_add(&c->bytes, bytes);
+    counter_add(&c->warm_bytes, bytes);
 }
 
 void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
@@ -98,7 +100,7 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
     uint64_t flights, queued, lanes[LANES], busy, limit, phase, warm, window, ahead, ahead_window;
     {
         SCOPED_LOCK(&f->lock);
-        flights = f->flights;
+        flights = f->flights.count;
         queued = f->queued;
         for (int lane = 0; lane < LANES; lane++)
             lanes[lane] = f->lanes[lane].len;
@@ -129,6 +131,7 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
          counter_get(&c->requests)},
         {"granary_fetch_chunk_bytes_total", "Stored bytes of the chunks asked of stores", counter_get(&c->chunk_bytes)},
         {"granary_fetch_bytes_total", "Bytes asked of stores, gaps between chunks included", counter_get(&c->bytes)},
+        {"granary_fetch_warm_bytes_total", "Those of them that were asked for warming", counter_get(&c->warm_bytes)},
         {"granary_fetch_refetches_total",
          "Chunks asked for once more, over another connection, after wrong bytes or a broken get",
          counter_get(&c->refetches)},

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "fetch/air.h"
 #include "fetch/concurrency.h"
 #include "fetch/fetch.h"
@@ -18,20 +19,17 @@
 
 enum {
     FETCH_RUN_CHUNKS_MAX = 128, /* bounds a run of tiny chunks */
-    FETCH_BUCKETS = 8192,
-    FETCH_STORE_BUCKETS = 256,
 };
 
 struct fetch_counts {
     counter chunks[LANES], joins, raised, merged, dropped;
-    counter requests, chunk_bytes, bytes, refetches, origin_refetches, healed, verify_failures, errors;
+    counter requests, chunk_bytes, bytes, warm_bytes, refetches, origin_refetches, healed, verify_failures, errors;
     counter hedges, hedge_wins;
 };
 
 /* A store and its gets in flight, second ones included. Never freed before the fetch is. */
 struct fetch_store {
     const struct store *store;
-    struct fetch_store *bucket_next;
     struct fetch_store *busy_prev, *busy_next; /* the stores with gets in flight */
     unsigned busy, busy_background;
     uint64_t in_air[LANES]; /* bytes still to come, of the background lanes */
@@ -64,17 +62,17 @@ struct fetch {
     pthread_cond_t work;
     bool stopping;
     struct fetch_lane_queue lanes[LANES];
-    size_t queued, queued_waiterless, flights;
+    struct map flights; /* all there are, also those that no lane has any more */
+    size_t queued, queued_waiterless;
     unsigned busy, busy_background; /* gets in the air; those for warming are background too */
     uint64_t in_air[LANES];         /* bytes that those of the background lanes are still to bring */
     uint64_t demand_us;             /* when a demand get was last sent, or ended */
-    struct fetch_store *stores[FETCH_STORE_BUCKETS], *busy_stores;
-    unsigned store_count;
+    struct map stores;
+    struct fetch_store *busy_stores;
     struct concurrency concurrency;
     struct air air;
     uint64_t watched_us; /* an idle worker waits until then at most; UINT64_MAX: none does */
     struct hedge hedge;
-    struct flight *buckets[FETCH_BUCKETS];
 };
 
 /* What a worker carries out by one ranged get. */

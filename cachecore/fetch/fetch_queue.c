@@ -1,9 +1,9 @@
 /* Which flights there are, and in which order they go: the table and a queue a lane. fetch_take.c takes them out.
  *
- * Table: a fixed number of chains, keyed by chunk digest and store (the same chunk asked of two
- * stores is two flights, so that a dead store delays nobody who reads from a living one; the plain
- * length is compared too, since a hostile index may lie about it). The table holds one reference to each flight from
- * its start until it is retired; queues and workers borrow that one.
+ * Table: a map, keyed by chunk digest and store (the same chunk asked of two stores is two flights, so that a dead
+ * store delays nobody who reads from a living one; the plain length is compared too, since a hostile index may lie
+ * about it). The table holds one reference to each flight from its start until it is retired; queues and workers borrow
+ * that one.
  *
  * Runs are formed when a worker takes work, not when flights are queued: it takes the first flight
  * of the best lane and goes on with its successors while they lie behind it in the same object.
@@ -21,7 +21,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/le.h"
 
 enum {
     BESIDE_MOST = 128, /* of a queue's last flights, looked through for neighbours of a new one */
@@ -30,39 +29,39 @@ enum {
 
 /* ---- table ---- */
 
-static struct flight **bucket_of(struct fetch *f, const struct chunk_ref *chunk)
+struct flight_entry {
+    uint64_t hash;
+    struct flight *flight;
+};
+
+/* What a flight is looked up by. */
+struct flight_key {
+    const struct store *store;
+    const struct chunk_ref *chunk;
+};
+
+static bool flight_entry_is(const void *entry, const void *flight_key)
 {
-    return &f->buckets[le64_get(chunk->digest.b) % FETCH_BUCKETS];
+    const struct flight *flight = ((const struct flight_entry *)entry)->flight;
+    const struct flight_key *key = flight_key;
+    return flight->store == key->store && flight->chunk.plain_len == key->chunk->plain_len &&
+           digest_equal(&flight->chunk.digest, &key->chunk->digest);
 }
 
-static struct flight *find_locked(struct fetch *f, const struct store *store, const struct chunk_ref *chunk)
-{
-    struct flight *at = *bucket_of(f, chunk);
-    while (at && (at->store != store || at->chunk.plain_len != chunk->plain_len ||
-                  !digest_equal(&at->chunk.digest, &chunk->digest)))
-        at = at->bucket_next;
-    return at;
-}
+static const struct map_type flight_entries = {.size = sizeof(struct flight_entry), .is = flight_entry_is};
 
-static void insert_locked(struct fetch *f, struct flight *flight)
+static struct flight_entry *find_locked(struct fetch *f, const struct store *store, const struct chunk_ref *chunk)
 {
-    struct flight **bucket = bucket_of(f, &flight->chunk);
-    flight->bucket_next = *bucket;
-    *bucket = flight;
-    f->flights++;
+    return map_find(&f->flights, &flight_entries, digest_hash(&chunk->digest), &(struct flight_key){store, chunk});
 }
 
 void fetch_retire(struct fetch *f, struct flight *flight)
 {
     {
         SCOPED_LOCK(&f->lock);
-        struct flight **at = bucket_of(f, &flight->chunk);
-        while (*at != flight) {
-            assert(*at); /* retired twice */
-            at = &(*at)->bucket_next;
-        }
-        *at = flight->bucket_next;
-        f->flights--;
+        struct flight_entry *entry = find_locked(f, flight->store, &flight->chunk);
+        assert(entry && entry->flight == flight); /* else retired twice */
+        map_remove(&f->flights, &flight_entries, entry);
     }
     flight_unref(flight);
 }
@@ -71,10 +70,11 @@ uint64_t fetch_longest_wait_us(struct fetch *f, const struct store *store)
 {
     uint64_t now = clock_now_us(), since = now;
     SCOPED_LOCK(&f->lock);
-    for (size_t i = 0; f->flights && i < FETCH_BUCKETS; i++)
-        for (const struct flight *at = f->buckets[i]; at; at = at->bucket_next)
-            if (at->store == store && at->wanted_us && !at->settled)
-                since = GR_MIN(since, at->wanted_us);
+    for (const struct flight_entry *entry = NULL; (entry = map_next(&f->flights, &flight_entries, entry));) {
+        const struct flight *flight = entry->flight;
+        if (flight->store == store && flight->wanted_us && !flight->settled)
+            since = GR_MIN(since, flight->wanted_us);
+    }
     return now - since;
 }
 
@@ -235,7 +235,9 @@ static size_t place_locked(struct fetch *f, struct request *r)
     for (size_t i = 0; i < r->n; i++) {
         bool waiting = i < r->wanted;
         enum fetch_lane lane = waiting ? r->lane : GR_MAX(r->lane, LANE_READAHEAD);
-        struct flight *mine = r->flights[i], *there = find_locked(f, mine->store, &mine->chunk);
+        struct flight *mine = r->flights[i];
+        const struct flight_entry *entry = find_locked(f, mine->store, &mine->chunk);
+        struct flight *there = entry ? entry->flight : NULL;
         r->spare[i] = there ? mine : NULL;
         if (there) {
             r->raised |= join_locked(f, there, lane, waiting);
@@ -245,7 +247,7 @@ static size_t place_locked(struct fetch *f, struct request *r)
         } else {
             mine->wanted_us = waiting ? r->now_us : 0;
             mine->lane = lane;
-            insert_locked(f, mine);
+            map_put(&f->flights, &flight_entries, &(struct flight_entry){digest_hash(&mine->chunk.digest), mine});
             r->flights[fresh++] = there = mine;
             counter_add(&f->counters.chunks[lane], 1);
         }
@@ -298,7 +300,8 @@ static int start_of_store(struct fetch *f, const struct store *store, struct req
 {
     struct fetch_store *of;
     SCOPED_LOCK(&f->lock);
-    int rc = fetch_find_store_locked(f, store, &of);
+    int rc =
+        map_reserve(&f->flights, &flight_entries, r->n) ? error_no_memory() : fetch_find_store_locked(f, store, &of);
     for (size_t i = 0; !rc && i < r->n; i++)
         r->flights[i]->of = of;
     if (!rc)

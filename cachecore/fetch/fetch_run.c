@@ -191,14 +191,16 @@ static void chunk_done(void *arg, size_t i, int rc, struct buf *plain, const voi
         land(run, i, rc, plain, stored);
 }
 
-static void count_request(struct fetch *f, const struct chunk_ref *const *refs, size_t n)
+static void count_request(const struct fetch_run *run, const struct chunk_ref *const *refs, size_t n)
 {
-    uint64_t wanted = 0;
+    struct fetch_counts *c = &run->f->counters;
+    uint64_t wanted = 0, asked = (uint64_t)refs[n - 1]->offset + refs[n - 1]->stored_len - refs[0]->offset;
     for (size_t i = 0; i < n; i++)
         wanted += refs[i]->stored_len;
-    counter_add(&f->counters.requests, 1);
-    counter_add(&f->counters.chunk_bytes, wanted);
-    counter_add(&f->counters.bytes, (uint64_t)refs[n - 1]->offset + refs[n - 1]->stored_len - refs[0]->offset);
+    counter_add(&c->requests, 1);
+    counter_add(&c->chunk_bytes, wanted);
+    counter_add(&c->bytes, asked);
+    counter_add(&c->warm_bytes, run->lane == LANE_WARM ? asked : 0);
 }
 
 /* One more get of a chunk alone, over a connection that nothing wrong has come over. */
@@ -208,7 +210,7 @@ static int read_again(struct fetch_run *run, size_t i, struct store *store, stru
     struct store_on_errand errand;
     store_on_errand_init(&errand, store, &run->errand);
     run->errand.fresh = true;
-    count_request(f, &run->refs[i], 1);
+    count_request(run, &run->refs[i], 1);
     int rc = chunk_read_one(&errand.base, run->refs[i], out);
     if (rc == -EBADMSG)
         counter_add(&f->counters.verify_failures, 1);
@@ -255,7 +257,7 @@ static void fetch_again(struct fetch_run *run, size_t i, bool of_tier)
 
 static void carry_out(struct fetch_run *run)
 {
-    count_request(run->f, run->refs, run->n);
+    count_request(run, run->refs, run->n);
     /* Each chunk's own result went to chunk_done: the get's adds nothing. */
     struct store_on_errand store;
     store_on_errand_init(&store, run->store, &run->errand);

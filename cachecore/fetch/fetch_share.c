@@ -21,31 +21,37 @@
 
 enum { UNPROVEN_PART = 8, SOLE_LEAVES_PART = 16 };
 
+struct store_entry {
+    uint64_t hash; /* the address of the store */
+    struct fetch_store *of;
+};
+
+static bool store_entry_is(const void *entry, const void *store)
+{
+    return ((const struct store_entry *)entry)->of->store == store;
+}
+
+static const struct map_type store_entries = {.size = sizeof(struct store_entry), .is = store_entry_is};
+
 int fetch_find_store_locked(struct fetch *f, const struct store *store, struct fetch_store **out)
 {
-    struct fetch_store **bucket = &f->stores[((uintptr_t)store >> 5) % FETCH_STORE_BUCKETS], *s = *bucket;
-    while (s && s->store != store)
-        s = s->bucket_next;
-    if (!s) {
-        s = calloc(1, sizeof *s);
+    const struct store_entry *entry = map_find(&f->stores, &store_entries, (uintptr_t)store, store);
+    if (!entry) {
+        struct fetch_store *s = map_reserve(&f->stores, &store_entries, 1) ? NULL : calloc(1, sizeof *s);
         if (!s)
             return error_no_memory();
         s->store = store;
-        s->bucket_next = *bucket;
-        *bucket = s;
-        f->store_count++;
+        entry = map_put(&f->stores, &store_entries, &(struct store_entry){(uintptr_t)store, s});
     }
-    *out = s;
+    *out = entry->of;
     return 0;
 }
 
 void fetch_free_stores(struct fetch *f)
 {
-    for (unsigned i = 0; i < FETCH_STORE_BUCKETS; i++)
-        for (struct fetch_store *s = f->stores[i], *next; s; s = next) {
-            next = s->bucket_next;
-            free(s);
-        }
+    for (const struct store_entry *entry = NULL; (entry = map_next(&f->stores, &store_entries, entry));)
+        free(entry->of);
+    map_release(&f->stores);
 }
 
 static bool is_silent(const struct fetch *f, const struct fetch_store *s, uint64_t now_us)
@@ -56,7 +62,7 @@ static bool is_silent(const struct fetch *f, const struct fetch_store *s, uint64
 struct fetch_shares fetch_shares_locked(const struct fetch *f)
 {
     struct fetch_shares shares = {.limit = f->concurrency.limit, .now_us = clock_now_us()};
-    for (const struct fetch_store *s = f->store_count > 1 ? f->busy_stores : NULL; s; s = s->busy_next)
+    for (const struct fetch_store *s = f->stores.count > 1 ? f->busy_stores : NULL; s; s = s->busy_next)
         if (is_silent(f, s, shares.now_us)) {
             shares.silent_busy += s->busy;
             shares.silent_background += s->busy_background;
@@ -77,7 +83,7 @@ bool fetch_has_place(const struct fetch *f, const struct fetch_shares *shares, c
 {
     const struct fetch_store *s = flight->of;
     unsigned unproven = GR_MAX(f->concurrency.limit / UNPROVEN_PART, 1u);
-    if (f->store_count == 1)
+    if (f->stores.count == 1)
         return shares->free > 0 && s->busy < f->config.workers - f->config.workers / SOLE_LEAVES_PART;
     if (!fetch_is_answering(f, shares, s) && s->busy >= unproven)
         return false;

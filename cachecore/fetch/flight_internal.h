@@ -16,7 +16,6 @@ struct flight {
 
     /* Under the fetch's lock. */
     struct fetch_store *of;     /* the store's share of the gets in flight */
-    struct flight *bucket_next; /* the table's chain */
     struct flight *prev, *next; /* the lane's queue, while queued */
     enum fetch_lane lane;
     uint64_t wanted_us; /* since when somebody waits for it; 0: nobody does */

@@ -1,4 +1,4 @@
-/* Pages of the file catalog (docs/format-store.md, "Catalog"): every path of an image in the byte
+/* Pages of the file catalog (docs/reference/format-store.md, "Catalog"): every path of an image in the byte
  * order of the full path ('/' is 0x2F), with what builds, ls, diff and warming need. A tree:
  * level-0 pages hold entries, higher pages hold {first path, child page}. Page borders depend only
  * on the entries' paths (a hash of the path ends a page), so that an insertion changes one page a

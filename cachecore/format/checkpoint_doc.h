@@ -1,6 +1,6 @@
 /* builds/<key>.checkpoint: how far a build came, for the one that is run again after it failed
- * (docs/format-store.md, "Checkpoints"). It describes the part of the image whose bodies are stored as an image of its
- * own, without a filesystem's metadata.
+ * (docs/reference/format-store.md, "Checkpoints"). It describes the part of the image whose bodies are stored as an
+ * image of its own, without a filesystem's metadata.
  */
 #ifndef GRANARY_FORMAT_CHECKPOINT_DOC_H
 #define GRANARY_FORMAT_CHECKPOINT_DOC_H

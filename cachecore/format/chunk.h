@@ -1,5 +1,5 @@
 /* A chunk: a fixed-size span of an image's address space, stored by itself in a pack
- * (docs/format-store.md, "Chunks").
+ * (docs/reference/format-store.md, "Chunks").
  *
  * A chunk_ref says where one stored object-part lies and what it must be once decoded. Index nodes
  * are fetched with the same type (kind OBJECT_INDEX, object == digest, offset 0), so that one path
@@ -20,7 +20,7 @@
 enum {
     CHUNK_SIZE_MIN = 64 << 10,
     CHUNK_SIZE_MAX = 4 << 20,
-    CHUNK_SIZE_DEFAULT = 64 << 10, /* docs/format-store.md, "Chunk size", has the measurement */
+    CHUNK_SIZE_DEFAULT = 64 << 10, /* docs/reference/format-store.md, "Chunk size", has the measurement */
 };
 
 enum chunk_flags {

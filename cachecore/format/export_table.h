@@ -1,5 +1,5 @@
 /* What a server needs to start again without its store: for every image it served the reference, the
- * digest and the manifest. Kept in each cache directory (docs/format-cache.md, "Exports").
+ * digest and the manifest. Kept in each cache directory (docs/reference/format-cache.md, "Exports").
  *
  * A pure value, no I/O. The entries stand in the order of their use, the latest first.
  */

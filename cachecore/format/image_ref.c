@@ -87,7 +87,9 @@ static int refuse_scheme(const char *whole)
         return error_set(-EINVAL, "reference \"%s\": a relative path; write it from the root on, as \"$PWD/%s\"", whole,
                          whole + (strncmp(whole, "./", 2) ? 0 : 2));
     if (!strstr(whole, "://"))
-        return error_set(-EINVAL, "reference \"%s\": a name without its store; %s", whole, form);
+        return error_set(-EINVAL,
+                         "\"%s\" is no store; write its path or URL, for instance /srv/images or s3://bucket/prefix",
+                         whole);
     return error_set(-EINVAL,
                      "reference \"%s\": the store is an absolute path or a URL that begins with file://, s3://, "
                      "http://, https://, hdfs:// or swebhdfs://; %s",
@@ -166,6 +168,8 @@ int image_ref_parse(const char *text, struct image_ref *out)
     const char *slash = strrchr(text, '/');
     if (!slash)
         return error_set(-EINVAL, "reference \"%s\" names no store; %s", text, form);
+    if (slash > text && slash[-1] == '/' && slash[1] && strstr(text, "://") == slash - 2)
+        return error_set(-EINVAL, "reference \"%s\" names a store and no image in it; %s", text, form);
     rc = set_name(text, slash + 1, &ref);
     if (!rc)
         rc = set_store(text, text, (size_t)(slash - text), ref.store);

@@ -1,4 +1,4 @@
-/* Image references: STORE/NAME[:TAG] or STORE/NAME[:TAG]@sha256:DIGEST (docs/format-store.md,
+/* Image references: STORE/NAME[:TAG] or STORE/NAME[:TAG]@sha256:DIGEST (docs/reference/format-store.md,
  * "References"). */
 #ifndef GRANARY_FORMAT_IMAGE_REF_H
 #define GRANARY_FORMAT_IMAGE_REF_H

@@ -1,4 +1,4 @@
-/* Index nodes. Picture of a node (all little-endian; docs/format-store.md, "Index"):
+/* Index nodes. Picture of a node (all little-endian; docs/reference/format-store.md, "Index"):
  *
  *   header (24 bytes) | bitmap of the entries that are not holes | [leaf: pack table] | entries
  *

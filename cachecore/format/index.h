@@ -1,5 +1,5 @@
 /* Nodes of the chunk index: a tree of fixed fan-out whose root stands in the manifest
- * (docs/format-store.md, "Index"). Leaf number i describes chunks [i * INDEX_FANOUT, (i+1) *
+ * (docs/reference/format-store.md, "Index"). Leaf number i describes chunks [i * INDEX_FANOUT, (i+1) *
  * INDEX_FANOUT); an inner node's entry j its child j. An all-zero child digest stands for a subtree
  * of holes and has no object. A Merkle chain: the manifest names the root, a node names its
  * children with their digest, length and CRC.

@@ -16,15 +16,17 @@
 enum { MANIFEST_ALIGN = 4096 };
 static const int64_t manifest_number_max = INT64_C(1) << 60;
 
+static const char *const fs_names[MANIFEST_FILESYSTEMS] = {[MANIFEST_EROFS] = "erofs", [MANIFEST_EXT4] = "ext4"};
+
 const char *manifest_fs_name(enum manifest_fs fs)
 {
-    return fs == MANIFEST_EROFS ? "erofs" : fs == MANIFEST_EXT4 ? "ext4" : "unknown";
+    return (unsigned)fs < MANIFEST_FILESYSTEMS ? fs_names[fs] : "unknown";
 }
 
 /* What is wrong with the image's geometry and trees; NULL: nothing. */
 static const char *manifest_problem(const struct manifest *m)
 {
-    if (m->fs != MANIFEST_EROFS && m->fs != MANIFEST_EXT4)
+    if ((unsigned)m->fs >= MANIFEST_FILESYSTEMS)
         return "unknown filesystem";
     if (m->size == 0 || m->size > (uint64_t)manifest_number_max || m->size % MANIFEST_ALIGN)
         return "the image's size is not a multiple of 4096 within bounds";
@@ -145,8 +147,8 @@ static enum manifest_fs decode_fs(struct json_doc *doc, const json_t *root)
 {
     char name[16];
     json_doc_string(doc, root, "fs", name, sizeof name);
-    for (int fs = MANIFEST_EROFS; fs <= MANIFEST_EXT4; fs++)
-        if (!strcmp(name, manifest_fs_name((enum manifest_fs)fs)))
+    for (unsigned fs = 0; fs < MANIFEST_FILESYSTEMS; fs++)
+        if (!strcmp(name, fs_names[fs]))
             return (enum manifest_fs)fs;
     json_doc_fail(doc, "unknown filesystem \"%s\"", name);
     return MANIFEST_EROFS;

@@ -1,6 +1,6 @@
 /* The manifest: canonical JSON (keys sorted, no white space, integers only); its SHA-256 is the
  * image digest. Holds neither time nor parent, so that equal images have equal digests.
- * docs/format-store.md, "Manifest".
+ * docs/reference/format-store.md, "Manifest".
  */
 #ifndef GRANARY_FORMAT_MANIFEST_H
 #define GRANARY_FORMAT_MANIFEST_H
@@ -13,7 +13,8 @@
 
 enum { MANIFEST_MAX = 64 << 10, MANIFEST_VERSION = 1 };
 
-enum manifest_fs { MANIFEST_EROFS, MANIFEST_EXT4 };
+/* The filesystem in the image; manifest.c has the names. */
+enum manifest_fs { MANIFEST_EROFS, MANIFEST_EXT4, MANIFEST_FILESYSTEMS };
 
 struct manifest_counts {
     uint64_t files, directories, symlinks, hard_links, others;

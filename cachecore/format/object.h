@@ -1,4 +1,4 @@
-/* Names of what a store holds (docs/format-store.md, "Keys"). */
+/* Names of what a store holds (docs/reference/format-store.md, "Keys"). */
 #ifndef GRANARY_FORMAT_OBJECT_H
 #define GRANARY_FORMAT_OBJECT_H
 

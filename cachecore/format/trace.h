@@ -1,4 +1,5 @@
-/* A trace: the chunks that a job read of an image, each once, in the order of first touch (docs/format-trace.md).
+/* A trace: the chunks that a job read of an image, each once, in the order of first touch
+ * (docs/reference/format-trace.md).
  *
  * A pure value, no I/O.
  */

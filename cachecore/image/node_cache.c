@@ -17,10 +17,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/le.h"
+#include "base/map.h"
 #include "store/repository.h"
-
-enum { BUCKETS_MIN = 64 };
 
 struct node {
     _Atomic unsigned refs;
@@ -28,8 +26,13 @@ struct node {
     struct node_place place;  /* constant: where it was checked */
     struct index_node *index; /* constant, owned */
     size_t bytes;
-    struct node *bucket_next;   /* under the lock, like the next */
-    struct node *newer, *older; /* the order of use */
+    struct node *newer, *older; /* the order of use, under the lock */
+};
+
+/* In the table. */
+struct node_entry {
+    uint64_t hash;
+    struct node *node;
 };
 
 struct node_cache {
@@ -38,21 +41,21 @@ struct node_cache {
     size_t memory;        /* the config's, until others are told */
     struct node *newest, *oldest;
     struct node_cache_stats stats;
-    struct node **buckets;
-    size_t bucket_count; /* a power of two; at least as many as nodes, unless memory ran out */
+    struct map nodes;
 };
+
+static bool node_entry_is(const void *entry, const void *digest)
+{
+    return digest_equal(&((const struct node_entry *)entry)->node->digest, digest);
+}
+
+static const struct map_type node_entries = {.size = sizeof(struct node_entry), .is = node_entry_is};
 
 int node_cache_new(const struct node_cache_config *config, struct node_cache **out)
 {
     struct node_cache *nc = calloc(1, sizeof *nc);
-    struct node **buckets = calloc(BUCKETS_MIN, sizeof *buckets);
-    if (!nc || !buckets) {
-        free(nc);
-        free(buckets);
+    if (!nc)
         return error_no_memory();
-    }
-    nc->buckets = buckets;
-    nc->bucket_count = BUCKETS_MIN;
     nc->config = *config;
     nc->memory = config->memory;
     pthread_mutex_init(&nc->lock, NULL);
@@ -75,9 +78,9 @@ const struct index_node *node_index(const struct node *node)
 
 /* ---- table and order of use ---- */
 
-static struct node **bucket_of(struct node_cache *nc, const struct digest *digest)
+static struct node_entry *find_entry_locked(struct node_cache *nc, const struct digest *digest)
 {
-    return &nc->buckets[le64_get(digest->b) & (nc->bucket_count - 1)];
+    return map_find(&nc->nodes, &node_entries, digest_hash(digest), digest);
 }
 
 static void unlink_locked(struct node_cache *nc, struct node *node)
@@ -97,11 +100,10 @@ static void link_newest_locked(struct node_cache *nc, struct node *node)
 /* The node with a new reference, now the newest; NULL: not here. */
 static struct node *find_locked(struct node_cache *nc, const struct digest *digest)
 {
-    struct node *node = *bucket_of(nc, digest);
-    while (node && !digest_equal(&node->digest, digest))
-        node = node->bucket_next;
-    if (!node)
+    const struct node_entry *entry = find_entry_locked(nc, digest);
+    if (!entry)
         return NULL;
+    struct node *node = entry->node;
     if (node != nc->newest) {
         unlink_locked(nc, node);
         link_newest_locked(nc, node);
@@ -112,12 +114,9 @@ static struct node *find_locked(struct node_cache *nc, const struct digest *dige
 
 static void evict_oldest_locked(struct node_cache *nc)
 {
-    struct node *node = nc->oldest, **at = bucket_of(nc, &node->digest);
+    struct node *node = nc->oldest;
     unlink_locked(nc, node);
-    while (*at != node)
-        at = &(*at)->bucket_next;
-    *at = node->bucket_next;
-    nc->stats.nodes--;
+    map_remove(&nc->nodes, &node_entries, find_entry_locked(nc, &node->digest));
     nc->stats.bytes -= node->bytes;
     node_unref(node);
 }
@@ -129,7 +128,7 @@ void node_cache_free(struct node_cache *nc)
     while (nc->oldest)
         evict_oldest_locked(nc);
     pthread_mutex_destroy(&nc->lock);
-    free(nc->buckets);
+    map_release(&nc->nodes);
     free(nc);
 }
 
@@ -142,25 +141,8 @@ static void shrink_locked(struct node_cache *nc)
     }
 }
 
-/* One node a bucket on average, whatever the memory limit. Without memory for a larger table lookups only get slower.
- */
-static void grow_table_locked(struct node_cache *nc)
-{
-    size_t count = nc->bucket_count * 2;
-    struct node **buckets = calloc(count, sizeof *buckets);
-    if (!buckets)
-        return;
-    free(nc->buckets);
-    nc->buckets = buckets;
-    nc->bucket_count = count;
-    for (struct node *node = nc->newest; node; node = node->older) {
-        struct node **bucket = bucket_of(nc, &node->digest);
-        node->bucket_next = *bucket;
-        *bucket = node;
-    }
-}
-
-/* Takes node, whose one reference becomes the caller's; returns the one that is in the table. */
+/* Takes node, whose one reference becomes the caller's; returns the one that is in the table. Without memory for a
+ * larger table node is not kept. */
 static struct node *insert(struct node_cache *nc, struct node *node)
 {
     SCOPED_LOCK(&nc->lock);
@@ -169,12 +151,9 @@ static struct node *insert(struct node_cache *nc, struct node *node)
         node_unref(node);
         return there;
     }
-    if (nc->stats.nodes >= nc->bucket_count)
-        grow_table_locked(nc);
-    struct node **bucket = bucket_of(nc, &node->digest);
-    node->bucket_next = *bucket;
-    *bucket = node;
-    nc->stats.nodes++;
+    if (map_reserve(&nc->nodes, &node_entries, 1))
+        return node;
+    map_put(&nc->nodes, &node_entries, &(struct node_entry){.hash = digest_hash(&node->digest), .node = node});
     link_newest_locked(nc, node);
     atomic_fetch_add_explicit(&node->refs, 1, memory_order_relaxed);
     nc->stats.bytes += node->bytes;
@@ -343,5 +322,5 @@ void node_cache_stats(struct node_cache *nc, struct node_cache_stats *out)
 {
     SCOPED_LOCK(&nc->lock);
     *out = nc->stats;
-    out->buckets = nc->bucket_count;
+    out->nodes = nc->nodes.count;
 }

@@ -50,7 +50,6 @@ const struct index_node *node_index(const struct node *node);
 /* Nodes in memory for one lookup; see image_counters. */
 struct node_cache_stats {
     uint64_t hits, misses, evictions, bytes, nodes;
-    uint64_t buckets; /* of the hash table: at least one a node */
 };
 void node_cache_stats(struct node_cache *nc, struct node_cache_stats *out);
 

@@ -5,8 +5,8 @@
  * guards the stack, and is never held across a transfer.
  *
  * HTTP/1.1 is asked for, also of servers that know HTTP/2: one request a connection is what the pool counts, and so
- * used HTTP/2 is the slower one (docs/stores.md). A server that refuses HTTP/1.1 is offered both for some minutes; then
- * HTTP/1.1 is tried again.
+ * used HTTP/2 is the slower one (docs/reference/stores.md). A server that refuses HTTP/1.1 is offered both for some
+ * minutes; then HTTP/1.1 is tried again.
  *
  * What is deliberately left out: redirects (a signed request must not follow a stranger's
  * Location), cookies, compression (it would make lengths and ranges meaningless).
@@ -23,13 +23,14 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/vec.h"
 #include "net/http_error.h"
 
-enum { LIMITED_BUFFER = 32 << 10 };
+enum { LIMITED_BUFFER = 32 << 10, CANCELLED_MS = 2000 };
 enum { REFUSALS_TELL = 3, HTTP2_MS = 10 * 60 * 1000 };
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
 
@@ -202,14 +203,28 @@ static void set_signer(CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_PASSWORD, s->secret_key);
 }
 
-/* curl tells how much it has sent, each time before it sends more. */
+/* curl tells how much it has sent, each time before it sends more; and calls once a second while nothing passes. */
 static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_send, curl_off_t sent)
 {
     struct http_transfer *t = arg;
-    if (sent > t->sent)
+    if (cancel_asked(t->cancel) && clock_now_ms() >= t->cancel_from_ms)
+        t->failed = http_transfer_cancelled(t);
+    else if (sent > t->sent)
         t->failed = http_transfer_pay(t, (uint64_t)(sent - t->sent));
     t->sent = sent;
     return t->failed;
+}
+
+/* What is asked for after the cancelling tidies up: a lease is removed. That may take a moment, not more. */
+static void set_cancel(struct http *h, CURL *curl, struct http_transfer *t)
+{
+    if (!h->cancel && !h->rate)
+        return;
+    t->cancel = h->cancel;
+    t->cancel_from_ms = cancel_asked(h->cancel) ? clock_now_ms() + CANCELLED_MS : 0;
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 
 /* Small pieces, so that no connection waits for long behind the others' and none looks like stalled; a server must not
@@ -219,13 +234,9 @@ static void set_rate(struct http *h, CURL *curl, struct http_transfer *t)
     if (!h->rate)
         return;
     t->rate = h->rate;
-    t->cancel = h->cancel;
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)LIMITED_BUFFER);
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)LIMITED_BUFFER);
-    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 
 static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool http2)
@@ -261,6 +272,7 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, http_answer_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
     set_rate(h, curl, t);
+    set_cancel(h, curl, t);
     set_method(curl, t->req);
     set_range(curl, t->req);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, t->headers);

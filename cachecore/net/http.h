@@ -30,7 +30,8 @@ struct http_config {
     const char *user_agent;      /* NULL: granary/VERSION */
     bool no_proxy;               /* whatever the environment says */
     struct rate *rate;           /* of bodies, both ways; outlives the struct http; NULL: no limit */
-    const volatile int *cancel;  /* set asynchronously: ends waiting for the rate with -EAGAIN; may be NULL */
+    const volatile int *cancel;  /* set asynchronously: ends waiting for the rate at once, and for the server within a
+                                    second, with -EAGAIN; a request made afterwards has two seconds; may be NULL */
 };
 
 /* Signing key of AWS Signature 4; NULL members: unsigned. Never logged. */

@@ -196,8 +196,11 @@ static int take_body(struct http_transfer *t, const void *data, size_t len)
 
 int http_transfer_pay(struct http_transfer *t, uint64_t n)
 {
-    if (rate_take(t->rate, n, t->cancel))
-        return 0;
+    return rate_take(t->rate, n, t->cancel) ? 0 : http_transfer_cancelled(t);
+}
+
+int http_transfer_cancelled(struct http_transfer *t)
+{
     return error_set(-EAGAIN, "%s: interrupted", t->host);
 }
 

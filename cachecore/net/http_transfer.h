@@ -22,16 +22,19 @@ struct http_transfer {
     struct curl_slist *headers;
     struct rate *rate; /* NULL: no limit */
     const volatile int *cancel;
-    long version;    /* of HTTP that the answer came by: CURL_HTTP_VERSION_... */
-    curl_off_t sent; /* of the request's body, so far as the rate has been told */
+    uint64_t cancel_from_ms; /* on clock_now_ms: cancel is not heeded before; 0: always */
+    long version;            /* of HTTP that the answer came by: CURL_HTTP_VERSION_... */
+    curl_off_t sent;         /* of the request's body, so far as the rate has been told */
     char host[128], text[CURL_ERROR_SIZE], sigv4[HTTP_SIGV4_MAX];
 };
 
 /* Forget what came so far: a status line (empty before the first one) begins an answer. */
 void http_answer_begin(struct http_transfer *t, const char *line);
 
-/* n bytes are passing: wait as the rate says. 0, or -EAGAIN when cancelled. */
+/* n bytes are passing: wait as the rate says. 0, or http_transfer_cancelled. */
 int http_transfer_pay(struct http_transfer *t, uint64_t n);
+/* -EAGAIN, with its sentence. */
+int http_transfer_cancelled(struct http_transfer *t);
 
 /* Callbacks of curl, arg: the transfer. */
 size_t http_answer_header(char *data, size_t one, size_t len, void *arg);

@@ -59,7 +59,7 @@ static int collect_marked(void *arg, const struct store_item *item)
 int gc_unmark(struct store *s, const struct digest_map *names)
 {
     CLEANUP(unmarking_release) struct unmarking u = {.names = names};
-    int rc = names->count ? store_list(s, GC_MARKS_PREFIX, collect_marked, &u) : 0;
+    int rc = names->map.count ? store_list(s, GC_MARKS_PREFIX, collect_marked, &u) : 0;
     for (size_t i = 0; i < u.marked.len && !rc; i++) {
         char key[OBJECT_KEY_MAX];
         rc = store_remove(s, gc_mark_key(&u.marked.items[i], key));
@@ -93,10 +93,10 @@ static int look_for(struct store *s, struct digest_map *names)
     int rc = store_list(s, "packs/", note_present, names);
     if (!rc)
         rc = store_list(s, "indexes/", note_present, names);
-    for (size_t i = 0; i < names->capacity && !rc; i++) {
+    for (struct digest_slot *slot = NULL; !rc && (slot = digest_map_next(names, slot));) {
         char hex[DIGEST_HEX_SIZE];
-        if (!digest_is_zero(&names->slots[i].key) && !names->slots[i].value)
-            rc = gone(s, digest_hex(&names->slots[i].key, hex));
+        if (!slot->value)
+            rc = gone(s, digest_hex(&slot->key, hex));
     }
     return rc;
 }
@@ -115,7 +115,7 @@ int gc_hold_parent(struct store *s, const struct digest *image, bool look)
         return gone(s, "something");
     if (!rc && look)
         rc = look_for(s, &names);
-    if (!rc && names.count)
+    if (!rc && names.map.count)
         rc = digest_map_add(&names, image, 0);
     return rc < 0 ? rc : gc_unmark(s, &names);
 }

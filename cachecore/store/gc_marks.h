@@ -25,7 +25,7 @@ GR_MUST_CHECK int gc_unmark_image(struct store *s, const struct digest *image);
 /* Before an image is published that shares chunks with `image`, its parent, under a lease that was begun before the
  * parent was looked at: is the parent still there? If it is marked, the marks are taken off its packs and index nodes.
  * look: each of those is looked for; for when the lease has lapsed, or no tag named the parent, which may have lost
- * some by then. -EAGAIN naming what is gone. Memory: 60 bytes an object, when it is marked or looked for. */
+ * some by then. -EAGAIN naming what is gone. Memory: 54 to 107 bytes an object, when it is marked or looked for. */
 GR_MUST_CHECK int gc_hold_parent(struct store *s, const struct digest *image, bool look);
 
 #endif

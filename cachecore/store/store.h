@@ -1,4 +1,4 @@
-/* An object store: keys under one prefix (docs/format-store.md). One vtable, blocking, any thread;
+/* An object store: keys under one prefix (docs/reference/format-store.md). One vtable, blocking, any thread;
  * the fakes of the tests implement it too. Objects are immutable except tags, leases and trash
  * marks.
  *
@@ -121,8 +121,9 @@ struct store_options {
     unsigned request_s;          /* http, s3, hdfs: a request that gets nothing for so long fails with -ETIMEDOUT; 0:
                                     10 s to connect, then 30 s */
     unsigned connect_ms;         /* http, s3: to connect; 0: as request_s says */
-    const volatile int *cancel;  /* set asynchronously: nothing is tried again; may be NULL */
-    struct rate *rate;           /* of what is read and written, shared; outlives the store; NULL: no limit */
+    const volatile int *cancel; /* set asynchronously: nothing is tried again, -ECANCELED; requests end within a second,
+                                   those made afterwards within two; may be NULL */
+    struct rate *rate;          /* of what is read and written, shared; outlives the store; NULL: no limit */
 };
 
 /* Open the store of a URL (file:///p or just /p, s3://b/p, hdfs://n:9870/p, http(s)://h/p), wrapped in store_retry.
@@ -183,10 +184,10 @@ GR_MUST_CHECK int store_hdfs_open(const char *url, const struct store_options *o
 GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *options, struct store **out);
 
 /* A store that repeats what failed with -EAGAIN or -ETIMEDOUT, with exponential backoff and full
- * jitter, until timeout_ms after the first try or until *cancel (may be NULL) is set. A get goes on behind the bytes
- * already handed on. A repeated conditional put that finds its own bytes there counts as done. While inner answers
- * nobody one operation at a time asks it (breaker.h); the others wait, for their own timeout_ms at most. Takes
- * ownership of inner (also on failure). */
+ * jitter, until timeout_ms after the first try or, with -ECANCELED, until *cancel (may be NULL) is set. A get goes on
+ * behind the bytes already handed on. A repeated conditional put that finds its own bytes there counts as done. While
+ * inner answers nobody one operation at a time asks it (breaker.h); the others wait, for their own timeout_ms at most.
+ * Takes ownership of inner (also on failure). */
 GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);
 

@@ -90,15 +90,20 @@ static int attempt_exhausted(struct attempt *a, int rc)
                      (double)(clock_now_ms() - a->begin_ms) / 1000);
 }
 
-static int attempt_interrupted(int rc)
+static int attempt_interrupted(void)
 {
-    return error_set(rc, "interrupted while waiting for the store: %.400s", error_text());
+    return error_set(-ECANCELED, "interrupted while waiting for the store: %.400s", error_text());
 }
 
 /* After a passing failure rc: the pause before the next try, which the breaker makes where it is open. False: *rc is
  * final. */
 static bool attempt_pause(struct attempt *a, int *rc)
 {
+    if (cancel_asked(a->r->cancel)) { /* which may be all that has failed */
+        breaker_withdraw(&a->r->breaker, &a->turn);
+        *rc = attempt_interrupted();
+        return false;
+    }
     uint64_t asked_ms = 1000u * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
     uint64_t now = clock_now_ms(), deadline = a->deadline_ms;
     bool open = breaker_failed(&a->r->breaker, &a->turn, *rc);
@@ -113,7 +118,7 @@ static bool attempt_pause(struct attempt *a, int *rc)
     cancel_sleep_until(again * 1000, a->r->cancel);
     if (!cancel_asked(a->r->cancel))
         return true;
-    *rc = attempt_interrupted(*rc);
+    *rc = attempt_interrupted();
     return false;
 }
 
@@ -132,7 +137,7 @@ static bool attempt_enter(struct attempt *a, int *rc)
         return true;
     }
     int code = a->begun ? error_restore(&own) : -ETIMEDOUT;
-    *rc = turn == -ECANCELED ? attempt_interrupted(code) : attempt_exhausted(a, code);
+    *rc = turn == -ECANCELED ? attempt_interrupted() : attempt_exhausted(a, code);
     return false;
 }
 

@@ -149,11 +149,9 @@ static int judge_object(void *arg, const struct store_item *item)
 static int remove_stray_marks(struct gc *g)
 {
     int rc = 0;
-    for (size_t i = 0; i < g->marks.capacity && !rc; i++) {
-        const struct digest_slot *slot = &g->marks.slots[i];
-        if (!digest_is_zero(&slot->key) && slot->value != MARK_SEEN)
+    for (const struct digest_slot *slot = NULL; !rc && (slot = digest_map_next(&g->marks, slot));)
+        if (slot->value != MARK_SEEN)
             rc = remove_mark(g, &slot->key);
-    }
     return rc;
 }
 

@@ -1,6 +1,6 @@
 /* Garbage collection in two steps: mark what no manifest needs (trash/<digest>), sweep it after the
  * grace period if it is still unneeded. Never sweeps while a lease younger than the grace period
- * exists; never marks an object younger than grace. docs/format-store.md, "Garbage collection".
+ * exists; never marks an object younger than grace. docs/reference/format-store.md, "Garbage collection".
  */
 #ifndef GRANARY_UPKEEP_GC_H
 #define GRANARY_UPKEEP_GC_H
@@ -31,7 +31,7 @@ struct gc_result {
 
 /* Nothing is removed on doubt: a tag or manifest that cannot be read or decoded, a tag whose
  * manifest is missing, a damaged index or catalog ends the run before anything is marked, swept or
- * untagged. Memory: about 60 bytes for each object that is needed or marked. */
+ * untagged. Memory: 54 to 107 bytes for each object that is needed or marked. */
 GR_MUST_CHECK int gc_run(struct store *s, const struct gc_options *options, struct gc_result *out);
 
 #endif

@@ -105,7 +105,8 @@ struct unnesting {
     struct store *outer, *inner;
     const struct unnest_options *options;
     struct unnest_result *result;
-    VEC(struct moved_tag) tags;
+    VEC(struct moved_tag) tags; /* by image, as they are copied */
+    VEC(char *) tag_keys;       /* in order, to look them up */
     VEC(struct piece) pieces;
     bool among_tags; /* keys of two components lie where the outer store's tags are */
     size_t first;    /* of the pieces being removed */
@@ -118,6 +119,9 @@ static void release(struct unnesting *u)
         free(u->pieces.items[i].key);
     vec_release(&u->pieces);
     vec_release(&u->tags);
+    for (size_t i = 0; i < u->tag_keys.len; i++)
+        free(u->tag_keys.items[i]);
+    vec_release(&u->tag_keys);
     store_close(u->inner);
 }
 
@@ -137,9 +141,15 @@ static int note_tag(void *arg, const char *name, const char *tag, const struct t
 {
     struct unnesting *u = arg;
     struct moved_tag m = {.tag = *t};
+    CLEANUP_FREE char *key = NULL;
     snprintf(m.tag.name, sizeof m.tag.name, "%s", name);
     snprintf(m.tag.tag, sizeof m.tag.tag, "%s", tag);
-    return vec_push(&u->tags, m) ? error_no_memory() : 0;
+    if (asprintf(&key, "%s%s/%s", images, name, tag) < 0)
+        key = NULL;
+    if (!key || vec_push(&u->tags, m) || vec_push(&u->tag_keys, key))
+        return error_no_memory();
+    (void)steal_ptr(&key);
+    return 0;
 }
 
 /* Is it in the outer store? */
@@ -170,7 +180,11 @@ static int compare_images(const void *a, const void *b)
     return order ? order : strcmp(x->tag.tag, y->tag.tag);
 }
 
-/* By image, as they are copied. */
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 static int look(struct unnesting *u)
 {
     struct unnest_result *r = u->result;
@@ -179,6 +193,8 @@ static int look(struct unnesting *u)
         rc = repository_tags(u->inner, NULL, note_tag, u);
     if (u->tags.len)
         qsort(u->tags.items, u->tags.len, sizeof *u->tags.items, compare_images);
+    if (u->tag_keys.len)
+        qsort(u->tag_keys.items, u->tag_keys.len, sizeof *u->tag_keys.items, compare_keys);
     for (size_t i = 0; i < u->tags.len && !rc; i++) {
         struct moved_tag *m = &u->tags.items[i];
         rc = look_outside(u, &m->tag, &m->there);
@@ -199,16 +215,8 @@ static bool begins_with(const char *text, const char *with)
 /* Is it one of those that were read? What else lies there may be of a store that is deeper still. */
 static bool is_tag(const struct unnesting *u, const char *key)
 {
-    const char *rest = key + sizeof images - 1;
-    if (!begins_with(key, images))
-        return false;
-    for (size_t i = 0; i < u->tags.len; i++) {
-        const struct tag *t = &u->tags.items[i].tag;
-        size_t len = strlen(t->name);
-        if (begins_with(rest, t->name) && rest[len] == '/' && !strcmp(rest + len + 1, t->tag))
-            return true;
-    }
-    return false;
+    return u->tag_keys.len &&
+           bsearch(&key, u->tag_keys.items, u->tag_keys.len, sizeof *u->tag_keys.items, compare_keys);
 }
 
 static unsigned count_slashes(const char *key)

@@ -248,8 +248,7 @@ static int build(const struct build_values *v, const struct build_source *source
                  const struct rebuild_words *words, struct rate *rate)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
-    struct store_options store_options = {
-        .hdfs_token_file = v->hdfs_token_file, .cancel = interrupt_watch(), .rate = rate};
+    struct store_options store_options = {.hdfs_token_file = v->hdfs_token_file, .rate = rate};
     open_store_options(&v->access, &store_options);
     int rc = store_open(ref->store, &store_options, &store);
     if (!rc)

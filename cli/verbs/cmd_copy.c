@@ -105,7 +105,7 @@ static int run(const struct invocation *inv)
         rc = open_check_writable(&target);
     if (rc)
         return rc;
-    struct store_options store = {.cancel = cancel};
+    struct store_options store = {0};
     open_store_options(&v->access, &store);
     store.endpoint = v->to_endpoint ? v->to_endpoint : store.endpoint;
     rc = store_open(target.store, &store, &to);

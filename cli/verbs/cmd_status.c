@@ -285,7 +285,7 @@ static void print_status(json_t *status, bool verbose)
            (unsigned long long)server_status_counter(status, "granary_cache_hits_total"),
            (unsigned long long)server_status_counter(status, "granary_cache_misses_total"),
            100 * json_number_value(json_object_get(status, "hit_ratio")));
-    printf("amplification %.2f (bytes asked of stores for each that was read)\n",
+    printf("amplification %.2f (bytes asked of stores, but for warming, for each that was read)\n",
            json_number_value(json_object_get(status, "amplification")));
     if (verbose) {
         printf("counters that are not zero\n");

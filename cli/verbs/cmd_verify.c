@@ -215,13 +215,12 @@ static int repair(struct verifying *v)
 {
     const struct repair_options options = {
         .threads = (unsigned)v->values->jobs, .problem = on_problem, .arg = v, .cancel = v->cancel};
-    CLEANUP_FREE struct digest *packs = calloc(v->bad_packs.count + 1, sizeof *packs);
+    CLEANUP_FREE struct digest *packs = calloc(v->bad_packs.map.count + 1, sizeof *packs);
     size_t n = 0;
     if (!packs)
         return error_no_memory();
-    for (size_t i = 0; i < v->bad_packs.capacity; i++)
-        if (!digest_is_zero(&v->bad_packs.slots[i].key))
-            packs[n++] = v->bad_packs.slots[i].key;
+    for (const struct digest_slot *slot = NULL; (slot = digest_map_next(&v->bad_packs, slot));)
+        packs[n++] = slot->key;
     int rc = repair_packs(v->image.store, &v->image.manifest, v->source.source, packs, n, &options, &v->repair);
     if (rc || !v->repair.repaired)
         return rc;
@@ -258,7 +257,7 @@ static int check_all(struct verifying *v, const char *image)
         rc = open_source(v);
     if (!rc)
         rc = check_image(v);
-    if (!rc && values->repair && v->bad_packs.count)
+    if (!rc && values->repair && v->bad_packs.map.count)
         rc = repair(v);
     if (!rc && values->against && (!values->repair || values->all || values->sample))
         rc = compare(v);

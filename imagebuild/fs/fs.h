@@ -8,6 +8,7 @@
 #ifndef GRANARY_IMAGEBUILD_FS_FS_H
 #define GRANARY_IMAGEBUILD_FS_FS_H
 
+#include "format/manifest.h"
 #include "imagebuild/sink/sink.h"
 #include "imagebuild/tree/nodes.h"
 
@@ -50,6 +51,9 @@ struct fs {
     const char *limit;   /* bodies_max in words: "16 TiB, the limit of erofs with 4096-byte blocks" */
     bool keeps;          /* a parent's bodies can stay where they are; else the image is built as if there were none */
 };
+
+/* The one that fs names. */
+GR_MUST_CHECK int fs_new(enum manifest_fs fs, const struct fs_config *config, struct fs **out);
 
 GR_MUST_CHECK int fs_erofs_new(const struct fs_config *config, struct fs **out);
 GR_MUST_CHECK int fs_ext4_new(const struct fs_config *config, struct fs **out);

@@ -118,8 +118,8 @@ static int take_bad(struct checking *c)
     for (size_t i = 0; i < c->last.len && rc >= 0; i++)
         if (c->bad[i])
             rc = digest_map_add(packs, &c->last.items[i].object, 0);
-    if (packs->count > NAMED_MAX)
-        log_warning("build: %zu packs of the parent image are missing or damaged", packs->count);
+    if (packs->map.count > NAMED_MAX)
+        log_warning("build: %zu packs of the parent image are missing or damaged", packs->map.count);
     return GR_MIN(rc, 0);
 }
 
@@ -131,7 +131,7 @@ int parent_check(const struct parent_check_config *config, struct parent_damage 
         rc = check_packs(&c);
     if (!rc)
         rc = take_bad(&c);
-    if (rc || !out->packs.count)
+    if (rc || !out->packs.map.count)
         return rc;
     out->chunk_size = config->manifest->chunk_size;
     out->chunks = calloc(manifest_chunk_count(config->manifest) / 8 + 1, 1);

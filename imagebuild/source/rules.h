@@ -1,5 +1,5 @@
 /* Which paths of a source go into the image: --include and --exclude, with the meaning of git's ignore files
- * (docs/sources.md). Made by one thread, then read by any number.
+ * (docs/reference/sources.md). Made by one thread, then read by any number.
  *
  * A path is judged after the directories it lies in: what is below one left out is left out. Else the last rule that
  * matches it decides; where none does, the directory's own verdict stands. Where there is none up to the root,

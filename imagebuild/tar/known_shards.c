@@ -79,7 +79,7 @@ static int take_key(struct known_shards *k, const struct catalog_entry *e, void 
     struct digest key = digest_of(e->validator, SOURCE_SHARD_KEY_LEN), first = digest_of(e->target, e->target_len);
     int rc = digest_map_add(&k->keys, &key, 0);
     if (rc >= 0 && e->hard_link)
-        rc = digest_map_add(&k->linked, &first, (int64_t)k->linked.count + 1);
+        rc = digest_map_add(&k->linked, &first, (int64_t)k->linked.map.count + 1);
     if (rc < 0)
         return rc;
     if (S_ISDIR(e->mode))
@@ -126,8 +126,8 @@ bool known_shards_has(void *arg, const char *key, size_t len)
 bool known_shards_suffice(void *arg)
 {
     struct known_shards *k = arg;
-    for (size_t i = 0; i < k->keys.capacity && !k->of_no_use; i++)
-        k->of_no_use = k->keys.slots[i].value & HAS_DIRECTORIES && !(k->keys.slots[i].value & UNCHANGED);
+    for (const struct digest_slot *slot = NULL; !k->of_no_use && (slot = digest_map_next(&k->keys, slot));)
+        k->of_no_use = slot->value & HAS_DIRECTORIES && !(slot->value & UNCHANGED);
     return !k->of_no_use;
 }
 
@@ -139,7 +139,7 @@ static bool is_unchanged(const struct known_shards *k, const struct digest_slot 
 /* The number of the file if e is one of several names of it; 0: it is not. */
 static uint64_t file_of(const struct known_shards *k, const struct catalog_entry *e)
 {
-    if (!k->linked.count || S_ISDIR(e->mode))
+    if (!k->linked.map.count || S_ISDIR(e->mode))
         return 0;
     struct digest first = e->hard_link ? digest_of(e->target, e->target_len) : digest_of(e->path, e->path_len);
     const struct digest_slot *slot = digest_map_find(&k->linked, &first);

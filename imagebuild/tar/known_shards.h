@@ -20,7 +20,7 @@ struct known_shards_config {
 
 struct known_shards;
 
-/* One pass through the catalog. Memory: 60 to 120 bytes for each shard and each file of several names. */
+/* One pass through the catalog. Memory: 54 to 107 bytes for each shard and each file of several names. */
 GR_MUST_CHECK int known_shards_new(const struct known_shards_config *config, struct known_shards **out);
 void known_shards_free(struct known_shards *k); /* NULL is allowed */
 DEFINE_CLEANUP(known_shards, struct known_shards *, known_shards_free)

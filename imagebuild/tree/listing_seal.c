@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/vec.h"
 #include "format/catalog.h"
-#include "imagebuild/tree/link_table.h"
 #include "imagebuild/tree/listing_internal.h"
 
 /* A directory on the stack. */
@@ -27,6 +27,16 @@ struct open_dir {
     uint32_t mtime_nsec;
 };
 
+/* A file of which several names may have been listed: its first name. */
+struct link_file {
+    uint64_t hash; /* link_hash: with dev it tells the inode */
+    uint64_t dev;
+    uint64_t place; /* of the first name (nodes_place) */
+    uint32_t rank;  /* of the first name */
+    uint16_t type;  /* S_IFMT of it: a file that became another while it was listed is two files */
+    bool linked;    /* a second name has been met */
+};
+
 struct sealer {
     struct listing *listing;
     struct nodes *nodes;
@@ -35,7 +45,7 @@ struct sealer {
     VEC(struct open_dir) open;
     char before[CATALOG_PATH_MAX]; /* the path of the node before */
     size_t before_len;
-    struct link_table links;
+    struct map links; /* 32 bytes an entry: every file of a dataset may have several names */
 };
 
 static void sealer_free(struct sealer *s)
@@ -44,7 +54,7 @@ static void sealer_free(struct sealer *s)
     bytes_release(&s->path);
     bytes_release(&s->value);
     vec_release(&s->open);
-    link_table_release(&s->links);
+    map_release(&s->links);
     free(s);
 }
 DEFINE_CLEANUP(sealer, struct sealer *, sealer_free)
@@ -170,19 +180,34 @@ static int find_parent(struct sealer *s, const char *path, size_t len, size_t *o
 
 /* ------------------------------------------------------------------ nodes */
 
+static uint64_t link_hash(uint64_t dev, uint64_t ino)
+{
+    return ino + dev * 0x9E3779B97F4A7C15u;
+}
+
+static bool link_file_is(const void *file, const void *first)
+{
+    const struct link_file *a = file, *b = first;
+    return a->dev == b->dev && a->type == b->type;
+}
+
+static const struct map_type link_files = {.size = sizeof(struct link_file), .is = link_file_is};
+
 /* The first name in path order is the file; the others point at it. */
 static int resolve_link(struct sealer *s, struct node *n, const struct listing_record *r)
 {
-    struct link_file first = {.dev = r->link_dev,
-                              .ino = r->link_ino,
+    struct link_file first = {.hash = link_hash(r->link_dev, r->link_ino),
+                              .dev = r->link_dev,
                               .place = nodes_place(s->nodes),
                               .rank = n->rank,
                               .type = (uint16_t)(n->mode & S_IFMT)};
-    struct link_file *file;
-    bool is_new;
-    int rc = link_table_get(&s->links, &first, &file, &is_new);
-    if (rc || is_new)
-        return rc;
+    struct link_file *file = map_find(&s->links, &link_files, first.hash, &first);
+    if (!file) {
+        if (map_reserve(&s->links, &link_files, 1))
+            return error_no_memory();
+        map_put(&s->links, &link_files, &first);
+        return 0;
+    }
     n->link = file->rank;
     n->linked = true;
     n->plan = NODE_READ; /* what becomes of the body is said by the first name */

@@ -59,6 +59,7 @@ state=$(dirname "$(jq -r .socket "$W/mount.json")")
 table 0 "" "" $optional
 table 0 "" "$dir" $every
 table 0 "" "$state/fuse.control" $every
+(cd "$W" && "$GRANARY" cache ls mnt >"$W/out") || fail "cache ls of a relative mount point"
 "$GRANARY" umount "$dir"
 
 echo "== a server: its socket and its control socket; of one whose control socket lies elsewhere the latter alone"

@@ -131,7 +131,8 @@ expect 2 "Alibaba OSS speaks S3" "$GRANARY" images oss://bucket
 expect 2 "Azure does not speak S3" "$GRANARY" images az://container
 expect 2 "source: .gs://bucket/in': Google Cloud Storage speaks S3" "$GRANARY" build gs://bucket/in "$store/x"
 expect 2 "a relative path; write it from the root on, as .*PWD/store" "$GRANARY" images ./store
-expect 2 "a name without its store" "$GRANARY" images faces
+expect 2 '"faces" is no store' "$GRANARY" images faces
+expect 2 "names a store and no image in it" "$GRANARY" ls s3://bucket
 expect 2 "unknown verb 'stauts'; did you mean 'granary status'\?$" "$GRANARY" stauts
 expect 2 "unknown verb 'stauts'; did you mean 'granary help status'\?$" "$GRANARY" help stauts
 expect 2 "unknown verb 'evict'; did you mean 'granary cache evict'\?$" "$GRANARY" evict --all

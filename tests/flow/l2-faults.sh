@@ -1,6 +1,6 @@
 #!/bin/bash
 # The line to a shared tier fails in every way, and the store behind it is well: a whole image is read from a cold cache
-# without an error and without a wrong byte. docs/faults.md has the table that this prints.
+# without an error and without a wrong byte. docs/internals/faults.md has the table that this prints.
 . "$(dirname "$0")/lib-store-faults.sh"
 
 make_store 40

@@ -69,7 +69,7 @@ read_everything() {
     grep -q '^0 of ' "$W/read" || { cat "$W/read.err" "$W/log"; fail "$1: $(cat "$W/read")"; }
 }
 
-# The table that docs/faults.md shows
+# The table that docs/internals/faults.md shows
 say_head() { printf '| fault | failed reads | longest read | requests | of them faulted | tried again | lines of log |\n| --- | --- | --- | --- | --- | --- | --- |\n'; }
 # say_row NAME REQUESTS FAULTED: of what the probe and the server say; REQUESTS and FAULTED before the fault
 say_row() {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A real Prometheus scrapes running servers: promtool finds nothing wrong with the document, every metric of it arrives,
+# A real Prometheus scrapes running servers: promtool finds nothing wrong with the document and the alerts, every metric of it arrives,
 # the values come back through the query API, and every query of the dashboard has an answer. An export's name may
 # have any bytes.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
@@ -45,6 +45,7 @@ echo "== promtool"
 promtool check metrics <"$W/document" >"$W/promtool" 2>&1 || fail "promtool: $(cat "$W/promtool")"
 sed 's/^granary_build_info{version=/granary_build_info{version:/' "$W/document" >"$W/broken"
 ! promtool check metrics <"$W/broken" >"$W/promtool" 2>&1 || fail "promtool says yes to anything"
+promtool check rules "$GRANARY_SOURCE/deploy/prometheus/granary.rules.yml" >"$W/promtool" 2>&1 || fail "promtool: $(cat "$W/promtool")"
 
 echo "== a server whose export has an odd name"
 odd=$(printf 'a"b\\c\xff')

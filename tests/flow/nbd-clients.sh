@@ -2,7 +2,8 @@
 # Clients of granary serve ask for more than its threads can read while the store is silent: a read of what is cached and a
 # new client are answered all the same, the threads do not grow with the clients, and when the clients are killed the
 # server and its other clients go on. Clients that send nothing more, as those who closed a TCP connection seem to, are
-# disconnected when the silence lasts, and have their answers when there is none.
+# disconnected when the silence lasts, and have their answers when there is none. Large reads that wait for the store keep
+# no other waiting.
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"
 
 mkdir "$W/tree"
@@ -75,6 +76,19 @@ threads() { find "/proc/$CHILD/task" -mindepth 1 -maxdepth 1 | wc -l; }
 before=$(reads)
 
 touch "$W/dead"
+large=()
+for offset in 1000000 7000000 13000000; do # together more than the memory
+    "$probe" "$uri" crowd 1 6000000 $offset 3600 & large+=($!)
+done
+connected() { [ "$(metrics "$W/sock.control" | awk '$1 == "granary_front_connections" { print $2 }')" = "$1" ]; }
+wait_for 60 connected 3
+wait_for 60 has_read $((before + 1))
+timeout 60 "$probe" "$uri" read 0 65536 | cmp -n 65536 - "$W/image" || fail "a read of what is cached waits for large ones"
+for pid in "${large[@]}"; do
+    kill -9 "$pid"
+    wait "$pid" 2>"$W/null" || true
+done
+before=$(reads)
 crowds=()
 for _ in 1 2 3 4; do
     "$probe" "$uri" crowd 60 65536 2000000 3600 & crowds+=($!)

@@ -99,14 +99,15 @@ certify() { certtool --generate-privkey --key-type=ecdsa --outfile "$1/$2-key.pe
 authority() {
     mkdir -p "$1"
     certify "$1" ca
-    printf 'cn = test\nca\ncert_signing_key\n' >"$W/template"
+    printf 'cn = test\nca\ncert_signing_key\ncrl_signing_key\n' >"$W/template"
     certtool --generate-self-signed --load-privkey "$1/ca-key.pem" --template "$W/template" --outfile "$1/ca-cert.pem" 2>"$W/null"
 }
-# certificate AUTHORITY DIR server|client
+# certificate AUTHORITY DIR server|client LINE...: with these lines in its template
 certificate() {
     mkdir -p "$2"
     certify "$2" "$3"
     printf 'cn = localhost\ndns_name = localhost\ntls_www_%s\nsigning_key\n' "$3" >"$W/template"
+    printf '%s\n' "${@:4}" >>"$W/template"
     certtool --generate-certificate --load-ca-certificate "$1/ca-cert.pem" --load-ca-privkey "$1/ca-key.pem" \
         --load-privkey "$2/$3-key.pem" --template "$W/template" --outfile "$2/$3-cert.pem" 2>"$W/null"
 }
@@ -126,6 +127,24 @@ nbdcopy "nbds://localhost:$PORT/one?tls-certificates=$W/client" - | cmp - "$W/ho
 no_entry "nbd://localhost:$PORT/one"
 no_entry "nbds://localhost:$PORT/one?tls-certificates=$W/stranger"
 no_entry "nbds://localhost:$PORT/one?tls-certificates=$W/nobody"
+certificate "$W/ca" "$W/late" client 'activation_date = "2020-01-01 00:00:00"' 'expiration_date = "2021-01-01 00:00:00"'
+cp "$W/ca/ca-cert.pem" "$W/late"
+no_entry "nbds://localhost:$PORT/one?tls-certificates=$W/late"
+stop
+
+echo "== a client's certificate that was revoked"
+certificate "$W/ca" "$W/revoked" client
+cp "$W/ca/ca-cert.pem" "$W/revoked"
+printf 'expiration_days = 10\ncrl_number = 1\n' >"$W/template"
+certtool --generate-crl --load-ca-certificate "$W/ca/ca-cert.pem" --load-ca-privkey "$W/ca/ca-key.pem" \
+    --load-certificate "$W/revoked/client-cert.pem" --template "$W/template" --outfile "$W/crl.pem" 2>"$W/null"
+serve_tls --tls-certificates "$W/home/tls" --tls-verify-peer
+nbdcopy "nbds://localhost:$PORT/one?tls-certificates=$W/revoked" - | cmp - "$W/home/image"
+stop
+install -o 54321 "$W/crl.pem" "$W/home/tls/ca-crl.pem"
+serve_tls --tls-certificates "$W/home/tls" --tls-verify-peer
+nbdcopy "nbds://localhost:$PORT/one?tls-certificates=$W/client" - | cmp - "$W/home/image"
+no_entry "nbds://localhost:$PORT/one?tls-certificates=$W/revoked"
 stop
 
 echo "== without --tls-verify-peer any client that trusts the authority"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A whole image is read from a cold cache while the line to its store fails in every way that passes: the bytes are
-# right and no read fails. docs/faults.md has the table that this prints.
+# right and no read fails. docs/internals/faults.md has the table that this prints.
 . "$(dirname "$0")/lib-store-faults.sh"
 
 make_store 40

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A file store behind nginx, as docs/stores.md shows it, plain and over TLS: an image is read and verified through it;
+# A file store behind nginx, as docs/reference/stores.md shows it, plain and over TLS: an image is read and verified through it;
 # what is not for readers is hidden; unknown authorities, other hosts' certificates, servers without ranges and
 # redirects are refused, each with its sentence.
 . "$(dirname "$0")/../lib.sh"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Every option in the tables of the command line and of the plugin stands in the man pages, in --help and in the bash
-# completion, and the man pages name no option that is not there. Every verb has a section; README.md's commands exist.
+# completion, and the man pages name no option that is not there. Every verb has a section; the commands in README.md and
+# docs/ exist, and docs/reference/options.md has the options of a server. flow/docs-commands runs those in ```sh blocks.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 granary=$GRANARY_BUILD/cli/granary
@@ -68,11 +69,40 @@ for variable in $variables; do
     grep -qE "(^|[^A-Z_])$variable([^A-Z_]|$)" <<<"$page" || object "$man: $variable is missing"
 done
 
-# README.md: every `granary VERB` there is a verb, every option an option of it
-while read -r verb words; do
-    grep -qx -- "$verb" <<<"$verbs" || { object "README.md: granary $verb: no such verb"; continue; }
-    for option in $(grep -oE -- '--[a-z][a-z-]+' <<<"$words"); do
-        grep -qE -- "^$verb ([a-z]+ )?$option( |$)" "$options" || object "README.md: granary $verb $option: no such option"
-    done
-done < <(sed -n 's/^\( \{4\}\|[$#] *\|\)granary \([a-z]*.*\)/\2/p' README.md)
+# commands_of FILE: "VERB WORDS" for each `granary VERB ...` in its code: inline, or where a command begins on a line
+commands_of() {
+    sed -e ':join' -e '/\\$/{N;s/\\\n *//;t join' -e '}' "$1" |
+        grep -oE '(^ *|`|\(|&& |exec |[0-9.a-z/-]/bin/|^[$#] )granary [a-z]+( [^`|)]*)?' | sed -E 's/^.*granary ([a-z]+)/\1/'
+}
+
+# README.md and the pages: every `granary VERB` there is a verb, every option an option of it
+check_commands() {
+    local file verb words option bad=0
+    while IFS= read -r file; do
+        while read -r verb words; do
+            grep -qx -- "$verb" <<<"$verbs" || { echo "$file: granary $verb: no such verb"; bad=1; continue; }
+            for option in $(grep -oE -- '(^| )--[a-z][a-z0-9-]+' <<<"${words%% # *}"); do
+                [ "$option" = --help ] || grep -qE -- "^$verb ([a-z]+ )?$option( |$)" "$options" ||
+                    { echo "$file: granary $verb $option: no such option"; bad=1; }
+            done
+        done < <(commands_of "$file")
+    done < <(project_files '*.md' | grep -E '^\./(README\.md|docs/)' | grep -v /format-) # where bytes begin with "granary"
+    return $bad
+}
+verbs+=$'\nhelp'
+# shellcheck disable=SC2016
+can_fail check_commands docs/a/b.md 'run `granary mont DIR`' 'granary mont: no such verb'
+can_fail check_commands README.md $'    granary mount IMAGE DIR \\\n        --cahce /ssd' 'granary mount --cahce: no such option'
+check_commands || bad=1
+
+# docs/reference/options.md: a row for each option that serve and mount share, and for no other; the default is that of --help
+rows() { sed -nE 's/^\| `(--[a-z0-9-]+)` \| ([^|]*) \|.*/\1 \2/p' docs/reference/options.md; }
+shared=$(comm -12 <(sed -n 's/^serve \(--[^ ]*\).*/\1/p' "$options" | LC_ALL=C sort) <(sed -n 's/^mount \(--[^ ]*\).*/\1/p' "$options" | LC_ALL=C sort) |
+    grep -vxE -- '--socket|--fuse')
+[ "$(wc -w <<<"$shared")" -ge 15 ] || object "serve and mount share hardly any options: $shared"
+differ=$(diff <(printf '%s\n--threads\n' "$shared" | LC_ALL=C sort) <(rows | cut -d' ' -f1 | LC_ALL=C sort)) || object "docs/reference/options.md (>) has other options than --help (<): $differ"
+while read -r option default; do
+    help=$("$granary" serve --help | sed -nE "s/^ +(-t, )?$option .*\(default ([^ )]+)\)\$/\2/p")
+    [[ $default = *"$help"* ]] || object "docs/reference/options.md: the default of $option is $help"
+done < <(rows)
 exit $bad

@@ -5,7 +5,7 @@ set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
 check_includes() {
-    find cachecore imagebuild attach server plugin fuse nbd cli -name '*.[ch]' -exec grep -nH '^ *# *include *"' {} + 2>/dev/null | awk '
+    project_files '*.[ch]' | sed 's|^\./||' | grep -v '^\(tests\|bench\)/' | LC_ALL=C xargs -d '\n' grep -nH '^ *# *include *"' | awk '
         # which part a file, or an included name, belongs to
         function part_of(path, names) {
             sub(/^cachecore\//, "", path)
@@ -73,6 +73,7 @@ check_includes() {
 can_fail check_includes cachecore/base/x.h '#include "store/store.h"' "base must not include store/store.h"
 can_fail check_includes imagebuild/x.c '#include "cache/cache.h"' "imagebuild must not include cache/cache.h"
 can_fail check_includes server/x.c '#include "imagebuild/build.h"' "server must not include"
+can_fail check_includes another/x.c '#include "base/error.h"' "no part another in tests/style/includes.sh"
 can_fail check_includes cachecore/image/x.c '#include "stack.h"' "image must not include stack.h"
 can_fail check_includes server/x.c '#include "cache/hot.h"' "cache/hot.h is private to cache"
 check_includes

@@ -1,6 +1,6 @@
 #!/bin/bash
-# docs/metrics.md has every counter of the program with the help that the program gives, and no other. The dashboard asks
-# for metrics that are there, with labels that they have; flow/metrics-prometheus asks a Prometheus its queries.
+# docs/reference/metrics.md has every counter of the program with the help that the program gives, and no other. The dashboard asks
+# for metrics that are there, with labels that they have, and so do the alerts and the other pages; flow/metrics-prometheus asks a Prometheus its queries.
 set -euo pipefail
 . "$GRANARY_SOURCE/tests/style/lib.sh"
 
@@ -25,19 +25,31 @@ mapfile -t sources < <(grep -lE '"granary_[a-z0-9_]+",' -r --include='*.c' cache
 [ ${#sources[@]} -ge 4 ] || { echo "counters in ${#sources[@]} files only"; exit 1; }
 mkdir "$bad/sources"
 for file in "${sources[@]}"; do cp "$file" "$bad/sources/${file//\//-}"; done
-check "$bad/sources" docs/metrics.md || { echo "docs/metrics.md (>) is not what the program says (<)"; exit 1; }
+check "$bad/sources" docs/reference/metrics.md || { echo "docs/reference/metrics.md (>) is not what the program says (<)"; exit 1; }
 
 # asked_by DASHBOARD: the metrics of its queries, a histogram by its own name
 asked_by() {
     jq -r '.panels[].targets[].expr, (.templating.list[] | select(.type == "query") | .query)' "$1" |
         grep -oE 'granary_[a-z0-9_]+' | sed -E 's/_seconds_(bucket|sum|count)$/_seconds/' | LC_ALL=C sort -u
 }
-# unknown_metrics DASHBOARD: those that docs/metrics.md does not have
-unknown_metrics() { comm -23 <(asked_by "$1") <(grep -oE '`granary_[a-z0-9_]+' docs/metrics.md | tr -d '`' | LC_ALL=C sort -u); }
+# unknown_metrics DASHBOARD: those that docs/reference/metrics.md does not have
+unknown_metrics() { comm -23 <(asked_by "$1") <(grep -oE '`granary_[a-z0-9_]+' docs/reference/metrics.md | tr -d '`' | LC_ALL=C sort -u); }
 
 dashboard=deploy/grafana/granary.json
 sed 's/granary_fetch_queued/granary_fetch_quite_queued/' $dashboard >"$bad/dashboard"
 [ "$(unknown_metrics "$bad/dashboard")" = granary_fetch_quite_queued ] || { echo "the check does not see a metric that is not there"; exit 1; }
 [ "$(asked_by $dashboard | wc -l)" -ge 30 ] || { echo "the dashboard asks for hardly anything"; exit 1; }
 unknown=$(unknown_metrics $dashboard)
-[ -z "$unknown" ] || { echo "$dashboard asks for what is not in docs/metrics.md: $unknown"; exit 1; }
+[ -z "$unknown" ] || { echo "$dashboard asks for what is not in docs/reference/metrics.md: $unknown"; exit 1; }
+
+# told_by FILE...: the metrics that the pages and the alerts name, a histogram by its own name
+told_by() { cat "$@" | grep -oE '\bgranary_[a-z0-9_]+[a-z0-9]\b' | sed -E 's/_seconds_(bucket|sum|count)$/_seconds/' | LC_ALL=C sort -u; }
+# unknown_in FILE...: those that docs/reference/metrics.md does not have, but a family's name (granary_front_*)
+unknown_in() {
+    comm -23 <(told_by "$@") <(grep -oE '`granary_[a-z0-9_]+' docs/reference/metrics.md | tr -d '`' | LC_ALL=C sort -u) | grep -vx granary_front || true
+}
+sed 's/granary_health ==/granary_healthy ==/' deploy/prometheus/granary.rules.yml >"$bad/rules"
+[ "$(unknown_in "$bad/rules")" = granary_healthy ] || { echo "the check does not see an alert on a metric that is not there"; exit 1; }
+mapfile -t pages < <(project_files '*.md' | grep -E '^\./docs/')
+unknown=$(unknown_in "${pages[@]}" deploy/prometheus/granary.rules.yml)
+[ -z "$unknown" ] || { echo "docs/ or the alerts name what is not in docs/reference/metrics.md: $unknown"; exit 1; }

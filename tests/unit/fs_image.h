@@ -75,7 +75,7 @@ static inline struct item *add(struct image *i, const char *path, uint32_t mode)
 }
 
 /* config: CHUNK as its chunk size. */
-static inline struct image image_begin_as(int (*fs_new)(const struct fs_config *, struct fs **),
+static inline struct image image_begin_as(int (*make)(const struct fs_config *, struct fs **),
                                           const struct fs_config *config)
 {
     struct image i = {.store = store_fake_new()};
@@ -84,7 +84,7 @@ static inline struct image image_begin_as(int (*fs_new)(const struct fs_config *
     struct sink_config sink = {
         .upload = i.upload, .chunk_size = CHUNK, .zstd_level = 1, .workers = 1, .pack_size = 1 << 20};
     assert_int_equal(sink_new(&sink, &i.sink), 0);
-    assert_int_equal(fs_new(config, &i.fs), 0);
+    assert_int_equal(make(config, &i.fs), 0);
     struct scratch_config scratch = {.memory = config->memory};
     assert_int_equal(nodes_new(&scratch, &i.nodes), 0);
     i.bodies_end = i.fs->bodies;

@@ -88,6 +88,18 @@ static inline void world_release(void)
     remove_store();
 }
 
+/* All of it is read without the store from now on. */
+static inline void cache_all(void)
+{
+    CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(w.serving.stack, "faces");
+    struct image *image = stack_export_image(e);
+    uint64_t until = clock_now_ms() + WAIT_MS;
+    assert_int_equal(image_prefetch(image, 0, SIZE), 0);
+    while (!image_is_cached(image, 0, SIZE) && clock_now_ms() < until)
+        sleep_ms(1);
+    assert_true(image_is_cached(image, 0, SIZE));
+}
+
 static inline struct nbd_server_stats stats(void)
 {
     struct nbd_server_stats s;

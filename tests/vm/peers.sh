@@ -1,6 +1,6 @@
 #!/bin/bash
 # What else a device of an export can stand on, under the same readers and faults as Granary's own mounts: nbd-client alone,
-# with -persist, and nbdfuse under a loop device. It prints a row for docs/attachment.md each, and fails only where
+# with -persist, and nbdfuse under a loop device. It prints a row for docs/internals/attachment.md each, and fails only where
 # Granary does.
 # ctest: lock=vm long
 . "${GRANARY_SOURCE:?run by ctest}/tests/lib.sh"

@@ -1,5 +1,5 @@
 /* One cache directory: its lock, its two files, writing of slots' bytes and records, its health.
- * docs/format-cache.md. It knows no index: space.h does.
+ * docs/reference/format-cache.md. It knows no index: space.h does.
  */
 #ifndef GRANARY_CACHE_DISK_CACHE_DIR_H
 #define GRANARY_CACHE_DISK_CACHE_DIR_H

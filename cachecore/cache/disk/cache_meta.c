@@ -1,4 +1,4 @@
-/* See docs/format-cache.md for the byte tables.
+/* See docs/reference/format-cache.md for the byte tables.
  *
  * A record's CRC covers, beside the record, where it must stand: the directory's id, the slab's
  * epoch, slab and slot. So a record counts only in its own place of its own binding: rebinding a

@@ -1,4 +1,4 @@
-/* The bytes of a cache directory (docs/format-cache.md): geometry, header, slab table, records. Pure
+/* The bytes of a cache directory (docs/reference/format-cache.md): geometry, header, slab table, records. Pure
  * functions, no I/O; every decoder takes any bytes.
  *
  * A directory's data file is an array of slabs. A slab is bound to a size class and then holds slots

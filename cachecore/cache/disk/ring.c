@@ -1,7 +1,7 @@
 /* One ring: one blocking submission at a time by whoever borrowed it.
  *
  * A ring that changes threads cannot have SINGLE_ISSUER and DEFER_TASKRUN; COOP_TASKRUN (5.19) spares
- * the interrupts that those would have spared, and costs the same in the measurement (docs/cache.md
+ * the interrupts that those would have spared, and costs the same in the measurement (docs/internals/cache.md
  * has the table). A kernel older than 5.11 cannot wait with a timeout (EXT_ARG) and counts as one that
  * refuses. A registered buffer counts as locked memory: where that is not allowed (ENOMEM), the ring
  * goes on without.

@@ -11,7 +11,7 @@
  *
  * Ring and buffer are one mapping of their own, not memory of malloc: it can be left to the kernel. The
  * buffers of a pool that reads are huge pages: what is one piece of memory to the disk instead of a
- * page list arrives in two thirds of the time (docs/cache.md).
+ * page list arrives in two thirds of the time (docs/internals/cache.md).
  */
 #include <assert.h>
 #include <errno.h>

@@ -1,6 +1,10 @@
 /* The index and the changes of state; what is here knows nothing of why. Age is counted in fills (32
  * bits of the clock, compared by difference): cheap, and it stands still when nothing needs room.
  *
+ * The index is no map of base/map.h: its chains are slot numbers of 4 bytes inside the slots, which is less than half
+ * of what a map needs at 100 million slots, and it is made once, for it must not be copied under the cache's lock to
+ * grow.
+ *
  * Memory knows 16 bytes of each digest. Two chunks that agree in those are told apart by the record
  * on disk, which every read compares whole; such a hit is then a miss.
  */
@@ -14,7 +18,7 @@
 #include "cache/index/space_internal.h"
 #include "format/chunk.h"
 
-_Static_assert(sizeof(struct slot) == 48, "docs/cache.md states the memory of a chunk");
+_Static_assert(sizeof(struct slot) == 48, "docs/internals/cache.md states the memory of a chunk");
 
 enum { BUCKETS_MIN = 1024 };
 

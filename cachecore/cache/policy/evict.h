@@ -1,5 +1,5 @@
 /* Which slot goes next, and whether a chunk may come in at all when there is no room. One interface
- * for every policy (docs/cache.md).
+ * for every policy (docs/internals/cache.md).
  *
  * A policy knows slots by number, in pools: a victim is of the pool that needs one. It keeps its
  * state in the evict_node of each slot, which the owner stores. It holds exactly the slots that were

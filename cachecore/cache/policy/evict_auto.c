@@ -6,6 +6,9 @@
  * differed it won by three standard deviations. What was long ago counts less: both sums are halved
  * every five times the seats. The panel begins with the first ask, so it has an opinion when the
  * cache gets full.
+ *
+ * The seats' table is no map of base/map.h: a panel is one block of fixed size, and nothing is allocated, and so
+ * nothing can fail, while the cache's lock is held.
  */
 #include <assert.h>
 #include <errno.h>
@@ -202,7 +205,7 @@ static const struct evict_ops *panel_ask(struct evict_panel *base, uint64_t key,
 
 int panel_new(uint64_t capacity, struct evict_panel **out)
 {
-    _Static_assert(sizeof(struct panel) < 296 << 10, "evict.h and docs/cache.md state the memory");
+    _Static_assert(sizeof(struct panel) < 296 << 10, "evict.h and docs/internals/cache.md state the memory");
     struct panel *panel = calloc(1, sizeof *panel);
     if (!panel)
         return -ENOMEM;

@@ -13,7 +13,7 @@
 
 enum { GHOSTS_ASKED = 2 /* a slot */ };
 
-_Static_assert(sizeof(struct evict_node) == 12, "docs/cache.md states the memory of a chunk");
+_Static_assert(sizeof(struct evict_node) == 12, "docs/internals/cache.md states the memory of a chunk");
 
 /* ---- life ---- */
 

@@ -1,24 +1,20 @@
-/* A set of digests with a number each, for what may be millions of objects: 40 bytes an entry in an
- * open-addressing table at most two thirds full. */
+/* A set of digests with a number each, for what may be millions of objects: a map (base/map.h) with entries of 40
+ * bytes. */
 #ifndef GRANARY_STORE_READ_DIGEST_MAP_H
 #define GRANARY_STORE_READ_DIGEST_MAP_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/cleanup.h"
 #include "base/digest.h"
+#include "base/map.h"
 
 struct digest_slot {
-    struct digest key; /* zero: free */
+    struct digest key; /* not zero */
     int64_t value;
 };
 
 /* Starts as all zero. */
 struct digest_map {
-    struct digest_slot *slots;
-    size_t count, capacity; /* capacity: 0 or a power of two */
+    struct map map;
 };
 
 void digest_map_release(struct digest_map *m);
@@ -29,5 +25,7 @@ void digest_map_release(struct digest_map *m);
 GR_MUST_CHECK int digest_map_add(struct digest_map *m, const struct digest *key, int64_t value);
 /* NULL: absent. Valid until the next add. */
 struct digest_slot *digest_map_find(const struct digest_map *m, const struct digest *key);
+/* Every slot once, in no order: the first, for NULL, or the one behind `after`; NULL at the end. */
+struct digest_slot *digest_map_next(const struct digest_map *m, const struct digest_slot *after);
 
 #endif

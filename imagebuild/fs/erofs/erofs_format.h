@@ -1,5 +1,5 @@
 /* The erofs on-disk format as far as Granary writes it: plain layout, 4096-byte blocks, extended inodes, inline
- * extended attributes (Linux 5.4 and later). docs/format-erofs.md draws the image.
+ * extended attributes (Linux 5.4 and later). docs/reference/format-erofs.md draws the image.
  */
 #ifndef GRANARY_IMAGEBUILD_FS_EROFS_EROFS_FORMAT_H
 #define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_FORMAT_H

@@ -1,4 +1,5 @@
-/* Parts of the ext4 writer (fs_ext4.c), private to it: what they share and what each does. docs/format-ext4.md. */
+/* Parts of the ext4 writer (fs_ext4.c), private to it: what they share and what each does.
+ * docs/reference/format-ext4.md. */
 #ifndef GRANARY_IMAGEBUILD_FS_EXT4_EXT4_H
 #define GRANARY_IMAGEBUILD_FS_EXT4_EXT4_H
 

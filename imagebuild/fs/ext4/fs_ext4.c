@@ -1,5 +1,5 @@
-/* An ext4 image, written by way of libext2fs into a space of its own (ext4_space.h); docs/format-ext4.md has the bytes
- * and the reasons.
+/* An ext4 image, written by way of libext2fs into a space of its own (ext4_space.h); docs/reference/format-ext4.md has
+ * the bytes and the reasons.
  *
  *   block 0   superblock | descriptors | block bitmaps | inode bitmaps | inode tables        front, mostly zeros
  *   bodies    from the next chunk boundary on                                               the build's

@@ -167,6 +167,29 @@ static void test_service_log__old_ones_of_mounts_that_are_gone_are_removed(void 
             fail_msg("%s is gone", kept[i]);
 }
 
+/* Its run directory is not beside ours, or its ID was cut: by its name it would be of a mount that is gone. */
+static void test_service_log__a_quiet_one_of_a_living_process_stays(void **state)
+{
+    char container[SCRATCH_MAX + 16], quiet[SCRATCH_MAX + 32];
+    snprintf(container, sizeof container, "%s/container", dir);
+    snprintf(quiet, sizeof quiet, "%s/run-9", container);
+    assert_int_equal(mkdir(container, 0700), 0);
+    assert_int_equal(mkdir(quiet, 0700), 0);
+    begin_in(quiet);
+    assert_int_equal(ftruncate(STDERR_FILENO, SERVICE_LOG_MAX), 0);
+    log_info("the first line of a new file");
+    int alive = dup(STDERR_FILENO); /* as the process has it */
+    make_old("serve-run-9.log", 31);
+    make_old("serve-run-9.log.1", 31);
+    begin();
+    bool kept = is_there("serve-run-9.log") && is_there("serve-run-9.log.1");
+    close(alive);
+    begin();
+    bool removed = !is_there("serve-run-9.log") && !is_there("serve-run-9.log.1");
+    assert_true(kept);
+    assert_true(removed);
+}
+
 static void test_service_log__one_in_a_run_directory_is_cut(void **state)
 {
     char own[64], path[80], elsewhere[sizeof run_dir + 16];
@@ -246,6 +269,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_service_log__a_directory_behind_a_link_is_rotated_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__old_ones_of_mounts_that_are_gone_are_removed, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_service_log__a_quiet_one_of_a_living_process_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__one_in_a_run_directory_is_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_service_log__a_link_or_a_directory_of_others_is_not_used, set_up,
                                         tear_down),

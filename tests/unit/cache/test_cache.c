@@ -574,6 +574,44 @@ static void test_cache__warming_waits_for_a_slot_that_readers_hold(void **state)
     world_release(&w);
 }
 
+static void test_cache__what_warming_is_about_to_write_is_not_fetched_again(void **state)
+{
+    struct world w;
+    struct space_slot slot;
+    pthread_t thread;
+    world_init(&w, 1, EVEN, 32 << 20);
+    w.config.fill_memory = 256 * K;
+    world_open(&w);
+    struct cache *c = w.cache;
+    struct cache_piece p = world_piece(&w, 0, 0, 0, NULL);
+    struct warm_one one = {.c = c, .piece = &p};
+    set_behind(&w, 256 * K);
+    {
+        const struct space_want want = fill_want(&w.refs[0]);
+        SCOPED_LOCK(&c->lock);
+        assert_int_equal(space_alloc(&c->space, &want, &slot), 0); /* a fill that takes its time */
+    }
+    assert_int_equal(pthread_create(&thread, NULL, warm_one, &one), 0);
+    while (atomic_load(&c->waiters) == 0) /* for that fill: the chunk has come */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (unsigned i = 0; i < 20; i++)
+        world_expect(&w, 0);
+    assert_int_equal(gets(&w), 1);
+    {
+        SCOPED_LOCK(&c->lock);
+        space_abort(&c->space, slot.id);
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(one.rc, 0);
+    world_settle(&w);
+    assert_int_equal(gets(&w), 1);
+    assert_int_equal(count_of(&w, "fills_total"), 1);
+    assert_int_equal(count_of(&w, "fill_queue_bytes"), 256 * K); /* nothing of it is queued any more */
+    set_behind(&w, 0);
+    world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -601,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_cache__nothing_is_fetched_ahead_that_would_be_dropped),
         cmocka_unit_test(test_cache__many_warm_callers_at_once_keep_everything),
         cmocka_unit_test(test_cache__warming_waits_for_a_slot_that_readers_hold),
+        cmocka_unit_test(test_cache__what_warming_is_about_to_write_is_not_fetched_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,11 +48,14 @@ static void test_manifest__the_bytes_are_those_of_the_golden_file(void **state)
     assert_memory_equal(text.data, golden.data, text.len);
     assert_int_equal(manifest_decode(golden.data, golden.len, &back), 0);
     assert_memory_equal(&m, &back, sizeof m);
-    m.fs = MANIFEST_EXT4;
-    bytes_clear(&text);
-    assert_int_equal(manifest_encode(&m, &text), 0);
-    assert_int_equal(manifest_decode(text.data, text.len, &back), 0);
-    assert_int_equal(back.fs, MANIFEST_EXT4);
+    for (unsigned fs = 0; fs < MANIFEST_FILESYSTEMS; fs++) {
+        m.fs = (enum manifest_fs)fs;
+        assert_string_not_equal(manifest_fs_name(m.fs), "unknown");
+        bytes_clear(&text);
+        assert_int_equal(manifest_encode(&m, &text), 0);
+        assert_int_equal(manifest_decode(text.data, text.len, &back), 0);
+        assert_int_equal(back.fs, fs);
+    }
     assert_int_equal(back.front_len, 0);
     m.front_len = 12345 * 4096;
     bytes_clear(&text);

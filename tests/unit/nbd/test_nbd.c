@@ -257,26 +257,120 @@ static void test_nbd__threads_do_not_grow_with_clients(void **state)
     world_release();
 }
 
-enum { HOARDERS = 6, MEMORY = 4 << 20 };
+/* ---- those who take nothing ---- */
 
-/* They take none of their replies, which are more than the memory. */
-static void hoard(void)
+enum { MEMORY = 4 << 20, HOARDERS_MAX = 40, ASKED = 16, HOARDED = MEMORY / 4, PAGE = 4096 };
+
+static struct nbd_server_config small_memory(unsigned slow_ms)
 {
-    int fds[HOARDERS];
-    for (int i = 0; i < HOARDERS; i++) {
-        fds[i] = attach();
-        for (uint64_t k = 0; k < 8; k++)
-            ask(fds[i], NBD_WIRE_READ, k, 0, SIZE);
-    }
-    wait_for_clients(1); /* they are disconnected, the reader is not */
-    for (int i = 0; i < HOARDERS; i++)
-        close(fds[i]);
+    return (struct nbd_server_config){.threads = THREADS, .memory = MEMORY, .slow_ms = slow_ms};
 }
 
-static void test_nbd__who_takes_nothing_is_disconnected(void **state)
+/* One who asks for more than the memory, and takes nothing. */
+static int begin_to_hoard(void)
 {
-    world_init((struct nbd_server_config){.threads = THREADS, .memory = MEMORY, .slow_ms = 100});
-    beside_a_reader(hoard);
+    int fd = attach();
+    for (uint64_t k = 0; k < ASKED; k++)
+        ask(fd, NBD_WIRE_READ, k, k * PAGE, HOARDED);
+    return fd;
+}
+
+static void wait_until_all_is_held(void)
+{
+    uint64_t until = clock_now_ms() + WAIT_MS;
+    while (stats().memory <= MEMORY - HOARDED && clock_now_ms() < until)
+        sleep_ms(1);
+    assert_true(stats().memory > MEMORY - HOARDED);
+}
+
+/* All that was asked for, in any order. */
+static void take_hoard(int fd)
+{
+    static uint8_t got[HOARDED], want[HOARDED];
+    bool seen[ASKED] = {false};
+    for (int i = 0; i < ASKED; i++) {
+        struct nbd_wire_simple_reply r;
+        receive(fd, &r, sizeof r);
+        must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && !r.error && r.cookie < ASKED && !seen[r.cookie], "no reply");
+        seen[r.cookie] = true;
+        receive(fd, got, sizeof got);
+        image_fake_bytes(&w.img, r.cookie * PAGE, want, sizeof want);
+        must(!memcmp(got, want, sizeof want), "wrong byte in the reply to %llu", (unsigned long long)r.cookie);
+    }
+}
+
+/* A read is answered while they take nothing, and when they take at last they have all that they asked for. */
+static void read_beside_hoarders(unsigned n)
+{
+    int fds[HOARDERS_MAX];
+    world_init(small_memory(WAIT_MS));
+    cache_all();
+    int reader = attach();
+    for (unsigned i = 0; i < n; i++)
+        fds[i] = begin_to_hoard();
+    wait_until_all_is_held();
+    for (unsigned i = 0; i < n; i++) {
+        check_read(reader, 0, PAGE);
+        check_read(reader, i * PAGE, HOARDED);
+    }
+    assert_int_equal(stats().clients, n + 1);
+    assert_true(stats().memory <= MEMORY);
+    for (unsigned i = 0; i < n; i++) {
+        take_hoard(fds[i]);
+        close(fds[i]);
+    }
+    close(reader);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
+static void test_nbd__two_who_take_nothing_harm_nobody(void **state)
+{
+    read_beside_hoarders(2);
+}
+
+static void test_nbd__eight_who_take_nothing_harm_nobody(void **state)
+{
+    read_beside_hoarders(8);
+}
+
+/* The half sent replies alone are more than the memory. */
+static void test_nbd__many_who_take_nothing_harm_nobody(void **state)
+{
+    read_beside_hoarders(HOARDERS_MAX);
+}
+
+/* A read that is larger than the reserve has memory of its own, and others go on while it holds that. */
+static void test_nbd__who_does_not_take_a_large_reply_harms_nobody(void **state)
+{
+    world_init(small_memory(WAIT_MS));
+    int reader = attach(), fd = attach();
+    ask(fd, NBD_WIRE_READ, 0, 0, SIZE);
+    ask(fd, NBD_WIRE_READ, 1, 0, SIZE);
+    while (!stats().memory)
+        sleep_ms(1);
+    for (unsigned i = 0; i < 10; i++)
+        check_read(reader, i * PAGE, HOARDED);
+    close(fd);
+    check_read(reader, 0, SIZE);
+    close(reader);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    world_release();
+}
+
+static void test_nbd__who_takes_nothing_that_others_need_is_disconnected(void **state)
+{
+    world_init(small_memory(100));
+    int reader = attach(), fds[2] = {begin_to_hoard(), begin_to_hoard()};
+    uint64_t until = clock_now_ms() + WAIT_MS;
+    while (stats().clients > 1 && clock_now_ms() < until)
+        check_read(reader, 0, HOARDED);
+    assert_int_equal(stats().clients, 1);
+    close(reader);
+    for (int i = 0; i < 2; i++)
+        close(fds[i]);
     wait_for_clients(0);
     assert_int_equal(stats().memory, 0);
     world_release();
@@ -373,7 +467,11 @@ int main(void)
         cmocka_unit_test(test_nbd__a_bad_request_is_answered_or_ends),
         cmocka_unit_test(test_nbd__clients_that_vanish_harm_nobody),
         cmocka_unit_test(test_nbd__threads_do_not_grow_with_clients),
-        cmocka_unit_test(test_nbd__who_takes_nothing_is_disconnected),
+        cmocka_unit_test(test_nbd__two_who_take_nothing_harm_nobody),
+        cmocka_unit_test(test_nbd__eight_who_take_nothing_harm_nobody),
+        cmocka_unit_test(test_nbd__many_who_take_nothing_harm_nobody),
+        cmocka_unit_test(test_nbd__who_does_not_take_a_large_reply_harms_nobody),
+        cmocka_unit_test(test_nbd__who_takes_nothing_that_others_need_is_disconnected),
         cmocka_unit_test(test_nbd__a_server_without_work_uses_no_cpu),
         cmocka_unit_test(test_nbd__the_counters_have_the_clients_and_the_limits),
         cmocka_unit_test(test_nbd__the_program_ends_in_order),

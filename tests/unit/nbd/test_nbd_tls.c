@@ -16,7 +16,7 @@ static void tls_world_init(unsigned handshake_ms)
 {
     static const char key[] = "alice:" KEY "\n";
     char path[SCRATCH_MAX + 8];
-    struct nbd_server_config config = {.threads = THREADS, .handshake_ms = handshake_ms};
+    struct nbd_server_config config = {.threads = THREADS, .handshake_ms = handshake_ms, .slow_ms = WAIT_MS};
     scratch_make(key_dir);
     snprintf(path, sizeof path, "%s/keys", key_dir);
     assert_int_equal(io_write_file_atomic(path, key, sizeof key - 1, false), 0);
@@ -138,27 +138,53 @@ static void hear(gnutls_session_t session, void *out, size_t len)
     }
 }
 
+/* The next reply is to one of `reads` reads of len bytes, the one with the cookie n at n * 4096; that is returned. */
+static uint64_t hear_reply(gnutls_session_t session, uint64_t reads, uint32_t len)
+{
+    struct nbd_wire_simple_reply r;
+    CLEANUP_FREE uint8_t *got = malloc(len), *want = malloc(len);
+    hear(session, &r, sizeof r);
+    must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && !r.error && r.cookie < reads, "no reply");
+    hear(session, got, len);
+    image_fake_bytes(&w.img, r.cookie * 4096, want, len);
+    must(!memcmp(got, want, len), "wrong byte in the reply to %llu", (unsigned long long)r.cookie);
+    return r.cookie;
+}
+
+static void say_read(gnutls_session_t session, uint64_t n, uint32_t len)
+{
+    const struct nbd_wire_request r = {
+        .magic = htobe32(NBD_WIRE_REQUEST_MAGIC), .cookie = n, .offset = htobe64(n * 4096), .len = htobe32(len)};
+    say(session, &r, sizeof r);
+}
+
+/* As alice, to the export. */
+static int attach_securely(gnutls_psk_client_credentials_t keys, gnutls_session_t *out)
+{
+    static const char option[] = "IHAVEOPT\0\0\0\1\0\0\0\5faces";
+    uint8_t export[10];
+    int fd = secure(keys, KEY, out);
+    assert_non_null(*out);
+    say(*out, option, sizeof option - 1);
+    hear(*out, export, sizeof export);
+    return fd;
+}
+
 enum { READS = 400, READ = 100000 };
 
 static void *ask_for_all(void *arg)
 {
-    for (uint64_t i = 0; i < READS; i++) {
-        const struct nbd_wire_request r = {
-            .magic = htobe32(NBD_WIRE_REQUEST_MAGIC), .cookie = i, .offset = htobe64(i * 4096), .len = htobe32(READ)};
-        say(arg, &r, sizeof r);
-    }
+    for (uint64_t i = 0; i < READS; i++)
+        say_read(arg, i, READ);
     return NULL;
 }
 
 /* The server receives requests while it sends replies; of both there is more than its buffers hold. */
 static void test_nbd_tls__requests_and_replies_pass_each_other(void **state)
 {
-    static const char option[] = "IHAVEOPT\0\0\0\1\0\0\0\5faces", hex[] = KEY;
-    static uint8_t got[READ], want[READ];
     gnutls_psk_client_credentials_t keys;
     gnutls_session_t session;
     pthread_t asker;
-    uint8_t export[10];
     tls_world_init(0);
     assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
     int fd = secure(keys, "ff112233445566778899aabbccddeeff", &session);
@@ -166,21 +192,47 @@ static void test_nbd_tls__requests_and_replies_pass_each_other(void **state)
     close(fd);
     gnutls_psk_free_client_credentials(keys);
     assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
-    fd = secure(keys, hex, &session);
-    assert_non_null(session);
-    say(session, option, sizeof option - 1);
-    hear(session, export, sizeof export);
+    fd = attach_securely(keys, &session);
     assert_int_equal(pthread_create(&asker, NULL, ask_for_all, session), 0);
-    for (int i = 0; i < READS; i++) {
-        struct nbd_wire_simple_reply r;
-        hear(session, &r, sizeof r);
-        must(be32toh(r.magic) == NBD_WIRE_SIMPLE_MAGIC && !r.error && r.cookie < READS, "no reply");
-        hear(session, got, READ);
-        image_fake_bytes(&w.img, r.cookie * 4096, want, READ);
-        must(!memcmp(got, want, READ), "wrong byte in the reply to %llu", (unsigned long long)r.cookie);
-    }
+    for (int i = 0; i < READS; i++)
+        hear_reply(session, READS, READ);
     pthread_join(asker, NULL);
     gnutls_deinit(session);
+    close(fd);
+    gnutls_psk_free_client_credentials(keys);
+    wait_for_clients(0);
+    assert_int_equal(stats().memory, 0);
+    tls_world_release();
+}
+
+/* Half of a record is on its way when the replies are given up; what the client takes at last is right all the same. */
+static void test_nbd_tls__replies_that_were_given_up_are_whole(void **state)
+{
+    enum { CLIENTS = 8, ASKED = 16, LEN = 1 << 20, PLACES = 60 };
+    gnutls_psk_client_credentials_t keys;
+    gnutls_session_t sessions[CLIENTS], reader;
+    int fds[CLIENTS], fd;
+    tls_world_init(0);
+    cache_all();
+    assert_int_equal(gnutls_psk_allocate_client_credentials(&keys), 0);
+    fd = attach_securely(keys, &reader);
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = attach_securely(keys, &sessions[i]);
+        for (uint64_t n = 0; n < ASKED; n++)
+            say_read(sessions[i], n, LEN);
+    }
+    for (uint64_t n = 0; n < PLACES; n++) {
+        say_read(reader, n, LEN);
+        assert_int_equal(hear_reply(reader, PLACES, LEN), n);
+    }
+    for (int i = 0; i < CLIENTS; i++)
+        for (uint64_t n = 0; n < ASKED; n++)
+            hear_reply(sessions[i], ASKED, LEN);
+    for (int i = 0; i < CLIENTS; i++) {
+        gnutls_deinit(sessions[i]);
+        close(fds[i]);
+    }
+    gnutls_deinit(reader);
     close(fd);
     gnutls_psk_free_client_credentials(keys);
     wait_for_clients(0);
@@ -195,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_nbd_tls__plaintext_behind_starttls_ends_it),
         cmocka_unit_test(test_nbd_tls__who_begins_tls_and_stops_is_disconnected),
         cmocka_unit_test(test_nbd_tls__requests_and_replies_pass_each_other),
+        cmocka_unit_test(test_nbd_tls__replies_that_were_given_up_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

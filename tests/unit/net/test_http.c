@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -437,6 +438,50 @@ static void test_http__waiting_for_the_rate_is_cancelled(void **state)
     }
 }
 
+/* The client hangs up first. */
+static enum http_fake_next cancel_and_be_silent(void *arg, const struct http_fake_request *r, int fd)
+{
+    char end;
+    __atomic_store_n((int *)arg, 1, __ATOMIC_RELAXED);
+    return recv(fd, &end, 1, 0) < 0 ? HTTP_FAKE_RESET : HTTP_FAKE_CLOSE;
+}
+
+static enum http_fake_next answer_shortly(void *arg, const struct http_fake_request *r, int fd)
+{
+    http_fake_text(fd, "HTTP/1.1 204 No Content\r\n\r\n");
+    return HTTP_FAKE_KEEP;
+}
+
+/* One request that is told of cancel; how long it took, *rc how it ended. */
+static uint64_t do_cancelled(http_fake_handler *answer, volatile int *cancel, int *rc)
+{
+    RESPONSE r = {0};
+    struct http *h = NULL;
+    struct http_fake *server = http_fake_start(answer, (void *)cancel);
+    assert_int_equal(http_new(&(struct http_config){.cancel = cancel, HTTP_FAKE_PATIENCE}, &h), 0);
+    struct http_request q = {.method = "GET", .url = http_fake_url(server)};
+    uint64_t begin = clock_now_ms();
+    *rc = http_do(h, &q, &r);
+    uint64_t took_ms = clock_now_ms() - begin;
+    http_free(h);
+    http_fake_stop(server);
+    return took_ms;
+}
+
+static void test_http__waiting_for_a_silent_server_is_cancelled(void **state)
+{
+    volatile int cancel = 0;
+    int rc;
+    assert_true(do_cancelled(cancel_and_be_silent, &cancel, &rc) < HTTP_FAKE_PATIENCE_S * 1000 / 2);
+    assert_int_equal(rc, -EAGAIN);
+    assert_non_null(strstr(error_text(), "interrupted"));
+    /* what tidies up afterwards is answered still, and given up soon where it is not */
+    (void)do_cancelled(answer_shortly, &cancel, &rc);
+    assert_int_equal(rc, 0);
+    assert_true(do_cancelled(cancel_and_be_silent, &cancel, &rc) < HTTP_FAKE_PATIENCE_S * 1000 / 2);
+    assert_int_equal(rc, -EAGAIN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -459,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_http__no_more_connections_than_allowed),
         cmocka_unit_test(test_http__a_rate_holds_both_ways),
         cmocka_unit_test(test_http__waiting_for_the_rate_is_cancelled),
+        cmocka_unit_test(test_http__waiting_for_a_silent_server_is_cancelled),
     };
     unset_proxies();
     return cmocka_run_group_tests(tests, NULL, NULL);

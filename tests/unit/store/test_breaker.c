@@ -168,7 +168,7 @@ static void test_breaker__who_waits_ends_when_cancelled(void **state)
     __atomic_store_n(&w.cancel, 1, __ATOMIC_RELAXED);
     for (size_t i = 0; i < OPERATIONS; i++) {
         join(&w, i);
-        assert_int_equal(w.results[i], -EAGAIN);
+        assert_int_equal(w.results[i], -ECANCELED);
         assert_non_null(strstr(w.texts[i], "interrupted while waiting for the store: "));
     }
 }

@@ -1,0 +1,79 @@
+/* Linear probing: an entry lies in the slot that its hash gives it (its home) or in one behind, with no free slot
+ * between. Removing keeps that true by moving up those behind that would be cut off from their homes, so there are no
+ * marks of what once was, and a table where entries come and go stays as fast as it was.
+ */
+#include "base/map.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+enum { CAPACITY_MIN = 16 };
+
+void map_release(struct map *m)
+{
+    free(m->slots);
+    memset(m, 0, sizeof *m);
+}
+
+static uint8_t *slot_at(const struct map *m, const struct map_type *type, size_t i)
+{
+    return m->slots + i * type->size;
+}
+
+static size_t behind(const struct map *m, size_t i)
+{
+    return (i + 1) & (m->capacity - 1);
+}
+
+void *map_put(struct map *m, const struct map_type *type, const void *entry)
+{
+    assert(m->count < m->capacity / 4 * 3 && !map_is_free_(entry, type));
+    size_t i = map_home_(m, map_hash_at_(entry));
+    while (!map_is_free_(slot_at(m, type, i), type))
+        i = behind(m, i);
+    m->count++;
+    return memcpy(slot_at(m, type, i), entry, type->size);
+}
+
+int map_reserve(struct map *m, const struct map_type *type, size_t n)
+{
+    struct map larger = {.capacity = GR_MAX(m->capacity, (size_t)CAPACITY_MIN), .seed = m->seed};
+    while (larger.capacity / 4 * 3 - m->count < n)
+        larger.capacity *= 2;
+    if (larger.capacity == m->capacity)
+        return 0;
+    if (!m->slots && getrandom(&larger.seed, sizeof larger.seed, 0) != sizeof larger.seed)
+        larger.seed = (uintptr_t)m;
+    larger.slots = calloc(larger.capacity, type->size);
+    if (!larger.slots)
+        return -ENOMEM;
+    for (void *entry = NULL; (entry = map_next(m, type, entry));)
+        map_put(&larger, type, entry);
+    free(m->slots);
+    *m = larger;
+    return 0;
+}
+
+void map_remove(struct map *m, const struct map_type *type, void *entry)
+{
+    size_t hole = (size_t)((uint8_t *)entry - m->slots) / type->size;
+    for (size_t i = behind(m, hole); !map_is_free_(slot_at(m, type, i), type); i = behind(m, i)) {
+        size_t from_home = (i - map_home_(m, map_hash_at_(slot_at(m, type, i)))) & (m->capacity - 1);
+        if (from_home < ((i - hole) & (m->capacity - 1)))
+            continue; /* its home is behind the hole */
+        memcpy(slot_at(m, type, hole), slot_at(m, type, i), type->size);
+        hole = i;
+    }
+    memset(slot_at(m, type, hole), 0, type->size);
+    m->count--;
+}
+
+void *map_next(const struct map *m, const struct map_type *type, const void *after)
+{
+    size_t i = after ? (size_t)((const uint8_t *)after - m->slots) / type->size + 1 : 0;
+    while (i < m->capacity && map_is_free_(slot_at(m, type, i), type))
+        i++;
+    return i < m->capacity ? slot_at(m, type, i) : NULL;
+}
