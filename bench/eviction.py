@@ -131,7 +131,7 @@ def main():
         if ask == "epoch":
             sys.stdout.write("epoch\n")
         elif isinstance(ask, tuple):
-            sys.stdout.write(f"{ask[0]:x} 128K {ask[1] * 4}K\n")
+            sys.stdout.write(f"{ask[0]:x} 64K {ask[1] * 2}K\n")
         else:
             sys.stdout.write(f"{ask:x}\n")
 

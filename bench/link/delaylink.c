@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,14 +157,16 @@ static void carry(const struct link_config *config, struct direction d[2], uint6
         uint64_t now = now_ns(), next = stop_ns;
         if (now >= stop_ns)
             return;
+        bool print = want_counters; /* once for both: the signal may come in between */
+        if (print)
+            want_counters = 0;
         for (int i = 0; i < 2; i++) {
-            if (want_counters)
+            if (print)
                 print_counters(&d[i]);
             deliver_due(&d[i], now);
             if (d[i].head && d[i].head->due_ns < next)
                 next = d[i].head->due_ns;
         }
-        want_counters = 0;
         now = now_ns();
         uint64_t wait = next > now ? next - now : 0;
         struct timespec timeout = {(time_t)(wait / 1000000000u), (long)(wait % 1000000000u)};

@@ -114,8 +114,7 @@ static void show_slots(const struct view *v)
     const struct counter_row rows[] = {
         {"granary_cache_evictions_total", "Chunks that made room for others.", g->evictions},
         {"granary_cache_eviction_followed",
-         "What makes room now: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-keen, 6 lfu-firm, 7 lfu-firmer, 8 parts.",
-         g->followed},
+         "What makes room now: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-firm, 6 parts.", g->followed},
         {"granary_cache_entries", "Chunks in the cache.", g->entries},
         {"granary_cache_used_bytes", "Bytes of slots in use.", g->used},
         {"granary_cache_metadata_bytes", "Bytes of slots that hold index nodes and manifests.", g->meta},

@@ -19,7 +19,7 @@
 
 enum {
     FILL_THREADS = 4,
-    READERS_MAX = 32,               /* rings that read at once */
+    READERS_MAX = 64,               /* rings that read at once */
     WRITERS_MAX = 16,               /* rings that write: the fill threads and callers of cache_ensure */
     DISK_TIMEOUT_DEFAULT_MS = 2000, /* a read waits so long for a disk */
     OPEN_TIMEOUT_MS = 60000,        /* the opening of a directory, and each read of it while it is loaded */

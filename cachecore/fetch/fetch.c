@@ -38,7 +38,6 @@ int fetch_new(const struct fetch_config *config, struct fetch **out)
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->work);
     f->watched_us = UINT64_MAX;
-    f->delay_credit = FETCH_DELAYS_FIRST;
     f->healed = (struct log_limit)LOG_LIMIT_INIT;
     f->hedge.percent = config->hedge_percent;
     *out = f;
@@ -126,8 +125,6 @@ void fetch_counters(struct fetch *f, counter_visit *visit, void *arg)
         {"granary_fetch_raised_total", "Queued chunks moved to a better lane", counter_get(&c->raised)},
         {"granary_fetch_merged_total", "Chunks queued into a get that other requests had queued",
          counter_get(&c->merged)},
-        {"granary_fetch_held_total", "Chunks held back for a moment, for others to come by the same get",
-         counter_get(&c->held)},
         {"granary_fetch_dropped_total", "Chunks that nobody waited for, dropped because the queue was full",
          counter_get(&c->dropped)},
         {"granary_fetch_requests_total", "Ranged gets sent to stores, their retries not counted",

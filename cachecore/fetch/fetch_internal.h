@@ -19,11 +19,10 @@
 
 enum {
     FETCH_RUN_CHUNKS_MAX = 128, /* bounds a run of tiny chunks */
-    FETCH_DELAYS_FIRST = 16,    /* before it is known what they bring */
 };
 
 struct fetch_counts {
-    counter chunks[PRIORITIES], joins, raised, merged, held, dropped;
+    counter chunks[PRIORITIES], joins, raised, merged, dropped;
     counter requests, chunk_bytes, bytes, warm_bytes, refetches, origin_refetches, healed, verify_failures, errors;
     counter hedges, hedge_wins;
 };
@@ -65,10 +64,9 @@ struct fetch {
     struct fetch_queue queues[PRIORITIES];
     struct map inflights; /* all there are, also those that no lane has any more */
     size_t queued, queued_waiterless;
-    unsigned busy, busy_background;     /* gets in flight; those for warming are background too */
-    uint64_t in_flight[PRIORITIES];     /* bytes that those of background priorities are still to bring */
-    unsigned delay_credit, not_delayed; /* delays that are worth it still; those left out since */
-    uint64_t demand_us;                 /* when a demand get was last sent, or ended */
+    unsigned busy, busy_background; /* gets in flight; those for warming are background too */
+    uint64_t in_flight[PRIORITIES]; /* bytes that those of background priorities are still to bring */
+    uint64_t demand_us;             /* when a demand get was last sent, or ended */
     struct map stores;
     struct fetch_store *busy_stores;
     struct concurrency concurrency;

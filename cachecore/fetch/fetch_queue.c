@@ -25,13 +25,6 @@
 
 enum {
     BESIDE_MOST = 128, /* of a queue's last fetches, looked through for neighbours of a new one */
-    DELAY_SHARE = 16,  /* of the time that a get takes at least */
-    DELAY_LEAST_US = 250,
-    DELAY_MOST_US = 1000,
-    DELAY_BYTES = 256 << 10,
-    DELAY_WORTH = 4, /* so many delays an in-flight fetch that comes meanwhile is worth */
-    DELAY_CREDIT_MOST = 64,
-    DELAY_TRY = 31, /* one in so many where they are worth nothing */
     TIMEOUT_PARTS = 64,
 };
 
@@ -97,7 +90,6 @@ static void enqueue_locked(struct fetch *f, struct inflight *inflight, enum fetc
     struct fetch_queue *q = &f->queues[priority];
     inflight->priority = priority;
     inflight->queued = true;
-    inflight->due_us = 0;
     inflight->next = next;
     inflight->prev = next ? next->prev : q->last;
     *(inflight->prev ? &inflight->prev->next : &q->first) = inflight;
@@ -269,44 +261,13 @@ static size_t place_locked(struct fetch *f, struct request *r)
     return fresh;
 }
 
-/* Where gets take long, little that is asked for waits a moment: the parts of a request that was split come as fast as
- * threads take them, and go by one get then. Not where the request has brought neighbours: it is known what is wanted;
- * and seldom where of late hardly anything has come meanwhile.
- */
-static uint64_t delay_us(struct fetch *f, const struct request *r, size_t fresh)
-{
-    uint64_t bytes = 0, delay = f->concurrency.base_us / DELAY_SHARE;
-    for (size_t i = 0; i < fresh; i++)
-        bytes += r->inflights[i]->chunk.stored_len;
-    bool little = r->priority == PRIORITY_DEMAND && r->n == r->wanted && bytes <= DELAY_BYTES;
-    if (!little || delay < DELAY_LEAST_US || (!f->delay_credit && ++f->not_delayed % DELAY_TRY))
-        return 0;
-    return GR_MIN(delay, (uint64_t)DELAY_MOST_US);
-}
-
-static void delay_locked(struct fetch *f, struct inflight *inflight, uint64_t delay)
-{
-    inflight->due_us = clock_now_us() + delay;
-    f->delay_credit -= f->delay_credit > 0;
-    counter_add(&f->counters.held, 1);
-}
-
 /* An in-flight fetch that does not ride on one of its own request. */
-static void enqueue_head_locked(struct fetch *f, struct inflight *inflight, uint64_t delay)
+static void enqueue_head_locked(struct fetch *f, struct inflight *inflight)
 {
     struct inflight *next = NULL;
-    if (!find_beside_locked(f, inflight, inflight->priority, &next)) {
-        enqueue_locked(f, inflight, inflight->priority, NULL);
-        if (delay)
-            delay_locked(f, inflight, delay);
-        return;
-    }
-    counter_add(&f->counters.merged, 1);
+    if (find_beside_locked(f, inflight, inflight->priority, &next))
+        counter_add(&f->counters.merged, 1);
     enqueue_locked(f, inflight, inflight->priority, next);
-    if (first_of_run(f, inflight)->due_us || (next && next->due_us))
-        f->delay_credit = GR_MIN(f->delay_credit + DELAY_WORTH, (unsigned)DELAY_CREDIT_MOST);
-    if (next && fetch_follows(f, inflight, next, fetch_end_of(inflight)))
-        inflight->due_us = next->due_us; /* it may be the first of its run now */
 }
 
 /* Behind last, an in-flight fetch of the same request, and those of its run that lie in front of this one. */
@@ -322,7 +283,6 @@ static void enqueue_rider_locked(struct fetch *f, struct inflight *inflight, enu
 static void start_locked(struct fetch *f, struct request *r)
 {
     size_t fresh = place_locked(f, r);
-    uint64_t delay = delay_us(f, r, fresh);
     qsort(r->inflights, fresh, sizeof(struct inflight *), by_place);
     struct inflight *head = NULL, *last = NULL; /* of the run at `priority` that is being queued */
     for (size_t i = 0; i < fresh; i++) {
@@ -331,7 +291,7 @@ static void start_locked(struct fetch *f, struct request *r)
         if (rides)
             enqueue_rider_locked(f, inflight, r->priority, last);
         else
-            enqueue_head_locked(f, inflight, delay);
+            enqueue_head_locked(f, inflight);
         if (inflight->priority != r->priority)
             continue;
         last = inflight;

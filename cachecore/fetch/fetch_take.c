@@ -28,19 +28,14 @@ struct look {
     bool blocked;    /* a store that answers has no place for more */
 };
 
-/* The first of a priority's runs that has a place and is not held, and in due_us when the first of the others is not,
- * if that is sooner. */
-static struct inflight *first_due_locked(struct fetch *f, enum fetch_priority priority, struct look *look)
+/* The first of a priority's runs that has a place. */
+static struct inflight *first_with_place_locked(struct fetch *f, enum fetch_priority priority, struct look *look)
 {
     for (struct inflight *inflight = f->queues[priority].first; inflight;
          inflight = fetch_last_of_run(f, inflight)->next) {
-        if (!fetch_has_place(f, &look->shares, inflight)) {
-            look->blocked |= fetch_is_answering(f, &look->shares, inflight->of);
-            continue;
-        }
-        if (inflight->due_us <= look->shares.now_us)
+        if (fetch_has_place(f, &look->shares, inflight))
             return inflight;
-        look->due_us = GR_MIN(look->due_us, inflight->due_us);
+        look->blocked |= fetch_is_answering(f, &look->shares, inflight->of);
     }
     return NULL;
 }
@@ -103,7 +98,7 @@ static struct inflight *next_locked(struct fetch *f, struct look *look)
     for (enum fetch_priority priority = PRIORITY_DEMAND; look->shares.free && priority < PRIORITIES && !next;
          priority++)
         if (priority_is_open_locked(f, priority, look))
-            next = first_due_locked(f, priority, look);
+            next = first_with_place_locked(f, priority, look);
     return next;
 }
 

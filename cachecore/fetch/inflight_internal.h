@@ -20,7 +20,6 @@ struct inflight {
     enum fetch_priority priority;
     uint64_t wanted_us; /* since when somebody waits for it; 0: nobody does */
     bool queued;
-    uint64_t due_us;   /* not taken before: its neighbours may come; 0: at any time */
     unsigned attempts; /* gets on their way that bring it: 1, hedged 2 */
     bool completed;    /* its result is known: what another get brings is dropped */
 

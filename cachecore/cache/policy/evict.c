@@ -54,8 +54,7 @@ int evict_new(const struct evict_config *config, struct evict **out)
 unsigned evict_followed(const struct evict *e)
 {
     static const struct evict_ops *const numbered[] = {
-        &evict_lru,      &evict_s3fifo,   &evict_sticky,     &evict_lfu,
-        &evict_lfu_keen, &evict_lfu_firm, &evict_lfu_firmer, &evict_parts,
+        &evict_lru, &evict_s3fifo, &evict_sticky, &evict_lfu, &evict_lfu_firm, &evict_parts,
     };
     unsigned i = 0;
     while (numbered[i] != e->ops)

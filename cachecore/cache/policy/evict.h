@@ -69,7 +69,7 @@ struct evict_config {
 
 struct evict;
 
-/* Takes at most 8 bytes for each slot of the capacity and 640 KiB. -ENOMEM. */
+/* Takes at most 8 bytes for each slot of the capacity and 400 KiB. -ENOMEM. */
 GR_MUST_CHECK int evict_new(const struct evict_config *config, struct evict **out);
 /* NULL is allowed. */
 void evict_free(struct evict *e);
@@ -99,7 +99,7 @@ uint32_t evict_victim(struct evict *e, uint32_t pool);
 
 /* What is followed now: the name of a policy, under EVICT_AUTO of the one it has chosen. */
 const char *evict_following(const struct evict *e);
-/* Its number: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-keen, 6 lfu-firm, 7 lfu-firmer, 8 parts. */
+/* Its number: 1 lru, 2 s3fifo, 3 sticky, 4 lfu, 5 lfu-firm, 6 parts. */
 unsigned evict_followed(const struct evict *e);
 
 #endif

@@ -16,7 +16,7 @@
 
 #include "cache/policy/evict_internal.h"
 
-enum { SHADOWS = 7, SLOTS_MAX = 2048, SLOTS_MIN = 8, LEAD_MIN = 16, DEVIATIONS = 3, MEMORY = 5 };
+enum { SHADOWS = 5, SLOTS_MAX = 2048, SLOTS_MIN = 8, LEAD_MIN = 16, DEVIATIONS = 3, MEMORY = 5 };
 
 struct slot {
     uint64_t key;
@@ -42,7 +42,7 @@ struct shadows {
 
 /* The first is followed until another proves better. */
 static const struct evict_ops *const followable[SHADOWS] = {
-    &evict_lfu_firm, &evict_lfu, &evict_s3fifo, &evict_lru, &evict_lfu_keen, &evict_lfu_firmer, &evict_parts,
+    &evict_lfu_firm, &evict_lfu, &evict_s3fifo, &evict_lru, &evict_parts,
 };
 
 static struct evict_node *slot_node(void *arg, uint32_t slot)
@@ -205,7 +205,7 @@ static const struct evict_ops *shadows_ask(struct evict_shadows *base, uint64_t 
 
 int shadows_new(uint64_t capacity, struct evict_shadows **out)
 {
-    _Static_assert(sizeof(struct shadows) < 480 << 10, "evict.h and docs/internals/cache.md state the memory");
+    _Static_assert(sizeof(struct shadows) < 296 << 10, "evict.h and docs/internals/cache.md state the memory");
     struct shadows *shadows = calloc(1, sizeof *shadows);
     if (!shadows)
         return -ENOMEM;

@@ -24,7 +24,6 @@ struct evict_ops {
     const char *name;
     enum { REMEMBER_NOTHING, REMEMBER_LEFT, REMEMBER_ASKED } remember; /* in the ghosts */
     uint8_t margin;      /* lfu: how much oftener a newcomer must have been asked for */
-    bool twice;          /* lfu: and that beyond twice as often */
     uint8_t half_life;   /* counts are halved when each slot was hit that often; 0: never */
     bool counts_its_own; /* counts in nodes are not to be aged */
     void (*insert)(struct evict *e, struct evict_pool *p, uint32_t slot, uint64_t key);
@@ -34,7 +33,7 @@ struct evict_ops {
 };
 
 extern const struct evict_ops evict_lru, evict_sticky, evict_s3fifo;
-extern const struct evict_ops evict_lfu, evict_lfu_keen, evict_lfu_firm, evict_lfu_firmer, evict_parts;
+extern const struct evict_ops evict_lfu, evict_lfu_firm, evict_parts;
 
 struct evict_ageing {
     uint64_t time; /* since the last round began */

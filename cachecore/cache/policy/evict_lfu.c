@@ -2,14 +2,11 @@
  * were used longest ago. Counts of what is in are in the nodes, of the rest in the ghosts; both are
  * halved now and then, so that what was popular once can go.
  *
- * Four temperaments of the one algorithm, for EVICT_AUTO to choose from:
+ * Two forms of the one algorithm, for EVICT_AUTO to choose from:
  *   lfu         a long memory and no margin: popularity that stays as it is (Zipf)
- *   lfu-keen    a short memory: popularity that moves
  *   lfu-firm    a margin: when everything is asked for equally often (shuffled epochs), a newcomer is
  *               ahead of its victim by one for the sole reason that its turn came earlier in this
  *               epoch; to exchange them gains nothing and loses what was in
- *   lfu-firmer  a wider one, where chance makes counts differ by more (many readers, chunks asked for
- *               several times in an epoch)
  *
  * Ageing goes by hits, not by time: without hits nothing is learnt that would make the counts wrong;
  * only a long time without any (everything here is of no use) makes them older too. A round of it
@@ -40,7 +37,7 @@ static bool lfu_admit(struct evict *e, struct evict_pool *p, uint64_t key)
     if (p->small_count || slot == EVICT_NONE)
         return true;
     unsigned its = evict_count(e, slot), mine = ghost_count(&e->ghost, key);
-    if (its == 0 || mine > its * (e->ops->twice ? 2 : 1) + e->ops->margin) {
+    if (its == 0 || mine > its + e->ops->margin) {
         p->chosen = slot;
         return true;
     }
@@ -101,6 +98,4 @@ void evict_age(struct evict *e, bool hit)
     }
 
 const struct evict_ops evict_lfu = LFU("lfu", .half_life = 32);
-const struct evict_ops evict_lfu_keen = LFU("lfu-keen", .half_life = 8);
 const struct evict_ops evict_lfu_firm = LFU("lfu-firm", .half_life = 16, .margin = 2);
-const struct evict_ops evict_lfu_firmer = LFU("lfu-firmer", .half_life = 16, .margin = 7, .twice = true);

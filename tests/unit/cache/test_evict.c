@@ -370,7 +370,7 @@ static void test_evict__auto_fetches_a_chunk_of_two_files_less_than_once_an_epoc
         assert_true(missed <= FILES * 65 / 100); /* sticky has 0.75, lru 1.12 */
     }
     assert_string_equal(evict_following(w->e), "parts");
-    assert_int_equal(evict_followed(w->e), 8);
+    assert_int_equal(evict_followed(w->e), 6);
     close_world(w);
     free(order);
 }
