@@ -268,10 +268,12 @@ static int probe(void *arg, struct walker *walker)
     int rc = s3_walk_choose(w, &of, &mine, &middle), shared = 0;
     if (rc <= 0)
         return rc;
-    rc = fetch(w, &middle, &page);
+    bool got = !fetch(w, &middle, &page);
     {
         SCOPED_LOCK(&w->lock);
-        if (!rc)
+        rc = 0;
+        of->stuck = !got; /* no failure of the walk: an error that lasts also meets the thread that lists the range */
+        if (got)
             rc = shared = split_locked(of, mine, &middle, page);
         if (shared > 0)
             rc = advance_locked(w, mine, page, &from, &to);
