@@ -1,7 +1,6 @@
-/* Images share most of their trees; a node or page that is in the set has been walked with all that
- * is below it, so each stored node is read once however many images name it. That rests on an order:
- * a name enters the set before its subtree is walked, and any failure on the way ends the run and
- * throws the set away.
+/* The set of live objects. Images share most of their trees, and a node or page that is in the set has been walked
+ * with all below it, so each stored node is read once however many images refer to it. This relies on an order: a name
+ * enters the set before its subtree is walked, and any failure ends the run, so that an incomplete set is thrown away.
  */
 #include "store/gc_live.h"
 
@@ -28,8 +27,7 @@ static int collect_tag(void *arg, const char *name, const char *tag, const struc
     return vec_push(&tags->list, fresh) ? error_no_memory() : 0;
 }
 
-/* True when build tag a is kept in preference to b. Of two builds within one second the one that
- * latest names was the later. */
+/* Is build tag a newer than b? Of two builds within one second, the one that "latest" names was the later. */
 static bool newer(const struct gc_tag *a, const struct gc_tag *b)
 {
     if (a->created != b->created)
@@ -37,6 +35,7 @@ static bool newer(const struct gc_tag *a, const struct gc_tag *b)
     return a->current != b->current ? a->current : strcmp(a->tag, b->tag) > 0;
 }
 
+/* Mark the tags of the image that "latest" names. */
 static void find_current(struct gc_tag *tags, size_t n)
 {
     const struct gc_tag *latest = NULL;
@@ -47,7 +46,7 @@ static void find_current(struct gc_tag *tags, size_t n)
         tags[i].current = digest_equal(&tags[i].image, &latest->image);
 }
 
-/* tags[0..n): all of one image. A build tag goes when keep_last others are newer. */
+/* Mark expired build tags among tags[0..n), all of one image name: those with at least keep_last newer ones. */
 static void doom(struct gc_tag *tags, size_t n, unsigned keep_last)
 {
     find_current(tags, n);
@@ -73,12 +72,14 @@ int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out)
     return 0;
 }
 
+/* Skip a node that is in the set already; digest_map_add returns 1 if it was new. */
 static int live_node(void *arg, const struct index_child *node, unsigned level)
 {
     int rc = digest_map_add(arg, &node->digest, 0);
     return rc < 0 ? rc : rc ? 0 : INDEX_WALK_SKIP;
 }
 
+/* Leaves name packs; holes (NULL or a zero digest) name nothing. */
 static int live_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     int rc = 0;
