@@ -1,5 +1,5 @@
-/* Walks over a catalog: its entries through a cursor, its pages' names down the tree. At most one page a level is held.
- */
+/* Two walks over a catalog: its entries, through a cursor; its pages' names, down the tree. At most one page for each
+ * level is in memory. */
 #include "store/read/catalog_read.h"
 
 #include "store/read/catalog_cursor.h"
@@ -10,7 +10,7 @@ struct walk {
     void *arg;
 };
 
-/* Pages of entries are named by their parents and need no fetch. */
+/* Visit a page and those below it. Pages of entries are named by their parents and need no fetch. */
 static int walk_names(const struct walk *w, const struct catalog_child *at, unsigned level)
 {
     int rc = w->page(w->arg, &at->digest);
