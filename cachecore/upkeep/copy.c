@@ -1,15 +1,15 @@
-/* One run:
+/* Copies an image between stores. One run:
  *
- *   1 begin    the manifest from the one store, a lease in the other
- *   2 collect  every object the image needs: index nodes and packs by the index, catalog pages by the catalog
- *   3 look     at each in both stores, in parallel: how long it is, and whether the target has it, as long and with
- *              the same MD5, or the same end where the stores say none
- *   4 copy     what is missing, in parallel, each checked against its name
- *   5 recheck  what was there already (everything, when the lease lapsed), and take gc's marks off it
- *   6 publish  the manifest, the build tag, the tag asked for
+ *   1 begin    read the manifest from the source, begin a lease in the target
+ *   2 collect  list every object that the image needs: index nodes and packs from the index, pages from the catalog
+ *   3 look     compare each in both stores, in parallel: its length, and whether the target has it with the same length
+ *              and MD5, or the same end if a store reports no MD5
+ *   4 copy     send what is missing, in parallel, each checked against its name
+ *   5 recheck  look again at what was there already (at everything if the lease lapsed), and remove gc's marks from it
+ *   6 publish  put the manifest, the build tag, the requested tag
  *
- * Objects are held whole, since a put is: `lock` guards the bytes held and the counts, and is held over no I/O.
- */
+ * A put needs a whole object in memory. `lock` guards the count of bytes held and the progress; it is not held across
+ * I/O. */
 #include "upkeep/copy.h"
 
 #include <errno.h>
@@ -29,13 +29,15 @@
 #include "store/repository.h"
 #include "upkeep/pack_set.h"
 
+/* An object of the image. */
 struct object {
     struct digest name;
     uint64_t size;
     uint8_t kind;
-    bool there; /* in the target, before anything was sent */
+    bool there; /* was in the target before */
 };
 
+/* One run. Threads change only what `lock` guards and, for one object each, size and there. */
 struct copying {
     struct store *from, *to;
     const struct copy_options *options;
@@ -45,13 +47,13 @@ struct copying {
     struct bytes manifest_text;
     struct pack_set packs;
     VEC(struct object) objects;
-    size_t missing; /* objects[0..missing) are not there */
+    size_t missing; /* objects[0..missing) are not in the target */
     size_t memory;
-    uint64_t to_send;
+    uint64_t to_send; /* bytes of the missing objects */
     pthread_mutex_t lock;
-    pthread_cond_t room;
-    size_t held;    /* bytes of objects in memory */
-    uint64_t bytes; /* that have arrived */
+    pthread_cond_t room; /* an object's memory was released */
+    size_t held;         /* bytes of objects in memory */
+    uint64_t bytes;      /* bytes that have arrived */
 };
 
 static void copy_release(struct copying *c)
@@ -69,6 +71,7 @@ static bool cancelled(const struct copying *c)
     return c->options->cancel && *c->options->cancel;
 }
 
+/* Called now and then in the calling thread while others work: cancellation, progress, lease. */
 static int copy_step(void *arg)
 {
     struct copying *c = arg;
@@ -95,6 +98,7 @@ static int in_parallel(struct copying *c, size_t count, int (*item)(void *arg, s
 
 /* ------------------------------------------------------------------ what the image needs */
 
+/* Add an object that the image needs. */
 static int need(struct copying *c, enum object_kind kind, const struct digest *name)
 {
     struct object o = {.name = *name, .kind = (uint8_t)kind};
@@ -129,7 +133,7 @@ static int compare_objects(const void *a, const void *b)
     return x->kind != y->kind ? (int)x->kind - (int)y->kind : memcmp(&x->name, &y->name, DIGEST_SIZE);
 }
 
-/* Equal subtrees of an index are one object. */
+/* Sort the objects and drop duplicates: equal subtrees of an index are one object. */
 static void leave_out_doubles(struct copying *c)
 {
     size_t kept = 0;
@@ -140,6 +144,7 @@ static void leave_out_doubles(struct copying *c)
     c->objects.len = kept;
 }
 
+/* List all objects. A missing node or page means that the image is damaged there. */
 static int copy_collect(struct copying *c)
 {
     const struct index_walk_ops ops = {.node = need_node, .chunks = need_packs};
@@ -157,7 +162,8 @@ static int copy_collect(struct copying *c)
 
 /* ------------------------------------------------------------------ what is missing */
 
-/* Of the same length: by the MD5s, where both stores say them, else by the ends. */
+/* Compare objects of the same length: by their MD5s if both stores report them, else by their ends. MD5s that differ
+ * prove a difference only if both stores report true MD5s. */
 static int is_same(struct copying *c, const struct store_item *from, const struct store_item *to, bool *out)
 {
     CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
@@ -174,6 +180,7 @@ static int is_same(struct copying *c, const struct store_item *from, const struc
     return rc ? rc : repository_has_end(c->to, from->key, from->size, end.data, end.len, out);
 }
 
+/* Compare one object in both stores. */
 static int copy_look(void *arg, size_t i)
 {
     struct copying *c = arg;
@@ -189,12 +196,12 @@ static int copy_look(void *arg, size_t i)
         return rc;
     o->size = item.size;
     rc = store_stat(c->to, key, &target);
-    if (rc || target.size != o->size) /* one of another length was cut short by whatever put it */
+    if (rc || target.size != o->size) /* one of another length was truncated by an earlier writer */
         return rc == -ENOENT ? 0 : rc;
     return is_same(c, &item, &target, &o->there);
 }
 
-/* Those that are missing come first. */
+/* Order missing objects first. */
 static int compare_there(const void *a, const void *b)
 {
     const struct object *x = a, *y = b;
@@ -219,6 +226,7 @@ static int copy_look_at_all(struct copying *c)
 
 /* ------------------------------------------------------------------ copying */
 
+/* Wait until there is memory for an object. The first one always fits, so that a large object cannot block forever. */
 static void hold(struct copying *c, uint64_t size)
 {
     SCOPED_LOCK(&c->lock);
@@ -238,6 +246,7 @@ static void let_go(struct copying *c, uint64_t size, bool arrived)
     pthread_cond_broadcast(&c->room);
 }
 
+/* A get into memory that can be cancelled. */
 struct receiving {
     const struct copying *c;
     struct bytes *body;
@@ -251,6 +260,7 @@ static int copy_receive(void *arg, const void *data, size_t len)
     return bytes_append(r->body, data, len);
 }
 
+/* Get an object from the source, check it, put it into the target. */
 static int send_object(struct copying *c, const struct object *o)
 {
     char key[OBJECT_KEY_MAX];
@@ -281,6 +291,7 @@ static int copy_one(void *arg, size_t i)
 
 /* ------------------------------------------------------------------ publishing */
 
+/* Check that an object is still in the target: if it was there before, and if the lease lapsed also if we put it. */
 static int still_there(void *arg, size_t i)
 {
     struct copying *c = arg;
@@ -296,7 +307,7 @@ static int still_there(void *arg, size_t i)
     return rc;
 }
 
-/* What was there already may bear gc's marks from the time when nobody needed it. */
+/* Remove gc's marks from the objects that were in the target before, and from the manifest. */
 static int unmark(struct copying *c)
 {
     CLEANUP_DIGEST_MAP names = {0};
@@ -309,6 +320,7 @@ static int unmark(struct copying *c)
     return rc < 0 ? rc : gc_unmark(c->to, &names);
 }
 
+/* Put the build tag and the requested tag. */
 static int publish_tags(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
     struct tag unique = {.digest = *image,

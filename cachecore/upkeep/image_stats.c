@@ -1,4 +1,5 @@
-/* Three passes: the catalog, whose extents are sorted by address; the index, beside those; the packs. */
+/* Measures an image in three passes: the catalog, whose extents are sorted by address; the index, in step with those,
+ * to tell dead bytes; the packs, looked up in parallel. */
 #include "upkeep/image_stats.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 
 enum { STATS_THREADS = 8, PROGRESS_ENTRIES = 4096 };
 
+/* One run. The packs' counters are atomic since threads add to them. */
 struct counting {
     struct store *store;
     const struct manifest *m;
@@ -42,6 +44,7 @@ static int image_stats_step(void *arg)
     return 0;
 }
 
+/* Return the number of bits of size. */
 static unsigned size_class(uint64_t size)
 {
     return size ? 64 - (unsigned)__builtin_clzll(size) : 0;
@@ -133,7 +136,7 @@ static int measure_packs(struct counting *c)
     int rc = parallel_run(&work);
     c->stats->pack_bytes = c->pack_bytes;
     c->stats->packs_missing = c->packs_missing;
-    /* No stored chunk is referred to twice by one image, so what it refers to can be added up. */
+    /* An image refers to each stored chunk once, so the sum of its chunks is what it uses of the packs. */
     if (c->pack_bytes > c->stats->stored_bytes)
         c->stats->foreign_bytes = c->pack_bytes - c->stats->stored_bytes;
     return rc;

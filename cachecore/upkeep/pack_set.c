@@ -1,5 +1,5 @@
-/* A vector that is sorted and merged whenever it has doubled: neighbouring chunks mostly share a
- * pack, so that nearly every add only stretches the last entry. */
+/* A vector that is sorted and merged whenever it has doubled, so it holds at most about twice the number of packs.
+ * Neighbouring chunks mostly share a pack, so nearly every add only extends the last entry. */
 #include "upkeep/pack_set.h"
 
 #include "base/error.h"

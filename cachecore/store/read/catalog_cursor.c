@@ -6,7 +6,7 @@
  *   levels[1]       inner page, at child 17    --next_leaf-->  ring [ p p p ]  --next_page-->  page, entry
  *
  * A child of a page holds the paths from its own first path up to the next child's, so a prefix rules out most
- * children without a fetch. The format is in docs/reference/format-catalog.md. */
+ * children without a fetch. The format is in docs/reference/format-store.md. */
 #include "store/read/catalog_cursor.h"
 
 #include <errno.h>

@@ -110,7 +110,7 @@ static void submit(struct stream *st)
     in_order_give(st->jobs);
 }
 
-/* Can chunk `number` be appended to the open job? Only if it follows without a gap, so that no byte is read in vain. */
+/* Can chunk `number` be appended to the open job? Only if it follows without a gap, so that no other byte is read. */
 static bool continues(const struct stream *st, const struct job *job, uint64_t number, const struct chunk_ref *ref)
 {
     if (job->first + job->count != number || job->hole != !ref)

@@ -2,7 +2,7 @@
  * Leaves and holes go through a ring (base/in_order.h), so that threads fetch leaves while earlier ones are reported.
  *
  * Every node is verified three times: its bytes against its name, its shape against the image's size, its content hash
- * against its parent's entry. The format is in docs/reference/format-index.md. */
+ * against its parent's entry. The format is in docs/reference/format-store.md. */
 #include "store/read/index_read.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ struct walk {
 
 /* A slot of the ring: a leaf, or a run of holes. */
 struct span {
-    uint64_t first, count;    /* chunks */
+    uint64_t first, count;    /* chunk numbers */
     struct index_child child; /* zero: holes */
     struct index_node *leaf;
     struct error error;
