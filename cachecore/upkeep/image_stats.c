@@ -111,6 +111,7 @@ static int count_chunks(void *arg, uint64_t first, uint64_t count, const struct 
     return rc;
 }
 
+/* Look up one pack. A missing one is a figure here, not an error. */
 static int measure_pack(void *arg, size_t i)
 {
     struct counting *c = arg;
