@@ -65,6 +65,7 @@ static int ask_ahead(const struct stack_config *config, struct resolver *resolve
     return resolver_ahead(resolver, refs, n, true);
 }
 
+/* Link every export, open the cache, then the images, in the order at the top. */
 static int open_all(struct stack *s, struct resolver *resolver)
 {
     const struct stack_config *config = &s->config;

@@ -460,6 +460,7 @@ int stack_remove(struct stack *s, const char *name)
     int rc = unlink_export(s, name, &e);
     if (rc)
         return rc;
+    /* Other threads may still hold references; completion ends now. */
     if (s->ahead)
         ahead_remove(s->ahead, e->image);
     share_index_memory(s);

@@ -113,6 +113,7 @@ static void show_front_end(struct stack *s, counter_visit *visit, void *arg)
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)
 {
     cache_counters(s->cache, visit, arg);
+    /* Metrics have no label for the store, so stores are summed up too. */
     struct stack_sums images = sum_images(s), stores = {0};
     struct stack_store at;
     for (size_t i = 0; store_at(s, i, &at); i++) {

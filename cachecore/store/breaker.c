@@ -85,6 +85,7 @@ static int give_up_locked(const struct breaker *b, int rc)
     return rc;
 }
 
+/* The check without the lock may miss a failure that was just counted. That costs one more request. */
 int breaker_wait(struct breaker *b, struct breaker_turn *t, uint64_t deadline_ms, const volatile int *cancel)
 {
     if (!atomic_load(&b->troubled))
@@ -117,6 +118,8 @@ static bool end_probe_locked(struct breaker *b, struct breaker_turn *t)
     return probed;
 }
 
+/* Any answer closes the breaker, not only the probe's: it shows that the store works. The log is written without the
+ * lock. */
 void breaker_answered(struct breaker *b, struct breaker_turn *t)
 {
     bool tell;
@@ -179,6 +182,8 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
         SCOPED_LOCK(&b->lock);
         uint64_t now = clock_now_ms();
         count_failure_locked(b, t, code, now);
+        /* While open, only the probe moves the pause. Requests that were sent before the opening may still fail late.
+         */
         if (!b->open && b->failures >= OPEN_FAILURES && b->operations >= OPEN_OPERATIONS) {
             tell = open_locked(b, now);
         } else if (end_probe_locked(b, t)) {

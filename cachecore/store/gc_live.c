@@ -64,6 +64,7 @@ int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out)
     if (rc || keep_last == 0)
         return rc;
     size_t n = out->list.len;
+    /* Tags are sorted by name, so the tags of one image name are neighbours. */
     for (size_t begin = 0, end; begin < n; begin = end) {
         for (end = begin + 1; end < n && !strcmp(out->list.items[end].name, out->list.items[begin].name); end++)
             ;
@@ -104,6 +105,7 @@ int gc_live_add_chunks(struct store *s, const struct manifest *m, struct digest_
 int gc_live_add_image(struct store *s, const struct digest *image, struct digest_map *live, uint64_t *images)
 {
     struct manifest m;
+    /* An image with several tags is walked once. */
     int rc = digest_map_add(live, image, 0);
     if (rc <= 0)
         return rc;
@@ -125,6 +127,7 @@ int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *
             continue;
         int rc = gc_live_add_image(s, &t->image, live, images);
         if (rc)
+            /* -ENOENT would read as a missing tag, but here a part of an image is missing. */
             return error_prefix(rc == -ENOENT ? -EBADMSG : rc,
                                 "gc: nothing was removed, since what image %s:%s needs is not known; repair or remove "
                                 "that tag",

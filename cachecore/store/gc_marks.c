@@ -77,6 +77,7 @@ static int removed(const struct store *s, const char *what)
                      what, s->url);
 }
 
+/* Give a listed object the value 1. */
 static int note_present(void *arg, const struct store_item *item)
 {
     enum object_kind kind;
@@ -111,6 +112,7 @@ int gc_hold_parent(struct store *s, const struct digest *image, bool look)
     bool marked = false;
     int rc = repository_manifest(s, image, &m);
     if (!rc)
+        /* One request looks up the manifest's mark. Only if there is one, the index is walked. */
         rc = is_marked(s, image, &marked);
     if (!rc && (look || marked))
         rc = gc_live_add_chunks(s, &m, &names);

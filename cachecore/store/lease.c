@@ -130,6 +130,7 @@ int lease_begin(struct store *s, const char *image, struct lease_handle **out)
         rc = lease_write(unwritten, clock_boot_ms());
     if (rc)
         return rc;
+    /* From here on a failure must remove the written lease, not only free the handle. */
     CLEANUP(cleanup_lease_handle) struct lease_handle *l = steal_ptr(&unwritten);
     rc = wait_for_sweep(l);
     if (!rc)
@@ -159,6 +160,7 @@ static int announce(struct lease_handle *l)
         return found;
     if (!found && !lease_decode(doc.data, doc.len, &there) && time(NULL) - there.renewed < LEASE_SWEEP_DEAD_S)
         return another_sweeps(s);
+    /* With conditions, one of several gc runs that found no live announcement succeeds. */
     int rc = store_probe_conditional(s, &conditional);
     if (rc)
         return rc;
@@ -192,6 +194,7 @@ int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
     if (lapsed && l->sweep)
         return error_set(-EAGAIN, "gc: stood still for %llu s, so that others may no longer wait for it; run it again",
                          (unsigned long long)age_ms / 1000);
+    /* A sweep may have begun in the gap, so a lapsed lease is begun anew. */
     l->lapsed |= lapsed;
     int rc = lease_write(l, now_ms);
     return rc || !lapsed ? rc : wait_for_sweep(l);
@@ -272,6 +275,7 @@ int lease_count_live(struct store *s, int64_t now, int64_t grace_s, bool forget_
     for (size_t i = 0; i < list.len && !rc; i++) {
         int64_t seen;
         rc = last_sign(s, &list.items[i], &seen);
+        /* It ended after it was listed. */
         if (rc == -ENOENT) {
             rc = 0;
             continue;

@@ -146,6 +146,7 @@ int lineage_read(struct store *s, const char *name, const struct digest *image, 
     if (rc)
         return rc;
     struct digest at = *parent;
+    /* The tag of an unchanged rebuild names the image itself; an older tag names the real parent. */
     if (digest_is_zero(&at) || digest_equal(&at, image))
         at = parent_of(&tags, image);
     while (!digest_is_zero(&at) && !was_seen(out, image, &at) && out->steps.len < LINEAGE_MAX) {

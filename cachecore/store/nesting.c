@@ -65,6 +65,7 @@ int nesting_check(struct store *s, const char *name, const struct store_options 
 {
     char url[IMAGE_STORE_MAX + 1];
     int rc = repository_check(s, false);
+    /* It is a store already, nested or not, or it cannot be read. */
     if (rc != -ENOENT)
         return rc;
     snprintf(url, sizeof url, "%s", s->url);

@@ -122,6 +122,7 @@ int repository_get_object(struct store *s, enum object_kind kind, const struct d
     bytes_clear(out);
     out->max = max;
     int rc = store_get_small(s, key, out, NULL);
+    /* The maximum is that of the format, so a longer object is damaged. */
     if (rc == -EMSGSIZE)
         return error_set(-EBADMSG, "%s: %s is longer than the %zu bytes it may have", s->url, key, max);
     if (rc)
@@ -227,6 +228,7 @@ int repository_put_object(struct store *s, enum object_kind kind, const void *da
     int rc = repository_look(s, key, data, len, out_found);
     if (rc || *out_found == REPOSITORY_WHOLE)
         return rc;
+    /* ALWAYS instead of IF_ABSENT: it also replaces a damaged object. */
     const struct store_put put = {.key = key, .data = data, .len = len, .sha256 = name, .mode = STORE_PUT_ALWAYS};
     return store_put(s, &put);
 }
@@ -394,6 +396,7 @@ struct tag_batch {
     } docs[TAGS_BATCH];
 };
 
+/* Fetch one document of a batch, in one of several threads. A key that is not a tag's is left out. */
 static int fetch_tag(void *arg, size_t i)
 {
     struct tag_batch *b = arg;
@@ -429,6 +432,7 @@ static int visit_tag(struct store *s, char *key, const struct bytes *doc, struct
     return visit(arg, name, tag, &t);
 }
 
+/* Fetch a batch in parallel, then visit it in order in the calling thread. */
 static int visit_batch(struct store *s, char **keys, size_t count, struct passed_over *passed,
                        repository_tag_visit *visit, void *arg)
 {
@@ -460,6 +464,7 @@ int repository_tags(struct store *s, const char *name, repository_tag_visit *vis
     rc = store_list(s, prefix, collect_key, &keys);
     if (rc)
         return rc;
+    /* A store lists in any order. */
     if (keys.len)
         qsort(keys.items, keys.len, sizeof *keys.items, compare_keys);
     for (size_t i = 0; i < keys.len && !rc; i += TAGS_BATCH)

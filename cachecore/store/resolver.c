@@ -295,11 +295,13 @@ static bool is_known(const struct resolver *r, const struct image_ref *ref)
                           : export_table_find_tag(&r->known, ref) || find_tag(r, ref);
 }
 
+/* The items of a resolver_ahead call. Each thread works on its own item. */
 struct asking {
     struct asked *items;
     bool manifests;
 };
 
+/* Resolve one reference and fetch its manifest. */
 static int ask_one(void *arg, size_t i)
 {
     const struct asking *asking = arg;
@@ -333,6 +335,7 @@ int resolver_ahead(struct resolver *r, const struct image_ref *refs, size_t n, b
         if (rc)
             break; /* do not wait again for a store that is away */
     }
+    /* The items stay in place from here on: nothing is added while threads use them. */
     struct asking asking = {.items = r->asked.items + before, .manifests = manifests};
     const struct parallel work = {
         .count = r->asked.len - before, .threads = AHEAD_THREADS, .item = ask_one, .arg = &asking};
@@ -376,6 +379,7 @@ int resolver_resolve(struct resolver *r, struct image_ref *ref)
     if (rc < 0)
         return rc;
     if (rc) {
+        /* No answer: use the table's digest, and clear the tag, which the store did not confirm. */
         say_unasked(ref, known);
         ref->digest = known->ref.digest;
         ref->tag[0] = '\0';
@@ -506,6 +510,7 @@ void resolver_save(struct resolver *r)
         log_warning("%s; the table of exports is not written", error_text());
         return;
     }
+    /* Entries known before may be dropped silently; ours should be there at the next start. */
     if (kept < r->wanted.entries.len)
         log_warning("the table of exports has room for %zu of %zu images: the others need their store to start", kept,
                     r->wanted.entries.len);

@@ -117,6 +117,7 @@ int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len
     return (context->fresh && s->ops->get_fresh ? s->ops->get_fresh : s->ops->get)(s, key, off, len, sink, arg);
 }
 
+/* The get of a store_with_context: its caller passes no context, so the view's own is used. */
 static int with_context_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
     struct store_with_context *e = (struct store_with_context *)s;
@@ -137,6 +138,7 @@ void store_counters(struct store *s, counter_visit *visit, void *arg)
 
 void store_health(struct store *s, struct store_health *out)
 {
+    /* A store without a breaker counts as healthy. */
     *out = (struct store_health){0};
     if (s->ops->health)
         s->ops->health(s, out);

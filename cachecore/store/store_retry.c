@@ -272,6 +272,7 @@ static int retry_put(struct store *s, const struct store_put *put)
     int rc = 0;
     while (attempt_next(&a, &rc)) {
         rc = store_put(a.r->inner, put);
+        /* On the first try the refusal is true. */
         if (rc == -EEXIST && a.tries)
             rc = complete_existing(a.r->inner, put);
     }

@@ -217,6 +217,8 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
     return 0;
 }
 
+/* Get from the key's tier, and what it fails to send from the store. Every return after the choice ends a trial, by
+ * complete() or call_off(). */
 static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint64_t len,
                            struct request_context *context, store_sink *sink, void *arg)
 {
@@ -239,6 +241,7 @@ static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint6
     }
     if (!rc && resume.done < len)
         rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", tier->store->url, key);
+    /* A failure after the last byte does not matter. */
     if (rc && resume.done < len)
         return fall_through(t, tier, trial, rc, key, off, len, context, &resume);
     complete(t, tier, true, trial);

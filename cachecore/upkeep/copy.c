@@ -208,6 +208,7 @@ static int compare_there(const void *a, const void *b)
     return x->there != y->there ? (int)x->there - (int)y->there : compare_objects(a, b);
 }
 
+/* Step 3: compare all objects, and move the missing ones to the front. */
 static int copy_look_at_all(struct copying *c)
 {
     int rc = in_parallel(c, c->objects.len, copy_look);
@@ -336,6 +337,7 @@ static int publish_tags(struct copying *c, const struct digest *image, const str
                : repository_publish(c->to, name->name, name->tag, &asked, strict);
 }
 
+/* Steps 5 and 6. */
 static int publish(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
     enum repository_found found;
@@ -348,6 +350,7 @@ static int publish(struct copying *c, const struct digest *image, const struct c
     return rc ? rc : publish_tags(c, image, name);
 }
 
+/* The steps. The lease begins before the target is looked at, so nothing found there can be removed by gc. */
 static int copy_run(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
     char called[2 * IMAGE_NAME_MAX];

@@ -117,6 +117,7 @@ int extent_sweep_live(struct extent_sweep *s, uint64_t begin, uint64_t end, uint
         uint64_t from = GR_MAX(GR_MAX(s->at.begin, s->covered), begin), to = GR_MIN(s->at.end, end);
         if (from < to)
             *out += to - from;
+        /* The current range goes on after `end`; the next call continues with it. */
         if (s->at.end > end || s->at.begin >= end)
             return 0;
         int rc = next_range(s);

@@ -162,6 +162,7 @@ static int remove_stray_marks(struct gc *g)
     return rc;
 }
 
+/* Step 4: read the marks, then list the objects of each kind. */
 static int list_objects(struct gc *g)
 {
     int rc = store_list(g->store, GC_MARKS_PREFIX, collect_mark, g);
@@ -174,6 +175,7 @@ static int list_objects(struct gc *g)
     return rc ? rc : remove_stray_marks(g);
 }
 
+/* Step 3. A tag that was removed meanwhile counts too. */
 static int untag(struct gc *g, const struct gc_tags *tags)
 {
     for (size_t i = 0; i < tags->list.len; i++) {
@@ -267,6 +269,7 @@ int gc_run(struct store *s, const struct gc_options *options, struct gc_result *
     CLEANUP(gc_release)
     struct gc g = {.store = s, .options = options, .result = out, .now = options->now ? options->now : time(NULL)};
     CLEANUP_GC_TAGS tags = {0};
+    /* A wrong URL must not pass for a store without tags, where every object is garbage. */
     int rc = repository_check(s, false);
     if (!rc)
         rc = count_leases(&g, true);

@@ -83,6 +83,7 @@ static int count_node(void *arg, const struct index_child *node, unsigned level)
     return image_stats_step(c);
 }
 
+/* Add one stored chunk to the figures. */
 static int count_chunk(struct counting *c, uint64_t number, const struct chunk_ref *ref)
 {
     uint64_t begin = number * c->m->chunk_size, live;
@@ -125,6 +126,7 @@ static int measure_pack(void *arg, size_t i)
     return rc == -ENOENT ? 0 : rc;
 }
 
+/* The third pass: the sizes of all packs. */
 static int measure_packs(struct counting *c)
 {
     pack_set_finish(&c->packs);

@@ -40,6 +40,7 @@ static void dirs_release(struct dirs *d)
     vec_release(&d->list);
 }
 
+/* Collect the directory of each granary.json. */
 static int note_dir(void *arg, const struct store_item *item)
 {
     struct dirs *d = arg;
@@ -76,6 +77,7 @@ int unnest_find(struct store *outer, unnest_visit *visit, void *arg)
         qsort(dirs.list.items, dirs.list.len, sizeof *dirs.list.items, compare_depth);
     for (size_t i = 0; i < dirs.list.len && !rc; i++) {
         rc = unnest_check_dir(outer, dirs.list.items[i]);
+        /* Not a store after all. */
         if (rc == -EBADMSG || rc == -ENOENT)
             rc = 0;
         else if (!rc)
@@ -140,6 +142,7 @@ static int check_no_build(struct unnesting *u)
                      u->inner->url);
 }
 
+/* Note a tag, and its key for is_tag. */
 static int note_tag(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     struct unnesting *u = arg;
@@ -326,6 +329,7 @@ static int copy_tagged(struct unnesting *u, const struct tag *t)
     return rc || r.objects_copied == r.objects ? rc : check_bytes(u, t);
 }
 
+/* Step 3: copy each image with its first tag, then publish all its tags as they were. */
 static int copy_all(struct unnesting *u)
 {
     int rc = 0;

@@ -96,6 +96,7 @@ static int check_catalog(struct verifying *v)
     return 0;
 }
 
+/* Count a leaf's chunks and note their packs. */
 static int collect_packs(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct verifying *v = arg;
@@ -125,6 +126,7 @@ static int check_pack(struct verifying *v, const struct pack_need *need)
     return rc;
 }
 
+/* Check one pack, in one of several threads; the request is made outside the lock. */
 static int check_nth_pack(void *arg, size_t i)
 {
     struct verifying *v = arg;
@@ -174,6 +176,7 @@ static int check_chunk(void *arg, const struct chunk_item *item)
     return rc;
 }
 
+/* Report a bad file by its path. */
 static int name_bad_file(void *arg, const struct catalog_entry *e)
 {
     struct verifying *v = arg;
@@ -200,6 +203,7 @@ static int check_chunks(struct verifying *v)
     return v->result->files_bad ? catalog_walk(v->store, v->m, "", 0, name_bad_file, v) : 0;
 }
 
+/* The passes. The catalog comes first, because its files take part in the pass over the chunks. */
 static int verify_check_all(struct verifying *v)
 {
     const struct index_walk_ops ops = {.chunks = collect_packs};

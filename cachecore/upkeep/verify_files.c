@@ -283,6 +283,7 @@ int verify_files_skip(struct verify_files *f, uint64_t off, uint64_t len)
     while (!rc && f->have_next && f->next.offset < off + len)
         rc = begin_group(f);
     for (size_t i = 0; i < f->active_count; i++) {
+        /* Without these bytes no digest can match. */
         hasher_free(f->active[i].hasher);
         f->active[i].hasher = NULL;
     }
@@ -314,6 +315,7 @@ bool verify_files_is_bad(struct verify_files *f, const struct catalog_entry *e)
     if (!f->bad_sorted)
         qsort(f->bad.items, f->bad.len, sizeof *f->bad.items, compare_bad_data);
     f->bad_sorted = true;
+    /* A content may have good and bad files: bad are those that claim another digest than the actual one. */
     const struct bad_data key = {.offset = e->extents[0].offset, .len = e->size};
     const struct bad_data *damaged = bsearch(&key, f->bad.items, f->bad.len, sizeof key, compare_bad_data);
     return damaged && !digest_equal(&damaged->content, &e->content);

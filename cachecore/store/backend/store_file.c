@@ -60,6 +60,7 @@ static int walk_dir(struct walk *w, int parent, const char *name, size_t key_len
     if (w->depth >= LIST_DEPTH_MAX)
         return error_set(-ELOOP, "store %s: directories below %.200s are nested too deeply", w->f->base.url, w->key);
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* A directory that was removed meanwhile is empty; a missing root is an error. */
     if (fd < 0)
         return errno == ENOENT && key_len ? 0 : store_file_fail(w->f, "list", key_len ? w->key : "it", errno);
     DIR *d = fdopendir(fd);

@@ -223,6 +223,7 @@ int store_file_put(struct store *s, const struct store_put *put)
     rc = store_file_write_temporary(f, put, &temporary);
     if (rc)
         return rc;
+    /* Only now, so that a failed write leaves no empty directory. */
     rc = make_parent(f, put->key, path);
     if (!rc)
         rc = move_into_place(f, put, temporary, path);

@@ -97,6 +97,7 @@ int store_file_get(struct store *s, const char *key, uint64_t off, uint64_t len,
     if (off > size || len > size - off)
         return error_set(-EBADMSG, "store %s: %s has %llu bytes, %llu at %llu were asked for: it is damaged", s->url,
                          key, (unsigned long long)size, (unsigned long long)len, (unsigned long long)off);
+    /* Pieces instead of one buffer, because a get may cover a whole pack. */
     CLEANUP_PAGES piece = {.len = (size_t)GR_MIN(len, (uint64_t)STORE_FILE_PIECE)};
     piece.data = pages_get(piece.len);
     if (!piece.data)
@@ -141,6 +142,7 @@ int store_file_get_small(struct store *s, const char *key, struct bytes *out, ch
     rc = bytes_extend(out, size, &into);
     if (rc)
         return rc;
+    /* Fewer bytes, if another program truncated the file, are left to the caller's decoder. */
     ssize_t n = io_pread_full(fd, into, size, 0);
     out->len = n < 0 ? before : before + (size_t)n;
     if (n < 0)

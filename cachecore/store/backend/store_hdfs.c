@@ -126,6 +126,7 @@ static int hdfs_get_small(struct store *s, const char *key, struct bytes *out, c
     CLEANUP_PATH path = PATH_INIT;
     size_t before = out->len;
     uint64_t done;
+    /* The length is not known; out->max stops a larger object. */
     const struct http_part all = {.len = UINT64_MAX};
     int rc = locate(s, key, &path);
     if (!rc)

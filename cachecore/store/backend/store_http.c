@@ -49,7 +49,8 @@ static int redirected(struct store *s, const char *key, const struct http_respon
                      s->url, key, to, resp->status);
 }
 
-/* Turn an answer outside 2xx into an error with a sentence. A 503 or 429 passes its Retry-After to store_retry. */
+/* Turn an answer outside 2xx into an error with a sentence. A passing failure hands the server's Retry-After to
+ * store_retry. */
 static int store_http_refusal(struct store *s, const char *key, const struct http_response *resp)
 {
     int status = resp->status, rc = http_status_errno(status);
@@ -94,6 +95,7 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
     int rc = store_http_run(s, key, &req, &resp);
     if (rc)
         return rc;
+    /* A server may leave it out, but callers need the size. */
     if (resp.content_length < 0)
         return error_set(-EIO, "store %s: the server does not say how long %s is", s->url, key);
     *out =

@@ -57,6 +57,7 @@ int catalog_page_load(struct store *s, const struct catalog_child *child, unsign
     rc = catalog_page_decode(object.data, object.len, &page);
     if (rc)
         return error_prefix(rc, "%s: %s", s->url, key);
+    /* The digest proves the bytes; this proves that the page is the one which the parent refers to. */
     bool fits = catalog_page_level(page) == level;
     if (fits && child->first) {
         const struct catalog_entry *e = level ? NULL : catalog_page_entry(page, 0);
@@ -158,6 +159,7 @@ static void clear_slot(void *slot)
     catalog_page_free(s->page);
 }
 
+/* Copy a reference into a slot; the strings in it belong to a page that may be freed first. */
 static int fill_slot(struct slot *s, const struct catalog_child *child)
 {
     s->child = *child;
@@ -217,6 +219,7 @@ int catalog_cursor_next(struct catalog_cursor *c, const struct catalog_entry **o
                 *out = e;
                 return 1;
             }
+            /* Entries ascend, so no later one has the prefix. */
             if (is_behind(c, e->path, e->path_len)) {
                 c->ended = 1;
                 return 0;
@@ -243,6 +246,7 @@ int catalog_cursor_new(struct store *s, const struct manifest *m, const char *pr
     c->top = m->catalog_levels - 1;
     c->prefix = prefix;
     c->prefix_len = prefix_len;
+    /* One slot more than threads: the page that is read next waits in it, and no thread is idle. */
     const struct in_order_config slots = {.threads = ahead,
                                           .slots = ahead + 1,
                                           .size = sizeof(struct slot),

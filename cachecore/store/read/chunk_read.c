@@ -65,6 +65,7 @@ static int gather(struct run *r, const uint8_t *p, size_t n)
     return 0;
 }
 
+/* The sink of the get: skip, gather or deliver until the piece is used up. */
 static int run_sink(void *arg, const void *data, size_t len)
 {
     struct run *r = arg;
@@ -150,6 +151,7 @@ int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t 
                            object_key(refs[r.next]->kind, &refs[r.next]->object, key));
             fail_rest(&r, rc);
         }
+        /* The first failure is the result; the other runs are still read. */
         if (rc && !first.code)
             error_take(&first, rc);
     }

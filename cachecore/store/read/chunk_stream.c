@@ -183,6 +183,7 @@ int chunk_stream(struct store *s, const struct manifest *m, const struct chunk_s
         rc = index_walk(s, m, &ops, &st);
     if (!rc && st.open)
         submit(&st);
+    /* The walk has ended: deliver the jobs left in the ring. */
     while (!rc && in_order_take(jobs))
         rc = hand_on_oldest(&st);
     return rc;

@@ -198,6 +198,7 @@ static int find_chunk(struct image_bytes *b, uint64_t number, struct chunk_ref *
 
 /* ------------------------------------------------------------------ bytes */
 
+/* Find and fetch a chunk; a hole becomes zeros. */
 static int load_chunk(struct image_bytes *b, uint64_t number, struct buf **out)
 {
     struct chunk_ref ref;

@@ -40,6 +40,7 @@ int index_read_node(struct store *s, const struct manifest *m, const struct inde
     int rc = repository_get_object(s, OBJECT_INDEX, &child->digest, INDEX_NODE_MAX, &object);
     if (rc)
         return rc;
+    /* Servers fetch nodes like chunks, by the length and CRC in the parent, so these must be right too. */
     if (object.len != child->len || crc32c(object.data, object.len) != child->crc)
         return error_set(-EBADMSG, "%s: %s: length or checksum is not what its parent says", s->url, key);
     struct digest content;
