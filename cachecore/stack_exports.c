@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "stack_internal.h"
 
+/* Stores are never closed before the stack, hence the limit. */
 enum { INDEX_MEMORY_DEFAULT = 64 << 20, STORES_MAX = 1000 };
 
 /* ---- the table ---- */

@@ -13,6 +13,7 @@
 
 enum { STACK_ROWS_MAX = 32 };
 
+/* An export. Freed when refs drops to 0. */
 struct stack_export {
     _Atomic unsigned refs;    /* the table holds one */
     _Atomic unsigned clients; /* connected clients; each has a reference too; grows only under the lock, while the
@@ -24,6 +25,7 @@ struct stack_export {
     struct image *image;
 };
 
+/* A store that images are read from; open until the stack is closed. */
 struct stack_store {
     char *url;
     struct store *store;
@@ -36,6 +38,7 @@ struct stack_sums {
     struct counter_row rows[STACK_ROWS_MAX];
 };
 
+/* The stack. Its three locks are never held together. */
 struct stack {
     struct stack_config config; /* its pointers are borrowed */
     struct cache *cache;
@@ -55,8 +58,8 @@ struct stack {
 
     pthread_mutex_t noting; /* serializes writing of the tables beside the cache */
 
-    /* Guards the members below. Never held across I/O, at most for a loop over all exports. Taken before the locks of
-     * images. */
+    /* Guards the members below. Never held across I/O, at most for a loop over all exports. Locks of images are taken
+     * inside it. */
     pthread_mutex_t lock;
     VEC(struct stack_store) stores; /* grows only: fetches in flight use them */
     VEC(struct stack_export *) exports;

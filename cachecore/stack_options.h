@@ -20,6 +20,7 @@ struct stack_options {
     VEC(char *) strings;       /* owns every string above */
 };
 
+/* How a value is parsed. */
 enum stack_option_type {
     STACK_OPTION_OWN,   /* has its own parser */
     STACK_OPTION_SIZE,  /* bytes: 64M */

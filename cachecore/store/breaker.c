@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 
+/* See "The numbers" above. */
 enum { OPEN_FAILURES = 8, OPEN_OPERATIONS = 3 };
 enum { PAUSE_FIRST_MS = 100, PAUSE_MOST_MS = 5000 };
 /* A waiting thread checks its cancel flag every STEP_MS. */

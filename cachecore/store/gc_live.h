@@ -18,6 +18,7 @@ struct gc_tag {
     bool expired;   /* keep_last removes it */
 };
 
+/* All tags of a store; starts as all zero. */
 struct gc_tags {
     VEC(struct gc_tag) list; /* in byte order of name, tag */
 };

@@ -14,10 +14,12 @@
 
 #include "store/store.h"
 
+/* A lease is renewed ten times within its shortest life, so a stalled process or a slow store does not lose it at
+ * once. */
 enum {
     LEASE_RENEW_MS = 60 * 1000,
     LEASE_LIFE_MIN_S = 10 * 60,
-    LEASE_SWEEP_DEAD_S = 10 * 60, /* a sweep that was not renewed for this long has died */
+    LEASE_SWEEP_DEAD_S = 10 * 60, /* a sweep that was not renewed for this long has died; equal to a build's limit */
 };
 
 struct lease_handle;

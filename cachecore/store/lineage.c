@@ -16,6 +16,7 @@ struct known {
     char name[IMAGE_TAG_MAX + 1];
 };
 
+/* All tags of the name. */
 struct known_tags {
     VEC(struct known) list;
 };

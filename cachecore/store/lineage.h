@@ -16,6 +16,7 @@ struct lineage_step {
     int64_t created;             /* seconds since the epoch, of that tag */
 };
 
+/* A chain of ancestors; starts as all zero. */
 struct lineage {
     VEC(struct lineage_step) steps; /* the parent first */
 };

@@ -22,6 +22,7 @@
 
 static const char store_doc_key[] = "granary.json";
 
+/* A thousand lost races in a row mean that something else is wrong. */
 enum { PUBLISH_TRIES = 1000, TAG_KEY_MAX = IMAGE_NAME_MAX + IMAGE_TAG_MAX + 16 };
 
 /* Put the store and the key in front of a decoder's sentence. */
@@ -386,6 +387,7 @@ struct passed_over {
 /* Tags are fetched TAGS_BATCH at a time by several threads, and visited in order. */
 enum { TAGS_BATCH = 64, TAGS_THREADS = 16 };
 
+/* One batch; each thread fills its own docs[i]. */
 struct tag_batch {
     struct store *store;
     char **keys;

@@ -44,6 +44,7 @@ struct asked {
     struct error error; /* code 0: none */
 };
 
+/* Used by one thread; resolver_ahead's threads touch only their own `asked`. */
 struct resolver {
     const struct resolver_config *config;
     struct export_table known;  /* newest of the tables in the directories */
@@ -410,6 +411,7 @@ static int resolver_note(struct resolver *r, const struct image_ref *ref, const 
     return export_table_put(&r->wanted, ref, ref->tag[0] ? now : 0, text->data, text->len);
 }
 
+/* The request for a manifest, for ask_patiently. */
 struct manifest_question {
     const struct image_ref *ref;
     struct manifest *manifest;

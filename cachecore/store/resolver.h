@@ -20,6 +20,7 @@
 /* For a tag that a table knows: the store's time to answer, and the limit for one request in seconds. */
 enum { RESOLVER_ASK_MS = 3000, RESOLVER_REQUEST_S = 3 };
 
+/* Borrowed for the life of the resolver. */
 struct resolver_config {
     const char *const *dirs; /* cache directories; each may hold a copy of the table */
     size_t dir_count;

@@ -51,6 +51,7 @@ struct store_item {
 /* Visits one object; a non-zero result ends the listing, which then returns it. */
 typedef int store_visit(void *arg, const struct store_item *item);
 
+/* Conditions of a put, checked atomically by a store that honours them. */
 enum store_put_mode {
     STORE_PUT_ALWAYS,    /* replace */
     STORE_PUT_IF_ABSENT, /* -EEXIST when the key exists */
@@ -75,7 +76,7 @@ struct request_context {
     const char *from;     /* URL of the server that was asked last; lives as long as the store; NULL: none yet */
 };
 
-enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 };
+enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 }; /* bytes, with and without the NUL */
 
 /* One put. Everything is borrowed until the put returns. */
 struct store_put {

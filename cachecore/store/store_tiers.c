@@ -35,6 +35,7 @@
 
 /* Demerits: 4 for each failure balances at one bad answer in five; 12 is three failures in a row. */
 enum { FAILURE = 4, LIMIT = 12 };
+/* How long a tier that is down is skipped. */
 enum { PAUSE_FIRST_MS = 1000, PAUSE_MOST_MS = 60000 };
 /* Short, since the store is always there to fall back on. */
 enum { CONNECT_MS = 2000, REQUEST_S = 5 };

@@ -37,7 +37,7 @@ struct object {
     bool there; /* was in the target before */
 };
 
-/* One run. Threads change only what `lock` guards and, for one object each, size and there. */
+/* One run. Threads change what `lock` guards, and `size` and `there` of their own object. */
 struct copying {
     struct store *from, *to;
     const struct copy_options *options;

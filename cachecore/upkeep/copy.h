@@ -11,7 +11,7 @@
 
 enum { COPY_THREADS = 8, COPY_MEMORY = 256 << 20 };
 
-/* How to copy. */
+/* Options of copy_image; all zero is valid. */
 struct copy_options {
     unsigned threads; /* threads that compare and copy objects; 0: COPY_THREADS */
     size_t memory;    /* bytes of objects in memory, which one larger object may exceed alone; 0: COPY_MEMORY */

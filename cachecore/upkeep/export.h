@@ -5,6 +5,7 @@
 #include "format/manifest.h"
 #include "store/store.h"
 
+/* Options of an export; all zero is valid. */
 struct export_options {
     unsigned threads; /* reading threads; 0: CHUNK_STREAM_THREADS */
     /* Called after every chunk from the calling thread, with bytes; may be NULL. */

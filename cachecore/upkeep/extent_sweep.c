@@ -19,6 +19,7 @@ struct range {
     uint64_t begin, end;
 };
 
+/* The merge in progress. */
 struct extent_sweep {
     const struct manifest *m;
     struct sorter *sorter;

@@ -8,7 +8,7 @@
 
 enum { GC_GRACE_DEFAULT_S = 14 * 24 * 3600 };
 
-/* How to collect. */
+/* Options of gc_run. All zero would collect without a grace period. */
 struct gc_options {
     int64_t grace_s;    /* grace period in seconds; GC_GRACE_DEFAULT_S unless the user says otherwise */
     unsigned keep_last; /* 0: keep every tag; else remove all but the newest N build tags of each image name (latest and

@@ -8,6 +8,7 @@
 /* Size class 0: empty files; class n: files of 2^(n-1) to 2^n - 1 bytes. */
 enum { IMAGE_SIZE_CLASSES = 65 };
 
+/* The files of one size class. */
 struct image_size_class {
     uint64_t files, bytes;
 };
@@ -34,6 +35,7 @@ struct image_stats {
     uint64_t foreign_bytes; /* of pack_bytes: not used by this image, perhaps by others */
 };
 
+/* Options of image_stats; all zero is valid. */
 struct image_stats_options {
     unsigned threads; /* threads that look up packs; 0: 8 */
     /* Called now and then from the calling thread: catalog entries read, and all. May be NULL. */

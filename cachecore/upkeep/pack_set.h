@@ -11,6 +11,7 @@ struct pack_need {
     uint64_t len; /* end of the last chunk that the image uses */
 };
 
+/* Starts as all zero; released by pack_set_release. */
 struct pack_set {
     VEC(struct pack_need) needs;
     size_t merged; /* needs[0..merged) are distinct and ascend */

@@ -11,6 +11,7 @@
 typedef int unnest_visit(void *arg, const char *dir);
 GR_MUST_CHECK int unnest_find(struct store *outer, unnest_visit *visit, void *arg);
 
+/* Options of unnest_run; all zero is valid. */
 struct unnest_options {
     bool dry_run;             /* write and remove nothing; the result tells what would happen */
     struct copy_options copy; /* threads, progress and cancel apply to the removals too */

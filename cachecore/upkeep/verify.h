@@ -5,7 +5,7 @@
 #include "format/manifest.h"
 #include "store/store.h"
 
-/* What to check, and whom to tell. Callbacks get arg. */
+/* Options of verify_image; all zero is valid. Callbacks get arg. */
 struct verify_options {
     bool deep;        /* read, decode and hash every chunk, and compare every file's digest */
     unsigned threads; /* 0: CHUNK_STREAM_THREADS */

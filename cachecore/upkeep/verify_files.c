@@ -52,6 +52,7 @@ struct bad_data {
     struct digest content; /* its actual digest; zero: it could not be read */
 };
 
+/* The records, the group that comes next, the groups whose bytes are passing by, and what was bad. */
 struct verify_files {
     struct sorter *sorter;
     struct key ahead; /* the record after `next` */

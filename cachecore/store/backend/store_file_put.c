@@ -32,6 +32,7 @@
 #include "base/error.h"
 #include "base/io.h"
 
+/* Older than any put that may still be running. */
 enum { TMP_AGE_MAX_S = 24 * 3600 };
 
 /* Sync a directory, and so the names in it. 0 or -errno without a sentence. */

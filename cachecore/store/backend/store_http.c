@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "net/http.h"
 
+/* A store behind a web server. */
 struct store_http {
     struct store base; /* url has no final slash; constant after opening */
     struct http *http;

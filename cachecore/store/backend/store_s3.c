@@ -22,6 +22,7 @@
 #include "net/aws/s3.h"
 
 enum { FULL_KEY_MAX = 2 * STORE_KEY_MAX + 2 };
+/* What the server does with conditional puts; see the top. */
 enum conditional { UNKNOWN, IGNORED, HONOURED, HONOURED_BARE };
 
 /* A store in a bucket. Constant after opening, except conditional. */
@@ -234,6 +235,7 @@ static int s3_store_stat(struct store *s, const char *key, struct store_item *ou
     return 0;
 }
 
+/* A caller's visitor. */
 struct listing {
     size_t prefix_len; /* length of the store's prefix, removed from every key */
     store_visit *visit;

@@ -30,6 +30,7 @@ struct level {
     uint32_t next; /* the child that comes next */
 };
 
+/* Threads load slots and read only `store`; everything else belongs to the caller's thread. */
 struct catalog_cursor {
     struct store *store;
     struct catalog_child root;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "store/read/catalog_cursor.h"
 
+/* What stays the same on the way down. */
 struct finding {
     struct store *store;
     catalog_find_visit *visit;

@@ -4,6 +4,7 @@
 
 #include "store/read/catalog_cursor.h"
 
+/* What stays the same on the way down. */
 struct walk {
     struct store *store;
     catalog_page_visit *page;

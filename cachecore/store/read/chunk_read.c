@@ -159,6 +159,7 @@ int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t 
     return first.code ? error_restore(&first) : 0;
 }
 
+/* The result of chunk_read_one. */
 struct one {
     int rc;
     struct buf *plain;

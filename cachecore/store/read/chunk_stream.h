@@ -20,6 +20,7 @@ struct chunk_item {
 /* Visits an item; a non-zero result ends the stream and is returned. */
 typedef int chunk_stream_visit(void *arg, const struct chunk_item *item);
 
+/* Options of chunk_stream; all zero is valid. */
 struct chunk_stream_options {
     unsigned threads;           /* 0: CHUNK_STREAM_THREADS */
     const volatile int *cancel; /* set asynchronously: ends the stream with -ECANCELED; may be NULL */

@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/map.h"
 
+/* A key and its number. The key must not be changed in place. */
 struct digest_slot {
     struct digest key; /* not zero */
     int64_t value;

@@ -18,6 +18,7 @@
 
 enum { NODE_SLOTS = 16 };
 
+/* A cached node or chunk; guarded by image_bytes.lock. Only the loading thread may fill a slot that is loading. */
 struct slot {
     bool loading;
     unsigned level; /* 0 for chunks */
@@ -27,6 +28,7 @@ struct slot {
     struct buf *chunk;
 };
 
+/* Searched linearly: a fetch takes far longer than 128 comparisons. */
 struct table {
     struct slot slots[IMAGE_BYTES_CHUNKS];
     size_t count; /* slots in use */

@@ -12,6 +12,7 @@
 #include "base/in_order.h"
 #include "store/repository.h"
 
+/* One walk. Threads load spans and read only store and manifest. */
 struct walk {
     struct store *store;
     const struct manifest *manifest;
