@@ -102,6 +102,7 @@ static void init(struct stack *s, const struct stack_config *config)
     pthread_mutex_init(&s->noting, NULL);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->front_end_lock, NULL);
+    /* Rate and slots are initialised even where there is no limit, so that stack_close can release them. */
     rate_init(&s->rate, GR_MAX(config->bwlimit, (uint64_t)1));
     s->store = config->store;
     if (config->bwlimit)

@@ -38,6 +38,7 @@ struct stack_export *stack_ref(struct stack_export *e)
 /* Return the export of that name, borrowed from the table, or NULL. */
 static struct stack_export *stack_exports_find_locked(struct stack *s, const char *name)
 {
+    /* The default export of the NBD protocol. */
     if (!*name && s->exports.len == 1)
         return s->exports.items[0];
     for (size_t i = 0; i < s->exports.len; i++)
@@ -59,6 +60,7 @@ struct stack_export *stack_connect(struct stack *s, const char *name)
     struct stack_export *e = stack_exports_find_locked(s, name);
     if (!e)
         return NULL;
+    /* Under the lock: stack_remove either sees this client, or has removed the export already. */
     atomic_fetch_add(&e->clients, 1);
     return stack_ref(e);
 }
@@ -114,6 +116,7 @@ int stack_link(struct stack *s, struct stack_export *e, struct stack_export **ou
     if (s->exports.len == STACK_EXPORTS_MAX)
         return error_set(-ENOSPC, "a server has at most %d exports; remove one, or start another server",
                          STACK_EXPORTS_MAX);
+    /* Numbers ascend, so the array stays sorted by them. */
     e->number = s->numbers + 1;
     if (vec_push(&s->exports, e))
         return error_no_memory();
@@ -312,6 +315,7 @@ static void share_index_memory(struct stack *s)
 /* Link the export, or return the one of the same image that is there already. Takes over *e if it is linked. */
 static int stack_exports_enter(struct stack *s, struct stack_export **e, struct stack_export **out, bool *out_added)
 {
+    /* The table takes over *e; `mine` becomes the caller's reference. */
     CLEANUP(cleanup_stack_export) struct stack_export *there = NULL, *mine = stack_ref(*e);
     int rc = stack_link(s, *e, &there);
     if (rc == -EEXIST && digest_equal(&there->ref.digest, &mine->ref.digest)) {
@@ -373,6 +377,7 @@ int stack_adding_add(struct stack_adding *a, const struct stack_image *image, st
 {
     struct stack *s = a->stack;
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    /* All I/O first, then the table. */
     int rc = stack_export_new(s, image, a->resolver, &e);
     if (!rc)
         rc = stack_export_open(s, a->resolver, e);

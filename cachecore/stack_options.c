@@ -186,6 +186,7 @@ struct row {
     const char *shape, *low, *high, *standard; /* as a user would write them; standard: the default; NULL: none */
 };
 
+/* The first expansion: put_FIELD() for each VALUE row. */
 #define NO_PUT(...)
 #define PUT(field, how, key, option, shape, type, low, high, zero, standard, place, help)                              \
     static void put_##field(struct stack_options *o, uint64_t n)                                                       \
@@ -194,6 +195,7 @@ struct row {
     }
 STACK_OPTIONS(NO_PUT, PUT)
 
+/* The second expansion: the table. */
 #define OWN_ROW(field, how, key, option, shape, set, help)                                                             \
     {key, option, set, NULL, STACK_OPTION_OWN, false, shape, "", "", NULL},
 #define VALUE_ROW(field, how, key, option, shape, type, low, high, zero, standard, place, help)                        \
@@ -215,6 +217,7 @@ static int word_index(const char *words, const char *value)
     }
 }
 
+/* Parse a number by its type. Times are seconds here. */
 static int parse_number(enum stack_option_type type, const char *text, uint64_t *out)
 {
     switch (type) {
@@ -333,6 +336,7 @@ int stack_options_complete(struct stack_options *o)
     if (o->stack.cache.fenced && !o->stack.cache.dir_count && !o->stack.cache.memory)
         return error_set(-EINVAL, "fence=warmed lets nothing be read without a cache; give cache=DIR:SIZE");
     if (o->stack.cache.fenced)
+        /* Readahead would fetch, which cache-only mode must not do. */
         o->stack.readahead = 0;
     o->stack.images = o->images.items;
     o->stack.image_count = o->images.len;

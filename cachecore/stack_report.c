@@ -32,6 +32,7 @@ static void add_row(void *arg, const struct counter_row *row)
 {
     struct stack_sums *sums = arg;
     size_t i = sums->at++;
+    /* Rows that do not fit are dropped, so STACK_ROWS_MAX must be large enough. */
     if (i >= STACK_ROWS_MAX)
         return;
     if (i < sums->count) {

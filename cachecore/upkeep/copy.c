@@ -256,6 +256,7 @@ struct receiving {
 static int copy_receive(void *arg, const void *data, size_t len)
 {
     struct receiving *r = arg;
+    /* An interrupt does not wait for the end of a large object. */
     if (cancelled(r->c))
         return error_set(-ECANCELED, "interrupted");
     return bytes_append(r->body, data, len);
@@ -275,6 +276,7 @@ static int send_object(struct copying *c, const struct object *o)
     if (!digest_equal(&found, &o->name))
         return error_set(-EBADMSG, "%s: %s: digest differs: the object is damaged; 'granary verify --deep' says more",
                          c->from->url, key);
+    /* ALWAYS, because the target's object may be there but truncated. */
     const struct store_put put = {
         .key = key, .data = body.data, .len = body.len, .sha256 = &o->name, .mode = STORE_PUT_ALWAYS};
     return store_put(c->to, &put);
@@ -328,6 +330,7 @@ static int publish_tags(struct copying *c, const struct digest *image, const str
                          .content_root = c->manifest.content_root,
                          .created = name->created ? name->created : time(NULL),
                          .parent = name->parent};
+    /* A separate tag, because repository_publish gives each its own nonce. */
     struct tag asked = unique;
     bool strict = c->options->strict_tags;
     tag_build_name(unique.created, image, c->result->unique_tag);

@@ -88,6 +88,7 @@ static int check_target(const char *path)
 /* Fill the temporary file, sync it and give it its name. */
 static int export_fill(struct store *s, struct exporting *e, const char *temporary, const char *path)
 {
+    /* Now the file has its size even if it ends with a hole, and holes need no writes. */
     if (ftruncate(e->fd, (off_t)e->m->size))
         return error_set(-errno, "cannot size %s: %s", temporary, strerror(errno));
     int rc = export_run(s, e);
@@ -108,6 +109,7 @@ int export_file(struct store *s, const struct manifest *m, const char *path, con
         temporary = NULL;
         return error_no_memory();
     }
+    /* In the target's directory, because rename cannot cross filesystems. */
     CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
         return error_set(-errno, "cannot create %s: %s; its directory must be there and writable", path,

@@ -72,6 +72,7 @@ static struct range metadata(const struct manifest *m, uint64_t begin, uint64_t 
 
 int extent_sweep_sort(struct extent_sweep *s)
 {
+    /* At least the first chunk, which has the superblock. */
     s->at = metadata(s->m, 0, GR_MAX(s->m->front_len, UINT64_C(1)));
     return sorter_sort(s->sorter);
 }
@@ -104,6 +105,7 @@ static int next_range(struct extent_sweep *s)
         take_extent(s, be64toh(key.offset), be64toh(key.len));
         return 0;
     }
+    /* The extents are exhausted: now the metadata region, then nothing more. */
     s->ended = true;
     s->at = s->metadata_taken ? (struct range){UINT64_MAX, UINT64_MAX}
                               : metadata(s->m, s->m->metadata_offset, s->m->metadata_len);

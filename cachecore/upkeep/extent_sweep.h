@@ -8,7 +8,7 @@
 
 enum { EXTENT_BLOCK = 4096 }; /* extents begin at its multiples; the rest of an extent's last block is padding */
 
-/* Bytes of all extents. */
+/* Sums over all extents. */
 struct extent_totals {
     uint64_t contents, content_bytes; /* distinct extents; one that several files share counts once */
     uint64_t padding;                 /* bytes between an extent's end and the next block */

@@ -76,6 +76,7 @@ static int put_mark(struct gc *g, enum object_kind kind, const struct digest *na
     return rc ? rc : store_put(g->store, &put);
 }
 
+/* Remove an object's mark, except in a dry run. */
 static int remove_mark(struct gc *g, const struct digest *name)
 {
     char key[OBJECT_KEY_MAX];
@@ -103,6 +104,7 @@ static int mark_is_eligible(struct gc *g, const struct eligible *r, bool *out)
     return 0;
 }
 
+/* Note a listed mark with the store's time of it. */
 static int collect_mark(void *arg, const struct store_item *item)
 {
     struct gc *g = arg;
@@ -122,6 +124,7 @@ static int consider(struct gc *g, const struct digest *name, const struct store_
         return g->options->dry_run ? 0 : put_mark(g, g->kind, name);
     }
     struct eligible eligible = {.name = *name, .kind = g->kind, .size = item->size};
+    /* The listed time is checked first, so that only old marks are read. */
     bool due = false;
     int rc = mark->value <= g->now - g->options->grace_s ? mark_is_eligible(g, &eligible, &due) : 0;
     mark->value = MARK_SEEN;
@@ -236,6 +239,7 @@ static int sweep_announced(struct gc *g, struct lease_handle *sweep)
     size_t done = 0;
     for (; !rc && done < g->eligible.len && !g->result->live_leases; done++) {
         rc = sweep ? lease_renew(sweep) : 0;
+        /* A build that has begun now waits for us, so look often and stop soon. */
         if (!rc && done && done % SWEEP_BATCH == 0)
             rc = count_leases(g, false);
         if (rc || g->result->live_leases)

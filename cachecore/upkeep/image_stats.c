@@ -55,6 +55,7 @@ static int count_entry(struct counting *c, const struct catalog_entry *e)
     int rc = ++c->entries % PROGRESS_ENTRIES ? 0 : image_stats_step(c);
     if (rc || !S_ISREG(e->mode) || e->hard_link)
         return rc;
+    /* Hard links share the data of another entry. */
     struct image_size_class *class = &c->stats->sizes[size_class(e->size)];
     class->files++;
     class->bytes += e->size;

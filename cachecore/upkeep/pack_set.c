@@ -35,6 +35,7 @@ int pack_set_add(struct pack_set *set, const struct chunk_ref *ref)
         last->len = GR_MAX(last->len, end);
         return 0;
     }
+    /* Merging only after doubling keeps an add cheap on average. */
     if (set->needs.len >= PACK_SET_MERGE_MIN && set->needs.len >= 2 * set->merged)
         pack_set_finish(set);
     struct pack_need need = {.pack = ref->object, .len = end};

@@ -54,6 +54,7 @@ static int note_dir(void *arg, const struct store_item *item)
     return 0;
 }
 
+/* Longer paths first, so that an inner store is taken apart before the one around it. */
 static int compare_depth(const void *a, const void *b)
 {
     const char *x = *(char *const *)a, *y = *(char *const *)b;
@@ -379,6 +380,7 @@ static int remove_one(void *arg, size_t i)
     return 0;
 }
 
+/* Progress and cancellation of the removal. */
 static int unnest_step(void *arg)
 {
     struct unnesting *u = arg;
@@ -402,6 +404,7 @@ static int remove_all(struct unnesting *u)
         const struct piece *p = &u->pieces.items[u->first];
         if (p->rank == RANK_LEFT)
             break;
+        /* The batch: all pieces of one rank. */
         for (work.count = 1; u->first + work.count < u->pieces.len && p[work.count].rank == p->rank;)
             work.count++;
         rc = parallel_run(&work);

@@ -106,6 +106,7 @@ int verify_files_add(struct verify_files *f, const struct catalog_entry *e)
 {
     if (!has_data(e))
         return 0;
+    /* A file with data has exactly one extent. */
     if (e->extent_count != 1 || e->extents[0].len < e->size || e->extents[0].offset > UINT64_MAX - e->size)
         return error_set(-EBADMSG, "catalog: '%.*s' has %llu bytes but no extent that holds them", (int)e->path_len,
                          e->path, (unsigned long long)e->size);
@@ -225,6 +226,7 @@ static int feed_active(struct verify_files *f, uint64_t off, uint64_t end, const
             continue;
         }
         end_active(&f->active[i]);
+        /* The order does not matter: the last one takes its place. */
         f->active[i] = f->active[--f->active_count];
     }
     return 0;
