@@ -1,11 +1,13 @@
 /* Assembles the read side in this order, and takes it down in reverse:
  *
  *   digests   resolve each reference, once: a tag that moves later changes nothing here. If the store is away, the
- * table of exports beside the cache answers (resolver.h) stores    one for each URL, with retries (store_open), behind
- * its shared tiers if there are any (store_tiers_open_urls); no request is made yet cache     lock and load the
- * directories, set up the fetch scheduler; no thread yet ahead     background completion of images, unless it is turned
- * off images    read manifests from the table or the store, verify them; then write the table threads
- * stack_start_threads, after the fork of a front end that daemonizes
+ *             table of exports beside the cache answers (resolver.h)
+ *   stores    one for each URL, with retries (store_open), behind its shared tiers if there are any
+ *             (store_tiers_open_urls); no request is made yet
+ *   cache     lock and load the directories, set up the fetch scheduler; no thread yet
+ *   ahead     background completion of images, unless it is turned off
+ *   images    read manifests from the table or the store, verify them; then write the table
+ *   threads   stack_start_threads, after the fork of a front end that daemonizes
  *
  * stack_exports.c adds and removes exports later; stack_report.c has counters and health. */
 #include <errno.h>

@@ -53,8 +53,8 @@ void stack_close(struct stack *s);
 
 enum { STACK_EXPORTS_MAX = 10000, STACK_EXPORT_NAME_MAX = 4096 /* as NBD has it */ };
 
-/* Return a reference to the export of that name, or NULL. The empty name means the only export, if there is just one.
- */
+/* Return a reference to the export of that name, or NULL. The empty name means the only export, if there is just
+ * one. */
 struct stack_export *stack_get(struct stack *s, const char *name);
 struct stack_export *stack_ref(struct stack_export *e); /* add a reference; return e */
 void stack_put(struct stack_export *e);                 /* drop a reference; frees on the last; NULL is allowed */

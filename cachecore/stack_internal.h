@@ -51,8 +51,8 @@ struct stack {
     struct store_options store; /* the config's options with the shared slots and rate */
     uint64_t opened_ms;         /* on clock_now_ms */
 
-    pthread_mutex_t
-        front_end_lock; /* guards the next two; held while front_end runs, taken before the front end's own locks */
+    /* Guards the next two. Held while front_end runs, and taken before the front end's own locks. */
+    pthread_mutex_t front_end_lock;
     void (*front_end)(void *arg, struct stack_front_end *out);
     void *front_end_arg;
 

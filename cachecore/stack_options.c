@@ -342,7 +342,7 @@ int stack_options_complete(struct stack_options *o)
     o->stack.image_count = o->images.len;
     o->stack.store.endpoint = o->endpoint;
     o->stack.cache.fetch.timeout_ms = o->stack.store.timeout_ms;
-    o->stack.store.connections =
-        o->stack.cache.fetch.workers; /* one for each worker, so that workers never wait for a connection */
+    /* A connection for each worker, so that workers never wait for one. */
+    o->stack.store.connections = o->stack.cache.fetch.workers;
     return 0;
 }

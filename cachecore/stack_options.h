@@ -35,8 +35,10 @@ enum stack_option_type {
  *   VALUE(field, how, KEY, OPTION, SHAPE, TYPE, low, high, zero, default, place in struct stack_options, help)
  *
  *   field       a unique C name
- *   how         LIST (repeatable), TEXT, URL, FLAG (no value on the command line; as a parameter "yes"), or NONE: only
- * a parameter OPTION      the name on the command line low, high   the limits, written as a user would; "" for none
+ *   how         LIST (repeatable), TEXT, URL, FLAG (no value on the command line; as a parameter "yes"), or NONE:
+ *               only a parameter
+ *   OPTION      the name on the command line
+ *   low, high   the limits, written as a user would; "" for none
  *   zero        0 is allowed below low
  *
  * A new row needs a line in both man pages and in the completion (tests/style/docs.sh checks). */

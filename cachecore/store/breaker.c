@@ -183,8 +183,7 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
         SCOPED_LOCK(&b->lock);
         uint64_t now = clock_now_ms();
         count_failure_locked(b, t, code, now);
-        /* While open, only the probe moves the pause. Requests that were sent before the opening may still fail late.
-         */
+        /* While open, only the probe moves the pause: requests sent before the opening may still fail late. */
         if (!b->open && b->failures >= OPEN_FAILURES && b->operations >= OPEN_OPERATIONS) {
             tell = open_locked(b, now);
         } else if (end_probe_locked(b, t)) {

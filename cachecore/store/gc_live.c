@@ -1,7 +1,7 @@
-/* The set of live objects. Images share most of their trees, and a node or page that is in the set has been walked
- * with all below it, so each stored node is read once however many images refer to it. This relies on an order: a name
- * enters the set before its subtree is walked, and any failure ends the run, so that an incomplete set is thrown away.
- */
+/* The set of live objects. Images share most of their trees, and a node or page that is in the set has been walked with
+ * all below it, so each stored node is read once however many images refer to it. This relies on an order: a name
+ * enters the set before its subtree is walked, and any failure ends the run, so that an incomplete set is thrown
+ * away. */
 #include "store/gc_live.h"
 
 #include <errno.h>

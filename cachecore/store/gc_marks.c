@@ -90,8 +90,8 @@ static int note_present(void *arg, const struct store_item *item)
     return 0;
 }
 
-/* Check that all these packs and index nodes are in the store. Two listings cost less than a request for each object.
- */
+/* Check that all these packs and index nodes are in the store. Two listings cost less than a request for each
+ * object. */
 static int look_for(struct store *s, struct digest_map *names)
 {
     int rc = store_list(s, "packs/", note_present, names);

@@ -122,7 +122,7 @@ struct store_ops {
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
     /* Optional (NULL: its health is not tracked): see store_health. */
     void (*health)(struct store *s, struct store_health *out);
-    /* Optional, both or none (NULL: no tier stands in between): see store_origin, store_report_bad. */
+    /* Optional, both or none (NULL: there are no shared tiers): see store_origin, store_report_bad. */
     struct store *(*origin)(struct store *s);
     void (*report_bad)(struct store *s, const char *key);
 };
@@ -138,16 +138,16 @@ struct store_options {
     const char *endpoint;        /* s3: --endpoint; NULL: environment */
     const char *hdfs_token_file; /* NULL: HADOOP_TOKEN_FILE_LOCATION */
     unsigned connections;        /* connections at a time; 0: 64 */
-    struct http_slots
-        *slots; /* connection slots shared by several stores, instead of `connections`; must outlive them; NULL: none */
+    /* Connection slots that several stores share, instead of `connections`; must outlive them. NULL: none. */
+    struct http_slots *slots;
     uint64_t timeout_ms; /* how long an operation is retried; 0: 5 minutes */
     unsigned request_s;  /* http, s3, hdfs: a request that receives nothing for this long fails with -ETIMEDOUT; 0: 10 s
                             to connect, then 30 s */
     unsigned connect_ms; /* http, s3: limit for connecting; 0: as request_s */
     const volatile int *cancel; /* set asynchronously to interrupt: retries end with -ECANCELED, running requests end
                                    within a second, later ones within two; may be NULL */
-    struct rate
-        *rate; /* limits the bytes read and written, shared with others; must outlive the store; NULL: no limit */
+    /* Limits the bytes read and written, shared with others; must outlive the store. NULL: no limit. */
+    struct rate *rate;
 };
 
 /* Open the store at a URL (file:///p or just /p, s3://b/p, hdfs://n:9870/p, http(s)://h/p), wrapped in store_retry.
@@ -174,8 +174,8 @@ int store_list(struct store *s, const char *prefix, store_visit *visit, void *ar
 int store_remove(struct store *s, const char *key);
 int store_probe_conditional(struct store *s, bool *out);
 
-/* store_get with a context: retries end at the context's deadline at the latest, and the context tells what was done.
- */
+/* store_get with a context: retries end at its deadline at the latest, and it then tells how many tries were made, and
+ * by which server. */
 int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                     store_sink *sink, void *arg);
 
@@ -206,7 +206,8 @@ struct store *store_origin(struct store *s);
 /* Report that bytes of key from s did not match their checksum, while those of a second get did. */
 void store_report_bad(struct store *s, const char *key);
 
-/* The implementations, without retries. options must not be NULL. -EINVAL: the URL is malformed; -ENOMEM. */
+/* The implementations, without retries. options may be NULL. -EINVAL: the URL is malformed; -ENOMEM; the S3 and HDFS
+ * backends also fail if their credentials or tokens cannot be read. */
 GR_MUST_CHECK int store_file_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_s3_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_hdfs_open(const char *url, const struct store_options *options, struct store **out);

@@ -128,8 +128,8 @@ static void go_down_locked(struct tier *tier, uint64_t now)
     tier->down = true;
 }
 
-/* Count a good answer. Only a trial brings a tier up: other requests that are still running when it goes down do not.
- */
+/* Count a good answer. Only a trial brings a tier up: other requests that are still running when it goes down do
+ * not. */
 static void good_locked(struct tier *tier, bool trial, uint64_t now)
 {
     if (trial) {

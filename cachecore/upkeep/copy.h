@@ -16,8 +16,7 @@ struct copy_options {
     unsigned threads; /* threads that compare and copy objects; 0: COPY_THREADS */
     size_t memory;    /* bytes of objects in memory, which one larger object may exceed alone; 0: COPY_MEMORY */
     bool strict_tags; /* as in repository_publish */
-    /* Called now and then from the calling thread: bytes sent, and bytes to send; total 0: not known yet. May be NULL.
-     */
+    /* Called now and then from the calling thread: bytes sent and to send; total 0: not known yet. May be NULL. */
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *progress_arg;
     const volatile int *cancel; /* set asynchronously: ends with -ECANCELED; may be NULL */

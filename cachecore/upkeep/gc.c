@@ -7,7 +7,7 @@
  *   4 list     compare every object with the live set and the marks: mark, unmark, keep, or remember as eligible
  *              (marked at least a grace period ago)
  *   5 sweep    announce it (lease.h), look for leases and new tags once more, remove the eligible objects that are
- * still not needed; stop as soon as a lease appears
+ *              still not needed; stop as soon as a lease appears
  *
  * An object is removed before its mark, so a crash leaves at worst a mark without an object, which the next run
  * removes. Manifests are removed first and packs last, so an image disappears before it becomes incomplete.
@@ -83,8 +83,8 @@ static int remove_mark(struct gc *g, const struct digest *name)
     return g->options->dry_run ? 0 : store_remove(g->store, gc_mark_key(name, key));
 }
 
-/* Set *out to whether the mark itself says that this object was marked a grace period ago. Not for an unreadable mark.
- */
+/* Set *out to whether the mark itself says that this object was marked a grace period ago. Not for an unreadable
+ * mark. */
 static int mark_is_eligible(struct gc *g, const struct eligible *r, bool *out)
 {
     char key[OBJECT_KEY_MAX], object[OBJECT_KEY_MAX], said[OBJECT_KEY_MAX];

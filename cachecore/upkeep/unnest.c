@@ -3,8 +3,8 @@
  *   1 look     the inner store's leases and tags, and what the same tags name in the outer store
  *   2 list     all objects below dir, and which of them are the inner store's
  *   3 copy     each image, then its tags unchanged
- *   4 remove   after checking the tags again: tags first, so that no tag names an incomplete image; granary.json last,
- * so that a run that was killed is found again
+ *   4 remove   after checking the tags again: tags first, so that no tag names an incomplete image; granary.json
+ *              last, so that a run that was killed is found again
  *
  * If the inner store is the directory "images" itself, its keys of two components lie where the outer store keeps
  * tags. Those are read, and whatever may be a tag stays. */

@@ -17,8 +17,8 @@ struct verify_files;
 GR_MUST_CHECK int verify_files_new(struct verify_files **out);
 void verify_files_free(struct verify_files *f); /* NULL is allowed */
 
-/* Add an entry of the catalog; all but regular files with data are ignored. -EBADMSG: its size and extents do not fit.
- */
+/* Add an entry of the catalog; all but regular files with data are ignored. -EBADMSG: its size and extents do not
+ * fit. */
 GR_MUST_CHECK int verify_files_add(struct verify_files *f, const struct catalog_entry *e);
 /* Sort, after the last entry. */
 GR_MUST_CHECK int verify_files_begin(struct verify_files *f);

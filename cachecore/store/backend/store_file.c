@@ -1,8 +1,8 @@
 /* A store in a directory: a key is a path below it. This file opens and lists; store_file_read.c reads,
  * store_file_put.c writes and removes.
  *
- * A listing walks the tree depth first and enters only directories that can hold the prefix. It has no order, so
- * list_after is not implemented; a directory does not fail for passing reasons often enough to resume a listing. */
+ * A listing walks the tree depth first and enters only directories that can hold the prefix. It has no order, so there
+ * is no list_after, and store_retry does not resume a listing that fails after its first key. */
 #include "store/backend/store_file_internal.h"
 
 #include <dirent.h>

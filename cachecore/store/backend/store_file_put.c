@@ -5,8 +5,8 @@
  *
  *   ALWAYS     rename(2)
  *   IF_ABSENT  link(2), which refuses an existing name atomically
- *   IF_MATCH   compare and rename under an exclusive flock(2) on .granary-tmp/lock; ALWAYS and remove hold the same
- * lock shared, so that nothing changes between compare and rename
+ *   IF_MATCH   compare and rename under an exclusive flock(2) on .granary-tmp/lock; ALWAYS and remove hold the
+ *              same lock shared, so that nothing changes between compare and rename
  *
  * The lock file is opened for each operation, because a flock belongs to an open file, not to a thread. A version is
  * the SHA-256 of the contents. After the rename the directory is synced, so that a put which returned survives a power

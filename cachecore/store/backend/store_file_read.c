@@ -1,6 +1,6 @@
 /* Reads objects of a directory: each key is a regular file. Also maps system errors to the store's errors, for all
- * files of this backend. Writers replace files by rename, so a file that is open here never changes under its reader.
- */
+ * files of this backend. Writers replace files by rename, so a file that is open here never changes under its
+ * reader. */
 #include "store/backend/store_file_internal.h"
 
 #include <errno.h>

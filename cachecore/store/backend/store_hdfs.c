@@ -230,8 +230,8 @@ static int put_object(struct store *s, const struct store_put *put, const struct
     if (rc) {
         struct error failed;
         error_take(&failed, rc);
-        (void)!webhdfs_delete(client_of(s),
-                              (const char *)temporary.data); /* if this fails, a later writer removes it */
+        /* If this fails, a later writer removes it. */
+        (void)!webhdfs_delete(client_of(s), (const char *)temporary.data);
         return error_restore(&failed);
     }
     return rc;

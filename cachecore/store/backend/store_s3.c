@@ -214,8 +214,8 @@ static int s3_store_put(struct store *s, const struct store_put *put)
     return put_full(s, full, put, NULL, NULL);
 }
 
-/* Take the MD5 from a quoted ETag that has the form of one. The ETag of a multipart upload has a dash and is left out.
- */
+/* Take the MD5 from a quoted ETag that has the form of one. The ETag of a multipart upload has a dash and is left
+ * out. */
 static void take_md5(const char *etag, char out[MD5_HEX_SIZE])
 {
     static const size_t len = MD5_HEX_SIZE - 1;

@@ -23,8 +23,8 @@ void catalog_cursor_free(struct catalog_cursor *c);
 DEFINE_CLEANUP(catalog_cursor, struct catalog_cursor *, catalog_cursor_free)
 
 /* Get the next entry, valid until the next call. 1: *out is set; 0: the end; -errno, and the same on every later call:
- * -EBADMSG for a page that is damaged or differs from its parent's entry, else the store's errors. Used by one thread.
- */
+ * -EBADMSG for a page that is damaged or differs from its parent's entry, else the store's errors. Used by one
+ * thread. */
 GR_MUST_CHECK int catalog_cursor_next(struct catalog_cursor *c, const struct catalog_entry **out);
 
 /* Fetch, verify and decode the page `child`, which must be of `level` and begin with the child's first path (NULL:

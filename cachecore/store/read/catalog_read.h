@@ -1,5 +1,5 @@
-/* Walks an image's catalog page by page. Pages are fetched when needed, and only those on the path down are in memory.
- */
+/* Walks an image's catalog page by page. Pages are fetched when needed, and only those on the path down are in
+ * memory. */
 #ifndef GRANARY_STORE_READ_CATALOG_READ_H
 #define GRANARY_STORE_READ_CATALOG_READ_H
 
