@@ -58,8 +58,8 @@ uint64_t breaker_jitter(uint64_t most)
     return random % (most + 1);
 }
 
-/* Return when t's operation may probe, unless another one probes then. An operation that has not failed may at its
- * deadline at the latest: otherwise operations with short deadlines would all end without asking. */
+/* Return when t's operation may probe, unless another one probes then. An operation that has not failed yet may probe
+ * at its deadline at the latest; otherwise operations with short deadlines would all end without asking. */
 static uint64_t turn_at_locked(const struct breaker *b, const struct breaker_turn *t, uint64_t deadline_ms)
 {
     if (t->row == b->row)

@@ -2,9 +2,9 @@
  * they resolved beside their cache (format/export_table.h), which then stands in for the store.
  *
  * A tag is always requested from its store. If a table knows the tag, the store gets RESOLVER_ASK_MS to answer; after
- * that the table's digest is used, with one warning. "No such tag" and "access denied" are answers. Digests, and
- * manifests that a table holds, are not requested. The check that a store is one of Granary's runs in parallel with
- * the first request to it.
+ * that the table's digest is used, with one warning. "No such tag" and "access denied" are answers. A reference by
+ * digest needs no request, and a manifest that a table holds is not fetched. The check that a store is one of
+ * Granary's runs in parallel with the first request to it.
  *
  * A process can pass what it resolved to another one as such a table (resolver_hand, `handed`), which saves the other
  * one the requests for manifests. Each manifest is checked against its digest, so a table need not be trusted.

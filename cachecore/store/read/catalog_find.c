@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "store/read/catalog_cursor.h"
 
-/* What stays the same on the way down. */
+/* The arguments of a search, the same for every page. */
 struct finding {
     struct store *store;
     catalog_find_visit *visit;

@@ -4,7 +4,7 @@
 
 #include "store/read/catalog_cursor.h"
 
-/* What stays the same on the way down. */
+/* The arguments of a walk, the same for every page. */
 struct walk {
     struct store *store;
     catalog_page_visit *page;

@@ -29,7 +29,7 @@ struct run {
     void *arg;
 };
 
-/* Checked before any arithmetic with it. */
+/* Can a chunk have this length and offset? Checked before any arithmetic with them. */
 static bool length_possible(const struct chunk_ref *ref)
 {
     return ref->stored_len > 0 && ref->stored_len <= CHUNK_SIZE_MAX && ref->offset <= UINT32_MAX - ref->stored_len;
