@@ -79,6 +79,7 @@ static int open_all(struct stack *s, struct resolver *resolver)
         if (rc)
             return rc;
     }
+    /* Before the cache is opened, so a typing error leaves no trace. */
     rc = check_quotas(s);
     if (!rc)
         rc = cache_open(&config->cache, &s->cache);

@@ -270,6 +270,7 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     rc = check_name(e->name);
     if (rc)
         return rc;
+    /* From here on the reference is by digest: a tag that moves later changes nothing. */
     rc = resolver_resolve(resolver, &e->ref);
     if (!rc)
         rc = add_store(s, e->ref.store, &e->store);
@@ -278,6 +279,7 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     return rc;
 }
 
+/* Return each image's share of the index memory. */
 static size_t index_memory(const struct stack *s, size_t exports)
 {
     size_t memory = s->config.index_memory ? s->config.index_memory : INDEX_MEMORY_DEFAULT;

@@ -99,6 +99,7 @@ static int set_cache(struct stack_options *o, const char *what, const char *valu
     return 0;
 }
 
+/* Limit what an image may keep in the cache. stack_open checks that the image is served. */
 static int set_quota(struct stack_options *o, const char *what, const char *value)
 {
     struct cache_config *c = &o->stack.cache;
@@ -333,6 +334,7 @@ int stack_options_complete(struct stack_options *o)
 {
     if (!o->images.len)
         return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
+    /* Without a cache, cache-only mode would fail every read. */
     if (o->stack.cache.fenced && !o->stack.cache.dir_count && !o->stack.cache.memory)
         return error_set(-EINVAL, "fence=warmed lets nothing be read without a cache; give cache=DIR:SIZE");
     if (o->stack.cache.fenced)
@@ -341,6 +343,7 @@ int stack_options_complete(struct stack_options *o)
     o->stack.images = o->images.items;
     o->stack.image_count = o->images.len;
     o->stack.store.endpoint = o->endpoint;
+    /* A read waits for as long as the store retries. */
     o->stack.cache.fetch.timeout_ms = o->stack.store.timeout_ms;
     /* A connection for each worker, so that workers never wait for one. */
     o->stack.store.connections = o->stack.cache.fetch.workers;

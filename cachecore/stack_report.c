@@ -21,6 +21,7 @@ const char *stack_store_health(struct stack *s, size_t i, struct store_health *o
     if (!store_at(s, i, &at))
         return NULL;
     store_health(at.store, out);
+    /* The breaker knows the store's failures; only the fetch queue knows how long reads have been waiting. */
     out->read_waits_ms = cache_longest_wait_us(s->cache, at.store) / 1000;
     return at.url;
 }

@@ -373,7 +373,7 @@ static void tiers_health(struct store *s, struct store_health *out)
 
 /* ---- life ---- */
 
-/* Two equal URLs would get equal scores and share their keys' blame. */
+/* Two tiers of one URL would get equal scores for every key. */
 static int check_names(struct store *const *tiers, size_t n)
 {
     for (size_t i = 0; i < n; i++)

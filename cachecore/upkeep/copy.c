@@ -111,6 +111,7 @@ static int need_node(void *arg, const struct index_child *node, unsigned level)
     return rc ? rc : copy_step(arg);
 }
 
+/* Note the packs of a leaf's chunks. */
 static int need_packs(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct copying *c = arg;

@@ -193,6 +193,7 @@ static int untag(struct gc *g, const struct gc_tags *tags)
     return 0;
 }
 
+/* Count the live leases into the result. Dead ones are removed, except in a dry run. */
 static int count_leases(struct gc *g, bool forget_dead)
 {
     return lease_count_live(g->store, g->now, g->options->grace_s, forget_dead && !g->options->dry_run,
@@ -225,8 +226,8 @@ static int compare_eligible(const void *a, const void *b)
     return x->kind != y->kind ? (int)y->kind - (int)x->kind : memcmp(x->name.b, y->name.b, DIGEST_SIZE);
 }
 
-/* Sweep, after the announcement. A build that begins now writes its lease first and we see it; what was published
- * since step 2 has a tag, and is added to the live set here. */
+/* Sweep, after the announcement. A lease that was written before it is counted here, and a build that begins after it
+ * waits. What was published since step 2 has a tag, and is added to the live set here. */
 static int sweep_announced(struct gc *g, struct lease_handle *sweep)
 {
     CLEANUP_GC_TAGS tags = {0};

@@ -66,6 +66,7 @@ static int count_entry(struct counting *c, const struct catalog_entry *e)
     return rc;
 }
 
+/* The first pass: count the files and collect their extents. */
 static int read_catalog(struct counting *c)
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;

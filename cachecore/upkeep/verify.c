@@ -57,6 +57,7 @@ static bool cancelled(const struct verifying *v)
     return v->options->cancel && *v->options->cancel;
 }
 
+/* Count an entry, and collect it for a deep check. */
 static int count_entry(void *arg, const struct catalog_entry *e)
 {
     struct verifying *v = arg;
