@@ -39,8 +39,8 @@ struct stack_config {
  * The caller closes *out with stack_close. -EINVAL: two exports of one name, or a quota for an image that is not
  * served; otherwise the errors of the resolver and the cache. */
 GR_MUST_CHECK int stack_open(const struct stack_config *config, struct stack **out);
-/* Start the threads of the cache, the fetch scheduler and completion. Called once, after any fork. -EAGAIN: the system
- * refused a thread. */
+/* Start the threads of the cache, the fetch scheduler and completion. Called once, after any fork. Fails if the system
+ * refuses a thread or a ring. */
 GR_MUST_CHECK int stack_start_threads(struct stack *s);
 /* Stop the threads and free everything. The caller has released every reference to an export. NULL is allowed. */
 void stack_close(struct stack *s);
@@ -51,7 +51,7 @@ void stack_close(struct stack *s);
  * export stays valid until the reference is dropped, even if it leaves the table. Any thread. Only stack_add and
  * stack_adding_add wait for I/O. */
 
-enum { STACK_EXPORTS_MAX = 10000, STACK_EXPORT_NAME_MAX = 4096 /* as NBD has it */ };
+enum { STACK_EXPORTS_MAX = 10000, STACK_EXPORT_NAME_MAX = 4096 /* NBD's limit for strings */ };
 
 /* Return a reference to the export of that name, or NULL. The empty name means the only export, if there is just
  * one. */
@@ -63,6 +63,7 @@ DEFINE_CLEANUP(stack_export, struct stack_export *, stack_put)
  * end. Drops the reference on `after`. for (e = NULL; (e = stack_next(s, e));) visits every export that stays in the
  * table. */
 struct stack_export *stack_next(struct stack *s, struct stack_export *after);
+/* The number of exports in the table. */
 size_t stack_count(struct stack *s);
 
 /* The same as stack_get, for a front end's client: the export is not removed before stack_disconnect drops the
@@ -70,7 +71,8 @@ size_t stack_count(struct stack *s);
 struct stack_export *stack_connect(struct stack *s, const char *name);
 void stack_disconnect(struct stack_export *e);
 
-/* A number that ascends in the order of adding and is never used again in this stack. */
+/* A number that ascends in the order of adding and is never used again in this stack. What the functions below return
+ * belongs to the export and is valid as long as the caller's reference. */
 uint64_t stack_export_number(const struct stack_export *e);
 const char *stack_export_name(const struct stack_export *e);
 struct image *stack_export_image(const struct stack_export *e);

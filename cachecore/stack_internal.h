@@ -43,6 +43,7 @@ struct stack {
     struct stack_config config; /* its pointers are borrowed */
     struct cache *cache;
     struct ahead *ahead; /* NULL: no background completion */
+    /* Shared by all images, each with its own synchronization. */
     struct histogram reads;
     struct slow_reads slow;
     struct slow_names *names; /* NULL: slow reads are not logged */

@@ -53,7 +53,7 @@ int repository_check(struct store *s, bool init)
         return rc;
     const struct store_put put = {.key = store_doc_key, .data = doc.data, .len = doc.len, .mode = STORE_PUT_IF_ABSENT};
     rc = store_put(s, &put);
-    /* Another build was first: what it wrote decides. */
+    /* Another build wrote it first: check what it wrote. */
     return rc == -EEXIST ? read_store_doc(s) : rc;
 }
 

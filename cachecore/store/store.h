@@ -151,8 +151,9 @@ struct store_options {
 };
 
 /* Open the store at a URL (file:///p or just /p, s3://b/p, hdfs://n:9870/p, http(s)://h/p), wrapped in store_retry.
- * options may be NULL. Uses the network only where credentials need it. -EINVAL: unknown scheme; the sentence lists
- * the known ones. The caller closes *out with store_close. */
+ * options may be NULL. Uses the network only where credentials need it. The caller closes *out with store_close.
+ * -EINVAL: unknown scheme (the sentence lists the known ones), or a malformed URL; s3: -ENOENT: no credentials;
+ * -ENOMEM. */
 GR_MUST_CHECK int store_open(const char *url, const struct store_options *options, struct store **out);
 
 /* Free a store and the layers that it owns. NULL is allowed. */
@@ -206,8 +207,8 @@ struct store *store_origin(struct store *s);
 /* Report that bytes of key from s did not match their checksum, while those of a second get did. */
 void store_report_bad(struct store *s, const char *key);
 
-/* The implementations, without retries. options may be NULL. -EINVAL: the URL is malformed; -ENOMEM; the S3 and HDFS
- * backends also fail if their credentials or tokens cannot be read. */
+/* The implementations, without retries. options may be NULL. -EINVAL: the URL is malformed; s3: -ENOENT: no
+ * credentials; -ENOMEM. */
 GR_MUST_CHECK int store_file_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_s3_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_hdfs_open(const char *url, const struct store_options *options, struct store **out);

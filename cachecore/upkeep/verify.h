@@ -27,7 +27,7 @@ struct verify_result {
     uint64_t chunks, holes, chunks_bad; /* deep: chunks read, and those wrong or unreadable */
     uint64_t entries;                   /* catalog entries */
     uint64_t files, files_bad;          /* deep: compared by digest */
-    uint64_t bytes;                     /* deep: plain bytes hashed */
+    uint64_t bytes;                     /* deep: uncompressed bytes hashed */
 };
 
 /* Check an image. Always: the index nodes and content hashes against the manifest, every page of the catalog, and the

@@ -14,8 +14,8 @@ enum { CATALOG_CURSOR_AHEAD = 16 };
 struct catalog_cursor;
 
 /* Make a cursor over the entries whose path begins with prefix (prefix_len 0: all). Pages that cannot hold one are not
- * fetched. ahead 0: no threads; a page is fetched when it is needed. Store and prefix are borrowed. -ENOMEM, or a
- * thread could not be started. */
+ * fetched. ahead 0: no threads; a page is fetched when it is needed. If threads cannot be started, it works without
+ * them. Store and prefix are borrowed and must outlive *out, which the caller frees. -ENOMEM. */
 GR_MUST_CHECK int catalog_cursor_new(struct store *s, const struct manifest *m, const char *prefix, size_t prefix_len,
                                      unsigned ahead, struct catalog_cursor **out);
 /* Free a cursor, after waiting for fetches in flight. NULL is allowed. */
