@@ -1,16 +1,15 @@
-/* The read side, assembled in this order and taken down in reverse:
+/* Assembles the read side in this order, and takes it down in reverse:
  *
- *   digests   each reference resolved, once: a tag that moves later moves nothing here. With the store away, by
- *             the table of exports beside the cache (resolver.h)
- *   stores    one for each store URL, with retries (store_open), behind its shared tiers where there are any
- *             (store_tiers_open_urls); nothing is asked of it yet
- *   cache     directories locked and loaded, with the fetch scheduler under it; no thread yet
- *   ahead     what completes the images in the background, unless that is not wanted
- *   images    manifests by the table or from the store, verified; then the table is written
- *   threads   stack_start_threads, after the fork of a front door that daemonizes
+ *   digests   resolve each reference, once: a tag that moves later changes nothing here. If the store is away, the
+ *             table of exports beside the cache answers (resolver.h)
+ *   stores    one for each URL, with retries (store_open), behind its shared tiers if there are any
+ *             (store_tiers_open_urls); no request is made yet
+ *   cache     lock and load the directories, set up the fetch scheduler; no thread yet
+ *   ahead     background completion of images, unless it is turned off
+ *   images    read manifests from the table or the store, verify them; then write the table
+ *   threads   stack_start_threads, after the fork of a front end that daemonizes
  *
- * Exports that come and go later: stack_exports.c.
- */
+ * stack_exports.c adds and removes exports later; stack_report.c has counters and health. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,7 @@ enum { AHEAD_THREADS = 8 };
 
 DEFINE_CLEANUP(stack, struct stack *, stack_close)
 
-/* What is served under one name is one image; the sentence is for who wrote the parameters. */
+/* Add one of the configured images to the table. Two of one name are a mistake in the parameters. */
 static int add_image(struct stack *s, const struct stack_image *image, struct resolver *resolver)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL, *there = NULL;
@@ -40,7 +39,7 @@ static int add_image(struct stack *s, const struct stack_image *image, struct re
     return rc;
 }
 
-/* A quota of no image here is a slip of the pen. */
+/* Refuse a quota for an image that is not served: a typing error. */
 static int check_quotas(const struct stack *s)
 {
     const struct cache_config *cache = &s->config.cache;
@@ -55,7 +54,8 @@ static int check_quotas(const struct stack *s)
     return 0;
 }
 
-/* What the stores are asked about many images goes to them at once. What is wrong with a reference is said later. */
+/* Resolve all references and fetch their manifests in parallel, which saves round trips with many images. A reference
+ * that cannot be parsed is reported later, by add_image. */
 static int ask_ahead(const struct stack_config *config, struct resolver *resolver)
 {
     CLEANUP_FREE struct image_ref *refs = calloc(config->image_count + 1, sizeof *refs);
@@ -67,6 +67,7 @@ static int ask_ahead(const struct stack_config *config, struct resolver *resolve
     return resolver_ahead(resolver, refs, n, true);
 }
 
+/* Link every export, open the cache, then the images, in the order at the top. */
 static int open_all(struct stack *s, struct resolver *resolver)
 {
     const struct stack_config *config = &s->config;
@@ -78,6 +79,7 @@ static int open_all(struct stack *s, struct resolver *resolver)
         if (rc)
             return rc;
     }
+    /* Before the cache is opened, so a typing error leaves no trace. */
     rc = check_quotas(s);
     if (!rc)
         rc = cache_open(&config->cache, &s->cache);
@@ -95,6 +97,7 @@ static int open_all(struct stack *s, struct resolver *resolver)
     return rc;
 }
 
+/* Put the shared limits in place: one rate and one set of connection slots for all stores and tiers. */
 static void init(struct stack *s, const struct stack_config *config)
 {
     s->config = *config;
@@ -102,6 +105,7 @@ static void init(struct stack *s, const struct stack_config *config)
     pthread_mutex_init(&s->noting, NULL);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->front_end_lock, NULL);
+    /* Rate and slots are initialised even where there is no limit, so that stack_close can release them. */
     rate_init(&s->rate, GR_MAX(config->bwlimit, (uint64_t)1));
     s->store = config->store;
     if (config->bwlimit)
@@ -123,7 +127,7 @@ int stack_open(const struct stack_config *config, struct stack **out)
     int rc = resolver_new(stack_resolving(s, NULL, &resolving), &resolver);
     if (!rc)
         rc = open_all(s, resolver);
-    s->config.resolved = 0; /* what is resolved from now on is so at its time */
+    s->config.resolved = 0; /* tags resolved later have their own time */
     if (!rc)
         *out = steal_ptr(&s);
     return rc;
@@ -141,6 +145,7 @@ void stack_close(struct stack *s)
 {
     if (!s)
         return;
+    /* First the threads that use images; the cache after the images that read through it, the stores last. */
     ahead_free(s->ahead);
     slow_names_free(s->names);
     for (size_t i = 0; i < s->exports.len; i++)

@@ -1,10 +1,13 @@
-/* The table of exports: an array in the order of their coming, under the stack's lock, which nobody holds across I/O.
+/* The table of exports: an array in the order of adding, guarded by the stack's lock, which is never held across I/O.
  *
- *   resolved, opened --(stack_link)--> listed --(stack_remove: no client)--> on its own --(last reference)--> gone
+ *   resolved, opened --stack_link--> listed --stack_remove (no client)--> unlisted --last reference--> freed
  *
- * A walk goes from number to number, so that it is not led astray by what comes and goes meanwhile. An image's total
- * counters stay when it goes. Its store stays too: fetches in flight are of it, and the next image may be as well.
- */
+ * A walk goes from number to number, so exports that come and go meanwhile do not mislead it. When an image is
+ * removed, its totals stay in stack.removed. Its store stays open too: fetches in flight use it, and the next image
+ * may.
+ *
+ * Adding does its I/O before it links the export, so that two threads may add the same image at once; the second one
+ * then drops its own and gets the first one's. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +15,7 @@
 #include "base/error.h"
 #include "stack_internal.h"
 
+/* Stores are never closed before the stack, hence the limit. */
 enum { INDEX_MEMORY_DEFAULT = 64 << 20, STORES_MAX = 1000 };
 
 /* ---- the table ---- */
@@ -31,9 +35,10 @@ struct stack_export *stack_ref(struct stack_export *e)
     return e;
 }
 
-/* Borrowed from the table. */
+/* Return the export of that name, borrowed from the table, or NULL. */
 static struct stack_export *stack_exports_find_locked(struct stack *s, const char *name)
 {
+    /* The default export of the NBD protocol. */
     if (!*name && s->exports.len == 1)
         return s->exports.items[0];
     for (size_t i = 0; i < s->exports.len; i++)
@@ -55,6 +60,7 @@ struct stack_export *stack_connect(struct stack *s, const char *name)
     struct stack_export *e = stack_exports_find_locked(s, name);
     if (!e)
         return NULL;
+    /* Under the lock: stack_remove either sees this client, or has removed the export already. */
     atomic_fetch_add(&e->clients, 1);
     return stack_ref(e);
 }
@@ -65,7 +71,7 @@ void stack_disconnect(struct stack_export *e)
     stack_put(e);
 }
 
-/* The place of the first export with a number greater than this. */
+/* Return the index of the first export with a greater number. */
 static size_t place_behind_locked(struct stack *s, uint64_t number)
 {
     size_t low = 0, high = s->exports.len;
@@ -110,6 +116,7 @@ int stack_link(struct stack *s, struct stack_export *e, struct stack_export **ou
     if (s->exports.len == STACK_EXPORTS_MAX)
         return error_set(-ENOSPC, "a server has at most %d exports; remove one, or start another server",
                          STACK_EXPORTS_MAX);
+    /* Numbers ascend, so the array stays sorted by them. */
     e->number = s->numbers + 1;
     if (vec_push(&s->exports, e))
         return error_no_memory();
@@ -155,6 +162,7 @@ int stack_open_store(const struct stack *s, const struct stack_export *e, uint64
 
 /* ---- stores ---- */
 
+/* Open a store, behind its tiers if there are any. */
 static int open_store(const struct stack *s, const char *url, struct store **out)
 {
     const struct stack_config *config = &s->config;
@@ -175,6 +183,7 @@ static struct store *find_store_locked(struct stack *s, const char *url)
     return NULL;
 }
 
+/* May another store be opened? */
 static int check_store_locked(struct stack *s, const char *url)
 {
     if (s->config.tier_count && s->stores.len)
@@ -188,7 +197,7 @@ static int check_store_locked(struct stack *s, const char *url)
     return 0;
 }
 
-/* Takes fresh, if nobody was faster. */
+/* Keep the fresh store and take it over, unless another thread was faster; *out is the store to use. */
 static int keep_store(struct stack *s, struct stack_store *fresh, struct store **out)
 {
     SCOPED_LOCK(&s->lock);
@@ -203,7 +212,7 @@ static int keep_store(struct stack *s, struct stack_store *fresh, struct store *
     return 0;
 }
 
-/* false: there is none of that URL, *out_rc says whether there may be. */
+/* Return whether there is a store of that URL. If not, *out_rc says whether one may be opened. */
 static bool have_store(struct stack *s, const char *url, struct store **out, int *out_rc)
 {
     SCOPED_LOCK(&s->lock);
@@ -212,6 +221,7 @@ static bool have_store(struct stack *s, const char *url, struct store **out, int
     return *out;
 }
 
+/* Return the store of a URL, opened if needed. Opening may read credentials, so it happens outside the lock. */
 static int add_store(struct stack *s, const char *url, struct store **out)
 {
     int rc;
@@ -228,7 +238,7 @@ static int add_store(struct stack *s, const char *url, struct store **out)
 
 /* ---- adding ---- */
 
-/* Names stand in NBD's handshake, in URLs, in lines of log and, by FUSE, in a directory. */
+/* Check an export's name: it appears in NBD's handshake, in URLs, in log lines, and in FUSE as a directory entry. */
 static int check_name(const char *name)
 {
     bool printable = true;
@@ -260,6 +270,7 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     rc = check_name(e->name);
     if (rc)
         return rc;
+    /* From here on the reference is by digest: a tag that moves later changes nothing. */
     rc = resolver_resolve(resolver, &e->ref);
     if (!rc)
         rc = add_store(s, e->ref.store, &e->store);
@@ -268,6 +279,7 @@ int stack_export_new(struct stack *s, const struct stack_image *image, struct re
     return rc;
 }
 
+/* Return each image's share of the index memory. */
 static size_t index_memory(const struct stack *s, size_t exports)
 {
     size_t memory = s->config.index_memory ? s->config.index_memory : INDEX_MEMORY_DEFAULT;
@@ -294,7 +306,7 @@ int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_e
     return rc || !s->ahead ? rc : ahead_add(s->ahead, e->image);
 }
 
-/* Their number has changed. */
+/* Share the index memory anew after the number of exports changed. */
 static void share_index_memory(struct stack *s)
 {
     size_t share = index_memory(s, stack_count(s));
@@ -302,9 +314,10 @@ static void share_index_memory(struct stack *s)
         image_set_index_memory(e->image, share);
 }
 
-/* Link it, or find that it is there. Takes *e if it is linked. */
+/* Link the export, or return the one of the same image that is there already. Takes over *e if it is linked. */
 static int stack_exports_enter(struct stack *s, struct stack_export **e, struct stack_export **out, bool *out_added)
 {
+    /* The table takes over *e; `mine` becomes the caller's reference. */
     CLEANUP(cleanup_stack_export) struct stack_export *there = NULL, *mine = stack_ref(*e);
     int rc = stack_link(s, *e, &there);
     if (rc == -EEXIST && digest_equal(&there->ref.digest, &mine->ref.digest)) {
@@ -341,11 +354,12 @@ const struct resolver_config *stack_resolving(const struct stack *s, const volat
     return &out->config;
 }
 
+/* A run of additions with one resolver. */
 struct stack_adding {
     struct stack *stack;
     struct stack_resolving resolving;
     struct resolver *resolver;
-    bool added; /* at least one */
+    bool added; /* at least one export was added */
 };
 
 int stack_adding_begin(struct stack *s, const volatile int *cancel, struct stack_adding **out)
@@ -365,20 +379,23 @@ int stack_adding_add(struct stack_adding *a, const struct stack_image *image, st
 {
     struct stack *s = a->stack;
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
+    /* All I/O first, then the table. */
     int rc = stack_export_new(s, image, a->resolver, &e);
     if (!rc)
         rc = stack_export_open(s, a->resolver, e);
     if (!rc)
         rc = stack_exports_enter(s, &e, out, out_added);
+    /* Not linked: undo what stack_export_open registered. */
     if (e && e->image && s->ahead)
         ahead_remove(s->ahead, e->image);
     a->added |= !rc && *out_added;
     return rc;
 }
 
+/* Under `noting`, because another run may have written the tables since ours began. */
 static void note_added(struct stack_adding *a)
 {
-    struct error before; /* the one that has ended it */
+    struct error before; /* the failure that ended the run */
     error_take(&before, 0);
     share_index_memory(a->stack);
     {
@@ -409,7 +426,7 @@ int stack_add(struct stack *s, const struct stack_image *image, const volatile i
 
 /* ---- removing ---- */
 
-/* What is measured now goes with the image, what was counted stays. */
+/* Add a removed image's totals to s->removed; gauges, which have no _total in their name, vanish with it. */
 static void keep_totals_locked(struct stack *s, struct image *img)
 {
     static const char end[] = "_total";
@@ -421,6 +438,7 @@ static void keep_totals_locked(struct stack *s, struct image *img)
     }
 }
 
+/* Take an export out of the table; its reference passes to *out. An empty name is no shorthand here. */
 static int unlink_locked(struct stack *s, const char *name, struct stack_export **out)
 {
     struct stack_export *e = *name ? stack_exports_find_locked(s, name) : NULL;
@@ -450,6 +468,7 @@ int stack_remove(struct stack *s, const char *name)
     int rc = unlink_export(s, name, &e);
     if (rc)
         return rc;
+    /* Other threads may still hold references; completion ends now. */
     if (s->ahead)
         ahead_remove(s->ahead, e->image);
     share_index_memory(s);

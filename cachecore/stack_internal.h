@@ -1,4 +1,4 @@
-/* What the files of the stack share. Only they include it. */
+/* Shared by the files of the stack; private to them. */
 #ifndef GRANARY_STACK_INTERNAL_H
 #define GRANARY_STACK_INTERNAL_H
 
@@ -13,72 +13,81 @@
 
 enum { STACK_ROWS_MAX = 32 };
 
+/* An export. Freed when refs drops to 0. */
 struct stack_export {
-    _Atomic unsigned refs;    /* the table's is one */
-    _Atomic unsigned clients; /* each has a reference too; more come only under the lock, and while it is listed */
-    uint64_t number;          /* ascending in the table; constant once it is there, as all below */
+    _Atomic unsigned refs;    /* the table holds one */
+    _Atomic unsigned clients; /* connected clients; each has a reference too; grows only under the lock, while the
+                                 export is listed */
+    uint64_t number;          /* ascending in the table; constant once listed, like all members below */
     char *name;
     struct image_ref ref; /* by digest */
     struct store *store;  /* one of the stack's */
     struct image *image;
 };
 
+/* A store that images are read from; open until the stack is closed. */
 struct stack_store {
     char *url;
     struct store *store;
 };
 
-/* The rows of the images, or of the stores, added up: each shows the same names in the same order. */
+/* The sums of the counters of all images, or of all stores. Each shows the same rows in the same order, so rows are
+ * added by position. */
 struct stack_sums {
-    size_t at, count;
+    size_t at, count; /* row that comes next; rows so far */
     struct counter_row rows[STACK_ROWS_MAX];
 };
 
+/* The stack. Its three locks are never held together. */
 struct stack {
-    struct stack_config config; /* its strings are others' */
+    struct stack_config config; /* its pointers are borrowed */
     struct cache *cache;
-    struct ahead *ahead; /* NULL: nothing is completed */
+    struct ahead *ahead; /* NULL: no background completion */
+    /* Shared by all images, each with its own synchronization. */
     struct histogram reads;
     struct slow_reads slow;
     struct slow_names *names; /* NULL: slow reads are not logged */
     struct rate rate;
-    struct http_slots slots;    /* of all stores, their tiers, and the handles of stack_open_store */
-    struct store_options store; /* the config's; with the rate where it is limited */
+    struct http_slots slots;    /* shared by all stores, their tiers, and the handles of stack_open_store */
+    struct store_options store; /* the config's options with the shared slots and rate */
     uint64_t opened_ms;         /* on clock_now_ms */
 
-    pthread_mutex_t front_end_lock; /* held while the front end is asked; outside its locks */
+    /* Guards the next two. Held while front_end runs, and taken before the front end's own locks. */
+    pthread_mutex_t front_end_lock;
     void (*front_end)(void *arg, struct stack_front_end *out);
     void *front_end_arg;
 
-    pthread_mutex_t noting; /* of the tables beside the cache: those who add exports write them one after another */
+    pthread_mutex_t noting; /* serializes writing of the tables beside the cache */
 
-    /* Of what follows. Held for a few instructions, or as many as there are exports; outside the locks of images. */
+    /* Guards the members below. Never held across I/O, at most for a loop over all exports. Locks of images are taken
+     * inside it. */
     pthread_mutex_t lock;
-    VEC(struct stack_store) stores; /* grows only: fetches in flight are of them */
+    VEC(struct stack_store) stores; /* grows only: fetches in flight use them */
     VEC(struct stack_export *) exports;
-    uint64_t numbers;
-    struct stack_sums removed; /* of images that were removed: a total never falls */
+    uint64_t numbers;          /* exports ever listed */
+    struct stack_sums removed; /* counters of removed images, so that totals never fall */
 };
 
-/* Of stack_resolving. */
+/* A resolver's configuration with the array that it points to. */
 struct stack_resolving {
     struct resolver_config config;
     const char *dirs[CACHE_DIRS_MAX];
 };
-/* What a resolver is told; it lies in *out. cancel: instead of the stores' own; may be NULL. */
+/* Fill in a resolver's configuration, which lies in *out. cancel (may be NULL) replaces the store options' flag. */
 const struct resolver_config *stack_resolving(const struct stack *s, const volatile int *cancel,
                                               struct stack_resolving *out);
 
-/* Add what the image counts. */
+/* Add an image's counters to the sums. */
 void stack_sums_add(struct stack_sums *sums, struct image *img);
 
-/* An export as it is before it is opened: its reference resolved, its store open. *out: stack_put. */
+/* Make an export that is not opened yet: its reference is resolved and its store is open. The caller drops *out with
+ * stack_put. -EINVAL: bad reference or name; else errors of the resolver and the store. */
 GR_MUST_CHECK int stack_export_new(struct stack *s, const struct stack_image *image, struct resolver *resolver,
                                    struct stack_export **out);
-/* Its image, by its manifest. */
+/* Open the export's image by its manifest, and register it for background completion. */
 GR_MUST_CHECK int stack_export_open(struct stack *s, struct resolver *resolver, struct stack_export *e);
-/* Put it into the table, which takes the caller's reference. -EEXIST: there is one of that name, *out_there, with a
- * reference. */
+/* Put an export into the table, which takes over the caller's reference. -EEXIST: another export has that name;
+ * *out_there is a reference to it. -ENOSPC: the table is full. */
 GR_MUST_CHECK int stack_link(struct stack *s, struct stack_export *e, struct stack_export **out_there);
 
 #endif

@@ -1,4 +1,9 @@
-/* The setters, the table made of STACK_OPTIONS, and one parser for each type. */
+/* The parsers of the server options. The macro list STACK_OPTIONS is expanded twice: into a put_FIELD function for
+ * each VALUE row, which stores a number at the row's place in struct stack_options, and into `table`, which the
+ * functions at the end search. An OWN row has its own parser, set_NAME; a VALUE row is parsed by its type and checked
+ * against its limits, which are themselves written as a user would.
+ *
+ * In every parser `what` is the beginning of a message: "cache=" or "--cache ", as the user wrote it. */
 #include "stack_options.h"
 
 #include <assert.h>
@@ -23,14 +28,14 @@ void stack_options_release(struct stack_options *o)
     vec_release(&o->images);
 }
 
-/* "cache" of "cache=", "--cache" of "--cache "; returns out. */
+/* Cut `what` down to the name: "cache=" to "cache", "--cache " to "--cache". Return out. */
 static const char *name_of(const char *what, char out[64])
 {
     snprintf(out, 64, "%.*s", (int)strcspn(what, "= "), what);
     return out;
 }
 
-/* A copy of text[0..len) that lives as long as o; NULL: out of memory. */
+/* Return a copy of text[0..len) that lives as long as o; NULL: out of memory. */
 static char *stack_options_keep(struct stack_options *o, const char *text, size_t len)
 {
     CLEANUP_FREE char *copy = strndup(text, len);
@@ -39,6 +44,7 @@ static char *stack_options_keep(struct stack_options *o, const char *text, size_
     return steal_ptr(&copy);
 }
 
+/* Return an absolute copy of a path; NULL: it is too long, or out of memory. */
 static char *keep_absolute(struct stack_options *o, const char *path, size_t len)
 {
     if (*path == '/')
@@ -50,7 +56,7 @@ static char *keep_absolute(struct stack_options *o, const char *path, size_t len
     return stack_options_keep(o, whole, strlen(whole));
 }
 
-/* A reference has no '=' before its first '/', so NAME=REF is told from REF. */
+/* Add an image. A reference has no '=' before its first '/', which tells NAME=REF from REF. */
 static int set_image(struct stack_options *o, const char *what, const char *value)
 {
     struct stack_image image = {0};
@@ -71,6 +77,7 @@ static int set_cache(struct stack_options *o, const char *what, const char *valu
 {
     struct cache_config *c = &o->stack.cache;
     struct cache_spec spec;
+    /* "none" must be the only cache. */
     bool none = !strcmp(value, "none");
     if (o->no_cache || (none && c->dir_count))
         return error_set(-EINVAL, "%snone: no directory goes beside it", what);
@@ -92,6 +99,7 @@ static int set_cache(struct stack_options *o, const char *what, const char *valu
     return 0;
 }
 
+/* Limit what an image may keep in the cache. stack_open checks that the image is served. */
 static int set_quota(struct stack_options *o, const char *what, const char *value)
 {
     struct cache_config *c = &o->stack.cache;
@@ -169,15 +177,17 @@ static int set_bwlimit(struct stack_options *o, const char *what, const char *va
 
 /* ---- the table ---- */
 
+/* A row of the table. */
 struct row {
-    const char *key, *option; /* option "": a parameter alone */
+    const char *key, *option; /* option "": only a parameter */
     int (*set)(struct stack_options *o, const char *what, const char *value);
-    void (*put)(struct stack_options *o, uint64_t n); /* where set is NULL */
+    void (*put)(struct stack_options *o, uint64_t n); /* if set is NULL */
     enum stack_option_type type;
     bool zero;
-    const char *shape, *low, *high, *standard; /* standard: the default; NULL: none */
+    const char *shape, *low, *high, *standard; /* as a user would write them; standard: the default; NULL: none */
 };
 
+/* The first expansion: put_FIELD() for each VALUE row. */
 #define NO_PUT(...)
 #define PUT(field, how, key, option, shape, type, low, high, zero, standard, place, help)                              \
     static void put_##field(struct stack_options *o, uint64_t n)                                                       \
@@ -186,6 +196,7 @@ struct row {
     }
 STACK_OPTIONS(NO_PUT, PUT)
 
+/* The second expansion: the table. */
 #define OWN_ROW(field, how, key, option, shape, set, help)                                                             \
     {key, option, set, NULL, STACK_OPTION_OWN, false, shape, "", "", NULL},
 #define VALUE_ROW(field, how, key, option, shape, type, low, high, zero, standard, place, help)                        \
@@ -194,7 +205,7 @@ static const struct row table[] = {STACK_OPTIONS(OWN_ROW, VALUE_ROW)};
 
 /* ---- values ---- */
 
-/* Which of the words "a|b|c", or -1. */
+/* Return the index of value among the words "a|b|c", or -1. */
 static int word_index(const char *words, const char *value)
 {
     for (int i = 0;; i++) {
@@ -207,6 +218,7 @@ static int word_index(const char *words, const char *value)
     }
 }
 
+/* Parse a number by its type. Times are seconds here. */
 static int parse_number(enum stack_option_type type, const char *text, uint64_t *out)
 {
     switch (type) {
@@ -219,7 +231,7 @@ static int parse_number(enum stack_option_type type, const char *text, uint64_t 
     }
 }
 
-/* Within the row's bounds, which are the table's own words. */
+/* Is n within the row's limits? */
 static bool in_range(const struct row *row, uint64_t n)
 {
     uint64_t low = 0, high = UINT64_MAX;
@@ -228,6 +240,7 @@ static bool in_range(const struct row *row, uint64_t n)
     return sound && n <= high && (n >= low || (row->zero && !n));
 }
 
+/* The sentence that lists the allowed words. */
 static int wrong_word(const struct row *row, const char *what, const char *value)
 {
     char words[128] = "";
@@ -239,6 +252,7 @@ static int wrong_word(const struct row *row, const char *what, const char *value
     return error_set(-EINVAL, "%s%s: write %s", what, value, words);
 }
 
+/* The sentence that shows the allowed range. */
 static int wrong_number(const struct row *row, const char *what, const char *value)
 {
     const char *kind = row->type == STACK_OPTION_SIZE ? "size" : row->type == STACK_OPTION_TIME ? "time" : "number";
@@ -251,6 +265,7 @@ static int wrong_number(const struct row *row, const char *what, const char *val
                      row->zero && strcmp(row->low, "0") != 0 ? ", or 0 for none" : "");
 }
 
+/* Parse and store one value. Times are stored in milliseconds. */
 static int set_row(struct stack_options *o, const struct row *row, const char *what, const char *value)
 {
     uint64_t n = 0;
@@ -274,6 +289,7 @@ void stack_options_init(struct stack_options *o)
 {
     memset(o, 0, sizeof *o);
     for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++) {
+        /* A default that its own row refuses is a bug. */
         int rc = table[i].standard ? set_row(o, &table[i], "", table[i].standard) : 0;
         assert(!rc);
         (void)rc;
@@ -318,14 +334,18 @@ int stack_options_complete(struct stack_options *o)
 {
     if (!o->images.len)
         return error_set(-EINVAL, "no image; give image=STORE/IMAGE, e.g. image=s3://bucket/prefix/faces");
+    /* Without a cache, cache-only mode would fail every read. */
     if (o->stack.cache.fenced && !o->stack.cache.dir_count && !o->stack.cache.memory)
         return error_set(-EINVAL, "fence=warmed lets nothing be read without a cache; give cache=DIR:SIZE");
     if (o->stack.cache.fenced)
+        /* Readahead would fetch, which cache-only mode must not do. */
         o->stack.readahead = 0;
     o->stack.images = o->images.items;
     o->stack.image_count = o->images.len;
     o->stack.store.endpoint = o->endpoint;
+    /* A read waits for as long as the store retries. */
     o->stack.cache.fetch.timeout_ms = o->stack.store.timeout_ms;
-    o->stack.store.connections = o->stack.cache.fetch.workers; /* which never wait for each other's */
+    /* A connection for each worker, so that workers never wait for one. */
+    o->stack.store.connections = o->stack.cache.fetch.workers;
     return 0;
 }

@@ -1,39 +1,47 @@
-/* The options of a server, in one table: the parameters (KEY=VALUE) of the nbdkit plugin and of granary-fuse, and the
- * options (--KEY VALUE) of `granary serve` and `granary mount`. Names, types, ranges, defaults and help texts stand
- * here and nowhere else. Knows neither nbdkit nor the command line. */
+/* The options of a server, in one table: the parameters (KEY=VALUE) of the nbdkit plugin, granary-nbd and
+ * granary-fuse, and the options (--KEY VALUE) of `granary serve` and `granary mount`. Names, types, ranges, defaults
+ * and help texts are here and nowhere else. Knows neither nbdkit nor the command line. */
 #ifndef GRANARY_STACK_OPTIONS_H
 #define GRANARY_STACK_OPTIONS_H
 
 #include "base/vec.h"
 #include "stack.h"
 
+/* The parsed options. Used by one thread until stack_options_complete; must outlive a stack opened from it. */
 struct stack_options {
     VEC(struct stack_image) images;
     struct stack_config stack; /* points into this struct's strings */
     char *endpoint;            /* NULL: not given */
-    bool warm_metadata;        /* from the start on */
+    bool warm_metadata;        /* warm metadata from the start */
     bool no_cache;             /* "cache=none" was given, so no directory may be */
     char *control;             /* absolute path of the control socket; NULL: none */
     char *metrics;             /* HOST:PORT; NULL: not given */
     char *exports;             /* absolute path of the file of added exports; NULL: none */
-    VEC(char *) strings;       /* everything the pointers above lead to */
+    VEC(char *) strings;       /* owns every string above */
 };
 
+/* How a value is parsed. */
 enum stack_option_type {
-    STACK_OPTION_OWN,   /* has a parser of its own */
+    STACK_OPTION_OWN,   /* has its own parser */
     STACK_OPTION_SIZE,  /* bytes: 64M */
     STACK_OPTION_TIME,  /* 90s, 5m; kept in milliseconds */
     STACK_OPTION_COUNT, /* a number */
-    STACK_OPTION_WORD,  /* which of the words of SHAPE, from 0 */
+    STACK_OPTION_WORD,  /* index of one of the words of SHAPE */
 };
 
-/* OWN(field, how, KEY, OPTION, SHAPE, parser, help)
- * VALUE(field, how, KEY, OPTION, SHAPE, TYPE, low, high, zero, default, place in struct stack_options, help)
+/* Each row is one of
  *
- * field: a C name, the option's own. how: LIST (may be repeated), TEXT, URL, FLAG (on the command line without a value,
- * as a parameter "yes"), or NONE: a parameter alone. OPTION: its name on the command line. low, high: as they would be
- * given; "" for no limit. zero: 0 is allowed below low. A new row needs a line in both man pages and in the completion
- * (tests/style/docs.sh tells). */
+ *   OWN(field, how, KEY, OPTION, SHAPE, parser, help)
+ *   VALUE(field, how, KEY, OPTION, SHAPE, TYPE, low, high, zero, default, place in struct stack_options, help)
+ *
+ *   field       a unique C name
+ *   how         LIST (repeatable), TEXT, URL, FLAG (no value on the command line; as a parameter "yes"), or NONE:
+ *               only a parameter
+ *   OPTION      the name on the command line
+ *   low, high   the limits, written as a user would; "" for none
+ *   zero        0 is allowed below low
+ *
+ * A new row needs a line in both man pages and in the completion (tests/style/docs.sh checks). */
 /* clang-format off */
 #define STACK_OPTIONS(OWN, VALUE)                                                                                      \
     OWN(image, NONE, "image", "", "[NAME=]STORE/IMAGE[:TAG]", set_image,                                               \
@@ -104,19 +112,20 @@ enum stack_option_type {
 void stack_options_init(struct stack_options *o);
 void stack_options_release(struct stack_options *o);
 
-/* One parameter. Relative paths are made absolute: nbdkit changes its directory. -EINVAL: a sentence that names the
- * key and shows the right form. */
+/* Set one parameter. Relative paths are made absolute, because nbdkit changes its directory. -EINVAL: the sentence
+ * names the key and shows the right form; -ENOMEM. */
 GR_MUST_CHECK int stack_options_set(struct stack_options *o, const char *key, const char *value);
-/* The same by the option's name on the command line, which the sentence then shows ("--key value"). A FLAG: "yes". */
+/* The same by the option's name on the command line, which the sentence then shows ("--key value"). A FLAG's value is
+ * "yes". */
 GR_MUST_CHECK int stack_options_set_option(struct stack_options *o, const char *option, const char *value);
 
-/* After the last parameter: check that they suit each other and fill in o->stack. */
+/* Check, after the last parameter, that they fit together, and complete o->stack. -EINVAL. */
 GR_MUST_CHECK int stack_options_complete(struct stack_options *o);
 
-/* The default of a VALUE row by its key, as it would be given; NULL: it has none. */
+/* Return the default of a VALUE row by its key, written as a user would; NULL: none. */
 const char *stack_options_default(const char *key);
 
-/* One paragraph a key, for --help: a string literal. */
+/* The help text, a paragraph for each key: a string literal. */
 #define STACK_OPTION_OWN_HELP(field, how, key, option, shape, set, help) key "=" shape "\n    " help "\n"
 #define STACK_OPTION_VALUE_HELP(field, how, key, option, shape, type, low, high, zero, standard, place, help)          \
     key "=" shape "\n    " STACK_OPTION_HELP(help, standard) "\n"

@@ -1,11 +1,11 @@
-/* What a stack says of itself: its stores' health, its directories, counters and histograms. An image's totals stay
- * when it goes (stack_sums_add). */
+/* What a stack reports: the health of its stores, its cache directories, counters and histograms. Totals never fall:
+ * the counters of removed images are kept (stack_sums_add). */
 #include <string.h>
 
 #include "base/clock.h"
 #include "stack_internal.h"
 
-/* The i-th store; false: there are no more. */
+/* Get the i-th store. Return false after the last. The copy stays valid, because stores are only added. */
 static bool store_at(struct stack *s, size_t i, struct stack_store *out)
 {
     SCOPED_LOCK(&s->lock);
@@ -21,16 +21,19 @@ const char *stack_store_health(struct stack *s, size_t i, struct store_health *o
     if (!store_at(s, i, &at))
         return NULL;
     store_health(at.store, out);
+    /* The breaker knows the store's failures; only the fetch queue knows how long reads have been waiting. */
     out->read_waits_ms = cache_longest_wait_us(s->cache, at.store) / 1000;
     return at.url;
 }
 
 /* ---- counters ---- */
 
+/* Add a counter to the sums, by position. */
 static void add_row(void *arg, const struct counter_row *row)
 {
     struct stack_sums *sums = arg;
     size_t i = sums->at++;
+    /* Rows that do not fit are dropped, so STACK_ROWS_MAX must be large enough. */
     if (i >= STACK_ROWS_MAX)
         return;
     if (i < sums->count) {
@@ -58,7 +61,7 @@ size_t stack_cache_dirs(struct stack *s, struct cache_dir_report out[CACHE_DIRS_
     return cache_dir_reports(s->cache, out);
 }
 
-/* With tiers there is one store. */
+/* With tiers there is exactly one store. */
 size_t stack_tiers(struct stack *s, struct store_tier_report out[STORE_TIERS_MAX])
 {
     struct stack_store at;
@@ -70,7 +73,7 @@ uint64_t stack_age_ms(const struct stack *s)
     return clock_now_ms() - s->opened_ms;
 }
 
-/* Under one lock: an export that is removed meanwhile is counted once. */
+/* Sum up all images. Under one lock, so that an export which is removed meanwhile is counted once. */
 static struct stack_sums sum_images(struct stack *s)
 {
     SCOPED_LOCK(&s->lock);
@@ -87,6 +90,7 @@ void stack_set_front_end(struct stack *s, void (*ask)(void *arg, struct stack_fr
     s->front_end_arg = arg;
 }
 
+/* Show the front end's counters. The lock is held while it is asked, so that stack_set_front_end can wait for it. */
 static void show_front_end(struct stack *s, counter_visit *visit, void *arg)
 {
     struct stack_front_end f;
@@ -111,6 +115,7 @@ static void show_front_end(struct stack *s, counter_visit *visit, void *arg)
 void stack_counters(struct stack *s, counter_visit *visit, void *arg)
 {
     cache_counters(s->cache, visit, arg);
+    /* Metrics have no label for the store, so stores are summed up too. */
     struct stack_sums images = sum_images(s), stores = {0};
     struct stack_store at;
     for (size_t i = 0; store_at(s, i, &at); i++) {

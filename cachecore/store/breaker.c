@@ -1,21 +1,23 @@
-/* The states:
+/* A circuit breaker that keeps the requests of many threads off a store that is down, without a prober thread.
  *
- *   closed   everybody asks. Failures in a row are counted; any answer ends the row
- *   open     OPEN_FAILURES failures of OPEN_OPERATIONS operations: one asks, the others wait. Between two probes lies
- *            a pause, at first PAUSE_FIRST_MS, doubling up to PAUSE_MOST_MS, of which a random half is taken
- *   closed   by the first answer, or its first bytes: all go on
+ *   closed   all operations ask. Failures in a row are counted; any answer ends the row
+ *   open     after OPEN_FAILURES failures from at least OPEN_OPERATIONS operations. One operation asks, the others
+ *            wait. A pause lies between two probes: PAUSE_FIRST_MS, doubling up to PAUSE_MOST_MS, half of it random
+ *   closed   after the first answer, or its first bytes: all operations continue
  *
- * The numbers. 8 in a row: where three requests of ten fail by chance that happens once in 15,000, where a store is
- * gone the first 8 of 16 connections tell. 3 operations: an object that alone makes its server fail stops nobody. 100
- * ms and the jitter: about what an operation waits that retries for itself. 5 s: how late a store is noticed that is
- * back.
+ * The numbers. 8 failures in a row: if three requests of ten fail by chance, that happens once in 15,000; if a store
+ * is gone, the first 8 of 16 connections notice. 3 operations: an object that alone makes its server fail does not
+ * open the breaker. 100 ms with jitter: about the pause of an operation that retries by itself. 5 s: the longest delay
+ * until a store that is back is noticed.
  *
- * An operation that has not failed yet need not wait out a grown pause, only the first one: its object may be elsewhere
- * in the store, where all is well. There are no more such operations than connections, and none while those all wait.
+ * An operation that has not failed yet skips a grown pause and waits for the first one only: its object may be in a
+ * part of the store that works. There are at most as many of these as connections, and none once all of them wait.
  *
- * Retry-After stays the operation's own (store_retry): a throttled store is asked by the others, one at a time, and the
- * first request that it takes ends the waiting.
- */
+ * Retry-After concerns only the operation that received it (store_retry): the others still ask a throttled store, one
+ * at a time, and the first request that it accepts closes the breaker.
+ *
+ * Rows are numbered so that late results do no harm: a probe that ends after another answer has closed the breaker
+ * belongs to an old row and changes nothing. */
 #include "store/breaker.h"
 
 #include <errno.h>
@@ -28,8 +30,10 @@
 #include "base/log.h"
 #include "base/thread.h"
 
+/* See "The numbers" above. */
 enum { OPEN_FAILURES = 8, OPEN_OPERATIONS = 3 };
 enum { PAUSE_FIRST_MS = 100, PAUSE_MOST_MS = 5000 };
+/* A waiting thread checks its cancel flag every STEP_MS. */
 enum { STEP_MS = 200, TELL_EVERY_MS = 30000 };
 
 void breaker_init(struct breaker *b, const char *name)
@@ -48,13 +52,14 @@ void breaker_release(struct breaker *b)
 uint64_t breaker_jitter(uint64_t most)
 {
     uint32_t random = 0;
+    /* Without entropy, early at boot, any spread will do. */
     if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
         random = (uint32_t)clock_now_us() * 2654435761u;
     return random % (most + 1);
 }
 
-/* When t's operation may probe, if nobody else does then: an operation that has not failed at its deadline at the
- * latest, so that short deadlines do not keep all of them from asking. */
+/* Return when t's operation may probe, unless another one probes then. An operation that has not failed yet may probe
+ * at its deadline at the latest; otherwise operations with short deadlines would all end without asking. */
 static uint64_t turn_at_locked(const struct breaker *b, const struct breaker_turn *t, uint64_t deadline_ms)
 {
     if (t->row == b->row)
@@ -62,7 +67,7 @@ static uint64_t turn_at_locked(const struct breaker *b, const struct breaker_tur
     return GR_MIN(b->probed_ms + GR_MIN(b->pause_ms, (uint64_t)PAUSE_FIRST_MS), deadline_ms);
 }
 
-/* Until something may have changed for t: in steps, since cancel tells nobody. */
+/* Wait until something may have changed for t. In steps, because a cancel flag wakes no thread. */
 static void wait_locked(struct breaker *b, const struct breaker_turn *t, uint64_t now, uint64_t deadline_ms)
 {
     uint64_t until = GR_MIN(deadline_ms, now + STEP_MS);
@@ -74,12 +79,14 @@ static void wait_locked(struct breaker *b, const struct breaker_turn *t, uint64_
     b->waiting--;
 }
 
+/* Return rc with the sentence of the store's last failure. */
 static int give_up_locked(const struct breaker *b, int rc)
 {
     (void)error_restore(&b->last);
     return rc;
 }
 
+/* The check without the lock may miss a failure that was just counted. That costs one more request. */
 int breaker_wait(struct breaker *b, struct breaker_turn *t, uint64_t deadline_ms, const volatile int *cancel)
 {
     if (!atomic_load(&b->troubled))
@@ -102,7 +109,7 @@ int breaker_wait(struct breaker *b, struct breaker_turn *t, uint64_t deadline_ms
     return 0;
 }
 
-/* Returns whether t probed: not when another's answer has ended the row meanwhile. */
+/* End t's probe. Return whether t was the current row's probe; it is not if another answer has ended the row. */
 static bool end_probe_locked(struct breaker *b, struct breaker_turn *t)
 {
     bool probed = t->probe == b->row;
@@ -112,6 +119,8 @@ static bool end_probe_locked(struct breaker *b, struct breaker_turn *t)
     return probed;
 }
 
+/* Any answer closes the breaker, not only the probe's: it shows that the store works. The log is written without the
+ * lock. */
 void breaker_answered(struct breaker *b, struct breaker_turn *t)
 {
     bool tell;
@@ -142,7 +151,7 @@ void breaker_withdraw(struct breaker *b, struct breaker_turn *t)
         pthread_cond_broadcast(&b->changed);
 }
 
-/* Returns whether to log the opening: a store that comes and goes fills no log. */
+/* Open the breaker. Return whether to log it: a store that fails on and off must not fill the log. */
 static bool open_locked(struct breaker *b, uint64_t now)
 {
     b->open = true;
@@ -155,6 +164,7 @@ static bool open_locked(struct breaker *b, uint64_t now)
     return b->reported;
 }
 
+/* Add a failure to the row; an operation counts once in each row. */
 static void count_failure_locked(struct breaker *b, struct breaker_turn *t, int code, uint64_t now)
 {
     if (!b->failures)
@@ -173,9 +183,11 @@ bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code)
         SCOPED_LOCK(&b->lock);
         uint64_t now = clock_now_ms();
         count_failure_locked(b, t, code, now);
+        /* While open, only the probe moves the pause: requests sent before the opening may still fail late. */
         if (!b->open && b->failures >= OPEN_FAILURES && b->operations >= OPEN_OPERATIONS) {
             tell = open_locked(b, now);
         } else if (end_probe_locked(b, t)) {
+            /* The probe failed: half of the doubled pause is certain, half random. */
             uint64_t half = GR_MIN(2 * b->pause_ms, (uint64_t)PAUSE_MOST_MS) / 2;
             b->pause_ms = half + breaker_jitter(half);
             b->probed_ms = now;

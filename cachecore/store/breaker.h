@@ -1,12 +1,12 @@
-/* Who may ask a store that does not answer. While it answers everybody may; after failures in a row the breaker is
- * open, and one operation at a time asks (it probes), until something is answered.
+/* A circuit breaker: limits the requests to a store that does not answer. While the store answers, all operations may
+ * ask it. After several failures in a row the breaker is open: one operation at a time asks (it probes), until the
+ * store answers.
  *
  *   struct breaker_turn t = {0};                one operation
  *   while (breaker_wait(b, &t, ...) == 0)       before each try
- *       breaker_answered(b, &t) or breaker_failed(b, &t, code)
+ *       breaker_answered(b, &t) or breaker_failed(b, &t, code) or breaker_withdraw(b, &t)
  *
- * Any thread; nothing is held while a store is asked.
- */
+ * Any thread. No lock is held while a store is asked. */
 #ifndef GRANARY_STORE_BREAKER_H
 #define GRANARY_STORE_BREAKER_H
 
@@ -17,48 +17,56 @@
 
 #include "store/store.h"
 
-/* Members are the breaker's own. */
+/* Private. `lock` guards all members but name, troubled (atomic) and the counters. A row is a series of failures
+ * without an answer in between; rows are numbered. */
 struct breaker {
-    const char *name; /* of the store, for the log */
+    const char *name; /* the store's URL, for the log; borrowed */
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    _Atomic bool troubled;         /* failures is not 0: what a good answer has to look at */
-    bool open, probing, reported;  /* told: the log has a line of this opening */
-    unsigned failures, operations; /* tries that failed in a row, and operations that they were of */
-    unsigned waiting;
-    uint64_t row; /* which row of failures this is */
+    pthread_cond_t changed;        /* a probe ended, or the breaker opened or closed */
+    _Atomic bool troubled;         /* failures > 0; lets good answers return without the lock */
+    bool open, probing, reported;  /* reported: this opening was logged */
+    unsigned failures, operations; /* tries that failed in this row, and the operations that made them */
+    unsigned waiting;              /* operations in breaker_wait */
+    uint64_t row;                  /* number of the current row */
+    /* On clock_now_ms: the row's first failure, the last log line, the end of the last probe; and the pause after that
+     * probe. */
     uint64_t since_ms, reported_ms, probed_ms, pause_ms;
-    struct error last;
+    struct error last; /* the last failure */
     counter opens, probes;
 };
 
-/* One operation's; zeroed at its beginning. */
+/* One operation's state; the operation zeroes it before its first try. */
 struct breaker_turn {
-    uint64_t row;   /* the last one in which it failed; 0: none */
-    uint64_t probe; /* the one in which it probes; 0: it does not */
+    uint64_t row;   /* the row in which it last failed; 0: none */
+    uint64_t probe; /* the row for which it probes; 0: it does not */
 };
 
+/* name is borrowed and must outlive the breaker. */
 void breaker_init(struct breaker *b, const char *name);
 void breaker_release(struct breaker *b);
 
-/* Wait until t's operation may ask the store. 0; -ETIMEDOUT: deadline_ms (on clock_now_ms) has passed; -ECANCELED:
- * *cancel (may be NULL) was set. After these the thread's sentence is the last failure of whoever asked. */
+/* Wait until t's operation may ask the store. 0: it may. -ETIMEDOUT: deadline_ms (on clock_now_ms) has passed;
+ * -ECANCELED: *cancel (may be NULL) was set. On failure the thread's sentence is the store's last failure. */
 GR_MUST_CHECK int breaker_wait(struct breaker *b, struct breaker_turn *t, uint64_t deadline_ms,
                                const volatile int *cancel);
 
-/* The store has answered something: a refusal, or the first bytes of a long answer. May be called again. */
+/* Report that the store has answered anything: a refusal, or the first bytes of a long answer. Closes the breaker. May
+ * be called repeatedly. */
 void breaker_answered(struct breaker *b, struct breaker_turn *t);
 
-/* It has not, or with a passing failure: code and the thread's sentence. Returns whether the breaker is open now. */
+/* Report a try without an answer, or with a passing failure: code, and the thread's sentence. Return whether the
+ * breaker is open now. */
 bool breaker_failed(struct breaker *b, struct breaker_turn *t, int code);
 
-/* The try ended on this side (no memory): nothing is known of the store, and another operation may ask it. */
+/* Report a try that ended on this side (no memory, interrupted): it says nothing about the store, and if it was the
+ * probe, another operation may probe. */
 void breaker_withdraw(struct breaker *b, struct breaker_turn *t);
 
+/* Fill in the store's health. */
 void breaker_look(struct breaker *b, struct store_health *out);
 void breaker_counters(struct breaker *b, counter_visit *visit, void *arg);
 
-/* A random number of [0, most]: what many did together they do not do together again. */
+/* Return a random number in [0, most], to spread operations that would otherwise act at the same time. */
 uint64_t breaker_jitter(uint64_t most);
 
 #endif

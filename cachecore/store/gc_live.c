@@ -1,8 +1,7 @@
-/* Images share most of their trees; a node or page that is in the set has been walked with all that
- * is below it, so each stored node is read once however many images name it. That rests on an order:
- * a name enters the set before its subtree is walked, and any failure on the way ends the run and
- * throws the set away.
- */
+/* The set of live objects. Images share most of their trees, and a node or page that is in the set has been walked with
+ * all below it, so each stored node is read once however many images refer to it. This relies on an order: a name
+ * enters the set before its subtree is walked, and any failure ends the run, so that an incomplete set is thrown
+ * away. */
 #include "store/gc_live.h"
 
 #include <errno.h>
@@ -28,8 +27,7 @@ static int collect_tag(void *arg, const char *name, const char *tag, const struc
     return vec_push(&tags->list, fresh) ? error_no_memory() : 0;
 }
 
-/* True when build tag a is kept in preference to b. Of two builds within one second the one that
- * latest names was the later. */
+/* Is build tag a newer than b? Of two builds within one second, the one that "latest" names was the later. */
 static bool newer(const struct gc_tag *a, const struct gc_tag *b)
 {
     if (a->created != b->created)
@@ -37,6 +35,7 @@ static bool newer(const struct gc_tag *a, const struct gc_tag *b)
     return a->current != b->current ? a->current : strcmp(a->tag, b->tag) > 0;
 }
 
+/* Mark the tags of the image that "latest" names. */
 static void find_current(struct gc_tag *tags, size_t n)
 {
     const struct gc_tag *latest = NULL;
@@ -47,7 +46,7 @@ static void find_current(struct gc_tag *tags, size_t n)
         tags[i].current = digest_equal(&tags[i].image, &latest->image);
 }
 
-/* tags[0..n): all of one image. A build tag goes when keep_last others are newer. */
+/* Mark expired build tags among tags[0..n), all of one image name: those with at least keep_last newer ones. */
 static void doom(struct gc_tag *tags, size_t n, unsigned keep_last)
 {
     find_current(tags, n);
@@ -65,6 +64,7 @@ int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out)
     if (rc || keep_last == 0)
         return rc;
     size_t n = out->list.len;
+    /* Tags are sorted by name, so the tags of one image name are neighbours. */
     for (size_t begin = 0, end; begin < n; begin = end) {
         for (end = begin + 1; end < n && !strcmp(out->list.items[end].name, out->list.items[begin].name); end++)
             ;
@@ -73,12 +73,14 @@ int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out)
     return 0;
 }
 
+/* Skip a node that is in the set already; digest_map_add returns 1 if it was new. */
 static int live_node(void *arg, const struct index_child *node, unsigned level)
 {
     int rc = digest_map_add(arg, &node->digest, 0);
     return rc < 0 ? rc : rc ? 0 : INDEX_WALK_SKIP;
 }
 
+/* Leaves name packs; holes (NULL or a zero digest) name nothing. */
 static int live_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     int rc = 0;
@@ -103,6 +105,7 @@ int gc_live_add_chunks(struct store *s, const struct manifest *m, struct digest_
 int gc_live_add_image(struct store *s, const struct digest *image, struct digest_map *live, uint64_t *images)
 {
     struct manifest m;
+    /* An image with several tags is walked once. */
     int rc = digest_map_add(live, image, 0);
     if (rc <= 0)
         return rc;
@@ -124,6 +127,7 @@ int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *
             continue;
         int rc = gc_live_add_image(s, &t->image, live, images);
         if (rc)
+            /* -ENOENT would read as a missing tag, but here a part of an image is missing. */
             return error_prefix(rc == -ENOENT ? -EBADMSG : rc,
                                 "gc: nothing was removed, since what image %s:%s needs is not known; repair or remove "
                                 "that tag",

@@ -1,4 +1,4 @@
-/* What the tags of a store need: gc's first step. */
+/* The tags of a store and the objects that they need: gc's first step, used also to protect an image's objects. */
 #ifndef GRANARY_STORE_GC_LIVE_H
 #define GRANARY_STORE_GC_LIVE_H
 
@@ -8,15 +8,17 @@
 #include "store/read/digest_map.h"
 #include "store/store.h"
 
+/* One tag, and what keep_last decides about it. */
 struct gc_tag {
     char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1];
     struct digest image;
     int64_t created;
-    bool build_tag; /* the unique one that a build writes: it ends in "-" and 12 digits of the digest */
-    bool current;   /* "latest" names the same image */
+    bool build_tag; /* the unique tag that each build writes: ends in "-" and 12 digits of the digest */
+    bool current;   /* the tag "latest" names the same image */
     bool expired;   /* keep_last removes it */
 };
 
+/* All tags of a store; starts as all zero. */
 struct gc_tags {
     VEC(struct gc_tag) list; /* in byte order of name, tag */
 };
@@ -24,19 +26,21 @@ struct gc_tags {
 void gc_tags_release(struct gc_tags *tags);
 #define CLEANUP_GC_TAGS CLEANUP(gc_tags_release) struct gc_tags
 
-/* Read every tag; with keep_last above 0 mark all but each image's newest build tags as expired. */
+/* Read every tag into out, which starts as all zero. With keep_last above 0, mark all but the newest keep_last build
+ * tags of each image name as expired. Errors are those of repository_tags. */
 GR_MUST_CHECK int gc_tags_read(struct store *s, unsigned keep_last, struct gc_tags *out);
 
-/* Add the names of the image's index nodes and packs; what is in it already is taken as walked. */
+/* Add the names of the image's index nodes and packs to live. A node that is in live already counts as walked, with
+ * all below it. After a failure live is incomplete and must be discarded. */
 GR_MUST_CHECK int gc_live_add_chunks(struct store *s, const struct manifest *m, struct digest_map *live);
 
-/* Add the names of everything the image needs, the manifest's too, likewise. *images (may be NULL) grows by one when
- * the image is new. */
+/* The same for all objects of the image: manifest, index, packs, catalog. *images (may be NULL) grows by one if the
+ * image was not in live. */
 GR_MUST_CHECK int gc_live_add_image(struct store *s, const struct digest *image, struct digest_map *live,
                                     uint64_t *images);
 
-/* Add the name of every object that the tags (expired ones aside) need to live. What is in it
- * already is taken as walked. *images (may be NULL): how many images were added. */
+/* The same for the images of all tags that have not expired. -EBADMSG also if an image's object is missing: the
+ * sentence names the tag. */
 GR_MUST_CHECK int gc_live_add(struct store *s, const struct gc_tags *tags, struct digest_map *live, uint64_t *images);
 
 #endif

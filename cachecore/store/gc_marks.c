@@ -1,8 +1,8 @@
-/* Keeping what is there already from being swept, for those who come to need it.
+/* Protects existing objects from gc on behalf of new images.
  *
- * A build shares what its parent holds without having put it. Under a lease nothing is swept, so what was whole when
- * the lease began is whole at the end; but it may have been marked, when the parent's last tag went meanwhile.
- */
+ * A build shares its parent's objects without putting them. While its lease is live nothing is swept, so what was
+ * whole when the lease began is whole at the end. But objects may have been marked meanwhile, when the parent's last
+ * tag was removed, and then the next gc run would find their marks old enough. */
 #include "store/gc_marks.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ bool gc_mark_key_parse(const char *key, struct digest *out)
     return !digest_parse(hex, strlen(hex), out) && !digest_is_zero(out);
 }
 
-/* *out: does gc's mark stand on this object? */
+/* Set *out to whether the object is marked. */
 static int is_marked(struct store *s, const struct digest *name, bool *out)
 {
     char key[OBJECT_KEY_MAX];
@@ -37,6 +37,7 @@ static int is_marked(struct store *s, const struct digest *name, bool *out)
     return rc == -ENOENT ? 0 : rc;
 }
 
+/* The marks to remove. They are collected first, so that no object is removed during the listing. */
 struct unmarking {
     const struct digest_map *names;
     VEC(struct digest) marked;
@@ -67,6 +68,7 @@ int gc_unmark(struct store *s, const struct digest_map *names)
     return rc;
 }
 
+/* The sentence for a parent that lost an object. */
 static int removed(const struct store *s, const char *what)
 {
     return error_set(-EAGAIN,
@@ -75,6 +77,7 @@ static int removed(const struct store *s, const char *what)
                      what, s->url);
 }
 
+/* Give a listed object the value 1. */
 static int note_present(void *arg, const struct store_item *item)
 {
     enum object_kind kind;
@@ -87,7 +90,8 @@ static int note_present(void *arg, const struct store_item *item)
     return 0;
 }
 
-/* names: of packs and index nodes. */
+/* Check that all these packs and index nodes are in the store. Two listings cost less than a request for each
+ * object. */
 static int look_for(struct store *s, struct digest_map *names)
 {
     int rc = store_list(s, "packs/", note_present, names);
@@ -108,9 +112,11 @@ int gc_hold_parent(struct store *s, const struct digest *image, bool look)
     bool marked = false;
     int rc = repository_manifest(s, image, &m);
     if (!rc)
+        /* One request looks up the manifest's mark. Only if there is one, the index is walked. */
         rc = is_marked(s, image, &marked);
     if (!rc && (look || marked))
         rc = gc_live_add_chunks(s, &m, &names);
+    /* The manifest or a node is gone. */
     if (rc == -ENOENT)
         return removed(s, "something");
     if (!rc && look)

@@ -1,4 +1,5 @@
-/* gc's marks on objects that no manifest needs (trash/<digest>), and taking them off what a new image comes to need. */
+/* gc's marks (trash/<digest>) on objects that no image needs, and their removal when a new image comes to need them.
+ * Any thread. Errors are the store's. */
 #ifndef GRANARY_STORE_GC_MARKS_H
 #define GRANARY_STORE_GC_MARKS_H
 
@@ -8,24 +9,25 @@
 
 #define GC_MARKS_PREFIX "trash/"
 
-/* "trash/<digest>"; returns out. */
+/* Write the key of an object's mark, "trash/<digest>", and return out. */
 char *gc_mark_key(const struct digest *name, char out[OBJECT_KEY_MAX]);
 
-/* The opposite; false: another key. */
+/* Parse such a key. Return false if it is another one. */
 bool gc_mark_key_parse(const char *key, struct digest *out);
 
-/* Take the marks off these objects, under a lease: a new image needs them again, and should it be given up before a gc
- * sees it, they must not count as unneeded since their old marks. */
+/* Remove the marks of these objects. The caller holds a lease. If a new image needs them but is abandoned before a gc
+ * run sees it, they must not count as unneeded since the time of their old marks. */
 GR_MUST_CHECK int gc_unmark(struct store *s, const struct digest_map *names);
 
-/* The same for everything that this image needs: when it is to be given a name again. Looks for marks first; without
- * any, the image is not walked. */
+/* The same for all objects of an image that is about to get a tag again. Lists the marks first: if there are none, the
+ * image is not walked. */
 GR_MUST_CHECK int gc_unmark_image(struct store *s, const struct digest *image);
 
-/* Before an image is published that shares chunks with `image`, its parent, under a lease that was begun before the
- * parent was looked at: is the parent still there? If it is marked, the marks are taken off its packs and index nodes.
- * look: each of those is looked for; for when the lease has lapsed, or no tag named the parent, which may have lost
- * some by then. -EAGAIN naming what is gone. Memory: 54 to 107 bytes an object, when it is marked or looked for. */
+/* Check that the parent of an image that is about to be published is still in the store, because the two share chunks.
+ * The caller holds a lease that was begun before it looked at the parent. If the parent is marked, the marks of its
+ * manifest, packs and index nodes are removed. look: also check that each pack and index node is there; needed if the
+ * lease has lapsed or if no tag named the parent. -EAGAIN: something is gone; the sentence names it. Memory: 54 to 107
+ * bytes for each object, if the parent is marked or look is set. */
 GR_MUST_CHECK int gc_hold_parent(struct store *s, const struct digest *image, bool look);
 
 #endif

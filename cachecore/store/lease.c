@@ -1,6 +1,8 @@
-/* Leases are documents that only their owner writes and anybody may list; what makes one dead is
- * time alone, so a killed build needs no cleaning up.
- */
+/* Leases. A lease is a document builds/<uuid> that only its owner writes and every gc may list. Time alone makes one
+ * dead, so a killed build needs no cleanup.
+ *
+ * Two clocks: documents carry wall-clock time, since other machines compare it. A handle measures its own age by
+ * CLOCK_BOOTTIME, which counts while the machine sleeps and cannot be set. */
 #include "store/lease.h"
 
 #include <errno.h>
@@ -17,18 +19,20 @@
 
 static const char sweep_key[] = "trash/sweeping";
 
+/* How often a build looks whether a sweep has ended. */
 enum { SWEEP_POLL_MS = 200, LEASE_KEY_MAX = 64 };
 
+/* A lease or a sweep announcement that this process holds. */
 struct lease_handle {
     struct store *store;
     struct lease lease;
     uint64_t written_ms; /* clock_boot_ms of the last write */
-    bool sweep;          /* gc's announcement, not a build's lease */
-    bool lapsed;
+    bool sweep;          /* gc's announcement instead of a build's lease */
+    bool lapsed;         /* was it ever too old when renewed? */
     char key[LEASE_KEY_MAX];
 };
 
-/* put: key, mode and version; the document is filled in. */
+/* Write the lease's document with the current time. The caller sets the key, mode and version of put. */
 static int lease_put(struct lease_handle *l, uint64_t now_ms, struct store_put *put)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
@@ -49,7 +53,7 @@ static int lease_write(struct lease_handle *l, uint64_t now_ms)
     return lease_put(l, now_ms, &put);
 }
 
-/* builds/<uuid, version 4> */
+/* Make a key: builds/ and a version 4 UUID (RFC 9562). */
 static int random_key(char out[LEASE_KEY_MAX])
 {
     uint8_t r[16];
@@ -62,7 +66,7 @@ static int random_key(char out[LEASE_KEY_MAX])
     return 0;
 }
 
-/* A handle that nothing was written for yet. */
+/* Make a handle; nothing is written yet. */
 static int make(struct store *s, const char *image, struct lease_handle **out)
 {
     struct lease_handle *l = calloc(1, sizeof *l);
@@ -78,7 +82,7 @@ static int make(struct store *s, const char *image, struct lease_handle **out)
     return 0;
 }
 
-/* Is anybody sweeping? *out: false also when the sweep has died. */
+/* Set *out to whether a sweep is running; false also if it has died. */
 static int sweep_runs(struct store *s, bool *out)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
@@ -95,7 +99,7 @@ static int sweep_runs(struct store *s, bool *out)
     return 0;
 }
 
-/* The lease has been written: wait until nobody sweeps. */
+/* Wait until no sweep is running; the lease has been written. It is renewed meanwhile. */
 static int wait_for_sweep(struct lease_handle *l)
 {
     struct store *s = l->store;
@@ -126,6 +130,7 @@ int lease_begin(struct store *s, const char *image, struct lease_handle **out)
         rc = lease_write(unwritten, clock_boot_ms());
     if (rc)
         return rc;
+    /* From here on a failure must remove the written lease, not only free the handle. */
     CLEANUP(cleanup_lease_handle) struct lease_handle *l = steal_ptr(&unwritten);
     rc = wait_for_sweep(l);
     if (!rc)
@@ -141,8 +146,8 @@ static int another_sweeps(const struct store *s)
                      s->url, sweep_key);
 }
 
-/* Write the announcement where there is none, or a dead one; of several who try, one succeeds, as far as the store
- * honours conditions. */
+/* Write the announcement unless a live one is there. If several gc runs try at once, one succeeds, as far as the store
+ * honours conditional puts. */
 static int announce(struct lease_handle *l)
 {
     struct store *s = l->store;
@@ -155,6 +160,7 @@ static int announce(struct lease_handle *l)
         return found;
     if (!found && !lease_decode(doc.data, doc.len, &there) && time(NULL) - there.renewed < LEASE_SWEEP_DEAD_S)
         return another_sweeps(s);
+    /* With conditions, one of several gc runs that found no live announcement succeeds. */
     int rc = store_probe_conditional(s, &conditional);
     if (rc)
         return rc;
@@ -188,6 +194,7 @@ int lease_renew_at(struct lease_handle *l, uint64_t now_ms)
     if (lapsed && l->sweep)
         return error_set(-EAGAIN, "gc: stood still for %llu s, so that others may no longer wait for it; run it again",
                          (unsigned long long)age_ms / 1000);
+    /* A sweep may have begun in the gap, so a lapsed lease is begun anew. */
     l->lapsed |= lapsed;
     int rc = lease_write(l, now_ms);
     return rc || !lapsed ? rc : wait_for_sweep(l);
@@ -203,7 +210,7 @@ bool lease_lapsed(const struct lease_handle *l)
     return l->lapsed;
 }
 
-/* An announcement that was taken for dead may be another gc's by now. */
+/* Is the document under our key still ours? Another gc may have taken our announcement for dead and replaced it. */
 static bool is_ours(const struct lease_handle *l)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
@@ -222,6 +229,7 @@ void lease_end(struct lease_handle *l)
     free(l);
 }
 
+/* A listed lease. */
 struct found {
     char key[LEASE_KEY_MAX + 64];
     int64_t mtime;
@@ -244,7 +252,8 @@ static int lease_collect(void *arg, const struct store_item *item)
     return vec_push(list, f) ? error_no_memory() : 0;
 }
 
-/* The last sign of life of a lease. -ENOENT: it ended meanwhile. */
+/* Set *out to the time of the lease's last renewal, by its document or the store, whichever is later: one of the
+ * clocks may be wrong. -ENOENT: it ended meanwhile. */
 static int last_sign(struct store *s, const struct found *f, int64_t *out)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
@@ -266,6 +275,7 @@ int lease_count_live(struct store *s, int64_t now, int64_t grace_s, bool forget_
     for (size_t i = 0; i < list.len && !rc; i++) {
         int64_t seen;
         rc = last_sign(s, &list.items[i], &seen);
+        /* It ended after it was listed. */
         if (rc == -ENOENT) {
             rc = 0;
             continue;

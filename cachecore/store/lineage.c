@@ -1,4 +1,6 @@
-/* All tags of the name are read once; each step looks for those of the next digest among them. */
+/* An image's ancestry from tags. A tag records its image's parent, so the tags of a name form chains. All tags of the
+ * name are read once; each step searches them in memory for the next digest. Tags written by other tools may form a
+ * circle or a long chain, so every loop is bounded by LINEAGE_MAX or stops at an image that it has seen. */
 #include "store/lineage.h"
 
 #include <errno.h>
@@ -8,11 +10,13 @@
 #include "base/error.h"
 #include "store/repository.h"
 
+/* A tag and its name. */
 struct known {
     struct tag tag;
     char name[IMAGE_TAG_MAX + 1];
 };
 
+/* All tags of the name. */
 struct known_tags {
     VEC(struct known) list;
 };
@@ -35,7 +39,7 @@ static int lineage_collect(void *arg, const char *name, const char *tag, const s
     return vec_push(&tags->list, k) ? error_no_memory() : 0;
 }
 
-/* What the image's tags say it was built upon; zero: nothing. */
+/* Return the parent that the image's tags name; zero: none. */
 static struct digest parent_of(const struct known_tags *tags, const struct digest *image)
 {
     for (size_t i = 0; i < tags->list.len; i++) {
@@ -46,6 +50,7 @@ static struct digest parent_of(const struct known_tags *tags, const struct diges
     return (struct digest){{0}};
 }
 
+/* Return the step to an image, with its oldest tag. */
 static struct lineage_step step_to(const struct known_tags *tags, const struct digest *image)
 {
     struct lineage_step s = {.image = *image};
@@ -59,7 +64,7 @@ static struct lineage_step step_to(const struct known_tags *tags, const struct d
     return s;
 }
 
-/* Going back to where one was before is a circle, which tags by other hands may have. */
+/* Is the image among the steps already? Tags written by other tools may form a circle. */
 static bool was_seen(const struct lineage *l, const struct digest *first, const struct digest *image)
 {
     bool seen = digest_equal(first, image);
@@ -70,8 +75,7 @@ static bool was_seen(const struct lineage *l, const struct digest *first, const 
 
 /* ------------------------------------------------------------------ the newest image */
 
-/* Is `old` among the images that `image` was built upon, one step after the other? A chain longer than LINEAGE_MAX, or
- * a circle, ends unfound. */
+/* Is `old` an ancestor of `image`? False for a chain longer than LINEAGE_MAX, or a circle. */
 static bool was_built_upon(const struct known_tags *tags, const struct digest *image, const struct digest *old)
 {
     struct digest at = *image;
@@ -83,8 +87,8 @@ static bool was_built_upon(const struct known_tags *tags, const struct digest *i
     return false;
 }
 
-/* Times are whole seconds, so of one second the parents are the older ones. What is equal even so is decided by the
- * name, since it must not depend on the order in which a store lists. */
+/* Is a newer than b? Times are whole seconds, so within one second an image is newer than its ancestors. Otherwise the
+ * name decides, because the result must not depend on the order of the store's listing. */
 static bool is_newer(const struct known_tags *tags, const struct known *a, const struct known *b)
 {
     if (a->tag.created != b->tag.created || digest_equal(&a->tag.digest, &b->tag.digest))
@@ -94,13 +98,13 @@ static bool is_newer(const struct known_tags *tags, const struct known *a, const
     return a_upon_b != b_upon_a ? a_upon_b : strcmp(a->name, b->name) > 0;
 }
 
-/* People know an image by the name they gave it. */
+/* Prefer a tag that a user chose to a build tag. */
 static bool is_better_name(const struct known *k, const struct known *than)
 {
     return tag_is_build_name(than->name, &than->tag.digest) && !tag_is_build_name(k->name, &k->tag.digest);
 }
 
-/* A tag copied from another name's is none of this one's. */
+/* Is this a tag of the image built from that source? A tag copied from another name is not. */
 static bool is_candidate(const struct known *k, const char *name, const struct digest *source)
 {
     const struct tag *t = &k->tag;
@@ -143,6 +147,7 @@ int lineage_read(struct store *s, const char *name, const struct digest *image, 
     if (rc)
         return rc;
     struct digest at = *parent;
+    /* The tag of an unchanged rebuild names the image itself; an older tag names the real parent. */
     if (digest_is_zero(&at) || digest_equal(&at, image))
         at = parent_of(&tags, image);
     while (!digest_is_zero(&at) && !was_seen(out, image, &at) && out->steps.len < LINEAGE_MAX) {

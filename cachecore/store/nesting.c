@@ -1,3 +1,5 @@
+/* Looks for a granary.json in every directory above the new store, and in the places below it where an image of the
+ * same name would put one. unnest takes apart stores that were nested before this check existed. */
 #include "store/nesting.h"
 
 #include <errno.h>
@@ -8,7 +10,7 @@
 #include "format/image_ref.h"
 #include "store/repository.h"
 
-/* Cut the last component of the path off url; false: there is none left (the root, a bucket, a host). */
+/* Remove the last component of the url's path. Return false if there is none left (the root, a bucket, a host). */
 static bool go_up(char *url)
 {
     char *path = strstr(url, "://");
@@ -22,6 +24,7 @@ static bool go_up(char *url)
     return true;
 }
 
+/* The sentence for s next to the other store. */
 static int nesting_refuse(const struct store *s, const char *other)
 {
     return error_set(
@@ -32,12 +35,14 @@ static int nesting_refuse(const struct store *s, const char *other)
         s->url, other, other);
 }
 
+/* Any failure counts as "no store": the user may not be allowed to read a parent directory. */
 static bool is_store(const char *url, const struct store_options *options)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
     return !store_open(url, options, &store) && !repository_check(store, false);
 }
 
+/* Refuse s if a store is below it. */
 static int look_below(struct store *s, const char *name)
 {
     static const char *const places[] = {"%s/granary.json", "images/granary.json", "images/%s/granary.json"};
@@ -60,6 +65,7 @@ int nesting_check(struct store *s, const char *name, const struct store_options 
 {
     char url[IMAGE_STORE_MAX + 1];
     int rc = repository_check(s, false);
+    /* It is a store already, nested or not, or it cannot be read. */
     if (rc != -ENOENT)
         return rc;
     snprintf(url, sizeof url, "%s", s->url);

@@ -1,9 +1,12 @@
-/* Images in a store: the store's own document, objects by name, manifests, tags.
+/* Images in a store: the store's own document, objects by content, manifests, tags. The keys are in
+ * docs/reference/format-store.md.
  *
- * Publishing is a compare-and-swap loop. A put whose answer was lost, or which was repeated by
- * store_retry, may have been carried out: whatever a put answers, the document that is there now
- * decides, and our nonce in it is success.
- */
+ * Publishing a tag is a compare-and-swap loop over its document. The answer of a put can be lost, and store_retry may
+ * repeat a put that was carried out. So after any failed put the tag is read again, and it is ours if it contains our
+ * nonce.
+ *
+ * Objects are named by their SHA-256, so putting one twice does no harm. A put looks first, which saves the transfer
+ * when an interrupted build is repeated, and replaces an object that is damaged. */
 #include "store/repository.h"
 
 #include <errno.h>
@@ -19,9 +22,10 @@
 
 static const char store_doc_key[] = "granary.json";
 
+/* A thousand lost races in a row mean that something else is wrong. */
 enum { PUBLISH_TRIES = 1000, TAG_KEY_MAX = IMAGE_NAME_MAX + IMAGE_TAG_MAX + 16 };
 
-/* A decoder's sentence gets the store and the key in front. */
+/* Put the store and the key in front of a decoder's sentence. */
 static int at_key(int rc, struct store *s, const char *key)
 {
     return rc ? error_prefix(rc, "%s: %s", s->url, key) : 0;
@@ -49,7 +53,7 @@ int repository_check(struct store *s, bool init)
         return rc;
     const struct store_put put = {.key = store_doc_key, .data = doc.data, .len = doc.len, .mode = STORE_PUT_IF_ABSENT};
     rc = store_put(s, &put);
-    /* Another build was first: what it wrote decides. */
+    /* Another build wrote it first: check what it wrote. */
     return rc == -EEXIST ? read_store_doc(s) : rc;
 }
 
@@ -65,6 +69,7 @@ static int check_names(const char *name, const char *tag)
     return rc ? rc : image_ref_check_name("tag", tag);
 }
 
+/* The sentence for a reference that names no tag. */
 static int no_such_tag(struct store *s, const char *name, const char *tag)
 {
     return error_set(-ENOENT, "there is no image %s:%s in %s; 'granary images %s' lists what is there", name, tag,
@@ -79,7 +84,8 @@ static int read_tag(struct store *s, const char *key, struct tag *out)
     return rc ? rc : at_key(tag_decode(doc.data, doc.len, out), s, key);
 }
 
-/* Was it put under this name? One that was copied there would pass for another image. */
+/* Check that the tag was published under this name. Without that, a tag copied by other tools would make one image
+ * pass for another. Old tags without a name are accepted. */
 static int check_place(struct store *s, const char *name, const char *tag, const struct tag *t)
 {
     if (!t->name[0] || (!strcmp(t->name, name) && !strcmp(t->tag, tag)))
@@ -117,6 +123,7 @@ int repository_get_object(struct store *s, enum object_kind kind, const struct d
     bytes_clear(out);
     out->max = max;
     int rc = store_get_small(s, key, out, NULL);
+    /* The maximum is that of the format, so a longer object is damaged. */
     if (rc == -EMSGSIZE)
         return error_set(-EBADMSG, "%s: %s is longer than the %zu bytes it may have", s->url, key, max);
     if (rc)
@@ -179,7 +186,8 @@ int repository_says_md5(struct store *s, bool *out)
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Of the same length: by what the store says, if it says what can be relied on, else by its end. */
+/* Compare an object of the same length with data: by its MD5 if the store reports one that can be relied on, else by
+ * its end. A differing MD5 proves damage only if the store reports true MD5s. */
 static int is_whole(struct store *s, const struct store_item *item, const char *key, const void *data, bool *out)
 {
     const size_t len = (size_t)item->size, n = GR_MIN(len, (size_t)REPOSITORY_COMPARED);
@@ -221,10 +229,12 @@ int repository_put_object(struct store *s, enum object_kind kind, const void *da
     int rc = repository_look(s, key, data, len, out_found);
     if (rc || *out_found == REPOSITORY_WHOLE)
         return rc;
+    /* ALWAYS instead of IF_ABSENT: it also replaces a damaged object. */
     const struct store_put put = {.key = key, .data = data, .len = len, .sha256 = name, .mode = STORE_PUT_ALWAYS};
     return store_put(s, &put);
 }
 
+/* Fill in the time and a random nonce. */
 static int fill_in(struct tag *t)
 {
     if (t->created == 0)
@@ -239,7 +249,7 @@ static int fill_in(struct tag *t)
     return 0;
 }
 
-/* One attempt: 1 when the tag is ours, 0 when another was faster, -errno. */
+/* Make one attempt. Return 1 if the tag is ours, 0 if another writer was faster, or -errno. */
 static int publish_once(struct store *s, const char *key, const struct tag *t, const struct bytes *doc)
 {
     char version[STORE_VERSION_MAX] = "";
@@ -266,7 +276,7 @@ static int publish_once(struct store *s, const char *key, const struct tag *t, c
     return failed.code == -EEXIST ? 0 : error_restore(&failed);
 }
 
-/* The store ignores conditions. */
+/* Publish on a store that does not honour conditional puts. */
 static int publish_anyway(struct store *s, const char *key, const struct bytes *doc, bool strict)
 {
     if (strict)
@@ -329,7 +339,7 @@ static void key_list_release(key_list *keys)
     vec_release(keys);
 }
 
-/* Split "images/NAME/TAG" in place into name and tag; false: not a tag's key (another program's file). */
+/* Split "images/NAME/TAG" in place. Return false if this is not a tag's key but another program's file. */
 static bool split_tag_key(char *key, const char **name, const char **tag)
 {
     char *first = strchr(key, '/');
@@ -352,7 +362,7 @@ static int collect_key(void *arg, const struct store_item *item)
     return 0;
 }
 
-/* By name, then tag: '/' counts as lower than everything a name may hold. */
+/* Order keys by name, then tag: '/' sorts before every character of a name, or "a-b/x" would come before "a/x". */
 static int compare_keys(const void *a, const void *b)
 {
     const unsigned char *x = *(const unsigned char *const *)a, *y = *(const unsigned char *const *)b;
@@ -368,24 +378,27 @@ static int compare_keys(const void *a, const void *b)
     return cx - cy;
 }
 
-/* What was listed and is no tag; each kind is warned of once, with the first as an example. */
+/* Counts of listed documents that are not tags of their name. Each kind is warned about once, with its first as
+ * example. */
 struct passed_over {
     uint64_t others, copied;
 };
 
-/* Documents that are fetched at the same time, and visited in their order. */
+/* Tags are fetched TAGS_BATCH at a time by several threads, and visited in order. */
 enum { TAGS_BATCH = 64, TAGS_THREADS = 16 };
 
+/* One batch; each thread fills its own docs[i]. */
 struct tag_batch {
     struct store *store;
     char **keys;
     size_t count;
     struct {
         struct bytes doc;
-        bool there; /* else removed since it was listed, or another program's file */
+        bool there; /* false: removed since it was listed, or another program's file */
     } docs[TAGS_BATCH];
 };
 
+/* Fetch one document of a batch, in one of several threads. A key that is not a tag's is left out. */
 static int fetch_tag(void *arg, size_t i)
 {
     struct tag_batch *b = arg;
@@ -400,6 +413,7 @@ static int fetch_tag(void *arg, size_t i)
     return rc == -ENOENT ? 0 : rc;
 }
 
+/* Decode one tag's document and visit it, or warn about it. */
 static int visit_tag(struct store *s, char *key, const struct bytes *doc, struct passed_over *passed,
                      repository_tag_visit *visit, void *arg)
 {
@@ -420,6 +434,7 @@ static int visit_tag(struct store *s, char *key, const struct bytes *doc, struct
     return visit(arg, name, tag, &t);
 }
 
+/* Fetch a batch in parallel, then visit it in order in the calling thread. */
 static int visit_batch(struct store *s, char **keys, size_t count, struct passed_over *passed,
                        repository_tag_visit *visit, void *arg)
 {
@@ -451,6 +466,7 @@ int repository_tags(struct store *s, const char *name, repository_tag_visit *vis
     rc = store_list(s, prefix, collect_key, &keys);
     if (rc)
         return rc;
+    /* A store lists in any order. */
     if (keys.len)
         qsort(keys.items, keys.len, sizeof *keys.items, compare_keys);
     for (size_t i = 0; i < keys.len && !rc; i += TAGS_BATCH)

@@ -1,11 +1,12 @@
-/* Two handles for a store, each opened when it is first needed: a hasty one for tags that a table
- * knows, and one with all the patience of the options for what nobody else knows. A store that did not
- * answer the hasty one is not asked again: with a thousand images of a dead store a start must not
- * take a thousand times the wait.
+/* Two handles for each store, each opened when first needed: a hasty one with a short timeout for tags that a table
+ * knows, and a patient one with the timeout of the options for everything else. A store that did not answer on the
+ * hasty handle is not asked again: a start with a thousand images of a dead store must not wait a thousand times.
  *
- * The table that is written holds what was asked for in this life in front, then what was known
- * before, as far as it fits. So a directory used for one image today and another tomorrow knows both.
- */
+ *   tag       resolver_ahead's result?  else table knows it: hasty, and the table if no answer  else: patient
+ *   manifest  table, handed table       else resolver_ahead's result                            else: patient
+ *
+ * The table that is written starts with what this process resolved, followed by what was known before, as far as it
+ * fits. So a directory used for one image today and another one tomorrow knows both. */
 #include "store/resolver.h"
 
 #include <errno.h>
@@ -26,27 +27,29 @@
 
 enum { AHEAD_THREADS = 32 };
 
+/* A store and its handles. */
 struct source {
     char *url;
     struct store *patient, *hasty; /* NULL: not needed yet */
-    bool checked;                  /* it is one of Granary's */
-    struct error away;             /* why the hasty one got no answer; code 0: nothing of the kind */
+    bool checked;                  /* granary.json was checked */
+    struct error away;             /* why the hasty handle got no answer; code 0: it was not tried, or it answered */
 };
 
-/* A reference that was asked for ahead. */
+/* A reference that resolver_ahead requested, and the result. */
 struct asked {
-    struct image_ref ref; /* with its digest, once that is known */
+    struct image_ref ref; /* with its digest once known */
     struct store *store;
     struct manifest manifest;
-    struct bytes text;  /* the manifest's; empty: not asked for, or it failed */
+    struct bytes text;  /* of the manifest; empty: not requested, or failed */
     struct error error; /* code 0: none */
 };
 
+/* Used by one thread; resolver_ahead's threads touch only their own `asked`. */
 struct resolver {
     const struct resolver_config *config;
-    struct export_table known;  /* as read */
-    struct export_table handed; /* by another process, for its manifests */
-    struct export_table wanted; /* of this life */
+    struct export_table known;  /* newest of the tables in the directories */
+    struct export_table handed; /* from another process, for its manifests */
+    struct export_table wanted; /* resolved by this process */
     VEC(struct source) sources;
     VEC(struct asked) asked;
 };
@@ -58,7 +61,7 @@ static int table_path(const char *dir, char out[PATH_MAX])
     return snprintf(out, PATH_MAX, "%s/exports", dir) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* Take over the directory's copy if it is newer than what is known. */
+/* Read the directory's table, and use it if it is newer than the one known so far. Only memory shortage is an error. */
 static int resolver_read_table(struct resolver *r, const char *dir)
 {
     CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
@@ -86,7 +89,7 @@ static int resolver_read_table(struct resolver *r, const char *dir)
     return 0;
 }
 
-/* What is not right there costs requests, and no more. */
+/* Read the table from another process. A damaged one only costs requests. */
 static int read_handed(struct resolver *r, const char *path)
 {
     CLEANUP_BYTES text = BYTES_INIT(EXPORT_TABLE_MAX);
@@ -148,6 +151,7 @@ void resolver_free(struct resolver *r)
 
 /* ---- stores ---- */
 
+/* Return the store's entry, added if it is new. The pointer is valid until the next addition. */
 static int find_source(struct resolver *r, const char *url, struct source **out)
 {
     for (size_t i = 0; i < r->sources.len; i++)
@@ -164,13 +168,14 @@ static int find_source(struct resolver *r, const char *url, struct source **out)
     return 0;
 }
 
-/* A store that is asked because nobody else knows. */
+/* Open the patient handle of a store. */
 static int open_patient(struct resolver *r, const char *url, struct source **out)
 {
     int rc = find_source(r, url, out);
     return rc || (*out)->patient ? rc : store_open(url, &r->config->store, &(*out)->patient);
 }
 
+/* Return the patient handle after checking, once, that this is a Granary store. */
 static int check_patient(struct resolver *r, const char *url, struct store **out)
 {
     struct source *source;
@@ -184,12 +189,12 @@ static int check_patient(struct resolver *r, const char *url, struct store **out
     return 0;
 }
 
-/* A question to a store, and beside it whether it is one of Granary's. */
+/* A request to a store, in parallel with the check that it is one of Granary's. */
 struct question {
     struct store *store;
     int (*ask)(void *arg, struct store *store);
     void *arg;
-    struct error unchecked, unanswered; /* code 0: it went well */
+    struct error unchecked, unanswered; /* code 0: success */
 };
 
 static int ask_half(void *arg, size_t i)
@@ -201,6 +206,8 @@ static int ask_half(void *arg, size_t i)
     return 0;
 }
 
+/* Run `ask` on the patient handle. On first use the check runs in parallel, and its failure comes first, because "not
+ * a Granary store" explains any other. */
 static int ask_patiently(struct resolver *r, const char *url, int (*ask)(void *arg, struct store *store), void *arg)
 {
     struct source *source;
@@ -215,8 +222,8 @@ static int ask_patiently(struct resolver *r, const char *url, int (*ask)(void *a
     return q.unanswered.code ? error_restore(&q.unanswered) : 0;
 }
 
-/* Is rc no answer of the store? A directory without granary.json is one where nothing is mounted now:
- * the store was seen there before. */
+/* Does rc mean that the store did not answer? A directory without granary.json counts as not mounted now, because the
+ * table shows that there was a store. */
 static bool no_answer(struct source *source, int rc)
 {
     bool local = !strncmp(source->url, "file:", 5);
@@ -232,7 +239,8 @@ static bool no_answer(struct source *source, int rc)
     return rc == -EAGAIN || rc == -ETIMEDOUT || (local && (rc == -EIO || rc == -ENOTCONN || rc == -EHOSTDOWN));
 }
 
-/* 0: *out is the store's answer; 1: it gave none, the sentence says why; -errno: an answer too. */
+/* Resolve a tag on the hasty handle. 0: *out is the store's answer; 1: no answer, and the sentence says why; -errno:
+ * the store answered with this error. */
 static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct digest *out)
 {
     struct source *source;
@@ -256,7 +264,7 @@ static int ask_hastily(struct resolver *r, const struct image_ref *ref, struct d
 
 /* ---- ahead ---- */
 
-/* What was asked ahead of a tag, or NULL. */
+/* Return resolver_ahead's result for a tag, or NULL. */
 static struct asked *find_tag(const struct resolver *r, const struct image_ref *ref)
 {
     for (size_t i = 0; i < r->asked.len; i++) {
@@ -269,7 +277,7 @@ static struct asked *find_tag(const struct resolver *r, const struct image_ref *
     return NULL;
 }
 
-/* What was asked ahead of an image's manifest, or NULL. */
+/* Return resolver_ahead's result for an image's manifest, or NULL. */
 static struct asked *find_image(const struct resolver *r, const struct image_ref *ref)
 {
     for (size_t i = 0; i < r->asked.len; i++) {
@@ -288,16 +296,18 @@ static bool is_known(const struct resolver *r, const struct image_ref *ref)
                           : export_table_find_tag(&r->known, ref) || find_tag(r, ref);
 }
 
+/* The items of a resolver_ahead call. Each thread works on its own item. */
 struct asking {
     struct asked *items;
     bool manifests;
 };
 
+/* Resolve one reference and fetch its manifest. */
 static int ask_one(void *arg, size_t i)
 {
     const struct asking *asking = arg;
     struct asked *a = &asking->items[i];
-    int rc = a->error.code; /* of its store */
+    int rc = a->error.code; /* its store failed */
     if (!rc && !a->ref.by_digest)
         rc = repository_resolve(a->store, &a->ref, &a->ref.digest, NULL);
     if (!rc && asking->manifests)
@@ -306,7 +316,7 @@ static int ask_one(void *arg, size_t i)
         bytes_clear(&a->text);
         error_take(&a->error, rc);
     }
-    return rc; /* what has not been begun is not: who wants them all fails with this one */
+    return rc; /* ends the parallel run: the caller needs all of them, so the rest is not begun */
 }
 
 int resolver_ahead(struct resolver *r, const struct image_ref *refs, size_t n, bool manifests)
@@ -324,8 +334,9 @@ int resolver_ahead(struct resolver *r, const struct image_ref *refs, size_t n, b
         if (vec_push(&r->asked, a))
             return error_no_memory();
         if (rc)
-            break; /* the wait for a store that is away is not repeated */
+            break; /* do not wait again for a store that is away */
     }
+    /* The items stay in place from here on: nothing is added while threads use them. */
     struct asking asking = {.items = r->asked.items + before, .manifests = manifests};
     const struct parallel work = {
         .count = r->asked.len - before, .threads = AHEAD_THREADS, .item = ask_one, .arg = &asking};
@@ -335,6 +346,7 @@ int resolver_ahead(struct resolver *r, const struct image_ref *refs, size_t n, b
 
 /* ---- tags ---- */
 
+/* Warn that an old digest is served. */
 static void say_unasked(const struct image_ref *ref, const struct export_entry *known)
 {
     char hex[DIGEST_HEX_SIZE], when[TEXT_TIME_MAX];
@@ -368,6 +380,7 @@ int resolver_resolve(struct resolver *r, struct image_ref *ref)
     if (rc < 0)
         return rc;
     if (rc) {
+        /* No answer: use the table's digest, and clear the tag, which the store did not confirm. */
         say_unasked(ref, known);
         ref->digest = known->ref.digest;
         ref->tag[0] = '\0';
@@ -378,7 +391,7 @@ int resolver_resolve(struct resolver *r, struct image_ref *ref)
 
 /* ---- manifests ---- */
 
-/* The text of an image's manifest that a table holds, decoded. */
+/* Return the entry of the table that holds the image's manifest, decoded into *out, or NULL. */
 static const struct export_entry *known_image(const struct resolver *r, const struct image_ref *ref,
                                               struct manifest *out)
 {
@@ -388,15 +401,17 @@ static const struct export_entry *known_image(const struct resolver *r, const st
     return e && !manifest_decode(e->manifest.data, e->manifest.len, out) ? e : NULL;
 }
 
+/* Note an image for resolver_save. */
 static int resolver_note(struct resolver *r, const struct image_ref *ref, const struct export_entry *known,
                          const struct bytes *text)
 {
-    if (!ref->tag[0] && known) /* under the tag that it was resolved from, and when */
+    if (!ref->tag[0] && known) /* resolved from the table: keep the tag and its time */
         return export_table_put(&r->wanted, &known->ref, known->resolved, text->data, text->len);
     int64_t now = r->config->resolved ? r->config->resolved : (int64_t)time(NULL);
     return export_table_put(&r->wanted, ref, ref->tag[0] ? now : 0, text->data, text->len);
 }
 
+/* The request for a manifest, for ask_patiently. */
 struct manifest_question {
     const struct image_ref *ref;
     struct manifest *manifest;
@@ -443,7 +458,7 @@ static bool same_entry(const struct export_entry *a, const struct export_entry *
            !strcmp(a->ref.tag, b->ref.tag) && !strcmp(a->ref.name, b->ref.name) && !strcmp(a->ref.store, b->ref.store);
 }
 
-/* The table to write: what is wanted, then what was known. */
+/* Make the table to write. Each put goes to the front, so this runs backwards: the old entries first, then our own. */
 static int merge(struct resolver *r, struct export_table *out)
 {
     int rc = 0;
@@ -465,7 +480,7 @@ static bool has_table(const char *dir)
     return !table_path(dir, path) && !access(path, R_OK);
 }
 
-/* Every directory has a copy and the tables say the same. */
+/* Does every directory have a copy that equals the new table? */
 static bool is_written(const struct resolver *r, const struct export_table *t)
 {
     bool same = t->entries.len == r->known.entries.len;
@@ -497,6 +512,7 @@ void resolver_save(struct resolver *r)
         log_warning("%s; the table of exports is not written", error_text());
         return;
     }
+    /* Entries known before may be dropped silently; ours should be there at the next start. */
     if (kept < r->wanted.entries.len)
         log_warning("the table of exports has room for %zu of %zu images: the others need their store to start", kept,
                     r->wanted.entries.len);

@@ -1,5 +1,7 @@
-/* The way to every store: keys are checked, and a failure carries a sentence, whatever stands behind the vtable. Nobody
- * else calls it. */
+/* The one entrance to every store, whatever implementation stands behind the vtable. Each operation checks its key or
+ * prefix here, so that implementations can rely on it, and builds with GRANARY_CHECK assert that a failure left a
+ * sentence. Optional operations get their defaults here. No other file calls through store_ops, except layers for
+ * list_after. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -14,7 +16,7 @@ static bool component_ok(const char *p, size_t len)
     return len && !(len == 1 && p[0] == '.') && !(len == 2 && p[0] == '.' && p[1] == '.');
 }
 
-/* All components up to the last; the last only when it is whole. */
+/* Check every component up to the last slash; the last component only if last_is_whole (a prefix may end anywhere). */
 static bool path_ok(const char *path, bool last_is_whole)
 {
     if (strlen(path) > STORE_KEY_MAX)
@@ -45,8 +47,8 @@ static int check_prefix(const struct store *s, const char *prefix)
 
 /* ---- operations ---- */
 
-/* Of a failure, that this thread has a sentence it had not before. What a sink or a visitor returns is its own matter.
- */
+/* Return rc; assert that a failure has set a new sentence since `said`. Gets and listings are exempt, because their rc
+ * may be the caller's own, from its sink or visitor. */
 static int says_why(int rc, unsigned said)
 {
 #ifdef GRANARY_CHECK
@@ -109,11 +111,13 @@ int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len
         return rc;
     if (s->ops->get_until)
         return s->ops->get_until(s, key, off, len, context, sink, arg);
+    /* A store without get_until makes one try; its layer above decides about others. */
     context->tries++;
     context->from = s->url;
     return (context->fresh && s->ops->get_fresh ? s->ops->get_fresh : s->ops->get)(s, key, off, len, sink, arg);
 }
 
+/* The get of a store_with_context: its caller passes no context, so the view's own is used. */
 static int with_context_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg)
 {
     struct store_with_context *e = (struct store_with_context *)s;
@@ -134,6 +138,7 @@ void store_counters(struct store *s, counter_visit *visit, void *arg)
 
 void store_health(struct store *s, struct store_health *out)
 {
+    /* A store without a breaker counts as healthy. */
     *out = (struct store_health){0};
     if (s->ops->health)
         s->ops->health(s, out);

@@ -1,11 +1,25 @@
-/* An object store: keys under one prefix (docs/reference/format-store.md). One vtable, blocking, any thread;
- * the fakes of the tests implement it too. Objects are immutable except tags, leases and trash
- * marks.
+/* An object store: keys and bytes under one prefix. docs/reference/format-store.md says which keys Granary uses.
  *
- * Every operation returns 0 or -errno with a sentence naming the store and the key: -ENOENT absent,
- * -EACCES refused, -EAGAIN / -ETIMEDOUT worth a retry (store_retry does), -EEXIST a put's condition
- * did not hold, -ENOTSUP the store cannot do it (read-only http), -EIO.
- */
+ * Callers use the store_*() functions below. An implementation fills in struct store_ops; the layers (store_retry,
+ * store_tiers, store_below) and the fakes of the tests are implementations too, so they can be stacked. Every
+ * operation blocks and may be called by any thread. Objects are immutable, except tags, leases and trash marks.
+ *
+ * Every operation returns 0 or a negative errno, and a failure leaves a sentence in the thread's error that names the
+ * store and the key:
+ *
+ *   -ENOENT                the object is absent
+ *   -EACCES                the store refused access
+ *   -EAGAIN, -ETIMEDOUT    a passing failure, worth a retry; store_retry repeats these
+ *   -EBADMSG               the object is shorter than the requested range
+ *   -EEXIST                the condition of a put did not hold
+ *   -EMSGSIZE              get_small met an object larger than allowed
+ *   -EINVAL                the key or prefix is not valid
+ *   -ECANCELED             the operation was interrupted
+ *   -ENOTSUP               the store cannot do this; HTTP stores are read-only
+ *   -ENOMEM                out of memory
+ *   -EIO                   any other failure
+ *
+ * A non-zero value that the caller's sink or visitor returns is passed through unchanged. */
 #ifndef GRANARY_STORE_STORE_H
 #define GRANARY_STORE_STORE_H
 
@@ -22,115 +36,127 @@
 struct store;
 struct http_slots;
 
-/* Receives bytes in order as they arrive; non-zero stops the get with that -errno. */
+/* Receives the bytes of a get in order, as they arrive. A non-zero result stops the get, which then returns it. */
 typedef int store_sink(void *arg, const void *data, size_t len);
-/* Visits one key (relative to the store); non-zero ends the listing with that value. */
+/* One object, as store_list and store_stat report it. Pointers are valid during the visit. */
 struct store_item {
     const char *key;
-    uint64_t size;
+    uint64_t size; /* bytes */
     int64_t mtime; /* seconds since the epoch */
-    /* stat alone: what may be the object's MD5 in lower-case hex (S3: an ETag that looks like one; of an object that
-     * the server encrypts it is something else). Empty: the store says none. */
+    /* Filled in by stat alone: the object's MD5 in lower-case hex, or empty if the store reports none. S3 reports any
+     * ETag that looks like an MD5; for an object that the server encrypts, the ETag is something else
+     * (repository_says_md5). */
     char md5[MD5_HEX_SIZE];
 };
+/* Visits one object; a non-zero result ends the listing, which then returns it. */
 typedef int store_visit(void *arg, const struct store_item *item);
 
+/* Conditions of a put, checked atomically by a store that honours them. */
 enum store_put_mode {
     STORE_PUT_ALWAYS,    /* replace */
     STORE_PUT_IF_ABSENT, /* -EEXIST when the key exists */
     STORE_PUT_IF_MATCH,  /* -EEXIST when its version is not `version` */
 };
 
-/* Whether a store answers; all zero: as far as is known. */
+/* Whether a store answers, as its breaker sees it (breaker.h). All zero: no failures are known. */
 struct store_health {
-    bool silent;               /* it answers nobody: one operation at a time asks, the others wait */
-    unsigned failures;         /* passing ones in a row, up to now */
-    unsigned waiting;          /* operations, for another one's answer */
-    uint64_t failing_ms;       /* since the first of the failures */
-    uint64_t read_waits_ms;    /* the longest that a read has been waiting for it; of stack_store_health alone */
-    char last[ERROR_TEXT_MAX]; /* the sentence of the last one */
+    bool silent;               /* the breaker is open: one operation at a time asks, the others wait */
+    unsigned failures;         /* passing failures in a row, up to now */
+    unsigned waiting;          /* operations that wait for another one's answer */
+    uint64_t failing_ms;       /* since the first failure of the row */
+    uint64_t read_waits_ms;    /* the longest current wait of a read; only stack_store_health fills this in */
+    char last[ERROR_TEXT_MAX]; /* the last failure's sentence */
 };
 
-/* A get's deadline, and what became of it. */
+/* One get's context. The caller fills in the deadline and `fresh`; the layers below count tries and note the server. */
 struct request_context {
-    uint64_t deadline_ms; /* on clock_now_ms: nothing is tried again after that */
-    bool fresh;           /* over new connections: what came over one that is kept alive was wrong */
-    unsigned tries;       /* so many so far, those of shared tiers counted */
-    const char *from;     /* the URL of who was asked last; lives as long as the store; NULL: nobody */
+    uint64_t deadline_ms; /* on clock_now_ms; no retry starts after this time */
+    bool fresh;           /* use a new connection: bytes that came over a kept-alive one were wrong */
+    unsigned tries;       /* tries so far, including those of shared tiers */
+    const char *from;     /* URL of the server that was asked last; lives as long as the store; NULL: none yet */
 };
 
-enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 };
+enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 }; /* bytes, with and without the NUL */
 
+/* One put. Everything is borrowed until the put returns. */
 struct store_put {
     const char *key;
     const void *data;
     size_t len;
-    const struct digest *sha256; /* of data when known, else NULL */
+    const struct digest *sha256; /* SHA-256 of data if known, else NULL */
     enum store_put_mode mode;
-    const char *version; /* STORE_PUT_IF_MATCH: what store_get_small gave */
+    const char *version; /* for STORE_PUT_IF_MATCH: the version from store_get_small */
 };
 
-/* What an implementation does. Keys and prefixes are valid; callers have the functions below. */
+/* The operations of an implementation. store.c checks keys and prefixes before it calls them. */
 struct store_ops {
-    /* Bytes [off, off+len) of key, exactly that many; fewer in the object is -EBADMSG. */
+    /* Pass the bytes [off, off+len) of key to sink, exactly that many. -EBADMSG if the object ends before off+len. An
+     * implementation holds no lock while it calls sink. */
     int (*get)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
-    /* A whole object of at most out->max bytes (appended to out; -EMSGSIZE beyond) and its version
-     * for a later STORE_PUT_IF_MATCH (version may be NULL). Never answered from a cache. */
+    /* Append a whole object of at most out->max bytes to out, and write its version, for a later STORE_PUT_IF_MATCH,
+     * to version (may be NULL). -EMSGSIZE: the object is larger; out is as it was. Never answered from a cache. */
     int (*get_small)(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX]);
+    /* Write a whole object. It appears at once and complete, or not at all. */
     int (*put)(struct store *s, const struct store_put *put);
-    /* Size of an object; -ENOENT absent. */
+    /* Report an object's size, time and, if known, MD5. -ENOENT: absent. */
     int (*stat)(struct store *s, const char *key, struct store_item *out);
-    /* All keys that begin with prefix, in any order. */
+    /* Visit all objects whose key begins with prefix, in any order. */
     int (*list)(struct store *s, const char *prefix, store_visit *visit, void *arg);
-    /* Absent already: 0. */
+    /* Remove an object. 0 also if it is absent. */
     int (*remove)(struct store *s, const char *key);
-    /* True when STORE_PUT_IF_ABSENT and IF_MATCH are honoured (found out once, by a few puts to a
-     * key below probe/, where unknown). Where they are not, IF_ABSENT may overwrite what a rival
-     * put at the same moment, or at all, and IF_MATCH overwrites or is -ENOTSUP: ask first. */
+    /* Report whether the store honours STORE_PUT_IF_ABSENT and STORE_PUT_IF_MATCH. Where that is unknown, a few puts
+     * to a key below probe/ find out, once. On a store that does not honour them, IF_ABSENT may overwrite an object,
+     * and IF_MATCH overwrites or fails with -ENOTSUP: call this first. */
     int (*probe_conditional)(struct store *s, bool *out);
+    /* Free the store. No operation may be running. */
     void (*close)(struct store *s);
-    /* Optional (NULL): the keys under prefix that stand behind `after` in byte order, ascending;
-     * list is ascending too then. Lets store_retry go on with a listing that broke. */
+    /* Optional (may be NULL): visit the objects under prefix whose keys come after `after` in byte order, ascending. A
+     * store with this operation lists in ascending order too. store_retry uses it to resume a broken listing. */
     int (*list_after)(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg);
-    /* Optional (NULL: it never tries again): see store_get_until. */
+    /* Optional (NULL: the store makes one try): see store_get_until. */
     int (*get_until)(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                      store_sink *sink, void *arg);
-    /* Optional (NULL: it keeps no connections): get over new ones. */
+    /* Optional (NULL: the store keeps no connections): a get over a new connection. */
     int (*get_fresh)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
-    /* Optional (NULL: it counts nothing). */
+    /* Optional (NULL: the store has no counters). */
     void (*counters)(struct store *s, counter_visit *visit, void *arg);
-    /* Optional (NULL: nobody watches it): see store_health. */
+    /* Optional (NULL: its health is not tracked): see store_health. */
     void (*health)(struct store *s, struct store_health *out);
-    /* Optional, both or none (NULL: nothing stands in between): see store_origin, store_report_bad. */
+    /* Optional, both or none (NULL: there are no shared tiers): see store_origin, store_report_bad. */
     struct store *(*origin)(struct store *s);
     void (*report_bad)(struct store *s, const char *key);
 };
 
-/* First member of every implementation. */
+/* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
-    const char *url; /* for messages; holds no secret */
+    const char *url; /* for messages; contains no secret */
 };
 
+/* How to reach a store. All zero is valid. Pointers are borrowed; see each member for how long. */
 struct store_options {
     const char *endpoint;        /* s3: --endpoint; NULL: environment */
     const char *hdfs_token_file; /* NULL: HADOOP_TOKEN_FILE_LOCATION */
-    unsigned connections;        /* 0: 64 */
-    struct http_slots *slots;    /* shared by several stores, instead of connections; outlives them; NULL: none */
-    uint64_t timeout_ms;         /* retries go on for so long; 0: 5 minutes */
-    unsigned request_s;          /* http, s3, hdfs: a request that gets nothing for so long fails with -ETIMEDOUT; 0:
-                                    10 s to connect, then 30 s */
-    unsigned connect_ms;         /* http, s3: to connect; 0: as request_s says */
-    const volatile int *cancel; /* set asynchronously: nothing is tried again, -ECANCELED; requests end within a second,
-                                   those made afterwards within two; may be NULL */
-    struct rate *rate;          /* of what is read and written, shared; outlives the store; NULL: no limit */
+    unsigned connections;        /* connections at a time; 0: 64 */
+    /* Connection slots that several stores share, instead of `connections`; must outlive them. NULL: none. */
+    struct http_slots *slots;
+    uint64_t timeout_ms; /* how long an operation is retried; 0: 5 minutes */
+    unsigned request_s;  /* http, s3, hdfs: a request that receives nothing for this long fails with -ETIMEDOUT; 0: 10 s
+                            to connect, then 30 s */
+    unsigned connect_ms; /* http, s3: limit for connecting; 0: as request_s */
+    const volatile int *cancel; /* set asynchronously to interrupt: retries end with -ECANCELED, running requests end
+                                   within a second, later ones within two; may be NULL */
+    /* Limits the bytes read and written, shared with others; must outlive the store. NULL: no limit. */
+    struct rate *rate;
 };
 
-/* Open the store of a URL (file:///p or just /p, s3://b/p, hdfs://n:9870/p, http(s)://h/p), wrapped in store_retry.
- * Touches the network only for what credentials need. -EINVAL: unknown scheme, listing the known ones. *out:
- * store_close. */
+/* Open the store at a URL (file:///p or just /p, s3://b/p, hdfs://n:9870/p, http(s)://h/p), wrapped in store_retry.
+ * options may be NULL. Uses the network only where credentials need it. The caller closes *out with store_close.
+ * -EINVAL: unknown scheme (the sentence lists the known ones), or a malformed URL; s3: -ENOENT: no credentials;
+ * -ENOMEM. */
 GR_MUST_CHECK int store_open(const char *url, const struct store_options *options, struct store **out);
 
+/* Free a store and the layers that it owns. NULL is allowed. */
 static inline void store_close(struct store *s)
 {
     if (s)
@@ -138,9 +164,9 @@ static inline void store_close(struct store *s)
 }
 DEFINE_CLEANUP(store, struct store *, store_close)
 
-/* The operations, which do what store_ops says. A key is 1 to STORE_KEY_MAX bytes of components divided by single
- * slashes; no component is empty, "." or "..", so that no key, wherever it came from, leads out of the store. A prefix
- * may be empty, and its last component may be cut anywhere. -EINVAL otherwise. */
+/* The operations; struct store_ops documents each. A key has 1 to STORE_KEY_MAX bytes: components separated by single
+ * slashes. No component is empty, "." or "..", so no key can lead out of the store, wherever it came from. A prefix
+ * may be empty, and its last component may be cut off anywhere. -EINVAL otherwise. */
 int store_get(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
 int store_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX]);
 int store_put(struct store *s, const struct store_put *put);
@@ -149,11 +175,13 @@ int store_list(struct store *s, const char *prefix, store_visit *visit, void *ar
 int store_remove(struct store *s, const char *key);
 int store_probe_conditional(struct store *s, bool *out);
 
-/* store_get as the context says, tried again until its deadline at the latest. */
+/* store_get with a context: retries end at its deadline at the latest, and it then tells how many tries were made, and
+ * by which server. */
 int store_get_until(struct store *s, const char *key, uint64_t off, uint64_t len, struct request_context *context,
                     store_sink *sink, void *arg);
 
-/* s for one request: what to read from where a store is wanted, get alone. In the caller's memory; not to be closed. */
+/* A view of s that makes every get with one request's context, for functions that take a plain store. It supports
+ * store_get alone. It lives in the caller's memory and is not closed. */
 struct store_with_context {
     struct store base;
     struct store *inner;
@@ -161,33 +189,36 @@ struct store_with_context {
 };
 void store_with_context_init(struct store_with_context *e, struct store *s, struct request_context *context);
 
-/* A part of a store as a store of its own: the keys of `outer` that begin with dir and a slash, without them. Its URL
- * is the outer one's with dir. outer: stays the caller's, and outlives it. dir: the beginning of a valid key. *out:
- * store_close. A key that is too long together with dir is -EINVAL. */
+/* Open the part of `outer` below dir as a store: the keys that begin with dir and a slash, without these. Its URL is
+ * the outer URL followed by dir, which must be the beginning of a valid key. `outer` remains the caller's and must
+ * outlive *out, which the caller closes with store_close. Operations return -EINVAL for a key that is too long with
+ * dir in front; -ENOMEM. */
 GR_MUST_CHECK int store_below_open(struct store *outer, const char *dir, struct store **out);
 
-/* Retries and whatever else the store counts. */
+/* Visit the counters of a store and of the layers below it. */
 void store_counters(struct store *s, counter_visit *visit, void *arg);
 
+/* Report whether the store answers; all zero if nothing tracks that. */
 void store_health(struct store *s, struct store_health *out);
 
-/* The same objects without the shared tiers in between: where to ask again for what arrived wrong. Lives as long as s;
- * not to be closed. */
+/* Return the store behind the shared tiers, for a second get when the bytes from a tier were wrong; s itself if there
+ * are no tiers. Lives as long as s; not to be closed. */
 struct store *store_origin(struct store *s);
-/* What s gave of key did not match its checksum, and what it or store_origin(s) gave then did. */
+/* Report that bytes of key from s did not match their checksum, while those of a second get did. */
 void store_report_bad(struct store *s, const char *key);
 
-/* The implementations, unwrapped. */
+/* The implementations, without retries. options may be NULL. -EINVAL: the URL is malformed; s3: -ENOENT: no
+ * credentials; -ENOMEM. */
 GR_MUST_CHECK int store_file_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_s3_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_hdfs_open(const char *url, const struct store_options *options, struct store **out);
 GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *options, struct store **out);
 
-/* A store that repeats what failed with -EAGAIN or -ETIMEDOUT, with exponential backoff and full
- * jitter, until timeout_ms after the first try or, with -ECANCELED, until *cancel (may be NULL) is set. A get goes on
- * behind the bytes already handed on. A repeated conditional put that finds its own bytes there counts as done. While
- * inner answers nobody one operation at a time asks it (breaker.h); the others wait, for their own timeout_ms at most.
- * Takes ownership of inner (also on failure). */
+/* Wrap `inner` so that operations that fail with -EAGAIN or -ETIMEDOUT are retried with exponential backoff and full
+ * jitter, until timeout_ms after they began, or with -ECANCELED once *cancel (may be NULL) is set. A retried get
+ * continues after the bytes already passed on. A retried conditional put that finds its own bytes in the store
+ * succeeds. While `inner` does not answer, one operation at a time asks it (breaker.h) and the others wait, each for
+ * its own timeout_ms at most. Takes ownership of inner, also on failure. -ENOMEM. */
 GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);
 

@@ -1,4 +1,5 @@
-/* The keys below a directory of a store. */
+/* A directory of a store as a store: every key gets the directory in front on the way down, and loses it on the way up
+ * in listings. It does not own the outer store. unnest uses it for a store that was made inside another one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,18 +8,21 @@
 #include "base/error.h"
 #include "store/store_impl.h"
 
+/* The view. Immutable after opening, so any thread may use it. */
 struct store_below {
     struct store base;
     struct store *outer;
-    size_t len; /* of dir with its slash */
-    char *dir;
-    char *url;
+    size_t len; /* length of dir with its slash */
+    char *dir;  /* with its slash, owned */
+    char *url;  /* owned */
 };
 
+/* A key of the outer store. */
 struct below_key {
     char text[STORE_KEY_MAX + 1];
 };
 
+/* Write the outer store's key; -EINVAL if it is too long. */
 static int store_below_make_key(const struct store_below *b, const char *key, struct below_key *out)
 {
     if (snprintf(out->text, sizeof out->text, "%s%s", b->dir, key) < (int)sizeof out->text)
@@ -59,10 +63,12 @@ static int below_stat(struct store *s, const char *key, struct store_item *out)
     int rc = store_below_make_key(b, key, &k);
     if (!rc)
         rc = store_stat(b->outer, k.text, out);
+    /* The outer stat set this to the outer key, which lives on this stack frame. */
     out->key = key;
     return rc;
 }
 
+/* A caller's visitor while the outer store is listed. */
 struct listing {
     const struct store_below *b;
     store_visit *visit;

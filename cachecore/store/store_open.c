@@ -1,4 +1,5 @@
-/* From a URL to a store. Only this file knows which schemes there are. */
+/* From a URL to a store. This is the module's only file that knows the schemes; format/image_ref.c knows them too, to
+ * parse references. Every store gets the retry layer on top, so a backend makes each request once. */
 #include "store/store_impl.h"
 
 #include <errno.h>

@@ -1,18 +1,21 @@
-/* A store that repeats what failed with -EAGAIN or -ETIMEDOUT.
+/* The layer that retries what failed with -EAGAIN or -ETIMEDOUT.
  *
- * Every operation runs in one `struct attempt`: try, and while the failure is of the retryable kind
- * and the deadline is ahead, sleep a random time between 0 and a bound that doubles (full jitter:
- * many clients that failed together do not come back together) and try again. A server that says for how long it wants
- * to be left alone (Retry-After) is left alone for so long, and the random time. What the caller's own sink or visitor
- * returns is never taken for a failure of the store.
+ * Every operation is one `struct attempt` and a loop:
  *
- * That is what an operation does by itself. When the store answers nobody, the breaker lets one at a time ask it, and
- * the others wait in attempt_next until it is answered, or for their own deadline (breaker.c).
+ *   while (attempt_next(&a, &rc))     pauses, waits for the breaker; false: rc is the result
+ *       rc = one try of the operation
  *
- * Operations with side effects towards the caller go on where they stopped: a get behind the bytes
- * already handed on, a listing behind the last key visited. No state is shared between operations
- * but the breaker and the counters.
- */
+ * After a passing failure, and before the deadline, the thread sleeps for a random time between 0 and a bound that
+ * doubles. This is full jitter: clients that failed together do not return together
+ * (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A server that names a time to stay away
+ * (Retry-After) is left alone for that time plus the random one. Errors that the caller's own sink or visitor returns
+ * are final.
+ *
+ * That is how one operation behaves. When the store answers none of them, the breaker lets one operation at a time
+ * ask, and the others wait in attempt_next until that one is answered or their own deadline passes (breaker.c).
+ *
+ * Operations with effects on the caller continue where they stopped: a get after the bytes already passed on, a
+ * listing after the last key visited. Operations share no state but the breaker and the counters. */
 #include "store/store_impl.h"
 
 #include <errno.h>
@@ -28,33 +31,35 @@
 #include "store/breaker.h"
 
 enum {
-    BACKOFF_FIRST_MS = 50,
+    BACKOFF_FIRST_MS = 50, /* bound of the first sleep */
     BACKOFF_MOST_MS = 10000,
-    RETRY_AFTER_MOST_S = 60,
-    WARN_AFTER_MS = 3000,
+    RETRY_AFTER_MOST_S = 60, /* a longer Retry-After is cut to this */
+    WARN_AFTER_MS = 3000,    /* an operation in trouble for this long may log */
     WARN_EVERY_MS = 30000
 };
 
+/* The layer. inner (owned), timeout and cancel are constant; the breaker has its own lock; the rest is atomic. */
 struct store_retry {
     struct store base;
     struct store *inner;
     uint64_t timeout_ms;
     const volatile int *cancel;
     struct breaker breaker;
-    counter gets, got_bytes;    /* tries of gets, and what they brought */
-    counter retries;            /* tries behind the first one */
-    counter exhausted;          /* operations given up at the deadline */
-    _Atomic uint64_t warned_ms; /* when the log last heard of trouble; 0: never */
+    counter gets, got_bytes;    /* tries of gets, and the bytes that they brought */
+    counter retries;            /* tries after an operation's first */
+    counter exhausted;          /* operations that failed at their deadline */
+    _Atomic uint64_t warned_ms; /* when trouble was last logged; 0: never */
 };
 
+/* One operation, from its first try to its result; on the stack of its thread. */
 struct attempt {
     struct store_retry *r;
     struct breaker_turn turn;
-    uint64_t begin_ms, deadline_ms;
-    unsigned tries; /* that failed */
-    bool begun;     /* there was a try */
-    bool answered;  /* this one has brought something */
-    bool over;      /* whatever this one returns is final */
+    uint64_t begin_ms, deadline_ms; /* on clock_now_ms */
+    unsigned tries;                 /* tries that failed */
+    bool begun;                     /* at least one try was made */
+    bool answered;                  /* the current try has received something from the store */
+    bool over;                      /* whatever the current try returns is final */
 };
 
 static struct attempt attempt_begin(struct store *s)
@@ -64,6 +69,7 @@ static struct attempt attempt_begin(struct store *s)
     return (struct attempt){.r = r, .begin_ms = now, .deadline_ms = now + r->timeout_ms};
 }
 
+/* Return a random pause after `tries` earlier failures: full jitter under a bound that doubles. */
 static uint64_t jittered(unsigned tries)
 {
     uint64_t bound = BACKOFF_MOST_MS;
@@ -72,7 +78,8 @@ static uint64_t jittered(unsigned tries)
     return breaker_jitter(bound);
 }
 
-/* Somebody who waits for long is told why, at most one line for all operations in WARN_EVERY_MS. */
+/* Log why an operation has been waiting for long, at most one line for all operations in WARN_EVERY_MS. The exchange
+ * lets one of several threads write it. */
 static void warn_of_trouble(struct attempt *a, uint64_t now)
 {
     uint64_t last = atomic_load(&a->r->warned_ms);
@@ -82,7 +89,7 @@ static void warn_of_trouble(struct attempt *a, uint64_t now)
         log_warning("%.400s; trying again for up to %llu s", error_text(), (unsigned long long)a->r->timeout_ms / 1000);
 }
 
-/* At the deadline the thread's sentence gets the length of the trying. */
+/* Return rc, and append the number of tries and their time to the thread's sentence. */
 static int attempt_exhausted(struct attempt *a, int rc)
 {
     counter_add(&a->r->exhausted, 1);
@@ -95,11 +102,12 @@ static int attempt_interrupted(void)
     return error_set(-ECANCELED, "interrupted while waiting for the store: %.400s", error_text());
 }
 
-/* After a passing failure rc: the pause before the next try, which the breaker makes where it is open. False: *rc is
- * final. */
+/* Pause after the passing failure *rc. While the breaker is open it times the tries instead, so the jitter is left
+ * out. Return false if no further try may follow; *rc is then the result. */
 static bool attempt_pause(struct attempt *a, int *rc)
 {
-    if (cancel_asked(a->r->cancel)) { /* which may be all that has failed */
+    /* The interrupt itself may have failed the try, so the try says nothing about the store. */
+    if (cancel_asked(a->r->cancel)) {
         breaker_withdraw(&a->r->breaker, &a->turn);
         *rc = attempt_interrupted();
         return false;
@@ -114,6 +122,7 @@ static bool attempt_pause(struct attempt *a, int *rc)
     }
     warn_of_trouble(a, now);
     uint64_t again = now + asked_ms + (open ? 0 : jittered(a->tries - 1));
+    /* Sleep no longer than the deadline: the last try happens there. */
     again = GR_MIN(again, deadline);
     cancel_sleep_until(again * 1000, a->r->cancel);
     if (!cancel_asked(a->r->cancel))
@@ -122,8 +131,8 @@ static bool attempt_pause(struct attempt *a, int *rc)
     return false;
 }
 
-/* Wait for the breaker; false: not to be tried, *rc says why. The last failure is this operation's own where it has had
- * one, else that of whoever asked. */
+/* Wait until the breaker admits a try. Return false if it did not; *rc is then the result, with the sentence of this
+ * operation's own last failure, or if there was none, with that of the operation that asked last. */
 static bool attempt_enter(struct attempt *a, int *rc)
 {
     struct error own;
@@ -141,7 +150,7 @@ static bool attempt_enter(struct attempt *a, int *rc)
     return false;
 }
 
-/* The store has said something in this try, which may still break. */
+/* Tell the breaker, once for each try, that the store has answered something. The try itself may still fail. */
 static void attempt_answered(struct attempt *a)
 {
     if (!a->answered)
@@ -149,13 +158,15 @@ static void attempt_answered(struct attempt *a)
     a->answered = true;
 }
 
-/* It failed for want of something here: the store has said nothing. */
+/* Did the try fail for lack of a local resource, before the store could answer? */
 static bool is_local(int rc)
 {
     return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
 }
 
-/* Before every try, the first one too: whether to make it. *rc: what the last one returned, or the result. */
+/* Called before every try, the first included: return whether to make it. *rc is the last try's result on entry, and
+ * the operation's result when this returns false. Any final result counts as an answer of the store for the breaker,
+ * except a local failure: -ENOENT shows that a store works. */
 static bool attempt_next(struct attempt *a, int *rc)
 {
     bool passing = a->begun && !a->over && (*rc == -EAGAIN || *rc == -ETIMEDOUT);
@@ -171,11 +182,13 @@ static bool attempt_next(struct attempt *a, int *rc)
     return attempt_enter(a, rc);
 }
 
+/* A get that may take several tries. */
 struct resuming_get {
     struct attempt *a;
     struct store_resume resume;
 };
 
+/* The sink for the lower store: the first bytes already show the breaker that the store answers. */
 static int get_on(void *arg, const void *data, size_t len)
 {
     struct resuming_get *g = arg;
@@ -196,7 +209,7 @@ static int retry_get_until(struct store *s, const char *key, uint64_t off, uint6
         counter_add(&a.r->gets, 1);
         rc = store_get_until(a.r->inner, key, off + rs->done, len - rs->done, context, get_on, &g);
         if (rc && rs->done == len && !rs->stopped && len)
-            rc = 0; /* all bytes came; what broke afterwards is nobody's loss */
+            rc = 0; /* all bytes arrived; a failure after them does not matter */
         a.over = rs->stopped;
     }
     return rc;
@@ -214,12 +227,14 @@ static int retry_get_small(struct store *s, const char *key, struct bytes *out, 
     size_t before = out->len;
     int rc = 0;
     while (attempt_next(&a, &rc)) {
+        /* A failed try may have appended a part. */
         out->len = before;
         rc = store_get_small(a.r->inner, key, out, version);
     }
     return rc;
 }
 
+/* An object's bytes on their way past the expected ones. */
 struct comparison {
     const uint8_t *expected;
     bool differs;
@@ -233,8 +248,8 @@ static int compare(void *arg, const void *data, size_t len)
     return c->differs ? -ECANCELED : 0;
 }
 
-/* A condition failed on a later try: perhaps the first try's put arrived and only its answer was
- * lost. 0: these bytes stand there. */
+/* Decide about a condition that failed on a later try: the first try's put may have arrived, and only its answer was
+ * lost. Return 0 if the object holds exactly these bytes, -EEXIST if it does not, or the error of looking. */
 static int complete_existing(struct store *inner, const struct store_put *put)
 {
     struct store_item item;
@@ -257,6 +272,7 @@ static int retry_put(struct store *s, const struct store_put *put)
     int rc = 0;
     while (attempt_next(&a, &rc)) {
         rc = store_put(a.r->inner, put);
+        /* On the first try the refusal is true. */
         if (rc == -EEXIST && a.tries)
             rc = complete_existing(a.r->inner, put);
     }
@@ -272,11 +288,12 @@ static int retry_stat(struct store *s, const char *key, struct store_item *out)
     return rc;
 }
 
+/* A listing that may take several tries. */
 struct resuming_visit {
     struct attempt *a;
     store_visit *visit;
     void *arg;
-    char last[STORE_KEY_MAX + 1]; /* visited; empty: none yet */
+    char last[STORE_KEY_MAX + 1]; /* the last key visited; empty: none yet */
     bool stopped;
 };
 
@@ -299,6 +316,7 @@ static int retry_list(struct store *s, const char *prefix, store_visit *visit, v
     while (attempt_next(&a, &rc)) {
         rc = rv.last[0] && ops->list_after ? ops->list_after(a.r->inner, prefix, rv.last, visit_on, &rv)
                                            : ops->list(a.r->inner, prefix, visit_on, &rv);
+        /* Without list_after a second listing would visit keys again, so a failure after the first key is final. */
         a.over = rv.stopped || (rv.last[0] && !ops->list_after);
     }
     return rc;
@@ -335,6 +353,7 @@ static void retry_health(struct store *s, struct store_health *out)
     breaker_look(&((struct store_retry *)s)->breaker, out);
 }
 
+/* Counted below the shared tiers, so these are the requests that reach the store itself. */
 static void retry_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_retry *r = (struct store_retry *)s;

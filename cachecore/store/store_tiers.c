@@ -1,19 +1,24 @@
-/* Which tier a key belongs to is a function of the URLs and the key alone (score): the highest score wins among the
- * tiers that may be asked. No connection is made and no thread runs for the sake of a tier's health: requests tell.
+/* Which tier has a key is a function of the URLs and the key alone: each tier gets a score by hashing its URL and the
+ * key (rendezvous hashing), and the highest score among the available tiers wins. No thread probes the tiers; their
+ * health follows from the requests that readers make anyway.
  *
- * A tier's health is one number, its demerits: a failure adds FAILURE, a good answer takes one away, so that at about a
- * fifth of bad answers, or three in a row, it reaches LIMIT:
+ * A tier's health is one number, its demerits. A failure adds FAILURE, a good answer takes one away. About a fifth of
+ * bad answers, or three in a row, bring it to LIMIT:
  *
- *   up     asked; failures add up. LIMIT reached: down, for `pause_ms`
- *   down   passed over, its keys belong to the next in rank; when the pause is over, one request tries it
- *   trial  that request is on its way: good, up; failed, down, and the pause doubles
+ *        +----+   LIMIT reached    +------+   pause over: one request   +-------+
+ *   ---> | up | -----------------> | down | --------------------------> | trial |
+ *        +----+                    +------+                             +-------+
+ *          ^                          ^      failed: the pause doubles      |
+ *          |                          +-------------------------------------+
+ *          |                                 good answer                    |
+ *          +----------------------------------------------------------------+
  *
- * A tier that goes down again soon after it came up is left alone for longer too. So a dead tier costs one request in
- * PAUSE_MOST_MS its short timeout, and one that lies in every answer costs hardly more.
+ * While a tier is down or on trial, its keys belong to the tier with the next score. A tier that goes down again soon
+ * after it came up also has its pause doubled. So a dead tier costs one short timeout every PAUSE_MOST_MS, and one
+ * that sends wrong bytes in every answer costs little more.
  *
- * That an object is missing or short may be the tier's fault or the truth: the tier is blamed only when the store does
- * have it. A get that breaks goes on in the store behind the bytes it has handed on.
- */
+ * A missing or short object may be the tier's fault or the truth. Such an answer counts against the tier only if the
+ * store does have the object. A get that breaks off continues from the store, after the bytes already passed on. */
 #include "store/store_tiers.h"
 
 #include <assert.h>
@@ -28,26 +33,31 @@
 #include "base/log.h"
 #include "store/store_impl.h"
 
+/* Demerits: 4 for each failure balances at one bad answer in five; 12 is three failures in a row. */
 enum { FAILURE = 4, LIMIT = 12 };
+/* How long a tier that is down is skipped. */
 enum { PAUSE_FIRST_MS = 1000, PAUSE_MOST_MS = 60000 };
+/* Short, since the store is always there to fall back on. */
 enum { CONNECT_MS = 2000, REQUEST_S = 5 };
 
+/* One tier. store is constant, the counters are atomic, and store_tiers.lock guards the rest. */
 struct tier {
     struct store *store;
-    /* Guarded by store_tiers.lock. */
+    /* Guarded by store_tiers.lock, up to the counters. */
     bool down, on_trial;
-    unsigned demerits; /* while up */
-    uint64_t up_since_ms, trial_at_ms, pause_ms;
+    unsigned demerits;                           /* below LIMIT while up */
+    uint64_t up_since_ms, trial_at_ms, pause_ms; /* on clock_now_ms; pause_ms 0: was never down */
     counter requests, bytes, failures, wrong;
 };
 
+/* The store with its tiers; `origin` and the tiers' stores are owned. */
 struct store_tiers {
     struct store base;
     struct store *origin;
     pthread_mutex_t lock; /* innermost; never held across a request */
     struct tier tiers[STORE_TIERS_MAX];
     size_t n;
-    counter fallen_through;
+    counter fallen_through; /* gets of packs and index nodes that went to origin */
 };
 
 static struct store_tiers *self(struct store *s)
@@ -64,7 +74,8 @@ static uint64_t fnv1a(uint64_t hash, const char *text)
     return hash;
 }
 
-/* All nodes must agree on it, also those of other versions: never change it. */
+/* Hash the URL and the key, with the finalizer of MurmurHash3. All nodes must agree on the score, also those that run
+ * other versions: never change it. */
 static uint64_t score(const struct tier *tier, const char *key)
 {
     uint64_t x = fnv1a(fnv1a(0xcbf29ce484222325u, tier->store->url) * 0x9e3779b97f4a7c15u, key);
@@ -73,11 +84,13 @@ static uint64_t score(const struct tier *tier, const char *key)
     return x ^ (x >> 33);
 }
 
+/* A tier that is down gets one trial request when its pause is over. */
 static bool may_be_asked(const struct tier *tier, uint64_t now)
 {
     return !tier->down || (!tier->on_trial && now >= tier->trial_at_ms);
 }
 
+/* Return the available tier with the highest score, or NULL. */
 static struct tier *best_locked(struct store_tiers *t, const char *key, uint64_t now)
 {
     struct tier *best = NULL;
@@ -92,7 +105,8 @@ static struct tier *best_locked(struct store_tiers *t, const char *key, uint64_t
     return best;
 }
 
-/* NULL: all are down. *trial: settle() with this request's outcome decides about the tier. */
+/* Choose the tier for a get, or NULL if all are down. *trial: the tier is down and this request is its trial, so that
+ * complete() or call_off() must follow. */
 static struct tier *store_tiers_choose(struct store_tiers *t, const char *key, bool *trial)
 {
     SCOPED_LOCK(&t->lock);
@@ -105,6 +119,7 @@ static struct tier *store_tiers_choose(struct store_tiers *t, const char *key, b
 
 /* ---- health ---- */
 
+/* Take a tier down. The pause doubles when a trial failed or the tier came up only a short while ago. */
 static void go_down_locked(struct tier *tier, uint64_t now)
 {
     bool again = tier->pause_ms && (tier->down || now - tier->up_since_ms < PAUSE_MOST_MS);
@@ -113,6 +128,8 @@ static void go_down_locked(struct tier *tier, uint64_t now)
     tier->down = true;
 }
 
+/* Count a good answer. Only a trial brings a tier up: other requests that are still running when it goes down do
+ * not. */
 static void good_locked(struct tier *tier, bool trial, uint64_t now)
 {
     if (trial) {
@@ -124,7 +141,7 @@ static void good_locked(struct tier *tier, bool trial, uint64_t now)
     }
 }
 
-/* Returns whether it went down by this. */
+/* Count a failure; return whether it took the tier down. */
 static bool bad_locked(struct tier *tier, bool trial, uint64_t now)
 {
     bool was_up = !tier->down;
@@ -135,7 +152,7 @@ static bool bad_locked(struct tier *tier, bool trial, uint64_t now)
     return was_up && tier->down;
 }
 
-/* What a request did to its tier. The sentence of a failure is the thread's. */
+/* Record a request's outcome. For a failure the thread's error holds its sentence, which the log then quotes. */
 static void complete(struct store_tiers *t, struct tier *tier, bool good, bool trial)
 {
     bool went_down = false;
@@ -155,7 +172,7 @@ static void complete(struct store_tiers *t, struct tier *tier, bool good, bool t
         log_warning("shared tier %s is passed over until it answers again: %.300s", tier->store->url, error_text());
 }
 
-/* A trial whose outcome says nothing (the reader went away, or the store does not have it either): another may try. */
+/* End a trial that decides nothing, because the reader stopped or the store failed too: another request may try. */
 static void call_off(struct store_tiers *t, struct tier *tier, bool trial)
 {
     SCOPED_LOCK(&t->lock);
@@ -165,19 +182,20 @@ static void call_off(struct store_tiers *t, struct tier *tier, bool trial)
 
 /* ---- get ---- */
 
+/* Only immutable objects that clients verify go through tiers. Tags and manifests must be current. */
 static bool through_tiers(const char *key)
 {
     return !strncmp(key, "packs/", 6) || !strncmp(key, "indexes/", 8);
 }
 
-/* May rc be what the store itself would say? */
+/* Would the store itself perhaps return rc? */
 static bool perhaps_true(int rc)
 {
     return rc == -ENOENT || rc == -EBADMSG;
 }
 
-/* The tier's failure rc, the rest from the store. The caller of a get that succeeds must not see the tier's sentence,
- * but settle() shows it. */
+/* Fetch the rest from the store after the tier failed with rc. The failure's sentence is set aside so that a get which
+ * succeeds does not end with it; complete() gets it back for the log. */
 static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, int rc, const char *key, uint64_t off,
                         uint64_t len, struct request_context *context, struct store_resume *resume)
 {
@@ -191,7 +209,7 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
     rc = store_get_until(t->origin, key, off + done, len - done, context, store_pass_on, resume);
     if (!perhaps_true(failure.code))
         return rc;
-    if (rc) {
+    if (rc) { /* both failed: the answer may have been true */
         call_off(t, tier, trial);
         return rc;
     }
@@ -200,6 +218,8 @@ static int fall_through(struct store_tiers *t, struct tier *tier, bool trial, in
     return 0;
 }
 
+/* Get from the key's tier, and what it fails to send from the store. Every return after the choice ends a trial, by
+ * complete() or call_off(). */
 static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint64_t len,
                            struct request_context *context, store_sink *sink, void *arg)
 {
@@ -222,6 +242,7 @@ static int tiers_get_until(struct store *s, const char *key, uint64_t off, uint6
     }
     if (!rc && resume.done < len)
         rc = error_set(-EIO, "%s: %s: fewer bytes arrived than the range asked for", tier->store->url, key);
+    /* A failure after the last byte does not matter. */
     if (rc && resume.done < len)
         return fall_through(t, tier, trial, rc, key, off, len, context, &resume);
     complete(t, tier, true, trial);
@@ -239,8 +260,8 @@ static struct store *tiers_origin(struct store *s)
     return self(s)->origin;
 }
 
-/* The tier that would be asked now is the one that was asked, but where its health changed in between: a wrong one
- * is blamed then, which costs it a demerit. */
+/* Count a demerit against the tier that would be asked now. That is the tier which sent the bytes, unless the health
+ * of a tier has changed in between; then an innocent one gets a demerit, which is harmless. */
 static void tiers_report_bad(struct store *s, const char *key)
 {
     struct store_tiers *t = self(s);
@@ -298,7 +319,7 @@ static void tiers_close(struct store *s)
     free(t);
 }
 
-/* ---- seen from outside ---- */
+/* ---- reports ---- */
 
 size_t store_tiers_reports(struct store *s, struct store_tier_report out[STORE_TIERS_MAX])
 {
@@ -316,6 +337,7 @@ size_t store_tiers_reports(struct store *s, struct store_tier_report out[STORE_T
     return t->n;
 }
 
+/* Metrics are sums over all tiers; store_tiers_reports gives them one by one. */
 static void tiers_counters(struct store *s, counter_visit *visit, void *arg)
 {
     struct store_tier_report reports[STORE_TIERS_MAX], sum = {0};
@@ -351,6 +373,7 @@ static void tiers_health(struct store *s, struct store_health *out)
 
 /* ---- life ---- */
 
+/* Two tiers of one URL would get equal scores for every key. */
 static int check_names(struct store *const *tiers, size_t n)
 {
     for (size_t i = 0; i < n; i++)

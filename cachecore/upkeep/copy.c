@@ -1,15 +1,15 @@
-/* One run:
+/* Copies an image between stores. One run:
  *
- *   1 begin    the manifest from the one store, a lease in the other
- *   2 collect  every object the image needs: index nodes and packs by the index, catalog pages by the catalog
- *   3 look     at each in both stores, in parallel: how long it is, and whether the target has it, as long and with
- *              the same MD5, or the same end where the stores say none
- *   4 copy     what is missing, in parallel, each checked against its name
- *   5 recheck  what was there already (everything, when the lease lapsed), and take gc's marks off it
- *   6 publish  the manifest, the build tag, the tag asked for
+ *   1 begin    read the manifest from the source, begin a lease in the target
+ *   2 collect  list every object that the image needs: index nodes and packs from the index, pages from the catalog
+ *   3 look     compare each in both stores, in parallel: its length, and whether the target has it with the same length
+ *              and MD5, or the same end if a store reports no MD5
+ *   4 copy     send what is missing, in parallel, each checked against its name
+ *   5 recheck  look again at what was there already (at everything if the lease lapsed), and remove gc's marks from it
+ *   6 publish  put the manifest, the build tag, the requested tag
  *
- * Objects are held whole, since a put is: `lock` guards the bytes held and the counts, and is held over no I/O.
- */
+ * A put needs a whole object in memory. `lock` guards the count of bytes held and the progress; it is not held across
+ * I/O. */
 #include "upkeep/copy.h"
 
 #include <errno.h>
@@ -29,13 +29,15 @@
 #include "store/repository.h"
 #include "upkeep/pack_set.h"
 
+/* An object of the image. */
 struct object {
     struct digest name;
     uint64_t size;
     uint8_t kind;
-    bool there; /* in the target, before anything was sent */
+    bool there; /* was in the target before */
 };
 
+/* One run. Threads change what `lock` guards, and `size` and `there` of their own object. */
 struct copying {
     struct store *from, *to;
     const struct copy_options *options;
@@ -45,13 +47,13 @@ struct copying {
     struct bytes manifest_text;
     struct pack_set packs;
     VEC(struct object) objects;
-    size_t missing; /* objects[0..missing) are not there */
+    size_t missing; /* objects[0..missing) are not in the target */
     size_t memory;
-    uint64_t to_send;
+    uint64_t to_send; /* bytes of the missing objects */
     pthread_mutex_t lock;
-    pthread_cond_t room;
-    size_t held;    /* bytes of objects in memory */
-    uint64_t bytes; /* that have arrived */
+    pthread_cond_t room; /* an object's memory was released */
+    size_t held;         /* bytes of objects in memory */
+    uint64_t bytes;      /* bytes that have arrived */
 };
 
 static void copy_release(struct copying *c)
@@ -69,6 +71,7 @@ static bool cancelled(const struct copying *c)
     return c->options->cancel && *c->options->cancel;
 }
 
+/* Called now and then in the calling thread while others work: cancellation, progress, lease. */
 static int copy_step(void *arg)
 {
     struct copying *c = arg;
@@ -95,6 +98,7 @@ static int in_parallel(struct copying *c, size_t count, int (*item)(void *arg, s
 
 /* ------------------------------------------------------------------ what the image needs */
 
+/* Add an object that the image needs. */
 static int need(struct copying *c, enum object_kind kind, const struct digest *name)
 {
     struct object o = {.name = *name, .kind = (uint8_t)kind};
@@ -107,6 +111,7 @@ static int need_node(void *arg, const struct index_child *node, unsigned level)
     return rc ? rc : copy_step(arg);
 }
 
+/* Note the packs of a leaf's chunks. */
 static int need_packs(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct copying *c = arg;
@@ -129,7 +134,7 @@ static int compare_objects(const void *a, const void *b)
     return x->kind != y->kind ? (int)x->kind - (int)y->kind : memcmp(&x->name, &y->name, DIGEST_SIZE);
 }
 
-/* Equal subtrees of an index are one object. */
+/* Sort the objects and drop duplicates: equal subtrees of an index are one object. */
 static void leave_out_doubles(struct copying *c)
 {
     size_t kept = 0;
@@ -140,6 +145,7 @@ static void leave_out_doubles(struct copying *c)
     c->objects.len = kept;
 }
 
+/* List all objects. A missing node or page means that the image is damaged there. */
 static int copy_collect(struct copying *c)
 {
     const struct index_walk_ops ops = {.node = need_node, .chunks = need_packs};
@@ -157,7 +163,8 @@ static int copy_collect(struct copying *c)
 
 /* ------------------------------------------------------------------ what is missing */
 
-/* Of the same length: by the MD5s, where both stores say them, else by the ends. */
+/* Compare objects of the same length: by their MD5s if both stores report them, else by their ends. MD5s that differ
+ * prove a difference only if both stores report true MD5s. */
 static int is_same(struct copying *c, const struct store_item *from, const struct store_item *to, bool *out)
 {
     CLEANUP_BYTES end = BYTES_INIT(REPOSITORY_COMPARED);
@@ -174,6 +181,7 @@ static int is_same(struct copying *c, const struct store_item *from, const struc
     return rc ? rc : repository_has_end(c->to, from->key, from->size, end.data, end.len, out);
 }
 
+/* Compare one object in both stores. */
 static int copy_look(void *arg, size_t i)
 {
     struct copying *c = arg;
@@ -189,18 +197,19 @@ static int copy_look(void *arg, size_t i)
         return rc;
     o->size = item.size;
     rc = store_stat(c->to, key, &target);
-    if (rc || target.size != o->size) /* one of another length was cut short by whatever put it */
+    if (rc || target.size != o->size) /* one of another length was truncated by an earlier writer */
         return rc == -ENOENT ? 0 : rc;
     return is_same(c, &item, &target, &o->there);
 }
 
-/* Those that are missing come first. */
+/* Order missing objects first. */
 static int compare_there(const void *a, const void *b)
 {
     const struct object *x = a, *y = b;
     return x->there != y->there ? (int)x->there - (int)y->there : compare_objects(a, b);
 }
 
+/* Step 3: compare all objects, and move the missing ones to the front. */
 static int look_at_all(struct copying *c)
 {
     int rc = in_parallel(c, c->objects.len, copy_look);
@@ -219,6 +228,7 @@ static int look_at_all(struct copying *c)
 
 /* ------------------------------------------------------------------ copying */
 
+/* Wait until there is memory for an object. The first one always fits, so that a large object cannot block forever. */
 static void hold(struct copying *c, uint64_t size)
 {
     SCOPED_LOCK(&c->lock);
@@ -238,6 +248,7 @@ static void let_go(struct copying *c, uint64_t size, bool arrived)
     pthread_cond_broadcast(&c->room);
 }
 
+/* A get into memory that can be cancelled. */
 struct receiving {
     const struct copying *c;
     struct bytes *body;
@@ -246,11 +257,13 @@ struct receiving {
 static int copy_receive(void *arg, const void *data, size_t len)
 {
     struct receiving *r = arg;
+    /* An interrupt does not wait for the end of a large object. */
     if (cancelled(r->c))
         return error_set(-ECANCELED, "interrupted");
     return bytes_append(r->body, data, len);
 }
 
+/* Get an object from the source, check it, put it into the target. */
 static int send_object(struct copying *c, const struct object *o)
 {
     char key[OBJECT_KEY_MAX];
@@ -264,6 +277,7 @@ static int send_object(struct copying *c, const struct object *o)
     if (!digest_equal(&found, &o->name))
         return error_set(-EBADMSG, "%s: %s: digest differs: the object is damaged; 'granary verify --deep' says more",
                          c->from->url, key);
+    /* ALWAYS, because the target's object may be there but truncated. */
     const struct store_put put = {
         .key = key, .data = body.data, .len = body.len, .sha256 = &o->name, .mode = STORE_PUT_ALWAYS};
     return store_put(c->to, &put);
@@ -281,6 +295,7 @@ static int copy_one(void *arg, size_t i)
 
 /* ------------------------------------------------------------------ publishing */
 
+/* Check that an object is still in the target: if it was there before, and if the lease lapsed also if we put it. */
 static int still_there(void *arg, size_t i)
 {
     struct copying *c = arg;
@@ -296,7 +311,7 @@ static int still_there(void *arg, size_t i)
     return rc;
 }
 
-/* What was there already may bear gc's marks from the time when nobody needed it. */
+/* Remove gc's marks from the objects that were in the target before, and from the manifest. */
 static int unmark(struct copying *c)
 {
     CLEANUP_DIGEST_MAP names = {0};
@@ -309,12 +324,14 @@ static int unmark(struct copying *c)
     return rc < 0 ? rc : gc_unmark(c->to, &names);
 }
 
+/* Put the build tag and the requested tag. */
 static int publish_tags(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
     struct tag unique = {.digest = *image,
                          .content_root = c->manifest.content_root,
                          .created = name->created ? name->created : time(NULL),
                          .parent = name->parent};
+    /* A separate tag, because repository_publish gives each its own nonce. */
     struct tag asked = unique;
     bool strict = c->options->strict_tags;
     tag_build_name(unique.created, image, c->result->unique_tag);
@@ -324,6 +341,7 @@ static int publish_tags(struct copying *c, const struct digest *image, const str
                : repository_publish(c->to, name->name, name->tag, &asked, strict);
 }
 
+/* Steps 5 and 6. */
 static int publish(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
     enum repository_found found;
@@ -336,6 +354,7 @@ static int publish(struct copying *c, const struct digest *image, const struct c
     return rc ? rc : publish_tags(c, image, name);
 }
 
+/* The steps. The lease begins before the target is looked at, so nothing found there can be removed by gc. */
 static int copy_run(struct copying *c, const struct digest *image, const struct copy_name *name)
 {
     char called[2 * IMAGE_NAME_MAX];

@@ -1,9 +1,8 @@
-/* An image replicated from one store into another: the same objects under the same names, so the same digest. What the
- * target has already is not sent, which is also how an interrupted copy goes on.
+/* Copies an image from one store into another: the same objects under the same names, so the digest is the same.
+ * Objects that the target has already are not sent, so an interrupted copy continues when it is run again.
  *
- * The manifest comes last but for the tags, so that there is no image in the target before it is whole, and a lease
- * keeps a gc there from sweeping meanwhile.
- */
+ * The manifest is put last before the tags, so the target never has an incomplete image, and a lease keeps a gc there
+ * from sweeping meanwhile. */
 #ifndef GRANARY_UPKEEP_COPY_H
 #define GRANARY_UPKEEP_COPY_H
 
@@ -12,32 +11,35 @@
 
 enum { COPY_THREADS = 8, COPY_MEMORY = 256 << 20 };
 
+/* Options of copy_image; all zero is valid. */
 struct copy_options {
-    unsigned threads; /* objects looked at or copied at the same time; 0: COPY_THREADS */
-    size_t memory;    /* bytes of objects held at a time, one larger object may exceed it by itself; 0: COPY_MEMORY */
+    unsigned threads; /* threads that compare and copy objects; 0: COPY_THREADS */
+    size_t memory;    /* bytes of objects in memory, which one larger object may exceed alone; 0: COPY_MEMORY */
     bool strict_tags; /* as in repository_publish */
-    /* From the calling thread, every so often: of what has to be sent. total 0: still being found out. May be NULL. */
+    /* Called now and then from the calling thread: bytes sent and to send; total 0: not known yet. May be NULL. */
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *progress_arg;
-    const volatile int *cancel; /* may be NULL; -ECANCELED */
+    const volatile int *cancel; /* set asynchronously: ends with -ECANCELED; may be NULL */
 };
 
-/* What the copy is called in the target. */
+/* The copy's name in the target. */
 struct copy_name {
     const char *name, *tag;
-    int64_t created;      /* of the tags; 0: now */
-    struct digest parent; /* of the tags; zero: none */
+    int64_t created;      /* of the tags, seconds since the epoch; 0: now */
+    struct digest parent; /* recorded in the tags; zero: none */
 };
 
+/* What was copied. */
 struct copy_result {
-    uint64_t objects, bytes;               /* of the image, without its manifest */
-    uint64_t objects_copied, bytes_copied; /* of those: that were not there */
-    char unique_tag[TAG_BUILD_NAME_MAX];   /* the build tag put beside the one asked for */
+    uint64_t objects, bytes;               /* all objects of the image, without its manifest */
+    uint64_t objects_copied, bytes_copied; /* of those: not in the target before */
+    char unique_tag[TAG_BUILD_NAME_MAX];   /* the build tag that was put next to the requested one */
 };
 
-/* to may be an empty place: it becomes a store. Every object's bytes are compared with its name on the way. -EBADMSG:
- * something is damaged or missing in `from`; -EAGAIN: a gc took something from `to` meanwhile, run it again. Memory:
- * options->memory, and 56 bytes an object. */
+/* Copy an image. `to` may be an empty place, which becomes a store. Every object's bytes are checked against its name
+ * on the way. -EBADMSG: something is damaged or missing in `from`; -EAGAIN: a gc removed something from `to`
+ * meanwhile, run it again; -ENOTSUP: strict_tags, and `to` does not honour conditional puts; -ECANCELED; else the
+ * errors of the stores and of lease_begin. Memory: options->memory, and 56 bytes for each object. */
 GR_MUST_CHECK int copy_image(struct store *from, const struct digest *image, struct store *to,
                              const struct copy_name *name, const struct copy_options *options, struct copy_result *out);
 

@@ -1,4 +1,8 @@
-/* Chunks come from chunk_stream in address order, so that one loop serves files and pipes. */
+/* Writes an image to a file or a pipe. chunk_stream delivers chunks in address order, so one loop serves both: a file
+ * is written by pwrite and keeps its holes, a pipe gets zeros.
+ *
+ * A file is written under a temporary name beside the target, synced and renamed, so a crash leaves the old file, and
+ * perhaps a temporary one. */
 #include "upkeep/export.h"
 
 #include <errno.h>
@@ -12,12 +16,13 @@
 #include "base/io.h"
 #include "store/read/chunk_stream.h"
 
+/* One export. */
 struct exporting {
     const struct manifest *m;
     const struct export_options *options;
     const char *name;
     int fd;
-    bool sparse;
+    bool sparse; /* a regular file: leave holes out */
 };
 
 static int write_zeros(int fd, uint64_t len)
@@ -33,6 +38,7 @@ static int write_zeros(int fd, uint64_t len)
     return 0;
 }
 
+/* Write one chunk or a run of holes. */
 static int write_item(void *arg, const struct chunk_item *item)
 {
     struct exporting *e = arg;
@@ -67,6 +73,7 @@ int export_stream(struct store *s, const struct manifest *m, int fd, const char 
     return export_run(s, &e);
 }
 
+/* Refuse a target that is not a regular file: rename would replace a device or a symbolic link. */
 static int check_target(const char *path)
 {
     struct stat st;
@@ -78,9 +85,10 @@ static int check_target(const char *path)
     return 0;
 }
 
-/* Fill, sync and name the temporary file. */
+/* Fill the temporary file, sync it and give it its name. */
 static int export_fill(struct store *s, struct exporting *e, const char *temporary, const char *path)
 {
+    /* Now the file has its size even if it ends with a hole, and holes need no writes. */
     if (ftruncate(e->fd, (off_t)e->m->size))
         return error_set(-errno, "cannot size %s: %s", temporary, strerror(errno));
     int rc = export_run(s, e);
@@ -101,6 +109,7 @@ int export_file(struct store *s, const struct manifest *m, const char *path, con
         temporary = NULL;
         return error_no_memory();
     }
+    /* In the target's directory, because rename cannot cross filesystems. */
     CLEANUP_FD int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
         return error_set(-errno, "cannot create %s: %s; its directory must be there and writable", path,

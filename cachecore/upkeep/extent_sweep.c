@@ -1,7 +1,10 @@
-/* A merge of three sources of ranges, ascending: the chunks that the filesystem begins with, the bodies, the chunks of
- * the metadata region. `at` is the range being passed over, `covered` the end of all before it, so that what two ranges
- * share counts once.
- */
+/* A merge of three ascending sources of ranges: the chunks of the filesystem's front, the extents, the chunks of the
+ * metadata region.
+ *
+ *         covered            at.begin   at.end
+ *   ---------|------------------[==========)------->   address
+ *
+ * `at` is the current range, `covered` the end of all ranges before it, so bytes that two ranges share count once. */
 #include "upkeep/extent_sweep.h"
 
 #include <endian.h>
@@ -11,20 +14,23 @@
 #include "base/error.h"
 #include "base/spill/sorter.h"
 
+/* Bytes [begin, end). */
 struct range {
     uint64_t begin, end;
 };
 
+/* The merge in progress. */
 struct extent_sweep {
     const struct manifest *m;
     struct sorter *sorter;
     struct range at;
     uint64_t covered;
-    uint64_t last_offset, last_len; /* the extent taken last */
+    uint64_t last_offset, last_len; /* the last extent, to recognise duplicates */
     bool metadata_taken, ended;
     struct extent_totals totals;
 };
 
+/* The sorter compares bytes, so keys are big-endian. */
 struct extent_key {
     uint64_t offset, len; /* big-endian */
 };
@@ -58,7 +64,7 @@ int extent_sweep_add(struct extent_sweep *s, uint64_t offset, uint64_t len)
     return sorter_add(s->sorter, &key, sizeof key, NULL, 0);
 }
 
-/* No body lies in a chunk with metadata, so all of it counts as used. */
+/* Return whole chunks: no file data lies in a chunk with metadata, so all of it counts as used. */
 static struct range metadata(const struct manifest *m, uint64_t begin, uint64_t len)
 {
     return (struct range){begin, GR_ALIGN_UP(begin + len, (uint64_t)m->chunk_size)};
@@ -66,10 +72,12 @@ static struct range metadata(const struct manifest *m, uint64_t begin, uint64_t 
 
 int extent_sweep_sort(struct extent_sweep *s)
 {
+    /* At least the first chunk, which has the superblock. */
     s->at = metadata(s->m, 0, GR_MAX(s->m->front_len, UINT64_C(1)));
     return sorter_sort(s->sorter);
 }
 
+/* Make an extent the current range, and count it unless it equals the last one. */
 static void take_extent(struct extent_sweep *s, uint64_t offset, uint64_t len)
 {
     uint64_t end = GR_ALIGN_UP(offset + len, (uint64_t)EXTENT_BLOCK);
@@ -83,7 +91,7 @@ static void take_extent(struct extent_sweep *s, uint64_t offset, uint64_t len)
     s->last_len = len;
 }
 
-/* Go on to the next range; at the end to one behind everything. */
+/* Go to the next range, at the end to one after every address. */
 static int next_range(struct extent_sweep *s)
 {
     struct sorter_record r;
@@ -97,6 +105,7 @@ static int next_range(struct extent_sweep *s)
         take_extent(s, be64toh(key.offset), be64toh(key.len));
         return 0;
     }
+    /* The extents are exhausted: now the metadata region, then nothing more. */
     s->ended = true;
     s->at = s->metadata_taken ? (struct range){UINT64_MAX, UINT64_MAX}
                               : metadata(s->m, s->m->metadata_offset, s->m->metadata_len);
@@ -111,6 +120,7 @@ int extent_sweep_live(struct extent_sweep *s, uint64_t begin, uint64_t end, uint
         uint64_t from = GR_MAX(GR_MAX(s->at.begin, s->covered), begin), to = GR_MIN(s->at.end, end);
         if (from < to)
             *out += to - from;
+        /* The current range goes on after `end`; the next call continues with it. */
         if (s->at.end > end || s->at.begin >= end)
             return 0;
         int rc = next_range(s);

@@ -1,18 +1,19 @@
-/* One run:
+/* Garbage collection: mark and sweep over a store that others use at the same time. One run:
  *
- *   1 leases   count the live ones, forget the dead
- *   2 live     read every tag, walk every image: the names of all objects that are needed. Nothing
- *              has been written so far, and a failure ends the run here
- *   3 untag    what keep_last gives up
- *   4 list     every object against live and the marks: mark, unmark, keep, or remember as eligible
- *              (marked a grace period ago)
- *   5 sweep    announce it (lease.h), look for leases and new tags once more, remove the eligible that
- *              are still unneeded; give way as soon as a lease appears
+ *   1 leases   count the live ones, remove the dead
+ *   2 live     read every tag and walk every image: the names of all objects that are needed. Nothing has been
+ *              written so far, and a failure ends the run here
+ *   3 untag    remove the tags that keep_last gives up
+ *   4 list     compare every object with the live set and the marks: mark, unmark, keep, or remember as eligible
+ *              (marked at least a grace period ago)
+ *   5 sweep    announce it (lease.h), look for leases and new tags once more, remove the eligible objects that are
+ *              still not needed; stop as soon as a lease appears
  *
- * An object and its mark go in that order, so a crash leaves at worst a mark without an object,
- * which the next run removes. Manifests go first and packs last: an image is gone before it is
- * incomplete.
- */
+ * An object is removed before its mark, so a crash leaves at worst a mark without an object, which the next run
+ * removes. Manifests are removed first and packs last, so an image disappears before it becomes incomplete.
+ *
+ * The age of a mark is checked twice: by the store's time of the mark, and by the time inside it. If one clock is
+ * wrong, the object stays. */
 #include "upkeep/gc.h"
 
 #include <errno.h>
@@ -31,15 +32,17 @@
 
 enum {
     MARK_MAX = 4096,
-    SWEEP_BATCH = 16, /* removals between two looks for leases */
+    SWEEP_BATCH = 16, /* removals between two checks for leases */
 };
 
+/* An object whose mark is old enough. */
 struct eligible {
     struct digest name;
     enum object_kind kind;
     uint64_t size;
 };
 
+/* One run. One thread. */
 struct gc {
     struct store *store;
     const struct gc_options *options;
@@ -48,7 +51,7 @@ struct gc {
     struct digest_map live;
     struct digest_map marks; /* value: mtime of the mark, or MARK_SEEN once its object was listed */
     VEC(struct eligible) eligible;
-    enum object_kind kind; /* being listed */
+    enum object_kind kind; /* kind of the objects being listed */
 };
 
 #define MARK_SEEN INT64_MIN
@@ -60,6 +63,7 @@ static void gc_release(struct gc *g)
     vec_release(&g->eligible);
 }
 
+/* Mark the object being listed. */
 static int put_mark(struct gc *g, enum object_kind kind, const struct digest *name)
 {
     char key[OBJECT_KEY_MAX], object[OBJECT_KEY_MAX];
@@ -72,13 +76,15 @@ static int put_mark(struct gc *g, enum object_kind kind, const struct digest *na
     return rc ? rc : store_put(g->store, &put);
 }
 
+/* Remove an object's mark, except in a dry run. */
 static int remove_mark(struct gc *g, const struct digest *name)
 {
     char key[OBJECT_KEY_MAX];
     return g->options->dry_run ? 0 : store_remove(g->store, gc_mark_key(name, key));
 }
 
-/* Does the mark itself say that this object has been marked for the grace period? An unreadable mark does not. */
+/* Set *out to whether the mark itself says that this object was marked a grace period ago. Not for an unreadable
+ * mark. */
 static int mark_is_eligible(struct gc *g, const struct eligible *r, bool *out)
 {
     char key[OBJECT_KEY_MAX], object[OBJECT_KEY_MAX], said[OBJECT_KEY_MAX];
@@ -98,6 +104,7 @@ static int mark_is_eligible(struct gc *g, const struct eligible *r, bool *out)
     return 0;
 }
 
+/* Note a listed mark with the store's time of it. */
 static int collect_mark(void *arg, const struct store_item *item)
 {
     struct gc *g = arg;
@@ -106,7 +113,8 @@ static int collect_mark(void *arg, const struct store_item *item)
     return rc < 0 ? rc : 0;
 }
 
-/* An object nobody needs, old enough to be given up. */
+/* Decide about an object that is not needed and older than the grace period: mark it, keep it, or remember it as
+ * eligible. */
 static int consider(struct gc *g, const struct digest *name, const struct store_item *item, struct digest_slot *mark)
 {
     struct gc_result *result = g->result;
@@ -116,6 +124,7 @@ static int consider(struct gc *g, const struct digest *name, const struct store_
         return g->options->dry_run ? 0 : put_mark(g, g->kind, name);
     }
     struct eligible eligible = {.name = *name, .kind = g->kind, .size = item->size};
+    /* The listed time is checked first, so that only old marks are read. */
     bool due = false;
     int rc = mark->value <= g->now - g->options->grace_s ? mark_is_eligible(g, &eligible, &due) : 0;
     mark->value = MARK_SEEN;
@@ -126,13 +135,14 @@ static int consider(struct gc *g, const struct digest *name, const struct store_
     return vec_push(&g->eligible, eligible) ? error_no_memory() : 0;
 }
 
+/* Decide about a listed object. */
 static int judge_object(void *arg, const struct store_item *item)
 {
     struct gc *g = arg;
     struct digest name;
     enum object_kind kind;
     if (object_key_parse(item->key, &kind, &name) || kind != g->kind || digest_is_zero(&name))
-        return 0; /* another program's */
+        return 0; /* another program's file */
     g->result->objects++;
     struct digest_slot *mark = digest_map_find(&g->marks, &name);
     if (!digest_map_find(&g->live, &name) && g->now - item->mtime >= g->options->grace_s)
@@ -145,7 +155,7 @@ static int judge_object(void *arg, const struct store_item *item)
     return remove_mark(g, &name);
 }
 
-/* Marks whose object is gone: a crash came between the two removals. */
+/* Remove marks whose object is gone: a crash came between the two removals. */
 static int remove_stray_marks(struct gc *g)
 {
     int rc = 0;
@@ -155,6 +165,7 @@ static int remove_stray_marks(struct gc *g)
     return rc;
 }
 
+/* Step 4: read the marks, then list the objects of each kind. */
 static int list_objects(struct gc *g)
 {
     int rc = store_list(g->store, GC_MARKS_PREFIX, collect_mark, g);
@@ -167,6 +178,7 @@ static int list_objects(struct gc *g)
     return rc ? rc : remove_stray_marks(g);
 }
 
+/* Step 3. A tag that was removed meanwhile counts too. */
 static int untag(struct gc *g, const struct gc_tags *tags)
 {
     for (size_t i = 0; i < tags->list.len; i++) {
@@ -181,12 +193,14 @@ static int untag(struct gc *g, const struct gc_tags *tags)
     return 0;
 }
 
+/* Count the live leases into the result. Dead ones are removed, except in a dry run. */
 static int count_leases(struct gc *g, bool forget_dead)
 {
     return lease_count_live(g->store, g->now, g->options->grace_s, forget_dead && !g->options->dry_run,
                             &g->result->live_leases);
 }
 
+/* Remove an eligible object, or unmark it if a new image needs it. */
 static int sweep_one(struct gc *g, const struct eligible *r)
 {
     char key[OBJECT_KEY_MAX];
@@ -205,15 +219,15 @@ static int sweep_one(struct gc *g, const struct eligible *r)
     return rc;
 }
 
-/* Manifests, catalog pages, index nodes, packs: the order of `enum object_kind` backwards. */
+/* The order of removal: manifests, catalog pages, index nodes, packs; that is `enum object_kind` backwards. */
 static int compare_eligible(const void *a, const void *b)
 {
     const struct eligible *x = a, *y = b;
     return x->kind != y->kind ? (int)y->kind - (int)x->kind : memcmp(x->name.b, y->name.b, DIGEST_SIZE);
 }
 
-/* Under the announcement: nothing new can be built on what is eligible without us seeing its lease, and
- * what was published since step 2 is found by its tag. */
+/* Sweep, after the announcement. A lease that was written before it is counted here, and a build that begins after it
+ * waits. What was published since step 2 has a tag, and is added to the live set here. */
 static int sweep_announced(struct gc *g, struct lease_handle *sweep)
 {
     CLEANUP_GC_TAGS tags = {0};
@@ -226,6 +240,7 @@ static int sweep_announced(struct gc *g, struct lease_handle *sweep)
     size_t done = 0;
     for (; !rc && done < g->eligible.len && !g->result->live_leases; done++) {
         rc = sweep ? lease_renew(sweep) : 0;
+        /* A build that has begun now waits for us, so look often and stop soon. */
         if (!rc && done && done % SWEEP_BATCH == 0)
             rc = count_leases(g, false);
         if (rc || g->result->live_leases)
@@ -236,6 +251,7 @@ static int sweep_announced(struct gc *g, struct lease_handle *sweep)
     return rc;
 }
 
+/* Sweep what is eligible, unless a build is running. */
 static int sweep(struct gc *g)
 {
     if (g->eligible.len == 0)
@@ -258,6 +274,7 @@ int gc_run(struct store *s, const struct gc_options *options, struct gc_result *
     CLEANUP(gc_release)
     struct gc g = {.store = s, .options = options, .result = out, .now = options->now ? options->now : time(NULL)};
     CLEANUP_GC_TAGS tags = {0};
+    /* A wrong URL must not pass for a store without tags, where every object is garbage. */
     int rc = repository_check(s, false);
     if (!rc)
         rc = count_leases(&g, true);

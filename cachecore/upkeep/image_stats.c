@@ -1,4 +1,5 @@
-/* Three passes: the catalog, whose extents are sorted by address; the index, beside those; the packs. */
+/* Measures an image in three passes: the catalog, whose extents are sorted by address; the index, in step with those,
+ * to tell dead bytes; the packs, looked up in parallel. */
 #include "upkeep/image_stats.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 
 enum { STATS_THREADS = 8, PROGRESS_ENTRIES = 4096 };
 
+/* One run. The packs' counters are atomic since threads add to them. */
 struct counting {
     struct store *store;
     const struct manifest *m;
@@ -42,6 +44,7 @@ static int image_stats_step(void *arg)
     return 0;
 }
 
+/* Return the number of bits of size. */
 static unsigned size_class(uint64_t size)
 {
     return size ? 64 - (unsigned)__builtin_clzll(size) : 0;
@@ -52,6 +55,7 @@ static int count_entry(struct counting *c, const struct catalog_entry *e)
     int rc = ++c->entries % PROGRESS_ENTRIES ? 0 : image_stats_step(c);
     if (rc || !S_ISREG(e->mode) || e->hard_link)
         return rc;
+    /* Hard links share the data of another entry. */
     struct image_size_class *class = &c->stats->sizes[size_class(e->size)];
     class->files++;
     class->bytes += e->size;
@@ -62,6 +66,7 @@ static int count_entry(struct counting *c, const struct catalog_entry *e)
     return rc;
 }
 
+/* The first pass: count the files and collect their extents. */
 static int read_catalog(struct counting *c)
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;
@@ -80,6 +85,7 @@ static int count_node(void *arg, const struct index_child *node, unsigned level)
     return image_stats_step(c);
 }
 
+/* Add one stored chunk to the figures. */
 static int count_chunk(struct counting *c, uint64_t number, const struct chunk_ref *ref)
 {
     uint64_t begin = number * c->m->chunk_size, live;
@@ -108,6 +114,7 @@ static int count_chunks(void *arg, uint64_t first, uint64_t count, const struct 
     return rc;
 }
 
+/* Look up one pack. A missing one is a figure here, not an error. */
 static int measure_pack(void *arg, size_t i)
 {
     struct counting *c = arg;
@@ -121,6 +128,7 @@ static int measure_pack(void *arg, size_t i)
     return rc == -ENOENT ? 0 : rc;
 }
 
+/* The third pass: the sizes of all packs. */
 static int measure_packs(struct counting *c)
 {
     pack_set_finish(&c->packs);
@@ -133,7 +141,7 @@ static int measure_packs(struct counting *c)
     int rc = parallel_run(&work);
     c->stats->pack_bytes = c->pack_bytes;
     c->stats->packs_missing = c->packs_missing;
-    /* No stored chunk is referred to twice by one image, so what it refers to can be added up. */
+    /* An image refers to each stored chunk once, so the sum of its chunks is what it uses of the packs. */
     if (c->pack_bytes > c->stats->stored_bytes)
         c->stats->foreign_bytes = c->pack_bytes - c->stats->stored_bytes;
     return rc;

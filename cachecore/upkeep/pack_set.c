@@ -1,5 +1,5 @@
-/* A vector that is sorted and merged whenever it has doubled: neighbouring chunks mostly share a
- * pack, so that nearly every add only stretches the last entry. */
+/* A vector that is sorted and merged whenever it has doubled, so it holds at most about twice the number of packs.
+ * Neighbouring chunks mostly share a pack, so nearly every add only extends the last entry. */
 #include "upkeep/pack_set.h"
 
 #include "base/error.h"
@@ -35,6 +35,7 @@ int pack_set_add(struct pack_set *set, const struct chunk_ref *ref)
         last->len = GR_MAX(last->len, end);
         return 0;
     }
+    /* Merging only after doubling keeps an add cheap on average. */
     if (set->needs.len >= PACK_SET_MERGE_MIN && set->needs.len >= 2 * set->merged)
         pack_set_finish(set);
     struct pack_need need = {.pack = ref->object, .len = end};

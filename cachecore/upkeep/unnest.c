@@ -1,14 +1,13 @@
-/* One run:
+/* Takes apart a store that lies inside another one. One run:
  *
- *   1 look     leases of the inner store, its tags, and what those names stand for in the outer one
- *   2 list     what lies below dir, and what of it is the inner store's
- *   3 copy     each image, then its tags as they are
- *   4 remove   after another look at the tags: tags first, so that no image is named that is incomplete, granary.json
- *              last, so that what is left of a run that was killed is found again
+ *   1 look     the inner store's leases and tags, and what the same tags name in the outer store
+ *   2 list     all objects below dir, and which of them are the inner store's
+ *   3 copy     each image, then its tags unchanged
+ *   4 remove   after checking the tags again: tags first, so that no tag names an incomplete image; granary.json
+ *              last, so that a run that was killed is found again
  *
- * Where the inner store is the directory "images" itself, its keys of two components lie where the outer store has
- * tags: those are read, and what may be a tag stays.
- */
+ * If the inner store is the directory "images" itself, its keys of two components lie where the outer store keeps
+ * tags. Those are read, and whatever may be a tag stays. */
 #include "upkeep/unnest.h"
 
 #include <errno.h>
@@ -41,6 +40,7 @@ static void dirs_release(struct dirs *d)
     vec_release(&d->list);
 }
 
+/* Collect the directory of each granary.json. */
 static int note_dir(void *arg, const struct store_item *item)
 {
     struct dirs *d = arg;
@@ -54,6 +54,7 @@ static int note_dir(void *arg, const struct store_item *item)
     return 0;
 }
 
+/* Longer paths first, so that an inner store is taken apart before the one around it. */
 static int compare_depth(const void *a, const void *b)
 {
     const char *x = *(char *const *)a, *y = *(char *const *)b;
@@ -61,7 +62,7 @@ static int compare_depth(const void *a, const void *b)
     return m != n ? (m < n ? 1 : -1) : strcmp(x, y);
 }
 
-/* A tag may be called granary.json. */
+/* Check that there is really a store: a tag may be called granary.json. */
 static int unnest_check_dir(struct store *outer, const char *dir)
 {
     CLEANUP(cleanup_store) struct store *inner = NULL;
@@ -77,6 +78,7 @@ int unnest_find(struct store *outer, unnest_visit *visit, void *arg)
         qsort(dirs.list.items, dirs.list.len, sizeof *dirs.list.items, compare_depth);
     for (size_t i = 0; i < dirs.list.len && !rc; i++) {
         rc = unnest_check_dir(outer, dirs.list.items[i]);
+        /* Not a store after all. */
         if (rc == -EBADMSG || rc == -ENOENT)
             rc = 0;
         else if (!rc)
@@ -87,29 +89,32 @@ int unnest_find(struct store *outer, unnest_visit *visit, void *arg)
 
 /* ---- what is to be done ---- */
 
+/* A tag of the inner store. */
 struct moved_tag {
     struct tag tag;
-    bool there; /* in the outer store */
+    bool there; /* the outer store has it, for the same image */
 };
 
-/* What an object is, in the order of removal; RANK_LEFT is not removed. */
+/* Kinds of objects in the order of removal; RANK_LEFT is not removed. */
 enum rank { RANK_TAG, RANK_MANIFEST, RANK_CATALOG, RANK_INDEX, RANK_PACK, RANK_OTHER, RANK_STORE, RANK_LEFT };
 
+/* An object below dir. */
 struct piece {
-    char *key; /* of the inner store */
+    char *key; /* key in the inner store */
     uint64_t size;
     enum rank rank;
 };
 
+/* One run. Threads, in the removal, change only the atomic counts. */
 struct unnesting {
     struct store *outer, *inner;
     const struct unnest_options *options;
     struct unnest_result *result;
-    VEC(struct moved_tag) tags; /* by image, as they are copied */
-    VEC(char *) tag_keys;       /* in order, to look them up */
+    VEC(struct moved_tag) tags; /* by image, the order of copying */
+    VEC(char *) tag_keys;       /* sorted, for binary search */
     VEC(struct piece) pieces;
-    bool among_tags; /* keys of two components lie where the outer store's tags are */
-    size_t first;    /* of the pieces being removed */
+    bool among_tags; /* dir is "images": see the top */
+    size_t first;    /* first piece of the batch being removed */
     _Atomic uint64_t removed, removed_bytes;
 };
 
@@ -125,6 +130,7 @@ static void unnest_release(struct unnesting *u)
     store_close(u->inner);
 }
 
+/* Refuse while a build into the inner store is running. */
 static int check_no_build(struct unnesting *u)
 {
     uint64_t live;
@@ -137,6 +143,7 @@ static int check_no_build(struct unnesting *u)
                      u->inner->url);
 }
 
+/* Note a tag, and its key for is_tag. */
 static int note_tag(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     struct unnesting *u = arg;
@@ -152,7 +159,7 @@ static int note_tag(void *arg, const char *name, const char *tag, const struct t
     return 0;
 }
 
-/* Is it in the outer store? */
+/* Set *there to whether the outer store has the tag. -EEXIST: it has the tag for another image. */
 static int look_outside(struct unnesting *u, const struct tag *t, bool *there)
 {
     struct image_ref ref = {.by_digest = false};
@@ -185,6 +192,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* Step 1. */
 static int unnest_look(struct unnesting *u)
 {
     struct unnest_result *r = u->result;
@@ -212,7 +220,7 @@ static bool begins_with(const char *text, const char *with)
     return !strncmp(text, with, strlen(with));
 }
 
-/* Is it one of those that were read? What else lies there may be of a store that is deeper still. */
+/* Is it one of the tags that were read? Other keys there may belong to a store that is deeper still. */
 static bool is_tag(const struct unnesting *u, const char *key)
 {
     return u->tag_keys.len &&
@@ -227,6 +235,7 @@ static unsigned count_slashes(const char *key)
     return n;
 }
 
+/* Tell what an object is from its key. */
 static enum rank rank_of(const struct unnesting *u, const char *key)
 {
     static const enum rank ranks[OBJECT_KINDS] = {[OBJECT_MANIFEST] = RANK_MANIFEST,
@@ -256,7 +265,7 @@ static int note_piece(void *arg, const struct store_item *item)
     return error_no_memory();
 }
 
-/* May this, which has a tag's key, be a tag of the outer store? */
+/* Leave an object with a tag's key that may be a tag of the outer store. */
 static int leave_tags(struct unnesting *u, struct piece *p)
 {
     CLEANUP_BYTES doc = BYTES_INIT(TAG_DOC_MAX);
@@ -272,6 +281,7 @@ static int compare_pieces(const void *a, const void *b)
     return x->rank != y->rank ? (int)x->rank - (int)y->rank : strcmp(x->key, y->key);
 }
 
+/* Step 2. */
 static int list(struct unnesting *u)
 {
     int rc = store_list(u->inner, "", note_piece, u);
@@ -290,8 +300,8 @@ static int list(struct unnesting *u)
 
 /* ---- copying ---- */
 
-/* Something of the image was in the outer store before. It was compared by its length and its end: read all of it,
- * since the only other one is going to be removed. */
+/* Verify the copied image completely. Some of its objects were in the outer store before and were compared only by
+ * length and end, but the inner store's are about to be removed. */
 static int check_bytes(struct unnesting *u, const struct tag *t)
 {
     struct manifest m;
@@ -320,19 +330,20 @@ static int copy_tagged(struct unnesting *u, const struct tag *t)
     return rc || r.objects_copied == r.objects ? rc : check_bytes(u, t);
 }
 
+/* Step 3: copy each image with its first tag, then publish all its tags as they were. */
 static int copy_all(struct unnesting *u)
 {
     int rc = 0;
     for (size_t i = 0; i < u->tags.len && !rc; i++) {
         struct moved_tag *m = &u->tags.items[i];
         struct tag t = m->tag;
-        rc = look_outside(u, &t, &m->there); /* again: the images before took their time */
+        rc = look_outside(u, &t, &m->there); /* again, since copying the images before took time */
         if (rc)
             break;
-        /* An image that the outer store names is looked at, too: the only other one is going to be removed. */
+        /* Copy even if the outer store has the tag, which checks the image: its other copy is about to be removed. */
         if (!i || !digest_equal(&m[-1].tag.digest, &m->tag.digest))
             rc = copy_tagged(u, &m->tag);
-        if (!rc) /* as it was: copy_image's tag does not say what the image was built from */
+        if (!rc) /* unchanged: copy_image's tag does not record what the image was built from */
             rc = look_outside(u, &t, &m->there);
         if (!rc)
             rc = repository_publish(u->outer, m->tag.name, m->tag.tag, &t, u->options->copy.strict_tags);
@@ -342,6 +353,7 @@ static int copy_all(struct unnesting *u)
 
 /* ---- removing ---- */
 
+/* Check that a tag of the inner store is in the outer one. */
 static int check_tag(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     struct unnesting *u = arg;
@@ -368,6 +380,7 @@ static int remove_one(void *arg, size_t i)
     return 0;
 }
 
+/* Progress and cancellation of the removal. */
 static int unnest_step(void *arg)
 {
     struct unnesting *u = arg;
@@ -377,19 +390,21 @@ static int unnest_step(void *arg)
     return o->cancel && *o->cancel ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
+/* Step 4: remove batch by batch, each of one rank, in parallel within a batch. */
 static int remove_all(struct unnesting *u)
 {
     struct parallel work = {.threads = u->options->copy.threads ? u->options->copy.threads : COPY_THREADS,
                             .item = remove_one,
                             .step = unnest_step,
                             .arg = u};
-    int rc = check_no_build(u); /* before the tags: a build that ended meanwhile has published */
+    int rc = check_no_build(u); /* before the tags, because a build that ended meanwhile has published one */
     if (!rc)
         rc = repository_tags(u->inner, NULL, check_tag, u);
     for (u->first = 0; u->first < u->pieces.len && !rc; u->first += work.count) {
         const struct piece *p = &u->pieces.items[u->first];
         if (p->rank == RANK_LEFT)
             break;
+        /* The batch: all pieces of one rank. */
         for (work.count = 1; u->first + work.count < u->pieces.len && p[work.count].rank == p->rank;)
             work.count++;
         rc = parallel_run(&work);

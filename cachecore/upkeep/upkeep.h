@@ -1,12 +1,12 @@
-/* What the command line does to stores and images, apart from building. */
+/* What the command line does to stores and images, apart from building. Each file is one verb. */
 #ifndef GRANARY_UPKEEP_UPKEEP_H
 #define GRANARY_UPKEEP_UPKEEP_H
 
-#include "upkeep/copy.h"        /* an image to another store */
-#include "upkeep/export.h"      /* an image into a file */
-#include "upkeep/gc.h"          /* what no tag needs */
-#include "upkeep/image_stats.h" /* what an image holds */
-#include "upkeep/unnest.h"      /* a store out of another one */
-#include "upkeep/verify.h"      /* does an image hold together? */
+#include "upkeep/copy.h"        /* copy an image to another store */
+#include "upkeep/export.h"      /* write an image to a file */
+#include "upkeep/gc.h"          /* remove what no tag needs */
+#include "upkeep/image_stats.h" /* measure an image */
+#include "upkeep/unnest.h"      /* take apart a store inside another one */
+#include "upkeep/verify.h"      /* check an image */
 
 #endif

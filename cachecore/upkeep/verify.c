@@ -1,7 +1,6 @@
-/* Three passes: the catalog (its files are collected when deep), the index (its packs are looked
- * up, or all chunks read), and where files were found bad the catalog again to name them. A problem
- * of the image is reported and counted; only what keeps the check from going on is returned.
- */
+/* Checks an image in up to three passes: the catalog (deep: its files are collected); the index, whose packs are
+ * looked up and, if deep, whose chunks are all read; and if a file is damaged the catalog again, to report it by name.
+ * A problem of the image is reported and counted; only what prevents the check is returned. */
 #include "upkeep/verify.h"
 
 #include <errno.h>
@@ -19,20 +18,21 @@
 #include "upkeep/pack_set.h"
 #include "upkeep/verify_files.h"
 
+/* One run. */
 struct verifying {
     struct store *store;
     const struct manifest *m;
     const struct verify_options *options;
     struct verify_result *result;
-    struct verify_files *files; /* deep */
+    struct verify_files *files; /* deep, unless the catalog is damaged */
     struct manifest_counts counts;
     struct pack_set packs;
-    pthread_mutex_t lock;      /* around reporting, while several threads look at packs */
-    char last[ERROR_TEXT_MAX]; /* the problem reported last */
+    pthread_mutex_t lock;      /* guards reporting while several threads look up packs */
+    char last[ERROR_TEXT_MAX]; /* the last problem reported */
 };
 
-/* Report the calling thread's sentence as a problem of the image. A pack that is missing or cut short
- * says the same for every piece that is read from it: that is one problem. */
+/* Report the calling thread's sentence as a problem of the image. A pack that is missing or truncated fails every read
+ * from it with the same sentence; that counts as one problem. */
 static void found(struct verifying *v)
 {
     if (!strcmp(v->last, error_text()))
@@ -43,7 +43,7 @@ static void found(struct verifying *v)
         v->options->problem(v->options->arg, error_text());
 }
 
-/* Corrupt or absent bytes are the image's problem (0), anything else the check's own (rc). */
+/* Report corrupt or missing bytes as a problem of the image and return 0; return any other rc, which ends the check. */
 static int found_if_image(struct verifying *v, int rc)
 {
     if (rc != -EBADMSG && rc != -ENOENT && rc != -EMSGSIZE)
@@ -57,6 +57,7 @@ static bool cancelled(const struct verifying *v)
     return v->options->cancel && *v->options->cancel;
 }
 
+/* Count an entry, and collect it for a deep check. */
 static int count_entry(void *arg, const struct catalog_entry *e)
 {
     struct verifying *v = arg;
@@ -78,6 +79,7 @@ static int count_entry(void *arg, const struct catalog_entry *e)
     return v->files ? verify_files_add(v->files, e) : 0;
 }
 
+/* Read the whole catalog, and compare its counts with the manifest's. */
 static int check_catalog(struct verifying *v)
 {
     int rc = catalog_walk(v->store, v->m, "", 0, count_entry, v);
@@ -95,6 +97,7 @@ static int check_catalog(struct verifying *v)
     return 0;
 }
 
+/* Count a leaf's chunks and note their packs. */
 static int collect_packs(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct verifying *v = arg;
@@ -112,6 +115,7 @@ static int collect_packs(void *arg, uint64_t first, uint64_t count, const struct
     return cancelled(v) ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
+/* Check that a pack is there and long enough. */
 static int check_pack(struct verifying *v, const struct pack_need *need)
 {
     char key[OBJECT_KEY_MAX];
@@ -123,6 +127,7 @@ static int check_pack(struct verifying *v, const struct pack_need *need)
     return rc;
 }
 
+/* Check one pack, in one of several threads; the request is made outside the lock. */
 static int check_nth_pack(void *arg, size_t i)
 {
     struct verifying *v = arg;
@@ -148,6 +153,7 @@ static int check_packs(struct verifying *v)
     return parallel_run(&work);
 }
 
+/* Count one chunk of a deep check, and pass its bytes to the files. */
 static int check_chunk(void *arg, const struct chunk_item *item)
 {
     struct verifying *v = arg;
@@ -171,6 +177,7 @@ static int check_chunk(void *arg, const struct chunk_item *item)
     return rc;
 }
 
+/* Report a bad file by its path. */
 static int name_bad_file(void *arg, const struct catalog_entry *e)
 {
     struct verifying *v = arg;
@@ -181,6 +188,7 @@ static int name_bad_file(void *arg, const struct catalog_entry *e)
     return 0;
 }
 
+/* The deep pass. */
 static int check_chunks(struct verifying *v)
 {
     struct chunk_stream_options options = {.threads = v->options->threads, .cancel = v->options->cancel};
@@ -196,12 +204,13 @@ static int check_chunks(struct verifying *v)
     return v->result->files_bad ? catalog_walk(v->store, v->m, "", 0, name_bad_file, v) : 0;
 }
 
+/* The passes. The catalog comes first, because its files take part in the pass over the chunks. */
 static int verify_check_all(struct verifying *v)
 {
     const struct index_walk_ops ops = {.chunks = collect_packs};
     uint64_t before = v->result->problems;
     int rc = check_catalog(v);
-    if (!rc && v->result->problems != before) { /* a broken catalog says nothing of the files */
+    if (!rc && v->result->problems != before) { /* a damaged catalog cannot tell which files are */
         verify_files_free(v->files);
         v->files = NULL;
     }
@@ -209,7 +218,7 @@ static int verify_check_all(struct verifying *v)
         return rc;
     rc = index_walk(v->store, v->m, &ops, v);
     if (rc)
-        return found_if_image(v, rc); /* without the index there are no chunks to look for */
+        return found_if_image(v, rc); /* without an index there are no chunks to check */
     rc = check_packs(v);
     return rc || !v->options->deep ? rc : check_chunks(v);
 }

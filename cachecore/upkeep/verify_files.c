@@ -1,10 +1,11 @@
-/* One record a file, sorted by address on disk. As bytes pass by, bodies begin, are fed and end; files that share one
- * (same offset and length) are one group and share one hasher. A body inside one feed, the common case, is hashed at
- * once and never becomes active.
+/* Each file is one record, sorted by address on disk. While bytes pass by, contents begin, are fed and end. Files with
+ * the same content (equal offset and length) form one group with one hasher:
  *
- * Of a group only the different digests that its files are said to have are held: one, in a sound image. Which files
- * were bad is told from the body's own digest, kept for bad bodies alone.
- */
+ *   record -> `ahead` -> `next` (a group) -> active[] while bytes arrive -> judged
+ *                              \-> judged at once when all its bytes are in one feed, the common case
+ *
+ * A group holds only the different digests that its files claim: one, in a sound image. A bad file is found again by
+ * the content's actual digest, which is kept for bad contents only. */
 #include "upkeep/verify_files.h"
 
 #include <endian.h>
@@ -16,41 +17,45 @@
 #include "base/vec.h"
 
 enum {
-    ACTIVE_MAX = 64,  /* different bodies over one byte: one in a sound image */
-    CLAIMED_MAX = 64, /* different digests claimed of one body: likewise */
+    ACTIVE_MAX = 64,  /* different contents over one byte; one in a sound image */
+    CLAIMED_MAX = 64, /* different digests claimed for one content; one in a sound image */
 };
 
+/* A file's record; the sorter compares bytes. */
 struct key {
     uint64_t offset, len; /* big-endian */
     struct digest content;
 };
 
-/* So many files say that their body has this digest. */
+/* How many files claim that their content has this digest. */
 struct claim {
     struct digest content;
     uint64_t files;
 };
 
-/* The files of one body. */
+/* The files of one content. */
 struct group {
     uint64_t offset, len;
     struct claim first;
     VEC(struct claim) others;
 };
 
+/* A group whose bytes are passing by. */
 struct active {
     struct group group;
-    struct hasher *hasher; /* NULL: bytes were missing */
+    struct hasher *hasher; /* NULL: some bytes could not be read */
 };
 
+/* A content with at least one bad file. */
 struct bad_data {
     uint64_t offset, len;
-    struct digest content; /* what it is; zero: it could not be read */
+    struct digest content; /* its actual digest; zero: it could not be read */
 };
 
+/* The records, the group that comes next, the groups whose bytes are passing by, and what was bad. */
 struct verify_files {
     struct sorter *sorter;
-    struct key ahead; /* the record behind `next` */
+    struct key ahead; /* the record after `next` */
     bool have_ahead, have_next;
     struct group next;
     struct active active[ACTIVE_MAX];
@@ -101,6 +106,7 @@ int verify_files_add(struct verify_files *f, const struct catalog_entry *e)
 {
     if (!has_data(e))
         return 0;
+    /* A file with data has exactly one extent. */
     if (e->extent_count != 1 || e->extents[0].len < e->size || e->extents[0].offset > UINT64_MAX - e->size)
         return error_set(-EBADMSG, "catalog: '%.*s' has %llu bytes but no extent that holds them", (int)e->path_len,
                          e->path, (unsigned long long)e->size);
@@ -120,7 +126,7 @@ static int verify_files_read_ahead(struct verify_files *f)
     return GR_MIN(rc, 0);
 }
 
-/* Equal digests come side by side. */
+/* Add a file's claim to a group. Records are sorted, so equal digests are neighbours. */
 static int add_claim(struct group *g, const struct digest *content)
 {
     struct claim *last = g->others.len ? &g->others.items[g->others.len - 1] : &g->first;
@@ -134,6 +140,7 @@ static int add_claim(struct group *g, const struct digest *content)
     return vec_push(&g->others, fresh) ? error_no_memory() : 0;
 }
 
+/* Gather the records of the next group into `next`. */
 static int load_next(struct verify_files *f)
 {
     int rc = 0;
@@ -160,7 +167,7 @@ int verify_files_begin(struct verify_files *f)
 
 /* ------------------------------------------------------------------ judging */
 
-/* content NULL: the bytes were not to be had. */
+/* Compare a group's claims with its actual digest; content NULL: its bytes could not be read. */
 static int verify_files_judge(struct verify_files *f, const struct group *g, const struct digest *content)
 {
     uint64_t bad = 0;
@@ -187,7 +194,7 @@ static void hash_zeros(struct hasher *h, uint64_t len)
     }
 }
 
-/* Feed an active group the bytes it has in [off, end); *out_ended when they were its last. */
+/* Feed an active group its bytes in [off, end). *out_ended: these were its last. */
 static int feed_one(struct verify_files *f, struct active *a, uint64_t off, uint64_t end, const uint8_t *data,
                     bool *out_ended)
 {
@@ -206,6 +213,7 @@ static int feed_one(struct verify_files *f, struct active *a, uint64_t off, uint
     return verify_files_judge(f, g, &content);
 }
 
+/* Feed all active groups and drop those that end. */
 static int feed_active(struct verify_files *f, uint64_t off, uint64_t end, const uint8_t *data)
 {
     for (size_t i = 0; i < f->active_count;) {
@@ -218,6 +226,7 @@ static int feed_active(struct verify_files *f, uint64_t off, uint64_t end, const
             continue;
         }
         end_active(&f->active[i]);
+        /* The order does not matter: the last one takes its place. */
         f->active[i] = f->active[--f->active_count];
     }
     return 0;
@@ -232,11 +241,11 @@ static int begin_group(struct verify_files *f)
     if (!hasher)
         return error_no_memory();
     f->active[f->active_count++] = (struct active){.group = f->next, .hasher = hasher};
-    f->have_next = false; /* its memory is the active one's */
+    f->have_next = false; /* its memory now belongs to the active group */
     return load_next(f);
 }
 
-/* The next group lies within these bytes. */
+/* Judge the next group, all of whose bytes are in this feed. */
 static int judge_next(struct verify_files *f, uint64_t off, const uint8_t *data)
 {
     struct digest content = digest_of(data + (f->next.offset - off), f->next.len);
@@ -246,7 +255,7 @@ static int judge_next(struct verify_files *f, uint64_t off, const uint8_t *data)
     return rc ? rc : load_next(f);
 }
 
-/* The next group begins within these bytes. */
+/* Begin the next group, which starts in this feed, and feed it. */
 static int feed_next(struct verify_files *f, uint64_t off, uint64_t end, const uint8_t *data)
 {
     struct active *a = &f->active[f->active_count];
@@ -277,6 +286,7 @@ int verify_files_skip(struct verify_files *f, uint64_t off, uint64_t len)
     while (!rc && f->have_next && f->next.offset < off + len)
         rc = begin_group(f);
     for (size_t i = 0; i < f->active_count; i++) {
+        /* Without these bytes no digest can match. */
         hasher_free(f->active[i].hasher);
         f->active[i].hasher = NULL;
     }
@@ -308,6 +318,7 @@ bool verify_files_is_bad(struct verify_files *f, const struct catalog_entry *e)
     if (!f->bad_sorted)
         qsort(f->bad.items, f->bad.len, sizeof *f->bad.items, compare_bad_data);
     f->bad_sorted = true;
+    /* A content may have good and bad files: bad are those that claim another digest than the actual one. */
     const struct bad_data key = {.offset = e->extents[0].offset, .len = e->size};
     const struct bad_data *damaged = bsearch(&key, f->bad.items, f->bad.len, sizeof key, compare_bad_data);
     return damaged && !digest_equal(&damaged->content, &e->content);

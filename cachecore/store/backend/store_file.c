@@ -1,5 +1,8 @@
-/* A store in a directory: a key is a path below it. Opening and listing; store_file_read.c reads, store_file_put.c
- * writes and removes. */
+/* A store in a directory: a key is a path below it. This file opens and lists; store_file_read.c reads,
+ * store_file_put.c writes and removes.
+ *
+ * A listing walks the tree depth first and enters only directories that can hold the prefix. It has no order, so there
+ * is no list_after, and store_retry does not resume a listing that fails after its first key. */
 #include "store/backend/store_file_internal.h"
 
 #include <dirent.h>
@@ -13,19 +16,20 @@
 
 #include "base/error.h"
 
+/* Bounds the recursion and the open descriptors of a listing; keys of Granary have two slashes at most. */
 enum { LIST_DEPTH_MAX = 32 };
 
-/* A listing: the key under construction and whom to tell. */
+/* A listing: the key under construction, and the visitor. */
 struct walk {
     struct store_file *f;
     const char *prefix;
     store_visit *visit;
     void *arg;
     char key[STORE_KEY_MAX + 1];
-    unsigned depth;
+    unsigned depth; /* directories that are open */
 };
 
-/* Whether keys below w->key can begin with the prefix, or this key itself does. */
+/* Can w->key, or keys below it, begin with the prefix? */
 static bool on_the_way(const struct walk *w, size_t key_len)
 {
     return strncmp(w->key, w->prefix, GR_MIN(key_len, strlen(w->prefix))) == 0;
@@ -33,12 +37,13 @@ static bool on_the_way(const struct walk *w, size_t key_len)
 
 static int walk_dir(struct walk *w, int parent, const char *name, size_t key_len);
 
+/* Visit one directory entry. Entries that vanish meanwhile are skipped: others write to the store. */
 static int walk_entry(struct walk *w, int dir, const char *name, size_t key_len)
 {
     int n = snprintf(w->key + key_len, sizeof w->key - key_len, "%s%s", key_len ? "/" : "", name);
     size_t len = key_len + (size_t)n;
     if (len >= sizeof w->key || !on_the_way(w, len))
-        return 0; /* a name that long was not made by a put */
+        return 0; /* no put makes a key that long */
     struct stat st;
     if (fstatat(dir, name, &st, 0))
         return errno == ENOENT ? 0 : store_file_fail(w->f, "list", w->key, errno);
@@ -55,6 +60,7 @@ static int walk_dir(struct walk *w, int parent, const char *name, size_t key_len
     if (w->depth >= LIST_DEPTH_MAX)
         return error_set(-ELOOP, "store %s: directories below %.200s are nested too deeply", w->f->base.url, w->key);
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* A directory that was removed meanwhile is empty; a missing root is an error. */
     if (fd < 0)
         return errno == ENOENT && key_len ? 0 : store_file_fail(w->f, "list", key_len ? w->key : "it", errno);
     DIR *d = fdopendir(fd);
@@ -83,6 +89,7 @@ static int file_list(struct store *s, const char *prefix, store_visit *visit, vo
     return walk_dir(&w, AT_FDCWD, w.f->root, 0);
 }
 
+/* link(2) and flock(2) provide the conditions; see store_file_put.c. */
 static int file_probe_conditional(struct store *s, bool *out)
 {
     *out = true;

@@ -1,18 +1,20 @@
-/* How objects of a directory come and go.
+/* Writes and removes objects of a directory.
  *
- * Put writes a temporary file in .granary-tmp/ (same filesystem, never listed), syncs it and moves
- * it into place, so that a reader and a crash see the old object, the new one or none:
+ * A put writes a temporary file in .granary-tmp/ (same filesystem, never listed), syncs it and moves it into place, so
+ * that a reader, or a crash, sees the old object, the new one or none:
+ *
  *   ALWAYS     rename(2)
- *   IF_ABSENT  link(2), which refuses an existing name whoever made it
- *   IF_MATCH   compare and rename under an exclusive flock(2) on .granary-tmp/lock; ALWAYS and
- *              remove hold the same lock shared, so that nothing slips between compare and rename
- * The lock is opened for each operation: a flock belongs to an open file, not to a thread. A version
- * is the SHA-256 of the contents.
+ *   IF_ABSENT  link(2), which refuses an existing name atomically
+ *   IF_MATCH   compare and rename under an exclusive flock(2) on .granary-tmp/lock; ALWAYS and remove hold the
+ *              same lock shared, so that nothing changes between compare and rename
  *
- * The directory itself is made by the first put, but not its parent: a missing parent is a typing
- * error or a filesystem that is not mounted. What a crash leaves in .granary-tmp/ is removed by a
- * later put's process once it is a day old.
- */
+ * The lock file is opened for each operation, because a flock belongs to an open file, not to a thread. A version is
+ * the SHA-256 of the contents. After the rename the directory is synced, so that a put which returned survives a power
+ * failure.
+ *
+ * The first put makes the store's directory, but not its parent: a missing parent is a typing error or a filesystem
+ * that is not mounted. Files left in .granary-tmp/ by a crash are removed by a later process's first put once they are
+ * a day old. */
 #include "store/backend/store_file_internal.h"
 
 #include <dirent.h>
@@ -30,15 +32,17 @@
 #include "base/error.h"
 #include "base/io.h"
 
+/* Older than any put that may still be running. */
 enum { TMP_AGE_MAX_S = 24 * 3600 };
 
+/* Sync a directory, and so the names in it. 0 or -errno without a sentence. */
 static int sync_dir(const char *path)
 {
     CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 || fsync(fd) ? -errno : 0;
 }
 
-/* Make one directory, and its name last. 0 or -errno without a sentence. */
+/* Make one directory and sync its name in the parent. 0, also if it exists, or -errno without a sentence. */
 static int make_dir(char *dir)
 {
     if (mkdir(dir, 0755))
@@ -52,8 +56,8 @@ static int make_dir(char *dir)
     return rc;
 }
 
-/* Make dir (an owned path at or below the root) and what is missing between it and the root. 0 or -errno without a
- * sentence. */
+/* Make dir, a path at or below the root that may be modified meanwhile, and the missing directories between it and the
+ * root. 0 or -errno without a sentence. */
 static int make_dirs(const struct store_file *f, char *dir)
 {
     int rc = make_dir(dir);
@@ -66,6 +70,7 @@ static int make_dirs(const struct store_file *f, char *dir)
     return rc ? rc : make_dir(dir);
 }
 
+/* Make the directory of a path. */
 static int make_parent(const struct store_file *f, const char *key, const char *path)
 {
     CLEANUP_FREE char *dir = strdup(path);
@@ -79,8 +84,7 @@ static int make_parent(const struct store_file *f, const char *key, const char *
     return rc ? store_file_fail(f, "make the directory of", key, -rc) : 0;
 }
 
-/* Temporary files of processes that were killed. Their removal is nobody's duty: failures are
- * ignored. */
+/* Remove temporary files of processes that were killed. Failures are ignored: a later process tries again. */
 static void sweep_temporary(struct store_file *f, const char *tmp_dir)
 {
     if (atomic_exchange(&f->swept, true))
@@ -98,7 +102,7 @@ static void sweep_temporary(struct store_file *f, const char *tmp_dir)
     closedir(d);
 }
 
-/* 0 or -errno, without a sentence but for -EAGAIN. */
+/* Write the data in pieces, as the rate allows. 0 or -errno; only -EAGAIN comes with a sentence. */
 static int write_pieces(const struct store_file *f, int fd, const struct store_put *put)
 {
     int rc = 0;
@@ -112,8 +116,7 @@ static int write_pieces(const struct store_file *f, int fd, const struct store_p
     return rc;
 }
 
-/* Write data to a new synced file in STORE_FILE_TMP_DIR; *out_path is the caller's to move or unlink, and
- * free. */
+/* Write the data to a new, synced file in STORE_FILE_TMP_DIR. The caller moves or unlinks *out_path, and frees it. */
 static int store_file_write_temporary(struct store_file *f, const struct store_put *put, char **out_path)
 {
     CLEANUP_FREE char *path = store_file_path(f, STORE_FILE_TMP_DIR "/put-XXXXXX");
@@ -139,7 +142,7 @@ static int store_file_write_temporary(struct store_file *f, const struct store_p
     return 0;
 }
 
-/* Take the store's lock; *out_fd: close it to unlock. */
+/* Take the store's lock; closing *out_fd releases it. */
 static int lock(const struct store_file *f, int how, const char *key, int *out_fd)
 {
     CLEANUP_FREE char *path = store_file_path(f, STORE_FILE_TMP_DIR "/lock");
@@ -157,6 +160,7 @@ static int lock(const struct store_file *f, int how, const char *key, int *out_f
     return 0;
 }
 
+/* The sentence for a condition that did not hold. */
 static int changed(const struct store_file *f, const struct store_put *put)
 {
     if (put->mode == STORE_PUT_IF_ABSENT)
@@ -164,6 +168,7 @@ static int changed(const struct store_file *f, const struct store_put *put)
     return error_set(-EEXIST, "store %s: %s was changed or removed by somebody else", f->base.url, put->key);
 }
 
+/* Check a put's version against the object's, under the exclusive lock. -EEXIST: another, or none. */
 static int version_matches(struct store_file *f, const struct store_put *put)
 {
     enum { MUTABLE_MAX = 16 << 20 }; /* tags and leases are far smaller */
@@ -177,7 +182,7 @@ static int version_matches(struct store_file *f, const struct store_put *put)
     return strcmp(version, put->version) ? changed(f, put) : 0;
 }
 
-/* link(2), or its like where the filesystem knows no hard links. */
+/* Move a file unless the target exists, by link(2), or by renameat2(2) on a filesystem without hard links. */
 static int move_if_absent(const char *from, const char *to)
 {
     if (link(from, to) == 0) {
@@ -189,6 +194,7 @@ static int move_if_absent(const char *from, const char *to)
     return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) ? -errno : 0;
 }
 
+/* Move the temporary file to its key, as the put's mode demands. */
 static int move_into_place(struct store_file *f, const struct store_put *put, const char *from, const char *to)
 {
     if (put->mode == STORE_PUT_IF_ABSENT) {
@@ -212,12 +218,13 @@ int store_file_put(struct store *s, const struct store_put *put)
     int rc = store_file_locate(f, put->key, &path);
     if (rc)
         return rc;
-    /* spares the writing of a pack that is there; move_into_place decides */
+    /* only saves writing a pack that is there; move_into_place decides */
     if (put->mode == STORE_PUT_IF_ABSENT && access(path, F_OK) == 0)
         return changed(f, put);
     rc = store_file_write_temporary(f, put, &temporary);
     if (rc)
         return rc;
+    /* Only now, so that a failed write leaves no empty directory. */
     rc = make_parent(f, put->key, path);
     if (!rc)
         rc = move_into_place(f, put, temporary, path);
@@ -238,6 +245,7 @@ int store_file_remove(struct store *s, const char *key)
     int rc = store_file_locate(f, key, &path);
     if (rc)
         return rc;
+    /* Without this, removing from a store that does not exist would fail to take the lock. */
     if (access(path, F_OK) && (errno == ENOENT || errno == ENOTDIR))
         return 0;
     rc = lock(f, LOCK_SH, key, &held);

@@ -1,4 +1,6 @@
-/* Objects of a store in a directory are read: the file of a key, and the sentence for what fails there. */
+/* Reads objects of a directory: each key is a regular file. Also maps system errors to the store's errors, for all
+ * files of this backend. Writers replace files by rename, so a file that is open here never changes under its
+ * reader. */
 #include "store/backend/store_file_internal.h"
 
 #include <errno.h>
@@ -32,6 +34,7 @@ int store_file_fail(const struct store_file *f, const char *doing, const char *k
         if (access(f->root, F_OK))
             return error_set(-ENOENT, "store %s: there is no such directory", url);
         return error_set(-ENOENT, "store %s: %s is not there", url, key);
+    /* ESTALE: NFS, the file was replaced on the server; opening it again helps. The others pass, too. */
     case ESTALE:
     case EMFILE:
     case ENFILE:
@@ -65,13 +68,14 @@ int store_file_locate(const struct store_file *f, const char *key, char **out_pa
     return *out_path ? 0 : -ENOMEM;
 }
 
+/* Open the file of a key. -ENOENT if it is not a regular file. */
 static int open_object(const struct store_file *f, const char *key, int *out_fd, struct stat *st)
 {
     CLEANUP_FREE char *path = NULL;
     int rc = store_file_locate(f, key, &path);
     if (rc)
         return rc;
-    /* O_NONBLOCK: a fifo in our way must not stop us */
+    /* O_NONBLOCK: opening a fifo must not block */
     CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, st))
         return store_file_fail(f, "read", key, errno);
@@ -93,6 +97,7 @@ int store_file_get(struct store *s, const char *key, uint64_t off, uint64_t len,
     if (off > size || len > size - off)
         return error_set(-EBADMSG, "store %s: %s has %llu bytes, %llu at %llu were asked for: it is damaged", s->url,
                          key, (unsigned long long)size, (unsigned long long)len, (unsigned long long)off);
+    /* Pieces instead of one buffer, because a get may cover a whole pack. */
     CLEANUP_PAGES piece = {.len = (size_t)GR_MIN(len, (uint64_t)STORE_FILE_PIECE)};
     piece.data = pages_get(piece.len);
     if (!piece.data)
@@ -114,6 +119,7 @@ int store_file_get(struct store *s, const char *key, uint64_t off, uint64_t len,
     return 0;
 }
 
+/* A version is the SHA-256 of the contents, in hex. */
 static void version_of(const void *data, size_t len, char version[STORE_VERSION_MAX])
 {
     struct digest d = digest_of(data, len);
@@ -136,6 +142,7 @@ int store_file_get_small(struct store *s, const char *key, struct bytes *out, ch
     rc = bytes_extend(out, size, &into);
     if (rc)
         return rc;
+    /* Fewer bytes, if another program truncated the file, are left to the caller's decoder. */
     ssize_t n = io_pread_full(fd, into, size, 0);
     out->len = n < 0 ? before : before + (size_t)n;
     if (n < 0)

@@ -1,17 +1,18 @@
-/* A store in a directory of HDFS; net/hdfs/webhdfs.h does the talking.
+/* A store in a directory of HDFS, over WebHDFS (net/hdfs/webhdfs.h).
  *
- * Put writes a temporary file in .granary-tmp/ (never listed), checks its length and renames it into place, which
- * HDFS does in one step: a reader and a crash see the old object, the new one or none.
+ * A put writes a temporary file in .granary-tmp/ (never listed), checks its length and renames it into place. HDFS
+ * renames atomically, so a reader, or a crash, sees the old object, the new one or none:
+ *
  *   ALWAYS     RENAME with OVERWRITE
- *   IF_ABSENT  RENAME without, which refuses an existing name whoever made it
- *   IF_MATCH   -ENOTSUP: HDFS has no compare-and-swap, and a lock would outlive its killed holder
- * So probe_conditional says no, and the last writer of a tag wins. HttpFS does not pass the options of RENAME on:
- * through it a store can be read only.
+ *   IF_ABSENT  RENAME without it, which refuses an existing name
+ *   IF_MATCH   -ENOTSUP: HDFS has no compare-and-swap, and a lock would outlive a killed holder
  *
- * A RENAME whose answer was lost cannot be told from one that found its source gone: it is -EAGAIN, and the whole put
- * is done again, with another temporary name. What a killed writer leaves in .granary-tmp/ is removed by a later one
- * after a day.
- */
+ * So probe_conditional says no, and the last writer of a tag wins. HttpFS does not pass on the options of RENAME;
+ * through it a store is read-only.
+ *
+ * A RENAME whose answer was lost cannot be told from one whose source was missing. Both are -EAGAIN, and the whole put
+ * is repeated with another temporary name. Files left in .granary-tmp/ by killed writers are removed by a later one
+ * after a day. */
 #include "store/store_impl.h"
 
 #include <errno.h>
@@ -31,10 +32,11 @@ enum { FULL_PATH_MAX = 16 << 10, LIST_DEPTH_MAX = 32, TMP_AGE_MAX_S = 24 * 3600 
 
 #define TMP_DIR ".granary-tmp"
 
+/* A store in HDFS. client is constant and thread-safe. */
 struct store_hdfs {
     struct store base;
     struct webhdfs *client;
-    _Atomic bool swept; /* TMP_DIR was looked through */
+    _Atomic bool swept; /* this process has removed old files from TMP_DIR */
 };
 
 static struct webhdfs *client_of(struct store *s)
@@ -42,14 +44,14 @@ static struct webhdfs *client_of(struct store *s)
     return ((struct store_hdfs *)s)->client;
 }
 
-/* The path of what is below the store's directory. */
+/* Write the path of `name` below the store's directory, NUL-terminated. */
 static int path_below(struct store *s, const char *name, struct bytes *out)
 {
     int rc = bytes_printf(out, "%s/%s", webhdfs_address(client_of(s))->path, name);
     return rc || !bytes_string(out) ? error_set(-EINVAL, "store %s: a path is too long", s->url) : 0;
 }
 
-/* The path of a key. */
+/* Write the path of a caller's key. -EINVAL: the key is reserved for the store's own files. */
 static int locate(struct store *s, const char *key, struct bytes *out)
 {
     if (!strncmp(key, TMP_DIR, strlen(TMP_DIR)))
@@ -60,7 +62,7 @@ static int locate(struct store *s, const char *key, struct bytes *out)
 #define CLEANUP_PATH CLEANUP(bytes_release) struct bytes
 #define PATH_INIT BYTES_INIT(FULL_PATH_MAX)
 
-/* Size and time of a file; a directory is no object. */
+/* Look up a file's size and time. -ENOENT also for a directory, which is not an object. */
 static int store_hdfs_look_at(struct store *s, const struct bytes *path, const char *key, struct store_item *out)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
@@ -88,6 +90,7 @@ static int shorter(struct store *s, const char *key)
     return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
 }
 
+/* Read a part of an object. WebHDFS ends a read silently at the end of the file, so the length is checked here. */
 static int store_hdfs_get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink,
                                void *arg)
 {
@@ -123,6 +126,7 @@ static int hdfs_get_small(struct store *s, const char *key, struct bytes *out, c
     CLEANUP_PATH path = PATH_INIT;
     size_t before = out->len;
     uint64_t done;
+    /* The length is not known; out->max stops a larger object. */
     const struct http_part all = {.len = UINT64_MAX};
     int rc = locate(s, key, &path);
     if (!rc)
@@ -140,7 +144,7 @@ static int hdfs_get_small(struct store *s, const char *key, struct bytes *out, c
 
 /* ------------------------------------------------------------------ writing */
 
-/* Temporary files of processes that were killed. Their removal is nobody's duty: failures are ignored. */
+/* Remove temporary files of processes that were killed. Failures are ignored: a later process tries again. */
 static void sweep_temporary(struct store *s)
 {
     CLEANUP_PATH dir = PATH_INIT, path = PATH_INIT;
@@ -159,6 +163,7 @@ static void sweep_temporary(struct store *s)
     }
 }
 
+/* Make a random path in TMP_DIR. WebHDFS has no counterpart of mkstemp. */
 static int temporary_path(struct store *s, struct bytes *out)
 {
     uint64_t random[2];
@@ -179,6 +184,7 @@ static int make_parent(struct store *s, const struct bytes *path)
     return webhdfs_mkdirs(client_of(s), dir);
 }
 
+/* Rename the temporary file to its key. A missing directory is made on the first failure, since most exist already. */
 static int move_into_place(struct store *s, const struct store_put *put, const struct bytes *from,
                            const struct bytes *to)
 {
@@ -196,11 +202,12 @@ static int move_into_place(struct store *s, const struct store_put *put, const s
     return rc == -EEXIST ? error_set(rc, "store %s: %s exists already", s->url, put->key) : rc;
 }
 
+/* Write the temporary file and check its length: a DataNode may accept fewer bytes than were sent. */
 static int store_hdfs_write_temporary(struct store *s, const struct store_put *put, const struct bytes *path)
 {
     struct store_item written;
     int rc = webhdfs_create(client_of(s), (const char *)path->data, put->data, put->len);
-    if (rc == -EEXIST) /* an earlier try of the client's own */
+    if (rc == -EEXIST) /* an earlier try of the client made it */
         rc = error_set(-EAGAIN, "%s", error_text());
     if (!rc)
         rc = store_hdfs_look_at(s, path, put->key, &written);
@@ -210,6 +217,7 @@ static int store_hdfs_write_temporary(struct store *s, const struct store_put *p
     return rc == -ENOENT ? error_set(-EAGAIN, "%s", error_text()) : rc;
 }
 
+/* Write, then rename; remove the temporary file after a failure. */
 static int put_object(struct store *s, const struct store_put *put, const struct bytes *to)
 {
     CLEANUP_PATH temporary = PATH_INIT;
@@ -222,7 +230,8 @@ static int put_object(struct store *s, const struct store_put *put, const struct
     if (rc) {
         struct error failed;
         error_take(&failed, rc);
-        (void)!webhdfs_delete(client_of(s), (const char *)temporary.data); /* else a later writer sweeps it */
+        /* If this fails, a later writer removes it. */
+        (void)!webhdfs_delete(client_of(s), (const char *)temporary.data);
         return error_restore(&failed);
     }
     return rc;
@@ -238,7 +247,7 @@ static int hdfs_put(struct store *s, const struct store_put *put)
     if (put->mode == STORE_PUT_IF_MATCH)
         return error_set(-ENOTSUP, "store %s: HDFS cannot replace %s on condition of its version", s->url, put->key);
     sweep_temporary(s);
-    if (put->mode == STORE_PUT_IF_ABSENT) { /* spares the writing; the rename decides */
+    if (put->mode == STORE_PUT_IF_ABSENT) { /* only saves the writing; the rename decides */
         rc = store_hdfs_look_at(s, &path, put->key, &there);
         if (rc != -ENOENT)
             return rc ? rc : error_set(-EEXIST, "store %s: %s exists already", s->url, put->key);
@@ -261,8 +270,8 @@ static int hdfs_probe_conditional(struct store *s, bool *out)
 
 /* ------------------------------------------------------------------ listing */
 
-/* An entry of a directory. A directory's name has a slash at its end: sorted so, keys come in the order of their bytes.
- */
+/* An entry of a directory. The name of a directory ends in a slash: sorted in this way, keys ascend in byte order over
+ * the whole walk ("a-b" before "a/c"). */
 struct listed {
     char *name;
     uint64_t size;
@@ -278,9 +287,10 @@ static void listed_release(listed_vec *v)
     vec_release(v);
 }
 
+/* A listing. */
 struct walk {
     struct store *s;
-    const char *prefix, *after; /* after: "" for all */
+    const char *prefix, *after; /* after: "" for all keys */
     store_visit *visit;
     void *arg;
     char key[STORE_KEY_MAX + 2];
@@ -292,6 +302,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct listed *)a)->name, ((const struct listed *)b)->name);
 }
 
+/* Add a page of entries to the list, without symbolic links, which are not objects. */
 static int take_page(struct walk *w, const struct webhdfs_page *page, listed_vec *out)
 {
     for (size_t i = 0; i < webhdfs_page_count(page); i++) {
@@ -309,7 +320,7 @@ static int take_page(struct walk *w, const struct webhdfs_page *page, listed_vec
     return 0;
 }
 
-/* All of the directory w->key ("" or ending in a slash), sorted. One that is not there has no entries. */
+/* Read all entries of the directory w->key ("" or ending in a slash), sorted. A missing directory has no entries. */
 static int read_dir(struct walk *w, listed_vec *out)
 {
     CLEANUP_PATH path = PATH_INIT;
@@ -336,16 +347,17 @@ static int read_dir(struct walk *w, listed_vec *out)
 
 static int walk_dir(struct walk *w, size_t key_len);
 
+/* Visit an entry: enter a directory, or pass a file to the visitor. */
 static int walk_entry(struct walk *w, const struct listed *l, size_t dir_len)
 {
     size_t len = dir_len + strlen(l->name), prefix_len = strlen(w->prefix);
     bool directory = l->name[strlen(l->name) - 1] == '/';
     if (len - directory > STORE_KEY_MAX)
-        return 0; /* a name that long was not made by a put */
+        return 0; /* no put makes a key that long */
     snprintf(w->key + dir_len, sizeof w->key - dir_len, "%s", l->name);
     if (strncmp(w->key, w->prefix, GR_MIN(len, prefix_len)))
         return 0;
-    if (directory) /* everything below begins with this key */
+    if (directory) /* all keys below begin with this one: skip the directory if they all come before `after` */
         return strcmp(w->key, w->after) < 0 && strncmp(w->key, w->after, len) ? 0 : walk_dir(w, len);
     if (len < prefix_len || strcmp(w->key, w->after) <= 0)
         return 0;
@@ -368,7 +380,7 @@ static int walk_dir(struct walk *w, size_t key_len)
     return rc;
 }
 
-/* Begins in the directory that the prefix names. */
+/* The walk begins in the deepest directory that the prefix names. */
 static int hdfs_list_after(struct store *s, const char *prefix, const char *after, store_visit *visit, void *arg)
 {
     struct walk w = {.s = s, .prefix = prefix, .after = after ? after : "", .visit = visit, .arg = arg};

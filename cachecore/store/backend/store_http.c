@@ -1,7 +1,8 @@
-/* A store behind plain HTTP(S), read-only: any web server or cache that knows Range. No
- * credentials: what stands in front of it guards it. Redirects are not followed, so that a store's
- * address says where its bytes come from.
- */
+/* A store behind plain HTTP(S), read-only: any web server or cache that supports Range (RFC 9110). No credentials:
+ * access is restricted by the network or a proxy. Redirects are not followed, so a store's address says where its
+ * bytes come from; an error names the target instead.
+ *
+ * The backends for S3 and HDFS share store_http_config. Shared tiers (store_tiers) are stores of this kind. */
 #include "store/store_impl.h"
 
 #include <errno.h>
@@ -13,8 +14,9 @@
 #include "base/error.h"
 #include "net/http.h"
 
+/* A store behind a web server. */
 struct store_http {
-    struct store base; /* url: without a final slash */
+    struct store base; /* url has no final slash; constant after opening */
     struct http *http;
 };
 
@@ -28,6 +30,7 @@ void store_http_config(const struct store_options *options, struct http_config *
     out->cancel = options->cancel;
 }
 
+/* The sentence for operations that plain HTTP does not have. */
 static int read_only(struct store *s, const char *doing)
 {
     return error_set(-ENOTSUP,
@@ -36,6 +39,7 @@ static int read_only(struct store *s, const char *doing)
                      s->url, doing);
 }
 
+/* The sentence for a redirect. */
 static int redirected(struct store *s, const char *key, const struct http_response *resp)
 {
     char text[HTTP_SHOWN_MAX];
@@ -46,6 +50,8 @@ static int redirected(struct store *s, const char *key, const struct http_respon
                      s->url, key, to, resp->status);
 }
 
+/* Turn an answer outside 2xx into an error with a sentence. A passing failure hands the server's Retry-After to
+ * store_retry. */
 static int store_http_refusal(struct store *s, const char *key, const struct http_response *resp)
 {
     int status = resp->status, rc = http_status_errno(status);
@@ -67,8 +73,7 @@ static int store_http_refusal(struct store *s, const char *key, const struct htt
     return error_set(rc, "store %s: the server answered %s with status %d", s->url, key, status);
 }
 
-/* One request on a key; req's method, range and sink are the caller's. Answers outside 2xx become
- * errors. */
+/* Make one request for a key; the caller sets req's method, range and sink. Answers outside 2xx become errors. */
 static int store_http_run(struct store *s, const char *key, struct http_request *req, struct http_response *resp)
 {
     CLEANUP_BYTES url = BYTES_INIT(16 << 10);
@@ -91,6 +96,7 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
     int rc = store_http_run(s, key, &req, &resp);
     if (rc)
         return rc;
+    /* A server may leave it out, but callers need the size. */
     if (resp.content_length < 0)
         return error_set(-EIO, "store %s: the server does not say how long %s is", s->url, key);
     *out =
@@ -98,6 +104,7 @@ static int http_stat(struct store *s, const char *key, struct store_item *out)
     return 0;
 }
 
+/* A GET with a Range. An empty range cannot be expressed in HTTP, so HEAD checks that the object is there. */
 static int store_http_get_part(struct store *s, const char *key, const struct http_part *part, store_sink *sink,
                                void *arg)
 {
@@ -136,7 +143,7 @@ static int store_http_append(void *arg, const void *data, size_t len)
 static int http_get_small(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX])
 {
     CLEANUP(http_response_release) struct http_response resp = {0};
-    /* caches on the way must ask the origin */
+    /* caches in between must ask the origin */
     struct http_request req = {.method = "GET",
                                .lookup = true,
                                .headers = {"Cache-Control: no-cache"},
@@ -181,8 +188,8 @@ static void http_close(struct store *s)
     free(s);
 }
 
-/* -EINVAL: no host, or what a plain base address cannot hold. The text is not shown where it may
- * hold a password. */
+/* Check the URL: -EINVAL if it has no host, or contains a query, a fragment or credentials. A URL with credentials is
+ * not repeated in the sentence, because it may contain a password. */
 static int check_url(const char *url)
 {
     const char *host = strstr(url, "://") + 3;

@@ -1,7 +1,12 @@
-/* A store under a prefix of a bucket; net/aws/s3.h does the talking.
+/* A store under a prefix of a bucket, over the S3 API (net/aws/s3.h).
  *
- * Versions are ETags. Conditional puts are asked for with If-None-Match and If-Match; some servers
- * ignore them or answer 501, which probe_conditional finds out by trying and remembers.
+ * A put of S3 is atomic, so no temporary names are needed. Versions are ETags. Conditional puts use If-None-Match and
+ * If-Match. Some servers ignore these headers, some answer 501, and some compare If-Match with the ETag without its
+ * quotes. probe_conditional tries it out with an object below probe/ and remembers the result:
+ *
+ *   UNKNOWN -> IGNORED          a second put with If-None-Match: * was accepted, or If-Match does not work
+ *           -> HONOURED         If-Match works with the quoted ETag (RFC 9110)
+ *           -> HONOURED_BARE    it works with the bare one (Ceph)
  */
 #include "store/store_impl.h"
 
@@ -17,13 +22,15 @@
 #include "net/aws/s3.h"
 
 enum { FULL_KEY_MAX = 2 * STORE_KEY_MAX + 2 };
+/* What the server does with conditional puts; see the top. */
 enum conditional { UNKNOWN, IGNORED, HONOURED, HONOURED_BARE };
 
+/* A store in a bucket. Constant after opening, except conditional. */
 struct store_s3 {
     struct store base;
     struct s3 *s3;
-    char *prefix; /* "" or ending in '/' */
-    _Atomic int conditional;
+    char *prefix;            /* "" or ends in '/' */
+    _Atomic int conditional; /* enum conditional; threads that probe at the same time get the same result */
 };
 
 static struct store_s3 *s3_of(struct store *s)
@@ -31,7 +38,7 @@ static struct store_s3 *s3_of(struct store *s)
     return (struct store_s3 *)s;
 }
 
-/* A store's key with the prefix before it; returns its length. */
+/* Write the bucket's key for a key of the store; return its length. */
 static size_t full_key(struct store *s, const char *key, char out[FULL_KEY_MAX])
 {
     return (size_t)snprintf(out, FULL_KEY_MAX, "%s%s", s3_of(s)->prefix, key);
@@ -44,7 +51,7 @@ static int store_s3_get_part(struct store *s, const char *key, const struct http
     size_t full_len = full_key(s, key, full);
     if (part->len)
         return s3_get(s3_of(s)->s3, full, full_len, part, sink, arg, NULL);
-    struct s3_meta meta; /* a Range of no bytes cannot be said; the object must be there all the same */
+    struct s3_meta meta; /* an empty Range cannot be expressed; the object must exist all the same */
     int rc = s3_head(s3_of(s)->s3, full, full_len, &meta);
     if (!rc && meta.size < part->off)
         return error_set(-EBADMSG, "store %s: %s is shorter than it should be", s->url, key);
@@ -85,14 +92,14 @@ static int s3_store_get_small(struct store *s, const char *key, struct bytes *ou
 
 enum { CONDITION_MAX = STORE_VERSION_MAX + 16 };
 
-/* Most servers want the ETag in its quotes, as RFC 9110 says; Ceph compares with the bare one. */
+/* Write the If-Match header. Most servers expect the ETag with its quotes, as in RFC 9110; Ceph compares it without. */
 static void if_match_header(const char *etag, enum conditional form, char out[CONDITION_MAX])
 {
     size_t len = strlen(etag), quoted = form == HONOURED_BARE && len >= 2 && etag[0] == '"' && etag[len - 1] == '"';
     snprintf(out, CONDITION_MAX, "If-Match: %.*s", (int)(len - 2 * quoted), etag + quoted);
 }
 
-/* One put with a condition header or NULL; out_etag may be NULL. */
+/* Make one put with a condition header (may be NULL); out_etag may be NULL. */
 static int put_full(struct store *s, const char *full, const struct store_put *put, const char *condition,
                     char out_etag[HTTP_ETAG_MAX])
 {
@@ -102,7 +109,7 @@ static int put_full(struct store *s, const char *full, const struct store_put *p
     return rc;
 }
 
-/* 0 and *out: whether a put under this condition is accepted (true) or refused. */
+/* Set *out to whether the server accepts a put under this condition or refuses it; errors are returned. */
 static int accepts(struct store *s, const char *full, const char *condition, bool *out)
 {
     struct store_put put = {.key = full, .data = "probe", .len = 5};
@@ -111,7 +118,7 @@ static int accepts(struct store *s, const char *full, const char *condition, boo
     return rc == -EEXIST || rc == -ENOTSUP ? 0 : rc;
 }
 
-/* Whether If-Match in this form refuses another version and accepts the right one. */
+/* Set *out to whether If-Match in this form refuses a wrong version and accepts the right one. */
 static int match_works(struct store *s, const char *full, enum conditional form, const char *etag, bool *out)
 {
     char condition[CONDITION_MAX];
@@ -125,6 +132,7 @@ static int match_works(struct store *s, const char *full, enum conditional form,
     return rc;
 }
 
+/* Find out what the server does with conditions, by puts to the key `full`. */
 static int try_conditions(struct store *s, const char *full, enum conditional *out)
 {
     struct store_put put = {.key = full, .data = "probe", .len = 5};
@@ -144,6 +152,7 @@ static int try_conditions(struct store *s, const char *full, enum conditional *o
     return rc;
 }
 
+/* Probe once, with a random key, so that probes of several processes do not meet. */
 static int s3_store_probe_conditional(struct store *s, bool *out)
 {
     struct store_s3 *t = s3_of(s);
@@ -167,11 +176,12 @@ static int s3_store_probe_conditional(struct store *s, bool *out)
     return rc;
 }
 
+/* An object that was removed meanwhile makes some servers answer 404; to the caller that is a changed version. */
 static int put_if_match(struct store *s, const char *full, const struct store_put *put)
 {
     char condition[CONDITION_MAX];
     bool honoured;
-    int rc = s3_store_probe_conditional(s, &honoured); /* also finds out the form */
+    int rc = s3_store_probe_conditional(s, &honoured); /* also finds the header's form */
     if (rc)
         return rc;
     if (!honoured || !put->version || !*put->version)
@@ -186,7 +196,7 @@ static int put_if_absent(struct store *s, const char *full, const struct store_p
     int rc = put_full(s, full, put, "If-None-Match: *", NULL);
     if (rc != -ENOTSUP)
         return rc;
-    struct s3_meta there; /* a server without conditions: look first, the best there is */
+    struct s3_meta there; /* a server without conditions: look first, which leaves a race that cannot be closed */
     rc = s3_head(s3_of(s)->s3, full, strlen(full), &there);
     if (rc == 0)
         return error_set(-EEXIST, "store %s: %s exists already", s->url, put->key);
@@ -204,7 +214,8 @@ static int s3_store_put(struct store *s, const struct store_put *put)
     return put_full(s, full, put, NULL, NULL);
 }
 
-/* An ETag in its quotes that has the form of an MD5. */
+/* Take the MD5 from a quoted ETag that has the form of one. The ETag of a multipart upload has a dash and is left
+ * out. */
 static void take_md5(const char *etag, char out[MD5_HEX_SIZE])
 {
     static const size_t len = MD5_HEX_SIZE - 1;
@@ -224,8 +235,9 @@ static int s3_store_stat(struct store *s, const char *key, struct store_item *ou
     return 0;
 }
 
+/* A caller's visitor. */
 struct listing {
-    size_t prefix_len; /* of the store, cut off every key */
+    size_t prefix_len; /* length of the store's prefix, removed from every key */
     store_visit *visit;
     void *arg;
 };
@@ -233,7 +245,7 @@ struct listing {
 static int visit_object(void *arg, const struct s3_object *object)
 {
     struct listing *l = arg;
-    /* what no put of ours made: directory marks, keys with NUL, overlong ones */
+    /* skip what no put of ours made: directory markers, keys with NUL, overlong ones */
     if (object->key_len <= l->prefix_len || object->key_len - l->prefix_len > STORE_KEY_MAX ||
         strlen(object->key) != object->key_len || object->key[object->key_len - 1] == '/')
         return 0;
@@ -272,7 +284,7 @@ static void s3_store_close(struct store *s)
     free(t);
 }
 
-/* "s3://bucket/a/b/" -> bucket, "a/b/". */
+/* Split a URL: "s3://bucket/a/b/" -> "bucket", "a/b/". -EINVAL: the prefix is too long. */
 static int split_url(const char *url, char **out_bucket, char **out_prefix)
 {
     const char *bucket = url + strlen("s3://"), *prefix = bucket + strcspn(bucket, "/");

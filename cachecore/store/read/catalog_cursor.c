@@ -1,10 +1,12 @@
-/* Inner pages are read in the caller's thread, depth first, as `levels`: the way down to the page of entries that is
- * due next. The pages of entries they name go through a ring (base/in_order.h), fetched by threads or, without any,
- * when their turn comes.
+/* Inner pages are read in the caller's thread, depth first; `levels` is the path down to the next page of entries.
+ * Those pages go through a ring (base/in_order.h) and are fetched by threads, or without threads when their turn
+ * comes.
  *
- * A child of a page holds the paths from its own first path up to the next child's, so a prefix rules out most of them
- * without a fetch.
- */
+ *   levels[top]   root page, at child 3
+ *   levels[1]       inner page, at child 17    --next_leaf-->  ring [ p p p ]  --next_page-->  page, entry
+ *
+ * A child of a page holds the paths from its own first path up to the next child's, so a prefix rules out most
+ * children without a fetch. The format is in docs/reference/format-store.md. */
 #include "store/read/catalog_cursor.h"
 
 #include <errno.h>
@@ -14,31 +16,34 @@
 #include "base/in_order.h"
 #include "store/repository.h"
 
+/* A slot of the ring: a page of entries. */
 struct slot {
     struct catalog_child child;
-    char *first; /* child's, copied: its page may be gone before the slot's turn */
+    char *first; /* the child's first path, copied: its page may be freed before the slot's turn */
     struct catalog_page *page;
-    struct error error;
+    struct error error; /* code 0: none */
 };
 
+/* An inner page on the path down. */
 struct level {
     struct catalog_page *page;
-    uint32_t next; /* child */
+    uint32_t next; /* the child that comes next */
 };
 
+/* Threads load slots and read only `store`; everything else belongs to the caller's thread. */
 struct catalog_cursor {
     struct store *store;
     struct catalog_child root;
     const char *prefix;
     size_t prefix_len;
-    unsigned top;                            /* level of the root */
+    unsigned top;                            /* the root's level */
     struct level levels[CATALOG_LEVELS_MAX]; /* [1..top] in use */
-    bool begun, exhausted;                   /* the root was looked at; no more pages of entries */
-    struct error failed;                     /* of an inner page; due when the slots before it are read */
+    bool begun, exhausted;                   /* next_leaf has read the root; no more pages of entries */
+    struct error failed;                     /* of an inner page; reported after the slots before it */
     struct in_order *slots;
-    struct catalog_page *page; /* being read */
+    struct catalog_page *page; /* the page being read, and its next entry */
     uint32_t entry;
-    int ended; /* 1: no more entries; -errno: failed.code */
+    int ended; /* 1: the end; -errno: failed.code */
 };
 
 int catalog_page_load(struct store *s, const struct catalog_child *child, unsigned level, struct catalog_page **out)
@@ -53,6 +58,7 @@ int catalog_page_load(struct store *s, const struct catalog_child *child, unsign
     rc = catalog_page_decode(object.data, object.len, &page);
     if (rc)
         return error_prefix(rc, "%s: %s", s->url, key);
+    /* The digest proves the bytes; this proves that the page is the one which the parent refers to. */
     bool fits = catalog_page_level(page) == level;
     if (fits && child->first) {
         const struct catalog_entry *e = level ? NULL : catalog_page_entry(page, 0);
@@ -71,14 +77,14 @@ struct catalog_child catalog_root_child(const struct manifest *m)
     return (struct catalog_child){.digest = m->catalog_root, .len = m->catalog_len, .crc = m->catalog_crc};
 }
 
-/* ------------------------------------------------------------------ the way down */
+/* ------------------------------------------------------------------ inner pages */
 
 static bool has_prefix(const struct catalog_cursor *c, const char *path, size_t len)
 {
     return len >= c->prefix_len && (c->prefix_len == 0 || !memcmp(path, c->prefix, c->prefix_len));
 }
 
-/* Does the path come behind every path with the prefix? */
+/* Does the path come after every path with the prefix? */
 static bool is_behind(const struct catalog_cursor *c, const char *path, size_t len)
 {
     return !has_prefix(c, path, len) && catalog_path_compare(path, len, c->prefix, c->prefix_len) > 0;
@@ -96,7 +102,7 @@ static bool child_relevant(const struct catalog_cursor *c, const struct catalog_
     return catalog_path_compare(next->first, next->first_len, c->prefix, c->prefix_len) > 0;
 }
 
-/* The next child of the inner page of that level; NULL: it has no more. */
+/* Return the next child of that level's inner page that can hold the prefix; NULL: there are no more. */
 static const struct catalog_child *next_child(struct catalog_cursor *c, unsigned level)
 {
     struct level *l = &c->levels[level];
@@ -109,10 +115,10 @@ static const struct catalog_child *next_child(struct catalog_cursor *c, unsigned
     return NULL;
 }
 
-/* The next page of entries: 1 and its name (valid until the next call), 0: no more. */
+/* Find the next page of entries. 1: *out refers to it, valid until the next call; 0: no more. */
 static int next_leaf(struct catalog_cursor *c, const struct catalog_child **out)
 {
-    unsigned level = 1; /* whose child is wanted */
+    unsigned level = 1; /* level of the page whose child comes next */
     const struct catalog_child *child = NULL;
     if (!c->begun) {
         c->begun = true;
@@ -131,7 +137,7 @@ static int next_leaf(struct catalog_cursor *c, const struct catalog_child **out)
             return rc;
         c->levels[level].next = 0;
         child = next_child(c, level);
-        if (!child) /* a prefix of which there is nothing */
+        if (!child) /* no path under this page has the prefix */
             return next_leaf(c, out);
     }
     *out = child;
@@ -154,6 +160,7 @@ static void clear_slot(void *slot)
     catalog_page_free(s->page);
 }
 
+/* Copy a reference into a slot; the strings in it belong to a page that may be freed first. */
 static int fill_slot(struct slot *s, const struct catalog_child *child)
 {
     s->child = *child;
@@ -167,6 +174,7 @@ static int fill_slot(struct slot *s, const struct catalog_child *child)
     return 0;
 }
 
+/* Fill the free slots of the ring. A failure is kept until the pages before it were read. */
 static void fill_slots(struct catalog_cursor *c)
 {
     struct slot *s;
@@ -185,7 +193,7 @@ static void fill_slots(struct catalog_cursor *c)
     }
 }
 
-/* The page behind the one that was read: 1, 0: no more. */
+/* Go to the next page. 1: it is there; 0: no more. */
 static int next_page(struct catalog_cursor *c)
 {
     catalog_page_free(steal_ptr(&c->page));
@@ -212,6 +220,7 @@ int catalog_cursor_next(struct catalog_cursor *c, const struct catalog_entry **o
                 *out = e;
                 return 1;
             }
+            /* Entries ascend, so no later one has the prefix. */
             if (is_behind(c, e->path, e->path_len)) {
                 c->ended = 1;
                 return 0;
@@ -238,6 +247,7 @@ int catalog_cursor_new(struct store *s, const struct manifest *m, const char *pr
     c->top = m->catalog_levels - 1;
     c->prefix = prefix;
     c->prefix_len = prefix_len;
+    /* One slot more than threads: the page that is read next waits in it, and no thread is idle. */
     const struct in_order_config slots = {.threads = ahead,
                                           .slots = ahead + 1,
                                           .size = sizeof(struct slot),

@@ -1,6 +1,6 @@
-/* Down the tree with the part of the paths that belongs to each page: a child holds the paths from its own first path
- * up to the next child's, so that the sorted paths are cut at the children's first paths. One page a level is held.
- */
+/* Goes down the tree with the range of paths that can be in each page. A child holds the paths from its own first path
+ * up to the next child's, so the sorted paths are split at the children's first paths. One page for each level is in
+ * memory. */
 #include "store/read/catalog_find.h"
 
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "store/read/catalog_cursor.h"
 
+/* The arguments of a search, the same for every page. */
 struct finding {
     struct store *store;
     catalog_find_visit *visit;
@@ -34,7 +35,7 @@ int catalog_paths_sort(const char *text, size_t len, catalog_paths *out)
     return 0;
 }
 
-/* Paths and entries side by side. */
+/* Merge paths and entries, both sorted. */
 static int find_entries(const struct finding *f, const struct catalog_page *page, const struct catalog_path *paths,
                         size_t count)
 {
@@ -54,7 +55,7 @@ static int find_entries(const struct finding *f, const struct catalog_page *page
     return rc;
 }
 
-/* How many of the paths lie before the child. */
+/* Return the number of paths that come before the child. */
 static size_t paths_before(const struct catalog_child *child, const struct catalog_path *paths, size_t count)
 {
     size_t low = 0;
@@ -68,6 +69,7 @@ static size_t paths_before(const struct catalog_child *child, const struct catal
     return low;
 }
 
+/* Look up the paths in the subtree of a page. */
 static int find_below(const struct finding *f, const struct catalog_child *at, unsigned level,
                       const struct catalog_path *paths, size_t count)
 {
@@ -77,7 +79,7 @@ static int find_below(const struct finding *f, const struct catalog_child *at, u
         return find_entries(f, page, paths, count);
     uint32_t children = rc ? 0 : catalog_page_count(page);
     for (uint32_t i = 0; !rc && i < children; i++) {
-        /* What lies before the first child is not there: that child says so. */
+        /* Paths before the first child do not exist; they go to that child, which reports them as absent. */
         size_t part = i + 1 < children ? paths_before(catalog_page_child(page, i + 1), paths, count) : count;
         if (part)
             rc = find_below(f, catalog_page_child(page, i), level - 1, paths, part);

@@ -1,16 +1,17 @@
-/* Walks over a catalog: its entries through a cursor, its pages' names down the tree. At most one page a level is held.
- */
+/* Two walks over a catalog: its entries, through a cursor; its pages' names, down the tree. At most one page for each
+ * level is in memory. */
 #include "store/read/catalog_read.h"
 
 #include "store/read/catalog_cursor.h"
 
+/* The arguments of a walk, the same for every page. */
 struct walk {
     struct store *store;
     catalog_page_visit *page;
     void *arg;
 };
 
-/* Pages of entries are named by their parents and need no fetch. */
+/* Visit a page and those below it. Pages of entries are named by their parents and need no fetch. */
 static int walk_names(const struct walk *w, const struct catalog_child *at, unsigned level)
 {
     int rc = w->page(w->arg, &at->digest);

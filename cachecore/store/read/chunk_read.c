@@ -1,10 +1,14 @@
-/* One ranged get over a run of chunks. The bytes come in pieces of any size; what belongs to the
- * chunk that is due is gathered (or used where it lies, when a piece holds all of it), proved and
- * handed on at once. What lies between chunks is skipped.
+/* One ranged get over a run of chunks. The bytes arrive in pieces of any size:
  *
- * References are not trusted: a run is cut where the next chunk does not begin behind the one
- * before, and a chunk with an impossible length is answered without a get.
- */
+ *   pieces   |-------------|---------|-----------------------|
+ *   chunks     [  A  ]  [      B     ]     [  C  ][   D   ]
+ *              in place   gathered         in place
+ *
+ * A chunk that lies within one piece is decoded in place; one that spans several is gathered in a buffer first. Bytes
+ * between chunks are skipped. Each chunk is delivered at once, so a reader waits only for its own bytes.
+ *
+ * References are not trusted: a run ends where the next chunk does not begin after the previous one, and a chunk with
+ * an impossible length fails without a get. */
 #include "store/read/chunk_read.h"
 
 #include <errno.h>
@@ -13,23 +17,25 @@
 #include "base/error.h"
 #include "base/pages.h"
 
+/* One get in progress, on the stack of chunk_read_run. */
 struct run {
     struct store *store;
     const struct chunk_ref *const *refs;
-    size_t next, end;   /* the chunk that is due; the run's last + 1 */
+    size_t next, end;   /* the chunk that is due; the end of the run */
     uint64_t at;        /* object offset of the next byte to arrive */
-    struct pages piece; /* what has come of the chunk that is due, if not all came at once */
-    size_t held;        /* of it */
+    struct pages piece; /* bytes of the chunk that is due, if it spans several pieces */
+    size_t held;        /* bytes gathered there */
     chunk_read_done *done;
     void *arg;
 };
 
+/* Can a chunk have this length and offset? Checked before any arithmetic with them. */
 static bool length_possible(const struct chunk_ref *ref)
 {
     return ref->stored_len > 0 && ref->stored_len <= CHUNK_SIZE_MAX && ref->offset <= UINT32_MAX - ref->stored_len;
 }
 
-/* Prove the chunk that is due and hand it on. */
+/* Decode and verify the chunk that is due, and deliver it. */
 static void deliver(struct run *r, const void *stored)
 {
     struct buf *plain = NULL;
@@ -40,11 +46,11 @@ static void deliver(struct run *r, const void *stored)
     r->held = 0;
 }
 
-/* The next n bytes of the chunk that is due. */
+/* Gather the next n bytes of the chunk that is due, and deliver it when complete. */
 static int gather(struct run *r, const uint8_t *p, size_t n)
 {
     uint32_t len = r->refs[r->next]->stored_len;
-    if (r->piece.len < len) { /* it holds nothing: a chunk is gathered in one piece */
+    if (r->piece.len < len) { /* empty now: the buffer grows only before a chunk's first byte */
         cleanup_pages(&r->piece);
         r->piece = (struct pages){.data = pages_get(len), .len = len};
     }
@@ -59,13 +65,14 @@ static int gather(struct run *r, const uint8_t *p, size_t n)
     return 0;
 }
 
+/* The sink of the get: skip, gather or deliver until the piece is used up. */
 static int run_sink(void *arg, const void *data, size_t len)
 {
     struct run *r = arg;
     const uint8_t *p = data;
     while (len > 0 && r->next < r->end) {
         const struct chunk_ref *ref = r->refs[r->next];
-        uint64_t from = ref->offset + r->held; /* the first byte still wanted */
+        uint64_t from = ref->offset + r->held; /* the next byte needed */
         if (r->at < from) {
             size_t skip = (size_t)GR_MIN((uint64_t)len, from - r->at);
             p += skip;
@@ -88,7 +95,8 @@ static int run_sink(void *arg, const void *data, size_t len)
     return 0;
 }
 
-/* Every chunk that has not been answered yet fails with rc and the thread's sentence. */
+/* Fail all chunks that were not delivered yet with rc and the thread's sentence. Callbacks may change the sentence, so
+ * it is restored each time. */
 static void fail_rest(struct run *r, int rc)
 {
     struct error e;
@@ -98,7 +106,7 @@ static void fail_rest(struct run *r, int rc)
     (void)error_restore(&e);
 }
 
-/* refs[next..end): possible lengths, each behind the one before, one object. */
+/* Read refs[next..end) by one get. Their lengths are possible, they ascend, and they are in one object. */
 static int read_run(struct run *r)
 {
     const struct chunk_ref *first = r->refs[r->next], *last = r->refs[r->end - 1];
@@ -115,7 +123,7 @@ static int read_run(struct run *r)
     return rc;
 }
 
-/* The end of the longest run that one get can serve from `begin` on. */
+/* Return the end of the longest run from `begin` on that one get can serve. */
 static size_t run_end(const struct chunk_ref *const *refs, size_t begin, size_t n)
 {
     size_t end = begin + 1;
@@ -143,6 +151,7 @@ int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t 
                            object_key(refs[r.next]->kind, &refs[r.next]->object, key));
             fail_rest(&r, rc);
         }
+        /* The first failure is the result; the other runs are still read. */
         if (rc && !first.code)
             error_take(&first, rc);
     }
@@ -150,6 +159,7 @@ int chunk_read_run(struct store *s, const struct chunk_ref *const *refs, size_t 
     return first.code ? error_restore(&first) : 0;
 }
 
+/* The result of chunk_read_one. */
 struct one {
     int rc;
     struct buf *plain;
@@ -166,7 +176,7 @@ int chunk_read_one(struct store *s, const struct chunk_ref *ref, struct buf **ou
 {
     struct one one = {.rc = -EIO};
     int rc = chunk_read_run(s, &ref, 1, one_done, &one);
-    /* The bytes may be whole although the get failed behind them: the proof decides. */
+    /* The chunk may be complete although the get failed after it; its verification decides. */
     if (one.rc)
         return rc ? rc : one.rc;
     *out = one.plain;

@@ -1,7 +1,10 @@
-/* The calling thread walks the index, cuts it into jobs (neighbouring chunks of one pack, or holes)
- * and puts them into a ring (base/in_order.h) in address order; threads read them in any order; when
- * the ring is full the calling thread waits for its oldest job and hands that one on. So the order
- * costs no thread and no copy, and the ring is the only bound on memory.
+/* The calling thread walks the index, cuts it into jobs (neighbouring chunks of one pack, or holes) and puts them into
+ * a ring (base/in_order.h) in address order. Threads work on jobs in any order. When the ring is full, the calling
+ * thread waits for the oldest job and delivers its chunks. So delivery in order costs no extra thread and no copy, and
+ * the size of the ring bounds the memory.
+ *
+ *   walk -> [oldest ... newest] -> visit      the ring; both ends in the calling thread
+ *               ^ threads read and verify
  */
 #include "store/read/chunk_stream.h"
 
@@ -12,16 +15,19 @@
 #include "store/read/chunk_read.h"
 #include "store/read/index_read.h"
 
+/* As many as a job can have with the smallest chunks. */
 enum { JOB_CHUNKS = CHUNK_STREAM_JOB / CHUNK_SIZE_MIN };
 
+/* A slot of the ring. */
 struct job {
     uint64_t first, count;
     bool hole;
     struct chunk_ref refs[JOB_CHUNKS];
     struct buf *plain[JOB_CHUNKS];
-    struct error *errors[JOB_CHUNKS]; /* NULL where plain is set */
+    struct error *errors[JOB_CHUNKS]; /* NULL if plain is set, or if there was no memory for it */
 };
 
+/* The stream, on the caller's stack. Threads read only `store`. */
 struct stream {
     struct store *store;
     const struct chunk_stream_options *options;
@@ -29,7 +35,7 @@ struct stream {
     void *arg;
     uint32_t job_chunks;
     struct in_order *jobs;
-    bool open; /* the next slot of jobs is being filled */
+    bool open; /* the ring's next slot is being filled and not submitted yet */
 };
 
 static void job_chunk_done(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
@@ -61,10 +67,11 @@ static void job_work(void *arg, void *slot)
     for (uint64_t i = 0; i < (job->hole ? 0 : job->count); i++)
         refs[i] = &job->refs[i];
     if (!job->hole)
-        /* the refs' own results, which job_chunk_done got, say everything */
+        /* job_chunk_done got the result of each ref */
         (void)chunk_read_run(st->store, refs, job->count, job_chunk_done, job);
 }
 
+/* Visit the chunks of a job. */
 static int hand_on_chunks(struct stream *st, struct job *job)
 {
     for (uint64_t i = 0; i < job->count; i++) {
@@ -80,7 +87,7 @@ static int hand_on_chunks(struct stream *st, struct job *job)
     return 0;
 }
 
-/* Wait for the oldest job, if there is one, and hand it on. */
+/* Wait for the oldest job, if there is one, and visit its chunks. */
 static int hand_on_oldest(struct stream *st)
 {
     struct job *job = in_order_take(st->jobs);
@@ -103,7 +110,7 @@ static void submit(struct stream *st)
     in_order_give(st->jobs);
 }
 
-/* Whether chunk `number` goes into the open job. */
+/* Can chunk `number` be appended to the open job? Only if it follows without a gap, so that no other byte is read. */
 static bool continues(const struct stream *st, const struct job *job, uint64_t number, const struct chunk_ref *ref)
 {
     if (job->first + job->count != number || job->hole != !ref)
@@ -115,7 +122,7 @@ static bool continues(const struct stream *st, const struct job *job, uint64_t n
            ref->offset - last->offset == last->stored_len;
 }
 
-/* ref NULL: `count` holes. */
+/* Append a chunk, or `count` holes (ref NULL), to the open job or a new one. While the ring is full, deliver. */
 static int chunk_stream_add(struct stream *st, uint64_t number, uint64_t count, const struct chunk_ref *ref)
 {
     struct job *job = st->open ? in_order_slot(st->jobs) : NULL;
@@ -139,6 +146,7 @@ static int chunk_stream_add(struct stream *st, uint64_t number, uint64_t count, 
     return 0;
 }
 
+/* The index walk's callback; chunks NULL: a subtree of holes. */
 static int walk_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct stream *st = arg;
@@ -175,6 +183,7 @@ int chunk_stream(struct store *s, const struct manifest *m, const struct chunk_s
         rc = index_walk(s, m, &ops, &st);
     if (!rc && st.open)
         submit(&st);
+    /* The walk has ended: deliver the jobs left in the ring. */
     while (!rc && in_order_take(jobs))
         rc = hand_on_oldest(&st);
     return rc;

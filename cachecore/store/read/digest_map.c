@@ -1,4 +1,5 @@
-/* An entry begins with its digest, and so with digest_hash of it. */
+/* base/map.h with digests as keys. The map expects each slot to begin with its hash; a digest is uniformly
+ * distributed, so its first bytes, which digest_hash returns, serve as the hash. */
 #include "store/read/digest_map.h"
 
 #include <assert.h>

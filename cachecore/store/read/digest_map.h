@@ -1,5 +1,5 @@
-/* A set of digests with a number each, for what may be millions of objects: a map (base/map.h) with entries of 40
- * bytes. */
+/* A map from digests to numbers, for up to millions of objects: base/map.h with slots of 40 bytes. Used by one thread
+ * at a time. */
 #ifndef GRANARY_STORE_READ_DIGEST_MAP_H
 #define GRANARY_STORE_READ_DIGEST_MAP_H
 
@@ -7,12 +7,13 @@
 #include "base/digest.h"
 #include "base/map.h"
 
+/* A key and its number. The key must not be changed in place. */
 struct digest_slot {
     struct digest key; /* not zero */
     int64_t value;
 };
 
-/* Starts as all zero. */
+/* Starts as all zero; released by digest_map_release. */
 struct digest_map {
     struct map map;
 };
@@ -20,12 +21,11 @@ struct digest_map {
 void digest_map_release(struct digest_map *m);
 #define CLEANUP_DIGEST_MAP CLEANUP(digest_map_release) struct digest_map
 
-/* Add key, which is not zero: 1 added, 0 it was there already (and keeps its value), -ENOMEM with a
- * sentence. */
+/* Add a key, which must not be zero. 1: added; 0: it was there already and keeps its value; -ENOMEM. */
 GR_MUST_CHECK int digest_map_add(struct digest_map *m, const struct digest *key, int64_t value);
-/* NULL: absent. Valid until the next add. */
+/* Return the key's slot, valid until the next add; NULL: absent. */
 struct digest_slot *digest_map_find(const struct digest_map *m, const struct digest *key);
-/* Every slot once, in no order: the first, for NULL, or the one behind `after`; NULL at the end. */
+/* Return the first slot (after: NULL) or the one after `after`, in no particular order; NULL at the end. */
 struct digest_slot *digest_map_next(const struct digest_map *m, const struct digest_slot *after);
 
 #endif

@@ -1,10 +1,11 @@
-/* Two tables of slots, one of index nodes and one of chunks, each with the key of what is in it or on its way:
+/* Two small tables of slots with LRU replacement, one for index nodes and one for chunks. A slot's key is its level (0
+ * for chunks) and number:
  *
- *   free -> loading -> filled -> loading (the one used longest ago, for another key) ...
- *                \-> free (failed)
+ *   free -> loading -> filled -> loading (for another key, when least recently used) ...
+ *              \-> free (failed)
  *
- * One lock guards the slots; nothing is fetched under it. Who wants what another thread is loading waits for that.
- */
+ * One lock guards the slots and is not held during a fetch. A thread that needs a key which another one is loading
+ * waits for it, so nothing is fetched twice at the same time. */
 #include "store/read/image_bytes.h"
 
 #include <errno.h>
@@ -17,25 +18,28 @@
 
 enum { NODE_SLOTS = 16 };
 
+/* A cached node or chunk; guarded by image_bytes.lock. Only the loading thread may fill a slot that is loading. */
 struct slot {
     bool loading;
-    unsigned level; /* of a node */
+    unsigned level; /* 0 for chunks */
     uint64_t number;
-    uint64_t used; /* when, by image_bytes.clock; 0: free */
+    uint64_t used; /* time of the last use, by image_bytes.clock; 0: free */
     struct index_node *node;
     struct buf *chunk;
 };
 
+/* Searched linearly: a fetch takes far longer than 128 comparisons. */
 struct table {
     struct slot slots[IMAGE_BYTES_CHUNKS];
-    size_t count; /* in use */
+    size_t count; /* slots in use */
 };
 
+/* store and manifest are constant; `lock` guards the rest. */
 struct image_bytes {
     struct store *store;
     const struct manifest *manifest;
     pthread_mutex_t lock;
-    pthread_cond_t loaded;
+    pthread_cond_t loaded; /* a slot has stopped loading */
     uint64_t clock;
     struct table nodes, chunks;
 };
@@ -87,7 +91,7 @@ static struct slot *look_up_locked(struct table *t, unsigned level, uint64_t num
     return NULL;
 }
 
-/* The slot used longest ago; NULL: all are being loaded. */
+/* Return the least recently used slot; NULL: all are loading. */
 static struct slot *oldest_locked(struct table *t)
 {
     struct slot *oldest = NULL;
@@ -99,7 +103,8 @@ static struct slot *oldest_locked(struct table *t)
     return oldest;
 }
 
-/* The slot of that key: filled, or (*out_load) for the caller to load and then call end_load. The lock is held. */
+/* Return the slot of a key: filled, or with *out_load for the caller to load it and call end_load_locked. Called with
+ * the lock held; waits while the key, or every slot, is being loaded. */
 static struct slot *find_slot_locked(struct image_bytes *b, struct table *t, unsigned level, uint64_t number,
                                      bool *out_load)
 {
@@ -120,7 +125,7 @@ static struct slot *find_slot_locked(struct image_bytes *b, struct table *t, uns
     }
 }
 
-/* Takes node and chunk; both NULL: it failed. */
+/* End a load. Takes over node and chunk; both NULL: it failed, and a waiting thread tries for itself. */
 static void end_load_locked(struct image_bytes *b, struct slot *s, struct index_node *node, struct buf *chunk)
 {
     s->loading = false;
@@ -132,7 +137,7 @@ static void end_load_locked(struct image_bytes *b, struct slot *s, struct index_
 
 /* ------------------------------------------------------------------ index */
 
-/* What a node says of its entry i: one of both, by its level. */
+/* Entry i of a node: a child of an inner node, or a chunk of a leaf. */
 struct found {
     struct index_child child;
     struct chunk_ref chunk;
@@ -146,7 +151,8 @@ static void image_bytes_take_entry(const struct index_node *node, uint32_t i, st
         out->chunk = node->chunks[i];
 }
 
-/* Entry i of the `number`th node of `level`, which `child` names. */
+/* Get entry i of the `number`th node of `level`, which `child` refers to. Entries are copied out under the lock,
+ * because the slot may be reused at any time. */
 static int find_in_node(struct image_bytes *b, const struct index_child *child, unsigned level, uint64_t number,
                         uint32_t i, struct found *out)
 {
@@ -169,11 +175,12 @@ static int find_in_node(struct image_bytes *b, const struct index_child *child, 
     return rc;
 }
 
-/* Where chunk `number` is stored; a zero digest: a hole. */
+/* Find where chunk `number` is stored, from the root down; a zero digest: a hole. */
 static int find_chunk(struct image_bytes *b, uint64_t number, struct chunk_ref *out)
 {
     struct found found = {.child = b->manifest->index_root};
     for (unsigned level = b->manifest->index_levels; level-- > 0;) {
+        /* The node of this level on the path to the chunk, and the entry in it. */
         uint64_t node = number / INDEX_FANOUT;
         uint32_t i = (uint32_t)(number % INDEX_FANOUT);
         for (unsigned l = 0; l < level; l++) {
@@ -193,6 +200,7 @@ static int find_chunk(struct image_bytes *b, uint64_t number, struct chunk_ref *
 
 /* ------------------------------------------------------------------ bytes */
 
+/* Find and fetch a chunk; a hole becomes zeros. */
 static int load_chunk(struct image_bytes *b, uint64_t number, struct buf **out)
 {
     struct chunk_ref ref;
@@ -208,7 +216,7 @@ static int load_chunk(struct image_bytes *b, uint64_t number, struct buf **out)
     return 0;
 }
 
-/* *out: a reference of the caller's. */
+/* Get a chunk; the caller drops the reference *out. */
 static int get_chunk(struct image_bytes *b, uint64_t number, struct buf **out)
 {
     struct buf *chunk = NULL;

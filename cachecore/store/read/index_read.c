@@ -1,8 +1,8 @@
-/* A walk down the index tree, depth first, chunk numbers ascending; at most one inner node a level is held. Leaves and
- * holes go through a ring (base/in_order.h), so that leaves are fetched while those before them are reported. Every
- * node is proved three times: its bytes against its name, its shape against the image's size, its content hash against
- * its parent's entry.
- */
+/* Walks the index tree depth first, with chunk numbers ascending. At most one inner node for each level is in memory.
+ * Leaves and holes go through a ring (base/in_order.h), so that threads fetch leaves while earlier ones are reported.
+ *
+ * Every node is verified three times: its bytes against its name, its shape against the image's size, its content hash
+ * against its parent's entry. The format is in docs/reference/format-store.md. */
 #include "store/read/index_read.h"
 
 #include <errno.h>
@@ -12,19 +12,20 @@
 #include "base/in_order.h"
 #include "store/repository.h"
 
+/* One walk. Threads load spans and read only store and manifest. */
 struct walk {
     struct store *store;
     const struct manifest *manifest;
-    uint64_t chunks; /* of the image */
+    uint64_t chunks; /* chunks of the image */
     const struct index_walk_ops *ops;
     void *arg;
     struct in_order *spans;
-    bool ended; /* by what was reported: nothing more is */
+    bool ended; /* a report failed, so nothing more is reported */
 };
 
-/* A leaf, or holes. */
+/* A slot of the ring: a leaf, or a run of holes. */
 struct span {
-    uint64_t first, count;    /* chunks */
+    uint64_t first, count;    /* chunk numbers */
     struct index_child child; /* zero: holes */
     struct index_node *leaf;
     struct error error;
@@ -40,6 +41,7 @@ int index_read_node(struct store *s, const struct manifest *m, const struct inde
     int rc = repository_get_object(s, OBJECT_INDEX, &child->digest, INDEX_NODE_MAX, &object);
     if (rc)
         return rc;
+    /* Servers fetch nodes like chunks, by the length and CRC in the parent, so these must be right too. */
     if (object.len != child->len || crc32c(object.data, object.len) != child->crc)
         return error_set(-EBADMSG, "%s: %s: length or checksum is not what its parent says", s->url, key);
     struct digest content;
@@ -71,7 +73,7 @@ static void clear_span(void *slot)
     index_node_free(((struct span *)slot)->leaf);
 }
 
-/* Wait for the oldest span, which there is, and report it. */
+/* Wait for the oldest span and report it. There is at least one. */
 static int report_oldest(struct walk *w)
 {
     struct span *s = in_order_take(w->spans);
@@ -83,6 +85,7 @@ static int report_oldest(struct walk *w)
     return rc;
 }
 
+/* Append a span to the ring; while it is full, report the oldest. */
 static int add_span(struct walk *w, const struct index_child *child, uint64_t first, uint64_t count)
 {
     struct span *s;
@@ -100,7 +103,7 @@ static int add_span(struct walk *w, const struct index_child *child, uint64_t fi
 
 /* ------------------------------------------------------------------ the walk */
 
-/* The subtree of a child that is the `number`th node of `level`. */
+/* Walk the subtree of a child, the `number`th node of `level`. */
 static int walk_child(struct walk *w, const struct index_child *child, unsigned level, uint64_t number)
 {
     uint64_t span = INDEX_FANOUT;
@@ -135,7 +138,7 @@ int index_walk(struct store *s, const struct manifest *m, const struct index_wal
         return rc;
     w.spans = spans;
     error_take(&failed, walk_child(&w, &m->index_root, m->index_levels - 1, 0));
-    /* what comes before an inner node that failed is reported all the same */
+    /* everything before an inner node that failed is still reported */
     for (rc = 0; !w.ended && !rc && in_order_take(spans);)
         rc = report_oldest(&w);
     return rc || !failed.code ? rc : error_restore(&failed);
