@@ -1,8 +1,8 @@
-/* Every counter of the cache, in five tables: what was asked and kept, its directories, its slots, the memory tier and
- * the mover, the rings.
- */
+/* Every counter of the cache, in five tables: traffic, directories, slots, memory tier and mover, rings. Values that
+ * the space guards are copied in one locked section first, so that visitors run without a lock. */
 #include "cache/cache_internal.h"
 
+/* What the space knows, copied under its lock. */
 struct gauges {
     uint64_t entries, used, meta, capacity, evictions, quota_refusals, yielded, followed, budget;
 };
