@@ -1,9 +1,12 @@
+/* One walk over the index in its own order. Chunks are collected in batches, since the cache answers a batch in one
+ * locked section. */
 #include "image/warm/warm_missing.h"
 
 #include "image/image_internal.h"
 
 enum { LOOK_BATCH = 64 };
 
+/* The walk's result so far, and the batch that waits for the cache. */
 struct looking {
     struct image *img;
     struct chunk_set *missing;
@@ -14,6 +17,7 @@ struct looking {
     uint32_t lens[LOOK_BATCH], stored[LOOK_BATCH];
 };
 
+/* Ask the cache about the batch, and empty it. */
 static void warm_missing_look(struct looking *l)
 {
     struct cache_chunk found[LOOK_BATCH];
@@ -42,7 +46,7 @@ static void warm_missing_add(struct looking *l, uint64_t chunk, const struct chu
         warm_missing_look(l);
 }
 
-/* A chunk of which the index node is not at hand is as good as missing. */
+/* Count a chunk whose index node is not available as missing. */
 static void add_unknown(struct looking *l, uint64_t chunk)
 {
     uint64_t len = image_chunk_len(l->img, chunk);

@@ -1,3 +1,8 @@
+/* A plan is a list of runs of chunks, in order, with a set of the chunks already in it. Batches of WARM_BATCH chunks
+ * are cut from the list by position, so they need no memory but a count of the files that end in each.
+ *
+ *    runs:      [7..9] [100..139] [3]           batches by position:   0..15  16..31  32..43
+ */
 #include "image/warm/warm_plan.h"
 
 #include <errno.h>
@@ -17,6 +22,7 @@ void warm_plan_release(struct warm_plan *p)
     p->done = NULL;
 }
 
+/* Append a chunk, to the last run if it continues it. */
 static int warm_plan_append(struct warm_plan *p, uint64_t chunk)
 {
     struct warm_run *last = p->runs.len ? &p->runs.items[p->runs.len - 1] : NULL;
@@ -47,7 +53,7 @@ void warm_plan_end_file(struct warm_plan *p)
     if (p->ends.len)
         p->ends.items[p->ends.len - 1]++;
     else
-        p->files_done++; /* there is nothing to wait for */
+        p->files_done++; /* no chunk has been planned, so there is nothing to wait for */
 }
 
 void warm_plan_end_file_at(struct warm_plan *p, uint64_t end)
@@ -69,7 +75,7 @@ size_t warm_plan_batches(const struct warm_plan *p)
     return p->ends.len;
 }
 
-/* The run in which the at-th chunk of the plan is. */
+/* Return the run that holds the plan's chunk number `at`, by binary search. */
 static size_t run_of(const struct warm_plan *p, uint64_t at)
 {
     size_t low = 0, high = p->runs.len;
