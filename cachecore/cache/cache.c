@@ -91,6 +91,7 @@ static uint64_t owner_of(const char *image)
     return owner ? owner : 1;
 }
 
+/* Copy the quotas; an image may have one only. */
 static int take_quotas(struct cache *c, const struct cache_config *config)
 {
     if (config->quota_count > CACHE_QUOTAS_MAX)
@@ -182,6 +183,7 @@ static int make_mover(struct cache *c, const struct cache_config *config, uint32
     return rc ? rc : mover_new(&(struct mover_config){.cache = c, .hot = c->hot}, &c->mover);
 }
 
+/* Open the cache in the order at the top of the file. On an error the cleanup frees what was made so far. */
 int cache_open_with(const struct cache_config *config, const struct cache_test_hooks *hooks, struct cache **out)
 {
     CLEANUP(cleanup_cache) struct cache *c = calloc(1, sizeof *c);
@@ -273,7 +275,8 @@ bool cache_has(struct cache *c, const struct digest *chunk)
     return id != SPACE_NONE && cache_readable_locked(c, id);
 }
 
-/* Pinned slots and metadata do not count as room for an image. */
+/* Without directories the memory tier is all there is. Otherwise pinned slots and metadata do not count as room for
+ * an image, and a quota bounds it further. */
 struct cache_capacity cache_capacity(struct cache *c, unsigned quota)
 {
     struct cache_capacity capacity = {0, 0};

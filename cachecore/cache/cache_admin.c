@@ -156,6 +156,7 @@ static int write_pinned(struct cache *c, const struct space_slot *slot)
     return rc;
 }
 
+/* Unpinning a damaged slot drops it: it was only kept for its pin. */
 int cache_pin(struct cache *c, const struct digest *chunk, bool on)
 {
     struct space_slot slot;

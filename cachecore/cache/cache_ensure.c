@@ -90,6 +90,7 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
     return rc;
 }
 
+/* Bring all pieces, window by window; the first error ends it. */
 static int ensure_all(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
                       miss_use *use)
 {
@@ -112,6 +113,7 @@ int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, en
     return ensure_all(c, pieces, n, priority, cache_ensure_keep);
 }
 
+/* The chunk is written like one that warming wants: forced past the policy, and waiting for a slot. */
 int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
 {
     fetch_count_object(c->fetch, ref->plain_len);

@@ -120,6 +120,7 @@ static bool slab_place(const struct fsck *f, uint32_t slab, struct cache_place *
     return cache_meta_slab_decode(&f->geometry, f->table + (size_t)slab * CACHE_META_SLAB_SIZE, out);
 }
 
+/* Check all slots of one slab. An error means that its records cannot be read. */
 static int check_slab(struct worker *w, struct cache_place place)
 {
     struct fsck *f = w->f;
@@ -163,6 +164,7 @@ static void add_up(struct cache_fsck_result *sum, const struct cache_fsck_result
     sum->bytes += part->bytes;
 }
 
+/* A thread of the check: it takes slabs until there are none, then adds its results to the sum. */
 static void *run_worker(void *arg)
 {
     struct fsck *f = arg;
@@ -212,6 +214,7 @@ static int read_header(struct fsck *f)
     return rc ? error_set(rc, "cache: cannot read %s/records: %s", f->dir, strerror(-rc)) : 0;
 }
 
+/* Read the slab table and count the bound slabs, of which the progress is told. */
 static int cache_fsck_read_table(struct fsck *f)
 {
     size_t size = (size_t)f->geometry.slab_count * CACHE_META_SLAB_SIZE;

@@ -34,6 +34,7 @@ struct window {
     const struct cache_piece *late[WINDOW]; /* reached the memory tier after the first look */
 };
 
+/* Count a piece for its reader, where the reader asked for it. */
 static void count_served(const struct cache_piece *p, enum cache_source source)
 {
     if (!p->served)
@@ -42,6 +43,7 @@ static void count_served(const struct cache_piece *p, enum cache_source source)
     p->served->bytes[source] += p->len;
 }
 
+/* Copy a piece from the memory tier, and count it. false: it is not there. */
 static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
 {
     bool there = cache_memory_read(c, p);
@@ -112,7 +114,7 @@ static bool is_slow(const struct cache *c, unsigned dir)
 
 /* Return the slot to read the piece from, or SPACE_NONE. A piece whose reference gives another length than the slot
  * is a miss: the fetch then refuses a false reference. A slot that cannot take another pin is a miss too, which does
- * no harm. */
+ * no harm. A chunk whose directory is down counts as bypassed. */
 static uint32_t hit_slot_locked(struct cache *c, const struct cache_piece *p)
 {
     uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;

@@ -1,6 +1,9 @@
-/* The housekeeping thread. Once a second it - frees the rings whose disk has answered after all, - takes directories
- * out of use whose readers are stuck in the kernel, - probes the directories that are not normal (health.h says
- * when), - notices files that somebody deleted, and filesystems that are too full (watermark.c).
+/* The housekeeping thread. Once a second it does this:
+ *
+ *    free the rings whose disk has answered after all
+ *    take directories out of use whose readers are stuck in the kernel
+ *    probe the directories that are not normal (health.h says when)
+ *    notice files that were deleted, and filesystems that are too full (watermark.c)
  *
  * While all disks are well it finds nothing to do.
  *
@@ -134,7 +137,7 @@ static void look_for_overdue(struct cache *c)
             cache_note(c, i, CACHE_READING, -ETIMEDOUT);
 }
 
-/* Warn once when somebody deleted the files of a directory. */
+/* Warn once when the files of a directory have been deleted. */
 static void look_for_names(struct cache_dir *d)
 {
     struct stat data, records;
@@ -157,6 +160,7 @@ static bool sleep_a_tick(struct disk_monitor *j)
     return !j->stopping;
 }
 
+/* The loop: one round a second, until the cache closes. */
 static void *keep_house(void *arg)
 {
     struct cache *c = arg;

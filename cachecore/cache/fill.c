@@ -51,6 +51,7 @@ static void wait_for_change_locked(struct cache *c)
     pthread_cond_wait(&c->changed, &c->lock);
 }
 
+/* Can any directory take a chunk now? */
 static bool takes_fills(const struct cache *c)
 {
     for (size_t i = 0; i < c->dir_count; i++)
@@ -86,11 +87,13 @@ static int claim_locked(struct cache *c, const struct space_request *request, bo
     }
 }
 
+/* Claim a slot under the lock. c->waiters is raised before the pins are looked at, and cache_unpin looks at it after
+ * it has released the pin, so a release is never missed. */
 static int fill_claim(struct cache *c, const struct space_request *request, bool wait, struct space_slot *slot,
                       bool *done)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
-    atomic_fetch_add(&c->waiters, 1); /* before looking at pins: cache_unpin looks in the other order */
+    atomic_fetch_add(&c->waiters, 1);
     int rc = claim_locked(c, request, wait, slot, done);
     atomic_fetch_sub(&c->waiters, 1);
     return rc;
@@ -284,6 +287,7 @@ static void keep_landed(struct cache *c, struct inflight *inflight)
     give_memory(&c->fill, bytes);
 }
 
+/* A writer thread: write landed chunks until the queue is closed and empty. */
 static void *write_fills(void *arg)
 {
     struct cache *c = arg;
@@ -303,6 +307,7 @@ int fill_start_threads(struct cache *c)
     return rc ? error_prefix(rc, "cache") : 0;
 }
 
+/* Refuse new chunks, and wake fill_wait_for_memory. Chunks still queued at until_ms are not written. */
 static void tell_to_stop(struct fill *f, uint64_t until_ms)
 {
     SCOPED_LOCK(&f->lock);

@@ -40,6 +40,7 @@ struct batch {
     struct ring_read reads[RING_READS_MAX];
 };
 
+/* Empty the batch: the whole buffer is free. */
 static void start_batch(struct batch *b)
 {
     b->front = 0;
@@ -133,6 +134,7 @@ static void flush_batch(struct batch *b)
     start_batch(b);
 }
 
+/* Add the read of a hit's record, at the back of the buffer. */
 static void add_record(struct batch *b, struct hit *hit)
 {
     const struct space_slot *slot = &hit->slot;
@@ -148,6 +150,7 @@ static void add_record(struct batch *b, struct hit *hit)
     };
 }
 
+/* Add the read of a hit's blocks, at the front of the buffer. */
 static void add_blocks(struct batch *b, struct hit *hit, uint32_t off, uint32_t len)
 {
     const struct space_slot *slot = &hit->slot;

@@ -105,6 +105,7 @@ static void shard_release(struct shard *s)
     pthread_mutex_destroy(&s->lock);
 }
 
+/* A power of two, so that a mask of the digest's bits chooses the shard. */
 static unsigned shards_for(uint64_t memory)
 {
     unsigned n = 1;
@@ -168,6 +169,7 @@ static uint8_t *data_at(const struct shard *s, const struct space_slot *slot, ui
     return s->data + off;
 }
 
+/* Return the slot from which the chunk can be read, or SPACE_NONE. */
 static uint32_t find_ready_locked(const struct shard *s, const struct digest *digest)
 {
     uint32_t id = space_find(&s->space, digest);
@@ -292,6 +294,7 @@ int memory_tier_put(struct memory_tier *f, const struct digest *digest, const ui
         return rc;
     uint32_t *crcs;
     uint8_t *to = data_at(s, &slot, &crcs);
+    /* The slot is filling: no reader finds it before the commit. */
     for (uint32_t off = 0; off < len; off += BLOCK) {
         uint32_t n = GR_MIN(len - off, (uint32_t)BLOCK);
         crcs[off / BLOCK] = crc32c(data + off, n);

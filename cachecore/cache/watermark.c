@@ -105,6 +105,7 @@ static bool regain_one(struct cache *c, unsigned dir)
     return true;
 }
 
+/* Estimates the filesystem's use as slabs come and go; the next call measures it again. */
 void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total)
 {
     uint64_t slab = c->dirs[dir]->geometry.slab_size, whole = slab + slab / CACHE_REGION_SHARE;

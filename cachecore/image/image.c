@@ -196,6 +196,7 @@ static int read_span(struct batch *b, const struct span *span, uint64_t *off, ui
     return 0;
 }
 
+/* Add what one read was served to the image's counters. */
 static void count_served(struct image *img, const struct cache_served *served)
 {
     for (size_t i = 0; i < CACHE_SOURCES; i++) {
@@ -401,6 +402,7 @@ static int extent_add_span(struct extent *e, const struct span *span, uint32_t c
     return 0;
 }
 
+/* Runs are merged across spans; the last one is passed on at the end. */
 int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_visit *visit, void *arg)
 {
     int rc = check_range(img, off, len);

@@ -114,6 +114,7 @@ static struct node *node_cache_find_locked(struct node_cache *nc, const struct d
     return node;
 }
 
+/* Drop the table's reference of the oldest node. */
 static void evict_oldest_locked(struct node_cache *nc)
 {
     struct node *node = nc->oldest;

@@ -269,6 +269,7 @@ static int open_files(struct cache_dir *d, int dir_fd)
     return open_in(d, dir_fd, "data", 0, &d->data_fd);
 }
 
+/* Write the probe block that the disk monitor will read back. */
 static int write_probe(struct cache_dir *d)
 {
     CLEANUP_BUF struct buf *probe = buf_new(CACHE_META_PROBE_SIZE);

@@ -31,6 +31,7 @@ static int open_lock(int dir_fd, const char *dir, bool make, int *out_fd)
     return rc == -EROFS && !make ? safe_file_open(dir_fd, dir, "lock", O_RDONLY, out_fd) : rc;
 }
 
+/* Open and flock the file. If another process holds it, the pid for the message is read from the file. */
 int cache_lock_take(int dir_fd, const char *dir, bool make, int *out_fd)
 {
     CLEANUP_FD int fd = -1;

@@ -20,6 +20,7 @@ static void go_suspect(struct health *h, uint64_t now_ms)
     h->probe_ms = now_ms + HEALTH_PROBE_MIN_MS;
 }
 
+/* A timeout or a bad probe brings a direction down at once, faults only in a row. */
 static void note_bad(struct health *h, enum health_event event, uint64_t now_ms)
 {
     h->fault_ms = now_ms;

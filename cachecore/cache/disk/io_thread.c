@@ -150,6 +150,7 @@ int io_thread_new(const struct io_calls *calls, struct io_thread **out)
     return 0;
 }
 
+/* given_up stays set: this thread is never used again. */
 bool io_thread_run(struct io_thread *t, struct io_op *ops, size_t n, uint64_t deadline_ms, size_t *out_at)
 {
     struct timespec until = clock_at_ms(deadline_ms);

@@ -284,6 +284,7 @@ static void read_by_uring(struct ring *r, struct ring_read *reads, size_t n, uin
     counter_add(&r->owner->stats->reads, await_answers(r, reads, taken, deadline_ms));
 }
 
+/* io_uring goes first; the thread does what is still pending. busy_until is set around both, for rings_overdue. */
 bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms)
 {
     assert(n <= RING_READS_MAX && !r->lost);
@@ -325,6 +326,7 @@ static bool goes_by_uring(const struct ring *r, const struct ring_write *write)
     return r->has_uring && r->owner->direct[write->file] && !r->owner->blocking[write->file];
 }
 
+/* Consecutive writes that go to the thread are handed over together. */
 int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, struct buf *held, uint64_t deadline_ms)
 {
     assert(n <= RING_WRITES_MAX && !r->lost);

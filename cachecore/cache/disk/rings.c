@@ -67,6 +67,7 @@ static uint8_t *map_huge_page(void)
     return page;
 }
 
+/* Take an unused slice, if there is one. */
 static struct slice *take_spare(struct rings *rs)
 {
     SCOPED_LOCK(&rs->lock);
@@ -94,6 +95,7 @@ static uint8_t *map_slice(struct rings *rs)
     return page;
 }
 
+/* Map a ring with its buffer. NULL: out of memory. */
 static struct ring *ring_map(struct rings *rs)
 {
     uint8_t *bounce = rs->huge_bounce ? map_slice(rs) : map_pages(RING_SIZE);
@@ -296,6 +298,7 @@ static bool may_make(const struct rings *rs)
     return rs->made < (2 * rs->limit - rs->zombie_count + 1) / 2;
 }
 
+/* Enter a ring into the list of those that are lent, in which rings_overdue looks. */
 static void put_out_locked(struct rings *rs, struct ring *r)
 {
     r->prev = NULL;

@@ -90,6 +90,7 @@ static void index_insert(struct space *s, uint32_t id)
     *bucket = id;
 }
 
+/* Unlink a slot from its chain; it must be in the index. */
 static void index_remove(struct space *s, uint32_t id)
 {
     struct slot *slot = space_slot_at(s, id);
@@ -135,6 +136,7 @@ static int dir_init(struct space *s, unsigned dir, const struct cache_geometry *
     return 0;
 }
 
+/* Allocate slabs, buckets, directories and the policy. What fails half way is released by space_init. */
 static int init_parts(struct space *s, const struct space_config *config)
 {
     uint64_t slabs = 0;
@@ -384,6 +386,7 @@ void space_commit(struct space *s, uint32_t id)
     become_ready(s, id);
 }
 
+/* Flags are compared because they were copied to the new slot: a pin that changed meanwhile must not be lost. */
 bool space_commit_move(struct space *s, uint32_t old_id, uint32_t new_id)
 {
     struct slot *slot = space_slot_at(s, new_id);

@@ -151,6 +151,7 @@ static int take_slab(struct space *s, uint32_t number, unsigned class)
     return rc;
 }
 
+/* An unbound slab costs no chunk, so it goes first. */
 uint32_t space_yield(struct space *s, unsigned dir)
 {
     struct space_dir *d = &s->dirs[dir];
@@ -494,6 +495,7 @@ int space_refill(struct space *s, uint32_t id, const struct space_request *reque
     return 0;
 }
 
+/* The request is made from the slot itself. The slot is pinned while room is searched. */
 int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struct space_slot *out)
 {
     const struct slot *slot = space_slot_at(s, id);

@@ -86,6 +86,7 @@ bool chunk_set_add(struct chunk_set *set, uint64_t chunk)
     return fresh;
 }
 
+/* Skips 64 chunks at a time where none is set. */
 uint64_t chunk_set_next(const struct chunk_set *set, uint64_t from)
 {
     for (uint64_t word; from < set->count; from = (from / 64 + 1) * 64) {
@@ -166,6 +167,7 @@ static int move(struct image_cursor *c, uint64_t chunk)
     return 0;
 }
 
+/* Moves only when the chunk lies outside of the current range, so ascending walks fetch each node once. */
 int image_cursor_at(struct image_cursor *c, uint64_t chunk, const struct chunk_ref **out, uint64_t *out_run)
 {
     if (chunk < c->first || chunk >= c->end) {

@@ -72,6 +72,7 @@ static int choose_file(void *arg, const struct catalog_path *name, const struct 
     return globs ? add_file(w, e) : list_file(c, name->number, e);
 }
 
+/* Order of the list; of one file, by position in the image. */
 static int by_number(const void *a, const void *b)
 {
     const struct listed *x = a, *y = b;
@@ -120,6 +121,7 @@ bool warm_is_metadata(const struct manifest *m, uint64_t chunk)
     return chunk < parts[0].end || (chunk >= parts[1].first && chunk < parts[1].end);
 }
 
+/* Metadata is planned first: opening any file reads it. */
 static int choose_metadata(struct warming *w)
 {
     struct warm_part parts[2];
@@ -136,6 +138,7 @@ int warm_on_look(void *arg, uint64_t chunk)
     return warm_tick(w, &(struct warm_report){"looking", .bytes_done = chunk * m->chunk_size, .bytes_total = m->size});
 }
 
+/* Plan the chunks of a trace, in the order in which they were read. */
 static int choose_traced(struct warming *w)
 {
     struct trace trace;

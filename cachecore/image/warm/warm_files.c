@@ -28,6 +28,7 @@ static int visit_path(void *arg, const struct catalog_path *path, const struct c
     return rc ? error_set(rc == -EMSGSIZE ? -E2BIG : rc, "image: too many hard links; name their first names") : 0;
 }
 
+/* A visitor of select_files: a file that the current glob matches. */
 static int visit_match(void *arg, const struct catalog_entry *file)
 {
     struct walk *w = arg;
@@ -35,6 +36,7 @@ static int visit_match(void *arg, const struct catalog_entry *file)
     return visit_path(w, &w->name, file);
 }
 
+/* Match the globs one after the other; one that matches nothing is visited without an entry. */
 static int walk_globs(struct walk *w, struct image *img, struct store *store, const struct warm_names *names)
 {
     int rc = 0;

@@ -55,6 +55,7 @@ static int bring_node(void *arg, size_t i)
     return 0;
 }
 
+/* The parallel run's callback, passed on. */
 static int step(void *arg)
 {
     struct bringing *b = arg;
@@ -87,6 +88,7 @@ uint64_t warm_index_leaves(const struct image *img)
     return leaves > most ? 0 : leaves;
 }
 
+/* The way a read takes to the leaf: through the image's own store, and kept in memory. */
 int warm_index_leaf(struct image *img, uint64_t leaf)
 {
     struct span span;

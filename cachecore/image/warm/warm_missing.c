@@ -36,6 +36,7 @@ static void warm_missing_look(struct looking *l)
     l->n = 0;
 }
 
+/* Add a chunk to the batch, and look the batch up when it is full. */
 static void warm_missing_add(struct looking *l, uint64_t chunk, const struct chunk_ref *ref)
 {
     l->chunks[l->n] = chunk;
@@ -57,6 +58,7 @@ static void add_unknown(struct looking *l, uint64_t chunk)
     l->sums->missing_bytes += len;
 }
 
+/* Walk over the chosen chunks; a run of holes is passed in one step. */
 static int look_all(struct looking *l, struct image_cursor *cursor, const struct chunk_set *chosen, missing_step *step,
                     void *arg)
 {

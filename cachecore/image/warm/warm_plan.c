@@ -38,6 +38,7 @@ static int warm_plan_append(struct warm_plan *p, uint64_t chunk)
     return 0;
 }
 
+/* Chunks shared by several files are planned once, with the first of them. */
 int warm_plan_add(struct warm_plan *p, uint64_t first, uint64_t end)
 {
     int rc = 0;
@@ -47,6 +48,7 @@ int warm_plan_add(struct warm_plan *p, uint64_t first, uint64_t end)
     return rc;
 }
 
+/* A file whose chunks were all planned before counts at the end of the batch that is last now. */
 void warm_plan_end_file(struct warm_plan *p)
 {
     p->files++;
@@ -89,6 +91,7 @@ static size_t run_of(const struct warm_plan *p, uint64_t at)
     return low;
 }
 
+/* Walks the runs from the one that holds the batch's first chunk. */
 size_t warm_plan_batch(const struct warm_plan *p, size_t i, uint64_t out[WARM_BATCH])
 {
     uint64_t at = (uint64_t)i * WARM_BATCH;
@@ -99,6 +102,7 @@ size_t warm_plan_batch(const struct warm_plan *p, size_t i, uint64_t out[WARM_BA
     return n;
 }
 
+/* Batches are done in any order, but files count in the plan's order: only the prefix without a gap counts. */
 int warm_plan_done(struct warm_plan *p, size_t i)
 {
     if (!p->done)

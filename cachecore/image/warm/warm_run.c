@@ -71,11 +71,13 @@ static int look_first(struct warming *w)
 
 /* ---- warming ---- */
 
+/* Was the chunk missing at the first look? */
 static bool is_missing(const struct warming *w, uint64_t chunk)
 {
     return chunk_set_meets(&w->missing, chunk, chunk + 1);
 }
 
+/* Did tell end the run? */
 static bool is_ended(const struct warming *w)
 {
     return cancel_asked(&w->ended);
@@ -116,6 +118,7 @@ static int prefetch(struct warming *w, const uint64_t *chunks, size_t n)
     return 0;
 }
 
+/* Count a chunk that could not be fetched; the first error is kept for the result. */
 static void count_failed(struct warming *w, uint64_t chunk, int rc)
 {
     SCOPED_LOCK(&w->lock);
@@ -161,8 +164,7 @@ static bool all_done_locked(const struct warming *w)
     return w->plan.prefix == warm_plan_batches(&w->plan);
 }
 
-/* Of everything, files are not what is asked for: where they end is looked up beside the warming, for those who watch.
- */
+/* Count where files end while everything is warmed: the plan is then made of chunks, not of files. */
 static int count_file(void *arg, const struct catalog_entry *e)
 {
     struct warming *w = arg;
@@ -179,6 +181,7 @@ static int count_file(void *arg, const struct catalog_entry *e)
     return is_ended(w) || all_done_locked(w) ? -ECANCELED : 0;
 }
 
+/* Has any chunk failed? Then the rest of the index is left to readers. */
 static bool has_failed(struct warming *w)
 {
     SCOPED_LOCK(&w->lock);
@@ -304,6 +307,7 @@ static int name_all_failed(struct warming *w)
     return rc == -ECANCELED ? rc : 0;
 }
 
+/* All steps. A dry run ends after the first look. */
 static int run(struct warming *w)
 {
     struct warm_result *out = w->out;

@@ -25,6 +25,7 @@ static void warm_trace_table_release(struct table *table)
     free(table->found);
 }
 
+/* Compare an entry's digest, of which a trace keeps the first TRACE_ID_SIZE bytes. */
 static int compare_id(const struct trace *t, uint32_t i, const uint8_t id[TRACE_ID_SIZE])
 {
     const struct trace_entry e = trace_entry_at(t, i);
@@ -47,6 +48,7 @@ static bool repeats(const struct table *table, uint32_t at)
     return at && !compare_id(table->t, table->order[at - 1], e.id);
 }
 
+/* Sort the entries by digest and count the different digests. */
 static int table_init(struct table *table, const struct trace *t)
 {
     *table = (struct table){.t = t};
@@ -103,6 +105,7 @@ static int look_for_all(struct image *img, struct store *store, struct table *ta
     return rc;
 }
 
+/* The trace is of the same content: its numbers are the image's. */
 static int add_by_number(const struct trace *t, struct warm_plan *plan)
 {
     int rc = 0;

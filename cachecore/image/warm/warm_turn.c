@@ -51,6 +51,7 @@ int warm_turn_take(struct warm_turns *t, int (*wait)(void *arg), void *arg)
     return failed.code ? error_restore(&failed) : 0;
 }
 
+/* A cancelled turn leaves no error: the next run does the work itself. */
 void warm_turn_give(struct warm_turns *t, int rc)
 {
     struct error failed = {0};
