@@ -130,6 +130,7 @@ static int append_text(const struct option *o, uint16_t type, const char *text)
     return rc ? rc : append_reply(o->out, o->number, NBD_WIRE_REP_INFO, data.data, data.len);
 }
 
+/* Append one kind of info; kinds that the server does not know are left out. */
 static int append_info(const struct option *o, uint16_t type, const struct handshake_export *e)
 {
     const struct nbd_wire_info_block_size sizes = {.type = htobe16(NBD_WIRE_INFO_BLOCK_SIZE),
@@ -214,6 +215,7 @@ static int answer_export_name(struct option *o, enum handshake_step *step)
     return rc;
 }
 
+/* Answer NBD_OPT_STARTTLS. It is refused without TLS, and a second time. */
 static int answer_starttls(struct option *o, enum handshake_step *step)
 {
     if (o->h->tls == HANDSHAKE_TLS_NONE)
@@ -242,6 +244,7 @@ static int refuse_plaintext(const struct option *o)
     return append_refusal(o->out, o->number, NBD_WIRE_REP_ERR_TLS_REQD, why);
 }
 
+/* Answer one complete option. */
 static int answer(struct option *o, enum handshake_step *step)
 {
     if (is_refused_in_plaintext(o))

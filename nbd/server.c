@@ -92,6 +92,7 @@ static struct tick_report disconnect_idlers(struct nbd_server *s, uint64_t now)
     return report;
 }
 
+/* Log what a tick found. */
 static void log_report(struct nbd_server *s, const struct tick_report *r)
 {
     if (r->overdue)
@@ -168,6 +169,7 @@ static bool nbd_server_drain(struct nbd_server *s)
 
 /* ---- the thread ---- */
 
+/* Handle one event: of the listening socket, of the wake-up descriptor, or of a connection. */
 static void take_event(struct nbd_server *s, const struct epoll_event *e)
 {
     eventfd_t count;

@@ -145,7 +145,7 @@ struct nbd_server {
     uint64_t drain_until_ms;
     struct log_limit complaints;
 
-    /* Of the connections' thread alone. */
+    /* Used by the connections' thread only. */
     bool paused; /* accepting is paused: descriptors or memory are short */
     char description[SERVING_DESCRIPTION_MAX];
 };

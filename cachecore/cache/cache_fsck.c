@@ -137,6 +137,7 @@ static int check_slab(struct worker *w, struct cache_place place)
     return 0;
 }
 
+/* Check slabs until there are none left, one fails, or the check is stopped. */
 static int cache_fsck_work(struct worker *w)
 {
     struct fsck *f = w->f;
@@ -200,6 +201,7 @@ static int open_file(const struct fsck *f, int dir_fd, const char *name, int fla
     return rc ? error_prefix(rc, "cache") : 0;
 }
 
+/* Read the header. A header that a server would not believe is an error here, with what the server would do. */
 static int read_header(struct fsck *f)
 {
     CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
@@ -252,6 +254,7 @@ static void cache_fsck_watch(struct fsck *f)
     pthread_mutex_unlock(&f->lock);
 }
 
+/* Start the threads and wait for them. One thread is enough; none is an error. */
 static int cache_fsck_check_all(struct fsck *f)
 {
     pthread_t threads[CACHE_FSCK_THREADS_MAX];

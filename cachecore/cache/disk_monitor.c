@@ -43,6 +43,7 @@ static int write_probe(struct cache *c, unsigned dir)
     return rc;
 }
 
+/* Read the probe block and compare it. -EBADMSG: other bytes came than were written. */
 static int read_probe(struct cache *c, unsigned dir)
 {
     uint8_t expected[CACHE_META_PROBE_SIZE];

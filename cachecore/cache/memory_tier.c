@@ -84,6 +84,7 @@ static int map_shard(struct shard *s)
     return 0;
 }
 
+/* Plan a shard as if it were a cache directory of that size, and map it. */
 static int shard_init(struct shard *s, uint64_t memory, enum evict_policy policy)
 {
     pthread_mutex_init(&s->lock, NULL);

@@ -120,6 +120,7 @@ static void end_move(struct cache *c, const struct space_slot *slot)
     pthread_cond_broadcast(&c->changed);
 }
 
+/* Move a chunk to a fast directory, if one has room for it. Readers are never blocked. */
 static void move_chunk(struct mover *m, const struct digest *digest)
 {
     struct cache *c = m->config.cache;
@@ -166,6 +167,7 @@ static bool rest(struct mover *m, uint64_t us)
     return !m->stopping;
 }
 
+/* The thread. After a stop it only empties the queue, so that every chunk is freed. */
 static void *mover_work(void *arg)
 {
     struct mover *m = arg;

@@ -80,6 +80,7 @@ static void rest_locked(struct slow_names *n)
         continue;
 }
 
+/* The thread. It searches without the lock, and frees the place only after it has rested. */
 static void *look_for_names(void *arg)
 {
     struct slow_names *n = arg;

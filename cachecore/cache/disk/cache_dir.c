@@ -80,6 +80,8 @@ static void loader_end(struct loader *l)
 }
 DEFINE_CLEANUP(loader, struct loader *, loader_end)
 
+/* Make a loader with buffers for the slab table and for the largest region of records. NULL: out of memory or
+ * threads. */
 static struct loader *loader_new(const struct cache_dir *d, const struct io_calls *calls)
 {
     struct loader *l = calloc(1, sizeof *l);

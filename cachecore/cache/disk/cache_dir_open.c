@@ -102,6 +102,7 @@ int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
     return rc;
 }
 
+/* Set the message for space that cannot be reserved. */
 static int say_unreserved(const struct cache_dir *d, uint64_t size, int rc)
 {
     return error_set(rc, "cache: cannot reserve %llu bytes in %s: %s; give a smaller size or free some space",
@@ -243,6 +244,7 @@ static int take_over(struct cache_dir *d, const struct cache_geometry *found)
     return cache_dir_open_read_table(d, found, found->slab_count, &table);
 }
 
+/* Make the directory empty. A new random id makes sure that no record of the old contents is believed. */
 static int start_empty(struct cache_dir *d)
 {
     uint64_t size = cache_geometry_data_file_size(&d->geometry);

@@ -33,6 +33,7 @@ static void opening_free(struct opening *o)
     free(o);
 }
 
+/* Make an opening with copies of everything the thread needs. NULL: out of memory. */
 static struct opening *opening_new(const struct cache_dir_order *order)
 {
     struct opening *o = calloc(1, sizeof *o);

@@ -74,6 +74,7 @@ static bool may_begin(struct io_thread *t, size_t i)
     return !t->given_up;
 }
 
+/* Do the job's operations in order. Failed reads do not end it: they are independent of each other. */
 static void do_job(struct io_thread *t)
 {
     int failed = 0;
@@ -114,6 +115,7 @@ static bool finish_job(struct io_thread *t)
     return t->orphaned;
 }
 
+/* The thread: one job after another, until it is freed or orphaned. */
 static void *work(void *arg)
 {
     struct io_thread *t = arg;

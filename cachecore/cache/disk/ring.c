@@ -204,6 +204,7 @@ static int file_of(const struct ring *r, unsigned file)
     return r->fixed_files ? (int)file : r->owner->fds[file];
 }
 
+/* Prepare a read into the bounce buffer. No read may go anywhere else: it could land after the caller has left. */
 static void ring_prepare(struct ring *r, const struct ring_read *reads, size_t i)
 {
     const struct ring_read *read = &reads[i];
@@ -216,6 +217,8 @@ static void ring_prepare(struct ring *r, const struct ring_read *reads, size_t i
     fit_out(r, sqe, i);
 }
 
+/* Give each answered operation its result; return how many there were. A short read is a fault: the files are never
+ * shorter than their slots. */
 static size_t take_answers(struct ring *r, struct ring_read *reads)
 {
     struct io_uring_cqe *cqe;
@@ -230,12 +233,13 @@ static size_t take_answers(struct ring *r, struct ring_read *reads)
     return n;
 }
 
-/* The kernel takes no more reads of this ring. */
+/* The kernel accepts no more operations from this ring. Those in flight may still land in the buffer, so the ring is
+ * lost; without any, the ring goes on without io_uring. */
 static void give_up_uring(struct ring *r, int rc)
 {
     log_warning("cache: an io_uring failed (%s); going on by pread in its place", strerror(-rc));
     if (r->in_flight)
-        ring_lose(r); /* they may still land in the buffer */
+        ring_lose(r);
     else
         ring_drop_uring(r);
 }

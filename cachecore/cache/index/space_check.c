@@ -21,6 +21,7 @@ static void check_slot(const struct space *s, const struct slab *slab, uint32_t 
     assert(slot->flags & RECORD_ZSTD ? slot->stored_len < slot->plain_len : slot->stored_len == slot->plain_len);
 }
 
+/* Check every slot of a slab, add them to the sums, and compare the slab's own count. */
 static void check_slab(const struct space *s, uint32_t number, struct sums *sums)
 {
     const struct slab *slab = &s->slabs[number];

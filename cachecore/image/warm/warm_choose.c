@@ -149,6 +149,7 @@ static int choose_traced(struct warming *w)
     return warm_trace(w->c->img, w->c->store, &trace, warm_on_look, w, &w->plan, &w->out->traced_absent);
 }
 
+/* For WARM_ALL the plan is the whole image, and files are only counted. */
 int warm_choose(struct warming *w)
 {
     int rc = choose_metadata(w);

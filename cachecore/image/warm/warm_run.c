@@ -27,6 +27,7 @@ enum { LIMITED_STEP = 4 };
 
 /* ---- what is missing ---- */
 
+/* Report the phase "looking"; also while the run waits for its turn. */
 static int tell_looking(void *arg)
 {
     struct warming *w = arg;
@@ -83,6 +84,7 @@ static bool is_ended(const struct warming *w)
     return cancel_asked(&w->ended);
 }
 
+/* Return the bytes of those chunks that were missing at the first look. */
 static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, size_t n)
 {
     uint64_t bytes = 0;
@@ -159,6 +161,7 @@ static int warm_batch(struct warming *w, size_t i)
     return warm_plan_done(&w->plan, i);
 }
 
+/* Is every batch done? */
 static bool all_done_locked(const struct warming *w)
 {
     return w->plan.prefix == warm_plan_batches(&w->plan);

@@ -133,6 +133,7 @@ static int add_found(const struct table *table, struct warm_plan *plan, uint64_t
     return rc;
 }
 
+/* Chunks of another size cannot have equal digests, so such a trace is refused instead of found absent. */
 int warm_trace(struct image *img, struct store *store, const struct trace *t, warm_trace_step *step, void *arg,
                struct warm_plan *plan, uint64_t *out_absent)
 {
