@@ -167,7 +167,7 @@ struct connection *ring_pop(struct ring *ring, enum waiting which);
 
 /* Start the first threads. Each runs `run` with its struct worker. -ENOMEM, -EAGAIN. */
 GR_MUST_CHECK int pool_start(struct nbd_server *s, void *(*run)(void *worker));
-void pool_stop(struct nbd_server *s); /* End and join all threads; no connection may be left */
+void pool_stop(struct nbd_server *s); /* end and join all threads; no connection may be left */
 /* Queue a task, and wake or start a thread for it. */
 void pool_queue_locked(struct task *t);
 /* Queue a task without waking a thread. A reply that was dropped half sent goes before the client's others. */

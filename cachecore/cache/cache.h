@@ -8,8 +8,7 @@
  * dropped, counted and fetched again. No lock is held across I/O. See docs/internals/cache.md and
  * docs/reference/format-cache.md.
  *
- * Every function may be called from any thread unless it says otherwise. Strings in a config are read during the call
- * only.
+ * Every function may be called from any thread unless it says otherwise. Paths and names in a config are copied.
  */
 #ifndef GRANARY_CACHE_CACHE_H
 #define GRANARY_CACHE_CACHE_H

@@ -66,12 +66,14 @@ struct disk_monitor {
     } dirs[CACHE_DIRS_MAX];
 };
 
+/* The quota of one image. */
 struct cache_quota {
     char *name;
     uint64_t size;
     uint64_t owner; /* how records name the image: a hash of its name, never 0 */
 };
 
+/* When a shared filesystem is given room, and when it is taken again (watermark.c). */
 struct watermark {
     unsigned high, low; /* percent; 0: none */
 };

@@ -199,7 +199,8 @@ static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
     }
 }
 
-/* Read and count the hits. Those that failed are appended to the misses. */
+/* Read and count the hits, and tell the table of hot chunks about them. Those that failed are appended to the
+ * misses. */
 static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
 {
     uint64_t began_us = clock_now_us();

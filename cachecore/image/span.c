@@ -12,6 +12,7 @@ static int span_get_node(struct image *img, const struct index_child *child, str
     return rc ? rc : node_cache_get(img->nodes, child, place, out);
 }
 
+/* Stops at the first zero digest: everything below it is holes. */
 int span_locate(struct image *img, uint64_t chunk, enum span_nodes how, struct span *span)
 {
     struct index_child child = img->manifest.index_root;

@@ -14,7 +14,7 @@
  * belongs to the caller's thread, which then could not end while the disk hangs. The ring's own thread reads such
  * files.
  *
- * A direct write by io_uring that hangs holds neither a thread nor the end of the process, as a pwrite would.
+ * A direct write that hangs in io_uring blocks neither a thread nor the exit of the process; a pwrite would block both.
  *
  * One case is beyond any deadline: the thread that submits a read waits inside the kernel for the disk, for the
  * file's extents or for a place in the device's queue. rings_overdue tells the disk monitor which disks do that.

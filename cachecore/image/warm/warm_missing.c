@@ -83,6 +83,7 @@ static int look_all(struct looking *l, struct image_cursor *cursor, const struct
     return rc;
 }
 
+/* fetch_bytes also counts the index nodes that the walk met and the cache does not have. */
 int warm_missing(struct image *img, struct store *store, const struct chunk_set *chosen, missing_step *step, void *arg,
                  struct chunk_set *out, struct missing_sums *sums)
 {

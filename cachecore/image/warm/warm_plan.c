@@ -58,6 +58,7 @@ void warm_plan_end_file(struct warm_plan *p)
         p->files_done++; /* no chunk has been planned, so there is nothing to wait for */
 }
 
+/* Batches before the prefix are done already: a file that ends in one of them counts at once. */
 void warm_plan_end_file_at(struct warm_plan *p, uint64_t end)
 {
     size_t batch = p->prefix;
