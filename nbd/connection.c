@@ -1,7 +1,11 @@
-/* One connection, as the connections' thread receives it: the handshake, then requests.
+/* One connection's input, as the connections' thread receives it: first the handshake, then requests.
  *
- * Requests are taken from the socket up to a number, and all that have been received are queued. A client that reads
- * no replies so stops being read, and costs no more than its bounds.
+ *    greeting --> options --+--> STARTTLS --> TLS handshake --> options --+--> requests
+ *                           `---------------------------------------------'
+ *
+ * Every request that has been received is queued at once. Input is received only while the client has fewer than a
+ * number of requests in flight: so a client that reads no replies is not read from, and costs no more than its
+ * bounds.
  */
 #include <assert.h>
 #include <errno.h>
@@ -25,7 +29,7 @@ enum { PROBE_IDLE_S = 30, PROBE_EVERY_S = 10, PROBES = 3, SEND_BUFFER = 4 << 20 
 static_assert((int)CONNECTION_IN >= (int)HANDSHAKE_OPTION_MAX + (int)sizeof(struct nbd_wire_option_head),
               "an option that is looked at fits");
 
-/* The client does what it must not, or something is short. */
+/* Log the thread's error message and disconnect: the client broke the protocol, or memory is short. */
 static void complain(struct connection *c)
 {
     log_limited(&c->server->complaints, LOG_LEVEL_WARNING, "a client is disconnected: %s", error_text());
@@ -35,7 +39,7 @@ static void complain(struct connection *c)
 
 /* ---- the handshake ---- */
 
-/* False: the connection is dead. */
+/* Queue a message of the handshake and send it. false: the connection is dead. */
 static bool nbd_connection_say(struct connection *c, const struct bytes *text)
 {
     struct nbd_server *s = c->server;
@@ -59,6 +63,7 @@ static bool nbd_connection_say(struct connection *c, const struct bytes *text)
     return !c->dead;
 }
 
+/* Describe an export for the handshake. The strings live until the next call. */
 static void describe(struct nbd_server *s, const struct stack_export *e, struct handshake_export *out)
 {
     const struct manifest *m = image_manifest(stack_export_image(e));
@@ -79,6 +84,7 @@ static int nbd_connection_connect_to(const struct connection *c, const char *nam
     return serving_connect(config->serving, name, out);
 }
 
+/* handshake_exports.open: hold the export; an export opened before is released. */
 static int open_export(void *arg, const char *name, struct handshake_export *out)
 {
     struct connection *c = arg;
@@ -95,6 +101,7 @@ static int open_export(void *arg, const char *name, struct handshake_export *out
     return 0;
 }
 
+/* handshake_exports.list. */
 static int list_exports(void *arg, int (*visit)(void *visit_arg, const struct handshake_export *e), void *visit_arg)
 {
     const struct connection *c = arg;
@@ -110,7 +117,8 @@ static int list_exports(void *arg, int (*visit)(void *visit_arg, const struct ha
 
 static const struct handshake_exports exports = {.open = open_export, .list = list_exports};
 
-/* One step; what is said is on its way before the next. Returns the bytes taken; 0: there is nothing to do for now. */
+/* Do one step of the handshake; its answer is queued before the next step. Returns the bytes taken; 0: nothing more
+ * to do for now. */
 static size_t shake_hands(struct connection *c, const uint8_t *at, size_t len)
 {
     CLEANUP_BYTES text = BYTES_INIT(HANDSHAKE_OUT_MAX);
@@ -133,7 +141,8 @@ static size_t shake_hands(struct connection *c, const uint8_t *at, size_t len)
     return used;
 }
 
-/* A handshake waits until what was said has been taken, and while those of others hold all the memory. */
+/* May a handshake go on? It waits until the client has taken the last answer, and while other handshakes hold all the
+ * memory for messages: their number and size are the clients' choice. */
 static bool may_shake_hands(struct connection *c)
 {
     SCOPED_LOCK(&c->server->lock);
@@ -146,7 +155,7 @@ static bool may_shake_hands(struct connection *c)
 
 /* ---- TLS ---- */
 
-/* A step of its handshake. Of what was said in plaintext nothing is kept: no export is open before it. */
+/* Do a step of the TLS handshake. Nothing said in plaintext is kept: no export is open before it. */
 static void secure(struct connection *c)
 {
     struct nbd_server *s = c->server;
@@ -168,6 +177,7 @@ static void secure(struct connection *c)
 
 /* ---- requests ---- */
 
+/* Queue a request, or answer it at once if it is refused. -ENOMEM. */
 static int take_request(struct connection *c, const struct request *r)
 {
     struct nbd_server *s = c->server;
@@ -188,7 +198,7 @@ static int take_request(struct connection *c, const struct request *r)
     return 0;
 }
 
-/* Returns the bytes taken; 0: more are needed, or it has ended. */
+/* Take one request. Returns the bytes taken; 0: it is not complete, or the connection has ended. */
 static size_t take_one(struct connection *c, const uint8_t *at, size_t len)
 {
     struct request r;
@@ -211,6 +221,7 @@ static size_t take_one(struct connection *c, const uint8_t *at, size_t len)
     return rc ? 0 : REQUEST_SIZE;
 }
 
+/* Skip the data of a refused write; answer it behind the last byte. */
 static size_t pass_over(struct connection *c, size_t len)
 {
     size_t now = GR_MIN(len, (size_t)c->skip);
@@ -228,6 +239,7 @@ static bool is_over(struct connection *c)
 
 /* ---- receiving ---- */
 
+/* Act on all complete input, and keep the rest for later. */
 static void take_all(struct connection *c)
 {
     size_t at = 0, used = 1;
@@ -244,8 +256,8 @@ static void take_all(struct connection *c)
     memmove(c->in, c->in + at, c->in_len);
 }
 
-/* False: nothing has come. A client that shut its sending direction alone may still want answers, and gets those that
- * come soon. */
+/* Receive what fits. false: nothing came. A client that shut down its sending direction may still want answers, and
+ * gets those that come soon (LEAVING_MS). */
 static bool receive_some(struct connection *c)
 {
     size_t room = CONNECTION_IN - c->in_len;
@@ -267,7 +279,8 @@ static bool receive_some(struct connection *c)
     return false;
 }
 
-/* The rest of a record of TLS is in no socket, so it is taken at once, or when the handshake goes on. */
+/* Bytes that TLS has decrypted are in no socket and cause no event, so they are taken at once, or when the handshake
+ * goes on. */
 void connection_continue(struct connection *c)
 {
     do {
@@ -286,9 +299,10 @@ void connection_receive(struct connection *c)
         connection_continue(c);
 }
 
-/* ---- the beginning ---- */
+/* ---- a new connection ---- */
 
-/* Of TCP alone, and not worth an error: replies leave at once, and a client whose machine has gone is noticed. */
+/* Set TCP options; on other sockets they fail, which does not matter. Replies leave at once, and a client whose
+ * machine has vanished is noticed. */
 static void set_up_socket(int fd)
 {
     static const int one = 1, idle = PROBE_IDLE_S, every = PROBE_EVERY_S, probes = PROBES, room = SEND_BUFFER;

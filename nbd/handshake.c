@@ -1,4 +1,9 @@
-/* An option is answered as a whole or, where its data are longer than any that is known, passed over and refused. */
+/* The fixed newstyle handshake of the NBD protocol, an option at a time. An option is answered when it is complete.
+ * One whose data are longer than any known option's is skipped and refused.
+ *
+ *    greeting -> flags -> option -> answer -> ... -> GO or EXPORT_NAME -> requests
+ *                            `-> STARTTLS -> TLS -> options again
+ */
 #include "nbd/handshake.h"
 
 #include <endian.h>
@@ -10,7 +15,11 @@
 #include "net/nbd_wire.h"
 
 enum { EXPORT_FLAGS = NBD_WIRE_HAS_FLAGS | NBD_WIRE_READ_ONLY | NBD_WIRE_CAN_MULTI_CONN | NBD_WIRE_SEND_CACHE };
-enum { ZEROES = 124, REQUEST_MIN = 1, INFO_HEAD = 6 /* of an INFO's data: the name's length, the number of infos */ };
+enum {
+    ZEROES = 124,
+    REQUEST_MIN = 1,
+    INFO_HEAD = 6 /* bytes of INFO's data beside the name: its length, and the number of infos */
+};
 
 /* ---- bytes ---- */
 
@@ -28,6 +37,7 @@ static uint32_t get32(const uint8_t *p)
     return be32toh(v);
 }
 
+/* Append a reply to an option; `data` is its payload. */
 static int append_reply(struct bytes *out, uint32_t option, uint32_t type, const void *data, size_t len)
 {
     const struct nbd_wire_reply_head head = {.magic = htobe64(NBD_WIRE_REPLY_MAGIC),
@@ -55,6 +65,7 @@ int handshake_greet(struct bytes *out)
     return bytes_append(out, &hello, sizeof hello);
 }
 
+/* The client's flags, the first thing it sends. An unknown flag ends the connection, as the protocol demands. */
 static int take_flags(struct handshake *h, const uint8_t *data)
 {
     uint32_t flags = get32(data);
@@ -67,7 +78,7 @@ static int take_flags(struct handshake *h, const uint8_t *data)
 
 /* ---- options ---- */
 
-/* An option that is whole. */
+/* A complete option. */
 struct option {
     struct handshake *h;
     uint32_t number;
@@ -76,6 +87,7 @@ struct option {
     struct bytes *out;
 };
 
+/* One reply for each export: the length of its name, the name, the description. */
 static int visit_listed(void *arg, const struct handshake_export *e)
 {
     const struct option *o = arg;
@@ -97,7 +109,7 @@ static int answer_list(struct option *o)
     return rc ? rc : append_ack(o->out, o->number);
 }
 
-/* *out: a copy that ends in NUL. -EINVAL: no name of an export. */
+/* Copy an export's name and end it by NUL. -EINVAL: it cannot be one. */
 static int copy_name(const uint8_t *data, uint32_t len, char out[NBD_WIRE_NAME_MAX + 1])
 {
     if (len > NBD_WIRE_NAME_MAX || memchr(data, 0, len))
@@ -107,7 +119,7 @@ static int copy_name(const uint8_t *data, uint32_t len, char out[NBD_WIRE_NAME_M
     return 0;
 }
 
-/* A text that a client asked for. */
+/* Append an INFO reply whose payload is a text. */
 static int append_text(const struct option *o, uint16_t type, const char *text)
 {
     CLEANUP_BYTES data = BYTES_INIT(2 * NBD_WIRE_NAME_MAX);
@@ -118,6 +130,7 @@ static int append_text(const struct option *o, uint16_t type, const char *text)
     return rc ? rc : append_reply(o->out, o->number, NBD_WIRE_REP_INFO, data.data, data.len);
 }
 
+/* Append one kind of info; kinds that the server does not know are left out. */
 static int append_info(const struct option *o, uint16_t type, const struct handshake_export *e)
 {
     const struct nbd_wire_info_block_size sizes = {.type = htobe16(NBD_WIRE_INFO_BLOCK_SIZE),
@@ -136,7 +149,8 @@ static int append_info(const struct option *o, uint16_t type, const struct hands
     }
 }
 
-/* The same info asked for twice is told once: an answer is bounded by the kinds that there are. */
+/* Append the infos that the client asked for; INFO_EXPORT always. An info asked for twice is sent once, so the answer
+ * is bounded by the number of kinds. */
 static int append_infos(const struct option *o, const uint8_t *asked, unsigned count, const struct handshake_export *e)
 {
     const struct nbd_wire_info_export always = {
@@ -159,6 +173,7 @@ static int refuse_export(const struct option *o, int rc)
     return append_refusal(o->out, o->number, type, error_text());
 }
 
+/* Answer NBD_OPT_INFO and NBD_OPT_GO, which differ only in what follows. */
 static int answer_info(struct option *o, enum handshake_step *step)
 {
     char name[NBD_WIRE_NAME_MAX + 1];
@@ -178,7 +193,7 @@ static int answer_info(struct option *o, enum handshake_step *step)
     return append_infos(o, o->data + INFO_HEAD + name_len, count, &e);
 }
 
-/* The old way: there is no answer but the export, or the end. */
+/* NBD_OPT_EXPORT_NAME, the old way: the only answers are the export and the end of the connection. */
 static int answer_export_name(struct option *o, enum handshake_step *step)
 {
     static const uint8_t zeroes[ZEROES];
@@ -200,6 +215,7 @@ static int answer_export_name(struct option *o, enum handshake_step *step)
     return rc;
 }
 
+/* Answer NBD_OPT_STARTTLS. It is refused without TLS, and a second time. */
 static int answer_starttls(struct option *o, enum handshake_step *step)
 {
     if (o->h->tls == HANDSHAKE_TLS_NONE)
@@ -218,7 +234,8 @@ static bool is_refused_in_plaintext(const struct option *o)
     return o->h->tls == HANDSHAKE_TLS_REQUIRED && o->number != NBD_WIRE_OPT_STARTTLS && o->number != NBD_WIRE_OPT_ABORT;
 }
 
-/* In plaintext a client learns nothing, not even which exports there are. The old way has no word for that. */
+/* In plaintext a client learns nothing, not even which exports exist. The old way has no reply for that, so the
+ * connection ends. */
 static int refuse_plaintext(const struct option *o)
 {
     static const char why[] = "this server requires TLS";
@@ -227,6 +244,7 @@ static int refuse_plaintext(const struct option *o)
     return append_refusal(o->out, o->number, NBD_WIRE_REP_ERR_TLS_REQD, why);
 }
 
+/* Answer one complete option. */
 static int answer(struct option *o, enum handshake_step *step)
 {
     if (is_refused_in_plaintext(o))
@@ -251,7 +269,7 @@ static int answer(struct option *o, enum handshake_step *step)
 
 /* ---- steps ---- */
 
-/* data holds the option's head, and the data behind it where they are kept. */
+/* Take one option: `data` holds its head, and its data unless they are to be skipped. */
 static int take_option(struct handshake *h, const uint8_t *data, size_t *used, struct bytes *out,
                        enum handshake_step *step)
 {
@@ -272,7 +290,7 @@ static int take_option(struct handshake *h, const uint8_t *data, size_t *used, s
     return answer(&o, step);
 }
 
-/* The bytes that are needed to go on; -EPROTO. */
+/* Compute the bytes needed for the next step. -EPROTO: not the newstyle protocol, or too long an option. */
 static int needed(const struct handshake *h, const uint8_t *data, size_t len, size_t *out)
 {
     struct nbd_wire_option_head head;
@@ -311,7 +329,7 @@ int handshake_take(struct handshake *h, const uint8_t *data, size_t len, size_t 
         return take_flags(h, data);
     }
     rc = take_option(h, data, used, out, step);
-    /* Whoever sits between the two could have put it there, to be taken for what comes by TLS. */
+    /* Plaintext behind STARTTLS may be injected by an attacker on the path, to be taken for input that came by TLS. */
     if (!rc && *step == HANDSHAKE_SECURES && *used < len)
         rc = error_set(-EPROTO, "plaintext has come behind NBD_OPT_STARTTLS");
     return rc;

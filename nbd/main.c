@@ -1,12 +1,12 @@
-/* granary-nbd: serves exports to NBD's clients over a socket that listens. `granary serve` makes the socket, hands it
- * on as descriptor FD, and starts this again when it dies.
+/* granary-nbd: serves exports to NBD clients over a listening socket. `granary serve` makes the socket, passes it on
+ * as descriptor FD, and starts this program again when it dies.
  *
  *   granary-nbd [-t THREADS] [-v] [-c DIR [-p] | -k FILE] FD KEY=VALUE...
  *
- * The keys are those of the plugin (granary-nbd --help). With -c (certificates) or -k (keys of psktool's) clients must
- * speak TLS, with -p by certificates of their own.
+ * The keys are those of the nbdkit plugin (granary-nbd --help). With -c (certificates) or -k (keys made by psktool)
+ * clients must use TLS; with -p they need certificates too.
  *
- * Under a supervisor it dies of SIGTERM at once, as of SIGKILL: clients lose their connection, which mounts survive.
+ * Under a supervisor SIGTERM ends it at once, like SIGKILL: clients lose their connection, which mounts survive.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "nbd/server.h"
 #include "server/front_end.h"
 
-/* Each client is a descriptor. Fewer are no error: clients wait then. */
+/* Each client needs a descriptor. Fewer are no error: clients wait then. */
 static void allow_descriptors(void)
 {
     struct rlimit limit;
@@ -25,6 +25,7 @@ static void allow_descriptors(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* Block the signals that end the server; sigwait takes them. Under a supervisor they kill it. */
 static void block_signals(sigset_t *out)
 {
     sigemptyset(out);
@@ -36,6 +37,7 @@ static void block_signals(sigset_t *out)
     sigprocmask(SIG_BLOCK, out, NULL);
 }
 
+/* front_end.take: an option of TLS. */
 static void take_tls(void *arg, int option, const char *value)
 {
     struct tls_config *tls = arg;
@@ -47,6 +49,7 @@ static void take_tls(void *arg, int option, const char *value)
         tls->verify_peer = true;
 }
 
+/* front_end.serve: serve until a signal, then drain. */
 static int nbd_serve(void *arg, struct serving *s, const struct front_end_arguments *w)
 {
     const struct tls_config *tls = arg;

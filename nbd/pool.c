@@ -1,5 +1,10 @@
-/* Tasks, the queues that they wait in, and the threads of a server. What the threads run is given to pool_start:
- * nothing here knows what a task is about.
+/* Tasks, the queues in which they wait, and the server's threads.
+ *
+ *    ring[which]:  connection -> connection -> ...      connections with a waiting task take turns
+ *                      `-> waiting[which]: task -> task -> ...
+ *
+ * pool_start is told what the threads run: nothing here knows what a task is about. Threads are started one after the
+ * other, only when work waits and no thread is idle, up to config.threads.
  */
 #include <stdlib.h>
 
@@ -7,7 +12,7 @@
 #include "base/thread.h"
 #include "nbd/server_internal.h"
 
-enum { RESERVE_PART = 16 /* of the threads */ };
+enum { RESERVE_PART = 16 /* 1/16 of the threads is the reserve */ };
 
 /* ---- tasks ---- */
 
@@ -56,6 +61,7 @@ void task_give_memory_locked(struct task *t)
     t->memory = 0;
 }
 
+/* Memory that becomes free may let another request run. */
 void task_free_locked(struct task *t)
 {
     struct connection *c = t->connection;
@@ -68,7 +74,7 @@ void task_free_locked(struct task *t)
     free(t);
 }
 
-/* ---- rings of connections that have something waiting ---- */
+/* ---- rings of connections that have a task waiting ---- */
 
 void ring_push(struct ring *ring, enum waiting which, struct connection *c)
 {
@@ -89,6 +95,7 @@ struct connection *ring_pop(struct ring *ring, enum waiting which)
     return c;
 }
 
+/* Remove one connection, keeping the order of the others. */
 static void ring_remove(struct ring *ring, enum waiting which, const struct connection *gone)
 {
     for (size_t n = ring->count; n--;) {
@@ -121,6 +128,7 @@ void pool_forget_locked(struct connection *c)
 
 /* ---- threads ---- */
 
+/* A flag, not the queue, ends the wait: the waker chooses the thread. */
 void pool_idle_locked(struct worker *w)
 {
     struct nbd_server *s = w->server;
@@ -131,6 +139,7 @@ void pool_idle_locked(struct worker *w)
         pthread_cond_wait(&w->wake, &s->lock);
 }
 
+/* Start a thread. The place in the list is reserved first, so that a started thread is always joined. */
 static int add_locked(struct nbd_server *s)
 {
     struct worker *w = calloc(1, sizeof *w);
@@ -150,6 +159,7 @@ static int add_locked(struct nbd_server *s)
     return rc;
 }
 
+/* Threads that have just started look for work themselves, so no second one is started meanwhile. */
 void pool_wake_locked(struct nbd_server *s)
 {
     struct worker *w = s->idle;
@@ -177,7 +187,7 @@ int pool_start(struct nbd_server *s, void *(*run)(void *worker))
         s->reserve = s->config.threads - 1;
     SCOPED_LOCK(&s->lock);
     int rc = 0;
-    for (unsigned i = 0; !rc && i <= s->reserve; i++) /* these few are never missing */
+    for (unsigned i = 0; !rc && i <= s->reserve; i++) /* the reserve and one more always exist */
         rc = add_locked(s);
     return rc;
 }
@@ -192,7 +202,7 @@ void pool_stop(struct nbd_server *s)
             w->woken = true;
         }
     }
-    for (size_t i = 0; i < s->workers.len; i++) { /* none is added any more */
+    for (size_t i = 0; i < s->workers.len; i++) { /* no thread is added any more */
         struct worker *w = s->workers.items[i];
         pthread_join(w->thread, NULL);
         pthread_cond_destroy(&w->wake);

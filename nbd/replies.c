@@ -1,9 +1,16 @@
-/* One connection's replies, and its end. The thread that has a reply sends it, so that a reply needs no second thread
- * unless the client is slow: then the rest waits until the socket takes more.
+/* One connection's replies, and its end.
  *
- * What waits so is only a copy of what can be read again, so it is given up where another client needs the memory: a
- * client that takes nothing holds none that others could use. The first of its replies may be half sent. It is the next
- * to be sent in any case, and nothing else is until it has been read again.
+ * The thread that has a reply sends it, so a reply needs no second thread unless the client is slow; then the rest
+ * waits until the socket accepts more.
+ *
+ * A waiting reply is only a copy of what can be read again. So it is dropped when another client needs the memory,
+ * and a client that takes nothing holds no memory that others could use. The first reply of a client may be half sent
+ * (broken_off). It must then be the next to be sent, and nothing else is until it has been read again.
+ *
+ *    complete --> out --> sent
+ *                  `--> dropped (memory needed) --> waiting[UNSORTED] --> read again --> out
+ *
+ * The end of a connection:  ended (no more input) --> all answered --> dead --> no thread works for it --> freed
  */
 #include <endian.h>
 #include <errno.h>
@@ -17,20 +24,21 @@
 #include "base/clock.h"
 #include "nbd/server_internal.h"
 
-enum { SEND_AT_ONCE = 16 };
+enum { SEND_AT_ONCE = 16 }; /* replies in one system call */
 
 static size_t bytes_of(const struct task *t)
 {
     return t->head_len + (t->data ? t->data->len : 0);
 }
 
-/* A large one would be read again for the little that the socket takes. */
+/* Can the reply be dropped and read again? Not a large one: it would be read again for the little that the socket
+ * takes. */
 static bool can_be_given_up(const struct task *t)
 {
     return t->memory && t->memory_of == &t->connection->server->memory;
 }
 
-/* ---- what is waited for ---- */
+/* ---- events ---- */
 
 void connection_wait_locked(struct connection *c)
 {
@@ -87,8 +95,8 @@ void connection_end_locked(struct connection *c)
     connection_complete_locked(c);
 }
 
-/* Over TCP a client that closed its connection looks like one that shut its sending direction, until something is sent
- * to it, and a silent store sends nothing: its reads would hold threads, and itself a place, for as long. */
+/* Over TCP, a client that closed its connection looks like one that shut down its sending direction until something
+ * is sent to it, and a silent store leaves nothing to send: its reads would hold threads and a place for as long. */
 bool connection_is_lost_locked(const struct connection *c, uint64_t now_ms)
 {
     return c->ended && !c->out.first && !c->blocked && now_ms >= c->heard_ms + LEAVING_MS;
@@ -106,7 +114,8 @@ void connection_free(struct connection *c)
 
 /* ---- sending ---- */
 
-/* Over TLS one at a time: a record that the socket did not take stays what it is, whatever is given up. */
+/* Collect the replies to send. Over TLS only one: a record that the socket did not accept must be sent unchanged,
+ * whatever is dropped meanwhile. */
 static size_t gather(const struct connection *c, struct iovec out[2 * SEND_AT_ONCE])
 {
     struct task *t = c->out.first;
@@ -121,6 +130,7 @@ static size_t gather(const struct connection *c, struct iovec out[2 * SEND_AT_ON
     return n;
 }
 
+/* Account for bytes that the socket accepted, and free the replies that are complete. */
 static void sent_locked(struct connection *c, size_t bytes)
 {
     c->watched_taken += bytes;
@@ -137,6 +147,7 @@ static void sent_locked(struct connection *c, size_t bytes)
     }
 }
 
+/* Begin to watch whether the client takes its replies. */
 static void watch_locked(struct connection *c)
 {
     c->watched_ms = clock_now_ms();
@@ -145,6 +156,8 @@ static void watch_locked(struct connection *c)
         c->watched_waiting += bytes_of(t) - t->sent;
 }
 
+/* One thread sends at a time (c->sending). The lock is released around the system call, and c->working keeps the
+ * connection alive meanwhile. */
 void connection_send_locked(struct connection *c)
 {
     struct nbd_server *s = c->server;
@@ -182,12 +195,12 @@ void connection_unblock_locked(struct connection *c)
     c->blocked = c->given_up = false;
     c->heard_ms = clock_now_ms();
     connection_send_locked(c);
-    pool_wake_locked(c->server); /* it may be read for again, and what waits for it again may be given up */
+    pool_wake_locked(c->server); /* its requests may be read again, and what waits for it may be dropped again */
 }
 
-/* ---- replies that are not taken ---- */
+/* ---- dropping replies that are not taken ---- */
 
-/* The last one: the first is wanted soonest. */
+/* Drop a client's last reply: its first is wanted soonest. */
 static void give_up_last_locked(struct connection *c)
 {
     struct task_list kept = {0};
@@ -207,6 +220,7 @@ static void give_up_last_locked(struct connection *c)
     pool_push_locked(last, WAITING_UNSORTED);
 }
 
+/* `least` is what the other client must hold for an exchange to help (server_internal.h says why). */
 bool replies_give_up_locked(const struct connection *by, size_t need)
 {
     struct connection *most = NULL;
@@ -222,6 +236,7 @@ bool replies_give_up_locked(const struct connection *by, size_t need)
 
 /* ---- slow clients ---- */
 
+/* Slow: it took less than a quarter of what waited, and its memory was needed. Watching starts again each time. */
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms)
 {
     enum { PART = 4 };
@@ -233,6 +248,7 @@ bool connection_is_slow_locked(struct connection *c, uint64_t now_ms)
     return slow;
 }
 
+/* An error reply has no data, so its memory is released at once. */
 void connection_answer_locked(struct connection *c, struct task *t)
 {
     t->head = (struct nbd_wire_simple_reply){

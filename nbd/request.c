@@ -1,3 +1,6 @@
+/* Decoding one request of the NBD protocol (doc/proto.md of the NetworkBlockDevice project), simple replies only. A
+ * request that is refused still has a reply; only one whose end cannot be found (no magic, too much data) ends the
+ * connection. */
 #include "nbd/request.h"
 
 #include <endian.h>
@@ -6,12 +9,14 @@
 
 #include "base/error.h"
 
+/* EINVAL unless the range is not empty, within the export, and for a read short enough. */
 static uint32_t check_range(const struct request *r, uint64_t size)
 {
     bool within = r->len && r->offset <= size && r->len <= size - r->offset;
     return within && (r->kind == REQUEST_CACHE || r->len <= REQUEST_LEN_MAX) ? 0 : EINVAL;
 }
 
+/* Set the request's kind and error. Exports are read-only: writes are refused, and a flush has nothing to do. */
 static void nbd_request_judge(struct request *r, unsigned command, unsigned flags, uint64_t size)
 {
     switch (command) {

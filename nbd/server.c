@@ -1,5 +1,10 @@
-/* The thread of the connections, over epoll: what never blocks is done here. Connections are freed by it alone, behind
- * the events of a round, so that an event never meets one that is freed.
+/* The connections' thread. It waits in epoll and does everything that never blocks:
+ *
+ *    accept --> handshake --> receive requests --> queue (workers read)     EPOLLOUT: send the rest of a reply
+ *    tick:   disconnect clients that are overdue, slow or lost; retry what waited for memory or descriptors
+ *    end:    drain, then disconnect
+ *
+ * Only this thread frees connections, after the events of a round, so that no event meets a freed connection.
  */
 #include "nbd/server.h"
 
@@ -23,6 +28,7 @@ enum { EVENTS = 64, ACCEPT_AT_ONCE = 64 };
 
 /* ---- new clients ---- */
 
+/* Wait for input on a descriptor, or stop waiting. The event carries `what`. */
 static int wait_for(struct nbd_server *s, int fd, void *what, bool on)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
@@ -31,13 +37,14 @@ static int wait_for(struct nbd_server *s, int fd, void *what, bool on)
     return error_set(-errno, "epoll: %s", strerror(errno));
 }
 
-/* Until the next tick. */
+/* Accept no connection until the next tick. */
 static void pause_accepting(struct nbd_server *s, const char *why)
 {
     log_limited(&s->complaints, LOG_LEVEL_WARNING, "no client can be accepted now: %s", why);
     s->paused = !wait_for(s, s->config.listen_fd, &s->config.listen_fd, false);
 }
 
+/* Accept the connections that wait, up to a number, so that other events get their turn. */
 static void take_clients(struct nbd_server *s)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE && !s->paused; i++) {
@@ -55,18 +62,20 @@ static void take_clients(struct nbd_server *s)
 
 /* ---- the clock ---- */
 
+/* Has its handshake taken too long? */
 static bool is_overdue(const struct nbd_server *s, const struct connection *c, uint64_t now)
 {
     return !c->transmitting && now - c->since_ms >= s->config.handshake_ms;
 }
 
-/* What a tick found, logged when the lock has been released. */
+/* What a tick found. It is logged after the lock has been released. */
 struct tick_report {
     unsigned overdue, slow; /* clients that were disconnected */
     bool threads_short;
     size_t threads;
 };
 
+/* Disconnect clients that are overdue, slow or lost. */
 static struct tick_report disconnect_idlers(struct nbd_server *s, uint64_t now)
 {
     SCOPED_LOCK(&s->lock);
@@ -83,6 +92,7 @@ static struct tick_report disconnect_idlers(struct nbd_server *s, uint64_t now)
     return report;
 }
 
+/* Log what a tick found. */
 static void log_report(struct nbd_server *s, const struct tick_report *r)
 {
     if (r->overdue)
@@ -97,6 +107,7 @@ static void log_report(struct nbd_server *s, const struct tick_report *r)
                     r->threads);
 }
 
+/* Return a connection whose handshake waits for memory, if there is some now. */
 static struct connection *find_stalled(struct nbd_server *s)
 {
     SCOPED_LOCK(&s->lock);
@@ -121,6 +132,7 @@ static void nbd_server_tick(struct nbd_server *s)
 
 /* ---- the end ---- */
 
+/* Free the connections that died. Takes the list under the lock, and frees without it. */
 static void free_dead(struct nbd_server *s)
 {
     struct connection *c;
@@ -137,7 +149,8 @@ static void free_dead(struct nbd_server *s)
     }
 }
 
-/* False: all have gone. */
+/* Disconnect what can go now: everything once the time is over, else handshakes; and take no more input of the rest.
+ * false: no connection is left. */
 static bool nbd_server_drain(struct nbd_server *s)
 {
     if (!s->paused)
@@ -156,6 +169,7 @@ static bool nbd_server_drain(struct nbd_server *s)
 
 /* ---- the thread ---- */
 
+/* Handle one event: of the listening socket, of the wake-up descriptor, or of a connection. */
 static void take_event(struct nbd_server *s, const struct epoll_event *e)
 {
     eventfd_t count;
@@ -189,6 +203,7 @@ static bool is_draining(struct nbd_server *s)
     return s->draining;
 }
 
+/* The loop. Without a connection and without a pause there is no tick: an idle server sleeps. */
 static void *nbd_server_run(void *arg)
 {
     struct nbd_server *s = arg;
@@ -236,6 +251,7 @@ static int open_events(struct nbd_server *s)
     return rc ? rc : wait_for(s, s->config.listen_fd, &s->config.listen_fd, true);
 }
 
+/* Free a server whose connections are gone, also a half-started one. */
 static void nbd_server_release(struct nbd_server *s)
 {
     pool_stop(s);
@@ -247,6 +263,7 @@ static void nbd_server_release(struct nbd_server *s)
     free(s);
 }
 
+/* What the control socket's status shows of this front end. */
 static void tell_stack(void *arg, struct stack_front_end *out)
 {
     struct nbd_server *s = arg;

@@ -1,7 +1,8 @@
-/* Exports to NBD's clients, over a listening socket: one thread for all connections, and threads that read, whose
- * number is bounded for the process and not by connection. No client can harm another one: what a client may have under
- * way is bounded, the memory that its unread replies hold is taken from it where others need it, and a client that
- * vanishes leaves nothing behind. */
+/* Serve exports to NBD clients over a listening socket. One thread handles all connections; a pool of threads,
+ * bounded for the process and not for each connection, reads. No client can harm another: the requests that a client
+ * may have in flight are bounded, memory held by replies it does not read is taken back when others need it, and a
+ * client that vanishes leaves nothing behind.
+ */
 #ifndef GRANARY_NBD_SERVER_H
 #define GRANARY_NBD_SERVER_H
 
@@ -22,29 +23,30 @@ struct nbd_server;
 
 /* 0 in a field: the default above. */
 struct nbd_server_config {
-    struct serving *serving; /* open and started; outlives the server */
-    struct tls *tls;         /* clients must speak TLS; outlives the server; NULL: they cannot */
-    int listen_fd;           /* stays the caller's, and becomes non-blocking */
-    unsigned threads;        /* that read, at most; a read that waits for a store holds one */
-    unsigned clients;        /* connections at a time; one more is told so, and refused */
-    size_t memory;           /* bytes of replies; a quarter is kept for reads of what is cached; a read of more than
-                         a quarter has memory beside it, one at a time */
-    unsigned
-        handshake_ms; /* a client that has not asked for an export by then, by TLS where it must, is disconnected */
-    unsigned slow_ms; /* how long a client may take less than a quarter of what waits for it, while others need
-                         the memory; then it is disconnected */
+    struct serving *serving; /* open and started; must outlive the server */
+    struct tls *tls;         /* clients must use TLS; must outlive the server; NULL: clients cannot use it */
+    int listen_fd;           /* belongs to the caller, and is made non-blocking */
+    unsigned threads;        /* the most threads that read; a read that waits for a store holds one */
+    unsigned clients;        /* the most connections; further ones are refused with a message */
+    size_t memory; /* bytes for replies; a quarter is reserved for reads of cached data; a read of more than a quarter
+                      has memory of its own, one at a time */
+    unsigned handshake_ms; /* a client that has not opened an export by then, by TLS where required, is disconnected */
+    unsigned slow_ms; /* a client that for this long takes less than a quarter of what waits for it, while others need
+                         the memory, is disconnected */
 };
 
+/* Start the threads and accept clients. *out: nbd_server_stop. -ENOMEM, -EAGAIN, or -errno of epoll, with a message. */
 GR_MUST_CHECK int nbd_server_start(const struct nbd_server_config *config, struct nbd_server **out);
 
-/* No client is accepted and no request taken any more; what was asked is answered, for at most drain_ms; then every
- * client is disconnected. NULL is allowed. */
+/* Stop: accept no client and take no request, answer what was requested for at most drain_ms, then disconnect every
+ * client and free the server. Blocks. NULL is allowed. */
 void nbd_server_stop(struct nbd_server *s, unsigned drain_ms);
 
 struct nbd_server_stats {
-    unsigned clients, threads; /* now; threads: that read, busy or idle */
+    unsigned clients, threads; /* now; threads that read, busy or idle */
     size_t memory;             /* bytes that replies hold now */
 };
+/* Any thread. */
 void nbd_server_stats(struct nbd_server *s, struct nbd_server_stats *out);
 
 #endif

@@ -1,21 +1,21 @@
-/* What the parts of the server share. Everything here is under nbd_server.lock unless it says otherwise; no I/O but
- * sending to a socket that does not block is done for a connection, and that without the lock.
+/* What the server's files share. Everything here is guarded by nbd_server.lock unless it says otherwise. The only I/O
+ * for a connection is on sockets that do not block, and it is done without the lock.
  *
- *   server.c      the thread of the connections: accepts, waits for sockets, looks after the clock
+ *   server.c      the connections' thread: accepts, waits for sockets, checks the clock
  *   connection.c  one connection: bytes in
- *   replies.c     bytes out, and its end
+ *   replies.c     bytes out, and the end of a connection
  *   tls.c         TLS on its socket
  *   workers.c     which request is next, and reading for it
- *   pool.c        tasks, the queues that they wait in, threads
+ *   pool.c        tasks, the queues in which they wait, threads
  *
- * A task is a request from the moment that it is whole until its reply has been sent:
+ * A task is a request from the moment it is complete until its reply has been sent:
  *
  *   received --> waiting[UNSORTED] --> taken by a thread --> out --> sent
  *                       |                    ^
  *                       +-- not cached --> waiting[MISSING]      only where threads or memory are short (workers.c)
  *
- * A reply in out whose client takes nothing is given up where others need its memory: its task goes back to
- * waiting[UNSORTED], and is read for again when the client takes more.
+ * A reply in `out` whose client takes nothing is dropped when others need its memory: its task goes back to
+ * waiting[UNSORTED], and is read again when the client takes more.
  */
 #ifndef GRANARY_NBD_SERVER_INTERNAL_H
 #define GRANARY_NBD_SERVER_INTERNAL_H
@@ -33,77 +33,83 @@
 #include "nbd/tls.h"
 
 enum {
-    CONNECTION_IN = 8192,            /* holds the longest option that is looked at */
-    CONNECTION_UNANSWERED_MAX = 256, /* requests of one client; then nothing more of it is received for now */
-    REFUSED_MAX = 64,                /* connections beyond the clients, who are told so */
+    CONNECTION_IN = 8192,            /* bytes of input; holds the longest option that is examined */
+    CONNECTION_UNANSWERED_MAX = 256, /* requests of one client in flight; at this number no more are received */
+    REFUSED_MAX = 64,                /* connections over the limit that still get a refusal with a message */
     TICK_MS = 1000,
-    LEAVING_MS = 5000, /* that a client who sends nothing more may wait for the next reply; then it is disconnected */
+    LEAVING_MS =
+        5000, /* a client that has ended its input waits this long for the next reply before it is disconnected */
 };
 
-/* Of the memory: what is reserved for reads of what is cached, and the largest read; what one client may have; and
- * beside it, what handshakes may say. */
+/* Parts of the memory, as divisors: reserved for reads of cached data, which is also the largest ordinary read; for
+ * one client; and, in addition, for the messages of handshakes. */
 enum { MEMORY_RESERVE_PART = 4, CLIENT_PART = 2, TEXT_PART = 4 };
 
+/* Why a task waits: nobody has looked whether it is cached, or it is not. */
 enum waiting { WAITING_UNSORTED, WAITING_MISSING, WAITINGS };
 
+/* A request and its reply, or a message of a handshake. */
 struct task {
     struct task *next;
     struct connection *connection;
     struct request request;
     struct nbd_wire_simple_reply head;
-    size_t head_len; /* 0: data alone, of a handshake */
+    size_t head_len; /* 0: data only, of a handshake */
     struct buf *data;
-    size_t sent;       /* bytes of both */
-    size_t memory;     /* that it holds */
-    size_t *memory_of; /* and of which of the server's */
+    size_t sent;       /* bytes sent of head and data together */
+    size_t memory;     /* bytes it holds */
+    size_t *memory_of; /* the server's sum that they count in */
 };
 
 struct task_list {
     struct task *first, *last;
 };
 
+/* A client's connection. It is freed by the connections' thread, once it is dead and no thread works for it. */
 struct connection {
     struct nbd_server *server;
-    struct connection *prev, *next;         /* of the server's */
-    struct connection *ring_next[WAITINGS]; /* in the rings */
+    struct connection *prev, *next;         /* in the server's list */
+    struct connection *ring_next[WAITINGS]; /* the next one in each of the server's rings */
     int fd;                                 /* constant */
-    uint32_t events;                        /* what is waited for */
-    bool refused;                           /* constant: one client too many */
-    bool ended;                             /* nothing more is taken from it; dead once all is answered */
-    bool dead;                              /* nobody is there; freed once no thread works for it */
-    bool sending;                           /* a thread is, without the lock: nobody else touches out's head */
-    bool blocked;                           /* the socket takes no more for now */
-    unsigned working;                       /* threads, the one that sends too */
-    unsigned unanswered;                    /* tasks */
-    size_t memory;                          /* of its tasks, of the server's memory */
-    size_t out_memory;                      /* of those in out that can be given up */
-    bool given_up;                          /* replies were, and it has taken nothing since */
-    struct task *broken_off;                /* the reply that was given up half sent: it is the next to be sent */
+    uint32_t events;                        /* epoll events that are waited for */
+    bool refused;                           /* constant: over the limit of clients, to be refused */
+    bool ended;                             /* no more input is taken; it dies when everything is answered */
+    bool dead;                              /* disconnected; freed when no thread works for it */
+    bool sending;                           /* a thread sends without the lock: no other may change the head of `out` */
+    bool blocked;                           /* the socket accepts no more for now */
+    unsigned working;                       /* threads that work for it, the sending one included */
+    unsigned unanswered;                    /* tasks not answered yet */
+    size_t memory;                          /* bytes its tasks hold of the server's memory */
+    size_t out_memory;                      /* bytes of those replies in `out` that can be dropped */
+    bool given_up;                          /* replies were dropped, and it has taken nothing since */
+    struct task *broken_off;                /* the reply that was dropped half sent; it must be the next to be sent */
     struct task_list waiting[WAITINGS], out;
-    uint64_t watched_ms;                   /* since when it is looked whether it takes its replies; 0: it is not */
-    size_t watched_waiting, watched_taken; /* bytes that waited then, and were taken since */
-    uint64_t heard_ms;                     /* when it ended, or took something after that */
-    struct tls_session *tls;               /* NULL: plaintext; set before anything is sent by it, then constant */
+    uint64_t watched_ms;                   /* since when it is watched whether it takes its replies; 0: it is not */
+    size_t watched_waiting, watched_taken; /* bytes that waited at that time, and bytes taken since */
+    uint64_t heard_ms;                     /* when its input ended, or when it last took something after that */
+    struct tls_session *tls;               /* NULL: plaintext; set before anything is sent through it, then constant */
     struct client client;
 
-    /* Of the connections' thread alone. */
-    uint64_t since_ms;
-    bool securing;     /* TLS's handshake goes on; begins when the answer to STARTTLS has left */
-    bool transmitting; /* behind the handshake */
-    bool stalled;      /* memory is short */
+    /* Used by the connections' thread only. */
+    uint64_t since_ms; /* when it was accepted */
+    bool securing;     /* the TLS handshake is in progress; it begins when the answer to STARTTLS has been sent */
+    bool transmitting; /* the handshake is over */
+    bool stalled;      /* its handshake waits, because memory is short */
     struct handshake handshake;
-    struct serving_export *export; /* once asked for; constant behind the handshake */
-    struct request skipped;        /* is answered when its data have been passed over */
-    uint32_t skip;
+    struct serving_export *export; /* the export it opened; constant after the handshake */
+    struct request skipped;        /* a refused request, answered when its data have been skipped */
+    uint32_t skip;                 /* bytes of it still to skip */
     size_t in_len;
     uint8_t in[CONNECTION_IN];
 };
 
+/* A queue of connections that have a task waiting; clients take turns in it. */
 struct ring {
     struct connection *first, *last;
     size_t count;
 };
 
+/* A thread of the pool. */
 struct worker {
     pthread_t thread;
     struct nbd_server *server;
@@ -112,33 +118,35 @@ struct worker {
     bool woken;
 };
 
+/* The server. `lock` guards everything that is not constant and not the connections' thread's. */
 struct nbd_server {
     struct nbd_server_config config;
-    unsigned reserve; /* threads that take only what is cached */
-    unsigned tick_ms; /* how often the clients' times are looked at */
+    unsigned reserve; /* threads that take only requests for cached data */
+    unsigned tick_ms; /* how often the clients' deadlines are checked */
     pthread_mutex_t lock;
     int epoll, wake_fd;
     pthread_t thread;
-    struct connection *first; /* all that are not dead */
-    struct connection *dead;  /* to be freed; by next */
-    unsigned connections;     /* all that are not freed */
+    struct connection *first; /* connections that are not dead */
+    struct connection *dead;  /* dead ones to be freed, linked by next */
+    unsigned connections;     /* connections that are not freed */
     struct ring rings[WAITINGS];
     VEC(struct worker *) workers;
+    /* What each thread runs. */
     void *(*run)(void *worker);
-    struct worker *idle; /* the last one that worked comes first: its caches are warm */
-    unsigned busy, reserve_busy;
-    unsigned starting;   /* threads that have not looked for work yet: each starts the next one, where it is needed */
-    bool threads_short;  /* one could not be started; the next tick logs it */
-    size_t memory;       /* of reads */
-    size_t large_memory; /* of a read that is too large for that: of one at a time */
-    size_t text_memory;  /* of what handshakes say */
-    uint64_t short_ms;   /* when a request last waited for memory */
+    struct worker *idle;         /* a stack: the thread that worked last, whose caches are warm, is woken first */
+    unsigned busy, reserve_busy; /* threads that work on any request; on cached ones, from the reserve */
+    unsigned starting;   /* threads that have not looked for work yet; each starts the next one if more work waits */
+    bool threads_short;  /* a thread could not be started; the next tick logs it */
+    size_t memory;       /* bytes held by reads */
+    size_t large_memory; /* bytes held by a read too large for that; one at a time */
+    size_t text_memory;  /* bytes held by messages of handshakes */
+    uint64_t short_ms;   /* when a request or handshake last waited for memory */
     bool draining, ending;
     uint64_t drain_until_ms;
     struct log_limit complaints;
 
-    /* Of the connections' thread alone. */
-    bool paused; /* no connection is accepted: descriptors or memory are short */
+    /* Used by the connections' thread only. */
+    bool paused; /* accepting is paused: descriptors or memory are short */
     char description[SERVING_DESCRIPTION_MAX];
 };
 
@@ -148,65 +156,69 @@ void task_list_push(struct task_list *l, struct task *t);
 void task_list_push_first(struct task_list *l, struct task *t);
 struct task *task_list_pop(struct task_list *l);
 void task_free_locked(struct task *t);
-/* A task holds so much from now on, of one of the server's. */
+/* The task holds `bytes` from now on, counted in *of, one of the server's sums. */
 void task_take_memory_locked(struct task *t, size_t bytes, size_t *of);
+/* The task's memory is released. */
 void task_give_memory_locked(struct task *t);
 
-/* The connections that have something waiting. */
+/* Append a connection to a ring; take the first. */
 void ring_push(struct ring *ring, enum waiting which, struct connection *c);
 struct connection *ring_pop(struct ring *ring, enum waiting which);
 
-/* run: of each thread; its argument is a struct worker. */
+/* Start the first threads. Each runs `run` with its struct worker. -ENOMEM, -EAGAIN. */
 GR_MUST_CHECK int pool_start(struct nbd_server *s, void *(*run)(void *worker));
-void pool_stop(struct nbd_server *s); /* no connection is left */
+void pool_stop(struct nbd_server *s); /* end and join all threads; no connection may be left */
+/* Queue a task, and wake or start a thread for it. */
 void pool_queue_locked(struct task *t);
-/* The same, without waking a thread. A reply that was broken off comes before the client's others. */
+/* Queue a task without waking a thread. A reply that was dropped half sent goes before the client's others. */
 void pool_push_locked(struct task *t, enum waiting which);
-void pool_forget_locked(struct connection *c); /* what waits of it */
-/* A task has come, or memory has become free: a thread looks for work, where there is any. */
+void pool_forget_locked(struct connection *c); /* drop the connection's waiting tasks */
+/* Wake or start one thread, if any task waits: a task has come, or memory became free. */
 void pool_wake_locked(struct nbd_server *s);
-/* The calling thread waits until it is woken. */
+/* Make the calling thread idle until it is woken. */
 void pool_idle_locked(struct worker *w);
 
 /* ---- replies.c ---- */
 
-/* Send what it takes of out. The lock is let go meanwhile. */
+/* Send as much of `out` as the socket accepts. Releases the lock meanwhile. */
 void connection_send_locked(struct connection *c);
-/* Its socket takes more. */
+/* The socket accepts more: send. */
 void connection_unblock_locked(struct connection *c);
-/* Give up a reply, so that a client gets so much memory: of that which takes nothing and has the most. False: there is
- * none. Who takes nothing either gets nothing so, and who has memory already gets no more than the other one keeps:
- * such clients would only take it from each other in turn. */
+/* Drop one reply so that client `by` gets `need` bytes: of the client that takes nothing and holds the most. false:
+ * there is none. A client that takes nothing itself gets nothing this way, and one that has memory already gets no
+ * more than the other keeps: such clients would only take memory from each other in turn. */
 bool replies_give_up_locked(const struct connection *by, size_t need);
-/* The reply is complete. */
+/* The reply is complete: queue and send it. */
 void connection_answer_locked(struct connection *c, struct task *t);
-/* Nothing more is taken from it; it ends when all is answered. */
+/* Take no more input; the connection ends when everything is answered. */
 void connection_end_locked(struct connection *c);
-/* It ends now. */
+/* Disconnect now. */
 void connection_kill_locked(struct connection *c);
-/* What its socket is waited for, after a change of that. */
+/* Update the events that are waited for; call it after any change to them. */
 void connection_wait_locked(struct connection *c);
-/* After each change of it: it may be the last. */
+/* Call it after each change: disconnects if the input ended and everything is answered, else updates the events. */
 void connection_complete_locked(struct connection *c);
-/* A thread has ended its work for it. */
+/* A thread has finished its work for the connection. */
 void connection_left_locked(struct connection *c);
-/* Has it ended, and waits in vain for what was asked before? */
+/* Has its input ended, and no reply come for too long? */
 bool connection_is_lost_locked(const struct connection *c, uint64_t now_ms);
-/* Has it taken too little of what waits for it? */
+/* Has it taken too little of what waits for it, while others need the memory? */
 bool connection_is_slow_locked(struct connection *c, uint64_t now_ms);
+/* By the connections' thread, without the lock. */
 void connection_free(struct connection *c);
 
 /* ---- connection.c ---- */
 
-/* By the connections' thread, without the lock. -ENOMEM; the descriptor is the connection's, or closed. */
+/* Begin a connection. Called by the connections' thread without the lock, like the next two. -ENOMEM. The descriptor
+ * belongs to the connection, or is closed. */
 GR_MUST_CHECK int connection_new(struct nbd_server *s, int fd, bool refused);
-/* Likewise: bytes have come; go on with those that are there. */
+/* Bytes have arrived: receive them and act on them. connection_continue acts on bytes received before. */
 void connection_receive(struct connection *c);
 void connection_continue(struct connection *c);
 
 /* ---- workers.c ---- */
 
-/* A thread of the pool: reads for one request after another. */
+/* What each thread of the pool runs: it reads for one request after another. */
 void *workers_run(void *worker);
 
 #endif

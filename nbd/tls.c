@@ -1,8 +1,8 @@
-/* GnuTLS allows no two threads in a session but with care, so each session has a lock. It is held for a record of
- * 16 KiB at a time; the socket does not block.
+/* TLS by GnuTLS. Two threads may not use a session at the same time without care, so each session has a lock. It is
+ * held for one record of at most 16 KiB at a time, and the socket does not block.
  *
- * What a client can make a session hold is bounded by GnuTLS: a record each way, and a message of the handshake of
- * HANDSHAKE_MESSAGE_MAX. There are no tickets and no second handshake.
+ * GnuTLS bounds what a client can make a session hold: one record in each direction, and a handshake message of
+ * HANDSHAKE_MESSAGE_MAX. There are no session tickets and no second handshake.
  */
 #include "nbd/tls.h"
 
@@ -19,15 +19,16 @@
 #include "base/io.h"
 
 enum {
-    FILE_MAX = 1 << 20,
-    RECORD_MAX = 16384,
-    RECORDS_AT_ONCE = 16,
+    FILE_MAX = 1 << 20,   /* bytes of a file with keys or certificates */
+    RECORD_MAX = 16384,   /* bytes of a record (RFC 8446, 5.1) */
+    RECORDS_AT_ONCE = 16, /* records in one call, so that a client takes its turn */
     HANDSHAKE_MESSAGE_MAX = 64 << 10,
     PATH_SIZE = 4096
 };
 
 #define VERSIONS "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
+/* Credentials, shared by all sessions; constant. */
 struct tls {
     gnutls_certificate_credentials_t certificates;
     gnutls_psk_server_credentials_t keys;
@@ -35,14 +36,16 @@ struct tls {
     bool verify_peer;
 };
 
+/* One client's session. `lock` guards it after the handshake. */
 struct tls_session {
     pthread_mutex_t lock;
     gnutls_session_t session;
-    bool held; /* a record waits in GnuTLS until the socket takes it */
+    bool held; /* GnuTLS holds a record until the socket accepts it */
 };
 
 /* ---- files ---- */
 
+/* Read one file of the certificates' directory; its path goes to `path`, for messages. */
 static int read_part(const struct tls_config *config, const char *name, char path[PATH_SIZE], struct bytes *out)
 {
     snprintf(path, PATH_SIZE, "%s/%s", config->certificates, name);
@@ -61,7 +64,8 @@ static gnutls_datum_t datum(const struct bytes *b)
     return (gnutls_datum_t){.data = b->data, .size = (unsigned)b->len};
 }
 
-/* The first of them, or with any_will_do one, must be valid today: no client would believe it. */
+/* The first certificate, or with any_will_do any of them, must be valid today: otherwise no client would accept it,
+ * and the reason would be hard to find. */
 static int check_times(const char *path, const struct bytes *text, bool any_will_do)
 {
     gnutls_x509_crt_t *list = NULL;
@@ -94,6 +98,7 @@ static int refuse_part(const char *path, int code)
                      gnutls_strerror(code));
 }
 
+/* Load the authority's certificates, and its revocation list if there is one. */
 static int load_authority(struct tls *t, const struct tls_config *config)
 {
     char path[PATH_SIZE];
@@ -115,6 +120,7 @@ static int load_authority(struct tls *t, const struct tls_config *config)
     return code < 0 ? refuse_part(path, code) : 0;
 }
 
+/* Load the server's certificate and key. The copy of the key is overwritten. */
 static int load_own(struct tls *t, const struct tls_config *config)
 {
     char path[PATH_SIZE], key_path[PATH_SIZE];
@@ -144,6 +150,7 @@ static int load_certificates(struct tls *t, const struct tls_config *config)
     return rc ? rc : load_own(t, config);
 }
 
+/* Check that the file has a key, and have GnuTLS read it at each handshake. */
 static int load_keys(struct tls *t, const struct tls_config *config)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX);
@@ -165,7 +172,8 @@ static int load_keys(struct tls *t, const struct tls_config *config)
 
 int tls_new(const struct tls_config *config, struct tls **out)
 {
-    /* Keys alone, where there are keys, and only those kinds of exchange that a key stolen later does not open. */
+    /* With pre-shared keys allow nothing else, and only key exchanges with forward secrecy: a key stolen later must
+     * not open recorded sessions. */
     const char *const priority = config->psk ? VERSIONS ":-KX-ALL:+ECDHE-PSK:+DHE-PSK" : VERSIONS;
     struct tls *t = calloc(1, sizeof *t);
     if (!t)
@@ -198,6 +206,7 @@ void tls_free(struct tls *t)
 
 /* ---- sessions ---- */
 
+/* Set up the server's side of a session. Returns GnuTLS's code. */
 static int set_up(struct tls_session *s, struct tls *t, int fd)
 {
     int code = gnutls_init(&s->session, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL | GNUTLS_NO_TICKETS);
@@ -216,7 +225,7 @@ static int set_up(struct tls_session *s, struct tls *t, int fd)
         gnutls_session_set_verify_cert(s->session, NULL, 0);
     }
     gnutls_handshake_set_max_packet_length(s->session, HANDSHAKE_MESSAGE_MAX);
-    gnutls_handshake_set_timeout(s->session, 0); /* the server has a clock of its own */
+    gnutls_handshake_set_timeout(s->session, 0); /* the server bounds the time itself (handshake_ms) */
     gnutls_transport_set_int(s->session, fd);
     return 0;
 }
@@ -246,6 +255,7 @@ void tls_session_free(struct tls_session *s)
     free(s);
 }
 
+/* Tell the client why by an alert, and set the message for the log. */
 static int refuse_client(struct tls_session *s, int code)
 {
     gnutls_datum_t why = {0};
@@ -271,7 +281,7 @@ int tls_session_handshake(struct tls_session *s, bool *out_sends)
 
 /* ---- records ---- */
 
-/* As a system call's result; a client that wants another handshake is refused it. */
+/* Convert a result to that of a system call. A client's request for another handshake is refused as an error. */
 static ssize_t result_of(ssize_t code)
 {
     if (code >= 0)
@@ -292,8 +302,8 @@ bool tls_session_has_more(struct tls_session *s)
     return gnutls_record_check_pending(s->session);
 }
 
-/* What follows the first `skip` bytes of parts: copied together, for a reply's head would be a record of its own.
- * Returns its length. */
+/* Copy what follows the first `skip` bytes of parts into one record: a reply's head alone would be a record of its
+ * own. Returns its length. */
 static size_t fill_record(uint8_t out[RECORD_MAX], const struct iovec *parts, size_t count, size_t skip)
 {
     size_t len = 0;
@@ -307,7 +317,7 @@ static size_t fill_record(uint8_t out[RECORD_MAX], const struct iovec *parts, si
     return len;
 }
 
-/* One record, or that which waits. 0: there is nothing more to be sent. */
+/* Send one record, or the one that GnuTLS holds. 0: there is nothing more to send. */
 static ssize_t send_record(struct tls_session *s, const struct iovec *parts, size_t count, size_t skip)
 {
     uint8_t record[RECORD_MAX];

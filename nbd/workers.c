@@ -1,15 +1,20 @@
 /* Which request is next, and what a thread does with it.
  *
- * Clients take turns, a request each. Of the threads and of the memory a part is kept in reserve for reads of what is
- * cached: a store that is silent may hold all the others. Only when those are all in use is it looked whether a request
- * is for what is cached; one that is not then waits with the missing, until another thread or other memory is free.
+ * Clients take turns, one request each. A part of the threads and of the memory is reserved for reads of cached data,
+ * since a silent store may hold all the others:
  *
- * Replies whose clients take nothing do not count: they are given up where a request needs their memory (replies.c). So
- * a request waits for reads alone, and of these the reserve leaves a quarter free. A request that is larger than that
- * quarter has memory of its own, for one at a time: no other waits until so much is free.
+ *    any request           threads - reserve      3/4 of the memory
+ *    cached data only      reserve                all of it
  *
- * A thread that ends its work looks for more, and wakes another idle one if there is any. The thread that worked last
- * is woken first.
+ * Only when the ordinary threads are all busy, or their memory is used up, does a thread of the reserve look whether
+ * a request is for cached data. One that is not goes to waiting[MISSING], until an ordinary thread and memory are
+ * free.
+ *
+ * Replies whose clients take nothing do not count: they are dropped when a request needs their memory (replies.c). So
+ * a request waits only for reads, which leave the reserved quarter free. A request larger than that quarter has
+ * memory of its own, for one at a time: so no other request waits until that much is free.
+ *
+ * A thread that takes a task wakes another idle one if more tasks wait. The thread that worked last is woken first.
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -18,18 +23,19 @@
 
 /* ---- which is next ---- */
 
+/* The bytes that the task's reply will hold. */
 static size_t memory_for(const struct task *t)
 {
     return t->request.kind == REQUEST_READ ? GR_ALIGN_UP((size_t)t->request.len, (size_t)BUF_ALIGN) : 0;
 }
 
-/* Others would wait for too much. */
+/* Is the request too large for the shared memory? The others would wait for it too long. */
 static bool is_large(const struct nbd_server *s, size_t need)
 {
     return need > s->config.memory / MEMORY_RESERVE_PART;
 }
 
-/* May it be read for, as far as its own client goes? All other replies of the client wait for what was broken off. */
+/* Does its client's share allow the request? While a reply is broken off, all the client's other requests wait. */
 static bool client_may_locked(const struct connection *c, const struct task *t, size_t need)
 {
     if (c->given_up || c->broken_off)
@@ -37,11 +43,13 @@ static bool client_may_locked(const struct connection *c, const struct task *t, 
     return is_large(c->server, need) || c->memory + need <= c->server->config.memory / CLIENT_PART;
 }
 
+/* Is the memory that the request needs free? */
 static bool fits_locked(const struct nbd_server *s, size_t need, size_t memory)
 {
     return is_large(s, need) ? !s->large_memory : s->memory + need <= memory;
 }
 
+/* Make room for the request by dropping replies. Notes that memory is short. */
 static bool make_room_locked(const struct connection *c, size_t need, size_t memory)
 {
     struct nbd_server *s = c->server;
@@ -53,9 +61,9 @@ static bool make_room_locked(const struct connection *c, size_t need, size_t mem
     return fits;
 }
 
-/* The next one whose client may have so much; NULL: none, or reads have the memory, and a client that has nothing waits
- * for it; one that has something waits for that. It holds what it needs then. A
- * large one whose turn has not come goes to the missing, out of the way of what is cached. */
+/* Take the next task that may run, with its memory. Clients take turns. NULL: there is none; or reads hold the
+ * memory, and the next client, which holds none, waits for it first (a client that holds memory waits for its own
+ * instead). A large request whose turn has not come moves to the missing, out of the way of cached ones. */
 static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t memory)
 {
     struct ring *ring = &s->rings[which];
@@ -83,6 +91,8 @@ static struct task *next_locked(struct nbd_server *s, enum waiting which, size_t
     return NULL;
 }
 
+/* Take the next task for an ordinary thread. Tasks known to be missing go first: only ordinary threads may take
+ * them. */
 static struct task *next_of_any_locked(struct nbd_server *s)
 {
     size_t memory = s->config.memory - s->config.memory / MEMORY_RESERVE_PART;
@@ -95,7 +105,7 @@ static struct task *next_of_any_locked(struct nbd_server *s)
     return t;
 }
 
-/* Back, to where those wait that are not cached. */
+/* Put a task back, to the missing ones. */
 static void put_back_locked(struct task *t)
 {
     struct connection *c = t->connection;
@@ -107,7 +117,7 @@ static void put_back_locked(struct task *t)
     connection_left_locked(c);
 }
 
-/* The lock is let go while it is looked what is cached. */
+/* Take the next task for a reserve thread: one for cached data. The lock is released for the look. */
 static struct task *next_cached_locked(struct nbd_server *s)
 {
     struct task *t;
@@ -129,6 +139,7 @@ static struct task *next_cached_locked(struct nbd_server *s)
 
 /* ---- working ---- */
 
+/* Read for a task, or cache its range, without the lock. Errors become the reply's error. */
 static void nbd_worker_perform(struct task *t)
 {
     struct connection *c = t->connection;
@@ -150,11 +161,12 @@ static void nbd_worker_perform(struct task *t)
     r->error = client_is_disconnected(&c->client) ? EIO : (uint32_t)serving_request_failed(serving, rc);
 }
 
-/* Of a task that a thread took. */
+/* Answer a task, or free it if the client is gone. */
 static void finish_locked(struct task *t)
 {
     struct connection *c = t->connection;
-    if (t == c->broken_off && t->request.error) /* it cannot be told any more */
+    if (t == c->broken_off &&
+        t->request.error) /* half of a good reply has been sent: an error can no longer be reported */
         connection_kill_locked(c);
     if (c->dead)
         task_free_locked(t);
@@ -174,7 +186,7 @@ void *workers_run(void *arg)
         bool reserve = !t;
         if (!t)
             t = next_cached_locked(s);
-        if (!t && (t = next_of_any_locked(s))) /* was put back, or came, while the lock was let go */
+        if (!t && (t = next_of_any_locked(s))) /* one was put back, or came, while the lock was released */
             reserve = false;
         if (!t && !s->ending) {
             pool_idle_locked(w);

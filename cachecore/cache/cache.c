@@ -1,6 +1,11 @@
-/* The cache assembled: directories -> space (loaded) -> rings -> fetch -> fills, and taken down so
- * that nothing is retired after its fetch is gone: fills first (what lands later is not kept), then
- * the fetch, then the rest.
+/* The cache's life: open, start, close, and questions about the whole.
+ *
+ *    open:   directories (locked, reserved) -> space (loaded from records) -> memory tier -> mover -> rings -> fetch
+ *    start:  fill threads, mover, disk monitor, fetch threads          (after a fork)
+ *    close:  fills first, then the fetch, then the rest
+ *
+ * Fills end before the fetch is freed, because a fill retires its fetch: chunks that land later are not kept. A disk
+ * that fails at the start costs its directory, never the server.
  */
 #include "cache/cache.h"
 
@@ -14,6 +19,7 @@
 #include "base/thread.h"
 #include "cache/cache_internal.h"
 
+/* Free a cache whose threads have ended, also a half-made one. */
 static void cache_destroy(struct cache *c)
 {
     fetch_free(c->fetch);
@@ -37,14 +43,14 @@ static void cache_destroy(struct cache *c)
 }
 DEFINE_CLEANUP(cache, struct cache *, cache_destroy)
 
-/* Is it the disk that fails, and not what was asked for? */
+/* Is the error the disk's, and not a fault of the configuration? */
 static bool is_disk_fault(int rc)
 {
     return rc == -EIO || rc == -EROFS || rc == -ENODEV || rc == -ENXIO || rc == -ETIMEDOUT || rc == -EUCLEAN ||
            rc == -ENOTCONN || rc == -ESTALE;
 }
 
-/* Go on without the directory: a dead cache disk is no reason not to serve. */
+/* Remember the directory as absent and go on: a dead cache disk is no reason not to serve. */
 static int note_absent(struct cache *c, const char *path, uint64_t size)
 {
     log_error("%s; starting without this directory: until the next start nothing is kept there", error_text());
@@ -56,6 +62,7 @@ static int note_absent(struct cache *c, const char *path, uint64_t size)
     return 0;
 }
 
+/* Open and lock every directory, each within the timeout: a disk that hangs must not hold the start. */
 static int open_dirs(struct cache *c, const struct cache_config *config, const struct cache_test_hooks *hooks)
 {
     uint32_t timeout_ms = hooks->open_timeout_ms ? hooks->open_timeout_ms : OPEN_TIMEOUT_MS;
@@ -76,7 +83,7 @@ static int open_dirs(struct cache *c, const struct cache_config *config, const s
     return 0;
 }
 
-/* Of a name; never 0. */
+/* Return the hash by which records name an image; never 0, which means nobody. */
 static uint64_t owner_of(const char *image)
 {
     struct digest name = digest_of(image, strlen(image));
@@ -84,6 +91,7 @@ static uint64_t owner_of(const char *image)
     return owner ? owner : 1;
 }
 
+/* Copy the quotas; an image may have one only. */
 static int take_quotas(struct cache *c, const struct cache_config *config)
 {
     if (config->quota_count > CACHE_QUOTAS_MAX)
@@ -109,6 +117,8 @@ unsigned cache_quota(const struct cache *c, const char *image)
     return 0;
 }
 
+/* Build the index from the records of every directory. Slots enter it at the end, in the order in which they were
+ * filled. */
 static int load_dirs(struct cache *c, enum evict_policy policy, const struct cache_test_hooks *hooks)
 {
     struct space_config config = {.dir_count = c->dir_count, .policy = policy, .group_count = c->quota_count};
@@ -132,6 +142,8 @@ static int load_dirs(struct cache *c, enum evict_policy policy, const struct cac
     return rc;
 }
 
+/* Make the pools of rings. Readers use huge buffers; writers hand over asynchronously, so that a slow disk holds no
+ * thread that only submits. */
 static int make_rings(struct cache *c, const struct cache_test_hooks *hooks)
 {
     int fds[RING_FILES_MAX];
@@ -155,6 +167,7 @@ static int make_rings(struct cache *c, const struct cache_test_hooks *hooks)
     return rc ? rc : rings_new(&config, &c->writer_stats, &c->writers);
 }
 
+/* Make the mover where there is a faster tier to move chunks to: memory, or SSDs beside hard disks. */
 static int make_mover(struct cache *c, const struct cache_config *config, uint32_t apart_ms)
 {
     struct hot_config hot = {.capacity = config->memory, .to_memory = c->memory_tier, .apart_ms = apart_ms};
@@ -170,6 +183,7 @@ static int make_mover(struct cache *c, const struct cache_config *config, uint32
     return rc ? rc : mover_new(&(struct mover_config){.cache = c, .hot = c->hot}, &c->mover);
 }
 
+/* Open the cache in the order at the top of the file. On an error the cleanup frees what was made so far. */
 int cache_open_with(const struct cache_config *config, const struct cache_test_hooks *hooks, struct cache **out)
 {
     CLEANUP(cleanup_cache) struct cache *c = calloc(1, sizeof *c);
@@ -261,7 +275,8 @@ bool cache_has(struct cache *c, const struct digest *chunk)
     return id != SPACE_NONE && cache_readable_locked(c, id);
 }
 
-/* What is pinned is nobody's room, metadata neither. */
+/* Without directories the memory tier is all there is. Otherwise pinned slots and metadata do not count as room for
+ * an image, and a quota bounds it further. */
 struct cache_capacity cache_capacity(struct cache *c, unsigned quota)
 {
     struct cache_capacity capacity = {0, 0};

@@ -1,9 +1,14 @@
-/* The SSD cache: chunks by digest, in reserved slots of local directories, every read checked by
+/* The SSD cache: chunks, named by digest, in slots reserved in local directories. Every read is checked against
  * CRC-32C.
  *
- * A fault of the cache is a miss, never an error: what is torn, flipped, lost or refused is
- * dropped, counted and fetched again. No lock is held across I/O. docs/internals/cache.md and
+ *    cache_read --> memory tier --> slots on disk --> fetch (store or shared cache proxy)
+ *                      (hit)          (hit)              (miss; the chunk is written to a slot afterwards: a fill)
+ *
+ * A fault of the cache is a miss, never an error: a chunk that is torn, flipped, lost or refused by its disk is
+ * dropped, counted and fetched again. No lock is held across I/O. See docs/internals/cache.md and
  * docs/reference/format-cache.md.
+ *
+ * Every function may be called from any thread unless it says otherwise. Paths and names in a config are copied.
  */
 #ifndef GRANARY_CACHE_CACHE_H
 #define GRANARY_CACHE_CACHE_H
@@ -20,100 +25,113 @@ enum { CACHE_DIRS_MAX = 16, CACHE_QUOTAS_MAX = 16 };
 struct cache_config {
     struct {
         const char *path;
-        uint64_t size;    /* bytes this directory may hold, everything counted; 0: percent counts */
-        unsigned percent; /* of its filesystem's size, looked up when it is opened */
-        bool hdd;         /* slow: used when the others are full, and what is hot on it moves up to them */
+        uint64_t size;    /* bytes this directory may take, records and reserve included; 0: use percent */
+        unsigned percent; /* of the room the cache may take on its filesystem, computed when the directory is opened */
+        bool hdd;         /* slow disk: used when the others are full; its hot chunks are moved to a fast directory */
     } dirs[CACHE_DIRS_MAX];
     size_t dir_count; /* 0: nothing is kept on disk */
     struct {
-        const char *name; /* of an image */
-        uint64_t size;    /* bytes of slots that chunks first kept for it may take */
+        const char *name; /* the image's name */
+        uint64_t size;    /* bytes of slots that chunks first cached for this image may take */
     } quotas[CACHE_QUOTAS_MAX];
     size_t quota_count;
-    bool fenced;                /* cache_read fetches nothing */
-    bool compressed;            /* chunks stay compressed on disk where that saves a size class */
-    uint64_t memory;            /* bytes of the memory tier in front of them; 0: none */
-    enum evict_policy eviction; /* of the directories and the memory tier */
-    size_t fill_memory;         /* bytes of chunks waiting to be written; beyond it fills are dropped; 0: 16
-                                   MiB */
+    bool fenced;                /* cache-only mode: readers get what is cached, else -ENODATA; only warming fetches */
+    bool compressed;            /* keep chunks compressed on disk where that saves a size class */
+    uint64_t memory;            /* bytes of the memory tier in front of the directories; 0: no memory tier */
+    enum evict_policy eviction; /* used by the directories and by the memory tier */
+    size_t fill_memory;         /* bytes of chunks that may wait to be written; further fills are dropped; 0: 16 MiB */
     struct {
-        unsigned high, low; /* percent of a directory's filesystem in use: above high the cache gives room
-                               back until low, below low it takes it again; 0: never */
+        unsigned high, low; /* percent of a directory's filesystem in use: above high the cache gives room back until
+                               low is reached, below low it reserves it again; 0: never */
     } watermark;
-    uint32_t disk_timeout_ms;  /* a read waits so long for the disks of the cache, then it is a miss; 0: 2000 */
-    struct fetch_config fetch; /* keep_stored, on_landed and arg are the cache's own */
+    uint32_t disk_timeout_ms;  /* how long a read waits for the cache's disks before it counts as a miss; 0: 2000 */
+    struct fetch_config fetch; /* the cache sets keep_stored, on_landed and arg itself */
 };
 
-/* Of what lies in a directory; a server starts empty where it finds another one. */
+/* The version of the directory format. A server that finds another version starts that directory empty. */
 unsigned cache_format_version(void);
 
-/* cache_open locks each directory (-EBUSY: the sentence names the pid that holds it), reserves its
- * space and loads its index. -EINVAL: too small; -ENOSPC: the budget does not fit the disk. A directory
- * whose disk fails (-EIO, -EROFS) or has not answered for a minute is left out and said; such a disk keeps the thread
- * that asked it, no other thread is left. */
+/* Open the cache: lock each directory, reserve its space and load its index. No thread is started, so the caller may
+ * still fork. *out: cache_close.
+ *
+ * -EINVAL: a size is too small or too large, or the config contradicts itself; -EBUSY: another process has a
+ * directory locked (the message names its pid); -ENOSPC: the budget does not fit the disk; -EPERM: another user could
+ * change the directory; -ENOMEM. A directory whose disk fails (-EIO, -EROFS) or gives no answer for a minute is
+ * logged and left out; in the second case the thread that opened it stays behind until the disk answers.
+ */
 GR_MUST_CHECK int cache_open(const struct cache_config *config, struct cache **out);
-/* Threads and rings, after a fork. */
+/* Start the threads; call it after a fork. Signs the locks with this process's pid. -EAGAIN or -ENOMEM: a thread
+ * could not be started. */
 GR_MUST_CHECK int cache_start_threads(struct cache *c);
-/* From now on nothing that arrives is kept, except what is warmed. cache_unwritten: the bytes of what came before that
- * are not in the cache yet; with none left a SIGKILL loses nothing but that. Reads go on. Any thread; neither waits. */
+/* Stop caching what readers fetch; warming still writes its chunks. cache_unwritten returns the bytes that arrived
+ * before and are not written yet: once it is 0, a SIGKILL loses nothing that had been accepted. Reads go on. Neither
+ * call waits. */
 void cache_keep_no_more(struct cache *c);
 size_t cache_unwritten(struct cache *c);
-/* Waits for fills in progress, for disk_timeout_ms begins those that are queued, unlocks. */
+/* Finish the fills in progress, start queued ones for at most disk_timeout_ms, then unlock the directories and free
+ * the cache. No other call may be running. NULL is allowed. */
 void cache_close(struct cache *c);
 
-/* What a piece for the image of that name is charged to; 0: nothing, there is no quota of that name. */
+/* Return the number of the image's quota, for cache_piece.quota; 0: the image has none. */
 unsigned cache_quota(const struct cache *c, const char *image);
 
-/* Where the pieces that one thread read came from; a plain sum that the thread's owner adds up further. */
+/* Where the pieces that one thread read came from. Plain sums without atomics: only that thread adds to them. */
 enum cache_source { CACHE_FROM_MEMORY, CACHE_FROM_DISK, CACHE_FROM_TIER, CACHE_FROM_STORE, CACHE_SOURCES };
 struct cache_served {
     uint64_t pieces[CACHE_SOURCES], bytes[CACHE_SOURCES];
-    uint64_t disk_us;            /* took reading from disk */
-    struct inflight_times store; /* waited for fetches, together; tries and from are those of: */
-    struct chunk_ref slowest;    /* the chunk that was waited for the longest */
-    uint64_t slowest_us;         /* 0: none */
+    uint64_t disk_us;            /* spent reading from disk */
+    struct inflight_times store; /* time spent waiting for fetches, summed; tries and from belong to `slowest` */
+    struct chunk_ref slowest;    /* the chunk with the longest wait */
+    uint64_t slowest_us;         /* its wait; 0: no chunk was waited for */
 };
-/* Pieces that had to be fetched. */
+/* Pieces that had to be fetched, from a shared cache proxy or from the store. */
 static inline uint64_t cache_served_fetched(const struct cache_served *s)
 {
     return s->pieces[CACHE_FROM_TIER] + s->pieces[CACHE_FROM_STORE];
 }
 
-/* A part of one chunk wanted at dst. */
+/* A part of one chunk that a reader wants at dst. */
 struct cache_piece {
-    struct chunk_ref ref; /* not a hole */
-    struct store *store;  /* where it is fetched from on a miss */
-    uint32_t offset, len; /* within the plain chunk */
-    unsigned quota;       /* cache_quota of whom a miss is kept for */
+    struct chunk_ref ref; /* the chunk; never a hole */
+    struct store *store;  /* the store to fetch it from on a miss */
+    uint32_t offset, len; /* in bytes of the uncompressed chunk */
+    unsigned quota;       /* cache_quota of the image that a fetched chunk is charged to */
     uint8_t *dst;
-    struct cache_served *served; /* cache_read, in the calling thread, counts the piece here; NULL: nobody asks */
-    bool started;                /* set for a neighbour whose fetch begins */
+    struct cache_served *served; /* cache_read counts the piece here, in the calling thread; NULL: not counted */
+    bool started;                /* out: set for a neighbour whose fetch was started */
 };
 
-/* Read n pieces: hits by one submission, misses together through fetch at `priority`.
- * ahead[0..ahead_count): neighbours worth having soon; those that are missing and would be kept are fetched in the same
- * runs or at readahead priority, nobody waits for them. Any thread, blocking. Returns 0 with every dst filled, or the
- * first error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). -ENODATA: fenced, and a piece is not cached. */
+/* Read n pieces: hits in one disk submission, misses together through the fetch at `priority`.
+ *
+ * ahead[0..ahead_count) are neighbours worth having soon. Those that are missing and would be kept are fetched in the
+ * same gets or at readahead priority; nobody waits for them. Blocks.
+ *
+ * Returns 0 with every dst filled, or the first error of a fetch (-EBADMSG, -ETIMEDOUT, -ENOENT, ...). -ENODATA: the
+ * cache is in cache-only mode and a piece is not cached. On an error the contents of dst are undefined.
+ */
 GR_MUST_CHECK int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                              size_t ahead_count, enum fetch_priority priority);
 
-/* Have n chunks in the cache (offset, len, dst unused): those missing are fetched at `priority` and
- * their fills are waited for, never dropped. 0 when all are cached: on disk, or in memory where there
- * is no directory. -EIO when the cache cannot hold them (neither directory nor memory, all down). */
+/* Bring n chunks into the cache (offset, len and dst are unused). Missing chunks are fetched at `priority`, and the
+ * call waits until they are written; their fills are never dropped. Returns 0 when all are cached: on disk, or in
+ * memory where there is no directory. -EIO: the cache cannot hold them (no directory and no memory tier, or all
+ * directories are down); else the error of a fetch.
+ */
 GR_MUST_CHECK int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n,
                                enum fetch_priority priority);
 
-/* Have a chunk in the cache of which the caller has asked the store for the bytes (ref->plain_len of them), and has
- * checked them against their digest. It counts as fetched. -errno, no sentence, where the cache cannot take it. */
+/* Put a chunk into the cache that the caller fetched itself (ref->plain_len bytes) and checked against its digest. It
+ * counts as fetched. Without a message: -ENODEV, -EDQUOT, -ENOMEM or the disk's -errno where the cache cannot take
+ * it. */
 GR_MUST_CHECK int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data);
 
-/* Have n chunks in the cache, of one store, as far as there is room or the eviction policy makes some: fetched at
- * readahead priority, and waited for. -EDQUOT, -ENODEV (no sentence): the cache takes no more of them; errors of a
- * fetch.
- */
+/* Bring n chunks of one store into the cache, as far as there is room or the eviction policy makes some. They are
+ * fetched at readahead priority, and the call waits for them. -EDQUOT, -ENODEV (no message): the cache takes no more
+ * of them; else the error of a fetch. */
 GR_MUST_CHECK int cache_ahead(struct cache *c, const struct cache_piece *pieces, size_t n);
 
-/* How much of one image the cache could hold, and what of that needs nobody else's room now. Bytes. */
+/* How many bytes of one image the cache could hold at most, and how many without evicting anything. quota: the
+ * image's cache_quota. Pinned slots and metadata count in neither. */
 struct cache_capacity {
     uint64_t most, free;
 };
@@ -121,60 +139,63 @@ struct cache_capacity cache_capacity(struct cache *c, unsigned quota);
 
 bool cache_is_fenced(const struct cache *c);
 
-/* Is the chunk cached now, in memory or on disk? No I/O. */
+/* Is the chunk cached and readable now, in memory or on disk? No I/O. */
 bool cache_has(struct cache *c, const struct digest *chunk);
 
-/* ---- for tools: of chunks by digest ---- */
+/* ---- for tools: chunks by digest ---- */
 
 struct cache_chunk {
     bool cached, pinned;   /* on disk; in memory where there is no directory */
-    bool held;             /* cache_session_pin */
-    uint32_t stored_bytes; /* on the disk, without what it leaves of its slot; 0: not there */
+    bool held;             /* pinned for this session only: cache_session_pin */
+    uint32_t stored_bytes; /* bytes of its slot that it uses; 0: not on disk */
 };
 
-/* What the cache holds of n chunks now. No I/O. */
+/* Say what the cache holds of n chunks now. No I/O. */
 void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct cache_chunk *out);
 
-/* Drop a chunk for good: a restart does not bring it back. Blocks for one small write, and for
- * readers of that chunk; no reader waits. -ENOENT: not cached; -EPERM: pinned or held, and not `pinned`. No
- * sentence. */
+/* Drop a chunk, on disk too, so that a restart does not bring it back. Blocks for one small write and for the readers
+ * of that chunk; no reader waits. `pinned`: drop it even if it is pinned. -ENOENT: not cached; -EPERM: pinned, in the
+ * record or for this session, and `pinned` is false. No message. */
 GR_MUST_CHECK int cache_evict(struct cache *c, const struct digest *chunk, bool pinned);
 
-/* Have a cached chunk stay until it is unpinned, also over restarts; or unpin it. A chunk that
- * proves bad is fetched again by whoever reads it next, and is pinned then. -ENOENT: not cached; -EDQUOT: pins take
- * three quarters of the cache already; -errno of the disk: it holds until the next restart. No sentence. */
+/* Pin a cached chunk, so that it stays until it is unpinned, across restarts too; or unpin it. A pinned chunk that
+ * proves bad is fetched again by its next reader and is pinned then. -ENOENT: not cached; -EDQUOT: pins already take
+ * three quarters of the cache; -errno of the disk: the pin holds until the next restart. No message. */
 GR_MUST_CHECK int cache_pin(struct cache *c, const struct digest *chunk, bool on);
 
-/* Have a cached chunk stay while this process has the cache, unless it proves bad: nothing of it is on disk, so that it
- * ends with what it was wanted for. Unpinning it ends it too; pinning it makes it a pin. -ENOENT, -EDQUOT: as of
- * cache_pin, whose limit it shares. No sentence. */
+/* Pin a cached chunk for the life of this process, unless it proves bad. Nothing is written to disk. Unpinning the
+ * chunk ends the pin; cache_pin turns it into a lasting one. -ENOENT, -EDQUOT: as for cache_pin, whose limit it
+ * shares. No message. */
 GR_MUST_CHECK int cache_session_pin(struct cache *c, const struct digest *chunk);
 
-/* Evicting, pinning or unpinning of whatever the cache holds but index nodes and manifests, by which images are served:
- * each call goes on where the one before it stopped (begin with zeros). false: there is no more. */
+/* Evict, pin or unpin everything the cache holds except index nodes and manifests, by which images are served. Each
+ * call does a part and goes on where the one before it stopped; start with a zeroed sweep. Returns false when it is
+ * finished. */
 enum cache_bulk_operation { CACHE_EVICT, CACHE_EVICT_PINNED_TOO, CACHE_PIN, CACHE_UNPIN };
 struct cache_sweep {
-    uint32_t slab, slot;                      /* where to go on */
-    uint64_t changed, changed_bytes, refused; /* so far; refused: pinned ones (evict), no more pins (pin) */
-    uint64_t bytes_done, bytes_total;         /* of the space looked at */
+    uint32_t slab, slot; /* where the next call goes on */
+    uint64_t changed, changed_bytes,
+        refused;                      /* so far; refused: pinned chunks (evict), or chunks over the pin limit (pin) */
+    uint64_t bytes_done, bytes_total; /* of the space visited */
 };
 GR_MUST_CHECK bool cache_sweep_next(struct cache *c, enum cache_bulk_operation operation, struct cache_sweep *sweep);
 
-/* The directories asked for. Strings are constant or the cache's. */
+/* One configured directory. Strings are constant or belong to the cache. */
 struct cache_dir_report {
     const char *path;
     uint64_t size;
-    const char *reading, *writing; /* "normal", "suspect", "down"; "absent": its disk failed at the start */
-    bool deleted;                  /* the files have no name any more; they are used as long as they are open */
+    const char *reading,
+        *writing; /* "normal", "suspect", "down" (health.h); "absent": its disk failed when the cache was opened */
+    bool deleted; /* its files were unlinked; the cache uses them as long as it has them open */
 };
 size_t cache_dir_reports(struct cache *c, struct cache_dir_report out[CACHE_DIRS_MAX]);
 
-/* fetch_longest_wait_us of the cache's fetch. */
+/* Return fetch_longest_wait_us of the cache's fetch. */
 uint64_t cache_longest_wait_us(struct cache *c, const struct store *store);
 
-/* Every counter of the cache and its fetch. */
+/* Visit every counter of the cache and its fetch. */
 void cache_counters(struct cache *c, counter_visit *visit, void *arg);
-/* Every histogram of the cache and its fetch. */
+/* Visit every histogram of the cache and its fetch. */
 void cache_histograms(struct cache *c, histogram_visit *visit, void *arg);
 
 #endif

@@ -1,7 +1,8 @@
-/* What tools ask and do while the server runs. A chunk that is evicted leaves the policy first and
- * stays in the index as `filling`: nobody reads it any more, nobody fills it, its slot goes to
- * nobody. When its last reader is done its record is blanked on disk, so that a restart does not
- * bring it back, and only then the slot is free. Readers never wait for any of this.
+/* What tools ask and change while the server runs: query, evict, pin, and sweeps over everything.
+ *
+ * An evicted chunk leaves the eviction policy first and stays in the index as `filling`: no reader finds it, no fill
+ * starts for it, and its slot is not reused. When its last reader is done, its record is blanked on disk so that a
+ * restart does not bring it back. Only then is the slot free. Readers never wait for any of this.
  */
 #include <errno.h>
 
@@ -9,8 +10,8 @@
 #include "cache/cache_internal.h"
 
 enum {
-    READERS_WAIT_MS = 10000, /* a reader that takes longer finds the record gone, which is a miss */
-    SWEEP_TAKE = 16,         /* slots taken, and looked at, under one lock */
+    READERS_WAIT_MS = 10000, /* a slower reader finds its record gone, which is a miss */
+    SWEEP_TAKE = 16,         /* slots taken, and visited, in one locked section */
     SWEEP_LOOK = 2048,
 };
 
@@ -34,10 +35,10 @@ void cache_query(struct cache *c, const struct digest *chunks, size_t n, struct 
     }
 }
 
-/* ---- what is written ---- */
+/* ---- records ---- */
 
-/* Blank a slot's record, or write its flags (not NULL). -EIO: its directory is down; -EAGAIN: no writer
- * came free. */
+/* Blank a slot's record (flags NULL), or write its flags. -EIO: its directory is down; -EAGAIN: no writer ring came
+ * free; else -errno of the disk. */
 static int write_record(struct cache *c, const struct space_slot *slot, const uint8_t *flags)
 {
     uint64_t timeout_ms = (uint64_t)c->disk_timeout_ms * WRITE_TIMEOUT_FACTOR;
@@ -50,13 +51,14 @@ static int write_record(struct cache *c, const struct space_slot *slot, const ui
     uint64_t deadline_ms = clock_now_ms() + timeout_ms;
     int rc = flags ? cache_dir_write_flags(dir, ring, slot, *flags, deadline_ms)
                    : cache_dir_blank(dir, ring, slot, deadline_ms);
-    cache_note(c, slot->dir, CACHE_WRITING, rc); /* before the ring is another's */
+    cache_note(c, slot->dir, CACHE_WRITING, rc); /* before the ring is returned */
     rings_return(ring);
     return rc;
 }
 
 /* ---- evict ---- */
 
+/* Wait until no reader has the slot pinned, or READERS_WAIT_MS have passed. */
 static void wait_for_readers(struct cache *c, _Atomic uint16_t *pins)
 {
     if (!atomic_load(pins))
@@ -76,7 +78,7 @@ void cache_blank_slot(struct cache *c, const struct space_slot *slot)
     (void)write_record(c, slot, NULL);
 }
 
-/* What space_retake gave: off the disk and free. */
+/* Blank the records of slots that space_retake gave, then free the slots. */
 static void forget(struct cache *c, const struct space_slot *slots, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -87,13 +89,14 @@ static void forget(struct cache *c, const struct space_slot *slots, size_t n)
     pthread_cond_broadcast(&c->changed);
 }
 
-/* Is the slot a chunk's, and nobody's work? */
+/* Does the slot hold a chunk that no thread is filling or moving? */
 static bool may_go_locked(const struct cache *c, uint32_t id)
 {
     enum slot_state state = space_slot_at(&c->space, id)->state;
     return state == SLOT_READY || state == SLOT_DAMAGED;
 }
 
+/* Take a cached chunk's slot for eviction. */
 static int retake(struct cache *c, const struct digest *chunk, bool pinned, struct space_slot *slot)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
@@ -110,18 +113,19 @@ int cache_evict(struct cache *c, const struct digest *chunk, bool pinned)
 {
     struct space_slot slot;
     int rc = retake(c, chunk, pinned, &slot);
-    if (rc == -ENOENT) /* memory may have what was never kept on disk */
+    if (rc == -ENOENT) /* the chunk may be in memory only */
         return cache_memory_drop(c, chunk) ? 0 : rc;
     if (rc)
         return rc;
     forget(c, &slot, 1);
-    cache_memory_drop(c, chunk); /* now: a reader from disk may have put it there until its pin went */
+    cache_memory_drop(c, chunk); /* only now: until its pin went, a reader from disk could put it into memory */
     return 0;
 }
 
 /* ---- pin ---- */
 
-/* As a reader would: the slot stays that chunk's until cache_unpin. */
+/* Change the pin in memory, and hold the slot as a reader would, so that it stays this chunk's until its record is
+ * written. */
 static int set_pinned_locked(struct cache *c, uint32_t id, bool on, struct space_slot *out)
 {
     if (id == SPACE_NONE || space_slot_at(&c->space, id)->state != SLOT_READY || !space_can_pin(&c->space, id))
@@ -138,12 +142,12 @@ static uint8_t flags_now(struct cache *c, const struct space_slot *slot)
     return space_record_flags(space_slot_at(&c->space, slot->id)->flags);
 }
 
-/* Have the record say what memory does, and give the slot back. */
+/* Write the pin to the record until it agrees with memory, then release the slot. */
 static int write_pinned(struct cache *c, const struct space_slot *slot)
 {
     int rc;
     uint8_t written, now = space_record_flags(slot->flags);
-    do { /* another caller may want the opposite */
+    do { /* another thread may have changed the pin meanwhile */
         written = now;
         rc = write_record(c, slot, &written);
         now = flags_now(c, slot);
@@ -152,6 +156,7 @@ static int write_pinned(struct cache *c, const struct space_slot *slot)
     return rc;
 }
 
+/* Unpinning a damaged slot drops it: it was only kept for its pin. */
 int cache_pin(struct cache *c, const struct digest *chunk, bool on)
 {
     struct space_slot slot;
@@ -186,7 +191,7 @@ int cache_session_pin(struct cache *c, const struct digest *chunk)
 
 /* ---- everything ---- */
 
-/* Begin with one slot. false: there is nothing to finish. */
+/* Start the operation on one slot. true: *out must be finished without the lock. */
 static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_bulk_operation operation,
                               struct cache_sweep *sweep, struct space_slot *out)
 {
@@ -195,7 +200,7 @@ static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_bulk_oper
     if (!may_go_locked(c, id) || slot->flags & RECORD_META)
         return false;
     if (slot->state == SLOT_DAMAGED && operation == CACHE_UNPIN) {
-        space_give_up(&c->space, id); /* its record goes when the slot is used again */
+        space_give_up(&c->space, id); /* its record is overwritten when the slot is used again */
         sweep->changed++;
         return false;
     }
@@ -214,6 +219,7 @@ static bool sweep_slot_locked(struct cache *c, uint32_t id, enum cache_bulk_oper
     return !rc;
 }
 
+/* Visit slots from where the sweep stopped. Bounded, so that readers get the lock in between. */
 static size_t sweep_locked(struct cache *c, enum cache_bulk_operation operation, struct cache_sweep *sweep,
                            struct space_slot out[SWEEP_TAKE])
 {
@@ -247,7 +253,7 @@ bool cache_sweep_next(struct cache *c, enum cache_bulk_operation operation, stru
     if (evict)
         forget(c, slots, n);
     for (size_t i = 0; i < n && !evict; i++)
-        (void)write_pinned(c, &slots[i]); /* refused: it holds until the next restart, and the fault is counted */
+        (void)write_pinned(c, &slots[i]); /* if the disk refuses, the pin holds until the next restart */
     if (evict && !more)
         cache_memory_clear(c);
     return more;

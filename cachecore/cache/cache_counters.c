@@ -1,8 +1,8 @@
-/* Every counter of the cache, in five tables: what was asked and kept, its directories, its slots, the memory tier and
- * the mover, the rings.
- */
+/* Every counter of the cache, in five tables: traffic, directories, slots, memory tier and mover, rings. Values that
+ * the space guards are copied in one locked section first, so that visitors run without a lock. */
 #include "cache/cache_internal.h"
 
+/* What the space knows, copied under its lock. */
 struct gauges {
     uint64_t entries, used, meta, capacity, evictions, quota_refusals, yielded, followed, budget;
 };
@@ -31,6 +31,7 @@ static uint64_t count_deleted(const struct cache *c)
     return n;
 }
 
+/* Copy what the space knows, in one locked section. */
 static struct gauges read_gauges(struct cache *c)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
@@ -55,6 +56,7 @@ static void show(const struct view *v, const struct counter_row *rows, size_t n)
         v->visit(v->arg, &rows[i]);
 }
 
+/* Hits of the memory tier count as hits of the cache. */
 static void show_traffic(const struct view *v)
 {
     struct cache_stats *s = &v->c->stats;

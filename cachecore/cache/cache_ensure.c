@@ -1,5 +1,9 @@
-/* Having chunks in the cache, for who warms and for what is fetched ahead of readers: those that are missing are
- * fetched, and written by the thread that asked.
+/* Bringing chunks into the cache: for warming (cache_ensure), for chunks fetched ahead of readers (cache_ahead), and
+ * for bytes that the caller fetched itself (cache_put). Missing chunks are fetched, and the calling thread writes
+ * them.
+ *
+ * A window of WARM_WINDOW chunks is in flight at a time. Warming reserves memory for a window before its fetches
+ * start (fill_warm_acquire); chunks fetched ahead are bounded by the number of their threads.
  */
 #include <errno.h>
 #include <string.h>
@@ -9,8 +13,8 @@
 
 enum { WARM_WINDOW = 16 /* chunks in flight at once */ };
 
-/* Wait for a miss and put it where it is kept; named: whatever the policy thinks of it. *out_kept: what that came to.
- */
+/* Wait for a miss and write it to disk, or to memory where there is no disk. `named`: whatever the policy says.
+ * *out_kept: what the write came to. Returns the error of the fetch. */
 static int bring(struct cache *c, struct miss *miss, bool named, int *out_kept)
 {
     CLEANUP_BUF struct buf *plain = NULL;
@@ -22,6 +26,7 @@ static int bring(struct cache *c, struct miss *miss, bool named, int *out_kept)
     return 0;
 }
 
+/* A miss_use for warming: a chunk that cannot be kept is an error. */
 static int cache_ensure_keep(struct cache *c, struct miss *miss)
 {
     int kept = 0, rc = bring(c, miss, true, &kept);
@@ -31,20 +36,20 @@ static int cache_ensure_keep(struct cache *c, struct miss *miss)
     return kept ? error_set(-EIO, "cache: a chunk could not be kept: %s", strerror(-kept)) : rc;
 }
 
-/* It pushes out nothing that is worth more. */
+/* A miss_use for chunks fetched ahead: they evict nothing that is worth more. -EDQUOT, -ENODEV: it was not kept. */
 static int keep_ahead(struct cache *c, struct miss *miss)
 {
     int kept = 0, rc = bring(c, miss, false, &kept);
     return kept == -EDQUOT || kept == -ENODEV ? kept : rc;
 }
 
-/* Memory counts as kept where there is nothing else. */
+/* Is the chunk kept? Memory counts only where there is no directory. */
 static bool kept_locked(const struct cache *c, const struct digest *digest)
 {
     return c->dir_count ? miss_ready_locked(c, digest) : cache_memory_has(c, digest);
 }
 
-/* Which of the n pieces are missing; returns their bytes. */
+/* Collect the pieces that are missing; return their bytes. */
 static size_t look_for_missing_locked(const struct cache *c, const struct cache_piece *pieces, size_t n,
                                       struct misses *m)
 {
@@ -58,6 +63,7 @@ static size_t look_for_missing_locked(const struct cache *c, const struct cache_
     return bytes;
 }
 
+/* Bring one window of pieces into the cache. */
 static int ensure_window(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
                          miss_use *use)
 {
@@ -69,8 +75,7 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
     }
     if (!bytes)
         return 0;
-    bool warm =
-        priority == PRIORITY_WARM; /* what is fetched ahead is bounded by its threads, and not to wait for warming */
+    bool warm = priority == PRIORITY_WARM; /* readahead is bounded by its threads, and must not wait behind warming */
     if (warm)
         fill_warm_acquire(&c->fill, bytes, fetch_warm_window(c->fetch));
     int rc;
@@ -79,13 +84,13 @@ static int ensure_window(struct cache *c, const struct cache_piece *pieces, size
         look_for_missing_locked(c, pieces, n, &m); /* again: the wait may have been long */
         rc = misses_start_locked(c, &m, 0, NULL, 0, priority);
     }
-    rc =
-        misses_finish(c, &m, rc, use, use == cache_ensure_keep); /* the cache also keeps what came beside a bad chunk */
+    rc = misses_finish(c, &m, rc, use, use == cache_ensure_keep); /* warming also keeps the chunks behind a bad one */
     if (warm)
         fill_warm_release(&c->fill, bytes);
     return rc;
 }
 
+/* Bring all pieces, window by window; the first error ends it. */
 static int ensure_all(struct cache *c, const struct cache_piece *pieces, size_t n, enum fetch_priority priority,
                       miss_use *use)
 {
@@ -108,6 +113,7 @@ int cache_ensure(struct cache *c, const struct cache_piece *pieces, size_t n, en
     return ensure_all(c, pieces, n, priority, cache_ensure_keep);
 }
 
+/* The chunk is written like one that warming wants: forced past the policy, and waiting for a slot. */
 int cache_put(struct cache *c, const struct chunk_ref *ref, const void *data)
 {
     fetch_count_object(c->fetch, ref->plain_len);

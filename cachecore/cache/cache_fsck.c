@@ -1,9 +1,8 @@
-/* Threads take slabs by a counter. Of each they read the region of records at once, then the slots
- * with believable records one by one, past the page cache: what counts is what the disk holds. A slot
- * is good when every block has the CRC its record says and the whole chunk the SHA-256.
+/* Checking a cache directory. Threads take slabs from a shared counter. For each slab a thread reads the whole region
+ * of records, then the slots with believable records one by one, past the page cache: the bytes on the disk are what
+ * counts. A slot is good when each block has the CRC in its record and the whole chunk has its SHA-256.
  *
- * It does not look at what else the files may hold: space that no record claims is never read by a
- * server either.
+ * Space that no record describes is not checked: a server never reads it either.
  */
 #include "cache/cache_fsck.h"
 
@@ -26,6 +25,7 @@
 
 enum { ALIGN = 4096, TELL_EVERY_MS = 100 };
 
+/* The state of one check, shared by its threads. */
 struct fsck {
     const char *dir;
     const struct cache_fsck_options *options;
@@ -35,16 +35,16 @@ struct fsck {
     uint64_t bytes_total;
     _Atomic uint64_t bytes_done;
     _Atomic uint32_t next_slab;
-    _Atomic bool stop; /* a thread failed, or the caller has enough */
+    _Atomic bool stop; /* a thread failed, or the caller cancelled */
 
-    pthread_mutex_t lock; /* everything below */
-    pthread_cond_t ended; /* a thread did */
+    pthread_mutex_t lock; /* guards everything below */
+    pthread_cond_t ended; /* a thread has ended */
     unsigned running;
     struct error error;
     struct cache_fsck_result result;
 };
 
-/* What one thread works with. */
+/* The buffers and results of one thread. */
 struct worker {
     struct fsck *f;
     uint8_t *region; /* records of a slab */
@@ -56,7 +56,7 @@ struct worker {
 
 /* ---- a slot ---- */
 
-/* NULL: it holds what its record says. */
+/* Return why the slot is bad, or NULL when it holds what its record says. */
 static const char *cache_fsck_judge(struct worker *w, const struct cache_place *place, const uint8_t *bytes)
 {
     struct fsck *f = w->f;
@@ -77,12 +77,14 @@ static const char *cache_fsck_judge(struct worker *w, const struct cache_place *
     return digest_equal(&digest, &r->digest) ? NULL : "its data is not the chunk of that digest";
 }
 
+/* Clear the head of a record, so that no server believes it. */
 static int blank(struct fsck *f, const struct cache_place *place)
 {
     static const uint8_t zeros[CACHE_META_RECORD_HEAD];
     return io_pwrite_full(f->record_fd, zeros, sizeof zeros, cache_place_record_offset(&f->geometry, place));
 }
 
+/* Classify one slot as good, empty, stale or bad, and repair a bad one if asked. */
 static void check_slot(struct worker *w, const struct cache_place *place, const uint8_t *bytes)
 {
     static const uint8_t zeros[CACHE_META_RECORD_HEAD];
@@ -111,12 +113,14 @@ static void check_slot(struct worker *w, const struct cache_place *place, const 
 
 /* ---- a slab ---- */
 
+/* Decode the binding of a slab from the table. false: it is unbound. */
 static bool slab_place(const struct fsck *f, uint32_t slab, struct cache_place *out)
 {
     *out = (struct cache_place){.slab = slab};
     return cache_meta_slab_decode(&f->geometry, f->table + (size_t)slab * CACHE_META_SLAB_SIZE, out);
 }
 
+/* Check all slots of one slab. An error means that its records cannot be read. */
 static int check_slab(struct worker *w, struct cache_place place)
 {
     struct fsck *f = w->f;
@@ -133,6 +137,7 @@ static int check_slab(struct worker *w, struct cache_place place)
     return 0;
 }
 
+/* Check slabs until there are none left, one fails, or the check is stopped. */
 static int cache_fsck_work(struct worker *w)
 {
     struct fsck *f = w->f;
@@ -160,6 +165,7 @@ static void add_up(struct cache_fsck_result *sum, const struct cache_fsck_result
     sum->bytes += part->bytes;
 }
 
+/* A thread of the check: it takes slabs until there are none, then adds its results to the sum. */
 static void *run_worker(void *arg)
 {
     struct fsck *f = arg;
@@ -186,6 +192,7 @@ static void *run_worker(void *arg)
 
 /* ---- the directory ---- */
 
+/* Open with O_DIRECT where the filesystem has it. */
 static int open_file(const struct fsck *f, int dir_fd, const char *name, int flags, int *out_fd)
 {
     int rc = safe_file_open(dir_fd, f->dir, name, flags, out_fd);
@@ -194,6 +201,7 @@ static int open_file(const struct fsck *f, int dir_fd, const char *name, int fla
     return rc ? error_prefix(rc, "cache") : 0;
 }
 
+/* Read the header. A header that a server would not believe is an error here, with what the server would do. */
 static int read_header(struct fsck *f)
 {
     CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
@@ -208,6 +216,7 @@ static int read_header(struct fsck *f)
     return rc ? error_set(rc, "cache: cannot read %s/records: %s", f->dir, strerror(-rc)) : 0;
 }
 
+/* Read the slab table and count the bound slabs, of which the progress is told. */
 static int cache_fsck_read_table(struct fsck *f)
 {
     size_t size = (size_t)f->geometry.slab_count * CACHE_META_SLAB_SIZE;
@@ -226,7 +235,7 @@ static int cache_fsck_read_table(struct fsck *f)
     return 0;
 }
 
-/* Wait for the threads; what others want to know meanwhile is told from here. */
+/* Wait for the threads, report progress and look for a cancellation meanwhile. */
 static void cache_fsck_watch(struct fsck *f)
 {
     const struct cache_fsck_options *o = f->options;
@@ -245,6 +254,7 @@ static void cache_fsck_watch(struct fsck *f)
     pthread_mutex_unlock(&f->lock);
 }
 
+/* Start the threads and wait for them. One thread is enough; none is an error. */
 static int cache_fsck_check_all(struct fsck *f)
 {
     pthread_t threads[CACHE_FSCK_THREADS_MAX];
@@ -258,7 +268,7 @@ static int cache_fsck_check_all(struct fsck *f)
         if (rc)
             break;
     }
-    if (rc) { /* fewer will do */
+    if (rc) { /* the threads already running will do */
         SCOPED_LOCK(&f->lock);
         f->running--;
     }

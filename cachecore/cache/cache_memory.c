@@ -1,24 +1,24 @@
-/* The memory tier's place in the cache: what is read from it, what enters it.
+/* How the memory tier and the disk cache work together. A chunk enters memory in two ways:
  *
- *   landed from a store   by the fill threads, before the chunk is written to disk and its in-flight fetch
- *                         retired: at a lookup under cache.lock a chunk still is in memory, or on
- *                         disk, or in flight, or really has to be fetched
- *   hit on disk, whole    by the reader itself, out of its own buffer
+ *    landed from a store   by a fill thread, before it is written to disk and its in-flight fetch is retired: at a
+ *                          lookup under cache.lock it is still in memory, or on disk, or in flight, or really missing
+ *    hit on disk, whole    by the reader itself, from its own buffer
  *
- * Hits in memory would make a chunk look cold to the disk's policy, which then would evict what is
- * used most. So a part of them, taken by chance, is told to it.
+ * Hits in memory would make a chunk look cold to the disk's eviction policy, which would then evict the chunks used
+ * most. So a random sample of them is reported to it.
  */
 #include <errno.h>
 #include <time.h>
 
 #include "cache/cache_internal.h"
 
-enum { PUT_TRIES = 2000, PUT_PAUSE_MS = 1 }; /* for who waits: other readers hold a slot for microseconds */
+enum { PUT_TRIES = 2000, PUT_PAUSE_MS = 1 }; /* for callers that wait: readers hold a slot for microseconds */
 
+/* Count a hit in memory as a use on disk. Never waits for the lock: this is the fastest path. */
 static void tell_disk(struct cache *c, const struct digest *digest)
 {
     if (!c->dir_count || pthread_mutex_trylock(&c->lock))
-        return; /* another hit will tell it */
+        return; /* another hit will report it */
     uint32_t id = space_find(&c->space, digest);
     struct space_slot slot;
     if (id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY && space_can_pin(&c->space, id)) {
@@ -59,7 +59,8 @@ void cache_memory_clear(struct cache *c)
 void cache_memory_disk_hit(struct cache *c, const struct cache_piece *p)
 {
     if (c->memory_tier && p->len == p->ref.plain_len)
-        memory_tier_put(c->memory_tier, &p->ref.digest, p->dst, p->len, false); /* no room: it stays on disk only */
+        memory_tier_put(c->memory_tier, &p->ref.digest, p->dst, p->len,
+                        false); /* a refusal is no fault: it stays on disk only */
 }
 
 int cache_memory_landed(struct cache *c, const struct digest *digest, const struct buf *plain, bool wait)

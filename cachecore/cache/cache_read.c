@@ -1,12 +1,17 @@
-/* The way of a read. What the memory tier has is copied from there. Of the rest a window of pieces is
- * looked up under one lock: hits are pinned, misses start their fetch before the lock is given back.
- * (A fill makes its chunk readable under that lock and retires the in-flight fetch afterwards, so a chunk that
- * is neither readable nor in flight at that moment really has to be fetched: nothing is fetched
- * twice.) Then, without the lock, the hits are read from disk while the misses travel; a hit that
- * fails its checksum or its read is dropped and joins the misses; at last the misses are waited for.
+/* The read path.
  *
- * All disk reads of one cache_read together have disk_timeout_ms. What is late then is a miss like any
- * other, but its chunk stays in the cache: nothing is known against it.
+ *    pieces --> memory tier ----------------------------------------------------> dst
+ *        rest --> lookup, one locked section: hits pinned, misses' fetches started
+ *                   hits ----> read from disk without the lock, verified -------> dst
+ *                   |             `-- failed or late: joins the misses
+ *                   misses --> waited for, after the disk reads ----------------> dst
+ *
+ * A window of pieces is looked up in one locked section. A fill makes its chunk readable under that lock and retires
+ * the in-flight fetch afterwards. So a chunk that is neither readable nor in flight during the lookup really has to
+ * be fetched, and nothing is fetched twice. Disk reads and fetches overlap.
+ *
+ * All disk reads of one cache_read share disk_timeout_ms. A hit that is late becomes a miss, but its chunk stays in
+ * the cache: nothing is known against it. A hit that fails its read or its checksum is dropped.
  *
  * Nothing is allocated: windows live on the stack.
  */
@@ -21,13 +26,15 @@
 
 enum { WINDOW = MISSES_MAX /* pieces looked up together */ };
 
+/* What the lookup of one window found. */
 struct window {
     size_t hit_count, late_count;
     struct hit hits[WINDOW];
     struct misses misses;
-    const struct cache_piece *late[WINDOW]; /* came into memory after the first look */
+    const struct cache_piece *late[WINDOW]; /* reached the memory tier after the first look */
 };
 
+/* Count a piece for its reader, where the reader asked for it. */
 static void count_served(const struct cache_piece *p, enum cache_source source)
 {
     if (!p->served)
@@ -36,6 +43,7 @@ static void count_served(const struct cache_piece *p, enum cache_source source)
     p->served->bytes[source] += p->len;
 }
 
+/* Copy a piece from the memory tier, and count it. false: it is not there. */
 static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
 {
     bool there = cache_memory_read(c, p);
@@ -46,7 +54,7 @@ static bool serve_from_memory(struct cache *c, const struct cache_piece *p)
 
 /* ---- misses ---- */
 
-/* What the wait for a miss's in-flight fetch, since since_us, has cost its reader. Returns who gave the bytes. */
+/* Count what waiting since since_us for a miss's fetch has cost its reader. Returns the source of the bytes. */
 static enum cache_source count_wait(struct cache *c, const struct miss *miss, uint64_t since_us)
 {
     struct cache_served *served = miss->piece->served;
@@ -66,18 +74,19 @@ static enum cache_source count_wait(struct cache *c, const struct miss *miss, ui
     return source;
 }
 
+/* Wait for a miss's fetch, and count the wait where the reader asked for it. */
 static int wait_for(struct cache *c, const struct miss *miss, struct buf **out, enum cache_source *out_source)
 {
     if (!miss->piece->served)
         return inflight_wait(miss->inflight, out);
     uint64_t since_us = clock_now_us();
     int rc = inflight_wait(miss->inflight, out);
-    if (rc != -ECANCELED) /* it may travel still */
+    if (rc != -ECANCELED) /* -ECANCELED: the wait was given up, and the fetch may still be in flight */
         *out_source = count_wait(c, miss, since_us);
     return rc;
 }
 
-/* Wait for a miss and give its bytes to the reader. */
+/* Wait for a miss and copy its bytes to the reader. */
 static int deliver(struct cache *c, struct miss *miss)
 {
     CLEANUP_BUF struct buf *plain = NULL;
@@ -97,15 +106,15 @@ static int deliver(struct cache *c, struct miss *miss)
 
 /* ---- looking up ---- */
 
-/* On a directory that has a faster one beside it. */
+/* Is the directory on a slow disk, with a faster one beside it? */
 static bool is_slow(const struct cache *c, unsigned dir)
 {
     return c->tiered && c->space.dirs[dir].media == CACHE_MEDIA_HDD;
 }
 
-/* The slot to read the piece from, or SPACE_NONE. A reference that lies about the chunk's length is
- * the fetch's to refuse; a slot with all the pins it can have (one chunk many times in many
- * requests) is fetched, which does no harm. */
+/* Return the slot to read the piece from, or SPACE_NONE. A piece whose reference gives another length than the slot
+ * is a miss: the fetch then refuses a false reference. A slot that cannot take another pin is a miss too, which does
+ * no harm. A chunk whose directory is down counts as bypassed. */
 static uint32_t hit_slot_locked(struct cache *c, const struct cache_piece *p)
 {
     uint32_t id = c->dir_count ? space_find(&c->space, &p->ref.digest) : SPACE_NONE;
@@ -121,7 +130,7 @@ static uint32_t hit_slot_locked(struct cache *c, const struct cache_piece *p)
     return hit ? id : SPACE_NONE;
 }
 
-/* Tell the policy of the directories of a medium. */
+/* Tell the eviction policy of one medium that a chunk was missed. */
 static void note_miss_locked(struct cache *c, const struct cache_piece *p, enum cache_media media)
 {
     if (c->dir_count && p->ref.plain_len && p->ref.plain_len <= CHUNK_SIZE_MAX) {
@@ -132,6 +141,7 @@ static void note_miss_locked(struct cache *c, const struct cache_piece *p, enum 
     }
 }
 
+/* Sort the pieces into hits (pinned), pieces that are in memory by now, and misses. */
 static void look_up_locked(struct cache *c, struct window *w, const struct cache_piece *const *pieces, size_t n)
 {
     w->hit_count = w->misses.count = w->late_count = 0;
@@ -155,7 +165,7 @@ static void look_up_locked(struct cache *c, struct window *w, const struct cache
 
 /* ---- hits ---- */
 
-/* A hit that could not be read: what its directory and its chunk have to do with it. */
+/* Count a hit that could not be read, and drop its chunk unless the failure says nothing about it. */
 static void note_failed(struct cache *c, struct hit *hit)
 {
     if (hit->rc == -ECANCELED) {
@@ -170,16 +180,16 @@ static void note_failed(struct cache *c, struct hit *hit)
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
     uint32_t id = space_find(&c->space, &hit->piece->ref.digest);
     if (id == hit->slot.id && space_slot_at(&c->space, id)->state == SLOT_READY)
-        space_drop(&c->space, id); /* it may be gone by another reader's finding */
+        space_drop(&c->space, id); /* the slot may hold another chunk by now: another reader found the fault first */
 }
 
-/* Read the hits in at most *left_ms, from which the time taken is subtracted, and give their pins back. */
+/* Read the hits in at most *left_ms, note the results and release the pins. Subtracts the time taken from *left_ms. */
 static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
 {
     hit_read_all(c, w->hits, w->hit_count, left_ms);
     for (size_t i = 0; i < w->hit_count; i++) {
         struct hit *hit = &w->hits[i];
-        if (hit->rc != -ETIMEDOUT) /* of that its directory knows */
+        if (hit->rc != -ETIMEDOUT) /* hit_read_all has noted timeouts already */
             cache_note(c, hit->slot.dir, CACHE_READING, hit->rc);
         if (hit->rc)
             note_failed(c, hit);
@@ -189,12 +199,13 @@ static void read_pinned(struct cache *c, struct window *w, uint64_t *left_ms)
     }
 }
 
-/* Those that failed are appended to the misses. */
+/* Read and count the hits, and tell the table of hot chunks about them. Those that failed are appended to the
+ * misses. */
 static void read_hits(struct cache *c, struct window *w, uint64_t *left_ms)
 {
     uint64_t began_us = clock_now_us();
     read_pinned(c, w, left_ms);
-    if (w->hits[0].piece->served) /* all are of one reader */
+    if (w->hits[0].piece->served) /* all pieces of a call belong to one reader */
         w->hits[0].piece->served->disk_us += clock_now_us() - began_us;
     for (size_t i = 0; i < w->hit_count; i++) {
         struct hit *hit = &w->hits[i];
@@ -225,6 +236,7 @@ bool cache_read_kept(struct cache *c, const struct cache_piece *piece)
 
 /* ---- cache_read ---- */
 
+/* Copy the pieces that reached memory after the first look; those that have left it again become misses. */
 static void read_late(struct cache *c, struct window *w)
 {
     for (size_t i = 0; i < w->late_count; i++)
@@ -232,7 +244,8 @@ static void read_late(struct cache *c, struct window *w)
             misses_add(&w->misses, w->late[i]);
 }
 
-/* Those not in memory, in the window's way: from disk or by a fetch. */
+/* Read the pieces that are not in memory: from disk or by a fetch. Hits that failed start their fetches in a second
+ * locked section. */
 static int read_window(struct cache *c, const struct cache_piece *const *pieces, size_t n, struct cache_piece *ahead,
                        size_t ahead_count, enum fetch_priority priority, uint64_t *left_ms)
 {
@@ -254,7 +267,7 @@ static int read_window(struct cache *c, const struct cache_piece *const *pieces,
     return w.misses.count ? misses_finish(c, &w.misses, rc, deliver, false) : 0;
 }
 
-/* Read what memory has; the others into left. */
+/* Read what memory has; put the others into `left` and return how many they are. */
 static size_t read_memory(struct cache *c, const struct cache_piece *pieces, size_t n, const struct cache_piece **left)
 {
     size_t count = 0;
@@ -267,7 +280,7 @@ static size_t read_memory(struct cache *c, const struct cache_piece *pieces, siz
 int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, struct cache_piece *ahead,
                size_t ahead_count, enum fetch_priority priority)
 {
-    uint64_t left_ms = c->disk_timeout_ms; /* for the disks */
+    uint64_t left_ms = c->disk_timeout_ms; /* shared by all disk reads of this call */
     for (size_t done = 0; done < n;) {
         size_t part = GR_MIN(n - done, (size_t)WINDOW);
         const struct cache_piece *left[WINDOW];
@@ -276,7 +289,7 @@ int cache_read(struct cache *c, const struct cache_piece *pieces, size_t n, stru
             left_count || ahead_count ? read_window(c, left, left_count, ahead, ahead_count, priority, &left_ms) : 0;
         if (rc)
             return rc;
-        ahead_count = 0; /* asked for once */
+        ahead_count = 0; /* neighbours go with the first window only */
         done += part;
     }
     return 0;

@@ -1,4 +1,6 @@
-/* Which slots can be read and written now: their pins, and how their directories are. */
+/* Which slots can be read and written now: their pins, and the health of their directories. Pins are released without
+ * cache.lock. A thread that waits for a pin raises c->waiters before it looks at the pin, and cache_unpin looks at
+ * c->waiters after it has released the pin, so one of the two sees the other. */
 #include "cache/cache_internal.h"
 
 bool cache_readable_locked(const struct cache *c, uint32_t id)
@@ -19,8 +21,8 @@ void cache_dir_changed(struct cache *c, unsigned dir)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
     space_dir_writable(&c->space, dir,
-                       cache_dir_fills(c->dirs[dir])); /* as it is now: another change may be on its way */
-    pthread_cond_broadcast(&c->changed);               /* who waits for a slot may wait for nothing now */
+                       cache_dir_fills(c->dirs[dir])); /* read again under the lock: another change may be under way */
+    pthread_cond_broadcast(&c->changed);               /* threads that wait for a slot there must look again */
 }
 
 void cache_note(struct cache *c, unsigned dir, enum cache_direction direction, int rc)

@@ -1,12 +1,16 @@
-/* The one housekeeping thread. Once a second it frees the rings whose disk has answered after all, sets
- * aside directories whose readers are held in the kernel, probes the directories that are not normal (health.h says
- * when), and looks whether somebody deleted their files and
- * whether their filesystems are too full (watermark.c). A server whose disks are well finds nothing to do.
+/* The housekeeping thread. Once a second it does this:
  *
- * A probe writes the block behind the slots that is there for it, and reads it again when reading is
- * not normal, each with the deadline of a read. As long as the kernel still owes answers of a directory, a few probes
- * are tried and then none: each would leave another ring behind. When all answers have come it is probed at once.
- * Writing does not come back before that: a late write must not meet a new one in its slot.
+ *    free the rings whose disk has answered after all
+ *    take directories out of use whose readers are stuck in the kernel
+ *    probe the directories that are not normal (health.h says when)
+ *    notice files that were deleted, and filesystems that are too full (watermark.c)
+ *
+ * While all disks are well it finds nothing to do.
+ *
+ * A probe writes the block reserved for it behind the slots, and reads it back when reading is not normal, each with
+ * the deadline of a read. While the kernel still owes answers for a directory, only a few probes are tried: each
+ * would leave another ring behind. When all answers have come, the directory is probed at once. Writing does not come
+ * back before that: a late write must not meet a new one in its slot.
  */
 #include <assert.h>
 #include <errno.h>
@@ -24,6 +28,7 @@ enum { TICK_MS = 1000, TRIM_TICKS = 5, UNHEARD_MAX = 4 };
 
 /* ---- probing ---- */
 
+/* Write the probe block. 0, -errno of the disk, or -EAGAIN: no ring came free. */
 static int write_probe(struct cache *c, unsigned dir)
 {
     struct ring *ring = rings_borrow(c->writers, clock_now_ms() + c->disk_timeout_ms);
@@ -38,10 +43,11 @@ static int write_probe(struct cache *c, unsigned dir)
     return rc;
 }
 
+/* Read the probe block and compare it. -EBADMSG: other bytes came than were written. */
 static int read_probe(struct cache *c, unsigned dir)
 {
     uint8_t expected[CACHE_META_PROBE_SIZE];
-    /* One of the writers: it hands over without waiting, so that this thread is not held in the kernel. */
+    /* A writer's ring hands over asynchronously, so that this thread never gets stuck in the kernel. */
     struct ring *ring = rings_borrow(c->writers, clock_now_ms() + c->disk_timeout_ms);
     if (!ring)
         return -EAGAIN;
@@ -58,7 +64,8 @@ static int read_probe(struct cache *c, unsigned dir)
     return probe.rc;
 }
 
-/* A probe's result is news for a direction that is not normal, otherwise a write or read like any. */
+/* Note the result of a probe. For a direction that is normal it counts as any other read or write. true: the state
+ * changed. */
 static bool note_result(struct cache_dir *d, enum cache_direction direction, int rc)
 {
     if (rc == -EAGAIN || rc == -ECANCELED || rc == -ENOMEM)
@@ -67,16 +74,19 @@ static bool note_result(struct cache_dir *d, enum cache_direction direction, int
                                                           : cache_dir_note_probe(d, direction, rc);
 }
 
+/* Writes for which the kernel still owes an answer. */
 static unsigned lost_writes(struct cache *c, unsigned dir)
 {
     return rings_lost(c->writers, cache_data_file(dir)) + rings_lost(c->writers, cache_record_file(dir));
 }
 
+/* Reads for which the kernel still owes an answer. */
 static unsigned lost_reads(struct cache *c, unsigned dir)
 {
     return rings_lost(c->readers, cache_data_file(dir)) + rings_lost(c->readers, cache_record_file(dir));
 }
 
+/* Probe writing, and reading if it is not normal. A good write does not count while late writes are still in flight. */
 static void probe_dir(struct cache *c, unsigned dir)
 {
     struct cache_dir *d = c->dirs[dir];
@@ -100,6 +110,7 @@ static bool is_normal(const struct cache_dir *d)
     return cache_dir_state(d, CACHE_READING) == HEALTH_NORMAL && cache_dir_state(d, CACHE_WRITING) == HEALTH_NORMAL;
 }
 
+/* Probe a directory that is not normal, when a probe is due or when its disk has just answered everything. */
 static void look_at_health(struct cache *c, unsigned dir)
 {
     struct cache_dir *d = c->dirs[dir];
@@ -116,9 +127,9 @@ static void look_at_health(struct cache *c, unsigned dir)
         probe_dir(c, dir);
 }
 
-/* ---- the rest ---- */
+/* ---- other checks, and the loop ---- */
 
-/* Readers held in the kernel cannot say so themselves. */
+/* Report the timeouts of readers that are stuck in the kernel and cannot report them themselves. */
 static void look_for_overdue(struct cache *c)
 {
     uint32_t files = rings_overdue(c->readers, clock_now_ms());
@@ -127,6 +138,7 @@ static void look_for_overdue(struct cache *c)
             cache_note(c, i, CACHE_READING, -ETIMEDOUT);
 }
 
+/* Warn once when the files of a directory have been deleted. */
 static void look_for_names(struct cache_dir *d)
 {
     struct stat data, records;
@@ -139,6 +151,7 @@ static void look_for_names(struct cache_dir *d)
                 d->path);
 }
 
+/* Sleep until the next tick. false: the thread is to stop. */
 static bool sleep_a_tick(struct disk_monitor *j)
 {
     struct timespec until = clock_at_ms(clock_now_ms() + TICK_MS);
@@ -148,6 +161,7 @@ static bool sleep_a_tick(struct disk_monitor *j)
     return !j->stopping;
 }
 
+/* The loop: one round a second, until the cache closes. */
 static void *keep_house(void *arg)
 {
     struct cache *c = arg;

@@ -1,16 +1,17 @@
-/* Filling: chunks that landed are written to their slots behind the reply.
+/* Filling: chunks that landed are written to their slots after the readers have been answered.
  *
- * fetch's worker hands a landed fetch to fill_landed, its waiters awake already. The in-flight fetch goes to
- * a queue bounded in bytes and from there to FILL_THREADS writers; when the queue is full the chunk
- * is not kept (dropped, counted). Either way the in-flight fetch is retired only when the chunk is readable
- * in the index or certainly will not be: who asks meanwhile gets the bytes from the in-flight fetch, and
- * nobody fetches a chunk that is just being written.
+ *    fetch worker            queue (bounded in bytes)           FILL_THREADS writers
+ *    fill_landed ---------> | f f f f f f | ------------------> memory tier, slot on disk, fetch_retire
+ *         `-- full: dropped, counted, fetch_retire
  *
- * Warming waits for its fills: cache_ensure, having the bytes in hand, calls fill_chunk itself.
- * Whichever of it and a writer comes first has the slot (state filling), the other waits for the
- * outcome. Its in-flight fetches are queued however much waits, since their chunks will be readable. Its memory is
- * bounded before the fetch starts, by fill_warm_acquire, in the thread that asked, so that no fetch worker ever waits
- * for a disk.
+ * The fetch's worker hands a landed fetch to fill_landed after waking its waiters. Written or dropped, the in-flight
+ * fetch is retired only when the chunk is readable in the index or certainly never will be. Until then a reader that
+ * asks for it joins the in-flight fetch, so nobody fetches a chunk that is just being written.
+ *
+ * Warming waits for its fills: cache_ensure has the bytes and calls fill_chunk itself. Either that thread or a writer
+ * claims the slot (state filling) first, and the other waits for the outcome. Warm fetches are queued however much
+ * waits, since their chunks will be readable. Their memory is bounded before the fetch starts, by fill_warm_acquire
+ * in the warming thread, so that a fetch worker never waits for a disk.
  */
 #include <assert.h>
 #include <errno.h>
@@ -22,7 +23,7 @@
 #include "cache/cache_internal.h"
 
 enum { FILL_MEMORY_DEFAULT = 16 << 20, QUEUE_ITEMS_MIN = 16, QUEUE_ITEMS_MAX = 65536 };
-enum { WARM_MEMORY_LEAST = 2, WARM_MEMORY_MOST = 8 }; /* of warming, in fill memories */
+enum { WARM_MEMORY_LEAST = 2, WARM_MEMORY_MOST = 8 }; /* limits of warming's memory, in multiples of fill.memory */
 
 int fill_init(struct fill *f, size_t memory)
 {
@@ -50,6 +51,7 @@ static void wait_for_change_locked(struct cache *c)
     pthread_cond_wait(&c->changed, &c->lock);
 }
 
+/* Can any directory take a chunk now? */
 static bool takes_fills(const struct cache *c)
 {
     for (size_t i = 0; i < c->dir_count; i++)
@@ -58,7 +60,9 @@ static bool takes_fills(const struct cache *c)
     return false;
 }
 
-/* The chunk's own slot, filling, or 0 with done when it is readable already. */
+/* Claim a slot (filling) for the chunk, or return 0 with *done when the chunk is readable already. Another thread's
+ * fill of the same chunk is waited for with `wait`. -ENODEV: the chunk is pinned in a directory that cannot be read;
+ * else as space_alloc. */
 static int claim_locked(struct cache *c, const struct space_request *request, bool wait, struct space_slot *slot,
                         bool *done)
 {
@@ -69,8 +73,8 @@ static int claim_locked(struct cache *c, const struct space_request *request, bo
             return 0;
         if (id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_READY) {
             if (!takes_fills(c) || space_slot_at(&c->space, id)->flags & RECORD_PINNED)
-                return -ENODEV;        /* a user's pin stays with its slot */
-            space_drop(&c->space, id); /* where it cannot be read: kept elsewhere */
+                return -ENODEV;        /* a user's pin stays with its slot, readable or not */
+            space_drop(&c->space, id); /* its directory is down: cache the chunk in another one */
             id = SPACE_NONE;
         }
         bool damaged = id != SPACE_NONE && space_slot_at(&c->space, id)->state == SLOT_DAMAGED;
@@ -83,11 +87,13 @@ static int claim_locked(struct cache *c, const struct space_request *request, bo
     }
 }
 
+/* Claim a slot under the lock. c->waiters is raised before the pins are looked at, and cache_unpin looks at it after
+ * it has released the pin, so a release is never missed. */
 static int fill_claim(struct cache *c, const struct space_request *request, bool wait, struct space_slot *slot,
                       bool *done)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
-    atomic_fetch_add(&c->waiters, 1); /* before looking at pins: cache_unpin looks in the other order */
+    atomic_fetch_add(&c->waiters, 1);
     int rc = claim_locked(c, request, wait, slot, done);
     atomic_fetch_sub(&c->waiters, 1);
     return rc;
@@ -99,10 +105,11 @@ int fill_write(struct cache *c, const struct space_slot *slot, const struct dige
     struct ring *ring = rings_borrow(c->writers, clock_now_ms() + timeout_ms);
     if (!ring)
         return -EAGAIN;
-    int rc = -EAGAIN; /* went down while a writer was waited for */
+    int rc = -EAGAIN; /* the directory went down while this thread waited for a ring */
     if (cache_dir_fills(c->dirs[slot->dir]))
         rc = cache_dir_fill(c->dirs[slot->dir], ring, slot, digest, stored, clock_now_ms() + timeout_ms);
-    cache_note(c, slot->dir, CACHE_WRITING, rc); /* before the ring is another's, who might lose it there too */
+    cache_note(c, slot->dir, CACHE_WRITING,
+               rc); /* before the ring is returned: its next user could lose it to the same disk */
     rings_return(ring);
     return rc;
 }
@@ -118,7 +125,8 @@ struct space_request fill_request(const struct chunk_ref *ref)
     };
 }
 
-/* fill_chunk in the directory that is chosen now. *out_dir: which, if a slot was had. */
+/* Try fill_chunk once, in the directory chosen now. *out_dir: that directory, if a slot was claimed. Ends the claim
+ * by commit or abort and wakes the threads that wait for the outcome. */
 static int fill_once(struct cache *c, const struct space_request *request, struct buf *stored, bool wait,
                      struct cache_dir **out_dir)
 {
@@ -152,8 +160,8 @@ int fill_chunk(struct cache *c, const struct space_request *request, struct buf 
     }
 }
 
-/* Compressed bytes are kept where they save a size class: a slot is a power of two, and what saves less
- * would cost its readers the decoding for nothing. */
+/* Keep the compressed bytes where they save a size class. A slot is a power of two: smaller savings would only cost
+ * readers the decoding. */
 int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain, bool named)
 {
     struct space_request request = fill_request(inflight_chunk(inflight));
@@ -169,7 +177,7 @@ int fill_inflight(struct cache *c, struct inflight *inflight, struct buf *plain,
     return fill_chunk(c, &request, stored, named);
 }
 
-/* Memory that an in-flight fetch holds once it has landed. */
+/* Return the memory that an in-flight fetch holds once it has landed. */
 static size_t inflight_bytes(const struct cache *c, const struct inflight *inflight)
 {
     const struct chunk_ref *ref = inflight_chunk(inflight);
@@ -178,13 +186,14 @@ static size_t inflight_bytes(const struct cache *c, const struct inflight *infli
 
 /* ---- the queue ---- */
 
-/* Index nodes get twice the room: while one is missing, so is for a start without the store all that it
- * describes. */
+/* Index nodes get twice the room. Without a node, a server that starts without its store cannot read anything the
+ * node describes. */
 static bool is_node(const struct inflight *inflight)
 {
     return inflight_chunk(inflight)->kind == OBJECT_INDEX;
 }
 
+/* Reserve queue memory. Warm chunks always get it, and an empty queue takes a chunk of any size. */
 static bool take_memory(struct fill *f, size_t bytes, bool node, bool warm)
 {
     SCOPED_LOCK(&f->lock);
@@ -195,6 +204,7 @@ static bool take_memory(struct fill *f, size_t bytes, bool node, bool warm)
     return true;
 }
 
+/* Half of the memory is the threshold: chunks fetched ahead must leave room for what readers fetch. */
 static bool has_memory_locked(const struct fill *f)
 {
     return f->queued_bytes <= f->memory / 2;
@@ -238,31 +248,34 @@ void fill_landed(void *arg, struct inflight *inflight, enum fetch_priority prior
         inflight_unref(inflight);
         give_memory(&c->fill, bytes);
     }
-    if (keeps && !warm) /* warming's own thread writes it */
+    if (keeps && !warm) /* the warming thread writes it itself */
         counter_add(&c->stats.fills_dropped, 1);
     fetch_retire(c->fetch, inflight);
 }
 
-/* A disk that is slow without failing must not hold the end of the cache for all that is queued. */
+/* Is the cache closing, and the time for queued chunks over? A disk that is slow without failing must not delay the
+ * end. */
 static bool time_is_over(struct fill *f)
 {
     SCOPED_LOCK(&f->lock);
     return f->stopping && clock_now_ms() > f->stop_ms;
 }
 
+/* Write one landed chunk to memory and disk, then retire its fetch, in this order (see the top of the file). */
 static void keep_landed(struct cache *c, struct inflight *inflight)
 {
     CLEANUP_BUF struct buf *plain = NULL;
     int rc = inflight_wait(inflight, &plain);
-    assert(rc == 0); /* it landed with bytes */
+    assert(rc == 0); /* fill_landed is called only for fetches that succeeded */
     size_t bytes = inflight_bytes(c, inflight);
     rc = cache_memory_landed(c, &inflight_chunk(inflight)->digest, plain, false);
     if (time_is_over(&c->fill)) {
         rc = -EAGAIN;
     } else if (c->dir_count) {
         rc = fill_inflight(c, inflight, plain, is_node(inflight));
-    } else { /* who looked before the chunk was in memory starts its fetch under this lock: it joins the in-flight fetch
-              */
+    } else { /* Without disks: a lookup that ran before the chunk was in memory starts its fetch in the same locked
+                section. Passing through the lock makes sure that it has joined this in-flight fetch before the fetch is
+                retired. */
         SCOPED_SPACE_LOCK(&c->lock, &c->space);
     }
     if (rc == -EAGAIN || rc == -ENODEV)
@@ -274,6 +287,7 @@ static void keep_landed(struct cache *c, struct inflight *inflight)
     give_memory(&c->fill, bytes);
 }
 
+/* A writer thread: write landed chunks until the queue is closed and empty. */
 static void *write_fills(void *arg)
 {
     struct cache *c = arg;
@@ -293,6 +307,7 @@ int fill_start_threads(struct cache *c)
     return rc ? error_prefix(rc, "cache") : 0;
 }
 
+/* Refuse new chunks, and wake fill_wait_for_memory. Chunks still queued at until_ms are not written. */
 static void tell_to_stop(struct fill *f, uint64_t until_ms)
 {
     SCOPED_LOCK(&f->lock);
@@ -316,6 +331,7 @@ void fill_stop(struct fill *f, uint32_t timeout_ms)
 
 /* ---- warm memory ---- */
 
+/* Tickets keep the order, so that a large request is not overtaken forever by small ones. */
 void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window)
 {
     size_t most =
@@ -326,7 +342,7 @@ void fill_warm_acquire(struct fill *f, size_t bytes, uint64_t window)
         pthread_cond_wait(&f->memory_freed, &f->lock);
     f->warm_turn++;
     f->warm_bytes += bytes;
-    pthread_cond_broadcast(&f->memory_freed); /* the next one may go too */
+    pthread_cond_broadcast(&f->memory_freed); /* the next ticket may fit as well */
 }
 
 void fill_warm_release(struct fill *f, size_t bytes)

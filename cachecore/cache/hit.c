@@ -1,9 +1,15 @@
-/* A hit's blocks of 4 KiB and its record, which has their checksums, are read together into the ring's
- * bounce buffer and checked there; then the wanted bytes are copied out. Never straight to dst: dst
- * is the caller's, who must be able to go while the disk still owes an answer.
+/* Reading hits from disk. A hit's 4 KiB blocks and its record, which holds their checksums, are read in one
+ * submission into the ring's bounce buffer:
  *
- * A hit allocates nothing. The exception is a chunk kept compressed, which is read and decoded in whole
- * for any part of it.
+ *    0                                                                RING_BOUNCE
+ *    | blocks of hit 1 | blocks of hit 2 | ... free ... | record 2 | record 1 |
+ *    front ------------------------------->             <----------------- back
+ *
+ * There they are checked, and the wanted bytes are copied out. The disk never writes to dst directly: dst belongs to
+ * the caller, who must be able to leave while the disk still owes an answer.
+ *
+ * A hit allocates nothing, with one exception: a chunk kept compressed is read and decoded whole, whichever part of
+ * it is wanted.
  */
 #include "cache/hit.h"
 
@@ -16,24 +22,25 @@
 
 enum { CACHE_LINE = 64 };
 
-/* One disk read for a hit: bytes [off, off+len) of its slot in whole blocks, or with len 0 its record.
- * The record is read in the same submission as the blocks and stands before them. */
+/* One disk read for a hit: bytes [off, off+len) of its slot in whole blocks, or with len 0 its record. The record
+ * comes before its blocks in the same submission, so it has been checked when they are. */
 struct part {
     struct hit *hit;
     uint32_t off, len;
 };
 
-/* The ring's buffer is filled with blocks from the front and with records from the back. */
+/* The reads of one submission. */
 struct batch {
     struct cache *c;
-    struct ring *ring; /* NULL: none was to be had, or the time is over */
+    struct ring *ring; /* NULL: not borrowed yet, lost, or there was no time left */
     uint64_t deadline_ms;
-    uint32_t front, back;
+    uint32_t front, back; /* in the bounce buffer: end of the blocks, start of the records */
     size_t n;
     struct part parts[RING_READS_MAX];
     struct ring_read reads[RING_READS_MAX];
 };
 
+/* Empty the batch: the whole buffer is free. */
 static void start_batch(struct batch *b)
 {
     b->front = 0;
@@ -52,7 +59,7 @@ static int check_record(const struct cache *c, const struct hit *hit)
     return good ? 0 : -EBADMSG;
 }
 
-/* What is wanted of bytes [off, off+len) of the slot. */
+/* Copy the wanted part of bytes [off, off+len) of the slot: to dst, or all of it to `packed` for a compressed chunk. */
 static void copy_wanted(const struct hit *hit, uint32_t off, const uint8_t *data, uint32_t len)
 {
     const struct cache_piece *p = hit->piece;
@@ -64,8 +71,8 @@ static void copy_wanted(const struct hit *hit, uint32_t off, const uint8_t *data
     memcpy(p->dst + (from - p->offset), data + (from - off), to - from);
 }
 
-/* Compare each block with its checksum and copy it while it is at hand; the disk left all of them far
- * from this CPU, so the next one is called in meanwhile. */
+/* Check each block against its checksum and copy it while it is in the CPU's cache. The disk left the data in memory,
+ * so the next block is prefetched meanwhile. */
 static int take_blocks(const struct hit *hit, uint32_t off, const uint8_t *data, uint32_t len)
 {
     for (uint32_t at = 0; at < len; at += CACHE_BLOCK) {
@@ -93,8 +100,9 @@ static void take_part(const struct cache *c, const struct part *part, const stru
         hit->rc = check_record(c, hit);
 }
 
-/* A ring for the next reads, the first from dir; none when that went down a moment ago, or when so little of
- * the time is left, perhaps by waiting for the ring, that being late would say nothing about a disk. */
+/* Borrow a ring for the next reads, of which the first is from `dir`. Borrow none when that directory is down, or
+ * when less than half of the timeout is left, perhaps after waiting for the ring: a read that is late then would say
+ * nothing about its disk. */
 static void need_ring(struct batch *b, unsigned dir)
 {
     uint64_t half = b->c->disk_timeout_ms / 2;
@@ -102,8 +110,8 @@ static void need_ring(struct batch *b, unsigned dir)
         b->ring = rings_borrow(b->c->readers, b->deadline_ms - half);
 }
 
-/* The directories that were late are set aside before the ring is returned: those who wait for it would
- * lose their rings to the same disks, until there are none left for the others. */
+/* Take the directories that were late out of use before the ring is returned. In the other order, threads that wait
+ * for a ring would lose theirs to the same disk, until none is left for the good ones. */
 static void lose_ring(struct batch *b)
 {
     for (size_t i = 0; i < b->n; i++)
@@ -113,6 +121,7 @@ static void lose_ring(struct batch *b)
     b->ring = NULL;
 }
 
+/* Submit what has been collected, wait for it, check it and copy it out. */
 static void flush_batch(struct batch *b)
 {
     if (!b->n)
@@ -125,6 +134,7 @@ static void flush_batch(struct batch *b)
     start_batch(b);
 }
 
+/* Add the read of a hit's record, at the back of the buffer. */
 static void add_record(struct batch *b, struct hit *hit)
 {
     const struct space_slot *slot = &hit->slot;
@@ -140,6 +150,7 @@ static void add_record(struct batch *b, struct hit *hit)
     };
 }
 
+/* Add the read of a hit's blocks, at the front of the buffer. */
 static void add_blocks(struct batch *b, struct hit *hit, uint32_t off, uint32_t len)
 {
     const struct space_slot *slot = &hit->slot;
@@ -153,7 +164,8 @@ static void add_blocks(struct batch *b, struct hit *hit, uint32_t off, uint32_t 
     b->front += len;
 }
 
-/* The blocks to read: those of the piece, or all there are. -ECANCELED: no memory for them. */
+/* Set the range of blocks to read: those of the piece, or all of a compressed chunk, for which it allocates
+ * hit->packed. -ECANCELED: out of memory. */
 static int blocks_of(struct hit *hit, uint32_t *off, uint32_t *end)
 {
     const struct cache_piece *p = hit->piece;
@@ -167,7 +179,7 @@ static int blocks_of(struct hit *hit, uint32_t *off, uint32_t *end)
     return hit->packed ? 0 : -ECANCELED;
 }
 
-/* Decode a whole chunk for the part of it that is wanted. */
+/* Decode a compressed chunk and copy the wanted part. Decodes straight into dst when the whole chunk is wanted. */
 static int unpack(const struct hit *hit)
 {
     const struct cache_piece *p = hit->piece;
@@ -181,6 +193,8 @@ static int unpack(const struct hit *hit)
     return rc == -ENOMEM ? -ECANCELED : rc;
 }
 
+/* Add a hit's reads to the batch, with as many submissions as its length takes. The record goes along each time: the
+ * buffer is reused after a flush. */
 static void add_hit(struct batch *b, struct hit *hit)
 {
     uint32_t off, end;

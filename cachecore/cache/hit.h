@@ -1,24 +1,24 @@
-/* Reading the pinned slots of a lookup from their disks, checked, within a time. Only cache_read.c
- * includes it.
- */
+/* Read the pinned slots of a lookup from their disks, verified, within a deadline. Private to cache_read.c. */
 #ifndef GRANARY_CACHE_HIT_H
 #define GRANARY_CACHE_HIT_H
 
 #include "cache/cache.h"
 #include "cache/index/space.h"
 
+/* One piece found on disk. */
 struct hit {
     const struct cache_piece *piece;
-    struct space_slot slot; /* pinned for as long as it is read */
+    struct space_slot slot; /* pinned by the caller while it is read */
     int rc;                 /* out: 0 when piece->dst has the bytes */
-    uint8_t *record;        /* hit.c's own, like the next */
-    uint8_t *packed;
+    uint8_t *record;        /* private to hit.c: the slot's record in the ring's buffer */
+    uint8_t *packed;        /* private to hit.c: the compressed chunk; NULL: not compressed */
 };
 
-/* Read all n hits, in at most *left_ms, from which the time taken is subtracted. Each gets its own rc:
- * -ETIMEDOUT: late, and its directory has been told; -ECANCELED: not read, nothing is known against
- * disk or chunk (no memory, no time left, its directory is down by now); -EBADMSG: it proved bad; else
- * -errno of the disk. No sentence. Notes nothing else and gives no pin back. */
+/* Read all n hits in at most *left_ms, and subtract the time taken from it. Each hit gets its own rc: 0; -ETIMEDOUT:
+ * late, and the directory's health has been told; -ECANCELED: not read, which says nothing about disk or chunk (no
+ * memory, no time left, or the directory is down by now); -EBADMSG: the bytes differ from their record; else -errno
+ * of the disk. No message. Notes no other result, and releases no pin.
+ */
 void hit_read_all(struct cache *c, struct hit *hits, size_t n, uint64_t *left_ms);
 
 #endif

@@ -1,7 +1,6 @@
-/* A word is placed by the chunk's digest, where a newcomer replaces what it finds: a tag of the digest, the time of the
- * first hit, and which work is queued. Words are changed by compare and swap; a hit that loses a race is not
- * remembered, which does no harm.
- */
+/* The table of first hits. A chunk's digest chooses its word, and a new chunk overwrites what it finds there. A word
+ * is a tag from the digest, the time of the first hit, and which work is queued. Words change by compare-and-swap
+ * without a lock; a hit that loses the race is forgotten, which costs at most a later move. */
 #include "cache/hot.h"
 
 #include <errno.h>
@@ -16,10 +15,11 @@
 
 enum { QUEUE_ITEMS = 256, WORDS_MIN = 1024, WORDS_MAX = 1 << 20, APART_DEFAULT_MS = 1000 };
 
-/* A word: tag | time of the first hit in ms, 24 bits | work. */
+/* A word: tag (38 bits) | time of the first hit in ms (24 bits, wraps after 4.6 hours) | queued work (2 bits). */
 enum { TIME_SHIFT = 2, TIME_BITS = 24, TAG_SHIFT = 26 };
 #define TIME_MASK ((UINT64_C(1) << TIME_BITS) - 1)
 
+/* The table and the queue. Constant after hot_new but for the words and the counter. */
 struct hot {
     struct hot_config config;
     counter dropped;
@@ -33,12 +33,14 @@ static _Atomic uint64_t *word_of(struct hot *h, const struct digest *digest)
     return &h->words[le64_get(digest->b + 16) & h->word_mask];
 }
 
+/* The tag's bits are disjoint from those that choose the word. */
 static uint64_t tag_of(const struct digest *digest)
 {
     return le64_get(digest->b + 24) >> TAG_SHIFT << TAG_SHIFT;
 }
 
-/* The work that this hit makes due, of what `may` be done. */
+/* Note a hit and return the work that it makes due, out of `may`. The first hit makes nothing due, and work that is
+ * queued already is not due again. */
 static unsigned note_hit(struct hot *h, const struct digest *digest, unsigned may)
 {
     _Atomic uint64_t *word = word_of(h, digest);
@@ -58,6 +60,7 @@ static unsigned note_hit(struct hot *h, const struct digest *digest, unsigned ma
     return due;
 }
 
+/* Clear a chunk's word, so that its next hit is a first one. */
 static void forget_hit(struct hot *h, const struct digest *digest)
 {
     _Atomic uint64_t *word = word_of(h, digest);

@@ -1,12 +1,11 @@
-/* Shards, chosen by digest, each with a lock, a `struct space` of its own (index, size classes,
- * eviction: the code of the disk cache over one "directory" that is memory) and one mapping:
+/* Up to 16 shards, chosen by digest. Each has a lock, a `struct space` (index, size classes and eviction: the disk
+ * cache's code over one "directory" that is memory) and one mapping:
  *
- *   slots of chunks | CRC-32C of each 4 KiB of them | full digest of each slot
+ *    | slots of chunks | CRC-32C of each 4 KiB of them | full digest of each slot |
  *
- * A read finds and pins its slot under the shard's lock, checks and copies block by block without it
- * (the checksum brings a block into the CPU's cache, the copy takes it from there), and unpins without
- * it. A put has its slot to itself (filling) while it copies. Nothing is allocated but by binding a
- * slab, which happens once for each slab and size class.
+ * A read finds and pins its slot under the shard's lock, then checks and copies block by block without the lock (the
+ * checksum brings a block into the CPU's cache, from where it is copied), and unpins without it. A put owns its slot
+ * (filling) while it copies. Nothing is allocated except when a slab is bound, once for each slab and size class.
  *
  * Lock order: a shard's lock is innermost; no two are held together.
  */
@@ -26,21 +25,22 @@
 #include "format/chunk.h"
 
 enum {
-    BLOCK = 4096, /* what one checksum covers */
+    BLOCK = 4096, /* bytes that one checksum covers */
     SHARDS_MAX = 16,
-    SHARD_SHIFT = 29, /* memory for which a shard more is worth it: below 512 MiB slabs would be few */
-    TELL_EVERY = 32,  /* one hit in so many is told */
+    SHARD_SHIFT = 29, /* one shard for each 512 MiB: with less memory a shard would have too few slabs */
+    TELL_EVERY = 32,  /* one hit in 32, by chance, is reported to the disk cache */
     HUGE_PAGE = 2 << 20,
 };
 
+/* One shard, on cache lines of its own. `lock` guards space, random and the counters. */
 struct shard {
     pthread_mutex_t lock;
     struct space space;
-    uint64_t random;
+    uint64_t random; /* state of the generator in time_to_tell_locked */
     uint64_t hits, hit_bytes, crc_errors;
-    /* constant */
+    /* constant from here on */
     struct cache_geometry geometry;
-    uint32_t slab_slots; /* the most slots of a slab, of any class */
+    uint32_t slab_slots; /* slots of a slab of the smallest class: the most there are */
     void *map;
     size_t map_size;
     uint8_t *data;
@@ -66,8 +66,8 @@ static uint64_t digests_size(const struct shard *s)
     return (uint64_t)s->geometry.slab_count * s->slab_slots * sizeof(struct digest);
 }
 
-/* Memory that is not touched takes none, so all of it is asked for at once; the kernel refuses here
- * what it could never give. */
+/* Map all of a shard's memory at once: pages that are never touched cost nothing, and the kernel refuses here what it
+ * could never grant. */
 static int map_shard(struct shard *s)
 {
     uint64_t data = cache_geometry_data_size(&s->geometry), crcs = crcs_size(&s->geometry);
@@ -79,11 +79,12 @@ static int map_shard(struct shard *s)
     s->data = (uint8_t *)GR_ALIGN_UP((uintptr_t)map, (uintptr_t)HUGE_PAGE);
     s->crcs = (uint32_t *)(s->data + data);
     s->digests = (struct digest *)(s->data + data + crcs);
-    (void)madvise(s->data, data, MADV_HUGEPAGE); /* fewer TLB misses where there are such pages */
+    (void)madvise(s->data, data, MADV_HUGEPAGE); /* fewer TLB misses, where the kernel has huge pages */
     (void)madvise(map, s->map_size, MADV_DONTDUMP);
     return 0;
 }
 
+/* Plan a shard as if it were a cache directory of that size, and map it. */
 static int shard_init(struct shard *s, uint64_t memory, enum evict_policy policy)
 {
     pthread_mutex_init(&s->lock, NULL);
@@ -105,6 +106,7 @@ static void shard_release(struct shard *s)
     pthread_mutex_destroy(&s->lock);
 }
 
+/* A power of two, so that a mask of the digest's bits chooses the shard. */
 static unsigned shards_for(uint64_t memory)
 {
     unsigned n = 1;
@@ -152,7 +154,8 @@ void memory_tier_free(struct memory_tier *f)
 
 static struct shard *shard_of(struct memory_tier *f, const struct digest *digest)
 {
-    return &f->shards[le32_get(digest->b + 28) & f->shard_mask]; /* space's buckets go by the first bytes */
+    return &f->shards[le32_get(digest->b + 28) &
+                      f->shard_mask]; /* the last bytes: space chooses its buckets by the first */
 }
 
 static struct digest *digest_at(const struct shard *s, const struct space_slot *slot)
@@ -167,13 +170,14 @@ static uint8_t *data_at(const struct shard *s, const struct space_slot *slot, ui
     return s->data + off;
 }
 
+/* Return the slot from which the chunk can be read, or SPACE_NONE. */
 static uint32_t find_ready_locked(const struct shard *s, const struct digest *digest)
 {
     uint32_t id = space_find(&s->space, digest);
     return id != SPACE_NONE && space_slot_at(&s->space, id)->state == SLOT_READY ? id : SPACE_NONE;
 }
 
-/* Chance, not a count: readers that go round and round would always have the same chunk told. */
+/* By chance, not by a counter: readers that go round and round would always report the same chunk. */
 static bool time_to_tell_locked(struct shard *s)
 {
     s->random = s->random * 6364136223846793005u + 1442695040888963407u;
@@ -186,7 +190,7 @@ static struct space_request request_of(const struct digest *digest, uint32_t len
         .digest = *digest, .plain_len = len, .stored_len = len, .media = CACHE_MEDIA_ANY, .force = force};
 }
 
-/* Pin the chunk's slot and count the hit. */
+/* Look the chunk up; pin its slot and count the hit, or tell the policy of the miss. */
 static enum memory_tier_result pin(struct shard *s, const struct digest *digest, uint32_t plain_len, uint32_t len,
                                    struct space_slot *slot)
 {
@@ -205,20 +209,20 @@ static enum memory_tier_result pin(struct shard *s, const struct digest *digest,
     return time_to_tell_locked(s) ? MEMORY_TIER_HIT_TELL : MEMORY_TIER_HIT;
 }
 
-/* What was pinned is not what its checksums or its digest say. */
+/* Take back a hit whose bytes proved bad, count the fault and drop the chunk. */
 static void drop_bad(struct shard *s, uint32_t id, const struct digest *digest, uint32_t len)
 {
     SCOPED_SPACE_LOCK(&s->lock, &s->space);
     s->hits--;
     s->hit_bytes -= len;
     s->crc_errors++;
-    if (find_ready_locked(s, digest) == id) /* else another reader found it too */
+    if (find_ready_locked(s, digest) == id) /* else another reader dropped it first */
         space_drop(&s->space, id);
 }
 
 /* ---- reading ---- */
 
-/* Check every block that [offset, end) touches, and copy. */
+/* Check every block that [offset, end) touches, and copy the wanted bytes. false: a block is wrong. */
 static bool copy_out(const struct shard *s, const struct space_slot *slot, uint32_t offset, uint32_t end, uint8_t *dst)
 {
     uint32_t *crcs;
@@ -268,6 +272,7 @@ bool memory_tier_admits(struct memory_tier *f, const struct digest *digest, uint
     return space_find(&s->space, digest) == SPACE_NONE && space_admits(&s->space, &request);
 }
 
+/* Claim a slot (filling) for the chunk, or set *done when it is here already. */
 static int memory_tier_claim(struct shard *s, const struct digest *digest, uint32_t len, bool force,
                              struct space_slot *slot, bool *done)
 {
@@ -290,6 +295,7 @@ int memory_tier_put(struct memory_tier *f, const struct digest *digest, const ui
         return rc;
     uint32_t *crcs;
     uint8_t *to = data_at(s, &slot, &crcs);
+    /* The slot is filling: no reader finds it before the commit. */
     for (uint32_t off = 0; off < len; off += BLOCK) {
         uint32_t n = GR_MIN(len - off, (uint32_t)BLOCK);
         crcs[off / BLOCK] = crc32c(data + off, n);
@@ -311,6 +317,7 @@ bool memory_tier_drop(struct memory_tier *f, const struct digest *digest)
     return id != SPACE_NONE;
 }
 
+/* Drop the ready chunks of one slab. The lock is held for one slab at a time, so that readers go on. */
 static void clear_slab(struct shard *s, uint32_t number)
 {
     SCOPED_SPACE_LOCK(&s->lock, &s->space);

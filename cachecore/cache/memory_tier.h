@@ -1,8 +1,7 @@
-/* The memory tier: whole verified chunks in anonymous memory in front of the disk cache.
+/* The memory tier: whole verified chunks in anonymous memory, in front of the disk cache.
  *
- * Inclusive: what is here is normally on disk too, so a restart loses nothing. A chunk is known by
- * its full digest, and the CRC-32C of every 4 KiB block that a read touches is compared at that read.
- * docs/internals/cache.md.
+ * Inclusive: a chunk in memory is normally on disk too, so a restart loses nothing. A chunk is found by its full
+ * digest, and a read compares the CRC-32C of every 4 KiB block it touches. See docs/internals/cache.md.
  */
 #ifndef GRANARY_CACHE_MEMORY_TIER_H
 #define GRANARY_CACHE_MEMORY_TIER_H
@@ -16,35 +15,34 @@
 
 struct memory_tier;
 
-/* Reserve `memory` bytes, chunks, checksums and index together; no page of it is touched yet, and no
- * thread is made: a fork may follow. -EINVAL: too small or too large; -ENOMEM: the kernel does not
- * give so much. */
+/* Reserve `memory` bytes for chunks, checksums and index together. No page is touched and no thread is started, so a
+ * fork may follow. -EINVAL: too small or too large; -ENOMEM: the kernel does not grant that much. */
 GR_MUST_CHECK int memory_tier_new(uint64_t memory, enum evict_policy policy, struct memory_tier **out);
-/* Nobody may be in a call. NULL is allowed. */
+/* Free it. No other call may be running. NULL is allowed. */
 void memory_tier_free(struct memory_tier *f);
 
-/* ---- any thread; none of them blocks for more than a lock held for a lookup ---- */
+/* ---- any thread; none blocks for longer than a lookup holds a lock ---- */
 
 enum memory_tier_result {
     MEMORY_TIER_MISS,
     MEMORY_TIER_HIT,
-    MEMORY_TIER_HIT_TELL, /* a hit, and time that the disk heard that this chunk is in use */
+    MEMORY_TIER_HIT_TELL, /* a hit, and the disk cache should be told that this chunk is in use */
 };
 
-/* Copy [offset, offset + len) of a chunk of plain_len bytes to dst, checked. MEMORY_TIER_MISS: not here, of
- * another length, or it proved bad (then it is dropped and counted); dst is undefined. */
+/* Copy bytes [offset, offset + len) of a chunk of plain_len bytes to dst, verified. MEMORY_TIER_MISS: it is not here,
+ * has another length, or proved bad (then it is dropped and counted); dst is undefined. */
 GR_MUST_CHECK enum memory_tier_result memory_tier_read(struct memory_tier *f, const struct digest *digest,
                                                        uint32_t plain_len, uint32_t offset, uint32_t len, uint8_t *dst);
 bool memory_tier_has(struct memory_tier *f, const struct digest *digest);
-/* Would it take the chunk now? false also when it has it. */
+/* Would the tier take the chunk now? Also false when it has it already. */
 bool memory_tier_admits(struct memory_tier *f, const struct digest *digest, uint32_t len);
-/* Take a copy of a whole verified chunk. force: whatever the eviction policy thinks of it. 0: it can be
- * read now. -EAGAIN: another thread puts it just now, or all it could replace is being read; -EDQUOT:
- * what is here is worth more; -ENOMEM. No sentence. */
+/* Put a copy of a whole verified chunk into memory. force: overrule the eviction policy. 0: it can be read now.
+ * -EAGAIN: another thread is putting it right now, or all it could replace is being read; -EDQUOT: what is here is
+ * worth more; -ENOMEM. No message. */
 int memory_tier_put(struct memory_tier *f, const struct digest *digest, const uint8_t *data, uint32_t len, bool force);
-/* Forget a chunk; who reads it at this moment still gets its bytes. false: it was not here. */
+/* Drop a chunk; current readers still get its bytes. false: it was not here. */
 bool memory_tier_drop(struct memory_tier *f, const struct digest *digest);
-/* Forget every chunk. */
+/* Drop every chunk. */
 void memory_tier_clear(struct memory_tier *f);
 
 struct memory_tier_stats {
@@ -52,9 +50,9 @@ struct memory_tier_stats {
 };
 void memory_tier_stats(struct memory_tier *f, struct memory_tier_stats *out);
 
-/* For tests: the bytes of a chunk, which may be evicted at any time; NULL: not here. */
+/* For tests: return the bytes of a chunk, which may be evicted at any time; NULL: not here. */
 uint8_t *memory_tier_peek(struct memory_tier *f, const struct digest *digest);
-/* Asserts the invariants of every shard; walks everything: for tests too. */
+/* Assert the invariants of every shard. Walks everything: for tests. */
 void memory_tier_check(struct memory_tier *f);
 
 #endif

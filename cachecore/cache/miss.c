@@ -1,6 +1,6 @@
-/* Misses of one store and quota go by one fetch, so that their gets coalesce, and the neighbours that are not in reach
- * with them.
- */
+/* Misses that share a store and a quota go through one fetch, so that their gets coalesce, and neighbours that are
+ * not cached go along. Fetches are started under cache.lock, in the same locked section as the lookup: a chunk that
+ * is neither readable nor in flight at that moment really has to be fetched, so nothing is fetched twice. */
 #include "cache/miss.h"
 
 #include <errno.h>
@@ -9,7 +9,8 @@
 
 enum { AHEAD_MAX = 64 /* neighbours fetched with a window's misses */ };
 
-/* Start one fetch for n misses, all of the store and quota of first, and the neighbours. */
+/* Start one fetch for n misses, all of first's store and quota, with their neighbours behind them. Only the misses
+ * get a reference to their in-flight fetch. */
 static int start_group(struct cache *c, const struct cache_piece *first, struct miss *misses, size_t n,
                        const struct chunk_ref *const *ahead, size_t ahead_count, enum fetch_priority priority)
 {
@@ -31,6 +32,7 @@ bool miss_ready_locked(const struct cache *c, const struct digest *digest)
     return id != SPACE_NONE && cache_readable_locked(c, id);
 }
 
+/* Could a reader get the chunk from disk or from memory now? */
 static bool in_reach_locked(const struct cache *c, const struct digest *digest)
 {
     return miss_ready_locked(c, digest) || cache_memory_has(c, digest);
@@ -47,7 +49,8 @@ bool miss_would_stay_locked(const struct cache *c, const struct cache_piece *p)
     return c->memory_tier || (c->dir_count && space_admits(&c->space, &request));
 }
 
-/* The neighbours of the group of first that are to be fetched; how many. */
+/* Choose the neighbours to fetch with first's group, mark them as started, and return how many there are. None while
+ * writing is behind: they would be dropped after the fetch. */
 static size_t choose_ahead_locked(struct cache *c, struct cache_piece *ahead, size_t n, const struct cache_piece *first,
                                   const struct chunk_ref **out)
 {

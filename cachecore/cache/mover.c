@@ -1,13 +1,12 @@
-/* One chunk at a time: what hot.h says is due. A chunk is read whole into the memory tier, or moved.
+/* Lifting and moving hot chunks (hot.h), one at a time. A lifted chunk is read whole into the memory tier. A move
+ * uses two slots (space.h, state moving):
  *
- * A move has two slots (space.h, state moving):
+ *    new slot  free -> moving, chunk and record written -> ready, in the index
+ *    old slot  ready, read from ------------------------> moving, record blanked -> free
  *
- *   new slot  free -> moving, chunk and record written -> ready, in the index
- *   old slot  ready, read from ------------------------> moving, record blanked -> free
- *
- * Readers have the old slot until the change and the new one after it. A kill in between leaves records in both:
- * the one with the later number counts at the next load, and they say the same. What a slow directory
- * gave up is not put back there when the fast one evicts it: it is fetched again if it is asked for.
+ * Readers use the old slot until the change and the new one after it. A kill in between leaves records in both slots;
+ * the next load believes the one with the later sequence number, and both say the same. When the fast directory
+ * evicts the chunk, it is not written back to the slow one: it is fetched again if it is read.
  */
 #include "cache/mover.h"
 
@@ -24,7 +23,7 @@
 #include "format/chunk.h"
 
 enum {
-    REST = 3, /* times the time a job took */
+    REST = 3, /* the pause after a job, in multiples of the job's duration */
     REST_MAX_US = 250000,
     READ_PART = 256 << 10,
 };
@@ -41,7 +40,8 @@ struct mover {
 
 /* ---- moving ---- */
 
-/* The bytes of a pinned slot as they are stored, checked against its record, and that. */
+/* Read the stored bytes of a pinned slot in parts and check them against its record, which goes to *out_record.
+ * -EBADMSG: the record or a block is wrong; else -errno of the disk. */
 static int read_slot(struct cache *c, const struct space_slot *slot, const struct digest *digest, struct ring *ring,
                      uint8_t *stored, struct cache_record *out_record, uint64_t deadline_ms)
 {
@@ -69,6 +69,7 @@ static int read_slot(struct cache *c, const struct space_slot *slot, const struc
     return 0;
 }
 
+/* Copy a chunk's bytes between two slots that the caller holds. 0: the new slot's record is written too. */
 static int copy_chunk(struct cache *c, const struct space_slot *from, struct space_slot *to,
                       const struct digest *digest)
 {
@@ -79,15 +80,16 @@ static int copy_chunk(struct cache *c, const struct space_slot *from, struct spa
         return -EAGAIN;
     struct cache_record record = {0};
     int rc = read_slot(c, from, digest, ring, stored->data, &record, deadline_ms);
-    cache_note(c, from->dir, CACHE_READING, rc); /* before the ring is another's */
+    cache_note(c, from->dir, CACHE_READING, rc); /* before the ring is returned */
     rings_return(ring);
     if (rc)
         return rc;
-    to->owner = record.owner; /* only records know it */
+    to->owner = record.owner; /* the owner is kept in records only */
     return fill_write(c, to, digest, stored);
 }
 
-/* Pins `from`. false: the chunk is not on a slow directory, or nothing faster has room for it. */
+/* Pin the old slot and allocate the new one. false: the chunk is not on a slow directory, or no fast one has room for
+ * it. */
 static bool begin_move(struct cache *c, const struct digest *digest, struct space_slot *from, struct space_slot *to)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
@@ -103,12 +105,14 @@ static bool begin_move(struct cache *c, const struct digest *digest, struct spac
     return true;
 }
 
+/* Switch the chunk to its new slot. false: it was evicted, pinned or unpinned meanwhile. */
 static bool commit_move(struct cache *c, const struct space_slot *from, const struct space_slot *to)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
     return space_commit_move(&c->space, from->id, to->id);
 }
 
+/* Free the slot that is not the chunk's, and wake threads that wait for one. */
 static void end_move(struct cache *c, const struct space_slot *slot)
 {
     SCOPED_SPACE_LOCK(&c->lock, &c->space);
@@ -116,6 +120,7 @@ static void end_move(struct cache *c, const struct space_slot *slot)
     pthread_cond_broadcast(&c->changed);
 }
 
+/* Move a chunk to a fast directory, if one has room for it. Readers are never blocked. */
 static void move_chunk(struct mover *m, const struct digest *digest)
 {
     struct cache *c = m->config.cache;
@@ -126,7 +131,7 @@ static void move_chunk(struct mover *m, const struct digest *digest)
     bool moved = !rc && commit_move(c, &from, &to);
     cache_unpin(c, &from);
     counter_add(&m->stats.moves, moved);
-    /* The slot that is not the chunk's: no record may speak of it, or an evicted chunk would come back. */
+    /* Blank the record of the slot that is not the chunk's: otherwise a restart would bring an evicted chunk back. */
     const struct space_slot *left = moved ? &from : &to;
     cache_blank_slot(c, left);
     end_move(c, left);
@@ -134,6 +139,7 @@ static void move_chunk(struct mover *m, const struct digest *digest)
 
 /* ---- the thread ---- */
 
+/* Read a chunk whole, which puts it into the memory tier. */
 static void lift_chunk(struct mover *m, struct cache_piece *piece)
 {
     struct memory_tier *memory_tier = m->config.cache->memory_tier;
@@ -143,11 +149,11 @@ static void lift_chunk(struct mover *m, struct cache_piece *piece)
     if (!plain)
         return;
     piece->dst = plain->data;
-    if (cache_read_kept(m->config.cache, piece)) /* a whole hit: it enters the memory tier by itself */
+    if (cache_read_kept(m->config.cache, piece)) /* a whole hit enters the memory tier (cache_memory_disk_hit) */
         counter_add(&m->stats.lifts, 1);
 }
 
-/* false: stopping. */
+/* Pause between jobs. false: the mover is to stop. */
 static bool rest(struct mover *m, uint64_t us)
 {
     struct timespec until;
@@ -161,6 +167,7 @@ static bool rest(struct mover *m, uint64_t us)
     return !m->stopping;
 }
 
+/* The thread. After a stop it only empties the queue, so that every chunk is freed. */
 static void *mover_work(void *arg)
 {
     struct mover *m = arg;

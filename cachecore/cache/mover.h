@@ -1,8 +1,8 @@
-/* What is hot goes up: one thread that reads a chunk that was hit twice on disk in parts, whole, into
- * the memory tier, and copies one that was hit twice on a slow directory to a fast one.
+/* One thread that brings hot chunks to a faster tier: a chunk that was hit twice on disk in parts is read whole into
+ * the memory tier; a chunk that was hit twice on a slow directory is moved to a fast one.
  *
- * Never in anybody's way: one chunk at a time, and a pause three times as
- * long as the work after each.
+ * It keeps out of the way of readers: one chunk at a time, and after each a pause three times as long as the work
+ * took.
  */
 #ifndef GRANARY_CACHE_MOVER_H
 #define GRANARY_CACHE_MOVER_H
@@ -15,18 +15,18 @@ struct mover;
 
 struct mover_config {
     struct cache *cache;
-    struct hot *hot; /* what is due; outlives the mover */
+    struct hot *hot; /* hot chunks; outlives the mover */
 };
 
 struct mover_stats {
     counter lifts; /* chunks read whole for the memory tier */
-    counter moves; /* chunks that have a slot on a fast directory in place of that on a slow one */
+    counter moves; /* chunks moved from a slow directory to a fast one */
 };
 
-/* Makes no thread. -ENOMEM. */
+/* Make a mover; no thread yet. -ENOMEM. */
 GR_MUST_CHECK int mover_new(const struct mover_config *config, struct mover **out);
 GR_MUST_CHECK int mover_start_thread(struct mover *m);
-/* Ends the thread, and closes hot; what is queued is dropped. NULL is allowed. */
+/* Close hot and end the thread; queued chunks are dropped. NULL is allowed. */
 void mover_stop(struct mover *m);
 void mover_free(struct mover *m);
 

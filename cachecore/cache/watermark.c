@@ -1,13 +1,16 @@
-/* A cache that shares its filesystem: above the high mark of the filesystem's use, by whomever, slabs are
- * given back to it until the low mark; below that they are reserved again. The budget is the most the
- * cache ever has, and it has less meanwhile.
+/* A cache that shares its filesystem with others. When the filesystem's use, by anyone, passes the high mark, slabs
+ * are given back to it until the low mark; below that they are reserved again. The budget is the most the cache ever
+ * has.
  *
- * A slab given back is *yielded*: emptied under the lock, and from then on nobody's, so that the room of
- * its data and its records is taken away (holes punched) without it. No record of it can be believed
- * afterwards, in this life or the next. Nobody is waited for: slabs that are read or written right now
- * are passed over, and so are those with index nodes or pins.
+ *    use of the filesystem:   0 ...... low ............ high ...... 100 %
+ *                             reserve |   do nothing   | give back
  *
- * At the start a directory that would go above the high mark reserves only the slabs that hold anything.
+ * A slab that is given back is *yielded*: emptied under cache.lock, and owned by nobody from then on, so that holes
+ * can be punched into its data and its records without the lock. No record of it can be believed afterwards, in this
+ * run or the next. Nothing is waited for: slabs that are being read or written, and slabs with index nodes or pins,
+ * are skipped.
+ *
+ * At the start a directory that would pass the high mark reserves only the slabs that hold anything.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,10 +22,10 @@
 #include "base/log.h"
 #include "cache/cache_internal.h"
 
-enum { SLABS_A_TICK = 64 };
+enum { SLABS_A_TICK = 64 }; /* given back or reserved in one call: the disk monitor has other work */
 
 struct usage {
-    uint64_t used, total; /* bytes, as df counts them: without what is reserved for root */
+    uint64_t used, total; /* bytes, as df counts them: root's reserve is not part of total */
 };
 
 static bool watermark_look(const struct cache_dir *d, struct usage *out)
@@ -46,7 +49,8 @@ bool watermark_over(const struct cache_dir *d, unsigned high, uint64_t more)
     return watermark_look(d, &u) && u.used + more > percent_of(u.total, high);
 }
 
-/* Without the lock, with the deadline of a write. */
+/* Punch or reserve a slab on disk, without cache.lock, with the deadline of a write. A full filesystem says nothing
+ * about the disk's health. */
 static int change_slab(struct cache *c, unsigned dir, uint32_t slab, enum cache_slab_change change)
 {
     uint64_t deadline_ms = clock_now_ms() + (uint64_t)c->disk_timeout_ms * WRITE_TIMEOUT_FACTOR;
@@ -55,11 +59,12 @@ static int change_slab(struct cache *c, unsigned dir, uint32_t slab, enum cache_
         return -EAGAIN;
     int rc = cache_dir_change_slab(c->dirs[dir], ring, dir, slab, change, deadline_ms);
     if (rc != -ENOSPC)
-        cache_note(c, dir, CACHE_WRITING, rc); /* before the ring is another's */
+        cache_note(c, dir, CACHE_WRITING, rc); /* before the ring is returned */
     rings_return(ring);
     return rc;
 }
 
+/* Give one slab back. false: no slab can be given, or the disk refused. */
 static bool yield_one(struct cache *c, unsigned dir)
 {
     uint32_t slab;
@@ -76,6 +81,7 @@ static bool yield_one(struct cache *c, unsigned dir)
     return !change_slab(c, dir, slab, CACHE_PUNCH);
 }
 
+/* Reserve one yielded slab again. The space gets it only after its room is reserved, so a fill never lacks room. */
 static bool regain_one(struct cache *c, unsigned dir)
 {
     uint32_t slab;
@@ -99,6 +105,7 @@ static bool regain_one(struct cache *c, unsigned dir)
     return true;
 }
 
+/* Estimates the filesystem's use as slabs come and go; the next call measures it again. */
 void watermark_apply(struct cache *c, unsigned dir, const struct watermark *marks, uint64_t used, uint64_t total)
 {
     uint64_t slab = c->dirs[dir]->geometry.slab_size, whole = slab + slab / CACHE_REGION_SHARE;

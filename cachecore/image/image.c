@@ -1,15 +1,18 @@
-/* Offsets to bytes: every operation is one walk over the chunks of a range.
+/* From offsets to bytes: every operation is one walk over the chunks of a range.
  *
- * The walk goes leaf by leaf. span_locate() descends from the manifest's root to the leaf of a chunk; a
- * zero digest on the way is a subtree of holes, and the walk steps over all of it at once. Whatever
- * a walk needs of a leaf it copies (chunk_ref) before it lets the leaf go, so nothing is pinned
- * while chunks are fetched.
+ *    image_read --> span_locate (leaf by leaf) --> read_span --> batch of pieces --> cache_read
+ *    image_prefetch      likewise                                                --> cache_ensure
+ *    image_extents       likewise, without pieces
  *
- * Reads and prefetches collect pieces into a batch of fixed size on the stack and hand it to the
- * cache when it is full: a request of any length uses the same memory.
+ * The walk goes leaf by leaf. span_locate() descends from the manifest's root to the leaf of a chunk. A zero digest
+ * on the way is a subtree of holes, which the walk passes in one step. The walk copies what it needs of a leaf
+ * (chunk_ref) before it releases the leaf, so no node is held while chunks are fetched.
  *
- * A read waits for no lock of the image's: the manifest is constant, the nodes are node_cache's, what is noted of it is
- * atomic, and the runs are looked for where their lock is free (readahead.c).
+ * Reads and prefetches collect pieces in a batch of fixed size on the stack and pass it to the cache when it is full:
+ * a request of any length uses the same memory.
+ *
+ * A read never waits for a lock of the image: the manifest is constant, the nodes belong to node_cache, notes are
+ * atomic, and the streams of readahead are looked up only if their lock is free (readahead.c).
  */
 
 #include "image/image.h"
@@ -22,7 +25,7 @@
 #include "base/error.h"
 #include "image/readahead/readahead.h"
 
-enum { BATCH = 64, INDEX_MEMORY_DEFAULT = 64 << 20 };
+enum { BATCH = 64, INDEX_MEMORY_DEFAULT = 64 << 20 }; /* pieces; bytes */
 
 DEFINE_CLEANUP(image, struct image *, image_close)
 
@@ -92,6 +95,7 @@ struct recorder_place *image_recorder(struct image *img)
 
 /* ---- read and prefetch ---- */
 
+/* -EINVAL unless [off, off+len) lies within the image. Written so that off + len cannot overflow. */
 static int check_range(const struct image *img, uint64_t off, uint64_t len)
 {
     if (off <= img->manifest.size && len <= img->manifest.size - off)
@@ -100,19 +104,20 @@ static int check_range(const struct image *img, uint64_t off, uint64_t len)
                      (unsigned long long)off, (unsigned long long)len, (unsigned long long)img->manifest.size);
 }
 
+/* One operation in progress: the pieces that wait for the cache, and what the operation has cost so far. */
 struct batch {
     struct image *img;
     bool prefetch;
     size_t count;
     struct cache_served served;
-    uint64_t index_us; /* spent looking for chunks */
+    uint64_t index_us; /* spent in the index, fetching its nodes included */
     struct cache_piece pieces[BATCH];
-    uint64_t chunks[BATCH]; /* their numbers; not for prefetches */
-    uint64_t refused_at;    /* offset of what is not cached, when the fence ends a read */
+    uint64_t chunks[BATCH]; /* their chunk numbers; for reads only */
+    uint64_t refused_at;    /* first offset that is not cached, when cache-only mode refuses a read */
     struct readahead ahead;
 };
 
-/* The offset of the first piece that is not cached; if all are by now, of the first. */
+/* Return the offset of the first piece that is not cached, or of the first piece if all are cached by now. */
 static uint64_t first_missing(const struct batch *b)
 {
     size_t i = 0;
@@ -122,6 +127,7 @@ static uint64_t first_missing(const struct batch *b)
     return b->chunks[i] * b->img->manifest.chunk_size + b->pieces[i].offset;
 }
 
+/* Read the batch's pieces and tell readahead about them. */
 static int flush_reads(struct batch *b)
 {
     uint64_t missed = cache_served_fetched(&b->served);
@@ -135,6 +141,7 @@ static int flush_reads(struct batch *b)
     return rc;
 }
 
+/* Pass the batch to the cache and empty it. */
 static int image_flush(struct batch *b)
 {
     if (!b->count)
@@ -144,6 +151,7 @@ static int image_flush(struct batch *b)
     return rc;
 }
 
+/* Add a piece, with a flush before it if the batch is full. */
 static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offset, uint32_t len, uint8_t *dst)
 {
     int rc = b->count == BATCH ? image_flush(b) : 0;
@@ -158,7 +166,8 @@ static int add_piece(struct batch *b, const struct chunk_ref *ref, uint32_t offs
     return rc;
 }
 
-/* What [*off, end) has in one span; advances *off. dst: where *off's byte goes; NULL: prefetch. */
+/* Add the part of [*off, end) that lies in one span; advances *off. dst: where the byte at *off goes; NULL: prefetch.
+ * Holes are zeroed at once. */
 static int read_span(struct batch *b, const struct span *span, uint64_t *off, uint64_t end, uint8_t *dst)
 {
     const struct manifest *m = &b->img->manifest;
@@ -187,6 +196,7 @@ static int read_span(struct batch *b, const struct span *span, uint64_t *off, ui
     return 0;
 }
 
+/* Add what one read was served to the image's counters. */
 static void count_served(struct image *img, const struct cache_served *served)
 {
     for (size_t i = 0; i < CACHE_SOURCES; i++) {
@@ -197,6 +207,7 @@ static void count_served(struct image *img, const struct cache_served *served)
     }
 }
 
+/* Walk over [off, off+len), span by span. */
 static int image_walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
 {
     struct image *img = b->img;
@@ -222,7 +233,7 @@ static int image_walk(struct batch *b, uint8_t *dst, uint64_t off, uint64_t len)
     return image_flush(b);
 }
 
-/* The fence has ended it: its index node or its bytes are not cached. */
+/* Refuse a read in cache-only mode: its index node or its bytes are not cached. */
 static int image_refuse(struct image *img, uint64_t off)
 {
     counter_add(&img->fence_refusals, 1);
@@ -242,14 +253,14 @@ static void batch_begin(struct batch *b, struct image *img, bool prefetch, uint6
     b->refused_at = off;
 }
 
-/* Returns rc, the result of what was done, or the fence's sentence in its place. */
+/* Count the batch, and return rc, or the refusal where cache-only mode ended it. */
 static int batch_end(struct batch *b, int rc)
 {
     count_served(b->img, &b->served);
     return rc == -ENODATA ? image_refuse(b->img, b->refused_at) : rc;
 }
 
-/* Returns the walk's result; b has what it cost. */
+/* Walk with readahead. Returns the walk's result; *b has what it cost. */
 static int walk_batched(struct batch *b, struct image *img, uint8_t *dst, uint64_t off, uint64_t len)
 {
     batch_begin(b, img, !dst, off);
@@ -257,7 +268,7 @@ static int walk_batched(struct batch *b, struct image *img, uint8_t *dst, uint64
     return batch_end(b, image_walk(b, dst, off, len));
 }
 
-/* Its sentence is left as it is. */
+/* Measure a read, and log it if it was slow. Leaves the thread's error message as it is. */
 static void note_time(struct image *img, const struct batch *b, uint64_t off, uint64_t len, uint64_t took_us, int rc)
 {
     if (img->config.latency)
@@ -323,7 +334,7 @@ int image_prefetch_chunks(struct image *img, const uint64_t *chunks, size_t n)
 
 /* ---- what is cached ---- */
 
-/* [*off, end) in one span, as far as it is cached; advances *off. */
+/* Is the part of [*off, end) in one span cached? Advances *off. */
 static bool span_is_cached(const struct image *img, const struct span *span, uint64_t *off, uint64_t end)
 {
     uint32_t chunk_size = img->manifest.chunk_size;
@@ -353,7 +364,7 @@ bool image_is_cached(struct image *img, uint64_t off, uint64_t len)
 
 /* ---- extents ---- */
 
-/* The run that is being put together. */
+/* The run that is being merged. */
 struct extent {
     image_extent_visit *visit;
     void *arg;
@@ -361,7 +372,7 @@ struct extent {
     bool hole;
 };
 
-/* Non-zero: the visitor wants no more. */
+/* Extend the run, or pass it to the visitor and begin another. Returns the visitor's result. */
 static int extent_add(struct extent *e, uint64_t len, bool hole)
 {
     if (e->len && e->hole != hole) {
@@ -376,6 +387,7 @@ static int extent_add(struct extent *e, uint64_t len, bool hole)
     return 0;
 }
 
+/* Add the part of [*off, end) that lies in one span, chunk by chunk; a subtree of holes at once. */
 static int extent_add_span(struct extent *e, const struct span *span, uint32_t chunk_size, uint64_t *off, uint64_t end)
 {
     uint64_t stop = GR_MIN(end, span->end * chunk_size);
@@ -390,6 +402,7 @@ static int extent_add_span(struct extent *e, const struct span *span, uint32_t c
     return 0;
 }
 
+/* Runs are merged across spans; the last one is passed on at the end. */
 int image_extents(struct image *img, uint64_t off, uint64_t len, image_extent_visit *visit, void *arg)
 {
     int rc = check_range(img, off, len);

@@ -11,6 +11,7 @@
 #include "image/recorder.h"
 #include "image/warm/warm_turn.h"
 
+/* An open image. Constant after image_open, except for counters, atomics and members that have a lock of their own. */
 struct image {
     _Atomic unsigned refs;
     struct image_config config;
@@ -19,21 +20,21 @@ struct image {
     struct node_cache *nodes;
     struct recorder_place recorder;
     struct demand demand;
-    pthread_mutex_t streams_lock; /* of streams; innermost, only tried */
+    pthread_mutex_t streams_lock; /* guards streams; innermost; only ever tried */
     struct streams streams;
     counter reads, read_bytes, hole_bytes, prefetches, prefetch_bytes;
     counter served[CACHE_SOURCES], served_bytes[CACHE_SOURCES];
-    _Atomic int next_credit; /* see readahead.c: chunks that may be taken along as the next ones */
+    _Atomic int next_credit; /* how many following chunks a read may take along (readahead.c) */
     counter readahead_bytes, completion_bytes, ahead_used_bytes;
-    /* Told that something was missed of a leaf, or that what was fetched ahead was read (ahead.h); NULL: nobody is. */
+    /* Called when a chunk of a leaf was missed, or when a chunk fetched ahead was read (ahead.h); NULL: not called. */
     void (*noted)(void *arg, struct image *img, uint64_t leaf);
     void *noted_arg;
-    _Atomic uint64_t active_ms; /* when something was missed last, or a chunk fetched ahead read */
+    _Atomic uint64_t active_ms; /* clock_now_ms of the last miss, or of the last read of a chunk fetched ahead */
     counter fence_refusals;
     struct warm_turns warm_turns;
 };
 
-/* Chunks below one entry of a node at `level`. */
+/* How many chunks one entry of a node at `level` covers. */
 static inline uint64_t image_chunks_below(unsigned level)
 {
     uint64_t n = 1;
@@ -42,7 +43,7 @@ static inline uint64_t image_chunks_below(unsigned level)
     return n;
 }
 
-/* Bytes of a chunk: the last one may be shorter than the others. */
+/* Bytes of a chunk; the image's last chunk may be shorter. */
 static inline uint64_t image_chunk_len(const struct image *img, uint64_t chunk)
 {
     const struct manifest *m = &img->manifest;

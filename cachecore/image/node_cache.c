@@ -1,14 +1,15 @@
-/* Index nodes by digest, least recently used first out.
+/* Index nodes by digest; the least recently used is evicted first.
  *
- * A node is reached by one reference of the table and one of each reader. Eviction takes the
- * table's: a reader that still holds the node goes on reading it, and its memory goes with the last
- * reference. Two readers that miss the same node both ask the chunk cache, where single-flight
- * makes one fetch of it; the second to come back finds the first one's node and drops its own. The
- * lock is not held meanwhile.
+ *    table (by digest) --> node <--> node <--> node      newest ... oldest, by use
+ *                           ^ one reference of the table, and one of each reader
  *
- * A digest proves what a node is, not that it stands in the right place. Its level, its number of
- * entries and its chunks' lengths are compared with the image's geometry once, when it is decoded,
- * so that a reader may index into it without looking.
+ * Eviction drops the table's reference. A reader that holds the node goes on using it, and the last reference frees
+ * it. Two readers that miss the same node both read it from the chunk cache, whose single flight makes one fetch of
+ * it. The second finds the first one's node in the table and drops its own copy. The lock is not held meanwhile.
+ *
+ * A digest proves what a node is, not that it stands in the right place. So its level, its number of entries and its
+ * chunks' lengths are compared with the image's geometry once, when it is decoded, and readers may index into it
+ * without further checks.
  */
 #include "image/node_cache.h"
 
@@ -20,16 +21,17 @@
 #include "base/map.h"
 #include "store/repository.h"
 
+/* A decoded node. Everything but the links is constant. */
 struct node {
     _Atomic unsigned refs;
     struct digest digest;     /* constant */
-    struct node_place place;  /* constant: where it was checked */
+    struct node_place place;  /* constant: the place it was checked for */
     struct index_node *index; /* constant, owned */
     size_t bytes;
-    struct node *newer, *older; /* the order of use, under the lock */
+    struct node *newer, *older; /* the list by use, under the lock */
 };
 
-/* In the table. */
+/* An entry of the table. */
 struct node_entry {
     uint64_t hash;
     struct node *node;
@@ -37,8 +39,8 @@ struct node_entry {
 
 struct node_cache {
     struct node_cache_config config;
-    pthread_mutex_t lock; /* everything below */
-    size_t memory;        /* the config's, until others are told */
+    pthread_mutex_t lock; /* guards everything below */
+    size_t memory;        /* the limit in bytes */
     struct node *newest, *oldest;
     struct node_cache_stats stats;
     struct map nodes;
@@ -97,7 +99,7 @@ static void link_newest_locked(struct node_cache *nc, struct node *node)
     nc->newest = node;
 }
 
-/* The node with a new reference, now the newest; NULL: not here. */
+/* Return the node with a new reference, and make it the newest; NULL: not in memory. */
 static struct node *node_cache_find_locked(struct node_cache *nc, const struct digest *digest)
 {
     const struct node_entry *entry = find_entry_locked(nc, digest);
@@ -112,6 +114,7 @@ static struct node *node_cache_find_locked(struct node_cache *nc, const struct d
     return node;
 }
 
+/* Drop the table's reference of the oldest node. */
 static void evict_oldest_locked(struct node_cache *nc)
 {
     struct node *node = nc->oldest;
@@ -132,7 +135,7 @@ void node_cache_free(struct node_cache *nc)
     free(nc);
 }
 
-/* The newest is always kept: it is in use. */
+/* Evict down to the limit. The newest node always stays: it is in use. */
 static void shrink_locked(struct node_cache *nc)
 {
     while (nc->stats.bytes > nc->memory && nc->oldest != nc->newest) {
@@ -141,8 +144,8 @@ static void shrink_locked(struct node_cache *nc)
     }
 }
 
-/* Takes node, whose one reference becomes the caller's; returns the one that is in the table. Without memory for a
- * larger table node is not kept. */
+/* Put a node into the table, or drop it for the one that is there already. Returns the one in the table with a
+ * reference for the caller. Without memory to grow the table, the node is the caller's alone. */
 static struct node *insert(struct node_cache *nc, struct node *node)
 {
     SCOPED_LOCK(&nc->lock);
@@ -163,6 +166,7 @@ static struct node *insert(struct node_cache *nc, struct node *node)
 
 /* ---- geometry ---- */
 
+/* Does the node fit its place? -EBADMSG with a message if not. */
 static int check_place(const struct manifest *m, struct node_place place, const struct digest *digest,
                        const struct index_node *index)
 {
@@ -178,6 +182,7 @@ static int check_place(const struct manifest *m, struct node_place place, const 
 
 /* ---- fetch ---- */
 
+/* The memory that a decoded node takes. */
 static size_t decoded_bytes(const struct index_node *index)
 {
     size_t entry = index->level ? sizeof *index->children : sizeof *index->chunks;
@@ -206,6 +211,7 @@ static int make_node(struct node_cache *nc, const struct index_child *child, str
     return 0;
 }
 
+/* Refuse a node that is longer than any can be, before memory is allocated for it. */
 static int check_length(const struct index_child *child)
 {
     if (child->len > INDEX_NODE_MAX)
@@ -220,6 +226,7 @@ int node_cache_keep(struct node_cache *nc, const struct index_child *child)
     return rc ? rc : cache_ensure(nc->config.cache, &piece, 1, PRIORITY_WARM);
 }
 
+/* Read a node through the chunk cache. The piece is a demand read: a reader waits for it. */
 static int fetch_node(struct node_cache *nc, const struct index_child *child, struct node_place place,
                       struct node **out)
 {
@@ -235,7 +242,7 @@ static int fetch_node(struct node_cache *nc, const struct index_child *child, st
     return rc ? rc : make_node(nc, child, place, data, child->len, out);
 }
 
-/* *out NULL: not in memory. */
+/* Look in memory only; *out is NULL if the node is not there. -EBADMSG: it does not fit this place. */
 static int find_node(struct node_cache *nc, const struct index_child *child, struct node_place place, struct node **out)
 {
     {
@@ -243,7 +250,7 @@ static int find_node(struct node_cache *nc, const struct index_child *child, str
         *out = node_cache_find_locked(nc, &child->digest);
         *(*out ? &nc->stats.hits : &nc->stats.misses) += 1;
     }
-    /* Equal subtrees share a node: what fits one place need not fit the other. */
+    /* Equal subtrees share a node, and what fits one place need not fit another. */
     if (!*out || ((*out)->place.number == place.number && (*out)->place.level == place.level))
         return 0;
     int rc = check_place(nc->config.manifest, place, &child->digest, (*out)->index);
@@ -264,6 +271,7 @@ int node_cache_get(struct node_cache *nc, const struct index_child *child, struc
     return rc;
 }
 
+/* Fetch a node straight from the store, past the cache. `object` receives its bytes. */
 static int fetch_from_store(struct node_cache *nc, const struct index_child *child, struct node_place place,
                             struct store *store, struct bytes *object, struct node **out)
 {
@@ -285,7 +293,7 @@ int node_cache_peek(struct node_cache *nc, const struct index_child *child, stru
     return fetch_from_store(nc, child, place, store, &object, out);
 }
 
-/* Inner nodes, which many leaves are reached by, are kept in memory too. */
+/* Only inner nodes are kept in memory: many leaves are reached through each. */
 int node_cache_bring(struct node_cache *nc, const struct index_child *child, struct node_place place,
                      struct store *store, struct node **out, counter *fetched)
 {
@@ -298,7 +306,8 @@ int node_cache_bring(struct node_cache *nc, const struct index_child *child, str
     const struct chunk_ref ref = index_child_ref(child);
     if (object.len == ref.plain_len) {
         counter_add(fetched, object.len);
-        (void)!cache_put(nc->config.cache, &ref, object.data); /* else it is fetched again when it is read */
+        (void)!cache_put(nc->config.cache, &ref,
+                         object.data); /* if this fails, the node is fetched again when it is read */
     }
     if (place.level)
         *out = insert(nc, *out);

@@ -1,13 +1,13 @@
-/* A bit a chunk says who came first. The ring is one of many producers and one consumer: each cell has a number that
- * says whose turn it is (Dmitry Vyukov's bounded queue):
+/* One bit a chunk tells a first touch from later ones. The ring is Dmitry Vyukov's bounded queue, with many producers
+ * and one consumer: each cell has a turn number, compared with a position in the queue:
  *
- *   number == place in the queue          free, for the producer that moves the tail on to it
- *   number == place + 1                   filled, for the consumer
- *   number == place + RECORDER_RING       free again, one round later
+ *    turn == position                    free, for the producer that moves the tail past it
+ *    turn == position + 1                filled, for the consumer
+ *    turn == position + RECORDER_RING    free again, one round later
  *
- * A recorder is freed when no reader can have it: a reader counts itself as a user, then looks for the recorder once
- * more; recorder_stop takes it away, then waits until there is no user. Both sides are sequentially consistent, so that
- * one of them sees the other.
+ * A recorder is freed when no reader can reach it. A reader counts itself in `users`, then loads the recorder again;
+ * recorder_stop clears the pointer, then waits until `users` is 0. All four accesses are sequentially consistent, so
+ * one side sees the other.
  */
 #include "image/recorder.h"
 
@@ -17,16 +17,17 @@
 
 #include "base/cleanup.h"
 
+/* One cell of the ring. */
 struct cell {
     _Atomic uint64_t turn;
     struct trace_entry entry;
 };
 
 struct recorder {
-    _Atomic uint64_t *touched; /* a bit a chunk */
+    _Atomic uint64_t *touched; /* one bit a chunk */
     struct cell *ring;
-    _Atomic uint64_t tail; /* the next place to fill */
-    uint64_t head;         /* the next to take */
+    _Atomic uint64_t tail; /* next position to fill */
+    uint64_t head;         /* next position to take; the consumer's alone */
     counter dropped;
 };
 
@@ -64,11 +65,11 @@ void recorder_stop(struct recorder_place *place, struct recorder *r)
     if (atomic_load(&place->current) != r)
         return;
     atomic_store(&place->current, NULL);
-    while (atomic_load(&place->users)) /* each for a few instructions */
+    while (atomic_load(&place->users)) /* each of them for a few instructions */
         sched_yield();
 }
 
-/* false: the ring is full. */
+/* Append an entry. false: the ring is full. */
 static bool recorder_put(struct recorder *r, const struct trace_entry *entry)
 {
     uint64_t at = atomic_load_explicit(&r->tail, memory_order_relaxed);
@@ -85,10 +86,11 @@ static bool recorder_put(struct recorder *r, const struct trace_entry *entry)
         }
         if (turn < at)
             return false;
-        at = atomic_load_explicit(&r->tail, memory_order_relaxed); /* somebody was faster */
+        at = atomic_load_explicit(&r->tail, memory_order_relaxed); /* another producer took this position */
     }
 }
 
+/* Record a chunk the first time it is touched. A dropped entry clears its bit again. */
 static void touch(struct recorder *r, uint64_t chunk, const struct digest *digest)
 {
     _Atomic uint64_t *word = &r->touched[chunk / 64];

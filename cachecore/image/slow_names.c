@@ -1,5 +1,8 @@
-/* One place, `img`: taken by a reader whose read was slow, given back by the thread when it has looked and rested. What
- * is asked meanwhile is not taken up. The reader pays for a lock that is held for a few instructions.
+/* There is one place, `img`. A reader whose read was slow takes it, and the thread frees it when it has searched and
+ * rested. Slow reads that come meanwhile are not searched. A reader pays for a lock that is held for a few
+ * instructions.
+ *
+ *    free --reader--> taken, img set --thread--> searching --> resting 60 s --> free
  */
 #include "image/slow_names.h"
 
@@ -16,6 +19,7 @@
 
 enum { REST_MS = 60 * 1000 };
 
+/* `lock` guards taken, img and offset; started is written once. */
 struct slow_names {
     struct slow_reads *reads;
     pthread_t thread;
@@ -23,11 +27,12 @@ struct slow_names {
     _Atomic bool stopping;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool taken;        /* under the lock, like the rest */
-    struct image *img; /* a reference; NULL: none, or it is being looked at */
+    bool taken;        /* from the reader's request until the thread has rested */
+    struct image *img; /* a reference; NULL: none, or the thread has it */
     uint64_t offset;
 };
 
+/* One search. */
 struct looking {
     struct slow_names *names;
     const struct image *img;
@@ -41,7 +46,7 @@ static void slow_names_say(const struct looking *l, const char *what, int len, c
                 digest_hex(&l->img->digest, hex), what, len, path);
 }
 
-/* 1: it is this one, -ECANCELED: the server ends. */
+/* A catalog visitor. 1: the file is found and logged; -ECANCELED: the server ends. Names by hard links are skipped. */
 static int compare(void *arg, const struct catalog_entry *e)
 {
     const struct looking *l = arg;
@@ -53,6 +58,7 @@ static int compare(void *arg, const struct catalog_entry *e)
     return atomic_load(&l->names->stopping) ? error_set(-ECANCELED, "the server ends") : 0;
 }
 
+/* Search one offset, and log what is there. Metadata is recognised without the catalog. */
 static void slow_names_look(struct looking *l)
 {
     const struct manifest *m = &l->img->manifest;
@@ -74,6 +80,7 @@ static void rest_locked(struct slow_names *n)
         continue;
 }
 
+/* The thread. It searches without the lock, and frees the place only after it has rested. */
 static void *look_for_names(void *arg)
 {
     struct slow_names *n = arg;
@@ -96,6 +103,7 @@ static void *look_for_names(void *arg)
     return NULL;
 }
 
+/* The slow reads' callback: take the place if it is free. */
 static void slow_names_ask(void *arg, struct image *img, uint64_t offset)
 {
     struct slow_names *n = arg;

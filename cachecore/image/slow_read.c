@@ -1,3 +1,5 @@
+/* One log line a slow read: the whole time, split into index, disk, queue and store; "other" is the rest. The chunk
+ * with the longest wait is named, with the object it is in. */
 #include "image/slow_read.h"
 
 #include <stdio.h>
@@ -7,7 +9,7 @@ static double seconds(uint64_t us)
     return (double)us / 1e6;
 }
 
-/* The chunk that was waited for the longest, and where it was asked for. */
+/* Describe the chunk with the longest wait, and where it was fetched from. */
 static void describe_slowest(const struct cache_served *served, char *out, size_t size)
 {
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];

@@ -1,8 +1,8 @@
-/* The way down the index is made anew for every step: nodes come from memory, and what a walk needs of a leaf is copied
- * before the leaf is let go.
- */
+/* Every step descends from the root again: the nodes are in memory, and the walk copies what it needs of a leaf
+ * before it releases it. */
 #include "image/span.h"
 
+/* Get one node, in the way the walk wants it. */
 static int span_get_node(struct image *img, const struct index_child *child, struct node_place place,
                          enum span_nodes how, struct node **out)
 {
@@ -12,6 +12,7 @@ static int span_get_node(struct image *img, const struct index_child *child, str
     return rc ? rc : node_cache_get(img->nodes, child, place, out);
 }
 
+/* Stops at the first zero digest: everything below it is holes. */
 int span_locate(struct image *img, uint64_t chunk, enum span_nodes how, struct span *span)
 {
     struct index_child child = img->manifest.index_root;

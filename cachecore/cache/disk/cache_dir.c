@@ -1,12 +1,13 @@
-/* A directory in use: loading, filling, its health. (cache_dir_open.c has the files and how they are made.)
+/* A directory in use: loading, filling, its health. (cache_dir_open.c creates and opens the files.)
  *
- * A fill: the old record is blanked, the data written (O_DIRECT), then the new record. Nothing is
- * ever synced, so after a power loss any subset of those writes may be on the disk in any order.
- * That is why every record carries the CRC of each block it speaks of: a record over bytes that are
- * not the ones it was made for (an old record over new data, a new record over old data, torn data)
- * proves itself wrong at the first read of that block and becomes a miss; a record over exactly its
- * bytes is right, whichever fill left them there. Blanking the old record first only makes such
- * misses rare.
+ *    fill:   [slab's table entry] -> [old record blanked] -> data (O_DIRECT) -> new record
+ *             if newly bound          if there may be one
+ *
+ * Nothing is ever synced, so after a power loss any subset of these writes may be on the disk, in any order. That is
+ * why a record carries the CRC of each block it describes. A record over bytes it was not made for (an old record
+ * over new data, a new record over old data, torn data) is caught by the first read of that block, which becomes a
+ * miss. A record over exactly its bytes is right, whichever fill wrote them. Blanking the old record first only makes
+ * such misses rare.
  */
 #include "cache/disk/cache_dir.h"
 
@@ -23,7 +24,7 @@
 #include "base/log.h"
 #include "cache/disk/cache_lock.h"
 
-enum { AHEAD_SLABS = 32 /* records of so many slabs are on their way at a start */ };
+enum { AHEAD_SLABS = 32 /* records of this many slabs are prefetched while loading */ };
 
 void cache_dir_close(struct cache_dir *d)
 {
@@ -48,9 +49,9 @@ void cache_dir_sign(struct cache_dir *d)
 
 /* ---- loading ---- */
 
-/* What a thread that reads is left with when its disk does not answer. */
+/* What the loading thread owns, so that it can be left behind when its disk does not answer. */
 struct loader {
-    int fd; /* its own of the record file, which may be closed while it hangs */
+    int fd; /* its own descriptor of the record file, which may be closed while it hangs */
     struct io_thread *thread;
     struct io_op op;
     bool hangs;
@@ -67,6 +68,7 @@ static void loader_free(void *arg)
     free(l);
 }
 
+/* Free the loader, or leave it to its thread if that hangs. */
 static void loader_end(struct loader *l)
 {
     if (l->hangs) {
@@ -78,6 +80,8 @@ static void loader_end(struct loader *l)
 }
 DEFINE_CLEANUP(loader, struct loader *, loader_end)
 
+/* Make a loader with buffers for the slab table and for the largest region of records. NULL: out of memory or
+ * threads. */
 static struct loader *loader_new(const struct cache_dir *d, const struct io_calls *calls)
 {
     struct loader *l = calloc(1, sizeof *l);
@@ -92,7 +96,7 @@ static struct loader *loader_new(const struct cache_dir *d, const struct io_call
     return NULL;
 }
 
-/* Read from the record file. -errno of the disk; -ETIMEDOUT: it hangs. */
+/* Read from the record file, within a time. -errno of the disk; -ETIMEDOUT: it hangs. */
 static int load_bytes(struct loader *l, uint8_t *out, size_t len, uint64_t off, uint32_t timeout_ms)
 {
     size_t at;
@@ -101,6 +105,7 @@ static int load_bytes(struct loader *l, uint8_t *out, size_t len, uint64_t off, 
     return l->hangs ? -ETIMEDOUT : l->op.rc;
 }
 
+/* Read the records of one bound slab into the space. -ENOMEM. */
 static int load_records(struct cache_dir *d, unsigned number, struct loader *l, struct cache_load *load,
                         struct cache_place place)
 {
@@ -109,7 +114,7 @@ static int load_records(struct cache_dir *d, unsigned number, struct loader *l, 
     place.slot = 0;
     if (load_bytes(l, l->region, (size_t)slots * stride, cache_place_record_offset(&d->geometry, &place),
                    load->timeout_ms))
-        return 0; /* the slab's chunks are misses */
+        return 0; /* its chunks are misses */
     int rc = space_load_slab(load->space, number, &place);
     struct cache_record record;
     for (; !rc && place.slot < slots; place.slot++)
@@ -118,7 +123,7 @@ static int load_records(struct cache_dir *d, unsigned number, struct loader *l, 
     return rc;
 }
 
-/* Ask the kernel for the records of a slab that will be read soon. */
+/* Have the kernel prefetch the records of a slab, if it is bound. */
 static void cache_dir_read_ahead(const struct cache_dir *d, const uint8_t *table, uint32_t slab)
 {
     struct cache_place place = {.slab = slab};
@@ -129,6 +134,7 @@ static void cache_dir_read_ahead(const struct cache_dir *d, const uint8_t *table
                             POSIX_FADV_WILLNEED);
 }
 
+/* Load every bound slab that has its room on disk, until the disk hangs. */
 static int load_slabs(struct cache_dir *d, unsigned number, struct loader *l, struct cache_load *load)
 {
     int rc = 0;
@@ -162,7 +168,7 @@ int cache_dir_load(struct cache_dir *d, unsigned number, struct cache_load *load
 
 /* ---- filling ---- */
 
-enum { BLANK_AT = 512, RECORD_AT = 4096 }; /* in the bounce buffer; the slab's entry is at 0 */
+enum { BLANK_AT = 512, RECORD_AT = 4096 }; /* offsets in the bounce buffer; the slab's entry is at 0 */
 
 int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
                    const struct digest *digest, struct buf *stored, uint64_t deadline_ms)
@@ -190,7 +196,7 @@ int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct sp
         memset(bytes + BLANK_AT, 0, CACHE_META_RECORD_HEAD);
         writes[n++] = (struct ring_write){records, record_off, CACHE_META_RECORD_HEAD, bytes + BLANK_AT};
     }
-    /* cap: whole 4 KiB, as O_DIRECT wants; what is behind the chunk in it is zero */
+    /* write up to `cap`, which is whole 4 KiB as O_DIRECT requires; the bytes behind the chunk are zero */
     writes[n++] = (struct ring_write){data, cache_place_data_offset(&d->geometry, &slot->place), (uint32_t)stored->cap,
                                       stored->data};
     cache_meta_record_encode(&d->geometry, &slot->place, &record, stored->data, bytes + RECORD_AT);
@@ -241,7 +247,7 @@ int cache_dir_change_slab(const struct cache_dir *d, struct ring *ring, unsigned
 
 static const char *const direction_names[CACHE_DIRECTIONS] = {"reading", "writing"};
 
-/* All of it as warnings: who was told of the fault wants to know of its end. */
+/* Log a change of state. All at the same level: a reader of the log who saw the fault must also see its end. */
 static void say_state(const struct cache_dir *d, enum cache_direction direction, enum health_state before, int rc)
 {
     const char *why = rc == -EBADMSG     ? "bytes differ from their checksum"
@@ -264,9 +270,10 @@ static void say_state(const struct cache_dir *d, enum cache_direction direction,
     }
 }
 
+/* Pass an event to the state machine, and log and publish a new state. */
 static bool cache_dir_note_event(struct cache_dir *d, enum cache_direction direction, enum health_event event, int rc)
 {
-    SCOPED_LOCK(&d->health_lock); /* also while it is said: lines come in the order of the states */
+    SCOPED_LOCK(&d->health_lock); /* held while logging, so that lines come in the order of the states */
     enum health_state before = d->health[direction].state;
     if (!health_note(&d->health[direction], event, clock_now_ms()))
         return false;

@@ -1,6 +1,5 @@
-/* One cache directory: its lock, its two files, writing of slots' bytes and records, its health.
- * docs/reference/format-cache.md. It knows no index: space.h does.
- */
+/* One cache directory: its lock, its two files, the writing of slots and records, and its health.
+ * docs/reference/format-cache.md has the files. The index is elsewhere (space.h). */
 #ifndef GRANARY_CACHE_DISK_CACHE_DIR_H
 #define GRANARY_CACHE_DISK_CACHE_DIR_H
 
@@ -12,52 +11,54 @@
 
 enum cache_direction { CACHE_READING, CACHE_WRITING, CACHE_DIRECTIONS };
 
+/* An open directory. Constant but for the health, which has a lock of its own. */
 struct cache_dir {
     char *path;
     struct cache_geometry geometry;
-    enum cache_media media; /* the opener's */
+    enum cache_media media; /* set by the caller after opening */
     int lock_fd;
-    int data_fd;                 /* O_DIRECT where the filesystem has it */
-    int record_fd;               /* through the page cache */
-    uint64_t size;               /* as it was asked for */
-    bool *yielded;               /* slabs that were not reserved at the start; NULL: all are */
+    int data_fd;                 /* O_DIRECT where the filesystem supports it */
+    int record_fd;               /* uses the page cache */
+    uint64_t size;               /* bytes, as configured */
+    bool *yielded;               /* slabs that were not reserved at the start; NULL: all were */
     pthread_mutex_t health_lock; /* innermost */
     struct health health[CACHE_DIRECTIONS];
-    _Atomic uint8_t state[CACHE_DIRECTIONS]; /* of health, to be looked at without the lock */
-    _Atomic bool deleted;                    /* its files have no name any more */
+    _Atomic uint8_t state[CACHE_DIRECTIONS]; /* copy of health[].state, read without the lock */
+    _Atomic bool deleted;                    /* its files were unlinked */
 };
 
-/* What a cache in that directory may take, in bytes: what is free on its filesystem (but for root's reserve) and what
- * the cache holds already; and the filesystem's size, without that reserve. The directory is made if missing.
- * -EPERM: another user could have made or could change what is in it (safe_dir.h), as of cache_dir_open; -EIO and the
- * like. */
+/* Say how many bytes a cache in that directory may take: those free on its filesystem (without root's reserve) and
+ * those the cache holds already; and the filesystem's size without that reserve. Creates the directory if it is
+ * missing. -EPERM: another user could have created its contents or could change them (safe_dir.h), as for
+ * cache_dir_open; -EIO and the like.
+ */
 GR_MUST_CHECK int cache_dir_free_space(const char *path, uint64_t *free_space, uint64_t *total);
-/* Percent of that room. */
+/* Compute a percentage of that room, in whole 4 KiB. */
 GR_MUST_CHECK int cache_dir_share(const char *path, unsigned percent, uint64_t *out);
 
-/* high: percent of the filesystem's use above which only slabs are reserved that hold anything; 0: all
- * are, always.
- * Lock the directory (made if missing), reserve `size` bytes, keep what is there if it has this very
- * geometry, else start empty. -EBUSY names the pid that holds it; -EINVAL; -ENOSPC; -EIO and the like:
- * the disk fails, what it holds is left as it is. */
+/* Open a directory: lock it (creating it if missing), reserve `size` bytes, keep its contents if its geometry can be
+ * kept, else start empty. high: percent of the filesystem's use above which only slabs that hold something are
+ * reserved; 0: always reserve all. -EBUSY: in use (the message names the pid); -EINVAL: bad size, or the filesystem
+ * cannot reserve space; -ENOSPC; -EPERM; -EIO and the like: the disk fails, and its contents are left as they are.
+ */
 GR_MUST_CHECK int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_dir **out);
 struct cache_dir_order {
     const char *path;
-    uint64_t size; /* 0: percent of the room there; set then */
+    uint64_t size; /* bytes; 0: use percent, and report the size here */
     unsigned percent;
     unsigned high;
-    void (*begin)(void); /* NULL is allowed: called first, by the thread that opens (tests) */
+    void (*begin)(void); /* tests: called first by the thread that opens; NULL is allowed */
 };
-/* cache_dir_share and cache_dir_open within a time. -ETIMEDOUT: the disk has not answered; a thread stays behind until
- * it does. */
+/* cache_dir_share and cache_dir_open, within a time. -ETIMEDOUT: the disk has not answered; a thread stays behind
+ * until it does, and then closes what it opened. */
 GR_MUST_CHECK int cache_dir_open_within(struct cache_dir_order *order, uint32_t timeout_ms, struct cache_dir **out);
-/* Unlocks. NULL is allowed. */
+/* Close the files and release the lock. NULL is allowed. */
 void cache_dir_close(struct cache_dir *d);
-/* After a fork: the lock now is this process's. */
+/* Sign the lock with this process's pid, after a fork. */
 void cache_dir_sign(struct cache_dir *d);
 
-/* Hand every believable slab and record to the space, reading by calls. A disk that does not answer a read in
- * timeout_ms is down afterwards, and what was not read by then is forgotten. -ENOMEM. */
+/* Load every believable slab and record into the space. A disk that does not answer a read within timeout_ms is down
+ * afterwards, and what was not read by then is not loaded. -ENOMEM. */
 struct cache_load {
     struct space *space;
     struct space_load slots;
@@ -66,7 +67,7 @@ struct cache_load {
 };
 GR_MUST_CHECK int cache_dir_load(struct cache_dir *d, unsigned number, struct cache_load *load);
 
-/* The numbers of a directory's files among those of the rings. */
+/* The numbers of a directory's files in the pools of rings. */
 static inline unsigned cache_data_file(unsigned dir)
 {
     return dir * 2;
@@ -76,42 +77,43 @@ static inline unsigned cache_record_file(unsigned dir)
     return dir * 2 + 1;
 }
 
-/* Write a chunk into its slot and then its record, by a ring the caller borrowed. No lock
- * held; the slot is the caller's (filling). On -errno the slot holds nothing usable; after
- * -ETIMEDOUT what was begun may still reach the disk. */
+/* Write a chunk into its slot and then its record, by a ring the caller borrowed, without any lock. The caller holds
+ * the slot (filling or moving). After -errno the slot holds nothing usable; after -ETIMEDOUT what was begun may still
+ * reach the disk. */
 GR_MUST_CHECK int cache_dir_fill(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
                                  const struct digest *digest, struct buf *stored, uint64_t deadline_ms);
 
-/* Take a slot's record off the disk, so that a restart does not know its chunk. As cache_dir_fill. */
+/* Blank a slot's record on disk, so that a restart does not find its chunk. Results as for cache_dir_fill. */
 GR_MUST_CHECK int cache_dir_blank(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
                                   uint64_t deadline_ms);
 
-/* Write the flags of a pinned slot's record, of which only RECORD_PINNED may differ. As cache_dir_fill. */
+/* Write the flags of a slot's record, of which only RECORD_PINNED may differ; a reader's pin holds the slot. Results
+ * as for cache_dir_fill. */
 GR_MUST_CHECK int cache_dir_write_flags(const struct cache_dir *d, struct ring *ring, const struct space_slot *slot,
                                         uint8_t flags, uint64_t deadline_ms);
 
-/* Give the room of a slab and of its records back to the filesystem, or reserve it. They are zero afterwards. No
- * chunk of it is in the index. As cache_dir_fill; -ENOSPC. */
+/* Give the room of a slab and its records back to the filesystem, or reserve it. Either way they read as zero
+ * afterwards. No chunk of the slab may be in the index. Results as for cache_dir_fill; -ENOSPC. */
 enum cache_slab_change { CACHE_PUNCH, CACHE_RESERVE };
 GR_MUST_CHECK int cache_dir_change_slab(const struct cache_dir *d, struct ring *ring, unsigned number, uint32_t slab,
                                         enum cache_slab_change change, uint64_t deadline_ms);
-/* Where the records and the data of a slab are, in that order; returns the mode of fallocate. */
+/* Set the ranges of a slab's records and data, in that order; return the mode for fallocate. */
 int cache_dir_slab_ranges(const struct cache_dir *d, unsigned number, uint32_t slab, enum cache_slab_change change,
                           struct ring_range out[2]);
 
-/* What a read or write of the directory came to: 0, or -errno of the disk (-EBADMSG: a checksum did not
- * hold; -ECANCELED, -EAGAIN, -ENOMEM: nothing to do with it). One log line when its state changes; true
- * then. Any thread. */
+/* Note the result of a read or write: 0 or -errno of the disk (-EBADMSG: a checksum did not match; -ECANCELED,
+ * -EAGAIN and -ENOMEM say nothing about the disk). true: the state changed, which is logged once. Any thread. */
 bool cache_dir_note(struct cache_dir *d, enum cache_direction direction, int rc);
-/* The same of a probe. */
+/* The same for a probe. */
 bool cache_dir_note_probe(struct cache_dir *d, enum cache_direction direction, int rc);
+/* Is a probe due? */
 bool cache_dir_wants_probe(struct cache_dir *d, enum cache_direction direction);
 
 static inline enum health_state cache_dir_state(const struct cache_dir *d, enum cache_direction direction)
 {
     return atomic_load_explicit(&d->state[direction], memory_order_relaxed);
 }
-/* watermark.c: is the filesystem, with so many bytes more, used above `high` percent? */
+/* In watermark.c: would the filesystem, with `more` bytes, be used above `high` percent? */
 bool watermark_over(const struct cache_dir *d, unsigned high, uint64_t more);
 
 /* May its chunks be read? */
@@ -119,7 +121,7 @@ static inline bool cache_dir_reads(const struct cache_dir *d)
 {
     return cache_dir_state(d, CACHE_READING) != HEALTH_DOWN;
 }
-/* What cannot be read is not worth writing. */
+/* May chunks be written there? Chunks that cannot be read are not worth writing. */
 static inline bool cache_dir_fills(const struct cache_dir *d)
 {
     return cache_dir_reads(d) && cache_dir_state(d, CACHE_WRITING) != HEALTH_DOWN;

@@ -1,9 +1,19 @@
 /* Opening a cache directory.
  *
- * Files: "lock" (pid of the owner, flock'ed: a dead owner does not block), "data" (slabs of slots),
- * "records" (header, slab table, records). Both are reserved by fallocate at open, so a fill never
- * grows anything and the budget holds at every instant. (With a watermark some slabs may be without
- * their room; no fill goes there: watermark.c.)
+ *    lock      pid of the owner; flock'ed, so a dead owner does not block
+ *    data      slabs of slots, then the probe block
+ *    records   header, regions of records, slab table
+ *
+ * Both data and records are reserved by fallocate when the directory is opened, so a fill never makes a file grow,
+ * and the budget holds at every moment. (With watermarks some slabs may be without their room; no fill goes there:
+ * watermark.c.)
+ *
+ *    found there                    what is done
+ *    nothing, or another version,   start empty: reserve, write a new header with a random id
+ *    or damaged, or a poor fit
+ *    this geometry                  keep it
+ *    another budget, same slabs     resize: the slab table moves, slabs beyond the new end go
+ *    a read error                   fail: the disk may work tomorrow, so nothing is changed
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +36,8 @@
 
 DEFINE_CLEANUP(cache_dir, struct cache_dir *, cache_dir_close)
 
-/* The time of a read is a write to the filesystem's journal, for which the read waits when the disk hangs: O_NOATIME.
- */
+/* Open one of the files. O_NOATIME: updating the access time is a write to the filesystem's journal, for which a read
+ * would wait when the disk hangs. */
 static int open_in(const struct cache_dir *d, int dir_fd, const char *name, int flags, int *out_fd)
 {
     int rc = safe_file_open(dir_fd, d->path, name, O_RDWR | O_CREAT | O_NOATIME | flags, out_fd);
@@ -41,25 +51,27 @@ static int open_in(const struct cache_dir *d, int dir_fd, const char *name, int 
 
 /* ---- opening ---- */
 
-/* Asked before reserving: fallocate would take all there is before it fails. */
+/* Does the file fit the filesystem at this size? Checked before reserving, since fallocate takes all there is before
+ * it fails. */
 static bool fits(int fd, uint64_t size)
 {
     struct stat file;
     struct statvfs fs;
     if (fstat(fd, &file) || fstatvfs(fd, &fs))
-        return true; /* fallocate will tell */
+        return true; /* fallocate will find out */
     uint64_t held = (uint64_t)file.st_blocks * 512;
     return held >= size || size - held <= (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
+/* Bytes that a file takes on the disk now. */
 static uint64_t held_bytes(int dir_fd, const char *name)
 {
     struct stat st;
     return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)st.st_blocks * 512;
 }
 
-/* Only the last directory of path is made: one above that is missing is most likely a disk that is not mounted, and its
- * room must not be taken of the filesystem below. */
+/* Open the directory, and create its last component only: a missing parent is most likely a disk that is not mounted,
+ * and its room must not be taken from the filesystem below. */
 static int cache_dir_open_dir(const char *path, int *out_fd)
 {
     int rc = safe_dir_open(path, SAFE_DIR_MAKE, out_fd);
@@ -90,14 +102,14 @@ int cache_dir_share(const char *path, unsigned percent, uint64_t *out)
     return rc;
 }
 
+/* Set the message for space that cannot be reserved. */
 static int say_unreserved(const struct cache_dir *d, uint64_t size, int rc)
 {
     return error_set(rc, "cache: cannot reserve %llu bytes in %s: %s; give a smaller size or free some space",
                      (unsigned long long)size, d->path, strerror(-rc));
 }
 
-/* Reserve exactly size bytes. Blocks that hold data already keep it; what fails leaves the file as it
- * was. */
+/* Reserve exactly `size` bytes. Blocks that hold data keep it; on an error the file is as it was. */
 static int reserve(const struct cache_dir *d, int fd, const char *name, uint64_t size)
 {
     struct stat before;
@@ -114,7 +126,7 @@ static int reserve(const struct cache_dir *d, int fd, const char *name, uint64_t
     return say_unreserved(d, size, rc);
 }
 
-/* The files are at least as long as the geometry says: longer when making them smaller was broken off. */
+/* Are the files at least as long as the geometry says? They are longer when shrinking them was interrupted. */
 static bool sizes_match(const struct cache_dir *d, const struct cache_geometry *g)
 {
     struct stat data, records;
@@ -123,7 +135,7 @@ static bool sizes_match(const struct cache_dir *d, const struct cache_geometry *
            (uint64_t)records.st_size >= cache_geometry_record_file_size(g);
 }
 
-/* A disk that fails now may work tomorrow: what it holds is not to be thrown away for that. */
+/* Fail without touching the contents: a disk that fails now may work tomorrow. */
 static int say_unread(const struct cache_dir *d, int rc)
 {
     return error_set(rc, "cache: cannot read %s/records: %s; what it holds is left as it is", d->path, strerror(-rc));
@@ -134,7 +146,7 @@ static int say_unwritten(const struct cache_dir *d, int rc)
     return error_set(rc, "cache: cannot write %s/records: %s", d->path, strerror(-rc));
 }
 
-/* The slab table, with room for `count` entries; those that the file has no more of are zero. */
+/* Read the slab table, with room for `count` entries; those that the file does not have are zero. */
 static int cache_dir_open_read_table(const struct cache_dir *d, const struct cache_geometry *g, uint32_t count,
                                      uint8_t **out)
 {
@@ -149,8 +161,8 @@ static int cache_dir_open_read_table(const struct cache_dir *d, const struct cac
     return 0;
 }
 
-/* What the directory holds: *out_found is its geometry, with a slab count of 0 when there is nothing to
- * keep; says why not. */
+/* Recognise what the directory holds. *out_found is its geometry, with a slab count of 0 when there is nothing to
+ * keep; the reason is logged. */
 static int recognise(const struct cache_dir *d, struct cache_geometry *out_found)
 {
     CLEANUP_FREE uint8_t *header = malloc(CACHE_META_HEADER_SIZE);
@@ -193,10 +205,11 @@ static int reserve_both(const struct cache_dir *d)
     return rc ? rc : reserve(d, d->record_fd, "records", cache_geometry_record_file_size(&d->geometry));
 }
 
-/* Another budget: slabs and their records stay where they are, those beyond the new end are gone, and the
- * slab table moves behind the last region. A crash on the way leaves a table that is wholly or in parts
- * garbage under the old or the new header, which costs those slabs: an entry knows its own number, and
- * every record its place. */
+/* Keep the contents under another budget: slabs and their records stay where they are, those beyond the new end are
+ * gone, and the slab table moves behind the last region. A crash half way leaves a table that is wholly or partly
+ * garbage under the old or the new header. That costs those slabs and nothing else: an entry holds its own number,
+ * and every record its place.
+ */
 static int resize(struct cache_dir *d, const struct cache_geometry *found)
 {
     CLEANUP_FREE uint8_t *table = NULL;
@@ -219,22 +232,23 @@ static int resize(struct cache_dir *d, const struct cache_geometry *found)
     return rc;
 }
 
-/* Keep what is there. */
+/* Keep the contents that recognise found. */
 static int take_over(struct cache_dir *d, const struct cache_geometry *found)
 {
     uint64_t budget = d->geometry.budget;
     if (!cache_geometry_replan(budget, found, &d->geometry))
-        return -EINVAL; /* recognise asked the same */
+        return -EINVAL; /* recognise has checked this */
     if (!cache_geometry_same(&d->geometry, found))
         return resize(d, found);
-    CLEANUP_FREE uint8_t *table = NULL; /* it must be readable before anything is written according to it */
+    CLEANUP_FREE uint8_t *table = NULL; /* it must be readable before anything is written over this geometry */
     return cache_dir_open_read_table(d, found, found->slab_count, &table);
 }
 
+/* Make the directory empty. A new random id makes sure that no record of the old contents is believed. */
 static int start_empty(struct cache_dir *d)
 {
     uint64_t size = cache_geometry_data_file_size(&d->geometry);
-    if (!fits(d->data_fd, size)) /* a wrong size must not cost what is there */
+    if (!fits(d->data_fd, size)) /* a wrong size must not destroy the contents */
         return say_unreserved(d, size, -ENOSPC);
     if (getrandom(&d->geometry.id, sizeof d->geometry.id, 0) != sizeof d->geometry.id)
         return error_set(-EIO, "cache: no random bytes for the id of %s", d->path);
@@ -244,6 +258,7 @@ static int start_empty(struct cache_dir *d)
     return rc ? rc : write_header(d);
 }
 
+/* Open both files, the data file with O_DIRECT where the filesystem supports it. */
 static int open_files(struct cache_dir *d, int dir_fd)
 {
     int rc = open_in(d, dir_fd, "records", 0, &d->record_fd);
@@ -256,6 +271,7 @@ static int open_files(struct cache_dir *d, int dir_fd)
     return open_in(d, dir_fd, "data", 0, &d->data_fd);
 }
 
+/* Write the probe block that the disk monitor will read back. */
 static int write_probe(struct cache_dir *d)
 {
     CLEANUP_BUF struct buf *probe = buf_new(CACHE_META_PROBE_SIZE);
@@ -276,14 +292,14 @@ static int change_slab(const struct cache_dir *d, uint32_t slab, enum cache_slab
     return 0;
 }
 
-/* What was reserved and never written counts as nothing. */
+/* Does the slab hold data? Space that was reserved and never written does not count. */
 static bool slab_holds_data(const struct cache_dir *d, uint32_t slab)
 {
     off_t off = (off_t)slab * d->geometry.slab_size, found = lseek(d->data_fd, off, SEEK_DATA);
     return found < 0 ? errno != ENXIO : found < off + (off_t)d->geometry.slab_size;
 }
 
-/* Slabs that hold anything keep their room, the others wait until the filesystem has some to spare. */
+/* Reserve only slabs that hold data; the others are yielded, and wait until the filesystem has room. */
 static int reserve_sparingly(struct cache_dir *d)
 {
     uint64_t end = cache_geometry_data_size(&d->geometry), size = cache_geometry_data_file_size(&d->geometry);
@@ -309,7 +325,7 @@ static uint64_t held_now(int fd)
     return fstat(fd, &st) ? 0 : (uint64_t)st.st_blocks * 512;
 }
 
-/* high: see cache_dir_open. */
+/* Reserve the files; `high` as for cache_dir_open. */
 static int reserve_data(struct cache_dir *d, unsigned high)
 {
     uint64_t size = cache_geometry_data_file_size(&d->geometry), held = held_now(d->data_fd);
@@ -342,7 +358,7 @@ int cache_dir_open(const char *path, uint64_t size, unsigned high, struct cache_
         rc = recognise(d, &found);
     if (!rc)
         rc = found.slab_count ? take_over(d, &found) : start_empty(d);
-    if (!rc) /* also what was taken over: a file copied or restored may have holes */
+    if (!rc) /* kept contents too: a file that was copied or restored may have holes */
         rc = reserve_data(d, high);
     if (!rc)
         rc = write_probe(d);

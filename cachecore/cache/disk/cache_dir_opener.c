@@ -1,6 +1,9 @@
-/* Opening a directory whose disk may hang: by a thread, which is left to it when the time is over. That
- * thread has everything it needs for itself. Should the disk answer after all, it closes what it has
- * opened, and the next start finds the directory as it is.
+/* Opening a directory whose disk may hang. A thread opens it, and is left behind when the time is over; it owns
+ * everything it needs. If the disk answers after all, the thread closes what it has opened, and the next start finds
+ * the directory as it is.
+ *
+ *    caller:  start thread --- wait ---+--- ended: take the result, free the opening
+ *                                      `-- timed out: `left` is set, and the thread frees the opening
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,11 +15,12 @@
 #include "base/thread.h"
 #include "cache/disk/cache_dir.h"
 
+/* One opening. `lock` decides which side frees it: ended and left are set under it. */
 struct opening {
-    struct cache_dir_order order; /* its path is a copy */
+    struct cache_dir_order order; /* with its own copy of the path */
     pthread_mutex_t lock;
     pthread_cond_t ending;
-    bool ended, left; /* left: nobody waits any more */
+    bool ended, left; /* left: the caller has given up */
     struct cache_dir *dir;
     struct error error;
 };
@@ -29,6 +33,7 @@ static void opening_free(struct opening *o)
     free(o);
 }
 
+/* Make an opening with copies of everything the thread needs. NULL: out of memory. */
 static struct opening *opening_new(const struct cache_dir_order *order)
 {
     struct opening *o = calloc(1, sizeof *o);
@@ -53,7 +58,7 @@ static int cache_dir_opener_open_dir(struct cache_dir_order *order, struct cache
     return rc ? rc : cache_dir_open(order->path, order->size, order->high, out);
 }
 
-/* false: nobody is there any more. */
+/* Report the result to the caller. false: the caller has given up. */
 static bool hand_over(struct opening *o, int rc)
 {
     SCOPED_LOCK(&o->lock);
@@ -74,7 +79,7 @@ static void *cache_dir_opener_work(void *arg)
     return NULL;
 }
 
-/* false: the opening is the thread's now. */
+/* Wait for the result. false: the opening belongs to the thread now. */
 static bool cache_dir_opener_wait_for_end(struct opening *o, uint32_t timeout_ms)
 {
     struct timespec until = clock_at_ms(clock_now_ms() + timeout_ms);

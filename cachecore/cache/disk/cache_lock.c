@@ -1,4 +1,5 @@
-/* flock on the file "lock", which holds the owner's process id for messages. */
+/* An flock on the file "lock", which the kernel releases when its owner dies. The file holds the owner's pid, for
+ * messages only. */
 #include "cache/disk/cache_lock.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ void cache_lock_sign(int fd, const char *dir)
 {
     char text[32];
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    /* Not cut to nothing first: ext4 would write such a file out when it is closed, and wait for the disk. */
+    /* Do not truncate to 0 first: ext4 would flush such a file when it is closed, and wait for the disk. */
     if (io_pwrite_full(fd, text, (size_t)n, 0) || ftruncate(fd, n))
         log_debug("cache: cannot note the pid in %s/lock", dir);
 }
@@ -30,6 +31,7 @@ static int open_lock(int dir_fd, const char *dir, bool make, int *out_fd)
     return rc == -EROFS && !make ? safe_file_open(dir_fd, dir, "lock", O_RDONLY, out_fd) : rc;
 }
 
+/* Open and flock the file. If another process holds it, the pid for the message is read from the file. */
 int cache_lock_take(int dir_fd, const char *dir, bool make, int *out_fd)
 {
     CLEANUP_FD int fd = -1;

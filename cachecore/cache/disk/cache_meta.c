@@ -1,10 +1,10 @@
-/* See docs/reference/format-cache.md for the byte tables.
+/* Encoding and decoding; docs/reference/format-cache.md has the byte tables.
  *
- * A record's CRC covers, beside the record, where it must stand: the directory's id, the slab's
- * epoch, slab and slot. So a record counts only in its own place of its own binding: rebinding a
- * slab to another class (epoch + 1) kills every old record at once without touching them, and what
- * an earlier life of the directory left behind never matches. It leaves out the flag RECORD_PINNED:
- * so a chunk is pinned by writing one byte, which no reader of the record can find half written.
+ * A record's CRC covers not only the record but where it must stand: the directory's id, the slab's epoch, slab and
+ * slot. So a record counts only in its own place and its own binding. Binding a slab to another class (epoch + 1)
+ * invalidates every old record at once without touching them, and records from an earlier life of the directory never
+ * match. The CRC leaves out the flag RECORD_PINNED: a chunk is pinned by writing one byte, which no reader can find
+ * half written.
  */
 #include "cache/disk/cache_meta.h"
 
@@ -19,8 +19,8 @@
 
 enum {
     RECORD_UNIT = 16,
-    REGION_SHIFT = 8,    /* a slab's records take slab size / 256 */
-    KEPT_SLABS_MIN = 32, /* with fewer the size classes push each other out: smaller slabs serve better */
+    REGION_SHIFT = 8,    /* a slab's records take 1/256 of its size */
+    KEPT_SLABS_MIN = 32, /* with fewer slabs the size classes push each other out; smaller slabs serve better */
     HEADER_CRC = 40,
     RECORD_FLAGS_AT = CACHE_META_RECORD_FLAGS,
     RECORD_CRC = 60,
@@ -29,6 +29,7 @@ enum {
 
 static const uint8_t magic[8] = {'G', 'R', 'N', 'C', 'A', 'C', 'H', 'E'};
 
+/* Offset of a slab's records in the record file. */
 static uint64_t region_start(const struct cache_geometry *g, uint32_t slab)
 {
     return CACHE_META_HEADER_SIZE + (uint64_t)slab * (g->slab_size >> REGION_SHIFT);
@@ -48,7 +49,8 @@ void cache_meta_probe_encode(const struct cache_geometry *g, uint8_t out[CACHE_M
 {
     uint64_t word = g->id;
     for (size_t i = 0; i < CACHE_META_PROBE_SIZE; i += sizeof word) {
-        word = word * 0x5851F42D4C957F2Du + 0x14057B7EF767814Fu; /* any bytes that differ along the block will do */
+        word = word * 0x5851F42D4C957F2Du +
+               0x14057B7EF767814Fu; /* a linear congruential generator: any bytes that differ along the block will do */
         le64_put(out + i, word);
     }
 }
@@ -58,11 +60,11 @@ uint64_t cache_geometry_record_file_size(const struct cache_geometry *g)
     return region_start(g, g->slab_count) + GR_ALIGN_UP((uint64_t)g->slab_count * CACHE_META_SLAB_SIZE, 4096);
 }
 
-/* Slabs of `slab` bytes that fit with what belongs to them. */
+/* How many slabs of this size, with their records and table entries, fit the budget? */
 static uint64_t slabs_for(uint64_t budget, uint32_t slab)
 {
-    /* 1/128 for the filesystem's own extent blocks: writing into reserved space splits extents, at
-     * worst one a slot; 64 KiB for lock file, directory and rounding; the table of exports, twice while
+    /* Reserve 1/128 for the filesystem's extent blocks: writing into reserved space splits extents, at worst one a
+     * slot; 64 KiB for the lock file, the directory and rounding; and the table of exports twice, as it takes while
      * it is replaced. */
     uint64_t room = budget - budget / 128 - (64 << 10) - 2 * EXPORT_TABLE_MAX;
     return (room - CACHE_META_HEADER_SIZE - 4096) / (slab + (slab >> REGION_SHIFT) + (uint64_t)CACHE_META_SLAB_SIZE);
@@ -171,6 +173,7 @@ int cache_meta_header_decode(const uint8_t *data, size_t len, struct cache_geome
     return 0;
 }
 
+/* The CRC of a table entry, seeded by the directory's id: entries of an earlier life do not match. */
 static uint32_t slab_entry_crc(const struct cache_geometry *g, const uint8_t *entry)
 {
     uint8_t seed[8];
@@ -200,6 +203,7 @@ bool cache_meta_slab_decode(const struct cache_geometry *g, const uint8_t data[C
     return true;
 }
 
+/* The CRC of a record in its place, without RECORD_PINNED (top of the file). */
 static uint32_t record_crc(const struct cache_geometry *g, const struct cache_place *p, const uint8_t *record)
 {
     uint8_t seed[20];
@@ -245,6 +249,7 @@ void cache_meta_record_seal(const struct cache_geometry *g, const struct cache_p
     le32_put(record + RECORD_CRC, record_crc(g, p, record));
 }
 
+/* Do the lengths agree with each other, and with the slot's class? */
 static bool lengths_fit(const struct cache_place *p, const struct cache_record *r)
 {
     uint32_t most = cache_class_slot_size(CACHE_CLASSES - 1);

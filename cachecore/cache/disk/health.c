@@ -1,8 +1,9 @@
-/* The table is in the header. */
+/* The transitions of health.h's table. */
 #include "cache/disk/health.h"
 
 #include "base/compiler.h"
 
+/* Go down, and double the interval of probes if it was down before without becoming normal. */
 static void go_down(struct health *h, uint64_t now_ms)
 {
     h->state = HEALTH_DOWN;
@@ -19,6 +20,7 @@ static void go_suspect(struct health *h, uint64_t now_ms)
     h->probe_ms = now_ms + HEALTH_PROBE_MIN_MS;
 }
 
+/* A timeout or a bad probe brings a direction down at once, faults only in a row. */
 static void note_bad(struct health *h, enum health_event event, uint64_t now_ms)
 {
     h->fault_ms = now_ms;
@@ -29,6 +31,7 @@ static void note_bad(struct health *h, enum health_event event, uint64_t now_ms)
         go_suspect(h, now_ms);
 }
 
+/* A success ends a row of faults, and a suspect period that has lasted long enough. */
 static void note_good(struct health *h, uint64_t now_ms)
 {
     h->faults = 0;
@@ -39,7 +42,7 @@ static void note_good(struct health *h, uint64_t now_ms)
 bool health_note(struct health *h, enum health_event event, uint64_t now_ms)
 {
     enum health_state before = h->state;
-    if (before == HEALTH_DOWN) { /* what was under way when it went down says nothing new */
+    if (before == HEALTH_DOWN) { /* only probes count: results of older operations say nothing new */
         if (event == HEALTH_PROBE_GOOD)
             go_suspect(h, now_ms);
         else if (event == HEALTH_PROBE_BAD)

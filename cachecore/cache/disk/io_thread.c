@@ -1,5 +1,8 @@
-/* One job at a time, handed over under a lock. Idle -> working -> idle; a waiter that gives up says so
- * (given_up), and the thread does not begin another operation of that job. An orphan frees itself.
+/* One job at a time, handed over under a lock.
+ *
+ *    idle --run--> working --done--> idle
+ *                     `-- deadline: given_up; the operation in progress goes on, no other is begun
+ *                            `-- orphan: done(arg), then the thread frees itself
  */
 #include "cache/disk/io_thread.h"
 
@@ -13,13 +16,14 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
+/* `lock` guards ops to arg; the operations themselves belong to the thread while it works. */
 struct io_thread {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work, idle;
     struct io_calls calls;
-    struct io_op *ops; /* of the job; NULL: idle */
-    size_t count, at;
+    struct io_op *ops; /* the job's operations; NULL: idle */
+    size_t count, at;  /* of the job: operations, and the one in progress */
     bool given_up, stopping;
     void (*orphaned)(void *arg);
     void *arg;
@@ -27,7 +31,7 @@ struct io_thread {
 
 /* ---- the thread's side ---- */
 
-/* Bytes done of an operation from `done` on, or -errno. */
+/* Do the rest of an operation from byte `done` on; return the bytes done, or -errno. */
 static ssize_t do_part(const struct io_calls *calls, const struct io_op *op, size_t done)
 {
     off_t off = (off_t)(op->off + done);
@@ -46,6 +50,7 @@ static ssize_t do_part(const struct io_calls *calls, const struct io_op *op, siz
     return n < 0 ? -errno : n;
 }
 
+/* Do all of an operation. -EIO: the file ended early. */
 static int do_op(const struct io_calls *calls, const struct io_op *op)
 {
     size_t done = 0;
@@ -60,6 +65,7 @@ static int do_op(const struct io_calls *calls, const struct io_op *op)
     return 0;
 }
 
+/* Note which operation is in progress, unless the caller gave up. */
 static bool may_begin(struct io_thread *t, size_t i)
 {
     SCOPED_LOCK(&t->lock);
@@ -68,6 +74,7 @@ static bool may_begin(struct io_thread *t, size_t i)
     return !t->given_up;
 }
 
+/* Do the job's operations in order. Failed reads do not end it: they are independent of each other. */
 static void do_job(struct io_thread *t)
 {
     int failed = 0;
@@ -90,7 +97,7 @@ static void destroy(struct io_thread *t)
     free(t);
 }
 
-/* false: the thread ends here. */
+/* Wait for a job. false: the thread is to end. */
 static bool wait_for_work(struct io_thread *t)
 {
     SCOPED_LOCK(&t->lock);
@@ -99,7 +106,7 @@ static bool wait_for_work(struct io_thread *t)
     return t->ops;
 }
 
-/* true: nobody is there any more. */
+/* Report the job as done. true: the thread is an orphan. */
 static bool finish_job(struct io_thread *t)
 {
     SCOPED_LOCK(&t->lock);
@@ -108,6 +115,7 @@ static bool finish_job(struct io_thread *t)
     return t->orphaned;
 }
 
+/* The thread: one job after another, until it is freed or orphaned. */
 static void *work(void *arg)
 {
     struct io_thread *t = arg;
@@ -144,6 +152,7 @@ int io_thread_new(const struct io_calls *calls, struct io_thread **out)
     return 0;
 }
 
+/* given_up stays set: this thread is never used again. */
 bool io_thread_run(struct io_thread *t, struct io_op *ops, size_t n, uint64_t deadline_ms, size_t *out_at)
 {
     struct timespec until = clock_at_ms(deadline_ms);
@@ -188,6 +197,6 @@ void io_thread_orphan(struct io_thread *t, void (*done)(void *arg), void *arg)
             return;
         }
     }
-    done(arg); /* it was through a moment ago */
+    done(arg); /* it finished a moment ago */
     io_thread_free(t);
 }

@@ -1,22 +1,23 @@
-/* One ring: one blocking submission at a time by whoever borrowed it.
+/* What one ring does: one blocking submission at a time, by the thread that borrowed it.
  *
- * A ring that changes threads cannot have SINGLE_ISSUER and DEFER_TASKRUN; COOP_TASKRUN (5.19) spares
- * the interrupts that those would have spared, and costs the same in the measurement (docs/internals/cache.md
- * has the table). A kernel older than 5.11 cannot wait with a timeout (EXT_ARG) and counts as one that
- * refuses. A registered buffer counts as locked memory: where that is not allowed (ENOMEM), the ring
- * goes on without.
+ *    read           io_uring; the thread where that is refused, or where the file cannot be read without blocking
+ *    direct write   the same, one write after the other
+ *    other write    the thread: the page cache, not the disk, takes it
+ *    fallocate      the thread
  *
- * Where a filesystem cannot read without blocking (FUSE), io_uring would hand each read to a kernel
- * thread that belongs to the caller's, and the caller's could not end while the disk hangs. Such
- * files are read by the ring's own thread.
+ * A ring that changes threads cannot use SINGLE_ISSUER and DEFER_TASKRUN. COOP_TASKRUN (Linux 5.19) saves the same
+ * interrupts at the same measured cost (the table is in docs/internals/cache.md). A kernel older than 5.11 cannot
+ * wait with a timeout (EXT_ARG) and counts as one that refuses. A registered buffer counts as locked memory; where
+ * that is not allowed (ENOMEM), the ring works without.
  *
- * Direct writes go by io_uring too, one after the other: what the disk owes then holds neither a thread
- * nor the end of the process, as a pwrite would. Writes into the page cache are not the disk's and go
- * by the thread.
+ * On a filesystem that cannot read without blocking (FUSE), io_uring would pass each read to a kernel thread that
+ * belongs to the caller's thread, which then could not end while the disk hangs. The ring's own thread reads such
+ * files.
  *
- * What no deadline reaches is the thread that hands a read to io_uring while the kernel waits for the
- * disk first: for the extents of the file, or for a place in the device's queue. rings_overdue tells
- * whoever keeps house which disks do that.
+ * A direct write that hangs in io_uring blocks neither a thread nor the exit of the process; a pwrite would block both.
+ *
+ * One case is beyond any deadline: the thread that submits a read waits inside the kernel for the disk, for the
+ * file's extents or for a place in the device's queue. rings_overdue tells the disk monitor which disks do that.
  */
 #include <assert.h>
 #include <errno.h>
@@ -28,10 +29,11 @@
 #include "base/log.h"
 #include "cache/disk/ring_internal.h"
 
-enum { WAIT_MAX_S = 3600 };
+enum { WAIT_MAX_S = 3600 }; /* longest single wait; deadlines beyond it are waited for in steps */
 
 /* ---- its io_uring ---- */
 
+/* Set up an io_uring; -errno when the kernel refuses, or cannot wait with a timeout. */
 static int init_uring(struct io_uring *uring)
 {
     int rc = io_uring_queue_init(RING_READS_MAX, uring, IORING_SETUP_COOP_TASKRUN);
@@ -49,6 +51,7 @@ static bool is_refused(struct rings *rs)
     return rs->refused;
 }
 
+/* Remember that the kernel refuses io_uring. A shortage of memory or descriptors concerns this ring only. */
 static void note_refusal(struct rings *rs, int rc)
 {
     SCOPED_LOCK(&rs->lock);
@@ -96,23 +99,26 @@ bool ring_is_over(struct ring *r)
 
 /* ---- by the ring's thread ---- */
 
+/* Start the ring's thread if it has none. */
 static int need_thread(struct ring *r)
 {
     return r->thread ? 0 : io_thread_new(&r->owner->calls, &r->thread);
 }
 
+/* Mark the ring as lost: a deadline was missed. */
 static void ring_lose(struct ring *r)
 {
     r->lost = true;
     counter_add(&r->owner->stats->lost, 1);
 }
 
+/* Has the read no final result yet? EAGAIN and EINTR from io_uring mean that the thread should try. */
 static bool is_pending(const struct ring_read *read)
 {
     return read->rc == -EINPROGRESS || read->rc == -EAGAIN || read->rc == -EINTR;
 }
 
-/* Those reads that io_uring did not take or do. */
+/* Do the reads that io_uring did not take or finish. After a missed deadline the thread is still at one of them. */
 static void read_by_thread(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms)
 {
     size_t which[RING_READS_MAX], count = 0;
@@ -137,7 +143,7 @@ static void read_by_thread(struct ring *r, struct ring_read *reads, size_t n, ui
     counter_add(&r->owner->stats->preads, in_time ? count : at);
 }
 
-/* The first n of r->ops, of which the first failure ends them. */
+/* Do the first n of r->ops in their order, until one fails. */
 static int change_by_thread(struct ring *r, size_t n, uint64_t deadline_ms)
 {
     int rc = need_thread(r);
@@ -182,7 +188,8 @@ int ring_allocate_all(struct ring *r, int mode, const struct ring_range *ranges,
 
 /* ---- by io_uring ---- */
 
-/* Op number i of the call. No address goes along: the reads are the caller's, who may be gone. */
+/* Set what all submissions share. They are identified by number, not by address: the reads belong to the caller, who
+ * may have left when the answer comes. */
 static void fit_out(struct ring *r, struct io_uring_sqe *sqe, size_t i)
 {
     if (r->fixed_files)
@@ -197,6 +204,7 @@ static int file_of(const struct ring *r, unsigned file)
     return r->fixed_files ? (int)file : r->owner->fds[file];
 }
 
+/* Prepare a read into the bounce buffer. No read may go anywhere else: it could land after the caller has left. */
 static void ring_prepare(struct ring *r, const struct ring_read *reads, size_t i)
 {
     const struct ring_read *read = &reads[i];
@@ -209,6 +217,8 @@ static void ring_prepare(struct ring *r, const struct ring_read *reads, size_t i
     fit_out(r, sqe, i);
 }
 
+/* Give each answered operation its result; return how many there were. A short read is a fault: the files are never
+ * shorter than their slots. */
 static size_t take_answers(struct ring *r, struct ring_read *reads)
 {
     struct io_uring_cqe *cqe;
@@ -223,17 +233,18 @@ static size_t take_answers(struct ring *r, struct ring_read *reads)
     return n;
 }
 
-/* The kernel takes no more reads of this ring. */
+/* The kernel accepts no more operations from this ring. Those in flight may still land in the buffer, so the ring is
+ * lost; without any, the ring goes on without io_uring. */
 static void give_up_uring(struct ring *r, int rc)
 {
     log_warning("cache: an io_uring failed (%s); going on by pread in its place", strerror(-rc));
     if (r->in_flight)
-        ring_lose(r); /* they may still land in the buffer */
+        ring_lose(r);
     else
         ring_drop_uring(r);
 }
 
-/* One call of the kernel for up to `waiting` answers; false when the deadline has passed. */
+/* Submit, and wait for up to `waiting` answers in one system call. false: the deadline had passed. */
 static bool submit_and_wait(struct ring *r, size_t waiting, uint64_t deadline_ms, int *rc)
 {
     uint64_t now = clock_now_ms();
@@ -244,7 +255,8 @@ static bool submit_and_wait(struct ring *r, size_t waiting, uint64_t deadline_ms
     return left > 0;
 }
 
-/* Hand over the `taken` that are prepared, and wait for their answers; how many came. */
+/* Submit the `taken` prepared operations and wait for their answers; return how many came. Errors other than
+ * interruptions give the io_uring up. */
 static size_t await_answers(struct ring *r, struct ring_read *reads, size_t taken, uint64_t deadline_ms)
 {
     size_t done = 0;
@@ -276,6 +288,7 @@ static void read_by_uring(struct ring *r, struct ring_read *reads, size_t n, uin
     counter_add(&r->owner->stats->reads, await_answers(r, reads, taken, deadline_ms));
 }
 
+/* io_uring goes first; the thread does what is still pending. busy_until is set around both, for rings_overdue. */
 bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t deadline_ms)
 {
     assert(n <= RING_READS_MAX && !r->lost);
@@ -299,6 +312,7 @@ bool ring_read_all(struct ring *r, struct ring_read *reads, size_t n, uint64_t d
     return false;
 }
 
+/* Write by io_uring; by the thread if the io_uring is given up meanwhile. */
 static int write_by_uring(struct ring *r, const struct ring_write *write, uint64_t deadline_ms)
 {
     struct ring_read op = {.len = write->len, .rc = -EINPROGRESS};
@@ -316,6 +330,7 @@ static bool goes_by_uring(const struct ring *r, const struct ring_write *write)
     return r->has_uring && r->owner->direct[write->file] && !r->owner->blocking[write->file];
 }
 
+/* Consecutive writes that go to the thread are handed over together. */
 int ring_write_all(struct ring *r, const struct ring_write *writes, size_t n, struct buf *held, uint64_t deadline_ms)
 {
     assert(n <= RING_WRITES_MAX && !r->lost);

@@ -7,53 +7,55 @@
 
 #include "cache/disk/ring.h"
 
+/* One ring. The borrower's alone while it is lent, but for the two atomics, which the disk monitor reads. */
 struct ring {
     struct rings *owner;
-    struct ring *next, *prev; /* idle or zombie, or out: under the owner's lock */
-    uint8_t *bounce;
-    struct io_thread *thread; /* NULL: none needed so far */
+    struct ring *next, *prev; /* in the owner's idle, zombie or out list, under its lock */
+    uint8_t *bounce;          /* its buffer; the ring itself stands behind it in the same mapping */
+    struct io_thread *thread; /* NULL: not needed so far */
     struct io_op ops[RING_READS_MAX];
-    struct buf *held; /* what the thread writes from */
+    struct buf *held; /* what a write in flight reads from */
     bool has_uring, fixed_files, fixed_bounce;
     bool lost;                   /* a deadline was missed */
-    _Atomic uint32_t files;      /* bits of those with reads or writes of the latest call */
-    _Atomic uint64_t busy_until; /* the deadline of the reads under way; 0: none */
-    size_t in_flight;            /* reads the io_uring has taken and not answered */
+    _Atomic uint32_t files;      /* files of the latest call, as bits */
+    _Atomic uint64_t busy_until; /* deadline of the reads in flight (clock_now_ms); 0: none */
+    size_t in_flight;            /* operations that the io_uring has taken and not answered */
     struct io_uring uring;
 };
 
+/* The pool. `lock` guards the lists and counts; the rest is constant. */
 struct rings {
-    pthread_mutex_t lock;    /* innermost, but for a ring's thread's */
-    pthread_mutex_t mapping; /* one thread makes slices; before lock */
-    pthread_cond_t returned;
+    pthread_mutex_t lock;    /* innermost, except for the lock of a ring's thread */
+    pthread_mutex_t mapping; /* held by the one thread that makes slices; taken before lock */
+    pthread_cond_t returned; /* a ring was returned, or a place became free */
     struct ring *idle;
-    unsigned idle_count, idle_least; /* of them now; the least since rings_trim */
-    struct slice *spare;             /* places for rings, in huge pages that have others */
+    unsigned idle_count, idle_least; /* idle rings now; the fewest since rings_trim */
+    struct slice *spare;             /* unused slices of huge pages whose other slices are used */
     struct ring *zombies;
     struct ring *out;
-    unsigned made; /* rings that are out or idle */
+    unsigned made; /* rings that are lent, idle or being made */
     _Atomic unsigned zombie_count;
-    bool refused; /* io_uring is not to be had here: said once */
+    bool refused; /* the kernel refuses io_uring; logged once */
     unsigned limit;
     bool huge_bounce;
     int fds[RING_FILES_MAX];
     bool async;
-    bool direct[RING_FILES_MAX];   /* past the page cache */
-    bool blocking[RING_FILES_MAX]; /* this file cannot be read without blocking */
+    bool direct[RING_FILES_MAX];   /* opened with O_DIRECT */
+    bool blocking[RING_FILES_MAX]; /* its filesystem cannot read without blocking */
     size_t fd_count;
     struct io_calls calls;
     struct rings_stats *stats;
 };
 
-/* A place for a ring that none has yet. */
+/* An unused place for a ring, within a huge page. */
 struct slice {
     struct slice *next;
 };
 
-/* Give the ring an io_uring, where there is one to be had; take it away. */
+/* Give the ring an io_uring, where the kernel allows one; free it. */
 void ring_attach_uring(struct ring *r);
 void ring_drop_uring(struct ring *r);
-/* Has the disk answered all that a ring that was lost asked of it? */
+/* Has the disk answered everything that a lost ring asked for? */
 bool ring_is_over(struct ring *r);
 
 #endif

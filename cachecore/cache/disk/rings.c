@@ -1,17 +1,17 @@
-/* The pool. Idle rings are a stack: the one used last, whose memory is warm, goes out first.
+/* The pool of rings. Idle rings form a stack: the ring used last, whose memory is warm, is lent first.
  *
- *   made -> out -> idle -> out ...           freed with the pool
- *            \-> lost (deadline missed) -> zombie (returned) -> freed (the disk answered)
+ *    made -> out -> idle -> out ...           freed with the pool
+ *             \-> lost (deadline missed) -> zombie (returned) -> freed (the disk answered)
  *
- * Rings and zombies together are at most twice the limit, and fewer rings are made the more zombies there are
- * (may_make). When there are nothing but zombies, who wants to read goes without, at once.
+ * Rings and zombies together are at most twice the limit, and the more zombies there are, the fewer rings are made
+ * (may_make). When there are only zombies, a reader goes without a ring at once.
  *
- * A ring for each thread would reach few reads: nbdkit starts its threads anew for every connection,
- * hundreds of them.
+ * A ring for each thread would not do: nbdkit starts hundreds of new threads for every connection, so most rings
+ * would serve few reads.
  *
- * Ring and buffer are one mapping of their own, not memory of malloc: it can be left to the kernel. The
- * buffers of a pool that reads are huge pages: what is one piece of memory to the disk instead of a
- * page list arrives in two thirds of the time (docs/internals/cache.md).
+ * A ring and its buffer are one mapping of their own, not malloc memory, so that they can be left to the kernel. The
+ * buffers of a pool that reads are in huge pages: a buffer that is one piece of memory to the disk, instead of a list
+ * of pages, is read in two thirds of the time (docs/internals/cache.md).
  */
 #include <assert.h>
 #include <errno.h>
@@ -29,9 +29,9 @@
 #include "cache/disk/ring_internal.h"
 
 enum {
-    OVERDUE_MS = 1000,     /* a thread needs no longer to see that its deadline has passed */
-    FAREWELL_MS = 1000,    /* rings_free waits so long for zombies */
-    FAREWELL_STEP_MS = 10, /* looking for them so often */
+    OVERDUE_MS = 1000,     /* within this time a thread that can run has seen that its deadline passed */
+    FAREWELL_MS = 1000,    /* how long rings_free waits for zombies */
+    FAREWELL_STEP_MS = 10, /* and how often it looks */
 };
 
 static void close_fds(struct rings *rs)
@@ -40,7 +40,7 @@ static void close_fds(struct rings *rs)
         close(rs->fds[i]);
 }
 
-/* ---- a ring's memory ---- */
+/* ---- a ring's memory: | bounce buffer | struct ring | ---- */
 
 enum { HUGE_PAGE = 2 << 20, IDLE_KEPT = HUGE_PAGE / RING_SIZE };
 
@@ -52,9 +52,10 @@ static void *map_pages(size_t len)
     return map == MAP_FAILED ? NULL : map;
 }
 
+/* Map an aligned 2 MiB and ask for a huge page. */
 static uint8_t *map_huge_page(void)
 {
-    /* twice as much, to cut an aligned one from */
+    /* map twice as much, and cut an aligned page out of it */
     uint8_t *map = map_pages(2 * HUGE_PAGE);
     if (!map)
         return NULL;
@@ -62,10 +63,11 @@ static uint8_t *map_huge_page(void)
     if (page != map)
         munmap(map, (size_t)(page - map));
     munmap(page + HUGE_PAGE, (size_t)(map + HUGE_PAGE - page));
-    madvise(page, HUGE_PAGE, MADV_HUGEPAGE); /* where there are none, small ones do */
+    madvise(page, HUGE_PAGE, MADV_HUGEPAGE); /* small pages do where there are no huge ones */
     return page;
 }
 
+/* Take an unused slice, if there is one. */
 static struct slice *take_spare(struct rings *rs)
 {
     SCOPED_LOCK(&rs->lock);
@@ -75,8 +77,8 @@ static struct slice *take_spare(struct rings *rs)
     return s;
 }
 
-/* A quarter of a huge page, which may have others. Each is unmapped by itself. One thread at a time, or as many pages
- * would be made as readers come at once, and three quarters of each would be for nobody. */
+/* Return a quarter of a huge page, whose other quarters become spare; each is unmapped by itself. One thread at a
+ * time: if each reader that comes at the same moment made a page, three quarters of every page would stay unused. */
 static uint8_t *map_slice(struct rings *rs)
 {
     SCOPED_LOCK(&rs->mapping);
@@ -93,6 +95,7 @@ static uint8_t *map_slice(struct rings *rs)
     return page;
 }
 
+/* Map a ring with its buffer. NULL: out of memory. */
 static struct ring *ring_map(struct rings *rs)
 {
     uint8_t *bounce = rs->huge_bounce ? map_slice(rs) : map_pages(RING_SIZE);
@@ -103,6 +106,7 @@ static struct ring *ring_map(struct rings *rs)
     return r;
 }
 
+/* Free a ring's memory, and with it the ring; also the `done` of an orphaned thread. */
 static void ring_unmap(void *arg)
 {
     struct ring *r = arg;
@@ -119,7 +123,7 @@ static void destroy(struct ring *r)
 
 /* ---- the pool ---- */
 
-/* Would reading the file make the caller wait inside the kernel, whatever it asks for? */
+/* Does reading the file always block inside the kernel? */
 static bool is_blocking(int fd)
 {
     uint8_t byte;
@@ -127,6 +131,7 @@ static bool is_blocking(int fd)
     return preadv2(fd, &one, 1, 0, RWF_NOWAIT) < 0 && errno == EOPNOTSUPP;
 }
 
+/* Duplicate the descriptors: those of zombies must stay open after the cache has closed its own. */
 static int copy_fds(struct rings *rs, const struct rings_config *config)
 {
     for (size_t i = 0; i < config->count; i++) {
@@ -166,6 +171,7 @@ int rings_new(const struct rings_config *config, struct rings_stats *stats, stru
     return 0;
 }
 
+/* Take the zombies whose disk has answered off their list. */
 static struct ring *take_answered(struct rings *rs)
 {
     struct ring *over = NULL;
@@ -200,7 +206,7 @@ void rings_reap(struct rings *rs)
         destroy_list(take_answered(rs));
 }
 
-/* Those at the end of the stack were used longest ago. */
+/* Take the rings that were idle since the last call off the end of the stack, where the coldest are. */
 static struct ring *take_unused(struct rings *rs)
 {
     SCOPED_LOCK(&rs->lock);
@@ -231,7 +237,8 @@ unsigned rings_lost(struct rings *rs, unsigned file)
     return n;
 }
 
-/* The thread's memory goes when it is through; what an io_uring reads into stays for good. */
+/* Leave a zombie behind at the end. An orphaned thread frees its ring when its call returns; a buffer that an
+ * io_uring still reads into is never freed. */
 static void abandon(struct ring *z)
 {
     if (z->in_flight) {
@@ -273,6 +280,7 @@ void rings_free(struct rings *rs)
 
 /* ---- borrowing ---- */
 
+/* Make a ring, with an io_uring where the kernel allows it. NULL: out of memory. */
 static struct ring *make(struct rings *rs)
 {
     struct ring *r = ring_map(rs);
@@ -283,13 +291,14 @@ static struct ring *make(struct rings *rs)
     return r;
 }
 
-/* As many as may be out or idle now: half of what zombies leave of twice the limit. So each directory that
- * hangs takes at most half of the rings that the one before it left, and some remain for those that do not. */
+/* May another ring be made? Rings may take half of what zombies leave of twice the limit. So each directory that
+ * hangs takes at most half of the rings left by the one before it, and some remain for the directories that work. */
 static bool may_make(const struct rings *rs)
 {
     return rs->made < (2 * rs->limit - rs->zombie_count + 1) / 2;
 }
 
+/* Enter a ring into the list of those that are lent, in which rings_overdue looks. */
 static void put_out_locked(struct rings *rs, struct ring *r)
 {
     r->prev = NULL;
@@ -317,12 +326,12 @@ uint32_t rings_overdue(struct rings *rs, uint64_t now_ms)
     return files;
 }
 
-/* true: an idle ring in *out, or NULL with a place for a new one. */
+/* Wait for an idle ring (*out), or for room to make one (*out is NULL). false: neither by the deadline. */
 static bool take_place(struct rings *rs, uint64_t deadline_ms, struct ring **out)
 {
     SCOPED_LOCK(&rs->lock);
     while (!rs->idle && !may_make(rs)) {
-        if (!rs->made) /* there is none that somebody could return */
+        if (!rs->made) /* no ring exists that could be returned */
             return false;
         struct timespec until = clock_at_ms(deadline_ms);
         if (pthread_cond_timedwait(&rs->returned, &rs->lock, &until) == ETIMEDOUT && !rs->idle && !may_make(rs))

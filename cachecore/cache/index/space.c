@@ -1,12 +1,20 @@
-/* The index and the changes of state; what is here knows nothing of why. Age is counted in fills (32
- * bits of the clock, compared by difference): cheap, and it stands still when nothing needs room.
+/* The index from digest to slot, and the changes of a slot's state (the table in space.h). Which slot is taken is
+ * decided elsewhere (space_alloc.c).
  *
- * The index is no map of base/map.h: its chains are slot numbers of 4 bytes inside the slots, which is less than half
- * of what a map needs at 100 million slots, and it is made once, for it must not be copied under the cache's lock to
- * grow.
+ *    buckets --> slot.hash_next --> ...          by the first 4 bytes of the digest
+ *    free lists, one per directory and class     free slots
+ *    pools of the policy, one per directory,     ready slots that are not pinned by the user
+ *    class and kind (data, metadata)
  *
- * Memory knows 16 bytes of each digest. Two chunks that agree in those are told apart by the record
- * on disk, which every read compares whole; such a hit is then a miss.
+ * Age is counted in fills (the clock's low 32 bits, compared by difference): cheap, and time stands still while
+ * nothing needs room.
+ *
+ * The index does not use base/map.h. Its chains are 4-byte slot numbers inside the slots, less than half of what a
+ * map needs at 100 million slots, and it is made once at full size, since it must not be copied under the cache's
+ * lock to grow.
+ *
+ * Memory has 16 bytes of each digest. Two chunks that agree in those are told apart by the record on disk, which
+ * every read compares whole; the false hit is then a miss.
  */
 #include "cache/index/space.h"
 
@@ -37,9 +45,8 @@ struct evict_node *space_node_at(void *arg, uint32_t id)
     return &space_slot_at(arg, id)->node;
 }
 
-/* Pins are taken under the lock and given back without it: reading 0 here (acquire) means that the
- * last reader is done with the slot's bytes. Sequentially consistent for the fill that waits for
- * room (fill.c). */
+/* Pins are taken under the lock and released without it. Reading 0 here means that the last reader is done with the
+ * slot's bytes. Sequentially consistent, for the fill that waits for a pin (cache_state.c). */
 bool space_busy_at(void *arg, uint32_t id)
 {
     return atomic_load(&space_slot_at(arg, id)->node.pins) != 0;
@@ -83,6 +90,7 @@ static void index_insert(struct space *s, uint32_t id)
     *bucket = id;
 }
 
+/* Unlink a slot from its chain; it must be in the index. */
 static void index_remove(struct space *s, uint32_t id)
 {
     struct slot *slot = space_slot_at(s, id);
@@ -94,6 +102,7 @@ static void index_remove(struct space *s, uint32_t id)
 
 /* ---- life ---- */
 
+/* Make one bucket for each chunk of default size that fits: chains stay short, and never grow longer by resizing. */
 static int buckets_init(struct space *s)
 {
     uint64_t request = s->capacity / CHUNK_SIZE_DEFAULT, n = BUCKETS_MIN;
@@ -107,6 +116,7 @@ static int buckets_init(struct space *s)
     return 0;
 }
 
+/* Add a directory with all slabs unbound, in an order in which the first slab is bound first. */
 static int dir_init(struct space *s, unsigned dir, const struct cache_geometry *g, enum cache_media media)
 {
     struct space_dir *d = &s->dirs[dir];
@@ -126,6 +136,7 @@ static int dir_init(struct space *s, unsigned dir, const struct cache_geometry *
     return 0;
 }
 
+/* Allocate slabs, buckets, directories and the policy. What fails half way is released by space_init. */
 static int init_parts(struct space *s, const struct space_config *config)
 {
     uint64_t slabs = 0;
@@ -183,6 +194,7 @@ void space_dir_writable(struct space *s, unsigned dir, bool writable)
 
 /* ---- reading ---- */
 
+/* Mark a slot and its slab as used now. */
 static void use_slot(struct space *s, uint32_t id)
 {
     space_slab_of(s, id)->used = space_slot_at(s, id)->used = (uint32_t)s->clock;
@@ -223,7 +235,7 @@ bool space_can_pin(const struct space *s, uint32_t id)
     return atomic_load(&space_slot_at(s, id)->node.pins) < UINT16_MAX;
 }
 
-/* Is a ready slot one that the policy knows? */
+/* Is a ready slot in the eviction policy? A pinned one is not. */
 static bool in_policy(const struct space *s, uint32_t id)
 {
     return !(space_slot_at(s, id)->flags & RECORD_PINNED);
@@ -253,7 +265,7 @@ static uint32_t slot_size(const struct space *s, uint32_t id)
     return cache_class_slot_size(space_slab_of(s, id)->class);
 }
 
-/* Count a slot's flags (sign 1) or stop counting them (-1). */
+/* Add a slot to the sums of metadata, pins and its quota (sign 1), or subtract it (-1). */
 static void count_flags(struct space *s, uint32_t id, int sign)
 {
     unsigned flags = space_slot_at(s, id)->flags;
@@ -348,7 +360,7 @@ void space_abort(struct space *s, uint32_t id)
 {
     struct slot *slot = space_slot_at(s, id);
     assert(slot->state == SLOT_FILLING || slot->state == SLOT_MOVING);
-    space_slab_of(s, id)->announced = false; /* perhaps that was what failed: the next fill writes it again */
+    space_slab_of(s, id)->announced = false; /* writing its entry may be what failed: the next fill writes it again */
     if (slot->state == SLOT_FILLING && slot->flags & RECORD_PINNED) {
         slot->state = SLOT_DAMAGED;
         return;
@@ -357,6 +369,7 @@ void space_abort(struct space *s, uint32_t id)
     space_make_free(s, id);
 }
 
+/* Make a slot readable, and evictable unless it is pinned. */
 static void become_ready(struct space *s, uint32_t id)
 {
     space_slot_at(s, id)->state = SLOT_READY;
@@ -373,6 +386,7 @@ void space_commit(struct space *s, uint32_t id)
     become_ready(s, id);
 }
 
+/* Flags are compared because they were copied to the new slot: a pin that changed meanwhile must not be lost. */
 bool space_commit_move(struct space *s, uint32_t old_id, uint32_t new_id)
 {
     struct slot *slot = space_slot_at(s, new_id);

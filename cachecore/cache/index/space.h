@@ -1,27 +1,31 @@
-/* The state in memory: slabs and their slots over all directories, the index from digest to slot,
- * what is free, and what goes next.
+/* The cache's state in memory: slabs and slots over all directories, the index from digest to slot, free slots, and
+ * what is evicted next.
  *
  * States of a slot:
- *   free     in the free list of its directory and class, no digest. It may still be pinned by readers
- *            of a chunk that was dropped under them; then it is passed over.
- *   filling  in the index, belongs to the one writer that allocated it; not readable
- *   ready    in the index, and in the eviction policy unless the user pinned it (RECORD_PINNED); readable
- *            while pinned by readers
- *   damaged  in the index, not readable, nobody's: its chunk proved bad, and the user's pin stays with the slot
+ *   free     in the free list of its directory and class; no digest. Readers of a chunk that was dropped under them may
+ *            still have it pinned; it is not handed out until they are done
+ *   filling  in the index; belongs to the one writer that allocated it; not readable
+ *   ready    in the index, and in the eviction policy unless the user pinned it (RECORD_PINNED); readable; pinned by
+ *            readers while they read
+ *   damaged  in the index; not readable, owned by nobody: its chunk proved bad, and the user's pin stays with the slot
  *            until the chunk is filled into it again
- *   moving   a second slot for a chunk that is ready in another: not in the index, belongs to the one
- *            that moves the chunk, to be written or to have its record blanked
- * free -> filling (alloc) -> ready (commit) -> free (drop) or filling (evicted by alloc, or retaken);
- * filling -> free (abort); a pinned one: ready -> damaged (drop) -> filling (refill) -> ready or damaged (abort);
- * damaged -> filling (retaken) or free (given up); free -> moving (alloc_move) -> ready, and the chunk's old slot ready
- * -> moving (commit_move); moving -> free (abort).
+ *   moving   a second slot for a chunk that is ready in another one; not in the index; belongs to the thread that moves
+ *            the chunk, to be written or to have its record blanked
  *
- * What is kept: metadata slots (RECORD_META) never make room for data. Metadata makes room for itself
- * beyond a quarter of the capacity. The user's pins stay whatever happens; at most three quarters of
- * the capacity can be pinned.
+ * Transitions:
+ *   free    -> filling  alloc              ready -> free      drop
+ *   filling -> ready    commit             ready -> filling   evicted by alloc, or retake
+ *   filling -> free     abort              free  -> moving    alloc_move
+ *   moving  -> ready    commit_move, while the chunk's old slot goes ready -> moving
+ *   moving  -> free     abort
+ *   with a user's pin:  ready -> damaged  drop;   damaged -> filling  refill or retake;   filling -> damaged  abort;
+ *                       damaged -> free   give_up
  *
- * Every function but space_unpin needs the cache's lock, held by the caller; none does I/O. Slots
- * are named by number: slab number << SPACE_SLOT_BITS | number in the slab.
+ * What is kept: data never evicts metadata slots (RECORD_META). Above a quarter of the capacity, metadata evicts
+ * metadata. The user's pins stay whatever happens; at most three quarters of the capacity can be pinned.
+ *
+ * Every function except space_unpin needs the cache's lock, held by the caller; none does I/O. A slot's id is its
+ * slab's number << SPACE_SLOT_BITS | its number in the slab.
  */
 #ifndef GRANARY_CACHE_INDEX_SPACE_H
 #define GRANARY_CACHE_INDEX_SPACE_H
@@ -35,25 +39,26 @@ enum { SPACE_SLOT_BITS = 11, SPACE_DIRS_MAX = 16, SPACE_GROUPS_MAX = 16 };
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_MOVING, SLOT_DAMAGED };
 
-/* The first 16 bytes of a digest: what memory knows of it. The record on disk has it whole, and every
- * read compares that. */
+/* The first 16 bytes of a digest, which is all that memory keeps. The record on disk has the whole digest, and every
+ * read compares it. */
 struct space_key {
     uint64_t word[2];
 };
 
+/* One slot: 48 bytes. */
 struct slot {
     struct space_key key;
-    uint32_t hash_next;
-    struct evict_node node;
-    uint32_t plain_len, stored_len;
-    uint32_t used; /* the clock when it was last read or filled */
+    uint32_t hash_next;             /* the next slot of its hash bucket */
+    struct evict_node node;         /* links in the policy or the free list, and the readers' pins */
+    uint32_t plain_len, stored_len; /* bytes */
+    uint32_t used;                  /* the clock when it was last read or filled */
     uint8_t state;
-    uint8_t group;        /* charged to; 0: none */
-    uint8_t recorded : 1; /* a record on disk may speak of it */
+    uint8_t group;        /* the quota it is charged to; 0: none */
+    uint8_t recorded : 1; /* a record on disk may describe it */
     uint8_t flags : 7;    /* RECORD_*, SPACE_SESSION_PINNED */
 };
 
-/* Beside RECORD_PINNED among a slot's flags: the pin is this process's own and not written to the record. */
+/* Set beside RECORD_PINNED: the pin belongs to this process and is not written to the record. */
 enum { SPACE_SESSION_PINNED = 0x40, SLOT_FLAGS = 0x7f };
 
 static inline void slot_set_flags(struct slot *slot, unsigned flags)
@@ -61,64 +66,69 @@ static inline void slot_set_flags(struct slot *slot, unsigned flags)
     slot->flags = flags & SLOT_FLAGS;
 }
 
-/* What of a slot's flags its record has. */
+/* The flags as they stand in the slot's record. */
 static inline uint8_t space_record_flags(unsigned flags)
 {
     return (uint8_t)(flags & SPACE_SESSION_PINNED ? flags & ~(unsigned)(SPACE_SESSION_PINNED | RECORD_PINNED) : flags);
 }
 
+/* A slab: a fixed part of a data file, bound to one size class at a time. */
 struct slab {
     struct slot *slots; /* NULL: not bound to a class */
     uint32_t slot_count;
-    uint32_t kept; /* slots of it, not free, that make no room for data */
-    uint32_t used; /* the latest of its slots' */
-    uint32_t epoch;
+    uint32_t kept;  /* slots, not free, that data may not evict */
+    uint32_t used;  /* the latest `used` of its slots */
+    uint32_t epoch; /* number of its binding, never 0 while bound; records of other epochs do not count */
     uint8_t class;
     uint8_t dir;
-    bool announced; /* its entry in the slab table is written, or the writer of a slot does it now */
-    bool yielded;   /* not bound, and not to be: its room on the disk is given back */
+    bool announced; /* its entry in the slab table has been written, or the writer of a slot is writing it now */
+    bool yielded;   /* out of service: its room on the disk has been given back */
 };
 
-/* A slower medium takes what the faster one has no room for. */
+/* Slower media take what the faster ones have no room for. */
 enum cache_media { CACHE_MEDIA_SSD, CACHE_MEDIA_HDD, CACHE_MEDIA_ANY /* in a space_request */ };
 
+/* One directory's part of the space. */
 struct space_dir {
     struct cache_geometry geometry;
     enum cache_media media;
-    bool writable;  /* may be allocated from */
+    bool writable;  /* new chunks may be placed here */
     uint32_t first; /* slab number of its first slab */
-    uint32_t hand;  /* where the search for a cold slab goes on */
+    uint32_t hand;  /* where the next search for a cold slab starts */
+    /* Numbers, within the directory, of slabs that are not bound and not yielded; has capacity for all. */
     VEC(uint32_t) unbound;
-    uint32_t yielded; /* slabs */
+    uint32_t yielded; /* how many of its slabs are yielded */
     struct evict_list free[CACHE_CLASSES];
-    uint32_t full_allocs[CACHE_CLASSES]; /* since the class last looked for a colder slab */
+    uint32_t full_allocs[CACHE_CLASSES]; /* allocations that evicted, since the class last looked for a colder slab */
 };
 
-/* Slots that are charged to one owner. Metadata is charged to nobody. */
+/* The limit of one owner. Metadata is charged to nobody. */
 struct space_quota {
-    uint64_t owner; /* as records have it */
+    uint64_t owner; /* as it stands in records */
     uint64_t limit; /* bytes of slots */
 };
+/* A quota, with what is charged to it. */
 struct space_group {
     struct space_quota quota;
-    uint64_t used;
-    uint32_t slab, slot; /* where the search for one of its slots goes on */
+    uint64_t used;       /* bytes of slots */
+    uint32_t slab, slot; /* where the next search for one of its slots starts */
 };
 
+/* All of it, guarded by the cache's lock but for the pins. */
 struct space {
     struct slab *slabs;
     uint32_t slab_count;
     struct space_dir dirs[SPACE_DIRS_MAX];
     size_t dir_count;
-    struct space_group groups[SPACE_GROUPS_MAX]; /* number n of a slot is groups[n - 1] */
+    struct space_group groups[SPACE_GROUPS_MAX]; /* a slot's group n is groups[n - 1] */
     size_t group_count;
     struct evict *evict;
-    uint32_t *buckets;
+    uint32_t *buckets; /* heads of the hash chains: slot ids */
     uint32_t bucket_mask;
-    uint64_t clock;    /* fills so far, this and earlier runs */
-    uint64_t capacity; /* bytes of slots there are, were every slab bound to a class that fills it */
+    uint64_t clock;    /* fills so far, in this run and earlier ones; the time by which ages are measured */
+    uint64_t capacity; /* bytes of slots if every slab were bound to a class that fills it */
     uint64_t entries, used_bytes, evictions, quota_refusals;
-    uint64_t meta_bytes, pinned_bytes; /* of slots, not free, with those flags */
+    uint64_t meta_bytes, pinned_bytes; /* bytes of slots, not free, with RECORD_META, with RECORD_PINNED */
 #ifdef GRANARY_CHECK
     uint64_t unchecked; /* locked sections until the next check (space_lock.h) */
 #endif
@@ -135,20 +145,20 @@ struct space_config {
     enum evict_policy policy;
 };
 
-/* What a slot is asked for. */
+/* A request for a slot. */
 struct space_request {
     struct digest digest;
     uint32_t plain_len;
-    uint32_t stored_len; /* bytes in the slot */
+    uint32_t stored_len; /* bytes it takes in the slot */
     uint16_t flags;      /* RECORD_* */
-    uint32_t asked;      /* bytes that a reader wants of it now */
-    uint64_t owner;      /* for the record */
+    uint32_t asked;      /* bytes of the chunk that a reader wants now */
+    uint64_t owner;      /* written to the record */
     uint8_t group;       /* charged to; 0: none */
     enum cache_media media;
-    bool force; /* whatever the policy thinks of it */
+    bool force; /* overrule the eviction policy */
 };
 
-/* Everything a writer or a pinned reader needs of a slot, without the lock. */
+/* What a writer or a pinned reader needs to know of a slot without the lock. */
 struct space_slot {
     uint32_t id;
     unsigned dir;
@@ -156,96 +166,98 @@ struct space_slot {
     uint32_t plain_len, stored_len;
     uint16_t flags;
     _Atomic uint16_t *pins;
-    uint64_t seq;    /* alloc: for the record, */
-    uint64_t owner;  /* like this */
-    bool recorded;   /* alloc: an old record must be invalidated */
-    bool slab_bound; /* alloc: the slab was bound anew, its table entry must be written */
+    uint64_t seq;    /* from alloc: for the record */
+    uint64_t owner;  /* from alloc: for the record */
+    bool recorded;   /* from alloc: an old record must be invalidated first */
+    bool slab_bound; /* from alloc: the slab was bound anew, and its table entry must be written */
 };
 
-/* -ENOMEM; -EINVAL too large together. */
+/* Make the space for these directories, all slabs unbound. -ENOMEM; -EINVAL: together they are too large. Call
+ * space_release when done. */
 GR_MUST_CHECK int space_init(struct space *s, const struct space_config *config);
 void space_release(struct space *s);
 
-/* The slot that holds or is being filled with the digest, or SPACE_NONE. */
+/* Return the slot that holds the digest or is being filled with it, or SPACE_NONE. */
 uint32_t space_find(const struct space *s, const struct digest *digest);
 struct slot *space_slot_at(const struct space *s, uint32_t id);
-/* The directory a slot is in. */
+/* Return the number of the slot's directory. */
 unsigned space_dir_of(const struct space *s, uint32_t id);
 
-/* false: as many readers have it pinned as can be counted. */
+/* Can a reader pin the slot? false: its pin count is at its maximum. */
 bool space_can_pin(const struct space *s, uint32_t id);
-/* Make a ready slot that can be pinned stay while it is read; counts as a use. */
+/* Pin a ready slot (space_can_pin) while it is read; counts as a use. *out is valid until space_unpin. */
 void space_pin(struct space *s, uint32_t id, struct space_slot *out);
-/* The same, for a reader who wants `asked` bytes of the chunk. */
+/* The same, for a reader that wants `asked` bytes of the chunk. */
 void space_pin_read(struct space *s, uint32_t id, uint32_t asked, struct space_slot *out);
-/* No lock needed; *pins is not touched afterwards. */
+/* Release a pin. Needs no lock; *pins is not touched afterwards. */
 void space_unpin(_Atomic uint16_t *pins);
 
-/* A chunk was asked for that has no slot: the eviction policy may want to know. */
+/* Tell the eviction policy that a chunk without a slot was read. */
 void space_miss(struct space *s, const struct space_request *request);
 
-/* Is there room for the chunk, or would the policy make some for it? Nothing is changed. */
+/* Is there room for the chunk, or would the policy make some? Changes nothing. */
 bool space_admits(const struct space *s, const struct space_request *request);
-/* A slot for a chunk that is not in the index: filling afterwards. Evicts when needed. -EAGAIN: every
- * slot it could take is busy now; -EDQUOT: its group has no more, the policy keeps what there is, or
- * all of it must be kept;
- * -ENODEV: no directory of the wanted medium is writable; -ENOMEM. No sentence. */
+/* Allocate a slot for a chunk that is not in the index; it is filling afterwards. Evicts when needed. -EAGAIN: every
+ * slot it could take is busy now; -EDQUOT: its quota is used up, the policy keeps what there is, or all of it must be
+ * kept; -ENODEV: no directory of the wanted medium is writable; -ENOMEM. No message. */
 GR_MUST_CHECK int space_alloc(struct space *s, const struct space_request *request, struct space_slot *out);
+/* End a fill: the slot becomes ready. */
 void space_commit(struct space *s, uint32_t id);
+/* End a fill or move that failed: the slot becomes free, or damaged where the user pinned it. */
 void space_abort(struct space *s, uint32_t id);
-/* Fill a damaged slot again, or another one where the chunk is stored in another length now; it is pinned afterwards.
- * Errors as space_alloc, the slot stays damaged then; -EAGAIN also while its readers are not done. */
+/* Make a damaged slot filling again, or take another slot if the chunk's stored length needs another class now. It is
+ * pinned when filled. Errors as for space_alloc, and then the slot stays damaged; -EAGAIN also while it still has
+ * readers. */
 GR_MUST_CHECK int space_refill(struct space *s, uint32_t id, const struct space_request *request,
                                struct space_slot *out);
-/* Make a ready or damaged slot filling again, unpinned, for its record to be blanked before space_abort. Its readers
- * keep their pins. */
+/* Make a ready or damaged slot filling, without the user's pin, so that its record can be blanked before space_abort.
+ * Its readers keep their pins. */
 void space_retake(struct space *s, uint32_t id, struct space_slot *out);
-/* Forget a ready slot, or make it damaged where the user pinned it. */
+/* Drop the chunk of a ready slot; a slot with a lasting pin becomes damaged instead of free. */
 void space_drop(struct space *s, uint32_t id);
-/* Forget a damaged slot. */
+/* Free a damaged slot. */
 void space_give_up(struct space *s, uint32_t id);
 
-/* A second slot for a ready chunk, on the medium: moving afterwards, space_abort gives it back. Errors
- * as space_alloc; the policy is asked. */
+/* Allocate a second slot for a ready chunk on the medium: it is moving until space_commit_move or space_abort. Errors
+ * as for space_alloc; the policy decides as for any other chunk. */
 GR_MUST_CHECK int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struct space_slot *out);
-/* The chunk is in new_id from now on. false: it is not in old_id any more, or was pinned or unpinned
- * meanwhile. The slot of the two that is not the chunk's is moving afterwards: its record is to be
- * blanked before space_abort, or a chunk evicted later would come back with it. */
+/* Switch the chunk to new_id. false: it has left old_id, or was pinned or unpinned meanwhile. Either way one of the
+ * two slots is moving afterwards: blank its record before space_abort, or a chunk that is evicted later would come
+ * back. */
 GR_MUST_CHECK bool space_commit_move(struct space *s, uint32_t old_id, uint32_t new_id);
 
-/* Pin or unpin a ready slot for the user, held or not; writing that to its record is the caller's. -EDQUOT: as much
- * is pinned as may be. */
+/* Pin or unpin a ready slot for the user, and end a session pin; the caller writes the record. -EDQUOT: the pin limit
+ * is reached. */
 GR_MUST_CHECK int space_set_pinned(struct space *s, uint32_t id, bool pinned);
-/* Pin it without a word in its record, unless the user has. -EDQUOT. */
+/* Pin a ready slot without a record of it, unless it is pinned already. -EDQUOT: the pin limit is reached. */
 GR_MUST_CHECK int space_session_pin(struct space *s, uint32_t id);
 
-/* Empty a slab of the directory that is not in use now, without metadata or pins, and take it out of
- * service: its number in the directory, or SPACE_NONE. What is unbound goes first, then what was not used
- * for long. */
+/* Empty a slab that nobody uses now and that has no metadata or pins, and take it out of service. Returns its number
+ * within the directory, or SPACE_NONE. Unbound slabs go first, then cold ones. */
 uint32_t space_yield(struct space *s, unsigned dir);
-/* One that was yielded, or SPACE_NONE. */
+/* Return a yielded slab, or SPACE_NONE. */
 uint32_t space_yielded(const struct space *s, unsigned dir);
-/* Put a yielded slab back into service. */
+/* Put a yielded slab back into service, unbound. */
 void space_regain(struct space *s, unsigned dir, uint32_t slab);
 
-/* Is the directory given new chunks? All are at first. What it holds stays in the index. */
+/* Say whether new chunks may be placed in the directory; at first they may. Its chunks stay in the index either way. */
 void space_dir_writable(struct space *s, unsigned dir, bool writable);
 
-/* Loading, in this order: each bound slab, its records, then space_load_finish, which puts the slots
- * in the order of their fills. */
+/* Loading goes in this order: yielded slabs and bound slabs, each with its records, then space_load_finish, which
+ * enters the slots in the order of their fills. */
 struct space_load {
     VEC(uint64_t) slots;
     uint64_t pinned_bytes;
 };
-/* place->slab counts within the directory. -ENOMEM. */
+/* place->slab is a number within the directory. -ENOMEM. */
 void space_load_yielded(struct space *s, unsigned dir, uint32_t slab);
 GR_MUST_CHECK int space_load_slab(struct space *s, unsigned dir, const struct cache_place *place);
 GR_MUST_CHECK int space_load_slot(struct space *s, struct space_load *load, unsigned dir,
                                   const struct cache_place *place, const struct cache_record *record);
-/* Empties load, also on an error. -ENOMEM. */
+/* Enter all loaded slots, and empty `load`, on an error too. -ENOMEM. */
 GR_MUST_CHECK int space_load_finish(struct space *s, struct space_load *load);
 
-/* Asserts what must hold between locked sections; walks everything: for tests. */
+/* Assert what must hold between locked sections. Walks everything: for tests. */
 void space_check(const struct space *s);
 
 #endif

@@ -1,15 +1,19 @@
-/* Room for a chunk. Where it goes follows from its digest, in proportion to the sizes of the
- * directories of one medium that may be written: so the policy's memory of a chunk that went stands in
- * the pool it will come back to. There: a free slot of its class, or an unbound slab; if that
- * directory has neither, those of the others; those of the slower medium; then a slot whose chunk goes,
- * on the slower medium if there is one. Metadata makes room on the faster one.
+/* Finding room for a chunk.
  *
- * Slabs are bound to a size class when the class first needs one. A class that is full evicts within
- * itself, except that every REBIND_PERIOD-th time it takes a cold slab of another class when
- * everything in that slab was used longer ago than its own next victim: so that space follows a
- * workload that moves from one chunk size to another. A class without any slab takes the coldest at
- * once. The coldest is that of a bounded number looked at, as long as one of them will do. A slab with a slot that is
- * kept is not taken.
+ * A chunk's home directory follows from its digest, in proportion to the sizes of the writable directories of one
+ * medium. So what the policy remembers of an evicted chunk stands in the pool to which the chunk will return. The
+ * search goes
+ *
+ *    1. home directory:       a free slot of the class, or an unbound slab
+ *    2. the others of the medium: the same
+ *    3. the slower medium:    the same
+ *    4. evict:                on the slower medium if there is one; metadata on the faster one
+ *
+ * Slabs are bound to a size class when the class first needs one. A full class evicts within itself. Every
+ * REBIND_PERIOD-th time it takes a cold slab of another class instead, if everything in that slab was used longer ago
+ * than its own next victim: so space follows a workload that moves from one chunk size to another. A class without
+ * any slab takes a cold one at once. The search for a cold slab visits a bounded number. A slab with a slot that is
+ * kept is never taken.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,11 +23,11 @@
 
 enum {
     REBIND_PERIOD = 32,
-    META_SHARE = 4,  /* metadata is kept up to a quarter of the capacity */
-    COLD_LOOKS = 64, /* slabs looked at in one search for a cold one */
-    OWN_LOOKS = 512, /* slots looked at in one search for one of a group */
-    OWN_TRIES = 8,   /* slots that make room for one, of a group that is full */
-    COLD_TRIES = 4,  /* of those, the coldest ones that are looked into */
+    META_SHARE = 4,  /* metadata may take a quarter of the capacity from data */
+    COLD_LOOKS = 64, /* slabs visited in one search for a cold one */
+    OWN_LOOKS = 512, /* slots visited in one search for a victim of a quota */
+    OWN_TRIES = 8,   /* victims of a full quota that make room for one chunk */
+    COLD_TRIES = 4,  /* of those visited, the coldest ones, whose slots are then checked for being busy */
 };
 
 /* ---- slabs ---- */
@@ -44,7 +48,7 @@ int space_bind_slab(struct space *s, uint32_t number, unsigned class, uint32_t e
     return 0;
 }
 
-/* The same, and its slots are free. */
+/* Bind a slab and put its slots into the free list. */
 static int bind_free(struct space *s, uint32_t number, unsigned class, uint32_t epoch)
 {
     int rc = space_bind_slab(s, number, class, epoch);
@@ -53,6 +57,7 @@ static int bind_free(struct space *s, uint32_t number, unsigned class, uint32_t 
     return rc;
 }
 
+/* Is any slot of the slab being written, moved or read? */
 static bool slab_busy(const struct slab *slab)
 {
     for (uint32_t i = 0; i < slab->slot_count; i++)
@@ -62,17 +67,19 @@ static bool slab_busy(const struct slab *slab)
     return false;
 }
 
-/* Was a used before b? */
+/* Was `a` used before `b`? By difference, since the clock's 32 bits wrap. */
 static bool older(uint32_t a, uint32_t b)
 {
     return (int32_t)(a - b) < 0;
 }
 
+/* The coldest slabs of a search so far. */
 struct candidates {
-    uint32_t slabs[COLD_TRIES]; /* used longest ago first */
+    uint32_t slabs[COLD_TRIES]; /* the one used longest ago first */
     unsigned n;
 };
 
+/* Insert a slab in the order of use; the warmest candidate drops out. */
 static void add_candidate(const struct space *s, struct candidates *c, uint32_t number)
 {
     unsigned at = c->n < COLD_TRIES ? c->n++ : COLD_TRIES;
@@ -83,10 +90,11 @@ static void add_candidate(const struct space *s, struct candidates *c, uint32_t 
         c->slabs[at] = number;
 }
 
-/* A slab of another class whose latest use is long ago, and before `limit` if that is given: of
- * COLD_LOOKS slabs, from where the last search ended, the one used longest ago that is not busy. Without
- * a limit the search goes on until there is one: whoever waits for room waits for readers and writers,
- * and they have nothing to do with slabs that were not looked at. */
+/* Return a slab of another class that is cold and not busy, or SPACE_NONE: of COLD_LOOKS slabs, from where the last
+ * search ended, the one used longest ago, and before *limit if there is one. Without a limit the search goes on until
+ * it finds a candidate: otherwise the caller would wait for readers and writers that have nothing to do with
+ * unvisited slabs.
+ */
 static uint32_t cold_slab(struct space *s, unsigned dir, unsigned class, const uint32_t *limit)
 {
     struct space_dir *d = &s->dirs[dir];
@@ -103,12 +111,13 @@ static uint32_t cold_slab(struct space *s, unsigned dir, unsigned class, const u
     return SPACE_NONE;
 }
 
+/* Return the epoch of the slab's next binding; 0 is never used. */
 static uint32_t next_epoch(const struct slab *slab)
 {
     return slab->epoch + 1 ? slab->epoch + 1 : 1;
 }
 
-/* Everything in a slab that is not busy goes, and so does its binding. */
+/* Evict everything in a slab that is not busy, and unbind it. */
 static void empty_slab(struct space *s, uint32_t number)
 {
     struct slab *slab = &s->slabs[number];
@@ -127,6 +136,7 @@ static void empty_slab(struct space *s, uint32_t number)
     slab->slot_count = 0;
 }
 
+/* Bind a slab of another class to this class, its chunks evicted. */
 static int take_slab(struct space *s, uint32_t number, unsigned class)
 {
     struct slab *slab = &s->slabs[number];
@@ -134,13 +144,14 @@ static int take_slab(struct space *s, uint32_t number, unsigned class)
     empty_slab(s, number);
     uint32_t epoch = next_epoch(slab);
     int rc = bind_free(s, number, class, epoch);
-    if (rc) { /* back to the unbound ones; its epoch goes on there */
+    if (rc) { /* no memory for its slots: it becomes unbound, and keeps the epoch already used */
         slab->epoch = epoch;
         d->unbound.items[d->unbound.len++] = number - d->first;
     }
     return rc;
 }
 
+/* An unbound slab costs no chunk, so it goes first. */
 uint32_t space_yield(struct space *s, unsigned dir)
 {
     struct space_dir *d = &s->dirs[dir];
@@ -173,11 +184,12 @@ void space_regain(struct space *s, unsigned dir, uint32_t slab)
     assert(s->slabs[d->first + slab].yielded);
     s->slabs[d->first + slab].yielded = false;
     d->yielded--;
-    d->unbound.items[d->unbound.len++] = slab; /* it has room for all */
+    d->unbound.items[d->unbound.len++] = slab; /* its capacity is for all slabs */
 }
 
 /* ---- in one directory ---- */
 
+/* Take the first free slot that no reader of an old chunk still has pinned. */
 static uint32_t pop_free(struct space *s, unsigned dir, unsigned class)
 {
     struct evict_list *list = &s->dirs[dir].free[class];
@@ -189,7 +201,7 @@ static uint32_t pop_free(struct space *s, unsigned dir, unsigned class)
     return id;
 }
 
-/* A free slot or one of an unbound slab. -EAGAIN: neither. */
+/* Take a free slot, if need be from an unbound slab. -EAGAIN: there is neither; -ENOMEM. */
 static int take_free(struct space *s, unsigned dir, unsigned class, bool meta, uint32_t *out_id)
 {
     (void)meta;
@@ -208,7 +220,8 @@ static int take_free(struct space *s, unsigned dir, unsigned class, bool meta, u
     return 0;
 }
 
-/* Metadata takes data's room up to its share, beyond it its own as long as it has some there. */
+/* Return the next victim of a class, or SPACE_NONE. Data evicts data. Metadata evicts data up to its share of the
+ * capacity, and other metadata above it, as far as there is some in the pool. */
 static uint32_t victim(struct space *s, unsigned dir, unsigned class, bool meta)
 {
     uint32_t data_pool = space_pool(dir, class, false), meta_pool = space_pool(dir, class, true);
@@ -219,7 +232,7 @@ static uint32_t victim(struct space *s, unsigned dir, unsigned class, bool meta)
     return id != SPACE_NONE ? id : evict_victim(s->evict, over ? data_pool : meta_pool);
 }
 
-/* A slot whose chunk goes. -EAGAIN: all are busy. */
+/* Take a slot by evicting its chunk, or by rebinding a cold slab. -EAGAIN: all are busy; -ENOMEM. */
 static int take_used(struct space *s, unsigned dir, unsigned class, bool meta, uint32_t *out_id)
 {
     struct space_dir *d = &s->dirs[dir];
@@ -251,12 +264,13 @@ static bool eligible(const struct space *s, unsigned dir, enum cache_media media
     return s->dirs[dir].writable && s->dirs[dir].media == media;
 }
 
+/* The directory's share when homes are chosen: its size in 4 KiB units; 0: not eligible. */
 static uint64_t weight(const struct space *s, unsigned dir, enum cache_media media)
 {
     return eligible(s, dir, media) ? cache_geometry_data_size(&s->dirs[dir].geometry) >> 12 : 0;
 }
 
-/* The directory of the medium that the digest stands for; SPACE_NONE: none is writable. */
+/* Return the chunk's home directory among those of the medium; SPACE_NONE: none is writable. */
 static uint32_t home_of(const struct space *s, const struct digest *digest, enum cache_media media)
 {
     uint64_t total = 0;
@@ -271,7 +285,7 @@ static uint32_t home_of(const struct space *s, const struct digest *digest, enum
     return SPACE_NONE;
 }
 
-/* Where data that is not told its medium makes room: on the slower one if there is one. */
+/* The medium on which a request may evict. Data without a wish evicts on the slower one, if there is one. */
 static enum cache_media media_of_last_resort(const struct space *s, const struct space_request *request)
 {
     if (request->media != CACHE_MEDIA_ANY)
@@ -280,7 +294,7 @@ static enum cache_media media_of_last_resort(const struct space *s, const struct
     return slow || home_of(s, &request->digest, CACHE_MEDIA_SSD) == SPACE_NONE ? CACHE_MEDIA_HDD : CACHE_MEDIA_SSD;
 }
 
-/* Could a slot be had by waiting for readers and writers? */
+/* Could waiting for readers and writers free a slot? Not where everything is kept. */
 static bool worth_waiting(const struct space *s, const struct space_request *request, unsigned class)
 {
     for (uint32_t i = 0; i < s->slab_count; i++) {
@@ -295,7 +309,8 @@ static bool worth_waiting(const struct space *s, const struct space_request *req
 
 typedef int take_in_dir(struct space *s, unsigned dir, unsigned class, bool meta, uint32_t *out_id);
 
-/* At home, else in another directory of the medium. -EAGAIN: nowhere; -ENODEV: none is writable. */
+/* Take a slot at home, else in another directory of the medium. -EAGAIN: nowhere; -ENODEV: none is writable;
+ * -ENOMEM. */
 static int try_dirs(struct space *s, enum cache_media media, const struct space_request *request, take_in_dir *take,
                     uint32_t *out_id)
 {
@@ -311,12 +326,14 @@ static int try_dirs(struct space *s, enum cache_media media, const struct space_
     return rc;
 }
 
+/* The pool in which the policy would put the chunk: that of its home. */
 static uint32_t pool_of_request(const struct space *s, const struct space_request *request, enum cache_media media)
 {
     return space_pool(home_of(s, &request->digest, media), cache_class_of(request->stored_len),
                       request->flags & RECORD_META);
 }
 
+/* Does the policy let the chunk evict another one? It always does for metadata, and when forced. */
 static bool policy_admits(const struct space *s, const struct space_request *request, enum cache_media media)
 {
     uint64_t key = space_key_of(&request->digest).word[1];
@@ -336,6 +353,8 @@ bool space_admits(const struct space *s, const struct space_request *request)
     return home_of(s, &request->digest, last) != SPACE_NONE && policy_admits(s, request, last);
 }
 
+/* Evict on the medium of last resort, else on the other one. -EDQUOT: the policy refuses, or nothing can ever be
+ * evicted. */
 static int space_alloc_make_room(struct space *s, const struct space_request *request, uint32_t *out_id)
 {
     enum cache_media media = media_of_last_resort(s, request);
@@ -352,6 +371,7 @@ static int space_alloc_make_room(struct space *s, const struct space_request *re
     return rc == -EAGAIN && !worth_waiting(s, request, cache_class_of(request->stored_len)) ? -EDQUOT : rc;
 }
 
+/* Find a slot by steps 1 to 4 (top of the file). The slot is in no list afterwards. */
 static int find_room(struct space *s, const struct space_request *request, uint32_t *out_id)
 {
     int rc = -EAGAIN;
@@ -374,6 +394,8 @@ void space_miss(struct space *s, const struct space_request *request)
                    evict_part(request->asked, request->plain_len));
 }
 
+/* Give a slot to its writer: state, sequence number, and whether its slab's table entry and an old record need
+ * writing. */
 static void hand_out(struct space *s, uint32_t id, const struct space_request *request, enum slot_state state,
                      struct space_slot *out)
 {
@@ -389,8 +411,8 @@ static void hand_out(struct space *s, uint32_t id, const struct space_request *r
 
 /* ---- quotas ---- */
 
-/* The slot of a group used longest ago of those found in a bounded search from where the last one
- * ended; SPACE_NONE: none that can go. */
+/* Return the slot of a quota that was used longest ago, among those met in a bounded search from where the last one
+ * ended; SPACE_NONE: none that may be evicted. */
 static uint32_t own_victim(struct space *s, unsigned group)
 {
     struct space_group *g = &s->groups[group - 1];
@@ -410,7 +432,7 @@ static uint32_t own_victim(struct space *s, unsigned group)
     return best;
 }
 
-/* A group that is full makes room among its own. -EDQUOT: it cannot, or the policy keeps what it has. */
+/* Make a quota that is full evict its own chunks. -EDQUOT: it cannot, or the policy keeps what it has. */
 static int charge(struct space *s, const struct space_request *request)
 {
     if (!request->group || request->flags & RECORD_META)
@@ -462,8 +484,8 @@ int space_refill(struct space *s, uint32_t id, const struct space_request *reque
         hand_out(s, id, &pinned, SLOT_FILLING, out);
         return 0;
     }
-    /* compressed now, or not any more; the slot that knows of the pin goes when there is another one, and its slab, in
-     * which something is kept, is not taken for that */
+    /* Its stored length needs another class. The damaged slot keeps the pin until another one is found; its slab is
+     * not taken for that, since something in it is kept. */
     uint32_t to;
     int rc = find_room(s, &pinned, &to);
     if (rc)
@@ -473,6 +495,7 @@ int space_refill(struct space *s, uint32_t id, const struct space_request *reque
     return 0;
 }
 
+/* The request is made from the slot itself. The slot is pinned while room is searched. */
 int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struct space_slot *out)
 {
     const struct slot *slot = space_slot_at(s, id);
@@ -484,10 +507,10 @@ int space_alloc_move(struct space *s, uint32_t id, enum cache_media media, struc
         .group = slot->group,
         .media = media,
     };
-    le64_put(request.digest.b, slot->key.word[0]); /* as much of it as space knows anyway */
+    le64_put(request.digest.b, slot->key.word[0]); /* the space knows only these 16 bytes */
     le64_put(request.digest.b + 8, slot->key.word[1]);
     uint32_t to;
-    atomic_fetch_add(&space_slot_at(s, id)->node.pins, 1); /* it must not be its own victim */
+    atomic_fetch_add(&space_slot_at(s, id)->node.pins, 1); /* so that it cannot become its own victim */
     int rc = find_room(s, &request, &to);
     space_unpin(&space_slot_at(s, id)->node.pins);
     if (!rc)

@@ -1,9 +1,11 @@
-/* The invariants of space.h's state table, written as assertions. */
+/* The invariants of space.h's state table as assertions: every slot is where its state says, and every sum is the sum
+ * of its slots. For tests, and for builds with GRANARY_CHECK (space_lock.h). */
 #include <assert.h>
 
 #include "cache/index/space_internal.h"
 #include "cache/index/space_lock.h"
 
+/* What a walk over all slots adds up, to be compared with the sums the space keeps. */
 struct sums {
     uint64_t in_free[SPACE_DIRS_MAX][CACHE_CLASSES], slots, ready, used, meta, pinned, charged[SPACE_GROUPS_MAX];
 };
@@ -19,6 +21,7 @@ static void check_slot(const struct space *s, const struct slab *slab, uint32_t 
     assert(slot->flags & RECORD_ZSTD ? slot->stored_len < slot->plain_len : slot->stored_len == slot->plain_len);
 }
 
+/* Check every slot of a slab, add them to the sums, and compare the slab's own count. */
 static void check_slab(const struct space *s, uint32_t number, struct sums *sums)
 {
     const struct slab *slab = &s->slabs[number];
@@ -41,6 +44,7 @@ static void check_slab(const struct space *s, uint32_t number, struct sums *sums
     assert(kept == slab->kept);
 }
 
+/* Walk a free list, check its links, and return its length. */
 static uint32_t free_length(const struct space *s, unsigned dir, unsigned class)
 {
     const struct evict_list *list = &s->dirs[dir].free[class];
@@ -56,6 +60,7 @@ static uint32_t free_length(const struct space *s, unsigned dir, unsigned class)
     return n;
 }
 
+/* A slab without slots is either in its directory's list of unbound slabs or yielded. */
 static void check_unbound(const struct space *s)
 {
     for (size_t i = 0; i < s->dir_count; i++) {
@@ -73,7 +78,7 @@ static void check_unbound(const struct space *s)
     }
 }
 
-/* Returns how many slots there are. */
+/* Check everything; return the number of slots. */
 static uint64_t space_check_all(const struct space *s)
 {
     struct sums sums = {0};

@@ -1,15 +1,19 @@
-/* Loading millions of records within seconds. Records come in any order and only set the fields of
- * their slots. At the end the slots are sorted by their fills and enter index and policy in that order,
- * so that what was filled last goes last. Each of them touches a slot and a bucket anywhere in memory:
- * both are asked for some steps ahead.
+/* Loading millions of records within seconds.
  *
- * Until then the slots of a loaded slab are in no list; those that stay free enter the free list last.
+ *    records, in any order --> fields of their slots
+ *    all read              --> slots sorted by fill --> index and policy --> the rest: free lists
+ *
+ * Records only set the fields of their slots. At the end the slots are sorted by their fills and enter index and
+ * policy in that order, so that the latest fill is evicted last. Each one touches a slot and a bucket anywhere in
+ * memory: both are prefetched some steps ahead. Until then the slots of a loaded slab are in no list; those that stay
+ * free enter the free lists last.
  */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "cache/index/space_internal.h"
 
+/* How many steps ahead slots and buckets are prefetched. */
 enum { AHEAD_SLOT = 32, AHEAD_BUCKET = 16 };
 
 void space_load_yielded(struct space *s, unsigned dir, uint32_t slab)
@@ -27,12 +31,13 @@ int space_load_slab(struct space *s, unsigned dir, const struct cache_place *pla
     return 0;
 }
 
-/* In order of fills, as far as 32 bits of them go; the slot's number below. */
+/* Sort key: the low 32 bits of the fill's number above, the slot's id below. */
 static uint64_t loaded_of(uint64_t seq, uint32_t id)
 {
     return seq << 32 | id;
 }
 
+/* Return the quota that a record's owner has now; 0: none. */
 static uint8_t group_of(const struct space *s, uint64_t owner)
 {
     for (size_t i = 0; owner && i < s->group_count; i++)
@@ -54,14 +59,15 @@ int space_load_slot(struct space *s, struct space_load *load, unsigned dir, cons
     slot->stored_len = record->stored_len;
     slot_set_flags(slot, record->flags);
     if (slot->flags & RECORD_PINNED && load->pinned_bytes + cache_class_slot_size(place->class) > space_pin_limit(s))
-        slot_set_flags(slot, slot->flags & ~(unsigned)RECORD_PINNED); /* the directory was made smaller */
+        slot_set_flags(slot,
+                       slot->flags & ~(unsigned)RECORD_PINNED); /* the directory is smaller now: over the pin limit */
     load->pinned_bytes += slot->flags & RECORD_PINNED ? cache_class_slot_size(place->class) : 0;
     slot->group = group_of(s, record->owner);
     s->clock = GR_MAX(s->clock, record->seq);
     return 0;
 }
 
-/* Sort by the upper half, 11 bits at a time. */
+/* Sort by the upper 32 bits: a radix sort, least significant digit first, of 11 bits a pass. */
 static int sort_loaded(struct space_load *load)
 {
     enum { BITS = 11, BINS = 1 << BITS, PASSES = 3 };
@@ -84,16 +90,19 @@ static int sort_loaded(struct space_load *load)
         from = to;
         to = swap;
     }
-    memcpy(load->slots.items, scratch, n * sizeof *scratch); /* an odd number of passes ends there */
+    memcpy(load->slots.items, scratch,
+           n * sizeof *scratch); /* after an odd number of passes the result is in `scratch` */
     free(scratch);
     return 0;
 }
 
+/* Enter one slot as ready. It was used when it was filled. */
 static void load_one(struct space *s, uint32_t id, uint32_t seq)
 {
     struct slot *slot = space_slot_at(s, id);
     uint32_t twin = space_find_key(s, slot->key);
-    if (twin != SPACE_NONE) { /* evicted once, but the end of its record was lost: the newer one counts */
+    if (twin !=
+        SPACE_NONE) { /* two records of one chunk: the older one's blanking was lost, and the newer one counts */
         space_forget(s, twin);
         space_slot_at(s, twin)->state = SLOT_FREE;
     }
@@ -102,8 +111,8 @@ static void load_one(struct space *s, uint32_t id, uint32_t seq)
     space_slab_of(s, id)->used = slot->used = seq;
 }
 
-/* The clock has gone on since the oldest fill by less than 32 bits: what looks newer than the newest is
- * older than all. */
+/* Enter all slots in the order of their fills. All fills lie within 32 bits of the clock, so keys above the clock's
+ * low bits are of the time before it wrapped, and come first. */
 static void enter_all(struct space *s, struct space_load *load)
 {
     const uint64_t *items = load->slots.items;
@@ -119,7 +128,7 @@ static void enter_all(struct space *s, struct space_load *load)
     }
 }
 
-/* What no record claimed is free. */
+/* Put the slots that no record claimed into the free lists. */
 static void free_the_rest(struct space *s)
 {
     for (uint32_t number = 0; number < s->slab_count; number++)
@@ -137,7 +146,8 @@ int space_load_finish(struct space *s, struct space_load *load)
             struct slab *slab = &s->slabs[d->first + k];
             if (!slab->slots && !slab->yielded)
                 d->unbound.items[d->unbound.len++] = k;
-            slab->used = (uint32_t)s->clock - (UINT32_C(1) << 30); /* long ago, unless a slot says otherwise */
+            slab->used =
+                (uint32_t)s->clock - (UINT32_C(1) << 30); /* long ago, unless one of its slots was used later */
         }
     }
     int rc = sort_loaded(load);

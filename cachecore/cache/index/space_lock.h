@@ -1,7 +1,6 @@
-/* The lock over a space. A build with GRANARY_CHECK (debug, sanitizers) asserts the state table before the
- * lock is given back: after each locked section while few slots are bound, else after every so many that
- * a section pays for SPACE_CHECK_SLOTS slots on average.
- */
+/* The lock that guards a space. A build with GRANARY_CHECK (debug, sanitizers) asserts the state table before it
+ * unlocks: after every locked section while few slots are bound, later only after as many sections that each pays for
+ * SPACE_CHECK_SLOTS slots on average. */
 #ifndef GRANARY_CACHE_INDEX_SPACE_LOCK_H
 #define GRANARY_CACHE_INDEX_SPACE_LOCK_H
 
@@ -13,7 +12,7 @@
 enum { SPACE_CHECK_SLOTS = 512 };
 
 #ifdef GRANARY_CHECK
-/* Before anything that unlocks: also a wait for a condition. */
+/* Call it before anything that unlocks, a wait for a condition included. */
 void space_assert(struct space *s);
 #else
 static inline void space_assert(struct space *s)
@@ -21,6 +20,7 @@ static inline void space_assert(struct space *s)
 }
 #endif
 
+/* What the end of the scope needs. */
 struct space_locked {
     pthread_mutex_t *mutex;
     struct space *space;

@@ -1,6 +1,5 @@
-/* The catalog's pages are read from the store itself: the cache keeps none. The part of a glob before
- * its first special byte is a prefix that rules out most of the pages.
- */
+/* Catalog pages are read from the store directly: the cache holds none. The part of a glob before its first special
+ * character is a prefix that rules out most pages. */
 #include "image/warm/select.h"
 
 #include <errno.h>
@@ -13,13 +12,15 @@
 
 /* ---- files ---- */
 
+/* A walk over the catalog with a glob. */
 struct walk {
     select_visit *visit;
     void *arg;
     char glob[SELECT_GLOB_MAX + 1];
-    char path[CATALOG_PATH_MAX + 1]; /* with the NUL that fnmatch needs */
+    char path[CATALOG_PATH_MAX + 1]; /* the current path, with the NUL that fnmatch needs */
 };
 
+/* Visit a regular file that the glob matches. */
 static int visit_entry(void *arg, const struct catalog_entry *e)
 {
     struct walk *w = arg;
@@ -85,6 +86,7 @@ bool chunk_set_add(struct chunk_set *set, uint64_t chunk)
     return fresh;
 }
 
+/* Skips 64 chunks at a time where none is set. */
 uint64_t chunk_set_next(const struct chunk_set *set, uint64_t from)
 {
     for (uint64_t word; from < set->count; from = (from / 64 + 1) * 64) {
@@ -114,7 +116,7 @@ void image_cursor_release(struct image_cursor *c)
     c->leaf = NULL;
 }
 
-/* 1: the node is not to be had, which the cursor notes; 0; -ENOMEM. */
+/* Get a node. 1: it is not available, and the cursor keeps the store's error; 0; -ENOMEM. */
 static int select_get_node(struct image_cursor *c, const struct index_child *child, struct node_place place,
                            struct node **out)
 {
@@ -127,6 +129,7 @@ static int select_get_node(struct image_cursor *c, const struct index_child *chi
     return 1;
 }
 
+/* Count a node that is not cached, once. */
 static void count_missing(struct image_cursor *c, const struct index_child *child, struct node_place place)
 {
     if (c->passed[place.level] == place.number + 1)
@@ -136,6 +139,7 @@ static void count_missing(struct image_cursor *c, const struct index_child *chil
         c->missing_bytes += child->len;
 }
 
+/* Move the cursor to the leaf that covers the chunk, or to the subtree that is a hole or unknown. */
 static int move(struct image_cursor *c, uint64_t chunk)
 {
     const struct manifest *m = &c->img->manifest;
@@ -163,6 +167,7 @@ static int move(struct image_cursor *c, uint64_t chunk)
     return 0;
 }
 
+/* Moves only when the chunk lies outside of the current range, so ascending walks fetch each node once. */
 int image_cursor_at(struct image_cursor *c, uint64_t chunk, const struct chunk_ref **out, uint64_t *out_run)
 {
     if (chunk < c->first || chunk >= c->end) {

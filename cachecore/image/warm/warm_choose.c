@@ -1,6 +1,6 @@
-/* The metadata is chosen first. A list is walked in the catalog's order, and put back into its own by the numbers of
- * its names.
- */
+/* Which chunks a run wants. The metadata comes first in every case. A list of paths is looked up in the catalog's
+ * order, which needs one pass, and is then sorted back into its own order by the numbers of its names. Globs keep the
+ * catalog's order. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -15,11 +15,11 @@ int warm_tick(struct warming *w, const struct warm_report *t)
     return w->ticks++ % TICKS ? 0 : w->c->tell(w->c->arg, t);
 }
 
-/* What a list names, to be put into the order of the list. */
+/* A piece of a listed file, to be sorted into the list's order. */
 struct listed {
     size_t number;
     uint64_t first, end;
-    bool last; /* of its file */
+    bool last; /* the last piece of its file */
 };
 
 struct choosing {
@@ -27,6 +27,7 @@ struct choosing {
     VEC(struct listed) listed;
 };
 
+/* Add a file's chunks to the plan. */
 static int add_file(struct warming *w, const struct catalog_entry *e)
 {
     int rc = 0;
@@ -40,6 +41,7 @@ static int add_file(struct warming *w, const struct catalog_entry *e)
     return rc;
 }
 
+/* Collect a listed file's pieces. A file without extents is one empty piece, so that it is counted. */
 static int list_file(struct choosing *c, size_t number, const struct catalog_entry *e)
 {
     struct listed piece = {.number = number, .last = !e->extent_count};
@@ -53,6 +55,7 @@ static int list_file(struct choosing *c, size_t number, const struct catalog_ent
     return rc == -ENOMEM ? error_set(rc, "image: out of memory") : rc;
 }
 
+/* A visitor of warm_files: add or collect a file, or report a name that is not in the image. */
 static int choose_file(void *arg, const struct catalog_path *name, const struct catalog_entry *e)
 {
     struct choosing *c = arg;
@@ -69,13 +72,14 @@ static int choose_file(void *arg, const struct catalog_path *name, const struct 
     return globs ? add_file(w, e) : list_file(c, name->number, e);
 }
 
+/* Order of the list; of one file, by position in the image. */
 static int by_number(const void *a, const void *b)
 {
     const struct listed *x = a, *y = b;
     if (x->number != y->number)
         return x->number < y->number ? -1 : 1;
     if (x->last != y->last)
-        return x->last - y->last; /* a file ends behind all of its pieces */
+        return x->last - y->last; /* the last piece comes behind all others of its file */
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
@@ -85,6 +89,7 @@ struct warm_names warm_names_of(const struct warming *w)
         .text = (const char *)w->c->list->data, .len = w->c->list->len, .globs = w->c->what == WARM_GLOBS};
 }
 
+/* Choose the files of a list. */
 static int choose_files(struct warming *w)
 {
     const struct warm_names names = warm_names_of(w);
@@ -116,6 +121,7 @@ bool warm_is_metadata(const struct manifest *m, uint64_t chunk)
     return chunk < parts[0].end || (chunk >= parts[1].first && chunk < parts[1].end);
 }
 
+/* Metadata is planned first: opening any file reads it. */
 static int choose_metadata(struct warming *w)
 {
     struct warm_part parts[2];
@@ -124,6 +130,7 @@ static int choose_metadata(struct warming *w)
     return rc ? rc : warm_plan_add(&w->plan, parts[1].first, parts[1].end);
 }
 
+/* Progress of a walk over the index, by the offset it has reached. */
 int warm_on_look(void *arg, uint64_t chunk)
 {
     struct warming *w = arg;
@@ -131,6 +138,7 @@ int warm_on_look(void *arg, uint64_t chunk)
     return warm_tick(w, &(struct warm_report){"looking", .bytes_done = chunk * m->chunk_size, .bytes_total = m->size});
 }
 
+/* Plan the chunks of a trace, in the order in which they were read. */
 static int choose_traced(struct warming *w)
 {
     struct trace trace;
@@ -141,6 +149,7 @@ static int choose_traced(struct warming *w)
     return warm_trace(w->c->img, w->c->store, &trace, warm_on_look, w, &w->plan, &w->out->traced_absent);
 }
 
+/* For WARM_ALL the plan is the whole image, and files are only counted. */
 int warm_choose(struct warming *w)
 {
     int rc = choose_metadata(w);

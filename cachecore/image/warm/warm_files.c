@@ -1,3 +1,5 @@
+/* Two ways through the catalog: paths are sorted and looked up, globs are matched one after the other. A hard link
+ * has no extents; it points to its first name. The first names are collected, and looked up as paths at the end. */
 #include "image/warm/warm_files.h"
 
 #include <errno.h>
@@ -9,11 +11,12 @@ struct walk {
     catalog_find_visit *visit;
     void *arg;
     struct bytes links;       /* first names of hard links, each ended by NUL */
-    struct catalog_path name; /* the glob */
-    uint64_t matched;         /* by it */
-    bool last;                /* the first names themselves are looked up */
+    struct catalog_path name; /* the current glob */
+    uint64_t matched;         /* files that it matched */
+    bool last;                /* the first names are being looked up: visit whatever is found */
 };
 
+/* Visit an entry, or keep a hard link's first name for later. */
 static int visit_path(void *arg, const struct catalog_path *path, const struct catalog_entry *e)
 {
     struct walk *w = arg;
@@ -25,6 +28,7 @@ static int visit_path(void *arg, const struct catalog_path *path, const struct c
     return rc ? error_set(rc == -EMSGSIZE ? -E2BIG : rc, "image: too many hard links; name their first names") : 0;
 }
 
+/* A visitor of select_files: a file that the current glob matches. */
 static int visit_match(void *arg, const struct catalog_entry *file)
 {
     struct walk *w = arg;
@@ -32,6 +36,7 @@ static int visit_match(void *arg, const struct catalog_entry *file)
     return visit_path(w, &w->name, file);
 }
 
+/* Match the globs one after the other; one that matches nothing is visited without an entry. */
 static int walk_globs(struct walk *w, struct image *img, struct store *store, const struct warm_names *names)
 {
     int rc = 0;
@@ -48,7 +53,7 @@ static int walk_globs(struct walk *w, struct image *img, struct store *store, co
     return rc;
 }
 
-/* number: of the first of them. */
+/* Look up a list of paths. number: that of the first. */
 static int walk_paths(struct walk *w, struct image *img, struct store *store, const char *text, size_t len,
                       size_t number)
 {

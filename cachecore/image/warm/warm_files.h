@@ -1,4 +1,4 @@
-/* The files that a list of paths or of globs names. */
+/* Find the files that a list of paths or globs names. */
 #ifndef GRANARY_IMAGE_WARM_WARM_FILES_H
 #define GRANARY_IMAGE_WARM_WARM_FILES_H
 
@@ -7,18 +7,19 @@
 
 enum { WARM_LINKS_MAX = 64 << 20 };
 
-/* NUL ends each name. */
+/* A list of names, each ended by NUL. */
 struct warm_names {
     const char *text;
     size_t len;
-    bool globs; /* as of select_files; else full paths without a leading slash */
+    bool globs; /* globs as for select_files; else full paths without a leading slash */
 };
 
-/* Visit what the names stand for: the paths in the catalog's order (name->number: where it stood in the list), the
- * files of globs glob by glob. entry NULL: there is no such path, or no file that the glob matches. Paths may also be
- * no regular files. For a hard link its first name is visited, behind all others and with a number above theirs.
- * visit's non-zero result ends the walk and is returned. -E2BIG: the first names of hard links take more than
- * WARM_LINKS_MAX bytes. */
+/* Visit what the names stand for: paths in the catalog's order (name->number: its place in the list), the files of
+ * globs glob by glob. entry NULL: no such path, or no file that matches the glob. A path may also be something other
+ * than a regular file. For a hard link its first name is visited instead, after all others and with a number above
+ * theirs. visit's non-zero result ends the walk and is returned. -E2BIG: the first names of hard links take more than
+ * WARM_LINKS_MAX bytes; else the error of reading the catalog.
+ */
 GR_MUST_CHECK int warm_files(struct image *img, struct store *store, const struct warm_names *names,
                              catalog_find_visit *visit, void *arg);
 

@@ -1,7 +1,6 @@
-/* Two ways: the nodes that a warming needs first come through its own handle on the store, which is cancelled with it,
- * level by level, so that each is asked for once; then leaf by leaf, each by the way a read takes to it, whose gets go
- * over connections that readers find open afterwards.
- */
+/* Two ways to fetch index nodes. The nodes that a warming needs first come through its own handle on the store, which
+ * is cancelled with it, level by level, so that each node is fetched once. The other leaves come as a read would
+ * fetch them, one by one, over connections that readers find open afterwards. */
 #include "image/warm/warm_index.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@
 #include "image/image_internal.h"
 #include "image/span.h"
 
-enum { THREADS = 32, MEMORY_SHARE = 2 };
+enum { THREADS = 32, MEMORY_SHARE = 2 }; /* of one level; leaves may take half of the index memory */
 
 /* ---- what is above chosen chunks ---- */
 
@@ -20,12 +19,13 @@ struct bringing {
     struct image *img;
     struct store *store;
     unsigned level;
-    VEC(uint64_t) numbers; /* of the level's nodes that are wanted */
+    VEC(uint64_t) numbers; /* numbers of the wanted nodes of the level */
     counter fetched;
     int (*step)(void *arg);
     void *arg;
 };
 
+/* List the nodes of the level that have a chosen chunk below them. */
 static int choose_nodes(struct bringing *b, const struct chunk_set *chosen)
 {
     uint64_t below = image_chunks_below(b->level + 1);
@@ -36,7 +36,7 @@ static int choose_nodes(struct bringing *b, const struct chunk_set *chosen)
     return 0;
 }
 
-/* Down to the wanted node; those above it were brought before. */
+/* Descend to one wanted node and fetch it; the nodes above it are cached since the last level. */
 static int bring_node(void *arg, size_t i)
 {
     struct bringing *b = arg;
@@ -55,6 +55,7 @@ static int bring_node(void *arg, size_t i)
     return 0;
 }
 
+/* The parallel run's callback, passed on. */
 static int step(void *arg)
 {
     struct bringing *b = arg;
@@ -87,6 +88,7 @@ uint64_t warm_index_leaves(const struct image *img)
     return leaves > most ? 0 : leaves;
 }
 
+/* The way a read takes to the leaf: through the image's own store, and kept in memory. */
 int warm_index_leaf(struct image *img, uint64_t leaf)
 {
     struct span span;

@@ -1,9 +1,12 @@
+/* One walk over the index in its own order. Chunks are collected in batches, since the cache answers a batch in one
+ * locked section. */
 #include "image/warm/warm_missing.h"
 
 #include "image/image_internal.h"
 
 enum { LOOK_BATCH = 64 };
 
+/* The walk's result so far, and the batch that waits for the cache. */
 struct looking {
     struct image *img;
     struct chunk_set *missing;
@@ -14,6 +17,7 @@ struct looking {
     uint32_t lens[LOOK_BATCH], stored[LOOK_BATCH];
 };
 
+/* Ask the cache about the batch, and empty it. */
 static void warm_missing_look(struct looking *l)
 {
     struct cache_chunk found[LOOK_BATCH];
@@ -32,6 +36,7 @@ static void warm_missing_look(struct looking *l)
     l->n = 0;
 }
 
+/* Add a chunk to the batch, and look the batch up when it is full. */
 static void warm_missing_add(struct looking *l, uint64_t chunk, const struct chunk_ref *ref)
 {
     l->chunks[l->n] = chunk;
@@ -42,7 +47,7 @@ static void warm_missing_add(struct looking *l, uint64_t chunk, const struct chu
         warm_missing_look(l);
 }
 
-/* A chunk of which the index node is not at hand is as good as missing. */
+/* Count a chunk whose index node is not available as missing. */
 static void add_unknown(struct looking *l, uint64_t chunk)
 {
     uint64_t len = image_chunk_len(l->img, chunk);
@@ -53,6 +58,7 @@ static void add_unknown(struct looking *l, uint64_t chunk)
     l->sums->missing_bytes += len;
 }
 
+/* Walk over the chosen chunks; a run of holes is passed in one step. */
 static int look_all(struct looking *l, struct image_cursor *cursor, const struct chunk_set *chosen, missing_step *step,
                     void *arg)
 {
@@ -77,6 +83,7 @@ static int look_all(struct looking *l, struct image_cursor *cursor, const struct
     return rc;
 }
 
+/* fetch_bytes also counts the index nodes that the walk met and the cache does not have. */
 int warm_missing(struct image *img, struct store *store, const struct chunk_set *chosen, missing_step *step, void *arg,
                  struct chunk_set *out, struct missing_sums *sums)
 {

@@ -1,3 +1,8 @@
+/* A plan is a list of runs of chunks, in order, with a set of the chunks already in it. Batches of WARM_BATCH chunks
+ * are cut from the list by position, so they need no memory but a count of the files that end in each.
+ *
+ *    runs:      [7..9] [100..139] [3]           batches by position:   0..15  16..31  32..43
+ */
 #include "image/warm/warm_plan.h"
 
 #include <errno.h>
@@ -17,6 +22,7 @@ void warm_plan_release(struct warm_plan *p)
     p->done = NULL;
 }
 
+/* Append a chunk, to the last run if it continues it. */
 static int warm_plan_append(struct warm_plan *p, uint64_t chunk)
 {
     struct warm_run *last = p->runs.len ? &p->runs.items[p->runs.len - 1] : NULL;
@@ -32,6 +38,7 @@ static int warm_plan_append(struct warm_plan *p, uint64_t chunk)
     return 0;
 }
 
+/* Chunks shared by several files are planned once, with the first of them. */
 int warm_plan_add(struct warm_plan *p, uint64_t first, uint64_t end)
 {
     int rc = 0;
@@ -41,15 +48,17 @@ int warm_plan_add(struct warm_plan *p, uint64_t first, uint64_t end)
     return rc;
 }
 
+/* A file whose chunks were all planned before counts at the end of the batch that is last now. */
 void warm_plan_end_file(struct warm_plan *p)
 {
     p->files++;
     if (p->ends.len)
         p->ends.items[p->ends.len - 1]++;
     else
-        p->files_done++; /* there is nothing to wait for */
+        p->files_done++; /* no chunk has been planned, so there is nothing to wait for */
 }
 
+/* Batches before the prefix are done already: a file that ends in one of them counts at once. */
 void warm_plan_end_file_at(struct warm_plan *p, uint64_t end)
 {
     size_t batch = p->prefix;
@@ -69,7 +78,7 @@ size_t warm_plan_batches(const struct warm_plan *p)
     return p->ends.len;
 }
 
-/* The run in which the at-th chunk of the plan is. */
+/* Return the run that holds the plan's chunk number `at`, by binary search. */
 static size_t run_of(const struct warm_plan *p, uint64_t at)
 {
     size_t low = 0, high = p->runs.len;
@@ -83,6 +92,7 @@ static size_t run_of(const struct warm_plan *p, uint64_t at)
     return low;
 }
 
+/* Walks the runs from the one that holds the batch's first chunk. */
 size_t warm_plan_batch(const struct warm_plan *p, size_t i, uint64_t out[WARM_BATCH])
 {
     uint64_t at = (uint64_t)i * WARM_BATCH;
@@ -93,6 +103,7 @@ size_t warm_plan_batch(const struct warm_plan *p, size_t i, uint64_t out[WARM_BA
     return n;
 }
 
+/* Batches are done in any order, but files count in the plan's order: only the prefix without a gap counts. */
 int warm_plan_done(struct warm_plan *p, size_t i)
 {
     if (!p->done)

@@ -1,7 +1,12 @@
-/* In five steps: the chunks that are wanted, from the catalog (warm_plan); the index nodes that describe them; which of
- * them are missing, by one walk over the index in its own order; batches of missing and cached ones alike through
- * image_prefetch_chunks, by threads, and beside them the rest of the index; what is missing now. What was evicted
- * meanwhile is no success.
+/* A run has five steps:
+ *
+ *    1. choose   the wanted chunks, from the catalog or a trace      warm_choose.c, warm_plan.c
+ *    2. index    fetch the nodes that describe them                  warm_index.c, by turns: warm_turn.c
+ *    3. look     which are missing: one walk in the index's order    warm_missing.c
+ *    4. warm     batches through image_prefetch_chunks, by threads, and the rest of the index beside them
+ *    5. look     what is missing now; name the files
+ *
+ * Batches hold missing and cached chunks alike. A chunk that was evicted meanwhile counts as missing.
  */
 #include "image/warm/warm_run.h"
 
@@ -16,24 +21,27 @@
 #include "image/warm/warm_index.h"
 #include "image/warm/warm_internal.h"
 
-/* Under a limit chunks are asked for a few at a time: what is paid for at once comes as fast as the link has it. */
+/* Under a bandwidth limit chunks are requested a few at a time: what was paid for at once arrives as fast as the link
+ * allows. */
 enum { LIMITED_STEP = 4 };
 
 /* ---- what is missing ---- */
 
+/* Report the phase "looking"; also while the run waits for its turn. */
 static int tell_looking(void *arg)
 {
     struct warming *w = arg;
     return w->c->tell(w->c->arg, &(struct warm_report){.phase = "looking", .bytes_total = w->c->img->manifest.size});
 }
 
-/* store NULL: what can be read without one. */
+/* Look up what is missing of the plan. store NULL: without fetching index nodes. */
 static int look_for_missing(struct warming *w, struct store *store, struct missing_sums *sums)
 {
     chunk_set_release(&w->missing);
     return warm_missing(w->c->img, store, &w->plan.chosen, warm_on_look, w, &w->missing, sums);
 }
 
+/* End this run's turn, with its result for those that wait. */
 static void give_turn(struct warming *w, int rc)
 {
     if (w->turn)
@@ -41,7 +49,8 @@ static void give_turn(struct warming *w, int rc)
     w->turn = false;
 }
 
-/* Dry, nothing is brought: the look then asks for the nodes itself, and keeps none. */
+/* Steps 2 and 3. A dry run keeps nothing: the look then fetches the nodes itself. A run of metadata alone keeps its
+ * turn to the end, so that a second one finds everything cached. */
 static int look_first(struct warming *w)
 {
     uint64_t fetched = 0;
@@ -63,16 +72,19 @@ static int look_first(struct warming *w)
 
 /* ---- warming ---- */
 
+/* Was the chunk missing at the first look? */
 static bool is_missing(const struct warming *w, uint64_t chunk)
 {
     return chunk_set_meets(&w->missing, chunk, chunk + 1);
 }
 
+/* Did tell end the run? */
 static bool is_ended(const struct warming *w)
 {
     return cancel_asked(&w->ended);
 }
 
+/* Return the bytes of those chunks that were missing at the first look. */
 static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, size_t n)
 {
     uint64_t bytes = 0;
@@ -82,7 +94,8 @@ static uint64_t missing_bytes(const struct warming *w, const uint64_t *chunks, s
     return bytes;
 }
 
-/* How long each is when stored is in the index; what they come to together is known from the first look. */
+/* Wait until the limit allows these chunks. Their stored length is estimated from the average of all missing chunks.
+ * -ECANCELED: the run is to end. */
 static int pay(struct warming *w, uint64_t bytes)
 {
     const struct missing_sums *all = &w->out->before;
@@ -93,7 +106,7 @@ static int pay(struct warming *w, uint64_t bytes)
     return ended ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
-/* Ask for n chunks, and count what came. */
+/* Prefetch n chunks, and count what came. */
 static int prefetch(struct warming *w, const uint64_t *chunks, size_t n)
 {
     uint64_t bytes = missing_bytes(w, chunks, n);
@@ -107,6 +120,7 @@ static int prefetch(struct warming *w, const uint64_t *chunks, size_t n)
     return 0;
 }
 
+/* Count a chunk that could not be fetched; the first error is kept for the result. */
 static void count_failed(struct warming *w, uint64_t chunk, int rc)
 {
     SCOPED_LOCK(&w->lock);
@@ -116,7 +130,7 @@ static void count_failed(struct warming *w, uint64_t chunk, int rc)
         error_take(&w->out->error, rc);
 }
 
-/* After a failure chunk by chunk, each paid for once more. */
+/* After a failure fetch chunk by chunk, each paid for again, to find the one that fails. */
 static int prefetch_singly(struct warming *w, const uint64_t *chunks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -129,6 +143,7 @@ static int prefetch_singly(struct warming *w, const uint64_t *chunks, size_t n)
     return 0;
 }
 
+/* Fetch one batch of the plan. Only failures that concern a single chunk are survived. */
 static int warm_batch(struct warming *w, size_t i)
 {
     uint64_t chunks[WARM_BATCH];
@@ -146,13 +161,13 @@ static int warm_batch(struct warming *w, size_t i)
     return warm_plan_done(&w->plan, i);
 }
 
+/* Is every batch done? */
 static bool all_done_locked(const struct warming *w)
 {
     return w->plan.prefix == warm_plan_batches(&w->plan);
 }
 
-/* Of everything, files are not what is asked for: where they end is looked up beside the warming, for those who watch.
- */
+/* Count where files end while everything is warmed: the plan is then made of chunks, not of files. */
 static int count_file(void *arg, const struct catalog_entry *e)
 {
     struct warming *w = arg;
@@ -169,17 +184,19 @@ static int count_file(void *arg, const struct catalog_entry *e)
     return is_ended(w) || all_done_locked(w) ? -ECANCELED : 0;
 }
 
+/* Has any chunk failed? Then the rest of the index is left to readers. */
 static bool has_failed(struct warming *w)
 {
     SCOPED_LOCK(&w->lock);
     return w->out->error.code;
 }
 
+/* One item of step 4: a batch, a leaf of the index, or, as item 0, the count of files. */
 static int warm_item(void *arg, size_t i)
 {
     struct warming *w = arg;
     if (w->count_files && !i) {
-        (void)!select_files(w->c->img, w->c->store, "*", count_file, w); /* without a catalog nothing is counted */
+        (void)!select_files(w->c->img, w->c->store, "*", count_file, w); /* without a catalog no files are counted */
         return 0;
     }
     size_t batch = i - w->count_files, batches = warm_plan_batches(&w->plan);
@@ -190,6 +207,7 @@ static int warm_item(void *arg, size_t i)
     return 0;
 }
 
+/* Report the progress; called now and then while the items run. */
 static int warm_run_watch(void *arg)
 {
     struct warming *w = arg;
@@ -207,14 +225,14 @@ static int warm_run_watch(void *arg)
     return rc;
 }
 
-/* What tell returns ends the run: what else ends the warming is said with what was reached. */
+/* Step 4. Only a result of tell ends the run; anything else that ends the warming is reported with what was reached. */
 static int warm(struct warming *w)
 {
     const struct missing_sums *before = &w->out->before;
     w->bytes_total = before->bytes;
     w->bytes_done = before->bytes - before->missing_bytes;
     w->count_files = w->c->what == WARM_ALL && before->missing;
-    /* The index goes along where something is missing, for which the store is needed anyway. */
+    /* The index goes along only if something is missing: then the store is needed anyway. */
     w->leaves = before->missing ? warm_index_leaves(w->c->img) : 0;
     const struct parallel work = {.count = warm_plan_batches(&w->plan) + w->count_files + w->leaves,
                                   .threads = WARM_THREADS + w->count_files,
@@ -237,12 +255,13 @@ static int warm(struct warming *w)
 
 /* ---- the end ---- */
 
+/* Report a file that has a missing chunk. */
 static int name_failed(void *arg, const struct catalog_path *name, const struct catalog_entry *e)
 {
     struct warming *w = arg;
     const struct error *error = &w->out->error;
     bool failed = false;
-    if (w->c->what < WARM_FILES && name->number) /* a hard link's first name, which is named among all */
+    if (w->c->what < WARM_FILES && name->number) /* a hard link's first name, which comes up again among all files */
         return 0;
     for (uint32_t i = 0; e && !failed && i < e->extent_count; i++) {
         uint64_t first, end;
@@ -260,7 +279,7 @@ static int name_failed(void *arg, const struct catalog_path *name, const struct 
                             : "it was dropped again: the cache is too small for all of this, or somebody evicted it");
 }
 
-/* Those of the metadata that are cached stay: who opens a file reads them before anything else. */
+/* Pin the metadata's cached chunks for the session: opening any file reads them first. */
 static int pin_metadata(struct warming *w)
 {
     struct warm_part parts[2];
@@ -280,7 +299,7 @@ static int pin_metadata(struct warming *w)
     return rc;
 }
 
-/* What is not cached, by name. The catalog was there a while ago; if it is not now, there are still the numbers. */
+/* Report by name what is not cached. The catalog could be read before; if it cannot be now, the numbers remain. */
 static int name_all_failed(struct warming *w)
 {
     const struct warm_names all = {.text = "*", .len = 1, .globs = true};
@@ -291,6 +310,7 @@ static int name_all_failed(struct warming *w)
     return rc == -ECANCELED ? rc : 0;
 }
 
+/* All steps. A dry run ends after the first look. */
 static int run(struct warming *w)
 {
     struct warm_result *out = w->out;

@@ -1,7 +1,6 @@
-/* The entries are sorted by digest and each chunk of the image is looked up among them: the index is walked once in its
- * own order, whatever the order of the trace, and not further than to the last entry that is looked for. No trace,
- * however it was made, costs more than that.
- */
+/* Following a trace by digest. The entries are sorted by digest, and each chunk of the image is looked up among them.
+ * So the index is walked once in its own order, whatever the order of the trace, and no further than to the chunk
+ * that completes the search. No trace costs more than that, however it was made. */
 #include "image/warm/warm_trace.h"
 
 #include <errno.h>
@@ -10,13 +9,14 @@
 
 #include "image/image_internal.h"
 
-static const uint32_t nothing = UINT32_MAX; /* the last chunk of 2^32 is taken for absent by digest */
+static const uint32_t nothing = UINT32_MAX; /* not found; by digest, chunk number 2^32 - 1 cannot be told from it */
 
 struct table {
     const struct trace *t;
-    uint32_t *order; /* entries by digest, then as listed */
-    uint32_t *found; /* by entry: the chunk, or nothing; of equal ones the first alone until the walk ends */
-    uint32_t left;   /* digests that are not found */
+    uint32_t *order; /* entries sorted by digest, then as listed */
+    uint32_t
+        *found; /* the chunk of each entry, or `nothing`; of equal entries only the first is set until the walk ends */
+    uint32_t left; /* digests not found yet */
 };
 
 static void warm_trace_table_release(struct table *table)
@@ -25,12 +25,14 @@ static void warm_trace_table_release(struct table *table)
     free(table->found);
 }
 
+/* Compare an entry's digest, of which a trace keeps the first TRACE_ID_SIZE bytes. */
 static int compare_id(const struct trace *t, uint32_t i, const uint8_t id[TRACE_ID_SIZE])
 {
     const struct trace_entry e = trace_entry_at(t, i);
     return memcmp(e.id, id, TRACE_ID_SIZE);
 }
 
+/* Order of entries; equal digests stay as listed. */
 static int by_digest(const void *a, const void *b, void *t)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -39,13 +41,14 @@ static int by_digest(const void *a, const void *b, void *t)
     return order ? order : x < y ? -1 : x > y;
 }
 
-/* Is the entry at that place of the order the same as the one before it? */
+/* Does the entry at this place of the order have the same digest as the one before it? */
 static bool repeats(const struct table *table, uint32_t at)
 {
     const struct trace_entry e = trace_entry_at(table->t, table->order[at]);
     return at && !compare_id(table->t, table->order[at - 1], e.id);
 }
 
+/* Sort the entries by digest and count the different digests. */
 static int table_init(struct table *table, const struct trace *t)
 {
     *table = (struct table){.t = t};
@@ -63,7 +66,7 @@ static int table_init(struct table *table, const struct trace *t)
     return 0;
 }
 
-/* A digest that the image has several times is had by the first of them. */
+/* Look a chunk up among the entries. If the image has a digest several times, the first chunk counts. */
 static void match(struct table *table, uint64_t chunk, const struct chunk_ref *ref)
 {
     uint32_t low = 0, high = table->t->count;
@@ -81,6 +84,7 @@ static void match(struct table *table, uint64_t chunk, const struct chunk_ref *r
     table->left--;
 }
 
+/* Walk over the index until every digest is found, or to its end. */
 static int look_for_all(struct image *img, struct store *store, struct table *table, warm_trace_step *step, void *arg)
 {
     struct image_cursor cursor;
@@ -101,6 +105,7 @@ static int look_for_all(struct image *img, struct store *store, struct table *ta
     return rc;
 }
 
+/* The trace is of the same content: its numbers are the image's. */
 static int add_by_number(const struct trace *t, struct warm_plan *plan)
 {
     int rc = 0;
@@ -111,6 +116,7 @@ static int add_by_number(const struct trace *t, struct warm_plan *plan)
     return rc;
 }
 
+/* Add the found chunks in the trace's order, and count the others. */
 static int add_found(const struct table *table, struct warm_plan *plan, uint64_t *out_absent)
 {
     int rc = 0;
@@ -127,6 +133,7 @@ static int add_found(const struct table *table, struct warm_plan *plan, uint64_t
     return rc;
 }
 
+/* Chunks of another size cannot have equal digests, so such a trace is refused instead of found absent. */
 int warm_trace(struct image *img, struct store *store, const struct trace *t, warm_trace_step *step, void *arg,
                struct warm_plan *plan, uint64_t *out_absent)
 {

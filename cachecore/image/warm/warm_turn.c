@@ -1,4 +1,5 @@
-/* The turn is a flag: nobody holds the lock while he warms. */
+/* The turn is a flag: no thread holds the lock while it warms. A run that has waited gets the error of the run before
+ * it, instead of trying the same again. */
 #include "image/warm/warm_turn.h"
 
 #include <errno.h>
@@ -7,7 +8,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
-enum { LOOK_MS = 200 };
+enum { LOOK_MS = 200 }; /* interval of the waiting run's callback */
 
 void warm_turns_init(struct warm_turns *t)
 {
@@ -21,7 +22,8 @@ void warm_turns_release(struct warm_turns *t)
     pthread_mutex_destroy(&t->lock);
 }
 
-/* false: another one has it. */
+/* Take the turn if it comes free within LOOK_MS. false: another run has it. *failed: that run's error, if this one
+ * waited. */
 static bool try_turn(struct warm_turns *t, bool *waited, struct error *failed)
 {
     struct timespec until = clock_at_ms(clock_now_ms() + LOOK_MS);
@@ -49,6 +51,7 @@ int warm_turn_take(struct warm_turns *t, int (*wait)(void *arg), void *arg)
     return failed.code ? error_restore(&failed) : 0;
 }
 
+/* A cancelled turn leaves no error: the next run does the work itself. */
 void warm_turn_give(struct warm_turns *t, int rc)
 {
     struct error failed = {0};

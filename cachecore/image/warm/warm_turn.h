@@ -1,6 +1,6 @@
-/* Runs that warm one image take turns at its index nodes, and at the metadata where it alone is warmed. A server warms
- * what it is started with, and a mount asks for the same a moment later: the second waits for the first, and finds all
- * cached, or has its failure. */
+/* Runs that warm the same image take turns at its index nodes, and at its metadata if nothing else is warmed. A
+ * server warms what it is started with, and a mount asks for the same a moment later: the second run waits for the
+ * first, and finds everything cached, or gets its failure. */
 #ifndef GRANARY_IMAGE_WARM_WARM_TURN_H
 #define GRANARY_IMAGE_WARM_WARM_TURN_H
 
@@ -10,19 +10,19 @@
 #include "base/error.h"
 
 struct warm_turns {
-    pthread_mutex_t lock; /* for a few instructions */
-    pthread_cond_t given;
-    bool taken;
-    struct error failed; /* of the last turn; code 0: it went well, or was cancelled */
+    pthread_mutex_t lock; /* held for a few instructions */
+    pthread_cond_t given; /* the turn was given back */
+    bool taken;           /* some run has the turn */
+    struct error failed;  /* the last turn's error; code 0: it went well, or was cancelled */
 };
 
 void warm_turns_init(struct warm_turns *t);
-void warm_turns_release(struct warm_turns *t); /* nobody waits any more */
+void warm_turns_release(struct warm_turns *t); /* no thread may be waiting */
 
-/* Blocks for others; wait(arg) is called now and then meanwhile, and what it returns ends that. Not 0: there is no turn
- * to give back; that of wait, or the failure of who was waited for. */
+/* Wait for the turn. wait(arg) is called now and then meanwhile; its non-zero result ends the wait. Not 0: there is
+ * no turn to give back; the result of wait, or the error of the run that was waited for. */
 GR_MUST_CHECK int warm_turn_take(struct warm_turns *t, int (*wait)(void *arg), void *arg);
-/* rc: how the turn went; the thread's sentence stays as it is. */
+/* Give the turn back. rc: how it went. Leaves the thread's error message as it is. */
 void warm_turn_give(struct warm_turns *t, int rc);
 
 #endif
