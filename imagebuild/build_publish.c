@@ -1,4 +1,5 @@
-/* The last step of a build: from here on something refers to what was uploaded. */
+/* The last step of a build. The manifest comes first, then the unique tag, then the tag asked for: each object refers
+ * only to objects that are already in the store. */
 #include "imagebuild/build_internal.h"
 
 #include <string.h>
@@ -9,7 +10,8 @@
 #include "store/gc_marks.h"
 #include "store/repository.h"
 
-/* Both tags or neither, as far as the store lets us. */
+/* Publish both tags, or neither as far as the store allows: if the second put fails, the first tag is removed again. A
+ * checkpoint is no image, so the tags never name one as parent. */
 static int publish_tags(struct build *b)
 {
     struct build_result *r = b->result;
@@ -37,7 +39,7 @@ static int publish_tags(struct build *b)
     return error_restore(&first);
 }
 
-/* An image that was there before may bear gc's mark, as its other objects did (upload_check_present). */
+/* Take gc's mark off a manifest that was there before. upload_check_present has done so for the other objects. */
 static int unmark_manifest(struct build *b)
 {
     CLEANUP_DIGEST_MAP name = {0};

@@ -1,4 +1,4 @@
-/* Between any two pieces of a build's work: is it still wanted, how far is it, and the lease. */
+/* What a build does between any two pieces of work: check for cancellation, report progress, renew the lease. */
 #include "imagebuild/build_internal.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 
 enum { PROGRESS_MS = 200 };
 
+/* Call options.progress at most once per PROGRESS_MS, and at once when the phase changes. */
 static void build_step_report(struct build *b, const char *phase)
 {
     if (!b->options.progress)
