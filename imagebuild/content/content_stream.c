@@ -1,4 +1,4 @@
-/* A body that dedupe might know is held until its digest is known; larger ones are written as they come. */
+/* A file small enough for dedupe is held in memory until its digest is known; a larger one is written as it comes. */
 #include "imagebuild/content/content_stream.h"
 
 #include <errno.h>
@@ -8,14 +8,15 @@
 #include "imagebuild/content/dedupe.h"
 #include "imagebuild/rebuild/alloc.h"
 
+/* One per listing. */
 struct content_stream {
     struct content_stream_config config;
     struct alloc alloc;
     struct dedupe *dedupe;
     struct hasher *hasher;
     struct bytes held;
-    bool written;
-    enum sink_region region; /* of the body being written */
+    bool written;            /* something was written */
+    enum sink_region region; /* of the file being written */
     struct content_stream_counts counts;
 };
 
@@ -58,7 +59,7 @@ static int wrong_length(const struct source_entry *e)
                      (int)GR_MIN(e->path_len, (size_t)300), e->path, (unsigned long long)e->size);
 }
 
-/* The next piece: 1, the end: 0. *left: bytes still to come. */
+/* Get the next piece of e's data. 1: there is one; 0: the end; or -errno. *left: bytes still to come. */
 static int next_piece(struct content_stream *s, const struct source_entry *e, uint64_t *left, const void **data,
                       size_t *len)
 {
@@ -73,12 +74,14 @@ static int next_piece(struct content_stream *s, const struct source_entry *e, ui
     return rc ? rc : 1;
 }
 
+/* Give a file of `size` bytes an address and a region. */
 static int content_stream_place(struct content_stream *s, uint64_t size, uint64_t *out)
 {
     s->written = true;
     return alloc_data(&s->alloc, size, &s->region, out);
 }
 
+/* Take a file that dedupe may know. */
 static int take_small(struct content_stream *s, const struct source_entry *e, struct listing_written *out)
 {
     uint64_t left = e->size;
@@ -105,6 +108,7 @@ static int take_small(struct content_stream *s, const struct source_entry *e, st
     return sink_write(s->config.sink, s->region, out->address, s->held.data, s->held.len);
 }
 
+/* Take a file as it comes. The digest comes too late for sharing, but goes into the node. */
 static int take_large(struct content_stream *s, const struct source_entry *e, struct listing_written *out)
 {
     uint64_t left = e->size;
