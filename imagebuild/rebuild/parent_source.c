@@ -1,3 +1,5 @@
+/* Read a moved file's bytes through image_bytes, which fetches and proves the chunks. source.h allows a source to
+ * leave out list and stat. */
 #include "imagebuild/rebuild/parent_source.h"
 
 #include <errno.h>
