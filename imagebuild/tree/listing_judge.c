@@ -1,3 +1,5 @@
+/* The limits are those that erofs and ext4 share: components of 255 bytes, symbolic links of less than a block, and
+ * the namespaces of extended attributes that both have numbers for. */
 #include "imagebuild/tree/listing_judge.h"
 
 #include <errno.h>
@@ -11,10 +13,11 @@
 #include "format/catalog.h"
 #include "imagebuild/tree/nodes.h"
 
-enum { COMPONENT_MAX = 255, TARGET_MAX = 4095, XATTR_HEADER = 6 };
+enum { COMPONENT_MAX = 255, TARGET_MAX = 4095, XATTR_HEADER = 6 }; /* bytes */
 
 /* ------------------------------------------------------------------ names */
 
+/* Return what is wrong with one component; NULL: nothing. */
 static const char *component_fault(const char *name, size_t len)
 {
     if (!len)
@@ -58,7 +61,7 @@ uint32_t listing_encode_rdev(uint64_t rdev)
 /* ------------------------------------------------------------------ extended attributes */
 
 struct xattr {
-    const uint8_t *start; /* of the whole record */
+    const uint8_t *start; /* of the whole attribute */
     const char *name;
     size_t name_len, len;
 };
@@ -80,13 +83,15 @@ static bool is_exactly(const struct xattr *x, const char *name)
     return x->name_len == strlen(name) && !memcmp(x->name, name, x->name_len);
 }
 
-/* Namespaces that both filesystems know. */
+/* Return whether both filesystems know the attribute's namespace. */
 static bool supported(const struct xattr *x)
 {
     return has_prefix(x, "user.") || has_prefix(x, "trusted.") || has_prefix(x, "security.") ||
            is_exactly(x, "system.posix_acl_access") || is_exactly(x, "system.posix_acl_default");
 }
 
+/* xattr layout: le16 name length, le32 value length, name, value. The lengths come from outside, so they are checked
+ * here, once; all later readers rely on it. */
 int listing_filter_xattrs(const struct source_entry *e, struct bytes *out, uint64_t *skipped)
 {
     struct {

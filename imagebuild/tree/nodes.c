@@ -1,7 +1,10 @@
-/* Nodes lie in a scratch back to back, each a fixed head and what only some have behind it. A path is kept as what
- * differs from the one before: neighbours in path order share most of it.
+/* Nodes lie back to back in a scratch. Each is a fixed head and what only some nodes have behind it. A path is stored
+ * as what differs from the path before, because neighbours in path order share most of it.
  *
- *   struct head, [content], path's rest, validator, target, xattrs      (never outlives the process: native order)
+ *   | struct head | [content] | rest of path | validator | target | xattrs | next node ...
+ *     len, shared, rest, validator_len ... say how long each part is
+ *
+ * The bytes never outlive the process, so they are in native order.
  */
 #include "imagebuild/tree/nodes.h"
 
@@ -14,28 +17,30 @@
 #include "format/catalog.h"
 
 enum {
-    WINDOW = 256 << 10, /* of the writer, and of each cursor */
-    LINKED = 1,
+    WINDOW = 256 << 10, /* bytes of the writer's buffer and of each cursor's */
+    LINKED = 1,         /* flags of struct head: */
     IMPLICIT = 2,
     CONTENT = 4,
 };
 
+/* The fixed part of a node. */
 struct head {
-    uint32_t len; /* of the whole */
+    uint32_t len; /* of the whole node */
     uint32_t rank, parent, link;
     uint32_t uid, gid, rdev, mtime_nsec;
     int64_t mtime;
     uint64_t size, address;
     uint32_t xattrs_len;
     uint16_t mode;
-    uint16_t shared, rest; /* of the path */
+    uint16_t shared, rest; /* bytes of the path: shared with the path before; stored */
     uint16_t validator_len, target_len;
     uint8_t flags, plan;
 };
 
+/* A sequence; `last` is the path added last. */
 struct nodes {
     struct scratch *scratch;
-    struct bytes buffer; /* on its way to the scratch */
+    struct bytes buffer; /* whole nodes on their way to the scratch */
     uint64_t count;
     uint32_t last_rank;
     bool ended;
@@ -43,9 +48,10 @@ struct nodes {
     char last[CATALOG_PATH_MAX];
 };
 
+/* window[pos .. len) is read and not used yet. */
 struct nodes_cursor {
     const struct nodes *nodes;
-    uint64_t at; /* in the scratch: what the window has not got yet */
+    uint64_t at; /* position in the scratch behind the window */
     uint8_t *window;
     size_t cap, pos, len;
     size_t path_len;
@@ -57,7 +63,7 @@ int nodes_new(const struct scratch_config *config, struct nodes **out)
     CLEANUP(cleanup_nodes) struct nodes *n = calloc(1, sizeof *n);
     if (!n)
         return error_no_memory();
-    n->buffer.max = SIZE_MAX / 2; /* a window and one node */
+    n->buffer.max = SIZE_MAX / 2; /* bounds nothing: it holds a window and one node */
     int rc = scratch_new(config, &n->scratch);
     if (rc)
         return rc;
@@ -84,6 +90,7 @@ static size_t shared_prefix(const char *a, size_t a_len, const char *b, size_t b
     return n;
 }
 
+/* Write the buffered nodes to the scratch. */
 static int nodes_flush(struct nodes *n)
 {
     int rc = scratch_write(n->scratch, scratch_len(n->scratch), n->buffer.data, n->buffer.len);
@@ -154,7 +161,7 @@ uint64_t nodes_place(const struct nodes *n)
     return scratch_len(n->scratch) + n->buffer.len;
 }
 
-/* Nodes are flushed whole: one lies in the buffer or in the scratch. */
+/* Read the head of a node. Nodes are flushed whole, so one lies either in the buffer or in the scratch. */
 static int get_head(struct nodes *n, uint64_t place, struct head *out)
 {
     assert(!n->ended && place < nodes_place(n));
@@ -237,7 +244,7 @@ void nodes_cursor_free(struct nodes_cursor *c)
     free(c);
 }
 
-/* At least `need` bytes in one piece at the window's position. */
+/* Make at least `need` bytes available in one piece at the window's position. */
 static int nodes_fill(struct nodes_cursor *c, size_t need)
 {
     if (c->len - c->pos >= need)
@@ -263,6 +270,7 @@ static int nodes_fill(struct nodes_cursor *c, size_t need)
     return 0;
 }
 
+/* Step over len bytes; NULL if there are none. */
 static const void *nodes_take(const uint8_t **p, size_t len)
 {
     const uint8_t *at = *p;
@@ -293,6 +301,7 @@ static struct node node_of(const struct head *h)
     };
 }
 
+/* The strings of *out point into the window and the cursor's path, which the next call changes. */
 int nodes_next(struct nodes_cursor *c, struct node *out)
 {
     if (c->pos == c->len && c->at == scratch_len(c->nodes->scratch))
