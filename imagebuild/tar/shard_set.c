@@ -1,3 +1,5 @@
+/* A numbered set is expanded and each name looked up, so that a missing shard is an error. A directory or prefix is
+ * listed. */
 #include "imagebuild/tar/shard_set.h"
 
 #include <ctype.h>
@@ -10,7 +12,7 @@
 #include "base/error.h"
 #include "format/catalog.h"
 
-enum { SET_MAX = 1000000 };
+enum { SET_MAX = 1000000 }; /* names in a numbered set */
 
 enum shard_kind shard_kind(const char *path, size_t len, size_t *out_stem)
 {
@@ -45,7 +47,7 @@ static int bad_range(const char *pattern)
                      pattern);
 }
 
-/* A number and how many digits it was written with; NULL: none at p. */
+/* Parse a number; *digits: how many digits it has. Returns what follows; NULL: no number, or more than nine digits. */
 static const char *scan_number(const char *p, unsigned long *out, size_t *digits)
 {
     char *end;
@@ -57,7 +59,7 @@ static const char *scan_number(const char *p, unsigned long *out, size_t *digits
 }
 
 struct range {
-    const char *open, *behind; /* the brace, what follows its end */
+    const char *open, *behind; /* the brace; behind the closing brace */
     unsigned long first, last;
     size_t digits;
 };
@@ -74,7 +76,7 @@ static int parse_range(const char *pattern, struct range *out)
     return 0;
 }
 
-/* One that the address names. */
+/* Add a shard that the address names. */
 static int shard_set_look_at(struct shard_set *set, const char *path)
 {
     struct source_version version;
@@ -82,6 +84,7 @@ static int shard_set_look_at(struct shard_set *set, const char *path)
     return rc ? rc : shard_set_add(set, path, strlen(path), &version);
 }
 
+/* Add the shards of a pattern, with or without braces. */
 static int list_pattern(struct shard_set *set)
 {
     struct range range;
@@ -100,6 +103,7 @@ static int list_pattern(struct shard_set *set)
 
 /* ------------------------------------------------------------------ all there are */
 
+/* Add a listed file if its name is a shard's. */
 static int take_listed(void *arg, const struct source_entry *e)
 {
     struct shard_set *set = arg;
@@ -132,7 +136,7 @@ int shard_set_list(struct shard_set *set)
 
 /* ------------------------------------------------------------------ life */
 
-/* Where the directory of an address's last component, or of its braces, ends; 0: there is no slash. */
+/* Return where the last directory of the address ends, before any braces; 0: it has no slash. */
 static size_t directory_end(const char *address)
 {
     size_t n = strcspn(address, "{");
