@@ -1,5 +1,8 @@
-/* A header of 12 bytes (no shared attributes, no filter), then for each attribute {name length, prefix number, value
- * length, name without prefix, value} padded to 4 bytes. The order is the listing's, which sorts by name.
+/* A header of 12 bytes (no shared attributes, no name filter), then the attributes, each padded to 4 bytes:
+ *
+ *   | name length, prefix number, le16 value length | name without prefix | value |
+ *
+ * They stay in the listing's order, by name.
  */
 #include "imagebuild/fs/erofs/erofs_xattr.h"
 

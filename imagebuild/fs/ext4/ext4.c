@@ -1,4 +1,4 @@
-/* What the parts of the ext4 writer share: errors of libext2fs, blocks of the metadata region, steps. */
+/* What the parts of the ext4 writer share: errors of libext2fs, blocks of the metadata region, calls of step. */
 #include "imagebuild/fs/ext4/ext4.h"
 
 #include <errno.h>
