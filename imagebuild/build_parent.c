@@ -55,6 +55,7 @@ int build_parent_know_shards(struct build *b)
 {
     if (!b->parent)
         return 0;
+    /* a catalog lacks device numbers and skipped names, which these options need */
     if (b->options.keep_special || b->options.skip_bad_names || !source_can_know(b->source)) {
         parent_free(steal_ptr(&b->parent));
         return 0;
@@ -82,6 +83,7 @@ int build_parent_forget_shards(struct build *b)
 
 /* ------------------------------------------------------------------ what an earlier run left */
 
+/* What must agree for another run to use this build's checkpoint. chunk_size is settled by now. */
 static struct checkpoint_identity identity(const struct build *b)
 {
     const struct build_options *o = &b->options;

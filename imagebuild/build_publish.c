@@ -24,6 +24,7 @@ static int publish_tags(struct build *b)
     if (b->parent && !b->resumed)
         unique.parent = parent_of_tag(b->parent, &r->image);
     struct tag asked = unique;
+    /* the unique tag's name has time and digest: builds that choose the same one have the same image */
     tag_build_name(now, &r->image, r->unique_tag);
     int rc = repository_publish(b->store, b->ref->name, r->unique_tag, &unique, b->options.strict_tags);
     if (rc)
@@ -55,6 +56,7 @@ int build_publish(struct build *b)
     int rc = manifest_encode(&r->manifest, &document);
     if (!rc)
         rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &found);
+    /* an unchanged source gives an image that was there before */
     bool existed = found == REPOSITORY_WHOLE;
     if (!rc && existed)
         rc = unmark_manifest(b);

@@ -31,6 +31,7 @@ int build_step(struct build *b, const char *phase)
         return error_set(-ECANCELED, "build: interrupted; nothing was published");
     b->phase = phase;
     build_step_report(b, phase);
+    /* writes nothing until the last renewal is a minute old */
     return b->lease ? lease_renew(b->lease) : 0;
 }
 

@@ -35,6 +35,7 @@ struct digest checkpoint_key(const struct checkpoint_identity *id)
     char numbers[160];
     int n = snprintf(numbers, sizeof numbers, "granary checkpoint 1\n%s %u %d %zu %" PRIu64 "\n",
                      manifest_fs_name(id->fs), id->chunk_size, id->zstd_level, id->pack_size, id->bytes);
+    /* each text is hashed by itself, so that no two identities can run together into the same bytes */
     const char *const texts[] = {id->name, id->tag, id->source};
     struct digest parts[1 + GR_ARRAY_SIZE(texts)];
     parts[0] = digest_of(numbers, (size_t)n);
@@ -192,6 +193,7 @@ int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end)
     *out_end = end;
     if (end - c->last < c->config.id.bytes)
         return 0;
+    /* the end moves even if no document is written: addresses must not depend on that */
     *out_end = c->last = GR_ALIGN_UP(end, (uint64_t)c->config.id.chunk_size);
     int rc = sink_snapshot(c->config.sink, c->last, &described);
     if (rc <= 0)
@@ -203,6 +205,7 @@ int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end)
         rc = upload_flush(c->config.upload);
     if (!rc)
         rc = upload_step(c->config.upload); /* renews the lease, or notices that it has lapsed */
+    /* gc may have swept what a document would name */
     if (rc || lease_lapsed(c->config.lease))
         return rc;
     rc = put_document(c, c->last, &described, &root);

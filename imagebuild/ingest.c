@@ -81,6 +81,7 @@ static int take_link(struct ingest *t, const struct source_entry *e)
         rc = listing_add_written(t->listing, &file, &content);
     if (rc)
         return rc;
+    /* the first name is listed now, with the identity of a file of several names; add the link's own */
     file.path = e->path;
     file.path_len = e->path_len;
     file.member = e->member;

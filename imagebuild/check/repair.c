@@ -67,6 +67,7 @@ static void repair_release(struct repairing *r)
     repair_maker_release(&r->maker);
 }
 
+/* Called between any two pieces of work: report progress, check for cancellation. */
 static int repair_step(void *arg)
 {
     struct repairing *r = arg;
@@ -92,6 +93,7 @@ static void repair_lose(struct repairing *r, struct pack *p, const char *why)
 
 /* ------------------------------------------------------------------ 1: collect the packs' chunks */
 
+/* Take the chunks of an index leaf that lie in the named packs. */
 static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *refs)
 {
     struct repairing *r = arg;
@@ -105,6 +107,7 @@ static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struc
     return repair_step(r);
 }
 
+/* Order by pack, then by offset. */
 static int compare_places(const void *a, const void *b)
 {
     const struct repair_chunk *x = a, *y = b;
@@ -158,6 +161,7 @@ static int read_left(struct repairing *r, const struct pack *p, struct bytes *ou
     *out_left = GR_MIN(item.size, (uint64_t)REPAIR_PACK_BYTES);
     rc = *out_left ? store_get(r->store, key, 0, *out_left, repair_append, out) : 0;
     uint64_t need = (uint64_t)last->offset + last->stored_len;
+    /* missing chunks will be assembled into this part */
     if (!rc && need > out->len && need <= REPAIR_PACK_BYTES)
         rc = bytes_extend(out, need - out->len, &zeros);
     return rc;
@@ -199,6 +203,7 @@ static int repair_look_at(struct repairing *r, struct pack *p, struct bytes *pac
     return rc;
 }
 
+/* Look at all packs, one at a time. */
 static int repair_look_at_all(struct repairing *r, struct bytes *pack)
 {
     int rc = 0;
@@ -212,6 +217,7 @@ static int repair_look_at_all(struct repairing *r, struct bytes *pack)
 
 /* ------------------------------------------------------------------ 3: find the files */
 
+/* Order missing chunks by number, so that an extent finds its chunks by a binary search. */
 static int compare_numbers(const void *a, const void *b, void *arg)
 {
     const struct repairing *r = arg;
@@ -248,6 +254,7 @@ static int note_extent(struct repairing *r, const struct catalog_entry *e, const
     return rc;
 }
 
+/* Note all extents of a file. A further name of a hard-linked file has the same data, so it is skipped. */
 static int note_file(struct repairing *r, const struct catalog_entry *e)
 {
     uint64_t file_offset = 0;
@@ -264,6 +271,7 @@ static int note_file(struct repairing *r, const struct catalog_entry *e)
     return rc;
 }
 
+/* Walk the catalog once and note the files of all missing chunks, of all packs. */
 static int find_files(struct repairing *r)
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;
@@ -282,6 +290,7 @@ static int find_files(struct repairing *r)
 
 /* ------------------------------------------------------------------ 4: rebuild */
 
+/* Read the next noted file, which may belong to a later pack. */
 static int repair_read_ahead(struct repairing *r)
 {
     int rc = sorter_next(r->files, &r->ahead);
@@ -312,6 +321,7 @@ static int make_nth(void *arg, size_t i)
                        r->pack + r->chunks.items[chunk].ref.offset);
 }
 
+/* Assemble a pack's missing chunks in several threads. They write to disjoint parts of the pack. */
 static int make_chunks(struct repairing *r, const struct pack *p)
 {
     r->todo.len = 0;
@@ -326,6 +336,7 @@ static int make_chunks(struct repairing *r, const struct pack *p)
     return parallel_run(&work);
 }
 
+/* Return whether bytes have the pack's name as their SHA-256. */
 static bool has_name(const struct pack *p, const void *data, size_t len)
 {
     struct digest d = digest_of(data, len);
@@ -363,6 +374,7 @@ static int put_pack(struct repairing *r, struct pack *p, const struct bytes *pac
     return rc;
 }
 
+/* Rebuild one pack. What cannot be done is reported and no error. */
 static int rebuild(struct repairing *r, struct pack *p, struct bytes *pack)
 {
     uint64_t left;
@@ -382,6 +394,7 @@ static int rebuild(struct repairing *r, struct pack *p, struct bytes *pack)
     return put_pack(r, p, pack);
 }
 
+/* Rebuild all packs in the order of their chunks in the list, which is the sorter's order too. */
 static int rebuild_all(struct repairing *r, struct bytes *pack)
 {
     int rc = sorter_sort(r->files);

@@ -24,6 +24,7 @@ struct noted {
 /* Key of a record: {chunk, address, length}, big-endian, so that bytes sort as numbers do. */
 enum { KEY_SIZE = 20 };
 
+/* Numbers are big-endian, so the sorter's byte order is by chunk, address and length. */
 int repair_note(struct sorter *s, uint32_t chunk, const struct catalog_entry *e, uint64_t address, uint64_t len,
                 uint64_t file_offset)
 {
@@ -143,11 +144,14 @@ static int repair_chunk_fill(struct repair_maker *m, uint32_t place, uint64_t be
     for (size_t i = first_piece(m, place); i < m->pieces.len && m->pieces.items[i].chunk == place; i++) {
         const struct repair_piece *p = &m->pieces.items[i];
         bool same = before && before->address == p->address && before->len == p->len;
+        /* the last candidate for these bytes could not be read either */
         if (!same && before && !have)
             *out_lost = before;
+        /* another file with the same bytes has been read */
         if (same && have)
             continue;
         int rc = read_piece(m, p, begin, end, plain);
+        /* a file that changed or is gone may have an equal one */
         if (rc && rc != -ESTALE && rc != -ENOENT)
             return rc;
         have = !rc;

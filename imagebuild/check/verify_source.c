@@ -40,6 +40,7 @@ struct comparing {
     struct error failed;
 };
 
+/* May be asked by any thread. */
 static bool cancelled(const struct comparing *c)
 {
     return c->options->cancel && *c->options->cancel;
@@ -190,6 +191,7 @@ static int verify_source_choose(struct comparing *c, struct store *s, const stru
     const struct catalog_entry *e;
     uint64_t files = m->counts.files, sample = c->options->sample;
     bool all = !sample || sample >= files;
+    /* a file is in the sample if its number is in the lowest sample/files of all numbers */
     uint64_t below = all ? 0 : UINT64_MAX / files * sample;
     c->total = all ? files : sample;
     int rc = catalog_cursor_new(s, m, "", 0, CATALOG_CURSOR_AHEAD, &cursor);

@@ -53,6 +53,7 @@ void content_stream_free(struct content_stream *s)
     free(s);
 }
 
+/* Fail: the source delivers another number of bytes than it listed. */
 static int wrong_length(const struct source_entry *e)
 {
     return error_set(-EBADMSG, "source: '%.*s' does not have the %llu bytes it is said to have",
@@ -92,6 +93,7 @@ static int take_small(struct content_stream *s, const struct source_entry *e, st
     while ((rc = next_piece(s, e, &left, &data, &len)) == 1)
         if (bytes_append(&s->held, data, len))
             return error_no_memory();
+    /* an empty file has neither address nor digest */
     if (rc || !e->size)
         return rc;
     out->content = digest_of(s->held.data, s->held.len);

@@ -74,6 +74,7 @@ static int write_part(struct content_writer *w, struct node *n, const struct con
     int rc = part->first ? alloc_data(&w->alloc, n->size, &w->region, &n->address) : 0;
     if (rc)
         return rc;
+    /* noted before the write: a failed write ends the build */
     if (candidate)
         dedupe_add(w->dedupe, &part->content, part->size, n->address);
     return sink_write(w->config->sink, w->region, n->address + part->offset, part->data, part->len);
@@ -166,12 +167,14 @@ static int remember(struct content_writer *w, const struct node *n, bool vanishe
     return 0;
 }
 
+/* Order of `linked`, for bsearch. */
 static int compare_rank(const void *key, const void *item)
 {
     uint32_t rank = *(const uint32_t *)key, other = (*(struct linked *const *)item)->node.rank;
     return rank < other ? -1 : rank > other;
 }
 
+/* Return whether a version has this size and validator. */
 static bool same_version(const struct source_version *v, uint64_t size, const char *validator, size_t len)
 {
     return v->size == size && v->validator_len == len && (!len || !memcmp(v->validator, validator, len));
@@ -229,6 +232,7 @@ static int take_further(struct content_writer *w, struct node *n, bool *out_vani
 
 /* ------------------------------------------------------------------ all nodes */
 
+/* Count a final node; hard-linked data counts once. */
 static void count(struct manifest_counts *c, const struct node *n)
 {
     if (S_ISDIR(n->mode))
@@ -259,6 +263,7 @@ static int reach_checkpoint(struct content_writer *w, const struct node *n)
     int rc = checkpoint_add(w->config->checkpoint, n);
     if (!rc)
         rc = checkpoint_reach(w->config->checkpoint, end, &end);
+    /* also after an error, which ends the run anyway */
     alloc_go_on(&w->alloc, end);
     return rc;
 }
@@ -285,6 +290,7 @@ static int take_node(struct content_writer *w, struct node *n)
     return rc || !w->config->checkpoint ? rc : reach_checkpoint(w, n);
 }
 
+/* Make all planned nodes final, in order. */
 static int take_nodes(struct content_writer *w)
 {
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
@@ -295,6 +301,7 @@ static int take_nodes(struct content_writer *w)
     return rc ? rc : nodes_end(w->result.nodes);
 }
 
+/* Open what the run needs. The checkpoint learns where data begins before the first node comes. */
 static int content_writer_start(struct content_writer *w)
 {
     const struct content_writer_config *c = w->config;

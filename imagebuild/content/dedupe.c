@@ -25,6 +25,7 @@ void dedupe_free(struct dedupe *d)
     free(d);
 }
 
+/* A SHA-256 is uniform, so a part of it serves as the hash. */
 static size_t slot_of(const struct digest *content)
 {
     return le32_get(content->b) % DEDUPE_SLOTS;

@@ -81,6 +81,7 @@ static uint64_t mask_of(uint64_t w, uint64_t from, uint64_t to)
     return mask;
 }
 
+/* Return the number of live blocks in [from, to). */
 static uint64_t count_bits(const struct live_map *l, uint64_t from, uint64_t to)
 {
     uint64_t n = 0;
@@ -89,6 +90,7 @@ static uint64_t count_bits(const struct live_map *l, uint64_t from, uint64_t to)
     return n;
 }
 
+/* Add to the cost of a chunk, which saturates. */
 static void add_cost(struct live_map *l, uint64_t chunk, uint64_t blocks)
 {
     uint32_t *cost = &l->cost[chunk];
@@ -127,6 +129,7 @@ void live_map_remove(struct live_map *l, uint64_t address, uint64_t len)
         l->high = 0;
         return;
     }
+    /* shrink [low, high) to the live blocks again; both loops end, because a block is live */
     while (!live_map_is_block(l, l->high - 1))
         l->high--;
     while (!live_map_is_block(l, l->low))

@@ -30,7 +30,7 @@ static int check_geometry(const struct parent *p, bool *out_other)
                      manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), chunk_size);
 }
 
-/* Log that a parent that nobody asked for cannot be used. */
+/* Log that a parent that was not asked for cannot be used. */
 static int do_without(const struct parent *p)
 {
     log_warning("build: the newest image of %s cannot be built upon, so everything is read: %s", p->found.name,

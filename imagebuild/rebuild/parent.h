@@ -65,8 +65,9 @@ GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent 
 /* Use the checkpoint of an earlier run (checkpoint.h) as the parent. Nothing is moved in it, and parent_hold is not
  * for it. -ENOMEM. */
 GR_MUST_CHECK int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out);
-/* Check that the store has what the parent refers to (parent_check.h), and fill in (*p)->damage. If the parent cannot
- * be used and nobody asked for it, *p is freed and becomes NULL, which is logged. Errors as from parent_check. */
+/* Check that the store has what the parent refers to (parent_check.h), and fill in (*p)->damage. If a
+ * parent that was not asked for cannot be used, *p is freed and becomes NULL, which is logged. Errors as from
+ * parent_check. */
 GR_MUST_CHECK int parent_look(struct parent **p);
 void parent_free(struct parent *p); /* NULL is allowed */
 DEFINE_CLEANUP(parent, struct parent *, parent_free)

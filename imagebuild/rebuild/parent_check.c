@@ -33,6 +33,7 @@ int parent_failed(int code)
     return error_set(code, "%.400s; the parent image cannot be used: --parent none builds without it", why.text);
 }
 
+/* The damage itself is the caller's, and stays. */
 static void parent_check_release(struct checking *c)
 {
     digest_map_release(&c->packs);
@@ -60,6 +61,7 @@ static int note_chunk(struct checking *c, const struct chunk_ref *ref)
     return 0;
 }
 
+/* Note the chunks of an index leaf. */
 static int note_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct checking *c = arg;
@@ -106,10 +108,12 @@ static int check_pack(void *arg, size_t i)
     return 0;
 }
 
+/* Check all packs in parallel. */
 static int check_packs(struct checking *c)
 {
     const struct parallel work = {
         .count = c->last.len, .threads = PARENT_CHECK_THREADS, .item = check_pack, .step = parent_check_step, .arg = c};
+    /* calloc(0) may return NULL */
     c->bad = calloc(c->last.len + 1, sizeof *c->bad);
     return c->bad ? parallel_run(&work) : error_no_memory();
 }

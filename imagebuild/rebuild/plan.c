@@ -21,6 +21,7 @@ struct plan {
     const struct catalog_entry *theirs; /* NULL: behind the last */
 };
 
+/* Advance to the parent's next entry. */
 static int next_theirs(struct plan *p)
 {
     int rc = catalog_cursor_next(p->catalog, &p->theirs);

@@ -47,7 +47,7 @@ struct repack {
     struct bytes stored;
 };
 
-/* ------------------------------------------------------------------ what is where */
+/* ------------------------------------------------------------------ choosing */
 
 typedef int leaf_visit(struct repack *r, uint64_t first, uint32_t count, const struct chunk_ref *chunks);
 
@@ -195,8 +195,8 @@ static int copy_leaf(struct repack *r, uint64_t first, uint32_t count, const str
         for (end = begin; end < moved && digest_equal(&refs[end]->object, &refs[begin]->object); end++)
             ;
         r->run = &r->moved[begin];
-        (void)chunk_read_run(r->config->parent->store, &refs[begin], end - begin, take_chunk,
-                             r); /* take_chunk gets each chunk's result */
+        /* take_chunk gets each chunk's result */
+        (void)chunk_read_run(r->config->parent->store, &refs[begin], end - begin, take_chunk, r);
     }
     return r->rc;
 }

@@ -102,6 +102,7 @@ struct catalog_entry catalog_entry_of(const struct node *n, struct catalog_exten
     return e;
 }
 
+/* Add a node's entry to the lowest level. */
 static int add_node(struct catalog_writer *w, const struct node *n)
 {
     struct catalog_extent extent;
@@ -118,6 +119,7 @@ static int add_node(struct catalog_writer *w, const struct node *n)
     return rc ? rc : add_child(w, 1, child);
 }
 
+/* Add all nodes, which come in the order of their paths. */
 static int add_nodes(struct catalog_writer *w, const struct nodes *nodes)
 {
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;

@@ -67,6 +67,7 @@ int packer_add(struct packer *p, uint64_t number, const struct chunk_ref *ref, c
     w->number = number;
     w->ref = *ref;
     w->ref.kind = OBJECT_PACK;
+    /* a pack has at most 1 GiB (build.c), so offsets fit */
     w->ref.offset = (uint32_t)p->pack.len;
     rc = bytes_append(&p->pack, stored->data, stored->len);
     if (rc)

@@ -54,9 +54,9 @@ struct sink {
     struct sink_parent parent;         /* the same; with `erase` it keeps what `fates` says */
     uint8_t *fates;                    /* enum fate of each of the parent's chunks; NULL without `erase` */
     struct parent_index *parent_index; /* NULL: no parent */
-    uint64_t parent_chunks;       /* the parent's leaves, read ahead of writes between kept chunks; NULL until needed */
-    struct parent_leaves *leaves; /* the last leaf taken from `leaves` */
-    uint64_t leaf;                /* that was asked of it last */
+    uint64_t parent_chunks;
+    struct parent_leaves *leaves; /* the parent's leaves, read ahead of writes between kept chunks; NULL until needed */
+    uint64_t leaf;                /* the last leaf taken from `leaves` */
     uint64_t chunks_new, chunks_reused;
     struct repack_counts repacked;
     /* The border is known once DATA or METADATA is written. */
@@ -131,8 +131,8 @@ static int on_packed(void *arg, uint64_t number, const struct chunk_ref *ref)
     return index_writer_add(s->index, number, ref);
 }
 
-/* sink_parent.kept for `erase`: a chunk stays if nobody changed it and the parent keeps it, or if it was written as
- * it was. */
+/* sink_parent.kept for `erase`: a chunk stays if it was not written and the parent keeps it, or was written
+ * with the same bytes. */
 static bool stays(void *arg, uint64_t chunk)
 {
     const struct sink *s = arg;

@@ -7,7 +7,7 @@
  * packed in the order in which they close, so the result does not depend on the number of workers or uploads.
  *
  * Addresses that are never written are zeros, and a chunk of zeros is a hole that costs nothing. Upon a parent, a
- * chunk that nobody writes stays if the parent keeps it. A written chunk that equals the parent's chunk of the same
+ * chunk that is not written stays if the parent keeps it. A written chunk that equals the parent's chunk of the same
  * number takes the parent's reference and is not packed.
  *
  * Memory: a chunk for each region in use; with `erase`, a byte for each chunk of the parent; those that chunker.h and

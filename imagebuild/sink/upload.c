@@ -230,6 +230,7 @@ void upload_free(struct upload *u)
     free(u);
 }
 
+/* Return whether a job may be added. A single one always may, however large it is. */
 static bool has_budget_locked(const struct upload *u, const struct job *job)
 {
     return !u->pending || (u->pending < JOBS_MAX && u->pending_bytes + job->bytes.len <= u->memory);
@@ -284,6 +285,7 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, con
         free(job); /* the bytes stay the caller's */
         return rc;
     }
+    /* the caller's buffer keeps its limit */
     spare.max = bytes->max;
     *bytes = spare;
     return 0;

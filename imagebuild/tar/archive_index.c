@@ -59,6 +59,7 @@ int archive_index_new(const char *dir, struct archive_index **out)
     return rc;
 }
 
+/* Append a string to the scratch of strings. */
 static int put_text(struct archive_index *m, const char *text, size_t len)
 {
     int rc = len ? scratch_write(m->texts, m->texts_end, text, len) : 0;
@@ -66,6 +67,7 @@ static int put_text(struct archive_index *m, const char *text, size_t len)
     return rc;
 }
 
+/* Write a member's record at its number. */
 static int put_record(struct archive_index *m, const struct record *r)
 {
     return scratch_write(m->records, r->entry.member * sizeof *r, r, sizeof *r);

@@ -138,6 +138,7 @@ bool known_shards_suffice(void *arg)
     return !k->of_no_use;
 }
 
+/* Return whether a shard's members are taken from the catalog. */
 static bool is_unchanged(const struct known_shards *k, const struct digest_slot *shard)
 {
     return !k->of_no_use && shard && shard->value & UNCHANGED;

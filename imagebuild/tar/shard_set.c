@@ -30,6 +30,7 @@ enum shard_kind shard_kind(const char *path, size_t len, size_t *out_stem)
     return SHARD_NONE;
 }
 
+/* Add a shard; its path is copied. */
 static int shard_set_add(struct shard_set *set, const char *path, size_t len, const struct source_version *version)
 {
     struct shard shard = {.path = strndup(path, len), .path_len = len, .version = *version};
@@ -116,6 +117,7 @@ static int take_listed(void *arg, const struct source_entry *e)
     return shard_set_add(set, e->path, e->path_len, &version);
 }
 
+/* Order by path: the order in which shards are unpacked, and part of what the image's digest depends on. */
 static int compare(const void *a, const void *b)
 {
     const struct shard *x = a, *y = b;
@@ -150,6 +152,7 @@ int shard_set_open(const char *address, const struct source_options *options, so
 {
     struct range range;
     size_t stem, dir = directory_end(address);
+    /* a single shard or a set; otherwise everything below the address */
     bool named = strchr(address, '{') || shard_kind(address, strlen(address), &stem) != SHARD_NONE;
     *out = (struct shard_set){0};
     int rc = strchr(address, '{') ? parse_range(address, &range) : 0;
@@ -185,6 +188,7 @@ int shard_key(const struct digest *choice, const struct shard *shard, char out[S
         return 0;
     int rc = bytes_append(&text, choice, sizeof *choice);
     if (!rc)
+        /* with the NUL, so that path and validator cannot run into each other */
         rc = bytes_append(&text, shard->path, shard->path_len + 1);
     if (!rc)
         rc = bytes_append(&text, shard->version.validator, shard->version.validator_len);

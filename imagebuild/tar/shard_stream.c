@@ -82,6 +82,7 @@ static int inflate_some(struct shard_stream *s, size_t *out)
     return 0;
 }
 
+/* The same for zstd. */
 static int unzstd_some(struct shard_stream *s, size_t *out)
 {
     ZSTD_inBuffer in = {.src = s->in, .size = s->in_len};
@@ -113,6 +114,7 @@ int shard_stream_next(struct shard_stream *s, const void **data, size_t *len)
             if (rc)
                 return rc;
             if (!s->in_len)
+                /* the file's end is good only between two streams */
                 return s->inside ? error_set(-EBADMSG, "the packed stream is cut short") : 0;
         }
         int rc = s->kind == SHARD_GZIP ? inflate_some(s, len) : unzstd_some(s, len);

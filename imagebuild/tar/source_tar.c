@@ -62,6 +62,7 @@ static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_c
         if (!has)
             chosen[count++] = s->set.shards.items[i];
     }
+    /* all answers are in: perhaps nothing can be passed over */
     if (known->has && !known->suffice(known->arg)) {
         count = s->set.shards.len;
         memcpy(chosen, s->set.shards.items, count * sizeof *chosen);
@@ -134,6 +135,7 @@ static bool tar_name_shard(struct source *base, const char *validator, size_t le
     return false;
 }
 
+/* A file that must be read again, because it changed, would mean to unpack its shard once more. */
 static int not_again(const struct source_tar *s)
 {
     return error_set(-ENOTSUP, "source: %s: a member of a tar shard cannot be read again by itself", s->url);
@@ -149,6 +151,7 @@ static int tar_stat(struct source *base, const char *path, size_t len, struct so
     return not_again(tar_of(base));
 }
 
+/* Any thread may cancel. */
 static void tar_cancel(struct source *base)
 {
     source_cancel(tar_of(base)->set.source);

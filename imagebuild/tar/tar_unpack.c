@@ -43,8 +43,8 @@ struct unpacking {
     struct bytes path, target;
     uint32_t shards;  /* shards begun */
     uint64_t members; /* of the current shard, so far */
-    struct digest_map
-        names; /* of the current shard without directories: member numbers by path; a hard link has its target's */
+    /* Member numbers of the current shard by path, without directories; a hard link has its target's number. */
+    struct digest_map names;
     /* the current member's data; size and at are in bytes of the file, holes included */
     struct content {
         struct source_content content;

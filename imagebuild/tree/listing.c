@@ -116,6 +116,7 @@ static int add_parents(struct listing *l, const char *path, size_t len)
     size_t shared = shared_with_last(l, path, len);
     for (const char *slash; (slash = memrchr(path, '/', len));) {
         len = (size_t)(slash - path);
+        /* the last path lies below this directory, so this one and all above it have records */
         if (len <= shared && len < l->last.len && l->last.data[len] == '/')
             return 0;
         struct listing_known *k = known_slot(l, path, len);
@@ -178,6 +179,7 @@ static int listing_add_record(struct listing *l, const struct source_entry *e, c
     if (fault)
         return listing_skip(l, e->path, e->path_len, fault);
     bool special = !is_directory && !S_ISREG(e->mode) && !S_ISLNK(e->mode);
+    /* a mode without a type is no file that could be kept */
     if (special && (!l->options.keep_special || !(e->mode & S_IFMT))) {
         l->stats.special_skipped++;
         return 0;
@@ -187,6 +189,7 @@ static int listing_add_record(struct listing *l, const struct source_entry *e, c
         rc = add_parents(l, e->path, e->path_len);
     if (!rc)
         rc = sorter_add(l->sorter, e->path, e->path_len, l->value.data, l->value.len);
+    /* only now: all directories above the path have their records */
     bytes_clear(&l->last);
     if (!rc)
         rc = bytes_append(&l->last, e->path, e->path_len);

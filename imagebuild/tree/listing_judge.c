@@ -29,6 +29,7 @@ static const char *component_fault(const char *name, size_t len)
     return NULL;
 }
 
+/* Return what is wrong with a path; NULL: nothing. */
 static const char *path_fault(const char *path, size_t len)
 {
     if (len > CATALOG_PATH_MAX)
@@ -55,6 +56,7 @@ const char *listing_fault(const struct source_entry *e)
 uint32_t listing_encode_rdev(uint64_t rdev)
 {
     uint32_t maj = major(rdev), min = minor(rdev);
+    /* low 8 bits of the minor number, 12 bits of the major one, then the other 12 of the minor */
     return (min & 0xff) | maj << 8 | (min & ~0xffu) << 12;
 }
 
@@ -72,6 +74,7 @@ static int compare_xattrs(const void *pa, const void *pb)
     return catalog_path_compare(a->name, a->name_len, b->name, b->name_len);
 }
 
+/* A name that is nothing but the prefix does not have it. */
 static bool has_prefix(const struct xattr *x, const char *prefix)
 {
     size_t len = strlen(prefix);
@@ -104,6 +107,7 @@ int listing_filter_xattrs(const struct source_entry *e, struct bytes *out, uint6
         struct xattr x = {.start = p, .name = (const char *)p + XATTR_HEADER};
         x.name_len = room < XATTR_HEADER ? 0 : le16_get(p);
         x.len = room < XATTR_HEADER ? 0 : XATTR_HEADER + x.name_len + le32_get(p + 2);
+        /* x.len cannot overflow: it adds a 16-bit and a 32-bit length in 64 bits */
         if (room < XATTR_HEADER || x.len > room)
             return error_set(-EINVAL, "the attributes of '%.*s' are malformed", (int)e->path_len, e->path);
         p += x.len;
@@ -114,8 +118,11 @@ int listing_filter_xattrs(const struct source_entry *e, struct bytes *out, uint6
         qsort(list.items, list.len, sizeof *list.items, compare_xattrs);
     for (size_t i = 0; i < list.len; i++) {
         const struct xattr *x = &list.items[i];
+        /* a label of the machine that the source lies on; the machine that mounts the image labels it itself */
         if (is_exactly(x, "security.selinux"))
             continue;
+        /* the first ones that fit are kept, in the order of names, so the outcome does not depend on the source's
+         * order */
         if (!supported(x) || x->name_len > COMPONENT_MAX || out->len + x->len > NODE_XATTRS_MAX) {
             ++*skipped;
             continue;

@@ -65,6 +65,7 @@ static void sealer_free(struct sealer *s)
 }
 DEFINE_CLEANUP(sealer, struct sealer *, sealer_free)
 
+/* Return the record at the begin of a sorter's value, which need not be aligned. */
 static struct listing_record record_of(const uint8_t *value)
 {
     struct listing_record r;
@@ -112,6 +113,7 @@ static int listed_twice(struct sealer *s, const struct listing_record *a, const 
     return listing_skip(s->listing, (const char *)s->path.data, s->path.len, why);
 }
 
+/* Make a record the one that counts for the current path. */
 static int listing_seal_take(struct sealer *s, const struct sorter_record *r)
 {
     bytes_clear(&s->value);
@@ -141,6 +143,7 @@ static int fold(struct sealer *s, const struct sorter_record *sorted)
     if (rc)
         return rc;
     const struct listing_record *loser = wins ? &kept : &r;
+    /* a place of an archive that is listed again is not data that lost */
     if (S_ISREG(loser->mode) && !(same_archive && r.member == kept.member))
         s->listing->stats.bytes_replaced += loser->size;
     return wins ? listing_seal_take(s, sorted) : 0;
@@ -192,11 +195,13 @@ static int find_parent(struct sealer *s, const char *path, size_t len, size_t *o
 
 /* ------------------------------------------------------------------ nodes */
 
+/* Distinct inodes of one device never collide, which is the usual case. */
 static uint64_t link_hash(uint64_t dev, uint64_t ino)
 {
     return ino + dev * 0x9E3779B97F4A7C15u;
 }
 
+/* Compare what the hash does not cover; with equal devices, equal hashes mean equal inodes. */
 static bool link_file_is(const void *file, const void *first)
 {
     const struct link_file *a = file, *b = first;
@@ -230,6 +235,7 @@ static int resolve_link(struct sealer *s, struct node *n, const struct listing_r
     return nodes_set_linked(s->nodes, file->place);
 }
 
+/* Count a node; hard-linked data counts once. */
 static void count(struct listing_stats *stats, const struct node *n)
 {
     if (S_ISDIR(n->mode))
@@ -246,6 +252,7 @@ static void count(struct listing_stats *stats, const struct node *n)
         stats->bytes += n->size;
 }
 
+/* Return the node of a record. A directory that was not listed gets the attributes of options.directory. */
 static struct node node_of(const struct sealer *s, const struct listing_record *r, uint32_t rank)
 {
     const char *rest = (const char *)s->value.data + sizeof *r;
@@ -276,6 +283,7 @@ static struct node node_of(const struct sealer *s, const struct listing_record *
     };
 }
 
+/* Push a directory. An implicit one begins older than anything that can be below it. */
 static int listing_seal_open_dir(struct sealer *s, const struct node *n, size_t parent, uint64_t place)
 {
     struct open_dir dir = {.path_len = n->path_len,
@@ -306,6 +314,7 @@ static int listing_seal_emit(struct sealer *s)
     rc = nodes_add(s->nodes, &n);
     if (rc)
         return rc;
+    /* the root's path is empty, and its buffer may be NULL */
     memcpy(s->before, s->path.data ? s->path.data : (const uint8_t *)"", n.path_len);
     s->before_len = n.path_len;
     count(&s->listing->stats, &n);

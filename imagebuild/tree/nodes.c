@@ -82,6 +82,7 @@ void nodes_free(struct nodes *n)
 
 /* ------------------------------------------------------------------ writing */
 
+/* Return how many leading bytes two paths have in common. */
 static size_t shared_prefix(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t n = 0, common = GR_MIN(a_len, b_len);
@@ -98,6 +99,7 @@ static int nodes_flush(struct nodes *n)
     return rc;
 }
 
+/* Return the head of a node that has `shared` bytes of its path in common with the node before. */
 static struct head head_of(const struct node *node, size_t shared)
 {
     bool content = !digest_is_zero(&node->content);
@@ -125,6 +127,7 @@ static struct head head_of(const struct node *node, size_t shared)
     return h;
 }
 
+/* Copy len bytes to p, which may be none from NULL, and return the position behind them. */
 static uint8_t *nodes_put(uint8_t *p, const void *data, size_t len)
 {
     return len ? mempcpy(p, data, len) : p;
@@ -134,6 +137,7 @@ int nodes_add(struct nodes *n, const struct node *node)
 {
     assert(!n->ended && node->path_len <= CATALOG_PATH_MAX);
     assert(node->validator_len <= UINT16_MAX && node->target_len <= UINT16_MAX && node->xattrs_len <= NODE_XATTRS_MAX);
+    /* the whole build relies on this order: ranks index arrays, and merges expect paths to ascend */
     assert(!n->count ||
            (node->rank > n->last_rank && catalog_path_compare(n->last, n->last_len, node->path, node->path_len) < 0));
     size_t shared = shared_prefix(n->last, n->last_len, node->path, node->path_len);
@@ -171,6 +175,7 @@ static int get_head(struct nodes *n, uint64_t place, struct head *out)
     return 0;
 }
 
+/* Write back the head of a node that get_head has read. */
 static int set_head(struct nodes *n, uint64_t place, const struct head *h)
 {
     if (place < scratch_len(n->scratch))
@@ -228,6 +233,7 @@ int nodes_cursor_new(const struct nodes *n, struct nodes_cursor **out)
     if (!c)
         return error_no_memory();
     c->nodes = n;
+    /* small sequences get a small window */
     c->cap = (size_t)GR_MIN(scratch_len(n->scratch), (uint64_t)WINDOW);
     c->window = malloc(c->cap + 1); /* malloc(0) may be NULL */
     if (!c->window)
@@ -278,6 +284,7 @@ static const void *nodes_take(const uint8_t **p, size_t len)
     return len ? at : NULL;
 }
 
+/* Return a node without its strings. */
 static struct node node_of(const struct head *h)
 {
     return (struct node){
@@ -319,6 +326,7 @@ int nodes_next(struct nodes_cursor *c, struct node *out)
     *out = node_of(&h);
     if (h.flags & CONTENT)
         memcpy(&out->content, nodes_take(&p, DIGEST_SIZE), DIGEST_SIZE);
+    /* the path before is still in c->path, so only what differs is copied */
     nodes_put((uint8_t *)c->path + h.shared, nodes_take(&p, h.rest), h.rest);
     c->path_len = (size_t)h.shared + h.rest;
     out->validator = nodes_take(&p, h.validator_len);

@@ -50,6 +50,7 @@ static struct open_dir *top(const struct walk *w)
     return w->dirs.items[w->open - 1];
 }
 
+/* Return an inode number; 0 in a walk that forms no blocks. */
 static uint32_t nid_of(const struct walk *w, uint32_t rank)
 {
     return w->nids ? w->nids[rank] : 0;
@@ -65,6 +66,7 @@ static void set_parts(struct erofs_inode *i)
     i->blocks = (i->size - i->tail + EROFS_BLOCK - 1) / EROFS_BLOCK;
 }
 
+/* Return the inode of a node, as far as the node tells. */
 static struct erofs_inode inode_of(const struct node *n)
 {
     struct erofs_inode i = {.rank = n->rank,
@@ -162,6 +164,7 @@ static int add_entry(struct walk *w, const struct node *n)
 
 /* ------------------------------------------------------------------ all of them */
 
+/* Visit one node: leave directories, add its entry, and call back. */
 static int visit(struct walk *w, const struct node *n)
 {
     int rc = leave_before(w, n);
@@ -194,6 +197,7 @@ int erofs_walk(const struct nodes *nodes, const uint32_t *nids, const struct ero
         if (rc)
             return rc;
     }
+    /* the root, and what is open below it */
     while (w.open && !rc)
         rc = leave(&w);
     return rc;

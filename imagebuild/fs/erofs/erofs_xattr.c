@@ -12,6 +12,7 @@
 #include "imagebuild/fs/erofs/erofs_format.h"
 #include "imagebuild/tree/xattrs.h"
 
+/* Return the encoded size of an attribute, padding included. */
 static uint32_t entry_size(const struct xattr *x)
 {
     return GR_ALIGN_UP((uint32_t)(EROFS_XATTR_ENTRY + x->name_len + x->value_len), 4u);

@@ -213,7 +213,7 @@ static const struct erofs_walk_ops writing = {.leaf = write_leaf,
                                               .block = fs_erofs_write_block,
                                               .leave = write_leave};
 
-/* Check that exactly what was planned was written. Positions that nobody wrote are zeros. */
+/* Check that exactly what was planned was written. Positions without a write are zeros. */
 static int close_region(struct erofs *e)
 {
     int rc = fs_erofs_flush(e);

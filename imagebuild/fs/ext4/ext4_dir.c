@@ -23,11 +23,11 @@
 #include "imagebuild/fs/ext4/ext4.h"
 
 enum {
-    ROOM = EXT4_BLOCK -
-           (int)sizeof(struct ext2_dir_entry_tail), /* bytes of a block for entries; the rest is the checksum's */
-    DOTS = 24,                                      /* bytes of the entries "." and ".." */
-    ROOT_INFO = DOTS,                               /* offset of the index's header, behind the dots */
-    ROOT_ENTRIES = DOTS + 8,                        /* offset of the index's entries: hash and block, 8 bytes each */
+    /* bytes of a block for entries; the rest is the checksum's */
+    ROOM = EXT4_BLOCK - (int)sizeof(struct ext2_dir_entry_tail),
+    DOTS = 24,               /* bytes of the entries "." and ".." */
+    ROOT_INFO = DOTS,        /* offset of the index's header, behind the dots */
+    ROOT_ENTRIES = DOTS + 8, /* offset of the index's entries: hash and block, 8 bytes each */
     NODE_ENTRIES = 8,
     ROOT_MAX = (EXT4_BLOCK - ROOT_ENTRIES - 8) / 8, /* the last 8 bytes hold a checksum */
     NODE_MAX = (EXT4_BLOCK - NODE_ENTRIES - 8) / 8,

@@ -1,5 +1,5 @@
 /* A listing needs, at most, the blocks of its data and of the metadata region. A new image gets groups for twice
- * that, and then twice again but by no more than 2 TiB. The factor of two lets an image of the same size be rebuilt
+ * that, plus as much again but at most 2 TiB. The factor of two lets an image of the same size be rebuilt
  * in the parent's geometry even if none of the new data fits between what is kept. The rest is for growth.
  */
 #include "imagebuild/fs/ext4/ext4_geometry.h"

@@ -105,6 +105,7 @@ static errcode_t channel_write64(io_channel channel, unsigned long long block, i
     return channel_transfer(channel, block, count, NULL, data);
 }
 
+/* The 32-bit forms are for callers in libext2fs that still use them. */
 static errcode_t channel_read(io_channel channel, unsigned long block, int count, void *data)
 {
     return channel_transfer(channel, block, count, data, NULL);
@@ -121,6 +122,7 @@ static errcode_t channel_set_blksize(io_channel channel, int size)
     return 0;
 }
 
+/* Nothing to do: ext4_space_emit writes the cached block back. */
 static errcode_t channel_flush(io_channel channel)
 {
     return 0;
@@ -133,6 +135,7 @@ static errcode_t channel_close(io_channel channel)
     return 0;
 }
 
+/* libext2fs opens the channel inside ext2fs_initialize; private_data is set only after that. */
 static errcode_t channel_open(const char *name, int flags, io_channel *out)
 {
     io_channel c = calloc(1, sizeof *c);
@@ -166,6 +169,7 @@ struct struct_io_manager ext4_space_manager = {
 
 /* ------------------------------------------------------------------ to the sink */
 
+/* Compare the block with itself, shifted by one byte. */
 static bool is_zero(const uint8_t *block)
 {
     return !block[0] && !memcmp(block, block + 1, EXT4_SPACE_BLOCK - 1);
