@@ -15,6 +15,7 @@ static void build_step_report(struct build *b, const char *phase)
     if (!b->options.progress)
         return;
     uint64_t now = clock_now_ms();
+    /* phases are string constants, but equal ones need not be one */
     bool same = b->progress.phase && !strcmp(phase, b->progress.phase);
     if (same && now - b->reported_ms < PROGRESS_MS)
         return;
@@ -27,6 +28,7 @@ static void build_step_report(struct build *b, const char *phase)
 
 int build_step(struct build *b, const char *phase)
 {
+    /* checked first: an interrupted build must not wait for the lease */
     if (b->options.cancel && *b->options.cancel)
         return error_set(-ECANCELED, "build: interrupted; nothing was published");
     b->phase = phase;

@@ -374,7 +374,7 @@ static int put_pack(struct repairing *r, struct pack *p, const struct bytes *pac
     return rc;
 }
 
-/* Rebuild one pack. What cannot be done is reported and no error. */
+/* Rebuild one pack. A pack that cannot be rebuilt is reported; that is not an error. */
 static int rebuild(struct repairing *r, struct pack *p, struct bytes *pack)
 {
     uint64_t left;

@@ -31,6 +31,7 @@ int content_stream_new(const struct content_stream_config *config, struct conten
                                        .data_max = config->fs->data_max,
                                        .limit = config->fs->limit};
     s->config = *config;
+    /* the digest must be known before the address, so no more than this is ever held */
     s->held.max = DEDUPE_SIZE_MAX;
     s->dedupe = dedupe_new();
     s->hasher = hasher_new();

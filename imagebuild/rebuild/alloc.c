@@ -2,12 +2,12 @@
  * begin on.
  *
  *   | kept | free: hole .. hole_end | kept | free | kept | end ..
- *                  ^ small files                          ^ what does not fit
+ *                  ^ SINK_HOLES                        ^ SINK_DATA
  *
  * A file that does not fit into the rest of the current run moves the first position on to the next run. The bytes
  * passed over are given up for this build. If more would be given up than was placed altogether, the file goes to the
- * end instead. So large files do not block at a small run for ever, and one large file does not cost the small ones
- * all their space.
+ * end instead. So a large file never stays stuck at a small run, and a single one does not cost the small files all
+ * their space.
  */
 #include "imagebuild/rebuild/alloc.h"
 

@@ -31,6 +31,7 @@ struct live_map {
 int live_map_new(uint64_t size, uint32_t chunk_size, struct live_map **out)
 {
     CLEANUP(cleanup_live_map) struct live_map *l = calloc(1, sizeof *l);
+    /* round up to whole chunks and whole words, so that no loop needs a special case at the end */
     uint64_t unit = GR_MAX((uint64_t)chunk_size, (uint64_t)WORD * LIVE_BLOCK);
     if (!l)
         return error_no_memory();

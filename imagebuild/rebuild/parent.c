@@ -98,6 +98,7 @@ int parent_resume(const struct parent_config *config, const struct manifest *lef
     if (!p)
         return error_no_memory();
     p->config = *config;
+    /* moving would make the image depend on where the earlier run was interrupted */
     p->config.compact_percent = 0;
     p->config.compact_bytes = 0;
     p->manifest = *left;
@@ -145,6 +146,7 @@ static int move_files(struct parent *p, struct nodes **nodes)
     const struct parent_config *config = &p->config;
     CLEANUP(cleanup_compact) struct compact *compact = NULL;
     CLEANUP(cleanup_nodes) struct nodes *moved = NULL;
+    /* live bytes are counted before anything is moved */
     uint64_t budget = live_map_bytes(p->live) / 100 * config->compact_percent + config->compact_bytes;
     p->budget_left = budget;
     int rc = compact_choose(p->live, budget, &compact);

@@ -56,6 +56,7 @@ static int note_chunk(struct checking *c, const struct chunk_ref *ref)
     if (rc)
         return vec_push(&c->last, *ref) ? error_no_memory() : 0;
     struct chunk_ref *last = &c->last.items[digest_map_find(&c->packs, &ref->object)->value];
+    /* chunks of a pack do not overlap, so the highest offset ends last */
     if (ref->offset > last->offset)
         *last = *ref;
     return 0;
@@ -139,6 +140,7 @@ int parent_check(const struct parent_check_config *config, struct parent_damage 
         rc = check_packs(&c);
     if (!rc)
         rc = take_bad(&c);
+    /* no damage: the second pass is not needed */
     if (rc || !out->packs.map.count)
         return rc;
     out->chunk_size = config->manifest->chunk_size;

@@ -44,6 +44,7 @@ static int clean_chunk(void *arg, const struct chunk_item *item)
 {
     struct scrub *s = arg;
     const struct scrub_config *config = s->config;
+    /* scrubbing must not leave out a chunk: what is not erased would be claimed to be */
     if (item->rc)
         return parent_failed(item->rc);
     memcpy(s->chunk, item->data, item->ref->plain_len);

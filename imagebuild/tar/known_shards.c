@@ -171,8 +171,9 @@ static int list_member(struct known_shards *k, const struct catalog_entry *e, vo
                                  .validator_len = e->validator_len};
     entry.link_ino = file_of(k, e);
     entry.link_dev = entry.link_ino ? LINKS_OF_KNOWN : 0;
-    if (S_ISLNK(
-            e->mode)) { /* the catalog has a further name's first one in the place of the text, which that one has */
+    /* For a further name the catalog has the first name's path in place of the text. The text does not matter then: it
+     * is taken from the first name. */
+    if (S_ISLNK(e->mode)) {
         entry.target = e->hard_link ? "-" : e->target;
         entry.target_len = e->hard_link ? 1 : e->target_len;
     }

@@ -56,6 +56,7 @@ static const char *scan_number(const char *p, unsigned long *out, size_t *digits
         return NULL;
     *out = strtoul(p, &end, 10);
     *digits = (size_t)(end - p);
+    /* nine digits are ample, and cannot overflow */
     return *digits <= 9 ? end : NULL;
 }
 

@@ -98,6 +98,7 @@ static int next_block(struct content *b)
             b->block_len = 0;
         }
     }
+    /* a block may not overlap what was delivered, nor exceed the bytes that the header promised */
     bool fits = b->ended ? !b->data : b->block_at >= b->at && b->block_at < b->size && b->block_len <= b->data;
     return fits ? 0 : wrong_length(b);
 }
@@ -231,6 +232,7 @@ static int take_member(struct unpacking *u, struct archive_entry *a)
         e.validator_len = (size_t)snprintf(validator, sizeof validator, "%s%llx", u->key,
                                            (unsigned long long)archive_read_header_position(u->archive));
     if (hard)
+        /* the listing takes the real attributes from the member that the link names */
         e.mode = S_IFREG;
     if (target) {
         e.target = target;
@@ -274,6 +276,7 @@ static int open_archive(struct unpacking *u)
     u->archive = archive_read_new();
     if (!u->archive)
         return error_no_memory();
+    /* only tar, no filters: shard_stream has decompressed already */
     rc = archive_read_support_format_tar(u->archive);
     if (rc == ARCHIVE_OK)
         rc = archive_read_open(u->archive, u, NULL, on_read, NULL);
@@ -307,6 +310,7 @@ static int unpack(struct unpacking *u)
     u->shards++;
     u->members = 0;
     digest_map_release(&u->names);
+    /* an empty file is no archive at all, not even an empty one */
     int rc = u->shard->version.size ? shard_key(u->config->choice, u->shard, u->key) : no_bytes(u);
     if (!rc)
         rc = open_archive(u);
@@ -323,6 +327,7 @@ static int unpack(struct unpacking *u)
     struct error error;
     error_take(&error, rc);
     archive_read_free(u->archive); /* NULL is allowed */
+    /* broken() must not use a freed archive */
     u->archive = NULL;
     return rc ? error_restore(&error) : 0;
 }

@@ -143,7 +143,7 @@ static int fold(struct sealer *s, const struct sorter_record *sorted)
     if (rc)
         return rc;
     const struct listing_record *loser = wins ? &kept : &r;
-    /* a place of an archive that is listed again is not data that lost */
+    /* one place of an archive, listed again, is not data that another entry replaced */
     if (S_ISREG(loser->mode) && !(same_archive && r.member == kept.member))
         s->listing->stats.bytes_replaced += loser->size;
     return wins ? listing_seal_take(s, sorted) : 0;

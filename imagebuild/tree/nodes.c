@@ -157,6 +157,7 @@ int nodes_add(struct nodes *n, const struct node *node)
     n->last_len = node->path_len;
     n->last_rank = node->rank;
     n->count++;
+    /* flushed only here and at the end, so nodes_place stays valid for every node */
     return n->buffer.len >= WINDOW ? nodes_flush(n) : 0;
 }
 
@@ -255,6 +256,7 @@ static int nodes_fill(struct nodes_cursor *c, size_t need)
 {
     if (c->len - c->pos >= need)
         return 0;
+    /* keep what is not used yet at the front, and fill up behind it */
     memmove(c->window, c->window + c->pos, c->len - c->pos);
     c->len -= c->pos;
     c->pos = 0;
@@ -318,6 +320,7 @@ int nodes_next(struct nodes_cursor *c, struct node *out)
     if (rc)
         return rc;
     memcpy(&h, c->window + c->pos, sizeof h);
+    /* may move the window, so pointers into it are taken only afterwards */
     rc = nodes_fill(c, h.len);
     if (rc)
         return rc;

@@ -36,6 +36,7 @@ static int flush_held(struct ext4_space *s)
     uint64_t at = 0; /* always found: hold() has located it before */
     if (!s->dirty)
         return 0;
+    /* also after a failure, which is kept and ends the build */
     s->dirty = false;
     struct scratch *scratch = locate(s, s->held, &at);
     return scratch_write(scratch, at, s->block, sizeof s->block);
