@@ -216,8 +216,7 @@ static int read_from(struct content_reader *b, struct source *from, const struct
     return rc;
 }
 
-/* Read one part. A part that the parent cannot deliver is read from the source: the bytes are the same, and a move
- * saves only requests. */
+/* Read one part. A part that the parent cannot deliver is read from the source: the bytes are the same. */
 static int read_part(struct content_reader *b, struct content_claim *c)
 {
     c->data = malloc(c->len);

@@ -291,8 +291,7 @@ static int write_tree(struct ext4 *e, const struct nodes *nodes, uint64_t data_e
 
 /* ------------------------------------------------------------------ the front */
 
-/* Count the free blocks of every group. A group without used blocks keeps its flag that the bitmap was never written.
- */
+/* Count the free blocks of every group. A group without used blocks keeps its "bitmap unwritten" flag. */
 static int count_blocks(struct ext4 *e)
 {
     ext2_filsys e2 = e->e2;
