@@ -25,7 +25,7 @@ struct known_shards {
     bool of_no_use;           /* passing over shards would not be safe */
 };
 
-/* Device number of hard-linked members listed from the catalog: differs from those of sources and of archive_index.c */
+/* Device number of hard-linked members listed from the catalog: unlike those of sources and of archive_index.c. */
 #define LINKS_OF_KNOWN (UINT64_C(3) << 62)
 
 /* Return the length of the shard's key in a validator; 0: it is not a member's. */
@@ -170,7 +170,7 @@ static int list_member(struct known_shards *k, const struct catalog_entry *e, vo
                                  .validator_len = e->validator_len};
     entry.link_ino = file_of(k, e);
     entry.link_dev = entry.link_ino ? LINKS_OF_KNOWN : 0;
-    /* The text of a further name does not matter: the listing takes it from the first name. */
+    /* The text of a further name does not matter: its first name has it. */
     if (S_ISLNK(
             e->mode)) { /* for a further name, the catalog has the first name's path in place of the text of the link */
         entry.target = e->hard_link ? "-" : e->target;

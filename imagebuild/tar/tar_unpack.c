@@ -343,7 +343,7 @@ static int unpack_all(struct unpacking *u)
     return rc;
 }
 
-/* Unpack with a UTF-8 locale for this thread. To Granary names are bytes, but libarchive converts them */
+/* Unpack with a UTF-8 locale for this thread. Names are bytes to Granary, but libarchive converts them by locale. */
 static int unpack_in_utf8(struct unpacking *u)
 {
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
