@@ -1,15 +1,20 @@
-/* The order of a build, each step one function here; docs/internals/build.md walks through it.
+/* The order of a build, one function per step. docs/internals/build.md walks through it.
  *
- *   prepare   the store's own document, tags can be guarded (--strict-tags), a lease; which image is the parent
- *   list      source -> nodes in path order
- *   plan      which of the parent's files stay, which are moved; the others are read
- *   read      bodies in path order -> dedupe -> addresses -> sink -> upload; the final nodes
- *   finish    metadata, the index's top, catalog; everything has arrived; what was re-used is still there
- *   publish   manifest, the unique tag, the tag asked for
+ *    prepare   granary.json, conditional writes (--strict-tags), the lease
+ *    parent    find and check the parent image
+ *    list      source -> nodes in path order
+ *    plan      which of the parent's files stay, which are moved, which are read
+ *    read      file data in path order -> dedupe -> addresses -> sink -> upload; the final nodes
+ *    finish    metadata, top of the index, catalog; wait for uploads; re-used objects are still there
+ *    publish   manifest, unique tag, the tag asked for
  *
- * Until the unique tag is there nothing refers to anything that was uploaded: a failure before it leaves objects that
- * the next run re-uses or gc removes. Whatever was started is ended in build_release, in reverse. build_parent.c has
- * what a build goes on from, build_publish.c the last step, build_step.c what happens between any two.
+ * A source that streams (tar shards) delivers file data with the listing. Then the output opens before the listing,
+ * and "list" writes the data.
+ *
+ * Invariant: until the unique tag exists, nothing refers to an uploaded object. A failure before that leaves objects
+ * that the next run re-uses or gc removes. build_release frees everything in reverse order of creation.
+ * build_parent.c finds what to build upon, build_publish.c does the last step, build_step.c runs between any two
+ * pieces of work.
  */
 #include "imagebuild/build_internal.h"
 
@@ -29,6 +34,7 @@
 #define PACK_SIZE_DEFAULT ((size_t)32 << 20)
 #define PACK_SIZE_MAX ((size_t)1 << 30)
 
+/* The lease ends last: until then it protects everything that the build has put. */
 static void build_release(struct build *b)
 {
     nodes_free(b->written.nodes);
@@ -44,6 +50,7 @@ static void build_release(struct build *b)
 
 /* ------------------------------------------------------------------ prepare */
 
+/* Fill in defaults and refuse bad options before any work begins. */
 static int fill_options(struct build *b, const struct build_options *options)
 {
     struct build_options *o = &b->options;
@@ -57,7 +64,7 @@ static int fill_options(struct build *b, const struct build_options *options)
         return error_set(-EINVAL, "build: chunk size %u: a power of two from 64 KiB to 4 MiB is needed", o->chunk_size);
     if (o->pack_size > PACK_SIZE_MAX)
         return error_set(-EINVAL, "build: pack size %zu is over 1 GiB", o->pack_size);
-    if (o->tmpdir && access(o->tmpdir, W_OK | X_OK)) /* said before hours of work, not when the first file spills */
+    if (o->tmpdir && access(o->tmpdir, W_OK | X_OK)) /* fail now, not after hours when the first file spills */
         return error_set(-errno, "build: --tmpdir %s: %s; name a directory that can be written to", o->tmpdir,
                          strerror(errno));
     if (b->ref->by_digest || !b->ref->tag[0])
@@ -65,6 +72,7 @@ static int fill_options(struct build *b, const struct build_options *options)
     return 0;
 }
 
+/* Check the store and take the lease. The probe comes first, so that a refused --strict-tags leaves nothing behind. */
 static int build_prepare(struct build *b)
 {
     char image[IMAGE_NAME_MAX + IMAGE_TAG_MAX + 2];
@@ -85,6 +93,8 @@ static int build_prepare(struct build *b)
 
 /* ------------------------------------------------------------------ open */
 
+/* Create the filesystem for what is listed. A filesystem that cannot keep the parent's data (fs->keeps) drops the
+ * parent: everything is then read. */
 static int open_fs(struct build *b)
 {
     const struct manifest *parent = b->parent ? &b->parent->manifest : NULL;
@@ -104,6 +114,7 @@ static int open_fs(struct build *b)
     return 0;
 }
 
+/* Start the uploaders and the sink. Upload memory is one full pack for each uploader. */
 static int open_output(struct build *b)
 {
     const struct build_options *o = &b->options;
@@ -128,6 +139,7 @@ static int open_output(struct build *b)
     return sink_new(&sink, &b->sink);
 }
 
+/* Account for file data that was read or streamed. */
 static int content_step(void *arg, uint64_t files, uint64_t bytes)
 {
     struct build *b = arg;
@@ -138,7 +150,7 @@ static int content_step(void *arg, uint64_t files, uint64_t bytes)
 
 /* ------------------------------------------------------------------ list */
 
-/* What was listed; the numbers of what is published are counted anew (read_content). */
+/* Keep the counts of the listing. read_content replaces the manifest's counts with those of the published files. */
 static void take_listing_stats(struct build *b, const struct listing_stats *s)
 {
     b->progress.files_total = s->files;
@@ -154,6 +166,7 @@ static void take_listing_stats(struct build *b, const struct listing_stats *s)
                                                           .bytes = s->bytes};
 }
 
+/* With --strict a path that vanished while it was listed fails the build. */
 static int take_source_counts(struct build *b)
 {
     struct source_counts c = {0};
@@ -166,6 +179,7 @@ static int take_source_counts(struct build *b)
                      b->source->url, c.first_vanished);
 }
 
+/* Count a listed entry. */
 static int on_listed(void *arg)
 {
     struct build *b = arg;
@@ -173,7 +187,7 @@ static int on_listed(void *arg)
     return build_step(b, "listing");
 }
 
-/* List the source; bodies that come with it are written when there is a sink. */
+/* List the source into *out. With a sink, file data that comes with the listing is written too. */
 static int ingest_source(struct build *b, struct ingest_result *out)
 {
     const struct build_options *o = &b->options;
@@ -193,7 +207,8 @@ static int ingest_source(struct build *b, struct ingest_result *out)
     return ingest_run(&config, out);
 }
 
-/* ext4's front must be known before the first body: the shards are read twice. */
+/* ext4 needs the number of files and bytes before the first data, since its front lies before them: list the shards
+ * once without writing. */
 static int count_first(struct build *b)
 {
     struct ingest_result counted;
@@ -208,7 +223,7 @@ static int count_first(struct build *b)
     return rc;
 }
 
-/* A source that streams: its bodies are written while it is listed. */
+/* For a source that streams, open filesystem and output before the listing, which writes the file data. */
 static int open_streaming(struct build *b)
 {
     b->streams = !b->options.dry_run && source_streams(b->source);
@@ -222,6 +237,7 @@ static int open_streaming(struct build *b)
     return rc ? rc : open_output(b);
 }
 
+/* List everything into b->planned. */
 static int build_list(struct build *b)
 {
     int rc = build_step(b, "listing");
@@ -238,6 +254,7 @@ static int build_list(struct build *b)
 
 /* ------------------------------------------------------------------ read */
 
+/* Add up what the listing wrote (a source that streams) and what the content writer read. */
 static void take_written(struct build *b)
 {
     const struct content_writer_result *w = &b->written;
@@ -250,6 +267,8 @@ static void take_written(struct build *b)
     b->result->manifest.counts = w->counts;
 }
 
+/* Read and write all planned file data. Scrubbing comes before the first data, so that its chunks go into the first
+ * packs; the order is part of the image's digest. */
 static int read_content(struct build *b)
 {
     const struct build_options *o = &b->options;
@@ -286,6 +305,7 @@ static int read_content(struct build *b)
 
 /* ------------------------------------------------------------------ finish */
 
+/* Describe the finished image. Neither time nor parent is in it: equal images are one object. */
 static void fill_manifest(struct build *b, const struct fs_result *fs, const struct sink_result *s,
                           const struct catalog_root *c)
 {
@@ -309,6 +329,8 @@ static void fill_manifest(struct build *b, const struct fs_result *fs, const str
     b->result->content_root = s->content_root;
 }
 
+/* Write what is left of the image, in the order of dependence. A lapsed lease let gc work meanwhile: then every
+ * object is looked up again, not only those that were there before (upload_check_present). */
 static int finish(struct build *b)
 {
     struct fs_result fs;
@@ -337,6 +359,7 @@ static int finish(struct build *b)
 
 /* ------------------------------------------------------------------ all of it */
 
+/* The steps in order. */
 static int build_all(struct build *b)
 {
     int rc = b->options.dry_run ? 0 : build_prepare(b);
@@ -370,7 +393,7 @@ int build_run(struct source *source, struct store *store, const struct image_ref
     if (!rc)
         rc = build_all(&b);
     struct error error;
-    error_take(&error, rc); /* releasing must not replace the sentence */
+    error_take(&error, rc); /* build_release must not replace the sentence */
     build_release(&b);
     out->seconds = (double)(clock_now_ms() - started_ms) / 1000;
     return rc ? error_restore(&error) : 0;

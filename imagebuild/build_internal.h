@@ -1,5 +1,6 @@
-/* A build under way, shared by build.c (the order of things), build_parent.c (what it goes on from),
- * build_publish.c and build_step.c. Nobody else includes this. All of it is used from the thread that called build_run.
+/* State of a running build, shared by build.c (the order of steps), build_parent.c (the parent or checkpoint),
+ * build_publish.c (the last step) and build_step.c (progress and lease). Private to these four files. Only the thread
+ * that called build_run uses it.
  */
 #ifndef GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
 #define GRANARY_IMAGEBUILD_BUILD_INTERNAL_H
@@ -13,60 +14,62 @@
 #include "imagebuild/tar/known_shards.h"
 #include "store/lease.h"
 
+/* One run of build_run. build_release (build.c) frees all members it owns. */
 struct build {
     struct source *source;
     struct store *store;
     const struct image_ref *ref;
-    struct build_options options; /* defaults filled in */
+    struct build_options options; /* with defaults filled in */
     struct build_result *result;
     struct build_progress progress;
-    const char *phase;
-    uint64_t reported_ms;
-    struct lease_handle *lease;
-    bool resumed;                  /* parent is what an earlier run of this build left */
-    struct checkpoint *checkpoint; /* NULL: none are left */
-    struct parent *parent;         /* NULL: there is none, or none of which anything can stay */
-    struct nodes *planned;         /* what is to be read; gone once it was */
+    const char *phase;             /* current phase, for build_same_step */
+    uint64_t reported_ms;          /* time of the last progress call */
+    struct lease_handle *lease;    /* NULL in a dry run */
+    bool resumed;                  /* `parent` is the checkpoint of an earlier run of this build */
+    struct checkpoint *checkpoint; /* NULL: this build writes no checkpoints */
+    struct parent *parent;         /* NULL: no parent, or nothing of it can stay */
+    struct nodes *planned;         /* nodes still to be read; NULL once they are */
     struct upload *upload;
     struct sink *sink;
     struct fs *fs;
-    struct known_shards *known;           /* of the parent, for such a source; NULL: there is none */
-    bool streams;                         /* bodies come with the listing, and are written then */
-    struct ingest_result ingested;        /* its nodes are `planned` */
-    struct content_writer_result written; /* the final nodes among it */
+    struct known_shards *known;           /* shards of the parent, if the source streams; NULL: none */
+    bool streams;                         /* file data comes with the listing and is written while listing */
+    struct ingest_result ingested;        /* its nodes become `planned` */
+    struct content_writer_result written; /* including the final nodes */
 };
 
-/* ---- build_step.c: between any two pieces of work ---- */
+/* ---- build_step.c: called between any two pieces of work ---- */
 
-/* -ECANCELED when asked to stop; progress; the lease. */
+/* Report progress of `phase` and renew the lease. -ECANCELED: the caller of build_run asked to stop. */
 GR_MUST_CHECK int build_step(struct build *b, const char *phase);
-/* For what works long by itself: a step of the phase that goes on. build: the struct build. */
+/* Do a step of the current phase: a callback for modules that work for a long time. build: the struct build. */
 GR_MUST_CHECK int build_same_step(void *build);
 
-/* ---- build_parent.c: the image, or the checkpoint of an earlier run, that is built upon; in this order ---- */
+/* ---- build_parent.c: the image or checkpoint to build upon; build.c calls these in this order ---- */
 
-/* Which image is the parent, if any. */
+/* Find the parent, if there is one, and check its index and packs. Settles the chunk size. */
 GR_MUST_CHECK int build_parent_find(struct build *b);
-/* For a source that streams, before it is listed: which shards the parent has. A parent that cannot say so for sure is
- * none: the catalog has no device numbers, and no names that were left out. */
+/* For a source that streams, before it is listed: tell it which shards the parent has. Drops the parent when it
+ * cannot tell for certain: a catalog records neither device numbers nor names that were left out. */
 GR_MUST_CHECK int build_parent_know_shards(struct build *b);
-/* The filesystem cannot keep the parent's bodies: there are none to know. */
+/* Take back what build_parent_know_shards told the source, because the filesystem cannot keep the parent's data. */
 GR_MUST_CHECK int build_parent_forget_shards(struct build *b);
-/* What was listed, upon the parent or what an earlier run left: which files stay, which are moved. */
+/* Decide which of the listed files stay where the parent or the checkpoint has them, and which compaction moves. */
 GR_MUST_CHECK int build_parent_plan(struct build *b);
-/* Is what is dead in the parent to be erased? */
+/* Return whether this build erases the parent's dead bytes (--scrub). */
 bool build_parent_erases(const struct build *b);
+/* Rewrite the parent's chunks that hold dead bytes, if build_parent_erases. */
 GR_MUST_CHECK int build_parent_scrub(struct build *b);
-/* From here on checkpoints are left, where they are. */
+/* Start to write checkpoints, if this build writes any. */
 GR_MUST_CHECK int build_parent_open_checkpoint(struct build *b);
-/* Under the lease, before publishing: what the image takes over is still there. */
+/* Before publishing: make sure that what the image takes over from the parent or checkpoint is still in the store. */
 GR_MUST_CHECK int build_parent_hold(struct build *b);
-/* It was published. */
+/* After publishing: remove this build's checkpoint. */
 void build_parent_forget_checkpoint(struct build *b);
 
 /* ---- build_publish.c ---- */
 
-/* The manifest, the unique tag, the tag asked for; the result's numbers of objects. */
+/* Put the manifest, the unique tag and the tag asked for; fill in the result's counts of objects. */
 GR_MUST_CHECK int build_publish(struct build *b);
 
 #endif

@@ -1,5 +1,10 @@
-/* What a build goes on from: the parent image; without one, the checkpoint that an earlier run of the same build left,
- * which is planned upon like a parent, but not compacted, scrubbed or named in the tags.
+/* What a build builds upon: the parent image, or else the checkpoint of an earlier run of the same build. A
+ * checkpoint is planned upon like a parent, but it is not compacted, scrubbed or named in the tags.
+ *
+ *    find -> [know shards] -> plan -> scrub -> [checkpoints while reading] -> hold -> forget checkpoint
+ *
+ * A damaged parent is an error, since the user chose it. A damaged checkpoint is dropped with a warning, since the
+ * build can begin anew.
  */
 #include "imagebuild/build_internal.h"
 
@@ -14,7 +19,7 @@
 
 /* ------------------------------------------------------------------ the parent */
 
-/* The image that is built upon, if any. */
+/* The parent that the options ask for; also used to open a checkpoint, which needs the same settings. */
 static struct parent_config parent_config(struct build *b)
 {
     const struct build_options *o = &b->options;
@@ -41,7 +46,7 @@ int build_parent_find(struct build *b)
         rc = build_step(b, "checking the parent");
     if (!rc && b->parent)
         rc = parent_look(&b->parent);
-    if (!o->chunk_size) /* nobody said: a new default does not end building upon what there is */
+    if (!o->chunk_size) /* keep the parent's: a new default must not end rebuilding upon it */
         o->chunk_size = b->parent ? b->parent->manifest.chunk_size : CHUNK_SIZE_DEFAULT;
     return rc;
 }
@@ -50,6 +55,7 @@ int build_parent_know_shards(struct build *b)
 {
     if (!b->parent)
         return 0;
+    /* a catalog lacks device numbers and skipped names, which these options need */
     if (b->options.keep_special || b->options.skip_bad_names || !source_can_know(b->source)) {
         parent_free(steal_ptr(&b->parent));
         return 0;
@@ -77,6 +83,7 @@ int build_parent_forget_shards(struct build *b)
 
 /* ------------------------------------------------------------------ what an earlier run left */
 
+/* What must agree for another run to use this build's checkpoint. chunk_size is settled by now. */
 static struct checkpoint_identity identity(const struct build *b)
 {
     const struct build_options *o = &b->options;
@@ -90,21 +97,22 @@ static struct checkpoint_identity identity(const struct build *b)
                                         .bytes = o->checkpoint_bytes};
 }
 
-/* Bodies that come with the listing lie there before it is known what they are. */
+/* Does this build write and resume checkpoints? Not when it streams: the data is written before the listing is
+ * complete, so no final node describes it yet. */
 static bool checkpoints(const struct build *b)
 {
     return b->options.checkpoint_bytes && !b->options.dry_run && !b->streams;
 }
 
-/* To begin anew costs little more than to read a part of it again, and the image comes out as it would have. */
+/* Refuse a checkpoint with damaged packs. Beginning anew costs little more than reading a part again, and gives the
+ * same image. */
 static int look_at_rest(struct parent *left)
 {
-    int rc = parent_look(&left); /* which somebody did ask for: it stays */
+    int rc = parent_look(&left); /* cannot become NULL: only a parent found by name does */
     return rc || !left->damage.packs.map.count ? rc : error_set(-EBADMSG, "packs of it are missing or damaged");
 }
 
-/* Without a parent: go on from where an earlier run of this build came to. One that turns out to be damaged is as good
- * as none. */
+/* Without a parent, resume where an earlier run of this build stopped. A damaged checkpoint counts as none. */
 static int resume(struct build *b)
 {
     const struct checkpoint_identity id = identity(b);
@@ -134,6 +142,7 @@ static int resume(struct build *b)
 
 /* ------------------------------------------------------------------ planning */
 
+/* Copy the plan's counts into the result. */
 static void take_plan(struct build *b)
 {
     const struct parent *p = b->parent;
@@ -158,7 +167,7 @@ static void take_plan(struct build *b)
 
 int build_parent_plan(struct build *b)
 {
-    if (!b->parent) /* what an earlier run left may hold what is to be erased */
+    if (!b->parent) /* a checkpoint may hold bytes that --scrub must erase */
         return checkpoints(b) && !b->options.scrub ? resume(b) : 0;
     int rc = parent_plan(b->parent, &b->planned);
     if (!rc)
@@ -183,7 +192,8 @@ int build_parent_scrub(struct build *b)
     return rc;
 }
 
-/* Upon a parent little is read, and where bodies go depends on more than how far it came. */
+/* A build upon a parent writes no checkpoints: it reads little, and its addresses depend on more than how far it
+ * came. */
 int build_parent_open_checkpoint(struct build *b)
 {
     const struct checkpoint_config config = {.store = b->store,

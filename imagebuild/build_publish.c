@@ -1,4 +1,5 @@
-/* The last step of a build: from here on something refers to what was uploaded. */
+/* The last step of a build. The manifest comes first, then the unique tag, then the tag asked for: each object refers
+ * only to objects that are already in the store. */
 #include "imagebuild/build_internal.h"
 
 #include <string.h>
@@ -9,7 +10,8 @@
 #include "store/gc_marks.h"
 #include "store/repository.h"
 
-/* Both tags or neither, as far as the store lets us. */
+/* Publish both tags, or neither as far as the store allows: if the second put fails, the first tag is removed again. A
+ * checkpoint is no image, so the tags never name one as parent. */
 static int publish_tags(struct build *b)
 {
     struct build_result *r = b->result;
@@ -22,6 +24,7 @@ static int publish_tags(struct build *b)
     if (b->parent && !b->resumed)
         unique.parent = parent_of_tag(b->parent, &r->image);
     struct tag asked = unique;
+    /* the unique tag's name has time and digest: builds that choose the same one have the same image */
     tag_build_name(now, &r->image, r->unique_tag);
     int rc = repository_publish(b->store, b->ref->name, r->unique_tag, &unique, b->options.strict_tags);
     if (rc)
@@ -37,7 +40,7 @@ static int publish_tags(struct build *b)
     return error_restore(&first);
 }
 
-/* An image that was there before may bear gc's mark, as its other objects did (upload_check_present). */
+/* Take gc's mark off a manifest that was there before. upload_check_present has done so for the other objects. */
 static int unmark_manifest(struct build *b)
 {
     CLEANUP_DIGEST_MAP name = {0};
@@ -53,6 +56,7 @@ int build_publish(struct build *b)
     int rc = manifest_encode(&r->manifest, &document);
     if (!rc)
         rc = repository_put_object(b->store, OBJECT_MANIFEST, document.data, document.len, NULL, &r->image, &found);
+    /* an unchanged source gives an image that was there before */
     bool existed = found == REPOSITORY_WHOLE;
     if (!rc && existed)
         rc = unmark_manifest(b);

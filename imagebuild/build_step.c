@@ -1,4 +1,4 @@
-/* Between any two pieces of a build's work: is it still wanted, how far is it, and the lease. */
+/* What a build does between any two pieces of work: check for cancellation, report progress, renew the lease. */
 #include "imagebuild/build_internal.h"
 
 #include <errno.h>
@@ -9,11 +9,13 @@
 
 enum { PROGRESS_MS = 200 };
 
+/* Call options.progress at most once per PROGRESS_MS, and at once when the phase changes. */
 static void build_step_report(struct build *b, const char *phase)
 {
     if (!b->options.progress)
         return;
     uint64_t now = clock_now_ms();
+    /* phases are string constants, but equal ones need not be one */
     bool same = b->progress.phase && !strcmp(phase, b->progress.phase);
     if (same && now - b->reported_ms < PROGRESS_MS)
         return;
@@ -26,10 +28,12 @@ static void build_step_report(struct build *b, const char *phase)
 
 int build_step(struct build *b, const char *phase)
 {
+    /* checked first: an interrupted build must not wait for the lease */
     if (b->options.cancel && *b->options.cancel)
         return error_set(-ECANCELED, "build: interrupted; nothing was published");
     b->phase = phase;
     build_step_report(b, phase);
+    /* writes nothing until the last renewal is a minute old */
     return b->lease ? lease_renew(b->lease) : 0;
 }
 

@@ -1,5 +1,10 @@
-/* The catalog grows page by page as nodes come, its last page is cut at every checkpoint; the pages above are made anew
- * each time out of the entries of all pages. The document comes last, when all it names has arrived.
+/* Write and find checkpoints (checkpoint.h). The catalog of a checkpoint grows page by page as nodes come; each
+ * checkpoint cuts the page in progress, and builds the levels above anew from the list of all pages.
+ *
+ *   pages put:      [0][1][2] ... [n]   [n + 1, in progress]
+ *   checkpoint:     finish page n + 1 -> levels over pages 0 .. n + 1 -> index snapshot -> flush -> document
+ *
+ * Invariant: the document is put last, when everything that it names is in the store.
  */
 #include "imagebuild/checkpoint.h"
 
@@ -15,13 +20,14 @@
 #include "format/checkpoint_doc.h"
 #include "imagebuild/sink/catalog_writer.h"
 
+/* The checkpoints of one build. */
 struct checkpoint {
     struct checkpoint_config config;
-    uint64_t last; /* the address of the last one */
+    uint64_t last; /* address of the last checkpoint */
     uint64_t count;
-    bool pending; /* the page in progress has an entry */
+    bool pending; /* the page in progress has entries */
     struct catalog_page_writer *page;
-    VEC(struct catalog_child) pages; /* `first` is ours */
+    VEC(struct catalog_child) pages; /* all pages put so far; owns `first` */
 };
 
 struct digest checkpoint_key(const struct checkpoint_identity *id)
@@ -29,6 +35,7 @@ struct digest checkpoint_key(const struct checkpoint_identity *id)
     char numbers[160];
     int n = snprintf(numbers, sizeof numbers, "granary checkpoint 1\n%s %u %d %zu %" PRIu64 "\n",
                      manifest_fs_name(id->fs), id->chunk_size, id->zstd_level, id->pack_size, id->bytes);
+    /* each text is hashed by itself, so that no two identities can run together into the same bytes */
     const char *const texts[] = {id->name, id->tag, id->source};
     struct digest parts[1 + GR_ARRAY_SIZE(texts)];
     parts[0] = digest_of(numbers, (size_t)n);
@@ -39,6 +46,7 @@ struct digest checkpoint_key(const struct checkpoint_identity *id)
 
 /* ------------------------------------------------------------------ finding */
 
+/* A checkpoint that cannot be used is dropped with a warning: the build can begin anew, which costs only time. */
 int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint64_t data_begin, struct manifest *out)
 {
     CLEANUP_BYTES text = BYTES_INIT(CHECKPOINT_DOC_MAX);
@@ -115,6 +123,8 @@ void checkpoint_start(struct checkpoint *c, uint64_t end)
     c->last = end;
 }
 
+/* Finish and put the page in progress, and note it for the levels above. The page writer's `first` lives until its
+ * next page only, so it is copied. */
 static int end_page(struct checkpoint *c)
 {
     CLEANUP_BYTES object = BYTES_INIT(2 * (size_t)CATALOG_PAGE_MAX);
@@ -147,6 +157,7 @@ int checkpoint_add(struct checkpoint *c, const struct node *n)
     return full ? end_page(c) : 0;
 }
 
+/* Put the document: a manifest of an image that ends at `end` and has no metadata behind its data. */
 static int put_document(struct checkpoint *c, uint64_t end, const struct sink_result *r,
                         const struct catalog_root *root)
 {
@@ -173,6 +184,8 @@ static int put_document(struct checkpoint *c, uint64_t end, const struct sink_re
     return rc ? rc : store_put(c->config.store, &put);
 }
 
+/* The snapshot comes first: it closes chunk and pack even when it cannot describe them, so that a build's addresses
+ * and packs do not depend on whether a checkpoint was written. */
 int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end)
 {
     struct sink_result described;
@@ -180,6 +193,7 @@ int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end)
     *out_end = end;
     if (end - c->last < c->config.id.bytes)
         return 0;
+    /* the end moves even if no document is written: addresses must not depend on that */
     *out_end = c->last = GR_ALIGN_UP(end, (uint64_t)c->config.id.chunk_size);
     int rc = sink_snapshot(c->config.sink, c->last, &described);
     if (rc <= 0)
@@ -191,6 +205,7 @@ int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end)
         rc = upload_flush(c->config.upload);
     if (!rc)
         rc = upload_step(c->config.upload); /* renews the lease, or notices that it has lapsed */
+    /* gc may have swept what a document would name */
     if (rc || lease_lapsed(c->config.lease))
         return rc;
     rc = put_document(c, c->last, &described, &root);

@@ -1,12 +1,13 @@
-/* Checkpoints: every so many bytes of bodies a build without a parent leaves a description of what is stored so far in
- * builds/<key>.checkpoint (docs/reference/format-store.md, "Checkpoints"). A build that is run again after it failed
- * finds it with one get and goes on upon it as upon a parent: files that are in it unchanged stay where they are.
+/* Checkpoints let a build resume. After every `bytes` bytes of file data, a build without a parent writes a
+ * description of what is stored so far to builds/<key>.checkpoint (docs/reference/format-store.md, "Checkpoints").
+ * When the same build runs again after a failure, it finds this object with one get and uses it like a parent: files
+ * that have not changed stay where they are.
  *
- * At a checkpoint the bodies go on at a chunk's begin and in a new pack, whether or not a build ever fails, so that the
- * image of a build that was interrupted is the same. A file is never divided: between two checkpoints lie at least
- * `bytes`, and at most those and one file.
+ * At a checkpoint the file data continues at the next chunk and in a new pack. This happens whether or not a build
+ * fails, so that an interrupted build and an uninterrupted one give the same image. A file is never divided: the
+ * distance of two checkpoints is at least `bytes`, and less than `bytes` plus one file.
  *
- * Memory: a catalog page, and about 150 bytes for each page that is full (1,024 files). One thread.
+ * Memory: a catalog page, and about 150 bytes for each full page (1,024 files). Used from one thread.
  */
 #ifndef GRANARY_IMAGEBUILD_CHECKPOINT_H
 #define GRANARY_IMAGEBUILD_CHECKPOINT_H
@@ -16,50 +17,56 @@
 #include "imagebuild/tree/nodes.h"
 #include "store/lease.h"
 
-/* What makes two runs the same build: the other may go on where this one ended. */
+/* What makes two runs the same build, so that one may resume where the other stopped. Strings are the caller's. */
 struct checkpoint_identity {
     const char *name, *tag, *source;
     enum manifest_fs fs;
     uint32_t chunk_size;
     int zstd_level;
     size_t pack_size;
-    uint64_t bytes; /* between two checkpoints */
+    uint64_t bytes; /* of file data between two checkpoints */
 };
 
+/* Return the <key> of the checkpoint's name: a digest of the identity. */
 struct digest checkpoint_key(const struct checkpoint_identity *id);
 
-/* After the lease has begun: what an earlier run of the same build left, whose bodies begin at `bodies` (struct fs). 1:
- * found; 0: nothing (what cannot be used is warned of); or -errno. */
+/* Look for a checkpoint that an earlier run of the same build left; call it with the lease held. data_begin: as in
+ * struct fs, and the checkpoint must agree. 1: found, in *out; 0: there is none, or it cannot be used, which is
+ * logged; or -errno of the store. */
 GR_MUST_CHECK int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint64_t data_begin,
                                   struct manifest *out);
-/* Before a build that went on upon one publishes: while the document is there, gc has swept nothing that it names.
- * -EAGAIN: it is gone. */
+/* Before publishing a build that resumed: check that its checkpoint still exists. As long as it does, gc has swept
+ * nothing that it names. -EAGAIN: it is gone. */
 GR_MUST_CHECK int checkpoint_hold(struct store *s, const struct checkpoint_identity *id);
-/* The build has been published. A failure is warned of; gc forgets it later. */
+/* Remove the checkpoint of a build that was published. A failure is only logged, since gc removes it later. */
 void checkpoint_remove(struct store *s, const struct checkpoint_identity *id);
 
+/* Writes checkpoints of one build. */
 struct checkpoint;
 
+/* All members are the caller's and outlive the checkpoint. */
 struct checkpoint_config {
     struct store *store;
     struct upload *upload;
     struct sink *sink;
-    const struct lease_handle *lease; /* when it has lapsed, none are left any more: what they name may be gone */
+    const struct lease_handle *lease; /* once it has lapsed, no more are written: objects they name may be gone */
     struct checkpoint_identity id;
     uint64_t data_begin; /* as in struct fs */
 };
 
+/* -ENOMEM. */
 GR_MUST_CHECK int checkpoint_new(const struct checkpoint_config *config, struct checkpoint **out);
 void checkpoint_free(struct checkpoint *c); /* NULL is allowed */
 DEFINE_CLEANUP(checkpoint, struct checkpoint *, checkpoint_free)
 
-/* Before the first node: where the first body goes. */
+/* Before the first node: `end` is where the first file data goes. */
 void checkpoint_start(struct checkpoint *c, uint64_t end);
-/* Every node in its final form, in path order; its body has been written into the sink. */
+/* Add a node to the catalog. Every node, in final form and path order, after its data was written into the sink. */
 GR_MUST_CHECK int checkpoint_add(struct checkpoint *c, const struct node *n);
-/* Bodies end at `end`. When a checkpoint is due it is left, and they go on at *out_end; else that is `end`. */
+/* File data ends at `end`. If a checkpoint is due, write it; data then continues at *out_end, else *out_end is `end`.
+ * Blocks until all uploads are done if it writes one. */
 GR_MUST_CHECK int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end);
-/* How many were left. */
+/* Return how many checkpoints were written. */
 uint64_t checkpoint_count(const struct checkpoint *c);
 
 #endif

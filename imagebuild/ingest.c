@@ -1,6 +1,8 @@
-/* A body that comes is written at once, before it is known what else is listed; the listing then has the file as one
- * that is kept. Rooms of the parent's may be used for it that nothing of the parent stays in: what stays is known when
- * the first body comes, since a source asks about all its shards before it reads any.
+/* Ingest what a source lists.
+ *
+ * File data that comes with an entry is written at once, before the rest of the listing is known; the listing then
+ * treats the file as kept. Data may go into free space of the parent. That is safe: what stays of the parent is known
+ * when the first data comes, because a source asks about all its shards before it reads any.
  */
 #include "imagebuild/ingest.h"
 
@@ -10,13 +12,14 @@
 #include "base/error.h"
 #include "imagebuild/tar/archive_index.h"
 
+/* One run of ingest_run. */
 struct ingest {
     const struct ingest_config *config;
     struct ingest_result *result;
     struct listing *listing;
     struct archive_index *archive_index;
-    struct live_map *live;         /* what bodies leave alone of the parent; NULL: there is none */
-    struct content_stream *stream; /* NULL: no body has come yet */
+    struct live_map *live;         /* space of the parent that new data must leave alone; NULL: no parent */
+    struct content_stream *stream; /* NULL until the first file data comes */
 };
 
 static void ingest_release(struct ingest *t)
@@ -27,6 +30,7 @@ static void ingest_release(struct ingest *t)
     listing_free(t->listing);
 }
 
+/* Create the content stream, once the source has asked about all shards (known_shards_live needs that). */
 static int start_stream(struct ingest *t)
 {
     const struct ingest_config *c = t->config;
@@ -50,6 +54,8 @@ static int take_content(struct ingest *t, const struct source_entry *e, struct l
     return rc ? rc : content_stream_take(t->stream, e, out);
 }
 
+/* Write the entry's data if there is any, index it for hard links of its archive, and list it. Data of a path that
+ * the listing will refuse is not written. */
 static int ingest_take_entry(struct ingest *t, const struct source_entry *e)
 {
     struct listing_written content = {0};
@@ -61,7 +67,8 @@ static int ingest_take_entry(struct ingest *t, const struct source_entry *e)
     return rc ? rc : listing_add_written(t->listing, e, &content);
 }
 
-/* The file was listed when it came; now it has two names at least. What is no file counts as left out once a name. */
+/* Add a hard link of an archive: list the file once more under its first name, now as one of several names, and then
+ * under the link's name. A link to something left out is left out too. */
 static int take_link(struct ingest *t, const struct source_entry *e)
 {
     struct source_entry file;
@@ -74,6 +81,7 @@ static int take_link(struct ingest *t, const struct source_entry *e)
         rc = listing_add_written(t->listing, &file, &content);
     if (rc)
         return rc;
+    /* the first name is listed now, with the identity of a file of several names; add the link's own */
     file.path = e->path;
     file.path_len = e->path_len;
     file.member = e->member;
@@ -87,6 +95,7 @@ static int on_entry(void *arg, const struct source_entry *e)
     return rc ? rc : t->config->listed(t->config->arg);
 }
 
+/* List everything, then the members of shards that the parent has and the source did not read. */
 static int take_all(struct ingest *t)
 {
     const struct ingest_config *c = t->config;
@@ -114,7 +123,7 @@ int ingest_run(const struct ingest_config *config, struct ingest_result *out)
     *out = (struct ingest_result){0};
     int rc = take_all(&t);
     struct error error;
-    error_take(&error, rc); /* releasing must not replace the sentence */
+    error_take(&error, rc); /* ingest_release must not replace the sentence */
     if (!rc)
         out->stats = listing_stats(t.listing);
     if (!rc && t.stream) {

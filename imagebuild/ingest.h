@@ -1,5 +1,6 @@
-/* What a source lists on its way to nodes in path order: paths into the listing, bodies that come with them into the
- * image, hard links of archives to the files they name. One thread.
+/* Ingest a listing: take what a source lists, and make it nodes in path order. Paths go into the listing; file data
+ * that comes with them (tar shards) goes into the image; a hard link of an archive becomes an entry of the file it
+ * names. Used from one thread.
  */
 #ifndef GRANARY_IMAGEBUILD_INGEST_H
 #define GRANARY_IMAGEBUILD_INGEST_H
@@ -8,30 +9,33 @@
 #include "imagebuild/tar/known_shards.h"
 #include "imagebuild/tree/listing.h"
 
+/* All pointers are the caller's. */
 struct ingest_config {
     struct source *source;
     struct listing_options listing;
-    struct known_shards *known; /* of the parent, which the source was told of; NULL: there is none */
-    uint64_t parent_size;       /* of the image that known knows */
-    /* Where bodies that come with the listing are written; NULL: they are not. */
+    struct known_shards *known; /* the parent's shards, of which the source was told; NULL: none */
+    uint64_t parent_size;       /* bytes of the image that `known` describes */
+    /* Where file data that comes with the listing is written; NULL: it is not written. */
     struct sink *sink;
     const struct fs *fs;
     uint32_t chunk_size;
-    int (*listed)(void *arg); /* behind every entry; not 0 ends it */
-    /* Between any two pieces of work on bodies, with the bytes done since the last call; not 0 ends it. */
+    int (*listed)(void *arg); /* called after every entry; non-zero ends the run */
+    /* Called between any two pieces of work, with the files and bytes done since the last call; non-zero ends the
+     * run. */
     int (*step)(void *arg, uint64_t files, uint64_t bytes);
     void *arg;
 };
 
 struct ingest_result {
-    struct nodes *nodes; /* as listed, the caller's; files whose bodies were written are NODE_KEEP */
+    struct nodes *nodes; /* as listed; owned by the caller. Files whose data was written are NODE_KEEP */
     struct listing_stats stats;
-    uint64_t written_end; /* content_stream_end */
+    uint64_t written_end; /* content_stream_end; 0: no data was written */
     struct content_stream_counts written;
 };
 
-/* List all of the source. Memory: that of the listing, of archive_index.h and content_stream.h, and upon a parent
- * live_map.h. */
+/* List the whole source. Memory: that of the listing, archive_index.h and content_stream.h, and upon a parent that of
+ * live_map.h. Returns 0 or -errno with a sentence: -EINVAL for names that an image cannot have, -EBADMSG for damaged
+ * archives, others from source, sink and callbacks. */
 GR_MUST_CHECK int ingest_run(const struct ingest_config *config, struct ingest_result *out);
 
 #endif

@@ -1,12 +1,12 @@
-/* One run:
+/* The steps of one run:
  *
- *   1 collect   every chunk the image has in the packs, by the index
- *   2 look      which of them are whole in what is left of the packs
- *   3 files     which files lie in the others, by the catalog, sorted by chunk
- *   4 rebuild   pack by pack: what is left, with the missing chunks put into it; put when its SHA-256 is its name
+ *   1 collect   find every chunk that the image has in the packs, by the index
+ *   2 look      find which of them are whole in what is left of the packs
+ *   3 files     find which files lie in the others, by the catalog, sorted by chunk
+ *   4 rebuild   pack by pack: fill the missing chunks into what is left; put it if its SHA-256 is its name
  *
- * What the pack holds of other images is kept as it is found, and the SHA-256 decides whether that was right. Steps 2
- * and 4 read a pack each, so that one is held at a time.
+ * Bytes of the pack that belong to other images are kept as found; the SHA-256 decides whether they were right. Steps
+ * 2 and 4 read each pack once, so that one pack at a time is in memory.
  */
 #include "imagebuild/check/repair.h"
 
@@ -29,12 +29,14 @@
 
 enum { THREADS = 8 };
 
+/* A pack to be rebuilt. */
 struct pack {
     struct digest name;
-    size_t first, count; /* of `chunks` */
-    bool lost;           /* and reported */
+    size_t first, count; /* its range in `chunks` */
+    bool lost;           /* it cannot be rebuilt, and that was reported */
 };
 
+/* State of a run. The caller's thread owns it; make_nth runs in several threads, and touches only chunks of its own. */
 struct repairing {
     struct store *store;
     const struct manifest *m;
@@ -43,13 +45,14 @@ struct repairing {
     struct digest_map names;
     VEC(struct repair_chunk) chunks; /* by pack and offset */
     VEC(struct pack) packs;
-    VEC(size_t) missing; /* chunks to be put together, by number */
+    VEC(size_t) missing; /* indexes into `chunks` of chunks to be assembled, by chunk number */
+    /* the sorter's files, and the record read ahead of the pack that it belongs to */
     struct sorter *files;
     struct sorter_record ahead;
     bool have_ahead;
     struct repair_maker maker;
-    uint8_t *pack;    /* of the pack being rebuilt */
-    VEC(size_t) todo; /* its missing chunks */
+    uint8_t *pack;    /* bytes of the pack being rebuilt */
+    VEC(size_t) todo; /* its missing chunks, as indexes into `chunks` */
     uint64_t done;
 };
 
@@ -64,6 +67,7 @@ static void repair_release(struct repairing *r)
     repair_maker_release(&r->maker);
 }
 
+/* Called between any two pieces of work: report progress, check for cancellation. */
 static int repair_step(void *arg)
 {
     struct repairing *r = arg;
@@ -74,6 +78,7 @@ static int repair_step(void *arg)
     return 0;
 }
 
+/* Give up a pack and report why. */
 static void repair_lose(struct repairing *r, struct pack *p, const char *why)
 {
     char hex[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];
@@ -86,8 +91,9 @@ static void repair_lose(struct repairing *r, struct pack *p, const char *why)
         r->options->problem(r->options->arg, error_text());
 }
 
-/* ------------------------------------------------------------------ 1: the packs' chunks */
+/* ------------------------------------------------------------------ 1: collect the packs' chunks */
 
+/* Take the chunks of an index leaf that lie in the named packs. */
 static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *refs)
 {
     struct repairing *r = arg;
@@ -101,6 +107,7 @@ static int collect_chunks(void *arg, uint64_t first, uint64_t count, const struc
     return repair_step(r);
 }
 
+/* Order by pack, then by offset. */
 static int compare_places(const void *a, const void *b)
 {
     const struct repair_chunk *x = a, *y = b;
@@ -108,6 +115,7 @@ static int compare_places(const void *a, const void *b)
     return order ? order : x->ref.offset < y->ref.offset ? -1 : x->ref.offset > y->ref.offset;
 }
 
+/* Find the chunks of the named packs, and make a list of packs from them. */
 static int repair_collect(struct repairing *r, const struct digest *packs, size_t count)
 {
     const struct index_walk_ops ops = {.chunks = collect_chunks};
@@ -130,14 +138,15 @@ static int repair_collect(struct repairing *r, const struct digest *packs, size_
     return 0;
 }
 
-/* ------------------------------------------------------------------ 2: what is left of them */
+/* ------------------------------------------------------------------ 2: look at what is left */
 
 static int repair_append(void *arg, const void *data, size_t len)
 {
     return bytes_append(arg, data, len);
 }
 
-/* *out: what is left, as long as the image needs the pack at least; *out_left: how much of that was there. */
+/* Read what is left of a pack into *out, padded with zeros to the length that the image needs. *out_left: the bytes
+ * that were really there. */
 static int read_left(struct repairing *r, const struct pack *p, struct bytes *out, uint64_t *out_left)
 {
     const struct chunk_ref *last = &r->chunks.items[p->first + p->count - 1].ref;
@@ -152,24 +161,27 @@ static int read_left(struct repairing *r, const struct pack *p, struct bytes *ou
     *out_left = GR_MIN(item.size, (uint64_t)REPAIR_PACK_BYTES);
     rc = *out_left ? store_get(r->store, key, 0, *out_left, repair_append, out) : 0;
     uint64_t need = (uint64_t)last->offset + last->stored_len;
+    /* missing chunks will be assembled into this part */
     if (!rc && need > out->len && need <= REPAIR_PACK_BYTES)
         rc = bytes_extend(out, need - out->len, &zeros);
     return rc;
 }
 
+/* Return whether a chunk is whole: all of it was there, and its CRC is right. */
 static bool is_whole(const struct chunk_ref *ref, const struct bytes *pack, uint64_t left)
 {
     return (uint64_t)ref->offset + ref->stored_len <= left &&
            crc32c(pack->data + ref->offset, ref->stored_len) == ref->stored_crc;
 }
 
-/* The superblock's chunk, what a filesystem has in front of the bodies, and the region behind them. */
+/* Return whether a chunk holds metadata, which no source can give: the front, or the region behind the file data. */
 static bool is_metadata(const struct manifest *m, uint64_t number)
 {
     uint64_t begin = number * m->chunk_size;
     return number == 0 || begin < m->front_len || begin + m->chunk_size > m->metadata_offset;
 }
 
+/* Find the missing chunks of a pack. One missing chunk of metadata means that the pack cannot be rebuilt. */
 static int repair_look_at(struct repairing *r, struct pack *p, struct bytes *pack)
 {
     const struct chunk_ref *last = &r->chunks.items[p->first + p->count - 1].ref;
@@ -191,7 +203,8 @@ static int repair_look_at(struct repairing *r, struct pack *p, struct bytes *pac
     return rc;
 }
 
-static int look_at_all(struct repairing *r, struct bytes *pack)
+/* Look at all packs, one at a time. */
+static int repair_look_at_all(struct repairing *r, struct bytes *pack)
 {
     int rc = 0;
     for (size_t i = 0; i < r->packs.len && !rc; i++) {
@@ -202,8 +215,9 @@ static int look_at_all(struct repairing *r, struct bytes *pack)
     return rc;
 }
 
-/* ------------------------------------------------------------------ 3: the files in them */
+/* ------------------------------------------------------------------ 3: find the files */
 
+/* Order missing chunks by number, so that an extent finds its chunks by a binary search. */
 static int compare_numbers(const void *a, const void *b, void *arg)
 {
     const struct repairing *r = arg;
@@ -211,7 +225,7 @@ static int compare_numbers(const void *a, const void *b, void *arg)
     return x < y ? -1 : x > y;
 }
 
-/* The first of `missing` with that number or a higher one. */
+/* Return the index in `missing` of the first chunk with this number or a higher one. */
 static size_t first_missing(const struct repairing *r, uint64_t number)
 {
     size_t low = 0, high = r->missing.len;
@@ -225,6 +239,7 @@ static size_t first_missing(const struct repairing *r, uint64_t number)
     return low;
 }
 
+/* Note a file for each missing chunk that its extent touches. */
 static int note_extent(struct repairing *r, const struct catalog_entry *e, const struct catalog_extent *extent,
                        uint64_t file_offset)
 {
@@ -239,6 +254,7 @@ static int note_extent(struct repairing *r, const struct catalog_entry *e, const
     return rc;
 }
 
+/* Note all extents of a file. A further name of a hard-linked file has the same data, so it is skipped. */
 static int note_file(struct repairing *r, const struct catalog_entry *e)
 {
     uint64_t file_offset = 0;
@@ -255,6 +271,7 @@ static int note_file(struct repairing *r, const struct catalog_entry *e)
     return rc;
 }
 
+/* Walk the catalog once and note the files of all missing chunks, of all packs. */
 static int find_files(struct repairing *r)
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;
@@ -271,8 +288,9 @@ static int find_files(struct repairing *r)
     return rc;
 }
 
-/* ------------------------------------------------------------------ 4: putting them together */
+/* ------------------------------------------------------------------ 4: rebuild */
 
+/* Read the next noted file, which may belong to a later pack. */
 static int repair_read_ahead(struct repairing *r)
 {
     int rc = sorter_next(r->files, &r->ahead);
@@ -280,7 +298,7 @@ static int repair_read_ahead(struct repairing *r)
     return GR_MIN(rc, 0);
 }
 
-/* Hand the maker the files of this pack's missing chunks. */
+/* Give the maker the files of this pack's missing chunks. Records of lost packs are skipped. */
 static int load_files(struct repairing *r, const struct pack *p)
 {
     int rc = 0;
@@ -294,6 +312,7 @@ static int load_files(struct repairing *r, const struct pack *p)
     return rc;
 }
 
+/* Assemble the i-th missing chunk, in any thread, into its place in the pack. */
 static int make_nth(void *arg, size_t i)
 {
     struct repairing *r = arg;
@@ -302,6 +321,7 @@ static int make_nth(void *arg, size_t i)
                        r->pack + r->chunks.items[chunk].ref.offset);
 }
 
+/* Assemble a pack's missing chunks in several threads. They write to disjoint parts of the pack. */
 static int make_chunks(struct repairing *r, const struct pack *p)
 {
     r->todo.len = 0;
@@ -316,13 +336,15 @@ static int make_chunks(struct repairing *r, const struct pack *p)
     return parallel_run(&work);
 }
 
+/* Return whether bytes have the pack's name as their SHA-256. */
 static bool has_name(const struct pack *p, const void *data, size_t len)
 {
     struct digest d = digest_of(data, len);
     return digest_equal(&d, &p->name);
 }
 
-/* How much of the body is the pack: something may have been appended to it. 0: it is none. */
+/* Return how many bytes of *pack are the pack: something may have been appended to it. 0: its name fits neither
+ * length. */
 static size_t pack_len(const struct repairing *r, const struct pack *p, const struct bytes *pack)
 {
     const struct chunk_ref *last = &r->chunks.items[p->first + p->count - 1].ref;
@@ -332,6 +354,7 @@ static size_t pack_len(const struct repairing *r, const struct pack *p, const st
     return needed < pack->len && has_name(p, pack->data, needed) ? needed : 0;
 }
 
+/* Put a rebuilt pack, if its bytes have its name. */
 static int put_pack(struct repairing *r, struct pack *p, const struct bytes *pack)
 {
     char key[OBJECT_KEY_MAX];
@@ -351,6 +374,7 @@ static int put_pack(struct repairing *r, struct pack *p, const struct bytes *pac
     return rc;
 }
 
+/* Rebuild one pack. A pack that cannot be rebuilt is reported; that is not an error. */
 static int rebuild(struct repairing *r, struct pack *p, struct bytes *pack)
 {
     uint64_t left;
@@ -370,6 +394,7 @@ static int rebuild(struct repairing *r, struct pack *p, struct bytes *pack)
     return put_pack(r, p, pack);
 }
 
+/* Rebuild all packs in the order of their chunks in the list, which is the sorter's order too. */
 static int rebuild_all(struct repairing *r, struct bytes *pack)
 {
     int rc = sorter_sort(r->files);
@@ -393,7 +418,7 @@ int repair_packs(struct store *s, const struct manifest *m, struct source *sourc
     if (!rc)
         rc = repair_collect(&r, packs, count);
     if (!rc)
-        rc = look_at_all(&r, &pack);
+        rc = repair_look_at_all(&r, &pack);
     if (!rc)
         rc = find_files(&r);
     return rc ? rc : rebuild_all(&r, &pack);

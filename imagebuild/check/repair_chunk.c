@@ -1,7 +1,7 @@
-/* A chunk's plain bytes are those of the files in it, zeros between them, and its digest proves them, so files are read
- * where they lie in it and not as a whole. Several files may share a body: the first that can be read is as good as
- * another. The level that a pack was compressed with is not written down; the one that gives the stored length and
- * checksum is it.
+/* A chunk's plain bytes are those of the files in it, with zeros between them, and its digest proves them. So only
+ * those parts of files are read that lie in it. Several files may share the same bytes: the first that can be read
+ * will do. The level that a pack was compressed with is not recorded; it is the one that gives the stored length and
+ * CRC.
  */
 #include "imagebuild/check/repair_chunk.h"
 
@@ -15,14 +15,16 @@
 
 enum { LEVEL_FIRST = 3, LEVEL_MAX = 19, TEXTS_MAX = 1 << 30 };
 
+/* Value of a record: this, then path and validator. */
 struct noted {
     uint64_t file_offset;
     uint32_t path_len, validator_len;
 };
 
-/* {chunk, address, length}, big-endian */
+/* Key of a record: {chunk, address, length}, big-endian, so that bytes sort as numbers do. */
 enum { KEY_SIZE = 20 };
 
+/* Numbers are big-endian, so the sorter's byte order is by chunk, address and length. */
 int repair_note(struct sorter *s, uint32_t chunk, const struct catalog_entry *e, uint64_t address, uint64_t len,
                 uint64_t file_offset)
 {
@@ -92,6 +94,7 @@ int repair_maker_add(struct repair_maker *m, const struct sorter_record *r)
     return rc;
 }
 
+/* Keep the first reason why the pack cannot be rebuilt. */
 static void repair_chunk_lose(struct repair_maker *m, const char *what, const char *name, size_t name_len)
 {
     SCOPED_LOCK(&m->lock);
@@ -101,6 +104,7 @@ static void repair_chunk_lose(struct repair_maker *m, const char *what, const ch
 
 /* ------------------------------------------------------------------ plain bytes */
 
+/* Read that part of a piece that lies in [begin, end) of the image. */
 static int read_piece(struct repair_maker *m, const struct repair_piece *p, uint64_t begin, uint64_t end,
                       uint8_t *plain)
 {
@@ -116,7 +120,7 @@ static int read_piece(struct repair_maker *m, const struct repair_piece *p, uint
     return source_read(m->source, &read);
 }
 
-/* The first of this place's pieces. */
+/* Return the index of the first piece of this chunk. */
 static size_t first_piece(const struct repair_maker *m, uint32_t place)
 {
     size_t low = 0, high = m->pieces.len;
@@ -130,7 +134,7 @@ static size_t first_piece(const struct repair_maker *m, uint32_t place)
     return low;
 }
 
-/* *out_lost: a piece that no file of the source has any more, NULL: none. */
+/* Read all pieces of a chunk. *out_lost: a piece whose version no file in the source has any more; NULL: none. */
 static int repair_chunk_fill(struct repair_maker *m, uint32_t place, uint64_t begin, uint64_t end, uint8_t *plain,
                              const struct repair_piece **out_lost)
 {
@@ -140,11 +144,14 @@ static int repair_chunk_fill(struct repair_maker *m, uint32_t place, uint64_t be
     for (size_t i = first_piece(m, place); i < m->pieces.len && m->pieces.items[i].chunk == place; i++) {
         const struct repair_piece *p = &m->pieces.items[i];
         bool same = before && before->address == p->address && before->len == p->len;
+        /* the last candidate for these bytes could not be read either */
         if (!same && before && !have)
             *out_lost = before;
+        /* another file with the same bytes has been read */
         if (same && have)
             continue;
         int rc = read_piece(m, p, begin, end, plain);
+        /* a file that changed or is gone may have an equal one */
         if (rc && rc != -ESTALE && rc != -ENOENT)
             return rc;
         have = !rc;
@@ -157,6 +164,7 @@ static int repair_chunk_fill(struct repair_maker *m, uint32_t place, uint64_t be
 
 /* ------------------------------------------------------------------ stored bytes */
 
+/* Compress with one level; *fits: the result has the stored length, CRC and flags. */
 static int try_level(const struct chunk_ref *ref, const uint8_t *plain, int level, struct bytes *out, bool *fits)
 {
     struct chunk_ref made;
@@ -165,6 +173,8 @@ static int try_level(const struct chunk_ref *ref, const uint8_t *plain, int leve
     return rc;
 }
 
+/* Find the level that gives the stored bytes, beginning with the one that fitted last. A chunk stored plain has no
+ * level. */
 static int compress(struct repair_maker *m, const struct chunk_ref *ref, const uint8_t *plain, struct bytes *out,
                     bool *fits)
 {

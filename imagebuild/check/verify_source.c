@@ -1,6 +1,8 @@
-/* The calling thread goes through the catalog and hands the files that are to be compared to threads through a queue;
- * each reads its file piece by piece as the version that the catalog names. `lock` guards the result, the first error
- * and problem(); it is held over no I/O.
+/* The calling thread walks the catalog and queues the files to be compared. Threads take them, and read each file
+ * piece by piece as the version that the catalog names.
+ *
+ * `lock` guards the result, the first error and calls of problem(). It is not held while the source works. After the
+ * first error the threads drain the queue without reading, so that the producer never blocks.
  */
 #include "imagebuild/check/verify_source.h"
 
@@ -16,7 +18,7 @@
 
 enum { THREADS = 8, THREADS_MAX = 256 };
 
-/* A file to be compared; path and validator stand behind it. */
+/* A file to be compared; text is path and validator. */
 struct job {
     uint64_t size;
     struct digest content;
@@ -26,22 +28,25 @@ struct job {
 
 enum outcome { SAME, CHANGED, REMOVED, DAMAGED };
 
+/* Shared by the producer and all threads. */
 struct comparing {
     struct source *source;
     const struct verify_source_options *options;
     struct verify_source_result *result;
-    uint64_t total; /* files that will be compared, about */
+    uint64_t total; /* about how many files will be compared */
     struct queue *todo;
     _Atomic bool stopped;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards result, failed, problem() */
     struct error failed;
 };
 
+/* May be asked by any thread. */
 static bool cancelled(const struct comparing *c)
 {
     return c->options->cancel && *c->options->cancel;
 }
 
+/* Keep the first error and stop everything. */
 static void verify_source_fail(struct comparing *c, int rc)
 {
     SCOPED_LOCK(&c->lock);
@@ -52,6 +57,7 @@ static void verify_source_fail(struct comparing *c, int rc)
 
 /* ------------------------------------------------------------------ one file */
 
+/* Read the file as the image's version, in pieces, and hash it. */
 static int read_all(struct comparing *c, const struct job *job, uint8_t *piece, struct hasher *h)
 {
     for (uint64_t at = 0; at < job->size; at += VERIFY_SOURCE_PIECE) {
@@ -70,7 +76,7 @@ static int read_all(struct comparing *c, const struct job *job, uint8_t *piece, 
     return 0;
 }
 
-/* An empty file, or one whose version has no name: is what is there now as long? */
+/* Compare versions alone, for an empty file, or before reading one whose version has no name. */
 static int verify_source_look_at(struct comparing *c, const struct job *job, enum outcome *out)
 {
     struct source_version now;
@@ -83,6 +89,7 @@ static int verify_source_look_at(struct comparing *c, const struct job *job, enu
     return 0;
 }
 
+/* Compare one file. A stale or missing one is an outcome, not an error. */
 static int compare(struct comparing *c, const struct job *job, uint8_t *piece, struct hasher *h, enum outcome *out)
 {
     int rc = 0;
@@ -91,7 +98,7 @@ static int compare(struct comparing *c, const struct job *job, uint8_t *piece, s
         rc = verify_source_look_at(c, job, out);
     if (!rc && *out == SAME && job->size) {
         rc = read_all(c, job, piece, h);
-        struct digest found = hasher_finish(h); /* in any case: the hasher is used again */
+        struct digest found = hasher_finish(h); /* always: it resets the hasher for the next file */
         if (!rc && !digest_equal(&found, &job->content))
             *out = job->validator_len ? DAMAGED : CHANGED;
     }
@@ -138,7 +145,7 @@ static void *compare_main(void *arg)
 
 /* ------------------------------------------------------------------ all of them */
 
-/* Numbers that are spread like random ones, the same for a path of an image whenever it is asked. */
+/* Return a number that is spread like a random one, and always the same for a path of an image. */
 static uint64_t lot(const struct manifest *m, const struct catalog_entry *e)
 {
     uint64_t image, path;
@@ -149,7 +156,8 @@ static uint64_t lot(const struct manifest *m, const struct catalog_entry *e)
     return path ^ path >> 32;
 }
 
-static int hand_on(struct comparing *c, const struct catalog_entry *e)
+/* Queue a file. The queue refuses it only once it is closed. */
+static int verify_source_hand_on(struct comparing *c, const struct catalog_entry *e)
 {
     CLEANUP_FREE struct job *job = malloc(sizeof *job + e->path_len + e->validator_len);
     if (!job)
@@ -164,6 +172,7 @@ static int hand_on(struct comparing *c, const struct catalog_entry *e)
     return 0;
 }
 
+/* Report progress and check for cancellation. */
 static int look_after(struct comparing *c)
 {
     if (c->options->progress) {
@@ -175,12 +184,14 @@ static int look_after(struct comparing *c)
     return cancelled(c) ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
+/* Walk the catalog and queue the files that are in the sample. */
 static int verify_source_choose(struct comparing *c, struct store *s, const struct manifest *m)
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *cursor = NULL;
     const struct catalog_entry *e;
     uint64_t files = m->counts.files, sample = c->options->sample;
     bool all = !sample || sample >= files;
+    /* a file is in the sample if its number is in the lowest sample/files of all numbers */
     uint64_t below = all ? 0 : UINT64_MAX / files * sample;
     c->total = all ? files : sample;
     int rc = catalog_cursor_new(s, m, "", 0, CATALOG_CURSOR_AHEAD, &cursor);
@@ -188,7 +199,7 @@ static int verify_source_choose(struct comparing *c, struct store *s, const stru
         rc = 0;
         if (!S_ISREG(e->mode) || e->hard_link || (!all && lot(m, e) >= below))
             continue;
-        rc = hand_on(c, e);
+        rc = verify_source_hand_on(c, e);
         if (!rc)
             rc = look_after(c);
     }
@@ -208,7 +219,7 @@ int verify_source(struct store *s, const struct manifest *m, struct source *sour
         return error_no_memory();
     while (started < want && !(rc = thread_start(&threads[started], compare_main, &c)))
         started++;
-    if (started) /* fewer will do */
+    if (started) /* fewer threads will do */
         rc = verify_source_choose(&c, s, m);
     if (rc)
         verify_source_fail(&c, rc);

@@ -1,9 +1,13 @@
-/* The consumer: takes parts from the front of the list that the readers fill (content_reader_threads.c) and hands them
- * on.
+/* The consumer. It takes parts from the front of the list that the readers fill (content_reader_threads.c), and hands
+ * them on.
  *
- * A file of which a part proves stale is taken over by the consumer: what is claimed of it is thrown away and it is
- * read again by the consumer alone, part after part (`redo`), one part beyond the budget. What is handed on thus
- * depends on the parts' outcomes only, never on who read when.
+ * A part that proves stale makes the consumer take over the whole file: its other claims are abandoned, and the
+ * consumer reads the file again by itself, part after part (`redo`), with one part beyond the budget. So what is
+ * handed on depends only on the outcomes of the parts, never on which thread read them or when.
+ *
+ *   list:  part -> part -> part ...        redo.active: source_stat, source_read, one part at a time
+ *           | ok: hand on                        ^                | stale again: next version, up to CONTENT_TRIES
+ *           | stale ------- abandon_file --------+                | gone: vanished
  */
 #include <errno.h>
 #include <string.h>
@@ -15,21 +19,21 @@
 #include "format/catalog.h"
 #include "imagebuild/content/content_reader_internal.h"
 
-/* What a step of the consumer came to, besides -errno. */
+/* What a step of the consumer came to; or -errno. STEP_AGAIN: nothing to hand on yet, take another step. */
 enum { STEP_END = 0, STEP_PART = 1, STEP_AGAIN = 2 };
 
-/* For messages. */
+/* Return the path of the file being redone, for messages. */
 static const char *redo_path(struct content_reader *b)
 {
     const char *path = bytes_string(&b->redo.path);
     return path ? path : "?";
 }
 
-/* Complete a part on its way out. */
-static void hand_on(struct content_reader *b, struct content_part *part, const struct digest *whole)
+/* Complete a part before it is handed on: its file's digest. `whole` is that of a single part; a reader computed it. */
+static void content_reader_hand_on(struct content_reader *b, struct content_part *part, const struct digest *whole)
 {
     if (part->first && b->hashing)
-        (void)hasher_finish(b->hasher); /* of a version that was given up */
+        (void)hasher_finish(b->hasher); /* drop the digest of a version that went stale */
     b->hashing = !part->last;
     if (part->first && part->last) {
         part->content = *whole;
@@ -42,7 +46,7 @@ static void hand_on(struct content_reader *b, struct content_part *part, const s
 
 /* ------------------------------------------------------------------ files that changed */
 
-/* Throw away what is claimed of a file, and claim no more of it. */
+/* Abandon a file's claims and cut no more parts off it. A claim that its reader still holds is freed by that reader. */
 static void abandon_file(struct content_reader *b, uint32_t rank)
 {
     SCOPED_LOCK(&b->lock);
@@ -59,6 +63,7 @@ static void abandon_file(struct content_reader *b, uint32_t rank)
     pthread_cond_broadcast(&b->budget_freed);
 }
 
+/* The file is gone: report it instead of a part, or fail with `strict`. */
 static int vanish(struct content_reader *b, struct content_part *out)
 {
     b->redo.active = false;
@@ -80,7 +85,7 @@ static bool is_listed_version(const struct content_redo *r)
            !memcmp(v->validator_len ? (const char *)r->validator.data : "", v->validator, v->validator_len);
 }
 
-/* Ask for the version that is there now and begin to read it. */
+/* Find out which version is there now and begin to read it. An empty file is complete at once. */
 static int redo_version(struct content_reader *b, struct content_part *out)
 {
     struct content_redo *r = &b->redo;
@@ -104,7 +109,7 @@ static int redo_version(struct content_reader *b, struct content_part *out)
     return STEP_PART;
 }
 
-/* The next part of the file that the consumer reads by itself. */
+/* Read the next part of the file that the consumer reads by itself. */
 static int redo_step(struct content_reader *b, struct content_part *out)
 {
     struct content_redo *r = &b->redo;
@@ -138,18 +143,19 @@ static int redo_step(struct content_reader *b, struct content_part *out)
     struct digest whole = {{0}};
     if (out->first && out->last)
         whole = digest_of(r->data, len);
-    hand_on(b, out, &whole);
+    content_reader_hand_on(b, out, &whole);
     r->offset += len;
     r->active = !out->last;
     return STEP_PART;
 }
 
+/* Copy what the consumer needs to read the file of c by itself. */
 static int take_over(struct content_reader *b, const struct content_claim *c)
 {
     struct content_redo *r = &b->redo;
     r->rank = c->rank;
     r->size = c->size;
-    r->tries = 1; /* the node's */
+    r->tries = 1; /* the node's version */
     r->counted = false;
     bytes_clear(&r->path);
     bytes_clear(&r->validator);
@@ -159,7 +165,7 @@ static int take_over(struct content_reader *b, const struct content_claim *c)
 
 /* ------------------------------------------------------------------ the consumer */
 
-/* The first part claimed, once it is read; NULL: the end, or *rc. */
+/* Wait until the first claim is read, and unlink it. NULL: the end, or an error in *rc. */
 static struct content_claim *wait_first(struct content_reader *b, int *rc)
 {
     SCOPED_LOCK(&b->lock);
@@ -169,7 +175,8 @@ static struct content_claim *wait_first(struct content_reader *b, int *rc)
     return b->first ? content_reader_unlink_first_locked(b) : NULL;
 }
 
-/* The part could not be read. */
+/* Handle a part that could not be read. A stale or missing file is the consumer's to read again; other errors end the
+ * run. */
 static int part_failed(struct content_reader *b, const struct content_claim *c, struct content_part *out)
 {
     bool lost = c->rc == -ENOENT || c->rc == -ESTALE;
@@ -187,6 +194,7 @@ static int part_failed(struct content_reader *b, const struct content_claim *c, 
     return redo_version(b, out);
 }
 
+/* Hand on the next part from the list. */
 static int part_step(struct content_reader *b, struct content_part *out)
 {
     int rc;
@@ -202,10 +210,11 @@ static int part_step(struct content_reader *b, struct content_part *out)
                                  .size = c->size,
                                  .first = !c->offset,
                                  .last = c->offset + c->len == c->size};
-    hand_on(b, out, &c->digest);
+    content_reader_hand_on(b, out, &c->digest);
     return STEP_PART;
 }
 
+/* Free the part handed on last: the caller has used its bytes by now. */
 static void release_current(struct content_reader *b)
 {
     struct content_claim *c = steal_ptr(&b->current);
@@ -230,6 +239,7 @@ int content_reader_next(struct content_reader *b, struct content_part *out)
 
 /* ------------------------------------------------------------------ life */
 
+/* Start as many readers as `jobs` says, or as read_concurrency begins with. */
 static int start_readers(struct content_reader *b, unsigned jobs)
 {
     SCOPED_LOCK(&b->lock);
@@ -290,6 +300,8 @@ static void cancel_reads(struct source *s)
         source_cancel(s);
 }
 
+/* Stop the readers. Sources are cancelled only if a read is in flight, because a cancelled source cannot be used
+ * again. */
 static void stop_readers(struct content_reader *b)
 {
     pthread_mutex_lock(&b->lock);

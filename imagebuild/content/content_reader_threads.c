@@ -1,20 +1,20 @@
-/* Readers claim parts in path order under the lock, append them to the list while claiming, and read them without the
- * lock; the consumer takes parts from the front when they are ready. So whatever the consumer waits for is in some
- * reader's hands already, and readers that wait for room cannot hold it up:
+/* The readers. Each claims the next part in path order, under the lock, and appends it to the list in the same step;
+ * it then reads without the lock. So the part that the consumer waits for is always claimed by a reader already, and
+ * readers that wait for budget cannot delay it.
  *
- *   claimed (in the list, reading) -> ready -> taken (current) -> freed
- *                  \-> abandoned (unlinked; its reader frees it)
+ *   claimed (in the list, being read) -> ready -> taken (current) -> freed
+ *                  \-> abandoned (unlinked by the consumer; its reader frees it)
  *
- * Room: a part is claimed when it fits in the budget, or when nothing at all is claimed or taken. Once one does not
- * fit, none is until an eighth of the budget is free: else each part that leaves would wake a reader for one. At most
- * `limit` readers read at a time, a number given or found by read_concurrency.c, whose intervals end where parts do.
+ * Budget: a part is claimed if it fits, or if nothing at all is claimed or taken. Once a part does not fit, no more
+ * are claimed until an eighth of the budget is free; otherwise each part that leaves would wake a reader for one
+ * part. At most `limit` readers read at a time. That number is given, or found by read_concurrency.c, whose intervals
+ * end where parts do.
  *
- * Waking a thread takes longer than reading a small file that is in memory. So from a source that is near a reader
- * claims a run of small files, as far as there is room at once, reads one after the other and says so when all are
- * read.
+ * Waking a thread takes longer than reading a small file from memory. So a reader of a near source claims a run of
+ * small files, as far as the budget lasts, and marks all of them ready at once.
  *
- * The nodes are read by whichever reader finds no file to cut (`advancing`), without the lock, since it may have to
- * pass millions of paths that have nothing to read. One lock guards list, budget and file.
+ * A reader that finds no file to cut reads the nodes (`advancing`). It releases the lock for that, since it may pass
+ * millions of paths without bytes. One lock guards list, budget and current file.
  */
 #include <errno.h>
 #include <string.h>
@@ -43,13 +43,15 @@ bool content_reader_reads(const struct node *n)
 
 /* ------------------------------------------------------------------ claiming */
 
-static void content_reader_fail_locked(struct content_reader *b, int rc)
+/* End the nodes with an error, which the consumer gets after the parts already claimed. */
+static void fail_locked(struct content_reader *b, int rc)
 {
     error_take(&b->feed, rc);
     b->exhausted = true;
 }
 
-/* Make b->node the next file to read; called and returning with the lock held. */
+/* Make b->node the next file to read. Releases the lock meanwhile and holds it again on return; `advancing` keeps
+ * other readers off cursor and node. */
 static void advance_locked(struct content_reader *b)
 {
     int rc;
@@ -62,22 +64,24 @@ static void advance_locked(struct content_reader *b)
     b->have_node = rc == 1;
     b->node_offset = 0;
     if (rc < 0)
-        content_reader_fail_locked(b, rc);
+        fail_locked(b, rc);
     b->exhausted |= !b->have_node;
 }
 
+/* Return the length of the next part. */
 static size_t next_len_locked(const struct content_reader *b)
 {
     return (size_t)GR_MIN(b->node.size - b->node_offset, (uint64_t)b->part);
 }
 
+/* Return whether the next part fits into the budget. A part larger than all of it is let through alone. */
 static bool has_budget_locked(const struct content_reader *b)
 {
     size_t cost = next_len_locked(b) + sizeof(struct content_claim) + b->node.path_len + b->node.validator_len;
     return !b->used || (cost <= b->memory && b->used <= b->memory - cost);
 }
 
-/* Is there a part to claim? That the writer is behind is noted for read_concurrency.c. */
+/* Return whether there is a part to claim now. Notes for read_concurrency.c that the writer is behind. */
 static bool may_claim_locked(struct content_reader *b)
 {
     if (b->reading >= b->limit || !b->have_node)
@@ -111,7 +115,7 @@ struct content_claim *content_reader_unlink_first_locked(struct content_reader *
     return c;
 }
 
-/* Cut the next part off the file. NULL: out of memory. */
+/* Cut the next part off the file and append it to the list. NULL: out of memory. */
 static struct content_claim *cut_locked(struct content_reader *b)
 {
     const struct node *n = &b->node;
@@ -136,13 +140,13 @@ static struct content_claim *cut_locked(struct content_reader *b)
     return c;
 }
 
-/* What a reader has claimed. */
+/* What a reader has claimed: one part, or several whole small files. */
 struct run {
     size_t count, bytes;
     struct content_claim *claims[CONTENT_RUN];
 };
 
-/* Is the next part a file to read behind those of the run? */
+/* Return whether the next part, a whole small file of a near source, can join the run. May release the lock. */
 static bool continues_locked(struct content_reader *b, const struct run *run)
 {
     if (!b->source->near || run->count == CONTENT_RUN || b->stop)
@@ -153,6 +157,7 @@ static bool continues_locked(struct content_reader *b, const struct run *run)
            b->node.size <= CONTENT_RUN_BYTES && run->bytes + b->node.size <= CONTENT_RUN_BYTES && has_budget_locked(b);
 }
 
+/* Claim the next part and what can join it. An empty run: out of memory. */
 static void claim_run_locked(struct content_reader *b, struct run *run)
 {
     struct content_claim *c;
@@ -166,7 +171,7 @@ static void claim_run_locked(struct content_reader *b, struct run *run)
     b->reading += run->count > 0;
 }
 
-/* Wait for something to read and claim it; nothing: no more. */
+/* Wait for something to read and claim it. An empty run: nothing is left, or stop. */
 static void claim_next(struct content_reader *b, struct run *run)
 {
     *run = (struct run){.count = 0};
@@ -184,12 +189,12 @@ static void claim_next(struct content_reader *b, struct run *run)
         claim_run_locked(b, run);
     if (claims && !run->count) {
         b->have_node = false;
-        content_reader_fail_locked(b, error_no_memory());
+        fail_locked(b, error_no_memory());
     }
     if (!run->count)
-        pthread_cond_signal(&b->ready); /* the consumer may wait for a part that does not come */
+        pthread_cond_signal(&b->ready); /* the consumer may wait for a part that will not come */
     if (!run->count || (b->reading < b->limit && !b->full))
-        pthread_cond_signal(&b->budget_freed); /* the next one goes on, or leaves too */
+        pthread_cond_signal(&b->budget_freed); /* pass the wakeup on: the next reader claims, or ends too */
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -211,6 +216,7 @@ static int read_from(struct content_reader *b, struct source *from, const struct
     return rc;
 }
 
+/* Read one part. A part that the parent cannot deliver is read from the source: the bytes are the same. */
 static int read_part(struct content_reader *b, struct content_claim *c)
 {
     c->data = malloc(c->len);
@@ -240,13 +246,13 @@ int content_reader_set_limit_locked(struct content_reader *b, unsigned limit)
         if (error && !b->thread_count)
             return error_set(-error, "source: cannot start a reader: %s", strerror(error));
         if (error)
-            break; /* fewer do it too */
+            break; /* fewer threads do it too */
     }
     b->limit = GR_MIN(limit, b->thread_count);
     return 0;
 }
 
-/* Parts were read: is it time to try another number of jobs? */
+/* Account for a run, and at the end of an interval let read_concurrency choose another limit. */
 static void measure_locked(struct content_reader *b, const struct run *run)
 {
     uint64_t now = clock_now_ms(), ms = now - b->interval.start_ms;
@@ -259,9 +265,10 @@ static void measure_locked(struct content_reader *b, const struct run *run)
     b->interval.start_ms = now;
     b->interval.bytes = b->interval.requests = 0;
     b->interval.held_up = false;
-    content_reader_set_limit_locked(b, b->concurrency.limit); /* cannot fail: this is a reader */
+    content_reader_set_limit_locked(b, b->concurrency.limit); /* cannot fail: this thread is a reader */
 }
 
+/* Keep a read's result for the consumer. */
 static void keep_error(struct content_claim *c, int rc)
 {
     c->rc = rc;
@@ -270,6 +277,7 @@ static void keep_error(struct content_claim *c, int rc)
         error_take(c->error, rc);
 }
 
+/* Mark a run ready. Claims that the consumer abandoned meanwhile are freed here. */
 static void finish_run(struct content_reader *b, const struct run *run)
 {
     SCOPED_LOCK(&b->lock);
@@ -288,6 +296,7 @@ static void finish_run(struct content_reader *b, const struct run *run)
     }
 }
 
+/* A reader thread. */
 static void *reader(void *arg)
 {
     struct content_reader *b = arg;

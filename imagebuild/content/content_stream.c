@@ -1,4 +1,4 @@
-/* A body that dedupe might know is held until its digest is known; larger ones are written as they come. */
+/* A file small enough for dedupe is held in memory until its digest is known; a larger one is written as it comes. */
 #include "imagebuild/content/content_stream.h"
 
 #include <errno.h>
@@ -8,14 +8,15 @@
 #include "imagebuild/content/dedupe.h"
 #include "imagebuild/rebuild/alloc.h"
 
+/* One per listing. */
 struct content_stream {
     struct content_stream_config config;
     struct alloc alloc;
     struct dedupe *dedupe;
     struct hasher *hasher;
     struct bytes held;
-    bool written;
-    enum sink_region region; /* of the body being written */
+    bool written;            /* something was written */
+    enum sink_region region; /* of the file being written */
     struct content_stream_counts counts;
 };
 
@@ -30,6 +31,7 @@ int content_stream_new(const struct content_stream_config *config, struct conten
                                        .data_max = config->fs->data_max,
                                        .limit = config->fs->limit};
     s->config = *config;
+    /* the digest must be known before the address, so no more than this is ever held */
     s->held.max = DEDUPE_SIZE_MAX;
     s->dedupe = dedupe_new();
     s->hasher = hasher_new();
@@ -52,13 +54,14 @@ void content_stream_free(struct content_stream *s)
     free(s);
 }
 
+/* Fail: the source delivers another number of bytes than it listed. */
 static int wrong_length(const struct source_entry *e)
 {
     return error_set(-EBADMSG, "source: '%.*s' does not have the %llu bytes it is said to have",
                      (int)GR_MIN(e->path_len, (size_t)300), e->path, (unsigned long long)e->size);
 }
 
-/* The next piece: 1, the end: 0. *left: bytes still to come. */
+/* Get the next piece of e's data. 1: there is one; 0: the end; or -errno. *left: bytes still to come. */
 static int next_piece(struct content_stream *s, const struct source_entry *e, uint64_t *left, const void **data,
                       size_t *len)
 {
@@ -73,12 +76,14 @@ static int next_piece(struct content_stream *s, const struct source_entry *e, ui
     return rc ? rc : 1;
 }
 
+/* Give a file of `size` bytes an address and a region. */
 static int content_stream_place(struct content_stream *s, uint64_t size, uint64_t *out)
 {
     s->written = true;
     return alloc_data(&s->alloc, size, &s->region, out);
 }
 
+/* Take a file that dedupe may know. */
 static int take_small(struct content_stream *s, const struct source_entry *e, struct listing_written *out)
 {
     uint64_t left = e->size;
@@ -89,6 +94,7 @@ static int take_small(struct content_stream *s, const struct source_entry *e, st
     while ((rc = next_piece(s, e, &left, &data, &len)) == 1)
         if (bytes_append(&s->held, data, len))
             return error_no_memory();
+    /* an empty file has neither address nor digest */
     if (rc || !e->size)
         return rc;
     out->content = digest_of(s->held.data, s->held.len);
@@ -105,6 +111,7 @@ static int take_small(struct content_stream *s, const struct source_entry *e, st
     return sink_write(s->config.sink, s->region, out->address, s->held.data, s->held.len);
 }
 
+/* Take a file as it comes. The digest comes too late for sharing, but goes into the node. */
 static int take_large(struct content_stream *s, const struct source_entry *e, struct listing_written *out)
 {
     uint64_t left = e->size;

@@ -1,8 +1,13 @@
-/* The planned nodes are walked in step with content_reader_next, which hands on the bytes of those that
+/* Walk the planned nodes in step with content_reader_next, which delivers the bytes of those that
  * content_reader_reads.
  *
- * What a file of several names became is remembered under the rank of its first name, which comes first in path order,
- * until the end: the further ones become the same, or leave with it.
+ *   node:  kept      -> note its digest for dedupe           --+
+ *          read      -> equal file known? share its address    +-> final node -> nodes, checkpoint
+ *                       else allocate, write into the sink   --+
+ *          further name of a hard-linked file -> copy of the first name's node
+ *
+ * The first name of a hard-linked file comes first in path order. What it became is remembered by its rank until the
+ * end: the further names become the same, or vanish with it.
  */
 #include "imagebuild/content/content_writer.h"
 
@@ -15,11 +20,11 @@
 #include "imagebuild/content/dedupe.h"
 #include "imagebuild/rebuild/alloc.h"
 
-/* A file of several names, as its first one became. */
+/* What the first name of a hard-linked file became. */
 struct linked {
     bool vanished;
-    bool changed;     /* it is another version than the one listed */
-    struct node node; /* path and validator are in text, no xattrs */
+    bool changed;     /* another version than the listed one was read */
+    struct node node; /* path and validator point into text; no xattrs */
     char text[];
 };
 
@@ -29,15 +34,15 @@ struct content_writer {
     struct content_reader *reader;
     struct dedupe *dedupe;
     struct alloc alloc;
-    VEC(struct linked *) linked; /* by rank */
-    enum sink_region region;     /* of the body being written */
-    bool changed;                /* the node at hand is another version than the one listed: */
+    VEC(struct linked *) linked; /* ascending by rank */
+    enum sink_region region;     /* of the file being written */
+    bool changed;                /* the current node is another version than the listed one: */
     struct source_version version;
 };
 
-/* ------------------------------------------------------------------ one body */
+/* ------------------------------------------------------------------ one file */
 
-/* The file is another version than the one planned; its extended attributes stay the listing's. */
+/* Give the node the attributes of the version that was read. Extended attributes stay the listing's. */
 static void take_version(struct content_writer *w, struct node *n, const struct source_version *v)
 {
     w->version = *v;
@@ -55,7 +60,7 @@ static void take_version(struct content_writer *w, struct node *n, const struct 
     }
 }
 
-/* Share the blocks of an equal file, or write the part. */
+/* Write a part. A file of one part may share the blocks of an equal file instead. */
 static int write_part(struct content_writer *w, struct node *n, const struct content_part *part)
 {
     bool candidate = part->first && part->last && part->size <= DEDUPE_SIZE_MAX;
@@ -69,12 +74,13 @@ static int write_part(struct content_writer *w, struct node *n, const struct con
     int rc = part->first ? alloc_data(&w->alloc, n->size, &w->region, &n->address) : 0;
     if (rc)
         return rc;
+    /* noted before the write: a failed write ends the build */
     if (candidate)
         dedupe_add(w->dedupe, &part->content, part->size, n->address);
     return sink_write(w->config->sink, w->region, n->address + part->offset, part->data, part->len);
 }
 
-/* The source was told what the file is to be (SOURCE_VALIDATOR_SHA256): is it? */
+/* Check the digest that the list of files promised (SOURCE_VALIDATOR_SHA256), if it promised one. */
 static int check_promise(const struct node *n)
 {
     size_t prefix = strlen(SOURCE_VALIDATOR_SHA256);
@@ -88,7 +94,7 @@ static int check_promise(const struct node *n)
                      (int)GR_MIN(n->path_len, (size_t)300), n->path);
 }
 
-/* A body that is moved was read from the parent: is it what the parent's catalog says? */
+/* Check data moved from the parent against the digest in the parent's catalog. */
 static int check_moved(const struct content_writer *w, const struct node *n, const struct digest *content)
 {
     if (n->plan != NODE_MOVE || w->changed || digest_equal(&n->content, content))
@@ -99,6 +105,7 @@ static int check_moved(const struct content_writer *w, const struct node *n, con
                      (int)GR_MIN(n->path_len, (size_t)300), n->path);
 }
 
+/* Take one part of a node: its version with the first part, its digest with the last. */
 static int take_part(struct content_writer *w, struct node *n, const struct content_part *part)
 {
     if (part->first && part->version)
@@ -116,7 +123,7 @@ static int take_part(struct content_writer *w, struct node *n, const struct cont
     return 0;
 }
 
-/* All of the body of n, or *out_vanished. */
+/* Take all parts of n, or set *out_vanished. */
 static int take_content(struct content_writer *w, struct node *n, bool *out_vanished)
 {
     struct content_part part = {0};
@@ -138,8 +145,9 @@ static int take_content(struct content_writer *w, struct node *n, bool *out_vani
     return 0;
 }
 
-/* ------------------------------------------------------------------ files of several names */
+/* ------------------------------------------------------------------ hard links */
 
+/* Remember what a first name became, for its further names. */
 static int remember(struct content_writer *w, const struct node *n, bool vanished)
 {
     struct linked *l = calloc(1, sizeof *l + n->path_len + n->validator_len);
@@ -159,19 +167,22 @@ static int remember(struct content_writer *w, const struct node *n, bool vanishe
     return 0;
 }
 
+/* Order of `linked`, for bsearch. */
 static int compare_rank(const void *key, const void *item)
 {
     uint32_t rank = *(const uint32_t *)key, other = (*(struct linked *const *)item)->node.rank;
     return rank < other ? -1 : rank > other;
 }
 
+/* Return whether a version has this size and validator. */
 static bool same_version(const struct source_version *v, uint64_t size, const char *validator, size_t len)
 {
     return v->size == size && v->validator_len == len && (!len || !memcmp(v->validator, validator, len));
 }
 
-/* The first name has another version than was listed, or is gone, since the file changed or since the name was given to
- * another one: does n still name the same? */
+/* The first name was read as another version than listed, or is gone. Either the file changed, or the name was given
+ * to another file. Check that n still names the same file as the first name; *out_vanished: n is gone. -ESTALE: it
+ * does not. */
 static int check_further(struct content_writer *w, const struct linked *l, const struct node *n, bool *out_vanished)
 {
     struct source *s = w->config->source;
@@ -186,7 +197,7 @@ static int check_further(struct content_writer *w, const struct linked *l, const
         if (rc && rc != -ENOENT)
             return rc;
         if (!rc && !l->vanished && same_version(&now, there.size, there.validator, there.validator_len))
-            return 0; /* it changed once more */
+            return 0; /* same file, changed once more */
     }
     return error_set(-ESTALE,
                      "source: '%.*s' and '%.*s' were names of one file when the build began and are not any more; run "
@@ -195,7 +206,7 @@ static int check_further(struct content_writer *w, const struct linked *l, const
                      first->path);
 }
 
-/* n is a further name: make it what the first one became. */
+/* Make n, a further name, what the first name became. */
 static int take_further(struct content_writer *w, struct node *n, bool *out_vanished)
 {
     struct linked **found =
@@ -219,8 +230,9 @@ static int take_further(struct content_writer *w, struct node *n, bool *out_vani
     return 0;
 }
 
-/* ------------------------------------------------------------------ all of them */
+/* ------------------------------------------------------------------ all nodes */
 
+/* Count a final node; hard-linked data counts once. */
 static void count(struct manifest_counts *c, const struct node *n)
 {
     if (S_ISDIR(n->mode))
@@ -237,23 +249,26 @@ static void count(struct manifest_counts *c, const struct node *n)
         c->bytes += n->size;
 }
 
+/* Let new files share the blocks of a kept one. */
 static void note_kept(struct content_writer *w, const struct node *n)
 {
     if (S_ISREG(n->mode) && n->address && n->size <= DEDUPE_SIZE_MAX)
         dedupe_add(w->dedupe, &n->content, n->size, n->address);
 }
 
-/* n is final and its body written. */
+/* Add a final node, whose data is written, to the checkpoint. Data continues where the checkpoint says. */
 static int reach_checkpoint(struct content_writer *w, const struct node *n)
 {
     uint64_t end = alloc_end(&w->alloc);
     int rc = checkpoint_add(w->config->checkpoint, n);
     if (!rc)
         rc = checkpoint_reach(w->config->checkpoint, end, &end);
+    /* also after an error, which ends the run anyway */
     alloc_go_on(&w->alloc, end);
     return rc;
 }
 
+/* Make one planned node final, unless it vanished. */
 static int take_node(struct content_writer *w, struct node *n)
 {
     bool vanished = false;
@@ -275,6 +290,7 @@ static int take_node(struct content_writer *w, struct node *n)
     return rc || !w->config->checkpoint ? rc : reach_checkpoint(w, n);
 }
 
+/* Make all planned nodes final, in order. */
 static int take_nodes(struct content_writer *w)
 {
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
@@ -285,6 +301,7 @@ static int take_nodes(struct content_writer *w)
     return rc ? rc : nodes_end(w->result.nodes);
 }
 
+/* Open what the run needs. The checkpoint learns where data begins before the first node comes. */
 static int content_writer_start(struct content_writer *w)
 {
     const struct content_writer_config *c = w->config;
@@ -329,7 +346,7 @@ int content_writer_run(const struct content_writer_config *config, struct conten
         rc = take_nodes(&w);
     if (w.reader)
         w.result.read = content_reader_counts(w.reader);
-    error_take(&error, rc); /* releasing must not replace the sentence */
+    error_take(&error, rc); /* content_writer_release must not replace the sentence */
     content_writer_release(&w);
     if (rc) {
         nodes_free(w.result.nodes);

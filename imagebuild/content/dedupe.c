@@ -1,6 +1,5 @@
-/* Direct-mapped by the digest: the newest body of a slot replaces the older. What is found therefore depends on the
- * order of the bodies alone, which is the same in every build of the same source.
- */
+/* Direct-mapped by the digest: the newest file of a slot replaces the older one. So what is found depends only on the
+ * order of the files, and that is the same in every build of the same source. */
 #include "imagebuild/content/dedupe.h"
 
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 
 struct entry {
     struct digest content;
-    uint64_t size, address; /* address 0: empty */
+    uint64_t size, address; /* address 0: an empty slot */
 };
 
 struct dedupe {
@@ -18,7 +17,7 @@ struct dedupe {
 
 struct dedupe *dedupe_new(void)
 {
-    return calloc(1, sizeof(struct dedupe)); /* untouched slots cost no memory */
+    return calloc(1, sizeof(struct dedupe)); /* pages that are never touched cost no memory */
 }
 
 void dedupe_free(struct dedupe *d)
@@ -26,6 +25,7 @@ void dedupe_free(struct dedupe *d)
     free(d);
 }
 
+/* A SHA-256 is uniform, so a part of it serves as the hash. */
 static size_t slot_of(const struct digest *content)
 {
     return le32_get(content->b) % DEDUPE_SLOTS;

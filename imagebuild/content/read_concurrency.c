@@ -1,16 +1,20 @@
-/* RISE    double, as long as that delivers a tenth more; then back to the last number that did
- * REST    keep it for a while, see what it delivers
- * UP      half as many again: kept when it delivers a twentieth more, and tried again at once
- * DOWN    a third fewer: kept when it delivers as much
+/* A hill climb over the number of concurrent reads:
  *
- * UP and DOWN take turns after a rest, so that the number follows a link that changes and does not creep on noise. A
- * phase is judged by the mean of its intervals; the first interval at a new number does not count.
+ *   RISE    double while that delivers a tenth more; then back to the last number that did
+ *   REST    keep the number for a while and measure it
+ *   UP      half as many again: kept if it delivers a twentieth more, and tried again at once
+ *   DOWN    a third fewer: kept if it delivers as much
+ *
+ *   RISE -> REST -> UP -> REST -> DOWN -> REST -> UP ...
+ *
+ * UP and DOWN take turns after each REST, so the number follows a link that changes, and noise does not make it
+ * creep. A phase is judged by the mean of its intervals. The first interval at a new number does not count.
  */
 #include "imagebuild/content/read_concurrency.h"
 
 #include "base/compiler.h"
 
-/* Intervals of a phase. */
+/* How many intervals a phase is judged by. */
 static const unsigned needed[] = {
     [READ_CONCURRENCY_RISE] = 2, [READ_CONCURRENCY_REST] = 8, [READ_CONCURRENCY_UP] = 3, [READ_CONCURRENCY_DOWN] = 3};
 
@@ -33,6 +37,7 @@ bool read_concurrency_interval_over(const struct read_concurrency *j, uint64_t m
            (ms >= READ_CONCURRENCY_INTERVAL_MS && requests >= 2 * (uint64_t)j->limit);
 }
 
+/* Begin a phase with a limit, within the bounds. */
 static void set_limit(struct read_concurrency *j, enum read_concurrency_phase phase, unsigned limit)
 {
     limit = GR_MIN(GR_MAX(limit, j->least), (unsigned)READ_CONCURRENCY_MOST);
@@ -42,7 +47,7 @@ static void set_limit(struct read_concurrency *j, enum read_concurrency_phase ph
     j->sum = j->n = 0;
 }
 
-/* An attempt from the present limit, which delivers `rate`. */
+/* Try another number; the current one delivers `rate`. At a bound there is nothing to try, so rest. */
 static void attempt(struct read_concurrency *j, enum read_concurrency_phase phase, double rate)
 {
     unsigned n = j->limit;
@@ -53,6 +58,7 @@ static void attempt(struct read_concurrency *j, enum read_concurrency_phase phas
         set_limit(j, READ_CONCURRENCY_REST, n);
 }
 
+/* End a phase whose intervals delivered `rate` on average. */
 static void read_concurrency_judge(struct read_concurrency *j, double rate)
 {
     switch (j->phase) {

@@ -1,4 +1,4 @@
-/* Which filesystem a name means. */
+/* Choose the implementation by the manifest's number of the filesystem. */
 #include "imagebuild/fs/fs.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 int fs_new(enum manifest_fs fs, const struct fs_config *config, struct fs **out)
 {
-    /* no default: the compiler warns of a filesystem that is missing here */
+    /* no default case, so that the compiler warns if a filesystem is missing here */
     switch (fs) {
     case MANIFEST_EROFS:
         return fs_erofs_new(config, out);

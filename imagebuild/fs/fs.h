@@ -1,9 +1,12 @@
-/* A filesystem's part of a build: where bodies may lie, and the metadata that makes a filesystem of them. One vtable,
- * one implementation a filesystem; it knows nothing of sources, parents or stores but the chunk size as a border.
+/* A filesystem's part of a build: where file data may lie, and the metadata that makes a filesystem of it. One
+ * vtable, with an implementation for each filesystem. It knows nothing of sources, parents or stores; of chunks only
+ * the size, as an alignment.
  *
- * The build gives bodies their addresses (4096-aligned, contiguous, shared by files of equal content) from
- * fs->bodies on and writes them itself; fs_finish writes the rest through SINK_METADATA (from the first chunk
- * boundary behind the bodies on) and SINK_FRONT (from address 0 on).
+ *   address 0                data_begin                      data_end, next chunk's begin
+ *   | front: SINK_FRONT ... | file data, written by the build | metadata: SINK_METADATA ...
+ *
+ * The build gives file data its addresses, from data_begin on (4096-aligned, contiguous, shared by files of equal
+ * content), and writes it. `finish` writes everything else. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_FS_FS_H
 #define GRANARY_IMAGEBUILD_FS_FS_H
@@ -14,44 +17,48 @@
 
 struct fs;
 
+/* How to lay out the image. Pointers are the caller's. */
 struct fs_config {
     uint32_t chunk_size;
-    /* As listed: a filesystem whose front depends on them leaves room for files that grow while they are read. */
+    /* As listed. A filesystem whose front depends on them leaves room for files that grow while they are read. */
     uint64_t nodes, bytes;
-    /* A parent's image of the same filesystem and chunk size (0: none), as its manifest has them: its size, and
-     * metadata_offset, which no body of it ends behind. */
+    /* From the manifest of a parent with the same filesystem and chunk size: its size, and its metadata_offset,
+     * behind which no file of it ends. 0: no parent. */
     uint64_t parent_size, parent_data_end;
     const char *dir; /* for temporary files; as in struct scratch_config */
-    size_t memory;   /* of each sort and scratch, before it becomes a file; 0: their defaults */
-    /* Called at least every 65,536 nodes of fs_finish; not 0 ends it with that value. NULL: nobody asks. */
+    size_t memory;   /* bytes of each sorter and scratch before it spills into a file; 0: their defaults */
+    /* Called by finish at least every 65,536 nodes; non-zero ends it with that value. NULL: not called. */
     int (*step)(void *arg);
     void *step_arg;
 };
 
+/* The finished image, in bytes; goes into the manifest. */
 struct fs_result {
     uint64_t image_size;                    /* a multiple of 4096 */
-    uint64_t metadata_offset, metadata_len; /* the region behind the bodies */
-    uint64_t front_len;                     /* metadata from address 0 on, as far as it is not zeros */
-    uint64_t xattrs_skipped;                /* that this filesystem has no room for, beyond what the listing left out */
+    uint64_t metadata_offset, metadata_len; /* the region behind the file data */
+    uint64_t front_len;                     /* up to the last byte of the front that is not zero */
+    uint64_t xattrs_skipped; /* attributes this filesystem has no room for, beyond those the listing left out */
 };
 
 struct fs_ops {
-    /* Write all metadata of the nodes, whose files have their addresses, with the sink. data_end: nothing at or
-     * behind it is used by a body. -EFBIG: the filesystem's limit, with a sentence naming it. */
+    /* Write all metadata of the final nodes, whose files have their addresses. data_end: no file data lies at or
+     * behind it. Called once. -EFBIG: over a limit of the filesystem, which the sentence names; -EIO: a bug; -ENOMEM;
+     * others come from scratch, sink and step. */
     int (*finish)(struct fs *f, const struct nodes *nodes, uint64_t data_end, struct sink *sink, struct fs_result *out);
+    /* Free f, at any time. */
     void (*free)(struct fs *f);
 };
 
 /* First member of every implementation. */
 struct fs {
     const struct fs_ops *ops;
-    uint64_t data_begin; /* the first address of a body, a multiple of the chunk size, at least one chunk */
-    uint64_t data_max;   /* no body may end behind it */
+    uint64_t data_begin; /* address of the first file's data; a multiple of the chunk size, at least one chunk */
+    uint64_t data_max;   /* no file data may end behind it */
     const char *limit;   /* data_max in words: "16 TiB, the limit of erofs with 4096-byte blocks" */
-    bool keeps;          /* a parent's bodies can stay where they are; else the image is built as if there were none */
+    bool keeps;          /* the parent's data can stay where it is; else build as if there were no parent */
 };
 
-/* The one that fs names. */
+/* Create the filesystem that `fs` names. -EINVAL: unknown; -EFBIG: what was listed is over its limit; -ENOMEM. */
 GR_MUST_CHECK int fs_new(enum manifest_fs fs, const struct fs_config *config, struct fs **out);
 
 GR_MUST_CHECK int fs_erofs_new(const struct fs_config *config, struct fs **out);

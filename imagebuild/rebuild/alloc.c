@@ -1,9 +1,13 @@
-/* Two ascending fronts: one through the runs of chunks in which nothing is kept, one behind the last kept body, from a
- * chunk's begin on.
+/* Two positions, both ascending: one through the runs of free chunks, one behind the last kept data, from a chunk's
+ * begin on.
  *
- * A body that does not fit into the rest of the run in use takes the front on to the next run, and what it passes over
- * is given up for this build, unless more would then be given up than was placed altogether. So large bodies do not
- * stand forever before a run too small for them, and one of them does not cost the small ones all their room.
+ *   | kept | free: hole .. hole_end | kept | free | kept | end ..
+ *                  ^ SINK_HOLES                        ^ SINK_DATA
+ *
+ * A file that does not fit into the rest of the current run moves the first position on to the next run. The bytes
+ * passed over are given up for this build. If more would be given up than was placed altogether, the file goes to the
+ * end instead. So a large file never stays stuck at a small run, and a single one does not cost the small files all
+ * their space.
  */
 #include "imagebuild/rebuild/alloc.h"
 
@@ -19,6 +23,7 @@ void alloc_init(struct alloc *a, const struct alloc_config *config)
     a->no_hole = !config->live || config->written_end;
 }
 
+/* Give up the rest of the current run, and go on to the next. */
 static void next_hole(struct alloc *a)
 {
     const uint64_t size = a->config.chunk_size;
@@ -32,7 +37,7 @@ static void next_hole(struct alloc *a)
     }
 }
 
-/* Is there room for so many bytes at a->hole, by now? */
+/* Move a->hole on to a run with `size` free bytes. false: there is none, or it would cost too much. */
 static bool find_hole(struct alloc *a, uint64_t size)
 {
     while (!a->no_hole && size > a->hole_end - a->hole) {

@@ -1,9 +1,14 @@
-/* A chunk is worth emptying by its ratio: dead blocks over the blocks of all files that would have to move. Chunks are
- * not sorted but counted by ratio, in classes of a power of two and an eighth; then whole classes are taken, best
- * first, and of the one that the budget or the need ends in, chunks in ascending order. So memory does not grow with
- * the number of chunks but by the bit that says which are chosen.
+/* The ratio of a chunk tells how much emptying it is worth: its dead blocks, over the blocks of all files that would
+ * have to move. Chunks are not sorted but counted by ratio, in classes of a power of two and an eighth.
  *
- * The sum of the costs is at least what is moved: a file that lies in two chosen chunks is moved once.
+ *   classes:    low ratio ...  [lowest]  [ .. ][ .. ][ .. ]  high ratio
+ *                                |         all chunks are taken
+ *                                chunks in ascending order, until the budget or the need is used up
+ *
+ * So memory is one bit for each chunk: chosen or not.
+ *
+ * The sum of costs is at least what is moved, since a file that lies in two chosen chunks is counted twice and moved
+ * once.
  */
 #include "imagebuild/rebuild/compact.h"
 
@@ -16,19 +21,21 @@
 
 enum { CLASSES = 64 * 8 };
 
+/* The chosen chunks. */
 struct compact {
     uint32_t chunk_size;
-    uint64_t words;
-    uint64_t chunks; /* chosen */
-    uint64_t *chosen;
+    uint64_t words;   /* of `chosen` */
+    uint64_t chunks;  /* chosen */
+    uint64_t *chosen; /* a bit a chunk */
 };
 
+/* A chunk that may be emptied, or the sum of a class. */
 struct chunk {
     uint64_t dead, cost; /* blocks */
     unsigned class;      /* higher is better */
 };
 
-/* The rest of what may be spent and what is wanted, in blocks. */
+/* What may still be spent, and what is still wanted, in blocks. */
 struct limits {
     uint64_t budget, need;
 };
@@ -41,7 +48,7 @@ void compact_free(struct compact *c)
     free(c);
 }
 
-/* Is there something dead beside something live in it, and what would it cost? */
+/* Rate a chunk. Returns false if it has nothing dead beside something live, or would cost too much to count. */
 static bool compact_look_at(const struct live_map *l, uint64_t number, struct chunk *out)
 {
     uint32_t live = live_map_blocks(l, number), all = live_map_chunk_size(l) / LIVE_BLOCK;
@@ -58,6 +65,7 @@ static bool compact_look_at(const struct live_map *l, uint64_t number, struct ch
     return true;
 }
 
+/* Spend the cost of a chunk or class, if the budget allows. */
 static bool compact_take(struct limits *limits, const struct chunk *c)
 {
     if (c->cost > limits->budget)
@@ -67,7 +75,8 @@ static bool compact_take(struct limits *limits, const struct chunk *c)
     return true;
 }
 
-/* The lowest class of which chunks are taken; all above it are. *limits: what is left for it. */
+/* Return the lowest class from which chunks are taken; all classes above it are taken whole. *limits: what is left
+ * for it. */
 static unsigned lowest_class(const struct chunk sums[CLASSES], struct limits *limits)
 {
     unsigned class = CLASSES;
@@ -79,6 +88,7 @@ static unsigned lowest_class(const struct chunk sums[CLASSES], struct limits *li
     return class;
 }
 
+/* Mark the chosen chunks: a pass that sums up the classes, and a pass that chooses. */
 static int compact_choose_chunks(struct compact *c, const struct live_map *l, struct limits limits)
 {
     struct chunk *sums = calloc(CLASSES, sizeof *sums), chunk;
@@ -130,8 +140,8 @@ static bool is_chosen(const struct compact *c, uint64_t chunk)
     return chunk / 64 < c->words && c->chosen[chunk / 64] >> chunk % 64 & 1;
 }
 
-/* Chunks between a body's first and last are full of it: nothing is dead in them. What was written with the listing
- * lies in free chunks, or behind all that is kept, where nothing is chosen. */
+/* Return whether a file must move. Chunks between its first and last are full of it and never chosen. Files written
+ * with the listing lie in free chunks or behind all that is kept, where nothing is chosen. */
 static bool lies_in_chosen(const struct compact *c, uint64_t address, uint64_t len)
 {
     return is_chosen(c, address / c->chunk_size) || is_chosen(c, (address + len - 1) / c->chunk_size);

@@ -1,5 +1,11 @@
-/* A bitmap of blocks; a chunk's blocks are 16 to 1,024 neighbouring bits. Both tables come zeroed from the kernel,
- * which gives a page of memory only for what is written: an address space of holes costs nothing.
+/* A bitmap of blocks; the blocks of a chunk are 16 to 1,024 neighbouring bits. Beside it, a cost for each chunk.
+ *
+ *   address:  | chunk 0   | chunk 1   | chunk 2   | ...
+ *   bits:     | 0000      | 1101      | 0000      |          (drawn with 4 blocks a chunk) chunk 2 is free
+ *   cost:     | 0         | 3         | 0         |
+ *
+ * Both tables come zeroed from the kernel, which provides a page of memory only when it is written. An address space
+ * of holes costs nothing.
  */
 #include "imagebuild/rebuild/live_map.h"
 
@@ -14,17 +20,18 @@ enum { WORD = 64 };
 struct live_map {
     uint32_t chunk_size;
     uint64_t size;      /* bytes */
-    uint64_t words;     /* of bits; a whole number of chunks */
-    uint64_t chunks;    /* a whole number of words */
+    uint64_t words;     /* of `bits`; covers a whole number of chunks */
+    uint64_t chunks;    /* covers a whole number of words */
     uint64_t live;      /* blocks */
-    uint64_t low, high; /* no live block is below low or at or above high */
+    uint64_t low, high; /* blocks: all live ones are in [low, high) */
     uint64_t *bits;
-    uint32_t *cost; /* by chunk */
+    uint32_t *cost; /* by chunk (live_map_cost) */
 };
 
 int live_map_new(uint64_t size, uint32_t chunk_size, struct live_map **out)
 {
     CLEANUP(cleanup_live_map) struct live_map *l = calloc(1, sizeof *l);
+    /* round up to whole chunks and whole words, so that no loop needs a special case at the end */
     uint64_t unit = GR_MAX((uint64_t)chunk_size, (uint64_t)WORD * LIVE_BLOCK);
     if (!l)
         return error_no_memory();
@@ -58,12 +65,13 @@ bool live_map_fits(const struct live_map *l, uint64_t address, uint64_t len)
 
 /* ------------------------------------------------------------------ bits */
 
+/* Return the block behind the last one of these bytes. */
 static uint64_t end_block(uint64_t address, uint64_t len)
 {
     return (address + len + LIVE_BLOCK - 1) / LIVE_BLOCK;
 }
 
-/* The bits of word w that stand for blocks [from, to). */
+/* Return the bits of word w that stand for blocks [from, to). */
 static uint64_t mask_of(uint64_t w, uint64_t from, uint64_t to)
 {
     uint64_t mask = UINT64_MAX;
@@ -74,6 +82,7 @@ static uint64_t mask_of(uint64_t w, uint64_t from, uint64_t to)
     return mask;
 }
 
+/* Return the number of live blocks in [from, to). */
 static uint64_t count_bits(const struct live_map *l, uint64_t from, uint64_t to)
 {
     uint64_t n = 0;
@@ -82,6 +91,7 @@ static uint64_t count_bits(const struct live_map *l, uint64_t from, uint64_t to)
     return n;
 }
 
+/* Add to the cost of a chunk, which saturates. */
 static void add_cost(struct live_map *l, uint64_t chunk, uint64_t blocks)
 {
     uint32_t *cost = &l->cost[chunk];
@@ -99,7 +109,7 @@ void live_map_add(struct live_map *l, uint64_t address, uint64_t len)
     }
     l->low = GR_MIN(l->low, from);
     l->high = GR_MAX(l->high, to);
-    /* chunks between the first and the last have no room for anything dead */
+    /* a file fills the chunks between its first and its last, which thus have no dead blocks */
     uint64_t first = address / l->chunk_size, last = (to * LIVE_BLOCK - 1) / l->chunk_size;
     add_cost(l, first, to - from);
     if (last != first)
@@ -120,6 +130,7 @@ void live_map_remove(struct live_map *l, uint64_t address, uint64_t len)
         l->high = 0;
         return;
     }
+    /* shrink [low, high) to the live blocks again; both loops end, because a block is live */
     while (!live_map_is_block(l, l->high - 1))
         l->high--;
     while (!live_map_is_block(l, l->low))
@@ -131,7 +142,7 @@ bool live_map_is_block(const struct live_map *l, uint64_t block)
     return block / WORD < l->words && l->bits[block / WORD] >> block % WORD & 1;
 }
 
-/* ------------------------------------------------------------------ questions */
+/* ------------------------------------------------------------------ queries */
 
 uint64_t live_map_begin(const struct live_map *l)
 {
@@ -185,7 +196,7 @@ bool live_map_next_free(const struct live_map *l, uint64_t from, uint64_t *out_f
     if (first >= end)
         return false;
     uint64_t next = first + 1;
-    while (!live_map_blocks(l, next)) /* the last chunk has some */
+    while (!live_map_blocks(l, next)) /* the last chunk of the map's live range has live blocks */
         next++;
     *out_first = first;
     *out_count = next - first;

@@ -1,3 +1,9 @@
+/* Find the parent, and plan with it (parent.h).
+ *
+ * Two kinds of parent differ in what an error means. One that was asked for, or that the tag names, must be readable:
+ * its errors end the build. The newest image of the name is only a guess: if it cannot be used, the build reads
+ * everything.
+ */
 #include "imagebuild/rebuild/parent.h"
 
 #include <errno.h>
@@ -10,7 +16,7 @@
 #include "store/lineage.h"
 #include "store/repository.h"
 
-/* Of the image that parent_open found: can the new one's files stay where they are in it? */
+/* Check that files of the new image can stay where the parent has them: same filesystem and chunk size. */
 static int check_geometry(const struct parent *p, bool *out_other)
 {
     const struct parent_config *c = &p->config;
@@ -24,7 +30,7 @@ static int check_geometry(const struct parent *p, bool *out_other)
                      manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), chunk_size);
 }
 
-/* Nobody asked for this parent: the build does without it. */
+/* Log that a parent that was not asked for cannot be used. */
 static int do_without(const struct parent *p)
 {
     log_warning("build: the newest image of %s cannot be built upon, so everything is read: %s", p->found.name,
@@ -32,12 +38,13 @@ static int do_without(const struct parent *p)
     return -ENOENT;
 }
 
+/* Return whether an error means that the image cannot be used, rather than that the store failed. */
 static bool is_unusable(int rc)
 {
     return rc == -EACCES || rc == -ENOTSUP || rc == -EBADMSG;
 }
 
-/* The tag asked for is a new one: the newest image of the name. A store that may not be listed has none. */
+/* The tag asked for is new: find the newest image of the name. A store that may not be listed counts as having none. */
 static int find_newest(struct parent *p)
 {
     int rc = lineage_newest(p->config.store, p->found.name, &p->config.source, p->found.tag, &p->tag);
@@ -46,6 +53,7 @@ static int find_newest(struct parent *p)
     return is_unusable(rc) ? do_without(p) : rc;
 }
 
+/* Find the image of the tag or digest, or the newest one instead. */
 static int find_image(struct parent *p)
 {
     const struct parent_config *c = &p->config;
@@ -90,6 +98,7 @@ int parent_resume(const struct parent_config *config, const struct manifest *lef
     if (!p)
         return error_no_memory();
     p->config = *config;
+    /* moving would make the image depend on where the earlier run was interrupted */
     p->config.compact_percent = 0;
     p->config.compact_bytes = 0;
     p->manifest = *left;
@@ -125,17 +134,19 @@ void parent_free(struct parent *p)
 
 /* ------------------------------------------------------------------ planning */
 
-/* An unchanged source gives the parent again, so nothing is moved for it. */
+/* Return whether the source changed. If not, nothing is moved, so that the build gives the parent again. */
 static bool is_changed(const struct plan_counts *c)
 {
     return c->added || c->changed || c->removed || c->healed;
 }
 
+/* Compact: choose chunks to be emptied, and turn the files in them into NODE_MOVE. */
 static int move_files(struct parent *p, struct nodes **nodes)
 {
     const struct parent_config *config = &p->config;
     CLEANUP(cleanup_compact) struct compact *compact = NULL;
     CLEANUP(cleanup_nodes) struct nodes *moved = NULL;
+    /* live bytes are counted before anything is moved */
     uint64_t budget = live_map_bytes(p->live) / 100 * config->compact_percent + config->compact_bytes;
     p->budget_left = budget;
     int rc = compact_choose(p->live, budget, &compact);

@@ -1,6 +1,6 @@
-/* Two passes over the index: which packs there are, each with its last needed chunk; and, once some were found damaged,
- * which chunks lie in them. Between the two the packs are read, in parallel. Workers write `bad[i]` of their own pack
- * alone.
+/* Two passes over the index: the first finds the packs, and of each the last chunk that is needed; the second, if
+ * packs were damaged, finds the chunks in them. Between the two, threads read one chunk of each pack. They share
+ * nothing but `named`: each writes bad[i] of its own pack.
  */
 #include "imagebuild/rebuild/parent_check.h"
 
@@ -15,14 +15,14 @@
 #include "store/read/chunk_read.h"
 #include "store/read/index_read.h"
 
-enum { NAMED_MAX = 8 };
+enum { NAMED_MAX = 8 }; /* damaged packs logged by name */
 
 struct checking {
     const struct parent_check_config *config;
     struct parent_damage *damage;
-    struct digest_map packs;    /* value: place in `last` */
-    VEC(struct chunk_ref) last; /* of each pack, the chunk that ends last */
-    bool *bad;                  /* by pack */
+    struct digest_map packs;    /* value: index into `last` */
+    VEC(struct chunk_ref) last; /* of each pack, the chunk with the highest offset */
+    bool *bad;                  /* by index into `last` */
     _Atomic unsigned named;
 };
 
@@ -33,6 +33,7 @@ int parent_failed(int code)
     return error_set(code, "%.400s; the parent image cannot be used: --parent none builds without it", why.text);
 }
 
+/* The damage itself is the caller's, and stays. */
 static void parent_check_release(struct checking *c)
 {
     digest_map_release(&c->packs);
@@ -46,6 +47,7 @@ static int parent_check_step(void *arg)
     return c->config->step ? c->config->step(c->config->step_arg) : 0;
 }
 
+/* Note the pack of a chunk, and the chunk if it is the pack's last one so far. */
 static int note_chunk(struct checking *c, const struct chunk_ref *ref)
 {
     int rc = digest_map_add(&c->packs, &ref->object, (int64_t)c->last.len);
@@ -54,11 +56,13 @@ static int note_chunk(struct checking *c, const struct chunk_ref *ref)
     if (rc)
         return vec_push(&c->last, *ref) ? error_no_memory() : 0;
     struct chunk_ref *last = &c->last.items[digest_map_find(&c->packs, &ref->object)->value];
+    /* chunks of a pack do not overlap, so the highest offset ends last */
     if (ref->offset > last->offset)
         *last = *ref;
     return 0;
 }
 
+/* Note the chunks of an index leaf. */
 static int note_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct checking *c = arg;
@@ -69,6 +73,7 @@ static int note_chunks(void *arg, uint64_t first, uint64_t count, const struct c
     return rc ? rc : parent_check_step(c);
 }
 
+/* Mark the chunks that lie in damaged packs. */
 static int mark_chunks(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks)
 {
     struct parent_damage *d = ((struct checking *)arg)->damage;
@@ -78,6 +83,7 @@ static int mark_chunks(void *arg, uint64_t first, uint64_t count, const struct c
     return parent_check_step(arg);
 }
 
+/* Walk the index. A missing node means that the parent is damaged. */
 static int parent_check_walk(struct checking *c,
                              int (*chunks)(void *arg, uint64_t first, uint64_t count, const struct chunk_ref *chunks))
 {
@@ -86,7 +92,7 @@ static int parent_check_walk(struct checking *c,
     return rc == -EBADMSG || rc == -ENOENT ? parent_failed(-EBADMSG) : rc;
 }
 
-/* A worker: what cannot be told from damage (the store fails) ends the build. */
+/* Check pack i, in any thread. Only damage counts; an error of the store ends the check. */
 static int check_pack(void *arg, size_t i)
 {
     struct checking *c = arg;
@@ -103,14 +109,17 @@ static int check_pack(void *arg, size_t i)
     return 0;
 }
 
+/* Check all packs in parallel. */
 static int check_packs(struct checking *c)
 {
     const struct parallel work = {
         .count = c->last.len, .threads = PARENT_CHECK_THREADS, .item = check_pack, .step = parent_check_step, .arg = c};
+    /* calloc(0) may return NULL */
     c->bad = calloc(c->last.len + 1, sizeof *c->bad);
     return c->bad ? parallel_run(&work) : error_no_memory();
 }
 
+/* Note the damaged packs. */
 static int take_bad(struct checking *c)
 {
     struct digest_map *packs = &c->damage->packs;
@@ -131,6 +140,7 @@ int parent_check(const struct parent_check_config *config, struct parent_damage 
         rc = check_packs(&c);
     if (!rc)
         rc = take_bad(&c);
+    /* no damage: the second pass is not needed */
     if (rc || !out->packs.map.count)
         return rc;
     out->chunk_size = config->manifest->chunk_size;

@@ -1,8 +1,11 @@
-/* A node is found by way of the node above it, which is most often among the held ones: a build goes through the image
- * upward in a few places at once.
+/* A node is found through the node above it, which is mostly among those kept: a build goes upward through the image,
+ * in a few places at once.
  *
- * Leaves fetched ahead are in a ring (base/in_order.h): those wanted from parent_leaves.next down to the one asked for
- * last. Their entries in the nodes above are looked up in the caller's thread.
+ *   parent_index:   16 nodes of any level, least recently used first out
+ *   parent_leaves:  [leaf 40][leaf 41][leaf 43] ...   ring (base/in_order.h), filled in order by INDEX_AHEAD threads
+ *                   ^ requested last             ^ next: not considered yet
+ *
+ * The entries of leaves fetched ahead are looked up in the caller's thread, so only fetching needs to be thread-safe.
  */
 #include "imagebuild/rebuild/parent_index.h"
 
@@ -15,13 +18,14 @@
 #include "imagebuild/rebuild/parent_check.h"
 #include "store/read/index_read.h"
 
+/* A node kept in memory. */
 struct held {
     struct index_node *node; /* NULL: free */
     uint64_t number;
-    uint64_t used; /* when, by parent_index.clock */
+    uint64_t used; /* value of parent_index.clock at the last use */
 };
 
-/* A leaf fetched ahead. */
+/* A leaf fetched ahead; a slot of the ring. */
 struct ahead {
     uint64_t number;
     struct index_child child;
@@ -34,7 +38,7 @@ struct parent_leaves {
     bool (*wanted)(void *arg, uint64_t leaf);
     void *arg;
     struct in_order *ring;
-    uint64_t next, end; /* not looked at yet */
+    uint64_t next, end; /* leaves not considered for fetching yet */
 };
 
 struct parent_index {
@@ -64,6 +68,7 @@ void parent_index_free(struct parent_index *p)
     free(p);
 }
 
+/* Return the kept node, marking it used; NULL: it is not kept. */
 static struct held *parent_index_find(struct parent_index *p, unsigned level, uint64_t number)
 {
     for (int i = 0; i < PARENT_INDEX_NODES; i++) {
@@ -76,7 +81,7 @@ static struct held *parent_index_find(struct parent_index *p, unsigned level, ui
     return NULL;
 }
 
-/* The place of what was not used for longest, emptied. */
+/* Free the least recently used node and return its slot. */
 static struct held *parent_index_make_room(struct parent_index *p)
 {
     struct held *oldest = &p->held[0];
@@ -88,13 +93,13 @@ static struct held *parent_index_make_room(struct parent_index *p)
     return oldest;
 }
 
-/* What the sentence says of a node that could not be read. */
+/* Complete the sentence for a node that could not be read. A missing node means that the parent is damaged. */
 static int node_failed(int rc)
 {
     return rc == -ECANCELED ? rc : parent_failed(rc == -ENOENT ? -EBADMSG : rc);
 }
 
-/* *out: NULL where there is no node. */
+/* Return a node, fetching it if it is not kept. *out NULL: there is no node at this place. */
 static int parent_index_get_node(struct parent_index *p, unsigned level, uint64_t number, const struct index_node **out)
 {
     struct held *h = parent_index_find(p, level, number);
@@ -115,7 +120,7 @@ static int parent_index_get_node(struct parent_index *p, unsigned level, uint64_
     return 0;
 }
 
-/* Recursion goes up at most INDEX_LEVELS_MAX levels. */
+/* Recurses upward, at most INDEX_LEVELS_MAX levels. */
 int parent_index_child(struct parent_index *p, unsigned level, uint64_t number, struct index_child *out)
 {
     const struct index_node *above = NULL;
@@ -140,6 +145,7 @@ int parent_index_leaf(struct parent_index *p, uint64_t number, const struct chun
 
 /* ------------------------------------------------------------------ ahead */
 
+/* Fetch one leaf, in a thread of the ring. */
 static void load_ahead(void *leaves, void *slot)
 {
     const struct parent_index *p = ((struct parent_leaves *)leaves)->index;
@@ -186,7 +192,8 @@ void parent_leaves_free(struct parent_leaves *l)
     free(l);
 }
 
-/* What fails on the way to a leaf is that leaf's error, and nothing behind it is fetched ahead. */
+/* Fill the ring with wanted leaves. An error on the way to a leaf becomes that leaf's error, and ends the fetching
+ * ahead. */
 static void fill_ring(struct parent_leaves *l)
 {
     struct ahead *a;
@@ -202,6 +209,7 @@ static void fill_ring(struct parent_leaves *l)
     }
 }
 
+/* Drop leaves before `number` from the ring. A leaf that was not wanted is fetched now. */
 int parent_leaves_get(struct parent_leaves *l, uint64_t number, const struct chunk_ref **out)
 {
     struct ahead *a;

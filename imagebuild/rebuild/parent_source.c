@@ -1,3 +1,5 @@
+/* Read a moved file's bytes through image_bytes, which fetches and proves the chunks. source.h allows a source to
+ * leave out list and stat. */
 #include "imagebuild/rebuild/parent_source.h"
 
 #include <errno.h>
@@ -31,6 +33,7 @@ int parent_source_new(struct store *store, const struct manifest *parent, struct
     struct parent_source *p = calloc(1, sizeof *p);
     if (!p)
         return error_no_memory();
+    /* errors of moved files name the store */
     p->base = (struct source){.ops = &parent_ops, .url = store->url};
     int rc = image_bytes_new(store, parent, &p->bytes);
     if (rc) {

@@ -1,4 +1,10 @@
-/* The merge. Both sides are cursors; `theirs` is the parent's entry that is due, NULL behind the last. */
+/* A merge of two sorted sequences: the listing's nodes, and the parent's catalog entries. `theirs` is the next entry
+ * of the parent.
+ *
+ *   listing:  a  b     d  e          entry only in the listing:     added
+ *   catalog:  a     c  d  e          only in the catalog:           removed
+ *                                    in both: same version? kept : changed
+ */
 #include "imagebuild/rebuild/plan.h"
 
 #include <errno.h>
@@ -12,9 +18,10 @@ struct plan {
     const struct plan_config *config;
     struct plan_counts *counts;
     struct catalog_cursor *catalog;
-    const struct catalog_entry *theirs;
+    const struct catalog_entry *theirs; /* NULL: behind the last */
 };
 
+/* Advance to the parent's next entry. */
 static int next_theirs(struct plan *p)
 {
     int rc = catalog_cursor_next(p->catalog, &p->theirs);
@@ -25,12 +32,13 @@ static int next_theirs(struct plan *p)
     return 0;
 }
 
+/* Return whether an entry is a file of its own, not a further name. */
 static bool counts_as_file(const struct catalog_entry *e)
 {
     return S_ISREG(e->mode) && !e->hard_link;
 }
 
-/* Go on to the first of the parent's paths that is not before `path`; those passed are gone (path NULL: all). */
+/* Skip the parent's paths before n's, which are removed ones. n NULL: skip all. */
 static int skip_removed(struct plan *p, const struct node *n)
 {
     int rc = 0;
@@ -42,14 +50,15 @@ static int skip_removed(struct plan *p, const struct node *n)
     return rc;
 }
 
+/* Return whether a file is unchanged. A file without a validator never is. */
 static bool same_version(const struct node *n, const struct catalog_entry *e)
 {
     return n->size == e->size && n->validator_len && n->validator_len == e->validator_len &&
            !memcmp(n->validator, e->validator, n->validator_len);
 }
 
-/* Is a body that has not changed read because of damage? It lies in a damaged pack, or is written with a shard of which
- * something does. keep checks that it lies within the image; what does not is not looked at. */
+/* Return whether an unchanged file is read because of damage: it lies in a damaged pack, or was written with a shard
+ * of which some part does. An extent outside the image is plan_keep's to report. */
 static bool is_damaged(const struct plan *p, const struct catalog_entry *e, bool written)
 {
     const struct parent_damage *damage = p->config->damage;
@@ -60,13 +69,13 @@ static bool is_damaged(const struct plan *p, const struct catalog_entry *e, bool
            parent_damage_touches(damage, at->offset, at->len);
 }
 
-/* A file of the listing that is the parent's e too: keep its bytes if they lie where they can stay. */
+/* Keep the bytes of an unchanged file. */
 static int plan_keep(struct plan *p, struct node *n, const struct catalog_entry *e)
 {
     if (!n->size)
         return 0;
     if (e->extent_count != 1 || digest_is_zero(&e->content)) {
-        n->plan = NODE_READ; /* not as a build of this program writes them */
+        n->plan = NODE_READ; /* no build of this program writes such an entry */
         return 0;
     }
     const struct catalog_extent *at = e->extents;
@@ -82,7 +91,7 @@ static int plan_keep(struct plan *p, struct node *n, const struct catalog_entry 
     return 0;
 }
 
-/* e: the parent's entry of the same path; NULL: it has none. */
+/* Plan one node and count it. e: the parent's entry of the same path; NULL: there is none. */
 static int plan_judge(struct plan *p, struct node *n, const struct catalog_entry *e)
 {
     struct plan_counts *counts = p->counts;
@@ -109,6 +118,7 @@ static int plan_judge(struct plan *p, struct node *n, const struct catalog_entry
     return rc;
 }
 
+/* Plan a node with its counterpart in the parent, if there is one. */
 static int plan_node(struct plan *p, struct node *n)
 {
     int rc = skip_removed(p, n);

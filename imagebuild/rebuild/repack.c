@@ -1,8 +1,11 @@
-/* Two passes over the parent's leaves: live bytes of each pack, and with a listing each pack's size: which are chosen?
- * Then to copy. What else the store holds must not count: it is not the same when a build is run again.
+/* Pass 1 over the parent's leaves counts the live bytes of each pack; a listing of the store adds each pack's size;
+ * then packs are chosen. Pass 2 copies their chunks. Packs that the parent does not use must not count: the store may
+ * hold others when the build runs again.
  *
- * In the map a pack's value is its live bytes, or CHOSEN. A chunk that cannot be read ends the copying and not the
- * build: it stays where it is, as it would have without repacking. Not so for erasure, which nobody may believe done.
+ *   packs:  digest -> live bytes, or CHOSEN
+ *
+ * A chunk that cannot be read ends the copying, not the build: it stays where it is, as without repacking. With
+ * `erase` it ends the build, which otherwise would claim an erasure that did not happen.
  */
 #include "imagebuild/rebuild/repack.h"
 
@@ -19,11 +22,13 @@
 
 #define CHOSEN INT64_C(-1)
 
+/* A pack that is dead enough to be chosen; bytes. */
 struct candidate {
     struct digest pack;
     uint64_t live, size;
 };
 
+/* A chunk to be copied. */
 struct moved {
     const struct chunk_ref *ref;
     uint64_t number;
@@ -35,17 +40,18 @@ struct repack {
     struct digest_map packs;
     VEC(struct candidate) candidates;
     uint64_t live, size;              /* of all packs in the map */
-    struct moved moved[INDEX_FANOUT]; /* of the leaf at hand */
-    const struct moved *run;          /* being read */
-    int rc;                           /* the packer's */
+    struct moved moved[INDEX_FANOUT]; /* of the current leaf */
+    const struct moved *run;          /* chunks of one pack, being read */
+    int rc;                           /* first error of the packer, or with erase of a read */
     bool read_failed;
     struct bytes stored;
 };
 
-/* ------------------------------------------------------------------ what is where */
+/* ------------------------------------------------------------------ choosing */
 
 typedef int leaf_visit(struct repack *r, uint64_t first, uint32_t count, const struct chunk_ref *chunks);
 
+/* Visit the parent's leaves in order, until an error or a failed read. */
 static int each_leaf(struct repack *r, leaf_visit *visit)
 {
     CLEANUP(cleanup_parent_leaves) struct parent_leaves *leaves = NULL;
@@ -62,12 +68,14 @@ static int each_leaf(struct repack *r, leaf_visit *visit)
     return rc;
 }
 
+/* Return whether a chunk of the parent stays. */
 static bool stays(const struct repack *r, uint64_t number, const struct chunk_ref *ref)
 {
     const struct sink_parent *p = r->config->parent;
     return !chunk_is_hole(ref) && p->kept(p->arg, number);
 }
 
+/* Add the kept chunks of a leaf to their packs' live bytes. */
 static int count_live(struct repack *r, uint64_t first, uint32_t count, const struct chunk_ref *chunks)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -83,11 +91,13 @@ static int count_live(struct repack *r, uint64_t first, uint32_t count, const st
     return 0;
 }
 
+/* Return whether a pack may give up its chunks. */
 static bool is_dead_enough(const struct repack *r, const struct candidate *c)
 {
     return r->config->erase ? c->live < c->size : c->live * 100 <= c->size * REPACK_LIVE_PERCENT;
 }
 
+/* Take a pack from the listing, if the parent uses it. */
 static int note_pack(void *arg, const struct store_item *item)
 {
     struct repack *r = arg;
@@ -105,7 +115,7 @@ static int note_pack(void *arg, const struct store_item *item)
     return vec_push(&r->candidates, c) ? error_no_memory() : 0;
 }
 
-/* The smaller live share first. */
+/* Order by live share, the smallest first; equal shares by name. */
 static int compare(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
@@ -115,7 +125,7 @@ static int compare(const void *a, const void *b)
     return memcmp(x->pack.b, y->pack.b, DIGEST_SIZE);
 }
 
-/* Mark the chosen packs in the map. */
+/* Choose packs within the budget, and mark them in the map. */
 static int repack_choose(struct repack *r)
 {
     struct store *s = r->config->parent->store;
@@ -139,6 +149,7 @@ static int repack_choose(struct repack *r)
 
 /* ------------------------------------------------------------------ copying */
 
+/* Order by pack and offset, so that neighbours are read together. */
 static int by_place(const void *a, const void *b)
 {
     const struct moved *x = a, *y = b;
@@ -146,6 +157,7 @@ static int by_place(const void *a, const void *b)
     return order ? order : x->ref->offset < y->ref->offset ? -1 : x->ref->offset > y->ref->offset;
 }
 
+/* Take one chunk that was read, and hand it to the packer. */
 static void take_chunk(void *arg, size_t i, int rc, struct buf *plain, const void *stored)
 {
     struct repack *r = arg;
@@ -166,7 +178,7 @@ static void take_chunk(void *arg, size_t i, int rc, struct buf *plain, const voi
     r->counts.bytes += m->ref->stored_len;
 }
 
-/* The leaf's chunks in chosen packs, pack by pack. */
+/* Copy the leaf's chunks that lie in chosen packs, pack by pack. */
 static int copy_leaf(struct repack *r, uint64_t first, uint32_t count, const struct chunk_ref *chunks)
 {
     const struct chunk_ref *refs[INDEX_FANOUT];
@@ -183,7 +195,8 @@ static int copy_leaf(struct repack *r, uint64_t first, uint32_t count, const str
         for (end = begin; end < moved && digest_equal(&refs[end]->object, &refs[begin]->object); end++)
             ;
         r->run = &r->moved[begin];
-        (void)chunk_read_run(r->config->parent->store, &refs[begin], end - begin, take_chunk, r); /* told each chunk */
+        /* take_chunk gets each chunk's result */
+        (void)chunk_read_run(r->config->parent->store, &refs[begin], end - begin, take_chunk, r);
     }
     return r->rc;
 }

@@ -1,12 +1,12 @@
-/* Repacking: kept chunks that stand in packs of which little else is used by this image are copied, as stored, into new
- * packs, so that the old ones can go when no other image needs them. Without it every pack would live as long as the
- * longest-lived chunk in it, and a store of daily builds would grow.
+/* Repacking: copy kept chunks, as stored, out of packs of which this image uses little else into new packs. The old
+ * packs can go once no other image needs them. Without this, a pack would live as long as the longest-lived chunk in
+ * it, and a store of daily builds would grow.
  *
- * Nothing is done as long as the packs' dead bytes are at most REPACK_DEAD_PERCENT of what is kept. Else the packs of
- * which at most REPACK_LIVE_PERCENT is live give up their chunks, the deadest first, within the budget. What is chosen
- * depends on the parent, what is kept of it and the store's packs of these names alone.
+ * Nothing is done while the packs' dead bytes are at most REPACK_DEAD_PERCENT of what is kept. Beyond that, packs of
+ * which at most REPACK_LIVE_PERCENT is live give up their chunks, the deadest first, within the budget. The choice
+ * depends only on the parent, on what is kept of it, and on the sizes of its packs in the store.
  *
- * For erasure every pack that holds anything else than what stays gives up its chunks, whatever that costs.
+ * With `erase`, every pack that holds anything but kept chunks gives up its chunks, at any cost. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_REPACK_H
 #define GRANARY_IMAGEBUILD_REBUILD_REPACK_H
@@ -16,21 +16,23 @@
 
 enum { REPACK_DEAD_PERCENT = 10, REPACK_LIVE_PERCENT = 50 };
 
+/* All pointers are the caller's. */
 struct repack_config {
     const struct sink_parent *parent;
     struct parent_index *index; /* the parent's */
-    struct packer *packer;      /* takes the copies, under their numbers */
-    struct upload *upload;      /* whose step is taken meanwhile */
-    uint64_t budget;            /* stored bytes copied at most, unless erase */
-    bool erase;                 /* every pack with anything dead; a chunk that cannot be read fails the build */
+    struct packer *packer;      /* receives the copies under their numbers */
+    struct upload *upload;      /* its step is called meanwhile */
+    uint64_t budget;            /* stored bytes copied, at most; not used with erase */
+    bool erase;                 /* empty every pack with dead bytes; a chunk that cannot be read fails the build */
 };
 
 struct repack_counts {
-    uint64_t packs, chunks, bytes; /* given up; copied, as stored */
+    uint64_t packs, chunks, bytes; /* packs given up; chunks and stored bytes copied */
 };
 
-/* Every chunk that is copied is proved on the way, its plain bytes included. Reads the whole index of the parent;
- * memory: 40 to 80 bytes for each pack of the parent. */
+/* Copy chunks. Each is proved on the way, its plain bytes included. Reads the parent's whole index; memory: 40 to 80
+ * bytes for each pack of the parent. Without `erase`, a chunk that cannot be read ends the copying with a warning and
+ * 0. Errors come from the parent's index, the store, the packer and step. */
 GR_MUST_CHECK int repack_run(const struct repack_config *config, struct repack_counts *out);
 
 #endif

@@ -1,6 +1,5 @@
-/* One pass over the parent's chunks in address order; only those with something dead beside something live are fetched,
- * by several threads ahead of this one.
- */
+/* One pass over the parent's chunks in address order. Only chunks with dead blocks beside live ones are fetched, by
+ * several threads ahead of this one. */
 #include "imagebuild/rebuild/scrub.h"
 
 #include <errno.h>
@@ -14,9 +13,10 @@
 struct scrub {
     const struct scrub_config *config;
     struct scrub_counts *counts;
-    uint8_t *chunk; /* the copy that is cleaned */
+    uint8_t *chunk; /* copy of the current chunk */
 };
 
+/* Return whether a chunk has both dead and live blocks. */
 static bool has_dead(void *arg, uint64_t number)
 {
     const struct live_map *l = ((struct scrub *)arg)->config->live;
@@ -24,7 +24,7 @@ static bool has_dead(void *arg, uint64_t number)
     return live && live < live_map_chunk_size(l) / LIVE_BLOCK;
 }
 
-/* Zero the dead blocks of the copy; how many bytes were not zero. */
+/* Zero the dead blocks of the copy, and return how many bytes were not zero. */
 static uint64_t erase(struct scrub *s, uint64_t number, uint32_t len)
 {
     uint64_t erased = 0, first = number * (live_map_chunk_size(s->config->live) / LIVE_BLOCK);
@@ -39,10 +39,12 @@ static uint64_t erase(struct scrub *s, uint64_t number, uint32_t len)
     return erased;
 }
 
+/* Clean one fetched chunk and write it. The stream's buffer is shared, hence the copy. */
 static int clean_chunk(void *arg, const struct chunk_item *item)
 {
     struct scrub *s = arg;
     const struct scrub_config *config = s->config;
+    /* scrubbing must not leave out a chunk: what is not erased would be claimed to be */
     if (item->rc)
         return parent_failed(item->rc);
     memcpy(s->chunk, item->data, item->ref->plain_len);

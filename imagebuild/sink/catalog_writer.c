@@ -1,6 +1,10 @@
-/* One page writer a level. A page that is full is put and becomes a child of the level above, which may fill that one.
- * At the end the pages in progress are closed from below; the level that turns out to have had one page only is the
- * top (the level above, which already holds it as its only child, is forgotten).
+/* One page in progress per level. A full page is put and becomes a child of the level above, which may fill that page
+ * in turn. At the end the pages in progress are closed from the bottom up. A level that had only one page is the top;
+ * the level above, which already holds that page as its only child, is dropped.
+ *
+ *   level 1:   [child 0 | child 1 | ...        <- in progress
+ *                 ^         ^
+ *   level 0:   [page 0]  [page 1]  [entries    <- in progress
  */
 #include "imagebuild/sink/catalog_writer.h"
 
@@ -10,11 +14,12 @@
 
 #include "base/error.h"
 
+/* One level of the catalog. */
 struct level {
     struct catalog_page_writer *page;
-    uint64_t pages;            /* finished */
+    uint64_t pages;            /* pages put */
     uint64_t pending;          /* entries in the page in progress */
-    struct catalog_child last; /* the newest page, without its first path */
+    struct catalog_child last; /* the newest page, without `first` */
 };
 
 struct catalog_writer {
@@ -22,6 +27,7 @@ struct catalog_writer {
     struct level levels[CATALOG_LEVELS_MAX];
 };
 
+/* Create the level's page writer when its first child comes. */
 static int ensure_level(struct catalog_writer *w, unsigned level)
 {
     if (level >= CATALOG_LEVELS_MAX)
@@ -31,7 +37,7 @@ static int ensure_level(struct catalog_writer *w, unsigned level)
     return w->levels[level].page ? 0 : error_no_memory();
 }
 
-/* Put the page in progress; out->first lives until the level's next finish. */
+/* Put the page in progress. out->first is valid until the level's next end_page. */
 static int end_page(struct catalog_writer *w, unsigned level, struct catalog_child *out)
 {
     CLEANUP_BYTES object = BYTES_INIT(2 * (size_t)CATALOG_PAGE_MAX);
@@ -46,7 +52,7 @@ static int end_page(struct catalog_writer *w, unsigned level, struct catalog_chi
     return upload_put(w->upload, OBJECT_CATALOG, &object, &out->digest);
 }
 
-/* Add a child to `level`; pages that become full climb. */
+/* Add a child to a level. A page that becomes full is added to the level above in turn. */
 static int add_child(struct catalog_writer *w, unsigned level, struct catalog_child child)
 {
     for (bool full = true; full; level++) {
@@ -63,6 +69,7 @@ static int add_child(struct catalog_writer *w, unsigned level, struct catalog_ch
     return 0;
 }
 
+/* Return the number of extents, 0 or 1: a build writes each file in one piece. */
 static uint32_t content_extent(const struct node *n, struct catalog_extent *out)
 {
     if (!S_ISREG(n->mode) || !n->size)
@@ -95,6 +102,7 @@ struct catalog_entry catalog_entry_of(const struct node *n, struct catalog_exten
     return e;
 }
 
+/* Add a node's entry to the lowest level. */
 static int add_node(struct catalog_writer *w, const struct node *n)
 {
     struct catalog_extent extent;
@@ -111,6 +119,7 @@ static int add_node(struct catalog_writer *w, const struct node *n)
     return rc ? rc : add_child(w, 1, child);
 }
 
+/* Add all nodes, which come in the order of their paths. */
 static int add_nodes(struct catalog_writer *w, const struct nodes *nodes)
 {
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
@@ -121,7 +130,7 @@ static int add_nodes(struct catalog_writer *w, const struct nodes *nodes)
     return rc;
 }
 
-/* Close the pages in progress from `lowest` up until one page holds everything. */
+/* Close the pages in progress from level `lowest` up, until one page covers everything. */
 static int end_levels(struct catalog_writer *w, unsigned lowest, struct catalog_root *out)
 {
     struct catalog_child child;

@@ -1,5 +1,6 @@
-/* The file catalog of an image being built: every node, in the byte order of the full path, as pages put into the
- * store while the nodes are read. One page a level is in memory.
+/* Write the catalog of an image: an entry for every node, in the byte order of the full path, in pages that are put
+ * into the store as they fill up. docs/reference/format-store.md describes the pages. Memory: one page a level. One
+ * thread.
  */
 #ifndef GRANARY_IMAGEBUILD_SINK_CATALOG_WRITER_H
 #define GRANARY_IMAGEBUILD_SINK_CATALOG_WRITER_H
@@ -8,25 +9,26 @@
 #include "imagebuild/sink/upload.h"
 #include "imagebuild/tree/nodes.h"
 
+/* The top page, as the manifest refers to it. */
 struct catalog_root {
     struct digest digest;
-    uint32_t len, crc;
+    uint32_t len, crc; /* bytes; CRC-32C */
     uint64_t entries;
     unsigned levels; /* 1: the root is a page of entries */
 };
 
-/* Write the catalog of the final nodes, whose bodies have their addresses. The pages have been handed to the upload
- * when this returns. A hard link's further names (link != rank) carry the first one's path as target, and the same
- * version, content and extent.
- */
+/* Write the catalog of the final nodes, whose files have addresses. All pages have been handed to `upload` when this
+ * returns, but have not necessarily arrived. A further name of a hard-linked file (link != rank) has the first name's
+ * path as target, and the same version, content and extent. -EFBIG: too many paths; -ENOMEM; errors of the upload and
+ * scratch. */
 GR_MUST_CHECK int catalog_write(const struct nodes *nodes, struct upload *upload, struct catalog_root *out);
 
-/* What the catalog says of a node; *extent is the entry's, if it has one. */
+/* Return the catalog entry of a node; *extent is where its data lies, if it has any. Both point into the node's
+ * strings. */
 struct catalog_entry catalog_entry_of(const struct node *n, struct catalog_extent *extent);
 
-/* The upper levels over pages of entries that have been put already; their order is that of their paths. count: above
- * 0.
- */
+/* Write the levels above `count` pages of entries (at least 1) that were put already, in the order of their paths.
+ * Errors as from catalog_write. */
 GR_MUST_CHECK int catalog_from_pages(const struct catalog_child *pages, size_t count, struct upload *upload,
                                      struct catalog_root *out);
 

@@ -1,7 +1,13 @@
-/* A ring of slots. The caller fills slot `head`, submits it to the workers' queue and goes on to the next; when the
- * ring comes round to a slot that is not free, its chunk is the oldest, so the caller waits for that one and hands it
- * on. A slot is FREE -> (submit) BUSY -> (worker) DONE -> (hand on) FREE; `lock` guards the state alone, the slot's
- * bytes belong to whoever the state says.
+/* A ring of slots. The caller fills slot `head`, submits it to the workers' queue and goes on to the next slot. When
+ * that slot is in use, the ring is full and the slot holds the oldest chunk: the caller waits for it and emits it.
+ *
+ *   FREE --chunker_submit--> BUSY --worker--> DONE --emit_oldest--> FREE
+ *
+ *   ring:  [free][DONE][BUSY][DONE][BUSY][free ...]
+ *                ^ head - count          ^ head
+ *
+ * `lock` guards the states alone. A slot's bytes belong to the caller while FREE or DONE, and to one worker while
+ * BUSY. The queue's own lock orders the change from FREE to BUSY.
  */
 #include "imagebuild/sink/chunker.h"
 
@@ -15,29 +21,32 @@
 
 enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_DONE };
 
+/* A chunk in the ring. */
 struct slot {
     enum slot_state state;
     uint64_t number;
     uint32_t len;
     uint8_t *plain;
     struct bytes stored;
-    struct chunk_ref ref;
-    struct error error;
+    struct chunk_ref ref; /* complete when DONE, but for object, kind and offset */
+    struct error error;   /* code 0: encoded */
 };
 
+/* lock guards slot states; all else is the caller's. */
 struct chunker {
     struct chunker_config config;
-    struct queue *queue; /* of slots to encode; holds all of them, so a push never waits */
+    struct queue *queue; /* slots to encode; it can hold them all, so a push never waits */
     pthread_mutex_t lock;
-    pthread_cond_t done;
-    size_t head;  /* the slot being filled, or to be filled next */
-    size_t count; /* slots submitted and not handed on: those before head */
+    pthread_cond_t done; /* a slot became DONE */
+    size_t head;         /* the slot to be filled next */
+    size_t count;        /* slots submitted and not emitted, those before head */
     size_t slot_count;
     struct slot *slots;
     unsigned worker_count;
     pthread_t *workers;
 };
 
+/* Encode slots until the queue closes. An error stays in the slot, for emit_oldest. */
 static void *worker_main(void *arg)
 {
     struct chunker *c = arg;
@@ -54,6 +63,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
+/* Return the number of slots: enough to keep workers busy, within CHUNKER_MEMORY, and two at least so that filling
+ * and encoding overlap. */
 static size_t ring_size(const struct chunker_config *config)
 {
     size_t by_memory = CHUNKER_MEMORY / (2 * (size_t)config->chunk_size);
@@ -70,7 +81,7 @@ static int allocate(struct chunker *c)
         return error_no_memory();
     for (size_t i = 0; i < c->slot_count; i++) {
         c->slots[i].plain = malloc(c->config.chunk_size);
-        /* zstd may want more room than it uses in the end */
+        /* zstd may need more space than the result takes */
         c->slots[i].stored = (struct bytes)BYTES_INIT((size_t)c->config.chunk_size * 2 + 4096);
         if (!c->slots[i].plain)
             return error_no_memory();
@@ -78,6 +89,7 @@ static int allocate(struct chunker *c)
     return 0;
 }
 
+/* Start the workers; chunker_free joins those that did start. */
 static int start_workers(struct chunker *c)
 {
     for (; c->worker_count < c->config.workers; c->worker_count++) {
@@ -127,7 +139,7 @@ void chunker_free(struct chunker *c)
     free(c);
 }
 
-/* Hand on the oldest chunk. */
+/* Wait for the oldest chunk and emit it. */
 static int emit_oldest(struct chunker *c)
 {
     struct slot *slot = &c->slots[(c->head + c->slot_count - c->count) % c->slot_count];
@@ -162,7 +174,7 @@ void chunker_submit(struct chunker *c, uint64_t number, uint32_t len)
     c->head = (c->head + 1) % c->slot_count;
     c->count++;
     if (!queue_push(c->queue, slot))
-        abort(); /* closed only by chunker_free */
+        abort(); /* only chunker_free closes the queue */
 }
 
 int chunker_drain(struct chunker *c)

@@ -1,7 +1,7 @@
-/* Chunks hashed and compressed by several threads, handed on in the order they were submitted.
+/* Hash and compress chunks in several threads, and emit them in the order in which they were submitted.
  *
- * Memory: a ring of at most 4 chunks a worker and at most CHUNKER_MEMORY bytes (but two chunks at least), each with its
- * plain and its stored bytes.
+ * Memory: a ring of 4 chunks a worker, CHUNKER_MEMORY bytes at most (but at least two chunks), each with its plain
+ * and its stored bytes. One thread uses a chunker.
  */
 #ifndef GRANARY_IMAGEBUILD_SINK_CHUNKER_H
 #define GRANARY_IMAGEBUILD_SINK_CHUNKER_H
@@ -9,14 +9,15 @@
 #include "base/bytes.h"
 #include "format/chunk.h"
 
-enum { CHUNKER_MEMORY = 128 << 20 };
+enum { CHUNKER_MEMORY = 128 << 20 }; /* bytes */
 
 struct chunker;
 
-/* One finished chunk: ref lacks object, kind and offset. Called by chunker_begin and chunker_drain, in the caller's
- * thread; non-zero is returned to their caller. */
+/* Receive one finished chunk; ref lacks object, kind and offset, and both pointers are valid during the call. Called
+ * by chunker_begin and chunker_drain in their caller's thread; they return a non-zero result to it. */
 typedef int chunker_emit(void *arg, uint64_t number, const struct chunk_ref *ref, const struct bytes *stored);
 
+/* workers: threads, at least 1. zstd_level 0: do not compress. */
 struct chunker_config {
     uint32_t chunk_size;
     int zstd_level;
@@ -25,15 +26,17 @@ struct chunker_config {
     void *arg;
 };
 
+/* -ENOMEM; -EAGAIN with a sentence: threads cannot be started. */
 GR_MUST_CHECK int chunker_new(const struct chunker_config *config, struct chunker **out);
-void chunker_free(struct chunker *c);
+void chunker_free(struct chunker *c); /* NULL is allowed; drops what was not emitted */
 
-/* A buffer of chunk_size bytes to fill for the next submit; the same one until then. The caller may exchange it, *out,
- * for one of its own from malloc. May wait for the oldest chunk. */
+/* Return a buffer of chunk_size bytes to fill for the next submit; it stays the same until then. The caller may
+ * replace *out with a buffer of that size from malloc, and then owns the old one. May wait for the oldest chunk and
+ * emit it. Errors are those of encoding and emit. */
 GR_MUST_CHECK int chunker_begin(struct chunker *c, uint8_t ***out);
-/* The first len bytes of the buffer are chunk `number`. */
+/* Submit the first len bytes of the buffer as chunk `number`. */
 void chunker_submit(struct chunker *c, uint64_t number, uint32_t len);
-/* Wait for and hand on everything submitted. */
+/* Wait for everything submitted and emit it. Errors as from chunker_begin. */
 GR_MUST_CHECK int chunker_drain(struct chunker *c);
 
 #endif

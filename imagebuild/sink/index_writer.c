@@ -1,17 +1,18 @@
-/* Leaf number n is child n of level 1, node number n of level 1 is child n of level 2, and so on.
+/* Leaf n is child n of level 1, node n of level 1 is child n of level 2, and so on.
  *
- *        leaves  | 0 ...  the parent's last ... head | head + 1 ...                                |
- *                  early: sorted, merged at the end    streamed: encoded when a chunk behind comes
+ *   leaves  | 0 ...  the parent's last ... head | head + 1 ...                                  |
+ *             early: sorted, merged at the end    streamed: encoded once a later leaf begins
  *
- * `head` is the leaf in which streaming begins, or the parent's last one, whichever is later. Upper levels are made at
- * the end out of the leaves' entries. A node without any stored chunk below is a hole: nothing is encoded, its entry is
- * zero.
+ * `head` is the leaf in which streaming begins, or the parent's last leaf, whichever is later; `streamed` is the leaf
+ * behind it. The levels above are built at the end from the leaves' entries. A node with no stored chunk below it is
+ * a hole: it is not encoded, and its entry is zero.
  *
- * A snapshot is made in the same way; what it needs of the sorter, which cannot be read yet, is kept a second time in
- * `head_refs`: the streamed regions' chunks of the leaf before the first streamed one.
+ * A snapshot builds the same tree earlier, when the sorter cannot be read yet. It needs the early chunks of `head`,
+ * and these are kept a second time in `head_refs`. If any other early chunk was added, no snapshot is possible.
  *
- * Stored bytes: the parent's sum less that of its leaves that are looked at, plus that of every leaf that is encoded. A
- * leaf of which everything stays is taken over by its entry in the node above, unseen.
+ * Stored bytes are counted by difference: the parent's sum, less the chunks of its leaves that are read, plus the
+ * chunks of each leaf that is encoded. A leaf of which everything stays is taken over by its entry in the node above,
+ * unread.
  */
 #include "imagebuild/sink/index_writer.h"
 
@@ -26,30 +27,33 @@
 #include "base/error.h"
 #include "base/vec.h"
 
+/* Used from one thread. An index_writer_snapshot saves and restores this struct by value. */
 struct index_writer {
     struct index_writer_config config;
     uint64_t parent_chunks, parent_leaves;
-    struct sorter *early;          /* key: the number, big-endian; value: its chunk_ref */
-    uint64_t streamed;             /* the first streamed leaf; UINT64_MAX: not known yet */
-    uint64_t leaf;                 /* number of the leaf in progress */
-    VEC(struct index_child) ended; /* leaves streamed .. leaf - 1 */
+    struct sorter *early;          /* early chunks: number, big-endian, and chunk_ref */
+    uint64_t streamed;             /* number of the first streamed leaf; UINT64_MAX: not known yet */
+    uint64_t leaf;                 /* number of the streamed leaf in progress */
+    VEC(struct index_child) ended; /* entries of the leaves streamed .. leaf - 1 */
     uint64_t image_size;           /* known at the end */
     uint64_t stored_bytes, kept;
-    bool dirty;                   /* the leaf in progress holds an entry of `current` */
-    bool disorder;                /* the sorter holds more than head_refs */
-    uint64_t *early_leaves;       /* a bit for each of the parent's leaves: does the sorter hold one of its chunks? */
-    struct parent_leaves *leaves; /* while leaves are merged */
+    bool dirty;                   /* `current` has entries */
+    bool disorder;                /* the sorter holds chunks that are not in head_refs */
+    uint64_t *early_leaves;       /* a bit per leaf of the parent: the sorter holds a chunk of it */
+    struct parent_leaves *leaves; /* the parent's, read ahead; set while leaves are merged */
+    /* written[i]: current[i] was added, so the parent's chunk does not stay. */
     bool written[INDEX_FANOUT];
     struct chunk_ref current[INDEX_FANOUT];
     struct chunk_ref head_refs[INDEX_FANOUT];
 };
 
+/* Return how many nodes hold `count` children. */
 static uint64_t nodes_over(uint64_t count)
 {
     return (count + INDEX_FANOUT - 1) / INDEX_FANOUT;
 }
 
-/* Entries of the `number`th node over `count` children. */
+/* Return the number of entries of node `number` over `count` children. */
 static uint32_t node_count(uint64_t number, uint64_t count)
 {
     return (uint32_t)GR_MIN(count - number * INDEX_FANOUT, (uint64_t)INDEX_FANOUT);
@@ -90,7 +94,7 @@ void index_writer_free(struct index_writer *w)
 
 /* ------------------------------------------------------------------ nodes */
 
-/* Describe an encoded node, and put it unless the parent has the same. */
+/* Describe an encoded node in *out, and put it unless the parent has the same node at this place. */
 static int put_node(struct index_writer *w, unsigned level, uint64_t number, struct bytes *node,
                     struct index_child *out)
 {
@@ -104,7 +108,7 @@ static int put_node(struct index_writer *w, unsigned level, uint64_t number, str
     return upload_put(w->config.upload, OBJECT_INDEX, node, &out->digest);
 }
 
-/* Encode and empty the leaf in progress. */
+/* Encode and empty the leaf in progress. A leaf of holes gives a zero entry and nothing is put. */
 static int put_leaf(struct index_writer *w, uint64_t leaf, uint32_t count, struct index_child *out)
 {
     CLEANUP_BYTES node = BYTES_INIT(INDEX_NODE_MAX);
@@ -116,6 +120,7 @@ static int put_leaf(struct index_writer *w, uint64_t leaf, uint32_t count, struc
     return rc || !node.len ? rc : put_node(w, 0, leaf, &node, out);
 }
 
+/* Encode and put one node over `count` children. `out` may be one of the children. */
 static int put_inner(struct index_writer *w, unsigned level, uint64_t number, const struct index_child *children,
                      uint32_t count, struct index_child *out)
 {
@@ -128,7 +133,7 @@ static int put_inner(struct index_writer *w, unsigned level, uint64_t number, co
     return rc;
 }
 
-/* The streamed leaf in progress is complete. */
+/* End the streamed leaf in progress, which is complete. */
 static int end_leaf(struct index_writer *w, uint32_t count)
 {
     struct index_child child = {0};
@@ -145,6 +150,7 @@ void index_writer_stream(struct index_writer *w, uint64_t first)
     w->streamed = w->leaf = GR_MAX(first / INDEX_FANOUT + 1, w->parent_leaves);
 }
 
+/* Streamed chunks go into the leaf in progress, others into the sorter. */
 int index_writer_add(struct index_writer *w, uint64_t number, const struct chunk_ref *ref)
 {
     const uint64_t leaf = number / INDEX_FANOUT;
@@ -167,7 +173,7 @@ int index_writer_add(struct index_writer *w, uint64_t number, const struct chunk
     return rc;
 }
 
-/* ------------------------------------------------------------------ the leaves that are merged */
+/* ------------------------------------------------------------------ merging with the parent */
 
 static int misplaced(uint64_t number)
 {
@@ -182,7 +188,7 @@ static uint64_t early_number(const struct sorter_record *r)
     return be64toh(key);
 }
 
-/* Take the entries of `leaf` out of the sorter; *more: r holds the first one behind it. */
+/* Move the entries of `leaf` from the sorter into `current`. *more > 0: r holds the first entry behind that leaf. */
 static int take_early(struct index_writer *w, uint64_t leaf, struct sorter_record *r, int *more)
 {
     const uint64_t chunks = (w->image_size + w->config.chunk_size - 1) / w->config.chunk_size;
@@ -198,14 +204,14 @@ static int take_early(struct index_writer *w, uint64_t leaf, struct sorter_recor
     return GR_MIN(*more, 0);
 }
 
-/* Entries of the `number`th leaf in an image of the size that is known by now; 0: it has no such leaf. */
+/* Return the number of entries of a leaf, now that the image's size is known; 0: the image has no such leaf. */
 static uint32_t leaf_count(const struct index_writer *w, uint64_t leaf)
 {
     const uint64_t chunks = (w->image_size + w->config.chunk_size - 1) / w->config.chunk_size;
     return leaf < nodes_over(chunks) ? node_count(leaf, chunks) : 0;
 }
 
-/* Must this one of the parent's leaves be looked at? Not if all of it stays, its shape included. */
+/* Return whether a leaf of the parent must be read. If all of it stays, its shape included, its entry is taken over. */
 static bool is_merged(void *arg, uint64_t leaf)
 {
     const struct index_writer *w = arg;
@@ -214,19 +220,20 @@ static bool is_merged(void *arg, uint64_t leaf)
     bool early = w->early_leaves[leaf / 64] >> leaf % 64 & 1;
     if (early || !p->kept_all || node_count(leaf, w->parent_chunks) != count)
         return true;
-    /* the last chunk may be a short one */
+    /* the last chunk may be short */
     if (leaf + 1 == w->parent_leaves && p->manifest->size != w->image_size)
         return true;
     return !p->kept_all(p->arg, leaf * INDEX_FANOUT, count);
 }
 
-/* From now on until parent_leaves_free(w->leaves). */
+/* Begin to read the parent's leaves ahead. They end with parent_leaves_free(w->leaves). */
 static int begin_merging(struct index_writer *w)
 {
     return w->config.parent ? parent_leaves_new(w->config.index, is_merged, w, &w->leaves) : 0;
 }
 
-/* Fill in what stays of the parent's leaf. */
+/* Fill in the chunks of the parent's leaf that stay. The sum of stored bytes loses all of that leaf; put_leaf adds
+ * what the new one holds. */
 static int merge_leaf(struct index_writer *w, uint64_t leaf, uint32_t count)
 {
     const struct sink_parent *p = w->config.parent;
@@ -250,7 +257,8 @@ static int merge_leaf(struct index_writer *w, uint64_t leaf, uint32_t count)
     return rc;
 }
 
-/* One leaf before the streamed ones, of which perhaps only the parent has it. */
+/* End one leaf before the streamed ones. Possibly only the parent has it (count 0): it still leaves the sum of stored
+ * bytes. */
 static int end_early_leaf(struct index_writer *w, uint64_t leaf, struct index_child *out)
 {
     const uint32_t count = leaf_count(w, leaf);
@@ -270,6 +278,8 @@ static int end_early_leaf(struct index_writer *w, uint64_t leaf, struct index_ch
     return rc;
 }
 
+/* End all leaves before the streamed ones. The loop goes on past the image's end if the parent is longer. A leaf there
+ * has no entry to fill in (count 0); leaves[0] only stands in for it. */
 static int end_early(struct index_writer *w, uint64_t chunk_count, struct index_child *leaves)
 {
     struct sorter_record r;
@@ -294,7 +304,7 @@ static int end_early(struct index_writer *w, uint64_t chunk_count, struct index_
 
 /* ------------------------------------------------------------------ the end */
 
-/* The levels above the leaves, in place: nodes[n / INDEX_FANOUT] becomes the parent of nodes[n]. */
+/* Build the levels above the leaves in place: nodes[n / INDEX_FANOUT] becomes the parent of nodes[n]. */
 static int end_levels(struct index_writer *w, struct index_child *nodes, uint64_t count, unsigned levels)
 {
     int rc = 0;
@@ -307,6 +317,7 @@ static int end_levels(struct index_writer *w, struct index_child *nodes, uint64_
     return rc;
 }
 
+/* End the streamed leaves first, then the early ones, whose merge needs the image's size. */
 int index_writer_finish(struct index_writer *w, uint64_t image_size, struct index_writer_result *out)
 {
     const uint64_t chunks = (image_size + w->config.chunk_size - 1) / w->config.chunk_size, leaves = nodes_over(chunks);
@@ -338,7 +349,7 @@ int index_writer_finish(struct index_writer *w, uint64_t image_size, struct inde
 
 /* ------------------------------------------------------------------ a snapshot */
 
-/* Every leaf up to the one in progress, which is not taken away. */
+/* Encode every leaf up to the one in progress. The caller restores the writer, so this may consume its state. */
 static int snapshot_leaves(struct index_writer *w, uint64_t chunks, struct index_child *leaves)
 {
     const uint64_t own = nodes_over(chunks);
@@ -380,6 +391,6 @@ int index_writer_snapshot(struct index_writer *w, uint64_t image_size, struct in
         rc = end_levels(w, nodes, leaves, levels);
     *out = (struct index_writer_result){
         .root = nodes[0], .levels = levels, .stored_bytes = w->stored_bytes, .kept = w->kept};
-    *w = *as_it_was; /* nothing above adds to what it points at */
+    *w = *as_it_was; /* shallow is enough: nothing above appends to vectors or the sorter */
     return rc ? rc : 1;
 }

@@ -1,4 +1,5 @@
-/* One pack is being filled; what goes into which pack depends on the chunks' order and stored lengths alone. */
+/* One pack is in progress. Which chunks share a pack depends only on their order and stored lengths, so two runs of a
+ * build form the same packs, and the second finds them in the store. */
 #include "imagebuild/sink/packer.h"
 
 #include <errno.h>
@@ -6,11 +7,13 @@
 
 #include "base/error.h"
 
+/* A chunk of the pack in progress; its reference lacks the pack's name. */
 struct waiting {
     uint64_t number;
     struct chunk_ref ref;
 };
 
+/* waiting[0 .. count) are the chunks in `pack`, in order. */
 struct packer {
     struct packer_config config;
     struct bytes pack;
@@ -24,7 +27,7 @@ int packer_new(const struct packer_config *config, struct packer **out)
     if (!p)
         return error_no_memory();
     p->config = *config;
-    /* a single chunk may be larger than a small pack_size */
+    /* one chunk may be longer than a small pack_size */
     p->pack = (struct bytes)BYTES_INIT(GR_MAX(config->pack_size, (size_t)CHUNK_SIZE_MAX));
     p->count = 0;
     *out = p;
@@ -39,6 +42,8 @@ void packer_free(struct packer *p)
     free(p);
 }
 
+/* Hand the pack to the upload under its name, and emit the references that now are complete. upload_put leaves
+ * p->pack empty. */
 static int close_pack(struct packer *p)
 {
     struct digest name = digest_of(p->pack.data, p->pack.len);
@@ -62,6 +67,7 @@ int packer_add(struct packer *p, uint64_t number, const struct chunk_ref *ref, c
     w->number = number;
     w->ref = *ref;
     w->ref.kind = OBJECT_PACK;
+    /* a pack has at most 1 GiB (build.c), so offsets fit */
     w->ref.offset = (uint32_t)p->pack.len;
     rc = bytes_append(&p->pack, stored->data, stored->len);
     if (rc)

@@ -1,11 +1,20 @@
-/* sink_write -> region's chunk -> chunker (hash, compress) -> packer (packs) -> index_writer (leaves), each handing on
- * to the next in the order in which chunks were closed, in the caller's thread. Holes are simply never submitted.
+/* The stages of the sink. All run in the caller's thread but the workers' encoding, and each hands on to the next in
+ * the order in which chunks closed:
  *
- *   chunks   | FRONT .. | HOLES, SCRUB, kept ones .. | BODIES .. | METADATA .. |
- *                                                    ^ border: the first chunk of BODIES or METADATA
+ *   sink_write -> region's chunk -> chunker (hash, compress) -> packer (packs) -> index_writer (leaves) -> upload
+ *                       |                    |
+ *                     hole              equals the parent's: its reference goes straight to index_writer
  *
- * For erasure a written chunk that is the parent's is not put into the index at once: it counts as one that stays,
- * since its pack may have to be given up in the end, and then it is copied like the others of that pack.
+ * Chunk numbers, ascending:
+ *
+ *   | FRONT .. | HOLES, SCRUB, kept ones .. | DATA .. | METADATA .. |
+ *                                           ^ border: the first chunk of DATA or METADATA
+ *
+ * Regions below the border may interleave, so their chunks come to the index in any order; from the border on they
+ * ascend.
+ *
+ * With `erase`, a written chunk that equals the parent's counts as one that stays and is not put into the index yet:
+ * its pack may have to be emptied in the end, and then the chunk is copied like the others of that pack.
  */
 #include "imagebuild/sink/sink.h"
 
@@ -19,43 +28,47 @@
 #include "imagebuild/sink/index_writer.h"
 #include "imagebuild/sink/packer.h"
 
+/* One writer's place. Bytes of `buffer` from `filled` on are undefined. */
 struct region {
     bool used, open; /* open: `chunk` is in progress, in buffer */
-    uint64_t chunk;  /* the last one written to */
-    uint64_t end;    /* of the last write */
-    uint8_t *buffer; /* allocated when a chunk comes in pieces */
-    uint32_t filled; /* of buffer; what is behind is undefined */
+    uint64_t chunk;  /* number of the chunk written last */
+    uint64_t end;    /* address behind the last write */
+    uint8_t *buffer; /* chunk_size bytes; allocated when a chunk first comes in pieces */
+    uint32_t filled;
 };
 
+/* What a build with `erase` did to a chunk of the parent. */
 enum fate {
     UNWRITTEN,
     WRITTEN,
-    SAME, /* as it was */
+    SAME, /* written with the parent's bytes */
 };
 
+/* Used from one thread. */
 struct sink {
     struct sink_config config;
     struct chunker *chunker;
     struct packer *packer;
     struct index_writer *index;
-    struct sink_parent given;          /* when parent_index */
-    struct sink_parent parent;         /* the same, or for erasure with what stays by `fates` */
-    uint8_t *fates;                    /* enum fate of each of the parent's chunks; NULL: not for erasure */
-    struct parent_index *parent_index; /* NULL: none */
+    struct sink_parent given;          /* config.parent, if there is one */
+    struct sink_parent parent;         /* the same; with `erase` it keeps what `fates` says */
+    uint8_t *fates;                    /* enum fate of each of the parent's chunks; NULL without `erase` */
+    struct parent_index *parent_index; /* NULL: no parent */
     uint64_t parent_chunks;
-    struct parent_leaves *leaves; /* for what is written between kept chunks; NULL: nothing was yet */
-    uint64_t leaf;                /* that was asked of it last */
+    struct parent_leaves *leaves; /* the parent's leaves, read ahead of writes between kept chunks; NULL until needed */
+    uint64_t leaf;                /* the last leaf taken from `leaves` */
     uint64_t chunks_new, chunks_reused;
     struct repack_counts repacked;
+    /* The border is known once DATA or METADATA is written. */
     bool bordered;
-    uint64_t border;   /* when bordered */
-    uint64_t low_next; /* behind the last chunk of the regions below the border */
+    uint64_t border;   /* chunk number, if bordered */
+    uint64_t low_next; /* one more than the highest chunk of the regions below the border */
     struct region regions[SINK_REGIONS];
 };
 
 static const char *const region_names[SINK_REGIONS] = {"front", "holes", "scrub", "bodies", "metadata"};
 
-/* Is something in this leaf free, for SINK_HOLES to be written? (SINK_SCRUB is mostly where that is so, too.) */
+/* Return whether a leaf has free chunks, which SINK_HOLES may write. SINK_SCRUB mostly writes to such leaves too. */
 static bool has_holes(void *arg, uint64_t leaf)
 {
     const struct sink *s = arg;
@@ -63,8 +76,9 @@ static bool has_holes(void *arg, uint64_t leaf)
     return !s->given.kept_all || !s->given.kept_all(s->given.arg, first, count);
 }
 
-/* Between the kept chunks writers go up through all of the index, skipping much of it: first SINK_SCRUB, then
- * SINK_HOLES. Behind the border, and in the front at the end, they stay in a few leaves. */
+/* Return the parent's chunks of the leaf that holds chunk `number`. SINK_SCRUB and then SINK_HOLES ascend through the
+ * whole index with gaps, so leaves are read ahead for them, anew when they start over. Behind the border, and in the
+ * front at the end, writers stay in a few leaves, which parent_index holds. */
 static int get_leaf(struct sink *s, uint64_t number, const struct chunk_ref **out)
 {
     const uint64_t leaf = number / INDEX_FANOUT;
@@ -77,7 +91,7 @@ static int get_leaf(struct sink *s, uint64_t number, const struct chunk_ref **ou
     return rc ? rc : parent_leaves_get(s->leaves, leaf, out);
 }
 
-/* The parent's reference to the same bytes at the same place: *out NULL when it has none. */
+/* Find the parent's chunk of this number with the same bytes. *out NULL: it has none, or only in a damaged pack. */
 static int find_in_parent(struct sink *s, uint64_t number, const struct chunk_ref *ref, const struct chunk_ref **out)
 {
     const struct chunk_ref *chunks;
@@ -93,6 +107,7 @@ static int find_in_parent(struct sink *s, uint64_t number, const struct chunk_re
     return 0;
 }
 
+/* Take an encoded chunk from the chunker. */
 static int on_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, const struct bytes *stored)
 {
     struct sink *s = arg;
@@ -109,18 +124,22 @@ static int on_chunk(void *arg, uint64_t number, const struct chunk_ref *ref, con
     return same ? index_writer_add(s->index, number, same) : packer_add(s->packer, number, ref, stored);
 }
 
+/* Take a completed reference from the packer. */
 static int on_packed(void *arg, uint64_t number, const struct chunk_ref *ref)
 {
     struct sink *s = arg;
     return index_writer_add(s->index, number, ref);
 }
 
+/* sink_parent.kept for `erase`: a chunk stays if it was not written and the parent keeps it, or was written
+ * with the same bytes. */
 static bool stays(void *arg, uint64_t chunk)
 {
     const struct sink *s = arg;
     return s->fates[chunk] == SAME || (s->fates[chunk] == UNWRITTEN && s->given.kept(s->given.arg, chunk));
 }
 
+/* Track the fate of each of the parent's chunks. kept_all is unset: leaves may no longer be taken over unread. */
 static int open_erasure(struct sink *s)
 {
     s->fates = calloc(GR_MAX(s->parent_chunks, UINT64_C(1)), sizeof *s->fates);
@@ -208,8 +227,9 @@ static bool is_high(enum sink_region region)
     return region == SINK_DATA || region == SINK_METADATA;
 }
 
-/* May this region write to this chunk, its next? Notes the border. What slips through (a chunk that another region has
- * left behind) is found by index_writer_finish. */
+/* Enter the next chunk of a region, or fail if the rules forbid it. Sets the border at the first chunk of DATA or
+ * METADATA. This catches a chunk that another region writes now; index_writer_finish finds one that another region
+ * has left. */
 static int enter_chunk(struct sink *s, enum sink_region region, uint64_t chunk)
 {
     const uint64_t address = chunk * s->config.chunk_size;
@@ -234,8 +254,8 @@ static int enter_chunk(struct sink *s, enum sink_region region, uint64_t chunk)
 
 /* ------------------------------------------------------------------ chunks */
 
-/* The chunk's first `filled` bytes are at data, the others, up to len, are zeros. Bytes in a region's buffer are not
- * copied: the buffer is exchanged for an empty one. region_buffer is NULL for others. */
+/* Submit a chunk of `len` bytes: `filled` bytes from data, zeros behind them. region_buffer: the buffer that data is
+ * in, to be exchanged for an empty one instead of copied; NULL: copy. */
 static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t **region_buffer, uint32_t filled,
                   uint32_t len)
 {
@@ -243,7 +263,7 @@ static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t *
     uint8_t **buffer;
     if (s->fates && chunk < s->parent_chunks)
         s->fates[chunk] = WRITTEN;
-    if (chunk_all_zero(data, filled)) /* in the place of what would stay */
+    if (chunk_all_zero(data, filled)) /* an explicit hole: the parent's chunk must not stay */
         return chunk < s->parent_chunks ? index_writer_add(s->index, chunk, &hole) : 0;
     int rc = chunker_begin(s->chunker, &buffer);
     if (rc)
@@ -260,6 +280,7 @@ static int submit(struct sink *s, uint64_t chunk, const uint8_t *data, uint8_t *
     return 0;
 }
 
+/* Submit the region's chunk in progress, if there is one. */
 static int close_region(struct sink *s, struct region *l, uint32_t len)
 {
     if (!l->open)
@@ -268,7 +289,8 @@ static int close_region(struct sink *s, struct region *l, uint32_t len)
     return submit(s, l->chunk, l->buffer, &l->buffer, l->filled, len);
 }
 
-/* Put n bytes at `off` of the region's chunk, which is entered. */
+/* Put n bytes at offset `off` of the chunk that the region has entered. A whole chunk is submitted without a copy
+ * into the region's buffer. */
 static int sink_fill(struct sink *s, struct region *l, uint32_t off, const uint8_t *data, uint32_t n)
 {
     const uint32_t size = s->config.chunk_size;
@@ -319,6 +341,7 @@ int sink_write(struct sink *s, enum sink_region region, uint64_t address, const 
     return rc;
 }
 
+/* Fill in *out from the finished index. */
 static void describe(const struct sink *s, uint64_t image_size, const struct index_writer_result *index,
                      struct sink_result *out)
 {
@@ -333,7 +356,7 @@ static void describe(const struct sink *s, uint64_t image_size, const struct ind
                              .repacked = s->repacked};
 }
 
-/* Everything written so far reaches the index. */
+/* Bring everything that was submitted into the index, closing the last pack. */
 static int sink_drain(struct sink *s)
 {
     int rc = chunker_drain(s->chunker);
@@ -361,7 +384,8 @@ int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out)
     return rc;
 }
 
-/* Scrubbing writes chunks that stay: they may not come a second time. For erasure it is known which these are. */
+/* Repack what stays, if asked to. After SINK_SCRUB only with `erase`: chunks written by it have already taken their
+ * place in the index, and only `fates` can tell which these are. */
 static int repack(struct sink *s)
 {
     const struct repack_config config = {.parent = &s->parent,
@@ -374,6 +398,8 @@ static int repack(struct sink *s)
     return wanted ? repack_run(&config, &s->repacked) : 0;
 }
 
+/* Close all regions, repack, and finish the index. `order` decides in which order the last chunks are packed, so it is
+ * part of the image's digest. The image's last chunk may be short. */
 int sink_finish(struct sink *s, uint64_t image_size, struct sink_result *out)
 {
     static const enum sink_region order[SINK_REGIONS] = {SINK_HOLES, SINK_SCRUB, SINK_DATA, SINK_METADATA, SINK_FRONT};

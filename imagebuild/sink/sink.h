@@ -1,17 +1,17 @@
-/* The image's address space on its way into the store: bytes become chunks, chunks become packs and index leaves, all
- * of it put into the store while more is written.
+/* The sink: an image's address space on its way into the store. Writers put bytes at addresses. The sink cuts them
+ * into chunks, packs the chunks, and puts packs and index leaves into the store while more is written.
  *
- * Writers have regions, each with a chunk in progress of its own. Addresses ascend within a region, regions interleave
- * as they like; no chunk is written by two regions, and what DATA and METADATA write lies behind all the others'
- * chunks. A chunk is closed when it is full, when its region goes on to another one, or at the end; chunks are packed
- * in the order in which they are closed, so the result does not depend on the number of workers or uploads.
+ * Writers use regions. Each region has one chunk in progress. Within a region addresses ascend; regions interleave
+ * freely. No chunk is written by two regions, and SINK_DATA and SINK_METADATA lie behind the chunks of all the
+ * others. A chunk is closed when it is full, when its region moves on to another one, or at the end. Chunks are
+ * packed in the order in which they close, so the result does not depend on the number of workers or uploads.
  *
- * Addresses that are never written are zeros, and a chunk of nothing but zeros is a hole that costs nothing. Upon a
- * parent, chunks that nobody writes stay where the parent says so, and a written chunk that is the parent's of the same
- * number, byte for byte, takes the parent's reference instead of a place in a pack.
+ * Addresses that are never written are zeros, and a chunk of zeros is a hole that costs nothing. Upon a parent, a
+ * chunk that is not written stays if the parent keeps it. A written chunk that equals the parent's chunk of the same
+ * number takes the parent's reference and is not packed.
  *
- * Memory: a chunk for each region in use; for erasure a byte for each chunk of the parent; chunker.h and index_writer.h
- * state theirs; one pack being filled (pack_size), the upload's budget. Used from one thread.
+ * Memory: a chunk for each region in use; with `erase`, a byte for each chunk of the parent; those that chunker.h and
+ * index_writer.h state; one pack in progress (pack_size); the upload's budget. Used from one thread.
  */
 #ifndef GRANARY_IMAGEBUILD_SINK_SINK_H
 #define GRANARY_IMAGEBUILD_SINK_SINK_H
@@ -26,52 +26,56 @@ struct sink;
 
 enum sink_region {
     SINK_FRONT,    /* the filesystem's beginning, from address 0 on */
-    SINK_HOLES,    /* bodies placed in free ranges of the parent */
-    SINK_SCRUB,    /* chunks of the parent written again, dead bytes zeroed */
-    SINK_DATA,     /* bodies behind everything kept */
-    SINK_METADATA, /* one region behind the bodies: the first write ends SINK_DATA */
+    SINK_HOLES,    /* file data placed in free ranges of the parent */
+    SINK_SCRUB,    /* chunks of the parent rewritten with their dead bytes zeroed */
+    SINK_DATA,     /* file data behind everything kept */
+    SINK_METADATA, /* one range behind the file data; the first write ends SINK_DATA */
     SINK_REGIONS,
 };
 
+/* Everything that pointers lead to is the caller's and outlives the sink. */
 struct sink_config {
-    struct upload *upload; /* the caller's */
-    uint32_t chunk_size;
-    int zstd_level;                   /* 0: none */
+    struct upload *upload;
+    uint32_t chunk_size;              /* bytes */
+    int zstd_level;                   /* 0: do not compress */
     unsigned workers;                 /* threads that hash and compress, at least 1 */
-    size_t pack_size;                 /* a pack is closed before it would pass this */
-    struct sorter_config sorter;      /* index_writer.h */
-    const struct sink_parent *parent; /* NULL: none; copied, what it points at is the caller's */
-    uint64_t repack_budget;           /* upon a parent, not beside SINK_SCRUB: repack.h; 0: none */
-    bool erase; /* upon a parent: no pack of the image holds anything else, whatever the budget; no snapshots then */
+    size_t pack_size;                 /* bytes; a pack closes before it would pass this */
+    struct sorter_config sorter;      /* for chunks that come out of order (index_writer.h) */
+    const struct sink_parent *parent; /* NULL: no parent; the struct itself is copied */
+    uint64_t repack_budget; /* bytes that repacking may copy (repack.h); not used if SINK_SCRUB was; 0: none */
+    /* Upon a parent: leave no pack that holds anything but chunks of this image, at any cost. Excludes snapshots. */
+    bool erase;
 };
 
+/* What was written. Counts are of chunks. */
 struct sink_result {
     struct index_child index_root;
     unsigned index_levels;
     struct digest content_root;
-    uint64_t stored_bytes; /* of all chunks that are not holes, those of the parent included */
-    /* Chunks packed; of the parent that stay (holes among them, for erasure also what is counted next); written ones
-     * that turned out to be the parent's. */
+    uint64_t stored_bytes; /* of all chunks but holes, the parent's included */
+    /* New: packed. Kept: the parent's, holes among them; with `erase` those of chunks_reused too. Reused: written,
+     * but equal to the parent's. */
     uint64_t chunks_new, chunks_kept, chunks_reused;
-    struct repack_counts repacked; /* of those that stay */
+    struct repack_counts repacked; /* part of chunks_kept */
 };
 
+/* -EINVAL: the parent has another chunk size. -ENOMEM. -EBADMSG and the store's errors: the parent's index. */
 GR_MUST_CHECK int sink_new(const struct sink_config *config, struct sink **out);
-/* Stops the workers. NULL is allowed. */
+/* Stop the workers and free the sink. NULL is allowed. */
 void sink_free(struct sink *s);
 
-/* len bytes at address, not before the end of the region's last write. -EIO with a sentence: the regions' rules are
- * broken, which is the caller's mistake. */
+/* Write len bytes at `address`, which is not before the end of the region's last write. -EIO with a sentence: the
+ * caller broke the rules of the regions. Other errors come from encoding, the upload and the parent's index. */
 GR_MUST_CHECK int sink_write(struct sink *s, enum sink_region region, uint64_t address, const void *data, size_t len);
 
-/* For a checkpoint: what was written through SINK_DATA ends at or before `address`, a chunk's begin, from which on it
- * goes on. Closes chunk and pack, so that what follows is packed as in a build that begins there upon what has been
- * described, and describes the image up to address. Everything has been handed to the upload. 1: done; 0: closed, but
- * not described, since other regions were used; or -errno. */
+/* End the chunk and the pack for a checkpoint, and describe the image up to `address`, a chunk's begin at or behind
+ * the end of SINK_DATA. SINK_DATA continues there, and is packed as in a build that begins there upon what was
+ * described. Everything has been handed to the upload. 1: *out describes it; 0: closed but not described, because
+ * other regions were used; or -errno as from sink_write. */
 GR_MUST_CHECK int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out);
 
-/* Nothing more comes: the image is image_size bytes. Everything has been handed to the upload when this returns, not
- * all of it has arrived (upload_flush). */
+/* Complete the image of image_size bytes; no more writes follow. When this returns, everything has been handed to the
+ * upload but has not necessarily arrived (upload_flush). Errors as from sink_write; -EFBIG: too many chunks. */
 GR_MUST_CHECK int sink_finish(struct sink *s, uint64_t image_size, struct sink_result *out);
 
 #endif

@@ -1,10 +1,13 @@
 /* A list of jobs, `threads` threads that take the oldest, and a byte budget that upload_put waits for.
  *
- * A job is a put (it carries the object's bytes) or a check of an object that was found present. `pending` counts jobs
- * in the list and in the threads' hands; a flush waits for it to become 0. After the first error jobs are taken and
- * dropped without touching the store, so that flush and free end soon.
+ *   upload_put -> [job][job][job] -> thread: look, put -> done
+ *                                    thread: ...          (check jobs: look only)
  *
- * One lock guards all of struct upload; it is not held while the store works.
+ * A job is a put, which carries the object's bytes, or a check of an object that was found present. `pending` counts
+ * jobs that are in the list or held by a thread; a flush waits until it is 0. After the first error threads take jobs
+ * and drop them without touching the store, so that flush and free end soon.
+ *
+ * One lock guards all of struct upload. It is not held while the store works or step runs.
  */
 #include "imagebuild/sink/upload.h"
 
@@ -22,17 +25,19 @@
 #include "store/gc_marks.h"
 #include "store/repository.h"
 
-/* Bounds the memory of jobs that carry no bytes. */
+/* Bounds the list where bytes cannot: jobs that carry none. */
 enum { JOBS_MAX = 1024 };
 enum { HEALED_NAMED_MAX = 8 };
 
+/* An object that was handed over. */
 struct object_name {
     struct digest digest;
     enum object_kind kind;
-    bool reused; /* it was there already */
+    bool reused; /* the store had it before */
     size_t len;
 };
 
+/* check: look the object up again; `bytes` is empty then. */
 struct job {
     struct job *next;
     struct object_name name;
@@ -40,6 +45,7 @@ struct job {
     struct bytes bytes;
 };
 
+/* The lock guards everything from `head` on but thread_count and threads. */
 struct upload {
     struct store *store;
     size_t memory;
@@ -50,11 +56,11 @@ struct upload {
     pthread_cond_t ended; /* a job ended */
     struct job *head, **tail;
     size_t pending, pending_bytes;
-    struct bytes spare; /* empty memory of a pack */
+    struct bytes spare; /* empty, with the memory of a stored pack */
     bool stop;
-    struct error error; /* the first */
+    struct error error; /* the first one */
     struct upload_counts counts;
-    VEC(struct object_name) done; /* all that are in the store */
+    VEC(struct object_name) done; /* every object known to be in the store */
     unsigned thread_count;
     pthread_t threads[];
 };
@@ -65,7 +71,7 @@ static void job_free(struct job *job)
     free(job);
 }
 
-/* Keep the memory of a pack that was stored for the next one; one is enough, since they are filled one by one. */
+/* Keep the memory of a stored pack for the next one. One spare is enough, because packs are filled one at a time. */
 static void keep_spare_locked(struct upload *u, struct job *job)
 {
     if (job->name.kind != OBJECT_PACK || u->spare.data)
@@ -75,6 +81,7 @@ static void keep_spare_locked(struct upload *u, struct job *job)
     job->bytes = (struct bytes)BYTES_INIT(0);
 }
 
+/* Look an object up again before it is relied upon. A wrong length counts as gone. */
 static int check_object(struct upload *u, const struct object_name *name)
 {
     char key[OBJECT_KEY_MAX];
@@ -95,12 +102,14 @@ static int check_object(struct upload *u, const struct object_name *name)
     return rc;
 }
 
+/* Put the object unless the store has it whole; *out_found: what the store had. */
 static int put_object(struct upload *u, const struct job *job, enum repository_found *out_found)
 {
     return repository_put_object(u->store, job->name.kind, job->bytes.data, job->bytes.len, &job->name.digest, NULL,
                                  out_found);
 }
 
+/* Count a put and remember the object. */
 static int count_put_locked(struct upload *u, const struct job *job, enum repository_found found)
 {
     bool pack = job->name.kind == OBJECT_PACK, existed = found == REPOSITORY_WHOLE;
@@ -114,12 +123,14 @@ static int count_put_locked(struct upload *u, const struct job *job, enum reposi
     return vec_push(&u->done, name);
 }
 
-static void upload_fail_locked(struct upload *u, int rc)
+/* Keep the first error; later ones mostly follow from it. */
+static void fail_locked(struct upload *u, int rc)
 {
     if (rc && !u->error.code)
         error_take(&u->error, rc);
 }
 
+/* Take the oldest job, waiting for one. NULL: stop, and no jobs are left. *out_skip: drop it without working on it. */
 static struct job *take_job(struct upload *u, bool *out_skip)
 {
     SCOPED_LOCK(&u->lock);
@@ -135,19 +146,20 @@ static struct job *take_job(struct upload *u, bool *out_skip)
     return job;
 }
 
+/* Account for a job, and wake the caller if it waits for budget or in a flush. */
 static void end_job(struct upload *u, struct job *job, int rc, bool skipped, enum repository_found found)
 {
     SCOPED_LOCK(&u->lock);
     if (!rc && !skipped && !job->check && count_put_locked(u, job, found))
         rc = error_no_memory();
-    upload_fail_locked(u, rc);
+    fail_locked(u, rc);
     u->pending--;
     u->pending_bytes -= job->bytes.len;
     keep_spare_locked(u, job);
     pthread_cond_broadcast(&u->ended);
 }
 
-/* The first few by name; upload_counts has the number. */
+/* Log the first few damaged objects by name; upload_counts has the number. */
 static void warn_of_healed(struct upload *u, const struct object_name *name)
 {
     char key[OBJECT_KEY_MAX];
@@ -156,6 +168,7 @@ static void warn_of_healed(struct upload *u, const struct object_name *name)
                     object_key(name->kind, &name->digest, key));
 }
 
+/* An upload thread: work on jobs until stop. */
 static void *upload_main(void *arg)
 {
     struct upload *u = arg;
@@ -208,7 +221,7 @@ void upload_free(struct upload *u)
     pthread_mutex_unlock(&u->lock);
     for (unsigned i = 0; i < u->thread_count; i++)
         pthread_join(u->threads[i], NULL);
-    assert(!u->head);
+    assert(!u->head); /* the threads emptied the list */
     pthread_cond_destroy(&u->ended);
     pthread_cond_destroy(&u->work);
     pthread_mutex_destroy(&u->lock);
@@ -217,13 +230,13 @@ void upload_free(struct upload *u)
     free(u);
 }
 
+/* Return whether a job may be added. A single one always may, however large it is. */
 static bool has_budget_locked(const struct upload *u, const struct job *job)
 {
     return !u->pending || (u->pending < JOBS_MAX && u->pending_bytes + job->bytes.len <= u->memory);
 }
 
-/* Wait for a job to end, a second at the most, and let the caller take its step, which may talk to the store: the lock
- * is given up for it. */
+/* Wait until a job ends, a second at most, then call step. The lock is released for step, which may use the store. */
 static int wait_ended_locked(struct upload *u)
 {
     struct timespec until;
@@ -238,7 +251,8 @@ static int wait_ended_locked(struct upload *u)
     return rc;
 }
 
-/* Append job when there is room for it; on failure it stays the caller's. out_spare: gets the spare memory, or NULL. */
+/* Append a job once there is budget for it. On failure the job stays the caller's. *out_spare, unless NULL, gets the
+ * spare memory. */
 static int add_job(struct upload *u, struct job *job, struct bytes *out_spare)
 {
     int rc = upload_step(u);
@@ -268,9 +282,10 @@ int upload_put(struct upload *u, enum object_kind kind, struct bytes *bytes, con
     struct bytes spare = BYTES_INIT(0);
     int rc = add_job(u, job, kind == OBJECT_PACK ? &spare : NULL);
     if (rc) {
-        free(job); /* the bytes are still the caller's */
+        free(job); /* the bytes stay the caller's */
         return rc;
     }
+    /* the caller's buffer keeps its limit */
     spare.max = bytes->max;
     *bytes = spare;
     return 0;
@@ -290,9 +305,10 @@ int upload_flush(struct upload *u)
     return rc ? rc : u->error.code ? error_restore(&u->error) : 0;
 }
 
+/* Queue a check of every object that was there before, or of all, and wait for them. */
 static int check_listed(struct upload *u, bool all)
 {
-    /* No puts are in flight any more, so nothing else touches the list. */
+    /* after a flush no thread appends to the list, so it needs no lock */
     for (size_t i = 0; i < u->done.len; i++) {
         if (!all && !u->done.items[i].reused)
             continue;

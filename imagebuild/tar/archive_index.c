@@ -1,5 +1,9 @@
-/* A record of fixed size for each member, at its number; the strings of all in a scratch of their own. What an earlier
- * archive left there is known by the archive's number in the record. */
+/* A record of fixed size for each member, at its number; the strings of all members lie in a second scratch. Records
+ * that an earlier archive left behind are recognized by the archive's number in them.
+ *
+ *   records:  [member 1][member 2][member 3] ...      at member * sizeof record
+ *   texts:    path validator target | path ...        at record.strings
+ */
 #include "imagebuild/tar/archive_index.h"
 
 #include <errno.h>
@@ -11,10 +15,11 @@
 #include "base/spill/scratch.h"
 #include "format/catalog.h"
 
-/* Apart from the device numbers that a source of another kind may list. */
+/* Device number of hard-linked members: differs from those that other sources list. */
 #define LINKS_OF_ARCHIVES (UINT64_C(1) << 63)
 
-/* Never outlives the process: native order. Its strings lie at `strings`: path, validator, target. */
+/* A member. Its strings lie in `texts` at `strings`: path, validator, target. Never outlives the process: native
+ * order. */
 struct record {
     struct source_entry entry; /* without its pointers */
     struct listing_written content;
@@ -26,7 +31,7 @@ struct archive_index {
     struct scratch *records, *texts;
     uint32_t archive;
     uint64_t texts_end;
-    struct bytes text; /* of the member found last */
+    struct bytes text; /* strings of the member found last */
 };
 
 void archive_index_free(struct archive_index *m)
@@ -54,6 +59,7 @@ int archive_index_new(const char *dir, struct archive_index **out)
     return rc;
 }
 
+/* Append a string to the scratch of strings. */
 static int put_text(struct archive_index *m, const char *text, size_t len)
 {
     int rc = len ? scratch_write(m->texts, m->texts_end, text, len) : 0;
@@ -61,6 +67,7 @@ static int put_text(struct archive_index *m, const char *text, size_t len)
     return rc;
 }
 
+/* Write a member's record at its number. */
 static int put_record(struct archive_index *m, const struct record *r)
 {
     return scratch_write(m->records, r->entry.member * sizeof *r, r, sizeof *r);
@@ -96,7 +103,7 @@ int archive_index_note(struct archive_index *m, const struct source_entry *e, co
     return rc ? rc : put_record(m, &r);
 }
 
-/* 1: there is such a record. */
+/* Read the record that `link` names. 1: there is one; 0: there is none of this archive. */
 static int read_record(struct archive_index *m, const struct source_entry *link, struct record *out)
 {
     if (link->link_to >= scratch_len(m->records) / sizeof *out)

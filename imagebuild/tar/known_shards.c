@@ -1,4 +1,9 @@
-/* A member's validator is its shard's key (SOURCE_SHARD_KEY: "tar:...:") and its place in there. */
+/* A member's validator is its shard's key (SOURCE_SHARD_KEY: "tar:...:") followed by its position in the shard. So
+ * the catalog tells which shard a member came from, and a shard's key tells, without reading it, whether it has
+ * changed.
+ *
+ *   new -> has (for each shard) -> suffice -> live, before data is written -> list
+ */
 #include "imagebuild/tar/known_shards.h"
 
 #include <errno.h>
@@ -10,27 +15,27 @@
 #include "store/read/catalog_cursor.h"
 #include "store/read/digest_map.h"
 
-/* What is known of a key, in its value. */
+/* Flags, the value of a key: */
 enum { UNCHANGED = 1, HAS_DIRECTORIES = 2, DAMAGED = 4 };
 
 struct known_shards {
     struct known_shards_config config;
     struct digest_map keys;
     struct digest_map linked; /* the first names of hard-linked members, numbered */
-    bool of_no_use;
+    bool of_no_use;           /* passing over shards would not be safe */
 };
 
-/* Their identities are apart from device numbers that sources list, and from those of archive_index.c. */
+/* Device number of hard-linked members listed from the catalog: unlike those of sources and of archive_index.c. */
 #define LINKS_OF_KNOWN (UINT64_C(3) << 62)
 
-/* The length of the shard's key in a validator; 0: it is no member's. */
+/* Return the length of the shard's key in a validator; 0: it is not a member's. */
 static size_t key_len(const char *validator, size_t len)
 {
     bool member = len > SOURCE_SHARD_KEY_LEN && !memcmp(validator, SOURCE_SHARD_KEY, strlen(SOURCE_SHARD_KEY));
     return member ? SOURCE_SHARD_KEY_LEN : 0;
 }
 
-/* Go through the parent's members. */
+/* Visit all entries of the parent's catalog. */
 static int known_shards_walk(struct known_shards *k,
                              int (*visit)(struct known_shards *k, const struct catalog_entry *e, void *arg), void *arg)
 {
@@ -50,7 +55,7 @@ static int known_shards_walk(struct known_shards *k,
     return rc && rc != -ECANCELED ? parent_failed(rc) : rc;
 }
 
-/* The shard that the entry is a member of; NULL: of none. */
+/* Return the shard that an entry is a member of; NULL: none. */
 static struct digest_slot *shard_of(const struct known_shards *k, const struct catalog_entry *e)
 {
     struct digest key;
@@ -60,7 +65,7 @@ static struct digest_slot *shard_of(const struct known_shards *k, const struct c
     return digest_map_find(&k->keys, &key);
 }
 
-/* Does any of it lie in a damaged pack? */
+/* Return whether any data of an entry lies in a damaged pack. */
 static bool is_damaged(const struct known_shards *k, const struct catalog_entry *e)
 {
     bool damaged = false;
@@ -72,6 +77,7 @@ static bool is_damaged(const struct known_shards *k, const struct catalog_entry 
     return damaged;
 }
 
+/* Note an entry's shard, and its file if it is a further name. */
 static int take_key(struct known_shards *k, const struct catalog_entry *e, void *arg)
 {
     if (!key_len(e->validator, e->validator_len))
@@ -121,8 +127,8 @@ bool known_shards_has(void *arg, const char *key, size_t len)
     return true;
 }
 
-/* Of the entries that several shards have for a directory the catalog has one. When that one goes, another counts, of
- * which nothing is known. */
+/* If several shards have an entry for one directory, the catalog has only the winning one. If that shard changes,
+ * another shard's entry counts, and nothing is known of it: then all shards must be read. */
 bool known_shards_suffice(void *arg)
 {
     struct known_shards *k = arg;
@@ -131,12 +137,13 @@ bool known_shards_suffice(void *arg)
     return !k->of_no_use;
 }
 
+/* Return whether a shard's members are taken from the catalog. */
 static bool is_unchanged(const struct known_shards *k, const struct digest_slot *shard)
 {
     return !k->of_no_use && shard && shard->value & UNCHANGED;
 }
 
-/* The number of the file if e is one of several names of it; 0: it is not. */
+/* Return the number of the file if e is one of its several names; else 0. */
 static uint64_t file_of(const struct known_shards *k, const struct catalog_entry *e)
 {
     if (!k->linked.map.count || S_ISDIR(e->mode))
@@ -146,6 +153,7 @@ static uint64_t file_of(const struct known_shards *k, const struct catalog_entry
     return slot ? (uint64_t)slot->value : 0;
 }
 
+/* List an entry if its shard is unchanged. */
 static int list_member(struct known_shards *k, const struct catalog_entry *e, void *listing)
 {
     if (!is_unchanged(k, shard_of(k, e)))
@@ -162,8 +170,9 @@ static int list_member(struct known_shards *k, const struct catalog_entry *e, vo
                                  .validator_len = e->validator_len};
     entry.link_ino = file_of(k, e);
     entry.link_dev = entry.link_ino ? LINKS_OF_KNOWN : 0;
+    /* The text of a further name does not matter: its first name has it. */
     if (S_ISLNK(
-            e->mode)) { /* the catalog has a further name's first one in the place of the text, which that one has */
+            e->mode)) { /* for a further name, the catalog has the first name's path in place of the text of the link */
         entry.target = e->hard_link ? "-" : e->target;
         entry.target_len = e->hard_link ? 1 : e->target_len;
     }
@@ -175,7 +184,8 @@ int known_shards_list(struct known_shards *k, struct listing *listing)
     return known_shards_walk(k, list_member, listing);
 }
 
-/* Of what is no shard's member another source decides, later: it may stay if its version can be told. */
+/* Mark what may stay. Entries that are no shard's belong to another source, which decides later; they may stay if
+ * their version can be told. */
 static int add_live(struct known_shards *k, const struct catalog_entry *e, void *live)
 {
     const struct digest_slot *shard = shard_of(k, e);

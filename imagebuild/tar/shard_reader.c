@@ -1,7 +1,11 @@
-/* Blocks are numbered through all files. Block n has the place n % PLACES of a ring; threads claim blocks in order, as
- * long as their places are free, and the reader takes them in order.
+/* Blocks are numbered through all files. Block n has slot n % places of a ring. Threads claim blocks in order while
+ * slots are free, and the reader takes them in order.
  *
- *   taken <= n < claimed: being read, or read and waiting (done)
+ *   ring:     [in use] [done] [reading] [done] [reading] [free]
+ *              ^ taken - 1, if holding                    ^ claimed
+ *              taken <= n < claimed: being read, or done and waiting
+ *
+ * A claimed block belongs to its thread until `done` is set, and then to the reader.
  */
 #include "imagebuild/tar/shard_reader.h"
 
@@ -14,18 +18,19 @@
 
 enum { THREADS_DEFAULT = 8, THREADS_MAX = 16, PLACES_PER_THREAD = 2, PLACES_MAX = THREADS_MAX * PLACES_PER_THREAD };
 
+/* A piece of a file. */
 struct block {
-    size_t shard; /* place in config.shards */
+    size_t shard; /* index in config.shards */
     uint64_t offset;
     size_t len;
     bool done;
     struct error error;
-    uint8_t *data; /* SHARD_BLOCK */
+    uint8_t *data; /* SHARD_BLOCK bytes */
 };
 
 struct shard_reader {
     struct shard_reader_config config;
-    pthread_mutex_t lock; /* guards what follows, up to the threads; never held across a read */
+    pthread_mutex_t lock; /* guards what follows up to the threads; never held during a read */
     pthread_cond_t changed;
     struct block ring[PLACES_MAX];
     size_t places;
@@ -35,9 +40,9 @@ struct shard_reader {
     bool stopping;
     pthread_t threads[THREADS_MAX];
     unsigned thread_count;
-    /* the reader's own */
+    /* used by the reader alone, but `holding` under the lock: */
     size_t begun; /* files begun */
-    bool holding; /* the block before `taken` is in use */
+    bool holding; /* the block before `taken` is in use by the caller */
 };
 
 /* ------------------------------------------------------------------ reading ahead */
@@ -47,7 +52,7 @@ static const struct shard *shard_at(const struct shard_reader *r, size_t i)
     return &r->config.shards[i];
 }
 
-/* Is there a block that nobody has claimed? */
+/* Return whether a block is left to be claimed, moving on past ended files. */
 static bool any_left_locked(struct shard_reader *r)
 {
     while (r->next_shard < r->config.count && r->next_offset >= shard_at(r, r->next_shard)->version.size) {
@@ -57,7 +62,7 @@ static bool any_left_locked(struct shard_reader *r)
     return r->next_shard < r->config.count;
 }
 
-/* Wait for a place; NULL: nothing is left to read. */
+/* Claim the next block, waiting for a free slot. NULL: nothing is left, or stop. */
 static struct block *shard_reader_claim(struct shard_reader *r)
 {
     SCOPED_LOCK(&r->lock);
@@ -94,6 +99,7 @@ static int read_block(struct shard_reader *r, struct block *b)
     return source_read(r->config.source, &read);
 }
 
+/* A thread that reads ahead. */
 static void *read_run(void *arg)
 {
     struct shard_reader *r = arg;
@@ -113,7 +119,8 @@ static void *read_run(void *arg)
 
 /* ------------------------------------------------------------------ the reader */
 
-/* The block that is due, when it belongs to a file before `end`; waits for it. NULL: none. */
+/* Take the next block if it belongs to a file before index `end`, waiting for it. NULL: it does not, or there is
+ * none. */
 static struct block *due(struct shard_reader *r, size_t end)
 {
     SCOPED_LOCK(&r->lock);

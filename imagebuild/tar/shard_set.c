@@ -1,3 +1,5 @@
+/* A numbered set is expanded and each name looked up, so that a missing shard is an error. A directory or prefix is
+ * listed. */
 #include "imagebuild/tar/shard_set.h"
 
 #include <ctype.h>
@@ -10,7 +12,7 @@
 #include "base/error.h"
 #include "format/catalog.h"
 
-enum { SET_MAX = 1000000 };
+enum { SET_MAX = 1000000 }; /* names in a numbered set */
 
 enum shard_kind shard_kind(const char *path, size_t len, size_t *out_stem)
 {
@@ -28,6 +30,7 @@ enum shard_kind shard_kind(const char *path, size_t len, size_t *out_stem)
     return SHARD_NONE;
 }
 
+/* Add a shard; its path is copied. */
 static int shard_set_add(struct shard_set *set, const char *path, size_t len, const struct source_version *version)
 {
     struct shard shard = {.path = strndup(path, len), .path_len = len, .version = *version};
@@ -45,7 +48,7 @@ static int bad_range(const char *pattern)
                      pattern);
 }
 
-/* A number and how many digits it was written with; NULL: none at p. */
+/* Parse a number; *digits: how many digits it has. Returns what follows; NULL: no number, or more than nine digits. */
 static const char *scan_number(const char *p, unsigned long *out, size_t *digits)
 {
     char *end;
@@ -53,11 +56,12 @@ static const char *scan_number(const char *p, unsigned long *out, size_t *digits
         return NULL;
     *out = strtoul(p, &end, 10);
     *digits = (size_t)(end - p);
+    /* nine digits are ample, and cannot overflow */
     return *digits <= 9 ? end : NULL;
 }
 
 struct range {
-    const char *open, *behind; /* the brace, what follows its end */
+    const char *open, *behind; /* the brace; behind the closing brace */
     unsigned long first, last;
     size_t digits;
 };
@@ -74,7 +78,7 @@ static int parse_range(const char *pattern, struct range *out)
     return 0;
 }
 
-/* One that the address names. */
+/* Add a shard that the address names. */
 static int shard_set_look_at(struct shard_set *set, const char *path)
 {
     struct source_version version;
@@ -82,6 +86,7 @@ static int shard_set_look_at(struct shard_set *set, const char *path)
     return rc ? rc : shard_set_add(set, path, strlen(path), &version);
 }
 
+/* Add the shards of a pattern, with or without braces. */
 static int list_pattern(struct shard_set *set)
 {
     struct range range;
@@ -100,6 +105,7 @@ static int list_pattern(struct shard_set *set)
 
 /* ------------------------------------------------------------------ all there are */
 
+/* Add a listed file if its name is a shard's. */
 static int take_listed(void *arg, const struct source_entry *e)
 {
     struct shard_set *set = arg;
@@ -112,6 +118,7 @@ static int take_listed(void *arg, const struct source_entry *e)
     return shard_set_add(set, e->path, e->path_len, &version);
 }
 
+/* Order by path: the order in which shards are unpacked, and part of what the image's digest depends on. */
 static int compare(const void *a, const void *b)
 {
     const struct shard *x = a, *y = b;
@@ -132,7 +139,7 @@ int shard_set_list(struct shard_set *set)
 
 /* ------------------------------------------------------------------ life */
 
-/* Where the directory of an address's last component, or of its braces, ends; 0: there is no slash. */
+/* Return where the last directory of the address ends, before any braces; 0: it has no slash. */
 static size_t directory_end(const char *address)
 {
     size_t n = strcspn(address, "{");
@@ -146,6 +153,7 @@ int shard_set_open(const char *address, const struct source_options *options, so
 {
     struct range range;
     size_t stem, dir = directory_end(address);
+    /* a single shard or a set; otherwise everything below the address */
     bool named = strchr(address, '{') || shard_kind(address, strlen(address), &stem) != SHARD_NONE;
     *out = (struct shard_set){0};
     int rc = strchr(address, '{') ? parse_range(address, &range) : 0;
@@ -181,6 +189,7 @@ int shard_key(const struct digest *choice, const struct shard *shard, char out[S
         return 0;
     int rc = bytes_append(&text, choice, sizeof *choice);
     if (!rc)
+        /* with the NUL, so that path and validator cannot run into each other */
         rc = bytes_append(&text, shard->path, shard->path_len + 1);
     if (!rc)
         rc = bytes_append(&text, shard->version.validator, shard->version.validator_len);

@@ -1,5 +1,5 @@
-/* Unpacking here rather than in libarchive, which does not compare gzip's checksum and need not see the end of a stream
- * when the tar in it has ended. A shard may hold several streams, one behind the other. */
+/* Decompress here rather than in libarchive, which does not compare gzip's checksum, and may stop at the end of the
+ * tar before the end of the stream. A shard may hold several compressed streams, one after the other. */
 #include "imagebuild/tar/shard_stream.h"
 
 #include <errno.h>
@@ -10,8 +10,9 @@
 
 #include "base/error.h"
 
-enum { PIECE = 1 << 20 };
+enum { PIECE = 1 << 20 }; /* bytes */
 
+/* in[0 .. in_len) is input from the reader that is not used yet. */
 struct shard_stream {
     struct shard_reader *reader;
     enum shard_kind kind;
@@ -20,8 +21,8 @@ struct shard_stream {
     ZSTD_DStream *zstd;
     const uint8_t *in;
     size_t in_len;
-    bool inside; /* a packed stream has begun and not ended */
-    uint8_t *piece;
+    bool inside;    /* a compressed stream has begun and not ended */
+    uint8_t *piece; /* output */
 };
 
 int shard_stream_new(struct shard_reader *reader, struct shard_stream **out)
@@ -60,7 +61,7 @@ int shard_stream_begin(struct shard_stream *s, enum shard_kind kind)
     return 0;
 }
 
-/* Unpack some of s->in; *out: bytes of s->piece filled. */
+/* Decompress some of s->in; *out: bytes filled in s->piece. */
 static int inflate_some(struct shard_stream *s, size_t *out)
 {
     z_stream *z = &s->gzip;
@@ -81,6 +82,7 @@ static int inflate_some(struct shard_stream *s, size_t *out)
     return 0;
 }
 
+/* The same for zstd. */
 static int unzstd_some(struct shard_stream *s, size_t *out)
 {
     ZSTD_inBuffer in = {.src = s->in, .size = s->in_len};
@@ -104,7 +106,7 @@ int shard_stream_next(struct shard_stream *s, const void **data, size_t *len)
         return shard_reader_next(s->reader, data, len);
     *data = s->piece;
     *len = 0;
-    /* What is inside the unpacker may come out without further input. */
+    /* the decompressor may hold output that needs no further input, so try once before reading more */
     for (bool flushed = !s->inside;; flushed = true) {
         if (flushed && !s->in_len) {
             int rc = shard_reader_next(s->reader, &more, &s->in_len);
@@ -112,6 +114,7 @@ int shard_stream_next(struct shard_stream *s, const void **data, size_t *len)
             if (rc)
                 return rc;
             if (!s->in_len)
+                /* the file's end is good only between two streams */
                 return s->inside ? error_set(-EBADMSG, "the packed stream is cut short") : 0;
         }
         int rc = s->kind == SHARD_GZIP ? inflate_some(s, len) : unzstd_some(s, len);

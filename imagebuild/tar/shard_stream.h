@@ -1,5 +1,5 @@
-/* The bytes of the tar in a shard: of the file as it is, or unpacked. What was packed is proved by the checksums of its
- * format once the end was reached; so a shard is to be read to its end, whatever of it is wanted. One thread. */
+/* The bytes of the tar in a shard: the file as it is, or decompressed. Compressed data is proved by the format's
+ * checksums only when the end is reached, so a shard must be read to its end even if less is needed. One thread. */
 #ifndef GRANARY_IMAGEBUILD_TAR_SHARD_STREAM_H
 #define GRANARY_IMAGEBUILD_TAR_SHARD_STREAM_H
 
@@ -8,13 +8,15 @@
 
 struct shard_stream;
 
+/* -ENOMEM. The reader is the caller's and outlives the stream. */
 GR_MUST_CHECK int shard_stream_new(struct shard_reader *reader, struct shard_stream **out);
 void shard_stream_free(struct shard_stream *s); /* NULL is allowed; the reader is the caller's */
 DEFINE_CLEANUP(shard_stream, struct shard_stream *, shard_stream_free)
 
-/* The reader began a file of that kind. */
+/* The reader has begun a file of this kind. -ENOMEM. */
 GR_MUST_CHECK int shard_stream_begin(struct shard_stream *s, enum shard_kind kind);
-/* The next bytes, valid until the next call; len 0: the end. -EBADMSG, the sentence saying why alone: damaged. */
+/* Deliver the next bytes, valid until the next call; len 0: the end. -EBADMSG: damaged; the sentence says only why.
+ * Others as from shard_reader_next. */
 GR_MUST_CHECK int shard_stream_next(struct shard_stream *s, const void **data, size_t *len);
 
 #endif

@@ -1,8 +1,8 @@
-/* tar:ADDRESS: the members of tar shards, plain or compressed, as a source that streams: bodies are handed on with the
- * listing (tar_unpack.h), and what the build has already is not read (struct source_known).
+/* tar:ADDRESS: the members of tar shards, plain or compressed, as a source that streams. File data comes with the
+ * listing (tar_unpack.h), and shards that the build has already are not read (struct source_known).
  *
- * The version of a member is its shard's, and where it begins in there: "tar:SHARD:OFFSET", SHARD being half a digest
- * of the shard's path and version.
+ * A member's version is that of its shard, and its position there: "tar:SHARD:OFFSET". SHARD is half a digest of the
+ * shard's path and version and of the options.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ struct source_tar {
     unsigned threads;
     const volatile int *cancel; /* as in struct source_options */
     bool directories;           /* --tar-dirs */
-    struct digest choice;       /* of the address and all options that decide what members become */
+    struct digest choice;       /* digest of the address and of all options that decide what members become */
     struct source_known known;
 };
 
@@ -30,12 +30,13 @@ static struct source_tar *tar_of(struct source *s)
     return (struct source_tar *)s;
 }
 
-/* The second time it is the same shards. */
+/* Find the shards once: the second listing, and tar_set_known before it, must see the same ones. */
 static int find_shards(struct source_tar *s)
 {
     return s->set.shards.len ? 0 : shard_set_list(&s->set);
 }
 
+/* Return in *out whether the build has all members of a shard. */
 static int is_known(const struct source_tar *s, const struct shard *shard, bool *out)
 {
     char key[SOURCE_SHARD_KEY_LEN + 1];
@@ -44,7 +45,8 @@ static int is_known(const struct source_tar *s, const struct shard *shard, bool 
     return rc;
 }
 
-/* The shards to be read, into *out, whose strings are the set's: without those whose members the build has. */
+/* Choose the shards to be read: all but those whose members the build has. *out is the caller's, its strings are the
+ * set's. */
 static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_count)
 {
     const struct source_known *known = &s->known;
@@ -60,6 +62,7 @@ static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_c
         if (!has)
             chosen[count++] = s->set.shards.items[i];
     }
+    /* all answers are in: perhaps nothing can be passed over */
     if (known->has && !known->suffice(known->arg)) {
         count = s->set.shards.len;
         memcpy(chosen, s->set.shards.items, count * sizeof *chosen);
@@ -90,7 +93,7 @@ static int tar_list(struct source *base, source_visit *visit, void *arg)
 
 /* ------------------------------------------------------------------ the rest */
 
-/* Shards; whose they are is not what their members' owners are. */
+/* Counts of the shards' own listing. Owners of shards do not matter, so unknown ones are not reported. */
 static void tar_counts(struct source *base, struct source_counts *out)
 {
     struct source_counts shards = {0};
@@ -104,7 +107,7 @@ static bool tar_streams(const struct source *s)
     return true;
 }
 
-/* What is listed here stays for list. */
+/* Ask about every shard now, so that a build with several sources knows the answers before one of them is read. */
 static int tar_set_known(struct source *base, const struct source_known *known)
 {
     struct source_tar *s = tar_of(base);
@@ -117,6 +120,7 @@ static int tar_set_known(struct source *base, const struct source_known *known)
     return rc;
 }
 
+/* Find the shard whose key the validator begins with. */
 static bool tar_name_shard(struct source *base, const char *validator, size_t len, char *out, size_t size)
 {
     struct source_tar *s = tar_of(base);
@@ -131,6 +135,7 @@ static bool tar_name_shard(struct source *base, const char *validator, size_t le
     return false;
 }
 
+/* A file that must be read again, because it changed, would mean to unpack its shard once more. */
 static int not_again(const struct source_tar *s)
 {
     return error_set(-ENOTSUP, "source: %s: a member of a tar shard cannot be read again by itself", s->url);
@@ -146,6 +151,7 @@ static int tar_stat(struct source *base, const char *path, size_t len, struct so
     return not_again(tar_of(base));
 }
 
+/* Any thread may cancel. */
 static void tar_cancel(struct source *base)
 {
     source_cancel(tar_of(base)->set.source);
@@ -173,7 +179,7 @@ int source_tar_open(const char *url, const char *address, const struct source_op
                                           .close = tar_close};
     struct source_options inner = *options;
     struct source_tar *s = calloc(1, sizeof *s);
-    inner.rules = NULL; /* they are about members */
+    inner.rules = NULL; /* rules apply to members, not to shards */
     if (!s || !(s->url = strdup(url))) {
         free(s);
         return error_no_memory();

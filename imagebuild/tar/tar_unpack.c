@@ -1,7 +1,12 @@
-/* Shards come in the order of their names, members in the archive's.
+/* Shards come in the order of their names, members in the order of the archive.
  *
- * A hard link names a member that came before in its shard: so the names of one shard are remembered at a time, 60 to
- * 120 bytes each.
+ *   shard_reader (threads) -> shard_stream (gzip, zstd) -> libarchive -> take_member -> visit
+ *                                                               ^             |
+ *                                                               +-- content_next: visit pulls the data
+ *
+ * A hard link names a member that came before it in the same shard, so the names of one shard at a time are
+ * remembered, 60 to 120 bytes each. Damage is an error even where no member needs the bytes: the rest of a shard is
+ * read to its checksum.
  */
 #include "imagebuild/tar/tar_unpack.h"
 
@@ -24,34 +29,37 @@
 #include "imagebuild/tar/shard_stream.h"
 #include "store/read/digest_map.h"
 
-enum { PIECE = 256 << 10 };
+enum { PIECE = 256 << 10 }; /* bytes of zeros handed out at a time, for holes */
 
+/* State of a run. */
 struct unpacking {
     const struct tar_unpack *config;
     struct shard_reader *reader;
     struct shard_stream *stream;
     const struct shard *shard;
-    char key[SOURCE_SHARD_KEY_LEN + 1]; /* empty: the shard has no version */
+    char key[SOURCE_SHARD_KEY_LEN + 1]; /* shard_key; empty: the shard has no version */
     struct archive *archive;
-    struct error failed; /* of the reader, since libarchive keeps numbers and texts of its own */
+    struct error failed; /* of the reader: libarchive passes on only numbers and texts of its own */
     struct bytes path, target;
-    uint32_t shards;         /* begun */
-    uint64_t members;        /* of the shard, so far */
-    struct digest_map names; /* of the shard but for directories: the place of the member, a hard link's target's */
+    uint32_t shards;  /* shards begun */
+    uint64_t members; /* of the current shard, so far */
+    /* Member numbers of the current shard by path, without directories; a hard link has its target's number. */
+    struct digest_map names;
+    /* the current member's data; size and at are in bytes of the file, holes included */
     struct content {
         struct source_content content;
         struct unpacking *u;
-        const char *name; /* the shard's, for messages */
+        const char *name; /* name of the member, for messages */
         uint64_t size, at;
-        uint64_t data; /* bytes to come that are no hole */
+        uint64_t data; /* bytes still to come that are not holes */
         const uint8_t *block;
-        size_t block_len; /* of what is left of it */
+        size_t block_len; /* what is left of the block */
         uint64_t block_at;
-        bool ended; /* no further block */
+        bool ended; /* the archive has no further block */
     } content;
 };
 
-/* What libarchive says of the shard. */
+/* Return the error for a shard that cannot be unpacked: the reader's own, or why it is damaged. */
 static int broken(const struct unpacking *u)
 {
     const char *why = u->archive ? archive_error_string(u->archive) : NULL;
@@ -73,7 +81,7 @@ static int wrong_length(const struct content *b)
     return broken(b->u);
 }
 
-/* The next bytes of it that the shard has. */
+/* Get the next block of the member, if the last is used up. The header's sizes are checked against it. */
 static int next_block(struct content *b)
 {
     const void *data;
@@ -90,10 +98,12 @@ static int next_block(struct content *b)
             b->block_len = 0;
         }
     }
+    /* a block may not overlap what was delivered, nor exceed the bytes that the header promised */
     bool fits = b->ended ? !b->data : b->block_at >= b->at && b->block_at < b->size && b->block_len <= b->data;
     return fits ? 0 : wrong_length(b);
 }
 
+/* Deliver the next bytes of the member: zeros up to the next block, then the block. */
 static int content_next(struct source_content *base, const void **out, size_t *len)
 {
     static const uint8_t zeros[PIECE];
@@ -115,6 +125,7 @@ static int content_next(struct source_content *base, const void **out, size_t *l
     return 0;
 }
 
+/* Begin a member's data. A sparse member's header lists which bytes are stored. */
 static void begin_content(struct content *b, struct archive_entry *a, const char *name, uint64_t size)
 {
     la_int64_t at, len;
@@ -129,7 +140,7 @@ static void begin_content(struct content *b, struct archive_entry *a, const char
         b->data += (uint64_t)len;
 }
 
-/* Whoever takes the members names the member alone, or not even that. */
+/* Prefix an error of the listing, which names at most the member, with shard and member. */
 static int of_shard(const struct unpacking *u, int rc, const char *name)
 {
     return error_prefix(rc, "source: %s/%.*s: '%.100s'", u->config->source->url,
@@ -142,7 +153,7 @@ static int tar_unpack_refuse(const struct unpacking *u, const char *name, const 
                      (int)GR_MIN(u->shard->path_len, (size_t)200), u->shard->path, name, why);
 }
 
-/* The path in the image of what the shard calls so. */
+/* Make *out the image's path of a member that the shard calls `name`. */
 static int make_path(const struct unpacking *u, const char *name, struct bytes *out)
 {
     size_t stem = 0;
@@ -162,7 +173,7 @@ static int make_path(const struct unpacking *u, const char *name, struct bytes *
     return 0;
 }
 
-/* The place of the member that a hard link names. */
+/* Find the member that a hard link names; SOURCE_NO_MEMBER: there is none before it. */
 static int find_target(struct unpacking *u, const char *target, uint64_t *out)
 {
     int rc = make_path(u, target, &u->target);
@@ -174,7 +185,7 @@ static int find_target(struct unpacking *u, const char *target, uint64_t *out)
     return 0;
 }
 
-/* What u->path is from now on, in hard links that follow. */
+/* Let hard links that follow find member `place` under u->path. */
 static int note_name(struct unpacking *u, uint64_t place)
 {
     struct digest name = digest_of(u->path.data, u->path.len);
@@ -194,6 +205,7 @@ static int take_owner(const struct unpacking *u, struct archive_entry *a, const 
     return 0;
 }
 
+/* Turn a header into an entry and visit it. */
 static int take_member(struct unpacking *u, struct archive_entry *a)
 {
     char validator[SOURCE_VALIDATOR_MAX + 1];
@@ -220,6 +232,7 @@ static int take_member(struct unpacking *u, struct archive_entry *a)
         e.validator_len = (size_t)snprintf(validator, sizeof validator, "%s%llx", u->key,
                                            (unsigned long long)archive_read_header_position(u->archive));
     if (hard)
+        /* the listing takes the real attributes from the member that the link names */
         e.mode = S_IFREG;
     if (target) {
         e.target = target;
@@ -238,11 +251,12 @@ static int take_member(struct unpacking *u, struct archive_entry *a)
 
 /* ------------------------------------------------------------------ shards */
 
+/* libarchive's read callback. It also checks for cancellation, since libarchive may skip over much data without
+ * returning. */
 static la_ssize_t on_read(struct archive *a, void *arg, const void **out)
 {
     struct unpacking *u = arg;
     size_t len;
-    /* nobody else is asked while members are passed over that are left out */
     int rc = u->config->cancel && *u->config->cancel
                  ? error_set(-ECANCELED, "source: the build was stopped while it read %s", u->config->url)
                  : shard_stream_next(u->stream, out, &len);
@@ -262,13 +276,14 @@ static int open_archive(struct unpacking *u)
     u->archive = archive_read_new();
     if (!u->archive)
         return error_no_memory();
+    /* only tar, no filters: shard_stream has decompressed already */
     rc = archive_read_support_format_tar(u->archive);
     if (rc == ARCHIVE_OK)
         rc = archive_read_open(u->archive, u, NULL, on_read, NULL);
     return rc == ARCHIVE_OK ? 0 : broken(u);
 }
 
-/* Behind the tar's end: to the end of what is packed, where its checksums are. */
+/* Read behind the tar's end to the end of the packed stream, where its checksums are. */
 static int read_rest(struct unpacking *u)
 {
     const void *data;
@@ -288,12 +303,14 @@ static int no_bytes(struct unpacking *u)
     return broken(u);
 }
 
+/* Unpack one shard. */
 static int unpack(struct unpacking *u)
 {
     struct archive_entry *entry;
     u->shards++;
     u->members = 0;
     digest_map_release(&u->names);
+    /* an empty file is no archive at all, not even an empty one */
     int rc = u->shard->version.size ? shard_key(u->config->choice, u->shard, u->key) : no_bytes(u);
     if (!rc)
         rc = open_archive(u);
@@ -303,13 +320,14 @@ static int unpack(struct unpacking *u)
             rc = read_rest(u);
             break;
         }
-        /* a warning of any other kind is about a header that was passed over */
+        /* a warning of another kind means that a header was passed over */
         bool whole = got == ARCHIVE_OK || (got == ARCHIVE_WARN && archive_errno(u->archive) == EILSEQ);
         rc = whole ? take_member(u, entry) : broken(u);
     }
     struct error error;
     error_take(&error, rc);
     archive_read_free(u->archive); /* NULL is allowed */
+    /* broken() must not use a freed archive */
     u->archive = NULL;
     return rc ? error_restore(&error) : 0;
 }
@@ -325,7 +343,7 @@ static int unpack_all(struct unpacking *u)
     return rc;
 }
 
-/* Names are bytes to us; libarchive takes them through the locale, in which UTF-8 must be possible. */
+/* Unpack with a UTF-8 locale for this thread. Names are bytes to Granary, but libarchive converts them by locale. */
 static int unpack_in_utf8(struct unpacking *u)
 {
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);

@@ -1,7 +1,11 @@
-/* Taking listed paths: each is judged and goes into a sorter under its path, and so does every directory above it, once
- * or a few times: the last path and a small table say which were met of late, and the merge folds what comes twice.
- * What listed paths have to do with each other is found out at the merge alone (listing_seal.c): nothing depends on
- * their order.
+/* Take listed paths. Each is judged and goes into a sorter under its path, and so does every directory above it.
+ *
+ *   listed:   a/b/c            records:  a/b/c (as listed), a/b (mode 0), a (mode 0)
+ *             a/b/d                      a/b/d              (a/b was met before: nothing above it is added)
+ *
+ * Directories may get several such records: the last path and a small table tell which were met lately, and the merge
+ * folds what comes twice. How listed paths relate to each other is decided at the merge alone (listing_seal.c), so
+ * nothing depends on their order.
  */
 #include "imagebuild/tree/listing.h"
 
@@ -17,7 +21,7 @@
 
 enum { WARNINGS_MAX = 20, KNOWN_PATH_MAX = 4096 };
 
-/* A directory that nobody listed. */
+/* Add a record for a directory that may not be listed. */
 static int add_implicit(struct listing *l, const char *path, size_t len)
 {
     struct listing_record r;
@@ -38,7 +42,7 @@ int listing_new(const struct listing_options *options, struct listing **out)
     struct sorter_config config = {.dir = l->options.dir, .memory = options->sort_memory};
     int rc = sorter_new(&config, &l->sorter);
     if (!rc)
-        rc = add_implicit(l, "", 0); /* the root is always there */
+        rc = add_implicit(l, "", 0); /* the root always exists */
     if (rc)
         return rc;
     *out = steal_ptr(&l);
@@ -80,13 +84,13 @@ int listing_skip(struct listing *l, const char *path, size_t len, const char *wh
 
 static struct listing_known *known_slot(struct listing *l, const char *path, size_t len)
 {
-    uint64_t h = 0xCBF29CE484222325u; /* FNV-1a: a listing made to collide costs records, nothing else */
+    uint64_t h = 0xCBF29CE484222325u; /* FNV-1a: colliding paths cost extra records, nothing else */
     for (size_t i = 0; i < len; i++)
         h = (h ^ (unsigned char)path[i]) * 0x100000001B3u;
     return &l->known[(h ^ h >> 32) % LISTING_KNOWN];
 }
 
-/* What a slot held before is only forgotten: its record may come again. */
+/* Remember a directory. The slot's former one is forgotten: it may get another record. */
 static int remember(struct listing_known *k, const char *path, size_t len)
 {
     char *copy = realloc(k->path, GR_MAX(len, (size_t)1));
@@ -97,7 +101,7 @@ static int remember(struct listing_known *k, const char *path, size_t len)
     return 0;
 }
 
-/* Bytes at the beginning of the path that the last one has, too. */
+/* Return how many leading bytes the path has in common with the last one. */
 static size_t shared_with_last(const struct listing *l, const char *path, size_t len)
 {
     size_t n = 0, common = GR_MIN(len, l->last.len);
@@ -106,11 +110,13 @@ static size_t shared_with_last(const struct listing *l, const char *path, size_t
     return n;
 }
 
+/* Add records for the directories above a path, bottom up, until one that has a record: so have all above it. */
 static int add_parents(struct listing *l, const char *path, size_t len)
 {
     size_t shared = shared_with_last(l, path, len);
     for (const char *slash; (slash = memrchr(path, '/', len));) {
         len = (size_t)(slash - path);
+        /* the last path lies below this directory, so this one and all above it have records */
         if (len <= shared && len < l->last.len && l->last.data[len] == '/')
             return 0;
         struct listing_known *k = known_slot(l, path, len);
@@ -127,7 +133,7 @@ static int add_parents(struct listing *l, const char *path, size_t len)
 
 /* ------------------------------------------------------------------ entries */
 
-/* The record of e into l->value. */
+/* Encode the record of e into l->value. */
 static int make_record(struct listing *l, const struct source_entry *e, const struct listing_written *written)
 {
     CLEANUP_BYTES xattrs = BYTES_INIT(NODE_XATTRS_MAX);
@@ -139,7 +145,7 @@ static int make_record(struct listing *l, const struct source_entry *e, const st
         return error_set(-EINVAL, "what the source says of '%.*s' is too long", (int)GR_MIN(e->path_len, 300u),
                          e->path);
     struct listing_record r;
-    memset(&r, 0, sizeof r); /* records are compared as bytes: with what lies between the fields */
+    memset(&r, 0, sizeof r); /* records are compared as bytes, padding included */
     r.size = S_ISREG(e->mode) ? e->size : target_len;
     r.mode = l->options.keep_special ? e->mode : e->mode & ~(uint32_t)(S_ISUID | S_ISGID);
     r.uid = e->uid;
@@ -165,6 +171,7 @@ static int make_record(struct listing *l, const struct source_entry *e, const st
     return rc ? rc : bytes_append(&l->value, xattrs.data, xattrs.len);
 }
 
+/* Judge an entry and add its record, and those of the directories above it. */
 static int listing_add_record(struct listing *l, const struct source_entry *e, const struct listing_written *written)
 {
     bool is_directory = S_ISDIR(e->mode), is_root = is_directory && !e->path_len;
@@ -172,6 +179,7 @@ static int listing_add_record(struct listing *l, const struct source_entry *e, c
     if (fault)
         return listing_skip(l, e->path, e->path_len, fault);
     bool special = !is_directory && !S_ISREG(e->mode) && !S_ISLNK(e->mode);
+    /* a mode without a type is no file that could be kept */
     if (special && (!l->options.keep_special || !(e->mode & S_IFMT))) {
         l->stats.special_skipped++;
         return 0;
@@ -181,6 +189,7 @@ static int listing_add_record(struct listing *l, const struct source_entry *e, c
         rc = add_parents(l, e->path, e->path_len);
     if (!rc)
         rc = sorter_add(l->sorter, e->path, e->path_len, l->value.data, l->value.len);
+    /* only now: all directories above the path have their records */
     bytes_clear(&l->last);
     if (!rc)
         rc = bytes_append(&l->last, e->path, e->path_len);

@@ -1,6 +1,6 @@
-/* What a source lists, in any order, made into the nodes of an image: names are judged, missing parents made (0755,
- * mtime of the newest child below), paths sorted, hard links resolved. Memory is bounded whatever the number of paths
- * (sorter.h), but for names of hard-linked files: about 40 bytes each. One thread.
+/* Turn what a source lists, in any order, into the nodes of an image: refuse bad names, make missing parents (0755,
+ * mtime of the newest entry below), sort paths, resolve hard links. Memory is bounded for any number of paths
+ * (sorter.h), but for hard-linked files, about 40 bytes each. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_TREE_LISTING_H
 #define GRANARY_IMAGEBUILD_TREE_LISTING_H
@@ -8,55 +8,62 @@
 #include "imagebuild/source/source.h"
 #include "imagebuild/tree/nodes.h"
 
-/* Of directories that nobody listed. */
+/* Attributes of directories that were not listed. */
 struct listing_directory {
     uint32_t uid, gid;
     uint32_t mode; /* permissions; 0: 0755 */
 };
 
+/* All pointers are the caller's; `dir` is copied. */
 struct listing_options {
-    bool skip_bad_names; /* count and go on; else listing_add or listing_seal fails with -EINVAL naming the key */
-    bool keep_special;   /* else setuid/setgid bits are cleared, device nodes, fifos and sockets skipped and counted */
-    const char *dir;     /* for temporary files; as in struct scratch_config */
+    bool skip_bad_names; /* count them and continue; else -EINVAL, naming the path */
+    bool keep_special; /* else setuid and setgid bits are cleared; devices, FIFOs and sockets are skipped and counted */
+    const char *dir;   /* for temporary files; as in struct scratch_config */
     struct listing_directory directory;
-    struct source *source; /* asked which shards two entries of one path are of; NULL: nobody */
-    size_t sort_memory;    /* 0: SORTER_MEMORY_DEFAULT */
+    struct source *source; /* tells which shards two entries of one path belong to, for the message; NULL: not asked */
+    size_t sort_memory;    /* bytes; 0: SORTER_MEMORY_DEFAULT */
 };
 
+/* What was listed. Skipped: left out. */
 struct listing_stats {
     uint64_t names_skipped, special_skipped, xattrs_skipped;
     uint64_t files, directories, symlinks, hard_links, others, bytes; /* complete once sealed */
-    uint64_t bytes_replaced; /* of files that gave way to another entry of their path; likewise */
+    uint64_t bytes_replaced; /* of files that lost to another entry of their path; complete once sealed */
 };
 
 struct listing;
 
+/* -ENOMEM; errors of sorter_new. */
 GR_MUST_CHECK int listing_new(const struct listing_options *options, struct listing **out);
 void listing_free(struct listing *l); /* NULL is allowed */
 DEFINE_CLEANUP(listing, struct listing *, listing_free)
 
-/* Take one listed path. Refused (or skipped): empty component, ".", "..", NUL, a component over 255 bytes, a path over
- * CATALOG_PATH_MAX, a file of the name of a directory ("a" beside "a/b"), a file listed twice, a symbolic link's text
- * that is empty or over 4,095 bytes. When such paths are skipped, the outcome is the same in whatever order they come:
- * the directory wins over the file, the newer of two files over the older. A directory may be listed twice ("a/" and
- * "a_$folder$"): the newer entry counts. Of two in one archive the later counts, as when it is unpacked; one place of
- * an archive may be listed again with the file it is a name of (link_dev, link_ino). */
+/* Add one listed path. These are refused (or skipped): an empty component, ".", "..", NUL, a component over 255
+ * bytes, a path over CATALOG_PATH_MAX, a file with the name of a directory ("a" beside "a/b"), a file listed twice, a
+ * symbolic link whose text is empty or over 4,095 bytes. The outcome of skipping does not depend on the order of
+ * paths: a directory wins over a file, the newer of two files over the older. A directory may be listed twice ("a/"
+ * and "a_$folder$"); the newer entry counts. Of two entries in one archive the later counts, as in unpacking. The
+ * same place in an archive may be listed again as one of the file's several names (link_dev, link_ino).
+ *
+ * -EINVAL: see skip_bad_names, or the attributes are malformed; -ENOMEM; errors of the sorter. */
 GR_MUST_CHECK int listing_add(struct listing *l, const struct source_entry *e);
 
-/* Where a body lies that was written into the image while it was listed. */
+/* Where file data lies that was written into the image while its path was listed. */
 struct listing_written {
     uint64_t address;
     struct digest content;
 };
 
-/* The same for a regular file with such a body: its node will be NODE_KEEP. */
+/* As listing_add, for a regular file whose data was written: its node will be NODE_KEEP. address 0: it has none. */
 GR_MUST_CHECK int listing_add_written(struct listing *l, const struct source_entry *e,
                                       const struct listing_written *written);
-/* Will this path be left out, or refused, for what it is? So that its body need not be written. */
+/* Return whether listing_add will refuse this entry by itself, so that its data need not be written. */
 bool listing_refuses(const struct source_entry *e);
-/* One path is left out: an error without skip_bad_names, else counted, the first few with a line. */
+/* Leave a path out for the reason `why`: -EINVAL without skip_bad_names, else it is counted, and the first few are
+ * logged. */
 GR_MUST_CHECK int listing_skip(struct listing *l, const char *path, size_t len, const char *why);
-/* No more paths. *out is the caller's. */
+/* End the listing: *out becomes the sequence of nodes, the caller's. -EINVAL: paths that cannot be in one tree, or
+ * too many; -ENOMEM; errors of sorter and scratch. */
 GR_MUST_CHECK int listing_seal(struct listing *l, struct nodes **out);
 struct listing_stats listing_stats(const struct listing *l);
 

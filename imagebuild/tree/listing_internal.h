@@ -1,13 +1,12 @@
-/* The listing's records, shared by listing.c (taking paths) and listing_seal.c (merging them). Nobody else includes
- * this. */
+/* The listing's records, shared by listing.c (adds paths) and listing_seal.c (merges them); private to these two. */
 #ifndef GRANARY_IMAGEBUILD_TREE_LISTING_INTERNAL_H
 #define GRANARY_IMAGEBUILD_TREE_LISTING_INTERNAL_H
 
 #include "base/spill/sorter.h"
 #include "imagebuild/tree/listing.h"
 
-/* What is sorted under a path: this, then validator, target and xattrs. A directory that nobody listed but that must be
- * there is a record of mode 0 and nothing else. Never outlives the process: native order. */
+/* What is sorted under a path: this, then validator, target and xattrs. A directory that was not listed but must
+ * exist has a record of mode 0 and nothing else. Never outlives the process: native order. */
 struct listing_record {
     uint64_t size, link_dev, link_ino, member;
     int64_t mtime;
@@ -15,26 +14,27 @@ struct listing_record {
     uint32_t mode, uid, gid, rdev;
     uint32_t xattrs_len, archive;
     uint16_t validator_len, target_len;
-    struct listing_written written; /* address 0: none was written */
+    struct listing_written written; /* address 0: no data was written */
 };
 
-enum { LISTING_KNOWN = 4096 };
+enum { LISTING_KNOWN = 4096 }; /* slots of the table of directories met lately */
 
-/* A directory for which there is a record, and records for all above it. */
+/* A directory that has a record, and so have all directories above it. */
 struct listing_known {
     char *path;
     size_t len;
 };
 
+/* Used from one thread. */
 struct listing {
     struct listing_options options;
-    char *dir; /* what options.dir points at */
+    char *dir; /* copy of options.dir */
     struct listing_stats stats;
     struct sorter *sorter;
-    struct bytes value;
-    struct bytes
-        last; /* the path added last (a directory's with a slash): there are records for all above its slashes */
-    struct listing_known known[LISTING_KNOWN]; /* by a hash of the path: the last one */
+    struct bytes value; /* the value in progress */
+    /* The path added last, a directory's with a slash: all directories above its slashes have records. */
+    struct bytes last;
+    struct listing_known known[LISTING_KNOWN]; /* hash table; a slot has the directory met last */
     unsigned warnings;
 };
 

@@ -1,8 +1,13 @@
-/* Sealing: the sorted records, those of one path folded into one, become nodes with ranks.
+/* Seal the listing: records come in path order, those of one path are folded into one, and become nodes with ranks.
  *
- * In path order "a" comes before "a-b" before "a/x": a directory's children come some way behind it. The directories
- * that may still have children are those whose path is a prefix of the current one, byte by byte; they lie on a stack,
- * and an entry of it needs no path but its length. A directory nobody listed gets its time when it leaves the stack.
+ * In path order "a" comes before "a-b", and that before "a/x": a directory's children follow it at some distance. The
+ * directories that may still get children are those whose path is a prefix of the current path, byte by byte. They
+ * lie on a stack, where an entry needs no path but its length.
+ *
+ *   current path: a/x/y       stack: "" | a | a/x
+ *                 "a-b" was on it while it was current, if it is a directory
+ *
+ * A directory that was not listed gets its mtime when it leaves the stack and all its children are known.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,36 +21,37 @@
 #include "format/catalog.h"
 #include "imagebuild/tree/listing_internal.h"
 
-/* A directory on the stack. */
+/* A directory on the stack, which may still get children. */
 struct open_dir {
     size_t path_len;
-    size_t parent; /* place on the stack; the root's is its own */
+    size_t parent; /* index on the stack; the root is its own parent */
     uint32_t rank;
     bool implicit;
-    uint64_t place; /* of its node */
-    int64_t mtime;  /* implicit: the newest below so far */
+    uint64_t place; /* of its node (nodes_place) */
+    int64_t mtime;  /* if implicit: the newest below it so far */
     uint32_t mtime_nsec;
 };
 
-/* A file of which several names may have been listed: its first name. */
+/* The first name of a file that may have several; found by device and inode. */
 struct link_file {
-    uint64_t hash; /* link_hash: with dev it tells the inode */
+    uint64_t hash; /* link_hash; with dev it identifies the inode */
     uint64_t dev;
     uint64_t place; /* of the first name (nodes_place) */
     uint32_t rank;  /* of the first name */
-    uint16_t type;  /* S_IFMT of it: a file that became another while it was listed is two files */
-    bool linked;    /* a second name has been met */
+    uint16_t type;  /* S_IFMT: a file replaced by one of another type while listing is two files */
+    bool linked;    /* a second name was met */
 };
 
+/* State of a merge. */
 struct sealer {
     struct listing *listing;
     struct nodes *nodes;
-    struct bytes path, value; /* of the paths folded: what counts so far */
-    bool folding;
+    struct bytes path, value; /* of the path being folded: what counts so far */
+    bool folding;             /* path and value are set */
     VEC(struct open_dir) open;
-    char before[CATALOG_PATH_MAX]; /* the path of the node before */
+    char before[CATALOG_PATH_MAX]; /* path of the last node */
     size_t before_len;
-    struct map links; /* 32 bytes an entry: every file of a dataset may have several names */
+    struct map links; /* 32 bytes an entry: possibly every file of a dataset has several names */
 };
 
 static void sealer_free(struct sealer *s)
@@ -59,6 +65,7 @@ static void sealer_free(struct sealer *s)
 }
 DEFINE_CLEANUP(sealer, struct sealer *, sealer_free)
 
+/* Return the record at the begin of a sorter's value, which need not be aligned. */
 static struct listing_record record_of(const uint8_t *value)
 {
     struct listing_record r;
@@ -68,7 +75,8 @@ static struct listing_record record_of(const uint8_t *value)
 
 /* ------------------------------------------------------------------ one path */
 
-/* Two listed entries of one path; what decides last decides whatever their order was. */
+/* Return whether a wins over b, two listed entries of one path. The last comparison decides by all bytes, so that the
+ * outcome does not depend on the order of listing. */
 static bool is_newer(const struct listing_record *a, const uint8_t *a_value, size_t a_len,
                      const struct listing_record *b, const uint8_t *b_value, size_t b_len)
 {
@@ -81,18 +89,21 @@ static bool is_newer(const struct listing_record *a, const uint8_t *a_value, siz
     return order ? order > 0 : catalog_path_compare((const char *)a_value, a_len, (const char *)b_value, b_len) > 0;
 }
 
-/* Of one archive the later counts, and that it is one of several names is said when the second one comes. */
+/* Return whether a wins over b, two entries of one archive. At the same place, the entry wins that has an identity:
+ * it was listed again when a second name came. */
 static bool is_later(const struct listing_record *a, const struct listing_record *b)
 {
     return a->member != b->member ? a->member > b->member : a->link_ino > b->link_ino;
 }
 
+/* Name the shard that a record's file is a member of, for a message. */
 static bool name_shard(const struct sealer *s, const struct listing_record *r, const uint8_t *value, char out[120])
 {
     struct source *source = s->listing->options.source;
     return source && source_name_shard(source, (const char *)value + sizeof *r, r->validator_len, out, 120);
 }
 
+/* Report that a path was listed twice, with the shards if the source knows them. */
 static int listed_twice(struct sealer *s, const struct listing_record *a, const uint8_t *a_value,
                         const struct listing_record *b, const uint8_t *b_value)
 {
@@ -102,13 +113,15 @@ static int listed_twice(struct sealer *s, const struct listing_record *a, const 
     return listing_skip(s->listing, (const char *)s->path.data, s->path.len, why);
 }
 
+/* Make a record the one that counts for the current path. */
 static int listing_seal_take(struct sealer *s, const struct sorter_record *r)
 {
     bytes_clear(&s->value);
     return bytes_append(&s->value, r->value, r->value_len);
 }
 
-/* A further record of the path: directories win over files, listed ones over implied ones, newer over older. */
+/* Fold a further record of the current path: a directory wins over a file, a listed entry over an implied one, the
+ * newer over the older. */
 static int fold(struct sealer *s, const struct sorter_record *sorted)
 {
     struct listing_record kept = record_of(s->value.data), r = record_of(sorted->value);
@@ -130,6 +143,7 @@ static int fold(struct sealer *s, const struct sorter_record *sorted)
     if (rc)
         return rc;
     const struct listing_record *loser = wins ? &kept : &r;
+    /* one place of an archive, listed again, is not data that another entry replaced */
     if (S_ISREG(loser->mode) && !(same_archive && r.member == kept.member))
         s->listing->stats.bytes_replaced += loser->size;
     return wins ? listing_seal_take(s, sorted) : 0;
@@ -137,6 +151,7 @@ static int fold(struct sealer *s, const struct sorter_record *sorted)
 
 /* ------------------------------------------------------------------ directories */
 
+/* Give an implicit directory the mtime of a newer child. */
 static void age(struct open_dir *dir, int64_t mtime, uint32_t mtime_nsec)
 {
     if (!dir->implicit || mtime < dir->mtime || (mtime == dir->mtime && mtime_nsec <= dir->mtime_nsec))
@@ -145,7 +160,7 @@ static void age(struct open_dir *dir, int64_t mtime, uint32_t mtime_nsec)
     dir->mtime_nsec = mtime_nsec;
 }
 
-/* No child of the top directory comes any more. */
+/* Pop the top directory, which gets no more children. */
 static int close_top(struct sealer *s)
 {
     struct open_dir *dir = &s->open.items[--s->open.len];
@@ -157,7 +172,7 @@ static int close_top(struct sealer *s)
     return rc;
 }
 
-/* Close what the path is not below of; *out: where its parent is on the stack. */
+/* Pop the directories that the path is not below; *out: index of its parent on the stack. */
 static int find_parent(struct sealer *s, const char *path, size_t len, size_t *out)
 {
     size_t shared = 0, common = GR_MIN(len, s->before_len);
@@ -171,7 +186,7 @@ static int find_parent(struct sealer *s, const char *path, size_t len, size_t *o
     const char *slash = memrchr(path, '/', len);
     size_t parent_len = slash ? (size_t)(slash - path) : 0, i = s->open.len - 1;
     while (s->open.items[i].path_len != parent_len) {
-        assert(i); /* listing_add has seen to the directories above every path */
+        assert(i); /* listing_add made records for all directories above a path */
         i--;
     }
     *out = i;
@@ -180,11 +195,13 @@ static int find_parent(struct sealer *s, const char *path, size_t len, size_t *o
 
 /* ------------------------------------------------------------------ nodes */
 
+/* Distinct inodes of one device never collide, which is the usual case. */
 static uint64_t link_hash(uint64_t dev, uint64_t ino)
 {
     return ino + dev * 0x9E3779B97F4A7C15u;
 }
 
+/* Compare what the hash does not cover; with equal devices, equal hashes mean equal inodes. */
 static bool link_file_is(const void *file, const void *first)
 {
     const struct link_file *a = file, *b = first;
@@ -193,7 +210,7 @@ static bool link_file_is(const void *file, const void *first)
 
 static const struct map_type link_files = {.size = sizeof(struct link_file), .is = link_file_is};
 
-/* The first name in path order is the file; the others point at it. */
+/* Find the first name of a hard-linked file, or make n the first. The others link to it. */
 static int resolve_link(struct sealer *s, struct node *n, const struct listing_record *r)
 {
     struct link_file first = {.hash = link_hash(r->link_dev, r->link_ino),
@@ -210,7 +227,7 @@ static int resolve_link(struct sealer *s, struct node *n, const struct listing_r
     }
     n->link = file->rank;
     n->linked = true;
-    n->plan = NODE_READ; /* what becomes of the body is said by the first name */
+    n->plan = NODE_READ; /* the first name's plan decides */
     n->address = 0;
     if (file->linked)
         return 0;
@@ -218,6 +235,7 @@ static int resolve_link(struct sealer *s, struct node *n, const struct listing_r
     return nodes_set_linked(s->nodes, file->place);
 }
 
+/* Count a node; hard-linked data counts once. */
 static void count(struct listing_stats *stats, const struct node *n)
 {
     if (S_ISDIR(n->mode))
@@ -234,6 +252,7 @@ static void count(struct listing_stats *stats, const struct node *n)
         stats->bytes += n->size;
 }
 
+/* Return the node of a record. A directory that was not listed gets the attributes of options.directory. */
 static struct node node_of(const struct sealer *s, const struct listing_record *r, uint32_t rank)
 {
     const char *rest = (const char *)s->value.data + sizeof *r;
@@ -264,6 +283,7 @@ static struct node node_of(const struct sealer *s, const struct listing_record *
     };
 }
 
+/* Push a directory. An implicit one begins older than anything that can be below it. */
 static int listing_seal_open_dir(struct sealer *s, const struct node *n, size_t parent, uint64_t place)
 {
     struct open_dir dir = {.path_len = n->path_len,
@@ -276,7 +296,7 @@ static int listing_seal_open_dir(struct sealer *s, const struct node *n, size_t 
     return vec_push(&s->open, dir) ? error_no_memory() : 0;
 }
 
-/* What the folded records came to becomes the next node. */
+/* Emit the current path, with what its records were folded into, as the next node. */
 static int listing_seal_emit(struct sealer *s)
 {
     struct listing_record r = record_of(s->value.data);
@@ -294,6 +314,7 @@ static int listing_seal_emit(struct sealer *s)
     rc = nodes_add(s->nodes, &n);
     if (rc)
         return rc;
+    /* the root's path is empty, and its buffer may be NULL */
     memcpy(s->before, s->path.data ? s->path.data : (const uint8_t *)"", n.path_len);
     s->before_len = n.path_len;
     count(&s->listing->stats, &n);
@@ -303,6 +324,7 @@ static int listing_seal_emit(struct sealer *s)
     return 0;
 }
 
+/* Fold a record into the current path, or emit that path and begin the next. */
 static int next_record(struct sealer *s, const struct sorter_record *r)
 {
     if (s->folding && s->path.len == r->key_len && (!r->key_len || !memcmp(s->path.data, r->key, r->key_len)))

@@ -1,7 +1,10 @@
-/* Nodes lie in a scratch back to back, each a fixed head and what only some have behind it. A path is kept as what
- * differs from the one before: neighbours in path order share most of it.
+/* Nodes lie back to back in a scratch. Each is a fixed head and what only some nodes have behind it. A path is stored
+ * as what differs from the path before, because neighbours in path order share most of it.
  *
- *   struct head, [content], path's rest, validator, target, xattrs      (never outlives the process: native order)
+ *   | struct head | [content] | rest of path | validator | target | xattrs | next node ...
+ *     len, shared, rest, validator_len ... say how long each part is
+ *
+ * The bytes never outlive the process, so they are in native order.
  */
 #include "imagebuild/tree/nodes.h"
 
@@ -14,28 +17,30 @@
 #include "format/catalog.h"
 
 enum {
-    WINDOW = 256 << 10, /* of the writer, and of each cursor */
-    LINKED = 1,
+    WINDOW = 256 << 10, /* bytes of the writer's buffer and of each cursor's */
+    LINKED = 1,         /* flags of struct head: */
     IMPLICIT = 2,
     CONTENT = 4,
 };
 
+/* The fixed part of a node. */
 struct head {
-    uint32_t len; /* of the whole */
+    uint32_t len; /* of the whole node */
     uint32_t rank, parent, link;
     uint32_t uid, gid, rdev, mtime_nsec;
     int64_t mtime;
     uint64_t size, address;
     uint32_t xattrs_len;
     uint16_t mode;
-    uint16_t shared, rest; /* of the path */
+    uint16_t shared, rest; /* bytes of the path: shared with the path before; stored */
     uint16_t validator_len, target_len;
     uint8_t flags, plan;
 };
 
+/* A sequence; `last` is the path added last. */
 struct nodes {
     struct scratch *scratch;
-    struct bytes buffer; /* on its way to the scratch */
+    struct bytes buffer; /* whole nodes on their way to the scratch */
     uint64_t count;
     uint32_t last_rank;
     bool ended;
@@ -43,9 +48,10 @@ struct nodes {
     char last[CATALOG_PATH_MAX];
 };
 
+/* window[pos .. len) is read and not used yet. */
 struct nodes_cursor {
     const struct nodes *nodes;
-    uint64_t at; /* in the scratch: what the window has not got yet */
+    uint64_t at; /* position in the scratch behind the window */
     uint8_t *window;
     size_t cap, pos, len;
     size_t path_len;
@@ -57,7 +63,7 @@ int nodes_new(const struct scratch_config *config, struct nodes **out)
     CLEANUP(cleanup_nodes) struct nodes *n = calloc(1, sizeof *n);
     if (!n)
         return error_no_memory();
-    n->buffer.max = SIZE_MAX / 2; /* a window and one node */
+    n->buffer.max = SIZE_MAX / 2; /* bounds nothing: it holds a window and one node */
     int rc = scratch_new(config, &n->scratch);
     if (rc)
         return rc;
@@ -76,6 +82,7 @@ void nodes_free(struct nodes *n)
 
 /* ------------------------------------------------------------------ writing */
 
+/* Return how many leading bytes two paths have in common. */
 static size_t shared_prefix(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t n = 0, common = GR_MIN(a_len, b_len);
@@ -84,6 +91,7 @@ static size_t shared_prefix(const char *a, size_t a_len, const char *b, size_t b
     return n;
 }
 
+/* Write the buffered nodes to the scratch. */
 static int nodes_flush(struct nodes *n)
 {
     int rc = scratch_write(n->scratch, scratch_len(n->scratch), n->buffer.data, n->buffer.len);
@@ -91,6 +99,7 @@ static int nodes_flush(struct nodes *n)
     return rc;
 }
 
+/* Return the head of a node that has `shared` bytes of its path in common with the node before. */
 static struct head head_of(const struct node *node, size_t shared)
 {
     bool content = !digest_is_zero(&node->content);
@@ -118,6 +127,7 @@ static struct head head_of(const struct node *node, size_t shared)
     return h;
 }
 
+/* Copy len bytes to p, which may be none from NULL, and return the position behind them. */
 static uint8_t *nodes_put(uint8_t *p, const void *data, size_t len)
 {
     return len ? mempcpy(p, data, len) : p;
@@ -127,6 +137,7 @@ int nodes_add(struct nodes *n, const struct node *node)
 {
     assert(!n->ended && node->path_len <= CATALOG_PATH_MAX);
     assert(node->validator_len <= UINT16_MAX && node->target_len <= UINT16_MAX && node->xattrs_len <= NODE_XATTRS_MAX);
+    /* the whole build relies on this order: ranks index arrays, and merges expect paths to ascend */
     assert(!n->count ||
            (node->rank > n->last_rank && catalog_path_compare(n->last, n->last_len, node->path, node->path_len) < 0));
     size_t shared = shared_prefix(n->last, n->last_len, node->path, node->path_len);
@@ -146,6 +157,7 @@ int nodes_add(struct nodes *n, const struct node *node)
     n->last_len = node->path_len;
     n->last_rank = node->rank;
     n->count++;
+    /* flushed only here and at the end, so nodes_place stays valid for every node */
     return n->buffer.len >= WINDOW ? nodes_flush(n) : 0;
 }
 
@@ -154,7 +166,7 @@ uint64_t nodes_place(const struct nodes *n)
     return scratch_len(n->scratch) + n->buffer.len;
 }
 
-/* Nodes are flushed whole: one lies in the buffer or in the scratch. */
+/* Read the head of a node. Nodes are flushed whole, so one lies either in the buffer or in the scratch. */
 static int get_head(struct nodes *n, uint64_t place, struct head *out)
 {
     assert(!n->ended && place < nodes_place(n));
@@ -164,6 +176,7 @@ static int get_head(struct nodes *n, uint64_t place, struct head *out)
     return 0;
 }
 
+/* Write back the head of a node that get_head has read. */
 static int set_head(struct nodes *n, uint64_t place, const struct head *h)
 {
     if (place < scratch_len(n->scratch))
@@ -221,6 +234,7 @@ int nodes_cursor_new(const struct nodes *n, struct nodes_cursor **out)
     if (!c)
         return error_no_memory();
     c->nodes = n;
+    /* small sequences get a small window */
     c->cap = (size_t)GR_MIN(scratch_len(n->scratch), (uint64_t)WINDOW);
     c->window = malloc(c->cap + 1); /* malloc(0) may be NULL */
     if (!c->window)
@@ -237,11 +251,12 @@ void nodes_cursor_free(struct nodes_cursor *c)
     free(c);
 }
 
-/* At least `need` bytes in one piece at the window's position. */
+/* Make at least `need` bytes available in one piece at the window's position. */
 static int nodes_fill(struct nodes_cursor *c, size_t need)
 {
     if (c->len - c->pos >= need)
         return 0;
+    /* keep what is not used yet at the front, and fill up behind it */
     memmove(c->window, c->window + c->pos, c->len - c->pos);
     c->len -= c->pos;
     c->pos = 0;
@@ -263,6 +278,7 @@ static int nodes_fill(struct nodes_cursor *c, size_t need)
     return 0;
 }
 
+/* Step over len bytes; NULL if there are none. */
 static const void *nodes_take(const uint8_t **p, size_t len)
 {
     const uint8_t *at = *p;
@@ -270,6 +286,7 @@ static const void *nodes_take(const uint8_t **p, size_t len)
     return len ? at : NULL;
 }
 
+/* Return a node without its strings. */
 static struct node node_of(const struct head *h)
 {
     return (struct node){
@@ -293,6 +310,7 @@ static struct node node_of(const struct head *h)
     };
 }
 
+/* The strings of *out point into the window and the cursor's path, which the next call changes. */
 int nodes_next(struct nodes_cursor *c, struct node *out)
 {
     if (c->pos == c->len && c->at == scratch_len(c->nodes->scratch))
@@ -302,6 +320,7 @@ int nodes_next(struct nodes_cursor *c, struct node *out)
     if (rc)
         return rc;
     memcpy(&h, c->window + c->pos, sizeof h);
+    /* may move the window, so pointers into it are taken only afterwards */
     rc = nodes_fill(c, h.len);
     if (rc)
         return rc;
@@ -310,6 +329,7 @@ int nodes_next(struct nodes_cursor *c, struct node *out)
     *out = node_of(&h);
     if (h.flags & CONTENT)
         memcpy(&out->content, nodes_take(&p, DIGEST_SIZE), DIGEST_SIZE);
+    /* the path before is still in c->path, so only what differs is copied */
     nodes_put((uint8_t *)c->path + h.shared, nodes_take(&p, h.rest), h.rest);
     c->path_len = (size_t)h.shared + h.rest;
     out->validator = nodes_take(&p, h.validator_len);

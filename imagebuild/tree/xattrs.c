@@ -1,3 +1,5 @@
+/* The prefix numbers are the same in erofs and ext4 (EROFS_XATTR_INDEX_*, EXT4_XATTR_INDEX_*). Lengths are not
+ * checked here: listing_filter_xattrs did. */
 #include "imagebuild/tree/xattrs.h"
 
 #include <string.h>
@@ -16,6 +18,7 @@ static const struct prefix {
     {"security.", 6},
 };
 
+/* Replace a known prefix by its number. An ACL's name is all prefix. */
 static bool take_prefix(struct xattr *x)
 {
     for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++) {

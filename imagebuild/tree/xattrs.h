@@ -1,5 +1,5 @@
-/* Extended attributes of a node, one after the other, named as erofs and ext4 both name them: by the number of a prefix
- * and the rest. */
+/* Iterate over a node's extended attributes, named as erofs and ext4 name them: by the number of a prefix and the
+ * rest. */
 #ifndef GRANARY_IMAGEBUILD_TREE_XATTRS_H
 #define GRANARY_IMAGEBUILD_TREE_XATTRS_H
 
@@ -11,14 +11,14 @@ enum { XATTR_ACL_ACCESS = 2, XATTR_ACL_DEFAULT = 3 };
 
 struct xattr {
     uint8_t prefix;
-    const char *name; /* behind the prefix */
+    const char *name; /* behind the prefix; not NUL-terminated */
     size_t name_len;
     const uint8_t *value;
     size_t value_len;
 };
 
-/* Take the next attribute off a sequence as in struct node; false at its end. Names that begin with none of the
- * prefixes do not occur (the listing leaves them out), and are passed over. */
+/* Take the next attribute off a sequence as struct node has it; false: its end. Pointers lead into the sequence.
+ * Names without a known prefix are passed over; the listing lets none through. */
 bool xattr_next(const uint8_t **p, const uint8_t *end, struct xattr *out);
 
 #endif

@@ -1,7 +1,11 @@
-/* A block is an array of 12-byte entries {inode number, offset of the name, type} followed by the names; the first
- * entry's name offset says how many entries there are, the last name ends at a zero or the end. How many entries a
- * block will have is known when it is full, so entries and names are kept apart until then, each name's offset counted
- * from the first name.
+/* A block is an array of entries, followed by their names:
+ *
+ *   | nid, name offset, type | nid, name offset, type | ... | name | name | ... | zeros
+ *     12 bytes each                                       ^ the first entry's name offset: gives the number of entries
+ *
+ * A name ends where the next begins; the last one ends at a zero or at the block's end. The number of entries is
+ * known only when the block is full, so entries and names are collected apart, with offsets counted from the first
+ * name.
  */
 #include "imagebuild/fs/erofs/erofs_dir.h"
 
@@ -11,6 +15,7 @@
 
 #include "base/le.h"
 
+/* Return erofs' file type (EROFS_FT_*), which has the values of the kernel's common fs_types.h. */
 static uint8_t file_type(uint32_t mode)
 {
     switch (mode & S_IFMT) {
@@ -55,7 +60,7 @@ void erofs_dir_last(const struct erofs_dir *d, uint8_t out[EROFS_BLOCK])
         le16_put(p + 8, (uint16_t)(le16_get(p + 8) + d->entries.len));
 }
 
-/* The block in progress is full: the next begins. */
+/* Write the block in progress, which is full, and begin the next. */
 static int next_block(struct erofs_dir *d)
 {
     int rc = 0;
@@ -71,6 +76,7 @@ static int next_block(struct erofs_dir *d)
     return rc;
 }
 
+/* Append an entry to the block in progress. */
 static int erofs_dir_keep(struct erofs_dir *d, const struct erofs_entry *entry)
 {
     uint8_t *p;
@@ -83,6 +89,7 @@ static int erofs_dir_keep(struct erofs_dir *d, const struct erofs_entry *entry)
     return bytes_append(&d->names, entry->name, entry->len);
 }
 
+/* Add an entry to the block in progress, or to the next if that is full. Without `write`, only sizes are counted. */
 static int erofs_dir_put(struct erofs_dir *d, const struct erofs_entry *entry)
 {
     uint32_t more = EROFS_DIRENT_SIZE + entry->len;
@@ -93,6 +100,7 @@ static int erofs_dir_put(struct erofs_dir *d, const struct erofs_entry *entry)
     return rc;
 }
 
+/* Add the next of "." and "..". */
 static int put_dots(struct erofs_dir *d)
 {
     struct erofs_entry entry = {.name = "..", .len = ++d->dots, .mode = S_IFDIR};
@@ -100,7 +108,7 @@ static int put_dots(struct erofs_dir *d)
     return erofs_dir_put(d, &entry);
 }
 
-/* Is the next of "." and ".." to come before the name? */
+/* Return whether the next of "." and ".." comes before the entry's name. */
 static bool dots_first(const struct erofs_dir *d, const struct erofs_entry *entry)
 {
     uint32_t len = d->dots + 1;

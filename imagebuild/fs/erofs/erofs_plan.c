@@ -1,8 +1,13 @@
-/* Two passes. The first walks the nodes and says what each inode needs; a sort brings the inodes into their order on
- * disk, directory by directory, a directory's children side by side, so that the second gives each its place.
+/* Two passes. The first walks the nodes and finds what each inode needs. A sort brings the inodes into their order on
+ * disk, directory by directory, so that the children of a directory lie side by side. The second pass gives each its
+ * place.
  *
- * An inode, its attributes and its inline tail share one block; when they cannot, the tail becomes a block; attributes
- * longer than a block run on into the next, which erofs allows, but the inode itself never straddles one.
+ *   region:  | inode, attributes, tail | inode | inode, tail | ...    | blocks of directories and symbolic links |
+ *            0                                            inodes_end^                                       end^
+ *
+ * An inode, its attributes and its inline tail share one block. If they do not fit, the tail becomes a block.
+ * Attributes longer than a block continue in the next one, which erofs allows, but an inode itself never crosses a
+ * block's end.
  */
 #include "imagebuild/fs/erofs/erofs_plan.h"
 
@@ -17,6 +22,7 @@
 
 enum { STEP_NODES = 1 << 15 };
 
+/* State of a plan being made. */
 struct planner {
     struct erofs_plan *plan;
     const struct fs_config *config;
@@ -39,9 +45,10 @@ int erofs_tally_add(struct erofs_tally *t, const struct erofs_inode *i, const st
 /* ------------------------------------------------------------------ what each inode needs */
 
 struct placing {
-    uint32_t parent, rank; /* the key, big-endian */
+    uint32_t parent, rank; /* the sort key, big-endian */
 };
 
+/* Note what an inode needs: bytes behind each other, and blocks. */
 static int plan(struct planner *w, const struct erofs_inode *i)
 {
     struct placing key = {htobe32(i->parent), htobe32(i->rank)};
@@ -53,6 +60,7 @@ static int plan(struct planner *w, const struct erofs_inode *i)
     return sorter_add(w->order, &key, sizeof key, value, sizeof value);
 }
 
+/* Plan an inode that is not a directory; count the first name of a hard-linked file. */
 static int plan_leaf(void *arg, struct erofs_inode *i, const struct node *n)
 {
     struct planner *w = arg;
@@ -74,6 +82,7 @@ static struct erofs_linked *find_link(const struct erofs_plan *p, uint32_t rank)
     return p->links.len ? bsearch(&rank, p->links.items, p->links.len, sizeof *p->links.items, compare_links) : NULL;
 }
 
+/* Count a further name. */
 static int plan_again(void *arg, const struct node *n)
 {
     struct planner *w = arg;
@@ -89,6 +98,7 @@ static int plan_enter(void *arg, const struct erofs_inode *dir, const struct nod
     return 0;
 }
 
+/* A directory's needs are known only now. */
 static int plan_leave(void *arg, const struct erofs_inode *dir, const uint8_t *last)
 {
     struct planner *w = arg;
@@ -101,6 +111,7 @@ static const struct erofs_walk_ops planning = {
 
 /* ------------------------------------------------------------------ where it goes */
 
+/* Give an inode the next position. One that fits into a block lies in one; others need 64 bytes there. */
 static int place_inode(struct planner *w, uint32_t rank, uint32_t need)
 {
     uint64_t at = GR_ALIGN_UP(w->plan->end, (uint64_t)EROFS_NID_UNIT);
@@ -114,6 +125,7 @@ static int place_inode(struct planner *w, uint32_t rank, uint32_t need)
     return 0;
 }
 
+/* Place all inodes, and number their blocks behind them. */
 static int erofs_plan_place(struct planner *w)
 {
     uint64_t blocks = 0;
@@ -129,7 +141,7 @@ static int erofs_plan_place(struct planner *w)
         rc = place_inode(w, rank, le32_get(r.value));
         if (rc)
             return rc;
-        if (le32_get(r.value + 4)) /* most have none: their pages of the array stay untouched */
+        if (le32_get(r.value + 4)) /* most have none, and their pages of the array are never touched */
             w->plan->blocks[rank] = (uint32_t)blocks;
         blocks += le32_get(r.value + 4);
         if (blocks > UINT32_MAX)

@@ -1,6 +1,6 @@
-/* Where erofs' inodes and their blocks go, before any is written. Positions count from the begin of the metadata
- * region. Memory: 8 bytes a node, 8 more for each file of several names; while it is made, a sorter and the open
- * directories (erofs_walk.h).
+/* Plan where erofs' inodes and blocks go, before any is written. Positions are bytes from the begin of the metadata
+ * region. Memory: 8 bytes a node, and 8 for each hard-linked file; while the plan is made, also a sorter and the open
+ * directories (erofs_walk.h). One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_FS_EROFS_EROFS_PLAN_H
 #define GRANARY_IMAGEBUILD_FS_EROFS_EROFS_PLAN_H
@@ -12,31 +12,33 @@
 /* Block numbers have 32 bits. */
 #define EROFS_IMAGE_MAX ((uint64_t)(UINT32_MAX - 1) * EROFS_BLOCK)
 #define EROFS_LIMIT "16 TiB, the limit of erofs with 4096-byte blocks"
-int erofs_too_large(void); /* -EFBIG */
+int erofs_too_large(void); /* sets the sentence and returns -EFBIG */
 
-/* What a pass says about the inodes, to be compared with what another said. */
+/* A sum over all inodes of a pass, to check that two passes agree. */
 struct erofs_tally {
     uint64_t inodes, sum;
 };
 
-/* Every inode, in each pass; calls config->step now and then. */
+/* Add an inode, in each pass. Now and then calls config->step, and returns what that returns. */
 GR_MUST_CHECK int erofs_tally_add(struct erofs_tally *t, const struct erofs_inode *i, const struct fs_config *config);
 
-/* A file of several names, by its first. */
+/* A hard-linked file, by the rank of its first name. */
 struct erofs_linked {
     uint32_t rank, names;
 };
 
+/* The plan. nids and blocks are indexed by rank. */
 struct erofs_plan {
-    VEC(struct erofs_linked) links; /* by rank */
-    uint32_t *nids, *blocks;        /* by rank; blocks: the first one, counted from the first behind the inodes */
-    uint64_t inodes_end, end;       /* of the inodes, of all of it */
+    VEC(struct erofs_linked) links; /* ascending by rank */
+    uint32_t *nids, *blocks;        /* inode number; first block, counted from the first one behind the inodes */
+    uint64_t inodes_end, end;       /* bytes: end of the inodes; end of the region */
     struct erofs_tally tally;
 };
 
-/* *p is zero. -EFBIG: a limit of erofs, which the sentence names. In every case erofs_plan_release. */
+/* Make the plan; *p is zero before. -EFBIG: over a limit of erofs, which the sentence names; -ENOMEM; errors of
+ * sorter, scratch and step. Release *p in any case. */
 GR_MUST_CHECK int erofs_plan_make(struct erofs_plan *p, const struct nodes *nodes, const struct fs_config *config);
-/* How many names the file has whose first one is that of the node `rank`. */
+/* Return how many names the file has whose first name is node `rank`. */
 uint32_t erofs_plan_names(const struct erofs_plan *p, uint32_t rank);
 void erofs_plan_release(struct erofs_plan *p);
 

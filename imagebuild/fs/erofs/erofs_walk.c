@@ -1,6 +1,9 @@
-/* In path order the directories that may still get entries are those whose paths are byte prefixes of the current path:
- * "a" is open while "a-b" passes, since "a/x" comes behind it. They form a stack; a directory is left when the next
- * path does not begin with its path. Its own children come in the order of their names, though not side by side.
+/* In path order, the directories that may still get entries are those whose paths are byte prefixes of the current
+ * path: "a" is open while "a-b" passes, since "a/x" comes behind it. They form a stack. A directory is left when the
+ * next path does not begin with its path. Its children come in the order of their names, though not side by side.
+ *
+ *   path:     ""       a        a-b      a/x      b
+ *   open:     ""       "" a     "" a     "" a     "" b      (a-b a file; before b, a is left)
  */
 #include "imagebuild/fs/erofs/erofs_walk.h"
 
@@ -15,7 +18,7 @@
 
 struct walk;
 
-/* A directory that is open. */
+/* An open directory. */
 struct open_dir {
     struct walk *walk;
     struct erofs_inode inode;
@@ -27,9 +30,9 @@ struct walk {
     const uint32_t *nids;
     const struct erofs_walk_ops *ops;
     void *arg;
-    VEC(struct open_dir *) dirs; /* by depth; those from `open` on are kept for their memory */
+    VEC(struct open_dir *) dirs; /* by depth; those from `open` on are kept to re-use their memory */
     size_t open;
-    struct bytes path; /* of the node before */
+    struct bytes path; /* of the last node */
 };
 
 static void walk_release(struct walk *w)
@@ -47,11 +50,14 @@ static struct open_dir *top(const struct walk *w)
     return w->dirs.items[w->open - 1];
 }
 
+/* Return an inode number; 0 in a walk that forms no blocks. */
 static uint32_t nid_of(const struct walk *w, uint32_t rank)
 {
     return w->nids ? w->nids[rank] : 0;
 }
 
+/* Divide a directory or symbolic link into blocks and a tail. The tail stays behind the inode only if inode,
+ * attributes and tail fit into one block together; else it gets a block. */
 static void set_parts(struct erofs_inode *i)
 {
     uint32_t tail = (uint32_t)(i->size % EROFS_BLOCK);
@@ -60,6 +66,7 @@ static void set_parts(struct erofs_inode *i)
     i->blocks = (i->size - i->tail + EROFS_BLOCK - 1) / EROFS_BLOCK;
 }
 
+/* Return the inode of a node, as far as the node tells. */
 static struct erofs_inode inode_of(const struct node *n)
 {
     struct erofs_inode i = {.rank = n->rank,
@@ -84,12 +91,14 @@ static struct erofs_inode inode_of(const struct node *n)
 
 /* ------------------------------------------------------------------ directories */
 
+/* Pass a directory's block on to the walk's callback. */
 static int erofs_walk_write_block(void *arg, uint64_t number, const uint8_t block[EROFS_BLOCK])
 {
     struct open_dir *d = arg;
     return d->walk->ops->block(d->walk->arg, &d->inode, number, block);
 }
 
+/* Open a directory, re-using the memory of one at the same depth. */
 static int erofs_walk_enter(struct walk *w, const struct node *n)
 {
     if (w->open == w->dirs.len) {
@@ -109,6 +118,7 @@ static int erofs_walk_enter(struct walk *w, const struct node *n)
     return w->ops->enter(w->arg, &d->inode, n);
 }
 
+/* Complete the directory on top of the stack, and pop it. */
 static int leave(struct walk *w)
 {
     struct open_dir *d = top(w);
@@ -124,7 +134,7 @@ static int leave(struct walk *w)
     return w->ops->leave(w->arg, &d->inode, w->ops->block ? last : NULL);
 }
 
-/* Leave the directories that cannot hold n or anything behind it. */
+/* Leave the directories that cannot hold n or anything behind it. The root stays until the end. */
 static int leave_before(struct walk *w, const struct node *n)
 {
     size_t max = GR_MIN(w->path.len, n->path_len), same = 0;
@@ -136,7 +146,8 @@ static int leave_before(struct walk *w, const struct node *n)
     return rc;
 }
 
-/* Note n in the directory it stands in, which is at most a name's length of open directories away. */
+/* Add n to its directory. That is near the top of the stack: above it lie only directories whose names are prefixes
+ * of n's name. */
 static int add_entry(struct walk *w, const struct node *n)
 {
     for (size_t i = w->open; i-- > 0;) {
@@ -153,6 +164,7 @@ static int add_entry(struct walk *w, const struct node *n)
 
 /* ------------------------------------------------------------------ all of them */
 
+/* Visit one node: leave directories, add its entry, and call back. */
 static int visit(struct walk *w, const struct node *n)
 {
     int rc = leave_before(w, n);
@@ -185,6 +197,7 @@ int erofs_walk(const struct nodes *nodes, const uint32_t *nids, const struct ero
         if (rc)
             return rc;
     }
+    /* the root, and what is open below it */
     while (w.open && !rc)
         rc = leave(&w);
     return rc;

@@ -1,5 +1,8 @@
-/* A header of 12 bytes (no shared attributes, no filter), then for each attribute {name length, prefix number, value
- * length, name without prefix, value} padded to 4 bytes. The order is the listing's, which sorts by name.
+/* A header of 12 bytes (no shared attributes, no name filter), then the attributes, each padded to 4 bytes:
+ *
+ *   | name length, prefix number, le16 value length | name without prefix | value |
+ *
+ * They stay in the listing's order, by name.
  */
 #include "imagebuild/fs/erofs/erofs_xattr.h"
 
@@ -9,6 +12,7 @@
 #include "imagebuild/fs/erofs/erofs_format.h"
 #include "imagebuild/tree/xattrs.h"
 
+/* Return the encoded size of an attribute, padding included. */
 static uint32_t entry_size(const struct xattr *x)
 {
     return GR_ALIGN_UP((uint32_t)(EROFS_XATTR_ENTRY + x->name_len + x->value_len), 4u);

@@ -1,15 +1,15 @@
-/* erofs behind bodies that lie where the build put them: all metadata in one region on a chunk boundary, the superblock
- * alone in chunk 0.
+/* The erofs implementation of fs.h. File data lies where the build put it; all metadata is in one region behind it,
+ * and the superblock alone in chunk 0.
  *
- *   chunk 0        chunk 1 ...             chunk boundary
- *   | superblock | bodies, 4 KiB-aligned | inodes, root first | directory and symlink blocks | end
+ *   chunk 0       chunk 1 ...                       chunk boundary
+ *   | superblock | file data, 4 KiB-aligned         | inodes, root first | directory and symlink blocks |
  *
- * Once erofs_plan.c has given every inode its place, the nodes are walked in path order, and every inode and block is
- * written at its place in a scratch, which then goes to the sink from one end to the other. What that walk finds is
- * compared with what was planned.
+ * erofs_plan.c first gives every inode its place. Then the nodes are walked in path order, and every inode and block
+ * is written at its place in a scratch. The scratch goes to the sink from front to back. The walk's inodes are summed
+ * up and compared with the plan's.
  *
- * In memory: the plan (erofs_plan.h), the scratch's buffers, the open directories (erofs_walk.h). All positions here
- * count from the region's start.
+ * Memory: the plan (erofs_plan.h), the scratch's buffers, the open directories (erofs_walk.h). Positions count from
+ * the region's begin.
  */
 #include <assert.h>
 #include <errno.h>
@@ -25,31 +25,34 @@
 #include "imagebuild/fs/erofs/erofs_xattr.h"
 #include "imagebuild/fs/fs.h"
 
-enum { GATHER_MAX = 64 << 10, COPY_PIECE = 1 << 20 };
+enum { GATHER_MAX = 64 << 10, COPY_PIECE = 1 << 20 }; /* bytes */
 
+/* Used from one thread. config.dir is the caller's. */
 struct erofs {
     struct fs fs;
     struct fs_config config;
     uint64_t data_end;
     struct erofs_plan plan;
-    struct erofs_tally written;
+    struct erofs_tally written; /* what the walk wrote, to be compared with plan.tally */
     struct scratch *region;
-    struct bytes gathered; /* neighbours on their way to the region, */
-    uint64_t gathered_at;  /* from here */
-    struct bytes xattrs;   /* of one inode */
-    struct hasher *hash;
+    struct bytes gathered; /* neighbouring bytes on their way to the region, */
+    uint64_t gathered_at;  /* from this position on */
+    struct bytes xattrs;   /* of the current inode */
+    struct hasher *hash;   /* of all metadata and the files' digests: the UUID */
 };
 
-/* The inode counts them in units of 4 bytes, in 16 bits. */
+/* the inode states their size in units of 4 bytes, in 16 bits */
 static_assert(NODE_XATTRS_MAX / 4 < UINT16_MAX, "extended attributes that an inode cannot state");
 
 /* ------------------------------------------------------------------ the region */
 
+/* Return the address of the region. */
 static uint64_t metadata_of(const struct erofs *e)
 {
     return GR_ALIGN_UP(e->data_end, (uint64_t)e->config.chunk_size);
 }
 
+/* Write what was gathered to the region. */
 static int fs_erofs_flush(struct erofs *e)
 {
     int rc = e->gathered.len ? scratch_write(e->region, e->gathered_at, e->gathered.data, e->gathered.len) : 0;
@@ -57,8 +60,9 @@ static int fs_erofs_flush(struct erofs *e)
     return rc;
 }
 
-/* Do the bytes at `at` belong behind what is gathered? An inode may: between it and the end of the one before is
- * padding only, less than a unit. Nothing else may, since a directory's attributes are written long before its tail. */
+/* Return whether the bytes at `at` can join what is gathered. An inode can: between it and the end of the one before
+ * lies only padding, less than a unit. Nothing else can across a gap, because a directory's attributes are written
+ * long before its inode and tail. */
 static bool follows(const struct erofs *e, uint64_t at, size_t len)
 {
     uint64_t end = e->gathered_at + e->gathered.len;
@@ -67,7 +71,8 @@ static bool follows(const struct erofs *e, uint64_t at, size_t len)
     return at == end || (at % EROFS_NID_UNIT == 0 && at - end < EROFS_NID_UNIT);
 }
 
-/* Children of one directory stand side by side and mostly come one behind the other: they are written together. */
+/* Write bytes at a position. Inodes of one directory lie side by side and mostly come one after the other, so they
+ * are gathered and written together. */
 static int fs_erofs_emit(struct erofs *e, uint64_t at, const void *data, size_t len)
 {
     uint8_t *padding;
@@ -81,11 +86,13 @@ static int fs_erofs_emit(struct erofs *e, uint64_t at, const void *data, size_t 
     return rc ? rc : bytes_append(&e->gathered, data, len);
 }
 
+/* Return the position of an inode's block. */
 static uint64_t block_position(const struct erofs *e, uint32_t rank, uint64_t number)
 {
     return e->plan.inodes_end + (e->plan.blocks[rank] + number) * EROFS_BLOCK;
 }
 
+/* Return the field that holds a device number or the first block of the data. */
 static uint32_t inode_union(const struct erofs *e, const struct erofs_inode *i)
 {
     if (S_ISCHR(i->mode) || S_ISBLK(i->mode))
@@ -95,16 +102,17 @@ static uint32_t inode_union(const struct erofs *e, const struct erofs_inode *i)
     return S_ISREG(i->mode) && i->size ? (uint32_t)(i->address / EROFS_BLOCK) : EROFS_NO_BLOCK;
 }
 
+/* Encode an inode (struct erofs_inode_extended). There is no more than one time, the mtime. */
 static void encode_inode(const struct erofs *e, const struct erofs_inode *i, uint8_t out[EROFS_INODE_SIZE])
 {
     unsigned layout = i->tail ? EROFS_FLAT_INLINE : EROFS_FLAT_PLAIN;
     memset(out, 0, EROFS_INODE_SIZE);
-    le16_put(out, (uint16_t)(1 | layout << 1)); /* 1: extended */
+    le16_put(out, (uint16_t)(1 | layout << 1)); /* bit 0: extended */
     le16_put(out + 2, erofs_xattr_count_field(i->xattr_size));
     le16_put(out + 4, i->mode);
     le64_put(out + 8, i->size);
     le32_put(out + 16, inode_union(e, i));
-    le32_put(out + 20, (uint32_t)e->written.inodes); /* for 32-bit stat only */
+    le32_put(out + 20, (uint32_t)e->written.inodes); /* only for stat with 32-bit inode numbers */
     le32_put(out + 24, i->uid);
     le32_put(out + 28, i->gid);
     le64_put(out + 32, (uint64_t)i->mtime);
@@ -136,8 +144,8 @@ static int emit_inode(struct erofs *e, const struct erofs_inode *i)
     return fs_erofs_emit(e, inode_position(e, i), inode, sizeof inode);
 }
 
-/* What is left of a directory or symbolic link when its whole blocks are written: behind the inode, or its last block.
- * The rest of that is zeros. */
+/* Write the end of a directory or symbolic link, after its whole blocks: the tail behind the inode, or the last
+ * block, which is padded with zeros. */
 static int emit_last(struct erofs *e, const struct erofs_inode *i, const uint8_t block[EROFS_BLOCK])
 {
     if (i->tail)
@@ -145,6 +153,7 @@ static int emit_last(struct erofs *e, const struct erofs_inode *i, const uint8_t
     return i->blocks ? fs_erofs_emit(e, block_position(e, i->rank, i->blocks - 1), block, EROFS_BLOCK) : 0;
 }
 
+/* Check a file's address, and add its digest to the UUID's hash. */
 static int check_content(struct erofs *e, const struct erofs_inode *i, const struct node *n)
 {
     if (!S_ISREG(i->mode) || !i->size)
@@ -157,6 +166,7 @@ static int check_content(struct erofs *e, const struct erofs_inode *i, const str
     return 0;
 }
 
+/* Write an inode that is not a directory. */
 static int write_leaf(void *arg, struct erofs_inode *i, const struct node *n)
 {
     struct erofs *e = arg;
@@ -190,6 +200,7 @@ static int fs_erofs_write_block(void *arg, const struct erofs_inode *dir, uint64
     return fs_erofs_emit(e, block_position(e, dir->rank, number), block, EROFS_BLOCK);
 }
 
+/* Write a directory's inode and last block, now that its size is known. */
 static int write_leave(void *arg, const struct erofs_inode *dir, const uint8_t *last)
 {
     int rc = emit_inode(arg, dir);
@@ -202,7 +213,7 @@ static const struct erofs_walk_ops writing = {.leaf = write_leaf,
                                               .block = fs_erofs_write_block,
                                               .leave = write_leave};
 
-/* Nothing may lie behind the planned end; what nobody wrote up to there is zeros. */
+/* Check that exactly what was planned was written. Positions without a write are zeros. */
 static int close_region(struct erofs *e)
 {
     int rc = fs_erofs_flush(e);
@@ -214,6 +225,7 @@ static int close_region(struct erofs *e)
     return scratch_len(e->region) < e->plan.end ? scratch_write(e->region, e->plan.end - 1, "", 1) : 0;
 }
 
+/* Copy the region from the scratch to the sink. */
 static int copy_region(struct erofs *e, struct sink *sink)
 {
     CLEANUP_FREE uint8_t *piece = malloc(COPY_PIECE);
@@ -233,15 +245,16 @@ static int copy_region(struct erofs *e, struct sink *sink)
 
 /* ------------------------------------------------------------------ the superblock */
 
-/* The UUID: a digest of the files' digests and all metadata, so that it follows from the content. */
+/* Make the UUID from the digests of files and metadata, so that it follows from the content. RFC 9562, version 8. */
 static void make_uuid(struct erofs *e, uint8_t out[16])
 {
     struct digest d = hasher_finish(e->hash);
     memcpy(out, d.b, 16);
-    out[6] = (out[6] & 0x0f) | 0x80; /* version 8: of the maker's own making */
-    out[8] = (out[8] & 0x3f) | 0x80;
+    out[6] = (out[6] & 0x0f) | 0x80; /* version 8: vendor-specific */
+    out[8] = (out[8] & 0x3f) | 0x80; /* variant of RFC 9562 */
 }
 
+/* Write the superblock (struct erofs_super_block), last, since it holds UUID and counts. */
 static int write_front(struct erofs *e, struct sink *sink)
 {
     uint8_t block[EROFS_BLOCK] = {0}, *sb = block + EROFS_SUPER_OFFSET;
@@ -254,13 +267,14 @@ static int write_front(struct erofs *e, struct sink *sink)
     le32_put(sb + 40, (uint32_t)(metadata_of(e) / EROFS_BLOCK));
     make_uuid(e, sb + 48);
     memcpy(sb + 64, "granary", 7);
-    /* over the rest of the block, its own field zero */
+    /* over the rest of the block from the superblock on, with this field still zero */
     le32_put(sb + 4, crc32c_raw(UINT32_MAX, sb, EROFS_BLOCK - EROFS_SUPER_OFFSET));
     return sink_write(sink, SINK_FRONT, 0, block, sizeof block);
 }
 
 /* ------------------------------------------------------------------ the vtable */
 
+/* Prepare for the walk, once data_end is known. */
 static int fs_erofs_begin(struct erofs *e, uint64_t data_end)
 {
     struct scratch_config region = {.dir = e->config.dir, .memory = e->config.memory};

@@ -1,4 +1,4 @@
-/* What the parts of the ext4 writer share: errors of libext2fs, blocks of the metadata region, steps. */
+/* What the parts of the ext4 writer share: errors of libext2fs, blocks of the metadata region, calls of step. */
 #include "imagebuild/fs/ext4/ext4.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@ enum { STEP_NODES = 1 << 16 };
 
 int ext4_check(struct ext4 *e, errcode_t code)
 {
+    /* libext2fs knows only a number; the space has the sentence, for example of a full --tmpdir */
     if (e->space.failed.code)
         return error_restore(&e->space.failed);
     if (!code)
@@ -24,6 +25,7 @@ int ext4_take_block(struct ext4 *e, uint64_t *out)
         return error_set(-EFBIG,
                          "ext4: no room is left for metadata behind the bodies; build again with --parent none");
     *out = e->next++;
+    /* metadata lies in one ascending run, so allocation is a counter */
     ext2fs_mark_block_bitmap2(e->e2->block_map, *out);
     return 0;
 }

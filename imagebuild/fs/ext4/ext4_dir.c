@@ -1,14 +1,17 @@
-/* Directories. A small one is one block of entries. A larger one is an indexed one (htree), which libext2fs reads but
- * cannot make: its entries come from the sorter in the order of their names' hashes, so blocks of entries (leaves) are
- * filled one after the other and only the first hash of each is remembered:
+/* Directories. A small one is one block of entries. A larger one is indexed (htree), which libext2fs can read but not
+ * make. Its entries come from the sorter by the hashes of their names, so leaves, the blocks of entries, are filled
+ * one after the other, and only the first hash of each is remembered:
  *
- *   block 0              "." and "..", then the root of the index
- *   1 ... leaves         entries; a leaf's first hash has bit 0 set when it goes on with the hash the one before ends
- * in leaves + 1 ...       nodes of the index, when the root cannot hold all leaves
+ *   block 0             "." and "..", then the root of the index
+ *   1 ... leaves        entries; a leaf whose first hash is the last hash of the leaf before has bit 0 of it set
+ *   leaves + 1 ...      nodes of the index, if the root cannot hold all leaves
  *
- * Records of the sorter: the key is the directory's rank, big-endian, alone for the directory itself (the value is its
- * parent's inode), with hash and minor hash for an entry (the value is inode, type, name). Equal keys come in the order
- * of paths.
+ * Records of the sorter, with big-endian numbers in the keys:
+ *
+ *   rank of the directory                     -> inode of its parent      the directory itself
+ *   rank of the directory, hash, minor hash   -> inode, type, name        an entry
+ *
+ * The shorter key sorts first, so a directory comes before its entries. Equal keys keep the order of paths.
  */
 #include <errno.h>
 #include <sys/stat.h>
@@ -20,10 +23,11 @@
 #include "imagebuild/fs/ext4/ext4.h"
 
 enum {
-    ROOM = EXT4_BLOCK - (int)sizeof(struct ext2_dir_entry_tail), /* of entries in a block */
-    DOTS = 24,
-    ROOT_INFO = DOTS,        /* the index's header behind the dots */
-    ROOT_ENTRIES = DOTS + 8, /* entries of the index: hash and block, 8 bytes each */
+    /* bytes of a block for entries; the rest is the checksum's */
+    ROOM = EXT4_BLOCK - (int)sizeof(struct ext2_dir_entry_tail),
+    DOTS = 24,               /* bytes of the entries "." and ".." */
+    ROOT_INFO = DOTS,        /* offset of the index's header, behind the dots */
+    ROOT_ENTRIES = DOTS + 8, /* offset of the index's entries: hash and block, 8 bytes each */
     NODE_ENTRIES = 8,
     ROOT_MAX = (EXT4_BLOCK - ROOT_ENTRIES - 8) / 8, /* the last 8 bytes hold a checksum */
     NODE_MAX = (EXT4_BLOCK - NODE_ENTRIES - 8) / 8,
@@ -31,23 +35,25 @@ enum {
     VALUE_NAME = 5,
 };
 
+/* All directories, and the one in progress. */
 struct ext4_dirs {
     struct ext4 *e;
     struct sorter *sorter;
     struct scratch *written; /* struct ext4_dir, in the order of ranks */
-    uint64_t read;           /* of `written` */
-    /* The directory in progress. */
+    uint64_t read;           /* position in `written` */
+    /* The directory in progress, if open: */
     bool open;
     ext2_ino_t ino, parent;
     struct ext4_dir dir;
-    VEC(uint32_t) leaves;        /* the first hash of each */
-    uint32_t hash, hash_of_last; /* of the leaf's first entry, as the index says it; of the newest entry */
-    unsigned used, last;         /* bytes of entries in the leaf; offset of the last one */
+    VEC(uint32_t) leaves;        /* first hash of each leaf written */
+    uint32_t hash, hash_of_last; /* of the leaf's first entry, as the index has it; of the newest entry */
+    unsigned used, last;         /* bytes of entries in the leaf; offset of its last entry */
     _Alignas(8) uint8_t leaf[EXT4_BLOCK];
 };
 
-/* ------------------------------------------------------------------ what is sorted */
+/* ------------------------------------------------------------------ sorting */
 
+/* Return ext4's file type (EXT2_FT_*). */
 static uint8_t type_of(mode_t mode)
 {
     switch (mode & S_IFMT) {
@@ -81,6 +87,7 @@ static uint32_t get_be32(const uint8_t *at)
     return be32toh(v);
 }
 
+/* Add a name to the sorter, under its directory and hash. */
 static int add_entry(struct ext4_dirs *d, const struct node *n)
 {
     const struct ext2_super_block *super = d->e->e2->super;
@@ -114,7 +121,7 @@ int ext4_dirs_add(struct ext4_dirs *d, const struct node *n)
 
 /* ------------------------------------------------------------------ blocks */
 
-/* An entry at an offset, with the room it takes. */
+/* Put an entry at an offset. room: bytes that it takes, which its record length states. */
 static void ext4_dir_put_entry(uint8_t *block, unsigned at, unsigned room, ext2_ino_t ino, uint8_t type,
                                const void *name, size_t len)
 {
@@ -125,6 +132,7 @@ static void ext4_dir_put_entry(uint8_t *block, unsigned at, unsigned room, ext2_
     memcpy(block + at + 8, name, len);
 }
 
+/* Put "." and "..". second_room: bytes for the latter. */
 static void put_dots(const struct ext4_dirs *d, uint8_t *block, unsigned second_room)
 {
     ext4_dir_put_entry(block, 0, DOTS / 2, d->ino, EXT2_FT_DIR, ".", 1);
@@ -136,6 +144,7 @@ static int ext4_dir_write_block(struct ext4_dirs *d, uint64_t block, uint8_t *da
     return ext4_check(d->e, ext2fs_write_dir_block4(d->e->e2, block, data, 0, d->ino));
 }
 
+/* Write the leaf with its checksum, and empty it. */
 static int write_leaf(struct ext4_dirs *d, uint64_t block)
 {
     ext2fs_initialize_dirent_tail(d->e->e2, EXT2_DIRENT_TAIL(d->leaf, EXT4_BLOCK));
@@ -145,11 +154,12 @@ static int write_leaf(struct ext4_dirs *d, uint64_t block)
     return rc;
 }
 
-/* The directory needs an index, if it had none yet. */
+/* End a leaf. The first one takes the index root's block before its own, so that the root is the directory's first
+ * block. */
 static int close_leaf(struct ext4_dirs *d)
 {
     uint64_t block;
-    int rc = d->leaves.len ? 0 : ext4_take_block(d->e, &d->dir.block); /* the root's, written last */
+    int rc = d->leaves.len ? 0 : ext4_take_block(d->e, &d->dir.block); /* for the index's root, which is written last */
     if (!rc)
         rc = ext4_take_block(d->e, &block);
     if (!rc && vec_push(&d->leaves, d->hash))
@@ -160,6 +170,7 @@ static int close_leaf(struct ext4_dirs *d)
     return write_leaf(d, block);
 }
 
+/* Add an entry to the leaf, beginning another leaf if it is full. */
 static int ext4_dir_put(struct ext4_dirs *d, const struct sorter_record *r)
 {
     size_t len = r->value_len - VALUE_NAME;
@@ -180,8 +191,8 @@ static int ext4_dir_put(struct ext4_dirs *d, const struct sorter_record *r)
 
 /* ------------------------------------------------------------------ the index */
 
-/* Entries for `count` blocks from `block` on, of the hashes at each `step`. The first entry's hash is implied: its
- * place holds how many entries there are and could be. */
+/* Put index entries for `count` blocks from `block` on, with every step-th hash. The first entry's hash is implied:
+ * its place holds the number of entries that there are and that fit. */
 static void put_index(uint8_t *at, unsigned max, const uint32_t *hashes, size_t step, size_t count, uint64_t block)
 {
     for (size_t i = 0; i < count; i++) {
@@ -192,6 +203,7 @@ static void put_index(uint8_t *at, unsigned max, const uint32_t *hashes, size_t 
     le16_put(at + 2, (uint16_t)count);
 }
 
+/* Write the index nodes between root and leaves. A node looks like an empty directory block to code without htree. */
 static int write_nodes(struct ext4_dirs *d, size_t *out_nodes)
 {
     _Alignas(8) uint8_t data[EXT4_BLOCK];
@@ -210,6 +222,7 @@ static int write_nodes(struct ext4_dirs *d, size_t *out_nodes)
     return rc;
 }
 
+/* Write the root of the index, and nodes if the root cannot hold all leaves. */
 static int write_index(struct ext4_dirs *d)
 {
     _Alignas(8) uint8_t root[EXT4_BLOCK] = {0};
@@ -234,9 +247,9 @@ static int write_index(struct ext4_dirs *d)
     return ext4_dir_write_block(d, d->dir.block, root);
 }
 
-/* ------------------------------------------------------------------ one after the other */
+/* ------------------------------------------------------------------ directory by directory */
 
-/* All entries in one block, behind the dots. */
+/* Write a directory of one block: all entries behind the dots. */
 static int write_linear(struct ext4_dirs *d)
 {
     memmove(d->leaf + DOTS, d->leaf, d->used);
@@ -249,6 +262,7 @@ static int write_linear(struct ext4_dirs *d)
     return rc ? rc : write_leaf(d, d->dir.block);
 }
 
+/* Write what is left of the directory in progress, and note its place for the inode. */
 static int end_directory(struct ext4_dirs *d)
 {
     int rc = 0;
@@ -267,6 +281,7 @@ static int end_directory(struct ext4_dirs *d)
     return rc ? rc : scratch_write(d->written, scratch_len(d->written), &d->dir, sizeof d->dir);
 }
 
+/* End the directory in progress and begin another. */
 static int begin_directory(struct ext4_dirs *d, const struct sorter_record *r)
 {
     int rc = end_directory(d);

@@ -1,3 +1,7 @@
+/* A listing needs, at most, the blocks of its data and of the metadata region. A new image gets groups for twice
+ * that, plus as much again but at most 2 TiB. The factor of two lets an image of the same size be rebuilt
+ * in the parent's geometry even if none of the new data fits between what is kept. The rest is for growth.
+ */
 #include "imagebuild/fs/ext4/ext4_geometry.h"
 
 #include <errno.h>
@@ -7,14 +11,15 @@
 enum {
     GROUPS_MAX = 1 << 20, /* 128 TiB of addresses */
     GROUPS_MIN = 2,
-    GROUP_INODES_MAX = 8 * EXT4_BLOCK, /* as many as one block of bitmap can have */
+    GROUP_INODES_MAX = 8 * EXT4_BLOCK, /* what one block of bitmap covers */
     BLOCK_DESCRIPTORS = EXT4_BLOCK / 64,
-    GROUP_DATA = 30700, /* blocks of a group that are left for bodies and region, a little less than there are */
-    NODE_BLOCKS = 3,    /* of the region at most: names, a directory's block or a long link's, attributes */
+    GROUP_DATA = 30700, /* blocks of a group left for file data and region; a little less than there are */
+    NODE_BLOCKS = 3,    /* of the region, a node at most: its name, a directory's or long link's block, attributes */
 };
 
 static const uint64_t spare_blocks_max = (UINT64_C(2) << 40) / EXT4_BLOCK;
 
+/* Lay out the front for a number of groups. Inode numbers have 32 bits, so many groups get fewer inodes each. */
 static struct ext4_geometry geometry_of(uint64_t groups)
 {
     struct ext4_geometry g = {.groups = groups, .inodes_per_group = GROUP_INODES_MAX};
@@ -28,19 +33,19 @@ static struct ext4_geometry geometry_of(uint64_t groups)
     return g;
 }
 
-/* Blocks of the region at most: what every node may need, and the trees of extents. */
+/* Return the blocks that the region needs at most: what every node may need, and extent trees. */
 static uint64_t region_blocks(const struct fs_config *c)
 {
     return NODE_BLOCKS * c->nodes + c->bytes / EXT4_BLOCK / 1024 + c->chunk_size / EXT4_BLOCK + 1024;
 }
 
-/* Blocks behind the front that the listing needs at most. */
+/* Return the blocks behind the front that the listing needs at most. */
 static uint64_t needed_blocks(const struct fs_config *c)
 {
     return c->bytes / EXT4_BLOCK + c->nodes + region_blocks(c);
 }
 
-/* Whether the parent's geometry still does, even if nothing of what is new finds room among what is kept. */
+/* Return whether the parent's geometry is large enough, even if none of the new data fits between what is kept. */
 static bool parent_does(const struct fs_config *c)
 {
     const uint64_t group_size = (uint64_t)EXT4_GROUP_BLOCKS * EXT4_BLOCK;
@@ -52,8 +57,8 @@ static bool parent_does(const struct fs_config *c)
            c->nodes + EXT4_FIRST_INODE < g.groups * g.inodes_per_group;
 }
 
-/* Up to the next number of four significant bits: a listing that changed a little while a build was begun again has the
- * same geometry mostly, and what was built is of use. */
+/* Round up to a number of four significant bits, so that a listing that changed a little between two runs of a build
+ * mostly gets the same geometry. The second run can then use what the first one stored. */
 static uint64_t round_up(uint64_t groups)
 {
     uint64_t step = 1;
@@ -62,8 +67,7 @@ static uint64_t round_up(uint64_t groups)
     return GR_ALIGN_UP(groups, step);
 }
 
-/* Twice what is needed is what a parent must have to be kept by an image of the same size (parent_does); the rest is
- * for growth. */
+/* Choose the number of groups for a new image. */
 static int choose_groups(const struct fs_config *c, uint64_t *out)
 {
     uint64_t needed = needed_blocks(c), capacity = (uint64_t)GROUPS_MAX * GROUP_DATA;

@@ -1,6 +1,10 @@
-/* Inodes of 256 bytes, through libext2fs, which knows their checksum. A body is contiguous, so its extents follow from
- * its first block and its length: four fit in the inode, 128 MiB each; more make a tree of blocks with 340 entries
- * each, at most two levels of them for the 16 TiB a file can have.
+/* Inodes of 256 bytes, written through libext2fs, which adds their checksum. A file's data is contiguous, so its
+ * extents follow from its first block and length. An extent has at most 128 MiB, and four fit into the inode. More
+ * make a tree of blocks with 340 entries each, of at most two levels for the 16 TiB that a file can have.
+ *
+ *   inode:   [ index ][ index ] ..                 depth 1: up to 4 entries
+ *               |        +-> block of 340 extents
+ *               +-> block: [ extent ][ extent ] ..  -> the file's blocks
  */
 #include <errno.h>
 #include <sys/stat.h>
@@ -10,19 +14,20 @@
 #include "imagebuild/fs/ext4/ext4.h"
 
 enum {
-    EXTENT = 12, /* bytes of the header and of every entry */
+    EXTENT = 12, /* bytes of the header and of each entry */
     INLINE_EXTENTS = 4,
     BLOCK_EXTENTS = (EXT4_BLOCK - EXTENT - 4) / EXTENT,
-    SYMLINK_INLINE = 60, /* a shorter text lies in the inode */
+    SYMLINK_INLINE = 60, /* bytes; a shorter text lies in the inode */
 };
 
-/* A level of a tree of extents: entry i is about the file's blocks from i * span on, and points to block + i (in the
- * bottom level, depth 0: to block + i * span). */
+/* A level of an extent tree. Entry i covers the file's blocks from i * span on, and points to block + i; in the
+ * bottom level (depth 0) to block + i * span. */
 struct level {
     unsigned depth;
     uint64_t count, span, block, file_blocks;
 };
 
+/* Encode entry i of a level (struct ext3_extent or ext3_extent_idx). */
 static void ext4_inode_put_entry(uint8_t *at, const struct level *l, uint64_t i)
 {
     uint64_t from = i * l->span, block = l->block + (l->depth ? i : from);
@@ -37,6 +42,7 @@ static void ext4_inode_put_entry(uint8_t *at, const struct level *l, uint64_t i)
     le32_put(at + 8, (uint32_t)block);
 }
 
+/* Encode a header and `count` entries of a level. max: entries that would fit. */
 static void put_entries(uint8_t *at, unsigned max, const struct level *l, uint64_t first, uint64_t count)
 {
     le16_put(at, EXT3_EXT_MAGIC);
@@ -47,7 +53,7 @@ static void put_entries(uint8_t *at, unsigned max, const struct level *l, uint64
         ext4_inode_put_entry(at + EXTENT * (i + 1), l, first + i);
 }
 
-/* Write the blocks of a level; *l becomes the level above it. */
+/* Write the blocks of a level; *l becomes the level above. */
 static int write_level(struct ext4 *e, ext2_ino_t ino, struct level *l)
 {
     _Alignas(8) uint8_t data[EXT4_BLOCK];
@@ -67,7 +73,8 @@ static int write_level(struct ext4 *e, ext2_ino_t ino, struct level *l)
     return rc;
 }
 
-/* The file's blocks, contiguous from `block` on, into the inode; *out_blocks: all it uses, the tree's included. */
+/* Put the extents of contiguous blocks, from `block` on, into the inode. *out_blocks: all blocks used, those of the
+ * tree included. */
 static int put_extents(struct ext4 *e, ext2_ino_t ino, struct ext2_inode_large *inode, uint64_t block, uint64_t blocks,
                        uint64_t *out_blocks)
 {
@@ -84,7 +91,7 @@ static int put_extents(struct ext4 *e, ext2_ino_t ino, struct ext2_inode_large *
 
 /* ------------------------------------------------------------------ by kind */
 
-/* Bytes of the path in a sentence. */
+/* Return how many bytes of the path a sentence shows. */
 static int shown(const struct node *n)
 {
     return (int)GR_MIN(n->path_len, (size_t)200);
@@ -98,6 +105,7 @@ static int put_directory(struct ext4 *e, const struct ext4_dir *dir, ext2_ino_t 
     return rc ? rc : put_extents(e, ino, inode, dir->block, dir->blocks, out_blocks);
 }
 
+/* Put the text into the inode or, if it is longer, into a block. */
 static int put_symlink(struct ext4 *e, const struct node *n, ext2_ino_t ino, struct ext2_inode_large *inode,
                        uint64_t *out_blocks)
 {
@@ -129,7 +137,7 @@ static int put_file(struct ext4 *e, const struct node *n, ext2_ino_t ino, struct
     return rc ? rc : put_extents(e, ino, inode, n->address / EXT4_BLOCK, blocks, out_blocks);
 }
 
-/* The kernel's new_encode_dev form, as the inode has it: small numbers in their old place. */
+/* Put a device number in the form that inodes have: small numbers in the old 16-bit form, others as new_encode_dev. */
 static void put_device(const struct node *n, struct ext2_inode_large *inode)
 {
     uint32_t major = (n->rdev & 0xfff00) >> 8, minor = (n->rdev & 0xff) | (n->rdev >> 12 & 0xfff00);
@@ -139,6 +147,7 @@ static void put_device(const struct node *n, struct ext2_inode_large *inode)
         inode->i_block[1] = n->rdev;
 }
 
+/* Put what depends on the file's type. */
 static int put_kind(struct ext4 *e, const struct node *n, ext2_ino_t ino, const struct ext4_dir *dir,
                     struct ext2_inode_large *inode, uint64_t *out_blocks)
 {
@@ -158,9 +167,10 @@ static int put_kind(struct ext4 *e, const struct node *n, ext2_ino_t ino, const 
     }
 }
 
-/* ------------------------------------------------------------------ the fields all have */
+/* ------------------------------------------------------------------ common fields */
 
-/* 34 bits of seconds from 1901 to 2446 (what is beyond becomes the nearest), the upper two beside the nanoseconds. */
+/* Put the times: 34 bits of seconds, from 1901 to 2446, the upper two beside the nanoseconds. Times outside become
+ * the nearest. */
 static void put_times(const struct node *n, struct ext2_inode_large *inode)
 {
     const int64_t first = INT32_MIN, last = first + (INT64_C(1) << 34) - 1;
@@ -182,6 +192,7 @@ static void put_fields(const struct node *n, uint32_t links, struct ext2_inode_l
     put_times(n, inode);
 }
 
+/* Place the attributes, and write the block of those that do not fit into the inode. */
 static int put_xattrs(struct ext4 *e, const struct node *n, ext2_ino_t ino, uint8_t *raw, uint64_t *blocks)
 {
     _Alignas(8) uint8_t data[EXT4_BLOCK] = {0};

@@ -1,15 +1,14 @@
-/* One block is held back, because libext2fs writes an inode table's block once for every inode in it. Reads of what was
- * never written are zeros.
- */
+/* One block is cached, because libext2fs writes a block of the inode table once for every inode in it. Blocks that
+ * were never written read as zeros. */
 #include "imagebuild/fs/ext4/ext4_space.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { EMIT_BLOCKS = 256 };
+enum { EMIT_BLOCKS = 256 }; /* blocks read from a scratch at a time */
 #define NO_BLOCK UINT64_MAX
 
-/* Where a block lies; NULL: nowhere, which is a mistake of the writer. */
+/* Return the scratch of a block and the position there. NULL: the block is not for metadata, a bug of the writer. */
 static struct scratch *locate(const struct ext4_space *s, uint64_t block, uint64_t *out_at)
 {
     if (block < s->front_end) {
@@ -22,7 +21,7 @@ static struct scratch *locate(const struct ext4_space *s, uint64_t block, uint64
     return s->region;
 }
 
-/* len bytes of a scratch, zeros behind its end. */
+/* Read len bytes of a scratch, with zeros behind its end. */
 static int read_padded(struct scratch *scratch, uint64_t at, uint8_t *dst, size_t len)
 {
     uint64_t end = scratch_len(scratch);
@@ -31,17 +30,19 @@ static int read_padded(struct scratch *scratch, uint64_t at, uint8_t *dst, size_
     return there ? scratch_read(scratch, at, dst, there) : 0;
 }
 
+/* Write the cached block back if it is dirty. */
 static int flush_held(struct ext4_space *s)
 {
-    uint64_t at = 0; /* what is held lies somewhere: hold() saw to it */
+    uint64_t at = 0; /* always found: hold() has located it before */
     if (!s->dirty)
         return 0;
+    /* also after a failure, which is kept and ends the build */
     s->dirty = false;
     struct scratch *scratch = locate(s, s->held, &at);
     return scratch_write(scratch, at, s->block, sizeof s->block);
 }
 
-/* Make s->block that block; its bytes are not needed when all of them will be replaced. */
+/* Make `block` the cached one. replaced: all of it will be written, so its bytes are not read. */
 static int hold(struct ext4_space *s, uint64_t block, bool replaced)
 {
     uint64_t at;
@@ -60,7 +61,7 @@ static int hold(struct ext4_space *s, uint64_t block, bool replaced)
     return rc;
 }
 
-/* len bytes at a byte address, to (out) or from (in) the blocks. */
+/* Transfer len bytes at a byte address from the blocks to `out`, or to the blocks from `in`; the other is NULL. */
 static int transfer(struct ext4_space *s, uint64_t at, size_t len, uint8_t *out, const uint8_t *in)
 {
     size_t done = 0;
@@ -82,7 +83,7 @@ static int transfer(struct ext4_space *s, uint64_t at, size_t len, uint8_t *out,
 
 /* ------------------------------------------------------------------ the io_manager */
 
-/* libext2fs counts blocks, or with a negative count bytes. */
+/* Transfer for libext2fs, which counts blocks, or with a negative count bytes. After a failure everything fails. */
 static errcode_t channel_transfer(io_channel channel, unsigned long long block, int count, void *out, const void *in)
 {
     struct ext4_space *s = channel->private_data;
@@ -105,6 +106,7 @@ static errcode_t channel_write64(io_channel channel, unsigned long long block, i
     return channel_transfer(channel, block, count, NULL, data);
 }
 
+/* The 32-bit forms are for callers in libext2fs that still use them. */
 static errcode_t channel_read(io_channel channel, unsigned long block, int count, void *data)
 {
     return channel_transfer(channel, block, count, data, NULL);
@@ -121,6 +123,7 @@ static errcode_t channel_set_blksize(io_channel channel, int size)
     return 0;
 }
 
+/* Nothing to do: ext4_space_emit writes the cached block back. */
 static errcode_t channel_flush(io_channel channel)
 {
     return 0;
@@ -133,6 +136,7 @@ static errcode_t channel_close(io_channel channel)
     return 0;
 }
 
+/* libext2fs opens the channel inside ext2fs_initialize; private_data is set only after that. */
 static errcode_t channel_open(const char *name, int flags, io_channel *out)
 {
     io_channel c = calloc(1, sizeof *c);
@@ -166,12 +170,14 @@ struct struct_io_manager ext4_space_manager = {
 
 /* ------------------------------------------------------------------ to the sink */
 
+/* Compare the block with itself, shifted by one byte. */
 static bool is_zero(const uint8_t *block)
 {
     return !block[0] && !memcmp(block, block + 1, EXT4_SPACE_BLOCK - 1);
 }
 
-/* The runs of blocks that are not zeros, of a scratch whose first byte has this address. */
+/* Write the runs of blocks that are not zeros. address: of the scratch's first byte. *out_len: bytes up to the end of
+ * the last run. */
 static int ext4_space_emit_scratch(struct scratch *scratch, uint64_t address, struct sink *sink,
                                    enum sink_region region, uint64_t *out_len)
 {

@@ -1,7 +1,12 @@
-/* Behind the inode's fields: magic, then entries from the front and values from the back. In a block: a header of 32
- * bytes, the same, entries in the order of (prefix, length of the name, name), which the kernel's search relies upon. A
- * value's offset counts from the first entry in the inode, from the block's beginning in a block. Attributes are placed
- * in the sequence's order, each in the inode if it fits there, else in the block.
+/* Extended attributes lie behind the inode's fields, and what does not fit there in a block. Each is placed in the
+ * inode if it fits there, else in the block, in the order of the sequence.
+ *
+ *   inode:  | magic  | entry | entry | 0 0 0 0 | ... free ... | value | value |
+ *   block:  | header | entry | entry | 0 0 0 0 | ... free ... | value | value |      header of 32 bytes
+ *                                   entries ^      values ^
+ *
+ * Entries are sorted by (prefix, length of the name, name), because the kernel's search relies on it. A value's
+ * offset counts from the first entry in the inode, but from the block's begin in a block.
  */
 #include <string.h>
 
@@ -9,16 +14,17 @@
 #include "imagebuild/fs/ext4/ext4.h"
 #include "imagebuild/tree/xattrs.h"
 
-enum { ENTRY = 16, HEADER = 32, MAGIC_SIZE = 4, ACL_ENTRY = 8, ACL_HEADER = 4, ACL_SHORT_ENTRY = 4 };
+enum { ENTRY = 16, HEADER = 32, MAGIC_SIZE = 4, ACL_ENTRY = 8, ACL_HEADER = 4, ACL_SHORT_ENTRY = 4 }; /* bytes */
 enum { ACL_VERSION = 1, ACL_USER = 2, ACL_GROUP = 8 };
 
-/* Entries grow up to `entries`, four bytes of zeros end them, values come down to `values`. */
+/* A place for attributes. Entries grow up to `entries`, followed by four zero bytes; values grow down to `values`. */
 struct place {
     uint8_t *base;          /* what value offsets count from */
     size_t first;           /* the first entry */
     size_t entries, values; /* offsets from base */
 };
 
+/* Compare an encoded entry with an attribute, in the kernel's order. */
 static int compare(const uint8_t *a, const struct xattr *x)
 {
     if (a[1] != x->prefix)
@@ -33,7 +39,7 @@ static size_t entry_len(size_t name_len)
     return GR_ALIGN_UP(ENTRY + name_len, (size_t)4);
 }
 
-/* Where an attribute's entry goes to keep the order. */
+/* Return where the attribute's entry goes. */
 static size_t find_place(const struct place *p, const struct xattr *x)
 {
     size_t at = p->first;
@@ -42,7 +48,7 @@ static size_t find_place(const struct place *p, const struct xattr *x)
     return at;
 }
 
-/* Add the attribute if it fits. */
+/* Add the attribute; false: it does not fit. */
 static bool ext4_xattr_put(struct place *p, const struct xattr *x, const uint8_t *value, size_t value_len)
 {
     size_t entry = entry_len(x->name_len), space = GR_ALIGN_UP(value_len, (size_t)4);
@@ -63,8 +69,8 @@ static bool ext4_xattr_put(struct place *p, const struct xattr *x, const uint8_t
     return true;
 }
 
-/* An access control list is kept shorter on ext4's disk than in the attribute: version 1, ids only where they say
- * something. Returns the length, 0: it is none. */
+/* Encode an access control list in ext4's shorter form: version 1, ids only where they have a meaning. Returns the
+ * length; 0: the attribute is malformed. */
 static size_t encode_acl(const struct xattr *x, uint8_t out[EXT4_BLOCK])
 {
     size_t len = ACL_HEADER;
@@ -80,6 +86,7 @@ static size_t encode_acl(const struct xattr *x, uint8_t out[EXT4_BLOCK])
     return len;
 }
 
+/* Complete an attribute block: header and hashes. */
 static void finish_block(struct place *p)
 {
     struct ext2_ext_attr_header *header = (void *)p->base;

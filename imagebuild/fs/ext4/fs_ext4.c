@@ -1,16 +1,21 @@
-/* An ext4 image, written by way of libext2fs into a space of its own (ext4_space.h); docs/reference/format-ext4.md has
- * the bytes and the reasons.
+/* The ext4 implementation of fs.h, written through libext2fs into a space of its own (ext4_space.h).
+ * docs/reference/format-ext4.md has the bytes and the reasons.
  *
- *   block 0   superblock | descriptors | block bitmaps | inode bitmaps | inode tables        front, mostly zeros
- *   bodies    from the next chunk boundary on                                               the build's
- *   region    from the chunk boundary behind the bodies on: directories, then what single inodes need besides
+ *   block 0    | superblock | descriptors | block bitmaps | inode bitmaps | inode tables |     front, mostly zeros
+ *   file data  | from the next chunk boundary on; the build writes it                  |
+ *   region     | from the next chunk boundary on: directories, extent trees, attributes |
  *
- * The number of groups decides everything in front of the bodies (ext4_geometry.h). Inode numbers are ranks.
+ * The number of groups decides everything in front of the file data (ext4_geometry.h). Inode numbers follow from
+ * ranks.
  *
- * finish:  names -> sorter -> directories;  nodes in order -> inodes, block bitmap;  counts, bitmaps, superblock;
- *          the space -> sink
+ *   finish:  names -> sorter -> directories
+ *            nodes in order -> inodes, block bitmap
+ *            counts, bitmaps, superblock
+ *            space -> sink
  *
- * Memory: the descriptors (64 bytes for 128 MiB of addresses), the block bitmap as extents, the sorters and scratches.
+ * Everything that libext2fs would take from the clock or at random is set, so that equal nodes give equal bytes.
+ *
+ * Memory: descriptors (64 bytes for 128 MiB of addresses), the block bitmap as extents, sorters and scratches.
  */
 #include <errno.h>
 #include <string.h>
@@ -26,8 +31,9 @@ static struct ext4 *ext4_of(struct fs *f)
     return (struct ext4 *)f;
 }
 
-/* ------------------------------------------------------------------ the filesystem as libext2fs has it */
+/* ------------------------------------------------------------------ the filesystem in libext2fs */
 
+/* Set what ext2fs_initialize takes from its parameters. */
 static void fill_parameters(const struct ext4_geometry *g, struct ext2_super_block *p)
 {
     ext2fs_blocks_count_set(p, g->groups * EXT4_GROUP_BLOCKS);
@@ -44,21 +50,22 @@ static void fill_parameters(const struct ext4_geometry *g, struct ext2_super_blo
     p->s_feature_ro_compat = EXT2_FEATURE_RO_COMPAT_LARGE_FILE | EXT4_FEATURE_RO_COMPAT_HUGE_FILE |
                              EXT4_FEATURE_RO_COMPAT_DIR_NLINK | EXT4_FEATURE_RO_COMPAT_EXTRA_ISIZE |
                              EXT4_FEATURE_RO_COMPAT_METADATA_CSUM | EXT4_FEATURE_RO_COMPAT_READONLY;
-    p->s_log_groups_per_flex = 31; /* all groups are one */
+    p->s_log_groups_per_flex = 31; /* one flex group holds all groups, so that the tables lie together in front */
     p->s_desc_size = 64;
     p->s_errors = EXT2_ERRORS_CONTINUE;
 }
 
-/* What ext2fs_initialize does not take from its parameters, and what it took from the clock. */
+/* Set what ext2fs_initialize does not take from its parameters, and what it took from the clock. */
 static void fill_super(ext2_filsys e2)
 {
     struct ext2_super_block *s = e2->super;
-    e2->now = 1; /* 0 would be the time of day */
+    e2->now = 1; /* 0 would mean the time of day */
     s->s_mkfs_time = s->s_lastcheck = s->s_wtime = 1;
     s->s_kbytes_written = 0;
     s->s_max_mnt_count = -1;
     s->s_checksum_type = EXT2_CRC32C_CHKSUM;
-    s->s_checksum_seed = 0x6e617267; /* not the uuid's, which says what the content is: else every checksum would */
+    /* fixed: a seed from the UUID, which depends on the content, would change every checksum with the content */
+    s->s_checksum_seed = 0x6e617267;
     memcpy(s->s_hash_seed, "granary htree v1", sizeof s->s_hash_seed);
     memset(s->s_uuid, 0, sizeof s->s_uuid);
     s->s_def_hash_version = EXT2_HASH_HALF_MD4;
@@ -68,7 +75,7 @@ static void fill_super(ext2_filsys e2)
     ext2fs_init_csum_seed(e2);
 }
 
-/* Every group's bitmaps and table in the front. */
+/* Place every group's bitmaps and inode table in the front, and mark the reserved inodes as used. */
 static void place_tables(struct ext4 *e)
 {
     const struct ext4_geometry *g = &e->geometry;
@@ -85,6 +92,7 @@ static void place_tables(struct ext4 *e)
             ext2fs_inode_alloc_stats2(e2, i, +1, 0);
 }
 
+/* Create the filesystem in the space, and check that libext2fs laid it out as ext4_geometry.c did. */
 static int open_filesystem(struct ext4 *e)
 {
     struct ext2_super_block parameters = {0};
@@ -108,19 +116,21 @@ static int open_filesystem(struct ext4 *e)
 
 /* ------------------------------------------------------------------ inodes */
 
-/* Counts of the names of hard-linked files, in the order of the first names' ranks. */
+/* Counts the names of hard-linked files: a sorter of first names' ranks, one record a name. */
 struct links {
     struct sorter *sorter;
     uint32_t rank, count, next_rank;
     bool more;
 };
 
+/* Note a name of a hard-linked file. */
 static int links_add(struct links *l, const struct node *n)
 {
     uint32_t key = htobe32(n->link);
     return n->linked || n->link != n->rank ? sorter_add(l->sorter, &key, sizeof key, NULL, 0) : 0;
 }
 
+/* Read the next record ahead. */
 static int links_pull(struct links *l)
 {
     struct sorter_record r;
@@ -138,7 +148,7 @@ static int links_stray(void)
     return error_set(-EIO, "ext4: a further name without its first: a bug, nothing was published");
 }
 
-/* Names of the file with that first name. */
+/* Return in *out how many names the file with this first name has. Called in the order of ranks. */
 static int links_count(struct links *l, const struct node *n, uint32_t *out)
 {
     int rc = 0;
@@ -150,7 +160,7 @@ static int links_count(struct links *l, const struct node *n, uint32_t *out)
     return !rc && !*out ? links_stray() : rc;
 }
 
-/* The blocks of a body are in use; those of equal files are the same. */
+/* Mark the blocks of a file as used. Equal files share blocks, which ext4 has a feature flag for. */
 static int mark_content(struct ext4 *e, const struct node *n, uint64_t data_end)
 {
     uint64_t block = n->address / EXT4_BLOCK, left = (n->size + EXT4_BLOCK - 1) / EXT4_BLOCK;
@@ -171,6 +181,7 @@ static int mark_content(struct ext4 *e, const struct node *n, uint64_t data_end)
     return 0;
 }
 
+/* Hash everything that a node says, for the UUID. */
 static void hash_node(struct hasher *h, const struct node *n)
 {
     uint8_t fields[60];
@@ -193,6 +204,7 @@ static void hash_node(struct hasher *h, const struct node *n)
     hasher_update(h, n->target, S_ISLNK(n->mode) ? n->target_len : 0);
 }
 
+/* Write a node's inode, unless it is a further name. */
 static int write_node(struct ext4 *e, const struct node *n, struct ext4_dirs *dirs, struct links *links)
 {
     struct ext4_dir dir;
@@ -205,15 +217,16 @@ static int write_node(struct ext4 *e, const struct node *n, struct ext4_dirs *di
     return S_ISDIR(n->mode) ? ext4_inode_write(e, n, dir.links, &dir) : ext4_inode_write(e, n, count, NULL);
 }
 
-/* The superblock's UUID: a digest of everything the nodes say, so that it follows from the content. */
+/* Set the UUID: a digest of all nodes, so that it follows from the content. RFC 9562, version 8. */
 static void put_uuid(struct ext4 *e, struct hasher *hash)
 {
     struct digest d = hasher_finish(hash);
-    d.b[6] = (d.b[6] & 0x0f) | 0x80; /* version 8: of the maker's own making */
-    d.b[8] = (d.b[8] & 0x3f) | 0x80;
+    d.b[6] = (d.b[6] & 0x0f) | 0x80; /* version 8: vendor-specific */
+    d.b[8] = (d.b[8] & 0x3f) | 0x80; /* variant of RFC 9562 */
     memcpy(e->e2->super->s_uuid, d.b, sizeof e->e2->super->s_uuid);
 }
 
+/* Write all inodes, in the order of ranks. */
 static int write_inodes(struct ext4 *e, const struct nodes *nodes, uint64_t data_end, struct ext4_dirs *dirs,
                         struct links *links)
 {
@@ -241,6 +254,7 @@ static int write_inodes(struct ext4 *e, const struct nodes *nodes, uint64_t data
     return rc;
 }
 
+/* Add all names to the directories and to the counts of links. */
 static int add_names(struct ext4 *e, const struct nodes *nodes, struct ext4_dirs *dirs, struct links *links)
 {
     CLEANUP(cleanup_nodes_cursor) struct nodes_cursor *cursor = NULL;
@@ -257,6 +271,7 @@ static int add_names(struct ext4 *e, const struct nodes *nodes, struct ext4_dirs
     return rc;
 }
 
+/* Write directories first: their inodes need to know the blocks. */
 static int write_tree(struct ext4 *e, const struct nodes *nodes, uint64_t data_end)
 {
     CLEANUP(cleanup_ext4_dirs) struct ext4_dirs *dirs = NULL;
@@ -276,8 +291,7 @@ static int write_tree(struct ext4 *e, const struct nodes *nodes, uint64_t data_e
 
 /* ------------------------------------------------------------------ the front */
 
-/* Free blocks of every group by the bitmap. A group of free blocks alone stays marked as one whose bitmap was never
- * written. */
+/* Count the free blocks of every group. A group without used blocks keeps its "bitmap unwritten" flag. */
 static int count_blocks(struct ext4 *e)
 {
     ext2_filsys e2 = e->e2;
@@ -296,6 +310,7 @@ static int count_blocks(struct ext4 *e)
     return rc;
 }
 
+/* Write counts, bitmaps, descriptors and superblock, and close. */
 static int close_filesystem(struct ext4 *e)
 {
     int rc = count_blocks(e);
@@ -307,6 +322,7 @@ static int close_filesystem(struct ext4 *e)
 
 /* ------------------------------------------------------------------ the vtable */
 
+/* Write the whole filesystem. */
 static int write_all(struct ext4 *e, const struct nodes *nodes, uint64_t data_end, struct sink *sink,
                      struct fs_result *out)
 {
@@ -359,7 +375,7 @@ int fs_ext4_new(const struct fs_config *config, struct fs **out)
     int rc = ext4_geometry_choose(config, &e->geometry, &e->fs.keeps);
     if (rc)
         return rc;
-    initialize_ext2_error_table(); /* for error_message */
+    initialize_ext2_error_table(); /* texts for error_message */
     e->fs.ops = &ext4_ops;
     e->config = *config;
     e->fs.data_begin = ext4_geometry_data(&e->geometry, config);
