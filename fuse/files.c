@@ -15,9 +15,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pages.h"
+#include "format/image_ref.h"
 
 enum { DIR_MODE = S_IFDIR | 0500, FILE_MODE = S_IFREG | 0400, BLOCK_SIZE = 4096, NAME_MAX_BYTES = 255, BLOCK = 512 };
 
@@ -128,53 +130,155 @@ static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from, 
     fuse_reply_buf(req, listing, len);
 }
 
-/* ---- the memory of replies ---- */
+/* ---- what reads share ---- */
 
-enum { RESERVE_PART = 4 };
+enum { RESERVE_PART = 4, STORE_FACTOR = 2 };
 
-void reply_budget_init(struct reply_budget *r)
+/* A read, from the request to its reply. */
+struct file_read {
+    fuse_req_t req;
+    struct stack_export *export; /* a reference */
+    uint64_t off;
+    size_t len;
+    struct read_share *store;
+    bool cached; /* takes no part of the store's */
+};
+
+struct waiting_read {
+    struct file_read read;
+    struct waiting_read *next;
+};
+
+void read_budget_init(struct read_budget *b, unsigned threads)
 {
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->freed, NULL);
+    *b = (struct read_budget){.threads = threads};
+    pthread_mutex_init(&b->lock, NULL);
 }
 
-void reply_budget_release(struct reply_budget *r)
+static struct waiting_read *pop_waiting(struct read_list *l)
 {
-    pthread_cond_destroy(&r->freed);
-    pthread_mutex_destroy(&r->lock);
+    struct waiting_read *w = l->first;
+    if (w)
+        l->first = w->next;
+    return w;
 }
 
-size_t reply_budget_used(struct reply_budget *r)
+static void drop_waiting(struct read_list *l)
 {
-    SCOPED_LOCK(&r->lock);
-    return r->used;
-}
-
-static bool take_budget(struct reply_budget *r, size_t bytes, size_t most, bool wait)
-{
-    SCOPED_LOCK(&r->lock);
-    while (r->used && r->used + bytes > most) {
-        if (!wait)
-            return false;
-        pthread_cond_wait(&r->freed, &r->lock);
+    for (struct waiting_read *w; (w = pop_waiting(l)); free(w)) {
+        fuse_reply_none(w->read.req);
+        stack_put(w->read.export);
     }
-    r->used += bytes;
-    return true;
 }
 
-static void give_back(struct reply_budget *r, size_t bytes)
+void read_budget_release(struct read_budget *b)
 {
-    SCOPED_LOCK(&r->lock);
-    r->used -= bytes;
-    pthread_cond_broadcast(&r->freed);
+    drop_waiting(&b->cached);
+    for (size_t i = 0; i < FILES_STORES; i++)
+        drop_waiting(&b->stores[i].waiting);
+    pthread_mutex_destroy(&b->lock);
 }
 
-/* Reads that wait for a silent store do not hold all of it: only where it is short is it looked what is cached. */
-static void wait_for_budget(struct reply_budget *r, struct image *image, uint64_t off, size_t len)
+size_t read_budget_used(struct read_budget *b)
 {
-    size_t most = FILES_REPLIES_MAX - FILES_REPLIES_MAX / RESERVE_PART;
-    if (!take_budget(r, len, most, false))
-        take_budget(r, len, image_is_cached(image, off, len) ? FILES_REPLIES_MAX : most, true);
+    SCOPED_LOCK(&b->lock);
+    return b->bytes;
+}
+
+/* May a store that has `own` of what all have `used` of have `more`? A store without any may have what is left. */
+static bool share_allows(size_t own, size_t more, size_t used, size_t most)
+{
+    size_t left = used < most ? most - used : 0;
+    return more <= left && (!own || own + more <= STORE_FACTOR * left);
+}
+
+static bool fits_locked(const struct read_budget *b, const struct file_read *r)
+{
+    if (!b->reads)
+        return true;
+    if (r->cached)
+        return b->bytes + r->len <= FILES_REPLIES_MAX && b->reads < b->threads;
+    return share_allows(r->store->bytes, r->len, b->bytes, FILES_REPLIES_MAX - FILES_REPLIES_MAX / RESERVE_PART) &&
+           share_allows(r->store->reads, 1, b->reads, b->threads - b->threads / RESERVE_PART);
+}
+
+static void take_locked(struct read_budget *b, const struct file_read *r)
+{
+    b->bytes += r->len;
+    b->reads++;
+    r->store->bytes += r->cached ? 0 : r->len;
+    r->store->reads += !r->cached;
+}
+
+static void give_back_locked(struct read_budget *b, const struct file_read *r)
+{
+    b->bytes -= r->len;
+    b->reads--;
+    r->store->bytes -= r->cached ? 0 : r->len;
+    r->store->reads -= !r->cached;
+}
+
+/* True: the read may go on. False: it waits, and the thread that makes room for it answers it. */
+static bool take_or_wait(struct read_budget *b, struct file_read *r)
+{
+    {
+        SCOPED_LOCK(&b->lock);
+        if (fits_locked(b, r)) {
+            take_locked(b, r);
+            return true;
+        }
+    }
+    struct waiting_read *w = malloc(sizeof *w);
+    if (!w) {
+        fuse_reply_err(r->req, ENOMEM);
+        stack_put(r->export);
+        return false;
+    }
+    /* Only where room is short does it matter what is cached. */
+    r->cached = image_is_cached(stack_export_image(r->export), r->off, r->len);
+    SCOPED_LOCK(&b->lock);
+    if (fits_locked(b, r)) {
+        take_locked(b, r);
+        free(w);
+        return true;
+    }
+    struct read_list *l = r->cached ? &b->cached : &r->store->waiting;
+    *w = (struct waiting_read){.read = *r};
+    if (l->first)
+        l->last->next = w;
+    else
+        l->first = w;
+    l->last = w;
+    return false;
+}
+
+/* The first of a list that fits now. */
+static struct waiting_read *take_first_locked(struct read_budget *b, struct read_list *l)
+{
+    if (!l->first || !fits_locked(b, &l->first->read))
+        return NULL;
+    struct waiting_read *w = pop_waiting(l);
+    take_locked(b, &w->read);
+    return w;
+}
+
+/* The read is answered: the next one that waits and fits, what is cached first, then the store that has least under
+ * way. False: none. */
+static bool give_back_and_take(struct read_budget *b, struct file_read *r)
+{
+    SCOPED_LOCK(&b->lock);
+    give_back_locked(b, r);
+    struct waiting_read *w = take_first_locked(b, &b->cached);
+    struct read_share *least = NULL;
+    for (struct read_share *s = b->stores; !w && s < b->stores + FILES_STORES; s++)
+        if (s->waiting.first && fits_locked(b, &s->waiting.first->read) && (!least || s->bytes < least->bytes))
+            least = s;
+    if (least)
+        w = take_first_locked(b, &least->waiting);
+    if (w)
+        *r = w->read;
+    free(w);
+    return w;
 }
 
 /* ---- reading ---- */
@@ -199,16 +303,17 @@ static void on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     fuse_reply_err(req, 0);
 }
 
-static void read_for(struct files *f, fuse_req_t req, struct image *image, uint64_t off, size_t len)
+static void answer_read(const struct files *f, const struct file_read *r)
 {
-    CLEANUP_PAGES bytes = {.data = pages_get(len), .len = len};
-    int rc = bytes.data ? image_read(image, bytes.data, off, len) : -ENOMEM;
+    CLEANUP_PAGES bytes = {.data = pages_get(r->len), .len = r->len};
+    int rc = bytes.data ? image_read(stack_export_image(r->export), bytes.data, r->off, r->len) : -ENOMEM;
     if (!bytes.data)
-        fuse_reply_err(req, ENOMEM);
+        fuse_reply_err(r->req, ENOMEM);
     else if (rc)
-        fuse_reply_err(req, serving_request_failed(f->serving, rc));
+        fuse_reply_err(r->req, serving_request_failed(f->serving, rc));
     else
-        fuse_reply_buf(req, bytes.data, len);
+        fuse_reply_buf(r->req, bytes.data, r->len);
+    stack_put(r->export);
 }
 
 static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
@@ -219,27 +324,34 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
         fuse_reply_err(req, e ? ENOMEM : ESTALE);
         return;
     }
-    struct image *image = stack_export_image(e);
-    uint64_t end = image_manifest(image)->size, from = (uint64_t)off;
+    uint64_t end = image_manifest(stack_export_image(e))->size, from = (uint64_t)off;
     size_t len = from < end ? GR_MIN((uint64_t)size, end - from) : 0;
     if (!len) {
         fuse_reply_buf(req, NULL, 0);
         return;
     }
-    wait_for_budget(&f->budget, image, from, len);
-    read_for(f, req, image, from, len);
-    give_back(&f->budget, len);
+    struct read_budget *b = &f->budget;
+    const char *store = stack_export_ref(e)->store;
+    struct file_read r = {.req = req,
+                          .export = steal_ptr(&e),
+                          .off = from,
+                          .len = len,
+                          .store = &b->stores[crc32c(store, strlen(store)) % FILES_STORES]};
+    if (!take_or_wait(b, &r))
+        return;
+    do
+        answer_read(f, &r);
+    while (give_back_and_take(b, &r));
 }
 
 /* ---- the session ---- */
 
 static void on_init(void *arg, struct fuse_conn_info *conn)
 {
-    const struct files *f = arg;
     conn->max_read = FILES_READ_MAX;
     conn->max_write = FILES_READ_MAX; /* libfuse takes the pages of a request from it, reads too */
     conn->max_readahead = FILES_READ_MAX;
-    conn->max_background = conn->congestion_threshold = f->requests;
+    conn->max_background = conn->congestion_threshold = FILES_REQUESTS_MAX;
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
 }
 

@@ -13,29 +13,57 @@
 /* What a client's request may ask for at most; the mount option max_read says it to the kernel. */
 enum { FILES_READ_MAX = 1 << 20 };
 
-/* Bytes of replies, of all reads under way; a quarter is kept for reads of what is cached. */
-enum { FILES_REPLIES_MAX = 16 << 20 };
+/* Bytes of replies, of all reads under way. */
+enum { FILES_REPLIES_MAX = 16 << 20, FILES_STORES = 64 };
 
-struct reply_budget {
+/* Direct and readahead reads that the kernel sends before it waits for replies; those of all files count. Reads that
+ * wait hold no thread, so this may exceed the threads by far. */
+enum { FILES_REQUESTS_MAX = 4096 };
+
+struct waiting_read;
+
+struct read_list {
+    struct waiting_read *first, *last;
+};
+
+/* What reads of one store have under way, and those that wait. Stores are told apart by a hash: two that share a slot
+ * share what it may have. */
+struct read_share {
+    size_t bytes;
+    unsigned reads;
+    struct read_list waiting;
+};
+
+/* Memory of replies and threads, which reads share. A read that would exceed its store's part waits in a list, without
+ * a thread, so a store that is silent keeps neither reads of other stores nor of what is cached waiting.
+ *
+ * Reads that are not cached may have three quarters of either; a store at most twice what they all leave free of that
+ * (dynamic thresholds: one store has two thirds, two have two fifths each, and there is always room for a newcomer's
+ * read). Reads of what is cached may have all of it. */
+struct read_budget {
     pthread_mutex_t lock; /* innermost */
-    pthread_cond_t freed;
-    size_t used;
+    unsigned threads;     /* that answer requests */
+    size_t bytes;
+    unsigned reads;
+    struct read_share stores[FILES_STORES];
+    struct read_list cached; /* reads of what is cached that wait */
 };
 
 struct files {
     struct serving *serving; /* not owned */
     struct inode_table inode_table;
-    unsigned requests; /* reads that the kernel has in flight at most */
-    struct reply_budget budget;
+    struct read_budget budget;
 };
 
 /* A session that answers for f's exports, not mounted yet. f outlives it. *out: fuse_session_destroy. Its callbacks may
  * run in any number of threads. */
 GR_MUST_CHECK int files_session(struct files *f, struct fuse_session **out);
 
-void reply_budget_init(struct reply_budget *r);
-void reply_budget_release(struct reply_budget *r);
+void read_budget_init(struct read_budget *b, unsigned threads);
+/* Reads that wait are dropped without a reply: the kernel gives them to the next session. No thread answers any more.
+ */
+void read_budget_release(struct read_budget *b);
 /* Bytes that replies hold now. Any thread. */
-size_t reply_budget_used(struct reply_budget *r);
+size_t read_budget_used(struct read_budget *b);
 
 #endif

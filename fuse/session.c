@@ -188,9 +188,9 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
     struct session *s = calloc(1, sizeof *s);
     if (!s)
         return error_no_memory();
-    s->files = (struct files){.serving = serving, .requests = threads_max};
+    s->files = (struct files){.serving = serving};
     inode_table_init(&s->files.inode_table, serving->stack);
-    reply_budget_init(&s->files.budget);
+    read_budget_init(&s->files.budget, threads_max);
     s->threads_max = threads_max;
     s->ended_fd = eventfd(0, EFD_CLOEXEC);
     pthread_mutex_init(&s->lock, NULL);
@@ -219,7 +219,7 @@ static void tell_stack(void *arg, struct stack_front_end *out)
                                     .connections_max = 1,
                                     .threads = s->threads.len,
                                     .threads_max = s->threads_max,
-                                    .reply_bytes = reply_budget_used(&s->files.budget),
+                                    .reply_bytes = read_budget_used(&s->files.budget),
                                     .reply_bytes_max = FILES_REPLIES_MAX};
 }
 
@@ -259,7 +259,7 @@ void session_close(struct session *s)
     vec_release(&s->threads);
     if (s->fuse)
         fuse_session_destroy(s->fuse);
-    reply_budget_release(&s->files.budget);
+    read_budget_release(&s->files.budget);
     inode_table_release(&s->files.inode_table);
     if (s->ended_fd >= 0)
         close(s->ended_fd);

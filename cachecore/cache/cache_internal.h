@@ -25,7 +25,7 @@
 
 enum {
     FILL_THREADS = 4,
-    READERS_MAX = 64,               /* rings that may read at the same time */
+    READERS_MAX = 32,               /* rings that may read at the same time */
     WRITERS_MAX = 16,               /* rings that may write: for the fill threads and for callers of cache_ensure */
     DISK_TIMEOUT_DEFAULT_MS = 2000, /* how long a read waits for a disk */
     OPEN_TIMEOUT_MS = 60000,        /* for opening a directory, and for each read while it is loaded */
