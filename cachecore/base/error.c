@@ -1,3 +1,6 @@
+/* The sentence is thread-local, so setting it needs neither a lock nor memory, and "out of memory" can always be
+ * reported. Function names are in parentheses where error.h may define a macro of the same name.
+ */
 #include "base/error.h"
 
 #include <errno.h>
@@ -7,7 +10,7 @@
 
 static _Thread_local char text[ERROR_TEXT_MAX] = "unknown error";
 
-static _Thread_local unsigned retry_after, count;
+static _Thread_local unsigned retry_after, count; /* seconds; sentences set */
 
 static void sanitize(char *s)
 {
@@ -44,7 +47,7 @@ int(error_prefix)(int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(prefix, sizeof prefix, fmt, ap);
     va_end(ap);
-    unsigned kept = retry_after;
+    unsigned kept = retry_after; /* error_set clears it */
     (void)error_set(code, "%s: %s", prefix, text);
     return error_retry_after(code, kept);
 }

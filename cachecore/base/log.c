@@ -1,3 +1,6 @@
+/* The sink and the level are plain globals: they are set before threads start and only read afterwards. Lines are built
+ * on the stack, so that logging works when memory is short.
+ */
 #include "base/log.h"
 
 #include <stdarg.h>
