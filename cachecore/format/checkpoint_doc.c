@@ -1,5 +1,6 @@
-/* The manifest stands in the document as text beside its SHA-256, since nobody names it by digest: what a builder goes
- * on from is as guarded as what a reader reads. */
+/* The document contains a manifest as text together with its SHA-256. A published manifest is checked by the digest
+ * that names it; this one has no such name, so the digest is stored beside it.
+ */
 #include "format/checkpoint_doc.h"
 
 #include <errno.h>

@@ -1,5 +1,10 @@
-/* A first line with the SHA-256 of what follows it, then one JSON object. Manifests stand in it as
- * strings, byte for byte, since their digest is the image's.
+/* The encoding: a line with the SHA-256 of the rest, then one JSON object.
+ *
+ *   sha256:<hex>
+ *   {"format":"granary-exports","version":1,"generation":N,"exports":[{...},...]}
+ *
+ * The sum detects a torn or edited file. Manifests are JSON strings, byte for byte, because the SHA-256 of those bytes
+ * is the image's digest; each is checked against it.
  */
 #include "format/export_table.h"
 
@@ -21,7 +26,7 @@ void export_table_release(struct export_table *t)
     vec_release(&t->entries);
 }
 
-/* ---- looking up ---- */
+/* ------------------------------------------------------------------ entries */
 
 static bool same_name(const struct image_ref *a, const struct image_ref *b)
 {
@@ -47,13 +52,13 @@ const struct export_entry *export_table_find_image(const struct export_table *t,
     return NULL;
 }
 
-/* Does an entry for `ref` take the place of `old`? */
+/* Does an entry for `ref` replace the entry of `old`? */
 static bool replaces(const struct image_ref *ref, const struct image_ref *old)
 {
     return same_name(ref, old) && (ref->tag[0] || digest_equal(&ref->digest, &old->digest));
 }
 
-/* Copies the manifest; room in the table was made. */
+/* Make an entry with a copy of the manifest, and reserve room for it in the table. */
 static int make_entry(struct export_table *t, const struct image_ref *ref, int64_t resolved, const void *manifest,
                       size_t len, struct export_entry *out)
 {
@@ -86,7 +91,7 @@ int export_table_put(struct export_table *t, const struct image_ref *ref, int64_
     return 0;
 }
 
-/* ---- bytes ---- */
+/* ------------------------------------------------------------------ encoding */
 
 static int encode_entry(const struct export_entry *e, struct bytes *out)
 {
@@ -138,6 +143,8 @@ static bool sum_holds(const uint8_t *data, size_t len)
     return digest_equal(&said, &found);
 }
 
+/* Decode a reference. It must survive being written and parsed again: so it has the form that every other part of the
+ * program relies on. */
 static void decode_ref(struct json_doc *doc, const json_t *object, struct image_ref *out)
 {
     char text[IMAGE_REF_MAX];
