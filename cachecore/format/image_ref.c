@@ -1,5 +1,10 @@
-/* Image references. The name is the last path component, so a store's URL may itself have any
- * depth. User names and passwords in URLs are refused: a store's URL stands in messages.
+/* Image references. The name is the last path component, so a store's URL may have any depth:
+ *
+ *   s3://bucket/some/prefix/faces:v1@sha256:...
+ *   |---- store ----------| |name|tag|  digest
+ *
+ * User names and passwords in URLs are refused, because a store's URL appears in messages, manifests of jobs and logs.
+ * That check comes first, so that no later sentence can show one.
  */
 #include "format/image_ref.h"
 
@@ -46,7 +51,7 @@ static bool scheme_known(const char *text, size_t len)
     return false;
 }
 
-/* Checked before any sentence shows the text. */
+/* Refuse a URL with a user or password; the sentence does not show it. In a path of file:// an '@' is harmless. */
 static int refuse_password(const char *text)
 {
     const char *colon = strstr(text, "://");
@@ -78,6 +83,7 @@ const char *image_ref_advice(const char *url)
     return NULL;
 }
 
+/* Set the sentence for a store that is neither an absolute path nor a URL of a known scheme. */
 static int refuse_scheme(const char *whole)
 {
     const char *advice = image_ref_advice(whole);
@@ -96,8 +102,8 @@ static int refuse_scheme(const char *whole)
                      whole, form);
 }
 
-/* Copy the store part text[0..len) into out: file:// put before a plain path, final slashes
- * taken off, every part that a URL of its scheme needs present. */
+/* Copy the store, the first len bytes of text, to out. Put file:// before a plain path, drop final slashes, and check
+ * that every part is there that a URL of its scheme needs. */
 static int set_store(const char *whole, const char *text, size_t len, char out[IMAGE_STORE_MAX])
 {
     const char *prefix = text[0] == '/' ? "file://" : "";
@@ -124,7 +130,7 @@ static int set_store(const char *whole, const char *text, size_t len, char out[I
     return 0;
 }
 
-/* "@sha256:DIGEST" */
+/* Parse "@sha256:DIGEST". */
 static int set_digest(const char *whole, const char *at, struct image_ref *out)
 {
     static const char algorithm[] = "@sha256:";
@@ -135,7 +141,7 @@ static int set_digest(const char *whole, const char *at, struct image_ref *out)
     return 0;
 }
 
-/* The part behind the last slash: NAME[:TAG][@sha256:DIGEST]. */
+/* Parse the part behind the last slash: NAME[:TAG][@sha256:DIGEST]. */
 static int set_name(const char *whole, const char *last, struct image_ref *out)
 {
     size_t name_len = strcspn(last, ":@"), len = strcspn(last, "@");
@@ -168,6 +174,7 @@ int image_ref_parse(const char *text, struct image_ref *out)
     const char *slash = strrchr(text, '/');
     if (!slash)
         return error_set(-EINVAL, "reference \"%s\" names no store; %s", text, form);
+    /* "s3://faces": what stands behind the last slash is the bucket. */
     if (slash > text && slash[-1] == '/' && slash[1] && strstr(text, "://") == slash - 2)
         return error_set(-EINVAL, "reference \"%s\" names a store and no image in it; %s", text, form);
     rc = set_name(text, slash + 1, &ref);

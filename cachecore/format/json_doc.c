@@ -1,4 +1,6 @@
-/* Strict reading and canonical writing of small JSON documents, on jansson. */
+/* Strict reading and canonical writing of small JSON documents, with jansson. Writing is canonical (sorted keys, no
+ * white space), since the SHA-256 of a manifest's bytes is the image's digest: equal manifests must have equal bytes.
+ */
 #include "format/json_doc.h"
 
 #include <errno.h>
@@ -100,7 +102,7 @@ json_t *json_doc_from_digest(const struct digest *d)
 
 json_t *json_doc_from_text(const char *text)
 {
-    json_t *value = json_string(text);
+    json_t *value = json_string(text); /* NULL for invalid UTF-8 too */
     if (value)
         return value;
     CLEANUP_FREE char *plain = strdup(text);

@@ -1,3 +1,4 @@
+/* A name that is not UTF-8 gets two keys: readable text, and the exact bytes in hex for programs. */
 #include "format/json_name.h"
 
 #include <stdio.h>

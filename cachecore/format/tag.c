@@ -1,4 +1,6 @@
-/* Tags, leases and the store's own document: small JSON, replaced as a whole. */
+/* Tags, leases and granary.json as JSON. Optional keys (parent, source, name and tag) are left out when they are not
+ * set, so old and new programs read each other's documents.
+ */
 #include "format/tag.h"
 
 #include <assert.h>
