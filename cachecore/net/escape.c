@@ -1,4 +1,8 @@
-/* Percent-encoding, the strict way of AWS Signature 4, and addresses in sentences (declared in http.h). */
+/* Percent-encoding in the strict form of AWS Signature Version 4, and addresses in sentences (declared in http.h).
+ *
+ * A signature covers the encoded path and query, so both sides must encode in exactly the same way: unreserved
+ * characters of RFC 3986 stay, everything else is escaped with upper-case digits.
+ */
 #include "net/http.h"
 
 #include <errno.h>
