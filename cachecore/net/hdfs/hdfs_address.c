@@ -1,4 +1,5 @@
-/* Addresses and identities of HDFS; webhdfs.c does the asking. */
+/* Addresses and identities of HDFS. A token is a secret: every buffer that contained one is wiped before it is freed.
+ */
 #include "net/hdfs/hdfs_address.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ void hdfs_address_release(struct hdfs_address *a)
     *a = (struct hdfs_address){.count = 0};
 }
 
-/* A name, an address, or an IPv6 address in brackets; perhaps a port. */
+/* Is this a host name, an IPv4 address or an IPv6 address in brackets, perhaps with a port? */
 static bool host_ok(const char *host, size_t len, bool *out_port)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
@@ -105,7 +106,7 @@ static void wipe_bytes(struct bytes *b)
     bytes_release(b);
 }
 
-/* NAME=VALUE with the value escaped. */
+/* Make "NAME=VALUE" with the value escaped. */
 static int parameter(const char *name, const char *value, char **out)
 {
     CLEANUP(wipe_bytes) struct bytes text = BYTES_INIT(3 * HADOOP_TOKEN_TEXT_MAX + 64);

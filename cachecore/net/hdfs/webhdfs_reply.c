@@ -1,4 +1,6 @@
-/* The answers' JSON through jansson. The strings of a page stay jansson's; a page owns the document. */
+/* Decode answers with jansson. A page owns the parsed document, and the strings of its entries point into it, so no
+ * string is copied. Names come from outside: a component that could lead out of its directory is refused.
+ */
 #include "net/hdfs/webhdfs_reply.h"
 
 #include <ctype.h>
@@ -19,6 +21,7 @@ struct webhdfs_page {
     bool more;
 };
 
+/* Set the sentence for an answer that WebHDFS does not send. */
 static int strange(const char *what)
 {
     return error_set(-EBADMSG, "the server's answer is not what WebHDFS sends: %s", what);
@@ -39,6 +42,7 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
+/* Get the integer under key, at least min; 0 if it is missing and not required. */
 static int number_of(const json_t *object, const char *key, bool required, int64_t min, int64_t *out)
 {
     const json_t *value = json_object_get(object, key);
