@@ -1,4 +1,6 @@
-/* Credentials of the environment and of the shared files. */
+/* Credentials from the environment and the shared files. Keys are wiped before they are freed, and checked before use:
+ * a key with a line end could smuggle a header into a request.
+ */
 #include "net/aws/credentials.h"
 
 #include <errno.h>
@@ -23,7 +25,7 @@ void credentials_release(struct credentials *c)
     wipe(&c->session_token);
 }
 
-/* They travel in HTTP headers: a control byte or a space would break one. */
+/* May this value stand in an HTTP header? Control bytes and spaces would break one. */
 static bool usable(const char *value)
 {
     if (!*value)

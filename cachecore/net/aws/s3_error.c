@@ -1,5 +1,6 @@
-/* Refusals by the server's code where it sent one, else by the HTTP status. The body comes from
- * outside: only a short code of letters and digits is taken out of it. */
+/* A refusal is judged by the server's error code if it sent one, else by the HTTP status. The body comes from outside,
+ * so only short codes of letters, digits and '-' are taken from it; no other text of it reaches a sentence.
+ */
 #include "net/aws/s3_error.h"
 
 #include <ctype.h>
@@ -17,7 +18,7 @@ static const void *s3_error_find(const struct bytes *body, const char *tag)
     return body->len ? memmem(body->data, body->len, tag, strlen(tag)) : NULL;
 }
 
-/* The text behind an opening tag; empty unless it is all letters, digits, '-' and fits. */
+/* Copy the text behind an opening tag; empty unless it fits and consists of letters, digits and '-'. */
 static void element(const struct bytes *body, const char *tag, char out[S3_CODE_MAX])
 {
     out[0] = 0;
@@ -47,7 +48,7 @@ static const struct known {
     {"ExpiredToken", -EACCES, "the session token has expired; get new credentials"},
     {"InvalidToken", -EACCES, "the session token is not valid; get new credentials"},
     {"InvalidObjectState", -EACCES, "the object is archived; restore it first"},
-    /* not "absent": a build would take every file for one that vanished */
+    /* not -ENOENT: a build would conclude that every file was removed */
     {"NoSuchBucket", -EIO, "the bucket does not exist; check its name and the endpoint, or create it"},
     {"NoSuchKey", -ENOENT, "it is not there"},
     {"SlowDown", -EAGAIN, "the server asks to slow down"},
@@ -100,6 +101,7 @@ bool s3_error_keys_refused(const struct http_response *resp, bool head, bool tem
     return head && resp->status == (temporary ? 400 : 403);
 }
 
+/* Set the sentence for a bucket in another region, or a redirect. */
 static int elsewhere(const struct s3_refusal *q, const struct http_response *resp, const char *region)
 {
     if (region[0])
@@ -124,6 +126,7 @@ static int forbidden(const struct s3_refusal *q, const struct http_response *res
                      q->what, q->endpoint, q->writing ? "to write" : "to read", resp->status, *code ? ", " : "", code);
 }
 
+/* Judge a refusal without a known code by its status. */
 static int by_status(const struct s3_refusal *q, const struct http_response *resp, const char *code)
 {
     const char *comma = *code ? ", " : "";
@@ -154,7 +157,8 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
                      q->endpoint, resp->status, comma, code);
 }
 
-/* Something between wrote a Content-Length that is too small: what arrived says nothing of what the server meant. */
+/* Was the error document cut short, as by a proxy with a wrong Content-Length? Then its code is unknown, and only a
+ * retry will tell. */
 static bool cut_short(const struct http_response *resp)
 {
     return s3_error_find(&resp->body, "<Error") && !s3_error_find(&resp->body, "</Error>") &&
