@@ -12,6 +12,7 @@ static _Thread_local char text[ERROR_TEXT_MAX] = "unknown error";
 
 static _Thread_local unsigned retry_after, count; /* seconds; sentences set */
 
+/* Replace control bytes: a sentence must stay one line in a log, and must not control a terminal. */
 static void sanitize(char *s)
 {
     for (; *s; s++)
@@ -21,7 +22,7 @@ static void sanitize(char *s)
 
 int(error_set)(int code, const char *fmt, ...)
 {
-    int saved = errno;
+    int saved = errno;          /* vsnprintf may change it, and callers use it after this call */
     char fresh[ERROR_TEXT_MAX]; /* an argument may point into text itself */
     va_list ap;
     va_start(ap, fmt);

@@ -44,6 +44,7 @@ static bool *done_of(struct in_order *r, const void *slot)
     return &r->done[(size_t)((const uint8_t *)slot - r->slots) / r->config.size];
 }
 
+/* Do a slot's work and mark it done. */
 static void work_on(struct in_order *r, void *slot)
 {
     r->config.work(r->config.arg, slot);
@@ -88,13 +89,14 @@ void *in_order_take(struct in_order *r)
     void *slot = slot_at(r, r->head);
     const bool *done = done_of(r, slot);
     if (!r->thread_count && !*done)
-        work_on(r, queue_pop(r->todo)); /* the queue's first entry is this slot; nobody else pops */
+        work_on(r, queue_pop(r->todo)); /* no other thread pops, so the first entry is this slot */
     SCOPED_LOCK(&r->lock);
     while (!*done)
         pthread_cond_wait(&r->slot_done, &r->lock);
     return slot;
 }
 
+/* Make a slot free again: all zero, not done. */
 static void clear(struct in_order *r, void *slot)
 {
     r->config.clear(slot);

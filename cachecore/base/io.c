@@ -92,6 +92,7 @@ int io_read_file(const char *path, struct bytes *out)
     return io_read_rest(fd, path, out);
 }
 
+/* Sync the directory of path, which makes a rename in it durable. */
 static int sync_parent(const char *path)
 {
     CLEANUP_FREE char *copy = strdup(path);
@@ -146,6 +147,7 @@ int io_write_file_owned(const char *path, const void *data, size_t len)
         temporary = NULL;
         return error_no_memory();
     }
+    /* O_EXCL with O_NOFOLLOW below: the file is new, and no link of another user's is followed. */
     if (unlink(temporary) && errno != ENOENT)
         return error_set(-errno, "cannot remove %s: %s", temporary, strerror(errno));
     CLEANUP_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

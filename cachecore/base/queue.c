@@ -38,6 +38,7 @@ void queue_free(struct queue *q)
     free(q);
 }
 
+/* Append an item; there is room. */
 static void queue_append_locked(struct queue *q, void *item)
 {
     q->items[(q->head + q->len++) % q->limit] = item;
@@ -69,7 +70,7 @@ void *queue_pop(struct queue *q)
     SCOPED_LOCK(&q->lock);
     while (!q->closed && !q->len)
         pthread_cond_wait(&q->not_empty, &q->lock);
-    if (!q->len)
+    if (!q->len) /* closed: items that are left are still delivered */
         return NULL;
     void *item = q->items[q->head];
     q->head = (q->head + 1) % q->limit;

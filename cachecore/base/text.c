@@ -19,7 +19,7 @@ int text_parse_size(const char *what, const char *text, uint64_t *out)
     static const char units[] = "BKMGTP";
     char *end;
     double number = strtod(text, &end);
-    /* 'x' is hex, 'n' stands in "inf" and "nan"; no unit contains either letter. */
+    /* 'x' is for hex, 'n' for "inf" and "nan"; no unit contains either letter. */
     int bad = end == text || !(number >= 0) || *text == '-' || *text == '+' || strpbrk(text, "xXnN");
     double factor = 1;
     if (!bad && *end) {

@@ -147,6 +147,7 @@ static const char *take_path(struct cursor *c, struct catalog_page *page, size_t
     return path;
 }
 
+/* Take an entry's extents into the page's array, which has room for as many as the header announced. */
 static void take_extents(struct cursor *c, struct catalog_page *page, struct catalog_entry *e)
 {
     e->extent_count = (uint32_t)take_number(c, CATALOG_EXTENTS_MAX);
@@ -164,6 +165,7 @@ static void take_extents(struct cursor *c, struct catalog_page *page, struct cat
     e->extents = extents;
 }
 
+/* Take one entry. A value that its flag announces must not be empty, so that an entry has one encoding only. */
 static void catalog_page_take_entry(struct cursor *c, struct catalog_page *page, struct catalog_entry *e)
 {
     e->path = take_path(c, page, &e->path_len);
@@ -233,6 +235,7 @@ static void *room(size_t n, size_t size)
     return calloc(n ? n : 1, size);
 }
 
+/* Allocate everything that the header announces. */
 static int allocate(struct catalog_page *page)
 {
     const struct catalog_header *h = &page->header;

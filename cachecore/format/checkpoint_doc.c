@@ -50,6 +50,7 @@ int checkpoint_doc_decode(const void *data, size_t len, struct checkpoint_doc *o
         json_doc_fail(&doc, "\"image\" is not what \"digest\" says");
     if (!doc.rc)
         doc.rc = manifest_decode(text, strlen(text), &c.image);
+    /* Only the form that struct checkpoint_doc describes: no metadata yet, and file data up to a chunk's end. */
     if (!doc.rc && (c.image.metadata_len || c.image.metadata_offset != c.image.size || !c.image.front_len ||
                     c.image.size % c.image.chunk_size))
         json_doc_fail(&doc, "\"image\" is a whole image, or ends within a chunk");

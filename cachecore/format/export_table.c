@@ -78,6 +78,7 @@ int export_table_put(struct export_table *t, const struct image_ref *ref, int64_
     int rc = make_entry(t, ref, resolved, manifest, len, &fresh);
     if (rc)
         return rc;
+    /* Close the gaps of replaced entries, then move all up by one; make_entry has reserved the room. */
     items = t->entries.items;
     size_t kept = 0;
     for (size_t i = 0; i < t->entries.len; i++)
@@ -105,6 +106,7 @@ static int encode_entry(const struct export_entry *e, struct bytes *out)
 int export_table_encode(const struct export_table *t, struct bytes *out, size_t *out_kept)
 {
     static const char end[] = "]}\n";
+    /* The line with the sum is written last, into room left at the start. */
     size_t start = out->len, body = start + SUM_LINE;
     uint8_t *sum;
     int rc = bytes_extend(out, SUM_LINE, &sum);
@@ -133,6 +135,7 @@ int export_table_encode(const struct export_table *t, struct bytes *out, size_t 
     return 0;
 }
 
+/* Does the first line have the SHA-256 of the rest? */
 static bool sum_holds(const uint8_t *data, size_t len)
 {
     struct digest said, found;

@@ -42,6 +42,7 @@ static size_t bitmap_size(uint32_t count)
     return (count + 7) / 8;
 }
 
+/* Return the exact length of the encoded node. */
 static size_t node_size(const struct header *h)
 {
     size_t entry = h->level ? INNER_ENTRY : LEAF_ENTRY;
@@ -179,6 +180,7 @@ int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct byt
     int rc = leaf_survey(chunks, count, &h, packs, pack_of);
     if (rc)
         return rc;
+    /* A node for the content hash alone. The cast drops const, but nothing writes through it. */
     struct index_node node = {.level = 0, .count = count, .chunks = (struct chunk_ref *)chunks};
     rc = index_node_content(&node, content);
     if (rc || h.present == 0)
@@ -273,6 +275,7 @@ static int decode_header(const uint8_t *p, size_t len, struct header *h)
         return bad("level or count out of bounds");
     if (h->present == 0 || h->present > h->count || h->packs > h->present)
         return bad("more entries than it has room for, or none");
+    /* an inner node has no packs and lengths, a leaf has both */
     if (h->level ? h->packs || h->chunk_size || h->last_len
                  : !h->packs || h->chunk_size > CHUNK_SIZE_MAX || !h->last_len || h->last_len > h->chunk_size)
         return bad("packs or lengths out of bounds");
@@ -288,6 +291,7 @@ static int decode_header(const uint8_t *p, size_t len, struct header *h)
     return set == h->present ? 0 : bad("bitmap and count of entries differ");
 }
 
+/* Decode the entries of a leaf. The bitmap and the exact length are checked already, so no read can leave the node. */
 static int decode_leaf(const struct header *h, const uint8_t *bitmap, struct chunk_ref *chunks)
 {
     const uint8_t *packs = bitmap + bitmap_size(h->count);
@@ -317,6 +321,7 @@ static int decode_leaf(const struct header *h, const uint8_t *bitmap, struct chu
     return used == h->packs ? 0 : bad("a pack of the table is not used");
 }
 
+/* Decode the entries of an inner node; entries that are holes stay zero. */
 static int decode_inner(const struct header *h, const uint8_t *bitmap, struct index_child *children)
 {
     const uint8_t *p = bitmap + bitmap_size(h->count);
@@ -363,6 +368,7 @@ int index_node_check(const struct index_node *node, unsigned level, uint64_t num
                      uint32_t chunk_size)
 {
     uint64_t entries = (image_size + chunk_size - 1) / chunk_size;
+    /* entries of the whole level: chunks at level 0, nodes of the level below above that */
     for (unsigned l = 0; l < level; l++)
         entries = (entries + INDEX_FANOUT - 1) / INDEX_FANOUT;
     if (number > entries / INDEX_FANOUT || node->level != level ||

@@ -12,7 +12,7 @@
 
 void json_doc_fail(struct json_doc *doc, const char *fmt, ...)
 {
-    if (doc->rc)
+    if (doc->rc) /* the first failure is the cause; later ones may follow from it */
         return;
     char text[ERROR_TEXT_MAX / 2];
     va_list args;
@@ -88,6 +88,7 @@ void json_doc_string(struct json_doc *doc, const json_t *object, const char *key
     const json_t *value = json_object_get(object, key);
     if (!json_is_string(value))
         json_doc_fail(doc, "\"%s\" is missing or not a string", key);
+    /* jansson refuses NUL bytes in strings unless JSON_ALLOW_NUL is set, so the length is that of strlen. */
     else if (json_string_length(value) >= size)
         json_doc_fail(doc, "\"%s\" is longer than %zu bytes", key, size - 1);
     else
@@ -114,6 +115,7 @@ json_t *json_doc_from_text(const char *text)
     return json_string(plain);
 }
 
+/* For json_dump_callback: append a piece of the text to the buffer arg. */
 static int append_piece(const char *data, size_t len, void *arg)
 {
     return bytes_append(arg, data, len) ? -1 : 0;

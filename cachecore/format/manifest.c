@@ -60,6 +60,7 @@ static const char *manifest_problem(const struct manifest *m)
     return NULL;
 }
 
+/* Are the numbers without further rules within the bound? When decoding, number() checks that. */
 static bool manifest_numbers_fit(const struct manifest *m)
 {
     const struct manifest_counts *c = &m->counts;

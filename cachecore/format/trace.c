@@ -113,6 +113,7 @@ int trace_decode(const void *data, size_t len, struct trace *out)
         return bad("it is cut short, or longer than it says");
     if (le32_get(p + 36) != crc32c(out->entries, len - TRACE_HEADER_SIZE))
         return bad("its list of chunks is damaged");
+    /* Checked once here, so that no reader of the trace has to. */
     for (uint32_t i = 0; i < out->count; i++)
         if (trace_entry_at(out, i).chunk >= chunks)
             return bad("it lists a chunk behind the end of its image");

@@ -176,10 +176,12 @@ static int keep_error_body(struct http_transfer *t, const void *data, size_t len
     struct bytes *body = &t->resp->body;
     size_t room = body->len < HTTP_ERROR_BODY_MAX ? HTTP_ERROR_BODY_MAX - body->len : 0;
     body->max = HTTP_ERROR_BODY_MAX;
+    /* Reading a short rest keeps the connection usable; a long one is not worth it. */
     t->enough |= t->received > ERROR_BODY_READ_MAX;
     return bytes_append(body, data, GR_MIN(len, room));
 }
 
+/* Pass a piece of the body on. */
 static int take_body(struct http_transfer *t, const void *data, size_t len)
 {
     judge_range(t);

@@ -95,6 +95,7 @@ static int grow(struct scratch *s, size_t end)
 {
     if (end <= s->cap)
         return 0;
+    /* at least 4 KiB, then twice as much each time, but not more than the limit */
     size_t cap = GR_MAX(GR_MIN(GR_MAX(s->cap * 2, (size_t)4096), s->memory), end);
     uint8_t *fresh = realloc(s->data, cap);
     if (!fresh)
@@ -123,7 +124,7 @@ int scratch_write(struct scratch *s, uint64_t at, const void *data, size_t len)
         if (rc)
             return file_error(s, rc);
     } else {
-        if (at > s->len)
+        if (at > s->len) /* a gap; a file reads it as zeros by itself */
             memset(s->data + s->len, 0, (size_t)(at - s->len));
         memcpy(s->data + at, data, len);
     }

@@ -186,6 +186,7 @@ int credential_chain_get(struct credential_chain *c, const struct lent_credentia
 {
     {
         SCOPED_LOCK(&c->lock);
+        /* The usual case: valid, and either not due or being renewed by another thread. */
         bool valid = is_valid_locked(c);
         if (valid && (c->renewing || !is_due_locked(c)))
             return lend_locked(c, out);

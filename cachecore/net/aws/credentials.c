@@ -85,7 +85,7 @@ int credentials_from_profile(struct aws_profile *p, struct credentials *out)
 
 int credentials_load(struct credentials *out)
 {
-    if (credentials_in_environment()) {
+    if (credentials_in_environment()) { /* one key alone is an error, not a reason to go on to the files */
         *out = (struct credentials){.access_key = copy_of(credentials_set_value("AWS_ACCESS_KEY_ID")),
                                     .secret_key = copy_of(credentials_set_value("AWS_SECRET_ACCESS_KEY")),
                                     .session_token = copy_of(credentials_set_value("AWS_SESSION_TOKEN"))};

@@ -51,6 +51,7 @@ static int credentials_remote_ask(struct http *h, struct http_request *request, 
     if (out->status >= 200 && out->status < 300)
         return 0;
     rc = http_status_errno(out->status);
+    /* Any other refusal means that these settings get no credentials. */
     rc = rc == -EAGAIN || rc == -ENOENT ? rc : -EACCES;
     return error_set(rc, "S3 credentials from %s: it answered with status %d; check its settings and the role", service,
                      out->status);
@@ -69,12 +70,14 @@ static int read_token(const char *path, struct bytes *out)
     return rc ? error_prefix(rc == -ENOENT ? -EACCES : rc, "S3 credentials") : 0;
 }
 
+/* Append "&NAME=VALUE" to a form, with the value escaped. */
 static int add_field(struct bytes *body, const char *name, const char *value, size_t len)
 {
     int rc = bytes_printf(body, "&%s=", name);
     return rc ? rc : http_percent_encode(body, value, len, false);
 }
 
+/* Make the form of an AssumeRoleWithWebIdentity request. */
 static int web_identity_form(const struct web_identity *w, struct bytes *body)
 {
     struct bytes token CLEANUP(wipe_bytes) = BYTES_INIT(TOKEN_MAX);

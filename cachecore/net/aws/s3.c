@@ -43,6 +43,7 @@ struct s3 {
     struct credential_chain *credentials; /* NULL: anonymous */
 };
 
+/* Set up the credential chain, unless requests are to be unsigned. */
 static int set_credentials(struct s3 *s)
 {
     const char *unsigned_reads = getenv("AWS_NO_SIGN_REQUEST");
@@ -250,6 +251,7 @@ static int call_run(struct call *c)
     return s3_error(&refusal, &c->response);
 }
 
+/* Take size, time and ETag; the answer to a range request has the object's size in Content-Range. */
 static void take_meta(const struct http_response *resp, struct s3_meta *meta)
 {
     int64_t size = resp->range_total >= 0 ? resp->range_total : resp->content_length;
@@ -366,6 +368,7 @@ static int next_page(struct s3 *s, const char *prefix, const char *after, size_t
         if (rc)
             return rc;
         const char *next = s3_list_page_token(page);
+        /* A token that repeats, or empty pages without end, would keep us here for ever. */
         if (empty >= EMPTY_PAGES_MAX || (next && *token && strcmp(*token, next) == 0))
             return error_set(-EIO, "s3://%s: the server's listing does not end", s->bucket);
         free(steal_ptr(token));

@@ -36,6 +36,7 @@ static void element(const struct bytes *body, const char *tag, char out[S3_CODE_
     out[n] = 0;
 }
 
+/* The codes whose meaning differs from that of their HTTP status, or that deserve a better sentence. */
 static const struct known {
     const char *code;
     int rc;
@@ -113,6 +114,7 @@ static int elsewhere(const struct s3_refusal *q, const struct http_response *res
                      q->what, q->endpoint, resp->status);
 }
 
+/* Set the sentence for 401 and 403. */
 static int forbidden(const struct s3_refusal *q, const struct http_response *resp, const char *code)
 {
     if (q->anonymous)
@@ -132,6 +134,7 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
     const char *comma = *code ? ", " : "";
     switch (resp->status) {
     case 404:
+        /* a page of some other web server: not the word of an S3 server that the object is absent */
         if (resp->body.len && !*code)
             return error_set(-EIO, "%s: %s answered 404 without an S3 error; check that the endpoint is an S3 server",
                              q->what, q->endpoint);

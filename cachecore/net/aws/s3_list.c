@@ -82,6 +82,7 @@ static enum field field_at(const struct decoder *d, const char *name)
     return NONE;
 }
 
+/* Begin to collect a field's text; a second occurrence is refused. */
 static void begin_field(struct decoder *d, enum field field)
 {
     unsigned *seen = d->in_contents ? &d->seen : &d->seen_page;
@@ -159,6 +160,7 @@ static size_t s3_list_keep(struct decoder *d)
     return at;
 }
 
+/* Store the field whose end tag was read. */
 static void take_field(struct decoder *d)
 {
     char *text = bytes_string(&d->text);
@@ -198,6 +200,7 @@ static void take_field(struct decoder *d)
     }
 }
 
+/* Store the object whose end tag was read. */
 static void s3_list_take_object(struct decoder *d)
 {
     unsigned needed = 1u << KEY | 1u << SIZE;
@@ -261,6 +264,7 @@ static int complete_objects(struct decoder *d)
     return 0;
 }
 
+/* Check the page as a whole. The token of a page that is not truncated is dropped. */
 static int finish(struct decoder *d)
 {
     if (d->failed)
@@ -282,6 +286,7 @@ static bool ends_early(enum XML_Error error)
            error == XML_ERROR_UNCLOSED_CDATA_SECTION;
 }
 
+/* Parse the whole answer in one piece. */
 static int s3_list_run(struct decoder *d, const void *xml, size_t len)
 {
     XML_SetUserData(d->parser, d);

@@ -51,6 +51,7 @@ static bool host_ok(const char *host, size_t len, bool *out_port)
     return digits && digits <= 5 && (name == len || name + 1 + digits == len);
 }
 
+/* Add one NameNode, with the default port if none is given. */
 static int add_namenode(struct hdfs_address *a, const char *host, size_t len)
 {
     bool port;
@@ -118,6 +119,7 @@ static int parameter(const char *name, const char *value, char **out)
     return *out ? 0 : error_no_memory();
 }
 
+/* Make "delegation=TOKEN" from a token file. */
 static int token_parameter(const struct hdfs_address *a, const char *file, char **out)
 {
     CLEANUP(wipe_bytes) struct bytes data = BYTES_INIT(HADOOP_TOKEN_FILE_MAX);
@@ -134,6 +136,7 @@ static int token_parameter(const struct hdfs_address *a, const char *file, char 
     return rc;
 }
 
+/* Make "user.name=NAME", which a cluster without Kerberos believes. */
 static int user_parameter(char **out)
 {
     const char *user = getenv("HADOOP_USER_NAME");

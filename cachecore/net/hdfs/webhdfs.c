@@ -83,6 +83,7 @@ int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *st
         rc = webhdfs_named(w, &q, webhdfs_list_decode(resp.body.data, resp.body.len, &page));
     if (rc)
         return rc;
+    /* A server that ignores startAfter would send the same page for ever. */
     size_t count = webhdfs_page_count(page);
     if (start_after && count && !strcmp(webhdfs_page_status(page, count - 1)->name, start_after))
         return webhdfs_named(w, &q, error_set(-EBADMSG, "the server's listing does not end"));

@@ -84,6 +84,7 @@ static bool name_ok(const struct webhdfs_status *s, bool listed)
     return s->name_len && strcmp(s->name, ".") && strcmp(s->name, "..") && !strchr(s->name, '/');
 }
 
+/* Append a FileStatus to the page. listed: it is a directory's entry, so it must have a name. */
 static int take_status(struct webhdfs_page *page, const json_t *object, bool listed)
 {
     struct webhdfs_status s = {.name = text_of(object, "pathSuffix"),
@@ -141,6 +142,7 @@ static int new_page(const void *data, size_t len, struct webhdfs_page **out)
     return rc;
 }
 
+/* Take the entries of a DirectoryListing. */
 static int take_list(struct webhdfs_page *page)
 {
     const json_t *listing = json_object_get(page->root, "DirectoryListing");
@@ -194,7 +196,7 @@ void webhdfs_exception_decode(const void *data, size_t len, struct webhdfs_excep
     size_t n = 0;
     while (isalnum((unsigned char)name[n]) || name[n] == '$')
         n++;
-    if (!n || name[n] || n >= sizeof out->name)
+    if (!n || name[n] || n >= sizeof out->name) /* not a Java class name: do not show it */
         return;
     memcpy(out->name, name, n);
     snprintf(out->message, sizeof out->message, "%.*s", (int)strcspn(message, "\r\n"), message);
