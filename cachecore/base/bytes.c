@@ -1,4 +1,6 @@
-/* Capacity doubles, so appending n bytes one at a time costs O(n). The maximum is checked before anything is allocated.
+/* Capacity doubles, so appending n bytes one at a time costs O(n). The maximum is checked before anything is allocated;
+ * the capacity itself may exceed it by the last doubling. Functions that append build nothing in place before they have
+ * reserved the room, so a failure leaves the contents as they were.
  */
 #include "base/bytes.h"
 

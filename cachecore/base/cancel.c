@@ -1,4 +1,6 @@
-/* Sleep in steps of 100 ms, the longest that a cancelled wait goes on. */
+/* Sleep in steps of 100 ms, the longest that a cancelled wait goes on. A condition could wake the sleeper at once, but
+ * a signal handler must not signal one.
+ */
 #include "base/cancel.h"
 
 #include <time.h>

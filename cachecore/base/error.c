@@ -1,5 +1,9 @@
 /* The sentence is thread-local, so setting it needs neither a lock nor memory, and "out of memory" can always be
- * reported. Function names are in parentheses where error.h may define a macro of the same name.
+ * reported. When the work of one thread fails for another, the error is carried over:
+ *
+ *   worker: error_set, error_take(&e, rc)  --e-->  waiter: return error_restore(&e)
+ *
+ * Function names are in parentheses where error.h may define a macro of the same name.
  */
 #include "base/error.h"
 

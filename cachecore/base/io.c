@@ -69,6 +69,7 @@ int io_write_full(int fd, const void *data, size_t len)
     return write_full(fd, data, len, NULL);
 }
 
+/* Read to the end and not to st_size: files in /proc and pipes have none. */
 int io_read_rest(int fd, const char *path, struct bytes *out)
 {
     char block[65536];

@@ -26,7 +26,7 @@ struct running {
 static void parallel_fail(struct running *r, int rc)
 {
     SCOPED_LOCK(&r->lock);
-    if (!r->failed.code)
+    if (!r->failed.code) /* other threads may fail while they finish their items */
         error_take(&r->failed, rc);
     atomic_store(&r->next, r->work->count);
 }
@@ -87,6 +87,7 @@ int parallel_run(const struct parallel *work)
         }
         if (!started)
             parallel_fail(&r, rc);
+        /* Threads that did not start will not count themselves out. */
         SCOPED_LOCK(&r.lock);
         r.alive -= want - started;
         break;

@@ -73,6 +73,7 @@ static int check_ancestor(const struct walk *w)
 static int check_last(const char *path, const struct stat *st)
 {
     char owner[ACCOUNT_TEXT_MAX], self[ACCOUNT_TEXT_MAX];
+    /* Root's directory is not accepted here: this user could not write it. */
     if (st->st_uid != geteuid())
         return error_set(-EPERM,
                          "%s belongs to %s and not to %s, who runs this; run it as that user, choose another "
@@ -213,6 +214,7 @@ static int check_file(int fd, const char *dir, const char *name)
         return say_owner(dir, name, st.st_uid);
     if (st.st_mode & OTHERS_WRITE)
         return say_unsafe(dir, name, "may be written by other users");
+    /* A hard link could make a file of this user's elsewhere be overwritten. */
     if (st.st_nlink != 1)
         return say_unsafe(dir, name, "has another name elsewhere (a hard link), or none");
     return 0;

@@ -62,6 +62,7 @@ int text_parse_percent(const char *what, const char *text, uint64_t min, uint64_
     return 0;
 }
 
+/* Five digits at most, so that strtoul cannot overflow 32 bits. */
 int text_parse_mode(const char *what, const char *text, uint32_t max, uint32_t *out)
 {
     size_t digits = strspn(text, "01234567");
@@ -80,6 +81,7 @@ int text_parse_duration(const char *what, const char *text, uint64_t *out_s)
     errno = 0;
     unsigned long long number = strtoull(text, &end, 10);
     for (size_t i = 0; i < GR_ARRAY_SIZE(units); i++)
+        /* the number, one unit or none, then the end; and seconds that fit in 63 bits */
         if (!errno && *text >= '0' && *text <= '9' && *end == units[i].unit && (!*end || !end[1]) &&
             number <= INT64_MAX / units[i].seconds) {
             *out_s = number * units[i].seconds;
@@ -120,6 +122,7 @@ int text_parse_time(const char *text, int64_t *out)
     return 0;
 }
 
+/* Regular plurals only: "y" after a consonant becomes "ies", any other noun gets an "s". */
 char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX])
 {
     size_t len = strlen(noun);

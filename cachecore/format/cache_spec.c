@@ -36,6 +36,7 @@ int cache_spec_parse(const char *what, const char *text, struct cache_spec *out)
 {
     static const char hdd[] = ":hdd", ssd[] = ":ssd";
     size_t len = strlen(text);
+    /* ":hdd" and ":ssd" have the same length, so one cut serves both */
     bool slow = ends_with(text, len, hdd), named = slow || ends_with(text, len, ssd);
     CLEANUP_FREE char *plain = strndup(text, named ? len - strlen(hdd) : len);
     int rc = plain ? parse_plain(what, plain, out) : error_no_memory();

@@ -193,6 +193,7 @@ static void catalog_page_take_entry(struct cursor *c, struct catalog_page *page,
         c->failed = true;
 }
 
+/* Take one child. */
 static void take_child(struct cursor *c, struct catalog_page *page, struct catalog_child *child)
 {
     child->first = take_path(c, page, &child->first_len);
@@ -277,6 +278,7 @@ int catalog_page_decode(const void *data, size_t len, struct catalog_page **out)
     }
     if (c.failed)
         return bad("a record is cut short, out of bounds or out of order");
+    /* Exactly what the header announced, so that a page has one encoding only. */
     if (c.p != c.end || c.paths_used != h->paths_len || c.extents_used != h->extents)
         return bad("more or less in it than its header says");
     *out = steal_ptr(&page);

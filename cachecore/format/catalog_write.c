@@ -109,6 +109,7 @@ static int put_string(struct bytes *out, const char *text, size_t len)
     return rc || !len ? rc : bytes_append(out, text, len);
 }
 
+/* Replace a buffer's contents. */
 static int replace(struct bytes *b, const char *text, size_t len)
 {
     bytes_clear(b);
@@ -136,6 +137,7 @@ static int put_path(struct catalog_page_writer *w, const char *path, size_t len)
     return rc;
 }
 
+/* Append an entry's record behind its path; catalog_page_take_entry reads it in the same order. */
 static int catalog_write_put_entry(struct bytes *out, const struct catalog_entry *e)
 {
     bool has_content = !digest_is_zero(&e->content);
@@ -163,6 +165,7 @@ static int catalog_write_put_entry(struct bytes *out, const struct catalog_entry
     return rc;
 }
 
+/* Append a child's record behind its path. */
 static int put_child(struct bytes *out, const struct catalog_child *c)
 {
     int rc = bytes_append(out, c->digest.b, DIGEST_SIZE);

@@ -28,6 +28,7 @@ void export_table_release(struct export_table *t)
 
 /* ------------------------------------------------------------------ entries */
 
+/* Do both references have the same store, name and tag? */
 static bool same_name(const struct image_ref *a, const struct image_ref *b)
 {
     return !strcmp(a->store, b->store) && !strcmp(a->name, b->name) && !strcmp(a->tag, b->tag);
@@ -162,6 +163,8 @@ static void decode_ref(struct json_doc *doc, const json_t *object, struct image_
         json_doc_fail(doc, "an entry holds no valid reference");
 }
 
+/* Decode one entry and append it to the table. A manifest that does not match its digest fails the whole table: such a
+ * table was not written by this program. */
 static void decode_entry(struct json_doc *doc, const json_t *object, struct export_table *t)
 {
     struct image_ref ref = {.by_digest = true};

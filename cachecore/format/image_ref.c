@@ -3,7 +3,7 @@
  *   s3://bucket/some/prefix/faces:v1@sha256:...
  *   |---- store ----------| |name|tag|  digest
  *
- * User names and passwords in URLs are refused, because a store's URL appears in messages, manifests of jobs and logs.
+ * User names and passwords in URLs are refused, because a store's URL appears in messages and logs.
  * That check comes first, so that no later sentence can show one.
  */
 #include "format/image_ref.h"
@@ -23,6 +23,7 @@ static bool is_alnum(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
+/* Is this a valid name or tag: [A-Za-z0-9][A-Za-z0-9._-]*? So "." and ".." are none, and a key needs no escapes. */
 static bool name_valid(const char *text, size_t len)
 {
     if (len == 0 || len > IMAGE_NAME_MAX || !is_alnum(text[0]))
@@ -120,6 +121,7 @@ static int set_store(const char *whole, const char *text, size_t len, char out[I
     if (!colon || !scheme_known(out, (size_t)(colon - out)))
         return refuse_scheme(whole);
     const char *rest = colon + 3;
+    /* file:// has a path and no host, all others a host */
     bool local = !strncmp(out, "file://", 7);
     size_t host = strcspn(rest, "/");
     if (rest[0] == '\0' || local != (host == 0))

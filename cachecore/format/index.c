@@ -49,6 +49,7 @@ static size_t node_size(const struct header *h)
     return HEADER + bitmap_size(h->count) + (size_t)h->packs * DIGEST_SIZE + (size_t)h->present * entry;
 }
 
+/* Write the header at p. */
 static void header_put(uint8_t *p, const struct header *h)
 {
     memcpy(p, magic, sizeof magic);
@@ -100,7 +101,7 @@ int index_node_content(const struct index_node *node, struct digest *out)
     CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
     if (!hash)
         return error_no_memory();
-    bool holes = true;
+    bool holes = true; /* a node of holes alone has a content hash of zeros, as its entry in the parent says */
     for (uint32_t i = 0; i < node->count; i++) {
         const struct digest *d = node->level ? &node->children[i].content : &node->chunks[i].digest;
         hasher_update(hash, d->b, DIGEST_SIZE);
@@ -137,6 +138,7 @@ static int leaf_survey(const struct chunk_ref *chunks, uint32_t count, struct he
         h->present++;
         if (i + 1 == count)
             h->last_len = ref->plain_len;
+        /* Only the last chunk may differ, and the chunk size is that of any other; with a single chunk, its own. */
         if (i + 1 < count && h->chunk_size && ref->plain_len != h->chunk_size)
             return error_set(-EINVAL, "index: entry %u of a leaf has a length of its own", i);
         if (i + 1 < count || !h->chunk_size)

@@ -1,5 +1,16 @@
 /* Strict reading and canonical writing of small JSON documents, with jansson. Writing is canonical (sorted keys, no
  * white space), since the SHA-256 of a manifest's bytes is the image's digest: equal manifests must have equal bytes.
+ *
+ * A decoder reads all keys and checks doc.rc once:
+ *
+ *   if (json_doc_parse(&doc, data, len, MAX, &root))
+ *       return doc.rc;
+ *   json_doc_check_format(&doc, root, "granary-tag", 1);
+ *   t.created = json_doc_int(&doc, root, "created", INT64_MIN, INT64_MAX);
+ *   ...
+ *   return doc.rc;
+ *
+ * jansson's getters allow NULL and values of other types, so reading on after a failure is safe.
  */
 #include "format/json_doc.h"
 

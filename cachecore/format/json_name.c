@@ -1,4 +1,7 @@
-/* A name that is not UTF-8 gets two keys: readable text, and the exact bytes in hex for programs. */
+/* A name that is not UTF-8 gets two keys, readable text for people and the exact bytes in hex for programs:
+ *
+ *   "path": "a<U+FFFD>b", "path_hex": "61ff62"
+ */
 #include "format/json_name.h"
 
 #include <stdio.h>

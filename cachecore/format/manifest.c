@@ -120,6 +120,7 @@ static uint32_t number32(struct json_doc *doc, const json_t *object, const char 
     return (uint32_t)json_doc_int(doc, object, key, 0, UINT32_MAX);
 }
 
+/* Decode the roots of index and catalog; a missing object leaves zeros and doc->rc set. */
 static void decode_trees(struct json_doc *doc, const json_t *root, struct manifest *m)
 {
     const json_t *index = json_doc_object(doc, root, "index");
@@ -148,6 +149,7 @@ static void decode_counts(struct json_doc *doc, const json_t *root, struct manif
     c->bytes = number(doc, counts, "bytes");
 }
 
+/* Decode the filesystem's name. */
 static enum manifest_fs decode_fs(struct json_doc *doc, const json_t *root)
 {
     char name[16];

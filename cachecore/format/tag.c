@@ -1,5 +1,10 @@
-/* Tags, leases and granary.json as JSON. Optional keys (parent, source, name and tag) are left out when they are not
- * set, so old and new programs read each other's documents.
+/* Tags, leases and granary.json as JSON, each with its "format" and "version":
+ *
+ *   granary-tag     digest, content_root, created, nonce; optional: parent, source, name with tag
+ *   granary-lease   started, renewed, host, pid, image
+ *   granary-store   nothing else
+ *
+ * Optional keys are left out when they are not set, so that old and new programs read each other's documents.
  */
 #include "format/tag.h"
 

@@ -57,6 +57,8 @@ long http_percent_decode(char *text, size_t len)
     return (long)w;
 }
 
+/* Queries may contain signatures, and a name and password stand before an '@'. Where an '@' occurs at all, nothing is
+ * shown, since telling a password from a path is not worth a mistake. */
 const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX])
 {
     if (strchr(url, '@'))

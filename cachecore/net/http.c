@@ -157,6 +157,7 @@ static int add_header(struct http_transfer *t, const char *line)
     return 0;
 }
 
+/* Set the request's headers and, when it is signed with temporary keys, their session token, which is signed too. */
 static int set_headers(struct http_transfer *t)
 {
     const struct http_request *q = t->req;
@@ -174,6 +175,7 @@ static int set_headers(struct http_transfer *t)
     return rc;
 }
 
+/* Set method and body. A PUT or POST without a body still sends a length of 0, which servers require. */
 static void set_method(CURL *curl, const struct http_request *q)
 {
     if (strcmp(q->method, "HEAD") == 0) {

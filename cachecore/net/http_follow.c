@@ -115,6 +115,7 @@ static void tell_nobody(struct http_request *req)
         req->headers[kept] = NULL;
 }
 
+/* Parse the request's own address, from which the first redirect is resolved. */
 static int http_follow_begin(struct route *w, const char *url)
 {
     char text[HTTP_SHOWN_MAX];
@@ -125,6 +126,7 @@ static int http_follow_begin(struct route *w, const char *url)
     return code || curl_url_get(w->at, CURLUPART_URL, &w->url, 0) ? error_no_memory() : 0;
 }
 
+/* Follow redirects until an answer is none; *resp is the last answer. */
 static int http_follow_follow(struct http *h, const struct http_request *req, struct http_response *resp,
                               struct route *w)
 {

@@ -1,5 +1,8 @@
 /* Counters under one lock; a thread that may not take a slot waits on one condition. With a single user any waiter may
  * take a released slot, so one is woken. With several, only some of the waiters may, and all are woken to check.
+ *
+ * A lookup with several users needs two permissions: its user's share of all slots, and its user's share of the part
+ * for lookups, which is at least one slot.
  */
 #include "net/http_slots.h"
 

@@ -133,6 +133,7 @@ static int call_init(struct call *c, const char *method)
     return rc || !c->key ? rc : http_percent_encode(&c->url, c->key, c->key_len, true);
 }
 
+/* Add a header; HTTP_HEADERS_MAX has room for all that are used here. */
 static void add_header(struct call *c, const char *line)
 {
     size_t i = 0;
@@ -214,7 +215,7 @@ static int call_follow(struct call *c)
  */
 static int call_renew(struct call *c)
 {
-    bool head = strcmp(c->request.method, "HEAD") == 0;
+    bool head = strcmp(c->request.method, "HEAD") == 0; /* its answer has no body, so no error code either */
     if (!c->credentials || !s3_error_keys_refused(&c->response, head, c->credentials->keys.session_token))
         return 0;
     return credential_chain_renew(c->s->credentials, c->credentials);

@@ -29,6 +29,7 @@ static const char *first_env(const char *a, const char *b)
     return value && *value ? value : NULL;
 }
 
+/* Check a bucket's name. Other servers allow more than AWS does; refused is what could change the URL's meaning. */
 static int check_bucket(const char *bucket)
 {
     size_t len = bucket ? strlen(bucket) : 0;
@@ -38,6 +39,7 @@ static int check_bucket(const char *bucket)
     return error_set(-EINVAL, "S3: '%.100s' is no valid bucket name", bucket ? bucket : "");
 }
 
+/* Set the region: the server's word, the configuration, the environment, the profile, else us-east-1. */
 static int set_region(struct s3_address *a, const char *region, const struct aws_profile *profile)
 {
     if (!region)

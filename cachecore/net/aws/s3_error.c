@@ -13,6 +13,7 @@
 
 enum { S3_CODE_MAX = 64 };
 
+/* Find a tag in the body, which is not a string; NULL: it is not there. */
 static const void *s3_error_find(const struct bytes *body, const char *tag)
 {
     return body->len ? memmem(body->data, body->len, tag, strlen(tag)) : NULL;
@@ -84,6 +85,7 @@ bool s3_error_moved(const struct http_response *resp, char region[S3_REGION_MAX]
     element(&resp->body, "<Region>", region);
     if (!is_region(region))
         snprintf(region, S3_REGION_MAX, "%s", is_region(resp->bucket_region) ? resp->bucket_region : "");
+    /* AWS redirects with a body or a header, or complains that the signature is for another region. */
     bool redirected = resp->status >= 300 && resp->status < 400 && resp->status != 304;
     return redirected || strcmp(code, "AuthorizationHeaderMalformed") == 0 ||
            strcmp(code, "IllegalLocationConstraintException") == 0;

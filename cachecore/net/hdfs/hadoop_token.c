@@ -62,6 +62,7 @@ static int take_field(struct reader *r, const uint8_t **out, size_t *out_len)
     return 0;
 }
 
+/* A token in the file's bytes; nothing is copied. */
 struct token {
     const uint8_t *begin, *end; /* identifier to service */
     const char *kind, *service;
@@ -84,6 +85,7 @@ static int take_token(struct reader *r, struct token *out)
     return rc;
 }
 
+/* Is the token for HDFS? The files also contain tokens of YARN, Hive and others. */
 static bool is_hdfs(const struct token *t)
 {
     static const char *const kinds[] = {"HDFS_DELEGATION_TOKEN", "WEBHDFS delegation", "SWEBHDFS delegation"};

@@ -102,6 +102,7 @@ static bool behind_end(struct webhdfs *w, const struct webhdfs_question *q, uint
     return !rc && webhdfs_page_status(page, 0)->size <= off;
 }
 
+/* A length of UINT64_MAX leaves length= out, and the server sends all that follows. */
 int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const struct http_part *part, http_sink *sink,
                  void *arg, uint64_t *out_done)
 {
@@ -139,6 +140,8 @@ static bool is_gateway(const struct bytes *url, const struct http_response *resp
     return !strcmp(asked, told);
 }
 
+/* Two requests by hand and not by webhdfs_perform: the data goes only to the DataNode, and a failed write is not
+ * repeated on another one. */
 int webhdfs_create(struct webhdfs *w, const char *path, const void *data, size_t n)
 {
     CLEANUP_RESPONSE resp = {0};

@@ -36,6 +36,7 @@ static int webhdfs_reply_parse(const void *data, size_t len, json_t **out)
     return *out ? 0 : strange("no valid JSON");
 }
 
+/* Return the string under key, owned by the document; "" if there is none. */
 static const char *text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -77,6 +78,7 @@ static int permission_of(const json_t *object, uint32_t *out)
     return 0;
 }
 
+/* Is this a plain name? A listing must not be able to name anything outside its directory. */
 static bool name_ok(const struct webhdfs_status *s, bool listed)
 {
     if (!listed)
@@ -133,6 +135,7 @@ bool webhdfs_page_more(const struct webhdfs_page *page)
     return page->more;
 }
 
+/* Parse an answer into a page without entries. */
 static int new_page(const void *data, size_t len, struct webhdfs_page **out)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = calloc(1, sizeof *page);
