@@ -25,8 +25,10 @@ enum {
  *
  *    0  magic 4        8  count 4               16  length of all paths in full 4
  *    4  version 1     12  plain length 4        20  extents 4
- *    5  level 1       (bytes of the records)    24  zero 8
+ *    5  level 1                                 24  zero 8
  *    6  zero 2
+ *
+ * The plain length is that of all records before compression.
  */
 struct catalog_header {
     unsigned level;

@@ -5,8 +5,9 @@
  *                   |
  *                   +-- everything fitted: sort the references, no run ---------------------------> records
  *
- *   record:  u32 key length | u32 value length | key | value     in the machine's byte order: no run outlives the
- * process
+ *   record:  u32 key length | u32 value length | key | value
+ *
+ * Lengths are in the machine's byte order, since no run outlives the process.
  *
  * A merge reads each run through a window, and the windows share the memory. If that memory does not hold a window of
  * WINDOW_MIN for every run, neighbouring runs are merged into longer ones first.
