@@ -1,3 +1,6 @@
+/* Thin wrappers around the getpw*_r and getgr*_r functions. A failed lookup counts as an unknown name: the callers only
+ * want a better sentence, or tell the user that the name is unknown.
+ */
 #include "base/accounts.h"
 
 #include <grp.h>
@@ -7,7 +10,7 @@
 
 #include "base/cleanup.h"
 
-enum { ROOM = 64 << 10 }; /* of one entry: a group's members stand in it */
+enum { ROOM = 64 << 10 }; /* bytes for one entry's strings; a group's entry includes the names of all its members */
 
 const char *account_text(uint32_t user, char out[ACCOUNT_TEXT_MAX])
 {

@@ -1,4 +1,6 @@
-/* Users and groups by name, as this host's databases have them. May ask a server far away. Any thread. */
+/* Look up users and groups in this host's databases (nsswitch.conf). A lookup may block on a remote server such as
+ * LDAP. Any thread.
+ */
 #ifndef GRANARY_BASE_ACCOUNTS_H
 #define GRANARY_BASE_ACCOUNTS_H
 
@@ -7,10 +9,11 @@
 
 enum { ACCOUNT_TEXT_MAX = 64 };
 
-/* "user 65534 (nobody)", or "user 65534" where the number has no name. Returns out. */
+/* Write "user 65534 (nobody)" to out, or "user 65534" when the number has no name or the lookup fails. Returns out. */
 const char *account_text(uint32_t user, char out[ACCOUNT_TEXT_MAX]);
 
-/* False: there is none. */
+/* Set *out to the user's or group's number. False: the host knows no such name, or the lookup failed; *out is
+ * unchanged. */
 bool account_user(const char *name, uint32_t *out);
 bool account_group(const char *name, uint32_t *out);
 

@@ -1,3 +1,6 @@
+/* The header and the data are separate allocations: the data must be page-aligned and goes back to the pool of
+ * base/pages.h.
+ */
 #include "base/buf.h"
 
 #include <stdlib.h>
@@ -10,6 +13,7 @@ struct buf *buf_new(size_t len)
 {
     if (len > SIZE_MAX / 2)
         return NULL;
+    /* One page even for no bytes, so that `data` is never NULL and an O_DIRECT transfer has a block to use. */
     size_t cap = len ? GR_ALIGN_UP(len, (size_t)BUF_ALIGN) : BUF_ALIGN;
     struct buf *b = malloc(sizeof *b);
     if (!b)
@@ -19,7 +23,7 @@ struct buf *buf_new(size_t len)
         free(b);
         return NULL;
     }
-    memset(b->data + len, 0, cap - len);
+    memset(b->data + len, 0, cap - len); /* O_DIRECT writes the padding too: no stale heap bytes may reach the disk */
     b->len = len;
     b->cap = cap;
     atomic_init(&b->refs, 1);
@@ -34,6 +38,7 @@ struct buf *buf_ref(struct buf *b)
 
 void buf_unref(struct buf *b)
 {
+    /* acq_rel: what other threads did with the buffer happens before the free. */
     if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1)
         return;
     pages_put(b->data, b->cap);

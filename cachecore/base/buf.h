@@ -1,5 +1,5 @@
-/* A reference-counted byte buffer (of base/pages.h), page-aligned so that O_DIRECT may read into and write from it.
- * Written by one owner before it is shared, immutable afterwards.
+/* A reference-counted byte buffer. Its memory comes from base/pages.h and is page-aligned, so O_DIRECT can read into it
+ * and write from it. One owner fills the buffer before sharing it; afterwards it is immutable.
  */
 #ifndef GRANARY_BASE_BUF_H
 #define GRANARY_BASE_BUF_H
@@ -16,16 +16,16 @@ enum { BUF_ALIGN = PAGES_ALIGN };
 struct buf {
     _Atomic unsigned refs;
     size_t len; /* bytes in use */
-    size_t cap; /* len rounded up to BUF_ALIGN; the bytes behind len are zero when the buffer is
-                   made */
+    size_t cap; /* len rounded up to BUF_ALIGN, at least BUF_ALIGN; buf_new zeroes the bytes behind len */
     uint8_t *data;
 };
 
-/* A buffer of len bytes with undefined contents (the padding up to cap is zero) and one reference;
- * NULL when out of memory. */
+/* Return a buffer of len bytes with one reference; NULL when out of memory. The contents are undefined, the padding up
+ * to cap is zero. */
 struct buf *buf_new(size_t len);
+/* Take another reference; returns b. Any thread that already holds one. */
 struct buf *buf_ref(struct buf *b);
-/* NULL is allowed. Any thread; the last one frees. */
+/* Drop a reference; frees on the last. NULL is allowed. Any thread. */
 void buf_unref(struct buf *b);
 
 DEFINE_CLEANUP(buf, struct buf *, buf_unref)

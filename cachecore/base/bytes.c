@@ -1,3 +1,7 @@
+/* Capacity doubles, so appending n bytes one at a time costs O(n). The maximum is checked before anything is allocated;
+ * the capacity itself may exceed it by the last doubling. Functions that append build nothing in place before they have
+ * reserved the room, so a failure leaves the contents as they were.
+ */
 #include "base/bytes.h"
 
 #include <errno.h>
@@ -14,8 +18,10 @@ void bytes_release(struct bytes *b)
     b->len = b->cap = 0;
 }
 
+/* Make room for `more` bytes behind the contents. */
 static int reserve(struct bytes *b, size_t more)
 {
+    /* Written so that no addition can overflow. */
     if (more > b->max || b->len > b->max - more)
         return error_set(-EMSGSIZE, "a buffer limited to %zu bytes would need %zu more", b->max, more);
     size_t need = b->len + more;
@@ -71,7 +77,7 @@ int bytes_printf(struct bytes *b, const char *fmt, ...)
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
     if (n < 0) {
-        text = NULL;
+        text = NULL; /* vasprintf leaves it undefined on failure */
         return error_no_memory();
     }
     return bytes_append(b, text, (size_t)n);

@@ -1,4 +1,8 @@
-/* A growable byte buffer with a stated maximum, so that no input can make it grow without bound. */
+/* A growable byte buffer with a fixed maximum, so that no input can make it grow without bound. One thread.
+ *
+ * All functions that return int return 0, -EMSGSIZE (the buffer would exceed max) or -ENOMEM, each with a sentence. On
+ * failure the buffer is unchanged.
+ */
 #ifndef GRANARY_BASE_BYTES_H
 #define GRANARY_BASE_BYTES_H
 
@@ -12,7 +16,7 @@ struct bytes {
     uint8_t *data;
     size_t len;
     size_t cap;
-    size_t max; /* bytes_append fails with -EMSGSIZE beyond it */
+    size_t max; /* bytes; the buffer never holds more */
 };
 
 /* Declare `struct bytes b CLEANUP(bytes_release);` or `CLEANUP_BYTES b = BYTES_INIT(max);` */
@@ -22,29 +26,30 @@ struct bytes {
     }
 #define CLEANUP_BYTES CLEANUP(bytes_release) struct bytes
 
+/* Free the memory. The buffer is empty afterwards and may be used again, with the same max. */
 void bytes_release(struct bytes *b);
 
-/* Forget the contents, keep the memory. */
+/* Drop the contents but keep the memory. */
 static inline void bytes_clear(struct bytes *b)
 {
     b->len = 0;
 }
 
-/* Append n bytes. -EMSGSIZE: more than max; -ENOMEM. On failure b is unchanged. */
+/* Append n bytes. p may be NULL when n is 0. */
 GR_MUST_CHECK int bytes_append(struct bytes *b, const void *p, size_t n);
 
-/* Append n bytes of value 0 and point *out at them (valid until the next append). */
+/* Append n zero bytes and point *out at them; valid until the next append. */
 GR_MUST_CHECK int bytes_extend(struct bytes *b, size_t n, uint8_t **out);
 
-/* Room for n bytes behind what is there, for the caller to fill and to count into len (at most n): *out is valid until
- * the next append. Unlike bytes_extend it sets nothing. */
+/* Reserve room for n bytes behind the contents and point *out at it; valid until the next append. The caller fills the
+ * room and adds what it used, at most n, to len. Unlike bytes_extend, nothing is zeroed. */
 GR_MUST_CHECK int bytes_reserve(struct bytes *b, size_t n, uint8_t **out);
 
 /* Append formatted text, without the final NUL. */
 GR_MUST_CHECK int bytes_printf(struct bytes *b, const char *fmt, ...) GR_PRINTF(2, 3);
 
-/* Append a NUL (not counted in len afterwards) and return the contents as a string; NULL when out
- * of space. */
+/* Put a NUL behind the contents, not counted in len, and return them as a string; valid until the next append. NULL,
+ * with a sentence, when the NUL would exceed max or memory is short. */
 char *bytes_string(struct bytes *b);
 
 #endif

@@ -1,3 +1,6 @@
+/* Sleep in steps of 100 ms, the longest that a cancelled wait goes on. A condition could wake the sleeper at once, but
+ * a signal handler must not signal one.
+ */
 #include "base/cancel.h"
 
 #include <time.h>
@@ -13,7 +16,8 @@ bool cancel_sleep_until(uint64_t when_us, const volatile int *cancel)
         if (cancel_asked(cancel))
             return false;
         struct timespec step = {.tv_nsec = (long)GR_MIN(when_us - now, (uint64_t)STEP_US) * 1000};
-        nanosleep(&step, NULL); /* a signal cuts the step short: the flag is looked at */
+        nanosleep(&step,
+                  NULL); /* a signal ends the step early, and the loop checks the flag its handler may have set */
     }
     return true;
 }

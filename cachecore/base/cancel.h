@@ -1,5 +1,6 @@
-/* A flag that ends waiting and long work: an int that a thread or a signal handler sets. It wakes nobody, so who waits
- * looks at it in steps. */
+/* A flag that ends waits and long work: an int that a thread or a signal handler sets. Setting it wakes no thread, so
+ * waits poll it in short steps.
+ */
 #ifndef GRANARY_BASE_CANCEL_H
 #define GRANARY_BASE_CANCEL_H
 
@@ -7,14 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Is it set? cancel may be NULL: never. */
+/* Is the flag set? cancel may be NULL: never set. */
 static inline bool cancel_asked(const volatile int *cancel)
 {
     return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED);
 }
 
-/* Sleep until a moment on clock_now_us. False: the flag ended it before; it is not looked at when the moment is there
- * already. */
+/* Sleep until when_us, a time on clock_now_us. Returns false when the flag ended the sleep early. When the time has
+ * already come, returns true without checking the flag. */
 bool cancel_sleep_until(uint64_t when_us, const volatile int *cancel);
 
 #endif

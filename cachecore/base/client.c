@@ -1,13 +1,21 @@
-/* Whom a thread works for is the thread's own, as its last error is (error.h): the layers between the front end, which
- * knows him, and those that wait have nothing to do with it.
+/* The current client is thread-local, like the last error (error.h). The front end knows the client and the fetch layer
+ * waits; the layers between them do not have to pass it along.
  *
- * No wake-up is lost: `disconnected` is set before each condition is signalled under its mutex, and looked at under it.
+ * Lock order: the client's lock, then a wait's mutex. No wake-up is lost:
+ *
+ *   client_set_disconnected          waiter
+ *   set `disconnected`               lock mutex
+ *   for each wait: lock mutex        test `disconnected`
+ *     broadcast                      pthread_cond_wait, which unlocks
+ *
+ * The broadcast needs the mutex, so it comes either before the waiter's test, which then sees the flag, or after the
+ * waiter has begun to wait. A wait that begins after the loop sees the flag at its first test.
  */
 #include "base/client.h"
 
 #include "base/cleanup.h"
 
-static _Thread_local struct client *current;
+static _Thread_local struct client *current; /* the client that this thread works for; NULL: none */
 
 void client_init(struct client *c)
 {

@@ -1,11 +1,13 @@
-/* Time. */
+/* Clocks. Durations and deadlines use CLOCK_MONOTONIC, which an administrator cannot set; see also thread_cond_init
+ * (base/thread.h).
+ */
 #ifndef GRANARY_BASE_CLOCK_H
 #define GRANARY_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Micro- and milliseconds of a clock that never jumps. */
+/* Microseconds or milliseconds on CLOCK_MONOTONIC, which never jumps and stops while the machine is suspended. */
 static inline uint64_t clock_now_us(void)
 {
     struct timespec t;
@@ -17,7 +19,8 @@ static inline uint64_t clock_now_ms(void)
     return clock_now_us() / 1000;
 }
 
-/* That moment as pthread_cond_timedwait wants it, of a condition on CLOCK_MONOTONIC. */
+/* A time of clock_now_us or clock_now_ms as the deadline of pthread_cond_timedwait, for a condition made by
+ * thread_cond_init. */
 static inline struct timespec clock_at_us(uint64_t now_us)
 {
     return (struct timespec){.tv_sec = (time_t)(now_us / 1000000), .tv_nsec = (long)(now_us % 1000000) * 1000};
@@ -27,7 +30,8 @@ static inline struct timespec clock_at_ms(uint64_t now_ms)
     return clock_at_us(now_ms * 1000);
 }
 
-/* Milliseconds of a clock that goes on while the machine sleeps: for what others wait for meanwhile. */
+/* Milliseconds on CLOCK_BOOTTIME, which keeps counting while the machine is suspended: for deadlines that other
+ * machines watch, such as leases. */
 static inline uint64_t clock_boot_ms(void)
 {
     struct timespec t;

@@ -1,4 +1,4 @@
-/* Compiler attributes and the few macros every file may use. */
+/* Compiler attributes and the few macros that every file may use. */
 #ifndef GRANARY_BASE_COMPILER_H
 #define GRANARY_BASE_COMPILER_H
 
@@ -6,11 +6,11 @@
 #define GR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 #define GR_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-/* Each argument is evaluated twice: no calls with effects or of any cost. */
+/* One argument is evaluated twice: pass no calls that have side effects or are expensive. */
 #define GR_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define GR_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* Round n up to a multiple of the power of two p. */
+/* Round n up to a multiple of p, a power of two. */
 #define GR_ALIGN_UP(n, p) (((n) + ((p)-1)) & ~((__typeof__(n))(p)-1))
 
 #endif

@@ -1,4 +1,5 @@
-/* Counters: each component holds a struct of them and shows them as a table {name, help, address}.
+/* Event counters. Each component keeps a struct of them and lists them as rows for status and metrics. Any thread. The
+ * accesses are relaxed: a counter orders nothing else, and two counters read together may be a moment apart.
  */
 #ifndef GRANARY_BASE_COUNTER_H
 #define GRANARY_BASE_COUNTER_H
@@ -8,15 +9,14 @@
 
 typedef _Atomic uint64_t counter;
 
-/* One line of a component's table; names follow Prometheus (snake case, unit at the end, _total for
- * sums). */
+/* One row of a component's list. Names follow Prometheus: snake case, the unit at the end, _total for sums. */
 struct counter_row {
     const char *name;
     const char *help;
     uint64_t value;
 };
 
-/* Called once per row while a component lists its counters. */
+/* Called once for each row while a component lists its counters. */
 typedef void counter_visit(void *arg, const struct counter_row *row);
 
 static inline void counter_add(counter *c, uint64_t n)

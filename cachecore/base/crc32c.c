@@ -1,7 +1,12 @@
-/* SSE4.2's crc32 instruction does 8 bytes in 3 cycles of latency but one a cycle of throughput, so
- * three independent streams are run side by side and joined by the operator "append n zero bytes",
- * which is linear over GF(2) and kept as a 4x256 table (the method of Mark Adler's crc32c.c, zlib
- * licence; the code here is our own).
+/* SSE4.2's crc32 instruction takes 8 bytes. Its result is there after 3 cycles, but a new one can start every cycle, so
+ * three independent streams run side by side:
+ *
+ *   data:  | a: LANE bytes | b: LANE bytes | c: LANE bytes | next round ...
+ *   join:  skip(skip(a) ^ b) ^ c
+ *
+ * skip(r) is the register r after LANE more zero bytes. A CRC is linear over GF(2), so skip is the XOR of one table
+ * entry for each of the register's four bytes. The method is that of Mark Adler's crc32c.c (zlib licence); the code is
+ * ours. Without the instruction, one table lookup a byte does the work.
  */
 #include "base/crc32c.h"
 
@@ -10,11 +15,11 @@
 
 #include "base/le.h"
 
-/* Bytes of one of the three streams: a 4 KiB block, the cache's unit, is one round and 16 bytes. */
+/* Bytes of one stream. A 4 KiB block, the cache's unit, is one round of three streams and 16 bytes. */
 enum { LANE = 1360 };
 
-static uint32_t byte_table[256];
-static uint32_t lane_table[4][256]; /* register -> register after LANE zero bytes */
+static uint32_t byte_table[256];    /* one byte -> its effect on the register */
+static uint32_t lane_table[4][256]; /* [i][b]: byte i of the register is b -> its share of skip(register) */
 static bool have_instruction;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -25,6 +30,7 @@ static uint32_t software(uint32_t reg, const uint8_t *p, size_t len)
     return reg;
 }
 
+/* Fill the tables, once in a process. 0x82F63B78 is the polynomial with its bits reversed. */
 static void init_tables(void)
 {
     static const uint8_t zeros[LANE];

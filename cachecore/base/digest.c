@@ -1,3 +1,6 @@
+/* SHA-256 through OpenSSL's EVP interface, and its hex form. EVP calls on memory fail only when the algorithm is
+ * missing. Nothing here works without SHA-256, so that aborts instead of burdening every caller with an error.
+ */
 #include "base/digest.h"
 
 #include <errno.h>
@@ -5,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A handle around OpenSSL's context, so that no other file includes OpenSSL's headers. */
 struct hasher {
     EVP_MD_CTX *context;
 };
@@ -13,7 +17,7 @@ struct digest digest_of(const void *data, size_t len)
 {
     struct digest d;
     if (!EVP_Digest(data, len, d.b, NULL, EVP_sha256(), NULL))
-        abort(); /* OpenSSL without SHA-256: nothing here can work */
+        abort();
     return d;
 }
 
@@ -28,6 +32,7 @@ bool digest_is_zero(const struct digest *d)
     return digest_equal(d, &zero);
 }
 
+/* Write n bytes in hex and a NUL; returns out. */
 static char *hex_of(const uint8_t *b, size_t n, char *out)
 {
     static const char digits[] = "0123456789abcdef";
@@ -42,6 +47,7 @@ static char *hex_of(const uint8_t *b, size_t n, char *out)
 char *md5_hex(const void *data, size_t len, char out[MD5_HEX_SIZE])
 {
     uint8_t b[MD5_HEX_SIZE / 2];
+    /* In FIPS mode OpenSSL refuses MD5. The empty result then equals no object's MD5, so callers read the object. */
     bool made = EVP_Digest(data, len, b, NULL, EVP_md5(), NULL);
     return hex_of(b, made ? sizeof b : 0, out);
 }
@@ -51,6 +57,7 @@ char *digest_hex(const struct digest *d, char out[DIGEST_HEX_SIZE])
     return hex_of(d->b, DIGEST_SIZE, out);
 }
 
+/* Return a digit's value, or -1. Upper case is refused: a digest has one spelling only, since it names objects. */
 static int hex_value(char c)
 {
     if (c >= '0' && c <= '9')

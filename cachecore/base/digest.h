@@ -1,4 +1,6 @@
-/* SHA-256 digests: the names of objects, chunks and images. Computed by OpenSSL. */
+/* SHA-256 digests: the names of objects, chunks and images. Computed by OpenSSL. All functions are for any thread; a
+ * hasher is used by one thread at a time. Without SHA-256 in OpenSSL the process aborts.
+ */
 #ifndef GRANARY_BASE_DIGEST_H
 #define GRANARY_BASE_DIGEST_H
 
@@ -18,30 +20,30 @@ struct digest {
 
 struct digest digest_of(const void *data, size_t len);
 bool digest_equal(const struct digest *a, const struct digest *b);
-/* For tables (map.h): its first bytes, since a digest needs no further hashing. */
+/* Return the hash of a digest for a table (map.h): its first bytes, which are evenly spread already. */
 static inline uint64_t digest_hash(const struct digest *d)
 {
     uint64_t hash;
     memcpy(&hash, d->b, sizeof hash);
     return hash;
 }
-/* All bytes zero: in the index it stands for a hole. */
+/* Are all bytes zero? In the index such a digest stands for a hole. */
 bool digest_is_zero(const struct digest *d);
-/* The MD5 in lower-case hex, to compare with what a store says of an object, for nothing else; empty where this OpenSSL
- * has none (FIPS). Returns out. */
+/* Write the MD5 in lower-case hex, or an empty string if this OpenSSL has no MD5 (FIPS); returns out. Use it only to
+ * compare with the MD5 that a store reports for an object. */
 enum { MD5_HEX_SIZE = 33 /* with the final NUL */ };
 char *md5_hex(const void *data, size_t len, char out[MD5_HEX_SIZE]);
-/* Lower-case hex with a final NUL; returns out. */
+/* Write the digest as 64 lower-case hex digits and a NUL; returns out. */
 char *digest_hex(const struct digest *d, char out[DIGEST_HEX_SIZE]);
-/* Exactly 64 lower-case hex digits of text (len bytes); -EINVAL otherwise, without a sentence. */
+/* Parse text (len bytes), which must be exactly 64 lower-case hex digits; -EINVAL otherwise, without a sentence. */
 GR_MUST_CHECK int digest_parse(const char *text, size_t len, struct digest *out);
 
-/* A running SHA-256. new: NULL when out of memory. */
+/* A running SHA-256. hasher_new returns NULL when out of memory; hasher_free allows NULL. */
 struct hasher;
 struct hasher *hasher_new(void);
 void hasher_free(struct hasher *h);
 void hasher_update(struct hasher *h, const void *data, size_t len);
-/* The digest of what was given since new or the last finish; the hasher starts afresh. */
+/* Return the digest of everything passed to hasher_update since hasher_new or the last finish, and start afresh. */
 struct digest hasher_finish(struct hasher *h);
 
 DEFINE_CLEANUP(hasher, struct hasher *, hasher_free)

@@ -1,3 +1,10 @@
+/* The sentence is thread-local, so setting it needs neither a lock nor memory, and "out of memory" can always be
+ * reported. When the work of one thread fails for another, the error is carried over:
+ *
+ *   worker: error_set, error_take(&e, rc)  --e-->  waiter: return error_restore(&e)
+ *
+ * Function names are in parentheses where error.h may define a macro of the same name.
+ */
 #include "base/error.h"
 
 #include <errno.h>
@@ -7,8 +14,9 @@
 
 static _Thread_local char text[ERROR_TEXT_MAX] = "unknown error";
 
-static _Thread_local unsigned retry_after, count;
+static _Thread_local unsigned retry_after, count; /* seconds; sentences set */
 
+/* Replace control bytes: a sentence must stay one line in a log, and must not control a terminal. */
 static void sanitize(char *s)
 {
     for (; *s; s++)
@@ -18,7 +26,7 @@ static void sanitize(char *s)
 
 int(error_set)(int code, const char *fmt, ...)
 {
-    int saved = errno;
+    int saved = errno;          /* vsnprintf may change it, and callers use it after this call */
     char fresh[ERROR_TEXT_MAX]; /* an argument may point into text itself */
     va_list ap;
     va_start(ap, fmt);
@@ -44,7 +52,7 @@ int(error_prefix)(int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(prefix, sizeof prefix, fmt, ap);
     va_end(ap);
-    unsigned kept = retry_after;
+    unsigned kept = retry_after; /* error_set clears it */
     (void)error_set(code, "%s: %s", prefix, text);
     return error_retry_after(code, kept);
 }

@@ -1,3 +1,6 @@
+/* Counting is on the read path. Stripes keep the CPUs from fighting over one cache line; a thread that moves to another
+ * CPU between two statements still counts correctly, since the counters are atomic.
+ */
 #include "base/histogram.h"
 
 #include <sched.h>
@@ -5,6 +8,7 @@
 const uint64_t histogram_bounds_us[HISTOGRAM_BOUNDS] = {50,    200,    1000,   2500,    5000,     10000,
                                                         25000, 100000, 500000, 2500000, 10000000, 60000000};
 
+/* Return the first bucket whose bound is at least us; HISTOGRAM_BOUNDS is the unbounded one. */
 static unsigned histogram_bucket_of(uint64_t us)
 {
     unsigned i = 0;

@@ -1,5 +1,12 @@
-/* head and tail count slots given and dropped; the queue has room for all of them, so nobody waits to put one in. The
- * lock guards `done` alone.
+/* A ring of slots and a queue of pointers to them. `tail` counts the slots given, `head` those dropped; both only grow:
+ *
+ *     head            tail
+ *      v               v
+ *   ---[ d ][ q ][ d ][ ]---    d: done, q: queued or worked on; in_order_take returns the slot at head
+ *
+ * The caller's thread alone uses head and tail. The queue has room for every slot, so giving never blocks. Threads take
+ * slots in the order given but may finish in any order, hence one `done` flag per slot. `lock` guards `done` alone; the
+ * flag also publishes what `work` wrote to the slot.
  */
 #include "base/in_order.h"
 
@@ -16,11 +23,11 @@
 
 struct in_order {
     struct in_order_config config;
-    uint8_t *slots;
-    bool *done;
-    uint64_t head, tail; /* slot number n is n % config.slots */
+    uint8_t *slots;      /* config.slots * config.size bytes */
+    bool *done;          /* per slot; guarded by lock */
+    uint64_t head, tail; /* work number n is in slot n % config.slots */
     struct queue *todo;
-    _Atomic bool stopping;
+    _Atomic bool stopping; /* in_order_free: begin no more work */
     pthread_t *threads;
     unsigned thread_count;
     pthread_mutex_t lock;
@@ -37,12 +44,13 @@ static bool *done_of(struct in_order *r, const void *slot)
     return &r->done[(size_t)((const uint8_t *)slot - r->slots) / r->config.size];
 }
 
+/* Do a slot's work and mark it done. */
 static void work_on(struct in_order *r, void *slot)
 {
     r->config.work(r->config.arg, slot);
     SCOPED_LOCK(&r->lock);
     *done_of(r, slot) = true;
-    pthread_cond_signal(&r->slot_done); /* one thread waits at most */
+    pthread_cond_signal(&r->slot_done); /* only the caller's thread ever waits */
 }
 
 static void *work_main(void *arg)
@@ -67,10 +75,11 @@ void in_order_give(struct in_order *r)
     assert(slot);
     r->tail++;
     if (!queue_push(r->todo, slot))
-        abort(); /* closed only by free */
+        abort(); /* only in_order_free closes the queue */
+    /* Start one more thread only when there is more work than threads: short lists need few. */
     if (r->thread_count < r->config.threads && r->tail - r->head > r->thread_count &&
         !thread_start(&r->threads[r->thread_count], work_main, r))
-        r->thread_count++; /* fewer will do */
+        r->thread_count++; /* a failure to start one is no error: fewer threads do the same work */
 }
 
 void *in_order_take(struct in_order *r)
@@ -80,13 +89,14 @@ void *in_order_take(struct in_order *r)
     void *slot = slot_at(r, r->head);
     const bool *done = done_of(r, slot);
     if (!r->thread_count && !*done)
-        work_on(r, queue_pop(r->todo)); /* the oldest is at its front */
+        work_on(r, queue_pop(r->todo)); /* no other thread pops, so the first entry is this slot */
     SCOPED_LOCK(&r->lock);
     while (!*done)
         pthread_cond_wait(&r->slot_done, &r->lock);
     return slot;
 }
 
+/* Make a slot free again: all zero, not done. */
 static void clear(struct in_order *r, void *slot)
 {
     r->config.clear(slot);
@@ -114,7 +124,7 @@ void in_order_free(struct in_order *r)
         pthread_join(r->threads[i], NULL);
     for (; r->head < r->tail; r->head++)
         clear(r, slot_at(r, r->head));
-    if (r->slots) /* the caller may have begun to fill it */
+    if (r->slots) /* the caller may have filled in part of the next slot without giving it */
         clear(r, slot_at(r, r->tail));
     queue_free(r->todo);
     pthread_mutex_destroy(&r->lock);

@@ -1,3 +1,7 @@
+/* Loops around read and write, and files replaced by rename. A file that must survive power loss is synced before the
+ * rename, else the new name could point at missing data; its directory is synced after it, else the old name could come
+ * back.
+ */
 #include "base/io.h"
 
 #include <errno.h>
@@ -11,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-/* off: NULL: at the descriptor's own place, which moves on. */
+/* Read at *off, or at the descriptor's current position if off is NULL. */
 static ssize_t read_full(int fd, void *out, size_t len, const uint64_t *off)
 {
     size_t done = 0;
@@ -49,7 +53,7 @@ static int write_full(int fd, const void *data, size_t len, const uint64_t *off)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n ? -errno : -EIO;
+            return n ? -errno : -EIO; /* 0 bytes and no errno: do not loop forever */
         done += (size_t)n;
     }
     return 0;
@@ -65,6 +69,7 @@ int io_write_full(int fd, const void *data, size_t len)
     return write_full(fd, data, len, NULL);
 }
 
+/* Read to the end and not to st_size: files in /proc and pipes have none. */
 int io_read_rest(int fd, const char *path, struct bytes *out)
 {
     char block[65536];
@@ -88,6 +93,7 @@ int io_read_file(const char *path, struct bytes *out)
     return io_read_rest(fd, path, out);
 }
 
+/* Sync the directory of path, which makes a rename in it durable. */
 static int sync_parent(const char *path)
 {
     CLEANUP_FREE char *copy = strdup(path);
@@ -97,6 +103,7 @@ static int sync_parent(const char *path)
     return dir < 0 || fsync(dir) ? -errno : 0;
 }
 
+/* mkostemp and io_write_file_owned make the file with mode 0600; readers are other users' processes too. */
 static int io_write_temporary(int fd, const void *data, size_t len, bool sync)
 {
     int rc = io_write_full(fd, data, len);
@@ -107,7 +114,7 @@ static int io_write_temporary(int fd, const void *data, size_t len, bool sync)
     return sync && fsync(fd) ? -errno : 0;
 }
 
-/* Takes fd's file from its temporary name to its own. */
+/* Write data to the temporary file fd and rename it to path; on failure remove it. */
 static int write_and_rename(int fd, const char *temporary, const char *path, const void *data, size_t len, bool sync)
 {
     int rc = io_write_temporary(fd, data, len, sync);
@@ -141,6 +148,7 @@ int io_write_file_owned(const char *path, const void *data, size_t len)
         temporary = NULL;
         return error_no_memory();
     }
+    /* O_EXCL with O_NOFOLLOW below: the file is new, and no link of another user's is followed. */
     if (unlink(temporary) && errno != ENOENT)
         return error_set(-errno, "cannot remove %s: %s", temporary, strerror(errno));
     CLEANUP_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -157,7 +165,7 @@ int io_mkdirs(const char *path)
     for (char *p = copy + 1;; p++) {
         if (*p && *p != '/')
             continue;
-        char c = *p;
+        char c = *p; /* cut the path here for one mkdir, then restore it */
         *p = 0;
         if (*copy && mkdir(copy, 0755) && errno != EEXIST)
             return error_set(-errno, "cannot make the directory %s: %s", copy, strerror(errno));

@@ -1,4 +1,7 @@
-/* Little-endian fields of on-store and on-disk formats, at any alignment. */
+/* Read and write little-endian fields of formats in stores and on disk, at any alignment: le32_get(p), le32_put(p, v),
+ * and likewise for 16 and 64 bits. memcpy because a cast would break alignment and aliasing rules; compilers make it
+ * one instruction.
+ */
 #ifndef GRANARY_BASE_LE_H
 #define GRANARY_BASE_LE_H
 

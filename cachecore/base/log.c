@@ -1,3 +1,6 @@
+/* The sink and the level are plain globals: they are set before threads start and only read afterwards. Lines are built
+ * on the stack, so that logging works when memory is short.
+ */
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -9,6 +12,7 @@ enum { LINE_MAX_BYTES = 1024 };
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
+/* The default sink. One fprintf per line, since stdio locks the stream for a call: lines do not mix. */
 static void to_stderr(enum log_level level, const char *line)
 {
     fprintf(stderr, "granary: %s: %s\n", level_names[level], line);

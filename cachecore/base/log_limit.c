@@ -1,3 +1,6 @@
+/* A token bucket that gains one token a second. Only whole seconds are added, and refilled_ms moves on by just those,
+ * so the fraction is not lost between calls.
+ */
 #include "base/log_limit.h"
 
 #include "base/cleanup.h"

@@ -1,5 +1,6 @@
-/* Lines that a storm of errors may write: LOG_LIMIT_BURST at once, then one a second. What is passed over is counted,
- * and the next line that passes says how many there were. */
+/* Limits the log lines of an error storm: LOG_LIMIT_BURST at once, then one a second. Lines that are not logged are
+ * counted, and the next line that passes reports how many there were.
+ */
 #ifndef GRANARY_BASE_LOG_LIMIT_H
 #define GRANARY_BASE_LOG_LIMIT_H
 
@@ -9,11 +10,12 @@
 
 enum { LOG_LIMIT_BURST = 100 };
 
+/* A token bucket. Declare one with LOG_LIMIT_INIT. */
 struct log_limit {
-    pthread_mutex_t lock;
-    unsigned left;        /* lines that may be written at once */
-    uint64_t refilled_ms; /* up to when left was counted */
-    uint64_t passed_over;
+    pthread_mutex_t lock; /* guards the rest */
+    unsigned left;        /* lines that may be logged at once */
+    uint64_t refilled_ms; /* the time up to which `left` is counted; 0: never used */
+    uint64_t passed_over; /* lines not logged since the last one that was */
 };
 
 #define LOG_LIMIT_INIT                                                                                                 \
@@ -21,7 +23,8 @@ struct log_limit {
         .lock = PTHREAD_MUTEX_INITIALIZER, .left = LOG_LIMIT_BURST                                                     \
     }
 
-/* May a line be written now (clock_now_ms)? *out_passed_over: how many were not since the last that was. Any thread. */
+/* May a line be logged at now_ms (clock_now_ms)? If so, *out_passed_over is the number of lines not logged since the
+ * last one. Any thread. */
 bool log_limit_pass(struct log_limit *l, uint64_t now_ms, uint64_t *out_passed_over);
 
 #endif

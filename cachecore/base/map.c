@@ -1,6 +1,12 @@
-/* Linear probing: an entry lies in the slot that its hash gives it (its home) or in one behind, with no free slot
- * between. Removing keeps that true by moving up those behind that would be cut off from their homes, so there are no
- * marks of what once was, and a table where entries come and go stays as fast as it was.
+/* Linear probing. The invariant: between an entry's home, the slot that its hash selects, and the slot where it lies,
+ * no slot is free. A search may therefore stop at the first free slot.
+ *
+ * Removing an entry makes a hole that could cut later entries off from their homes. It is closed by moving such entries
+ * up (Knuth, The Art of Computer Programming, vol. 3, 6.4, algorithm R), so no tombstones are needed, and a table whose
+ * entries come and go stays fast:
+ *
+ *     before   [ A ][ X ][ B ][ C ][   ]      home(A) = 0, home(B) = 2, home(C) = 0
+ *     X goes   [ A ][ C ][ B ][   ][   ]      B stays at its home, C moves into the hole
  */
 #include "base/map.h"
 
@@ -22,6 +28,7 @@ static uint8_t *slot_at(const struct map *m, const struct map_type *type, size_t
     return m->slots + i * type->size;
 }
 
+/* Return the number of the next slot; the last one is followed by the first. */
 static size_t behind(const struct map *m, size_t i)
 {
     return (i + 1) & (m->capacity - 1);
@@ -44,6 +51,7 @@ int map_reserve(struct map *m, const struct map_type *type, size_t n)
         larger.capacity *= 2;
     if (larger.capacity == m->capacity)
         return 0;
+    /* Without random bytes, early at boot perhaps, the address is a weaker seed: it varies with ASLR. */
     if (!m->slots && getrandom(&larger.seed, sizeof larger.seed, 0) != sizeof larger.seed)
         larger.seed = (uintptr_t)m;
     larger.slots = calloc(larger.capacity, type->size);
@@ -62,7 +70,7 @@ void map_remove(struct map *m, const struct map_type *type, void *entry)
     for (size_t i = behind(m, hole); !map_is_free_(slot_at(m, type, i), type); i = behind(m, i)) {
         size_t from_home = (i - map_home_(m, map_hash_at_(slot_at(m, type, i)))) & (m->capacity - 1);
         if (from_home < ((i - hole) & (m->capacity - 1)))
-            continue; /* its home is behind the hole */
+            continue; /* its home lies behind the hole, so the hole does not cut it off */
         memcpy(slot_at(m, type, hole), slot_at(m, type, i), type->size);
         hole = i;
     }

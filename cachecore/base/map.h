@@ -1,20 +1,20 @@
-/* A hash table whose entries, all of one size, lie in the table itself: open addressing, at most three quarters full.
+/* A hash table with open addressing, at most three quarters full. Entries have one size and lie in the table itself.
  *
- * An entry is a struct that begins with 64 bits of its key's hash and is never all zero. What follows is the rest of a
- * small key and its value, or a pointer to the object that has both:
+ * An entry is a struct that begins with 64 bits of its key's hash and is never all zero. Behind the hash stands the
+ * rest of a small key with its value, or a pointer to an object that has both:
  *
  *   struct entry { uint64_t hash; struct node *node; };
  *   static bool entry_is(const void *entry, const void *digest) { ... }
  *   static const struct map_type nodes = {.size = sizeof(struct entry), .is = entry_is};
  *   struct entry *e = map_find(&map, &nodes, hash, digest);
  *
- * Those 64 bits need not be evenly spread: a digest's first bytes will do, an address, or a number. The table mixes
- * them with a seed of its own, so that nobody can choose keys that collide there; keys of one hash are found one after
- * the other.
+ * The 64 bits need not be evenly spread: the first bytes of a digest, an address or a number will do. The table mixes
+ * them with a random seed, so that no client can choose keys that collide. Keys with equal hashes are searched one by
+ * one.
  *
- * Memory: size * 4 / 3 to size * 8 / 3 bytes an entry, once there are a few; it never shrinks. What entries point to is
- * the caller's, and so is a lock. map_put and map_remove move entries: a pointer to one is valid until the next of
- * them.
+ * Memory: size * 4 / 3 to size * 8 / 3 bytes per entry in all but the smallest tables; a table never shrinks. The table
+ * does not own what its entries point to and takes no lock. map_reserve and map_remove move entries: a pointer to one
+ * is valid until the next such call.
  */
 #ifndef GRANARY_BASE_MAP_H
 #define GRANARY_BASE_MAP_H
@@ -27,29 +27,31 @@
 #include "base/compiler.h"
 
 struct map_type {
-    size_t size;                                    /* of an entry: a multiple of 8 */
-    bool (*is)(const void *entry, const void *key); /* asked of entries that have the key's hash */
+    size_t size;                                    /* bytes of an entry: a multiple of 8 */
+    bool (*is)(const void *entry, const void *key); /* has entry this key? Their hashes are equal already */
 };
 
-/* Starts as all zero. The same type is given with every call. */
+/* An empty table is all zero. Pass the same type with every call. */
 struct map {
     uint8_t *slots;         /* a slot that is all zero is free */
     size_t count, capacity; /* capacity: 0 or a power of two */
-    uint64_t seed;
+    uint64_t seed;          /* mixed into every hash; random, chosen with the first slots */
 };
 
+/* Free the slots. The table is empty afterwards and may be used again. */
 void map_release(struct map *m);
 
-/* Room for n more entries; -ENOMEM without a sentence, the table is as before. */
+/* Make room for n more entries. -ENOMEM without a sentence; the table is unchanged then. */
 GR_MUST_CHECK int map_reserve(struct map *m, const struct map_type *type, size_t n);
-/* Copy the entry, whose key is not in the table, into room that was reserved; returns it there. */
+/* Copy an entry into room that map_reserve made; returns its place. Its key must not be in the table. */
 void *map_put(struct map *m, const struct map_type *type, const void *entry);
-/* Take out an entry that map_find returned. */
+/* Remove an entry, by the pointer that map_find or map_put returned. */
 void map_remove(struct map *m, const struct map_type *type, void *entry);
-/* Every entry once, in no order, while none is put or removed: the first, for NULL, or the one behind `after`; NULL at
- * the end. */
+/* Visit every entry once, in no order: returns the first for NULL, then the one behind `after`; NULL at the end. The
+ * table must not change meanwhile. */
 void *map_next(const struct map *m, const struct map_type *type, const void *after);
 
+/* Return the hash that an entry begins with. */
 static inline uint64_t map_hash_at_(const void *slot)
 {
     uint64_t hash;
@@ -65,14 +67,17 @@ static inline bool map_is_free_(const uint8_t *slot, const struct map_type *type
     return i >= type->size;
 }
 
-/* The slot where an entry of that hash is looked for first. */
+/* Return the number of the slot where a search for this hash begins. The multiplier is 2^64 divided by the golden ratio
+ * (Knuth's multiplicative hashing); high and low half of the product are folded together, so that every bit of the hash
+ * counts. */
 static inline size_t map_home_(const struct map *m, uint64_t hash)
 {
     unsigned __int128 mixed = (unsigned __int128)(hash ^ m->seed) * 0x9E3779B97F4A7C15u;
     return (size_t)(mixed >> 64 ^ mixed) & (m->capacity - 1);
 }
 
-/* The entry of that key, whose hash is given, or NULL. Here, so that the compiler knows the type. */
+/* Return the entry with this key, or NULL; hash is the key's hash. Inline, so that the compiler can inline type->is as
+ * well. The loop ends because a quarter of the slots is free. */
 static inline void *map_find(const struct map *m, const struct map_type *type, uint64_t hash, const void *key)
 {
     if (!m->count)

@@ -1,5 +1,11 @@
-/* Kept pieces are stacks by size, linked through their first words; the one used last, whose memory is warm, goes out
- * first. What does not fit below the bound is unmapped at once, so that nothing has to look for it later.
+/* Kept pieces form one stack per size, linked through their first words. The most recently used piece, whose memory is
+ * likely still in the CPU's caches, goes out first. A piece that would exceed the bound is unmapped at once, so no
+ * background work is needed.
+ *
+ *   kept[0]   4 KiB    piece -> piece -> NULL
+ *   kept[1]   8 KiB    NULL
+ *   ...
+ *   kept[10]  4 MiB    piece -> NULL
  */
 #include "base/pages.h"
 
@@ -20,22 +26,23 @@
 #endif
 
 enum {
-    SHIFT = 12, /* of the smallest size, a page */
-    HEAP_BLOCK_MAX = 128 << 10,
-    SIZES = 11, /* kept: 4 KiB to 4 MiB */
+    SHIFT = 12,                 /* log2 of the smallest size, a page */
+    HEAP_BLOCK_MAX = 128 << 10, /* bytes; larger blocks of malloc are mapped (pages_settle_heap) */
+    SIZES = 11,                 /* sizes that are kept: 4 KiB to 4 MiB */
 };
 
+/* The first word of a kept piece. */
 struct piece {
     struct piece *next;
 };
 
 static struct {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards the rest */
     struct piece *kept[SIZES];
-    size_t bytes; /* of all of them */
+    size_t bytes; /* of all kept pieces */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The least k with len <= 4096 << k. */
+/* Return the least k with len <= 4096 << k. */
 static unsigned size_class(size_t len)
 {
     return len <= PAGES_ALIGN ? 0 : 64 - SHIFT - (unsigned)__builtin_clzll(len - 1);
@@ -57,6 +64,7 @@ static struct piece *take_kept(unsigned k)
     return p;
 }
 
+/* Keep a piece of class k for reuse; false: the pool is full, the caller unmaps it. */
 static bool pages_keep(struct piece *p, unsigned k)
 {
     SCOPED_LOCK(&pool.lock);
@@ -70,7 +78,7 @@ static bool pages_keep(struct piece *p, unsigned k)
 
 void *pages_get(size_t len)
 {
-    if (len > SIZE_MAX / 4)
+    if (len > SIZE_MAX / 4) /* rounding up to a power of two must not overflow */
         return NULL;
     unsigned k = size_class(len);
 #ifdef PAGES_OF_HEAP

@@ -1,10 +1,10 @@
-/* Memory for data, in whole pages: chunks, replies, what is gathered from a network. Each piece is a mapping of its own
- * and goes back to the kernel when it is no longer used, which malloc's arenas, of which every thread has one, do not
- * promise: buffers freed by other threads than took them left hundreds of MiB resident. Pieces used last are kept for
- * the next who asks, up to a bound.
+/* Page-aligned memory for data: chunks, replies, bytes received from a network. Each piece is a separate mapping and
+ * returns to the kernel after use. malloc does not promise that: each thread has its arena, and buffers freed by
+ * another thread than the one that allocated them left hundreds of MiB resident. Recently used pieces are kept for
+ * reuse, up to PAGES_KEPT_MAX bytes.
  *
- * There is one pool in a process, as there is one heap. Any thread; no lock is held across a system call. Under
- * AddressSanitizer the pieces are of its heap, which notices what is used beyond its end or its time.
+ * A process has one pool, as it has one heap. Any thread; no lock is held across a system call. Under AddressSanitizer
+ * the pieces come from its heap, so that it detects overflows and use after free.
  */
 #ifndef GRANARY_BASE_PAGES_H
 #define GRANARY_BASE_PAGES_H
@@ -15,27 +15,28 @@
 
 enum {
     PAGES_ALIGN = 4096,
-    PAGES_KEPT_MAX = 8 << 20, /* bytes kept for the next who asks */
+    PAGES_KEPT_MAX = 8 << 20, /* bytes kept for reuse */
 };
 
-/* len bytes with undefined contents, aligned to PAGES_ALIGN; NULL when out of memory. Pieces are of powers of two: what
- * is never written of one costs no memory. */
+/* Return len bytes with undefined contents, aligned to PAGES_ALIGN; NULL when out of memory. Mappings are rounded up to
+ * a power of two; pages that are never written take no memory. */
 void *pages_get(size_t len);
 
-/* Give a piece back: the len that it was asked for with. NULL is allowed. */
+/* Release a piece. len: as passed to pages_get. NULL is allowed. */
 void pages_put(void *p, size_t len);
 
-/* Bytes kept now, at most PAGES_KEPT_MAX. */
+/* Return the number of bytes kept for reuse now, at most PAGES_KEPT_MAX. */
 size_t pages_kept(void);
 
-/* Give what is kept back to the kernel: when nothing was asked for lately. */
+/* Return all kept pieces to the kernel. For idle times. */
 void pages_trim(void);
 
-/* Have malloc, too, use mappings of their own for blocks of 128 KiB and more, at all times: by itself it stops that for
- * every size that it has seen freed once. For programs with many threads that run long; once, at their start. */
+/* Make malloc, too, use a separate mapping for every block of 128 KiB and more. By default glibc raises that threshold
+ * to the size of each mapped block that is freed. For long-running programs with many threads; call it once, at the
+ * start. */
 void pages_settle_heap(void);
 
-/* A piece that is given back at the end of the scope: `CLEANUP_PAGES p = {.len = n}; p.data = pages_get(n);` */
+/* A piece that is released at the end of the scope: `CLEANUP_PAGES p = {.len = n}; p.data = pages_get(n);` */
 struct pages {
     void *data; /* NULL: none */
     size_t len;

@@ -1,5 +1,5 @@
-/* Threads draw the next number until there is none or somebody failed. `lock` guards everything but that number; it is
- * not held while an item is done or a step taken.
+/* Each thread takes the next item number until all are taken. A failure sets the next number to the end, which stops
+ * the other threads after their current items. No lock is held during an item or a step.
  */
 #include "base/parallel.h"
 
@@ -12,19 +12,21 @@
 #include "base/error.h"
 #include "base/thread.h"
 
+/* One call of parallel_run, on its stack. */
 struct running {
     const struct parallel *work;
-    _Atomic size_t next;
-    pthread_mutex_t lock;
-    pthread_cond_t ended;
-    unsigned alive;      /* threads that have not ended */
-    struct error failed; /* the first */
+    _Atomic size_t next;  /* the next item's number; >= count: none is left */
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t ended; /* a thread has ended */
+    unsigned alive;       /* threads that have not ended */
+    struct error failed;  /* the first failure; code 0: none */
 };
 
+/* Keep the calling thread's error if it is the first, and let no more items begin. */
 static void parallel_fail(struct running *r, int rc)
 {
     SCOPED_LOCK(&r->lock);
-    if (!r->failed.code)
+    if (!r->failed.code) /* other threads may fail while they finish their items */
         error_take(&r->failed, rc);
     atomic_store(&r->next, r->work->count);
 }
@@ -43,7 +45,7 @@ static void *work_main(void *arg)
     return NULL;
 }
 
-/* Wait until no thread is left, a step's time at the most; false: none is. */
+/* Wait until all threads have ended, at most for PARALLEL_STEP_MS. Returns whether any is still alive. */
 static bool wait_alive(struct running *r)
 {
     const struct timespec until = clock_at_ms(clock_now_ms() + PARALLEL_STEP_MS);
@@ -54,6 +56,7 @@ static bool wait_alive(struct running *r)
     return r->alive > 0;
 }
 
+/* Take a step after each wait, so one more step follows the end of the last thread. */
 static void look_after(struct running *r)
 {
     bool alive, stepping = r->work->step != NULL;
@@ -75,7 +78,7 @@ int parallel_run(const struct parallel *work)
     if (!threads)
         return error_no_memory();
     thread_cond_init(&r.ended);
-    r.alive = want;
+    r.alive = want; /* all of them before the first starts, since a thread may end at once */
     while (started < want) {
         int rc = thread_start(&threads[started], work_main, &r);
         if (!rc) {
@@ -84,6 +87,7 @@ int parallel_run(const struct parallel *work)
         }
         if (!started)
             parallel_fail(&r, rc);
+        /* Threads that did not start will not count themselves out. */
         SCOPED_LOCK(&r.lock);
         r.alive -= want - started;
         break;

@@ -1,4 +1,6 @@
-/* Items 0, 1, 2, ... each done once by one of a few threads, while the calling thread looks after the rest. */
+/* Process the items 0, 1, 2, ..., each once, on a few threads, while the calling thread does the housekeeping: progress
+ * output, renewing a lease, checking for a signal.
+ */
 #ifndef GRANARY_BASE_PARALLEL_H
 #define GRANARY_BASE_PARALLEL_H
 
@@ -10,17 +12,18 @@ enum { PARALLEL_STEP_MS = 200 };
 
 struct parallel {
     size_t count;     /* of items */
-    unsigned threads; /* at least 1; fewer will do where they cannot be started */
-    /* Any of the threads. The first that is not 0 ends the work with that value and that thread's sentence; items that
-     * others have begun are ended, the rest is not begun. */
+    unsigned threads; /* at least 1; fewer do the work if not all can be started */
+    /* Process item i, on any of the threads. The first call that does not return 0 ends the work: parallel_run returns
+     * that value with that thread's sentence. Items already begun are finished, no others begin. */
     int (*item)(void *arg, size_t i);
-    /* The calling thread, every PARALLEL_STEP_MS and once at the end; not 0 ends the work like an item's failure. NULL:
-     * nothing to look after. */
+    /* Called on the calling thread every PARALLEL_STEP_MS, and once at the end. A return value other than 0 ends the
+     * work as an item's failure does. May be NULL. */
     int (*step)(void *arg);
     void *arg;
 };
 
-/* Returns when no item is being done any more. */
+/* Run the work; returns when all threads have ended. 0, the first failure of an item or a step, -ENOMEM, or an error
+ * with a sentence when no thread can be started. */
 GR_MUST_CHECK int parallel_run(const struct parallel *work);
 
 #endif

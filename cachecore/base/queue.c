@@ -1,3 +1,6 @@
+/* A circular array under one lock. The two conditions keep threads that push from waking others that push. One signal
+ * for one item is enough, since each item or free place serves one thread; closing concerns all and broadcasts.
+ */
 #include "base/queue.h"
 
 #include <pthread.h>
@@ -6,10 +9,10 @@
 #include "base/cleanup.h"
 
 struct queue {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t not_empty, not_full;
     bool closed;
-    size_t limit, head, len;
+    size_t limit, head, len; /* head: the oldest item's place */
     void *items[];
 };
 
@@ -35,6 +38,7 @@ void queue_free(struct queue *q)
     free(q);
 }
 
+/* Append an item; there is room. */
 static void queue_append_locked(struct queue *q, void *item)
 {
     q->items[(q->head + q->len++) % q->limit] = item;
@@ -66,7 +70,7 @@ void *queue_pop(struct queue *q)
     SCOPED_LOCK(&q->lock);
     while (!q->closed && !q->len)
         pthread_cond_wait(&q->not_empty, &q->lock);
-    if (!q->len)
+    if (!q->len) /* closed: items that are left are still delivered */
         return NULL;
     void *item = q->items[q->head];
     q->head = (q->head + 1) % q->limit;

@@ -1,4 +1,4 @@
-/* A bounded first-in first-out queue of pointers between threads. */
+/* A bounded first-in, first-out queue of pointers between threads. Any number of threads push and pop. */
 #ifndef GRANARY_BASE_QUEUE_H
 #define GRANARY_BASE_QUEUE_H
 
@@ -9,19 +9,20 @@
 
 struct queue;
 
-/* A queue of at most limit items; NULL when out of memory. */
+/* Return a queue of at most limit items (at least 1); NULL when out of memory. */
 struct queue *queue_new(size_t limit);
-/* The queue must be idle: no thread in push or pop. Items still in it are the caller's loss: drain
- * first. */
+/* Free the queue; no thread may be in push or pop. Items still in it are not released: drain it first. NULL is allowed.
+ */
 void queue_free(struct queue *q);
 
-/* Wait for room, append. false: the queue was closed and the item stays the caller's. */
+/* Wait for room and append item, which must not be NULL. false: the queue is closed; the caller keeps the item. */
 GR_MUST_CHECK bool queue_push(struct queue *q, void *item);
-/* Append if there is room now. */
+/* The same without waiting. false: closed or full. */
 GR_MUST_CHECK bool queue_try_push(struct queue *q, void *item);
-/* Wait for an item. NULL: closed and empty. */
+/* Wait for the oldest item and remove it. NULL: the queue is closed and empty. */
 void *queue_pop(struct queue *q);
-/* No more pushes; pops drain what is left, then return NULL. May be called twice. */
+/* Close the queue: pushes fail, pops return what is left and then NULL. Threads that wait are woken. May be called
+ * twice. */
 void queue_close(struct queue *q);
 
 #endif

@@ -1,5 +1,10 @@
-/* The bucket as one moment (the generic cell rate algorithm): every byte moves it on by its own time, and it is never
- * further back than the burst. What lies between now and that moment is to be waited for.
+/* The bucket is stored as a single point in time, paid_ns (the generic cell rate algorithm, ITU-T I.371). Each byte
+ * moves it forward by 1 / rate seconds; an idle bucket may lag behind now by the burst, no more. A taker waits until
+ * paid_ns:
+ *
+ *   now - burst        now          paid_ns
+ *   ----|---------------|--------------|-----> time
+ *       full bucket     empty          debt: wait this long
  */
 #include "base/rate.h"
 
@@ -29,8 +34,9 @@ void rate_release(struct rate *r)
 uint64_t rate_charge(struct rate *r, uint64_t n, uint64_t now_ns)
 {
     SCOPED_LOCK(&r->lock);
+    /* A clock near 0 must not make now - burst negative. */
     uint64_t burst_ns = GR_MIN((uint64_t)RATE_BURST_MS * 1000000, now_ns);
-    /* in two parts, since n * SECOND_NS may not fit */
+    /* whole seconds and the rest, since n * SECOND_NS may overflow */
     uint64_t takes_ns = n / r->bytes_per_s * SECOND_NS +
                         (uint64_t)((double)(n % r->bytes_per_s) * (double)SECOND_NS / (double)r->bytes_per_s);
     r->paid_ns = GR_MAX(r->paid_ns, now_ns - burst_ns) + takes_ns;

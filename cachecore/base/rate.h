@@ -1,5 +1,6 @@
-/* So many bytes a second, shared by any number of threads: a bucket that fills at that rate and holds what comes in
- * RATE_BURST_MS. Who takes more than there is waits until the bucket is even again, in the order of taking.
+/* A limit in bytes a second, shared by any number of threads: a token bucket that fills at that rate and holds
+ * RATE_BURST_MS worth of bytes. A thread may overdraw the bucket, and then waits until the debt is paid. Threads wait
+ * in the order in which they took.
  */
 #ifndef GRANARY_BASE_RATE_H
 #define GRANARY_BASE_RATE_H
@@ -10,27 +11,28 @@
 
 #include "base/compiler.h"
 
-enum { RATE_BURST_MS = 100, RATE_MIN = 64 << 10 };
+enum { RATE_BURST_MS = 100, RATE_MIN = 64 << 10 /* bytes a second */ };
 
-/* Members are its own. */
+/* Private to rate.c. */
 struct rate {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards paid_ns */
     uint64_t bytes_per_s;
-    uint64_t paid_ns; /* the moment up to which the bytes taken use up the rate */
+    uint64_t paid_ns; /* the time until which the bytes taken so far use up the rate */
 };
 
 /* bytes_per_s: at least 1. */
 void rate_init(struct rate *r, uint64_t bytes_per_s);
 void rate_release(struct rate *r);
 
-/* n bytes are passing: wait until they may. Returns false when *cancel (may be NULL; set by a thread or a signal
- * handler) ended the waiting. r may be NULL: no limit. */
+/* Take n bytes and wait until they may pass. Returns false when *cancel (base/cancel.h; may be NULL) ended the wait. r
+ * may be NULL: no limit. Any thread. */
 bool rate_take(struct rate *r, uint64_t n, const volatile int *cancel);
 
-/* What rate_take does without waiting: the moment, on the clock of now_ns, at which n bytes taken now are paid for. */
+/* Take n bytes without waiting. Returns the time, on the clock of now_ns, at which they may pass. Any thread. */
 uint64_t rate_charge(struct rate *r, uint64_t n, uint64_t now_ns);
 
-/* "100M", "100M/s": a size (text_parse_size) a second, of RATE_MIN at least. -EINVAL with a sentence naming what. */
+/* Parse "100M" or "100M/s": a size (text_parse_size) a second, at least RATE_MIN. -EINVAL with a sentence that names
+ * what; -ENOMEM. */
 GR_MUST_CHECK int rate_parse(const char *what, const char *text, uint64_t *out_bytes_per_s);
 
 #endif

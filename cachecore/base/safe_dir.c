@@ -1,6 +1,11 @@
-/* The path is walked component by component with O_PATH | O_NOFOLLOW, links are resolved here, so that what is checked
- * is what is opened. A directory on the way is checked before anything in it is looked up: from then on only root and
- * this user can change what a name in it means, or, in a sticky one, what an entry of root's or this user's means.
+/* Walk the path component by component with O_PATH | O_NOFOLLOW and resolve symbolic links here instead of in the
+ * kernel, so that the directory that was checked is the one that is opened, with no race in between:
+ *
+ *   "/" -> check it, open a component in it -> a directory: go on there
+ *                                           -> a link: check its owner, put its target in front of the rest
+ *
+ * Each directory is checked before a name in it is looked up. From then on, only root and this user can change what a
+ * name in it means; in a sticky directory, what a name of an entry of root or this user means.
  */
 #include "base/safe_dir.h"
 
@@ -20,11 +25,11 @@
 enum { LINKS_MAX = 40, OTHERS_WRITE = S_IWGRP | S_IWOTH, MODE = 07777 };
 
 struct walk {
-    const char *path;    /* as given, for sentences */
-    int fd;              /* the directory reached */
-    char rest[PATH_MAX]; /* of the path, below fd */
-    unsigned links;
-    unsigned flags; /* enum safe_dir_flags */
+    const char *path;    /* as the caller gave it, for sentences */
+    int fd;              /* the directory reached so far */
+    char rest[PATH_MAX]; /* the part of the path below fd */
+    unsigned links;      /* symbolic links followed; at most LINKS_MAX, as in the kernel */
+    unsigned flags;      /* enum safe_dir_flags */
 };
 
 static bool is_trusted(uid_t owner)
@@ -32,12 +37,13 @@ static bool is_trusted(uid_t owner)
     return owner == 0 || owner == geteuid();
 }
 
+/* Set the sentence for a failed system call; code is a positive errno. */
 static int say_errno(const char *path, int code)
 {
     return error_set(-code, "cannot open the directory %s: %s", path, strerror(code));
 }
 
-/* A directory on the way. */
+/* Check a directory on the path: nobody but root and this user may be able to replace the next component. */
 static int check_ancestor(const struct walk *w)
 {
     struct stat st;
@@ -47,6 +53,7 @@ static int check_ancestor(const struct walk *w)
     bool others = st.st_mode & (group ? S_IWOTH : OTHERS_WRITE) && !(st.st_mode & S_ISVTX);
     if (is_trusted(st.st_uid) && !others)
         return 0;
+    /* The sentence names this directory, which may be behind links and not on the path as given. */
     char proc[64], name[PATH_MAX];
     snprintf(proc, sizeof proc, "/proc/self/fd/%d", w->fd);
     ssize_t n = readlink(proc, name, sizeof name - 1);
@@ -62,10 +69,11 @@ static int check_ancestor(const struct walk *w)
                      w->path, name, (unsigned)st.st_uid, (unsigned)geteuid());
 }
 
-/* The directory itself. */
+/* Check the last directory: it must belong to this user, and only this user may write it. */
 static int check_last(const char *path, const struct stat *st)
 {
     char owner[ACCOUNT_TEXT_MAX], self[ACCOUNT_TEXT_MAX];
+    /* Root's directory is not accepted here: this user could not write it. */
     if (st->st_uid != geteuid())
         return error_set(-EPERM,
                          "%s belongs to %s and not to %s, who runs this; run it as that user, choose another "
@@ -79,7 +87,7 @@ static int check_last(const char *path, const struct stat *st)
     return 0;
 }
 
-/* Put a link's target in front of what is left. */
+/* Follow a symbolic link: put its target in front of the rest. An absolute target starts again at "/". */
 static int safe_dir_follow(struct walk *w, int link_fd, const struct stat *st, const char *name)
 {
     char target[PATH_MAX], rest[PATH_MAX];
@@ -106,7 +114,8 @@ static int safe_dir_follow(struct walk *w, int link_fd, const struct stat *st, c
     return 0;
 }
 
-/* Take the next component out of rest; false: there is none. */
+/* Take the next component out of rest; false: there is none. A name that is too long keeps NAME_MAX + 1 bytes, so that
+ * openat refuses it with ENAMETOOLONG. */
 static bool next_name(struct walk *w, char out[NAME_MAX + 2])
 {
     const char *from = w->rest + strspn(w->rest, "/");
@@ -116,6 +125,7 @@ static bool next_name(struct walk *w, char out[NAME_MAX + 2])
     return len > 0;
 }
 
+/* Go down by one component. ".." needs no special treatment: the parent is checked like any other directory. */
 static int safe_dir_step(struct walk *w, const char *name)
 {
     struct stat st;
@@ -140,6 +150,7 @@ static int safe_dir_step(struct walk *w, const char *name)
     return 0;
 }
 
+/* Begin at "/"; a relative path is taken from the working directory. */
 static int safe_dir_start(struct walk *w)
 {
     char here[PATH_MAX] = "";
@@ -169,6 +180,7 @@ int safe_dir_open(const char *path, unsigned flags, int *out_fd)
     CLEANUP_FD int reached = w->fd;
     if (rc)
         return rc;
+    /* An O_PATH descriptor cannot be read or synced, so open the same directory once more. */
     CLEANUP_FD int fd = openat(reached, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st))
         return say_errno(path, errno);
@@ -202,6 +214,7 @@ static int check_file(int fd, const char *dir, const char *name)
         return say_owner(dir, name, st.st_uid);
     if (st.st_mode & OTHERS_WRITE)
         return say_unsafe(dir, name, "may be written by other users");
+    /* A hard link could make a file of this user's elsewhere be overwritten. */
     if (st.st_nlink != 1)
         return say_unsafe(dir, name, "has another name elsewhere (a hard link), or none");
     return 0;
@@ -209,9 +222,11 @@ static int check_file(int fd, const char *dir, const char *name)
 
 int safe_file_open(int dir_fd, const char *dir, const char *name, int flags, int *out_fd)
 {
+    /* O_NONBLOCK: opening a planted FIFO must not hang. */
     int common = (flags & ~O_CREAT) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     CLEANUP_FD int fd = openat(dir_fd, name, common);
-    if (fd < 0 && errno == EPERM && flags & O_NOATIME) /* another user's file: to be named as such */
+    /* O_NOATIME is refused for another user's file. Open it without, so that check_file names the owner. */
+    if (fd < 0 && errno == EPERM && flags & O_NOATIME)
         fd = openat(dir_fd, name, common & ~O_NOATIME);
     for (int tries = 0; fd < 0 && errno == ENOENT && flags & O_CREAT && tries < 2; tries++) {
         fd = openat(dir_fd, name, common | O_CREAT | O_EXCL, 0600);
@@ -223,7 +238,7 @@ int safe_file_open(int dir_fd, const char *dir, const char *name, int flags, int
     if (fd < 0)
         return error_set(-errno, "cannot open %s/%s: %s", dir, name, strerror(errno));
     int rc = check_file(fd, dir, name);
-    /* O_NONBLOCK was for what is no regular file. With it io_uring does not wait on some block devices. */
+    /* Clear O_NONBLOCK again, since the file is regular: with it, io_uring does not wait on some block devices. */
     if (!rc && fcntl(fd, F_SETFL, flags & (O_APPEND | O_DIRECT | O_NOATIME)))
         rc = error_set(-errno, "%s/%s: %s", dir, name, strerror(errno));
     if (!rc)

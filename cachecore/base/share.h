@@ -1,6 +1,8 @@
-/* How the places of a pool are shared by users of whom some may never give theirs back: dynamic thresholds (Choudhury
- * and Hahne, 1998). One user alone may have three quarters of the places; of several each may have three times as many
- * as are free beyond the last one, and the last one goes only to a user that has none. No table of users is needed. */
+/* Share the slots of a pool between users, some of which may never release theirs: dynamic thresholds (Choudhury and
+ * Hahne, 1998). A user may hold up to SHARE_TIMES as many slots as are free, not counting the last free one, which is
+ * reserved for a user that has none. A single user thus gets about three quarters of the pool, and each of several gets
+ * less, without a table of users.
+ */
 #ifndef GRANARY_BASE_SHARE_H
 #define GRANARY_BASE_SHARE_H
 
@@ -8,7 +10,7 @@
 
 enum { SHARE_TIMES = 3 };
 
-/* May a user that has `mine` places take one more, when `free` of the pool are not taken? */
+/* May a user that holds `mine` slots take one more while `free` slots of the pool are free? */
 static inline bool share_allows(unsigned mine, unsigned free)
 {
     return mine ? free > 1 && mine < SHARE_TIMES * (free - 1) : free > 0;

@@ -1,3 +1,7 @@
+/* Parsers are stricter than the C library: strtod and strtoull also take signs, hex digits, "inf" and "nan", and stop
+ * silently at the first other character. All of that is refused here, so that a mistyped option is an error and never
+ * another number.
+ */
 #include "base/text.h"
 
 #include <errno.h>
@@ -15,6 +19,7 @@ int text_parse_size(const char *what, const char *text, uint64_t *out)
     static const char units[] = "BKMGTP";
     char *end;
     double number = strtod(text, &end);
+    /* 'x' is for hex, 'n' for "inf" and "nan"; no unit contains either letter. */
     int bad = end == text || !(number >= 0) || *text == '-' || *text == '+' || strpbrk(text, "xXnN");
     double factor = 1;
     if (!bad && *end) {
@@ -23,8 +28,10 @@ int text_parse_size(const char *what, const char *text, uint64_t *out)
         if (unit)
             factor = ldexp(1, 10 * (int)(unit - units));
         end++;
+        /* after K to P: nothing, "iB" or "B" */
         bad |= *end && strcasecmp(end, "iB") && (factor == 1 || strcasecmp(end, "B"));
     }
+    /* Offsets are off_t, so a size must fit in 63 bits. */
     if (bad || number * factor >= ldexp(1, 63))
         return error_set(-EINVAL, "%s: '%s' is not a size; write for example 4096, 128K or 10G", what, text);
     *out = (uint64_t)(number * factor);
@@ -55,6 +62,7 @@ int text_parse_percent(const char *what, const char *text, uint64_t min, uint64_
     return 0;
 }
 
+/* Five digits at most, so that strtoul cannot overflow 32 bits. */
 int text_parse_mode(const char *what, const char *text, uint32_t max, uint32_t *out)
 {
     size_t digits = strspn(text, "01234567");
@@ -73,6 +81,7 @@ int text_parse_duration(const char *what, const char *text, uint64_t *out_s)
     errno = 0;
     unsigned long long number = strtoull(text, &end, 10);
     for (size_t i = 0; i < GR_ARRAY_SIZE(units); i++)
+        /* the number, one unit or none, then the end; and seconds that fit in 63 bits */
         if (!errno && *text >= '0' && *text <= '9' && *end == units[i].unit && (!*end || !end[1]) &&
             number <= INT64_MAX / units[i].seconds) {
             *out_s = number * units[i].seconds;
@@ -113,6 +122,7 @@ int text_parse_time(const char *text, int64_t *out)
     return 0;
 }
 
+/* Regular plurals only: "y" after a consonant becomes "ies", any other noun gets an "s". */
 char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX])
 {
     size_t len = strlen(noun);
@@ -127,7 +137,7 @@ char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX])
 size_t text_utf8_length(const void *bytes, size_t left)
 {
     const unsigned char *p = bytes;
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: smaller numbers are overlong forms */
     size_t len = *p < 0x80 ? 1 : *p >> 5 == 6 ? 2 : *p >> 4 == 14 ? 3 : *p >> 3 == 30 ? 4 : 0;
     if (!len || len > left)
         return 0;
@@ -150,11 +160,13 @@ bool text_is_utf8(const char *text, size_t len)
     return true;
 }
 
-/* ---- words that were meant ---- */
+/* ------------------------------------------------------------------ suggestions for mistyped words */
 
+/* The optimal string alignment distance: Levenshtein's with swaps of neighbours, by dynamic programming. rows[i % 3][j]
+ * is the distance of a's first i bytes from b's first j; a swap looks two rows back, so three rows are enough. */
 unsigned text_distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
-    unsigned rows[3][TEXT_DISTANCE_MAX + 1]; /* of the last two bytes of a, and of this one */
+    unsigned rows[3][TEXT_DISTANCE_MAX + 1];
     if (a_len > TEXT_DISTANCE_MAX || b_len > TEXT_DISTANCE_MAX)
         return TEXT_DISTANCE_MAX;
     for (size_t j = 0; j <= b_len; j++)

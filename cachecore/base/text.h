@@ -1,4 +1,7 @@
-/* Numbers, sizes and names between people and the program. */
+/* Parse and format numbers, sizes, times and names as people write them. Any thread.
+ *
+ * Parsers return 0, or -EINVAL with a sentence that begins with `what`, the name of the option or setting.
+ */
 #ifndef GRANARY_BASE_TEXT_H
 #define GRANARY_BASE_TEXT_H
 
@@ -8,45 +11,44 @@
 
 #include "base/compiler.h"
 
-/* "4096", "128K", "128KiB", "10G", "1.5T": binary multiples in either spelling. -EINVAL with a
- * sentence naming what. */
+/* Parse a size in bytes: "4096", "128K", "128KiB", "10G", "1.5T". All units are binary multiples, up to P. */
 GR_MUST_CHECK int text_parse_size(const char *what, const char *text, uint64_t *out);
 
-/* A decimal number within [min, max]. -EINVAL with a sentence naming what and the range. */
+/* Parse a decimal number within [min, max]. */
 GR_MUST_CHECK int text_parse_uint(const char *what, const char *text, uint64_t min, uint64_t max, uint64_t *out);
 
-/* "90%" within [min, max]. -EINVAL with a sentence naming what and the range. */
+/* Parse a percentage such as "90%" within [min, max]. */
 GR_MUST_CHECK int text_parse_percent(const char *what, const char *text, uint64_t min, uint64_t max, unsigned *out);
 
-/* A mode as octal digits, at most max. -EINVAL with a sentence naming what. */
+/* Parse a file mode: one to five octal digits, at most max. *out may be changed on failure. */
 GR_MUST_CHECK int text_parse_mode(const char *what, const char *text, uint32_t max, uint32_t *out);
 
-/* A length of time in whole seconds: "90", "90s", "30m", "12h", "14d". -EINVAL with a sentence
- * naming what. */
+/* Parse a duration into seconds: "90", "90s", "30m", "12h", "14d". */
 GR_MUST_CHECK int text_parse_duration(const char *what, const char *text, uint64_t *out_s);
 
 enum { TEXT_SIZE_MAX = 32, TEXT_TIME_MAX = 32 };
-/* "1.9 GiB"; returns out. */
+/* Format a size: "512 B", "1.9 GiB". Returns out. */
 char *text_format_size(uint64_t bytes, char out[TEXT_SIZE_MAX]);
-/* A time in seconds since the epoch as "2026-11-20T23:01:02Z"; returns out. */
+/* Format seconds since the epoch: "2026-11-20T23:01:02Z", or "@SECONDS" for a year that does not fit. Returns out. */
 char *text_format_time(int64_t seconds, char out[TEXT_TIME_MAX]);
-/* The opposite. -EINVAL without a sentence. */
+/* Parse the form that text_format_time writes. -EINVAL without a sentence. */
 GR_MUST_CHECK int text_parse_time(const char *text, int64_t *out);
 
-/* "1 file", "2 files", "2 directories": the noun is given in the singular, in at most 30 bytes; returns out. */
+/* Format a count: "1 file", "2 files", "2 directories". noun: the singular, at most 30 bytes. Returns out. */
 enum { TEXT_COUNT_MAX = 56 };
 char *text_format_count(uint64_t n, const char *noun, char out[TEXT_COUNT_MAX]);
 
-/* Edits (a byte added, removed, changed, or two neighbours exchanged) from one word to another of at most
- * TEXT_DISTANCE_MAX bytes each; longer ones are TEXT_DISTANCE_MAX apart. */
+/* Return the number of edits from one word to the other: a byte added, removed or changed, or two neighbours swapped. A
+ * word of more than TEXT_DISTANCE_MAX bytes is TEXT_DISTANCE_MAX away from any other. */
 enum { TEXT_DISTANCE_MAX = 32 };
 unsigned text_distance(const char *a, size_t a_len, const char *b, size_t b_len);
-/* May a be b, mistyped? At most a third of its bytes are edited, and one byte of a short word. */
+/* Is a likely a mistyped b? At most a third of a's bytes may be edited, and one byte of a word shorter than six. */
 bool text_resembles(const char *a, size_t a_len, const char *b);
 
-/* Length of the UTF-8 character at p, 0 when these bytes are none: overlong forms, surrogates and
- * what lies above U+10FFFF included. */
+/* Return the length in bytes of the UTF-8 character at p; 0 when the bytes are not valid UTF-8 (RFC 3629), which
+ * excludes overlong forms, surrogates and numbers above U+10FFFF. left: the bytes at p, at least 1. */
 size_t text_utf8_length(const void *p, size_t left);
+/* Are all len bytes of text valid UTF-8? */
 bool text_is_utf8(const char *text, size_t len);
 
 #endif

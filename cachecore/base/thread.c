@@ -1,5 +1,5 @@
-/* A thread inherits the signal mask of its maker, so the mask is set around the making: there is no moment
- * when the new thread could be handed a signal.
+/* A new thread inherits the signal mask of its creator. The creator therefore blocks all signals around
+ * pthread_create; if the new thread blocked them itself, a signal could be delivered to it before.
  */
 #include "base/thread.h"
 

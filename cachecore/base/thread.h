@@ -1,4 +1,4 @@
-/* Threads of the library: no signal is ever theirs. */
+/* Start threads and make conditions for timed waits. */
 #ifndef GRANARY_BASE_THREAD_H
 #define GRANARY_BASE_THREAD_H
 
@@ -8,11 +8,11 @@
 
 typedef void *thread_run(void *arg);
 
-/* Start run(arg) in a new joinable thread that blocks every signal: they are the front end's business.
- * -errno with a sentence; then *out is undefined. */
+/* Start run(arg) in a new joinable thread. It blocks every signal: signals are for the front end's own threads. -errno
+ * with a sentence; *out is undefined then. */
 GR_MUST_CHECK int thread_start(pthread_t *out, thread_run *run, void *arg);
 
-/* A condition whose timed waits end by CLOCK_MONOTONIC (clock_at_ms). */
+/* Initialize a condition whose timed waits use CLOCK_MONOTONIC, with deadlines from clock_at_ms or clock_at_us. */
 void thread_cond_init(pthread_cond_t *cond);
 
 #endif

@@ -1,4 +1,4 @@
-/* DIR:SIZE or DIR:PERCENT%, then :ssd, :hdd or nothing, read from the end: a path may hold anything. */
+/* Texts are parsed from the end, since a directory's path may contain any byte, colons included. */
 #include "format/cache_spec.h"
 
 #include <errno.h>
@@ -8,8 +8,9 @@
 #include "base/error.h"
 #include "base/text.h"
 
-enum { SIZE_LEAST = 16 << 20 };
+enum { SIZE_LEAST = 16 << 20 }; /* bytes, of a cache and of a quota */
 
+/* Parse "DIR:SIZE" or "DIR:PERCENT%". */
 static int parse_plain(const char *what, const char *text, struct cache_spec *out)
 {
     const char *colon = strrchr(text, ':');
@@ -35,6 +36,7 @@ int cache_spec_parse(const char *what, const char *text, struct cache_spec *out)
 {
     static const char hdd[] = ":hdd", ssd[] = ":ssd";
     size_t len = strlen(text);
+    /* ":hdd" and ":ssd" have the same length, so one cut serves both */
     bool slow = ends_with(text, len, hdd), named = slow || ends_with(text, len, ssd);
     CLEANUP_FREE char *plain = strndup(text, named ? len - strlen(hdd) : len);
     int rc = plain ? parse_plain(what, plain, out) : error_no_memory();
@@ -56,6 +58,7 @@ int quota_spec_parse(const char *what, const char *text, size_t *name_len, uint6
     return rc;
 }
 
+/* Parse "HIGH:LOW". The sentences of text_parse_uint are replaced by the caller's. */
 static bool parse_watermark(const char *text, uint64_t *high, uint64_t *low)
 {
     const char *colon = strchr(text, ':');

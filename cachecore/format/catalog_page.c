@@ -1,7 +1,11 @@
-/* Reading catalog pages. The header says how much memory the page needs (plain bytes, all paths in
- * full, entries, extents), each within a stated limit; everything is allocated once, and a page
- * that needs more or less than it said is refused. Validators and targets point into the plain
- * bytes, paths into an arena of their own where they stand in full.
+/* Reading catalog pages. The header announces how much memory the page needs: plain bytes, all paths in full, entries
+ * and extents, each within a limit. Everything is allocated once, up front, and a page that needs more or less than it
+ * announced is refused. So no input makes the reader allocate step by step or beyond the limits.
+ *
+ *   object:  header | zstd frame  --decompress-->  plain: record record ...
+ *   record:  bytes shared with the path before, rest of the path, numbers, validator, [content], [target], [extents]
+ *
+ * Validators and targets point into the plain bytes. Paths are put together in full in an arena.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,19 +18,20 @@
 
 struct catalog_page {
     struct catalog_header header;
-    uint8_t *plain;
-    char *paths;
-    struct catalog_extent *extents;
+    uint8_t *plain;                 /* the decompressed records */
+    char *paths;                    /* all paths in full, one after another */
+    struct catalog_extent *extents; /* of all entries */
     struct catalog_entry *entries;  /* level 0 */
     struct catalog_child *children; /* level > 0 */
 };
 
-/* Reads records; the first failure makes all further reads give zero. */
+/* Reads records. The first failure sticks, and all further reads return zero; so a decoder reads a whole record and
+ * checks once. */
 struct cursor {
     const uint8_t *p, *end;
     bool failed;
-    uint32_t paths_used, extents_used;
-    const char *path; /* of the record before */
+    uint32_t paths_used, extents_used; /* bytes and extents of the page's arrays in use */
+    const char *path;                  /* of the record before; NULL: none */
     size_t path_len;
 };
 
@@ -69,6 +74,7 @@ const struct catalog_child *catalog_page_child(const struct catalog_page *p, uin
     return &p->children[i];
 }
 
+/* Take the next n bytes; NULL: the record is cut short. */
 static const uint8_t *catalog_page_take(struct cursor *c, size_t n)
 {
     if (c->failed || n > (size_t)(c->end - c->p)) {
@@ -80,7 +86,7 @@ static const uint8_t *catalog_page_take(struct cursor *c, size_t n)
     return at;
 }
 
-/* A number of at most max, in its shortest form. */
+/* Take a varint of at most max. Only the shortest form is valid, so that equal pages have equal bytes. */
 static uint64_t take_number(struct cursor *c, uint64_t max)
 {
     uint64_t v = 0;
@@ -89,6 +95,7 @@ static uint64_t take_number(struct cursor *c, uint64_t max)
         if (!b)
             return 0;
         uint64_t part = *b & 0x7f;
+        /* bits beyond the 64th, or a superfluous last byte */
         if (part << shift >> shift != part || (*b == 0 && shift > 0))
             break;
         v |= part << shift;
@@ -115,7 +122,7 @@ static void take_digest(struct cursor *c, struct digest *out)
         memcpy(out->b, b, DIGEST_SIZE);
 }
 
-/* The next path, in full, in the arena; it must come behind the one before. */
+/* Take the next path and put it together in the arena. It must come after the one before it. */
 static const char *take_path(struct cursor *c, struct catalog_page *page, size_t *out_len)
 {
     size_t suffix_len, shared = take_number(c, c->path_len);
@@ -140,6 +147,7 @@ static const char *take_path(struct cursor *c, struct catalog_page *page, size_t
     return path;
 }
 
+/* Take an entry's extents into the page's array, which has room for as many as the header announced. */
 static void take_extents(struct cursor *c, struct catalog_page *page, struct catalog_entry *e)
 {
     e->extent_count = (uint32_t)take_number(c, CATALOG_EXTENTS_MAX);
@@ -157,6 +165,7 @@ static void take_extents(struct cursor *c, struct catalog_page *page, struct cat
     e->extents = extents;
 }
 
+/* Take one entry. A value that its flag announces must not be empty, so that an entry has one encoding only. */
 static void catalog_page_take_entry(struct cursor *c, struct catalog_page *page, struct catalog_entry *e)
 {
     e->path = take_path(c, page, &e->path_len);
@@ -166,7 +175,7 @@ static void catalog_page_take_entry(struct cursor *c, struct catalog_page *page,
     e->gid = (uint32_t)take_number(c, UINT32_MAX);
     e->size = take_number(c, UINT64_MAX);
     uint64_t mtime = take_number(c, UINT64_MAX);
-    e->mtime = (int64_t)(mtime >> 1 ^ -(mtime & 1));
+    e->mtime = (int64_t)(mtime >> 1 ^ -(mtime & 1)); /* zigzag */
     e->mtime_nsec = (uint32_t)take_number(c, 999999999);
     e->validator = catalog_page_take_string(c, CATALOG_VALIDATOR_MAX, &e->validator_len);
     if (flags & CATALOG_HAS_CONTENT) {
@@ -184,6 +193,7 @@ static void catalog_page_take_entry(struct cursor *c, struct catalog_page *page,
         c->failed = true;
 }
 
+/* Take one child. */
 static void take_child(struct cursor *c, struct catalog_page *page, struct catalog_child *child)
 {
     child->first = take_path(c, page, &child->first_len);
@@ -196,6 +206,7 @@ static void take_child(struct cursor *c, struct catalog_page *page, struct catal
         c->failed = true;
 }
 
+/* Decode the header and check that what it announces is within the limits. */
 static int decode_header(const uint8_t *p, size_t len, struct catalog_header *h)
 {
     if (len < CATALOG_HEADER || memcmp(p, CATALOG_MAGIC, 4))
@@ -213,17 +224,19 @@ static int decode_header(const uint8_t *p, size_t len, struct catalog_header *h)
         return bad("level out of bounds or bytes set that must be zero");
     if (h->count == 0 || h->count > CATALOG_PAGE_ENTRIES_MAX || h->plain_len > CATALOG_PAGE_MAX)
         return bad("count or length out of bounds");
+    /* an extent takes at least two bytes of the plain text */
     if (h->paths_len > CATALOG_PAGE_MAX || h->extents > h->plain_len / 2 || (h->level && h->extents))
         return bad("paths or extents out of bounds");
     return len <= CATALOG_OBJECT_MAX ? 0 : bad("longer than a page can be");
 }
 
-/* calloc that does not return NULL for nothing. */
+/* calloc that returns NULL only when out of memory, even for n == 0. */
 static void *room(size_t n, size_t size)
 {
     return calloc(n ? n : 1, size);
 }
 
+/* Allocate everything that the header announces. */
 static int allocate(struct catalog_page *page)
 {
     const struct catalog_header *h = &page->header;
@@ -265,6 +278,7 @@ int catalog_page_decode(const void *data, size_t len, struct catalog_page **out)
     }
     if (c.failed)
         return bad("a record is cut short, out of bounds or out of order");
+    /* Exactly what the header announced, so that a page has one encoding only. */
     if (c.p != c.end || c.paths_used != h->paths_len || c.extents_used != h->extents)
         return bad("more or less in it than its header says");
     *out = steal_ptr(&page);

@@ -1,12 +1,15 @@
-/* Writing catalog pages. A record names its path by how many bytes it shares with the one before,
- * numbers are varints, and the whole page goes through zstd.
+/* Writing catalog pages. A record stores only the part of its path that differs from the path before it (front coding),
+ * numbers are varints, and zstd compresses the whole page.
  *
- * Borders: a page ends behind an entry whose path's hash says so, one in CATALOG_PAGE_ENTRIES, at
- * every level by the same rule (children go by their first path). So the borders of an unchanged
- * stretch of paths are where they were, whatever changed elsewhere. The size limits end a page too,
- * but at those means they are far away.
+ * Borders are content-defined. A page ends behind an entry whose path hashes to a chosen value, one in
+ * CATALOG_PAGE_ENTRIES; every level follows the same rule, with the first path of a child. So pages over an unchanged
+ * stretch of paths stay identical, whatever changed elsewhere:
  *
- * Sizes are counted with every path in full: that is what a reader must hold.
+ *   paths   a b c|d e f g|h i      |: the hash of c, and of g, ends a page
+ *   + x     a b c|d e x f g|h i    only one page changes
+ *
+ * The size limits also end a page, but at that mean number of entries they are rarely reached. Sizes count every path
+ * in full, because that is what a reader must hold in memory.
  */
 #include <assert.h>
 #include <errno.h>
@@ -23,13 +26,13 @@ enum { CATALOG_ZSTD_LEVEL = 3 };
 
 struct catalog_page_writer {
     unsigned level;
-    struct bytes plain;
+    struct bytes plain; /* the records of this page */
     struct bytes last;  /* path of the entry before */
-    struct bytes first; /* of the page being written */
-    struct bytes done;  /* first of the page finished last: what out_child points at */
+    struct bytes first; /* first path of this page */
+    struct bytes done;  /* first path of the page that was finished last; out_child->first points at it */
     uint32_t count, paths_len, extents;
-    uint64_t entries; /* level-0 entries at or below this page */
-    bool any;         /* something was added, in whatever page: last holds */
+    uint64_t entries; /* level-0 entries in or below this page */
+    bool any;         /* an entry was added, in this page or an earlier one: `last` is set */
 };
 
 int catalog_path_compare(const char *a, size_t a_len, const char *b, size_t b_len)
@@ -89,6 +92,7 @@ void catalog_page_writer_free(struct catalog_page_writer *w)
     free(w);
 }
 
+/* Append a number in LEB128: 7 bits per byte, the lowest first; the top bit says that more follow. */
 static int put_varint(struct bytes *out, uint64_t v)
 {
     uint8_t text[10];
@@ -105,21 +109,23 @@ static int put_string(struct bytes *out, const char *text, size_t len)
     return rc || !len ? rc : bytes_append(out, text, len);
 }
 
+/* Replace a buffer's contents. */
 static int replace(struct bytes *b, const char *text, size_t len)
 {
     bytes_clear(b);
     return len ? bytes_append(b, text, len) : 0;
 }
 
-/* True when the page ends behind the entry of this path. Multiplying spreads the CRC, which is
- * linear and would treat numbered names alike. */
+/* Does the page end behind the entry with this path? A CRC is linear, so numbered names would get related values; the
+ * multiplication (Knuth's constant) spreads them. */
 static bool path_is_border(const char *path, size_t len)
 {
     uint32_t spread = crc32c(path, len) * UINT32_C(2654435761);
     return spread / (UINT32_MAX / CATALOG_PAGE_ENTRIES + 1) == CATALOG_PAGE_ENTRIES - 1;
 }
 
-/* The path of the next record, as far as it differs from the one before. */
+/* Append the part of a path that differs from the path before it. The first path of a page is written in full, so that
+ * a page can be read without the others. */
 static int put_path(struct catalog_page_writer *w, const char *path, size_t len)
 {
     size_t shared = 0, limit = w->count ? GR_MIN(len, w->last.len) : 0;
@@ -131,12 +137,13 @@ static int put_path(struct catalog_page_writer *w, const char *path, size_t len)
     return rc;
 }
 
+/* Append an entry's record behind its path; catalog_page_take_entry reads it in the same order. */
 static int catalog_write_put_entry(struct bytes *out, const struct catalog_entry *e)
 {
     bool has_content = !digest_is_zero(&e->content);
     unsigned flags = (has_content ? CATALOG_HAS_CONTENT : 0) | (e->target_len ? CATALOG_HAS_TARGET : 0) |
                      (e->hard_link ? CATALOG_HARD_LINK : 0) | (e->extent_count ? CATALOG_HAS_EXTENTS : 0);
-    /* zigzag: times before 1970 stay short */
+    /* zigzag coding, so that times before 1970 stay short */
     uint64_t mtime = (uint64_t)e->mtime << 1 ^ (uint64_t)(e->mtime >> 63);
     const uint64_t numbers[] = {flags, e->mode, e->uid, e->gid, e->size, mtime, e->mtime_nsec};
     int rc = 0;
@@ -158,6 +165,7 @@ static int catalog_write_put_entry(struct bytes *out, const struct catalog_entry
     return rc;
 }
 
+/* Append a child's record behind its path. */
 static int put_child(struct bytes *out, const struct catalog_child *c)
 {
     int rc = bytes_append(out, c->digest.b, DIGEST_SIZE);
@@ -172,7 +180,7 @@ static int put_child(struct bytes *out, const struct catalog_child *c)
     return rc;
 }
 
-/* Before a record: its path must follow the last one and the page must have room. */
+/* Begin a record: check that its path comes after the last one and that the page has room, and write the path. */
 static int begin_record(struct catalog_page_writer *w, const char *path, size_t len)
 {
     if (w->any && catalog_path_compare((char *)w->last.data, w->last.len, path, len) >= 0)
@@ -184,7 +192,7 @@ static int begin_record(struct catalog_page_writer *w, const char *path, size_t 
     return rc ? error_set(rc, "catalog: out of memory") : 0;
 }
 
-/* Behind a record. */
+/* End a record: remember its path, and decide whether the page ends here. */
 static int end_record(struct catalog_page_writer *w, const char *path, size_t len, bool *out_full)
 {
     int rc = replace(&w->last, path, len);
@@ -241,7 +249,7 @@ int catalog_page_add_child(struct catalog_page_writer *w, const struct catalog_c
     return 0;
 }
 
-/* Header and frame of the page, appended to out. */
+/* Append the page's header and zstd frame to out. */
 static int put_page(const struct catalog_page_writer *w, struct bytes *out)
 {
     uint8_t *p;
@@ -255,7 +263,7 @@ static int put_page(const struct catalog_page_writer *w, struct bytes *out)
     le32_put(p + 12, (uint32_t)w->plain.len);
     le32_put(p + 16, w->paths_len);
     le32_put(p + 20, w->extents);
-    /* zstd adds at most len / 256 and a little to what it cannot compress */
+    /* Data that zstd cannot compress grows by at most len / 256 and a few bytes. */
     rc = zstd_frame_encode(w->plain.data, w->plain.len, CATALOG_ZSTD_LEVEL, w->plain.len + w->plain.len / 128 + 1024,
                            out);
     return rc == -EMSGSIZE ? error_set(rc, "catalog: no room for a page") : rc;
@@ -271,6 +279,7 @@ int catalog_page_finish(struct catalog_page_writer *w, struct bytes *out, struct
         out->len = before;
         return rc;
     }
+    /* Keep the first path alive for out_child, and reuse the older buffer for the next page. */
     struct bytes swap = w->done;
     w->done = w->first;
     w->first = swap;

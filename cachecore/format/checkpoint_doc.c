@@ -1,5 +1,6 @@
-/* The manifest stands in the document as text beside its SHA-256, since nobody names it by digest: what a builder goes
- * on from is as guarded as what a reader reads. */
+/* The document contains a manifest as text together with its SHA-256. A published manifest is checked by the digest
+ * that names it; this one has no such name, so the digest is stored beside it.
+ */
 #include "format/checkpoint_doc.h"
 
 #include <errno.h>
@@ -49,6 +50,7 @@ int checkpoint_doc_decode(const void *data, size_t len, struct checkpoint_doc *o
         json_doc_fail(&doc, "\"image\" is not what \"digest\" says");
     if (!doc.rc)
         doc.rc = manifest_decode(text, strlen(text), &c.image);
+    /* Only the form that struct checkpoint_doc describes: no metadata yet, and file data up to a chunk's end. */
     if (!doc.rc && (c.image.metadata_len || c.image.metadata_offset != c.image.size || !c.image.front_len ||
                     c.image.size % c.image.chunk_size))
         json_doc_fail(&doc, "\"image\" is a whole image, or ends within a chunk");

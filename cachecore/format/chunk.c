@@ -1,7 +1,12 @@
-/* Storing and proving one chunk. A stored chunk is either the plain bytes or one zstd frame; which
- * one it is stands in the index (flags), so there is no header. The CRC is compared first: it is
- * cheap and keeps damaged bytes away from the decompressor; the SHA-256 of the plain bytes is what
- * makes the chunk the one the index asked for.
+/* Encode, decode and verify one chunk. A stored chunk is either the plain bytes or one zstd frame. The index says which
+ * (flags), so stored chunks have no header.
+ *
+ *   plain --SHA-256--> identity
+ *     |
+ *     +--zstd, if it saves 1/16--> stored --CRC-32C--> stored_crc
+ *
+ * Decoding checks the CRC first: it is cheap and keeps damaged bytes away from the decompressor. The SHA-256 of the
+ * plain bytes then proves that this is the chunk that the index names.
  */
 #include "format/chunk.h"
 
@@ -19,6 +24,7 @@ bool chunk_size_valid(uint64_t size)
 
 bool chunk_all_zero(const void *data, size_t len)
 {
+    /* Compare the first 64 bytes with zeros, then the whole with itself 64 bytes further on: memcmp is vectorized. */
     static const uint8_t zeros[64];
     const uint8_t *p = data;
     if (len <= sizeof zeros)
@@ -31,6 +37,7 @@ int chunk_encode(const void *plain, uint32_t len, int level, struct bytes *out, 
     if (len == 0 || len > CHUNK_SIZE_MAX)
         return error_set(-EINVAL, "chunk: a length of %u bytes is outside 1..%d", len, CHUNK_SIZE_MAX);
     bytes_clear(out);
+    /* The limit makes zstd give up as soon as the frame would not save 1/16. */
     int rc = level ? zstd_frame_encode(plain, len, level, len - (len + 15) / 16, out) : -EMSGSIZE;
     ref->flags = rc ? 0 : CHUNK_ZSTD;
     if (rc == -EMSGSIZE) {
@@ -47,7 +54,7 @@ int chunk_encode(const void *plain, uint32_t len, int level, struct bytes *out, 
     return 0;
 }
 
-/* The sentence of every failure: which chunk, where it lies, what is wrong. */
+/* Set the sentence of a failure: which chunk, where it lies, what is wrong with it. */
 static int chunk_bad(const struct chunk_ref *ref, const char *what)
 {
     char id[DIGEST_HEX_SIZE], key[OBJECT_KEY_MAX];

@@ -1,9 +1,8 @@
-/* A chunk: a fixed-size span of an image's address space, stored by itself in a pack
- * (docs/reference/format-store.md, "Chunks").
+/* A chunk: a fixed-size piece of an image, compressed and stored separately in a pack (docs/reference/format-store.md,
+ * "Chunks").
  *
- * A chunk_ref says where one stored object-part lies and what it must be once decoded. Index nodes
- * are fetched with the same type (kind OBJECT_INDEX, object == digest, offset 0), so that one path
- * reads and verifies both.
+ * A chunk_ref says where a chunk's stored bytes lie and what they must decode to. Index nodes use the same type (kind
+ * OBJECT_INDEX, object == digest, offset 0), so that the same code fetches and verifies both.
  */
 #ifndef GRANARY_FORMAT_CHUNK_H
 #define GRANARY_FORMAT_CHUNK_H
@@ -18,9 +17,9 @@
 #include "format/object.h"
 
 enum {
-    CHUNK_SIZE_MIN = 64 << 10,
+    CHUNK_SIZE_MIN = 64 << 10, /* bytes */
     CHUNK_SIZE_MAX = 4 << 20,
-    CHUNK_SIZE_DEFAULT = 64 << 10, /* docs/reference/format-store.md, "Chunk size", has the measurement */
+    CHUNK_SIZE_DEFAULT = 64 << 10, /* measured in docs/reference/format-store.md, "Chunk size" */
 };
 
 enum chunk_flags {
@@ -28,14 +27,14 @@ enum chunk_flags {
 };
 
 struct chunk_ref {
-    struct digest digest; /* SHA-256 of the plain bytes: the chunk's identity; all zero: a hole */
-    struct digest object; /* name of the object it is stored in */
-    enum object_kind kind;
-    uint8_t flags;
-    uint32_t offset; /* in the object */
-    uint32_t stored_len;
-    uint32_t stored_crc; /* CRC-32C of the stored bytes */
-    uint32_t plain_len;  /* <= CHUNK_SIZE_MAX */
+    struct digest digest;  /* SHA-256 of the plain bytes: the chunk's identity; all zero: a hole */
+    struct digest object;  /* name of the object that contains it */
+    enum object_kind kind; /* of that object */
+    uint8_t flags;         /* enum chunk_flags */
+    uint32_t offset;       /* in the object, in bytes */
+    uint32_t stored_len;   /* bytes in the object */
+    uint32_t stored_crc;   /* CRC-32C of the stored bytes */
+    uint32_t plain_len;    /* bytes when decoded, at most CHUNK_SIZE_MAX */
 };
 
 static inline bool chunk_is_hole(const struct chunk_ref *ref)
@@ -43,25 +42,25 @@ static inline bool chunk_is_hole(const struct chunk_ref *ref)
     return digest_is_zero(&ref->digest);
 }
 
-/* Valid chunk size: a power of two within the limits above. */
+/* Is this a valid chunk size: a power of two within the limits above? */
 bool chunk_size_valid(uint64_t size);
 
-/* Prepare plain for storage: *out (cleared first, max at least len) receives the stored bytes, zstd
- * at level when that saves at least 1/16 (level 0: never), else plain. Fills every field of *ref
- * but object, kind and offset. Deterministic for one zstd version. Any thread; keeps a compression
- * context per thread. */
+/* Encode the len bytes of plain for storage. *out, whose max is at least len, is cleared and receives the stored bytes:
+ * a zstd frame if that saves at least 1/16, else the plain bytes (level 0: always). Sets every field of *ref except
+ * object, kind and offset. The same input gives the same bytes for one version of zstd. -EINVAL: len is 0 or above
+ * CHUNK_SIZE_MAX; -EMSGSIZE, -ENOMEM. Any thread; keeps a compression context per thread. */
 GR_MUST_CHECK int chunk_encode(const void *plain, uint32_t len, int level, struct bytes *out, struct chunk_ref *ref);
 
-/* Decode and verify stored (ref->stored_len bytes): CRC first, then the frame, its exact length and
- * the SHA-256. On success *out is a new buffer of ref->plain_len bytes. -EBADMSG with a sentence
- * naming chunk and object; -ENOMEM. Any bytes are safe as input. */
+/* Decode and verify the ref->stored_len bytes at stored: their CRC, then the frame and its exact length, then the
+ * SHA-256. *out is a new buffer of ref->plain_len bytes; the caller owns its reference. Any bytes are safe. -EBADMSG
+ * with a sentence that names chunk and object; -ENOMEM. Any thread. */
 GR_MUST_CHECK int chunk_decode(const struct chunk_ref *ref, const void *stored, struct buf **out);
 
-/* Decode one stored zstd frame into dst[0..plain_len) without proving the result: for bytes whose
- * checksums the caller has compared. Never writes beyond. -EBADMSG (no sentence) or -ENOMEM. */
+/* Decode one stored zstd frame into dst, which holds plain_len bytes, without checking CRC or SHA-256: for bytes that
+ * the caller has verified. Never writes beyond dst. -EBADMSG (no sentence) or -ENOMEM. */
 GR_MUST_CHECK int chunk_unpack(const void *stored, uint32_t stored_len, void *dst, uint32_t plain_len);
 
-/* True when all len bytes are zero. */
+/* Are all len bytes zero? */
 bool chunk_all_zero(const void *data, size_t len);
 
 #endif

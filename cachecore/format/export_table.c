@@ -1,5 +1,10 @@
-/* A first line with the SHA-256 of what follows it, then one JSON object. Manifests stand in it as
- * strings, byte for byte, since their digest is the image's.
+/* The encoding: a line with the SHA-256 of the rest, then one JSON object.
+ *
+ *   sha256:<hex>
+ *   {"format":"granary-exports","version":1,"generation":N,"exports":[{...},...]}
+ *
+ * The sum detects a torn or edited file. Manifests are JSON strings, byte for byte, because the SHA-256 of those bytes
+ * is the image's digest; each is checked against it.
  */
 #include "format/export_table.h"
 
@@ -21,8 +26,9 @@ void export_table_release(struct export_table *t)
     vec_release(&t->entries);
 }
 
-/* ---- looking up ---- */
+/* ------------------------------------------------------------------ entries */
 
+/* Do both references have the same store, name and tag? */
 static bool same_name(const struct image_ref *a, const struct image_ref *b)
 {
     return !strcmp(a->store, b->store) && !strcmp(a->name, b->name) && !strcmp(a->tag, b->tag);
@@ -47,13 +53,13 @@ const struct export_entry *export_table_find_image(const struct export_table *t,
     return NULL;
 }
 
-/* Does an entry for `ref` take the place of `old`? */
+/* Does an entry for `ref` replace the entry of `old`? */
 static bool replaces(const struct image_ref *ref, const struct image_ref *old)
 {
     return same_name(ref, old) && (ref->tag[0] || digest_equal(&ref->digest, &old->digest));
 }
 
-/* Copies the manifest; room in the table was made. */
+/* Make an entry with a copy of the manifest, and reserve room for it in the table. */
 static int make_entry(struct export_table *t, const struct image_ref *ref, int64_t resolved, const void *manifest,
                       size_t len, struct export_entry *out)
 {
@@ -73,6 +79,7 @@ int export_table_put(struct export_table *t, const struct image_ref *ref, int64_
     int rc = make_entry(t, ref, resolved, manifest, len, &fresh);
     if (rc)
         return rc;
+    /* Close the gaps of replaced entries, then move all up by one; make_entry has reserved the room. */
     items = t->entries.items;
     size_t kept = 0;
     for (size_t i = 0; i < t->entries.len; i++)
@@ -86,7 +93,7 @@ int export_table_put(struct export_table *t, const struct image_ref *ref, int64_
     return 0;
 }
 
-/* ---- bytes ---- */
+/* ------------------------------------------------------------------ encoding */
 
 static int encode_entry(const struct export_entry *e, struct bytes *out)
 {
@@ -100,6 +107,7 @@ static int encode_entry(const struct export_entry *e, struct bytes *out)
 int export_table_encode(const struct export_table *t, struct bytes *out, size_t *out_kept)
 {
     static const char end[] = "]}\n";
+    /* The line with the sum is written last, into room left at the start. */
     size_t start = out->len, body = start + SUM_LINE;
     uint8_t *sum;
     int rc = bytes_extend(out, SUM_LINE, &sum);
@@ -128,6 +136,7 @@ int export_table_encode(const struct export_table *t, struct bytes *out, size_t 
     return 0;
 }
 
+/* Does the first line have the SHA-256 of the rest? */
 static bool sum_holds(const uint8_t *data, size_t len)
 {
     struct digest said, found;
@@ -138,6 +147,8 @@ static bool sum_holds(const uint8_t *data, size_t len)
     return digest_equal(&said, &found);
 }
 
+/* Decode a reference. It must survive being written and parsed again: so it has the form that every other part of the
+ * program relies on. */
 static void decode_ref(struct json_doc *doc, const json_t *object, struct image_ref *out)
 {
     char text[IMAGE_REF_MAX];
@@ -152,6 +163,8 @@ static void decode_ref(struct json_doc *doc, const json_t *object, struct image_
         json_doc_fail(doc, "an entry holds no valid reference");
 }
 
+/* Decode one entry and append it to the table. A manifest that does not match its digest fails the whole table: such a
+ * table was not written by this program. */
 static void decode_entry(struct json_doc *doc, const json_t *object, struct export_table *t)
 {
     struct image_ref ref = {.by_digest = true};

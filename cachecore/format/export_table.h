@@ -1,7 +1,7 @@
-/* What a server needs to start again without its store: for every image it served the reference, the
- * digest and the manifest. Kept in each cache directory (docs/reference/format-cache.md, "Exports").
+/* The data that a server needs to restart while its store is unreachable: reference, digest and manifest of each image
+ * it served. A copy is kept in each cache directory (docs/reference/format-cache.md, "Exports").
  *
- * A pure value, no I/O. The entries stand in the order of their use, the latest first.
+ * No I/O, no lock: one thread at a time. Entries are in order of use, the most recent first.
  */
 #ifndef GRANARY_FORMAT_EXPORT_TABLE_H
 #define GRANARY_FORMAT_EXPORT_TABLE_H
@@ -12,38 +12,40 @@
 
 enum { EXPORT_TABLE_MAX = 1 << 20 /* bytes; about 700 images */ };
 
-/* Behind the path of a server's control socket: the table that the process which resolved the images hands to it. */
+/* Suffix to the path of a server's control socket: the file by which the process that resolved the images passes this
+ * table to the server. */
 #define EXPORT_TABLE_HANDED ".images"
 
 struct export_entry {
-    struct image_ref ref;  /* by digest; with a tag: the store said that the tag is this image */
-    int64_t resolved;      /* when it said so, seconds since the epoch; 0: no tag */
+    struct image_ref ref;  /* by digest; its tag, if any, named this image when the store was asked */
+    int64_t resolved;      /* when the store was asked, in seconds since the epoch; 0: no tag */
     struct bytes manifest; /* owned; its SHA-256 is ref.digest */
 };
 
 struct export_table {
-    uint64_t generation; /* of several copies the one with the highest counts */
+    uint64_t generation; /* the copy with the highest generation is the current one */
     VEC(struct export_entry) entries;
 };
 
+/* Free all entries. */
 void export_table_release(struct export_table *t);
 #define CLEANUP_EXPORT_TABLE CLEANUP(export_table_release) struct export_table
 
-/* The entry for a store's name and tag, whatever its digest; NULL: none. */
+/* Find the entry with ref's store, name and tag, whatever its digest; NULL: none. Valid until the next put. */
 const struct export_entry *export_table_find_tag(const struct export_table *t, const struct image_ref *ref);
-/* The entry of a store's image by its digest, under whatever tag; NULL: none. */
+/* Find the entry of a store's image by its digest, whatever its tag; NULL: none. Valid until the next put. */
 const struct export_entry *export_table_find_image(const struct export_table *t, const char *store,
                                                    const struct digest *image);
 
-/* Put an image in front: ref is by digest. An entry for the same tag (ref without one: for the same
- * image) goes. The manifest is copied. -ENOMEM. */
+/* Put an image in front. ref is by digest; the manifest is copied. Removes an older entry with the same tag, or, if ref
+ * has no tag, one with the same name and digest. -ENOMEM; -EMSGSIZE: the manifest is longer than MANIFEST_MAX. */
 GR_MUST_CHECK int export_table_put(struct export_table *t, const struct image_ref *ref, int64_t resolved,
                                    const void *manifest, size_t len);
 
-/* Append the text to *out. Entries that do not fit out->max are left out from the end; *out_kept: how
- * many are in. */
+/* Append the encoded table to *out. The oldest entries are dropped if they do not fit in out->max; *out_kept: the
+ * number of entries written. -EMSGSIZE: not even an empty table fits; -ENOMEM. On failure *out is unchanged. */
 GR_MUST_CHECK int export_table_encode(const struct export_table *t, struct bytes *out, size_t *out_kept);
-/* Any bytes are safe. *out is valid afterwards only with 0. -EBADMSG, -ENOMEM. */
+/* Decode a table; any bytes are safe. The caller releases *out, which is set only on success. -EBADMSG, -ENOMEM. */
 GR_MUST_CHECK int export_table_decode(const void *data, size_t len, struct export_table *out);
 
 #endif

@@ -1,5 +1,10 @@
-/* Image references. The name is the last path component, so a store's URL may itself have any
- * depth. User names and passwords in URLs are refused: a store's URL stands in messages.
+/* Image references. The name is the last path component, so a store's URL may have any depth:
+ *
+ *   s3://bucket/some/prefix/faces:v1@sha256:...
+ *   |---- store ----------| |name|tag|  digest
+ *
+ * User names and passwords in URLs are refused, because a store's URL appears in messages and logs.
+ * That check comes first, so that no later sentence can show one.
  */
 #include "format/image_ref.h"
 
@@ -18,6 +23,7 @@ static bool is_alnum(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
+/* Is this a valid name or tag: [A-Za-z0-9][A-Za-z0-9._-]*? So "." and ".." are none, and a key needs no escapes. */
 static bool name_valid(const char *text, size_t len)
 {
     if (len == 0 || len > IMAGE_NAME_MAX || !is_alnum(text[0]))
@@ -46,7 +52,7 @@ static bool scheme_known(const char *text, size_t len)
     return false;
 }
 
-/* Checked before any sentence shows the text. */
+/* Refuse a URL with a user or password; the sentence does not show it. In a path of file:// an '@' is harmless. */
 static int refuse_password(const char *text)
 {
     const char *colon = strstr(text, "://");
@@ -78,6 +84,7 @@ const char *image_ref_advice(const char *url)
     return NULL;
 }
 
+/* Set the sentence for a store that is neither an absolute path nor a URL of a known scheme. */
 static int refuse_scheme(const char *whole)
 {
     const char *advice = image_ref_advice(whole);
@@ -96,8 +103,8 @@ static int refuse_scheme(const char *whole)
                      whole, form);
 }
 
-/* Copy the store part text[0..len) into out: file:// put before a plain path, final slashes
- * taken off, every part that a URL of its scheme needs present. */
+/* Copy the store, the first len bytes of text, to out. Put file:// before a plain path, drop final slashes, and check
+ * that every part is there that a URL of its scheme needs. */
 static int set_store(const char *whole, const char *text, size_t len, char out[IMAGE_STORE_MAX])
 {
     const char *prefix = text[0] == '/' ? "file://" : "";
@@ -114,6 +121,7 @@ static int set_store(const char *whole, const char *text, size_t len, char out[I
     if (!colon || !scheme_known(out, (size_t)(colon - out)))
         return refuse_scheme(whole);
     const char *rest = colon + 3;
+    /* file:// has a path and no host, all others a host */
     bool local = !strncmp(out, "file://", 7);
     size_t host = strcspn(rest, "/");
     if (rest[0] == '\0' || local != (host == 0))
@@ -124,7 +132,7 @@ static int set_store(const char *whole, const char *text, size_t len, char out[I
     return 0;
 }
 
-/* "@sha256:DIGEST" */
+/* Parse "@sha256:DIGEST". */
 static int set_digest(const char *whole, const char *at, struct image_ref *out)
 {
     static const char algorithm[] = "@sha256:";
@@ -135,7 +143,7 @@ static int set_digest(const char *whole, const char *at, struct image_ref *out)
     return 0;
 }
 
-/* The part behind the last slash: NAME[:TAG][@sha256:DIGEST]. */
+/* Parse the part behind the last slash: NAME[:TAG][@sha256:DIGEST]. */
 static int set_name(const char *whole, const char *last, struct image_ref *out)
 {
     size_t name_len = strcspn(last, ":@"), len = strcspn(last, "@");
@@ -168,6 +176,7 @@ int image_ref_parse(const char *text, struct image_ref *out)
     const char *slash = strrchr(text, '/');
     if (!slash)
         return error_set(-EINVAL, "reference \"%s\" names no store; %s", text, form);
+    /* "s3://faces": what stands behind the last slash is the bucket. */
     if (slash > text && slash[-1] == '/' && slash[1] && strstr(text, "://") == slash - 2)
         return error_set(-EINVAL, "reference \"%s\" names a store and no image in it; %s", text, form);
     rc = set_name(text, slash + 1, &ref);

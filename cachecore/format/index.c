@@ -1,9 +1,14 @@
-/* Index nodes. Picture of a node (all little-endian; docs/reference/format-store.md, "Index"):
+/* Encode and decode index nodes. The bytes of a node (little-endian; docs/reference/format-store.md, "Index"):
  *
  *   header (24 bytes) | bitmap of the entries that are not holes | [leaf: pack table] | entries
  *
- * A hole costs one bit. A leaf names each pack once, in the order of first use, so that equal
- * contents have equal names; the decoder refuses a table in another order or with unused packs.
+ *   header:  magic 4 | version 1 | level 1 | count 2 | chunk size 4 | last length 4 | packs 2 | present 2 | zero 4
+ *
+ * A hole takes one bit. A leaf names each pack once, in the order of first use, and its entries refer to packs by
+ * number.
+ *
+ * A node has exactly one encoding, so that equal nodes have equal digests and are stored once. The decoder therefore
+ * refuses a pack table in another order or with unused packs, and any stray bit.
  */
 #include "format/index.h"
 
@@ -14,6 +19,7 @@
 #include "base/error.h"
 #include "base/le.h"
 
+/* Sizes in bytes. */
 enum {
     HEADER = 24,
     LEAF_ENTRY = 47,  /* pack 2, offset 4, stored_len 4, crc 4, flags 1, digest 32 */
@@ -27,8 +33,8 @@ static_assert(HEADER + INDEX_FANOUT / 8 + INDEX_FANOUT * INNER_ENTRY <= INDEX_NO
 
 struct header {
     unsigned level;
-    uint32_t count, present, packs;
-    uint32_t chunk_size, last_len; /* leaf: plain length of every chunk but the last, and of the last */
+    uint32_t count, present, packs; /* entries; those that are not holes; leaf: packs in the table */
+    uint32_t chunk_size, last_len;  /* leaf: plain length of every chunk but the last, and of the last */
 };
 
 static size_t bitmap_size(uint32_t count)
@@ -36,12 +42,14 @@ static size_t bitmap_size(uint32_t count)
     return (count + 7) / 8;
 }
 
+/* Return the exact length of the encoded node. */
 static size_t node_size(const struct header *h)
 {
     size_t entry = h->level ? INNER_ENTRY : LEAF_ENTRY;
     return HEADER + bitmap_size(h->count) + (size_t)h->packs * DIGEST_SIZE + (size_t)h->present * entry;
 }
 
+/* Write the header at p. */
 static void header_put(uint8_t *p, const struct header *h)
 {
     memcpy(p, magic, sizeof magic);
@@ -93,7 +101,7 @@ int index_node_content(const struct index_node *node, struct digest *out)
     CLEANUP(cleanup_hasher) struct hasher *hash = hasher_new();
     if (!hash)
         return error_no_memory();
-    bool holes = true;
+    bool holes = true; /* a node of holes alone has a content hash of zeros, as its entry in the parent says */
     for (uint32_t i = 0; i < node->count; i++) {
         const struct digest *d = node->level ? &node->children[i].content : &node->chunks[i].digest;
         hasher_update(hash, d->b, DIGEST_SIZE);
@@ -103,7 +111,8 @@ int index_node_content(const struct index_node *node, struct digest *out)
     return 0;
 }
 
-/* What may stand in a leaf as a stored chunk; used on both ways. last: it is the leaf's last entry. */
+/* May a leaf contain this chunk? The same rule for encoding and decoding. A compressed chunk must be smaller than its
+ * plain bytes. */
 static bool leaf_entry_valid(const struct chunk_ref *ref)
 {
     if (ref->flags & ~CHUNK_ZSTD || digest_is_zero(&ref->object))
@@ -115,7 +124,8 @@ static bool leaf_entry_valid(const struct chunk_ref *ref)
     return ref->stored_len == ref->plain_len;
 }
 
-/* Fill in h from the chunks, the pack table and each chunk's place in it. -EINVAL: a chunk no leaf can hold. */
+/* Fill in the header, the pack table and each chunk's place in that table. -EINVAL: a chunk that no leaf can contain.
+ */
 static int leaf_survey(const struct chunk_ref *chunks, uint32_t count, struct header *h, struct digest *packs,
                        uint16_t *pack_of)
 {
@@ -128,11 +138,12 @@ static int leaf_survey(const struct chunk_ref *chunks, uint32_t count, struct he
         h->present++;
         if (i + 1 == count)
             h->last_len = ref->plain_len;
+        /* Only the last chunk may differ, and the chunk size is that of any other; with a single chunk, its own. */
         if (i + 1 < count && h->chunk_size && ref->plain_len != h->chunk_size)
             return error_set(-EINVAL, "index: entry %u of a leaf has a length of its own", i);
         if (i + 1 < count || !h->chunk_size)
             h->chunk_size = ref->plain_len;
-        /* Chunks of one pack stand together: look from the newest pack back. */
+        /* Neighbouring chunks are mostly in the same pack, so search from the newest pack back. */
         uint32_t k = h->packs;
         while (k > 0 && !digest_equal(&packs[k - 1], &ref->object))
             k--;
@@ -142,7 +153,7 @@ static int leaf_survey(const struct chunk_ref *chunks, uint32_t count, struct he
         }
         pack_of[i] = (uint16_t)(k - 1);
     }
-    if (!h->last_len)
+    if (!h->last_len) /* the last entry is a hole */
         h->last_len = h->chunk_size;
     if (h->last_len > h->chunk_size)
         return error_set(-EINVAL, "index: the last chunk of a leaf is longer than the others");
@@ -171,6 +182,7 @@ int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct byt
     int rc = leaf_survey(chunks, count, &h, packs, pack_of);
     if (rc)
         return rc;
+    /* A node for the content hash alone. The cast drops const, but nothing writes through it. */
     struct index_node node = {.level = 0, .count = count, .chunks = (struct chunk_ref *)chunks};
     rc = index_node_content(&node, content);
     if (rc || h.present == 0)
@@ -194,7 +206,7 @@ int index_encode_leaf(const struct chunk_ref *chunks, uint32_t count, struct byt
     return 0;
 }
 
-/* Zero in every part or in none. */
+/* Is the entry a hole with every field zero, or a node with digest, content hash and length? */
 static bool inner_entry_valid(const struct index_child *c)
 {
     if (digest_is_zero(&c->digest))
@@ -247,7 +259,7 @@ static int bad(const char *what)
     return error_set(-EBADMSG, "index node: %s", what);
 }
 
-/* Header, exact length, bitmap. */
+/* Decode the header and check it against the node's length and its bitmap. */
 static int decode_header(const uint8_t *p, size_t len, struct header *h)
 {
     if (len < HEADER || memcmp(p, magic, sizeof magic))
@@ -265,6 +277,7 @@ static int decode_header(const uint8_t *p, size_t len, struct header *h)
         return bad("level or count out of bounds");
     if (h->present == 0 || h->present > h->count || h->packs > h->present)
         return bad("more entries than it has room for, or none");
+    /* an inner node has no packs and lengths, a leaf has both */
     if (h->level ? h->packs || h->chunk_size || h->last_len
                  : !h->packs || h->chunk_size > CHUNK_SIZE_MAX || !h->last_len || h->last_len > h->chunk_size)
         return bad("packs or lengths out of bounds");
@@ -280,6 +293,7 @@ static int decode_header(const uint8_t *p, size_t len, struct header *h)
     return set == h->present ? 0 : bad("bitmap and count of entries differ");
 }
 
+/* Decode the entries of a leaf. The bitmap and the exact length are checked already, so no read can leave the node. */
 static int decode_leaf(const struct header *h, const uint8_t *bitmap, struct chunk_ref *chunks)
 {
     const uint8_t *packs = bitmap + bitmap_size(h->count);
@@ -291,6 +305,7 @@ static int decode_leaf(const struct header *h, const uint8_t *bitmap, struct chu
         if (!(bitmap[i / 8] >> i % 8 & 1))
             continue;
         uint32_t pack = le16_get(p);
+        /* an entry may refer to a pack used before, or to the next one in the table */
         if (pack > used || pack >= h->packs)
             return bad("an entry's pack is not in the table, or not in its order");
         used += pack == used;
@@ -308,6 +323,7 @@ static int decode_leaf(const struct header *h, const uint8_t *bitmap, struct chu
     return used == h->packs ? 0 : bad("a pack of the table is not used");
 }
 
+/* Decode the entries of an inner node; entries that are holes stay zero. */
 static int decode_inner(const struct header *h, const uint8_t *bitmap, struct index_child *children)
 {
     const uint8_t *p = bitmap + bitmap_size(h->count);
@@ -354,6 +370,7 @@ int index_node_check(const struct index_node *node, unsigned level, uint64_t num
                      uint32_t chunk_size)
 {
     uint64_t entries = (image_size + chunk_size - 1) / chunk_size;
+    /* entries of the whole level: chunks at level 0, nodes of the level below above that */
     for (unsigned l = 0; l < level; l++)
         entries = (entries + INDEX_FANOUT - 1) / INDEX_FANOUT;
     if (number > entries / INDEX_FANOUT || node->level != level ||

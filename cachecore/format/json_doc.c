@@ -1,4 +1,17 @@
-/* Strict reading and canonical writing of small JSON documents, on jansson. */
+/* Strict reading and canonical writing of small JSON documents, with jansson. Writing is canonical (sorted keys, no
+ * white space), since the SHA-256 of a manifest's bytes is the image's digest: equal manifests must have equal bytes.
+ *
+ * A decoder reads all keys and checks doc.rc once:
+ *
+ *   if (json_doc_parse(&doc, data, len, MAX, &root))
+ *       return doc.rc;
+ *   json_doc_check_format(&doc, root, "granary-tag", 1);
+ *   t.created = json_doc_int(&doc, root, "created", INT64_MIN, INT64_MAX);
+ *   ...
+ *   return doc.rc;
+ *
+ * jansson's getters allow NULL and values of other types, so reading on after a failure is safe.
+ */
 #include "format/json_doc.h"
 
 #include <errno.h>
@@ -10,7 +23,7 @@
 
 void json_doc_fail(struct json_doc *doc, const char *fmt, ...)
 {
-    if (doc->rc)
+    if (doc->rc) /* the first failure is the cause; later ones may follow from it */
         return;
     char text[ERROR_TEXT_MAX / 2];
     va_list args;
@@ -86,6 +99,7 @@ void json_doc_string(struct json_doc *doc, const json_t *object, const char *key
     const json_t *value = json_object_get(object, key);
     if (!json_is_string(value))
         json_doc_fail(doc, "\"%s\" is missing or not a string", key);
+    /* jansson refuses NUL bytes in strings unless JSON_ALLOW_NUL is set, so the length is that of strlen. */
     else if (json_string_length(value) >= size)
         json_doc_fail(doc, "\"%s\" is longer than %zu bytes", key, size - 1);
     else
@@ -100,7 +114,7 @@ json_t *json_doc_from_digest(const struct digest *d)
 
 json_t *json_doc_from_text(const char *text)
 {
-    json_t *value = json_string(text);
+    json_t *value = json_string(text); /* NULL for invalid UTF-8 too */
     if (value)
         return value;
     CLEANUP_FREE char *plain = strdup(text);
@@ -112,6 +126,7 @@ json_t *json_doc_from_text(const char *text)
     return json_string(plain);
 }
 
+/* For json_dump_callback: append a piece of the text to the buffer arg. */
 static int append_piece(const char *data, size_t len, void *arg)
 {
     return bytes_append(arg, data, len) ? -1 : 0;

@@ -1,3 +1,7 @@
+/* A name that is not UTF-8 gets two keys, readable text for people and the exact bytes in hex for programs:
+ *
+ *   "path": "a<U+FFFD>b", "path_hex": "61ff62"
+ */
 #include "format/json_name.h"
 
 #include <stdio.h>
@@ -9,7 +13,7 @@ json_t *json_name(const char *name, size_t len)
 {
     if (text_is_utf8(name, len))
         return json_stringn(name, len);
-    CLEANUP_BYTES text = BYTES_INIT(len * 3);
+    CLEANUP_BYTES text = BYTES_INIT(len * 3); /* U+FFFD takes three bytes */
     for (size_t i = 0; i < len;) {
         size_t n = text_utf8_length(name + i, len - i);
         if (n ? bytes_append(&text, name + i, n) : bytes_append(&text, "\xef\xbf\xbd", 3))

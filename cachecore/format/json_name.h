@@ -1,15 +1,17 @@
-/* Names are bytes, JSON is text: how the one stands in the other. */
+/* File names in JSON. A name is any bytes, a JSON string is UTF-8; names that are not UTF-8 are shown with replacement
+ * characters and given in hex beside.
+ */
 #ifndef GRANARY_FORMAT_JSON_NAME_H
 #define GRANARY_FORMAT_JSON_NAME_H
 
 #include <jansson.h>
 #include <stddef.h>
 
-/* A name's bytes: text where they are UTF-8, otherwise every byte that is not as U+FFFD. NULL when
+/* Return a string with the name, in which each byte that is not part of valid UTF-8 is replaced by U+FFFD; NULL when
  * out of memory. */
 json_t *json_name(const char *name, size_t len);
 
-/* Set key to the name and, where it is not UTF-8, key_hex to all its bytes in hex. */
+/* Set `key` to the name; if the name is not UTF-8, also set `key`_hex to all its bytes in hex. */
 void json_name_set(json_t *object, const char *key, const char *name, size_t len);
 
 #endif

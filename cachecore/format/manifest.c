@@ -1,6 +1,8 @@
-/* The manifest as canonical JSON. One table-free pair of functions writes and reads the same keys;
- * manifest_check holds every rule and runs on both ways, so that nothing is written that would be
- * refused later.
+/* The manifest as canonical JSON. manifest_json and manifest_decode write and read the same keys. manifest_problem has
+ * the rules and is applied in both directions, so that nothing is written that a reader would refuse.
+ *
+ * A manifest is small but comes from outside: every number is bounded before it is used, so that no sum of two of them
+ * can overflow 63 bits.
  */
 #include "format/manifest.h"
 
@@ -12,7 +14,7 @@
 #include "format/catalog.h"
 #include "format/json_doc.h"
 
-/* Bounds that keep every sum in this format inside 63 bits. */
+/* The image's alignment in bytes, and the bound of every number. */
 enum { MANIFEST_ALIGN = 4096 };
 static const int64_t manifest_number_max = INT64_C(1) << 60;
 
@@ -23,7 +25,7 @@ const char *manifest_fs_name(enum manifest_fs fs)
     return (unsigned)fs < MANIFEST_FILESYSTEMS ? fs_names[fs] : "unknown";
 }
 
-/* What is wrong with the image's geometry and trees; NULL: nothing. */
+/* Return what is wrong with the image's geometry and trees; NULL: nothing. */
 static const char *manifest_problem(const struct manifest *m)
 {
     if ((unsigned)m->fs >= MANIFEST_FILESYSTEMS)
@@ -58,6 +60,7 @@ static const char *manifest_problem(const struct manifest *m)
     return NULL;
 }
 
+/* Are the numbers without further rules within the bound? When decoding, number() checks that. */
 static bool manifest_numbers_fit(const struct manifest *m)
 {
     const struct manifest_counts *c = &m->counts;
@@ -69,6 +72,7 @@ static bool manifest_numbers_fit(const struct manifest *m)
     return true;
 }
 
+/* Make the JSON; the empty comments keep one line group for each object. NULL when out of memory. */
 static json_t *manifest_json(const struct manifest *m)
 {
     const struct manifest_counts *c = &m->counts;
@@ -98,6 +102,7 @@ int manifest_encode(const struct manifest *m, struct bytes *out)
     const char *problem = manifest_numbers_fit(m) ? manifest_problem(m) : "a number is out of bounds";
     if (problem)
         return error_set(-EINVAL, "manifest: %s", problem);
+    /* "front" is left out when it is 0, which keeps the digests of images without it unchanged. */
     CLEANUP_JSON json_t *root = manifest_json(m);
     if (root && m->front_len &&
         json_object_set_new(json_object_get(root, "metadata"), "front", json_integer((json_int_t)m->front_len)))
@@ -115,6 +120,7 @@ static uint32_t number32(struct json_doc *doc, const json_t *object, const char 
     return (uint32_t)json_doc_int(doc, object, key, 0, UINT32_MAX);
 }
 
+/* Decode the roots of index and catalog; a missing object leaves zeros and doc->rc set. */
 static void decode_trees(struct json_doc *doc, const json_t *root, struct manifest *m)
 {
     const json_t *index = json_doc_object(doc, root, "index");
@@ -143,6 +149,7 @@ static void decode_counts(struct json_doc *doc, const json_t *root, struct manif
     c->bytes = number(doc, counts, "bytes");
 }
 
+/* Decode the filesystem's name. */
 static enum manifest_fs decode_fs(struct json_doc *doc, const json_t *root)
 {
     char name[16];
@@ -160,8 +167,7 @@ int manifest_decode(const void *data, size_t len, struct manifest *out)
     CLEANUP_JSON json_t *root = NULL;
     if (json_doc_parse(&doc, data, len, MANIFEST_MAX, &root))
         return doc.rc;
-    /* A newer version may mean anything by its keys: say so instead of naming the first that is
-     * strange. */
+    /* Keys of a newer version may mean anything. Report the version instead of the first key that looks wrong. */
     json_doc_check_format(&doc, root, "granary-image", MANIFEST_VERSION);
     if (doc.rc)
         return doc.rc;

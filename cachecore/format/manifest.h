@@ -1,6 +1,6 @@
-/* The manifest: canonical JSON (keys sorted, no white space, integers only); its SHA-256 is the
- * image digest. Holds neither time nor parent, so that equal images have equal digests.
- * docs/reference/format-store.md, "Manifest".
+/* The manifest of an image (docs/reference/format-store.md, "Manifest"): canonical JSON with sorted keys, no white
+ * space and only integers as numbers. Its SHA-256 is the image's digest. It contains neither a time nor the parent, so
+ * that equal images have equal digests. No I/O, any thread.
  */
 #ifndef GRANARY_FORMAT_MANIFEST_H
 #define GRANARY_FORMAT_MANIFEST_H
@@ -11,47 +11,50 @@
 #include "base/bytes.h"
 #include "format/index.h"
 
-enum { MANIFEST_MAX = 64 << 10, MANIFEST_VERSION = 1 };
+enum { MANIFEST_MAX = 64 << 10, MANIFEST_VERSION = 1 }; /* MANIFEST_MAX: bytes */
 
-/* The filesystem in the image; manifest.c has the names. */
+/* The filesystem in the image; manifest_fs_name has the names. */
 enum manifest_fs { MANIFEST_EROFS, MANIFEST_EXT4, MANIFEST_FILESYSTEMS };
 
 struct manifest_counts {
     uint64_t files, directories, symlinks, hard_links, others;
-    uint64_t bytes; /* sum of the files' sizes, hard links counted once */
+    uint64_t bytes; /* sum of the files' sizes; a file with several names counts once */
 };
 
 struct manifest {
     enum manifest_fs fs;
-    uint64_t size; /* of the image in bytes, a multiple of 4096 */
-    uint32_t chunk_size;
-    uint64_t metadata_offset, metadata_len; /* the filesystem's metadata region, to be warmed and pinned */
-    uint64_t front_len; /* metadata from address 0 on, beside that region (ext4); 0: none but a superblock */
+    uint64_t size;                          /* bytes of the image, a multiple of 4096 */
+    uint32_t chunk_size;                    /* bytes; chunk_size_valid */
+    uint64_t metadata_offset, metadata_len; /* the filesystem's metadata region, which is warmed and pinned */
+    uint64_t front_len; /* bytes of further metadata from address 0 on (ext4); 0: only a superblock */
     unsigned index_levels;
     struct index_child index_root; /* content: the root's content hash */
     struct digest content_root;
     unsigned catalog_levels;           /* 1: the root is a page of entries */
-    struct digest catalog_root;        /* object name of the topmost page */
-    uint32_t catalog_len, catalog_crc; /* of the topmost page's object */
-    uint64_t catalog_entries;
-    uint64_t stored_bytes; /* bytes of chunks this image refers to, as stored, each stored chunk
-                              counted once a reference */
+    struct digest catalog_root;        /* name of the root page's object */
+    uint32_t catalog_len, catalog_crc; /* bytes and CRC-32C of that object */
+    uint64_t catalog_entries;          /* paths in the catalog */
+    uint64_t stored_bytes;             /* bytes, as stored, of all chunks that the image refers to; a chunk that several
+                                          places refer to counts once for each */
     struct manifest_counts counts;
 };
 
+/* Return the number of chunks, holes included; the last may be shorter than chunk_size. */
 static inline uint64_t manifest_chunk_count(const struct manifest *m)
 {
     return (m->size + m->chunk_size - 1) / m->chunk_size;
 }
 
-/* Append the canonical JSON to *out. */
+/* Append the canonical JSON to *out. -EINVAL: a value that manifest_decode would refuse; -EMSGSIZE: out's maximum is
+ * too small; -ENOMEM; all with a sentence. */
 GR_MUST_CHECK int manifest_encode(const struct manifest *m, struct bytes *out);
 
-/* Parse and check every field's range and their agreement (levels against size, content root
- * against its parts). Unknown keys are ignored, a higher version is refused with a sentence.
- * -EBADMSG. Any bytes are safe. */
+/* Parse a manifest; any bytes are safe. Checks the range of every field and that the fields agree (levels with size,
+ * content root with its parts). Ignores unknown keys; refuses a newer version. -EBADMSG with a sentence; *out is
+ * unchanged then. */
 GR_MUST_CHECK int manifest_decode(const void *data, size_t len, struct manifest *out);
 
+/* Return the filesystem's name as mount(8) knows it: "erofs", "ext4"; "unknown" for any other number. */
 const char *manifest_fs_name(enum manifest_fs fs);
 
 #endif

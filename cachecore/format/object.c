@@ -1,4 +1,6 @@
-/* Object keys: <kind>/<first two hex digits>/<hex>; a manifest's key has no fan-out directory. */
+/* Object keys: <kind>/<first two hex digits>/<hex>. The fan-out directory keeps directories of a file store small;
+ * there are few manifests, so their keys have none.
+ */
 #include "format/object.h"
 
 #include <assert.h>
@@ -36,6 +38,7 @@ int object_key_parse(const char *key, enum object_kind *kind, struct digest *nam
     struct digest parsed;
     if (!slash || digest_parse(slash + 1, strlen(slash + 1), &parsed))
         return -EINVAL;
+    /* Build the key of each kind and compare: only the one exact spelling of a key is accepted. */
     for (int k = 0; k < OBJECT_KINDS; k++) {
         char expected[OBJECT_KEY_MAX];
         if (!strcmp(object_key((enum object_kind)k, &parsed, expected), key)) {

@@ -1,4 +1,11 @@
-/* Tags, leases and the store's own document: small JSON, replaced as a whole. */
+/* Tags, leases and granary.json as JSON, each with its "format" and "version":
+ *
+ *   granary-tag     digest, content_root, created, nonce; optional: parent, source, name with tag
+ *   granary-lease   started, renewed, host, pid, image
+ *   granary-store   nothing else
+ *
+ * Optional keys are left out when they are not set, so that old and new programs read each other's documents.
+ */
 #include "format/tag.h"
 
 #include <assert.h>
@@ -21,7 +28,7 @@ int tag_encode(const struct tag *t, struct bytes *out)
     if (root && t->name[0])
         failed |= json_object_set_new(root, "name", json_string(t->name)) ||
                   json_object_set_new(root, "tag", json_string(t->tag));
-    if (failed)
+    if (failed) /* out of memory: a document without one of its keys must not be written */
         return json_doc_dump("tag", NULL, out);
     return json_doc_dump("tag", root, out);
 }
@@ -42,6 +49,7 @@ int tag_decode(const void *data, size_t len, struct tag *out)
     if (json_object_get(root, "source"))
         t.source = json_doc_digest(&doc, root, "source");
     json_doc_string(&doc, root, "nonce", t.nonce, sizeof t.nonce);
+    /* Either key requires the other. Documents of older programs have neither. */
     if (json_object_get(root, "name") || json_object_get(root, "tag")) {
         json_doc_string(&doc, root, "name", t.name, sizeof t.name);
         json_doc_string(&doc, root, "tag", t.tag, sizeof t.tag);
@@ -85,6 +93,7 @@ bool tag_is_build_name(const char *tag, const struct digest *image)
     return len > ending_len && !strcmp(tag + len - ending_len, ending);
 }
 
+/* json_doc_from_text, because a host's name and a reference are for people and may not be valid UTF-8. */
 int lease_encode(const struct lease *l, struct bytes *out)
 {
     CLEANUP_JSON json_t *root =
@@ -125,6 +134,7 @@ int store_doc_decode(const void *data, size_t len)
     CLEANUP_JSON json_t *root = NULL;
     if (json_doc_parse(&doc, data, len, TAG_DOC_MAX, &root))
         return doc.rc;
+    /* A newer version refuses the whole store: this program could misread, or write, anything in it. */
     json_doc_check_format(&doc, root, "granary-store", STORE_FORMAT_VERSION);
     return doc.rc;
 }

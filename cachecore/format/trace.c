@@ -1,4 +1,14 @@
-/* header (112 bytes) | entries of 16 bytes. Two checksums: of the entries, and of the header, which has the first. */
+/* The file: a header of 112 bytes, then entries of 16 bytes, little-endian.
+ *
+ *    0  magic 8          16  image size 8        32  count 4                  40  image digest 32
+ *    8  version 4        24  dropped 8           36  CRC-32C of entries 4     72  content root 32
+ *   12  chunk size 4                                                        104  zero 4
+ *                                                                            108  CRC-32C of bytes 0 to 107
+ *
+ *   entry:  chunk number 4 | first 12 bytes of its SHA-256
+ *
+ * The header's CRC covers that of the entries.
+ */
 #include "format/trace.h"
 
 #include <assert.h>
@@ -37,7 +47,7 @@ struct trace_entry trace_entry_at(const struct trace *t, uint32_t i)
     return e;
 }
 
-/* The number of chunks; 0: not a geometry that can be traced. */
+/* Return the number of chunks; 0: an image of this geometry cannot be traced. */
 static uint64_t chunk_count(uint64_t size, uint32_t chunk_size)
 {
     if (!chunk_size_valid(chunk_size) || !size)
@@ -103,6 +113,7 @@ int trace_decode(const void *data, size_t len, struct trace *out)
         return bad("it is cut short, or longer than it says");
     if (le32_get(p + 36) != crc32c(out->entries, len - TRACE_HEADER_SIZE))
         return bad("its list of chunks is damaged");
+    /* Checked once here, so that no reader of the trace has to. */
     for (uint32_t i = 0; i < out->count; i++)
         if (trace_entry_at(out, i).chunk >= chunks)
             return bad("it lists a chunk behind the end of its image");

@@ -1,9 +1,8 @@
-/* Contexts cost about a megabyte to set up and are not shared between threads, so each thread keeps
- * one of each; a pthread key frees them with the thread. The key is the only thing this file has
- * for the whole process.
+/* A zstd context takes about a megabyte to set up and must not be shared between threads, so each thread keeps one for
+ * each direction. A pthread key frees them when the thread ends; the key is the only process-wide state here.
  *
- * Decoding is single-pass into a buffer of the announced size: no window is allocated, and a frame
- * that lies about its size fails instead of writing further.
+ * Decoding is a single pass into a buffer of the expected size: zstd allocates no window, and a frame that announces
+ * another size is refused before it is decoded.
  */
 #include "format/zstd_frame.h"
 
@@ -14,6 +13,7 @@
 
 #include "base/error.h"
 
+/* One thread's contexts; each NULL until the thread needs it. */
 struct contexts {
     ZSTD_CCtx *compress;
     ZSTD_DCtx *decompress;
@@ -36,7 +36,7 @@ static void contexts_make_key(void)
     contexts_key_error = pthread_key_create(&contexts_key, contexts_free);
 }
 
-/* The calling thread's contexts, made at the first call; NULL when out of memory. */
+/* Return the calling thread's contexts, made at its first call; NULL when out of memory. */
 static struct contexts *contexts_mine(void)
 {
     pthread_once(&contexts_once, contexts_make_key);
@@ -90,6 +90,7 @@ int zstd_frame_decode(const void *stored, size_t stored_len, void *dst, size_t p
     if (announced == ZSTD_CONTENTSIZE_UNKNOWN || announced == ZSTD_CONTENTSIZE_ERROR || announced != plain_len)
         return -EBADMSG;
     *why = "bytes missing from or left over behind the zstd frame";
+    /* ZSTD_decompressDCtx would also accept several frames in a row. */
     size_t frame_len = ZSTD_findFrameCompressedSize(stored, stored_len);
     if (ZSTD_isError(frame_len) || frame_len != stored_len)
         return -EBADMSG;

@@ -1,4 +1,8 @@
-/* Percent-encoding, the strict way of AWS Signature 4, and addresses in sentences (declared in http.h). */
+/* Percent-encoding in the strict form of AWS Signature Version 4, and addresses in sentences (declared in http.h).
+ *
+ * A signature covers the encoded path and query, so both sides must encode in exactly the same way: unreserved
+ * characters of RFC 3986 stay, everything else is escaped with upper-case digits.
+ */
 #include "net/http.h"
 
 #include <errno.h>
@@ -53,6 +57,8 @@ long http_percent_decode(char *text, size_t len)
     return (long)w;
 }
 
+/* Queries may contain signatures, and a name and password stand before an '@'. Where an '@' occurs at all, nothing is
+ * shown, since telling a password from a path is not worth a mistake. */
 const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX])
 {
     if (strchr(url, '@'))

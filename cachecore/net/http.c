@@ -1,15 +1,20 @@
-/* One request is one easy handle's transfer, run to its end in the caller's thread. What arrives: http_answer.c.
+/* A request is one transfer of a curl easy handle, run to its end on the caller's thread. http_answer.c receives the
+ * answer.
  *
- * Handles wait in a stack while idle: the one used last, whose connection is the likeliest to be
- * alive, goes out first. At most `connections` are out, by places that may be shared; further callers wait. The mutex
- * guards the stack, and is never held across a transfer.
+ *   http_do -> do_once: take_handle (waits for a slot) -> set_options -> curl_easy_perform -> conclude -> return_handle
+ *      |
+ *      +-> do_once again, with HTTP/2, if the server refused HTTP/1.1
  *
- * HTTP/1.1 is asked for, also of servers that know HTTP/2: one request a connection is what the pool counts, and so
- * used HTTP/2 is the slower one (docs/reference/stores.md). A server that refuses HTTP/1.1 is offered both for some
- * minutes; then HTTP/1.1 is tried again.
+ * Idle handles, each with its connection, are on a stack; the one used last, whose connection is most likely still
+ * alive, is taken first. Slots (http_slots.h) limit the handles in use. The mutex guards the stack and is never held
+ * across a transfer. A handle whose transfer failed is closed, since its connection may be broken.
  *
- * What is deliberately left out: redirects (a signed request must not follow a stranger's
- * Location), cookies, compression (it would make lengths and ranges meaningless).
+ * HTTP/1.1 is requested even from servers that know HTTP/2: the pool runs one request per connection, and used like
+ * that HTTP/2 is slower (docs/reference/stores.md). A server that refuses HTTP/1.1 is offered both for HTTP2_MS; then
+ * HTTP/1.1 is tried again.
+ *
+ * Left out on purpose: redirects (a signed request must not follow a Location to another host), cookies, and
+ * compression (lengths and ranges would lose their meaning).
  */
 #include "net/http_transfer.h"
 
@@ -35,19 +40,20 @@ enum { REFUSALS_TELL = 3, HTTP2_MS = 10 * 60 * 1000 };
 enum { CONNECTIONS = 64, CONNECT_TIMEOUT_MS = 10000, STALL_TIMEOUT_S = 30, STALL_BYTES_PER_S = 1024 };
 
 struct http {
-    struct http_slots own, *slots; /* places: own, or those of several */
+    struct http_slots own, *slots; /* slots: own, or the shared ones */
     struct http_slots_user user;
     pthread_mutex_t mutex; /* guards idle */
     VEC(CURL *) idle;
     unsigned connect_timeout_ms, stall_timeout_s;
     char *ca_bundle, *user_agent;
     bool no_proxy;
-    _Atomic unsigned refusals;       /* requests in a row whose HTTP/1.1 was refused and HTTP/2 taken */
-    _Atomic uint64_t http2_until_ms; /* until then HTTP/2 is offered at once */
+    _Atomic unsigned refusals;       /* requests in a row for which HTTP/1.1 was refused and HTTP/2 accepted */
+    _Atomic uint64_t http2_until_ms; /* on clock_now_ms: until then HTTP/2 is offered at the first try */
     struct rate *rate;
     const volatile int *cancel;
 };
 
+/* Return a copy of `set`, else of `otherwise`; NULL if both are NULL. */
 static char *copy_or(const char *set, const char *otherwise)
 {
     return set ? strdup(set) : otherwise ? strdup(otherwise) : NULL;
@@ -58,7 +64,7 @@ int http_new(const struct http_config *config, struct http **out)
     static const struct http_config defaults = {0};
     if (!config)
         config = &defaults;
-    if (curl_global_init(CURL_GLOBAL_DEFAULT)) /* counts its calls; no thread, no socket */
+    if (curl_global_init(CURL_GLOBAL_DEFAULT)) /* counts its calls; starts no thread */
         return error_set(-ENOMEM, "libcurl cannot be initialised");
     struct http *h = calloc(1, sizeof *h);
     if (!h) {
@@ -106,7 +112,7 @@ static enum http_slot_kind place_kind(const struct http_request *req)
     return req->lookup ? HTTP_SLOT_LOOKUP : HTTP_SLOT_DATA;
 }
 
-/* fresh: one without a connection. */
+/* Wait for a slot and take a handle; *out is NULL when out of memory. fresh: a handle without a connection. */
 static int take_handle(struct http *h, const struct http_transfer *t, bool fresh, CURL **out)
 {
     CURL *curl = NULL;
@@ -127,10 +133,11 @@ static int take_handle(struct http *h, const struct http_transfer *t, bool fresh
     return 0;
 }
 
+/* Put a handle (NULL: none) back on the stack and release its slot. */
 static void return_handle(struct http *h, const struct http_request *req, CURL *curl)
 {
     if (curl)
-        curl_easy_reset(curl); /* keeps the connection; forgets keys and pointers */
+        curl_easy_reset(curl); /* keeps the connection, drops keys and pointers into this request */
     {
         SCOPED_LOCK(&h->mutex);
         if (curl && vec_push(&h->idle, curl) == 0)
@@ -150,6 +157,7 @@ static int add_header(struct http_transfer *t, const char *line)
     return 0;
 }
 
+/* Set the request's headers and, when it is signed with temporary keys, their session token, which is signed too. */
 static int set_headers(struct http_transfer *t)
 {
     const struct http_request *q = t->req;
@@ -167,12 +175,13 @@ static int set_headers(struct http_transfer *t)
     return rc;
 }
 
+/* Set method and body. A PUT or POST without a body still sends a length of 0, which servers require. */
 static void set_method(CURL *curl, const struct http_request *q)
 {
     if (strcmp(q->method, "HEAD") == 0) {
         curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
     } else if (q->body || strcmp(q->method, "PUT") == 0 || strcmp(q->method, "POST") == 0) {
-        /* POSTFIELDS is not copied, and curl can send it again when a kept connection proves dead */
+        /* POSTFIELDS is not copied, and curl can send it again when a kept connection turns out to be dead */
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, q->body ? q->body : "");
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_len);
         curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, q->method);
@@ -181,7 +190,8 @@ static void set_method(CURL *curl, const struct http_request *q)
     }
 }
 
-/* Not among the headers, all of which libcurl signs: caching proxies drop it and ask for the whole. */
+/* Set Range by its option and not as a header: libcurl signs all headers, and a caching proxy drops Range to fetch the
+ * whole object, which would invalidate the signature. */
 static void set_range(CURL *curl, const struct http_request *q)
 {
     char range[64];
@@ -203,7 +213,8 @@ static void set_signer(CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_PASSWORD, s->secret_key);
 }
 
-/* curl tells how much it has sent, each time before it sends more; and calls once a second while nothing passes. */
+/* Called by curl each time before it sends more of the body, and about once a second while nothing moves: apply the
+ * rate to what was sent, and check for cancellation. Not 0 ends the transfer. */
 static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_send, curl_off_t sent)
 {
     struct http_transfer *t = arg;
@@ -215,7 +226,8 @@ static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t 
     return t->failed;
 }
 
-/* What is asked for after the cancelling tidies up: a lease is removed. That may take a moment, not more. */
+/* Let the cancel flag end the transfer. Requests begun after it was set are cleanup, such as removing a lease; they get
+ * CANCELLED_MS before the flag counts. */
 static void set_cancel(struct http *h, CURL *curl, struct http_transfer *t)
 {
     if (!h->cancel && !h->rate)
@@ -227,8 +239,8 @@ static void set_cancel(struct http *h, CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 
-/* Small pieces, so that no connection waits for long behind the others' and none looks like stalled; a server must not
- * give it up meanwhile. */
+/* Apply the rate limit. Small buffers, so that no connection waits long for the others' bytes and neither curl nor the
+ * server takes it for stalled. */
 static void set_rate(struct http *h, CURL *curl, struct http_transfer *t)
 {
     if (!h->rate)
@@ -239,6 +251,8 @@ static void set_rate(struct http *h, CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)LIMITED_BUFFER);
 }
 
+/* Set all options of a handle for this request; the order matters only for set_rate, which lowers what stands above it.
+ */
 static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool http2)
 {
     int rc = set_headers(t);
@@ -251,7 +265,7 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)GR_MIN(t->req->deadline_ms - now, (uint64_t)INT_MAX));
     }
     curl_easy_setopt(curl, CURLOPT_URL, t->req->url);
-    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* keys may hold "." components and "//" */
+    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* keys may contain "." components and "//" */
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, http2 ? (long)CURL_HTTP_VERSION_2TLS : (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
@@ -284,7 +298,7 @@ static int set_options(struct http *h, CURL *curl, struct http_transfer *t, bool
     return 0;
 }
 
-/* What the transfer's end means. */
+/* Return the result of a transfer: a callback's failure first, then the answer, then curl's failure. */
 static int conclude(struct http_transfer *t, const struct http_failure *failure)
 {
     const char *remedy;
@@ -297,7 +311,7 @@ static int conclude(struct http_transfer *t, const struct http_failure *failure)
                      remedy);
 }
 
-/* "https://host:port" of the URL, for sentences. */
+/* Set t->host to "https://host:port" of the URL, for sentences. */
 static void name_host(struct http_transfer *t)
 {
     const char *begin = strstr(t->req->url, "://");
@@ -305,8 +319,8 @@ static void name_host(struct http_transfer *t)
     snprintf(t->host, sizeof t->host, "%.*s", (int)GR_MIN(len, sizeof t->host - 1), t->req->url);
 }
 
-/* The server does not want this version of HTTP: it says so, or ends the TLS handshake that offers no other. A
- * connection that broke says nothing of versions. */
+/* Did the server refuse this version of HTTP? It may answer so, or end a TLS handshake that offers no other version. A
+ * broken connection says nothing about versions. */
 static bool version_refused(const struct http_transfer *t, const struct http_failure *failure)
 {
     if (strncmp(t->req->url, "https:", 6))
@@ -327,12 +341,13 @@ static void http_perform(CURL *curl, struct http_transfer *t, struct http_failur
 /* One try of a request. */
 struct attempt {
     bool http2;   /* offer both versions */
-    bool fresh;   /* over a new connection */
-    bool refused; /* this version of HTTP was */
-    bool said_so; /* by a status */
-    long version; /* of the answer: CURL_HTTP_VERSION_... */
+    bool fresh;   /* use a new connection */
+    bool refused; /* result: this version of HTTP was refused */
+    bool said_so; /* result: the refusal was a status, so it is certain */
+    long version; /* result: of the answer, CURL_HTTP_VERSION_... */
 };
 
+/* Try a request once. */
 static int do_once(struct http *h, const struct http_request *req, struct http_response *resp, struct attempt *a)
 {
     struct http_transfer t = {
@@ -352,7 +367,7 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
         a->refused = version_refused(&t, &failure);
         a->said_so = a->refused && !failure.code;
         a->version = t.version;
-        if (rc || a->refused) { /* over its connection the same would come again */
+        if (rc || a->refused) { /* do not keep a connection that failed, or that speaks the refused version */
             curl_easy_cleanup(curl);
             curl = NULL;
         }
@@ -363,7 +378,8 @@ static int do_once(struct http *h, const struct http_request *req, struct http_r
     return rc;
 }
 
-/* HTTP/1.1 was refused and HTTP/2 was not. A handshake may have failed for another reason: three in a row tell. */
+/* Note that HTTP/1.1 was refused and HTTP/2 accepted. A handshake may fail for other reasons, so only a status or
+ * REFUSALS_TELL failures in a row make HTTP/2 the first choice. */
 static void note_refusal(struct http *h, bool said_so)
 {
     unsigned in_a_row = atomic_fetch_add(&h->refusals, 1) + 1;

@@ -1,5 +1,6 @@
-/* HTTP(S) requests over kept-alive connections (libcurl), blocking, from any thread. No thread is
- * made here; after a fork only one of the two processes may go on using a struct http. */
+/* HTTP(S) requests over kept-alive connections, with libcurl. Calls block and may come from any thread. No thread is
+ * started here; after a fork, only one of the two processes may go on using a struct http.
+ */
 #ifndef GRANARY_NET_HTTP_H
 #define GRANARY_NET_HTTP_H
 
@@ -13,103 +14,108 @@
 #include "net/http_error.h"
 #include "net/http_slots.h"
 
-/* What is wanted of an object. */
+/* The part of an object to read. */
 struct http_part {
-    uint64_t off, len;
-    bool fresh; /* over a connection that nothing has come over yet */
+    uint64_t off, len; /* bytes */
+    bool fresh;        /* use a new connection, not one that is kept alive */
 };
 
-struct http; /* a pool of easy handles; at most `connections` requests run at once, others wait */
+/* A pool of connections. At most `connections` requests run at once; others wait. */
+struct http;
 
 struct http_config {
     unsigned connections;        /* 0: 64 */
     struct http_slots *slots;    /* shared with others, instead of connections; outlives the struct http; NULL: none */
     unsigned connect_timeout_ms; /* 0: 10,000 */
-    unsigned stall_timeout_s;    /* a transfer under 1 KiB/s for so long fails with -ETIMEDOUT; 0: 30 */
+    unsigned stall_timeout_s;    /* a transfer slower than 1 KiB/s for this long fails with -ETIMEDOUT; 0: 30 */
     const char *ca_bundle;       /* NULL: AWS_CA_BUNDLE, then the system's */
     const char *user_agent;      /* NULL: granary/VERSION */
-    bool no_proxy;               /* whatever the environment says */
-    struct rate *rate;           /* of bodies, both ways; outlives the struct http; NULL: no limit */
-    const volatile int *cancel;  /* set asynchronously: ends waiting for the rate at once, and for the server within a
-                                    second, with -EAGAIN; a request made afterwards has two seconds; may be NULL */
+    bool no_proxy;               /* use no proxy, whatever the environment says */
+    struct rate *rate;           /* limits bodies, both ways; outlives the struct http; NULL: no limit */
+    const volatile int *cancel;  /* base/cancel.h: when set, requests fail with -EAGAIN, at once when they wait for the
+                                    rate, within a second when they wait for the server; a request begun after that
+                                    has two seconds; may be NULL */
 };
 
-/* Signing key of AWS Signature 4; NULL members: unsigned. Never logged. */
+/* Keys for AWS Signature Version 4. access_key NULL: the request is not signed. Never logged. */
 struct http_signer {
     const char *access_key, *secret_key, *session_token; /* session_token may be NULL */
     const char *region, *service;                        /* "us-east-1", "s3" */
 };
 
-/* Receives body bytes of a successful (2xx) answer as they arrive; non-zero stops the transfer with
- * that -errno. */
+/* Receives the body of a successful (2xx) answer piece by piece, on the calling thread of http_do. A result other than
+ * 0 stops the transfer; http_do returns it. */
 typedef int http_sink(void *arg, const void *data, size_t len);
 
 enum { HTTP_HEADERS_MAX = 16, HTTP_ETAG_MAX = 256, HTTP_ERROR_BODY_MAX = 64 << 10 };
 
 struct http_request {
     const char *method;                    /* "GET", "PUT", "HEAD", "DELETE", "POST" */
-    const char *url;                       /* path and query already in strict percent-encoded form, query sorted */
+    const char *url;                       /* path and query strictly percent-encoded, the query sorted */
     const char *headers[HTTP_HEADERS_MAX]; /* "Name: value", NULL ends */
     const void *body;
     size_t body_len;
     const struct http_signer *signer; /* NULL: unsigned */
-    const char *netrc; /* a file of names and passwords by host, whose are sent (Basic); NULL: nobody's */
+    const char *netrc; /* a netrc file; the name and password for the host are sent (Basic); NULL: none */
     http_sink *sink;   /* NULL: the body goes to http_response.body */
     void *sink_arg;
-    uint64_t deadline_ms; /* on clock_now_ms; 0: none but the stall timeout */
-    /* range_len > 0: ask for bytes [range_off, range_off + range_len). The sink gets exactly these
-     * or the request fails: an object that ends inside the range comes back as status 416, a server
-     * that ignores or misreads Range as -ENOTSUP or -EIO. */
+    uint64_t deadline_ms; /* on clock_now_ms; 0: only the stall timeout applies */
+    /* range_len > 0: request the bytes [range_off, range_off + range_len). The sink gets exactly these bytes, or the
+     * request fails: status 416 if the object ends inside the range; -ENOTSUP or -EIO if the server ignores or misreads
+     * Range. */
     uint64_t range_off, range_len;
-    bool fresh;  /* over a new connection, in place of one that is kept alive */
-    bool lookup; /* of names, sizes, small documents: has not all of the shared places */
+    bool fresh;  /* use a new connection, not one that is kept alive */
+    bool lookup; /* a request for names, sizes or small documents: limited to part of the shared slots (http_slots.h) */
 };
 
 struct http_response {
     int status;               /* e.g. 206 */
     char etag[HTTP_ETAG_MAX]; /* with its quotes, as sent; empty when absent or too long */
-    int64_t content_length;   /* -1 unknown */
-    int64_t range_total;      /* the total of Content-Range, -1 without one */
-    int64_t last_modified;    /* seconds since the epoch, -1 unknown */
-    int retry_after_s;        /* -1 without one */
-    bool sink_stopped;        /* http_do's result and sentence are the sink's own */
-    char *location;           /* of a redirect (never followed), at most 32 KiB; owned here; NULL: none */
+    int64_t content_length;   /* bytes; -1: unknown */
+    int64_t range_total;      /* bytes of the whole object, from Content-Range; -1: unknown */
+    int64_t last_modified;    /* seconds since the epoch; -1: unknown */
+    int retry_after_s;        /* -1: the server did not say */
+    bool sink_stopped;        /* the sink ended the transfer: http_do's result and sentence are the sink's */
+    char *location;           /* Location of a redirect (http_do never follows one), at most 32 KiB; NULL: none */
     char bucket_region[64];   /* x-amz-bucket-region, else empty */
-    struct bytes body;        /* of a non-2xx answer (cut at HTTP_ERROR_BODY_MAX), or all when there is no sink */
+    struct bytes body;        /* of an answer that is not 2xx (cut at HTTP_ERROR_BODY_MAX), or of any without a sink */
 };
 
+/* config: copied; NULL: all defaults. -ENOMEM with a sentence. */
 GR_MUST_CHECK int http_new(const struct http_config *config, struct http **out);
-void http_free(struct http *h); /* no request may be running */
+void http_free(struct http *h); /* no request may be running; NULL is allowed */
 
-/* One request. 0 when an HTTP answer arrived whole, whatever its status. Otherwise -EAGAIN
- * (connect, DNS, reset, cut short), -ETIMEDOUT, -EACCES (TLS refused) or the sink's error, with a
- * sentence naming host and cause. resp->body.max is set by the caller before the call when it wants
- * a body (default HTTP_ERROR_BODY_MAX); http_response_release frees. */
+/* Do one request. 0: a whole HTTP answer arrived, whatever its status. Otherwise -EAGAIN (connect, DNS, reset, cut
+ * short, cancelled), -ETIMEDOUT, -EACCES (TLS), -ENOTSUP or -EIO (a wrong range), another code of http_error.h, or the
+ * sink's result, with a sentence that names host and cause. *resp is all zero before the first call, except that
+ * body.max may limit a successful answer without a sink (0: HTTP_ERROR_BODY_MAX; more is -EMSGSIZE). It may be reused;
+ * http_response_release frees it. */
 GR_MUST_CHECK int http_do(struct http *h, const struct http_request *req, struct http_response *resp);
 void http_response_release(struct http_response *resp);
 
-/* Strict percent-encoding: all but A-Z a-z 0-9 - . _ ~ (and '/' when keep_slash). Appends to out.
- */
+/* Append text to out in strict percent-encoding: every byte except A-Z a-z 0-9 - . _ ~ (and '/' with keep_slash) is
+ * escaped. -EMSGSIZE, -ENOMEM; out is unchanged then. */
 GR_MUST_CHECK int http_percent_encode(struct bytes *out, const char *text, size_t len, bool keep_slash);
-/* The opposite, in place ('+' stays '+'); the new length, or -EBADMSG for a bad escape. */
+/* Decode percent-encoding in place; '+' stays '+'. Returns the new length, or -EBADMSG (no sentence) for a bad escape.
+ */
 long http_percent_decode(char *text, size_t len);
 
 enum { HTTP_SHOWN_MAX = 301 };
-/* What a sentence may show of an address that a server gave, in out or a constant: no query, and nothing of one that
- * may have a name and password. */
+/* Return what a sentence may show of an address from a server: the part before '?' or '#', or nothing at all if there
+ * is an '@', which may follow a name and password. The result is out or a constant. */
 const char *http_shown(const char *url, char out[HTTP_SHOWN_MAX]);
 
 enum { HTTP_FOLLOW_MAX = 10 };
 
-/* http_do() for GET and HEAD, following at most HTTP_FOLLOW_MAX redirects (301, 302, 303, 307, 308 with a Location),
- * for servers that only know where bytes lie (dataset hosts in front of a CDN). Each call begins at the request's own
- * address: what a redirect names may hold a signature that expires. Method, range and headers go on, but who asks (an
- * Authorization header, netrc) is told to no other scheme, host or port than the request's own, nor to that one once
- * the way has left it; nothing that signs the request may be set.
+/* http_do() for GET and HEAD that follows up to HTTP_FOLLOW_MAX redirects (301, 302, 303, 307, 308 with a Location),
+ * for servers that only know where the bytes are, such as dataset hosts in front of a CDN. Each call begins at the
+ * request's own address, since an address in a redirect may contain a signature that expires. Method, range and headers
+ * stay the same, except that credentials (an Authorization header, netrc) go only to the scheme, host and port of the
+ * request itself, and no longer there once a redirect has left it. The request must not be signed.
  *
- * *out_url: the address of the answer, without query, when it is another than the request's; the caller's to free, also
- * after an error; else NULL. As http_do(), and -EACCES: from https to http; -EIO: too many; -EBADMSG: to what is no
- * address of a web server. Sentences show neither what stands behind '?' nor a name and password. */
+ * *out_url: the address, without query, that answered, if it differs from the request's; else NULL. The caller frees
+ * it, also after an error. Errors as for http_do(), and -EACCES: redirected from https to http; -EIO: too many
+ * redirects; -EBADMSG: the target is not an http(s) address. Sentences show neither queries nor names and passwords. */
 GR_MUST_CHECK int http_follow(struct http *h, const struct http_request *req, struct http_response *resp,
                               char **out_url);
 

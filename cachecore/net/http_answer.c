@@ -1,6 +1,9 @@
-/* An answer as it arrives: what its headers say, whether it is the range that was asked for, and where its body goes.
+/* Receive an answer: take its headers, check that it is the requested range, and pass on its body.
  *
- * A status line begins an answer anew: of those before the last one (100 Continue) nothing is kept.
+ *   status line -> headers -> first body byte: judge_range -> body to the sink, to resp->body, or cut as an error text
+ *
+ * Each status line begins a new answer; nothing is kept of an earlier one (100 Continue). The range is checked before
+ * the sink sees a byte, so a server that ignores Range cannot feed it wrong bytes.
  */
 #include "net/http_transfer.h"
 
@@ -16,6 +19,7 @@
 
 enum { ERROR_BODY_READ_MAX = 1 << 20, HEADER_LINE_MAX = 32 << 10 };
 
+/* Copy a header's value; empty if it is too long. */
 static void copy_value(char *out, size_t size, const char *value, size_t len)
 {
     out[0] = 0;
@@ -25,7 +29,8 @@ static void copy_value(char *out, size_t size, const char *value, size_t len)
     out[len] = 0;
 }
 
-/* Take a number and, unless it is 0, the byte behind it; NULL: they are not there. */
+/* Scan a number and, unless `behind` is 0, the byte that must follow it. Returns the position after them; NULL: they
+ * are not there. */
 static const char *scan_number(const char *p, char behind, uint64_t *out)
 {
     char *end;
@@ -36,7 +41,7 @@ static const char *scan_number(const char *p, char behind, uint64_t *out)
     return end + (behind != 0);
 }
 
-/* A range and a total, or * for either */
+/* Take "bytes FIRST-LAST/TOTAL" (RFC 9110, 14.4); the range or the total may be "*". */
 static void take_content_range(struct http_transfer *t, const char *value)
 {
     uint64_t first, last, total;
@@ -85,7 +90,7 @@ static char *take_location(struct http_transfer *t, const char *value)
     return copy;
 }
 
-/* Seconds, or a date. */
+/* Return a Retry-After, which is a number of seconds or a date, in seconds. */
 static int retry_after(const char *value)
 {
     int64_t seconds = *value >= '0' && *value <= '9' ? number(value) : curl_getdate(value, NULL) - time(NULL);
@@ -111,7 +116,7 @@ static void take_header(struct http_transfer *t, const char *name, const char *v
         copy_value(r->bucket_region, sizeof r->bucket_region, value, strlen(value));
 }
 
-/* One header line, not ended by a NUL. Overlong ones (curl itself refuses them beyond 100 KiB) say nothing we want. */
+/* Take one header line, which does not end in a NUL. Overlong lines are skipped: no header used here is that long. */
 size_t http_answer_header(char *data, size_t one, size_t len, void *arg)
 {
     struct http_transfer *t = arg;
@@ -140,8 +145,9 @@ static bool successful(const struct http_transfer *t)
     return t->resp->status >= 200 && t->resp->status < 300;
 }
 
-/* Before the first body byte of an answer to a ranged request: are these the bytes asked for? Sets
- * t->failed, or turns the answer into a 416. */
+/* Before the first body byte of a successful answer to a range request: check that these are the requested bytes. Sets
+ * t->failed if not. An answer that ends early because the object does counts as a 416. A whole object (200) is accepted
+ * if it is exactly the range. */
 static void judge_range(struct http_transfer *t)
 {
     const struct http_request *q = t->req;
@@ -164,15 +170,18 @@ static void judge_range(struct http_transfer *t)
     }
 }
 
+/* Keep the beginning of an error's body, for the sentence, and drop the rest. */
 static int keep_error_body(struct http_transfer *t, const void *data, size_t len)
 {
     struct bytes *body = &t->resp->body;
     size_t room = body->len < HTTP_ERROR_BODY_MAX ? HTTP_ERROR_BODY_MAX - body->len : 0;
     body->max = HTTP_ERROR_BODY_MAX;
+    /* Reading a short rest keeps the connection usable; a long one is not worth it. */
     t->enough |= t->received > ERROR_BODY_READ_MAX;
     return bytes_append(body, data, GR_MIN(len, room));
 }
 
+/* Pass a piece of the body on. */
 static int take_body(struct http_transfer *t, const void *data, size_t len)
 {
     judge_range(t);
@@ -215,7 +224,7 @@ size_t http_answer_body(char *data, size_t one, size_t len, void *arg)
 
 int http_answer_end(struct http_transfer *t)
 {
-    judge_range(t); /* of an answer without a body */
+    judge_range(t); /* not done yet for an answer without a body */
     if (!t->failed && t->req->range_len && successful(t) && t->received < t->req->range_len)
         t->failed = error_set(-EAGAIN, "%s: the answer ended after %llu of %llu bytes", t->host,
                               (unsigned long long)t->received, (unsigned long long)t->req->range_len);

@@ -1,6 +1,9 @@
-/* What comes from the network and is no answer passes: it may be a proxy that restarts, or a middlebox. What lasts is
- * what another try would meet again: trust, keys, settings, memory. Codes of protocols that are not spoken here and of
- * calls that are not made come to nobody; they are in the table so that none is forgotten (test_http_error). */
+/* The rule: a failure is permanent if another try would meet it again, as with trust, keys, settings and memory.
+ * Whatever the network sends instead of an answer is temporary; it may come from a restarting proxy or a middlebox.
+ *
+ * Codes of other protocols and of calls that are not made here never occur. They are in the table so that a test can
+ * check that no code is missing (test_http_error).
+ */
 #include "net/http_error.h"
 
 #include <curl/curl.h>
@@ -15,12 +18,12 @@
 #define NOT_HERE -EIO, ""
 #define TLS -EACCES, "; check the TLS settings of both sides"
 
-/* By code; .rc 0: not in the table. */
+/* By libcurl's code; rc 0: not in the table. */
 static const struct {
     int rc;
     const char *remedy;
 } failures[] = {
-    /* the way to the server */
+    /* reaching the server */
     [CURLE_COULDNT_RESOLVE_PROXY] = {-EAGAIN, "; check the address and the name service"},
     [CURLE_COULDNT_RESOLVE_HOST] = {-EAGAIN, "; check the address and the name service"},
     [CURLE_COULDNT_CONNECT] = {-EAGAIN, "; check the address, and that the server runs"},
@@ -36,19 +39,19 @@ static const struct {
     [CURLE_SEND_FAIL_REWIND] = {PASSES},
     [CURLE_UPLOAD_FAILED] = {PASSES},
 
-    /* what came is no HTTP, or breaks off */
-    [CURLE_UNSUPPORTED_PROTOCOL] = {NOT_HTTP}, /* HTTP/0.9: only web addresses come here */
+    /* the answer is not HTTP, or is cut short */
+    [CURLE_UNSUPPORTED_PROTOCOL] = {NOT_HTTP}, /* an answer in HTTP/0.9; other schemes never come here */
     [CURLE_WEIRD_SERVER_REPLY] = {NOT_HTTP},
-    [CURLE_FILESIZE_EXCEEDED] = {NOT_HTTP}, /* a Content-Length beyond all numbers */
+    [CURLE_FILESIZE_EXCEEDED] = {NOT_HTTP}, /* a Content-Length too large for a number */
     [CURLE_BAD_CONTENT_ENCODING] = {NOT_HTTP},
     [100] = {NOT_HTTP},       /* CURLE_TOO_LARGE: endless headers */
-    [CURLE_HTTP2] = {PASSES}, /* the connection is given up, or this request's stream */
+    [CURLE_HTTP2] = {PASSES}, /* the server closed the connection, or this request's stream */
     [CURLE_HTTP2_STREAM] = {PASSES},
     [CURLE_HTTP3] = {PASSES},
     [CURLE_QUIC_CONNECT_ERROR] = {PASSES},
 
     /* TLS */
-    [CURLE_SSL_CONNECT_ERROR] = {-EACCES, "; check that the server speaks TLS on this port"}, /* or it broke */
+    [CURLE_SSL_CONNECT_ERROR] = {-EACCES, "; check that the server speaks TLS on this port"}, /* see broke_handshake */
     [CURLE_SSL_SHUTDOWN_FAILED] = {PASSES},
     [CURLE_PEER_FAILED_VERIFICATION] =
         {-EACCES, "; trust the server's authority with AWS_CA_BUNDLE, or check the address; a certificate that has "
@@ -139,17 +142,19 @@ bool http_failure_known(int code)
     return code > 0 && (size_t)code < GR_ARRAY_SIZE(failures) && failures[code].rc;
 }
 
-/* In the TLS handshake, as curl gives one number for all that ends it. */
+/* Did the connection break during the TLS handshake? curl has one code for every end of a handshake; a broken
+ * connection is temporary, a refused handshake is not. */
 static bool broke_handshake(const struct http_failure *q)
 {
     if (q->code != CURLE_SSL_CONNECT_ERROR)
         return false;
     return q->os_errno == ECONNRESET || q->os_errno == EPIPE || q->os_errno == ETIMEDOUT ||
            strstr(q->text, "unexpected eof") || strstr(q->text, "SSL_ERROR_SYSCALL") ||
-           strstr(q->text, "SSL_ERROR_ZERO_RETURN"); /* as OpenSSL says it */
+           strstr(q->text, "SSL_ERROR_ZERO_RETURN"); /* OpenSSL's words */
 }
 
-/* One number for "https:// is not built into libcurl", which lasts, and an answer in HTTP/0.9, which passes. */
+/* Is TLS missing from libcurl? curl has one code for that, which is permanent, and for an answer in HTTP/0.9, which is
+ * temporary. */
 static bool speaks_no_tls(const struct http_failure *q)
 {
     return q->code == CURLE_UNSUPPORTED_PROTOCOL && strstr(q->text, "not supported");

@@ -1,5 +1,6 @@
-/* libcurl's own following is not used: a request that is judged and signed by http.c must not travel on unseen, and
- * where it went must be known for sentences and for the links of an index page. Its URL parser does the resolving.
+/* Redirects are followed here and not by libcurl, because each request is checked by http.c, credentials must not reach
+ * another host, and the final address is needed for sentences and for the links of an index page. Locations are
+ * resolved with libcurl's URL parser.
  */
 #include "net/http.h"
 
@@ -13,27 +14,28 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-/* The way so far. */
+/* The redirects followed so far. */
 struct route {
-    CURLU *at;
-    char *url; /* the same as text: where the next request goes */
-    unsigned redirects;
-    bool known; /* of the origin of the first address, all the way */
+    CURLU *at;          /* the address of the next request */
+    char *url;          /* the same as text */
+    unsigned redirects; /* followed */
+    bool known;         /* every address so far had the scheme, host and port of the first */
 };
 
+/* Is this answer a redirect to follow? */
 static bool leads_on(const struct http_response *resp)
 {
     int s = resp->status;
     return resp->location && (s == 301 || s == 302 || s == 303 || s == 307 || s == 308);
 }
 
-/* Only memory can be short where the address has been parsed. */
+/* Get a part of a parsed address. That fails only when out of memory. */
 static int part_of(CURLU *u, CURLUPart part, char **out)
 {
     return curl_url_get(u, part, out, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) ? error_no_memory() : 0;
 }
 
-/* Are scheme, host and port of both the same? */
+/* Set *same: do both addresses have the same scheme, host and port? */
 static int compare_origin(CURLU *from, CURLU *to, bool *same)
 {
     static const CURLUPart parts[] = {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT};
@@ -52,7 +54,8 @@ static int compare_origin(CURLU *from, CURLU *to, bool *same)
     return 0;
 }
 
-/* The target's address in to, which begins as where the way is. */
+/* Resolve location against `to`, which holds the current address, and leave the target there. from: the current address
+ * as text. */
 static int resolve(CURLU *to, const char *from, const char *location)
 {
     CURLUcode code = curl_url_set(to, CURLUPART_URL, location, CURLU_URLENCODE | CURLU_PATH_AS_IS);
@@ -74,6 +77,7 @@ static int resolve(CURLU *to, const char *from, const char *location)
     return 0;
 }
 
+/* Go on to a redirect's target. */
 static int go_on(struct route *w, const char *location)
 {
     CURLU *to = curl_url_dup(w->at);
@@ -82,7 +86,7 @@ static int go_on(struct route *w, const char *location)
     int rc = to ? resolve(to, w->url, location) : error_no_memory();
     if (!rc)
         rc = compare_origin(w->at, to, &same);
-    /* A name and password there would be sent as the asker's; what stands behind '#' is never sent. */
+    /* A user and password in the target would be sent as ours; a fragment is never sent. */
     if (!rc && (curl_url_set(to, CURLUPART_USER, NULL, 0) || curl_url_set(to, CURLUPART_PASSWORD, NULL, 0) ||
                 curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) || curl_url_get(to, CURLUPART_URL, &url, 0)))
         rc = error_no_memory();
@@ -99,7 +103,7 @@ static int go_on(struct route *w, const char *location)
     return 0;
 }
 
-/* The request as it goes to a stranger. */
+/* Remove the credentials from a request to another host. */
 static void tell_nobody(struct http_request *req)
 {
     size_t kept = 0;
@@ -111,6 +115,7 @@ static void tell_nobody(struct http_request *req)
         req->headers[kept] = NULL;
 }
 
+/* Parse the request's own address, from which the first redirect is resolved. */
 static int http_follow_begin(struct route *w, const char *url)
 {
     char text[HTTP_SHOWN_MAX];
@@ -121,6 +126,7 @@ static int http_follow_begin(struct route *w, const char *url)
     return code || curl_url_get(w->at, CURLUPART_URL, &w->url, 0) ? error_no_memory() : 0;
 }
 
+/* Follow redirects until an answer is none; *resp is the last answer. */
 static int http_follow_follow(struct http *h, const struct http_request *req, struct http_response *resp,
                               struct route *w)
 {

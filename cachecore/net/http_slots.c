@@ -1,3 +1,9 @@
+/* Counters under one lock; a thread that may not take a slot waits on one condition. With a single user any waiter may
+ * take a released slot, so one is woken. With several, only some of the waiters may, and all are woken to check.
+ *
+ * A lookup with several users needs two permissions: its user's share of all slots, and its user's share of the part
+ * for lookups, which is at least one slot.
+ */
 #include "net/http_slots.h"
 
 #include <assert.h>
@@ -35,6 +41,7 @@ void http_slots_leave(struct http_slots *p)
     pthread_cond_broadcast(&p->freed);
 }
 
+/* May this user take a slot of this kind now? */
 static bool has_place_locked(const struct http_slots *p, const struct http_slots_user *user, enum http_slot_kind kind)
 {
     unsigned free = p->limit - p->in_use, most = GR_MAX(p->limit * 3 / 8, 1u);
@@ -70,7 +77,7 @@ void http_slots_give(struct http_slots *p, struct http_slots_user *user, enum ht
     if (p->users < 2)
         pthread_cond_signal(&p->freed);
     else
-        pthread_cond_broadcast(&p->freed); /* not everyone who waits may have it */
+        pthread_cond_broadcast(&p->freed); /* not every waiter may take it */
 }
 
 unsigned http_slots_waiting(struct http_slots *p)

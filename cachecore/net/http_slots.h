@@ -1,6 +1,7 @@
-/* How many requests may be under way at a time: of one struct http, or of several that share these slots. Where
- * several do, each has a share (base/share.h): one whose server is silent leaves slots to the others. Look-ups have
- * three eighths of the slots at most, shared in the same way, so that no number of them keeps data from being read. */
+/* A limit on the requests in flight, for one struct http or for several that share it. With several users, each has a
+ * share (base/share.h), so that one whose server does not answer leaves slots to the others. Lookups then have at most
+ * three eighths of the slots, shared in the same way, so that lookups never keep data from being read. Any thread.
+ */
 #ifndef GRANARY_NET_HTTP_SLOTS_H
 #define GRANARY_NET_HTTP_SLOTS_H
 
@@ -12,33 +13,34 @@
 
 enum http_slot_kind { HTTP_SLOT_DATA, HTTP_SLOT_LOOKUP };
 
-/* Members are its own. */
+/* Private to http_slots.c. */
 struct http_slots {
-    pthread_mutex_t lock;
-    pthread_cond_t freed;
-    unsigned in_use, lookups, limit, waiting; /* waiting: for one to be given back */
+    pthread_mutex_t lock;                     /* guards the rest, and every http_slots_user */
+    pthread_cond_t freed;                     /* a slot was released, or a user left */
+    unsigned in_use, lookups, limit, waiting; /* slots taken; those by lookups; all; threads waiting for one */
     unsigned users;
 };
 
-/* One that takes slots; all 0 to begin with, under the slots' lock. */
+/* One user's slots. All zero at first. */
 struct http_slots_user {
     unsigned in_use, lookups;
 };
 
-/* limit: at least 1. */
+/* limit: the number of slots, at least 1. */
 void http_slots_init(struct http_slots *p, unsigned limit);
-void http_slots_release(struct http_slots *p); /* none is taken */
+void http_slots_release(struct http_slots *p); /* no slot may be taken, every user must have left */
 
-/* From join to leave a user is counted: a sole one has all slots. */
+/* A user joins before it takes slots and leaves afterwards. A single user may take all slots. */
 void http_slots_join(struct http_slots *p);
 void http_slots_leave(struct http_slots *p);
 
-/* Wait for a slot; false: deadline_ms (on clock_now_ms; 0: none) passed before there was one. */
+/* Wait for a slot and take it. false: deadline_ms (on clock_now_ms; 0: none) passed before there was one. */
 GR_MUST_CHECK bool http_slots_take(struct http_slots *p, struct http_slots_user *user, enum http_slot_kind kind,
                                    uint64_t deadline_ms);
+/* Release a slot. */
 void http_slots_give(struct http_slots *p, struct http_slots_user *user, enum http_slot_kind kind);
 
-/* How many wait for a slot now. Any thread. */
+/* Return the number of threads that wait for a slot now. */
 unsigned http_slots_waiting(struct http_slots *p);
 
 #endif

@@ -1,3 +1,6 @@
+/* A server that was killed leaves its socket in the filesystem, and bind fails on it. So the path is probed by a
+ * connect: if no process accepts, the socket is stale and is removed. Anything else at the path is left alone.
+ */
 #include "net/listen.h"
 
 #include <errno.h>
@@ -30,7 +33,8 @@ static int unix_address(const char *path, struct sockaddr_un *out)
     return 0;
 }
 
-/* 1: yes, 0: no, -errno. Where as many wait to be accepted as may, somebody listens who is slow, or stopped. */
+/* Does a process listen at the address? 1: yes, 0: no, or -errno. EAGAIN means a full backlog, so a process listens but
+ * is slow or stopped. */
 static int answered(const struct sockaddr_un *address)
 {
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -50,7 +54,7 @@ int listen_answered(const char *path)
     return rc ? rc : answered(&address);
 }
 
-/* Remove what a server that is gone has left at the path. */
+/* Remove the socket that a dead server left at the path; refuse anything else there. */
 static int clear_path(const struct sockaddr_un *address)
 {
     struct stat st;
@@ -78,7 +82,7 @@ int listen_unix(const char *path, int *out)
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return error_set(-errno, "cannot make a socket: %s", strerror(errno));
-    /* The mode of the socket is the mode its file will have: no moment when others may connect. */
+    /* bind gives the file the mode of the socket, so there is no moment when other users may connect. */
     if (fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&address, sizeof address))
         return error_set(-errno, "cannot bind %s: %s; its directory must be there and writable", path, strerror(errno));
     if (listen(fd, BACKLOG)) {
@@ -94,7 +98,7 @@ int listen_tcp_check(const char *address)
 {
     const char *colon = strrchr(address, ':');
     uint64_t port;
-    /* getaddrinfo takes larger numbers too, and gives what is left of them in 16 bits */
+    /* getaddrinfo accepts larger numbers and keeps their low 16 bits */
     if (!colon || colon == address || text_parse_uint("port", colon + 1, 0, UINT16_MAX, &port))
         return error_set(-EINVAL, "'%s' is not HOST:PORT with a port up to 65535; write for example 127.0.0.1:10809",
                          address);
@@ -115,6 +119,7 @@ static int listen_split(const char *address, char **out_host, const char **out_p
     return *out_host ? 0 : error_no_memory();
 }
 
+/* Listen at one resolved address. -errno without a sentence. */
 static int listen_info(const struct addrinfo *info, int *out)
 {
     CLEANUP_FD int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC, info->ai_protocol);
@@ -126,6 +131,7 @@ static int listen_info(const struct addrinfo *info, int *out)
     return 0;
 }
 
+/* Return the port that a socket is bound to; 0: unknown. */
 static unsigned bound_port(int fd)
 {
     union {
@@ -162,9 +168,10 @@ int listen_tcp(const char *address, int *out, unsigned *out_port)
     return 0;
 }
 
-/* ---- clients ---- */
+/* ------------------------------------------------------------------ clients */
 
-/* -errno without a sentence. Nagle's wait is for those who write in pieces. */
+/* Connect to one address. -errno without a sentence. SO_SNDTIMEO also limits connect, which then fails with EINPROGRESS
+ * (TCP) or EAGAIN (unix). TCP_NODELAY, because requests are written in one piece and must not wait for an ACK. */
 static int listen_connect_to(int family, int protocol, const void *address, socklen_t len, unsigned timeout_s, int *out)
 {
     const struct timeval limit = {.tv_sec = timeout_s};

@@ -1,27 +1,29 @@
-/* Sockets that a server listens on, and the way to them. */
+/* Sockets of servers: listen at a unix path or a TCP port, and connect to one. Functions that return int return 0 or
+ * -errno with a sentence; the caller closes *out. Any thread.
+ */
 #ifndef GRANARY_NET_LISTEN_H
 #define GRANARY_NET_LISTEN_H
 
 #include "base/compiler.h"
 
-/* Bind and listen at a unix path (mode 0600). A socket that nobody listens on any more is replaced;
- * -EADDRINUSE: somebody does; -EEXIST: something else is there. *out: close. */
+/* Listen at a unix path, with mode 0600. A stale socket, which no process listens on, is replaced. -EADDRINUSE: another
+ * process listens there; -EEXIST: the path is not a socket; -EINVAL: the path is too long. */
 GR_MUST_CHECK int listen_unix(const char *path, int *out);
 
-/* Bind and listen at HOST:PORT ([v6]:PORT); port 0 takes a free one. *out_port: the port. -EADDRINUSE:
- * another program has it. *out: close. */
+/* Listen at HOST:PORT or [V6]:PORT; port 0 takes a free one. *out_port: the port. -EADDRINUSE: another program uses it;
+ * -EINVAL: not such an address, or the host does not resolve. */
 GR_MUST_CHECK int listen_tcp(const char *address, int *out, unsigned *out_port);
 
-/* -EINVAL: it is not HOST:PORT. Nobody is asked whether there is such a host. */
+/* Check the form HOST:PORT, without resolving the host. -EINVAL: it is not that. */
 GR_MUST_CHECK int listen_tcp_check(const char *address);
 
-/* Whether somebody listens at a unix path: 1, 0, or -errno. Does not wait for him. */
+/* Does a process listen at a unix path? 1: yes, 0: no, or -errno. Never blocks. */
 int listen_answered(const char *path);
 
-/* A connection to who listens at an absolute unix path or at HOST:PORT. The socket sends and receives with
- * that limit until others are set. -ETIMEDOUT, -ECONNREFUSED, -ENOENT and others: nobody is there. *out: close. */
+/* Connect to an absolute unix path or to HOST:PORT. timeout_s limits the connect, and each later send and receive on
+ * the socket until the caller sets others. -ETIMEDOUT, -ECONNREFUSED, -ENOENT and others: no server is there. */
 GR_MUST_CHECK int listen_connect(const char *address, unsigned timeout_s, int *out);
-/* The same of a unix path alone, which may be relative. */
+/* The same for a unix path only, which may be relative. */
 GR_MUST_CHECK int listen_connect_unix(const char *path, unsigned timeout_s, int *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* NBD's fixed newstyle protocol as bytes: what both ends of a connection name. Everything is big-endian.
+/* NBD's fixed newstyle protocol as bytes, for both ends of a connection. All numbers are big-endian.
  * https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
  *
  *   server:  "NBDMAGIC" "IHAVEOPT" flags:16
@@ -19,7 +19,7 @@
 #define NBD_WIRE_REQUEST_MAGIC 0x25609513u
 #define NBD_WIRE_SIMPLE_MAGIC 0x67446698u
 
-enum { NBD_WIRE_NAME_MAX = 4096 };
+enum { NBD_WIRE_NAME_MAX = 4096 }; /* bytes of an export's name */
 
 enum nbd_wire_handshake_flag { NBD_WIRE_FIXED_NEWSTYLE = 1, NBD_WIRE_NO_ZEROES = 2 };
 
@@ -67,7 +67,7 @@ enum nbd_wire_command {
     NBD_WIRE_WRITE_ZEROES = 6,
 };
 
-/* As they are sent. */
+/* The messages as they are sent. */
 struct __attribute__((packed)) nbd_wire_greeting {
     char magic[16];
     uint16_t flags;

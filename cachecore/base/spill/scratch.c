@@ -1,5 +1,6 @@
-/* A scratch is a buffer until it would pass its memory, then a file that has no name: nothing is left behind whatever
- * ends the process. The buffer goes at that moment; from then on the page cache is what is fast.
+/* A scratch is a buffer until a write would exceed its memory limit; then the contents move to a file, and the buffer
+ * is freed. There is no second cache: the kernel's page cache keeps the file's recent pages in memory. The file has no
+ * name, so nothing is left behind however the process ends.
  */
 #include "base/spill/scratch.h"
 
@@ -14,10 +15,10 @@
 
 struct scratch {
     char *dir;
-    size_t memory;
-    uint8_t *data; /* while fd < 0; cap bytes, those up to len are set */
+    size_t memory; /* limit of the buffer, in bytes */
+    uint8_t *data; /* the buffer while fd < 0: cap bytes, len of them in use */
     size_t cap;
-    int fd;
+    int fd; /* the file; -1: the contents are in memory */
     uint64_t len;
 };
 
@@ -47,7 +48,7 @@ void scratch_free(struct scratch *s)
     free(s);
 }
 
-/* ENOTDIR, ENOENT, EACCES and EROFS have the same remedy as a full disk. */
+/* Set the sentence for a failed write. ENOTDIR, ENOENT, EACCES and EROFS have the same remedy as a full disk. */
 static int file_error(const struct scratch *s, int rc)
 {
     return error_set(rc,
@@ -55,7 +56,7 @@ static int file_error(const struct scratch *s, int rc)
                      s->dir, strerror(-rc));
 }
 
-/* Filesystems without O_TMPFILE get a file that is unlinked at once. */
+/* Make a file without a name. On filesystems without O_TMPFILE, make one with a name and unlink it at once. */
 static int make_file(struct scratch *s)
 {
     s->fd = open(s->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -73,12 +74,13 @@ static int make_file(struct scratch *s)
     return 0;
 }
 
+/* Move the contents from memory to a file. */
 static int spill(struct scratch *s)
 {
     int rc = make_file(s);
     if (!rc && s->len)
         rc = io_pwrite_full(s->fd, s->data, (size_t)s->len, 0);
-    if (rc && s->fd >= 0) { /* what is in memory can still be read */
+    if (rc && s->fd >= 0) { /* drop the file and keep the buffer: the contents can still be read */
         close(steal_fd(&s->fd));
         return file_error(s, rc);
     }
@@ -88,11 +90,12 @@ static int spill(struct scratch *s)
     return 0;
 }
 
-/* Room for `end` bytes in memory. */
+/* Make room for `end` bytes in memory. The buffer doubles, up to the limit. */
 static int grow(struct scratch *s, size_t end)
 {
     if (end <= s->cap)
         return 0;
+    /* at least 4 KiB, then twice as much each time, but not more than the limit */
     size_t cap = GR_MAX(GR_MIN(GR_MAX(s->cap * 2, (size_t)4096), s->memory), end);
     uint8_t *fresh = realloc(s->data, cap);
     if (!fresh)
@@ -121,7 +124,7 @@ int scratch_write(struct scratch *s, uint64_t at, const void *data, size_t len)
         if (rc)
             return file_error(s, rc);
     } else {
-        if (at > s->len)
+        if (at > s->len) /* a gap; a file reads it as zeros by itself */
             memset(s->data + s->len, 0, (size_t)(at - s->len));
         memcpy(s->data + at, data, len);
     }

@@ -1,8 +1,8 @@
-/* Room beside memory: bytes at any offset, in memory while they are few, then in an unlinked file of a directory for
- * temporary files. What sorts, lists and metadata regions of a build are kept in, so that a build's memory does not
- * grow with its files. File bodies are never put here.
+/* Temporary storage with random access: bytes are kept in memory up to a limit, then in an unlinked file in a directory
+ * for temporary files. Builds keep their sorts, lists and metadata regions here, so that a build's memory does not grow
+ * with its number of files. File data is never stored here.
  *
- * One thread, but for scratch_read, which any number of threads may call while nobody writes.
+ * One thread, except that any number of threads may call scratch_read while no thread writes.
  */
 #ifndef GRANARY_BASE_SPILL_SCRATCH_H
 #define GRANARY_BASE_SPILL_SCRATCH_H
@@ -16,21 +16,25 @@
 enum { SCRATCH_MEMORY_DEFAULT = 32 << 20 };
 
 struct scratch_config {
-    const char *dir; /* for the file; NULL: $TMPDIR, else /var/tmp */
+    const char *dir; /* where the file is made; NULL: $TMPDIR, else /var/tmp */
     size_t memory;   /* bytes kept in memory before the file is made; 0: SCRATCH_MEMORY_DEFAULT */
 };
 
 struct scratch;
 
+/* Make an empty scratch; config is copied. Makes no file yet. -ENOMEM with a sentence. */
 GR_MUST_CHECK int scratch_new(const struct scratch_config *config, struct scratch **out);
 void scratch_free(struct scratch *s); /* NULL is allowed */
 DEFINE_CLEANUP(scratch, struct scratch *, scratch_free)
 
-/* Put len bytes at `at`; bytes between the former end and `at` are zeros. -ENOSPC and other errors of the file system,
- * with a sentence that names the directory and --tmpdir. */
+/* Write len bytes at offset `at`. A gap between the former end and `at` reads as zeros. -ENOMEM, or -ENOSPC and other
+ * errors of the filesystem, with a sentence that names the directory and --tmpdir. What was written before stays
+ * readable. */
 GR_MUST_CHECK int scratch_write(struct scratch *s, uint64_t at, const void *data, size_t len);
-/* Exactly len bytes from `at`, which lie before the end. */
+/* Read len bytes at offset `at`; all of them must lie before the end. -errno of the filesystem with a sentence; -EIO:
+ * the file was cut. */
 GR_MUST_CHECK int scratch_read(struct scratch *s, uint64_t at, void *dst, size_t len);
+/* Return the end of the last byte written. */
 uint64_t scratch_len(const struct scratch *s);
 
 #endif

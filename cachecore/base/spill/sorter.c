@@ -1,11 +1,19 @@
-/* Records lie back to back in an arena in the order of their coming, with a reference each; sorting sorts the
- * references. When arena and references fill the memory, they become a run in a scratch. Runs are merged from windows
- * that share the memory; more runs than windows of WINDOW_MIN fit are first merged into fewer, larger ones.
+/* Records are stored back to back in an arena in the order in which they were added, with one reference each; sorting
+ * moves only the references. When arena and references fill the memory, they are written to a scratch as a sorted run:
  *
- *   record: u32 key length, u32 value length, key, value     (in arena and runs alike; never outlives the process)
+ *   sorter_add -> arena --full: sort--> runs --merge_pass, while too many--> fewer runs --merge_next--> records
+ *                   |
+ *                   +-- everything fitted: sort the references, no run ---------------------------> records
  *
- * Equal keys: within a run by place in the arena, between runs by the run's number, and only neighbouring runs are
- * merged: that is the order of coming.
+ *   record:  u32 key length | u32 value length | key | value
+ *
+ * Lengths are in the machine's byte order, since no run outlives the process.
+ *
+ * A merge reads each run through a window, and the windows share the memory. If that memory does not hold a window of
+ * WINDOW_MIN for every run, neighbouring runs are merged into longer ones first.
+ *
+ * The sort is stable. Records with equal keys are ordered by their place in the arena within a run, and by the number
+ * of the run between runs; only neighbouring runs are merged, so both follow the order of adding.
  */
 #include "base/spill/sorter.h"
 
@@ -20,46 +28,46 @@
 #include "base/vec.h"
 
 enum {
-    HEADER = 8,
-    WINDOW_MIN = 16 << 10,
-    WINDOW_MAX = 1 << 20,
-    WRITE_BUFFER = 256 << 10,
-    RECORD_COST = HEADER + 32, /* header, reference, and the room qsort takes */
+    HEADER = 8,                /* bytes: the two lengths of a record */
+    WINDOW_MIN = 16 << 10,     /* bytes of a run in memory while it is merged, at least */
+    WINDOW_MAX = 1 << 20,      /* the same, at most */
+    WRITE_BUFFER = 256 << 10,  /* bytes collected before a write to the scratch */
+    RECORD_COST = HEADER + 32, /* bytes beside key and value: header, reference, and the space qsort_r needs */
 };
 
 struct ref {
-    uint64_t head; /* the key's 8 bytes behind what all keys of the run share, as a number that orders like them */
-    uint64_t at;   /* in the arena */
+    uint64_t head; /* the key's 8 bytes behind the prefix that all keys of the run share, as a big-endian number */
+    uint64_t at;   /* offset of the record in the arena */
 };
 
 struct run {
-    uint64_t start, end; /* in the scratch */
+    uint64_t start, end; /* offsets in the scratch */
 };
 
-/* Reads a run through a window. */
+/* Reads one run through a window. */
 struct reader {
-    uint64_t at, end; /* not in the window yet */
-    uint8_t *window;
-    size_t cap, pos, len;
+    uint64_t at, end;     /* the part of the run that is not in the window yet */
+    uint8_t *window;      /* cap bytes, grown for a record that is longer */
+    size_t cap, pos, len; /* the window holds len bytes; those before pos have been read */
     struct sorter_record record;
 };
 
 struct sorter {
-    const char *dir;
+    const char *dir; /* dir_copy or NULL */
     char *dir_copy;
-    size_t memory;
+    size_t memory; /* bytes */
     struct bytes arena;
     VEC(struct ref) refs;
-    size_t shared; /* bytes all keys of the arena share, at the time of sorting */
+    size_t shared;
     struct scratch *scratch;
     VEC(struct run) runs;
-    struct bytes out; /* on its way to the scratch */
-    /* once sorted */
-    bool sorted, started;
-    size_t next; /* without runs: the next reference */
+    struct bytes out; /* records to be written to the scratch */
+    /* after sorter_sort */
+    bool sorted, started; /* started: merge_next has returned a record of the present merge */
+    size_t next;          /* without runs: the next reference */
     struct reader *readers;
     size_t reader_count;
-    uint32_t *heap; /* numbers of readers that have a record, the least on top */
+    uint32_t *heap; /* min-heap of the readers that have a record, by that record */
     size_t heap_len;
 };
 
@@ -100,6 +108,7 @@ void sorter_free(struct sorter *s)
     free(s);
 }
 
+/* Return the record that is encoded at p. */
 static struct sorter_record record_at(const uint8_t *p)
 {
     uint32_t lens[2];
@@ -107,6 +116,7 @@ static struct sorter_record record_at(const uint8_t *p)
     return (struct sorter_record){p + HEADER, p + HEADER + lens[0], lens[0], lens[1]};
 }
 
+/* Compare two keys as memcmp does; a prefix comes first. */
 static int order_of(const struct sorter_record *a, const struct sorter_record *b)
 {
     size_t common = GR_MIN(a->key_len, b->key_len);
@@ -116,6 +126,7 @@ static int order_of(const struct sorter_record *a, const struct sorter_record *b
 
 /* ------------------------------------------------------------------ the arena */
 
+/* For qsort_r: compare heads, then whole keys, then places, since qsort_r is not stable. */
 static int ref_order(const void *a, const void *b, void *arg)
 {
     const struct ref *x = a, *y = b;
@@ -127,7 +138,8 @@ static int ref_order(const void *a, const void *b, void *arg)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Paths of a directory share most of their bytes; the ones behind decide nearly always. */
+/* Sort the references. Paths in one directory share most of their bytes, so the 8 bytes behind the prefix that all keys
+ * share nearly always decide, without a look into the arena. */
 static void sort_arena(struct sorter *s)
 {
     if (!s->refs.len)
@@ -174,13 +186,13 @@ static int put_record(struct sorter *s, struct scratch *to, const struct sorter_
     return !rc && s->out.len >= WRITE_BUFFER ? flush_out(s, to) : rc;
 }
 
-/* The file is where runs go at once: what memory there is sorts. */
+/* Make a scratch that goes to its file at once: the memory is for sorting. */
 static int run_scratch(struct sorter *s, struct scratch **out)
 {
     return scratch_new(&(struct scratch_config){.dir = s->dir, .memory = 1}, out);
 }
 
-/* The arena becomes a run. */
+/* Sort the arena, write it to the scratch as a run and empty it. */
 static int spill(struct sorter *s)
 {
     int rc = s->scratch ? 0 : run_scratch(s, &s->scratch);
@@ -222,14 +234,14 @@ int sorter_add(struct sorter *s, const void *key, size_t key_len, const void *va
         rc = bytes_append(&s->arena, value, value_len);
     if (!rc && vec_push(&s->refs, ref))
         rc = error_no_memory();
-    if (rc)
+    if (rc) /* no half a record stays */
         s->arena.len = (size_t)ref.at;
     return rc;
 }
 
 /* ------------------------------------------------------------------ merging */
 
-/* At least `need` bytes of the run in one piece at the window's position. */
+/* Have at least `need` bytes of the run in one piece at the window's position. */
 static int reader_fill(struct reader *r, struct scratch *from, size_t need)
 {
     if (r->len - r->pos >= need)
@@ -254,7 +266,7 @@ static int reader_fill(struct reader *r, struct scratch *from, size_t need)
     return 0;
 }
 
-/* Step to the next record: 1, the end: 0, or -errno. */
+/* Go to the reader's next record. Returns 1, 0 at the end of the run, or -errno. */
 static int reader_next(struct reader *r, struct scratch *from)
 {
     if (r->pos == r->len && r->at == r->end)
@@ -272,12 +284,14 @@ static int reader_next(struct reader *r, struct scratch *from)
     return 1;
 }
 
+/* Does reader a's record come before reader b's? Of equal keys, the earlier run's comes first. */
 static bool before(const struct sorter *s, uint32_t a, uint32_t b)
 {
     int order = order_of(&s->readers[a].record, &s->readers[b].record);
     return order ? order < 0 : a < b;
 }
 
+/* Restore the heap below position i, whose reader has changed. */
 static void sift_down(struct sorter *s, size_t i)
 {
     uint32_t moved = s->heap[i];
@@ -291,7 +305,7 @@ static void sift_down(struct sorter *s, size_t i)
     s->heap[i] = moved;
 }
 
-/* Begin to merge `count` runs. */
+/* Begin to merge `count` runs: a reader and a window each, and the heap over all of them. */
 static int merge_start(struct sorter *s, const struct run *runs, size_t count)
 {
     readers_free(s);
@@ -315,12 +329,13 @@ static int merge_start(struct sorter *s, const struct run *runs, size_t count)
         assert(rc);
         s->heap[s->heap_len++] = (uint32_t)i;
     }
-    for (size_t i = count / 2; i-- > 0;)
+    for (size_t i = count / 2; i-- > 0;) /* Floyd's heap construction */
         sift_down(s, i);
     return 0;
 }
 
-/* The record given last lives in its reader's window: that reader steps when the next one is asked for. */
+/* Get the least record of all readers. It stays in its reader's window until the next call, which is when that reader
+ * goes on. */
 static int merge_next(struct sorter *s, struct sorter_record *out)
 {
     if (s->started && s->heap_len) {
@@ -339,7 +354,7 @@ static int merge_next(struct sorter *s, struct sorter_record *out)
     return 1;
 }
 
-/* Merge every `fan` neighbouring runs into one. */
+/* Merge each group of `fan` neighbouring runs into one, in a new scratch that replaces the old one. */
 static int merge_pass(struct sorter *s, size_t fan)
 {
     CLEANUP(cleanup_scratch) struct scratch *to = NULL;

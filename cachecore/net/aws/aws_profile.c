@@ -1,5 +1,6 @@
-/* The files are small INI text; what is not understood is skipped, as the AWS tools do. Nested settings ("s3 =", then
- * indented lines) are read as if they were not nested. */
+/* The files are small INI files. Lines that are not understood are skipped, as the AWS tools do. Nested settings ("s3
+ * =" with indented lines below) are read as if they were not nested. The text contains keys, so it is wiped after use.
+ */
 #include "net/aws/aws_profile.h"
 
 #include <errno.h>
@@ -38,6 +39,7 @@ void aws_profile_release(struct aws_profile *p)
         wipe(owned[i]);
 }
 
+/* Cut white space off both ends, in place. */
 static char *trim(char *text)
 {
     text += strspn(text, " \t\r");
@@ -48,7 +50,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* The last line of a file wins, the first file over the second. */
+/* Take one line NAME=VALUE. Within a file the last line wins; a value that an earlier file set (`before`) stays. */
 static void aws_profile_take_line(char *line, struct aws_profile *p, const struct aws_profile *before)
 {
     const struct {
@@ -77,7 +79,7 @@ static void aws_profile_take_line(char *line, struct aws_profile *p, const struc
         }
 }
 
-/* "[name]", or in the configuration "[profile name]". */
+/* Is this the title of the profile's section: "name", or in the config file "profile name"? */
 static bool is_section_of(char *title, const char *name)
 {
     title = trim(title);
@@ -86,7 +88,7 @@ static bool is_section_of(char *title, const char *name)
     return strcmp(title, name) == 0;
 }
 
-/* Take the profile's lines of the text, which is cut up on the way. */
+/* Take the profile's lines out of a file's text, which is modified. */
 static void take_text(char *text, struct aws_profile *p)
 {
     const struct aws_profile before = *p;
@@ -106,7 +108,7 @@ static void take_text(char *text, struct aws_profile *p)
     }
 }
 
-/* The file's path; NULL: without HOME there is none. */
+/* Return a file's path, from the variable or below HOME; NULL: HOME is not set. */
 static char *path_of(const char *variable, const char *below_home)
 {
     const char *set = getenv(variable), *home = getenv("HOME");

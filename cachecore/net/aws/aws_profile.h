@@ -1,5 +1,6 @@
-/* One profile of the AWS shared files: AWS_PROFILE, or "default", of AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials)
- * and AWS_CONFIG_FILE (~/.aws/config). What stands in the first wins. */
+/* Read one profile of the AWS shared files: the profile AWS_PROFILE, or "default", in AWS_SHARED_CREDENTIALS_FILE
+ * (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config). Values in the first file win.
+ */
 #ifndef GRANARY_NET_AWS_AWS_PROFILE_H
 #define GRANARY_NET_AWS_AWS_PROFILE_H
 
@@ -7,17 +8,18 @@
 
 #include "base/compiler.h"
 
-/* Owned; NULL: not there, or empty. */
+/* A profile. It owns its strings; NULL: not set, or empty. */
 struct aws_profile {
     char *name;
-    char *file; /* the credentials file looked at; NULL: there is no HOME */
+    char *file; /* path of the credentials file; NULL: HOME is not set */
     char *access_key, *secret_key, *session_token;
     char *region, *addressing_style;
     char *role_arn, *role_session_name, *web_identity_token_file;
-    bool named; /* AWS_PROFILE asked for it */
+    bool named; /* AWS_PROFILE is set */
 };
 
-/* A file that is not there is no error; -EMSGSIZE, -EACCES, ...: one that cannot be read, with a sentence. */
+/* Load the profile; the caller releases *out. A missing file is no error. -EMSGSIZE, -EACCES, ...: a file cannot be
+ * read; -ENOMEM; with a sentence. */
 GR_MUST_CHECK int aws_profile_load(struct aws_profile *out);
 void aws_profile_release(struct aws_profile *p); /* wipes */
 

@@ -1,6 +1,15 @@
-/* The lock guards `current` and the renewal's state; it is never held across a request or a file's reading. Whoever
- * finds that renewal is due and nobody at it, renews; `attempt` counts renewals, so that those who waited for one know
- * that it has ended and take its failure for their own instead of trying one after the other.
+/* Credentials are reference-counted: a renewal replaces `current`, and requests that were signed with the old ones keep
+ * them until they end.
+ *
+ *   valid --ahead_s before expiry--> due: one thread renews, the others use the old ones
+ *     |                                     |
+ *     +--a server rejects them--> rejected: one thread renews, the others wait
+ *
+ * The first thread that finds a renewal due, and none in progress, does it. `attempt` counts renewals, so that a
+ * waiting thread sees that the one it waited for has ended; it then takes over that result instead of trying again
+ * itself, or a dead service would be asked by each thread in turn.
+ *
+ * The lock guards `current` and the state of the renewal. It is never held across a request or while a file is read.
  */
 #include "net/aws/credential_chain.h"
 
@@ -19,22 +28,25 @@
 
 enum { AHEAD_S = 300, BETWEEN_MS = 10000, CONNECT_S = 1, SILENCE_S = 5 };
 
+/* The source of the credentials; STATIC: environment or shared files. */
 enum place { STATIC, WEB_IDENTITY, CONTAINER, INSTANCE };
 
 struct credential_chain {
     enum place place;
-    struct http *http; /* of the remote places */
+    struct http *http; /* for remote sources; NULL: STATIC */
     char *region, *token_file, *role_arn, *session_name;
     unsigned ahead_s, between_ms, connect_s, silence_s;
-    pthread_mutex_t lock;
-    pthread_cond_t renewed;
-    struct lent_credentials *current; /* NULL: none yet */
-    bool renewing, rejected;          /* rejected: a server says that current has expired */
-    uint64_t attempt, next_ms;        /* no renewal before, while current is valid */
-    struct error failure;             /* of the last attempt */
+    pthread_mutex_t lock;             /* guards the rest */
+    pthread_cond_t renewed;           /* an attempt has ended */
+    struct lent_credentials *current; /* the chain holds one reference; NULL: none yet */
+    bool renewing, rejected;          /* an attempt is in progress; a server rejected current */
+    uint64_t attempt, next_ms;        /* attempts made; on clock_now_ms: no attempt before, while current is valid */
+    struct error failure;             /* of the last attempt; code 0: it succeeded */
 };
 
-/* ------------------------------------------------------------------ places */
+/* ------------------------------------------------------------------ sources */
+
+/* Fetch credentials from the chosen source; blocks. */
 
 static int fetch(struct credential_chain *c, struct credentials *out)
 {
@@ -68,6 +80,7 @@ static int use_web_identity(struct credential_chain *c, const char *file, const 
     return c->token_file && c->role_arn && (c->session_name || !session) ? 0 : error_no_memory();
 }
 
+/* Choose the first source that is configured. */
 static int choose_place(struct credential_chain *c)
 {
     const char *file = credential_chain_set_value("AWS_WEB_IDENTITY_TOKEN_FILE"),
@@ -82,7 +95,7 @@ static int choose_place(struct credential_chain *c)
         return rc;
     if (p.web_identity_token_file && p.role_arn)
         return use_web_identity(c, p.web_identity_token_file, p.role_arn, p.role_session_name);
-    if (!p.named) /* who names a profile wants no other place */
+    if (!p.named) /* a user who names a profile wants no other source */
         c->place = credentials_in_container() ? CONTAINER : INSTANCE;
     return 0;
 }
@@ -106,6 +119,7 @@ static bool is_valid_locked(const struct credential_chain *c)
     return c->current && !c->rejected && (!c->current->keys.expires || time(NULL) < c->current->keys.expires);
 }
 
+/* Is it time to renew? */
 static bool is_due_locked(const struct credential_chain *c)
 {
     if (!is_valid_locked(c))
@@ -114,7 +128,7 @@ static bool is_due_locked(const struct credential_chain *c)
            clock_now_ms() >= c->next_ms;
 }
 
-/* One attempt; the lock is not held. */
+/* Make one attempt, which the caller has announced by `renewing`. Takes the lock only to publish the result. */
 static int renew(struct credential_chain *c)
 {
     struct lent_credentials *fresh = calloc(1, sizeof *fresh);
@@ -138,7 +152,7 @@ static int renew(struct credential_chain *c)
     return 0;
 }
 
-/* Wait for the attempt under way, or make one when it is one's turn. 0: an attempt has succeeded. */
+/* Make an attempt, or wait for the one in progress and take over its result. 0: the attempt has succeeded. */
 static int attempt_one(struct credential_chain *c)
 {
     pthread_mutex_lock(&c->lock);
@@ -154,7 +168,8 @@ static int attempt_one(struct credential_chain *c)
     return rc;
 }
 
-/* For a store, "absent" is an answer: what failed here must not look like one. */
+/* Turn -ENOENT into -EACCES: to a store -ENOENT means that an object is absent, which missing credentials must not look
+ * like. */
 static int as_refusal(int rc)
 {
     return rc == -ENOENT ? -EACCES : rc;
@@ -171,6 +186,7 @@ int credential_chain_get(struct credential_chain *c, const struct lent_credentia
 {
     {
         SCOPED_LOCK(&c->lock);
+        /* The usual case: valid, and either not due or being renewed by another thread. */
         bool valid = is_valid_locked(c);
         if (valid && (c->renewing || !is_due_locked(c)))
             return lend_locked(c, out);
@@ -195,13 +211,14 @@ int credential_chain_renew(struct credential_chain *c, const struct lent_credent
     {
         SCOPED_LOCK(&c->lock);
         if (c->current != expired)
-            return 1; /* somebody was faster */
+            return 1; /* another thread has renewed them already */
         c->rejected = true;
     }
     int rc = attempt_one(c);
     if (rc)
         return as_refusal(rc);
     SCOPED_LOCK(&c->lock);
+    /* A source that is a file or a service may return the same keys again. */
     return strcmp(c->current->keys.access_key, expired->keys.access_key) ||
            strcmp(c->current->keys.secret_key, expired->keys.secret_key) ||
            strcmp(c->current->keys.session_token ?: "", expired->keys.session_token ?: "");
@@ -214,7 +231,7 @@ static int make_http(struct credential_chain *c)
     if (c->place == STATIC)
         return 0;
     struct http_config config = {.connections = 1};
-    if (c->place != WEB_IDENTITY) { /* services of this machine: never through a proxy, and near or not there */
+    if (c->place != WEB_IDENTITY) { /* services on this machine: no proxy, and they answer soon or are absent */
         config.no_proxy = true;
         config.connect_timeout_ms = c->connect_s * 1000;
         config.stall_timeout_s = c->silence_s;
@@ -222,7 +239,8 @@ static int make_http(struct credential_chain *c)
     return http_new(&config, &c->http);
 }
 
-/* Nothing names a place, and the last one there is has none either. */
+/* Set the sentence for "no source has credentials": the one about the shared files, with the reason of the instance
+ * metadata service in brackets. */
 static int no_credentials(int why)
 {
     struct error instance;
@@ -231,11 +249,12 @@ static int no_credentials(int why)
     error_take(&instance, why);
     int rc = aws_profile_load(&p);
     if (!rc)
-        rc = credentials_from_profile(&p, &none); /* says where was looked */
+        rc = credentials_from_profile(&p, &none); /* its sentence says where credentials were looked for */
     return error_set(rc, "%.300s (%.200s)", error_text(), instance.text);
 }
 
-/* The first credentials. A service that may or may not be there has to answer; one that is named may be late. */
+/* Fetch the first credentials. The instance metadata service, which no setting names, must answer now, or there are no
+ * credentials. A service that the settings name may be unreachable for a while. */
 static int fetch_first(struct credential_chain *c)
 {
     c->renewing = true;

@@ -1,9 +1,12 @@
-/* Credentials from the first place that has some, renewed before they expire:
+/* AWS credentials from the first source that is configured, renewed before they expire:
  *
- *   environment -> AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN -> profile of the shared files (its keys, or its
- *   web_identity_token_file and role_arn) -> container's endpoint -> instance metadata
+ *   1. the environment
+ *   2. AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN (STS)
+ *   3. the profile in the shared files: its keys, or its web_identity_token_file with role_arn
+ *   4. the container's endpoint
+ *   5. the instance metadata service
  *
- * The place is chosen once. Any thread.
+ * The source is chosen once, by credential_chain_new. Any thread.
  */
 #ifndef GRANARY_NET_AWS_CREDENTIAL_CHAIN_H
 #define GRANARY_NET_AWS_CREDENTIAL_CHAIN_H
@@ -13,30 +16,33 @@
 struct credential_chain;
 
 struct credential_chain_config {
-    const char *region;  /* of STS; NULL: none is known */
-    unsigned ahead_s;    /* renew so long before they expire; 0: 300 */
-    unsigned between_ms; /* pause between two renewals of credentials that are valid still; 0: 10,000 */
-    unsigned silence_s;  /* a service of this machine that is silent for so long is not there; 0: 5, and 1 to connect */
+    const char *region;  /* for STS; NULL: not known */
+    unsigned ahead_s;    /* seconds before expiry at which to renew; 0: 300 */
+    unsigned between_ms; /* least pause between two attempts to renew credentials that are still valid; 0: 10,000 */
+    unsigned silence_s;  /* a service on this machine that does not answer for this long is absent; 0: 5, and 1 to
+                            connect */
 };
 
-/* Asks services over the network where only they can have some. -ENOENT: there are none, with a sentence that says
- * where was looked. A service that is named by the settings but cannot be reached is asked again by
- * credential_chain_get. */
+/* Choose the source and fetch the first credentials, over the network if need be. -ENOENT: there are none; the sentence
+ * says where they were looked for. -EACCES: refused; -EINVAL, -EIO, -ENOMEM, and errors of reading the files. A source
+ * that the settings name but that cannot be reached is no failure: credential_chain_get tries it again. */
 GR_MUST_CHECK int credential_chain_new(const struct credential_chain_config *config, struct credential_chain **out);
 void credential_chain_free(struct credential_chain *c); /* no credentials may be lent */
 
-/* Lent: held while a request is signed with them. */
+/* A reference to credentials, held while a request is signed with them. */
 struct lent_credentials {
     struct credentials keys;
-    unsigned holders; /* guarded by the chain */
+    unsigned holders; /* references; guarded by the chain's lock */
 };
 
-/* Those of now, to be given back. One thread renews at a time; others go on with those there are while they are valid,
- * and so do all when renewing fails. -EAGAIN, -ETIMEDOUT, -EACCES, -EIO: none are valid and no new ones can be had. */
+/* Get the current credentials; release them with credential_chain_put. If they are due, one thread renews them. The
+ * others use the old ones while those are valid, and so do all when the renewal fails. -EAGAIN, -ETIMEDOUT, -EACCES,
+ * -EINVAL, -EIO: none are valid and no new ones were obtained; never -ENOENT. */
 GR_MUST_CHECK int credential_chain_get(struct credential_chain *c, const struct lent_credentials **out);
+/* Release credentials. */
 void credential_chain_put(struct credential_chain *c, const struct lent_credentials *lent);
-/* A server does not accept these any more: get others, whatever they say of themselves. 1: credential_chain_get gives
- * others now; 0: there are none but these; or -errno. */
+/* A server rejects these credentials: renew them, whatever their expiry says. 1: credential_chain_get returns others
+ * now; 0: the source still has the same; or -errno as for credential_chain_get. */
 GR_MUST_CHECK int credential_chain_renew(struct credential_chain *c, const struct lent_credentials *expired);
 
 #endif

@@ -1,4 +1,6 @@
-/* Credentials of the environment and of the shared files. */
+/* Credentials from the environment and the shared files. Keys are wiped before they are freed, and checked before use:
+ * a key with a line end could smuggle a header into a request.
+ */
 #include "net/aws/credentials.h"
 
 #include <errno.h>
@@ -23,7 +25,7 @@ void credentials_release(struct credentials *c)
     wipe(&c->session_token);
 }
 
-/* They travel in HTTP headers: a control byte or a space would break one. */
+/* May this value stand in an HTTP header? Control bytes and spaces would break one. */
 static bool usable(const char *value)
 {
     if (!*value)
@@ -83,7 +85,7 @@ int credentials_from_profile(struct aws_profile *p, struct credentials *out)
 
 int credentials_load(struct credentials *out)
 {
-    if (credentials_in_environment()) {
+    if (credentials_in_environment()) { /* one key alone is an error, not a reason to go on to the files */
         *out = (struct credentials){.access_key = copy_of(credentials_set_value("AWS_ACCESS_KEY_ID")),
                                     .secret_key = copy_of(credentials_set_value("AWS_SECRET_ACCESS_KEY")),
                                     .session_token = copy_of(credentials_set_value("AWS_SESSION_TOKEN"))};

@@ -1,5 +1,6 @@
 /* AWS credentials that need no network: the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN),
- * then the shared files (aws_profile.h). credential_chain.h has all there are, and renews them.
+ * then the shared files (aws_profile.h). credential_chain.h covers all sources and renewal. No sentence shows a key.
+ * Any thread.
  */
 #ifndef GRANARY_NET_AWS_CREDENTIALS_H
 #define GRANARY_NET_AWS_CREDENTIALS_H
@@ -11,17 +12,20 @@
 
 struct credentials {
     char *access_key, *secret_key, *session_token; /* session_token may be NULL */
-    int64_t expires;                               /* seconds since the epoch; 0: never, as far as is known */
+    int64_t expires;                               /* seconds since the epoch; 0: no expiry is known */
 };
 
-/* -ENOENT with a sentence that says where was looked. */
+/* Load credentials from the environment, else from the shared files; the caller releases *out. -ENOENT: there are none,
+ * the sentence says where they were looked for; -EINVAL: unusable keys; -ENOMEM, and errors of reading the files. */
 GR_MUST_CHECK int credentials_load(struct credentials *out);
-/* Takes the keys out of the profile. -ENOENT: it has none. */
+/* Move the keys from the profile to *out. -ENOENT: the profile has none; -EINVAL: they are unusable. */
 GR_MUST_CHECK int credentials_from_profile(struct aws_profile *p, struct credentials *out);
-/* AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY is set. */
+/* Is AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY set? */
 bool credentials_in_environment(void);
-/* Both keys are there and fit into a header, else -EINVAL naming `where` and *c is released. */
+/* Check that both keys are there and may stand in an HTTP header. -EINVAL: not so; *c is released. where: their source,
+ * for the sentence. */
 GR_MUST_CHECK int credentials_check(const char *where, struct credentials *c);
-void credentials_release(struct credentials *c); /* wipes */
+/* Wipe and free the keys. */
+void credentials_release(struct credentials *c);
 
 #endif

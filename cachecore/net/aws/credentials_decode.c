@@ -1,5 +1,6 @@
-/* The XML is looked at as text: the values wanted are base64 and dates, which need no escapes, and a value with one in
- * it fails as a key. What copies are made of secrets are wiped. */
+/* The XML is searched as text. The values are base64 and dates, which need no escapes; a value with an escape would be
+ * refused as a key by the server. Copies of secrets are wiped.
+ */
 #include "net/aws/credentials_decode.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ static int unexpected(const char *service)
     return error_set(-EIO, "S3 credentials from %s: the answer is not what such a service says", service);
 }
 
-/* "2026-11-22T01:02:03Z", perhaps with a fraction. */
+/* Parse "2026-11-22T01:02:03Z", perhaps with a fraction, or with "+00:00" for the Z. */
 static int parse_expiration(const char *text, int64_t *out)
 {
     char plain[] = "0000-00-00T00:00:00Z";
@@ -27,7 +28,7 @@ static int parse_expiration(const char *text, int64_t *out)
     return text_parse_time(plain, out);
 }
 
-/* Copies; a missing expiration is none. */
+/* Copy the values to *out and check them. No expiration means that the keys do not expire. */
 static int credentials_decode_take(const char *service, const char *access, const char *secret, const char *token,
                                    const char *expiration, struct credentials *out)
 {
@@ -53,7 +54,7 @@ int credentials_decode_json(const char *service, const void *json, size_t len, s
     return rc;
 }
 
-/* The text of the first such element, to be wiped and freed; NULL: none. */
+/* Return the text of the first element with this tag; the caller wipes and frees it. NULL: there is none. */
 static char *element(const char *xml, size_t len, const char *tag)
 {
     char open[64];

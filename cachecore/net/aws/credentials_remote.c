@@ -1,5 +1,10 @@
-/* Answers come from outside: their size is bounded, keys are checked before they are used, and nothing of an answer
- * stands in a sentence. */
+/* One function per service. Answers come from outside: their size is bounded, keys are checked before use, and no
+ * sentence shows anything of an answer. Buffers with secrets are wiped.
+ *
+ *   STS:        POST token file's text                        -> XML with keys
+ *   container:  GET with an Authorization header              -> JSON with keys
+ *   instance:   PUT api/token -> GET role name -> GET role    -> JSON with keys
+ */
 #include "net/aws/credentials_remote.h"
 
 #include <errno.h>
@@ -22,7 +27,7 @@ static const char *credentials_remote_set_value(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* Buffers that held secrets. */
+/* Cleanups for buffers that may contain secrets. */
 static void wipe_bytes(struct bytes *b)
 {
     if (b->data)
@@ -36,7 +41,7 @@ static void wipe_response(struct http_response *r)
     http_response_release(r);
 }
 
-/* Perform and judge by the status. */
+/* Do a request; an answer that is not 2xx is a failure. */
 static int credentials_remote_ask(struct http *h, struct http_request *request, const char *service,
                                   struct http_response *out)
 {
@@ -46,6 +51,7 @@ static int credentials_remote_ask(struct http *h, struct http_request *request, 
     if (out->status >= 200 && out->status < 300)
         return 0;
     rc = http_status_errno(out->status);
+    /* Any other refusal means that these settings get no credentials. */
     rc = rc == -EAGAIN || rc == -ENOENT ? rc : -EACCES;
     return error_set(rc, "S3 credentials from %s: it answered with status %d; check its settings and the role", service,
                      out->status);
@@ -53,7 +59,7 @@ static int credentials_remote_ask(struct http *h, struct http_request *request, 
 
 /* ------------------------------------------------------------------ STS */
 
-/* A file's text without the line's end. */
+/* Read a token file without the line end. A token of several lines is refused, since it goes into a header or form. */
 static int read_token(const char *path, struct bytes *out)
 {
     int rc = io_read_file(path, out);
@@ -64,12 +70,14 @@ static int read_token(const char *path, struct bytes *out)
     return rc ? error_prefix(rc == -ENOENT ? -EACCES : rc, "S3 credentials") : 0;
 }
 
+/* Append "&NAME=VALUE" to a form, with the value escaped. */
 static int add_field(struct bytes *body, const char *name, const char *value, size_t len)
 {
     int rc = bytes_printf(body, "&%s=", name);
     return rc ? rc : http_percent_encode(body, value, len, false);
 }
 
+/* Make the form of an AssumeRoleWithWebIdentity request. */
 static int web_identity_form(const struct web_identity *w, struct bytes *body)
 {
     struct bytes token CLEANUP(wipe_bytes) = BYTES_INIT(TOKEN_MAX);
@@ -84,6 +92,7 @@ static int web_identity_form(const struct web_identity *w, struct bytes *body)
     return rc ? rc : add_field(body, "WebIdentityToken", (const char *)token.data, token.len);
 }
 
+/* Write the URL of STS: the user's endpoint, that of the region, or the global one. */
 static void sts_url(const struct web_identity *w, char url[URL_MAX])
 {
     const char *given = credentials_remote_set_value("AWS_ENDPOINT_URL_STS");
@@ -126,7 +135,8 @@ bool credentials_in_container(void)
            credentials_remote_set_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 }
 
-/* Plain HTTP goes nowhere but to this machine and the addresses AWS gives these services: the answer is a secret. */
+/* May this URL be asked for credentials? The answer is a secret, so plain HTTP is allowed only to this machine and to
+ * the addresses that AWS reserves for these services. */
 static bool may_ask(const char *url)
 {
     static const char *const hosts[] = {"127.0.0.1",     "localhost",      "[::1]",
@@ -144,7 +154,7 @@ static bool may_ask(const char *url)
     return false;
 }
 
-/* The Authorization header, if one is asked for; *out empty: none. */
+/* Make the Authorization header if a token is configured; else leave *out empty. */
 static int authorization(struct bytes *out)
 {
     const char *file = credentials_remote_set_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
@@ -189,6 +199,7 @@ static int unexpected(void)
     return error_set(-EIO, "S3 credentials from " INSTANCE ": the answer is not what such a service says");
 }
 
+/* Request one path of the instance metadata service; the answer's body becomes a string. */
 static int metadata(struct http *h, const char *method, const char *path, const char *header, struct http_response *out)
 {
     const char *base = credentials_remote_set_value("AWS_EC2_METADATA_SERVICE_ENDPOINT");
@@ -201,11 +212,12 @@ static int metadata(struct http *h, const char *method, const char *path, const 
     int rc = credentials_remote_ask(h, &request, INSTANCE, out);
     if (rc)
         return rc;
-    /* an answer of one line becomes part of a header or address */
+    /* callers put a one-line answer into a header or a URL */
     char *text = bytes_string(&out->body);
     return text ? 0 : error_no_memory();
 }
 
+/* Get a session token (version 2 of the service) and make its header. */
 static int session_header(struct http *h, char out[HEADER_MAX])
 {
     struct http_response answer CLEANUP(wipe_response) = {.body.max = TOKEN_MAX};
@@ -219,7 +231,7 @@ static int session_header(struct http *h, char out[HEADER_MAX])
     return 0;
 }
 
-/* The role's name, into the path of its credentials. */
+/* Get the role's name and write the path of its credentials. */
 static int role_path(struct http *h, const char *header, char out[URL_MAX])
 {
     struct http_response answer CLEANUP(wipe_response) = {0};

@@ -1,9 +1,14 @@
-/* Requests of one bucket: headers, credentials, and what an answer means. s3_address.c makes addresses, http.c signs
- * and transfers, s3_error.c words refusals, s3_list.c decodes listings, credential_chain.c has the keys.
+/* Requests to one bucket. s3_address.c makes addresses, credential_chain.c has the keys, http.c signs and transfers,
+ * s3_error.c turns refusals into errors, s3_list.c decodes listings.
  *
- * Requests keep to the strict form every signer agrees about (libcurl 7.88 does not normalise by
- * itself): path and query strictly percent-encoded, the query sorted with a '=' after every name,
- * and x-amz-content-sha256 always sent.
+ *   call_init -> call_run: call_once (sign, send)
+ *                    |
+ *                    +-- "wrong region":  call_follow, once   --> call_once again
+ *                    +-- keys rejected:   call_renew, once    --> call_once again
+ *                    +-- other refusal:   s3_error
+ *
+ * Requests have the strict form on which all signers agree, since libcurl 7.88 does not normalise them: path and query
+ * strictly percent-encoded, the query sorted, '=' after every name, and x-amz-content-sha256 always sent.
  */
 #include "net/aws/s3.h"
 
@@ -26,18 +31,19 @@ enum { URL_MAX = 32 << 10, LIST_BODY_MAX = 16 << 20, EMPTY_PAGES_MAX = 100, WHAT
 
 #define SHA256_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-/* The address changes once at most, when a server says where the bucket really is; the first one stays as long as
- * requests may use it: as long as the client. */
+/* The address changes at most once, when a server says in which region the bucket is. The first address is kept until
+ * the client is freed, since requests in flight use it. */
 struct s3 {
     struct http *http;
     char *bucket;
     struct s3_address *first, *followed;
-    struct s3_address *_Atomic address;   /* of the two, that of now */
+    struct s3_address *_Atomic address;   /* the one of the two to use now */
     pthread_mutex_t following;            /* guards followed */
     char *endpoint;                       /* as configured; NULL: none */
     struct credential_chain *credentials; /* NULL: anonymous */
 };
 
+/* Set up the credential chain, unless requests are to be unsigned. */
 static int set_credentials(struct s3 *s)
 {
     const char *unsigned_reads = getenv("AWS_NO_SIGN_REQUEST");
@@ -89,16 +95,16 @@ void s3_free(struct s3 *s)
     free(s);
 }
 
-/* A request being put together: every string it points at lives here. */
+/* A request while it is built and sent. It owns every string that the request points at. One thread. */
 struct call {
     struct s3 *s;
-    const char *key; /* NULL: the bucket itself */
+    const char *key; /* NULL: a request to the bucket itself */
     size_t key_len;
     const struct s3_address *address;
     const struct lent_credentials *credentials;
     struct http_signer signer;
     struct bytes url; /* address->base, then path and query */
-    char sha256[96];
+    char sha256[96];  /* the header x-amz-content-sha256 */
     struct http_request request;
     struct http_response response;
 };
@@ -113,6 +119,7 @@ static void call_release(struct call *c)
 
 #define CLEANUP_CALL CLEANUP(call_release) struct call
 
+/* Begin a request without a body: its URL up to the key, and its first header. */
 static int call_init(struct call *c, const char *method)
 {
     c->url.max = URL_MAX;
@@ -126,6 +133,7 @@ static int call_init(struct call *c, const char *method)
     return rc || !c->key ? rc : http_percent_encode(&c->url, c->key, c->key_len, true);
 }
 
+/* Add a header; HTTP_HEADERS_MAX has room for all that are used here. */
 static void add_header(struct call *c, const char *line)
 {
     size_t i = 0;
@@ -134,7 +142,7 @@ static void add_header(struct call *c, const char *line)
     c->request.headers[i] = line;
 }
 
-/* Sign with the credentials and for the region of now. */
+/* Set the request's signer: the current credentials, for the region of its address. */
 static int call_sign(struct call *c)
 {
     if (!c->s->credentials)
@@ -155,7 +163,7 @@ static int call_sign(struct call *c)
     return 0;
 }
 
-/* One request and its answer, whatever that says. */
+/* Send the request once. 0: an answer arrived, whatever its status. */
 static int call_once(struct call *c, const char *what)
 {
     size_t max = c->response.body.max;
@@ -170,8 +178,8 @@ static int call_once(struct call *c, const char *what)
     return !rc || c->response.sink_stopped ? rc : error_prefix(rc, "%s", what);
 }
 
-/* The address in another region, made by the first who hears of it. An endpoint that was given stays: then it is only
- * what requests are signed for that changes. NULL: no other than `from`. */
+/* Return the bucket's address in another region; the first thread to learn of it makes the address. A given endpoint
+ * stays, and only the region for signing changes. NULL: there is none other than `from`. */
 static const struct s3_address *s3_follow(struct s3 *s, const struct s3_address *from, const char *region)
 {
     SCOPED_LOCK(&s->following);
@@ -181,8 +189,8 @@ static const struct s3_address *s3_follow(struct s3 *s, const struct s3_address 
     return s->followed && s->followed != from && strcmp(s->followed->region, from->region) ? s->followed : NULL;
 }
 
-/* Go to the region the answer names; a given endpoint that redirects is not followed. 1: the request can be made again.
- */
+/* Move the request to the region that the answer names. A redirect from a given endpoint is not followed. 1: send the
+ * request again; 0: nothing to follow; or -errno. */
 static int call_follow(struct call *c)
 {
     char region[S3_REGION_MAX];
@@ -202,17 +210,19 @@ static int call_follow(struct call *c)
     return rc ? rc : 1;
 }
 
-/* The server does not know the credentials any more. 1: there are others, the request can be made again. */
+/* Renew the credentials if the server rejects them. 1: send the request again with others; 0: there are none; or
+ * -errno.
+ */
 static int call_renew(struct call *c)
 {
-    bool head = strcmp(c->request.method, "HEAD") == 0;
+    bool head = strcmp(c->request.method, "HEAD") == 0; /* its answer has no body, so no error code either */
     if (!c->credentials || !s3_error_keys_refused(&c->response, head, c->credentials->keys.session_token))
         return 0;
     return credential_chain_renew(c->s->credentials, c->credentials);
 }
 
-/* Perform; 0 for an answer within 2xx, else the refusal. Once each, another region is followed and credentials
- * that are not accepted any more are renewed. */
+/* Run the request. 0: a 2xx answer; else the error. Follows the bucket to another region once, and renews rejected
+ * credentials once. */
 static int call_run(struct call *c)
 {
     char what[WHAT_MAX];
@@ -242,6 +252,7 @@ static int call_run(struct call *c)
     return s3_error(&refusal, &c->response);
 }
 
+/* Take size, time and ETag; the answer to a range request has the object's size in Content-Range. */
 static void take_meta(const struct http_response *resp, struct s3_meta *meta)
 {
     int64_t size = resp->range_total >= 0 ? resp->range_total : resp->content_length;
@@ -319,7 +330,7 @@ static int add_parameter(struct bytes *url, const char *name, const char *value,
     return rc ? rc : http_percent_encode(url, value, len, false);
 }
 
-/* Fetch one page. token wins over start_after. */
+/* Fetch one page of a listing; with a token, start_after is not used. */
 static int list_page_s3(struct s3 *s, const char *prefix, const char *start_after, size_t start_after_len,
                         const char *token, struct s3_list_page **out)
 {
@@ -340,15 +351,15 @@ static int list_page_s3(struct s3 *s, const char *prefix, const char *start_afte
         rc = add_parameter(&c.url, "start-after", start_after, start_after_len);
     if (rc)
         return rc;
-    memmove(c.url.data + query, c.url.data + query + 1, --c.url.len - query); /* the first '&' */
+    memmove(c.url.data + query, c.url.data + query + 1, --c.url.len - query); /* drop the first '&' */
     rc = call_run(&c);
     if (!rc)
         rc = s3_list_decode(c.response.body.data, c.response.body.len, out);
     return rc == -EBADMSG ? error_prefix(rc, "s3://%s at %s", s->bucket, c.address->endpoint) : rc;
 }
 
-/* The next page with something in it, or the last one. *token: where it begins (or NULL), then where the next does;
- * owned by the caller. */
+/* Fetch the next page that is not empty, or the last page. *token: where to begin, or NULL; afterwards, where the next
+ * page begins. The caller frees it. */
 static int next_page(struct s3 *s, const char *prefix, const char *after, size_t after_len, char **token,
                      struct s3_list_page **out)
 {
@@ -358,6 +369,7 @@ static int next_page(struct s3 *s, const char *prefix, const char *after, size_t
         if (rc)
             return rc;
         const char *next = s3_list_page_token(page);
+        /* A token that repeats, or empty pages without end, would keep us here for ever. */
         if (empty >= EMPTY_PAGES_MAX || (next && *token && strcmp(*token, next) == 0))
             return error_set(-EIO, "s3://%s: the server's listing does not end", s->bucket);
         free(steal_ptr(token));

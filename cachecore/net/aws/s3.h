@@ -1,8 +1,10 @@
-/* A client for one bucket of an S3-compatible server. Blocking, any thread. Keys are bytes (not
- * NUL) and are escaped here. No retries here: store_retry and the source reader decide. -ENOENT
- * absent (404; a missing bucket is -EIO), -EACCES (403; the sentence says whether key, signature or permission),
- * -EEXIST (412 on put), -ESTALE (412 on get), -EAGAIN (5xx, 429, transport), -ETIMEDOUT, -EIO for the rest; the
- * sentence names bucket and key and the server's code.
+/* A client for one bucket of an S3-compatible server. Calls block and may come from any thread. Keys are any bytes
+ * except NUL, and are escaped here. There are no retries here: those are up to store_retry and the source's reader.
+ *
+ * -ENOENT: absent (404; a missing bucket is -EIO); -EACCES: 403 (the sentence says whether key, signature or
+ * permission); -EEXIST: 412 on put; -ESTALE: 412 on get; -EAGAIN: 5xx, 429, transport; -ETIMEDOUT; -ENOSPC: a quota;
+ * -ENOTSUP; -EINVAL: a key or prefix that is empty or too long, or a wrong region; -EIO: the rest. The sentence names
+ * bucket, key and the server's code.
  */
 #ifndef GRANARY_NET_AWS_S3_H
 #define GRANARY_NET_AWS_S3_H
@@ -18,38 +20,40 @@ struct s3;
 
 struct s3_config {
     const char *bucket;
-    const char *endpoint; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then
-                             https://s3.REGION.amazonaws.com */
+    const char *endpoint; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then https://s3.REGION.amazonaws.com */
     const char *region;   /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, then us-east-1 */
     struct http_config http;
 };
 
-/* Path-style addresses when an endpoint is given (and for bucket names with dots, which no TLS wildcard covers),
- * virtual-host style for AWS itself; AWS_S3_ADDRESSING_STYLE, or addressing_style of the profile, says otherwise
- * ("path", "virtual", "auto"). When a server says that the bucket is in another region, requests go there from then on
- * (to a given endpoint: are signed for it). Credentials: credential_chain.h; AWS_NO_SIGN_REQUEST=1 reads anonymously.
- * -ENOENT: no credentials. -EINVAL: a bucket, region or endpoint that cannot be one. */
+/* Make a client; config is copied. Addresses are path-style when an endpoint is given, and for bucket names with dots,
+ * which no TLS wildcard covers; otherwise, for AWS itself, virtual-host style. AWS_S3_ADDRESSING_STYLE or the profile's
+ * addressing_style ("path", "virtual", "auto") overrides that.
+ *
+ * When a server says that the bucket is in another region, later requests go there; with a given endpoint they are only
+ * signed for that region. Credentials come from credential_chain.h; AWS_NO_SIGN_REQUEST=1 sends unsigned requests.
+ * -ENOENT: no credentials; -EINVAL: an invalid bucket, region or endpoint; -ENOMEM, and errors of credential_chain_new.
+ */
 GR_MUST_CHECK int s3_new(const struct s3_config *config, struct s3 **out);
-void s3_free(struct s3 *s);
+void s3_free(struct s3 *s); /* no call may be running; NULL is allowed */
 
 struct s3_object {
-    const char *key; /* valid during the callback */
+    const char *key; /* as etag: valid during the callback, or as long as the page */
     size_t key_len;
-    uint64_t size;
-    int64_t mtime; /* seconds */
+    uint64_t size; /* bytes */
+    int64_t mtime; /* seconds since the epoch */
     uint32_t mtime_nsec;
-    const char *etag; /* with its quotes */
+    const char *etag; /* with its quotes; empty: none */
 };
 
-/* List keys under prefix in the server's order, page by page (1,000). start_after (NULL: none):
- * resume behind this key. visit's non-zero result ends the listing and is returned. A page that
- * failed fails the listing: the caller goes on with start_after, the last key it saw. Servers list
- * in byte order of the keys. */
+/* List the keys that begin with prefix (NULL: all), in pages of 1,000, in the server's order, which is byte order.
+ * start_after: begin behind this key; NULL: at the first. A result of visit other than 0 ends the listing and is
+ * returned. If a page fails, the listing fails; the caller may resume with the last key it saw as start_after.
+ * -EBADMSG: an answer that is not a listing. */
 typedef int s3_visit(void *arg, const struct s3_object *object);
 GR_MUST_CHECK int s3_list(struct s3 *s, const char *prefix, const char *start_after, s3_visit *visit, void *arg);
 
-/* One page of the keys behind `after` (len 0: from the first on), at most 1,000; the server's empty pages are passed
- * over. More follow when s3_list_page_token() is not NULL. */
+/* Get one page of the keys behind `after` (after_len 0: from the first), at most 1,000; empty pages are skipped. The
+ * caller frees *out. More follow if s3_list_page_token() is not NULL. */
 struct s3_list_page;
 GR_MUST_CHECK int s3_list_after(struct s3 *s, const char *prefix, const void *after, size_t after_len,
                                 struct s3_list_page **out);
@@ -57,26 +61,28 @@ void s3_list_page_free(struct s3_list_page *p);
 DEFINE_CLEANUP(s3_list_page, struct s3_list_page *, s3_list_page_free)
 size_t s3_list_page_count(const struct s3_list_page *p);
 const struct s3_object *s3_list_page_object(const struct s3_list_page *p, size_t i);
-/* NULL: this was the last page. */
+/* Return the token of the next page; NULL: this is the last one. */
 const char *s3_list_page_token(const struct s3_list_page *p);
 
 struct s3_meta {
-    uint64_t size; /* of the whole object */
-    char etag[HTTP_ETAG_MAX];
-    int64_t mtime;
+    uint64_t size;            /* bytes of the whole object */
+    char etag[HTTP_ETAG_MAX]; /* with its quotes */
+    int64_t mtime;            /* seconds since the epoch; 0: unknown */
 };
 
-/* Bytes [off, off+len) of an object into sink; len 0: the whole object without a Range. meta may be NULL. A shorter
- * answer than asked is -EAGAIN. A range behind the end: -EBADMSG. Not conditional: a caching proxy drops If-Match,
- * which is signed; compare meta->etag. */
+/* Read the bytes [off, off + len) of an object into sink; len 0: the whole object, without Range. meta may be NULL.
+ * -EAGAIN: the answer is shorter than the range; -EBADMSG: the object ends inside or before the range. The request is
+ * not conditional, since a caching proxy drops If-Match, which is signed: compare meta->etag. */
 GR_MUST_CHECK int s3_get(struct s3 *s, const char *key, size_t key_len, const struct http_part *part, http_sink *sink,
                          void *arg, struct s3_meta *meta);
+/* Get an object's size, ETag and time. */
 GR_MUST_CHECK int s3_head(struct s3 *s, const char *key, size_t key_len, struct s3_meta *out);
 
-/* sha256: of data, when known (else computed here). condition: NULL, "If-None-Match: *" or
- * "If-Match: \"etag\"". */
+/* Write an object. sha256: that of data; NULL: computed here. condition: NULL, "If-None-Match: *" or
+ * "If-Match: \"etag\"". out_etag (may be NULL): the new object's ETag. */
 GR_MUST_CHECK int s3_put(struct s3 *s, const char *key, const void *data, size_t len, const struct digest *sha256,
                          const char *condition, char out_etag[HTTP_ETAG_MAX]);
+/* Delete an object. 0 if it is absent already. */
 GR_MUST_CHECK int s3_delete(struct s3 *s, const char *key);
 
 #endif

@@ -1,5 +1,11 @@
-/* Path style puts the bucket into the path, virtual-host style into the host's name. AWS wants the latter, most others
- * want or allow the former; bucket names with dots fit no TLS wildcard. */
+/* Two addressing styles:
+ *
+ *   path:          https://s3.REGION.amazonaws.com/BUCKET
+ *   virtual-host:  https://BUCKET.s3.REGION.amazonaws.com
+ *
+ * AWS wants the second, most other servers want or allow the first. A bucket name with dots matches no TLS wildcard, so
+ * it needs the first.
+ */
 #include "net/aws/s3_address.h"
 
 #include <errno.h>
@@ -23,6 +29,7 @@ static const char *first_env(const char *a, const char *b)
     return value && *value ? value : NULL;
 }
 
+/* Check a bucket's name. Other servers allow more than AWS does; refused is what could change the URL's meaning. */
 static int check_bucket(const char *bucket)
 {
     size_t len = bucket ? strlen(bucket) : 0;
@@ -32,6 +39,7 @@ static int check_bucket(const char *bucket)
     return error_set(-EINVAL, "S3: '%.100s' is no valid bucket name", bucket ? bucket : "");
 }
 
+/* Set the region: the server's word, the configuration, the environment, the profile, else us-east-1. */
 static int set_region(struct s3_address *a, const char *region, const struct aws_profile *profile)
 {
     if (!region)
@@ -61,7 +69,7 @@ static int find_style(const struct aws_profile *profile, enum style *out)
                      set);
 }
 
-/* The bucket's address at an endpoint whose host begins at `scheme`. */
+/* Make the bucket's address. `scheme` is the length of "https://" in the endpoint. */
 static int set_base(struct s3_address *a, const char *bucket, size_t scheme, bool virtual_host)
 {
     int n = virtual_host ? asprintf(&a->base, "%.*s%s.%s", (int)scheme, a->endpoint, bucket, a->endpoint + scheme)
@@ -72,7 +80,7 @@ static int set_base(struct s3_address *a, const char *bucket, size_t scheme, boo
     return error_no_memory();
 }
 
-/* An endpoint given by the user: scheme, host and perhaps a port and a path; nothing else. */
+/* Use the endpoint that the user gave: scheme and host, perhaps port and path, nothing else. */
 static int set_given_endpoint(struct s3_address *a, const char *bucket, const char *endpoint, enum style style)
 {
     size_t scheme = strncmp(endpoint, "http://", 7) == 0 ? 7 : strncmp(endpoint, "https://", 8) == 0 ? 8 : 0;

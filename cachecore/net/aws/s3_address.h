@@ -1,4 +1,4 @@
-/* Where a bucket is: region, endpoint, and how the two make an address. Part of s3.c. */
+/* The address of a bucket, from region, endpoint and addressing style. Internal to s3.c. */
 #ifndef GRANARY_NET_AWS_S3_ADDRESS_H
 #define GRANARY_NET_AWS_S3_ADDRESS_H
 
@@ -12,11 +12,12 @@ struct s3_address {
     char *region;
     char *endpoint;    /* "https://host[:port]", without a final slash */
     char *base;        /* address of the bucket, without a final slash */
-    bool given;        /* the endpoint is the user's: no other takes its place */
-    bool region_known; /* not merely assumed */
+    bool given;        /* the user gave the endpoint: it is never replaced */
+    bool region_known; /* the region was configured, not assumed */
 };
 
-/* By config and environment as s3.h says. region: what a server said, or NULL. -EINVAL. */
+/* Make the address from config and environment, as s3_new describes. region: what a server said, or NULL. -EINVAL,
+ * -ENOMEM, and errors of reading the profile, with a sentence. */
 GR_MUST_CHECK int s3_address_make(const struct s3_config *config, const char *region, struct s3_address **out);
 void s3_address_free(struct s3_address *a); /* NULL is allowed */
 DEFINE_CLEANUP(s3_address, struct s3_address *, s3_address_free)

@@ -1,5 +1,6 @@
-/* Refusals by the server's code where it sent one, else by the HTTP status. The body comes from
- * outside: only a short code of letters and digits is taken out of it. */
+/* A refusal is judged by the server's error code if it sent one, else by the HTTP status. The body comes from outside,
+ * so only short codes of letters, digits and '-' are taken from it; no other text of it reaches a sentence.
+ */
 #include "net/aws/s3_error.h"
 
 #include <ctype.h>
@@ -12,12 +13,13 @@
 
 enum { S3_CODE_MAX = 64 };
 
+/* Find a tag in the body, which is not a string; NULL: it is not there. */
 static const void *s3_error_find(const struct bytes *body, const char *tag)
 {
     return body->len ? memmem(body->data, body->len, tag, strlen(tag)) : NULL;
 }
 
-/* The text behind an opening tag; empty unless it is all letters, digits, '-' and fits. */
+/* Copy the text behind an opening tag; empty unless it fits and consists of letters, digits and '-'. */
 static void element(const struct bytes *body, const char *tag, char out[S3_CODE_MAX])
 {
     out[0] = 0;
@@ -35,6 +37,7 @@ static void element(const struct bytes *body, const char *tag, char out[S3_CODE_
     out[n] = 0;
 }
 
+/* The codes whose meaning differs from that of their HTTP status, or that deserve a better sentence. */
 static const struct known {
     const char *code;
     int rc;
@@ -47,7 +50,7 @@ static const struct known {
     {"ExpiredToken", -EACCES, "the session token has expired; get new credentials"},
     {"InvalidToken", -EACCES, "the session token is not valid; get new credentials"},
     {"InvalidObjectState", -EACCES, "the object is archived; restore it first"},
-    /* not "absent": a build would take every file for one that vanished */
+    /* not -ENOENT: a build would conclude that every file was removed */
     {"NoSuchBucket", -EIO, "the bucket does not exist; check its name and the endpoint, or create it"},
     {"NoSuchKey", -ENOENT, "it is not there"},
     {"SlowDown", -EAGAIN, "the server asks to slow down"},
@@ -82,6 +85,7 @@ bool s3_error_moved(const struct http_response *resp, char region[S3_REGION_MAX]
     element(&resp->body, "<Region>", region);
     if (!is_region(region))
         snprintf(region, S3_REGION_MAX, "%s", is_region(resp->bucket_region) ? resp->bucket_region : "");
+    /* AWS redirects with a body or a header, or complains that the signature is for another region. */
     bool redirected = resp->status >= 300 && resp->status < 400 && resp->status != 304;
     return redirected || strcmp(code, "AuthorizationHeaderMalformed") == 0 ||
            strcmp(code, "IllegalLocationConstraintException") == 0;
@@ -100,6 +104,7 @@ bool s3_error_keys_refused(const struct http_response *resp, bool head, bool tem
     return head && resp->status == (temporary ? 400 : 403);
 }
 
+/* Set the sentence for a bucket in another region, or a redirect. */
 static int elsewhere(const struct s3_refusal *q, const struct http_response *resp, const char *region)
 {
     if (region[0])
@@ -111,6 +116,7 @@ static int elsewhere(const struct s3_refusal *q, const struct http_response *res
                      q->what, q->endpoint, resp->status);
 }
 
+/* Set the sentence for 401 and 403. */
 static int forbidden(const struct s3_refusal *q, const struct http_response *resp, const char *code)
 {
     if (q->anonymous)
@@ -124,11 +130,13 @@ static int forbidden(const struct s3_refusal *q, const struct http_response *res
                      q->what, q->endpoint, q->writing ? "to write" : "to read", resp->status, *code ? ", " : "", code);
 }
 
+/* Judge a refusal without a known code by its status. */
 static int by_status(const struct s3_refusal *q, const struct http_response *resp, const char *code)
 {
     const char *comma = *code ? ", " : "";
     switch (resp->status) {
     case 404:
+        /* a page of some other web server: not the word of an S3 server that the object is absent */
         if (resp->body.len && !*code)
             return error_set(-EIO, "%s: %s answered 404 without an S3 error; check that the endpoint is an S3 server",
                              q->what, q->endpoint);
@@ -154,7 +162,8 @@ static int by_status(const struct s3_refusal *q, const struct http_response *res
                      q->endpoint, resp->status, comma, code);
 }
 
-/* Something between wrote a Content-Length that is too small: what arrived says nothing of what the server meant. */
+/* Was the error document cut short, as by a proxy with a wrong Content-Length? Then its code is unknown, and only a
+ * retry will tell. */
 static bool cut_short(const struct http_response *resp)
 {
     return s3_error_find(&resp->body, "<Error") && !s3_error_find(&resp->body, "</Error>") &&

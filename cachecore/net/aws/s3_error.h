@@ -1,4 +1,4 @@
-/* What an S3 server's refusal means, in one sentence with a remedy. Part of s3.c. */
+/* Turn an S3 server's refusals into -errno and a sentence with a remedy. Internal to s3.c. */
 #ifndef GRANARY_NET_AWS_S3_ERROR_H
 #define GRANARY_NET_AWS_S3_ERROR_H
 
@@ -15,14 +15,14 @@ struct s3_refusal {
 
 enum { S3_REGION_MAX = 64 };
 
-/* The bucket is in another region than the request went to. region: which, letters, digits and '-' alone; empty when
+/* Does the answer say that the bucket is in another region? region: which one, in letters, digits and '-'; empty when
  * the server does not say. */
 bool s3_error_moved(const struct http_response *resp, char region[S3_REGION_MAX]);
-/* The server does not know these keys, or no more: they have expired, or been replaced. Of a HEAD, whose refusal says
- * nothing, it may be so when the status is the one for keys of that kind (temporary ones have a session token). */
+/* Does the server reject the keys, because they are unknown, expired or replaced? The refusal of a HEAD has no body;
+ * there the status that such keys get counts as a rejection. temporary: the keys have a session token. */
 bool s3_error_keys_refused(const struct http_response *resp, bool head, bool temporary);
 
-/* Sets the sentence; returns the -errno of s3.h. resp is an answer outside 2xx. */
+/* Return the -errno of an answer that is not 2xx, as listed in s3.h, with a sentence. */
 int s3_error(const struct s3_refusal *refusal, const struct http_response *resp);
 
 #endif

@@ -1,12 +1,16 @@
-/* ListObjectsV2 answers through expat.
+/* Decode ListObjectsV2 answers with expat. The elements needed are few and at fixed depths:
  *
- * The elements we want are few and at fixed depths: ListBucketResult / (IsTruncated, EncodingType,
- * NextContinuationToken, Contents / (Key, Size, LastModified, ETag)). A start tag at such a place
- * selects a field, its text gathers in `text`, its end tag takes it. Everything else is skipped.
+ *   ListBucketResult                                    depth 1
+ *     IsTruncated, EncodingType, NextContinuationToken  depth 2
+ *     Contents                                          depth 2, once per object
+ *       Key, Size, LastModified, ETag                   depth 3
  *
- * The bytes come from outside: a document type (the door to entities) is refused, every field and
- * their number are bounded, a field twice in one object, a missing key or size, a truncated page
- * without a token are refused. Keys are decoded at the end, since EncodingType may follow them.
+ * A start tag at such a place selects a field, its text is collected in `text`, and its end tag stores it. Everything
+ * else is skipped.
+ *
+ * The bytes come from outside. A document type, which could declare entities, is refused; so are a field that occurs
+ * twice, an object without key or size, and a truncated page without a token. Fields and their number are bounded. Keys
+ * are decoded at the end, since EncodingType may follow them.
  */
 #include "net/aws/s3_list.h"
 
@@ -30,22 +34,24 @@ struct s3_list_page {
     char *token;
 };
 
+/* The state of one decoding. */
 struct decoder {
     XML_Parser parser;
     struct s3_list_page *page;
     unsigned depth;
     bool in_contents;
     enum field field;
-    unsigned seen; /* bit per field of the current object; of the page in seen_page */
-    unsigned seen_page;
-    struct bytes text;
-    struct s3_object object;
-    size_t key_at, etag_at; /* of the current object, in the arena */
-    VEC(size_t) places;     /* key_at, etag_at of each object: the arena moves while it grows */
+    unsigned seen;           /* fields of the current object that occurred, a bit each */
+    unsigned seen_page;      /* the same for the page */
+    struct bytes text;       /* of the current field */
+    struct s3_object object; /* the current one */
+    size_t key_at, etag_at;  /* of the current object, offsets in the arena */
+    VEC(size_t) places;      /* key_at and etag_at of each object; offsets, since the arena moves while it grows */
     bool truncated, url_encoded;
-    const char *failed; /* why; NULL: all well */
+    const char *failed; /* the first problem; NULL: none */
 };
 
+/* Refuse the answer and stop the parser. expat may still call a handler once more. */
 static void s3_list_refuse(struct decoder *d, const char *why)
 {
     if (!d->failed)
@@ -53,6 +59,7 @@ static void s3_list_refuse(struct decoder *d, const char *why)
     XML_StopParser(d->parser, XML_FALSE);
 }
 
+/* Return the field that an element at this place is; NONE: it is skipped. */
 static enum field field_at(const struct decoder *d, const char *name)
 {
     static const struct {
@@ -75,6 +82,7 @@ static enum field field_at(const struct decoder *d, const char *name)
     return NONE;
 }
 
+/* Begin to collect a field's text; a second occurrence is refused. */
 static void begin_field(struct decoder *d, enum field field)
 {
     unsigned *seen = d->in_contents ? &d->seen : &d->seen_page;
@@ -122,7 +130,7 @@ static void take_size(struct decoder *d, const char *text)
     d->object.size = n;
 }
 
-/* 2026-11-20T23:01:02[.123]Z */
+/* Take a time: 2026-11-20T23:01:02[.123]Z */
 static void take_time(struct decoder *d, char *text)
 {
     uint32_t nsec = 0;
@@ -143,7 +151,7 @@ static void take_time(struct decoder *d, char *text)
     d->object.mtime_nsec = nsec;
 }
 
-/* Append text and a NUL to the arena. */
+/* Append the field's text and a NUL to the arena; returns its offset. */
 static size_t s3_list_keep(struct decoder *d)
 {
     size_t at = d->page->arena.len;
@@ -152,6 +160,7 @@ static size_t s3_list_keep(struct decoder *d)
     return at;
 }
 
+/* Store the field whose end tag was read. */
 static void take_field(struct decoder *d)
 {
     char *text = bytes_string(&d->text);
@@ -170,7 +179,7 @@ static void take_field(struct decoder *d)
     case MODIFIED:
         take_time(d, text);
         break;
-    case ETAG: /* comes back in an If-Match header: no line may end in it */
+    case ETAG: /* it is sent back in an If-Match header, so it must not contain a line end */
         if (strpbrk(text, "\r\n"))
             s3_list_refuse(d, "an ETag is not one");
         d->etag_at = s3_list_keep(d);
@@ -191,6 +200,7 @@ static void take_field(struct decoder *d)
     }
 }
 
+/* Store the object whose end tag was read. */
 static void s3_list_take_object(struct decoder *d)
 {
     unsigned needed = 1u << KEY | 1u << SIZE;
@@ -232,7 +242,7 @@ static int s3_list_refused(const char *why)
     return error_set(-EBADMSG, "S3 listing: %s", why);
 }
 
-/* Point the objects into the arena, which has stopped moving, and decode their keys. */
+/* Decode the keys, and point the objects into the arena, which no longer moves. */
 static int complete_objects(struct decoder *d)
 {
     for (size_t i = 0; i < d->page->objects.len; i++) {
@@ -254,6 +264,7 @@ static int complete_objects(struct decoder *d)
     return 0;
 }
 
+/* Check the page as a whole. The token of a page that is not truncated is dropped. */
 static int finish(struct decoder *d)
 {
     if (d->failed)
@@ -267,13 +278,15 @@ static int finish(struct decoder *d)
     return complete_objects(d);
 }
 
-/* Does well-formed XML stop before its end? A length that is wrong in the answer's head makes such an answer. */
+/* Does the error mean that well-formed XML stops too early? A wrong Content-Length makes such an answer; a retry helps.
+ */
 static bool ends_early(enum XML_Error error)
 {
     return error == XML_ERROR_NO_ELEMENTS || error == XML_ERROR_UNCLOSED_TOKEN || error == XML_ERROR_PARTIAL_CHAR ||
            error == XML_ERROR_UNCLOSED_CDATA_SECTION;
 }
 
+/* Parse the whole answer in one piece. */
 static int s3_list_run(struct decoder *d, const void *xml, size_t len)
 {
     XML_SetUserData(d->parser, d);

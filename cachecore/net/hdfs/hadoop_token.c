@@ -1,12 +1,12 @@
 /* Hadoop's Credentials file, version 0 ("Writable"):
  *
- *   "HDTS" | 0 | vint tokens | token... | vint secrets | secret...          (secrets are of no interest here)
+ *   "HDTS" | 0 | vint tokens | token... | vint secrets | secret...          (the secrets are not read)
  *   token: text alias | vint len, identifier | vint len, password | text kind | text service
  *   text: vint len, UTF-8
- *   vint: one byte from -112 to 127 is the value itself; else it says how many big-endian bytes follow
+ *   vint: one byte from -112 to 127 is the value itself; otherwise it says how many big-endian bytes follow
  *
- * The URL form of a token is the base64url, without padding, of the bytes from its identifier to its service: they are
- * taken as they are.
+ * The URL form of a token is the base64url, without padding, of its bytes from identifier to service, exactly as they
+ * are in the file. So a token need not be understood, only its end must be found.
  */
 #include "net/hdfs/hadoop_token.h"
 
@@ -29,7 +29,7 @@ static int damaged(void)
     return error_set(-EBADMSG, "Hadoop token file: damaged, or not whole; fetch the tokens again (hdfs fetchdt)");
 }
 
-/* Hadoop's WritableUtils.readVInt for lengths: negative ones are damage. */
+/* Take a length, as Hadoop's WritableUtils.readVInt reads it. A negative one means that the file is damaged. */
 static int take_length(struct reader *r, size_t *out)
 {
     if (r->p == r->end)
@@ -49,6 +49,7 @@ static int take_length(struct reader *r, size_t *out)
     return 0;
 }
 
+/* Take a length and that many bytes. */
 static int take_field(struct reader *r, const uint8_t **out, size_t *out_len)
 {
     int rc = take_length(r, out_len);
@@ -61,6 +62,7 @@ static int take_field(struct reader *r, const uint8_t **out, size_t *out_len)
     return 0;
 }
 
+/* A token in the file's bytes; nothing is copied. */
 struct token {
     const uint8_t *begin, *end; /* identifier to service */
     const char *kind, *service;
@@ -83,6 +85,7 @@ static int take_token(struct reader *r, struct token *out)
     return rc;
 }
 
+/* Is the token for HDFS? The files also contain tokens of YARN, Hive and others. */
 static bool is_hdfs(const struct token *t)
 {
     static const char *const kinds[] = {"HDFS_DELEGATION_TOKEN", "WEBHDFS delegation", "SWEBHDFS delegation"};
@@ -92,8 +95,8 @@ static bool is_hdfs(const struct token *t)
     return false;
 }
 
-/* How well the token fits: 3 for one of the services, 2 for the host of one (its port may be that of RPC), 1 for HDFS
- * somewhere, 0 for something else. */
+/* Return how well a token fits: 3: it is for one of the services; 2: for the host of one, with another port, which may
+ * be that of RPC; 1: for some HDFS; 0: for something else. */
 static int fitness(const struct token *t, const char *const *services, size_t count)
 {
     int best = is_hdfs(t);
@@ -107,6 +110,7 @@ static int fitness(const struct token *t, const char *const *services, size_t co
     return best;
 }
 
+/* Return the token in base64url; NULL: it is too long, or memory is short. */
 static char *url_form(const struct token *t)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -125,6 +129,7 @@ static char *url_form(const struct token *t)
     return text;
 }
 
+/* Decode Hadoop's format behind its first five bytes. */
 static int decode_writable(struct reader r, const char *const *services, size_t count, char **out)
 {
     struct token token, chosen = {0};
@@ -154,6 +159,7 @@ static bool is_digit(char c)
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
+/* Decode text: one token in its URL form, perhaps followed by white space. */
 static int decode_text(const char *text, size_t len, char **out)
 {
     while (len && strchr(" \t\r\n", text[len - 1]) && text[len - 1])

@@ -1,4 +1,5 @@
-/* Addresses and identities of HDFS; webhdfs.c does the asking. */
+/* Addresses and identities of HDFS. A token is a secret: every buffer that contained one is wiped before it is freed.
+ */
 #include "net/hdfs/hdfs_address.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ void hdfs_address_release(struct hdfs_address *a)
     *a = (struct hdfs_address){.count = 0};
 }
 
-/* A name, an address, or an IPv6 address in brackets; perhaps a port. */
+/* Is this a host name, an IPv4 address or an IPv6 address in brackets, perhaps with a port? */
 static bool host_ok(const char *host, size_t len, bool *out_port)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
@@ -50,6 +51,7 @@ static bool host_ok(const char *host, size_t len, bool *out_port)
     return digits && digits <= 5 && (name == len || name + 1 + digits == len);
 }
 
+/* Add one NameNode, with the default port if none is given. */
 static int add_namenode(struct hdfs_address *a, const char *host, size_t len)
 {
     bool port;
@@ -105,7 +107,7 @@ static void wipe_bytes(struct bytes *b)
     bytes_release(b);
 }
 
-/* NAME=VALUE with the value escaped. */
+/* Make "NAME=VALUE" with the value escaped. */
 static int parameter(const char *name, const char *value, char **out)
 {
     CLEANUP(wipe_bytes) struct bytes text = BYTES_INIT(3 * HADOOP_TOKEN_TEXT_MAX + 64);
@@ -117,6 +119,7 @@ static int parameter(const char *name, const char *value, char **out)
     return *out ? 0 : error_no_memory();
 }
 
+/* Make "delegation=TOKEN" from a token file. */
 static int token_parameter(const struct hdfs_address *a, const char *file, char **out)
 {
     CLEANUP(wipe_bytes) struct bytes data = BYTES_INIT(HADOOP_TOKEN_FILE_MAX);
@@ -133,6 +136,7 @@ static int token_parameter(const struct hdfs_address *a, const char *file, char 
     return rc;
 }
 
+/* Make "user.name=NAME", which a cluster without Kerberos believes. */
 static int user_parameter(char **out)
 {
     const char *user = getenv("HADOOP_USER_NAME");

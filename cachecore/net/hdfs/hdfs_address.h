@@ -1,4 +1,6 @@
-/* hdfs://HOST[:PORT][,HOST[:PORT]...]/PATH taken apart, and who asks there. swebhdfs:// is the same over TLS. */
+/* Parse hdfs://HOST[:PORT][,HOST[:PORT]...]/PATH, and find the identity to use there. swebhdfs:// is the same over TLS.
+ * Any thread.
+ */
 #ifndef GRANARY_NET_HDFS_HDFS_ADDRESS_H
 #define GRANARY_NET_HDFS_HDFS_ADDRESS_H
 
@@ -11,22 +13,23 @@ enum { HDFS_NAMENODES_MAX = 8 };
 
 struct hdfs_address {
     bool tls;
-    char *namenodes[HDFS_NAMENODES_MAX]; /* "HOST:PORT" of the HTTP service: 9870 or, with TLS, 9871 unless given */
+    char *namenodes[HDFS_NAMENODES_MAX]; /* "HOST:PORT" of the HTTP service; default ports 9870, with TLS 9871 */
     size_t count;
     char *name; /* scheme and hosts as given, for sentences */
     char *path; /* bytes as given, without a final slash; "" is the root */
 };
 
-/* True for the schemes that hdfs_address_parse knows. */
+/* Does url begin with hdfs:// or swebhdfs://? */
 bool hdfs_address_known(const char *url);
 
-/* -EINVAL with a sentence. On failure out holds nothing. */
+/* Parse an address; the caller releases *out. -EINVAL or -ENOMEM, with a sentence; *out is empty then. */
 GR_MUST_CHECK int hdfs_address_parse(const char *url, struct hdfs_address *out);
 void hdfs_address_release(struct hdfs_address *a);
 
-/* What a request says about who asks: "user.name=NAME" (HADOOP_USER_NAME, else this process's user) or
- * "delegation=TOKEN", escaped, out of token_file, or, when that is NULL, of the file HADOOP_TOKEN_FILE_LOCATION names.
- * *out is the caller's to wipe and free; *out_secret: it is a token. */
+/* Make the parameter that identifies us in each request, escaped: "delegation=TOKEN" with a token from token_file
+ * (NULL: from the file that HADOOP_TOKEN_FILE_LOCATION names), or, if neither names a file, "user.name=NAME" with
+ * HADOOP_USER_NAME or this process's user. The caller wipes and frees *out. *out_secret: it is a token. -errno of
+ * reading the file, or of hadoop_token_decode; -ENOENT: the user has no name; all with a sentence. */
 GR_MUST_CHECK int hdfs_address_identity(const struct hdfs_address *a, const char *token_file, char **out,
                                         bool *out_secret);
 

@@ -1,4 +1,8 @@
-/* The operations. How a question is asked, and of whom: webhdfs_ask.c. */
+/* The operations of the client, one function each. webhdfs_ask.c sends the requests.
+ *
+ * Servers differ in how they report a read behind the end of a file: some announce fewer bytes, some fail in a way that
+ * looks temporary. webhdfs_read handles both, so that callers see the end of a file as a short read.
+ */
 #include "net/hdfs/webhdfs_internal.h"
 
 #include <stdio.h>
@@ -79,6 +83,7 @@ int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *st
         rc = webhdfs_named(w, &q, webhdfs_list_decode(resp.body.data, resp.body.len, &page));
     if (rc)
         return rc;
+    /* A server that ignores startAfter would send the same page for ever. */
     size_t count = webhdfs_page_count(page);
     if (start_after && count && !strcmp(webhdfs_page_status(page, count - 1)->name, start_after))
         return webhdfs_named(w, &q, error_set(-EBADMSG, "the server's listing does not end"));
@@ -86,7 +91,7 @@ int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *st
     return 0;
 }
 
-/* A read that failed may have begun behind the end, which servers report in ways that look passing. */
+/* Did a failed read begin behind the end of the file? Keeps the read's error. */
 static bool behind_end(struct webhdfs *w, const struct webhdfs_question *q, uint64_t off)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = NULL;
@@ -97,6 +102,7 @@ static bool behind_end(struct webhdfs *w, const struct webhdfs_question *q, uint
     return !rc && webhdfs_page_status(page, 0)->size <= off;
 }
 
+/* A length of UINT64_MAX leaves length= out, and the server sends all that follows. */
 int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const struct http_part *part, http_sink *sink,
                  void *arg, uint64_t *out_done)
 {
@@ -115,6 +121,7 @@ int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const str
                                        .flow = &flow,
                                        .datanode = true,
                                        .fresh = part->fresh};
+    /* HDFS has no offsets above 63 bits: behind every end, so nothing to read. */
     int rc = off > INT64_MAX || (len != UINT64_MAX && len > INT64_MAX) ? 0 : webhdfs_perform(w, &q, &resp);
     *out_done = flow.done;
     if (flow.ends_early)
@@ -124,7 +131,7 @@ int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const str
     return rc;
 }
 
-/* Whether a redirect leads back to the one who gave it, as HttpFS does. */
+/* Does a redirect lead back to the host that sent it? HttpFS does that for writes. */
 static bool is_gateway(const struct bytes *url, const struct http_response *resp)
 {
     char asked[WEBHDFS_HOST_MAX], told[WEBHDFS_HOST_MAX];
@@ -133,6 +140,8 @@ static bool is_gateway(const struct bytes *url, const struct http_response *resp
     return !strcmp(asked, told);
 }
 
+/* Two requests by hand and not by webhdfs_perform: the data goes only to the DataNode, and a failed write is not
+ * repeated on another one. */
 int webhdfs_create(struct webhdfs *w, const char *path, const void *data, size_t n)
 {
     CLEANUP_RESPONSE resp = {0};
@@ -152,7 +161,7 @@ int webhdfs_create(struct webhdfs *w, const char *path, const void *data, size_t
                            error_set(-ENOTSUP, "HttpFS cannot replace a name in one step: write through the NameNode's "
                                                "own address (port 9870)"));
     else if (!rc && webhdfs_redirects(&resp))
-        rc = webhdfs_follow(w, &q, &url, &resp, &again); /* the file may be there now: the caller takes another name */
+        rc = webhdfs_follow(w, &q, &url, &resp, &again); /* not repeated: the file may exist now */
     else if (!rc)
         rc = webhdfs_named(w, &q, error_set(-EIO, "the NameNode names no DataNode to write to"));
     if (url.data)
@@ -160,6 +169,7 @@ int webhdfs_create(struct webhdfs *w, const char *path, const void *data, size_t
     return rc;
 }
 
+/* Do an operation that changes names, without data. */
 static int change(struct webhdfs *w, const char *method, const char *op, const char *path, const char *query,
                   struct http_response *resp)
 {
@@ -184,7 +194,7 @@ int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, bool rep
     if (rc || !bytes_string(&query))
         return error_no_memory();
     rc = change(w, "PUT", "RENAME", from, (const char *)query.data, &resp);
-    /* a server that knows the options answers without a body */
+    /* A server that knows RENAME's options answers without a body. */
     if (!rc && resp.body.len)
         return error_set(-ENOTSUP, "%s%.200s: the server does not know RENAME with options", w->address.name, to);
     return rc;

@@ -1,12 +1,14 @@
-/* A client for HDFS over HTTP: WebHDFS of NameNodes and DataNodes, or the HttpFS gateway. Blocking, any thread. Paths
- * are absolute, bytes, and escaped here ("" is the root).
+/* A client for HDFS over HTTP: WebHDFS of NameNodes and DataNodes, or the HttpFS gateway. Calls block and may come from
+ * any thread. Paths are absolute ("" is the root), any bytes, and escaped here.
  *
- * A NameNode that is down or standby is left for the next one, which is remembered. A DataNode that cannot be reached
- * is excluded for a while, and the NameNode asked anew. No pauses and no long patience here: store_retry and the
- * source's retries decide. Errors go by the exception's name in the answer: -ENOENT absent, -EACCES refused (the
- * sentence says whether user, token or permission), -EEXIST, -ENOSPC a quota, -ENOTSUP, -EINVAL a path HDFS cannot
- * hold, -EAGAIN and -ETIMEDOUT worth a retry (safe mode, no live DataNode, transport), -EBADMSG an answer that makes no
- * sense, -EIO. Sentences name hosts and path, never a token.
+ * When a NameNode is down or standby, the next one is tried and remembered. A DataNode that cannot be reached is
+ * excluded for a while, and the NameNode is asked again. There are no pauses or further retries here: those are up to
+ * store_retry and the retries of the source.
+ *
+ * The name of the exception in the answer decides the error, and every failure has a sentence that names hosts and
+ * path, never a token: -ENOENT: absent; -EACCES: refused (the sentence says whether user, token or permission);
+ * -EEXIST; -ENOSPC: a quota; -ENOTSUP; -EINVAL: a path that HDFS does not allow; -EAGAIN, -ETIMEDOUT: worth a retry
+ * (safe mode, no live DataNode, transport); -EBADMSG: an answer that makes no sense; -EIO.
  */
 #ifndef GRANARY_NET_HDFS_WEBHDFS_H
 #define GRANARY_NET_HDFS_WEBHDFS_H
@@ -26,30 +28,35 @@ struct webhdfs_config {
     struct http_config http;
 };
 
-/* url: hdfs_address_parse. Nothing is asked of the network. */
+/* Make a client for an address of hdfs_address_parse. Sends nothing yet. Errors of hdfs_address_parse,
+ * hdfs_address_identity and http_new. */
 GR_MUST_CHECK int webhdfs_new(const char *url, const struct webhdfs_config *config, struct webhdfs **out);
-void webhdfs_free(struct webhdfs *w);
+void webhdfs_free(struct webhdfs *w); /* no call may be running; NULL is allowed */
+/* Return the parsed address, valid as long as the client. */
 const struct hdfs_address *webhdfs_address(const struct webhdfs *w);
 
+/* Get the status of one path, as a page of one; the caller frees *out. */
 GR_MUST_CHECK int webhdfs_stat(struct webhdfs *w, const char *path, size_t len, struct webhdfs_page **out);
-/* A page of a directory's entries behind start_after (NULL: from the first). */
+/* Get a page of a directory's entries, those behind the name start_after (NULL: from the first); the caller frees *out.
+ */
 GR_MUST_CHECK int webhdfs_list(struct webhdfs *w, const char *path, size_t len, const char *start_after,
                                struct webhdfs_page **out);
 
-/* Bytes [off, off+len) of a file into sink, len > 0; UINT64_MAX: up to its end. *out_done: how many came, also on
- * failure. 0 with fewer than len: the file ends there; a DataNode says so beforehand, and none is handed on. The
- * version of the file is whatever is there: compare webhdfs_stat. */
+/* Read the bytes [off, off + len) of a file into sink; len > 0, UINT64_MAX: to the end. *out_done: the bytes passed to
+ * the sink, also on failure. 0 with fewer than len: the file ends inside the range; when the server announces that, the
+ * sink gets nothing at all. Reads whatever version of the file is there; compare webhdfs_stat. */
 GR_MUST_CHECK int webhdfs_read(struct webhdfs *w, const char *path, size_t path_len, const struct http_part *part,
                                http_sink *sink, void *arg, uint64_t *out_done);
 
-/* Write a new file, its directories too. -EEXIST; -ENOTSUP through HttpFS, which cannot replace a name in one step. A
- * failure may leave a file cut short behind. */
+/* Write a new file of n bytes, and make missing directories above it. -EEXIST; -ENOTSUP: through HttpFS, which cannot
+ * replace a name atomically. A failure may leave a truncated file behind. */
 GR_MUST_CHECK int webhdfs_create(struct webhdfs *w, const char *path, const void *data, size_t n);
+/* Make a directory and all missing ones above it. */
 GR_MUST_CHECK int webhdfs_mkdirs(struct webhdfs *w, const char *path);
-/* In one step. replace: whatever file is at `to` goes; else -EEXIST. -ENOENT: `from` or `to`'s directory is missing; a
- * rename whose answer was lost and that was asked again may say so too. */
+/* Rename atomically. replace: a file at `to` is replaced; otherwise it makes -EEXIST. -ENOENT: `from`, or the directory
+ * of `to`, is missing; also possible after a rename that succeeded, if its answer was lost and it was sent again. */
 GR_MUST_CHECK int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, bool replace);
-/* A file, or an empty directory. Absent already: 0. */
+/* Delete a file or an empty directory. 0 if it is absent already. */
 GR_MUST_CHECK int webhdfs_delete(struct webhdfs *w, const char *path);
 
 #endif

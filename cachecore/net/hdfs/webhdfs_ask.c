@@ -1,13 +1,17 @@
-/* One request of ours is a question to a NameNode and, for bytes, a second one to wherever its answer points:
+/* An operation is a request to a NameNode and, for file data, a second one to the address in its answer:
  *
- *   webhdfs_ask()     the NameNodes in turn, beginning with the one that answered last
- *   webhdfs_follow()  the Location as it is: bytes of 0x80 and above are escaped, nothing else; never from TLS to plain
+ *   webhdfs_perform --> webhdfs_ask:     the NameNodes in turn, beginning with the one that answered last
+ *          ^  |
+ *          |  +-------> webhdfs_follow:  the DataNode in the redirect's Location
+ *          |                 |
+ *          +--- bury it -----+ unreachable; at most DATANODES_TRIED times
  *
- * HttpFS answers a read itself; a write it redirects to itself, which is how it is told apart.
+ * A Location is used as it is, except that bytes of 0x80 and above are escaped; a redirect from TLS to plain HTTP is
+ * refused. HttpFS answers reads itself and redirects writes to itself, which tells it apart from a NameNode.
  *
- * DataNodes that could not be reached stand in `dead` for a while and in excludedatanodes= of every question. When the
- * NameNode then knows no other, the list is emptied: better a dead one than none. The mutex guards that list alone and
- * is never held across a request.
+ * Unreachable DataNodes are kept in `dead` for DEAD_MS and named in excludedatanodes= of every request. If the NameNode
+ * then knows no other, the list is emptied, since a suspect DataNode is better than none. The mutex guards that list
+ * alone and is never held across a request.
  */
 #include "net/hdfs/webhdfs_internal.h"
 
@@ -38,7 +42,8 @@ static bool is_namenode(const struct webhdfs *w, const char *host)
     return false;
 }
 
-/* Remember it in place of the one whose time ends first. */
+/* Add the host of url to the dead DataNodes, in place of the one whose time ends first. NameNodes are never added:
+ * HttpFS serves data itself. */
 static void bury(struct webhdfs *w, const char *url)
 {
     struct dead_datanode d = {.until_ms = clock_now_ms() + DEAD_MS};
@@ -58,7 +63,7 @@ static void bury(struct webhdfs *w, const char *url)
     w->dead[oldest] = d;
 }
 
-/* Append &excludedatanodes=…; *out_any: there are some. */
+/* Append "&excludedatanodes=..." if there are dead DataNodes; *out_any says so. */
 static int add_dead(struct webhdfs *w, struct bytes *url, bool *out_any)
 {
     uint64_t now = clock_now_ms();
@@ -84,10 +89,12 @@ static void unbury_all(struct webhdfs *w)
 
 /* ------------------------------------------------------------------ requests */
 
+/* The sink for http_do: pass the bytes on to the flow's sink, never more than `most`. */
 static int pass_on(void *arg, const void *data, size_t len)
 {
     struct webhdfs_flow *f = arg;
     int64_t announced = f->resp->content_length;
+    /* Stop before the first byte if the file is shorter than the range: the caller wants all or none. */
     f->ends_early = !f->done && f->most != UINT64_MAX && announced >= 0 && (uint64_t)announced < f->most;
     if (f->ends_early)
         return -ECANCELED;
@@ -98,6 +105,7 @@ static int pass_on(void *arg, const void *data, size_t len)
     return rc;
 }
 
+/* Send one request. with_body: send the question's body, for a DataNode. */
 static int webhdfs_ask_run(struct webhdfs *w, const struct webhdfs_question *q, const char *url, bool with_body,
                            struct http_response *resp)
 {
@@ -109,7 +117,7 @@ static int webhdfs_ask_run(struct webhdfs *w, const struct webhdfs_question *q, 
     }
     if (with_body) {
         request.headers[0] = "Content-Type: application/octet-stream";
-        request.headers[1] = "Expect:"; /* DataNodes do not answer it: curl would wait a second */
+        request.headers[1] = "Expect:"; /* DataNodes do not answer Expect; curl would wait a second */
         request.body = q->body;
         request.body_len = q->body_len;
     }
@@ -117,13 +125,13 @@ static int webhdfs_ask_run(struct webhdfs *w, const struct webhdfs_question *q, 
     return http_do(w->http, &request, resp);
 }
 
-/* Address and path, for sentences. */
+/* Write address and path to out, for sentences. */
 static void name_of(const struct webhdfs *w, const struct webhdfs_question *q, char out[ERROR_TEXT_MAX])
 {
     snprintf(out, ERROR_TEXT_MAX, "%s%.*s", w->address.name, (int)GR_MIN(q->path_len, (size_t)200), q->path);
 }
 
-/* http_do's failure gets the path, a sink's none. */
+/* Put the path before the sentence of http_do's failure; a sink's own sentence stays as it is. */
 static int transport_failure(const struct webhdfs *w, const struct webhdfs_question *q,
                              const struct http_response *resp, int rc)
 {
@@ -134,6 +142,7 @@ static int transport_failure(const struct webhdfs *w, const struct webhdfs_quest
     return error_prefix(rc, "%s", what);
 }
 
+/* Return the -errno of an answer that is not 2xx, with its sentence. */
 static int webhdfs_ask_refusal(const struct webhdfs *w, const struct webhdfs_question *q, const char *url,
                                const struct http_response *resp, bool *out_standby)
 {
@@ -144,6 +153,7 @@ static int webhdfs_ask_refusal(const struct webhdfs *w, const struct webhdfs_que
     return webhdfs_error(&r, resp, out_standby);
 }
 
+/* Make the URL of a question to one NameNode. */
 static int question_url(struct webhdfs *w, const struct webhdfs_question *q, size_t namenode, struct bytes *url,
                         bool *out_excluding)
 {
@@ -163,7 +173,7 @@ static int question_url(struct webhdfs *w, const struct webhdfs_question *q, siz
     return rc ? rc : bytes_string(url) ? 0 : error_no_memory();
 }
 
-/* One NameNode. *out_next: another may know better. */
+/* Ask one NameNode. *out_next: it is down or standby; another may answer. */
 static int ask_one(struct webhdfs *w, const struct webhdfs_question *q, size_t namenode, struct bytes *url,
                    struct http_response *resp, bool *out_next)
 {
@@ -201,7 +211,8 @@ int webhdfs_ask(struct webhdfs *w, const struct webhdfs_question *q, struct byte
     return rc;
 }
 
-/* A Location names a path as it is, in UTF-8 perhaps: only what no address may hold is escaped. */
+/* Make the URL of a redirect's Location. Servers put paths there unescaped, perhaps in UTF-8; only the bytes that no
+ * URL may contain are escaped, so that what is escaped already stays as it is. */
 static int take_location(const struct webhdfs *w, const struct webhdfs_question *q, const char *location,
                          struct bytes *url)
 {
@@ -235,7 +246,7 @@ int webhdfs_follow(struct webhdfs *w, const struct webhdfs_question *q, struct b
     if (rc || (resp->status >= 200 && resp->status < 300))
         return transport_failure(w, q, resp, rc);
     rc = webhdfs_ask_refusal(w, q, (const char *)url->data, resp, &standby);
-    /* the NameNode knew the file a moment ago: it shall say that it is gone */
+    /* The NameNode knew the file a moment ago. Only the NameNode may say that it is gone, so try again. */
     return rc == -ENOENT ? error_set(-EAGAIN, "%s", error_text()) : rc;
 }
 
@@ -251,7 +262,7 @@ int webhdfs_perform(struct webhdfs *w, const struct webhdfs_question *q, struct 
             rc = webhdfs_follow(w, q, &url, resp, &again);
     }
     if (url.data)
-        explicit_bzero(url.data, url.cap); /* it may hold a token */
+        explicit_bzero(url.data, url.cap); /* it may contain a token */
     return rc;
 }
 

@@ -1,6 +1,7 @@
-/* The exception's name decides; the status alone says little: 403 is both a missing permission and a DataNode that is
- * down. An exception that is not known here and came with 403 or 5xx is taken for a passing one, since most of what
- * happens inside a cluster passes; the retries end. */
+/* The name of the exception in the answer decides. The status alone says little: 403 stands for a missing permission as
+ * well as for a DataNode that is down. An unknown exception with status 403 or 5xx counts as temporary, since most
+ * failures inside a cluster are; retries are bounded.
+ */
 #include "net/hdfs/webhdfs_error.h"
 
 #include <ctype.h>
@@ -35,20 +36,21 @@ static const struct known {
     {"UnsupportedOperationException", -ENOTSUP, "the server does not support this request"},
 };
 
-/* Names in a class of their own, as in FSLimitException$PathComponentTooLongException. */
+/* Return the name without its outer class, as in FSLimitException$PathComponentTooLongException. */
 static const char *simple_name(const char *name)
 {
     const char *dollar = strrchr(name, '$');
     return dollar ? dollar + 1 : name;
 }
 
-/* The message goes into the sentence, but not when it repeats the token. */
+/* Return the server's message for the sentence; empty if it repeats the token. */
 static const char *message_of(const struct webhdfs_refusal *q, const struct webhdfs_exception *e)
 {
     const char *token = q->secret ? strchr(q->identity, '=') + 1 : NULL;
     return (token && strstr(e->message, token)) || strstr(e->message, "delegation=") ? "" : e->message;
 }
 
+/* Judge by the exception: the table, then StandbyException, then the status. */
 static int by_exception(const struct webhdfs_refusal *q, const struct http_response *resp,
                         const struct webhdfs_exception *e, bool *out_standby)
 {
@@ -65,6 +67,7 @@ static int by_exception(const struct webhdfs_refusal *q, const struct http_respo
     return error_set(passing ? -EAGAIN : -EIO, "%s: %s fails (%s: %s)", q->what, q->host, e->name, message);
 }
 
+/* Judge an answer without an exception by its status. */
 static int by_status(const struct webhdfs_refusal *q, int status)
 {
     if (status == 401)
@@ -83,7 +86,7 @@ static int by_status(const struct webhdfs_refusal *q, int status)
                      q->what, q->host, status);
 }
 
-/* An exception is a JSON object: the beginning of one says nothing of what the server meant. */
+/* Is the body the beginning of a JSON object? Then the exception is lost, and only a retry will tell. */
 static bool cut_short(const struct http_response *resp)
 {
     size_t len = resp->body.len;

@@ -1,4 +1,4 @@
-/* Refusals of WebHDFS as -errno and a sentence. Internal to net/. */
+/* Turn refusals of WebHDFS into -errno and a sentence. Internal to net/. */
 #ifndef GRANARY_NET_HDFS_WEBHDFS_ERROR_H
 #define GRANARY_NET_HDFS_WEBHDFS_ERROR_H
 
@@ -9,11 +9,12 @@
 struct webhdfs_refusal {
     const char *what;     /* address and path, for the sentence */
     const char *host;     /* "http://HOST:PORT" that answered */
-    const char *identity; /* as hdfs_address_identity gives it; a token is never shown */
-    bool secret;
+    const char *identity; /* from hdfs_address_identity; a token is never shown */
+    bool secret;          /* identity is a token */
 };
 
-/* The -errno of an answer outside 2xx. *out_standby: this NameNode does not serve, another may. */
+/* Return the -errno of an answer that is not 2xx, with a sentence. *out_standby: this NameNode is standby; another may
+ * be active. */
 GR_MUST_CHECK int webhdfs_error(const struct webhdfs_refusal *q, const struct http_response *resp, bool *out_standby);
 
 #endif

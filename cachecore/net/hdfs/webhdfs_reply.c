@@ -1,4 +1,6 @@
-/* The answers' JSON through jansson. The strings of a page stay jansson's; a page owns the document. */
+/* Decode answers with jansson. A page owns the parsed document, and the strings of its entries point into it, so no
+ * string is copied. Names come from outside: a component that could lead out of its directory is refused.
+ */
 #include "net/hdfs/webhdfs_reply.h"
 
 #include <ctype.h>
@@ -19,6 +21,7 @@ struct webhdfs_page {
     bool more;
 };
 
+/* Set the sentence for an answer that WebHDFS does not send. */
 static int strange(const char *what)
 {
     return error_set(-EBADMSG, "the server's answer is not what WebHDFS sends: %s", what);
@@ -33,12 +36,14 @@ static int webhdfs_reply_parse(const void *data, size_t len, json_t **out)
     return *out ? 0 : strange("no valid JSON");
 }
 
+/* Return the string under key, owned by the document; "" if there is none. */
 static const char *text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
 }
 
+/* Get the integer under key, at least min; 0 if it is missing and not required. */
 static int number_of(const json_t *object, const char *key, bool required, int64_t min, int64_t *out)
 {
     const json_t *value = json_object_get(object, key);
@@ -73,6 +78,7 @@ static int permission_of(const json_t *object, uint32_t *out)
     return 0;
 }
 
+/* Is this a plain name? A listing must not be able to name anything outside its directory. */
 static bool name_ok(const struct webhdfs_status *s, bool listed)
 {
     if (!listed)
@@ -80,6 +86,7 @@ static bool name_ok(const struct webhdfs_status *s, bool listed)
     return s->name_len && strcmp(s->name, ".") && strcmp(s->name, "..") && !strchr(s->name, '/');
 }
 
+/* Append a FileStatus to the page. listed: it is a directory's entry, so it must have a name. */
 static int take_status(struct webhdfs_page *page, const json_t *object, bool listed)
 {
     struct webhdfs_status s = {.name = text_of(object, "pathSuffix"),
@@ -128,6 +135,7 @@ bool webhdfs_page_more(const struct webhdfs_page *page)
     return page->more;
 }
 
+/* Parse an answer into a page without entries. */
 static int new_page(const void *data, size_t len, struct webhdfs_page **out)
 {
     CLEANUP(cleanup_webhdfs_page) struct webhdfs_page *page = calloc(1, sizeof *page);
@@ -137,6 +145,7 @@ static int new_page(const void *data, size_t len, struct webhdfs_page **out)
     return rc;
 }
 
+/* Take the entries of a DirectoryListing. */
 static int take_list(struct webhdfs_page *page)
 {
     const json_t *listing = json_object_get(page->root, "DirectoryListing");
@@ -190,7 +199,7 @@ void webhdfs_exception_decode(const void *data, size_t len, struct webhdfs_excep
     size_t n = 0;
     while (isalnum((unsigned char)name[n]) || name[n] == '$')
         n++;
-    if (!n || name[n] || n >= sizeof out->name)
+    if (!n || name[n] || n >= sizeof out->name) /* not a Java class name: do not show it */
         return;
     memcpy(out->name, name, n);
     snprintf(out->message, sizeof out->message, "%.*s", (int)strcspn(message, "\r\n"), message);
