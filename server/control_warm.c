@@ -1,7 +1,6 @@
-/* A request to warm: its parameters, and what is said of it. The work is warm_run's. Catalog and index come through a
- * store handle of the request's own, as in control_cache.c, so that a request that is cancelled ends when the chunks in
- * flight have come, or have failed.
- */
+/* A request to warm: its parameters and its progress as lines of JSON. warm_run does the work. Catalog and index nodes
+ * come through a separate store handle, as in control_cache.c, so that a cancelled request ends when the chunks in
+ * flight have come or failed. */
 #include "server/control_warm.h"
 
 #include <errno.h>
@@ -16,20 +15,21 @@
 
 enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 };
 
-static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* enum warm_what */
+static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* in the order of enum warm_what */
 
+/* A checked request, and its progress while it runs. */
 struct control_warm {
     struct stack *stack;
     struct stack_export *export; /* a reference */
     enum warm_what what;
     bool dry;
-    uint64_t bwlimit;
-    struct bytes list;
+    uint64_t bwlimit;  /* bytes per second; 0: no limit */
+    struct bytes list; /* the request's body */
 
-    /* of the run */
+    /* set by control_warm_run */
     struct control_job *job;
-    uint64_t reported_ms;
-    unsigned named; /* of the files that failed */
+    uint64_t reported_ms; /* clock_now_ms of the last progress line */
+    unsigned named;       /* failed files seen; the first CONTROL_WARM_FAILED_MAX are sent */
 };
 
 /* ---- requests ---- */
@@ -82,7 +82,8 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
 
 /* ---- what is said ---- */
 
-/* The end of the warming is told, whenever it comes. */
+/* Whether to send a line of progress now: twice a second, and always when every chunk has come or failed, so that the
+ * client sees the final figures. */
 static bool is_due(struct control_warm *w, const struct warm_report *t)
 {
     uint64_t now = clock_now_ms();

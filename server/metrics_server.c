@@ -1,7 +1,6 @@
-/* Whoever can reach the port may ask, so a client can take little: a connection is for one request and ends after it,
- * at most CONNECTIONS_MAX are open, of one address at most half of them, for IDLE_TIMEOUT_S when nothing comes. The
- * requests of all are answered one after the other by one thread, which waits for nothing (metrics_write).
- */
+/* Every client that reaches the port may ask, so a client gets little: a connection is for one request, ends after
+ * IDLE_TIMEOUT_S of silence, and is one of CONNECTIONS_MAX, of which one address may hold half. One thread answers all
+ * requests one after the other; metrics_write never blocks. */
 #include "server/metrics_server.h"
 
 #include <errno.h>
