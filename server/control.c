@@ -37,7 +37,7 @@ struct client {
 
 struct control {
     char *path;
-    int fd; /* -1: the daemon's */
+    int fd; /* the listening socket; -1: the daemon owns it */
     dev_t dev;
     ino_t ino; /* of the socket we made */
     struct MHD_Daemon *daemon;
