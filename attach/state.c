@@ -1,3 +1,6 @@
+/* State files are JSON, replaced atomically. They are read by other processes and by later versions, and a killed
+ * process may leave anything, so a file counts only if it is complete, of version 1, and in the directory that its
+ * mount point's hash names. */
 #include "attach/state.h"
 
 #include <dirent.h>
@@ -14,9 +17,9 @@
 #include "base/io.h"
 #include "base/log.h"
 
-enum { STATE_FILE_MAX = 64 << 10 };
+enum { STATE_FILE_MAX = 64 << 10 }; /* bytes */
 
-/* The fields that are text, by table: saved and loaded alike. */
+/* The members that are strings: saved and loaded by this table. */
 #define TEXT(field) JSON_TEXT(struct mount_state, field)
 static const struct json_text_field texts[] = {TEXT(dir),         TEXT(image),     TEXT(method),      TEXT(socket),
                                                TEXT(control),     TEXT(device),    TEXT(device_mark), TEXT(fuse_file),
@@ -81,7 +84,7 @@ static bool decode(const json_t *root, struct mount_state *out)
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
 }
 
-/* s->run_dir is set. -EBADMSG without a sentence: it is damaged. */
+/* Read and decode a state file; s->run_dir is set. -EBADMSG, without a sentence: it is damaged. */
 static int read_file(const char *path, struct mount_state *s)
 {
     CLEANUP_BYTES text = BYTES_INIT(STATE_FILE_MAX);
@@ -129,7 +132,7 @@ void state_remove_dir(const char *path)
         log_warning("cannot remove %s: %s", path, strerror(errno));
 }
 
-/* Is it in the directory that its mount point names? */
+/* Read the state with that id. Returns false when it is unreadable, or the mount point in it belongs to another id. */
 static bool read_named(const char *id, struct mount_state *out)
 {
     struct mount_state named = {.id = ""};
@@ -147,7 +150,7 @@ static bool read_named(const char *id, struct mount_state *out)
 int state_each(state_visit *visit, void *arg)
 {
     DIR *root = opendir(STATE_ROOT);
-    bool nothing = root || errno == ENOENT || errno == EACCES; /* what is another's to see */
+    bool nothing = root || errno == ENOENT || errno == EACCES; /* other users' mounts are not visible */
     int rc = nothing ? 0 : error_set(-errno, "cannot list %s: %s", STATE_ROOT, strerror(errno));
     CLEANUP_FREE struct mount_state *s = root ? malloc(sizeof *s) : NULL;
     if (root && !s)

@@ -1,3 +1,4 @@
+/* One request to the control socket; the answer's last sums tell whether everything is cached. */
 #include "attach/mount/metadata_warm.h"
 
 #include <errno.h>
@@ -6,9 +7,10 @@
 #include "attach/control_client.h"
 #include "base/error.h"
 
+/* What the lines of the answer have told so far. */
 struct answer {
     const volatile int *cancel;
-    bool done;
+    bool done; /* the sums have come */
 };
 
 static int take_sums(struct answer *a, const json_t *sums)

@@ -1,3 +1,6 @@
+/* The two kinds of device differ in who survives what. An nbd device outlives its server, and a keeper process
+ * reconnects it; it is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at
+ * its last close; it is identified by that file. */
 #include "attach/mount/mount_device.h"
 
 #include <errno.h>
@@ -36,7 +39,7 @@ static int attach_nbd(const struct mount_config *c, struct mount_state *s)
     return rc ? rc : state_save(s);
 }
 
-/* 1: it keeps the device, with its words in the mount's directory. */
+/* Start a keeper whose log is in the mount's run directory. Returns 1 when it keeps the device. */
 static int start_keeper(const struct mount_state *s, const struct keep_state *k)
 {
     CLEANUP_FD int log = service_log_open(s->run_dir, "keep.log");
@@ -63,7 +66,7 @@ static int keep_nbd(const struct mount_config *c, const struct mount_state *s)
     return rc < 0 ? rc : 0;
 }
 
-/* The device may be somebody else's by now, and so its keeper. */
+/* Detach, unless the device belongs to another attachment by now; then its keeper is not ours either. */
 static int detach_nbd(const struct mount_state *s)
 {
     char mark[DEVICE_MARK_MAX];
