@@ -1,3 +1,5 @@
+/* Contradictions are refused here, before a server starts: an option that would have no effect may hide an open door.
+ */
 #include "cli/access_options.h"
 
 #include "base/error.h"

@@ -1,6 +1,5 @@
-/* The server answers with a JSON object a line (server/control_cache.h): progress is drawn, files and
- * images are printed as they come, the result or an error ends it.
- */
+/* The server answers with one JSON object a line (server/control_cache.h). Progress is drawn, files and images are
+ * printed as they come, and the result or an error ends the answer. */
 #include "cli/cache_call.h"
 
 #include <errno.h>
@@ -74,7 +73,7 @@ static int cache_call_take_line(void *arg, const char *line, size_t len)
     return rc;
 }
 
-/* "NAME", "NAME:GLOB". *out_name is to be freed. */
+/* Split the operands "NAME", "NAME:GLOB" or "NAME GLOB". free *out_name. */
 static int cache_call_split(const struct invocation *inv, char **out_name, const char **out_glob)
 {
     *out_name = NULL;

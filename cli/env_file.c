@@ -1,3 +1,5 @@
+/* The format of systemd's EnvironmentFile=, without its continuation lines. Messages never quote a line: it may hold a
+ * secret. */
 #include "cli/env_file.h"
 
 #include <ctype.h>

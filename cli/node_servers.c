@@ -1,3 +1,5 @@
+/* A server is identified by its control socket; paths are compared by inode, as they may be written differently. Mounts
+ * come from the state files, exports from the server's status, and the image's digest connects them. */
 #include "cli/node_servers.h"
 
 #include <errno.h>
@@ -12,7 +14,7 @@
 #include "cli/server_status.h"
 #include "format/json_name.h"
 
-/* Paths may be written differently. */
+/* Whether two paths lead to the same socket. */
 static bool same_socket(const char *a, const char *b)
 {
     struct stat at_a, at_b;
@@ -56,12 +58,13 @@ void node_servers_release(struct node_servers *n)
     vec_release(&n->found);
 }
 
+/* A server, and the exports in its status. */
 struct looking {
     const char *control;
     json_t *exports;
 };
 
-/* A device that lost its server gets no other where nobody keeps it. */
+/* Add a mount's nbd device and the process that keeps it. A device without a keeper does not survive its server. */
 static void add_device(json_t *export, const struct mount_state *s)
 {
     if (strcmp(s->method, "nbd") || !mount_device_attached(s))

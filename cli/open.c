@@ -1,3 +1,5 @@
+/* --timeout limits a whole request with its retries; a single attempt and a connect are limited further, so that there
+ * is time for another attempt. */
 #include "cli/open.h"
 
 #include <errno.h>

@@ -1,3 +1,6 @@
+/* The options come from the table in stack_options.h, which front ends use too. Here its values are checked as the
+ * server will parse them, so that a mistake is reported under the option's name before anything starts, and turned back
+ * into words for the front end or for granary serve. */
 #include "cli/server_options.h"
 
 #include <errno.h>
@@ -153,7 +156,7 @@ void server_words_release(server_words *words)
     vec_release(words);
 }
 
-/* The plugin's name of it. */
+/* Return the front end's name for the option. */
 static const char *parameter_of(const struct option_row *row)
 {
 #define SERVER_KEY(field, how, key, option, ...) {option, key},

@@ -1,4 +1,5 @@
-/* After a restart the counters begin at 0 again, which the process id tells. */
+/* A restart sets the counters to 0; the process number in the status tells that it happened. The difference is then
+ * taken to 0. */
 #include "cli/server_rates.h"
 
 #include <stdbool.h>
@@ -48,7 +49,7 @@ double server_rate(json_t *object, const char *name)
     return json_number_value(json_object_get(json_object_get(object, "rates"), name));
 }
 
-/* Reads that ended in bucket i between the two. */
+/* Return the reads that ended in bucket i between the two answers. */
 static uint64_t bucket_reads(json_t *latency, json_t *then, size_t i)
 {
     json_int_t n = json_integer_value(json_array_get(json_object_get(latency, "counts"), i));

@@ -1,4 +1,8 @@
-/* granary build SOURCE IMAGE */
+/* granary build SOURCE IMAGE
+ *
+ * Checks the options against each other, since an option without effect is refused, opens the source
+ * (cli/build_source.h) and the store, and runs the build (imagebuild/imagebuild.h). The rest prints the result, as text
+ * or JSON. */
 #include <errno.h>
 #include <string.h>
 
@@ -33,7 +37,7 @@ struct build_values {
 
 enum { ZSTD_LEVEL_DEFAULT = 3 };
 
-/* What is 0 or NULL here was not given, which some options are refused for (check_together). */
+/* 0 and NULL mean "not given"; check_together needs to know. */
 static const struct build_values defaults = {.parent = "auto"};
 
 static const struct option_row rows[] = {
@@ -98,13 +102,14 @@ static void on_progress(void *arg, const struct build_progress *p)
     progress_update(arg, &state);
 }
 
+/* Print a line unless the count is 0. */
 static void print_counted(const char *what, uint64_t n)
 {
     if (n)
         printf("  %-16s %llu\n", what, (unsigned long long)n);
 }
 
-/* What was read, and upon which image, in a line. */
+/* Print which image the build started from, and how much was read. */
 static void print_parent(const struct build_rebuild *r, bool no_parent)
 {
     char parent[PRINT_DIGEST_MAX], files[TEXT_COUNT_MAX], read[TEXT_SIZE_MAX], kept[TEXT_SIZE_MAX];
@@ -221,10 +226,10 @@ static json_t *cmd_build_result_json(const struct image_ref *ref, const struct b
         INTEGER(r->files_resumed), "bytes_resumed", INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
-/* What the words of --parent and --compact-budget say. */
+/* --parent and --compact-budget, parsed. */
 struct rebuild_words {
     bool no_parent;
-    bool named; /* parent is set */
+    bool named; /* --parent names an image: parent is set */
     struct image_ref parent;
     unsigned percent;
     uint64_t bytes;
@@ -245,6 +250,7 @@ static int parse_rebuild(const struct build_values *v, const struct image_ref *r
     return text_parse_percent("--compact-budget", budget, 0, 100, &out->percent);
 }
 
+/* Run the build and print its result. */
 static int build(const struct build_values *v, const struct build_source *source, const struct image_ref *ref,
                  const struct rebuild_words *words, struct rate *rate)
 {
@@ -313,7 +319,7 @@ static bool is_hdfs_or_tar_there(const char *url)
     return hdfs_address_known(build_source_is_tar(url) ? url + strlen("tar:") : url);
 }
 
-/* What is about HDFS needs some. */
+/* Refuse HDFS options without HDFS. */
 static int check_hdfs(const struct build_values *v, const char *url, const struct image_ref *ref)
 {
     const char *map = v->map_users.count ? "map-user" : v->map_groups.count ? "map-group" : NULL;
@@ -326,7 +332,7 @@ static int check_hdfs(const struct build_values *v, const char *url, const struc
     return CLI_USAGE;
 }
 
-/* Options that would have no effect beside others. */
+/* Refuse options that would have no effect beside others. */
 static int check_together(const struct build_values *v, const char *url, const struct rebuild_words *words)
 {
     if (v->level && v->compress)

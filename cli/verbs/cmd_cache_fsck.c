@@ -1,4 +1,4 @@
-/* granary cache fsck DIR... [--repair] */
+/* granary cache fsck DIR... [--repair]: checks cache directories that no server uses. */
 #include <errno.h>
 
 #include "base/error.h"
@@ -81,7 +81,7 @@ static void cmd_cache_fsck_print_result(const char *dir, const struct cache_fsck
                (unsigned long long)r->repaired);
 }
 
-/* One directory; *bad counts what was found, results (NULL: text) takes the JSON. */
+/* Check one directory. *bad counts the problems; results collects the JSON, NULL for text. */
 static int cmd_cache_fsck_check_dir(const char *dir, const struct fsck_values *v, json_t *results, uint64_t *bad)
 {
     struct reporting reporting = {.dir = dir, .problems = json_array()};

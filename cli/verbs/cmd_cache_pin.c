@@ -1,4 +1,5 @@
-/* granary cache pin [--off] NAME[:GLOB] | NAME GLOB | --all */
+/* granary cache pin [--off] NAME[:GLOB] | NAME GLOB | --all: pins what is cached, so that it is never evicted, or
+ * undoes that. It fetches nothing. */
 #include <errno.h>
 
 #include "attach/attach.h"

@@ -1,4 +1,5 @@
-/* granary copy IMAGE STORE[/NAME:TAG] */
+/* granary copy IMAGE STORE[/NAME:TAG]: brings an image into another store, under the same name unless another one is
+ * given. */
 #include <errno.h>
 #include <string.h>
 
@@ -43,7 +44,8 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &state);
 }
 
-/* "…/NAME:TAG" has a colon behind the last slash; the host and port of "hdfs://host:9870" stand before any. */
+/* Whether the target names an image: it has a colon behind the last slash. The colon of "hdfs://host:9870" stands
+ * before one. */
 static bool names_image(const char *text)
 {
     const char *authority = strstr(text, "://"), *slash = strrchr(text, '/');
@@ -52,7 +54,7 @@ static bool names_image(const char *text)
     return slash && strchr(slash, ':');
 }
 
-/* Where the copy goes, and its name there. 0 or CLI_USAGE. */
+/* Find the copy's store, name and tag. Returns 0 or CLI_USAGE. */
 static int parse_target(const char *text, const struct image_ref *from, struct image_ref *out)
 {
     if (names_image(text)) {

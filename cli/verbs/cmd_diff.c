@@ -1,6 +1,5 @@
-/* granary diff A B: what became of A's paths in B, from both catalogs in one pass. Content is compared by digest, so no
- * file is read.
- */
+/* granary diff A B: the differences between two images. Both catalogs are sorted by path, so one pass merges them.
+ * Content is compared by digest; no file is read. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -51,7 +50,7 @@ static bool same_text(const char *a, size_t a_len, const char *b, size_t b_len)
     return a_len == b_len && (!a_len || !memcmp(a, b, a_len));
 }
 
-/* Both are at the same path. A directory's time changes with what is in it and is not compared. */
+/* Compare the entries of one path. A directory's time changes with its entries, so it is not compared. */
 static enum change compare(const struct catalog_entry *a, const struct catalog_entry *b)
 {
     bool content = (a->mode & S_IFMT) == (b->mode & S_IFMT) && digest_equal(&a->content, &b->content);
@@ -73,7 +72,7 @@ static int print_change_json(const struct catalog_entry *e, enum change change)
     return print_json(object);
 }
 
-/* 1: the reader of stdout has gone. */
+/* Count a change and print it. Returns 1 when the reader of standard output is gone. */
 static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum change change)
 {
     d->paths[change]++;
@@ -156,7 +155,7 @@ static int compare_images(struct diff *d, const struct open_image *a, const stru
         rc = print_stat(d);
     bool differ = d->paths[ADDED] || d->paths[REMOVED] || d->paths[CHANGED] || d->paths[ATTRIBUTES];
     if (!rc && !differ && !d->v->stat && !d->v->json)
-        fprintf(stderr, "no differences\n"); /* standard output is the list: empty */
+        fprintf(stderr, "no differences\n"); /* standard output has only the list, which is empty */
     return !rc && differ && d->v->exit_code ? CLI_DIFFERENT : rc;
 }
 

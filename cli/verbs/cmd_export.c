@@ -1,4 +1,4 @@
-/* granary export IMAGE FILE */
+/* granary export IMAGE FILE: writes an image to a file or to standard output, for a disk or a loop device. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
-/* granary images STORE [NAME]: a table of tags, each with what its image's manifest says. A manifest is read once for
- * all tags of the image, several at a time.
- */
+/* granary images STORE [NAME]: a table of tags, each with figures from its image's manifest. Rows are sorted by digest
+ * first, so that each manifest is read once for all its tags, several at a time; then by name for printing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,19 +34,21 @@ static const struct option_row rows[] = {
 
 /* ---- the table ---- */
 
+/* A tag, and what its manifest tells. */
 struct image_row {
     char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1];
     struct digest digest;
     int64_t created;
-    bool known; /* the manifest is there */
+    bool known; /* the manifest could be read */
     uint64_t files, bytes;
 };
 
+/* All rows. While manifests are read, each thread writes only the rows of its image. */
 struct table {
     struct store *store;
     bool all;
-    VEC(struct image_row) rows; /* by digest while manifests are read, then as they are printed */
-    VEC(size_t) firsts;         /* the first row of each image */
+    VEC(struct image_row) rows; /* sorted by digest while manifests are read, then by name */
+    VEC(size_t) firsts;         /* index of the first row of each image */
 };
 
 static void cmd_images_table_release(struct table *t)
@@ -73,7 +74,7 @@ static int by_digest(const void *a, const void *b)
     return memcmp(&x->digest, &y->digest, sizeof x->digest);
 }
 
-/* Names in order, of each the newest first. */
+/* Order by name, and the newest first within a name. */
 static int by_name(const void *a, const void *b)
 {
     const struct image_row *x = a, *y = b;
@@ -83,7 +84,8 @@ static int by_name(const void *a, const void *b)
     return x->created != y->created ? (x->created < y->created) - (x->created > y->created) : strcmp(x->tag, y->tag);
 }
 
-/* An image whose manifest is gone is listed, so that its tag can be removed. */
+/* Read an image's manifest into all its rows. An image whose manifest is gone or damaged is still listed, so that its
+ * tag can be removed. */
 static int read_manifest(void *arg, size_t i)
 {
     struct table *t = arg;
@@ -114,7 +116,7 @@ static int read_manifests(struct table *t)
     return t->firsts.len ? parallel_run(&work) : 0;
 }
 
-/* "5 min", "3 d": how long ago. */
+/* Format how long ago: "5 min", "3 d". */
 static const char *format_age(int64_t created, char out[TEXT_TIME_MAX])
 {
     enum { MINUTE = 60, HOUR = 60 * MINUTE, DAY = 24 * HOUR };

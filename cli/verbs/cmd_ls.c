@@ -1,6 +1,5 @@
-/* granary ls IMAGE [PATH]: names from the catalog, paths relative to the image's root, in the byte
- * order of the full path. Only the catalog pages that can hold wanted paths are fetched.
- */
+/* granary ls IMAGE [PATH]: paths from the catalog, relative to the image's root, in the byte order of the full path.
+ * Only catalog pages that can hold the wanted paths are fetched. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -76,7 +75,7 @@ static char type_letter(uint32_t mode)
     }
 }
 
-/* "drwxr-xr-x", as in ls. */
+/* Write a mode as ls does: "drwxr-xr-x". */
 static void mode_text(uint32_t mode, char out[11])
 {
     static const char bits[] = "rwxrwxrwx";
@@ -134,7 +133,7 @@ static int print_entry_json(const struct catalog_entry *e)
     return print_json(object);
 }
 
-/* Ends the walk (with a value that is no errno) when the reader of stdout has gone. */
+/* Print an entry. Returns a positive value, which ends the walk, when the reader of standard output is gone. */
 static int print_entry(const struct listing *l, const struct catalog_entry *e)
 {
     int rc = 0;
@@ -163,6 +162,7 @@ struct one {
     int rc;
 };
 
+/* Take the entry with exactly this path, which is the first with it as prefix. */
 static int visit_one(void *arg, const struct catalog_entry *e)
 {
     struct one *one = arg;

@@ -1,7 +1,7 @@
-/* granary trace record TARGET FILE: the server says what is read of an export as it is read (server/control_trace.h).
- * All of it is held until the end, at most TRACE_FILE_MAX; FILE is written empty at the beginning, so that what is
- * wrong with its path is known before the job has run.
- */
+/* granary trace record TARGET FILE: the server streams what is read from an export (server/control_trace.h), and this
+ * collects it until an interrupt, --for, or the maximum of a trace. Everything is held in memory, at most
+ * TRACE_FILE_MAX. FILE is written without entries at the beginning, so that a bad path is reported before the job has
+ * run. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -37,19 +37,20 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* A recording. */
 struct recording {
     const struct record_values *v;
     const char *control, *file;
     const char *params[5];
     const volatile int *interrupted;
-    uint64_t until_ms; /* 0: no end */
+    uint64_t until_ms; /* clock_now_ms; 0: no end */
     struct progress progress;
-    struct trace trace; /* its entries are: */
-    struct bytes entries;
-    json_t *image;   /* what the server said; NULL: nothing yet */
-    bool end_asked;  /* of the server */
-    bool ended;      /* it has sent everything */
-    bool own_failed; /* what ended it is no failure of the server's */
+    struct trace trace;   /* its entries are: */
+    struct bytes entries; /* as in the file: TRACE_ENTRY_SIZE bytes each */
+    json_t *image;        /* the server's description; NULL: not yet */
+    bool end_asked;       /* the server was asked to end */
+    bool ended;           /* the server has sent everything */
+    bool own_failed;      /* the last line's error was ours, not the server's */
 };
 
 /* ---- the file ---- */
@@ -129,7 +130,8 @@ static int ignore_line(void *arg, const char *line, size_t len)
     return 0;
 }
 
-/* The server sends what it has and ends the answer. If it does not listen any more, there is nothing to end. */
+/* Ask the server to send the rest and end, once it is time. If the server does not answer, there is nothing to end.
+ * Called at each line; the server sends one twice a second. */
 static void ask_for_the_end(struct recording *r)
 {
     bool now = *r->interrupted || (r->until_ms && clock_now_ms() >= r->until_ms);
@@ -165,6 +167,7 @@ static int cmd_trace_record_take_line(void *arg, const char *line, size_t len)
 
 /* ---- the end ---- */
 
+/* Return the word for the reason in the JSON result. */
 static const char *why_ended(const struct recording *r)
 {
     if (!r->ended)
@@ -201,6 +204,7 @@ static int print(const struct recording *r)
     return 0;
 }
 
+/* Record, and save what came, also when the server ended early. */
 static int record(struct recording *r)
 {
     progress_init(&r->progress, "trace record", r->v->quiet);

@@ -1,4 +1,5 @@
-/* granary unnest STORE */
+/* granary unnest STORE: moves the images of stores that were made by mistake inside STORE out into it (upkeep). A
+ * nested store is removed only after all its images and tags are in STORE. */
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/interrupt.h"
@@ -31,13 +32,14 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* One run. */
 struct work {
     const struct unnest_values *values;
     struct store *store;
     struct progress progress;
     struct unnest_options options;
     unsigned found;
-    json_t *stores; /* NULL: people read it */
+    json_t *stores; /* the result for --json; NULL: print text */
 };
 
 static void on_progress(void *arg, uint64_t done, uint64_t total)

@@ -1,4 +1,8 @@
-/* granary verify IMAGE [--deep] [--against SOURCE [--repair]] */
+/* granary verify IMAGE [--deep] [--against SOURCE [--repair]]
+ *
+ *     check the image -> (--repair) rebuild the bad packs from SOURCE, check again -> (--against) compare files
+ *
+ * Problems are printed on standard error as they are found; the first ones are also in the JSON result. */
 #include <errno.h>
 
 #include "base/error.h"
@@ -46,9 +50,9 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Problems are named on standard error as they are found, the first ones also in the JSON result. */
 enum { PROBLEMS_NAMED = 100 };
 
+/* One run. */
 struct verifying {
     const struct verify_values *values;
     struct open_image image;
@@ -56,13 +60,13 @@ struct verifying {
     struct progress progress;
     const volatile int *cancel;
     json_t *problems;
-    uint64_t named;
-    struct digest_map bad_packs;
-    int collect_rc; /* of bad_packs */
+    uint64_t named;              /* problems found; the first PROBLEMS_NAMED are printed */
+    struct digest_map bad_packs; /* collected for --repair */
+    int collect_rc;              /* the first failure to collect a bad pack */
     struct verify_result result;
     struct verify_source_result against;
     struct repair_result repair;
-    bool compared;
+    bool compared; /* against is filled in */
 };
 
 static void cmd_verify_release(struct verifying *v)
@@ -211,6 +215,7 @@ static int check_image(struct verifying *v)
     return rc ? rc : v->collect_rc;
 }
 
+/* Rebuild the bad packs, then check the image anew: the first check's problems are obsolete. */
 static int repair(struct verifying *v)
 {
     const struct repair_options options = {
@@ -232,6 +237,7 @@ static int repair(struct verifying *v)
     return check_image(v);
 }
 
+/* Compare files of SOURCE with the catalog's digests. Changed files are no problem of the image, damaged ones are. */
 static int compare(struct verifying *v)
 {
     const struct verify_values *values = v->values;
