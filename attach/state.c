@@ -69,6 +69,7 @@ int state_save(const struct mount_state *s)
     return io_write_file_atomic(path, text, strlen(text), false);
 }
 
+/* Fill in the state from JSON; false when a member is missing or wrong. */
 static bool decode(const json_t *root, struct mount_state *out)
 {
     const char *digest, *content_root;

@@ -63,6 +63,7 @@ static int parse_time(const char *text, bool *have, int64_t *out)
     return 0;
 }
 
+/* Parse the options that replace what a source says of its files. */
 static int parse_overrides(const struct build_source_values *v, struct source_overrides *o)
 {
     int rc = parse_id("--uid", v->uid, &o->have_uid, &o->uid);
@@ -172,6 +173,7 @@ static int join_added(const struct option_list *add, const struct source_options
     return rc;
 }
 
+/* Open SOURCE and the sources of --add, joined if there are any. Parts that were not joined are closed. */
 static int open_all(const char *url, const struct build_source_values *v, const struct source_options *options,
                     struct source **out)
 {

@@ -30,6 +30,7 @@ static char *unquote(char *value)
     return value + 1;
 }
 
+/* Put one line into the environment. */
 static int env_file_take_line(const char *path, unsigned number, char *line)
 {
     line = trim(line);

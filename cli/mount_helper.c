@@ -42,6 +42,7 @@ static int usage(const char *sentence)
     return HELPER_USAGE;
 }
 
+/* Add a word made by format. HELPER_FAILED when out of memory. */
 static int mount_helper_push(helper_words *out, const char *format, const char *word)
 {
     char *text = NULL;
@@ -147,6 +148,7 @@ static int take_letters(struct call *c, const char *letters, int *next, int argc
     return 0;
 }
 
+/* Parse the call as mount(8) and umount(8) make it. */
 static int mount_helper_parse(int argc, char **argv, struct call *c)
 {
     int rc = 0;

@@ -23,6 +23,7 @@ static bool same_socket(const char *a, const char *b)
     return at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino;
 }
 
+/* Add a server, unless it is there already under another path. */
 static int node_servers_add(struct node_servers *n, const char *control, const char *dir)
 {
     for (size_t i = 0; i < n->found.len; i++)
@@ -74,6 +75,7 @@ static void add_device(json_t *export, const struct mount_state *s)
                                                                         keeper ? json_integer(keeper) : json_null()));
 }
 
+/* Add a mount to every export of its server that has its image. */
 static int add_mount(void *arg, const struct mount_state *s)
 {
     const struct looking *l = arg;

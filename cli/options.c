@@ -65,6 +65,7 @@ static int set_url(const char *label, const char *text, const char **out)
     return 0;
 }
 
+/* Append text, and the row by which it came. */
 static int set_list(struct option_list *list, const struct option_row *row, const char *text)
 {
     const char **items = reallocarray(list->items, list->count + 1, sizeof *items);
@@ -86,6 +87,7 @@ static void release_list(struct option_list *list)
     *list = (struct option_list){0};
 }
 
+/* Parse a size within the row's bounds. */
 static int set_size(const struct option_row *row, const char *label, const char *text, uint64_t *out)
 {
     int rc = text_parse_size(label, text, out);
@@ -162,6 +164,7 @@ static int unknown_option(const struct verb *verb, const char *word, size_t len)
     return error_set(-EINVAL, "unknown option --%.*s; 'granary help %s' lists the options", (int)len, word, verb->name);
 }
 
+/* Parse "name", "name=value", or "name" with the value as the next word. */
 static int parse_long(struct invocation *inv, const char *word, struct words *words)
 {
     size_t len = strcspn(word, "=");

@@ -53,6 +53,7 @@ static struct pace pace_of(const struct progress_state *s, uint64_t elapsed_ms, 
     return p;
 }
 
+/* Append rate and time left, as far as they are known. */
 static void append_pace(const struct pace *p, char *out)
 {
     char rate[TEXT_SIZE_MAX];
@@ -118,6 +119,7 @@ static unsigned columns(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? TERMINAL_COLUMNS : size.ws_col;
 }
 
+/* Draw the last state. */
 static void progress_draw(struct progress *p, uint64_t now)
 {
     const uint64_t elapsed_ms = now - p->phase_ms;

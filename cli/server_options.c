@@ -20,6 +20,7 @@ static const void *value_of(const struct server_values *v, const struct option_r
     return (const char *)v + row->offset;
 }
 
+/* Return how often an option was given. */
 static size_t count_of(const struct server_values *v, const struct option_row *row)
 {
     switch (row->kind) {
@@ -40,6 +41,7 @@ const char *server_options_given(const struct server_values *v)
     return NULL;
 }
 
+/* Return the i-th value of an option as text; "yes" for a flag. */
 static const char *text_of(const struct server_values *v, const struct option_row *row, size_t i)
 {
     switch (row->kind) {
@@ -169,6 +171,7 @@ static const char *parameter_of(const struct option_row *row)
     return row->name;
 }
 
+/* Add the option as a word in the form that the receiver wants. */
 static int add_word(server_words *out, enum server_form form, const struct option_row *row, const char *value)
 {
     char *word = NULL;

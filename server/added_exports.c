@@ -107,6 +107,7 @@ static bool added_exports_look(struct added_exports *a, const char *name, enum a
 
 /* ---- the file ---- */
 
+/* Write the list in the file's form. *out_count: its length. */
 static int encode(struct added_exports *a, struct bytes *out, size_t *out_count)
 {
     SCOPED_LOCK(&a->lock);
@@ -185,6 +186,8 @@ static int restore_all(struct added_exports *a, const struct bytes *text)
     return rc;
 }
 
+/* Restore what the file lists. A file that is not ours is an error and not ignored: starting without its exports would
+ * fail mounts. */
 static int added_exports_load(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);

@@ -49,6 +49,7 @@ DEFINE_CLEANUP(control, struct control *, control_close)
 
 /* ---- requests ---- */
 
+/* libmicrohttpd's access handler: answer, and mark the client busy if a job does. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *data_len, void **state)
 {
@@ -95,6 +96,7 @@ static void end_an_idle_one(struct control *c)
     client->fd = -1;
 }
 
+/* libmicrohttpd opened or closed a connection. */
 static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {

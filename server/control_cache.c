@@ -198,6 +198,7 @@ static int add_chunk(struct walk *w, struct batch *b, struct tally *t, uint64_t 
     return 0;
 }
 
+/* Walk all chunks of the image; holes and unknown regions are skipped as runs. */
 static int control_cache_walk_all(struct walk *w, struct tally *t)
 {
     struct batch b = {0};
@@ -212,6 +213,7 @@ static int control_cache_walk_all(struct walk *w, struct tally *t)
     return rc;
 }
 
+/* Walk the chunks in the set. */
 static int walk_set(struct walk *w, struct tally *t)
 {
     struct batch b = {0};
@@ -234,6 +236,7 @@ struct file_walk {
     struct tally sum; /* only files is used */
 };
 
+/* Send a file's line. */
 static int send_file(struct walk *w, const struct catalog_entry *e, const struct tally *t)
 {
     json_t *file = json_object();
@@ -287,6 +290,7 @@ static int walk_files(struct walk *w, struct tally *t)
 
 /* ---- images ---- */
 
+/* Send the line with an image's sums. */
 static int send_image(struct walk *w, const struct stack_export *export, const struct tally *t)
 {
     json_t *image = control_json_export(export);
@@ -312,6 +316,7 @@ static int send_image(struct walk *w, const struct stack_export *export, const s
     return control_job_send(w->job, json_pack("{s:o}", "image", image));
 }
 
+/* Do the operation to one image. Without a store, only a request for whole images can go on. */
 static int walk_image(struct control_job *job, const struct control_task *task, const struct stack_export *export)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;

@@ -26,6 +26,7 @@ void control_exports_free(void *arg)
     free(c);
 }
 
+/* Check the parameters; the reference is parsed but not resolved. */
 static int control_exports_check(const struct added_exports *added, const struct control_exports_request *r,
                                  bool control_exports_put)
 {
@@ -62,6 +63,7 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     return 0;
 }
 
+/* Add the export, and describe it. */
 static int control_exports_put(struct control_job *job, const struct control_exports *c)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;

@@ -86,6 +86,7 @@ static void resume_locked(struct control_job *job)
     }
 }
 
+/* Append a line, after waiting for room. -ECANCELED; -ENOMEM or -EMSGSIZE with a sentence. */
 static int control_job_append_locked(struct control_job *job, const char *line)
 {
     while (job->pending.len - job->sent >= BUFFER && !job->cancel)
@@ -206,6 +207,7 @@ static int start_thread_locked(struct control_jobs *jobs, struct control_job *jo
     return rc ? -ENOMEM : 0;
 }
 
+/* Make a job with both references; NULL: out of memory. */
 static struct control_job *job_new(struct control_jobs *jobs, struct MHD_Connection *connection)
 {
     struct control_job *job = calloc(1, sizeof *job);

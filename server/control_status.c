@@ -103,6 +103,7 @@ static void add_rates(json_t *export, const struct stack_export *e, struct rates
 
 /* ---- parts ---- */
 
+/* Describe one export: its image, clients, traffic since the start, and rates (NULL: none). */
 static json_t *export_json(const struct stack_export *e, struct rates *rates)
 {
     struct image *img = stack_export_image(e);
@@ -187,6 +188,7 @@ static json_t *stores_json(struct stack *stack)
     return stores;
 }
 
+/* Describe the shared cache proxies. */
 static json_t *tiers_json(struct stack *stack)
 {
     struct store_tier_report reports[STORE_TIERS_MAX];

@@ -94,6 +94,7 @@ static bool is_due(struct control_warm *w, const struct warm_report *t)
     return true;
 }
 
+/* Send progress when it is due. -ECANCELED ends the warming. */
 static int control_warm_tell(void *arg, const struct warm_report *t)
 {
     struct control_warm *w = arg;
@@ -121,6 +122,7 @@ static int send_failed(void *arg, const char *path, size_t len, const char *why)
     return control_job_send(w->job, json_pack("{s:o}", "failed", failed));
 }
 
+/* Send the line with the result. */
 static int send_sums(struct control_warm *w, const struct warm_result *r)
 {
     const char *why = r->error.code ? r->error.text : "";

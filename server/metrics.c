@@ -164,6 +164,7 @@ static int take_rows(struct stack *stack, export_rows *out)
     return 0;
 }
 
+/* Append one value of one export. */
 static int append_export_value(struct bytes *out, const struct export_metric *m, size_t v, const struct export_row *row)
 {
     uint64_t value;
@@ -176,6 +177,7 @@ static int append_export_value(struct bytes *out, const struct export_metric *m,
     return rc ? rc : bytes_printf(out, "\"} %llu\n", (unsigned long long)value);
 }
 
+/* Append all metrics of exports. */
 static int append_exports(struct stack *stack, struct bytes *out)
 {
     CLEANUP(release_rows) export_rows rows = {0};

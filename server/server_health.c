@@ -52,6 +52,7 @@ static bool is_worst(struct judgement *j, enum server_health health)
     return true;
 }
 
+/* Judge every store; the sentence gives its last failure, or how long a read has waited. */
 static void judge_stores(struct stack *stack, struct judgement *j)
 {
     struct store_health h;

@@ -54,6 +54,7 @@ static int ignore_failed(void *arg, const char *path, size_t len, const char *wh
     return start_warm_tell(arg, NULL);
 }
 
+/* Warm one export's metadata through a separate store handle. */
 static int warm_export(struct start_warm *w, struct stack_export *e, struct warm_result *out)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
@@ -104,7 +105,7 @@ static int try_all(struct start_warm *w)
         while (at < w->unfinished.len && w->unfinished.items[at].number < u.number)
             at++;
         bool known = at < w->unfinished.len && w->unfinished.items[at].number == u.number;
-        if (u.number <= w->last && !known)
+        if (u.number <= w->last && !known) /* tried, and done */
             continue;
         if (known)
             u = w->unfinished.items[at++];
@@ -131,6 +132,7 @@ static void start_warm_pause_for(struct start_warm *w, uint64_t ms)
     w->added = false;
 }
 
+/* The thread: a round over the exports, then a pause that doubles while exports are unfinished. */
 static void *start_warm_run(void *arg)
 {
     struct start_warm *w = arg;

@@ -98,6 +98,7 @@ static int export_check_look_at(void *path)
     return 0;
 }
 
+/* Wait until a stat of the file returns, whatever its result. */
 static int wait_for_file(const struct export_check *check, char *path)
 {
     uint64_t deadline = clock_now_ms() + JOIN_MS;

@@ -96,6 +96,7 @@ static int nbd_dial_ask(int fd, uint32_t flags, const char *export_name)
     return transmit(fd, b.data, b.len);
 }
 
+/* Receive one option reply. One that does not belong to our NBD_OPT_GO means that this is no NBD server. */
 static int take_reply(int fd, struct reply *r)
 {
     struct nbd_wire_reply_head head;

@@ -85,6 +85,7 @@ static int on_news(struct nl_msg *m, void *arg)
 
 /* ---- asking ---- */
 
+/* Open the socket for commands, and look up nbd's netlink family, whose number the kernel assigns. */
 static int open_ask(struct nbd_netlink *n)
 {
     n->ask = nl_socket_alloc();
@@ -144,6 +145,7 @@ static int put_link(struct nl_msg *m, const struct nbd_link *link)
     return 0;
 }
 
+/* Append the sockets: a nested list of items, each with a descriptor. */
 static int put_sockets(struct nl_msg *m, const int *fds, size_t count)
 {
     struct nlattr *list = nla_nest_start(m, NBD_ATTR_SOCKETS | NLA_F_NESTED), *item = list;

@@ -226,6 +226,7 @@ static int take_answer(struct warming *w, struct slot *slot)
     return 0;
 }
 
+/* Send requests and take answers until nothing is in flight any more. */
 static int warm(struct warming *w)
 {
     int rc = nbd_warm_ask(w);

@@ -71,6 +71,8 @@ static bool backend_root(const char *device, struct digest *out)
     return !digest_parse((char *)text.data + sizeof prefix - 1, DIGEST_HEX_SIZE - 1, out);
 }
 
+/* Compare the device with the export, by the backend identifier if the kernel has one, else by samples. Fills in the
+ * state. */
 static int keep_adopt_check(struct keep_state *s, int device, uint64_t device_size, const struct nbd_export *got,
                             int connection)
 {

@@ -46,6 +46,7 @@ int keep_state_save(const struct keep_state *s)
     return rc ? rc : io_write_file_atomic(path_of(s->device, path), text, strlen(text), false);
 }
 
+/* Fill in the state from JSON; false when a member is missing or out of range. */
 static bool decode(const json_t *root, struct keep_state *out)
 {
     json_int_t size;

@@ -137,6 +137,8 @@ static int keeper_prepare(struct keeper *k)
     return rc ? rc : nbd_netlink_policy(k->netlink, &k->link);
 }
 
+/* Run until the device is detached (0), or netlink fails. Whether the device is still ours is checked after each wait,
+ * since no news tells of a detach. */
 static int loop(struct keeper *k)
 {
     break_(k); /* no news came of connections that died before nbd_netlink_watch */

@@ -43,6 +43,8 @@ static int resolve_dir(const char *dir, char **out)
     return *out ? 0 : error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
 }
 
+/* Check that a directory is empty: a mount would hide what is in it. lost+found of a fresh filesystem does not count.
+ */
 static int check_empty(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -108,6 +110,7 @@ static int have_server(const struct mount_config *c, struct mount_state *s, stru
 
 /* ---- the mount ---- */
 
+/* Mount the device, and let umount(8) know of us. */
 static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
 {
     unsigned long flags = MS_RDONLY | MS_NODEV | MS_NOSUID | (c->noexec ? MS_NOEXEC : 0);
@@ -247,6 +250,8 @@ int mount_find(const char *dir, struct mount_state *out)
     return mount_load(dir, out);
 }
 
+/* Take the mount down under its lock. The state is read again: another process may have removed the mount while this
+ * one waited for the lock. */
 static int remove_locked(struct mount_state *s, bool force)
 {
     CLEANUP_FD int lock = -1;

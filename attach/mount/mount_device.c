@@ -22,6 +22,8 @@ unsigned mount_device_connections(const struct mount_config *c)
 
 /* ---- kernel nbd ---- */
 
+/* Attach a device, and save which one. A process killed in between leaves a device that unmount.c finds by its mounter.
+ */
 static int attach_nbd(const struct mount_config *c, struct mount_state *s)
 {
     const struct device_nbd d = {.address = s->socket,
@@ -51,6 +53,7 @@ static int start_keeper(const struct mount_state *s, const struct keep_state *k)
     return rc ? rc : 1;
 }
 
+/* Start the keeper of a device that was just attached. */
 static int keep_nbd(const struct mount_config *c, const struct mount_state *s)
 {
     struct keep_state k = {.size = c->size,
@@ -79,6 +82,7 @@ static int detach_nbd(const struct mount_state *s)
 
 /* ---- a loop device on a file of granary-fuse ---- */
 
+/* Attach a loop device to the export's file. */
 static int attach_loop(const struct mount_config *c, struct mount_state *s, int *out_fd)
 {
     snprintf(s->fuse_file, sizeof s->fuse_file, "%.*s/%.*s", PATH_MAX / 2, s->socket, NAME_MAX, c->export_name);

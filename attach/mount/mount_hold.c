@@ -51,6 +51,7 @@ static void prepare_signals(struct hold *h)
     h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Note which mount it is, and open what is polled. poll(2) reports changes of the list of mounts as POLLPRI. */
 static int mount_hold_prepare(struct hold *h)
 {
     int rc = mountinfo_of(h->state->dir, &h->mount);

@@ -228,6 +228,7 @@ static void kill_when_quiet(struct server *s)
     s->killed = true;
 }
 
+/* Handle SIGTERM and SIGINT, then the ends of both kinds of children: SIGCHLD may stand for several. */
 static int take_signals(struct server *s)
 {
     struct signalfd_siginfo info;

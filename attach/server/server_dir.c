@@ -43,6 +43,7 @@ static void path_of(const char *dir, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%s/server", dir);
 }
 
+/* Write the record. */
 static int server_dir_save(const char *dir, const struct process *p, const char *const *argv)
 {
     char path[PATH_MAX];
@@ -84,6 +85,7 @@ static bool take_head(struct record *r)
     return pid > 0 && pid <= INT_MAX;
 }
 
+/* Read the record; *out must be released in any case. */
 static int server_dir_load(const char *dir, struct record *out)
 {
     char path[PATH_MAX];
