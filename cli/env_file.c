@@ -13,6 +13,7 @@
 
 enum { FILE_MAX = 1 << 20 };
 
+/* Remove blanks at both ends, in place. */
 static char *trim(char *text)
 {
     size_t len = strlen(text);
@@ -21,6 +22,7 @@ static char *trim(char *text)
     return text + strspn(text, " \t");
 }
 
+/* Remove a pair of quotes around a value, in place. Escapes are not interpreted. */
 static char *unquote(char *value)
 {
     size_t len = strlen(value);

@@ -56,7 +56,7 @@ static const char *text_of(const struct server_values *v, const struct option_ro
 
 /* ---- checks ---- */
 
-/* Each as the server will parse it. */
+/* Parse every value as the server will, for the sentence only. */
 static int check_words(const struct server_values *v)
 {
     struct stack_options parsed;
@@ -99,6 +99,7 @@ bool server_options_no_cache(const struct server_values *v)
     return text ? !strcmp(text, "none") : v->memory != NULL;
 }
 
+/* Put a --cache into the values; spec is not copied. */
 static int take_cache(struct server_values *v, const char *spec)
 {
     v->caches.items = calloc(1, sizeof *v->caches.items);

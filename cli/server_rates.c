@@ -10,12 +10,14 @@
 const char *const server_rate_names[] = {"reads",       "read_bytes", "memory_bytes", "disk_bytes", "tier_bytes",
                                          "store_bytes", NULL};
 
+/* Return the increase per second of one sum; 0 if it did not grow. before NULL: from 0. */
 static double rate_of(json_t *export, json_t *before, const char *name, double seconds)
 {
     uint64_t now = control_number(export, name), then = control_number(before, name);
     return now > then && seconds > 0 ? (double)(now - then) / seconds : 0;
 }
 
+/* Whether another process answers now. */
 static bool was_restarted(json_t *now, json_t *before)
 {
     return control_number(now, "pid") != control_number(before, "pid");

@@ -127,6 +127,7 @@ static void print_parent(const struct build_rebuild *r, bool no_parent)
     printf("  %-16s %s\n", "parent", parent);
 }
 
+/* Print what the parent gave: files kept, moved, and read again. */
 static void print_rebuild(const struct build_rebuild *r)
 {
     char kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
@@ -149,6 +150,7 @@ static void print_rebuild(const struct build_rebuild *r)
                text_format_count(r->packs_emptied, "pack", packs), r->packs_emptied == 1 ? "was" : "were");
 }
 
+/* Print the result as text. */
 static void cmd_build_print_result(const struct image_ref *ref, const struct build_result *r, bool no_parent,
                                    bool dry_run)
 {
@@ -235,6 +237,7 @@ struct rebuild_words {
     uint64_t bytes;
 };
 
+/* Parse --parent and --compact-budget. A parent must be in the same store, since the new image refers to its packs. */
 static int parse_rebuild(const struct build_values *v, const struct image_ref *ref, struct rebuild_words *out)
 {
     *out = (struct rebuild_words){.no_parent = !strcmp(v->parent, "none")};
@@ -350,6 +353,7 @@ static int check_together(const struct build_values *v, const char *url, const s
     return 0;
 }
 
+/* All checks come before anything is opened, so that a wrong option costs no request. */
 static int cmd_build_run(const struct invocation *inv)
 {
     const struct build_values *v = inv->values;

@@ -27,9 +27,10 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Problems are named on standard error as they are found, the first ones also in the JSON result. */
+/* Problems are printed on standard error as they are found, and listed in the JSON result: the first ones of both. */
 enum { PROBLEMS_NAMED = 100 };
 
+/* What the callbacks report into, for one directory. */
 struct reporting {
     const char *dir;
     struct progress progress;
@@ -37,6 +38,7 @@ struct reporting {
     uint64_t count;
 };
 
+/* Report a bad chunk. With --repair it is forgotten, so a server fetches it again. */
 static void on_bad(void *arg, const struct cache_fsck_bad *bad)
 {
     struct reporting *r = arg;

@@ -89,6 +89,7 @@ static int parse_line(struct evict_trace *t, char *line)
     return parse_ask(t, words, count);
 }
 
+/* Read a trace, and put the line's number into an error's sentence. */
 static int read_lines(const char *path, FILE *from, struct evict_trace *t)
 {
     CLEANUP_FREE char *line = NULL;
@@ -137,6 +138,7 @@ static void runs_release(struct runs *r)
         evict_sim_release(&r->items[i].result);
 }
 
+/* Choose the policies given by --policy; all without it. */
 static int cmd_cache_simulate_choose(const struct option_list *words, bool chosen[EVICT_POLICIES])
 {
     for (unsigned i = 0; i < EVICT_POLICIES; i++)
@@ -150,6 +152,7 @@ static int cmd_cache_simulate_choose(const struct option_list *words, bool chose
     return 0;
 }
 
+/* Run the trace through the chosen policies, then the optimum. */
 static int replay(const struct evict_trace *t, uint64_t size, const bool chosen[EVICT_POLICIES], struct runs *runs)
 {
     int rc = 0;

@@ -37,6 +37,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* The total is unknown until the target's objects were listed. */
 static void on_progress(void *arg, uint64_t done, uint64_t total)
 {
     const struct progress_state state = {
@@ -92,6 +93,7 @@ static int cmd_copy_print_result(const struct open_image *image, const struct im
     return 0;
 }
 
+/* The copy's tag keeps the time and the parent of the original's. */
 static int cmd_copy_run(const struct invocation *inv)
 {
     const struct copy_values *v = inv->values;

@@ -30,6 +30,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* What became of a path. CHANGED: its content or type; ATTRIBUTES: only mode, owner, time or links. */
 enum change { SAME, ADDED, REMOVED, CHANGED, ATTRIBUTES, CHANGES };
 
 static const struct {
@@ -39,10 +40,11 @@ static const struct {
     {'=', "unchanged"}, {'A', "added"}, {'D', "removed"}, {'M', "changed"}, {'m', "attributes"},
 };
 
+/* The sums, and how to print. */
 struct diff {
     const struct diff_values *v;
     bool escape;
-    uint64_t paths[CHANGES], bytes[CHANGES]; /* of files; of A's where they are removed, else of B's */
+    uint64_t paths[CHANGES], bytes[CHANGES]; /* bytes of files: A's for removed ones, B's for the others */
 };
 
 static bool same_text(const char *a, size_t a_len, const char *b, size_t b_len)
@@ -91,6 +93,7 @@ static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum cha
     return ferror(stdout) ? 1 : 0;
 }
 
+/* Take the next entry; *e is NULL at the end. */
 static int advance(struct catalog_cursor *c, const struct catalog_entry **e)
 {
     int rc = catalog_cursor_next(c, e);
@@ -99,6 +102,7 @@ static int advance(struct catalog_cursor *c, const struct catalog_entry **e)
     return rc < 0 ? rc : 0;
 }
 
+/* Walk both catalogs in path order. A path in only one of them was added or removed. */
 static int merge(struct diff *d, struct catalog_cursor *from, struct catalog_cursor *to)
 {
     const struct catalog_entry *a, *b;
@@ -119,6 +123,7 @@ static int merge(struct diff *d, struct catalog_cursor *from, struct catalog_cur
     return rc < 0 ? rc : 0;
 }
 
+/* Print the sums of --stat. */
 static int print_stat(const struct diff *d)
 {
     if (d->v->json) {
@@ -142,6 +147,7 @@ static int open_cursor(const struct open_image *image, struct catalog_cursor **o
     return catalog_cursor_new(image->store, &image->manifest, NULL, 0, CATALOG_CURSOR_AHEAD, out);
 }
 
+/* Compare, and print. CLI_DIFFERENT with --exit-code, like diff(1). */
 static int compare_images(struct diff *d, const struct open_image *a, const struct open_image *b)
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *from = NULL;

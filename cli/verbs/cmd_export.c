@@ -36,6 +36,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
 }
 
+/* Refuse standard output where it is a terminal, or where the JSON result goes there too. */
 static int cmd_export_check(const struct export_values *v, bool to_stdout)
 {
     if (to_stdout && v->json)

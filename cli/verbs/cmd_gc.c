@@ -1,4 +1,5 @@
-/* granary gc STORE */
+/* granary gc STORE: reclaims what no image needs, in two steps (cachecore/upkeep): an object is marked, and swept by a
+ * later run after the grace period. The verb only parses and prints. */
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/open.h"

@@ -57,6 +57,7 @@ static void cmd_images_table_release(struct table *t)
     vec_release(&t->firsts);
 }
 
+/* Add a tag; without --all, leave out the unique tags of builds. */
 static int add_row(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     struct table *table = arg;
@@ -103,6 +104,7 @@ static int read_manifest(void *arg, size_t i)
     return rc;
 }
 
+/* Read the manifest of each distinct image, several at a time. */
 static int read_manifests(struct table *t)
 {
     if (t->rows.len)
@@ -145,6 +147,7 @@ static void print_row(const struct image_row *r, int name_width, int tag_width)
            format_age(r->created, age), DIGEST_SHOWN, digest_hex(&r->digest, hex));
 }
 
+/* Print the table, with columns as wide as the longest name and tag. */
 static int print_table(struct store *store, const char *name, bool all)
 {
     struct table table CLEANUP(cmd_images_table_release) = {.store = store, .all = all};
@@ -167,6 +170,7 @@ static int print_table(struct store *store, const char *name, bool all)
 
 /* ---- JSON ---- */
 
+/* Add a tag to the JSON. Manifests are not read for it. */
 static int append_tag(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     json_t *image = json_pack("{s:s,s:s,s:o,s:o,s:o,s:o}", "name", name, "tag", tag, "digest",

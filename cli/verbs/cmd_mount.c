@@ -101,6 +101,7 @@ static void print_caches(json_t *caches)
     }
 }
 
+/* Print what was made, as text or JSON. */
 static int print_mounted(const struct mount_values *v, const struct mount_state *s)
 {
     json_t *caches = caches_of(s);
@@ -205,6 +206,7 @@ static int load_environment(const struct mount_values *v)
     return rc || !v->env_file ? rc : env_file_load(v->env_file);
 }
 
+/* Check, resolve, mount. --env-file is loaded before anything looks at the environment. */
 static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;

@@ -98,6 +98,7 @@ static int make_again(const struct invocation *inv, const struct pin *pins, cons
     return 0;
 }
 
+/* Make the server's config and run it, or only check it. */
 static int cmd_serve_serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins,
                            const struct bytes *resolved)
 {
@@ -184,6 +185,7 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     return rc || !tags ? rc : resolver_hand(pinner.resolver, resolved);
 }
 
+/* Check the options against each other. */
 static int check(const struct serve_values *v)
 {
     if (v->socket && v->listen)

@@ -66,6 +66,7 @@ static void add_cached(const char *control, json_t *status)
 
 /* ---- printing ---- */
 
+/* Print how much of an image is cached; the figures leave out chunks of which the index is not cached. */
 static void print_cached(json_t *cached)
 {
     char all[TEXT_SIZE_MAX], part[TEXT_SIZE_MAX];
@@ -90,7 +91,7 @@ static void print_cached(json_t *cached)
 
 static const char *const sources[] = {"memory", "disk", "tier", "store", "hole"};
 
-/* ", 12.0 MiB/s from disk" for each source that gave anything. */
+/* Print rates, with ", 12.0 MiB/s from disk" for each source that gave anything. */
 static void print_rates(json_t *of)
 {
     char size[TEXT_SIZE_MAX], key[32];
@@ -104,6 +105,7 @@ static void print_rates(json_t *of)
     putchar('\n');
 }
 
+/* Print an export's reads since the server's start, by source. */
 static void print_traffic(json_t *export)
 {
     char size[TEXT_SIZE_MAX], key[32];
@@ -131,6 +133,7 @@ static void print_mounts(json_t *export)
     }
 }
 
+/* Print an export's devices. One without a keeper fails when its server ends, so the remedy is printed with it. */
 static void print_devices(json_t *export)
 {
     size_t i;
@@ -189,6 +192,7 @@ static void print_directories(json_t *status)
     }
 }
 
+/* Print each store with its state and, if it is not answering, why and since when. */
 static void print_stores(json_t *status)
 {
     size_t i;
@@ -227,7 +231,7 @@ static void print_tiers(json_t *status)
     }
 }
 
-/* Counters of bytes are shown as sizes too. */
+/* Print the counters that are not 0; those of bytes also as sizes. */
 static void print_counters(json_t *status)
 {
     const char *name;

@@ -40,6 +40,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* Order by bytes read per second, then by name. */
 static int by_bytes(const void *a, const void *b)
 {
     json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
@@ -92,6 +93,7 @@ static const char *format_latency(uint64_t us, char out[24])
     return out;
 }
 
+/* Print the lines above the rows: health, latency, hit ratio, queue. */
 static void print_head(const struct table *t, json_t *status, json_t *before)
 {
     char median[24], slow[24];
@@ -123,6 +125,7 @@ static size_t rows_there_are(const struct table *t, size_t count)
     return count <= room ? count : GR_MAX(room, (size_t)1) - 1;
 }
 
+/* Write the table to t->to. */
 static int write_table(const struct table *t, json_t *status, json_t *before)
 {
     json_t *exports = json_object_get(status, "exports"), *export;

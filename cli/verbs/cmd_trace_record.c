@@ -55,6 +55,7 @@ struct recording {
 
 /* ---- the file ---- */
 
+/* Write the trace with the entries so far. */
 static int cmd_trace_record_save(struct recording *r)
 {
     CLEANUP_BYTES file = BYTES_INIT(TRACE_FILE_MAX);
@@ -79,6 +80,7 @@ static bool get_digest(const json_t *image, const char *key, struct digest *out)
     return text && !strncmp(text, "sha256:", 7) && !digest_parse(text + 7, strlen(text + 7), out);
 }
 
+/* Take the description, and write FILE without entries, to find out now whether it can be written. */
 static int take_image(struct recording *r, json_t *image)
 {
     uint64_t chunk_size = control_number(image, "chunk_size");
@@ -100,6 +102,7 @@ static int digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* Append entries, which come in hexadecimal. */
 static int take_entries(struct recording *r, const json_t *entries)
 {
     const char *text = json_string_value(entries);
@@ -117,6 +120,7 @@ static int take_entries(struct recording *r, const json_t *entries)
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
+/* Take the count of dropped entries, and draw progress. */
 static void take_count(struct recording *r, const json_t *count)
 {
     r->trace.dropped = control_number(count, "dropped");
@@ -177,6 +181,7 @@ static const char *why_ended(const struct recording *r)
     return r->trace.count == TRACE_CHUNKS_MAX ? "full" : "asked";
 }
 
+/* Print what was recorded, with warnings about what is missing. */
 static int print(const struct recording *r)
 {
     uint64_t bytes = (uint64_t)r->trace.count * r->trace.chunk_size;

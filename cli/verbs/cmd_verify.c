@@ -102,6 +102,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
                     &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
 }
 
+/* Progress of comparing; on_progress: of checking. */
 static void on_compared(void *arg, uint64_t files, uint64_t files_total, uint64_t bytes)
 {
     struct verifying *v = arg;
@@ -166,6 +167,7 @@ static void cmd_verify_print_result(const struct verifying *v)
 
 /* ------------------------------------------------------------------ the checks */
 
+/* Check the options against each other; a store to be repaired must be writable. */
 static int check_options(const struct verify_values *v, const char *image)
 {
     struct image_ref ref;
@@ -255,6 +257,8 @@ static int compare(struct verifying *v)
     return rc;
 }
 
+/* Do what was asked for, in the order at the top. After a repair files are compared only on request (--all, --sample).
+ */
 static int cmd_verify_check_all(struct verifying *v, const char *image)
 {
     const struct verify_values *values = v->values;
