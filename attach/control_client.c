@@ -128,6 +128,7 @@ static int take_lines(struct lines *l, const char *data, size_t len)
     return control_client_keep(l, data, len);
 }
 
+/* curl's write callback; returning less than it got ends the transfer. */
 static size_t collect_lines(char *data, size_t size, size_t count, void *arg)
 {
     struct lines *l = arg;

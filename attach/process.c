@@ -33,6 +33,7 @@ enum { FIRST_PASSED_FD = 3, KILL_WAIT_MS = 5000, EXEC_FAILED = 127 };
 
 /* ---- in the child, between fork and exec ---- */
 
+/* A program inherits ignored signals and the mask; the caller's are not meant for it. */
 static void reset_signals(void)
 {
     sigset_t none;

@@ -39,6 +39,7 @@ static json_t *process_to_json(const struct process *p)
     return json_pack("{s:I,s:I}", "pid", (json_int_t)p->pid, "started", (json_int_t)p->started);
 }
 
+/* Read a process; false when value is none. */
 static bool process_from_json(const json_t *value, struct process *out)
 {
     json_int_t pid, started;
@@ -102,6 +103,7 @@ int state_read(struct mount_state *s)
     path_of(s, path);
     snprintf(dir, sizeof dir, "%s", s->dir);
     int rc = read_file(path, s);
+    /* The id is 64 bits of a hash, so the file may be another path's, however unlikely. */
     if (rc == -EBADMSG || (!rc && strcmp(s->dir, dir)))
         return error_set(-EBADMSG, "%s is damaged; unmount %s by hand and remove the directory %s", path, dir,
                          s->run_dir);

@@ -21,7 +21,7 @@ static size_t last_words_len;
 static void on_signal_end(int signal_number)
 {
     ssize_t written = write(STDERR_FILENO, last_words, last_words_len);
-    (void)written; /* there is nobody left to tell */
+    (void)written; /* the process ends anyway */
     _exit(CLI_INTERRUPTED);
 }
 

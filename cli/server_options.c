@@ -89,7 +89,7 @@ int server_options_check(const struct server_values *v)
     return check_words(v) ? CLI_USAGE : 0;
 }
 
-/* ---- the cache that nobody named ---- */
+/* ---- the default cache ---- */
 
 bool server_options_no_cache(const struct server_values *v)
 {

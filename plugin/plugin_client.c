@@ -69,7 +69,7 @@ struct plugin_clients {
 };
 DEFINE_CLEANUP(plugin_clients, struct plugin_clients *, plugin_clients_close)
 
-/* ---- whose requests are given back, one by one ---- */
+/* ---- returning requests one by one ---- */
 
 /* The thread that returned a request ends: the next request may return. */
 static void end_turn(void *arg)

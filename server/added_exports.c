@@ -46,6 +46,7 @@ DEFINE_CLEANUP(added_exports, struct added_exports *, added_exports_close)
 
 /* ---- the list ---- */
 
+/* Return the export of that name; NULL: it is not on the list. */
 static struct added *find_locked(struct added_exports *a, const char *name)
 {
     for (size_t i = 0; i < a->list.len; i++)

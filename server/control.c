@@ -75,6 +75,7 @@ static void unlink_client(struct control *c, struct client *client)
     c->clients--;
 }
 
+/* Append a client: it is the one that was active last. */
 static void link_client(struct control *c, struct client *client)
 {
     client->prev = c->last;

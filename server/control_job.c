@@ -55,6 +55,7 @@ struct control_jobs {
     } slots[CONTROL_JOBS_MAX];
 };
 
+/* Drop a reference; frees the job with the last. */
 static void job_unref(struct control_job *job)
 {
     if (atomic_fetch_sub(&job->refs, 1) != 1)

@@ -77,6 +77,7 @@ static int status_document(const struct control_routes *routes, struct bytes *ou
     return control_status(routes->stack, routes->history, out);
 }
 
+/* Make a document and queue it. */
 static int answer_document(struct request *r, const struct route *route)
 {
     CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
@@ -265,6 +266,7 @@ struct upload {
     struct error error; /* why it is skipped; the client is told when it has sent everything */
 };
 
+/* Append a part of the body. After a failure the rest is skipped, and the client is told at the end. */
 static void upload_take(struct upload *u, const char *data, size_t len)
 {
     int rc = u->error.code ? 0 : bytes_append(&u->body, data, len);

@@ -138,6 +138,7 @@ static json_t *exports_json(struct stack *stack, struct rates *rates)
     return exports;
 }
 
+/* Describe a cache directory: how it is read and written now, and whether its files were deleted. */
 static json_t *directory_json(const struct cache_dir_report *dir)
 {
     json_t *object = json_object();
@@ -224,6 +225,7 @@ static void add_latency_json(void *arg, const struct histogram_row *row)
     json_object_set_new(arg, "read_latency", latency);
 }
 
+/* Add the health, and the reason unless healthy. */
 static void add_health(json_t *root, struct stack *stack)
 {
     char why[SERVER_HEALTH_WHY_MAX];

@@ -56,7 +56,7 @@ int control_trace_end(struct stack *stack, const char *export, const char *diges
     return rc;
 }
 
-/* ---- what is said ---- */
+/* ---- lines of the answer ---- */
 
 static int send_image(struct control_trace *t)
 {

@@ -74,13 +74,13 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
         rc = error_set(-EINVAL, "files, globs and trace need a list in the request's body, the others have none");
     if (rc)
         return rc;
-    w->list = *body;
+    w->list = *body; /* moved, not copied: a body may have 64 MiB */
     *body = (struct bytes)BYTES_INIT(0);
     *out = steal_ptr(&w);
     return 0;
 }
 
-/* ---- what is said ---- */
+/* ---- lines of the answer ---- */
 
 /* Whether to send a line of progress now: twice a second, and always when every chunk has come or failed, so that the
  * client sees the final figures. */
@@ -111,6 +111,7 @@ static int control_warm_tell(void *arg, const struct warm_report *t)
     return control_job_send(w->job, json_pack("{s:o}", "progress", progress));
 }
 
+/* Send a file that failed, if not too many were sent already. */
 static int send_failed(void *arg, const char *path, size_t len, const char *why)
 {
     struct control_warm *w = arg;

@@ -78,7 +78,7 @@ static int parse_all(int argc, char **argv, const struct front_end *front_end, s
 
 int front_end_main(int argc, char **argv, const struct front_end *front_end)
 {
-    static struct serving serving; /* too large for a comfortable stack frame */
+    static struct serving serving;
     struct front_end_arguments words;
     serving_init(&serving);
     int status = parse_all(argc, argv, front_end, &words, &serving.options);

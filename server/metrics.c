@@ -32,6 +32,7 @@ static int append_head(struct bytes *out, const char *name, const char *help, co
     return bytes_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+/* Append a counter or gauge with its two header lines. */
 static void append_counter(void *arg, const struct counter_row *row)
 {
     struct appending *a = arg;
@@ -264,6 +265,7 @@ static int append_ups(struct stack *stack, struct bytes *out)
     return rc;
 }
 
+/* Append the health as a gauge. */
 static void append_health(struct stack *stack, struct appending *a)
 {
     char why[SERVER_HEALTH_WHY_MAX];

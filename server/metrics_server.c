@@ -31,6 +31,7 @@ static enum MHD_Result answer_metrics(struct metrics_server *m, struct MHD_Conne
     return http_daemon_answer(connection, MHD_HTTP_OK, METRICS_TYPE, body.data, body.len, true);
 }
 
+/* libmicrohttpd's access handler: GET or HEAD /metrics, and nothing else. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *data_len, void **state)
 {

@@ -69,6 +69,7 @@ static void judge_stores(struct stack *stack, struct judgement *j)
     }
 }
 
+/* Judge every cache directory. */
 static void judge_dirs(struct stack *stack, struct judgement *j)
 {
     struct cache_dir_report dirs[CACHE_DIRS_MAX];

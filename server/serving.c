@@ -41,6 +41,7 @@ char *serving_describe(const struct stack_export *e, char out[SERVING_DESCRIPTIO
     return out;
 }
 
+/* Log what is served, by content: the log then tells which bytes clients got. */
 static void log_exports(struct serving *s)
 {
     char text[SERVING_DESCRIPTION_MAX];

@@ -17,6 +17,8 @@
 
 enum { LOOP_WAIT_MS = 5000, LOOP_TRIES = 16, STEP_US = 20000 };
 
+/* Return the number of a free loop device, which the kernel makes if there is none. Another process may take it first.
+ */
 static int free_loop(void)
 {
     CLEANUP_FD int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);

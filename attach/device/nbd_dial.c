@@ -4,8 +4,7 @@
  *     client: flags, NBD_OPT_GO with the export's name, asking for its description
  *     server: NBD_REP_INFO ... (size and flags, description), then NBD_REP_ACK or an error
  *
- * libnbd is not used, as the kernel must get a socket that has negotiated simple replies. The layouts: net/nbd_wire.h.
- */
+ * Structured replies are not negotiated, since the kernel does not know them. The layouts: net/nbd_wire.h. */
 #include "attach/device/nbd_dial.h"
 
 #include <endian.h>

@@ -47,6 +47,7 @@ static int index_in(struct nl_msg *m, uint8_t *out_command)
     return found[NBD_ATTR_INDEX] ? (int)nla_get_u32(found[NBD_ATTR_INDEX]) : NO_INDEX;
 }
 
+/* Note the device index in an answer: after NBD_CMD_CONNECT the one that the kernel chose. */
 static int on_message(struct nl_msg *m, void *arg)
 {
     struct nbd_netlink *n = arg;
@@ -65,7 +66,7 @@ static int on_ack(struct nl_msg *m, void *arg)
     return NL_STOP;
 }
 
-/* Keep the kernel's errno: libnl would map it to one of its own, fewer codes. */
+/* Keep the kernel's errno: libnl would map it to one of its codes, of which there are fewer. */
 static int on_error(struct sockaddr_nl *from, struct nlmsgerr *e, void *arg)
 {
     struct nbd_netlink *n = arg;
@@ -74,6 +75,7 @@ static int on_error(struct sockaddr_nl *from, struct nlmsgerr *e, void *arg)
     return NL_STOP;
 }
 
+/* Note a dead connection of the watched device; news of other devices is dropped. */
 static int on_news(struct nl_msg *m, void *arg)
 {
     struct nbd_netlink *n = arg;
@@ -215,6 +217,7 @@ static int reconfigured(const struct nbd_link *link, int rc)
     return error_set(rc, "the kernel refuses to change /dev/nbd%d: %s; 'dmesg' says why", link->index, strerror(-rc));
 }
 
+/* Repeat the link's settings, and offer count connections. */
 static int reconfigure(struct nbd_netlink *n, const struct nbd_link *link, const int *fds, size_t count)
 {
     CLEANUP(cleanup_message) struct nl_msg *m = NULL;

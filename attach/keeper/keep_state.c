@@ -85,7 +85,7 @@ void keep_state_remove(const char *device)
     (void)unlink(path_of(device, path)); /* what was never made is absent */
 }
 
-/* ---- what was left ---- */
+/* ---- leftovers ---- */
 
 /* Whether a file in STATE_ROOT is a leftover. All states are written under the node's lock, which the caller has, so a
  * half-written file is a killed process's. */
@@ -112,7 +112,7 @@ void keep_states_sweep_locked(void)
         closedir(root);
 }
 
-/* ---- who keeps it ---- */
+/* ---- the lock ---- */
 
 static struct flock whole_file(void)
 {

@@ -13,6 +13,7 @@ struct answer {
     bool done; /* the sums have come */
 };
 
+/* Take the sums: an error unless every chunk is cached. */
 static int take_sums(struct answer *a, const json_t *sums)
 {
     const char *why = json_string_value(json_object_get(sums, "error"));

@@ -59,6 +59,7 @@ static int check_empty(const char *dir)
                : error_set(-ENOTEMPTY, "%s is not empty; what is in it would be hidden: give an empty directory", dir);
 }
 
+/* Check that nothing is mounted on dir, and that it is empty. */
 static int mount_check_mount_point(const char *dir)
 {
     dev_t device;

@@ -1,6 +1,6 @@
-/* The two kinds of device differ in who survives what. An nbd device outlives its server, and a keeper process
- * reconnects it; it is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at
- * its last close; it is identified by that file. */
+/* The two kinds of device fail differently. An nbd device outlives its server, and a keeper process reconnects it; it
+ * is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at its last close; it
+ * is identified by that file. */
 #include "attach/mount/mount_device.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ static int detach_nbd(const struct mount_state *s)
 static int attach_loop(const struct mount_config *c, struct mount_state *s, int *out_fd)
 {
     snprintf(s->fuse_file, sizeof s->fuse_file, "%.*s/%.*s", PATH_MAX / 2, s->socket, NAME_MAX, c->export_name);
-    int rc = state_save(s);
+    int rc = state_save(s); /* before the attach: a loop device is found again by its file */
     if (!rc)
         rc = device_loop_attach(s->fuse_file, s->device, out_fd);
     if (rc)

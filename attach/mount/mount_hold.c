@@ -40,6 +40,7 @@ struct hold {
     struct log_limit limit;
 };
 
+/* Block the signals and receive them by a signalfd. */
 static void prepare_signals(struct hold *h)
 {
     sigset_t set;
@@ -84,6 +85,7 @@ static void mount_hold_pause_for(struct hold *h, int ms)
 
 /* ---- while it is up ---- */
 
+/* Replace the keeper if it died. */
 static void tend_keeper(struct hold *h)
 {
     int rc = mount_device_tend(h->state);

@@ -67,7 +67,7 @@ static int name_dir(const struct mount_config *c, struct mount_state *s)
     return 0;
 }
 
-/* ---- servers in nobody's use ---- */
+/* ---- unused servers ---- */
 
 /* Whether a mount uses the server of that directory. */
 static int visit_user(void *arg, const struct mount_state *s)
@@ -323,6 +323,7 @@ static int ignore_line(void *arg, const char *line, size_t len)
     return rc;
 }
 
+/* Make the request's path, with the export's name escaped. */
 static int export_path(const struct mount_state *s, struct bytes *out)
 {
     int rc = bytes_printf(out, "/exports/");
@@ -345,7 +346,7 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
     if (!rc)
         server_hand(s->control, c->resolved);
     if (lock >= 0)
-        close(steal_fd(&lock));
+        close(steal_fd(&lock)); /* the name is taken; other mounts need not wait for the store */
     if (!rc)
         rc = export_path(s, &path);
     if (rc)
@@ -380,6 +381,7 @@ struct others {
     bool export; /* another mount uses the same export */
 };
 
+/* Whether another mount uses the same export of the same server. */
 static int visit_other(void *arg, const struct mount_state *s)
 {
     struct others *o = arg;
@@ -422,6 +424,7 @@ int mount_server_leave(struct mount_state *s)
         int rc = node_lock(&lock);
         if (rc)
             return rc;
+        /* Saved before anything is removed: if this process is killed now, the next sweep ends the server. */
         *s->server_dir = *s->export_name = 0;
         s->server = (struct process){0};
         rc = state_save(s);

@@ -141,7 +141,7 @@ int unmount_take_down(struct mount_state *s, bool force)
     return rc;
 }
 
-/* ---- what was left ---- */
+/* ---- leftovers ---- */
 
 typedef VEC(struct mount_state) states;
 
@@ -178,6 +178,7 @@ static void remove_empty(const char *id)
         state_remove_dir(s.run_dir);
 }
 
+/* Look at every run directory; other names in STATE_ROOT are no ids. */
 static void remove_empty_dirs(const char *but_id)
 {
     DIR *root = opendir(STATE_ROOT);

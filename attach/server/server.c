@@ -194,6 +194,7 @@ static void stop_child(struct server *s)
     s->kill_at_ms = clock_now_ms() + (at_once ? 0 : END_MS);
 }
 
+/* SIGTERM or SIGINT: end, at once if this is the second one. */
 static void begin_end(struct server *s)
 {
     if (!s->ending)

@@ -172,6 +172,7 @@ static void service_log_make_room(void)
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
+/* Write one line in the form that fits standard error. */
 static void write_line(enum log_level level, const char *prefix, const char *line)
 {
     static const int priorities[] = {3, 4, 6, 7}; /* of syslog */
@@ -298,6 +299,7 @@ static void remove_link(const char *path)
         unlink(path);
 }
 
+/* Open the log in the run directory, with a warning that has the thread's error. */
 static int open_in_run_dir(const char *run_dir, const char *name)
 {
     char path[PATH_SIZE];
