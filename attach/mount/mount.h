@@ -8,7 +8,7 @@
 
 /* What to mount where, and how. */
 struct mount_config {
-    const char *dir;              /* mount_check_dir */
+    const char *dir;              /* the mount point; see mount_check_dir */
     const char *image;            /* the reference as the user gave it */
     const char *pinned;           /* the same image by digest: the server is started with it */
     const struct bytes *resolved; /* from resolver_hand, for the server */
@@ -21,7 +21,7 @@ struct mount_config {
     const char *const *server_options; /* options for `granary serve` if one is started */
     size_t server_option_count;
     bool environment_cache;     /* --cache among them is GRANARY_CACHE: a user's server may be joined all the same */
-    bool keeps_nothing;         /* that server has neither cache nor memory */
+    bool keeps_nothing;         /* such a server has neither a disk cache nor a memory tier */
     bool noexec;                /* mount with noexec */
     bool fuse;                  /* FUSE and a loop device instead of kernel nbd */
     unsigned connections;       /* of kernel nbd; 0: the default, 4 */

@@ -377,6 +377,7 @@ static int cmd_build_run(const struct invocation *inv)
     struct source_options options = {.rate = rate,
                                      .endpoint = v->access.endpoint,
                                      .timeout_ms = v->access.timeout_s * 1000,
+                                     /* with --jobs auto, as many as the build may come to use */
                                      .connections = v->jobs ? (unsigned)v->jobs : SOURCE_JOBS_MAX,
                                      .cancel = interrupt_watch(),
                                      .http_token_file = v->http_token_file,
