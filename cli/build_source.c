@@ -30,6 +30,7 @@ static int add_rules(const struct option_list *list, struct rules *rules)
     return rc;
 }
 
+/* Parse an octal mode. *have: it was given. */
 static int parse_mode(const char *option, const char *text, bool *have, uint32_t *out)
 {
     int rc = text ? text_parse_mode(option, text, 07777, out) : 0;
@@ -37,6 +38,7 @@ static int parse_mode(const char *option, const char *text, bool *have, uint32_t
     return rc;
 }
 
+/* Parse a user or group number. *have: it was given. */
 static int parse_id(const char *option, const char *text, bool *have, uint32_t *out)
 {
     uint64_t id = 0;

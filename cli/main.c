@@ -154,6 +154,7 @@ static int run_helper(int argc, char **argv)
     return rc == CLI_DONE ? HELPER_DONE : rc == CLI_USAGE ? HELPER_USAGE : HELPER_FAILED;
 }
 
+/* SIGPIPE would end a verb silently in the middle of its work. */
 int main(int argc, char **argv)
 {
     occupy_standard_streams();

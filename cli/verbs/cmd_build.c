@@ -261,7 +261,7 @@ static int build(const struct build_values *v, const struct build_source *source
     struct store_options store_options = {.hdfs_token_file = v->hdfs_token_file, .rate = rate};
     open_store_options(&v->access, &store_options);
     int rc = store_open(ref->store, &store_options, &store);
-    if (!rc)
+    if (!rc) /* a store inside another store is a mistyped path; 'granary unnest' repairs that */
         rc = nesting_check(store, ref->name, &store_options);
     if (rc)
         return rc;

@@ -47,6 +47,7 @@ struct diff {
     uint64_t paths[CHANGES], bytes[CHANGES]; /* bytes of files: A's for removed ones, B's for the others */
 };
 
+/* Compare two byte strings; either may be NULL if empty. */
 static bool same_text(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     return a_len == b_len && (!a_len || !memcmp(a, b, a_len));

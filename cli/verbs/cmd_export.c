@@ -63,7 +63,7 @@ static int cmd_export_run(const struct invocation *inv)
     progress_init(&progress, "export", v->quiet);
     const struct export_options options = {
         .threads = (unsigned)v->jobs, .progress = on_progress, .progress_arg = &progress, .cancel = interrupt_watch()};
-    if (to_stdout)
+    if (to_stdout) /* a pipe cannot leave holes: every byte is written */
         rc = export_stream(image.store, &image.manifest, STDOUT_FILENO, "standard output", &options);
     else
         rc = export_file(image.store, &image.manifest, path, &options);

@@ -56,6 +56,8 @@ static int adopt(const struct keep_values *v, const char *device, struct keep_st
     return rc ? rc : keep_state_save(s);
 }
 
+/* Find out what to keep: from the options, if they name the server, else from the saved state. -EBUSY: the device is
+ * kept. */
 static int find_state(const struct keep_values *v, const char *device, struct keep_state *s)
 {
     pid_t holder = keep_holder(device);
@@ -64,6 +66,7 @@ static int find_state(const struct keep_values *v, const char *device, struct ke
     return v->socket || v->connect ? adopt(v, device, s) : load_state(v, device, s);
 }
 
+/* Announce it, to the log and to systemd. */
 static void on_ready(void *arg)
 {
     const struct keep_state *s = arg;

@@ -192,6 +192,7 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
     return fflush(stdout) ? -EPIPE : 0;
 }
 
+/* Fetch a status, wait, fetch another, print the difference. So the first table comes after one interval. */
 static int cmd_top_run(const struct invocation *inv)
 {
     const struct top_values *v = inv->values;

@@ -48,6 +48,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &state);
 }
 
+/* Print what was moved out of one nested store. */
 static void cmd_unnest_print_result(const struct work *w, const char *dir, const struct unnest_result *r)
 {
     char n[TEXT_COUNT_MAX], tags[TEXT_COUNT_MAX], size[TEXT_SIZE_MAX];
@@ -75,6 +76,7 @@ static int add_result(const struct work *w, const char *dir, const struct unnest
     return json_array_append_new(w->stores, row) ? error_no_memory() : 0;
 }
 
+/* Move one nested store's images out; called for each that is found. */
 static int unnest(void *arg, const char *dir)
 {
     struct work *w = arg;

@@ -224,6 +224,8 @@ static int make_list(const struct warm_values *v, struct bytes *out)
     return rc;
 }
 
+/* Have the server warm, and print its progress. A mount point is named to the server by its image's digest: the
+ * export's name there may be another than the image's. */
 static int warm_by_control(const struct warm_values *v, const char *target)
 {
     CLEANUP_BYTES list = BYTES_INIT(LIST_MAX);
@@ -276,6 +278,7 @@ static void draw_nbd(void *arg, const struct nbd_warm_state *s)
     progress_update(arg, &state);
 }
 
+/* Print the result; failed chunks are known by their offsets only. */
 static int print_nbd(const struct warm_values *v, const char *uri, const struct nbd_warm_state *s, uint64_t took_ms)
 {
     char done[TEXT_SIZE_MAX], total[TEXT_SIZE_MAX], rate[TEXT_SIZE_MAX];
@@ -294,6 +297,7 @@ static int print_nbd(const struct warm_values *v, const char *uri, const struct 
                                 "failed_offsets", offsets));
 }
 
+/* Warm over NBD. Names and globs are not possible: NBD has no catalog. */
 static int warm_by_nbd(const struct warm_values *v, const char *uri)
 {
     struct progress progress;
@@ -332,6 +336,7 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     return rc;
 }
 
+/* Check that exactly one kind of list was given. */
 static int cmd_warm_check(const struct warm_values *v)
 {
     if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {
