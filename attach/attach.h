@@ -1,4 +1,4 @@
-/* What others see of mounting on this node. */
+/* The public header of attach: mounting images on this machine. */
 #ifndef GRANARY_ATTACH_ATTACH_H
 #define GRANARY_ATTACH_ATTACH_H
 

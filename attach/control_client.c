@@ -1,3 +1,6 @@
+/* HTTP by libcurl over a unix socket. An answer is a document, collected whole, or lines that are passed on as they
+ * come. curl's write callback can only say "stop", so a line's error is kept in struct lines and restored after curl
+ * has returned. The body of a status other than 200 is collected as one text: {"error": sentence}. */
 #include "attach/control_client.h"
 
 #include <curl/curl.h>
@@ -12,9 +15,9 @@
 #include "base/error.h"
 
 enum {
-    TIMEOUT_S = 10, /* of a short answer; of connecting */
-    SILENCE_S = 60, /* a long answer says something more often */
-    BUSY = 503,     /* of HTTP */
+    TIMEOUT_S = 10, /* for connecting, and for a whole document */
+    SILENCE_S = 60, /* the longest pause within a stream of lines: servers send progress more often */
+    BUSY = 503,     /* HTTP status */
     TURN_MS = 60000,
     TURN_LOOK_US = 100000,
     ANSWER_LINE_MAX = 2 << 20,
@@ -24,7 +27,7 @@ DEFINE_CLEANUP(curl, CURL *, curl_easy_cleanup)
 
 typedef size_t collector(char *data, size_t size, size_t count, void *arg);
 
-/* A socket is its owner's alone. */
+/* Distinguish "no server" from "not allowed": a control socket belongs to its owner alone. */
 static int not_connected(CURL *curl, const char *socket)
 {
     long os_errno = 0;
@@ -37,7 +40,7 @@ static int not_connected(CURL *curl, const char *socket)
     return error_set(-ECONNREFUSED, "no server answers on the control socket %s", socket);
 }
 
-/* *out_status: of HTTP. What is sent on a connection to a server that there is not is -ECONNREFUSED. */
+/* Run the request and turn curl's failures into sentences. *out_status: the HTTP status. */
 static int control_client_perform(CURL *curl, const char *socket, const char *url, collector *collect, void *arg,
                                   long *out_status)
 {
@@ -93,12 +96,13 @@ int control_get(const char *socket, const char *path, struct bytes *out)
 
 /* ---- lines ---- */
 
+/* An answer that is being received line by line. */
 struct lines {
     CURL *curl;
     control_line *line;
     void *arg;
-    struct bytes pending; /* of a line whose end has not come; all of an answer that is an error */
-    struct error error;   /* the caller's, or of memory: curl only knows that it was to stop */
+    struct bytes pending; /* the start of a line whose end has not come; the whole body of an error */
+    struct error error;   /* the line callback's or our own, since curl only knows that it was stopped */
 };
 
 static int control_client_keep(struct lines *l, const char *data, size_t len)
@@ -107,7 +111,7 @@ static int control_client_keep(struct lines *l, const char *data, size_t len)
     return rc ? error_set(rc, "a line of the server's answer is too long, or out of memory") : 0;
 }
 
-/* Whole lines of data go to the caller, of success alone. */
+/* Pass on the complete lines of data, and keep the rest. */
 static int take_lines(struct lines *l, const char *data, size_t len)
 {
     long status = 0;
@@ -124,6 +128,7 @@ static int take_lines(struct lines *l, const char *data, size_t len)
     return control_client_keep(l, data, len);
 }
 
+/* curl's write callback; returning less than it got ends the transfer. */
 static size_t collect_lines(char *data, size_t size, size_t count, void *arg)
 {
     struct lines *l = arg;
@@ -133,7 +138,7 @@ static size_t collect_lines(char *data, size_t size, size_t count, void *arg)
     return rc ? 0 : size * count;
 }
 
-/* http://granary/path?key=value&... */
+/* Make http://granary/path?key=value&... with escaped values. */
 static int make_url(CURL *curl, const char *path, const char *const *params, struct bytes *out)
 {
     int rc = bytes_printf(out, "http://granary%s", path);
@@ -149,7 +154,7 @@ static int make_url(CURL *curl, const char *path, const char *const *params, str
     return rc || !bytes_string(out) ? error_set(-EINVAL, "the request is too long") : 0;
 }
 
-/* {"error": sentence} */
+/* Turn the body of an error, {"error": sentence}, into the thread's error. */
 static int control_client_refused(const char *socket, long status, const struct bytes *body)
 {
     json_t *object = json_loadb((const char *)body->data, body->len, 0, NULL);
@@ -161,6 +166,7 @@ static int control_client_refused(const char *socket, long status, const struct 
     return rc;
 }
 
+/* Send the request, with a body if it is not NULL, and pass on the lines of the answer. */
 static int call(const char *socket, const char *method, const char *path, const char *const *params,
                 const struct bytes *body, control_line *line, void *arg)
 {

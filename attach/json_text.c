@@ -1,9 +1,12 @@
+/* JSON strings are UTF-8, paths are any bytes. A byte is stored as the character with its number (Latin-1 read as
+ * Unicode): below 0x80 as itself, above in two bytes. ASCII paths stay readable, and every other path survives. */
 #include "attach/json_text.h"
 
 #include <limits.h>
 
 #include "base/bytes.h"
 
+/* Return the string as JSON, or NULL when memory is short. */
 static json_t *text_to_json(const char *text)
 {
     CLEANUP_BYTES out = BYTES_INIT(2 * PATH_MAX);
@@ -16,6 +19,7 @@ static json_t *text_to_json(const char *text)
     return json_stringn(out.len ? (const char *)out.data : "", out.len);
 }
 
+/* Read such a string back. Returns false when value is no string, has a character above 0xff, or does not fit. */
 static bool text_from_json(const json_t *value, char *out, size_t size)
 {
     const unsigned char *p = (const unsigned char *)json_string_value(value);

@@ -1,4 +1,4 @@
-/* Paths and names in the state files: bytes, where JSON has characters. */
+/* Paths and names in the state files. They are bytes, while JSON has characters. */
 #ifndef GRANARY_ATTACH_JSON_TEXT_H
 #define GRANARY_ATTACH_JSON_TEXT_H
 
@@ -11,7 +11,7 @@
 
 DEFINE_CLEANUP(json, json_t *, json_decref)
 
-/* A fixed-size field of a struct that is text. */
+/* A member of a struct that is a fixed-size string. */
 struct json_text_field {
     const char *name;
     size_t offset, size;
@@ -21,10 +21,10 @@ struct json_text_field {
 #field, offsetof(type, field), sizeof(((type *)NULL)->field)                                                   \
     }
 
-/* A path is bytes, JSON is UTF-8: each byte travels as the character of its number. What there is no memory for is left
- * out, and refused by json_text_get. */
+/* Store the fields of *from in object. Each byte becomes the character of that number, so that bytes that are not UTF-8
+ * survive. A field for which memory is short is left out; json_text_get refuses the object then. */
 void json_text_put(json_t *object, const struct json_text_field *fields, size_t count, const void *from);
-/* The opposite; false: one is missing or does not fit. */
+/* Read the fields back into *to. Returns false when one is missing or does not fit. */
 GR_MUST_CHECK bool json_text_get(const json_t *object, const struct json_text_field *fields, size_t count, void *to);
 
 #endif

@@ -1,4 +1,6 @@
-/* Locks (flock) on the directories themselves: no file is left behind. */
+/* Locks by flock on the directories themselves, so no lock file is left behind. A run directory may be removed by the
+ * process that holds its lock; one that waited for the lock then holds a directory that is not there any more, so it
+ * compares inodes and starts again. */
 #include "attach/node_lock.h"
 
 #include <errno.h>
@@ -41,7 +43,7 @@ int node_lock(int *out_fd)
     return 0;
 }
 
-/* Who had the lock may have removed it. */
+/* Whether path is still the directory that fd locks. */
 static bool is_there(const char *path, int fd)
 {
     struct stat there, locked;

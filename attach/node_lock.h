@@ -1,4 +1,4 @@
-/* What of /run/granary is for one process at a time. All of these locks end with their process. */
+/* Locks on parts of /run/granary. The kernel drops each with the process that holds it. */
 #ifndef GRANARY_ATTACH_NODE_LOCK_H
 #define GRANARY_ATTACH_NODE_LOCK_H
 
@@ -6,13 +6,14 @@
 
 #include "base/compiler.h"
 
-/* To look and to change which servers and mounts there are: for moments, or as long as a server takes to end. Waits, at
- * most a minute. *out_fd: close. */
+/* Lock the set of servers and mounts of this machine, to look at it or to change it. Held for moments, or as long as a
+ * server takes to end. Waits a minute at most. *out_fd: close it to unlock. -EBUSY: another process held it all the
+ * time. */
 GR_MUST_CHECK int node_lock(int *out_fd);
 
-/* To mount on, or unmount, what the run directory stands for. The directory is made if it is missing. -EBUSY: another
- * process is about it. wait: only after a while; others have it for a moment to see whether something is left there.
- * *out_fd: close. */
+/* Lock what a run directory stands for, to mount on it or to unmount it. The directory is made if it is missing. wait:
+ * try for 20 s, since others lock it for a moment to see whether something is left there. *out_fd: close it to unlock.
+ * -EBUSY: another process mounts or unmounts there. */
 GR_MUST_CHECK int node_lock_mount(const char *run_dir, bool wait, int *out_fd);
 
 #endif

@@ -1,3 +1,4 @@
+/* One datagram to the socket that systemd names, without libsystemd. */
 #include "attach/notify.h"
 
 #include <errno.h>

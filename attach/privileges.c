@@ -1,3 +1,5 @@
+/* Three doors are shut: the bounding set, so that a started program with file capabilities gets none; no_new_privs, so
+ * that setuid programs give none; and the process's own sets. */
 #include "attach/privileges.h"
 
 #include <errno.h>
@@ -10,8 +12,8 @@
 
 #include "base/error.h"
 
-/* What a program that is started could have: less needs CAP_SETPCAP, and is no loss without, since nothing is inherited
- * and no program gives any. */
+/* Reduce the bounding set. Failures (no CAP_SETPCAP) are harmless: nothing is inheritable, and with no_new_privs no
+ * program grants anything. */
 static void lower_bound(uint64_t keep)
 {
     for (int c = 0; c < 64 && prctl(PR_CAPBSET_READ, c, 0, 0, 0) >= 0; c++)

@@ -1,4 +1,5 @@
-/* Root's powers, but for those that are needed: a process that is taken over cannot do more. */
+/* Gives up root's capabilities except those that a process needs, so that an attacker who takes it over gains little.
+ */
 #ifndef GRANARY_ATTACH_PRIVILEGES_H
 #define GRANARY_ATTACH_PRIVILEGES_H
 
@@ -6,8 +7,8 @@
 
 #include "base/compiler.h"
 
-/* Of this process's capabilities keep those (CAP_... of linux/capability.h) and lose the others for good, for every
- * program it starts, too. Those it does not have it does not get. Call it before there are threads. */
+/* Keep only these capabilities (CAP_... of linux/capability.h), irrevocably, for this process and every program it
+ * starts. It gains none that it did not have. Call it before threads exist. */
 GR_MUST_CHECK int privileges_keep(const int *capabilities, size_t count);
 
 #endif

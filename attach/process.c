@@ -1,3 +1,15 @@
+/* A program is started in two steps, so that no process exists that no file knows of:
+ *
+ *     parent                         child
+ *     fork                           waits at the gate
+ *     write_down(pid)
+ *     opens the gate      ------>    places descriptors, execs
+ *     reads the report    <------    errno, when exec failed; else the pipe closes by itself
+ *
+ * If the parent is killed before it opens the gate, the child reads the end of the pipe and exits.
+ *
+ * A process is identified by its number and start time, and ended through a pidfd, so a signal never reaches another
+ * process that got the number. */
 #include "attach/process.h"
 
 #include <errno.h>
@@ -21,6 +33,7 @@ enum { FIRST_PASSED_FD = 3, KILL_WAIT_MS = 5000, EXEC_FAILED = 127 };
 
 /* ---- in the child, between fork and exec ---- */
 
+/* A program inherits ignored signals and the mask; the caller's are not meant for it. */
 static void reset_signals(void)
 {
     sigset_t none;
@@ -30,7 +43,7 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Everything the caller has open is close-on-exec but what is placed here. */
+/* Set up descriptors 0 to 3. Everything else the caller has open is close-on-exec. */
 static void place_descriptors(const struct process_spec *spec)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -56,7 +69,8 @@ static void announce_socket(void)
     setenv("LISTEN_FDS", "1", 1);
 }
 
-/* Until the parent says so; it says nothing when it was killed, or could not write down that we are there. */
+/* Wait until the parent opens the gate. It never does when it was killed, or could not write down that this process
+ * exists. */
 static void wait_to_begin(const int gate[2])
 {
     char go;
@@ -65,7 +79,7 @@ static void wait_to_begin(const int gate[2])
         _exit(EXEC_FAILED);
 }
 
-/* report: close-on-exec pipe; carries errno when exec fails. */
+/* The child's part; never returns. report: a close-on-exec pipe that carries errno when exec fails. */
 static void child(const struct process_spec *spec, pid_t parent, int report)
 {
     if (spec->session)
@@ -81,7 +95,7 @@ static void child(const struct process_spec *spec, pid_t parent, int report)
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
     unsetenv("NOTIFY_SOCKET"); /* READY is ours to say */
-    /* the pipe must not lie where a descriptor is placed */
+    /* descriptor 3 may be replaced below: move the pipe out of its way */
     int moved = fcntl(report, F_DUPFD_CLOEXEC, FIRST_PASSED_FD + 1);
     place_descriptors(spec);
     if (spec->listen_fd >= 0)
@@ -101,7 +115,7 @@ int process_own_program(char out[PATH_MAX])
         return error_set(-errno, "cannot find this program's own path: %s", strerror(errno));
     out[n] = 0;
     size_t len = (size_t)n - GR_MIN((size_t)n, sizeof replaced - 1);
-    if (!strcmp(out + len, replaced)) /* an update has put another version there, which is the one to start */
+    if (!strcmp(out + len, replaced)) /* an update replaced the file; the new version is what to start */
         out[len] = 0;
     return 0;
 }
@@ -141,8 +155,8 @@ int process_spawn(const struct process_spec *spec, pid_t *out)
     return 0;
 }
 
-/* Read what the program says until it closes its output; keep the last line, or the first that calls itself an
- * error: what follows may be about how it ends. */
+/* Read a program's output until it closes it. Keep the first line that contains ": error: ", or else the last: lines
+ * after an error may only tell how the program ends. -ETIMEDOUT. */
 static int process_drain(int fd, uint64_t deadline_ms, char *last, size_t size)
 {
     size_t len = 0;
@@ -225,7 +239,7 @@ bool process_alive(const struct process *p)
     return p->pid > 0 && now.pid == p->pid && now.started == p->started;
 }
 
-/* Wait for the end of what pidfd names. */
+/* Wait until the process of pidfd has ended; false after ms. */
 static bool ended_within(int pidfd, uint64_t ms)
 {
     uint64_t deadline = clock_now_ms() + ms;

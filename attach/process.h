@@ -1,4 +1,4 @@
-/* The programs that serving and mounting are made of: started, watched, ended. */
+/* Starts, watches and ends the programs that serving and mounting consist of. */
 #ifndef GRANARY_ATTACH_PROCESS_H
 #define GRANARY_ATTACH_PROCESS_H
 
@@ -9,7 +9,7 @@
 
 #include "base/compiler.h"
 
-/* A process that may have been replaced by another of the same number: the start time tells. */
+/* A process, told from a later one with the same number by its start time. */
 struct process {
     pid_t pid;        /* 0: none */
     uint64_t started; /* clock ticks after boot */
@@ -17,32 +17,34 @@ struct process {
 
 #define PROCESS_PASSED_FD "3" /* the number that listen_fd has there */
 
+/* How to start a program. */
 struct process_spec {
     const char *const *argv; /* argv[0] is looked up in PATH; NULL ends */
     int output;              /* standard output and error; -1: /dev/null */
     int listen_fd;           /* handed over by systemd's protocol (LISTEN_FDS); -1: none */
-    bool session;            /* detached: a session of its own */
-    bool supervised;         /* killed when the calling thread ends; told its pid as GRANARY_SUPERVISOR */
-    int (*write_down)(void *arg, pid_t pid); /* called before the program may begin, which it does only after 0 */
+    bool session;            /* detached, in a separate session */
+    bool supervised;         /* killed when the calling thread ends; gets our pid as GRANARY_SUPERVISOR */
+    int (*write_down)(void *arg, pid_t pid); /* called before the program starts; it starts only if this returns 0 */
     void *arg;
 };
 
-/* The path of the program that is running, where another version may be by now. */
+/* Return the path of the running program. After an update, another version may be there by now. */
 GR_MUST_CHECK int process_own_program(char out[PATH_MAX]);
 
-/* Standard input is /dev/null; signals are unblocked and at their defaults. -ENOENT: no such
- * program. The child is the caller's to wait for. */
+/* Start a program. Its standard input is /dev/null; its signals are unblocked and have their defaults. The caller waits
+ * for the child. -ENOENT: there is no such program; or write_down's error, or the errno of fork and exec. */
 GR_MUST_CHECK int process_spawn(const struct process_spec *spec, pid_t *out);
 
-/* Run a program to its end, at most timeout_ms. 0 when it exits with 0; else -EIO (or -ENOENT,
- * -ETIMEDOUT) with its last line of output in the sentence, or the first with ": error: " in it. */
+/* Run a program to its end, for at most timeout_ms. Returns 0 when it exits with 0. -EIO: it failed, with the first
+ * line of its output that contains ": error: ", or else the last line, in the sentence; -ENOENT: there is no such
+ * program; -ETIMEDOUT: it was killed. */
 GR_MUST_CHECK int process_run(const char *const *argv, uint64_t timeout_ms);
 
-/* Who has this number now; pid 0 when nobody (a zombie counts as nobody). */
+/* Return the process that has this number now; pid 0 when there is none. A zombie counts as none. */
 struct process process_identify(pid_t pid);
 bool process_alive(const struct process *p);
-/* SIGTERM, after grace_ms SIGKILL; waits until it is gone. Of a process that is not alive: 0.
- * -ETIMEDOUT: it does not even die of SIGKILL. */
+/* Send SIGTERM, after grace_ms SIGKILL, and wait until the process is gone. Returns 0 when it is not alive. -ETIMEDOUT:
+ * not even SIGKILL ends it. */
 GR_MUST_CHECK int process_end(const struct process *p, uint64_t grace_ms);
 
 #endif

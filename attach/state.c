@@ -1,3 +1,6 @@
+/* State files are JSON, replaced atomically. They are read by other processes and by later versions, and a killed
+ * process may leave anything, so a file counts only if it is complete, of version 1, and in the directory that its
+ * mount point's hash names. */
 #include "attach/state.h"
 
 #include <dirent.h>
@@ -14,9 +17,9 @@
 #include "base/io.h"
 #include "base/log.h"
 
-enum { STATE_FILE_MAX = 64 << 10 };
+enum { STATE_FILE_MAX = 64 << 10 }; /* bytes */
 
-/* The fields that are text, by table: saved and loaded alike. */
+/* The members that are strings: saved and loaded by this table. */
 #define TEXT(field) JSON_TEXT(struct mount_state, field)
 static const struct json_text_field texts[] = {TEXT(dir),         TEXT(image),     TEXT(method),      TEXT(socket),
                                                TEXT(control),     TEXT(device),    TEXT(device_mark), TEXT(fuse_file),
@@ -36,6 +39,7 @@ static json_t *process_to_json(const struct process *p)
     return json_pack("{s:I,s:I}", "pid", (json_int_t)p->pid, "started", (json_int_t)p->started);
 }
 
+/* Read a process; false when value is none. */
 static bool process_from_json(const json_t *value, struct process *out)
 {
     json_int_t pid, started;
@@ -66,6 +70,7 @@ int state_save(const struct mount_state *s)
     return io_write_file_atomic(path, text, strlen(text), false);
 }
 
+/* Fill in the state from JSON; false when a member is missing or wrong. */
 static bool decode(const json_t *root, struct mount_state *out)
 {
     const char *digest, *content_root;
@@ -81,7 +86,7 @@ static bool decode(const json_t *root, struct mount_state *out)
     return json_text_get(root, texts, GR_ARRAY_SIZE(texts), out);
 }
 
-/* s->run_dir is set. -EBADMSG without a sentence: it is damaged. */
+/* Read and decode a state file; s->run_dir is set. -EBADMSG, without a sentence: it is damaged. */
 static int read_file(const char *path, struct mount_state *s)
 {
     CLEANUP_BYTES text = BYTES_INIT(STATE_FILE_MAX);
@@ -98,6 +103,7 @@ int state_read(struct mount_state *s)
     path_of(s, path);
     snprintf(dir, sizeof dir, "%s", s->dir);
     int rc = read_file(path, s);
+    /* The id is 64 bits of a hash, so the file may be another path's, however unlikely. */
     if (rc == -EBADMSG || (!rc && strcmp(s->dir, dir)))
         return error_set(-EBADMSG, "%s is damaged; unmount %s by hand and remove the directory %s", path, dir,
                          s->run_dir);
@@ -129,7 +135,7 @@ void state_remove_dir(const char *path)
         log_warning("cannot remove %s: %s", path, strerror(errno));
 }
 
-/* Is it in the directory that its mount point names? */
+/* Read the state with that id. Returns false when it is unreadable, or the mount point in it belongs to another id. */
 static bool read_named(const char *id, struct mount_state *out)
 {
     struct mount_state named = {.id = ""};
@@ -147,7 +153,7 @@ static bool read_named(const char *id, struct mount_state *out)
 int state_each(state_visit *visit, void *arg)
 {
     DIR *root = opendir(STATE_ROOT);
-    bool nothing = root || errno == ENOENT || errno == EACCES; /* what is another's to see */
+    bool nothing = root || errno == ENOENT || errno == EACCES; /* other users' mounts are not visible */
     int rc = nothing ? 0 : error_set(-errno, "cannot list %s: %s", STATE_ROOT, strerror(errno));
     CLEANUP_FREE struct mount_state *s = root ? malloc(sizeof *s) : NULL;
     if (root && !s)

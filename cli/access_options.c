@@ -1,7 +1,10 @@
+/* Contradictions are refused here, before a server starts: an option that would have no effect may hide an open door.
+ */
 #include "cli/access_options.h"
 
 #include "base/error.h"
 
+/* TLS needs TCP, and one way to recognise clients. Returns CLI_USAGE with a sentence, or 0. */
 static int check_tls(const struct access_values *v, bool listens_tcp)
 {
     if ((v->tls_certificates || v->tls_psk) && !listens_tcp)

@@ -1,10 +1,11 @@
-/* Who may come to a server: options of `granary serve`. */
+/* Options of `granary serve` that say who may connect to the server. */
 #ifndef GRANARY_CLI_ACCESS_OPTIONS_H
 #define GRANARY_CLI_ACCESS_OPTIONS_H
 
 #include "attach/attach.h"
 #include "cli/options.h"
 
+/* Their values; NULL: not given. */
 struct access_values {
     const char *socket_mode, *socket_owner, *control_mode, *control_owner;
     const char *tls_certificates, *tls_psk;
@@ -29,9 +30,10 @@ struct access_values {
      "only clients with a certificate that ca-cert.pem signed"}
 /* clang-format on */
 
-/* CLI_USAGE with a sentence. listens_tcp: no unix socket is there. */
+/* Check that they fit each other; listens_tcp: --listen was given, so there is no unix socket. CLI_USAGE, with a
+ * sentence. */
 GR_MUST_CHECK int access_options_check(const struct access_values *v, bool listens_tcp);
-/* The same for the server; checked before. */
+/* Put the values, which were checked before, into the server's config. */
 void access_options_apply(const struct access_values *v, struct server_config *out);
 
 #endif

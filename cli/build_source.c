@@ -1,5 +1,8 @@
-/* SOURCE may be narrowed by a list; each source is judged by the rules, SOURCE loses its prefix; they are joined; the
- * overrides come last. */
+/* Builds the source from the inside out:
+ *
+ *     SOURCE, or what a list names of it -> judged by rules, --prefix-strip -+
+ *     source of --add --------------------> judged by rules ----------------+-> joined -> overrides (uid, mode, ...)
+ */
 #include "cli/build_source.h"
 
 #include <errno.h>
@@ -12,6 +15,7 @@
 
 typedef VEC(struct source_part) source_parts;
 
+/* Add the rules in the order of the command line, since the last match decides. */
 static int add_rules(const struct option_list *list, struct rules *rules)
 {
     int rc = 0;
@@ -26,6 +30,7 @@ static int add_rules(const struct option_list *list, struct rules *rules)
     return rc;
 }
 
+/* Parse an octal mode. *have: it was given. */
 static int parse_mode(const char *option, const char *text, bool *have, uint32_t *out)
 {
     int rc = text ? text_parse_mode(option, text, 07777, out) : 0;
@@ -33,6 +38,7 @@ static int parse_mode(const char *option, const char *text, bool *have, uint32_t
     return rc;
 }
 
+/* Parse a user or group number. *have: it was given. */
 static int parse_id(const char *option, const char *text, bool *have, uint32_t *out)
 {
     uint64_t id = 0;
@@ -42,6 +48,7 @@ static int parse_id(const char *option, const char *text, bool *have, uint32_t *
     return rc;
 }
 
+/* Parse --mtime: a time, or seconds since 1970. */
 static int parse_time(const char *text, bool *have, int64_t *out)
 {
     char *end;
@@ -58,6 +65,7 @@ static int parse_time(const char *text, bool *have, int64_t *out)
     return 0;
 }
 
+/* Parse the options that replace what a source says of its files. */
 static int parse_overrides(const struct build_source_values *v, struct source_overrides *o)
 {
     int rc = parse_id("--uid", v->uid, &o->have_uid, &o->uid);
@@ -75,14 +83,15 @@ static bool is_web(const char *url)
     return !strncmp(url, "http://", 7) || !strncmp(url, "https://", 8);
 }
 
-/* An address that is none is wrong usage; what is not to be had there is a failure. */
+/* Open a source. A malformed address is wrong usage; a source that does not answer is a failure. */
 static int open_address(const char *url, const struct source_options *options, struct source **out)
 {
     int rc = source_open(url, options, out);
     return rc == -EINVAL ? CLI_USAGE : rc;
 }
 
-/* SOURCE "-": the files of this machine that standard input names. */
+/* Open SOURCE "-": files of this machine, whose names standard input lists. The first name decides whether they are
+ * absolute. */
 static int open_paths(struct path_list *list, const struct source_options *options, struct source **out)
 {
     bool absolute;
@@ -92,7 +101,7 @@ static int open_paths(struct path_list *list, const struct source_options *optio
     return absolute ? source_local_open("", "/", options, out) : source_local_open(".", ".", options, out);
 }
 
-/* SOURCE, as a whole or what a list names of it. */
+/* Open SOURCE, as a whole or the part that a list names. */
 static int open_source(const char *url, const struct build_source_values *v, const struct source_options *options,
                        struct source **out)
 {
@@ -111,13 +120,14 @@ static int open_source(const char *url, const struct build_source_values *v, con
     return rc ? rc : source_listed_open(all, steal_ptr(&list), &config, out);
 }
 
-/* Judged by the rules, without the prefix. */
+/* Wrap a source so that the rules and the prefix apply. */
 static int shape_source(const char *strip, const struct source_options *options, struct source **source)
 {
     struct source_shape shape = {.rules = options->rules, .strip = strip};
     return shape.rules || shape.strip ? source_shape_open(*source, &shape, source) : 0;
 }
 
+/* Append a source, taking it over; it is closed on failure. */
 static int add_part(source_parts *parts, const char *dir, struct source *source)
 {
     struct source_part part = {.dir = dir, .source = source};
@@ -127,14 +137,14 @@ static int add_part(source_parts *parts, const char *dir, struct source *source)
     return error_no_memory();
 }
 
-/* What stands behind "DIR="; NULL: it is not DIR=SOURCE. */
+/* Return SOURCE of "DIR=SOURCE"; NULL when text is not of that form. */
 static const char *added_url(const char *text)
 {
     const char *equals = strchr(text, '=');
     return equals && equals != text && equals[1] ? equals + 1 : NULL;
 }
 
-/* The parts taken so far, joined when there are further sources to add. Parts are taken over. */
+/* Open the sources of --add, append them to parts, and join all. The parts belong to *out afterwards. */
 static int join_added(const struct option_list *add, const struct source_options *options, source_parts *parts,
                       struct source **out)
 {
@@ -165,6 +175,7 @@ static int join_added(const struct option_list *add, const struct source_options
     return rc;
 }
 
+/* Open SOURCE and the sources of --add, joined if there are any. Parts that were not joined are closed. */
 static int open_all(const char *url, const struct build_source_values *v, const struct source_options *options,
                     struct source **out)
 {
@@ -198,14 +209,15 @@ bool build_source_is_tar(const char *url)
     return !strncmp(url, "tar:", 4);
 }
 
-/* The web server that an address, or tar: before it, is of, as "http://host:port"; its length, 0: none. */
+/* Find the web server in an address, which may have tar: in front. Returns the length of "http://host:port" at *out; 0:
+ * no web server. */
 static size_t web_server(const char *url, const char **out)
 {
     *out = build_source_is_tar(url) ? url + strlen("tar:") : url;
     return is_web(*out) ? strcspn(strstr(*out, "://") + 3, "/") + (size_t)(strstr(*out, "://") + 3 - *out) : 0;
 }
 
-/* One token is for one server, and no other may see it. */
+/* A token is for one server; refuse to send it to two. */
 static int check_token(const char *url, const struct build_source_values *v)
 {
     const char *first = NULL, *server;
@@ -223,6 +235,7 @@ static int check_token(const char *url, const struct build_source_values *v)
     return first ? 0 : error_set(-EINVAL, "--http-token-file: no source is a web server");
 }
 
+/* Check that the options fit the sources. */
 static int build_source_check(const char *url, const struct build_source_values *v, bool with_token)
 {
     if (v->files_from && !strcmp(url, "-"))
@@ -244,12 +257,14 @@ static bool any_override(const struct source_overrides *o)
     return o->have_uid || o->have_gid || o->have_file_mode || o->have_directory_mode || o->have_mtime;
 }
 
+/* Print a word with its length, so that no two choices give the same text. */
 static int print_word(struct bytes *out, const char *name, const char *word)
 {
     return bytes_printf(out, "%s %zu %s\n", name, word ? strlen(word) : 0, word ? word : "");
 }
 
-/* All that decides what a source's paths come to, as text. */
+/* Print every option that decides what a source's files become. The text is part of the keys of tar shards, so a shard
+ * is read again when the options change. */
 static int print_choice(const struct build_source_values *v, const struct rules *rules, struct bytes *out)
 {
     const char *const words[] = {v->prefix_strip, v->uid, v->gid, v->mode, v->dir_mode, v->mtime};

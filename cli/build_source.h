@@ -1,4 +1,4 @@
-/* The options of `granary build` that say what goes into the image, and the source they make together. */
+/* The options of `granary build` that say what goes into the image, and the source that they make together. */
 #ifndef GRANARY_CLI_BUILD_SOURCE_H
 #define GRANARY_CLI_BUILD_SOURCE_H
 
@@ -6,30 +6,31 @@
 #include "cli/options.h"
 #include "imagebuild/imagebuild.h"
 
-/* Where the verb's rows put them. */
+/* The values of the verb's rows. */
 struct build_source_values {
-    struct option_list rules; /* --include, --exclude, --exclude-from in their order */
+    struct option_list rules; /* --include, --exclude and --exclude-from, in the order given */
     struct option_list add;
     const char *files_from;
     bool nul, ignore_missing, tar_dirs;
-    bool skip_bad_names; /* the build's: what it leaves out is not in a parent's catalog */
+    bool skip_bad_names; /* the build's option; files it leaves out are missing in a parent's catalog */
     const char *prefix_strip, *uid, *gid, *mode, *dir_mode, *mtime;
 };
 
+/* A source, and what it refers to. */
 struct build_source {
     struct source *source;
     struct rules *rules;
     struct source_overrides override;
-    struct bytes choice; /* the options' texts */
+    struct bytes choice; /* the options as text, for the keys of tar shards */
 };
 
-/* Is any of the sources that SOURCE (url) and --add name of that kind? */
+/* Whether is() holds for SOURCE (url) or any source of --add. */
 bool build_source_any(const char *url, const struct build_source_values *v, bool (*is)(const char *url));
-/* Of tar shards, whose files come with the listing. */
+/* Whether it is an address of tar shards, whose files come with the listing. */
 bool build_source_is_tar(const char *url);
 
-/* The source that SOURCE (url) and the options mean. 0, a negative errno, or CLI_USAGE for an option that cannot be. In
- * every case build_source_release. */
+/* Open what SOURCE (url) and the options describe. Returns 0, a negative errno, or CLI_USAGE for wrong options.
+ * build_source_release it in any case. */
 GR_MUST_CHECK int build_source_open(const char *url, const struct build_source_values *v,
                                     const struct source_options *options, struct build_source *out);
 void build_source_release(struct build_source *b);

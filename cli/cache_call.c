@@ -1,6 +1,5 @@
-/* The server answers with a JSON object a line (server/control_cache.h): progress is drawn, files and
- * images are printed as they come, the result or an error ends it.
- */
+/* The server answers with one JSON object a line (server/control_cache.h). Progress is drawn, files and images are
+ * printed as they come, and the result or an error ends the answer. */
 #include "cli/cache_call.h"
 
 #include <errno.h>
@@ -54,6 +53,7 @@ static int take_image(struct answer *a, json_t *image)
     return show(a, image, a->call->image);
 }
 
+/* Handle one line of the answer by the member it has. */
 static int cache_call_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;
@@ -74,7 +74,7 @@ static int cache_call_take_line(void *arg, const char *line, size_t len)
     return rc;
 }
 
-/* "NAME", "NAME:GLOB". *out_name is to be freed. */
+/* Split the operands "NAME", "NAME:GLOB" or "NAME GLOB". free *out_name. */
 static int cache_call_split(const struct invocation *inv, char **out_name, const char **out_glob)
 {
     *out_name = NULL;
@@ -89,13 +89,15 @@ static int cache_call_split(const struct invocation *inv, char **out_name, const
     return *out_name ? 0 : error_no_memory();
 }
 
-/* What the operand NAME and --control say. */
+/* What the operand NAME and --control mean. */
 struct aim {
-    const char *target;          /* the server; NULL: control_target_find */
-    const char *export;          /* NULL: all */
-    char mounted[STATE_REF_MAX]; /* the export of a mount point, which stands for its server and its export */
+    const char *target;          /* the server; NULL: control_target_find's default */
+    const char *export;          /* NULL: all exports */
+    char mounted[STATE_REF_MAX]; /* the export of a mount point */
 };
 
+/* Find the server and the export. A path, or any name without --control, may be a mount point, which stands for both;
+ * else name is an export of the server. */
 static int take_aim(const struct cache_call *call, const char *name, struct aim *out)
 {
     *out = (struct aim){.target = call->values->control, .export = name};

@@ -1,4 +1,4 @@
-/* What the commands of `granary cache` that talk to a server share. */
+/* The shared part of those `granary cache` commands that talk to a server. */
 #ifndef GRANARY_CLI_CACHE_CALL_H
 #define GRANARY_CLI_CACHE_CALL_H
 
@@ -6,7 +6,7 @@
 
 #include "cli/options.h"
 
-/* Every one of these commands has these options. */
+/* The options that all of them have. */
 struct cache_call_values {
     const char *control;
     bool json, quiet;
@@ -26,17 +26,18 @@ struct cache_call_values {
         OPTION_FLAG, 'q', "quiet", NULL, offsetof(values, call.quiet), 0, 0, "no progress"                             \
     }
 
+/* A command's request, and how to print its answer. */
 struct cache_call {
     const struct cache_call_values *values;
-    const char *what; /* the command, for progress */
+    const char *what; /* the command's name, for progress */
     const char *method, *path;
     const char *params[4];      /* more parameters: key, value, key, value */
-    void (*file)(json_t *file); /* NULL: none are expected */
+    void (*file)(json_t *file); /* prints a file; NULL: none are expected */
     void (*image)(json_t *image);
 };
 
-/* Ask the server of operands NAME[:GLOB] or NAME GLOB (none: all exports) and print what it answers.
- * 0, -errno, or CLI_USAGE. *out_refused: chunks that were left as they are; may be NULL. */
+/* Send the request for the operands NAME[:GLOB] or NAME GLOB (none: all exports), and print the answer. *out_refused
+ * (may be NULL): chunks that the cache would not change. Returns 0, -errno, or CLI_USAGE. */
 GR_MUST_CHECK int cache_call(const struct cache_call *call, const struct invocation *inv, uint64_t *out_refused);
 
 #endif

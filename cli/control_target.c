@@ -1,3 +1,5 @@
+/* Users name a server by whatever they know of it: its control socket, the socket or directory that it serves, a mount
+ * point. All lead to the control socket, which lies beside the other socket under the name PATH.control. */
 #include "cli/control_target.h"
 
 #include <errno.h>
@@ -12,6 +14,7 @@
 #include "cli/pin.h"
 #include "net/listen.h"
 
+/* Find target.control. */
 static bool find_beside(const char *target, char *out, size_t size)
 {
     struct stat st;
@@ -28,8 +31,8 @@ static bool listens(const struct node_server *server)
     return listen_answered(server->control) > 0;
 }
 
-/* A socket that nobody listens on was left behind by a server that was killed. The server of `granary serve` comes
- * first: scripts that name no target must not fail once something is mounted beside it. */
+/* Find the server without a target. `granary serve` comes first, so that scripts that name no target do not fail once
+ * something is mounted too. A socket that no process listens on was left by a killed server. */
 static int find_default(char *out, size_t size)
 {
     if (listen_answered(PIN_CONTROL) > 0) {

@@ -1,5 +1,9 @@
-/* What could make the server refuse the directory is tried here first: a cache that nobody asked for must not keep a
- * server from starting. */
+/* A default must never keep a server from starting, so everything for which the server would refuse the directory is
+ * tried here first: its owner, its locks, reserving space. Any failure means a server without a disk cache, and a line
+ * that says why.
+ *
+ * Two locks: default.lock is the claim of a command, taken before its server's process exists; the cache's own lock is
+ * the server's. */
 #include "cli/default_cache.h"
 
 #include <errno.h>
@@ -21,8 +25,14 @@
 
 #define SYSTEM_DIR "/var/cache/granary"
 
-static const uint64_t LEAST = 64ull << 20;
-enum { PROBE = 1 << 20, SHARE_PERCENT = 50, LEFT_PERCENT = 10, LOCK_MS = 5000, LOCK_STEP_US = 50000 };
+static const uint64_t LEAST = 64ull << 20; /* smallest size, and the step of sizes */
+enum {
+    PROBE = 1 << 20,
+    SHARE_PERCENT = 50,
+    LEFT_PERCENT = 10,
+    LOCK_MS = 5000,
+    LOCK_STEP_US = 50000
+}; /* PROBE: bytes reserved as a trial */
 
 const char *default_cache_environment(void)
 {
@@ -43,7 +53,7 @@ bool default_cache_dir(char out[PATH_MAX])
     return len > 0 && len < PATH_MAX;
 }
 
-/* This user's alone: another could put chunks there that were never in a store. */
+/* Open the directory, which must be this user's alone: anyone else who may write there could plant chunks. */
 static int default_cache_open_dir(const char *dir, int *out_fd)
 {
     CLEANUP_FREE char *parent = strdup(dir);
@@ -54,7 +64,7 @@ static int default_cache_open_dir(const char *dir, int *out_fd)
     return rc ? rc : safe_dir_open(dir, SAFE_DIR_MAKE, out_fd);
 }
 
-/* Of servers without --cache one has it, from before its own process opens the cache. */
+/* Claim the directory among commands that start a server without --cache. */
 static int default_cache_claim(int dir_fd, const char *dir, int *out_fd)
 {
     CLEANUP_FD int fd = -1;
@@ -67,8 +77,8 @@ static int default_cache_claim(int dir_fd, const char *dir, int *out_fd)
     return 0;
 }
 
-/* A server that was killed leaves a child that has the cache for a moment longer than the claim; without the wait the
- * next server would do without a cache for its whole life. */
+/* Take the cache's lock, waiting a little: the front end of a killed server has it for a moment longer than the claim.
+ * Without the wait the next server would have no cache for its whole life. */
 static int lock_soon(int dir_fd, const char *dir, int *out_fd)
 {
     uint64_t deadline = clock_now_ms() + LOCK_MS;
@@ -80,6 +90,7 @@ static int lock_soon(int dir_fd, const char *dir, int *out_fd)
     }
 }
 
+/* Check that the filesystem supports fallocate. */
 static int check_reserves(const char *dir)
 {
     CLEANUP_FD int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -88,6 +99,7 @@ static int check_reserves(const char *dir)
     return 0;
 }
 
+/* Choose a size. -ENOSPC: even LEAST does not fit. */
 static int choose_size(const char *dir, uint64_t *out)
 {
     uint64_t free_space, total;

@@ -1,3 +1,5 @@
+/* The format of systemd's EnvironmentFile=, without its continuation lines. Messages never quote a line: it may hold a
+ * secret. */
 #include "cli/env_file.h"
 
 #include <ctype.h>
@@ -11,6 +13,7 @@
 
 enum { FILE_MAX = 1 << 20 };
 
+/* Remove blanks at both ends, in place. */
 static char *trim(char *text)
 {
     size_t len = strlen(text);
@@ -19,6 +22,7 @@ static char *trim(char *text)
     return text + strspn(text, " \t");
 }
 
+/* Remove a pair of quotes around a value, in place. Escapes are not interpreted. */
 static char *unquote(char *value)
 {
     size_t len = strlen(value);
@@ -28,6 +32,7 @@ static char *unquote(char *value)
     return value + 1;
 }
 
+/* Put one line into the environment. */
 static int env_file_take_line(const char *path, unsigned number, char *line)
 {
     line = trim(line);

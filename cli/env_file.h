@@ -1,11 +1,11 @@
-/* Settings of the environment in a file, as service managers have them: credentials, the S3 server. */
+/* Environment settings from a file, as service managers have them: credentials, the S3 server. */
 #ifndef GRANARY_CLI_ENV_FILE_H
 #define GRANARY_CLI_ENV_FILE_H
 
 #include "base/compiler.h"
 
-/* Put NAME=VALUE lines into the environment, over what is there; blank ones and those that begin with # or ; are
- * passed over, and quotes around a value are taken off. -EINVAL with file and line, never with what stands there. */
+/* Put NAME=VALUE lines into the environment, replacing what is there. Blank lines and lines that begin with # or ; are
+ * skipped, and quotes around a value are removed. -EINVAL names the file and the line, and never quotes it. */
 GR_MUST_CHECK int env_file_load(const char *path);
 
 #endif

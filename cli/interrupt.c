@@ -1,3 +1,5 @@
+/* The line that the second signal prints is made in advance, since a signal handler may call only async-signal-safe
+ * functions such as write and _exit. */
 #include "cli/interrupt.h"
 
 #include <poll.h>
@@ -10,18 +12,20 @@
 #include "base/compiler.h"
 #include "cli/options.h"
 
-/* A signal handler can be given nothing but static storage. */
+/* Static, because a signal handler gets no pointer. */
 static volatile int interrupted;
 static char last_words[256];
 static size_t last_words_len;
 
+/* Print the line and end the process. */
 static void on_signal_end(int signal_number)
 {
     ssize_t written = write(STDERR_FILENO, last_words, last_words_len);
-    (void)written; /* there is nobody left to tell */
+    (void)written; /* the process ends anyway */
     _exit(CLI_INTERRUPTED);
 }
 
+/* Set the flag; at the second signal end the process. */
 static void on_signal(int signal_number)
 {
     if (interrupted)
@@ -62,7 +66,8 @@ bool interrupt_came(void)
     return interrupted;
 }
 
-/* They are let in only while it sleeps: one that came between the look at the flag and the sleep would not end that. */
+/* The signals are blocked except within ppoll: one that came between the look at the flag and the sleep would otherwise
+ * not end the sleep. */
 void interrupt_pause_until(uint64_t when_ms)
 {
     sigset_t held, before;

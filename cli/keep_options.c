@@ -1,3 +1,4 @@
+/* A time that was not given is UINT64_MAX, as 0 is a valid --dead-timeout. */
 #include "cli/keep_options.h"
 
 #include "base/error.h"

@@ -1,11 +1,11 @@
-/* How patient the readers of a kernel nbd device are: options of `granary mount` and `granary keep`. */
+/* How long readers of a kernel nbd device wait: options of `granary mount` and `granary keep`. */
 #ifndef GRANARY_CLI_KEEP_OPTIONS_H
 #define GRANARY_CLI_KEEP_OPTIONS_H
 
 #include "attach/attach.h"
 #include "cli/options.h"
 
-/* Not given: UINT64_MAX. */
+/* Seconds; UINT64_MAX: not given. */
 struct keep_times {
     uint64_t timeout_s, dead_s;
 };
@@ -23,9 +23,9 @@ struct keep_times {
         .timeout_s = UINT64_MAX, .dead_s = UINT64_MAX                                                                  \
     }
 
-/* CLI_USAGE with a sentence: out of range. */
+/* CLI_USAGE, with a sentence: a time is out of range. */
 GR_MUST_CHECK int keep_times_check(const struct keep_times *t);
-/* Replace by those that were given; false: none was. */
+/* Replace the times that were given; return false when none was. */
 bool keep_times_apply(const struct keep_times *t, unsigned *timeout_s, unsigned *dead_s);
 
 #endif

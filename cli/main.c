@@ -1,5 +1,11 @@
-/* granary: one binary, a verb a file. Finds the verb, parses its options by its table, runs it and
- * turns the result into an exit code: the only place that prints errors.
+/* granary: one binary, one file per verb. main finds the verb, parses its options by its table, runs it, and turns the
+ * result into an exit status. Only this file prints errors.
+ *
+ *     run returns             printed                      exit status
+ *     0                       -                            0
+ *     -errno                  granary: VERB: SENTENCE      1, or 130 after SIGINT or SIGTERM
+ *     CLI_USAGE               granary: VERB: SENTENCE      2
+ *     CLI_FAILED, DIFFERENT   nothing: the verb has        1, 3
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +21,7 @@
 #include "cli/mount_helper.h"
 #include "cli/verbs/verbs.h"
 
+/* Report a verb that does not exist, and the one that was probably meant. */
 static int unknown_verb(const char *name)
 {
     (void)error_set(0, "%s", name);
@@ -30,13 +37,15 @@ static int unknown_verb(const char *name)
     return CLI_USAGE;
 }
 
+/* Whether the reading end of a pipe on standard output was closed. */
 static bool reader_is_gone(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO};
     return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
 }
 
-/* Output that did not reach its file is a failure; a reader that went away is no news to anybody. */
+/* Report output that could not be written. When the reader went away (`granary ls | head`) the exit status says enough.
+ */
 static int flush_output(const struct verb *verb)
 {
     errno = 0;
@@ -48,7 +57,8 @@ static int flush_output(const struct verb *verb)
     return CLI_FAILED;
 }
 
-/* Sentences of the library begin with the part they are of, and one part is called as the verb it does the work of. */
+/* Print the thread's sentence with the verb in front, unless it begins with the verb's name already: some parts of the
+ * library are named like the verb they serve. */
 static void complain(const struct verb *verb, int rc)
 {
     const char *sentence = error_text();
@@ -60,6 +70,7 @@ static void complain(const struct verb *verb, int rc)
         fprintf(stderr, "granary: %s%s%s\n", named ? "" : verb->name, named ? "" : ": ", sentence);
 }
 
+/* Run a verb and return the exit status. */
 static int run_verb(const struct verb *verb, const struct invocation *inv)
 {
     if (inv->help) {
@@ -74,7 +85,7 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     int flushed = flush_output(verb);
     if (rc == CLI_DIFFERENT || rc == CLI_FAILED)
         return flushed ? flushed : rc;
-    bool reported = rc == -ECANCELED && interrupt_came(); /* what it says of that is the line below */
+    bool reported = rc == -ECANCELED && interrupt_came(); /* the line about the interrupt below replaces it */
     if (rc && !reported)
         complain(verb, rc);
     if (rc < 0 && interrupt_came() && (reported || verb->interrupted))
@@ -85,8 +96,9 @@ static int run_verb(const struct verb *verb, const struct invocation *inv)
     return rc ? CLI_USAGE : flushed;
 }
 
-/* A standard stream that was closed would be the next file that is opened, and what is said there would be written into
- * a pack. In its place stands one that can neither be read as input nor written as output. */
+/* Open what is missing of descriptors 0 to 2. Otherwise the next file opened would get such a number, and messages
+ * would be written into a pack. The stand-in for input cannot be read and those for output cannot be written, so that
+ * using them still fails. */
 static void occupy_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -94,6 +106,7 @@ static void occupy_standard_streams(void)
             _exit(CLI_FAILED);
 }
 
+/* Find the verb or the command below it, and run it. */
 static int run_words(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
@@ -117,7 +130,7 @@ static int run_words(int argc, char **argv)
         verb = command;
         skip++;
     } else if (verb->commands && skip < argc) {
-        argc = skip + 1; /* a command that is none is what is wrong, whatever options stand behind it */
+        argc = skip + 1; /* report the unknown command, not an option behind it */
     }
     int rc = options_parse(verb, argc - skip, argv + skip, &inv);
     if (rc)
@@ -127,6 +140,7 @@ static int run_words(int argc, char **argv)
     return rc;
 }
 
+/* Run as mount.granary or umount.granary. */
 static int run_helper(int argc, char **argv)
 {
     CLEANUP_HELPER_WORDS words = {0};
@@ -140,6 +154,7 @@ static int run_helper(int argc, char **argv)
     return rc == CLI_DONE ? HELPER_DONE : rc == CLI_USAGE ? HELPER_USAGE : HELPER_FAILED;
 }
 
+/* SIGPIPE would end a verb silently in the middle of its work. */
 int main(int argc, char **argv)
 {
     occupy_standard_streams();

@@ -1,8 +1,8 @@
 /*   mount.granary IMAGE DIR [-fnrsvw] [-o OPTION,...] [-t TYPE]  ->  granary mount [--OPTION...] IMAGE DIR
  *   umount.granary DIR [-flnrv] [-t TYPE]                        ->  granary umount DIR
  *
- * The options have no table of their own: a word is one of mount(8)'s for every filesystem, or `granary mount`'s.
- */
+ * The helper has no table of options: a word of -o is one of mount(8)'s for every filesystem, or an option of `granary
+ * mount`. */
 #include "cli/mount_helper.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "cli/verbs/verbs.h"
 
-/* A mount is read-only, nodev and nosuid whatever is asked for, and mount(8) says rw where nothing was said. */
+/* Options to ignore: a mount is always read-only, nodev and nosuid, and mount(8) passes rw by default. */
 static const char *const passed_over[] = {"ro",         "rw",     "nodev",   "dev",     "nosuid", "suid",    "exec",
                                           "defaults",   "auto",   "noauto",  "user",    "nouser", "users",   "owner",
                                           "group",      "nofail", "_netdev", "async",   "atime",  "noatime", "diratime",
@@ -35,12 +35,14 @@ bool mount_helper_called(const char *program)
     return !strcmp(name, "mount.granary") || !strcmp(name, "umount.granary");
 }
 
+/* Return HELPER_USAGE with a sentence. */
 static int usage(const char *sentence)
 {
     (void)error_set(0, "%s", sentence);
     return HELPER_USAGE;
 }
 
+/* Add a word made by format. HELPER_FAILED when out of memory. */
 static int push(helper_words *out, const char *format, const char *word)
 {
     char *text = NULL;
@@ -64,6 +66,7 @@ static bool is_passed_over(const char *word)
     return false;
 }
 
+/* Translate one word of -o. sloppy (-s): ignore unknown options. */
 static int add_option(const struct verb *verb, const char *word, bool sloppy, helper_words *out)
 {
     if (!*word || is_passed_over(word))
@@ -87,6 +90,7 @@ static int add_options(const struct verb *verb, char *list, bool sloppy, helper_
 
 /* ---- mounted already ---- */
 
+/* A mount that may exist already. */
 struct wanted {
     const char *image;
     char *dir;
@@ -98,7 +102,8 @@ static int is_wanted(void *arg, const struct mount_state *s)
     return !strcmp(s->dir, w->dir) && !strcmp(s->image, w->image);
 }
 
-/* mount(8) knows the device, not the image, and so comes again at every `mount -a`. */
+/* Whether the image is mounted there already. mount(8) compares devices, not images, and so calls the helper again at
+ * every `mount -a`. */
 static bool is_mounted(const char *image, const char *dir)
 {
     struct wanted w = {.image = image, .dir = realpath(dir, NULL)};
@@ -109,15 +114,16 @@ static bool is_mounted(const char *image, const char *dir)
 
 /* ---- the words ---- */
 
+/* The parsed call. */
 struct call {
     const struct verb *verb;
     const char *operands[2];
     size_t operand_count;
-    char *options; /* the last -o; mount(8) gives one */
+    char *options; /* the last -o; mount(8) passes only one */
     bool sloppy, nothing;
 };
 
-/* A letter and, with some, a word behind it. */
+/* Parse a word of letters; o, t and N take a value. */
 static int take_letters(struct call *c, const char *letters, int *next, int argc, char **argv)
 {
     for (; *letters; letters++) {
@@ -142,6 +148,7 @@ static int take_letters(struct call *c, const char *letters, int *next, int argc
     return 0;
 }
 
+/* Parse the call as mount(8) and umount(8) make it. */
 static int mount_helper_parse(int argc, char **argv, struct call *c)
 {
     int rc = 0;

@@ -1,3 +1,5 @@
+/* A server is identified by its control socket; paths are compared by inode, as they may be written differently. Mounts
+ * come from the state files, exports from the server's status, and the image's digest connects them. */
 #include "cli/node_servers.h"
 
 #include <errno.h>
@@ -12,7 +14,7 @@
 #include "cli/server_status.h"
 #include "format/json_name.h"
 
-/* Paths may be written differently. */
+/* Whether two paths lead to the same socket. */
 static bool same_socket(const char *a, const char *b)
 {
     struct stat at_a, at_b;
@@ -21,6 +23,7 @@ static bool same_socket(const char *a, const char *b)
     return at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino;
 }
 
+/* Add a server, unless it is there already under another path. */
 static int node_servers_add(struct node_servers *n, const char *control, const char *dir)
 {
     for (size_t i = 0; i < n->found.len; i++)
@@ -56,12 +59,13 @@ void node_servers_release(struct node_servers *n)
     vec_release(&n->found);
 }
 
+/* A server, and the exports in its status. */
 struct looking {
     const char *control;
     json_t *exports;
 };
 
-/* A device that lost its server gets no other where nobody keeps it. */
+/* Add a mount's nbd device and the process that keeps it. A device without a keeper does not survive its server. */
 static void add_device(json_t *export, const struct mount_state *s)
 {
     if (strcmp(s->method, "nbd") || !mount_device_attached(s))
@@ -71,6 +75,7 @@ static void add_device(json_t *export, const struct mount_state *s)
                                                                         keeper ? json_integer(keeper) : json_null()));
 }
 
+/* Add a mount to every export of its server that has its image. */
 static int add_mount(void *arg, const struct mount_state *s)
 {
     const struct looking *l = arg;

@@ -1,3 +1,5 @@
+/* --timeout limits a whole request with its retries; a single attempt and a connect are limited further, so that there
+ * is time for another attempt. */
 #include "cli/open.h"
 
 #include <errno.h>
@@ -20,6 +22,7 @@ void open_store_options(const struct open_access *access, struct store_options *
     out->connect_ms = (unsigned)GR_MIN(most_s, (uint64_t)CONNECT_MOST_S) * 1000;
 }
 
+/* Open the store, and check that it is one of Granary's. */
 static int open_checked(const struct image_ref *ref, const struct open_access *access, struct store **out)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;

@@ -1,4 +1,4 @@
-/* From the words of the command line to stores and images. */
+/* From words of the command line to stores and images. */
 #ifndef GRANARY_CLI_OPEN_H
 #define GRANARY_CLI_OPEN_H
 
@@ -7,43 +7,42 @@
 #include "format/tag.h"
 #include "store/store.h"
 
-/* How a verb speaks to stores: what its options say. */
+/* How a verb's options say to access stores. */
 struct open_access {
-    const char *endpoint; /* NULL: of the environment */
-    uint64_t timeout_s;   /* nothing is tried again after so long, nor waited for longer; 0: 5 minutes */
+    const char *endpoint; /* S3 server; NULL: from the environment */
+    uint64_t timeout_s;   /* limit of waiting and retries for a request; 0: 5 minutes */
 };
 void open_store_options(const struct open_access *access, struct store_options *out);
 
-/* An image that a verb works on. */
+/* An image that a verb works on, opened. */
 struct open_image {
     struct image_ref ref;
     struct store *store;
     struct digest digest;
-    struct tag tag; /* zero when named by digest */
+    struct tag tag; /* zero when the image is named by digest */
     struct manifest manifest;
 };
 
-/* Parse a reference, open its store, resolve the tag once, load and verify the manifest. 0, a
- * negative errno, or CLI_USAGE for a malformed reference. In every case
- * open_image_release. */
+/* Parse a reference, open its store, resolve the tag once, load and verify the manifest. Returns 0, a negative errno,
+ * or CLI_USAGE for a malformed reference. open_image_release it in any case. */
 GR_MUST_CHECK int open_image(const char *text, const struct open_access *access, struct open_image *out);
 void open_image_release(struct open_image *image);
 #define CLEANUP_OPEN_IMAGE CLEANUP(open_image_release) struct open_image
 
-/* Only the reference and its store, checked to be one of Granary's. */
+/* Parse a reference and open its store, which must be one of Granary's. *out: store_close it. */
 GR_MUST_CHECK int open_image_store(const char *text, const struct open_access *access, struct image_ref *ref,
                                    struct store **out);
 /* The same for an operand STORE. */
 GR_MUST_CHECK int open_store(const char *text, const struct open_access *access, struct image_ref *ref,
                              struct store **out);
 
-/* CLI_USAGE when the verb is to write into a store that can only be read, whether that answers or not. */
+/* Return CLI_USAGE if the reference's store is of a kind that can only be read; the store is not contacted. */
 GR_MUST_CHECK int open_check_writable(const struct image_ref *ref);
 
 enum { OPEN_LOOKUP_S = 10 };
 
-/* The rows of every verb that speaks to stores, whose values have a struct open_access `access`: one that has time, and
- * one that somebody waits for, whose defaults say OPEN_LOOKUP_S. */
+/* The rows of every verb that accesses stores; its values have a struct open_access `access`. LOOKUP_ROWS is for verbs
+ * that a user waits for; their defaults set timeout_s to OPEN_LOOKUP_S. */
 #define STORE_ROWS(type) OPEN_ENDPOINT_ROW(type), OPEN_TIMEOUT_ROW(type, "5m")
 #define LOOKUP_ROWS(type) OPEN_ENDPOINT_ROW(type), OPEN_TIMEOUT_ROW(type, "10s")
 

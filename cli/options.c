@@ -1,6 +1,5 @@
-/* Parsing by table. Values are written straight into the verb's struct, at the row's offset; the
- * words of argv are never copied. -h/--help is known to every verb and stands in no table.
- */
+/* Parsing by table. A value is written straight into the verb's struct of values, at the row's offset; words of argv
+ * are never copied. -h and --help work for every verb and stand in no table. */
 #include "cli/options.h"
 
 #include <errno.h>
@@ -32,7 +31,7 @@ static const struct option_row *find_letter(const struct verb *verb, char letter
     return NULL;
 }
 
-/* How messages call an option. */
+/* Return an option's name as messages show it: "--name", or "-l". */
 static const char *row_label(const struct option_row *row, char out[64])
 {
     if (row->name)
@@ -42,6 +41,7 @@ static const char *row_label(const struct option_row *row, char out[64])
     return out;
 }
 
+/* Find text among the words of row->value, which are separated by '|'. */
 static int set_choice(const struct option_row *row, const char *label, const char *text, unsigned *out)
 {
     const char *word = row->value;
@@ -65,6 +65,7 @@ static int set_url(const char *label, const char *text, const char **out)
     return 0;
 }
 
+/* Append text, and the row by which it came. */
 static int set_list(struct option_list *list, const struct option_row *row, const char *text)
 {
     const char **items = reallocarray(list->items, list->count + 1, sizeof *items);
@@ -86,6 +87,7 @@ static void release_list(struct option_list *list)
     *list = (struct option_list){0};
 }
 
+/* Parse a size within the row's bounds. */
 static int set_size(const struct option_row *row, const char *label, const char *text, uint64_t *out)
 {
     int rc = text_parse_size(label, text, out);
@@ -98,7 +100,7 @@ static int set_size(const struct option_row *row, const char *label, const char 
     return rc;
 }
 
-/* text: NULL for flags, otherwise the option's value. */
+/* Set an option. text: the value; NULL for a flag. */
 static int options_set_value(const struct option_row *row, const char *text, void *values)
 {
     char label[64];
@@ -137,12 +139,13 @@ static int options_set_value(const struct option_row *row, const char *text, voi
     return error_set(-EINVAL, "%s: unknown option", label);
 }
 
-/* The words still to be read. */
+/* The words that are still to be parsed. */
 struct words {
     int next, count;
     char **argv;
 };
 
+/* Take the next word as the option's value. */
 static int take_value(const struct option_row *row, struct words *words, const char **out)
 {
     char label[64];
@@ -152,6 +155,7 @@ static int take_value(const struct option_row *row, struct words *words, const c
     return 0;
 }
 
+/* Report an unknown option, and one of a similar name. */
 static int unknown_option(const struct verb *verb, const char *word, size_t len)
 {
     for (const struct option_row *row = verb->options; row->kind != OPTION_END; row++)
@@ -160,6 +164,7 @@ static int unknown_option(const struct verb *verb, const char *word, size_t len)
     return error_set(-EINVAL, "unknown option --%.*s; 'granary help %s' lists the options", (int)len, word, verb->name);
 }
 
+/* Parse "name", "name=value", or "name" with the value as the next word. */
 static int parse_long(struct invocation *inv, const char *word, struct words *words)
 {
     size_t len = strcspn(word, "=");
@@ -181,7 +186,7 @@ static int parse_long(struct invocation *inv, const char *word, struct words *wo
     return options_set_value(row, value, inv->values);
 }
 
-/* "-lR", "-lvalue", "-l value". */
+/* Parse one word of letters: "-lR", "-lvalue", or "-l" with the value as the next word. */
 static int parse_letters(struct invocation *inv, const char *letters, struct words *words)
 {
     for (; *letters; letters++) {
@@ -264,7 +269,7 @@ int options_exclude(const char *a, const char *b, const char *why)
     return CLI_USAGE;
 }
 
-/* "-l, --long", "--jobs N": the left column of help. */
+/* Write the left column of help: "-l, --long", "--jobs N". */
 static void row_usage(const struct option_row *row, char *out, size_t size)
 {
     char letter[8] = "";
@@ -274,6 +279,7 @@ static void row_usage(const struct option_row *row, char *out, size_t size)
              row->value ? row->value : "");
 }
 
+/* Return the last word of a command's name, "VERB COMMAND". */
 static const char *command_word(const struct verb *verb, const struct verb *command)
 {
     return command->name + strlen(verb->name) + 1;

@@ -1,8 +1,6 @@
-/* The command line as tables: every verb has one table of options, and parsing, --help, `granary
- * help` and the completion test all read that table. Long options are written `--name=value` or
- * `--name value`, letters may be joined (`-lR`), `--` ends the options, operands may stand between
- * options.
- */
+/* The command line as tables. Every verb has one table of options; parsing, --help, `granary help` and the completion's
+ * test all read it. Long options are written `--name=value` or `--name value`, letters may be joined (`-lR`), `--` ends
+ * the options, and operands may stand between options. */
 #ifndef GRANARY_CLI_OPTIONS_H
 #define GRANARY_CLI_OPTIONS_H
 
@@ -21,19 +19,20 @@ enum option_kind {
     OPTION_LIST,     /* struct option_list: may be given several times */
     OPTION_SIZE,     /* uint64_t bytes: 4096, 128K, 10G */
     OPTION_NUMBER,   /* uint64_t within [min, max] */
-    OPTION_AUTO,     /* the same, or the word auto: 0 */
+    OPTION_AUTO,     /* uint64_t as OPTION_NUMBER, or the word auto: 0 */
     OPTION_DURATION, /* uint64_t seconds: 90, 90s, 30m, 12h, 14d */
-    OPTION_CHOICE,   /* unsigned: which of the words of `value` ("zstd|none") was given, from 0 */
+    OPTION_CHOICE,   /* unsigned: the index of the given word in `value` ("zstd|none") */
 };
 
 struct option_row;
+/* The values of an OPTION_LIST. Rows with the same offset share one list, in the order given. */
 struct option_list {
     const char **items;             /* the words belong to argv */
-    const struct option_row **rows; /* the option each came by: rows of one offset share a list, in the order given */
+    const struct option_row **rows; /* the option by which each came */
     size_t count;
 };
 
-/* One option. `offset` says where in the verb's struct of values it goes. */
+/* One option; offset says which member of the verb's values it sets. */
 struct option_row {
     enum option_kind kind;
     char letter;       /* 0: none */
@@ -46,7 +45,7 @@ struct option_row {
 
 struct invocation;
 
-/* One verb: its file defines one of these. */
+/* One verb. Its file defines one of these. */
 struct verb {
     const char *name;
     const char *operands; /* "SOURCE IMAGE", for help */
@@ -54,15 +53,15 @@ struct verb {
     const char *summary;              /* one line, no full stop */
     const char *details;              /* paragraphs for --help; NULL: none */
     const struct option_row *options; /* ends with OPTION_END */
-    /* Commands below this verb, ended by NULL, each named "VERB COMMAND"; NULL: none. A verb with
-     * commands has no options of its own, and its run is called only for a word that is none. */
+    /* Commands below this verb, ended by NULL, each named "VERB COMMAND"; NULL: none. A verb with commands has no
+     * options, and its run is called only when no command matches. */
     const struct verb *const *commands;
-    const char *interrupted; /* what is said of what an interrupted run kept; NULL: nothing */
-    bool service;            /* it runs for long: what it says is a log (attach/server/service_log.h) */
+    const char *interrupted; /* what an interrupted run keeps, for the last line; NULL: nothing to tell */
+    bool service;            /* long-lived: its messages are a log (attach/server/service_log.h) */
     size_t values_size;
     const void *defaults; /* values_size bytes to start from; NULL: zero */
-    /* 0, a negative errno with a sentence (exit 1), CLI_USAGE with a sentence (exit 2), or an exit status whose reason
-     * was printed: CLI_FAILED, CLI_DIFFERENT. */
+    /* Returns 0, a negative errno with a sentence (exit 1), CLI_USAGE with a sentence (exit 2), or an exit status
+     * after printing the reason: CLI_FAILED, CLI_DIFFERENT. */
     int (*run)(const struct invocation *inv);
 };
 
@@ -70,45 +69,46 @@ enum {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
-    CLI_INTERRUPTED = 130, /* by SIGINT or SIGTERM, which the verb heeded; main's */
-    CLI_DIFFERENT = 3,     /* nothing failed: two things are not the same; without a sentence */
+    CLI_INTERRUPTED = 130, /* ended by SIGINT or SIGTERM; only main.c returns it */
+    CLI_DIFFERENT = 3,     /* nothing failed, but two things are not the same; no sentence */
 };
 
+/* A parsed command line. */
 struct invocation {
     const struct verb *verb;
     void *values; /* the verb's struct */
-    char **words; /* all of them behind the verb, as they were given */
+    char **words; /* every word behind the verb, as given */
     size_t word_count;
-    const char **operands; /* those of them */
+    const char **operands; /* the operands among them */
     size_t operand_count;
-    bool help; /* -h or --help was given; nothing else was checked */
+    bool help; /* -h or --help was given; the rest is not checked */
 };
 
-/* Parse argv[0..argc), the words behind the verb. 0 or -EINVAL with a sentence. In both cases
- * options_release. The words stay argv's. */
+/* Parse argv[0..argc), the words behind the verb, which stay argv's. Returns 0, or -EINVAL with a sentence.
+ * options_release it in both cases. */
 GR_MUST_CHECK int options_parse(const struct verb *verb, int argc, char **argv, struct invocation *out);
 void options_release(struct invocation *inv);
 
-/* Has the verb an option of that long name? A value may stand behind it: "cache=/ssd:20G". */
+/* Whether the verb has a long option of that name; a value may follow it: "cache=/ssd:20G". */
 bool options_known(const struct verb *verb, const char *word);
 
-/* CLI_USAGE, with the sentence "A and B exclude each other: WHY": nothing that was asked for is passed over silently.
- */
+/* Return CLI_USAGE with the sentence "A and B exclude each other: WHY". An option that has no effect is refused, not
+ * ignored. */
 GR_MUST_CHECK int options_exclude(const char *a, const char *b, const char *why);
 
-/* CLI_USAGE, with the sentence that names the command of verb that was meant by word, else all of them. */
+/* Return CLI_USAGE with a sentence that names the command that word resembles, or else all commands of verb. */
 GR_MUST_CHECK int options_no_command(const struct verb *verb, const char *word);
 
-/* The run of every verb with commands, which is called for what is none: the same, also where there is no word. */
+/* The run of every verb with commands: options_no_command for its first operand, or without a word. */
 GR_MUST_CHECK int options_need_command(const struct invocation *inv);
 
-/* The command of that name below a verb; NULL: none. */
+/* Return the command of that name below a verb; NULL: none. */
 const struct verb *options_command(const struct verb *verb, const char *word);
 
-/* The text of `granary VERB --help`. */
+/* Print the text of `granary VERB --help`. */
 void options_help(const struct verb *verb, FILE *to);
-/* One line an option, for tests and tools: "VERB --name VALUE", "VERB -l"; also of the commands below
- * the verb. */
+/* Print one line for each option, for tests and tools: "VERB --name VALUE", "VERB -l"; also those of the verb's
+ * commands. */
 void options_list(const struct verb *verb, FILE *to);
 
 #endif

@@ -1,3 +1,5 @@
+/* A resolver looks into the export tables of the cache directories that the server will use, so that a server can start
+ * while its store is down. */
 #include "cli/pin.h"
 
 #include <errno.h>
@@ -7,6 +9,7 @@
 #include "base/error.h"
 #include "format/cache_spec.h"
 
+/* Add a cache directory. */
 static int add_dir(struct pinner *p, const char *text, size_t len)
 {
     CLEANUP_FREE char *dir = strndup(text, len);
@@ -16,6 +19,7 @@ static int add_dir(struct pinner *p, const char *text, size_t len)
     return 0;
 }
 
+/* Add the directory of DIR:SIZE. what: the option, for a sentence. */
 static int add_cache(struct pinner *p, const char *what, const char *text)
 {
     struct cache_spec spec;
@@ -24,6 +28,7 @@ static int add_cache(struct pinner *p, const char *what, const char *text)
     return add_dir(p, text, spec.dir_len);
 }
 
+/* Add every cache directory that the server will use. */
 static int add_caches(struct pinner *p, const struct server_values *server)
 {
     char standard[PATH_MAX];

@@ -1,5 +1,4 @@
-/* Images named by digest, so that a server that starts again serves the same bytes whatever its tags
- * say by then. */
+/* Images named by digest, so that a server that is restarted serves the same bytes whatever its tags say by then. */
 #ifndef GRANARY_CLI_PIN_H
 #define GRANARY_CLI_PIN_H
 
@@ -13,27 +12,28 @@
 
 enum { PIN_PATH_MAX = 256 };
 
+/* An operand, resolved. */
 struct pin {
     const char *given; /* the operand */
     struct image_ref ref;
-    char text[IMAGE_REF_MAX]; /* the same by digest; with its tag if the store confirmed it */
+    char text[IMAGE_REF_MAX]; /* the reference by digest, with its tag if the store confirmed that */
 };
 
-/* What resolves the operands of one command: it looks at the tables of exports in the cache
- * directories, whether or not a server owns them. */
+/* Resolves the operands of one command. It also uses the export tables in the cache directories, whether or not a
+ * server runs on them. */
 struct pinner {
     struct resolver_config config;
     struct resolver *resolver;
     VEC(char *) dirs;
 };
 
-/* server: what was given, the default cache where nothing was. In every case pinner_release. 0, -errno or
- * CLI_USAGE. */
+/* Prepare. server: the server's options; without a cache among them, the default cache is used. pinner_release it in
+ * any case. Returns 0, -errno, or CLI_USAGE. */
 GR_MUST_CHECK int pinner_init(struct pinner *p, const struct server_values *server);
 void pinner_release(struct pinner *p);
 #define CLEANUP_PINNER CLEANUP(pinner_release) struct pinner
 
-/* Resolve the tag of a reference; one by digest is taken as it is, without asking the store. 0,
+/* Resolve the tag of a reference. A reference by digest is taken as it is, without contacting the store. Returns 0,
  * -errno, or CLI_USAGE. */
 GR_MUST_CHECK int pin_resolve(struct pinner *p, const char *given, struct pin *out);
 

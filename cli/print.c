@@ -1,3 +1,4 @@
+/* Names come from a dataset, which may be hostile: on a terminal, control characters in them are escaped. */
 #include "cli/print.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ bool print_escapes(FILE *to)
     return isatty(fileno(to));
 }
 
-/* C0, DEL and C1 control characters are what terminals obey. */
+/* Whether a character may be printed to a terminal: C0, DEL and C1 control characters may not. */
 static bool shown_as_is(const unsigned char *p, size_t len)
 {
     if (len == 1)

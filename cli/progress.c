@@ -1,3 +1,5 @@
+/* A state is drawn when enough time has passed since the last line. Rate and time left are computed over the current
+ * phase only, as phases differ in speed. */
 #include "cli/progress.h"
 
 #include <stdio.h>
@@ -24,14 +26,14 @@ void progress_init(struct progress *p, const char *what, bool quiet)
         snprintf(out + used_, PROGRESS_LINE_MAX - used_, __VA_ARGS__);                                                 \
     } while (0)
 
-/* How fast it goes, and for how long still. */
+/* Speed and time left. */
 struct pace {
     double bytes_per_s, files_per_s; /* 0: unknown */
-    bool known;                      /* the time left */
+    bool known;                      /* seconds_left is known */
     uint64_t seconds_left;
 };
 
-/* The time left is judged by bytes where their total is known, else by files. */
+/* Estimate by bytes if their total is known, else by files. */
 static struct pace pace_of(const struct progress_state *s, uint64_t elapsed_ms, uint64_t bytes_before,
                            uint64_t files_before)
 {
@@ -51,6 +53,7 @@ static struct pace pace_of(const struct progress_state *s, uint64_t elapsed_ms, 
     return p;
 }
 
+/* Append rate and time left, as far as they are known. */
 static void append_pace(const struct pace *p, char *out)
 {
     char rate[TEXT_SIZE_MAX];
@@ -103,18 +106,20 @@ char *progress_json(const struct progress_state *s, uint64_t elapsed_ms, uint64_
     return out;
 }
 
+/* Return the least time between two lines, ms. */
 static uint64_t pause_of(const struct progress *p)
 {
     return p->terminal ? TERMINAL_EVERY_MS : p->json ? JSON_EVERY_MS : PLAIN_EVERY_MS;
 }
 
-/* Of the terminal. */
+/* Return the terminal's width. */
 static unsigned columns(void)
 {
     struct winsize size = {0};
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? TERMINAL_COLUMNS : size.ws_col;
 }
 
+/* Draw the last state. */
 static void progress_draw(struct progress *p, uint64_t now)
 {
     const uint64_t elapsed_ms = now - p->phase_ms;
@@ -129,7 +134,7 @@ static void progress_draw(struct progress *p, uint64_t now)
     char whole[2 * PROGRESS_LINE_MAX];
     snprintf(whole, sizeof whole, "%s: %s%s%s", p->what, p->last.phase, *line ? " " : "", line);
     if (p->terminal)
-        fprintf(stderr, "\r%.*s\033[K", (int)columns() - 1, whole); /* a line that wraps is not rewritten */
+        fprintf(stderr, "\r%.*s\033[K", (int)columns() - 1, whole); /* \r could not rewrite a line that wraps */
     else
         fprintf(stderr, "%s\n", whole);
     fflush(stderr);

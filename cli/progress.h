@@ -1,34 +1,34 @@
-/* Progress of long work, on standard error: one line rewritten in place on a terminal, a plain line
- * every few seconds otherwise, or a JSON object every second and at the end; nothing when quiet. Used from one thread.
- */
+/* Progress of long work, on standard error: a line rewritten in place on a terminal, else a plain line every few
+ * seconds or a JSON object every second and at the end; nothing when quiet. Used from one thread. */
 #ifndef GRANARY_CLI_PROGRESS_H
 #define GRANARY_CLI_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Where the work stands. Totals of 0 are unknown. */
+/* Where the work stands. A total of 0 is unknown. */
 struct progress_state {
-    const char *phase; /* a string constant */
+    const char *phase; /* a string constant: phases are compared by address */
     uint64_t bytes_done, bytes_total, files_done, files_total;
-    uint64_t failed, failed_bytes; /* chunks that cannot be had, which are not done and not waited for */
+    uint64_t failed, failed_bytes; /* chunks that failed; not among those done, and no longer expected */
 };
 
+/* What is needed between two lines. */
 struct progress {
-    const char *what; /* the verb */
+    const char *what; /* the verb's name */
     bool quiet, terminal, shown;
-    bool json; /* may be set after progress_init: without a terminal, lines are objects (progress_json) */
-    bool owed; /* such an object, of `last` */
+    bool json; /* may be set after progress_init: print objects unless on a terminal */
+    bool owed; /* `last` has not been printed as an object yet */
     uint64_t started_ms, last_ms;
     const char *phase;                           /* of the last line: a new phase is shown at once */
-    uint64_t phase_ms, phase_bytes, phase_files; /* where the phase began: rate and ETA count from here */
+    uint64_t phase_ms, phase_bytes, phase_files; /* where the phase began: the rate and the time left count from here */
     struct progress_state last;
 };
 
 void progress_init(struct progress *p, const char *what, bool quiet);
-/* As often as you like; draws when it is time. */
+/* Take the state; draws when it is time. May be called as often as you like. */
 void progress_update(struct progress *p, const struct progress_state *state);
-/* Before anything else is printed: ends the terminal's line, or prints the object of the last state. */
+/* Call it before anything else is printed: clears the terminal's line, or prints the last object. */
 void progress_end(struct progress *p);
 
 /* The line itself, without what and phase: "1.2 GiB of 3.0 GiB, 100 of 250 files, 2 failed, 90.1 MiB/s, 0:21 left". */

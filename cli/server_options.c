@@ -1,3 +1,6 @@
+/* The options come from the table in stack_options.h, which front ends use too. Here its values are checked as the
+ * server will parse them, so that a mistake is reported under the option's name before anything starts, and turned back
+ * into words for the front end or for granary serve. */
 #include "cli/server_options.h"
 
 #include <errno.h>
@@ -17,6 +20,7 @@ static const void *value_of(const struct server_values *v, const struct option_r
     return (const char *)v + row->offset;
 }
 
+/* Return how often an option was given. */
 static size_t count_of(const struct server_values *v, const struct option_row *row)
 {
     switch (row->kind) {
@@ -37,6 +41,7 @@ const char *server_options_given(const struct server_values *v)
     return NULL;
 }
 
+/* Return the i-th value of an option as text; "yes" for a flag. */
 static const char *text_of(const struct server_values *v, const struct option_row *row, size_t i)
 {
     switch (row->kind) {
@@ -51,7 +56,7 @@ static const char *text_of(const struct server_values *v, const struct option_ro
 
 /* ---- checks ---- */
 
-/* Each as the server will parse it. */
+/* Parse every value as the server will, for the sentence only. */
 static int check_words(const struct server_values *v)
 {
     struct stack_options parsed;
@@ -84,7 +89,7 @@ int server_options_check(const struct server_values *v)
     return check_words(v) ? CLI_USAGE : 0;
 }
 
-/* ---- the cache that nobody named ---- */
+/* ---- the default cache ---- */
 
 bool server_options_no_cache(const struct server_values *v)
 {
@@ -94,6 +99,7 @@ bool server_options_no_cache(const struct server_values *v)
     return text ? !strcmp(text, "none") : v->memory != NULL;
 }
 
+/* Put a --cache into the values; spec is not copied. */
 static int take_cache(struct server_values *v, const char *spec)
 {
     v->caches.items = calloc(1, sizeof *v->caches.items);
@@ -153,7 +159,7 @@ void server_words_release(server_words *words)
     vec_release(words);
 }
 
-/* The plugin's name of it. */
+/* Return the front end's name for the option. */
 static const char *parameter_of(const struct option_row *row)
 {
 #define SERVER_KEY(field, how, key, option, ...) {option, key},
@@ -166,6 +172,7 @@ static const char *parameter_of(const struct option_row *row)
     return row->name;
 }
 
+/* Add the option as a word in the form that the receiver wants. */
 static int add_word(server_words *out, enum server_form form, const struct option_row *row, const char *value)
 {
     char *word = NULL;

@@ -1,4 +1,4 @@
-/* What is asked of a server that is started, by `granary serve` itself or by `granary mount`. */
+/* Options for a server that `granary serve` or `granary mount` starts. */
 #ifndef GRANARY_CLI_SERVER_OPTIONS_H
 #define GRANARY_CLI_SERVER_OPTIONS_H
 
@@ -8,8 +8,8 @@
 #include "cli/options.h"
 #include "stack_options.h"
 
-/* What was given of the options in the table that the plugin has too (stack_options.h): the first member of the values
- * of a verb that has SERVER_ROWS. */
+/* The values of the options in stack_options.h, the table that front ends share: a verb with SERVER_ROWS has this as
+ * the first member of its values. */
 #define SERVER_FIELD_NONE(field)
 #define SERVER_FIELD_LIST(field) struct option_list field;
 #define SERVER_FIELD_FLAG(field) bool field;
@@ -30,22 +30,20 @@ struct server_values {
 #define SERVER_VALUE(field, how, key, option, shape, type, low, high, zero, standard, place, help)                     \
     SERVER_ROW_##how(field, option, shape, STACK_OPTION_HELP(help, standard))
 /* clang-format on */
-/* The rows, each with a comma behind it. */
+/* The rows, each followed by a comma. */
 #define SERVER_ROWS STACK_OPTIONS(SERVER_OWN, SERVER_VALUE)
 
-/* Nothing is to be kept on disk: --cache none, or GRANARY_CACHE=none, or --memory alone. */
+/* Whether nothing is to be kept on disk: --cache none, GRANARY_CACHE=none, or --memory alone. */
 bool server_options_no_cache(const struct server_values *v);
 
-/* Without --cache, and where GRANARY_CACHE is set: put it in --cache's place. CLI_USAGE with a sentence: it is wrong.
- */
+/* Let GRANARY_CACHE, if set, stand in for a missing --cache. CLI_USAGE, with a sentence: its value is wrong. */
 GR_MUST_CHECK int server_options_take_environment(struct server_values *v);
 
-/* For a server about to start: without --cache, and unless server_options_no_cache, put GRANARY_CACHE or the default
- * cache in its place, with a line on stderr that says what the default is, or why there is none. `chosen` is to live as
- * long as the server; server_cache_release. */
+/* The default cache of a server: choose it before the server starts, release it (server_cache_release) after its end.
+ */
 struct server_cache {
     char spec[DEFAULT_CACHE_SPEC_MAX];
-    int claim_fd; /* default_cache_make's */
+    int claim_fd; /* from default_cache_make; -1: none */
 };
 #define SERVER_CACHE_NONE                                                                                              \
     {                                                                                                                  \
@@ -55,13 +53,15 @@ GR_MUST_CHECK int server_options_choose_cache(struct server_values *v, struct se
 void server_cache_release(struct server_cache *chosen);
 #define CLEANUP_SERVER_CACHE CLEANUP(server_cache_release) struct server_cache
 
-/* CLI_USAGE, with a sentence, for what the plugin would refuse by its parameters' names once it has been started. */
+/* Return CLI_USAGE, with a sentence, for values that the front end would refuse later under its parameters' names. */
 GR_MUST_CHECK int server_options_check(const struct server_values *v);
-/* The name of one that was given; NULL: none. The endpoint is the command's too, and does not count. */
+/* Return the name of an option that was given; NULL: none. The endpoint does not count, since the command needs it too.
+ */
 const char *server_options_given(const struct server_values *v);
 
-/* Words that say the same: to a front "cache=DIR:SIZE", "cache-compressed=yes"; to granary serve "--cache=DIR:SIZE",
- * "--cache-compressed". --store-connections is the plugin's connections=: mount has --connections of its own. */
+/* The options as words: for a front end "cache=DIR:SIZE", "cache-compressed=yes"; for granary serve "--cache=DIR:SIZE",
+ * "--cache-compressed". --store-connections is the front end's connections=, since mount has a --connections for nbd.
+ */
 enum server_form { SERVER_FOR_FRONT_END, SERVER_FOR_SERVE };
 typedef VEC(char *) server_words;
 GR_MUST_CHECK int server_options_words(const struct server_values *v, enum server_form form, server_words *out);

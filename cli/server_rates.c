@@ -1,4 +1,5 @@
-/* After a restart the counters begin at 0 again, which the process id tells. */
+/* A restart sets the counters to 0; the process number in the status tells that it happened. The difference is then
+ * taken to 0. */
 #include "cli/server_rates.h"
 
 #include <stdbool.h>
@@ -9,12 +10,14 @@
 const char *const server_rate_names[] = {"reads",       "read_bytes", "memory_bytes", "disk_bytes", "tier_bytes",
                                          "store_bytes", NULL};
 
+/* Return the increase per second of one sum; 0 if it did not grow. before NULL: from 0. */
 static double rate_of(json_t *export, json_t *before, const char *name, double seconds)
 {
     uint64_t now = control_number(export, name), then = control_number(before, name);
     return now > then && seconds > 0 ? (double)(now - then) / seconds : 0;
 }
 
+/* Whether another process answers now. */
 static bool was_restarted(json_t *now, json_t *before)
 {
     return control_number(now, "pid") != control_number(before, "pid");
@@ -48,7 +51,7 @@ double server_rate(json_t *object, const char *name)
     return json_number_value(json_object_get(json_object_get(object, "rates"), name));
 }
 
-/* Reads that ended in bucket i between the two. */
+/* Return the reads that ended in bucket i between the two answers. */
 static uint64_t bucket_reads(json_t *latency, json_t *then, size_t i)
 {
     json_int_t n = json_integer_value(json_array_get(json_object_get(latency, "counts"), i));

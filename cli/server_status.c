@@ -1,3 +1,4 @@
+/* The status is fetched whole and parsed; missing members of an older server read as 0 or "?". */
 #include "cli/server_status.h"
 
 #include <errno.h>

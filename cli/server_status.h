@@ -1,4 +1,4 @@
-/* What a server says of itself: its answer to GET /status (server/control.h). */
+/* A server's answer to GET /status (server/control.h). */
 #ifndef GRANARY_CLI_SERVER_STATUS_H
 #define GRANARY_CLI_SERVER_STATUS_H
 
@@ -7,15 +7,14 @@
 
 #include "base/compiler.h"
 
-/* Ask the server of a control socket. *out: json_decref. */
+/* Request the status over a control socket. *out: json_decref it. */
 GR_MUST_CHECK int server_status_get(const char *control, json_t **out);
 
-/* A counter of it; 0: there is none of that name. */
+/* Return a counter; 0: none has that name. */
 uint64_t server_status_counter(json_t *status, const char *name);
-/* The export of that name among those of it, by which two answers are compared: exports come and go. Borrowed; NULL:
- * there is none. */
+/* Return the export of that name, for comparing two answers: exports come and go. Borrowed; NULL: none. */
 json_t *server_status_export(json_t *status, const char *name);
-/* A text in an object of it; "?": there is none. */
+/* Return a text in an object; "?": there is none. */
 const char *server_status_text(json_t *object, const char *name);
 
 #endif

@@ -1,8 +1,15 @@
-/* Every export is a file of its image's size that its owner alone may read (inode_table.h).
+/* Every export is a file that has its image's size and that only its owner may read (inode_table.h).
  *
- * The kernel asks for names again each time, since exports come and go; what a file's number shows never changes, so
- * attributes and whatever the kernel caches of its bytes hold for good.
- */
+ * Exports come and go, so names are never cached: the entry timeout is zero and the kernel looks up each time. But what
+ * an inode number stands for never changes, so attributes and pages may be cached without end (attr_timeout,
+ * keep_cache).
+ *
+ * A reply's memory is taken from a budget before the image is read:
+ *
+ *     free budget left              any read takes it
+ *     only the reserve left         reads of cached data take it, the others wait
+ *
+ * Otherwise reads that wait for a silent store would hold all of it, and cached data could not be read. */
 #include "fuse/files.h"
 
 #include <errno.h>
@@ -24,9 +31,9 @@
 enum { DIR_MODE = S_IFDIR | 0500, FILE_MODE = S_IFREG | 0400, BLOCK_SIZE = 4096, NAME_MAX_BYTES = 255, BLOCK = 512 };
 
 static const double forever_s = 1e6;
-static const char attribute[] = "user.granary"; /* of each file: its export's description */
+static const char attribute[] = "user.granary"; /* extended attribute of each file: its export's description */
 
-/* Can it be the name of a file? */
+/* Whether an export's name can be a file's name. */
 static bool can_be_shown(const char *name)
 {
     return *name && strlen(name) <= NAME_MAX_BYTES && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
@@ -34,7 +41,7 @@ static bool can_be_shown(const char *name)
 
 /* ---- attributes ---- */
 
-/* e NULL: the directory's. */
+/* Return the attributes of an export's file, or of the directory when e is NULL. */
 static struct stat attributes(fuse_ino_t ino, const struct stack_export *e)
 {
     struct stat st = {.st_ino = ino,
@@ -106,7 +113,8 @@ static void on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 
 /* ---- the directory ---- */
 
-/* An entry's offset is its export's number in the stack, which ascends. */
+/* An entry's offset is its export's number in the stack: it ascends, so a listing that goes on later misses nothing
+ * that stays. */
 static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from, struct fuse_file_info *fi)
 {
     const struct files *f = fuse_req_userdata(req);
@@ -292,7 +300,7 @@ static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         return;
     }
     fi->keep_cache = 1;
-    if (fuse_reply_open(req, fi) == -ENOENT) /* who opened it was interrupted, and will not release it */
+    if (fuse_reply_open(req, fi) == -ENOENT) /* the open was interrupted: the kernel will send no release */
         inode_table_close(&f->inode_table, ino);
 }
 
@@ -316,6 +324,7 @@ static void answer_read(const struct files *f, const struct file_read *r)
     stack_put(r->export);
 }
 
+/* Reads may extend beyond the end of the file, since the kernel reads whole pages. */
 static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct files *f = fuse_req_userdata(req);
@@ -349,7 +358,7 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 static void on_init(void *arg, struct fuse_conn_info *conn)
 {
     conn->max_read = FILES_READ_MAX;
-    conn->max_write = FILES_READ_MAX; /* libfuse takes the pages of a request from it, reads too */
+    conn->max_write = FILES_READ_MAX; /* libfuse derives max_pages from it, which bounds reads too */
     conn->max_readahead = FILES_READ_MAX;
     conn->max_background = conn->congestion_threshold = FILES_REQUESTS_MAX;
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
@@ -370,7 +379,7 @@ static const struct fuse_lowlevel_ops operations = {
 int files_session(struct files *f, struct fuse_session **out)
 {
     char max_read[32];
-    snprintf(max_read, sizeof max_read, "max_read=%d", FILES_READ_MAX); /* libfuse compares it with that of on_init */
+    snprintf(max_read, sizeof max_read, "max_read=%d", FILES_READ_MAX); /* must equal conn->max_read of on_init */
     char *words[] = {"granary", "-o", max_read, NULL};
     struct fuse_args args = FUSE_ARGS_INIT(3, words);
     *out = fuse_session_new(&args, &operations, sizeof operations, f);

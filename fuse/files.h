@@ -11,7 +11,7 @@
 #include "server/serving.h"
 
 /* What a client's request may ask for at most; the mount option max_read says it to the kernel. */
-enum { FILES_READ_MAX = 1 << 20 };
+enum { FILES_READ_MAX = 1 << 20 }; /* bytes of one read request; also the mount option max_read */
 
 /* Bytes of replies, of all reads under way. */
 enum { FILES_REPLIES_MAX = 16 << 20, FILES_STORES = 64 };
@@ -49,21 +49,22 @@ struct read_budget {
     struct read_list cached; /* reads of what is cached that wait */
 };
 
+/* What the FUSE callbacks work on. */
 struct files {
     struct serving *serving; /* not owned */
     struct inode_table inode_table;
     struct read_budget budget;
 };
 
-/* A session that answers for f's exports, not mounted yet. f outlives it. *out: fuse_session_destroy. Its callbacks may
- * run in any number of threads. */
+/* Make a session that answers for f's exports; it is not mounted yet. f outlives it. *out: fuse_session_destroy it. Its
+ * callbacks may run in any number of threads. -EINVAL: libfuse makes no session. */
 GR_MUST_CHECK int files_session(struct files *f, struct fuse_session **out);
 
 void read_budget_init(struct read_budget *b, unsigned threads);
 /* Reads that wait are dropped without a reply: the kernel gives them to the next session. No thread answers any more.
  */
 void read_budget_release(struct read_budget *b);
-/* Bytes that replies hold now. Any thread. */
+/* Return the bytes that replies hold now. Any thread. */
 size_t read_budget_used(struct read_budget *b);
 
 #endif

@@ -1,3 +1,6 @@
+/* A table of open files, searched from the front: a mount has a few. Connecting to an export takes the stack's lock and
+ * may compute digests, so it is done without the table's lock; the table is looked at again afterwards, and the
+ * connection is dropped when another thread was faster. */
 #include "fuse/inode_table.h"
 
 #include <errno.h>
@@ -21,6 +24,7 @@ void inode_table_release(struct inode_table *s)
     pthread_rwlock_destroy(&s->lock);
 }
 
+/* The highest bit keeps the number away from FUSE's reserved ones, 0 and 1. */
 uint64_t inode_table_number(const struct stack_export *e)
 {
     char text[DIGEST_HEX_SIZE + NAME_MAX + 2], hex[DIGEST_HEX_SIZE];
@@ -38,6 +42,7 @@ static struct inode_table_file *inode_table_find_locked(struct inode_table *s, u
     return NULL;
 }
 
+/* Return the export of a file that is in the table, or NULL. */
 static struct stack_export *get_known(struct inode_table *s, uint64_t number)
 {
     pthread_rwlock_rdlock(&s->lock);
@@ -57,7 +62,8 @@ struct stack_export *inode_table_get(struct inode_table *s, uint64_t number)
     return e;
 }
 
-/* An export that is shown by that number, held against removal. */
+/* Connect to the export with that number. Between the lookup by number and the connect by name the export may be
+ * replaced by another image under the same name; that is not the file. */
 static struct stack_export *inode_table_connect_to(struct inode_table *s, uint64_t number)
 {
     struct stack_export *listed = inode_table_get(s, number);
@@ -70,6 +76,7 @@ static struct stack_export *inode_table_connect_to(struct inode_table *s, uint64
     return e;
 }
 
+/* Enter a file, or add opens to it. -ESTALE: the export is gone; -ENOMEM. */
 static int inode_table_note(struct inode_table *s, uint64_t number, unsigned opens)
 {
     struct stack_export *e = inode_table_connect_to(s, number);
@@ -91,7 +98,7 @@ static int inode_table_note(struct inode_table *s, uint64_t number, unsigned ope
 struct stack_export *inode_table_get_open(struct inode_table *s, uint64_t number)
 {
     struct stack_export *e;
-    while (!(e = get_known(s, number)) && !inode_table_note(s, number, 0)) /* another's release may come in between */
+    while (!(e = get_known(s, number)) && !inode_table_note(s, number, 0)) /* a release in between removes it again */
         ;
     return e;
 }

@@ -1,7 +1,7 @@
-/* granary-fuse: the plugin's server behind a FUSE mount in place of NBD. `granary serve --fuse DIR` mounts, hands
- * /dev/fuse on as descriptor FD, and starts this again when it dies.
+/* granary-fuse: a front end that serves a FUSE mount in place of NBD. `granary serve --fuse DIR` mounts, passes
+ * /dev/fuse as descriptor FD, and starts this program again when it dies.
  *
- *   granary-fuse [-t THREADS] [-v] FD KEY=VALUE...      the keys are those of the plugin (granary-fuse --help)
+ *   granary-fuse [-t THREADS] [-v] FD KEY=VALUE...      the keys of the plugin (granary-fuse --help)
  */
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include "fuse/session.h"
 #include "server/front_end.h"
 
-/* Until a signal or the end of the mount. */
+/* Wait for SIGTERM, SIGINT or the end of the mount. */
 static int fuse_wait_for_end(int signal_fd, const struct session *session)
 {
     struct pollfd fds[] = {{.fd = signal_fd, .events = POLLIN}, {.fd = session_ended_fd(session), .events = POLLIN}};
@@ -25,6 +25,7 @@ static int fuse_wait_for_end(int signal_fd, const struct session *session)
     return 0;
 }
 
+/* Block the signals before any thread exists, so that all threads inherit that and only the signalfd receives them. */
 static int open_signals(int *out_fd)
 {
     sigset_t set;

@@ -1,15 +1,18 @@
-/* A few threads wait in read(2) for requests, the others are parked: the kernel wakes those that read in turn, and with
- * all of them there each request would meet a thread whose buffers are cold. When the last one that waits gets a
- * request, a parked or a new thread takes its place, up to threads_max; beyond that requests stay with the kernel.
+/* At most READING_MAX threads wait in read(2) for requests; the others are parked. The kernel wakes readers in turn, so
+ * if all of them read, each request would meet a thread whose buffers are cold in the CPU's cache. When the last reader
+ * gets a request, a parked or a new thread replaces it, up to threads_max; beyond that, requests stay with the kernel.
  *
- * All threads read the one descriptor, not clones of it: what a process had taken when it died belongs to the
- * descriptor, which its supervisor holds open, and is asked for again. A clone dies with the process, and its requests
- * with EIO.
+ *     parked --(signalled)--> reading --(got a request)--> answering --(READING_MAX read already)--> parked
+ *                                ^                              |
+ *                                +----(fewer are reading)-------+
  *
- * A session begins with INIT, which the kernel sends once. Where the first request is another one, this process takes
- * over from one that has answered INIT, and libfuse is told what it would have been; the answer to that is for nobody,
- * and the kernel drops it.
- */
+ * All threads read the one descriptor and no clone of it. The kernel keeps a request that a dead process had taken with
+ * the descriptor by which it was read. The supervisor holds ours open, so the next process gets those requests again. A
+ * clone would be closed with the process, and its requests would fail with EIO.
+ *
+ * A session begins with INIT, which the kernel sends once. If the first request is another one, this process takes over
+ * a mount whose INIT is answered. libfuse insists on an INIT, so it is given a made-up one; the kernel drops the reply,
+ * since no request has that number. */
 #include "fuse/session.h"
 
 #include <errno.h>
@@ -30,28 +33,31 @@
 
 enum { READING_MAX = 4, PATH_SIZE = 32, WAKE = SIGUSR1, WAKE_AGAIN_US = 1000 };
 
+/* A thread; reading is under the session's lock. */
 struct session_thread {
     pthread_t id;
-    bool reading; /* waits for a request, or is about to */
+    bool reading; /* in read(2), or about to be */
     struct session *session;
 };
 
+/* What is below lock is guarded by it; what is above does not change after session_open. */
 struct session {
     struct files files;
     struct fuse_session *fuse;
     unsigned threads_max;
     int ended_fd;
     pthread_mutex_t lock;
-    pthread_cond_t needed;              /* a parked thread is to read */
-    VEC(struct session_thread) threads; /* room for threads_max: they do not move */
-    unsigned reading, parked;           /* of them */
-    bool initialised;                   /* libfuse has seen INIT; by the first thread, alone */
+    pthread_cond_t needed;              /* a parked thread must read, or the session ends */
+    VEC(struct session_thread) threads; /* room for threads_max is reserved: they never move */
+    unsigned reading, parked;           /* threads in these states */
+    bool initialised; /* libfuse has seen an INIT; only the first thread writes it, before there are others */
     bool ending;
 };
 
 /* ---- requests ---- */
 
-/* Of a kernel that can give requests back, which is 6.9. What libfuse asks of it was settled by the real INIT. */
+/* Give libfuse the INIT that the earlier process answered. Only Linux 6.9 and later gives requests back, so the flags
+ * of older kernels need no thought. Whatever libfuse replies has been settled by the real INIT. */
 static void pretend_init(struct session *s)
 {
     struct {
@@ -73,7 +79,7 @@ static bool is_ending(struct session *s)
     return s->ending;
 }
 
-/* False: nothing more will come. */
+/* Read one request. Returns false when no more will come: the mount is gone, or the session ends. */
 static bool fuse_session_receive(struct session *s, struct fuse_buf *buf)
 {
     int n;
@@ -85,7 +91,7 @@ static bool fuse_session_receive(struct session *s, struct fuse_buf *buf)
     return n > 0;
 }
 
-/* Of the first thread, before there are others. */
+/* Look at the first request; the first thread calls this while it is the only one. */
 static void fuse_session_begin(struct session *s, const struct fuse_buf *first)
 {
     const struct fuse_in_header *head = first->mem;
@@ -98,6 +104,7 @@ static void fuse_session_begin(struct session *s, const struct fuse_buf *first)
 
 static void *fuse_session_run(void *arg);
 
+/* Start one more thread. */
 static int add_locked(struct session *s)
 {
     struct session_thread *t = &s->threads.items[s->threads.len];
@@ -107,7 +114,8 @@ static int add_locked(struct session *s)
     return rc;
 }
 
-/* Somebody is to wait for the next request. Not worth an error: who reads now comes back. */
+/* Have another thread read the next request. A thread that cannot be started is no error: the threads that answer now
+ * come back to read. */
 static void replace_locked(struct session *s)
 {
     if (s->parked)
@@ -116,6 +124,7 @@ static void replace_locked(struct session *s)
         log_debug("%s", error_text());
 }
 
+/* Wait until fewer than READING_MAX threads read. Returns false when the session ends. */
 static bool park_locked(struct session *s)
 {
     while (s->reading >= READING_MAX && !s->ending) {
@@ -126,6 +135,7 @@ static bool park_locked(struct session *s)
     return !s->ending;
 }
 
+/* Read a request and answer it. Returns false when no more will come. */
 static bool answer_one(struct session_thread *t, struct fuse_buf *buf)
 {
     struct session *s = t->session;
@@ -144,6 +154,7 @@ static bool answer_one(struct session_thread *t, struct fuse_buf *buf)
     return got;
 }
 
+/* Unblock WAKE, which interrupts read(2) when the session ends. */
 static void accept_wakes(void)
 {
     sigset_t set;
@@ -183,7 +194,7 @@ static void do_nothing(int number)
 int session_open(struct serving *serving, int fd, unsigned threads_max, struct session **out)
 {
     char path[PATH_SIZE];
-    const struct sigaction wake = {.sa_handler = do_nothing}; /* read(2) is not begun again */
+    const struct sigaction wake = {.sa_handler = do_nothing}; /* without SA_RESTART, so read(2) returns EINTR */
     sigaction(WAKE, &wake, NULL);
     struct session *s = calloc(1, sizeof *s);
     if (!s)
@@ -210,7 +221,7 @@ int session_open(struct serving *serving, int fd, unsigned threads_max, struct s
     return rc;
 }
 
-/* The mount is the one connection. */
+/* Report the counters of a front end. The mount counts as one connection. */
 static void tell_stack(void *arg, struct stack_front_end *out)
 {
     struct session *s = arg;
@@ -235,7 +246,8 @@ int session_ended_fd(const struct session *s)
     return s->ended_fd;
 }
 
-/* A signal that comes just before read(2) is lost on it, so there is another. False: nobody reads any more. */
+/* Interrupt the threads in read(2). A signal that arrives just before read(2) has no effect on it, so the caller
+ * repeats this until it returns false: no thread reads any more. */
 static bool wake_readers(struct session *s)
 {
     SCOPED_LOCK(&s->lock);
@@ -254,12 +266,12 @@ void session_close(struct session *s)
     stack_set_front_end(s->files.serving->stack, NULL, NULL);
     while (wake_readers(s))
         usleep(WAKE_AGAIN_US);
-    for (size_t i = 0; i < s->threads.len; i++) /* none is added any more */
+    for (size_t i = 0; i < s->threads.len; i++) /* `ending` is set: no thread is added any more */
         pthread_join(s->threads.items[i].id, NULL);
     vec_release(&s->threads);
+    read_budget_release(&s->files.budget); /* its requests are the session's */
     if (s->fuse)
         fuse_session_destroy(s->fuse);
-    read_budget_release(&s->files.budget);
     inode_table_release(&s->files.inode_table);
     if (s->ended_fd >= 0)
         close(s->ended_fd);

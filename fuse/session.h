@@ -1,22 +1,23 @@
-/* The threads that answer for a FUSE mount, as many as its requests need. */
+/* The threads that answer a FUSE mount's requests, as many as there are requests to answer. */
 #ifndef GRANARY_FUSE_SESSION_H
 #define GRANARY_FUSE_SESSION_H
 
 #include "base/compiler.h"
 #include "server/serving.h"
 
-enum { SESSION_THREADS = 256 }; /* a read that waits for a store holds one */
+enum { SESSION_THREADS = 256 }; /* maximum; a read that waits for a store occupies one */
 
 struct session;
 
-/* Take over fd, /dev/fuse that is mounted: unanswered until now, or answered by a process that has died since. Owned,
- * if this succeeds. Makes no thread. */
+/* Take over fd, a /dev/fuse that is mounted: one that nothing has answered yet, or one whose process has died. fd is
+ * owned on success. Makes no thread. -EINVAL: fd is not such a descriptor; -ENOMEM. */
 GR_MUST_CHECK int session_open(struct serving *s, int fd, unsigned threads_max, struct session **out);
-/* Answer requests, in threads. */
+/* Start the first thread; it makes others as they are needed. */
 GR_MUST_CHECK int session_start(struct session *s);
-/* A descriptor that is readable once the mount is gone: nothing more will be asked. */
+/* Return a descriptor that becomes readable once the mount is gone and no request will come. Owned by the session. */
 int session_ended_fd(const struct session *s);
-/* Requests under way are answered to their end, others stay with the kernel. NULL is allowed. */
+/* Answer the requests in progress and stop; unread requests stay with the kernel for the next process. NULL is allowed.
+ */
 void session_close(struct session *s);
 
 #endif

@@ -1,16 +1,15 @@
-/* nbdkit-granary-plugin: nbdkit's callbacks on what every front end serves from (serving.h), and nothing else.
+/* nbdkit-granary-plugin: nbdkit's callbacks around what every front end serves (serving.h).
  *
- *   config            options.c
- *   get_ready         stores, cache directories, images, sockets: all that can be wrong
- *                     with the parameters is said here, while somebody reads standard error
+ *   config            options, by stack_options.h
+ *   get_ready         stores, cache directories, images, sockets. Everything that can be wrong with the
+ *                     parameters is reported here, while standard error is still read
  *   after_fork        threads (nbdkit may fork in between)
- *   open ... close    a connection's handle is its export and its client; read, cache and extents may run in any
- *                     number of threads
- *   unload            all of it down again
+ *   open ... close    a connection's handle holds its export and its client; pread, cache and extents may run in
+ *                     any number of threads
+ *   unload            closes everything
  *
- * nbdkit knows one plugin a process and passes it no pointer: `serving` and `clients` below are the only state with
- * static storage here.
- */
+ * nbdkit loads one plugin per process and passes it no pointer, so `serving` and `clients` below are static. They are
+ * the only static state here, apart from a flag for a warning. */
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
@@ -31,7 +30,7 @@
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 
-enum { REQUEST_MAX = 32 << 20 }; /* what nbdkit accepts of any client is 64 MiB */
+enum { REQUEST_MAX = 32 << 20 }; /* bytes; nbdkit itself accepts 64 MiB from any client */
 
 static struct serving serving;
 static struct plugin_clients *clients;
@@ -53,14 +52,15 @@ static void log_to_nbdkit(enum log_level level, const char *line)
         nbdkit_debug("%s", line);
 }
 
-/* For callbacks without a client: the sentence alone. */
+/* Report the thread's error for a callback that has no client. Returns what nbdkit wants. */
 static int failed(int rc)
 {
     nbdkit_error("%s", error_text());
     return rc ? -1 : 0;
 }
 
-/* What a request comes to. Of one whose client has gone nobody reads that, and there is nothing to log. */
+/* End a request: return 0, or -1 after setting the errno for the client. When the client is gone there is nothing to
+ * log. */
 static int request_end(const struct connection *c, int rc)
 {
     bool there = plugin_client_end(c->client);
@@ -112,8 +112,8 @@ static int granary_get_ready(void)
     return rc ? failed(rc) : 0;
 }
 
-/* At SIGTERM nbdkit answers every request with ESHUTDOWN, which a mount takes for the disk's fault. One that is
- * supervised dies of it at once, as of SIGKILL, which a mount survives. */
+/* Let SIGTERM kill a supervised process at once, as SIGKILL would. nbdkit answers every request with ESHUTDOWN after
+ * SIGTERM, which a mount takes for a disk error; a lost connection it survives. */
 static void die_at_once(void)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGQUIT};
@@ -148,13 +148,14 @@ static int granary_list_exports(int readonly, int is_tls, struct nbdkit_exports 
     return 0;
 }
 
-/* What a client gets that asks for "": the image, when there is no choice. */
+/* Return the export for a client that asks for "": the only one, if there is only one. */
 static const char *granary_default_export(int readonly, int is_tls)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = stack_get(serving.stack, "");
     return e ? nbdkit_strdup_intern(stack_export_name(e)) : "";
 }
 
+/* Whether an address is on this machine; unix sockets are. */
 static bool is_loopback(const struct sockaddr_storage *address)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
@@ -165,7 +166,8 @@ static bool is_loopback(const struct sockaddr_storage *address)
            (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
 }
 
-/* Once a process: nbdkit does not tell a plugin where it listens, so the first client from elsewhere has to show it. */
+/* Warn once per process about a client from another machine without TLS. nbdkit does not tell a plugin where it
+ * listens, so the first such client has to show it. */
 static void warn_of_plain_tcp(const struct plugin_client_peer *peer)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
@@ -175,6 +177,7 @@ static void warn_of_plain_tcp(const struct plugin_client_peer *peer)
                     "images, and the network sees them; start nbdkit with -U SOCKET, or with --tls=require");
 }
 
+/* Make the client of the connection that this thread opens. */
 static int find_client(struct plugin_client **out)
 {
     struct plugin_client_peer peer = {.address_len = sizeof peer.address};
@@ -233,7 +236,7 @@ static int64_t granary_get_size(void *handle)
     return (int64_t)image_manifest(c->export->image)->size;
 }
 
-/* Any byte may be asked for; whole chunks are the cheapest. */
+/* Clients may ask for any byte; whole chunks are cheapest. */
 static int granary_block_size(void *handle, uint32_t *minimum, uint32_t *preferred, uint32_t *maximum)
 {
     const struct connection *c = handle;
@@ -269,11 +272,13 @@ static int granary_cache(void *handle, uint32_t count, uint64_t offset, uint32_t
     return request_end(c, image_prefetch(c->export->image, offset, count));
 }
 
+/* An extents request: one: the client wants only the first extent. */
 struct extents_request {
     struct nbdkit_extents *extents;
     bool one, failed;
 };
 
+/* Take one extent; non-zero ends the walk. */
 static int add_extent(void *arg, uint64_t off, uint64_t len, bool hole)
 {
     struct extents_request *r = arg;

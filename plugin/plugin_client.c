@@ -1,14 +1,17 @@
-/* Which of the process's descriptors is the connection's: the accepted sockets whose other end is as nbdkit says (of
- * unix sockets, whose clients have no names, connected by the same process) and which are no other client's already.
- * One that is ours is always among them, so if there is one alone it is that. It is duplicated, so that its number
- * cannot become another's.
+/* To find a connection's descriptor, the accepted sockets of the process are compared with what nbdkit reports: the
+ * same peer address (for unix sockets, whose clients have no names, the same peer process), and not the socket of a
+ * known client. The right one is always among them, so a single match is certain. It is duplicated, since nbdkit may
+ * close its own descriptor and another socket get that number.
  *
- * One thread waits for all of them to be hung up. A client that shuts his sending direction alone may still want
- * answers, and nothing ends for him; of TCP more than that cannot be seen at once, so the kernel is told to probe
- * whether he is there.
+ * One thread waits by epoll until a socket hangs up. A client that shut down only its sending direction may still want
+ * answers, so that is not taken for its end. TCP shows no more than that by itself when a host vanishes, so keepalive
+ * probes are switched on.
  *
- * Locks: plugin_clients.lock, then a client's (base/client.h). plugin_client.lock is innermost.
- */
+ * Returning a vanished client's requests one by one: `leaving` says that a request has been returned and its thread
+ * still runs. The thread-specific key `leaver` has a destructor, end_turn, so the thread's end lets the next request
+ * go.
+ *
+ * Locks, outermost first: plugin_clients.lock, a client's (base/client.h), plugin_client.lock. */
 #include "plugin/plugin_client.h"
 
 #include <dirent.h>
@@ -34,38 +37,41 @@
 #include "base/thread.h"
 
 enum {
-    TURN_MAX_MS = 5000, /* a thread of nbdkit that does not end meanwhile will not */
+    TURN_MAX_MS = 5000, /* how long to wait for a thread of nbdkit to end: longer means that it will not */
     PROBE_IDLE_S = 30,
     PROBE_EVERY_S = 10,
     PROBES = 3
 };
 
+/* A connection's client. plugin_clients.lock guards the list, fd and socket. */
 struct plugin_client {
     struct plugin_clients *clients;
     struct plugin_client *prev, *next;
-    uint64_t number; /* of no other client */
-    int fd;          /* a copy; -1: unknown */
-    ino_t socket;
+    uint64_t number; /* unique; what epoll reports, since a pointer might be freed by then */
+    int fd;          /* a duplicate of the connection's; -1: unknown */
+    ino_t socket;    /* the socket's inode; 0: unknown */
     struct client client;
-    pthread_mutex_t lock; /* of leaving */
+    pthread_mutex_t lock; /* guards leaving */
     pthread_cond_t left;
-    bool leaving; /* a request of his has been given back, and its thread has not ended */
+    bool leaving; /* one of its requests was returned, and that request's thread still runs */
 };
 
+/* All clients of the process. */
 struct plugin_clients {
-    struct sockaddr_un control;
-    int epoll, ending;
-    pthread_key_t leaver; /* of a thread: whose request it has given back */
+    struct sockaddr_un control; /* address of the control socket; path "": none */
+    int epoll, ending;          /* ending: an eventfd that ends the thread */
+    pthread_key_t leaver;       /* per thread: the client whose request it has returned */
     pthread_t thread;
     bool keyed, started;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards the members below, and each client's links, fd and socket */
     struct plugin_client *first;
-    uint64_t last_number; /* 0 is `ending` */
+    uint64_t last_number; /* numbers begin at 1; 0 is `ending` */
 };
 DEFINE_CLEANUP(plugin_clients, struct plugin_clients *, plugin_clients_close)
 
-/* ---- whose requests are given back, one by one ---- */
+/* ---- returning requests one by one ---- */
 
+/* The thread that returned a request ends: the next request may return. */
 static void end_turn(void *arg)
 {
     struct plugin_client *c = arg;
@@ -74,6 +80,8 @@ static void end_turn(void *arg)
     pthread_cond_signal(&c->left);
 }
 
+/* Wait until the thread of the request before has ended, at most TURN_MAX_MS. A thread that has taken its turn already
+ * is nbdkit's one thread of this connection and need not wait for itself. */
 static void take_turn(struct plugin_client *c)
 {
     struct timespec until = clock_at_ms(clock_now_ms() + TURN_MAX_MS);
@@ -93,6 +101,7 @@ static bool same_address(const struct sockaddr_storage *a, socklen_t a_len, cons
     return a_len == b_len && !memcmp(a, b, a_len);
 }
 
+/* Whether a descriptor is a connection to the control socket. */
 static bool is_controls(const struct plugin_clients *cs, int fd)
 {
     struct sockaddr_un own = {0};
@@ -101,6 +110,7 @@ static bool is_controls(const struct plugin_clients *cs, int fd)
            !strcmp(own.sun_path, cs->control.sun_path);
 }
 
+/* Whether that process connected the unix socket. */
 static bool connected_by(int fd, int64_t pid)
 {
     struct ucred of;
@@ -108,6 +118,7 @@ static bool connected_by(int fd, int64_t pid)
     return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &of, &len) && of.pid == pid;
 }
 
+/* Whether a descriptor is an accepted socket whose other end is peer. */
 static bool is_the_peers(const struct plugin_clients *cs, int fd, const struct plugin_client_peer *peer)
 {
     struct sockaddr_storage other = {0};
@@ -121,6 +132,7 @@ static bool is_the_peers(const struct plugin_clients *cs, int fd, const struct p
     return other.ss_family != AF_UNIX || (connected_by(fd, peer->pid) && !is_controls(cs, fd));
 }
 
+/* Return a descriptor's inode number, 0 on failure. */
 static ino_t socket_of(int fd)
 {
     struct stat st;
@@ -135,7 +147,8 @@ static bool is_known_locked(const struct plugin_clients *cs, ino_t socket)
     return false;
 }
 
-/* A copy of the only one that fits, or -1. The copy may be met itself on the way. */
+/* Return a duplicate of the only descriptor that fits, or -1. The loop may meet the duplicate itself, which has the
+ * same inode and does not count. */
 static int plugin_client_find_locked(const struct plugin_clients *cs, const struct plugin_client_peer *peer,
                                      ino_t *out_socket)
 {
@@ -160,7 +173,7 @@ static int plugin_client_find_locked(const struct plugin_clients *cs, const stru
     return steal_fd(&found);
 }
 
-/* A host that has gone without a word is found out. Of a unix socket this is nothing. */
+/* Have TCP probe the peer, so that a host that vanished is noticed. No effect on a unix socket. */
 static void have_probed(int fd)
 {
     static const int on = 1, idle = PROBE_IDLE_S, every = PROBE_EVERY_S, probes = PROBES;
@@ -172,6 +185,7 @@ static void have_probed(int fd)
 
 /* ---- clients ---- */
 
+/* Find the client's socket and watch it. EPOLLHUP is reported without being asked for; one report is enough. */
 static void watch_locked(struct plugin_clients *cs, struct plugin_client *c, const struct plugin_client_peer *peer)
 {
     struct epoll_event hung_up = {.events = EPOLLONESHOT, .data.u64 = c->number};
@@ -206,6 +220,7 @@ int plugin_client_new(struct plugin_clients *cs, const struct plugin_client_peer
     return 0;
 }
 
+/* Unlink a client. */
 static void forget_locked(struct plugin_client *c)
 {
     if (c->prev)
@@ -218,7 +233,7 @@ static void forget_locked(struct plugin_client *c)
 
 void plugin_client_free(struct plugin_client *c)
 {
-    if (pthread_getspecific(c->clients->leaver) == c) /* nbdkit with one thread a connection: it has outlived that */
+    if (pthread_getspecific(c->clients->leaver) == c) /* nbdkit's one thread of the connection: it outlives c */
         pthread_setspecific(c->clients->leaver, NULL);
     {
         SCOPED_LOCK(&c->clients->lock);
@@ -246,13 +261,14 @@ bool plugin_client_end(struct plugin_client *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
     client_bind_thread(NULL);
-    if (poll(&p, 1, 0) > 0) /* of -1 it says nothing */
+    if (poll(&p, 1, 0) > 0) /* never so for fd -1 */
         take_turn(c);
     return !client_is_disconnected(&c->client);
 }
 
 /* ---- watching ---- */
 
+/* Mark the client with that number as disconnected, if it still exists. */
 static void hung_up(struct plugin_clients *cs, uint64_t number)
 {
     SCOPED_LOCK(&cs->lock);

@@ -1,12 +1,11 @@
-/* The clients of nbdkit's connections, and whether they are still there. nbdkit tells a plugin of a connection's end
- * when the last of its requests is answered, and of a request that waits for a store that is minutes away: so the
- * plugin finds the connection's socket among the descriptors of the process, and watches it by itself. When a client
- * has closed his end, reads that wait on his behalf end at once (base/client.h); what they wait for goes on.
+/* The clients behind nbdkit's connections, and whether they are still there. nbdkit tells a plugin that a connection
+ * has ended only after its last request was answered, and a request may wait minutes for a store. So the plugin finds
+ * the connection's socket among the process's descriptors and watches it. When the client has closed its end, reads
+ * that wait for it end at once (base/client.h); the fetches they wait for go on.
  *
- * nbdkit before 1.34 ends the whole server when several replies meet a connection that is gone
- * (docs/internals/attachment.md), so the requests of a vanished client are given back to it one by one, each after the
- * thread of the one before has ended.
- */
+ * nbdkit before 1.34 ends the whole server when several replies meet a closed connection
+ * (docs/internals/attachment.md). Therefore the requests of a vanished client return to nbdkit one by one, each after
+ * the thread of the one before has ended. */
 #ifndef GRANARY_PLUGIN_PLUGIN_CLIENT_H
 #define GRANARY_PLUGIN_PLUGIN_CLIENT_H
 
@@ -19,30 +18,31 @@
 struct plugin_clients;
 struct plugin_client;
 
-/* control: path of the control socket, whose connections are nobody's here; NULL: there is none. Makes no thread. */
+/* control: path of the control socket, whose connections are never taken for clients; NULL: there is none. Makes no
+ * thread. -ENOMEM, or the errno of epoll and eventfd. */
 GR_MUST_CHECK int plugin_clients_open(const char *control, struct plugin_clients **out);
-/* Watch, after a fork. */
+/* Start the thread that watches, in the process that serves (after nbdkit's fork). */
 GR_MUST_CHECK int plugin_clients_start(struct plugin_clients *cs);
-/* Every client was freed. */
+/* Stop watching; every client has been freed. NULL is allowed. */
 void plugin_clients_close(struct plugin_clients *cs);
 
-/* What nbdkit says of the other end of a connection. */
+/* What nbdkit reports about the other end of a connection. */
 struct plugin_client_peer {
     struct sockaddr_storage address;
-    socklen_t address_len; /* 0: it does not say */
-    int64_t pid;           /* of a unix socket; the process that connected it */
+    socklen_t address_len; /* 0: nbdkit does not know it */
+    int64_t pid;           /* of a unix socket: the process that connected it */
 };
 
-/* The client of the connection that the calling thread has; one that is not watched where its socket is not certain:
- * where one process opens several at a time, or it is none. -ENOMEM. */
+/* Make the client of the calling thread's connection. It is not watched when its socket cannot be told for certain: one
+ * process opens several connections at a time, or the connection is no socket. -ENOMEM. */
 GR_MUST_CHECK int plugin_client_new(struct plugin_clients *cs, const struct plugin_client_peer *peer,
                                     struct plugin_client **out);
-/* After the last request. */
+/* Call it after the client's last request. */
 void plugin_client_free(struct plugin_client *c);
 bool plugin_client_is_watched(const struct plugin_client *c);
 
-/* Around each request, in its thread. plugin_client_end may wait for requests of a vanished client that are ahead of
- * this one. False: he has gone, and nobody reads the answer. */
+/* Call these around each request, in its thread. plugin_client_end may wait for earlier requests of a vanished client
+ * to return. It returns false when the client is gone, so that no one reads the answer. */
 void plugin_client_begin(struct plugin_client *c);
 bool plugin_client_end(struct plugin_client *c);
 

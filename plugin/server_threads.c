@@ -1,4 +1,5 @@
-/* nbdkit tells a plugin nothing of its -t, so its command line is read as getopt would read it. */
+/* nbdkit does not pass its -t on to plugins, so this reads the process's command line as getopt would: clusters of
+ * short options ("-ft256"), values in the same or the next argument, "--" as the end. */
 #include "plugin/server_threads.h"
 
 #include <stdbool.h>
@@ -8,10 +9,10 @@
 #include "base/bytes.h"
 #include "base/io.h"
 
-/* Short options of nbdkit that take a value: it may follow in the same argument and contain a 't'.
- */
+/* nbdkit's short options with a value, which may contain a 't' itself: "-Upath" is no -t. */
 static const char with_value[] = "DegiIpPtuU";
 
+/* Return the number, or the default for what nbdkit would refuse. */
 static unsigned number(const char *text)
 {
     char *end;
@@ -19,13 +20,13 @@ static unsigned number(const char *text)
     return end == text || *end || n == 0 || n > 1u << 20 ? SERVER_THREADS_DEFAULT : (unsigned)n;
 }
 
-/* The value of an option that `rest` of its argument may hold, else the next argument. */
+/* Return an option's value: the rest of its argument, or else the next argument. */
 static const char *value_of(const char *rest, const char *next)
 {
     return *rest ? rest : next ? next : "";
 }
 
-/* A cluster of short options: "-ft256", "-f", "-Upath". *skip: the next argument is its value. */
+/* Look for t in a cluster of short options: "-ft256", "-f", "-Upath". *skip: the next argument is a value. */
 static bool in_cluster(const char *arg, const char *next, unsigned *out, bool *skip)
 {
     for (const char *p = arg + 1; *p; p++) {

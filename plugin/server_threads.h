@@ -4,13 +4,13 @@
 
 #include <stddef.h>
 
-enum { SERVER_THREADS_DEFAULT = 16, SERVER_THREADS_FEW = 32 };
+enum { SERVER_THREADS_DEFAULT = 16, SERVER_THREADS_FEW = 32 }; /* nbdkit's default; fewer than FEW deserve a warning */
 
-/* The value of -t or --threads in a command line as /proc/PID/cmdline holds it (arguments ended by
- * NUL), or nbdkit's default. */
+/* Return the value of -t or --threads in a command line as /proc/PID/cmdline holds it (arguments ended by NUL), or
+ * nbdkit's default. */
 unsigned server_threads_parse(const char *cmdline, size_t len);
 
-/* Of this process. */
+/* The same for this process. */
 unsigned server_threads(void);
 
 #endif

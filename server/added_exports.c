@@ -1,9 +1,13 @@
-/* The file is written anew, as a whole, after each change: a first line, then for each export three strings, each ended
- * by NUL: for whom it was added, its name, its image by digest. No file: no export was added.
+/* The list is kept in memory and written as a whole to a new file after each change. The file: a first line with the
+ * version, then for each export three strings, each ended by NUL: what it was added for ("user", "mounts"), its name,
+ * its image by digest. An empty list has no file.
  *
- * Who writes it waits for others who do (`writing`), and for nobody else; the list is locked while it changes, with the
- * stack's table, and never across I/O.
- */
+ * Two locks, so that no lock that readers of the list need is held across I/O:
+ *
+ *     writing    the file; held across I/O, taken before lock
+ *     lock       the list, and its agreement with the stack's table: an export is in both or in neither
+ *
+ * Each writer encodes the list only after it has got `writing`, so the last one writes all changes before it. */
 #include "server/added_exports.h"
 
 #include <errno.h>
@@ -24,23 +28,25 @@ enum { FILE_MAX_BYTES = 32 << 20 };
 static const char first_line[] = "granary added exports 1\n";
 static const char *const whose[] = {[ADDED_FOR_USER] = "user", [ADDED_FOR_MOUNTS] = "mounts"};
 
+/* One added export. */
 struct added {
     enum added_for who;
-    char *name, *ref;
+    char *name, *ref; /* owned; ref is by digest */
 };
 
 struct added_exports {
     struct stack *stack;
-    const char *file;                  /* NULL: none */
-    _Atomic(struct start_warm *) warm; /* NULL: nothing is warmed */
-    pthread_mutex_t writing;           /* the file; taken before the lock */
+    const char *file;                  /* not owned; NULL: exports are not noted */
+    _Atomic(struct start_warm *) warm; /* told of new exports; NULL: metadata is not warmed */
+    pthread_mutex_t writing;           /* the file; taken before lock */
     pthread_mutex_t lock;
-    VEC(struct added) list; /* under the lock */
+    VEC(struct added) list; /* under lock */
 };
 DEFINE_CLEANUP(added_exports, struct added_exports *, added_exports_close)
 
 /* ---- the list ---- */
 
+/* Return the export of that name; NULL: it is not on the list. */
 static struct added *find_locked(struct added_exports *a, const char *name)
 {
     for (size_t i = 0; i < a->list.len; i++)
@@ -56,7 +62,8 @@ static void forget_locked(struct added_exports *a, struct added *e)
     *e = a->list.items[--a->list.len];
 }
 
-/* Another who wants the same changes nothing for a user. */
+/* Put an export on the list, or change what it is there for: a user's claim replaces a mount's, never the reverse.
+ * -EBUSY: the stack does not have the export any more. */
 static int list(struct added_exports *a, const struct stack_export *export, enum added_for who)
 {
     char ref[IMAGE_REF_MAX];
@@ -79,7 +86,7 @@ static int list(struct added_exports *a, const struct stack_export *export, enum
     return error_no_memory();
 }
 
-/* stack_remove, and off the list, at once: it is on both or on none, for who adds the same meanwhile. */
+/* Remove an export from the stack and the list in one step, so that a concurrent put sees it in both or in neither. */
 static int take_out(struct added_exports *a, const char *name)
 {
     SCOPED_LOCK(&a->lock);
@@ -90,7 +97,7 @@ static int take_out(struct added_exports *a, const char *name)
     return rc;
 }
 
-/* false: it was not added. */
+/* Whether an export is on the list, and what for. */
 static bool added_exports_look(struct added_exports *a, const char *name, enum added_for *out_who)
 {
     SCOPED_LOCK(&a->lock);
@@ -101,6 +108,7 @@ static bool added_exports_look(struct added_exports *a, const char *name, enum a
 
 /* ---- the file ---- */
 
+/* Write the list in the file's form. *out_count: its length. */
 static int encode(struct added_exports *a, struct bytes *out, size_t *out_count)
 {
     SCOPED_LOCK(&a->lock);
@@ -115,6 +123,7 @@ static int encode(struct added_exports *a, struct bytes *out, size_t *out_count)
     return rc ? error_set(rc, "exports: out of memory, or there are too many to be noted") : 0;
 }
 
+/* Write the list to the file, or remove the file when the list is empty. */
 static int added_exports_save(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
@@ -130,12 +139,14 @@ static int added_exports_save(struct added_exports *a)
     return 0;
 }
 
-/* An error that will be the same at the next start. */
+/* An error that would be the same at the next start, so that refusing to start would not help: the export is left out.
+ */
 static bool is_lasting(int rc)
 {
     return rc == -ENOENT || rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST;
 }
 
+/* Serve one export of the file again. */
 static int restore(struct added_exports *a, struct stack_adding *adding, enum added_for who, const char *name,
                    const char *ref)
 {
@@ -144,14 +155,14 @@ static int restore(struct added_exports *a, struct stack_adding *adding, enum ad
     bool added;
     int rc = stack_adding_add(adding, &image, &e, &added);
     if (!rc)
-        return added ? list(a, e, who) : 0; /* not: it was given at this start */
+        return added ? list(a, e, who) : 0; /* not added: given at this start too, so it is no added export */
     if (!is_lasting(rc))
         return error_prefix(rc, "export '%s', noted in %s", name, a->file);
     log_warning("export '%s', noted in %s, is not served any more: %s", name, a->file, error_text());
     return 0;
 }
 
-/* The string at *at, which moves behind its end; NULL: there is no whole one. */
+/* Return the string at *at and move *at behind its NUL; NULL when there is no NUL before end. */
 static const char *added_exports_take_string(const char **at, const char *end)
 {
     const char *string = *at, *nul = memchr(string, 0, (size_t)(end - string));
@@ -160,6 +171,7 @@ static const char *added_exports_take_string(const char **at, const char *end)
     return nul ? string : NULL;
 }
 
+/* Restore every export behind the first line. The stack is asked to write its own tables once, at the end. */
 static int restore_all(struct added_exports *a, const struct bytes *text)
 {
     CLEANUP(cleanup_stack_adding) struct stack_adding *adding = NULL;
@@ -175,6 +187,8 @@ static int restore_all(struct added_exports *a, const struct bytes *text)
     return rc;
 }
 
+/* Restore what the file lists. A file that is not ours is an error and not ignored: starting without its exports would
+ * fail mounts. */
 static int added_exports_load(struct added_exports *a)
 {
     CLEANUP_BYTES text = BYTES_INIT(FILE_MAX_BYTES);
@@ -233,13 +247,14 @@ int added_exports_put(struct added_exports *a, const struct stack_image *image, 
     int rc = stack_add(a->stack, image, cancel, &e, &added);
     if (rc)
         return rc;
+    /* An export given at the start is neither new nor listed: it is not noted, since the next start has it anyway. */
     if (added || added_exports_look(a, stack_export_name(e), &before)) {
         rc = list(a, e, who);
         if (!rc)
             rc = added_exports_save(a);
     }
     if (rc) {
-        struct error first;
+        struct error first; /* undoing may fail too; the caller gets the first sentence */
         error_take(&first, rc);
         if (added && take_out(a, stack_export_name(e)))
             log_warning("%s", error_text());

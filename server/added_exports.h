@@ -1,7 +1,6 @@
-/* Exports that are added while a server runs, and removed again. They are noted in a file, so that a server that is
- * killed and started again has them: by the digest that was resolved when they were added, whatever the tag says by
- * then. Exports given at the start are none of them.
- */
+/* Exports that are added to a running server, and removed again. A file lists them, so that a server that is killed and
+ * started again still serves them. The file names each image by the digest that was resolved when the export was added:
+ * a tag that has moved since changes nothing. Exports given on the command line are not in this list. */
 #ifndef GRANARY_SERVER_ADDED_EXPORTS_H
 #define GRANARY_SERVER_ADDED_EXPORTS_H
 
@@ -10,23 +9,27 @@
 
 struct added_exports;
 
-/* Adds to the stack what the file says; there may be none. file: NULL, nothing is noted. An export whose image is not
- * there any more, or whose name another image has by now, is left out with a warning; another error is returned. The
- * stack outlives it; so does file. */
+/* Add to the stack the exports that file lists; file need not exist. file NULL: exports are added, but not noted
+ * anywhere. An export is left out with a warning when its image is gone from the store, or when an export given at this
+ * start has its name for another image. Returns 0, -EBADMSG (the file is damaged or of a later version), -ENOMEM, or
+ * the stack's error. The stack and the string file outlive it. */
 GR_MUST_CHECK int added_exports_open(struct stack *stack, const char *file, struct added_exports **out);
-/* No call is in progress. NULL is allowed. */
+/* Call it when no other call is in progress. NULL is allowed. */
 void added_exports_close(struct added_exports *a);
-/* Has what is added from now on, and what was just now, warmed; NULL: not any more. */
+/* Have warm informed of each export added from now on, and of those just restored; NULL stops that. */
 void added_exports_warm(struct added_exports *a, struct start_warm *warm);
 
-/* Who wants an export: a user, until he says otherwise, or mounts, until the last of them goes. */
+/* What an export is added for. A user's export stays until the user removes it; one added for mounts goes with the last
+ * mount of it. */
 enum added_for { ADDED_FOR_USER, ADDED_FOR_MOUNTS };
 
-/* stack_add, and noted. What is wanted by a user too stays his. Any thread. */
+/* stack_add, then write the file. An export that a user has asked for stays a user's, even if a mount asks for it too.
+ * *out: stack_put it. The errors are stack_add's; -EBUSY: the export was removed meanwhile. Any thread. */
 GR_MUST_CHECK int added_exports_put(struct added_exports *a, const struct stack_image *image, enum added_for who,
                                     const volatile int *cancel, struct stack_export **out);
-/* stack_remove of an export that was added. For mounts: *out_removed is false, and all is well, when it was not added
- * for mounts, or others are connected to it. -EPERM: given at the start. Any thread. */
+/* stack_remove of an added export, then write the file. With ADDED_FOR_MOUNTS it returns 0 and leaves *out_removed
+ * false when the export was not added for mounts, or clients are still connected to it. -ENOENT: no such export;
+ * -EPERM: it was given at the start; -EBUSY: clients are connected. Any thread. */
 GR_MUST_CHECK int added_exports_remove(struct added_exports *a, const char *name, enum added_for who,
                                        bool *out_removed);
 

@@ -1,11 +1,12 @@
-/* libmicrohttpd on a listening socket of our own; one thread serves all connections and waits for
- * nothing: a document is counters and constants, what takes longer is a job with a thread of its own
- * (control_job.h). At most CONNECTIONS_MAX connections: when they become many, the one that has been
- * silent longest is ended, so that idle clients delay nobody.
+/* libmicrohttpd serves a listening socket that we made. One thread serves all connections and must never block: a
+ * document is made of counters and constants, and everything slower is a job with its own thread (control_job.h).
  *
- * The socket is bound before the fork, so that whoever starts the server sees what is wrong with
- * its path; requests wait in the backlog until control_start.
- */
+ * Idle clients must not lock others out. At most CONNECTIONS_MAX connections are open; from CONNECTIONS_MANY on, each
+ * new one ends the connection that has been idle longest. The list of clients is kept in that order: a client moves to
+ * the end when it connects and after each answer. Clients that a job answers are skipped.
+ *
+ * The socket is bound before any fork, so that the process that starts the server reports what is wrong with the path.
+ * Requests wait in the backlog until control_start. */
 #include "server/control.h"
 
 #include <errno.h>
@@ -27,16 +28,16 @@ enum {
     IDLE_TIMEOUT_S = 10,
 };
 
-/* A connection, in the order of their coming. The daemon's thread alone uses these. */
+/* A connection. Only the daemon's thread uses it. */
 struct client {
-    struct client *prev, *next;
-    int fd;
-    bool working; /* a job answers it */
+    struct client *prev, *next; /* idle longest first */
+    int fd;                     /* the daemon's; -1: we have shut it down */
+    bool working;               /* a job answers it, so it is not idle */
 };
 
 struct control {
     char *path;
-    int fd; /* -1: the daemon's */
+    int fd; /* the listening socket; -1: the daemon owns it */
     dev_t dev;
     ino_t ino; /* of the socket we made */
     struct MHD_Daemon *daemon;
@@ -48,6 +49,7 @@ DEFINE_CLEANUP(control, struct control *, control_close)
 
 /* ---- requests ---- */
 
+/* libmicrohttpd's access handler: answer, and mark the client busy if a job does. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *data_len, void **state)
 {
@@ -73,6 +75,7 @@ static void unlink_client(struct control *c, struct client *client)
     c->clients--;
 }
 
+/* Append a client: it is the one that was active last. */
 static void link_client(struct control *c, struct client *client)
 {
     client->prev = c->last;
@@ -82,7 +85,7 @@ static void link_client(struct control *c, struct client *client)
     c->clients++;
 }
 
-/* End the one that came first; the daemon takes it down when it sees the end. */
+/* Shut down the connection that has been idle longest. The daemon closes it when it reads the end of the stream. */
 static void end_an_idle_one(struct control *c)
 {
     struct client *client = c->first;
@@ -94,6 +97,7 @@ static void end_an_idle_one(struct control *c)
     client->fd = -1;
 }
 
+/* libmicrohttpd opened or closed a connection. */
 static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -108,7 +112,7 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **c
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct client *client = info ? calloc(1, sizeof *client) : NULL;
     if (!client)
-        return;
+        return; /* the connection works without its entry, it is only never ended for being idle */
     client->fd = info->connect_fd;
     link_client(c, client);
     *context = client;
@@ -116,7 +120,7 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **c
         end_an_idle_one(c);
 }
 
-/* After a request: the connection waits for the next one, behind the others. */
+/* After an answer the client is idle, as of now: move it to the end of the list. */
 static void on_answered(void *arg, struct MHD_Connection *connection, void **state,
                         enum MHD_RequestTerminationCode code)
 {
@@ -134,6 +138,7 @@ static void on_answered(void *arg, struct MHD_Connection *connection, void **sta
 
 /* ---- life ---- */
 
+/* Bind the socket and remember its inode, so that control_close does not remove another server's. */
 static int listen_at(struct control *c)
 {
     struct stat st;

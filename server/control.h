@@ -1,20 +1,22 @@
-/* The control socket: HTTP over a unix socket, answered by a thread of its own.
+/* The control socket: HTTP over a unix socket, answered by its own thread.
  *
- *   GET /metrics   every counter, as Prometheus reads them (metrics.h)
- *   GET /status    one JSON object: version, pid, exports, cache directories, health, counters, hit ratio
- *   GET /cache?export=NAME&glob=G            what is cached of an image, or of some of its files; known=1 in
- *                                            place of glob: as far as the index is cached, no store is asked
- *   POST /cache/evict?export=NAME&glob=G     drop it (pinned=1: also what is pinned);
- *                                            all=1: whatever the cache holds
- *   POST /cache/pin, /cache/unpin            have it stay, or not, with the same parameters
- *                  glob may be left out, by GET also export; the answers are lines of JSON (control_cache.h)
- *   POST /warm?export=NAME&what=WHAT         have an image in the cache: its metadata, all of it, or the files, globs
- *                                            or trace in the request's body; dry=1: say what is missing
- *                                            (control_warm.h)
- *   GET /trace?export=NAME                   which chunks are read from now on, in the order of first touch
- *   POST /trace/end?export=NAME              that is enough (control_trace.h)
- *   PUT /exports/NAME?image=REF              serve one image more; DELETE: one less, that was added so
- *                                            (control_exports.h)
+ *    GET /metrics   every counter, in Prometheus' text form (metrics.h)
+ *    GET /status    one JSON object: version, pid, exports, cache directories, health, counters, hit ratio
+ *    GET /cache?export=NAME&glob=G            what is cached of an image, or of some of its files; known=1 in
+ *                                             place of glob: use only cached index nodes, no store
+ *    POST /cache/evict?export=NAME&glob=G     drop it (pinned=1: pinned chunks too);
+ *                                             all=1: everything in the cache
+ *    POST /cache/pin, /cache/unpin            pin it, or undo that, with the same parameters
+ *                   glob may be left out, for GET export too; the answers are lines of JSON (control_cache.h)
+ *    POST /warm?export=NAME&what=WHAT         fetch into the cache an image's metadata, all of it, or the files, globs
+ *                                             or trace in the request's body; dry=1: only report what is missing
+ *                                             (control_warm.h)
+ *    GET /trace?export=NAME                   stream the chunks read from now on, in the order of first touch
+ *    POST /trace/end?export=NAME              end that recording (control_trace.h)
+ *    PUT /exports/NAME?image=REF              add an export; DELETE removes one that was added
+ *                                             (control_exports.h)
+ *    POST /quiesce                            cache nothing more, and report {unwritten_bytes}: 202 while chunks
+ *                                             wait to be written to the cache, 200 when none does
  */
 #ifndef GRANARY_SERVER_CONTROL_H
 #define GRANARY_SERVER_CONTROL_H
@@ -26,20 +28,20 @@
 
 struct control;
 
-/* Bind and listen at path (mode 0600). A socket that nobody listens on any more is replaced;
- * -EADDRINUSE: somebody does; -EEXIST: something else is there. Makes no thread. The stack is not
- * owned and outlives the control, and so is what exports are added to; NULL: they do not change. */
+/* Bind and listen at path (mode 0600). A socket that no process listens on is replaced. Makes no thread. added NULL:
+ * exports cannot be changed. The stack and added are not owned and outlive the control. -EADDRINUSE: another process
+ * listens there; -EEXIST: path is something other than a socket; -ENOMEM, or the errno of the socket calls. */
 GR_MUST_CHECK int control_open(const char *path, struct stack *stack, struct added_exports *added,
                                struct control **out);
-/* Answer requests, after a fork. */
+/* Start the thread that answers requests. Call it in the process that serves, after any fork. */
 GR_MUST_CHECK int control_start(struct control *c);
-/* Stops answering and removes the socket, unless another server has put its own there. */
+/* Stop answering, cancel the jobs, and remove the socket unless another server has replaced it. NULL is allowed. */
 void control_close(struct control *c);
 
-/* The answer to /status, by itself. Appended to *out. history: of the same stack; NULL: there are no rates. */
+/* Append the document of /status to *out. history must be of the same stack; NULL leaves the rates out. -ENOMEM. */
 GR_MUST_CHECK int control_status(struct stack *stack, struct history *history, struct bytes *out);
 
-/* Hits as a share of hits and misses; 0 before the first read. */
+/* Return hits / (hits + misses) since the start; 0 before the first hit. */
 double control_hit_ratio(struct stack *stack);
 
 #endif

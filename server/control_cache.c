@@ -1,10 +1,10 @@
-/* A walk over the chunks of an image, all or those of chosen files, in batches that are looked up
- * together. With a glob the catalog is walked first; the chunks it leads to are a set of bits, so
- * that chunks which files share are counted once and the index is read in its own order.
+/* Walks the chunks of an image, all of them or those of chosen files, and looks them up in the cache in batches.
  *
- * The catalog, and index nodes that are not cached, come through a store handle of the request's own:
- * it gives up after STORE_TIMEOUT_MS and when the request is cancelled, which reads must not.
- */
+ * With a glob the catalog is walked first. The chunks of matching files become a set of bits, which is walked
+ * afterwards: chunks that several files share are then counted once, and the index is read in its own order.
+ *
+ * The catalog, and index nodes that are not cached, come through a store handle that belongs to the request. It gives
+ * up after STORE_TIMEOUT_MS and when the request is cancelled; the image's own handle, which readers use, must not. */
 #include "server/control_cache.h"
 
 #include <errno.h>
@@ -22,18 +22,20 @@ struct control_task {
     struct stack *stack;
     enum control_bulk_operation operation;
     bool all;
-    bool pinned;         /* evict what is pinned too */
-    bool known;          /* ask no store */
-    char *export, *glob; /* NULL: all */
+    bool pinned;         /* evict pinned chunks too */
+    bool known;          /* use no store */
+    char *export, *glob; /* owned; NULL: all */
 };
 
+/* What a walk counts. changed: chunks evicted, pinned or unpinned; refused: chunks that the cache would not change;
+ * unknown: chunks below an index node that could not be read. */
 struct tally {
     uint64_t files, chunks, bytes, cached, cached_bytes, stored_bytes, pinned;
     uint64_t changed, changed_bytes, refused, unknown;
-    uint64_t metadata, metadata_cached, metadata_held; /* chunks; unknown ones are none of them */
+    uint64_t metadata, metadata_cached, metadata_held; /* chunks of the filesystem's metadata, without unknown ones */
 };
 
-/* Of one image. */
+/* A walk over one image. */
 struct walk {
     const struct control_task *task;
     struct control_job *job;
@@ -41,13 +43,14 @@ struct walk {
     struct image *img;
     struct store *store;
     struct image_cursor cursor;
-    struct chunk_set set; /* with a glob */
+    struct chunk_set set; /* the chunks of matching files; with a glob */
     uint64_t reported_ms;
-    unsigned ticks;
+    unsigned ticks; /* steps so far; the clock is read every TICKS */
 };
 
 /* ---- requests ---- */
 
+/* Check that the parameters fit the operation and each other, and that the export exists. */
 static int check_request(struct stack *stack, const struct control_request *r)
 {
     if (r->export && strlen(r->export) > CONTROL_EXPORT_MAX)
@@ -102,7 +105,7 @@ int control_cache_prepare(struct stack *stack, const struct control_request *req
 
 /* ---- progress ---- */
 
-/* At every step: it looks at the clock now and then. files: so far; else where in the image. */
+/* Called at every step; sends progress now and then. files: files so far, or 0 for progress by chunk. -ECANCELED. */
 static int control_cache_tick(struct walk *w, uint64_t files, uint64_t chunk)
 {
     if (w->ticks++ % TICKS)
@@ -122,6 +125,7 @@ static int control_cache_tick(struct walk *w, uint64_t files, uint64_t chunk)
 
 /* ---- chunks ---- */
 
+/* Chunks that are looked up together, under one lock of the cache. */
 struct batch {
     size_t n;
     struct digest digests[BATCH];
@@ -129,7 +133,7 @@ struct batch {
     bool metadata[BATCH];
 };
 
-/* Do what is wanted to a chunk that is cached. */
+/* Evict, pin or unpin one cached chunk. -ENOENT means that it was evicted since the lookup. */
 static void act(struct walk *w, struct tally *t, const struct digest *digest, const struct cache_chunk *chunk)
 {
     int rc = 0;
@@ -151,6 +155,7 @@ static void act(struct walk *w, struct tally *t, const struct digest *digest, co
     t->refused += rc && rc != -ENOENT;
 }
 
+/* Look up the batch, count it, and act on what is cached. */
 static void control_cache_flush(struct walk *w, struct batch *b, struct tally *t)
 {
     struct cache_chunk chunks[BATCH];
@@ -172,7 +177,8 @@ static void control_cache_flush(struct walk *w, struct batch *b, struct tally *t
     b->n = 0;
 }
 
-/* Chunk `chunk`, and those behind it, up to end, of which the same is true (holes): *out_run. */
+/* Add a chunk to the batch. *out_run: the length of the run of chunks, up to end, that share its fate: more than 1 in a
+ * hole or below an unknown index node. */
 static int add_chunk(struct walk *w, struct batch *b, struct tally *t, uint64_t chunk, uint64_t end, uint64_t *out_run)
 {
     const struct chunk_ref *ref;
@@ -192,6 +198,7 @@ static int add_chunk(struct walk *w, struct batch *b, struct tally *t, uint64_t 
     return 0;
 }
 
+/* Walk all chunks of the image; holes and unknown regions are skipped as runs. */
 static int walk_all(struct walk *w, struct tally *t)
 {
     struct batch b = {0};
@@ -206,6 +213,7 @@ static int walk_all(struct walk *w, struct tally *t)
     return rc;
 }
 
+/* Walk the chunks in the set. */
 static int walk_set(struct walk *w, struct tally *t)
 {
     struct batch b = {0};
@@ -222,11 +230,13 @@ static int walk_set(struct walk *w, struct tally *t)
 
 /* ---- files ---- */
 
+/* A walk over the files of a glob. */
 struct file_walk {
     struct walk *w;
-    struct tally sum; /* files alone */
+    struct tally sum; /* only files is used */
 };
 
+/* Send a file's line. */
 static int send_file(struct walk *w, const struct catalog_entry *e, const struct tally *t)
 {
     json_t *file = json_object();
@@ -239,6 +249,7 @@ static int send_file(struct walk *w, const struct catalog_entry *e, const struct
     return control_job_send(w->job, json_pack("{s:o}", "file", file));
 }
 
+/* Collect a file's chunks into the set; for ls also look them up now and send the file's line. */
 static int visit_file(void *arg, const struct catalog_entry *e)
 {
     struct file_walk *f = arg;
@@ -266,6 +277,7 @@ static int visit_file(void *arg, const struct catalog_entry *e)
     return rc || !list ? rc : send_file(w, e, &t);
 }
 
+/* Walk the matching files, then their chunks. t counts each chunk once, however many files share it. */
 static int walk_files(struct walk *w, struct tally *t)
 {
     struct file_walk f = {.w = w};
@@ -278,6 +290,7 @@ static int walk_files(struct walk *w, struct tally *t)
 
 /* ---- images ---- */
 
+/* Send the line with an image's sums. */
 static int send_image(struct walk *w, const struct stack_export *export, const struct tally *t)
 {
     json_t *image = control_json_export(export);
@@ -303,6 +316,7 @@ static int send_image(struct walk *w, const struct stack_export *export, const s
     return control_job_send(w->job, json_pack("{s:o}", "image", image));
 }
 
+/* Do the operation to one image. Without a store, only a request for whole images can go on. */
 static int walk_image(struct control_job *job, const struct control_task *task, const struct stack_export *export)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
@@ -317,7 +331,7 @@ static int walk_image(struct control_job *job, const struct control_task *task, 
         return rc;
     w.store = store;
     image_cursor_init(&w.cursor, w.img, store);
-    if (rc) /* what is cached can be looked at all the same */
+    if (rc) /* without a store, cached index nodes can still be walked; the answer's store_error says why */
         error_take(&w.cursor.store_error, rc);
     rc = task->glob ? walk_files(&w, &t) : walk_all(&w, &t);
     if (!rc)
@@ -336,6 +350,7 @@ static enum cache_bulk_operation operation_of(const struct control_task *task)
     return task->operation == CONTROL_PIN ? CACHE_PIN : CACHE_UNPIN;
 }
 
+/* Apply the operation to everything in the cache, slab by slab, whether or not an export uses it. */
 static int sweep(struct control_job *job, const struct control_task *task)
 {
     struct cache_sweep s = {0};

@@ -1,3 +1,4 @@
+/* A name is looked up among all exports, not by stack_get: a request may name the image too, and "" is a name here. */
 #include "server/control_export.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* Adding an export fetches a manifest from a store, and removing one writes a file, so both are jobs. They have job
+ * slots separate from warming's: a mount must not wait until a warming that takes hours is done. */
 #include "server/control_exports.h"
 
 #include <errno.h>
@@ -8,9 +10,10 @@
 #include "server/control_cache.h"
 #include "server/control_json.h"
 
+/* A checked request. */
 struct control_exports {
     struct added_exports *added;
-    char *name, *image; /* image: NULL to remove */
+    char *name, *image; /* owned; image NULL: remove */
     enum added_for who;
 };
 DEFINE_CLEANUP(control_exports, struct control_exports *, control_exports_free)
@@ -23,6 +26,7 @@ void control_exports_free(void *arg)
     free(c);
 }
 
+/* Check the parameters; the reference is parsed but not resolved. */
 static int control_exports_check(const struct added_exports *added, const struct control_exports_request *r,
                                  bool control_exports_put)
 {
@@ -59,6 +63,7 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     return 0;
 }
 
+/* Add the export, and describe it. */
 static int control_exports_put(struct control_job *job, const struct control_exports *c)
 {
     CLEANUP(cleanup_stack_export) struct stack_export *e = NULL;
@@ -73,6 +78,7 @@ static int control_exports_put(struct control_job *job, const struct control_exp
     return control_job_send(job, json_pack("{s:o}", "export", export));
 }
 
+/* Remove the export, and report whether it was removed. */
 static int drop(struct control_job *job, const struct control_exports *c)
 {
     bool removed;

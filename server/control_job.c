@@ -1,9 +1,14 @@
-/* A job's thread fills a bounded buffer, the daemon's thread empties it. When there is nothing to send
- * the connection is suspended, and resumed by the next line; both under the job's lock, so that no
- * line is missed. The job belongs to its thread and to the answer; whoever lets go last frees it. A
- * client that went away is noticed when something is sent to it: the work sends at least a line of
- * progress now and then.
- */
+/* A job's thread appends lines to a bounded buffer; the daemon's thread empties it:
+ *
+ *     job's thread    work -> control_job_send -> append to pending, resume the connection
+ *                                                 (waits while BUFFER bytes are unsent)
+ *     daemon's        control_job_take -> copy from pending; nothing there: suspend the connection
+ *
+ * Suspending and resuming both happen under the job's lock; otherwise a line that comes between "nothing is pending"
+ * and the suspend would never be sent.
+ *
+ * The job has two owners, its thread's slot and the HTTP answer; the last one to let go frees it. A client that went
+ * away is only noticed when something is sent to it, so the work must send a line of progress now and then. */
 #include "server/control_job.h"
 
 #include <errno.h>
@@ -19,35 +24,38 @@
 #include "base/text.h"
 #include "base/thread.h"
 
-enum { BUFFER = 256 << 10, LINE_MAX_BYTES = 1 << 20, BLOCK = 64 << 10 };
+enum { BUFFER = 256 << 10, LINE_MAX_BYTES = 1 << 20, BLOCK = 64 << 10 }; /* bytes */
 
+/* One job. What stands before lock is set before the thread starts, except for refs and cancel. */
 struct control_job {
     struct control_jobs *jobs;
     struct MHD_Connection *connection;
     control_work *work;
     void *arg;
     control_free *free_arg;
-    size_t slot; /* of jobs->slots */
-    _Atomic unsigned refs;
-    volatile int cancel;
+    size_t slot;           /* its index in jobs->slots */
+    _Atomic unsigned refs; /* the slot's and the answer's */
+    volatile int cancel;   /* set under lock, read without it */
 
     pthread_mutex_t lock;
-    pthread_cond_t room;
-    struct bytes pending;
-    size_t sent; /* of pending */
-    bool done, suspended;
+    pthread_cond_t room;  /* pending was sent in part, or the job is cancelled */
+    struct bytes pending; /* whole lines; this and the members below are under lock */
+    size_t sent;          /* bytes of pending that the daemon has taken */
+    bool done, suspended; /* the work has ended; the connection waits for a line */
 };
 
+/* The slots and their threads. lock guards all of it, except that control_jobs_stop joins without it. */
 struct control_jobs {
     pthread_mutex_t lock;
     bool stopping;
     struct {
-        struct control_job *job; /* with a reference; NULL: free */
+        struct control_job *job; /* holds a reference; NULL: the slot is free */
         pthread_t thread;
-        bool ended; /* the thread is to be joined */
+        bool ended; /* the work is done: join the thread and free the slot */
     } slots[CONTROL_JOBS_MAX];
 };
 
+/* Drop a reference; frees the job with the last. */
 static void job_unref(struct control_job *job)
 {
     if (atomic_fetch_sub(&job->refs, 1) != 1)
@@ -70,6 +78,7 @@ bool control_job_cancelled(const struct control_job *job)
     return cancel_asked(&job->cancel);
 }
 
+/* Let the daemon call control_job_take again. */
 static void resume_locked(struct control_job *job)
 {
     if (job->suspended) {
@@ -78,13 +87,14 @@ static void resume_locked(struct control_job *job)
     }
 }
 
+/* Append a line, after waiting for room. -ECANCELED; -ENOMEM or -EMSGSIZE with a sentence. */
 static int control_job_append_locked(struct control_job *job, const char *line)
 {
     while (job->pending.len - job->sent >= BUFFER && !job->cancel)
         pthread_cond_wait(&job->room, &job->lock);
     if (job->cancel)
         return error_set(-ECANCELED, "control: the client is gone");
-    if (job->sent >= BUFFER) { /* a client that is never quite up to date */
+    if (job->sent >= BUFFER) { /* pending never ran empty: drop the sent part, or it grows without end */
         job->pending.len -= job->sent;
         memmove(job->pending.data, job->pending.data + job->sent, job->pending.len);
         job->sent = 0;
@@ -111,7 +121,7 @@ int control_job_send(struct control_job *job, json_t *object)
     return control_job_append_locked(job, line);
 }
 
-/* What the daemon sends next. */
+/* libmicrohttpd's content reader: copy what it sends next, or suspend the connection until there is more. */
 static ssize_t control_job_take(void *arg, uint64_t pos, char *out, size_t max)
 {
     struct control_job *job = arg;
@@ -132,6 +142,7 @@ static ssize_t control_job_take(void *arg, uint64_t pos, char *out, size_t max)
     return (ssize_t)n;
 }
 
+/* Have the work end soon, and wake it if it waits for room. */
 static void cancel(struct control_job *job)
 {
     SCOPED_LOCK(&job->lock);
@@ -139,7 +150,7 @@ static void cancel(struct control_job *job)
     pthread_cond_signal(&job->room);
 }
 
-/* The answer is sent, or nobody wants it any more. */
+/* libmicrohttpd drops the answer: it is sent, or the client is gone. */
 static void end_answer(void *arg)
 {
     cancel(arg);
@@ -148,6 +159,8 @@ static void end_answer(void *arg)
 
 /* ---- threads ---- */
 
+/* The job's thread. An error's sentence may quote bytes that are not UTF-8, which JSON cannot hold; the errno's text is
+ * sent instead. */
 static void *run_job(void *arg)
 {
     struct control_job *job = arg;
@@ -166,6 +179,7 @@ static void *run_job(void *arg)
     return NULL;
 }
 
+/* Join a job's thread, which has ended or is about to, and free its slot. */
 static void reap_locked(struct control_jobs *jobs, size_t i)
 {
     pthread_join(jobs->slots[i].thread, NULL);
@@ -174,10 +188,11 @@ static void reap_locked(struct control_jobs *jobs, size_t i)
     jobs->slots[i].ended = false;
 }
 
+/* Start the job in a free slot. Finished jobs are joined here, since no other thread waits for them. */
 static int start_thread_locked(struct control_jobs *jobs, struct control_job *job)
 {
     size_t i = 0;
-    if (jobs->stopping) /* and joins them all */
+    if (jobs->stopping) /* control_jobs_stop joins what runs now, and would miss a new one */
         return -EBUSY;
     for (size_t k = 0; k < CONTROL_JOBS_MAX; k++)
         if (jobs->slots[k].ended)
@@ -193,6 +208,7 @@ static int start_thread_locked(struct control_jobs *jobs, struct control_job *jo
     return rc ? -ENOMEM : 0;
 }
 
+/* Make a job with both references; NULL: out of memory. */
 static struct control_job *job_new(struct control_jobs *jobs, struct MHD_Connection *connection)
 {
     struct control_job *job = calloc(1, sizeof *job);
@@ -224,14 +240,14 @@ int control_jobs_start(struct control_jobs *jobs, struct MHD_Connection *connect
     if (!rc) {
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/x-ndjson");
         if (MHD_queue_response(connection, MHD_HTTP_OK, response) != MHD_YES)
-            rc = -EIO; /* the answer goes now, and so does the job */
+            rc = -EIO; /* the response is destroyed below, which cancels the job */
     } else {
         free_arg(arg);
         if (job)
-            job_unref(job); /* what the thread would have had */
+            job_unref(job); /* the reference of the thread that was not started */
     }
     if (response)
-        MHD_destroy_response(response); /* its part of the job goes with it, unless it is queued */
+        MHD_destroy_response(response); /* drops the answer's reference, now or after the last byte was sent */
     else if (job)
         job_unref(job);
     return rc;
@@ -258,7 +274,8 @@ void control_jobs_stop(struct control_jobs *jobs)
             if (jobs->slots[i].job)
                 cancel(jobs->slots[i].job);
     }
-    for (size_t i = 0; i < CONTROL_JOBS_MAX; i++) /* nobody else takes them now */
+    /* Without the lock, which run_job needs to end; the slots do not change any more. */
+    for (size_t i = 0; i < CONTROL_JOBS_MAX; i++)
         if (jobs->slots[i].job) {
             pthread_join(jobs->slots[i].thread, NULL);
             job_unref(jobs->slots[i].job);

@@ -1,3 +1,5 @@
+/* jansson's functions take NULL for a value that could not be made and fail in turn, so nothing here checks for memory:
+ * the failure arrives at json_dumps or control_job_send. */
 #include "server/control_json.h"
 
 #include <string.h>

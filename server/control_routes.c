@@ -1,6 +1,8 @@
-/* One table of what the control socket answers. Documents are made at once; what may take longer is a job
- * (control_job.h). A body is collected for the routes that expect one and passed over for the others.
- */
+/* One table maps method and path to a handler. A document is made at once, on the daemon's thread; what may take longer
+ * becomes a job (control_job.h). A body is collected for the routes that expect one, and skipped for the others.
+ *
+ * A request's state, which libmicrohttpd keeps for us between calls, is an upload where a body is collected, and one of
+ * http_daemon.c's markers elsewhere. */
 #include "server/control_routes.h"
 
 #include <errno.h>
@@ -23,27 +25,29 @@ enum { DOCUMENT_MAX = METRICS_DOCUMENT_MAX /* some 150,000 exports in a status *
 
 DEFINE_CLEANUP(json, json_t *, json_decref)
 
-/* A request that is whole. */
+/* A request that has arrived completely. */
 struct request {
     struct control_routes *routes;
     struct MHD_Connection *connection;
     struct bytes *body; /* NULL: the route takes none */
-    const char *rest;   /* of the path, behind the route's */
-    bool by_job;
+    const char *rest;   /* of the URL's path, behind the route's path: an export's name */
+    bool by_job;        /* set by the handler: a job answers */
 };
 
+/* A row of the table. */
 struct route {
-    const char *path, *method; /* a path that ends in '/' has something behind it */
+    const char *path, *method; /* a path that ends in '/' is a prefix */
     /* Queue the answer. -errno with a sentence when nothing was queued. */
     int (*answer)(struct request *r, const struct route *route);
     union {
         int (*document)(const struct control_routes *routes, struct bytes *out);
         enum control_bulk_operation operation;
     };
-    const char *type; /* of a document */
-    size_t body_max;  /* 0: none is expected */
+    const char *type; /* a document's content type */
+    size_t body_max;  /* bytes; 0: no body is expected */
 };
 
+/* Queue the thread's error as JSON, with the HTTP status that fits rc. */
 static enum MHD_Result answer_error(struct MHD_Connection *connection, int rc)
 {
     unsigned status = rc == -EINVAL   ? MHD_HTTP_BAD_REQUEST
@@ -73,6 +77,7 @@ static int status_document(const struct control_routes *routes, struct bytes *ou
     return control_status(routes->stack, routes->history, out);
 }
 
+/* Make a document and queue it. */
 static int answer_document(struct request *r, const struct route *route)
 {
     CLEANUP_BYTES body = BYTES_INIT(DOCUMENT_MAX);
@@ -83,6 +88,8 @@ static int answer_document(struct request *r, const struct route *route)
 
 /* ---- parameters ---- */
 
+/* A query parameter that a route knows, and where its value goes: a string of libmicrohttpd's, valid while the request
+ * is answered. */
 struct parameter {
     const char *key, **value;
 };
@@ -93,6 +100,7 @@ struct parameters {
     int rc;
 };
 
+/* Take one query parameter. Unknown and repeated ones are refused, so that a misspelt "pinned" is not ignored. */
 static enum MHD_Result take_parameter(void *arg, enum MHD_ValueKind kind, const char *key, size_t key_len,
                                       const char *value, size_t len)
 {
@@ -119,6 +127,7 @@ static int take_parameters(struct MHD_Connection *connection, const struct param
 
 /* ---- jobs ---- */
 
+/* Answer by a job. arg is taken in any case. */
 static int answer_by_job(struct request *r, struct control_jobs *jobs, control_work *work, void *arg,
                          control_free *free_arg)
 {
@@ -164,6 +173,7 @@ static int answer_trace(struct request *r, const struct route *route)
     return rc ? rc : answer_by_job(r, r->routes->jobs, control_trace_run, trace, control_trace_free);
 }
 
+/* Answer in the form of a job, a line of JSON, though it takes no time: clients read all such answers alike. */
 static int answer_trace_end(struct request *r, const struct route *route)
 {
     static const char done[] = "{\"result\":{\"ok\":true}}\n";
@@ -177,7 +187,8 @@ static int answer_trace_end(struct request *r, const struct route *route)
     return queued(http_daemon_answer(r->connection, MHD_HTTP_OK, "application/x-ndjson", done, sizeof done - 1, false));
 }
 
-/* Whoever is going to kill this process wants what was fetched to be on the disk first, and asks until it is. */
+/* A supervisor that is about to kill this process asks again and again until all fetched chunks are written to the
+ * cache. Nothing new is kept meanwhile, or that would never end under load. */
 static int answer_quiesce(struct request *r, const struct route *route)
 {
     char text[64];
@@ -223,6 +234,7 @@ static bool is_at(const struct route *route, const char *url)
     return route->path[len - 1] == '/' ? !strncmp(url, route->path, len) : !strcmp(url, route->path);
 }
 
+/* Return the row for a URL and a method, or for a URL alone when method is NULL. */
 static const struct route *find_route(const char *url, const char *method)
 {
     for (size_t i = 0; i < GR_ARRAY_SIZE(table); i++)
@@ -231,6 +243,7 @@ static const struct route *find_route(const char *url, const char *method)
     return NULL;
 }
 
+/* Answer 405 where the path exists with another method, else 404 with a list of the paths. */
 static enum MHD_Result answer_unknown(struct MHD_Connection *connection, const char *url)
 {
     CLEANUP_BYTES text = BYTES_INIT(ERROR_TEXT_MAX);
@@ -247,12 +260,13 @@ static enum MHD_Result answer_unknown(struct MHD_Connection *connection, const c
 
 /* ---- bodies ---- */
 
-/* The body of a request. */
+/* The body of a request while it arrives. */
 struct upload {
     struct bytes body;
-    struct error error; /* why it is passed over */
+    struct error error; /* why it is skipped; the client is told when it has sent everything */
 };
 
+/* Append a part of the body. After a failure the rest is skipped, and the client is told at the end. */
 static void upload_take(struct upload *u, const char *data, size_t len)
 {
     int rc = u->error.code ? 0 : bytes_append(&u->body, data, len);
@@ -264,6 +278,7 @@ static void upload_take(struct upload *u, const char *data, size_t len)
         error_take(&u->error, rc);
 }
 
+/* Begin a body. At most CONTROL_JOBS_MAX are kept in memory at once; further ones are skipped and answered -EBUSY. */
 static struct upload *upload_new(struct control_routes *r, size_t max)
 {
     struct upload *u = calloc(1, sizeof *u);
@@ -288,7 +303,8 @@ void control_routes_done(struct control_routes *r, void *state)
 
 /* ---- requests ---- */
 
-/* Is the request whole? With a body to be collected its state is an upload, else http_daemon_whole's. */
+/* Take a part of the body. Returns true at the call with which the request is complete. *state NULL afterwards: out of
+ * memory. */
 static bool control_routes_collect(struct control_routes *r, const struct route *route, const char *data,
                                    size_t *data_len, void **state)
 {

@@ -1,4 +1,4 @@
-/* What the control socket answers to which request. The daemon's thread alone uses it. */
+/* Which request the control socket answers how. Only the daemon's thread uses it. */
 #ifndef GRANARY_SERVER_CONTROL_ROUTES_H
 #define GRANARY_SERVER_CONTROL_ROUTES_H
 
@@ -9,21 +9,24 @@
 #include "server/history.h"
 #include "stack.h"
 
+/* What the routes work on; all of it belongs to control.c. */
 struct control_routes {
-    struct stack *stack;         /* none of these is owned */
-    struct added_exports *added; /* NULL: exports do not change */
+    struct stack *stack;         /* not owned */
+    struct added_exports *added; /* not owned; NULL: exports cannot be changed */
     struct history *history;
     struct control_jobs *jobs;
-    struct control_jobs *changes; /* of exports: a mount does not wait for warming that takes hours */
-    unsigned uploads;             /* bodies being collected */
+    struct control_jobs
+        *changes;     /* jobs that add or remove exports: a mount need not wait for warming that takes hours */
+    unsigned uploads; /* request bodies being received */
 };
 
-/* A daemon's access handler: called with the header, then for each part of a body, then once more, when the request is
- * answered. *out_by_job: a job answers it, which may take long; else it is left alone. */
+/* The daemon's access handler. libmicrohttpd calls it once with the header, once for each part of the body, and once
+ * more when the request is complete and an answer is due. Sets *out_by_job when a job answers, which may take long;
+ * otherwise leaves it alone. */
 enum MHD_Result control_routes_take(struct control_routes *r, struct MHD_Connection *connection, const char *url,
                                     const char *method, const char *data, size_t *data_len, void **state,
                                     bool *out_by_job);
-/* The request is answered, or its client gone. state: control_routes_take's. */
+/* Drop a request's state, after it was answered or its client went away. state: as control_routes_take left it. */
 void control_routes_done(struct control_routes *r, void *state);
 
 #endif

@@ -1,4 +1,6 @@
-/* The answer to /status. It is made on the control socket's thread: sums and constants, no walk over anything. */
+/* The document of /status. It is made on the control socket's thread, so it uses counters and constants, blocks on
+ * nothing and walks nothing larger than the list of exports. docs/reference describes its members; `granary status` and
+ * `granary top` read it. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 
 DEFINE_CLEANUP(json, json_t *, json_decref)
 
+/* Filled by count_hits from the stack's counters; struct traffic likewise. */
 struct hit_counts {
     uint64_t hits, misses;
 };
@@ -53,15 +56,16 @@ static void count_traffic(void *arg, const struct counter_row *row)
         t->holes = row->value;
 }
 
-/* Bytes asked of stores, but for warming, for each that was read and is none of a hole; 0: nothing was read. */
+/* Return bytes fetched from stores for each byte read, leaving out warming and holes; 0 when nothing was read. */
 static double amplification(struct stack *stack)
 {
     struct traffic t = {0};
     stack_counters(stack, count_traffic, &t);
-    uint64_t fetched = t.fetched - GR_MIN(t.fetched, t.warmed); /* the two are not counted at one moment */
+    uint64_t fetched = t.fetched - GR_MIN(t.fetched, t.warmed); /* read one after the other: warmed may be ahead */
     return t.read > t.holes ? (double)fetched / (double)(t.read - t.holes) : 0;
 }
 
+/* Return the hit ratio of one export's reads, by pieces of chunks; 0 before the first hit. */
 static double hit_ratio_of(const struct cache_served *s)
 {
     uint64_t hits = s->pieces[CACHE_FROM_MEMORY] + s->pieces[CACHE_FROM_DISK];
@@ -70,11 +74,11 @@ static double hit_ratio_of(const struct cache_served *s)
 
 /* ---- rates ---- */
 
-/* Over the time since the oldest sample. */
+/* What rates are computed from, and their sums. */
 struct rates {
-    struct history_sample then;
+    struct history_sample then; /* the oldest sample */
     uint64_t now_us;
-    double sums[HISTORY_SUMS]; /* of all exports */
+    double sums[HISTORY_SUMS]; /* over all exports */
 };
 
 static json_t *rates_json(const double rates[HISTORY_SUMS])
@@ -85,6 +89,7 @@ static json_t *rates_json(const double rates[HISTORY_SUMS])
     return object;
 }
 
+/* Add one export's rates to its object and to the sums of all exports. */
 static void add_rates(json_t *export, const struct stack_export *e, struct rates *r)
 {
     uint64_t sums[HISTORY_SUMS];
@@ -98,6 +103,7 @@ static void add_rates(json_t *export, const struct stack_export *e, struct rates
 
 /* ---- parts ---- */
 
+/* Describe one export: its image, clients, traffic since the start, and rates (NULL: none). */
 static json_t *export_json(const struct stack_export *e, struct rates *rates)
 {
     struct image *img = stack_export_image(e);
@@ -132,6 +138,7 @@ static json_t *exports_json(struct stack *stack, struct rates *rates)
     return exports;
 }
 
+/* Describe a cache directory: how it is read and written now, and whether its files were deleted. */
 static json_t *directory_json(const struct cache_dir_report *dir)
 {
     json_t *object = json_object();
@@ -153,6 +160,7 @@ static json_t *directories_json(struct stack *stack)
     return directories;
 }
 
+/* Describe one store. The members about failures are there only while it fails. */
 static json_t *store_json(const char *url, const struct store_health *h)
 {
     const char *state;
@@ -181,6 +189,7 @@ static json_t *stores_json(struct stack *stack)
     return stores;
 }
 
+/* Describe the shared cache proxies. */
 static json_t *tiers_json(struct stack *stack)
 {
     struct store_tier_report reports[STORE_TIERS_MAX];
@@ -201,7 +210,7 @@ static void add_counter_json(void *arg, const struct counter_row *row)
     json_object_set_new(arg, row->name, control_json_integer(row->value));
 }
 
-/* Of whole reads since the start, as granary_read_seconds has them. */
+/* Add the histogram of whole reads since the start: granary_read_seconds, as bounds and counts. */
 static void add_latency_json(void *arg, const struct histogram_row *row)
 {
     if (strcmp(row->name, "granary_read_seconds"))
@@ -216,6 +225,7 @@ static void add_latency_json(void *arg, const struct histogram_row *row)
     json_object_set_new(arg, "read_latency", latency);
 }
 
+/* Add the health, and the reason unless healthy. */
 static void add_health(json_t *root, struct stack *stack)
 {
     char why[SERVER_HEALTH_WHY_MAX];
@@ -225,7 +235,7 @@ static void add_health(json_t *root, struct stack *stack)
         json_name_set(root, "health_reason", why, strlen(why));
 }
 
-/* Without a history there are none. */
+/* Add the exports, with rates if there is a history. */
 static int add_exports(json_t *root, struct stack *stack, struct history *history)
 {
     struct rates rates = {.now_us = clock_now_us()};

@@ -1,4 +1,6 @@
-/* The job's thread empties the image's recorder and looks again after a pause: a reader wakes nobody. */
+/* Readers push chunks into the image's recorder, a bounded ring, and never wake this job: a read must not pay for being
+ * recorded. So the job's thread empties the ring every PAUSE_MS. When the ring is full, readers drop entries and count
+ * them. */
 #include "server/control_trace.h"
 
 #include <errno.h>
@@ -11,13 +13,14 @@
 
 enum { BATCH = 512, PAUSE_MS = 20, TELL_EVERY_MS = 500 };
 
+/* A recording of one export. */
 struct control_trace {
     struct stack_export *export; /* a reference */
 
-    /* of the run */
+    /* set by control_trace_run */
     struct control_job *job;
     struct recorder *recorder;
-    uint64_t chunks, reported_ms;
+    uint64_t chunks, reported_ms; /* chunks sent; clock_now_ms of the last count */
 };
 
 void control_trace_free(void *arg)
@@ -53,7 +56,7 @@ int control_trace_end(struct stack *stack, const char *export, const char *diges
     return rc;
 }
 
-/* ---- what is said ---- */
+/* ---- lines of the answer ---- */
 
 static int send_image(struct control_trace *t)
 {
@@ -72,6 +75,7 @@ static int send_count(struct control_trace *t)
                                               "dropped", control_json_integer(recorder_dropped(t->recorder))));
 }
 
+/* Send entries as one line of hexadecimal, since JSON holds no bytes. */
 static int send_entries(struct control_trace *t, const struct trace_entry *entries, size_t n)
 {
     static const char digits[] = "0123456789abcdef";
@@ -90,7 +94,7 @@ static int send_entries(struct control_trace *t, const struct trace_entry *entri
 
 /* ---- recording ---- */
 
-/* All that is there now, as far as a trace goes. */
+/* Send what is in the ring now, up to a trace's maximum. */
 static int send_taken(struct control_trace *t)
 {
     struct trace_entry entries[BATCH];
@@ -103,6 +107,8 @@ static int send_taken(struct control_trace *t)
     return rc;
 }
 
+/* Record until the end is requested or the trace is full. After recorder_stop no reader pushes any more, and the rest
+ * of the ring is sent. */
 static int record(struct control_trace *t, struct recorder_place *place)
 {
     int rc = send_image(t);

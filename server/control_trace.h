@@ -1,4 +1,4 @@
-/* What is read of an export, as it is read: what `granary trace record` asks for. */
+/* Streams which chunks of an export are read while a job runs: the server's side of `granary trace record`. */
 #ifndef GRANARY_SERVER_CONTROL_TRACE_H
 #define GRANARY_SERVER_CONTROL_TRACE_H
 
@@ -7,21 +7,23 @@
 
 struct control_trace;
 
-/* As of control_export_find. *out: for control_trace_run, which takes it. -E2BIG: the image has too many chunks. */
+/* Find the export as control_export_find does, with its errors. *out: what control_trace_run and control_trace_free
+ * take. -E2BIG: the image has more chunks than a trace can number; -ENOMEM. */
 GR_MUST_CHECK int control_trace_prepare(struct stack *stack, const char *export, const char *digest,
                                         struct control_trace **out);
-/* A control_work and its control_free: records until control_trace_end, until TRACE_CHUNKS_MAX chunks are listed, or
- * until the client is gone. Sends, each as an object in a line of its own:
- *   image     first, when reads are being recorded: {export, digest, content_root, size, chunk_size}
- *   entries   as trace_entry_put writes them, one after another, in hexadecimal
- *   trace     now and then, and at the end: {chunks, dropped}: listed so far, and not listed because the client was
- *             behind
+/* A control_work and its control_free. Records until control_trace_end, until TRACE_CHUNKS_MAX chunks are listed, or
+ * until the client is gone. Sends these objects, one a line:
+ *   image     first, once reads are recorded: {export, digest, content_root, size, chunk_size}
+ *   entries   entries as trace_entry_put writes them, concatenated, in hexadecimal
+ *   trace     twice a second, and at the end: {chunks, dropped}: chunks listed so far, and chunks not listed because
+ *             the client was behind
  *   result    the last line: {"ok": true}
- * -EBUSY, as an error's line: the export is being recorded already. */
+ * -EBUSY, sent as an error line: the export is being recorded already. */
 int control_trace_run(struct control_job *job, void *trace);
 void control_trace_free(void *trace);
 
-/* Have a recording end when all that was read until now is sent. -ENOENT: nobody records the export. */
+/* Have a recording send what was read until now, and end. -ENOENT: the export is not being recorded; or as
+ * control_export_find. */
 GR_MUST_CHECK int control_trace_end(struct stack *stack, const char *export, const char *digest);
 
 #endif

@@ -1,7 +1,6 @@
-/* A request to warm: its parameters, and what is said of it. The work is warm_run's. Catalog and index come through a
- * store handle of the request's own, as in control_cache.c, so that a request that is cancelled ends when the chunks in
- * flight have come, or have failed.
- */
+/* A request to warm: its parameters and its progress as lines of JSON. warm_run does the work. Catalog and index nodes
+ * come through a separate store handle, as in control_cache.c, so that a cancelled request ends when the chunks in
+ * flight have come or failed. */
 #include "server/control_warm.h"
 
 #include <errno.h>
@@ -16,20 +15,21 @@
 
 enum { STORE_TIMEOUT_MS = 30000, TELL_EVERY_MS = 500 };
 
-static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* enum warm_what */
+static const char *const whats[] = {"metadata", "all", "trace", "files", "globs"}; /* in the order of enum warm_what */
 
+/* A checked request, and its progress while it runs. */
 struct control_warm {
     struct stack *stack;
     struct stack_export *export; /* a reference */
     enum warm_what what;
     bool dry;
-    uint64_t bwlimit;
-    struct bytes list;
+    uint64_t bwlimit;  /* bytes per second; 0: no limit */
+    struct bytes list; /* the request's body */
 
-    /* of the run */
+    /* set by control_warm_run */
     struct control_job *job;
-    uint64_t reported_ms;
-    unsigned named; /* of the files that failed */
+    uint64_t reported_ms; /* clock_now_ms of the last progress line */
+    unsigned named;       /* failed files seen; the first CONTROL_WARM_FAILED_MAX are sent */
 };
 
 /* ---- requests ---- */
@@ -74,15 +74,16 @@ int control_warm_prepare(struct stack *stack, const struct control_warm_request 
         rc = error_set(-EINVAL, "files, globs and trace need a list in the request's body, the others have none");
     if (rc)
         return rc;
-    w->list = *body;
+    w->list = *body; /* moved, not copied: a body may have 64 MiB */
     *body = (struct bytes)BYTES_INIT(0);
     *out = steal_ptr(&w);
     return 0;
 }
 
-/* ---- what is said ---- */
+/* ---- lines of the answer ---- */
 
-/* The end of the warming is told, whenever it comes. */
+/* Whether to send a line of progress now: twice a second, and always when every chunk has come or failed, so that the
+ * client sees the final figures. */
 static bool is_due(struct control_warm *w, const struct warm_report *t)
 {
     uint64_t now = clock_now_ms();
@@ -93,6 +94,7 @@ static bool is_due(struct control_warm *w, const struct warm_report *t)
     return true;
 }
 
+/* Send progress when it is due. -ECANCELED ends the warming. */
 static int control_warm_tell(void *arg, const struct warm_report *t)
 {
     struct control_warm *w = arg;
@@ -109,6 +111,7 @@ static int control_warm_tell(void *arg, const struct warm_report *t)
     return control_job_send(w->job, json_pack("{s:o}", "progress", progress));
 }
 
+/* Send a file that failed, if not too many were sent already. */
 static int send_failed(void *arg, const char *path, size_t len, const char *why)
 {
     struct control_warm *w = arg;
@@ -120,6 +123,7 @@ static int send_failed(void *arg, const char *path, size_t len, const char *why)
     return control_job_send(w->job, json_pack("{s:o}", "failed", failed));
 }
 
+/* Send the line with the result. */
 static int send_sums(struct control_warm *w, const struct warm_result *r)
 {
     const char *why = r->error.code ? r->error.text : "";

@@ -1,3 +1,6 @@
+/* Front ends are started by `granary serve`, which has checked the parameters already: the usage text is for a
+ * developer who starts one by hand. Parameters are the same KEY=VALUE words that nbdkit passes to the plugin, so one
+ * table (stack_options.h) serves all front ends. */
 #include "server/front_end.h"
 
 #include <errno.h>
@@ -14,6 +17,7 @@
 
 enum { EXIT_USAGE = 2, THREADS_MAX = 4096 };
 
+/* Set one KEY=VALUE. */
 static int set_parameter(struct stack_options *o, const char *word)
 {
     const char *equals = strchr(word, '=');
@@ -23,6 +27,7 @@ static int set_parameter(struct stack_options *o, const char *word)
     return key ? stack_options_set(o, key, equals + 1) : error_no_memory();
 }
 
+/* Take the options and the descriptor; optind is left at the descriptor, and the parameters follow. */
 static int front_end_parse(int argc, char **argv, const struct front_end *front_end, struct front_end_arguments *w)
 {
     char letters[32];
@@ -54,7 +59,7 @@ static int usage(const char *program, const struct front_end *front_end)
     return EXIT_USAGE;
 }
 
-/* 0, or the exit status, having said why. */
+/* Parse the whole command line. Returns 0, or the exit status after reporting why. */
 static int parse_all(int argc, char **argv, const struct front_end *front_end, struct front_end_arguments *words,
                      struct stack_options *options)
 {

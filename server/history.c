@@ -1,6 +1,6 @@
-/* Samples are made outside the lock and then put in the place of the oldest: /status waits for no walk over the exports
- * but its own. Rows ascend by the exports' numbers, as the stack's table does.
- */
+/* A ring of samples, written by one thread. A sample is made outside the lock and then swapped with the oldest one, so
+ * the lock is held for a moment only: a request for /status never waits while another thread walks the exports. Rows
+ * ascend by the exports' numbers, as the stack's table does, and are found by bisection. */
 #include "server/history.h"
 
 #include <errno.h>
@@ -19,11 +19,11 @@ struct history {
     struct stack *stack;
     pthread_t thread;
     bool running;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t ends;
     bool stopping;
     struct history_sample samples[HISTORY_SAMPLES];
-    size_t next, count; /* where the next one goes: the oldest, once all places are taken */
+    size_t next, count; /* the next sample's place: the oldest one's, once all places are taken */
 };
 
 void history_sample_release(struct history_sample *sample)
@@ -61,6 +61,7 @@ void history_rates(const struct history_sample *then, uint64_t number, const uin
         out[i] = seconds > 0 && now[i] > row->sums[i] ? (double)(now[i] - row->sums[i]) / seconds : 0;
 }
 
+/* Sample every export. On failure *out holds nothing. */
 static int take_sample(struct stack *stack, struct history_sample *out)
 {
     *out = (struct history_sample){.at_us = clock_now_us()};
@@ -76,6 +77,7 @@ static int take_sample(struct stack *stack, struct history_sample *out)
     return 0;
 }
 
+/* Put a sample in the place of the oldest, whose rows are freed outside the lock. */
 static void put_sample(struct history *h, const struct history_sample *sample)
 {
     struct history_sample old;
@@ -89,7 +91,7 @@ static void put_sample(struct history *h, const struct history_sample *sample)
     history_sample_release(&old);
 }
 
-/* True: the history ends. */
+/* Wait until when_ms (clock_now_ms). Returns true when the history ends. */
 static bool pause_until(struct history *h, uint64_t when_ms)
 {
     struct timespec at = clock_at_ms(when_ms);
@@ -99,7 +101,7 @@ static bool pause_until(struct history *h, uint64_t when_ms)
     return h->stopping;
 }
 
-/* Where there is no memory for a sample the rates are taken over a longer time. */
+/* The thread. A sample that memory is too short for is skipped; the rates then cover a longer time. */
 static void *take_samples(void *arg)
 {
     struct history *h = arg;

@@ -1,5 +1,5 @@
-/* What the exports of a server were read a few seconds ago, for their rates now: a thread takes a sample of their sums
- * every HISTORY_EVERY_MS, of which the last HISTORY_SAMPLES are kept. */
+/* The exports' read rates. A thread samples the sums of every export each HISTORY_EVERY_MS and keeps the last
+ * HISTORY_SAMPLES samples; a rate is the difference to the oldest one, so it covers about ten seconds. */
 #ifndef GRANARY_SERVER_HISTORY_H
 #define GRANARY_SERVER_HISTORY_H
 
@@ -20,10 +20,12 @@ enum history_sum {
 /* Their names in /status. */
 extern const char *const history_names[HISTORY_SUMS];
 
+/* One export's sums at one moment. */
 struct history_row {
     uint64_t number; /* stack_export_number */
     uint64_t sums[HISTORY_SUMS];
 };
+/* The sums of every export at one moment; rows ascend by number. */
 struct history_sample {
     uint64_t at_us; /* clock_now_us */
     VEC(struct history_row) rows;
@@ -31,19 +33,22 @@ struct history_sample {
 void history_sample_release(struct history_sample *sample);
 #define CLEANUP_HISTORY_SAMPLE CLEANUP(history_sample_release) struct history_sample
 
-/* Of one export, now. */
+/* Read one export's sums as they are now. */
 void history_sums(const struct stack_export *e, uint64_t out[HISTORY_SUMS]);
-/* What is added a second since the sample. Of an export that was not there then, all it has, over the same time. */
+/* Compute an export's rates per second from the sample until now. An export added after the sample counts from zero,
+ * over the same time. */
 void history_rates(const struct history_sample *then, uint64_t number, const uint64_t now[HISTORY_SUMS],
                    uint64_t now_us, double out[HISTORY_SUMS]);
 
 struct history;
-/* The stack is not owned. Makes no thread; the first sample is taken here. */
+/* Take the first sample; make no thread. The stack is not owned and outlives it. -ENOMEM. */
 GR_MUST_CHECK int history_new(struct stack *stack, struct history **out);
+/* Start the thread that takes samples. -ENOMEM or -EAGAIN. */
 GR_MUST_CHECK int history_start(struct history *h);
-/* A copy of the oldest sample: *out, zeroed before, history_sample_release. Any thread. */
+/* Copy the oldest sample into *out, which is zeroed before; history_sample_release it, after a failure too. -ENOMEM.
+ * Any thread. */
 GR_MUST_CHECK int history_oldest(struct history *h, struct history_sample *out);
-/* Ends the thread. NULL is allowed. */
+/* End the thread and free all samples. NULL is allowed. */
 void history_free(struct history *h);
 
 #endif

@@ -1,21 +1,23 @@
+/* libmicrohttpd calls an access handler several times for one request, and keeps a pointer in between. Here that
+ * pointer is the address of one of two markers, so a request without a body needs no memory. */
 #include "server/http_daemon.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
-/* States of a request: its head has been seen; it is refused. */
 #define REFUSAL "{\"error\":\"the URL holds %00; no name has a NUL\"}"
+/* The markers: the request's header has been seen; its URL is refused. */
 static char begun, refused;
 
-/* The request's first state. libmicrohttpd hands a path on as a string, which would end at a NUL: another name than was
- * sent. */
+/* Return the request's first state. libmicrohttpd decodes the path into a C string, which would end at %00 and so name
+ * something else than the client meant. */
 static void *look_at_uri(void *arg, const char *uri, struct MHD_Connection *connection)
 {
     return strstr(uri, "%00") ? &refused : NULL;
 }
 
-/* Signals are the front end's own: the thread takes none. */
+/* Signals are for the front end, so the thread blocks all of them. */
 struct MHD_Daemon *http_daemon_start(int fd, unsigned flags, MHD_AccessHandlerCallback handler, void *arg,
                                      struct MHD_OptionItem *options)
 {

@@ -1,6 +1,7 @@
-/* Prometheus wants all lines of a metric together, so the metrics of the exports go through all exports once a metric.
- * Their number is bounded: every line is a time series for whoever scrapes.
- */
+/* Prometheus wants all lines of a metric together, so the metrics of exports are written metric by metric, and for each
+ * one over all exports. The exports' figures are taken once, before the first: otherwise a metric and the next could
+ * tell of different exports. The number of exports is bounded, since each line is a time series in the scraper's
+ * memory. */
 #include "server/metrics.h"
 
 #include <errno.h>
@@ -13,11 +14,13 @@
 #include "base/vec.h"
 #include "server/server_health.h"
 
+/* A document being written; rc is its first failure, after which visitors append nothing. */
 struct appending {
     struct bytes *out;
     int rc;
 };
 
+/* Return the metric's type, which its name tells. */
 static const char *type_of(const char *name)
 {
     size_t len = strlen(name);
@@ -29,6 +32,7 @@ static int append_head(struct bytes *out, const char *name, const char *help, co
     return bytes_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+/* Append a counter or gauge with its two header lines. */
 static void append_counter(void *arg, const struct counter_row *row)
 {
     struct appending *a = arg;
@@ -40,7 +44,7 @@ static void append_counter(void *arg, const struct counter_row *row)
 
 /* ---- histograms ---- */
 
-/* Seconds without what a double would add: 0.00005, 60. */
+/* Format a bound in seconds without a double's rounding: 0.00005, 60. */
 static void format_bound(uint64_t us, char out[32])
 {
     int len = snprintf(out, 32, "%llu.%06llu", (unsigned long long)(us / 1000000), (unsigned long long)(us % 1000000));
@@ -49,6 +53,7 @@ static void format_bound(uint64_t us, char out[32])
     out[out[len - 1] == '.' ? len - 1 : len] = 0;
 }
 
+/* Append a histogram. Prometheus' buckets are cumulative, ours are not. */
 static void append_histogram(void *arg, const struct histogram_row *row)
 {
     struct appending *a = arg;
@@ -70,11 +75,12 @@ static void append_histogram(void *arg, const struct histogram_row *row)
 
 /* ---- exports ---- */
 
+/* A metric of exports: one value, or one for each label value of from="...". */
 struct export_metric {
     const char *name, *help;
     struct {
-        const char *from; /* the label's value; NULL: the metric has one value an export */
-        size_t at;        /* in struct image_traffic */
+        const char *from; /* the label's value; NULL: the metric has no such label */
+        size_t at;        /* offset of the figure in struct image_traffic */
     } values[5];
     size_t count;
 };
@@ -107,7 +113,8 @@ static const struct export_metric export_metrics[] = {
     {"granary_export_prefetch_bytes_total", "Bytes of an export asked to be cached", {{NULL, AT(prefetch_bytes)}}, 1},
 };
 
-/* A name's bytes as a label's value: what is no UTF-8 as \xNN, so that names that differ stay different. */
+/* Append a name as a label's value. Bytes that are not UTF-8 are written as \xNN, so that different names stay
+ * different. */
 static int append_label(struct bytes *out, const char *name)
 {
     int rc = 0;
@@ -126,7 +133,7 @@ static int append_label(struct bytes *out, const char *name)
     return rc;
 }
 
-/* What is said of an export, taken once: each metric says its part of the same exports. */
+/* An export's figures, taken once for all metrics. */
 struct export_row {
     struct stack_export *export; /* a reference */
     struct image_traffic traffic;
@@ -141,6 +148,7 @@ static void release_rows(export_rows *rows)
     vec_release(rows);
 }
 
+/* Take the figures of the first METRICS_EXPORTS_MAX exports, each with a reference. */
 static int take_rows(struct stack *stack, export_rows *out)
 {
     struct stack_export *e = NULL;
@@ -157,6 +165,7 @@ static int take_rows(struct stack *stack, export_rows *out)
     return 0;
 }
 
+/* Append one value of one export. */
 static int append_export_value(struct bytes *out, const struct export_metric *m, size_t v, const struct export_row *row)
 {
     uint64_t value;
@@ -169,6 +178,7 @@ static int append_export_value(struct bytes *out, const struct export_metric *m,
     return rc ? rc : bytes_printf(out, "\"} %llu\n", (unsigned long long)value);
 }
 
+/* Append all metrics of exports. */
 static int append_exports(struct stack *stack, struct bytes *out)
 {
     CLEANUP(release_rows) export_rows rows = {0};
@@ -185,7 +195,7 @@ static int append_exports(struct stack *stack, struct bytes *out)
 
 /* ---- what may be down, one by one ---- */
 
-/* One row: value of NAME{LABEL="OF",as="AS"}; as may be NULL. */
+/* Append one row: NAME{LABEL="OF",as="AS"} and 1 or 0. as may be NULL. */
 static int append_up(struct bytes *out, const char *name, const char *label, const char *of, const char *as, bool up)
 {
     int rc = bytes_printf(out, "%s{%s=\"", name, label);
@@ -196,6 +206,7 @@ static int append_up(struct bytes *out, const char *name, const char *label, con
     return rc ? rc : bytes_printf(out, "\"} %d\n", up);
 }
 
+/* A cache directory in any other state, such as one that is being tried again, still does its part. */
 static bool is_used(const char *state)
 {
     return strcmp(state, "down") != 0 && strcmp(state, "absent") != 0;
@@ -254,6 +265,7 @@ static int append_ups(struct stack *stack, struct bytes *out)
     return rc;
 }
 
+/* Append the health as a gauge. */
 static void append_health(struct stack *stack, struct appending *a)
 {
     char why[SERVER_HEALTH_WHY_MAX];

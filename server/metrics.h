@@ -1,4 +1,4 @@
-/* Everything that is counted, as one document in Prometheus' text form: docs/reference/metrics.md. */
+/* Every counter of a server as one document in Prometheus' text form: docs/reference/metrics.md. */
 #ifndef GRANARY_SERVER_METRICS_H
 #define GRANARY_SERVER_METRICS_H
 
@@ -6,13 +6,13 @@
 #include "stack.h"
 
 enum {
-    METRICS_EXPORTS_MAX = 10000, /* exports with rows of their own, the first ones */
+    METRICS_EXPORTS_MAX = 10000, /* exports with rows: the first ones added */
     METRICS_DOCUMENT_MAX = 64 << 20,
 };
 
 #define METRICS_TYPE "text/plain; version=0.0.4"
 
-/* Appended to *out; max METRICS_DOCUMENT_MAX holds it. Waits for nothing. */
+/* Append the document to *out; METRICS_DOCUMENT_MAX as its maximum is enough. Never blocks. -ENOMEM. Any thread. */
 GR_MUST_CHECK int metrics_write(struct stack *stack, struct bytes *out);
 
 #endif

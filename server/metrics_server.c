@@ -1,7 +1,6 @@
-/* Whoever can reach the port may ask, so a client can take little: a connection is for one request and ends after it,
- * at most CONNECTIONS_MAX are open, of one address at most half of them, for IDLE_TIMEOUT_S when nothing comes. The
- * requests of all are answered one after the other by one thread, which waits for nothing (metrics_write).
- */
+/* Every client that reaches the port may ask, so a client gets little: a connection is for one request, ends after
+ * IDLE_TIMEOUT_S of silence, and is one of CONNECTIONS_MAX, of which one address may hold half. One thread answers all
+ * requests one after the other; metrics_write never blocks. */
 #include "server/metrics_server.h"
 
 #include <errno.h>
@@ -32,6 +31,7 @@ static enum MHD_Result answer_metrics(struct metrics_server *m, struct MHD_Conne
     return http_daemon_answer(connection, MHD_HTTP_OK, METRICS_TYPE, body.data, body.len, true);
 }
 
+/* libmicrohttpd's access handler: GET or HEAD /metrics, and nothing else. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *data_len, void **state)
 {

@@ -1,3 +1,6 @@
+/* A server is as healthy as its worst part. Only a store can make it failing: without a cache directory or a shared
+ * cache proxy it still serves every read, at a higher cost. Stores are judged first, so among parts that are equally
+ * bad the reason names a store. */
 #include "server/server_health.h"
 
 #include <stdio.h>
@@ -34,12 +37,13 @@ enum server_health server_health_of_tier(const struct store_tier_report *tier)
 
 /* ---- all of them ---- */
 
+/* The worst part seen so far, and the sentence about it. */
 struct judgement {
     enum server_health worst;
     char *why;
 };
 
-/* Is it worse than all before? Then its sentence is to be written. */
+/* Whether a part is worse than all before it; if so, the caller writes its sentence. */
 static bool is_worst(struct judgement *j, enum server_health health)
 {
     if (health <= j->worst)
@@ -48,6 +52,7 @@ static bool is_worst(struct judgement *j, enum server_health health)
     return true;
 }
 
+/* Judge every store; the sentence gives its last failure, or how long a read has waited. */
 static void judge_stores(struct stack *stack, struct judgement *j)
 {
     struct store_health h;
@@ -64,6 +69,7 @@ static void judge_stores(struct stack *stack, struct judgement *j)
     }
 }
 
+/* Judge every cache directory. */
 static void judge_dirs(struct stack *stack, struct judgement *j)
 {
     struct cache_dir_report dirs[CACHE_DIRS_MAX];

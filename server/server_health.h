@@ -1,5 +1,5 @@
-/* How well a server serves, as its readers feel it: the one place that decides it. Status, its exit status, the metrics
- * and the lines of the stores all say what these functions say. */
+/* How well a server serves, as its readers feel it. Only these functions decide it: /status, the exit status of
+ * `granary status`, the metrics and the report of each store all use them. */
 #ifndef GRANARY_SERVER_SERVER_HEALTH_H
 #define GRANARY_SERVER_SERVER_HEALTH_H
 
@@ -8,25 +8,28 @@
 enum server_health {
     SERVER_HEALTHY,
     SERVER_DEGRADED, /* reads are served, some of them late or at a higher cost */
-    SERVER_FAILING,  /* what is not cached cannot be read now */
+    SERVER_FAILING,  /* reads of uncached data fail or hang now */
 };
 
 enum {
-    SERVER_READ_SLOW_MS = 5000,   /* a read that has waited so long for a store: degraded */
-    SERVER_READ_STUCK_MS = 30000, /* failing */
+    SERVER_READ_SLOW_MS = 5000,   /* a read that waits this long for a store makes it degraded */
+    SERVER_READ_STUCK_MS = 30000, /* and this long, failing */
 };
 
-/* "healthy", "degraded", "failing" */
+/* Return "healthy", "degraded" or "failing". */
 const char *server_health_word(enum server_health health);
 
-/* *out_state: "answering"; "slow" or "stuck": a read has been waiting long for it; "failing": its last answers were
- * failures; "silent": it answers nothing, and one request at a time asks it. */
+/* Judge one store. *out_state: "answering"; "slow" or "stuck": a read has been waiting long for it; "failing": its last
+ * answers were failures; "silent": it answers nothing, and the breaker lets one request at a time through. */
 enum server_health server_health_of_store(const struct store_health *store, const char **out_state);
+/* Judge one cache directory, and one shared cache proxy. Neither makes a server worse than degraded. */
 enum server_health server_health_of_dir(const struct cache_dir_report *dir);
 enum server_health server_health_of_tier(const struct store_tier_report *tier);
 
 /* The worst of these; why becomes a sentence about the first that is so, "" when healthy. */
 enum { SERVER_HEALTH_WHY_MAX = ERROR_TEXT_MAX + 256 };
+/* Return the worst health of all stores, cache directories and proxies. why becomes a sentence about the first one that
+ * bad, or "" when healthy. */
 enum server_health server_health(struct stack *stack, char why[SERVER_HEALTH_WHY_MAX]);
 
 #endif

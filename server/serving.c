@@ -1,3 +1,11 @@
+/* Puts the parts of a serving process together, in two steps, since a front end may fork in between (nbdkit does):
+ *
+ *     serving_open    opens and binds everything, makes no thread, reports bad parameters
+ *     serving_start   makes the threads, in the process that serves
+ *
+ * The order of closing matters: the control socket goes first, since its requests use every other part; then the
+ * warming thread; the stack goes last. `ending` is the cancel flag of all stores and is set before anything is joined,
+ * so that no thread waits for the retries of a dead store. */
 #include "server/serving.h"
 
 #include <errno.h>
@@ -33,6 +41,7 @@ char *serving_describe(const struct stack_export *e, char out[SERVING_DESCRIPTIO
     return out;
 }
 
+/* Log what is served, by content: the log then tells which bytes clients got. */
 static void log_exports(struct serving *s)
 {
     char text[SERVING_DESCRIPTION_MAX];
@@ -41,7 +50,8 @@ static void log_exports(struct serving *s)
                  (unsigned long long)image_manifest(stack_export_image(e))->size, serving_describe(e, text));
 }
 
-/* A start that is a supervisor's restart goes on with tags that were resolved when it began. */
+/* Return when the supervisor resolved the tags, seconds since the epoch; 0: unknown. A restart serves the images that
+ * were resolved then, whatever the tags say now. */
 static int64_t resolved_when(void)
 {
     const char *text = getenv("GRANARY_RESOLVED");
@@ -59,7 +69,7 @@ static int open_metrics(struct serving *s)
 
 int serving_open(struct serving *s)
 {
-    if (getenv("GRANARY_CHECK")) /* the parameters are understood: all that is asked */
+    if (getenv("GRANARY_CHECK")) /* only the parameters were to be checked, and they are good */
         _exit(EXIT_SUCCESS);
     s->options.stack.resolved = resolved_when();
     if (s->options.control && asprintf(&s->handed, "%s" EXPORT_TABLE_HANDED, s->options.control) < 0) {
@@ -82,8 +92,9 @@ int serving_open(struct serving *s)
 
 /* ---- starting ---- */
 
-/* nbdkit's own parent-death signal is SIGTERM, which waits for idle connections, and a fork forgets the one that the
- * process was started with. */
+/* Have the kernel kill this process when the supervisor dies. A front end that outlived its supervisor would keep the
+ * caches' locks. nbdkit's own parent-death signal does not do: it is SIGTERM, at which nbdkit waits for idle
+ * connections, and the setting is lost across nbdkit's fork. */
 static int follow_supervisor(void)
 {
     const char *supervisor = getenv("GRANARY_SUPERVISOR");
@@ -143,6 +154,7 @@ void serving_close(struct serving *s)
 
 /* ---- clients ---- */
 
+/* Return -ENOENT with a sentence that lists the exports, as many as fit. */
 static int say_unknown(struct serving *s, const char *name)
 {
     CLEANUP_BYTES known = BYTES_INIT(ERROR_TEXT_MAX);

@@ -1,6 +1,10 @@
-/* What a process that serves images consists of, whatever front end its clients come through: the stack, its control
- * socket, its metrics over TCP, the warming of metadata. A front end sets the parameters, opens, starts, and closes;
- * reads of an export are image_read. */
+/* The parts of a process that serves images, the same for every front end: the stack, its control socket, its metrics
+ * over TCP, the warming of metadata. The order of calls:
+ *
+ *     serving_init -> stack_options_set ... -> stack_options_complete -> serving_open -> (fork) -> serving_start
+ *         -> serving_connect, image_read, serving_disconnect, in any number of threads
+ *         -> serving_stop_fetching, clients end -> serving_close
+ */
 #ifndef GRANARY_SERVER_SERVING_H
 #define GRANARY_SERVER_SERVING_H
 
@@ -13,56 +17,60 @@
 #include "server/start_warm.h"
 #include "stack_options.h"
 
-/* "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" */
+/* Room for "granary content-root sha256:<64> image sha256:<64> metadata <offset>+<length> front <length>" and its NUL.
+ */
 enum { SERVING_DESCRIPTION_MAX = 288 };
 
-/* A client's hold on an export. */
+/* A client's connection to an export, which cannot be removed meanwhile. */
 struct serving_export {
     struct stack_export *export;
-    struct image *image; /* its */
+    struct image *image; /* the export's; lives as long as the connection */
 };
 
+/* A serving process. Front ends use options, stack and failures; the rest is serving.c's. */
 struct serving {
     struct stack_options options;
-    char *handed; /* the path of what a supervisor or mount has resolved (EXPORT_TABLE_HANDED) */
+    char *handed; /* path of the table of images that a supervisor or mount has resolved (EXPORT_TABLE_HANDED) */
     struct stack *stack;
     struct added_exports *added;
-    struct control *control;
+    struct control *control; /* NULL: there is no control socket; so for the members below */
     struct metrics_server *metrics;
     struct start_warm *start_warm;
-    struct log_limit failures;
-    volatile int ending; /* the stores' cancel */
+    struct log_limit failures; /* of the errors that clients' requests log */
+    volatile int ending;       /* the stores' cancel flag */
 };
 
-/* Every default; stack_options_set is what comes next. */
+/* Set every default; continue with stack_options_set. */
 void serving_init(struct serving *s);
 
-/* After stack_options_complete: ends the process there, with 0, where that is all that is asked (GRANARY_CHECK).
- * Stores, cache directories, images, sockets. All that can be wrong with the parameters is said here. Makes no thread;
- * the control socket is the last, by which a supervisor knows that this has gone well. */
+/* Open stores, cache directories, images and sockets, after stack_options_complete. Reports everything that can be
+ * wrong with the parameters. Makes no thread. The control socket is opened last: a supervisor takes it as the sign of
+ * success. With GRANARY_CHECK in the environment the process exits here with 0, as only the parameters were to be
+ * checked. After a failure: serving_close. */
 GR_MUST_CHECK int serving_open(struct serving *s);
 
-/* Threads, in the process that is to serve. Under a supervisor (GRANARY_SUPERVISOR) this process is killed when that
- * ends, for it holds the caches' locks. */
+/* Start the threads, in the process that serves. Under a supervisor (GRANARY_SUPERVISOR) this process dies when the
+ * supervisor does, since it holds the caches' locks, which the next server needs. -ECANCELED: the supervisor is gone
+ * already. After a failure: serving_close. */
 GR_MUST_CHECK int serving_start(struct serving *s);
 
-/* What is being fetched is not tried again, and reads that wait for it fail: for a front end that ends its clients. */
+/* Retry no more fetches; reads that wait for one fail. For a front end that is about to end its clients. */
 void serving_stop_fetching(struct serving *s);
 
-/* All of it down again, the counters in debug lines; in any state after init. No client waits any more, so what is
- * still fetched for none is not tried again. */
+/* Stop and free everything, and log the counters as debug lines. Allowed in any state after serving_init, when no
+ * client waits any more. */
 void serving_close(struct serving *s);
 
-/* The export of that name for one client, which keeps it from being removed; "" is the only one, where there is one.
- * -ENOENT, with a sentence that names them: none. *out: serving_disconnect. Any thread. */
+/* Connect one client to the export of that name; "" means the only export. *out: serving_disconnect it. -ENOENT: no
+ * such export, with a sentence that lists those there are; -ENOMEM. Any thread. */
 GR_MUST_CHECK int serving_connect(struct serving *s, const char *name, struct serving_export **out);
 void serving_disconnect(struct serving_export *e);
 
-/* What clients are told of an export; returns out. */
+/* Write the description of an export that NBD clients get (see SERVING_DESCRIPTION_MAX); return out. */
 char *serving_describe(const struct stack_export *e, char out[SERVING_DESCRIPTION_MAX]);
 
-/* A client's request has failed with rc and a sentence: log it, unless failures are a storm. Returns what the client is
- * told, ENOMEM or EIO: only out of memory is worth telling from the rest. Any thread. */
+/* Log a client's request that failed with rc and a sentence, unless too many failures were logged lately. Returns the
+ * errno to tell the client, positive: ENOMEM for -ENOMEM, EIO for everything else. Any thread. */
 int serving_request_failed(struct serving *s, int rc);
 
 #endif

@@ -1,6 +1,11 @@
-/* The catalog is not asked for, and index nodes come through a store handle of its own, which ends with it. What is in
- * flight ends when the images' stores are told to.
- */
+/* One thread tries every export once, and those that failed again after a pause. It remembers an export by its number,
+ * which ascends and is never reused: exports up to `last` were tried, and `unfinished` lists those of them whose
+ * metadata is not all cached. A new export has a higher number than `last`, so one pass over the stack finds both
+ * kinds.
+ *
+ * An export whose image or index is damaged or gone is not tried again. Warming metadata needs no catalog. Index nodes
+ * come through a separate store handle, which `ending` cancels; chunks already in flight end when the images' own
+ * stores are cancelled. */
 #include "server/start_warm.h"
 
 #include <errno.h>
@@ -15,21 +20,21 @@
 
 enum { STORE_TIMEOUT_MS = 30000, PAUSE_MIN_MS = 1000, PAUSE_MAX_MS = 60000 };
 
-/* An export whose metadata is not cached yet, though that was tried. */
+/* An export whose metadata could not be cached completely yet. */
 struct unfinished {
     uint64_t number;
-    bool said;
+    bool said; /* its failure was logged */
 };
 
 struct start_warm {
     struct stack *stack;
     pthread_t thread;
-    VEC(struct unfinished) unfinished; /* ascending; the thread's, like last */
-    uint64_t last;                     /* exports up to this number were tried */
-    volatile int ending;               /* set under the lock; stores look at it */
+    VEC(struct unfinished) unfinished; /* ascending by number; used by the thread only, like last */
+    uint64_t last;                     /* the highest number tried */
+    volatile int ending;               /* set under lock; read without it, by the stores too */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool added; /* since the last round began; under the lock */
+    bool added; /* an export was added since the last round began; under lock */
 };
 
 static bool is_ending(const struct start_warm *w)
@@ -37,16 +42,19 @@ static bool is_ending(const struct start_warm *w)
     return __atomic_load_n(&w->ending, __ATOMIC_RELAXED);
 }
 
+/* Called by warm_run as it proceeds: cancels it when the server ends. */
 static int start_warm_tell(void *arg, const struct warm_report *report)
 {
     return is_ending(arg) ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
+/* Ignore a file that failed: the result's first error is logged once for the export. */
 static int ignore_failed(void *arg, const char *path, size_t len, const char *why)
 {
     return start_warm_tell(arg, NULL);
 }
 
+/* Warm one export's metadata through a separate store handle. */
 static int warm_export(struct start_warm *w, struct stack_export *e, struct warm_result *out)
 {
     CLEANUP(cleanup_store) struct store *store = NULL;
@@ -60,6 +68,7 @@ static int warm_export(struct start_warm *w, struct stack_export *e, struct warm
     return rc ? rc : warm_run(&config, out);
 }
 
+/* Log an export's first failure; a store that is down for hours fails once a minute. */
 static void start_warm_say(const struct stack_export *e, bool *said, const char *why)
 {
     if (!*said)
@@ -67,7 +76,7 @@ static void start_warm_say(const struct stack_export *e, bool *said, const char 
     *said = true;
 }
 
-/* false: it is worth another try. */
+/* Warm one export. Returns false when another try may succeed. */
 static bool try_export(struct start_warm *w, struct stack_export *e, bool *said)
 {
     struct warm_result result;
@@ -85,7 +94,8 @@ static bool try_export(struct start_warm *w, struct stack_export *e, bool *said)
     return !rc || rc == -ENOENT || rc == -EBADMSG;
 }
 
-/* Try what is new and what is unfinished. What was removed meanwhile is forgotten. */
+/* Try the new and the unfinished exports, and rebuild the list of unfinished ones in place: kept entries never outrun
+ * the entries read, since both ascend. Exports that were removed drop out. */
 static int try_all(struct start_warm *w)
 {
     size_t at = 0, kept = 0;
@@ -95,7 +105,7 @@ static int try_all(struct start_warm *w)
         while (at < w->unfinished.len && w->unfinished.items[at].number < u.number)
             at++;
         bool known = at < w->unfinished.len && w->unfinished.items[at].number == u.number;
-        if (u.number <= w->last && !known)
+        if (u.number <= w->last && !known) /* tried, and done */
             continue;
         if (known)
             u = w->unfinished.items[at++];
@@ -111,7 +121,7 @@ static int try_all(struct start_warm *w)
     return 0;
 }
 
-/* Until the end, until something was added, or for so long (0: without end). */
+/* Wait until the server ends, an export is added, or ms have passed (0: no limit). */
 static void start_warm_pause_for(struct start_warm *w, uint64_t ms)
 {
     struct timespec until = clock_at_ms(clock_now_ms() + ms);
@@ -122,6 +132,7 @@ static void start_warm_pause_for(struct start_warm *w, uint64_t ms)
     w->added = false;
 }
 
+/* The thread: a round over the exports, then a pause that doubles while exports are unfinished. */
 static void *start_warm_run(void *arg)
 {
     struct start_warm *w = arg;

@@ -1,3 +1,6 @@
+/* A system call that waits uninterruptibly cannot be cancelled, so it is made in a child process, which can be left
+ * behind. The child sends its result through a pipe. It keeps no other descriptor: a stuck child must hold no lock, and
+ * no pipe whose reader waits for the last writer. */
 #include "attach/device/deadline.h"
 
 #include <errno.h>
@@ -13,12 +16,13 @@
 #include "base/error.h"
 #include "base/io.h"
 
+/* What the child reports. Smaller than PIPE_BUF, so it arrives whole. */
 struct answer {
     int rc;
     char text[ERROR_TEXT_MAX];
 };
 
-/* Nothing but fd: a stuck child must keep no lock of ours, and no pipe whose other end waits for all who have it. */
+/* The child's part; never returns. Close everything but the pipe, work, report. */
 static void work_and_tell(deadline_work *work, void *arg, int fd)
 {
     enum { KEPT = 3 };
@@ -35,7 +39,7 @@ static void work_and_tell(deadline_work *work, void *arg, int fd)
     _exit(io_write_full(KEPT, &a, sizeof a) != 0);
 }
 
-/* Wait for the answer, which comes as a whole. */
+/* Wait for the child's report. */
 static int deadline_take(int fd, uint64_t deadline_ms, struct answer *out)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -65,7 +69,7 @@ int deadline_call(deadline_work *work, void *arg, uint64_t timeout_ms)
         work_and_tell(work, arg, in);
     close(steal_fd(&in));
     int rc = deadline_take(out, clock_now_ms() + timeout_ms, &a);
-    if (rc == -ETIMEDOUT) { /* it ends with what holds it, and is init's to wait for then */
+    if (rc == -ETIMEDOUT) { /* the child dies when the kernel lets it; init reaps it if we have ended by then */
         kill(pid, SIGKILL);
         waitpid(pid, NULL, WNOHANG);
         return rc;

@@ -1,4 +1,4 @@
-/* Calls of the kernel that may never come back, with an end: they are made by a child process. */
+/* Calls into the kernel that may never return, with a time limit: a child process makes them. */
 #ifndef GRANARY_ATTACH_DEVICE_DEADLINE_H
 #define GRANARY_ATTACH_DEVICE_DEADLINE_H
 
@@ -8,8 +8,9 @@
 
 typedef int deadline_work(void *arg);
 
-/* work(arg), which changes nothing of this process, and its -errno with its sentence. -ETIMEDOUT without a sentence: it
- * has not come back for so long; what the kernel has begun for it goes on, or not. From a process's only thread. */
+/* Call work(arg) in a child process and return its result and sentence. work changes nothing in this process.
+ * -ETIMEDOUT, without a sentence: it did not return in time; the kernel may or may not finish what was begun. Call it
+ * from a process with one thread, since it forks. */
 GR_MUST_CHECK int deadline_call(deadline_work *work, void *arg, uint64_t timeout_ms);
 
 #endif

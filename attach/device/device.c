@@ -1,4 +1,4 @@
-/* What all block devices have in common: their queue, their page cache. */
+/* What all block devices share: their queue settings, their page cache, and whether a mount has them. */
 #include "attach/device/device.h"
 
 #include <errno.h>
@@ -17,12 +17,13 @@
 enum {
     READ_AHEAD_KB = 4096,
     MAX_SECTORS_KB = 1024,
-    WARM_STEP = 1 << 20,
-    WARM_SHARE = 4,
-    CLAIM_LOOKS = 20, /* CLAIM_STEP_US apart */
+    WARM_STEP = 1 << 20, /* bytes of one read */
+    WARM_SHARE = 4,      /* warm at most this part of the available memory */
+    CLAIM_LOOKS = 20,    /* CLAIM_STEP_US apart */
     CLAIM_STEP_US = 50000
 };
 
+/* Write one of the device's queue settings. */
 static void set_queue(const char *device, const char *name, int value)
 {
     char path[128];
@@ -38,7 +39,8 @@ void device_tune(const char *device)
     set_queue(device, "max_sectors_kb", MAX_SECTORS_KB);
 }
 
-/* A mount holds it so; but so does, for a moment, whoever looks like this, and the kernel after an umount. */
+/* A mount opens its device exclusively, in every namespace. So do, for a moment, another caller of this function and
+ * the kernel after an umount; hence the looks over a second. */
 bool device_claimed(const char *device)
 {
     for (int i = 0; i < CLAIM_LOOKS; i++) {
@@ -50,6 +52,7 @@ bool device_claimed(const char *device)
     return true;
 }
 
+/* Return the memory available without swapping, in bytes; 0: unknown. */
 static uint64_t available_memory(void)
 {
     CLEANUP_BYTES text = BYTES_INIT(64 << 10);

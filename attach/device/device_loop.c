@@ -1,5 +1,5 @@
-/* The loop device on a file that granary-fuse shows. Direct I/O keeps requests parallel and large: a buffered
- * loop reads one at a time. */
+/* A loop device on a file that granary-fuse shows. Direct I/O keeps requests large and parallel; a buffered loop device
+ * reads one page range at a time. Autoclear detaches it at its last close, so a killed mount leaves none behind. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
@@ -17,6 +17,8 @@
 
 enum { LOOP_WAIT_MS = 5000, LOOP_TRIES = 16, STEP_US = 20000 };
 
+/* Return the number of a free loop device, which the kernel makes if there is none. Another process may take it first.
+ */
 static int free_loop(void)
 {
     CLEANUP_FD int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
@@ -26,7 +28,7 @@ static int free_loop(void)
     return number;
 }
 
-/* -EBUSY: somebody else took that number first. */
+/* Attach loop device `number`. -EBUSY: another process took it between LOOP_CTL_GET_FREE and here. */
 static int configure(int number, int file_fd, char out[DEVICE_NAME_MAX], int *out_fd)
 {
     snprintf(out, DEVICE_NAME_MAX, "/dev/loop%d", number);

@@ -1,6 +1,6 @@
-/* Kernel nbd, attached over netlink. Which device is free the kernel decides, which knows: two mounts, or somebody
- * else's attach in between, never get the same.
- */
+/* Kernel nbd, attached over netlink. The kernel chooses the free device, so two attaches at the same moment never get
+ * the same one. An attachment is told from a later one of the same device by its mark, the pid file in sysfs; nothing
+ * is detached whose mark is not ours. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,12 +30,12 @@
 
 enum {
     MODPROBE_TIMEOUT_MS = 30000,
-    ANSWER_TIMEOUT_S = 30, /* the server has just been asked, and answered */
+    ANSWER_TIMEOUT_S = 30, /* the server has just answered export_check */
     SIZE_WAIT_MS = 5000,
     DETACH_MS = 30000,
     CONNECTIONS_MAX = 64,
     OS_RELEASE_MAX = 64 << 10,
-    NUMBER_MAX = 1 << 20 /* as many devices as the kernel has minors */
+    NUMBER_MAX = 1 << 20 /* as many devices as the kernel has minor numbers */
 };
 
 static bool have_nbd(void)
@@ -88,6 +88,7 @@ char *device_nbd_backend(const struct digest *content_root, char out[DEVICE_BACK
     return out;
 }
 
+/* Wait until the device shows the image's size: the kernel sets it shortly after the attach. */
 static int wait_for_size(const char *device, uint64_t want)
 {
     uint64_t deadline = clock_now_ms() + SIZE_WAIT_MS, size = 0;
@@ -109,7 +110,8 @@ static void close_all(int *fds, size_t count)
         close(fds[i]);
 }
 
-/* Each connection is to be to the same image: the server may have been replaced between two of them. */
+/* Make the connections. Each is checked, since the server may be replaced by one with another image in between. *count:
+ * those to close, also after a failure. */
 static int dial_all(const struct device_nbd *d, int fds[CONNECTIONS_MAX], size_t *count, uint16_t *out_flags)
 {
     struct nbd_export got = {.flags = NBD_FLAG_CAN_MULTI_CONN};
@@ -126,6 +128,7 @@ static int dial_all(const struct device_nbd *d, int fds[CONNECTIONS_MAX], size_t
     return rc;
 }
 
+/* Detach after a failure; return the error of rc. */
 static int undo(const char *device, int rc)
 {
     struct error first;
@@ -161,6 +164,7 @@ int device_nbd_attach(const struct device_nbd *d, char out[DEVICE_NAME_MAX])
 
 /* ---- detaching ---- */
 
+/* Return 1 when the device is mounted in this namespace, 0 when not, or -errno. */
 static int is_mounted(const char *device)
 {
     struct stat st;
@@ -169,6 +173,7 @@ static int is_mounted(const char *device)
     return mountinfo_lists(&(struct mountinfo){.id = -1, .device = st.st_rdev});
 }
 
+/* Whether a device's file in sysfs holds exactly this text. */
 static bool sysfs_says(const char *name, const char *file, const char *text)
 {
     char path[PATH_MAX];
@@ -198,6 +203,7 @@ int device_nbd_find(pid_t maker, const struct digest *content_root, char out[DEV
     return rc;
 }
 
+/* The work of deadline_call: the kernel may wait for requests that are stuck. */
 static int call_disconnect(void *arg)
 {
     CLEANUP(cleanup_nbd_netlink) struct nbd_netlink *netlink = NULL;

@@ -1,5 +1,9 @@
-/* One NBD connection by libnbd, in small steps, so that a dead server or an interrupt ends the wait; or a look at the
- * file that a server shows, by a child process, which can be killed while the server does not answer. */
+/* Over NBD: one connection by libnbd, polled in small steps, so that a dead server or an interrupt ends the wait. For a
+ * server that shows files: a look at the export's file, made by a child process, since stat hangs while the server does
+ * not answer.
+ *
+ * A server that mounts started may take its time, as its store may; it is waited for while it lives. A server that was
+ * there before must answer within JOIN_MS. */
 #include "attach/device/export_check.h"
 
 #include <errno.h>
@@ -24,12 +28,12 @@ enum {
     LOOK_MS = 3000,
     ENDING_MS = 10000,
     DESCRIPTION_MAX = 1024,
-    JOIN_MS = 30000 /* a server that is there already answers at once, or hangs */
+    JOIN_MS = 30000 /* a server that was there before answers at once, or hangs */
 };
 
 DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
 
-/* A server of our own may take its time, as long as it lives: its store may. */
+/* Return 0 to go on waiting, or why not. */
 static int still_wanted(const struct export_check *check, uint64_t deadline_ms)
 {
     if (check->cancel && *check->cancel)
@@ -42,6 +46,7 @@ static int still_wanted(const struct export_check *check, uint64_t deadline_ms)
     return 0;
 }
 
+/* Wait until a server listens; one that was there before must listen already. */
 static int wait_for_socket(const struct export_check *check, const char *socket)
 {
     for (;;) {
@@ -57,7 +62,7 @@ static int wait_for_socket(const struct export_check *check, const char *socket)
     }
 }
 
-/* A server of our own that breaks a connection off is about to end, and writes why before it does. */
+/* Wait until a server of ours that closed the connection has ended: it writes the reason to its log before that. */
 static void export_check_wait_for_end(const struct export_check *check)
 {
     uint64_t deadline = clock_now_ms() + ENDING_MS;
@@ -65,6 +70,7 @@ static void export_check_wait_for_end(const struct export_check *check)
         usleep(STEP_MS * 1000 / 4);
 }
 
+/* Connect and negotiate the export. */
 static int connected(const struct export_check *check, struct nbd_handle *h)
 {
     if (nbd_set_export_name(h, check->name) || nbd_set_full_info(h, true) || nbd_aio_connect_unix(h, check->socket))
@@ -84,7 +90,7 @@ static int connected(const struct export_check *check, struct nbd_handle *h)
                      nbd_get_error() ? nbd_get_error() : "the connection was closed");
 }
 
-/* Whether it is there the caller finds out, who looks again. */
+/* Stat the file, only to see whether that returns; the caller stats it again. */
 static int export_check_look_at(void *path)
 {
     struct stat st;
@@ -92,6 +98,7 @@ static int export_check_look_at(void *path)
     return 0;
 }
 
+/* Wait until a stat of the file returns, whatever its result. */
 static int wait_for_file(const struct export_check *check, char *path)
 {
     uint64_t deadline = clock_now_ms() + JOIN_MS;
@@ -104,6 +111,7 @@ static int wait_for_file(const struct export_check *check, char *path)
     return rc;
 }
 
+/* Read the export's size and description from its file. */
 static int ask_file(const struct export_check *check, struct nbd_export *out)
 {
     char path[PATH_MAX], description[DESCRIPTION_MAX] = "";

@@ -1,6 +1,10 @@
-/* NBD's fixed newstyle handshake: the server greets, we say what we understand, ask by NBD_OPT_GO for the export, its
- * description with it, and read what comes until the server says yes or no. The bytes: net/nbd_wire.h.
- */
+/* NBD's fixed newstyle handshake, with the fewest messages that serve:
+ *
+ *     server: greeting (magic, flags)
+ *     client: flags, NBD_OPT_GO with the export's name, asking for its description
+ *     server: NBD_REP_INFO ... (size and flags, description), then NBD_REP_ACK or an error
+ *
+ * Structured replies are not negotiated, since the kernel does not know them. The layouts: net/nbd_wire.h. */
 #include "attach/device/nbd_dial.h"
 
 #include <endian.h>
@@ -19,9 +23,10 @@
 
 enum {
     REPLY_MAX = 8192,
-    REPLIES_MAX = 64 /* a server that says more than this says nothing */
+    REPLIES_MAX = 64 /* more replies than any honest server sends */
 };
 
+/* One option reply; data has a NUL behind its len bytes. */
 struct reply {
     uint32_t type, len;
     uint8_t data[REPLY_MAX + 1];
@@ -29,6 +34,7 @@ struct reply {
 
 /* ---- bytes ---- */
 
+/* Receive exactly len bytes. The socket's timeout shows as -EAGAIN. */
 static int nbd_dial_receive(int fd, void *out, size_t len)
 {
     ssize_t n = io_read_full(fd, out, len);
@@ -39,6 +45,7 @@ static int nbd_dial_receive(int fd, void *out, size_t len)
     return (size_t)n < len ? error_set(-ECONNRESET, "it closed the connection") : 0;
 }
 
+/* Send everything; no SIGPIPE. */
 static int transmit(int fd, const void *data, size_t len)
 {
     for (size_t done = 0; done < len;) {
@@ -60,6 +67,7 @@ static int not_nbd(void)
     return error_set(-EPROTO, "it does not speak NBD's newstyle protocol");
 }
 
+/* Read the greeting. *out_flags: those of the server's handshake flags that we know. */
 static int greet(int fd, uint32_t *out_flags)
 {
     struct nbd_wire_greeting hello;
@@ -72,6 +80,7 @@ static int greet(int fd, uint32_t *out_flags)
                : 0;
 }
 
+/* Send our flags and NBD_OPT_GO. */
 static int nbd_dial_ask(int fd, uint32_t flags, const char *export_name)
 {
     CLEANUP_BYTES b = BYTES_INIT(NBD_WIRE_NAME_MAX + 64);
@@ -86,6 +95,7 @@ static int nbd_dial_ask(int fd, uint32_t flags, const char *export_name)
     return transmit(fd, b.data, b.len);
 }
 
+/* Receive one option reply. One that does not belong to our NBD_OPT_GO means that this is no NBD server. */
 static int take_reply(int fd, struct reply *r)
 {
     struct nbd_wire_reply_head head;
@@ -101,6 +111,7 @@ static int take_reply(int fd, struct reply *r)
     return rc;
 }
 
+/* Turn an error reply into a sentence. */
 static int nbd_dial_refused(const struct reply *r, const char *export_name)
 {
     switch (r->type) {
@@ -116,6 +127,7 @@ static int nbd_dial_refused(const struct reply *r, const char *export_name)
     }
 }
 
+/* Take the export's size and flags, or its description. Other information is ignored. */
 static void take_info(const struct reply *r, struct nbd_export *out, bool *sized)
 {
     struct nbd_wire_info_export info;
@@ -130,6 +142,7 @@ static void take_info(const struct reply *r, struct nbd_export *out, bool *sized
         out->rooted = !nbd_content_root((const char *)r->data + 2, &out->content_root);
 }
 
+/* Run the handshake on a connected socket. */
 static int negotiate(int fd, const char *export_name, struct nbd_export *out)
 {
     struct reply r;

@@ -1,9 +1,9 @@
-/* Two sockets of libnl: one to ask, one that hears of dead connections, so that news never comes between a question and
- * its answer.
+/* Two libnl sockets, one for commands and one that receives news of dead connections, so that news never arrives
+ * between a command and its answer.
  *
- * Whether the kernel took a connection it does not say: a RECONFIGURE with nothing dead answers 0 too. But it sets the
- * send timeout of a socket that it takes to its own request timeout, and that can be asked of the socket.
- */
+ * The kernel does not tell whether it took a connection: RECONFIGURE answers 0 also when no connection was dead. But it
+ * sets the send timeout of a socket that it takes to its own request timeout, and our duplicate of the socket shows
+ * that. */
 #include "attach/device/nbd_netlink.h"
 
 #include <errno.h>
@@ -21,12 +21,13 @@
 
 enum { PROTOCOL_VERSION = 1, NO_INDEX = -1 };
 
+/* The callbacks store what they receive here. */
 struct nbd_netlink {
-    struct nl_sock *ask, *news; /* news: NULL until watched */
+    struct nl_sock *ask, *news; /* news: NULL until nbd_netlink_watch */
     int family;
-    bool answered; /* what the callbacks of ask leave */
+    bool answered; /* set by the callbacks of ask, with answer */
     int answer;    /* 0 or -errno */
-    int index;     /* in the last message received */
+    int index;     /* device index in the last message received */
     int watched;   /* the device whose news count */
     bool dead;
 };
@@ -35,6 +36,7 @@ DEFINE_CLEANUP(message, struct nl_msg *, nlmsg_free)
 
 /* ---- messages received ---- */
 
+/* Return the device index in a message, or NO_INDEX. */
 static int index_in(struct nl_msg *m, uint8_t *out_command)
 {
     struct nlattr *found[NBD_ATTR_MAX + 1];
@@ -45,6 +47,7 @@ static int index_in(struct nl_msg *m, uint8_t *out_command)
     return found[NBD_ATTR_INDEX] ? (int)nla_get_u32(found[NBD_ATTR_INDEX]) : NO_INDEX;
 }
 
+/* Note the device index in an answer: after NBD_CMD_CONNECT the one that the kernel chose. */
 static int on_message(struct nl_msg *m, void *arg)
 {
     struct nbd_netlink *n = arg;
@@ -63,7 +66,7 @@ static int on_ack(struct nl_msg *m, void *arg)
     return NL_STOP;
 }
 
-/* libnl has codes of its own, fewer than errno has: the kernel's is kept. */
+/* Keep the kernel's errno: libnl would map it to one of its codes, of which there are fewer. */
 static int on_error(struct sockaddr_nl *from, struct nlmsgerr *e, void *arg)
 {
     struct nbd_netlink *n = arg;
@@ -72,6 +75,7 @@ static int on_error(struct sockaddr_nl *from, struct nlmsgerr *e, void *arg)
     return NL_STOP;
 }
 
+/* Note a dead connection of the watched device; news of other devices is dropped. */
 static int on_news(struct nl_msg *m, void *arg)
 {
     struct nbd_netlink *n = arg;
@@ -83,6 +87,7 @@ static int on_news(struct nl_msg *m, void *arg)
 
 /* ---- asking ---- */
 
+/* Open the socket for commands, and look up nbd's netlink family, whose number the kernel assigns. */
 static int open_ask(struct nbd_netlink *n)
 {
     n->ask = nl_socket_alloc();
@@ -123,6 +128,7 @@ void nbd_netlink_close(struct nbd_netlink *n)
     free(n);
 }
 
+/* Begin a command; index NO_INDEX lets the kernel choose the device. */
 static int nbd_netlink_begin(struct nbd_netlink *n, uint8_t command, int index, struct nl_msg **out)
 {
     CLEANUP(cleanup_message) struct nl_msg *m = nlmsg_alloc();
@@ -141,6 +147,7 @@ static int put_link(struct nl_msg *m, const struct nbd_link *link)
     return 0;
 }
 
+/* Append the sockets: a nested list of items, each with a descriptor. */
 static int put_sockets(struct nl_msg *m, const int *fds, size_t count)
 {
     struct nlattr *list = nla_nest_start(m, NBD_ATTR_SOCKETS | NLA_F_NESTED), *item = list;
@@ -157,7 +164,8 @@ static int put_sockets(struct nl_msg *m, const int *fds, size_t count)
     return 0;
 }
 
-/* The kernel's answer: 0 or -errno, of which only -EPERM and what goes wrong on the way have a sentence. */
+/* Send a command and wait for the kernel's answer: 0 or -errno. Only -EPERM and netlink's own failures have a sentence.
+ */
 static int ask(struct nbd_netlink *n, struct nl_msg *m)
 {
     int rc = nl_send_auto(n->ask, m);
@@ -196,6 +204,7 @@ int nbd_netlink_connect(struct nbd_netlink *n, const struct nbd_link *link, uint
                : rc;
 }
 
+/* Put the sentence to an answer to RECONFIGURE. */
 static int reconfigured(const struct nbd_link *link, int rc)
 {
     if (!rc || rc == -EPERM)
@@ -208,6 +217,7 @@ static int reconfigured(const struct nbd_link *link, int rc)
     return error_set(rc, "the kernel refuses to change /dev/nbd%d: %s; 'dmesg' says why", link->index, strerror(-rc));
 }
 
+/* Repeat the link's settings, and offer count connections. */
 static int reconfigure(struct nbd_netlink *n, const struct nbd_link *link, const int *fds, size_t count)
 {
     CLEANUP(cleanup_message) struct nl_msg *m = NULL;
@@ -270,7 +280,7 @@ int nbd_netlink_wait_dead(struct nbd_netlink *n, int index, int timeout_ms, bool
         return error_set(-errno, "cannot wait for news of dead nbd connections: %s", strerror(errno));
     if (rc > 0) {
         rc = nl_recvmsgs_default(n->news);
-        if (rc == -NLE_NOMEM) /* more came than there was room for */
+        if (rc == -NLE_NOMEM) /* the socket's buffer overflowed: news was lost, perhaps of our device */
             n->dead = true;
         else if (rc < 0)
             return error_set(-EIO, "cannot hear of dead nbd connections: %s", nl_geterror(rc));

@@ -1,4 +1,4 @@
-/* Distributions are told by ID and ID_LIKE of os-release(5). */
+/* A distribution is recognised by ID and ID_LIKE of os-release(5). */
 #include "attach/device/nbd_remedy.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 
 enum { VALUE_MAX = 128 };
 
-/* The words behind KEY=, without quotes; "" where there are none. */
+/* Return the value of KEY= without its quotes; "" when it is not there. */
 static void value_of(const char *text, const char *key, char out[VALUE_MAX])
 {
     size_t len = strlen(key);
@@ -25,6 +25,7 @@ static void value_of(const char *text, const char *key, char out[VALUE_MAX])
     }
 }
 
+/* Whether a list separated by spaces has that word. */
 static bool has_word(const char *words, const char *word)
 {
     size_t len = strlen(word);
@@ -39,7 +40,7 @@ static bool has_word(const char *words, const char *word)
 
 const char *nbd_remedy(const char *os_release, const char *release, char out[NBD_REMEDY_MAX])
 {
-    /* The first that fits: what is like another comes before it. %s: the kernel's release. */
+    /* The first match counts, so a derived distribution stands before the one it is like. %s: the kernel's release. */
     static const struct {
         const char *id, *text;
     } table[] = {

@@ -1,6 +1,7 @@
-/* One connection by libnbd. What is to be asked is ranges, one after another, and a queue of failed requests, which go
- * first and chunk by chunk: there are never more of them than requests at a time.
- */
+/* One connection by libnbd with IN_FLIGHT requests. Work comes from two places: ranges, asked for in order by requests
+ * of CHUNKS chunks, and `again`, the ranges of failed requests, which are repeated first, chunk by chunk, to find the
+ * chunk at fault. A slot adds at most one range to `again` and takes new work only from there until it is empty, so
+ * IN_FLIGHT places are enough. */
 #include "attach/device/nbd_warm.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@
 
 enum {
     IN_FLIGHT = 64,
-    CHUNKS = 16, /* a server works on no more of a request at once; answers are what progress is told by */
+    CHUNKS = 16, /* a server works on no more of a request at once; also the step of progress */
     CHUNKS_LIMITED = 4,
     STEP_MS = 500,
     REQUEST_MAX = 32 << 20,
@@ -30,10 +31,12 @@ enum {
     PROBES = 6,
 };
 
+/* Bytes [off, end) of the export. */
 struct range {
     uint64_t off, end;
 };
 
+/* A request in flight; done and error are set by libnbd's callback. */
 struct slot {
     struct range range;
     bool busy, done;
@@ -46,15 +49,16 @@ struct warming {
     struct nbd_warm_state *state;
     uint64_t chunk;
     struct rate rate;         /* where the config has a limit */
-    VEC(struct range) ranges; /* to be asked by requests of CHUNKS chunks */
+    VEC(struct range) ranges; /* what to cache, in order, still to be requested from range_at on */
     size_t range_at;
-    struct range again[IN_FLIGHT]; /* by single ones */
+    struct range again[IN_FLIGHT]; /* failed requests, to be repeated chunk by chunk */
     size_t again_count, busy;
     struct slot slots[IN_FLIGHT];
 };
 
 DEFINE_CLEANUP(nbd, struct nbd_handle *, nbd_close)
 
+/* Return -EIO with libnbd's reason. */
 static int failed(const char *what)
 {
     return error_set(-EIO, "%s: %s", what, nbd_get_error() ? nbd_get_error() : "the server is gone");
@@ -62,6 +66,7 @@ static int failed(const char *what)
 
 /* ---- what is to be cached ---- */
 
+/* Add a range, merged with the last one if it continues it. */
 static int nbd_warm_add(struct warming *w, uint64_t off, uint64_t end)
 {
     const struct range range = {.off = off, .end = end};
@@ -76,7 +81,7 @@ static int nbd_warm_add(struct warming *w, uint64_t off, uint64_t end)
     return vec_push(&w->ranges, range) ? error_no_memory() : 0;
 }
 
-/* The description says where: "granary content-root ... metadata OFFSET+LENGTH front LENGTH". */
+/* Add the metadata: the first chunk and the front, then the region that the description names. */
 static int add_metadata(struct warming *w, const char *description, uint64_t size)
 {
     unsigned long long off, len, front;
@@ -92,7 +97,7 @@ static int add_metadata(struct warming *w, const char *description, uint64_t siz
     return rc ? rc : nbd_warm_add(w, GR_MAX((uint64_t)off, first_end), off + len);
 }
 
-/* By NBD there is nothing but offsets. */
+/* Add a trace's chunks. NBD knows only offsets, so the trace must be of this very content. */
 static int add_traced(struct warming *w, const char *description, uint64_t size)
 {
     const struct trace *t = w->config->trace;
@@ -111,7 +116,8 @@ static int add_traced(struct warming *w, const char *description, uint64_t size)
     return rc;
 }
 
-/* Answers take as long as the store does: only probes tell that from a machine that is gone. Not of a unix socket. */
+/* Have TCP probe the server. An answer may take as long as the store does, so its delay does not tell a slow store from
+ * a dead machine. No effect on a unix socket. */
 static void keep_alive(struct nbd_handle *h)
 {
     const struct {
@@ -126,6 +132,7 @@ static void keep_alive(struct nbd_handle *h)
                          sizeof options[i].value);
 }
 
+/* Connect, and collect the ranges. */
 static int nbd_warm_connect_to(struct warming *w)
 {
     const char *uri = w->config->uri;
@@ -149,7 +156,7 @@ static int nbd_warm_connect_to(struct warming *w)
 
 /* ---- requests ---- */
 
-/* false: there is nothing left to ask. Requests end where chunks end. */
+/* Return the next request's range; false when none is left. Requests end where chunks end. */
 static bool next(struct warming *w, struct range *out)
 {
     if (!w->again_count && w->range_at == w->ranges.len)
@@ -165,6 +172,7 @@ static bool next(struct warming *w, struct range *out)
     return true;
 }
 
+/* libnbd's completion callback. */
 static int on_answer(void *arg, int *error)
 {
     struct slot *slot = arg;
@@ -173,7 +181,7 @@ static int on_answer(void *arg, int *error)
     return 1; /* retired */
 }
 
-/* As many as there may be. */
+/* Fill the free slots with requests. */
 static int nbd_warm_ask(struct warming *w)
 {
     for (size_t i = 0; i < IN_FLIGHT; i++) {
@@ -184,7 +192,7 @@ static int nbd_warm_ask(struct warming *w)
         if (!next(w, &slot->range))
             return 0;
         nbd_completion_callback callback = {.callback = on_answer, .user_data = slot};
-        if (w->config->bwlimit) { /* those in flight go on meanwhile: the server has them */
+        if (w->config->bwlimit) { /* waits; the server works on the requests in flight meanwhile */
             (void)rate_take(&w->rate, slot->range.end - slot->range.off, NULL);
             w->config->progress(w->config->arg, w->state);
         }
@@ -196,6 +204,7 @@ static int nbd_warm_ask(struct warming *w)
     return 0;
 }
 
+/* Free a slot and count its answer; a failed request of several chunks is queued again. */
 static int take_answer(struct warming *w, struct slot *slot)
 {
     struct nbd_warm_state *s = w->state;
@@ -217,6 +226,7 @@ static int take_answer(struct warming *w, struct slot *slot)
     return 0;
 }
 
+/* Send requests and take answers until nothing is in flight any more. */
 static int warm(struct warming *w)
 {
     int rc = nbd_warm_ask(w);
@@ -236,7 +246,7 @@ static int warm(struct warming *w)
 int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
 {
     *out = (struct nbd_warm_state){0};
-    struct warming w = {.config = config, .state = out}; /* before the handle, whose end calls back */
+    struct warming w = {.config = config, .state = out}; /* outlives the handle: closing it runs callbacks */
     CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
     if (!h)
         return error_no_memory();

@@ -1,7 +1,6 @@
-/* A device that nbd-client attached has nothing that says what is on it. So some of its bytes are compared with the
- * export's: from its beginning, where the filesystem's superblock is, to its end, where erofs has the metadata, which
- * no two images share.
- */
+/* A device that nbd-client attached carries nothing that tells its content. So samples of its bytes are compared with
+ * the export's, from the beginning, where the filesystem's superblock is, to the end, where erofs has its metadata,
+ * which differs in any two images. A device that we attached carries its content root, and only that is compared. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -16,7 +15,13 @@
 #include "base/error.h"
 #include "base/io.h"
 
-enum { ANSWER_TIMEOUT_S = 30, SAMPLES = 16, SAMPLE = 64 << 10, BLOCK = 4096, SECTOR = 512 };
+enum {
+    ANSWER_TIMEOUT_S = 30,
+    SAMPLES = 16,
+    SAMPLE = 64 << 10,
+    BLOCK = 4096,
+    SECTOR = 512
+}; /* SAMPLE, BLOCK, SECTOR: bytes */
 
 static int not_the_image(const struct keep_state *s, const char *how)
 {
@@ -24,6 +29,7 @@ static int not_the_image(const struct keep_state *s, const char *how)
                      s->export_name, s->address, how);
 }
 
+/* Compare len bytes at off of the device and the server. two: room for both. */
 static int compare_at(const struct keep_state *s, int device, int connection, uint64_t off, size_t len, uint8_t *two)
 {
     ssize_t n = io_pread_full(device, two, len, off);
@@ -36,7 +42,8 @@ static int compare_at(const struct keep_state *s, int device, int connection, ui
     return memcmp(two, two + SAMPLE, len) ? not_the_image(s, "their bytes differ") : 0;
 }
 
-/* device: opened for direct I/O. */
+/* Compare SAMPLES samples, evenly spaced from the first block to the last. device is opened for direct I/O, so that it
+ * is the server that answers and not the page cache. */
 static int compare(const struct keep_state *s, int device, int connection)
 {
     uint64_t last = s->size > SAMPLE ? (s->size - SAMPLE) / BLOCK * BLOCK : 0;
@@ -51,7 +58,7 @@ static int compare(const struct keep_state *s, int device, int connection)
     return rc;
 }
 
-/* Our own attachments have it: false where it is somebody else's. */
+/* Read the content root that the kernel has for our own attachments. Returns false for others. */
 static bool backend_root(const char *device, struct digest *out)
 {
     static const char prefix[] = "sha256:";
@@ -64,6 +71,8 @@ static bool backend_root(const char *device, struct digest *out)
     return !digest_parse((char *)text.data + sizeof prefix - 1, DIGEST_HEX_SIZE - 1, out);
 }
 
+/* Compare the device with the export, by the backend identifier if the kernel has one, else by samples. Fills in the
+ * state. */
 static int keep_adopt_check(struct keep_state *s, int device, uint64_t device_size, const struct nbd_export *got,
                             int connection)
 {

@@ -1,3 +1,6 @@
+/* The keeper of a device holds a POSIX lock on the whole state file. F_GETLK then tells who keeps the device, and
+ * nothing must be cleaned up after a keeper that was killed. The file may be replaced (keep_state_save writes a new
+ * one) while a keeper waits for the lock, so after locking it checks that the file is still the one at the path. */
 #include "attach/keeper/keep_state.h"
 
 #include <dirent.h>
@@ -16,7 +19,7 @@
 #include "base/io.h"
 #include "base/log.h"
 
-enum { FILE_MAX = 64 << 10, PATH_SIZE = 64, CLAIM_TRIES = 16 };
+enum { FILE_MAX = 64 << 10, PATH_SIZE = 64, CLAIM_TRIES = 16 }; /* bytes */
 
 #define TEXT(field) JSON_TEXT(struct keep_state, field)
 static const struct json_text_field texts[] = {TEXT(device), TEXT(mark), TEXT(address), TEXT(export_name)};
@@ -43,6 +46,7 @@ int keep_state_save(const struct keep_state *s)
     return rc ? rc : io_write_file_atomic(path_of(s->device, path), text, strlen(text), false);
 }
 
+/* Fill in the state from JSON; false when a member is missing or out of range. */
 static bool decode(const json_t *root, struct keep_state *out)
 {
     json_int_t size;
@@ -81,9 +85,10 @@ void keep_state_remove(const char *device)
     (void)unlink(path_of(device, path)); /* what was never made is absent */
 }
 
-/* ---- what was left ---- */
+/* ---- leftovers ---- */
 
-/* All are written under the node's lock: one that is half-written now is a killed process's. */
+/* Whether a file in STATE_ROOT is a leftover. All states are written under the node's lock, which the caller has, so a
+ * half-written file is a killed process's. */
 static bool is_left(const char *name)
 {
     static const char suffix[] = ".json";
@@ -107,7 +112,7 @@ void keep_states_sweep_locked(void)
         closedir(root);
 }
 
-/* ---- who keeps it ---- */
+/* ---- the lock ---- */
 
 static struct flock whole_file(void)
 {
@@ -120,7 +125,7 @@ static bool is_at(const char *path, int fd)
     return !fstat(fd, &here) && !stat(path, &there) && here.st_ino == there.st_ino;
 }
 
-/* 1: locked, 0: the file was replaced meanwhile. */
+/* Lock the state file. Returns 1: locked; 0: the file was replaced meanwhile; -EBUSY: another process has it. */
 static int claim_once(const char *device, int *out_fd)
 {
     char path[PATH_SIZE];

@@ -1,6 +1,5 @@
-/* What a keeper knows of its device, kept in /run/granary/nbdN.json so that another can go on where one was killed. Who
- * keeps the device holds a lock on that file: nothing is left of a keeper that died.
- */
+/* What a reconnect daemon ("keeper") knows of its device, kept in /run/granary/nbdN.json so that another keeper can
+ * continue where one was killed. A keeper holds a lock on that file; the lock ends with its process. */
 #ifndef GRANARY_ATTACH_KEEPER_KEEP_STATE_H
 #define GRANARY_ATTACH_KEEPER_KEEP_STATE_H
 
@@ -10,32 +9,34 @@
 
 enum { KEEP_EXPORT_MAX = 4097 };
 
+/* An attachment and its server. */
 struct keep_state {
     char device[DEVICE_NAME_MAX];
-    char mark[DEVICE_MARK_MAX];        /* device_nbd_mark when it was written: of no other attachment it counts */
-    char address[PATH_MAX];            /* of the server: a unix path or HOST:PORT */
+    char mark[DEVICE_MARK_MAX]; /* device_nbd_mark when this was written: the state is void for a later attachment */
+    char address[PATH_MAX];     /* the server: a unix path or HOST:PORT */
     char export_name[KEEP_EXPORT_MAX]; /* of the image on it */
-    uint64_t size;                     /* the image's, as is */
+    uint64_t size;                     /* the image's; so is content_root */
     struct digest content_root;
-    bool tagged; /* the kernel knows the content root as the backend */
+    bool tagged; /* the kernel has the content root as the attachment's backend identifier */
     unsigned timeout_s, dead_s;
 };
 
-/* The directory is made where it is missing. Takes node_lock. */
+/* Write the state; makes STATE_ROOT if it is missing. Takes node_lock. */
 GR_MUST_CHECK int keep_state_save(const struct keep_state *s);
-/* -ENOENT: none, or of an earlier attachment of the device; -EBADMSG: damaged. */
+/* -ENOENT: there is none, or it is of an earlier attachment; -EBADMSG: it is damaged. */
 GR_MUST_CHECK int keep_state_load(const char *device, struct keep_state *out);
 void keep_state_remove(const char *device);
-/* Remove those that killed processes have left: half-written ones, and of attachments that are no more. The caller has
+/* Remove what killed processes left: half-written files, and states of attachments that no longer exist. The caller has
  * node_lock. */
 void keep_states_sweep_locked(void);
 
-/* Become the device's one keeper, until *out_fd is closed or the process ends. Reads no state afterwards: that would
- * let go. -EBUSY: another process is. */
+/* Become the device's only keeper, until *out_fd is closed or the process ends. Do not read the state afterwards: POSIX
+ * drops the lock when any descriptor of the file is closed. -EBUSY: another process keeps the device; -ENOENT: there is
+ * no state. */
 GR_MUST_CHECK int keep_claim(const char *device, int *out_fd);
-/* Forget the state that was claimed: the device was detached. One written since, of a later attachment, is left. */
+/* Remove the claimed state, since the device was detached. A state written since, for a later attachment, stays. */
 void keep_release(const char *device, int claim_fd);
-/* The process that keeps it; 0: none. */
+/* Return the process that keeps the device; 0: none. */
 pid_t keep_holder(const char *device);
 
 #endif

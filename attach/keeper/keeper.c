@@ -1,10 +1,12 @@
-/* Waits for news of a dead connection, and then hands over new ones until the kernel takes no more. The kernel does not
- * say how many are dead, and news may be lost or older than the keeper: what counts is what it takes.
+/* Waits for news of a dead connection, then hands over new ones until the kernel takes no more. The kernel does not
+ * tell how many are dead, and news may be lost or older than this process, so the only measure is what the kernel
+ * takes.
  *
  *   whole --(LINK_DEAD)--> broken --(connected, checked, handed over until none is taken)--> whole
- *   broken --(nobody there, or another image)--> broken, tried again after a pause
- *   any --(the device is detached, or another's)--> done
- */
+ *   broken --(no server, or another image)--> broken, tried again after a pause
+ *   any --(the device is detached, or attached by others)--> done
+ *
+ * A keeper starts in state broken, since connections may have died before it listened. */
 #include "attach/keeper/keeper.h"
 
 #include <errno.h>
@@ -22,27 +24,28 @@
 #include "base/log.h"
 
 enum {
-    LOOK_MS = 1000,      /* how often it is looked whether the device is still there */
+    LOOK_MS = 1000,      /* how often to check that the device is still ours */
     PAUSE_MIN_MS = 50,   /* between tries, doubling */
     PAUSE_MAX_MS = 1000, /* up to this */
-    AT_ONCE_MAX = 64,    /* connections that die as soon as they are handed over go on no faster than by the pause */
+    AT_ONCE_MAX = 64,    /* connections handed over without a pause, for a server whose connections die at once */
     ANSWER_TIMEOUT_S = 30,
     START_MS = 60000,
     END_MS = 5000,
     STEP_US = 20000
 };
 
-/* The kernel takes connections from administrators alone; the server's socket may be another user's alone. */
+/* Only CAP_SYS_ADMIN may configure nbd; the server's socket may belong to another user. */
 static const int needed_capabilities[] = {CAP_SYS_ADMIN, CAP_DAC_OVERRIDE};
 
+/* The keeper's state; it has one thread. */
 struct keeper {
     const struct keep_state *state;
     struct nbd_netlink *netlink;
     struct nbd_link link;
     char backend[DEVICE_BACKEND_MAX];
     bool broken;
-    uint64_t broken_ms, pause_ms;
-    char reported[ERROR_TEXT_MAX]; /* why it could not be healed, as last logged */
+    uint64_t broken_ms, pause_ms;  /* since when (clock_now_ms); the next pause */
+    char reported[ERROR_TEXT_MAX]; /* the failure logged last, so that each is logged once */
     struct log_limit limit;
 };
 
@@ -55,7 +58,7 @@ static bool still_attached(const struct keep_state *s)
 
 /* ---- healing ---- */
 
-/* One connection more. *out_taken false: the kernel has all it wants. */
+/* Connect once and offer the connection to the kernel. *out_taken false: the kernel needs no more. */
 static int give_one(struct keeper *k, bool *out_taken)
 {
     const struct keep_state *s = k->state;
@@ -65,11 +68,12 @@ static int give_one(struct keeper *k, bool *out_taken)
     int rc = nbd_dial(s->address, s->export_name, ANSWER_TIMEOUT_S, &got, &fd);
     if (!rc)
         rc = nbd_export_check(s->address, s->export_name, &got, s->size, &s->content_root);
-    if (rc || !still_attached(s)) /* it took its time: the device may be another's by now */
+    if (rc || !still_attached(s)) /* connecting takes time: the device may be attached by others now */
         return rc;
     return nbd_netlink_hand_over(k->netlink, &k->link, fd, out_taken);
 }
 
+/* Log why the device stays broken, unless that was logged last. */
 static void keeper_tell(struct keeper *k, int rc)
 {
     if (!strcmp(k->reported, error_text()))
@@ -82,6 +86,7 @@ static void keeper_tell(struct keeper *k, int rc)
                     k->reported);
 }
 
+/* Hand over connections until the kernel takes no more: whole again. Otherwise double the pause. */
 static void heal(struct keeper *k)
 {
     bool taken;
@@ -103,6 +108,7 @@ static void heal(struct keeper *k)
                     (unsigned long long)(clock_now_ms() - k->broken_ms));
 }
 
+/* Enter the state broken, or begin its pauses anew. */
 static void break_(struct keeper *k)
 {
     if (!k->broken) {
@@ -115,6 +121,7 @@ static void break_(struct keeper *k)
 
 /* ---- the loop ---- */
 
+/* Listen for news first, then set the times: nothing that dies in between is missed. */
 static int keeper_prepare(struct keeper *k)
 {
     int number = 0, rc = device_nbd_number(k->state->device, &number);
@@ -130,9 +137,11 @@ static int keeper_prepare(struct keeper *k)
     return rc ? rc : nbd_netlink_policy(k->netlink, &k->link);
 }
 
+/* Run until the device is detached (0), or netlink fails. Whether the device is still ours is checked after each wait,
+ * since no news tells of a detach. */
 static int loop(struct keeper *k)
 {
-    break_(k); /* what died before, nobody told */
+    break_(k); /* no news came of connections that died before nbd_netlink_watch */
     for (;;) {
         bool dead = false;
         if (k->broken)
@@ -170,6 +179,7 @@ int keeper_run(const struct keep_state *s, void (*ready)(void *arg), void *arg)
 
 /* ---- as a process ---- */
 
+/* Wait until the started process holds the device's lock. */
 static int wait_until_kept(const struct keep_state *s, pid_t pid)
 {
     const struct process keeper = process_identify(pid);
@@ -185,7 +195,8 @@ static int wait_until_kept(const struct keep_state *s, pid_t pid)
     return 0;
 }
 
-/* Has systemd started its unit for it? Where that is installed, one that dies is started again. */
+/* Start the device's unit, where systemd runs and has it installed: systemd then restarts a keeper that dies. Returns
+ * whether a keeper runs. */
 static bool started_by_systemd(const struct keep_state *s)
 {
     char unit[64];

@@ -1,5 +1,6 @@
-/* The kernel gives a request to a reader of /dev/fuse and remembers by which open file; a process that dies leaves them
- * there as long as that file is open elsewhere. FUSE_NOTIFY_RESEND (Linux 6.9) queues them again. */
+/* The kernel remembers for each request by which open file of /dev/fuse it was read. When the process that read it
+ * dies, the request stays with the file, as long as that is open elsewhere: here in the supervisor. FUSE_NOTIFY_RESEND
+ * (Linux 6.9) queues such requests again, for the next process. */
 #include "attach/mount/fuse_mount.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 
 enum { READ_MAX = 1 << 20, NOTIFY_RESEND = 7 /* Debian 12's header is older */, OPTIONS_SIZE = 160 };
 
+/* Make the directory. A dead FUSE mount on it (ENOTCONN) is removed. */
 static int make_place(const char *dir)
 {
     struct statx st;

@@ -1,3 +1,4 @@
+/* One request to the control socket; the answer's last sums tell whether everything is cached. */
 #include "attach/mount/metadata_warm.h"
 
 #include <errno.h>
@@ -6,11 +7,13 @@
 #include "attach/control_client.h"
 #include "base/error.h"
 
+/* What the lines of the answer have told so far. */
 struct answer {
     const volatile int *cancel;
-    bool done;
+    bool done; /* the sums have come */
 };
 
+/* Take the sums: an error unless every chunk is cached. */
 static int take_sums(struct answer *a, const json_t *sums)
 {
     const char *why = json_string_value(json_object_get(sums, "error"));
@@ -21,6 +24,7 @@ static int take_sums(struct answer *a, const json_t *sums)
                    : 0;
 }
 
+/* Take one line; only the sums matter. Progress lines come twice a second, so *cancel is noticed soon. */
 static int metadata_warm_take_line(void *arg, const char *line, size_t len)
 {
     struct answer *a = arg;

@@ -1,9 +1,10 @@
-/* Every step records itself in the state, and the state in its file, before the next begins: undoing
- * a failure half-way, umount, and cleaning up after a crash are one function that takes down what the
- * state names, in reverse.
+/* Each step is recorded in the state, and the state saved, before the next step begins. So one function serves for
+ * undoing a failed mount, for umount, and for cleaning up after a crash: it takes down what the state names, in
+ * reverse.
  *
- *   server -> export checked -> metadata cached -> device (nbd + keeper, or FUSE + loop) -> tuned, warmed -> mounted
- */
+ *   server -> export checked -> metadata cached -> device (nbd + keeper, or FUSE + loop) -> tuned -> mounted -> warmed
+ *
+ * The lock on the run directory (node_lock_mount) is the claim on a mount point and is held throughout. */
 #include "attach/mount/mount.h"
 
 #include <dirent.h>
@@ -33,7 +34,7 @@
 
 /* ---- the mount point ---- */
 
-/* *out: absolute, without symlinks; free. */
+/* Return the mount point as an absolute path without symlinks; free *out. */
 static int resolve_dir(const char *dir, char **out)
 {
     *out = realpath(dir, NULL);
@@ -42,6 +43,8 @@ static int resolve_dir(const char *dir, char **out)
     return *out ? 0 : error_set(-errno, "%s: %s; give an empty directory", dir, strerror(errno));
 }
 
+/* Check that a directory is empty: a mount would hide what is in it. lost+found of a fresh filesystem does not count.
+ */
 static int check_empty(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -56,6 +59,7 @@ static int check_empty(const char *dir)
                : error_set(-ENOTEMPTY, "%s is not empty; what is in it would be hidden: give an empty directory", dir);
 }
 
+/* Check that nothing is mounted on dir, and that it is empty. */
 static int mount_check_mount_point(const char *dir)
 {
     dev_t device;
@@ -74,7 +78,7 @@ int mount_check_dir(const char *dir)
 
 /* ---- the server ---- */
 
-/* A running server of the user's choice, which serves the image already. */
+/* Use a running server that the user names and that serves the image already. */
 static int join_server(const struct mount_config *c, struct mount_state *s)
 {
     if (!realpath(c->socket, s->socket)) /* umount may be run from anywhere */
@@ -85,7 +89,7 @@ static int join_server(const struct mount_config *c, struct mount_state *s)
     return state_save(s);
 }
 
-/* *out: the config, with the name that the image is served by. */
+/* Have a server, and check that it serves the right image. *out: the config, with the export's actual name. */
 static int have_server(const struct mount_config *c, struct mount_state *s, struct mount_config *out)
 {
     int rc = c->socket ? join_server(c, s) : mount_server_have(c, s);
@@ -107,6 +111,7 @@ static int have_server(const struct mount_config *c, struct mount_state *s, stru
 
 /* ---- the mount ---- */
 
+/* Mount the device, and let umount(8) know of us. */
 static int mount_filesystem(const struct mount_config *c, struct mount_state *s)
 {
     unsigned long flags = MS_RDONLY | MS_NODEV | MS_NOSUID | (c->noexec ? MS_NOEXEC : 0);
@@ -125,8 +130,8 @@ static int cancelled(const struct mount_config *c)
     return c->cancel && *c->cancel ? error_set(-ECANCELED, "interrupted") : 0;
 }
 
-/* Readers look for it first, and behind the fence it must be there. A mount works without: what is missing is fetched.
- */
+/* Cache the metadata, which readers need first and which cache-only mode requires. A failure is only a warning, since
+ * the mount works without: missing chunks are fetched. Returns an error only for an interrupt. */
 static int warm_metadata(const struct mount_config *c, const struct mount_state *s)
 {
     if (!*s->control || (!c->socket && c->keeps_nothing))
@@ -137,6 +142,7 @@ static int warm_metadata(const struct mount_config *c, const struct mount_state 
     return rc == -ECANCELED ? rc : 0;
 }
 
+/* Make everything, in the order above. */
 static int build_up(const struct mount_config *config, struct mount_state *s)
 {
     CLEANUP_FD int fd = -1;
@@ -165,8 +171,8 @@ static int build_up(const struct mount_config *config, struct mount_state *s)
 
 /* ---- front ---- */
 
-/* The lock on the directory of the state is the claim on the mount point. What is in it is of a mount that was killed.
- */
+/* Lock the mount's run directory, and take down what a killed mount left in it. That removes the directory, so it is
+ * locked again. */
 static int mount_claim(struct mount_state *s, int *out_lock)
 {
     struct mount_state left = *s;
@@ -186,6 +192,7 @@ static int mount_claim(struct mount_state *s, int *out_lock)
     return rc ? rc : node_lock_mount(s->run_dir, true, out_lock);
 }
 
+/* Take down what was made; return the error that rc and the thread's sentence describe. */
 static int undo(struct mount_state *s, int rc)
 {
     struct error first;
@@ -224,7 +231,7 @@ int mount_image(const struct mount_config *c, struct mount_state *out)
     return rc ? undo(out, rc) : 0;
 }
 
-/* The mount point of a dead mount may not resolve any more: its name then counts as it is. */
+/* Read the state of a mount point. A dead mount may make realpath fail; the name then counts as it is. */
 static int mount_load(const char *dir, struct mount_state *out)
 {
     dev_t device;
@@ -244,6 +251,8 @@ int mount_find(const char *dir, struct mount_state *out)
     return mount_load(dir, out);
 }
 
+/* Take the mount down under its lock. The state is read again: another process may have removed the mount while this
+ * one waited for the lock. */
 static int remove_locked(struct mount_state *s, bool force)
 {
     CLEANUP_FD int lock = -1;
@@ -257,11 +266,12 @@ static int remove_locked(struct mount_state *s, bool force)
         rc = unmount(s, force);
     if (rc)
         return rc;
-    if (state_save(s)) /* only the next try would want it */
+    if (state_save(s)) /* needed only if taking down the rest fails */
         log_warning("%s", error_text());
     return unmount_take_down(s, force);
 }
 
+/* Whether a directory lies inside a mount of ours. */
 static int visit_around(void *arg, const struct mount_state *s)
 {
     const char *dir = arg;
@@ -269,7 +279,8 @@ static int visit_around(void *arg, const struct mount_state *s)
     return !strncmp(dir, s->dir, len) && dir[len] == '/';
 }
 
-/* What a mount of ours may have been on: a directory on which nothing is mounted, by anybody, outside of all others. */
+/* Whether dir may have been a mount point of ours before: a directory with nothing mounted on it, inside none of our
+ * mounts. The thread's error stays as it is. */
 static bool is_free(const char *dir)
 {
     dev_t device;
@@ -299,6 +310,7 @@ int mount_remove(const char *dir, bool force, bool *out_removed)
     return rc;
 }
 
+/* The visitor that mount_each passes on to. */
 struct mounted {
     state_visit *visit;
     void *arg;

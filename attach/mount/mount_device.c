@@ -1,3 +1,6 @@
+/* The two kinds of device fail differently. An nbd device outlives its server, and a keeper process reconnects it; it
+ * is identified by its mark. A loop device stands on a file of granary-fuse and detaches itself at its last close; it
+ * is identified by that file. */
 #include "attach/mount/mount_device.h"
 
 #include <errno.h>
@@ -19,6 +22,8 @@ unsigned mount_device_connections(const struct mount_config *c)
 
 /* ---- kernel nbd ---- */
 
+/* Attach a device, and save which one. A process killed in between leaves a device that unmount.c finds by its mounter.
+ */
 static int attach_nbd(const struct mount_config *c, struct mount_state *s)
 {
     const struct device_nbd d = {.address = s->socket,
@@ -36,7 +41,7 @@ static int attach_nbd(const struct mount_config *c, struct mount_state *s)
     return rc ? rc : state_save(s);
 }
 
-/* 1: it keeps the device, with its words in the mount's directory. */
+/* Start a keeper whose log is in the mount's run directory. Returns 1 when it keeps the device. */
 static int start_keeper(const struct mount_state *s, const struct keep_state *k)
 {
     CLEANUP_FD int log = service_log_open(s->run_dir, "keep.log");
@@ -48,6 +53,7 @@ static int start_keeper(const struct mount_state *s, const struct keep_state *k)
     return rc ? rc : 1;
 }
 
+/* Start the keeper of a device that was just attached. */
 static int keep_nbd(const struct mount_config *c, const struct mount_state *s)
 {
     struct keep_state k = {.size = c->size,
@@ -63,7 +69,7 @@ static int keep_nbd(const struct mount_config *c, const struct mount_state *s)
     return rc < 0 ? rc : 0;
 }
 
-/* The device may be somebody else's by now, and so its keeper. */
+/* Detach, unless the device belongs to another attachment by now; then its keeper is not ours either. */
 static int detach_nbd(const struct mount_state *s)
 {
     char mark[DEVICE_MARK_MAX];
@@ -76,10 +82,11 @@ static int detach_nbd(const struct mount_state *s)
 
 /* ---- a loop device on a file of granary-fuse ---- */
 
+/* Attach a loop device to the export's file. */
 static int attach_loop(const struct mount_config *c, struct mount_state *s, int *out_fd)
 {
     snprintf(s->fuse_file, sizeof s->fuse_file, "%.*s/%.*s", PATH_MAX / 2, s->socket, NAME_MAX, c->export_name);
-    int rc = state_save(s);
+    int rc = state_save(s); /* before the attach: a loop device is found again by its file */
     if (!rc)
         rc = device_loop_attach(s->fuse_file, s->device, out_fd);
     if (rc)

@@ -2,9 +2,9 @@
  *
  *   up --(SIGTERM, SIGINT)--> ending --(unmounted, taken down)--> done
  *                             ending --(in use)--> ending; tried again twice a second, until a second signal
- *   up --(others unmounted it, or the server of a FUSE mount died)--> taken down, failed
- *   up --(the keeper died)--> up, with another one
- *   up --(the server of an nbd device died, which mounts started)--> up; it is started again, its readers wait
+ *   up --(unmounted by others, or the server of a FUSE mount died)--> taken down, failed
+ *   up --(the keeper died)--> up, with another keeper
+ *   up --(a shared server of an nbd device died)--> up; it is restarted, and readers wait
  */
 #include "attach/mount/mount_hold.h"
 
@@ -30,15 +30,17 @@
 
 enum { LOOK_MS = 1000, BUSY_MS = 500, CLEAR_MS = 30000, START_PAUSE_MAX_MS = 30000, USERS_MAX = 256 };
 
+/* The process's one mount. */
 struct hold {
     const struct mount_state *state;
     struct mountinfo mount;
     int signal_fd, mounts_fd;
-    unsigned signals;                     /* SIGTERM and SIGINT so far */
-    uint64_t start_at_ms, start_pause_ms; /* of the server: no sooner, if it dies once more; doubles */
+    unsigned signals;                     /* SIGTERM and SIGINT received */
+    uint64_t start_at_ms, start_pause_ms; /* the earliest next restart of the server; a pause that doubles */
     struct log_limit limit;
 };
 
+/* Block the signals and receive them by a signalfd. */
 static void prepare_signals(struct hold *h)
 {
     sigset_t set;
@@ -50,6 +52,7 @@ static void prepare_signals(struct hold *h)
     h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Note which mount it is, and open what is polled. poll(2) reports changes of the list of mounts as POLLPRI. */
 static int mount_hold_prepare(struct hold *h)
 {
     int rc = mountinfo_of(h->state->dir, &h->mount);
@@ -62,6 +65,7 @@ static int mount_hold_prepare(struct hold *h)
     return 0;
 }
 
+/* Count signals and reap children. In a container this process may be the parent of all orphans. */
 static void take_signals(struct hold *h)
 {
     struct signalfd_siginfo info;
@@ -71,7 +75,7 @@ static void take_signals(struct hold *h)
         ;
 }
 
-/* Until a signal comes, the list of mounts changes or so much time has passed. */
+/* Wait for a signal, a change in the list of mounts, or ms. */
 static void mount_hold_pause_for(struct hold *h, int ms)
 {
     struct pollfd fds[] = {{.fd = h->signal_fd, .events = POLLIN}, {.fd = h->mounts_fd, .events = POLLPRI}};
@@ -81,6 +85,7 @@ static void mount_hold_pause_for(struct hold *h, int ms)
 
 /* ---- while it is up ---- */
 
+/* Replace the keeper if it died. */
 static void tend_keeper(struct hold *h)
 {
     int rc = mount_device_tend(h->state);
@@ -91,7 +96,7 @@ static void tend_keeper(struct hold *h)
                     h->state->device, error_text());
 }
 
-/* One that cannot serve is not started every second. */
+/* Restart the server if it died, with growing pauses if it keeps dying. */
 static void tend_server(struct hold *h)
 {
     uint64_t now = clock_now_ms();
@@ -110,7 +115,7 @@ static void tend_server(struct hold *h)
     h->start_at_ms = now + h->start_pause_ms;
 }
 
-/* 0: it is there. */
+/* Check that everything is there, and restart what can be restarted. Returns 0, or why the mount must be taken down. */
 static int mount_hold_look(struct hold *h)
 {
     const struct mount_state *s = h->state;
@@ -128,6 +133,7 @@ static int mount_hold_look(struct hold *h)
 
 /* ---- the end ---- */
 
+/* Log which processes keep the mount in use. */
 static void tell_users(const struct hold *h)
 {
     char users[USERS_MAX];
@@ -135,7 +141,7 @@ static void tell_users(const struct hold *h)
     log_warning("%s is in use%s%s; it is unmounted as soon as it is not", h->state->dir, *users ? " by " : "", users);
 }
 
-/* 0 when it is down, by whomever. */
+/* Unmount, trying again while the mount is in use, until another signal. Returns 0 also when others unmounted it. */
 static int end(struct hold *h)
 {
     unsigned before = h->signals;
@@ -154,8 +160,8 @@ static int end(struct hold *h)
     }
 }
 
-/* What others have left. Readers of a server that is gone for good keep nothing. The kernel takes a mount off its list
- * a while before it lets go of the device. */
+/* Take down the rest after the mount failed, and return the error of rc. With -EIO the readers have lost their server
+ * and are cut off. The kernel may hold the device for a while after the mount has left its list. */
 static int clear_away(struct hold *h, int rc)
 {
     struct error first;

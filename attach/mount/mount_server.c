@@ -1,11 +1,12 @@
-/* A server of mounts has a directory, /run/granary/server-<hash of its options>, with its sockets, its log and the
- * process. It is in use as long as the state of a mount names that directory; who finds one in nobody's use ends it.
- * So nothing is counted, and whoever is killed half-way leaves what the next call puts right. One that has died under
- * its mounts is started again as it was, with all that had been added to it, by whoever comes next.
+/* A shared server has a directory, /run/granary/server-<hash of its options>, with its sockets, its log and a record of
+ * its process. It is in use while the state of some mount names that directory, and any process that finds it unused
+ * ends it. So there is no reference count to get wrong, and what a killed process leaves is put right by the next call.
+ * A server that died under its mounts is restarted as it was, with all exports that were added, by the next process
+ * that comes along.
  *
- * Which name an image has there is decided, and in the mount's state, before the export is added, and others who remove
- * exports look at the states first: both under the node's lock.
- */
+ * The name of an image's export is chosen, and saved in the mount's state, before the export is added; a process that
+ * removes an export looks at all states first. Both happen under the node's lock, so no export is removed that a new
+ * mount counts on. */
 #include "attach/mount/mount_server.h"
 
 #include <dirent.h>
@@ -35,10 +36,10 @@
 enum {
     END_MS = 15000,
     LOOK_US = 50000,
-    RELEASE_TRIES = 100, /* of LOOK_US: the server hears a moment later that a device is gone */
+    RELEASE_TRIES = 100, /* of LOOK_US: the server notices a moment later that a device is gone */
     OPTIONS_MAX = 1 << 20,
     STATUS_MAX = 64 << 20,
-    NAME_DIGEST = 12 /* digits that tell two images of one name apart */
+    NAME_DIGEST = 12 /* digits that distinguish two images with the same name */
 };
 
 static bool is_fuse(const struct mount_state *s)
@@ -48,6 +49,8 @@ static bool is_fuse(const struct mount_state *s)
 
 /* ---- the directory ---- */
 
+/* Derive the server's directory and sockets from its options and the method: mounts with equal options share a server.
+ */
 static int name_dir(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_BYTES text = BYTES_INIT(OPTIONS_MAX);
@@ -64,13 +67,15 @@ static int name_dir(const struct mount_config *c, struct mount_state *s)
     return 0;
 }
 
-/* ---- servers in nobody's use ---- */
+/* ---- unused servers ---- */
 
+/* Whether a mount uses the server of that directory. */
 static int visit_user(void *arg, const struct mount_state *s)
 {
     return !strcmp(arg, s->server_dir);
 }
 
+/* End the server in a directory that no mount uses, and remove the directory. */
 static void sweep_one(const char *name)
 {
     char dir[sizeof((struct mount_state *)0)->server_dir];
@@ -96,6 +101,7 @@ void mount_servers_sweep_locked(void)
 
 /* ---- starting ---- */
 
+/* Start `granary serve` in the server's directory. The images that were resolved are handed over first. */
 static int mount_server_start(const struct mount_config *c, struct mount_state *s)
 {
     char program[PATH_MAX];
@@ -120,7 +126,8 @@ static int mount_server_start(const struct mount_config *c, struct mount_state *
     return rc;
 }
 
-/* The granary-nbd of the one that died goes with it, and has the cache until it is gone. */
+/* Restart a server that died. Its front end dies with it, but holds the cache's lock until it is gone; wait for that.
+ */
 static int start_again_locked(struct mount_state *s)
 {
     uint64_t deadline = clock_now_ms() + END_MS;
@@ -161,7 +168,7 @@ bool mount_server_answers(const struct mount_state *s)
 
 /* ---- joining ---- */
 
-/* Another server than the one with these options. */
+/* Warn when mounts with other options have a server: this mount will not share its cache. */
 static void warn_of_others(const struct mount_state *s)
 {
     DIR *root = opendir(STATE_ROOT);
@@ -188,8 +195,8 @@ static bool begins(const char *word, const char *with)
     return !strncmp(word, with, strlen(with));
 }
 
-/* A server that a user started at the usual place is joined by mounts that have no wishes; --endpoint is the command's
- * too, and such a server has its own. */
+/* Whether to use a server that a user started at the usual socket: only for a mount without options of its own.
+ * --endpoint does not count, since it is for this command too and such a server has its own setting. */
 static bool joins_users(const struct mount_config *c, struct mount_state *s)
 {
     for (size_t i = 0; i < c->server_option_count; i++)
@@ -204,18 +211,20 @@ static bool joins_users(const struct mount_config *c, struct mount_state *s)
     return true;
 }
 
+/* Whether a mount of that server has a device. */
 static int visit_attached(void *arg, const struct mount_state *s)
 {
     return *s->device && visit_user(arg, s);
 }
 
-/* Reads of a FUSE mount end with its server; those of an nbd device wait for the next one. */
+/* Whether readers wait for a dead server: those of an nbd device do, those of a FUSE mount got errors. */
 static bool is_waited_for(const struct mount_state *s)
 {
     return !is_fuse(s) && state_each(visit_attached, (void *)s->server_dir);
 }
 
-/* *out_started: it was started with the image. */
+/* Find the server for these options or start one; the state names it before it starts. *out_started: it was started,
+ * with the image as its export. */
 static int find_or_start(const struct mount_config *c, struct mount_state *s, bool *out_started)
 {
     CLEANUP_FD int lock = -1;
@@ -245,6 +254,7 @@ static int find_or_start(const struct mount_config *c, struct mount_state *s, bo
     return rc ? rc : state_save(s);
 }
 
+/* Wait until the server's control socket answers, while the server lives. */
 static int wait_for_control(const struct mount_config *c, const struct mount_state *s)
 {
     for (;;) {
@@ -259,12 +269,13 @@ static int wait_for_control(const struct mount_config *c, const struct mount_sta
     }
 }
 
+/* The image to be named, and its mount. */
 struct naming {
     const struct mount_config *c;
     const struct mount_state *s;
 };
 
-/* Has it chosen the image's own name for another image? Its export may be about to come. */
+/* Whether another mount has chosen the image's own name for another image: its export may be about to be added. */
 static int visit_namesake(void *arg, const struct mount_state *other)
 {
     const struct naming *n = arg;
@@ -272,7 +283,8 @@ static int visit_namesake(void *arg, const struct mount_state *other)
            !strcmp(other->export_name, n->c->export_name) && !digest_equal(&other->digest, &n->c->digest);
 }
 
-/* The name of the image's export, if it has one there; else one that no other export has, or will have. */
+/* Choose the export's name: the one by which the server already has the image, or the image's own name, or that with
+ * digits of the digest when the name is taken. */
 static int choose_name(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_BYTES text = BYTES_INIT(STATUS_MAX);
@@ -299,6 +311,7 @@ static int choose_name(const struct mount_config *c, struct mount_state *s)
     return 0;
 }
 
+/* Read a line for its error only; *arg, if given, becomes whether the export was removed. */
 static int ignore_line(void *arg, const char *line, size_t len)
 {
     json_t *object;
@@ -310,6 +323,7 @@ static int ignore_line(void *arg, const char *line, size_t len)
     return rc;
 }
 
+/* Make the request's path, with the export's name escaped. */
 static int export_path(const struct mount_state *s, struct bytes *out)
 {
     int rc = bytes_printf(out, "/exports/");
@@ -318,6 +332,8 @@ static int export_path(const struct mount_state *s, struct bytes *out)
     return rc || !bytes_string(out) ? error_no_memory() : 0;
 }
 
+/* Choose a name and save it, under the node's lock, then add the export without the lock: the server may have to fetch
+ * the manifest. */
 static int add_export(const struct mount_config *c, struct mount_state *s)
 {
     CLEANUP_BYTES path = BYTES_INIT(16 << 10);
@@ -330,7 +346,7 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
     if (!rc)
         server_hand(s->control, c->resolved);
     if (lock >= 0)
-        close(steal_fd(&lock));
+        close(steal_fd(&lock)); /* the name is taken; other mounts need not wait for the store */
     if (!rc)
         rc = export_path(s, &path);
     if (rc)
@@ -359,11 +375,13 @@ int mount_server_explain(const struct mount_state *s, int rc)
 
 /* ---- leaving ---- */
 
+/* A mount, and what is known of the others. */
 struct others {
     const struct mount_state *s;
-    bool export; /* one of them has the export */
+    bool export; /* another mount uses the same export */
 };
 
+/* Whether another mount uses the same export of the same server. */
 static int visit_other(void *arg, const struct mount_state *s)
 {
     struct others *o = arg;
@@ -372,7 +390,8 @@ static int visit_other(void *arg, const struct mount_state *s)
     return o->export;
 }
 
-/* The export goes with the last mount of it, once the server has heard that its connections are closed. */
+/* Remove the export with its last mount. The server may need a moment to notice that the connections are closed, so
+ * this is tried again. Best effort. */
 static void remove_export(const struct mount_state *s)
 {
     CLEANUP_BYTES path = BYTES_INIT(16 << 10);
@@ -390,7 +409,7 @@ static void remove_export(const struct mount_state *s)
         rc = control_call(s->control, "DELETE", (const char *)path.data, params, ignore_line, &removed);
         if (rc == -EBUSY) /* with others */
             rc = 0;
-        if (!*s->server_dir) /* a user's: it may be wanted by him too */
+        if (!*s->server_dir) /* a user's server: the user may want the export, so one try is enough */
             return;
     }
 }
@@ -405,6 +424,7 @@ int mount_server_leave(struct mount_state *s)
         int rc = node_lock(&lock);
         if (rc)
             return rc;
+        /* Saved before anything is removed: if this process is killed now, the next sweep ends the server. */
         *s->server_dir = *s->export_name = 0;
         s->server = (struct process){0};
         rc = state_save(s);

@@ -1,3 +1,5 @@
+/* Walks /proc as fuser(1) does, but asks only statx with AT_STATX_DONT_SYNC, which does not reach the filesystem: that
+ * may hang. */
 #include "attach/mount/mount_users.h"
 
 #include <dirent.h>
@@ -14,7 +16,7 @@
 
 enum { NAMED_MAX = 3 };
 
-/* Does the link in /proc lead into it? Not asked of the filesystem it leads into: that one may hang. */
+/* Whether a link of /proc leads into the filesystem of device. */
 static bool leads_into(int at, const char *link, dev_t device)
 {
     struct statx st;
@@ -22,6 +24,7 @@ static bool leads_into(int at, const char *link, dev_t device)
            makedev(st.stx_dev_major, st.stx_dev_minor) == device;
 }
 
+/* Whether a process has its directory, root, program or an open file there. */
 static bool uses(int proc, const char *pid, dev_t device)
 {
     static const char *const links[] = {"cwd", "root", "exe"};
@@ -40,6 +43,7 @@ static bool uses(int proc, const char *pid, dev_t device)
     return found;
 }
 
+/* Read a process's name; "?" when it is gone. */
 static void name_of(const char *pid, char out[64])
 {
     char path[300];

@@ -1,3 +1,5 @@
+/* A mount is identified by its id in this namespace together with its device, since the kernel reuses ids. statx with
+ * AT_STATX_DONT_SYNC tells whether a directory is a mount point without asking a server that may be dead. */
 #include "attach/mount/mountinfo.h"
 
 #include <errno.h>
@@ -11,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-/* A line of the descriptor's own file in /proc: statx tells the number from Linux 5.8 on only. */
+/* Return the id of the mount a descriptor is in, from fdinfo: statx tells it only since Linux 5.8. */
 static int mount_id(int fd)
 {
     char path[64], line[128];

@@ -7,19 +7,20 @@
 
 #include "base/compiler.h"
 
-/* One mount: its number may be another's once it is gone, but hardly of the same filesystem. */
+/* A mount. The kernel reuses ids, but hardly for the same device. */
 struct mountinfo {
     int id; /* -1: any */
     dev_t device;
 };
 
-/* The mount that a directory is in. */
+/* Return the mount that a directory is in. -ENOTSUP: the kernel does not tell. */
 GR_MUST_CHECK int mountinfo_of(const char *dir, struct mountinfo *out);
 
-/* 1: something is mounted on the directory, *out its device; 0: nothing; -errno. Nobody's server is asked. */
+/* Return 1 when something is mounted on the directory, *out its device; 0 when nothing is; or -errno. Never asks the
+ * filesystem, whose server may be dead. */
 GR_MUST_CHECK int mountinfo_at(const char *dir, dev_t *out);
 
-/* 1: it is listed, 0: not, -errno. */
+/* Return 1 when the mount is still listed, 0 when not, or -errno. */
 GR_MUST_CHECK int mountinfo_lists(const struct mountinfo *m);
 
 #endif

@@ -1,6 +1,8 @@
-/* The kernel's calls that may wait for a device whose server is gone are made by a child process with a deadline. What
- * is stale is told by three things together: nobody holds the mount's lock, nothing is mounted where it was, and the
- * device, which a mount in whatever namespace has for itself, is free. */
+/* Kernel calls that may wait for a device whose server is gone are made by a child process with a time limit
+ * (deadline.h).
+ *
+ * A mount is stale, and may be taken down by anyone, when three things hold: no process has the mount's lock, nothing
+ * is mounted at its mount point, and its device is not claimed, which a mount in any namespace would do. */
 #include "attach/mount/unmount.h"
 
 #include <dirent.h>
@@ -29,7 +31,7 @@ enum { UMOUNT_MS = 30000, TRIES = 20, STEP_US = 50000 };
 
 /* ---- the mount ---- */
 
-/* Who took ours away may have mounted something else there. */
+/* Whether something else is mounted there by now, after ours was unmounted. */
 static bool is_anothers(const struct mount_state *s)
 {
     dev_t mounted;
@@ -50,7 +52,7 @@ static int call_umount(void *arg)
     return umount2(u->dir, u->flags) ? error_set(-errno, "cannot umount %s: %s", u->dir, strerror(errno)) : 0;
 }
 
-/* 0 too when it was not mounted. */
+/* Call umount2 with a time limit. Returns 0 also when nothing was mounted. */
 static int umount_soon(const char *dir, int flags)
 {
     struct umounting u = {.dir = dir, .flags = UMOUNT_NOFOLLOW | flags};
@@ -58,6 +60,7 @@ static int umount_soon(const char *dir, int flags)
     return rc == -EINVAL || rc == -ENOENT ? 0 : rc;
 }
 
+/* Return -EBUSY with a sentence that tells the reason: busy, or the server is stuck or gone. */
 static int unmount_refuse(const struct mount_state *s, int rc)
 {
     if (rc == -EBUSY && mount_server_answers(s))
@@ -70,6 +73,7 @@ static int unmount_refuse(const struct mount_state *s, int rc)
         mount_server_answers(s) ? "its server gives no answer" : "its server is gone", s->dir);
 }
 
+/* Cut the readers off, then unmount; lazily if some process still holds the mount. */
 static int force_umount(struct mount_state *s)
 {
     log_warning("%s: its device is detached first; what still reads there gets EIO", s->dir);
@@ -102,7 +106,7 @@ int unmount(struct mount_state *s, bool force)
 
 /* ---- the rest ---- */
 
-/* Killed between the attach and its being written down. */
+/* Find a device whose mounter was killed between the attach and saving the state. */
 static void find_device(struct mount_state *s)
 {
     if (strcmp(s->method, "nbd") || *s->device || !s->mounter.pid)
@@ -111,7 +115,8 @@ static void find_device(struct mount_state *s)
         device_nbd_mark(s->device, s->device_mark);
 }
 
-/* A container has mounts of its own, which no list here shows: its readers would get EIO. */
+/* -EBUSY when the device is still mounted in another namespace, such as a container's, whose readers would get EIO. No
+ * list here shows those mounts. */
 static int check_elsewhere(const struct mount_state *s)
 {
     if (!*s->device || !mount_device_attached(s) || !device_claimed(s->device))
@@ -136,7 +141,7 @@ int unmount_take_down(struct mount_state *s, bool force)
     return rc;
 }
 
-/* ---- what was left ---- */
+/* ---- leftovers ---- */
 
 typedef VEC(struct mount_state) states;
 
@@ -146,6 +151,7 @@ static int unmount_collect(void *arg, const struct mount_state *s)
     return vec_push(all, *s) ? error_no_memory() : 0;
 }
 
+/* Take down a mount if it is stale. */
 static void heal(struct mount_state *s)
 {
     dev_t device;
@@ -158,7 +164,7 @@ static void heal(struct mount_state *s)
         log_warning("what a mount on %s has left stays: %s", s->dir, error_text());
 }
 
-/* Of one that was killed before it wrote anything down. */
+/* Remove the run directory of a mount that was killed before it saved a state. */
 static void remove_empty(const char *id)
 {
     struct mount_state s = {.id = ""};
@@ -172,6 +178,7 @@ static void remove_empty(const char *id)
         state_remove_dir(s.run_dir);
 }
 
+/* Look at every run directory; other names in STATE_ROOT are no ids. */
 static void remove_empty_dirs(const char *but_id)
 {
     DIR *root = opendir(STATE_ROOT);

@@ -1,20 +1,20 @@
-/* Taking down what mounts are made of, in whatever state they are. None of it hangs. */
+/* Takes down the parts of a mount, in whatever state they are. Nothing here hangs. */
 #ifndef GRANARY_ATTACH_MOUNT_UNMOUNT_H
 #define GRANARY_ATTACH_MOUNT_UNMOUNT_H
 
 #include "attach/state.h"
 
-/* The mount itself, where it is there; what others have mounted in its place is left. -EBUSY: in use, or stuck with its
- * server gone; nothing was touched. force: the device is detached first then, so that what reads from it gets EIO, and
- * at last the mount goes lazily. The caller has node_lock_mount, as for the next. */
+/* Unmount the filesystem, if it is mounted; another mount in its place is left. -EBUSY: in use, or stuck since its
+ * server is gone; nothing was touched. force: in these cases detach the device first, so that its readers get EIO, and
+ * at last unmount lazily. The caller has node_lock_mount, also for unmount_take_down. */
 GR_MUST_CHECK int unmount(struct mount_state *s, bool force);
 
-/* Everything but the mount: device and keeper, the server or the part in it, the files. force: after such an unmount;
- * a device that its last user takes along is left to him. */
+/* Take down everything but the mount: device, keeper, the server or the export at it, the files. force: after a forced
+ * unmount; a loop device that others still use is left to detach itself. */
 GR_MUST_CHECK int unmount_take_down(struct mount_state *s, bool force);
 
-/* Take down what killed mounts have left, as far as no process is about it and nobody has the device mounted, anywhere;
- * but leave the mount of that id alone. What fails is warned of. */
+/* Take down what killed mounts left, where no process works on it and no one has the device mounted, in any namespace.
+ * The mount with id but_id is left alone. Failures are logged as warnings. */
 void unmount_stale(const char *but_id);
 
 #endif

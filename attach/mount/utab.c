@@ -1,3 +1,5 @@
+/* An entry with helper=granary in libmount's table makes umount(8) run umount.granary. All failures are ignored
+ * (utab.h). */
 #include "attach/mount/utab.h"
 
 #include <libmount.h>

@@ -1,3 +1,5 @@
+/* Splits a pipe into lines of at most 511 bytes. While `holds` is set the last line is kept back, since a supervisor
+ * that reports a failed start quotes it, and the log should not have it twice. */
 #include "attach/server/child_output.h"
 
 #include <errno.h>
@@ -15,6 +17,7 @@ void child_output_release(struct child_output *o)
     o->held = false;
 }
 
+/* A line is complete: log the one kept back, then log or keep this one. Empty lines do not replace the last. */
 static void end_line(struct child_output *o)
 {
     o->line[o->line_len] = 0;

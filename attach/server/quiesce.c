@@ -1,4 +1,4 @@
-/* By hand and not by curl: who asks is a supervisor with other things to do than to wait for a server that hangs. */
+/* One HTTP request by hand, without libcurl: a supervisor asks, and has no time to wait for a server that hangs. */
 #include "attach/server/quiesce.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "base/io.h"
 #include "net/listen.h"
 
-enum { ANSWER_S = 2, QUIET = 200, BUSY = 202 };
+enum { ANSWER_S = 2, QUIET = 200, BUSY = 202 }; /* QUIET, BUSY: HTTP status */
 
 int quiesce_ask(const char *control, bool *out_quiet)
 {

@@ -1,4 +1,4 @@
-/* Before a server is killed on purpose. */
+/* Lets a server write its cache before it is killed on purpose. */
 #ifndef GRANARY_ATTACH_SERVER_QUIESCE_H
 #define GRANARY_ATTACH_SERVER_QUIESCE_H
 
@@ -6,9 +6,8 @@
 
 #include "base/compiler.h"
 
-/* Ask the server on a control socket to keep nothing more of what it fetches, and whether all that it fetched before is
- * in its cache; its reads go on. *out_quiet false: not yet. Waits a few seconds for the answer at most. -errno: there
- * is none, or none that is understood. */
+/* Tell a server to cache nothing more, and ask whether everything it fetched before is in its cache; reads go on.
+ * *out_quiet: whether it is. Waits two seconds for the answer. -errno: there is no answer, or not a valid one. */
 GR_MUST_CHECK int quiesce_ask(const char *control, bool *out_quiet);
 
 #endif

@@ -2,22 +2,22 @@
  *
  *   down --(start)--> starting --(control socket answers)--> up
  *   starting, for the first time --(it exits)--> failed: another try would end the same way
- *   starting, up --(it dies)--> down, to start again after a pause that doubles; whatever served once is never given
- *     up, whether it dies or cannot be started: mounts wait for it, and nobody else may be there to start it
  *   starting, for the first time --(it is killed, GIVE_UP_AFTER times)--> failed
- *   up --(SIGTERM, SIGINT)--> ending --(what was fetched is in the cache, END_MS, a second signal)--> killed --> done
+ *   starting, up --(it dies)--> down, to start again after a pause that doubles
+ *   up --(SIGTERM, SIGINT)--> ending --(all is in the cache, END_MS, a second signal)--> killed --> done
  *   any other --(SIGTERM, SIGINT)--> killed --> done
  *   any --(granary upgrade, checked)--> as if ending --> killed --> this process becomes another program, in state down
  *
- * The server is never told to end but killed: clients lose their connection, which mounts survive, where an orderly end
- * would answer them with errors. The cache is made for that.
+ * A server that has served once is never given up, whether it dies or cannot be started: mounts wait for it, and
+ * nothing else may be there to start it.
  *
- * The listening socket is opened once and passed on by systemd's protocol at every start: clients
- * that connect while it is down wait in the backlog. The child is
- * granary-nbd. For FUSE it is granary-fuse, and /dev/fuse, mounted, is
- * what is passed on in the socket's place: readers wait, and what a child had not answered when it died is asked of the
- * next one. The child is killed when the supervisor ends in any other way: it asks for that (GRANARY_SUPERVISOR).
- */
+ * The server is killed and never told to end. Its clients then lose their connection, which mounts survive; an orderly
+ * end would answer them with errors. The cache is made to survive a SIGKILL.
+ *
+ * The listening socket is opened once and passed to each child by systemd's protocol, so clients that connect meanwhile
+ * wait in the backlog. For granary-fuse the mounted /dev/fuse takes the socket's place: readers wait, and requests that
+ * a dead child had not answered go to the next one. The child has the kernel kill it when the supervisor ends in any
+ * other way (GRANARY_SUPERVISOR). */
 #include "attach/server/server.h"
 
 #include <errno.h>
@@ -53,41 +53,43 @@
 #define TRIED_ON "; it is tried again and again, mounts wait meanwhile"
 
 enum {
-    GIVE_UP_AFTER = 5,   /* first starts that came to nothing */
+    GIVE_UP_AFTER = 5,   /* failed starts before the first that serves */
     PAUSE_MIN_MS = 100,  /* before a new start, doubling */
-    PAUSE_MAX_MS = 5000, /* up to this, and anew once it lived longer */
+    PAUSE_MAX_MS = 5000, /* up to this; a child that lived this long resets the pause */
     READY_EVERY_MS = 50, /* how often the control socket is tried */
-    END_MS = 10000,      /* what was fetched may take so long to be written */
-    QUIET_EVERY_MS = 50, /* how often it is asked whether it is */
+    END_MS = 10000,      /* time for writing to the cache what was fetched */
+    QUIET_EVERY_MS = 50, /* how often the server is asked whether that is done */
 };
 
+/* A supervisor and its child. */
 struct server {
     const struct server_config *config;
-    const char *name; /* of the child */
+    const char *name; /* the child's, for sentences */
     server_child_words argv;
     int listen_fd, signal_fd;
     struct child_output
-        output; /* the child's; until it serves, the last line waits: a failed start's sentence says it */
-    char where[PATH_MAX];
-    pid_t child; /* 0: down */
-    uint64_t started_ms, start_at_ms, kill_at_ms;
-    unsigned deaths;        /* in a row, each soon after its start: the pause */
-    unsigned failed_starts; /* before the first that served: giving up */
-    bool ready, announced, killed;
-    bool ending, replacing; /* why the child is to be killed */
-    struct upgrade upgrade; /* how that is asked for */
-    bool heir;              /* took the place of another, and has not served yet */
+        output;           /* the child's; until it serves, the last line waits: a failed start's sentence says it */
+    char where[PATH_MAX]; /* unix path, HOST:PORT or directory */
+    pid_t child;          /* 0: down */
+    uint64_t started_ms, start_at_ms, kill_at_ms; /* clock_now_ms */
+    unsigned deaths;                              /* in a row, each soon after the start: they set the pause */
+    unsigned failed_starts;                       /* before the first start that served */
+    bool ready, announced, killed;                /* this child serves; some child has served; SIGKILL was sent */
+    bool ending, replacing;                       /* why the child is to be killed */
+    struct upgrade upgrade;                       /* the request to be replaced */
+    bool heir;                                    /* took over from another program, and has not served yet */
 };
 
 /* ---- states ---- */
 
+/* Start the child. */
 static int server_start(struct server *s)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC))
         return error_set(-errno, "cannot make a pipe: %s", strerror(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    /* In a session of its own the terminal's ^C does not reach it. */
+    /* A separate session, so that ^C at the terminal reaches only the supervisor. */
     struct process_spec spec = {.argv = (const char *const *)s->argv.items,
                                 .output = ends[1],
                                 .listen_fd = s->listen_fd,
@@ -105,12 +107,13 @@ static int server_start(struct server *s)
     return 0;
 }
 
+/* Notice the first answer on the child's control socket, and announce it. */
 static int check_ready(struct server *s)
 {
     if (s->ready || s->ending || s->killed || listen_answered(s->config->control) <= 0)
         return 0;
     int rc = socket_access_apply(&s->config->control_access, s->config->control);
-    if (rc) /* once served, it is the child that has just ended */
+    if (rc) /* after the first time, the likely reason is that the child has just ended and the socket is gone */
         return s->announced ? 0 : rc;
     s->ready = true;
     s->output.holds = false;
@@ -126,7 +129,7 @@ static int check_ready(struct server *s)
     return 0;
 }
 
-/* It is down, as what says: start it after a pause. */
+/* Start the child again after a pause; `what` tells why it is down. */
 static void put_off(struct server *s, const char *what)
 {
     uint64_t pause = GR_MIN((uint64_t)PAUSE_MIN_MS << GR_MIN(s->deaths, 16u), (uint64_t)PAUSE_MAX_MS);
@@ -135,7 +138,7 @@ static void put_off(struct server *s, const char *what)
     log_warning("%s; starting it again in %llu ms", what, (unsigned long long)pause);
 }
 
-/* The child is gone: 0 to go on, else what ends the supervisor. */
+/* The child is gone: return 0 to go on, or what ends the supervisor. */
 static int died(struct server *s, int status)
 {
     uint64_t lived = clock_now_ms() - s->started_ms;
@@ -171,7 +174,8 @@ static int died(struct server *s, int status)
     return 0;
 }
 
-/* What cannot be started now, for want of memory or of processes, may be in a while. */
+/* Start the child. What fails for lack of memory or processes may work later, so only a first start's failure is
+ * returned. */
 static int start_or_put_off(struct server *s)
 {
     int rc = server_start(s);
@@ -183,13 +187,14 @@ static int start_or_put_off(struct server *s)
     return 0;
 }
 
-/* Begin to, the first time that it is asked for. */
+/* Set the time to kill the child: after its cache is written the first time, at once the second. */
 static void stop_child(struct server *s)
 {
     bool at_once = s->ending || s->replacing || !s->ready;
     s->kill_at_ms = clock_now_ms() + (at_once ? 0 : END_MS);
 }
 
+/* SIGTERM or SIGINT: end, at once if this is the second one. */
 static void begin_end(struct server *s)
 {
     if (!s->ending)
@@ -204,6 +209,7 @@ static void begin_replace(struct server *s)
     s->replacing = true;
 }
 
+/* Become the other program; if that fails, go on and start the child again. */
 static void replace(struct server *s)
 {
     upgrade_exec(&s->upgrade, s->config->again, s->listen_fd, s->where);
@@ -211,6 +217,7 @@ static void replace(struct server *s)
     s->start_at_ms = 0;
 }
 
+/* Kill the child once its cache is written, it cannot be asked, or the time is over. */
 static void kill_when_quiet(struct server *s)
 {
     bool quiet = true;
@@ -222,6 +229,7 @@ static void kill_when_quiet(struct server *s)
     s->killed = true;
 }
 
+/* Handle SIGTERM and SIGINT, then the ends of both kinds of children: SIGCHLD may stand for several. */
 static int take_signals(struct server *s)
 {
     struct signalfd_siginfo info;
@@ -236,7 +244,7 @@ static int take_signals(struct server *s)
     return died(s, status);
 }
 
-/* Milliseconds until something is due; -1: nothing is. */
+/* Return the milliseconds until something is due; -1: nothing is, wait for events. */
 static int next_due(const struct server *s)
 {
     uint64_t now = clock_now_ms(), due, pending = s->upgrade.pending_fd >= 0 ? s->upgrade.pending_until_ms : UINT64_MAX;
@@ -258,6 +266,7 @@ static int next_due(const struct server *s)
     return due > now ? (int)(due - now) : 0;
 }
 
+/* One turn of the loop: start what is due, wait, handle what happened. */
 static int server_step(struct server *s)
 {
     if (!s->child && s->replacing)
@@ -287,6 +296,7 @@ static int server_step(struct server *s)
     return rc;
 }
 
+/* Open the socket, or mount FUSE, that all children get. */
 static int open_socket(struct server *s)
 {
     const struct server_config *c = s->config;
@@ -306,6 +316,8 @@ static int open_socket(struct server *s)
     return rc;
 }
 
+/* Block the signals, inherit from a program before or open the socket, and set what the child reads from its
+ * environment. */
 static int server_prepare(struct server *s)
 {
     sigset_t set;
@@ -352,6 +364,7 @@ void server_hand(const char *control, const struct bytes *images)
         log_debug("the server asks the store again for what was resolved: %s", error_text());
 }
 
+/* Kill the child and remove everything; an exec for an upgrade never comes here. */
 static void server_release(struct server *s)
 {
     if (s->child) {

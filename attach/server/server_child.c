@@ -1,3 +1,5 @@
+/* Finds the front end's program and makes its command line: PROGRAM -tN [TLS] 3 KEY=VALUE..., where 3 is the descriptor
+ * that is passed on. The keys are the plugin's; the first keys are the images. */
 #include "attach/server/server_child.h"
 
 #include <errno.h>
@@ -16,6 +18,7 @@ enum { CHECK_MS = 60000 };
 
 /* ---- the parts of Granary ---- */
 
+/* Return a path relative to the directory of the running program. */
 static int beside_program(const char *relative, char **out)
 {
     char program[PATH_MAX];
@@ -31,8 +34,8 @@ static int beside_program(const char *relative, char **out)
     return error_no_memory();
 }
 
-/* A part of Granary: what the environment says, else the first of two places beside the program that is there, else
- * its bare name. *out: free. */
+/* Find a program: named by the environment variable, else the first of two places beside this program where it exists,
+ * else its bare name. free *out. */
 static int find_part(const char *variable, const char *const places[2], const char *name, char **out)
 {
     const char *chosen = getenv(variable);
@@ -65,6 +68,7 @@ static int find_nbd(char **out)
 
 /* ---- the child's command line ---- */
 
+/* Add a word made by format. */
 static int add_word(server_child_words *argv, const char *format, const char *word)
 {
     char *text = NULL;
@@ -76,7 +80,7 @@ static int add_word(server_child_words *argv, const char *format, const char *wo
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
-/* Where the keys are, never what they are. */
+/* Add where the keys are; the keys themselves never stand on a command line. */
 static int add_tls(const struct server_config *c, server_child_words *argv)
 {
     int rc = c->tls_certificates ? add_word(argv, "-c%s", c->tls_certificates) : 0;
@@ -128,7 +132,7 @@ const char *server_child_name(const struct server_config *config)
 
 /* ---- a check ---- */
 
-/* It ends where it would open caches (GRANARY_CHECK). */
+/* Run the child with GRANARY_CHECK, which makes it exit before it opens anything. */
 int server_check(const struct server_config *config)
 {
     server_child_words argv = {0};

@@ -1,4 +1,4 @@
-/* What a supervisor starts: granary-nbd; for FUSE granary-fuse. */
+/* The program that a supervisor starts: granary-nbd, or granary-fuse. */
 #ifndef GRANARY_ATTACH_SERVER_SERVER_CHILD_H
 #define GRANARY_ATTACH_SERVER_SERVER_CHILD_H
 
@@ -7,11 +7,11 @@
 
 typedef VEC(char *) server_child_words;
 
-/* Its command line, ended by NULL. In every case server_child_release. */
+/* Make its command line, ended by NULL. server_child_release it, also after a failure. -ENOMEM. */
 GR_MUST_CHECK int server_child_argv(const struct server_config *config, server_child_words *out);
 void server_child_release(server_child_words *argv);
 
-/* As sentences call it. */
+/* Return its name for sentences. */
 const char *server_child_name(const struct server_config *config);
 
 #endif

@@ -1,8 +1,6 @@
-/* What is noted are strings, each ended by NUL, since a path is bytes: the format, two numbers, the words of the
- * command.
- *
- *   spawned, and held --(noted)--> let go: no process is there that no file knows of
- */
+/* The record consists of strings, each ended by NUL, since a path may have any other byte: the format, the process's
+ * number and start time, the words of its command line. It is written between fork and exec (process.c's gate), so
+ * every running server has a record. */
 #include "attach/server/server_dir.h"
 
 #include <errno.h>
@@ -24,11 +22,12 @@
 #define LOG "serve.log"
 #define FORMAT "granary server 1"
 
-enum { RECORD_MAX = 1 << 20 };
+enum { RECORD_MAX = 1 << 20 }; /* bytes */
 
+/* A record that was read. */
 struct record {
     struct process process;
-    VEC(const char *) argv; /* without the NULL at the end; in text */
+    VEC(const char *) argv; /* points into text; without the NULL at the end */
     struct bytes text;
 };
 
@@ -44,6 +43,7 @@ static void path_of(const char *dir, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%s/server", dir);
 }
 
+/* Write the record. */
 static int server_dir_save(const char *dir, const struct process *p, const char *const *argv)
 {
     char path[PATH_MAX];
@@ -57,6 +57,7 @@ static int server_dir_save(const char *dir, const struct process *p, const char 
     return io_write_file_atomic(path, text.data, text.len, false);
 }
 
+/* Split the text into strings. */
 static int server_dir_split(struct record *r)
 {
     const char *at = (const char *)r->text.data, *end = at + r->text.len;
@@ -71,6 +72,7 @@ static int server_dir_split(struct record *r)
     return 0;
 }
 
+/* Take format and process off the front; what remains is the command line. */
 static bool take_head(struct record *r)
 {
     enum { HEAD = 3 };
@@ -83,6 +85,7 @@ static bool take_head(struct record *r)
     return pid > 0 && pid <= INT_MAX;
 }
 
+/* Read the record; *out must be released in any case. */
 static int server_dir_load(const char *dir, struct record *out)
 {
     char path[PATH_MAX];
@@ -103,11 +106,13 @@ struct process server_dir_alive(const char *dir)
     return server_dir_load(dir, &r) || !process_alive(&r.process) ? (struct process){0} : r.process;
 }
 
+/* A server being started, for write_down. */
 struct starting {
     const char *dir, *const *argv;
     struct process process;
 };
 
+/* Record the process before its program begins. */
 static int write_down(void *arg, pid_t pid)
 {
     struct starting *new = arg;
@@ -115,6 +120,7 @@ static int write_down(void *arg, pid_t pid)
     return server_dir_save(new->dir, &new->process, new->argv);
 }
 
+/* Start the server with its log, and record it. */
 static int spawn(const char *dir, const char *const *argv, struct process *out)
 {
     struct starting new = {.dir = dir, .argv = argv};

@@ -1,6 +1,13 @@
-/* Nothing is remembered: what standard error is, is asked before each line, which costs two system calls. So there is
- * nothing to hand to the sink of log_to, and a log that was rotated needs no state.
- */
+/* Nothing is remembered between lines: before each line standard error is examined anew, which costs two system calls.
+ * So the log's sink needs no state, and a log that another process rotated is noticed.
+ *
+ *     standard error is        each line                        at SERVICE_LOG_MAX
+ *     the journal's stream     "<priority>text"                 the journal's business
+ *     a file in the log dir    "time level text"                renamed to FILE.1, a new file opened
+ *     a file in a run dir      "time level text"                truncated, since it occupies memory
+ *     anything else            "time level text"                left alone
+ *
+ * No function here may replace the thread's error, since lines are logged while it is still to be reported. */
 #include "attach/server/service_log.h"
 
 #include <dirent.h>
@@ -44,7 +51,7 @@ int service_log_directory(char out[PATH_MAX])
     return len < PATH_MAX ? 0 : error_set(-ENAMETOOLONG, "the path of the log directory is too long");
 }
 
-/* All but the last component. */
+/* Make the directories above path's last component. */
 static int make_parents(const char *path)
 {
     char part[PATH_MAX];
@@ -60,6 +67,7 @@ static int make_parents(const char *path)
 
 /* ---- lines ---- */
 
+/* Whether standard error is the journal's stream: JOURNAL_STREAM has its device and inode. */
 static bool to_journal(void)
 {
     struct stat st;
@@ -69,7 +77,7 @@ static bool to_journal(void)
            st.st_ino == ino;
 }
 
-/* The regular file that standard error is, without links in its path; false: it is none. */
+/* Return the path, without symlinks, of the regular file that standard error is; false when it is none. */
 static bool stderr_file(char path[PATH_MAX])
 {
     struct stat st;
@@ -86,7 +94,7 @@ static bool is_below(const char *path, const char *dir)
     return !strncmp(path, dir, len) && path[len] == '/';
 }
 
-/* The log directory without links in its path; false: there is none. */
+/* Return the log directory without symlinks; false when there is none. */
 static bool resolve_log_directory(char dir[PATH_MAX])
 {
     char given[PATH_MAX];
@@ -97,22 +105,22 @@ static bool resolve_log_directory(char dir[PATH_MAX])
     return !rc && realpath(given, dir);
 }
 
-/* path: stderr_file, which is one of the log directory's, dir. */
+/* Whether standard error is a file in the log directory. path and dir are filled in. */
 static bool own_file(char path[PATH_MAX], char dir[PATH_MAX])
 {
     return stderr_file(path) && resolve_log_directory(dir) && is_below(path, dir) &&
            !strchr(path + strlen(dir) + 1, '/');
 }
 
-/* It is the one in a run directory, where the log directory could not be used: those lie in memory. */
+/* Whether the file is in a run directory, because the log directory could not be used. */
 static bool is_fallback(const char *path)
 {
     char root[PATH_MAX];
     return realpath(STATE_ROOT, root) && is_below(path, root);
 }
 
-/* Open a log to append. It stays locked for as long as a process writes to it, so that sweep_old knows whose log is not
- * to be removed: by any process, in another container too. */
+/* Open a log for appending, with a shared lock for as long as any process writes to it. sweep_old removes no locked
+ * log, even one of a process in another container. */
 static int open_locked(int dir_fd, const char *dir, const char *file)
 {
     for (;;) {
@@ -128,7 +136,7 @@ static int open_locked(int dir_fd, const char *dir, const char *file)
     }
 }
 
-/* It becomes FILE.1, and a new one standard error. */
+/* Rename the log to FILE.1, and make a new file standard error. */
 static int rotate(const char *path, const char *dir)
 {
     char before[NAME_MAX + 1];
@@ -145,6 +153,7 @@ static int rotate(const char *path, const char *dir)
     return fd < 0 ? fd : dup2(fd, STDERR_FILENO) < 0 ? -errno : 0;
 }
 
+/* Bound the log before a line is written. */
 static void service_log_make_room(void)
 {
     struct stat st;
@@ -163,6 +172,7 @@ static void service_log_make_room(void)
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
+/* Write one line in the form that fits standard error. */
 static void write_line(enum log_level level, const char *prefix, const char *line)
 {
     static const int priorities[] = {3, 4, 6, 7}; /* of syslog */
@@ -205,12 +215,13 @@ char *service_log_where(char out[PATH_MAX])
 
 /* ---- of a process to be started ---- */
 
+/* The path in the run directory that leads to the log. */
 static void link_name(const char *run_dir, const char *name, char out[PATH_SIZE])
 {
     snprintf(out, PATH_SIZE, "%s/%s", run_dir, name);
 }
 
-/* Is file STEM-ID.log, or the one before it, of a run directory that is no more beside run_dir? */
+/* Whether file is STEM-ID.log, or its .1, and no run directory ID exists beside run_dir. */
 static bool is_of_none(const char *file, const char *stem, const char *run_dir)
 {
     char other[PATH_MAX];
@@ -223,7 +234,7 @@ static bool is_of_none(const char *file, const char *stem, const char *run_dir)
            access(other, F_OK) && errno == ENOENT;
 }
 
-/* Remove FILE, or FILE.1, unless it is newer than oldest or a process writes to FILE. */
+/* Remove FILE or FILE.1, unless it is newer than oldest or a process writes to FILE. */
 static void remove_old(int dir_fd, const char *file, time_t oldest)
 {
     struct stat st;
@@ -238,7 +249,7 @@ static void remove_old(int dir_fd, const char *file, time_t oldest)
         log_debug("cannot remove the old log %s: %s", file, strerror(errno));
 }
 
-/* A node that mounts at new directories every day would collect logs without end: remove the old ones. */
+/* Remove old logs: a machine that mounts at new directories every day would collect them without end. */
 static void sweep_old(int dir_fd, const char *stem, const char *run_dir)
 {
     time_t oldest = time(NULL) - (time_t)SERVICE_LOG_KEPT_DAYS * 24 * 3600;
@@ -253,6 +264,7 @@ static void sweep_old(int dir_fd, const char *stem, const char *run_dir)
         close(fd);
 }
 
+/* Open the log in the log directory, and link to it from the run directory. */
 static int open_in_log_directory(const char *run_dir, const char *name)
 {
     char dir[PATH_MAX], stem[32], file[NAME_MAX + 1], target[PATH_MAX + NAME_MAX + 2], link[PATH_SIZE];
@@ -279,7 +291,7 @@ static int open_in_log_directory(const char *run_dir, const char *name)
     return steal_fd(&fd);
 }
 
-/* To a file in the log directory, of an earlier start. */
+/* Remove a link to the log directory that an earlier start made. */
 static void remove_link(const char *path)
 {
     struct stat st;
@@ -287,6 +299,7 @@ static void remove_link(const char *path)
         unlink(path);
 }
 
+/* Open the log in the run directory, with a warning that has the thread's error. */
 static int open_in_run_dir(const char *run_dir, const char *name)
 {
     char path[PATH_SIZE];
@@ -304,12 +317,12 @@ int service_log_open(const char *run_dir, const char *name)
     if (fd < 0)
         fd = open_in_run_dir(run_dir, name);
     if (fd >= 0 && dprintf(fd, "%s info granary: a process is started\n", text_format_time(time(NULL), now)) < 0)
-        log_debug("cannot write to the log of %s", run_dir); /* a full disk keeps nobody from mounting */
+        log_debug("cannot write to the log of %s", run_dir); /* a full disk does not prevent a mount */
     return fd;
 }
 
-/* The sentence in a line of an error, which has the time and the level in front or, where the program never came to
- * log, its name alone; NULL: the line is none. What a server that was killed has said before explains nothing. */
+/* Return the sentence of an error line, or NULL for any other line. It follows the time and level or, when the program
+ * failed before it began to log, the program's name. The last line of a server that was killed explains nothing. */
 static const char *error_in(const char *line)
 {
     static const char *const prefixes[] = {"granary: serve: ", "granary: keep: "};

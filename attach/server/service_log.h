@@ -1,14 +1,13 @@
-/* The log of a process that lives long (granary serve, granary keep): its own lines, and those of the programs that it
+/* The log of a long-lived process (granary serve, granary keep): its own lines and those of the programs that it
  * supervises, on standard error.
  *
- *   to the journal (systemd says so by JOURNAL_STREAM)   "<4>text": the journal has the time
- *   else                                                 "2026-11-20T23:01:02Z warning text"
+ *   to the journal (systemd sets JOURNAL_STREAM)   "<4>text": the journal adds the time
+ *   otherwise                                      "2026-11-20T23:01:02Z warning text"
  *
- * What `granary mount` starts writes to a file of its own in the log directory, which stays after umount and is
- * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, in place of the one before. A month after
- * its last line it is removed, when its run directory is no more and no process has it open to write: a shared lock
- * (flock) of the descriptor says so. Below STATE_ROOT, which lies in memory, it is cut to nothing instead.
- */
+ * A process that `granary mount` starts writes to a file in the log directory, which stays after umount. The file is
+ * bounded: at SERVICE_LOG_MAX bytes it becomes FILE.1, replacing the earlier one. It is removed SERVICE_LOG_KEPT_DAYS
+ * after its last line, once its run directory is gone and no process has it open for writing, which a shared lock
+ * (flock) on the descriptor tells. A file below STATE_ROOT, which is in memory, is truncated instead. */
 #ifndef GRANARY_ATTACH_SERVER_SERVICE_LOG_H
 #define GRANARY_ATTACH_SERVER_SERVICE_LOG_H
 
@@ -19,27 +18,27 @@
 
 enum { SERVICE_LOG_MAX = 16 << 20, SERVICE_LOG_KEPT_DAYS = 30 };
 
-/* From now on log_line of this process writes so. */
+/* Have log_line of this process write in this form from now on. */
 void service_log_begin(void);
 
-/* A line that another program has written: its level is read from it ("error: ", "warning: "; else info). */
+/* Write a line of another program; the level is taken from the line ("error: ", "warning: "; otherwise info). */
 void service_log_line(const char *line);
 
-/* Where the lines go: "journal", a file's path, or "standard error". Returns out. */
+/* Tell where the lines go: "journal", a file's path, or "standard error". Returns out. */
 char *service_log_where(char out[PATH_MAX]);
 
-/* $LOGS_DIRECTORY; else for root /var/log/granary, for others $XDG_STATE_HOME/granary/log or
- * $HOME/.local/state/granary/log. -ENOENT with a sentence: there is no home. */
+/* Return the log directory: $LOGS_DIRECTORY; else for root /var/log/granary, for others $XDG_STATE_HOME/granary/log or
+ * $HOME/.local/state/granary/log. -ENOENT: none of them is set; -ENAMETOOLONG. */
 GR_MUST_CHECK int service_log_directory(char out[PATH_MAX]);
 
-/* Open the log file for a process to be started, to append: NAME (run_dir/serve.log is serve-ID.log, ID the last
- * component of run_dir) in the log directory, made where it is missing; and make run_dir/name a symbolic link to it. A
- * line there marks the beginning: what stands before it is of earlier processes. Where the log directory cannot be used
- * a warning says so, and the file is in run_dir. Returns the descriptor (close it) or -errno. */
+/* Open a log for a process about to be started, for appending. The file is NAME-ID.log in the log directory
+ * (run_dir/serve.log is serve-ID.log; ID is the last component of run_dir), and run_dir/name becomes a symbolic link to
+ * it. The directory is made if it is missing. A first line marks the start. If the log directory cannot be used, a
+ * warning says so and the file is made in run_dir. Returns the descriptor, for the caller to close, or -errno. */
 GR_MUST_CHECK int service_log_open(const char *run_dir, const char *name);
 
-/* A program said why it failed in that log: put its last line, after `what`, into the sentence of rc, and return rc. As
- * it was where that line is no error's: it said nothing, or was killed. */
+/* Put the last line of that log, behind `what`, into the sentence of rc; return rc. The sentence stays as it was when
+ * the last line is no error: the program reported nothing, or was killed. */
 GR_MUST_CHECK int service_log_explain(const char *run_dir, const char *name, const char *what, int rc);
 
 #endif

@@ -1,3 +1,5 @@
+/* Owners are resolved before a server starts, so that a misspelt name is reported at once; they are applied after the
+ * socket is bound with mode 0600, so that there is no moment in which it is too open. */
 #include "attach/server/socket_access.h"
 
 #include <errno.h>
@@ -11,6 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
+/* Resolve a user or group, by name first, then by number. */
 static int socket_access_find(const char *what, const char *kind, const char *name,
                               bool (*by_name)(const char *, uint32_t *), uint32_t *out)
 {

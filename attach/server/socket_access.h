@@ -8,19 +8,20 @@
 
 #include "base/compiler.h"
 
-/* All zero: as it was made, 0600, the process's own. */
+/* All zero: the socket stays as it was made, with mode 0600. */
 struct socket_access {
     mode_t mode;
     bool has_owner, has_group;
     uint32_t owner, group;
 };
 
-/* mode: octal; owner: USER, USER:GROUP or :GROUP, by name or number; either may be NULL. With a group the mode is 0660
- * unless it is given. option: how the sentence of -EINVAL calls them, "socket" for --socket-mode and --socket-owner. */
+/* Parse mode (octal) and owner (USER, USER:GROUP or :GROUP, by name or number); either may be NULL. With a group the
+ * mode defaults to 0660. option: the options' prefix in the sentence of -EINVAL; "socket" for --socket-mode and
+ * --socket-owner. -EINVAL; -ENOMEM. */
 GR_MUST_CHECK int socket_access_parse(const char *option, const char *mode, const char *owner,
                                       struct socket_access *out);
 
-/* -EPERM: only root gives a socket to another user or to a group it is not in. */
+/* Set owner, group and mode. -EPERM: only root may give a socket to another user, or to a group it is not in. */
 GR_MUST_CHECK int socket_access_apply(const struct socket_access *access, const char *path);
 
 #endif

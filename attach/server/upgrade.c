@@ -1,3 +1,11 @@
+/* An upgrade in three steps:
+ *
+ *   request   a client sends "upgrade PROGRAM\n" to the supervisor's socket
+ *   check     PROGRAM runs with the supervisor's command line and --check; on failure nothing is changed
+ *   exec      the child is stopped, and this process becomes PROGRAM. Its descriptors stay open; their numbers and
+ *             the rest of what PROGRAM must know are in the environment variable GRANARY_TAKE_OVER
+ *
+ * The client's connection is among these descriptors, so the new program answers when it serves. */
 #include "attach/server/upgrade.h"
 
 #include <errno.h>
@@ -23,10 +31,15 @@
 
 #define HERITAGE "GRANARY_TAKE_OVER" /* LISTEN_FD REQUESTS_FD ASKER_FD STOPPED_MS VERSION WHERE */
 
-enum { REQUEST_MS = 10000, CHECK_MS = 90000, LINE_SIZE = PATH_MAX + 64 };
+enum {
+    REQUEST_MS = 10000,
+    CHECK_MS = 90000,
+    LINE_SIZE = PATH_MAX + 64
+}; /* how long a client may take to send its request */
 
 /* ---- answers ---- */
 
+/* Send the line to the waiting client and close the connection. */
 static void answer(struct upgrade *u, const char *line)
 {
     if (u->asker_fd < 0)
@@ -90,7 +103,7 @@ void upgrade_release(struct upgrade *u)
     }
 }
 
-/* The line without its end. It comes in one piece. */
+/* Receive the request, without its newline. It comes in one piece. -EPROTO. */
 static int upgrade_take_line(int fd, char line[LINE_SIZE])
 {
     ssize_t n = recv(fd, line, LINE_SIZE - 1, 0);
@@ -100,6 +113,7 @@ static int upgrade_take_line(int fd, char line[LINE_SIZE])
     return strlen(line) + 1 == (size_t)n ? 0 : -EPROTO;
 }
 
+/* Start the check. */
 static int begin_check(struct upgrade *u, const char **again)
 {
     VEC(const char *) argv = {0};
@@ -130,7 +144,7 @@ static int begin_check(struct upgrade *u, const char **again)
     return rc;
 }
 
-/* True: the pending client has said something, has gone, or has been silent for too long. */
+/* Accept a client, or tell whether the pending one has sent something, gone away, or been silent too long. */
 static bool is_due(struct upgrade *u)
 {
     struct pollfd fd = {.fd = u->pending_fd, .events = POLLIN};
@@ -189,12 +203,14 @@ bool upgrade_checked(struct upgrade *u)
 
 /* ---- the change ---- */
 
+/* Set or clear a descriptor's close-on-exec flag. */
 static void keep_over_exec(int fd, bool on)
 {
     if (fd >= 0)
         fcntl(fd, F_SETFD, on ? 0 : FD_CLOEXEC);
 }
 
+/* Keep the descriptors open over exec, or not. */
 static void pass_on(const struct upgrade *u, int listen_fd, bool on)
 {
     keep_over_exec(listen_fd, on);
@@ -205,7 +221,7 @@ static void pass_on(const struct upgrade *u, int listen_fd, bool on)
 void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const char *where)
 {
     char heritage[PATH_MAX + 256];
-    if (!u->stopped_ms) /* an earlier one may have failed to start */
+    if (!u->stopped_ms) /* set already when the program before took over and never served */
         u->stopped_ms = clock_now_ms();
     snprintf(heritage, sizeof heritage, "%d %d %d %llu %s %s", listen_fd, u->requests_fd, u->asker_fd,
              (unsigned long long)u->stopped_ms, GRANARY_VERSION, where);

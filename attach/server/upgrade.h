@@ -1,10 +1,9 @@
-/* The supervisor's side of `granary upgrade`: another program takes this one's place, by exec, and with it the
- * listening socket and the process's number.
+/* The supervisor's side of `granary upgrade`: another program replaces this one by exec, and keeps the listening socket
+ * and the process number.
  *
- * Requests come over a unix socket of the supervisor's own, beside the control socket, which is there while the server
- * is not. A client that may connect to it (its owner, root) names the program; the answer is one line, when it serves
- * or has failed.
- */
+ * Requests come over a unix socket beside the control socket. It belongs to the supervisor, so it exists while the
+ * server does not. A client that may connect to it (its owner, root) names the program; the answer is one line, sent
+ * when the new program serves or has failed. */
 #ifndef GRANARY_ATTACH_SERVER_UPGRADE_H
 #define GRANARY_ATTACH_SERVER_UPGRADE_H
 
@@ -23,47 +22,50 @@
 
 enum { UPGRADE_VERSION_MAX = 64 };
 
+/* The state of an upgrade; a supervisor has one at a time. */
 struct upgrade {
     char path[PATH_MAX];       /* of the socket; "": none */
-    int requests_fd, asker_fd; /* -1: none; nobody waits */
-    int pending_fd;            /* a client that has not said yet what it wants; -1: none */
+    int requests_fd, asker_fd; /* listening socket; the client that waits for the outcome; -1: none */
+    int pending_fd;            /* a client whose request has not arrived yet; -1: none */
     uint64_t pending_until_ms;
-    char program[PATH_MAX];         /* the next one */
-    char from[UPGRADE_VERSION_MAX]; /* what was served before */
-    pid_t check;                    /* tries the command line; 0: none */
+    char program[PATH_MAX];         /* the program that takes over */
+    char from[UPGRADE_VERSION_MAX]; /* the version that served before */
+    pid_t check;                    /* process that tries the command line with --check; 0: none */
     uint64_t check_until_ms;
-    struct child_output output; /* the check's */
-    uint64_t stopped_ms;        /* since when there is no server; 0: there is */
+    struct child_output output; /* of the check */
+    uint64_t stopped_ms;        /* since when no server runs (clock_now_ms); 0: one runs */
 };
 #define UPGRADE_INIT                                                                                                   \
     {                                                                                                                  \
         .requests_fd = -1, .asker_fd = -1, .pending_fd = -1, .output = CHILD_OUTPUT_INIT                               \
     }
 
-/* Requests are taken from now on. Without such a socket a server works all the same: that is warned of. */
+/* Accept requests from now on. If the socket cannot be made, a warning is logged and the server works without upgrades.
+ */
 void upgrade_listen(struct upgrade *u, const char *control);
 void upgrade_release(struct upgrade *u);
 
-/* What to poll for: a client, or the request of the one that is there. */
+/* Return the descriptor to poll: the pending client's, or else the listening socket. */
 static inline int upgrade_poll_fd(const struct upgrade *u)
 {
     return u->pending_fd >= 0 ? u->pending_fd : u->requests_fd;
 }
 
-/* upgrade_poll_fd is readable, or pending_until_ms is over: nobody is waited for here. again: the supervisor's own
- * words, the first of them left for the program, the second its verb; by them the program is checked: a process, whose
- * end upgrade_checked is for. One that comes while another is answered is refused. */
+/* Call it when upgrade_poll_fd is readable, or pending_until_ms has passed; it never blocks. again: the supervisor's
+ * own command line, with [0] left for the program and [1] the verb. Starts a check of the program with that command
+ * line, whose end upgrade_checked sees. A request during another upgrade is refused. */
 void upgrade_take(struct upgrade *u, const char **again);
-/* After SIGCHLD, and when check_until_ms is over. true: the check has gone well, and the program's turn is now. */
+/* Call it after SIGCHLD, and when check_until_ms has passed. Returns true when the check succeeded: the program may
+ * take over now. */
 bool upgrade_checked(struct upgrade *u);
 
-/* The child is gone: become that program. Returns when that failed, after telling the waiting client. */
+/* Become the program; the child is gone already. Returns only on failure, after answering the client. */
 void upgrade_exec(struct upgrade *u, const char **again, int listen_fd, const char *where);
-/* At a program's start: is it one that took another's place? Then that's descriptors are in *u and *out_listen_fd,
- * where it listened in out_where. */
+/* At a program's start: whether it took over from another one. If so, *u and *out_listen_fd have that program's
+ * descriptors, and out_where the address. */
 bool upgrade_inherit(struct upgrade *u, int *out_listen_fd, char out_where[PATH_MAX]);
 
-/* Tell the waiting client the outcome: the server serves, or why it does not. */
+/* Answer the waiting client: the server serves, or why it does not. */
 void upgrade_done(struct upgrade *u);
 void upgrade_failed(struct upgrade *u, const char *format, ...) GR_PRINTF(2, 3);
 

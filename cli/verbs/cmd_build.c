@@ -1,4 +1,8 @@
-/* granary build SOURCE IMAGE */
+/* granary build SOURCE IMAGE
+ *
+ * Checks the options against each other, since an option without effect is refused, opens the source
+ * (cli/build_source.h) and the store, and runs the build (imagebuild/imagebuild.h). The rest prints the result, as text
+ * or JSON. */
 #include <errno.h>
 #include <string.h>
 
@@ -33,7 +37,7 @@ struct build_values {
 
 enum { ZSTD_LEVEL_DEFAULT = 3 };
 
-/* What is 0 or NULL here was not given, which some options are refused for (check_together). */
+/* 0 and NULL mean "not given"; check_together needs to know. */
 static const struct build_values defaults = {.parent = "auto"};
 
 static const struct option_row rows[] = {
@@ -98,13 +102,14 @@ static void on_progress(void *arg, const struct build_progress *p)
     progress_update(arg, &state);
 }
 
+/* Print a line unless the count is 0. */
 static void print_counted(const char *what, uint64_t n)
 {
     if (n)
         printf("  %-16s %llu\n", what, (unsigned long long)n);
 }
 
-/* What was read, and upon which image, in a line. */
+/* Print which image the build started from, and how much was read. */
 static void print_parent(const struct build_rebuild *r, bool no_parent)
 {
     char parent[PRINT_DIGEST_MAX], files[TEXT_COUNT_MAX], read[TEXT_SIZE_MAX], kept[TEXT_SIZE_MAX];
@@ -122,6 +127,7 @@ static void print_parent(const struct build_rebuild *r, bool no_parent)
     printf("  %-16s %s\n", "parent", parent);
 }
 
+/* Print what the parent gave: files kept, moved, and read again. */
 static void print_rebuild(const struct build_rebuild *r)
 {
     char kept[TEXT_SIZE_MAX], moved[TEXT_SIZE_MAX], dead[TEXT_SIZE_MAX], n[TEXT_COUNT_MAX], packs[TEXT_COUNT_MAX];
@@ -144,6 +150,7 @@ static void print_rebuild(const struct build_rebuild *r)
                text_format_count(r->packs_emptied, "pack", packs), r->packs_emptied == 1 ? "was" : "were");
 }
 
+/* Print the result as text. */
 static void cmd_build_print_result(const struct image_ref *ref, const struct build_result *r, bool no_parent,
                                    bool dry_run)
 {
@@ -221,15 +228,16 @@ static json_t *cmd_build_result_json(const struct image_ref *ref, const struct b
         INTEGER(r->files_resumed), "bytes_resumed", INTEGER(r->bytes_resumed), "seconds", r->seconds);
 }
 
-/* What the words of --parent and --compact-budget say. */
+/* --parent and --compact-budget, parsed. */
 struct rebuild_words {
     bool no_parent;
-    bool named; /* parent is set */
+    bool named; /* --parent names an image: parent is set */
     struct image_ref parent;
     unsigned percent;
     uint64_t bytes;
 };
 
+/* Parse --parent and --compact-budget. A parent must be in the same store, since the new image refers to its packs. */
 static int parse_rebuild(const struct build_values *v, const struct image_ref *ref, struct rebuild_words *out)
 {
     *out = (struct rebuild_words){.no_parent = !strcmp(v->parent, "none")};
@@ -245,6 +253,7 @@ static int parse_rebuild(const struct build_values *v, const struct image_ref *r
     return text_parse_percent("--compact-budget", budget, 0, 100, &out->percent);
 }
 
+/* Run the build and print its result. */
 static int build(const struct build_values *v, const struct build_source *source, const struct image_ref *ref,
                  const struct rebuild_words *words, struct rate *rate)
 {
@@ -252,7 +261,7 @@ static int build(const struct build_values *v, const struct build_source *source
     struct store_options store_options = {.hdfs_token_file = v->hdfs_token_file, .rate = rate};
     open_store_options(&v->access, &store_options);
     int rc = store_open(ref->store, &store_options, &store);
-    if (!rc)
+    if (!rc) /* a store inside another store is a mistyped path; 'granary unnest' repairs that */
         rc = nesting_check(store, ref->name, &store_options);
     if (rc)
         return rc;
@@ -313,7 +322,7 @@ static bool is_hdfs_or_tar_there(const char *url)
     return hdfs_address_known(build_source_is_tar(url) ? url + strlen("tar:") : url);
 }
 
-/* What is about HDFS needs some. */
+/* Refuse HDFS options without HDFS. */
 static int check_hdfs(const struct build_values *v, const char *url, const struct image_ref *ref)
 {
     const char *map = v->map_users.count ? "map-user" : v->map_groups.count ? "map-group" : NULL;
@@ -326,7 +335,7 @@ static int check_hdfs(const struct build_values *v, const char *url, const struc
     return CLI_USAGE;
 }
 
-/* Options that would have no effect beside others. */
+/* Refuse options that would have no effect beside others. */
 static int check_together(const struct build_values *v, const char *url, const struct rebuild_words *words)
 {
     if (v->level && v->compress)
@@ -344,6 +353,7 @@ static int check_together(const struct build_values *v, const char *url, const s
     return 0;
 }
 
+/* All checks come before anything is opened, so that a wrong option costs no request. */
 static int cmd_build_run(const struct invocation *inv)
 {
     const struct build_values *v = inv->values;
@@ -367,6 +377,7 @@ static int cmd_build_run(const struct invocation *inv)
     struct source_options options = {.rate = rate,
                                      .endpoint = v->access.endpoint,
                                      .timeout_ms = v->access.timeout_s * 1000,
+                                     /* with --jobs auto, as many as the build may come to use */
                                      .connections = v->jobs ? (unsigned)v->jobs : SOURCE_JOBS_MAX,
                                      .cancel = interrupt_watch(),
                                      .http_token_file = v->http_token_file,

@@ -1,4 +1,4 @@
-/* granary cache COMMAND: what is done to a cache and with one; each command has a file of its own. */
+/* granary cache COMMAND: commands about a cache, each in its own file. */
 #include "cli/verbs/verbs.h"
 
 static const struct option_row rows[] = {{0}};

@@ -1,4 +1,5 @@
-/* granary cache evict NAME[:GLOB] | NAME GLOB | --all */
+/* granary cache evict NAME[:GLOB] | NAME GLOB | --all: the server drops the chunks (cli/cache_call.h); readers fetch
+ * them again. */
 #include "attach/attach.h"
 #include "base/error.h"
 #include "base/text.h"

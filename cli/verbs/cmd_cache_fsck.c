@@ -1,4 +1,4 @@
-/* granary cache fsck DIR... [--repair] */
+/* granary cache fsck DIR... [--repair]: checks cache directories that no server uses. */
 #include <errno.h>
 
 #include "base/error.h"
@@ -27,9 +27,10 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Problems are named on standard error as they are found, the first ones also in the JSON result. */
+/* Problems are printed on standard error as they are found, and listed in the JSON result: the first ones of both. */
 enum { PROBLEMS_NAMED = 100 };
 
+/* What the callbacks report into, for one directory. */
 struct reporting {
     const char *dir;
     struct progress progress;
@@ -37,6 +38,7 @@ struct reporting {
     uint64_t count;
 };
 
+/* Report a bad chunk. With --repair it is forgotten, so a server fetches it again. */
 static void on_bad(void *arg, const struct cache_fsck_bad *bad)
 {
     struct reporting *r = arg;
@@ -81,7 +83,7 @@ static void cmd_cache_fsck_print_result(const char *dir, const struct cache_fsck
                (unsigned long long)r->repaired);
 }
 
-/* One directory; *bad counts what was found, results (NULL: text) takes the JSON. */
+/* Check one directory. *bad counts the problems; results collects the JSON, NULL for text. */
 static int cmd_cache_fsck_check_dir(const char *dir, const struct fsck_values *v, json_t *results, uint64_t *bad)
 {
     struct reporting reporting = {.dir = dir, .problems = json_array()};

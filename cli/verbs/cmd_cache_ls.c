@@ -1,4 +1,4 @@
-/* granary cache ls [NAME[:GLOB] | NAME GLOB] */
+/* granary cache ls [NAME[:GLOB] | NAME GLOB]: prints what the server reports as cached (cli/cache_call.h). */
 #include <string.h>
 
 #include "attach/attach.h"

@@ -1,4 +1,5 @@
-/* granary cache pin [--off] NAME[:GLOB] | NAME GLOB | --all */
+/* granary cache pin [--off] NAME[:GLOB] | NAME GLOB | --all: pins what is cached, so that it is never evicted, or
+ * undoes that. It fetches nothing. */
 #include <errno.h>
 
 #include "attach/attach.h"
@@ -21,6 +22,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* Print what changed. Chunks that are not cached were not pinned: warm them first. */
 static void print_change(json_t *image, const char *what)
 {
     const char *name = json_string_value(json_object_get(image, "export"));

@@ -1,4 +1,6 @@
-/* granary cache simulate --trace FILE --size SIZE */
+/* granary cache simulate --trace FILE --size SIZE: replays a trace of requests against each eviction policy and against
+ * the optimum, which knows the future, and prints the hit ratios. The policies are the cache's own code (cache/policy),
+ * so the result is what a real cache of that size would do. */
 #include <errno.h>
 #include <string.h>
 
@@ -38,7 +40,8 @@ static bool is_hex(const char *text)
     return text[strspn(text, "0123456789abcdefABCDEF")] == 0;
 }
 
-/* The digest's own bits as the cache takes them; a shorter name is hashed. */
+/* Return a chunk's key: the digest's own bits as the cache takes them, so that real digests behave as in a real cache;
+ * a shorter name is hashed. */
 static uint64_t key_of(const char *name)
 {
     struct digest digest;
@@ -47,6 +50,7 @@ static uint64_t key_of(const char *name)
     return le64_get(digest.b + 8);
 }
 
+/* Parse "DIGEST [LENGTH [WANTED]]". */
 static int parse_ask(struct evict_trace *t, char *const words[WORDS_MAX], unsigned count)
 {
     uint64_t len = CHUNK_SIZE_DEFAULT, wanted;
@@ -69,6 +73,7 @@ static int parse_ask(struct evict_trace *t, char *const words[WORDS_MAX], unsign
                           : 0;
 }
 
+/* Parse a line: a request, the word "epoch", or nothing but a comment. */
 static int parse_line(struct evict_trace *t, char *line)
 {
     static const char blanks[] = " \t\r\n";
@@ -84,6 +89,7 @@ static int parse_line(struct evict_trace *t, char *line)
     return parse_ask(t, words, count);
 }
 
+/* Read a trace, and put the line's number into an error's sentence. */
 static int read_lines(const char *path, FILE *from, struct evict_trace *t)
 {
     CLEANUP_FREE char *line = NULL;
@@ -115,6 +121,7 @@ static int read_trace(const char *path, struct evict_trace *t)
 
 /* ---- the replay ---- */
 
+/* A policy's result. */
 struct run {
     const char *name;
     struct evict_sim_result result;
@@ -131,6 +138,7 @@ static void runs_release(struct runs *r)
         evict_sim_release(&r->items[i].result);
 }
 
+/* Choose the policies given by --policy; all without it. */
 static int cmd_cache_simulate_choose(const struct option_list *words, bool chosen[EVICT_POLICIES])
 {
     for (unsigned i = 0; i < EVICT_POLICIES; i++)
@@ -144,6 +152,7 @@ static int cmd_cache_simulate_choose(const struct option_list *words, bool chose
     return 0;
 }
 
+/* Run the trace through the chosen policies, then the optimum. */
 static int replay(const struct evict_trace *t, uint64_t size, const bool chosen[EVICT_POLICIES], struct runs *runs)
 {
     int rc = 0;

@@ -1,4 +1,5 @@
-/* granary copy IMAGE STORE[/NAME:TAG] */
+/* granary copy IMAGE STORE[/NAME:TAG]: brings an image into another store, under the same name unless another one is
+ * given. */
 #include <errno.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* The total is unknown until the target's objects were listed. */
 static void on_progress(void *arg, uint64_t done, uint64_t total)
 {
     const struct progress_state state = {
@@ -43,7 +45,8 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &state);
 }
 
-/* "…/NAME:TAG" has a colon behind the last slash; the host and port of "hdfs://host:9870" stand before any. */
+/* Whether the target names an image: it has a colon behind the last slash. The colon of "hdfs://host:9870" stands
+ * before one. */
 static bool names_image(const char *text)
 {
     const char *authority = strstr(text, "://"), *slash = strrchr(text, '/');
@@ -52,7 +55,7 @@ static bool names_image(const char *text)
     return slash && strchr(slash, ':');
 }
 
-/* Where the copy goes, and its name there. 0 or CLI_USAGE. */
+/* Find the copy's store, name and tag. Returns 0 or CLI_USAGE. */
 static int parse_target(const char *text, const struct image_ref *from, struct image_ref *out)
 {
     if (names_image(text)) {
@@ -90,6 +93,7 @@ static int cmd_copy_print_result(const struct open_image *image, const struct im
     return 0;
 }
 
+/* The copy's tag keeps the time and the parent of the original's. */
 static int cmd_copy_run(const struct invocation *inv)
 {
     const struct copy_values *v = inv->values;

@@ -1,6 +1,5 @@
-/* granary diff A B: what became of A's paths in B, from both catalogs in one pass. Content is compared by digest, so no
- * file is read.
- */
+/* granary diff A B: the differences between two images. Both catalogs are sorted by path, so one pass merges them.
+ * Content is compared by digest; no file is read. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,6 +30,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* What became of a path. CHANGED: its content or type; ATTRIBUTES: only mode, owner, time or links. */
 enum change { SAME, ADDED, REMOVED, CHANGED, ATTRIBUTES, CHANGES };
 
 static const struct {
@@ -40,18 +40,20 @@ static const struct {
     {'=', "unchanged"}, {'A', "added"}, {'D', "removed"}, {'M', "changed"}, {'m', "attributes"},
 };
 
+/* The sums, and how to print. */
 struct diff {
     const struct diff_values *v;
     bool escape;
-    uint64_t paths[CHANGES], bytes[CHANGES]; /* of files; of A's where they are removed, else of B's */
+    uint64_t paths[CHANGES], bytes[CHANGES]; /* bytes of files: A's for removed ones, B's for the others */
 };
 
+/* Compare two byte strings; either may be NULL if empty. */
 static bool same_text(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     return a_len == b_len && (!a_len || !memcmp(a, b, a_len));
 }
 
-/* Both are at the same path. A directory's time changes with what is in it and is not compared. */
+/* Compare the entries of one path. A directory's time changes with its entries, so it is not compared. */
 static enum change compare(const struct catalog_entry *a, const struct catalog_entry *b)
 {
     bool content = (a->mode & S_IFMT) == (b->mode & S_IFMT) && digest_equal(&a->content, &b->content);
@@ -73,7 +75,7 @@ static int print_change_json(const struct catalog_entry *e, enum change change)
     return print_json(object);
 }
 
-/* 1: the reader of stdout has gone. */
+/* Count a change and print it. Returns 1 when the reader of standard output is gone. */
 static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum change change)
 {
     d->paths[change]++;
@@ -92,6 +94,7 @@ static int cmd_diff_take(struct diff *d, const struct catalog_entry *e, enum cha
     return ferror(stdout) ? 1 : 0;
 }
 
+/* Take the next entry; *e is NULL at the end. */
 static int advance(struct catalog_cursor *c, const struct catalog_entry **e)
 {
     int rc = catalog_cursor_next(c, e);
@@ -100,6 +103,7 @@ static int advance(struct catalog_cursor *c, const struct catalog_entry **e)
     return rc < 0 ? rc : 0;
 }
 
+/* Walk both catalogs in path order. A path in only one of them was added or removed. */
 static int merge(struct diff *d, struct catalog_cursor *from, struct catalog_cursor *to)
 {
     const struct catalog_entry *a, *b;
@@ -120,6 +124,7 @@ static int merge(struct diff *d, struct catalog_cursor *from, struct catalog_cur
     return rc < 0 ? rc : 0;
 }
 
+/* Print the sums of --stat. */
 static int print_stat(const struct diff *d)
 {
     if (d->v->json) {
@@ -143,6 +148,7 @@ static int open_cursor(const struct open_image *image, struct catalog_cursor **o
     return catalog_cursor_new(image->store, &image->manifest, NULL, 0, CATALOG_CURSOR_AHEAD, out);
 }
 
+/* Compare, and print. CLI_DIFFERENT with --exit-code, like diff(1). */
 static int compare_images(struct diff *d, const struct open_image *a, const struct open_image *b)
 {
     CLEANUP(cleanup_catalog_cursor) struct catalog_cursor *from = NULL;
@@ -156,7 +162,7 @@ static int compare_images(struct diff *d, const struct open_image *a, const stru
         rc = print_stat(d);
     bool differ = d->paths[ADDED] || d->paths[REMOVED] || d->paths[CHANGED] || d->paths[ATTRIBUTES];
     if (!rc && !differ && !d->v->stat && !d->v->json)
-        fprintf(stderr, "no differences\n"); /* standard output is the list: empty */
+        fprintf(stderr, "no differences\n"); /* standard output has only the list, which is empty */
     return !rc && differ && d->v->exit_code ? CLI_DIFFERENT : rc;
 }
 

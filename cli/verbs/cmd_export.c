@@ -1,4 +1,4 @@
-/* granary export IMAGE FILE */
+/* granary export IMAGE FILE: writes an image to a file or to standard output, for a disk or a loop device. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,6 +36,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
 }
 
+/* Refuse standard output where it is a terminal, or where the JSON result goes there too. */
 static int cmd_export_check(const struct export_values *v, bool to_stdout)
 {
     if (to_stdout && v->json)
@@ -62,7 +63,7 @@ static int cmd_export_run(const struct invocation *inv)
     progress_init(&progress, "export", v->quiet);
     const struct export_options options = {
         .threads = (unsigned)v->jobs, .progress = on_progress, .progress_arg = &progress, .cancel = interrupt_watch()};
-    if (to_stdout)
+    if (to_stdout) /* a pipe cannot leave holes: every byte is written */
         rc = export_stream(image.store, &image.manifest, STDOUT_FILENO, "standard output", &options);
     else
         rc = export_file(image.store, &image.manifest, path, &options);

@@ -1,4 +1,5 @@
-/* granary gc STORE */
+/* granary gc STORE: reclaims what no image needs, in two steps (cachecore/upkeep): an object is marked, and swept by a
+ * later run after the grace period. The verb only parses and prints. */
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/open.h"
@@ -40,7 +41,7 @@ static int print_result_json(const struct gc_values *v, const struct image_ref *
                                 "live_leases", INTEGER(r->live_leases)));
 }
 
-/* First what is or would be freed, then what waits, then what there is. */
+/* Print what was or would be freed, then what waits for its grace period, then what remains. */
 static void cmd_gc_print_result(bool dry, const struct gc_result *r)
 {
     char n[TEXT_COUNT_MAX], size[TEXT_SIZE_MAX], images[TEXT_COUNT_MAX];

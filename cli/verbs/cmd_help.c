@@ -56,6 +56,7 @@ void help_list_verbs(FILE *to)
         "server that is failing (1: degraded).\n");
 }
 
+/* Report an unknown verb, and the one that was probably meant. */
 static int unknown(const char *name)
 {
     const struct verb *meant = verb_resembling(name);

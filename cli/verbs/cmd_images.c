@@ -1,6 +1,5 @@
-/* granary images STORE [NAME]: a table of tags, each with what its image's manifest says. A manifest is read once for
- * all tags of the image, several at a time.
- */
+/* granary images STORE [NAME]: a table of tags, each with figures from its image's manifest. Rows are sorted by digest
+ * first, so that each manifest is read once for all its tags, several at a time; then by name for printing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,19 +34,21 @@ static const struct option_row rows[] = {
 
 /* ---- the table ---- */
 
+/* A tag, and what its manifest tells. */
 struct image_row {
     char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1];
     struct digest digest;
     int64_t created;
-    bool known; /* the manifest is there */
+    bool known; /* the manifest could be read */
     uint64_t files, bytes;
 };
 
+/* All rows. While manifests are read, each thread writes only the rows of its image. */
 struct table {
     struct store *store;
     bool all;
-    VEC(struct image_row) rows; /* by digest while manifests are read, then as they are printed */
-    VEC(size_t) firsts;         /* the first row of each image */
+    VEC(struct image_row) rows; /* sorted by digest while manifests are read, then by name */
+    VEC(size_t) firsts;         /* index of the first row of each image */
 };
 
 static void cmd_images_table_release(struct table *t)
@@ -56,6 +57,7 @@ static void cmd_images_table_release(struct table *t)
     vec_release(&t->firsts);
 }
 
+/* Add a tag; without --all, leave out the unique tags of builds. */
 static int add_row(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     struct table *table = arg;
@@ -73,7 +75,7 @@ static int by_digest(const void *a, const void *b)
     return memcmp(&x->digest, &y->digest, sizeof x->digest);
 }
 
-/* Names in order, of each the newest first. */
+/* Order by name, and the newest first within a name. */
 static int by_name(const void *a, const void *b)
 {
     const struct image_row *x = a, *y = b;
@@ -83,7 +85,8 @@ static int by_name(const void *a, const void *b)
     return x->created != y->created ? (x->created < y->created) - (x->created > y->created) : strcmp(x->tag, y->tag);
 }
 
-/* An image whose manifest is gone is listed, so that its tag can be removed. */
+/* Read an image's manifest into all its rows. An image whose manifest is gone or damaged is still listed, so that its
+ * tag can be removed. */
 static int read_manifest(void *arg, size_t i)
 {
     struct table *t = arg;
@@ -101,6 +104,7 @@ static int read_manifest(void *arg, size_t i)
     return rc;
 }
 
+/* Read the manifest of each distinct image, several at a time. */
 static int read_manifests(struct table *t)
 {
     if (t->rows.len)
@@ -114,7 +118,7 @@ static int read_manifests(struct table *t)
     return t->firsts.len ? parallel_run(&work) : 0;
 }
 
-/* "5 min", "3 d": how long ago. */
+/* Format how long ago: "5 min", "3 d". */
 static const char *format_age(int64_t created, char out[TEXT_TIME_MAX])
 {
     enum { MINUTE = 60, HOUR = 60 * MINUTE, DAY = 24 * HOUR };
@@ -143,6 +147,7 @@ static void print_row(const struct image_row *r, int name_width, int tag_width)
            format_age(r->created, age), DIGEST_SHOWN, digest_hex(&r->digest, hex));
 }
 
+/* Print the table, with columns as wide as the longest name and tag. */
 static int print_table(struct store *store, const char *name, bool all)
 {
     struct table table CLEANUP(cmd_images_table_release) = {.store = store, .all = all};
@@ -165,6 +170,7 @@ static int print_table(struct store *store, const char *name, bool all)
 
 /* ---- JSON ---- */
 
+/* Add a tag to the JSON. Manifests are not read for it. */
 static int append_tag(void *arg, const char *name, const char *tag, const struct tag *t)
 {
     json_t *image = json_pack("{s:s,s:s,s:o,s:o,s:o,s:o}", "name", name, "tag", tag, "digest",

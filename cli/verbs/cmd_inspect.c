@@ -1,4 +1,5 @@
-/* granary inspect IMAGE */
+/* granary inspect IMAGE: what an image consists of. The manifest has the counts; catalog and index are read for sizes
+ * and dead bytes, the packs' lengths come from the store, and the lineage names the image's parents. */
 #include <errno.h>
 
 #include "base/error.h"
@@ -26,12 +27,12 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Everything there is to say. */
+/* Everything that is printed. */
 struct inspection {
     const struct open_image *image;
     struct image_stats stats;
     struct lineage lineage;
-    char lineage_error[ERROR_TEXT_MAX]; /* why there is none; empty: there is */
+    char lineage_error[ERROR_TEXT_MAX]; /* why the lineage is unknown; empty: it is known */
 };
 
 static double ratio(uint64_t more, uint64_t less)
@@ -39,13 +40,13 @@ static double ratio(uint64_t more, uint64_t less)
     return less ? (double)more / (double)less : 1;
 }
 
-/* Bytes of chunks over what they take in the store. */
+/* Return bytes of chunks divided by their bytes in the store. */
 static double compression(const struct image_stats *s)
 {
     return ratio(s->plain_bytes, s->stored_bytes);
 }
 
-/* Bytes of files over those of distinct bodies. */
+/* Return bytes of files divided by bytes of distinct content. */
 static double dedupe(const struct image_stats *s)
 {
     return ratio(s->file_bytes, s->content_bytes);
@@ -224,7 +225,8 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &(struct progress_state){.phase = "reading", .files_done = done, .files_total = total});
 }
 
-/* A store behind plain http has no listing, so its tags are not known: no reason to say nothing of the image. */
+/* Read the parents. A store behind plain HTTP has no listing, so they are unknown there; the rest is shown all the
+ * same. */
 static void read_lineage(struct inspection *in)
 {
     const struct open_image *image = in->image;

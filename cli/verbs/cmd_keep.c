@@ -1,4 +1,5 @@
-/* granary keep /dev/nbdN: the process that lets an attached device outlive its server. */
+/* granary keep /dev/nbdN: the reconnect daemon, which lets an attached device outlive its server (attach/keeper). It
+ * continues from the saved state of a mount or an earlier keeper, or adopts a device that nbd-client attached. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static const struct option_row rows[] = {
 
 static const struct keep_values defaults = {.times = KEEP_TIMES_UNSET};
 
-/* Known from the mount or an earlier keeper. */
+/* Load the state that the mount or an earlier keeper saved. */
 static int load_state(const struct keep_values *v, const char *device, struct keep_state *s)
 {
     int rc = keep_state_load(device, s);
@@ -40,7 +41,7 @@ static int load_state(const struct keep_values *v, const char *device, struct ke
     return rc;
 }
 
-/* Told now, and compared with what the device shows. */
+/* Make a state from the options, and check it against what the device shows. */
 static int adopt(const struct keep_values *v, const char *device, struct keep_state *s)
 {
     *s = (struct keep_state){.timeout_s = DEVICE_NBD_TIMEOUT_S, .dead_s = DEVICE_NBD_DEAD_S};
@@ -55,6 +56,8 @@ static int adopt(const struct keep_values *v, const char *device, struct keep_st
     return rc ? rc : keep_state_save(s);
 }
 
+/* Find out what to keep: from the options, if they name the server, else from the saved state. -EBUSY: the device is
+ * kept. */
 static int find_state(const struct keep_values *v, const char *device, struct keep_state *s)
 {
     pid_t holder = keep_holder(device);
@@ -63,6 +66,7 @@ static int find_state(const struct keep_values *v, const char *device, struct ke
     return v->socket || v->connect ? adopt(v, device, s) : load_state(v, device, s);
 }
 
+/* Announce it, to the log and to systemd. */
 static void on_ready(void *arg)
 {
     const struct keep_state *s = arg;

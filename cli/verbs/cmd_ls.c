@@ -1,6 +1,5 @@
-/* granary ls IMAGE [PATH]: names from the catalog, paths relative to the image's root, in the byte
- * order of the full path. Only the catalog pages that can hold wanted paths are fetched.
- */
+/* granary ls IMAGE [PATH]: paths from the catalog, relative to the image's root, in the byte order of the full path.
+ * Only catalog pages that can hold the wanted paths are fetched. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -33,15 +32,17 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* One listing. */
 struct listing {
     const struct ls_values *v;
     const char *prefix; /* of the paths listed: "" or "dir/" */
     size_t prefix_len;
     bool escape;
-    uint64_t at; /* --at */
+    uint64_t at; /* of --at: an offset in the image, bytes */
     bool found;
 };
 
+/* Return the type's name in JSON. */
 static const char *type_name(uint32_t mode)
 {
     switch (mode & S_IFMT) {
@@ -76,7 +77,7 @@ static char type_letter(uint32_t mode)
     }
 }
 
-/* "drwxr-xr-x", as in ls. */
+/* Write a mode as ls does: "drwxr-xr-x". */
 static void mode_text(uint32_t mode, char out[11])
 {
     static const char bits[] = "rwxrwxrwx";
@@ -92,6 +93,7 @@ static void mode_text(uint32_t mode, char out[11])
     out[10] = 0;
 }
 
+/* Print one line; the root's own path is shown as ".". */
 static void print_plain(const struct listing *l, const struct catalog_entry *e)
 {
     if (l->v->is_long) {
@@ -134,7 +136,7 @@ static int print_entry_json(const struct catalog_entry *e)
     return print_json(object);
 }
 
-/* Ends the walk (with a value that is no errno) when the reader of stdout has gone. */
+/* Print an entry. Returns a positive value, which ends the walk, when the reader of standard output is gone. */
 static int print_entry(const struct listing *l, const struct catalog_entry *e)
 {
     int rc = 0;
@@ -145,6 +147,7 @@ static int print_entry(const struct listing *l, const struct catalog_entry *e)
     return rc ? rc : ferror(stdout) ? 1 : 0;
 }
 
+/* Print an entry below the directory; without -R only its children. */
 static int visit_below(void *arg, const struct catalog_entry *e)
 {
     struct listing *l = arg;
@@ -155,14 +158,15 @@ static int visit_below(void *arg, const struct catalog_entry *e)
     return print_entry(l, e);
 }
 
-/* The entry of exactly this path is the first of its prefix. */
+/* Looks for the entry of exactly one path. */
 struct one {
     const struct listing *l;
     size_t path_len;
     bool found, directory;
-    int rc;
+    int rc; /* of printing it: the walk's own result is 1, to stop it */
 };
 
+/* Take the entry with exactly this path, which is the first with it as prefix. */
 static int visit_one(void *arg, const struct catalog_entry *e)
 {
     struct one *one = arg;
@@ -173,6 +177,8 @@ static int visit_one(void *arg, const struct catalog_entry *e)
     return 1;
 }
 
+/* List a file, or the children of a directory. The entry itself is looked up first, in the catalog's order the first
+ * with the path as prefix. */
 static int list_path(const struct open_image *image, struct listing *l, const char *path)
 {
     size_t len = strlen(path);
@@ -197,6 +203,7 @@ static int list_path(const struct open_image *image, struct listing *l, const ch
     return rc < 0 ? rc : 0;
 }
 
+/* Print a file if its data covers the offset. Hard links are skipped: the file they link to is printed. */
 static int visit_at(void *arg, const struct catalog_entry *e)
 {
     struct listing *l = arg;
@@ -210,6 +217,8 @@ static int visit_at(void *arg, const struct catalog_entry *e)
     return 0;
 }
 
+/* List the files that have bytes at the offset; files of equal content may share them. The catalog is in path order, so
+ * all of it is read. */
 static int list_at(const struct open_image *image, struct listing *l)
 {
     const struct manifest *m = &image->manifest;

@@ -1,4 +1,8 @@
-/* granary mount IMAGE DIR, granary umount DIR */
+/* granary mount IMAGE DIR, granary umount DIR
+ *
+ * Everything that can be wrong with the command line, the directory or the kernel is checked before the store is
+ * contacted. Then the image is resolved, and mount_image (attach/mount) does the work. With --foreground the process
+ * stays for as long as the mount exists. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -53,6 +57,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* Describe the mount for --json. */
 static json_t *state_json(const struct mount_state *s)
 {
     return json_pack("{s:o,s:o,s:o,s:o,s:s,s:s,s:o,s:o,s:I}", "dir", json_name(s->dir, strlen(s->dir)), "image",
@@ -62,7 +67,7 @@ static json_t *state_json(const struct mount_state *s)
                      "server_pid", (json_int_t)s->server.pid);
 }
 
-/* What its server keeps on disk, [{path, size}]; NULL: it cannot be asked. */
+/* Return the server's cache directories, [{path, size}]; NULL: the server does not answer. */
 static json_t *caches_of(const struct mount_state *s)
 {
     json_t *status = NULL, *dir, *out;
@@ -96,6 +101,7 @@ static void print_caches(json_t *caches)
     }
 }
 
+/* Print what was made, as text or JSON. */
 static int print_mounted(const struct mount_values *v, const struct mount_state *s)
 {
     json_t *caches = caches_of(s);
@@ -112,6 +118,7 @@ static int print_mounted(const struct mount_values *v, const struct mount_state 
     return 0;
 }
 
+/* Mount the resolved image, and print what was made. */
 static int attach(const struct mount_values *v, const struct invocation *inv, const struct pin *pin,
                   const struct manifest *m, const struct bytes *resolved)
 {
@@ -150,7 +157,7 @@ static int attach(const struct mount_values *v, const struct invocation *inv, co
     rc = print_mounted(v, &state);
     if (rc || !v->foreground)
         return rc;
-    (void)fflush(stdout); /* a failure is told of at the end */
+    (void)fflush(stdout); /* main reports a failed write at the end */
     return mount_hold(&state, config.cancel);
 }
 
@@ -159,7 +166,7 @@ static int need_root(const char *verb)
     return geteuid() ? error_set(-EPERM, "granary %s needs root: run it as root, or by sudo", verb) : 0;
 }
 
-/* By kernel nbd, else by FUSE, unless what was asked for is of kernel nbd alone. */
+/* Use kernel nbd, or else FUSE, unless an option needs kernel nbd. */
 static int choose_method(struct mount_values *v)
 {
     struct error none;
@@ -181,7 +188,7 @@ static int choose_method(struct mount_values *v)
     return 0;
 }
 
-/* What fails here would fail after the store was asked. */
+/* Check what can be checked before the store is contacted. */
 static int prepare_mount(struct mount_values *v, const char *dir)
 {
     int rc = need_root("mount");
@@ -192,13 +199,14 @@ static int prepare_mount(struct mount_values *v, const char *dir)
     return rc ? rc : choose_method(v);
 }
 
-/* Before the options are checked: GRANARY_CACHE may be in it. */
+/* Load --env-file first: GRANARY_CACHE, which the options' check uses, may be in it. */
 static int load_environment(const struct mount_values *v)
 {
     int rc = v->env_file ? need_root("mount") : 0;
     return rc || !v->env_file ? rc : env_file_load(v->env_file);
 }
 
+/* Check, resolve, mount. --env-file is loaded before anything looks at the environment. */
 static int run_mount(const struct invocation *inv)
 {
     struct mount_values *v = inv->values;
@@ -218,7 +226,7 @@ static int run_mount(const struct invocation *inv)
         return options_exclude("--fuse", "--connections", "it has none");
     v->environment_cache = !v->socket && !v->server.caches.count;
     rc = prepare_mount(v, inv->operands[1]);
-    if (!rc && v->environment_cache) /* servers of other caches are others */
+    if (!rc && v->environment_cache) /* becomes part of the server's options, by which mounts share one */
         rc = server_options_take_environment(&v->server);
     if (rc)
         return rc;

@@ -1,4 +1,4 @@
-/* granary rm IMAGE: removes a tag. The bytes go when gc finds that nothing needs them. */
+/* granary rm IMAGE: removes a tag. The bytes stay until gc finds that nothing needs them. */
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/open.h"
@@ -38,9 +38,9 @@ static int cmd_rm_run(const struct invocation *inv)
     int rc = open_image_store(inv->operands[0], &v->access, &ref, &store);
     if (rc)
         return rc;
-    rc = repository_resolve(store, &ref, &digest, NULL); /* an absent tag is an error here */
+    rc = repository_resolve(store, &ref, &digest, NULL); /* -ENOENT: no such tag; digest is for the output */
     if (rc == -EBADMSG) {
-        log_warning("%s", error_text()); /* which is a reason to remove it */
+        log_warning("%s", error_text()); /* no reason to stop: a broken tag is one to remove */
         rc = 0;
     }
     if (!rc)

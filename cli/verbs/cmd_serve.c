@@ -1,4 +1,7 @@
-/* granary serve IMAGE...: resolves the tags once, then supervises a server of the digests. */
+/* granary serve IMAGE...
+ *
+ * Resolves the tags once, then supervises a server of the digests (attach/server/server.h): restarts and upgrades serve
+ * the same images. With --check nothing is resolved or opened; the front end only checks its parameters. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -41,12 +44,14 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* What on_ready prints. */
 struct serving {
     struct pin *pins;
     size_t count;
     bool tcp, fuse;
 };
 
+/* Print where each image is served. */
 static void on_ready(void *arg, const char *where)
 {
     const struct serving *s = arg;
@@ -60,8 +65,8 @@ static void on_ready(void *arg, const char *where)
     fflush(stdout);
 }
 
-/* Sockets without a path of the user's live in PIN_RUN_DIR. Each server would find the supervisor's socket at its
- * control socket's path, and end. */
+/* Choose the sockets' paths; without paths from the user they are in PIN_RUN_DIR. Refuse a control socket at the
+ * serving socket's path: each front end would find the supervisor's socket there, and end. */
 static int choose_sockets(const struct serve_values *v, struct server_config *c, char control[PIN_PATH_MAX])
 {
     c->socket = v->socket ? v->socket : v->listen || v->fuse ? NULL : PIN_SOCKET;
@@ -77,7 +82,8 @@ static int choose_sockets(const struct serve_values *v, struct server_config *c,
     return all_given || v->check ? 0 : io_mkdirs(PIN_RUN_DIR);
 }
 
-/* The words to be started by again: those that this process was, with the images by digest. */
+/* Make the command line by which an upgrade starts the next program: this process's own words, with the images by
+ * digest. [0] and [1] are the program's path and the verb. */
 static int make_again(const struct invocation *inv, const struct pin *pins, const char ***out)
 {
     const char **again = calloc(inv->word_count + 3, sizeof *again);
@@ -92,6 +98,7 @@ static int make_again(const struct invocation *inv, const struct pin *pins, cons
     return 0;
 }
 
+/* Make the server's config and run it, or only check it. */
 static int cmd_serve_serve(const struct serve_values *v, const struct invocation *inv, struct pin *pins,
                            const struct bytes *resolved)
 {
@@ -124,7 +131,8 @@ static int cmd_serve_serve(const struct serve_values *v, const struct invocation
     return rc;
 }
 
-/* Are the exports before this one called otherwise? the server would name its own parameters as the remedy. */
+/* Whether an earlier image has the same export name. The server would refuse that too, but under the names of its own
+ * parameters. */
 static int check_name(const struct pin *pins, size_t i)
 {
     for (size_t j = 0; j < i; j++)
@@ -136,7 +144,7 @@ static int check_name(const struct pin *pins, size_t i)
     return 0;
 }
 
-/* For a check the images are what they are called. */
+/* For --check: take the references as they are, unresolved. */
 static int cmd_serve_parse(const struct invocation *inv, struct pin *pins)
 {
     int rc = 0;
@@ -150,8 +158,8 @@ static int cmd_serve_parse(const struct invocation *inv, struct pin *pins)
     return rc;
 }
 
-/* Where there are tags, the manifests are asked for here too, and handed to the server. Images by digest alone are left
- * to it: the mount that starts this has handed them. */
+/* Resolve the references. If any has a tag, fetch the manifests too and hand them to the server. With digests only,
+ * they are left to the server: the mount that started this process has handed them over. */
 static int resolve(const struct serve_values *v, const struct invocation *inv, struct pin *pins, struct bytes *resolved)
 {
     bool tags = false;
@@ -177,6 +185,7 @@ static int resolve(const struct serve_values *v, const struct invocation *inv, s
     return rc || !tags ? rc : resolver_hand(pinner.resolver, resolved);
 }
 
+/* Check the options against each other. */
 static int check(const struct serve_values *v)
 {
     if (v->socket && v->listen)

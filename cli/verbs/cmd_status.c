@@ -1,6 +1,8 @@
-/* granary status [TARGET]: what the server says of itself on its control socket, its rates by its own history; and by
- * another request, which looks through the indexes that it has cached, how much of each image is there.
- */
+/* granary status [TARGET]
+ *
+ * Fetches /status, which has rates from the server's own history, and by a second request (GET /cache, known=1) how
+ * much of each image is cached, as far as the cached index tells. So it works while the store is down, which is when it
+ * is needed most. The exit status is the server's health: 0 healthy, 1 degraded, 3 failing. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -36,7 +38,7 @@ static const struct option_row rows[] = {
 
 /* ---- what is cached ---- */
 
-/* A line for each export becomes its "cached". */
+/* Attach the answer's line about an image to its export, as "cached". */
 static int cmd_status_take_line(void *arg, const char *line, size_t len)
 {
     json_t *object;
@@ -53,7 +55,7 @@ static int cmd_status_take_line(void *arg, const char *line, size_t len)
     return rc;
 }
 
-/* Status is what one wants when something is wrong: without this part it is told all the same. */
+/* Add how much is cached. If that fails, the status is shown without it. */
 static void add_cached(const char *control, json_t *status)
 {
     const char *const params[] = {"known", "1", NULL};
@@ -64,6 +66,7 @@ static void add_cached(const char *control, json_t *status)
 
 /* ---- printing ---- */
 
+/* Print how much of an image is cached; the figures leave out chunks of which the index is not cached. */
 static void print_cached(json_t *cached)
 {
     char all[TEXT_SIZE_MAX], part[TEXT_SIZE_MAX];
@@ -88,7 +91,7 @@ static void print_cached(json_t *cached)
 
 static const char *const sources[] = {"memory", "disk", "tier", "store", "hole"};
 
-/* ", 12.0 MiB/s from disk" for each source that gave anything. */
+/* Print rates, with ", 12.0 MiB/s from disk" for each source that gave anything. */
 static void print_rates(json_t *of)
 {
     char size[TEXT_SIZE_MAX], key[32];
@@ -102,6 +105,7 @@ static void print_rates(json_t *of)
     putchar('\n');
 }
 
+/* Print an export's reads since the server's start, by source. */
 static void print_traffic(json_t *export)
 {
     char size[TEXT_SIZE_MAX], key[32];
@@ -129,6 +133,7 @@ static void print_mounts(json_t *export)
     }
 }
 
+/* Print an export's devices. One without a keeper fails when its server ends, so the remedy is printed with it. */
 static void print_devices(json_t *export)
 {
     size_t i;
@@ -187,6 +192,7 @@ static void print_directories(json_t *status)
     }
 }
 
+/* Print each store with its state and, if it is not answering, why and since when. */
 static void print_stores(json_t *status)
 {
     size_t i;
@@ -225,7 +231,7 @@ static void print_tiers(json_t *status)
     }
 }
 
-/* Counters of bytes are shown as sizes too. */
+/* Print the counters that are not 0; those of bytes also as sizes. */
 static void print_counters(json_t *status)
 {
     const char *name;
@@ -243,7 +249,7 @@ static void print_counters(json_t *status)
     }
 }
 
-/* Of a server that has a front end of Granary's own. */
+/* Print the load of a front end; the nbdkit plugin reports none. */
 static void print_front_end(json_t *status)
 {
     char now[TEXT_SIZE_MAX], most[TEXT_SIZE_MAX];
@@ -297,7 +303,7 @@ static void print_status(json_t *status, bool verbose)
 
 enum { STATUS_DEGRADED = CLI_FAILED, STATUS_FAILING = CLI_DIFFERENT };
 
-/* The exit status that says it. "well" is healthy to servers of earlier versions. */
+/* Return the exit status for the server's health. Servers of earlier versions call healthy "well". */
 static int exit_status(json_t *status)
 {
     const char *health = server_status_text(status, "health");
@@ -306,7 +312,7 @@ static int exit_status(json_t *status)
                                                                  : STATUS_DEGRADED;
 }
 
-/* Leave the mount on dir alone: its export, and of that this directory and its device. */
+/* Reduce the status to the mount on dir: its export, with this directory and its device. */
 static void keep_mount(json_t *status, const char *dir)
 {
     char name[STATE_REF_MAX];
@@ -321,7 +327,7 @@ static void keep_mount(json_t *status, const char *dir)
     node_servers_keep_mount(export, resolved);
 }
 
-/* What is to be shown of the server; *out_exit: what its health makes the exit status. */
+/* Fetch everything about a server. *out_exit: the exit status for its health. */
 static int cmd_status_look(const struct node_server *server, const char *target, const struct status_values *v,
                            json_t **out, int *out_exit)
 {
@@ -337,8 +343,8 @@ static int cmd_status_look(const struct node_server *server, const char *target,
     return 0;
 }
 
-/* A server that does not answer hides no other, and is failing. into: for JSON of all servers, NULL: it is shown at
- * once. */
+/* Show one server, or report why it cannot be shown, without hiding the others; a server that does not answer is
+ * failing. into: collects the JSON of all servers; NULL: print at once. Returns the exit status. */
 static int show_or_complain(const struct node_server *server, const char *target, const struct status_values *v,
                             json_t *into)
 {
@@ -352,7 +358,7 @@ static int show_or_complain(const struct node_server *server, const char *target
             json_array_append_new(into, json_pack("{s:o,s:s,s:s}", "control",
                                                   json_name(server->control, strlen(server->control)), "health",
                                                   "failing", "error", error_text()));
-        return rc == -EPROTO ? CLI_FAILED : STATUS_FAILING; /* of what is no control socket nothing is known */
+        return rc == -EPROTO ? CLI_FAILED : STATUS_FAILING; /* no control socket: that tells nothing of a server */
     }
     if (into) {
         json_array_append_new(into, status);
@@ -367,6 +373,7 @@ static int show_or_complain(const struct node_server *server, const char *target
     return health;
 }
 
+/* Show every server of this machine. Returns the worst exit status. */
 static int show_all(const struct node_servers *n, const struct status_values *v)
 {
     int worst = CLI_DONE;

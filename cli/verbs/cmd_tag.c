@@ -1,4 +1,5 @@
-/* granary tag IMAGE TAG */
+/* granary tag IMAGE TAG: gives an image another tag. A tag makes an image needed, so this has to win against a gc that
+ * is about to sweep an image without tags: a lease comes first, then the manifest is read again. */
 #include <string.h>
 
 #include "base/error.h"
@@ -37,13 +38,13 @@ static int cmd_tag_run(const struct invocation *inv)
     int rc = open_image(inv->operands[0], &v->access, &image);
     if (rc)
         return rc;
-    /* An image without any other tag may be about to be swept: with the lease there, either gc gives way or it has
-     * removed the manifest already. */
+    /* gc may be about to sweep an image without tags. Once the lease exists, either gc spares the image, or it has
+     * removed the manifest already and reading it below fails. */
     CLEANUP(cleanup_lease_handle) struct lease_handle *lease = NULL;
     rc = lease_begin(image.store, inv->operands[0], &lease);
     if (!rc)
         rc = repository_manifest(image.store, &image.digest, &image.manifest);
-    /* From here on it is needed: should the tag go again, it counts as unneeded from then, not since its old marks. */
+    /* Remove gc's old mark: if the tag is removed later, the grace period must begin then and not at that mark. */
     if (!rc)
         rc = gc_unmark_image(image.store, &image.digest);
     if (rc)

@@ -1,4 +1,6 @@
-/* granary top [TARGET]: what a server's exports are read now, a table at a time. */
+/* granary top [TARGET]: a table of what is read from a server's exports, redrawn every few seconds. Rates are the
+ * difference between this status and the one before (cli/server_rates.h). On a terminal the table is cut to its size:
+ * as many exports as fit, those with the most traffic first. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -38,6 +40,7 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* Order by bytes read per second, then by name. */
 static int by_bytes(const void *a, const void *b)
 {
     json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
@@ -47,16 +50,15 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(server_status_text(x, "name"), server_status_text(y, "name"));
 }
 
-/* A table, written to memory first: what is too wide for a terminal is cut, since a line that wraps moves the others.
- */
+/* Where a table goes. It is written to memory first and then cut, since a line that wraps would move the others. */
 struct table {
     FILE *to;
-    const char *where; /* the target, as it was given or found */
+    const char *where; /* the target, as given or found */
     uint64_t interval_s;
-    size_t columns, rows; /* of the terminal; 0: it goes somewhere else */
+    size_t columns, rows; /* of the terminal; columns 0: not a terminal, nothing is cut */
 };
 
-/* Is there room for a column of that source? */
+/* Whether there is room for a column of that source. */
 static bool shows(const struct table *t, const char *rate)
 {
     return !t->columns || t->columns >= WIDE_COLUMNS || (strcmp(rate, "memory_bytes") && strcmp(rate, "tier_bytes"));
@@ -91,6 +93,7 @@ static const char *format_latency(uint64_t us, char out[24])
     return out;
 }
 
+/* Print the lines above the rows: health, latency, hit ratio, queue. */
 static void print_head(const struct table *t, json_t *status, json_t *before)
 {
     char median[24], slow[24];
@@ -113,7 +116,7 @@ static void print_head(const struct table *t, json_t *status, json_t *before)
     fprintf(t->to, "  export\n");
 }
 
-/* How many of so many exports have room; one row less when the number of the others is said. */
+/* Return how many of count exports are shown. If not all fit, one row is needed to say so. */
 static size_t rows_there_are(const struct table *t, size_t count)
 {
     if (!t->columns)
@@ -122,6 +125,7 @@ static size_t rows_there_are(const struct table *t, size_t count)
     return count <= room ? count : GR_MAX(room, (size_t)1) - 1;
 }
 
+/* Write the table to t->to. */
 static int write_table(const struct table *t, json_t *status, json_t *before)
 {
     json_t *exports = json_object_get(status, "exports"), *export;
@@ -140,7 +144,7 @@ static int write_table(const struct table *t, json_t *status, json_t *before)
     return 0;
 }
 
-/* Bytes of a line of `len` that fit in so many columns, a character a column. */
+/* Return how many bytes of a line fit into that many columns, at one column per character. */
 static size_t cut(const char *line, size_t len, size_t columns)
 {
     size_t at = 0;
@@ -159,6 +163,7 @@ static void show_lines(const char *text, size_t len, size_t columns)
     }
 }
 
+/* Print one table. -EPIPE: standard output cannot be written. */
 static int print_table(const char *where, uint64_t interval_s, json_t *status, json_t *before)
 {
     struct winsize size = {0};
@@ -187,6 +192,7 @@ static int print_table(const char *where, uint64_t interval_s, json_t *status, j
     return fflush(stdout) ? -EPIPE : 0;
 }
 
+/* Fetch a status, wait, fetch another, print the difference. So the first table comes after one interval. */
 static int cmd_top_run(const struct invocation *inv)
 {
     const struct top_values *v = inv->values;
@@ -213,7 +219,7 @@ static int cmd_top_run(const struct invocation *inv)
         now = NULL;
     }
     json_decref(before);
-    return rc == -EPIPE && ferror(stdout) ? 0 : rc; /* main says what there is to say */
+    return rc == -EPIPE && ferror(stdout) ? 0 : rc; /* main reports failed output */
 }
 
 const struct verb verb_top = {

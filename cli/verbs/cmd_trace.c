@@ -1,4 +1,4 @@
-/* granary trace COMMAND; each command has a file of its own. */
+/* granary trace COMMAND: each command is in its own file. */
 #include "cli/verbs/verbs.h"
 
 static const struct option_row rows[] = {{0}};

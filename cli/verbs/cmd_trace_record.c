@@ -1,7 +1,7 @@
-/* granary trace record TARGET FILE: the server says what is read of an export as it is read (server/control_trace.h).
- * All of it is held until the end, at most TRACE_FILE_MAX; FILE is written empty at the beginning, so that what is
- * wrong with its path is known before the job has run.
- */
+/* granary trace record TARGET FILE: the server streams what is read from an export (server/control_trace.h), and this
+ * collects it until an interrupt, --for, or the maximum of a trace. Everything is held in memory, at most
+ * TRACE_FILE_MAX. FILE is written without entries at the beginning, so that a bad path is reported before the job has
+ * run. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -37,23 +37,25 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* A recording. */
 struct recording {
     const struct record_values *v;
     const char *control, *file;
     const char *params[5];
     const volatile int *interrupted;
-    uint64_t until_ms; /* 0: no end */
+    uint64_t until_ms; /* clock_now_ms; 0: no end */
     struct progress progress;
-    struct trace trace; /* its entries are: */
-    struct bytes entries;
-    json_t *image;   /* what the server said; NULL: nothing yet */
-    bool end_asked;  /* of the server */
-    bool ended;      /* it has sent everything */
-    bool own_failed; /* what ended it is no failure of the server's */
+    struct trace trace;   /* its entries are: */
+    struct bytes entries; /* as in the file: TRACE_ENTRY_SIZE bytes each */
+    json_t *image;        /* the server's description; NULL: not yet */
+    bool end_asked;       /* the server was asked to end */
+    bool ended;           /* the server has sent everything */
+    bool own_failed;      /* the last line's error was ours, not the server's */
 };
 
 /* ---- the file ---- */
 
+/* Write the trace with the entries so far. */
 static int cmd_trace_record_save(struct recording *r)
 {
     CLEANUP_BYTES file = BYTES_INIT(TRACE_FILE_MAX);
@@ -78,6 +80,7 @@ static bool get_digest(const json_t *image, const char *key, struct digest *out)
     return text && !strncmp(text, "sha256:", 7) && !digest_parse(text + 7, strlen(text + 7), out);
 }
 
+/* Take the description, and write FILE without entries, to find out now whether it can be written. */
 static int take_image(struct recording *r, json_t *image)
 {
     uint64_t chunk_size = control_number(image, "chunk_size");
@@ -99,6 +102,7 @@ static int digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* Append entries, which come in hexadecimal. */
 static int take_entries(struct recording *r, const json_t *entries)
 {
     const char *text = json_string_value(entries);
@@ -116,6 +120,7 @@ static int take_entries(struct recording *r, const json_t *entries)
     return rc ? error_set(rc, "out of memory") : 0;
 }
 
+/* Take the count of dropped entries, and draw progress. */
 static void take_count(struct recording *r, const json_t *count)
 {
     r->trace.dropped = control_number(count, "dropped");
@@ -129,7 +134,8 @@ static int ignore_line(void *arg, const char *line, size_t len)
     return 0;
 }
 
-/* The server sends what it has and ends the answer. If it does not listen any more, there is nothing to end. */
+/* Ask the server to send the rest and end, once it is time. If the server does not answer, there is nothing to end.
+ * Called at each line; the server sends one twice a second. */
 static void ask_for_the_end(struct recording *r)
 {
     bool now = *r->interrupted || (r->until_ms && clock_now_ms() >= r->until_ms);
@@ -165,6 +171,7 @@ static int cmd_trace_record_take_line(void *arg, const char *line, size_t len)
 
 /* ---- the end ---- */
 
+/* Return the word for the reason in the JSON result. */
 static const char *why_ended(const struct recording *r)
 {
     if (!r->ended)
@@ -174,6 +181,7 @@ static const char *why_ended(const struct recording *r)
     return r->trace.count == TRACE_CHUNKS_MAX ? "full" : "asked";
 }
 
+/* Print what was recorded, with warnings about what is missing. */
 static int print(const struct recording *r)
 {
     uint64_t bytes = (uint64_t)r->trace.count * r->trace.chunk_size;
@@ -201,6 +209,7 @@ static int print(const struct recording *r)
     return 0;
 }
 
+/* Record, and save what came, also when the server ended early. */
 static int record(struct recording *r)
 {
     progress_init(&r->progress, "trace record", r->v->quiet);

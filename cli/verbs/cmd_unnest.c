@@ -1,4 +1,5 @@
-/* granary unnest STORE */
+/* granary unnest STORE: moves the images of stores that were made by mistake inside STORE out into it (upkeep). A
+ * nested store is removed only after all its images and tags are in STORE. */
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/interrupt.h"
@@ -31,13 +32,14 @@ static const struct option_row rows[] = {
     {0},
 };
 
+/* One run. */
 struct work {
     const struct unnest_values *values;
     struct store *store;
     struct progress progress;
     struct unnest_options options;
     unsigned found;
-    json_t *stores; /* NULL: people read it */
+    json_t *stores; /* the result for --json; NULL: print text */
 };
 
 static void on_progress(void *arg, uint64_t done, uint64_t total)
@@ -46,6 +48,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_update(arg, &state);
 }
 
+/* Print what was moved out of one nested store. */
 static void cmd_unnest_print_result(const struct work *w, const char *dir, const struct unnest_result *r)
 {
     char n[TEXT_COUNT_MAX], tags[TEXT_COUNT_MAX], size[TEXT_SIZE_MAX];
@@ -73,6 +76,7 @@ static int add_result(const struct work *w, const char *dir, const struct unnest
     return json_array_append_new(w->stores, row) ? error_no_memory() : 0;
 }
 
+/* Move one nested store's images out; called for each that is found. */
 static int unnest(void *arg, const char *dir)
 {
     struct work *w = arg;

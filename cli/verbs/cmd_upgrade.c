@@ -1,4 +1,6 @@
-/* granary upgrade [TARGET]: has the supervisor of a server become this very program, while its clients wait. */
+/* granary upgrade [TARGET]: has a server's supervisor become this very program, while its clients wait. The request
+ * goes to the socket beside the control socket (attach/server/upgrade.h), and the answer comes when the new program
+ * serves or has failed. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -38,7 +40,8 @@ static bool is_at(const char *target, const char *suffix, char out[PATH_MAX])
     return !stat(out, &st) && S_ISSOCK(st.st_mode);
 }
 
-/* Of what is no control socket, or of nobody, it is not said that no supervisor stands beside it. */
+/* Check that a server answers there, so that the sentence about a missing supervisor is not given for something else.
+ */
 static int check_control(const char *control)
 {
     json_t *status = NULL;
@@ -47,8 +50,8 @@ static int check_control(const char *control)
     return rc;
 }
 
-/* The socket beside the control socket. It is there while what answers is not, so what lies beside the target is looked
- * at first. */
+/* Find the supervisor's socket. It exists while the server is down, so the paths beside the target are tried before the
+ * control socket is. */
 static int cmd_upgrade_find(const char *target, char out[PATH_MAX])
 {
     char control[PATH_MAX];
@@ -68,6 +71,7 @@ static int cmd_upgrade_find(const char *target, char out[PATH_MAX])
                      target ? target : control, out);
 }
 
+/* Connect, without a timeout for the answer: a check of the options may take long. */
 static int cmd_upgrade_connect_to(const char *path, int *out_fd)
 {
     static const struct timeval none;
@@ -82,7 +86,7 @@ static int cmd_upgrade_connect_to(const char *path, int *out_fd)
     return rc;
 }
 
-/* The one line of its answer. */
+/* Send the request and read the one line of the answer. */
 static int cmd_upgrade_ask(const char *path, struct bytes *answer)
 {
     char program[PATH_MAX], request[PATH_MAX + 16];
@@ -102,6 +106,7 @@ static int cmd_upgrade_ask(const char *path, struct bytes *answer)
     return bytes_append(answer, block, (size_t)n - 1) || !bytes_string(answer) ? error_no_memory() : 0;
 }
 
+/* Report the answer. */
 static int cmd_upgrade_tell(const struct upgrade_values *v, const char *path, const char *answer)
 {
     char from[UPGRADE_VERSION_MAX], to[UPGRADE_VERSION_MAX];

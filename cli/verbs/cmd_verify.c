@@ -1,4 +1,8 @@
-/* granary verify IMAGE [--deep] [--against SOURCE [--repair]] */
+/* granary verify IMAGE [--deep] [--against SOURCE [--repair]]
+ *
+ *     check the image -> (--repair) rebuild the bad packs from SOURCE, check again -> (--against) compare files
+ *
+ * Problems are printed on standard error as they are found; the first ones are also in the JSON result. */
 #include <errno.h>
 
 #include "base/error.h"
@@ -46,9 +50,9 @@ static const struct option_row rows[] = {
     {0},
 };
 
-/* Problems are named on standard error as they are found, the first ones also in the JSON result. */
 enum { PROBLEMS_NAMED = 100 };
 
+/* One run. */
 struct verifying {
     const struct verify_values *values;
     struct open_image image;
@@ -56,13 +60,13 @@ struct verifying {
     struct progress progress;
     const volatile int *cancel;
     json_t *problems;
-    uint64_t named;
-    struct digest_map bad_packs;
-    int collect_rc; /* of bad_packs */
+    uint64_t named;              /* problems found; the first PROBLEMS_NAMED are printed */
+    struct digest_map bad_packs; /* collected for --repair */
+    int collect_rc;              /* the first failure to collect a bad pack */
     struct verify_result result;
     struct verify_source_result against;
     struct repair_result repair;
-    bool compared;
+    bool compared; /* against is filled in */
 };
 
 static void cmd_verify_release(struct verifying *v)
@@ -98,6 +102,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
                     &(struct progress_state){.phase = "reading", .bytes_done = done, .bytes_total = total});
 }
 
+/* Progress of comparing; on_progress: of checking. */
 static void on_compared(void *arg, uint64_t files, uint64_t files_total, uint64_t bytes)
 {
     struct verifying *v = arg;
@@ -162,6 +167,7 @@ static void cmd_verify_print_result(const struct verifying *v)
 
 /* ------------------------------------------------------------------ the checks */
 
+/* Check the options against each other; a store to be repaired must be writable. */
 static int check_options(const struct verify_values *v, const char *image)
 {
     struct image_ref ref;
@@ -211,6 +217,7 @@ static int check_image(struct verifying *v)
     return rc ? rc : v->collect_rc;
 }
 
+/* Rebuild the bad packs, then check the image anew: the first check's problems are obsolete. */
 static int repair(struct verifying *v)
 {
     const struct repair_options options = {
@@ -232,6 +239,7 @@ static int repair(struct verifying *v)
     return check_image(v);
 }
 
+/* Compare files of SOURCE with the catalog's digests. Changed files are no problem of the image, damaged ones are. */
 static int compare(struct verifying *v)
 {
     const struct verify_values *values = v->values;
@@ -249,6 +257,8 @@ static int compare(struct verifying *v)
     return rc;
 }
 
+/* Do what was asked for, in the order at the top. After a repair files are compared only on request (--all, --sample).
+ */
 static int cmd_verify_check_all(struct verifying *v, const char *image)
 {
     const struct verify_values *values = v->values;

@@ -1,6 +1,8 @@
-/* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE: the server does the work
- * (server/control_warm.h), or where TARGET is an address of NBD, its client asks for every byte
- * (attach/device/nbd_warm.h). */
+/* granary warm [TARGET] --metadata | --all | --files-from FILE | --path GLOB | --trace FILE
+ *
+ * Over a control socket the server does the work (server/control_warm.h), and this prints the lines of its answer. For
+ * an NBD address this process requests every byte (attach/device/nbd_warm.h), which works from another machine but
+ * knows only offsets. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -19,7 +21,7 @@
 #include "format/trace.h"
 #include "imagebuild/imagebuild.h"
 
-enum { LIST_MAX = 64 << 20 };
+enum { LIST_MAX = 64 << 20 }; /* bytes of names, or of a trace */
 
 struct warm_values {
     bool metadata, all, nul, dry, json, quiet;
@@ -46,13 +48,15 @@ static const struct option_row rows[] = {
 
 /* ---- what the server answers ---- */
 
+/* What the lines of the answer have told so far. */
 struct answer {
     const struct warm_values *v;
     struct progress progress;
-    json_t *warm; /* the sums */
-    bool ended;
+    json_t *warm; /* the final sums; NULL: not yet */
+    bool ended;   /* the last line has come */
 };
 
+/* Return the phase as a string constant, which progress needs. */
 static const char *phase_of(const json_t *p)
 {
     static const struct {
@@ -145,7 +149,7 @@ static void print_warm(const struct warm_values *v, json_t *w)
         print_done(w, cached, bytes, needed);
 }
 
-/* Whatever was asked for and is not cached is a failure. */
+/* Decide whether the run failed: it did if anything that was asked for is not cached. */
 static int cmd_warm_judge(const struct warm_values *v, const json_t *w)
 {
     uint64_t absent = control_number(w, "absent_files"), failed = control_number(w, "failed_files");
@@ -162,6 +166,7 @@ static int cmd_warm_judge(const struct warm_values *v, const json_t *w)
     return absent ? error_set(-ENOENT, "%llu of the names given are not in the image", (unsigned long long)absent) : 0;
 }
 
+/* Print the sums, and decide about success. */
 static int conclude(struct answer *a)
 {
     progress_end(&a->progress);
@@ -175,6 +180,7 @@ static int conclude(struct answer *a)
 
 /* ---- asking ---- */
 
+/* Append a name and a NUL. */
 static int add_name(struct bytes *names, const char *name, size_t len)
 {
     int rc = bytes_append(names, name, len);
@@ -183,6 +189,7 @@ static int add_name(struct bytes *names, const char *name, size_t len)
     return rc ? error_set(rc, "the names take more than %d MiB; divide them", LIST_MAX >> 20) : 0;
 }
 
+/* Read the names of --files-from. */
 static int read_names(const struct warm_values *v, struct bytes *names)
 {
     const struct path_list_config config = {.file = v->files_from, .nul = v->nul};
@@ -195,7 +202,7 @@ static int read_names(const struct warm_values *v, struct bytes *names)
     return !rc && !names->len ? error_set(-EINVAL, "%s names no file", from) : rc;
 }
 
-/* The file as it is, once it is known to be one. */
+/* Read a trace's file into out, and check that it is one. trace points into out. */
 static int read_trace(const char *file, struct bytes *out, struct trace *trace)
 {
     int rc = io_read_file(file, out);
@@ -205,6 +212,7 @@ static int read_trace(const char *file, struct bytes *out, struct trace *trace)
     return rc ? error_prefix(rc, "%s", file) : 0;
 }
 
+/* Make the request's body: names, globs, or a trace. */
 static int make_list(const struct warm_values *v, struct bytes *out)
 {
     struct trace trace;
@@ -216,6 +224,8 @@ static int make_list(const struct warm_values *v, struct bytes *out)
     return rc;
 }
 
+/* Have the server warm, and print its progress. A mount point is named to the server by its image's digest: the
+ * export's name there may be another than the image's. */
 static int warm_by_control(const struct warm_values *v, const char *target)
 {
     CLEANUP_BYTES list = BYTES_INIT(LIST_MAX);
@@ -268,6 +278,7 @@ static void draw_nbd(void *arg, const struct nbd_warm_state *s)
     progress_update(arg, &state);
 }
 
+/* Print the result; failed chunks are known by their offsets only. */
 static int print_nbd(const struct warm_values *v, const char *uri, const struct nbd_warm_state *s, uint64_t took_ms)
 {
     char done[TEXT_SIZE_MAX], total[TEXT_SIZE_MAX], rate[TEXT_SIZE_MAX];
@@ -286,6 +297,7 @@ static int print_nbd(const struct warm_values *v, const char *uri, const struct 
                                 "failed_offsets", offsets));
 }
 
+/* Warm over NBD. Names and globs are not possible: NBD has no catalog. */
 static int warm_by_nbd(const struct warm_values *v, const char *uri)
 {
     struct progress progress;
@@ -324,6 +336,7 @@ static int warm_by_nbd(const struct warm_values *v, const char *uri)
     return rc;
 }
 
+/* Check that exactly one kind of list was given. */
 static int cmd_warm_check(const struct warm_values *v)
 {
     if (v->metadata + v->all + (v->files_from != NULL) + (v->trace != NULL) + (v->globs.count > 0) != 1) {

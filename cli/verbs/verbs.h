@@ -19,14 +19,14 @@ extern const struct verb verb_trace_record;
 /* Ends with NULL. */
 extern const struct verb *const verbs[];
 
-/* What 'granary help' shows: the usage, and every verb with its summary. */
+/* Print what `granary help` shows: the usage, and every verb with its summary. */
 void help_list_verbs(FILE *to);
 
-/* NULL: no such verb. */
+/* Return the verb of that name; NULL: none. */
 const struct verb *verb_find(const char *name);
 
-/* The verb that was meant by a name that is none: one that is spelled much like it, or the command of that very name
- * below a verb. NULL: there is none. */
+/* Return the verb that was probably meant by an unknown name: one of similar spelling, or a command of that name below
+ * a verb. NULL: none. */
 const struct verb *verb_resembling(const char *name);
 
 #endif
