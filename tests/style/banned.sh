@@ -36,7 +36,7 @@ check_timed_waits() {
 # The operations of stores and sources are called by store_*() and source_*(), which check what all of them must keep.
 check_hops() {
     local files names='get|get_small|put|list|stat|remove|probe_conditional|get_until|get_fresh|counters|health'
-    names+='|origin|blame|counts|look|streams|set_known|name_shard|read|cancel'
+    names+='|origin|report_bad|counts|look|streams|set_known|name_shard|read|cancel'
     mapfile -t files < <(project_files '*.c' '*.h' | grep -vE '^\./(cachecore/store/store|imagebuild/source/source)\.c$')
     ! code_of "${files[@]}" | grep -E "[>.]ops->($names) ?\("
 }
