@@ -132,6 +132,14 @@ serve_nginx() {
     export NGINX_PID=$BACKGROUND_PID
 }
 
+# serve_silent ROOT: an HTTP server of ROOT's files at $STORE_URL, which answers nobody while $W/dead exists
+serve_silent() {
+    PYTHONDONTWRITEBYTECODE=1 background python3 "$GRANARY_SOURCE/tests/servers/silent.py" "$1" "$W/port" "$W/dead" 2>"$W/server.err"
+    wait_for 60 test -s "$W/port"
+    STORE_URL=http://127.0.0.1:$(cat "$W/port")
+    export STORE_URL
+}
+
 # logged PORT: the log of that nginx, with all that was answered before
 logged() {
     curl -s -o "$W/null" --noproxy '*' "http://127.0.0.1:$1/everything-before-this" || fail "nginx does not answer on $1"

@@ -8,24 +8,11 @@ head -c 20000000 /dev/urandom >"$W/tree/large"
 "$GRANARY" build -q --chunk-size 64K "$W/tree" "$W/store/one" >"$W/built"
 "$GRANARY" export -q "$W/store/one" "$W/image"
 
-cat >"$W/server.py" <<'PY'
-import os, sys, time
-import ranged
-root, port, dead = sys.argv[1:]
-class Handler(ranged.Files):
-    def ready(self):
-        while os.path.exists(dead):
-            time.sleep(0.1)
-        return True
-ranged.serve(Handler, root, port)
-PY
-export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
-background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
-wait_for 60 test -s "$W/port"
+serve_silent "$W/store"
 
 uri="nbd+unix:///one?socket=$W/sock"
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
-serve_unix "$W/sock" "http://127.0.0.1:$(cat "$W/port")/one" "cache=$W/cache:64M" "control=$W/sock.control"
+serve_unix "$W/sock" "$STORE_URL/one" "cache=$W/cache:64M" "control=$W/sock.control"
 "$probe" "$uri" read 0 65536 | cmp -n 65536 - "$W/image"
 reads() { metrics "$W/sock.control" | awk '$1 == "granary_image_reads_total" { print $2 }'; }
 has_read() { [ "$(reads)" -ge "$1" ]; }

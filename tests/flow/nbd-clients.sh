@@ -11,20 +11,7 @@ head -c 20000000 /dev/urandom >"$W/tree/large"
 "$GRANARY" build -q --chunk-size 64K "$W/tree" "$W/store/one" >"$W/built"
 "$GRANARY" export -q "$W/store/one" "$W/image"
 
-cat >"$W/server.py" <<'PY'
-import os, sys, time
-import ranged
-root, port, dead = sys.argv[1:]
-class Handler(ranged.Files):
-    def ready(self):
-        while os.path.exists(dead):
-            time.sleep(0.1)
-        return True
-ranged.serve(Handler, root, port)
-PY
-export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
-background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
-wait_for 60 test -s "$W/port"
+serve_silent "$W/store"
 
 # SOCKET OFFSET COUNT: so many clients ask for 64 KiB there and shut their sending direction; what each gets, or how many
 # were disconnected
@@ -63,7 +50,7 @@ PY
 uri="nbd+unix:///one?socket=$W/sock"
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
 THREADS=32 # two of them are reserved
-background "$GRANARY" serve "http://127.0.0.1:$(cat "$W/port")/one" --socket "$W/sock" --cache "$W/cache:64M" --warm none \
+background "$GRANARY" serve "$STORE_URL/one" --socket "$W/sock" --cache "$W/cache:64M" --warm none \
     --threads $THREADS --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
 SERVE=$BACKGROUND_PID
 wait_for 60 grep -q '^serving' "$W/serve.out"

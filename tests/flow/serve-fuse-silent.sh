@@ -13,23 +13,9 @@ for name in one two; do
     "$GRANARY" export -q "$W/store-$name/$name" "$W/$name"
 done
 
-# An HTTP server of ranges that answers nobody while the file `dead` is there.
-cat >"$W/server.py" <<'PY'
-import os, sys, time
-import ranged
-root, port, dead = sys.argv[1:]
-class Handler(ranged.Files):
-    def ready(self):
-        while os.path.exists(dead):
-            time.sleep(0.1)
-        return True
-ranged.serve(Handler, root, port)
-PY
-export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
-background python3 "$W/server.py" "$W/store-one" "$W/port" "$W/dead" 2>"$W/server.err"
-wait_for 60 test -s "$W/port"
+serve_silent "$W/store-one"
 
-background "$GRANARY" serve "http://127.0.0.1:$(cat "$W/port")/one" "$W/store-two/two" --fuse "$W/images" --threads 32 \
+background "$GRANARY" serve "$STORE_URL/one" "$W/store-two/two" --fuse "$W/images" --threads 32 \
     --cache "$W/cache:128M" --warm none --fill off --readahead 0 --disk-timeout "$DISK_TIMEOUT" >"$W/serve.out" 2>"$W/serve.err"
 wait_for 60 grep -q '^serving' "$W/serve.out"
 extra_cleanup() { rm -f "$W/dead"; }

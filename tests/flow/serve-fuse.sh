@@ -16,22 +16,8 @@ echo two >"$W/tree2/file"
 "$GRANARY" export -q "$W/store/one" "$W/one"
 "$GRANARY" export -q "$W/store/two" "$W/two"
 
-# A web server of the store that is silent while the file `dead` is there.
-cat >"$W/server.py" <<'PY'
-import os, sys, time
-import ranged
-root, port, dead = sys.argv[1:]
-class Handler(ranged.Files):
-    def ready(self):
-        while os.path.exists(dead):
-            time.sleep(0.1)
-        return True
-ranged.serve(Handler, root, port)
-PY
-export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
-background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
-wait_for 60 test -s "$W/port"
-store=http://127.0.0.1:$(cat "$W/port")
+serve_silent "$W/store"
+store=$STORE_URL
 dir=$W/images
 extra_cleanup() { umount -l "$dir" 2>/dev/null; }
 

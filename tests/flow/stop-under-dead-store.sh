@@ -9,23 +9,9 @@ head -c 20000000 /dev/urandom >"$W/tree/large"
 "$GRANARY" build -q "$W/tree" "$W/store/one" >"$W/built"
 "$GRANARY" export -q "$W/store/one" "$W/image"
 
-# An HTTP server of ranges that answers nobody while the file `dead` is there.
-cat >"$W/server.py" <<'PY'
-import os, sys, time
-import ranged
-root, port, dead = sys.argv[1:]
-class Handler(ranged.Files):
-    def ready(self):
-        while os.path.exists(dead):
-            time.sleep(0.1)
-        return True
-ranged.serve(Handler, root, port)
-PY
-export PYTHONPATH=$GRANARY_SOURCE/tests/servers PYTHONDONTWRITEBYTECODE=1
-background python3 "$W/server.py" "$W/store" "$W/port" "$W/dead" 2>"$W/server.err"
+serve_silent "$W/store"
 STORE_SERVER=$BACKGROUND_PID
-wait_for 60 test -s "$W/port"
-image=http://127.0.0.1:$(cat "$W/port")/one
+image=$STORE_URL/one
 uri="nbd+unix:///one?socket=$W/sock"
 probe=$GRANARY_BUILD/tests/tools/nbdprobe
 counter() { "$GRANARY" status --quick "$W/sock" --json | jq ".counters.granary_$1"; }
