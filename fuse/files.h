@@ -37,9 +37,9 @@ struct read_share {
 /* Memory of replies and threads, which reads share. A read that would exceed its store's part waits in a list, without
  * a thread, so a store that is silent keeps neither reads of other stores nor of what is cached waiting.
  *
- * Reads that are not cached may have three quarters of either; a store at most twice what they all leave free of that
- * (dynamic thresholds: one store has two thirds, two have two fifths each, and there is always room for a newcomer's
- * read). Reads of what is cached may have all of it. */
+ * Uncached reads may have three quarters of either. A store may have at most twice what is left of that (dynamic
+ * thresholds: one store gets two thirds of it, two get two fifths each, and there is always room for another store's
+ * read). Cached reads may have all of it. */
 struct read_budget {
     pthread_mutex_t lock; /* innermost */
     unsigned threads;     /* that answer requests */

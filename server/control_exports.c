@@ -27,27 +27,26 @@ void control_exports_free(void *arg)
 }
 
 /* Check the parameters; the reference is parsed but not resolved. */
-static int control_exports_check(const struct added_exports *added, const struct control_exports_request *r,
-                                 bool control_exports_put)
+static int control_exports_check(const struct added_exports *added, const struct control_exports_request *r, bool put)
 {
     if (!added)
         return error_set(-EINVAL, "this server's exports do not change");
     if (!*r->name || strlen(r->name) > CONTROL_EXPORT_MAX)
         return error_set(-EINVAL, "the name of an export has 1 to %d bytes", CONTROL_EXPORT_MAX);
-    if (control_exports_put && !r->image)
+    if (put && !r->image)
         return error_set(-EINVAL, "image= is missing; give a reference, e.g. image=s3://bucket/prefix/faces");
-    if (!control_exports_put && r->image)
+    if (!put && r->image)
         return error_set(-EINVAL, "image= goes with PUT alone");
     if (r->mount && strcmp(r->mount, "1") != 0)
         return error_set(-EINVAL, "mount= is 1 or left out");
     struct image_ref ref;
-    return control_exports_put ? image_ref_parse(r->image, &ref) : 0;
+    return put ? image_ref_parse(r->image, &ref) : 0;
 }
 
-int control_exports_prepare(struct added_exports *added, const struct control_exports_request *request,
-                            bool control_exports_put, struct control_exports **out)
+int control_exports_prepare(struct added_exports *added, const struct control_exports_request *request, bool put,
+                            struct control_exports **out)
 {
-    int rc = control_exports_check(added, request, control_exports_put);
+    int rc = control_exports_check(added, request, put);
     if (rc)
         return rc;
     CLEANUP(cleanup_control_exports) struct control_exports *c = calloc(1, sizeof *c);
@@ -56,8 +55,8 @@ int control_exports_prepare(struct added_exports *added, const struct control_ex
     c->added = added;
     c->who = request->mount ? ADDED_FOR_MOUNTS : ADDED_FOR_USER;
     c->name = strdup(request->name);
-    c->image = control_exports_put ? strdup(request->image) : NULL;
-    if (!c->name || (control_exports_put && !c->image))
+    c->image = put ? strdup(request->image) : NULL;
+    if (!c->name || (put && !c->image))
         return error_no_memory();
     *out = steal_ptr(&c);
     return 0;
