@@ -87,6 +87,7 @@ static int read_line(struct path_list *l)
     }
 }
 
+/* Read the first line ahead; path_list_next returns it later. */
 int path_list_absolute(struct path_list *l, bool *out)
 {
     int rc = read_line(l);
@@ -99,6 +100,7 @@ int path_list_absolute(struct path_list *l, bool *out)
     return 0;
 }
 
+/* ".." is refused rather than resolved: with a symbolic link before it, it would not mean what its text says. */
 ssize_t path_clean(char *path, size_t len)
 {
     size_t to = 0;
@@ -132,6 +134,7 @@ static char *path_of_address(const struct path_list *l, char *text)
                         (unsigned long long)l->number, text, base);
         return NULL;
     }
+    /* unescaped, these begin a query or a fragment */
     if (strpbrk(text, "?#")) {
         (void)path_list_refuse(l, "an address with '?' or '#' names no file here; write its path, with %3F or %23");
         return NULL;
@@ -169,6 +172,7 @@ int path_list_next(struct path_list *l, struct source_ask *out)
     if (rc <= 0)
         return rc;
     char *path = l->line;
+    /* only a web server's list has columns; elsewhere a tab is part of the name */
     char *tab = l->config.web_base ? strchr(path, '\t') : NULL;
     if (tab) {
         *tab = 0;
@@ -185,6 +189,7 @@ int path_list_next(struct path_list *l, struct source_ask *out)
     ssize_t len = path_clean(path, strlen(path));
     if (len < 0)
         return path_list_refuse(l, "a path with '..' is not followed; write it without");
+    /* the path may be within the line, behind the base's address */
     path[len] = 0;
     out->path = path;
     out->path_len = (size_t)len;
