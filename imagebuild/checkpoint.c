@@ -91,7 +91,7 @@ void checkpoint_remove(struct store *s, const struct checkpoint_identity *id)
         log_warning("the checkpoint %s stays until gc forgets it: %s", key, error_text());
 }
 
-/* ------------------------------------------------------------------ leaving */
+/* ------------------------------------------------------------------ writing */
 
 int checkpoint_new(const struct checkpoint_config *config, struct checkpoint **out)
 {

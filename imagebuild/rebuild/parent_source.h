@@ -1,5 +1,5 @@
 /* The parent's image as a source, from which compaction reads the files that it moves. source_read.address says where
- * in the image a file lies. Only reading is supported, by any thread. */
+ * in the image a file lies. Only source_read, source_cancel and source_close may be called. Any thread may read. */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_SOURCE_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_SOURCE_H
 

@@ -11,8 +11,8 @@
  * and these are kept a second time in `head_refs`. If any other early chunk was added, no snapshot is possible.
  *
  * Stored bytes are counted by difference: the parent's sum, less the chunks of its leaves that are read, plus the
- * chunks of each leaf that is encoded. A leaf of which everything stays is taken over by its entry in the node above,
- * unread.
+ * chunks of each leaf that is encoded. A leaf that stays whole is taken over by its entry in the node above, without
+ * being read.
  */
 #include "imagebuild/sink/index_writer.h"
 
