@@ -104,7 +104,7 @@ static bool checkpoints(const struct build *b)
     return b->options.checkpoint_bytes && !b->options.dry_run && !b->streams;
 }
 
-/* Refuse a checkpoint with damaged packs. Beginning anew costs little more than reading a part again, and gives the
+/* Refuse a checkpoint with damaged packs. Starting again costs little more than reading a part again, and gives the
  * same image. */
 static int look_at_rest(struct parent *left)
 {

@@ -31,10 +31,10 @@ void alloc_init(struct alloc *a, const struct alloc_config *config);
  * -EFBIG: beyond data_max. */
 GR_MUST_CHECK int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uint64_t *out_address);
 
-/* Continue at `end` with data behind everything kept: a chunk's begin, not before alloc_end. */
+/* Continue at `end` with data behind everything kept: the start of a chunk, not before alloc_end. */
 void alloc_go_on(struct alloc *a, uint64_t end);
 
-/* Return the address behind all data, kept and new. It is a chunk's begin until new data was placed there. */
+/* Return the address behind all data, kept and new. It is the start of a chunk until new data is placed there. */
 uint64_t alloc_end(const struct alloc *a);
 
 #endif

@@ -1,4 +1,4 @@
-/* The chunk index of the parent: single entries and leaves, fetched and proved on demand, or leaves in ascending
+/* The chunk index of the parent: single entries and leaves, fetched and verified on demand, or leaves in ascending
  * order, fetched ahead. Keeps the PARENT_INDEX_NODES nodes used last, 90 KB each. One thread. */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H

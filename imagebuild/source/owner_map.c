@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "base/vec.h"
 
-/* A name and its id. unknown: nobody knows it, and the id is 0. */
+/* A name and its id. unknown: neither the options nor the host know it; the id is 0. */
 struct owner {
     char *name;
     uint32_t id;

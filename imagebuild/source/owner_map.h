@@ -18,7 +18,8 @@ GR_MUST_CHECK int owner_map_new(const char *const *users, size_t user_count, con
 void owner_map_free(struct owner_map *m);
 DEFINE_CLEANUP(owner_map, struct owner_map *, owner_map_free)
 
-/* Return the id of a name; 0 if nobody knows it. May block: the host's databases can be on a server. */
+/* Return the id of a name; 0 if neither the options nor the host know it. May block: the host's databases can be
+ * on a server. */
 uint32_t owner_map_user(struct owner_map *m, const char *name);
 uint32_t owner_map_group(struct owner_map *m, const char *name);
 

@@ -15,15 +15,15 @@
  * So each probe either shares a range or halves the part of it that is not listed yet. A range has one probe at a
  * time, and none before SPLIT_AFTER of its pages have come, so that small buckets cost no extra request.
  *
- * The owner of a range goes on while it is probed. If it has passed M when the page comes, the probe was too late
- * and is dropped. If the range's end came nearer while the owner fetched a page, the keys behind the end are
- * dropped: they belong to the new range.
+ * The owner continues to list its range while the range is probed. If it has passed M when the probe's page comes, the
+ * probe was too late and is dropped. If a probe has moved the range's end while the owner fetched a page, the page's
+ * keys behind the new end are dropped: they belong to the new range.
  *
  * Where a page ends in a directory that the rules leave out, the range continues after that directory.
  *
  * A server may not be what it claims. A key that comes twice in a row counts once. A key that goes backwards means
  * that keys may have been skipped: the page is fetched again, and after PAGE_TRIES the walk fails. A page without
- * keys that claims to have a successor is treated alike.
+ * keys that claims to have a successor is handled in the same way.
  *
  * One lock guards the ranges. It is never held across a request.
  */
@@ -66,7 +66,7 @@ static int copy(struct bytes *to, const void *data, size_t len)
 
 /* ------------------------------------------------------------------ pages */
 
-/* Return the error for a listing that claims to go on but has nothing more. */
+/* Return the error for a listing that says that more keys follow but has none. */
 static int endless(const struct s3_walk *w, const struct bytes *after)
 {
     return error_set(-EIO,
@@ -108,8 +108,7 @@ static int fetch(struct s3_walk *w, const struct bytes *after, struct s3_list_pa
                 *out = steal_ptr(&page);
                 return 0;
             }
-            /* -EAGAIN makes source_retry_wait wait and retry; the last time it is the fault itself that ends the
-             * walk */
+            /* retry a faulty page like a failed request; the last time, the fault itself ends the walk */
             if (++faulty < PAGE_TRIES)
                 rc = -EAGAIN;
         }
@@ -289,7 +288,7 @@ static int probe(void *arg, struct walker *walker)
     {
         SCOPED_LOCK(&w->lock);
         rc = 0;
-        of->stuck = !got; /* the walk goes on: if the error lasts, the range's owner meets it too */
+        of->stuck = !got; /* not an error of the walk: if it lasts, the range's owner gets it too */
         if (got)
             rc = shared = split_locked(of, mine, &middle, page);
         if (shared > 0)

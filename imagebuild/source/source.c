@@ -24,7 +24,7 @@ void source_ask_counts(struct source *s, struct source_counts *out)
         s->ops->counts(s, out);
 }
 
-/* An operation that is NULL is the kind's way to say that it does not offer it. */
+/* A kind that lacks an operation leaves it NULL. */
 bool source_can_look(const struct source *s)
 {
     return s->ops->look;

@@ -6,7 +6,7 @@
  *
  *   open+read bytes -> GETFILESTATUS -> same version? -> done
  *         ^                                  \- no: -ESTALE
- *         +-- cut short: go on behind the bytes that came
+ *         +-- cut short: continue after the bytes that came
  *
  * One case goes unnoticed: a file is moved away, another one is moved to its name and read, and the first one is
  * moved back, all within one read.
@@ -29,7 +29,8 @@
 /* PATH_LEN_MAX: bytes of a path of the source; FULL_PATH_MAX: with the path of the source's root before it. */
 enum { LIST_THREADS = 8, PATH_LEN_MAX = 64 << 10, FULL_PATH_MAX = 2 * PATH_LEN_MAX };
 
-/* Immutable while it is open, except for what guards itself (client, owners, retry) and the counts of the walk. */
+/* Immutable while it is open, except for the counts of the walk, and client, owners and retry, which have their own
+ * locks. */
 struct source_hdfs {
     struct source base;
     char *url;
@@ -227,7 +228,7 @@ static int hdfs_source_stat(struct source *base, const char *path, size_t len, s
 /* An http_sink that copies to *arg and moves it on. */
 static int take_bytes(void *arg, const void *data, size_t len)
 {
-    uint8_t **to = arg; /* webhdfs_read hands on no more than was asked for */
+    uint8_t **to = arg; /* webhdfs_read passes on no more bytes than were requested */
     memcpy(*to, data, len);
     *to += len;
     return 0;

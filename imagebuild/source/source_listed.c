@@ -88,8 +88,7 @@ static bool never_seen(const struct source_read *r)
     return r->validator_len > prefix && !memcmp(r->validator, SOURCE_VALIDATOR_SHA256, prefix);
 }
 
-/* A file that was never there is an error of the list, which no later build would forgive either: -EBADMSG instead of
- * -ENOENT, so that it does not count as vanished. */
+/* A file that was never there is an error of the list: -EBADMSG, since with -ENOENT it would count as vanished. */
 static int listed_read(struct source *base, const struct source_read *r)
 {
     struct source_listed *s = listed_of(base);

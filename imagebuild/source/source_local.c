@@ -1,8 +1,7 @@
 /* A local directory as a source.
  *
- *   list   directories are the walk's places; each entry: fstatat, readlinkat, xattrs
- *   read   open beneath the root -> fstat -> pread -> fstat
- *                                     \- same version? -/
+ *   list   the walk's places are directories; for each entry: fstatat, readlinkat, extended attributes
+ *   read   open beneath the root, fstat, pread, fstat: both times the version must be the wanted one
  *
  * Safety: everything is opened relative to the root's descriptor and no symbolic link is followed (openat2.h). So a
  * user who can write in the tree cannot make the build read files outside of it. Mounts below the root are crossed.
@@ -272,7 +271,7 @@ static int local_list(struct source *base, source_visit *visit, void *arg)
     return rc ? rc : walk_run(&walk);
 }
 
-/* Return the error for a path that is gone. "any more": a list may have named what never was there. */
+/* Return the error for a path that is gone, or that never existed if a list named it. */
 static int removed(const struct source_local *s, const char *path, size_t len)
 {
     return error_set(-ENOENT, "source: %s/%.*s is not there (any more)", s->base.url, (int)GR_MIN(len, 300u), path);
@@ -370,8 +369,7 @@ static ssize_t read_data(int fd, uint8_t *dst, size_t len, uint64_t off)
     return (ssize_t)done;
 }
 
-/* The version is checked before the read, which saves reading what will not be used, and after it, which is what
- * counts. */
+/* Check the version before the read, to avoid a useless one, and after it, to be sure of the bytes. */
 static int local_read(struct source *base, const struct source_read *r)
 {
     const struct source_local *s = local_of(base);
@@ -395,7 +393,7 @@ static int local_read(struct source *base, const struct source_read *r)
                      r->path);
 }
 
-/* O_PATH: no permission to read the file is needed, and nothing happens to a device or FIFO. */
+/* O_PATH needs no permission to read the file, and opening a device or FIFO that way has no side effects. */
 static int local_stat(struct source *base, const char *path, size_t path_len, struct source_version *out)
 {
     const struct source_local *s = local_of(base);

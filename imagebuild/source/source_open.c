@@ -1,5 +1,5 @@
-/* Find the kind of source that an address means, by its scheme. An address without a scheme is a local directory. That
- * includes names of images, a likely mistake, so those get advice instead. */
+/* Find the kind of source that an address means, by its scheme. An address without a scheme is a local directory.
+ * For schemes of other systems that can be read as S3 (gs://, s3a://) the error says how. */
 #include "imagebuild/source/source.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@
  *
  * Entries travel in batches, since a lock and a wakeup for each entry would cost more than listing it. A thread fills
  * its own batch without a lock. It hands the batch over when it is full, or when no place waits, so that the visitor
- * does not wait for entries that nobody completes.
+ * does not wait for a batch that is not filled.
  *
  * The queue of batches is bounded: a slow visitor stops the threads in walk_emit. The stack cannot be bounded that way,
  * since the threads that push places are those that pop them, and all of them might wait for room. So the walk fails
@@ -79,7 +79,7 @@ struct walker {
     pthread_t thread;
 };
 
-/* End the walk with rc, unless an earlier error has ended it, and wake everybody. */
+/* End the walk with rc, unless an earlier error has ended it, and wake all threads. */
 static void walk_fail_locked(struct run *r, int rc)
 {
     if (!r->over)
