@@ -94,7 +94,7 @@ struct store_ops {
      * implementation holds no lock while it calls sink. */
     int (*get)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
     /* Append a whole object of at most out->max bytes to out, and write its version, for a later STORE_PUT_IF_MATCH,
-     * to version (may be NULL). -EMSGSIZE: the object is larger; out is as it was. Never answered from a cache. */
+     * to version (may be NULL). -EMSGSIZE: the object is larger; out is unchanged. Never answered from a cache. */
     int (*get_small)(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX]);
     /* Write a whole object. It appears at once and complete, or not at all. */
     int (*put)(struct store *s, const struct store_put *put);
