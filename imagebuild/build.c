@@ -6,7 +6,7 @@
  *    plan      which of the parent's files stay, which are moved, which are read
  *    read      file data in path order -> dedupe -> addresses -> sink -> upload; the final nodes
  *    finish    metadata, top of the index, catalog; wait for uploads; re-used objects are still there
- *    publish   manifest, unique tag, the tag asked for
+ *    publish   the manifest, the unique tag, the requested tag
  *
  * A source that streams (tar shards) delivers file data with the listing. Then the output opens before the listing,
  * and "list" writes the data.
@@ -254,7 +254,7 @@ static int build_list(struct build *b)
 
 /* ------------------------------------------------------------------ read */
 
-/* Add up what the listing wrote (a source that streams) and what the content writer read. */
+/* Add up the data written with the listing (a source that streams) and the data that the content writer wrote. */
 static void take_written(struct build *b)
 {
     const struct content_writer_result *w = &b->written;
@@ -329,8 +329,9 @@ static void fill_manifest(struct build *b, const struct fs_result *fs, const str
     b->result->content_root = s->content_root;
 }
 
-/* Write what is left of the image, in the order of dependence. A lapsed lease let gc work meanwhile: then every
- * object is looked up again, not only those that were there before (upload_check_present). */
+/* Write the rest of the image, each object after those that it refers to. If the lease has lapsed, gc may have swept
+ * in the meantime: then every object is looked up again, not only those that were there before
+ * (upload_check_present). */
 static int finish(struct build *b)
 {
     struct fs_result fs;

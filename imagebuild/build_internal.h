@@ -49,8 +49,8 @@ GR_MUST_CHECK int build_same_step(void *build);
 
 /* Find the parent, if there is one, and check its index and packs. Settles the chunk size. */
 GR_MUST_CHECK int build_parent_find(struct build *b);
-/* For a source that streams, before it is listed: tell it which shards the parent has. Drops the parent when it
- * cannot tell for certain: a catalog records neither device numbers nor names that were left out. */
+/* For a source that streams, before it is listed: tell it which shards the parent has. With options that make this
+ * uncertain the parent is dropped: its catalog records neither device numbers nor names that were left out. */
 GR_MUST_CHECK int build_parent_know_shards(struct build *b);
 /* Take back what build_parent_know_shards told the source, because the filesystem cannot keep the parent's data. */
 GR_MUST_CHECK int build_parent_forget_shards(struct build *b);
@@ -69,7 +69,7 @@ void build_parent_forget_checkpoint(struct build *b);
 
 /* ---- build_publish.c ---- */
 
-/* Put the manifest, the unique tag and the tag asked for; fill in the result's counts of objects. */
+/* Put the manifest, the unique tag and the requested tag, and fill in the result's counts of objects. */
 GR_MUST_CHECK int build_publish(struct build *b);
 
 #endif

@@ -3,8 +3,8 @@
  *
  *    find -> [know shards] -> plan -> scrub -> [checkpoints while reading] -> hold -> forget checkpoint
  *
- * A damaged parent is an error, since the user chose it. A damaged checkpoint is dropped with a warning, since the
- * build can begin anew.
+ * A damaged parent is an error if the user or the tag names it. A damaged checkpoint, or a parent that was only found
+ * as the newest image, is dropped with a warning, since the build can do without it.
  */
 #include "imagebuild/build_internal.h"
 
@@ -19,7 +19,7 @@
 
 /* ------------------------------------------------------------------ the parent */
 
-/* The parent that the options ask for; also used to open a checkpoint, which needs the same settings. */
+/* Return the settings for the requested parent. A checkpoint is opened with the same ones. */
 static struct parent_config parent_config(struct build *b)
 {
     const struct build_options *o = &b->options;
@@ -81,9 +81,9 @@ int build_parent_forget_shards(struct build *b)
     return source_set_known(b->source, &none);
 }
 
-/* ------------------------------------------------------------------ what an earlier run left */
+/* ------------------------------------------------------------------ the checkpoint of an earlier run */
 
-/* What must agree for another run to use this build's checkpoint. chunk_size is settled by now. */
+/* Return the settings that must agree for another run to use this build's checkpoint. chunk_size is settled by now. */
 static struct checkpoint_identity identity(const struct build *b)
 {
     const struct build_options *o = &b->options;
@@ -97,14 +97,14 @@ static struct checkpoint_identity identity(const struct build *b)
                                         .bytes = o->checkpoint_bytes};
 }
 
-/* Does this build write and resume checkpoints? Not when it streams: the data is written before the listing is
- * complete, so no final node describes it yet. */
+/* Return whether this build writes and resumes checkpoints. A build that streams does not: its data is written
+ * before the listing is complete, so no final node describes it yet. */
 static bool checkpoints(const struct build *b)
 {
     return b->options.checkpoint_bytes && !b->options.dry_run && !b->streams;
 }
 
-/* Refuse a checkpoint with damaged packs. Beginning anew costs little more than reading a part again, and gives the
+/* Refuse a checkpoint with damaged packs. Starting again costs little more than reading a part again, and gives the
  * same image. */
 static int look_at_rest(struct parent *left)
 {
@@ -192,8 +192,8 @@ int build_parent_scrub(struct build *b)
     return rc;
 }
 
-/* A build upon a parent writes no checkpoints: it reads little, and its addresses depend on more than how far it
- * came. */
+/* A build upon a parent writes no checkpoints: it reads little, and its addresses depend on more than the number of
+ * bytes that it has read. */
 int build_parent_open_checkpoint(struct build *b)
 {
     const struct checkpoint_config config = {.store = b->store,

@@ -1,5 +1,5 @@
-/* The last step of a build. The manifest comes first, then the unique tag, then the tag asked for: each object refers
- * only to objects that are already in the store. */
+/* The last step of a build. The manifest comes first, then the unique tag, then the requested tag: each object refers
+ * only to objects that are already in the store. From the unique tag on, the image exists, and gc keeps its objects. */
 #include "imagebuild/build_internal.h"
 
 #include <string.h>
@@ -24,7 +24,8 @@ static int publish_tags(struct build *b)
     if (b->parent && !b->resumed)
         unique.parent = parent_of_tag(b->parent, &r->image);
     struct tag asked = unique;
-    /* the unique tag's name has time and digest: builds that choose the same one have the same image */
+    /* The unique tag's name has time and digest, so two builds that choose the same name have the same image. It comes
+     * first: if the build is killed in between, the image still has a tag. */
     tag_build_name(now, &r->image, r->unique_tag);
     int rc = repository_publish(b->store, b->ref->name, r->unique_tag, &unique, b->options.strict_tags);
     if (rc)

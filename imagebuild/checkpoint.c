@@ -1,5 +1,5 @@
 /* Write and find checkpoints (checkpoint.h). The catalog of a checkpoint grows page by page as nodes come; each
- * checkpoint cuts the page in progress, and builds the levels above anew from the list of all pages.
+ * checkpoint cuts the page in progress, and rebuilds the levels above from the list of all pages.
  *
  *   pages put:      [0][1][2] ... [n]   [n + 1, in progress]
  *   checkpoint:     finish page n + 1 -> levels over pages 0 .. n + 1 -> index snapshot -> flush -> document
@@ -46,7 +46,7 @@ struct digest checkpoint_key(const struct checkpoint_identity *id)
 
 /* ------------------------------------------------------------------ finding */
 
-/* A checkpoint that cannot be used is dropped with a warning: the build can begin anew, which costs only time. */
+/* A checkpoint that cannot be used is dropped with a warning: the build can start again, which costs only time. */
 int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint64_t data_begin, struct manifest *out)
 {
     CLEANUP_BYTES text = BYTES_INIT(CHECKPOINT_DOC_MAX);
@@ -91,7 +91,7 @@ void checkpoint_remove(struct store *s, const struct checkpoint_identity *id)
         log_warning("the checkpoint %s stays until gc forgets it: %s", key, error_text());
 }
 
-/* ------------------------------------------------------------------ leaving */
+/* ------------------------------------------------------------------ writing */
 
 int checkpoint_new(const struct checkpoint_config *config, struct checkpoint **out)
 {

@@ -30,9 +30,9 @@ struct checkpoint_identity {
 /* Return the <key> of the checkpoint's name: a digest of the identity. */
 struct digest checkpoint_key(const struct checkpoint_identity *id);
 
-/* Look for a checkpoint that an earlier run of the same build left; call it with the lease held. data_begin: as in
- * struct fs, and the checkpoint must agree. 1: found, in *out; 0: there is none, or it cannot be used, which is
- * logged; or -errno of the store. */
+/* Find the checkpoint that an earlier run of the same build left. The caller holds the lease. data_begin: as in struct
+ * fs; the checkpoint must have the same. 1: found, in *out; 0: there is none, or it cannot be used, which is logged; or
+ * -errno of the store. */
 GR_MUST_CHECK int checkpoint_find(struct store *s, const struct checkpoint_identity *id, uint64_t data_begin,
                                   struct manifest *out);
 /* Before publishing a build that resumed: check that its checkpoint still exists. As long as it does, gc has swept
@@ -59,12 +59,13 @@ GR_MUST_CHECK int checkpoint_new(const struct checkpoint_config *config, struct 
 void checkpoint_free(struct checkpoint *c); /* NULL is allowed */
 DEFINE_CLEANUP(checkpoint, struct checkpoint *, checkpoint_free)
 
-/* Before the first node: `end` is where the first file data goes. */
+/* Begin, before the first node is added. File data starts at `end`. */
 void checkpoint_start(struct checkpoint *c, uint64_t end);
-/* Add a node to the catalog. Every node, in final form and path order, after its data was written into the sink. */
+/* Add a node to the catalog. Called for every final node, in path order, after its data was written to the sink. */
 GR_MUST_CHECK int checkpoint_add(struct checkpoint *c, const struct node *n);
-/* File data ends at `end`. If a checkpoint is due, write it; data then continues at *out_end, else *out_end is `end`.
- * Blocks until all uploads are done if it writes one. */
+/* Write a checkpoint if one is due; then it blocks until all uploads are done. `end` is where file data ends now, and
+ * *out_end where it continues: the next chunk after a checkpoint, otherwise `end`. Errors of the sink, the upload and
+ * the store. */
 GR_MUST_CHECK int checkpoint_reach(struct checkpoint *c, uint64_t end, uint64_t *out_end);
 /* Return how many checkpoints were written. */
 uint64_t checkpoint_count(const struct checkpoint *c);

@@ -1,8 +1,8 @@
-/* Ingest what a source lists.
+/* Ingest the entries of a source.
  *
- * File data that comes with an entry is written at once, before the rest of the listing is known; the listing then
- * treats the file as kept. Data may go into free space of the parent. That is safe: what stays of the parent is known
- * when the first data comes, because a source asks about all its shards before it reads any.
+ * File data that comes with an entry is written at once, before the rest of the listing is known. The listing then
+ * treats the file as kept. The data may go into free space of the parent. That is safe: a source asks about all its
+ * shards before it reads any, so the space that must stay is known when the first data comes.
  */
 #include "imagebuild/ingest.h"
 

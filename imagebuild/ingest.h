@@ -1,6 +1,6 @@
-/* Ingest a listing: take what a source lists, and make it nodes in path order. Paths go into the listing; file data
- * that comes with them (tar shards) goes into the image; a hard link of an archive becomes an entry of the file it
- * names. Used from one thread.
+/* Ingest a source: list it, and turn its entries into nodes in path order. File data that comes with the entries (tar
+ * shards) is written to the image at once. A hard link in an archive becomes another name of the file it refers to.
+ * Used from one thread.
  */
 #ifndef GRANARY_IMAGEBUILD_INGEST_H
 #define GRANARY_IMAGEBUILD_INGEST_H
@@ -13,7 +13,7 @@
 struct ingest_config {
     struct source *source;
     struct listing_options listing;
-    struct known_shards *known; /* the parent's shards, of which the source was told; NULL: none */
+    struct known_shards *known; /* the parent's shards, as the source knows them (source_set_known); NULL: none */
     uint64_t parent_size;       /* bytes of the image that `known` describes */
     /* Where file data that comes with the listing is written; NULL: it is not written. */
     struct sink *sink;

@@ -21,8 +21,8 @@ GR_MUST_CHECK bool queue_push(struct queue *q, void *item);
 GR_MUST_CHECK bool queue_try_push(struct queue *q, void *item);
 /* Wait for the oldest item and remove it. NULL: the queue is closed and empty. */
 void *queue_pop(struct queue *q);
-/* Close the queue: pushes fail, pops return what is left and then NULL. Threads that wait are woken. May be called
- * twice. */
+/* Close the queue: pushes fail, pops return the remaining items and then NULL. Threads that wait are woken. May be
+ * called twice. */
 void queue_close(struct queue *q);
 
 #endif

@@ -1,12 +1,12 @@
-/* A circuit breaker: limits the requests to a store that does not answer. While the store answers, all operations may
- * ask it. After several failures in a row the breaker is open: one operation at a time asks (it probes), until the
- * store answers.
+/* A circuit breaker: limits the requests to a store that does not answer. While the store answers, operations pass
+ * freely. After several failures in a row the breaker opens: one operation at a time may send a request, the probe, and
+ * the others wait. The first answer closes it.
  *
  *   struct breaker_turn t = {0};                one operation
  *   while (breaker_wait(b, &t, ...) == 0)       before each try
  *       breaker_answered(b, &t) or breaker_failed(b, &t, code) or breaker_withdraw(b, &t)
  *
- * Any thread. No lock is held while a store is asked. */
+ * Any thread. No lock is held during a request. */
 #ifndef GRANARY_STORE_BREAKER_H
 #define GRANARY_STORE_BREAKER_H
 
@@ -17,8 +17,8 @@
 
 #include "store/store.h"
 
-/* Private. `lock` guards all members but name, troubled (atomic) and the counters. A row is a series of failures
- * without an answer in between; rows are numbered. */
+/* Private. `lock` guards all members but name, troubled (atomic) and the counters. A "row" is a series of failures
+ * without an answer in between. Rows are numbered, so that a late report about an earlier row is recognized. */
 struct breaker {
     const char *name; /* the store's URL, for the log; borrowed */
     pthread_mutex_t lock;
@@ -45,7 +45,7 @@ struct breaker_turn {
 void breaker_init(struct breaker *b, const char *name);
 void breaker_release(struct breaker *b);
 
-/* Wait until t's operation may ask the store. 0: it may. -ETIMEDOUT: deadline_ms (on clock_now_ms) has passed;
+/* Wait until t's operation may send a request. 0: it may. -ETIMEDOUT: deadline_ms (on clock_now_ms) has passed;
  * -ECANCELED: *cancel (may be NULL) was set. On failure the thread's sentence is the store's last failure. */
 GR_MUST_CHECK int breaker_wait(struct breaker *b, struct breaker_turn *t, uint64_t deadline_ms,
                                const volatile int *cancel);

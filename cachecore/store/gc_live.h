@@ -8,7 +8,7 @@
 #include "store/read/digest_map.h"
 #include "store/store.h"
 
-/* One tag, and what keep_last decides about it. */
+/* One tag, and whether keep_last removes it. */
 struct gc_tag {
     char name[IMAGE_NAME_MAX + 1], tag[IMAGE_TAG_MAX + 1];
     struct digest image;

@@ -60,7 +60,7 @@ enum store_put_mode {
 
 /* Whether a store answers, as its breaker sees it (breaker.h). All zero: no failures are known. */
 struct store_health {
-    bool silent;               /* the breaker is open: one operation at a time asks, the others wait */
+    bool silent;               /* the breaker is open: one operation at a time probes, the others wait */
     unsigned failures;         /* passing failures in a row, up to now */
     unsigned waiting;          /* operations that wait for another one's answer */
     uint64_t failing_ms;       /* since the first failure of the row */
@@ -73,7 +73,7 @@ struct request_context {
     uint64_t deadline_ms; /* on clock_now_ms; no retry starts after this time */
     bool fresh;           /* use a new connection: bytes that came over a kept-alive one were wrong */
     unsigned tries;       /* tries so far, including those of shared tiers */
-    const char *from;     /* URL of the server that was asked last; lives as long as the store; NULL: none yet */
+    const char *from;     /* URL of the server that got the last request; lives as long as the store; NULL: none yet */
 };
 
 enum { STORE_VERSION_MAX = 256, STORE_KEY_MAX = 1024 }; /* bytes, with and without the NUL */
@@ -94,7 +94,7 @@ struct store_ops {
      * implementation holds no lock while it calls sink. */
     int (*get)(struct store *s, const char *key, uint64_t off, uint64_t len, store_sink *sink, void *arg);
     /* Append a whole object of at most out->max bytes to out, and write its version, for a later STORE_PUT_IF_MATCH,
-     * to version (may be NULL). -EMSGSIZE: the object is larger; out is as it was. Never answered from a cache. */
+     * to version (may be NULL). -EMSGSIZE: the object is larger; out is unchanged. Never answered from a cache. */
     int (*get_small)(struct store *s, const char *key, struct bytes *out, char version[STORE_VERSION_MAX]);
     /* Write a whole object. It appears at once and complete, or not at all. */
     int (*put)(struct store *s, const struct store_put *put);
@@ -217,7 +217,7 @@ GR_MUST_CHECK int store_http_open(const char *url, const struct store_options *o
 /* Wrap `inner` so that operations that fail with -EAGAIN or -ETIMEDOUT are retried with exponential backoff and full
  * jitter, until timeout_ms after they began, or with -ECANCELED once *cancel (may be NULL) is set. A retried get
  * continues after the bytes already passed on. A retried conditional put that finds its own bytes in the store
- * succeeds. While `inner` does not answer, one operation at a time asks it (breaker.h) and the others wait, each for
+ * succeeds. While `inner` does not answer, one operation at a time probes it (breaker.h) and the others wait, each for
  * its own timeout_ms at most. Takes ownership of inner, also on failure. -ENOMEM. */
 GR_MUST_CHECK int store_retry_open(struct store *inner, uint64_t timeout_ms, const volatile int *cancel,
                                    struct store **out);

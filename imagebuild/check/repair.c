@@ -1,9 +1,9 @@
 /* The steps of one run:
  *
  *   1 collect   find every chunk that the image has in the packs, by the index
- *   2 look      find which of them are whole in what is left of the packs
+ *   2 look      find which of them are intact in the remaining bytes of the packs
  *   3 files     find which files lie in the others, by the catalog, sorted by chunk
- *   4 rebuild   pack by pack: fill the missing chunks into what is left; put it if its SHA-256 is its name
+ *   4 rebuild   pack by pack: assemble the missing chunks; put the pack if its SHA-256 is its name
  *
  * Bytes of the pack that belong to other images are kept as found; the SHA-256 decides whether they were right. Steps
  * 2 and 4 read each pack once, so that one pack at a time is in memory.
@@ -138,15 +138,15 @@ static int repair_collect(struct repairing *r, const struct digest *packs, size_
     return 0;
 }
 
-/* ------------------------------------------------------------------ 2: look at what is left */
+/* ------------------------------------------------------------------ 2: look at the remaining bytes */
 
 static int repair_append(void *arg, const void *data, size_t len)
 {
     return bytes_append(arg, data, len);
 }
 
-/* Read what is left of a pack into *out, padded with zeros to the length that the image needs. *out_left: the bytes
- * that were really there. */
+/* Read the remaining bytes of a pack into *out, padded with zeros to the length that the image needs. *out_left: the
+ * number of bytes that were there. */
 static int read_left(struct repairing *r, const struct pack *p, struct bytes *out, uint64_t *out_left)
 {
     const struct chunk_ref *last = &r->chunks.items[p->first + p->count - 1].ref;
@@ -167,14 +167,14 @@ static int read_left(struct repairing *r, const struct pack *p, struct bytes *ou
     return rc;
 }
 
-/* Return whether a chunk is whole: all of it was there, and its CRC is right. */
+/* Return whether a chunk is intact: all of its bytes were there, and their CRC is right. */
 static bool is_whole(const struct chunk_ref *ref, const struct bytes *pack, uint64_t left)
 {
     return (uint64_t)ref->offset + ref->stored_len <= left &&
            crc32c(pack->data + ref->offset, ref->stored_len) == ref->stored_crc;
 }
 
-/* Return whether a chunk holds metadata, which no source can give: the front, or the region behind the file data. */
+/* Return whether a chunk holds metadata, which no source has: the front, or the region behind the file data. */
 static bool is_metadata(const struct manifest *m, uint64_t number)
 {
     uint64_t begin = number * m->chunk_size;

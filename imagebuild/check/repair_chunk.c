@@ -1,7 +1,6 @@
-/* A chunk's plain bytes are those of the files in it, with zeros between them, and its digest proves them. So only
- * those parts of files are read that lie in it. Several files may share the same bytes: the first that can be read
- * will do. The level that a pack was compressed with is not recorded; it is the one that gives the stored length and
- * CRC.
+/* A chunk's plain bytes are those of the files in it, with zeros between them. Only the parts of files that lie in the
+ * chunk are read; its digest then proves them. Several files may share the same bytes: any one that can be read will
+ * do. The zstd level of a pack is not recorded, so levels are tried until one gives the stored length and CRC.
  */
 #include "imagebuild/check/repair_chunk.h"
 

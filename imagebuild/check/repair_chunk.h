@@ -37,10 +37,9 @@ struct repair_maker {
     struct source *source;
     VEC(struct repair_piece) pieces; /* ascending by chunk, address, length */
     struct bytes texts;
-    pthread_mutex_t lock; /* guards why */
-    /* why: the first reason why a chunk could not be assembled; "" */
-    char why[ERROR_TEXT_MAX / 2];
-    _Atomic int level; /* the level that fitted the last chunk; mostly it fits the next */
+    pthread_mutex_t lock;         /* guards why */
+    char why[ERROR_TEXT_MAX / 2]; /* the first reason why a chunk could not be assembled; "" if all could */
+    _Atomic int level;            /* the zstd level that gave the last chunk's bytes; it mostly fits the next one too */
 };
 
 void repair_maker_init(struct repair_maker *m, struct source *source);
@@ -50,9 +49,8 @@ void repair_maker_clear(struct repair_maker *m);
 /* Add a noted file; records come in the sorter's order. */
 GR_MUST_CHECK int repair_maker_add(struct repair_maker *m, const struct sorter_record *r);
 
-/* Assemble a chunk and store its ref.stored_len bytes to `stored`. place: its index in the caller's list. If that is
- * not possible, m->why tells the reason and the result is 0 all the same; -errno if the source cannot be read. Any
- * thread. */
+/* Assemble a chunk and write its ref.stored_len bytes to `stored`. place: its index in the caller's list. Returns 0
+ * even if that is not possible: m->why then has the reason. -errno if the source cannot be read. Any thread. */
 GR_MUST_CHECK int repair_make(struct repair_maker *m, const struct repair_chunk *chunk, uint32_t place,
                               uint32_t chunk_size, uint8_t *stored);
 

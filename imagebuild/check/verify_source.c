@@ -40,7 +40,7 @@ struct comparing {
     struct error failed;
 };
 
-/* May be asked by any thread. */
+/* Any thread. */
 static bool cancelled(const struct comparing *c)
 {
     return c->options->cancel && *c->options->cancel;
@@ -76,7 +76,7 @@ static int read_all(struct comparing *c, const struct job *job, uint8_t *piece, 
     return 0;
 }
 
-/* Compare versions alone, for an empty file, or before reading one whose version has no name. */
+/* Compare versions alone: for an empty file, or before a file without a validator is read. */
 static int verify_source_look_at(struct comparing *c, const struct job *job, enum outcome *out)
 {
     struct source_version now;
@@ -145,7 +145,7 @@ static void *compare_main(void *arg)
 
 /* ------------------------------------------------------------------ all of them */
 
-/* Return a number that is spread like a random one, and always the same for a path of an image. */
+/* Return a pseudo-random number that is always the same for a path of an image. */
 static uint64_t lot(const struct manifest *m, const struct catalog_entry *e)
 {
     uint64_t image, path;

@@ -7,11 +7,11 @@
 #include "imagebuild/source/source.h"
 #include "store/store.h"
 
-/* SAMPLE: a usual number of files. PIECE: bytes read at a time. */
+/* SAMPLE: files to compare by default. PIECE: bytes read at a time. */
 enum { VERIFY_SOURCE_SAMPLE = 300, VERIFY_SOURCE_PIECE = 1 << 20 };
 
 struct verify_source_options {
-    uint64_t sample;  /* files to compare, about: chosen by a hash of image and path, so always the same ones; 0: all */
+    uint64_t sample;  /* approximate number of files to compare, chosen by a hash of image and path; 0: all */
     unsigned threads; /* files read at a time; 0: 8, at most 256 */
     /* Called for each file that has the image's version but other bytes, by any thread, one at a time. NULL is
      * allowed. */
@@ -29,8 +29,8 @@ struct verify_source_result {
     uint64_t damaged;      /* of the image's version, but with other bytes */
 };
 
-/* Compare. 0, whatever was found; -errno if source or catalog cannot be read. A file whose source names no versions
- * (no validator), and whose bytes differ, counts as changed. Memory: two paths and a piece a thread, and a catalog
+/* Compare the files. Returns 0 whatever the comparison finds; -errno if the source or the catalog cannot be read. A
+ * file without a validator whose bytes differ counts as changed. Memory: two paths and a piece a thread, and a catalog
  * page a level. Blocks; store, manifest and source are the caller's. */
 GR_MUST_CHECK int verify_source(struct store *s, const struct manifest *m, struct source *source,
                                 const struct verify_source_options *options, struct verify_source_result *out);

@@ -1,12 +1,12 @@
-/* The consumer. It takes parts from the front of the list that the readers fill (content_reader_threads.c), and hands
- * them on.
+/* The consumer. It takes parts from the front of the list that the readers fill (content_reader_threads.c), and
+ * delivers them.
  *
- * A part that proves stale makes the consumer take over the whole file: its other claims are abandoned, and the
- * consumer reads the file again by itself, part after part (`redo`), with one part beyond the budget. So what is
- * handed on depends only on the outcomes of the parts, never on which thread read them or when.
+ * When a part turns out to be stale, the consumer takes over the whole file: it abandons the file's other claims and
+ * reads the file again by itself, part after part (`redo`), with one part beyond the budget. So the delivered parts
+ * depend only on the results of the reads, never on which thread made them or when.
  *
  *   list:  part -> part -> part ...        redo.active: source_stat, source_read, one part at a time
- *           | ok: hand on                        ^                | stale again: next version, up to CONTENT_TRIES
+ *           | ok: deliver                        ^                | stale again: next version, up to CONTENT_TRIES
  *           | stale ------- abandon_file --------+                | gone: vanished
  */
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "format/catalog.h"
 #include "imagebuild/content/content_reader_internal.h"
 
-/* What a step of the consumer came to; or -errno. STEP_AGAIN: nothing to hand on yet, take another step. */
+/* Results of a step of the consumer, besides -errno. STEP_AGAIN: nothing to deliver yet, take another step. */
 enum { STEP_END = 0, STEP_PART = 1, STEP_AGAIN = 2 };
 
 /* Return the path of the file being redone, for messages. */
@@ -29,7 +29,8 @@ static const char *redo_path(struct content_reader *b)
     return path ? path : "?";
 }
 
-/* Complete a part before it is handed on: its file's digest. `whole` is that of a single part; a reader computed it. */
+/* Complete a part before it is delivered: set the digest of its file. `whole` is that of a file of one part, which a
+ * reader computed. */
 static void content_reader_hand_on(struct content_reader *b, struct content_part *part, const struct digest *whole)
 {
     if (part->first && b->hashing)
@@ -85,7 +86,7 @@ static bool is_listed_version(const struct content_redo *r)
            !memcmp(v->validator_len ? (const char *)r->validator.data : "", v->validator, v->validator_len);
 }
 
-/* Find out which version is there now and begin to read it. An empty file is complete at once. */
+/* Find out which version the source has now, and begin to read it. An empty file is complete at once. */
 static int redo_version(struct content_reader *b, struct content_part *out)
 {
     struct content_redo *r = &b->redo;
@@ -175,8 +176,8 @@ static struct content_claim *wait_first(struct content_reader *b, int *rc)
     return b->first ? content_reader_unlink_first_locked(b) : NULL;
 }
 
-/* Handle a part that could not be read. A stale or missing file is the consumer's to read again; other errors end the
- * run. */
+/* Handle a part that could not be read. A file that changed is read again by the consumer, and one that is gone is
+ * reported as vanished; other errors end the run. */
 static int part_failed(struct content_reader *b, const struct content_claim *c, struct content_part *out)
 {
     bool lost = c->rc == -ENOENT || c->rc == -ESTALE;
@@ -194,7 +195,7 @@ static int part_failed(struct content_reader *b, const struct content_claim *c, 
     return redo_version(b, out);
 }
 
-/* Hand on the next part from the list. */
+/* Deliver the next part of the list. */
 static int part_step(struct content_reader *b, struct content_part *out)
 {
     int rc;
@@ -214,7 +215,7 @@ static int part_step(struct content_reader *b, struct content_part *out)
     return STEP_PART;
 }
 
-/* Free the part handed on last: the caller has used its bytes by now. */
+/* Free the part that was delivered last: the caller has used its bytes by now. */
 static void release_current(struct content_reader *b)
 {
     struct content_claim *c = steal_ptr(&b->current);

@@ -1,14 +1,14 @@
-/* Read files' bytes in parallel, and hand them on in the byte order of the full path.
+/* Read the data of files in parallel, and deliver it in the byte order of the full paths.
  *
- * A node's plan says from where: NODE_READ from the source, NODE_MOVE from the parent's image (if that cannot be
+ * A node's plan says where to read: NODE_READ from the source, NODE_MOVE from the parent's image (or, if that cannot be
  * read, from the source, with a warning). Only regular files with bytes are read, each once for all its names.
  *
  * A file of up to `part` bytes is one part; a larger one is cut. `jobs` threads read; finished parts wait in order
  * within a byte budget (`memory`), which alone bounds how far reading runs ahead. Held bytes never exceed the greater
  * of the budget and one part, plus one part while a file is read again.
  *
- * A file of which any part turns out to be of another version is read again from its start as that version. Its
- * earlier parts were handed on already and become dead bytes. After CONTENT_TRIES versions the build fails.
+ * If a part of a file turns out to be of another version, the file is read again from its start in that version. The
+ * parts that were delivered before become dead bytes. After CONTENT_TRIES versions the build fails.
  */
 #ifndef GRANARY_IMAGEBUILD_CONTENT_CONTENT_READER_H
 #define GRANARY_IMAGEBUILD_CONTENT_CONTENT_READER_H
@@ -48,7 +48,7 @@ struct content_part {
 /* Return whether content_reader_next delivers this node's bytes. */
 bool content_reader_reads(const struct node *n);
 
-/* Start the readers. -ENOMEM; -EAGAIN with a sentence: not one thread can be started; errors of the nodes' scratch. */
+/* Start the readers. -ENOMEM; -EAGAIN with a sentence: no thread can be started; errors of the nodes' scratch. */
 GR_MUST_CHECK int content_reader_start(const struct content_reader_config *config, struct content_reader **out);
 /* Deliver the next part. 1: *out is it; 0: the end; or -errno, and the same from then on. For each node that
  * content_reader_reads, in order: its parts, from a first to a last one; or a single part without bytes, first and
@@ -58,7 +58,7 @@ GR_MUST_CHECK int content_reader_start(const struct content_reader_config *confi
 GR_MUST_CHECK int content_reader_next(struct content_reader *b, struct content_part *out);
 
 struct content_reader_counts {
-    uint64_t changed;     /* files of which another version than the node's was read */
+    uint64_t changed;     /* files that were read in another version than the node's */
     uint64_t vanished;    /* files */
     uint64_t read_bytes;  /* from the source */
     uint64_t moved_bytes; /* from the parent */

@@ -83,7 +83,7 @@ struct content_reader {
     pthread_t threads[CONTENT_JOBS_MAX];
 };
 
-/* Let up to `limit` readers read, starting threads that are missing. -errno: not one thread could be started. */
+/* Let up to `limit` readers read, and start threads if there are fewer. -errno: no thread could be started. */
 int content_reader_set_limit_locked(struct content_reader *b, unsigned limit);
 /* Return the bytes that a claim takes of the budget. */
 size_t content_claim_cost(const struct content_claim *c);

@@ -140,7 +140,7 @@ static struct content_claim *cut_locked(struct content_reader *b)
     return c;
 }
 
-/* What a reader has claimed: one part, or several whole small files. */
+/* The claims of one reader: one part, or several whole small files. */
 struct run {
     size_t count, bytes;
     struct content_claim *claims[CONTENT_RUN];
@@ -246,7 +246,7 @@ int content_reader_set_limit_locked(struct content_reader *b, unsigned limit)
         if (error && !b->thread_count)
             return error_set(-error, "source: cannot start a reader: %s", strerror(error));
         if (error)
-            break; /* fewer threads do it too */
+            break; /* fewer threads are enough */
     }
     b->limit = GR_MIN(limit, b->thread_count);
     return 0;

@@ -1,4 +1,11 @@
-/* A file small enough for dedupe is held in memory until its digest is known; a larger one is written as it comes. */
+/* Each file gets its address before its first byte is written, while the listing is still running. Two ways:
+ *
+ *   up to DEDUPE_SIZE_MAX   held in memory -> digest -> equal file known? share its address : place and write
+ *   larger                  place -> write and hash piece by piece
+ *
+ * A file cannot be placed before its size is certain, so the size in the listing is binding: another number of bytes
+ * is an error.
+ */
 #include "imagebuild/content/content_stream.h"
 
 #include <errno.h>
@@ -8,14 +15,14 @@
 #include "imagebuild/content/dedupe.h"
 #include "imagebuild/rebuild/alloc.h"
 
-/* One per listing. */
+/* One per listing. One thread, so there is no lock. */
 struct content_stream {
     struct content_stream_config config;
     struct alloc alloc;
     struct dedupe *dedupe;
     struct hasher *hasher;
-    struct bytes held;
-    bool written;            /* something was written */
+    struct bytes held;       /* a small file, until its digest is known */
+    bool written;            /* any data was placed */
     enum sink_region region; /* of the file being written */
     struct content_stream_counts counts;
 };
@@ -83,7 +90,7 @@ static int content_stream_place(struct content_stream *s, uint64_t size, uint64_
     return alloc_data(&s->alloc, size, &s->region, out);
 }
 
-/* Take a file that dedupe may know. */
+/* Take a file whose equal dedupe may know. */
 static int take_small(struct content_stream *s, const struct source_entry *e, struct listing_written *out)
 {
     uint64_t left = e->size;
@@ -111,7 +118,7 @@ static int take_small(struct content_stream *s, const struct source_entry *e, st
     return sink_write(s->config.sink, s->region, out->address, s->held.data, s->held.len);
 }
 
-/* Take a file as it comes. The digest comes too late for sharing, but goes into the node. */
+/* Take a file piece by piece. Its digest comes too late for sharing, but the catalog needs it. */
 static int take_large(struct content_stream *s, const struct source_entry *e, struct listing_written *out)
 {
     uint64_t left = e->size;

@@ -6,8 +6,8 @@
  *                       else allocate, write into the sink   --+
  *          further name of a hard-linked file -> copy of the first name's node
  *
- * The first name of a hard-linked file comes first in path order. What it became is remembered by its rank until the
- * end: the further names become the same, or vanish with it.
+ * The first name of a hard-linked file comes first in path order. Its final node is remembered by rank until the end:
+ * the further names get the same data, or vanish with it.
  */
 #include "imagebuild/content/content_writer.h"
 
@@ -20,7 +20,7 @@
 #include "imagebuild/content/dedupe.h"
 #include "imagebuild/rebuild/alloc.h"
 
-/* What the first name of a hard-linked file became. */
+/* The outcome for the first name of a hard-linked file. */
 struct linked {
     bool vanished;
     bool changed;     /* another version than the listed one was read */
@@ -147,7 +147,7 @@ static int take_content(struct content_writer *w, struct node *n, bool *out_vani
 
 /* ------------------------------------------------------------------ hard links */
 
-/* Remember what a first name became, for its further names. */
+/* Remember the outcome for a first name, for its further names. */
 static int remember(struct content_writer *w, const struct node *n, bool vanished)
 {
     struct linked *l = calloc(1, sizeof *l + n->path_len + n->validator_len);
@@ -206,7 +206,7 @@ static int check_further(struct content_writer *w, const struct linked *l, const
                      first->path);
 }
 
-/* Make n, a further name, what the first name became. */
+/* Give n, a further name, the data of the first name. */
 static int take_further(struct content_writer *w, struct node *n, bool *out_vanished)
 {
     struct linked **found =

@@ -1,11 +1,14 @@
-/* Direct-mapped by the digest: the newest file of a slot replaces the older one. So what is found depends only on the
- * order of the files, and that is the same in every build of the same source. */
+/* A direct-mapped table, indexed by the digest: a newer file replaces an older one in its slot. So a lookup depends
+ * only on the files before it, in an order that is the same in every build of the same source. That matters, because
+ * a shared address is part of the image's digest. A file that was replaced costs only space: an equal file is
+ * written again. */
 #include "imagebuild/content/dedupe.h"
 
 #include <stdlib.h>
 
 #include "base/le.h"
 
+/* A file that was placed. */
 struct entry {
     struct digest content;
     uint64_t size, address; /* address 0: an empty slot */

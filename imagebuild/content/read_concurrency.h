@@ -1,6 +1,7 @@
-/* Find how many concurrent reads fill the link, by trial: the number grows while growth delivers more, and shrinks by
- * what delivers nothing. A near source starts low, because each thread that a local build does not need costs CPU.
- * Arithmetic only: the caller measures and decides when an interval ends. No locks; one thread at a time.
+/* Find by trial how many concurrent reads fill the link. The number grows as long as more reads deliver more bytes, and
+ * shrinks as long as fewer deliver as much. A near source starts low, because each thread that a local build does not
+ * need costs CPU. Arithmetic only: the caller measures, and decides when an interval ends. No locks; one thread at a
+ * time.
  */
 #ifndef GRANARY_IMAGEBUILD_CONTENT_READ_CONCURRENCY_H
 #define GRANARY_IMAGEBUILD_CONTENT_READ_CONCURRENCY_H
@@ -11,14 +12,14 @@
 #include "imagebuild/source/source.h"
 
 enum {
-    READ_CONCURRENCY_FIRST = 32,       /* over a network, to begin with: a short build ends before another is found */
-    READ_CONCURRENCY_LEAST = 8,        /* over a network, never fewer */
-    READ_CONCURRENCY_NEAR_PER_CPU = 2, /* near source (source.h): to begin with, */
-    READ_CONCURRENCY_NEAR_LEAST = 2,   /* and never fewer than this in all */
+    READ_CONCURRENCY_FIRST = 32,       /* initial number over a network; a short build never finds a better one */
+    READ_CONCURRENCY_LEAST = 8,        /* lowest number over a network */
+    READ_CONCURRENCY_NEAR_PER_CPU = 2, /* initial number for a near source (source.h), per CPU */
+    READ_CONCURRENCY_NEAR_LEAST = 2,   /* lowest number for a near source, in all */
     READ_CONCURRENCY_MOST = SOURCE_JOBS_MAX,
-    READ_CONCURRENCY_REQUEST_UNITS = 64 << 10, /* bytes that a request counts for, as its fixed cost */
-    READ_CONCURRENCY_INTERVAL_MS = 250,        /* an interval lasts this long at least, */
-    READ_CONCURRENCY_INTERVAL_MAX_MS = 3000,   /* and at most, unless two requests per read are done before */
+    READ_CONCURRENCY_REQUEST_UNITS = 64 << 10, /* a request counts as these bytes, for its fixed cost */
+    READ_CONCURRENCY_INTERVAL_MS = 250,        /* least length of an interval; it ends then if each of the concurrent */
+    READ_CONCURRENCY_INTERVAL_MAX_MS = 3000,   /* reads has had two requests answered, otherwise at this length */
 };
 
 /* What the current interval tries (read_concurrency.c). */
@@ -30,9 +31,9 @@ enum read_concurrency_phase {
 };
 
 /* Lives in the caller's memory; there is nothing to release. */
-struct read_concurrency { /* concurrent reads now */
-    unsigned limit;       /* reads at a time, now */
-    unsigned least;       /* never fewer */
+struct read_concurrency {
+    unsigned limit; /* concurrent reads now */
+    unsigned least; /* lowest limit */
     enum read_concurrency_phase phase;
     bool skip;       /* ignore the next interval: reads begun under the old limit end in it */
     unsigned former; /* the limit before the attempt */

@@ -23,7 +23,7 @@ void alloc_init(struct alloc *a, const struct alloc_config *config)
     a->no_hole = !config->live || config->written_end;
 }
 
-/* Give up the rest of the current run, and go on to the next. */
+/* Give up the rest of the current run, and begin the next one. */
 static void next_hole(struct alloc *a)
 {
     const uint64_t size = a->config.chunk_size;

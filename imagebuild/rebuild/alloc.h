@@ -10,8 +10,8 @@ struct alloc_config {
     const struct live_map *live; /* blocks kept of a parent; NULL: none. The caller's; not changed */
     uint32_t chunk_size;
     uint64_t data_begin, data_max; /* as in struct fs: the first address, and the one that no file may pass */
-    /* Data up to here, behind all that is kept, is written already (content_stream.h), and possibly the free chunks
-     * before it: they are not used again. 0: nothing is. */
+    /* Data was written up to here with the listing (content_stream.h), perhaps also into free chunks before it. None of
+     * this space is used again; it lies behind everything kept. 0: nothing was written. */
     uint64_t written_end;
     const char *limit; /* data_max in words, for the error */
 };
@@ -19,10 +19,10 @@ struct alloc_config {
 /* Lives in the caller's memory; there is nothing to release. */
 struct alloc {
     struct alloc_config config;
-    uint64_t end;              /* of the data behind what is kept */
-    uint64_t hole, hole_end;   /* the free range in use */
-    bool no_hole;              /* the last free range has been passed */
-    uint64_t placed, given_up; /* bytes of files placed anywhere; of free ranges passed over */
+    uint64_t end;              /* of the data behind everything kept */
+    uint64_t hole, hole_end;   /* the current free range */
+    bool no_hole;              /* there are no more free ranges */
+    uint64_t placed, given_up; /* bytes: of all files placed; of free ranges skipped because a file did not fit */
 };
 
 void alloc_init(struct alloc *a, const struct alloc_config *config);
@@ -31,10 +31,10 @@ void alloc_init(struct alloc *a, const struct alloc_config *config);
  * -EFBIG: beyond data_max. */
 GR_MUST_CHECK int alloc_data(struct alloc *a, uint64_t size, enum sink_region *out_region, uint64_t *out_address);
 
-/* Let what follows behind all data begin at `end`, a chunk's begin that is not before alloc_end. */
+/* Continue at `end` with data behind everything kept: the start of a chunk, not before alloc_end. */
 void alloc_go_on(struct alloc *a, uint64_t end);
 
-/* Return the address behind all data, kept and new. It is a chunk's begin until new data was placed there. */
+/* Return the address behind all data, kept and new. It is the start of a chunk until new data is placed there. */
 uint64_t alloc_end(const struct alloc *a);
 
 #endif

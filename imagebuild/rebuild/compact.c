@@ -35,7 +35,7 @@ struct chunk {
     unsigned class;      /* higher is better */
 };
 
-/* What may still be spent, and what is still wanted, in blocks. */
+/* The rest of the budget, and the dead blocks that must still go; in blocks. */
 struct limits {
     uint64_t budget, need;
 };
@@ -75,8 +75,8 @@ static bool compact_take(struct limits *limits, const struct chunk *c)
     return true;
 }
 
-/* Return the lowest class from which chunks are taken; all classes above it are taken whole. *limits: what is left
- * for it. */
+/* Return the lowest class from which chunks are taken; all classes above it are taken whole. *limits becomes the
+ * rest for that class. */
 static unsigned lowest_class(const struct chunk sums[CLASSES], struct limits *limits)
 {
     unsigned class = CLASSES;

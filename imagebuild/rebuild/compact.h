@@ -1,6 +1,6 @@
 /* Compaction: when the chunks that a rebuild keeps have too many dead blocks, files are moved out of the chunks with
- * the most, and these become free. A moved file is read from the parent's image and written like a new one. What is
- * moved depends only on what is kept and on the budget. One thread.
+ * the most dead blocks, and these chunks become free. A moved file is read from the parent's image and written like a
+ * new one. The choice depends only on the live-block map and on the budget. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_COMPACT_H
 #define GRANARY_IMAGEBUILD_REBUILD_COMPACT_H

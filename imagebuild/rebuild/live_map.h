@@ -1,5 +1,5 @@
-/* The live-block map: which 4 KiB blocks of the parent's address space are used by kept files. A rebuild must leave
- * these where they are; it may write over chunks without any; other blocks of kept chunks are dead.
+/* The live-block map: which 4 KiB blocks of the parent's address space belong to kept files. A rebuild leaves these
+ * blocks where they are. It may write over chunks without live blocks. The other blocks of kept chunks are dead.
  *
  * Memory: a bit a block and four bytes a chunk, used only where files are: at most 32 MiB for each TiB of address
  * space, and as much again with chunks of 128 KiB. One thread.
@@ -22,11 +22,12 @@ GR_MUST_CHECK int live_map_new(uint64_t size, uint32_t chunk_size, struct live_m
 void live_map_free(struct live_map *l); /* NULL is allowed */
 DEFINE_CLEANUP(live_map, struct live_map *, live_map_free)
 
-/* Return whether a file of len bytes (not 0) can lie there: from a block's begin, behind chunk 0, within the image. */
+/* Return whether a file of len bytes (not 0) can lie there: at the start of a block, behind chunk 0, and within the
+ * image. */
 bool live_map_fits(const struct live_map *l, uint64_t address, uint64_t len);
-/* A file keeps these bytes, for which live_map_fits holds. Files of equal content may share them. */
+/* Mark the bytes of a kept file as live; live_map_fits holds for them. Files of equal content may share them. */
 void live_map_add(struct live_map *l, uint64_t address, uint64_t len);
-/* No file keeps these bytes any more. Files that share them must be removed together: their blocks are dead at once. */
+/* Mark the bytes as dead. Files that share them must be removed together, since this ends the blocks for all. */
 void live_map_remove(struct live_map *l, uint64_t address, uint64_t len);
 
 /* Return the address of the first live block; 0: there is none. */
@@ -39,10 +40,10 @@ uint32_t live_map_chunk_size(const struct live_map *l);
 uint64_t live_map_chunk_end(const struct live_map *l);
 /* Return the number of live blocks in a chunk; 0 behind the image. */
 uint32_t live_map_blocks(const struct live_map *l, uint64_t chunk);
-/* Return whether a block is live. Blocks are numbered from the image's begin. */
+/* Return whether a block is live. Blocks are numbered from the start of the image. */
 bool live_map_is_block(const struct live_map *l, uint64_t block);
-/* Return the most that moving all files out of a chunk can cost, in blocks: the sum of the whole files of which a
- * part lies in the chunk without filling it. UINT32_MAX: that much or more. */
+/* Return an upper bound, in blocks, for the cost of moving all files out of a chunk: the whole sizes of the files that
+ * have a part in the chunk, except for parts that fill it. UINT32_MAX: that much or more. */
 uint32_t live_map_cost(const struct live_map *l, uint64_t chunk);
 
 /* Return whether a chunk has (all of `count` chunks have) a live block. arg: the struct live_map. */

@@ -1,6 +1,6 @@
 /* Find the parent, and plan with it (parent.h).
  *
- * Two kinds of parent differ in what an error means. One that was asked for, or that the tag names, must be readable:
+ * An error means different things for two kinds of parent. An image that the user or the tag names must be readable:
  * its errors end the build. The newest image of the name is only a guess: if it cannot be used, the build reads
  * everything.
  */
@@ -30,7 +30,7 @@ static int check_geometry(const struct parent *p, bool *out_other)
                      manifest_fs_name(p->manifest.fs), p->manifest.chunk_size, manifest_fs_name(c->fs), chunk_size);
 }
 
-/* Log that a parent that was not asked for cannot be used. */
+/* Log that the newest image cannot be used as the parent. */
 static int do_without(const struct parent *p)
 {
     log_warning("build: the newest image of %s cannot be built upon, so everything is read: %s", p->found.name,
@@ -44,7 +44,8 @@ static bool is_unusable(int rc)
     return rc == -EACCES || rc == -ENOTSUP || rc == -EBADMSG;
 }
 
-/* The tag asked for is new: find the newest image of the name. A store that may not be listed counts as having none. */
+/* The requested tag does not exist yet: find the newest image of the name. A store that may not be listed counts as
+ * having none. */
 static int find_newest(struct parent *p)
 {
     int rc = lineage_newest(p->config.store, p->found.name, &p->config.source, p->found.tag, &p->tag);

@@ -1,5 +1,6 @@
-/* The parent of a build: the image it builds upon. This module knows what of the parent stays, what compaction moves
- * and what scrubbing erases; it is build.c's only way to plan.h, live_map.h, compact.h and scrub.h.
+/* The parent of a build: the image it builds upon. This module decides which of the parent's files stay, which ones
+ * compaction moves, and which dead bytes scrubbing erases. build.c uses plan.h, live_map.h, compact.h and scrub.h only
+ * through it.
  *
  * Call order:
  *
@@ -26,9 +27,9 @@ struct parent_config {
     struct store *store;
     const struct image_ref *image; /* which image of this store */
     struct digest source;          /* digest of the source's address (struct tag) */
-    /* A parent was asked for: -ENOENT if there is none, -EINVAL if its filesystem or chunk size differs. Otherwise,
-     * when `image` does not exist, the newest image of its name from this source is taken (lineage_newest); and if
-     * there is none, or it is damaged or differs, the build has no parent. */
+    /* The user named this parent: -ENOENT if it does not exist, -EINVAL if its filesystem or chunk size differs. If
+     * this is false and `image` does not exist, the newest image of its name from this source is taken
+     * (lineage_newest). If there is none, or it is damaged or differs, the build has no parent. */
     bool must_be;
     enum manifest_fs fs; /* of the image to be built */
     uint32_t chunk_size; /* of the image to be built; 0: the parent's */
@@ -41,32 +42,33 @@ struct parent_config {
     void *step_arg;
 };
 
-/* Members are read by anyone and written only by this module. */
+/* Other modules may read the members; only this module writes them. */
 struct parent {
     struct parent_config config;
     struct digest digest;
     struct image_ref found; /* config.image, or the newest image that was found instead */
-    bool is_newest;         /* the latter: found, not asked for */
+    bool is_newest;         /* `found` is the newest image, not config.image */
     struct tag tag;         /* zero if a digest named the parent, or for a checkpoint */
     struct manifest manifest;
     struct live_map *live;       /* blocks of kept files */
-    struct parent_damage damage; /* by parent_look: what cannot stay because the store lacks it */
+    struct parent_damage damage; /* set by parent_look: packs that the store lacks, so their files cannot stay */
     struct source *source;       /* reads NODE_MOVE files; NULL: none are moved */
     struct plan_counts plan;
     struct compact_counts moved;
-    uint64_t budget_left; /* what compaction left of its budget, for repacking: bytes */
+    uint64_t budget_left; /* bytes of the budget that compaction did not use, for repacking */
     struct scrub_counts scrubbed;
     uint64_t dead_bytes; /* unused blocks in chunks that stay */
 };
 
-/* Find the parent. *out NULL: there is none; *out_other then tells whether one was found that has another filesystem
- * or chunk size. Errors: see must_be; -EBADMSG: its tag or manifest is damaged; -ENOMEM; those of the store. */
+/* Find the parent. *out NULL: there is none; *out_other then says whether one was found but not used, because its
+ * filesystem or chunk size differs. Errors: see must_be; -EBADMSG: its tag or manifest is damaged; -ENOMEM; those of
+ * the store. */
 GR_MUST_CHECK int parent_open(const struct parent_config *config, struct parent **out, bool *out_other);
-/* Use the checkpoint of an earlier run (checkpoint.h) as the parent. Nothing is moved in it, and parent_hold is not
- * for it. -ENOMEM. */
+/* Use the checkpoint of an earlier run (checkpoint.h) as the parent. No files are moved in it. parent_hold must not be
+ * called for it; checkpoint_hold is. -ENOMEM. */
 GR_MUST_CHECK int parent_resume(const struct parent_config *config, const struct manifest *left, struct parent **out);
-/* Check that the store has what the parent refers to (parent_check.h), and fill in (*p)->damage. If a
- * parent that was not asked for cannot be used, *p is freed and becomes NULL, which is logged. Errors as from
+/* Check that the store has the objects that the parent refers to (parent_check.h), and fill in (*p)->damage. If a
+ * parent that the user did not name cannot be used, this is logged, and *p is freed and becomes NULL. Errors as from
  * parent_check. */
 GR_MUST_CHECK int parent_look(struct parent **p);
 void parent_free(struct parent *p); /* NULL is allowed */
@@ -78,8 +80,9 @@ GR_MUST_CHECK int parent_plan(struct parent *p, struct nodes **nodes);
 struct sink_parent parent_sink(struct parent *p);
 /* Rewrite the chunks that hold dead bytes, with zeros there (scrub.h). */
 GR_MUST_CHECK int parent_scrub(struct parent *p, struct sink *sink);
-/* Before publishing, under the build's lease: make sure that the parent's objects are still in the store and stay.
- * lapsed: the lease has lapsed, so all of them are looked up. */
+/* Before publishing, under the build's lease: make sure that the parent's objects are still in the store, and that gc
+ * does not count them as unneeded. lapsed: the lease has lapsed, so all of them are looked up. Errors as from
+ * gc_hold_parent. */
 GR_MUST_CHECK int parent_hold(struct parent *p, bool lapsed);
 /* Return the parent that the new image's tags name: this one, or its own parent if nothing changed. */
 struct digest parent_of_tag(const struct parent *p, const struct digest *image);

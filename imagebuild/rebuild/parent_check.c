@@ -1,6 +1,6 @@
-/* Two passes over the index: the first finds the packs, and of each the last chunk that is needed; the second, if
- * packs were damaged, finds the chunks in them. Between the two, threads read one chunk of each pack. They share
- * nothing but `named`: each writes bad[i] of its own pack.
+/* Two passes over the index. The first finds the packs, and the last needed chunk of each. Then threads read these
+ * chunks; each writes bad[i] of its own pack, so they share nothing but `named`. If packs are damaged, the second pass
+ * finds the chunks in them.
  */
 #include "imagebuild/rebuild/parent_check.h"
 

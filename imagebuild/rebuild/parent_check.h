@@ -1,9 +1,9 @@
-/* Check that the store still has what a build re-uses of its parent. Finds packs that are missing, cut short or
- * replaced, and the chunks in them; the build reads those files from the source again.
+/* Check that the store still has the packs that a build re-uses from its parent. The build reads the files in damaged
+ * packs from the source again.
  *
- * Of every pack that the parent refers to, the last chunk that it needs is read and proved. For one small read a
- * pack, that finds packs that are missing, too short, or replaced by other bytes. Damage in the middle of a pack is
- * found only by reading all of it: `granary verify --deep`.
+ * From every pack, the last chunk that the parent needs is read and verified. This one small read a pack finds packs
+ * that are missing, too short, or replaced by other bytes. Only reading a whole pack finds damage in its middle:
+ * `granary verify --deep`.
  */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_CHECK_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_CHECK_H
@@ -30,10 +30,10 @@ struct parent_damage {
     uint32_t chunk_size;
 };
 
-/* Read the parent's whole index, which proves it, and one chunk of each pack. Logs damaged packs, the first few by
- * name. -EBADMSG, naming --parent none: the index is damaged; others come from the store and step: what cannot be
- * told from a failing store ends the build. Memory: 150 bytes a pack, a chunk a thread, and with damage a bit for
- * each chunk. */
+/* Read and verify the parent's whole index and one chunk of each pack. Logs damaged packs, the first few by name.
+ * -EBADMSG, naming --parent none: the index is damaged. Others come from the store and step; a failing store ends the
+ * build, since its packs may be whole. Memory: 150 bytes a pack, a chunk a thread, and with damage a bit for each
+ * chunk. */
 GR_MUST_CHECK int parent_check(const struct parent_check_config *config, struct parent_damage *out);
 void parent_damage_release(struct parent_damage *d);
 

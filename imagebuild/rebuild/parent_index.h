@@ -1,4 +1,4 @@
-/* The chunk index of the parent: single entries and leaves, fetched and proved on demand, or leaves in ascending
+/* The chunk index of the parent: single entries and leaves, fetched and verified on demand, or leaves in ascending
  * order, fetched ahead. Keeps the PARENT_INDEX_NODES nodes used last, 90 KB each. One thread. */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_INDEX_H
@@ -10,7 +10,7 @@
 
 enum { PARENT_INDEX_NODES = 16 };
 
-/* The parent as the sink sees it, and what of it stays. All pointers are the caller's. */
+/* The parent as the sink sees it, and which of its chunks stay. All pointers are the caller's. */
 struct sink_parent {
     struct store *store;
     const struct manifest *manifest; /* its chunk size is the new image's */
@@ -39,8 +39,8 @@ GR_MUST_CHECK int parent_index_leaf(struct parent_index *p, uint64_t number, con
 /* Leaves in ascending order; INDEX_AHEAD (store/read/index_read.h) of them are fetched before they are needed. */
 struct parent_leaves;
 
-/* wanted: will this leaf be requested? A guess: if it is wrong, a leaf is fetched for nothing, or without having been
- * fetched ahead. NULL: all will be. p and arg are the caller's and outlive the result. -ENOMEM, -EAGAIN: no threads. */
+/* wanted: return whether this leaf will be requested. A wrong guess costs a useless fetch, or a fetch that is not ahead
+ * of time. NULL: all will be. p and arg are the caller's and outlive the result. -ENOMEM; -EAGAIN: no threads. */
 GR_MUST_CHECK int parent_leaves_new(struct parent_index *p, bool (*wanted)(void *arg, uint64_t leaf), void *arg,
                                     struct parent_leaves **out);
 /* Wait for fetches in flight and free. NULL is allowed. */

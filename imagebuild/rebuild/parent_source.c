@@ -1,5 +1,5 @@
-/* Read a moved file's bytes through image_bytes, which fetches and proves the chunks. source.h allows a source to
- * leave out list and stat. */
+/* Read the data of moved files through image_bytes, which fetches and verifies the chunks. There is neither list nor
+ * stat: the content reader calls only source_read. */
 #include "imagebuild/rebuild/parent_source.h"
 
 #include <errno.h>

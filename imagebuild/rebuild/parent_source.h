@@ -1,5 +1,5 @@
-/* The parent's image as the source of the files that compaction moves: source_read.address tells where a file lies.
- * Has nothing to list or stat. Any thread may read. */
+/* The parent's image as a source, from which compaction reads the files that it moves. source_read.address says where
+ * in the image a file lies. Only source_read, source_cancel and source_close may be called. Any thread may read. */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PARENT_SOURCE_H
 #define GRANARY_IMAGEBUILD_REBUILD_PARENT_SOURCE_H
 

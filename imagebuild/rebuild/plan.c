@@ -32,7 +32,7 @@ static int next_theirs(struct plan *p)
     return 0;
 }
 
-/* Return whether an entry is a file of its own, not a further name. */
+/* Return whether an entry is a file's first name, not a further one. */
 static bool counts_as_file(const struct catalog_entry *e)
 {
     return S_ISREG(e->mode) && !e->hard_link;

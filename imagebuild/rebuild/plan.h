@@ -1,9 +1,9 @@
 /* Decide what a rebuild does with each file: one pass over the listing and the parent's catalog, both in path order.
  *
- * A regular file that both have, at the same path, with the same size and validator, is kept (NODE_KEEP): its bytes
- * stay at the parent's address and its digest is the catalog's. If they lie in a damaged pack, the file is read
- * instead. Everything else is read, unless it was written with the listing already. Mode, owner, mtime and extended
- * attributes are always the listing's. One thread.
+ * A regular file that both have at the same path, with the same size and validator, is kept (NODE_KEEP): its data stays
+ * at the parent's address, and its digest is the catalog's. But if the data lies in a damaged pack, the file is read.
+ * Every other file is read too, unless it was written with the listing already. Mode, owner, mtime and extended
+ * attributes always come from the listing. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_PLAN_H
 #define GRANARY_IMAGEBUILD_REBUILD_PLAN_H

@@ -1,12 +1,12 @@
-/* Repacking: copy kept chunks, as stored, out of packs of which this image uses little else into new packs. The old
- * packs can go once no other image needs them. Without this, a pack would live as long as the longest-lived chunk in
+/* Repacking: copy kept chunks, as stored, into new packs, out of packs that this image uses little of. gc can remove
+ * the old packs once no other image needs them. Without this, a pack would live as long as the longest-lived chunk in
  * it, and a store of daily builds would grow.
  *
- * Nothing is done while the packs' dead bytes are at most REPACK_DEAD_PERCENT of what is kept. Beyond that, packs of
- * which at most REPACK_LIVE_PERCENT is live give up their chunks, the deadest first, within the budget. The choice
- * depends only on the parent, on what is kept of it, and on the sizes of its packs in the store.
+ * Nothing is done while the packs' dead bytes are at most REPACK_DEAD_PERCENT of the kept bytes. Beyond that, packs
+ * with at most REPACK_LIVE_PERCENT live bytes are emptied, those with the smallest live part first, within the budget.
+ * The choice depends only on the parent, on its kept chunks, and on the sizes of its packs in the store.
  *
- * With `erase`, every pack that holds anything but kept chunks gives up its chunks, at any cost. One thread.
+ * With `erase`, every pack that holds anything but kept chunks is emptied, at any cost. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_REPACK_H
 #define GRANARY_IMAGEBUILD_REBUILD_REPACK_H
@@ -27,12 +27,13 @@ struct repack_config {
 };
 
 struct repack_counts {
-    uint64_t packs, chunks, bytes; /* packs given up; chunks and stored bytes copied */
+    uint64_t packs, chunks, bytes; /* packs emptied; chunks and stored bytes copied */
 };
 
-/* Copy chunks. Each is proved on the way, its plain bytes included. Reads the parent's whole index; memory: 40 to 80
- * bytes for each pack of the parent. Without `erase`, a chunk that cannot be read ends the copying with a warning and
- * 0. Errors come from the parent's index, the store, the packer and step. */
+/* Choose the packs and copy their kept chunks. Each chunk is verified, its plain bytes included. Reads the parent's
+ * whole index. Memory: 40 to 80 bytes for each pack of the parent. Without `erase`, a chunk that cannot be read ends
+ * the copying with a warning, and the result is 0. Errors come from the parent's index, the store, the packer and step.
+ */
 GR_MUST_CHECK int repack_run(const struct repack_config *config, struct repack_counts *out);
 
 #endif

@@ -39,12 +39,12 @@ static uint64_t erase(struct scrub *s, uint64_t number, uint32_t len)
     return erased;
 }
 
-/* Clean one fetched chunk and write it. The stream's buffer is shared, hence the copy. */
+/* Erase the dead blocks of one fetched chunk and write it. The stream's buffer is shared, hence the copy. */
 static int clean_chunk(void *arg, const struct chunk_item *item)
 {
     struct scrub *s = arg;
     const struct scrub_config *config = s->config;
-    /* scrubbing must not leave out a chunk: what is not erased would be claimed to be */
+    /* a chunk must not be left out: the build would report an erasure that did not happen */
     if (item->rc)
         return parent_failed(item->rc);
     memcpy(s->chunk, item->data, item->ref->plain_len);

@@ -1,4 +1,4 @@
-/* Erasure: kept chunks of the parent that have dead blocks are read, and written again with zeros in these blocks. If
+/* Scrubbing: kept chunks of the parent that have dead blocks are read, and written again with zeros in these blocks. If
  * the dead blocks held only zeros, the sink recognizes the parent's chunk and stores nothing. */
 #ifndef GRANARY_IMAGEBUILD_REBUILD_SCRUB_H
 #define GRANARY_IMAGEBUILD_REBUILD_SCRUB_H

@@ -1,4 +1,4 @@
-/* A ring of slots. The caller fills slot `head`, submits it to the workers' queue and goes on to the next slot. When
+/* A ring of slots. The caller fills slot `head`, submits it to the workers' queue and moves to the next slot. When
  * that slot is in use, the ring is full and the slot holds the oldest chunk: the caller waits for it and emits it.
  *
  *   FREE --chunker_submit--> BUSY --worker--> DONE --emit_oldest--> FREE

@@ -11,8 +11,8 @@
  * and these are kept a second time in `head_refs`. If any other early chunk was added, no snapshot is possible.
  *
  * Stored bytes are counted by difference: the parent's sum, less the chunks of its leaves that are read, plus the
- * chunks of each leaf that is encoded. A leaf of which everything stays is taken over by its entry in the node above,
- * unread.
+ * chunks of each leaf that is encoded. A leaf that stays whole is taken over by its entry in the node above, without
+ * being read.
  */
 #include "imagebuild/sink/index_writer.h"
 
@@ -278,8 +278,8 @@ static int end_early_leaf(struct index_writer *w, uint64_t leaf, struct index_ch
     return rc;
 }
 
-/* End all leaves before the streamed ones. The loop goes on past the image's end if the parent is longer. A leaf there
- * has no entry to fill in (count 0); leaves[0] only stands in for it. */
+/* End all leaves before the streamed ones. The loop continues past the image's end if the parent is longer. A leaf
+ * there has no entry to fill in (count 0); leaves[0] only stands in for it. */
 static int end_early(struct index_writer *w, uint64_t chunk_count, struct index_child *leaves)
 {
     struct sorter_record r;

@@ -44,7 +44,7 @@ void index_writer_stream(struct index_writer *w, uint64_t first);
  * -ENOMEM, those of the sorter and of upload_put. */
 GR_MUST_CHECK int index_writer_add(struct index_writer *w, uint64_t number, const struct chunk_ref *ref);
 
-/* Write the index of the first image_size bytes as an image of its own, for a checkpoint. image_size is a multiple of
+/* Write the index of the first image_size bytes as a separate image, for a checkpoint. image_size is a multiple of
  * the chunk size and lies behind all chunks added so far. The writer then continues as if nothing had happened. 1:
  * done; 0: not possible, because chunks were not added in the order of a build without a parent or upon a checkpoint;
  * or -errno. */

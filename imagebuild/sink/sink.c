@@ -28,7 +28,7 @@
 #include "imagebuild/sink/index_writer.h"
 #include "imagebuild/sink/packer.h"
 
-/* One writer's place. Bytes of `buffer` from `filled` on are undefined. */
+/* The state of one region. Bytes of `buffer` from `filled` on are undefined. */
 struct region {
     bool used, open; /* open: `chunk` is in progress, in buffer */
     uint64_t chunk;  /* number of the chunk written last */

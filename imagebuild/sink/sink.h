@@ -68,8 +68,8 @@ void sink_free(struct sink *s);
  * caller broke the rules of the regions. Other errors come from encoding, the upload and the parent's index. */
 GR_MUST_CHECK int sink_write(struct sink *s, enum sink_region region, uint64_t address, const void *data, size_t len);
 
-/* End the chunk and the pack for a checkpoint, and describe the image up to `address`, a chunk's begin at or behind
- * the end of SINK_DATA. SINK_DATA continues there, and is packed as in a build that begins there upon what was
+/* End the chunk and the pack for a checkpoint, and describe the image up to `address`, the start of a chunk at or
+ * behind the end of SINK_DATA. SINK_DATA continues there, and is packed as in a build that begins there upon what was
  * described. Everything has been handed to the upload. 1: *out describes it; 0: closed but not described, because
  * other regions were used; or -errno as from sink_write. */
 GR_MUST_CHECK int sink_snapshot(struct sink *s, uint64_t address, struct sink_result *out);

@@ -25,7 +25,7 @@
 #include "store/gc_marks.h"
 #include "store/repository.h"
 
-/* Bounds the list where bytes cannot: jobs that carry none. */
+/* Limits the list by number as well, since check jobs carry no bytes. */
 enum { JOBS_MAX = 1024 };
 enum { HEALED_NAMED_MAX = 8 };
 

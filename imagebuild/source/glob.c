@@ -1,5 +1,11 @@
-/* A pattern is a sequence of elements: a star, or something that matches one byte. Only the last star passed is ever
- * tried again one byte further: what stands before it has matched as early as it can, and later never helps. */
+/* fnmatch(3) is not used: it depends on the locale, where a byte need not be a character, and some patterns make it
+ * take exponential time.
+ *
+ * A pattern is a sequence of elements: stars, and elements that match one byte. When an element fails, only the last
+ * star that was passed is extended, by one byte. Earlier stars need not be tried again: what stands between two
+ * stars has matched at its earliest place, and a later place never leaves more text for the rest. So the time is
+ * bounded by pattern length times text length.
+ */
 #include "imagebuild/source/glob.h"
 
 #include <ctype.h>
@@ -15,7 +21,7 @@ static const struct {
     {"punct", ispunct}, {"space", isspace}, {"upper", isupper}, {"xdigit", isxdigit},
 };
 
-/* "[:digit:]" at p: its length and place in the table; 0: none. */
+/* Find a class such as "[:digit:]" at p. Return its length and its index in the table; 0: there is none. */
 static size_t named_class(const char *p, size_t left, size_t *out)
 {
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
@@ -28,7 +34,7 @@ static size_t named_class(const char *p, size_t left, size_t *out)
     return 0;
 }
 
-/* One byte of a set, perhaps escaped; its length, 0 at the pattern's end. */
+/* Read one byte of a set, which may be escaped. Return its length; 0: the pattern ends here. */
 static size_t set_byte(const char *p, size_t left, unsigned char *out)
 {
     size_t n = left && *p == '\\' ? 2 : 1;
@@ -38,8 +44,8 @@ static size_t set_byte(const char *p, size_t left, unsigned char *out)
     return n;
 }
 
-/* The set "[...]" at p: its length, 0 when it has no end, and whether c is in it. c below 128 alone is of a named
- * class, whatever the locale. */
+/* Match c against the set "[...]" at p. Return the set's length; 0: it does not end. Only bytes below 128 belong to
+ * classes, so that the locale does not matter. A ']' directly after the beginning is a member, as in POSIX. */
 static size_t match_set(const char *p, size_t len, unsigned char c, bool *match)
 {
     size_t at = 1, which, n;
@@ -54,6 +60,7 @@ static size_t match_set(const char *p, size_t len, unsigned char c, bool *match)
         }
         n = set_byte(p + at, len - at, &low);
         high = low;
+        /* "a-z" is a range; a '-' before the closing ']' is a member */
         if (n && len - at > n + 1 && p[at + n] == '-' && p[at + n + 1] != ']') {
             size_t m = set_byte(p + at + n + 1, len - at - n - 1, &high);
             n = m ? n + 1 + m : 0;
@@ -66,7 +73,7 @@ static size_t match_set(const char *p, size_t len, unsigned char c, bool *match)
     return at < len ? at + 1 : 0;
 }
 
-/* The element at p, which is no star: its length, 0 when it is broken, and whether it matches c. */
+/* Match c against the element at p, which is not a star. Return the element's length; 0: it is malformed. */
 static size_t match_element(const char *p, size_t len, unsigned char c, bool *match)
 {
     *match = true;
@@ -84,6 +91,7 @@ const char *glob_fault(const char *pattern, size_t len)
 {
     bool match;
     for (size_t at = 0, n; at < len; at += n) {
+        /* matching any byte parses the element */
         n = pattern[at] == '*' ? 1 : match_element(pattern + at, len - at, 0, &match);
         if (!n)
             return pattern[at] == '[' ? "a '[' has no ']' within its component; write '\\[' for the bracket itself"
@@ -98,7 +106,7 @@ bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_
     while (t < text_len) {
         bool match = false;
         size_t n = 0;
-        if (p < pattern_len && pattern[p] == '*') {
+        if (p < pattern_len && pattern[p] == '*') { /* at first it matches nothing */
             behind_star = ++p;
             star_end = t;
             continue;

@@ -1,14 +1,15 @@
-/* Shell patterns within one component of a path, over bytes: `*` (any, also none), `?` (one byte), `[a-z]`, `[!a-z]`,
- * `[[:digit:]]`, `\c` (c itself). No slash stands in pattern or text. */
+/* Shell patterns for one component of a path. They match bytes, not characters, whatever the locale: `*` any number of
+ * bytes, `?` one byte, `[a-z]` and `[!a-z]` sets, `[[:digit:]]` classes, `\c` the byte c itself. Neither pattern nor
+ * text may contain a slash. */
 #ifndef GRANARY_IMAGEBUILD_SOURCE_GLOB_H
 #define GRANARY_IMAGEBUILD_SOURCE_GLOB_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What is wrong with the pattern, as part of a sentence, or NULL. */
+/* Return what is wrong with the pattern, as part of a sentence, or NULL if it is valid. */
 const char *glob_fault(const char *pattern, size_t len);
-/* The pattern has no fault. Takes at most pattern_len * text_len steps. */
+/* Return whether the pattern, which must be valid, matches the whole text. At most pattern_len * text_len steps. */
 bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len);
 
 #endif

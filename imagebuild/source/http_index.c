@@ -1,4 +1,12 @@
-/* JSON is told from HTML by its first byte. Of HTML only the title and the links (<a href=...>) are looked at. */
+/* The first byte tells JSON from HTML.
+ *
+ * Of HTML, only the title and the links are read: <a href="...">. That is all that the pages of different servers
+ * have in common; sizes and times are rounded and formatted for people. A link counts if it leads to a child of the
+ * directory:
+ *
+ *   attribute text -> entities resolved -> relative or absolute? -> below the directory? -> percent-decoded -> one name
+ *   a&amp;b%20c       a&b%20c              relative                 yes                     a&b c
+ */
 #include "imagebuild/source/http_index.h"
 
 #include <errno.h>
@@ -10,14 +18,15 @@
 #include "base/error.h"
 #include "net/http.h"
 
-enum { LINK_MAX_BYTES = 64 << 10 };
+enum { LINK_MAX_BYTES = 64 << 10 }; /* longer links are ignored */
 
+/* A page that is being decoded; p is the position in it. */
 struct decoder {
     const char *p, *end;
     const char *directory;
     http_index_visit *visit;
     void *arg;
-    struct bytes link, last; /* last: the link taken last, to pass over its icon's twin */
+    struct bytes link, last; /* last: the last name visited; many pages link an icon and the name after it */
 };
 
 static int no_index(const struct decoder *d)
@@ -35,7 +44,8 @@ static const struct {
     char c;
 } entities[] = {{"amp;", '&'}, {"lt;", '<'}, {"gt;", '>'}, {"quot;", '"'}, {"apos;", '\''}};
 
-/* "#38;", "#x26;": below 128 alone; others stand as bytes or percent escapes in links. Its length, 0: none. */
+/* Decode a numeric entity such as "#38;" or "#x26;" at p and return its length, or 0. Only ASCII: servers write other
+ * characters as bytes or percent escapes. */
 static size_t numeric_entity(const char *p, size_t left, char *out)
 {
     size_t at = 1, digits = 0;
@@ -56,7 +66,7 @@ static size_t numeric_entity(const char *p, size_t left, char *out)
     return at + 1;
 }
 
-/* The entity behind '&' at p: its length, 0: none that is known. */
+/* Decode the entity behind an '&', at p, and return its length; 0: no known one, so the '&' stands for itself. */
 static size_t entity(const char *p, size_t left, char *out)
 {
     if (left && *p == '#')
@@ -71,7 +81,7 @@ static size_t entity(const char *p, size_t left, char *out)
     return 0;
 }
 
-/* The attribute's text with entities resolved, into d->link. */
+/* Copy an attribute's text to d->link with its entities resolved. */
 static int take_text(struct decoder *d, const char *p, size_t len)
 {
     bytes_clear(&d->link);
@@ -88,7 +98,8 @@ static int take_text(struct decoder *d, const char *p, size_t len)
 
 /* ------------------------------------------------------------------ links */
 
-/* What of a link lies below the directory; NULL: it does not. */
+/* Return the part of a link behind the directory's address, or NULL if it leads elsewhere. The link may be a whole
+ * address, an absolute path, or relative. */
 static const char *below(const char *directory, const char *link)
 {
     const char *path = strstr(directory, "://");
@@ -101,12 +112,13 @@ static const char *below(const char *directory, const char *link)
     return !strncmp(link, "./", 2) ? link + 2 : link;
 }
 
+/* Return whether the decoded name is one component, so that no page can lead out of the directory. */
 static bool is_child(const char *name, size_t len)
 {
     return len && !memchr(name, '/', len) && !memchr(name, 0, len) && !(len <= 2 && !memcmp(name, "..", len));
 }
 
-/* A link as it stands in d->link. */
+/* Visit the child that d->link names, if it names one. */
 static int take_link(struct decoder *d)
 {
     char *link = bytes_string(&d->link);
@@ -117,7 +129,8 @@ static int take_link(struct decoder *d)
     const char *child = below(d->directory, link);
     size_t len = child ? strlen(child) : 0;
     bool directory = len && child[len - 1] == '/';
-    if (!len || (!directory && *child != '.' && strchr(child, ':'))) /* mailto: */
+    /* "mailto:..." is not a child; servers write a name with a colon as "./a:b" */
+    if (!len || (!directory && *child != '.' && strchr(child, ':')))
         return 0;
     char *name = link + (child - link);
     long n = http_percent_decode(name, len - directory);
@@ -136,7 +149,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* The value of the attribute href within a tag's text; NULL: it has none. */
+/* Return the value of the attribute href in a tag's text, and its length; NULL: it has none in quotes. */
 static const char *find_href(const char *p, const char *end, size_t *out_len)
 {
     for (; p + 5 < end; p++) {
@@ -159,7 +172,7 @@ static const char *find_href(const char *p, const char *end, size_t *out_len)
     return NULL;
 }
 
-/* The '>' of the tag at p, past quoted text; NULL: none. */
+/* Return the '>' that ends the tag at p. One within quotes does not. NULL: the page ends before. */
 static const char *tag_end(const char *p, const char *end)
 {
     for (char quote = 0; p < end; p++) {
@@ -176,7 +189,8 @@ static bool holds(const char *text, size_t len, const char *part)
     return memmem(text, len, part, strlen(part)) != NULL;
 }
 
-/* "<title>Index of /x/</title>": what all servers' own index pages say. */
+/* Return whether the page has a title of an index, such as "Index of /x/". A page that the site made itself must not
+ * pass for a list of files, although it has links. */
 static bool has_title(const char *page, size_t len)
 {
     for (const char *p = page, *end = page + len; (p = memchr(p, '<', (size_t)(end - p))); p++)
@@ -188,6 +202,7 @@ static bool has_title(const char *page, size_t len)
     return false;
 }
 
+/* Visit the children that the links of an HTML page name. A page that is cut off is decoded up to there. */
 static int decode_html(struct decoder *d)
 {
     if (!has_title(d->p, (size_t)(d->end - d->p)))
@@ -203,7 +218,7 @@ static int decode_html(struct decoder *d)
         int rc = href ? take_text(d, href, len) : 0;
         if (!rc && href)
             rc = take_link(d);
-        if (rc && rc != -EMSGSIZE) /* a link that long names nothing that could be kept */
+        if (rc && rc != -EMSGSIZE) /* over LINK_MAX_BYTES: no filesystem could hold the name */
             return rc;
     }
     return 0;
@@ -211,6 +226,7 @@ static int decode_html(struct decoder *d)
 
 /* ------------------------------------------------------------------ JSON */
 
+/* Visit the child that a JSON object describes. Types other than file and directory are ignored. */
 static int http_index_take_object(void *arg, const struct http_index_object *o)
 {
     const struct decoder *d = arg;

@@ -1,6 +1,6 @@
-/* Index pages of web servers: what a directory holds, by nginx's autoindex (JSON or HTML) or Apache's mod_autoindex. No
- * I/O. The pages are not trusted: whatever they say, only names of the directory itself come out.
- */
+/* Decode index pages of web servers: nginx's autoindex (JSON or HTML), Apache's mod_autoindex, and others titled "Index
+ * of" or "Directory listing". No I/O; any thread. Pages are not trusted: whatever they contain, the visitor gets only
+ * names of children of the directory. */
 #ifndef GRANARY_IMAGEBUILD_SOURCE_HTTP_INDEX_H
 #define GRANARY_IMAGEBUILD_SOURCE_HTTP_INDEX_H
 
@@ -11,35 +11,37 @@
 #include "base/compiler.h"
 
 struct http_index_entry {
-    const char *name; /* bytes, decoded: one component, neither empty nor "." nor ".."; no slash, no NUL */
+    const char *name; /* decoded bytes of one component, not "", "." or ".."; no slash, no NUL; valid in the callback */
     size_t name_len;
     bool directory;
-    bool exact; /* the size (of a file) and the mtime are known, to the byte and the second */
-    uint64_t size;
-    int64_t mtime;
+    bool exact;    /* mtime and, for files, size are exact; HTML pages round them, so they are 0 there */
+    uint64_t size; /* bytes */
+    int64_t mtime; /* seconds since 1970 */
 };
 
 /* Non-zero ends the decoding with that value. */
 typedef int http_index_visit(void *arg, const struct http_index_entry *e);
 
-/* directory: the page's address, with a slash at its end. Links to anything but its own children, with a query or not
- * well formed are passed over. -EBADMSG with a sentence: this is no index page. */
+/* Visit the children that a page names. A child may be visited twice if its links are not adjacent. `directory` is the
+ * page's address, with a slash at its end. Links to other places, with a query, or malformed ones are ignored.
+ *
+ * Returns 0; -EBADMSG with a sentence: this is not an index page; -ENOMEM; or what visit returned. */
 GR_MUST_CHECK int http_index_decode(const void *page, size_t len, const char *directory, http_index_visit *visit,
                                     void *arg);
 
-/* nginx's autoindex_format json: an array of flat objects. Read by a scanner of its own, since names are bytes there
- * and need not be UTF-8, which JSON libraries refuse. */
+/* One object of nginx's autoindex_format json. */
 struct http_index_object {
     const char *name;
     size_t name_len;
     bool directory, file, have_size;
     uint64_t size;
-    char mtime[64]; /* as it stands there; empty when it is none */
+    char mtime[64]; /* as text; "" if the object has none */
 };
 
 typedef int http_index_object_visit(void *arg, const struct http_index_object *o);
 
-/* -EBADMSG, without a sentence: not that; or what visit returned. Objects before the fault were visited. */
+/* Visit the objects of a page in nginx's JSON (http_index_json.c). Objects before a fault are visited. -EBADMSG without
+ * a sentence: the text is not such a page; -ENOMEM; or what visit returned. */
 GR_MUST_CHECK int http_index_json_decode(const char *text, size_t len, http_index_object_visit *visit, void *arg);
 
 #endif

@@ -1,5 +1,11 @@
-/* One pass, no nesting but the array's and its objects': a value that is itself an array or an object is not what nginx
- * writes. */
+/* A scanner for nginx's autoindex_format json, an array of flat objects:
+ *
+ *   [ { "name":"a.tar", "type":"file", "mtime":"Mon, 01 Jan 2024 00:00:00 GMT", "size":123 }, ... ]
+ *
+ * JSON libraries are not used: they refuse strings that are not UTF-8, but names are bytes, which nginx writes
+ * unchanged. The scanner makes one pass and does not nest: a value that is itself an array or an object is refused.
+ * Unknown members are ignored.
+ */
 #include "imagebuild/source/http_index.h"
 
 #include <errno.h>
@@ -7,13 +13,15 @@
 
 #include "base/bytes.h"
 
-enum { STRING_MAX = 64 << 10 };
+enum { STRING_MAX = 64 << 10 }; /* bytes */
 
+/* The position in the text, and the strings read last: the object's name, and any other. */
 struct scanner {
     const char *p, *end;
     struct bytes name, text;
 };
 
+/* Skip blanks and return the next byte without taking it; 0: the end. */
 static char peek(struct scanner *s)
 {
     while (s->p < s->end && *s->p && strchr(" \t\r\n", *s->p))
@@ -21,6 +29,7 @@ static char peek(struct scanner *s)
     return s->p < s->end ? *s->p : 0;
 }
 
+/* Take the byte c if it comes next, after blanks. */
 static bool http_index_json_take(struct scanner *s, char c)
 {
     if (peek(s) != c)
@@ -29,6 +38,7 @@ static bool http_index_json_take(struct scanner *s, char c)
     return true;
 }
 
+/* Read four hex digits. */
 static bool hex4(struct scanner *s, unsigned *out)
 {
     *out = 0;
@@ -41,6 +51,7 @@ static bool hex4(struct scanner *s, unsigned *out)
     return true;
 }
 
+/* Append a code point as UTF-8 (RFC 3629). */
 static int put_utf8(struct bytes *out, unsigned c)
 {
     uint8_t b[4];
@@ -52,7 +63,7 @@ static int put_utf8(struct bytes *out, unsigned c)
     return bytes_append(out, b, n);
 }
 
-/* Behind "\u". */
+/* Decode the escape behind "\u". Code points over U+FFFF come as two surrogates (RFC 8259, section 7). */
 static int take_unicode(struct scanner *s, struct bytes *out)
 {
     unsigned c, low;
@@ -71,6 +82,7 @@ static int take_unicode(struct scanner *s, struct bytes *out)
     return put_utf8(out, c);
 }
 
+/* Decode the escape behind a backslash. */
 static int take_escape(struct scanner *s, struct bytes *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -83,6 +95,7 @@ static int take_escape(struct scanner *s, struct bytes *out)
     return known ? bytes_append(out, &to[known - from], 1) : -EBADMSG;
 }
 
+/* Read a string into *out, with its escapes resolved. */
 static int http_index_json_take_string(struct scanner *s, struct bytes *out)
 {
     bytes_clear(out);
@@ -99,7 +112,8 @@ static int http_index_json_take_string(struct scanner *s, struct bytes *out)
     return -EBADMSG;
 }
 
-/* A number that is a size; others, true, false and null are passed over. */
+/* Read a value that is not a string. *is_size: it is a number of decimal digits only, returned in *out. Other numbers,
+ * true, false and null are skipped. */
 static int take_word(struct scanner *s, bool *is_size, uint64_t *out)
 {
     const char *from = s->p;
@@ -120,7 +134,7 @@ static bool equals(const struct bytes *b, const char *text)
     return b->len == strlen(text) && !memcmp(b->data, text, b->len);
 }
 
-/* One "key": value; `key` is in s->text. */
+/* Read one member, `"key": value`, and keep the value if the key is known. */
 static int take_member(struct scanner *s, struct http_index_object *o)
 {
     int rc = http_index_json_take_string(s, &s->text);
@@ -149,6 +163,7 @@ static int take_member(struct scanner *s, struct http_index_object *o)
     return rc;
 }
 
+/* Read one object. The name is valid until the next one. */
 static int http_index_json_take_object(struct scanner *s, struct http_index_object *o)
 {
     *o = (struct http_index_object){0};
@@ -168,6 +183,7 @@ static int http_index_json_take_object(struct scanner *s, struct http_index_obje
     return 0;
 }
 
+/* Read the array, which must be all of the text. */
 static int take_array(struct scanner *s, http_index_object_visit *visit, void *arg)
 {
     struct http_index_object o;

@@ -1,3 +1,5 @@
+/* Credentials for web servers: a bearer token from a file, or the path of a netrc file, which libcurl reads. Tokens
+ * are erased from memory after use, and no message contains one. */
 #include "imagebuild/source/source_kinds.h"
 
 #include <errno.h>
@@ -12,7 +14,7 @@
 
 static const char bearer[] = "Authorization: Bearer ";
 
-/* What a header line can hold, and no blank: two tokens are none. */
+/* Return whether the text is one token: printable ASCII without blanks. A newline within it would add a header line. */
 static bool is_token(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -21,6 +23,7 @@ static bool is_token(const char *text, size_t len)
     return len > 0;
 }
 
+/* Make the header line from the file's contents. */
 static int take_token(const struct bytes *text, const char *file, char **out)
 {
     static const char around[] = " \t\r\n";
@@ -30,6 +33,7 @@ static int take_token(const struct bytes *text, const char *file, char **out)
         token++;
     while (len && memchr(around, token[len - 1], sizeof around - 1))
         len--;
+    /* the sentence must not quote the token, not even a malformed one */
     if (!is_token(token, len))
         return error_set(
             -EBADMSG, "--http-token-file: %s holds no token: one line of printable characters, without blanks", file);
@@ -62,6 +66,7 @@ void http_login_free(char *line)
     free(line);
 }
 
+/* No netrc file is the normal case, not an error: requests then carry no credentials. */
 char *http_login_netrc(void)
 {
     const char *set = getenv("NETRC"), *home = getenv("HOME");

@@ -1,6 +1,11 @@
-/* The l*xattr calls have no *at form before Linux 6.13: the directory's descriptor is named through /proc. Where there
- * is one it says of most files that they have none, in a fifth of the time. Values that change between two calls are
- * asked for again. */
+/* Extended attributes relative to a directory's descriptor. Linux has no such call before 6.13, so llistxattr and
+ * lgetxattr get the path /proc/self/fd/DIR/NAME, whose last component they do not follow if it is a symbolic link.
+ *
+ * Most files have no attributes. On new kernels listxattrat says so in a fifth of the time, since it looks up no
+ * path in /proc.
+ *
+ * Sizes and values come from two calls each, and may change in between (ERANGE): the pair is then repeated.
+ */
 #include "imagebuild/source/openat2.h"
 
 #include <errno.h>
@@ -18,7 +23,7 @@
 #include "base/le.h"
 
 #ifndef SYS_listxattrat
-#define SYS_listxattrat 465 /* of a kernel newer than the C library */
+#define SYS_listxattrat 465 /* the C library's headers may be older than the kernel */
 #endif
 
 enum { PATH_ROOM = 32 + NAME_MAX + 1, TRIES = 8 };
@@ -30,13 +35,14 @@ int local_xattrs_possible(void)
     return 0;
 }
 
-/* false: there may be some, or the kernel, or what confines this process, does not know the question. */
+/* Return whether the kernel says that the path has no attributes. On false there may be some; the kernel may not
+ * have listxattrat, or a seccomp filter may forbid it. */
 static bool has_none(int dir, const char *name)
 {
     return syscall(SYS_listxattrat, dir, name, AT_SYMLINK_NOFOLLOW, NULL, 0) == 0;
 }
 
-/* The list of names (NUL after each) into *out; its length or -errno. */
+/* Return the names, each with a NUL, in *out, which the caller frees, and their length; or -errno. */
 static ssize_t list_names(const char *path, char **out)
 {
     for (int i = 0; i < TRIES; i++) {
@@ -57,7 +63,8 @@ static ssize_t list_names(const char *path, char **out)
     return -ERANGE;
 }
 
-/* Append one attribute; 0 also when it is not there any more or may not be read by us. */
+/* Append one attribute to *out. Return 0 as well if it is gone by now, or if this process may not read it: trusted.*
+ * is for root alone. */
 static int append_value(const char *path, const char *name, struct bytes *out)
 {
     size_t name_len = strlen(name), start = out->len;
@@ -70,7 +77,7 @@ static int append_value(const char *path, const char *name, struct bytes *out)
         if (rc)
             return rc;
         ssize_t n = lgetxattr(path, name, p + 6 + name_len, (size_t)size);
-        if (n >= 0 && n <= size) {
+        if (n >= 0 && n <= size) { /* the value may have shrunk */
             le16_put(p, (uint16_t)name_len);
             le32_put(p + 2, (uint32_t)n);
             memcpy(p + 6, name, name_len);
@@ -95,6 +102,7 @@ int local_xattrs_read(int dir, const char *name, struct bytes *out)
         return -ENAMETOOLONG;
     ssize_t len = list_names(path, &names);
     if (len < 0)
+        /* a filesystem without attributes, or attributes that this user may not list */
         return len == -ENOTSUP || len == -EACCES ? 0 : (int)len;
     for (const char *p = names; p < names + len; p += strlen(p) + 1) {
         int rc = append_value(path, p, out);

@@ -1,5 +1,9 @@
-/* A path is opened in pieces that the kernel takes in one call: as long as PATH_MAX allows with
- * openat2, which refuses links in the middle too, or a component each without. */
+/* O_NOFOLLOW protects the last component only. openat2 with RESOLVE_NO_SYMLINKS protects all of them in one call,
+ * and RESOLVE_BENEATH refuses "..". Where the kernel has no openat2, each component takes an openat call.
+ *
+ * A path is opened in pieces: with openat2 as long as PATH_MAX allows, without it a component each. All pieces but
+ * the last are opened with O_PATH, which needs no permission to read the directory.
+ */
 #include "imagebuild/source/openat2.h"
 
 #include <errno.h>
@@ -12,6 +16,7 @@
 
 #include "base/cleanup.h"
 
+/* Open one piece below dir. Return its descriptor or -errno. */
 static int open_piece(int dir, bool openat2, const char *piece, int flags)
 {
     struct open_how how = {.flags = (unsigned)(flags | O_CLOEXEC | O_NOFOLLOW),
@@ -23,11 +28,12 @@ static int open_piece(int dir, bool openat2, const char *piece, int flags)
 
 bool openat2_is_supported(int root)
 {
+    /* the call is the test: a header or a version number does not know about seccomp filters */
     CLEANUP_FD int fd = open_piece(root, true, ".", O_PATH | O_DIRECTORY);
     return fd >= 0;
 }
 
-/* The longest piece that begins at path: up to a slash (not included) or the end. */
+/* Return the length of the longest piece at the beginning of path: up to a slash, not included, or the end. */
 static size_t piece_length(const char *path, size_t len, bool openat2)
 {
     if (openat2 && len < PATH_MAX)
@@ -39,7 +45,7 @@ static size_t piece_length(const char *path, size_t len, bool openat2)
 int openat2_beneath(int root, bool openat2, const char *path, size_t path_len, int flags)
 {
     char piece[PATH_MAX];
-    CLEANUP_FD int held = -1;
+    CLEANUP_FD int held = -1; /* the directory of the piece before; root is the caller's and stays open */
     int dir = root;
     if (!path_len)
         return open_piece(root, false, ".", flags);

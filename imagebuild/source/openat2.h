@@ -1,5 +1,8 @@
-/* Opening what lies below a directory, and never anything else: no symbolic link is followed, no
- * ".." taken, and paths may be longer than the system's PATH_MAX. */
+/* Open paths below a directory and nothing else: no symbolic link is followed, in no component. Paths may be longer
+ * than PATH_MAX. Also here: extended attributes of such paths (local_xattr.c).
+ *
+ * Any thread. Errors are -errno without a sentence, unless stated otherwise.
+ */
 #ifndef GRANARY_IMAGEBUILD_SOURCE_OPENAT2_H
 #define GRANARY_IMAGEBUILD_SOURCE_OPENAT2_H
 
@@ -9,24 +12,27 @@
 #include "base/bytes.h"
 #include "base/compiler.h"
 
-/* Has this kernel openat2 (5.6 on), and may it be called? */
+/* Return whether openat2 (Linux 5.6) exists and may be called; a seccomp filter may forbid it. */
 bool openat2_is_supported(int root);
 
-/* Open path (path_len bytes, no NUL, relative, no leading or trailing slash; empty: the directory
- * itself) below the directory root with flags (O_CLOEXEC and O_NOFOLLOW are added). The descriptor
- * or -errno, without a sentence: -ELOOP or -ENOTDIR when a link stands in the way. Without openat2
- * every component is opened by itself. */
+/* Open a path below the directory `root`, with `flags` plus O_CLOEXEC and O_NOFOLLOW. The path has path_len bytes. It
+ * is relative, without NUL, without ".." and without a slash at either end; empty: the directory itself. Without
+ * openat2 every component is opened by itself.
+ *
+ * Returns the descriptor, or -ELOOP or -ENOTDIR if a symbolic link is in the way, -ENAMETOOLONG if a component is too
+ * long, or another error of open(2). */
 GR_MUST_CHECK int openat2_beneath(int root, bool openat2, const char *path, size_t path_len, int flags);
 
-/* Extended attributes of a path, without opening it and without following a link. */
-enum { LOCAL_XATTRS_MAX = 256 << 10 }; /* of one path; the kernel's lists end at 64 KiB of names */
+/* Most bytes of extended attributes of one path, in the form of source_entry.xattrs. The kernel limits the list of
+ * their names to 64 KiB. */
+enum { LOCAL_XATTRS_MAX = 256 << 10 };
 
-/* 0, or -ENOENT with a sentence: /proc is not mounted. */
+/* Return 0, or -ENOENT with a sentence: /proc is not mounted, so attributes cannot be read. */
 GR_MUST_CHECK int local_xattrs_possible(void);
 
-/* Replace *out by the attributes of `name` in the directory dir ("." is the directory itself), in
- * the form of source_entry.xattrs; empty where the file system has none. -ENOENT: it is gone. No
- * sentence. */
+/* Read the extended attributes of `name` in the directory dir ("." is the directory itself), without opening it or
+ * following a link. *out is replaced by them, in the form of source_entry.xattrs; it is empty where the filesystem has
+ * none. -ENOENT: the name is gone; -EMSGSIZE: over LOCAL_XATTRS_MAX; -ERANGE: they kept changing; -ENOMEM. */
 GR_MUST_CHECK int local_xattrs_read(int dir, const char *name, struct bytes *out);
 
 #endif

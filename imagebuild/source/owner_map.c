@@ -1,5 +1,9 @@
-/* A sorted table a kind, filled by the options and by what the host's databases said, so that each name is asked for
- * once. The mutex guards the tables; the databases, which may be a server far away, are asked without it. */
+/* Two sorted tables, users and groups, filled by the options and by the host's answers, so that each name is looked
+ * up on the host once. A cluster has few owners, so a binary search over a vector does.
+ *
+ * The mutex guards the tables. It is not held during a lookup on the host, which may ask an LDAP server. Two threads
+ * may then look up the same name at once; the table keeps one of the equal answers.
+ */
 #include "imagebuild/source/owner_map.h"
 
 #include <errno.h>
@@ -13,16 +17,18 @@
 #include "base/text.h"
 #include "base/vec.h"
 
+/* A name and its id. unknown: neither the options nor the host know it; the id is 0. */
 struct owner {
     char *name;
     uint32_t id;
     bool unknown;
 };
 
+/* Users, or groups. */
 struct owner_table {
     VEC(struct owner) owners; /* by name */
-    size_t unknown;
-    char first_unknown[64];
+    size_t unknown;           /* number of unknown names */
+    char first_unknown[64];   /* truncated */
 };
 
 struct owner_map {
@@ -30,7 +36,7 @@ struct owner_map {
     struct owner_table users, groups;
 };
 
-/* Where the name is, or belongs. */
+/* Return the index of the name, or where it must be inserted. */
 static size_t place_of(const struct owner_table *t, const char *name, bool *out_found)
 {
     size_t low = 0, high = t->owners.len;
@@ -47,7 +53,8 @@ static size_t place_of(const struct owner_table *t, const char *name, bool *out_
     return low;
 }
 
-/* Remember a name; one that is there stays as it is. Out of memory it is not remembered. */
+/* Add a name; one that the table has already keeps its id. When memory is short the name is not added: the next
+ * lookup asks the host again. */
 static void owner_map_add(struct owner_table *t, const char *name, uint32_t id, bool unknown)
 {
     bool found;
@@ -63,9 +70,11 @@ static void owner_map_add(struct owner_table *t, const char *name, uint32_t id, 
         memccpy(t->first_unknown, name, 0, sizeof t->first_unknown - 1);
 }
 
+/* Add the names of an option. */
 static int add_given(struct owner_table *t, const char *option, const char *const *given, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
+        /* the last '=', since an id has none and a name may */
         const char *equals = strrchr(given[i], '=');
         uint64_t id;
         if (!equals || equals == given[i])
@@ -110,6 +119,7 @@ void owner_map_free(struct owner_map *m)
     free(m);
 }
 
+/* Return the id of a name, from the table or from the host. */
 static uint32_t look_up(struct owner_map *m, struct owner_table *t, const char *name,
                         bool (*host)(const char *, uint32_t *))
 {

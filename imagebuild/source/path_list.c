@@ -1,4 +1,5 @@
-/* A line is read into a buffer and made into a path there, in place. */
+/* Each line is read into one buffer and turned into a path in place: columns are cut off, an address is decoded, and
+ * the path is cleaned. Each step only shortens the text, so no second buffer is needed. */
 #include "imagebuild/source/path_list.h"
 
 #include <errno.h>
@@ -10,16 +11,16 @@
 #include "format/catalog.h"
 #include "net/http.h"
 
-enum { LINE_MAX_BYTES = 3 * CATALOG_PATH_MAX + 4096 }; /* a path percent-encoded, an address before it */
+enum { LINE_MAX_BYTES = 3 * CATALOG_PATH_MAX + 4096 }; /* a percent-encoded path, and the source's address before it */
 
 struct path_list {
     FILE *file;
     struct path_list_config config;
     char *line;
-    size_t cap, len; /* len: of the line at hand */
-    uint64_t number;
-    bool pending; /* the line at hand was read ahead */
-    bool one_kind, absolute;
+    size_t cap, len;         /* bytes: of the buffer, of the current line */
+    uint64_t number;         /* of the current line, from 1 */
+    bool pending;            /* the current line was read by path_list_absolute and not returned yet */
+    bool one_kind, absolute; /* one_kind: all paths must begin with a slash, or none (absolute) */
 };
 
 const char *path_list_name(const struct path_list *l)
@@ -51,12 +52,13 @@ void path_list_close(struct path_list *l)
     free(l);
 }
 
+/* Return -EINVAL for the current line. */
 static int path_list_refuse(const struct path_list *l, const char *why)
 {
     return error_set(-EINVAL, "%s:%llu: %s", path_list_name(l), (unsigned long long)l->number, why);
 }
 
-/* 1: a line that says something, without its end; 0: the end. */
+/* Read the next line that is neither empty nor a comment, without its delimiter. Return 1, or 0 at the end. */
 static int read_line(struct path_list *l)
 {
     int delimiter = l->config.nul ? 0 : '\n';
@@ -74,6 +76,7 @@ static int read_line(struct path_list *l)
         l->number++;
         l->len = (size_t)n - (l->line[n - 1] == delimiter);
         l->line[l->len] = 0;
+        /* a list with the other delimiter looks like one huge line */
         if (l->len > LINE_MAX_BYTES)
             return path_list_refuse(l, l->config.nul ? "over 200 KB without a NUL; are the paths ended by newlines?"
                                                      : "over 200 KB without a newline; with -0 paths are ended by NUL");
@@ -84,6 +87,7 @@ static int read_line(struct path_list *l)
     }
 }
 
+/* Read the first line ahead; path_list_next returns it later. */
 int path_list_absolute(struct path_list *l, bool *out)
 {
     int rc = read_line(l);
@@ -96,6 +100,7 @@ int path_list_absolute(struct path_list *l, bool *out)
     return 0;
 }
 
+/* ".." is refused rather than resolved: with a symbolic link before it, it would not mean what its text says. */
 ssize_t path_clean(char *path, size_t len)
 {
     size_t to = 0;
@@ -115,18 +120,21 @@ ssize_t path_clean(char *path, size_t len)
     return (ssize_t)to;
 }
 
-/* The path an address below the source's means, within text; NULL with a sentence. */
+/* Return the path that an address below the source's means, decoded in place; NULL, with a sentence, if it is not
+ * below it or malformed. */
 static char *path_of_address(const struct path_list *l, char *text)
 {
     const char *base = l->config.web_base;
     size_t n = strlen(base);
     while (n && base[n - 1] == '/')
         n--;
+    /* http://host/ab is not below http://host/a */
     if (strncmp(text, base, n) != 0 || (text[n] && text[n] != '/')) {
         (void)error_set(-EINVAL, "%s:%llu: '%.300s' does not lie below %s", path_list_name(l),
                         (unsigned long long)l->number, text, base);
         return NULL;
     }
+    /* unescaped, these begin a query or a fragment */
     if (strpbrk(text, "?#")) {
         (void)path_list_refuse(l, "an address with '?' or '#' names no file here; write its path, with %3F or %23");
         return NULL;
@@ -140,7 +148,7 @@ static char *path_of_address(const struct path_list *l, char *text)
     return text + n;
 }
 
-/* Size and digest behind the path. */
+/* Read the columns behind the path: size, which may be empty, and digest. */
 static int take_columns(const struct path_list *l, char *size, struct source_ask *out)
 {
     char *digest = strchr(size, '\t');
@@ -164,6 +172,7 @@ int path_list_next(struct path_list *l, struct source_ask *out)
     if (rc <= 0)
         return rc;
     char *path = l->line;
+    /* only a web server's list has columns; elsewhere a tab is part of the name */
     char *tab = l->config.web_base ? strchr(path, '\t') : NULL;
     if (tab) {
         *tab = 0;
@@ -180,6 +189,7 @@ int path_list_next(struct path_list *l, struct source_ask *out)
     ssize_t len = path_clean(path, strlen(path));
     if (len < 0)
         return path_list_refuse(l, "a path with '..' is not followed; write it without");
+    /* the path may be within the line, behind the base's address */
     path[len] = 0;
     out->path = path;
     out->path_len = (size_t)len;

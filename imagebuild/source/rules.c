@@ -1,5 +1,13 @@
-/* A rule's pattern is cut into components once. Matching a path is then what glob.c does with bytes, with components in
- * their place and "**" as the star. */
+/* A pattern is compiled once: it is cut into components at its slashes, and each component is a shell pattern
+ * (glob.h) or "**".
+ *
+ *   "tmp"     one component, not anchored: matches the last component of a path, at any depth
+ *   "a/tmp"   anchored, since it has a slash before its end: matches whole paths from the root
+ *   "tmp/"    not anchored; matches directories only
+ *
+ * Matching an anchored pattern is what glob_match does with bytes, with components in their place and "**" as the
+ * star.
+ */
 #include "imagebuild/source/rules.h"
 
 #include <errno.h>
@@ -12,24 +20,25 @@
 #include "base/vec.h"
 #include "imagebuild/source/glob.h"
 
-enum { RULES_FILE_MAX = 16 << 20 };
+enum { RULES_FILE_MAX = 16 << 20 }; /* bytes of a file of patterns */
 
 struct component {
     const char *text; /* within the rule's pattern */
     size_t len;
-    bool any; /* "**": any number of components; at the end at least one */
+    bool any; /* "**": any number of components, also none; at the end of a pattern at least one */
 };
 
+/* A compiled pattern. */
 struct rule {
     char *pattern;
     bool include, directories_only;
-    bool anchored; /* matches whole paths; else last components */
+    bool anchored; /* matches whole paths; otherwise last components */
     VEC(struct component) components;
 };
 
 struct rules {
     VEC(struct rule) list;
-    bool default_out; /* the first rule is an --include */
+    bool default_out; /* the first rule is an --include: files without a verdict are left out */
 };
 
 int rules_new(struct rules **out)
@@ -55,12 +64,14 @@ void rules_free(struct rules *r)
 
 /* ------------------------------------------------------------------ making */
 
+/* Return the length of the component at the beginning of text. */
 static size_t component_len(const char *text, size_t left)
 {
     const char *slash = memchr(text, '/', left);
     return slash ? (size_t)(slash - text) : left;
 }
 
+/* Cut the text into components. -EINVAL: one of them is no valid shell pattern, or is empty. */
 static int cut(struct rule *rule, const char *text, size_t len)
 {
     for (size_t at = 0; at <= len;) {
@@ -68,6 +79,7 @@ static int cut(struct rule *rule, const char *text, size_t len)
         const char *fault = c.len ? glob_fault(c.text, c.len) : "it has two slashes in a row; write one";
         if (fault)
             return error_set(-EINVAL, "pattern '%s': %s", rule->pattern, fault);
+        /* git: "**" without a slash is two ordinary stars */
         c.any = rule->anchored && c.len == 2 && !memcmp(c.text, "**", 2);
         if (vec_push(&rule->components, c))
             return error_no_memory();
@@ -76,12 +88,14 @@ static int cut(struct rule *rule, const char *text, size_t len)
     return 0;
 }
 
+/* Compile the rule's pattern. -EINVAL: it is malformed. */
 static int compile(struct rule *rule)
 {
     const char *text = rule->pattern;
     size_t len = strlen(text);
     rule->directories_only = len && text[len - 1] == '/';
     len -= rule->directories_only;
+    /* a slash at the end does not anchor; one at the beginning does, and is then of no further use */
     rule->anchored = memchr(text, '/', len) != NULL;
     if (len && *text == '/') {
         text++;
@@ -92,6 +106,7 @@ static int compile(struct rule *rule)
     return cut(rule, text, len);
 }
 
+/* Append a rule from len bytes of text, which belong to the caller. */
 static int rules_add_one(struct rules *r, bool include, const char *pattern, size_t len)
 {
     struct rule rule = {.pattern = strndup(pattern, len), .include = include};
@@ -112,7 +127,7 @@ int rules_add(struct rules *r, bool include, const char *pattern)
     return rc;
 }
 
-/* The line without blanks at its end, but for an escaped one. */
+/* Return the length of the line without blanks at its end; a blank after a backslash stays. */
 static size_t trimmed(const char *line, size_t len)
 {
     while (len && (line[len - 1] == ' ' || line[len - 1] == '\t') && !(len > 1 && line[len - 2] == '\\'))
@@ -145,6 +160,7 @@ int rules_add_file(struct rules *r, const char *path)
 
 int rules_print(const struct rules *r, struct bytes *out)
 {
+    /* the length before each pattern keeps the text unambiguous: a pattern may contain a newline */
     int rc = bytes_printf(out, "%d\n", r->default_out);
     for (size_t i = 0; !rc && i < r->list.len; i++)
         rc = bytes_printf(out, "%c%zu %s\n", r->list.items[i].include ? '+' : '-', strlen(r->list.items[i].pattern),
@@ -154,7 +170,8 @@ int rules_print(const struct rules *r, struct bytes *out)
 
 /* ------------------------------------------------------------------ judging */
 
-/* As glob_match; `at` is where a component of the path begins, behind len when none is left. */
+/* Return whether an anchored rule matches the whole path. Only the last "**" that was passed is ever extended, for
+ * the reason that glob.c gives. `at` is where the current component of the path begins; it is over len at the end. */
 static bool match_components(const struct rule *rule, const char *path, size_t len)
 {
     const struct component *c = rule->components.items, *end = c + rule->components.len, *behind_star = NULL;
@@ -179,6 +196,7 @@ static bool match_components(const struct rule *rule, const char *path, size_t l
     return c == end;
 }
 
+/* Return whether the rule matches the path. A rule that is not anchored has one component. */
 static bool matches(const struct rule *rule, const char *path, size_t len, bool directory)
 {
     if (rule->directories_only && !directory)
@@ -194,6 +212,7 @@ static bool matches(const struct rule *rule, const char *path, size_t len, bool 
 enum rules_verdict rules_judge(const struct rules *r, enum rules_verdict parent, const char *path, size_t len,
                                bool directory)
 {
+    /* as in git: an --include below a directory that is left out has no effect */
     if (parent == RULES_OUT)
         return RULES_OUT;
     for (size_t i = r->list.len; i-- > 0;)

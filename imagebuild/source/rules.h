@@ -1,9 +1,12 @@
-/* Which paths of a source go into the image: --include and --exclude, with the meaning of git's ignore files
- * (docs/reference/sources.md). Made by one thread, then read by any number.
+/* Rules that decide which paths of a source go into the image: --include and --exclude, with the meaning of git's
+ * ignore files (gitignore(5), docs/reference/sources.md). One thread adds the rules; then any number may judge by them.
  *
- * A path is judged after the directories it lies in: what is below one left out is left out. Else the last rule that
- * matches it decides; where none does, the directory's own verdict stands. Where there is none up to the root,
- * everything is taken, but when the first rule is an --include: then directories alone are.
+ * The verdict on a path, in this order:
+ *   1. A directory above it is left out: the path is left out too.
+ *   2. The last rule that matches the path decides.
+ *   3. No rule matches: the verdict on its directory holds, and so on up to the root.
+ *   4. No rule matches anything above it either: it is taken. But if the first rule is an --include, only directories
+ *      are taken.
  */
 #ifndef GRANARY_IMAGEBUILD_SOURCE_RULES_H
 #define GRANARY_IMAGEBUILD_SOURCE_RULES_H
@@ -17,27 +20,30 @@
 
 struct rules;
 
+/* Make an empty set of rules, which takes everything. -ENOMEM. */
 GR_MUST_CHECK int rules_new(struct rules **out);
 void rules_free(struct rules *r); /* NULL is allowed */
 DEFINE_CLEANUP(rules, struct rules *, rules_free)
 
-/* A further rule; copied. -EINVAL with a sentence naming the pattern. */
+/* Append a rule; the pattern is copied. -EINVAL: the pattern is malformed, and the sentence names it. -ENOMEM. */
 GR_MUST_CHECK int rules_add(struct rules *r, bool include, const char *pattern);
-/* A further rule for every line of a file in the form of git's ignore files: '#' begins a comment, '!' an inclusion,
- * blanks at the end of a line do not count unless escaped. */
+/* Append a rule for each line of a file in the format of git's ignore files: '#' begins a comment, '!' an inclusion,
+ * and blanks at the end of a line are ignored unless escaped. -EINVAL: as from rules_add, with file and line.
+ * -EMSGSIZE: over 16 MiB. Other errors: the file cannot be read. */
 GR_MUST_CHECK int rules_add_file(struct rules *r, const char *path);
 
-/* Append them as text: equal rules give equal text, others another. */
+/* Append the rules as text. Texts are equal if and only if the rules are. Errors as from bytes_append. */
 GR_MUST_CHECK int rules_print(const struct rules *r, struct bytes *out);
 
+/* RULES_NONE: no rule matched the path or anything above it. */
 enum rules_verdict { RULES_NONE, RULES_IN, RULES_OUT };
 
-/* The verdict on a path when its directory's is known; the root's is RULES_NONE. */
+/* Return the verdict on a path, given that on its directory. The root's is RULES_NONE. */
 enum rules_verdict rules_judge(const struct rules *r, enum rules_verdict parent, const char *path, size_t len,
                                bool directory);
-/* What a verdict means for a path. */
+/* Return whether a path with this verdict is taken. */
 bool rules_verdict_takes(const struct rules *r, enum rules_verdict verdict, bool directory);
-/* All of it: the directories first. r may be NULL: everything is taken. */
+/* Return whether a path is taken, judging the directories above it first. r may be NULL: everything is taken. */
 bool rules_take(const struct rules *r, const char *path, size_t len, bool directory);
 
 #endif

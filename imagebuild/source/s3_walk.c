@@ -1,22 +1,31 @@
-/* A listing is pages of 1,000 keys, each asked for behind the last key of the one before: one page after the other,
- * unless several ranges of keys are listed at once. Nothing is known of the keys before, so ranges are found by trying:
+/* S3 lists 1,000 keys a page, and each page is requested by the last key of the page before. So one range of keys is
+ * listed by one request after the other, and only several ranges can be listed in parallel. Nothing is known about
+ * the keys in advance, so ranges are found by probing:
  *
- *   range      the keys behind `after`, up to and with `end` (none: to the end of the prefix). It is a place of the
- *              walk: a thread fetches a page of it, `after` moves on, and it is pushed again.
- *   probe      a thread for which no place waits picks another's range, asks for the page behind a key M half way to
- *              its end (key_split.c), and
- *                keys came       a new range has (M, end], with the page; the other goes on up to M
- *                none up to end  nothing is there: the other's end becomes M
- *              so each probe halves what the other has before it, or shares it. One probe a range at a time.
+ *   range    the keys after `after`, up to and including `end` (or the end of the prefix). It is a place of the walk:
+ *            a thread fetches one page, `after` moves on, and the range is pushed again.
+ *   probe    a thread without work picks the range of another one and a key M half way to its end (key_split.c), and
+ *            fetches the page after M:
+ *              keys up to `end`   a new range takes (M, end] and this page; the other range now ends at M
+ *              no keys            nothing lies there; the other range now ends at M
  *
- * SPLIT_AFTER pages are fetched before anybody probes: small buckets cost no request more. A page fetched beyond an end
- * that came nearer meanwhile is cut there: those keys are the other's.
+ *       after ............. M ............. end
+ *         |--- keeps this ---|-- new range --|
  *
- * A range whose page ends in a directory that the rules leave out goes on behind that directory.
+ * So each probe either shares a range or halves the part of it that is not listed yet. A range has one probe at a
+ * time, and none before SPLIT_AFTER of its pages have come, so that small buckets cost no extra request.
  *
- * The lock guards the ranges, and is never held across a request. A key that comes twice in a row counts once; one that
- * goes backwards means that keys may have been passed over: the page is fetched again, and after PAGE_TRIES the walk
- * fails. So is one without keys that says more follow.
+ * The owner continues to list its range while the range is probed. If it has passed M when the probe's page comes, the
+ * probe was too late and is dropped. If a probe has moved the range's end while the owner fetched a page, the page's
+ * keys behind the new end are dropped: they belong to the new range.
+ *
+ * Where a page ends in a directory that the rules leave out, the range continues after that directory.
+ *
+ * A server may not be what it claims. A key that comes twice in a row counts once. A key that goes backwards means
+ * that keys may have been skipped: the page is fetched again, and after PAGE_TRIES the walk fails. A page without
+ * keys that claims to have a successor is handled in the same way.
+ *
+ * One lock guards the ranges. It is never held across a request.
  */
 #include "imagebuild/source/s3_walk.h"
 
@@ -31,12 +40,13 @@
 
 enum { SPLIT_AFTER = 2, PAGE_TRIES = 3 };
 
+/* A range of keys. The thread that lists it is its owner; only the owner changes `after`. */
 struct range {
-    bool used;   /* by a place that waits or is listed, or by a probe that may fill it */
-    bool active; /* more keys may come */
-    bool probed; /* by some thread, now */
-    bool stuck;  /* no key lies half way; until `after` moves on */
-    unsigned pages;
+    bool used;      /* by a place of the walk, or by a probe that may fill it */
+    bool active;    /* more keys may come */
+    bool probed;    /* a thread probes it now */
+    bool stuck;     /* no split was found, or the probe failed; cleared when `after` moves on */
+    unsigned pages; /* listed so far */
     struct bytes after, end;
     bool has_end;
 };
@@ -45,7 +55,7 @@ struct s3_walk {
     const struct s3_walk_config *config;
     size_t prefix_len;
     pthread_mutex_t lock;
-    struct range ranges[S3_WALK_THREADS_MAX]; /* a thread lists one at a time, or probes one for another */
+    struct range ranges[S3_WALK_THREADS_MAX]; /* one a thread suffices: each lists one, or probes to fill one */
 };
 
 static int copy(struct bytes *to, const void *data, size_t len)
@@ -56,6 +66,7 @@ static int copy(struct bytes *to, const void *data, size_t len)
 
 /* ------------------------------------------------------------------ pages */
 
+/* Return the error for a listing that says that more keys follow but has none. */
 static int endless(const struct s3_walk *w, const struct bytes *after)
 {
     return error_set(-EIO,
@@ -64,7 +75,7 @@ static int endless(const struct s3_walk *w, const struct bytes *after)
                      w->config->retry->url, (int)GR_MIN(after->len, 100u), (const char *)after->data);
 }
 
-/* A page without keys, of which more follow, would pass for the end of what is there. */
+/* Check that a page can be trusted. One without keys but with a successor must not pass for the end of the listing. */
 static int check_page(const struct s3_walk *w, const struct s3_list_page *page, const struct bytes *after)
 {
     const char *last = (const char *)after->data;
@@ -84,7 +95,7 @@ static int check_page(const struct s3_walk *w, const struct s3_list_page *page, 
     return 0;
 }
 
-/* The page behind `after`, tried again and again as the source says. */
+/* Fetch the page after `after`. Failures are retried, and so are faulty pages, up to PAGE_TRIES. */
 static int fetch(struct s3_walk *w, const struct bytes *after, struct s3_list_page **out)
 {
     struct source_try try = {0};
@@ -97,6 +108,7 @@ static int fetch(struct s3_walk *w, const struct bytes *after, struct s3_list_pa
                 *out = steal_ptr(&page);
                 return 0;
             }
+            /* retry a faulty page like a failed request; the last time, the fault itself ends the walk */
             if (++faulty < PAGE_TRIES)
                 rc = -EAGAIN;
         }
@@ -106,7 +118,7 @@ static int fetch(struct s3_walk *w, const struct bytes *after, struct s3_list_pa
     }
 }
 
-/* How many of the page's objects lie up to the range's end. */
+/* Return how many of the page's objects lie within the range's end. */
 static size_t count_within(const struct s3_list_page *page, const struct range *r)
 {
     size_t n = s3_list_page_count(page);
@@ -119,7 +131,7 @@ static size_t count_within(const struct s3_list_page *page, const struct range *
     return n;
 }
 
-/* A server may begin with the very key it was asked to begin behind. */
+/* Return how many of the page's first objects are the key `after` itself: some servers begin with it. */
 static size_t count_repeated(const struct s3_list_page *page, const struct range *r)
 {
     size_t n = 0;
@@ -131,7 +143,8 @@ static size_t count_repeated(const struct s3_list_page *page, const struct range
     return n;
 }
 
-/* A key in a directory that is left out becomes one behind all that lies there: no character comes behind U+10FFFF. */
+/* If the key lies in a directory that the rules leave out, replace it by a key after all keys of that directory: no
+ * character sorts after U+10FFFF. */
 static int pass_left_out(const struct s3_walk *w, struct bytes *key)
 {
     static const char last[] = "/\xf4\x8f\xbf\xbf";
@@ -147,7 +160,7 @@ static int pass_left_out(const struct s3_walk *w, struct bytes *key)
     return 0;
 }
 
-/* The page's keys are the range's: [*from, *to) of its objects. Move on. */
+/* Move the range on behind the page. Objects [*from, *to) of the page are new and belong to the range. */
 static int advance_locked(const struct s3_walk *w, struct range *r, const struct s3_list_page *page, size_t *from,
                           size_t *to)
 {
@@ -172,7 +185,7 @@ static int advance_locked(const struct s3_walk *w, struct range *r, const struct
 
 /* ------------------------------------------------------------------ ranges */
 
-/* Emit the page's objects and come back for the range's next page, if it has one. */
+/* Emit objects [from, to) of the page, and push the range again if it has more. */
 static int emit_page(struct s3_walk *w, struct walker *walker, struct range *r, const struct s3_list_page *page,
                      size_t from, size_t to)
 {
@@ -195,11 +208,12 @@ static int emit_page(struct s3_walk *w, struct walker *walker, struct range *r, 
     return walk_push(walker, &(struct walk_place){.path = "", .kind = (int)(r - w->ranges)});
 }
 
+/* List one page of a range. */
 static int list_range(struct s3_walk *w, struct walker *walker, struct range *r)
 {
     CLEANUP(cleanup_s3_list_page) struct s3_list_page *page = NULL;
     size_t from = 0, to = 0;
-    int rc = fetch(w, &r->after, &page); /* nobody else moves its `after` */
+    int rc = fetch(w, &r->after, &page); /* read without the lock: only its owner changes `after` */
     if (!rc) {
         SCOPED_LOCK(&w->lock);
         rc = advance_locked(w, r, page, &from, &to);
@@ -207,7 +221,8 @@ static int list_range(struct s3_walk *w, struct walker *walker, struct range *r)
     return rc ? rc : emit_page(w, walker, r, page, from, to);
 }
 
-/* A range to share, one that is free, and the key to split it at: 1; 0: none now; or -errno. */
+/* Choose the range to probe, the one with most pages, a free range to fill, and the key to split at. Return 1; 0:
+ * there is nothing to probe now; or -errno. */
 static int s3_walk_choose(struct s3_walk *w, struct range **out_of, struct range **out_mine, struct bytes *middle)
 {
     struct range *best = NULL, *mine = NULL;
@@ -231,14 +246,15 @@ static int s3_walk_choose(struct s3_walk *w, struct range **out_of, struct range
     return rc;
 }
 
-/* Share what `of` has behind the middle, where the page begins: 1; 0: nothing to share. */
+/* Split `of` at the middle after a probe. Return 1: `mine` is the second part, which the page begins; 0: it is
+ * empty, or the probe was too late. */
 static int split_locked(struct range *of, struct range *mine, const struct bytes *middle,
                         const struct s3_list_page *page)
 {
     bool passed = !of->active || key_order(of->after.data, of->after.len, middle->data, middle->len) >= 0 ||
                   (of->has_end && key_order(middle->data, middle->len, of->end.data, of->end.len) >= 0);
     if (passed)
-        return 0; /* too late: its owner was faster */
+        return 0; /* too late: the owner has passed the middle */
     if (!count_within(page, of)) {
         of->has_end = true; /* nothing is there */
         return copy(&of->end, middle->data, middle->len);
@@ -252,12 +268,12 @@ static int split_locked(struct range *of, struct range *mine, const struct bytes
         return rc;
     mine->has_end = of->has_end;
     of->has_end = true;
-    mine->pages = SPLIT_AFTER - 1; /* with this page it may be shared itself */
+    mine->pages = SPLIT_AFTER - 1; /* advance_locked adds this page, so the new range may be probed at once */
     of->pages = SPLIT_AFTER;
     return 1;
 }
 
-/* No range waits: 1 if something came of probing one. */
+/* Probe a range; the walk's `share`. Return 1 if a range was probed: others may be worth probing too. */
 static int probe(void *arg, struct walker *walker)
 {
     struct s3_walk *w = arg;
@@ -272,7 +288,7 @@ static int probe(void *arg, struct walker *walker)
     {
         SCOPED_LOCK(&w->lock);
         rc = 0;
-        of->stuck = !got; /* no failure of the walk: an error that lasts also meets the thread that lists the range */
+        of->stuck = !got; /* not an error of the walk: if it lasts, the range's owner gets it too */
         if (got)
             rc = shared = split_locked(of, mine, &middle, page);
         if (shared > 0)

@@ -1,5 +1,5 @@
-/* Every object under a prefix of a bucket, listed by several threads at once: what is left of the keys is split into
- * ranges again and again, whatever the keys look like. */
+/* List all objects under a prefix of a bucket with several threads. The range of keys that is left to list is split
+ * again and again, so this works whatever the keys look like. */
 #ifndef GRANARY_IMAGEBUILD_SOURCE_S3_WALK_H
 #define GRANARY_IMAGEBUILD_SOURCE_S3_WALK_H
 
@@ -15,24 +15,26 @@ struct s3_walk_config {
     struct s3 *s3;
     const char *prefix;
     struct source_retry *retry;
-    const struct rules
-        *rules;       /* what lies in directories that these leave out may not be visited; NULL: everything is */
-    unsigned threads; /* at most; 0: S3_WALK_THREADS_MAX */
-    /* Emit a key, once for each (but see rules), in no order; any of the threads. */
+    const struct rules *rules; /* keys in directories that these leave out may be skipped; NULL: none are */
+    unsigned threads;          /* limit; 0: S3_WALK_THREADS_MAX */
+    /* Pass one object on with walk_emit. Called once for each key that is not skipped, in no order, by any of the
+     * threads. */
     int (*emit)(void *arg, struct walker *walker, const struct s3_object *o);
     void *arg;
 };
 
-/* What `emit` emits is visited by the calling thread. Failures are retried as the source says; -EIO: the server lists
- * out of order. */
+/* List the bucket; the calling thread visits what `emit` emits. Failed requests are retried by config->retry. -EIO: the
+ * server lists keys out of order, or its listing does not end. Others come from the server, emit and visit. */
 GR_MUST_CHECK int s3_walk(const struct s3_walk_config *config, source_visit *visit, void *arg);
 
-/* The order of two keys: that of their bytes, as memcmp. */
+/* Compare two keys by their bytes, as memcmp does. Of two that are equal up to the end of one, the shorter is less. */
 int key_order(const void *a, size_t a_len, const void *b, size_t b_len);
 
-/* Replace *out by a key behind `after` and before `end`, about half way by the bytes they differ in: printable ASCII
- * behind what they share, valid UTF-8 if they are. end NULL: what begins with the first prefix_len bytes of after
- * (which end begins with too) may follow. 1: found; 0: there is none to be had; -ENOMEM. */
+/* Replace *out by a key after `after` and before `end`, about half way between them. It has the bytes that both share,
+ * then printable ASCII, so it is valid UTF-8 if they are. Both begin with the same prefix_len bytes. end NULL: up to
+ * the last key with this prefix.
+ *
+ * Return 1; 0: no key was found between them; -EMSGSIZE, -ENOMEM. */
 GR_MUST_CHECK int key_split(const char *after, size_t after_len, const char *end, size_t end_len, size_t prefix_len,
                             struct bytes *out);
 

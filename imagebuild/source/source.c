@@ -1,4 +1,5 @@
-/* The way to every source, and what sources share. Nobody else calls the vtable. */
+/* The only callers of the operations of sources (tests/style/banned.sh checks it). What is the same for all kinds is
+ * here once: defaults for operations that a kind lacks, and small helpers for implementations. */
 #include "imagebuild/source/source.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@ void source_ask_counts(struct source *s, struct source_counts *out)
         s->ops->counts(s, out);
 }
 
+/* A kind that lacks an operation leaves it NULL. */
 bool source_can_look(const struct source *s)
 {
     return s->ops->look;
@@ -81,6 +83,7 @@ void source_close(struct source *s)
 
 bool source_counts_vanished(struct source_counts *c, const char *path, size_t len)
 {
+    /* the first one is kept as an example for the summary */
     if (!c->vanished)
         snprintf(c->first_vanished, sizeof c->first_vanished, "%.*s", (int)GR_MIN(len, sizeof c->first_vanished), path);
     return c->vanished++ < SOURCE_VANISHED_NAMED;
@@ -92,6 +95,7 @@ void source_warn_vanished(const char *path, size_t len)
                 (int)GR_MIN(len, (size_t)1024), path);
 }
 
+/* Sources that contain others add up the counts of their parts; the first example is as good as any. */
 void source_counts_add(struct source_counts *to, const struct source_counts *from)
 {
     if (!to->vanished)
@@ -100,6 +104,7 @@ void source_counts_add(struct source_counts *to, const struct source_counts *fro
     to->owners_unknown += from->owners_unknown;
 }
 
+/* A key or an address has no owner and no mode. These are the values that the listing of such a source has too. */
 int source_tell(const struct source_ask *ask, const struct source_version *now, source_visit *visit, void *arg)
 {
     const struct source_entry e = {.path = ask->path,
@@ -115,6 +120,7 @@ int source_tell(const struct source_ask *ask, const struct source_version *now, 
 int source_take(void *arg, const void *data, size_t len)
 {
     struct source_target *t = arg;
+    /* checked before copying: the length is the server's word */
     if (len > t->len - t->done)
         return error_set(-EBADMSG, "source: the server sent more bytes than were asked for");
     memcpy(t->dst + t->done, data, len);

@@ -1,8 +1,15 @@
-/* A directory of HDFS as a source, over WebHDFS or HttpFS (net/hdfs/webhdfs.h).
+/* A directory of HDFS as a source, over WebHDFS or HttpFS (net/hdfs/webhdfs.h). The walk's places are directories,
+ * or the rest of one behind the last name of a page.
  *
- * The version of a file is its mtime, length and file id. WebHDFS has no conditional read, so the version is asked for
- * again behind the last byte: bytes count only when the name then still has the version wanted. What that cannot see is
- * a name that is moved away, another file moved there, and the first one moved back, all within one read.
+ * The version of a file is its mtime, length and file id. WebHDFS has no conditional read, so each read is followed
+ * by a request for the version: the bytes count only if the name has the wanted version after the last byte.
+ *
+ *   open+read bytes -> GETFILESTATUS -> same version? -> done
+ *         ^                                  \- no: -ESTALE
+ *         +-- cut short: continue after the bytes that came
+ *
+ * One case goes unnoticed: a file is moved away, another one is moved to its name and read, and the first one is
+ * moved back, all within one read.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,8 +26,11 @@
 #include "imagebuild/source/walk.h"
 #include "net/hdfs/webhdfs.h"
 
+/* PATH_LEN_MAX: bytes of a path of the source; FULL_PATH_MAX: with the path of the source's root before it. */
 enum { LIST_THREADS = 8, PATH_LEN_MAX = 64 << 10, FULL_PATH_MAX = 2 * PATH_LEN_MAX };
 
+/* Immutable while it is open, except for the counts of the walk, and client, owners and retry, which have their own
+ * locks. */
 struct source_hdfs {
     struct source base;
     char *url;
@@ -42,8 +52,10 @@ static void hdfs_source_cancel(struct source *base)
     source_retry_cancel(&hdfs_of(base)->retry);
 }
 
-/* ------------------------------------------------------------------ what HDFS says, in our words */
+/* ------------------------------------------------------------------ from HDFS statuses to versions */
 
+/* Make a version from a status. HDFS gives milliseconds; nanoseconds must not be negative, so times before 1970 are
+ * rounded down to the second. */
 static void version_of(struct source_hdfs *s, const struct webhdfs_status *status, struct source_version *out)
 {
     int64_t ms = status->mtime_ms % 1000;
@@ -68,6 +80,7 @@ static mode_t mode_of(const struct webhdfs_status *status)
 
 /* ------------------------------------------------------------------ listing */
 
+/* Visit the entry that a status describes. */
 static int emit_status(struct source_hdfs *s, const char *path, size_t path_len, const struct webhdfs_status *status,
                        source_visit *visit, void *arg)
 {
@@ -91,7 +104,7 @@ static int emit_status(struct source_hdfs *s, const char *path, size_t path_len,
     return visit(arg, &e);
 }
 
-/* Path of the source's root and one below it. */
+/* Make the full path of a path of the source; "" is the source's root. */
 static int full_path(const struct source_hdfs *s, const char *path, size_t len, struct bytes *out)
 {
     int rc = bytes_printf(out, "%s%s", webhdfs_address(s->client)->path, len ? "/" : "");
@@ -100,6 +113,7 @@ static int full_path(const struct source_hdfs *s, const char *path, size_t len, 
     return rc ? error_set(-EINVAL, "source: %s: a path is too long", s->url) : 0;
 }
 
+/* Request the status of one path, with retries. The caller frees *out. */
 static int status_of(struct source_hdfs *s, const char *path, size_t len, struct webhdfs_page **out)
 {
     CLEANUP_BYTES full = BYTES_INIT(FULL_PATH_MAX);
@@ -113,6 +127,7 @@ static int status_of(struct source_hdfs *s, const char *path, size_t len, struct
     return rc;
 }
 
+/* Request one page of a directory, with retries. The caller frees *out. */
 static int fetch_page(struct source_hdfs *s, const struct walk_place *place, struct webhdfs_page **out)
 {
     CLEANUP_BYTES full = BYTES_INIT(FULL_PATH_MAX);
@@ -126,7 +141,8 @@ static int fetch_page(struct source_hdfs *s, const struct walk_place *place, str
     return rc;
 }
 
-/* A page of a directory. What follows it is pushed first, so that subdirectories come before it. */
+/* List one page of a directory. The rest of the directory is pushed first. The stack is last in, first out, so this
+ * page's subdirectories are listed before the rest, and few of them wait at a time. */
 static int source_hdfs_list_page(void *arg, struct walker *w, const struct walk_place *place)
 {
     struct source_hdfs *s = arg;
@@ -155,6 +171,7 @@ static int source_hdfs_list_page(void *arg, struct walker *w, const struct walk_
     return rc;
 }
 
+/* The root is visited here: no page has it as an entry. Its status also tells a wrong path from an empty directory. */
 static int hdfs_source_list(struct source *base, source_visit *visit, void *arg)
 {
     struct source_hdfs *s = hdfs_of(base);
@@ -208,15 +225,16 @@ static int hdfs_source_stat(struct source *base, const char *path, size_t len, s
     return 0;
 }
 
+/* An http_sink that copies to *arg and moves it on. */
 static int take_bytes(void *arg, const void *data, size_t len)
 {
-    uint8_t **to = arg; /* webhdfs_read hands on no more than was asked for */
+    uint8_t **to = arg; /* webhdfs_read passes on no more bytes than were requested */
     memcpy(*to, data, len);
     *to += len;
     return 0;
 }
 
-/* Behind the bytes: are they of the version wanted? */
+/* After a read: return 0 if the file still has the wanted version. Without a listed version nothing is checked. */
 static int check_version(struct source_hdfs *s, const struct source_read *r)
 {
     struct source_version now;
@@ -228,7 +246,8 @@ static int check_version(struct source_hdfs *s, const struct source_read *r)
     return error_set(-ESTALE, "source: %s: '%.*s' changed", s->url, (int)r->path_len, r->path);
 }
 
-/* One try, behind the bytes that are there. */
+/* Try once to read what is missing behind the first *done bytes, and add what came to *done. The version is checked
+ * even if the bytes were cut short, so that bytes of two versions never mix. */
 static int read_on(struct source_hdfs *s, const struct source_read *r, const struct bytes *path, uint64_t *done)
 {
     uint8_t *to = r->dst + *done;
@@ -244,6 +263,8 @@ static int read_on(struct source_hdfs *s, const struct source_read *r, const str
     return error_set(-EAGAIN, "source: %s: the answer for '%.*s' was cut short", s->url, (int)r->path_len, r->path);
 }
 
+/* Read with retries. Bytes that have come are kept, and progress resets the time limit: a large file over a poor
+ * connection may take longer than the limit. */
 static int hdfs_source_read(struct source *base, const struct source_read *r)
 {
     struct source_hdfs *s = hdfs_of(base);

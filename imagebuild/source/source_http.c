@@ -1,8 +1,17 @@
-/* What lies below an address of a web server, as a source: found by the server's index pages, or named by a list.
+/* What lies below an address of a web server, as a source. Files are found by the server's index pages
+ * (http_index.h), or named by a list (source_listed.h).
  *
- * The version of a file is its strong ETag, else its Last-Modified and length ("t:MTIME-SIZE"), else nothing is known
- * of it; a digest that the list gives is the version itself ("sha256:HEX"): the build compares it with what was read.
- * Reads are ranged and conditional, and the answer is compared too, for servers that ignore conditions.
+ *   index page  -> directories: more pages; files with size and time: entries; others: a HEAD request each
+ *   list        -> a HEAD request each, or none if the list has size and digest
+ *
+ * The version of a file ("validator") is the first of these that the server or the list gives:
+ *   sha256:HEX     the list's digest; the build compares it with the bytes read
+ *   "..."          the strong ETag, with its quotes
+ *   t:MTIME-SIZE   Last-Modified in seconds since 1970, and the length
+ *   (empty)        nothing is known; only the size is checked
+ *
+ * Reads are ranged and conditional (RFC 9110, sections 13 and 14). Some servers ignore conditions, so the answer's
+ * version is compared too.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -20,22 +29,24 @@
 #include "imagebuild/source/walk.h"
 #include "net/http.h"
 
+/* URL_MAX: bytes; an escaped byte of a path takes three. DEPTH_MAX: of directories, since a link may lead back. */
 enum { URL_MAX = 4 * CATALOG_PATH_MAX, LIST_THREADS = 8, DEPTH_MAX = 128 };
-/* An index page has PAGE_BYTES, and with as many at a time as a walk has threads (64) they have PAGES_BYTES. A larger
- * one is asked for again alone. */
+/* Memory for index pages: PAGE_BYTES each, while up to 64 threads of a walk hold one. A larger page is requested again
+ * as the only one, and may then use the memory of all, PAGES_BYTES. */
 enum { PAGE_BYTES = 4 << 20, PAGES_BYTES = 64 * PAGE_BYTES };
 
+/* Immutable while it is open, except for retry, the counts of the walk, and files. */
 struct source_http {
     struct source base;
     struct http *http;
     char *url;   /* without slashes at its end */
-    char *login; /* a header line, never shown; NULL: what netrc has */
-    char *netrc; /* a file; NULL: none */
+    char *login; /* header line with a token, secret; NULL: credentials come from netrc */
+    char *netrc; /* path of a file; NULL: none */
     struct source_retry retry;
     unsigned connections;
     const struct rules *rules;
     struct source_counts counts;
-    _Atomic uint64_t files; /* that the listing found */
+    _Atomic uint64_t files; /* found by the last listing */
 };
 
 static struct source_http *http_of(struct source *s)
@@ -50,7 +61,7 @@ static void http_source_cancel(struct source *base)
 
 /* ------------------------------------------------------------------ one request */
 
-/* name: the address, and where it led. */
+/* Return the error that a status outside 2xx means. name: the address, and where it was redirected. */
 static int source_http_refusal(const char *name, const struct http_response *resp)
 {
     int status = resp->status, rc = http_status_errno(status);
@@ -72,7 +83,7 @@ static int source_http_refusal(const char *name, const struct http_response *res
     return error_set(rc, "source: the server answered %s with status %d", name, status);
 }
 
-/* The address of a path; empty: the base, which always ends with a slash. */
+/* Make the address of a path. An empty path is the base, whose address always ends with a slash. */
 static int make_url(const struct source_http *s, const char *path, size_t len, bool directory, struct bytes *out)
 {
     int rc = bytes_printf(out, "%s/", s->url);
@@ -85,17 +96,19 @@ static int make_url(const struct source_http *s, const char *path, size_t len, b
     return rc ? error_set(rc, "source: %s: no memory for the address of a path of %zu bytes", s->url, len) : 0;
 }
 
-/* asked has its url, and one header at most; redirects are followed; answers outside 2xx become errors. *out_url, where
- * it is not NULL: see http_follow(). */
+/* Send one request, with credentials, following redirects. Answers outside 2xx become errors. `asked` has a url and one
+ * header at most. *out_url, if not NULL: the final address after redirects, else NULL; the caller frees it. */
 static int ask_once(struct source_http *s, const struct http_request *asked, struct http_response *resp, char **out_url)
 {
     CLEANUP_FREE char *to = NULL;
     char name[400];
     struct http_request req = *asked;
+    /* the slot behind the caller's header; http_follow sends it to the server of the address only */
     req.headers[req.headers[0] != NULL] = s->login;
     req.netrc = s->netrc;
     int rc = http_follow(s->http, &req, resp, &to);
     snprintf(name, sizeof name, to ? "%.190s (redirected to %.190s)" : "%.300s", req.url, to);
+    /* an error of the sink has its own sentence */
     if (rc && !resp->sink_stopped)
         rc = error_prefix(rc, "source: %.300s", req.url);
     if (!rc && (resp->status < 200 || resp->status > 299))
@@ -107,11 +120,14 @@ static int ask_once(struct source_http *s, const struct http_request *asked, str
 
 /* ------------------------------------------------------------------ versions */
 
+/* Write the validator "t:MTIME-SIZE" and return its length. */
 static size_t print_time_and_size(int64_t mtime, uint64_t size, char out[SOURCE_VALIDATOR_MAX + 1])
 {
     return (size_t)snprintf(out, SOURCE_VALIDATOR_MAX + 1, "t:%lld-%llu", (long long)mtime, (unsigned long long)size);
 }
 
+/* Write the validator of an answer and return its length; 0: the answer has no version. A weak ETag ("W/...") is
+ * none: it does not promise equal bytes. */
 static size_t print_validator(const struct http_response *resp, char out[SOURCE_VALIDATOR_MAX + 1])
 {
     if (*resp->etag == '"' && strlen(resp->etag) <= SOURCE_VALIDATOR_MAX)
@@ -121,18 +137,20 @@ static size_t print_validator(const struct http_response *resp, char out[SOURCE_
     return 0;
 }
 
+/* An http_sink that ends a GET at its first byte. */
 static int hang_up(void *arg, const void *data, size_t len)
 {
     return -ECANCELED;
 }
 
-/* Addresses that a redirect signs are often good for GET alone. */
+/* Return whether a HEAD request failed where GET may work. Targets of redirects are often signed for GET only. */
 static bool refuses_head(const struct http_response *resp, bool redirected)
 {
     return resp->status == 405 || resp->status == 501 || (redirected && resp->status == 403);
 }
 
-/* HEAD; and where that is refused, or says no length, as Apache's of an empty file: GET up to its first byte. */
+/* Request the version of a file by HEAD. Where the server refuses HEAD, or gives no length (Apache for empty files),
+ * use GET and close at the first byte. */
 static int ask_version(struct source_http *s, const char *url, struct source_version *out)
 {
     CLEANUP(http_response_release) struct http_response resp = {0};
@@ -142,6 +160,7 @@ static int ask_version(struct source_http *s, const char *url, struct source_ver
     int rc = ask_once(s, &head, &resp, &to);
     if (rc ? refuses_head(&resp, to) : resp.content_length < 0) {
         rc = ask_once(s, &get, &resp, NULL);
+        /* not one byte came, so the file is empty */
         if (!rc)
             resp.content_length = 0;
         rc = resp.sink_stopped ? 0 : rc;
@@ -174,6 +193,7 @@ static int http_source_look(struct source *base, const struct source_ask *ask, s
 {
     char hex[DIGEST_HEX_SIZE];
     struct source_version now = {.size = ask->size};
+    /* size and digest are all that the entry needs: no request */
     int rc = ask->have_size && ask->have_sha256 ? 0 : http_source_stat(base, ask->path, ask->path_len, &now);
     if (rc)
         return rc;
@@ -182,7 +202,8 @@ static int http_source_look(struct source *base, const struct source_ask *ask, s
                          (int)GR_MIN(ask->path_len, (size_t)300), ask->path, (unsigned long long)now.size,
                          (unsigned long long)ask->size);
     struct digest empty = digest_of("", 0);
-    if (ask->have_sha256 && !now.size && !digest_equal(&ask->sha256, &empty)) /* empty files are not read */
+    /* empty files are never read, so the build would not notice a wrong digest */
+    if (ask->have_sha256 && !now.size && !digest_equal(&ask->sha256, &empty))
         return error_set(-EBADMSG, "source: %s/%.*s is empty, the list has another SHA-256; correct the list",
                          base->url, (int)GR_MIN(ask->path_len, (size_t)300), ask->path);
     if (ask->have_sha256)
@@ -193,7 +214,7 @@ static int http_source_look(struct source *base, const struct source_ask *ask, s
 
 /* ------------------------------------------------------------------ index pages */
 
-/* The page of a directory, and its address. -EMSGSIZE: it is larger than resp->body.max. */
+/* Get the index page of a directory, with retries, and its final address. -EMSGSIZE: it is over resp->body.max. */
 static int get_page(struct source_http *s, const struct walk_place *place, struct bytes *out_url,
                     struct http_response *resp)
 {
@@ -211,20 +232,24 @@ static int get_page(struct source_http *s, const struct walk_place *place, struc
     }
     if (rc || !to)
         return rc;
-    bytes_clear(out_url); /* the page's links are of where it lies */
+    bytes_clear(out_url); /* links are relative to the final address */
     return bytes_printf(out_url, "%.*s", (int)(strrchr(to, '/') + 1 - to), to);
 }
 
-enum { PLACE_PAGE, PLACE_FILE }; /* a file of which the page says only the name */
+/* walk_place.kind. PLACE_FILE: a file whose page gives only its name, so size and version must be requested. */
+enum { PLACE_PAGE, PLACE_FILE };
 
+/* An index page that is being decoded. */
 struct page {
     struct source_http *s;
     struct walker *walker;
     const struct walk_place *place;
-    struct bytes path; /* of the child */
-    bool directories;  /* these are taken, else the files */
+    struct bytes path; /* of the current child */
+    bool directories;  /* this pass takes directories, otherwise files */
 };
 
+/* Push a directory, unless the rules leave it out. It is emitted only if its mtime is known: the listing makes the
+ * missing parents of files anyway. */
 static int take_directory(struct page *p, const struct source_entry *e, bool exact)
 {
     unsigned depth = 0;
@@ -237,10 +262,12 @@ static int take_directory(struct page *p, const struct source_entry *e, bool exa
                          "source: %s: directories nest over %d deep at '%.*s': a link there may lead back; leave it "
                          "out with --exclude",
                          p->s->base.url, DEPTH_MAX, (int)GR_MIN(e->path_len, (size_t)200), e->path);
-    int rc = exact ? walk_emit(p->walker, e) : 0; /* else its time is not known */
+    int rc = exact ? walk_emit(p->walker, e) : 0;
     return rc ? rc : walk_push(p->walker, &(struct walk_place){.path = e->path, .path_len = e->path_len});
 }
 
+/* Emit a file whose size and time the page gives; otherwise push it, to be looked up. The rules are asked before
+ * that request; source_shape would come too late to save it. */
 static int take_file(struct page *p, struct source_entry *e, const struct http_index_entry *child)
 {
     char validator[SOURCE_VALIDATOR_MAX + 1];
@@ -256,6 +283,7 @@ static int take_file(struct page *p, struct source_entry *e, const struct http_i
     return walk_emit(p->walker, e);
 }
 
+/* Take one child of the page, in the pass for its type. An http_index_visit. */
 static int take_child(void *arg, const struct http_index_entry *child)
 {
     struct page *p = arg;
@@ -274,8 +302,8 @@ static int take_child(void *arg, const struct http_index_entry *child)
     return child->directory ? take_directory(p, &e, child->exact) : take_file(p, &e, child);
 }
 
-/* Directories first: files then lie above them on the stack and are asked for before further pages, so that names do
- * not pile up. */
+/* List one index page, in two passes: directories first, then files. The files are then on top of the stack and are
+ * looked up before more pages are fetched, so names do not pile up. */
 static int source_http_list_page(struct source_http *s, struct walker *w, const struct walk_place *place)
 {
     CLEANUP_BYTES url = BYTES_INIT(URL_MAX);
@@ -324,6 +352,7 @@ static int http_source_list(struct source *base, source_visit *visit, void *arg)
     s->counts = (struct source_counts){0};
     atomic_store(&s->files, 0);
     int rc = walk_run(&walk);
+    /* a page that looks like an index but names no file is more likely a wrong address than an empty data set */
     if (!rc && !atomic_load(&s->files))
         return error_set(-ENOENT, "source: the index of %s/ names no file; check the address", s->url);
     return rc;
@@ -338,7 +367,7 @@ static void http_source_counts(struct source *base, struct source_counts *out)
 
 enum version_kind { VERSION_NONE, VERSION_ETAG, VERSION_TIME, VERSION_SHA256 };
 
-/* A version as it was listed. */
+/* A version as it was listed, parsed from its validator. */
 struct version {
     enum version_kind kind;
     char text[SOURCE_VALIDATOR_MAX + 1];
@@ -346,6 +375,7 @@ struct version {
     unsigned long long size;
 };
 
+/* Parse the validator of a read. */
 static struct version version_of(const struct source_read *r)
 {
     struct version v = {0};
@@ -359,7 +389,7 @@ static struct version version_of(const struct source_read *r)
     return v;
 }
 
-/* The condition's header line; empty: none. */
+/* Write the header line that makes a request conditional; "" if the version allows none. */
 static void print_condition(const struct version *v, char *out, size_t size)
 {
     time_t mtime = (time_t)v->mtime;
@@ -371,7 +401,7 @@ static void print_condition(const struct version *v, char *out, size_t size)
         strftime(out, size, "If-Unmodified-Since: %a, %d %b %Y %H:%M:%S GMT", &utc);
 }
 
-/* Is the answer of that version, as far as it says so? */
+/* Return whether the answer is of the wanted version, as far as its headers tell. */
 static bool is_version(const struct source_read *r, const struct version *v, const struct http_response *resp)
 {
     int64_t total = resp->status == 206 ? resp->range_total : resp->content_length;
@@ -385,6 +415,7 @@ static bool is_version(const struct source_read *r, const struct version *v, con
     return true;
 }
 
+/* Try once to read the whole range. -ESTALE: the server has another version; -EAGAIN: the answer was cut short. */
 static int read_once(struct source_http *s, const struct source_read *r, const char *url, const struct version *v)
 {
     CLEANUP(http_response_release) struct http_response resp = {0};
@@ -417,6 +448,7 @@ static int http_source_read(struct source *base, const struct source_read *r)
         return rc;
     while ((rc = read_once(s, r, (const char *)url.data, &v)) && !(rc = source_retry_wait(&s->retry, &try, rc)))
         ;
+    /* the list is wrong, rather than the file changing: trying again would not help */
     if (rc == -ESTALE && v.kind == VERSION_SHA256)
         return error_set(-EBADMSG, "source: %.300s is not what the list says: its size differs",
                          (const char *)url.data);
@@ -436,7 +468,8 @@ static void http_source_close(struct source *base)
     free(s);
 }
 
-/* -EINVAL: no host, or what a plain base address cannot hold. The text is not shown where it may hold a password. */
+/* Check the source's address. -EINVAL: it has no host, or parts that a base address cannot have. The sentence does not
+ * show an address with a password. */
 static int check_url(const char *url)
 {
     const char *host = strstr(url, "://") + 3;
@@ -472,6 +505,7 @@ int source_http_open(const char *url, const struct source_options *options, stru
     s->rules = options->rules;
     s->base.ops = &ops;
     s->base.url = s->retry.url = s->url = strdup(url);
+    /* make_url appends "/PATH" */
     for (size_t len = strlen(url); s->url && s->url[len - 1] == '/';)
         s->url[--len] = 0;
     rc = s->url ? 0 : error_no_memory();

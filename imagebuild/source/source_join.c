@@ -1,5 +1,9 @@
-/* A path of the image belongs to the part with the longest directory that is a beginning of it. list sees to it that no
- * part lists a path that belongs to another, so that reads can be told apart by their paths alone. */
+/* A path of the image belongs to the part whose directory is the longest prefix of it. The listing enforces that no
+ * part lists a path that belongs to another, so a read finds its part by the path alone.
+ *
+ * Reads strip the part's directory from the path. A listing adds it, and renumbers the archives: each part counts its
+ * archives from 1, while the image needs numbers that are unique.
+ */
 #include "imagebuild/source/source_join.h"
 
 #include <errno.h>
@@ -15,6 +19,7 @@ struct part {
     size_t dir_len;
 };
 
+/* Immutable once it is open, so any thread may use it. */
 struct source_join {
     struct source base;
     size_t count;
@@ -26,7 +31,7 @@ static struct source_join *join_of(struct source *s)
     return (struct source_join *)s;
 }
 
-/* The part that a path of the image belongs to; NULL: none. */
+/* Return the part that a path of the image belongs to, or NULL. */
 static const struct part *part_of(const struct source_join *s, const char *path, size_t len)
 {
     const struct part *best = NULL;
@@ -42,15 +47,17 @@ static const struct part *part_of(const struct source_join *s, const char *path,
 
 /* ------------------------------------------------------------------ listing */
 
+/* One listing in progress. */
 struct joining {
     const struct source_join *s;
     const struct part *part;
     source_visit *visit;
     void *arg;
     struct bytes path;
-    uint32_t archives, archives_before; /* of all parts so far, of those before this one: each part counts from 1 */
+    uint32_t archives, archives_before; /* number of archives: of all parts so far; of the parts before this one */
 };
 
+/* Make l->path the entry's path in the image. */
 static int source_join_place(struct joining *l, const struct source_entry *e)
 {
     bytes_clear(&l->path);
@@ -62,6 +69,7 @@ static int source_join_place(struct joining *l, const struct source_entry *e)
     return rc ? error_set(rc, "source: %s: no memory for a path of %zu bytes", l->part->source->url, e->path_len) : 0;
 }
 
+/* Pass on an entry of the current part. A source_visit. */
 static int join_entry(void *arg, const struct source_entry *in)
 {
     struct joining *l = arg;
@@ -78,6 +86,7 @@ static int join_entry(void *arg, const struct source_entry *in)
     const struct part *owner = part_of(l->s, e.path, e.path_len);
     if (owner == l->part)
         return l->visit(l->arg, &e);
+    /* the other part has its own entry for its root */
     if (S_ISDIR(e.mode) && e.path_len == owner->dir_len)
         return 0;
     return error_set(-EINVAL,
@@ -102,12 +111,13 @@ static int join_list(struct source *base, source_visit *visit, void *arg)
 
 /* ------------------------------------------------------------------ the rest */
 
-/* The part and the path within it. */
+/* Find the part of *path, and make *path the path within that part. -ENOENT: no part has it. */
 static int source_join_find(const struct source_join *s, const char **path, size_t *len, struct source **out)
 {
     const struct part *p = part_of(s, *path, *len);
     if (!p)
         return error_set(-ENOENT, "source: no source has '%.*s'", (int)GR_MIN(*len, (size_t)300), *path);
+    /* skip the directory and the slash behind it, if any */
     size_t n = p->dir_len + (p->dir_len && *len > p->dir_len);
     *path += n;
     *len -= n;
@@ -122,6 +132,7 @@ static void join_counts(struct source *base, struct source_counts *out)
         source_ask_counts(s->parts[i].source, out);
 }
 
+/* One part that streams makes the whole a stream. Entries of other parts have no `content` and are read as usual. */
 static bool join_streams(const struct source *base)
 {
     const struct source_join *s = (const struct source_join *)base;
@@ -181,12 +192,13 @@ static void join_close(struct source *base)
     free(s);
 }
 
+/* Return whether a filesystem can hold the name: 1 to 255 bytes, neither "." nor "..". */
 static bool component_fits(const char *c, size_t len)
 {
     return len && len <= 255 && !(len <= 2 && !memcmp(c, "..", len));
 }
 
-/* dir without slashes around it, as the part's. */
+/* Set part i's directory, and check it against the parts before. */
 static int set_dir(struct source_join *s, size_t i, const char *dir)
 {
     struct part *p = &s->parts[i];
@@ -227,6 +239,7 @@ int source_join_open(const struct source_part *parts, size_t count, struct sourc
             source_close(parts[i].source);
         return error_no_memory();
     }
+    /* near: all parts are; one part over a network decides the number of concurrent reads for all */
     s->base = (struct source){.ops = &ops, .url = parts[0].source->url, .near = true};
     s->count = count;
     for (size_t i = 0; i < count; i++) {

@@ -1,17 +1,19 @@
-/* Several sources in one image, each below a directory of its own. */
+/* A source made of several others, each below its own directory of the image (--add). */
 #ifndef GRANARY_IMAGEBUILD_SOURCE_SOURCE_JOIN_H
 #define GRANARY_IMAGEBUILD_SOURCE_SOURCE_JOIN_H
 
 #include "imagebuild/source/source.h"
 
 struct source_part {
-    const char *dir; /* where its root stands in the image; slashes around it do not count; "": the root */
+    const char *dir; /* the image's directory for its root; slashes around it are ignored; "": the image's root */
     struct source *source;
 };
 
-/* The parts' sources are taken over, also on failure. They are listed in the order given. A part that lists something
- * at or below another part's directory, which lies within its own, fails the listing; directories there are passed
- * over. -EINVAL: a directory twice, or one that no filesystem can hold. */
+/* Join at least one part. Their sources belong to the new source from now on; on failure they are closed. They are
+ * listed in the order given. Directories may nest, as data and data/train. The outer part may then list a directory at
+ * data/train, which is ignored, but anything else at or below it fails the listing with -EINVAL.
+ *
+ * -EINVAL: two parts have the same directory, or a directory has a component that no filesystem can hold. -ENOMEM. */
 GR_MUST_CHECK int source_join_open(const struct source_part *parts, size_t count, struct source **out);
 
 #endif

@@ -1,5 +1,6 @@
-/* The walk has one place, "the next line": a thread that takes it reads the line, puts the place back for another one,
- * and looks at the path. So one thread at a time reads the list, and nothing of it is kept. */
+/* Lookups run on the threads of a walk (walk.h), although a list is no tree. The walk has a single place: "the next
+ * line". A thread that pops it reads one line, pushes the place again for another thread, and then looks up the path.
+ * So exactly one thread at a time reads the list, lookups overlap, and no line is kept. */
 #include "imagebuild/source/source_listed.h"
 
 #include <errno.h>
@@ -12,12 +13,13 @@
 
 enum { MISSING_NAMED = 20, LOOK_THREADS = 8 };
 
+/* `list` is used only by the thread that holds the walk's place. */
 struct source_listed {
     struct source base;
     struct source *inner;
     struct path_list *list;
     struct source_listed_config config;
-    _Atomic uint64_t missing;
+    _Atomic uint64_t missing; /* paths that the source does not have */
 };
 
 static struct source_listed *listed_of(struct source *s)
@@ -25,6 +27,7 @@ static struct source_listed *listed_of(struct source *s)
     return (struct source_listed *)s;
 }
 
+/* Count a path that is not there, and name the first ones if that is an error. */
 static void note_missing(struct source_listed *s, const struct source_ask *ask)
 {
     if (atomic_fetch_add(&s->missing, 1) < MISSING_NAMED && !s->config.ignore_missing)
@@ -32,6 +35,8 @@ static void note_missing(struct source_listed *s, const struct source_ask *ask)
                     (int)GR_MIN(ask->path_len, (size_t)400), ask->path);
 }
 
+/* List the walk's place: read the next line and look up its path. At the end of the list the place is not pushed
+ * again, which ends the walk. */
 static int look_at_next(void *arg, struct walker *w, const struct walk_place *next_line)
 {
     struct source_listed *s = arg;
@@ -41,10 +46,11 @@ static int look_at_next(void *arg, struct walker *w, const struct walk_place *ne
     int rc = path_list_next(s->list, &ask);
     if (rc <= 0)
         return rc;
-    CLEANUP_FREE char *path = strndup(ask.path, ask.path_len); /* the list's is gone with the line */
+    CLEANUP_FREE char *path = strndup(ask.path, ask.path_len); /* the list reuses its buffer for the next line */
     if (!path)
         return error_no_memory();
     ask.path = path;
+    /* from here on another thread may read the list */
     rc = walk_push(w, next_line);
     if (!rc)
         rc = source_look(s->inner, &ask, walk_emit, w);
@@ -74,13 +80,15 @@ static int listed_list(struct source *base, source_visit *visit, void *arg)
 
 /* ------------------------------------------------------------------ the rest */
 
-/* The list said all there is to know of it, so that nobody has looked: it has not vanished, it was never there. */
+/* Return whether the list gave size and digest of the file, so that nothing was requested for it before the read. Such
+ * a file has not vanished: it was never there. */
 static bool never_seen(const struct source_read *r)
 {
     size_t prefix = strlen(SOURCE_VALIDATOR_SHA256);
     return r->validator_len > prefix && !memcmp(r->validator, SOURCE_VALIDATOR_SHA256, prefix);
 }
 
+/* A file that was never there is an error of the list: -EBADMSG, since with -ENOENT it would count as vanished. */
 static int listed_read(struct source *base, const struct source_read *r)
 {
     struct source_listed *s = listed_of(base);

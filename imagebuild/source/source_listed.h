@@ -1,5 +1,6 @@
-/* A subset of a source: the paths a list names, looked at one by one, several at a time, so that neither the source is
- * listed nor the list held in memory. A directory in the list stands for itself, not for what is below it. */
+/* A source that has only the paths that a list names (--files-from). Each path is looked up by itself, several at a
+ * time: the inner source is not listed, and the list is not held in memory. A directory in the list stands for itself,
+ * not for its contents. */
 #ifndef GRANARY_IMAGEBUILD_SOURCE_SOURCE_LISTED_H
 #define GRANARY_IMAGEBUILD_SOURCE_SOURCE_LISTED_H
 
@@ -7,12 +8,14 @@
 #include "imagebuild/source/source.h"
 
 struct source_listed_config {
-    unsigned threads;    /* looks at the same time; 0: 8 */
-    bool ignore_missing; /* a path that is not there is left out; else the listing fails, naming the first twenty */
-    const volatile int *cancel;
+    unsigned threads;    /* concurrent lookups; 0: 8 */
+    bool ignore_missing; /* leave out paths that the source does not have; otherwise the listing fails with -ENOENT
+                            after all lookups, with warnings that name the first twenty */
+    const volatile int *cancel; /* as in struct source_options; may be NULL */
 };
 
-/* inner and list are taken over, also on failure. -ENOTSUP: this kind of source has no list. It can be listed once. */
+/* Wrap `inner` and `list`, which belong to the new source from now on; on failure both are closed. It can be listed
+ * only once, since the list may be a pipe. -ENOTSUP: `inner` has no source_look. -ENOMEM. */
 GR_MUST_CHECK int source_listed_open(struct source *inner, struct path_list *list,
                                      const struct source_listed_config *config, struct source **out);
 

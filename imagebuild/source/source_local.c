@@ -1,8 +1,14 @@
-/* A local directory as a source. Everything is opened relative to its descriptor without following a link, so that
- * whoever may write below it cannot lead the build out of it. Mounts below it are crossed.
+/* A local directory as a source.
  *
- * A version of a file is its size, mtime, ctime and inode: taken before and after reading. A write
- * within one tick of the file system's clock that leaves the size alone goes unseen.
+ *   list   the walk's places are directories; for each entry: fstatat, readlinkat, extended attributes
+ *   read   open beneath the root, fstat, pread, fstat: both times the version must be the wanted one
+ *
+ * Safety: everything is opened relative to the root's descriptor and no symbolic link is followed (openat2.h). So a
+ * user who can write in the tree cannot make the build read files outside of it. Mounts below the root are crossed.
+ *
+ * A version is size, mtime, ctime and inode number. It is compared before and after each read, so bytes of two
+ * versions never mix. One write can stay unseen: one that keeps the size and happens within a tick of the
+ * filesystem's clock (some milliseconds) after an earlier write.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -27,8 +33,8 @@ enum { TARGET_MAX = 4096, LIST_THREADS = 4 };
 struct source_local {
     struct source base;
     char *url;
-    int root;
-    bool openat2;
+    int root;     /* descriptor of the directory */
+    bool openat2; /* this kernel has openat2 */
     const struct rules *rules;
     struct source_counts counts;
 };
@@ -40,7 +46,8 @@ static struct source_local *local_of(struct source *s)
 
 /* ------------------------------------------------------------------ versions */
 
-/* Does this error of opening a path mean that nothing is there any more? */
+/* Return whether this error of opening a path means that the listed file is not there any more. A file or a symbolic
+ * link in place of one of its directories (-ENOTDIR, -ELOOP) means that too. */
 static bool is_gone(int rc)
 {
     return rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP;
@@ -51,7 +58,7 @@ static uint64_t nanoseconds(const struct timespec *t)
     return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
 }
 
-/* %llx, which takes as long as a system call for every file. */
+/* As sprintf "%llx", which would take as long as a system call for every file. */
 static char *put_hex(char *p, uint64_t v)
 {
     int shift = v ? (63 - __builtin_clzll(v)) / 4 * 4 : 0;
@@ -60,7 +67,7 @@ static char *put_hex(char *p, uint64_t v)
     return p;
 }
 
-/* A file's version, "size-mtime-ctime-inode", times in nanoseconds, all in hex; its length. */
+/* Write the version "SIZE-MTIME-CTIME-INODE", in hex, times in nanoseconds. Return its length. */
 static size_t print_validator(const struct stat *st, char out[SOURCE_VALIDATOR_MAX + 1])
 {
     const uint64_t numbers[] = {(uint64_t)st->st_size, nanoseconds(&st->st_mtim), nanoseconds(&st->st_ctim),
@@ -83,10 +90,10 @@ static bool is_same_version(const struct stat *a, const struct stat *b)
 
 /* ------------------------------------------------------------------ listing */
 
-/* Where a listing is: a path, and the visitor that hears of it. */
+/* A path that is being listed, with buffers that its entries reuse. */
 struct spot {
     const struct source_local *s;
-    struct walker *walker; /* NULL: a look at one path */
+    struct walker *walker; /* NULL: local_look, without a walk */
     source_visit *visit;
     void *arg;
     struct bytes path;
@@ -102,6 +109,7 @@ static void spot_release(struct spot *at)
 
 #define CLEANUP_SPOT CLEANUP(spot_release) struct spot
 
+/* Return the error `code` of a step at the current path: "cannot WHAT PATH". */
 static int failed(const struct spot *at, const char *what, int code)
 {
     return error_set(code, "source: cannot %s %s/%.*s: %s%s", what, at->s->base.url, (int)GR_MIN(at->path.len, 300u),
@@ -119,7 +127,8 @@ static int set_path(struct spot *at, size_t len, const char *name, size_t name_l
     return rc == -EMSGSIZE ? error_set(-EINVAL, "source: a path below %s is over 65535 bytes", at->s->base.url) : rc;
 }
 
-/* The text of the link `name` in dir. */
+/* Read the text of the symbolic link `name` in dir. -ENOENT, without a sentence: it is gone, or is not a link any
+ * more. */
 static int read_target(struct spot *at, int dir, const char *name, struct source_entry *e)
 {
     ssize_t n = readlinkat(dir, name, at->target, sizeof at->target);
@@ -130,7 +139,8 @@ static int read_target(struct spot *at, int dir, const char *name, struct source
     return 0;
 }
 
-/* Hand on one path; name is "." for the directory itself. 1: it went away meanwhile, and was not. */
+/* Visit the current path, which is `name` in dir ("." for dir itself). Return what the visitor returns, or 1 without a
+ * visit if the path has vanished since st was taken. */
 static int source_local_emit(struct spot *at, int dir, const char *name, const struct stat *st)
 {
     char validator[SOURCE_VALIDATOR_MAX + 1];
@@ -152,6 +162,7 @@ static int source_local_emit(struct spot *at, int dir, const char *name, const s
     } else if (S_ISLNK(st->st_mode)) {
         rc = read_target(at, dir, name, &e);
     }
+    /* other names of the file may lie outside of the tree; the listing sees which ones are in it */
     if (!S_ISDIR(st->st_mode) && st->st_nlink > 1) {
         e.link_dev = st->st_dev;
         e.link_ino = st->st_ino;
@@ -165,6 +176,7 @@ static int source_local_emit(struct spot *at, int dir, const char *name, const s
     return at->visit(at->arg, &e);
 }
 
+/* List one entry of a directory: visit it, or count it if it has vanished, and push it if it is a directory. */
 static int list_entry(struct spot *at, int dir, size_t dir_len, const char *name)
 {
     struct stat st;
@@ -177,7 +189,7 @@ static int list_entry(struct spot *at, int dir, size_t dir_len, const char *name
         rc = 1;
     }
     if (!rc && S_ISDIR(st.st_mode) && !rules_take(at->s->rules, (const char *)at->path.data, at->path.len, true))
-        return 0; /* nor anything below it */
+        return 0; /* left out, and everything below it */
     if (!rc)
         rc = source_local_emit(at, dir, name, &st);
     const struct walk_place place = {.path = (const char *)at->path.data, .path_len = at->path.len};
@@ -194,7 +206,8 @@ static void cleanup_dir(DIR **d)
         closedir(*d);
 }
 
-/* A directory: its entries, and subdirectories to be listed. */
+/* List one directory, a place of the walk: all its entries. The root directory itself is visited here too, since no
+ * other directory has it as an entry. */
 static int list_directory(void *arg, struct walker *w, const struct walk_place *place)
 {
     const struct source_local *s = arg;
@@ -221,9 +234,11 @@ static int list_directory(void *arg, struct walker *w, const struct walk_place *
         return failed(&at, "open", -ENOMEM);
     }
     for (;;) {
+        /* readdir reports an error through errno alone: NULL is the end of the directory as well */
         errno = 0;
         const struct dirent *entry = readdir(d);
         if (!entry) {
+            /* the error names the directory, not its last entry */
             at.path.len = place->path_len;
             return errno ? failed(&at, "read", -errno) : 0;
         }
@@ -256,11 +271,13 @@ static int local_list(struct source *base, source_visit *visit, void *arg)
     return rc ? rc : walk_run(&walk);
 }
 
+/* Return the error for a path that is gone, or that never existed if a list named it. */
 static int removed(const struct source_local *s, const char *path, size_t len)
 {
     return error_set(-ENOENT, "source: %s/%.*s is not there (any more)", s->base.url, (int)GR_MIN(len, 300u), path);
 }
 
+/* Open the directory of the path, then visit the path as the listing of that directory would. */
 static int local_look(struct source *base, const struct source_ask *ask, source_visit *visit, void *arg)
 {
     struct source_local *s = local_of(base);
@@ -295,8 +312,9 @@ static int file_failed(const struct source_local *s, const char *path, size_t le
                      strerror(-code), code == -EACCES ? "; run as a user who may read it" : "");
 }
 
-/* Open a regular file. O_NOATIME is the owner's privilege; O_NONBLOCK: a fifo in its place must not
- * hold us. */
+/* Open a regular file for reading and return its descriptor. -ENOENT: it is gone, or is not a regular file any more.
+ * O_NOATIME saves a write of the inode for each file read, but only the owner may use it. O_NONBLOCK: opening a FIFO
+ * that has replaced the file must not block. */
 static int open_file(const struct source_local *s, const char *path, size_t len, struct stat *st)
 {
     int flags = O_RDONLY | O_NONBLOCK | O_NOATIME;
@@ -315,6 +333,7 @@ static int open_file(const struct source_local *s, const char *path, size_t len,
     return fd;
 }
 
+/* Return whether the file is of the version that the read wants. */
 static bool is_version(const struct stat *st, const struct source_read *r)
 {
     char now[SOURCE_VALIDATOR_MAX + 1];
@@ -322,14 +341,16 @@ static bool is_version(const struct stat *st, const struct source_read *r)
     return len == r->validator_len && !memcmp(now, r->validator, len);
 }
 
-/* pread that does not fetch what the file system knows to be a hole. */
+/* As io_pread_full, but holes are zeroed without reading them. Used for sparse files: some filesystems, network ones
+ * above all, would transfer the zeros. */
 static ssize_t read_data(int fd, uint8_t *dst, size_t len, uint64_t off)
 {
     size_t done = 0;
     while (done < len) {
         off_t data = lseek(fd, (off_t)(off + done), SEEK_DATA);
         if (data < 0 && errno != ENXIO)
-            return io_pread_full(fd, dst, len, off); /* no such question here */
+            return io_pread_full(fd, dst, len, off); /* SEEK_DATA is not supported here */
+        /* ENXIO: there is no data up to the end of the file */
         size_t hole = data < 0 ? len - done : (size_t)GR_MIN((uint64_t)data - off - done, len - done);
         memset(dst + done, 0, hole);
         done += hole;
@@ -341,12 +362,14 @@ static ssize_t read_data(int fd, uint8_t *dst, size_t len, uint64_t off)
         if (got < 0)
             return got;
         done += (size_t)got;
+        /* the file ended early; local_read reports that it changed */
         if ((size_t)got < n)
             break;
     }
     return (ssize_t)done;
 }
 
+/* Check the version before the read, to avoid a useless one, and after it, to be sure of the bytes. */
 static int local_read(struct source *base, const struct source_read *r)
 {
     const struct source_local *s = local_of(base);
@@ -354,6 +377,7 @@ static int local_read(struct source *base, const struct source_read *r)
     CLEANUP_FD int fd = open_file(s, r->path, r->path_len, &before);
     if (fd < 0)
         return fd;
+    /* fewer blocks than bytes: there are holes, and the lseek calls are worth it */
     bool sparse = (uint64_t)before.st_blocks * 512 < (uint64_t)before.st_size;
     ssize_t n = 0;
     if (is_version(&before, r)) {
@@ -369,6 +393,7 @@ static int local_read(struct source *base, const struct source_read *r)
                      r->path);
 }
 
+/* O_PATH needs no permission to read the file, and opening a device or FIFO that way has no side effects. */
 static int local_stat(struct source *base, const char *path, size_t path_len, struct source_version *out)
 {
     const struct source_local *s = local_of(base);
@@ -427,6 +452,7 @@ int source_local_open(const char *url, const char *path, const struct source_opt
     s->url = strdup(url);
     if (!s->url)
         return error_no_memory();
+    /* messages append "/PATH" */
     size_t len = strlen(s->url);
     while (len > 1 && s->url[len - 1] == '/')
         s->url[--len] = 0;

@@ -1,4 +1,5 @@
-/* Which source an address means. */
+/* Find the kind of source that an address means, by its scheme. An address without a scheme is a local directory.
+ * For schemes of other systems that can be read as S3 (gs://, s3a://) the error says how. */
 #include "imagebuild/source/source.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include "imagebuild/source/source_kinds.h"
 #include "net/hdfs/webhdfs.h"
 
+/* For messages: the forms of an address. */
 static const char known[] =
     "/dir, file:///dir, s3://bucket/prefix, hdfs://namenode:9870/path, http://host/path, or tar: before one of them";
 

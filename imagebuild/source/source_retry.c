@@ -1,4 +1,8 @@
-/* Waits look at the interrupt every LOOK_MS: a signal's handler may set it but wake nobody. */
+/* Exponential pauses with jitter: 100 ms at first, doubled up to 5 s.
+ *
+ * A pause can end early in two ways. source_retry_cancel sets a flag and signals the condition. A signal handler sets
+ * *interrupted but may not signal a condition, so waits wake every LOOK_MS and look at it.
+ */
 #include "imagebuild/source/source_retry.h"
 
 #include <errno.h>
@@ -33,7 +37,7 @@ static bool is_over_locked(const struct source_retry *r)
     return r->cancelled || (r->interrupted && *r->interrupted);
 }
 
-/* 0 after so many milliseconds, or -ECANCELED as soon as the build is to end. */
+/* Wait for ms milliseconds. -ECANCELED as soon as the build is to end. */
 static int source_retry_pause_for(struct source_retry *r, unsigned ms)
 {
     uint64_t until = clock_now_ms() + ms, now;
@@ -47,7 +51,8 @@ static int source_retry_pause_for(struct source_retry *r, unsigned ms)
     return 0;
 }
 
-/* At most one line for all operations in WARN_EVERY_MS. */
+/* Log why the operation failed, if it has failed for WARN_AFTER_MS: at most one line in WARN_EVERY_MS for all
+ * operations of the source. The exchange decides which thread logs when several get here together. */
 static void warn_of_trouble(struct source_retry *r, const struct source_try *t, uint64_t now)
 {
     uint64_t last = atomic_load(&r->warned_ms), begin = t->until_ms - r->timeout_ms;
@@ -70,7 +75,8 @@ int source_retry_wait(struct source_retry *r, struct source_try *t, int rc)
     if (now + t->pause_ms > t->until_ms)
         return error_prefix(rc, "source: no success for %llu s of retries", (unsigned long long)r->timeout_ms / 1000);
     warn_of_trouble(r, t, now);
-    /* Readers that failed together must not come back together. */
+    /* Readers that failed together must not retry together: wait for half the pause and a pseudo-random part of the
+     * other half. The address of t differs from thread to thread. */
     unsigned pause = t->pause_ms / 2 + (unsigned)((uintptr_t)t >> 4 ^ now) % (t->pause_ms / 2 + 1);
     pause += 1000 * GR_MIN(error_retry_after_s(), (unsigned)RETRY_AFTER_MOST_S);
     pause = (unsigned)GR_MIN((uint64_t)pause, t->until_ms - now);

@@ -1,11 +1,12 @@
-/* A bucket, or what lies under a prefix of it, as a source. Keys become paths as they are; a key that
- * means a directory (no bytes, and a "/" at its end or Hadoop's "_$folder$") becomes one here and
- * nowhere else.
+/* A bucket, or the keys under a prefix of it, as a source. s3_walk.c lists it. Keys become paths unchanged, except
+ * for objects that stand for a directory: they have no bytes, and a key that ends in "/" or in Hadoop's "_$folder$".
+ * These become directories here, and nowhere else.
  *
- * The version of an object is its ETag, which every answer is compared with: If-Match would do it at the server, but a
- * caching proxy on the way drops it, and the request's signature covers it. A failed request is repeated
- * with growing pauses until timeout_ms have passed since the last success (a page of a listing, or
- * the whole read); s3_walk.c lists.
+ * The version of an object is its ETag. Every answer's ETag is compared with the listed one. If-Match would let the
+ * server compare them, but a caching proxy may drop that header, and the request's signature covers it.
+ *
+ * A failed request is repeated with growing pauses (source_retry.h). The time limit counts from the first failure of
+ * a page of a listing, or of a whole read.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -18,16 +19,17 @@
 #include "imagebuild/source/source_retry.h"
 #include "net/aws/s3.h"
 
+/* Immutable while it is open, except for retry and has_keys, so any thread may read. */
 struct source_s3 {
     struct source base;
     struct s3 *s3;
     char *url;
-    char *prefix; /* empty, or with a slash at its end */
+    char *prefix; /* of all keys: empty, or with a slash at its end */
     size_t prefix_len;
     unsigned connections;
     const struct rules *rules;
     struct source_retry retry;
-    _Atomic bool has_keys; /* of the last listing */
+    _Atomic bool has_keys; /* the last listing found a key */
 };
 
 static struct source_s3 *s3_of(struct source *s)
@@ -42,7 +44,7 @@ static void s3_source_cancel(struct source *base)
 
 /* ------------------------------------------------------------------ listing */
 
-/* The length of the directory's path that a key without bytes means, or -1. */
+/* Return the length of the directory's path that a key without bytes stands for, or -1 if it is an ordinary file. */
 static ssize_t directory_length(const char *path, size_t len)
 {
     static const char hadoop[] = "_$folder$";
@@ -56,6 +58,7 @@ static ssize_t directory_length(const char *path, size_t len)
     return -1;
 }
 
+/* Emit one object as a file or a directory. Called by several threads. */
 static int emit_object(void *arg, struct walker *walker, const struct s3_object *o)
 {
     struct source_s3 *s = arg;
@@ -67,6 +70,7 @@ static int emit_object(void *arg, struct walker *walker, const struct s3_object 
                              .size = o->size,
                              .mtime = o->mtime,
                              .mtime_nsec = o->mtime_nsec};
+    /* an object with bytes is a file even if its key ends in a slash */
     ssize_t directory = o->size ? -1 : directory_length(e.path, e.path_len);
     if (directory >= 0) {
         e.path_len = (size_t)directory;
@@ -91,6 +95,7 @@ static int s3_source_list(struct source *base, source_visit *visit, void *arg)
                                           .arg = s};
     atomic_store(&s->has_keys, false);
     int rc = s3_walk(&config, visit, arg);
+    /* S3 lists a wrong prefix as empty, without an error */
     if (!rc && !atomic_load(&s->has_keys))
         return error_set(-ENOENT, "source: there is nothing under %s; check bucket and prefix", base->url);
     return rc;
@@ -98,13 +103,15 @@ static int s3_source_list(struct source *base, source_visit *visit, void *arg)
 
 /* ------------------------------------------------------------------ reading */
 
-/* prefix + path; the key's length is checked by the server. */
+/* Make the key of a path. The server checks its length. */
 static int source_s3_make_key(const struct source_s3 *s, const char *path, size_t len, struct bytes *out)
 {
     int rc = bytes_append(out, s->prefix, s->prefix_len);
     return rc ? rc : bytes_append(out, path, len);
 }
 
+/* Read until all bytes have come from one answer of the wanted version. A cut answer is requested again as a whole.
+ * An object without a listed ETag is read unchecked. */
 static int s3_source_read(struct source *base, const struct source_read *r)
 {
     struct source_s3 *s = s3_of(base);
@@ -120,7 +127,8 @@ static int s3_source_read(struct source *base, const struct source_read *r)
         struct s3_meta meta = {0};
         const struct http_part part = {.off = r->offset, .len = r->len};
         rc = s3_get(s->s3, (const char *)key.data, key.len, &part, source_take, &target, &meta);
-        if (*etag && (rc == -EBADMSG || (!rc && *meta.etag && strcmp(meta.etag, etag)))) /* shorter, or another */
+        /* -EBADMSG: the object does not have this range any more */
+        if (*etag && (rc == -EBADMSG || (!rc && *meta.etag && strcmp(meta.etag, etag))))
             return error_set(-ESTALE, "source: %s: '%.*s' changed", base->url, (int)r->path_len, r->path);
         if (!rc && *etag && !*meta.etag)
             return error_set(-EIO,
@@ -185,7 +193,7 @@ static void cleanup_source_s3(struct source_s3 **s)
         s3_source_close(&(*s)->base);
 }
 
-/* "a/b" and "a/b/" both mean the keys under "a/b/". */
+/* Return the prefix with a slash at its end, unless it is empty: "a/b" and "a/b/" both mean the keys under "a/b/". */
 static char *prefix_of(const char *text)
 {
     size_t len = strlen(text);
@@ -216,7 +224,7 @@ int source_s3_open(const char *url, const char *bucket_and_prefix, const struct 
     s->url = strdup(url);
     if (!bucket || !s->url)
         return error_no_memory();
-    s->retry.url = s->url;
+    s->retry.url = s->url; /* the caller's string may be gone later */
     if (!*bucket)
         return error_set(-EINVAL, "source: '%s' names no bucket; write s3://bucket/prefix", url);
     s->prefix = prefix_of(*slash ? slash + 1 : slash);

@@ -1,5 +1,9 @@
-/* Rules see the paths of the inner source, before the prefix is stripped. A listing comes directory by directory, so
- * the verdict on the last entry's directory is kept: nearly every entry then costs one judgement, whatever its depth.
+/* A listing and a read meet here from two sides. list gets paths of the inner source: rules judge those, then the
+ * prefix is stripped. read and stat get paths of the image and put the prefix back.
+ *
+ * The verdict on a path depends on the verdicts on all directories above it (rules.h). Listings come directory by
+ * directory, so the verdict on the last entry's directory is kept: nearly every entry then costs one judgement,
+ * however deep it lies.
  */
 #include "imagebuild/source/source_shape.h"
 
@@ -15,7 +19,7 @@ struct source_shape_of {
     struct source base;
     struct source *inner;
     struct source_shape shape;
-    char *strip; /* without slashes around it; NULL: none */
+    char *strip; /* the prefix, without slashes around it; NULL: none */
     size_t strip_len;
 };
 
@@ -26,15 +30,16 @@ static struct source_shape_of *shape_of(struct source *s)
 
 /* ------------------------------------------------------------------ listing */
 
+/* One listing in progress. */
 struct shaping {
     struct source_shape_of *s;
     source_visit *visit;
     void *arg;
-    struct bytes parent; /* the directory judged last */
+    struct bytes parent; /* the directory of the last entry, with its verdict; at first the root */
     enum rules_verdict parent_verdict;
 };
 
-/* The verdict on the directory that is the path's first len bytes. */
+/* Return the verdict on the directory that is the first len bytes of path. */
 static enum rules_verdict judge_directory(const struct rules *rules, const char *path, size_t len)
 {
     enum rules_verdict verdict = RULES_NONE;
@@ -44,7 +49,7 @@ static enum rules_verdict judge_directory(const struct rules *rules, const char 
     return verdict;
 }
 
-/* 1: part of the image, 0: not, or -errno. */
+/* Return 1 if the rules take the entry, 0 if not, or -errno. */
 static int taken(struct shaping *l, const struct source_entry *e)
 {
     const struct rules *rules = l->s->shape.rules;
@@ -64,13 +69,14 @@ static int taken(struct shaping *l, const struct source_entry *e)
                                directory);
 }
 
-/* Is the path's beginning the other one, whole components of it? */
+/* Return whether `other` is path itself or one of the directories that it lies in. */
 static bool begins_with(const char *path, size_t len, const char *other, size_t other_len)
 {
     return len >= other_len && !memcmp(path, other, other_len) && (len == other_len || path[other_len] == '/');
 }
 
-/* 1: the path without the prefix, 0: a directory that the prefix passes through, or -EINVAL. */
+/* Strip the prefix from the entry's path. Return 1; 0: a directory above the prefix, which the image does not have; or
+ * -EINVAL: another path. */
 static int strip(const struct source_shape_of *s, struct source_entry *e)
 {
     if (!s->strip)
@@ -87,6 +93,7 @@ static int strip(const struct source_shape_of *s, struct source_entry *e)
                      (int)GR_MIN(e->path_len, 300u), e->path, s->strip);
 }
 
+/* Replace the permissions; setuid, setgid and sticky bits of the source go with them. */
 static void override_mode(const struct source_overrides *o, uint32_t *mode)
 {
     if (S_ISREG(*mode) && o->have_file_mode)
@@ -111,6 +118,7 @@ static void override_time(const struct source_overrides *o, int64_t *mtime, uint
     }
 }
 
+/* Pass on what the rules take, under its new path and with its new attributes. A source_visit. */
 static int shape_entry(void *arg, const struct source_entry *in)
 {
     struct shaping *l = arg;
@@ -138,7 +146,7 @@ static int shape_list(struct source *base, source_visit *visit, void *arg)
 
 /* ------------------------------------------------------------------ the rest */
 
-/* The path in the inner source. */
+/* Make the path of the inner source from a path of the image. */
 static int inner_path(const struct source_shape_of *s, const char *path, size_t len, struct bytes *out)
 {
     int rc = bytes_append(out, s->strip, s->strip_len);
@@ -215,7 +223,7 @@ static void shape_close(struct source *base)
     free(s);
 }
 
-/* Without the slashes around it; NULL when out of memory. */
+/* Return a copy of the path without slashes around it; NULL: out of memory. */
 static char *bare(const char *path)
 {
     path += strspn(path, "/");
@@ -245,6 +253,7 @@ int source_shape_open(struct source *inner, const struct source_shape *shape, st
     }
     *s = (struct source_shape_of){
         .base = {.ops = &ops, .url = inner->url, .near = inner->near}, .inner = inner, .shape = *shape};
+    /* a prefix of slashes alone is the root: nothing to strip */
     if (prefix && *prefix) {
         s->strip_len = strlen(prefix);
         s->strip = steal_ptr(&prefix);

@@ -1,6 +1,21 @@
-/* Entries travel in batches of BATCH_BYTES, at most two a thread at a time: a thread fills one, and hands it over when
- * it is full or no place waits. The mutex guards all but a thread's own batch, and is held across neither `list`
- * nor `visit`.
+/* The walk's threads and queues (walk.h).
+ *
+ *   places (stack, unbounded but for 1 GiB)          batches (queue, at most two a thread)
+ *   +------+  take_place   +--------+  hand_over    +-------+  take_batch   +----------------+
+ *   | top  | ------------> | walker | ------------> | first | ------------> | calling thread |
+ *   +------+ <------------ +--------+               +-------+               +----------------+
+ *             walk_push     w->batch                                         visit
+ *
+ * Entries travel in batches, since a lock and a wakeup for each entry would cost more than listing it. A thread fills
+ * its own batch without a lock. It hands the batch over when it is full, or when no place waits, so that the visitor
+ * does not wait for a batch that is not filled.
+ *
+ * The queue of batches is bounded: a slow visitor stops the threads in walk_emit. The stack cannot be bounded that way,
+ * since the threads that push places are those that pop them, and all of them might wait for room. So the walk fails
+ * when the stack grows over WAITING_MAX.
+ *
+ * One mutex guards struct run. It is held across neither `list` nor `visit`. The walk is over when `over` is set (an
+ * error) or when no place waits and no thread is busy, since only busy threads push places.
  */
 #include "imagebuild/source/walk.h"
 
@@ -13,53 +28,58 @@
 #include "base/thread.h"
 #include "imagebuild/source/source_kinds.h"
 
+/* WAITING_MAX: bytes of all places on the stack. A batch is larger only if a single entry is. */
 enum { THREADS_MAX = 64, BATCH_BYTES = 64 << 10, WAITING_MAX = 1 << 30 };
 
-/* A place on the stack; its strings follow it. */
+/* A place on the stack. Its strings follow it in the same allocation. */
 struct waiting {
     struct waiting *below;
-    size_t size;
+    size_t size; /* bytes of the allocation */
     struct walk_place place;
     char text[];
 };
 
-/* An entry in a batch; its strings follow it, and the next entry `size` bytes behind it. */
+/* An entry in a batch. Its strings follow it; the next entry begins `size` bytes after this one, which keeps the
+ * alignment. */
 struct emitted {
     size_t size;
     struct source_entry entry;
     char text[];
 };
 
+/* Entries that travel together. `len` of the `size` bytes are used. */
 struct batch {
     struct batch *next;
     size_t len, size;
     _Alignas(struct emitted) uint8_t data[];
 };
 
+/* A running walk. The mutex guards everything but config. */
 struct run {
     const struct walk *config;
     pthread_mutex_t mutex;
-    pthread_cond_t work;  /* a place waits, or none will */
-    pthread_cond_t found; /* a batch is ready, or none will be */
-    pthread_cond_t room;  /* for another batch */
+    pthread_cond_t work;  /* threads wait for a place, for something to share, or for the end */
+    pthread_cond_t found; /* the caller waits for a batch or for the end */
+    pthread_cond_t room;  /* threads wait for room in the queue of batches */
     struct waiting *top;
     size_t waiting_bytes;
     struct batch *first, *last;
-    unsigned ready, ready_max; /* batches */
-    unsigned busy, running;    /* threads that list, that have not ended */
-    bool alone;                /* the one that lists must stay the only one */
-    uint64_t changes;          /* places listed and shared: when there may be something to share again */
-    bool over;                 /* no further place is begun, no further batch visited */
-    struct error failed;       /* code 0: nothing has */
+    unsigned ready, ready_max; /* batches in the queue; their limit */
+    unsigned busy, running;    /* threads that list or share; threads that have not ended */
+    bool alone;                /* the place being listed has walk_place.alone: no other may begin */
+    uint64_t changes;          /* counts places listed or shared; after a change, sharing may succeed again */
+    bool over;                 /* an error: no further place is begun, no further batch visited */
+    struct error failed;       /* the first error; code 0: none */
 };
 
 struct walker {
     struct run *run;
     struct batch *batch;
-    uint64_t changes; /* of the run when this thread last found nothing to share */
+    uint64_t changes; /* run->changes when this thread last tried to share */
     pthread_t thread;
 };
 
+/* End the walk with rc, unless an earlier error has ended it, and wake all threads. */
 static void walk_fail_locked(struct run *r, int rc)
 {
     if (!r->over)
@@ -70,6 +90,7 @@ static void walk_fail_locked(struct run *r, int rc)
     pthread_cond_broadcast(&r->room);
 }
 
+/* Copy len bytes to *to and move it behind them. Return the copy. */
 static char *walk_put(char **to, const void *from, size_t len)
 {
     char *at = *to;
@@ -106,6 +127,7 @@ int walk_push(struct walker *w, const struct walk_place *place)
     p->below = r->top;
     r->top = p;
     r->waiting_bytes += size;
+    /* one more place: one more thread has work */
     pthread_cond_signal(&r->work);
     return 0;
 }
@@ -114,6 +136,7 @@ void walk_vanished(struct walker *w, const char *path, size_t len)
 {
     bool named;
     {
+        /* the warning is I/O and stays outside the lock */
         SCOPED_LOCK(&w->run->mutex);
         named = source_counts_vanished(w->run->config->counts, path, len);
     }
@@ -123,6 +146,8 @@ void walk_vanished(struct walker *w, const char *path, size_t len)
 
 /* ------------------------------------------------------------------ entries */
 
+/* Append the thread's batch to the queue; waits for room. -ECANCELED: the walk is over, and the batch stays the
+ * thread's. */
 static int hand_over_locked(struct walker *w)
 {
     struct run *r = w->run;
@@ -152,6 +177,7 @@ int walk_emit(void *walker, const struct source_entry *e)
     size_t align = _Alignof(struct emitted);
     size_t size = sizeof(struct emitted) + e->path_len + e->validator_len + e->target_len + e->xattrs_len;
     size = (size + align - 1) / align * align;
+    /* size is a multiple of the alignment, so the next entry in the batch is aligned too */
     int rc = w->batch && w->batch->size - w->batch->len < size ? hand_over(w) : 0;
     if (rc)
         return rc;
@@ -174,7 +200,7 @@ int walk_emit(void *walker, const struct source_entry *e)
     return 0;
 }
 
-/* The next batch; NULL: the walk is over. */
+/* Wait for the next batch. NULL: the walk has failed, or all threads have ended and the queue is empty. */
 static struct batch *take_batch(struct run *r)
 {
     SCOPED_LOCK(&r->mutex);
@@ -191,6 +217,8 @@ static struct batch *take_batch(struct run *r)
     return b;
 }
 
+/* Visit the entries and free the batch. Visitors refuse names with -EINVAL and do not know the source, so that error
+ * gets its address here. */
 static int visit_batch(const struct walk *c, struct batch *b)
 {
     int rc = 0;
@@ -205,14 +233,17 @@ static int visit_batch(const struct walk *c, struct batch *b)
 
 /* ------------------------------------------------------------------ threads */
 
-/* The next place; *out NULL: share another's. false: the walk is over, and the thread's entries are handed over. */
+/* Wait for a place to list and return it in *out; NULL: try to share another thread's place. Return false when the
+ * walk is over; the thread's entries are handed over then. A thread without work first hands over its batch, then
+ * looks for work to share, and waits only after that. */
 static bool take_place(struct walker *w, struct waiting **out)
 {
     struct run *r = w->run;
     SCOPED_LOCK(&r->mutex);
     while (!r->over && (!r->top || (r->busy && (r->top->place.alone || r->alone)))) {
         if (w->batch) {
-            (void)hand_over_locked(w); /* refused: it is over */
+            (void)hand_over_locked(w); /* refused only if over, which the loop sees */
+            /* no place waits, and no thread is left that could push one */
         } else if (!r->busy) {
             return false;
         } else if (r->config->share && w->changes != r->changes) {
@@ -234,6 +265,7 @@ static bool take_place(struct walker *w, struct waiting **out)
     return true;
 }
 
+/* List one place. A place that has gone since it was pushed is no error, unless it is the root. */
 static int walk_list_place(struct walker *w, const struct walk_place *place)
 {
     const struct walk *c = w->run->config;
@@ -244,6 +276,7 @@ static int walk_list_place(struct walker *w, const struct walk_place *place)
     return 0;
 }
 
+/* A thread of the walk. */
 static void *work(void *arg)
 {
     struct walker *w = arg;
@@ -259,6 +292,8 @@ static void *work(void *arg)
         r->changes += changed;
         if (rc < 0)
             walk_fail_locked(r, rc);
+        /* Nobody is busy: the walk may be over, or a place that must be alone can begin. A change: there may be more to
+         * share. */
         if (!r->busy || (changed && r->config->share))
             pthread_cond_broadcast(&r->work);
     }
@@ -269,13 +304,14 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* Start the threads, visit what they emit, and wait until they have ended. Return the first error. */
 static int run_threads(struct run *r)
 {
     struct walker walkers[THREADS_MAX];
     unsigned wanted = GR_MAX(1U, GR_MIN(r->config->threads, (unsigned)THREADS_MAX)), started = 0;
     struct batch *b;
     int rc = 0;
-    r->running = wanted; /* before the first looks for work */
+    r->running = wanted; /* before any thread starts: take_batch ends when this is 0 */
     r->ready_max = 2 * wanted;
     for (; !rc && started < wanted; started += !rc) {
         walkers[started] = (struct walker){.run = r};

@@ -1,5 +1,5 @@
-/* Index the members listed so far of the current archive, for its hard links: they name a member that came before.
- * Memory: two scratches (scratch.h), about 300 bytes a member, for one archive at a time. One thread. */
+/* An index of the members of the current archive listed so far. Hard links in an archive name a member that came before
+ * them. Memory: two scratches (scratch.h), about 300 bytes a member, for one archive at a time. One thread. */
 #ifndef GRANARY_IMAGEBUILD_TAR_ARCHIVE_INDEX_H
 #define GRANARY_IMAGEBUILD_TAR_ARCHIVE_INDEX_H
 

@@ -22,7 +22,7 @@ struct known_shards {
     struct known_shards_config config;
     struct digest_map keys;
     struct digest_map linked; /* the first names of hard-linked members, numbered */
-    bool of_no_use;           /* passing over shards would not be safe */
+    bool of_no_use;           /* skipping shards would not be safe */
 };
 
 /* Device number of hard-linked members listed from the catalog: unlike those of sources and of archive_index.c. */

@@ -28,7 +28,7 @@ DEFINE_CLEANUP(known_shards, struct known_shards *, known_shards_free)
 /* Return whether the parent has all members of the shard with this key; the shard then counts as unchanged. A
  * source_known callback. */
 bool known_shards_has(void *known_shards, const char *key, size_t len);
-/* After all shards have been asked about: return whether unchanged ones can be passed over. If not, all must be read,
+/* After all shards have been asked about: return whether unchanged ones can be skipped. If not, all must be read,
  * and known_shards_has returns false from now on. A source_known callback. */
 bool known_shards_suffice(void *known_shards);
 /* Add the members of all unchanged shards to the listing. Errors as from known_shards_new and listing_add. */

@@ -1,5 +1,5 @@
-/* Read files of a source one after the other, ahead in blocks by several threads, and deliver the bytes in order: a
- * stream over a long distance needs that to fill a link. Memory: 2 * SHARD_BLOCK bytes for each thread.
+/* Read files of a source one after the other and deliver their bytes in order. Several threads read blocks ahead, since
+ * one request at a time cannot fill a link over a long distance. Memory: 2 * SHARD_BLOCK bytes for each thread.
  *
  * One thread calls all functions here.
  */
@@ -28,7 +28,7 @@ struct shard_reader;
 
 /* -ENOMEM; -EAGAIN with a sentence: threads cannot be started. */
 GR_MUST_CHECK int shard_reader_start(const struct shard_reader_config *config, struct shard_reader **out);
-/* Go on to the next file, or the first; what is left of the current one is passed over. 1: *out is the file; 0: there
+/* Begin the next file, at first the first one; the rest of the current file is skipped. 1: *out is the file; 0: there
  * are no more; or -errno as from shard_reader_next. */
 GR_MUST_CHECK int shard_reader_begin(struct shard_reader *r, const struct shard **out);
 /* Deliver the next bytes of the file, valid until the next call; len 0: its end. -ESTALE: it changed; others come

@@ -12,14 +12,14 @@ enum shard_kind { SHARD_NONE, SHARD_TAR, SHARD_GZIP, SHARD_ZSTD };
 /* Return the kind of a shard by the end of its name; *out_stem: the length of the name without it. */
 enum shard_kind shard_kind(const char *path, size_t len, size_t *out_stem);
 
-/* Write what the validators of a shard's members begin with: SOURCE_SHARD_KEY, 32 digits, a colon. Empty: the shard
- * has no version. choice: a digest of everything that decides what members become. -ENOMEM. */
+/* Write the prefix that the validators of a shard's members share: SOURCE_SHARD_KEY, 32 hex digits, a colon. Empty: the
+ * shard has no version. choice: a digest of all options that decide what members become. -ENOMEM. */
 GR_MUST_CHECK int shard_key(const struct digest *choice, const struct shard *shard, char out[SOURCE_SHARD_KEY_LEN + 1]);
 
 struct shard_set {
     struct source *source;    /* where the shards lie */
     VEC(struct shard) shards; /* ascending by path */
-    char *pattern;            /* name below the source, with its braces; NULL: all there are */
+    char *pattern;            /* name below the source, with its braces; NULL: all shards below it */
 };
 
 /* Open the source, without looking for shards yet. -EINVAL: braces that are not a range of numbers; -ENOMEM; errors

@@ -1,4 +1,4 @@
-/* The bytes of the tar in a shard: the file as it is, or decompressed. Compressed data is proved by the format's
+/* The bytes of the tar in a shard: the file as it is, or decompressed. Compressed data is verified by the format's
  * checksums only when the end is reached, so a shard must be read to its end even if less is needed. One thread. */
 #ifndef GRANARY_IMAGEBUILD_TAR_SHARD_STREAM_H
 #define GRANARY_IMAGEBUILD_TAR_SHARD_STREAM_H

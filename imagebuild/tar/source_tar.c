@@ -1,7 +1,7 @@
 /* tar:ADDRESS: the members of tar shards, plain or compressed, as a source that streams. File data comes with the
- * listing (tar_unpack.h), and shards that the build has already are not read (struct source_known).
+ * listing (tar_unpack.h). Shards whose members the parent has already are not read (struct source_known).
  *
- * A member's version is that of its shard, and its position there: "tar:SHARD:OFFSET". SHARD is half a digest of the
+ * A member's version is "tar:SHARD:OFFSET": the key of its shard, and its position there. SHARD is half a digest of the
  * shard's path and version and of the options.
  */
 #include <errno.h>
@@ -36,7 +36,7 @@ static int find_shards(struct source_tar *s)
     return s->set.shards.len ? 0 : shard_set_list(&s->set);
 }
 
-/* Return in *out whether the build has all members of a shard. */
+/* Return in *out whether the parent has all members of a shard. */
 static int is_known(const struct source_tar *s, const struct shard *shard, bool *out)
 {
     char key[SOURCE_SHARD_KEY_LEN + 1];
@@ -45,8 +45,8 @@ static int is_known(const struct source_tar *s, const struct shard *shard, bool 
     return rc;
 }
 
-/* Choose the shards to be read: all but those whose members the build has. *out is the caller's, its strings are the
- * set's. */
+/* Choose the shards to be read: all but those whose members the parent has. The caller frees *out, but not its
+ * strings, which belong to the set. */
 static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_count)
 {
     const struct source_known *known = &s->known;
@@ -62,7 +62,7 @@ static int choose_shards(struct source_tar *s, struct shard **out, size_t *out_c
         if (!has)
             chosen[count++] = s->set.shards.items[i];
     }
-    /* all answers are in: perhaps nothing can be passed over */
+    /* every shard has been asked about; perhaps none can be skipped after all */
     if (known->has && !known->suffice(known->arg)) {
         count = s->set.shards.len;
         memcpy(chosen, s->set.shards.items, count * sizeof *chosen);
@@ -135,7 +135,7 @@ static bool tar_name_shard(struct source *base, const char *validator, size_t le
     return false;
 }
 
-/* A file that must be read again, because it changed, would mean to unpack its shard once more. */
+/* A member that changed would have to be read again, and its shard with it. */
 static int not_again(const struct source_tar *s)
 {
     return error_set(-ENOTSUP, "source: %s: a member of a tar shard cannot be read again by itself", s->url);
@@ -151,7 +151,6 @@ static int tar_stat(struct source *base, const char *path, size_t len, struct so
     return not_again(tar_of(base));
 }
 
-/* Any thread may cancel. */
 static void tar_cancel(struct source *base)
 {
     source_cancel(tar_of(base)->set.source);

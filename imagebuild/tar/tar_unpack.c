@@ -53,7 +53,7 @@ struct unpacking {
         uint64_t size, at;
         uint64_t data; /* bytes still to come that are not holes */
         const uint8_t *block;
-        size_t block_len; /* what is left of the block */
+        size_t block_len; /* rest of the block, in bytes */
         uint64_t block_at;
         bool ended; /* the archive has no further block */
     } content;
@@ -320,7 +320,7 @@ static int unpack(struct unpacking *u)
             rc = read_rest(u);
             break;
         }
-        /* a warning of another kind means that a header was passed over */
+        /* a warning of another kind means that a header was skipped */
         bool whole = got == ARCHIVE_OK || (got == ARCHIVE_WARN && archive_errno(u->archive) == EILSEQ);
         rc = whole ? take_member(u, entry) : broken(u);
     }

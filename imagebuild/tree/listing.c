@@ -3,9 +3,9 @@
  *   listed:   a/b/c            records:  a/b/c (as listed), a/b (mode 0), a (mode 0)
  *             a/b/d                      a/b/d              (a/b was met before: nothing above it is added)
  *
- * Directories may get several such records: the last path and a small table tell which were met lately, and the merge
- * folds what comes twice. How listed paths relate to each other is decided at the merge alone (listing_seal.c), so
- * nothing depends on their order.
+ * A directory may get several such records: the last path and a small table avoid most of them, and the merge folds the
+ * rest. Only the merge decides how listed paths relate to each other (listing_seal.c), so nothing depends on their
+ * order.
  */
 #include "imagebuild/tree/listing.h"
 

@@ -1,6 +1,6 @@
-/* Turn what a source lists, in any order, into the nodes of an image: refuse bad names, make missing parents (0755,
- * mtime of the newest entry below), sort paths, resolve hard links. Memory is bounded for any number of paths
- * (sorter.h), but for hard-linked files, about 40 bytes each. One thread.
+/* Turn the entries of a source, which come in any order, into the nodes of an image: refuse bad names, make missing
+ * parents (0755, mtime of the newest entry below), sort paths, resolve hard links. Memory is bounded for any number of
+ * paths (sorter.h), plus about 40 bytes for each hard-linked file. One thread.
  */
 #ifndef GRANARY_IMAGEBUILD_TREE_LISTING_H
 #define GRANARY_IMAGEBUILD_TREE_LISTING_H
@@ -20,7 +20,7 @@ struct listing_options {
     bool keep_special; /* else setuid and setgid bits are cleared; devices, FIFOs and sockets are skipped and counted */
     const char *dir;   /* for temporary files; as in struct scratch_config */
     struct listing_directory directory;
-    struct source *source; /* tells which shards two entries of one path belong to, for the message; NULL: not asked */
+    struct source *source; /* names the shards of two entries with the same path, for messages; NULL: not named */
     size_t sort_memory;    /* bytes; 0: SORTER_MEMORY_DEFAULT */
 };
 
@@ -57,7 +57,7 @@ struct listing_written {
 /* As listing_add, for a regular file whose data was written: its node will be NODE_KEEP. address 0: it has none. */
 GR_MUST_CHECK int listing_add_written(struct listing *l, const struct source_entry *e,
                                       const struct listing_written *written);
-/* Return whether listing_add will refuse this entry by itself, so that its data need not be written. */
+/* Return whether listing_add refuses this entry whatever else is listed, so that its data need not be written. */
 bool listing_refuses(const struct source_entry *e);
 /* Leave a path out for the reason `why`: -EINVAL without skip_bad_names, else it is counted, and the first few are
  * logged. */

@@ -5,8 +5,9 @@
 #include "base/spill/sorter.h"
 #include "imagebuild/tree/listing.h"
 
-/* What is sorted under a path: this, then validator, target and xattrs. A directory that was not listed but must
- * exist has a record of mode 0 and nothing else. Never outlives the process: native order. */
+/* The value that the sorter has for a path: this struct, then validator, target and xattrs. A directory that must exist
+ * but was not listed has a record of mode 0 and nothing else. Records never outlive the process, so they are in native
+ * byte order. */
 struct listing_record {
     uint64_t size, link_dev, link_ino, member;
     int64_t mtime;
@@ -17,7 +18,7 @@ struct listing_record {
     struct listing_written written; /* address 0: no data was written */
 };
 
-enum { LISTING_KNOWN = 4096 }; /* slots of the table of directories met lately */
+enum { LISTING_KNOWN = 4096 }; /* slots of the table of recent directories */
 
 /* A directory that has a record, and so have all directories above it. */
 struct listing_known {
@@ -34,7 +35,7 @@ struct listing {
     struct bytes value; /* the value in progress */
     /* The path added last, a directory's with a slash: all directories above its slashes have records. */
     struct bytes last;
-    struct listing_known known[LISTING_KNOWN]; /* hash table; a slot has the directory met last */
+    struct listing_known known[LISTING_KNOWN]; /* recent directories by hash; a newer one replaces an older one */
     unsigned warnings;
 };
 

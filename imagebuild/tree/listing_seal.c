@@ -65,7 +65,7 @@ static void sealer_free(struct sealer *s)
 }
 DEFINE_CLEANUP(sealer, struct sealer *, sealer_free)
 
-/* Return the record at the begin of a sorter's value, which need not be aligned. */
+/* Return the record at the start of a sorter's value, which need not be aligned. */
 static struct listing_record record_of(const uint8_t *value)
 {
     struct listing_record r;

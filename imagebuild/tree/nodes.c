@@ -1,5 +1,5 @@
-/* Nodes lie back to back in a scratch. Each is a fixed head and what only some nodes have behind it. A path is stored
- * as what differs from the path before, because neighbours in path order share most of it.
+/* Nodes lie back to back in a scratch. Each is a fixed head, followed by the parts that only some nodes have. Of a path
+ * only the end is stored, from where it differs from the path before: neighbours in path order share most of it.
  *
  *   | struct head | [content] | rest of path | validator | target | xattrs | next node ...
  *     len, shared, rest, validator_len ... say how long each part is
@@ -63,7 +63,7 @@ int nodes_new(const struct scratch_config *config, struct nodes **out)
     CLEANUP(cleanup_nodes) struct nodes *n = calloc(1, sizeof *n);
     if (!n)
         return error_no_memory();
-    n->buffer.max = SIZE_MAX / 2; /* bounds nothing: it holds a window and one node */
+    n->buffer.max = SIZE_MAX / 2; /* no limit is needed: it never holds more than a window and one node */
     int rc = scratch_new(config, &n->scratch);
     if (rc)
         return rc;
@@ -161,6 +161,7 @@ int nodes_add(struct nodes *n, const struct node *node)
     return n->buffer.len >= WINDOW ? nodes_flush(n) : 0;
 }
 
+/* The next node begins here, whether the buffer is flushed before or after. */
 uint64_t nodes_place(const struct nodes *n)
 {
     return scratch_len(n->scratch) + n->buffer.len;

@@ -16,7 +16,7 @@
 enum node_plan {
     NODE_READ = 0, /* read it from the source */
     NODE_KEEP,     /* leave it: it is in the image at `address`, from the parent or written with the listing */
-    NODE_MOVE,     /* read it from the parent's `address` and write it anew (compaction) */
+    NODE_MOVE,     /* read it from the parent's `address` and write it again (compaction) */
 };
 
 /* Bytes of extended attributes, in the form that struct source_entry has. */

@@ -1,5 +1,8 @@
-/* The prefix numbers are the same in erofs and ext4 (EROFS_XATTR_INDEX_*, EXT4_XATTR_INDEX_*). Lengths are not
- * checked here: listing_filter_xattrs did. */
+/* The numbers of the prefixes are the same in erofs and ext4 (EROFS_XATTR_INDEX_*, EXT4_XATTR_INDEX_*). Lengths are
+ * not checked here: listing_filter_xattrs has checked them.
+ *
+ *   | le16 name length | le32 value length | name | value | next attribute ...
+ */
 #include "imagebuild/tree/xattrs.h"
 
 #include <string.h>
@@ -18,7 +21,7 @@ static const struct prefix {
     {"security.", 6},
 };
 
-/* Replace a known prefix by its number. An ACL's name is all prefix. */
+/* Replace a known prefix of the name by its number; false: none is known. An ACL's name is all prefix. */
 static bool take_prefix(struct xattr *x)
 {
     for (size_t i = 0; i < GR_ARRAY_SIZE(prefixes); i++) {

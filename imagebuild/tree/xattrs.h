@@ -18,7 +18,7 @@ struct xattr {
 };
 
 /* Take the next attribute off a sequence as struct node has it; false: its end. Pointers lead into the sequence.
- * Names without a known prefix are passed over; the listing lets none through. */
+ * Names without a known prefix are skipped; the listing lets none through. */
 bool xattr_next(const uint8_t **p, const uint8_t *end, struct xattr *out);
 
 #endif

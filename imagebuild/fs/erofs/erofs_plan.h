@@ -1,4 +1,4 @@
-/* Plan where erofs' inodes and blocks go, before any is written. Positions are bytes from the begin of the metadata
+/* Plan where erofs' inodes and blocks go, before any is written. Positions are bytes from the start of the metadata
  * region. Memory: 8 bytes a node, and 8 for each hard-linked file; while the plan is made, also a sorter and the open
  * directories (erofs_walk.h). One thread.
  */

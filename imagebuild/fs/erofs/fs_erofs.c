@@ -9,7 +9,7 @@
  * up and compared with the plan's.
  *
  * Memory: the plan (erofs_plan.h), the scratch's buffers, the open directories (erofs_walk.h). Positions count from
- * the region's begin.
+ * the start of the region.
  */
 #include <assert.h>
 #include <errno.h>

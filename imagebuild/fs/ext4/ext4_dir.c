@@ -262,7 +262,7 @@ static int write_linear(struct ext4_dirs *d)
     return rc ? rc : write_leaf(d, d->dir.block);
 }
 
-/* Write what is left of the directory in progress, and note its place for the inode. */
+/* Write the rest of the directory in progress, and note its place for the inode. */
 static int end_directory(struct ext4_dirs *d)
 {
     int rc = 0;

@@ -6,7 +6,7 @@
  *                                   entries ^      values ^
  *
  * Entries are sorted by (prefix, length of the name, name), because the kernel's search relies on it. A value's
- * offset counts from the first entry in the inode, but from the block's begin in a block.
+ * offset counts from the first entry in the inode, but from the start of the block in a block.
  */
 #include <string.h>
 

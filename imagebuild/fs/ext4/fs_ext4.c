@@ -1,4 +1,4 @@
-/* The ext4 implementation of fs.h, written through libext2fs into a space of its own (ext4_space.h).
+/* The ext4 implementation of fs.h, written through libext2fs into its own space (ext4_space.h).
  * docs/reference/format-ext4.md has the bytes and the reasons.
  *
  *   block 0    | superblock | descriptors | block bitmaps | inode bitmaps | inode tables |     front, mostly zeros
