@@ -130,6 +130,7 @@ static int granary_after_fork(void)
     return rc ? failed(rc) : 0;
 }
 
+/* nbdkit has closed every connection by now. */
 static void granary_unload(void)
 {
     serving_close(&serving);

@@ -231,6 +231,7 @@ static void forget_locked(struct plugin_client *c)
         c->next->prev = c->prev;
 }
 
+/* epoll may still report the socket while nbdkit's own descriptor is open; then no client has that number. */
 void plugin_client_free(struct plugin_client *c)
 {
     if (pthread_getspecific(c->clients->leaver) == c) /* nbdkit's one thread of the connection: it outlives c */
@@ -321,6 +322,7 @@ int plugin_clients_start(struct plugin_clients *cs)
     return rc;
 }
 
+/* Without the key, a thread of nbdkit that ends later calls no destructor. */
 void plugin_clients_close(struct plugin_clients *cs)
 {
     if (!cs)
