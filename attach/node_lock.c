@@ -24,6 +24,7 @@ static int node_lock_open_dir(const char *path)
     return fd >= 0 ? fd : error_set(-errno, "cannot open %s: %s", path, strerror(errno));
 }
 
+/* Try again and again instead of blocking, so that a lock that is never released becomes an error. */
 int node_lock(int *out_fd)
 {
     int rc = io_mkdirs(STATE_ROOT);
@@ -50,6 +51,7 @@ static bool is_there(const char *path, int fd)
     return !stat(path, &there) && !fstat(fd, &locked) && there.st_ino == locked.st_ino && there.st_dev == locked.st_dev;
 }
 
+/* The directory may vanish between mkdir, open and flock; each time the loop starts again. */
 int node_lock_mount(const char *run_dir, bool wait, int *out_fd)
 {
     uint64_t deadline = clock_now_ms() + (wait ? MOUNT_WAIT_MS : 0);

@@ -21,10 +21,10 @@
 #include "format/chunk.h"
 
 enum {
-    IN_FLIGHT = 64,
-    CHUNKS = 16, /* a server works on no more of a request at once; also the step of progress */
-    CHUNKS_LIMITED = 4,
-    STEP_MS = 500,
+    IN_FLIGHT = 64,     /* requests at a time */
+    CHUNKS = 16,        /* a server works on no more of a request at once; also the step of progress */
+    CHUNKS_LIMITED = 4, /* under a bandwidth limit: what was paid for at once arrives at once */
+    STEP_MS = 500,      /* between two reports of progress, at most */
     REQUEST_MAX = 32 << 20,
     PROBE_AFTER_S = 30,
     PROBE_EVERY_S = 10,
@@ -43,6 +43,7 @@ struct slot {
     int error;
 };
 
+/* One run. */
 struct warming {
     struct nbd_handle *h;
     const struct nbd_warm *config;
@@ -243,10 +244,11 @@ static int warm(struct warming *w)
     return rc;
 }
 
+/* The struct lives longer than the handle: closing the handle runs the callbacks of requests in flight. */
 int nbd_warm(const struct nbd_warm *config, struct nbd_warm_state *out)
 {
     *out = (struct nbd_warm_state){0};
-    struct warming w = {.config = config, .state = out}; /* outlives the handle: closing it runs callbacks */
+    struct warming w = {.config = config, .state = out};
     CLEANUP(cleanup_nbd) struct nbd_handle *h = nbd_create();
     if (!h)
         return error_no_memory();

@@ -89,6 +89,7 @@ static void sweep_one(const char *name)
         server_dir_remove(dir);
 }
 
+/* Called under the node's lock, under which mounts choose their server: a server in use cannot look unused. */
 void mount_servers_sweep_locked(void)
 {
     DIR *root = opendir(STATE_ROOT);
@@ -142,6 +143,7 @@ static int start_again_locked(struct mount_state *s)
     return server_dir_start_again(s->server_dir, &s->server);
 }
 
+/* Checked a second time under the lock, since every mount of the server notices its death. */
 int mount_server_tend(const struct mount_state *s)
 {
     CLEANUP_FD int lock = -1;
@@ -159,6 +161,7 @@ int mount_server_tend(const struct mount_state *s)
     return rc ? rc : 1;
 }
 
+/* A server of our own counts as long as its supervisor lives: it restarts the front end. */
 bool mount_server_answers(const struct mount_state *s)
 {
     if (*s->server_dir)
@@ -359,6 +362,7 @@ static int add_export(const struct mount_config *c, struct mount_state *s)
     return rc;
 }
 
+/* A server that was just started has the image from its command line; export_check waits for it. */
 int mount_server_have(const struct mount_config *c, struct mount_state *s)
 {
     bool started;
@@ -414,6 +418,7 @@ static void remove_export(const struct mount_state *s)
     }
 }
 
+/* The state forgets the server first. Then the sweep decides by the other mounts' states whether it is still needed. */
 int mount_server_leave(struct mount_state *s)
 {
     if (!*s->export_name && !*s->server_dir)

@@ -72,7 +72,7 @@ struct server {
     char where[PATH_MAX]; /* unix path, HOST:PORT or directory */
     pid_t child;          /* 0: down */
     uint64_t started_ms, start_at_ms, kill_at_ms; /* clock_now_ms */
-    unsigned deaths;                              /* in a row, each soon after the start: they set the pause */
+    unsigned deaths;                              /* in a row, each soon after the start; they set the pause */
     unsigned failed_starts;                       /* before the first start that served */
     bool ready, announced, killed;                /* this child serves; some child has served; SIGKILL was sent */
     bool ending, replacing;                       /* why the child is to be killed */
@@ -203,6 +203,7 @@ static void begin_end(struct server *s)
     s->ending = true;
 }
 
+/* A checked upgrade: stop the child as for an end, then exec (replace). */
 static void begin_replace(struct server *s)
 {
     stop_child(s);
@@ -349,11 +350,13 @@ static int server_prepare(struct server *s)
     return rc;
 }
 
+/* The path of the table of resolved images, which the child reads beside its control socket. */
 static int handed_path(const char *control, char out[PATH_MAX])
 {
     return snprintf(out, PATH_MAX, "%s" EXPORT_TABLE_HANDED, control) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
+/* Best effort: without the table the child resolves the tags itself. */
 void server_hand(const char *control, const struct bytes *images)
 {
     char path[PATH_MAX];
@@ -389,6 +392,7 @@ static void server_release(struct server *s)
     server_child_release(&s->argv);
 }
 
+/* The child may outlive `ending` for END_MS, so the loop ends with the child. */
 int server_run(const struct server_config *config)
 {
     struct server s = {.config = config,
