@@ -52,6 +52,7 @@ static uint64_t window_of(const struct stream *run, uint64_t most)
 struct stream_window streams_read(struct streams *s, uint64_t off, uint64_t len, const struct stream_limits *limits)
 {
     struct stream *run = streams_find(s, off);
+    /* The first read of a run gets no window, however long it is: kernels read a file of a megabyte at once. */
     bool follows =
         run; /* the first read of a run gets no window, however long: kernels read a file of a megabyte at once */
     if (!run)

@@ -106,6 +106,7 @@ static int choose_files(struct warming *w)
     return rc;
 }
 
+/* The superblock is at offset 0 in every filesystem, even if the manifest states no front. */
 void warm_metadata_parts(const struct manifest *m, struct warm_part out[2])
 {
     uint64_t front = GR_MIN(GR_MAX(m->front_len, (uint64_t)FRONT_MIN), m->size);
