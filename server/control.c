@@ -152,6 +152,7 @@ static int listen_at(struct control *c)
     return 0;
 }
 
+/* Everything that can fail at the start fails here: memory, the socket, the first sample of the history. */
 int control_open(const char *path, struct stack *stack, struct added_exports *added, struct control **out)
 {
     CLEANUP(cleanup_control) struct control *c = calloc(1, sizeof *c);
@@ -193,6 +194,8 @@ int control_start(struct control *c)
     return 0;
 }
 
+/* The socket is removed first, so that no new client comes. Jobs are stopped before the daemon: libmicrohttpd does not
+ * stop while a connection is suspended. */
 void control_close(struct control *c)
 {
     if (!c)

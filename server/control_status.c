@@ -23,6 +23,7 @@ struct hit_counts {
     uint64_t hits, misses;
 };
 
+/* Pick the two counters out of all. */
 static void count_hits(void *arg, const struct counter_row *row)
 {
     struct hit_counts *c = arg;
@@ -39,6 +40,7 @@ double control_hit_ratio(struct stack *stack)
     return c.hits ? (double)c.hits / (double)(c.hits + c.misses) : 0;
 }
 
+/* Bytes, from the counters of the whole server. */
 struct traffic {
     uint64_t fetched, warmed, read, holes;
 };
@@ -81,6 +83,7 @@ struct rates {
     double sums[HISTORY_SUMS]; /* over all exports */
 };
 
+/* Return the rates as an object, one member per sum. */
 static json_t *rates_json(const double rates[HISTORY_SUMS])
 {
     json_t *object = json_object();

@@ -170,6 +170,7 @@ int start_warm_begin(struct stack *stack, struct start_warm **out)
     return rc;
 }
 
+/* A flag, not a count: one round tries every new export. */
 void start_warm_added(struct start_warm *w)
 {
     if (!w)
